@@ -89,7 +89,7 @@ for what in step gemm generate; do
     fast "$dir/$what.json" >"$dir/fast.json"
     code "$what is faster than it was" 0 $what --baseline "$dir/slow.json"
     code "$what is slower than it was" 8 $what --baseline "$dir/fast.json" --json
-    says "both are told" err "is slower than .*fast.json: .* s, it was 1e-12 s"
+    says "both are told" err "is slower than .*fast.json: .* s instead of 1e-12 s"
     holds "the figures are printed all the same" "d['bench'] == '$what'"
 done
 code "another kind" 2 step --baseline "$dir/gemm.json"

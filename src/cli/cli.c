@@ -1,4 +1,4 @@
-// Streams and the way from argv to a command and back to an exit code.
+// Standard streams, and the path from argv to a command and back to an exit code.
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -84,8 +84,8 @@ status cli_flush(cli_context *cli)
     return fail(code == ENOSPC ? ST_DISK_FULL : ST_IO, "standard output: %s", strerror(code));
 }
 
-// Names and values in it may come from a hostile file: nothing there may move a terminal's cursor or
-// change its title. C1 controls are c2 80 to c2 9f.
+// Names and values in the text may come from a hostile file: no byte of them may move a terminal's
+// cursor or change its title. C1 controls are c2 80 to c2 9f.
 static void text_shown(const char *from, char out[ERROR_TEXT_BYTES])
 {
     size_t i = 0;
@@ -105,8 +105,8 @@ void cli_print_error(cli_context *cli, status st)
     char said[ERROR_TEXT_BYTES];
     int written = 0;
     text_shown(error_last()->text, said);
-    if (said[0] == '\0') return; // a process that this one started has said it
-    (void)fflush(cli->out);      // so that the error stands last
+    if (said[0] == '\0') return; // a child process has already printed the error
+    (void)fflush(cli->out);      // so that the error comes last
     if (strstr(said, "error[") != NULL) {
         written = fprintf(cli->err, "%s\n", said);
     } else if (st == ST_STOPPED) {
@@ -114,7 +114,7 @@ void cli_print_error(cli_context *cli, status st)
     } else {
         written = fprintf(cli->err, "%serror[%s]%s %s\n", red, status_code(st), plain, said);
     }
-    // If standard error is gone too there is nobody left to tell; the exit code still does.
+    // If standard error is closed too, only the exit code can report the failure.
     if (written < 0 || fflush(cli->err) != 0) clearerr(cli->err);
 }
 
@@ -152,7 +152,7 @@ int cli_main(cli_context *cli, int argc, char **argv)
     status st = dispatch(cli, argc, argv);
     if (st != ST_OK) {
         cli_print_error(cli, st);
-        cli->write_error = 0; // one error is told, the first
+        cli->write_error = 0; // reports only the first error
         (void)fflush(cli->out);
         return status_exit_code(st);
     }

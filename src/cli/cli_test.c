@@ -1,4 +1,5 @@
-// The program from argv to exit code: help of everything, errors once, lost output noticed.
+// The program from argv to exit code: help of all commands, one error message, write errors
+// detected.
 #include "cli/cli.h"
 
 #include "cli/embedded.h"
@@ -23,7 +24,7 @@ static void taken(FILE *f, char buffer[OUTPUT_BYTES])
     (void)fclose(f);
 }
 
-// Runs the line; output and errors hold what it wrote.
+// Runs the line; `output` and `errors` receive what the program writes.
 static int run(const char *line)
 {
     char copy[1024], *words[MAX_WORDS + 1] = {NULL}, *rest = NULL;
@@ -150,12 +151,12 @@ static void test_lost_output_is_an_error(void **state)
     assert_int_equal(cli_context_init(&cli, full, err), ST_OK);
     assert_int_equal(cli_main(&cli, 2, words), 4);
     cli_context_deinit(&cli);
-    (void)fclose(full); // fails again: its buffer is still there
+    (void)fclose(full); // fails again: the stream still has its buffer
     taken(err, errors);
     assert_non_null(strstr(errors, "E003"));
 }
 
-// What people add on the command line must not clash with what the file has.
+// Keys that people often add on the command line must not conflict with the file.
 static const char *const additions[] = {
     "train.steps=1",          "train.seq=64",
     "train.global_batch=3",   "train.micro_batch=1",
@@ -213,7 +214,7 @@ static void test_init_makes_a_folder_once(void **state)
     snprintf(path, sizeof(path), "%s/demo/text.txt", scratch);
     assert_int_equal(host_real()->api->path_info(host_real(), path, &info), ST_OK);
     assert_true(info.bytes > 100000);
-    assert_int_equal(run(line), 2); // what is there is never written over
+    assert_int_equal(run(line), 2); // init never overwrites an existing file
     snprintf(line, sizeof(line), "init %s/big --preset 124m", scratch);
     assert_int_equal(run(line), 0);
     snprintf(line, sizeof(line), "init %s/other --preset 125m", scratch);

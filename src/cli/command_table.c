@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-// A line each, so that what several people add merges.
+// One line per command, so that additions by several people merge.
 // clang-format off
 const cli_command *const cli_commands[] = {
     &cli_command_init,

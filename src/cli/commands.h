@@ -1,4 +1,4 @@
-// The rows of the command table; each stands in its cmd_<name>.c.
+// The rows of the command table; each is defined in its cmd_<name>.c.
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 

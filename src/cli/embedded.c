@@ -1,4 +1,4 @@
-// See embedded.h.
+// Decompresses the embedded files of share/.
 #include "cli/embedded.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-// Files of share/ that the build put into the program, compressed (tools/embed_files.c).
+// Files of share/ that the build embeds into the program, compressed (tools/embed_files.c).
 #ifndef CLI_EMBEDDED_H
 #define CLI_EMBEDDED_H
 
@@ -11,7 +11,8 @@ typedef struct cli_embedded_file {
 } cli_embedded_file;
 extern const cli_embedded_file cli_embedded_files[]; // in order of name; ends with an empty row
 
-// The first file whose name ends so. The bytes get a NUL after the last one (not counted).
+// Reads the first file whose name ends with `ending`. A NUL follows the last byte and is not
+// counted.
 NODISCARD status cli_embedded_read(arena *a, const char *ending, char **out, int64_t *bytes);
 
 #endif

@@ -1,5 +1,5 @@
-// The guide's sums: every line of a ```sum block in docs/guide is computed again, by the same formulas that claims
-// use, and must round to what is printed.
+// The guide's calculations: the test evaluates every line of a ```sum block in docs/guide with the
+// formulas of claims; the result must round to the printed value.
 //
 //   name := formula                for the lines below it, to the end of the page
 //   words   formula = value unit   at least two blanks after the words
@@ -64,7 +64,7 @@ static double printed(const page *p, const char *words, double *within)
     const double scale = *words == '%' ? 0.01 : 1.0;
     const double value = strtod(digits, NULL);
     *within = fmax(0.5001 * pow(10.0, -decimals) * scale, 1e-9 * value);
-    // A large count is printed to four figures at least: "964,900".
+    // A large count is printed with at least four significant digits: "964,900".
     if (decimals == 0 && value >= 1e5) *within = fmax(*within, 5e-4 * value);
     return value * scale;
 }

@@ -1,4 +1,5 @@
-// trireme: trains large language models. Everything is in cli.c, where tests reach it.
+// trireme: trains large language models. cli.c holds all code of the program, so that tests can
+// call it.
 #include "cli/cli.h"
 
 #include <stdlib.h>

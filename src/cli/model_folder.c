@@ -1,11 +1,12 @@
-// A checkpoint carries the configuration of its run, so it can be used without it.
+// Opens a model for a command. A checkpoint carries the configuration of its run, so it needs no
+// run folder.
 #include "cli/model_folder.h"
 
 #include "config/run_config.h"
 
 #include <string.h>
 
-// Whether a folder has files of a tokenizer that this program reads; GPT-2's may have a prefix.
+// True if a folder has files of a tokenizer that this program reads; GPT-2's may have a prefix.
 static status has_tokenizer(cli_context *cli, const char *folder, bool *out)
 {
     static const char *const ends[] = {"tokenizer.json", "vocab.json", "encoder.json"};
@@ -30,7 +31,7 @@ static status from_folder(cli_context *cli, const char *folder, cli_model *out)
     return ST_OK;
 }
 
-// What the run was made with: precision and tokenizer.
+// Reads the run's settings: precision and tokenizer.
 static status from_checkpoint(cli_context *cli, cli_model *out)
 {
     enum { CONFIG_LIMIT_BYTES = 1 << 22 };
@@ -50,10 +51,10 @@ static status from_checkpoint(cli_context *cli, cli_model *out)
     out->seq = r->train.seq;
     out->crosses_texts = r->data.packing == RUN_PACKING_PLAIN;
     out->tokenizer = r->data.tokenizer;
-    // `import` writes no word of a model, a run from initial weights must.
+    // `import` writes no model keys; a run from initial weights must have some.
     out->is_fresh = r->model.from == NULL && (r->model.preset != NULL || r->model.layers > 0);
     if (strcmp(r->data.tokenizer, out->folder) ==
-        0) { // as `import` says, whether there is one or not
+        0) { // `import` writes it whether the file exists or not
         out->tokenizer = NULL;
         return from_folder(cli, out->folder, out);
     }
@@ -64,7 +65,8 @@ static status from_checkpoint(cli_context *cli, cli_model *out)
 
 dtype cli_model_type(const cli_model *model, int32_t precision)
 {
-    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16}; // as CLI_MODEL_ROWS lists them
+    // In the order of CLI_MODEL_ROWS.
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     ASSERT(precision >= 0 && precision <= COUNT_OF(types));
     return precision == 0 ? model->compute : types[precision - 1];
 }

@@ -1,4 +1,4 @@
-// A model to work with: from a run, a checkpoint or a Hugging Face folder.
+// The model that a command works with: from a run, a checkpoint or a Hugging Face folder.
 #ifndef CLI_MODEL_FOLDER_H
 #define CLI_MODEL_FOLDER_H
 
@@ -8,40 +8,42 @@
 #include "model/model.h"
 
 typedef struct cli_model {
-    const char *folder; // a checkpoint or a Hugging Face folder: what infer_open() takes
-    operand_kind kind;  // of what was given
+    const char *folder; // a checkpoint or a Hugging Face folder, for infer_open()
+    operand_kind kind;  // kind of the given operand
     decoder_spec spec;
-    dtype compute;         // of the run; fp32 of a Hugging Face folder
-    const char *tokenizer; // a path, or "bytes"; NULL: not known
-    // Of a run and its checkpoints; else false, 0, false.
+    dtype compute;         // the run's type; fp32 for a Hugging Face folder
+    const char *tokenizer; // a path, or "bytes"; NULL: unknown
+    // Runs and their checkpoints only; otherwise false, 0, false.
     bool strict;        // determinism
     int64_t seq;        // train.seq
-    bool crosses_texts; // data.packing is plain: a sequence goes on from one document to the next
-    bool is_fresh;      // a run that began with initial weights, not with a folder's
+    bool crosses_texts; // data.packing is plain: a sequence continues from one document to the next
+    bool is_fresh;      // the run began with initial weights, not with a folder's
 } cli_model;
 
-// Rows of the flags that every command on a model takes; `flags` is the command's struct, with
-// const char *tokenizer, int32_t precision and int64_t threads. `kinds`: what precision is the type of.
+// Rows of the flags that all commands on a model share; `flags` is the command's struct, with const
+// char *tokenizer, int32_t precision and int64_t threads. `kinds`: the values with that precision.
 #define CLI_MODEL_ROWS(flags, kinds)                                                       \
     {.key = "tokenizer",                                                                   \
      .kind = OPTION_TEXT,                                                                  \
      .offset = (int64_t)offsetof(flags, tokenizer),                                        \
-     .help = "bytes, a tokenizer.json or a folder with one; by default the model's own"},  \
+     .help = "tokenizer: bytes, a tokenizer.json or a folder with one; the default is "    \
+             "the model's own"},                                                           \
         {.key = "precision",                                                               \
          .kind = OPTION_CHOICE,                                                            \
          .offset = (int64_t)offsetof(flags, precision),                                    \
          .default_text = "auto",                                                           \
          .choices = "auto, fp32, bf16, fp16",                                              \
-         .help = "type of " kinds "; auto is the run's, fp32 of other folders"},           \
+         .help = "type of " kinds "; auto is the run's, and fp32 for other folders"},      \
     {                                                                                      \
         .key = "threads", .kind = OPTION_INT, .offset = (int64_t)offsetof(flags, threads), \
-        .default_text = "0", .max = KERN_MAX_THREADS, .help = "0 is one per core"          \
+        .default_text = "0", .max = KERN_MAX_THREADS,                                      \
+        .help = "number of threads; 0 is one per core"                                     \
     }
 // The type that --precision chose.
 dtype cli_model_type(const cli_model *model, int32_t precision);
 
 NODISCARD status cli_model_find(cli_context *cli, const char *path, cli_model *out);
-// `wanted` (NULL: the model's own) as data.tokenizer writes it. Ids must fit the vocabulary.
+// Opens `wanted` (NULL: the model's own), written as data.tokenizer. Ids must fit the vocabulary.
 NODISCARD status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *wanted,
                                     data_tokenizer **out);
 

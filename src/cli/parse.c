@@ -1,10 +1,10 @@
-// From a command's arguments to a cli_call: flags by the command's option table, key.path=value
-// pairs, and the rest.
+// Parses a command's arguments into a cli_call: flags by the command's option table, key.path=value
+// pairs, and operands.
 //
 //   --flag VALUE   --flag=VALUE   --switch   -o VALUE   key.path=value   operand   -- operands
-//   --item A --item B     a flag that is a list has one item each time, commas and spaces included
+//   --item A --item B     a list flag takes one item each time, commas and spaces included
 //
-// What is wrong is ST_USAGE, with the nearest right word.
+// A wrong argument is ST_USAGE, with the nearest valid word.
 #include "cli/cli.h"
 #include "config/run_config.h"
 
@@ -22,7 +22,7 @@ typedef struct parsing {
     bool only_operands, wants_help;
 } parsing;
 
-// A word that can stand before "=" in a key.
+// The length of a word that can stand before "=" in a key.
 static int64_t key_bytes(const char *argument)
 {
     int64_t n = 0;
@@ -35,7 +35,7 @@ static int64_t key_bytes(const char *argument)
     return n;
 }
 
-// A key of a configuration written as a flag: people come from programs where that is the form.
+// A key of a configuration written as a flag, which is the form of other programs.
 static status key_as_flag(const char *name, bool has_value)
 {
     if (strcmp(name, "set") == 0) {
@@ -68,14 +68,14 @@ static status flag_unknown(const parsing *p, const char *name, bool has_value)
                 p->command->name);
 }
 
-// The value's error in the words of a flag.
+// Reports a value's error under the name of the flag.
 static status flag_set(const parsing *p, const option *o, const char *value)
 {
     if (option_set(o, p->a, p->flags, value, NULL, NULL) == ST_OK) return ST_OK;
     return fail(ST_USAGE, "--%s", error_last()->text);
 }
 
-// Each time a list's flag is given it adds one item, exactly as it stands.
+// A list flag adds one item each time, exactly as written.
 static status item_add(const parsing *p, const option *o, bool is_first, const char *value)
 {
     option_list *list = (option_list *)(void *)((char *)p->flags + o->offset);
@@ -112,7 +112,7 @@ static status flag_take(parsing *p, const char *name)
     return flag_unknown(p, name, value != NULL);
 }
 
-// "-o": the flag that `shorts` names for it.
+// "-o": the flag that `shorts` gives for it.
 static status short_take(parsing *p, const char *argument)
 {
     const char *s = p->command->shorts;

@@ -1,4 +1,4 @@
-// Arguments of commands: every form that is taken, every mistake that is told.
+// Arguments of commands: all valid forms, and an error for each mistake.
 #include "cli/cli.h"
 
 #include <setjmp.h>
@@ -60,7 +60,7 @@ static int teardown(void **state)
 
 enum { MAX_WORDS = 16 };
 
-// Words are separated by blanks.
+// Blanks separate the words.
 static status parse(const cli_command *command, const char *line, cli_call *call, bool *help)
 {
     char *copy = NULL;
@@ -141,7 +141,7 @@ static void test_keys_and_operands_are_told_apart(void **state)
     assert_int_equal(call.operand_count, 2);
     assert_string_equal(call.operands[0], "--count");
     assert_int_equal(call.key_count, 0);
-    (void)parsed("./a=b -", &call); // a path, and what stands for standard input
+    (void)parsed("./a=b -", &call); // a path, and the name of standard input
     assert_int_equal(call.operand_count, 2);
     cli_command keyless = sample;
     keyless.takes_keys = false;

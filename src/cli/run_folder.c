@@ -1,4 +1,4 @@
-// Operands are told apart by what a folder holds, never by its name.
+// Recognizes operands by the contents of a folder and never by its name.
 #include "cli/run_folder.h"
 
 #include "checkpoint/checkpoint.h"

@@ -1,4 +1,5 @@
-// See run_model.h. A run is explained, simulated and planned where its tokenizer is not at hand too.
+// Describes the model of a run. `explain`, `simulate` and `plan` also work where the tokenizer is
+// missing.
 #include "cli/run_model.h"
 
 #include "train/feed.h"

@@ -1,4 +1,4 @@
-// The model of a run's configuration, which may leave its vocabulary to the tokenizer.
+// The model of a run's configuration, whose vocabulary may come from the tokenizer.
 #ifndef CLI_RUN_MODEL_H
 #define CLI_RUN_MODEL_H
 
@@ -6,8 +6,8 @@
 #include "config/run_config.h"
 #include "model/model.h"
 
-// The tokenizer is opened where it says the vocabulary, which r->model.vocab gets then. *vocab_is_known: false where it is
-// not at hand; out->vocab is the preset's then, or 0.
+// Opens the tokenizer if it determines the vocabulary, and sets r->model.vocab from it.
+// *vocab_is_known is false if the tokenizer is missing; out->vocab is then the preset's, or 0.
 NODISCARD status cli_run_model(cli_context *cli, run_config *r, decoder_spec *out,
                                bool *vocab_is_known);
 

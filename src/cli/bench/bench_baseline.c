@@ -1,6 +1,6 @@
-// `bench --baseline FILE`: is it slower than it was? FILE is what --json printed.
+// `bench --baseline FILE`: compares with an earlier measurement, which --json printed to FILE.
 //
-// It is read before anything is measured, so that a wrong name costs no minutes.
+// The command reads FILE before it measures, so that a wrong name costs no minutes.
 #include "cli/bench/bench.h"
 
 #include "base/format/json.h"
@@ -10,7 +10,8 @@
 
 enum { BASELINE_LIMIT_BYTES = 16 << 20 };
 
-// The median of the row of that name; 0 if there is none. A step or a token is the file's only row.
+// The median of the row with that name; 0 if there is none. A file of `step` or `generate` has one
+// row.
 static double median_of(const json *earlier, const char *name)
 {
     const json *rows = json_get(earlier, "rows");
@@ -34,8 +35,9 @@ status bench_compare(const bench_context *c, const char *what, const bench_row *
     const double limit = 1.0 + c->flags->tolerance / 100.0;
     const char *was_of = json_text(json_get(earlier, "what"), what);
     if (strcmp(was_of, what) != 0) {
-        return fail(ST_USAGE, "%s was measured of \"%s\", this is \"%s\": give the same flags",
-                    path, was_of, what);
+        return fail(ST_USAGE,
+                    "%s measured \"%s\", but this run measures \"%s\": give the same flags", path,
+                    was_of, what);
     }
     const bench_row *worst = NULL;
     double worst_ratio = 0.0, worst_was = 0.0;
@@ -53,7 +55,7 @@ status bench_compare(const bench_context *c, const char *what, const bench_row *
     }
     if (worst == NULL || worst_ratio <= limit) return ST_OK;
     return fail(ST_ANSWER_NO,
-                "%s is slower than %s: %.4g s, it was %.4g s (%.2f times; %.0f%% are allowed)",
+                "%s is slower than %s: %.4g s instead of %.4g s (%.2f times; %.0f%% are allowed)",
                 worst->name, path, worst->median_s, worst_was, worst_ratio, c->flags->tolerance);
 }
 
@@ -68,7 +70,8 @@ status bench_baseline_read(bench_context *c, const char *bench)
         c->baseline = earlier;
         return ST_OK;
     }
-    const status st = fail(ST_USAGE, "%s is of \"bench %s\", not of \"bench %s\"", path, of, bench);
+    const status st =
+        fail(ST_USAGE, "%s comes from \"bench %s\", not from \"bench %s\"", path, of, bench);
     json_free(earlier);
     return st;
 }

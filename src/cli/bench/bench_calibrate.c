@@ -1,10 +1,12 @@
-// What an entry of the catalogue says of a processor's operations, measured in training steps.
+// Measures the speeds of a processor's operations, as the catalogue stores them, inside training
+// steps.
 //
-// A kernel that is called again and again finds its operands in the nearest cache and its threads awake; in a
-// step it does not, and reaches a fifth less. So the prices of `simulate` come from steps: two models, a
-// narrow and a wide one, in fp32 and bf16, and the wide one on few tokens. Speeds that fall with size have two
-// unknowns (of large sizes, and the size of half that), and two runs give two equations. Threads that share a
-// product wait for each other, which ranks of one thread do not: `team` is what that costs.
+// A kernel that is called again and again finds its operands in the nearest cache and its threads
+// awake. In a step it does not, and reaches a fifth less. So the prices of `simulate` come from
+// steps: two models, a narrow and a wide one, in fp32 and bf16, and the wide one on few tokens.
+// Speeds that fall with size have two unknowns (the speed of large sizes, and the size at half of
+// it), and two runs give two equations. Threads that share a GEMM wait for each other, which ranks
+// of one thread do not: `team` is that cost.
 #include "cli/bench/bench.h"
 
 #include "cost/cost.h"
@@ -17,8 +19,8 @@
 enum { NARROW, WIDE, SHORT, MODELS, WARMUP = 2, STEPS = 4 };
 
 typedef struct sums {
-    double product_s, product_flops; // forward and gradients of inputs
-    double weight_s, weight_flops;   // gradients of weights: sums over tokens of small outputs
+    double gemm_s, gemm_flops;     // forward and gradients of inputs
+    double weight_s, weight_flops; // gradients of weights: sums over tokens, with small outputs
     double attention_s[2], attention_flops[2];
     double pointwise_s, pointwise_bytes;
 } sums;
@@ -28,8 +30,8 @@ typedef struct sums {
 
 static const struct {
     const char *preset, *keys[12];
-    // products: of dim x ffn in a layer, beside four of dim x dim
-    int64_t dim, ffn, products, seq, tokens;
+    // GEMMs of dim x ffn in a layer, in addition to four of dim x dim
+    int64_t dim, ffn, gemms, seq, tokens;
 } models[MODELS] = {
     {"gpt2-tiny",
      {"model.layers=3", "model.dim=128", "model.heads=2", "model.ffn_dim=512", "train.seq=128",
@@ -76,7 +78,7 @@ static status step_measure(const bench_context *c, arena *a, int model, const ch
     TRY(arena_format(a, &pair, "kernels.threads=%d", threads));
     keys[count++] = pair;
     keys[count++] = "model.head_dim=64";
-    keys[count++] = "data.train=random"; // never opened; a run must have some
+    keys[count++] = "data.train=random"; // never opened, but a run must have some data
     keys[count++] = "data.valid=0";
     keys[count++] = "eval.every=0";
     TRY(arena_new(a, 1, &r));
@@ -90,7 +92,7 @@ static op_code code_of(const char *name)
     for (int code = 0; code < OP_CODE_COUNT; code++) {
         if (strcmp(op_kind_of((op_code)code)->name, name) == 0) return (op_code)code;
     }
-    return OP_CODE_COUNT; // the row of no operation
+    return OP_CODE_COUNT; // a row without an operation
 }
 
 static void part_add(sums *s, const train_part *p)
@@ -103,8 +105,8 @@ static void part_add(sums *s, const train_part *p)
         s->weight_s += p->seconds;
         s->weight_flops += p->flops;
     } else if (is_gemm) {
-        s->product_s += p->seconds;
-        s->product_flops += p->flops;
+        s->gemm_s += p->seconds;
+        s->gemm_flops += p->flops;
     } else if (kind->cost_class == COST_ATTENTION) {
         const int backward = kind->grad_of != GRAD_OF_NONE;
         s->attention_s[backward] += p->seconds;
@@ -115,14 +117,14 @@ static void part_add(sums *s, const train_part *p)
     }
 }
 
-static double products_s(const sums *s)
+static double gemms_s(const sums *s)
 {
-    return s->product_s + s->weight_s;
+    return s->gemm_s + s->weight_s;
 }
 
-static double products_flops(const sums *s)
+static double gemms_flops(const sums *s)
 {
-    return s->product_flops + s->weight_flops;
+    return s->gemm_flops + s->weight_flops;
 }
 
 static double rate(double amount, double seconds)
@@ -130,17 +132,17 @@ static double rate(double amount, double seconds)
     return seconds > 0.0 ? amount / seconds : 0.0;
 }
 
-// FLOPs of a layer's products, each over the share of the best speed that its two sizes leave.
+// FLOPs of a layer's GEMMs, each divided by the share of the best speed that its two sizes reach.
 static double work_of(int model, double half_a, double half_b)
 {
     const double d = (double)models[model].dim, f = (double)models[model].ffn;
     const double square = d / (d + half_a) * (d / (d + half_b));
     const double oblong =
         (d / (d + half_a) * (f / (f + half_b)) + f / (f + half_a) * (d / (d + half_b))) / 2.0;
-    return 4.0 * d * d / square + (double)models[model].products * d * f / oblong;
+    return 4.0 * d * d / square + (double)models[model].gemms * d * f / oblong;
 }
 
-// What the sizes cost a model's products: 1 where they cost nothing.
+// Slowdown of a model's GEMMs by their sizes: 1 is none.
 static double slowed(int model, double half_a, double half_b)
 {
     return work_of(model, half_a, half_b) / work_of(model, 0.0, 0.0);
@@ -148,7 +150,8 @@ static double slowed(int model, double half_a, double half_b)
 
 enum { HALF_MOST = 256, HALVINGS = 40 };
 
-// n and k of half speed: with it both models have the same best speed. 0 where the narrow one is no slower.
+// n and k at half speed: the value with which both models have the same best speed. 0 if the narrow
+// model is no slower.
 static double half_find(const double speed[MODELS])
 {
     double low = 0.0, high = HALF_MOST;
@@ -161,31 +164,30 @@ static double half_find(const double speed[MODELS])
     return low;
 }
 
-// Rows of half speed: of share = T / (T + half), from a run on `few` tokens and one on `many`.
+// Rows at half speed: from share = T / (T + half) of a run on `few` tokens and one on `many`.
 static double tokens_half(double speed_few, double few, double speed_many, double many)
 {
     const double ratio = rate(speed_many, speed_few); // many (few + h) / (few (many + h))
     if (ratio <= 1.0) return 0.0;
-    if (ratio >= 0.9 * many / few) return 9.0 * many; // no faster than in proportion
+    if (ratio >= 0.9 * many / few) return 9.0 * many; // no faster than in proportion to the tokens
     return few * many * (ratio - 1.0) / (many - few * ratio);
 }
 
 static void speeds_make(const sums s[2][MODELS], bench_speeds *out)
 {
-    double product[MODELS], attention[MODELS];
+    double gemm[MODELS], attention[MODELS];
     for (int k = 0; k < MODELS; k++) {
         const sums *fp32 = &s[0][k], *bf16 = &s[1][k];
-        product[k] =
-            rate(products_flops(fp32) + products_flops(bf16), products_s(fp32) + products_s(bf16));
+        gemm[k] = rate(gemms_flops(fp32) + gemms_flops(bf16), gemms_s(fp32) + gemms_s(bf16));
         attention[k] = rate(s[0][k].attention_flops[0] + s[0][k].attention_flops[1],
                             s[0][k].attention_s[0] + s[0][k].attention_s[1]);
     }
     const double few = (double)models[SHORT].tokens, many = (double)models[WIDE].tokens;
-    const double rows = tokens_half(product[SHORT], few, product[WIDE], many);
-    for (int k = 0; k < MODELS; k++) product[k] *= 1.0 + rows / (double)models[k].tokens;
-    const double half = half_find(product);
-    out->product_rows_half = rows;
-    out->product_half = half;
+    const double rows = tokens_half(gemm[SHORT], few, gemm[WIDE], many);
+    for (int k = 0; k < MODELS; k++) gemm[k] *= 1.0 + rows / (double)models[k].tokens;
+    const double half = half_find(gemm);
+    out->gemm_rows_half = rows;
+    out->gemm_half = half;
     out->attention_half = tokens_half(attention[NARROW], (double)models[NARROW].seq,
                                       attention[WIDE], (double)models[WIDE].seq);
     double pointwise[MODELS]; // of both types
@@ -199,22 +201,22 @@ static void speeds_make(const sums s[2][MODELS], bench_speeds *out)
     for (int type = 0; type < 2; type++) {
         const sums *wide = &s[type][WIDE];
         const double width = type == 0 ? 4.0 : 2.0;
-        // Gradients of weights have the model's sizes for rows, and sums over tokens.
+        // Gradients of weights have the model's sizes as rows, and sum over tokens.
         const double slow = slowed(WIDE, half, half) * (1.0 + rows / many);
         const double slow_weight = slowed(WIDE, rows, half) * (1.0 + half / many);
-        out->product[type] = rate(wide->product_flops * slow + wide->weight_flops * slow_weight,
-                                  wide->product_s + wide->weight_s);
+        out->gemm[type] = rate(wide->gemm_flops * slow + wide->weight_flops * slow_weight,
+                               wide->gemm_s + wide->weight_s);
         out->pointwise[type] = rate(wide->pointwise_bytes / width, wide->pointwise_s) *
                                (1.0 + out->pointwise_half / (double)models[WIDE].dim);
     }
-    for (int k = 0; k < 2; k++) { // both types together: what differs is less than what noise does
+    for (int k = 0; k < 2; k++) { // both types together: they differ by less than the noise
         out->attention[k] = rate(s[0][WIDE].attention_flops[k] + s[1][WIDE].attention_flops[k],
                                  s[0][WIDE].attention_s[k] + s[1][WIDE].attention_s[k]) *
                             tokens;
     }
 }
 
-// One run of steps; out: what it adds to.
+// One run of steps; out: receives the sums.
 typedef struct job {
     const bench_context *c;
     int model, threads;
@@ -242,7 +244,7 @@ static void *job_run(void *argument)
     return NULL;
 }
 
-// One thread each, all at the same time, as ranks are.
+// One thread each, all at the same time, like ranks.
 static status alone_measure(const bench_context *c, int model, sums *out)
 {
     pthread_t threads[KERN_MAX_THREADS];
@@ -258,22 +260,25 @@ static status alone_measure(const bench_context *c, int model, sums *out)
     for (int i = 0; i < begun; i++) {
         (void)pthread_join(threads[i], NULL);
         if (jobs[i].st != ST_OK) st = jobs[i].st;
-        out->product_s += products_s(&each[i]) / begun;
+        out->gemm_s += gemms_s(&each[i]) / begun;
     }
     if (begun < c->threads)
-        return fail(ST_NO_MEMORY, "no %d threads for a measurement", c->threads);
+        return fail(ST_NO_MEMORY,
+                    "the system gives the system gives no %d threads for a measurement",
+                    c->threads);
     return st == ST_OK ? ST_OK : fail(st, "a step on one thread cannot be measured");
 }
 
 status bench_calibrate(const bench_context *c, bench_speeds *out)
 {
-    // A small --size asks for a quick look.
+    // A small --size requests a quick measurement.
     const int rounds = c->flags->size > 0 && c->flags->size < (64 << 20) ? 1 : 3;
     static const char *const precisions[2] = {"fp32", "bf16"};
     sums all[2][MODELS], one[MODELS];
     memset(all, 0, sizeof(all));
     memset(one, 0, sizeof(one));
-    for (int i = 0; i < rounds * MODELS; i++) { // in turn: a machine that drifts does so for all
+    // Alternates between models, so that drift of the machine affects all.
+    for (int i = 0; i < rounds * MODELS; i++) {
         const int k = i % MODELS;
         for (int type = 0; type < 2; type++) {
             job j = {c, k, c->threads, precisions[type], &all[type][k], ST_OK};
@@ -283,8 +288,8 @@ status bench_calibrate(const bench_context *c, bench_speeds *out)
         if (k != SHORT) TRY(alone_measure(c, k, &one[k]));
     }
     speeds_make((const sums(*)[MODELS])all, out);
-    const double alone = (one[NARROW].product_s + one[WIDE].product_s) / c->threads;
-    const double together = products_s(&all[0][NARROW]) + products_s(&all[0][WIDE]);
+    const double alone = (one[NARROW].gemm_s + one[WIDE].gemm_s) / c->threads;
+    const double together = gemms_s(&all[0][NARROW]) + gemms_s(&all[0][WIDE]);
     out->team = rate(alone, together);
     if (out->team > 1.0) out->team = 1.0;
     return ST_OK;

@@ -1,6 +1,5 @@
-// `bench comm`: an operation between ranks of this host, or those of several that a launcher started, size by
-// size, beside what the memory gives; and
-// the table of the fastest algorithms (--tune).
+// `bench comm`: a collective between ranks of this host, or of several hosts under a launcher, size
+// by size, compared with the memory bandwidth; and the table of the fastest algorithms (--tune).
 #include "cli/bench/bench.h"
 #include "cli/train/ranks.h"
 
@@ -40,7 +39,7 @@ static status op_read(const char *word, op_collective *out)
     for (int i = 0; i < COLLECTIVE_COUNT; i++) names[i] = op_collective_name((op_collective)i);
     if (op_collective_parse(word, out) && *out != COLLECTIVE_RECEIVE) return ST_OK;
     const char *near = text_nearest(word, names, COLLECTIVE_RECEIVE);
-    return fail(ST_USAGE, "there is no operation \"%s\"%s%s%s", word,
+    return fail(ST_USAGE, "there is no collective \"%s\"%s%s%s", word,
                 near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
                 near != NULL ? "\"?" : "");
 }
@@ -82,14 +81,15 @@ static status rows_json(cli_context *cli, const comm_bench_config *f, const comm
     for (int i = 0; i < f->count; i++) {
         const comm_bench_row *r = &rows[i];
         const double alg = r->median_s > 0 ? (double)r->bytes / r->median_s / 1e9 : 0;
-        TRY(text_add(
-            &t,
-            "%s{\"op\": \"%s\", \"ranks\": %d, \"bytes\": %lld, \"time_us\": %.6g, "
-            "\"algbw_gb_s\": %.6g, \"busbw_gb_s\": %.6g, \"algorithm\": \"%s\", "
-            "\"transport\": \"%s\", \"dtype\": \"%s\", \"staged\": %s, \"min_us\": %.6g, \"max_us\": %.6g, ",
-            i > 0 ? ",\n " : "", op_collective_name(f->op), f->ranks, (long long)r->bytes,
-            1e6 * r->median_s, alg, alg * r->bus, r->algorithm, r->transport, dtype_name(f->type),
-            r->staged ? "true" : "false", 1e6 * r->min_s, 1e6 * r->max_s));
+        TRY(text_add(&t,
+                     "%s{\"op\": \"%s\", \"ranks\": %d, \"bytes\": %lld, \"time_us\": %.6g, "
+                     "\"algbw_gb_s\": %.6g, \"busbw_gb_s\": %.6g, \"algorithm\": \"%s\", "
+                     "\"transport\": \"%s\", \"dtype\": \"%s\", \"staged\": %s, \"min_us\": %.6g, "
+                     "\"max_us\": %.6g, ",
+                     i > 0 ? ",\n " : "", op_collective_name(f->op), f->ranks, (long long)r->bytes,
+                     1e6 * r->median_s, alg, alg * r->bus, r->algorithm, r->transport,
+                     dtype_name(f->type), r->staged ? "true" : "false", 1e6 * r->min_s,
+                     1e6 * r->max_s));
         if (r->limit_s > 0) {
             TRY(text_add(&t, "\"limit_us\": %.6g, \"share_of_limit\": %.4g}", 1e6 * r->limit_s,
                          share_of(r)));
@@ -105,7 +105,7 @@ static status rows_json(cli_context *cli, const comm_bench_config *f, const comm
 // ---- the table of choices -----------------------------------------------------------------------
 enum { MAX_ALGORITHMS = 16 };
 
-// Size by size, since an algorithm may serve small operands only: such a row stays without a time.
+// Size by size, because an algorithm may serve small operands only; such a row has no time.
 static status sizes_run(const comm_bench_config *f, comm_bench_row *rows)
 {
     for (int s = 0; s < f->count; s++) {
@@ -127,7 +127,8 @@ static bool is_faster(const comm_bench_row *a, const comm_bench_row *b)
     return a->median_s > 0 && (b->median_s <= 0 || a->median_s < b->median_s);
 }
 
-// Of the sizes in turn the fastest algorithm; neighbours that agree are one line.
+// Finds the fastest algorithm for each size and merges neighbouring sizes with the same one into a
+// line.
 static status op_tune(bench_context *c, comm_bench_config *f, text *t)
 {
     const char *names[MAX_ALGORITHMS];
@@ -176,7 +177,7 @@ static status tune(bench_context *c, comm_bench_config *f)
     return host_write_all(c->cli->h, c->flags->tune, t.bytes, t.length);
 }
 
-// As one of the ranks that a launcher started, here and on other hosts.
+// Runs as one of the ranks that a launcher started, here and on other hosts.
 static status run_joined(cli_context *cli, const launch_place *place, const char *transport,
                          const comm_bench_config *f, comm_bench_row *rows)
 {
@@ -210,7 +211,7 @@ status bench_comm(bench_context *c)
     if (place.ranks > 1) {
         f.ranks = place.ranks;
         TRY(run_joined(c->cli, &place, c->flags->transport, &f, rows));
-        if (place.rank > 0) return ST_OK; // the first tells it
+        if (place.rank > 0) return ST_OK; // rank 0 prints the result
     } else {
         if (c->flags->transport != NULL) {
             return fail(ST_USAGE,

@@ -1,14 +1,15 @@
-// `bench generate`: how fast one text grows, token by token, and what share that is of the speed of
-// memory. With one text every weight is read once for a token and used once, so nothing but the bytes
-// of the weights can be the limit.
+// `bench generate`: the speed of decoding one sequence, token by token, and its share of the memory
+// bandwidth. With one sequence a token reads every weight once and uses it once, so the bytes of
+// the weights are the only limit.
 //
-// A model with random weights, no folder. The tokens drawn are taken in turn, as `generate` does, with
-// its own temperature and no filter: the draw that looks at the whole vocabulary.
+// A model with random weights, without a folder. The benchmark decodes drawn tokens as `generate`
+// does, with its temperature and no filter: that is the draw that reads the whole vocabulary.
 //
-// Memory is shared with neighbours whom nobody sees: the same copy took 21 to 39 GB/s within some minutes.
-// So copies are timed in turn with the tokens, one try after every few, and the share is the median
-// token against the median copy. Both read memory of huge pages. A copy counts what it reads and what it writes,
-// so it may be passed: reading alone goes up to a tenth faster.
+// Other tenants of the machine share its memory: the same copy took 21 to 39 GB/s within some
+// minutes. So the benchmark alternates between copies and tokens, one copy after every few tokens,
+// and the share compares the median token with the median copy. Both read huge pages. The bandwidth
+// of a copy counts reads and writes, so a token may exceed it: reading alone is up to a tenth
+// faster.
 #include "base/rng.h"
 #include "cli/bench/bench.h"
 #include "infer/infer.h"
@@ -20,7 +21,7 @@ typedef struct generate_result {
     train_time token;
     train_parts parts;
     int64_t weight_bytes, peak_bytes, rss_bytes;
-    train_time copy; // of a byte
+    train_time copy; // seconds per byte
     double peak_flops, copy_bytes_per_s;
     double tokens_per_s, weight_bytes_per_s, share;
     const char *what;
@@ -31,14 +32,13 @@ typedef struct generating {
     infer *g;
     trace_ring *trace;
     train_windows windows;
-    int64_t context, tokens; // of the prompt; that count
+    int64_t context, tokens; // of the prompt; that are measured
     train_copy copy;
-    double *copies; // seconds of a byte
+    double *copies; // seconds per byte
     int64_t copy_count;
 } generating;
 
-// Of the weights, what one run of the plan reads: all of them but the rows of tables that are looked
-// up.
+// Bytes of weights that one run of the plan reads: all except the rows of lookup tables.
 static int64_t weight_bytes_of(const plan *p)
 {
     int64_t bytes = 0;
@@ -114,7 +114,7 @@ static status grow(generating *v, const bench_context *c, int64_t vocab, generat
     for (int i = 0; i < WARMUP; i++) TRY(infer_next(v->g, id, &id));
     while (trace_take(v->trace, rest, COUNT_OF(rest)) > 0) {
     }
-    out->rss_bytes = bench_resident_bytes(); // all but the copies' memory
+    out->rss_bytes = bench_resident_bytes(); // everything except the copies' memory
     TRY(train_copy_open(v->cli->h, c->level, c->threads, c->flags->size, &v->copy));
     const status st = tokens_time(v, id, seconds);
     train_copy_close(&v->copy);
@@ -143,7 +143,7 @@ static status measure(bench_context *c, generate_result *out)
                                    .fresh_seed = 1,
                                    .level = &c->level};
     infer_options traced = options;
-    // Two plans share the ring: the prompt is taken in before the first token that counts.
+    // Two plans share the ring: the prefill ends before the first measured token.
     enum { RING = 1 << 14 };
     TRY(trace_create(cli->h, RING, &v.trace));
     traced.trace = v.trace;

@@ -1,17 +1,17 @@
-// `bench gemm` and `bench attention`: kernels by themselves, at the shapes of training steps.
+// `bench gemm` and `bench attention`: isolated kernels, at the shapes of training steps.
 #include "cli/bench/bench.h"
 
 #include "model/model.h"
 
 #include <string.h>
 
-// ---- what both print ----------------------------------------------------------------------------
+// ---- output -------------------------------------------------------------------------------------
 
-// A kernel that was timed. Names are unique within a measurement.
+// A measured kernel. Names are unique within a measurement.
 typedef struct kernel_row {
-    const char *name, *of; // of: the model; NULL
-    int64_t calls;         // in a step; 0: not of a step
-    double flops;          // of a call
+    const char *name, *of; // of: the model, or NULL
+    int64_t calls;         // per step; 0: not part of a step
+    double flops;          // per call
     train_time time;
 } kernel_row;
 
@@ -27,9 +27,9 @@ static status row_add(bench_context *c, kernel_rows *rows, const kernel_row *row
     TRY(arena_grow(c->cli->a, (void **)&rows->all, &rows->capacity, rows->count + 1,
                    (int64_t)sizeof(*rows->all)));
     rows->all[rows->count++] = *row;
-    // The peak is the best that anything here reached.
+    // The peak is the best value of any kernel here.
     const double flops = row->flops / row->time.min_s;
-    if (flops > rows->peak.product) rows->peak.product = flops;
+    if (flops > rows->peak.gemm) rows->peak.gemm = flops;
     if (flops > rows->peak.flops) rows->peak.flops = flops;
     return ST_OK;
 }
@@ -42,7 +42,7 @@ static status rows_json(bench_context *c, const kernel_rows *rows)
     TRY(text_add(&t, ", \"threads\": %d, \"level\": \"%s\",\n ", c->threads,
                  kern_level_name(c->level)));
     TRY(text_add(&t, "\"peak_flops\": %.6g, \"loop_flops\": %.6g, \"product_flops\": %.6g,\n ",
-                 rows->peak.flops, rows->peak.loop, rows->peak.product));
+                 rows->peak.flops, rows->peak.loop, rows->peak.gemm));
     TRY(text_add(&t, "\"rows\": ["));
     for (int64_t i = 0; i < rows->count; i++) {
         const kernel_row *r = &rows->all[i];
@@ -68,8 +68,8 @@ static status rows_json(bench_context *c, const kernel_rows *rows)
 static void rows_table(bench_context *c, const kernel_rows *rows)
 {
     cli_print(c->cli, "%s, %d threads, %s\n", rows->what, c->threads, kern_level_name(c->level));
-    cli_print(c->cli, "peak %.4g GFLOP/s (register loop %.4g, best product %.4g)\n",
-              rows->peak.flops / 1e9, rows->peak.loop / 1e9, rows->peak.product / 1e9);
+    cli_print(c->cli, "peak %.4g GFLOP/s (register loop %.4g, best GEMM %.4g)\n",
+              rows->peak.flops / 1e9, rows->peak.loop / 1e9, rows->peak.gemm / 1e9);
     const char *of = NULL;
     for (int64_t i = 0; i < rows->count; i++) {
         const kernel_row *r = &rows->all[i];
@@ -178,7 +178,7 @@ status bench_gemm(bench_context *c)
     if (is_given && (f->model != NULL || f->batch > 0 || f->seq > 0)) {
         return fail(ST_USAGE, "bench gemm takes either --n, --m, --k or a model's shapes");
     }
-    TRY(arena_format(c->cli->a, &what, "matrix products, %s", bench_types[f->dtype]));
+    TRY(arena_format(c->cli->a, &what, "GEMMs, %s", bench_types[f->dtype]));
     rows.what = what;
     TRY(bench_peak_measure(c, c->level, c->threads, bench_type(f->dtype), &rows.peak));
     if (is_given) {

@@ -1,5 +1,5 @@
-// `bench machine`: what the machine itself gives, as a table, as JSON, and as an entry of the
-// catalogue of devices (--write).
+// `bench machine`: the machine's own limits, as a table, as JSON, and as an entry of the catalogue
+// of devices (--write).
 #include "cli/bench/bench.h"
 
 #include <math.h>
@@ -11,13 +11,13 @@ static double peak_of(const train_machine *m, int type)
                                                         : m->product_flops[type];
 }
 
-// Two threads on one core's units reach about what one does; two cores about twice that.
+// Two hyperthreads of one core reach about the speed of one thread; two cores about twice that.
 static bool shares_cores(const train_machine *m)
 {
     return m->thread_share < 0.75;
 }
 
-// The latency of the largest buffer, that of memory.
+// The latency of the largest buffer, which is that of memory.
 static double memory_latency_s(const train_machine *m)
 {
     return m->latency_count > 0 ? m->latency[m->latency_count - 1].load_s : 0.0;
@@ -42,7 +42,7 @@ static void print_table(cli_context *cli, const train_machine *m)
     cli_print(cli, "caches    %s, %s, %s   memory %s\n", caches[0], caches[1], caches[2],
               text_bytes_human(m->memory_bytes, size));
     for (int i = 0; i < 2; i++) {
-        cli_print(cli, "%s %.4g GFLOP/s (register loop %.4g, best product %.4g)\n",
+        cli_print(cli, "%s %.4g GFLOP/s (register loop %.4g, best GEMM %.4g)\n",
                   i == 0 ? "peak fp32" : "peak bf16", peak_of(m, i) / 1e9, m->loop_flops[i] / 1e9,
                   m->product_flops[i] / 1e9);
     }
@@ -116,19 +116,19 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
-// Speeds of operations in steps (bench_calibrate.c).
+// Speeds of operations inside steps (bench_calibrate.c).
 static status entry_speeds(const train_machine *m, const bench_speeds *s, text *t)
 {
-    TRY(text_add(t, "  product_share:        # large products in steps, of that\n"));
-    TRY(text_add(t, "    fp32: %.4f\n    bf16: %.4f\n", least(1.0, s->product[0] / peak_of(m, 0)),
-                 least(1.0, s->product[1] / peak_of(m, 1))));
-    TRY(text_add(t, "  product_half: {m: %.3g, n: %.3g, k: %.3g}\n", s->product_rows_half,
-                 s->product_half, s->product_half));
+    TRY(text_add(t, "  product_share:        # large GEMMs in steps, of that\n"));
+    TRY(text_add(t, "    fp32: %.4f\n    bf16: %.4f\n", least(1.0, s->gemm[0] / peak_of(m, 0)),
+                 least(1.0, s->gemm[1] / peak_of(m, 1))));
+    TRY(text_add(t, "  product_half: {m: %.3g, n: %.3g, k: %.3g}\n", s->gemm_rows_half,
+                 s->gemm_half, s->gemm_half));
     TRY(text_add(t, "  attention_share: {forward: %.4f, backward: %.4f}\n",
                  least(1.0, s->attention[0] / peak_of(m, 0)),
                  least(1.0, s->attention[1] / peak_of(m, 0))));
     TRY(text_add(t, "  attention_half: %.4g   # tokens\n", s->attention_half));
-    TRY(text_add(t, "  team: %.4f           # all threads on one product, over each on its own\n",
+    TRY(text_add(t, "  team: %.4f           # all threads on one GEMM, over each on its own\n",
                  s->team));
     TRY(text_add(t, "  pointwise_gops: {fp32: %.4g, bf16: %.4g}\n", s->pointwise[0] / 1e9,
                  s->pointwise[1] / 1e9));
@@ -139,7 +139,7 @@ static status entry_device(const train_machine *m, const bench_speeds *s, text *
 {
     const double memory = (double)m->memory_bytes;
     TRY(text_add(t, "device:\n  maker: cpu\n"));
-    TRY(text_add(t, "  peak_tflops:          # the larger of a register loop and a product\n"));
+    TRY(text_add(t, "  peak_tflops:          # the larger of a register loop and a GEMM\n"));
     TRY(text_add(t, "    fp32: %.6g\n    bf16: %.6g\n", peak_of(m, 0) / 1e12,
                  peak_of(m, 1) / 1e12));
     TRY(entry_speeds(m, s, t));
@@ -157,7 +157,7 @@ static status entry_device(const train_machine *m, const bench_speeds *s, text *
                     m->threads, 1e6 * m->barrier_s);
 }
 
-// What no model asks for, but people do.
+// Facts that no model needs but people do.
 static status entry_remarks(const train_machine *m, text *t)
 {
     TRY(text_add(t, "# level %s, %d threads on %d cores of %d hardware threads\n",
@@ -169,8 +169,8 @@ static status entry_remarks(const train_machine *m, text *t)
                     (long long)m->cache_bytes[2], 1e9 * memory_latency_s(m));
 }
 
-// Between ranks: messages of small models stay in the last cache, those of large ones do not. Halfway, in
-// ratio, between a copy of the size that is in it and one in memory.
+// Bandwidth between ranks: transfers of small models stay in the last-level cache, those of large
+// models do not. The geometric mean of a copy inside the cache and one in memory.
 static double link_bytes_s(const train_machine *m)
 {
     enum { IN_CACHE = 4 << 20 };
@@ -193,16 +193,16 @@ static status entry_write(const bench_context *c, const train_machine *m, const 
     text t = {.a = cli->a}, about = {.a = cli->a};
     const time_t now = (time_t)(cli->h->api->unix_ns(cli->h) / 1000000000);
     if (gmtime_r(&now, &parts) == NULL || strftime(day, sizeof(day), "%Y-%m-%d", &parts) == 0) {
-        return fail(ST_INTERNAL, "the date cannot be told");
+        return fail(ST_INTERNAL, "the system gives no date");
     }
     TRY(text_add(&about, "%s, measured by trireme " TRIREME_VERSION " on %s",
                  m->cpu[0] != '\0' ? m->cpu : "a processor", day));
     TRY(text_add(
-        &t,
-        "# A cluster of one machine, as `trireme bench machine --write` measured it: figures\n"
-        "# of the machine the best of a few tries, those of operations medians in steps. To be given as\n"
-        "# --cluster FILE; what is not here is as in the catalogue's cpu.\n"));
-    TRY(host_write_all(cli->h, path, "", 0)); // what cannot be written is told at once
+        &t, "# A cluster of one machine, as `trireme bench machine --write` measured it: figures\n"
+            "# of the machine the best of a few tries, those of operations medians in steps. To be "
+            "given as\n"
+            "# --cluster FILE; what is not here is as in the catalogue's cpu.\n"));
+    TRY(host_write_all(cli->h, path, "", 0)); // reports a write error before the measurement
     TRY(bench_calibrate(c, &speeds));
     TRY(entry_remarks(m, &t));
     TRY(text_add(&t, "base: cpu\nabout: "));

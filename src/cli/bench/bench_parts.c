@@ -1,5 +1,5 @@
-// "Where the time goes, and what the limit of each part is": the table and the JSON that the benches
-// of whole programs (step, generate) share.
+// The table and the JSON of the time of each part and its limit, which the benchmarks of whole
+// programs (step, generate) share.
 #include "cli/bench/bench.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ status bench_parts_json(text *t, const train_parts *parts, double peak_flops, do
     return text_add(t, "]");
 }
 
-// 80 columns.
+// The table has 80 columns.
 void bench_parts_print(cli_context *cli, const char *whole, const train_parts *parts,
                        double peak_flops, double bytes_per_s)
 {
@@ -42,7 +42,7 @@ void bench_parts_print(cli_context *cli, const char *whole, const train_parts *p
         const train_part *p = is_sum ? &sum : &parts->rows[i];
         const double bound = is_sum ? bound_s : train_part_bound_s(p, peak_flops, bytes_per_s);
         char calls[24] = "", ratio[24] = "";
-        // A product has done it on the way (kern_joins): nothing comes from memory for it.
+        // A GEMM has done it as its epilogue (kern_joins), so it reads no memory.
         const bool within = p->calls > 0 && p->seconds <= 0.0;
         if (p->calls > 0) (void)snprintf(calls, sizeof(calls), "%lld", (long long)p->calls);
         const double bounds = bound > 0.0 ? p->seconds / bound : 0.0;
@@ -53,7 +53,7 @@ void bench_parts_print(cli_context *cli, const char *whole, const train_parts *p
             cli_print(cli, "%8.1f%7.1f%9.2f%6s", p->flops / p->seconds / 1e9,
                       p->bytes / p->seconds / 1e9, 1e3 * bound, ratio);
         }
-        cli_print(cli, within ? "  in a product\n" : "\n");
+        cli_print(cli, within ? "  in a GEMM\n" : "\n");
         bound_s += within ? 0.0 : bound;
         flops += p->flops;
         bytes += p->bytes;

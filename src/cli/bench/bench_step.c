@@ -1,5 +1,5 @@
-// `bench step`: what this machine does in a step, what share of its peak that is, and where the
-// step's time goes.
+// `bench step`: the speed of a training step on this machine, its share of the peak, and the time
+// of each part.
 #include "cli/bench/bench.h"
 
 #include "model/model.h"
@@ -53,7 +53,7 @@ static status print_json(cli_context *cli, const bench_result *b)
                  kern_level_name(s->level), (long long)s->parameters));
     TRY(text_add(&t,
                  "\"loop_flops\": %.6g, \"product_flops\": %.6g, \"copy_bytes_per_s\": %.6g,\n ",
-                 b->peak.loop, b->peak.product, b->copy_bytes_per_s));
+                 b->peak.loop, b->peak.gemm, b->copy_bytes_per_s));
     TRY(bench_parts_json(&t, &s->parts, b->peak.flops, b->copy_bytes_per_s));
     TRY(text_add(&t, "}\n"));
     cli_print_text(cli, &t);
@@ -69,8 +69,8 @@ static void print_table(cli_context *cli, const bench_result *b)
     cli_print(cli, "step      %.4g s (%.4g to %.4g)   %s tok/s\n", b->step.step_s,
               b->step.step_s_min, b->step.step_s_max, text_count_human(b->tokens_per_s, speed));
     cli_print(cli, "flops     %.4g a step   mfu %.1f%%\n", b->step.flops, 100.0 * b->mfu);
-    cli_print(cli, "peak      %.4g FLOP/s (register loop %.4g, best product %.4g)\n", b->peak.flops,
-              b->peak.loop, b->peak.product);
+    cli_print(cli, "peak      %.4g FLOP/s (register loop %.4g, best GEMM %.4g)\n", b->peak.flops,
+              b->peak.loop, b->peak.gemm);
     cli_print(cli, "memory    %s planned and used, %s resident\n",
               text_bytes_human(b->step.touched_bytes, bytes), text_bytes_human(b->rss_bytes, rss));
     bench_parts_print(cli, "step", &b->step.parts, b->peak.flops, b->copy_bytes_per_s);

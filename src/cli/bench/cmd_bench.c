@@ -1,7 +1,7 @@
-// `bench`: what this machine gives, and what a training step and its kernels make of it.
+// `bench`: measures this machine, training steps and their kernels.
 //
-// A row of the table below is a subcommand: its flags, a function. To add one: the row, and a file
-// bench_<name>.c.
+// A row of the table below is a subcommand: its flags and its function. To add one: the row, and a
+// file bench_<name>.c.
 #include "cli/bench/bench.h"
 #include "cli/commands.h"
 
@@ -16,10 +16,11 @@ static const option rows[] = {
     {.key = "model",
      .kind = OPTION_TEXT,
      .offset = AT(model),
-     .help = "step, generate, gemm: preset of the model; gpt2-124m, of gemm that and llama-135m",
+     .help = "model preset for step, generate and gemm; the default is gpt2-124m, and for gemm "
+             "also llama-135m",
      .also = "preset"},
-    COUNT("batch", "sequences; 0 is 4, of attention 1", .offset = AT(batch), .max = 1 << 24,
-          .unit = "sequences", .also = "global-batch, batch-size"),
+    COUNT("batch", "number of sequences; 0 is 4, and 1 for attention", .offset = AT(batch),
+          .max = 1 << 24, .unit = "sequences", .also = "global-batch, batch-size"),
     COUNT("seq", "length of a sequence; 0 is 1024, of attention 1024, 4096 and 16384",
           .offset = AT(seq), .max = 1 << 24, .unit = "tokens"),
     {.key = "precision",
@@ -27,21 +28,22 @@ static const option rows[] = {
      .offset = AT(precision),
      .default_text = "fp32",
      .choices = "fp32, bf16, fp16",
-     .help = "step, generate: type of weights, products and activations"},
+     .help = "type of weights, GEMMs and activations for step and generate"},
     {.key = "dtype",
      .kind = OPTION_CHOICE,
      .offset = AT(dtype),
      .default_text = "fp32",
      .choices = "fp32, bf16, fp16",
-     .help = "gemm, attention: type of operands"},
-    COUNT("threads", "0 is one per core", .offset = AT(threads), .max = KERN_MAX_THREADS),
+     .help = "type of operands for gemm and attention"},
+    COUNT("threads", "number of threads; 0 is one per core", .offset = AT(threads),
+          .max = KERN_MAX_THREADS),
     {.key = "steps",
      .kind = OPTION_INT,
      .offset = AT(steps),
      .default_text = "5",
      .min = 1,
      .max = 1000000,
-     .help = "step: steps that count, after two that do not; their median is taken"},
+     .help = "number of measured steps after two warm-up steps; the result is their median"},
     COUNT(
         "repeats",
         "gemm, attention: calls that count; 0 is 3 to 20, for about two seconds; generate: tokens "
@@ -61,54 +63,56 @@ static const option rows[] = {
      .offset = AT(size),
      .default_text = "0",
      .max = OPTION_NO_MAX,
-     .help =
-         "machine, step, generate: the largest buffer of copies; 0 is 4 last caches, 64 to 512 MiB"},
+     .help = "largest buffer of copies for machine, step and generate; 0 is 4 last-level caches, "
+             "64 to 512 MiB"},
     {.key = "ranks",
      .kind = OPTION_INT,
      .offset = AT(ranks),
      .default_text = "2",
      .min = 1,
      .max = 256,
-     .help = "comm: processes that talk, started by itself"},
+     .help = "number of ranks that comm starts"},
     {.key = "op",
      .kind = OPTION_TEXT,
      .offset = AT(op),
-     .help = "comm: operation, such as all_reduce; nothing is all_reduce, with --tune all of them"},
+     .help = "collective that comm measures, such as all_reduce; the default is all_reduce, and "
+             "all of them with --tune"},
     {.key = "bytes",
      .kind = OPTION_TEXT,
      .offset = AT(bytes),
-     .help = "comm: sizes of the largest operand with commas, 8,64KiB; nothing is 8 B to 64 MiB"},
+     .help = "sizes of the largest operand for comm, with commas, such as 8,64KiB; the default is "
+             "8 B to 64 MiB"},
     {.key = "algorithm",
      .kind = OPTION_TEXT,
      .offset = AT(algorithm),
-     .help = "comm: this one instead of the one that is chosen"},
+     .help = "algorithm for comm instead of the chosen one"},
     {.key = "private",
      .kind = OPTION_BOOL,
      .offset = AT(is_private),
      .default_text = "false",
-     .help = "comm: buffers outside of shared memory, which cost a copy more"},
+     .help = "comm uses buffers outside of shared memory, which cost one more copy"},
     {.key = "stream",
      .kind = OPTION_BOOL,
      .offset = AT(stream),
      .default_text = "false",
-     .help = "comm: send goes one way, message after message, instead of there and back"},
+     .help = "comm sends transfers one after another in one direction instead of back and forth"},
     {.key = "transport",
      .kind = OPTION_TEXT,
      .offset = AT(transport),
-     .help =
-         "comm, of ranks that a launcher started: shm, ucx or mpi; nothing is the best there is"},
+     .help = "transport of comm between ranks that a launcher started: shm, ucx or mpi; the "
+             "default is the best available"},
     {.key = "tune",
      .kind = OPTION_TEXT,
      .offset = AT(tune),
-     .help = "comm: write the table of the fastest algorithms here instead of measuring one"},
+     .help = "file for comm's table of the fastest algorithms, instead of one measurement"},
     {.key = "write",
      .kind = OPTION_TEXT,
      .offset = AT(write),
-     .help = "machine: also write this machine as a cluster, YAML"},
+     .help = "file to which machine also writes this machine as a cluster, in YAML"},
     {.key = "baseline",
      .kind = OPTION_TEXT,
      .offset = AT(baseline),
-     .help = "what --json printed earlier; exit code 8 if a median is slower now",
+     .help = "earlier output of --json to compare with; exit code 8 if a median is slower now",
      .also = "compare"},
     {.key = "tolerance",
      .kind = OPTION_REAL,
@@ -116,12 +120,12 @@ static const option rows[] = {
      .default_text = "10",
      .max = 10000,
      .unit = "percent",
-     .help = "what --baseline forgives"},
+     .help = "slowdown that --baseline allows"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
      .default_text = "false",
-     .help = "one JSON object instead of a table"},
+     .help = "prints one JSON object instead of a table"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -137,7 +141,7 @@ dtype bench_type(int32_t choice)
 typedef struct bench_row_of {
     const char *name;
     const char *takes; // flags, each between spaces
-    bool takes_keys;   // all of them; else kernels.level only
+    bool takes_keys;   // takes all keys; otherwise only kernels.level
     status (*run)(bench_context *c);
 } bench_row_of;
 static const bench_row_of benches[] = {
@@ -174,7 +178,7 @@ static status bench_find(const char *name, const bench_row_of **out)
                 name);
 }
 
-// No flag is taken and then ignored.
+// Refuses flags that the subcommand would ignore.
 static status flags_check(cli_context *cli, const cli_call *call, const bench_row_of *bench)
 {
     bench_flags *defaults = NULL;
@@ -195,7 +199,7 @@ static status flags_check(cli_context *cli, const cli_call *call, const bench_ro
     return ST_OK;
 }
 
-// The flags as keys; what the user writes as keys comes after, and wins.
+// Converts flags to keys; the user's keys come later and win.
 static status config_make(cli_context *cli, const cli_call *call, run_config *r)
 {
     const bench_flags *f = call->flags;
@@ -220,7 +224,7 @@ static status config_make(cli_context *cli, const cli_call *call, run_config *r)
     keys[count++] = pair;
     TRY(arena_format(cli->a, &pair, "train.precision=%s", bench_types[f->precision]));
     keys[count++] = pair;
-    keys[count++] = "data.train=random"; // never opened; a run must have some
+    keys[count++] = "data.train=random"; // never opened, but a run must have some data
     for (int64_t i = 0; i < call->key_count; i++) keys[count++] = call->keys[i];
     return run_config_load(cli->h, cli->a, NULL, keys, count, r, &c);
 }
@@ -230,12 +234,12 @@ status bench_peak_measure(const bench_context *c, kern_level level, int threads,
 {
     enum { LOOPS = 3 };
     bench_peak peak = {0};
-    for (int i = 0; i < LOOPS; i++) { // other processes can only make it look slower
+    for (int i = 0; i < LOOPS; i++) { // other processes can only slow the loop down
         const double flops = kern_peak_flops(level, threads, type != DTYPE_F32);
         if (flops > peak.loop) peak.loop = flops;
     }
-    TRY(train_bench_product(c->cli->h, level, threads, type, &peak.product));
-    peak.flops = peak.loop > peak.product ? peak.loop : peak.product;
+    TRY(train_bench_product(c->cli->h, level, threads, type, &peak.gemm));
+    peak.flops = peak.loop > peak.gemm ? peak.loop : peak.gemm;
     *out = peak;
     return ST_OK;
 }
@@ -259,29 +263,31 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "time training steps, kernels and the machine",
-    .synopsis =
-        "step [--model PRESET] [--batch B] [--seq T] [--precision P] [--steps N] "
-        "[key.path=value ...] | generate [--model PRESET] [--precision P] [--context N] | "
-        "machine [--size BYTES] [--write FILE] | "
-        "gemm [--model PRESET | --n N --m M --k K] [--dtype P] | "
-        "attention [--seq T] [--heads H] [--kv-heads G] [--head-dim D] [--dtype P] | "
-        "comm [--ranks N] [--op OP] [--bytes SIZES] [--dtype P] [--tune FILE]; "
-        "all: [--json]; all but comm: [--threads N]; step, generate, gemm, attention: [--baseline FILE]",
+    .synopsis = "step [--model PRESET] [--batch B] [--seq T] [--precision P] [--steps N] "
+                "[key.path=value ...] | generate [--model PRESET] [--precision P] [--context N] | "
+                "machine [--size BYTES] [--write FILE] | "
+                "gemm [--model PRESET | --n N --m M --k K] [--dtype P] | "
+                "attention [--seq T] [--heads H] [--kv-heads G] [--head-dim D] [--dtype P] | "
+                "comm [--ranks N] [--op OP] [--bytes SIZES] [--dtype P] [--tune FILE]; "
+                "all: [--json]; all but comm: [--threads N]; step, generate, gemm, attention: "
+                "[--baseline FILE]",
     .about =
-        "step: steps of a model with random weights on random tokens, without data and folder, and "
-        "where their time goes. flops counts 6 x the weights in products per token and 6 L T "
-        "(heads x head size) for attention, recomputation never; mfu is its share of the peak, the "
-        "larger of a loop on registers and the best matrix product found in the same process. "
-        "generate: one text of a model with random weights, grown token by token with a cache of keys "
-        "and values; its share is the bytes of weights read for a token, per second, over those that "
-        "a copy moves, both medians, timed in turn. "
-        "machine: that peak, bandwidth and latency by size, frequency; --write makes the "
-        "catalogue's entry. gemm: the products of a step of the model, or y (n, m) = x (n, k) w "
-        "(m, k) and its gradients. attention: causal, forward and backward; FLOPs count half of "
-        "the square. comm: an operation between ranks of this host, or those that torchrun, srun "
-        "or mpirun started, also on several; on one its share of the limit: the same reads and "
-        "writes by the same cores with nobody waiting for anybody, measured in "
-        "between. All with medians; --baseline compares them with an earlier --json.",
+        "step: measures training steps of a model with random weights on random tokens, "
+        "without data and folder, and the time of each part. flops counts 6 x the GEMM weights "
+        "per token and 6 L T (heads x head size) for attention, and never counts "
+        "recomputation; mfu is its share of the peak, which is the higher of a register loop "
+        "and the best GEMM in the same process. generate: decodes one sequence of a model with "
+        "random weights, token by token with a KV cache; its share is the bytes of weights "
+        "read per token and second, over the bandwidth of a memory copy, both medians of "
+        "alternating measurements. machine: measures that peak, bandwidth and latency by size, "
+        "and frequency; --write makes the catalogue's entry. gemm: measures the GEMMs of a "
+        "step of the model, or y (n, m) = x (n, k) w (m, k) and its gradients. attention: "
+        "measures causal attention, forward and backward; FLOPs count half of the square. "
+        "comm: measures a collective between ranks of this host, or between ranks that "
+        "torchrun, srun or mpirun started on one or several hosts; on one host it also prints "
+        "the share of the limit, which is the same reads and writes by the same cores without "
+        "synchronization, measured in between. All results are medians; --baseline compares "
+        "them with an earlier --json.",
     .examples =
         "  trireme bench step --model gpt2-124m --batch 4 --seq 1024\n"
         "  trireme bench step --model llama-135m --batch 8 --seq 512 --precision bf16 --json\n"

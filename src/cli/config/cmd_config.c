@@ -1,5 +1,5 @@
-// `config`: what configurations say. Shows one with all values and where each came from, checks
-// several, compares two runs, and prints the documents that are made from the option table.
+// `config`: shows a configuration with all values and their origins, checks several, compares two
+// runs, and prints the documents that are made from the option table.
 #include "cli/commands.h"
 #include "cli/run_folder.h"
 #include "config/run_config.h"
@@ -9,9 +9,9 @@
 
 enum { CONFIG_LIMIT_BYTES = 1 << 22 };
 
-// A loaded configuration. Of a run and a checkpoint: the resolved one.
+// A loaded configuration. For a run or a checkpoint: the resolved one.
 typedef struct loaded {
-    const char *path; // of the YAML file
+    const char *path; // path of the YAML file
     bool is_resolved;
     run_config r;
     config *c;
@@ -25,7 +25,7 @@ static status load(cli_context *cli, const char *operand, const cli_call *call, 
     const char *const *keys = call->keys;
     const int64_t count = call->key_count;
     TRY(config_load(cli->h, cli->a, &run_config_table, l->path, keys, count, &l->r, &l->c));
-    // One that leaves its layout open is whole as it is.
+    // A configuration with layout=auto is complete as it is.
     TRY(l->r.layout.mode == RUN_LAYOUT_AUTO
             ? run_config_load_searched(cli->h, cli->a, l->path, keys, count, false, &l->r, &l->c)
             : run_config_load(cli->h, cli->a, l->path, keys, count, &l->r, &l->c));
@@ -35,7 +35,8 @@ static status load(cli_context *cli, const char *operand, const cli_call *call, 
 
 // ---- show ---------------------------------------------------------------------------------------
 
-// A run's file knows better than we could where its values came from, so it is shown as it is.
+// A run's file records the origins of its values better than a new load could, so it is printed
+// unchanged.
 static status show_file(cli_context *cli, const char *path)
 {
     char *yaml = NULL;
@@ -58,10 +59,10 @@ static status show(cli_context *cli, const cli_call *call)
 
 // ---- check --------------------------------------------------------------------------------------
 
-// The model too, whose preset or folder the table of keys knows nothing of.
+// Also checks the model, because the table of keys does not know presets and folders.
 static status check_one(cli_context *cli, const char *operand, const cli_call *call)
 {
-    enum { VOCAB_ANY = 1 << 16 }; // where it is the tokenizer's, which a run opens
+    enum { VOCAB_ANY = 1 << 16 }; // placeholder for the tokenizer's size, which a run reads
     loaded *l = NULL;
     decoder_spec spec;
     TRY(load(cli, operand, call, &l));
@@ -116,7 +117,7 @@ static status diff(cli_context *cli, const cli_call *call)
     for (int i = 0; i < 2; i++) TRY(load(cli, call->operands[i + 1], call, &l[i]));
     for (int64_t i = 0; i < run_config_table.count; i++) {
         const option *o = &run_config_table.rows[i];
-        if (strcmp(o->key, "run.dir") == 0) continue; // two runs never share it
+        if (strcmp(o->key, "run.dir") == 0) continue; // two runs always differ in it
         TRY(diff_row(cli, o, (const loaded *[2]){l[0], l[1]}, &differing));
     }
     if (differing == 0) return ST_OK;
@@ -198,10 +199,11 @@ const cli_command cli_command_config = {
     .name = "config",
     .summary = "show, check and compare configurations; list all keys",
     .synopsis = "show|check|diff|schema|reference [CONFIG|RUN ...] [key.path=value ...]",
-    .about = "show: all values and where each came from. check: every error of each file, or ok; "
-             "nothing is started. diff: the keys in which two runs differ, one a line, and exit 8 "
-             "if there are any (run.dir is left out). schema: a JSON schema for editors. "
-             "reference: every key with its default and limits, as Markdown.",
+    .about = "show: prints all values and the origin of each. check: prints all errors of each "
+             "file, or ok, and starts no run. diff: prints the keys in which two runs differ, one "
+             "per line, and exits with 8 if there are any (run.dir does not count). schema: prints "
+             "a JSON schema for editors. reference: prints every key with its default and limits, "
+             "as Markdown.",
     .examples = "  trireme config show demo/config.yaml optimizer.lr=1e-3\n"
                 "  trireme config check *.yaml\n"
                 "  trireme config diff demo/run other/run\n",

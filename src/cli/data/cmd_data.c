@@ -1,5 +1,5 @@
-// `data`: what lies in data files (inspect), texts made into token shards (pack), and the sequences
-// that a run would train on, as text (show).
+// `data`: shows the contents of data files (inspect), makes token shards from texts (pack), and
+// prints the sequences that a run would train on as text (show).
 #include "cli/commands.h"
 #include "cli/inspect/inspect.h"
 #include "cli/run_folder.h"
@@ -22,35 +22,35 @@ static const option rows[] = {
     {.key = "tokenizer",
      .kind = OPTION_TEXT,
      .offset = AT(tokenizer),
-     .help = "pack, inspect: bytes, a tokenizer.json or a folder with one"},
+     .help = "tokenizer for pack and inspect: bytes, a tokenizer.json or a folder with one"},
     {.key = "out",
      .kind = OPTION_TEXT,
      .offset = AT(out),
-     .help = "pack: the folder for the shards (-o)",
+     .help = "folder of the shards that pack writes (-o)",
      .also = "output, dir"},
     {.key = "vocab",
      .kind = OPTION_INT,
      .offset = AT(vocab),
      .default_text = "0",
      .max = INT32_MAX,
-     .help = "inspect: ids must be below it; 0 is what the file says"},
+     .help = "vocabulary that inspect checks all ids against; 0 is the file's own"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
      .default_text = "false",
-     .help = "inspect: a JSON list with an object for each file"},
+     .help = "inspect prints a JSON list with an object for each file"},
     {.key = "sequences",
      .kind = OPTION_INT,
      .offset = AT(sequences),
      .default_text = "0",
      .max = 1e6,
-     .help = "show: how many sequences; 0 is 2"},
+     .help = "number of sequences that show prints; 0 is 2"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
 // ---- inspect ------------------------------------------------------------------------------------
 
-// Everything is read, and what is wrong ends it: data that is not right is not trained on.
+// Reads all of the file. Damage ends the command with an error, because it must not be trained on.
 static status look(cli_context *cli, const char *path, const data_flags *f, data_tokenizer *t,
                    inspect_report *r)
 {
@@ -145,7 +145,7 @@ static status file_hash(const host *h, const char *path, hash128 *out)
     }
     free(piece);
     if (hash != NULL) *out = hash_end(hash);
-    (void)h->api->file_close(f); // nothing was written
+    (void)h->api->file_close(f); // the file was only read
     return st;
 }
 
@@ -157,7 +157,7 @@ static status pack_one(packing *p, const char *path)
     TRY(data_path_check(path));
     TRY(data_tokens_probe(cli->h, path, &is_tokens));
     if (is_tokens) {
-        return fail(ST_USAGE, "%s is a token file already; data.train takes it as it is", path);
+        return fail(ST_USAGE, "%s is a token file already; data.train accepts it unchanged", path);
     }
     p->begin_ns = cli->h->api->monotonic_ns(cli->h);
     const status st = data_prepare(cli->h, cli->a, p->tokenizer, path, p->folder, &progress,
@@ -201,7 +201,7 @@ static status pack_table(packing *p)
     return ST_OK;
 }
 
-// A text that has changed gets another shard; a glob would then find both.
+// A changed text gets a new shard, and a glob would then find the old one too.
 static status pack_others(packing *p)
 {
     file_names names;
@@ -247,7 +247,7 @@ static status pack(cli_context *cli, const cli_call *call)
 
 // ---- show ---------------------------------------------------------------------------------------
 
-// Control characters of a text must not reach a terminal.
+// A text's control characters must not reach a terminal.
 static void print_visible(cli_context *cli, const data_bytes *t)
 {
     int64_t begin = 0;
@@ -341,7 +341,7 @@ static status show(cli_context *cli, const cli_call *call)
 
 // ---- the command --------------------------------------------------------------------------------
 
-// No flag is taken and then ignored.
+// Refuses flags that the subcommand would ignore.
 static status only(const cli_call *call, const char *name, bool tokenizer, bool out, bool is_show)
 {
     const data_flags *f = call->flags;
@@ -385,13 +385,14 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_data = {
     .name = "data",
-    .summary = "look into data files, make texts into tokens",
+    .summary = "inspect data files, and tokenize texts",
     .synopsis = "inspect FILE ... [--json] | pack FILE ... --tokenizer T --out DIR | "
                 "show CONFIG|RUN [--sequences N] [key.path=value ...]",
-    .about = "inspect: what a token file or text is and holds; every token is read and checked. "
-             "pack: a token shard for each text or JSON-lines file (.gz and .zst too), made once: "
-             "what is there already stays. show: the first sequences of a run's order, as text. "
-             "train prepares texts by itself; pack is for doing it before.",
+    .about =
+        "inspect: prints the format and contents of a token file or text, and reads and checks "
+        "every token. pack: makes a token shard for each text or JSON-lines file (.gz and .zst "
+        "too), unless the shard exists already. show: prints the first sequences of a run's "
+        "order, as text. train prepares texts by itself; pack prepares them in advance.",
     .examples = "  trireme data inspect corpus/*.bin\n"
                 "  trireme data pack web/*.jsonl.zst --tokenizer tokenizer.json -o packed\n"
                 "  trireme data show demo/config.yaml --sequences 3\n",

@@ -1,5 +1,5 @@
-// `doctor`: what this machine has, and what a missing thing costs. Changes nothing; what it writes to
-// try the disk it removes.
+// `doctor`: checks this machine and shows the cost of what is missing. It changes no setting and
+// removes the file that it writes to test the disk.
 #include "cli/commands.h"
 #include "cli/doctor/doctor.h"
 #include "cli/wrap.h"
@@ -13,7 +13,7 @@ static const option rows[] = {
      .kind = OPTION_BOOL,
      .offset = (int64_t)offsetof(doctor_flags, json),
      .default_text = "false",
-     .help = "one JSON object instead of the table"},
+     .help = "prints one JSON object instead of the table"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -90,18 +90,18 @@ static status run(cli_context *cli, const cli_call *call)
     }
     TRY(print_all(cli, findings, counts, f->json));
     if (failed == NULL) return ST_OK;
-    return fail(ST_IO, "this machine is not fit for a run: %s failed%s", failed,
+    return fail(ST_IO, "this machine cannot run training: %s failed%s", failed,
                 counts[DOCTOR_FAIL] > 1 ? ", and more" : "");
 }
 
 const cli_command cli_command_doctor = {
     .name = "doctor",
-    .summary = "say what this machine has, and what a missing thing costs",
+    .summary = "check this machine for runs, and show the cost of what is missing",
     .synopsis = "[DIR] [--json]",
-    .about = "Looks at the processor, oneDNN, memory, CUDA, storage (of DIR, or here: a small file "
-             "is written and removed), the loopback network, the ways between ranks (two are "
-             "started and add 1 MiB), launchers, clock, limits and tools. "
-             "Exit code 4 if something makes a run impossible; warnings are no failure.",
+    .about = "Checks the processor, oneDNN, memory, CUDA, storage (of DIR or the current folder, "
+             "where it writes and removes a small file), the loopback network, communication "
+             "between ranks (two ranks add 1 MiB), launchers, clock, limits and tools. The exit "
+             "code is 4 if a run is impossible; warnings do not count.",
     .examples = "  trireme doctor\n"
                 "  trireme doctor /scratch/runs --json\n",
     .flags = &flags,

@@ -1,5 +1,6 @@
-// What a machine has, and what a missing thing costs. A row per check in cmd_doctor.c; to add one: a
-// function in doctor_machine.c (what the kernel tells) or doctor_try.c (what is tried), and its row.
+// Checks of a machine, with the cost of a missing part. A row per check in cmd_doctor.c; to add
+// one: a function in doctor_machine.c (facts from the kernel) or doctor_try.c (trials), and its
+// row.
 #ifndef CLI_DOCTOR_DOCTOR_H
 #define CLI_DOCTOR_DOCTOR_H
 
@@ -10,21 +11,21 @@ typedef enum doctor_level { DOCTOR_OK, DOCTOR_WARN, DOCTOR_FAIL } doctor_level;
 typedef struct doctor_finding {
     doctor_level level;
     const char *found; // "2 cores, avx2"
-    const char *cost;  // of what is missing or wrong, and the remedy; NULL
+    const char *cost;  // cost of a missing or wrong part, and the remedy; may be NULL
 } doctor_finding;
 
 typedef struct doctor {
     cli_context *cli;
-    const char *folder; // where runs would be written
+    const char *folder; // folder of future runs
 } doctor;
 
-// What was found; the text lies in the command's arena. Later calls add to `found`; level and cost
-// become those of the worst.
+// Adds a finding; the text is in the command's arena. Later calls append to `found`; level and cost
+// become those of the worst finding.
 NODISCARD status doctor_found(const doctor *d, doctor_finding *f, const char *format, ...)
     PRINTF_LIKE(3, 4);
 NODISCARD status doctor_costs(const doctor *d, doctor_finding *f, doctor_level level,
                               const char *format, ...) PRINTF_LIKE(4, 5);
-// The start of a small file of the kernel's; "" if it is not there.
+// Reads the start of a small kernel file; "" if it does not exist.
 void doctor_file(const char *path, char *out, int64_t bytes);
 
 // doctor_machine.c

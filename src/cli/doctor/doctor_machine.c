@@ -1,4 +1,4 @@
-// What Linux tells of the machine, without opening a device or loading a library.
+// Facts that Linux reports about the machine, without opening a device or loading a library.
 #include "cli/doctor/doctor.h"
 #include "kernels/kernels.h"
 
@@ -56,10 +56,10 @@ void doctor_file(const char *path, char *out, int64_t bytes)
     if (f == NULL) return;
     const size_t got = fread(out, 1, (size_t)bytes - 1, f);
     out[got] = '\0';
-    (void)fclose(f); // only read
+    (void)fclose(f); // the file was only read
 }
 
-// Entries of a folder of the kernel's whose name is `begin` and a number.
+// Counts the entries of a kernel folder whose name is `begin` and a number.
 static int count_entries(const char *folder, const char *begin)
 {
     int count = 0;
@@ -69,7 +69,7 @@ static int count_entries(const char *folder, const char *begin)
         const size_t n = strlen(begin);
         if (strncmp(e->d_name, begin, n) == 0 && isdigit((unsigned char)e->d_name[n])) count++;
     }
-    (void)closedir(dir); // only read
+    (void)closedir(dir); // the folder was only read
     return count;
 }
 
@@ -206,7 +206,7 @@ status doctor_clock(const doctor *d, doctor_finding *f)
         TRY(doctor_found(d, f, "the time of day is before 2024"));
         return doctor_costs(d, f, DOCTOR_WARN, "logs and events carry wrong times");
     }
-    struct timex state = {.modes = 0}; // only asked
+    struct timex state = {.modes = 0}; // only a query
     const int sync = adjtimex(&state);
     return doctor_found(d, f,
                         sync >= 0 && sync != TIME_ERROR
@@ -251,7 +251,7 @@ status doctor_limits(const doctor *d, doctor_finding *f)
 
 // ---- programs -----------------------------------------------------------------------------------
 
-// The first folder of PATH that has the program; NULL if none has.
+// The first folder of PATH that has the program, or NULL.
 static status program_find(const doctor *d, const char *name, const char **out)
 {
     const char *at = getenv("PATH");
@@ -270,7 +270,7 @@ static status program_find(const doctor *d, const char *name, const char **out)
 }
 
 typedef struct program {
-    const char *name, *cost; // cost: of its absence; NULL: none
+    const char *name, *cost; // cost: of a missing program, or NULL
 } program;
 
 static status programs_find(const doctor *d, doctor_finding *f, const program *rows, int64_t count)
@@ -286,7 +286,7 @@ static status programs_find(const doctor *d, doctor_finding *f, const program *r
     return ST_OK;
 }
 
-// A run on one host needs none of them.
+// A run on one host needs no launcher.
 status doctor_launchers(const doctor *d, doctor_finding *f)
 {
     static const program rows[] = {{"mpirun", NULL}, {"srun", NULL}, {"kubectl", NULL}};

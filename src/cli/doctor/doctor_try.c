@@ -1,4 +1,4 @@
-// What is tried: a small file is written where runs would be, a byte goes over the loopback and back.
+// Trials: write a small file in the folder of runs, and send a byte over the loopback and back.
 #include "cli/doctor/doctor.h"
 #include "comm/bench.h"
 
@@ -51,7 +51,8 @@ static status file_write(const doctor *d, file *f, speeds *out)
     const host_api *api = d->cli->h->api;
     char *piece = NULL;
     TRY(arena_new(d->cli->a, PIECE, &piece));
-    for (int i = 0; i < PIECE; i++) piece[i] = (char)(i * 131 >> 3); // not all the same byte
+    // Different bytes, so that the disk cannot compress them away.
+    for (int i = 0; i < PIECE; i++) piece[i] = (char)(i * 131 >> 3);
     int64_t begin = api->monotonic_ns(d->cli->h);
     for (int i = 0; i < PIECES; i++) TRY(api->file_write(f, piece, PIECE));
     TRY(api->file_sync(f));
@@ -75,7 +76,7 @@ static status folder_try(const doctor *d, speeds *out)
     const status st = file_write(d, f, out);
     error_record kept;
     error_take(&kept);
-    (void)api->file_close(f); // it goes anyway
+    (void)api->file_close(f); // the file is removed in any case
     (void)api->path_remove(d->cli->h, path);
     (void)error_put(&kept);
     return st;
@@ -125,7 +126,7 @@ static status system_failed(const char *what)
     return fail(ST_IO, "%s: %s", what, strerror(errno));
 }
 
-// Two ends of one connection on the loopback, in one thread: the kernel's queue takes the connect.
+// Two ends of one loopback connection, in one thread: the kernel's queue accepts the connection.
 static status pair_open(pair *p)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = 0};
@@ -149,7 +150,7 @@ static status pair_open(pair *p)
     p->b = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
     if (p->b < 0) return system_failed("accepting on 127.0.0.1");
     (void)setsockopt(p->a, IPPROTO_TCP, TCP_NODELAY, &yes,
-                     sizeof(yes)); // slower without, not wrong
+                     sizeof(yes)); // without the option the trial is slower, but correct
     (void)setsockopt(p->b, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
     return ST_OK;
 }
@@ -158,7 +159,7 @@ static void pair_close(const pair *p)
 {
     const int fds[] = {p->a, p->b, p->listener};
     for (int64_t i = 0; i < COUNT_OF(fds); i++) {
-        if (fds[i] >= 0) (void)close(fds[i]); // nothing to lose
+        if (fds[i] >= 0) (void)close(fds[i]); // no unsent data
     }
 }
 
@@ -194,9 +195,9 @@ status doctor_network(const doctor *d, doctor_finding *f)
                         trip_s * 1e6);
 }
 
-// ---- between ranks --------------------------------------------------------------------------------
+// ---- between ranks -------------------------------------------------------------------------------
 
-// Two ranks that add a buffer, with all that a run has: what is really taken, and what it gives.
+// Runs two ranks that add a buffer, as in a run, and reports the chosen transport and its speed.
 static status ranks_try(const doctor *d, doctor_finding *f)
 {
     comm_bench_config c = {.h = d->cli->h,

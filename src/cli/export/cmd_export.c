@@ -1,10 +1,10 @@
-// `export`: a checkpoint becomes a Hugging Face folder.
+// `export`: converts a checkpoint to a Hugging Face folder.
 //
 //   DIR/  config.json  generation_config.json  model.safetensors (or shards and their index)
 //         tokenizer.json  tokenizer_config.json ...
 //
-// It is made in DIR.export and renamed when every byte has been read back, so DIR is whole or not
-// there. The host holds one tensor, never the model.
+// The command makes DIR.export and renames it after it has read every byte back, so DIR is complete
+// or does not exist. The host holds one tensor at a time, never the whole model.
 #include "cli/commands.h"
 #include "cli/export/export.h"
 #include "cli/export/work_folder.h"
@@ -28,30 +28,32 @@ static const option rows[] = {
      .default_text = "5GiB",
      .min = 1,
      .max = OPTION_NO_MAX,
-     .help = "weights beyond this go into further files, with an index; a tensor is never cut",
+     .help = "size limit of a weights file; more weights go into further files with an index, and "
+             "no tensor is split",
      .also = "max-shard-size"},
     {.key = "dtype",
      .kind = OPTION_CHOICE,
      .offset = AT(type),
      .default_text = "auto",
      .choices = "auto, fp32, bf16, fp16",
-     .help = "of the weights; auto loses nothing: the narrowest of the type stored, the type that "
-             "the model came in if all values are exact in it, and fp32",
+     .help = "type of the exported weights; auto loses no precision: it is the narrowest of the "
+             "stored type, the type of the imported model if it holds all values exactly, and fp32",
      .also = "precision"},
     {.key = "tokenizer",
      .kind = OPTION_TEXT,
      .offset = AT(tokenizer),
-     .help = "bytes, a tokenizer.json, a folder with one, or the word none; not given, the run's"},
+     .help = "tokenizer of the folder: bytes, a tokenizer.json, a folder with one, or none; the "
+             "default is the run's"},
     {.key = "force",
      .kind = OPTION_BOOL,
      .offset = AT(force),
      .default_text = "false",
-     .help = "replace a DIR that holds a model already",
+     .help = "replaces a DIR that already holds a model",
      .also = "overwrite"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
-// ---- where --------------------------------------------------------------------------------------
+// ---- target folder ------------------------------------------------------------------------------
 
 static status target_check(export_job *v, const char *to, bool force, bool *replaces)
 {
@@ -64,7 +66,7 @@ static status target_check(export_job *v, const char *to, bool force, bool *repl
     TRY(arena_format(v->cli->a, &v->work, "%s.export", v->to));
     TRY(api->path_info(v->cli->h, v->to, &info));
     if (info.kind == FILE_KIND_NONE) return ST_OK;
-    if (info.kind != FILE_KIND_FOLDER) return fail(ST_USAGE, "%s is there and no folder", v->to);
+    if (info.kind != FILE_KIND_FOLDER) return fail(ST_USAGE, "%s exists and is no folder", v->to);
     TRY(api->path_list(v->cli->h, v->cli->a, v->to, &names));
     if (names.count == 0) return ST_OK;
     TRY(cli_has_file(v->cli, v->to, "config.json", &is_model));
@@ -72,14 +74,15 @@ static status target_check(export_job *v, const char *to, bool force, bool *repl
         return fail(ST_USAGE, "%s has files in it (%s)%s", v->to, names.names[0],
                     is_model ? "; --force replaces it" : "; give a folder of its own");
     }
-    for (int64_t i = 0; i < names.count; i++) { // only what looks like an exported model goes
+    // Replaces only a folder that looks like an exported model.
+    for (int64_t i = 0; i < names.count; i++) {
         char *path = NULL;
         TRY(path_join(v->cli->a, v->to, names.names[i], &path));
         TRY(api->path_info(v->cli->h, path, &info));
         if (info.kind == FILE_KIND_REGULAR && strcmp(names.names[i], "manifest.json") != 0)
             continue;
-        return fail(ST_USAGE, "%s holds %s, which no exported model has; it is not replaced", v->to,
-                    names.names[i]);
+        return fail(ST_USAGE, "%s holds %s, which no exported model has, so it is not replaced",
+                    v->to, names.names[i]);
     }
     *replaces = true;
     return ST_OK;
@@ -97,7 +100,7 @@ static status source_find(export_job *v, const char *from, const char *tokenizer
     return ST_OK;
 }
 
-// ---- all of it ----------------------------------------------------------------------------------
+// ---- command ------------------------------------------------------------------------------------
 
 static status folder_make(export_job *v, bool replaces)
 {
@@ -151,14 +154,15 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_export = {
     .name = "export",
-    .summary = "make a Hugging Face folder of a checkpoint",
+    .summary = "convert a checkpoint to a Hugging Face folder",
     .synopsis = "RUN|CHECKPOINT DIR [--dtype T] [--shard-bytes N] [--tokenizer T] [--force]",
     .about =
-        "Of a run its newest whole checkpoint; RUN/checkpoints/best is its best one. DIR gets "
-        "config.json, generation_config.json, model.safetensors (or several files with an "
-        "index) and the tokenizer's files, as transformers loads them. All is read back before "
-        "DIR appears; an export that fails leaves nothing. What `import` took comes out byte "
-        "for byte. The optimizer's state stays behind.",
+        "Exports the newest complete checkpoint of a run; RUN/checkpoints/best is its best "
+        "one. DIR gets config.json, generation_config.json, model.safetensors (or several "
+        "files with an index) and the tokenizer's files, in the form that transformers loads. "
+        "The command reads all files back before DIR appears, and a failed export leaves no "
+        "files. A model that `import` read is exported byte for byte. The optimizer's state is "
+        "not exported.",
     .examples = "  trireme export demo/run hf\n"
                 "  trireme export demo/run/checkpoints/best hf --dtype bf16 --shard-bytes 2GiB\n",
     .flags = &flags,

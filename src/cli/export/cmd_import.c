@@ -1,12 +1,13 @@
-// `import`: a Hugging Face folder becomes a checkpoint of ours, with nothing but weights in it.
+// `import`: converts a Hugging Face folder to a native checkpoint that holds only weights.
 //
 //   FOLDER/config.json  model*.safetensors  tokenizer.json ...
-//   OUT/    config.json  state-*.safetensors  tokenizer.json ...  config.resolved.yaml  manifest.json
+//   OUT/    config.json  state-*.safetensors  tokenizer.json ...  config.resolved.yaml
+//           manifest.json
 //
-// The table of a run's tensors says what is written, so a run can load it; a weight is read, written
-// and forgotten. Types stay: all bf16 stays bf16, all fp16 fp16, and what is mixed becomes fp32, which
-// holds both.
-// OUT appears by one rename, when all of it is on the disk.
+// The table of a run's tensors decides which tensors are written, so a run can load the checkpoint.
+// The command reads, writes and frees one weight at a time. Types stay: all bf16 stays bf16, all
+// fp16 stays fp16, and mixed types become fp32, which holds both. One rename makes OUT appear when
+// the disk has all of it.
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "cli/export/work_folder.h"
@@ -23,22 +24,22 @@ enum { EXTRAS_MAX = 16, EXTRA_LIMIT_BYTES = 256 << 20 };
 typedef struct importing {
     cli_context *cli;
     const char *from;
-    char *to, *work; // work: where it is made, beside `to`
+    char *to, *work; // work: temporary folder beside `to`
     decoder_spec spec;
     safetensors *files;
-    dtype type; // that the weights are kept in
+    dtype type; // stored type of the weights
     op_model *model;
     plan_table run;
     exec_workspace_context workspace;
     step_block *step;
-    float *values; // of the weight that lies in `row` of the table
+    float *values; // values of the weight in `row` of the table
     int64_t row;   // -1: none yet
     ckpt_extra extras[EXTRAS_MAX];
     int64_t extra_count;
     char *checkpoint;
 } importing;
 
-// ---- what is there ------------------------------------------------------------------------------
+// ---- source folder ------------------------------------------------------------------------------
 
 static status places_find(importing *v, const char *from, const char *to)
 {
@@ -60,7 +61,7 @@ static status places_find(importing *v, const char *from, const char *to)
     TRY(arena_format(v->cli->a, &v->work, "%s.import", v->to));
     TRY(v->cli->h->api->path_info(v->cli->h, v->to, &info));
     if (info.kind == FILE_KIND_NONE) return ST_OK;
-    return fail(ST_USAGE, "%s is there already; import makes a new folder", v->to);
+    return fail(ST_USAGE, "%s exists already; import makes a new folder", v->to);
 }
 
 static void type_choose(importing *v)
@@ -75,7 +76,7 @@ static void type_choose(importing *v)
 
 // ---- weights ------------------------------------------------------------------------------------
 
-// What a run of this model would keep, as a table; nothing is allocated for it.
+// Makes the table of the tensors that a run of this model would keep, without allocating them.
 static status table_make(importing *v)
 {
     v->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
@@ -102,8 +103,8 @@ static int64_t weight_of_row(const importing *v, int64_t row)
     return -1;
 }
 
-// The checkpoint asks for a row piece by piece; the weight that it is of is read once and held, so the
-// host holds the largest weight and no more.
+// The checkpoint writer asks for a row piece by piece. The function reads the row's weight once and
+// holds it, so the host holds only the largest weight.
 static status row_read(void *context, int64_t row, int64_t offset, void *to, int64_t bytes)
 {
     importing *v = context;
@@ -151,7 +152,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-// GPT-2's two files are found under several names, and with a prefix.
+// GPT-2's two files have several names, and may have a prefix.
 static bool is_wanted(const char *name)
 {
     static const char *const whole[] = {"tokenizer.json", "tokenizer_config.json",
@@ -171,7 +172,7 @@ static bool is_wanted(const char *name)
 static status extra_add(importing *v, const char *name, const char *contents)
 {
     if (v->extra_count == EXTRAS_MAX) {
-        return fail(ST_UNSUPPORTED, "%s: more than %d files of a tokenizer", v->from, EXTRAS_MAX);
+        return fail(ST_UNSUPPORTED, "%s: more than %d tokenizer files", v->from, EXTRAS_MAX);
     }
     v->extras[v->extra_count++] = (ckpt_extra){name, contents};
     return ST_OK;
@@ -185,7 +186,7 @@ static status extras_collect(importing *v)
     file_names names;
     TRY(model_spec_print_json(&v->spec, &spec));
     TRY(extra_add(v, "config.json", spec.bytes));
-    // Enough for generate and train: the type, and that the tokenizer lies beside this file.
+    // The settings that generate and train need: the type, and the tokenizer beside this file.
     TRY(text_add(&yaml,
                  "# Made by trireme import.\ntrain:\n  precision: %s\ndata:\n"
                  "  tokenizer: .\n",
@@ -229,7 +230,7 @@ static status import(importing *v)
     if (v->spec.experts.count > 0) {
         return fail(
             ST_UNSUPPORTED,
-            "%s: a model with %lld experts cannot be imported, for it cannot be trained yet; "
+            "%s: a model with %lld experts cannot be imported, because it cannot be trained yet; "
             "`trireme plan` and `simulate` take its folder",
             v->from, (long long)v->spec.experts.count);
     }
@@ -246,7 +247,7 @@ static status import(importing *v)
     return st;
 }
 
-// ---- what is said -------------------------------------------------------------------------------
+// ---- output -------------------------------------------------------------------------------------
 
 static void print_types(importing *v)
 {
@@ -267,7 +268,7 @@ static void print_types(importing *v)
     cli_print(v->cli, "   kept as %s\n", dtype_name(v->type));
 }
 
-// A tokenizer that cannot be read is no reason to refuse the weights, but must be told now.
+// An unreadable tokenizer is no reason to refuse the weights, but the user must know it now.
 static void print_tokenizer(importing *v, bool *has)
 {
     data_tokenizer *t = NULL;
@@ -292,7 +293,7 @@ static status print_done(importing *v)
     hash128 digest;
     char hex[33];
     bool has_tokenizer = false;
-    ckpt_reader *c = NULL; // every byte was read back when it was saved
+    ckpt_reader *c = NULL; // saving has read every byte back
     TRY(ckpt_reader_open(v->cli->h, v->to, &c));
     digest = ckpt_reader_digest(c);
     ckpt_reader_close(c);
@@ -326,12 +327,12 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_import = {
     .name = "import",
-    .summary = "make a checkpoint of a Hugging Face folder",
+    .summary = "convert a Hugging Face folder to a checkpoint",
     .synopsis = "FOLDER OUT",
     .about = "FOLDER holds config.json and model.safetensors, or several files with an index, in "
-             "fp32, bf16 or fp16. Every tensor must be known and have its shape. OUT is new: a "
-             "checkpoint of the weights, in their own type, with the tokenizer's files beside it. "
-             "generate, digest and model.from take it.",
+             "fp32, bf16 or fp16. Every tensor must belong to the model and have the right shape. "
+             "OUT must not exist; it becomes a checkpoint of the weights, in their own type, with "
+             "the tokenizer's files beside it. generate, digest and model.from accept it.",
     .examples = "  trireme import ~/models/Llama-3.2-1B llama\n"
                 "  trireme generate llama --prompt 'Once upon a time'\n"
                 "  trireme train config.yaml model.from=llama\n",

@@ -1,4 +1,4 @@
-// A checkpoint on its way to a Hugging Face folder. Shared by cmd_export.c and its parts:
+// A conversion of a checkpoint to a Hugging Face folder. Shared by cmd_export.c and its parts:
 //
 //   export_weights.c   checkpoint -> model*.safetensors, a tensor at a time, and back to compare
 //   export_files.c     the small files beside them: config, tokenizer, generation
@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "cli/model_folder.h"
 
-// One tensor of the folder: rows of a weight, as transformers names and lays them out.
+// One tensor of the folder: rows of a weight, with the name and layout of transformers.
 typedef struct export_tensor {
     const char *name;
     int64_t weight, row_begin, rows;
@@ -16,7 +16,7 @@ typedef struct export_tensor {
     int ndim;
     int64_t dims[2];
     int64_t bytes;
-    hash128 sum; // of the bytes written
+    hash128 sum; // hash of the written bytes
     int64_t shard;
 } export_tensor;
 
@@ -24,19 +24,20 @@ typedef struct export_job {
     cli_context *cli;
     cli_model model;       // model.folder: the checkpoint
     const char *tokenizer; // "bytes", a path, or NULL: none
-    char *to, *work;       // work: where it is made, beside `to`
-    dtype type;            // of the weights in the folder
+    char *to, *work;       // work: temporary folder beside `to`
+    dtype type;            // type of the folder's weights
     int64_t shard_bytes;
     op_model *weights;
     export_tensor *tensors;
     int64_t tensor_count, shard_count;
     int64_t total_bytes;
-    int64_t tokenizer_files; // copied or made
+    int64_t tokenizer_files; // number of files copied or made
 } export_job;
 
-// Reads what is there, decides `type` (DTYPE_COUNT: as the weights came) and cuts it into files.
+// Reads the checkpoint, decides `type` (DTYPE_COUNT: automatic) and distributes the tensors to
+// files.
 NODISCARD status export_weights_plan(export_job *v, dtype wanted);
-// Writes the files into `work` and reads them back: every byte must be there again.
+// Writes the files into `work`, reads them back and compares every byte.
 NODISCARD status export_weights_write(export_job *v);
 NODISCARD status export_weights_check(export_job *v);
 

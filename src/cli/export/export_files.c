@@ -1,15 +1,16 @@
 // The small files of an exported folder: config.json, the tokenizer's, generation_config.json.
 //
-// A tokenizer's files are copied byte for byte from where the run found them; GPT-2's two files get
-// the names that transformers looks for. The bytes tokenizer has no file: its tokenizer.json is
-// written here, a byte-level BPE of 256 characters and no merge, which gives the same ids.
+// The command copies a tokenizer's files byte for byte from the run's tokenizer folder and gives
+// GPT-2's two files the names that transformers expects. The bytes tokenizer has no file, so this
+// code writes its tokenizer.json: a byte-level BPE of 256 characters without merges, which gives
+// the same ids.
 #include "cli/export/export.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct wanted_file {
-    const char *from; // end of its name, or the whole of it
+    const char *from; // end of the file's name, or its whole name
     const char *to;
     bool is_end;
 } wanted_file;
@@ -65,10 +66,10 @@ close_out:
     if (st == ST_OK) {
         st = api->file_close(out);
     } else {
-        (void)api->file_close(out); // the first error is told
+        (void)api->file_close(out); // reports only the first error
     }
 close_in:
-    (void)api->file_close(in); // only read
+    (void)api->file_close(in); // the file was only read
     return st;
 }
 
@@ -92,7 +93,7 @@ static status folder_copy(export_job *v, const char *folder)
                           : strcmp(names.names[i], f->from) != 0) {
                 continue;
             }
-            TRY(has(v, f->to, &there)); // the plain name comes before one with a prefix
+            TRY(has(v, f->to, &there)); // prefers the plain name to one with a prefix
             if (there) continue;
             TRY(copy(v, folder, names.names[i], f->to));
             v->tokenizer_files++;
@@ -101,7 +102,7 @@ static status folder_copy(export_job *v, const char *folder)
     return ST_OK;
 }
 
-// As GPT-2 writes bytes as characters: those that print are themselves, the others follow at 256.
+// GPT-2's characters for bytes: printable bytes are themselves, the others follow from 256.
 static int32_t character_of(int byte)
 {
     int32_t others = 256;
@@ -147,7 +148,7 @@ static status bytes_write(export_job *v)
     return put(v, "tokenizer.json", &t);
 }
 
-// What transformers needs to find the class, where the run's files do not say.
+// Writes the keys by which transformers finds the class, if the run's files lack them.
 static status class_write(export_job *v, const char *end_of_text)
 {
     text t = {.a = v->cli->a}, map = {.a = v->cli->a};
@@ -175,7 +176,7 @@ static status class_write(export_job *v, const char *end_of_text)
     return put(v, "special_tokens_map.json", &map);
 }
 
-// A model that began here ended its texts with the tokenizer's id, whatever its preset says.
+// A model that was trained here ends its texts with the tokenizer's id, whatever its preset has.
 static void end_of_text_set(export_job *v, int32_t id)
 {
     if (!v->model.is_fresh || id < 0 || id >= v->model.spec.vocab) return;
@@ -183,7 +184,7 @@ static void end_of_text_set(export_job *v, int32_t id)
     v->model.spec.bos_token = -1;
 }
 
-// The text of the tokenizer's end-of-text token; NULL if it has none.
+// The text of the tokenizer's end-of-text token, or NULL.
 static status end_of_text_find(export_job *v, const char **out)
 {
     data_tokenizer *t = NULL;
@@ -195,7 +196,8 @@ static status end_of_text_find(export_job *v, const char **out)
     const int64_t ids = data_tokenizer_vocab_size(t);
     end_of_text_set(v, id);
     status st = ST_OK;
-    // Another than the run's must fit: ids without rows in the model fail only where it is used.
+    // A tokenizer other than the run's must fit: ids without rows in the model would fail only at
+    // their use.
     if (v->tokenizer != v->model.tokenizer && ids > v->model.spec.vocab) {
         st = fail(ST_USAGE, "the tokenizer %s has %lld ids, the model %lld; give another, or none",
                   v->tokenizer, (long long)ids, (long long)v->model.spec.vocab);
@@ -216,7 +218,7 @@ static status tokenizer_write(export_job *v)
     file_info info;
     if (v->tokenizer == NULL) return ST_OK;
     if (strcmp(v->tokenizer, "bytes") == 0) {
-        TRY(end_of_text_find(v, &end_of_text)); // it has an id and no spelling
+        TRY(end_of_text_find(v, &end_of_text)); // the token has an id and no spelling
         TRY(bytes_write(v));
         return class_write(v, "<|endoftext|>");
     }
@@ -235,7 +237,7 @@ static status tokenizer_write(export_job *v)
     const char *base = path_base_name(v->tokenizer);
     char *folder = NULL;
     TRY(arena_format(v->cli->a, &folder, "%.*s.", (int)(base - v->tokenizer), v->tokenizer));
-    bool is_named = false; // as its folder's others are: they belong to it
+    bool is_named = false; // it belongs to its folder, like the folder's other files
     for (int64_t i = 0; i < COUNT_OF(wanted); i++) {
         if (wanted[i].is_end && ends_with(base, wanted[i].from)) is_named = true;
     }
@@ -249,7 +251,7 @@ static status tokenizer_write(export_job *v)
     return class_write(v, end_of_text);
 }
 
-// ---- all of them --------------------------------------------------------------------------------
+// ---- all files ----------------------------------------------------------------------------------
 
 static status generation_write(const export_job *v)
 {
@@ -269,7 +271,7 @@ static status generation_write(const export_job *v)
 status export_files_write(export_job *v)
 {
     text t = {.a = v->cli->a};
-    TRY(tokenizer_write(v)); // which may know the end of a text
+    TRY(tokenizer_write(v)); // sets the end of text if it knows it
     decoder_spec spec = v->model.spec;
     spec.saved = v->type;
     TRY(model_spec_print_json(&spec, &t));

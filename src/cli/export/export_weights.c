@@ -1,11 +1,12 @@
 // Weights of a checkpoint as model*.safetensors, one tensor at a time.
 //
-// A checkpoint holds logical parts (q, k, v); a Hugging Face tensor is some rows of a weight: one
-// part, or several (GPT-2's c_attn), perhaps turned. The master is taken where there is one.
+// A checkpoint holds logical parts (q, k, v). A Hugging Face tensor is some rows of a weight: one
+// part, or several (GPT-2's c_attn), perhaps transposed. The command exports the master weights if
+// they exist.
 //
-// The type, unless asked for: the one that the checkpoint stores, if that is narrow; else the one
-// that the model came in (torch_dtype of its config.json), if every value is exact in it; else fp32.
-// So what was imported comes out as it was, and what was trained loses nothing.
+// The default type is the stored type if that is narrow; otherwise the type of the imported model
+// (torch_dtype of its config.json) if it holds every value exactly; otherwise fp32. So an imported
+// model is exported unchanged, and a trained model loses no precision.
 #include "base/format/safetensors.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/export/export.h"
@@ -30,7 +31,7 @@ static const ckpt_tensor *part_find(const ckpt_reader *c, const weight_part *par
     return NULL;
 }
 
-// The part's stored values, checked; they stay until the next call.
+// Reads and checks the part's stored values, which stay valid until the next call.
 static status part_read(const export_job *v, ckpt_reader *c, const op_weight *w,
                         const weight_part *part, dtype *type, const void **out)
 {
@@ -50,7 +51,7 @@ static status part_read(const export_job *v, ckpt_reader *c, const op_weight *w,
 
 // ---- values -------------------------------------------------------------------------------------
 
-// Nearest even; the bytes themselves where the type stays.
+// Rounds to nearest even; copies the bytes if the type does not change.
 static void convert(dtype from, const void *in, dtype to, int64_t count, void *out)
 {
     if (from == to) {
@@ -60,7 +61,7 @@ static void convert(dtype from, const void *in, dtype to, int64_t count, void *o
     for (int64_t i = 0; i < count; i++) dtype_store(to, out, i, dtype_load(from, in, i));
 }
 
-// So that -0 is not 0, and a NaN is itself.
+// Compares bits, so that -0 differs from 0 and a NaN equals itself.
 static uint64_t bits_of(double value)
 {
     uint64_t bits;
@@ -80,8 +81,8 @@ static bool is_exact(dtype from, const void *in, dtype type, int64_t count)
     return true;
 }
 
-// (rows, columns) -> (columns, rows), in squares that stay in the cache. The width is a constant where
-// it is called, so an element is one move.
+// Transposes (rows, columns) to (columns, rows), in squares that fit the cache. Callers pass a
+// constant width, so an element is one move.
 static inline void turn_wide(const char *in, int64_t rows, int64_t columns, int64_t width,
                              char *out)
 {
@@ -109,7 +110,7 @@ static void turn(const char *in, int64_t rows, int64_t columns, int64_t width, c
     }
 }
 
-// Rows of one weight, from the parts that cover them.
+// Reads rows of one weight from the parts that cover them.
 static status rows_read(const export_job *v, ckpt_reader *c, const export_tensor *t, char *out)
 {
     const op_weight *w = &v->weights->weights[t->weight];
@@ -129,7 +130,7 @@ static status rows_read(const export_job *v, ckpt_reader *c, const export_tensor
     return ST_OK;
 }
 
-// The bytes of a tensor as the folder has them; the caller frees *out.
+// Makes the bytes of a tensor in the folder's layout; the caller frees *out.
 static status tensor_make(const export_job *v, ckpt_reader *c, const export_tensor *t, char **out)
 {
     const op_weight *w = &v->weights->weights[t->weight];
@@ -181,7 +182,7 @@ static status type_choose(export_job *v, ckpt_reader *c, dtype wanted)
         const op_weight *weight = &v->weights->weights[w];
         for (int i = 0; i < weight->part_count; i++) {
             e = part_find(c, &weight->parts[i]);
-            if (e != NULL && e->type != v->type) v->type = DTYPE_F32; // which holds all
+            if (e != NULL && e->type != v->type) v->type = DTYPE_F32; // fp32 holds all types
         }
     }
     const dtype came = v->model.spec.saved;
@@ -192,7 +193,7 @@ static status type_choose(export_job *v, ckpt_reader *c, dtype wanted)
     return ST_OK;
 }
 
-// A file takes tensors until the next would make it too large; a tensor is never cut.
+// A file takes tensors until the next would make it too large; no tensor is split.
 static status tensors_list(export_job *v)
 {
     arena *a = v->cli->a;
@@ -316,7 +317,7 @@ close_reader:
 
 // ---- reading back -------------------------------------------------------------------------------
 
-// By pieces: the file is not held.
+// Reads in pieces, so that the file is never in memory.
 static status sum_read(const safetensors *files, const safetensors_entry *e, void *piece,
                        hash128 *out)
 {
@@ -341,7 +342,8 @@ static status tensors_compare(const export_job *v, const safetensors *files)
         const safetensors_entry *e = safetensors_find(files, t->name);
         char wrote[33], has[33];
         if (e == NULL || e->bytes != t->bytes || e->type != v->type) {
-            return fail(ST_DAMAGED, "%s: %s is not there as it was written", v->work, t->name);
+            return fail(ST_DAMAGED, "%s: tensor %s is missing after it was written", v->work,
+                        t->name);
         }
         hash128 sum;
         TRY(sum_read(files, e, piece, &sum));

@@ -1,5 +1,5 @@
-// See work_folder.h. The old folder is moved aside before the new one takes its name, so there is a
-// moment without either, but never half of one.
+// Replaces a folder by two renames. The old folder is moved aside before the new one takes its
+// name, so for a moment neither exists, but a partial folder never does.
 #include "cli/export/work_folder.h"
 
 #include <string.h>
@@ -57,7 +57,7 @@ status cli_work_rename(cli_context *cli, const char *work, const char *to, bool 
         return parent_sync(cli, to);
     }
     TRY(arena_format(cli->a, &aside, "%s.replaced", to));
-    cli_work_remove(cli, aside); // of a run that was killed here
+    cli_work_remove(cli, aside); // left by a run that was killed here
     TRY(api->path_rename(cli->h, to, aside));
     const status st = api->path_rename(cli->h, work, to);
     if (st != ST_OK) {

@@ -1,5 +1,5 @@
-// `help`: commands, flags, keys and error codes, for people, man and shells. All of it is made from
-// the tables that the program itself works with.
+// `help`: commands, flags, keys and error codes, for people, man and shells. All texts come from
+// the tables that the program itself uses.
 #include "cli/commands.h"
 #include "cli/help/completion.h"
 #include "cli/help/help_codes.h"
@@ -20,11 +20,11 @@ static const option rows[] = {
      .kind = OPTION_BOOL,
      .offset = AT(man),
      .default_text = "false",
-     .help = "print the man page"},
+     .help = "prints the man page"},
     {.key = "completion",
      .kind = OPTION_TEXT,
      .offset = AT(completion),
-     .help = "print the completion script of a shell: bash or zsh"},
+     .help = "shell whose completion script is printed: bash or zsh"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -116,7 +116,7 @@ static status help_code(cli_context *cli, status code)
     return ST_OK;
 }
 
-// All keys below a heading, or one.
+// Prints all keys below a heading, or one key.
 static status help_keys(cli_context *cli, const char *topic, bool *found)
 {
     text t = {.a = cli->a};
@@ -167,7 +167,7 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_help = {
     .name = "help",
-    .summary = "a command, a key of a configuration or an error code",
+    .summary = "explain a command, a key of a configuration or an error code",
     .synopsis = "[COMMAND|KEY|CODE] [--man] [--completion bash|zsh]",
     .examples =
         "  trireme help train\n"

@@ -1,5 +1,5 @@
-// Completion scripts and the man page, out of the command table and the option tables. They need no
-// configuration and no run to be printed.
+// Completion scripts and the man page, from the command table and the option tables. Printing them
+// needs no configuration and no run.
 #include "cli/help/completion.h"
 
 #include "config/run_config.h"
@@ -30,7 +30,7 @@ static status bash(arena *a, text *out)
     for (int64_t i = 0; cli_commands[i] != NULL; i++) {
         TRY(text_add(out, "%s ", cli_commands[i]->name));
     }
-    // A shell cuts words at "=": what stands before it has been typed already.
+    // A shell splits words at "=", so the part before it has been typed already.
     TRY(text_add(out, "--version --help\"\n    else\n        case ${COMP_WORDS[1]} in\n"));
     for (int64_t i = 0; cli_commands[i] != NULL; i++) {
         TRY(text_add(out, "        %s) words=\"", cli_commands[i]->name));
@@ -86,7 +86,7 @@ status cli_completion_print(cli_context *cli, const char *shell)
 
 // ---- man ----------------------------------------------------------------------------------------
 
-// Text that holds no roff commands of its own: hyphens must copy as typed, dots may not begin a line.
+// Escapes roff commands: hyphens must copy as typed, and dots must not begin a line.
 static status add_roff(text *out, const char *s)
 {
     bool line_begins = true;
@@ -104,7 +104,7 @@ static status add_roff(text *out, const char *s)
     return ST_OK;
 }
 
-// A table's rows without the heading that option_print_man() puts on top.
+// A table's rows without the heading that option_print_man() prints first.
 static status add_rows(const option_table *table, text *out)
 {
     text rows = {.a = out->a};

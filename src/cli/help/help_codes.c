@@ -1,5 +1,5 @@
-// What each error code means and what helps. A row for every row of STATUS_TABLE; the compiler
-// complains of a missing one through the assertion below.
+// The meaning of each error code and its remedy. One row for every row of STATUS_TABLE; the
+// assertion below fails to compile if one is missing.
 #include "cli/help/help_codes.h"
 
 #include <strings.h>
@@ -84,14 +84,16 @@ static const char *const texts[] = {
         "computing differs from the others'. The message names what differs, there and here. "
         "Start all ranks with the same program and the same files.",
     [ST_BROKEN_PLAN] =
-        "The plans of the ranks do not fit together, and nothing was started: the message names two "
+        "The plans of the ranks do not fit together, and nothing was started: the message "
+        "names two "
         "actions and what is wrong between them. Of a schedule read from a file it is that file to "
         "mend; otherwise this is a bug: please report the message with config.resolved.yaml.",
     [ST_ANSWER_NO] =
         "The command did its work, and the answer is no: a check found a difference beyond its "
         "limit, or a comparison failed. What was printed says which.",
     [ST_STOPPED] =
-        "Not an error: a signal or train.max_time stopped the run after a step, and a checkpoint of "
+        "Not an error: a signal or train.max_time stopped the run after a step, and a "
+        "checkpoint of "
         "it is on the disk. The same command continues. Schedulers may requeue on exit code 75.",
     [ST_SECURITY] =
         "An input tried to reach what it may not, such as a file outside its folder. Nothing was "

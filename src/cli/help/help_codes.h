@@ -4,9 +4,9 @@
 
 #include "base/status.h"
 
-// STATUS_COUNT if no code is written so ("D002", any case).
+// STATUS_COUNT for an unknown code ("D002", any case).
 status cli_code_parse(const char *code);
-// What it means and what to do: sentences, without a line end.
+// The meaning and the remedy: sentences, without a line end.
 const char *cli_code_text(status code);
 
 #endif

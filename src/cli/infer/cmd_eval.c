@@ -1,4 +1,4 @@
-// `eval`: how well does a model predict given text; or which endings does it find likeliest?
+// `eval`: measures a model's loss on given text, or its accuracy in choosing endings.
 #include "cli/commands.h"
 #include "cli/model_folder.h"
 #include "cli/train/signals.h"
@@ -24,60 +24,61 @@ static const option rows[] = {
     {.key = "data",
      .kind = OPTION_LIST,
      .offset = AT(data),
-     .help = "a file to evaluate on: text, JSON lines with text, either perhaps .gz or .zst, or "
-             "tokens; further files may follow as arguments"},
+     .help = "file to evaluate on: text or JSON lines with text, also as .gz or .zst, or tokens; "
+             "further files may follow as arguments"},
     {.key = "task",
      .kind = OPTION_CHOICE,
      .offset = AT(task),
      .default_text = "loss",
      .choices = "loss, hellaswag",
-     .help = "loss of all tokens, or the accuracy of choosing endings"},
+     .help = "task: loss of all tokens, or accuracy in choosing endings"},
     {.key = "limit",
      .kind = OPTION_INT,
      .offset = AT(limit),
      .default_text = "0",
      .max = OPTION_NO_MAX,
-     .help = "stop after this many tokens (of a task: examples); 0 is all"},
+     .help =
+         "number of tokens (for hellaswag: examples) after which the evaluation stops; 0 is all"},
     {.key = "seq",
      .kind = OPTION_INT,
      .offset = AT(seq),
      .default_text = "0",
      .max = 1 << 24,
-     .help = "tokens of a window; 0 is train.seq of a run, the model's context else",
+     .help = "tokens of a window; 0 is a run's train.seq, or the model's context for other folders",
      .also = "context, ctx, window"},
     {.key = "stride",
      .kind = OPTION_INT,
      .offset = AT(stride),
      .default_text = "0",
      .max = 1 << 24,
-     .help = "tokens from one window to the next; less than the window lets them overlap, so every "
-             "token has more before it; 0 is the whole window"},
+     .help = "tokens from one window to the next; with less than a window, windows overlap and "
+             "every token has more context; 0 is the whole window"},
     {.key = "packing",
      .kind = OPTION_CHOICE,
      .offset = AT(packing),
      .default_text = "auto",
      .choices = "auto, masked, plain",
-     .help =
-         "masked: documents do not see each other and none predicts the next one's first token; "
-         "plain: they follow each other as one text; auto is the run's, masked of other folders"},
+     .help = "attention between documents: with masked, documents do not attend to each other and "
+             "none predicts the next one's first token; with plain, they form one text; auto is "
+             "the run's setting, and masked for other folders"},
     {.key = "batch",
      .kind = OPTION_INT,
      .offset = AT(batch),
      .default_text = "0",
      .max = 4096,
-     .help = "windows or endings at once; 0 is about 4096 tokens"},
+     .help = "number of windows or endings at once; 0 is about 4096 tokens"},
     CLI_MODEL_ROWS(eval_flags, "weights and activations"),
     {.key = "strict",
      .kind = OPTION_BOOL,
      .offset = AT(strict),
      .default_text = "false",
-     .help =
-         "the same bits for any --batch and --threads; a run with determinism: strict has it on"},
+     .help = "strict mode: the same bits for any --batch and --threads; on for a run with "
+             "determinism: strict"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
      .default_text = "false",
-     .help = "one JSON object instead of the lines"},
+     .help = "prints one JSON object instead of the lines"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -100,7 +101,7 @@ static double seconds_of(const evaluation *v)
 
 // ---- progress -----------------------------------------------------------------------------------
 
-// A line that is written again, on a terminal only.
+// Rewrites a line, on a terminal only.
 static void progress(evaluation *v, double share, const char *words)
 {
     enum { INTERVAL_NS = 100000000 };
@@ -116,9 +117,9 @@ static void progress_end(const evaluation *v)
     if (v->shown_ns != 0) cli_print(v->cli, "\r\033[K");
 }
 
-// ---- what is needed -----------------------------------------------------------------------------
+// ---- inputs -------------------------------------------------------------------------------------
 
-// --data and the arguments after the model.
+// The paths of --data and of the arguments after the model.
 static status paths_find(evaluation *v, const cli_call *call)
 {
     const option_list given = v->f->data;
@@ -179,7 +180,7 @@ static status loss_run(evaluation *v)
     }
 }
 
-// A number of JSON, which knows no infinity.
+// A JSON number; JSON has no infinity.
 static const char *json_number(double x, char buffer[40])
 {
     (void)snprintf(buffer, 40, isfinite(x) ? "%.17g" : "null", x);
@@ -227,7 +228,7 @@ static status loss_eval(evaluation *v)
     const bool crosses =
         v->f->packing == PACKING_AUTO ? v->model.crosses_texts : v->f->packing == PACKING_PLAIN;
     if (stride > seq) {
-        return fail(ST_USAGE, "--stride %lld leaves out tokens between windows of %lld",
+        return fail(ST_USAGE, "--stride %lld skips tokens between windows of %lld",
                     (long long)stride, (long long)seq);
     }
     const infer_windows_spec spec = {.paths = v->paths.items,
@@ -323,18 +324,18 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_eval = {
     .name = "eval",
-    .summary = "loss of a model on text, or accuracy on a task",
+    .summary = "measure a model's loss on text, or its accuracy on a task",
     .synopsis = "RUN|CHECKPOINT|FOLDER [--task hellaswag] --data FILE [FILE ...] [--limit N] "
                 "[--seq N] [--stride N] [--batch N] [--json]",
-    .about =
-        "Of a run: its newest checkpoint. FOLDER is a Hugging Face folder. The files are read as "
-        "training reads them: each document, then the end-of-text token, cut into windows; nothing "
-        "is put before a text. loss is the mean over all tokens that have one before them in their "
-        "window, in nats; perplexity is exp(loss); bits_per_byte is the sum of the losses, in bits, "
-        "over the UTF-8 bytes of these tokens as they decode (special tokens have none). "
-        "hellaswag takes JSON lines with ctx, endings and label, or six lines for each example; "
-        "accuracy takes the ending with the highest sum of log-probabilities, accuracy_norm "
-        "that sum over the ending's bytes. A signal ends it without a result.",
+    .about = "For a run, the command takes its newest checkpoint. FOLDER is a Hugging Face folder. "
+             "The command reads files as training does: each document, then the end-of-text token, "
+             "cut into windows, without a token before a text. loss is the mean over all tokens "
+             "that have one before them in their window, in nats; perplexity is exp(loss); "
+             "bits_per_byte is the sum of the losses, in bits, divided by the UTF-8 bytes of these "
+             "tokens as they decode (special tokens have none). hellaswag reads JSON lines with "
+             "ctx, endings and label, or six lines for each example; accuracy chooses the ending "
+             "with the highest sum of log-probabilities, accuracy_norm divides that sum by the "
+             "ending's bytes. A signal ends the command without a result.",
     .examples = "  trireme eval demo/run --data demo/text.txt --limit 100000\n"
                 "  trireme eval ~/models/gpt2 --data wiki.txt --stride 512 --json\n"
                 "  trireme eval ~/models/gpt2 --task hellaswag --data hellaswag_val.jsonl\n",

@@ -1,7 +1,7 @@
 // `generate`: text from a trained model, token by token.
 //
-// Prompts grow side by side and are told in their order: the first that is not finished streams, what
-// those after it have come to waits.
+// The command continues several prompts at once and prints the results in the order of the prompts:
+// the first unfinished one streams, and the text of later ones waits.
 #include "base/format/json.h"
 #include "cli/commands.h"
 #include "cli/infer/prompt_list.h"
@@ -17,7 +17,7 @@ typedef struct generate_flags {
     option_list stop;
     int64_t batch, max_tokens, top_k, seed, threads;
     double temperature, top_p, min_p;
-    int32_t precision; // 0: as the run
+    int32_t precision; // 0: the run's
     bool strict, ignore_eot, json;
 } generate_flags;
 
@@ -26,93 +26,94 @@ static const option rows[] = {
     {.key = "prompt",
      .kind = OPTION_TEXT,
      .offset = AT(prompt),
-     .help = "text to continue; - reads it from standard input"},
+     .help = "text to continue; - is standard input"},
     {.key = "prompts",
      .kind = OPTION_TEXT,
      .offset = AT(prompts),
-     .help = "file of prompts instead, - for standard input: one a line, or JSON lines with "
-             "{\"prompt\": ...} (by the ending .jsonl or by the first line); empty lines are left "
-             "out"},
+     .help = "file of prompts, or - for standard input: one per line, or JSON lines with "
+             "{\"prompt\": ...} (recognized by the ending .jsonl or the first line); empty lines "
+             "are skipped"},
     {.key = "batch",
      .kind = OPTION_INT,
      .offset = AT(batch),
      .default_text = "8",
      .min = 1,
      .max = 1024,
-     .help = "how many prompts grow at once"},
+     .help = "number of prompts that are continued at once"},
     {.key = "max-tokens",
      .kind = OPTION_INT,
      .offset = AT(max_tokens),
      .default_text = "0",
      .max = 1 << 24,
-     .help = "how many tokens at most; 0 is 200, or what the model's context leaves",
+     .help = "largest number of new tokens; 0 is 200, or the rest of the model's context",
      .also = "n, num_tokens, length, max_new_tokens"},
     {.key = "temperature",
      .kind = OPTION_REAL,
      .offset = AT(temperature),
      .default_text = "0.8",
      .max = 100,
-     .help = "0 takes the likeliest token, 1 draws as the model says, more is wilder",
+     .help = "sampling temperature: 0 takes the likeliest token, 1 samples the model's "
+             "distribution, and higher values flatten it",
      .also = "temp, t"},
     {.key = "top-k",
      .kind = OPTION_INT,
      .offset = AT(top_k),
      .default_text = "0",
      .max = 1 << 24,
-     .help = "draw from the k likeliest tokens; 0 is all"},
+     .help = "number of likeliest tokens to sample from; 0 is all"},
     {.key = "top-p",
      .kind = OPTION_REAL,
      .offset = AT(top_p),
      .default_text = "1",
      .max = 1,
-     .help = "draw from the likeliest tokens that together reach this probability; 1 is all"},
+     .help = "total probability of the likeliest tokens to sample from; 1 is all"},
     {.key = "min-p",
      .kind = OPTION_REAL,
      .offset = AT(min_p),
      .default_text = "0",
      .max = 1,
-     .help = "leave out tokens with less than this share of the likeliest one's probability"},
+     .help = "smallest probability of a sampled token, as a share of the likeliest token's"},
     {.key = "seed",
      .kind = OPTION_INT,
      .offset = AT(seed),
      .default_text = "0",
      .max = 9007199254740992.0,
-     .help = "same seed, same text; 0 takes a new one each time"},
+     .help = "seed of sampling; the same seed gives the same text; 0 takes a new seed each time"},
     {.key = "stop",
      .kind = OPTION_LIST,
      .offset = AT(stop),
-     .help = "end before this text; may be given several times"},
+     .help = "text before which the output ends; may be given several times"},
     CLI_MODEL_ROWS(generate_flags, "weights, cache and activations"),
     {.key = "strict",
      .kind = OPTION_BOOL,
      .offset = AT(strict),
      .default_text = "false",
-     .help = "a text has the same bits alone and beside others, with any number of threads; a run "
-             "with determinism: strict has it on"},
+     .help = "strict mode: a prompt gives the same bits alone and with others, with any number of "
+             "threads; on for a run with determinism: strict"},
     {.key = "ignore-eot",
      .kind = OPTION_BOOL,
      .offset = AT(ignore_eot),
      .default_text = "false",
-     .help = "go on after the end of a document"},
+     .help = "continues after the end of a document"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
      .default_text = "false",
-     .help = "a JSON object for each prompt instead of text"},
+     .help = "prints a JSON object for each prompt instead of text"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
-// Why a text ended; NOT_YET also where a signal ended everything.
+// The reason why a text ended; NOT_YET also if a signal ended the command.
 typedef enum finish { FINISH_NOT_YET, FINISH_LENGTH, FINISH_STOP, FINISH_EOS } finish;
 static const char *const finish_names[] = {"interrupted", "length", "stop", "eos"};
 
 enum { ENDS_MAX = 64, TOKENS_DEFAULT = 200, CHUNK_MAX = 256 };
 
-typedef struct growth { // of one prompt
+typedef struct growth { // state of one prompt
     data_ids prompt, ids;
     infer_continuation grown;
     bool prompt_shown;
-    int64_t shown; // bytes of what has grown that were printed
+    int64_t shown; // bytes of the continuation that were printed
     int64_t begin_ns, end_ns;
     finish why;
 } growth;
@@ -129,7 +130,7 @@ typedef struct generation {
     infer_sampling sampling;
     int32_t ends[ENDS_MAX]; // tokens that end a text
     int64_t end_count;
-    int64_t told; // prompts that are wholly printed
+    int64_t told; // number of prompts that are printed completely
 } generation;
 
 // ---- tokens that end a text ---------------------------------------------------------------------
@@ -179,9 +180,8 @@ static bool ends_text(const generation *v, int32_t id)
 static status flags_check(const generate_flags *f)
 {
     if ((f->prompt == NULL) == (f->prompts == NULL)) {
-        return fail(ST_USAGE, f->prompt == NULL
-                                  ? "nothing to continue: give --prompt TEXT or --prompts FILE"
-                                  : "--prompt and --prompts exclude each other");
+        return fail(ST_USAGE, f->prompt == NULL ? "no prompt: give --prompt TEXT or --prompts FILE"
+                                                : "--prompt and --prompts exclude each other");
     }
     if (f->top_p <= 0.0) return fail(ST_USAGE, "--top-p 0 leaves no token; 1 is all of them");
     for (int64_t i = 0; i < f->stop.count; i++) {
@@ -193,7 +193,7 @@ static status flags_check(const generate_flags *f)
     return ST_OK;
 }
 
-// "the prompt", or of a file its place.
+// "the prompt", or its place in a file.
 static const char *name_of(const generation *v, int64_t i, char buffer[512])
 {
     if (v->list.path == NULL) return "the prompt";
@@ -202,7 +202,7 @@ static const char *name_of(const generation *v, int64_t i, char buffer[512])
     return buffer;
 }
 
-// As many tokens as asked for, or 200, as far as the context goes.
+// The requested number of tokens, or 200, limited by the context.
 static status max_tokens_set(const generation *v, int64_t i, int64_t *max_tokens)
 {
     char buffer[512];
@@ -250,7 +250,7 @@ static status prompts_take(generation *v)
     return ST_OK;
 }
 
-// ---- what is told -------------------------------------------------------------------------------
+// ---- output -------------------------------------------------------------------------------------
 
 static status add_text(text *t, const char *bytes, int64_t count)
 {
@@ -276,7 +276,7 @@ static status add_ids(text *t, const data_ids *ids)
     return text_add(t, ids->count == 0 ? "[]" : "]");
 }
 
-// The prompt as given; where that is no UTF-8, as its tokens read.
+// Adds the prompt as given, or its decoded tokens if it is not UTF-8.
 static status add_prompt(const generation *v, int64_t i, text *t)
 {
     const prompt_text *given = &v->list.items[i];
@@ -324,14 +324,14 @@ static void print_bytes(const generation *v, const char *bytes, int64_t count)
     cli_print_text(v->cli, &piece);
 }
 
-// Prints what may be printed now: all of the prompts that are finished, in their order, and the
-// beginning of the next.
+// Prints the output that is due: all finished prompts in their order, and the beginning of the next
+// one.
 static status tell(generation *v, bool is_end)
 {
     for (; v->told < v->list.count; v->told++) {
         const int64_t i = v->told;
         growth *p = &v->growths[i];
-        if (p->begin_ns == 0) return ST_OK; // its turn has not come
+        if (p->begin_ns == 0) return ST_OK; // the prompt has not started
         const bool is_over = p->why != FINISH_NOT_YET || is_end;
         if (v->f->json) {
             if (!is_over) return ST_OK;
@@ -404,7 +404,8 @@ static status grow(generation *v)
     return tell(v, true);
 }
 
-// Slots as many as asked for, fewer where memory ends. The context is as long as the longest text.
+// Opens the requested number of slots, or fewer if memory is short. The context is that of the
+// longest text.
 static status model_open(generation *v)
 {
     infer_options options = {.threads = (int)v->f->threads,
@@ -433,7 +434,7 @@ static status sampling_find(generation *v)
                                    .min_p = v->f->min_p,
                                    .seed = (uint64_t)v->f->seed};
     if (v->f->seed != 0) return ST_OK;
-    uint32_t seed = 0; // short enough to be typed again
+    uint32_t seed = 0; // short enough to type again
     TRY(h->api->random_fill(h, &seed, (int64_t)sizeof(seed)));
     v->sampling.seed = (uint64_t)seed + 1;
     return ST_OK;
@@ -448,7 +449,7 @@ static status generate(generation *v)
     TRY(model_open(v));
     cli_signals_begin_quiet();
     const status st = grow(v);
-    if (st == ST_OK) cli_signals_raise(); // all that there is was printed
+    if (st == ST_OK) cli_signals_raise(); // all text was printed
     cli_signals_end();
     return st;
 }
@@ -471,17 +472,16 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_generate = {
     .name = "generate",
-    .summary = "text from a trained model",
+    .summary = "generate text with a trained model",
     .synopsis = "RUN|CHECKPOINT|FOLDER (--prompt TEXT | --prompts FILE) [--max-tokens N] "
                 "[--temperature X] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT] "
                 "[--json]",
-    .about =
-        "Of a run: its newest checkpoint. FOLDER is a Hugging Face folder. The prompt is taken "
-        "as it is: nothing is put before it. A text ends with its last token, at an end-of-text "
-        "token of the model, or before a stop text; JSON says which: finish is length, eos or stop. "
-        "Prompts of a file are told in their order, each with the draws that it would have alone. "
-        "An interrupt prints what there is and ends the program as the signal does (130 in a "
-        "shell); JSON then says interrupted.",
+    .about = "For a run, the command takes its newest checkpoint. FOLDER is a Hugging Face folder. "
+             "The prompt is used unchanged, without a token before it. A text ends with its last "
+             "token, at an end-of-text token of the model, or before a stop text; in JSON, finish "
+             "is length, eos or stop. The results of a file's prompts come in their order, each "
+             "with the same draws as alone. An interrupt prints the text so far and ends the "
+             "program as the signal does (130 in a shell); finish is then interrupted.",
     .examples =
         "  trireme generate demo/run --prompt 'In the beginning'\n"
         "  trireme generate demo/run --prompt 'And' --temperature 0\n"

@@ -1,4 +1,4 @@
-// The whole input is read, then cut at its line ends; a line is a prompt as it stands, or JSON.
+// Reads the whole input and splits it at line ends; a line is a plain prompt or JSON.
 #include "cli/infer/prompt_list.h"
 
 #include "base/format/json.h"
@@ -39,7 +39,7 @@ status prompt_list_one(cli_context *cli, const char *given, prompt_list *out)
     const bool is_input = strcmp(given, "-") == 0;
     if (is_input) TRY(standard_input(cli, &bytes, &count));
     if (count == 0) {
-        return fail(ST_USAGE, is_input ? "standard input is empty; there is nothing to continue"
+        return fail(ST_USAGE, is_input ? "standard input is empty; give a text to continue"
                                        : "--prompt is empty; give a text to continue");
     }
     return add(cli, out, is_input ? bytes : given, count, 0);
@@ -51,7 +51,7 @@ static bool has_ending(const char *path, const char *ending)
     return n > m && strcmp(path + n - m, ending) == 0;
 }
 
-// Whether the first line is a JSON object with a text "prompt".
+// True if the first line is a JSON object with a text "prompt".
 static bool is_json_line(const char *bytes, int64_t count)
 {
     json *value = NULL;

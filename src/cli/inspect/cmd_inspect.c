@@ -1,4 +1,4 @@
-// `inspect`: what any file or folder is, whether it is whole, and how two models differ.
+// `inspect`: identifies any file or folder, verifies it, and compares two models.
 #include "cli/commands.h"
 #include "cli/inspect/inspect.h"
 
@@ -15,22 +15,22 @@ static const option rows[] = {
      .kind = OPTION_BOOL,
      .offset = AT(verify),
      .default_text = "false",
-     .help = "check all that can be checked; exit code 8 if something is damaged"},
+     .help = "checks the whole contents; exit code 8 if they are damaged"},
     {.key = "diff",
      .kind = OPTION_TEXT,
      .offset = AT(diff),
-     .help = "compare with this model, checkpoint or run; exit code 8 if they differ",
+     .help = "model, checkpoint or run to compare with; exit code 8 if they differ",
      .also = "compare"},
     {.key = "tensors",
      .kind = OPTION_BOOL,
      .offset = AT(tensors),
      .default_text = "false",
-     .help = "list every tensor, or with --diff every one that differs"},
+     .help = "lists every tensor, or with --diff every tensor that differs"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
      .default_text = "false",
-     .help = "one JSON object instead of the table"},
+     .help = "prints one JSON object instead of the table"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -55,7 +55,7 @@ static status run(cli_context *cli, const cli_call *call)
     const char *path = call->operands[0];
     inspect_report *r = NULL;
     if (f->diff != NULL) {
-        if (f->verify) return fail(ST_USAGE, "--verify and --diff are two questions; ask one");
+        if (f->verify) return fail(ST_USAGE, "--verify and --diff exclude each other");
         const inspect_diff_options options = {.json = f->json,
                                               .shown = f->tensors ? INT64_MAX : SHOWN};
         return inspect_diff(cli, path, f->diff, &options);
@@ -76,20 +76,20 @@ static status run(cli_context *cli, const cli_call *call)
                     (int)strcspn(r->damage.bytes, "\n"), r->damage.bytes);
     }
     if (r->checked != NULL) return ST_OK;
-    return fail(ST_UNSUPPORTED, "%s: there is nothing in it that can be verified (%s)", path,
-                r->kind);
+    return fail(ST_UNSUPPORTED, "%s: it has no contents that can be verified (%s)", path, r->kind);
 }
 
 const cli_command cli_command_inspect = {
     .name = "inspect",
-    .summary = "say what a file or folder is, verify it, compare two",
+    .summary = "identify and verify a file or folder, or compare two",
     .synopsis = "PATH [--verify] [--tensors] [--json] | PATH --diff OTHER",
     .about =
-        "Knows runs, checkpoints, Hugging Face folders, safetensors, configurations, token files "
-        "of all dialects, tokenizers, texts and JSON lines (.gz and .zst too), metrics, "
-        "TensorBoard events and Chrome traces; formats that cannot be read, such as GGUF and "
-        "pickle, are named. --verify reads every byte: checksums, headers, ids, lines. Exit code 5 "
-        "if it cannot even be opened. --diff goes tensor by tensor, worst first.",
+        "Recognizes runs, checkpoints, Hugging Face folders, safetensors, configurations, "
+        "token files of all formats, tokenizers, texts and JSON lines (.gz and .zst too), "
+        "metrics, TensorBoard events and Chrome traces, and names formats that it cannot read, "
+        "such as GGUF and pickle. --verify reads every byte: checksums, headers, ids, lines. "
+        "The exit code is 5 if the file cannot be opened. --diff compares tensor by tensor and "
+        "lists the worst first.",
     .examples = "  trireme inspect demo/run --verify\n"
                 "  trireme inspect model.safetensors --tensors\n"
                 "  trireme inspect demo/run/checkpoints/step-0000100 --diff demo/run\n",

@@ -1,9 +1,10 @@
-// What a file or folder is: recognised by its bytes where it has a magic, by its name where not, and
-// told as facts. A family: a row per kind in inspect_kinds.c, a function that looks.
+// Identifies files and folders, by a magic number if the format has one and otherwise by name, and
+// reports facts about them. A family: a row per kind in inspect_kinds.c, and a function that
+// inspects.
 //
-// To add one: the row, and a function that adds facts and, where `verifies` is set, checks all that
-// can be checked. What cannot be opened is the function's status; what is found wrong later is
-// a line of damage.
+// To add one: the row, and a function that adds facts and, if `verifies` is set, checks the whole
+// contents. The function's status reports a file that cannot be opened; each later fault is a line
+// of damage.
 #ifndef CLI_INSPECT_INSPECT_H
 #define CLI_INSPECT_INSPECT_H
 
@@ -13,11 +14,11 @@
 
 typedef struct inspect_fact {
     const char *name, *value;
-    bool is_number; // JSON has it without quotes
+    bool is_number; // printed without quotes in JSON
 } inspect_fact;
 
 typedef struct inspect_tensor {
-    const char *name, *file; // file: base name; NULL where there is one
+    const char *name, *file; // file: base name; NULL if there is only one
     dtype type;
     int ndim;
     int64_t dims[SAFETENSORS_MAX_DIMS];
@@ -27,18 +28,17 @@ typedef struct inspect_tensor {
 typedef struct inspect_report {
     cli_context *cli;
     const char *path, *kind;   // kind: "safetensors"
-    bool verifies, lists;      // --verify, --tensors
-    bool scans;                // `data inspect`: every token and text is read, damage is a status
-    int64_t vocab;             // ids must be below it; 0: as the file says
-    data_tokenizer *tokenizer; // counts the tokens of texts; NULL: not counted
+    bool verifies, lists;      // of --verify, --tensors
+    bool scans;                // `data inspect`: reads every token and text; damage is a status
+    int64_t vocab;             // ids must be below it; 0: the file's own
+    data_tokenizer *tokenizer; // counts the tokens of texts; NULL: no count
     inspect_fact *facts;
     int64_t fact_count, fact_capacity;
-    inspect_tensor *tensors; // all of them, whether listed or not
+    inspect_tensor *tensors; // all tensors, listed or not
     int64_t tensor_count, tensor_capacity;
-    text damage;          // a line each, ended
-    int64_t damage_count; // beyond what is told too
-    const char
-        *checked; // what --verify looked at: "every byte of 12 tensors"; NULL: nothing can be
+    text damage;          // one line per fault, with line ends
+    int64_t damage_count; // includes faults beyond the printed ones
+    const char *checked;  // extent of --verify: "every byte of 12 tensors"; NULL: no check exists
 } inspect_report;
 
 NODISCARD status inspect_add(inspect_report *r, const char *name, const char *format, ...)
@@ -47,13 +47,13 @@ NODISCARD status inspect_add_int(inspect_report *r, const char *name, int64_t va
 NODISCARD status inspect_add_tensor(inspect_report *r, const inspect_tensor *t);
 NODISCARD status inspect_checked(inspect_report *r, const char *format, ...) PRINTF_LIKE(2, 3);
 NODISCARD status inspect_damage(inspect_report *r, const char *format, ...) PRINTF_LIKE(2, 3);
-// The error that a check came to is a line of damage if it says that the file is bad; other errors
+// Converts the error of a check to a line of damage if it says that the file is bad; other errors
 // (no memory, no such file) stay errors.
 NODISCARD status inspect_take(inspect_report *r, status st);
 void inspect_print(const inspect_report *r);
 void inspect_print_facts(const inspect_report *r, const char *indent);
 NODISCARD status inspect_add_json(const inspect_report *r, text *t); // an object, no line end
-// Looks at what lies in a folder that is being verified; its damage becomes this report's.
+// Verifies a file inside a folder that is being verified; its damage is added to this report.
 NODISCARD status inspect_within(inspect_report *r, const char *path);
 
 // ---- kinds --------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ typedef struct inspect_probe {
     file_info info;
     uint8_t head[512]; // the first bytes, zero beyond the end
     int64_t head_bytes;
-    file_names names; // of a folder
+    file_names names; // names in a folder
     bool is_tokens;
 } inspect_probe;
 bool inspect_has(const inspect_probe *p, const char *name); // in the folder
@@ -77,7 +77,7 @@ typedef struct inspect_kind {
 NODISCARD status inspect_probe_make(cli_context *cli, const char *path, inspect_probe *out);
 const inspect_kind *inspect_kind_of(const inspect_probe *p); // never NULL
 
-// Of the table; each in the file of its name.
+// Functions of the table, each in the file named beside it.
 status inspect_safetensors(inspect_report *r, const inspect_probe *p); // inspect_model.c
 status inspect_hf_folder(inspect_report *r, const inspect_probe *p);
 status inspect_hf_config(inspect_report *r, const inspect_probe *p);
@@ -94,13 +94,13 @@ status inspect_tokenizer(inspect_report *r, const inspect_probe *p);
 // ---- two of them --------------------------------------------------------------------------------
 typedef struct inspect_diff_options {
     bool json;
-    int64_t shown; // worst tensors that are listed
+    int64_t shown; // number of worst tensors in the list
 } inspect_diff_options;
-// ST_ANSWER_NO if they differ in anything.
+// ST_ANSWER_NO if they differ at all.
 NODISCARD status inspect_diff(cli_context *cli, const char *a, const char *b,
                               const inspect_diff_options *options);
-// Their config.json, a line for each key that differs; nothing where one of the two has none, as a
-// single file has.
+// Compares the two config.json and reports a line for each key that differs; no line if one of them
+// does not exist, as for a single file.
 typedef status inspect_tell(void *context, const char *line);
 NODISCARD status inspect_diff_configs(cli_context *cli, const char *folder_a, const char *folder_b,
                                       inspect_tell *tell, void *context);

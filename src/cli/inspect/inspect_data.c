@@ -1,4 +1,4 @@
-// What training reads: token files of all dialects, texts.
+// Training data: token files of all formats, texts.
 #include "cli/inspect/inspect.h"
 #include "data/reader.h"
 #include "data/tokens.h"
@@ -7,7 +7,7 @@
 
 // ---- tokens -------------------------------------------------------------------------------------
 
-// Every id is read, which also checks it against the vocabulary.
+// Reads every id, which also checks it against the vocabulary.
 static status tokens_scan(const inspect_report *r, const data_tokens *t, int32_t *largest)
 {
     enum { SCAN_TOKENS = 1 << 16 };
@@ -73,7 +73,8 @@ status inspect_tokens(inspect_report *r, const inspect_probe *p)
     data_tokens *t = NULL;
     bool knows_vocab = true;
     status st = data_tokens_open(r->cli->h, r->cli->a, p->path, r->vocab, &t);
-    if (st == ST_DATA && r->vocab == 0) { // nanoGPT's files tell nothing; all that fits is allowed
+    // NanoGPT's files have no vocabulary, so all ids that fit are allowed.
+    if (st == ST_DATA && r->vocab == 0) {
         knows_vocab = false;
         st = data_tokens_open(r->cli->h, r->cli->a, p->path, UINT16_IDS, &t);
     }
@@ -92,7 +93,7 @@ typedef struct text_facts {
 
 static status text_scan(inspect_report *r, data_documents *d, data_ids *ids, text_facts *out)
 {
-    enum { LOOK_BYTES = 64 << 20 }; // without --verify
+    enum { LOOK_BYTES = 64 << 20 }; // limit without --verify
     *out = (text_facts){.is_utf8 = true};
     while (r->scans || r->verifies || out->bytes < LOOK_BYTES) {
         data_piece piece;
@@ -126,7 +127,8 @@ status inspect_text(inspect_report *r, const inspect_probe *p)
     status st = text_scan(r, d, &ids, &facts);
     data_documents_close(d);
     data_ids_deinit(&ids);
-    if (r->scans || st != ST_DATA) TRY(st); // others' JSON lines are whole, and not for us
+    // Other programs' JSON lines are valid files, but no training data.
+    if (r->scans || st != ST_DATA) TRY(st);
     if (st != ST_OK) TRY(inspect_add(r, "usable", "no: %s", error_last()->text));
     TRY(inspect_take(r, st));
     TRY(inspect_add(r, "format", "text, %s", text_bytes_human(file_bytes, human)));
@@ -134,7 +136,7 @@ status inspect_text(inspect_report *r, const inspect_probe *p)
     TRY(inspect_add_int(r, "documents", facts.documents));
     TRY(inspect_add_int(r, "bytes", facts.bytes));
     TRY(inspect_add(r, "encoding", facts.is_utf8 ? "UTF-8" : "not all of it UTF-8"));
-    if (r->tokenizer != NULL) { // an end of text for each document comes to them
+    if (r->tokenizer != NULL) { // adds an end of text for each document
         TRY(inspect_add_int(r, "tokens", facts.tokens));
     }
     return inspect_checked(r, "every document of %lld", (long long)facts.documents);

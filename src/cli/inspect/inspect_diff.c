@@ -1,8 +1,9 @@
-// Two models or checkpoints, tensor by tensor and key by key: what one has and the other lacks, other
-// shapes and types, how many are equal to the bit, and by how much the rest differ, worst ones first.
+// Compares two models or checkpoints, tensor by tensor and key by key: tensors that only one has,
+// different shapes and types, the number of bitwise equal tensors, and the differences of the rest,
+// worst first.
 //
-// Values are compared as doubles. The relative difference is that to the largest magnitude in the
-// first one's tensor, so a few tiny weights do not look like damage.
+// Values are compared as doubles. The relative difference is relative to the largest magnitude in
+// the first model's tensor, so a few tiny weights do not look like damage.
 #include "cli/inspect/inspect.h"
 #include "cli/run_folder.h"
 
@@ -15,8 +16,8 @@
 typedef struct side {
     const char *path; // a file, a Hugging Face folder, a checkpoint
     safetensors *files;
-    ckpt_reader *checkpoint; // one of the two
-    void *buffer;            // the tensor of `files` read last
+    ckpt_reader *checkpoint; // exactly one of the two is set
+    void *buffer;            // the last tensor read from `files`
 } side;
 
 typedef struct entry {
@@ -34,7 +35,7 @@ typedef struct difference {
     bool same_type;
 } difference;
 
-// What else differs, a line each; told in this order.
+// Other differences, a line each, in this order.
 typedef enum other_kind {
     OTHER_STEP,
     OTHER_KEY,
@@ -51,7 +52,7 @@ typedef struct other {
 typedef struct comparing {
     cli_context *cli;
     side a, b;
-    difference *items; // of tensors with one shape whose bits differ
+    difference *items; // tensors of equal shape with different bits
     int64_t count, capacity;
     int64_t compared, equal;
     other *others;
@@ -141,7 +142,7 @@ typedef struct widths {
     dtype a, b;
 } widths;
 
-// So that -0 is not 0, and a NaN is itself.
+// Compares bits, so that -0 differs from 0 and a NaN equals itself.
 static uint64_t bits_of(double value)
 {
     uint64_t bits;
@@ -149,7 +150,7 @@ static uint64_t bits_of(double value)
     return bits;
 }
 
-// Pieces are copied: an entry of a file may lie at any address.
+// Copies pieces, because an entry of a file may be unaligned.
 static void values_compare(widths types, const char *a, const char *b, int64_t count,
                            difference *out)
 {
@@ -276,7 +277,7 @@ static status infos_compare(comparing *c)
     return ST_OK;
 }
 
-// ---- what is told -------------------------------------------------------------------------------
+// ---- output -------------------------------------------------------------------------------------
 
 static int worse_first(const void *x, const void *y)
 {

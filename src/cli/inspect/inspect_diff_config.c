@@ -1,4 +1,4 @@
-// Two config.json, key by key: what each says of the model, whatever the spelling.
+// Compares two config.json key by key, by the meaning of each key whatever its spelling.
 #include "cli/inspect/inspect.h"
 #include "model/model.h"
 
@@ -54,7 +54,7 @@ static status members_differ(const comparing *c, const char *key, const json *a,
     return ST_OK;
 }
 
-// Depth is at most that of JSON files here, 64.
+// JSON files here have a depth of at most 64.
 static status values_differ(const comparing *c, const char *key, const json *a, const json *b)
 {
     const json_kind kind = json_kind_of(a);
@@ -75,15 +75,15 @@ static status values_differ(const comparing *c, const char *key, const json *a, 
     return c->tell(c->context, name);
 }
 
-// One model may be spelled in several ways, by transformers 4 and 5 alone: a configuration that is
-// known here is compared as it is understood.
+// A model has several spellings, even in transformers 4 and 5. A known configuration is therefore
+// compared after it was parsed.
 static status spelling_drop(cli_context *cli, const char *path, json **root)
 {
     decoder_spec spec;
     text t = {.a = cli->a};
     const status st = model_spec_from_json(cli->a, *root, path, &spec);
     if (st == ST_MODEL) {
-        error_clear(); // not known: compared as it is written
+        error_clear(); // unknown: compares the text as it is
         return ST_OK;
     }
     TRY(st);

@@ -1,4 +1,5 @@
-// The kinds, in the order of asking: folders, then what has a magic, then what has a name, then text.
+// The kinds, in the order of the checks: folders, files with a magic number, files with a known
+// name, texts.
 #include "cli/inspect/inspect.h"
 
 #include "data/tokens.h"
@@ -129,7 +130,8 @@ static status look_stranger(inspect_report *r, const inspect_probe *p)
     return inspect_add(r, "readable", "no; %s", strangers[i].remedy);
 }
 
-// An ONNX file is a protobuf without a magic: field 1 (ir_version, a small number), then more.
+// An ONNX file is a protobuf without a magic number: field 1 (ir_version, a small number), then
+// more fields.
 static bool is_onnx(const inspect_probe *p)
 {
     return inspect_ends(p, ".onnx") && p->head_bytes > 2 && p->head[0] == 0x08;
@@ -236,13 +238,13 @@ static const inspect_kind kinds[] = {
 const inspect_kind *inspect_kind_of(const inspect_probe *p)
 {
     int64_t i = 0;
-    while (!kinds[i].fits(p)) i++; // the last one fits all
+    while (!kinds[i].fits(p)) i++; // the last kind matches every file
     return &kinds[i];
 }
 
 status inspect_within(inspect_report *r, const char *path)
 {
-    inspect_probe *p = NULL; // not on the stack of a walk
+    inspect_probe *p = NULL; // too large for the stack of a recursive walk
     inspect_report inner = {.cli = r->cli, .verifies = r->verifies};
     TRY(arena_new(r->cli->a, 1, &p));
     TRY(inspect_probe_make(r->cli, path, p));
@@ -277,7 +279,7 @@ status inspect_probe_make(cli_context *cli, const char *path, inspect_probe *out
         TRY(api->file_open(cli->h, trimmed, FILE_READ, &f));
         p.head_bytes = min_i64(p.info.bytes, (int64_t)sizeof(p.head));
         const status st = p.head_bytes > 0 ? api->file_read(f, 0, p.head, p.head_bytes) : ST_OK;
-        (void)api->file_close(f); // only read
+        (void)api->file_close(f); // the file was only read
         TRY(st);
         TRY(data_tokens_probe(cli->h, trimmed, &p.is_tokens));
     }

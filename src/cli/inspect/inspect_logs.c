@@ -1,4 +1,4 @@
-// Records of a run: metrics, TensorBoard events, traces; and JSON, told apart by its keys.
+// Records of a run: metrics, TensorBoard events, traces; and JSON, recognized by its keys.
 #include "base/format/json.h"
 #include "base/hash.h"
 #include "cli/inspect/inspect.h"
@@ -15,7 +15,7 @@ enum { JSON_LIMIT_BYTES = 1 << 28 };
 // ---- metrics ------------------------------------------------------------------------------------
 
 typedef struct metrics {
-    int64_t lines, first_step, last_step, at; // at: byte where the line begins
+    int64_t lines, first_step, last_step, at; // at: first byte of the line
     double loss, best_val_loss;
 } metrics;
 
@@ -68,7 +68,7 @@ status inspect_metrics(inspect_report *r, const inspect_probe *p)
     TRY(r->cli->h->api->file_open(r->cli->h, p->path, FILE_READ, &f));
     status st = r->cli->h->api->file_map(f, &bytes, &count);
     if (st == ST_OK) st = metrics_lines(r, bytes, count, &m);
-    (void)r->cli->h->api->file_close(f); // only read
+    (void)r->cli->h->api->file_close(f); // the file was only read
     TRY(st);
     TRY(inspect_add_int(r, "records", m.lines));
     TRY(inspect_add(r, "steps", "%lld to %lld", (long long)m.first_step, (long long)m.last_step));
@@ -130,7 +130,7 @@ status inspect_tfevents(inspect_report *r, const inspect_probe *p)
     TRY(r->cli->h->api->file_open(r->cli->h, p->path, FILE_READ, &f));
     status st = r->cli->h->api->file_map(f, &bytes, &count);
     if (st == ST_OK) st = events_walk(r, bytes, count, &events);
-    (void)r->cli->h->api->file_close(f); // only read
+    (void)r->cli->h->api->file_close(f); // the file was only read
     TRY(st);
     TRY(inspect_add_int(r, "bytes", count));
     TRY(inspect_add_int(r, "events", events));
@@ -139,7 +139,7 @@ status inspect_tfevents(inspect_report *r, const inspect_probe *p)
 
 // ---- JSON ---------------------------------------------------------------------------------------
 
-// What every viewer needs: a name, a kind, a time that is a number.
+// The fields that every viewer needs: a name, a kind, and a time that is a number.
 static status trace_tell(inspect_report *r, const json *list)
 {
     int64_t spans = 0;

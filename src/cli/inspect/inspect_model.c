@@ -1,8 +1,9 @@
-// Weights and what describes them: safetensors, one file or several by an index; Hugging Face folders.
+// Weights and their configuration: safetensors, one file or several with an index; Hugging Face
+// folders.
 //
-// Opening a safetensors file checks the format's rules (header, names, shapes against byte ranges, no
-// hole, no overlap), so what is left for --verify is to read every value, and that the weights are
-// those of the model that config.json describes.
+// Opening a safetensors file checks the format's rules (header, names, shapes against byte ranges,
+// no hole, no overlap). --verify also reads every value and checks that the weights belong to the
+// model of config.json.
 #include "base/format/safetensors.h"
 #include "cli/inspect/inspect.h"
 #include "model/model.h"
@@ -20,7 +21,7 @@ static status tensors_take(inspect_report *r, const safetensors *s, const char *
         inspect_tensor t = {
             .type = e->type, .ndim = e->ndim, .offset = e->begin, .bytes = e->bytes};
         char *name = NULL;
-        TRY(arena_strdup(r->cli->a, e->name, &name)); // outlives the set
+        TRY(arena_strdup(r->cli->a, e->name, &name)); // the name must outlive the set
         t.name = name;
         t.file = files == NULL ? NULL : files[e->file_idx];
         memcpy(t.dims, e->dims, sizeof(t.dims));
@@ -63,7 +64,8 @@ static bool is_real(dtype type)
     return type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16 || type == DTYPE_F64;
 }
 
-// Values that are NaN or infinite. Masks have such, so they are told and are no damage.
+// Counts values that are NaN or infinite. Attention masks contain such values, so they are a fact
+// and no damage.
 static status not_finite(const safetensors *s, const safetensors_entry *e, int64_t *found)
 {
     enum { PIECE = 4096 };
@@ -73,7 +75,7 @@ static status not_finite(const safetensors *s, const safetensors_entry *e, int64
     for (int64_t at = 0; at < count; at += PIECE) {
         const int64_t n = min_i64(PIECE, count - at);
         TRY(safetensors_read(s, e, at * width, piece, n * width));
-        if (!is_real(e->type)) continue; // read for the disk's sake
+        if (!is_real(e->type)) continue; // only reads the bytes, to test the disk
         for (int64_t i = 0; i < n; i++) *found += isfinite(dtype_load(e->type, piece, i)) == 0;
     }
     return ST_OK;
@@ -134,7 +136,7 @@ static status spec_tell(inspect_report *r, const decoder_spec *s)
     return inspect_add(r, "head", "%s", s->tied ? "tied to the embedding" : "of its own");
 }
 
-// A model that is not known here is told as such; its tensors are told all the same.
+// An unknown model is reported as such, together with its tensors.
 static status spec_read(inspect_report *r, const char *folder, decoder_spec *out, bool *known)
 {
     const status st = model_spec_from_hf(r->cli->h, r->cli->a, folder, out);

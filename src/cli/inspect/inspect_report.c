@@ -1,4 +1,4 @@
-// Facts, damage, and how they are told: an aligned table, or one JSON object.
+// Facts and damage, printed as an aligned table or as one JSON object.
 #include "cli/inspect/inspect.h"
 
 #include <stdarg.h>
@@ -144,7 +144,7 @@ static status add_key(text *t, const char *name)
     return text_add_json(t, key);
 }
 
-// A name from a file may be no UTF-8, which JSON cannot hold.
+// A name from a file may not be UTF-8, which JSON requires.
 static status add_text(text *t, const char *value)
 {
     if (text_is_utf8(value, (int64_t)strlen(value))) return text_add_json(t, value);

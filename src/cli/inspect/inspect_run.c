@@ -1,4 +1,4 @@
-// What this program writes: runs, checkpoints, configurations.
+// Files that this program writes: runs, checkpoints, configurations.
 #include "cli/inspect/inspect.h"
 #include "config/run_config.h"
 
@@ -56,7 +56,7 @@ static status tensors_take(inspect_report *r, const ckpt_reader *c)
         inspect_tensor t = {
             .type = e->type, .ndim = e->ndim, .offset = e->offset, .bytes = e->bytes};
         char *name = NULL, *file_name = NULL;
-        TRY(arena_strdup(r->cli->a, e->name, &name)); // they outlive the reader
+        TRY(arena_strdup(r->cli->a, e->name, &name)); // the names must outlive the reader
         TRY(arena_strdup(r->cli->a, e->file, &file_name));
         t.name = name;
         t.file = file_name;
@@ -74,7 +74,7 @@ static status checkpoint_tell(inspect_report *r, const ckpt_reader *c)
     return tensors_take(r, c);
 }
 
-// Each line of the report is a damage.
+// Each line of the report is one fault.
 static status checkpoint_verify(inspect_report *r, const char *path)
 {
     text report = {.a = r->cli->a};
@@ -91,7 +91,7 @@ static status checkpoint_verify(inspect_report *r, const char *path)
     return ST_OK;
 }
 
-// A manifest that cannot be read is a checkpoint that cannot be opened; all else is damage.
+// An unreadable manifest means that the checkpoint cannot be opened; every other fault is damage.
 status inspect_checkpoint(inspect_report *r, const inspect_probe *p)
 {
     ckpt_reader *c = NULL;
@@ -157,8 +157,8 @@ static status checkpoints_look(inspect_report *r, const char *folder, ckpt_entri
     return ST_OK;
 }
 
-// Its own files by their kinds: metrics, events, traces, the configuration with all values (the one
-// as given may need what stood on the command line).
+// Verifies the run's own files by their kinds: metrics, events, traces, and the configuration with
+// all values (the original file may depend on keys of the command line).
 static status files_verify(inspect_report *r, const inspect_probe *p, int64_t *count)
 {
     for (int64_t i = 0; i < p->names.count; i++) {

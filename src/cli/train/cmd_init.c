@@ -1,4 +1,4 @@
-// `init`: a folder with a configuration and a text, ready to train.
+// `init`: makes a folder with a configuration and a text, ready to train.
 #include "cli/commands.h"
 #include "cli/embedded.h"
 
@@ -14,13 +14,14 @@ static const option rows[] = {
      .offset = (int64_t)offsetof(init_flags, preset),
      .default_text = "tiny",
      .choices = "tiny, 124m",
-     .help = "tiny learns letters in a minute or two on two cores; 124m is GPT-2's size"},
+     .help = "size of the model: tiny learns letters in a minute or two on two cores; 124m is "
+             "GPT-2's size"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
 static const char *const configs[] = {"tiny.yaml", "124m.yaml"};
 
-// A file that the program carries, written to `path`.
+// Writes a file that the program carries to `path`.
 static status file_put(cli_context *cli, const char *name, const char *path)
 {
     char *data = NULL;
@@ -40,12 +41,12 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(path_join(cli->a, folder, "text.md", &about_path));
     TRY(cli->h->api->path_info(cli->h, config_path, &info));
     if (info.kind != FILE_KIND_NONE) {
-        return fail(ST_USAGE, "%s is there already; train with it, or give another folder",
+        return fail(ST_USAGE, "%s exists already; train with it, or give another folder",
                     config_path);
     }
     TRY(cli->h->api->path_mkdir(cli->h, folder));
     TRY(cli->h->api->path_info(cli->h, text_path, &info));
-    if (info.kind == FILE_KIND_NONE) { // a text that is there is the user's own
+    if (info.kind == FILE_KIND_NONE) { // an existing text belongs to the user
         TRY(file_put(cli, ".txt", text_path));
         TRY(file_put(cli, ".md", about_path));
     }
@@ -59,11 +60,10 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_init = {
     .name = "init",
-    .summary = "a folder with a configuration and a text, ready to train",
+    .summary = "make a folder with a configuration and a text, ready to train",
     .synopsis = "DIR [--preset tiny|124m]",
-    .about =
-        "Writes DIR/config.yaml, where every common key stands with a comment, and DIR/text.txt, "
-        "a public-domain text. Put your own text there, or name your files in data.train.",
+    .about = "Writes DIR/config.yaml, which has every common key with a comment, and DIR/text.txt, "
+             "a public-domain text. Put your own text there, or name your files in data.train.",
     .examples = "  trireme init demo\n"
                 "  trireme train demo/config.yaml\n",
     .flags = &flags,

@@ -1,4 +1,4 @@
-// `train`: from a configuration, or from where a run stopped, to the last step.
+// `train`: trains from a configuration, or continues a stopped run, to the last step.
 #include "cli/commands.h"
 #include "cli/plan/plan.h"
 #include "cli/run_folder.h"
@@ -21,33 +21,34 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = AT(resume),
      .default_text = "auto",
-     .help = "auto: from the run's newest checkpoint if there is one; none: from the beginning; or "
-             "a checkpoint, by its path or by its name in the run"},
+     .help = "start of the run: auto continues from the run's newest checkpoint if there is one, "
+             "none starts from the beginning; or a checkpoint, by its path or by its name in the "
+             "run"},
     {.key = "dry-run",
      .kind = OPTION_BOOL,
      .offset = AT(dry_run),
      .default_text = "false",
-     .help = "check configuration, memory, data and folder, take one step on random tokens, stop"},
+     .help =
+         "checks configuration, memory, data and folder, runs one step on random tokens and stops"},
     {.key = "quiet",
      .kind = OPTION_BOOL,
      .offset = AT(quiet),
      .default_text = "false",
-     .help = "print warnings and errors only; the files of the run have everything"},
+     .help = "prints only warnings and errors; the run's files have all messages"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
 typedef struct source {
     const char *yaml_path;
-    const char *config_text; // as given; NULL where the run has it already
+    const char *config_text; // the text as given; NULL if the run has it already
     const char **keys;
     int64_t key_count;
-    const char *
-        *found; // keys that the predict_planner found; ranks that are started here get them too
+    const char **found; // keys that the planner found; started ranks get them too
     int64_t found_count;
 } source;
 
-// A run is its resolved configuration with the folder where it lies now; what the user writes comes
-// after, and wins.
+// A run is its resolved configuration with the folder's present path. The user's keys come later
+// and win.
 static status source_of_run(cli_context *cli, const char *path, source *s)
 {
     char *yaml = NULL, *key = NULL;
@@ -75,7 +76,7 @@ static status source_find(cli_context *cli, const cli_call *call, source *s)
     if (is_folder) TRY(cli_has_file(cli, path, "run.json", &is_run));
     if (is_run) {
         TRY(source_of_run(cli, path, s));
-    } else if (is_folder) { // the folder that `init` made
+    } else if (is_folder) { // a folder made by `init`
         bool has = false;
         TRY(cli_has_file(cli, path, "config.yaml", &has));
         if (!has) {
@@ -107,7 +108,7 @@ static status dry_run(cli_context *cli, const run_config *r)
     return ST_OK;
 }
 
-// As one process, or as one rank of several.
+// Trains as one process, or as one rank of several.
 static status train(cli_context *cli, const source *s, const train_flags *f, const run_config *r,
                     const config *c, const launch_place *place)
 {
@@ -136,9 +137,10 @@ static status train(cli_context *cli, const source *s, const train_flags *f, con
     return st;
 }
 
-static const char console_variable[] = "TRIREME_CONSOLE"; // columns
+static const char console_variable[] = "TRIREME_CONSOLE"; // number of columns
 
-// The first rank writes to a terminal by way of the process that started it, which says how wide that is.
+// Rank 0 writes to a terminal through the process that started it, which gives it the terminal's
+// width.
 static status console_find(cli_context *cli, const launch_place *place)
 {
     const char *value = getenv(console_variable);
@@ -149,14 +151,14 @@ static status console_find(cli_context *cli, const launch_place *place)
         cli->live = true;
     }
     if (ours) return ST_OK;
-    (void)unsetenv(console_variable); // an outer one's
+    (void)unsetenv(console_variable); // set by an outer process
     if (!cli->live) return ST_OK;
     char *words = NULL;
     TRY(arena_format(cli->a, &words, "%d", cli->columns));
     return setenv(console_variable, words, 1) == 0 ? ST_OK : fail(ST_NO_MEMORY, "no memory");
 }
 
-// layout: auto.
+// Handles layout: auto.
 static status layout_find(cli_context *cli, const launch_place *started, source *s)
 {
     run_config *r = NULL;
@@ -171,7 +173,7 @@ static status layout_find(cli_context *cli, const launch_place *started, source 
     return ST_OK;
 }
 
-// train.micro_batch: auto.
+// Handles train.micro_batch: auto.
 static status micro_batch_find(cli_context *cli, const launch_place *started, run_config *r,
                                source *s)
 {
@@ -212,11 +214,14 @@ const cli_command cli_command_train = {
     .summary = "train a model, or continue a run",
     .synopsis = "CONFIG|RUN [--resume auto|PATH|none] [--dry-run] [--quiet] [key.path=value ...]",
     .about =
-        "The same command again continues the run in run.dir; so does `trireme train RUN`. INT "
-        "(Ctrl-C), TERM and USR1 finish the step, save and exit with 75; a second INT quits at "
-        "once. `trireme config reference` lists all keys, `trireme help KEY` explains one.\n\n"
-        "layout.dp, tp, pp and cp say how many ranks there are: they are started on this machine. Under "
-        "torchrun, srun or mpirun each process finds its place in the environment; TRIREME_KEY names a file of 32 bytes, "
+        "The same command again continues the run in run.dir; so does `trireme train RUN`. On "
+        "INT (Ctrl-C), TERM or USR1 the run finishes the step, saves and exits with 75; a "
+        "second INT quits at once.  `trireme config reference` lists all keys, `trireme help "
+        "KEY` explains one.\n\n"
+        "layout.dp, tp, pp and cp give the number of ranks, which the command starts on this "
+        "machine.  Under "
+        "torchrun, srun or mpirun each process finds its place in the environment; TRIREME_KEY "
+        "names a file of 32 bytes, "
         "mode 0600, that proves that a rank belongs to the job.",
     .examples = "  trireme train demo/config.yaml\n"
                 "  trireme train demo/config.yaml train.steps=2000 optimizer.lr=1e-3\n"

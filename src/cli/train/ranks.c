@@ -1,14 +1,15 @@
-// `train` on several ranks: see ranks.h.
+// `train` on several ranks.
 //
 //   trireme train run.yaml layout.dp=2
-//     this process   prepares the data, makes the board and the key, starts the ranks, hands signals on,
-//                    shows what rank 0 says, and the rank that failed first
-//     rank 0, 1      the same command line, a place in the environment: join over control, open comm over
-//                    the board, train
+//     this process   prepares the data, makes the shared control block and the key, starts the
+//                    ranks, forwards signals, shows rank 0's output, and at the end the error of
+//                    the rank that failed first
+//     rank 0, 1      run the same command line with a place in the environment: join over control,
+//                    open comm over the shared control block, train
 //
 // Under torchrun, srun or mpirun there is no such parent: every process finds its place in its
-// environment, and the job's key in the file that TRIREME_KEY names; ranks of one host share a board, and
-// those of several speak over UCX.
+// environment, and the job's key in the file that TRIREME_KEY names. Ranks of one host share a
+// control block, and ranks of several hosts communicate over UCX.
 #include "cli/train/ranks.h"
 
 #include "base/hash.h"
@@ -36,7 +37,7 @@ status cli_ranks_place(launch_place *out)
 
 // ---- starting -----------------------------------------------------------------------------------
 
-// A code of the table that ends a program so; the text is what a rank said.
+// The code of the table with this exit code; the text is the rank's own.
 static status status_of_exit(int exit_code)
 {
     for (int st = 0; st < STATUS_COUNT; st++) {
@@ -45,7 +46,8 @@ static status status_of_exit(int exit_code)
     return ST_INTERNAL;
 }
 
-// The recorders of all ranks, for who wants to know afterwards. A disk that does not take it costs only it.
+// Writes the flight recorders of all ranks for a later report. If the disk fails, only the report
+// is lost.
 static void dump(cli_context *cli, const run_config *r, const comm_control_block *board)
 {
     text t = {.a = cli->a};
@@ -61,7 +63,7 @@ static void dump(cli_context *cli, const run_config *r, const comm_control_block
     if (st != ST_OK) error_clear();
 }
 
-// This command's words, and `keys`.
+// This command's arguments, and `keys`.
 static status words_make(cli_context *cli, const char *const *keys, int64_t key_count, char ***out)
 {
     int64_t count = 0;
@@ -103,8 +105,8 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
     const int64_t wanted = run_config_ranks(r);
     if (wanted > LAUNCH_LOCAL_MAX) {
         return fail(ST_UNSUPPORTED,
-                    "the layout is of %lld ranks, on one machine at most %d are started; several "
-                    "machines: torchrun, srun or mpirun",
+                    "the layout needs %lld ranks, but on one machine at most %d are started; for "
+                    "several machines use torchrun, srun or mpirun",
                     (long long)wanted, LAUNCH_LOCAL_MAX);
     }
     TRY(words_make(cli, keys, key_count, &words));
@@ -123,16 +125,16 @@ struct cli_ranks {
     launch_liveness *liveness;
     comm_control_block *board;
     int rank, ranks;
-    pthread_mutex_t lock; // of what follows: control's thread reads and writes it
+    pthread_mutex_t lock; // guards the fields below, which control's thread reads and writes
     train_progress progress;
     comm *c;
     const char *transport;
-    const char *tuning; // the text of comm.tuning
-    bool lost;          // a notice came before there was anything to abort
+    const char *tuning; // contents of the file of comm.tuning
+    bool lost;          // a notice came before there was an operation to abort
     char why[1024];
 };
 
-// A peer is gone: what waits for it ends now.
+// A peer is lost: aborts all waits for it.
 static void on_notice(void *context, const control_notice *n)
 {
     cli_ranks *k = context;
@@ -155,7 +157,7 @@ void cli_ranks_progress(void *ranks, const train_progress *p)
     (void)pthread_mutex_unlock(&k->lock);
 }
 
-// Whom this rank waits for.
+// Finds the ranks that this rank waits for.
 static void edges_find(const cli_ranks *k, control_report *out)
 {
     comm_awaited awaited[CONTROL_EDGES_MAX];
@@ -166,7 +168,7 @@ static void edges_find(const cli_ranks *k, control_report *out)
     }
 }
 
-// What the next heartbeat says.
+// Fills in the next heartbeat.
 static void report(void *context, control_report *out)
 {
     cli_ranks *k = context;
@@ -180,14 +182,15 @@ static void report(void *context, control_report *out)
     (void)pthread_mutex_unlock(&k->lock);
 }
 
-// Nobody is left to hand signals on: as if one had come.
+// No parent can forward signals now, so the rank acts as if one had come.
 static void on_launcher_gone(void *context)
 {
     (void)context;
     (void)kill(getpid(), SIGTERM);
 }
 
-// What must be equal on all ranks: the program, and every key that the result or the layout follows from.
+// Facts that must be equal on all ranks: the program, and every key that the result or the layout
+// depends on.
 static status facts_make(cli_context *cli, const run_config *r, const char *tuning,
                          control_fact **out, int64_t *count)
 {
@@ -222,7 +225,7 @@ static status facts_make(cli_context *cli, const run_config *r, const char *tuni
     return ST_OK;
 }
 
-// The ranks of this machine: which of them this is, how many there are, and the first.
+// The ranks of this machine: this rank's index among them, their number, and the first rank.
 typedef struct neighbours {
     int here, count, first;
 } neighbours;
@@ -242,8 +245,8 @@ static neighbours neighbours_find(const control *c)
     return n;
 }
 
-// Ranks that no launcher of ours started: the board of the first one on each host, by its descriptor in
-// that process.
+// Ranks of an external launcher: maps the control block of the first rank on each host, by its
+// descriptor in that process.
 static status board_share(cli_ranks *k, const launch_place *place, const neighbours *n)
 {
     typedef struct where {
@@ -253,7 +256,8 @@ static status board_share(cli_ranks *k, const launch_place *place, const neighbo
     where mine = {.fd = -1};
     status st = ST_OK;
     where *all = calloc((size_t)place->ranks, sizeof(*all));
-    if (all == NULL) return fail(ST_NO_MEMORY, "no memory for where %d ranks are", place->ranks);
+    if (all == NULL)
+        return fail(ST_NO_MEMORY, "no memory for the places of %d ranks", place->ranks);
     if (n->count > LAUNCH_LOCAL_MAX) {
         st = fail(ST_UNSUPPORTED, "%d ranks on one host, at most %d", n->count, LAUNCH_LOCAL_MAX);
     } else if (place->rank == n->first) {
@@ -272,11 +276,12 @@ static status board_share(cli_ranks *k, const launch_place *place, const neighbo
         (void)snprintf(path, sizeof(path), "/proc/%lld/fd/%d", (long long)first.process, first.fd);
         const int fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd < 0) return fail(ST_IO, "rank %d's board %s: %s", n->first, path, strerror(errno));
-        st = comm_control_block_map(fd, &k->board); // which keeps a descriptor of its own
+        st = comm_control_block_map(fd, &k->board); // the mapping keeps its own descriptor
         (void)close(fd);
         TRY(st);
     }
-    return control_barrier(k->job.c); // the first keeps it until all have it
+    // The first rank keeps it until all have mapped it.
+    return control_barrier(k->job.c);
 }
 
 static status swap(void *context, const control_group *g, const void *mine, int64_t bytes,
@@ -329,8 +334,8 @@ static status tuning_read(cli_context *cli, const run_config *r, const char **ou
 static status join(cli_context *cli, const run_config *r, const launch_place *place, cli_ranks *k)
 {
     static const int64_t grace_ns = INT64_C(120) * 1000000000;
-    // On top of three usual steps. A neighbour on the same core can hold a rank up for longer than the
-    // half second that suits machines of one's own.
+    // Added to three usual steps. Another tenant on the same core can delay a rank by more than the
+    // half second that suits dedicated machines.
     static const int64_t stuck_ns = INT64_C(1500000000);
     control_fact *facts = NULL;
     int64_t count = 0;
@@ -378,13 +383,14 @@ comm *cli_ranks_comm(const cli_ranks *k)
     return k->c;
 }
 
-// The ranks of this host hear of a failure at once, whatever they wait for: before they see this process end.
+// Tells the ranks of this host about a failure at once, whatever they wait for, before they see
+// this process end.
 static void tell_host(const cli_ranks *k, status st, const char *said)
 {
     char why[1024];
     const bool is_shared = st == ST_PEER_LOST || st == ST_TIMEOUT || st == ST_DIVERGED;
     if (k->board == NULL) return;
-    if (is_shared) { // it is as true of the others
+    if (is_shared) { // all ranks share the error
         (void)snprintf(why, sizeof(why), "%.1000s", said);
     } else {
         (void)snprintf(why, sizeof(why), "rank %d failed: %.990s", k->rank, said);

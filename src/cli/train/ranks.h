@@ -7,22 +7,24 @@
 #include "launch/launch.h"
 #include "train/train.h"
 
-// Who started this process: launch_place.ranks is 1 where it is alone.
+// Finds the launcher of this process; launch_place.ranks is 1 without one.
 NODISCARD status cli_ranks_place(launch_place *out);
 
-// Starts the ranks of the layout, each this command with `keys` behind it, and stays until all have ended. The rank that
-// failed first is told of last.
+// Starts the ranks of the layout, each with this command and the additional `keys`, and waits until
+// all have ended. Reports the error of the rank that failed first.
 NODISCARD status cli_ranks_start(cli_context *cli, const run_config *r, const char *const *keys,
                                  int64_t key_count);
 
-// This process as a rank: joins the others, and leaves them. r: what must be the same everywhere; NULL: no
-// run, only ranks of the same program. transport: a row of comm's; NULL: what r says, or auto.
+// Joins this process to the other ranks; cli_ranks_leave() leaves them. r: configuration that must
+// be equal on all ranks; NULL: no run, only ranks of the same program. transport: a row of comm's;
+// NULL: r's choice, or auto.
 typedef struct cli_ranks cli_ranks;
 NODISCARD status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
                                 const launch_place *place, cli_ranks **out);
 comm *cli_ranks_comm(const cli_ranks *k);
-void cli_ranks_progress(void *ranks, const train_progress *p); // for the others' judgement
-// st: how this rank ends; the others hear of a failure. NULL is legal.
+// For the failure detector of the other ranks.
+void cli_ranks_progress(void *ranks, const train_progress *p);
+// st: the result of this rank; the others receive a failure. NULL is legal.
 void cli_ranks_leave(cli_ranks *k, status st);
 
 #endif

@@ -1,8 +1,8 @@
-// Lines of a run. A line goes to the terminal and to two files: log.txt holds what rank 0 shows,
-// logs/rank-00000.log (each rank its own) the same with times. On a terminal there is one more line at the bottom that is
-// written over again and again; it never reaches a file.
+// Log lines of a run. A line goes to the terminal and to two files: log.txt holds rank 0's output,
+// and logs/rank-00000.log (one per rank) holds the same with times. A terminal also has a status
+// line at the bottom, which is rewritten and never reaches a file.
 //
-// Watcher functions cannot fail: what goes wrong while logging is kept and told at the end.
+// Watcher functions cannot fail: the log keeps an error and reports it at the end.
 #include "cli/train/run_log.h"
 
 #include "cli/train/signals.h"
@@ -18,10 +18,10 @@ enum { LOG_FILES = 2, LIVE_INTERVAL_NS = 100000000, WARNINGS_KEPT = 8 };
 struct run_log {
     cli_context *cli;
     const run_config *r;
-    arena *lines; // of one line
+    arena *lines; // memory of one line
     bool quiet, is_json, live_shown, stop_said;
     int rank;
-    bool is_kept;           // what is printed becomes the rank's log without our doing
+    bool is_kept;           // another process keeps this process's output as the rank's log
     file *files[LOG_FILES]; // log.txt, logs/rank-00000.log
     bool files_tried;
     status first_error;
@@ -34,7 +34,7 @@ struct run_log {
 
 // ---- lines --------------------------------------------------------------------------------------
 
-// Logging goes on without what failed; the record of whatever the run is doing stays as it was.
+// Logging continues without the failed file, and the error record of the run stays unchanged.
 static void keep(run_log *log, status st)
 {
     if (st == ST_OK) return;
@@ -93,13 +93,13 @@ static void live_clear(run_log *log)
     log->live_shown = false;
 }
 
-// One line to all that want it.
+// Sends one line to all its outputs.
 static void put(run_log *log, bool on_terminal, const char *line)
 {
     if (on_terminal) {
         live_clear(log);
         cli_print(log->cli, "%s\n", line);
-        cli_push(log->cli); // whoever follows the log sees whole lines
+        cli_push(log->cli); // a reader of the log sees whole lines
     }
     files_put(log, line);
 }
@@ -120,14 +120,14 @@ static void say(run_log *log, const char *format, ...)
     char line[1024];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(line, sizeof(line), format, args); // a cut line is still a line
+    (void)vsnprintf(line, sizeof(line), format, args); // a truncated line is still valid
     va_end(args);
     put(log, !log->quiet, line);
 }
 
-// ---- what the run tells -------------------------------------------------------------------------
+// ---- reports of the run -------------------------------------------------------------------------
 
-// 2 048: groups of three, since totals are compared by eye.
+// 2 048: groups of three digits, because people compare totals by eye.
 static const char *grouped(int64_t n, char buffer[40])
 {
     char digits[24];
@@ -170,7 +170,7 @@ static status print_target(const train_start *s, text *out)
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 
-// What is computed again, and what of that we chose.
+// The recomputation, and whether the program chose it.
 static status recompute_print(const run_config *r, const decoder_spec *m, text *out)
 {
     static const char *const names[] = {"none", "selective", "full"};
@@ -252,7 +252,8 @@ static void live_show(run_log *log, const obs_record *record)
     cli_push(log->cli);
 }
 
-// Files get the whole line, a terminal what fits beside its edge: a line that wraps is hard to read.
+// Files get the whole line, a terminal only the part that fits, because a wrapped line is hard to
+// read.
 static void put_step(run_log *log, const obs_record *record, const char *line)
 {
     text narrow = {.a = log->lines};
@@ -273,7 +274,7 @@ static void on_step(void *context, const obs_record *given)
     run_log *log = context;
     obs_record own = *given;
     const obs_record *record = &own;
-    if (own.step == own.steps) own.eta_s = (double)NAN; // it is over
+    if (own.step == own.steps) own.eta_s = (double)NAN; // the run is over
     const bool first = record->step == log->step + 1 && log->live_ns == 0;
     const bool due = record->step % log->r->log.every == 0 || record->step == record->steps;
     log->step = record->step;
@@ -290,7 +291,7 @@ static void on_step(void *context, const obs_record *given)
 
 static int step_width(int64_t steps)
 {
-    int width = 3; // as obs_print_line has it: digits and two
+    int width = 3; // as in obs_print_line: the digits and two blanks
     for (; steps >= 10; steps /= 10) width++;
     return width;
 }
@@ -352,7 +353,7 @@ static int on_stop_asked(void *context, const char **why)
         char line[64];
         log->stop_said = true;
         (void)snprintf(line, sizeof(line), "%-8s stopping after this step", cli_signals_name());
-        // The signal's handler told a terminal, if it is this process's.
+        // The signal's handler has already written to a terminal, if it belongs to this process.
         const bool is_told = log->cli->live && isatty(fileno(log->cli->err)) == 1;
         put(log, !log->quiet && !is_told, line);
     }
@@ -392,7 +393,7 @@ static void end_warnings(run_log *log)
     if (log->first_error != ST_OK) {
         cli_print(log->cli, "warning  the log is not whole: %s\n", log->error.text);
     }
-    if (log->warning_count < 2) return; // one alone has just been read
+    if (log->warning_count < 2) return; // a single warning has just been printed
     say(log, "%lld warnings:", (long long)log->warning_count);
     for (int64_t i = 0; i < min_i64(log->warning_count, WARNINGS_KEPT); i++) {
         say(log, "  %s", log->warnings[i]);
@@ -411,7 +412,7 @@ static status end_json(run_log *log, status st, const error_record *error)
     return ST_OK;
 }
 
-// Whether the folder is ours to write into: made, and not another process's.
+// True if this process may write into the folder: it exists, and no other process uses it.
 static bool may_write(const run_log *log, status st)
 {
     if (log->files_tried) return true;

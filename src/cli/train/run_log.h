@@ -1,4 +1,4 @@
-// What a run says: on the terminal or in a log, and in the files of its folder.
+// The output of a run, on the terminal or in a log, and in the files of its folder.
 #ifndef CLI_TRAIN_RUN_LOG_H
 #define CLI_TRAIN_RUN_LOG_H
 
@@ -7,16 +7,16 @@
 
 typedef struct run_log run_log;
 
-// r must live as long as the log. Files are opened with the first line, for train_run() makes the
-// run's folder. Rank 0 writes log.txt; logs/rank-<rank>.log is written here, or, where `is_kept`, by who
-// keeps what this process prints.
+// r must outlive the log. The log opens files with the first line, because train_run() makes the
+// run's folder. Rank 0 writes log.txt. This process writes logs/rank-<rank>.log, unless `is_kept`:
+// then the process that keeps this one's output writes it.
 NODISCARD status run_log_create(cli_context *cli, const run_config *r, bool quiet, int rank,
                                 bool is_kept, run_log **out);
 train_watcher run_log_watcher(run_log *log);
-// Closes the files, after the last words: totals and what to do next, or the error as JSON.
+// Prints the last lines (totals and the next command, or the error as JSON) and closes the files.
 void run_log_end(run_log *log, status st, const train_outcome *outcome);
 
-// The lines on top: what is trained, on what, with what. Also of a dry run.
+// The first lines: model, data and machine. Also for a dry run.
 NODISCARD status run_log_print_start(const train_start *start, text *out);
 
 #endif

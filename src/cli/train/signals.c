@@ -1,7 +1,9 @@
-// The one place with a global: a signal handler can reach nothing else.
+// Signals that stop a run. A handler can reach only global data, so this file has the program's one
+// global.
 //
-// First signal: note it and, on a terminal, say so at once, for a step may take long. Second INT: the
-// default action, raised again. What the handler calls is async-signal-safe.
+// First signal: the handler notes it and, on a terminal, reports it at once, because a step may
+// take long. Second INT: the default action, raised again. All functions that the handler calls are
+// async-signal-safe.
 #include "cli/train/signals.h"
 
 #include <errno.h>
@@ -9,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t asked_by; // number of the first signal; 0: none came
+static volatile sig_atomic_t asked_by; // number of the first signal; 0: none yet
 static volatile sig_atomic_t is_quiet;
 
 static void say(const char *words)
 {
     const ssize_t written = write(STDERR_FILENO, words, strlen(words));
-    (void)written; // nobody could be told
+    (void)written; // a failed write cannot be reported
 }
 
 static void on_signal(int number)
@@ -47,7 +49,8 @@ void cli_signals_begin(void)
     for (int i = 0; i < NUMBER_COUNT; i++) (void)sigaction(numbers[i], &action, NULL);
     action.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &action, NULL);
-    (void)sigaction(SIGXFSZ, &action, NULL); // a file that may not grow is an error of that write
+    // A write beyond the file size limit returns an error instead.
+    (void)sigaction(SIGXFSZ, &action, NULL);
     asked_by = is_quiet = 0;
 }
 

@@ -4,16 +4,16 @@
 
 #include <stdbool.h>
 
-// From here on INT, TERM and USR1 are only noted; a second INT ends the process by itself, so the
-// shell sees 130. Writes to a closed pipe fail instead of killing.
+// From here on INT, TERM and USR1 are only noted; a second INT ends the process, so the shell sees
+// 130. Writes to a closed pipe fail instead of killing the process.
 void cli_signals_begin(void);
-// The same, but nothing is said on a terminal when a signal comes.
+// The same without a message on a terminal.
 void cli_signals_begin_quiet(void);
 void cli_signals_end(void);
 bool cli_signals_asked(void);
 const char *cli_signals_name(void); // "SIGTERM"; "" before any came
-// For a command that leaves nothing to continue: ends the process as the signal would have, so the
-// shell sees 128 + its number. Nothing if none came.
+// For a command without a state to continue: ends the process as the signal would have, so the
+// shell sees 128 + its number. Does nothing if no signal came.
 void cli_signals_raise(void);
 
 #endif
