@@ -23,7 +23,7 @@ apart = "none between hosts" not in row["found"]
 assert (row["level"], row["cost"] is None) == (("ok", True) if apart else ("warn", False)), row
 EOF2
 
-check 4 'fail  storage' 'nowhere to write' 'error[E001]' -- doctor missing
+check 4 'fail  storage' 'cannot write there' 'error[E001]' -- doctor missing
 check 4 '"level": "fail"' '"fail": 1' -- doctor missing --json
 [ ! -d /proc/self ] || check 4 'not writable' -- doctor /proc
 check 2 'nothing' -- doctor . nothing
@@ -31,7 +31,7 @@ check 2 'nothing' -- doctor . nothing
 # Programs are looked for on PATH, and only there.
 mkdir bin && printf '#!/bin/sh\n' >bin/mpirun && printf '#!/bin/sh\n' >bin/tensorboard && chmod +x bin/*
 check_any 0 'mpirun there, srun none' 'tensorboard there, python3 none' -- env PATH="$scratch/bin" "$trireme" doctor
-check_any 0 'mpirun none' 'events are written anyway' -- env PATH="$scratch" "$trireme" doctor
+check_any 0 'mpirun none' 'runs write events in any case' -- env PATH="$scratch" "$trireme" doctor
 check_any 0 'warn  limits' 'nofile 64' -- bash -c 'ulimit -n 64; exec "$0" doctor' "$trireme"
 check_any 4 'not writable' -- bash -c "trap '' XFSZ; ulimit -f 100; exec \"\$0\" doctor" "$trireme"
 

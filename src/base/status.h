@@ -24,36 +24,36 @@ typedef enum status_radius {
 } status_radius;
 
 // X(name, code shown to users, radius, exit code, sentence)
-#define STATUS_TABLE(X)                                                                        \
-    X(OK, "", NONE, 0, "done")                                                                 \
-    X(INTERNAL, "I001", JOB, 1, "a bug in this program")                                       \
-    X(USAGE, "U001", USER, 2, "the command line cannot be understood")                         \
-    X(CONFIG, "C001", USER, 3, "the configuration cannot be used")                             \
-    X(CONFIG_SYNTAX, "C010", USER, 3, "the file is not the YAML that a configuration may use") \
-    X(CONFIG_TYPE, "C011", USER, 3, "a value has the wrong type")                              \
-    X(CONFIG_KEY, "C012", USER, 3, "there is no such key")                                     \
-    X(CONFIG_RANGE, "C013", USER, 3, "a value is outside its limits")                          \
-    X(CONFIG_CONFLICT, "C031", USER, 3, "two values cannot hold together")                     \
-    X(CONFIG_FIXED, "C040", USER, 3, "a key that is fixed for a run was changed")              \
-    X(DOES_NOT_FIT, "M001", USER, 3, "the run does not fit in memory")                         \
-    X(UNSUPPORTED, "C050", USER, 3, "this combination is not supported")                       \
-    X(MODEL, "C060", USER, 3, "the model's description cannot be used")                        \
-    X(IO, "E001", CALL, 4, "an input or output operation failed")                              \
-    X(NOT_FOUND, "E002", USER, 4, "a file or folder is not there")                             \
-    X(DISK_FULL, "E003", CALL, 4, "no space is left on the disk")                              \
-    X(LOCKED, "E004", USER, 4, "another process is using the run")                             \
-    X(NO_MEMORY, "M004", RANK, 4, "memory failed at run time")                                 \
-    X(DEVICE, "E010", RANK, 4, "the device failed")                                            \
-    X(DAMAGED, "K003", USER, 5, "a file is damaged or not what it claims to be")               \
-    X(DATA, "K010", USER, 5, "the data cannot be used")                                        \
-    X(NUMERICS, "N002", USER, 6, "the numbers went wrong: NaN, infinity or divergence")        \
-    X(PEER_LOST, "D001", GROUP, 7, "a peer is gone")                                           \
-    X(TIMEOUT, "D002", GROUP, 7, "a deadline passed")                                          \
-    X(DIVERGED, "D003", JOB, 7, "ranks of a job do not agree")                                 \
-    X(REFUSED, "D004", USER, 3, "a rank was refused: it does not fit the others")              \
-    X(BROKEN_PLAN, "P001", USER, 8, "the plan is broken")                                      \
-    X(ANSWER_NO, "A001", USER, 8, "the command ran, and the answer is no")                     \
-    X(STOPPED, "T001", USER, 75, "stopped with a checkpoint; run again to continue")           \
+#define STATUS_TABLE(X)                                                                         \
+    X(OK, "", NONE, 0, "done")                                                                  \
+    X(INTERNAL, "I001", JOB, 1, "a bug in this program")                                        \
+    X(USAGE, "U001", USER, 2, "the command line is invalid")                                    \
+    X(CONFIG, "C001", USER, 3, "the configuration cannot be used")                              \
+    X(CONFIG_SYNTAX, "C010", USER, 3, "the file is not YAML, or uses YAML that is not allowed") \
+    X(CONFIG_TYPE, "C011", USER, 3, "a value has the wrong type")                               \
+    X(CONFIG_KEY, "C012", USER, 3, "there is no such key")                                      \
+    X(CONFIG_RANGE, "C013", USER, 3, "a value is outside its limits")                           \
+    X(CONFIG_CONFLICT, "C031", USER, 3, "two values conflict")                                  \
+    X(CONFIG_FIXED, "C040", USER, 3, "a key that is fixed for a run was changed")               \
+    X(DOES_NOT_FIT, "M001", USER, 3, "the run does not fit in memory")                          \
+    X(UNSUPPORTED, "C050", USER, 3, "this combination is not supported")                        \
+    X(MODEL, "C060", USER, 3, "the model's configuration cannot be used")                       \
+    X(IO, "E001", CALL, 4, "an input or output operation failed")                               \
+    X(NOT_FOUND, "E002", USER, 4, "a file or folder does not exist")                            \
+    X(DISK_FULL, "E003", CALL, 4, "no space is left on the disk")                               \
+    X(LOCKED, "E004", USER, 4, "another process is using the run")                              \
+    X(NO_MEMORY, "M004", RANK, 4, "the system gave no memory at run time")                      \
+    X(DEVICE, "E010", RANK, 4, "the device failed")                                             \
+    X(DAMAGED, "K003", USER, 5, "a file is damaged or not what it claims to be")                \
+    X(DATA, "K010", USER, 5, "the data cannot be used")                                         \
+    X(NUMERICS, "N002", USER, 6, "a number is NaN or infinite, or the loss diverged")           \
+    X(PEER_LOST, "D001", GROUP, 7, "another process of the job was lost")                       \
+    X(TIMEOUT, "D002", GROUP, 7, "a deadline passed")                                           \
+    X(DIVERGED, "D003", JOB, 7, "the ranks of a job disagree")                                  \
+    X(REFUSED, "D004", USER, 3, "a rank was refused: it differs from the others")               \
+    X(BROKEN_PLAN, "P001", USER, 8, "the plan is inconsistent")                                 \
+    X(ANSWER_NO, "A001", USER, 8, "the command ran, and the answer is no")                      \
+    X(STOPPED, "T001", USER, 75, "stopped with a checkpoint; run again to continue")            \
     X(SECURITY, "S001", USER, 76, "refused for security")
 
 typedef enum status {

@@ -1,4 +1,4 @@
-// The rows of config/optimizers.h.
+// The table of optimizers.
 #include "config/optimizers.h"
 
 static const run_optimizer_row rows[] = {

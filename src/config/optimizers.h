@@ -1,7 +1,8 @@
-// The optimizers of a run: a row each, with all that configuration, forecasts and reports need to know about
-// them. assemble/optim/<lower>.c writes the update as operations.
+// The optimizers of a run: a row each, with all facts that configuration, predictions and reports
+// need. assemble/optim/<lower>.c writes the update as operations.
 //
-// To add one: a row here, and its file there. Nothing else names an optimizer (tools/check_additions).
+// To add one: a row here, and its file there. No other file names an optimizer
+// (tools/check_additions checks this).
 #ifndef CONFIG_OPTIMIZERS_H
 #define CONFIG_OPTIMIZERS_H
 
@@ -11,14 +12,15 @@
 extern "C" {
 #endif
 
-// The unit that a rank must have whole: a block of rows that can be cut anywhere, or the matrix. One whose
-// unit is the matrix takes the two-dim weights but embeddings and head, and leaves the rest to AdamW.
+// The unit that a rank must hold completely: a block of rows, which ZeRO can shard anywhere, or the
+// matrix. An optimizer with the matrix as its unit updates the two-dimensional weights except
+// embeddings and head, and AdamW updates the rest.
 typedef enum run_optimizer_unit { RUN_UNIT_BLOCK, RUN_UNIT_MATRIX } run_optimizer_unit;
 
-// upper, lower: its names, the second as written in optimizer.name. moments: values that it keeps for each
-// parameter, besides an fp32 copy. slack: by how many learning rates rounding in fp32 may move an element in
-// one update; an update of the sign flips where its argument is 0 but for roundings. keys: the options that
-// it alone, or it with others, reads.
+// upper, lower: its names, the second as written in optimizer.name. moments: values that it keeps
+// for each parameter, besides an fp32 copy. slack: the number of learning rates by which fp32
+// rounding may move an element in one update; a sign update flips where its argument is 0 except for
+// rounding. keys: the options that it reads and not every optimizer does.
 #define RUN_OPTIMIZERS(X)                                                                          \
     X(ADAMW, adamw, RUN_UNIT_BLOCK, 2, 0x1p-14, "optimizer.beta1, optimizer.beta2, optimizer.eps") \
     RUN_OPTIMIZERS_OTHER(X)
@@ -27,7 +29,7 @@ typedef enum run_optimizer_unit { RUN_UNIT_BLOCK, RUN_UNIT_MATRIX } run_optimize
       "optimizer.momentum, optimizer.nesterov, optimizer.muon_lr_adjust") \
     X(LION, lion, RUN_UNIT_BLOCK, 1, 2.0, "optimizer.beta1, optimizer.beta2")
 
-// "adamw, muon": what optimizer.name may be.
+// "adamw, muon": the choices of optimizer.name.
 #define RUN_OPTIMIZER_OTHER_NAME(upper, lower, ...) ", " #lower
 #define RUN_OPTIMIZER_NAMES                         "adamw" RUN_OPTIMIZERS_OTHER(RUN_OPTIMIZER_OTHER_NAME)
 
@@ -46,8 +48,8 @@ typedef struct run_optimizer_row {
     const char *keys;
 } run_optimizer_row;
 const run_optimizer_row *run_optimizer_at(run_optimizer optimizer);
-// The row that updates a weight: the optimizer's own, or that of AdamW where its unit is the matrix and the
-// weight is none.
+// The row that updates a weight: the optimizer's own, or AdamW's if its unit is the matrix and the
+// weight is no matrix.
 const run_optimizer_row *run_optimizer_for(run_optimizer optimizer, bool is_matrix);
 
 #ifdef __cplusplus

@@ -275,7 +275,8 @@ status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, 
     ASSERT(slot >= 0 && slot < g->slot_count);
     if (count < 1) return fail(ST_DATA, "the prompt has no token");
     if (count > g->c.context) {
-        return fail(ST_CONFIG_RANGE, "the prompt has %lld tokens, there is room for %lld",
+        return fail(ST_CONFIG_RANGE,
+                    "the prompt has %lld tokens, but the context has space for %lld",
                     (long long)count, (long long)g->c.context);
     }
     for (int64_t i = 0; i < count; i++) TRY(infer_core_token_check(&g->c, ids[i]));
@@ -295,7 +296,7 @@ static status turn_check(const infer *g, const infer_turn *turn)
     ASSERT(s->length > 0);
     TRY(infer_core_token_check(&g->c, turn->id));
     if (s->length < g->c.context) return ST_OK;
-    return fail(ST_CONFIG_RANGE, "the text has %d tokens, there is room for no more", s->length);
+    return fail(ST_CONFIG_RANGE, "the text has %d tokens, which fill the context", s->length);
 }
 
 // True if the slot, extended by one token, needs the same table as `seq` tokens.

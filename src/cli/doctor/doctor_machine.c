@@ -117,10 +117,10 @@ status doctor_onednn(const doctor *d, doctor_finding *f)
     int version[3] = {0};
     if (!kern_onednn_version(version)) {
         TRY(doctor_found(d, f, "not built in"));
-        return doctor_costs(d, f, DOCTOR_WARN,
-                            "large products may be slower where our own kernels "
-                            "have no code for this processor; the results are "
-                            "as right");
+        return doctor_costs(
+            d, f, DOCTOR_WARN,
+            "large GEMMs may be slower where Trireme's own kernels have no code for this "
+            "processor; the results are equally correct");
     }
     TRY(doctor_found(d, f, "%d.%d.%d", version[0], version[1], version[2]));
     return ST_OK;
@@ -135,8 +135,9 @@ status doctor_memory(const doctor *d, doctor_finding *f)
     const int nodes = count_entries("/sys/devices/system/node", "node");
     if (available == 0) {
         TRY(doctor_found(d, f, "not known"));
-        return doctor_costs(d, f, DOCTOR_WARN,
-                            "what does not fit is known only when it fails; set memory.limit");
+        return doctor_costs(
+            d, f, DOCTOR_WARN,
+            "a run that does not fit is detected only when it fails; set memory.limit");
     }
     TRY(doctor_found(d, f, "%s free", text_bytes_human(available, human)));
     doctor_file("/sys/fs/cgroup/memory.max", limit, sizeof(limit));
@@ -149,12 +150,12 @@ status doctor_memory(const doctor *d, doctor_finding *f)
     TRY(doctor_found(d, f, "%d NUMA node%s", (int)max_i64(1, nodes), nodes > 1 ? "s" : ""));
     if (available < INT64_C(1) << 30) {
         TRY(doctor_costs(d, f, DOCTOR_WARN,
-                         "a 124M model wants about 3 GiB; this does for tiny ones"));
+                         "a 124M model needs about 3 GiB; this is enough for tiny models"));
     }
     if (nodes > 1) {
         TRY(doctor_costs(d, f, DOCTOR_WARN,
-                         "memory of another node is slower; one process a node "
-                         "under numactl --cpunodebind --membind"));
+                         "memory of another node is slower; use one process per node under numactl "
+                         "--cpunodebind --membind"));
     }
     return ST_OK;
 }
@@ -179,8 +180,7 @@ status doctor_cuda(const doctor *d, doctor_finding *f)
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (visible != NULL) TRY(doctor_found(d, f, "CUDA_VISIBLE_DEVICES=%s", visible));
     if (kern_device_find("cuda") != NULL) return ST_OK;
-    return doctor_costs(d, f, DOCTOR_WARN,
-                        "this build has no CUDA; training will use the CPU all the same");
+    return doctor_costs(d, f, DOCTOR_WARN, "this build has no CUDA; training will use the CPU");
 }
 
 // ---- clock, limits ------------------------------------------------------------------------------
@@ -239,12 +239,12 @@ status doctor_limits(const doctor *d, doctor_finding *f)
     }
     if (statvfs("/dev/shm", &shm) != 0) {
         TRY(doctor_found(d, f, "no /dev/shm"));
-        return doctor_costs(d, f, DOCTOR_WARN, "MPI and NCCL on one host want it");
+        return doctor_costs(d, f, DOCTOR_WARN, "MPI and NCCL on one host need it");
     }
     const int64_t bytes = (int64_t)shm.f_blocks * (int64_t)shm.f_frsize;
     TRY(doctor_found(d, f, "shm %s", text_bytes_human(bytes, buffer)));
     if (bytes < INT64_C(64) << 20) {
-        TRY(doctor_costs(d, f, DOCTOR_WARN, "MPI and NCCL on one host want 64 MiB and more"));
+        TRY(doctor_costs(d, f, DOCTOR_WARN, "MPI and NCCL on one host need 64 MiB or more"));
     }
     return ST_OK;
 }
@@ -296,7 +296,8 @@ status doctor_launchers(const doctor *d, doctor_finding *f)
 status doctor_tools(const doctor *d, doctor_finding *f)
 {
     static const program rows[] = {
-        {"tensorboard", "events are written anyway; look at them elsewhere, or at metrics.jsonl"},
-        {"python3", "only tools/ wants it; training does not"}};
+        {"tensorboard",
+         "runs write events in any case; view them on another machine, or read metrics.jsonl"},
+        {"python3", "only tools/ needs it; training does not"}};
     return programs_find(d, f, rows, COUNT_OF(rows));
 }

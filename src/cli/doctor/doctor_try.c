@@ -90,7 +90,7 @@ status doctor_storage(const doctor *d, doctor_finding *f)
     speeds measured = {0};
     if (statvfs(d->folder, &s) != 0) {
         TRY(doctor_found(d, f, "%s: %s", d->folder, strerror(errno)));
-        return doctor_costs(d, f, DOCTOR_FAIL, "a run has nowhere to write; give another folder");
+        return doctor_costs(d, f, DOCTOR_FAIL, "a run cannot write there; give another folder");
     }
     const char *type = type_of(d->folder, buffer);
     const int64_t left = (int64_t)s.f_bavail * (int64_t)s.f_frsize;
@@ -195,7 +195,7 @@ status doctor_network(const doctor *d, doctor_finding *f)
                         trip_s * 1e6);
 }
 
-// ---- between ranks -------------------------------------------------------------------------------
+// ---- between ranks -----------------------------------------------------------------------------
 
 // Runs two ranks that add a buffer, as in a run, and reports the chosen transport and its speed.
 static status ranks_try(const doctor *d, doctor_finding *f)

@@ -90,17 +90,17 @@ static const char *radius_text(status_radius radius)
 {
     switch (radius) {
     case RADIUS_NONE:
-        return "nobody";
+        return "none";
     case RADIUS_CALL:
-        return "the call may be tried again";
+        return "retry the call";
     case RADIUS_GROUP:
-        return "the group of processes is built anew";
+        return "rebuild the group of processes";
     case RADIUS_RANK:
-        return "the process is started anew";
+        return "restart the process";
     case RADIUS_JOB:
-        return "the job stops";
+        return "stop the job";
     case RADIUS_USER:
-        return "you";
+        return "correct the input";
     }
     return "";
 }
@@ -110,7 +110,7 @@ static status help_code(cli_context *cli, status code)
     text t = {.a = cli->a};
     TRY(text_add(&t, "%s  %s\n\n", status_code(code), status_sentence(code)));
     TRY(wrap_sentences(&t, cli_code_text(code), 0, cli->columns));
-    TRY(text_add(&t, "\n\nwho acts: %s    exit code: %d\n", radius_text(status_blast_radius(code)),
+    TRY(text_add(&t, "\n\naction: %s    exit code: %d\n", radius_text(status_blast_radius(code)),
                  status_exit_code(code)));
     cli_print_text(cli, &t);
     return ST_OK;

@@ -103,7 +103,7 @@ static status dry_run(cli_context *cli, const run_config *r)
     TRY(train_dry_run(cli->h, cli->a, r, &start, &step_s));
     TRY(run_log_print_start(&start, &t));
     cli_print_text(cli, &t);
-    cli_print(cli, "dry run  one step on random tokens took %.3g s%s; nothing was trained\n",
+    cli_print(cli, "dry run  one step on random tokens took %.3g s%s; no weights were trained\n",
               step_s, run_config_ranks(r) > 1 ? " on one rank alone" : "");
     return ST_OK;
 }
@@ -201,7 +201,8 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(console_find(cli, &place));
     if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
     if (r->dropped != NULL && place.ranks == 1) {
-        cli_print(cli, "note     of an axis that is gone, and dropped: %s\n", r->dropped);
+        cli_print(cli, "note     keys of a removed axis, which returned to their defaults: %s\n",
+                  r->dropped);
     }
     if (run_config_ranks(r) > 1 && place.ranks == 1) {
         return cli_ranks_start(cli, r, s.found, s.found_count);
@@ -216,10 +217,10 @@ const cli_command cli_command_train = {
     .about =
         "The same command again continues the run in run.dir; so does `trireme train RUN`. On "
         "INT (Ctrl-C), TERM or USR1 the run finishes the step, saves and exits with 75; a "
-        "second INT quits at once.  `trireme config reference` lists all keys, `trireme help "
+        "second INT quits at once. `trireme config reference` lists all keys, `trireme help "
         "KEY` explains one.\n\n"
         "layout.dp, tp, pp and cp give the number of ranks, which the command starts on this "
-        "machine.  Under "
+        "machine. Under "
         "torchrun, srun or mpirun each process finds its place in the environment; TRIREME_KEY "
         "names a file of 32 bytes, "
         "mode 0600, that proves that a rank belongs to the job.",

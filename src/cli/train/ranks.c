@@ -275,7 +275,8 @@ static status board_share(cli_ranks *k, const launch_place *place, const neighbo
         char path[64];
         (void)snprintf(path, sizeof(path), "/proc/%lld/fd/%d", (long long)first.process, first.fd);
         const int fd = open(path, O_RDWR | O_CLOEXEC);
-        if (fd < 0) return fail(ST_IO, "rank %d's board %s: %s", n->first, path, strerror(errno));
+        if (fd < 0)
+            return fail(ST_IO, "rank %d's control block %s: %s", n->first, path, strerror(errno));
         st = comm_control_block_map(fd, &k->board); // the mapping keeps its own descriptor
         (void)close(fd);
         TRY(st);

@@ -217,11 +217,11 @@ status run_log_print_start(const train_start *s, text *out)
     TRY(text_add(out, "memory   %s planned / %s available%s",
                  text_bytes_human(s->arena_bytes + s->snapshot_bytes, need),
                  s->available_bytes > 0 ? text_bytes_human(s->available_bytes, have) : "unknown",
-                 s->ranks > 1 ? " (the first rank; each has its share)" : ""));
+                 s->ranks > 1 ? " (rank 0; each rank has its share)" : ""));
     TRY(recompute_print(r, m, out));
     TRY(text_add(out, "data     %s   tokenizer %s   order seed %lld\n", s->data_about, s->tokenizer,
                  (long long)r->train.seed));
-    TRY(text_add(out, "speed    peak %s (what mfu is a share of)\n",
+    TRY(text_add(out, "speed    peak %s (mfu is a share of this)\n",
                  flops_human(s->peak_flops, have)));
     return print_target(s, out);
 }
@@ -391,7 +391,7 @@ static void end_totals(run_log *log, const train_outcome *o)
 static void end_warnings(run_log *log)
 {
     if (log->first_error != ST_OK) {
-        cli_print(log->cli, "warning  the log is not whole: %s\n", log->error.text);
+        cli_print(log->cli, "warning  the log is incomplete: %s\n", log->error.text);
     }
     if (log->warning_count < 2) return; // a single warning has just been printed
     say(log, "%lld warnings:", (long long)log->warning_count);
