@@ -1,11 +1,11 @@
-// The transport over MPI: messages by way of the library that a site has chosen, started by its launcher.
+// The transport over MPI: messages through the library of a site, whose launcher starts the ranks.
 //
-// Ranks of the job are those of MPI_COMM_WORLD. Every message goes through MPI, inside a host too: who asks for
-// it wants that. A group has tags of its own; contracts, checksums and names travel in frames as between
-// hosts over UCX. See mpi_exchange.c for messages and for what is said beside them.
+// Ranks of the job are those of MPI_COMM_WORLD. Every message goes through MPI, also within a host.
+// A group has tags of its own; contracts, checksums and names travel in frames, as over UCX.
+// mpi_exchange.c has the messages and the notes.
 //
-// MPI can be begun once in a process and knows no failure that one survives: after one it is not ended, and
-// its launcher ends the other ranks.
+// A process can initialise MPI only once, and MPI survives no failure. After a failure it is not
+// finalised, and its launcher ends the other ranks.
 #include "comm/transport/mpi.h"
 #include "comm/transport/transport_table.h"
 
@@ -44,7 +44,7 @@ status mpi_refused(const comm_link *link, const char *what, int code)
 }
 
 // ---- opening -----------------------------------------------------------------------------------
-// It prints a stack trace at these, and they are ours.
+// MPI installs handlers for these signals, which print a stack trace; the program has its own.
 static int begin_quietly(comm_link *link)
 {
     static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};

@@ -1,4 +1,4 @@
-// Inside comm/transport/: the structures of the transport over MPI. See mpi.c.
+// Inside comm/transport/: the structures of the transport over MPI.
 #ifndef COMM_TRANSPORT_MPI_H
 #define COMM_TRANSPORT_MPI_H
 
@@ -19,10 +19,10 @@ enum {
     MPI_PIECE_BYTES = 1 << 30
 };
 
-// Tags: the low bits say what it is, the others are of the group.
+// Tags: the low bits are the kind of a message, the others belong to the group.
 enum { MPI_TAG_FRAME, MPI_TAG_PIECE, MPI_TAG_NOTE, MPI_TAG_KINDS = 4, MPI_TAG_GROUPS = 1 << 28 };
 
-// Before each message. What fits travels behind it, the rest in pieces.
+// The frame before each message. A short message travels behind it, a longer one in pieces.
 typedef struct mpi_frame {
     comm_contract contract; // its checksum: CRC-32C of what is before it
     int64_t total;
@@ -37,9 +37,9 @@ typedef struct mpi_parcel {
     unsigned char payload[MPI_CARRIED];
 } mpi_parcel;
 
-// Beside the messages.
+// A note, which travels beside the messages.
 typedef enum mpi_word {
-    MPI_WORD_ASK = 1, // I have waited for a while in this
+    MPI_WORD_ASK = 1, // the sender has waited for a while in this operation
     MPI_WORD_FAILED   // the group is dead, and why
 } mpi_word;
 typedef struct mpi_note {
@@ -50,7 +50,7 @@ typedef struct mpi_note {
     char tensor[MPI_NAME], site[MPI_NAME], text[MPI_TEXT];
 } mpi_note;
 
-typedef struct mpi_sent_note { // on its way
+typedef struct mpi_sent_note { // in flight
     struct mpi_sent_note *next;
     MPI_Request request;
     mpi_note note;
@@ -99,7 +99,7 @@ static inline mpi_port *mpi_port_of(comm_port *p)
     return (mpi_port *)p;
 }
 
-// With the link's lock held.
+// The caller of these functions holds the link's lock.
 void mpi_note_send(comm_link *link, int rank, const mpi_note *n);
 NODISCARD status mpi_notes_take(comm_link *link);
 void mpi_port_fail(mpi_port *p, status code, const char *text);
@@ -108,7 +108,7 @@ NODISCARD status mpi_refuse(mpi_port *p, int from, const comm_contract *theirs, 
                             const char *site);
 NODISCARD status mpi_refused(const comm_link *link, const char *what, int code);
 
-// Without.
+// The caller of these functions does not hold it.
 NODISCARD status mpi_exchange(comm_port *port, const comm_contract *contract, comm_message send,
                               comm_message receive);
 status mpi_kill(comm_port *port);

@@ -1,9 +1,10 @@
-// Messages over MPI, and what is said beside them.
+// Messages over MPI, and notes beside them.
 //
-// A frame with the contract comes first; a receiver asks for the pieces behind it only once the two agree.
-// Messages of one rank in one group have one tag, whose order MPI keeps. A rank that has waited for a while
-// says in what, so that operations in which no message would meet another are found too; a group that dies
-// says so to all its members. Who computes does not listen: MPI is called inside operations only.
+// A frame with the contract comes first; a receiver accepts the pieces behind it after the
+// contracts agree. Messages of one rank in one group have one tag, whose order MPI keeps. A rank
+// that has waited for a while sends a note with its operation, which detects operations whose
+// messages would never match. A member of a group that failed tells all members. A computing rank
+// does not receive notes, since MPI is called inside operations only.
 #include "comm/transport/mpi.h"
 
 #if TRIREME_HAVE_MPI
@@ -35,7 +36,7 @@ void mpi_note_send(comm_link *link, int rank, const mpi_note *n)
         }
     }
     mpi_sent_note *sent = malloc(sizeof(*sent));
-    if (sent == NULL) return; // a help, not worth a failure
+    if (sent == NULL) return; // a note is not worth a failure
     sent->note = *n;
     if (link->mpi.Isend(&sent->note, (int)sizeof(*n), link->mpi.byte, rank, MPI_TAG_NOTE,
                         link->mpi.world, &sent->request) != MPI_SUCCESS) {
@@ -243,7 +244,7 @@ static status piece_post(mpi_port *p, mpi_half *h, bool sends)
     return h->piece_runs ? ST_OK : mpi_refused(link, "a piece of a message", code);
 }
 
-// False in *runs: it is done.
+// *runs is false when it is done.
 static status request_test(comm_link *link, MPI_Request *request, bool *runs, bool *moved)
 {
     int is_done = 0;
@@ -301,7 +302,7 @@ static status timed_out(const mpi_port *p, int64_t waited_ns)
         comm_contract_text(&p->now, p->tensor, what, sizeof(what)), p->site, p->base.members.name);
 }
 
-// With the lock held, as all of this.
+// The caller holds the lock, as for all functions here.
 static status step(mpi_port *p, const comm_contract *contract, int64_t idle, bool *moved)
 {
     TRY(half_step(p, contract, &p->send, true, moved));
@@ -342,7 +343,7 @@ static status run(mpi_port *p, const comm_contract *contract)
             (void)sched_yield();
         } else {
             link->config.h->api->sleep_ns(link->config.h, nap_ns);
-            idle = LOOK - 1; // a nap is as long as a look's round
+            idle = LOOK - 1; // a nap takes as long as the calls between two checks
         }
     }
     return ST_OK;
@@ -374,7 +375,7 @@ static status halves_begin(mpi_port *p, const comm_contract *contract, comm_mess
     return frame_send(p, contract, s);
 }
 
-// Nothing is written any more to what the caller has.
+// Ensures that no request writes to the caller's buffers any more.
 static void receives_cancel(mpi_port *p)
 {
     comm_link *link = p->base.link;

@@ -1,4 +1,4 @@
-// See mpi_library.h.
+// Loads MPI at run time.
 #include "comm/transport/mpi_library.h"
 
 #if TRIREME_HAVE_MPI

@@ -1,6 +1,6 @@
-// Inside comm/transport/: MPI as it is found at run time. Its header is needed to build what speaks to it, its
-// library never: that is opened when ranks are to talk over it. Open MPI's, whose constants are symbols; other
-// libraries number them, and with their headers this transport is left out.
+// Inside comm/transport/: MPI, found at run time. The build needs its header only; its library is
+// loaded when ranks are to communicate over it. It must be Open MPI, whose constants are symbols.
+// Other libraries number them, and with their headers this transport is left out.
 #ifndef COMM_TRANSPORT_MPI_LIBRARY_H
 #define COMM_TRANSPORT_MPI_LIBRARY_H
 
@@ -9,7 +9,7 @@
 #if TRIREME_HAVE_MPI
 #    include <mpi.h>
 
-// X(name): the functions that are called, as MPI_name.
+// X(name): the functions MPI_name that the transport calls.
 #    define MPI_FUNCTIONS(X)   \
         X(Init_thread)         \
         X(Initialized)         \
@@ -36,7 +36,8 @@ typedef struct mpi_library {
     MPI_Errhandler errors_return;
 } mpi_library;
 
-// False: it is not there or lacks something; then *why says so. It stays open until the process ends.
+// Returns false, with the reason in *why, if it is missing or incomplete. It stays open until the
+// process ends.
 bool mpi_library_open(mpi_library *out, const char **why);
 #endif
 

@@ -1,8 +1,9 @@
-// Inside comm/transport/: how long a rank has waited, against a deadline.
+// Inside comm/transport/: measures how long a rank has waited, against a deadline.
 //
-// Time in which it could not look at the clock is left out: it was stopped, or its machine was, mostly with all
-// other ranks, and what came meanwhile it has not seen yet. A deadline that counted such time would end every wait
-// of a job that goes on after a pause. Whoever runs while others are stopped looks often, and counts all of it.
+// It leaves out time in which the rank could not look at the clock: the rank or its machine was
+// stopped, mostly with all other ranks, and it has not seen yet what came meanwhile. A deadline
+// that counted such time would end every wait of a job that goes on after a pause. A rank that runs
+// while others are stopped looks often and counts all of the time.
 #ifndef COMM_TRANSPORT_PATIENCE_H
 #define COMM_TRANSPORT_PATIENCE_H
 
@@ -21,7 +22,8 @@ static inline void comm_patience_begin(comm_patience *p, int64_t now_ns)
     p->begin_ns = p->looked_ns = now_ns;
 }
 
-// At least every 20 ms while it runs. Returns by how much this look is later than a busy machine makes it.
+// A running rank calls this at least every 20 ms. Returns by how much this call is later than a
+// busy machine explains.
 static inline int64_t comm_patience_look(comm_patience *p, int64_t now_ns)
 {
     const int64_t late = max_i64(0, now_ns - p->looked_ns - INT64_C(100000000));

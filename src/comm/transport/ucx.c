@@ -1,15 +1,17 @@
-// The transport between hosts: messages over UCX (InfiniBand, RoCE, TCP: what it finds), shared memory inside.
+// The transport between hosts: messages over UCX (InfiniBand, RoCE or TCP), and shared memory
+// within a host.
 //
-// Every rank has one worker; the members of a group exchange its address over `control` when they join, and two
-// ranks connect when they first speak. Groups whose ranks are all on one host are handed to the transport of shared
-// memory; in others a message stays in shared memory where both ranks are on this host.
+// Every rank has one worker. The members of a group exchange the addresses of their workers over
+// `control` when they join, and two ranks connect at their first message. A group whose ranks are
+// all on one host uses the transport of shared memory; in other groups, messages between ranks of
+// one host do.
 //
 //   ucx_exchange.c   messages: a frame with the contract, then the bytes; checksums
-//   ucx_watch.c      what is said beside the messages: who is there, what failed; and who says nothing
+//   ucx_watch.c      notes beside the messages: liveness, failures; detection of silent peers
 //
-// UCX is called by one thread at a time, under the link's lock. A thread of the link's own, the pulse, calls
-// it ten times a second while nobody else does, so that questions of others are answered while this rank
-// computes: a peer that does not answer is gone, cut off, or stopped.
+// One thread at a time calls UCX, under the link's lock. A thread of the link, the pulse, calls it
+// ten times a second while no other thread does, so this rank answers questions while it computes:
+// a peer that does not answer is gone, cut off or stopped.
 #include "comm/transport/ucx.h"
 #include "comm/transport/transport_table.h"
 
@@ -45,8 +47,8 @@ static bool available(const comm_config *config, const char **why)
     return config->swap != NULL && ucx_library_open(&unused, why);
 }
 
-// A host channel adapter that a container does not show, or whose memory may not be locked, is passed over
-// in silence by UCX: ranks then talk over TCP.
+// UCX silently ignores a host channel adapter that a container does not show, or whose memory may
+// not be locked. Ranks then use TCP.
 static bool probe(const char **words, const char **cost)
 {
     ucx_library unused;
@@ -83,9 +85,9 @@ static ucs_status_t on_note(void *argument, const void *header, size_t header_by
     return UCS_OK;
 }
 
-// Over TCP the bytes are copied in any case, and asking for each piece first costs a third of the speed: what
-// is not asked for is bounded here (ucx_exchange.c). With InfiniBand, or if the user has said otherwise, UCX
-// decides.
+// Over TCP bytes are copied in any case, and a request for each piece costs a third of the speed,
+// so pieces are sent without one; ucx_exchange.c bounds their number. With InfiniBand, or if the
+// user set it, UCX decides.
 static void send_at_once(const comm_link *link, ucp_config_t *config)
 {
     char text[32 << 10] = "";
@@ -132,7 +134,7 @@ static status worker_open(comm_link *link)
     return st == UCS_OK ? ST_OK : refused(link, "no worker", st);
 }
 
-// Of a rank that has no worker: who it is.
+// Makes this rank's record. A rank without a worker still gives its host.
 static status record_make(comm_link *link, ucx_record *mine)
 {
     ucp_address_t *address = NULL;
@@ -175,7 +177,8 @@ static status record_take(comm_link *link, int rank, const ucx_record *record)
     return fail(ST_DIVERGED, "rank %d gives an address of %d bytes", rank, mine->address_bytes);
 }
 
-// All members come here, also one that failed: else the others would wait for it.
+// Exchanges the records of a group's members. A member that failed takes part too, or the others
+// would wait for it.
 static status records_exchange(comm_link *link, const comm_members *m)
 {
     if (link->knows_all) return ST_OK;
@@ -222,7 +225,8 @@ static status pulse_start(comm_link *link)
 }
 
 // ---- closing -----------------------------------------------------------------------------------
-// Nobody cuts a connection that another still needs: each says goodbye and waits for theirs, for a while.
+// No rank may close a connection that its peer still needs, so each sends a goodbye and waits a
+// while for those of its peers.
 static bool goodbye(comm_link *link)
 {
     const int64_t begin = ucx_now(link), most_ns = INT64_C(2000000000);
@@ -262,8 +266,8 @@ static void pulse_stop(comm_link *link)
     (void)pthread_join(link->pulse, NULL);
 }
 
-// UCX 1.13 aborts the process when a worker goes whose connections were not all made, or not all ended: so
-// after a failure it stays until the process ends.
+// UCX 1.13 aborts the process if a worker is destroyed whose connections are not all open, or not
+// all closed. So after a failure the worker stays until the process ends.
 static bool worker_close(comm_link *link)
 {
     bool whole = link->failure.code == ST_OK && !link->has_failed && link->graves == NULL;
@@ -325,7 +329,7 @@ static status link_start(comm_link *link)
     return pulse_start(link);
 }
 
-// A rank that cannot start has a link, too: the first group that it joins learns of it.
+// A rank that cannot start gets a link, too: the first group that it joins learns of its failure.
 static status link_open(const comm_config *config, comm_link **out)
 {
     comm_link *link = calloc(1, sizeof(*link));
@@ -391,7 +395,7 @@ static ucx_port *port_make(comm_link *link, const comm_members *m)
     return p;
 }
 
-// The members of this host, in `ranks`. Returns how many.
+// Lists the members on this host in `ranks` and returns their number.
 static int neighbours(const comm_link *link, const comm_members *m, int32_t *ranks, int *inner_of,
                       int *me)
 {
@@ -407,8 +411,8 @@ static int neighbours(const comm_link *link, const comm_members *m, int32_t *ran
     return count;
 }
 
-// Numbers of a group's parts: other groups of the same number, and of the same ranks where these are, have
-// others. No caller's.
+// Makes the number of a part of a group. It differs from those of other groups' parts and from all
+// numbers of callers.
 enum { PART_HERE = 2, PART_ACROSS = 3 };
 static uint32_t part_number(const comm_members *whole, uint32_t part)
 {
@@ -417,7 +421,7 @@ static uint32_t part_number(const comm_members *whole, uint32_t part)
     return part << 30 | (uint32_t)(hash & 0x3fffffff);
 }
 
-// Of members that all know each other's addresses.
+// Opens a port of members that all know each other's addresses.
 static status port_open(comm_link *link, const comm_members *m, comm_port **out)
 {
     TRY(fault_point("comm.ucx.join"));
@@ -456,7 +460,7 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     return port_open(link, m, out);
 }
 
-// As many on each host, side by side. Returns how many; 0: it is not so.
+// Returns the number of members per host if all hosts have as many, side by side; else 0.
 static int ranks_per_host(const ucx_port *p)
 {
     const comm_link *link = p->base.link;

@@ -1,4 +1,4 @@
-// Inside comm/transport/: the structures of the transport between hosts. See ucx.c.
+// Inside comm/transport/: the structures of the transport between hosts.
 #ifndef COMM_TRANSPORT_UCX_H
 #define COMM_TRANSPORT_UCX_H
 
@@ -19,7 +19,7 @@ enum {
     UCX_TEXT = 1400,
     UCX_FRAME_BYTES = 4096, // with what it carries
     UCX_PIECE_BYTES = 512 << 10,
-    UCX_WINDOW = 4, // pieces under way
+    UCX_WINDOW = 4, // pieces in progress
     UCX_LINK = 256, // text
     UCX_ASKED = 64  // members that a waiting rank asks in turn
 };
@@ -27,7 +27,7 @@ enum {
 // In a tag: the receiver of several pieces has room for them.
 #    define UCX_READY (UINT64_C(1) << 63)
 
-// What a rank tells the other members of its first groups.
+// The record of a rank, which it gives to the members of its first groups.
 typedef struct ucx_record {
     uint64_t machine;
     int32_t address_bytes, failed;
@@ -42,18 +42,18 @@ typedef struct ucx_peer {
     int rank;
     ucp_ep_h ep;   // NULL: not connected
     char over[48]; // "tcp/eth0"
-    bool heard;    // something of it came, or was taken, since the last look
+    bool heard;    // it sent or took something since the last check
     bool gone;
-    bool bye;         // it has said that it closes
-    bool said_bye;    // this rank has
-    int64_t gone_ns;  // when a wait first saw that
-    int64_t asked_ns; // of the first question that is not answered; 0: none
+    bool bye;         // it said that it closes
+    bool said_bye;    // this rank said so
+    int64_t gone_ns;  // time at which a wait first saw that
+    int64_t asked_ns; // time of the first question without an answer; 0: none
     char why[80];     // gone
 } ucx_peer;
 
 // ---- on the wire -------------------------------------------------------------------------------
-// Before each message. What fits travels behind it; the rest comes in pieces, and at last, if there are
-// several, their checksum.
+// The frame before each message. A short message travels behind it; a longer one comes in pieces,
+// and after several pieces their checksum.
 typedef struct ucx_frame {
     comm_contract contract; // its checksum: CRC-32C of what is before it
     int64_t total;
@@ -73,12 +73,12 @@ typedef struct ucx_parcel {
     unsigned char payload[UCX_INLINE];
 } ucx_parcel;
 
-// Beside the messages, at any time.
+// A note, which may come at any time between messages.
 typedef enum ucx_word {
-    UCX_ASK = 1, // I have waited for a while in this; are you there, and in what?
+    UCX_ASK = 1, // the sender has waited for a while in this operation
     UCX_ANSWER,
     UCX_FAILED, // the group is dead, and why
-    UCX_BYE     // nothing more comes
+    UCX_BYE     // the sender closes
 } ucx_word;
 typedef struct ucx_note {
     uint32_t word;
@@ -92,7 +92,7 @@ typedef struct ucx_note {
 } ucx_note;
 
 // ---- of this process ---------------------------------------------------------------------------
-typedef struct ucx_slot { // a request under way
+typedef struct ucx_slot { // a request in progress
     void *request;
     ucx_peer *peer;
     bool posted, done;
@@ -122,15 +122,15 @@ typedef struct ucx_port {
     comm_port base;
     struct ucx_port *next; // the link's list
     uint64_t key;
-    comm_port *inner;  // of the members of this host; NULL: none but this
+    comm_port *inner;  // of the members on this host; NULL: this rank is the only one
     int *inner_of;     // member -> its index there; -1: elsewhere
-    comm_port *across; // of the members with this one's number on their hosts; NULL: not asked for
-    uint64_t *begun;   // of members, as far as they have said
+    comm_port *across; // of the members with this rank's number on their hosts; NULL: not opened
+    uint64_t *begun;   // of the members, as far as they told
     comm_contract now; // this rank's operation
     uint64_t own_begun;
     char tensor[UCX_NAME], site[UCX_NAME];
     bool busy;       // in an exchange
-    bool has_waited; // for so long that it asked
+    bool has_waited; // so long that it asked
     bool told;       // the others know of the failure
     ucx_failure failure;
     ucx_half send, receive;
@@ -151,12 +151,12 @@ struct comm_link {
     pthread_mutex_t lock; // of all of UCX, the peers and the ports
     ucx_record *records;  // by rank; address_bytes 0: not known yet
     ucx_peer *peers;
-    bool knows_all;           // there was a group of all ranks
-    error_record unusable;    // why this rank has no way to other hosts; code ST_OK: it has one
-    ucx_port *ports, *graves; // graves: left while something was still under way
-    comm_link *inner;         // of this host; NULL: this rank is alone there
+    bool knows_all;                  // it has joined a group of all ranks
+    error_record unusable;           // why this rank cannot reach other hosts; code ST_OK: it can
+    ucx_port *ports, *graves;        // graves: closed while a request was in progress
+    comm_link *inner;                // of this host; NULL: this rank is alone there
     ucx_region regions[UCX_REGIONS]; // without an inner link
-    int notes;                       // on their way
+    int notes;                       // in flight
     int owed_count;
     struct {
         int rank;
@@ -176,8 +176,8 @@ static inline ucx_port *ucx_port_of(comm_port *p)
     return (ucx_port *)p;
 }
 
-// All with the link's lock held.
-bool ucx_pump(comm_link *link); // true: something moved
+// The caller of these functions holds the link's lock.
+bool ucx_pump(comm_link *link); // returns whether there was any progress
 NODISCARD status ucx_peer_open(comm_link *link, int rank);
 void ucx_peer_close(ucx_peer *peer); // at once
 void ucx_note_send(comm_link *link, int rank, const ucx_note *n);
@@ -185,18 +185,18 @@ void ucx_note_take(comm_link *link, const void *data, size_t bytes);
 void ucx_ask(ucx_port *p); // those that are waited for, and some of the others
 void ucx_port_fail(ucx_port *p, status code, const char *text);
 NODISCARD status ucx_health(const ucx_port *p);
-// "link node-a - node-b (ucx, tcp/eth0)". Returns out.
+// Writes a text such as "link node-a - node-b (ucx, tcp/eth0)". Returns out.
 const char *ucx_link_text(const ucx_peer *peer, char out[UCX_LINK]);
-// What this rank is doing in the group. Returns out.
+// Writes the operation of this rank in the group. Returns out.
 const char *ucx_doing_text(const ucx_port *p, char *out, int bytes);
-// Fails if a peer has not answered for too long. late_ns: by how much this look is late.
+// Fails if a peer has not answered for too long. late_ns is the delay of this check.
 NODISCARD status ucx_silence(ucx_port *p, ucx_peer *peer, int64_t late_ns);
 NODISCARD status ucx_refuse(ucx_port *p, int from, const comm_contract *theirs, const char *tensor,
                             const char *site);
 ucp_request_param_t ucx_param(ucx_slot *slot);
 void ucx_posted(comm_link *link, ucx_slot *slot, ucs_status_ptr_t result);
 
-// Without.
+// The caller of these functions does not hold it.
 NODISCARD status ucx_exchange(comm_port *port, const comm_contract *contract, comm_message send,
                               comm_message receive);
 int ucx_waits_for(comm_link *link, comm_awaited *out, int capacity);

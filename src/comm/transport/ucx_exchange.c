@@ -1,13 +1,14 @@
 // Messages between hosts.
 //
 //   frame     the contract, names for people, the length; a short message travels behind it
-//   pieces    512 KiB each, a few under way, received straight into their place; more than a few only once
-//             the receiver has said that it is there, so what lies about unasked has a bound
+//   pieces    512 KiB each, a few under way, received straight into their place; more than a few
+//             only once the receiver has said that it is there, so what lies about unasked has a
+//             bound
 //   trailer   of several pieces: the checksum, which is made piece by piece while others travel
 //
-// Both sides know what comes, so a receiver's buffers are ready before the bytes are there. Frames, pieces
-// and trailers of one rank in one group have one tag, whose order UCX keeps. A buffer that was sent may be
-// used again when exchange() returns. Ranks of one host use their shared memory instead.
+// Both sides know the operation, so a receiver's buffers are ready before the bytes arrive. Frames,
+// pieces and trailers of one rank in one group have one tag, whose order UCX keeps. A sent buffer
+// may be used again when exchange() returns. Ranks of one host use shared memory instead.
 #include "comm/transport/ucx.h"
 
 #if TRIREME_HAVE_UCX
@@ -108,7 +109,8 @@ static void on_gone(void *argument, ucp_ep_h ep, ucs_status_t st)
     (void)snprintf(peer->why, sizeof(peer->why), "%s", peer->link->ucp.status_text(st));
 }
 
-// What UCX found to reach it: the first lane's "tcp/eth0" in what it prints for people.
+// Finds the network that UCX uses for the peer: the "tcp/eth0" of the first lane in UCX's printed
+// description.
 static void over_find(ucx_peer *peer)
 {
     char text[2048] = "";
@@ -213,8 +215,8 @@ static void send_begin(ucx_port *p, const comm_contract *contract, ucx_half *h)
                    tag_of(p, h->peer->rank) | UCX_READY);
 }
 
-// A message that is awaited does not notice that nobody can send it any more. For a while others may say
-// why: who ends because the group failed takes its connections with it.
+// A receive does not notice that its sender is gone. A peer that ends because the group failed
+// closes its connections, so this waits a while for a note that says why.
 static status half_check(const ucx_port *p, const ucx_half *h)
 {
     char doing[400];
@@ -225,7 +227,7 @@ static status half_check(const ucx_port *p, const ucx_half *h)
     return lost(h->peer, h->peer->why, ucx_doing_text(p, doing, sizeof(doing)));
 }
 
-// It ended well; a request that failed leaves its half open, for half_check.
+// Returns whether the request ended well. A failed one leaves its half open, for half_check.
 static bool is_done(const ucx_slot *slot)
 {
     if (!slot->done || slot->result == UCS_OK) return slot->done;
@@ -238,7 +240,7 @@ static bool is_done(const ucx_slot *slot)
     return false;
 }
 
-// Pieces that are done make room for others; the trailer follows the last.
+// A finished piece frees its slot for the next one. The trailer follows the last piece.
 static void send_step(ucx_port *p, ucx_half *h, bool *moved)
 {
     const int64_t pieces = piece_count(h);
@@ -315,7 +317,7 @@ static status frame_read(ucx_port *p, const comm_contract *contract, ucx_half *h
     return ST_OK;
 }
 
-// The frame tells what the pieces are, so it comes first also where both are there.
+// The frame describes the pieces, so it is handled first even if both are there.
 static status receive_step(ucx_port *p, const comm_contract *contract, ucx_half *h, bool *moved)
 {
     const int64_t pieces = piece_count(h);
@@ -341,7 +343,7 @@ static status receive_step(ucx_port *p, const comm_contract *contract, ucx_half 
 }
 
 // ---- both --------------------------------------------------------------------------------------
-// A verdict on a rank may come before this one's own: it does not know the link.
+// A verdict of the control plane may come before this rank's own error, which names the link.
 static status stopped(const ucx_port *p)
 {
     char name[UCX_LINK];
@@ -405,7 +407,7 @@ static bool rest(ucx_port *p, int64_t most_ns)
     return true;
 }
 
-// After an error nothing may still write to the caller's buffers: what does not let itself be cancelled
+// After an error no request may still write to the caller's buffers. One that cannot be cancelled
 // ends with its connection.
 static void drop(ucx_port *p)
 {
@@ -423,7 +425,8 @@ static void drop(ucx_port *p)
     (void)error_put(&kept);
 }
 
-// A rank that cannot be reached may have left because the group failed: who knows why says so soon.
+// A rank that cannot be reached may have left because the group failed; a note that says why comes
+// soon.
 static status reach(ucx_port *p, const ucx_peer *peer)
 {
     comm_link *link = p->base.link;
@@ -477,7 +480,7 @@ static status timed_out(const ucx_port *p, int64_t waited_ns)
                 ucx_link_text(h->peer, name), ucx_doing_text(p, doing, sizeof(doing)));
 }
 
-// A look at the clock: deadline, questions, silence.
+// Checks the clock: the deadline, questions to ask, silent peers.
 typedef struct watch {
     comm_patience patience;
     int64_t asked_ns;
@@ -504,7 +507,8 @@ static status look(ucx_port *p, watch *w)
     return ST_OK;
 }
 
-// *moved: something came or went, if only of another group. A deadline is one of standing still.
+// *moved says whether anything was sent or received, in any group. A deadline measures time without
+// progress.
 static status step(ucx_port *p, const comm_contract *contract, watch *w, bool *moved)
 {
     const bool pumped = ucx_pump(p->base.link);
@@ -519,7 +523,7 @@ static status step(ucx_port *p, const comm_contract *contract, watch *w, bool *m
     return look(p, w);
 }
 
-// Others may need the core, UCX's own thread among them.
+// Yields the core, which UCX's own thread or another rank may need.
 static void nap(const comm_link *link, bool armed)
 {
     struct pollfd f = {.fd = link->efd, .events = POLLIN};
@@ -530,7 +534,7 @@ static void nap(const comm_link *link, bool armed)
     }
 }
 
-// Called and left with the lock; without it between two looks.
+// The caller holds the lock, which is released between two checks.
 static status wait_for(ucx_port *p, const comm_contract *contract)
 {
     comm_link *link = p->base.link;

@@ -1,5 +1,5 @@
-// See ucx_library.h. What UCX would do to the process that it is loaded into is put right: it may not take over
-// signals, and does not print.
+// Loads UCX and undoes its side effects on the process: it must not take over signals, and it does
+// not print.
 #include "comm/transport/ucx_library.h"
 
 #if TRIREME_HAVE_UCX
@@ -7,7 +7,7 @@
 #    include <signal.h>
 #    include <string.h>
 
-// Its own constructor prints a stack trace at these.
+// UCX's constructor installs handlers for these signals, which print a stack trace.
 static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
 
 static void *open_quietly(const char *name)
@@ -19,7 +19,7 @@ static void *open_quietly(const char *name)
     return library;
 }
 
-// Its warnings go to stdout, which is ours. Who asked for more than the default gets it.
+// UCX's warnings would go to the stdout of the program. A user who sets another level gets it.
 static void silence(void *ucs)
 {
     typedef ucs_status_t get_value(const char *name, char *value, size_t max);

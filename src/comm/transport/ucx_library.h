@@ -1,5 +1,5 @@
-// Inside comm/transport/: UCX as it is found at run time. Its headers are needed to build what speaks to it, its
-// libraries never: they are opened when ranks of several hosts want to talk.
+// Inside comm/transport/: UCX, found at run time. The build needs its headers only; its libraries
+// are loaded when ranks of several hosts communicate.
 #ifndef COMM_TRANSPORT_UCX_LIBRARY_H
 #define COMM_TRANSPORT_UCX_LIBRARY_H
 
@@ -9,7 +9,7 @@
 #    include <stdio.h>
 #    include <ucp/api/ucp.h>
 
-// X(name): the functions of libucp that are called, as ucp_name.
+// X(name): the functions ucp_name of libucp that the transport calls.
 #    define UCX_FUNCTIONS(X)          \
         X(init_version)               \
         X(cleanup)                    \
@@ -43,7 +43,8 @@ typedef struct ucx_library {
     const char *(*status_text)(ucs_status_t st);
 } ucx_library;
 
-// False: it is not there or lacks something; then *why says so. It stays open until the process ends.
+// Returns false, with the reason in *why, if it is missing or incomplete. It stays open until the
+// process ends.
 bool ucx_library_open(ucx_library *out, const char **why);
 #endif
 

@@ -1,5 +1,6 @@
-// Ranks on several hosts: processes that say they are apart, over UCX's TCP. All algorithms against the naive
-// reference; what is said when ranks differ, die, stand still, come late, or a message is damaged.
+// Ranks on several hosts: processes that say they are apart, over UCX's TCP. All algorithms against
+// the naive reference; what is said when ranks differ, die, stand still, come late, or a message is
+// damaged.
 #include "base/fault.h"
 #include "comm/algo/algo.h"
 #include "comm/comm_internal.h"
@@ -77,8 +78,8 @@ static status swap(void *context, const control_group *g, const void *mine, int6
     return ST_OK;
 }
 
-// Ranks lie on hosts in turn, so that no two neighbours of a ring share one; or side by side, which makes two
-// levels.
+// Ranks lie on hosts in turn, so that no two neighbours of a ring share one; or side by side, which
+// makes two levels.
 static int host_of(int rank)
 {
     return all->side_by_side ? rank / (all->ranks / all->hosts) : rank % all->hosts;
@@ -319,7 +320,8 @@ static status other_operation(comm *c)
     return own_rank == 1 ? comm_run(comm_world(c), &args) : comm_barrier(comm_world(c), "a.c:1");
 }
 
-// Rank 3 has no core while the others find the difference and leave, and was spoken with by nobody before.
+// Rank 3 has no core while the others find the difference and leave, and was spoken with by nobody
+// before.
 static status other_operation_late(comm *c)
 {
     if (own_rank == 3) (void)raise(SIGSTOP);
@@ -380,7 +382,8 @@ static status comes_late(comm *c)
     return sum_of(c, 10, "there");
 }
 
-// A job that was stopped as a whole, or its only core was taken away: what it did not see does not count.
+// A job that was stopped as a whole, or its only core was taken away: what it did not see does not
+// count.
 static status is_frozen(comm *c)
 {
     TRY(sum_of(c, 10, "here"));
@@ -513,7 +516,8 @@ int main(void)
     const char *why = NULL;
     const comm_config config = {.ranks = 2, .swap = swap};
     const comm_transport *ucx = comm_transport_find("ucx");
-    // TCP, as between hosts that have nothing better; no hooks in the memory functions of sanitizers.
+    // TCP, as between hosts that have nothing better; no hooks in the memory functions of
+    // sanitizers.
     if (setenv("UCX_TLS", "tcp", 0) != 0 || setenv("UCX_MEM_EVENTS", "n", 0) != 0) return 1;
     if (!ucx->available(&config, &why)) {
         printf("skipped: %s\n", why);

@@ -1,9 +1,11 @@
-// What ranks of several hosts say to each other beside the messages, and what follows from silence.
+// Notes between ranks of several hosts, and the detection of peers that are silent.
 //
-// Who has waited for a while asks those it waits for, and some others of the group, telling what it is in. The
-// one asked compares that with its own operation of the same number: two that differ end the group on both,
-// also where no message would ever have met another. It answers how far it has come. A rank that says nothing
-// for SILENCE, while this one was awake, is cut off: the error names the link. Who fails tells all members.
+// A rank that has waited for a while asks the ranks that it waits for, and some others of the
+// group, and names its operation. The asked rank compares this with its own operation of the same
+// number: if they differ, the group ends on both, even if no message of the two operations would
+// have matched. Its answer says how far it has come. A rank that does not answer for SILENCE, while
+// this one was awake, is cut off, and the error names the link. A rank that fails tells all
+// members.
 #include "comm/transport/ucx.h"
 
 #if TRIREME_HAVE_UCX
@@ -41,7 +43,7 @@ const char *ucx_doing_text(const ucx_port *p, char *out, int bytes)
     return out;
 }
 
-// The lower rank first, so that both say the same.
+// The lower rank comes first, so both ranks give the same text.
 status ucx_refuse(ucx_port *p, int from, const comm_contract *theirs, const char *tensor,
                   const char *site)
 {
@@ -57,7 +59,7 @@ status ucx_refuse(ucx_port *p, int from, const comm_contract *theirs, const char
 }
 
 // ---- failures ----------------------------------------------------------------------------------
-// The first one stays. Ranks of this host that wait in shared memory are woken.
+// Records a failure; the first one stays. Wakes ranks of this host that wait in shared memory.
 void ucx_port_fail(ucx_port *p, status code, const char *text)
 {
     if (p->failure.code != ST_OK) return;
@@ -94,8 +96,9 @@ static bool is_here(const ucx_port *p, int member)
     return member == p->base.members.me || p->inner_of[member] >= 0;
 }
 
-// Those of this host learn of it through their memory. A note to a rank that was never spoken with needs its
-// hand for the connection, and that rank may have no core for a while: who leaves earlier leaves it to guess.
+// Members on this host learn of the failure through shared memory. A note to a rank that has no
+// connection yet needs that rank's help to connect, and it may have no core for a while. So this
+// waits; a rank that left earlier would leave the others to guess.
 status ucx_kill(comm_port *base)
 {
     ucx_port *p = ucx_port_of(base);
@@ -136,7 +139,7 @@ static void on_note_sent(void *request, ucs_status_t st, void *user_data)
     free(s);
 }
 
-// As good as it can be: a peer that cannot be reached is noticed where it is waited for.
+// Sends a note if possible. A peer that cannot be reached is detected by a wait for it.
 void ucx_note_send(comm_link *link, int rank, const ucx_note *n)
 {
     if (link->peers[rank].gone) return;
@@ -179,7 +182,7 @@ static void owe(comm_link *link, int rank, uint64_t key, ucx_word word)
     link->owed[link->owed_count++].word = word;
 }
 
-// Send and receive count by pairs: they say nothing of others.
+// Sends and receives are counted per pair, so they are not compared.
 static void compare(ucx_port *p, int from, const ucx_note *n)
 {
     const bool is_pair = n->contract.op == COLLECTIVE_SEND || p->now.op == COLLECTIVE_SEND;
@@ -210,7 +213,7 @@ static int member_of(const ucx_port *p, int rank)
     return p->base.members.ranks[low] == rank ? low : -1;
 }
 
-// A note of another process: nothing in it is believed that could do harm.
+// Takes a note of another process, all of whose fields are checked before use.
 void ucx_note_take(comm_link *link, const void *data, size_t bytes)
 {
     ucx_note n = {0};
@@ -334,7 +337,7 @@ void ucx_note_contract(comm_port *base, const comm_contract *contract, const cha
     (void)pthread_mutex_unlock(&base->link->lock);
 }
 
-// Never in the way of a thread that works: whoever holds the lock answers, too.
+// The pulse does not disturb a working thread: a thread that holds the lock answers, too.
 void *ucx_pulse_main(void *argument)
 {
     comm_link *link = argument;
