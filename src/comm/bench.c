@@ -1,4 +1,4 @@
-// Measuring collectives: see bench.h.
+// Measures collectives: forked ranks, samples and the limit.
 #include "comm/bench.h"
 
 #include "comm/comm_internal.h"
@@ -136,8 +136,8 @@ static status limit_run(bench_rank *b, int64_t bytes, int64_t ops, comm_stores_c
 static status sample(bench_rank *b, int kind, int64_t bytes, int64_t ops, double *seconds)
 {
     TRY(comm_barrier(b->g, "bench begin"));
-    // The limit looks at the descriptors of the last operation: no barrier may come between. Each
-    // kind runs once before, or what another left in the caches would be counted.
+    // The limit reads the descriptors of the last operation, so no barrier may come between. Each
+    // kind runs once before, so the caches hold its own data.
     const comm_stores_choice stores = kind == 1 ? COMM_STORES_CACHED : COMM_STORES_STREAM;
     TRY(ops_run(b, bytes, 1));
     if (kind > 0) TRY(limit_run(b, bytes, 1, stores));
@@ -147,8 +147,8 @@ static status sample(bench_rank *b, int kind, int64_t bytes, int64_t ops, double
     } else {
         TRY(limit_run(b, bytes, ops, stores));
     }
-    // From the first that began to the last that was done: of ranks that share a core each alone
-    // would only see its own work. Hosts apart have no clock in common.
+    // The time is from the first begin to the last end, since ranks that share a core would each
+    // see only their own work. Different hosts have no common clock.
     const int64_t end = now_ns(b);
     int64_t most[2] = {end, -begin};
     if (!b->g->transport->direct) {
@@ -176,17 +176,17 @@ static bool has_limit(const bench_rank *b, int64_t bytes)
            op != COLLECTIVE_ALL_TO_ALLV;
 }
 
-// Operations per sample: enough to be timed. All ranks take the same number, that of rank 0.
+// Chooses enough operations per sample for the clock. All ranks use the number of rank 0.
 static status ops_find(bench_rank *b, int64_t bytes, int64_t *out)
 {
     int64_t ops = 1;
     double once = 0;
     for (int i = 0; i < 3; i++) TRY(sample(b, 0, bytes, ops, &once));
-    // Ranks that share cores do not begin at once.
+    // Ranks that share cores do not begin at the same time.
     const double sample_s = (b->g->size > b->cores ? 10.0 : 1.0) * SAMPLE_NS / 1e9;
     ops = (int64_t)(sample_s / (once > 1e-8 ? once : 1e-8));
     ops = ops < 1 ? 1 : ops > MAX_OPS ? MAX_OPS : ops;
-    // The same on all ranks: all saw the same times. A stream has to get going.
+    // All ranks saw the same times, so they get the same number. A stream needs a start.
     if (b->config->stream) ops = max_i64(ops, STREAM_OPS);
     *out = b->config->op == COLLECTIVE_SEND ? align_up(ops, 2) : ops;
     return ST_OK;
@@ -229,7 +229,7 @@ static status size_run(bench_rank *b, int at)
 }
 
 // ---- ranks --------------------------------------------------------------------------------------
-// Ranks sit on the cores that this process may use, in turn.
+// Pins ranks in turn to the cores that this process may use.
 static void pin(int rank)
 {
     cpu_set_t all, one;

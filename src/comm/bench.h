@@ -1,9 +1,9 @@
-// Measuring collectives on this host: for `trireme bench comm`, and for the table of choices.
+// Measures collectives on this host, for `trireme bench comm` and for its tuning table.
 //
-// Ranks are forked, pinned to cores in turn, and meet in shared memory. A size is measured in
-// samples of several operations; between any two comes the *limit*: the same reads and writes by
-// the same cores on the same memory with no synchronisation, with ordinary and with streaming
-// stores, the faster of both. Ranks of several hosts have no such limit.
+// Ranks are forked, pinned to cores in turn, and share memory. A size is measured in samples of
+// several operations. Between two samples the *limit* is measured: the same reads and writes by the
+// same cores on the same memory without synchronisation, with ordinary and with streaming stores,
+// the faster of both. Ranks of several hosts have no such limit.
 #ifndef COMM_BENCH_H
 #define COMM_BENCH_H
 
@@ -31,7 +31,8 @@ typedef struct comm_bench_config {
     int count;
 } comm_bench_config;
 
-// bytes: of the largest operand of a rank (all_gather: of its output). Bandwidth by that.
+// bytes are those of the largest operand of a rank (all_gather: of its output), as is the
+// bandwidth.
 typedef struct comm_bench_row {
     int64_t bytes;
     double median_s, min_s, max_s;
@@ -43,12 +44,10 @@ typedef struct comm_bench_row {
 
 // rows: config->count of them.
 NODISCARD status comm_bench_run(const comm_bench_config *config, comm_bench_row *rows);
-// The same with ranks that are there already, also of several hosts; rank 0 gets the rows.
-// Collective.
+// The same with existing ranks, also of several hosts; rank 0 gets the rows. Collective.
 NODISCARD status comm_bench_join(comm *c, const comm_bench_config *config, comm_bench_row *rows);
 
-// The names of the algorithms of an operation that serve `ranks` over shared memory, at most
-// `capacity`.
+// Lists the algorithms of an operation that serve `ranks` over shared memory, at most `capacity`.
 int comm_bench_algorithms(op_collective op, int ranks, const char **names, int capacity);
 
 #ifdef __cplusplus

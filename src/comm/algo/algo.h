@@ -1,9 +1,10 @@
-// Algorithms of collectives: a family. One file each, a row each in algo_table.c, limits as data.
+// Algorithms of collectives: a family, with a file and a row of algo_table.c each, and limits as
+// data.
 //
-// A row says which operation it does, in which order it sums, and what it needs. comm_choose takes the first
-// that fits from the tuning table (op, ranks, bytes -> name), or from the built-in one. To add an algorithm:
-// a file, a row; the contract test runs it over every transport that has what it needs, all operations,
-// types, 1 to 9 ranks and sizes against a naive reference.
+// A row states its operation, its order of summation and its needs. comm_choose takes the first row
+// that fits from the tuning table (op, ranks, bytes -> name), or from the built-in table. A new
+// algorithm is a file and a row. The contract test runs it over every transport that meets its
+// needs, with all operations and types, 1 to 9 ranks and many sizes, against a naive reference.
 #ifndef COMM_ALGO_H
 #define COMM_ALGO_H
 
@@ -14,21 +15,21 @@
 extern "C" {
 #endif
 
-// How a direct algorithm writes: as it thinks best, or as a measurement wants it.
+// The kind of stores of a direct algorithm: its own choice, or that of a measurement.
 typedef enum comm_stores_choice {
     COMM_STORES_AUTO,
     COMM_STORES_CACHED,
     COMM_STORES_STREAM
 } comm_stores_choice;
 
-// A group on several hosts, as many ranks on each, those of a host side by side. NULL: it is not so.
+// The parts of a group on several hosts with as many ranks on each, those of a host side by side.
 typedef struct comm_levels {
     comm_port *local;           // the ranks of this host: direct
     comm_port *across;          // those with this rank's number on their host
     struct comm_direct *direct; // of local
 } comm_levels;
 
-// An operation under way, as an algorithm sees it: checked, the contract made.
+// An operation in progress, for an algorithm: its arguments are checked and its contract is made.
 typedef struct comm_call {
     const comm_args *args;
     const comm_transport *transport;
@@ -43,7 +44,7 @@ typedef struct comm_call {
     const comm_levels *levels;  // for those that need two levels
 } comm_call;
 
-// NULL where there is none: operations on nothing need none.
+// Returns NULL if there is no scratch, as in operations without elements.
 static inline void *comm_scratch_at(const comm_call *c, int64_t offset)
 {
     return c->scratch != NULL ? (char *)c->scratch + offset : NULL;

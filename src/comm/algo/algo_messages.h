@@ -17,7 +17,7 @@ extern const comm_algorithm comm_algorithm_all_reduce_ring;
 extern const comm_algorithm comm_algorithm_reduce_scatter_halving;
 extern const comm_algorithm comm_algorithm_reduce_scatter_ring;
 extern const comm_algorithm comm_algorithm_reduce_tree;
-// Nothing is summed.
+// These sum nothing.
 extern const comm_algorithm comm_algorithm_all_gather_bruck; // small
 extern const comm_algorithm comm_algorithm_all_gather_doubling;
 extern const comm_algorithm comm_algorithm_all_gather_ring;
@@ -28,7 +28,7 @@ extern const comm_algorithm comm_algorithm_barrier_dissemination;
 extern const comm_algorithm comm_algorithm_broadcast_tree;
 extern const comm_algorithm comm_algorithm_gather_tree;
 extern const comm_algorithm comm_algorithm_scatter_tree;
-// Inside the hosts, then between them.
+// Within the hosts, then between them.
 extern const comm_algorithm comm_algorithm_all_reduce_two_level;
 extern const comm_algorithm comm_algorithm_reduce_scatter_two_level;
 extern const comm_algorithm comm_algorithm_all_gather_two_level;

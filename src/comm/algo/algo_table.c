@@ -1,4 +1,4 @@
-// The algorithms. Where no tuning table says otherwise, the first row that fits is taken.
+// The algorithms. Without a tuning table, the first row that fits is taken.
 #include "comm/algo/algo_table.h"
 #include "comm/algo/algo_messages.h"
 
@@ -26,7 +26,7 @@ const comm_algorithm *const comm_algorithm_table[] = {
     &comm_algorithm_all_gather_two_level,
     &comm_algorithm_broadcast_two_level,
     &comm_algorithm_barrier_two_level,
-    // Over messages: those for small buffers first, strict ones after those that may round as they like.
+    // Over messages: rows for small buffers come first, strict ones after those of order `any`.
     &comm_algorithm_all_reduce_doubling,
     &comm_algorithm_all_reduce_halving,
     &comm_algorithm_all_reduce_ring,

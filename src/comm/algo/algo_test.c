@@ -1,9 +1,9 @@
-// The contract of the family: every row of the table, by its name, over shared memory, 1 to 9 ranks as threads
-// and some as processes, buffers that peers reach and others, against naive results. And strict rows give
-// one sum, to the bit, however many ranks there are and whichever of them runs.
+// The contract of the family: every row of the table, by its name, over shared memory, 1 to 9 ranks
+// as threads and some as processes, buffers that peers reach and others, against naive results. And
+// strict rows give one sum, to the bit, however many ranks there are and whichever of them runs.
 //
-//   WHOLE_PRODUCT=1  every row x type x reduction x size from nothing to 1 MiB + 1 byte (make test-night); else types and
-//                    sizes by turns
+//   WHOLE_PRODUCT=1  every row x type x reduction x size from nothing to 1 MiB + 1 byte (make
+//                    test-night); else types and sizes by turns
 #include "comm/algo/algo.h"
 #include "comm/args.h"
 #include "fixtures/comm/test_ranks.h"

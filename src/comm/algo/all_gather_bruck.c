@@ -1,5 +1,6 @@
-// All-gather in ceil(log2 n) rounds for any n: in round k each rank sends all it has, up to 2^k pieces,
-// to the one 2^k before. Source: Bruck et al. 1997, doi:10.1109/71.642949. For small pieces.
+// All-gather in ceil(log2 n) rounds for any n: in round k each rank sends all it has, up to 2^k
+// pieces, to the one 2^k before. Source: Bruck et al. 1997, doi:10.1109/71.642949. For small
+// pieces.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/message.h"
 

@@ -1,5 +1,5 @@
-// All-gather: each rank copies everybody's buffer into its own output, its neighbour's first.
-// Cost: n reads and n writes of a piece per rank, two waits; inline one.
+// All-gather: each rank copies the buffers of all ranks into its own output, its neighbour's first.
+// Cost: n reads and n writes of a piece per rank, and two waits (one if inline).
 #include "comm/algo/algo_table.h"
 #include "comm/algo/direct.h"
 

@@ -1,6 +1,6 @@
-// All-reduce in one pass: rank r adds piece r of everybody's buffers and writes the sum to everybody's
-// output. Each byte is read once and written once; nothing is staged.
-// Cost: n reads and n writes of bytes/n per rank, two waits; inline one.
+// All-reduce in one pass: rank r adds piece r of all ranks' buffers and writes the sum to all
+// outputs. Each byte is read once and written once, without a copy. Cost: n reads and n writes of
+// bytes/n per rank, and two waits (one if inline).
 #include "comm/algo/algo_table.h"
 #include "comm/algo/direct.h"
 

@@ -1,12 +1,14 @@
-// All-reduce by recursive doubling: in round k, ranks that differ in bit k trade whole sums and add.
+// All-reduce by recursive doubling: in round k, ranks that differ in bit k exchange whole sums and
+// add.
 //
-// For small buffers: log2 n latencies. Where n is no power of two, the first 2 (n - p) ranks pair up: odd ones
-// hand their term to the even one before and get the result after. The lower rank's sum comes first, and
-// a + b = b + a, so all ranks get the same bits; which bits depends on n: order `any`.
+// It is for small buffers: log2 n latencies. If n is no power of two, the first 2 (n - p) ranks
+// form pairs, in which the odd rank gives its term to the even one before and gets the result
+// after. The lower rank's sum comes first, and a + b = b + a, so all ranks get the same bits. These
+// depend on n: order `any`.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/message.h"
 
-// The rank that stands for number v among the `p` that double.
+// Returns the rank with number v among the `p` ranks that take part.
 static int rank_of(int v, int extra)
 {
     return v < extra ? 2 * v : v + extra;

@@ -1,5 +1,6 @@
-// All-reduce in order `shard`: terms of part k to rank k, the tree sum there (pieces.c), then a ring gathers.
-// Small buffers ("gather"): all terms to all ranks, which all make the same sum; half the latencies.
+// All-reduce in order `shard`: rank k gets the terms of part k and makes their tree sum (pieces.c),
+// then a ring gathers. For small buffers ("gather") all ranks get all terms and make the same sum,
+// with half the latencies.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/pieces.h"
 #include "comm/args.h"

@@ -1,11 +1,12 @@
-// All-to-all in ceil(log2 n) rounds for any n: a piece travels by the bits of the distance it has to go.
-// Each is sent up to log2 n times. Source: Bruck et al. 1997, doi:10.1109/71.642949. For small pieces.
+// All-to-all in ceil(log2 n) rounds for any n: a piece travels by the bits of the distance it has
+// to go. Each is sent up to log2 n times. Source: Bruck et al. 1997, doi:10.1109/71.642949. For
+// small pieces.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/message.h"
 
 #include <string.h>
 
-// Of 0..n-1, how many have the bit.
+// Returns how many of 0..n-1 have the bit.
 static int64_t pieces_with(int n, int bit)
 {
     return n / (2 * bit) * bit + max_i64(n % (2 * bit) - bit, 0);

@@ -1,5 +1,6 @@
-// All-to-all: each rank copies its piece out of everybody's input, its neighbour's first.
-// Cost: n reads and n writes of a piece per rank, two waits; inline one. In place it goes through the stages.
+// All-to-all: each rank copies its piece from the inputs of all ranks, its neighbour's first. Cost:
+// n reads and n writes of a piece per rank, and two waits (one if inline). In place it uses the
+// stages.
 #include "comm/algo/algo_table.h"
 #include "comm/algo/direct.h"
 

@@ -1,4 +1,4 @@
-// All-to-all in n - 1 steps: in step s each rank sends to the one s further on. Every byte travels once.
+// All-to-all in n - 1 steps: in step s each rank sends to rank + s. Every byte travels once.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/message.h"
 
@@ -47,7 +47,7 @@ const comm_algorithm comm_algorithm_all_to_all_pairwise = {
     .scratch = scratch,
 };
 
-// With counts of each pair; offsets are their running sums.
+// The variant with counts of each pair, whose running sums are the offsets.
 static status run_v(comm_call *call)
 {
     const comm_args *a = call->args;

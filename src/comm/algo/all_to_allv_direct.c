@@ -1,11 +1,11 @@
-// All-to-all with counts of their own: each rank lists a piece per peer, and copies its own out of
-// everybody's. What one says that it sends and the other that it receives must agree.
+// All-to-all with counts per pair: each rank lists a piece per peer, and copies its pieces from all
+// lists. The count of the sender and that of the receiver must agree.
 #include "comm/algo/algo_table.h"
 #include "comm/algo/direct.h"
 
 #include <string.h>
 
-// What rank `r` sends to rank `to`.
+// Gives the piece that rank `r` sends to rank `to`.
 static const comm_entry *piece(const comm_call *c, int r, int to)
 {
     return &c->transport->list(c->port, r)->entries[to];
@@ -71,8 +71,8 @@ static status run_place(comm_call *c)
     return c->transport->depart(c->port);
 }
 
-// In place: a round would write where the next one still reads, so the input is kept aside as a whole
-// on the way in; that is what the scratch is for.
+// In place, a round would write where the next one reads, so the scratch holds a copy of the whole
+// input.
 static status run_staged(comm_call *c)
 {
     const int64_t width = dtype_bytes(c->args->type);

@@ -1,4 +1,4 @@
-// Barrier: to arrive is enough.
+// Barrier: arrive() is all that it needs.
 #include "comm/algo/algo_table.h"
 #include "comm/algo/direct.h"
 

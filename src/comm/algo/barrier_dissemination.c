@@ -1,4 +1,4 @@
-// Barrier by dissemination: in round k each rank tells the one 2^k further on; log2 n latencies, any n.
+// Barrier by dissemination: in round k each rank sends to rank + 2^k; log2 n latencies, any n.
 // Source: Hensgen, Finkel, Manber 1988, doi:10.1007/BF01379320.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/message.h"

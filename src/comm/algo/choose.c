@@ -1,13 +1,14 @@
-// Which algorithm runs an operation: by name, by the tuning table, else the first row that fits.
+// Chooses the algorithm of an operation: by name, by the tuning table, else the first row that
+// fits.
 //
-// The choice depends on nothing that differs between ranks: not on where a buffer lies.
+// The choice depends only on what is equal on all ranks, so not on the place of a buffer.
 #include "comm/comm_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Bytes of the largest operand of a rank.
+// Returns the bytes of the largest operand of a rank.
 static int64_t operand_bytes(const comm_group *g, const comm_args *args)
 {
     if (args->op == COLLECTIVE_ALL_TO_ALLV) return 0;
@@ -35,7 +36,7 @@ static bool rounds_between(const comm_args *args)
     return args->reduction == REDUCTION_AVG || (narrow && args->reduction == REDUCTION_SUM);
 }
 
-// Why it cannot; NULL: it can.
+// Returns why the row cannot run the operation; NULL: it can.
 static const char *obstacle(const comm_group *g, const comm_args *args, const comm_algorithm *a)
 {
     const comm_transport *t = g->transport;
@@ -113,7 +114,7 @@ status comm_algorithm_choose(comm_group *g, comm_memo *memo, const comm_args *ar
     return ST_OK;
 }
 
-// The first item's buffers stand for all.
+// Returns whether peers cannot reach a buffer.
 static bool is_private(const comm_group *g, const void *at, int64_t bytes)
 {
     return at != NULL && bytes > 0 && g->transport->locate != NULL &&

@@ -1,4 +1,5 @@
-// How a direct algorithm reaches its operands: see direct.h.
+// The common part of the direct algorithms: descriptors, reducers, and the three ways to reach
+// operands.
 #include "comm/algo/direct.h"
 
 #include "base/hash.h"
@@ -9,8 +10,9 @@
 #    include <immintrin.h>
 #endif
 
-// 2 ranks, 32 MiB of cache that the host's other guests use too (Zen 4), written with ordinary stores and past the
-// caches: all_gather of 4 MiB 139 and 103 us, 8 MiB 567 and 334; all_reduce 175 and 195, 873 and 657.
+// Ordinary and non-temporal stores, 2 ranks, 32 MiB of cache shared with other guests of the host
+// (Zen 4): all_gather of 4 MiB 139 and 103 us, of 8 MiB 567 and 334; all_reduce 175 and 195, 873
+// and 657.
 enum { STREAM_BYTES = 12 << 20 };
 static const comm_place nowhere = {.region = COMM_NOWHERE};
 
@@ -62,7 +64,7 @@ void comm_direct_destroy(comm_direct *d)
 }
 
 #ifdef __x86_64__
-// Lines go past the caches: a large target would be read only to be overwritten.
+// Copies with non-temporal stores: ordinary ones would read a large target only to overwrite it.
 __attribute__((target("avx2"))) static void copy_stream(char *to, const char *from, int64_t bytes)
 {
     const int64_t head = min_i64(bytes, -(int64_t)(uintptr_t)to & 63);
@@ -96,7 +98,7 @@ void direct_copy(const direct_view *v, char *to, const char *from, int64_t bytes
     memcpy(to, from, (size_t)bytes);
 }
 
-// Past the caches where what all ranks write does not fit there anyway.
+// Uses non-temporal stores if the caches cannot hold what all ranks write.
 static bool streams(const comm_call *c, int64_t written)
 {
     if (c->stores != COMM_STORES_AUTO) return c->stores == COMM_STORES_STREAM;
@@ -116,20 +118,20 @@ void direct_share(int64_t count, int64_t width, int rank, int size, int64_t *beg
     *end = cut(count, line, rank + 1, size);
 }
 
-// ---- before the meeting -------------------------------------------------------------------------
+// ---- before arrive() ----------------------------------------------------------------------------
 static comm_shape shape_of(const comm_call *c, int rank)
 {
     return comm_shape_of(c->args->op, c->size, rank == c->args->root);
 }
 
-// The most pieces that any rank has: all ranks must decide alike.
+// Returns the largest number of pieces of any rank, so all ranks decide alike.
 static int pieces_most(const comm_call *c)
 {
     const comm_op_row *row = &comm_op_rows[c->args->op];
     return comm_pieces(row->root_in > row->in ? row->root_in : row->in, c->size);
 }
 
-// The payload of the rank that has most; -1: it has no place in a descriptor.
+// Returns the largest payload of any rank; -1: it does not fit in a descriptor.
 static int64_t inline_bytes(const comm_call *c)
 {
     if (c->args->item_count != 1 || c->args->shards > 0 || comm_args_end(c->args)) return -1;
@@ -146,7 +148,7 @@ static void payload_fill(comm_call *c, comm_descriptor *t)
     if (t->payload_bytes > 0) memcpy(t->payload, item->in, (size_t)t->payload_bytes);
 }
 
-// Elements that a rank gives. This rank's item will do for all, but for its buffers.
+// Returns the elements that a rank gives. All ranks have the counts of this rank's item.
 static int64_t given(const comm_call *c, const comm_item *item, int rank)
 {
     const int pieces = shape_of(c, rank).in_pieces;
@@ -154,7 +156,8 @@ static int64_t given(const comm_call *c, const comm_item *item, int rank)
     return pieces > 1 ? comm_item_whole(item, pieces) : pieces * item->count;
 }
 
-// Places of one item's term. `staged` gathers what peers cannot reach though they must, or might.
+// Makes the places of one item's term. `staged` collects the buffers that peers must or may touch
+// and cannot reach.
 static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first_term,
                            direct_touch touch, int32_t *staged)
 {
@@ -205,7 +208,7 @@ static status descriptor_fill(comm_call *c, direct_touch touch, comm_descriptor 
     return ST_OK;
 }
 
-// ---- after it -----------------------------------------------------------------------------------
+// ---- after arrive() -----------------------------------------------------------------------------
 static const comm_descriptor *descriptor_of(const comm_call *c, int rank)
 {
     return c->transport->descriptor(c->port, rank);
@@ -216,7 +219,8 @@ static int terms_of(const comm_descriptor *t)
     return t->term_count > 0 ? t->term_count : 1;
 }
 
-// Ranks may hold shards in any order: the term comes where its shard does. Nearly always at the end.
+// Inserts a term by its shard, since ranks may hold shards in any order. Nearly always it is the
+// last one.
 static void term_add(comm_direct *d, int count, comm_term next)
 {
     int at = count;
@@ -226,7 +230,7 @@ static void term_add(comm_direct *d, int count, comm_term next)
     for (int i = 0; i < count && at < count; i++) d->place[i] += d->place[i] >= at;
 }
 
-// Makes the reducer of operations that add, unless it is there.
+// Makes the reducer of an operation that adds, unless the last operation had the same one.
 static status reducer_find(comm_call *c, int terms)
 {
     comm_direct *d = c->direct;
@@ -282,7 +286,7 @@ static direct_view view_begin(comm_call *c)
                          .reducer = &d->reducer};
 }
 
-// Every rank has one term: nothing to look up if the last operation was alike.
+// Every rank has one term, so a repeated operation needs no search.
 static status inline_reducer(comm_call *c)
 {
     comm_direct *d = c->direct;
@@ -328,7 +332,7 @@ static status reach(comm_call *c, int rank, comm_place place, const void *own, i
     return c->transport->address(c->port, rank, place, bytes, out);
 }
 
-// Entry `i`, term `l` of a rank's tensors.
+// Gives entry `i`, term `l` of a rank's tensors.
 static status entry_at(comm_call *c, int rank, int i, int l, comm_entry *out)
 {
     const comm_descriptor *t = descriptor_of(c, rank);
@@ -372,7 +376,7 @@ static status view_of_item(comm_call *c, int i, direct_view *v)
     return ST_OK;
 }
 
-// Rank r does elements [share of r] of all tensors one after the other, so small ones are divided too.
+// Rank r does its share of all tensors taken as one vector, so small ones are divided too.
 static status share_run(comm_call *c, int rank, direct_touch touch, direct_core core)
 {
     direct_view v = view_begin(c);
@@ -392,8 +396,8 @@ static status share_run(comm_call *c, int rank, direct_touch touch, direct_core 
     return ST_OK;
 }
 
-// Of two ranks on a core the first that comes to an operation gives its core away, to let the other come; what
-// that one then does for both spares the change back. The bits do not depend on who adds.
+// Of two ranks on one core, the first to arrive yields the core to the other, which then does the
+// shares of both and saves a context switch. The bits do not depend on the rank that adds.
 static status run_place(comm_call *c, direct_touch touch, direct_core core)
 {
     const comm_transport *t = c->transport;
@@ -426,7 +430,7 @@ static char *stage_piece(const staging *s, char *stage, int piece)
     return stage + piece * s->chunk * dtype_bytes(s->c->args->type);
 }
 
-// Where the round ends in piece p of what this rank gives.
+// Returns where the round ends in piece p of this rank's operand.
 static int64_t given_end(const staging *s, const comm_item *item, int p)
 {
     const op_collective op = s->c->args->op;
@@ -462,7 +466,7 @@ static void copy_out(const staging *s, char *stage)
     }
 }
 
-// Moves the addresses of a whole item to this round's elements, or into the stages.
+// Moves the addresses of a whole item to the elements of this round, or into the stages.
 static status view_of_round(const staging *s, direct_view *v)
 {
     comm_call *c = s->c;

@@ -1,13 +1,16 @@
-// Inside comm/algo/: what the direct algorithms share.
+// Inside comm/algo/: the common part of the direct algorithms.
 //
-// A direct algorithm is a *core*: given the addresses of all ranks' operands, it reads and writes peers'
-// memory, each rank its share. direct_run() brings it there in one of three ways, the same on all ranks:
+// A direct algorithm is a *core*: each rank does its share with the addresses of all ranks'
+// operands, by reads and writes of peers' memory. direct_run() calls it in one of three ways, the
+// same on all ranks:
 //
-//   inline  operands of at most 512 bytes (1,024 where ranks share cores) lie in the descriptors: arrive, core on
-//           copies, done
-//   place   all buffers that peers touch are in shared regions: arrive, core, depart. Where ranks share cores, who
-//           has one does the shares of those that have none: one change of tasks less
-//   staged  some are not: rounds over pieces that fit the stages: copy in, depart, core, depart, copy out
+//   inline  operands of at most 512 bytes (1,024 where ranks share cores) lie in the descriptors:
+//           arrive, core on copies, done
+//   place   all buffers that peers touch are in shared regions: arrive, core, depart. Where ranks
+//           share cores, who has one does the shares of those that have none: one change of tasks
+//           less
+//   staged  some are not: rounds over pieces that fit the stages: copy in, depart, core, depart,
+//           copy out
 #ifndef COMM_ALGO_DIRECT_H
 #define COMM_ALGO_DIRECT_H
 
@@ -18,7 +21,7 @@
 extern "C" {
 #endif
 
-// Which buffers peers touch; the rest may be private without a copy.
+// The buffers that peers touch. Other buffers may be private without a copy.
 typedef enum direct_touch {
     DIRECT_PULL, // ranks read peers' `in`, write their own `out`
     DIRECT_PUSH, // ranks read their own `in`, write peers' `out`

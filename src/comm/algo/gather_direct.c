@@ -1,5 +1,5 @@
-// Gather: each rank copies its buffer into its piece of the root's output; inline the root takes them.
-// Cost: one read and one write of a piece per rank, two waits; inline one.
+// Gather: each rank copies its buffer into its piece of the root's output; inline the root takes
+// them. Cost: one read and one write of a piece per rank, two waits; inline one.
 #include "comm/algo/algo_table.h"
 #include "comm/algo/direct.h"
 

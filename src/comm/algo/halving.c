@@ -3,8 +3,8 @@
 //   halving    ranks that differ in the highest bit trade halves and add; then quarters, ...
 //   doubling   the same backwards, with finished parts
 //
-// Source: Thakur, Rabenseifner, Gropp 2005, doi:10.1177/1094342005051521. The lower rank's sum comes first:
-// (x0 + x2) + (x1 + x3) for 4 ranks, so order `any`.
+// Source: Thakur, Rabenseifner, Gropp 2005, doi:10.1177/1094342005051521. The lower rank's sum
+// comes first: (x0 + x2) + (x1 + x3) for 4 ranks, so order `any`.
 #include "comm/algo/message.h"
 
 int64_t halving_scratch(const comm_args *args, int64_t total, int size)

@@ -1,7 +1,8 @@
-// What the algorithms over messages share: how a buffer is cut, one exchange, and sums between two ranks.
+// What the algorithms over messages share: how a buffer is cut, one exchange, and sums between two
+// ranks.
 //
-// Narrow floats are summed in fp32 and rounded once, as everywhere: between ranks such sums travel as fp32
-// (`wide`), finished pieces in their own type.
+// Narrow floats are summed in fp32 and rounded once, as everywhere: between ranks such sums travel
+// as fp32 (`wide`), finished pieces in their own type.
 #ifndef COMM_ALGO_MESSAGE_H
 #define COMM_ALGO_MESSAGE_H
 
@@ -17,7 +18,8 @@ message_part message_part_of(int64_t total, int parts, int k);
 // Parts [first, last).
 message_part message_parts(int64_t total, int parts, int first, int last);
 
-// `total` elements for `parts` ranks: shares that differ by one at most, or pieces of `piece` as far as they go.
+// `total` elements for `parts` ranks: shares that differ by one at most, or pieces of `piece` as
+// far as they go.
 typedef struct message_cut {
     int64_t total, piece; // piece 0: shares
     int parts;
@@ -25,7 +27,8 @@ typedef struct message_cut {
 message_part message_cut_part(const message_cut *cut, int k);
 message_cut message_cut_item(const comm_item *item, int ranks); // its pieces
 
-// Sends to one rank while receiving from another. Empty messages travel too: they carry the contract.
+// Sends to one rank while receiving from another. Empty messages travel too: they carry the
+// contract.
 NODISCARD status message_trade(comm_call *call, int to, const void *source, int64_t source_bytes,
                                int from, void *target, int64_t target_bytes);
 NODISCARD status message_send(comm_call *call, int to, const void *source, int64_t bytes);
@@ -53,7 +56,8 @@ void message_finish(const message_sum *s, const void *sum, void *out, int64_t co
 // A group of one rank.
 void message_alone(const message_sum *s, const void *in, void *out, int64_t count);
 
-// An address `count` elements of `width` bytes on; NULL (nothing, on a rank without elements) stays NULL.
+// An address `count` elements of `width` bytes on; NULL (nothing, on a rank without elements) stays
+// NULL.
 static inline void *message_at(const void *base, int64_t count, int64_t width)
 {
     return base == NULL ? NULL : (unsigned char *)(uintptr_t)base + count * width;
@@ -62,14 +66,14 @@ static inline void *message_at(const void *base, int64_t count, int64_t width)
 void *message_scratch(comm_call *call, int64_t *offset, int64_t bytes);
 
 // ---- parts that are shared between files -------------------------------------------------------
-// Part r of the sum to rank r, in a ring; the first part is the largest. scratch: ring_scratch bytes of the
-// call's.
+// Part r of the sum to rank r, in a ring; the first part is the largest. scratch: ring_scratch
+// bytes of the call's.
 NODISCARD status ring_reduce(const message_sum *s, const void *in, message_cut cut, void *out);
 int64_t ring_scratch(const comm_args *args, int64_t largest_part);
 // Everybody's parts to everybody; own part lies in place in `out`.
 NODISCARD status ring_gather(comm_call *call, void *out, message_cut cut, int64_t width);
-// The same by halving and doubling; ranks a power of two. `work`: where wide sums may lie, may be `in`
-// where that may be written; NULL: in scratch.
+// The same by halving and doubling; ranks a power of two. `work`: where wide sums may lie, may be
+// `in` where that may be written; NULL: in scratch.
 NODISCARD status halving_reduce(const message_sum *s, const void *in, int64_t total, void *work,
                                 void *out);
 int64_t halving_scratch(const comm_args *args, int64_t total, int size);

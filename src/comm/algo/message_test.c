@@ -1,5 +1,5 @@
-// Every algorithm over messages, 1 to 9 ranks, against naive results; strict ones give the same bits for any
-// number of ranks, and the others do not.
+// Every algorithm over messages, 1 to 9 ranks, against naive results; strict ones give the same
+// bits for any number of ranks, and the others do not.
 #include "comm/algo/algo_messages.h"
 #include "fixtures/comm/test_messages.h"
 #include "fixtures/comm/test_reference.h"
@@ -453,7 +453,8 @@ static void test_strict(void **unused)
     }
 }
 
-// One term per rank: the orders `any` and `rank` round otherwise than the tree, and all ranks agree on how.
+// One term per rank: the orders `any` and `rank` round otherwise than the tree, and all ranks agree
+// on how.
 static void test_orders_differ(void **unused)
 {
     (void)unused;

@@ -1,13 +1,15 @@
-// Order `shard` over messages: every rank sends its terms of part k to rank k, which adds the terms of all
-// ranks by the tree over shards. No partial sum ever travels, so ranks, hosts and routes leave no
-// trace in the bits, and narrow floats travel narrow.
+// Order `shard` over messages: every rank sends its terms of part k to rank k, which adds the terms
+// of all ranks by the tree over shards. No partial sum ever travels, so ranks, hosts and routes
+// leave no trace in the bits, and narrow floats travel narrow.
 //
-//   rank 0: nodes [0,2) [2,3)     part 0 of nodes [3,4) [4,8) -> rank 0: ([0,2) + ([2,3) + [3,4))) + [4,8)
-//   rank 1: nodes [3,4) [4,8)     part 1 of nodes [0,2) [2,3) -> rank 1
+//   rank 0 has nodes [0,2) [2,3), gets part 0 of [3,4) [4,8) from rank 1, and makes
+//          ([0,2) + ([2,3) + [3,4))) + [4,8)
+//   rank 1 has nodes [3,4) [4,8), and gets part 1 of [0,2) [2,3)
 //
-// Cost: n - 1 latencies per block; with one node per rank (n - 1) / n of the bytes, which is the least
-// possible. What waits for the sum is cut into blocks, so scratch does not grow with the tensor. Which nodes
-// a rank has is told first, in a message of 136 bytes to each, unless every rank has one, its own number.
+// Cost: n - 1 latencies per block; with one node per rank (n - 1) / n of the bytes, which is the
+// least possible. What waits for the sum is cut into blocks, so scratch does not grow with the
+// tensor. Which nodes a rank has is told first, in a message of 136 bytes to each, unless every
+// rank has one, its own number.
 #include "comm/algo/pieces.h"
 
 #include "comm/args.h"
@@ -144,8 +146,8 @@ static message_part block_of(const pieces *p, message_part part, int64_t done)
     return (message_part){part.begin + done, count};
 }
 
-// A block of each of my nodes to the rank whose part it is; each of its nodes' blocks of my part from
-// another. The numbers of nodes may differ. The first block travels even if it is empty.
+// A block of each of my nodes to the rank whose part it is; each of its nodes' blocks of my part
+// from another. The numbers of nodes may differ. The first block travels even if it is empty.
 static status block_trade(pieces *p, const comm_item *items, int to, message_part theirs, int from,
                           message_part mine, bool first)
 {

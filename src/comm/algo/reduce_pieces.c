@@ -1,6 +1,6 @@
-// Reduce in order `shard`. "gather": all terms to the root, which makes the tree sum (pieces.c). "pieces": terms
-// of part k to rank k, which sums it into scratch and sends it to the root: no rank is the bottleneck
-// of the sums, and the root receives its result once instead of n - 1 terms.
+// Reduce in order `shard`. "gather": all terms to the root, which makes the tree sum (pieces.c).
+// "pieces": terms of part k to rank k, which sums it into scratch and sends it to the root: no rank
+// is the bottleneck of the sums, and the root receives its result once instead of n - 1 terms.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/pieces.h"
 #include "comm/args.h"

@@ -1,4 +1,5 @@
-// Reduce-scatter by recursive halving (halving.c). Cost: log2 n latencies, (n - 1) / n of the bytes.
+// Reduce-scatter by recursive halving (halving.c). Cost: log2 n latencies, (n - 1) / n of the
+// bytes.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/message.h"
 

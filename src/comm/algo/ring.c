@@ -1,12 +1,14 @@
-// Rings: reduce-scatter and all-gather in n - 1 hops each, every rank sending to the next.
+// Rings: reduce-scatter and all-gather in n - 1 hops each, in which every rank sends to the next one.
 //
-//   hop 0     rank r sends its term of part r - 1                    (n = 4, part 0 on its way to rank 0)
-//   hop h     receives part r - h - 2, adds its own term, sends that      1 -> 2 -> 3 -> 0
-//   at last   holds all of part r
+//   hop 0     rank r sends its term of part r - 1
+//   hop h     it receives part r - h - 2, adds its own term, and sends the sum
+//   at last   it has all of part r
+//
+//   n = 4, part 0 on its way to rank 0:   1 -> 2 -> 3 -> 0
 //
 // A rank sends (n - 1) / n of the buffer, the least possible. Source: Patarasuk & Yuan 2009,
-// doi:10.1016/j.jpdc.2008.09.002. Each part is summed along one chain, so all ranks get the same bits, but
-// the chain begins at another rank for each part: order `any`.
+// doi:10.1016/j.jpdc.2008.09.002. Each part is summed along one chain, so all ranks get the same
+// bits, but the chain begins at another rank for each part: order `any`.
 #include "comm/algo/message.h"
 
 int64_t ring_scratch(const comm_args *args, int64_t largest_part)

@@ -1,14 +1,17 @@
-// Two levels: inside each host through its memory, between hosts by messages of the ranks with the same number
-// on their host (a column), all columns at once, so that every link carries each byte once.
+// Two levels: inside each host through its memory, between hosts by messages of the ranks with the
+// same number on their host (a column), all columns at once, so that every link carries each byte
+// once.
 //
-//   all_reduce       add up part l inside, to local rank l; add that up in the column; gather inside
+//   all_reduce       add up part l inside, to local rank l; add that up in the column; gather
+//                    inside
 //   reduce_scatter   add up inside what the column's ranks will get; scatter that in the column
 //   all_gather       gather in the column; then inside, host by host
 //   broadcast        down the root's column; then inside
 //   barrier          inside; then in every column: who comes out has met all
 //
-// For groups with as many ranks on each host, those of a host side by side. Sums are made in an order that
-// depends on where ranks are: order `any`. Types that would be rounded between the levels are not taken.
+// For groups with as many ranks on each host, those of a host side by side. Sums are made in an
+// order that depends on where ranks are: order `any`. Types that would be rounded between the
+// levels are not taken.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/algo_table.h"
 #include "comm/algo/message.h"
@@ -57,8 +60,8 @@ static status run_inside(const comm_call *call, const comm_algorithm *row, const
     return row->run(&c);
 }
 
-// Of `pieces` of an item, the first and those that are 1, 2, ... times `apart` behind it: all elements, if some
-// have ended (0: none has). False: there are no elements.
+// Of `pieces` of an item, the first and those that are 1, 2, ... times `apart` behind it: all
+// elements, if some have ended (0: none has). False: there are no elements.
 static bool pieces_end(const comm_item *item, int64_t first, int64_t pieces, int64_t apart,
                        int64_t *total)
 {

@@ -1,6 +1,7 @@
-// The frame around every codec: header, blocks, feedback and the measure of what is lost.
+// The frame around every codec: header, blocks, feedback and the measure of the loss.
 //
-//   stream  header (40 bytes) | payload          state  steps (8 bytes), 56 of zeros | residual (count floats)
+//   stream   header (40 bytes) | payload
+//   state    steps (8 bytes), 56 of zeros | residual (count floats)
 #include "comm/compress/compress.h"
 
 #include <float.h>
@@ -68,7 +69,7 @@ int64_t comm_compress_state_bytes(const comm_codec *c, const comm_bucket *b)
 }
 
 // ---- encoding ----------------------------------------------------------------------------------
-// What of x did not arrive.
+// Adds the part of x that was lost.
 static double lost_of(float x, float back)
 {
     if (!isfinite(x)) return 0;
@@ -162,7 +163,7 @@ static int64_t blocks_encode(const comm_codec *c, const comm_bucket *b, const fl
     return at - out;
 }
 
-// The warm-up: nothing is lost, and the residual stays what it is, zero.
+// Encodes a warm-up step, which loses nothing, so the residual stays zero.
 static int64_t whole_encode(const comm_bucket *b, const float *x, unsigned char *out,
                             comm_loss *loss)
 {

@@ -1,19 +1,23 @@
 // Compression of gradients for slow links: a family, one file and one row of compress_table.c each.
 //
-//   bf16     halves, no state                       topk     the largest few, the rest is fed back
-//   int8     blocks of 8-bit integers, one scale    onebit   signs and one scale per block, fed back;
-//   fp8      blocks of e4m3, one scale                       the first steps travel whole (warm-up)
+//   bf16     halves, no state
+//   int8     blocks of 8-bit integers with one scale
+//   fp8      blocks of e4m3 with one scale
+//   topk     the largest few values; the rest is fed back
+//   onebit   signs and one scale per block, fed back; the first steps travel whole (warm-up)
 //
-// What is lost is measured: each call returns ||v - decoded(v)||^2 and ||v||^2 of its bucket, so that callers can
-// watch a bound. v is x, and with *feedback* x plus what earlier steps lost (Seide et al. 2014; Karimireddy et
-// al. 2019, arXiv:1901.09847): the sum of all that was decoded then differs from the sum of all x by the
-// present residual only. The residual is in `state`: plain bytes for the checkpoint, zeros at the start.
+// The loss is measured: each call returns ||v - decoded(v)||^2 and ||v||^2 of its bucket, so
+// callers can check a bound. v is x, and with *feedback* x plus the loss of earlier steps (Seide et
+// al. 2014; Karimireddy et al. 2019, arXiv:1901.09847): the sum of all decoded values then differs
+// from the sum of all x by the present residual only. The residual is in `state`: plain bytes for
+// the checkpoint, zeros at the start.
 //
-// Values that are not finite never hide: they are counted on both sides, arrive as NaN (in onebit their whole
-// block does; bf16 keeps infinities), and leave no trace in the state. All else in the bucket is as ever.
+// Values that are not finite never hide: both sides count them, they arrive as NaN (in onebit their
+// whole block does; bf16 keeps infinities), and they leave no trace in the state. They do not
+// change other values of the bucket.
 //
-// The bits of a stream depend on x, state and settings only. Decoders believe nothing: every length, scale
-// and index is checked before a byte is written; what is wrong is ST_DAMAGED.
+// The bits of a stream depend on x, state and settings only. Decoders trust nothing: they check
+// every length, scale and index before they write a byte, and return ST_DAMAGED.
 #ifndef COMM_COMPRESS_H
 #define COMM_COMPRESS_H
 
@@ -28,7 +32,7 @@ enum {
     COMM_BLOCK_MOST = 4096 // a power of two between the two
 };
 
-// What both sides know: part of the layout, the same on all ranks.
+// The settings that both sides know: part of the layout, the same on all ranks.
 typedef struct comm_bucket {
     int64_t count;      // elements, < 2^31
     int32_t block;      // that share a scale; 0: 256
@@ -50,8 +54,9 @@ typedef struct comm_codec {
     bool warms;    // heeds warm_steps
     double
         bound; // of the relative error of gradients, unless a run says otherwise; 0: none, it is fed back
-    // Blocks: bytes of n elements; from v to bytes (non-finite values as the top of this file says); and back:
-    // false if the bytes cannot have come from encode. Or, where NULL, whole buckets:
+    // Blocks: bytes of n elements; from v to bytes (non-finite values as the top of this file
+    // says); and back: false if the bytes cannot have come from encode. Or, where NULL, whole
+    // buckets:
     int64_t (*block_bytes)(int64_t n);
     void (*encode_block)(kern_level level, const float *v, int64_t n, unsigned char *out);
     bool (*decode_block)(kern_level level, const unsigned char *in, int64_t n, float *v);

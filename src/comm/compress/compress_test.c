@@ -1,5 +1,5 @@
-// Codecs: errors stay within what theory allows, what is measured is what was lost, feedback makes the mean of
-// many steps right, NaN is told and stays where it is, and no stream is believed.
+// Codecs: errors stay within what theory allows, what is measured is what was lost, feedback makes
+// the mean of many steps right, NaN is told and stays where it is, and no stream is believed.
 #include "comm/compress/compress.h"
 
 #include <float.h>
@@ -75,7 +75,8 @@ static void *state_new(const comm_codec *c, const comm_bucket *b)
     return state;
 }
 
-// The most that a value may be off, in a block whose largest magnitude is `largest`; below 0: no bound per value.
+// The most that a value may be off, in a block whose largest magnitude is `largest`; below 0: no
+// bound per value.
 static double allowed(const comm_codec *c, double x, double largest)
 {
     const double slack = 1 + 1e-4; // products with the scale round, in fp32
@@ -224,8 +225,8 @@ static double norm_of(const double *x, int64_t count)
     return sqrt(sum);
 }
 
-// e' = v - C(v), v = e + x, ||e'|| <= q ||v||: so ||e|| <= q / (1 - q) max ||x||, and the mean of what arrived
-// differs from the mean of x by ||e|| / steps.
+// e' = v - C(v), v = e + x, ||e'|| <= q ||v||: so ||e|| <= q / (1 - q) max ||x||, and the mean of
+// what arrived differs from the mean of x by ||e|| / steps.
 static void feedback_loses_nothing(void **unused)
 {
     (void)unused;
@@ -296,7 +297,8 @@ static void warm_up_travels_whole(void **unused)
     free(copy);
 }
 
-// Cut, grown and changed in every byte: refused, or values of the right number; never memory beyond.
+// Cut, grown and changed in every byte: refused, or values of the right number; never memory
+// beyond.
 static void streams_are_not_believed(void **unused)
 {
     (void)unused;

@@ -29,7 +29,8 @@ static void quantize_f32(const float *v, int64_t n, float factor, int8_t *q)
     }
 }
 
-// What is not finite becomes INT32_MIN in the conversion, or too large; both saturate: set apart by mask.
+// What is not finite becomes INT32_MIN in the conversion, or too large; both saturate: set apart by
+// mask.
 __attribute__((target("avx2"))) static void quantize_avx2(const float *v, int64_t n, float factor,
                                                           int8_t *q)
 {

@@ -1,7 +1,8 @@
-// Signs and the mean magnitude of each block, with feedback; the first steps travel whole. 1 bit per value.
-// Squared error of a block is ||v||^2 - |v|_1^2 / n: never more than v itself, so the residual
-// stays bounded. Source: Seide et al. 2014; warm-up: Tang et al. 2021, arXiv:2102.02888.
-// A block is: mean (fp32; NaN if a value is not finite) | ceil(n / 8) bytes, first value lowest bit, 1: negative.
+// Signs and the mean magnitude of each block, with feedback; the first steps travel whole. 1 bit
+// per value. Squared error of a block is ||v||^2 - |v|_1^2 / n: never more than v itself, so the
+// residual stays bounded. Source: Seide et al. 2014; warm-up: Tang et al. 2021, arXiv:2102.02888. A
+// block is: mean (fp32; NaN if a value is not finite) | ceil(n / 8) bytes, first value lowest bit,
+// 1: negative.
 #include "comm/compress/compress_table.h"
 #include "comm/compress/scale.h"
 

@@ -1,4 +1,4 @@
-// See scale.h.
+// Scales of blocks, with vector units where there are any.
 #include "comm/compress/scale.h"
 
 #include <immintrin.h>

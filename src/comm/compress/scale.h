@@ -1,10 +1,12 @@
-// Scales of blocks: the largest finite magnitude, and products with it that neither overflow nor vanish.
+// Scales of blocks: the largest finite magnitude, and products with it that neither overflow nor
+// vanish.
 #ifndef COMM_COMPRESS_SCALE_H
 #define COMM_COMPRESS_SCALE_H
 
 #include "kernels/kernels.h"
 
-// Between these, fp32 factors top / largest and largest / top are normal numbers for any `top` <= 448.
+// Between these, fp32 factors top / largest and largest / top are normal numbers for any `top` <=
+// 448.
 #define SCALE_LEAST 1e-30F
 #define SCALE_MOST  1e30F
 
