@@ -62,7 +62,10 @@ static estimate *measured(trial *t, train_plans *plans)
     assert_ok(arena_new(t->a, 1, &codec));
     if (plans->codec.codec != NULL) *codec = exec_plan_codec(&plans->codec);
     assert_ok(arena_new(t->a, 1, &workspace));
-    *workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
+    const kern_hint hint = {.threads = 1};
+    kern_context *kernels = NULL;
+    assert_ok(kern_context_create(t->a, "cpu", &hint, &kernels));
+    *workspace = (exec_workspace_context){.kernels = kernels};
     const run_types types = run_config_types(&t->r);
     const estimate_request r = {.model = plans->model,
                                 .micro_batch = plans->all[0]->micro_batch,
@@ -73,7 +76,7 @@ static estimate *measured(trial *t, train_plans *plans)
                                 .states = {.moments = types.moments,
                                            .has_master = types.has_master,
                                            .optimizer = (run_optimizer)t->r.optimizer.name},
-                                .scratch_bytes = KERN_SCRATCH_BYTES,
+                                .scratch_bytes = kern_scratch_bytes(kernels),
                                 .workspace = exec_workspace,
                                 .workspace_context = workspace,
                                 .sums_once = t->r.layout.zero_sums == RUN_SUMS_STEP,

@@ -74,10 +74,13 @@ static whole whole_make(arena *a, const op_model *m, float **weights, int64_t to
     whole x = {.a = a, .m = m, .weights = weights};
     OK(arena_new(a, m->layer_count, &x.layers));
     for (int32_t l = 0; l < m->layer_count; l++) {
+        const kern_hint hint = {.threads = 1};
+        kern_context *kernels = NULL;
+        OK(kern_context_create(a, "ref", &hint, &kernels));
         const kern_interpret_config how = {
             .program = m->programs[m->layers[l].program],
             .bound.value = {1, tokens, seqs, cache},
-            .backend = &kern_backend_ref,
+            .context = kernels,
             .loss_divisor = (double)tokens,
         };
         OK(kern_interpret_create(a, &how, &x.layers[l]));

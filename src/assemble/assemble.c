@@ -189,6 +189,15 @@ static status steps_plan(arena *a, plan_request *request, train_plans *out)
     return ST_OK;
 }
 
+// Panels are laid out for one level, so a plan with them is for a machine that has it.
+static status kernels_make(arena *a, const train_options *options, train_plans *out)
+{
+    const run_config *r = out->config;
+    const kern_hint hint = {.threads = options->threads, .level = run_config_level(r)};
+    if (r->kernels.keep_panels) TRY(kern_level_check(hint.level));
+    return kern_context_create(a, options->backend, &hint, &out->kernels);
+}
+
 // What all ranks of a pipeline have in common: models, the optimizer's programs, and what plans ask for.
 static status parts_make(arena *a, const run_config *r, const decoder_spec *spec,
                          const train_options *options, plan_request *request, train_plans *out)
@@ -201,13 +210,9 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
     TRY(models_make(a, options, out));
     exec_workspace_context *workspace = NULL;
     TRY(arena_new(a, 1, &workspace));
-    *workspace = (exec_workspace_context){.backend = kern_backend_find(options->backend),
-                                          .threads = options->threads,
+    TRY(kernels_make(a, options, out));
+    *workspace = (exec_workspace_context){.kernels = out->kernels,
                                           .strict = r->determinism.mode == RUN_STRICT};
-    if (r->kernels.keep_panels) TRY(train_level(r, &workspace->level));
-    if (workspace->backend == NULL) {
-        return fail(ST_UNSUPPORTED, "there is no backend %s", options->backend);
-    }
     const bool *whole = NULL;
     TRY(train_optimizer_programs(a, out->model, r, &options->mesh, &out->optimizer, &whole));
     out->places = (plan_places){.whole = out->whole,
@@ -229,8 +234,9 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
                               .poison = poison_dead_bytes,
                               .optimizer = out->optimizer,
                               .whole_units = whole,
-                              .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
+                              .scratch_bytes = kern_scratch_bytes(out->kernels),
                               .workspace = exec_workspace,
+                              .fuses = exec_fuses,
                               .panels = r->kernels.keep_panels ? exec_panels : NULL,
                               .workspace_context = workspace};
     TRY(pipeline_choose(a, options, request, out));

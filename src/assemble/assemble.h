@@ -21,6 +21,7 @@ typedef struct train_plans {
     op_model *evaluate;           // the same without backward lists; NULL without evaluation
     op_program *const *optimizer; // [weight]
     plan_places places;           // which rank holds what
+    kern_context *kernels;        // that the plans were made for
     plan_table run;
     // A plan per batch size (two where gradients travel compressed: the second is for when they do),
     // then the evaluation's.
@@ -110,7 +111,7 @@ NODISCARD status train_fit_check(const run_config *r, const decoder_spec *spec,
 int train_threads(const run_config *r);
 // Bytes that one of `local` ranks on this host may take: memory.limit, or its share of what is free.
 int64_t train_memory_limit(const host *h, const run_config *r, int64_t local);
-// kernels.level; what this machine lacks is refused.
-NODISCARD status train_level(const run_config *r, kern_level *out);
+// The type whose peak FLOP/s a run is measured against.
+dtype train_peak_type(const run_config *r);
 
 #endif

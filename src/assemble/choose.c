@@ -33,25 +33,12 @@ int64_t train_divisor_below(int64_t sequences, int64_t most)
     return best;
 }
 
-// FLOPs of products in the time in which a byte goes through memory: two threads of a Zen 3 207 GFLOP/s and
-// 19 to 31 GB/s, two with AMX 2.3 TFLOP/s of bf16 and 10 GB/s (2026-11).
-static double flops_per_byte(const run_config *r)
-{
-    kern_level level = KERN_SCALAR;
-    if (train_level(r, &level) != ST_OK) { // it is for another machine
-        error_clear();
-        level = kern_level_fastest();
-    }
-    if (level >= KERN_AMX && dtype_bytes(run_config_types(r).compute) == 2) return 200.0;
-    return level >= KERN_AVX512 ? 20.0 : 10.0;
-}
-
 // The share of a step's work that its recompute lists are, each on one micro-batch.
 static double share_again(const run_config *r, const train_plans *plans)
 {
     const plan *p = plans->all[0];
     const extent_binding bound = plan_bound(p, p->micro_batch, 0);
-    const double per_byte = flops_per_byte(r);
+    const double per_byte = kern_flops_per_byte(plans->kernels, run_config_types(r).compute);
     double work[OP_LIST_COUNT] = {0.0}, all = 0.0;
     for (int32_t i = 0; i < plans->model->layer_count; i++) {
         const op_program *program = plans->model->programs[plans->model->layers[i].program];

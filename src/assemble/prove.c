@@ -21,7 +21,7 @@ static status plan_prove(arena *a, const plan_mesh *mesh, train_plans *const *ra
         ASSERT(ranks[r]->count == ranks[0]->count);
         plans[r] = ranks[r]->all[i];
     }
-    TRY(plan_verify(a, mesh, plans, KERN_QUEUE_ITEMS, &v));
+    TRY(plan_verify(a, mesh, plans, DEVICE_QUEUE_ITEMS, &v));
     out->actions += v.actions;
     out->meetings += v.meetings;
     out->waits += v.waits;

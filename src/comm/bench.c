@@ -124,7 +124,7 @@ static status limit_run(bench_rank *b, int64_t bytes, int64_t ops, comm_stores_c
                       .port = b->g->port,
                       .rank = b->g->rank,
                       .size = b->g->size,
-                      .level = b->c->level,
+                      .vectors = b->c->vectors,
                       .contract = {.count = item.count},
                       .stores = stores,
                       .direct = b->g->direct};

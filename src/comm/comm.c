@@ -102,7 +102,7 @@ status comm_open(const comm_config *config, comm **out)
     if (c == NULL) return fail(ST_NO_MEMORY, "no memory for the ranks' communication");
     (void)pthread_mutex_init(&c->lock, NULL);
     c->config = *config;
-    c->level = kern_level_of_machine();
+    c->vectors = comm_vectors_of_machine();
     if (c->config.deadline_ns <= 0) c->config.deadline_ns = default_deadline_ns;
     const status st = open_parts(c);
     if (st != ST_OK) {

@@ -20,7 +20,7 @@
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
-#include "kernels/kernels.h"
+#include "device/device.h"
 #include "op/collective.h"
 
 #ifdef __cplusplus
@@ -163,7 +163,7 @@ void comm_control_block_unmap(comm_control_block *b);
 // ---- memory that peers reach --------------------------------------------------------------------
 // The ranks of this host read and write buffers in shared regions in place. Other buffers are
 // copied through a staging buffer. The arena of a device should be a shared region
-// (kern_device_config).
+// (device_config).
 typedef struct comm_memory comm_memory;
 NODISCARD status comm_memory_create(comm *c, int64_t bytes, comm_memory **out);
 void *comm_memory_at(const comm_memory *m);
@@ -190,7 +190,7 @@ NODISCARD status comm_run(comm_group *g, const comm_args *args);
 // Enqueues an operation on a stream of a device whose memory the transport can reach, and returns
 // at once. args is copied. Its arrays and the buffers must stay until an event that is recorded on
 // the stream after this call is done. *posted is false if the queue is full; call again later.
-NODISCARD status comm_post(comm_group *g, const kern_device_api *device, kern_lane *stream,
+NODISCARD status comm_post(comm_group *g, const device_api *api, device_stream *stream,
                            const comm_args *args, bool *posted);
 // Returns how long posted operations of the group took in all. From any thread.
 int64_t comm_group_worked_ns(const comm_group *g);

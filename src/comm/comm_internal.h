@@ -35,7 +35,7 @@ struct comm {
     int64_t busy_since, busy_ns;
     int rule_count;
     comm_rule rules[COMM_MAX_CHOICES];
-    kern_level level;
+    comm_vectors vectors;
 };
 
 typedef struct comm_posted { // an operation that waits on a device's stream, or runs there

@@ -2,6 +2,7 @@
 // die or do not come. Ranks that differ: mismatch_test.c.
 #include "fixtures/comm/test_ranks.h"
 #include "fixtures/comm/test_reference.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -335,26 +336,31 @@ static void give(void *context, void *memory)
 
 static status lane_body(comm *c, void *context)
 {
-    const kern_device_api *api = context;
-    const bool shared = api == &kern_device_cpu; // the shadow's memory is nobody else's: staged
-    const kern_device_config config = {.h = host_real(),
-                                       .backend = &kern_backend_ref,
-                                       .threads = 1,
-                                       .seed = (uint64_t)comm_rank(c),
-                                       .memory_take = shared ? take : NULL,
-                                       .memory_give = give,
-                                       .memory_context = c};
+    const device_api *api = context;
+    const bool shared = api == &device_cpu; // the shadow's memory is nobody else's: staged
+    arena *a = NULL;
+    kern_context *kernels = NULL;
+    const kern_hint hint = {.threads = 1};
+    TRY(arena_create("kernels", 0, &a));
+    TRY(kern_context_create(a, "ref", &hint, &kernels));
+    const device_config config = {.h = host_real(),
+                                  .run = &kern_device_kernels,
+                                  .kernels = kernels,
+                                  .seed = (uint64_t)comm_rank(c),
+                                  .memory_take = shared ? take : NULL,
+                                  .memory_give = give,
+                                  .memory_context = c};
     enum { COUNT = 5000, TURNS = 20 };
-    kern_device *d = NULL;
-    kern_lane *lane = NULL;
-    kern_event *e = NULL;
+    device *d = NULL;
+    device_stream *lane = NULL;
+    device_event *e = NULL;
     void *x = NULL;
     float *host_x = calloc(COUNT, sizeof(*host_x));
     if (host_x == NULL) return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "no memory");
     for (int i = 0; i < COUNT; i++) host_x[i] = 1.0f;
     TRY(api->create(&config, &d));
     status st = api->alloc(d, COUNT * (int64_t)sizeof(float), &x);
-    if (st == ST_OK) st = api->lane_create(d, "dp", 1, &lane);
+    if (st == ST_OK) st = api->stream_create(d, "dp", 1, &lane);
     if (st == ST_OK) st = api->event_create(d, &e);
     const comm_item item = {.in = x, .out = x, .count = COUNT};
     const comm_args args = {.op = COLLECTIVE_ALL_REDUCE,
@@ -382,6 +388,7 @@ static status lane_body(comm *c, void *context)
     }
     if (st == ST_OK) st = comm_barrier(comm_world(c), "end"); // peers are done with the arena
     api->destroy(d);
+    arena_destroy(a);
     free(host_x);
     return st;
 }
@@ -389,7 +396,7 @@ static status lane_body(comm *c, void *context)
 static void lanes_talk(void **state)
 {
     (void)state;
-    const kern_device_api *const apis[] = {&kern_device_cpu, &kern_device_shadow};
+    const device_api *const apis[] = {&device_cpu, &device_shadow};
     for (int i = 0; i < 4; i++) {
         fixture_job job = {
             .ranks = 2,

@@ -188,7 +188,7 @@ static status own_sum(exchange *x, float *sum)
     TRY(decode(x, x->rank, x->received, sum));
     for (int r = 1; r < x->ranks; r++) {
         TRY(decode(x, x->rank, x->received + r * x->l.slot, x->part));
-        comm_reduce_two(x->c->cut.bucket.level, DTYPE_F32, REDUCTION_SUM, sum, x->part, sum,
+        comm_reduce_two(x->c->cut.bucket.vectors, DTYPE_F32, REDUCTION_SUM, sum, x->part, sum,
                         length_of(x, x->rank));
     }
     return ST_OK;

@@ -40,7 +40,7 @@ static comm_cut cut_of(const trial *t)
                       .bucket = {.count = COUNT,
                                  .block = t->block,
                                  .keep = 0.1,
-                                 .level = kern_level_of_machine()},
+                                 .vectors = comm_vectors_of_machine()},
                       .ranks = t->ranks,
                       .piece = t->piece};
 }
@@ -57,7 +57,7 @@ static int64_t piece_of(const trial *t)
 }
 
 // The sum, and behind it a plain operation: their exchanges have numbers of their own.
-static status post_and_wait(comm *c, kern_device *d, kern_lane *stream, const comm_args *args)
+static status post_and_wait(comm *c, device *d, device_stream *stream, const comm_args *args)
 {
     bool posted = false;
     const float one = 1.0F;
@@ -65,11 +65,11 @@ static status post_and_wait(comm *c, kern_device *d, kern_lane *stream, const co
     const comm_item item = {.in = &mine, .out = sum, .count = 1};
     const comm_args next = {
         .op = COLLECTIVE_ALL_GATHER, .type = DTYPE_F32, .items = &item, .item_count = 1};
-    TRY(comm_post(comm_world(c), &kern_device_cpu, stream, args, &posted));
+    TRY(comm_post(comm_world(c), &device_cpu, stream, args, &posted));
     if (!posted) return fail_at(__FILE__, __LINE__, ST_INTERNAL, "an empty queue is full");
-    TRY(comm_post(comm_world(c), &kern_device_cpu, stream, &next, &posted));
+    TRY(comm_post(comm_world(c), &device_cpu, stream, &next, &posted));
     if (!posted) return fail_at(__FILE__, __LINE__, ST_INTERNAL, "an empty queue is full");
-    TRY(kern_device_cpu.sync(d));
+    TRY(device_cpu.sync(d));
     for (int r = 0; r < comm_ranks(c); r++) {
         if (memcmp(&sum[r], &one, sizeof(one)) != 0) {
             return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rank %d is not there", r);
@@ -91,12 +91,17 @@ static status body(comm *c, void *context)
         items[i] = (comm_item){values + at, values + at, counts[i], 0};
     }
     if (t->piece > 0) items[0].count = COUNT;
-    const kern_device_config config = {
-        .h = host_real(), .backend = &kern_backend_ref, .threads = 1};
-    kern_device *d = NULL;
-    kern_lane *stream = NULL;
-    status st = kern_device_cpu.create(&config, &d);
-    if (st == ST_OK) st = kern_device_cpu.lane_create(d, "dp", 1, &stream);
+    arena *a = NULL;
+    kern_context *kernels = NULL;
+    const kern_hint hint = {.threads = 1};
+    TRY(arena_create("kernels", 0, &a));
+    TRY(kern_context_create(a, "ref", &hint, &kernels));
+    const device_config config = {
+        .h = host_real(), .run = &kern_device_kernels, .kernels = kernels};
+    device *d = NULL;
+    device_stream *stream = NULL;
+    status st = device_cpu.create(&config, &d);
+    if (st == ST_OK) st = device_cpu.stream_create(d, "dp", 1, &stream);
     for (int step = 0; step < t->steps && st == ST_OK; step++) {
         fill(rank, step, values);
         if (t->bad && rank == 1 && step == 1) values[BAD] = INFINITY;
@@ -119,7 +124,8 @@ static status body(comm *c, void *context)
         }
     }
     memcpy(t->results[rank], values, COUNT * sizeof(float));
-    if (d != NULL) kern_device_cpu.destroy(d);
+    if (d != NULL) device_cpu.destroy(d);
+    arena_destroy(a);
     free(values);
     free(state);
     free(work);

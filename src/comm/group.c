@@ -205,7 +205,7 @@ status comm_algorithm_run(comm_group *g, comm_memo *memo, const comm_args *args,
     call.port = g->port;
     call.rank = g->rank;
     call.size = g->size;
-    call.level = g->owner->level;
+    call.vectors = g->owner->vectors;
     call.contract = *contract;
     call.scratch = NULL;
     call.scratch_bytes = 0;
@@ -275,13 +275,13 @@ status comm_run(comm_group *g, const comm_args *args)
     return comm_operation_run(g, &g->caller, args, &next.contract, 0);
 }
 
-status comm_post(comm_group *g, const kern_device_api *device, kern_lane *stream,
-                 const comm_args *args, bool *posted)
+status comm_post(comm_group *g, const device_api *api, device_stream *stream, const comm_args *args,
+                 bool *posted)
 {
     next_operation next;
     *posted = false;
     if (next_make(g, args, &next) != ST_OK) return group_kill(g);
-    TRY(g->transport->post(g->port, device, stream, args, &next.contract, posted));
+    TRY(g->transport->post(g->port, api, stream, args, &next.contract, posted));
     if (*posted) next_take(&next, args);
     return ST_OK;
 }

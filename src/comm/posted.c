@@ -59,22 +59,22 @@ static status posted_run(void *context)
     return st;
 }
 
-status comm_post_blocking(comm_port *port, const kern_device_api *device, kern_lane *stream,
+status comm_post_blocking(comm_port *port, const device_api *api, device_stream *stream,
                           const comm_args *args, const comm_contract *contract, bool *posted)
 {
     comm_group *g = port->group;
     comm_posted *p = &g->posted[g->posted_next];
     *posted = false;
-    if (device->call == NULL) {
+    if (api->call == NULL) {
         return fail(ST_UNSUPPORTED,
                     "device %s runs no host functions on its streams, and transport %s has no "
                     "other way to post %s",
-                    device->name, port->transport->name, op_collective_name(args->op));
+                    api->name, port->transport->name, op_collective_name(args->op));
     }
     if (__atomic_load_n(&p->busy, __ATOMIC_ACQUIRE) != 0) return ST_OK;
     *p = (comm_posted){
         .group = g, .args = *args, .contract = *contract, .posted_ns = now_ns(g), .busy = 1};
-    const status st = device->call(stream, posted_run, p, posted);
+    const status st = api->call(stream, posted_run, p, posted);
     if (*posted) {
         g->posted_next = (g->posted_next + 1) % COMM_MAX_POSTED;
     } else {

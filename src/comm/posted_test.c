@@ -64,11 +64,11 @@ static void leave(comm_port *port)
     free(port);
 }
 
-static status post(comm_port *port, const kern_device_api *device, kern_lane *stream,
+static status post(comm_port *port, const device_api *api, device_stream *stream,
                    const comm_args *args, const comm_contract *contract, bool *posted)
 {
     journal *j = port->link->journal;
-    (void)device;
+    (void)api;
     (void)stream;
     *posted = !j->full;
     if (j->full) return ST_OK;
@@ -130,7 +130,7 @@ static void post_one(comm *c, op_collective op, int32_t root, bool expected)
                             .item_count = 1,
                             .tensor = "gradients",
                             .record = 42};
-    assert_int_equal(comm_post(comm_world(c), &kern_device_cpu, NULL, &args, &posted), ST_OK);
+    assert_int_equal(comm_post(comm_world(c), &device_cpu, NULL, &args, &posted), ST_OK);
     assert_int_equal(posted, expected);
 }
 
@@ -185,7 +185,7 @@ static void wrong_arguments_end_the_group(void **state)
     bool posted = true;
     comm *c = open_rank(&j);
     const comm_args args = {.op = COLLECTIVE_BROADCAST, .type = DTYPE_F32, .root = 4};
-    const status st = comm_post(comm_world(c), &kern_device_cpu, NULL, &args, &posted);
+    const status st = comm_post(comm_world(c), &device_cpu, NULL, &args, &posted);
     assert_int_equal(st, ST_INTERNAL);
     assert_false(posted);
     assert_int_equal(comm_barrier(comm_world(c), "here"), ST_INTERNAL);
@@ -199,7 +199,7 @@ static void wrong_arguments_end_the_group(void **state)
 static void host_functions_are_needed(void **state)
 {
     (void)state;
-    kern_device_api deaf = kern_device_cpu;
+    device_api deaf = device_cpu;
     comm *c = NULL;
     bool posted = true;
     deaf.name = "deaf";

@@ -11,9 +11,9 @@
 enum { SLOT_BYTES = 4096 };
 _Static_assert((int)REDUCTION_AVG + 1 == (int)REDUCTION_COUNT, "tables list every reduction");
 
-static const reduce_table *table_of(kern_level level)
+static const reduce_table *table_of(comm_vectors vectors)
 {
-    return level >= KERN_AVX2 ? &comm_reduce_avx2 : &comm_reduce_scalar;
+    return vectors == COMM_AVX2 ? &comm_reduce_avx2 : &comm_reduce_scalar;
 }
 
 bool comm_reduce_can(dtype type, op_reduction reduction)
@@ -22,8 +22,8 @@ bool comm_reduce_can(dtype type, op_reduction reduction)
            comm_reduce_scalar.fold[type][reduction] != NULL;
 }
 
-static status reducer_begin(kern_level level, dtype type, op_reduction reduction, int64_t divisor,
-                            comm_reducer *r)
+static status reducer_begin(comm_vectors vectors, dtype type, op_reduction reduction,
+                            int64_t divisor, comm_reducer *r)
 {
     if (!comm_reduce_can(type, reduction)) {
         return fail(ST_UNSUPPORTED,
@@ -33,17 +33,17 @@ static status reducer_begin(kern_level level, dtype type, op_reduction reduction
     ASSERT(divisor >= 1);
     r->type = type;
     r->reduction = reduction;
-    r->level = level;
+    r->vectors = vectors;
     r->scale = reduction == REDUCTION_AVG ? 1.0 / (double)divisor : 1.0;
     r->step_count = 0;
     return ST_OK;
 }
 
-status comm_reducer_fold(kern_level level, dtype type, op_reduction reduction, int32_t inputs,
+status comm_reducer_fold(comm_vectors vectors, dtype type, op_reduction reduction, int32_t inputs,
                          int64_t divisor, comm_reducer *out)
 {
     ASSERT(inputs >= 1);
-    TRY(reducer_begin(level, type, reduction, divisor, out));
+    TRY(reducer_begin(vectors, type, reduction, divisor, out));
     out->inputs = inputs;
     return ST_OK;
 }
@@ -142,14 +142,14 @@ static bool is_left_fold(const comm_reducer *r)
     return true;
 }
 
-status comm_reducer_tree(kern_level level, dtype type, op_reduction reduction,
+status comm_reducer_tree(comm_vectors vectors, dtype type, op_reduction reduction,
                          const comm_term *terms, int32_t count, int32_t shards, int64_t divisor,
                          comm_reducer *out)
 {
     TRY(terms_check(terms, count, shards));
-    TRY(reducer_begin(level, type, reduction, divisor, out));
+    TRY(reducer_begin(vectors, type, reduction, divisor, out));
     out->inputs = count;
-    const bool exact = table_of(level)->step[type] == NULL || reduction == REDUCTION_MAX ||
+    const bool exact = table_of(vectors)->step[type] == NULL || reduction == REDUCTION_MAX ||
                        reduction == REDUCTION_MIN;
     if (exact) return ST_OK; // order does not matter: a fold
     int64_t width = 1;
@@ -172,7 +172,7 @@ typedef struct range {
 
 static void run_fold(const range *a)
 {
-    table_of(a->r->level)
+    table_of(a->r->vectors)
         ->fold[a->r->type][a->r->reduction](
             &(reduce_fold_args){.in = a->in,
                                 .out = a->out,
@@ -199,7 +199,7 @@ static void run_step(const range *a, const comm_reduce_step *s, bool last, unsig
         args.operand[k] = operands[k] < 0 ? slots + ~operands[k] * SLOT_BYTES
                                           : (const unsigned char *)a->in[operands[k]] + at;
     }
-    table_of(a->r->level)->step[a->r->type](&args);
+    table_of(a->r->vectors)->step[a->r->type](&args);
 }
 
 static void run_tree(const range *a)
@@ -236,7 +236,7 @@ static void run_range(const range *a)
 // A block at a time into a buffer of the first cache, and from there past the caches.
 static void run_streamed(const range *a)
 {
-    const reduce_table *table = table_of(a->r->level);
+    const reduce_table *table = table_of(a->r->vectors);
     const int64_t width = dtype_bytes(a->r->type), block = SLOT_BYTES / width;
     _Alignas(64) __attribute__((uninitialized)) unsigned char result[SLOT_BYTES];
     for (int64_t i = 0; i < a->count; i += block) {
@@ -273,37 +273,37 @@ void comm_reduce(const comm_reducer *r, const comm_reduce_args *args)
     }
 }
 
-void comm_reduce_two(kern_level level, dtype type, op_reduction reduction, const void *a,
+void comm_reduce_two(comm_vectors vectors, dtype type, op_reduction reduction, const void *a,
                      const void *b, void *out, int64_t count)
 {
     if (count == 0) return; // in and out may be NULL, from which nothing may be counted
     const void *const in[2] = {a, b};
     void *const outs[1] = {out};
-    table_of(level)->fold[type][reduction](&(reduce_fold_args){
+    table_of(vectors)->fold[type][reduction](&(reduce_fold_args){
         .in = in, .out = outs, .ins = 2, .outs = 1, .end = count, .scale = 1.0});
 }
 
-void comm_reduce_scale(kern_level level, dtype type, const void *in, void *out, int64_t count,
+void comm_reduce_scale(comm_vectors vectors, dtype type, const void *in, void *out, int64_t count,
                        double scale)
 {
     if (count == 0) return;
     const void *const ins[1] = {in};
     void *const outs[1] = {out};
-    table_of(level)->fold[type][REDUCTION_SUM](&(reduce_fold_args){
+    table_of(vectors)->fold[type][REDUCTION_SUM](&(reduce_fold_args){
         .in = ins, .out = outs, .ins = 1, .outs = 1, .end = count, .scale = scale});
 }
 
-void comm_reduce_widen(kern_level level, dtype type, const void *in, float *out, int64_t count)
+void comm_reduce_widen(comm_vectors vectors, dtype type, const void *in, float *out, int64_t count)
 {
     ASSERT(type == DTYPE_BF16 || type == DTYPE_F16);
     if (count == 0) return;
-    table_of(level)->widen[type == DTYPE_F16](in, out, count);
+    table_of(vectors)->widen[type == DTYPE_F16](in, out, count);
 }
 
-void comm_reduce_narrow(kern_level level, dtype type, const float *in, void *out, int64_t count,
+void comm_reduce_narrow(comm_vectors vectors, dtype type, const float *in, void *out, int64_t count,
                         double scale)
 {
     ASSERT(type == DTYPE_BF16 || type == DTYPE_F16);
     if (count == 0) return;
-    table_of(level)->narrow[type == DTYPE_F16](in, out, count, (float)scale);
+    table_of(vectors)->narrow[type == DTYPE_F16](in, out, count, (float)scale);
 }

@@ -18,6 +18,7 @@
 #define COMM_REDUCE_H
 
 #include "comm/comm.h"
+#include "comm/vectors.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,7 +44,7 @@ typedef struct comm_reduce_step {
 typedef struct comm_reducer {
     dtype type;
     op_reduction reduction;
-    kern_level level;
+    comm_vectors vectors;
     double scale; // of the result: 1 / divisor for avg, else 1
     int32_t inputs;
     int32_t step_count; // 0: a fold
@@ -54,10 +55,10 @@ typedef struct comm_reducer {
 bool comm_reduce_can(dtype type, op_reduction reduction);
 
 // Left to right over `inputs` >= 1 buffers. divisor: what avg divides by, >= 1.
-NODISCARD status comm_reducer_fold(kern_level level, dtype type, op_reduction reduction,
+NODISCARD status comm_reducer_fold(comm_vectors vectors, dtype type, op_reduction reduction,
                                    int32_t inputs, int64_t divisor, comm_reducer *out);
 // By the tree over `shards`; input i is the node terms[i]. Terms ascend and do not overlap.
-NODISCARD status comm_reducer_tree(kern_level level, dtype type, op_reduction reduction,
+NODISCARD status comm_reducer_tree(comm_vectors vectors, dtype type, op_reduction reduction,
                                    const comm_term *terms, int32_t count, int32_t shards,
                                    int64_t divisor, comm_reducer *out);
 
@@ -74,14 +75,14 @@ void comm_reduce(const comm_reducer *r, const comm_reduce_args *args);
 
 // ---- without a program: what algorithms over messages do between two of them -------------------
 // out = a (+) b; out may be a or b. avg adds.
-void comm_reduce_two(kern_level level, dtype type, op_reduction reduction, const void *a,
+void comm_reduce_two(comm_vectors vectors, dtype type, op_reduction reduction, const void *a,
                      const void *b, void *out, int64_t count);
 // out = in * scale, with the one NaN; out may be in. Of integers: a copy.
-void comm_reduce_scale(kern_level level, dtype type, const void *in, void *out, int64_t count,
+void comm_reduce_scale(comm_vectors vectors, dtype type, const void *in, void *out, int64_t count,
                        double scale);
 // bf16 and fp16 to the fp32 in which they are summed, and back: times scale, rounded once.
-void comm_reduce_widen(kern_level level, dtype type, const void *in, float *out, int64_t count);
-void comm_reduce_narrow(kern_level level, dtype type, const float *in, void *out, int64_t count,
+void comm_reduce_widen(comm_vectors vectors, dtype type, const void *in, float *out, int64_t count);
+void comm_reduce_narrow(comm_vectors vectors, dtype type, const float *in, void *out, int64_t count,
                         double scale);
 
 #ifdef __cplusplus

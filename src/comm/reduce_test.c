@@ -190,7 +190,7 @@ static void fold_check(bench *b, dtype type, op_reduction reduction, int n, int6
     reference_fold(type, reduction, b->in, n, count, want);
     for (int v = 0; v < 3; v++) {
         comm_reducer red;
-        assert_int_equal(ST_OK, comm_reducer_fold(v == 0 ? KERN_SCALAR : kern_level_of_machine(),
+        assert_int_equal(ST_OK, comm_reducer_fold(v == 0 ? COMM_SCALAR : comm_vectors_of_machine(),
                                                   type, reduction, n, n, &red));
         const int outs = v == 2 ? 3 : 1;
         comm_reduce(&red,
@@ -248,7 +248,7 @@ static void test_ranges(void **unused)
             terms[k] = (comm_term){k, k + 1};
         }
         comm_reducer fold, tree;
-        const kern_level best = kern_level_of_machine();
+        const comm_vectors best = comm_vectors_of_machine();
         assert_int_equal(ST_OK, comm_reducer_fold(best, types[t], REDUCTION_SUM, 6, 6, &fold));
         assert_int_equal(ST_OK,
                          comm_reducer_tree(best, types[t], REDUCTION_SUM, terms, 6, 6, 6, &tree));
@@ -327,7 +327,7 @@ static void tree_check(bench *b, dtype type, int trial)
                    reduction == REDUCTION_AVG ? 1.0 / shards : 1.0, want);
     for (int v = 0; v < 3; v++) {
         comm_reducer r;
-        assert_int_equal(ST_OK, comm_reducer_tree(v == 0 ? KERN_SCALAR : kern_level_of_machine(),
+        assert_int_equal(ST_OK, comm_reducer_tree(v == 0 ? COMM_SCALAR : comm_vectors_of_machine(),
                                                   type, reduction, terms, n, shards, shards, &r));
         comm_reduce(&r,
                     &(comm_reduce_args){.in = (const void *const *)b->in,
@@ -389,7 +389,7 @@ static bool shards_sum(float (*x)[37], uint64_t present, comm_term range, int32_
     }
     if (n == 0) return false;
     comm_reducer r;
-    assert_int_equal(ST_OK, comm_reducer_tree(kern_level_of_machine(), DTYPE_F32, REDUCTION_SUM,
+    assert_int_equal(ST_OK, comm_reducer_tree(comm_vectors_of_machine(), DTYPE_F32, REDUCTION_SUM,
                                               terms, n, shards, 1, &r));
     void *to = out;
     comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &to, .outs = 1, .count = 37});
@@ -412,7 +412,7 @@ static void owners_sum(float (*x)[37], uint64_t present, const int32_t *cut, int
         }
     }
     comm_reducer r;
-    assert_int_equal(ST_OK, comm_reducer_tree(kern_level_of_machine(), DTYPE_F32, REDUCTION_SUM,
+    assert_int_equal(ST_OK, comm_reducer_tree(comm_vectors_of_machine(), DTYPE_F32, REDUCTION_SUM,
                                               terms, n, cut[owners], 1, &r));
     void *to = out;
     comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &to, .outs = 1, .count = 37});
@@ -460,24 +460,25 @@ static void test_two(void **unused)
         bench_make(&b, COUNT * 8, 5);
         for (int k = 0; k < 2; k++) fill(types[t], b.in[k], COUNT, true);
         for (int v = 0; v < 2; v++) {
-            const kern_level level = v == 0 ? KERN_SCALAR : kern_level_of_machine();
+            const comm_vectors vectors = v == 0 ? COMM_SCALAR : comm_vectors_of_machine();
             const size_t bytes = (size_t)(COUNT * dtype_bytes(types[t]));
             for (int r = 0; r < REDUCTION_AVG; r++) {
                 reference_fold(types[t], (op_reduction)r, b.in, 2, COUNT, want);
-                comm_reduce_two(level, types[t], (op_reduction)r, b.in[0], b.in[1], got, COUNT);
+                comm_reduce_two(vectors, types[t], (op_reduction)r, b.in[0], b.in[1], got, COUNT);
                 assert_memory_equal(got, want, bytes);
             }
             if (types[t] == DTYPE_F32 || types[t] == DTYPE_F64) {
                 reference_fold(types[t], REDUCTION_AVG, b.in, 2, COUNT, want);
-                comm_reduce_two(level, types[t], REDUCTION_SUM, b.in[0], b.in[1], got, COUNT);
-                comm_reduce_scale(level, types[t], got, got, COUNT, 0.5);
+                comm_reduce_two(vectors, types[t], REDUCTION_SUM, b.in[0], b.in[1], got, COUNT);
+                comm_reduce_scale(vectors, types[t], got, got, COUNT, 0.5);
                 assert_memory_equal(got, want, bytes);
             }
             if (types[t] != DTYPE_BF16 && types[t] != DTYPE_F16) continue;
             reference_fold(types[t], REDUCTION_AVG, b.in, 2, COUNT, want);
-            for (int k = 0; k < 2; k++) comm_reduce_widen(level, types[t], b.in[k], wide[k], COUNT);
-            comm_reduce_two(level, DTYPE_F32, REDUCTION_AVG, wide[0], wide[1], wide[0], COUNT);
-            comm_reduce_narrow(level, types[t], wide[0], got, COUNT, 0.5);
+            for (int k = 0; k < 2; k++)
+                comm_reduce_widen(vectors, types[t], b.in[k], wide[k], COUNT);
+            comm_reduce_two(vectors, DTYPE_F32, REDUCTION_AVG, wide[0], wide[1], wide[0], COUNT);
+            comm_reduce_narrow(vectors, types[t], wide[0], got, COUNT, 0.5);
             assert_memory_equal(got, want, bytes);
         }
         bench_drop(&b);
@@ -489,17 +490,17 @@ static void test_refused(void **unused)
     (void)unused;
     comm_reducer r;
     assert_int_equal(ST_UNSUPPORTED,
-                     comm_reducer_fold(KERN_SCALAR, DTYPE_BOOL, REDUCTION_SUM, 2, 1, &r));
+                     comm_reducer_fold(COMM_SCALAR, DTYPE_BOOL, REDUCTION_SUM, 2, 1, &r));
     assert_int_equal(ST_UNSUPPORTED,
-                     comm_reducer_fold(KERN_SCALAR, DTYPE_I32, REDUCTION_AVG, 2, 2, &r));
+                     comm_reducer_fold(COMM_SCALAR, DTYPE_I32, REDUCTION_AVG, 2, 2, &r));
     static const comm_term bad[][2] = {{{1, 3}, {3, 4}}, {{0, 3}, {4, 5}}, {{4, 5}, {0, 1}},
                                        {{0, 4}, {2, 4}}, {{0, 0}, {1, 2}}, {{0, 4}, {7, 9}}};
     for (int64_t i = 0; i < COUNT_OF(bad); i++) {
-        assert_int_equal(ST_INTERNAL, comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM,
+        assert_int_equal(ST_INTERNAL, comm_reducer_tree(COMM_SCALAR, DTYPE_F32, REDUCTION_SUM,
                                                         bad[i], 2, 8, 1, &r));
     }
     assert_int_equal(ST_INTERNAL,
-                     comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, bad[0], 0, 8, 1, &r));
+                     comm_reducer_tree(COMM_SCALAR, DTYPE_F32, REDUCTION_SUM, bad[0], 0, 8, 1, &r));
 }
 
 int main(void)

@@ -231,6 +231,29 @@ static dtype compute_type(int32_t precision)
     return DTYPE_F32;
 }
 
+const char *run_config_device(const run_config *r)
+{
+    return r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu";
+}
+
+const char *run_config_backend(const run_config *r)
+{
+    return r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu";
+}
+
+const char *run_config_level(const run_config *r)
+{
+    static const char *const names[] = {
+        [RUN_LEVEL_AUTO] = NULL,
+        [RUN_LEVEL_SCALAR] = "scalar",
+        [RUN_LEVEL_AVX2] = "avx2",
+        [RUN_LEVEL_AVX512] = "avx512",
+        [RUN_LEVEL_AVX512_BF16] = "avx512_bf16",
+        [RUN_LEVEL_AMX] = "amx",
+    };
+    return names[r->kernels.level];
+}
+
 run_types run_config_types(const run_config *r)
 {
     run_types t = {.compute = compute_type(r->train.precision)};

@@ -326,6 +326,10 @@ typedef struct run_types {
     bool has_master; // an fp32 copy of narrower weights
 } run_types;
 run_types run_config_types(const run_config *r);
+// kernels.* by the names that devices, backends and levels have in the program.
+const char *run_config_device(const run_config *r);
+const char *run_config_backend(const run_config *r);
+const char *run_config_level(const run_config *r); // NULL: auto
 
 // Codecs that add what they lost to the next step's gradient: their residuals are state of the run.
 static inline bool run_config_feeds_back(const run_config *r)

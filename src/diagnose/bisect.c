@@ -302,8 +302,8 @@ static status in_order(bisect *b, run_config *r)
     TRY(train_layout_check(r, &b->spec));
     const train_options options = {
         .threads = (int)share,
-        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
-        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .device = run_config_device(r),
+        .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
     };
     assemble_proved proved;

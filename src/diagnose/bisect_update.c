@@ -1,7 +1,6 @@
 // What the optimizer should have made of this run's own gradients and state: its own program, on the whole
 // weight, by the plain kernels.
 #include "diagnose/bisect_internal.h"
-#include "kernels/backend_table.h"
 #include "kernels/interpret.h"
 #include "train/lr/lr.h"
 
@@ -35,8 +34,11 @@ static status program_run(const bisect *b, arena *a, int32_t weight, const doubl
     const bisect_rank *ref = b->refs[REF_FP64] != NULL ? b->refs[REF_FP64] : b->refs[REF_FP32];
     const op_program *p = ref->plans.optimizer[weight];
     const int64_t count = bisect_state_elements(&ref->plans.whole->weights[weight]);
+    const kern_hint hint = {.threads = 1};
+    kern_context *kernels = NULL;
+    TRY(kern_context_create(a, "ref", &hint, &kernels));
     const kern_interpret_config wanted = {
-        .program = p, .bound = {{1, 1, 1, 1, 1}}, .backend = kern_backend_find("ref")};
+        .program = p, .bound = {{1, 1, 1, 1, 1}}, .context = kernels};
     kern_interpret *it = NULL;
     TRY(kern_interpret_create(a, &wanted, &it));
     step_put(b, kern_interpret_step(it));

@@ -153,8 +153,8 @@ static status config_make(checking *k, const char *const *given, int64_t given_c
     }
     k->options = (train_options){
         .threads = (int)max_i64(1, train_threads(&k->r) / run_config_ranks(&k->r)),
-        .device = k->r.kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
-        .backend = k->r.kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .device = run_config_device(&k->r),
+        .backend = run_config_backend(&k->r),
         .documents = safetensors_find(k->tensors, "doc_ids") != NULL,
         .evaluate = true,
         .logits = true,

@@ -8,8 +8,8 @@ status diagnose_verify(const host *h, arena *a, run_config *r, const decoder_spe
     const int64_t share = max_i64(1, train_threads(r) / ranks);
     const train_options options = {
         .threads = r->kernels.threads > 0 ? (int)r->kernels.threads : (int)share,
-        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
-        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .device = run_config_device(r),
+        .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
     };

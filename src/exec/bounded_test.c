@@ -18,8 +18,8 @@ enum { SEQ = 6, SEQUENCES = 4, ROWS = SEQ * SEQUENCES, VOCAB = 23, EXPERTS = 3, 
 typedef struct setup {
     int64_t micro_batch;
     op_recompute recompute;
-    const kern_device_api *device;
-    const kern_backend *backend;
+    const device_api *device;
+    const char *backend;
     int threads;
     uint64_t seed; // of the shadow's order
     bool poison;
@@ -29,6 +29,7 @@ typedef struct setup {
 typedef struct job {
     arena *a;
     op_model *m;
+    kern_context *kernels;
     plan_table run;
     plan *p;
     exec *e;
@@ -56,8 +57,9 @@ static status plan_make(job *j, const setup *s)
     assert_int_equal(st, ST_OK);
     assert_int_equal(plan_sample_optimizer(j->a, j->m, &optimizer), ST_OK);
     j->run = (plan_table){.a = j->a};
-    exec_workspace_context workspace = {
-        .backend = s->backend, .threads = s->threads, .strict = true};
+    const kern_hint hint = {.threads = s->threads};
+    assert_int_equal(kern_context_create(j->a, s->backend, &hint, &j->kernels), ST_OK);
+    exec_workspace_context workspace = {.kernels = j->kernels, .strict = true};
     const plan_request request = {.model = j->m,
                                   .sequences = SEQUENCES,
                                   .micro_batch = s->micro_batch,
@@ -66,8 +68,9 @@ static status plan_make(job *j, const setup *s)
                                   .shards = s->shards,
                                   .poison = s->poison,
                                   .optimizer = optimizer,
-                                  .scratch_bytes = (int64_t)s->threads * KERN_SCRATCH_BYTES,
+                                  .scratch_bytes = kern_scratch_bytes(j->kernels),
                                   .workspace = exec_workspace,
+                                  .fuses = exec_fuses,
                                   .workspace_context = &workspace};
     TRY(plan_create(j->a, &request, &j->run, &j->p));
     plan_table_place(&j->run);
@@ -79,9 +82,8 @@ static status exec_make(job *j, const setup *s)
     const plan *plans[] = {j->p};
     const exec_config wanted = {.api = s->device,
                                 .device = {.h = host_real(),
-                                           .backend = s->backend,
-                                           .threads = s->threads,
-                                           .level = kern_level_of_machine(),
+                                           .run = &kern_device_kernels,
+                                           .kernels = j->kernels,
                                            .seed = s->seed},
                                 .run = &j->run,
                                 .plans = plans,
@@ -177,8 +179,8 @@ static result run_setup(const setup *s)
 static setup base_setup(void)
 {
     return (setup){.micro_batch = SEQUENCES,
-                   .device = &kern_device_cpu,
-                   .backend = &kern_backend_cpu,
+                   .device = &device_cpu,
+                   .backend = "cpu",
                    .threads = 1,
                    .shards = 1};
 }
@@ -201,14 +203,14 @@ static void counts_change_without_a_new_plan(void **state)
         assert_true(run_setup(&s).bits == plain.bits);
     }
     s = base_setup();
-    s.device = &kern_device_shadow;
+    s.device = &device_shadow;
     for (s.seed = 1; s.seed <= 3; s.seed++) {
         s.micro_batch = s.seed == 3 ? 2 : SEQUENCES;
         s.recompute = s.seed == 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
         assert_true(run_setup(&s).bits == plain.bits);
     }
     s = base_setup();
-    s.backend = &kern_backend_ref;
+    s.backend = "ref";
     const result ref = run_setup(&s);
     for (int i = 0; i < STEPS; i++) {
         assert_true(ref.loss[i] - plain.loss[i] < 1e-4 && plain.loss[i] - ref.loss[i] < 1e-4);
@@ -222,8 +224,8 @@ static void poisoned_rows_find_no_reader(void **state)
         setup s = base_setup();
         s.micro_batch = i % 2 == 0 ? SEQUENCES : 2;
         s.recompute = (op_recompute)(i % 3);
-        s.device = i >= 4 ? &kern_device_shadow : &kern_device_cpu;
-        s.backend = i == 3 ? &kern_backend_ref : &kern_backend_cpu;
+        s.device = i >= 4 ? &device_shadow : &device_cpu;
+        s.backend = i == 3 ? "ref" : "cpu";
         const result clean = run_setup(&s);
         s.poison = true;
         const result poisoned = run_setup(&s);

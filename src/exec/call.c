@@ -174,7 +174,17 @@ int64_t exec_workspace(void *context, const op_program *program, const op_node *
     kern_call call = shapes_call(c, program, node, bound);
     call.seq = seq * max_i64(node->attrs.piece.seq_ways, 1);
     call.cache_seq = cache_seq;
-    return kern_workspace_bytes(c->backend, &call, c->threads);
+    return kern_workspace_bytes(c->kernels, &call);
+}
+
+bool exec_fuses(void *context, const plan *p, const op_program *program, const op_node *first,
+                const op_node *second, const extent_binding *bound)
+{
+    const exec_workspace_context *c = context;
+    kern_call a = shapes_call(c, program, first, bound);
+    const kern_call b = shapes_call(c, program, second, bound);
+    a.in_pairs = p->strict && folds_in_pairs(p);
+    return kern_fuses(c->kernels, &a, &b);
 }
 
 int64_t exec_panels(void *context, const op_program *program, const op_node *node,
@@ -182,5 +192,5 @@ int64_t exec_panels(void *context, const op_program *program, const op_node *nod
 {
     const exec_workspace_context *c = context;
     const kern_call call = shapes_call(c, program, node, bound);
-    return kern_panels_bytes(c->backend, &call, c->level);
+    return kern_panels_bytes(c->kernels, &call);
 }

@@ -16,35 +16,35 @@ enum { SLOTS = 2 }; // steps in flight
 
 typedef struct plan_state {
     const plan *p;
-    kern_event **events; // [action]; NULL: no other lane waits for it
-    exec_deaths *deaths; // [binding] in debug builds, for poison.c; else NULL
-    comm_args *comms;    // [communication of the plan]
+    device_event **events; // [action]; NULL: no other lane waits for it
+    exec_deaths *deaths;   // [binding] in debug builds, for poison.c; else NULL
+    comm_args *comms;      // [communication of the plan]
     const exec_tap *taps;
     int64_t tap_count;
 } plan_state;
 
 // One step in flight: the input from the host and the results for it.
 typedef struct step_slot {
-    step_block given;    // host and settings parts
-    step_device results; // copied out by the read-back
-    char *batch;         // copies of the batch tensors, consecutive
-    int64_t batch_capacity;
+    void *memory;         // of the device's host_alloc, for the next four
+    step_block *given;    // host and settings parts
+    step_device *results; // copied out by the read-back
+    double *losses; // of the plan's compressed sums, copied out too; NULL: none travels compressed
+    char *batch;    // copies of the batch tensors, one after the other
     struct {
         int64_t run_row, at, bytes;
     } parts[EXEC_MAX_BATCH];
     int part_count;
     int64_t step;
     const plan *p;
-    double *losses; // of the compressed sums, copied out too; NULL: no plan has any
     bool begun, posted, taken;
-    kern_event *done; // recorded after its read-back
+    device_event *done; // recorded after its read-back
 } step_slot;
 
 struct exec {
     exec_config config;
-    kern_device *device;
-    kern_lane **lanes; // LANE_GROUPS, then one per group; NULL: the group uses the compute lane
-    char *base;        // the arena, device memory
+    device *device;
+    device_stream **lanes; // LANE_GROUPS, then one per group; NULL: the group uses the compute lane
+    char *base;            // the arena, device memory
     int64_t arena_bytes, touched_bytes, poisoned_bytes;
     plan_state *plans;
     arena *a;
@@ -56,8 +56,9 @@ struct exec {
     int64_t action, node;       // cursor
     int64_t tap;                // index of the plan's next tap
     bool launched;              // the work under the cursor is posted, not all of its taps are
-    int stage;                  // of an action: its waits, its work, the record of its event
-    int64_t results_ns;         // end of the step whose results were taken last
+    int64_t together;   // nodes of the last launch: the one under the cursor, and those before
+    int stage;          // of an action: its waits, its work, the record of its event
+    int64_t results_ns; // end of the step whose results were taken last
     int64_t first_action_ns;
 };
 
@@ -100,26 +101,66 @@ static status plan_sums_make(exec *e, plan_state *s)
     const exec_config *config = &e->config;
     if (s->p->bucket_count == 0) return ST_OK;
     TRY(exec_sums_make(e->a, s->p, &config->codec, config->groups, e->base, s->comms));
-    for (int i = 0; i < SLOTS && config->codec.codec != NULL; i++) {
-        const int64_t reals = (int64_t)s->p->bucket_count * s->p->codec_reals;
-        if (e->slots[i].losses == NULL) TRY(arena_new(e->a, reals, &e->slots[i].losses));
+    return ST_OK;
+}
+
+// Host memory of the steps in flight: as much as any plan's batch and read-back take.
+static status slots_make(exec *e)
+{
+    const plan_table *run = e->config.run;
+    int64_t reals = 0, batch = 0;
+    for (int64_t i = 0; i < e->config.plan_count && e->config.codec.codec != NULL; i++) {
+        const plan *p = e->config.plans[i];
+        reals = max_i64(reals, (int64_t)p->bucket_count * p->codec_reals);
+    }
+    for (int64_t i = 0; i < run->count; i++) {
+        if (strncmp(run->tensors[i].name, "batch.", 6) != 0) continue;
+        batch += align_up(run->tensors[i].bytes, ALIGN_TENSOR);
+    }
+    const int64_t results = align_up((int64_t)sizeof(step_block), ALIGN_TENSOR);
+    const int64_t losses = results + align_up((int64_t)sizeof(step_device), ALIGN_TENSOR);
+    const int64_t tensors = losses + align_up(reals * (int64_t)sizeof(double), ALIGN_TENSOR);
+    for (int i = 0; i < SLOTS; i++) {
+        step_slot *slot = &e->slots[i];
+        TRY(e->config.api->host_alloc(e->device, tensors + batch, &slot->memory));
+        char *base = slot->memory;
+        slot->given = (step_block *)(void *)base;
+        slot->results = (step_device *)(void *)(base + results);
+        slot->losses = reals > 0 ? (double *)(void *)(base + losses) : NULL;
+        slot->batch = base + tensors;
     }
     return ST_OK;
 }
 
+// The arena. What the device has left is said where it is too little.
+static status memory_take(exec *e)
+{
+    const device_api *api = e->config.api;
+    char have[32], all[32];
+    const status st = api->alloc(e->device, max_i64(e->arena_bytes, 1), (void **)&e->base);
+    if (st == ST_OK) return ST_OK;
+    const device_memory_info info = api->memory_info(e->device);
+    if (info.all_bytes > 0) {
+        note("while the arena was allocated: %s of %s are free on device %s",
+             text_bytes_human(info.free_bytes, have), text_bytes_human(info.all_bytes, all),
+             api->name);
+    }
+    return st;
+}
+
 static status lanes_create(exec *e)
 {
-    const kern_device_api *api = e->config.api;
+    const device_api *api = e->config.api;
     const plan_table *run = e->config.run;
     TRY(arena_new(e->a, LANE_GROUPS + run->group_count, &e->lanes));
-    TRY(api->lane_create(e->device, "compute", LANE_COMPUTE, &e->lanes[LANE_COMPUTE]));
-    TRY(api->lane_create(e->device, "copy", LANE_COPY, &e->lanes[LANE_COPY]));
+    TRY(api->stream_create(e->device, "compute", LANE_COMPUTE, &e->lanes[LANE_COMPUTE]));
+    TRY(api->stream_create(e->device, "copy", LANE_COPY, &e->lanes[LANE_COPY]));
     for (int32_t i = 0; i < run->group_count; i++) {
         char *name = NULL;
         if (run->groups[i].use == GROUP_INLINE) continue;
         TRY(arena_new(e->a, PLAN_GROUP_NAME_BYTES, &name));
         plan_group_name(&run->groups[i], name);
-        TRY(api->lane_create(e->device, name, LANE_GROUPS + i, &e->lanes[LANE_GROUPS + i]));
+        TRY(api->stream_create(e->device, name, LANE_GROUPS + i, &e->lanes[LANE_GROUPS + i]));
     }
     return ST_OK;
 }
@@ -148,9 +189,10 @@ static status counts_check(const plan *p)
 
 static status create_parts(exec *e)
 {
-    const kern_device_api *api = e->config.api;
+    const device_api *api = e->config.api;
     TRY(api->create(&e->config.device, &e->device));
-    TRY(api->alloc(e->device, max_i64(e->arena_bytes, 1), (void **)&e->base));
+    TRY(memory_take(e));
+    TRY(slots_make(e));
     TRY(lanes_create(e));
     for (int i = 0; i < SLOTS; i++) TRY(api->event_create(e->device, &e->slots[i].done));
     TRY(arena_new(e->a, e->config.plan_count, &e->plans));
@@ -197,13 +239,13 @@ void exec_destroy(exec *e)
 {
     if (e == NULL) return;
     if (e->device != NULL) {
-        if (e->base != NULL) {
-            (void)e->config.api->sync(e->device);
-            e->config.api->release(e->device, e->base);
+        (void)e->config.api->sync(e->device);
+        if (e->base != NULL) e->config.api->release(e->device, e->base);
+        for (int i = 0; i < SLOTS; i++) {
+            e->config.api->host_free(e->device, e->slots[i].memory);
         }
         e->config.api->destroy(e->device);
     }
-    for (int i = 0; i < SLOTS; i++) free(e->slots[i].batch);
     arena_destroy(e->a);
 }
 
@@ -211,7 +253,7 @@ void exec_destroy(exec *e)
 
 static status batch_take(exec *e, step_slot *slot, const exec_input *input)
 {
-    int64_t total = 0;
+    int64_t at = 0;
     slot->part_count = 0;
     for (int i = 0; i < input->batch_count; i++) {
         const exec_batch *b = &input->batch[i];
@@ -223,26 +265,12 @@ static status batch_take(exec *e, step_slot *slot, const exec_input *input)
             return fail(ST_INTERNAL, "batch %s has %lld bytes, its tensor %lld", b->name,
                         (long long)b->bytes, (long long)e->config.run->tensors[row].bytes);
         }
+        memcpy(slot->batch + at, b->data, (size_t)b->bytes);
         slot->parts[slot->part_count].run_row = row;
-        slot->parts[slot->part_count].at = total;
+        slot->parts[slot->part_count].at = at;
         slot->parts[slot->part_count].bytes = b->bytes;
         slot->part_count++;
-        total += align_up(b->bytes, ALIGN_TENSOR);
-    }
-    if (total > slot->batch_capacity) {
-        free(slot->batch);
-        slot->batch = malloc((size_t)total);
-        slot->batch_capacity = slot->batch != NULL ? total : 0;
-        if (slot->batch == NULL) return fail(ST_NO_MEMORY, "no memory for a batch");
-    }
-    int part = 0;
-    for (int i = 0; i < input->batch_count && part < slot->part_count; i++) {
-        char name[PLAN_NAME_BYTES] = "batch.";
-        strncat(name, input->batch[i].name, sizeof(name) - strlen(name) - 1);
-        if (plan_table_find(e->config.run, name) != slot->parts[part].run_row) continue;
-        memcpy(slot->batch + slot->parts[part].at, input->batch[i].data,
-               (size_t)input->batch[i].bytes);
-        part++;
+        at += align_up(b->bytes, ALIGN_TENSOR);
     }
     return ST_OK;
 }
@@ -264,10 +292,10 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
         e->previous = NULL;
     }
     TRY(batch_take(e, slot, input));
-    memset(&slot->given, 0, sizeof(slot->given));
-    slot->given.host = input->host;
-    slot->given.settings = input->settings;
-    slot->given.settings.loss_divisor = p->loss_divisor;
+    memset(slot->given, 0, sizeof(*slot->given));
+    slot->given->host = input->host;
+    slot->given->settings = input->settings;
+    slot->given->settings.loss_divisor = p->loss_divisor;
     slot->step = input->host.step;
     slot->p = p;
     slot->begun = true;
@@ -290,7 +318,7 @@ static status post_waits(exec *e, const plan_action *action, bool *posted)
     const plan *p = e->running->p;
     for (; e->node < action->waits_count; e->node++) {
         const int32_t on = p->waits[action->waits_begin + e->node];
-        kern_event *event = NULL;
+        device_event *event = NULL;
         if (on >= 0) {
             event = e->running->events[on];
         } else if (e->previous != NULL) {
@@ -322,14 +350,34 @@ static status post_poison(exec *e, const plan_action *action, int64_t at)
     return ST_OK;
 }
 
-static status post_node(exec *e, const plan_action *action, bool *posted)
+// The nodes that are launched with the one under the cursor: it, and the next one where the plan fused them and
+// nobody wants to see what lies between.
+static int64_t nodes_together(const exec *e, const plan_action *action)
+{
+    const plan_state *s = e->running;
+    const bool *fused = s->p->bindings[action->binding].fused[action->list];
+    const bool is_last = e->node + 1 >= action->ops_count;
+    if (is_last || fused == NULL || !fused[action->ops_begin + e->node]) return 1;
+    const exec_tap *next = e->tap < s->tap_count ? &s->taps[e->tap] : NULL;
+    return next != NULL && next->action == e->action && next->node == e->node ? 1 : 2;
+}
+
+static status post_nodes(exec *e, const plan_action *action, bool *posted)
 {
     const plan *p = e->running->p;
-    kern_call call;
-    const int64_t at = action->ops_begin + e->node;
-    exec_call_make(p, action, at, e->base, e->slots[e->current].step, &call);
-    e->touched_bytes = max_i64(e->touched_bytes, exec_call_end(p, action, at));
-    return e->config.api->launch(e->lanes[action->lane], &call, posted);
+    const int64_t count = nodes_together(e, action);
+    kern_call calls[2];
+    for (int64_t k = 0; k < count; k++) {
+        const int64_t at = action->ops_begin + e->node + k;
+        exec_call_make(p, action, at, e->base, e->slots[e->current].step, &calls[k]);
+        e->touched_bytes = max_i64(e->touched_bytes, exec_call_end(p, action, at));
+    }
+    if (count == 2) calls[0].then = &calls[1];
+    TRY(e->config.api->launch(e->lanes[action->lane], &calls[0], posted));
+    if (!*posted) return ST_OK;
+    e->together = count;
+    e->node += count - 1; // the last of them
+    return ST_OK;
 }
 
 // Posts the taps of the node just posted.
@@ -349,12 +397,12 @@ static status post_taps(exec *e, const plan_action *action, bool *posted)
 // Copies the host part of the step block and the batch tensors to the device, one per e->node.
 static status post_copy(exec *e, const plan_action *action, bool *posted)
 {
-    const kern_device_api *api = e->config.api;
+    const device_api *api = e->config.api;
     step_slot *slot = &e->slots[e->current];
-    kern_lane *lane = e->lanes[action->lane];
+    device_stream *lane = e->lanes[action->lane];
     const plan *p = e->running->p;
     if (e->node == 0) {
-        TRY(api->copy_in(lane, e->base + plan_tensor_offset(p, p->step_ref), &slot->given,
+        TRY(api->copy_in(lane, e->base + plan_tensor_offset(p, p->step_ref), slot->given,
                          (int64_t)offsetof(step_block, device), posted));
         if (!*posted) return ST_OK;
         e->node++;
@@ -370,13 +418,13 @@ static status post_copy(exec *e, const plan_action *action, bool *posted)
 
 static status post_readback(exec *e, const plan_action *action, bool *posted)
 {
-    const kern_device_api *api = e->config.api;
+    const device_api *api = e->config.api;
     step_slot *slot = &e->slots[e->current];
     const plan *p = e->running->p;
     const char *from = e->base + plan_tensor_offset(p, p->step_ref) + offsetof(step_block, device);
     if (e->node == 0) {
-        TRY(api->copy_out(e->lanes[action->lane], &slot->results, from,
-                          (int64_t)sizeof(slot->results), posted));
+        TRY(api->copy_out(e->lanes[action->lane], slot->results, from,
+                          (int64_t)sizeof(*slot->results), posted));
         if (!*posted) return ST_OK;
         e->node++;
     }
@@ -415,12 +463,14 @@ static status post_work(exec *e, const plan_action *action, bool *posted)
     case ACTION_COMPUTE:
     case ACTION_OPTIMIZER:
         for (; e->node < action->ops_count; e->node++) {
-            if (!e->launched) TRY(post_node(e, action, posted));
+            if (!e->launched) TRY(post_nodes(e, action, posted));
             e->launched = e->launched || *posted;
             if (*posted) TRY(post_taps(e, action, posted));
             if (!*posted) return ST_OK;
             e->launched = false;
-            TRY(post_poison(e, action, action->ops_begin + e->node));
+            for (int64_t k = e->together - 1; k >= 0; k--) {
+                TRY(post_poison(e, action, action->ops_begin + e->node - k));
+            }
         }
         return ST_OK;
     case ACTION_COMMUNICATE:
@@ -479,13 +529,13 @@ void exec_tap_set(exec *e, const plan *p, const exec_tap *taps, int64_t count)
 
 status exec_sleep(exec *e)
 {
-    const kern_device_api *api = e->config.api;
+    const device_api *api = e->config.api;
     const host *h = e->config.device.h;
     bool done = false;
     // A real device wakes this thread when much of its work is done. Polling every 0.2 ms instead
     // would interrupt the GEMMs of both cores 3,000 times a second: 2 to 4% of a step of Llama 135M
     // (two cores of a Zen 4, 2026-11-22).
-    if (api->room_await != NULL) return api->room_await(e->device);
+    if (api->space_await != NULL) return api->space_await(e->device);
     // Some devices make progress only during a query.
     TRY(api->event_query(e->slots[e->current].done, &done));
     h->api->sleep_ns(h, 200000);
@@ -510,7 +560,7 @@ status exec_results(exec *e, step_device *out, int64_t *step, bool *any)
         step_slot *slot = &e->slots[(e->current + k) % SLOTS];
         if (!slot->begun || !slot->posted || slot->taken) continue;
         TRY(e->config.api->event_sync(slot->done));
-        *out = slot->results;
+        *out = *slot->results;
         *step = slot->step;
         e->results_ns = e->config.api->event_ns(slot->done);
         e->taken = (int)(slot - e->slots);
@@ -526,18 +576,18 @@ const double *exec_losses(const exec *e)
     return slot->p != NULL && slot->p->bucket_count > 0 ? slot->losses : NULL;
 }
 
-kern_lane_times exec_lane_times(const exec *e)
+device_stream_times exec_lane_times(const exec *e)
 {
-    kern_lane_times sum = {0};
+    device_stream_times sum = {0};
     comm_group *any = NULL;
     for (int64_t i = 0; i < e->config.run->group_count; i++) {
-        const kern_lane *lane = e->lanes[LANE_GROUPS + i];
+        const device_stream *lane = e->lanes[LANE_GROUPS + i];
         comm_group *g = e->config.groups != NULL ? e->config.groups[i] : NULL;
         if (g != NULL) any = g;
         if (lane == NULL) { // on the compute lane, which waits meanwhile
             sum.awaited_ns += g != NULL ? comm_group_worked_ns(g) : 0;
         } else {
-            sum.awaited_ns += e->config.api->lane_times(lane).awaited_ns;
+            sum.awaited_ns += e->config.api->stream_times(lane).awaited_ns;
         }
     }
     sum.worked_ns = any != NULL ? comm_busy_ns(any) : 0; // of the whole rank
@@ -649,14 +699,14 @@ int64_t exec_poisoned_bytes(const exec *e)
     return e->poisoned_bytes;
 }
 
-int exec_threads(const exec *e)
+device_facts exec_facts(const exec *e)
 {
-    return e->config.api->threads(e->device);
+    return e->config.api->facts(e->device);
 }
 
-kern_level exec_level(const exec *e)
+double exec_peak_flops(const exec *e, dtype type)
 {
-    return e->config.api->level(e->device);
+    return e->config.api->peak_flops(e->device, type);
 }
 
 int64_t exec_first_action_ns(const exec *e)

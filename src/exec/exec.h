@@ -24,8 +24,8 @@ extern "C" {
 typedef struct exec exec;
 
 typedef struct exec_config {
-    const kern_device_api *api;
-    kern_device_config device;
+    const device_api *api;
+    device_config device;
     plan_table *run;          // it has offsets; borrowed
     const plan *const *plans; // all plans that will run; borrowed
     int64_t plan_count;
@@ -84,7 +84,7 @@ const double *exec_losses(const exec *e);
 // Returns times since exec_create: in worked_ns the time with any collective in progress, on any
 // lane, in awaited_ns the time for which the compute lane waited for one. Both are zero without
 // groups.
-kern_lane_times exec_lane_times(const exec *e);
+device_stream_times exec_lane_times(const exec *e);
 // Host clock at the end of the step whose results were taken last.
 int64_t exec_results_ns(const exec *e);
 // Posts the rest of the step and waits until the device has done everything.
@@ -123,20 +123,20 @@ NODISCARD status exec_read_transient(exec *e, const plan *p, int32_t row, void *
 int64_t exec_arena_bytes(const exec *e);    // allocated, which is what the plan predicts
 int64_t exec_touched_bytes(const exec *e);  // measured: the highest byte that any operand covered
 int64_t exec_poisoned_bytes(const exec *e); // dead bytes that were filled with NaN (plan.poison)
-int exec_threads(const exec *e);
-kern_level exec_level(const exec *e);
+device_facts exec_facts(const exec *e);
+double exec_peak_flops(const exec *e, dtype type); // of the device (device_api)
 // Host clock at which the first action of the first step was posted; 0 before that.
 int64_t exec_first_action_ns(const exec *e);
 
 // plan_workspace_fn and plan_panels_fn of a backend. Their context is an exec_workspace_context.
 typedef struct exec_workspace_context {
-    const kern_backend *backend;
-    int threads;
+    const kern_context *kernels; // of the run
     bool strict;
-    kern_level level; // of the run; the size of packed weights depends on it
 } exec_workspace_context;
 int64_t exec_workspace(void *context, const op_program *program, const op_node *node,
                        const extent_binding *bound, int64_t seq, int64_t cache_seq);
+bool exec_fuses(void *context, const plan *p, const op_program *program, const op_node *first,
+                const op_node *second, const extent_binding *bound);
 int64_t exec_panels(void *context, const op_program *program, const op_node *node,
                     const extent_binding *bound);
 

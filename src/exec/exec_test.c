@@ -47,11 +47,11 @@ enum { SEQ = 12, SEQUENCES = 8, VOCAB = 37, STEPS = 4 };
 typedef struct setup {
     int64_t micro_batch;
     op_recompute recompute;
-    const kern_device_api *device;
-    const kern_backend *backend;
+    const device_api *device;
+    const char *backend;
     int threads;
-    uint64_t seed; // of the shadow's order
-    bool strict, tied, poison;
+    uint64_t seed;                    // of the shadow's order
+    bool strict, tied, poison, apart; // apart: nothing is fused
     int32_t shards;
     float dropout;
 } setup;
@@ -150,8 +150,10 @@ static result run_setup(const setup *s)
     assert_int_equal(plan_sample_model(a, &config, &m), ST_OK);
     assert_int_equal(plan_sample_optimizer(a, m, &optimizer), ST_OK);
     plan_table run = {.a = a};
-    exec_workspace_context workspace = {
-        .backend = s->backend, .threads = s->threads, .strict = s->strict};
+    const kern_hint hint = {.threads = s->threads};
+    kern_context *kernels = NULL;
+    assert_int_equal(kern_context_create(a, s->backend, &hint, &kernels), ST_OK);
+    exec_workspace_context workspace = {.kernels = kernels, .strict = s->strict};
     const plan_request request = {.model = m,
                                   .sequences = SEQUENCES,
                                   .micro_batch = s->micro_batch,
@@ -160,8 +162,9 @@ static result run_setup(const setup *s)
                                   .shards = s->shards,
                                   .poison = s->poison,
                                   .optimizer = optimizer,
-                                  .scratch_bytes = (int64_t)s->threads * KERN_SCRATCH_BYTES,
+                                  .scratch_bytes = kern_scratch_bytes(kernels),
                                   .workspace = exec_workspace,
+                                  .fuses = s->apart ? NULL : exec_fuses,
                                   .workspace_context = &workspace};
     plan *p = NULL;
     const status st = plan_create(a, &request, &run, &p);
@@ -171,9 +174,8 @@ static result run_setup(const setup *s)
     const plan *plans[] = {p};
     const exec_config wanted = {.api = s->device,
                                 .device = {.h = host_real(),
-                                           .backend = s->backend,
-                                           .threads = s->threads,
-                                           .level = kern_level_of_machine(),
+                                           .run = &kern_device_kernels,
+                                           .kernels = kernels,
                                            .seed = s->seed},
                                 .run = &run,
                                 .plans = plans,
@@ -196,8 +198,8 @@ static result run_setup(const setup *s)
 static setup base_setup(void)
 {
     return (setup){.micro_batch = 8,
-                   .device = &kern_device_cpu,
-                   .backend = &kern_backend_cpu,
+                   .device = &device_cpu,
+                   .backend = "cpu",
                    .threads = 1,
                    .strict = true,
                    .tied = true,
@@ -252,16 +254,22 @@ static void same_bits_for_recompute_threads_and_devices(void **state)
     s = base_setup();
     s.threads = 2;
     assert_true(run_setup(&s).bits == plain.bits);
-    s.device = &kern_device_shadow;
+    s.device = &device_shadow;
     for (s.seed = 1; s.seed <= 3; s.seed++) {
         s.micro_batch = s.seed == 3 ? 2 : 8;
         assert_true(run_setup(&s).bits == plain.bits);
     }
     s = base_setup();
-    s.backend = &kern_backend_ref;
+    s.apart = true;
+    s.poison = true;
+    assert_true(run_setup(&s).bits == plain.bits);
+    s.apart = false;
+    assert_true(run_setup(&s).bits == plain.bits);
+    s = base_setup();
+    s.backend = "ref";
     const result ref = run_setup(&s);
     s.micro_batch = 1;
-    s.device = &kern_device_shadow;
+    s.device = &device_shadow;
     s.recompute = RECOMPUTE_FULL;
     assert_true(run_setup(&s).bits == ref.bits);
     for (int i = 0; i < STEPS; i++) {
@@ -312,7 +320,7 @@ static void no_step_allocates(void **state)
     s.threads = 2;
     assert_int_equal(run_setup(&s).allocations, 0);
     s.micro_batch = 2;
-    s.device = &kern_device_shadow;
+    s.device = &device_shadow;
     assert_int_equal(run_setup(&s).allocations, 0);
     assert_true(allocations > 0); // they are counted
 }
@@ -325,7 +333,7 @@ static void poisoned_bytes_find_no_reader(void **state)
         s.micro_batch = 1 << (i % 4);
         s.recompute = (op_recompute)(i % 3);
         s.strict = i % 2 == 0;
-        s.device = i % 5 == 4 ? &kern_device_shadow : &kern_device_cpu;
+        s.device = i % 5 == 4 ? &device_shadow : &device_cpu;
         const result clean = run_setup(&s);
         assert_int_equal(clean.poisoned_bytes, 0);
         s.poison = true;

@@ -30,8 +30,8 @@ typedef struct infer_options {
     // For measurements, where infer_open gets no folder: this model with initial values.
     const decoder_spec *fresh;
     uint64_t fresh_seed;
-    const kern_level *level; // NULL: the machine's
-    trace_ring *trace;       // trace of every run; NULL: none
+    const char *level; // NULL: the machine's
+    trace_ring *trace; // trace of every run; NULL: none
 } infer_options;
 
 // Rules for choosing the next token: temperature 0 takes the best one. A filter is off at 0, top_p

@@ -19,17 +19,14 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     c->device = o->device != NULL ? o->device : "cpu";
     c->compute = o->compute;
     c->strict = o->strict;
-    c->level = o->level != NULL ? *o->level : kern_level_fastest();
     c->trace = o->trace;
     c->fresh = o->fresh;
     c->fresh_seed = o->fresh_seed;
     c->memory_limit_bytes =
         o->memory_limit_bytes != 0 ? o->memory_limit_bytes : host_memory_bytes(h);
-    c->workspace = (exec_workspace_context){
-        .backend = kern_backend_find(backend), .threads = c->threads, .strict = o->strict};
-    if (c->workspace.backend == NULL) {
-        return fail(ST_UNSUPPORTED, "there is no backend %s", backend);
-    }
+    const kern_hint hint = {.threads = c->threads, .level = o->level};
+    TRY(kern_context_create(a, backend, &hint, &c->kernels));
+    c->workspace = (exec_workspace_context){.kernels = c->kernels, .strict = o->strict};
     if (folder != NULL) return model_spec_from_hf(h, a, folder, &c->spec);
     ASSERT(o->fresh != NULL);
     c->spec = *o->fresh;
@@ -69,8 +66,9 @@ status infer_core_plan(infer_core *c, const infer_plan_wanted *wanted, plan **ou
         .strict = c->strict,
         .shards = 1,
         .poison = poison_dead_bytes,
-        .scratch_bytes = (int64_t)c->threads * KERN_SCRATCH_BYTES,
+        .scratch_bytes = kern_scratch_bytes(c->kernels),
         .workspace = exec_workspace,
+        .fuses = exec_fuses,
         .workspace_context = &c->workspace,
     };
     return plan_create(c->a, &request, &c->run, out);
@@ -79,11 +77,10 @@ status infer_core_plan(infer_core *c, const infer_plan_wanted *wanted, plan **ou
 static status exec_make(infer_core *c, const plan *const *plans, int64_t count)
 {
     const exec_config wanted = {
-        .api = kern_device_find(c->device),
+        .api = device_find(c->device),
         .device = {.h = c->h,
-                   .backend = c->workspace.backend,
-                   .threads = c->threads,
-                   .level = c->level,
+                   .run = &kern_device_kernels,
+                   .kernels = c->kernels,
                    .trace = c->trace,
                    .trace_begin = 1,
                    .trace_end = INT64_MAX},

@@ -15,11 +15,11 @@ typedef struct infer_core {
     bool strict;
     int64_t context; // context of the rotary table and of caches
     int64_t memory_limit_bytes;
+    kern_context *kernels;
     exec_workspace_context workspace;
     plan_table run;
     const decoder_spec *fresh;
     uint64_t fresh_seed;
-    kern_level level;
     trace_ring *trace;
     const op_model *model; // model of the first plan: weights and constants
     exec *e;

@@ -2,7 +2,7 @@
 #ifndef KERNELS_BACKEND_TABLE_H
 #define KERNELS_BACKEND_TABLE_H
 
-#include "kernels/kernels.h"
+#include "kernels/kernels_internal.h"
 
 #ifdef __cplusplus
 extern "C" {

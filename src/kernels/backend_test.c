@@ -230,7 +230,7 @@ static void panels(trial *t, const backend_run *run)
         sample_memory *plain = sample_memory_create(t->a, &t->s, 0);
         sample_fill(plain, 2, false);
         plain->call.strict = strict != 0;
-        const int64_t bytes = kern_panels_bytes(run->backend, &plain->call, run->context.level);
+        const int64_t bytes = kern_panels_bytes(&run->context, &plain->call);
         if (bytes == 0 || !execute(t, plain, run, false, strict != 0)) continue;
         void *room = kt_make(t->a, DTYPE_U8, 1, &bytes).data;
         memset(room, 0xff, (size_t)bytes); // NaN
@@ -409,14 +409,15 @@ static void test_missing_kernel(void **state)
 {
     (void)state;
     const kern_backend empty = {.name = "empty"};
+    const kern_context none = {.backend = &empty}, ref = {.backend = &kern_backend_ref};
     float cells[4] = {1, 2, 3, 4}, sums[4];
     kern_call call = {.code = OP_ADD};
     call.in[0] = (kern_tensor){.data = cells, .ndim = 1, .dims = {4}, .strides = {1}};
     call.in[1] = call.in[0];
     call.out[0] = call.in[0];
     call.out[0].data = sums;
-    assert_int_equal(kern_run(&empty, NULL, &call), ST_UNSUPPORTED);
-    assert_int_equal(kern_run(kern_backend_find("ref"), NULL, &call), ST_OK);
+    assert_int_equal(kern_run(&none, &call), ST_UNSUPPORTED);
+    assert_int_equal(kern_run(&ref, &call), ST_OK);
     assert_true(sums[3] == 8.0f);
     assert_null(kern_backend_find("abacus"));
 }

@@ -115,6 +115,8 @@ static void kernels_stop_at_the_count(void **state)
     assert_true(t.compared > 0);
 }
 
+static const kern_context ref = {.backend = &kern_backend_ref};
+
 static void a_count_beyond_the_bound_is_refused(void **state)
 {
     (void)state;
@@ -129,11 +131,11 @@ static void a_count_beyond_the_bound_is_refused(void **state)
                                .count_type = DTYPE_I32};
     call.in[1] = call.out[0] = call.in[0];
     call.out[0].data = y;
-    assert_int_equal(kern_run(&kern_backend_ref, NULL, &call), ST_DATA);
+    assert_int_equal(kern_run(&ref, &call), ST_DATA);
     count = -1;
-    assert_int_equal(kern_run(&kern_backend_ref, NULL, &call), ST_DATA);
+    assert_int_equal(kern_run(&ref, &call), ST_DATA);
     count = 3;
-    assert_int_equal(kern_run(&kern_backend_ref, NULL, &call), ST_OK);
+    assert_int_equal(kern_run(&ref, &call), ST_OK);
     assert_true(y[2] == 6.0f && y[3] == 0.0f);
 }
 
@@ -158,7 +160,7 @@ static void a_count_may_be_made_by_the_call(void **state)
     call.out[1].data = row_of;
     call.out[2] =
         (kern_tensor){.data = offsets, .type = DTYPE_I32, .ndim = 1, .dims = {3}, .strides = {1}};
-    assert_int_equal(kern_run(&kern_backend_ref, NULL, &call), ST_OK);
+    assert_int_equal(kern_run(&ref, &call), ST_OK);
     assert_true(offsets[0] == 0 && offsets[1] == 1 && offsets[2] == 3);
     assert_true(rows[0] == 1.0f && rows[1] == 1.0f && rows[2] == 3.0f && isnan(rows[3]));
 }

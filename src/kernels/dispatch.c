@@ -5,7 +5,7 @@
 //
 // Shapes come from the plan, so a wrong one is a bug and trips ASSERT. Only what a backend lacks is a
 // status.
-#include "kernels/kernels.h"
+#include "kernels/kernels_internal.h"
 
 #include <string.h>
 
@@ -153,13 +153,25 @@ static bool is_bounded(const kern_call *c)
     return false;
 }
 
-bool kern_joins(const kern_backend *backend, const kern_context *context, const kern_call *first,
-                const kern_call *second)
+static bool has_shape(const kern_tensor *a, const kern_tensor *b)
 {
-    const kern_pair_fn joins = backend->joins[first->code];
+    return a->type == b->type && a->ndim == b->ndim &&
+           memcmp(a->dims, b->dims, sizeof(a->dims)) == 0;
+}
+
+bool kern_fuses(const kern_context *context, const kern_call *first, const kern_call *second)
+{
+    const kern_pair_fn fuses = context->backend->fuses[first->code];
+    const int at = tiled_input(second->code);
+    if (fuses == NULL || at < 0 || !has_shape(&first->out[0], &second->in[at])) return false;
+    return fuses(context, first, second);
+}
+
+bool kern_joins(const kern_context *context, const kern_call *first, const kern_call *second)
+{
     const int at = tiled_input(second->code);
     const kern_tensor *made = &first->out[0], *out = &second->out[0];
-    if (joins == NULL || at < 0 || !is_same(made, &second->in[at])) return false;
+    if (at < 0 || !is_same(made, &second->in[at])) return false;
     if (is_bounded(first) || is_bounded(second)) return false;
     for (int i = 0; i < OP_MAX_IN; i++) {
         const kern_tensor *in = &first->in[i];
@@ -168,21 +180,7 @@ bool kern_joins(const kern_backend *backend, const kern_context *context, const 
     }
     if (meets(out, first->workspace, first->workspace_bytes)) return false;
     if (!is_same(out, made) && meets(out, made->data, reach(made))) return false;
-    return joins(context, first, second);
-}
-
-int64_t kern_workspace_bytes(const kern_backend *backend, const kern_call *call, int threads)
-{
-    ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
-    if (backend->workspace_bytes[call->code] == NULL) return 0;
-    return backend->workspace_bytes[call->code](call, threads);
-}
-
-int64_t kern_panels_bytes(const kern_backend *backend, const kern_call *call, kern_level level)
-{
-    ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
-    if (backend->panels_bytes[call->code] == NULL) return 0;
-    return backend->panels_bytes[call->code](call, level);
+    return kern_fuses(context, first, second);
 }
 
 // ---- bounded rows ---------------------------------------------------------------------------------
@@ -235,31 +233,28 @@ static status rest_poison(const kern_call *c)
     return ST_OK;
 }
 
-static status bounded_run(const kern_backend *backend, const kern_context *context,
-                          const kern_call *call)
+static status bounded_run(const kern_context *context, const kern_call *call)
 {
     kern_call counted;
     ASSERT(call->then == NULL);
     TRY(call_count(call, &counted));
-    TRY(backend->run[call->code](context, &counted));
+    TRY(context->backend->run[call->code](context, &counted));
     return call->poison ? rest_poison(call) : ST_OK;
 }
 
-status kern_run(const kern_backend *backend, const kern_context *context, const kern_call *call)
+status kern_call_run(const kern_context *context, const kern_call *call)
 {
     ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
     check_call(call);
     if (call->then != NULL) check_call(call->then);
-    if (backend->run[call->code] == NULL) {
-        return fail(ST_UNSUPPORTED, "backend %s has no kernel for %s", backend->name,
+    if (context->backend->run[call->code] == NULL) {
+        return fail(ST_UNSUPPORTED, "backend %s has no kernel for %s", context->backend->name,
                     op_kind_of(call->code)->name);
     }
-    const int threads =
-        context != NULL && context->pool != NULL ? kern_pool_threads(context->pool) : 1;
-    const int64_t workspace = kern_workspace_bytes(backend, call, threads);
+    const int64_t workspace = kern_workspace_bytes(context, call);
     ASSERT(call->workspace_bytes >= workspace);
     ASSERT(workspace == 0 || ((uintptr_t)call->workspace % ALIGN_TENSOR) == 0);
     ASSERT(((uintptr_t)call->panels % ALIGN_TENSOR) == 0);
-    if (is_bounded(call)) return bounded_run(backend, context, call);
-    return backend->run[call->code](context, call);
+    if (is_bounded(call)) return bounded_run(context, call);
+    return context->backend->run[call->code](context, call);
 }

@@ -102,11 +102,8 @@ static void half_run(arena *a, half *h, const backend_run *run, choice ids, int6
     block_write(a, &h->b);
     h->begin = begin;
     h->count = count;
-    kern_interpret_config config = {.program = h->b.p,
-                                    .backend = run->backend,
-                                    .context = &run->context,
-                                    .loss_divisor = 1.0,
-                                    .strict = true};
+    kern_interpret_config config = {
+        .program = h->b.p, .context = &run->context, .loss_divisor = 1.0, .strict = true};
     config.bound.value[EXTENT_TOKENS] = count;
     config.bound.value[EXTENT_SEQS] = 1;
     must(kern_interpret_create(a, &config, &h->it));

@@ -179,10 +179,9 @@ static void run(golden *g, kern_call *call)
 {
     call->step = &g->step;
     call->strict = true;
-    const int threads = kern_pool_threads(g->run->context.pool);
-    call->workspace_bytes = kern_workspace_bytes(g->run->backend, call, threads);
+    call->workspace_bytes = kern_workspace_bytes(&g->run->context, call);
     call->workspace = memory(g, call->workspace_bytes);
-    const status st = kern_run(g->run->backend, &g->run->context, call);
+    const status st = kern_run(&g->run->context, call);
     if (st != ST_OK) fail_msg("%s %s: %s", g->run->name, g->name, error_last()->text);
 }
 

@@ -7,6 +7,7 @@
 // run with recomputation: to the bit the same gradients.
 #include "fixtures/kernels/sample_fixture.h"
 #include "kernels/interpret.h"
+#include "kernels/kernels_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -404,10 +405,9 @@ static void subject_init(subject *s, const example *x, op_recompute policy)
         if (s->p->tensors[t].type < DTYPE_F64) s->p->tensors[t].type = DTYPE_F64;
     }
     s->divisor = 3.0;
-    kern_interpret_config config = {.program = s->p,
-                                    .backend = &kern_backend_ref,
-                                    .first_sequence = 4,
-                                    .loss_divisor = s->divisor};
+    static const kern_context ref = {.backend = &kern_backend_ref};
+    kern_interpret_config config = {
+        .program = s->p, .context = &ref, .first_sequence = 4, .loss_divisor = s->divisor};
     config.bound.value[EXTENT_TOKENS] = ROWS;
     config.bound.value[EXTENT_SEQS] = SEQS;
     config.bound.value[EXTENT_CACHE] = ROWS;

@@ -133,9 +133,7 @@ status kern_interpret_node(kern_interpret *it, const op_node *node, bool accumul
     };
     for (int i = 0; i < OP_MAX_IN; i++) call.in[i] = kern_interpret_tensor(it, node->in[i]);
     for (int i = 0; i < OP_MAX_OUT; i++) call.out[i] = kern_interpret_tensor(it, node->out[i]);
-    const bool has_pool = config->context != NULL && config->context->pool != NULL;
-    const int threads = has_pool ? kern_pool_threads(config->context->pool) : 1;
-    const int64_t wanted = kern_workspace_bytes(config->backend, &call, threads);
+    const int64_t wanted = kern_workspace_bytes(config->context, &call);
     if (wanted > it->workspace_bytes) {
         TRY(alloc_aligned(it->a, wanted, &it->workspace));
         memset(it->workspace, 0xFF, (size_t)wanted);
@@ -143,7 +141,7 @@ status kern_interpret_node(kern_interpret *it, const op_node *node, bool accumul
     }
     call.workspace = it->workspace;
     call.workspace_bytes = it->workspace_bytes;
-    return kern_run(config->backend, config->context, &call);
+    return kern_run(config->context, &call);
 }
 
 status kern_interpret_run(kern_interpret *it, op_list list, bool accumulate)

@@ -17,8 +17,7 @@ typedef struct kern_interpret kern_interpret; // lives in the arena it was made 
 typedef struct kern_interpret_config {
     const op_program *program; // kept
     extent_binding bound;      // rows per sequence = TOKENS / SEQS, S_max of caches = CACHE / SEQS
-    const kern_backend *backend;
-    const kern_context *context; // kept; NULL is legal for `ref`
+    const kern_context *context; // kept; one without threads runs in the calling thread
     int64_t first_sequence;
     double loss_divisor;
     bool strict;

@@ -1,12 +1,10 @@
-// Two calls as one (kern_joins): a product that takes up the activation after it, or the gradient of the
+// Two calls as one launch (kern_fuses): a GEMM that takes up the activation after it, or the gradient of the
 // one before it, gives the bits of two calls; and it is not asked to where they would meet in memory.
 #include "fixtures/kernels/backend_fixture.h"
 #include "fixtures/kernels/tensor_fixture.h"
 
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 
 #include <cmocka.h>
 
@@ -108,15 +106,15 @@ static int64_t outcome(const trial *t, const backend_run *run, bool joined, uint
         first.in[2] = first.out[0];
     }
     first.then = joined ? &t->second : NULL;
-    must(kern_run(run->backend, &run->context, &first));
-    if (!joined) must(kern_run(run->backend, &run->context, &t->second));
+    must(kern_run(&run->context, &first));
+    if (!joined) must(kern_run(&run->context, &t->second));
     uint8_t *end = bits_of(&first.out[0], to);
     return bits_of(&t->second.out[0], end) - to;
 }
 
 static bool compare(const trial *t, const backend_run *run)
 {
-    if (!kern_joins(run->backend, &run->context, &t->first, &t->second)) return false;
+    if (!kern_joins(&run->context, &t->first, &t->second)) return false;
     uint8_t *apart = NULL, *joined = NULL;
     const int64_t most = 8 * t->size.m * (t->size.n * 3);
     must(arena_alloc(t->a, most, (void **)&apart));
@@ -221,61 +219,100 @@ static void test_refused(void **state)
     product_make(&t, OP_MATMUL, true);
     second_make(&t, OP_ACTIVATION, ACT_SILU, false);
     const kern_call right = t.second;
-    assert_true(kern_joins(run.backend, &run.context, &t.first, &t.second));
+    assert_true(kern_joins(&run.context, &t.first, &t.second));
     for (int i = 0; i < 2; i++) {
         const kern_tensor *in = &t.first.in[i];
         t.second = right;
         t.second.out[0].data = (float *)in->data + kt_offset(in, kt_elements(in) - 1);
-        assert_false(kern_joins(run.backend, &run.context, &t.first, &t.second));
+        assert_false(kern_joins(&run.context, &t.first, &t.second));
     }
     t.second = right;
     t.second.out[0].data = (float *)t.first.out[0].data + 1; // neither on it nor apart
-    assert_false(kern_joins(run.backend, &run.context, &t.first, &t.second));
+    assert_false(kern_joins(&run.context, &t.first, &t.second));
     t.second = right;
     t.second.in[0].data = t.first.in[0].data;
-    assert_false(kern_joins(run.backend, &run.context, &t.first, &t.second));
+    assert_false(kern_joins(&run.context, &t.first, &t.second));
     t.second = right;
     t.second.code = OP_ADD;
-    assert_false(kern_joins(run.backend, &run.context, &t.first, &t.second));
+    assert_false(kern_joins(&run.context, &t.first, &t.second));
     arena_destroy(t.a);
     backend_runs_deinit(&run, 1);
 }
 
-static void post(const kern_device_api *api, kern_lane *lane, const kern_call *call)
+// Where the operands do not allow it, the two calls of a launch run one after the other: here the activation
+// is written over what the GEMM reads.
+static void test_apart(void **state)
 {
-    bool posted = false;
-    while (!posted) must(api->launch(lane, call, &posted));
+    (void)state;
+    backend_run run;
+    backend_run_init(&run, &kern_backend_cpu, kern_level_of_machine(), 2);
+    trial t = {.size = {40, 40, 40}, .type = DTYPE_F32};
+    must(arena_create("joins", 0, &t.a));
+    product_make(&t, OP_MATMUL, true);
+    second_make(&t, OP_ACTIVATION, ACT_SILU, false);
+    uint8_t *apart = NULL, *joined = NULL;
+    must(arena_alloc(t.a, 1 << 20, (void **)&apart));
+    must(arena_alloc(t.a, 1 << 20, (void **)&joined));
+    const int64_t bytes = outcome(&t, &run, false, apart);
+    t.second.out[0] = t.first.in[0];
+    assert_true(kern_fuses(&run.context, &t.first, &t.second));
+    assert_false(kern_joins(&run.context, &t.first, &t.second));
+    assert_int_equal(outcome(&t, &run, true, joined), bytes);
+    assert_memory_equal(apart, joined, (size_t)bytes);
+    arena_destroy(t.a);
+    backend_runs_deinit(&run, 1);
 }
 
-static status await_flag(void *context)
+// A plan asks before there are threads, by shapes alone, and is told what the threads then do.
+static void test_planned(void **state)
 {
-    while (!atomic_load((atomic_bool *)context)) sched_yield();
-    return ST_OK;
+    (void)state;
+    static const kern_level levels[] = {KERN_SCALAR, KERN_AVX2, KERN_AVX512, KERN_AVX512_BF16};
+    static const op_code codes[] = {OP_ACTIVATION, OP_SWIGLU, OP_ACTIVATION_BWD, OP_ADD};
+    int told = 0;
+    for (int64_t i = 0; i < COUNT_OF(levels) * COUNT_OF(shapes) * COUNT_OF(codes); i++) {
+        const kern_level level = levels[i % COUNT_OF(levels)];
+        const op_code second = codes[i / COUNT_OF(levels) % COUNT_OF(codes)];
+        if (level > kern_level_of_machine()) continue;
+        backend_run run;
+        backend_run_init(&run, &kern_backend_cpu, level, 2);
+        const kern_context planned = {.backend = &kern_backend_cpu, .level = level, .threads = 2};
+        trial t = {.size = shapes[i / COUNT_OF(levels) / COUNT_OF(codes)],
+                   .type = i % 3 == 0 ? DTYPE_BF16 : DTYPE_F32};
+        must(arena_create("joins", 0, &t.a));
+        product_make(&t, i % 2 == 0 ? OP_MATMUL : OP_MATMUL_DX, false);
+        second_make(&t, second, ACT_SILU, false);
+        const bool fuses = kern_fuses(&planned, &t.first, &t.second);
+        assert_int_equal(fuses, kern_joins(&run.context, &t.first, &t.second));
+        told += fuses;
+        arena_destroy(t.a);
+        backend_runs_deinit(&run, 1);
+    }
+    assert_true(told > 0);
 }
 
-// A lane that finds both in its queue runs them as one: one span in the trace, and the same bits.
-static void test_lane(void **state)
+// A launch of both is one span in the trace, with the bits of two.
+static void test_launch(void **state)
 {
     (void)state;
     trace_ring *trace = NULL;
     trial t = {.size = {390, 1030, 40}, .type = DTYPE_F32};
     must(arena_create("joins", 0, &t.a));
     must(trace_create(host_real(), 64, &trace));
-    const kern_device_config config = {.h = host_real(),
-                                       .backend = &kern_backend_cpu,
-                                       .threads = 2,
-                                       .level = KERN_AMX,
-                                       .trace = trace,
-                                       .trace_end = 9};
-    const kern_device_api *api = &kern_device_cpu;
-    kern_device *d = NULL;
-    kern_lane *lane = NULL, *other = NULL;
-    kern_event *event = NULL, *start = NULL;
+    const kern_hint hint = {.threads = 2};
+    kern_context *kernels = NULL;
+    must(kern_context_create(t.a, "cpu", &hint, &kernels));
+    const device_config config = {.h = host_real(),
+                                  .run = &kern_device_kernels,
+                                  .kernels = kernels,
+                                  .trace = trace,
+                                  .trace_end = 9};
+    const device_api *api = &device_cpu;
+    device *d = NULL;
+    device_stream *stream = NULL;
+    bool posted = false;
     must(api->create(&config, &d));
-    must(api->lane_create(d, "compute", 0, &lane));
-    must(api->lane_create(d, "copy", 1, &other));
-    must(api->event_create(d, &event));
-    must(api->event_create(d, &start));
+    must(api->stream_create(d, "compute", 0, &stream));
     product_make(&t, OP_MATMUL, true);
     second_make(&t, OP_SWIGLU, ACT_NONE, false);
     backend_run run;
@@ -284,18 +321,11 @@ static void test_lane(void **state)
     must(arena_alloc(t.a, 4 << 20, (void **)&apart));
     must(arena_alloc(t.a, 4 << 20, (void **)&joined));
     const int64_t bytes = outcome(&t, &run, false, apart);
-    bool posted = false;
-    // The lane stands still until both are there.
-    atomic_bool both = false;
-    must(api->call(other, await_flag, &both, &posted));
-    must(api->event_record(start, other, &posted));
-    must(api->event_wait(lane, start, &posted));
     memset(t.second.out[0].data, 0xFF, 64);
-    post(api, lane, &t.first);
-    post(api, lane, &t.second);
-    atomic_store(&both, true);
-    must(api->event_record(event, lane, &posted));
-    must(api->event_sync(event));
+    t.first.then = &t.second;
+    must(api->launch(stream, &t.first, &posted));
+    assert_true(posted);
+    must(api->sync(d));
     assert_int_equal(bits_of(&t.second.out[0], bits_of(&t.first.out[0], joined)) - joined, bytes);
     assert_memory_equal(apart, joined, (size_t)bytes);
     trace_record spans[8];
@@ -310,10 +340,9 @@ static void test_lane(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_lane),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_planned),   cmocka_unit_test(test_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

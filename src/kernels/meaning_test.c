@@ -503,7 +503,7 @@ static void test_rows_outside(void **state)
         const double bad[] = {4.0, -1.0};
         for (int64_t i = 0; i < COUNT_OF(bad); i++) {
             kt_put(&ids, 1, bad[i]);
-            assert_int_equal(kern_run(b->runs[r].backend, &b->runs[r].context, &call), ST_DATA);
+            assert_int_equal(kern_run(&b->runs[r].context, &call), ST_DATA);
         }
     }
 }

@@ -190,6 +190,8 @@ typedef struct plan_binding {
     const int32_t *tensor;                   // [tensor of the program]
     const int32_t *workspace[OP_LIST_COUNT]; // [node] plan tensor, or -1
     const int32_t *panels[OP_LIST_COUNT];    // the same; NULL: no node has any
+    // [node] It and the next one are one launch, in an action that has both (lower/fuse.c). NULL: none.
+    const bool *fused[OP_LIST_COUNT];
     int64_t first_row; // where row 0 is in the whole weight, if the binding is of a piece
 } plan_binding;
 static inline int32_t plan_run_ref(int64_t row)
@@ -228,6 +230,12 @@ typedef struct plan_codec {
 typedef enum plan_sort { SORT_CUT, SORT_WHOLE, SORT_PLAIN, SORT_COUNT } plan_sort;
 plan_sort plan_sort_of(const op_weight *w);
 
+// Whether the backend runs two nodes that follow each other as one, element by element of the first's result. Pure.
+struct plan;
+typedef bool (*plan_fuses_fn)(void *context, const struct plan *p, const op_program *program,
+                              const op_node *first, const op_node *second,
+                              const extent_binding *bound);
+
 typedef struct plan_request {
     const op_model *model;
     int64_t sequences;      // of the step: the global batch
@@ -258,6 +266,7 @@ typedef struct plan_request {
     int64_t scratch_bytes; // for the threads; a row of the table
     plan_workspace_fn workspace;
     plan_panels_fn panels; // training: weights are packed once a step; NULL: once for each product
+    plan_fuses_fn fuses;   // NULL: each node is a launch of its own
     void *workspace_context;
     plan_rooms *rooms; // NULL: its own
 } plan_request;

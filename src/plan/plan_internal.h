@@ -77,4 +77,8 @@ static inline void plan_room_leave(arena *a, const arena *lent)
 
 NODISCARD status plan_tensor_push(plan *p, const plan_tensor *tensor, int32_t *row);
 
+// fuse.c: marks operations that are launched as one (plan_binding.fused); the last step of making a plan.
+// Without request.fuses none are.
+NODISCARD status plan_fuse(const plan_request *request, plan *p);
+
 #endif

@@ -108,6 +108,18 @@ static status print_tensor(const plan *p, int32_t ref, text *out, bool last)
                     (long long)plan_tensor_offset(p, ref), (long long)t->bytes, last ? "" : ",");
 }
 
+// The places in the list of operations whose launch takes the next one along.
+static status print_fused(const plan *p, const plan_action *a, text *out)
+{
+    const bool *fused = p->bindings[a->binding].fused[a->list];
+    int32_t count = 0;
+    for (int32_t k = 0; fused != NULL && k + 1 < a->ops_count; k++) {
+        if (!fused[a->ops_begin + k]) continue;
+        TRY(text_add(out, count++ == 0 ? ", \"fused\": [%d" : ", %d", k));
+    }
+    return count > 0 ? text_add(out, "]") : ST_OK;
+}
+
 static status print_action(const plan *p, int64_t i, text *out)
 {
     const plan_action *a = &p->actions[i];
@@ -122,6 +134,7 @@ static status print_action(const plan *p, int64_t i, text *out)
             TRY(text_add(out, "%s\"%s\"", k == 0 ? "" : ", ", op_kind_of(node->code)->name));
         }
         TRY(text_add(out, "]"));
+        TRY(print_fused(p, a, out));
     }
     for (int32_t k = 0; k < a->waits_count; k++) {
         TRY(text_add(out, k == 0 ? ", \"waits\": [%d" : ", %d", p->waits[a->waits_begin + k]));

@@ -24,40 +24,42 @@ status predict_search(predict_planner *p, arena *a, int32_t simulations, search_
     const run_config *r = p->each.base.r;
     const decoder_spec *s = &p->each.base.spec;
     const run_types types = run_config_types(r);
-    p->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
-    if (cost_is_processor(&prices.c->device)) p->workspace.threads = train_threads(r);
+    const kern_hint hint = {.threads = cost_is_processor(&prices.c->device) ? train_threads(r) : 1};
+    kern_context *kernels = NULL;
+    TRY(kern_context_create(a, "cpu", &hint, &kernels));
+    p->workspace = (exec_workspace_context){.kernels = kernels};
     p->codec = train_codec_of(r);
     const plan_codec codec = p->codec.codec != NULL ? exec_plan_codec(&p->codec) : (plan_codec){0};
-    const search_request request = {
-        .devices = p->devices,
-        .layers = (int32_t)s->layers,
-        .heads = s->heads,
-        .kv_heads = s->kv_heads,
-        .ffn_dim = s->ffn_dim,
-        .experts = s->experts.count,
-        .expert_ffn_dim = s->experts.ffn_dim,
-        .shared_ffn_dim = s->experts.shared * s->experts.ffn_dim,
-        .seq = r->train.seq,
-        .global_batch = run_config_batch_max(r),
-        .batch_divisor = run_config_batch_divisor(r),
-        .zero_group = p->each.has_layout ? (int32_t)r->layout.zero_group : 0,
-        .pipeline = p->pipeline.rows != NULL ? &p->pipeline : NULL,
-        .tp_max = tp_most(&p->each.base.machine),
-        .states = {.moments = types.moments,
-                   .has_master = types.has_master,
-                   .optimizer = (run_optimizer)r->optimizer.name},
-        .codec = p->codec.codec != NULL ? &codec : NULL,
-        .sums_once = r->layout.zero_sums == RUN_SUMS_STEP,
-        .scratch_bytes = (int64_t)p->workspace.threads * KERN_SCRATCH_BYTES,
-        .workspace = exec_workspace,
-        .workspace_context = &p->workspace,
-        .prices = &prices,
-        .usable_bytes = predict_usable_bytes(p),
-        .fixed = p->fixed,
-        .wanted = p->wanted,
-        .simulations = simulations,
-        .rows = p->rows,
-        .each = &p->each};
+    const search_request request = {.devices = p->devices,
+                                    .layers = (int32_t)s->layers,
+                                    .heads = s->heads,
+                                    .kv_heads = s->kv_heads,
+                                    .ffn_dim = s->ffn_dim,
+                                    .experts = s->experts.count,
+                                    .expert_ffn_dim = s->experts.ffn_dim,
+                                    .shared_ffn_dim = s->experts.shared * s->experts.ffn_dim,
+                                    .seq = r->train.seq,
+                                    .global_batch = run_config_batch_max(r),
+                                    .batch_divisor = run_config_batch_divisor(r),
+                                    .zero_group =
+                                        p->each.has_layout ? (int32_t)r->layout.zero_group : 0,
+                                    .pipeline = p->pipeline.rows != NULL ? &p->pipeline : NULL,
+                                    .tp_max = tp_most(&p->each.base.machine),
+                                    .states = {.moments = types.moments,
+                                               .has_master = types.has_master,
+                                               .optimizer = (run_optimizer)r->optimizer.name},
+                                    .codec = p->codec.codec != NULL ? &codec : NULL,
+                                    .sums_once = r->layout.zero_sums == RUN_SUMS_STEP,
+                                    .scratch_bytes = kern_scratch_bytes(kernels),
+                                    .workspace = exec_workspace,
+                                    .workspace_context = &p->workspace,
+                                    .prices = &prices,
+                                    .usable_bytes = predict_usable_bytes(p),
+                                    .fixed = p->fixed,
+                                    .wanted = p->wanted,
+                                    .simulations = simulations,
+                                    .rows = p->rows,
+                                    .each = &p->each};
     candidates_begin(&p->each, simulations > 0);
     return search_run(a, &request, out);
 }

@@ -197,7 +197,7 @@ static status rank_create(runner *s, rank_state *r)
     TRY(groups_make(s, r));
     TRY(input_make(s, r));
     const exec_config config = {.api = &virtual_device,
-                                .device = {.h = host_real(), .threads = 1, .clock = &r->clock},
+                                .device = {.h = host_real(), .clock = &r->clock},
                                 .run = r->given->p->run,
                                 .plans = r->plans,
                                 .plan_count = 1,

@@ -10,7 +10,7 @@
 
 enum { RECORDS_KEPT = 4 }; // of an event: a wait may be for that of the step before
 
-typedef struct kern_lane lane;
+typedef struct device_stream lane;
 
 typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_ARRIVE } item_kind;
 
@@ -19,32 +19,32 @@ typedef struct item {
     int64_t ns, tail;
     int64_t
         sent; // of ns: what the rank itself sends to other stages, from the end of its last work on
-    kern_event *event;
+    device_event *event;
     int64_t record; // its number: the n-th record of the event
     virtual_rendezvous *rendezvous;
 } item;
 
-struct kern_event {
+struct device_event {
     int64_t recorded, done;
     event_span records[RECORDS_KEPT]; // [record % RECORDS_KEPT]
 };
 
 typedef struct virtual_rank {
-    kern_device base;
+    device base;
     virtual_clock *clock;
     lane *lanes;
     void *memory;
     int64_t memory_bytes;
 } virtual_rank;
 
-struct kern_lane {
+struct device_stream {
     virtual_rank *rank;
     lane *next; // of the device
     int32_t number;
     int32_t stream; // of the world's loop
     int64_t worked; // the end of its last work
     int64_t head, tail;
-    item items[KERN_QUEUE_ITEMS];
+    item items[DEVICE_QUEUE_ITEMS];
 };
 
 struct virtual_rendezvous {
@@ -96,7 +96,7 @@ status virtual_rendezvous_find(virtual_world *w, uint64_t key, int32_t members,
     return ST_OK;
 }
 
-static virtual_rank *rank_of(kern_device *d)
+static virtual_rank *rank_of(device *d)
 {
     ASSERT(d->api == &virtual_device);
     return (virtual_rank *)d;
@@ -145,7 +145,7 @@ static bool wait(virtual_world *w, lane *l, const item *x)
 // False: the lane stands at its next item.
 static bool item_run(virtual_world *w, lane *l)
 {
-    const item *x = &l->items[l->head % KERN_QUEUE_ITEMS];
+    const item *x = &l->items[l->head % DEVICE_QUEUE_ITEMS];
     const int64_t free = stream_of(l)->free;
     switch (x->kind) {
     case ITEM_WORK:
@@ -177,7 +177,7 @@ static void lane_run(lane *l)
 
 static bool has_room(const lane *l)
 {
-    return l->tail - l->head < KERN_QUEUE_ITEMS;
+    return l->tail - l->head < DEVICE_QUEUE_ITEMS;
 }
 
 // A lane that stands still is run again by what it stands for, not by what is posted behind.
@@ -185,7 +185,7 @@ static void post(lane *l, const item *x, bool *posted)
 {
     *posted = has_room(l);
     if (!*posted) return;
-    l->items[l->tail++ % KERN_QUEUE_ITEMS] = *x;
+    l->items[l->tail++ % DEVICE_QUEUE_ITEMS] = *x;
     if (l->tail - l->head == 1) lane_run(l);
 }
 
@@ -199,7 +199,8 @@ static void burden_take(lane *l, item *x)
     c->host_ns = c->held_ns = c->sent_ns = 0;
 }
 
-void virtual_message(kern_lane *l, virtual_rendezvous *m, int64_t ns, int64_t tail, bool *posted)
+void virtual_message(device_stream *l, virtual_rendezvous *m, int64_t ns, int64_t tail,
+                     bool *posted)
 {
     item x = {.kind = m != NULL ? ITEM_ARRIVE : ITEM_WORK, .ns = ns, .tail = tail, .rendezvous = m};
     if (has_room(l)) burden_take(l, &x);
@@ -214,7 +215,7 @@ static status work_post(lane *l, int64_t ns, bool *posted)
 
 // ---- the device -----------------------------------------------------------------------------------
 
-static status virtual_create(const kern_device_config *config, kern_device **out)
+static status virtual_create(const device_config *config, device **out)
 {
     virtual_clock *clock = config->clock;
     virtual_rank *d = NULL;
@@ -225,22 +226,22 @@ static status virtual_create(const kern_device_config *config, kern_device **out
     return ST_OK;
 }
 
-static void virtual_release(kern_device *device, void *memory)
+static void virtual_release(device *base, void *memory)
 {
-    virtual_rank *d = rank_of(device);
+    virtual_rank *d = rank_of(base);
     ASSERT(memory == d->memory);
     if (memory != NULL) (void)munmap(memory, (size_t)d->memory_bytes);
     d->memory = NULL;
 }
 
-static void virtual_destroy(kern_device *device) // its bytes go with the world's arena
+static void virtual_destroy(device *base) // its bytes go with the world's arena
 {
-    virtual_release(device, rank_of(device)->memory);
+    virtual_release(base, rank_of(base)->memory);
 }
 
-static status virtual_alloc(kern_device *device, int64_t bytes, void **out)
+static status virtual_alloc(device *base, int64_t bytes, void **out)
 {
-    virtual_rank *d = rank_of(device);
+    virtual_rank *d = rank_of(base);
     ASSERT(d->memory == NULL);
     void *at =
         mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -253,10 +254,10 @@ static status virtual_alloc(kern_device *device, int64_t bytes, void **out)
     return ST_OK;
 }
 
-static status virtual_lane_create(kern_device *device, const char *name, int32_t number,
-                                  kern_lane **out)
+static status virtual_stream_create(device *base, const char *name, int32_t number,
+                                    device_stream **out)
 {
-    virtual_rank *d = rank_of(device);
+    virtual_rank *d = rank_of(base);
     (void)name;
     virtual_world *w = d->clock->world;
     TRY(arena_new(w->a, 1, out));
@@ -272,13 +273,15 @@ static status virtual_lane_create(kern_device *device, const char *name, int32_t
     return ST_OK;
 }
 
-static status virtual_launch(kern_lane *l, const kern_call *call, bool *posted)
+static status virtual_launch(device_stream *l, const kern_call *call, bool *posted)
 {
     virtual_clock *c = l->rank->clock;
     *posted = has_room(l);
     if (!*posted) return ST_OK;
-    c->calls++;
-    return work_post(l, c->call_ns(c->context, call), posted);
+    int64_t ns = 0;
+    for (const kern_call *k = call; k != NULL; k = k->then, c->calls++)
+        ns += c->call_ns(c->context, k);
+    return work_post(l, ns, posted);
 }
 
 static status copy_post(lane *l, int64_t bytes, bool *posted)
@@ -287,39 +290,39 @@ static status copy_post(lane *l, int64_t bytes, bool *posted)
     return work_post(l, c->copy_ns(c->context, bytes), posted);
 }
 
-static status virtual_copy_in(kern_lane *l, void *device, const void *source, int64_t bytes,
+static status virtual_copy_in(device_stream *l, void *to, const void *source, int64_t bytes,
                               bool *posted)
 {
-    (void)device;
+    (void)to;
     (void)source;
     return copy_post(l, bytes, posted);
 }
 
-static status virtual_copy_out(kern_lane *l, void *target, const void *device, int64_t bytes,
+static status virtual_copy_out(device_stream *l, void *to, const void *source, int64_t bytes,
                                bool *posted)
 {
-    (void)device;
-    memset(target, 0, (size_t)bytes);
+    (void)source;
+    memset(to, 0, (size_t)bytes);
     return copy_post(l, bytes, posted);
 }
 
 // Poison of debug builds: no work of a step.
-static status virtual_fill(kern_lane *l, void *device, int value, int64_t bytes, bool *posted)
+static status virtual_fill(device_stream *l, void *to, int value, int64_t bytes, bool *posted)
 {
     (void)l;
-    (void)device;
+    (void)to;
     (void)value;
     (void)bytes;
     *posted = true;
     return ST_OK;
 }
 
-static status virtual_event_create(kern_device *device, kern_event **out)
+static status virtual_event_create(device *base, device_event **out)
 {
-    return arena_new(rank_of(device)->clock->world->a, 1, out);
+    return arena_new(rank_of(base)->clock->world->a, 1, out);
 }
 
-static status virtual_event_record(kern_event *e, kern_lane *l, bool *posted)
+static status virtual_event_record(device_event *e, device_stream *l, bool *posted)
 {
     const item x = {.kind = ITEM_RECORD, .event = e, .record = e->recorded + 1};
     if (has_room(l)) {
@@ -330,39 +333,39 @@ static status virtual_event_record(kern_event *e, kern_lane *l, bool *posted)
     return ST_OK;
 }
 
-static status virtual_event_wait(kern_lane *l, kern_event *e, bool *posted)
+static status virtual_event_wait(device_stream *l, device_event *e, bool *posted)
 {
     const item x = {.kind = ITEM_WAIT, .event = e, .record = e->recorded};
     post(l, &x, posted);
     return ST_OK;
 }
 
-static status virtual_event_query(kern_event *e, bool *done)
+static status virtual_event_query(device_event *e, bool *done)
 {
     *done = e->done == e->recorded;
     return ST_OK;
 }
 
-static status virtual_event_sync(kern_event *e)
+static status virtual_event_sync(device_event *e)
 {
     if (e->done == e->recorded) return ST_OK;
     return fail(ST_INTERNAL, "a virtual device waits for an event that nobody brings");
 }
 
-static int64_t virtual_event_ns(const kern_event *e)
+static int64_t virtual_event_ns(const device_event *e)
 {
     return e->records[e->done % RECORDS_KEPT].end;
 }
 
-static kern_lane_times virtual_lane_times(const kern_lane *l)
+static device_stream_times virtual_stream_times(const device_stream *l)
 {
     (void)l;
-    return (kern_lane_times){0};
+    return (device_stream_times){0};
 }
 
-static status virtual_sync(kern_device *device)
+static status virtual_sync(device *base)
 {
-    const virtual_rank *d = rank_of(device);
+    const virtual_rank *d = rank_of(base);
     for (const lane *l = d->lanes; l != NULL; l = l->next) {
         if (l->head == l->tail) continue;
         return fail(ST_INTERNAL, "lane %d of a virtual device stands still with %lld items",
@@ -371,26 +374,48 @@ static status virtual_sync(kern_device *device)
     return ST_OK;
 }
 
-static int virtual_threads(const kern_device *device)
+// Its bytes go with the world's arena.
+static status virtual_host_alloc(device *base, int64_t bytes, void **out)
 {
-    (void)device;
-    return 1;
+    return arena_alloc(rank_of(base)->clock->world->a, bytes, out);
 }
 
-static kern_level virtual_level(const kern_device *device)
+static void virtual_host_free(device *base, void *memory)
 {
-    (void)device;
-    return KERN_SCALAR;
+    (void)base;
+    (void)memory;
 }
 
-const kern_device_api virtual_device = {
+static device_memory_info virtual_memory_info(const device *base)
+{
+    (void)base;
+    return (device_memory_info){0};
+}
+
+static device_facts virtual_facts(const device *base)
+{
+    (void)base;
+    return (device_facts){.name = "virtual", .level = "none", .units = 1};
+}
+
+static double virtual_peak_flops(const device *base, dtype type)
+{
+    (void)base;
+    (void)type;
+    return 0.0;
+}
+
+const device_api virtual_device = {
     .name = "virtual",
     .create = virtual_create,
     .destroy = virtual_destroy,
     .fresh_is_zero = true,
     .alloc = virtual_alloc,
     .release = virtual_release,
-    .lane_create = virtual_lane_create,
+    .host_alloc = virtual_host_alloc,
+    .host_free = virtual_host_free,
+    .memory_info = virtual_memory_info,
+    .stream_create = virtual_stream_create,
     .launch = virtual_launch,
     .copy_in = virtual_copy_in,
     .copy_out = virtual_copy_out,
@@ -401,8 +426,8 @@ const kern_device_api virtual_device = {
     .event_query = virtual_event_query,
     .event_sync = virtual_event_sync,
     .event_ns = virtual_event_ns,
-    .lane_times = virtual_lane_times,
+    .stream_times = virtual_stream_times,
     .sync = virtual_sync,
-    .threads = virtual_threads,
-    .level = virtual_level,
+    .facts = virtual_facts,
+    .peak_flops = virtual_peak_flops,
 };

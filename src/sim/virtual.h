@@ -1,26 +1,26 @@
 // The virtual device and transport: lanes, events and collectives in virtual time. Kernels, copies and
 // collectives take what they cost and do nothing; memory is addresses that nobody may touch.
 //
-// The executor drives them as it drives any device (kernels/kernels.h) and transport (comm.h): what is posted
+// The executor drives them as it drives any device (device/device.h) and transport (comm.h): what is posted
 // to a lane runs in order, not before what it waits for. All devices of a world keep one time. Nothing runs by
 // itself: posting lets go on whatever can, so the order in which ranks are advanced changes no time.
 #ifndef SIM_VIRTUAL_H
 #define SIM_VIRTUAL_H
 
 #include "comm/comm.h"
-#include "kernels/kernels.h"
+#include "device/device.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-extern const kern_device_api virtual_device;
+extern const device_api virtual_device;
 
 typedef struct virtual_world virtual_world;
 NODISCARD status virtual_world_create(arena *a, virtual_world **out);
 int64_t virtual_world_done(const virtual_world *w); // items done so far, on all lanes
 
-// What one rank's device asks, and what it keeps: kern_device_config.clock.
+// What one rank's device asks, and what it keeps: device_config.clock.
 typedef struct virtual_clock {
     virtual_world *world;
     int64_t (*call_ns)(void *context, const kern_call *call);
@@ -40,7 +40,7 @@ NODISCARD status virtual_rendezvous_find(virtual_world *w, uint64_t key, int32_t
                                          virtual_rendezvous **out);
 // A collective on a lane of a virtual device. m NULL: no other rank of its group is simulated. tail: it ends no
 // sooner than so long after what the lane has waited for; 0: it has none.
-void virtual_message(kern_lane *lane, virtual_rendezvous *m, int64_t ns, int64_t tail,
+void virtual_message(device_stream *lane, virtual_rendezvous *m, int64_t ns, int64_t tail,
                      bool *posted);
 
 // The transport between virtual devices, for comm_config.row. It moves no byte.

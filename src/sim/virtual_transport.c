@@ -83,11 +83,11 @@ static void leave(comm_port *port)
     free(port);
 }
 
-static status post(comm_port *port, const kern_device_api *device, kern_lane *stream,
+static status post(comm_port *port, const device_api *api, device_stream *stream,
                    const comm_args *args, const comm_contract *contract, bool *posted)
 {
     const virtual_network *network = port->link->network;
-    ASSERT(device == &virtual_device && contract->count >= 0);
+    ASSERT(api == &virtual_device && contract->count >= 0);
     const virtual_price price = network->price(network->context, args);
     virtual_message(stream, ((virtual_port *)port)->rendezvous, price.ns, price.tail, posted);
     if (!*posted) return ST_OK;

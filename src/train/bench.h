@@ -76,8 +76,9 @@ typedef struct train_bench {
     double step_s; // median
     double step_s_min, step_s_max;
     int64_t arena_bytes, touched_bytes;
-    double flops; // of a step, by the convention of op_model_flops_per_token
-    kern_level level;
+    double flops;      // of a step, by the convention of op_model_flops_per_token
+    double peak_flops; // of the device, in a second (device_api)
+    const char *level; // of the device's kernels
     int threads;
     int64_t parameters;
     train_parts parts;
@@ -91,9 +92,8 @@ NODISCARD status train_bench_steps(const host *h, arena *a, const run_config *r,
 // ---- single kernels -----------------------------------------------------------------------------
 typedef struct train_bench_on {
     const host *h;
-    kern_level level;
-    int threads;
-    dtype type;      // of operands
+    const kern_context *kernels; // of the cpu backend
+    dtype type;                  // of operands
     int64_t repeats; // timed calls after one that is not; 0: 3 to 20, until two seconds have gone
 } train_bench_on;
 
@@ -123,7 +123,7 @@ double train_attention_flops(const train_attention *attention);
 NODISCARD status train_attention_time(const train_bench_on *on, train_attention *attention);
 
 // FLOP/s of the best of a few matrix products in operands of `type`, by the cpu backend.
-NODISCARD status train_bench_product(const host *h, kern_level level, int threads, dtype type,
+NODISCARD status train_bench_product(const host *h, const kern_context *kernels, dtype type,
                                      double *flops_per_s);
 
 // ---- the machine --------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ typedef struct train_latency_row {
 
 typedef struct train_machine {
     char cpu[64];
-    kern_level level;
+    const char *level;
     int threads, cores, hardware_threads; // hardware_threads: that this process may use
     double frequency_hz;                  // of a core that works, seen by a chain of additions
     // FLOP/s of all threads in the register loop over that of one, times their number: 1 if each
@@ -156,24 +156,23 @@ typedef struct train_machine {
     double copy_bytes_per_s; // in memory, all threads
 } train_machine;
 // largest_bytes: of the buffers; 0: four times the last cache, 64 MiB to 512 MiB.
-NODISCARD status train_machine_measure(const host *h, kern_level level, int threads,
+NODISCARD status train_machine_measure(const host *h, const kern_context *kernels,
                                        int64_t largest_bytes, train_machine *out);
 // A copy of half of a buffer to the other half, by all threads, to be timed in turn with what is judged by
 // it: a machine's memory is shared with neighbours, and is another one a second later.
 typedef struct train_copy {
     const host *h;
-    kern_level level;
-    int threads;
+    const kern_context *kernels;
     int64_t bytes;
     void *memory;
 } train_copy;
-NODISCARD status train_copy_open(const host *h, kern_level level, int threads,
-                                 int64_t largest_bytes, train_copy *out);
+NODISCARD status train_copy_open(const host *h, const kern_context *kernels, int64_t largest_bytes,
+                                 train_copy *out);
 // Bytes/s of the best of so many tries, what is read and what is written; after one that does not count.
 NODISCARD status train_copy_run(const train_copy *c, int tries, double *bytes_per_s);
 void train_copy_close(train_copy *c);
 // Copy bandwidth in memory alone: what bounds an operation that computes little.
-NODISCARD status train_machine_copy(const host *h, kern_level level, int threads,
+NODISCARD status train_machine_copy(const host *h, const kern_context *kernels,
                                     int64_t largest_bytes, double *bytes_per_s);
 
 #endif

@@ -11,7 +11,7 @@
 enum { MAX_PIECES = OP_MAX_IN + OP_MAX_OUT + 3, MAX_REPEATS = 1000 };
 
 typedef struct bench_call {
-    kern_context context;
+    kern_context *kernels; // open
     kern_call call;
     void *pieces[MAX_PIECES]; // freed at the end
     int piece_count;
@@ -31,25 +31,22 @@ static status piece(bench_call *c, int64_t bytes, void **out)
 
 static void call_destroy(bench_call *c)
 {
-    kern_pool_destroy(c->context.pool);
+    kern_context_close(c->kernels);
     for (int i = 0; i < c->piece_count; i++) free(c->pieces[i]);
 }
 
 static status call_create(const train_bench_on *on, op_code code, bench_call *c)
 {
-    void *scratch = NULL, *step = NULL;
+    void *step = NULL;
     memset(c, 0, sizeof(*c));
     c->call = (kern_call){.code = code, .loss_divisor = 1.0, .accumulate = true};
-    c->context.level = on->level;
-    TRY(kern_pool_create(on->threads, &c->context.pool));
-    kern_pool_lead(c->context.pool);
-    status st = piece(c, (int64_t)on->threads * KERN_SCRATCH_BYTES, &scratch);
+    status st = kern_context_open(on->kernels, 0, &c->kernels);
     if (st == ST_OK) st = piece(c, (int64_t)sizeof(step_block), &step);
     if (st != ST_OK) {
         call_destroy(c);
         return st;
     }
-    kern_pool_scratch_set(c->context.pool, scratch);
+    kern_context_lead(c->kernels);
     memset(step, 0, sizeof(step_block));
     c->call.step = step;
     step_device_init(&c->call.step->device, 1.0);
@@ -91,14 +88,13 @@ static status call_time(const train_bench_on *on, bench_call *c, train_time *out
     static const double enough_s = 2.0;
     double seconds[MAX_REPEATS], all_s = 0.0;
     const int64_t repeats = min_i64(on->repeats > 0 ? on->repeats : MOST, MAX_REPEATS);
-    const int threads = kern_pool_threads(c->context.pool);
-    c->call.workspace_bytes = kern_workspace_bytes(&kern_backend_cpu, &c->call, threads);
+    c->call.workspace_bytes = kern_workspace_bytes(c->kernels, &c->call);
     TRY(piece(c, c->call.workspace_bytes, &c->call.workspace));
-    TRY(kern_run(&kern_backend_cpu, &c->context, &c->call)); // first touch, and awake
+    TRY(kern_run(c->kernels, &c->call)); // first touch, and awake
     int64_t n = 0;
     while (n < repeats && (on->repeats > 0 || n < LEAST || all_s < enough_s)) {
         const int64_t begin_ns = on->h->api->monotonic_ns(on->h);
-        TRY(kern_run(&kern_backend_cpu, &c->context, &c->call));
+        TRY(kern_run(c->kernels, &c->call));
         seconds[n] = (double)(on->h->api->monotonic_ns(on->h) - begin_ns) / 1e9;
         all_s += seconds[n++];
     }
@@ -220,13 +216,13 @@ status train_gemm_shapes(arena *a, const decoder_spec *spec, dtype type, int64_t
     return ST_OK;
 }
 
-status train_bench_product(const host *h, kern_level level, int threads, dtype type,
+status train_bench_product(const host *h, const kern_context *kernels, dtype type,
                            double *flops_per_s)
 {
     static const int64_t sizes[][3] = {{512, 512, 512}, {1024, 1024, 1024}, {2048, 1024, 1024}};
     enum { LEAST = 3, MOST = 12 };
     static const double enough_s = 0.1; // a size
-    train_bench_on on = {.h = h, .level = level, .threads = threads, .type = type};
+    train_bench_on on = {.h = h, .kernels = kernels, .type = type};
     double best = 0.0;
     for (int i = 0; i < COUNT_OF(sizes); i++) {
         train_gemm g = {.code = OP_MATMUL, .n = sizes[i][0], .m = sizes[i][1], .k = sizes[i][2]};
@@ -270,10 +266,9 @@ static status attention_operands(bench_call *c, dtype type, const train_attentio
     if (!a->backward) return ST_OK;
     // What the forward pass leaves is what the backward pass reads.
     call->code = OP_ATTENTION;
-    call->workspace_bytes =
-        kern_workspace_bytes(&kern_backend_cpu, call, kern_pool_threads(c->context.pool));
+    call->workspace_bytes = kern_workspace_bytes(c->kernels, call);
     TRY(piece(c, call->workspace_bytes, &call->workspace));
-    TRY(kern_run(&kern_backend_cpu, &c->context, call));
+    TRY(kern_run(c->kernels, call));
     call->code = OP_ATTENTION_BWD;
     call->in[3] = call->in[2];
     call->in[2] = call->in[1];

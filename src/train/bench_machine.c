@@ -108,12 +108,12 @@ static void stream_run(void *context, int64_t index, int thread)
 enum { STREAM_TRIES = 4 };
 
 // Bytes/s, the best of so many tries. Each thread has a part for itself, the same one in every round.
-static double stream_speed(const host *h, kern_pool *pool, stream *s, int tries)
+static double stream_speed(const host *h, const kern_context *on, stream *s, int tries)
 {
     double best = 0.0;
     for (int i = 0; i <= tries; i++) { // the first one only touches
         const int64_t begin = now_ns(h);
-        kern_parallel(pool, s->threads, stream_run, s);
+        kern_parallel_in(on, s->threads, stream_run, s);
         const double seconds = (double)(now_ns(h) - begin) / 1e9;
         const double moved = (double)s->bytes * (double)s->threads * (double)s->rounds *
                              (s->kind == STREAM_COPY ? 2.0 : 1.0);
@@ -123,29 +123,30 @@ static double stream_speed(const host *h, kern_pool *pool, stream *s, int tries)
 }
 
 // Bytes/s of one kind. `bytes` are all that it touches; copies go from one half to the other.
-static double stream_measure(const host *h, kern_pool *pool, kern_level level, stream_kind kind,
-                             char *memory, int64_t bytes, int tries)
+static double stream_measure(const host *h, const kern_context *on, stream_kind kind, char *memory,
+                             int64_t bytes, int tries)
 {
     static const int64_t enough_bytes = INT64_C(1) << 26; // a try moves at least this
-    const int threads = kern_pool_threads(pool);
+    const int threads = kern_context_threads(on);
     const int64_t all = kind == STREAM_COPY ? bytes / 2 : bytes;
     stream s = {.kind = kind,
-                .avx2 = level >= KERN_AVX2,
+                .avx2 = kern_machine_has_avx2(),
                 .threads = threads,
                 .a = memory,
                 .bytes = max_i64(all / threads / 256 * 256, 256)};
     s.b = memory + s.bytes * threads;
     s.rounds = max_i64(1, enough_bytes / (s.bytes * threads));
-    return stream_speed(h, pool, &s, tries);
+    return stream_speed(h, on, &s, tries);
 }
 
 // Reading memory that was never written would read the system's one page of zeros.
-static void stream_touch(kern_pool *pool, void *memory, int64_t bytes, int threads)
+static void stream_touch(const kern_context *on, void *memory, int64_t bytes)
 {
+    const int threads = kern_context_threads(on);
     stream s = {.kind = STREAM_WRITE, .threads = threads, .a = memory, .rounds = 1};
     s.bytes = bytes / threads;
     s.b = s.a;
-    kern_parallel(pool, threads, stream_run, &s);
+    kern_parallel_in(on, threads, stream_run, &s);
 }
 
 // The smallest size is 256 bytes a thread, twice for copies.
@@ -154,27 +155,35 @@ static int64_t stream_bytes(int64_t bytes, int threads)
     return max_i64(bytes, 512 * (int64_t)threads);
 }
 
+// An open context that this thread leads: of all threads, or of one (which is what a stream beside the first has).
+static status kernels_lead(const kern_context *of, bool all, kern_context **out)
+{
+    TRY(kern_context_open(of, all ? 0 : 1, out));
+    kern_context_lead(*out);
+    return ST_OK;
+}
+
 // Rows of one number of threads, in memory that these threads touched first.
-static status memory_rows(const host *h, kern_level level, int threads, int64_t largest,
+static status memory_rows(const host *h, const kern_context *of, bool all, int64_t largest,
                           train_machine *out)
 {
     const int64_t sizes[] = {16 << 10, 256 << 10, 4 << 20, largest};
+    const int threads = all ? kern_context_threads(of) : 1;
     void *memory = NULL;
-    kern_pool *pool = NULL;
+    kern_context *on = NULL;
     TRY(memory_take(stream_bytes(largest, threads), &memory));
-    const status st = kern_pool_create(threads, &pool);
-    kern_pool_lead(pool);
-    if (st == ST_OK) stream_touch(pool, memory, stream_bytes(largest, threads), threads);
+    const status st = kernels_lead(of, all, &on);
+    if (st == ST_OK) stream_touch(on, memory, stream_bytes(largest, threads));
     for (int i = 0; i < COUNT_OF(sizes) && st == ST_OK; i++) {
         if (sizes[i] > largest) continue;
         train_memory_row *row = &out->memory[out->memory_count++];
         *row = (train_memory_row){.bytes = stream_bytes(sizes[i], threads), .threads = threads};
-        row->read = stream_measure(h, pool, level, STREAM_READ, memory, row->bytes, STREAM_TRIES);
-        row->write = stream_measure(h, pool, level, STREAM_WRITE, memory, row->bytes, STREAM_TRIES);
-        row->copy = stream_measure(h, pool, level, STREAM_COPY, memory, row->bytes, STREAM_TRIES);
+        row->read = stream_measure(h, on, STREAM_READ, memory, row->bytes, STREAM_TRIES);
+        row->write = stream_measure(h, on, STREAM_WRITE, memory, row->bytes, STREAM_TRIES);
+        row->copy = stream_measure(h, on, STREAM_COPY, memory, row->bytes, STREAM_TRIES);
         out->copy_bytes_per_s = row->copy;
     }
-    kern_pool_destroy(pool);
+    kern_context_close(on);
     free(memory);
     return st;
 }
@@ -291,22 +300,21 @@ static void meeting_task(void *context, int64_t index, int thread)
 }
 
 // From handing out a task for each thread until all have met and all are done.
-static status barrier_time(const host *h, int threads, double *out)
+static status barrier_time(const host *h, const kern_context *of, double *out)
 {
     enum { TIMES = 2001 };
     double *seconds = malloc(TIMES * sizeof(*seconds));
     if (seconds == NULL) return fail(ST_NO_MEMORY, "no memory for %d times", (int)TIMES);
-    kern_pool *pool = NULL;
-    status st = kern_pool_create(threads, &pool);
-    kern_pool_lead(pool);
+    kern_context *on = NULL;
+    const status st = kernels_lead(of, true, &on);
     for (int i = 0; i < TIMES && st == ST_OK; i++) {
-        meeting m = {.expected = threads};
+        meeting m = {.expected = kern_context_threads(on)};
         const int64_t begin = now_ns(h);
-        kern_parallel(pool, threads, meeting_task, &m);
+        kern_parallel_in(on, m.expected, meeting_task, &m);
         seconds[i] = (double)(now_ns(h) - begin) / 1e9;
     }
     if (st == ST_OK) *out = train_time_of(seconds, TIMES).median_s;
-    kern_pool_destroy(pool);
+    kern_context_close(on);
     free(seconds);
     return st;
 }
@@ -331,20 +339,21 @@ static void facts_of_system(const host *h, train_machine *out)
     out->hardware_threads = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
 }
 
-static status peaks(const host *h, kern_level level, int threads, train_machine *out)
+static status peaks(const host *h, const kern_context *kernels, train_machine *out)
 {
     enum { LOOPS = 5 };
     static const dtype types[] = {DTYPE_F32, DTYPE_BF16};
+    const int threads = kern_context_threads(kernels);
     double one = 0.0;
     for (int k = 0; k < COUNT_OF(types); k++) {
         for (int i = 0; i < LOOPS; i++) {
-            const double flops = kern_peak_flops(level, threads, k == 1);
+            const double flops = kern_peak_flops(kernels, 0, types[k]);
             if (flops > out->loop_flops[k]) out->loop_flops[k] = flops;
         }
-        TRY(train_bench_product(h, level, threads, types[k], &out->product_flops[k]));
+        TRY(train_bench_product(h, kernels, types[k], &out->product_flops[k]));
     }
     for (int i = 0; i < LOOPS && threads > 1; i++) {
-        const double flops = kern_peak_flops(level, 1, false);
+        const double flops = kern_peak_flops(kernels, 1, DTYPE_F32);
         if (flops > one) one = flops;
     }
     out->thread_share = one > 0.0 ? out->loop_flops[0] / one / (double)threads : 1.0;
@@ -361,51 +370,49 @@ static int64_t largest_buffer(const host *h)
     return available > 0 ? min_i64(wanted, available / 4) : wanted;
 }
 
-status train_machine_measure(const host *h, kern_level level, int threads, int64_t largest_bytes,
+status train_machine_measure(const host *h, const kern_context *kernels, int64_t largest_bytes,
                              train_machine *out)
 {
     memset(out, 0, sizeof(*out));
-    out->level = level;
-    out->threads = threads;
+    out->level = kern_context_level(kernels);
+    out->threads = kern_context_threads(kernels);
     facts_of_system(h, out);
     const int64_t largest = largest_bytes > 0 ? largest_bytes : largest_buffer(h);
     out->frequency_hz = frequency_seen(h);
-    TRY(peaks(h, level, threads, out));
-    if (threads > 1) TRY(memory_rows(h, level, 1, largest, out));
-    TRY(memory_rows(h, level, threads, largest, out));
+    TRY(peaks(h, kernels, out));
+    if (out->threads > 1) TRY(memory_rows(h, kernels, false, largest, out));
+    TRY(memory_rows(h, kernels, true, largest, out));
     TRY(latency_rows(h, largest, out));
-    return barrier_time(h, threads, &out->barrier_s);
+    return barrier_time(h, kernels, &out->barrier_s);
 }
 
 // ---- copies -------------------------------------------------------------------------------------
-status train_copy_open(const host *h, kern_level level, int threads, int64_t largest_bytes,
+status train_copy_open(const host *h, const kern_context *kernels, int64_t largest_bytes,
                        train_copy *out)
 {
     const int64_t wanted = largest_bytes > 0 ? largest_bytes : largest_buffer(h);
-    train_copy c = {.h = h, .level = level, .threads = threads};
-    kern_pool *pool = NULL;
-    c.bytes = stream_bytes(wanted, threads);
+    train_copy c = {.h = h, .kernels = kernels};
+    kern_context *on = NULL;
+    c.bytes = stream_bytes(wanted, kern_context_threads(kernels));
     TRY(memory_take_huge(c.bytes, &c.memory));
-    const status st = kern_pool_create(threads, &pool);
+    const status st = kernels_lead(kernels, true, &on);
     if (st != ST_OK) {
         free(c.memory);
         return st;
     }
-    kern_pool_lead(pool);
-    stream_touch(pool, c.memory, c.bytes, threads);
-    kern_pool_destroy(pool);
+    stream_touch(on, c.memory, c.bytes);
+    kern_context_close(on);
     *out = c;
     return ST_OK;
 }
 
-// With a pool for this call alone: the caller is bound to a core while it leads one, and it has other work.
+// With threads for this call alone: the caller is bound to a core while it leads them, and it has other work.
 status train_copy_run(const train_copy *c, int tries, double *bytes_per_s)
 {
-    kern_pool *pool = NULL;
-    TRY(kern_pool_create(c->threads, &pool));
-    kern_pool_lead(pool);
-    *bytes_per_s = stream_measure(c->h, pool, c->level, STREAM_COPY, c->memory, c->bytes, tries);
-    kern_pool_destroy(pool);
+    kern_context *on = NULL;
+    TRY(kernels_lead(c->kernels, true, &on));
+    *bytes_per_s = stream_measure(c->h, on, STREAM_COPY, c->memory, c->bytes, tries);
+    kern_context_close(on);
     return ST_OK;
 }
 
@@ -415,11 +422,11 @@ void train_copy_close(train_copy *c)
     c->memory = NULL;
 }
 
-status train_machine_copy(const host *h, kern_level level, int threads, int64_t largest_bytes,
+status train_machine_copy(const host *h, const kern_context *kernels, int64_t largest_bytes,
                           double *bytes_per_s)
 {
     train_copy c;
-    TRY(train_copy_open(h, level, threads, largest_bytes, &c));
+    TRY(train_copy_open(h, kernels, largest_bytes, &c));
     const status st = train_copy_run(&c, STREAM_TRIES, bytes_per_s);
     train_copy_close(&c);
     return st;

@@ -96,8 +96,9 @@ static status steps_time(bench *b, arena *a, int64_t warmup, int64_t steps, trai
         .touched_bytes = exec_touched_bytes(b->job.e),
         .flops = op_model_flops_per_token(b->plans.whole, b->config.train.seq) *
                  (double)(p->sequences * p->whole_seq),
-        .level = exec_level(b->job.e),
-        .threads = exec_threads(b->job.e),
+        .level = exec_facts(b->job.e).level,
+        .threads = exec_facts(b->job.e).units,
+        .peak_flops = exec_peak_flops(b->job.e, train_peak_type(&b->config)),
         .parameters = b->plans.whole->parameters,
     };
     return train_parts_make(p, &b->windows, &out->parts);
@@ -126,8 +127,8 @@ status train_bench_steps(const host *h, arena *a, const run_config *r, const dec
     }
     const train_options options = {
         .threads = train_threads(r),
-        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
-        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .device = run_config_device(r),
+        .backend = run_config_backend(r),
     };
     bench *b = NULL;
     TRY(arena_new(a, 1, &b));

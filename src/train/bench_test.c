@@ -275,12 +275,14 @@ static void test_kernels(void **state)
     (void)state;
     static const op_code codes[] = {OP_MATMUL, OP_MATMUL_DX, OP_MATMUL_DW, OP_HEAD_LOSS};
     static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    const kern_hint hint = {.threads = 2, .level = kern_level_highest()};
+    kern_context *kernels = NULL;
+    arena *a = NULL;
+    assert_ok(arena_create("bench", 0, &a));
+    assert_ok(kern_context_create(a, "cpu", &hint, &kernels));
     for (int t = 0; t < COUNT_OF(types); t++) {
-        const train_bench_on on = {.h = host_real(),
-                                   .level = kern_level_of_machine(),
-                                   .threads = 2,
-                                   .type = types[t],
-                                   .repeats = 2};
+        const train_bench_on on = {
+            .h = host_real(), .kernels = kernels, .type = types[t], .repeats = 2};
         for (int i = 0; i < COUNT_OF(codes); i++) {
             train_gemm g = {.code = codes[i], .n = 5, .m = 9, .k = 7};
             assert_ok(train_gemm_time(&on, &g));
@@ -302,9 +304,10 @@ static void test_kernels(void **state)
         }
     }
     train_gemm wrong = {.code = OP_ADD, .n = 1, .m = 1, .k = 1};
-    const train_bench_on on = {.h = host_real(), .threads = 1, .type = DTYPE_F32};
+    const train_bench_on on = {.h = host_real(), .kernels = kernels, .type = DTYPE_F32};
     assert_int_equal(train_gemm_time(&on, &wrong), ST_INTERNAL);
     error_clear();
+    arena_destroy(a);
 }
 
 static void test_machine(void **state)
@@ -312,7 +315,13 @@ static void test_machine(void **state)
     (void)state;
     train_machine *m = malloc(sizeof(*m));
     assert_non_null(m);
-    assert_ok(train_machine_measure(host_real(), kern_level_of_machine(), 2, 1 << 20, m));
+    const kern_hint hint = {.threads = 2};
+    kern_context *kernels = NULL;
+    arena *a = NULL;
+    assert_ok(arena_create("bench", 0, &a));
+    assert_ok(kern_context_create(a, "cpu", &hint, &kernels));
+    assert_ok(train_machine_measure(host_real(), kernels, 1 << 20, m));
+    arena_destroy(a);
     assert_int_equal(m->memory_count, 6); // 16 KiB, 256 KiB and the largest, of one and of two
     for (int i = 0; i < m->memory_count; i++) {
         const train_memory_row *row = &m->memory[i];

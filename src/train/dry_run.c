@@ -52,8 +52,8 @@ static status memory_try(dry_run *d)
     run_config *r = &d->own;
     train_options options = {
         .threads = threads_of(r),
-        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
-        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .device = run_config_device(r),
+        .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
     };
@@ -116,10 +116,8 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                          .available_bytes = train_memory_limit(d->h, &d->own, ranks),
                          .threads = step.threads,
                          .ranks = (int)ranks,
-                         .level = kern_level_name(step.level),
-                         .peak_flops = kern_peak_flops(step.level, step.threads,
-                                                       d->own.train.precision != RUN_FP32) *
-                                       (double)ranks};
+                         .level = step.level,
+                         .peak_flops = step.peak_flops * (double)ranks};
     return ST_OK;
 }
 

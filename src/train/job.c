@@ -65,21 +65,19 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
                         const train_ranks *ranks, trace_ring *trace, train_job *out)
 {
     const run_config *r = plans->config;
-    kern_level level = KERN_SCALAR;
     memset(out, 0, sizeof(*out));
     out->h = h;
     out->plans = plans;
-    TRY(train_level(r, &level));
+    TRY(kern_level_check(run_config_level(r)));
     if (ranks != NULL) out->ranks = *ranks;
     if (out->ranks.all != NULL) {
         TRY(exec_groups_make(a, out->ranks.all, &options->mesh, &plans->run, &out->groups));
     }
     exec_config wanted = {
-        .api = kern_device_find(options->device),
+        .api = device_find(options->device),
         .device = {.h = h,
-                   .backend = kern_backend_find(options->backend),
-                   .threads = options->threads,
-                   .level = level,
+                   .run = &kern_device_kernels,
+                   .kernels = plans->kernels,
                    .seed = (uint64_t)r->train.seed,
                    .trace = trace,
                    .trace_begin = r->trace.steps.begin,
@@ -91,7 +89,7 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
         .groups = out->groups,
         .codec = plans->codec,
     };
-    wanted.codec.settings.level = level;
+    wanted.codec.settings.vectors = comm_vectors_of_machine();
     if (out->ranks.all != NULL) {
         wanted.device.memory_take = memory_take;
         wanted.device.memory_give = memory_give;
@@ -148,7 +146,7 @@ static void init_piece(void *context, int64_t index, int thread)
                             min_i64(INIT_PIECE, t->count - at), t->values + at);
 }
 
-static status weights_init(train_job *job, kern_pool *pool, float *values)
+static status weights_init(train_job *job, const kern_context *kernels, float *values)
 {
     const op_model *m = job->plans->whole;
     const uint64_t seed = (uint64_t)job->plans->config->train.seed;
@@ -158,7 +156,7 @@ static status weights_init(train_job *job, kern_pool *pool, float *values)
             const int64_t count = min_i64(INIT_CHUNK, all - begin);
             if (!ckpt_weight_is_here(&job->state, w, begin, count)) continue;
             init_task task = {m, w, begin, count, seed, values};
-            kern_parallel(pool, (count + INIT_PIECE - 1) / INIT_PIECE, init_piece, &task);
+            kern_parallel_in(kernels, (count + INIT_PIECE - 1) / INIT_PIECE, init_piece, &task);
             TRY(ckpt_weight_put_range(&job->state, w, begin, count, values));
         }
     }
@@ -169,11 +167,13 @@ static status weights_from_seed(train_job *job)
 {
     float *values = malloc(INIT_CHUNK * sizeof(float));
     if (values == NULL) return fail(ST_NO_MEMORY, "no memory for initial values");
-    kern_pool *pool = NULL;
-    status st = kern_pool_create(train_threads(job->plans->config), &pool);
-    kern_pool_lead(pool);
-    if (st == ST_OK) st = weights_init(job, pool, values);
-    kern_pool_destroy(pool);
+    kern_context *kernels = NULL;
+    status st = kern_context_open(job->plans->kernels, 0, &kernels);
+    if (st == ST_OK) {
+        kern_context_lead(kernels);
+        st = weights_init(job, kernels, values);
+        kern_context_close(kernels);
+    }
     free(values);
     return st;
 }
@@ -213,7 +213,7 @@ status train_job_weights(train_job *job, arena *a)
 status train_job_numerics(const train_job *job, const train_options *options, arena *a, char **out)
 {
     return arena_format(a, out, "%s %s %s", options->device, options->backend,
-                        kern_level_name(exec_level(job->e)));
+                        exec_facts(job->e).level);
 }
 
 step_settings train_step_settings(const run_config *r)

@@ -95,8 +95,8 @@ static void options_of_run(session *s)
     const run_config *r = s->r;
     s->options = (train_options){
         .threads = train_threads(r),
-        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
-        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .device = run_config_device(r),
+        .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
         .snapshot = train_saves_aside(r) && session_is_first(s),
@@ -193,9 +193,8 @@ static status job_of_run(session *s, run_config *r)
     TRY(train_job_numerics(&s->job, &s->options, s->a, &numerics));
     s->numerics = numerics;
     s->flops_per_token = op_model_flops_per_token(s->plans.whole, s->r->train.seq);
-    s->peak_flops = kern_peak_flops(exec_level(s->job.e), s->options.threads,
-                                    s->r->train.precision != RUN_FP32) *
-                    (double)run_config_ranks(s->r);
+    s->peak_flops =
+        exec_peak_flops(s->job.e, train_peak_type(s->r)) * (double)run_config_ranks(s->r);
     return ST_OK;
 }
 
@@ -339,7 +338,7 @@ static status started(session *s, const config *c, const char *config_text)
                              .ranks = (int)run_config_ranks(s->r),
                              .transport = all != NULL ? comm_transport_name(all) : NULL,
                              .tuning = all != NULL ? comm_tuning(all) : NULL,
-                             .level = kern_level_name(exec_level(s->job.e)),
+                             .level = exec_facts(s->job.e).level,
                              .flops_per_token = s->flops_per_token,
                              .peak_flops = s->peak_flops};
     TRY(train_folder_describe(&s->folder, &s->start, c, config_text));

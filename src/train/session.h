@@ -39,7 +39,7 @@ typedef struct session {
     double *codec_errors; // of the step read last, by bucket
     // Clocks of this session, ns.
     int64_t begin_ns, last_result_ns, busy_ns, wait_ns, step_wait_ns[2];
-    kern_lane_times comm_times; // when the last record was made
+    device_stream_times comm_times; // when the last record was made
     int64_t session_tokens, skipped;
     int64_t steps_timed;
     double mean_step_s; // of recent steps

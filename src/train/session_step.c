@@ -68,8 +68,8 @@ static status policies_apply(session *s, const step_device *d, int64_t step, con
 // is cut off at the whole step.
 static void comm_apply(session *s, obs_record *record, double seconds)
 {
-    const kern_lane_times now = exec_lane_times(s->job.e);
-    const kern_lane_times before = s->comm_times;
+    const device_stream_times now = exec_lane_times(s->job.e);
+    const device_stream_times before = s->comm_times;
     s->comm_times = now;
     if (seconds <= 0.0) return;
     record->comm = fmin(1.0, (double)(now.worked_ns - before.worked_ns) / 1e9 / seconds);

@@ -22,7 +22,7 @@ typedef struct bench_context {
     cli_context *cli;
     const bench_flags *flags;
     run_config *config; // the run's for `step`; the others read only threads and kernels.level
-    kern_level level;
+    kern_context *kernels;
     int threads;
     json *baseline; // NULL: none
 } bench_context;
@@ -41,8 +41,7 @@ status bench_comm(bench_context *c);
 typedef struct bench_peak {
     double flops, loop, gemm;
 } bench_peak;
-NODISCARD status bench_peak_measure(const bench_context *c, kern_level level, int threads,
-                                    dtype type, bench_peak *out);
+NODISCARD status bench_peak_measure(const bench_context *c, dtype type, bench_peak *out);
 
 // Prints the time of each part of a `whole` ("step", "token"), as a table or as "parts": [...].
 void bench_parts_print(cli_context *cli, const char *whole, const train_parts *parts,

@@ -115,7 +115,7 @@ static status grow(generating *v, const bench_context *c, int64_t vocab, generat
     while (trace_take(v->trace, rest, COUNT_OF(rest)) > 0) {
     }
     out->rss_bytes = bench_resident_bytes(); // everything except the copies' memory
-    TRY(train_copy_open(v->cli->h, c->level, c->threads, c->flags->size, &v->copy));
+    TRY(train_copy_open(v->cli->h, c->kernels, c->flags->size, &v->copy));
     const status st = tokens_time(v, id, seconds);
     train_copy_close(&v->copy);
     TRY(st);
@@ -141,7 +141,7 @@ static status measure(bench_context *c, generate_result *out)
                                    .context = v.context + WARMUP + v.tokens,
                                    .fresh = &spec,
                                    .fresh_seed = 1,
-                                   .level = &c->level};
+                                   .level = kern_context_level(c->kernels)};
     infer_options traced = options;
     // Two plans share the ring: the prefill ends before the first measured token.
     enum { RING = 1 << 14 };
@@ -158,7 +158,7 @@ static status machine_measure(bench_context *c, generate_result *g)
 {
     bench_peak peak = {0};
     char *what = NULL;
-    TRY(bench_peak_measure(c, c->level, c->threads, bench_type(c->flags->precision), &peak));
+    TRY(bench_peak_measure(c, bench_type(c->flags->precision), &peak));
     g->peak_flops = peak.flops;
     g->tokens_per_s = 1.0 / g->token.median_s;
     g->weight_bytes_per_s = (double)g->weight_bytes / g->token.median_s;
@@ -186,7 +186,7 @@ static status print_json(const bench_context *c, const generate_result *g)
     TRY(text_add(&t, "\"bench\": \"generate\", \"what\": "));
     TRY(text_add_json(&t, g->what));
     TRY(text_add(&t, ", \"threads\": %d, \"level\": \"%s\", ", c->threads,
-                 kern_level_name(c->level)));
+                 kern_context_level(c->kernels)));
     TRY(text_add(&t, "\"peak_bytes\": %lld, \"rss_bytes\": %lld,\n \"peak_flops\": %.6g, ",
                  (long long)g->peak_bytes, (long long)g->rss_bytes, g->peak_flops));
     TRY(bench_parts_json(&t, &g->parts, g->peak_flops, g->copy_bytes_per_s));
@@ -200,7 +200,7 @@ static void print_table(const bench_context *c, const generate_result *g)
     char bytes[32], rss[32], weights[32];
     cli_context *cli = c->cli;
     cli_print(cli, "model     %s, %d threads, %s\n", g->what, c->threads,
-              kern_level_name(c->level));
+              kern_context_level(c->kernels));
     cli_print(cli, "token     %.4g ms (%.4g to %.4g)   %.1f tok/s\n", 1e3 * g->token.median_s,
               1e3 * g->token.min_s, 1e3 * g->token.max_s, g->tokens_per_s);
     cli_print(cli, "weights   %s a token, %.4g GB/s: %.1f%% of a copy\n",

@@ -40,7 +40,7 @@ static status rows_json(bench_context *c, const kernel_rows *rows)
     TRY(text_add(&t, "{\"bench\": \"%s\", \"what\": ", rows->bench));
     TRY(text_add_json(&t, rows->what));
     TRY(text_add(&t, ", \"threads\": %d, \"level\": \"%s\",\n ", c->threads,
-                 kern_level_name(c->level)));
+                 kern_context_level(c->kernels)));
     TRY(text_add(&t, "\"peak_flops\": %.6g, \"loop_flops\": %.6g, \"product_flops\": %.6g,\n ",
                  rows->peak.flops, rows->peak.loop, rows->peak.gemm));
     TRY(text_add(&t, "\"rows\": ["));
@@ -67,7 +67,8 @@ static status rows_json(bench_context *c, const kernel_rows *rows)
 
 static void rows_table(bench_context *c, const kernel_rows *rows)
 {
-    cli_print(c->cli, "%s, %d threads, %s\n", rows->what, c->threads, kern_level_name(c->level));
+    cli_print(c->cli, "%s, %d threads, %s\n", rows->what, c->threads,
+              kern_context_level(c->kernels));
     cli_print(c->cli, "peak %.4g GFLOP/s (register loop %.4g, best GEMM %.4g)\n",
               rows->peak.flops / 1e9, rows->peak.loop / 1e9, rows->peak.gemm / 1e9);
     const char *of = NULL;
@@ -107,8 +108,7 @@ static status rows_end(bench_context *c, const kernel_rows *rows)
 static train_bench_on measured_on(const bench_context *c)
 {
     return (train_bench_on){.h = c->cli->h,
-                            .level = c->level,
-                            .threads = c->threads,
+                            .kernels = c->kernels,
                             .type = bench_type(c->flags->dtype),
                             .repeats = c->flags->repeats};
 }
@@ -180,7 +180,7 @@ status bench_gemm(bench_context *c)
     }
     TRY(arena_format(c->cli->a, &what, "GEMMs, %s", bench_types[f->dtype]));
     rows.what = what;
-    TRY(bench_peak_measure(c, c->level, c->threads, bench_type(f->dtype), &rows.peak));
+    TRY(bench_peak_measure(c, bench_type(f->dtype), &rows.peak));
     if (is_given) {
         TRY(gemm_given(c, &rows));
     } else if (f->model != NULL) {
@@ -224,7 +224,7 @@ status bench_attention(bench_context *c)
                      (long long)a.heads, (long long)a.head_dim, (long long)a.kv_heads,
                      bench_types[f->dtype]));
     rows.what = what;
-    TRY(bench_peak_measure(c, c->level, c->threads, bench_type(f->dtype), &rows.peak));
+    TRY(bench_peak_measure(c, bench_type(f->dtype), &rows.peak));
     for (int i = 0; i < (f->seq > 0 ? 1 : COUNT_OF(lengths)); i++) {
         a.seq = f->seq > 0 ? f->seq : lengths[i];
         for (int k = 0; k < 2; k++) {

@@ -30,8 +30,7 @@ static void print_table(cli_context *cli, const train_machine *m)
     char size[32], caches[3][32];
     for (int i = 0; i < 3; i++) (void)text_bytes_human(m->cache_bytes[i], caches[i]);
     cli_print(cli, "cpu       %s\n", m->cpu[0] != '\0' ? m->cpu : "unknown");
-    cli_print(cli, "level     %s, %.2f GHz seen\n", kern_level_name(m->level),
-              m->frequency_hz / 1e9);
+    cli_print(cli, "level     %s, %.2f GHz seen\n", m->level, m->frequency_hz / 1e9);
     cli_print(cli, "threads   %d on %d cores (%d hardware threads)\n", m->threads, m->cores,
               m->hardware_threads);
     if (m->threads > 1) {
@@ -87,8 +86,8 @@ static status print_json(cli_context *cli, const train_machine *m)
     text t = {.a = cli->a};
     TRY(text_add(&t, "{\"bench\": \"machine\", \"cpu\": "));
     TRY(text_add_json(&t, m->cpu));
-    TRY(text_add(&t, ", \"level\": \"%s\", \"threads\": %d, \"cores\": %d, ",
-                 kern_level_name(m->level), m->threads, m->cores));
+    TRY(text_add(&t, ", \"level\": \"%s\", \"threads\": %d, \"cores\": %d, ", m->level, m->threads,
+                 m->cores));
     TRY(text_add(&t, "\"hardware_threads\": %d, \"thread_share\": %.6g,\n ", m->hardware_threads,
                  m->thread_share));
     TRY(text_add(&t, "\"frequency_hz\": %.6g, \"cache_bytes\": [%lld, %lld, %lld], ",
@@ -160,8 +159,8 @@ static status entry_device(const train_machine *m, const bench_speeds *s, text *
 // Facts that no model needs but people do.
 static status entry_remarks(const train_machine *m, text *t)
 {
-    TRY(text_add(t, "# level %s, %d threads on %d cores of %d hardware threads\n",
-                 kern_level_name(m->level), m->threads, m->cores, m->hardware_threads));
+    TRY(text_add(t, "# level %s, %d threads on %d cores of %d hardware threads\n", m->level,
+                 m->threads, m->cores, m->hardware_threads));
     TRY(text_add(t, "# thread_share %.3f: all threads' peak over that of one times their number\n",
                  m->thread_share));
     return text_add(t, "# caches of %lld, %lld and %lld bytes, memory answers in %.1f ns\n",
@@ -222,7 +221,7 @@ status bench_machine(bench_context *c)
     cli_context *cli = c->cli;
     train_machine *m = NULL;
     TRY(arena_new(cli->a, 1, &m));
-    TRY(train_machine_measure(cli->h, c->level, c->threads, c->flags->size, m));
+    TRY(train_machine_measure(cli->h, c->kernels, c->flags->size, m));
     if (c->flags->json) {
         TRY(print_json(cli, m));
     } else {

@@ -42,7 +42,7 @@ void bench_parts_print(cli_context *cli, const char *whole, const train_parts *p
         const train_part *p = is_sum ? &sum : &parts->rows[i];
         const double bound = is_sum ? bound_s : train_part_bound_s(p, peak_flops, bytes_per_s);
         char calls[24] = "", ratio[24] = "";
-        // A GEMM has done it as its epilogue (kern_joins), so it reads no memory.
+        // A GEMM has done it as its epilogue (plan_binding.fused), so it reads no memory.
         const bool within = p->calls > 0 && p->seconds <= 0.0;
         if (p->calls > 0) (void)snprintf(calls, sizeof(calls), "%lld", (long long)p->calls);
         const double bounds = bound > 0.0 ? p->seconds / bound : 0.0;

@@ -22,10 +22,8 @@ static status measure(bench_context *c, bench_result *b)
     TRY(model_spec_from_config(cli->h, cli->a, r, &spec));
     TRY(train_bench_steps(cli->h, cli->a, r, &spec, WARMUP, c->flags->steps, &b->step));
     b->rss_bytes = bench_resident_bytes();
-    TRY(bench_peak_measure(c, b->step.level, b->step.threads, run_config_types(r).compute,
-                           &b->peak));
-    TRY(train_machine_copy(cli->h, b->step.level, b->step.threads, c->flags->size,
-                           &b->copy_bytes_per_s));
+    TRY(bench_peak_measure(c, run_config_types(r).compute, &b->peak));
+    TRY(train_machine_copy(cli->h, c->kernels, c->flags->size, &b->copy_bytes_per_s));
     b->tokens_per_s = (double)(r->train.global_batch * r->train.seq) / b->step.step_s;
     b->mfu = b->step.flops / b->step.step_s / b->peak.flops;
     TRY(arena_format(cli->a, &what, "%s  %lld x %lld tokens, %s",
@@ -50,7 +48,7 @@ static status print_json(cli_context *cli, const bench_result *b)
     TRY(text_add(&t, ", \"step_s_min\": %.9g, \"step_s_max\": %.9g, ", s->step_s_min,
                  s->step_s_max));
     TRY(text_add(&t, "\"threads\": %d, \"level\": \"%s\", \"parameters\": %lld,\n ", s->threads,
-                 kern_level_name(s->level), (long long)s->parameters));
+                 s->level, (long long)s->parameters));
     TRY(text_add(&t,
                  "\"loop_flops\": %.6g, \"product_flops\": %.6g, \"copy_bytes_per_s\": %.6g,\n ",
                  b->peak.loop, b->peak.gemm, b->copy_bytes_per_s));
@@ -64,8 +62,7 @@ static void print_table(cli_context *cli, const bench_result *b)
 {
     char bytes[32], rss[32], count[32], speed[32];
     cli_print(cli, "model     %s, %s params, %d threads, %s\n", b->what,
-              text_count_human((double)b->step.parameters, count), b->step.threads,
-              kern_level_name(b->step.level));
+              text_count_human((double)b->step.parameters, count), b->step.threads, b->step.level);
     cli_print(cli, "step      %.4g s (%.4g to %.4g)   %s tok/s\n", b->step.step_s,
               b->step.step_s_min, b->step.step_s_max, text_count_human(b->tokens_per_s, speed));
     cli_print(cli, "flops     %.4g a step   mfu %.1f%%\n", b->step.flops, 100.0 * b->mfu);

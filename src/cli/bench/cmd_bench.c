@@ -229,16 +229,15 @@ static status config_make(cli_context *cli, const cli_call *call, run_config *r)
     return run_config_load(cli->h, cli->a, NULL, keys, count, r, &c);
 }
 
-status bench_peak_measure(const bench_context *c, kern_level level, int threads, dtype type,
-                          bench_peak *out)
+status bench_peak_measure(const bench_context *c, dtype type, bench_peak *out)
 {
     enum { LOOPS = 3 };
     bench_peak peak = {0};
     for (int i = 0; i < LOOPS; i++) { // other processes can only slow the loop down
-        const double flops = kern_peak_flops(level, threads, type != DTYPE_F32);
+        const double flops = kern_peak_flops(c->kernels, 0, type);
         if (flops > peak.loop) peak.loop = flops;
     }
-    TRY(train_bench_product(c->cli->h, level, threads, type, &peak.gemm));
+    TRY(train_bench_product(c->cli->h, c->kernels, type, &peak.gemm));
     peak.flops = peak.loop > peak.gemm ? peak.loop : peak.gemm;
     *out = peak;
     return ST_OK;
@@ -252,8 +251,10 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(flags_check(cli, call, bench));
     TRY(arena_new(cli->a, 1, &c.config));
     TRY(config_make(cli, call, c.config));
-    TRY(train_level(c.config, &c.level));
     c.threads = train_threads(c.config);
+    const kern_hint hint = {.threads = c.threads, .level = run_config_level(c.config)};
+    TRY(kern_level_check(hint.level));
+    TRY(kern_context_create(cli->a, "cpu", &hint, &c.kernels));
     TRY(bench_baseline_read(&c, bench->name));
     const status st = bench->run(&c);
     json_free(c.baseline);

@@ -82,7 +82,7 @@ static status continuation_run(cli_context *cli, const char *folder, const run_c
     infer *g = NULL;
     const infer_options options = {
         .threads = (int)r->kernels.threads,
-        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
+        .device = run_config_device(r),
         .backend = backend,
         .compute = run_config_types(r).compute,
         .context = c->prompt_count + c->count,
@@ -99,7 +99,7 @@ static status continuation_run(cli_context *cli, const char *folder, const run_c
 static status continuation_check(cli_context *cli, const char *folder, const diagnose_check *t,
                                  continuation *c)
 {
-    const char *backend = t->config->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu";
+    const char *backend = run_config_backend(t->config);
     TRY(continuation_read(cli, folder, c));
     if (!c->is_there) return ST_OK;
     if (t->is_narrow) {

@@ -92,14 +92,14 @@ status doctor_cpu(const doctor *d, doctor_finding *f)
     text flags = {.a = d->cli->a};
     double whole = 0.0, period = 0.0;
     const int cores = kern_core_count();
-    const kern_level level = kern_level_fastest();
+    const char *level = kern_level_default();
     doctor_file("/proc/cpuinfo", info, sizeof(info));
     for (int64_t i = 0; i < COUNT_OF(wanted); i++) {
         if (cpu_has(info, wanted[i])) TRY(text_add(&flags, " %s", wanted[i]));
     }
-    TRY(doctor_found(d, f, "%d core%s, level %s (has%s)", cores, cores == 1 ? "" : "s",
-                     kern_level_name(level), flags.length > 0 ? flags.bytes : " none of ours"));
-    if (level == KERN_SCALAR) {
+    TRY(doctor_found(d, f, "%d core%s, level %s (has%s)", cores, cores == 1 ? "" : "s", level,
+                     flags.length > 0 ? flags.bytes : " none of ours"));
+    if (!kern_machine_has_avx2()) {
         TRY(doctor_costs(d, f, DOCTOR_WARN,
                          "without vector code a step takes 5 to 20 times longer"));
     }
@@ -179,7 +179,7 @@ status doctor_cuda(const doctor *d, doctor_finding *f)
     }
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (visible != NULL) TRY(doctor_found(d, f, "CUDA_VISIBLE_DEVICES=%s", visible));
-    if (kern_device_find("cuda") != NULL) return ST_OK;
+    if (device_find("cuda") != NULL) return ST_OK;
     return doctor_costs(d, f, DOCTOR_WARN, "this build has no CUDA; training will use the CPU");
 }
 

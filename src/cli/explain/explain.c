@@ -14,8 +14,8 @@ static train_options options_of(const explain *x, int64_t rank)
     const int cores = train_threads(r);
     return (train_options){
         .threads = r->kernels.threads > 0 ? cores : (int)max_i64(1, cores / x->ranks),
-        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
-        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .device = run_config_device(r),
+        .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
         .snapshot = train_saves_aside(r) && rank == 0,

@@ -79,14 +79,17 @@ static void type_choose(importing *v)
 // Makes the table of the tensors that a run of this model would keep, without allocating them.
 static status table_make(importing *v)
 {
-    v->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
+    const kern_hint hint = {.threads = 1};
+    kern_context *kernels = NULL;
     plan *p = NULL;
+    TRY(kern_context_create(v->cli->a, "cpu", &hint, &kernels));
+    v->workspace = (exec_workspace_context){.kernels = kernels};
     const plan_request request = {.model = v->model,
                                   .sequences = 1,
                                   .micro_batch = 1,
                                   .seq = 1,
                                   .shards = 1,
-                                  .scratch_bytes = KERN_SCRATCH_BYTES,
+                                  .scratch_bytes = kern_scratch_bytes(kernels),
                                   .workspace = exec_workspace,
                                   .workspace_context = &v->workspace};
     v->run.a = v->cli->a;

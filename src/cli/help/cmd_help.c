@@ -80,7 +80,7 @@ status cli_help_version(cli_context *cli)
 #ifdef TRIREME_DEBUG
     cli_print(cli, "build     debug: assertions, poisoned memory\n");
 #endif
-    cli_print(cli, "this CPU  %s\n", kern_level_name(kern_level_fastest()));
+    cli_print(cli, "this CPU  %s\n", kern_level_default());
     return ST_OK;
 }
 

@@ -202,8 +202,7 @@ static status facts_make(cli_context *cli, const run_config *r, const char *tuni
     char *sum = NULL;
     TRY(arena_new(cli->a, t->count + 3, &facts));
     facts[n++] = (control_fact){CONTROL_BUILD, "trireme", TRIREME_VERSION};
-    facts[n++] = (control_fact){CONTROL_NUMERICS, "kernels of the machine",
-                                kern_level_name(kern_level_of_machine())};
+    facts[n++] = (control_fact){CONTROL_NUMERICS, "kernels of the machine", kern_level_highest()};
     if (tuning != NULL) {
         const uint64_t hash = hash64(tuning, (int64_t)strlen(tuning), 0);
         TRY(arena_format(cli->a, &sum, "a table with checksum %016llx", (unsigned long long)hash));

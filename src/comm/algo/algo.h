@@ -35,7 +35,7 @@ typedef struct comm_call {
     const comm_transport *transport;
     comm_port *port;
     int rank, size; // in the group
-    kern_level level;
+    comm_vectors vectors;
     comm_contract contract;
     void *scratch; // scratch_bytes of it, aligned to 64
     int64_t scratch_bytes;

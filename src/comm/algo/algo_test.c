@@ -332,7 +332,7 @@ static void tree_sum(int32_t begin, int32_t end, float *out)
         in[s - begin] = shards[s];
     }
     comm_reducer r;
-    if (comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, terms, end - begin, SHARDS, 1,
+    if (comm_reducer_tree(COMM_SCALAR, DTYPE_F32, REDUCTION_SUM, terms, end - begin, SHARDS, 1,
                           &r) != ST_OK) {
         abort();
     }

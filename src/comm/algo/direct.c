@@ -89,7 +89,7 @@ void direct_copy(const direct_view *v, char *to, const char *from, int64_t bytes
 {
     if (bytes <= 0 || to == from) return;
 #ifdef __x86_64__
-    if (v->stream && v->call->level >= KERN_AVX2) {
+    if (v->stream && v->call->vectors == COMM_AVX2) {
         copy_stream(to, from, bytes);
         return;
     }
@@ -243,9 +243,9 @@ static status reducer_find(comm_call *c, int terms)
     if (key == d->reducer_key) return ST_OK;
     d->reducer_key = d->inline_key = 0;
     if (fold) {
-        TRY(comm_reducer_fold(c->level, a->type, a->reduction, terms, c->size, &d->reducer));
+        TRY(comm_reducer_fold(c->vectors, a->type, a->reduction, terms, c->size, &d->reducer));
     } else {
-        TRY(comm_reducer_tree(c->level, a->type, a->reduction, d->terms, terms,
+        TRY(comm_reducer_tree(c->vectors, a->type, a->reduction, d->terms, terms,
                               a->shards > 0 ? a->shards : c->size, c->size, &d->reducer));
     }
     d->reducer_key = key;

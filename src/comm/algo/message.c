@@ -90,7 +90,7 @@ int64_t message_wide_bytes(const comm_args *args)
 void message_widen(const message_sum *s, const void *in, void *out, int64_t count)
 {
     if (s->widens) {
-        comm_reduce_widen(s->call->level, s->type, in, out, count);
+        comm_reduce_widen(s->call->vectors, s->type, in, out, count);
     } else if (in != out && count > 0) {
         memcpy(out, in, (size_t)(count * s->width));
     }
@@ -98,7 +98,7 @@ void message_widen(const message_sum *s, const void *in, void *out, int64_t coun
 
 void message_add(const message_sum *s, const void *a, const void *b, void *out, int64_t count)
 {
-    comm_reduce_two(s->call->level, s->wide, s->call->args->reduction, a, b, out, count);
+    comm_reduce_two(s->call->vectors, s->wide, s->call->args->reduction, a, b, out, count);
 }
 
 void message_finish(const message_sum *s, const void *sum, void *out, int64_t count)
@@ -106,9 +106,9 @@ void message_finish(const message_sum *s, const void *sum, void *out, int64_t co
     const bool average = s->call->args->reduction == REDUCTION_AVG;
     const double scale = average ? 1.0 / s->call->size : 1.0;
     if (s->widens) {
-        comm_reduce_narrow(s->call->level, s->type, sum, out, count, scale);
+        comm_reduce_narrow(s->call->vectors, s->type, sum, out, count, scale);
     } else if (average) {
-        comm_reduce_scale(s->call->level, s->type, sum, out, count, scale);
+        comm_reduce_scale(s->call->vectors, s->type, sum, out, count, scale);
     } else if (sum != out && count > 0) {
         memcpy(out, sum, (size_t)(count * s->width));
     }
@@ -116,7 +116,7 @@ void message_finish(const message_sum *s, const void *sum, void *out, int64_t co
 
 void message_alone(const message_sum *s, const void *in, void *out, int64_t count)
 {
-    comm_reduce_scale(s->call->level, s->type, in, out, count, 1.0);
+    comm_reduce_scale(s->call->vectors, s->type, in, out, count, 1.0);
 }
 
 void *message_scratch(comm_call *call, int64_t *offset, int64_t bytes)

@@ -72,7 +72,7 @@ static void run_rank(world *w, int rank)
                       .port = &port.base,
                       .rank = rank,
                       .size = w->size,
-                      .level = kern_level_of_machine(),
+                      .vectors = comm_vectors_of_machine(),
                       .contract = {.sequence = w->sequence},
                       .scratch = scratch,
                       .scratch_bytes = align_up(bytes, 64)};
@@ -372,7 +372,7 @@ static int nodes_make(int32_t begin, int32_t end, int32_t shards, comm_term *ter
             in[k] = shard_values[begin + k];
         }
         comm_reducer r;
-        assert_int_equal(ST_OK, comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, single,
+        assert_int_equal(ST_OK, comm_reducer_tree(COMM_SCALAR, DTYPE_F32, REDUCTION_SUM, single,
                                                   count, shards, 1, &r));
         void *out = sums[n];
         comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &out, .outs = 1, .count = COUNT});
@@ -466,7 +466,7 @@ static void test_orders_differ(void **unused)
     const void *in[SIZE];
     for (int r = 0; r < SIZE; r++) in[r] = shard_values[r];
     comm_reducer r;
-    assert_int_equal(ST_OK, comm_reducer_fold(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, SIZE, 1, &r));
+    assert_int_equal(ST_OK, comm_reducer_fold(COMM_SCALAR, DTYPE_F32, REDUCTION_SUM, SIZE, 1, &r));
     void *out = fold;
     comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &out, .outs = 1, .count = COUNT});
     assert_memory_not_equal(fold, tree, sizeof(fold));

@@ -127,8 +127,8 @@ static status reducer_make(pieces *p, int64_t most)
     _Static_assert(sizeof(comm_term) <= sizeof(void *), "terms fit in the place of pointers");
     comm_term *terms = (comm_term *)(void *)p->in;
     for (int32_t t = 0; t < p->term_count; t++) terms[t] = p->terms[t].term;
-    return comm_reducer_tree(p->call->level, a->type, a->reduction, terms, p->term_count, p->shards,
-                             p->call->size, &p->reducer);
+    return comm_reducer_tree(p->call->vectors, a->type, a->reduction, terms, p->term_count,
+                             p->shards, p->call->size, &p->reducer);
 }
 
 // ---- one tensor --------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ static int64_t block_bytes(int64_t n)
     return 2 * n;
 }
 
-static void encode_block(kern_level level, const float *v, int64_t n, unsigned char *out)
+static void encode_block(comm_vectors vectors, const float *v, int64_t n, unsigned char *out)
 {
-    comm_reduce_narrow(level, DTYPE_BF16, v, out, n, 1.0);
+    comm_reduce_narrow(vectors, DTYPE_BF16, v, out, n, 1.0);
 }
 
-static bool decode_block(kern_level level, const unsigned char *in, int64_t n, float *v)
+static bool decode_block(comm_vectors vectors, const unsigned char *in, int64_t n, float *v)
 {
-    comm_reduce_widen(level, DTYPE_BF16, in, v, n);
+    comm_reduce_widen(vectors, DTYPE_BF16, in, v, n);
     return true;
 }
 

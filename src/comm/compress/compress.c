@@ -116,11 +116,11 @@ __attribute__((target("avx2"))) static int64_t measure_avx2(const float *v, cons
 }
 
 // What a block lost; v, if it may be written, becomes the residual. Eight sums, added in one order.
-static void block_measure(kern_level level, const float *v, const float *back, int64_t n,
+static void block_measure(comm_vectors vectors, const float *v, const float *back, int64_t n,
                           float *residual, comm_loss *loss)
 {
     measure m = {{0}, {0}, 0};
-    int64_t i = level >= KERN_AVX2 ? measure_avx2(v, back, n, residual, &m) : 0;
+    int64_t i = vectors == COMM_AVX2 ? measure_avx2(v, back, n, residual, &m) : 0;
     for (; i < n; i++) {
         const double x = isfinite(v[i]) ? (double)v[i] : 0;
         const double lost = lost_of(v[i], back[i]);
@@ -154,10 +154,10 @@ static int64_t blocks_encode(const comm_codec *c, const comm_bucket *b, const fl
             residual_add(residual + i, v, n);
             v = residual + i;
         }
-        c->encode_block(b->level, v, n, at);
-        const bool decodes = c->decode_block(b->level, at, n, back);
+        c->encode_block(b->vectors, v, n, at);
+        const bool decodes = c->decode_block(b->vectors, at, n, back);
         ASSERT(decodes);
-        block_measure(b->level, v, back, n, residual != NULL ? residual + i : NULL, loss);
+        block_measure(b->vectors, v, back, n, residual != NULL ? residual + i : NULL, loss);
         at += c->block_bytes(n);
     }
     return at - out;
@@ -169,7 +169,7 @@ static int64_t whole_encode(const comm_bucket *b, const float *x, unsigned char 
 {
     if (b->count > 0) memcpy(out, x, (size_t)(b->count * 4));
     for (int64_t i = 0; i < b->count; i += COMM_BLOCK_MOST) {
-        block_measure(b->level, x + i, x + i, min_i64(COMM_BLOCK_MOST, b->count - i), NULL, loss);
+        block_measure(b->vectors, x + i, x + i, min_i64(COMM_BLOCK_MOST, b->count - i), NULL, loss);
     }
     return b->count * 4;
 }
@@ -244,7 +244,7 @@ static status blocks_decode(const comm_codec *c, const comm_bucket *b, const uns
     const int64_t block = block_of(b);
     for (int64_t i = 0; i < b->count; i += block) {
         const int64_t n = min_i64(block, b->count - i);
-        if (!c->decode_block(b->level, in, n, x + i)) return damaged(c, "the scale of a block");
+        if (!c->decode_block(b->vectors, in, n, x + i)) return damaged(c, "the scale of a block");
         in += c->block_bytes(n);
     }
     return ST_OK;

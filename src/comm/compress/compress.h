@@ -21,7 +21,7 @@
 #ifndef COMM_COMPRESS_H
 #define COMM_COMPRESS_H
 
-#include "kernels/kernels.h"
+#include "comm/vectors.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,7 +38,7 @@ typedef struct comm_bucket {
     int32_t block;      // that share a scale; 0: 256
     double keep;        // topk: share that travels, 0 < keep <= 1
     int64_t warm_steps; // onebit: that travel whole
-    kern_level level;
+    comm_vectors vectors;
 } comm_bucket;
 
 typedef struct comm_loss {
@@ -58,8 +58,8 @@ typedef struct comm_codec {
     // says); and back: false if the bytes cannot have come from encode. Or, where NULL, whole
     // buckets:
     int64_t (*block_bytes)(int64_t n);
-    void (*encode_block)(kern_level level, const float *v, int64_t n, unsigned char *out);
-    bool (*decode_block)(kern_level level, const unsigned char *in, int64_t n, float *v);
+    void (*encode_block)(comm_vectors vectors, const float *v, int64_t n, unsigned char *out);
+    bool (*decode_block)(comm_vectors vectors, const unsigned char *in, int64_t n, float *v);
     int64_t (*most_bytes)(const comm_bucket *b);
     // v becomes what is lost. Returns the bytes.
     int64_t (*encode)(const comm_bucket *b, float *v, unsigned char *out, comm_loss *loss);

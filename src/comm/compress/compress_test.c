@@ -46,9 +46,9 @@ static void fill(shape s, float *x, int64_t count)
     }
 }
 
-static comm_bucket bucket(int64_t count, kern_level level)
+static comm_bucket bucket(int64_t count, comm_vectors vectors)
 {
-    return (comm_bucket){.count = count, .block = 64, .keep = 0.1, .level = level};
+    return (comm_bucket){.count = count, .block = 64, .keep = 0.1, .vectors = vectors};
 }
 
 static bool same_bytes(const void *a, const void *b, size_t bytes)
@@ -98,7 +98,7 @@ static void errors_are_bounded(void **unused)
         const comm_codec *c = comm_codec_table[k];
         assert_ptr_equal(c, comm_codec_find(c->name));
         for (int64_t t = 0; t < COUNT_OF(counts) * SHAPE_COUNT; t++) {
-            const comm_bucket b = bucket(counts[t / SHAPE_COUNT], kern_level_of_machine());
+            const comm_bucket b = bucket(counts[t / SHAPE_COUNT], comm_vectors_of_machine());
             fill((shape)(t % SHAPE_COUNT), x, b.count);
             void *state = state_new(c, &b);
             comm_loss loss;
@@ -146,8 +146,8 @@ static void levels_agree(void **unused)
             comm_loss losses[2];
             void *states[2];
             for (int v = 0; v < 2; v++) {
-                const comm_bucket b =
-                    bucket(MOST - (int64_t)s * 13, v == 0 ? KERN_SCALAR : kern_level_of_machine());
+                const comm_bucket b = bucket(MOST - (int64_t)s * 13,
+                                             v == 0 ? COMM_SCALAR : comm_vectors_of_machine());
                 if (v == 0) fill((shape)(s % SHAPE_COUNT), x, b.count);
                 if (s >= SHAPE_COUNT * 2) x[(size_t)s * 31] = s % 2 == 0 ? NAN : -INFINITY;
                 void *state = state_new(c, &b);
@@ -156,7 +156,7 @@ static void levels_agree(void **unused)
                 states[v] = state;
                 assert_int_equal(ST_OK, comm_decompress(c, &b, stream[v], bytes[v], y[v], &bad));
             }
-            const comm_bucket last = bucket(MOST - (int64_t)s * 13, KERN_SCALAR);
+            const comm_bucket last = bucket(MOST - (int64_t)s * 13, COMM_SCALAR);
             const int64_t state_bytes = comm_compress_state_bytes(c, &last);
             if (state_bytes > 0) assert_memory_equal(states[0], states[1], (size_t)state_bytes);
             for (int v = 0; v < 2; v++) free(states[v]);
@@ -176,7 +176,7 @@ static void nan_stays_where_it_is(void **unused)
     static unsigned char stream[STREAM];
     for (int k = 0; k < comm_codec_count(); k++) {
         const comm_codec *c = comm_codec_table[k];
-        const comm_bucket b = bucket(COUNT, kern_level_of_machine());
+        const comm_bucket b = bucket(COUNT, comm_vectors_of_machine());
         fill(NORMAL, clean, COUNT);
         clean[70] = clean[500] = clean[999] = 0; // where it will be: so that scales are the same
         memcpy(x, clean, sizeof(x));
@@ -237,7 +237,7 @@ static void feedback_loses_nothing(void **unused)
     for (int k = 0; k < comm_codec_count(); k++) {
         const comm_codec *c = comm_codec_table[k];
         if (!c->feedback) continue;
-        const comm_bucket b = bucket(COUNT, kern_level_of_machine());
+        const comm_bucket b = bucket(COUNT, comm_vectors_of_machine());
         void *state = state_new(c, &b);
         memset(sent, 0, sizeof(sent));
         memset(arrived, 0, sizeof(arrived));
@@ -276,7 +276,7 @@ static void warm_up_travels_whole(void **unused)
     static float x[COUNT], y[COUNT];
     static unsigned char stream[STREAM], again[STREAM];
     const comm_codec *c = comm_codec_find("onebit");
-    comm_bucket b = bucket(COUNT, kern_level_of_machine());
+    comm_bucket b = bucket(COUNT, comm_vectors_of_machine());
     b.warm_steps = 3;
     void *state = state_new(c, &b), *copy = state_new(c, &b);
     for (int step = 0; step < 6; step++) {
@@ -307,7 +307,7 @@ static void streams_are_not_believed(void **unused)
     static unsigned char stream[STREAM];
     for (int k = 0; k < comm_codec_count(); k++) {
         const comm_codec *c = comm_codec_table[k];
-        comm_bucket b = bucket(COUNT, kern_level_of_machine());
+        comm_bucket b = bucket(COUNT, comm_vectors_of_machine());
         fill(NORMAL, x, COUNT);
         void *state = state_new(c, &b);
         comm_loss loss;

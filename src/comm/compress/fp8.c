@@ -52,9 +52,9 @@ __attribute__((target("avx2"))) static int64_t encode_avx2(const float *v, int64
     return i;
 }
 
-static void encode_block(kern_level level, const float *v, int64_t n, unsigned char *out)
+static void encode_block(comm_vectors vectors, const float *v, int64_t n, unsigned char *out)
 {
-    const float largest = scale_largest(level, v, n);
+    const float largest = scale_largest(vectors, v, n);
     memcpy(out, &largest, 4);
     out += 4;
     if (largest < SCALE_LEAST || largest > SCALE_MOST) {
@@ -63,7 +63,7 @@ static void encode_block(kern_level level, const float *v, int64_t n, unsigned c
         return;
     }
     const float factor = 448.0F / largest;
-    int64_t i = level >= KERN_AVX2 ? encode_avx2(v, n, factor, out) : 0;
+    int64_t i = vectors == COMM_AVX2 ? encode_avx2(v, n, factor, out) : 0;
     for (; i < n; i++) out[i] = code_of(v[i] * factor);
 }
 
@@ -86,7 +86,7 @@ __attribute__((target("avx2"))) static int64_t decode_avx2(const unsigned char *
     return i;
 }
 
-static bool decode_block(kern_level level, const unsigned char *in, int64_t n, float *v)
+static bool decode_block(comm_vectors vectors, const unsigned char *in, int64_t n, float *v)
 {
     float largest;
     memcpy(&largest, in, 4);
@@ -94,7 +94,7 @@ static bool decode_block(kern_level level, const unsigned char *in, int64_t n, f
     in += 4;
     const bool plain = largest >= SCALE_LEAST && largest <= SCALE_MOST;
     const float step = largest / 448.0F;
-    int64_t i = plain && level >= KERN_AVX2 ? decode_avx2(in, n, step, v) : 0;
+    int64_t i = plain && vectors == COMM_AVX2 ? decode_avx2(in, n, step, v) : 0;
     for (; i < n; i++) {
         const float y = f32_from_f8e4m3(in[i]);
         const float z = plain ? y * step : (float)((double)y * (double)largest / 448.0);

@@ -50,14 +50,14 @@ __attribute__((target("avx2"))) static void quantize_avx2(const float *v, int64_
     quantize_f32(v + i, n - i, factor, q + i);
 }
 
-static void encode_block(kern_level level, const float *v, int64_t n, unsigned char *out)
+static void encode_block(comm_vectors vectors, const float *v, int64_t n, unsigned char *out)
 {
-    const float largest = scale_largest(level, v, n);
+    const float largest = scale_largest(vectors, v, n);
     memcpy(out, &largest, 4);
     int8_t *q = (int8_t *)(out + 4);
     if (largest < SCALE_LEAST || largest > SCALE_MOST) {
         quantize(v, n, largest > 0 ? 127.0 / (double)largest : 0, q);
-    } else if (level >= KERN_AVX2) {
+    } else if (vectors == COMM_AVX2) {
         quantize_avx2(v, n, 127.0F / largest, q);
     } else {
         quantize_f32(v, n, 127.0F / largest, q);
@@ -79,7 +79,7 @@ __attribute__((target("avx2"))) static int64_t restore_avx2(const int8_t *q, int
     return i;
 }
 
-static bool decode_block(kern_level level, const unsigned char *in, int64_t n, float *v)
+static bool decode_block(comm_vectors vectors, const unsigned char *in, int64_t n, float *v)
 {
     float largest;
     memcpy(&largest, in, 4);
@@ -87,7 +87,7 @@ static bool decode_block(kern_level level, const unsigned char *in, int64_t n, f
     const int8_t *q = (const int8_t *)(in + 4);
     const bool plain = largest >= SCALE_LEAST && largest <= SCALE_MOST;
     const float step = largest / 127.0F;
-    int64_t i = plain && level >= KERN_AVX2 ? restore_avx2(q, n, step, v) : 0;
+    int64_t i = plain && vectors == COMM_AVX2 ? restore_avx2(q, n, step, v) : 0;
     for (; i < n; i++) {
         const float y =
             plain ? (float)q[i] * step : (float)((double)q[i] * (double)largest / 127.0);

@@ -34,11 +34,11 @@ __attribute__((target("avx2"))) static int64_t signs_avx2(const float *v, int64_
     return i;
 }
 
-static void encode_block(kern_level level, const float *v, int64_t n, unsigned char *out)
+static void encode_block(comm_vectors vectors, const float *v, int64_t n, unsigned char *out)
 {
     double sums[8] = {0}, sum = 0;
     memset(out + 4, 0, (size_t)((n + 7) / 8));
-    int64_t i = level >= KERN_AVX2 ? signs_avx2(v, n, sums, out + 4) : 0;
+    int64_t i = vectors == COMM_AVX2 ? signs_avx2(v, n, sums, out + 4) : 0;
     for (; i < n; i++) {
         sums[i % 8] += fabs((double)v[i]);
         if (v[i] < 0) out[4 + i / 8] |= (unsigned char)(1u << (i % 8));
@@ -62,7 +62,7 @@ __attribute__((target("avx2"))) static int64_t decode_avx2(const unsigned char *
     return i;
 }
 
-static bool decode_block(kern_level level, const unsigned char *in, int64_t n, float *v)
+static bool decode_block(comm_vectors vectors, const unsigned char *in, int64_t n, float *v)
 {
     float mean;
     memcpy(&mean, in, 4);
@@ -71,7 +71,7 @@ static bool decode_block(kern_level level, const unsigned char *in, int64_t n, f
     else if (!scale_is_legal(mean))
         return false;
     if (n % 8 != 0 && in[4 + n / 8] >> (n % 8) != 0) return false;
-    int64_t i = level >= KERN_AVX2 ? decode_avx2(in + 4, n, mean, v) : 0;
+    int64_t i = vectors == COMM_AVX2 ? decode_avx2(in + 4, n, mean, v) : 0;
     for (; i < n; i++) v[i] = (in[4 + i / 8] >> (i % 8) & 1) != 0 ? -mean : mean;
     return true;
 }

@@ -34,9 +34,9 @@ __attribute__((target("avx2"))) static float largest_avx2(const float *v, int64_
     return largest_scalar(v + i, n - i, largest);
 }
 
-float scale_largest(kern_level level, const float *v, int64_t n)
+float scale_largest(comm_vectors vectors, const float *v, int64_t n)
 {
-    return level >= KERN_AVX2 ? largest_avx2(v, n) : largest_scalar(v, n, 0);
+    return vectors == COMM_AVX2 ? largest_avx2(v, n) : largest_scalar(v, n, 0);
 }
 
 bool scale_is_legal(float largest)

@@ -3,7 +3,7 @@
 #ifndef COMM_COMPRESS_SCALE_H
 #define COMM_COMPRESS_SCALE_H
 
-#include "kernels/kernels.h"
+#include "comm/vectors.h"
 
 // Between these, fp32 factors top / largest and largest / top are normal numbers for any `top` <=
 // 448.
@@ -11,7 +11,7 @@
 #define SCALE_MOST  1e30F
 
 // Largest |v| of the finite values; 0 if there is none.
-float scale_largest(kern_level level, const float *v, int64_t n);
+float scale_largest(comm_vectors vectors, const float *v, int64_t n);
 bool scale_is_legal(float largest); // of a stream: finite, not negative
 
 #endif

@@ -168,7 +168,7 @@ struct comm_transport {
     // operation is done when an event that is recorded on the stream afterwards is. args and
     // contract are copied; the arrays in args and the buffers must stay until then. The operations
     // of a group carry consecutive numbers.
-    status (*post)(comm_port *port, const kern_device_api *device, kern_lane *stream,
+    status (*post)(comm_port *port, const device_api *api, device_stream *stream,
                    const comm_args *args, const comm_contract *contract, bool *posted);
     // ---- texts, and the end of a group
     // Called before arrive() and exchange(): the operation that begins, and the names that the
@@ -189,8 +189,8 @@ struct comm_transport {
 NODISCARD status comm_members_swap(const comm_config *config, const comm_members *m,
                                    const void *mine, int64_t bytes, void *all);
 // The post() of transports whose calls block. The operation runs in a host function on the stream;
-// a device without host functions (kern_device_api.call) is refused.
-status comm_post_blocking(comm_port *port, const kern_device_api *device, kern_lane *stream,
+// a device without host functions (device_api.call) is refused.
+status comm_post_blocking(comm_port *port, const device_api *api, device_stream *stream,
                           const comm_args *args, const comm_contract *contract, bool *posted);
 // Returns whether algorithms run over a transport.
 static inline bool comm_transport_runs(const comm_transport *t)

@@ -97,7 +97,8 @@ static void fixture_create(fixture *f, const shape *s, double spread)
         for (int64_t i = 0; i < rows; i++) {
             f->documents[i] = (int32_t)(i % s->queries / s->document);
         }
-        c->in[3] = (kern_tensor){f->documents, DTYPE_I32, 1, {rows}, {1}};
+        c->in[3] = (kern_tensor){
+            .data = f->documents, .type = DTYPE_I32, .ndim = 1, .dims = {rows}, .strides = {1}};
     }
     if (s->cached) {
         c->cache_seq = s->keys;
@@ -113,7 +114,11 @@ static void fixture_create(fixture *f, const shape *s, double spread)
                 }
             }
         }
-        c->in[4] = (kern_tensor){f->lengths, DTYPE_I32, 1, {s->sequences}, {1}};
+        c->in[4] = (kern_tensor){.data = f->lengths,
+                                 .type = DTYPE_I32,
+                                 .ndim = 1,
+                                 .dims = {s->sequences},
+                                 .strides = {1}};
         return;
     }
     kern_call *b = &f->backward;

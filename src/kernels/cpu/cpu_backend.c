@@ -26,9 +26,9 @@ const kern_backend kern_backend_cpu = {
             [OP_HEAD_LOSS] = cpu_head_loss_panels,
             [OP_HEAD_STATS] = cpu_head_stats_panels,
         },
-    .joins =
+    .fuses =
         {
-            [OP_MATMUL] = cpu_matmul_joins,
-            [OP_MATMUL_DX] = cpu_matmul_dx_joins,
+            [OP_MATMUL] = cpu_matmul_fuses,
+            [OP_MATMUL_DX] = cpu_matmul_dx_fuses,
         },
 };

@@ -72,7 +72,7 @@ static float *shared_panel(const gemm_job *job, int64_t index, int64_t floats)
 
 static int64_t shared_panels(const gemm_job *job, int64_t floats)
 {
-    return (GEMM_SCRATCH - GEMM_SHARED) / floats * kern_pool_threads(job->pool);
+    return (GEMM_SCRATCH - GEMM_SHARED) / floats * job->threads;
 }
 
 static const void *element_at(const void *data, dtype type, int64_t index)
@@ -291,7 +291,7 @@ static bool is_wide(const gemm_job *job)
     const gemm_args *g = job->args;
     const int64_t mr = job->unit->mr;
     return g->m <= WIDE_ROWS && g->m <= shared_panels(job, mr * g->k) * mr &&
-           g->n >= (int64_t)WIDE_TASKS * WIDE_COLUMNS * kern_pool_threads(job->pool);
+           g->n >= (int64_t)WIDE_TASKS * WIDE_COLUMNS * job->threads;
 }
 
 static void run_short(gemm_job *job)
@@ -425,6 +425,11 @@ static void run_plain(const gemm_args *g, const gemm_unit *u)
     }
 }
 
+static bool has_scratch(const gemm_job *job)
+{
+    return job->planned || kern_pool_scratch(job->pool, 0) != NULL;
+}
+
 // Units for bf16: AMX through oneDNN, AVX-512 bf16 our own: 4096 x 3072 x 768 and its gradients take 11 to 23%
 // less time than with oneDNN 2.6 (Zen 4, 2026-11: bench/RESULTS.md).
 static bool is_for_bf16_unit(const gemm_job *job, kern_level level)
@@ -434,14 +439,20 @@ static bool is_for_bf16_unit(const gemm_job *job, kern_level level)
     const bool rounds = g->rounds && g->a.type != DTYPE_F16 && g->b.type != DTYPE_F16;
     // In pairs the unit is taken whatever m is, which other layouts have more or less of.
     return (g->in_pairs || (g->any_order && g->m > GEMM_FLAT_ROWS)) && level >= KERN_AVX512_BF16 &&
-           (narrow || rounds) && g->k > 0 && kern_pool_scratch(job->pool, 0) != NULL;
+           (narrow || rounds) && g->k > 0 && has_scratch(job);
+}
+
+static bool has_onednn(const gemm_job *job)
+{
+    int version[3];
+    return job->planned ? kern_onednn_version(version) : pool_onednn(job->pool) != NULL;
 }
 
 static bool is_for_onednn(const gemm_job *job, kern_level level)
 {
     const gemm_args *g = job->args;
     return is_for_bf16_unit(job, level) && g->any_order && level >= KERN_AMX &&
-           g->a.type == DTYPE_BF16 && g->b.type == DTYPE_BF16 && pool_onednn(job->pool) != NULL;
+           g->a.type == DTYPE_BF16 && g->b.type == DTYPE_BF16 && has_onednn(job);
 }
 
 // ---- panels that are kept -----------------------------------------------------------------------
@@ -502,7 +513,7 @@ static driver driver_choose(gemm_job *job, kern_level level, gemm_args *places)
         places->k = (places->k + 1) / 2;
     }
     const gemm_args *g = places;
-    if (g->k == 0 || kern_pool_scratch(job->pool, 0) == NULL) return PLAIN;
+    if (g->k == 0 || !has_scratch(job)) return PLAIN;
     if (!in_pairs && is_flat(job)) return FLAT;
     if (!job->direct && g->k > DEEP_K) return DEEP;
     return g->m <= SHORT_ROWS || is_wide(job) ? SHORT : TALL;
@@ -514,6 +525,8 @@ static gemm_job job_of(const kern_context *context, const gemm_args *args)
                       .unit = gemm_unit_of(context->level),
                       .steps = args->k,
                       .pool = context->pool,
+                      .threads = kern_context_threads(context),
+                      .planned = context->pool == NULL && context->threads > 0,
                       .direct = args->c_type == DTYPE_F32,
                       .streams = args->m * args->n * dtype_bytes(args->c_type) >= STREAM_BYTES};
 }

@@ -9,7 +9,7 @@
 #ifndef KERNELS_CPU_GEMM_H
 #define KERNELS_CPU_GEMM_H
 
-#include "kernels/kernels.h"
+#include "kernels/kernels_internal.h"
 
 #ifdef __cplusplus
 extern "C" {

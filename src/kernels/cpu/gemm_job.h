@@ -27,6 +27,8 @@ typedef struct gemm_job {
     const gemm_unit *unit;
     int64_t steps; // of k in all
     kern_pool *pool;
+    int threads;  // of the pool, or of the one that a plan counts on
+    bool planned; // a plan asks: there is no pool yet, but there will be one with scratch
     int64_t m0, m1, n0, n1, k0, k1; // of this pass
     int64_t columns;                // short: of a task
     int64_t mc, pieces;             // deep: rows of a task, tasks side by side

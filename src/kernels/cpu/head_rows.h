@@ -2,7 +2,7 @@
 #ifndef KERNELS_CPU_HEAD_ROWS_H
 #define KERNELS_CPU_HEAD_ROWS_H
 
-#include "kernels/kernels.h"
+#include "kernels/kernels_internal.h"
 
 #ifdef __cplusplus
 extern "C" {

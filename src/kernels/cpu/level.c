@@ -2,7 +2,7 @@
 //
 // A bit in cpuid alone is not enough: the system must keep the wide registers over a task switch
 // (XCR0, read by xgetbv), and for AMX tiles the process must ask for leave to use them.
-#include "kernels/kernels.h"
+#include "kernels/kernels_internal.h"
 
 #include <cpuid.h>
 #include <sys/syscall.h>

@@ -140,7 +140,7 @@ static gemm_args dx_of(const kern_call *call)
     return g;
 }
 
-bool cpu_matmul_joins(const kern_context *context, const kern_call *first, const kern_call *second)
+bool cpu_matmul_fuses(const kern_context *context, const kern_call *first, const kern_call *second)
 {
     const gemm_args g = forward_of(first);
     // A row's gates are read from where they lie when its other half comes.
@@ -149,7 +149,7 @@ bool cpu_matmul_joins(const kern_context *context, const kern_call *first, const
     return gemm_may_finish(context, &g, along_rows);
 }
 
-bool cpu_matmul_dx_joins(const kern_context *context, const kern_call *first,
+bool cpu_matmul_dx_fuses(const kern_context *context, const kern_call *first,
                          const kern_call *second)
 {
     const gemm_args g = dx_of(first);

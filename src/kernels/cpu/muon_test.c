@@ -39,7 +39,6 @@ static void weights_free(weights *w)
 
 static void update(const char *backend, int threads, weights *w)
 {
-    const kern_backend *b = kern_backend_find(backend);
     kern_pool *pool = NULL;
     step_block *step = calloc(1, sizeof(*step));
     void *scratch = aligned_alloc(64, (size_t)(threads * KERN_SCRATCH_BYTES));
@@ -50,7 +49,8 @@ static void update(const char *backend, int threads, weights *w)
     step->device.grad_factor = 1.0;
     assert_int_equal(kern_pool_create(threads, &pool), ST_OK);
     kern_pool_scratch_set(pool, scratch);
-    const kern_context context = {.pool = pool, .level = kern_level_of_machine()};
+    const kern_context context = {
+        .backend = kern_backend_find(backend), .pool = pool, .level = kern_level_of_machine()};
     kern_call call = {.code = OP_MUON, .step = step, .seq = 1, .strict = true};
     call.attrs = (op_attrs){.momentum = 0.95F, .eps = 1e-7F, .lr_scale = 1.0F, .nesterov = true};
     float *const data[] = {w->grad, w->master, w->m};
@@ -63,10 +63,10 @@ static void update(const char *backend, int threads, weights *w)
     }
     call.out[0] = call.in[1];
     call.out[1] = call.in[2];
-    call.workspace_bytes = kern_workspace_bytes(b, &call, threads);
+    call.workspace_bytes = kern_workspace_bytes(&context, &call);
     call.workspace = aligned_alloc(64, (size_t)align_up(call.workspace_bytes, 64));
     assert_non_null(call.workspace);
-    assert_int_equal(kern_run(b, &context, &call), ST_OK);
+    assert_int_equal(kern_run(&context, &call), ST_OK);
     free(call.workspace);
     kern_pool_destroy(pool);
     free(scratch);

@@ -163,7 +163,7 @@ static double flops_of_loop(kern_level level, bool bf16)
     return rounds * 8.0 * 2.0;
 }
 
-double kern_peak_flops(kern_level level, int threads, bool bf16)
+double kern_loop_flops(kern_level level, int threads, bool bf16)
 {
     kern_pool *pool = NULL;
     if (kern_pool_create(threads, &pool) != ST_OK) {

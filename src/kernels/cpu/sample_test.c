@@ -38,8 +38,9 @@ static kern_pool *pools[2]; // of 1 and 2 threads
 
 static void run(const char *backend, int threads, memory *m)
 {
-    const kern_backend *b = kern_backend_find(backend);
-    const kern_context context = {.pool = pools[threads - 1], .level = kern_level_of_machine()};
+    const kern_context context = {.backend = kern_backend_find(backend),
+                                  .pool = pools[threads - 1],
+                                  .level = kern_level_of_machine()};
     kern_call call = {.code = OP_SAMPLE, .seq = 1};
     call.in[0] = (kern_tensor){.data = m->logits, .type = m->type, .ndim = 2};
     call.in[1] = (kern_tensor){.data = m->params, .type = DTYPE_F32, .ndim = 2};
@@ -53,12 +54,12 @@ static void run(const char *backend, int threads, memory *m)
         all[i]->strides[0] = columns[i];
         all[i]->strides[1] = 1;
     }
-    call.workspace_bytes = kern_workspace_bytes(b, &call, threads);
+    call.workspace_bytes = kern_workspace_bytes(&context, &call);
     void *space = aligned_alloc(64, (size_t)align_up(call.workspace_bytes, 64));
     assert_non_null(space);
     memset(space, 0xff, (size_t)call.workspace_bytes);
     call.workspace = space;
-    assert_int_equal(kern_run(b, &context, &call), ST_OK);
+    assert_int_equal(kern_run(&context, &call), ST_OK);
     free(space);
 }
 

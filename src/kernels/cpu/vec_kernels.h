@@ -5,7 +5,7 @@
 #ifndef KERNELS_CPU_VEC_KERNELS_H
 #define KERNELS_CPU_VEC_KERNELS_H
 
-#include "kernels/kernels.h"
+#include "kernels/kernels_internal.h"
 #include "op/dropout.h"
 
 #ifdef __cplusplus

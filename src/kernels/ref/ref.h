@@ -7,7 +7,7 @@
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
 
-#include "kernels/kernels.h"
+#include "kernels/kernels_internal.h"
 
 #include <math.h>
 

@@ -771,14 +771,14 @@ static status plan_make(arena *a, arena *work, const plan_request *request, plan
         .p = p, .r = &local, .m = request->model, .a = work, .repeat = {.is_tried = repeats}};
     l.lives.a = work;
     l.bound = plan_bound(p, request->micro_batch, 0);
-    const int64_t count = own / request->micro_batch;
+    const int32_t count = (int32_t)(own / request->micro_batch);
     TRY(plan_pipeline_make(work, request->model, &request->mesh, &request->pipeline,
                            request->optimizer != NULL ? count : 0, &l.pipe));
-    l.pipe.shape.microbatches =
-        (int32_t)count; // evaluation goes forward only, in an order of its own
+    l.pipe.shape.microbatches = count; // evaluation goes forward only, in an order of its own
     TRY(lower(&l));
     *done = !l.repeat.is_broken;
     if (*done && p->a != run->a) TRY(lower_keep(p, request->use));
+    if (*done) TRY(plan_fuse(request, p));
     *out = p;
     return ST_OK;
 }

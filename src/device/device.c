@@ -1,9 +1,9 @@
-// What the devices of kernels/ share: see device.h.
-#include "kernels/device.h"
-
-#include "kernels/cpu/pool.h"
+// Parts that the cpu and the shadow device share: memory from the system, and work items that run in
+// a host thread.
+#include "device/device_internal.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -13,7 +13,7 @@ static const char *const op_names[OP_CODE_COUNT] = {
 #undef OP_NAME
 };
 
-// Large copies by all threads of the lane: initial weights go to memory that was never touched, where
+// Large copies by all threads of the stream: initial weights go to memory that was never touched, where
 // the system takes longer for the pages than a thread for the bytes.
 enum { COPY_PIECE_BYTES = 1 << 21 };
 
@@ -30,33 +30,44 @@ static void copy_piece(void *context, int64_t index, int thread)
     }
 }
 
-static status copy_run(const device_copy *copy, const kern_context *context)
+static status copy_run(const device_copy *copy, const device_kernels *run,
+                       const kern_context *context)
 {
     device_copy c = *copy;
-    kern_parallel(context->pool, (c.bytes + COPY_PIECE_BYTES - 1) / COPY_PIECE_BYTES, copy_piece,
-                  &c);
+    run->parallel(context, (c.bytes + COPY_PIECE_BYTES - 1) / COPY_PIECE_BYTES, copy_piece, &c);
     return ST_OK;
 }
 
-status device_work_run(const device_work *w, const kern_device_config *config,
-                       const kern_context *context, int32_t lane)
+void device_work_call(device_work *w, device_work *second, const kern_call *call)
 {
-    if (w->kind == WORK_COPY) return copy_run(&w->copy, context);
+    w->kind = WORK_CALL;
+    w->call = *call;
+    if (call->then == NULL) return;
+    ASSERT(call->then->then == NULL);
+    second->kind = WORK_CALL;
+    second->call = *call->then;
+    w->call.then = &second->call;
+}
+
+status device_work_run(const device_work *w, const device_config *config,
+                       const kern_context *context, int32_t stream)
+{
+    if (w->kind == WORK_COPY) return copy_run(&w->copy, config->run, context);
     if (w->kind == WORK_HOST) return w->fn(w->context);
     ASSERT(w->kind == WORK_CALL);
     const kern_call *call = &w->call;
     if (config->trace == NULL || call->step_no < config->trace_begin ||
         call->step_no > config->trace_end) {
-        return kern_run(config->backend, context, call);
+        return config->run->run(context, call);
     }
     trace_record span = {.kind = TRACE_SPAN,
-                         .lane = lane,
+                         .lane = stream,
                          .step = call->step_no,
                          .microbatch = call->microbatch,
                          .layer = call->layer,
                          .name = op_names[call->code]};
     span.begin_ns = config->h->api->monotonic_ns(config->h);
-    const status st = kern_run(config->backend, context, call);
+    const status st = config->run->run(context, call);
     span.end_ns = config->h->api->monotonic_ns(config->h);
     trace_put(config->trace, &span);
     return st;
@@ -113,20 +124,35 @@ void device_memory_deinit(device_memory *m)
     while (m->count > 0) device_memory_unmap(m, m->pieces[m->count - 1].data);
 }
 
-// ---- threads ------------------------------------------------------------------------------------
-kern_level device_level(const kern_device_config *config)
+// ---- a device that is the host ------------------------------------------------------------------
+device_facts device_host_facts(const char *name, const device_config *config)
 {
-    const kern_level machine = kern_level_of_machine();
-    return config->level < machine ? config->level : machine;
+    return (device_facts){.name = name,
+                          .level = config->run->level(config->kernels),
+                          .units = config->run->threads(config->kernels)};
 }
 
-status device_pool_create(const kern_device_config *config, device_memory *m, kern_pool **out,
-                          void **scratch)
+status device_host_alloc(device *d, int64_t bytes, void **out)
 {
-    int threads = config->threads > 0 ? config->threads : kern_core_count();
-    if (threads > KERN_MAX_THREADS) threads = KERN_MAX_THREADS;
-    TRY(kern_pool_create(threads, out)); // the caller destroys it, also after a failure below
-    TRY(device_memory_map(m, (int64_t)threads * KERN_SCRATCH_BYTES, scratch));
-    kern_pool_scratch_set(*out, *scratch);
+    const int64_t whole = align_up(max_i64(bytes, 1), ALIGN_TENSOR);
+    void *memory = aligned_alloc(ALIGN_TENSOR, (size_t)whole);
+    if (memory == NULL) {
+        return fail(ST_NO_MEMORY, "no %lld bytes of host memory for device %s", (long long)bytes,
+                    d->api->name);
+    }
+    memset(memory, 0, (size_t)whole);
+    *out = memory;
     return ST_OK;
+}
+
+void device_host_free(device *d, void *memory)
+{
+    (void)d;
+    free(memory);
+}
+
+device_memory_info device_host_memory(const device_config *config)
+{
+    return (device_memory_info){.free_bytes = host_memory_bytes(config->h),
+                                .all_bytes = host_memory_installed(config->h)};
 }

@@ -1,0 +1,79 @@
+// Inside kernels/: what a backend is made of, and the context that its kernels get.
+#ifndef KERNELS_KERNELS_INTERNAL_H
+#define KERNELS_KERNELS_INTERNAL_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- threads ------------------------------------------------------------------------------------
+typedef struct kern_pool kern_pool;
+typedef device_task kern_task;
+enum { KERN_SCRATCH_BYTES = 4 << 20 }; // of each thread
+// `threads` includes the calling thread. Worker threads are pinned through hwloc where there is one
+// core for each.
+NODISCARD status kern_pool_create(int threads, kern_pool **out);
+// The calling thread, which will call kern_parallel, takes a core as the pool's own threads do: else
+// it may sit down on theirs. Then the same thread must destroy the pool, and has its places back.
+void kern_pool_lead(kern_pool *pool);
+void kern_pool_destroy(kern_pool *pool);
+int kern_pool_threads(const kern_pool *pool);
+// Runs task(context, i, thread) for i in 0..count-1, each once, on all threads; returns when all are
+// done. Which thread runs what is not fixed, so a task's result may depend on i only. Not re-entrant.
+void kern_parallel(kern_pool *pool, int64_t count, kern_task task, void *context);
+// scratch: threads * KERN_SCRATCH_BYTES, borrowed.
+void kern_pool_scratch_set(kern_pool *pool, void *scratch);
+void *kern_pool_scratch(const kern_pool *pool, int thread);
+
+// ---- vector units -------------------------------------------------------------------------------
+typedef enum kern_level {
+    KERN_SCALAR, // plain C
+    KERN_AVX2,   // AVX2 + FMA + F16C
+    KERN_AVX512,
+    KERN_AVX512_BF16,
+    KERN_AMX,
+    KERN_LEVEL_COUNT
+} kern_level;
+const char *kern_level_name(kern_level level);
+kern_level kern_level_of_machine(void); // the highest that CPU and operating system give
+kern_level kern_level_fastest(void);    // of those the one that is used where none is asked for
+double kern_loop_flops(kern_level level, int threads, bool bf16); // of kern_peak_flops
+
+// ---- backends and contexts ----------------------------------------------------------------------
+
+typedef status (*kern_fn)(const kern_context *context, const kern_call *call);
+typedef bool (*kern_pair_fn)(const kern_context *context, const kern_call *first,
+                             const kern_call *second);
+typedef struct kern_backend {
+    const char *name;           // as written in a config
+    kern_fn run[OP_CODE_COUNT]; // NULL: not supported; the dispatcher reports it
+    // Scratch beyond the per-thread one that a call needs; NULL: none. Pure.
+    int64_t (*workspace_bytes[OP_CODE_COUNT])(const kern_call *call, int threads);
+    // Of kern_panels_bytes. NULL: nothing. Pure.
+    int64_t (*panels_bytes[OP_CODE_COUNT])(const kern_call *call, kern_level level);
+    // Of a product: can it take up such a call, which reads its result element by element? NULL: none. Pure.
+    kern_pair_fn fuses[OP_CODE_COUNT];
+} kern_backend;
+extern const kern_backend kern_backend_ref;
+extern const kern_backend kern_backend_cpu;
+const kern_backend *kern_backend_find(const char *name); // NULL: none
+
+struct kern_context {
+    const kern_backend *backend;
+    kern_level level;
+    int threads;     // of a device's large work
+    kern_pool *pool; // of an open context; NULL: its calls run in the calling thread alone
+    void *scratch;   // of an open context, until the device gives it some
+};
+// One call, checked (dispatch.c). ST_UNSUPPORTED if the backend has no kernel for it.
+NODISCARD status kern_call_run(const kern_context *c, const kern_call *call);
+// Whether the backend can run first.then = second as one: it fuses them, the operands are where kern_fuses
+// supposed them, and the second writes nothing that the first still reads.
+bool kern_joins(const kern_context *context, const kern_call *first, const kern_call *second);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
