@@ -7,6 +7,8 @@ models=$(cd "$shared/golden/models" 2>/dev/null && pwd) || {
     exit 77
 }
 tokenizers=$(cd "$shared/data" && pwd)
+. tests/support/golden.sh
+known=$(golden_models "$models") || exit 1
 . tests/support/check.sh
 
 digest() {
@@ -14,7 +16,7 @@ digest() {
 }
 
 # ---- every family, whole and in pieces
-for folder in "$models"/*/; do
+for folder in $known; do
     name=$(basename "$folder")
     check 0 -- import "$folder" "$name"
     check 0 'all bytes right' -- export "$name" "$name.hf"

@@ -6,6 +6,8 @@ models=$(cd "$shared/golden/models" 2>/dev/null && pwd) || {
     echo "skipped: $shared/golden/models is not there"
     exit 77
 }
+. tests/support/golden.sh
+known=$(TRIREME=${TRIREME:-} golden_models "$models") || exit 1
 words=$(cd "$shared/data" && pwd)
 . tests/support/check.sh
 
@@ -36,7 +38,7 @@ check 0 'kind        configuration' 'batch       4' -- inspect run.yaml --verify
 check 0 'format      token file, trireme' 'ok: the checksum' -- inspect run/cache/*.tok --verify
 check 0 'kind        safetensors' 'weight/embed.tokens' '257 x 128' -- inspect "$steps/step-0000004/$state" --tensors
 check 0 '"kind": "checkpoint"' '"step": 4' '"verified": true' -- inspect "$steps/step-0000004" --verify --json
-for folder in "$models"/*/; do
+for folder in $known; do
     check 0 'kind        Hugging Face folder' 'are those of config.json' -- inspect "$folder" --verify
 done
 check 0 'kind        Hugging Face configuration' -- inspect "$models/qwen3/config.json"

@@ -429,6 +429,25 @@ static void generates_the_same(void **state)
     golden_close(&g);
 }
 
+// Whether this program trains the model. The folder also has models of architectures that it does not
+// know yet, or only plans.
+static bool is_trained(arena *a, const char *name)
+{
+    char local[256], folder[1024];
+    decoder_spec spec;
+    (void)snprintf(local, sizeof(local), "golden/models/%s", name);
+    if (model_spec_from_hf(host_real(), a, test_shared(local, folder), &spec) != ST_OK) {
+        if (strstr(error_last()->text, "unknown model type") == NULL)
+            return true; // fails in its test
+        printf("left out: %s: %s\n", name, error_last()->text);
+        error_clear();
+        return false;
+    }
+    const bool is_planned = spec.experts.count > 0 || spec.latent.kv_rank > 0;
+    if (is_planned) printf("left out: %s: experts, latent attention are planned only\n", name);
+    return !is_planned;
+}
+
 // Every folder of golden/models is a case, so TRIREME_SHARED may point to others. By day with sanitizers each is
 // looked at in one of the ways.
 int main(void)
@@ -453,6 +472,7 @@ int main(void)
                  {"recomputed is equal", recomputed_is_equal},
                  {"generates the same", generates_the_same}};
     for (int64_t i = 0; i < min_i64(cases.count, MOST); i++) {
+        if (!is_trained(a, cases.names[i])) continue;
         for (int64_t k = 0; k < COUNT_OF(kinds); k++) {
             if (kinds[k].run == recomputed_is_equal && i % 4 != 0)
                 continue; // slow, and no case's own
