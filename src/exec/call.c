@@ -125,24 +125,6 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->attrs.site += 4 * (call->layer + 1);
 }
 
-int64_t exec_call_end(const plan *p, const plan_action *action, int64_t at)
-{
-    const plan_binding *b = binding_of(p, action);
-    const op_node *node = &b->program->lists[action->list].nodes[at];
-    const int32_t space = room_at(b->workspace[action->list], at);
-    const int32_t panels = room_at(b->panels[action->list], at);
-    int64_t end = space >= 0 ? plan_tensor_offset(p, space) + p->tensors[space].bytes : 0;
-    if (panels >= 0) end = max_i64(end, plan_tensor_offset(p, panels) + p->tensors[panels].bytes);
-    for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
-        const tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
-        if (t == TENSOR_NONE) continue;
-        const int32_t ref = b->tensor[op_owner(b->program, t).id];
-        if (ref == -1) continue;
-        end = max_i64(end, plan_tensor_offset(p, ref) + plan_tensor_at(p, ref)->bytes);
-    }
-    return end;
-}
-
 // The operands' shapes, as a backend is asked about them: no byte is read.
 static kern_call shapes_call(const exec_workspace_context *c, const op_program *program,
                              const op_node *node, const extent_binding *bound)

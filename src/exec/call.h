@@ -9,7 +9,5 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
                     int64_t step_no, kern_call *call);
 // One operand as a kernel sees it; data NULL if missing.
 kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, char *base);
-// Highest byte (relative to the arena) that the operands and the workspace of node `at` cover.
-int64_t exec_call_end(const plan *p, const plan_action *action, int64_t at);
 
 #endif

@@ -62,26 +62,6 @@ status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out)
     return ST_OK;
 }
 
-int64_t exec_comm_end(const plan *p, const plan_comm *c)
-{
-    int64_t end = 0;
-    for (int32_t i = 0; i < c->items_count; i++) {
-        const plan_comm_item *item = &p->items[c->items_begin + i];
-        const int32_t refs[] = {item->in, item->out};
-        for (int k = 0; k < COUNT_OF(refs); k++) {
-            if (refs[k] == -1) continue;
-            end = max_i64(end, plan_tensor_offset(p, refs[k]) + plan_tensor_at(p, refs[k])->bytes);
-        }
-    }
-    if (!c->compressed) return end;
-    const int32_t others[] = {c->feedback, c->work, p->losses};
-    for (int i = 0; i < COUNT_OF(others); i++) {
-        if (others[i] == -1) continue;
-        end = max_i64(end, plan_tensor_offset(p, others[i]) + plan_tensor_at(p, others[i])->bytes);
-    }
-    return end;
-}
-
 status exec_groups_make(arena *a, comm *all, const plan_mesh *mesh, const plan_table *run,
                         comm_group ***out)
 {

@@ -8,7 +8,5 @@
 // Makes one operation per row of p->comms, in the arena. base is the device's address of byte 0 of
 // the plan.
 NODISCARD status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out);
-// Returns the end of the bytes that it covers, relative to the plan's byte 0.
-int64_t exec_comm_end(const plan *p, const plan_comm *c);
 
 #endif

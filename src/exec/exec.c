@@ -8,6 +8,7 @@
 
 #include "exec/communicate.h"
 #include "exec/poison.h"
+#include "plan/access.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -367,10 +368,10 @@ static status post_nodes(exec *e, const plan_action *action, bool *posted)
     const plan *p = e->running->p;
     const int64_t count = nodes_together(e, action);
     kern_call calls[2];
+    if (e->node == 0) e->touched_bytes = max_i64(e->touched_bytes, plan_access_end(p, action));
     for (int64_t k = 0; k < count; k++) {
         const int64_t at = action->ops_begin + e->node + k;
         exec_call_make(p, action, at, e->base, e->slots[e->current].step, &calls[k]);
-        e->touched_bytes = max_i64(e->touched_bytes, exec_call_end(p, action, at));
     }
     if (count == 2) calls[0].then = &calls[1];
     TRY(e->config.api->launch(e->lanes[action->lane], &calls[0], posted));
@@ -443,7 +444,7 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
 {
     const plan *p = e->running->p;
     const plan_comm *c = &p->comms[action->comm];
-    e->touched_bytes = max_i64(e->touched_bytes, exec_comm_end(p, c));
+    e->touched_bytes = max_i64(e->touched_bytes, plan_access_end(p, action));
     comm_group *group = e->config.groups != NULL ? e->config.groups[c->group] : NULL;
     if (group == NULL) {
         return fail(ST_INTERNAL, "the plan has %s in a group that nobody made", c->name);

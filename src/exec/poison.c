@@ -2,6 +2,8 @@
 // out a second time, from the program alone, so a mistake in either shows as a NaN.
 #include "exec/poison.h"
 
+#include "plan/access.h"
+
 #include <string.h>
 
 enum { OPERANDS = OP_MAX_IN + OP_MAX_OUT };
@@ -9,6 +11,12 @@ enum { OPERANDS = OP_MAX_IN + OP_MAX_OUT };
 static tensor_id operand_of(const op_node *node, int k)
 {
     return k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
+}
+
+// The tensor that owns the bytes of an operand.
+static tensor_id owner_of(const op_program *p, const op_node *node, int k)
+{
+    return plan_access_operand(p, node, k, false).owner;
 }
 
 // Activations of the program's own: not declared outputs, nor gradients that the layer below reads.
@@ -38,7 +46,7 @@ static void uses_walk(const op_program *p, const int *lists, int count, last_use
         for (int64_t n = 0; n < p->lists[lists[l]].count; n++) {
             const op_node *node = &p->lists[lists[l]].nodes[n];
             for (int k = 0; k < OPERANDS; k++) {
-                const tensor_id t = op_owner(p, operand_of(node, k)).id;
+                const tensor_id t = owner_of(p, node, k);
                 if (t != TENSOR_NONE) last[t] = (last_use){lists[l], n, k};
             }
             // The tensor that counts rows is needed as long as they are.
@@ -55,8 +63,8 @@ static void uses_walk(const op_program *p, const int *lists, int count, last_use
 static bool is_made_again(const op_program *p, tensor_id t)
 {
     for (int64_t n = 0; n < p->lists[OP_RECOMPUTE].count; n++) {
-        for (int k = 0; k < OP_MAX_OUT; k++) {
-            if (op_owner(p, p->lists[OP_RECOMPUTE].nodes[n].out[k]).id == t) return true;
+        for (int k = ACCESS_OUT; k < OPERANDS; k++) {
+            if (owner_of(p, &p->lists[OP_RECOMPUTE].nodes[n], k) == t) return true;
         }
     }
     return false;
@@ -69,7 +77,7 @@ static bool is_sent(const op_program *p, tensor_id t)
         for (int64_t n = 0; n < p->lists[l].count; n++) {
             const op_node *node = &p->lists[l].nodes[n];
             for (int k = 0; k < OP_MAX_IN && op_communicates(node->code); k++) {
-                if (op_owner(p, node->in[k]).id == t) return true;
+                if (owner_of(p, node, k) == t) return true;
             }
         }
     }
@@ -114,7 +122,7 @@ static void place_of(const plan *p, const plan_action *action, tensor_id t, char
                      char **to)
 {
     const plan_binding *b = &p->bindings[action->binding];
-    const int32_t ref = b->tensor[op_owner(b->program, t).id];
+    const int32_t ref = b->tensor[t];
     *from = base + plan_tensor_offset(p, ref);
     *to = *from + plan_tensor_at(p, ref)->bytes;
 }
@@ -132,16 +140,14 @@ bool exec_poison_after(const exec_deaths *d, const plan *p, const plan_action *a
     if (action->position_count > 0 && last != (zigzag ? p->seq / 2 : p->seq)) return false;
     const plan_binding *b = &p->bindings[action->binding];
     const op_node *node = &b->program->lists[action->list].nodes[at];
-    const tensor_id t = operand_of(node, operand);
+    const tensor_id t = owner_of(b->program, node, operand);
     char *begin = NULL, *end = NULL;
     place_of(p, action, t, base, &begin, &end);
-    for (int k = 0; k < OP_MAX_OUT; k++) {
+    for (int k = ACCESS_OUT; k < OPERANDS; k++) {
         char *out_begin = NULL, *out_end = NULL;
-        if (node->out[k] == TENSOR_NONE ||
-            op_owner(b->program, node->out[k]).id == op_owner(b->program, t).id) {
-            continue;
-        }
-        place_of(p, action, node->out[k], base, &out_begin, &out_end);
+        const tensor_id out = owner_of(b->program, node, k);
+        if (out == TENSOR_NONE || out == t) continue;
+        place_of(p, action, out, base, &out_begin, &out_end);
         if (out_begin < end && begin < out_end) return false; // written in place
     }
     *from = begin;

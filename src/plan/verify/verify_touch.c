@@ -1,10 +1,11 @@
 // The verifier: which bytes an action touches, and whether they are its tensors'.
 //
-// Said from what the executor gives to kernels (exec/call.c) and to comm: operands of nodes with their
-// rows and columns, workspaces, items of communications, the parts of the step block. What an action
-// touches does not depend on the micro-batch (of batch tensors all rows are taken), so actions that do the
-// same to the same tensors share a *pattern*, and a plan of many micro-batches costs little more.
+// plan/access says which bytes an action touches; here they become stretches of the arena, and are checked against the
+// tensors that they belong to. What an action touches does not depend on the micro-batch (of batch tensors all rows are
+// taken), so actions that do the same to the same tensors share a *pattern*, and a plan of many micro-batches costs
+// little more.
 #include "base/hash.h"
+#include "plan/access.h"
 #include "plan/verify/verify_internal.h"
 
 #include <stdlib.h>
@@ -18,18 +19,29 @@ const plan_tensor *verify_tensor(const verify_facts *f, int32_t tensor)
                                  : &f->p->tensors[tensor - f->run_count];
 }
 
+static int32_t tensor_of(const verify_facts *f, int32_t ref)
+{
+    return (int32_t)plan_ref_row(ref) + (plan_ref_is_run(ref) ? 0 : f->run_count);
+}
+
 void verify_resolve(const verify_facts *f, int32_t ref, int32_t *tensor, int64_t *begin,
                     int64_t *bytes)
 {
     int64_t within = 0;
-    const plan_tensor *t = plan_tensor_at(f->p, ref);
-    *bytes = t->bytes;
-    for (; t->is_part; t = plan_tensor_at(f->p, ref)) {
-        within += t->offset;
-        ref = t->whole;
-    }
-    *tensor = (int32_t)plan_ref_row(ref) + (plan_ref_is_run(ref) ? 0 : f->run_count);
+    *bytes = plan_tensor_at(f->p, ref)->bytes;
+    *tensor = tensor_of(f, plan_access_owner(f->p, ref, &within));
     *begin = f->where[*tensor].begin + within;
+}
+
+// Where in the arena they lie.
+static verify_bytes bytes_of(const verify_facts *f, const plan_access *a)
+{
+    verify_bytes b = {0};
+    if (a->ref == -1) return b;
+    b.tensor = tensor_of(f, a->ref);
+    b.begin = f->where[b.tensor].begin + a->begin;
+    b.bytes = a->bytes;
+    return b;
 }
 
 static status tensors_make(verifier *v, verify_facts *f)
@@ -181,13 +193,25 @@ static status touch_push(verifier *v, verify_facts *f, const verify_touch *touch
     return ST_OK;
 }
 
-static status bytes_touch(verifier *v, verify_facts *f, const verify_bytes *b, bool writes)
+// What is updated is read, then written.
+static status touches_push(verifier *v, verify_facts *f, const verify_touch *touch,
+                           access_kind kind)
 {
-    verify_touch touch = {.tensor = b->tensor, .writes = writes};
+    verify_touch one = *touch;
+    one.writes = false;
+    if (kind != ACCESS_WRITE) TRY(touch_push(v, f, &one));
+    one.writes = true;
+    return kind != ACCESS_READ ? touch_push(v, f, &one) : ST_OK;
+}
+
+static status bytes_touch(verifier *v, verify_facts *f, const verify_bytes *b, access_kind kind)
+{
+    verify_touch touch = {.tensor = b->tensor};
     if (b->bytes == 0) return ST_OK;
     touch.columns = columns_of(f, b->tensor, 0, INT64_MAX);
-    TRY(span_find(v, f, b->tensor, (verify_span){b->begin, b->begin + b->bytes}, &touch.span));
-    return touch_push(v, f, &touch);
+    const verify_span where = {b->begin, b->begin + b->bytes};
+    TRY(span_find(v, f, b->tensor, where, &touch.span));
+    return touches_push(v, f, &touch, kind);
 }
 
 // The touches since `begin` become a pattern; for order alone each span counts once.
@@ -217,98 +241,66 @@ static status pattern_push(verifier *v, verify_facts *f, int64_t begin, int32_t 
     return ST_OK;
 }
 
-// ---- the step block -----------------------------------------------------------------------------
-
-static status fields_touch(verifier *v, verify_facts *f, uint32_t first, uint32_t end, bool reads,
-                           bool writes)
-{
-    verify_bytes b = {0};
-    int64_t bytes = 0, begin = 0;
-    verify_resolve(f, f->p->step_ref, &b.tensor, &begin, &bytes);
-    b.begin = begin + step_field_begin(first);
-    b.bytes = step_field_begin(end) - step_field_begin(first);
-    if (reads) TRY(bytes_touch(v, f, &b, false));
-    return writes ? bytes_touch(v, f, &b, true) : ST_OK;
-}
-
-// The fields that the operation's row names. Neighbours that are touched alike are one touch; the host's part
-// is another one than the device's.
-static status step_touch(verifier *v, verify_facts *f, const op_node *node)
-{
-    const op_kind *kind = op_kind_of(node->code);
-    for (uint32_t first = 1, end; first < STEP_FIELD_END; first = end) {
-        const bool reads = (kind->step_reads & first) != 0;
-        const bool writes = (kind->step_writes & first) != 0;
-        for (end = first << 1; end < STEP_FIELD_END && first != STEP_FIELD_HOST; end <<= 1) {
-            if (((kind->step_reads & end) != 0) != reads) break;
-            if (((kind->step_writes & end) != 0) != writes) break;
-        }
-        if (reads || writes) TRY(fields_touch(v, f, first, end, reads, writes));
-    }
-    return ST_OK;
-}
-
 // ---- nodes --------------------------------------------------------------------------------------
 
 typedef struct operand {
     verify_touch touch;
     verify_span where;
-    tensor_id local; // TENSOR_NONE: there is none
+    tensor_id local; // the program's tensor; of what no program names a number of its own
+    access_kind kind;
+    int32_t number; // of the operand
 } operand;
 
-static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_id t, operand *out)
+static tensor_id local_of(const op_program *program, const op_node *node, int32_t number)
+{
+    if (number >= ACCESS_COUNT) {
+        return op_count_of(program, local_of(program, node, number - ACCESS_COUNT));
+    }
+    if (number >= ACCESS_WORKSPACE) return INT32_MAX - number;
+    return number < ACCESS_OUT ? node->in[number] : node->out[number - ACCESS_OUT];
+}
+
+// Do all of its operands stand for tensors of the plan?
+static status refs_check(const verifier *v, const verify_facts *f, int32_t index,
+                         const op_node *node)
 {
     const plan *p = f->p;
     const plan_action *action = &p->actions[index];
     const plan_binding *b = &p->bindings[action->binding];
-    int64_t bytes = 0, begin = 0;
-    char name[VERIFY_NAME_BYTES];
-    *out = (operand){.local = TENSOR_NONE};
-    if (t == TENSOR_NONE || b->program->tensors[t].role == ROLE_STEP) return ST_OK;
-    const op_owned owned = op_owner(b->program, t);
-    const op_tensor *local = &b->program->tensors[t], *owner = &b->program->tensors[owned.id];
-    const int32_t ref = b->tensor[owned.id];
-    if (ref == -1) return ST_OK;
-    const int64_t rows = plan_ref_is_run(ref) ? p->run->count : p->tensor_count;
-    if (plan_ref_row(ref) >= rows) {
+    for (int k = 0; k < ACCESS_WORKSPACE; k++) {
+        char name[VERIFY_NAME_BYTES];
+        const operand_access is = plan_access_operand(b->program, node, k, action->accumulate);
+        const int32_t ref = is.owner != TENSOR_NONE ? b->tensor[is.owner] : -1;
+        const int64_t rows = plan_ref_is_run(ref) ? p->run->count : p->tensor_count;
+        if (ref == -1 || plan_ref_row(ref) < rows) continue;
         return fail(ST_BROKEN_PLAN, "%s: %s stands for no tensor of the plan",
-                    verify_name(v, f->rank, index, name), local->name);
+                    verify_name(v, f->rank, index, name),
+                    b->program->tensors[local_of(b->program, node, k)].name);
     }
-    verify_resolve(f, ref, &out->touch.tensor, &begin, &bytes);
-    const int64_t all = p->micro_batch;
-    const int64_t some = action->sequence_count > 0 ? action->sequence_count : all;
-    const extent_binding whole = plan_bound(p, all, 0);
-    const extent_binding own = plan_bound(p, some, action->position_count);
-    const bool of_step = owner->role == ROLE_BATCH || owner->role == ROLE_CACHE;
-    const extent_symbol rows_of = owner->dims[0].symbol;
-    const bool in_pieces =
-        action->position_count > 0 && (rows_of == EXTENT_TOKENS || rows_of == EXTENT_TOKENS_CUT);
-    const bool is_some =
-        !of_step && owner->dims[0].symbol != EXTENT_ONE && (some != all || in_pieces);
-    const int64_t size = op_tensor_bytes(owner, &whole), part = op_tensor_bytes(owner, &own);
-    int64_t skip = is_some ? part / some * action->sequence_begin : 0;
-    if (is_some && in_pieces) {
-        const int64_t first = action->sequence_begin * p->seq + action->position_begin;
-        skip = part * first / action->position_count;
-    }
-    if (size > bytes || skip < 0 || (is_some && skip + part > size)) {
+    return ST_OK;
+}
+
+static status operand_make(verifier *v, verify_facts *f, int32_t index, const op_node *node,
+                           const plan_access *a, operand *out)
+{
+    const plan_action *action = &f->p->actions[index];
+    const op_program *program = f->p->bindings[action->binding].program;
+    const verify_bytes b = bytes_of(f, a);
+    char name[VERIFY_NAME_BYTES];
+    *out = (operand){.local = local_of(program, node, a->operand), .kind = a->kind, .number = a->operand};
+    if (a->needs > a->has) {
         return fail(ST_BROKEN_PLAN, "%s: %s needs %lld bytes of %s, which has %lld",
-                    verify_name(v, f->rank, index, name), local->name,
-                    (long long)max_i64(size, skip + part), plan_tensor_at(p, ref)->name,
-                    (long long)bytes);
+                    verify_name(v, f->rank, index, name), program->tensors[out->local].name,
+                    (long long)a->needs, verify_tensor(f, b.tensor)->name, (long long)a->has);
     }
-    out->local = t;
-    out->where = (verify_span){begin + skip, begin + (is_some ? skip + part : bytes)};
-    if (local != owner && owner->dims[0].symbol == EXTENT_ONE && owner->dims[0].scale > 0 &&
-        local->dims[0].scale != owner->dims[0].scale) { // some rows of a weight
-        const int64_t each = size / owner->dims[0].scale;
-        out->where.begin = begin + owned.row * each;
-        out->where.end = out->where.begin + local->dims[0].scale * each;
+    out->touch.tensor = b.tensor;
+    out->where = (verify_span){b.begin, b.begin + b.bytes};
+    out->touch.columns =
+        columns_of(f, b.tensor, a->column, a->columns > 0 ? a->column + a->columns : INT64_MAX);
+    if (a->operand > ACCESS_OUT + OP_MAX_OUT - 1 && a->operand < ACCESS_STEP) {
+        out->touch.columns = ~UINT64_C(0);
     }
-    const int64_t columns = local != owner ? local->dims[1].scale : INT64_MAX;
-    out->touch.columns = columns_of(f, out->touch.tensor, owned.column,
-                                    columns == INT64_MAX ? columns : owned.column + columns);
-    return span_find(v, f, out->touch.tensor, out->where, &out->touch.span);
+    return span_find(v, f, b.tensor, out->where, &out->touch.span);
 }
 
 static bool spans_meet(verify_span a, verify_span b)
@@ -317,9 +309,11 @@ static bool spans_meet(verify_span a, verify_span b)
 }
 
 // May a kernel write `out` while it reads (or also writes) `other`?
-static bool is_allowed(const operand *out, const operand *other, bool inplace)
+static bool is_allowed(const op_node *node, const operand *out, const operand *other)
 {
-    if (out->local == TENSOR_NONE || other->local == TENSOR_NONE) return true;
+    const op_kind *kind = op_kind_of(node->code);
+    const bool inplace = out->number < ACCESS_WORKSPACE && other->number < ACCESS_OUT &&
+                         kind->inplace[out->number - ACCESS_OUT] == other->number;
     if (!spans_meet(out->where, other->where)) return true;
     if (out->touch.tensor == other->touch.tensor &&
         (out->touch.columns & other->touch.columns) == 0) {
@@ -341,155 +335,53 @@ static status overlap_fail(const verifier *v, const verify_facts *f, int32_t ind
         (long long)min_i64(out->where.end, other->where.end));
 }
 
-// A workspace, or panels: all of a tensor that no program knows. local: unlike all others.
-static status room_make(verifier *v, verify_facts *f, const int32_t *rows, int64_t at,
-                        tensor_id local, operand *out)
-{
-    int64_t begin = 0, bytes = 0;
-    *out = (operand){.local = TENSOR_NONE};
-    if (rows == NULL || rows[at] < 0) return ST_OK;
-    verify_resolve(f, rows[at], &out->touch.tensor, &begin, &bytes);
-    out->local = local;
-    out->where = (verify_span){begin, begin + bytes};
-    out->touch.columns = ~UINT64_C(0);
-    return span_find(v, f, out->touch.tensor, out->where, &out->touch.span);
-}
-
-// What counts the rows of operand t is read, unless the node makes it, and no output lies on it.
-static status count_touch(verifier *v, verify_facts *f, int32_t index, const op_node *node,
-                          tensor_id t, const operand *out)
-{
-    const tensor_id count = op_count_of(f->p->bindings[f->p->actions[index].binding].program, t);
-    operand of;
-    TRY(operand_make(v, f, index, count, &of));
-    for (int o = 0; o < OP_MAX_OUT; o++) {
-        if (node->out[o] == count) return ST_OK;
-        if (!is_allowed(&out[o], &of, false)) return overlap_fail(v, f, index, node, &out[o], &of);
-    }
-    return of.local == TENSOR_NONE ? ST_OK : touch_push(v, f, &of.touch);
-}
-
 static status node_touch(verifier *v, verify_facts *f, int32_t index, int64_t at)
 {
     const plan_action *action = &f->p->actions[index];
-    const plan_binding *b = &f->p->bindings[action->binding];
-    const op_node *node = &b->program->lists[action->list].nodes[at];
-    const op_kind *kind = op_kind_of(node->code);
-    enum { WORKSPACE = OP_MAX_OUT, PANELS, OUTS };
-    operand in[OP_MAX_IN], out[OUTS];
-    for (int k = 0; k < OP_MAX_IN; k++) TRY(operand_make(v, f, index, node->in[k], &in[k]));
-    for (int k = 0; k < OP_MAX_OUT; k++) TRY(operand_make(v, f, index, node->out[k], &out[k]));
-    TRY(room_make(v, f, b->workspace[action->list], at, INT32_MAX, &out[WORKSPACE]));
-    TRY(room_make(v, f, b->panels[action->list], at, INT32_MAX - 1, &out[PANELS]));
-    for (int o = 0; o < OUTS; o++) {
-        for (int k = 0; k < OP_MAX_IN; k++) {
-            const bool inplace = o < OP_MAX_OUT && kind->inplace[o] == k;
-            if (is_allowed(&out[o], &in[k], inplace)) continue;
-            return overlap_fail(v, f, index, node, &out[o], &in[k]);
-        }
-        for (int k = 0; k < o; k++) {
-            if (is_allowed(&out[o], &out[k], false)) continue;
-            return overlap_fail(v, f, index, node, &out[o], &out[k]);
+    const op_program *program = f->p->bindings[action->binding].program;
+    const op_node *node = &program->lists[action->list].nodes[at];
+    plan_access all[ACCESS_NODE_MAX];
+    operand operands[ACCESS_NODE_MAX];
+    TRY(refs_check(v, f, index, node));
+    const int32_t count = plan_access_node(f->p, action, at, all);
+    int32_t n = 0;
+    while (n < count && all[n].operand != ACCESS_STEP) {
+        TRY(operand_make(v, f, index, node, &all[n], &operands[n]));
+        n++;
+    }
+    for (int32_t o = 0; o < n; o++) {
+        for (int32_t k = 0; k < o && operands[o].number >= ACCESS_OUT; k++) {
+            if (is_allowed(node, &operands[o], &operands[k])) continue;
+            return overlap_fail(v, f, index, node, &operands[o], &operands[k]);
         }
     }
-    for (int k = 0; k < OP_MAX_IN; k++) {
-        if (in[k].local != TENSOR_NONE) TRY(touch_push(v, f, &in[k].touch));
-        TRY(count_touch(v, f, index, node, node->in[k], out));
-        if (k < OP_MAX_OUT) TRY(count_touch(v, f, index, node, node->out[k], out));
+    for (int32_t k = 0; k < n; k++) {
+        TRY(touches_push(v, f, &operands[k].touch, operands[k].kind));
     }
-    for (int k = 0; k < OUTS; k++) {
-        if (out[k].local == TENSOR_NONE) continue;
-        out[k].touch.writes = false;
-        if (k == PANELS && !action->fills) {
-            TRY(touch_push(v, f, &out[k].touch));
-            continue;
-        }
-        if (action->accumulate && k < OP_MAX_OUT && (kind->accumulates >> k & 1u) != 0) {
-            TRY(touch_push(v, f, &out[k].touch));
-        }
-        out[k].touch.writes = true;
-        TRY(touch_push(v, f, &out[k].touch));
+    for (int32_t k = n; k < count; k++) {
+        const verify_bytes b = bytes_of(f, &all[k]);
+        TRY(bytes_touch(v, f, &b, all[k].kind));
     }
-    return step_touch(v, f, node);
+    return ST_OK;
 }
 
 // ---- communications -----------------------------------------------------------------------------
 
-// Elements of an item that a rank gives, or gets.
-static int64_t elements_of(const plan_comm *c, const plan_comm_item *i, int64_t ranks, int32_t me,
-                           bool of_out)
-{
-    const int64_t all = i->total > 0 ? i->total : ranks * i->count;
-    const int64_t own = min_i64(max_i64(all - me * i->count, 0), i->count);
-    switch (c->op) {
-    case COLLECTIVE_REDUCE_SCATTER:
-        if (c->compressed) return i->count;
-        return of_out ? own : all;
-    case COLLECTIVE_ALL_GATHER:
-        return of_out ? all : own;
-    case COLLECTIVE_ALL_TO_ALL:
-        return ranks * i->count;
-    case COLLECTIVE_ALL_REDUCE:
-    case COLLECTIVE_BROADCAST:
-    case COLLECTIVE_SEND:
-    case COLLECTIVE_RECEIVE:
-    case COLLECTIVE_REDUCE:
-    case COLLECTIVE_GATHER:
-    case COLLECTIVE_SCATTER:
-    case COLLECTIVE_ALL_TO_ALLV:
-    case COLLECTIVE_BARRIER:
-    case COLLECTIVE_COUNT:
-    default:
-        return i->count;
-    }
-}
-
-static verify_bytes item_bytes(const verify_facts *f, const plan_comm *c, int32_t ref,
-                               int64_t offset, int64_t count)
-{
-    verify_bytes b = {0};
-    int64_t begin = 0, bytes = 0;
-    if (ref == -1) return b;
-    verify_resolve(f, ref, &b.tensor, &begin, &bytes);
-    b.begin = begin + offset;
-    b.bytes = count * dtype_bytes(c->type);
-    return b;
-}
-
-static int64_t group_size(const verify_facts *f, const plan_comm *c)
-{
-    return plan_group_size(&f->at, &f->p->run->groups[c->group]);
-}
-
 int64_t verify_piece_bytes(const verify_facts *f, const plan_comm *c, int32_t item)
 {
-    const int64_t count = f->p->items[c->items_begin + item].count;
-    return (c->compressed ? c->piece : count) * dtype_bytes(c->type);
+    return plan_access_piece_bytes(f->p, c, item);
 }
 
 verify_bytes verify_item_in(const verify_facts *f, const plan_comm *c, int32_t item)
 {
-    const plan_comm_item *i = &f->p->items[c->items_begin + item];
-    const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
-    if (c->op == COLLECTIVE_RECEIVE || (c->op == COLLECTIVE_BROADCAST && c->peer != me)) {
-        return (verify_bytes){0};
-    }
-    return item_bytes(f, c, i->in, i->in_offset, elements_of(c, i, group_size(f, c), me, false));
+    const plan_access a = plan_access_item_in(f->p, &f->at, c, item);
+    return bytes_of(f, &a);
 }
 
 verify_bytes verify_item_out(const verify_facts *f, const plan_comm *c, int32_t item)
 {
-    const plan_comm_item *i = &f->p->items[c->items_begin + item];
-    const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
-    if (c->op == COLLECTIVE_SEND || item % verify_leaves(c) != 0) return (verify_bytes){0};
-    if (!c->compressed || c->op != COLLECTIVE_REDUCE_SCATTER) {
-        return item_bytes(f, c, i->out, i->out_offset,
-                          elements_of(c, i, group_size(f, c), me, true));
-    }
-    // Of one vector this rank's piece becomes the sum.
-    const int64_t begin = min_i64(c->piece * me, i->count);
-    const int64_t end = min_i64(begin + c->piece, i->count);
-    return item_bytes(f, c, i->out, i->out_offset + begin * dtype_bytes(c->type), end - begin);
+    const plan_access a = plan_access_item_out(f->p, &f->at, c, item);
+    return bytes_of(f, &a);
 }
 
 static status item_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item,
@@ -557,62 +449,40 @@ static status inplace_check(const verifier *v, const verify_facts *f, int32_t in
         (long long)(out.begin - f->where[out.tensor].begin), me);
 }
 
-static status comm_touch(verifier *v, verify_facts *f, int32_t index)
+static status items_are_right(verifier *v, verify_facts *f, int32_t index)
 {
     const plan_comm *c = verify_comm(f, index);
     TRY(verify_group(v, f, index));
     TRY(items_check(v, f, index));
-    for (int writes = 0; writes < 2; writes++) { // peers read inputs while outputs are written
+    for (int writes = 0; writes < 2; writes++) {
         for (int32_t i = 0; i < c->items_count; i++) {
             const plan_comm_item *item = &f->p->items[c->items_begin + i];
             TRY(ref_check(v, f, index, i, writes ? item->out : item->in));
-            verify_bytes b = writes ? verify_item_out(f, c, i) : verify_item_in(f, c, i);
+            const verify_bytes b = writes ? verify_item_out(f, c, i) : verify_item_in(f, c, i);
             TRY(item_check(v, f, index, i, &b, writes ? item->out_offset : item->in_offset));
-            // What fills a tensor up to its alignment goes with its last element.
-            const verify_span whole = f->where[b.tensor];
-            const int64_t end = b.begin + b.bytes - whole.begin, all = whole.end - whole.begin;
-            if (b.bytes > 0 && align_up(end, ALIGN_TENSOR) == all) b.bytes += all - end;
-            TRY(bytes_touch(v, f, &b, writes != 0));
             if (writes) TRY(inplace_check(v, f, index, i));
         }
-    }
-    if (!c->compressed) return ST_OK;
-    const int64_t reals = f->p->codec_reals * (int64_t)sizeof(double);
-    const int32_t refs[] = {c->work, c->feedback, f->p->losses};
-    for (int i = 0; i < COUNT_OF(refs); i++) {
-        verify_bytes b = {0};
-        if (refs[i] == -1) continue;
-        verify_resolve(f, refs[i], &b.tensor, &b.begin, &b.bytes);
-        if (refs[i] == f->p->losses) {
-            b.begin += c->bucket * reals;
-            b.bytes = reals;
-        }
-        if (refs[i] == c->feedback) TRY(bytes_touch(v, f, &b, false));
-        TRY(bytes_touch(v, f, &b, true));
     }
     return ST_OK;
 }
 
 // ---- actions ------------------------------------------------------------------------------------
 
-static status copy_touch(verifier *v, verify_facts *f)
-{
-    TRY(fields_touch(v, f, STEP_FIELD_HOST, STEP_FIELD_COUNTS, false, true));
-    for (int32_t t = 0; t < f->run_count; t++) {
-        if (verify_tensor(f, t)->role != ROLE_BATCH) continue;
-        const verify_bytes b = {t, f->where[t].begin, f->where[t].end - f->where[t].begin};
-        TRY(bytes_touch(v, f, &b, true));
-    }
-    return ST_OK;
-}
+typedef struct touching {
+    verifier *v;
+    verify_facts *f;
+    bool is_comm;
+} touching;
 
-static status readback_touch(verifier *v, verify_facts *f)
+static status access_touch(void *context, const plan_access *a)
 {
-    TRY(fields_touch(v, f, STEP_FIELD_COUNTS, STEP_FIELD_END, true, false));
-    if (f->p->bucket_count == 0 || f->p->losses == -1) return ST_OK;
-    verify_bytes b = {0};
-    verify_resolve(f, f->p->losses, &b.tensor, &b.begin, &b.bytes);
-    return bytes_touch(v, f, &b, false);
+    const touching *t = context;
+    verify_bytes b = bytes_of(t->f, a);
+    // What fills a tensor up to its alignment goes with its last element.
+    const verify_span whole = t->f->where[b.tensor];
+    const int64_t end = b.begin + b.bytes - whole.begin, all = whole.end - whole.begin;
+    if (t->is_comm && b.bytes > 0 && align_up(end, ALIGN_TENSOR) == all) b.bytes += all - end;
+    return bytes_touch(t->v, t->f, &b, a->kind);
 }
 
 static status action_check(const verifier *v, const verify_facts *f, int32_t index)
@@ -647,13 +517,14 @@ static status action_check(const verifier *v, const verify_facts *f, int32_t ind
 static status action_touch(verifier *v, verify_facts *f, int32_t index)
 {
     const plan_action *action = &f->p->actions[index];
+    touching t = {v, f, action->kind == ACTION_COMMUNICATE};
     switch (action->kind) {
-    case ACTION_COPY:
-        return copy_touch(v, f);
-    case ACTION_READBACK:
-        return readback_touch(v, f);
     case ACTION_COMMUNICATE:
-        return comm_touch(v, f, index);
+        TRY(items_are_right(v, f, index));
+        return plan_access_each(f->p, &f->at, action, access_touch, &t);
+    case ACTION_COPY:
+    case ACTION_READBACK:
+        return plan_access_each(f->p, &f->at, action, access_touch, &t);
     case ACTION_COMPUTE:
     case ACTION_OPTIMIZER:
         for (int32_t i = 0; i < action->ops_count; i++) {
