@@ -138,7 +138,9 @@ static int32_t step_fields(const plan *p, const op_node *node, plan_access *out)
         if (!reads && !writes) continue;
         ASSERT(n < ACCESS_NODE_MAX - ACCESS_STEP);
         out[n++] = fields_of(p, first, end,
-                             !writes ? ACCESS_READ : reads ? ACCESS_UPDATE : ACCESS_WRITE);
+                             !writes ? ACCESS_READ
+                             : reads ? ACCESS_UPDATE
+                                     : ACCESS_WRITE);
     }
     return n;
 }

@@ -48,10 +48,6 @@ typedef struct life_table {
     int32_t microbatch; // of spans that begin
 } life_table;
 
-// Extends (or begins) the span of transient tensor `row` at time `now`.
-NODISCARD status life_touch(life_table *t, int64_t row, int64_t time);
-void life_close(life_table *t, int64_t row);
-
 // The tensor that `row` is to be between two times, all of one span of it.
 int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end);
 

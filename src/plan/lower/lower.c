@@ -13,11 +13,7 @@
 // shard's rows, into the shard's own accumulators; when a shard is complete, accumulators are summed
 // up the one binary tree over shards (shard_tree below). So bits depend on the shards alone.
 //
-// Lifetimes are noted while actions are emitted. Micro-batches repeat: spans of activations are
-// noted for the first two only, the second standing for all that follow, but for those that lie in
-// several shards, which are noted too. Accumulators are held from their first touch to their last; one
-// that is first touched after the first micro-batch may hold a sum through all of a later one, so it
-// counts from the second's beginning.
+// Live intervals are derived from the finished list (live.h).
 #include "plan/lower/lower.h"
 
 #include "op/zigzag.h"
@@ -29,19 +25,22 @@ status lower_action_push(lowering *l, const plan_action *action, int32_t *index)
     plan *p = l->p;
     TRY(arena_grow(p->a, (void **)&p->actions, &p->action_capacity, p->action_count + 1,
                    (int64_t)sizeof(plan_action)));
-    if (l->r->use != PLAN_TIMES) {
-        TRY(arena_grow(l->a, (void **)&l->time_of, &l->time_capacity, p->action_count + 1,
-                       (int64_t)sizeof(int64_t)));
-        l->time_of[p->action_count] = l->lives.now;
-    }
+    TRY(arena_grow(l->a, (void **)&l->ticks, &l->tick_capacity, p->action_count + 1,
+                   (int64_t)sizeof(int32_t)));
+    l->ticks[p->action_count] = action->kind == ACTION_COMMUNICATE ? 0 : action->ops_count;
     if (index != NULL) *index = (int32_t)p->action_count;
     p->actions[p->action_count++] = *action;
     return ST_OK;
 }
 
+void lower_tick(lowering *l)
+{
+    const int64_t last = l->p->action_count - 1;
+    if (last >= 0 && l->p->actions[last].kind == ACTION_COMMUNICATE) l->ticks[last] = 1;
+}
+
 status lower_wait(lowering *l, int32_t action, int32_t on)
 {
-    if (l->r->use == PLAN_BYTES) return ST_OK; // nobody asks what waits for what
     TRY(arena_grow(l->a, (void **)&l->pairs, &l->pair_capacity, l->pair_count + 1,
                    (int64_t)sizeof(wait_pair)));
     l->pairs[l->pair_count++] = (wait_pair){action, on};
@@ -73,100 +72,6 @@ static int32_t owner_ref(const plan_binding *b, tensor_id t)
 {
     while (b->program->tensors[t].view_of != TENSOR_NONE) t = b->program->tensors[t].view_of;
     return b->tensor[t];
-}
-
-// Is the current micro-batch one whose spans are noted? One that meets a border between shards runs its
-// weight lists several times: no other one can stand for it.
-static bool is_noted(const lowering *l)
-{
-    const int64_t begin = l->p->first_sequence + l->microbatch * l->r->micro_batch;
-    if (l->microbatch < NOTED_MICROBATCHES) return true;
-    const shard_tree *tree = &l->trees[0];
-    for (int32_t s = tree->first + 1; s < tree->last; s++) {
-        if (tree->begin[s] > begin && tree->begin[s] < begin + l->r->micro_batch) return true;
-    }
-    return false;
-}
-
-// An accumulator: its bytes mean something until the step ends.
-static bool is_held(const plan_tensor *t)
-{
-    return t->kind == BYTES_GRADIENTS && !t->passes;
-}
-
-status lower_touch(lowering *l, int32_t ref)
-{
-    return lower_touch_at(l, ref, l->lives.now);
-}
-
-status lower_touch_at(lowering *l, int32_t ref, int64_t time)
-{
-    if (l->r->use == PLAN_TIMES) return ST_OK; // nobody asks what lives when
-    while (ref >= 0 && l->p->tensors[ref].is_part) ref = l->p->tensors[ref].whole;
-    if (ref < 0) return ST_OK; // run tensors live always
-    const bool grad = is_held(&l->p->tensors[ref]);
-    const bool one_stage = l->pipe.schedule == NULL; // else all of them are noted
-    if (one_stage && !grad && !is_noted(l)) return ST_OK;
-    l->lives.microbatch = l->microbatch;
-    const bool fresh = ref >= l->lives.capacity || l->lives.lives[ref].count == 0;
-    const bool repeats = one_stage && l->p->own_sequences > NOTED_MICROBATCHES * l->r->micro_batch;
-    if (grad && fresh && repeats && l->microbatch >= 1) {
-        TRY(life_touch(&l->lives, ref, l->second_begins));
-    }
-    return life_touch(&l->lives, ref, time);
-}
-
-void lower_close(lowering *l, int32_t ref)
-{
-    const bool border = ref < l->is_border_capacity && l->is_border[ref];
-    const plan_tensor *t = &l->p->tensors[ref];
-    const bool comes_ahead = t->kind == BYTES_WEIGHTS; // of the layer that reads it
-    if (!border && !is_held(t) && !comes_ahead) life_close(&l->lives, ref);
-}
-
-static status link_push(lowering *l, const plan_binding *b, const op_node *node)
-{
-    const op_kind *kind = op_kind_of(node->code);
-    for (int o = 0; o < OP_MAX_OUT; o++) {
-        if (node->out[o] == TENSOR_NONE || kind->inplace[o] < 0) continue;
-        const tensor_id from = node->in[kind->inplace[o]], to = node->out[o];
-        if (from == TENSOR_NONE || b->program->tensors[from].view_of != TENSOR_NONE ||
-            b->program->tensors[to].view_of != TENSOR_NONE) {
-            continue;
-        }
-        const life_link link = {b->tensor[from], b->tensor[to], l->lives.now};
-        if (link.from < 0 || link.to < 0 || link.from == link.to) continue;
-        TRY(arena_grow(l->a, (void **)&l->lives.links, &l->lives.link_capacity,
-                       l->lives.link_count + 1, (int64_t)sizeof(link)));
-        l->lives.links[l->lives.link_count++] = link;
-    }
-    return ST_OK;
-}
-
-// Time passes and lifetimes grow, node by node, as when the action runs.
-status lower_live(lowering *l, const plan_action *action)
-{
-    const plan_binding *b = &l->p->bindings[action->binding];
-    if (l->r->use == PLAN_TIMES) return ST_OK;
-    for (int32_t i = 0; i < action->ops_count; i++) {
-        const int64_t at = action->ops_begin + i;
-        const op_node *node = &b->program->lists[action->list].nodes[at];
-        for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) { // with what counts their rows
-            const tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
-            const tensor_id count = op_count_of(b->program, t);
-            if (t != TENSOR_NONE) TRY(lower_touch(l, owner_ref(b, t)));
-            if (count != TENSOR_NONE) TRY(lower_touch(l, owner_ref(b, count)));
-        }
-        if (b->workspace[action->list] != NULL) {
-            const int32_t space = b->workspace[action->list][at];
-            const bool goes_on = node->code == OP_HEAD_LOSS && node->attrs.kept;
-            if (space >= 0 && space < l->lives.capacity && !goes_on) life_close(&l->lives, space);
-            if (space >= 0) TRY(lower_touch(l, space));
-        }
-        if (l->microbatch < 0 || l->slot_is_fresh) TRY(link_push(l, b, node));
-        l->lives.now++;
-    }
-    return ST_OK;
 }
 
 status lower_wait_next(lowering *l, int32_t on)
@@ -344,16 +249,6 @@ status lower_forward(lowering *l, int32_t layer_row)
 static status input_half_push(lowering *l, int32_t layer_row)
 {
     const op_program *program = l->m->programs[l->m->layers[layer_row].program];
-    const int32_t binding = l->layers[layer_row].slots[l->slot].binding[0];
-    // What is made again starts a new life.
-    for (int64_t i = 0; i < program->lists[OP_RECOMPUTE].count; i++) {
-        const op_node *node = &program->lists[OP_RECOMPUTE].nodes[i];
-        for (int k = 0; k < OP_MAX_OUT; k++) {
-            if (node->out[k] == TENSOR_NONE) continue;
-            const int32_t ref = owner_ref(&l->p->bindings[binding], node->out[k]);
-            if (ref >= 0) lower_close(l, ref);
-        }
-    }
     TRY(list_push(l, layer_row, OP_RECOMPUTE));
     if (program->output_count == 0) TRY(weights_push(l, layer_row));
     return list_push(l, layer_row, OP_BACKWARD_INPUT);
@@ -510,7 +405,6 @@ static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t 
 static status gradients_finish(lowering *l, int32_t *final)
 {
     for (int64_t w = 0; w < l->m->weight_count; w++) final[w] = -1;
-    TRY(lower_codec_done(l));
     for (int64_t u = 0; u < l->use_count; u++) {
         const grad_use *use = &l->uses[u];
         int32_t mine = -1;
@@ -518,13 +412,8 @@ static status gradients_finish(lowering *l, int32_t *final)
         if (lower_passes(l, use->weight)) {
             plan_rows own = lower_rows(l, use->weight);
             own.first = 0; // of what pads the last rank's there is no sum
-            TRY(lower_touch(l, l->rows_of[use->weight]));
             TRY(lower_part(l, l->rows_of[use->weight], own, &final[use->weight]));
             continue;
-        }
-        // What peers read stays until all sums are known to be done.
-        for (int i = 0; i < tree->node_count; i++) {
-            TRY(lower_touch(l, use->buffer[tree->node[i].buffer]));
         }
         if (use->shared) continue;
         TRY(lower_part(l, use->buffer[tree->node[0].buffer], lower_rows(l, use->weight), &mine));
@@ -558,6 +447,15 @@ static bool norm_is_mine(const lowering *l, int32_t weight)
         return is_cut || plan_expert_place(mesh) == 0;
     }
     return plan_zero_is_first(mesh, is_cut);
+}
+
+// A tensor that is read after the step.
+static status keep(lowering *l, int32_t ref)
+{
+    TRY(arena_grow(l->a, (void **)&l->kept, &l->kept_capacity, l->kept_count + 1,
+                   (int64_t)sizeof(*l->kept)));
+    l->kept[l->kept_count++] = ref;
+    return ST_OK;
 }
 
 // Gradients complete, then norm, decision, updates.
@@ -596,7 +494,7 @@ static status update_push(lowering *l, int32_t *decide)
         TRY(lower_weight_gather(l, w, plan_run_ref(row), l->last_compute));
     }
     for (int32_t w = 0; w < l->m->weight_count && l->r->keep_gradients; w++) {
-        if (l->holds[w] && !l->m->weights[w].frozen) TRY(lower_touch(l, final[w]));
+        if (l->holds[w] && !l->m->weights[w].frozen) TRY(keep(l, final[w]));
     }
     return lower_forward_waits(l);
 }
@@ -613,7 +511,7 @@ static status outputs_keep(lowering *l)
         const int32_t ref = owner_ref(b, b->program->outputs[k]);
         l->p->outputs[k] = ref;
         // The next micro-batch overwrites them.
-        if (l->p->own_sequences == l->r->micro_batch) TRY(lower_touch(l, ref));
+        if (l->p->own_sequences == l->r->micro_batch) TRY(keep(l, ref));
     }
     return ST_OK;
 }
@@ -633,7 +531,6 @@ static status actions_make(lowering *l)
     } else {
         TRY(lower_step_reduce(l));
     }
-    TRY(lower_borders_end(l)); // after the update: the next step's messages may come while it runs
     if (decide_at < 0) decide_at = l->last_compute;
     plan_action back = copy;
     back.kind = ACTION_READBACK;
@@ -646,6 +543,38 @@ static status actions_make(lowering *l)
         TRY(lower_wait(l, back_at, l->next_waits[i]));
     }
     return waits_settle(l);
+}
+
+// Of one stage all micro-batches but the first two, and those that meet a border between shards, whose weight lists run
+// several times, do as the one before.
+static status repeats_find(lowering *l, live_input *in)
+{
+    const int64_t count = l->p->own_sequences / l->r->micro_batch;
+    const shard_tree *tree = &l->trees[0];
+    bool *repeats = NULL;
+    if (l->pipe.schedule != NULL || count <= NOTED_MICROBATCHES) return ST_OK;
+    TRY(arena_new(l->a, count, &repeats));
+    for (int64_t m = NOTED_MICROBATCHES; m < count; m++) {
+        const int64_t begin = l->p->first_sequence + m * l->r->micro_batch;
+        repeats[m] = true;
+        for (int32_t s = tree->first + 1; s < tree->last; s++) {
+            const int64_t border = tree->begin[s];
+            if (border > begin && border < begin + l->r->micro_batch) repeats[m] = false;
+        }
+    }
+    in->repeats = repeats;
+    return ST_OK;
+}
+
+static status lives_find(lowering *l)
+{
+    const plan *p = l->p;
+    live_input in = {.p = p, .kept = l->kept, .kept_count = l->kept_count};
+    TRY(arena_new(l->a, p->action_count + 1, &l->begins));
+    for (int64_t i = 0; i < p->action_count; i++) l->begins[i + 1] = l->begins[i] + l->ticks[i];
+    in.begins = l->begins;
+    TRY(repeats_find(l, &in));
+    return plan_live(&in, &l->lives);
 }
 
 static status lower(lowering *l)
@@ -668,6 +597,7 @@ static status lower(lowering *l)
     TRY(actions_make(l));
     TRY(lower_panels_end(l));
     if (l->r->use == PLAN_TIMES) return ST_OK;
+    TRY(lives_find(l));
     TRY(lower_copies_find(l));
     TRY(lower_repeat_lives(l));
     if (l->repeat.is_broken) return ST_OK;

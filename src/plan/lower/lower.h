@@ -6,6 +6,7 @@
 
 #include "plan/lower/beside.h"
 #include "plan/lower/borders.h"
+#include "plan/lower/live.h"
 #include "plan/lower/lower_repeat.h"
 #include "plan/pipeline.h"
 #include "plan/plan_internal.h"
@@ -75,7 +76,6 @@ typedef struct layer_state {
 // A chunk's slot: one micro-batch in flight.
 typedef struct chunk_slot {
     int32_t microbatch; // that it holds; -1: none so far
-    bool was_done;      // with one before
 } chunk_slot;
 
 typedef struct chunk_state {
@@ -175,11 +175,8 @@ struct lowering {
     border_binding *border_bindings;
     int64_t border_binding_count, border_binding_capacity;
     int32_t microbatch, slot; // that actions are pushed for
-    bool slot_is_fresh;       // the first micro-batch in the slot of this moment
-    int64_t second_begins;    // time of the second micro-batch
-    int64_t *time_of;         // [action] when it begins
-    int64_t time_capacity;
-    int32_t *next_waits; // of the compute action that is pushed next
+    int64_t *begins;          // [action + 1] nodes of the compute lane before it
+    int32_t *next_waits;      // of the compute action that is pushed next
     int64_t next_wait_count, next_wait_capacity;
     bool *holds;      // [weight] this rank has it
     bool *touched;    // [transient tensor] an accumulator that has been written in this step
@@ -211,6 +208,10 @@ struct lowering {
         int32_t group, tensor; // transient tensor that its compressed sums work in
     } works[KIND_COUNT * SUM_LANES];
     int work_count;
+    int32_t *ticks; // [action] of those that communicate: moments on the compute lane's clock
+    int64_t tick_capacity;
+    int32_t *kept;
+    int64_t kept_count, kept_capacity;
 };
 
 static inline lower_kind lower_kind_of(const lowering *l, int32_t weight)
@@ -225,8 +226,7 @@ static inline const lower_group_rows *lower_groups(const lowering *l, int32_t we
 // lower.c
 NODISCARD status lower_action_push(lowering *l, const plan_action *action, int32_t *index);
 NODISCARD status lower_wait(lowering *l, int32_t action, int32_t on);
-NODISCARD status lower_touch(lowering *l, int32_t ref); // its bytes are in use now
-NODISCARD status lower_touch_at(lowering *l, int32_t ref, int64_t time);
+void lower_tick(lowering *l); // the communication pushed last takes a moment
 // target += source, for one use, as a program of one node; *binding: 0, or what it was the last time.
 NODISCARD status lower_tree_add(lowering *l, int32_t target, int32_t source, int32_t *binding);
 // The compute action that is pushed next waits for this one, too.
@@ -234,8 +234,6 @@ NODISCARD status lower_wait_next(lowering *l, int32_t on);
 NODISCARD status lower_forward(lowering *l, int32_t layer_row);
 // Both halves, or one: of a layer whose loss makes its gradients, all of it is the input half.
 NODISCARD status lower_backward(lowering *l, int32_t layer_row, bool input, bool weight);
-void lower_close(lowering *l, int32_t ref); // its bytes mean nothing any more
-NODISCARD status lower_live(lowering *l, const plan_action *action); // time passes, node by node
 // lower_inline.c: a range of nodes as actions, communications between them; *action as it is without any.
 NODISCARD status lower_compute_push(lowering *l, const plan_action *action);
 NODISCARD status lower_shared_begin(lowering *l); // before any communication
@@ -273,7 +271,6 @@ NODISCARD status lower_borders(lowering *l); // after them: what links read and 
 bool lower_is_border(const lowering *l, int32_t layer_row, tensor_id t);
 NODISCARD status lower_visits(lowering *l); // l->visits
 NODISCARD status lower_microbatches(lowering *l);
-NODISCARD status lower_borders_end(lowering *l); // what links read and write lives until here
 // lower_copies.c
 NODISCARD status lower_copies_find(lowering *l); // before memory assignment: tensors that are alike
 NODISCARD status lower_copies_move(lowering *l); // after it: each action gets those of its time
@@ -334,7 +331,6 @@ bool lower_is_compressed(const lowering *l, int32_t weight);
 // Makes a sum one of them if it is: `weight` is one that it is of; layer: of SUM_WHOLE, its name.
 NODISCARD status lower_codec_sum(lowering *l, plan_comm *c, int lane, const char *layer,
                                  int32_t weight);
-NODISCARD status lower_codec_done(lowering *l); // all sums are: what they work in is free now
 // What all ranks measured, on all of them: the compute action that comes next waits for it.
 NODISCARD status lower_codec_losses(lowering *l);
 // lower_shards.c: of shards [first, last).

@@ -232,7 +232,6 @@ static status work_of(lowering *l, int32_t group, int32_t *out)
     return ST_OK;
 }
 
-// In use from the first sum on, as gradients are: until all sums are known to be done.
 static status work_add(lowering *l, plan_comm *c)
 {
     const plan_codec *codec = l->r->codec;
@@ -242,12 +241,6 @@ static status work_add(lowering *l, plan_comm *c)
     plan_tensor *t = &l->p->tensors[c->work];
     t->dims[0] = max_i64(t->dims[0], bytes);
     t->bytes = align_up(t->dims[0], ALIGN_TENSOR);
-    return lower_touch(l, c->work);
-}
-
-status lower_codec_done(lowering *l)
-{
-    for (int i = 0; i < l->work_count; i++) TRY(lower_touch(l, l->works[i].tensor));
     return ST_OK;
 }
 

@@ -164,7 +164,7 @@ status lower_copies_move(lowering *l)
     memset(r.slots, -1, (size_t)(r.mask + 1) * sizeof(*r.slots));
     for (int64_t i = 0; i < p->action_count; i++) {
         plan_action *a = &p->actions[i];
-        const int64_t begin = l->time_of[i];
+        const int64_t begin = l->begins[i];
         if (a->kind == ACTION_COMMUNICATE) items_move(l, a, begin);
         if (a->kind == ACTION_COMPUTE) TRY(binding_move(&r, a, begin, begin + a->ops_count - 1));
     }

@@ -183,7 +183,7 @@ static plan_group group_of(const lowering *l, const op_node *node, group_use use
 // last one of a step may have a tail (sim/price.c), each has its own.
 struct shared_comm {
     const op_node *node;
-    int32_t sequence_begin, sequence_count, position_begin, position_count;
+    int32_t binding, sequence_begin, sequence_count, position_begin, position_count;
     int32_t use,
         part;     // group_use; part: 1 of what others follow, and of the second half of a shift
     int32_t comm; // 1 more; 0: an empty slot
@@ -197,9 +197,11 @@ static shared_comm *shared_find(lowering *l, const plan_action *action, group_us
     if (l->shared == NULL || l->shared_count > SHARED_SLOTS / 2) return NULL;
     uint64_t at = (uint64_t)(uintptr_t)node / 16 * UINT64_C(0x9e3779b97f4a7c15);
     at ^= (uint64_t)action->position_begin * 31 + (uint64_t)action->sequence_begin * 7;
+    at ^= (uint64_t)(uint32_t)action->binding * UINT64_C(0xbf58476d1ce4e5b9) >> 20;
     for (at += (uint64_t)part; l->shared[at % SHARED_SLOTS].comm > 0; at++) {
         shared_comm *s = &l->shared[at % SHARED_SLOTS];
-        if (s->node == node && s->sequence_begin == action->sequence_begin &&
+        if (s->node == node && s->binding == action->binding &&
+            s->sequence_begin == action->sequence_begin &&
             s->sequence_count == action->sequence_count &&
             s->position_begin == action->position_begin &&
             s->position_count == action->position_count && s->use == (int32_t)use &&
@@ -218,6 +220,7 @@ static void shared_add(lowering *l, const plan_action *action, group_use use, in
     const int32_t in = p->items[p->comms[comm].items_begin].in;
     if (s == NULL || (in >= 0 && p->tensors[in].kind == BYTES_GRADIENTS)) return;
     *s = (shared_comm){.node = node_at(l, action, 0),
+                       .binding = action->binding,
                        .sequence_begin = action->sequence_begin,
                        .sequence_count = action->sequence_count,
                        .position_begin = action->position_begin,
@@ -387,8 +390,7 @@ static status waits_take(lowering *l)
 status lower_compute_run(lowering *l, const plan_action *action)
 {
     TRY(lower_action_push(l, action, &l->last_compute));
-    TRY(waits_take(l));
-    return lower_live(l, action);
+    return waits_take(l);
 }
 
 status lower_compute_push(lowering *l, const plan_action *whole)
@@ -407,7 +409,7 @@ status lower_compute_push(lowering *l, const plan_action *whole)
         } else if (next.kind == BESIDE_MESSAGE) {
             TRY(inline_push(l, &part));
             TRY(waits_take(l));
-            TRY(lower_live(l, &part));
+            lower_tick(l);
         } else {
             TRY(lower_beside_push(l, &part, &next));
         }

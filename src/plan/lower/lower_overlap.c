@@ -18,11 +18,6 @@ static const op_program *program_of(const lowering *l, const plan_action *action
     return l->p->bindings[action->binding].program;
 }
 
-static const op_node *node_at(const lowering *l, const plan_action *action, int32_t i)
-{
-    return &program_of(l, action)->lists[action->list].nodes[action->ops_begin + i];
-}
-
 static beside_rule rule_of(const lowering *l, const plan_action *action)
 {
     return (beside_rule){
@@ -58,10 +53,7 @@ static void rows_set(const lowering *l, int32_t piece, int32_t pieces, plan_acti
 static status summed_push(lowering *l, const plan_action *action, int32_t pieces)
 {
     const int32_t products = action->ops_count - 1;
-    const op_node *sum = node_at(l, action, products);
-    const int32_t *tensor = l->p->bindings[action->binding].tensor;
     int32_t last = -1;
-    TRY(lower_touch(l, tensor[sum->out[0]])); // it is written while products go on
     for (int32_t i = 0; i < pieces; i++) {
         plan_action piece = *action;
         rows_set(l, i, pieces, &piece);
@@ -71,19 +63,13 @@ static status summed_push(lowering *l, const plan_action *action, int32_t pieces
         piece.ops_count = 1;
         TRY(lower_inline_beside(l, &piece, i + 1 < pieces, &last));
     }
-    for (int i = 0; i < OP_MAX_IN; i++) {
-        if (sum->in[i] != TENSOR_NONE) TRY(lower_touch(l, tensor[sum->in[i]]));
-    }
-    TRY(lower_touch(l, tensor[sum->out[0]]));
-    l->lives.now++;
+    lower_tick(l);
     return lower_wait_next(l, last);
 }
 
 static status gathered_push(lowering *l, const plan_action *action, int32_t pieces)
 {
     const int32_t products = action->ops_count - 1;
-    const op_node *gather = node_at(l, action, 0);
-    const int32_t *tensor = l->p->bindings[action->binding].tensor;
     int32_t come[BESIDE_PIECES_MAX];
     plan_action piece = *action;
     piece.ops_count = 1;
@@ -91,7 +77,7 @@ static status gathered_push(lowering *l, const plan_action *action, int32_t piec
         rows_set(l, i, pieces, &piece);
         TRY(lower_inline_beside(l, &piece, i + 1 < pieces, &come[i]));
     }
-    TRY(lower_live(l, &piece));
+    lower_tick(l);
     piece.ops_begin++;
     piece.ops_count = products;
     for (int32_t i = 0; i < pieces; i++) {
@@ -99,26 +85,20 @@ static status gathered_push(lowering *l, const plan_action *action, int32_t piec
         TRY(lower_wait_next(l, come[i]));
         TRY(lower_compute_run(l, &piece));
     }
-    return lower_touch_at(l, tensor[gather->in[0]], l->lives.now - 1); // by then all have come
+    return ST_OK;
 }
 
 static status ring_push(lowering *l, const plan_action *action)
 {
     const int32_t shifts = action->ops_count - 1;
-    const int32_t *tensor = l->p->bindings[action->binding].tensor;
     plan_action part = *action;
     int32_t last = -1;
     part.ops_count = 1;
     for (int32_t i = 0; i < shifts; i++, part.ops_begin++) {
         TRY(lower_shift_beside(l, &part, &last));
-        TRY(lower_live(l, &part));
+        lower_tick(l);
     }
     TRY(lower_compute_run(l, &part));
-    for (int32_t i = 0; i < shifts; i++) { // they may be under way until the product is done
-        const op_node *shift = node_at(l, action, i);
-        TRY(lower_touch_at(l, tensor[shift->in[0]], l->lives.now - 1));
-        TRY(lower_touch_at(l, tensor[shift->out[0]], l->lives.now - 1));
-    }
     return lower_wait_next(l, last);
 }
 

@@ -72,38 +72,22 @@ status lower_panels(lowering *l, int32_t layer_row, const int32_t *out[OP_LIST_C
     return ST_OK;
 }
 
-// What a step does with one of them.
-typedef struct panels_use {
-    int64_t count, first; // nodes that read it; when the first does
-} panels_use;
-
-// Of one that a single node reads (a head does so once for each of its chunks) the bytes are its own at that node only.
-static status uses_touch(lowering *l, const panels_use *uses)
-{
-    for (int32_t row = 0; row < (int32_t)l->p->tensor_count; row++) {
-        if (uses[row].count == 0) continue;
-        TRY(lower_touch_at(l, row, uses[row].count == 1 ? uses[row].first : 0));
-        if (uses[row].count > 1) TRY(lower_touch(l, row));
-    }
-    return ST_OK;
-}
-
 status lower_panels_end(lowering *l)
 {
     plan *p = l->p;
-    panels_use *uses = NULL; // [transient tensor]
+    bool *filled = NULL; // [transient tensor]
     if (l->r->panels == NULL) return ST_OK;
-    TRY(arena_new(l->a, p->tensor_count + 1, &uses));
+    TRY(arena_new(l->a, p->tensor_count + 1, &filled));
     for (int64_t i = 0; i < p->action_count; i++) {
         plan_action *a = &p->actions[i];
         const int32_t *rows =
             a->kind == ACTION_COMPUTE ? p->bindings[a->binding].panels[a->list] : NULL;
         for (int32_t k = 0; rows != NULL && k < a->ops_count; k++) {
             const int32_t row = rows[a->ops_begin + k];
-            if (row < 0 || uses[row].count++ > 0) continue;
-            uses[row].first = l->r->use == PLAN_TIMES ? 0 : l->time_of[i] + k;
+            if (row < 0 || filled[row]) continue;
+            filled[row] = true;
             a->fills = true;
         }
     }
-    return uses_touch(l, uses);
+    return ST_OK;
 }

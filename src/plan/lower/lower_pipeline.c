@@ -413,15 +413,7 @@ status lower_borders(lowering *l)
         (void)snprintf(tensor.name, sizeof(tensor.name), "border#%d", (int)b);
         TRY(plan_tensor_push(l->p, &tensor, &buffer->ref));
         l->is_border[buffer->ref] = true;
-        TRY(lower_touch(l, buffer->ref));
     }
-    return ST_OK;
-}
-
-status lower_borders_end(lowering *l)
-{
-    l->microbatch = -1;
-    for (int32_t b = 0; b < l->borders.count; b++) TRY(lower_touch(l, l->buffers[b].ref));
     return ST_OK;
 }
 
@@ -619,20 +611,6 @@ status lower_visits(lowering *l)
     return ST_OK;
 }
 
-// What the slot held before is of no use any more.
-static void slot_clear(lowering *l, const chunk_state *c)
-{
-    for (int32_t i = c->first_layer; i < c->end_layer; i++) {
-        const op_program *program = l->m->programs[l->m->layers[i].program];
-        for (int64_t t = 0; t < program->tensor_count; t++) {
-            const int32_t ref = l->layers[i].slots[l->slot].tensor[t];
-            const bool from_below =
-                program->tensors[t].role == ROLE_INPUT; // another layer's output
-            if (ref >= 0 && !from_below) lower_close(l, ref);
-        }
-    }
-}
-
 // The first action on the compute lane from `at` on; messages and weights may come before.
 static int32_t compute_from(const lowering *l, int32_t at)
 {
@@ -646,10 +624,7 @@ static status forward(lowering *l, int32_t chunk, int32_t microbatch)
     l->microbatch = microbatch;
     l->slot = c->slot_of[microbatch];
     chunk_slot *slot = &c->slots[l->slot];
-    if (microbatch == 1) l->second_begins = l->lives.now;
     TRY(borders_bind(l, chunk, microbatch));
-    slot_clear(l, c);
-    l->slot_is_fresh = !slot->was_done;
     TRY(receive(l, chunk, microbatch, BORDER_IN));
     TRY(send_begin(l, chunk, microbatch, BORDER_OUT));
     slot->microbatch = microbatch;
@@ -669,7 +644,6 @@ static status backward(lowering *l, int32_t chunk, int32_t microbatch, bool inpu
     l->slot = c->slot_of[microbatch];
     chunk_slot *slot = &c->slots[l->slot];
     ASSERT(slot->microbatch == microbatch);
-    l->slot_is_fresh = !slot->was_done;
     if (input) {
         TRY(receive(l, chunk, microbatch, BORDER_D_OUT));
         TRY(send_begin(l, chunk, microbatch, BORDER_D_IN));
@@ -680,7 +654,6 @@ static status backward(lowering *l, int32_t chunk, int32_t microbatch, bool inpu
     }
     if (input) TRY(send(l, chunk, microbatch, BORDER_D_IN, compute_from(l, begin)));
     if (!weight) return ST_OK;
-    slot->was_done = true;
     buffer_leave(buffer_of(l, chunk, microbatch, BORDER_IN), l->last_compute, -1);
     buffer_leave(buffer_of(l, chunk, microbatch, BORDER_D_OUT), l->last_compute, -1);
     return ST_OK;

@@ -81,7 +81,7 @@ void lower_repeat_note(lowering *l, int64_t i)
     lower_repeat *x = &l->repeat;
     for (int k = 0; k < REPEAT_TIMES && x->rounds > 0; k++) {
         const int64_t at = k < REPEAT_UNTIL ? x->at + k * x->period : x->until;
-        if (i == at) x->time[k] = l->lives.now;
+        if (i == at) x->action[k] = l->p->action_count;
         if (i == at) x->tensors[k] = l->p->tensor_count;
     }
 }
@@ -255,6 +255,7 @@ status lower_repeat_lives(lowering *l)
     lower_repeat *r = &l->repeat;
     repeating x = {.l = l};
     if (r->rounds == 0) return ST_OK;
+    for (int k = 0; k < REPEAT_TIMES; k++) r->time[k] = l->begins[r->action[k]];
     TRY(slot_tensors_find(l, &x.slots));
     TRY(spans_sort(l, &x));
     r->is_broken = !is_steady(&x);

@@ -18,7 +18,8 @@ typedef struct lower_repeat {
     int32_t **slot_of;             // [chunk][micro-batch] of all of them
     int32_t slot_count;            // of all
     int32_t buffer_count;          // the same
-    int64_t time[REPEAT_TIMES];    // when the round, the two behind it and action `until` begin
+    int64_t action[REPEAT_TIMES];  // the first of the round, the two behind it and action `until`
+    int64_t time[REPEAT_TIMES];    // when these begin
     int64_t tensors[REPEAT_TIMES]; // of the plan, at those times
 } lower_repeat;
 

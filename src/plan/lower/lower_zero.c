@@ -223,8 +223,6 @@ static status weights_gather(lowering *l, int64_t visit)
             c = (plan_comm){.op = COLLECTIVE_ALL_GATHER, .group = group, .type = whole->type};
             TRY(lower_comm_name(l, &c, "weights, %.80s", layer->name));
         }
-        life_close(&l->lives, l->whole_of[w]);
-        TRY(lower_touch(l, l->whole_of[w]));
         TRY(lower_item_push(l, &c, &item));
         brought[count++] = &l->gathered_by[w];
     }
@@ -242,7 +240,6 @@ static status weights_wait(lowering *l, const layer_visit *v)
         if (w < 0 || l->gathered_by[w] < 0 || l->needed_at[w] != l->visit) continue;
         int32_t *latest = &last[lower_kind_of(l, w)]; // each lane is in order
         if (l->gathered_by[w] > *latest) *latest = l->gathered_by[w];
-        TRY(lower_touch(l, l->whole_of[w])); // it may come as late as this
         l->gathered_by[w] = -1;
     }
     for (int k = 0; k < KIND_COUNT; k++) {
@@ -260,7 +257,6 @@ static status passing_release(lowering *l, int64_t count)
         const passing_sum *s = &l->passing[l->passing_done];
         const bool is_first = l->passing_done == 0 || s[-1].action != s->action;
         if (is_first) TRY(lower_wait_next(l, s->action));
-        TRY(lower_touch_at(l, s->tensor, l->lives.now - 1));
     }
     return ST_OK;
 }
@@ -275,7 +271,6 @@ status lower_passing_begin(lowering *l, int32_t layer_row)
         for (int64_t i = l->passing_done; i < l->passing_count; i++) {
             if (l->passing[i].tensor == use->buffer[0]) TRY(passing_release(l, i + 1));
         }
-        life_close(&l->lives, use->buffer[0]);
     }
     return ST_OK;
 }
@@ -307,8 +302,6 @@ static status passing_sum_of(lowering *l, int32_t layer_row, lower_kind kind)
         ASSERT(c.items_count == 0 || c.type == l->p->tensors[whole].type);
         c.type = l->p->tensors[whole].type;
         TRY(lower_item_push(l, &c, &item));
-        TRY(lower_touch(l, whole)); // while the rows are written
-        TRY(lower_touch(l, l->rows_of[w]));
         TRY(arena_grow(l->a, (void **)&l->passing, &l->passing_capacity, l->passing_count + 1,
                        (int64_t)sizeof(passing_sum)));
         l->passing[l->passing_count++] = (passing_sum){.tensor = whole, .visit = l->visit};
@@ -378,8 +371,9 @@ status lower_visits_end(lowering *l)
         l->r->most_microbatches > 0 ? l->visit_count / l->r->most_microbatches : 0;
     for (l->microbatch = -1; l->visits_after > 0; l->visits_after--) {
         const layer_visit v = l->visits[l->visit];
+        const int64_t before = l->p->action_count;
         TRY(lower_visit_begin(l));
-        l->lives.now++; // what is gathered has a time of its own
+        if (l->p->action_count > before) lower_tick(l); // what is gathered has a time of its own
         TRY(lower_visit_end(l));
         if (v.weight && l->visits_after <= count) TRY(lower_gradients_reduce(l, v.layer));
     }

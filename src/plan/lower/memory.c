@@ -16,32 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-status life_touch(life_table *t, int64_t row, int64_t time)
-{
-    ASSERT(row >= 0);
-    if (row >= t->capacity) {
-        const int64_t before = t->capacity;
-        TRY(arena_grow(t->a, (void **)&t->lives, &t->capacity, row + 1, (int64_t)sizeof(life)));
-        memset(t->lives + before, 0, (size_t)(t->capacity - before) * sizeof(life));
-    }
-    life *l = &t->lives[row];
-    if (l->open) {
-        life_span *last = &l->spans[l->count - 1];
-        if (time > last->end) last->end = time;
-        return ST_OK;
-    }
-    TRY(arena_grow(t->a, (void **)&l->spans, &l->capacity, l->count + 1,
-                   (int64_t)sizeof(life_span)));
-    l->spans[l->count++] = (life_span){time, time, t->microbatch};
-    l->open = true;
-    return ST_OK;
-}
-
-void life_close(life_table *t, int64_t row)
-{
-    if (row >= 0 && row < t->capacity) t->lives[row].open = false;
-}
-
 int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end)
 {
     if (row < 0 || row >= t->capacity || !t->lives[row].dealt) return row;

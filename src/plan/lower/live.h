@@ -1,0 +1,23 @@
+// Live intervals of the plan's transient tensors, derived from its finished list of actions.
+#ifndef PLAN_LOWER_LIVE_H
+#define PLAN_LOWER_LIVE_H
+
+#include "plan/plan_internal.h"
+
+typedef struct live_input {
+    const plan *p;
+    const int64_t *begins; // [action + 1] when it begins: nodes on the compute lane before it
+    // [micro-batch] Its intervals are those of the one before, only later, so they are not recorded; NULL: of none.
+    const bool *repeats;
+    const int32_t *kept; // transient tensors that outlive the step
+    int64_t kept_count;
+} live_input;
+
+// `out` keeps its arena; all else is filled.
+NODISCARD status plan_live(const live_input *in, life_table *out);
+
+// Extends (or begins) the interval of transient tensor `row` at time `now`.
+NODISCARD status life_touch(life_table *t, int64_t row, int64_t time);
+void life_close(life_table *t, int64_t row);
+
+#endif
