@@ -85,7 +85,7 @@ static status row_make(fit *f, char *line, row *out)
                                    .sizes_only = true,
                                    .rows_inline = !f->habits.beside,
                                    .whole_again = f->habits.whole_again,
-                                   .use = PLAN_TIMES};
+                                   .last = PLAN_COLLECTED};
     TRY(train_stages_assemble(f->a, r, &spec, &options, plans));
     const int64_t apart = run_config_ranks(r) / stages;
     for (int32_t i = 0; i < stages; i++) {

@@ -100,7 +100,8 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
 }
 
 // `most` sequences at once.
-static status plan_push(arena *a, plan_request *request, int64_t most, train_plans *out)
+static status plan_push(arena *a, train_plan_fn make, plan_request *request, int64_t most,
+                        train_plans *out)
 {
     plan *p = NULL;
     int64_t first = 0, own = 0;
@@ -121,7 +122,7 @@ static status plan_push(arena *a, plan_request *request, int64_t most, train_pla
     plan_own_sequences(&request->mesh, request->strict, request->shards, request->sequences, &first,
                        &own);
     request->micro_batch = train_divisor_below(own, most);
-    TRY(plan_create(a, request, &out->run, &p));
+    TRY(make != NULL ? make(a, request, &out->run, &p) : plan_create(a, request, &out->run, &p));
     out->all[out->count++] = p;
     return ST_OK;
 }
@@ -180,10 +181,10 @@ static status steps_plan(arena *a, plan_request *request, train_plans *out)
         int64_t step = 0;
         run_config_ramp_at(r, i, &step, &request->sequences);
         if (train_plan_of(out, request->sequences, false) != NULL) continue;
-        TRY(plan_push(a, request, r->train.micro_batch, out));
+        TRY(plan_push(a, NULL, request, r->train.micro_batch, out));
         if (out->codec.codec == NULL) continue;
         request->codec = &codec;
-        TRY(plan_push(a, request, r->train.micro_batch, out));
+        TRY(plan_push(a, NULL, request, r->train.micro_batch, out));
         request->codec = NULL;
     }
     return ST_OK;
@@ -229,7 +230,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
                               .cp_shards = (int32_t)r->determinism.cp_shards,
                               .tp_shards = (int32_t)r->determinism.tp_shards,
                               .keep_gradients = options->keep_gradients,
-                              .use = options->use,
+                              .last = options->last,
                               .rows_inline = options->rows_inline,
                               .poison = poison_dead_bytes,
                               .optimizer = out->optimizer,
@@ -295,12 +296,13 @@ typedef struct stage_pool {
     atomic_bool failed;
 } stage_pool;
 
-static status stage_assemble(arena *a, const train_plans *parts, int32_t stage,
-                             plan_request *request, train_plans *out)
+static status stage_assemble(const stage_pool *c, int32_t stage, plan_request *request,
+                             train_plans *out)
 {
-    *out = *parts;
+    arena *a = c->a;
+    *out = *c->parts;
     request->mesh.at[AXIS_PP] = out->places.mesh.at[AXIS_PP] = stage;
-    TRY(plan_push(a, request, out->config->train.micro_batch, out));
+    TRY(plan_push(a, c->options->make, request, out->config->train.micro_batch, out));
     plan_table_place(&out->run);
     out->arena_bytes = plan_arena_bytes(&out->run, out->all, out->count);
     return ST_OK;
@@ -324,7 +326,7 @@ static status stages_work(stage_pool *c, plan_rooms *rooms)
         train_plans *out = &c->out[stage_of(c, k)];
         // What is over the limit is placed as well as can be, so that it is so whoever came first.
         request.enough_bytes = peak ? min_i64(most - 1, c->limit) : 0;
-        TRY(stage_assemble(c->a, c->parts, stage_of(c, k), &request, out));
+        TRY(stage_assemble(c, stage_of(c, k), &request, out));
         rooms->like = out->all[0];
         while (out->arena_bytes > most &&
                !atomic_compare_exchange_weak(&c->most, &most, out->arena_bytes)) {
@@ -408,7 +410,7 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
         request.optimizer = NULL;
         request.sequences =
             options->eval_sequences > 0 ? options->eval_sequences : r->train.global_batch;
-        TRY(plan_push(a, &request, options->logits ? request.sequences : r->train.micro_batch,
+        TRY(plan_push(a, NULL, &request, options->logits ? request.sequences : r->train.micro_batch,
                       out));
         out->eval = out->all[out->count - 1];
     }

@@ -40,6 +40,9 @@ typedef struct train_rooms train_rooms;
 NODISCARD status train_rooms_create(train_rooms **out);
 void train_rooms_destroy(train_rooms *r); // NULL is legal
 
+// Makes a plan as plan_create does.
+typedef status (*train_plan_fn)(arena *a, const plan_request *request, plan_table *run, plan **out);
+
 typedef struct train_options {
     int threads;            // of the device that will run it; at least 1
     const char *device;     // "cpu", "shadow"
@@ -52,7 +55,8 @@ typedef struct train_options {
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
     plan_mesh mesh;         // zero: one rank
     bool sizes_only;        // the plans are looked at, not run: constants have no data
-    plan_use use;           // (plan_request)
+    plan_last last;         // (plan_request)
+    train_plan_fn make;     // of stages; NULL: plan_create
     bool rows_inline;       // as other software has them (plan_request)
     bool whole_again;       // the same of train.recompute=full (op_program_recompute_rest)
     // Stages: only these are made, and only the largest arena is asked for: the others are placed no better than

@@ -7,7 +7,7 @@
 //
 //   fold   ((x0 + x1) + x2) + ... order `rank`; also all integers, max, min
 //   tree   node [b, b + 2^k) = left half + right half, order `shard`; an absent half leaves the
-//          terms are tree nodes over shards (comm_term) other: plan/lower/lower_shards.c makes the
+//          terms are tree nodes over shards (comm_term) other: plan/lower/shards.c makes the
 //          same
 //
 // The bits depend on values and order only: not on the level of vector units, on how a range is

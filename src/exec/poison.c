@@ -95,7 +95,7 @@ status exec_deaths_make(arena *a, const op_program *p, exec_deaths *out)
 {
     const int forward[] = {OP_FORWARD};
     int backward[] = {OP_RECOMPUTE, OP_BACKWARD_INPUT, OP_BACKWARD_WEIGHT};
-    if (p->output_count == 0) { // the head: see plan/lower/lower.c
+    if (p->output_count == 0) { // the head: see plan/lower/expand.c
         backward[1] = OP_BACKWARD_WEIGHT;
         backward[2] = OP_BACKWARD_INPUT;
     }

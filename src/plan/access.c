@@ -33,7 +33,8 @@ operand_access plan_access_operand(const op_program *program, const op_node *nod
 access_kind plan_access_workspace(const op_node *node)
 {
     // The logits that the head's statistics have left there.
-    return node->code == OP_HEAD_LOSS && node->attrs.kept ? ACCESS_UPDATE : ACCESS_WRITE;
+    const bool goes_on = op_kind_of(node->code)->logits == LOGITS_LOSS && node->attrs.kept;
+    return goes_on ? ACCESS_UPDATE : ACCESS_WRITE;
 }
 
 // Of `owner`, which has rows of tokens, those of the action's sequences and positions: bytes [*begin, *begin + *bytes).

@@ -87,7 +87,7 @@ typedef struct plan_tensor {
     // Transient rows only: a whole weight, or a whole gradient, of which the rank keeps its rows: it comes
     // and goes with every layer.
     bool passes;
-    // Transient rows only: a weight in the form that products read (lower_panels.c).
+    // Transient rows only: a weight in the form that products read (lower/bind_packed.c).
     bool is_panels;
     bool is_part;  // transient rows only: bytes of another tensor, `offset` from its beginning
     int32_t whole; // a reference, as in bindings
@@ -260,7 +260,7 @@ typedef struct plan_request {
     bool keep_gradients;     // finished gradients stay readable after the step (check)
     // What layout.sp gathers, or scatters of one sequence, stands between products, as other software has it.
     bool rows_inline;
-    plan_use use;
+    plan_last last; // pass that is needed
     int64_t
         enough_bytes; // of the arena: with no more, no better places are looked for; 0: the best
     int64_t scratch_bytes; // for the threads; a row of the table
@@ -313,7 +313,7 @@ typedef struct plan {
     int32_t step_ref;    // the step block
     bool strict, poison;
     int64_t transient_bytes,
-        repeated; // of the arena; micro-batches that only stand as often as others (PLAN_BYTES)
+        repeated; // of the arena; micro-batches that only stand as often as others (predict/repeat.h)
     int64_t live_bytes;                     // the largest sum of live transient bytes at any node
     int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node
     int64_t passing_by_kind[BYTES_KIND_COUNT]; // of those: whole weights and gradients that pass
@@ -344,7 +344,7 @@ int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_
 // Bytes by kind at the fullest moment of a plan; the sum is run_bytes + live_bytes.
 void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT]);
 // What other software holds of whole weights and gradients that pass, in elements; 0: what the plan does. Of
-// weights so many, or the largest one; of gradients one, and a bucket of so many (memory_limit.c).
+// weights so many, or the largest one; of gradients one, and a bucket of so many (passing_limit.c).
 typedef struct plan_passing_limits {
     int64_t weights, gradients;
 } plan_passing_limits;

@@ -38,8 +38,6 @@ typedef struct life_copies {
 typedef struct life_table {
     arena *a;
     life_copies copies; // count 0: there are none
-    bool sizes_only;    // nobody asks where tensors and their spans lie
-    bool is_complete;   // all spans of a step are noted, so what passes may change its place
     life *lives;        // [transient tensor]
     int64_t capacity;
     life_link *links;
@@ -47,19 +45,6 @@ typedef struct life_table {
     int64_t now;
     int32_t microbatch; // of spans that begin
 } life_table;
-
-// The tensor that `row` is to be between two times, all of one span of it.
-int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end);
-
-// Rows [0, count) in the order of their keys, which are 0 to `most`; where these are equal, in their own. Times are
-// such keys: there are a few for each span, and to compare spans took a quarter of the time of placing them.
-NODISCARD status rows_sort(arena *a, const int64_t *keys, int64_t count, int64_t most,
-                           int32_t **out);
-
-// Spends each span of tensors that are alike in one of them (life_moved), gives every transient tensor its
-// offset and fills transient_bytes, live_bytes. With `enough` bytes no better places are looked for. room: to work in,
-// empty before and after; NULL: its own.
-NODISCARD status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *room);
 
 // The end of work in a room that is lent (kept for the next plan), or was made for it.
 static inline void plan_room_leave(arena *a, const arena *lent)

@@ -1,6 +1,6 @@
 // Plans: the tree over shards, lifetimes that never overlap, memory near its bound, refusals.
 #include "fixtures/plan/plan_sample.h"
-#include "plan/lower/lower.h"
+#include "plan/lower/shards.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

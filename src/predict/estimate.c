@@ -606,7 +606,7 @@ static void limits_set(const rank_layers *k, int64_t most[2])
     }
 }
 
-// Takes off what other software does not hold of what passes (plan/lower/memory_limit.c).
+// Takes off what other software does not hold of what passes (plan/passing_limit.c).
 static void passing_limit(rank_layers *k, const estimate_work *work, kinds *live)
 {
     const plan_kind_of_bytes kind[2] = {BYTES_WEIGHTS, BYTES_GRADIENTS};

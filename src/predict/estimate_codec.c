@@ -1,5 +1,5 @@
 // Gradients that travel compressed, in closed form: what their sums take, and what is kept for them from step to step.
-// Which sums there are is lowering's rule (lower_codec.c): of a layer one of what ranks of tp have pieces of and one
+// Which sums there are is lowering's rule (collect_codec.c): of a layer one of what ranks of tp have pieces of and one
 // of what they have whole; of rows that ZeRO cuts one for each weight, and where rows have copies one more across.
 #include "predict/estimate_internal.h"
 

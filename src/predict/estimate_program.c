@@ -4,7 +4,7 @@
 //   time   | forward | gap | recompute, gradient of the input | gap | gradients of weights |
 //
 // What is handed over belongs to who uses it next: an output is the layer's until its forward ends, and is
-// the next one's input from then on. Tensors that a node may overwrite in place count once, as in memory.c.
+// the next one's input from then on. Tensors that a node may overwrite in place count once, as in plan/lower/place.c.
 #include "predict/estimate_internal.h"
 
 #include "plan/plan.h"

@@ -376,7 +376,7 @@ static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
         out.forward += n * price->forward;
         out.input += n * price->input;
         out.weight += n * price->weight;
-        // A layer's weights come while the one before it works, not earlier (lower_zero.c): whichever takes
+        // A layer's weights come while the one before it works, not earlier (collect_zero.c): whichever takes
         // longer.
         if (end - begin >= 3) {
             const int64_t beside = price->input + (splits ? 0 : price->weight);

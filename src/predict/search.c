@@ -205,7 +205,7 @@ static status refused(search *s, status st, bool *is)
 
 // ---- do they fit ----------------------------------------------------------------------------------
 
-// A plan's arena is at most 5% above what lives at once (plan/lower/memory.c) where chunks go one way and backwards are
+// A plan's arena is at most 5% above what lives at once (plan/lower/place.c) where chunks go one way and backwards are
 // whole, which an estimate of ZeRO-2 and ZeRO-3 may miss by as much again. In other schedules with many micro-batches
 // 18% was seen, and in other stages than the fullest: of those all stages are asked, and of what sums that travel
 // compressed work in, which no estimate has.

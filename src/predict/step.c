@@ -2,6 +2,7 @@
 #include "predict/step.h"
 
 #include "predict/habits.h"
+#include "predict/repeat.h"
 
 #include <math.h>
 #include <string.h>
@@ -252,9 +253,9 @@ void predict_step_figures(const predict_setup *s, predict_step *out)
 }
 
 // Times and bytes of the same plans.
-static status step_and_bytes(arena *a, const predict_setup *s, plan_use use, predict_step *out)
+static status step_and_bytes(arena *a, const predict_setup *s, plan_last last, predict_step *out)
 {
-    const train_options how = {.use = use};
+    const train_options how = {.last = last};
     TRY(step_make(a, s, &how, out));
     predict_step_figures(s, out);
     memory_sum(s, out);
@@ -269,9 +270,9 @@ status predict_step_make(arena *a, const predict_setup *s, predict_step *out)
 // What a profile's software keeps besides is counted from the actions of all micro-batches.
 status predict_step_show(arena *a, const predict_setup *s, predict_step *out)
 {
-    const train_options how = {.use = PLAN_BYTES};
+    const train_options how = {.last = PLAN_PLACED, .make = predict_plan_bytes};
     predict_step *sized = NULL;
-    if (adds_bytes(&s->profile)) return step_and_bytes(a, s, PLAN_MEASURES, out);
+    if (adds_bytes(&s->profile)) return step_and_bytes(a, s, PLAN_PLACED, out);
     TRY(arena_new(a, 1, &sized));
     TRY(predict_step_times(a, s, out));
     TRY(step_plan(a, s, &how, sized));
@@ -282,14 +283,14 @@ status predict_step_show(arena *a, const predict_setup *s, predict_step *out)
 
 status predict_step_simulate(arena *a, const predict_setup *s, predict_step *out)
 {
-    const train_options how = {.use = PLAN_TIMES};
+    const train_options how = {.last = PLAN_COLLECTED};
     return step_make(a, s, &how, out);
 }
 
 status predict_step_part(arena *a, const predict_setup *s, const sim_stretch *stretch, int64_t all,
                          predict_step *out)
 {
-    const train_options how = {.use = PLAN_TIMES};
+    const train_options how = {.last = PLAN_COLLECTED};
     TRY(step_plan(a, s, &how, out));
     for (int32_t i = 0; i < out->stages; i++) {
         out->ranks[i].microbatches = all;
@@ -303,7 +304,8 @@ status predict_step_plan(arena *a, const predict_setup *s, const int32_t *stages
                          predict_step *out)
 {
     const bool alike = !adds_bytes(&s->profile);
-    const train_options how = {.use = alike ? PLAN_BYTES : PLAN_MEASURES,
+    const train_options how = {.last = PLAN_PLACED,
+                               .make = alike ? predict_plan_bytes : NULL,
                                .peak_stages = alike ? stages : NULL,
                                .peak_count = count,
                                .peak_limit =

@@ -10,6 +10,12 @@ static const op_node *node_at(const op_program *p, op_list list, int32_t at)
     return &p->lists[list].nodes[at];
 }
 
+static bool is_op(const op_node *node, op_collective op)
+{
+    const op_kind *kind = op_kind_of(node->code);
+    return kind->communicates && kind->collective == op;
+}
+
 // Every row of its result comes from the same row of what it reads.
 static bool is_product(const op_program *p, const op_node *node)
 {
@@ -41,7 +47,7 @@ static int32_t pieces_of(const beside_rule *r, const op_program *p, const op_nod
 {
     const op_tensor *t = &p->tensors[all];
     const int64_t bytes = r->sequences * r->seq * t->dims[1].scale * dtype_bytes(t->type);
-    const bool cut = r->sequences == 1 && node->code != OP_ALL_REDUCE;
+    const bool cut = r->sequences == 1 && !is_op(node, COLLECTIVE_ALL_REDUCE);
     int64_t most = r->sequences > 1 ? r->sequences : r->seq / PIECE_POSITIONS;
     if (cut) most = r->cut_pieces;
     int64_t pieces = pieces_below(bytes, most);
@@ -53,7 +59,8 @@ static int32_t pieces_of(const beside_rule *r, const op_program *p, const op_nod
 // Does the node gather or scatter rows over all of tp, that are cut by positions?
 static bool cuts_positions(const op_program *p, const op_node *node)
 {
-    const bool gathers = node->code == OP_ALL_GATHER, scatters = node->code == OP_REDUCE_SCATTER;
+    const bool gathers = is_op(node, COLLECTIVE_ALL_GATHER);
+    const bool scatters = is_op(node, COLLECTIVE_REDUCE_SCATTER);
     if ((!gathers && !scatters) || node->attrs.axis != AXIS_TP) return false;
     const op_tensor *own = &p->tensors[gathers ? node->in[0] : node->out[0]];
     return own->ndim == 2 && own->dims[0].symbol == EXTENT_TOKENS_CUT && own->dims[0].scale == 1;
@@ -86,7 +93,7 @@ static int32_t summed(const beside_rule *r, const op_program *p, op_list list, i
                       int32_t run)
 {
     const op_node *sum = node_at(p, list, begin + run);
-    const bool sums = sum->code == OP_ALL_REDUCE || sum->code == OP_REDUCE_SCATTER;
+    const bool sums = is_op(sum, COLLECTIVE_ALL_REDUCE) || is_op(sum, COLLECTIVE_REDUCE_SCATTER);
     if (!r->is_whole || !sums || sum->attrs.axis != AXIS_TP || sum->attrs.piece.inside > 0)
         return 0;
     int32_t products = 0;
@@ -103,7 +110,7 @@ static int32_t gathered(const beside_rule *r, const op_program *p, op_list list,
                         int32_t count)
 {
     const op_node *gather = node_at(p, list, begin);
-    if (!r->is_whole || !r->gathers || gather->code != OP_ALL_GATHER) return 0;
+    if (!r->is_whole || !r->gathers || !is_op(gather, COLLECTIVE_ALL_GATHER)) return 0;
     if (!cuts_positions(p, gather)) return 0;
     int32_t products = 0;
     while (products + 1 < count) {
@@ -117,9 +124,8 @@ static int32_t gathered(const beside_rule *r, const op_program *p, op_list list,
 static bool is_operand(const op_program *p, const op_node *node, tensor_id of)
 {
     for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
-        tensor_id t = i < OP_MAX_IN ? node->in[i] : node->out[i - OP_MAX_IN];
-        while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
-        if (t == of) return true;
+        const tensor_id t = i < OP_MAX_IN ? node->in[i] : node->out[i - OP_MAX_IN];
+        if (op_owner(p, t).id == of) return true;
     }
     return false;
 }
@@ -128,7 +134,7 @@ static bool is_operand(const op_program *p, const op_node *node, tensor_id of)
 static int32_t shifted(const op_program *p, op_list list, int32_t begin, int32_t count)
 {
     int32_t shifts = 0;
-    while (shifts < count && node_at(p, list, begin + shifts)->code == OP_SHIFT) shifts++;
+    while (shifts < count && is_op(node_at(p, list, begin + shifts), COLLECTIVE_SEND)) shifts++;
     if (shifts == 0 || shifts + 1 >= count) return 0; // somebody must wait for them
     const op_node *product = node_at(p, list, begin + shifts);
     if (op_communicates(product->code)) return 0;

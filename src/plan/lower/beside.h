@@ -1,5 +1,5 @@
 // What goes beside what: which nodes of a list are products that a message of theirs is sent beside, and in how many
-// pieces of rows. Pure. One rule for plans (plan/lower/lower_overlap.c) and for the least times of a search
+// pieces of rows. Pure. One rule for plans (plan/lower/collect_nodes.c) and for the least times of a search
 // (predict/estimate_lists.c).
 #ifndef PLAN_LOWER_BESIDE_H
 #define PLAN_LOWER_BESIDE_H

@@ -136,7 +136,7 @@ static status bindings_fuse(arena *a, const plan_request *r, plan *p)
 status plan_fuse(const plan_request *request, plan *p)
 {
     arena *a = NULL;
-    if (request->fuses == NULL || request->use != PLAN_WHOLE) return ST_OK;
+    if (request->fuses == NULL) return ST_OK;
     TRY(arena_create("fusion", 0, &a));
     const status st = bindings_fuse(a, request, p);
     arena_destroy(a);

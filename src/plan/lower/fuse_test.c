@@ -83,7 +83,7 @@ static void pairs_are_marked_where_the_backend_fuses(void **state)
     request.workspace_context = &no;
     assert_int_equal(pairs_count(make(a, &request, &run)), 0);
     assert_true(no.count > 0);
-    request.use = PLAN_TIMES; // of a plan that is only priced nothing is launched
+    request.last = PLAN_COLLECTED; // of a plan that is only priced nothing is launched
     request.workspace_context = &yes;
     assert_int_equal(pairs_count(make(a, &request, &run)), 0);
     arena_destroy(a);

@@ -19,6 +19,7 @@
 #include "plan/lower/live.h"
 
 #include "plan/access.h"
+#include "plan/lower/live_lists.h"
 
 #include <string.h>
 
@@ -48,35 +49,12 @@ void life_close(life_table *t, int64_t row)
     if (row >= 0 && row < t->capacity) t->lives[row].open = false;
 }
 
-// ---- what lists of programs access --------------------------------------------------------------
-
-typedef struct operand_use {
-    tensor_id owner;
-    bool writes;
-    bool adds; // if the action accumulates
-} operand_use;
-
-// An output that may take the bytes of an input.
-typedef struct inplace_use {
-    tensor_id from, to;
-} inplace_use;
-
-// One list of a program, node by node.
-typedef struct list_use {
-    const op_program *program; // NULL: an empty slot
-    int32_t list;
-    int32_t *first, *first_inplace; // [node + 1] into uses and inplaces
-    operand_use *uses;
-    inplace_use *inplaces;
-} list_use;
-
 typedef struct live_state {
     arena *a;
     const live_input *in;
     const plan *p;
     life_table *out;
-    list_use *lists; // a hash table
-    int64_t list_count, list_slots;
+    list_uses lists;
     int32_t *microbatch_of; // [action] its own, or that of the next one that computes
     int32_t *run_of;        // [tensor] run that touched it last
     int32_t run;
@@ -92,74 +70,6 @@ typedef struct live_state {
     int32_t *pending; // [lane] the first one that may be running still; -1
     int32_t last_compute;
 } live_state;
-
-static status list_make(const live_state *s, const op_program *program, int32_t list, list_use *out)
-{
-    const int64_t n = program->lists[list].count;
-    int32_t uses = 0, inplaces = 0;
-    *out = (list_use){.program = program, .list = list};
-    TRY(arena_new(s->a, n + 1, &out->first));
-    TRY(arena_new(s->a, n + 1, &out->first_inplace));
-    TRY(arena_new(s->a, 2 * n * ACCESS_WORKSPACE + 1, &out->uses));
-    TRY(arena_new(s->a, n * OP_MAX_OUT + 1, &out->inplaces));
-    for (int64_t i = 0; i < n; i++) {
-        const op_node *node = &program->lists[list].nodes[i];
-        const op_kind *kind = op_kind_of(node->code);
-        for (int k = 0; k < ACCESS_WORKSPACE; k++) {
-            const operand_access is = plan_access_operand(program, node, k, true);
-            if (is.owner == TENSOR_NONE) continue;
-            out->uses[uses++] =
-                (operand_use){is.owner, is.kind != ACCESS_READ, is.kind == ACCESS_UPDATE};
-        }
-        for (int k = 0; k < ACCESS_WORKSPACE; k++) { // what counts their rows is read
-            const tensor_id count = plan_access_count(program, node, k);
-            if (count == TENSOR_NONE) continue;
-            out->uses[uses++] = (operand_use){.owner = op_owner(program, count).id};
-        }
-        for (int o = 0; o < OP_MAX_OUT; o++) {
-            const tensor_id to = node->out[o];
-            const tensor_id from = kind->inplace[o] >= 0 ? node->in[kind->inplace[o]] : TENSOR_NONE;
-            if (to == TENSOR_NONE || from == TENSOR_NONE) continue;
-            if (program->tensors[from].view_of != TENSOR_NONE ||
-                program->tensors[to].view_of != TENSOR_NONE) {
-                continue;
-            }
-            out->inplaces[inplaces++] = (inplace_use){from, to};
-        }
-        out->first[i + 1] = uses;
-        out->first_inplace[i + 1] = inplaces;
-    }
-    return ST_OK;
-}
-
-static list_use *list_slot(list_use *lists, int64_t slots, const op_program *program, int32_t list)
-{
-    uint64_t at = (uint64_t)(uintptr_t)program / 64 * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)list;
-    while (true) {
-        list_use *l = &lists[at++ % (uint64_t)slots];
-        if (l->program == NULL || (l->program == program && l->list == list)) return l;
-    }
-}
-
-static status list_of(live_state *s, const op_program *program, int32_t list, const list_use **out)
-{
-    if (2 * (s->list_count + 1) > s->list_slots) {
-        const int64_t slots = max_i64(4 * s->list_count, 256);
-        list_use *grown = NULL;
-        TRY(arena_new(s->a, slots, &grown));
-        for (int64_t i = 0; i < s->list_slots; i++) {
-            const list_use *l = &s->lists[i];
-            if (l->program != NULL) *list_slot(grown, slots, l->program, l->list) = *l;
-        }
-        s->lists = grown;
-        s->list_slots = slots;
-    }
-    list_use *l = list_slot(s->lists, s->list_slots, program, list);
-    *out = l;
-    if (l->program != NULL) return ST_OK;
-    s->list_count++;
-    return list_make(s, program, list, l);
-}
 
 // ---- one access ---------------------------------------------------------------------------------
 
@@ -359,7 +269,7 @@ static status nodes_touch(live_state *s, int32_t action)
     const int32_t *spaces = b->workspace[a->list];
     const list_use *list = NULL;
     int64_t time = s->in->begins[action];
-    TRY(list_of(s, b->program, a->list, &list));
+    TRY(list_use_of(&s->lists, b->program, a->list, &list));
     for (int32_t i = a->ops_begin; i < a->ops_begin + a->ops_count; i++, time++) {
         for (int32_t k = list->first[i]; k < list->first[i + 1]; k++) {
             const operand_use *use = &list->uses[k];
@@ -497,7 +407,7 @@ static status state_make(live_state *s)
 
 status plan_live(const live_input *in, life_table *out)
 {
-    live_state s = {.a = out->a, .in = in, .p = in->p, .out = out};
+    live_state s = {.a = out->a, .in = in, .p = in->p, .out = out, .lists = {.a = out->a}};
     TRY(state_make(&s));
     for (int32_t row = 0; row < (int32_t)in->p->tensor_count; row++) {
         if (s.is_link[row]) TRY(whole_step(&s, row));

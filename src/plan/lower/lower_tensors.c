@@ -1,9 +1,6 @@
-// Lowering, the nouns: which tensors a step has, and which tensor of the plan stands for which tensor
-// of a program. Layers of one shape share a program; each has a binding of its own (several, where
-// strict mode has several accumulators).
+// Lowering, what several passes need: rows of weights, and tensors of a plan.
 #include "plan/lower/lower.h"
 
-#include <stdio.h>
 #include <string.h>
 
 status plan_tensor_push(plan *p, const plan_tensor *tensor, int32_t *row)
@@ -49,353 +46,84 @@ plan_tensor lower_tensor_like(const op_tensor *t, const extent_binding *bound)
     return out;
 }
 
+// As "%s%s%s" would, cut off where it is too long: a plan names tens of thousands of tensors.
 void lower_name(plan_tensor *t, const char *a, const char *separator, const char *b)
 {
-    (void)snprintf(t->name, sizeof(t->name), "%s%s%s", a, separator, b);
-}
-
-static status weights_add(lowering *l)
-{
-    // Types of working weights are what the programs say.
-    for (int32_t i = 0; i < l->m->layer_count; i++) {
-        const op_layer *layer = &l->m->layers[i];
-        const op_program *program = l->m->programs[layer->program];
-        for (int64_t t = 0; t < program->tensor_count && l->layers[i].is_here; t++) {
-            const op_tensor *local = &program->tensors[t];
-            if (local->role != ROLE_WEIGHT || local->view_of != TENSOR_NONE) continue;
-            const int32_t w = layer->weight_of[t];
-            int32_t ref = -1;
-            ASSERT(w >= 0 && w < l->m->weight_count);
-            l->holds[w] = true;
-            plan_tensor tensor = lower_tensor_like(local, &l->bound);
-            tensor.kind = BYTES_WEIGHTS;
-            tensor.weight = w;
-            tensor.bytes = lower_padded_bytes(l, w, &tensor);
-            lower_name(&tensor, l->m->weights[w].name, "", "");
-            const bool passes = l->cuts_weights && lower_rows(l, w).cut;
-            int32_t whole = -1;
-            if (passes) TRY(lower_whole_weight(l, w, &tensor, &whole));
-            TRY(lower_run_tensor(l->p->run, &tensor, &ref));
-            if (passes) ref = whole;
-            for (int32_t s = 0; s < l->slot_count; s++) l->layers[i].slots[s].tensor[t] = ref;
-        }
+    const char *const parts[] = {a, separator, b};
+    size_t at = 0;
+    for (int i = 0; i < COUNT_OF(parts); i++) {
+        const size_t room = sizeof(t->name) - 1 - at, length = strnlen(parts[i], room);
+        memcpy(t->name + at, parts[i], length);
+        at += length;
     }
-    return ST_OK;
+    t->name[at] = '\0';
 }
 
-static status step_add(lowering *l)
+// ---- rows of weights ----------------------------------------------------------------------------
+
+plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, bool whole)
 {
-    plan_tensor step = {.name = "step",
-                        .type = DTYPE_U8,
-                        .ndim = 1,
-                        .dims = {(int64_t)sizeof(step_block)},
-                        .kind = BYTES_BUFFERS,
-                        .role = ROLE_STEP,
-                        .weight = -1,
-                        .bytes = align_up((int64_t)sizeof(step_block), ALIGN_TENSOR)};
-    TRY(lower_run_tensor(l->p->run, &step, &l->step_ref));
-    l->p->step_ref = l->step_ref;
-    if (l->r->scratch_bytes == 0) return ST_OK;
-    plan_tensor scratch = step;
-    int32_t ref = -1;
-    lower_name(&scratch, "scratch", "", "");
-    scratch.role = ROLE_ACTIVATION;
-    scratch.dims[0] = l->r->scratch_bytes;
-    scratch.bytes = align_up(l->r->scratch_bytes, 4096);
-    return lower_run_tensor(l->p->run, &scratch, &ref);
+    const int64_t ways = plan_weight_ways(mesh, w), rows = w->rows;
+    const plan_rows all = {.count = rows, .piece = rows, .kept = rows, .padded = rows};
+    if (zero < 1 || ways == 1 || whole || w->ndim == 1 || rows == 0) return all;
+    if (w->frozen && zero < 3) return all; // stages 1 and 2 cut what an update needs
+    const int64_t piece = (rows + ways - 1) / ways;
+    const int64_t first = min_i64(piece * plan_weight_place(mesh, w), rows);
+    const int64_t count = min_i64(piece, rows - first);
+    const bool ends = (ways - 1) * piece >= rows;
+    return (plan_rows){.first = first,
+                       .count = count,
+                       .piece = piece,
+                       .kept = ends ? count : piece,
+                       .padded = ends ? rows : ways * piece,
+                       .ends = ends,
+                       .cut = true};
 }
 
-// "layers.3/h", and of slots but the first "layers.3/h#2".
-static status activation_add(lowering *l, const op_layer *layer, const op_tensor *local,
-                             int32_t slot, plan_tensor *tensor, int32_t *ref)
+int64_t lower_pieces_end(const plan_rows *rows, int64_t columns)
 {
-    tensor->kind = BYTES_ACTIVATIONS;
-    lower_name(tensor, layer->name, "/", local->name);
-    const size_t length = strlen(tensor->name);
-    if (slot > 0) {
-        (void)snprintf(tensor->name + length, sizeof(tensor->name) - length, "#%d", (int)slot);
-    }
-    return plan_tensor_push(l->p, tensor, ref);
+    return rows->ends ? rows->padded * columns : 0;
 }
 
-static status local_add(lowering *l, int32_t layer_row, int32_t slot, tensor_id t)
+plan_rows lower_rows(const lower_input *in, int32_t weight)
 {
-    const op_layer *layer = &l->m->layers[layer_row];
-    const op_program *program = l->m->programs[layer->program];
-    const op_tensor *local = &program->tensors[t];
-    int32_t *ref = &l->layers[layer_row].slots[slot].tensor[t];
-    const bool whole = local->role == ROLE_BATCH || local->role == ROLE_CACHE;
-    const extent_binding all = plan_bound(l->p, l->p->own_sequences, 0);
-    plan_tensor tensor = lower_tensor_like(local, whole ? &all : &l->bound);
-    tensor.kind = BYTES_BUFFERS;
-    switch (local->role) {
-    case ROLE_BATCH:
-        lower_name(&tensor, "batch", ".", local->name);
-        return lower_run_tensor(l->p->run, &tensor, ref);
-    case ROLE_CONSTANT:
-        lower_name(&tensor, "constant", ".", local->name);
-        return lower_run_tensor(l->p->run, &tensor, ref);
-    case ROLE_CACHE:
-        lower_name(&tensor, layer->name, "/", local->name);
-        return lower_run_tensor(l->p->run, &tensor, ref);
-    case ROLE_STEP:
-        *ref = l->step_ref;
-        return ST_OK;
-    case ROLE_ACTIVATION:
-        if (lower_is_border(l, layer_row, t)) return ST_OK;
-        return activation_add(l, layer, local, slot, &tensor, ref);
-    case ROLE_WEIGHT:      // weights_add
-    case ROLE_WEIGHT_GRAD: // uses_add, per buffer
-    case ROLE_INPUT:       // the layer below made it
-    case ROLE_INPUT_GRAD:  // the layer above made it
-        return ST_OK;
-    case ROLE_STATE:
-    default:
-        return fail(ST_INTERNAL, "layer %s has a tensor %s of role %d", layer->name, local->name,
-                    (int)local->role);
-    }
+    const bool whole = in->r->whole_units != NULL && in->r->whole_units[weight];
+    return plan_rows_of(&in->r->mesh, in->r->zero, &in->m->weights[weight], whole);
 }
 
-// What comes from another stage has a tensor here.
-static status border_add(lowering *l, int32_t layer_row, int32_t slot, tensor_id t)
+int64_t lower_padded_bytes(const lower_input *in, int32_t weight, const plan_tensor *t)
 {
-    if (t == TENSOR_NONE || lower_is_border(l, layer_row, t)) return ST_OK;
-    const op_layer *layer = &l->m->layers[layer_row];
-    const op_tensor *local = &l->m->programs[layer->program]->tensors[t];
-    plan_tensor tensor = lower_tensor_like(local, &l->bound);
-    return activation_add(l, layer, local, slot, &tensor,
-                          &l->layers[layer_row].slots[slot].tensor[t]);
+    const plan_rows rows = lower_rows(in, weight);
+    if (!rows.cut) return t->bytes;
+    return align_up(rows.padded * t->dims[1] * dtype_bytes(t->type), ALIGN_TENSOR);
 }
 
-// Activations cross borders upwards, their gradients downwards.
-static status border_join(lowering *l, int32_t i, int32_t slot)
+status lower_part(const lower_input *in, int32_t whole, plan_rows rows, int32_t *out)
 {
-    const op_model *m = l->m;
-    const op_program *below = m->programs[m->layers[i].program];
-    const op_program *above = m->programs[m->layers[i + 1].program];
-    const bool down = l->layers[i].is_here, up = l->layers[i + 1].is_here;
-    const bool train = l->r->optimizer != NULL;
-    if (below->output_count != above->input_count) {
-        return fail(ST_INTERNAL, "layer %s has %d outputs, layer %s %d inputs", m->layers[i].name,
-                    below->output_count, m->layers[i + 1].name, above->input_count);
-    }
-    for (int k = 0; k < below->output_count; k++) {
-        const tensor_id out = below->outputs[k], in = above->inputs[k];
-        const tensor_id d_out = below->d_outputs[k], d_in = above->d_inputs[k];
-        const bool graded = train && d_out != TENSOR_NONE && d_in != TENSOR_NONE;
-        if (down && up &&
-            l->chunks[l->layers[i].chunk].pool == l->chunks[l->layers[i + 1].chunk].pool) {
-            l->layers[i + 1].slots[slot].tensor[in] = l->layers[i].slots[slot].tensor[out];
-            if (!graded) continue;
-            l->layers[i].slots[slot].tensor[d_out] = l->layers[i + 1].slots[slot].tensor[d_in];
-            continue;
-        }
-        if (up) TRY(border_add(l, i + 1, slot, in));
-        if (down && graded) TRY(border_add(l, i, slot, d_out));
-    }
-    return ST_OK;
+    *out = whole;
+    if (!rows.cut) return ST_OK;
+    plan_tensor t = *plan_tensor_at(in->p, whole);
+    t.is_part = true;
+    t.is_run = false;
+    t.whole = whole;
+    t.dims[0] = rows.count;
+    t.offset = rows.first * t.dims[1] * dtype_bytes(t.type);
+    t.bytes = rows.count * t.dims[1] * dtype_bytes(t.type);
+    return plan_tensor_push(in->p, &t, out);
 }
 
-status lower_binding(lowering *l, const plan_binding *binding, int32_t *out)
+// The rank's own rows of a tensor that is as large as the weight.
+void lower_own_rows(const lower_input *in, int32_t weight, plan_tensor *t)
 {
-    plan *p = l->p;
-    TRY(arena_grow(p->a, (void **)&p->bindings, &p->binding_capacity, p->binding_count + 1,
-                   (int64_t)sizeof(plan_binding)));
-    *out = (int32_t)p->binding_count;
-    p->bindings[p->binding_count++] = *binding;
-    return ST_OK;
+    const plan_rows rows = lower_rows(in, weight);
+    t->dims[0] = rows.count;
+    t->piece_rows = rows.piece;
+    t->bytes = align_up(rows.kept * t->dims[1] * dtype_bytes(t->type), ALIGN_TENSOR);
 }
 
-// Where a head's logits are left for the node that goes on with them.
-static int32_t stats_workspace(const op_program *program, int list, const int32_t *rows,
-                               int64_t end)
+bool lower_norm_is_summed(const lower_input *in)
 {
-    for (int64_t i = end - 1; i >= 0; i--) {
-        if (program->lists[list].nodes[i].code == OP_HEAD_STATS) return rows[i];
-    }
-    return -1;
-}
-
-status lower_workspaces(lowering *l, const op_program *program, const char *name,
-                        const int32_t *out[OP_LIST_COUNT])
-{
-    for (int list = 0; list < OP_LIST_COUNT; list++) {
-        int32_t *rows = NULL;
-        TRY(arena_new(l->p->run->a, program->lists[list].count + 1, &rows));
-        for (int64_t i = 0; i < program->lists[list].count; i++) {
-            const op_node *node = &program->lists[list].nodes[i];
-            rows[i] = -1;
-            const int32_t kept = node->code == OP_HEAD_LOSS && node->attrs.kept
-                                     ? stats_workspace(program, list, rows, i)
-                                     : -1;
-            const int64_t bytes = l->r->workspace == NULL
-                                      ? 0
-                                      : l->r->workspace(l->r->workspace_context, program, node,
-                                                        &l->bound, l->r->seq, l->r->cache_seq);
-            if (bytes == 0) continue;
-            if (kept >= 0) {
-                plan_tensor *t = &l->p->tensors[kept];
-                t->dims[0] = max_i64(t->dims[0], bytes);
-                t->bytes = align_up(t->dims[0], ALIGN_TENSOR);
-                rows[i] = kept;
-                continue;
-            }
-            plan_tensor tensor = {.type = DTYPE_U8,
-                                  .ndim = 1,
-                                  .dims = {bytes},
-                                  .kind = BYTES_BUFFERS,
-                                  .weight = -1,
-                                  .bytes = align_up(bytes, ALIGN_TENSOR)};
-            (void)snprintf(tensor.name, sizeof(tensor.name), "workspace.%s.%s", name,
-                           op_kind_of(node->code)->name);
-            TRY(plan_tensor_push(l->p, &tensor, &rows[i]));
-        }
-        out[list] = rows;
-    }
-    return ST_OK;
-}
-
-static status slot_bindings_make(lowering *l, int32_t layer_row, int32_t slot,
-                                 const int32_t *const *spaces, const int32_t *const *panels)
-{
-    const op_program *program = l->m->programs[l->m->layers[layer_row].program];
-    const layer_state *state = &l->layers[layer_row];
-    layer_slot *mine = &state->slots[slot];
-    const int buffers = (int)max_i64(lower_tree(l, layer_row)->buffer_count, 1);
-    for (int k = 0; k < buffers; k++) {
-        int32_t *map = NULL;
-        TRY(arena_new(l->p->run->a, program->tensor_count + 1, &map));
-        memcpy(map, mine->tensor, (size_t)program->tensor_count * sizeof(int32_t));
-        for (int64_t u = 0; u < state->use_count; u++) {
-            const grad_use *use = &l->uses[state->use_begin + u];
-            map[use->local] = use->buffer[k];
-        }
-        plan_binding b = {.program = program, .layer = layer_row, .tensor = map};
-        memcpy(b.workspace, spaces, sizeof(b.workspace));
-        memcpy(b.panels, panels, sizeof(b.panels));
-        TRY(lower_binding(l, &b, &mine->binding[k]));
-    }
-    return ST_OK;
-}
-
-static status layer_bindings_make(lowering *l)
-{
-    const int32_t **spaces = NULL; // [program][list]
-    TRY(arena_new(l->a, l->m->program_count * OP_LIST_COUNT, &spaces));
-    for (int32_t i = 0; i < l->m->layer_count; i++) {
-        const op_layer *layer = &l->m->layers[i];
-        const op_program *program = l->m->programs[layer->program];
-        const int32_t **mine = &spaces[(int64_t)layer->program * OP_LIST_COUNT];
-        if (!l->layers[i].is_here) continue;
-        if (mine[0] == NULL) TRY(lower_workspaces(l, program, layer->name, mine));
-        const int32_t *panels[OP_LIST_COUNT] = {0};
-        TRY(lower_panels(l, i, panels));
-        for (int32_t s = 0; s < l->slot_count; s++) TRY(slot_bindings_make(l, i, s, mine, panels));
-    }
-    return ST_OK;
-}
-
-// Which layers are here, and a map for each of their slots.
-static status layers_make(lowering *l)
-{
-    const op_model *m = l->m;
-    TRY(arena_new(l->a, m->layer_count, &l->layers));
-    TRY(arena_new(l->a, m->weight_count + 1, &l->holds));
-    for (int32_t i = 0; i < m->layer_count; i++) {
-        const op_program *program = m->programs[m->layers[i].program];
-        layer_state *state = &l->layers[i];
-        state->chunk = plan_pipeline_chunk_of(&l->pipe, l->r->mesh.at[AXIS_PP], i);
-        state->is_here = state->chunk >= 0;
-        state->first_forward = -1;
-        if (!state->is_here) continue;
-        TRY(arena_new(l->a, l->slot_count, &state->slots));
-        for (int32_t s = 0; s < l->slot_count; s++) {
-            TRY(arena_new(l->a, program->tensor_count + 1, &state->slots[s].tensor));
-            memset(state->slots[s].tensor, -1, (size_t)program->tensor_count * sizeof(int32_t));
-        }
-    }
-    return ST_OK;
-}
-
-status lower_tensors(lowering *l)
-{
-    const op_model *m = l->m;
-    TRY(layers_make(l));
-    TRY(weights_add(l));
-    TRY(step_add(l));
-    for (int32_t i = 0; i < m->layer_count; i++) {
-        const op_program *program = m->programs[m->layers[i].program];
-        l->layers[i].use_begin = l->use_count;
-        for (tensor_id t = 0; t < program->tensor_count && l->layers[i].is_here; t++) {
-            const op_tensor *local = &program->tensors[t];
-            if (local->view_of != TENSOR_NONE) continue;
-            for (int32_t s = 0; s < l->slot_count; s++) TRY(local_add(l, i, s, t));
-            if (local->role == ROLE_WEIGHT_GRAD && l->r->optimizer != NULL)
-                TRY(lower_use_add(l, i, t));
-        }
-    }
-    for (int32_t i = 0; i + 1 < m->layer_count; i++) {
-        for (int32_t s = 0; s < l->slot_count; s++) TRY(border_join(l, i, s));
-    }
-    return layer_bindings_make(l);
-}
-
-// ---- what is kept --------------------------------------------------------------------------------
-
-// A list that has all its items.
-static status list_keep(arena *a, void **items, int64_t count, int64_t *capacity,
-                        int64_t item_bytes)
-{
-    void *kept = NULL;
-    TRY(arena_alloc_array(a, count + 1, item_bytes, &kept));
-    if (count > 0) memcpy(kept, *items, (size_t)(count * item_bytes));
-    *items = kept;
-    *capacity = count + 1;
-    return ST_OK;
-}
-
-// As much as a plan has that is like it, and a sixteenth.
-status lower_room_take(lowering *l)
-{
-    const plan *like = l->r->rooms != NULL ? l->r->rooms->like : NULL;
-    plan *p = l->p;
-    if (like == NULL || l->r->use == PLAN_BYTES) return ST_OK;
-    p->a = p->run->a; // where they stay
-    const struct {
-        void **items;
-        int64_t *capacity, count, bytes;
-    } lists[] = {
-        {(void **)&p->actions, &p->action_capacity, like->action_count, sizeof(*p->actions)},
-        {(void **)&p->tensors, &p->tensor_capacity, like->tensor_count, sizeof(*p->tensors)},
-        {(void **)&p->bindings, &p->binding_capacity, like->binding_count, sizeof(*p->bindings)},
-        {(void **)&p->comms, &p->comm_capacity, like->comm_count, sizeof(*p->comms)},
-        {(void **)&p->items, &p->item_capacity, like->item_count, sizeof(*p->items)}};
-    for (int64_t i = 0; i < COUNT_OF(lists); i++) {
-        TRY(arena_grow(p->a, lists[i].items, lists[i].capacity, lists[i].count / 16 * 17 + 64,
-                       lists[i].bytes));
-    }
-    return arena_grow(l->a, (void **)&l->pairs, &l->pair_capacity, like->wait_count / 16 * 17 + 64,
-                      (int64_t)sizeof(wait_pair));
-}
-
-// What grows leaves what it was behind: plans of a step with many micro-batches were three times as large with that.
-status lower_keep(plan *p, plan_use use)
-{
-    p->a = p->run->a;
-    TRY(list_keep(p->a, (void **)&p->tensors, p->tensor_count, &p->tensor_capacity,
-                  (int64_t)sizeof(*p->tensors)));
-    if (use == PLAN_BYTES) {
-        p->action_count = p->binding_count = p->wait_count = 0;
-        p->comm_count = p->item_count = p->leaf_count = 0;
-    }
-    TRY(list_keep(p->a, (void **)&p->actions, p->action_count, &p->action_capacity,
-                  (int64_t)sizeof(*p->actions)));
-    TRY(list_keep(p->a, (void **)&p->bindings, p->binding_count, &p->binding_capacity,
-                  (int64_t)sizeof(*p->bindings)));
-    TRY(list_keep(p->a, (void **)&p->comms, p->comm_count, &p->comm_capacity,
-                  (int64_t)sizeof(*p->comms)));
-    TRY(list_keep(p->a, (void **)&p->items, p->item_count, &p->item_capacity,
-                  (int64_t)sizeof(*p->items)));
-    return list_keep(p->a, (void **)&p->leaves, p->leaf_count, &p->leaf_capacity,
-                     (int64_t)sizeof(*p->leaves));
+    const plan_mesh *m = &in->r->mesh;
+    const bool parts = plan_mesh_size(m, AXIS_PP) > 1 || plan_mesh_size(m, AXIS_TP) > 1;
+    return in->r->optimizer != NULL && (in->r->zero > 0 || parts);
 }

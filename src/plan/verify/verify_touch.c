@@ -287,7 +287,8 @@ static status operand_make(verifier *v, verify_facts *f, int32_t index, const op
     const op_program *program = f->p->bindings[action->binding].program;
     const verify_bytes b = bytes_of(f, a);
     char name[VERIFY_NAME_BYTES];
-    *out = (operand){.local = local_of(program, node, a->operand), .kind = a->kind, .number = a->operand};
+    *out = (operand){
+        .local = local_of(program, node, a->operand), .kind = a->kind, .number = a->operand};
     if (a->needs > a->has) {
         return fail(ST_BROKEN_PLAN, "%s: %s needs %lld bytes of %s, which has %lld",
                     verify_name(v, f->rank, index, name), program->tensors[out->local].name,

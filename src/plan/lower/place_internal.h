@@ -1,9 +1,9 @@
-// Shared by the files of memory assignment: memory.c (places), _copies (tensors of slots), _meets (who is in use
-// with whom) and _pools (what passes).
-#ifndef PLAN_LOWER_MEMORY_INTERNAL_H
-#define PLAN_LOWER_MEMORY_INTERNAL_H
+// Shared by the files of pass 5: place.c (the attempts), _orders (places in one order), _copies (tensors of slots),
+// _overlaps (which are live with which), _pools (what passes) and _bound (the least that any assignment needs).
+#ifndef PLAN_LOWER_PLACE_INTERNAL_H
+#define PLAN_LOWER_PLACE_INTERNAL_H
 
-#include "plan/plan_internal.h"
+#include "plan/lower/place.h"
 
 // Tensors that are fused, or a span that is placed alone.
 typedef struct unit {
@@ -39,6 +39,17 @@ static inline int32_t unit_leader(const placing *pl, int32_t row)
 
 // Fills meets and words, and the units' numbers; of too many units there is no table.
 NODISCARD status meets_find(arena *a, placing *pl);
+// Do two units overlap anywhere but at the single points where `from` hands its bytes to `to` (link not NULL)?
+bool spans_meet(const unit *a, const unit *b, const life_link *link, int64_t *touches);
+
+// Tries `count` orders from number `first` on, and keeps the best of them and of what `total` has been so far. The first
+// ORDERS_PLAIN are by size and time, the others those shaken.
+enum { ORDERS_PLAIN = 4, ORDERS_SHAKEN = 24 };
+NODISCARD status orders_try(arena *a, placing *pl, int first, int count, int64_t enough,
+                            int64_t *total);
+
+// The largest sum of live bytes at any time, and what it is of: fills live_bytes, live_by_kind and the like.
+NODISCARD status place_bound(plan *p, arena *a, placing *fused);
 
 // How spans are dealt to tensors that are alike.
 typedef enum deal {

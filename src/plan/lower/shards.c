@@ -1,6 +1,6 @@
-// Accumulators of weight gradients, and the one binary tree in which shards are summed.
+// The one binary tree in which gradients of shards are summed, and the accumulators that it needs.
 //
-// Strict order (design.md): a shard's gradient is one left fold over its tokens; shards are summed by
+// Strict order (design.md): a shard's gradient is one left-to-right sum over its tokens; shards are summed by
 // a fixed binary tree over their numbers. Written as a binary counter that carries, at most
 // 1 + log2 S accumulators are alive: after shard s there are as many merges as s has trailing ones.
 //
@@ -11,9 +11,8 @@
 // With determinism.cp_shards there is such a tree for each shard of a sequence (op/zigzag.h), and their sums are
 // summed by one more: so a rank that has one of them has as few accumulators, and hands over as little, as
 // without. (Shards of a sequence first, then those of the batch, would be an accumulator for each shard.)
-#include "plan/lower/lower.h"
+#include "plan/lower/shards.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,8 +174,8 @@ status shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, 
     return tree_make(t);
 }
 
-static status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_begin,
-                               int64_t middle, int64_t own_end)
+status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_begin,
+                        int64_t middle, int64_t own_end)
 {
     shards_set(&trees[0], r, own_begin, middle);
     shards_set(&trees[1], r, middle, own_end);
@@ -194,66 +193,6 @@ static status shard_trees_make(shard_tree trees[2], const plan_request *r, int64
     }
     TRY(tree_make(&trees[0]));
     return tree_make(&trees[1]);
-}
-
-const shard_tree *lower_tree(const lowering *l, int32_t layer_row)
-{
-    return &l->trees[l->two_ways ? l->layers[layer_row].chunk : 0];
-}
-
-static const grad_use *use_of_weight(const lowering *l, int32_t weight)
-{
-    for (int64_t i = 0; i < l->use_count; i++) {
-        if (l->uses[i].weight == weight) return &l->uses[i];
-    }
-    return NULL;
-}
-
-status lower_use_add(lowering *l, int32_t layer_row, tensor_id t)
-{
-    const op_layer *layer = &l->m->layers[layer_row];
-    const op_tensor *local = &l->m->programs[layer->program]->tensors[t];
-    grad_use use = {.layer = layer_row, .local = t, .weight = layer->weight_of[local->of]};
-    const grad_use *first = use_of_weight(l, use.weight);
-    use.shared = first != NULL && !l->r->strict;
-    for (int k = 0; k < lower_tree(l, layer_row)->buffer_count; k++) {
-        if (first != NULL && !l->r->strict) {
-            use.buffer[k] = first->buffer[k];
-            continue;
-        }
-        plan_tensor tensor = lower_tensor_like(local, &l->bound);
-        tensor.kind = BYTES_GRADIENTS;
-        tensor.weight = use.weight;
-        tensor.bytes = lower_padded_bytes(l, use.weight, &tensor);
-        if (l->cuts_gradients && lower_rows(l, use.weight).cut) {
-            TRY(lower_passing_add(l, &tensor, &use.buffer[k]));
-            continue;
-        }
-        (void)snprintf(tensor.name, sizeof(tensor.name), "grad.%s%s%s",
-                       l->m->weights[use.weight].name, first != NULL ? "@" : "",
-                       first != NULL ? layer->name : "");
-        const size_t length = strlen(tensor.name);
-        if (k > 0) (void)snprintf(tensor.name + length, sizeof(tensor.name) - length, "#%d", k);
-        TRY(plan_tensor_push(l->p, &tensor, &use.buffer[k]));
-    }
-    TRY(arena_grow(l->a, (void **)&l->uses, &l->use_capacity, l->use_count + 1,
-                   (int64_t)sizeof(grad_use)));
-    l->uses[l->use_count++] = use;
-    l->layers[layer_row].use_count++;
-    return ST_OK;
-}
-
-status lower_trees(lowering *l)
-{
-    if (l->r->optimizer == NULL) return ST_OK;
-    const int64_t first = l->p->first_sequence, end = first + l->p->own_sequences;
-    l->two_ways = l->pipe.schedule != NULL && l->pipe.schedule->shape == SHAPE_TWO;
-    if (!l->two_ways) {
-        return shard_tree_make(&l->trees[0], l->r, first, end);
-    }
-    int32_t none = 0, share = 0; // micro-batches of the first direction
-    plan_schedule_share(l->pipe.schedule, &l->pipe.shape, 0, &none, &share);
-    return shard_trees_make(l->trees, l->r, first, first + share * l->r->micro_batch, end);
 }
 
 void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,

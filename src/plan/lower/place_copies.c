@@ -1,9 +1,9 @@
-// Offsets, tensors that are alike.
+// Pass 5 of lowering, tensors that are alike.
 //
 // Slots of a pipeline have a tensor of each name each. What one holds between two spans means nothing, so spans may be
 // dealt anew: each to the first tensor of as many bytes that is free (DEAL_SHARE), or each is placed alone
 // (DEAL_PIECES). Those that were fused otherwise in one slot than in another stay where they are.
-#include "plan/lower/memory_internal.h"
+#include "plan/lower/place_internal.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-// Offsets: which units are in use at the same time, as a table of bits.
-#include "plan/lower/memory_internal.h"
+// Pass 5 of lowering, overlaps: which units are live at the same time, as a table of bits.
+#include "plan/lower/place_internal.h"
 
 #include <string.h>
 
@@ -104,4 +104,24 @@ status meets_find(arena *a, placing *pl)
     }
     meets_mirror(pl);
     return ST_OK;
+}
+
+// Do the spans meet anywhere but at the single points where `from` hands its bytes to `to`?
+bool spans_meet(const unit *a, const unit *b, const life_link *link, int64_t *touches)
+{
+    int64_t i = 0, j = 0;
+    *touches = 0;
+    while (i < a->span_count && j < b->span_count) {
+        const life_span x = a->spans[i], y = b->spans[j];
+        if (x.end < y.begin) {
+            i++;
+        } else if (y.end < x.begin) {
+            j++;
+        } else {
+            if (link == NULL || x.end != y.begin) return true;
+            *touches += 1;
+            i++;
+        }
+    }
+    return false;
 }

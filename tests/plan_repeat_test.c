@@ -1,7 +1,8 @@
-// Very many micro-batches of which a few are lowered (plan/lower/lower_repeat.c): to the last byte what a plan of all of them
+// Very many micro-batches of which a few are lowered (predict/repeat.h): to the last byte what a plan of all of them
 // says, for every schedule, and where rounds do not repeat themselves too.
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_job.h"
+#include "predict/repeat.h"
 
 enum { WORDS = 24 };
 
@@ -36,14 +37,15 @@ static void trial_open(trial *t, const char *words)
 }
 
 // Of every stage.
-static train_plans *assembled(trial *t, plan_use use)
+static train_plans *assembled(trial *t, train_plan_fn make)
 {
     train_plans *plans = NULL;
     const train_options options = {.threads = 1,
                                    .device = "cpu",
                                    .backend = "cpu",
                                    .sizes_only = true,
-                                   .use = use,
+                                   .last = PLAN_PLACED,
+                                   .make = make,
                                    .mesh = run_config_mesh(&t->r, 0)};
     assert_ok(arena_new(t->a, t->r.layout.pp, &plans));
     assert_ok(train_stages_assemble(t->a, &t->r, &t->spec, &options, plans));
@@ -67,7 +69,7 @@ static int64_t compare(const char *words)
     trial t;
     int64_t repeated = 0;
     trial_open(&t, words);
-    const train_plans *few = assembled(&t, PLAN_BYTES), *all = assembled(&t, PLAN_MEASURES);
+    const train_plans *few = assembled(&t, predict_plan_bytes), *all = assembled(&t, NULL);
     for (int32_t pp = 0; pp < t.r.layout.pp; pp++) {
         const plan *x = few[pp].all[0], *y = all[pp].all[0];
         repeated += x->repeated > 0 ? 1 : 0;

@@ -1,0 +1,102 @@
+// Pass 2 of lowering: which tensors each run of a layer works on.
+#ifndef PLAN_LOWER_BIND_H
+#define PLAN_LOWER_BIND_H
+
+#include "plan/lower/borders.h"
+#include "plan/lower/expand.h"
+
+// One use of a weight by one layer, and its accumulators.
+typedef struct weight_use {
+    int32_t weight, layer;
+    tensor_id local;                  // ROLE_WEIGHT_GRAD of the layer's program
+    int32_t buffer[TREE_MAX_BUFFERS]; // transient tensors
+    bool shared;  // fast: another use of the same weight has the same accumulator
+    int32_t adds; // last row of bound.adds that is of this use, 1 more; 0: none
+} weight_use;
+
+// The tensors of a layer for one micro-batch in flight.
+typedef struct layer_slot {
+    int32_t *tensor;                   // [tensor of the program], gradients of weights missing
+    int32_t binding[TREE_MAX_BUFFERS]; // one per accumulator
+    int32_t bound;                     // row of border bindings, the last one made: 1 more; 0: none
+} layer_slot;
+
+typedef struct layer_tensors {
+    layer_slot *slots;            // NULL: another stage has the layer
+    int64_t use_begin, use_count; // into bound.uses
+} layer_tensors;
+
+// Slots of micro-batches in flight, and the buffers of messages between stages.
+typedef struct bound_slots {
+    int32_t slot_count;
+    int32_t *pool;     // [chunk] chunks whose stages follow each other here share slots: a number
+    int32_t **slot_of; // [chunk][micro-batch]; -1: not this chunk's
+    bool (*crosses)[BORDER_COUNT]; // [chunk] what it receives from other ranks and sends to them
+    plan_borders borders;
+    int32_t *buffer_ref; // [buffer] transient tensor
+} bound_slots;
+
+typedef struct bound_visit {
+    int32_t actions_begin, actions_count; // into bound.actions
+    // Where whole gradients pass: of each use of the layer the action that adds this rank's rows so far to the whole
+    // gradient, into bound.sums; -1: none does.
+    int32_t sums_begin;
+} bound_visit;
+
+// An accumulator added to another one: its program's binding.
+typedef struct bound_add {
+    int32_t target, source, binding;
+    int32_t next; // of the same use, 1 more; 0
+} bound_add;
+
+// The end of a step. Rows of bound.actions.
+typedef struct bound_update {
+    int32_t *final;                   // [weight] where its gradient is complete; -1
+    int32_t adds_begin, adds_count;   // of several uses of a weight
+    int32_t norms_begin, norms_count; // of this rank's share of the gradients
+    int32_t decide;                   // -1: there is no update
+    int32_t *optimize;                // [weight]; -1: none of it is updated here
+} bound_update;
+
+typedef struct bound {
+    bound_slots slots;
+    layer_tensors *layers;
+    weight_use *uses;
+    int64_t use_count, use_capacity;
+    bool *holds;       // [weight] this rank has it
+    int32_t *whole_of; // [weight] transient tensor: it, gathered; -1
+    int32_t *rows_of;  // [weight] transient tensor: this rank's rows of its gradient; -1
+    int32_t step_ref;
+    plan_action *actions; // without communications, lanes and waits
+    int64_t action_count, action_capacity;
+    bound_visit *visits; // [visit of expanded]
+    int32_t *sums;
+    int64_t sum_count, sum_capacity;
+    bound_add *adds;
+    int64_t add_count, add_capacity;
+    int32_t begin; // action that begins the step
+    bound_update update;
+    int32_t *kept; // transient tensors that are read after the step
+    int64_t kept_count, kept_capacity;
+} bound;
+
+NODISCARD status plan_bind(const lower_input *in, const expanded *x, bound *out);
+// The part that depends on schedule and layout alone.
+NODISCARD status plan_bind_slots(const lower_input *in, const expanded *x, bound_slots *out);
+
+static inline bool bind_passes(const bound *b, int32_t weight)
+{
+    return b->rows_of[weight] >= 0;
+}
+// The buffer of a message; -1: nothing of it crosses to another rank.
+static inline int32_t bind_buffer(const lower_input *in, const bound_slots *s, int32_t chunk,
+                                  int32_t microbatch, border_kind kind)
+{
+    if (!s->crosses[chunk][kind]) return -1;
+    return s->borders.buffer[kind][(int64_t)chunk * in->pipe.shape.microbatches + microbatch];
+}
+// The layer, and the tensor of its program, that a chunk hands to another stage or gets from one.
+int32_t bind_border_layer(const expand_chunk *c, border_kind kind);
+tensor_id bind_border_tensor(const lower_input *in, const expand_chunk *c, border_kind kind);
+
+#endif

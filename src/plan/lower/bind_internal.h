@@ -1,0 +1,48 @@
+// Shared by the files of pass 2: bind.c (actions), _tensors, _slots, _packed and _update.
+#ifndef PLAN_LOWER_BIND_INTERNAL_H
+#define PLAN_LOWER_BIND_INTERNAL_H
+
+#include "plan/lower/bind.h"
+
+// A binding of the border layers of a chunk for some buffers.
+typedef struct border_binding {
+    int32_t layer, slot;
+    int32_t ref[BORDER_COUNT]; // what its micro-batch has at the stage boundaries; -1: none
+    int32_t binding[TREE_MAX_BUFFERS];
+    int32_t next; // of the same layer and slot; -1
+} border_binding;
+
+typedef struct binder {
+    const lower_input *in;
+    const expanded *x;
+    bound *out;
+    border_binding *borders;
+    int64_t border_count, border_capacity;
+    bool *touched; // [transient tensor] an accumulator that has been written in this step
+    bool *summed;  // [weight] its whole gradient has been summed before
+} binder;
+
+NODISCARD status bind_add_binding(const lower_input *in, const plan_binding *binding, int32_t *out);
+NODISCARD status bind_action(binder *b, const plan_action *action, int32_t *index);
+// target += source, for one use (NULL: of none), as an action of one node.
+NODISCARD status bind_tree_add(binder *b, weight_use *use, int32_t target, int32_t source,
+                               int32_t microbatch, int32_t *index);
+// bind_tensors.c: fills layers, uses, holds, step_ref and the layers' bindings.
+NODISCARD status bind_tensors(binder *b);
+// Scratch of each node of a program: one tensor each, live at that node only.
+NODISCARD status bind_workspaces(const lower_input *in, const op_program *program, const char *name,
+                                 const int32_t *out[OP_LIST_COUNT]);
+// bind_uses.c
+NODISCARD status bind_use_add(binder *b, int32_t layer, tensor_id t);
+NODISCARD status bind_whole_weight(binder *b, int32_t weight, plan_tensor *own, int32_t *whole);
+// bind_slots.c: tensors of the buffers, and the bindings of a micro-batch that use them.
+NODISCARD status bind_buffers(binder *b);
+NODISCARD status bind_borders(binder *b, int32_t chunk, int32_t microbatch);
+bool bind_is_border(const binder *b, int32_t layer, tensor_id t);
+// bind_packed.c: what a layer's nodes keep of weights.
+NODISCARD status bind_packed(binder *b, int32_t layer, const int32_t *out[OP_LIST_COUNT]);
+// bind_update.c
+NODISCARD status bind_step_node(binder *b, op_code code, int32_t *index);
+NODISCARD status bind_update(binder *b);
+
+#endif

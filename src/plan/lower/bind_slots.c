@@ -1,0 +1,341 @@
+// Pass 2 of lowering, slots: the tensors of micro-batches in flight, and of what crosses to other stages.
+//
+// A micro-batch in flight has a *slot* of each chunk that it is in: tensors of its own for everything between forward and
+// backward. Chunks whose stages follow each other on one rank share their slots, so that nothing needs to be handed over.
+// A message between stages has a buffer (borders.h), whose bytes are its own through the whole step, for messages are
+// under way while others are computed. The first and the last layer of a chunk have a binding for each set of buffers.
+#include "plan/lower/bind_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// ---- slots --------------------------------------------------------------------------------------
+
+static status pools_make(const lower_input *in, const expanded *x, bound_slots *out)
+{
+    const int32_t me = in->r->mesh.at[AXIS_PP], n = in->pipe.shape.microbatches;
+    TRY(arena_new(in->a, x->chunk_count, &out->pool));
+    TRY(arena_new(in->a, x->chunk_count, &out->slot_of));
+    for (int32_t c = 0; c < x->chunk_count; c++) {
+        int32_t other = 0, its = 0;
+        const bool follows = expand_neighbour(in, me, c, -1, &other, &its) && other == me;
+        ASSERT(!follows || its < c); // its pool is known
+        out->pool[c] = follows ? out->pool[its] : c;
+        TRY(arena_new(in->a, n, &out->slot_of[c]));
+        memset(out->slot_of[c], -1, (size_t)n * sizeof(int32_t));
+    }
+    return ST_OK;
+}
+
+// Who takes slots.
+typedef struct slot_walk {
+    const expanded *x;
+    bound_slots *out;
+    int32_t *open;    // [slot] chunks of its pool that have still to finish with it; 0: free
+    bool **uses_slot; // [chunk][slot]
+} slot_walk;
+
+// A free slot that the chunk has used before; else a new one.
+static int32_t slot_free(const slot_walk *w, int32_t chunk)
+{
+    for (int32_t slot = 0; slot < w->out->slot_count; slot++) {
+        if (w->open[slot] == 0 && w->uses_slot[chunk][slot]) return slot;
+    }
+    return w->out->slot_count;
+}
+
+static void slot_take(slot_walk *w, const schedule_action *a)
+{
+    bound_slots *out = w->out;
+    int32_t slot = -1, members = 0;
+    for (int32_t k = 0; k < w->x->chunk_count; k++) {
+        if (out->pool[k] != out->pool[a->chunk]) continue;
+        members++;
+        if (out->slot_of[k][a->microbatch] >= 0) slot = out->slot_of[k][a->microbatch];
+    }
+    if (slot < 0) {
+        slot = slot_free(w, a->chunk);
+        w->open[slot] = members;
+    }
+    out->slot_of[a->chunk][a->microbatch] = slot;
+    w->uses_slot[a->chunk][slot] = true;
+    if (slot + 1 > out->slot_count) out->slot_count = slot + 1;
+}
+
+// Each micro-batch takes a slot that is free, from its first forward in a pool to its last action there. A pool has numbers
+// of its own, as many as it has in flight.
+static status slots_assign(const lower_input *in, const expanded *x, bound_slots *out)
+{
+    const int64_t most = (int64_t)in->pipe.shape.microbatches * x->chunk_count;
+    slot_walk w = {.x = x, .out = out};
+    TRY(arena_new(in->a, most, &w.open));
+    TRY(arena_new(in->a, x->chunk_count, &w.uses_slot));
+    for (int32_t c = 0; c < x->chunk_count; c++) TRY(arena_new(in->a, most, &w.uses_slot[c]));
+    for (int64_t i = 0; i < x->list.count; i++) {
+        const schedule_action *a = &x->list.actions[i];
+        int32_t chunk = -1, microbatch = -1;
+        if (expand_has_forward(a)) {
+            slot_take(&w, a);
+            if (in->r->optimizer == NULL) w.open[out->slot_of[a->chunk][a->microbatch]]--;
+        }
+        if (!expand_weight_half(a, &chunk, &microbatch)) continue;
+        ASSERT(out->slot_of[chunk][microbatch] >= 0);
+        w.open[out->slot_of[chunk][microbatch]]--;
+    }
+    return ST_OK;
+}
+
+// ---- what crosses -------------------------------------------------------------------------------
+
+// Does the layer hand a gradient to the one below it? Below the first trained weight none does.
+static bool hands_gradient(const lower_input *in, int32_t layer)
+{
+    if (in->r->optimizer == NULL) return false;
+    return in->m->programs[in->m->layers[layer].program]->d_inputs[0] != TENSOR_NONE;
+}
+
+static status crosses_find(const lower_input *in, const expanded *x, bound_slots *out)
+{
+    const int32_t me = in->r->mesh.at[AXIS_PP];
+    TRY(arena_new(in->a, x->chunk_count, &out->crosses));
+    for (int32_t c = 0; c < x->chunk_count; c++) {
+        const expand_chunk *chunk = &x->chunks[c];
+        int32_t other = 0, its = 0;
+        if (expand_neighbour(in, me, c, 1, &other, &its) && other != me) {
+            out->crosses[c][BORDER_OUT] = true;
+            out->crosses[c][BORDER_D_OUT] = hands_gradient(in, chunk->end_layer);
+        }
+        if (expand_neighbour(in, me, c, -1, &other, &its) && other != me) {
+            out->crosses[c][BORDER_IN] = true;
+            out->crosses[c][BORDER_D_IN] = hands_gradient(in, chunk->first_layer);
+        }
+    }
+    return ST_OK;
+}
+
+// The lists of all ranks, in simulated time.
+static status times_play(const lower_input *in, arena *a, border_times *out)
+{
+    const plan_pipeline *p = &in->pipe;
+    schedule_list *lists = NULL;
+    TRY(arena_new(a, p->shape.stages, &lists));
+    for (int32_t pp = 0; pp < p->shape.stages; pp++) TRY(expand_list(in, pp, a, &lists[pp]));
+    return plan_borders_play(a, p->schedule, &p->shape, lists, in->r->optimizer == NULL, out);
+}
+
+static bool times_are_of(const lower_input *in, const border_times *t)
+{
+    const schedule_request *x = &t->shape, *y = &in->pipe.shape;
+    return t->schedule == in->pipe.schedule && t->forward_only == (in->r->optimizer == NULL) &&
+           x->stages == y->stages && x->microbatches == y->microbatches && x->chunks == y->chunks;
+}
+
+// Those of this pipeline if they are kept; else they take the place of those that were not used last.
+static border_room *times_room(const lower_input *in, plan_rooms *rooms)
+{
+    int k = 0;
+    while (k < PLAN_BORDER_ROOMS && !times_are_of(in, &rooms->borders[k].times)) k++;
+    if (k == PLAN_BORDER_ROOMS) k = (rooms->borders_used + 1) % PLAN_BORDER_ROOMS;
+    rooms->borders_used = k;
+    return &rooms->borders[k];
+}
+
+// Which buffer each message has; the lists of all ranks are needed for that alone.
+static status buffers_assign(const lower_input *in, bound_slots *out)
+{
+    const plan_pipeline *p = &in->pipe;
+    border_room own = {0}, *room = in->r->rooms != NULL ? times_room(in, in->r->rooms) : &own;
+    status st = ST_OK;
+    if (p->schedule == NULL || p->shape.stages < 2) return ST_OK;
+    if (room == &own) TRY(arena_create("borders", 0, &own.a));
+    if (!times_are_of(in, &room->times)) {
+        arena_reset(room->a);
+        room->times = (border_times){0};
+        TRY_TO(done, times_play(in, room->a, &room->times));
+    }
+    TRY_TO(done, plan_borders_make(in->a, &room->times, in->r->mesh.at[AXIS_PP], out->crosses[0],
+                                   &out->borders));
+done:
+    if (st != ST_OK) room->times = (border_times){0};
+    arena_destroy(own.a);
+    return st;
+}
+
+status plan_bind_slots(const lower_input *in, const expanded *x, bound_slots *out)
+{
+    *out = (bound_slots){.slot_count = 0};
+    TRY(pools_make(in, x, out));
+    TRY(slots_assign(in, x, out));
+    TRY(crosses_find(in, x, out));
+    return buffers_assign(in, out);
+}
+
+// ---- buffers ------------------------------------------------------------------------------------
+
+int32_t bind_border_layer(const expand_chunk *c, border_kind kind)
+{
+    return kind == BORDER_IN || kind == BORDER_D_IN ? c->first_layer : c->end_layer - 1;
+}
+
+tensor_id bind_border_tensor(const lower_input *in, const expand_chunk *c, border_kind kind)
+{
+    const op_program *p = in->m->programs[in->m->layers[bind_border_layer(c, kind)].program];
+    const tensor_id *ids = kind == BORDER_IN      ? p->inputs
+                           : kind == BORDER_D_IN  ? p->d_inputs
+                           : kind == BORDER_D_OUT ? p->d_outputs
+                                                  : p->outputs;
+    return op_owner(p, ids[0]).id;
+}
+
+bool bind_is_border(const binder *b, int32_t layer, tensor_id t)
+{
+    const int32_t chunk = b->x->chunk_of[layer];
+    const expand_chunk *c = &b->x->chunks[chunk];
+    for (int kind = 0; kind < BORDER_COUNT; kind++) {
+        if (!b->out->slots.crosses[chunk][kind]) continue;
+        if (bind_border_layer(c, (border_kind)kind) != layer) continue;
+        if (bind_border_tensor(b->in, c, (border_kind)kind) == t) return true;
+    }
+    return false;
+}
+
+// Is tensor t touched by a list behind that which makes it?
+static bool is_touched_later(const op_program *p, border_kind kind, tensor_id t)
+{
+    for (int list = OP_FORWARD + 1; list < OP_LIST_COUNT; list++) {
+        const bool is_after =
+            kind == BORDER_OUT ||
+            (kind == BORDER_D_IN && list == OP_BACKWARD_WEIGHT && p->output_count > 0);
+        for (int64_t i = 0; i < p->lists[list].count && is_after; i++) {
+            const op_node *node = &p->lists[list].nodes[i];
+            for (int k = 0; k < OP_MAX_IN; k++) {
+                if (op_owner(p, node->in[k]).id == t) return true;
+            }
+            for (int k = 0; k < OP_MAX_OUT; k++) {
+                if (op_owner(p, node->out[k]).id == t) return true;
+            }
+        }
+    }
+    return false;
+}
+
+// A buffer may be for anything that crosses between stages: one tensor, and all are alike. What is sent is not touched
+// after the action that makes it.
+static status border_check(const lower_input *in, const expand_chunk *c, border_kind kind,
+                           const plan_tensor *like)
+{
+    const bool below = kind == BORDER_IN || kind == BORDER_D_IN;
+    const op_layer *layer = &in->m->layers[bind_border_layer(c, kind)];
+    const op_program *p = in->m->programs[layer->program];
+    const tensor_id t = bind_border_tensor(in, c, kind);
+    if ((below ? p->input_count : p->output_count) == 1 && t != TENSOR_NONE) {
+        const plan_tensor tensor = lower_tensor_like(&p->tensors[t], &in->bound);
+        if (tensor.type == like->type && tensor.ndim == like->ndim &&
+            memcmp(tensor.dims, like->dims, sizeof(tensor.dims)) == 0 &&
+            !is_touched_later(p, kind, t)) {
+            return ST_OK;
+        }
+    }
+    return fail(ST_INTERNAL, "what crosses the stage boundary of layer %s is not as others are",
+                layer->name);
+}
+
+static status borders_check(const binder *b, plan_tensor *tensor)
+{
+    const lower_input *in = b->in;
+    for (int32_t c = 0; c < b->x->chunk_count; c++) {
+        for (int kind = 0; kind < BORDER_COUNT; kind++) {
+            const expand_chunk *chunk = &b->x->chunks[c];
+            if (!b->out->slots.crosses[c][kind]) continue;
+            const op_layer *layer = &in->m->layers[bind_border_layer(chunk, (border_kind)kind)];
+            const tensor_id t = bind_border_tensor(in, chunk, (border_kind)kind);
+            if (tensor->bytes == 0 && t != TENSOR_NONE) {
+                *tensor =
+                    lower_tensor_like(&in->m->programs[layer->program]->tensors[t], &in->bound);
+            }
+            TRY(border_check(in, chunk, (border_kind)kind, tensor));
+        }
+    }
+    return ST_OK;
+}
+
+status bind_buffers(binder *b)
+{
+    bound_slots *slots = &b->out->slots;
+    plan_tensor tensor = {.bytes = 0};
+    TRY(borders_check(b, &tensor));
+    tensor.kind = BYTES_ACTIVATIONS;
+    tensor.role = ROLE_ACTIVATION;
+    TRY(arena_new(b->in->a, slots->borders.count + 1, &slots->buffer_ref));
+    for (int32_t k = 0; k < slots->borders.count; k++) {
+        (void)snprintf(tensor.name, sizeof(tensor.name), "border#%d", (int)k);
+        TRY(plan_tensor_push(b->in->p, &tensor, &slots->buffer_ref[k]));
+    }
+    return ST_OK;
+}
+
+// ---- bindings of the first and the last layer of a chunk ------------------------------------------
+
+static status binding_make(binder *b, border_binding *made)
+{
+    const lower_input *in = b->in;
+    const layer_slot *slot = &b->out->layers[made->layer].slots[made->slot];
+    const op_program *program = in->m->programs[in->m->layers[made->layer].program];
+    const expand_chunk *c = &b->x->chunks[b->x->chunk_of[made->layer]];
+    const int buffers = (int)max_i64(expand_tree(b->x, made->layer)->buffer_count, 1);
+    for (int k = 0; k < buffers; k++) {
+        plan_binding binding = in->p->bindings[slot->binding[k]];
+        int32_t *map = NULL;
+        TRY(arena_new(in->p->run->a, program->tensor_count + 1, &map));
+        memcpy(map, binding.tensor, (size_t)program->tensor_count * sizeof(int32_t));
+        for (int kind = 0; kind < BORDER_COUNT; kind++) {
+            if (made->ref[kind] < 0) continue;
+            map[bind_border_tensor(in, c, (border_kind)kind)] = made->ref[kind];
+        }
+        binding.tensor = map;
+        TRY(bind_add_binding(in, &binding, &made->binding[k]));
+    }
+    return ST_OK;
+}
+
+// The layer's binding in the micro-batch's slot becomes that of its buffers.
+static status layer_bind(binder *b, int32_t chunk, int32_t layer, int32_t microbatch)
+{
+    const lower_input *in = b->in;
+    const expand_chunk *c = &b->x->chunks[chunk];
+    const bound_slots *slots = &b->out->slots;
+    layer_slot *slot = &b->out->layers[layer].slots[slots->slot_of[chunk][microbatch]];
+    border_binding want = {
+        .layer = layer, .slot = slots->slot_of[chunk][microbatch], .next = slot->bound - 1};
+    int32_t at = slot->bound - 1;
+    for (int kind = 0; kind < BORDER_COUNT; kind++) {
+        const bool is_mine = bind_border_layer(c, (border_kind)kind) == layer;
+        const int32_t buffer =
+            is_mine ? bind_buffer(in, slots, chunk, microbatch, (border_kind)kind) : -1;
+        want.ref[kind] = buffer >= 0 ? slots->buffer_ref[buffer] : -1;
+        if (buffer < 0) continue;
+        slot->tensor[bind_border_tensor(in, c, (border_kind)kind)] = want.ref[kind];
+    }
+    while (at >= 0 && memcmp(b->borders[at].ref, want.ref, sizeof(want.ref)) != 0) {
+        at = b->borders[at].next;
+    }
+    if (at < 0) {
+        TRY(binding_make(b, &want));
+        TRY(arena_grow(in->a, (void **)&b->borders, &b->border_capacity, b->border_count + 1,
+                       (int64_t)sizeof(want)));
+        at = (int32_t)b->border_count;
+        b->borders[b->border_count++] = want;
+        slot->bound = at + 1;
+    }
+    memcpy(slot->binding, b->borders[at].binding, sizeof(slot->binding));
+    return ST_OK;
+}
+
+status bind_borders(binder *b, int32_t chunk, int32_t microbatch)
+{
+    const expand_chunk *c = &b->x->chunks[chunk];
+    if (b->out->slots.borders.count == 0) return ST_OK;
+    TRY(layer_bind(b, chunk, c->first_layer, microbatch));
+    if (c->end_layer - 1 == c->first_layer) return ST_OK;
+    return layer_bind(b, chunk, c->end_layer - 1, microbatch);
+}

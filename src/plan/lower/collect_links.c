@@ -1,0 +1,268 @@
+// Pass 3 of lowering, messages between stages.
+//
+// A receive waits until the action that had the buffer before has read it, or has sent it; what is made in a buffer waits
+// for the send that had it before. Links are in order: a stage receives in the order in which its neighbour sends, which
+// follows from the neighbour's list. Each receive stands in the list before the first action that needs it, or one that
+// comes after it on its link; so the list, done one action after the other, is legal too.
+#include "plan/lower/collect_internal.h"
+
+#include <string.h>
+
+// ---- what comes over links ------------------------------------------------------------------------
+
+static status link_group(collector *c, int32_t from, int32_t to, group_use use, int32_t *row)
+{
+    const plan_group g = plan_group_stages(from, to, use);
+    return plan_table_group(c->in->p->run, &g, row);
+}
+
+static status chunk_groups(collector *c, int32_t chunk)
+{
+    const lower_input *in = c->in;
+    const bool *crosses = c->b->slots.crosses[chunk];
+    int32_t *group = c->links.group[chunk];
+    const int32_t me = in->r->mesh.at[AXIS_PP];
+    int32_t above = -1, below = -1, its = 0;
+    for (int kind = 0; kind < BORDER_COUNT; kind++) group[kind] = -1;
+    (void)expand_neighbour(in, me, chunk, 1, &above, &its);
+    (void)expand_neighbour(in, me, chunk, -1, &below, &its);
+    if (crosses[BORDER_OUT]) {
+        TRY(link_group(c, me, above, GROUP_LINK_FORWARD, &group[BORDER_OUT]));
+    }
+    if (crosses[BORDER_D_OUT]) {
+        TRY(link_group(c, above, me, GROUP_LINK_BACKWARD, &group[BORDER_D_OUT]));
+    }
+    if (crosses[BORDER_IN]) {
+        TRY(link_group(c, below, me, GROUP_LINK_FORWARD, &group[BORDER_IN]));
+    }
+    if (crosses[BORDER_D_IN]) {
+        TRY(link_group(c, me, below, GROUP_LINK_BACKWARD, &group[BORDER_D_IN]));
+    }
+    return ST_OK;
+}
+
+static link_state *link_of(collect_links *l, int32_t group, border_kind kind)
+{
+    for (int32_t i = 0; i < l->link_count; i++) {
+        if (l->links[i].group == group) return &l->links[i];
+    }
+    ASSERT(l->link_count < COLLECT_MAX_LINKS);
+    link_state *link = &l->links[l->link_count++];
+    *link = (link_state){.group = group, .kind = kind};
+    return link;
+}
+
+static status message_add(collector *c, int32_t chunk, int32_t microbatch, border_kind kind)
+{
+    if (c->links.group[chunk][kind] < 0) return ST_OK;
+    link_state *link = link_of(&c->links, c->links.group[chunk][kind], kind);
+    TRY(arena_grow(c->in->a, (void **)&link->messages, &link->capacity, link->count + 1,
+                   (int64_t)sizeof(link_message)));
+    link->messages[link->count++] = (link_message){chunk, microbatch};
+    return ST_OK;
+}
+
+// What rank `from` sends to this one, in its order.
+static status messages_from(collector *c, int32_t from)
+{
+    const lower_input *in = c->in;
+    const int32_t me = in->r->mesh.at[AXIS_PP];
+    schedule_list list = {0};
+    TRY(expand_list(in, from, in->a, &list));
+    for (int64_t i = 0; i < list.count; i++) {
+        const schedule_action *a = &list.actions[i];
+        int32_t chunk = -1, microbatch = -1, to = -1, its = -1;
+        if (expand_has_forward(a) && expand_neighbour(in, from, a->chunk, 1, &to, &its) &&
+            to == me) {
+            TRY(message_add(c, its, a->microbatch, BORDER_IN));
+        }
+        if (expand_input_half(a, &chunk, &microbatch) &&
+            expand_neighbour(in, from, chunk, -1, &to, &its) && to == me) {
+            TRY(message_add(c, its, microbatch, BORDER_D_OUT));
+        }
+    }
+    return ST_OK;
+}
+
+static status messages_find(collector *c)
+{
+    const int32_t me = c->in->r->mesh.at[AXIS_PP];
+    for (int32_t pp = 0; pp < c->in->pipe.shape.stages; pp++) {
+        bool sends = false;
+        for (int32_t k = 0; k < c->x->chunk_count && pp != me; k++) {
+            int32_t rank = -1, its = -1;
+            sends = sends || (expand_neighbour(c->in, me, k, 1, &rank, &its) && rank == pp);
+            sends = sends || (expand_neighbour(c->in, me, k, -1, &rank, &its) && rank == pp);
+        }
+        if (sends) TRY(messages_from(c, pp));
+    }
+    return ST_OK;
+}
+
+status collect_links_begin(collector *c)
+{
+    const lower_input *in = c->in;
+    const bound_slots *slots = &c->b->slots;
+    const int64_t items = (int64_t)c->x->chunk_count * in->pipe.shape.microbatches;
+    TRY(arena_new(in->a, c->x->chunk_count, &c->links.group));
+    for (int32_t k = 0; k < c->x->chunk_count; k++) TRY(chunk_groups(c, k));
+    for (int kind = 0; kind < BORDER_COUNT; kind++) {
+        TRY(arena_new(in->a, items, &c->links.received[kind]));
+        memset(c->links.received[kind], -1, (size_t)items * sizeof(int32_t));
+    }
+    TRY(arena_new(in->a, slots->borders.count + 1, &c->links.buffers));
+    for (int32_t b = 0; b < slots->borders.count; b++) {
+        c->links.buffers[b] =
+            (border_buffer){.ref = slots->buffer_ref[b], .first = -1, .compute = -1, .sent = -1};
+    }
+    return messages_find(c);
+}
+
+// ---- buffers ------------------------------------------------------------------------------------
+
+// NULL: nothing of it crosses to another rank.
+static border_buffer *buffer_of(const collector *c, int32_t chunk, int32_t microbatch,
+                                border_kind kind)
+{
+    const int32_t buffer = bind_buffer(c->in, &c->b->slots, chunk, microbatch, kind);
+    ASSERT(buffer >= 0 || !c->b->slots.crosses[chunk][kind]);
+    return buffer >= 0 ? &c->links.buffers[buffer] : NULL;
+}
+
+static void buffer_take(border_buffer *b)
+{
+    ASSERT(!b->is_held); // the simulated lists say so: the action that had it is done by now
+    b->is_held = true;
+}
+
+// It is free when this action is done.
+static void buffer_leave(border_buffer *b, int32_t compute, int32_t sent)
+{
+    if (b == NULL) return;
+    b->is_held = false;
+    b->compute = compute;
+    b->sent = sent;
+}
+
+// ---- messages -----------------------------------------------------------------------------------
+
+// Both ends have one name for it.
+static comm_note note_of(const collector *c, int32_t chunk, int32_t microbatch, border_kind kind)
+{
+    const int32_t stage = c->x->chunks[chunk].stage;
+    const bool ahead = kind == BORDER_IN || kind == BORDER_OUT;
+    const int32_t below = kind == BORDER_IN || kind == BORDER_D_IN ? stage - 1 : stage;
+    return (comm_note){.text = ahead ? "activations" : "gradients",
+                       .from = ahead ? below : below + 1,
+                       .to = ahead ? below + 1 : below,
+                       .microbatch = microbatch};
+}
+
+static status message_push(collector *c, int32_t chunk, int32_t microbatch, border_kind kind,
+                           int32_t after, int32_t *action)
+{
+    const lower_input *in = c->in;
+    const int32_t ref = buffer_of(c, chunk, microbatch, kind)->ref;
+    const int32_t group = c->links.group[chunk][kind];
+    const bool sends = kind == BORDER_OUT || kind == BORDER_D_IN;
+    const plan_tensor *t = plan_tensor_at(in->p, ref);
+    const comm_note note = note_of(c, chunk, microbatch, kind);
+    plan_comm comm = {.op = sends ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE,
+                      .group = group,
+                      .peer = 1 - plan_group_place(&in->r->mesh, &in->p->run->groups[group]),
+                      .type = t->type};
+    plan_comm_item item = {.in = sends ? ref : -1, .out = sends ? -1 : ref, .count = 1};
+    for (int d = 0; d < t->ndim; d++) item.count *= t->dims[d];
+    TRY(collect_item(c, &comm, &item));
+    TRY(collect_comm(c, &comm, &note, after, action));
+    in->p->actions[*action].microbatch = microbatch; // it may be added before its turn
+    return ST_OK;
+}
+
+// Everything on the link up to the message that is needed now.
+static status receive(collector *c, const layer_visit *visit, border_kind kind)
+{
+    const int32_t group = c->links.group[visit->chunk][kind];
+    const int64_t n = c->in->pipe.shape.microbatches;
+    int32_t *received = c->links.received[kind];
+    const int64_t wanted = visit->chunk * n + visit->microbatch;
+    if (group < 0) return ST_OK;
+    link_state *link = link_of(&c->links, group, kind);
+    while (received[wanted] < 0) {
+        if (link->taken == link->count) {
+            return fail(ST_INTERNAL, "stage %d never gets micro-batch %d",
+                        (int)c->x->chunks[visit->chunk].stage, (int)visit->microbatch);
+        }
+        const link_message *m = &link->messages[link->taken++];
+        border_buffer *b = buffer_of(c, m->chunk, m->microbatch, kind);
+        int32_t action = -1;
+        buffer_take(b);
+        TRY(message_push(c, m->chunk, m->microbatch, kind, b->compute, &action));
+        if (b->sent >= 0) TRY(collect_wait(c, action, b->sent));
+        if (b->first < 0) b->first = action;
+        received[m->chunk * n + m->microbatch] = action;
+    }
+    return collect_wait_next(c, received[wanted]);
+}
+
+// Before what it sends is made.
+static status send_begin(collector *c, const layer_visit *visit, border_kind kind)
+{
+    border_buffer *b = buffer_of(c, visit->chunk, visit->microbatch, kind);
+    if (b == NULL) return ST_OK;
+    buffer_take(b);
+    return b->sent >= 0 ? collect_wait_next(c, b->sent) : ST_OK;
+}
+
+// The first action on the compute lane from `at` on; messages and weights may come before.
+static int32_t compute_from(const plan *p, int32_t at)
+{
+    while (at < p->action_count && p->actions[at].lane != LANE_COMPUTE) at++;
+    return at;
+}
+
+// `first`: the action from which on it was made.
+static status send(collector *c, const layer_visit *visit, border_kind kind, int32_t first)
+{
+    border_buffer *b = buffer_of(c, visit->chunk, visit->microbatch, kind);
+    int32_t action = -1;
+    if (b == NULL) return ST_OK;
+    first = compute_from(c->in->p, first);
+    TRY(message_push(c, visit->chunk, visit->microbatch, kind, c->last_compute, &action));
+    if (b->first < 0) b->first = first;
+    buffer_leave(b, -1, action);
+    return ST_OK;
+}
+
+// ---- a chunk's action ---------------------------------------------------------------------------
+
+status collect_chunk_begin(collector *c, const layer_visit *visit)
+{
+    if (visit->forward) TRY(receive(c, visit, BORDER_IN));
+    if (visit->forward) TRY(send_begin(c, visit, BORDER_OUT));
+    if (visit->input) TRY(receive(c, visit, BORDER_D_OUT));
+    return visit->input ? send_begin(c, visit, BORDER_D_IN) : ST_OK;
+}
+
+status collect_chunk_end(collector *c, const layer_visit *visit, int32_t first)
+{
+    if (visit->forward) TRY(send(c, visit, BORDER_OUT, first));
+    if (visit->input) TRY(send(c, visit, BORDER_D_IN, first));
+    if (!visit->weight && (!visit->forward || c->in->r->optimizer != NULL)) return ST_OK;
+    buffer_leave(buffer_of(c, visit->chunk, visit->microbatch, BORDER_IN), c->last_compute, -1);
+    if (visit->forward) return ST_OK;
+    buffer_leave(buffer_of(c, visit->chunk, visit->microbatch, BORDER_D_OUT), c->last_compute, -1);
+    return ST_OK;
+}
+
+// What the first use of a buffer in a step must wait for is of the step before.
+status collect_steps_join(collector *c)
+{
+    for (int32_t b = 0; b < c->b->slots.borders.count; b++) {
+        const border_buffer *x = &c->links.buffers[b];
+        ASSERT(x->first >= 0 && !x->is_held);
+        if (x->compute >= 0) TRY(collect_wait(c, x->first, -1 - x->compute));
+        if (x->sent >= 0) TRY(collect_wait(c, x->first, -1 - x->sent));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,347 @@
+// Pass 1 of lowering: a schedule's coarse actions become what layers do.
+//
+//   schedule   F chunk 0, micro-batch 3           B chunk 0, micro-batch 3
+//   visits     layer 0 forward, 1 forward, ...    layer 1 backward, layer 0 backward
+//   runs       forward | forward                  recompute, backward input, backward weight | ...
+//
+// Within a layer's backward the recompute list runs first, then the backward-input list, then the backward-weight list; a
+// layer without an output (the head) makes its gradient in the weight list, which then comes before the input list.
+//
+// In strict mode the weight list runs once per shard that the micro-batch overlaps, on that shard's rows, into the shard's
+// own accumulators; when a shard is complete, accumulators are merged up the one binary tree over shards (shards.h). So
+// bits depend on the shards alone.
+//
+// Pure: schedule, model and layout in, two lists out.
+#include "plan/lower/expand.h"
+
+#include "op/zigzag.h"
+
+#include <string.h>
+
+// ---- lists --------------------------------------------------------------------------------------
+
+static status action_add(arena *a, schedule_list *list, schedule_kind kind, int32_t chunk,
+                         int32_t microbatch)
+{
+    TRY(arena_grow(a, (void **)&list->actions, &list->capacity, list->count + 1,
+                   (int64_t)sizeof(schedule_action)));
+    list->actions[list->count++] = (schedule_action){
+        .kind = kind, .chunk = chunk, .microbatch = microbatch, .chunk_b = -1, .microbatch_b = -1};
+    return ST_OK;
+}
+
+// Without backward: as many micro-batches as there are ranks through one chunk, then through the next. Of two directions
+// the first will do.
+static status forward_list(const lower_input *in, arena *a, schedule_list *out)
+{
+    const schedule_request *r = &in->pipe.shape;
+    const bool two = in->pipe.schedule->shape == SHAPE_TWO;
+    for (int32_t first = 0; first < r->microbatches; first += r->stages) {
+        const int32_t end =
+            first + r->stages < r->microbatches ? first + r->stages : r->microbatches;
+        for (int32_t c = 0; c < (two ? 1 : r->chunks); c++) {
+            for (int32_t m = first; m < end; m++) {
+                TRY(action_add(a, out, SCHEDULE_FORWARD, c, m));
+            }
+        }
+    }
+    return ST_OK;
+}
+
+status expand_list(const lower_input *in, int32_t pp, arena *a, schedule_list *out)
+{
+    const plan_pipeline *p = &in->pipe;
+    if (p->schedule != NULL && in->r->optimizer == NULL) return forward_list(in, a, out);
+    if (p->schedule != NULL) return plan_schedule_emit(p->schedule, &p->shape, pp, a, out);
+    for (int32_t m = 0; m < p->shape.microbatches; m++) {
+        TRY(action_add(a, out, SCHEDULE_FORWARD, 0, m));
+        if (in->r->optimizer != NULL) TRY(action_add(a, out, SCHEDULE_BACKWARD, 0, m));
+    }
+    return ST_OK;
+}
+
+bool expand_has_forward(const schedule_action *a)
+{
+    return a->kind == SCHEDULE_FORWARD || a->kind == SCHEDULE_BOTH;
+}
+
+bool expand_input_half(const schedule_action *a, int32_t *chunk, int32_t *microbatch)
+{
+    if (a->kind == SCHEDULE_FORWARD || a->kind == SCHEDULE_BACKWARD_WEIGHT) return false;
+    *chunk = a->kind == SCHEDULE_BOTH ? a->chunk_b : a->chunk;
+    *microbatch = a->kind == SCHEDULE_BOTH ? a->microbatch_b : a->microbatch;
+    return true;
+}
+
+bool expand_weight_half(const schedule_action *a, int32_t *chunk, int32_t *microbatch)
+{
+    if (a->kind == SCHEDULE_FORWARD || a->kind == SCHEDULE_BACKWARD_INPUT) return false;
+    *chunk = a->kind == SCHEDULE_BOTH ? a->chunk_b : a->chunk;
+    *microbatch = a->kind == SCHEDULE_BOTH ? a->microbatch_b : a->microbatch;
+    return true;
+}
+
+static int32_t stage_at(const lower_input *in, int32_t pp, int32_t chunk)
+{
+    if (in->pipe.schedule == NULL) return 0;
+    return plan_schedule_stage(in->pipe.schedule, &in->pipe.shape, pp, chunk);
+}
+
+bool expand_neighbour(const lower_input *in, int32_t pp, int32_t chunk, int32_t step, int32_t *rank,
+                      int32_t *its_chunk)
+{
+    const plan_pipeline *p = &in->pipe;
+    const int32_t stage = stage_at(in, pp, chunk) + step;
+    if (p->schedule == NULL || stage < 0 || stage >= p->depth) return false;
+    plan_schedule_holder(p->schedule, &p->shape, stage, plan_schedule_direction(p->schedule, chunk),
+                         rank, its_chunk);
+    return true;
+}
+
+// ---- runs ---------------------------------------------------------------------------------------
+
+typedef struct expander {
+    const lower_input *in;
+    expanded *out;
+    int64_t *piece; // [program] sequences that its weight list runs on at once; 0: not known yet
+} expander;
+
+static status run_add(expander *e, layer_run run)
+{
+    expanded *x = e->out;
+    TRY(arena_grow(e->in->a, (void **)&x->runs, &x->run_capacity, x->run_count + 1,
+                   (int64_t)sizeof(run)));
+    x->runs[x->run_count++] = run;
+    x->visits[x->visit_count - 1].runs_count++;
+    return ST_OK;
+}
+
+static status list_add(expander *e, int32_t layer, op_list list)
+{
+    const op_program *program = e->in->m->programs[e->in->m->layers[layer].program];
+    if (program->lists[list].count == 0) return ST_OK;
+    return run_add(e, (layer_run){.list = (int32_t)list,
+                                  .source = -1,
+                                  .sequence_count = (int32_t)e->in->r->micro_batch});
+}
+
+// Logits of a piece of the vocabulary are made for statistics, and are still there for the losses, if no more sequences are
+// worked on at once than a chunk of the head has.
+static int64_t piece_of(expander *e, int32_t layer)
+{
+    int64_t *piece = &e->piece[e->in->m->layers[layer].program];
+    const op_program *program = e->in->m->programs[e->in->m->layers[layer].program];
+    if (*piece > 0) return *piece;
+    *piece = e->in->r->micro_batch;
+    for (int64_t i = 0; i < program->lists[OP_BACKWARD_WEIGHT].count; i++) {
+        const op_node *node = &program->lists[OP_BACKWARD_WEIGHT].nodes[i];
+        if (op_kind_of(node->code)->logits != LOGITS_STATS || !node->attrs.kept) continue;
+        const int64_t rows = op_head_chunk_rows(program->tensors[node->in[1]].dims[0].scale);
+        if (rows < e->in->r->seq) continue;
+        *piece = rows / e->in->r->seq;
+        break;
+    }
+    return *piece;
+}
+
+// A leaf's sequences: all rows of them, or where several shards of a sequence are here the two pieces of one, sequence
+// after sequence, as a rank that has no other would take them.
+static status leaf_add(expander *e, const shard_tree *tree, int32_t leaf, int32_t begin,
+                       int32_t count)
+{
+    const lower_input *in = e->in;
+    const int32_t ways = plan_mesh_size(&in->r->mesh, AXIS_CP), at = in->r->mesh.at[AXIS_CP];
+    zigzag_run halves[2] = {{0}, {0}};
+    layer_run run = {.list = OP_BACKWARD_WEIGHT,
+                     .buffer = tree->leaf[leaf],
+                     .source = -1,
+                     .sequence_begin = begin,
+                     .sequence_count = count};
+    if (tree->cp_count == 1) return run_add(e, run);
+    zigzag_shard(ways, at, in->p->seq, tree->cp_shards, tree->cp_first + leaf % tree->cp_count,
+                 halves);
+    for (int32_t i = 0; i < 2 * count; i++) {
+        run.sequence_begin = begin + i / 2;
+        run.sequence_count = 1;
+        run.position_begin = (int32_t)halves[i % 2].row;
+        run.position_count = (int32_t)halves[i % 2].count;
+        TRY(run_add(e, run));
+    }
+    return ST_OK;
+}
+
+static status merges_add(expander *e, const shard_tree *tree, int32_t leaf)
+{
+    for (int k = 0; k < tree->merge_count[leaf]; k++) {
+        const tree_merge merge = tree->merges[leaf][k];
+        TRY(run_add(e, (layer_run){.list = -1, .buffer = merge.target, .source = merge.source}));
+    }
+    return ST_OK;
+}
+
+// The weight gradients of a layer for a micro-batch, shard by shard.
+static status weights_add(expander *e, int32_t layer, int32_t microbatch)
+{
+    const plan_request *r = e->in->r;
+    const op_program *program = e->in->m->programs[e->in->m->layers[layer].program];
+    const int64_t first = e->in->p->first_sequence + microbatch * r->micro_batch;
+    const int64_t end = first + r->micro_batch, piece = piece_of(e, layer);
+    const shard_tree *tree = expand_tree(e->out, layer);
+    if (program->lists[OP_BACKWARD_WEIGHT].count == 0) return ST_OK;
+    for (int32_t s = tree->first; s < tree->last; s++) {
+        const int64_t from = max_i64(first, tree->begin[s]);
+        const int64_t to = min_i64(end, tree->begin[s + 1]);
+        const int32_t leaf = s * tree->cp_count;
+        if (from >= to) continue;
+        for (int64_t at = from; at < to; at += piece) {
+            const int64_t count = min_i64(to - at, piece);
+            for (int32_t k = 0; k < tree->cp_count; k++) {
+                TRY(leaf_add(e, tree, leaf + k, (int32_t)(at - first), (int32_t)count));
+            }
+        }
+        for (int32_t k = 0; k < tree->cp_count && to == tree->begin[s + 1]; k++) {
+            TRY(merges_add(e, tree, leaf + k));
+        }
+    }
+    return ST_OK;
+}
+
+// ---- visits -------------------------------------------------------------------------------------
+
+static status visit_add(expander *e, layer_visit visit)
+{
+    expanded *x = e->out;
+    TRY(arena_grow(e->in->a, (void **)&x->visits, &x->visit_capacity, x->visit_count + 1,
+                   (int64_t)sizeof(visit)));
+    visit.runs_begin = (int32_t)x->run_count;
+    x->visits[x->visit_count++] = visit;
+    return ST_OK;
+}
+
+static status forward_add(expander *e, int32_t chunk, int32_t microbatch)
+{
+    const expand_chunk *c = &e->out->chunks[chunk];
+    for (int32_t layer = c->first_layer; layer < c->end_layer; layer++) {
+        TRY(visit_add(e, (layer_visit){.layer = layer,
+                                       .chunk = chunk,
+                                       .microbatch = microbatch,
+                                       .forward = true,
+                                       .opens = layer == c->first_layer,
+                                       .closes = layer + 1 == c->end_layer}));
+        TRY(list_add(e, layer, OP_FORWARD));
+    }
+    return ST_OK;
+}
+
+// Is it the last one that passes through the chunk? Where the pipeline goes both ways two stages finish their layers in
+// different orders, and all gradients are summed at the end.
+static bool is_last(const expander *e, int32_t chunk, int32_t microbatch)
+{
+    const plan_pipeline *p = &e->in->pipe;
+    int32_t first = 0, count = p->shape.microbatches;
+    if (e->out->two_ways) return false;
+    if (p->schedule != NULL) {
+        plan_schedule_share(p->schedule, &p->shape, chunk, &first, &count);
+    }
+    return microbatch + 1 == first + count;
+}
+
+static status backward_add(expander *e, int32_t chunk, int32_t microbatch, bool input, bool weight)
+{
+    const op_model *m = e->in->m;
+    const expand_chunk *c = &e->out->chunks[chunk];
+    for (int32_t layer = c->end_layer - 1; layer >= c->first_layer; layer--) {
+        // A layer whose loss makes its gradients has all of its backward in the input half.
+        const bool has_loss = m->programs[m->layers[layer].program]->output_count == 0;
+        TRY(visit_add(e, (layer_visit){.layer = layer,
+                                       .chunk = chunk,
+                                       .microbatch = microbatch,
+                                       .input = input,
+                                       .weight = weight,
+                                       .opens = layer + 1 == c->end_layer,
+                                       .closes = layer == c->first_layer,
+                                       .makes_gradients = has_loss ? input : weight,
+                                       .completes = weight && is_last(e, chunk, microbatch)}));
+        if (input) TRY(list_add(e, layer, OP_RECOMPUTE));
+        if (input && has_loss) TRY(weights_add(e, layer, microbatch));
+        if (input) TRY(list_add(e, layer, OP_BACKWARD_INPUT));
+        if (weight && !has_loss) TRY(weights_add(e, layer, microbatch));
+    }
+    return ST_OK;
+}
+
+// Ranks with more micro-batches gather weights in those too, and all take part: they are like the first ones.
+static status remote_add(expander *e)
+{
+    expanded *x = e->out;
+    const plan_request *r = e->in->r;
+    const int64_t own = e->in->pipe.shape.microbatches, each = x->visit_count / max_i64(own, 1);
+    const int64_t count = lower_gathers_weights(r) ? (r->most_microbatches - own) * each : 0;
+    for (int64_t i = 0; i < count; i++) {
+        layer_visit visit = x->visits[i % each];
+        visit.microbatch = -1;
+        visit.makes_gradients = false;
+        visit.completes = visit.weight && i >= count - each;
+        visit.runs_count = 0;
+        TRY(visit_add(e, visit));
+    }
+    for (int64_t i = 0; i < x->visit_count - count && count > 0; i++) {
+        x->visits[i].completes = false; // the last micro-batch is another rank's
+    }
+    return ST_OK;
+}
+
+static status visits_make(expander *e)
+{
+    for (int64_t i = 0; i < e->out->list.count; i++) {
+        const schedule_action a = e->out->list.actions[i];
+        int32_t chunk = -1, microbatch = -1;
+        if (expand_has_forward(&a)) TRY(forward_add(e, a.chunk, a.microbatch));
+        const bool input = expand_input_half(&a, &chunk, &microbatch);
+        const bool weight = expand_weight_half(&a, &chunk, &microbatch);
+        if (input || weight) TRY(backward_add(e, chunk, microbatch, input, weight));
+    }
+    return remote_add(e);
+}
+
+// ---- the whole ----------------------------------------------------------------------------------
+
+status plan_expand_chunks(const lower_input *in, expanded *out)
+{
+    const int32_t me = in->r->mesh.at[AXIS_PP];
+    *out = (expanded){.chunk_count = in->pipe.shape.chunks};
+    TRY(expand_list(in, me, in->a, &out->list));
+    TRY(arena_new(in->a, out->chunk_count, &out->chunks));
+    for (int32_t c = 0; c < out->chunk_count; c++) {
+        const int32_t stage = stage_at(in, me, c);
+        out->chunks[c] = (expand_chunk){.stage = stage,
+                                        .first_layer = in->pipe.first_layer[stage],
+                                        .end_layer = in->pipe.first_layer[stage + 1]};
+    }
+    TRY(arena_new(in->a, in->m->layer_count, &out->chunk_of));
+    for (int32_t i = 0; i < in->m->layer_count; i++) {
+        out->chunk_of[i] = plan_pipeline_chunk_of(&in->pipe, me, i);
+    }
+    return ST_OK;
+}
+
+static status trees_make(const lower_input *in, expanded *out)
+{
+    const plan_request *r = in->r;
+    const int64_t first = in->p->first_sequence, end = first + in->p->own_sequences;
+    int32_t none = 0, share = 0; // micro-batches of the first direction
+    if (r->optimizer == NULL) return ST_OK;
+    out->two_ways = in->pipe.schedule != NULL && in->pipe.schedule->shape == SHAPE_TWO;
+    if (!out->two_ways) return shard_tree_make(&out->trees[0], r, first, end);
+    plan_schedule_share(in->pipe.schedule, &in->pipe.shape, 0, &none, &share);
+    return shard_trees_make(out->trees, r, first, first + share * r->micro_batch, end);
+}
+
+status plan_expand(const lower_input *in, expanded *out)
+{
+    expander e = {.in = in, .out = out};
+    TRY(arena_new(in->a, in->m->program_count, &e.piece));
+    TRY(plan_expand_chunks(in, out));
+    TRY(trees_make(in, out));
+    return visits_make(&e);
+}

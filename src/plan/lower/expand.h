@@ -1,0 +1,63 @@
+// Pass 1 of lowering: a schedule's coarse actions become what layers do.
+#ifndef PLAN_LOWER_EXPAND_H
+#define PLAN_LOWER_EXPAND_H
+
+#include "plan/lower/lower.h"
+#include "plan/lower/shards.h"
+
+// Nodes of one list of a layer on some rows of a micro-batch; or a merge of two accumulators of each of its weights.
+typedef struct layer_run {
+    int32_t list;           // op_list
+    int32_t buffer, source; // accumulators; source >= 0: `buffer` += `source`, and no list is run
+    int32_t sequence_begin, sequence_count, position_begin, position_count; // as in plan_action
+} layer_run;
+
+// What a layer does at a time for a micro-batch: forward, or backward, of which a half may come apart.
+typedef struct layer_visit {
+    int32_t layer, chunk, microbatch; // -1: a micro-batch that only other ranks have, with no runs
+    bool forward, input, weight;
+    bool opens, closes;   // the first and the last layer of the chunk's action
+    bool makes_gradients; // of weights
+    bool completes;       // gradients of the layer's weights are complete in this step
+    int32_t runs_begin, runs_count;
+} layer_visit;
+
+typedef struct expand_chunk {
+    int32_t stage; // virtual stage
+    int32_t first_layer, end_layer;
+} expand_chunk;
+
+typedef struct expanded {
+    schedule_list list; // of this rank
+    expand_chunk *chunks;
+    int32_t chunk_count;
+    int32_t *chunk_of; // [layer]; -1: another stage has it
+    bool two_ways;     // the pipeline has two directions: every weight is on two stages
+    shard_tree trees[2];
+    layer_visit *visits; // in the order of the compute lane
+    int64_t visit_count, visit_capacity;
+    layer_run *runs;
+    int64_t run_count, run_capacity;
+} expanded;
+
+NODISCARD status plan_expand(const lower_input *in, expanded *out);
+// The list and the chunks alone.
+NODISCARD status plan_expand_chunks(const lower_input *in, expanded *out);
+
+// The schedule's list of a stage's rank; without an optimizer it goes forward only.
+NODISCARD status expand_list(const lower_input *in, int32_t pp, arena *a, schedule_list *out);
+bool expand_has_forward(const schedule_action *a);
+// The chunk and micro-batch of which the action makes the gradient of the input, or those of the weights. False: of none.
+bool expand_input_half(const schedule_action *a, int32_t *chunk, int32_t *microbatch);
+bool expand_weight_half(const schedule_action *a, int32_t *chunk, int32_t *microbatch);
+// Who has the stage after (step 1) or before (-1) a chunk of rank pp; false: there is none.
+bool expand_neighbour(const lower_input *in, int32_t pp, int32_t chunk, int32_t step, int32_t *rank,
+                      int32_t *its_chunk);
+
+// The tree over shards that a layer's gradients are summed by.
+static inline const shard_tree *expand_tree(const expanded *x, int32_t layer)
+{
+    return &x->trees[x->two_ways ? x->chunk_of[layer] : 0];
+}
+
+#endif

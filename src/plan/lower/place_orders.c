@@ -1,0 +1,173 @@
+// Pass 5 of lowering, one order after the other: each unit at the lowest offset that no conflicting unit already placed covers.
+// The order decides how well they pack; the best of a few orders is kept (greedy by size is rarely more than 2% above the
+// bound: Pisarchyk and Lee 2020, arXiv:2001.03288).
+#include "base/hash.h"
+#include "plan/lower/place_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// What the units are sorted by, largest first.
+typedef enum order_key {
+    ORDER_BYTES,
+    ORDER_AREA,
+    ORDER_HULL, // bytes x time from the first use to the last: what comes and goes keeps its place
+    ORDER_BEGIN,
+    ORDER_KEY_COUNT,
+    // From there on the first three shaken: of a few that are near a good one some are nearly always better.
+    ORDER_SHAKEN_COUNT = ORDER_KEY_COUNT + ORDERS_SHAKEN
+} order_key;
+_Static_assert((int)ORDER_KEY_COUNT == (int)ORDERS_PLAIN, "plain orders");
+typedef struct sort_item {
+    int64_t key, tie;
+    int32_t row;
+} sort_item;
+
+static int compare_items(const void *a, const void *b)
+{
+    const sort_item *x = a, *y = b;
+    if (x->key != y->key) return x->key > y->key ? -1 : 1;
+    if (x->tie != y->tie) return x->tie > y->tie ? -1 : 1;
+    return x->row < y->row ? -1 : x->row > y->row;
+}
+
+// By up to half as much again, the same on all machines.
+static int64_t shaken(int64_t key, int32_t row, int turn)
+{
+    const uint64_t what[] = {(uint64_t)row, (uint64_t)turn};
+    return key + (int64_t)((double)(hash64(what, sizeof(what), 0) >> 40) * 0x1p-25 * (double)key);
+}
+
+static int64_t key_of(const unit *u, order_key key)
+{
+    const int64_t begin = u->spans[0].begin, end = u->spans[u->span_count - 1].end;
+    switch (key) {
+    case ORDER_BYTES:
+        return u->bytes;
+    case ORDER_AREA:
+        return u->area;
+    case ORDER_HULL:
+        return (end - begin + 1) * (u->bytes / ALIGN_TENSOR);
+    case ORDER_BEGIN:
+    case ORDER_KEY_COUNT:
+    case ORDER_SHAKEN_COUNT:
+    default:
+        return -begin;
+    }
+}
+
+static void sort_units(placing *pl, sort_item *items, order_key key)
+{
+    for (int64_t i = 0; i < pl->order_count; i++) {
+        const int32_t row = pl->order[i];
+        const unit *u = &pl->units[row];
+        items[i].row = row;
+        items[i].tie = u->bytes;
+        items[i].key = key < ORDER_KEY_COUNT
+                           ? key_of(u, key)
+                           : shaken(key_of(u, (order_key)(key % ORDER_BEGIN)), row, (int)key);
+    }
+    qsort(items, (size_t)pl->order_count, sizeof(*items), compare_items);
+    for (int64_t i = 0; i < pl->order_count; i++) pl->order[i] = items[i].row;
+}
+
+typedef struct stretch {
+    int64_t begin, end; // bytes
+} stretch;
+
+// Units that have their places, by offset, so that holes are met in that order without sorting.
+typedef struct placed {
+    stretch *at;     // [placed]
+    int32_t *number; // [placed] its bit
+    int32_t *row;    // [number]
+    int32_t *met;    // those of a unit
+} placed;
+
+// Which of `count` placed ones `u` meets, into all->met. Nobody can guess it, so nothing is decided by it.
+static int64_t met_find(const placing *pl, const unit *u, placed *all, int64_t count)
+{
+    int64_t n = 0, touches = 0;
+    if (pl->meets == NULL) {
+        for (int64_t j = 0; j < count; j++) {
+            const unit *other = &pl->units[all->row[all->number[j]]];
+            all->met[n] = (int32_t)j;
+            n += spans_meet(u, other, NULL, &touches) ? 1 : 0;
+        }
+        return n;
+    }
+    const uint64_t *row = &pl->meets[u->number * pl->words];
+    for (int64_t j = 0; j < count; j++) {
+        const uint32_t number = (uint32_t)all->number[j];
+        all->met[n] = (int32_t)j;
+        n += (int64_t)(row[number / 64] >> (number % 64) & 1);
+    }
+    return n;
+}
+
+// The narrowest hole that takes so many bytes, which keeps large ones whole; or behind all.
+static int64_t place_find(const placed *all, int64_t count, int64_t bytes)
+{
+    int64_t at = 0, best_at = -1, best_gap = INT64_MAX;
+    for (int64_t j = 0; j < count; j++) {
+        const stretch x = all->at[all->met[j]];
+        if (x.begin - at >= bytes && x.begin - at < best_gap) { // seldom
+            best_gap = x.begin - at;
+            best_at = at;
+        }
+        at = max_i64(at, x.end);
+    }
+    return best_at >= 0 ? best_at : at;
+}
+
+static void placed_insert(placed *all, int64_t count, const unit *u)
+{
+    int64_t low = 0, high = count; // behind all that begin where it does
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        const bool is_behind = all->at[middle].begin > u->offset;
+        if (is_behind) high = middle;
+        if (!is_behind) low = middle + 1;
+    }
+    memmove(&all->at[low + 1], &all->at[low], (size_t)(count - low) * sizeof(*all->at));
+    memmove(&all->number[low + 1], &all->number[low], (size_t)(count - low) * sizeof(*all->number));
+    all->at[low] = (stretch){u->offset, u->offset + u->bytes};
+    all->number[low] = u->number;
+}
+
+// Places the units in the given order. Returns the bytes needed, or gives up where they are `limit` or more.
+static int64_t place_in_order(placing *pl, placed *all, int64_t limit)
+{
+    int64_t total = 0;
+    for (int64_t i = 0; i < pl->order_count && total < limit; i++) {
+        unit *u = &pl->units[pl->order[i]];
+        u->offset = place_find(all, met_find(pl, u, all, i), u->bytes);
+        total = max_i64(total, u->offset + u->bytes);
+        placed_insert(all, i, u);
+    }
+    return total;
+}
+
+status orders_try(arena *a, placing *pl, int first, int count, int64_t enough, int64_t *total)
+{
+    sort_item *items = NULL;
+    placed all = {0};
+    TRY(arena_new(a, pl->order_count + 1, &items));
+    TRY(arena_new(a, pl->order_count + 1, &all.at));
+    TRY(arena_new(a, pl->order_count + 1, &all.number));
+    TRY(arena_new(a, pl->order_count + 1, &all.row));
+    TRY(arena_new(a, pl->order_count + 1, &all.met));
+    for (int64_t i = 0; i < pl->order_count; i++) {
+        all.row[pl->units[pl->order[i]].number] = pl->order[i];
+    }
+    const int end = first + count;
+    for (int key = first; key < end && enough < *total; key++) {
+        sort_units(pl, items, (order_key)key);
+        const int64_t bytes = place_in_order(pl, &all, *total);
+        if (bytes >= *total) continue;
+        *total = bytes;
+        for (int64_t i = 0; i < pl->order_count; i++) {
+            pl->best[pl->order[i]] = pl->units[pl->order[i]].offset;
+        }
+    }
+    return ST_OK;
+}
