@@ -73,20 +73,20 @@ static status row_make(fit *f, char *line, row *out)
     TRY(arena_new(f->a, 1, &r));
     TRY(run_config_load_planned(host_real(), f->a, NULL, words, count, r, &c));
     TRY(model_spec_from_config(host_real(), f->a, r, &spec));
-    train_plans *plans = NULL;
+    assemble_plans *plans = NULL;
     const int32_t stages = (int32_t)r->layout.pp;
     TRY(arena_new(f->a, stages, &plans));
     TRY(arena_new(f->a, stages, &out->ranks));
-    const train_options options = {.threads = 1,
-                                   .device = "cpu",
-                                   .backend = "cpu",
-                                   .documents = r->data.packing == RUN_PACKING_MASKED,
-                                   .mesh = run_config_mesh(r, 0),
-                                   .sizes_only = true,
-                                   .rows_inline = !f->habits.beside,
-                                   .whole_again = f->habits.whole_again,
-                                   .last = PLAN_COLLECTED};
-    TRY(train_stages_assemble(f->a, r, &spec, &options, plans));
+    const assemble_options options = {.threads = 1,
+                                      .device = "cpu",
+                                      .backend = "cpu",
+                                      .documents = r->data.packing == RUN_PACKING_MASKED,
+                                      .mesh = run_config_mesh(r, 0),
+                                      .sizes_only = true,
+                                      .rows_inline = !f->habits.beside,
+                                      .whole_again = f->habits.whole_again,
+                                      .last = PLAN_COLLECTED};
+    TRY(assemble_stages(f->a, r, &spec, &options, plans));
     const int64_t apart = run_config_ranks(r) / stages;
     for (int32_t i = 0; i < stages; i++) {
         out->ranks[i] = (sim_rank){.p = plans[i].all[0], .mesh = run_config_mesh(r, i * apart)};

@@ -30,17 +30,17 @@ static void trial_open(trial *t, const char *arch, const char *const *keys, int6
     assert_ok(model_spec_from_config(host_real(), t->a, &t->r, &t->spec));
 }
 
-static train_plans *assembled(trial *t, int64_t pp)
+static assemble_plans *assembled(trial *t, int64_t pp)
 {
-    train_plans *plans = NULL;
+    assemble_plans *plans = NULL;
     const int64_t apart = run_config_ranks(&t->r) / t->r.layout.pp;
-    const train_options options = {.threads = 1,
-                                   .device = "cpu",
-                                   .backend = "cpu",
-                                   .sizes_only = true,
-                                   .mesh = run_config_mesh(&t->r, pp * apart)};
+    const assemble_options options = {.threads = 1,
+                                      .device = "cpu",
+                                      .backend = "cpu",
+                                      .sizes_only = true,
+                                      .mesh = run_config_mesh(&t->r, pp * apart)};
     assert_ok(arena_new(t->a, 1, &plans));
-    assert_ok(train_assemble(t->a, &t->r, &t->spec, &options, plans));
+    assert_ok(assemble_rank(t->a, &t->r, &t->spec, &options, plans));
     return plans;
 }
 
@@ -54,7 +54,7 @@ static int64_t sums_work_in(const plan *p)
     return bytes;
 }
 
-static estimate *measured(trial *t, train_plans *plans)
+static estimate *measured(trial *t, assemble_plans *plans)
 {
     estimate *e = NULL;
     exec_workspace_context *workspace = NULL;
@@ -86,7 +86,7 @@ static estimate *measured(trial *t, train_plans *plans)
     return e;
 }
 
-static estimate_layout layout_of(trial *t, const train_plans *plans)
+static estimate_layout layout_of(trial *t, const assemble_plans *plans)
 {
     const plan_mesh mesh = run_config_mesh(&t->r, 0);
     if (t->r.layout.pp > 1) assert_ok(run_config_pipeline(&t->r, t->a, &t->pipeline));
@@ -109,7 +109,7 @@ static double most_over = 1.0, most_under = 1.0;
 static void stage_compare(trial *t, const char *what, int32_t pp)
 {
     int64_t kind[BYTES_KIND_COUNT];
-    train_plans *plans = assembled(t, pp);
+    assemble_plans *plans = assembled(t, pp);
     const estimate_layout l = layout_of(t, plans);
     const estimate *e = measured(t, plans);
     estimate_work work;
@@ -119,7 +119,7 @@ static void stage_compare(trial *t, const char *what, int32_t pp)
     estimate_memory_run(e, &l, pp, &run);
     assert_int_equal(estimate_memory_bytes(&run), m.run_bytes);
     const bool is_packed = plans->codec.codec != NULL;
-    const plan *p = train_plan_of(plans, t->r.train.global_batch, is_packed);
+    const plan *p = assemble_plan_of(plans, t->r.train.global_batch, is_packed);
     const int64_t packing = sums_work_in(p);
     assert_int_equal(packing > 0, is_packed);
     plan_memory_by_kind(p, kind);
@@ -158,7 +158,7 @@ static void model_change(trial *t, model_kind kind)
     if (kind == EXPERTS) return;
     t->spec.latent =
         (model_latent){.q_rank = 48, .kv_rank = 32, .nope_dim = 16, .rope_dim = 8, .value_dim = 24};
-    assert_ok(train_layout_check(&t->r, &t->spec));
+    assert_ok(assemble_layout_check(&t->r, &t->spec));
 }
 
 static void layout_compare(const char *arch, const char *words, model_kind kind)
@@ -342,7 +342,7 @@ static void bytes_of_experts_are_exact(void **state)
         trial t;
         trial_open(&t, "model.arch=llama", rows[i].keys, rows[i].keys[4] != NULL ? 6 : 4);
         model_change(&t, EXPERTS);
-        const train_plans *plans = assembled(&t, 0);
+        const assemble_plans *plans = assembled(&t, 0);
         plan_memory_by_kind(plans->all[0], with);
         for (int64_t k = 0; k < plans->run.count; k++) {
             const plan_tensor *x = &plans->run.tensors[k];

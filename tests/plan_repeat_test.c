@@ -37,22 +37,22 @@ static void trial_open(trial *t, const char *words)
 }
 
 // Of every stage.
-static train_plans *assembled(trial *t, train_plan_fn make)
+static assemble_plans *assembled(trial *t, train_plan_fn make)
 {
-    train_plans *plans = NULL;
-    const train_options options = {.threads = 1,
-                                   .device = "cpu",
-                                   .backend = "cpu",
-                                   .sizes_only = true,
-                                   .last = PLAN_PLACED,
-                                   .make = make,
-                                   .mesh = run_config_mesh(&t->r, 0)};
+    assemble_plans *plans = NULL;
+    const assemble_options options = {.threads = 1,
+                                      .device = "cpu",
+                                      .backend = "cpu",
+                                      .sizes_only = true,
+                                      .last = PLAN_PLACED,
+                                      .make = make,
+                                      .mesh = run_config_mesh(&t->r, 0)};
     assert_ok(arena_new(t->a, t->r.layout.pp, &plans));
-    assert_ok(train_stages_assemble(t->a, &t->r, &t->spec, &options, plans));
+    assert_ok(assemble_stages(t->a, &t->r, &t->spec, &options, plans));
     return plans;
 }
 
-static bool is_same(const train_plans *few, const train_plans *all)
+static bool is_same(const assemble_plans *few, const assemble_plans *all)
 {
     const plan *x = few->all[0], *y = all->all[0];
     return few->arena_bytes == all->arena_bytes && few->run.run_bytes == all->run.run_bytes &&
@@ -69,7 +69,7 @@ static int64_t compare(const char *words)
     trial t;
     int64_t repeated = 0;
     trial_open(&t, words);
-    const train_plans *few = assembled(&t, predict_plan_bytes), *all = assembled(&t, NULL);
+    const assemble_plans *few = assembled(&t, predict_plan_bytes), *all = assembled(&t, NULL);
     for (int32_t pp = 0; pp < t.r.layout.pp; pp++) {
         const plan *x = few[pp].all[0], *y = all[pp].all[0];
         repeated += x->repeated > 0 ? 1 : 0;

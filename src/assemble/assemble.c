@@ -32,8 +32,8 @@ static status model_cut(arena *a, const run_config *r, const plan_mesh *mesh, op
     return op_model_partition(a, whole, &how, local);
 }
 
-bool train_goes_in_ring(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
-                        int64_t micro_batch)
+bool assemble_goes_in_ring(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
+                           int64_t micro_batch)
 {
     enum { GATHERED_BYTES = 64 << 20 };
     const int64_t cp = plan_mesh_size(mesh, AXIS_CP), heads = plan_mesh_heads(mesh);
@@ -46,7 +46,7 @@ bool train_goes_in_ring(const run_config *r, const decoder_spec *spec, const pla
 }
 
 // This rank's positions, along cp.
-static status context_cut(arena *a, const train_plans *p, const plan_mesh *mesh, op_model *whole,
+static status context_cut(arena *a, const assemble_plans *p, const plan_mesh *mesh, op_model *whole,
                           op_model **local)
 {
     const run_config *r = p->config;
@@ -56,17 +56,17 @@ static status context_cut(arena *a, const train_plans *p, const plan_mesh *mesh,
                             .heads = plan_mesh_heads(mesh),
                             .shards = strict ? (int32_t)r->determinism.cp_shards : 1,
                             .ordered = strict,
-                            .ring = train_goes_in_ring(r, p->spec, mesh, r->train.micro_batch),
+                            .ring = assemble_goes_in_ring(r, p->spec, mesh, r->train.micro_batch),
                             .turns = run_config_cp_turns(r)};
     return op_model_context(a, whole, &how, local);
 }
 
-static bool is_whole_again(const train_options *o, const run_config *r)
+static bool is_whole_again(const assemble_options *o, const run_config *r)
 {
     return o->whole_again && r->train.recompute == RUN_RECOMPUTE_FULL;
 }
 
-static status models_make(arena *a, const train_options *o, train_plans *out)
+static status models_make(arena *a, const assemble_options *o, assemble_plans *out)
 {
     const run_config *r = out->config;
     model_options options = {.purpose = PURPOSE_TRAIN,
@@ -101,13 +101,13 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
 
 // `most` sequences at once.
 static status plan_push(arena *a, train_plan_fn make, plan_request *request, int64_t most,
-                        train_plans *out)
+                        assemble_plans *out)
 {
     plan *p = NULL;
     int64_t first = 0, own = 0;
-    if (out->count == TRAIN_MAX_PLANS) {
+    if (out->count == ASSEMBLE_MAX_PLANS) {
         return fail(ST_CONFIG_RANGE, "train.batch_ramp has more than %d sizes",
-                    out->codec.codec != NULL ? TRAIN_MAX_PLANS / 2 - 1 : TRAIN_MAX_PLANS - 1);
+                    out->codec.codec != NULL ? ASSEMBLE_MAX_PLANS / 2 - 1 : ASSEMBLE_MAX_PLANS - 1);
     }
     plan_mesh at = request->mesh;
     const int32_t dp = plan_mesh_size(&at, AXIS_DP);
@@ -115,19 +115,19 @@ static status plan_push(arena *a, train_plan_fn make, plan_request *request, int
     request->most_microbatches = 0;
     for (at.at[AXIS_DP] = 0; at.at[AXIS_DP] < dp; at.at[AXIS_DP]++) {
         plan_own_sequences(&at, request->strict, request->shards, request->sequences, &first, &own);
-        const int64_t count = own / train_divisor_below(own, most);
+        const int64_t count = own / assemble_divisor_below(own, most);
         request->fewest_microbatches = min_i64(request->fewest_microbatches, count);
         request->most_microbatches = max_i64(request->most_microbatches, count);
     }
     plan_own_sequences(&request->mesh, request->strict, request->shards, request->sequences, &first,
                        &own);
-    request->micro_batch = train_divisor_below(own, most);
+    request->micro_batch = assemble_divisor_below(own, most);
     TRY(make != NULL ? make(a, request, &out->run, &p) : plan_create(a, request, &out->run, &p));
     out->all[out->count++] = p;
     return ST_OK;
 }
 
-exec_codec train_codec_of(const run_config *r)
+exec_codec assemble_codec_of(const run_config *r)
 {
     static const char *const names[] = {NULL, "bf16", "int8", "fp8", "topk", "onebit"};
     const int32_t mode = r->comm.compression.mode;
@@ -139,20 +139,20 @@ exec_codec train_codec_of(const run_config *r)
 }
 
 // Between several ranks only: what one of them does alone (a dry run's step) compresses nothing.
-static void codec_choose(const train_options *o, train_plans *out)
+static void codec_choose(const assemble_options *o, assemble_plans *out)
 {
     const run_config *r = out->config;
     const bool alone =
         plan_mesh_size(&o->mesh, AXIS_DP) == 1 && plan_mesh_size(&o->mesh, AXIS_CP) == 1;
     if (r->comm.compression.mode == RUN_COMPRESS_NONE || alone) return;
-    out->codec = train_codec_of(r);
+    out->codec = assemble_codec_of(r);
     const double bound = r->comm.compression.bound;
     out->codec_bound = bound > 0.0 ? bound : out->codec.codec->bound;
 }
 
 // Which layers stand where, and so who holds which weight.
-static status pipeline_choose(arena *a, const train_options *o, plan_request *request,
-                              train_plans *out)
+static status pipeline_choose(arena *a, const assemble_options *o, plan_request *request,
+                              assemble_plans *out)
 {
     const run_config *r = out->config;
     if (r->layout.pp == 1) return ST_OK;
@@ -172,7 +172,7 @@ static status pipeline_choose(arena *a, const train_options *o, plan_request *re
     return plan_places_stages(&out->places, a, pipeline);
 }
 
-static status steps_plan(arena *a, plan_request *request, train_plans *out)
+static status steps_plan(arena *a, plan_request *request, assemble_plans *out)
 {
     const run_config *r = out->config;
     plan_codec codec = {0};
@@ -180,7 +180,7 @@ static status steps_plan(arena *a, plan_request *request, train_plans *out)
     for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
         int64_t step = 0;
         run_config_ramp_at(r, i, &step, &request->sequences);
-        if (train_plan_of(out, request->sequences, false) != NULL) continue;
+        if (assemble_plan_of(out, request->sequences, false) != NULL) continue;
         TRY(plan_push(a, NULL, request, r->train.micro_batch, out));
         if (out->codec.codec == NULL) continue;
         request->codec = &codec;
@@ -191,7 +191,7 @@ static status steps_plan(arena *a, plan_request *request, train_plans *out)
 }
 
 // Panels are laid out for one level, so a plan with them is for a machine that has it.
-static status kernels_make(arena *a, const train_options *options, train_plans *out)
+static status kernels_make(arena *a, const assemble_options *options, assemble_plans *out)
 {
     const run_config *r = out->config;
     const kern_hint hint = {.threads = options->threads, .level = run_config_level(r)};
@@ -201,7 +201,8 @@ static status kernels_make(arena *a, const train_options *options, train_plans *
 
 // What all ranks of a pipeline have in common: models, the optimizer's programs, and what plans ask for.
 static status parts_make(arena *a, const run_config *r, const decoder_spec *spec,
-                         const train_options *options, plan_request *request, train_plans *out)
+                         const assemble_options *options, plan_request *request,
+                         assemble_plans *out)
 {
     memset(out, 0, sizeof(*out));
     out->config = r;
@@ -215,7 +216,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
     *workspace = (exec_workspace_context){.kernels = out->kernels,
                                           .strict = r->determinism.mode == RUN_STRICT};
     const bool *whole = NULL;
-    TRY(train_optimizer_programs(a, out->model, r, &options->mesh, &out->optimizer, &whole));
+    TRY(assemble_optimizer_programs(a, out->model, r, &options->mesh, &out->optimizer, &whole));
     out->places = (plan_places){.whole = out->whole,
                                 .mesh = options->mesh,
                                 .zero = (int32_t)r->layout.zero,
@@ -247,19 +248,19 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
 
 // ---- all stages -----------------------------------------------------------------------------------
 
-struct train_rooms {
+struct assemble_rooms {
     plan_rooms all[THREAD_POOL_MAX]; // of a worker; those without arenas had no work yet
 };
 
-status train_rooms_create(train_rooms **out)
+status assemble_rooms_create(assemble_rooms **out)
 {
-    train_rooms *r = calloc(1, sizeof(*r));
+    assemble_rooms *r = calloc(1, sizeof(*r));
     if (r == NULL) return fail(ST_NO_MEMORY, "no memory for rooms to plan in");
     *out = r;
     return ST_OK;
 }
 
-void train_rooms_destroy(train_rooms *r)
+void assemble_rooms_destroy(assemble_rooms *r)
 {
     for (int i = 0; r != NULL && i < THREAD_POOL_MAX; i++) {
         arena_destroy(r->all[i].lists);
@@ -284,11 +285,11 @@ static status room_enter(plan_rooms *r)
 // Plans of stages know nothing of each other: as many threads as there are cores make them.
 typedef struct stage_pool {
     arena *a; // shared while they work
-    const train_options *options;
-    const train_plans *parts;
+    const assemble_options *options;
+    const assemble_plans *parts;
     const plan_request *request;
-    train_rooms *rooms;
-    train_plans *out;
+    assemble_rooms *rooms;
+    assemble_plans *out;
     int32_t count;
     int64_t limit; // bytes: none is begun after one that is over it
     atomic_int next;
@@ -297,7 +298,7 @@ typedef struct stage_pool {
 } stage_pool;
 
 static status stage_assemble(const stage_pool *c, int32_t stage, plan_request *request,
-                             train_plans *out)
+                             assemble_plans *out)
 {
     arena *a = c->a;
     *out = *c->parts;
@@ -323,7 +324,7 @@ static status stages_work(stage_pool *c, plan_rooms *rooms)
         const int32_t k = atomic_fetch_add(&c->next, 1); // what is begun is ended
         if (k >= c->count) break;
         int64_t most = atomic_load(&c->most);
-        train_plans *out = &c->out[stage_of(c, k)];
+        assemble_plans *out = &c->out[stage_of(c, k)];
         // What is over the limit is placed as well as can be, so that it is so whoever came first.
         request.enough_bytes = peak ? min_i64(most - 1, c->limit) : 0;
         TRY(stage_assemble(c, stage_of(c, k), &request, out));
@@ -353,18 +354,18 @@ static int32_t core_count(void)
 static status stages_share(stage_pool *c)
 {
     const int32_t count = c->count > 1 ? (int32_t)min_i64(core_count(), c->count) : 1;
-    train_rooms *own = NULL;
-    if (c->options->rooms == NULL) TRY(train_rooms_create(&own));
+    assemble_rooms *own = NULL;
+    if (c->options->rooms == NULL) TRY(assemble_rooms_create(&own));
     c->rooms = own != NULL ? own : c->options->rooms;
     arena_share(c->a, count > 1);
     const status st = thread_pool_run(count, worker_work, c);
     arena_share(c->a, false);
-    train_rooms_destroy(own);
+    assemble_rooms_destroy(own);
     return st;
 }
 
-static status stages_make(arena *a, const train_options *options, const train_plans *parts,
-                          const plan_request *request, train_plans *out)
+static status stages_make(arena *a, const assemble_options *options, const assemble_plans *parts,
+                          const plan_request *request, assemble_plans *out)
 {
     const bool peak = options->peak_stages != NULL;
     stage_pool c = {.a = a,
@@ -377,15 +378,16 @@ static status stages_make(arena *a, const train_options *options, const train_pl
     TRY(stages_share(&c));
     int32_t k = 0;
     while (k < c.count && out[stage_of(&c, k)].arena_bytes <= c.limit) k++;
-    for (k++; k < c.count; k++) out[stage_of(&c, k)] = (train_plans){.count = 0}; // begun by chance
+    for (k++; k < c.count; k++)
+        out[stage_of(&c, k)] = (assemble_plans){.count = 0}; // begun by chance
     return ST_OK;
 }
 
-status train_stages_assemble(arena *a, const run_config *r, const decoder_spec *spec,
-                             const train_options *options, train_plans *out)
+status assemble_stages(arena *a, const run_config *r, const decoder_spec *spec,
+                       const assemble_options *options, assemble_plans *out)
 {
     plan_request request;
-    train_plans parts;
+    assemble_plans parts;
     plan_codec codec = {0};
     ASSERT(options->mesh.at[AXIS_PP] == 0);
     TRY(parts_make(a, r, spec, options, &request, &parts));
@@ -399,8 +401,8 @@ status train_stages_assemble(arena *a, const run_config *r, const decoder_spec *
 
 // ---- one rank -------------------------------------------------------------------------------------
 
-status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
-                      const train_options *options, train_plans *out)
+status assemble_rank(arena *a, const run_config *r, const decoder_spec *spec,
+                     const assemble_options *options, assemble_plans *out)
 {
     plan_request request;
     TRY(parts_make(a, r, spec, options, &request, out));
@@ -421,33 +423,33 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                               .optimizer = out->optimizer,
                               .run = &out->run,
                               .places = &out->places,
-                              .derived_weights = train_derives_weights(r)};
+                              .derived_weights = assemble_derives_weights(r)};
     return ckpt_image_bytes(&state, &out->snapshot_bytes);
 }
 
-int64_t train_peak_bytes(const train_plans *plans)
+int64_t assemble_peak_bytes(const assemble_plans *plans)
 {
     return plans->arena_bytes + plans->snapshot_bytes;
 }
 
-bool train_cuts_state(const run_config *r)
+bool assemble_cuts_state(const run_config *r)
 {
     return r->layout.zero > 0 || r->layout.tp > 1 || r->layout.pp > 1 || run_config_feeds_back(r);
 }
 
-bool train_saves_aside(const run_config *r)
+bool assemble_saves_aside(const run_config *r)
 {
     // A last save is waited for anyway. State that is cut over ranks is fetched before a byte is
     // written, for a disk that fails must not leave them waiting.
-    return (r->checkpoint.async && r->checkpoint.every > 0) || train_cuts_state(r);
+    return (r->checkpoint.async && r->checkpoint.every > 0) || assemble_cuts_state(r);
 }
 
-bool train_derives_weights(const run_config *r)
+bool assemble_derives_weights(const run_config *r)
 {
     return !r->optimizer.stochastic_rounding;
 }
 
-const plan *train_plan_of(const train_plans *plans, int64_t sequences, bool compressed)
+const plan *assemble_plan_of(const assemble_plans *plans, int64_t sequences, bool compressed)
 {
     for (int64_t i = 0; i < plans->count; i++) {
         const plan *p = plans->all[i];
@@ -461,15 +463,15 @@ const plan *train_plan_of(const train_plans *plans, int64_t sequences, bool comp
 
 // Bytes of the run with one setting changed; -1 if it cannot be made.
 static int64_t bytes_with(const run_config *changed, const decoder_spec *spec,
-                          const train_options *options)
+                          const assemble_options *options)
 {
     arena *a = NULL;
     if (arena_create("what would fit", 0, &a) != ST_OK) return -1;
-    train_plans *plans = NULL;
+    assemble_plans *plans = NULL;
     int64_t bytes = -1;
     if (arena_new(a, 1, &plans) == ST_OK &&
-        train_assemble(a, changed, spec, options, plans) == ST_OK) {
-        bytes = train_peak_bytes(plans);
+        assemble_rank(a, changed, spec, options, plans) == ST_OK) {
+        bytes = assemble_peak_bytes(plans);
     }
     arena_destroy(a);
     return bytes;
@@ -487,7 +489,8 @@ static status suggest(text *t, const char *setting, int64_t bytes, int64_t now, 
 
 // Full recomputation of as few layers as it takes.
 static status suggest_layers(text *t, const run_config *r, const decoder_spec *spec,
-                             const train_options *options, int64_t now, int64_t limit, int *found)
+                             const assemble_options *options, int64_t now, int64_t limit,
+                             int *found)
 {
     run_config changed = *r;
     int64_t low = r->train.recompute == RUN_RECOMPUTE_FULL ? r->train.recompute_layers + 1 : 1;
@@ -511,7 +514,7 @@ static status suggest_layers(text *t, const run_config *r, const decoder_spec *s
 }
 
 static status suggest_all(text *t, const run_config *r, const decoder_spec *spec,
-                          const train_options *options, int64_t now, int64_t limit)
+                          const assemble_options *options, int64_t now, int64_t limit)
 {
     static const char *const names[] = {"none", "selective", "full"};
     char setting[64];
@@ -542,7 +545,7 @@ static status suggest_all(text *t, const run_config *r, const decoder_spec *spec
                     &found));
     }
     if (options->snapshot) {
-        train_options without = *options;
+        assemble_options without = *options;
         without.snapshot = false;
         TRY(suggest(t, "checkpoint.async=no", bytes_with(r, spec, &without), now, limit, &found));
     }
@@ -560,10 +563,11 @@ static status suggest_all(text *t, const run_config *r, const decoder_spec *spec
                     text_bytes_human(least, bytes));
 }
 
-status train_fit_check(const run_config *r, const decoder_spec *spec, const train_options *options,
-                       const train_plans *plans, int64_t limit_bytes)
+status assemble_fit_check(const run_config *r, const decoder_spec *spec,
+                          const assemble_options *options, const assemble_plans *plans,
+                          int64_t limit_bytes)
 {
-    const int64_t peak = train_peak_bytes(plans);
+    const int64_t peak = assemble_peak_bytes(plans);
     if (limit_bytes <= 0 || peak <= limit_bytes) return ST_OK;
     arena *a = NULL;
     TRY(arena_create("memory table", 0, &a));

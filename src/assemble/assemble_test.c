@@ -17,14 +17,14 @@ static void every_weight_of_a_stage_is_trained_there(void **state)
     assert_ok(run_config_load(host_real(), a, NULL, list, COUNT_OF(list), &r, &c));
     assert_ok(model_spec_from_config(host_real(), a, &r, &spec));
     for (int64_t rank = 0; rank < 4; rank++) {
-        train_plans plans;
+        assemble_plans plans;
         int64_t weights = 0;
-        const train_options options = {.threads = 1,
-                                       .device = "cpu",
-                                       .backend = "ref",
-                                       .evaluate = true,
-                                       .mesh = run_config_mesh(&r, rank)};
-        assert_ok(train_assemble(a, &r, &spec, &options, &plans));
+        const assemble_options options = {.threads = 1,
+                                          .device = "cpu",
+                                          .backend = "ref",
+                                          .evaluate = true,
+                                          .mesh = run_config_mesh(&r, rank)};
+        assert_ok(assemble_rank(a, &r, &spec, &options, &plans));
         assert_non_null(plans.eval);
         for (int64_t i = 0; i < plans.run.count; i++) {
             const plan_tensor *t = &plans.run.tensors[i];

@@ -24,7 +24,7 @@ typedef struct trial {
     double again;               // share of a step's work
 } trial;
 
-int64_t train_divisor_below(int64_t sequences, int64_t most)
+int64_t assemble_divisor_below(int64_t sequences, int64_t most)
 {
     int64_t best = 1; // of nothing too: the plan says what is wrong
     for (int64_t d = 1; d <= min_i64(most, sequences); d++) {
@@ -34,7 +34,7 @@ int64_t train_divisor_below(int64_t sequences, int64_t most)
 }
 
 // The share of a step's work that its recompute lists are, each on one micro-batch.
-static double share_again(const run_config *r, const train_plans *plans)
+static double share_again(const run_config *r, const assemble_plans *plans)
 {
     const plan *p = plans->all[0];
     const extent_binding bound = plan_bound(p, p->micro_batch, 0);
@@ -54,15 +54,15 @@ static double share_again(const run_config *r, const train_plans *plans)
 }
 
 static status trial_make(const run_config *r, const decoder_spec *spec,
-                         const train_options *options, trial *out)
+                         const assemble_options *options, trial *out)
 {
     arena *a = NULL;
-    train_plans *plans = NULL;
-    train_options own = *options;
+    assemble_plans *plans = NULL;
+    assemble_options own = *options;
     own.sizes_only = true;
     TRY(arena_create("memory of a choice", 0, &a));
     status st = arena_new(a, 1, &plans);
-    if (st == ST_OK) st = train_assemble(a, r, spec, &own, plans);
+    if (st == ST_OK) st = assemble_rank(a, r, spec, &own, plans);
     if (st == ST_OK) {
         const int64_t lasting = plans->run.run_bytes;
         *out = (trial){plans->arena_bytes - lasting, lasting, share_again(r, plans)};
@@ -79,14 +79,14 @@ static bool is_small(const trial *t)
 
 static bool fits(const run_config *r, const trial *t)
 {
-    const int64_t next = train_divisor_below(r->train.micro_batch, r->train.micro_batch - 1);
+    const int64_t next = assemble_divisor_below(r->train.micro_batch, r->train.micro_batch - 1);
     const int64_t allowed = max_i64(t->lasting / 4 * 9, (int64_t)1 << 30);
     if (is_small(t) || r->train.micro_batch == 1) return true;
     return next * r->train.seq < TOKENS_LEAST && t->transient <= allowed;
 }
 
 static status recompute_choose(run_config *r, const decoder_spec *spec,
-                               const train_options *options, trial *now)
+                               const assemble_options *options, trial *now)
 {
     run_config changed = *r;
     trial then = {0};
@@ -101,7 +101,8 @@ static status recompute_choose(run_config *r, const decoder_spec *spec,
     return ST_OK;
 }
 
-status train_memory_choose(run_config *r, const decoder_spec *spec, const train_options *options)
+status assemble_memory_choose(run_config *r, const decoder_spec *spec,
+                              const assemble_options *options)
 {
     trial now = {0};
     const bool chosen = r->train.micro_batch_chosen;
@@ -111,12 +112,13 @@ status train_memory_choose(run_config *r, const decoder_spec *spec, const train_
         plan_own_sequences(&options->mesh, r->determinism.mode == RUN_STRICT,
                            (int32_t)r->determinism.shards, r->train.global_batch, &first, &own);
         const int64_t most = max_i64(own / (PIPELINE_FILL * r->layout.pp), 1);
-        r->train.micro_batch = train_divisor_below(own, min_i64(most, r->train.micro_batch));
+        r->train.micro_batch = assemble_divisor_below(own, min_i64(most, r->train.micro_batch));
     }
     TRY(trial_make(r, spec, options, &now));
     if (r->train.recompute_chosen) TRY(recompute_choose(r, spec, options, &now));
     while (chosen && !fits(r, &now)) {
-        r->train.micro_batch = train_divisor_below(r->train.micro_batch, r->train.micro_batch - 1);
+        r->train.micro_batch =
+            assemble_divisor_below(r->train.micro_batch, r->train.micro_batch - 1);
         TRY(trial_make(r, spec, options, &now));
     }
     r->train.micro_batch_chosen = false;
@@ -124,15 +126,16 @@ status train_memory_choose(run_config *r, const decoder_spec *spec, const train_
     return ST_OK;
 }
 
-status train_memory_settle(run_config *r, const decoder_spec *spec, const train_options *options)
+status assemble_memory_settle(run_config *r, const decoder_spec *spec,
+                              const assemble_options *options)
 {
-    train_options own = *options;
+    assemble_options own = *options;
     const int64_t stage_ranks = run_config_ranks(r) / r->layout.pp;
     const run_config given = *r;
     for (int64_t stage = 0; stage < r->layout.pp; stage++) {
         run_config one = given;
         own.mesh = run_config_mesh(r, stage * stage_ranks);
-        TRY(train_memory_choose(&one, spec, &own));
+        TRY(assemble_memory_choose(&one, spec, &own));
         r->train.micro_batch = min_i64(r->train.micro_batch, one.train.micro_batch);
         if (one.train.recompute <= r->train.recompute) continue;
         r->train.recompute = one.train.recompute;

@@ -12,21 +12,21 @@ static choice choose(const char *keys[], int64_t count, bool settle)
     arena *a = NULL;
     decoder_spec spec;
     config *c = NULL;
-    train_plans plans;
+    assemble_plans plans;
     const char *all[16] = {"data.train=x", "kernels.level=avx2"};
     for (int64_t i = 0; i < count; i++) all[2 + i] = keys[i];
     assert_ok(arena_create("test", 0, &a));
     assert_ok(run_config_load(host_real(), a, NULL, all, 2 + count, &out.r, &c));
     assert_ok(model_spec_from_config(host_real(), a, &out.r, &spec));
-    const train_options options = {
+    const assemble_options options = {
         .threads = 2, .device = "cpu", .backend = "cpu", .sizes_only = true};
-    assert_ok(settle ? train_memory_settle(&out.r, &spec, &options)
-                     : train_memory_choose(&out.r, &spec, &options));
+    assert_ok(settle ? assemble_memory_settle(&out.r, &spec, &options)
+                     : assemble_memory_choose(&out.r, &spec, &options));
     assert_false(out.r.train.micro_batch_chosen);
-    assert_ok(train_assemble(a, &out.r, &spec, &options, &plans));
+    assert_ok(assemble_rank(a, &out.r, &spec, &options, &plans));
     out.arena_bytes = plans.arena_bytes;
     const run_config once = out.r;
-    assert_ok(train_memory_choose(&out.r, &spec, &options)); // nothing is left to choose
+    assert_ok(assemble_memory_choose(&out.r, &spec, &options)); // nothing is left to choose
     assert_int_equal(out.r.train.micro_batch, once.train.micro_batch);
     assert_int_equal(out.r.train.recompute, once.train.recompute);
     arena_destroy(a);

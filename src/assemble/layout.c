@@ -120,7 +120,7 @@ static status experts_check(const run_config *r, const decoder_spec *s)
                 nearest_of(s, r, fits_ep, ep, s->experts.count, near), share_of_tp(r, s));
 }
 
-status train_layout_check(const run_config *r, const decoder_spec *spec)
+status assemble_layout_check(const run_config *r, const decoder_spec *spec)
 {
     char near[64];
     TRY(experts_check(r, spec));

@@ -57,7 +57,7 @@ static void shapes_are_divided_or_refused(void **state)
         f.r.layout.tp = shapes[i].tp;
         f.r.layout.cp = 8;
         f.r.layout.cp_heads = shapes[i].cp_heads;
-        const status st = train_layout_check(&f.r, &f.spec);
+        const status st = assemble_layout_check(&f.r, &f.spec);
         if (shapes[i].says == NULL) {
             assert_int_equal(st, ST_OK);
         } else {
@@ -73,27 +73,27 @@ static void shapes_are_divided_or_refused(void **state)
     make(&f, NULL, 0); // two heads of keys, which in strict order are on one rank each
     f.r.determinism.mode = RUN_STRICT;
     f.r.layout.cp = f.r.layout.cp_heads = 4;
-    assert_int_equal(train_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
+    assert_int_equal(assemble_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "in strict order; nearest layout.cp_heads"));
     arena_destroy(f.a);
     make(&f, NULL, 0); // model.layers is compared there; a preset's layers here
     f.r.layout.stages = (option_list){stages, 2};
     f.spec.layers = 8;
-    assert_int_equal(train_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
+    assert_int_equal(assemble_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "layout.stages are 7 layers, the model has 8"));
     stages[1] = "5.5";
-    assert_int_equal(train_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
+    assert_int_equal(assemble_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "layout.stages are 8.5 layers, the model has 8"));
     arena_destroy(f.a);
     const char *const pipeline[] = {"layout.pp=2", "layout.schedule=zb-v"};
     make(&f, pipeline, 2);
-    assert_int_equal(train_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
+    assert_int_equal(assemble_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "makes 4 stages of whole layers, the model has 2"));
     arena_destroy(f.a);
 }
 
 // What op_model_partition made of a weight, against what plan_piece_of says of it.
-static void weights_compare(const train_plans *plans, int64_t rank)
+static void weights_compare(const assemble_plans *plans, int64_t rank)
 {
     for (int32_t w = 0; w < plans->whole->weight_count; w++) {
         const op_weight *whole = &plans->whole->weights[w], *local = &plans->model->weights[w];
@@ -129,13 +129,13 @@ static void pieces_are_those_of_programs(void **state)
             fixture f;
             make(&f, more, COUNT_OF(more));
             for (int64_t rank = 0; rank < run_config_ranks(&f.r); rank++) {
-                const train_options options = {.threads = 1,
-                                               .device = "cpu",
-                                               .backend = "ref",
-                                               .mesh = run_config_mesh(&f.r, rank)};
-                train_plans *plans = NULL;
+                const assemble_options options = {.threads = 1,
+                                                  .device = "cpu",
+                                                  .backend = "ref",
+                                                  .mesh = run_config_mesh(&f.r, rank)};
+                assemble_plans *plans = NULL;
                 assert_int_equal(arena_new(f.a, 1, &plans), ST_OK);
-                assert_int_equal(train_assemble(f.a, &f.r, &f.spec, &options, plans), ST_OK);
+                assert_int_equal(assemble_rank(f.a, &f.r, &f.spec, &options, plans), ST_OK);
                 weights_compare(plans, rank);
             }
             arena_destroy(f.a);

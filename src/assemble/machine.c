@@ -1,12 +1,12 @@
 // The machine that a run is for: its cores, its memory, the peak that it is measured against.
 #include "assemble/assemble.h"
 
-int train_threads(const run_config *r)
+int assemble_threads(const run_config *r)
 {
     return r->kernels.threads > 0 ? (int)r->kernels.threads : kern_core_count();
 }
 
-int64_t train_memory_limit(const host *h, const run_config *r, int64_t local)
+int64_t assemble_memory_limit(const host *h, const run_config *r, int64_t local)
 {
     return r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(h) / local;
 }

@@ -11,7 +11,7 @@ static int64_t now(const host *h)
 }
 
 // One plan of every rank: the i-th of each.
-static status plan_prove(arena *a, const plan_mesh *mesh, train_plans *const *ranks, int64_t i,
+static status plan_prove(arena *a, const plan_mesh *mesh, assemble_plans *const *ranks, int64_t i,
                          assemble_proved *out)
 {
     const plan **plans = NULL;
@@ -33,16 +33,16 @@ static status plan_prove(arena *a, const plan_mesh *mesh, train_plans *const *ra
 }
 
 static status all_prove(const host *h, arena *a, const run_config *r, const decoder_spec *spec,
-                        const train_options *options, assemble_proved *out)
+                        const assemble_options *options, assemble_proved *out)
 {
-    train_plans **ranks = NULL;
-    train_options own = *options;
+    assemble_plans **ranks = NULL;
+    assemble_options own = *options;
     const int64_t begin = now(h);
     TRY(arena_new(a, out->ranks, &ranks));
     for (int64_t i = 0; i < out->ranks; i++) {
         own.mesh = run_config_mesh(r, i);
         TRY(arena_new(a, 1, &ranks[i]));
-        TRY(train_assemble(a, r, spec, &own, ranks[i]));
+        TRY(assemble_rank(a, r, spec, &own, ranks[i]));
     }
     const int64_t made = now(h);
     const plan_mesh mesh = run_config_mesh(r, 0);
@@ -56,7 +56,7 @@ static status all_prove(const host *h, arena *a, const run_config *r, const deco
 }
 
 // The same layout over fewer ranks of dp, each with as many sequences: a few plans show what hundreds would.
-static void make_smaller(run_config *r, train_options *options)
+static void make_smaller(run_config *r, assemble_options *options)
 {
     const int64_t least = 2 * max_i64(1, r->layout.zero_group);
     const int64_t dp = r->layout.dp;
@@ -70,11 +70,11 @@ static void make_smaller(run_config *r, train_options *options)
 }
 
 status assemble_prove(const host *h, arena *a, const run_config *r, const decoder_spec *spec,
-                      const train_options *options, assemble_proved *out)
+                      const assemble_options *options, assemble_proved *out)
 {
     arena *work = NULL;
     run_config *own = NULL;
-    train_options like = *options;
+    assemble_options like = *options;
     like.snapshot = false; // it lies outside the plans
     memset(out, 0, sizeof(*out));
     TRY(arena_new(a, 1, &own));

@@ -16,9 +16,9 @@ typedef struct assemble_proved {
 } assemble_proved;
 
 // For a run with these options, whose mesh is not looked at. ST_BROKEN_PLAN, or what
-// train_assemble refuses.
+// assemble_rank refuses.
 NODISCARD status assemble_prove(const host *h, arena *a, const run_config *r,
-                                const decoder_spec *spec, const train_options *options,
+                                const decoder_spec *spec, const assemble_options *options,
                                 assemble_proved *out);
 
 #endif

@@ -103,16 +103,16 @@ typedef struct run_config {
         int64_t seq;          // tokens
         int64_t global_batch; // sequences; with a ramp, its last size
         int64_t micro_batch;  // sequences; run_config_load() replaces 0 and auto
-        // The program chose micro_batch; train_memory_choose() may reduce it.
+        // The program chose micro_batch; assemble_memory_choose() may reduce it.
         bool micro_batch_chosen;
         bool micro_batch_planned; // auto: the planner must choose
         int32_t precision;        // run_precision: type of GEMMs and activations
         int32_t recompute;        // run_recompute; run_config_load() replaces AUTO by NONE
         int64_t recompute_layers; // number of decoder layers; 0: all
-        // The program chose recompute; train_memory_choose() may take SELECTIVE.
+        // The program chose recompute; assemble_memory_choose() may take SELECTIVE.
         bool recompute_chosen;
         double recompute_cost; // about the additional share of a step's time
-        bool memory_settled;   // train_memory_choose() has chosen
+        bool memory_settled;   // assemble_memory_choose() has chosen
         int64_t seed;
         double z_loss;          // 0: none
         option_list freeze;     // name patterns of weights that are not trained

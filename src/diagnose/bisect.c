@@ -26,7 +26,7 @@ typedef struct meeting {
 typedef struct bisect_run {
     bisect *b;
     meeting m;
-    const train_options *options;
+    const assemble_options *options;
 } bisect_run;
 
 static status meet(meeting *m)
@@ -83,7 +83,7 @@ static status reference_make(const bisect_run *run, bisect_reference which, run_
     *k = (bisect_rank){.h = b->h, .a = b->a, .r = alone(b->r), .options = *run->options};
     if (which != REF_TYPES || !b->is_narrow) store_as(&k->r, precision);
     k->options.mesh = run_config_mesh(&k->r, 0);
-    k->options.threads = train_threads(b->r);
+    k->options.threads = assemble_threads(b->r);
     if (which == REF_FP64) {
         k->options.backend = "ref";
         k->options.device = "cpu";
@@ -249,7 +249,7 @@ static status rank_work(void *context, comm *all, int rank, arena *a)
 
 // ---- the run ------------------------------------------------------------------------------------
 
-static status ranks_run(bisect *b, const train_options *options)
+static status ranks_run(bisect *b, const assemble_options *options)
 {
     enum { RANKS_MAX = 64 };
     bisect_run run = {.b = b, .options = options, .m = {.ranks = b->rank_count}};
@@ -297,17 +297,17 @@ static status in_order(bisect *b, run_config *r)
 {
     char *cache = NULL;
     plan_mesh one = {0};
-    const int64_t ranks = b->rank_count, share = max_i64(1, train_threads(r) / ranks);
+    const int64_t ranks = b->rank_count, share = max_i64(1, assemble_threads(r) / ranks);
     TRY(train_feed_model(b->feed, r, &b->spec));
-    TRY(train_layout_check(r, &b->spec));
-    const train_options options = {
+    TRY(assemble_layout_check(r, &b->spec));
+    const assemble_options options = {
         .threads = (int)share,
         .device = run_config_device(r),
         .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
     };
     assemble_proved proved;
-    TRY(train_memory_settle(r, &b->spec, &options));
+    TRY(assemble_memory_settle(r, &b->spec, &options));
     if (b->order->tamper == NULL) TRY(assemble_prove(b->h, b->a, r, &b->spec, &options, &proved));
     TRY(path_join(b->a, r->run.dir, "cache", &cache));
     TRY(b->h->api->path_mkdir(b->h, cache));

@@ -66,7 +66,7 @@ typedef struct bisect_order {
     void (*compared)(void *context, const bisect_item *item); // NULL: nobody asks
     bool (*stop_asked)(void *context);                        // between steps; NULL: nobody
     // Tests: changes a rank's plans after they are made; what they change is not verified. NULL: none.
-    void (*tamper)(void *context, int rank, train_plans *plans);
+    void (*tamper)(void *context, int rank, assemble_plans *plans);
 } bisect_order;
 
 // ST_OK whether something differs or not. ST_STOPPED: it was asked to. ST_BROKEN_PLAN: the verifier refuses

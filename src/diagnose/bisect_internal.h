@@ -45,8 +45,8 @@ typedef struct bisect_rank {
     comm *all; // NULL: alone
     int rank;
     run_config r;
-    train_options options;
-    train_plans plans;
+    assemble_options options;
+    assemble_plans plans;
     train_job job;
     bool is_open;
     const plan *p; // that is looked into

@@ -14,14 +14,14 @@
 
 // ---- places -------------------------------------------------------------------------------------
 
-static plan *plan_of(const train_plans *plans)
+static plan *plan_of(const assemble_plans *plans)
 {
     plan *p = NULL;
     memcpy(&p, &plans->all[0], sizeof(p)); // it is const for all others
     return p;
 }
 
-static const op_layer *layer_of(const train_plans *plans, const char *name)
+static const op_layer *layer_of(const assemble_plans *plans, const char *name)
 {
     const op_model *m = plans->model;
     for (int32_t i = 0; i < m->layer_count; i++) {
@@ -31,7 +31,7 @@ static const op_layer *layer_of(const train_plans *plans, const char *name)
 }
 
 // The n-th node of this operation in a list of the layer's program, which layers of its shape share.
-static op_node *node_of(const train_plans *plans, const char *layer, op_list list, op_code code,
+static op_node *node_of(const assemble_plans *plans, const char *layer, op_list list, op_code code,
                         int n)
 {
     op_program *p = plans->model->programs[layer_of(plans, layer)->program];
@@ -42,7 +42,7 @@ static op_node *node_of(const train_plans *plans, const char *layer, op_list lis
     panic_at(__FILE__, __LINE__, op_kind_of(code)->name);
 }
 
-static op_node *update_of(const train_plans *plans, const char *weight)
+static op_node *update_of(const assemble_plans *plans, const char *weight)
 {
     for (int64_t w = 0; w < plans->model->weight_count; w++) {
         if (strcmp(plans->model->weights[w].name, weight) != 0) continue;
@@ -52,7 +52,7 @@ static op_node *update_of(const train_plans *plans, const char *weight)
 }
 
 // A sum over ranks that is not there: what it would have made is this rank's own term.
-static void own_term(const train_plans *plans, const char *name)
+static void own_term(const assemble_plans *plans, const char *name)
 {
     plan *p = plan_of(plans);
     for (int n = 0; n < 4; n++) { // of each micro-batch
@@ -73,13 +73,13 @@ static void own_term(const train_plans *plans, const char *name)
 
 // ---- forward ------------------------------------------------------------------------------------
 
-static void products_are_not_summed(void *context, int rank, train_plans *plans)
+static void products_are_not_summed(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     own_term(plans, "layers.1/matmul.y.4");
 }
 
-static void keys_begin_a_head_late(void *context, int rank, train_plans *plans)
+static void keys_begin_a_head_late(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     op_program *p = plans->model->programs[layer_of(plans, "layers.0")->program];
@@ -88,76 +88,76 @@ static void keys_begin_a_head_late(void *context, int rank, train_plans *plans)
     if (rank == 1) k->view_begin += node->attrs.head_dim;
 }
 
-static void window_is_one_short(void *context, int rank, train_plans *plans)
+static void window_is_one_short(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 0)->attrs.window = 15;
 }
 
-static void scale_is_of_another_size(void *context, int rank, train_plans *plans)
+static void scale_is_of_another_size(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 0)->attrs.scale *= 0.5f;
 }
 
-static void positions_turn_the_other_pairs(void *context, int rank, train_plans *plans)
+static void positions_turn_the_other_pairs(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 0) node_of(plans, "layers.0", OP_FORWARD, OP_ROPE, 0)->attrs.interleaved = true;
 }
 
-static void vocabulary_begins_elsewhere(void *context, int rank, train_plans *plans)
+static void vocabulary_begins_elsewhere(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 0) node_of(plans, "embed", OP_FORWARD, OP_EMBEDDING, 0)->attrs.piece.first_row += 1;
 }
 
-static void labels_are_of_another_piece(void *context, int rank, train_plans *plans)
+static void labels_are_of_another_piece(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank != 1) return;
     node_of(plans, "head", OP_BACKWARD_WEIGHT, OP_HEAD_STATS, 0)->attrs.piece.first_row = 0;
 }
 
-static void heads_drop_alike(void *context, int rank, train_plans *plans)
+static void heads_drop_alike(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1)
         node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 0)->attrs.piece.first_head = 0;
 }
 
-static void dropout_is_of_another_use(void *context, int rank, train_plans *plans)
+static void dropout_is_of_another_use(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_DROPOUT, 0)->attrs.site += 1;
 }
 
-static void activation_differs(void *context, int rank, train_plans *plans)
+static void activation_differs(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     op_node *node = node_of(plans, "layers.0", OP_FORWARD, OP_ACTIVATION, 0);
     if (rank == 1) node->attrs.activation = ACT_GELU_ERF;
 }
 
-static void norm_has_another_epsilon(void *context, int rank, train_plans *plans)
+static void norm_has_another_epsilon(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_RMSNORM, 1)->attrs.eps = 1e-3f;
 }
 
-static void loss_has_no_z_term(void *context, int rank, train_plans *plans)
+static void loss_has_no_z_term(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     node_of(plans, "head", OP_BACKWARD_WEIGHT, OP_HEAD_LOSS, 0)->attrs.z_loss = 0.0f;
 }
 
-static void ranks_read_the_same_sequences(void *context, int rank, train_plans *plans)
+static void ranks_read_the_same_sequences(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1) plan_of(plans)->first_sequence = 0;
 }
 
-static void weights_begin_by_rank(void *context, int rank, train_plans *plans)
+static void weights_begin_by_rank(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     run_config *r = NULL;
@@ -165,13 +165,13 @@ static void weights_begin_by_rank(void *context, int rank, train_plans *plans)
     r->train.seed += rank;
 }
 
-static void mask_is_of_another_piece(void *context, int rank, train_plans *plans)
+static void mask_is_of_another_piece(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 0)->attrs.piece.cp_at = 0;
 }
 
-static void backward_masks_another_piece(void *context, int rank, train_plans *plans)
+static void backward_masks_another_piece(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 0)
@@ -182,7 +182,7 @@ static void backward_masks_another_piece(void *context, int rank, train_plans *p
 
 static const char ahead[] = "activations, stage 0 to 1, micro-batch ";
 
-static void sends_are_swapped(void *context, int rank, train_plans *plans)
+static void sends_are_swapped(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     plan *p = plan_of(plans);
@@ -194,7 +194,7 @@ static void sends_are_swapped(void *context, int rank, train_plans *plans)
     two->in = in;
 }
 
-static void stage_begins_a_layer_late(void *context, int rank, train_plans *plans)
+static void stage_begins_a_layer_late(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     plan *p = plan_of(plans);
@@ -203,7 +203,7 @@ static void stage_begins_a_layer_late(void *context, int rank, train_plans *plan
     }
 }
 
-static void send_carries_the_input(void *context, int rank, train_plans *plans)
+static void send_carries_the_input(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     plan *p = plan_of(plans);
@@ -214,14 +214,14 @@ static void send_carries_the_input(void *context, int rank, train_plans *plans)
         b->tensor[b->program->inputs[0]];
 }
 
-static void tied_tables_are_summed_apart(void *context, int rank, train_plans *plans)
+static void tied_tables_are_summed_apart(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
     sample_leave_out(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "weights of two stages", 0));
 }
 
-static void loss_stays_on_the_last_stage(void *context, int rank, train_plans *plans)
+static void loss_stays_on_the_last_stage(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
@@ -230,39 +230,39 @@ static void loss_stays_on_the_last_stage(void *context, int rank, train_plans *p
 
 // ---- backward -----------------------------------------------------------------------------------
 
-static void loss_is_a_mean_of_means(void *context, int rank, train_plans *plans)
+static void loss_is_a_mean_of_means(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
     p->loss_divisor = (double)(p->own_sequences * p->seq);
 }
 
-static void last_rank_divides_by_its_own(void *context, int rank, train_plans *plans)
+static void last_rank_divides_by_its_own(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     plan *p = plan_of(plans);
     if (rank == 2) p->loss_divisor = (double)(p->own_sequences * p->seq * 3);
 }
 
-static void gradients_of_inputs_are_not_summed(void *context, int rank, train_plans *plans)
+static void gradients_of_inputs_are_not_summed(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     own_term(plans, "layers.0/d_rmsnorm.y.2");
 }
 
-static void recomputation_drops_others(void *context, int rank, train_plans *plans)
+static void recomputation_drops_others(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     node_of(plans, "layers.0", OP_RECOMPUTE, OP_DROPOUT, 0)->attrs.site += 1;
 }
 
-static void positions_turn_on(void *context, int rank, train_plans *plans)
+static void positions_turn_on(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     node_of(plans, "layers.0", OP_BACKWARD_INPUT, OP_ROPE, 0)->attrs.inverse = false;
 }
 
-static void backward_scales_otherwise(void *context, int rank, train_plans *plans)
+static void backward_scales_otherwise(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     op_node *node = node_of(plans, "layers.0", OP_BACKWARD_INPUT, OP_ATTENTION_BWD, 0);
@@ -271,14 +271,14 @@ static void backward_scales_otherwise(void *context, int rank, train_plans *plan
 
 // ---- gradients of weights -----------------------------------------------------------------------
 
-static void bucket_is_skipped(void *context, int rank, train_plans *plans)
+static void bucket_is_skipped(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
     sample_leave_out(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.0", 0));
 }
 
-static void rows_of_norms_are_not_summed(void *context, int rank, train_plans *plans)
+static void rows_of_norms_are_not_summed(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
@@ -286,7 +286,7 @@ static void rows_of_norms_are_not_summed(void *context, int rank, train_plans *p
                      sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "layers.1, gradients that all", 0));
 }
 
-static void tied_table_lacks_the_embedding(void *context, int rank, train_plans *plans)
+static void tied_table_lacks_the_embedding(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
@@ -295,7 +295,7 @@ static void tied_table_lacks_the_embedding(void *context, int rank, train_plans 
     }
 }
 
-static void second_micro_batch_starts_again(void *context, int rank, train_plans *plans)
+static void second_micro_batch_starts_again(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     plan *p = plan_of(plans);
@@ -303,7 +303,7 @@ static void second_micro_batch_starts_again(void *context, int rank, train_plans
     sample_action(p, sample_find_list(p, "layers.1", OP_BACKWARD_WEIGHT, 1, 0))->accumulate = false;
 }
 
-static void sums_go_on_from_the_step_before(void *context, int rank, train_plans *plans)
+static void sums_go_on_from_the_step_before(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     plan *p = plan_of(plans);
@@ -313,7 +313,7 @@ static void sums_go_on_from_the_step_before(void *context, int rank, train_plans
 
 // ---- sums, updates ------------------------------------------------------------------------------
 
-static void norm_is_of_own_rows(void *context, int rank, train_plans *plans)
+static void norm_is_of_own_rows(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
@@ -321,7 +321,7 @@ static void norm_is_of_own_rows(void *context, int rank, train_plans *plans)
         ->items_count--;
 }
 
-static void tokens_are_not_summed(void *context, int rank, train_plans *plans)
+static void tokens_are_not_summed(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
@@ -331,52 +331,52 @@ static void tokens_are_not_summed(void *context, int rank, train_plans *plans)
     c->items_count--;
 }
 
-static void rate_is_another_on_one_rank(void *context, int rank, train_plans *plans)
+static void rate_is_another_on_one_rank(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1) update_of(plans, "layers.0.attn.qkv")->attrs.lr_scale = 0.5f;
 }
 
-static void norms_decay(void *context, int rank, train_plans *plans)
+static void norms_decay(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     update_of(plans, "layers.1.mlp_norm.weight")->attrs.decay = true;
     update_of(plans, "layers.1.mlp_norm.weight")->attrs.weight_decay = 0.1f;
 }
 
-static void second_moment_forgets_faster(void *context, int rank, train_plans *plans)
+static void second_moment_forgets_faster(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1) update_of(plans, "layers.1.mlp.down")->attrs.beta2 = 0.99f;
 }
 
-static void epsilon_is_larger(void *context, int rank, train_plans *plans)
+static void epsilon_is_larger(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 0) update_of(plans, "layers.1.mlp.down")->attrs.eps = 1e-5f;
 }
 
-static void weights_are_stale(void *context, int rank, train_plans *plans)
+static void weights_are_stale(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
     sample_leave_out(p, sample_find_comm(p, COLLECTIVE_ALL_GATHER, "layers.1.attn.qkv", 0));
 }
 
-static void working_copy_is_stale(void *context, int rank, train_plans *plans)
+static void working_copy_is_stale(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1) update_of(plans, "layers.0.attn.out")->out[3] = TENSOR_NONE;
 }
 
-static void update_is_left_out(void *context, int rank, train_plans *plans)
+static void update_is_left_out(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     plan *p = plan_of(plans);
     if (rank == 1) sample_leave_out(p, sample_find_node(p, OP_ADAMW, 4));
 }
 
-static void update_is_done_twice(void *context, int rank, train_plans *plans)
+static void update_is_done_twice(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     plan *p = plan_of(plans);
@@ -387,19 +387,19 @@ static void update_is_done_twice(void *context, int rank, train_plans *plans)
 
 // ---- rings and heads ----------------------------------------------------------------------------
 
-static void keys_are_of_another_rank(void *context, int rank, train_plans *plans)
+static void keys_are_of_another_rank(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 1)->attrs.piece.key_at = 1;
 }
 
-static void ring_gradients_are_of_another_rank(void *context, int rank, train_plans *plans)
+static void ring_gradients_are_of_another_rank(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     node_of(plans, "layers.1", OP_BACKWARD_INPUT, OP_ATTENTION_BWD, 1)->attrs.piece.key_at = rank;
 }
 
-static void rows_are_not_in_order(void *context, int rank, train_plans *plans)
+static void rows_are_not_in_order(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ZIP, 0)->attrs.inverse = true;
@@ -448,7 +448,7 @@ static const char *const settings[SETTINGS][12] = {
 
 typedef struct mistake {
     const char *name;
-    void (*make)(void *context, int rank, train_plans *plans);
+    void (*make)(void *context, int rank, assemble_plans *plans);
     int with;
     bisect_phase phase;
     const char *block, *tensor; // that are named

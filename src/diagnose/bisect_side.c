@@ -14,7 +14,7 @@ const char *const bisect_state_names[BISECT_STATES] = {"weight", "m", "v"};
 
 status bisect_rank_plan(const bisect *b, bisect_rank *k)
 {
-    TRY(train_assemble(k->a, &k->r, &b->spec, &k->options, &k->plans));
+    TRY(assemble_rank(k->a, &k->r, &b->spec, &k->options, &k->plans));
     if (b->order->tamper != NULL && b->ranks != NULL && b->ranks[k->rank] == k) {
         b->order->tamper(b->order->context, k->rank, &k->plans);
     }
@@ -220,7 +220,7 @@ status bisect_rank_step(const bisect *b, bisect_rank *k)
 {
     int64_t number = 0;
     bool any = false;
-    const plan *p = train_plan_of(&k->plans, b->sequences, false);
+    const plan *p = assemble_plan_of(&k->plans, b->sequences, false);
     ASSERT(p != NULL);
     TRY(plan_watch(b, k, p));
     if (b->step > 1 && k->r.train.precision == RUN_FP16) k->loss_scale = k->results.loss_scale;

@@ -37,8 +37,8 @@ static void found_print(const bisect_report *report)
         f->before);
 }
 
-static status bisect_run_of(const layout *l, void (*tamper)(void *, int, train_plans *), arena *a,
-                            bisect_report *report)
+static status bisect_run_of(const layout *l, void (*tamper)(void *, int, assemble_plans *),
+                            arena *a, bisect_report *report)
 {
     run_config *r = NULL;
     config *c = NULL;

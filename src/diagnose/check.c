@@ -28,8 +28,8 @@ typedef struct checking {
     safetensors *tensors;
     run_config r;
     decoder_spec spec;
-    train_options options;
-    train_plans plans;
+    assemble_options options;
+    assemble_plans plans;
     train_job job;
     int64_t sequences, seq, steps;
     int32_t *cells; // ids, labels, positions, documents of a step: (sequences, seq) each
@@ -151,8 +151,8 @@ static status config_make(checking *k, const char *const *given, int64_t given_c
     if (k->r.train.precision == RUN_FP16 && !config_is_given(c, "precision.loss_scale.initial")) {
         k->r.precision.loss_scale.initial = 128.0;
     }
-    k->options = (train_options){
-        .threads = (int)max_i64(1, train_threads(&k->r) / run_config_ranks(&k->r)),
+    k->options = (assemble_options){
+        .threads = (int)max_i64(1, assemble_threads(&k->r) / run_config_ranks(&k->r)),
         .device = run_config_device(&k->r),
         .backend = run_config_backend(&k->r),
         .documents = safetensors_find(k->tensors, "doc_ids") != NULL,
@@ -299,7 +299,7 @@ static status plan_run(checking *k, const plan *p, const exec_input *input)
 
 static status step_run(checking *k, int64_t step)
 {
-    const plan *p = train_plan_of(&k->plans, k->sequences, false);
+    const plan *p = assemble_plan_of(&k->plans, k->sequences, false);
     const exec_input input = input_of(k, p, step, 0);
     return plan_run(k, p, &input);
 }
@@ -392,7 +392,7 @@ free_logits:
 static status gradients_compare(checking *k)
 {
     const double scale = k->r.train.precision == RUN_FP16 ? k->r.precision.loss_scale.initial : 1.0;
-    const plan *p = train_plan_of(&k->plans, k->sequences, false);
+    const plan *p = assemble_plan_of(&k->plans, k->sequences, false);
     const check_source source = {.a = k->a,
                                  .state = &k->job.state,
                                  .p = p,
@@ -477,9 +477,9 @@ static status limits_put(const checking *k)
 
 static status check_once(checking *k)
 {
-    TRY(train_assemble(k->a, &k->r, &k->spec, &k->options, &k->plans));
-    TRY(train_fit_check(&k->r, &k->spec, &k->options, &k->plans,
-                        train_memory_limit(k->h, &k->r, run_config_ranks(&k->r))));
+    TRY(assemble_rank(k->a, &k->r, &k->spec, &k->options, &k->plans));
+    TRY(assemble_fit_check(&k->r, &k->spec, &k->options, &k->plans,
+                           assemble_memory_limit(k->h, &k->r, run_config_ranks(&k->r))));
     TRY(with_job(k, one_step));
     if (k->steps > 0) TRY(with_job(k, trajectory));
     return limits_put(k);
@@ -514,7 +514,7 @@ static status spec_make(checking *k, const char *const *keys, int64_t key_count)
     TRY(golden_open(k));
     TRY(config_make(k, keys, key_count));
     TRY(model_spec_from_config(k->h, k->a, &k->r, &k->spec));
-    TRY(train_layout_check(&k->r, &k->spec));
+    TRY(assemble_layout_check(&k->r, &k->spec));
     // The reference computes without dropout, whatever the model's config.json says of training.
     k->spec.dropout_embedding = k->spec.dropout_attention = k->spec.dropout_residual = 0.0f;
     return ST_OK;

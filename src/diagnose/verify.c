@@ -5,15 +5,15 @@ status diagnose_verify(const host *h, arena *a, run_config *r, const decoder_spe
                        assemble_proved *out)
 {
     const int64_t ranks = run_config_ranks(r);
-    const int64_t share = max_i64(1, train_threads(r) / ranks);
-    const train_options options = {
+    const int64_t share = max_i64(1, assemble_threads(r) / ranks);
+    const assemble_options options = {
         .threads = r->kernels.threads > 0 ? (int)r->kernels.threads : (int)share,
         .device = run_config_device(r),
         .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
     };
-    TRY(train_layout_check(r, spec));
-    TRY(train_memory_settle(r, spec, &options));
+    TRY(assemble_layout_check(r, spec));
+    TRY(assemble_memory_settle(r, spec, &options));
     return assemble_prove(h, a, r, spec, &options, out);
 }

@@ -4,7 +4,7 @@
 
 #include "assemble/prove.h"
 
-// Chooses the micro-batch first, as a run does. ST_BROKEN_PLAN, or what train_assemble refuses.
+// Chooses the micro-batch first, as a run does. ST_BROKEN_PLAN, or what assemble_rank refuses.
 NODISCARD status diagnose_verify(const host *h, arena *a, run_config *r, const decoder_spec *spec,
                                  assemble_proved *out);
 

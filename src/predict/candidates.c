@@ -17,7 +17,7 @@ status candidates_rooms_create(candidates *c)
     for (int i = 0; i < PREDICT_ARENAS; i++) {
         TRY(arena_create("times of a play", 0, &c->base.scratch[i]));
     }
-    return train_rooms_create(&c->base.rooms);
+    return assemble_rooms_create(&c->base.rooms);
 }
 
 void candidates_rooms_destroy(candidates *c)
@@ -25,7 +25,7 @@ void candidates_rooms_destroy(candidates *c)
     arena_destroy(c->work);
     arena_destroy(c->best);
     for (int i = 0; i < PREDICT_ARENAS; i++) arena_destroy(c->base.scratch[i]);
-    train_rooms_destroy(c->base.rooms);
+    assemble_rooms_destroy(c->base.rooms);
 }
 
 void candidates_begin(candidates *c, bool simulates)
@@ -71,7 +71,7 @@ run_config candidates_config(const candidates *c, const search_layout *l)
 status candidates_config_check(const candidates *c, const search_layout *l, run_config *out)
 {
     *out = candidates_config(c, l);
-    return train_layout_check(out, &c->base.spec);
+    return assemble_layout_check(out, &c->base.spec);
 }
 
 // Ranks of cp that deal heads out.
@@ -84,7 +84,7 @@ bool candidates_ring(const candidates *c, const search_layout *l)
 {
     const plan_mesh mesh = {.size = {[AXIS_CP] = l->cp, [AXIS_TP] = l->tp},
                             .cp_heads = heads_of(c)};
-    return train_goes_in_ring(c->base.r, &c->base.spec, &mesh, l->micro_batch);
+    return assemble_goes_in_ring(c->base.r, &c->base.spec, &mesh, l->micro_batch);
 }
 
 static status model_make(const candidates *c, arena *a, candidate_model *x)

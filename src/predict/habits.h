@@ -9,7 +9,7 @@
 plan_passing_limits predict_habit_limits(const cost_profile *p);
 // Rows that layout.sp gathers stand between products (plan_request.rows_inline).
 bool predict_habit_rows_inline(const cost_profile *p);
-// Full recomputation runs all of a layer again (train_options.whole_again).
+// Full recomputation runs all of a layer again (assemble_options.whole_again).
 bool predict_habit_whole_again(const cost_profile *p);
 // Bytes that are kept for the backward pass, where the plan keeps so many.
 double predict_habit_activations(const cost_profile *p, int64_t bytes);

@@ -24,11 +24,12 @@ status predict_search(predict_planner *p, arena *a, int32_t simulations, search_
     const run_config *r = p->each.base.r;
     const decoder_spec *s = &p->each.base.spec;
     const run_types types = run_config_types(r);
-    const kern_hint hint = {.threads = cost_is_processor(&prices.c->device) ? train_threads(r) : 1};
+    const kern_hint hint = {.threads =
+                                cost_is_processor(&prices.c->device) ? assemble_threads(r) : 1};
     kern_context *kernels = NULL;
     TRY(kern_context_create(a, "cpu", &hint, &kernels));
     p->workspace = (exec_workspace_context){.kernels = kernels};
-    p->codec = train_codec_of(r);
+    p->codec = assemble_codec_of(r);
     const plan_codec codec = p->codec.codec != NULL ? exec_plan_codec(&p->codec) : (plan_codec){0};
     const search_request request = {.devices = p->devices,
                                     .layers = (int32_t)s->layers,

@@ -10,7 +10,7 @@ static int64_t memory_of(const predict_planner *p, const predict_started *starte
 {
     const host *h = p->h;
     const run_config *r = p->each.base.r;
-    if (started == NULL || r->memory.limit > 0) return train_memory_limit(h, r, local);
+    if (started == NULL || r->memory.limit > 0) return assemble_memory_limit(h, r, local);
     return host_memory_installed(h) / 8 * 7 / local;
 }
 
@@ -20,7 +20,7 @@ status predict_here_share(predict_planner *p, const predict_started *started, in
     cluster *c = &p->each.base.machine;
     const bool others = started != NULL && started->local_ranks > 0;
     const int64_t local = others ? started->local_ranks : ranks;
-    const int64_t cores = max_i64(train_threads(p->each.base.r), local);
+    const int64_t cores = max_i64(assemble_threads(p->each.base.r), local);
     TRY(predict_planner_devices(p, ranks));
     const double units = c->device.units > 0 ? c->device.units : 1.0;
     const double share = (double)cores / units / (double)local;
@@ -60,7 +60,7 @@ static status best_of(predict_planner *p, const predict_started *started, int64_
 static status ranks_each(predict_planner *p, const predict_started *started, search_found *best)
 {
     const run_config *r = p->each.base.r;
-    const int64_t cores = train_threads(r), most = started != NULL ? started->ranks : cores;
+    const int64_t cores = assemble_threads(r), most = started != NULL ? started->ranks : cores;
     for (int64_t n = started != NULL ? most : 1; n <= most; n++) {
         if (started == NULL && cores % n != 0) continue;
         TRY(best_of(p, started, n, best));

@@ -35,11 +35,11 @@ static int64_t usable_of(const cluster_device *d)
     return (int64_t)(d->usable_bytes > 0.0 ? d->usable_bytes : d->memory_bytes);
 }
 
-static status plans_make(arena *a, const predict_setup *s, const train_options *how,
+static status plans_make(arena *a, const predict_setup *s, const assemble_options *how,
                          predict_step *out)
 {
     const run_config *r = s->r;
-    train_options options = *how;
+    assemble_options options = *how;
     options.threads = 1;
     options.device = options.backend = "cpu";
     options.documents = r->data.packing == RUN_PACKING_MASKED;
@@ -48,7 +48,7 @@ static status plans_make(arena *a, const predict_setup *s, const train_options *
     options.rooms = s->rooms;
     options.rows_inline = predict_habit_rows_inline(&s->profile);
     options.whole_again = predict_habit_whole_again(&s->profile);
-    const int share = (int)max_i64(1, train_threads(r) / run_config_ranks(r));
+    const int share = (int)max_i64(1, assemble_threads(r) / run_config_ranks(r));
     if (r->kernels.threads > 0) {
         options.threads = (int)r->kernels.threads;
     } else if (cost_is_processor(&s->machine.device)) {
@@ -58,7 +58,7 @@ static status plans_make(arena *a, const predict_setup *s, const train_options *
     out->stages = (int32_t)r->layout.pp;
     TRY(arena_new(a, out->stages, &out->plans));
     TRY(arena_new(a, out->stages, &out->ranks));
-    TRY(train_stages_assemble(a, r, &s->spec, &options, out->plans));
+    TRY(assemble_stages(a, r, &s->spec, &options, out->plans));
     for (int32_t i = 0; i < out->stages; i++) {
         out->ranks[i] =
             (sim_rank){.p = out->plans[i].all[0], .mesh = options.mesh}; // NULL: not made
@@ -176,7 +176,7 @@ static void times_sum(predict_step *out)
 // Bytes of the plan by kind as the profile's software has them, without what its allocator loses and its runtime has.
 static void stage_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
 {
-    const train_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
+    const assemble_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
     const plan *p = plans->all[0];
     const cost_profile *profile = &x->of->profile;
     const plan_passing_limits limits = predict_habit_limits(profile);
@@ -230,7 +230,7 @@ static void memory_sum(const predict_setup *s, predict_step *out)
     out->state_bytes = each * (double)out->parameters;
 }
 
-static status step_plan(arena *a, const predict_setup *s, const train_options *how,
+static status step_plan(arena *a, const predict_setup *s, const assemble_options *how,
                         predict_step *out)
 {
     memset(out, 0, sizeof(*out));
@@ -239,7 +239,7 @@ static status step_plan(arena *a, const predict_setup *s, const train_options *h
     return plans_make(a, s, how, out);
 }
 
-static status step_make(arena *a, const predict_setup *s, const train_options *how,
+static status step_make(arena *a, const predict_setup *s, const assemble_options *how,
                         predict_step *out)
 {
     TRY(step_plan(a, s, how, out));
@@ -255,7 +255,7 @@ void predict_step_figures(const predict_setup *s, predict_step *out)
 // Times and bytes of the same plans.
 static status step_and_bytes(arena *a, const predict_setup *s, plan_last last, predict_step *out)
 {
-    const train_options how = {.last = last};
+    const assemble_options how = {.last = last};
     TRY(step_make(a, s, &how, out));
     predict_step_figures(s, out);
     memory_sum(s, out);
@@ -270,7 +270,7 @@ status predict_step_make(arena *a, const predict_setup *s, predict_step *out)
 // What a profile's software keeps besides is counted from the actions of all micro-batches.
 status predict_step_show(arena *a, const predict_setup *s, predict_step *out)
 {
-    const train_options how = {.last = PLAN_PLACED, .make = predict_plan_bytes};
+    const assemble_options how = {.last = PLAN_PLACED, .make = predict_plan_bytes};
     predict_step *sized = NULL;
     if (adds_bytes(&s->profile)) return step_and_bytes(a, s, PLAN_PLACED, out);
     TRY(arena_new(a, 1, &sized));
@@ -283,14 +283,14 @@ status predict_step_show(arena *a, const predict_setup *s, predict_step *out)
 
 status predict_step_simulate(arena *a, const predict_setup *s, predict_step *out)
 {
-    const train_options how = {.last = PLAN_COLLECTED};
+    const assemble_options how = {.last = PLAN_COLLECTED};
     return step_make(a, s, &how, out);
 }
 
 status predict_step_part(arena *a, const predict_setup *s, const sim_stretch *stretch, int64_t all,
                          predict_step *out)
 {
-    const train_options how = {.last = PLAN_COLLECTED};
+    const assemble_options how = {.last = PLAN_COLLECTED};
     TRY(step_plan(a, s, &how, out));
     for (int32_t i = 0; i < out->stages; i++) {
         out->ranks[i].microbatches = all;
@@ -304,12 +304,12 @@ status predict_step_plan(arena *a, const predict_setup *s, const int32_t *stages
                          predict_step *out)
 {
     const bool alike = !adds_bytes(&s->profile);
-    const train_options how = {.last = PLAN_PLACED,
-                               .make = alike ? predict_plan_bytes : NULL,
-                               .peak_stages = alike ? stages : NULL,
-                               .peak_count = count,
-                               .peak_limit =
-                                   usable_of(&s->machine.device) - s->profile.context_bytes};
+    const assemble_options how = {.last = PLAN_PLACED,
+                                  .make = alike ? predict_plan_bytes : NULL,
+                                  .peak_stages = alike ? stages : NULL,
+                                  .peak_count = count,
+                                  .peak_limit =
+                                      usable_of(&s->machine.device) - s->profile.context_bytes};
     TRY(step_plan(a, s, &how, out));
     memory_sum(s, out);
     return ST_OK;

@@ -27,7 +27,7 @@ typedef struct predict_setup {
     cluster machine; // with as many devices as the layout has ranks
     cost_profile profile;
     const flops_rule *rule;
-    train_rooms
+    assemble_rooms
         *rooms; // scratch memory for plans, of a caller that makes many; NULL: each makes its own
     // Scratch memory for simulations, of a caller that runs many: times of single actions are there until the next one.
     // Each thread that simulates at the same time has its own arena, the first of them the first. NULL: with its plans.
@@ -38,11 +38,11 @@ typedef struct predict_setup {
 // A step and its figures. Bytes are those of the fullest rank.
 typedef struct predict_step {
     const predict_setup *of;
-    int64_t parameters;       // of the model
-    int32_t stages;           // of pp: ranks that were simulated
-    train_plans *plans;       // [stage]
-    sim_rank *ranks;          // [stage]
-    const train_plans *sized; // [stage] that bytes are of; NULL: `plans`
+    int64_t parameters;          // of the model
+    int32_t stages;              // of pp: ranks that were simulated
+    assemble_plans *plans;       // [stage]
+    sim_rank *ranks;             // [stage]
+    const assemble_plans *sized; // [stage] that bytes are of; NULL: `plans`
     sim_step *step;
     int64_t devices;
     int64_t micro_batch, microbatches;

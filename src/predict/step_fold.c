@@ -243,7 +243,7 @@ static bool is_certain(const predict_step *x, int64_t tokens)
 {
     bool fits = true;
     for (int32_t i = 0; i < x->stages; i++) {
-        const train_plans *plans = &x->plans[i];
+        const assemble_plans *plans = &x->plans[i];
         int64_t bytes[BYTES_KIND_COUNT];
         if (x->ranks[i].p == NULL) continue; // not asked for, or behind one that is too large
         const int64_t live = x->ranks[i].p->live_bytes;
@@ -266,7 +266,7 @@ static status peak_try(arena *a, const predict_setup *s, const folding *f, const
     TRY(shorter(a, s, f->few + f->round, &of_more));
     TRY(predict_step_plan(a, of_few, stages, count, few));
     TRY(predict_step_plan(a, of_more, stages, count, out));
-    const train_plans *x = &few->plans[few->fullest], *y = &out->plans[few->fullest];
+    const assemble_plans *x = &few->plans[few->fullest], *y = &out->plans[few->fullest];
     const bool alike =
         few->fullest == out->fullest && x->all[0]->live_bytes == y->all[0]->live_bytes;
     const int64_t tokens = (y->run.run_bytes - x->run.run_bytes) * rounds_left(f);

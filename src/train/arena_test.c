@@ -44,13 +44,13 @@ static void layout_check(const model_keys *model, const char *const *more, int c
     assert_ok(model_spec_from_config(host_real(), a, &r, &spec));
     const plan_mesh all = run_config_mesh(&r, 0);
     for (int rank = 0; rank < (int)plan_mesh_ranks(&all); rank++) {
-        train_plans *plans = NULL;
+        assemble_plans *plans = NULL;
         const plan_mesh mesh = run_config_mesh(&r, rank);
         if (mesh.at[AXIS_DP] > 0) continue;
         assert_ok(arena_new(a, 1, &plans));
-        const train_options options = {
+        const assemble_options options = {
             .threads = 1, .device = "cpu", .backend = "cpu", .mesh = mesh};
-        assert_ok(train_assemble(a, &r, &spec, &options, plans));
+        assert_ok(assemble_rank(a, &r, &spec, &options, plans));
         const plan *p = plans->all[0];
         const double bound = (double)(plans->run.run_bytes + p->live_bytes);
         const double over = (double)(plans->run.run_bytes + p->transient_bytes) / bound - 1.0;

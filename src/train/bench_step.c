@@ -12,7 +12,7 @@
 typedef struct bench {
     const host *h;
     run_config config; // as given, with the counted steps traced
-    train_plans plans;
+    assemble_plans plans;
     train_job job;
     exec_input input;
     trace_ring *trace;
@@ -98,14 +98,15 @@ static status steps_time(bench *b, arena *a, int64_t warmup, int64_t steps, trai
                  (double)(p->sequences * p->whole_seq),
         .level = exec_facts(b->job.e).level,
         .threads = exec_facts(b->job.e).units,
-        .peak_flops = exec_peak_flops(b->job.e, train_peak_type(&b->config)),
+        .peak_flops = exec_peak_flops(b->job.e, assemble_peak_type(&b->config)),
         .parameters = b->plans.whole->parameters,
     };
     return train_parts_make(p, &b->windows, &out->parts);
 }
 
-static status job_time(bench *b, arena *a, const decoder_spec *spec, const train_options *options,
-                       int64_t warmup, int64_t steps, train_bench *out)
+static status job_time(bench *b, arena *a, const decoder_spec *spec,
+                       const assemble_options *options, int64_t warmup, int64_t steps,
+                       train_bench *out)
 {
     TRY(train_job_create(b->h, a, &b->plans, options, NULL, b->trace, &b->job));
     status st = train_job_weights(&b->job, a);
@@ -125,8 +126,8 @@ status train_bench_steps(const host *h, arena *a, const run_config *r, const dec
                     "layout.* out",
                     (long long)run_config_ranks(r));
     }
-    const train_options options = {
-        .threads = train_threads(r),
+    const assemble_options options = {
+        .threads = assemble_threads(r),
         .device = run_config_device(r),
         .backend = run_config_backend(r),
     };
@@ -137,9 +138,9 @@ status train_bench_steps(const host *h, arena *a, const run_config *r, const dec
     // A step's results are read before its updates are done, so the first window that counts begins
     // with those of the step before.
     b->config.trace.steps = (option_range){.begin = max_i64(1, warmup), .end = warmup + steps};
-    TRY(train_memory_choose(&b->config, spec, &options));
-    TRY(train_assemble(a, &b->config, spec, &options, &b->plans));
-    TRY(train_fit_check(r, spec, &options, &b->plans, train_memory_limit(h, r, 1)));
+    TRY(assemble_memory_choose(&b->config, spec, &options));
+    TRY(assemble_rank(a, &b->config, spec, &options, &b->plans));
+    TRY(assemble_fit_check(r, spec, &options, &b->plans, assemble_memory_limit(h, r, 1)));
     TRY(trace_create(h, train_trace_capacity(b->plans.all[0]), &b->trace));
     const status st = job_time(b, a, spec, &options, warmup, steps, out);
     trace_destroy(b->trace);

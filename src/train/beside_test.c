@@ -8,7 +8,7 @@ typedef struct made {
     arena *a;
     run_config r;
     decoder_spec spec;
-    train_plans plans;
+    assemble_plans plans;
 } made;
 
 static void make(const char *const *list, int count, int64_t rank, made *m)
@@ -17,15 +17,15 @@ static void make(const char *const *list, int count, int64_t rank, made *m)
     assert_ok(arena_create("test", 0, &m->a));
     assert_ok(run_config_load(host_real(), m->a, NULL, list, count, &m->r, &c));
     assert_ok(model_spec_from_config(host_real(), m->a, &m->r, &m->spec));
-    const train_options options = {
+    const assemble_options options = {
         .threads = 1, .device = "cpu", .backend = "cpu", .mesh = run_config_mesh(&m->r, rank)};
-    assert_ok(train_assemble(m->a, &m->r, &m->spec, &options, &m->plans));
+    assert_ok(assemble_rank(m->a, &m->r, &m->spec, &options, &m->plans));
 }
 
 // Proved together, as before a run.
 static void prove(const made *m)
 {
-    const train_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
+    const assemble_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
     assemble_proved proved = {0};
     const status st = assemble_prove(host_real(), m->a, &m->r, &m->spec, &options, &proved);
     if (st != ST_OK) print_error("%s\n", error_last()->text);

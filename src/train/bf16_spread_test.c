@@ -121,15 +121,15 @@ static char *rounded_write(arena *a, int model, int seed)
     run_config r;
     config *c = NULL;
     decoder_spec spec;
-    train_plans *plans = NULL;
+    assemble_plans *plans = NULL;
     train_job job;
     text words = {.a = a};
     (void)snprintf(name, sizeof(name), "from-%d-%d", model, seed);
     test_config(name, list, settings_of(model, NULL, list), a, &r, &c);
     assert_int_equal(model_spec_from_config(host_real(), a, &r, &spec), ST_OK);
     assert_int_equal(arena_new(a, 1, &plans), ST_OK);
-    const train_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
-    assert_int_equal(train_assemble(a, &r, &spec, &options, plans), ST_OK);
+    const assemble_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
+    assert_int_equal(assemble_rank(a, &r, &spec, &options, plans), ST_OK);
     assert_int_equal(train_job_create(host_real(), a, plans, &options, NULL, NULL, &job), ST_OK);
     assert_int_equal(train_job_weights(&job, a), ST_OK);
     weights_round(&job, plans->whole, seed);

@@ -50,7 +50,7 @@ static status batch_of(arena *a, const plan *p, int64_t vocab, int64_t step, exe
 
 static status job_steps(job_rank *k, arena *a, train_job *job, const run_config *r, int64_t vocab)
 {
-    const plan *p = train_plan_of(job->plans, r->train.global_batch, true);
+    const plan *p = assemble_plan_of(job->plans, r->train.global_batch, true);
     step_device results;
     int64_t step = 0;
     double *sent = NULL;
@@ -117,19 +117,19 @@ static status job_run(job_rank *k, arena *a, comm *all)
     run_config r;
     config *c = NULL;
     decoder_spec spec;
-    train_plans *plans = NULL;
+    assemble_plans *plans = NULL;
     train_job job;
     const char *more[10] = {"model.vocab=257", "kernels.threads=1"};
     int n = 2;
     for (int i = 0; i < COUNT_OF(k->set) && k->set[i] != NULL; i++) more[n++] = k->set[i];
     test_config("weights", more, n, a, &r, &c);
     TRY(model_spec_from_config(host_real(), a, &r, &spec));
-    const train_options options = {
+    const assemble_options options = {
         .threads = 1, .device = "cpu", .backend = "cpu", .mesh = run_config_mesh(&r, k->rank)};
     k->stage = options.mesh.at[AXIS_PP];
     k->piece = options.mesh.at[AXIS_TP];
     TRY(arena_new(a, 1, &plans));
-    TRY(train_assemble(a, &r, &spec, &options, plans));
+    TRY(assemble_rank(a, &r, &spec, &options, plans));
     train_ranks ranks = {.all = all, .hosts = comm_world(all)};
     TRY(train_job_create(host_real(), a, plans, &options, &ranks, NULL, &job));
     status st = train_job_weights(&job, a);
@@ -223,7 +223,7 @@ static void plans_are_sound(int mode, const char *const more[5])
     config *c = NULL;
     decoder_spec spec;
     arena *a = NULL;
-    const train_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
+    const assemble_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
     assemble_proved proved = {0};
     const char *set[9] = {"model.vocab=257", "kernels.threads=1", modes[mode]};
     int n = 3;

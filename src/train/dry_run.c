@@ -9,7 +9,7 @@ typedef struct dry_run {
     arena *a;
     run_config own; // a vocabulary may be filled in
     decoder_spec spec;
-    train_plans plans;
+    assemble_plans plans;
     train_feed *feed;
 } dry_run;
 
@@ -42,7 +42,7 @@ static status about_data(const dry_run *d, char **out)
 static int threads_of(const run_config *r)
 {
     if (r->kernels.threads > 0) return (int)r->kernels.threads;
-    return (int)max_i64(1, train_threads(r) / run_config_ranks(r));
+    return (int)max_i64(1, assemble_threads(r) / run_config_ranks(r));
 }
 
 // The memory of the whole run, its evaluation too: of the first rank of each stage, which needs most. The
@@ -50,20 +50,20 @@ static int threads_of(const run_config *r)
 static status memory_try(dry_run *d)
 {
     run_config *r = &d->own;
-    train_options options = {
+    assemble_options options = {
         .threads = threads_of(r),
         .device = run_config_device(r),
         .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
     };
-    const int64_t limit = train_memory_limit(d->h, r, run_config_ranks(r));
-    TRY(train_memory_settle(r, &d->spec, &options));
+    const int64_t limit = assemble_memory_limit(d->h, r, run_config_ranks(r));
+    TRY(assemble_memory_settle(r, &d->spec, &options));
     for (int64_t stage = r->layout.pp - 1; stage >= 0; stage--) {
         options.mesh = run_config_mesh(r, stage * (run_config_ranks(r) / r->layout.pp));
-        options.snapshot = train_saves_aside(r) && stage == 0;
-        TRY(train_assemble(d->a, r, &d->spec, &options, &d->plans));
-        TRY(train_fit_check(r, &d->spec, &options, &d->plans, limit));
+        options.snapshot = assemble_saves_aside(r) && stage == 0;
+        TRY(assemble_rank(d->a, r, &d->spec, &options, &d->plans));
+        TRY(assemble_fit_check(r, &d->spec, &options, &d->plans, limit));
     }
     return ST_OK;
 }
@@ -96,7 +96,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
     char *cache = NULL, *about = NULL;
     train_bench step;
     TRY(train_feed_model(d->feed, &d->own, &d->spec));
-    TRY(train_layout_check(&d->own, &d->spec));
+    TRY(assemble_layout_check(&d->own, &d->spec));
     TRY(memory_try(d));
     TRY(step_try(d, &step));
     TRY(folder_try(d, &cache));
@@ -113,7 +113,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                          .parameters = d->plans.whole->parameters,
                          .arena_bytes = d->plans.arena_bytes,
                          .snapshot_bytes = d->plans.snapshot_bytes,
-                         .available_bytes = train_memory_limit(d->h, &d->own, ranks),
+                         .available_bytes = assemble_memory_limit(d->h, &d->own, ranks),
                          .threads = step.threads,
                          .ranks = (int)ranks,
                          .level = step.level,

@@ -7,7 +7,7 @@ typedef struct trial {
     arena *a;
     run_config r;
     decoder_spec spec;
-    train_options options;
+    assemble_options options;
 } trial;
 
 static void trial_open(trial *t, const char *more)
@@ -22,31 +22,32 @@ static void trial_open(trial *t, const char *more)
     assert_ok(run_config_load_planned(host_real(), t->a, NULL, list, COUNT_OF(list), &t->r, &c));
     assert_ok(model_spec_from_config(host_real(), t->a, &t->r, &t->spec));
     t->options =
-        (train_options){.threads = 1, .device = "cpu", .backend = "cpu", .sizes_only = true};
+        (assemble_options){.threads = 1, .device = "cpu", .backend = "cpu", .sizes_only = true};
 }
 
-static int64_t bytes_of(trial *t, int32_t recompute, int64_t layers, train_plans **plans)
+static int64_t bytes_of(trial *t, int32_t recompute, int64_t layers, assemble_plans **plans)
 {
     run_config r = t->r;
     r.train.recompute = recompute;
     r.train.recompute_layers = layers;
     assert_ok(arena_new(t->a, 1, plans));
-    assert_ok(train_assemble(t->a, &r, &t->spec, &t->options, *plans));
-    return train_peak_bytes(*plans);
+    assert_ok(assemble_rank(t->a, &r, &t->spec, &t->options, *plans));
+    return assemble_peak_bytes(*plans);
 }
 
 static void as_few_layers_as_it_takes(void **state)
 {
     (void)state;
     trial t;
-    train_plans *plans = NULL, *now = NULL;
+    assemble_plans *plans = NULL, *now = NULL;
     trial_open(&t, "train.recompute=none");
     const int64_t all = bytes_of(&t, RUN_RECOMPUTE_FULL, 0, &plans);
     const int64_t none = bytes_of(&t, RUN_RECOMPUTE_NONE, 0, &now);
     int fewer = 0;
     for (int64_t part = 1; part < 8; part++) {
         const int64_t limit = all + (none - all) / 8 * part;
-        assert_int_equal(train_fit_check(&t.r, &t.spec, &t.options, now, limit), ST_DOES_NOT_FIT);
+        assert_int_equal(assemble_fit_check(&t.r, &t.spec, &t.options, now, limit),
+                         ST_DOES_NOT_FIT);
         static const char key[] = "train.recompute=full train.recompute_layers=";
         const char *said = strstr(error_last()->text, key);
         // Nothing is said of layers where it takes all.
@@ -66,17 +67,17 @@ static void too_few_layers_are_said(void **state)
 {
     (void)state;
     trial t;
-    train_plans *plans = NULL, *now = NULL;
+    assemble_plans *plans = NULL, *now = NULL;
     trial_open(&t, "train.recompute=full");
     const int64_t all = bytes_of(&t, RUN_RECOMPUTE_FULL, 0, &plans);
     t.r.train.recompute_layers = 2;
     const int64_t some = bytes_of(&t, RUN_RECOMPUTE_FULL, 2, &now);
     assert_true(all < some);
-    assert_int_equal(train_fit_check(&t.r, &t.spec, &t.options, now, all), ST_DOES_NOT_FIT);
+    assert_int_equal(assemble_fit_check(&t.r, &t.spec, &t.options, now, all), ST_DOES_NOT_FIT);
     assert_non_null(
         strstr(error_last()->text, "train.recompute=full train.recompute_layers=all needs"));
     error_clear();
-    assert_ok(train_fit_check(&t.r, &t.spec, &t.options, now, some));
+    assert_ok(assemble_fit_check(&t.r, &t.spec, &t.options, now, some));
     arena_destroy(t.a);
 }
 

@@ -61,8 +61,9 @@ static void memory_give(void *context, void *memory)
     job->memory = NULL;
 }
 
-status train_job_create(const host *h, arena *a, train_plans *plans, const train_options *options,
-                        const train_ranks *ranks, trace_ring *trace, train_job *out)
+status train_job_create(const host *h, arena *a, assemble_plans *plans,
+                        const assemble_options *options, const train_ranks *ranks,
+                        trace_ring *trace, train_job *out)
 {
     const run_config *r = plans->config;
     memset(out, 0, sizeof(*out));
@@ -103,7 +104,7 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
                               .optimizer = plans->optimizer,
                               .run = &plans->run,
                               .places = &plans->places,
-                              .derived_weights = train_derives_weights(r),
+                              .derived_weights = assemble_derives_weights(r),
                               .rank = (int)plan_mesh_rank(&options->mesh),
                               .share = state_share,
                               .give = state_give,
@@ -180,7 +181,7 @@ static status weights_from_seed(train_job *job)
 
 typedef struct files_of {
     const safetensors *files;
-    const train_plans *plans;
+    const assemble_plans *plans;
 } files_of;
 
 static status weight_from_files(void *context, int64_t weight, float *values)
@@ -210,7 +211,8 @@ status train_job_weights(train_job *job, arena *a)
     return st;
 }
 
-status train_job_numerics(const train_job *job, const train_options *options, arena *a, char **out)
+status train_job_numerics(const train_job *job, const assemble_options *options, arena *a,
+                          char **out)
 {
     return arena_format(a, out, "%s %s %s", options->device, options->backend,
                         exec_facts(job->e).level);

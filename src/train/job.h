@@ -13,7 +13,7 @@ typedef struct train_ranks {
 
 typedef struct train_job {
     const host *h;
-    train_plans *plans;
+    assemble_plans *plans;
     exec *e;
     ckpt_state state;
     train_ranks ranks;
@@ -22,14 +22,14 @@ typedef struct train_job {
 } train_job;
 
 // Makes the device and its arena, uploads constants, clears optimizer state and the step block.
-NODISCARD status train_job_create(const host *h, arena *a, train_plans *plans,
-                                  const train_options *options, const train_ranks *ranks,
+NODISCARD status train_job_create(const host *h, arena *a, assemble_plans *plans,
+                                  const assemble_options *options, const train_ranks *ranks,
                                   trace_ring *trace, train_job *out);
 void train_job_destroy(train_job *job);
 // Weights from model.from (a Hugging Face folder, or a checkpoint), or initial values from the seed.
 NODISCARD status train_job_weights(train_job *job, arena *a);
 // What the bits of a run depend on besides its configuration: kernels, level, device, libraries.
-NODISCARD status train_job_numerics(const train_job *job, const train_options *options, arena *a,
+NODISCARD status train_job_numerics(const train_job *job, const assemble_options *options, arena *a,
                                     char **out);
 
 step_settings train_step_settings(const run_config *r);

@@ -93,13 +93,13 @@ static status model_of_run(session *s, run_config *r)
 static void options_of_run(session *s)
 {
     const run_config *r = s->r;
-    s->options = (train_options){
-        .threads = train_threads(r),
+    s->options = (assemble_options){
+        .threads = assemble_threads(r),
         .device = run_config_device(r),
         .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
-        .snapshot = train_saves_aside(r) && session_is_first(s),
+        .snapshot = assemble_saves_aside(r) && session_is_first(s),
         .mesh = session_mesh(s),
     };
 }
@@ -107,7 +107,7 @@ static void options_of_run(session *s)
 static int64_t memory_limit(const session *s)
 {
     const comm *all = s->ranks.all;
-    return train_memory_limit(s->h, s->r, all != NULL ? comm_local_ranks(all) : 1);
+    return assemble_memory_limit(s->h, s->r, all != NULL ? comm_local_ranks(all) : 1);
 }
 
 static status trace_of_run(session *s)
@@ -138,7 +138,7 @@ static status trace_write(session *s)
 // What takes the least memory of what any rank wants: stages of a pipeline differ in size.
 static status memory_agree(session *s, run_config *r)
 {
-    TRY(train_memory_choose(r, &s->spec, &s->options));
+    TRY(assemble_memory_choose(r, &s->spec, &s->options));
     int least = -(int)r->train.micro_batch, recompute = (int)r->train.recompute;
     TRY(session_agree(s, &least, "micro-batch"));
     TRY(session_agree(s, &recompute, "recompute"));
@@ -182,10 +182,10 @@ static status plans_verify(session *s)
 static status job_of_run(session *s, run_config *r)
 {
     options_of_run(s);
-    TRY(train_layout_check(r, &s->spec));
+    TRY(assemble_layout_check(r, &s->spec));
     TRY(memory_agree(s, r));
-    TRY(train_assemble(s->a, s->r, &s->spec, &s->options, &s->plans));
-    TRY(train_fit_check(s->r, &s->spec, &s->options, &s->plans, memory_limit(s)));
+    TRY(assemble_rank(s->a, s->r, &s->spec, &s->options, &s->plans));
+    TRY(assemble_fit_check(s->r, &s->spec, &s->options, &s->plans, memory_limit(s)));
     TRY(plans_verify(s));
     TRY(trace_of_run(s));
     TRY(train_job_create(s->h, s->a, &s->plans, &s->options, &s->ranks, s->ring, &s->job));
@@ -194,7 +194,7 @@ static status job_of_run(session *s, run_config *r)
     s->numerics = numerics;
     s->flops_per_token = op_model_flops_per_token(s->plans.whole, s->r->train.seq);
     s->peak_flops =
-        exec_peak_flops(s->job.e, train_peak_type(s->r)) * (double)run_config_ranks(s->r);
+        exec_peak_flops(s->job.e, assemble_peak_type(s->r)) * (double)run_config_ranks(s->r);
     return ST_OK;
 }
 
@@ -299,7 +299,7 @@ static status state_of_run(session *s, const char *resume)
     return begin_anew(s);
 }
 
-static const plan *largest_plan(const train_plans *plans)
+static const plan *largest_plan(const assemble_plans *plans)
 {
     const plan *largest = plans->all[0];
     for (int64_t i = 1; i < plans->count; i++) {
@@ -319,28 +319,29 @@ static status started(session *s, const config *c, const char *config_text)
                      train_feed_sources(s->feed) == 1 ? "" : "s",
                      text_count_human((double)train_feed_tokens(s->feed), count),
                      planned / (double)max_i64(1, train_feed_tokens(s->feed))));
-    s->start = (train_start){.config = s->r,
-                             .spec = &s->spec,
-                             .run_dir = s->folder.path,
-                             .data_about = about,
-                             .tokenizer = train_feed_tokenizer(s->feed),
-                             .resumed = s->step > 0,
-                             .first_step = s->step + 1,
-                             .parameters = s->plans.whole->parameters,
-                             .arena_bytes = s->plans.arena_bytes,
-                             .snapshot_bytes = s->plans.snapshot_bytes,
-                             .available_bytes = memory_limit(s),
-                             .largest = largest_plan(&s->plans),
-                             .compressed = train_plan_of(&s->plans, s->r->train.global_batch, true),
-                             .codec_bound = s->plans.codec_bound,
-                             .whole_from = s->whole_from,
-                             .threads = s->options.threads,
-                             .ranks = (int)run_config_ranks(s->r),
-                             .transport = all != NULL ? comm_transport_name(all) : NULL,
-                             .tuning = all != NULL ? comm_tuning(all) : NULL,
-                             .level = exec_facts(s->job.e).level,
-                             .flops_per_token = s->flops_per_token,
-                             .peak_flops = s->peak_flops};
+    s->start =
+        (train_start){.config = s->r,
+                      .spec = &s->spec,
+                      .run_dir = s->folder.path,
+                      .data_about = about,
+                      .tokenizer = train_feed_tokenizer(s->feed),
+                      .resumed = s->step > 0,
+                      .first_step = s->step + 1,
+                      .parameters = s->plans.whole->parameters,
+                      .arena_bytes = s->plans.arena_bytes,
+                      .snapshot_bytes = s->plans.snapshot_bytes,
+                      .available_bytes = memory_limit(s),
+                      .largest = largest_plan(&s->plans),
+                      .compressed = assemble_plan_of(&s->plans, s->r->train.global_batch, true),
+                      .codec_bound = s->plans.codec_bound,
+                      .whole_from = s->whole_from,
+                      .threads = s->options.threads,
+                      .ranks = (int)run_config_ranks(s->r),
+                      .transport = all != NULL ? comm_transport_name(all) : NULL,
+                      .tuning = all != NULL ? comm_tuning(all) : NULL,
+                      .level = exec_facts(s->job.e).level,
+                      .flops_per_token = s->flops_per_token,
+                      .peak_flops = s->peak_flops};
     TRY(train_folder_describe(&s->folder, &s->start, c, config_text));
     s->config_json.a = s->config_yaml.a = s->a;
     TRY(model_spec_print_json(&s->spec, &s->config_json));
@@ -548,7 +549,7 @@ status train_prepare(const host *h, arena *a, const run_config *r)
     TRY(path_join(a, r->run.dir, "cache", &cache));
     TRY(train_feed_open(h, a, r, &feed));
     status st = train_feed_model(feed, &own, &spec);
-    if (st == ST_OK) st = train_layout_check(&own, &spec);
+    if (st == ST_OK) st = assemble_layout_check(&own, &spec);
     if (st == ST_OK) st = h->api->path_mkdir(h, cache);
     if (st == ST_OK) st = train_feed_prepare(feed, cache, NULL, NULL);
     train_feed_close(feed);

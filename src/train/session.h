@@ -11,9 +11,9 @@ typedef struct session {
     arena *a;
     const run_config *r;
     const train_watcher *w;
-    train_options options;
+    assemble_options options;
     decoder_spec spec;
-    train_plans plans;
+    assemble_plans plans;
     train_ranks ranks;
     train_job job;
     train_folder folder;

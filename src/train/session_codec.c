@@ -42,7 +42,7 @@ status session_codec_take(session *s, obs_record *record)
 {
     const double *losses = exec_losses(s->job.e);
     if (losses == NULL) return ST_OK;
-    const plan *p = train_plan_of(&s->plans, run_config_batch(s->r, record->step - 1), true);
+    const plan *p = assemble_plan_of(&s->plans, run_config_batch(s->r, record->step - 1), true);
     double bytes = 0;
     int64_t count = 0;
     const char *worst = NULL;

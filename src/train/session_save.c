@@ -14,7 +14,7 @@ status session_saver_open(session *s)
     const ckpt_saver_config c = {.state = &s->job.state,
                                  .folder = s->folder.checkpoints,
                                  .fork = s->fork,
-                                 .async = train_saves_aside(s->r)};
+                                 .async = assemble_saves_aside(s->r)};
     text removed = {.a = s->a};
     if (ckpt_debris_remove(s->h, s->a, s->folder.checkpoints, &removed) != ST_OK) {
         session_say(s, LOG_WARN, "what a save that was cut off left cannot be removed: %.700s",
@@ -104,7 +104,7 @@ status session_save_begin(session *s, bool is_best)
     session_progress(s, "saving", false);
     const bool first = session_is_first(s);                                  // which saves for all
     int due = first && s->saved_step != s->step && s->begun_step != s->step; // not by an evaluation
-    if (train_cuts_state(s->r)) TRY(session_agree(s, &due, "save"));
+    if (assemble_cuts_state(s->r)) TRY(session_agree(s, &due, "save"));
     if (!first) {
         s->saved_step = s->step;
         return due ? ckpt_state_give(&s->job.state, s->a) : ST_OK;

@@ -24,7 +24,7 @@ static status step_post(session *s, int64_t step)
     const int64_t sequences = run_config_batch(s->r, step - 1);
     exec_input input = input_of(s, step, sequences);
     TRY(train_feed_take(s->feed, step, &input, &s->step_wait_ns[step % 2]));
-    const plan *p = train_plan_of(&s->plans, sequences, session_compresses(s, step));
+    const plan *p = assemble_plan_of(&s->plans, sequences, session_compresses(s, step));
     ASSERT(p != NULL);
     TRY(exec_begin(s->job.e, p, &input));
     s->sequences += sequences;
@@ -115,7 +115,7 @@ static status result_take(session *s, obs_record *record)
                            .lr = lr_rate(s->r, step - 1),
                            .loss_scale = d->loss_scale,
                            .skipped = d->skip != 0,
-                           .memory_bytes = train_peak_bytes(&s->plans)};
+                           .memory_bytes = assemble_peak_bytes(&s->plans)};
     if (record->skipped) record->why = why_skipped(s, d, buffer);
     s->tokens += d->tokens;
     s->step = step;

@@ -146,14 +146,14 @@ static void memory_is_linear_in_the_sequence(void **state)
         run_config r;
         config *c = NULL;
         decoder_spec spec;
-        train_plans plans;
-        const train_options options = {.threads = 2, .device = "cpu", .backend = "cpu"};
+        assemble_plans plans;
+        const assemble_options options = {.threads = 2, .device = "cpu", .backend = "cpu"};
         memset(&r, 0, sizeof(r));
         assert_int_equal(arena_create("test", 0, &a), ST_OK);
         assert_int_equal(run_config_load(host_real(), a, NULL, list, COUNT_OF(list), &r, &c),
                          ST_OK);
         assert_int_equal(model_spec_from_config(host_real(), a, &r, &spec), ST_OK);
-        assert_int_equal(train_assemble(a, &r, &spec, &options, &plans), ST_OK);
+        assert_int_equal(assemble_rank(a, &r, &spec, &options, &plans), ST_OK);
         bytes[i] = plans.all[0]->transient_bytes;
         arena_destroy(a);
     }

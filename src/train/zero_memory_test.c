@@ -33,14 +33,14 @@ static double bytes_kept(int ranks, int rank, int zero, double *vectors)
     config *c = NULL;
     run_config r = {0};
     decoder_spec spec = {0};
-    train_plans *plans = NULL;
+    assemble_plans *plans = NULL;
     assert_ok(arena_create("test", 0, &a));
     assert_ok(run_config_load(host_real(), a, NULL, list, COUNT_OF(list), &r, &c));
     assert_ok(model_spec_from_config(host_real(), a, &r, &spec));
     assert_ok(arena_new(a, 1, &plans));
-    const train_options options = {
+    const assemble_options options = {
         .threads = 1, .device = "cpu", .backend = "cpu", .mesh = run_config_mesh(&r, rank)};
-    assert_ok(train_assemble(a, &r, &spec, &options, plans));
+    assert_ok(assemble_rank(a, &r, &spec, &options, plans));
     int64_t bytes = 0, of_vectors = 0;
     for (int32_t i = 0; i < plans->whole->weight_count; i++) {
         if (plans->whole->weights[i].ndim == 1) of_vectors += plans->whole->weights[i].rows;

@@ -9,15 +9,15 @@ static status emit(op_program *p, const op_weight *w, int32_t weight_index, cons
 {
     const dtype moments = run_config_types(r).moments;
     op_node node = op_node_of(OP_ADAMW);
-    node.attrs = train_optimizer_attrs(w, weight_index, r);
+    node.attrs = assemble_optimizer_attrs(w, weight_index, r);
     node.attrs.beta1 = (float)r->optimizer.beta1;
     node.attrs.beta2 = (float)r->optimizer.beta2;
     node.attrs.eps = (float)r->optimizer.eps;
     node.in[0] = grad;
-    TRY(train_optimizer_master(p, w, r, weight, &node.in[1], &node.out[3]));
-    TRY(train_optimizer_state(p, "m", w, moments, &node.in[2]));
-    TRY(train_optimizer_state(p, "v", w, moments, &node.in[3]));
+    TRY(assemble_optimizer_master(p, w, r, weight, &node.in[1], &node.out[3]));
+    TRY(assemble_optimizer_state(p, "m", w, moments, &node.in[2]));
+    TRY(assemble_optimizer_state(p, "v", w, moments, &node.in[3]));
     return op_append(p, OP_FORWARD, &node, 0);
 }
 
-const train_optimizer train_optimizer_adamw = {.emit = emit};
+const assemble_optimizer assemble_optimizer_adamw = {.emit = emit};

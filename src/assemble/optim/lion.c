@@ -9,13 +9,13 @@ static status emit(op_program *p, const op_weight *w, int32_t weight_index, cons
                    tensor_id weight, tensor_id grad)
 {
     op_node node = op_node_of(OP_LION);
-    node.attrs = train_optimizer_attrs(w, weight_index, r);
+    node.attrs = assemble_optimizer_attrs(w, weight_index, r);
     node.attrs.beta1 = (float)r->optimizer.beta1;
     node.attrs.beta2 = (float)r->optimizer.beta2;
     node.in[0] = grad;
-    TRY(train_optimizer_master(p, w, r, weight, &node.in[1], &node.out[2]));
-    TRY(train_optimizer_state(p, "m", w, run_config_types(r).moments, &node.in[2]));
+    TRY(assemble_optimizer_master(p, w, r, weight, &node.in[1], &node.out[2]));
+    TRY(assemble_optimizer_state(p, "m", w, run_config_types(r).moments, &node.in[2]));
     return op_append(p, OP_FORWARD, &node, 0);
 }
 
-const train_optimizer train_optimizer_lion = {.emit = emit};
+const assemble_optimizer assemble_optimizer_lion = {.emit = emit};

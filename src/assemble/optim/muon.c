@@ -136,9 +136,9 @@ static status emit(op_program *p, const op_weight *w, int32_t weight_index, cons
 {
     const op_attrs attrs = attrs_of(w, weight_index, r);
     tensors t = {.grad = grad, .m = TENSOR_NONE};
-    TRY(train_optimizer_master(p, w, r, weight, &t.master, &t.weight));
-    TRY(train_optimizer_state(p, "m", w, run_config_types(r).moments, &t.m));
+    TRY(assemble_optimizer_master(p, w, r, weight, &t.master, &t.weight));
+    TRY(assemble_optimizer_state(p, "m", w, run_config_types(r).moments, &t.m));
     return w->ways > 1 ? piece_emit(p, w, attrs, &t) : whole_emit(p, &attrs, &t);
 }
 
-const train_optimizer train_optimizer_muon = {.emit = emit};
+const assemble_optimizer assemble_optimizer_muon = {.emit = emit};

@@ -9,30 +9,31 @@
 #include "op/model.h"
 #include "plan/plan.h"
 
-typedef struct train_optimizer {
+typedef struct assemble_optimizer {
     // Appends to the forward list of p. weight and grad are tensors of p.
     status (*emit)(op_program *p, const op_weight *w, int32_t weight_index, const run_config *r,
                    tensor_id weight, tensor_id grad);
-} train_optimizer;
+} assemble_optimizer;
 
-#define TRAIN_OPTIMIZER(upper, lower, ...) extern const train_optimizer train_optimizer_##lower;
+#define TRAIN_OPTIMIZER(upper, lower, ...) \
+    extern const assemble_optimizer assemble_optimizer_##lower;
 RUN_OPTIMIZERS(TRAIN_OPTIMIZER)
 #undef TRAIN_OPTIMIZER
 
 // One program per weight of the model, on the rows that this rank updates, as plan_request wants them;
 // (*whole)[w]: that weight's optimizer needs all of it.
-NODISCARD status train_optimizer_programs(arena *a, const op_model *m, const run_config *r,
-                                          const plan_mesh *mesh, op_program *const **out,
-                                          const bool **whole);
+NODISCARD status assemble_optimizer_programs(arena *a, const op_model *m, const run_config *r,
+                                             const plan_mesh *mesh, op_program *const **out,
+                                             const bool **whole);
 
 // For rows: a state tensor like the weight, and the fp32 copy of a weight that is kept narrower. *copy: the
 // tensor that an update writes besides the master; TENSOR_NONE where the weight is its own master.
-NODISCARD status train_optimizer_state(op_program *p, const char *name, const op_weight *w,
-                                       dtype type, tensor_id *out);
-NODISCARD status train_optimizer_master(op_program *p, const op_weight *w, const run_config *r,
-                                        tensor_id weight, tensor_id *master, tensor_id *copy);
+NODISCARD status assemble_optimizer_state(op_program *p, const char *name, const op_weight *w,
+                                          dtype type, tensor_id *out);
+NODISCARD status assemble_optimizer_master(op_program *p, const op_weight *w, const run_config *r,
+                                           tensor_id weight, tensor_id *master, tensor_id *copy);
 // Attributes that updates element by element share: where a piece lies in the whole weight is part of its
 // elements' random counters.
-op_attrs train_optimizer_attrs(const op_weight *w, int32_t weight_index, const run_config *r);
+op_attrs assemble_optimizer_attrs(const op_weight *w, int32_t weight_index, const run_config *r);
 
 #endif

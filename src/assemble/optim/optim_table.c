@@ -1,8 +1,8 @@
 // The rows of the optimizer family, and the programs that they write.
 #include "assemble/optim/optim.h"
 
-static const train_optimizer *const rows[] = {
-#define ROW(upper, lower, ...) [RUN_##upper] = &train_optimizer_##lower,
+static const assemble_optimizer *const rows[] = {
+#define ROW(upper, lower, ...) [RUN_##upper] = &assemble_optimizer_##lower,
     RUN_OPTIMIZERS(ROW)
 #undef ROW
 };
@@ -12,24 +12,24 @@ static extent columns_of(const op_weight *w)
     return extent_of(w->ndim == 1 ? 0 : w->columns);
 }
 
-status train_optimizer_state(op_program *p, const char *name, const op_weight *w, dtype type,
-                             tensor_id *out)
+status assemble_optimizer_state(op_program *p, const char *name, const op_weight *w, dtype type,
+                                tensor_id *out)
 {
     return op_tensor_make(p, name, ROLE_STATE, type, w->ndim, extent_of(w->rows), columns_of(w),
                           out);
 }
 
-status train_optimizer_master(op_program *p, const op_weight *w, const run_config *r,
-                              tensor_id weight, tensor_id *master, tensor_id *copy)
+status assemble_optimizer_master(op_program *p, const op_weight *w, const run_config *r,
+                                 tensor_id weight, tensor_id *master, tensor_id *copy)
 {
     *master = weight;
     *copy = TENSOR_NONE;
     if (!run_config_types(r).has_master || p->tensors[weight].type == DTYPE_F32) return ST_OK;
     *copy = weight;
-    return train_optimizer_state(p, "master", w, DTYPE_F32, master);
+    return assemble_optimizer_state(p, "master", w, DTYPE_F32, master);
 }
 
-op_attrs train_optimizer_attrs(const op_weight *w, int32_t weight_index, const run_config *r)
+op_attrs assemble_optimizer_attrs(const op_weight *w, int32_t weight_index, const run_config *r)
 {
     op_attrs attrs = {.tensor_index = weight_index,
                       .decay = w->decay,
@@ -64,8 +64,9 @@ static dtype working_type(const op_model *m, int64_t weight)
     panic_at(__FILE__, __LINE__, "a weight that no layer uses");
 }
 
-status train_optimizer_programs(arena *a, const op_model *m, const run_config *r,
-                                const plan_mesh *mesh, op_program *const **out, const bool **whole)
+status assemble_optimizer_programs(arena *a, const op_model *m, const run_config *r,
+                                   const plan_mesh *mesh, op_program *const **out,
+                                   const bool **whole)
 {
     const run_types types = run_config_types(r);
     op_program **programs = NULL;
@@ -79,7 +80,8 @@ status train_optimizer_programs(arena *a, const op_model *m, const run_config *r
         tensor_id weight = TENSOR_NONE, grad = TENSOR_NONE;
         const run_optimizer name = (run_optimizer)r->optimizer.name;
         const run_optimizer_row *row = run_optimizer_for(name, w->is_matrix);
-        const train_optimizer *optimizer = rows[row == run_optimizer_at(name) ? name : RUN_ADAMW];
+        const assemble_optimizer *optimizer =
+            rows[row == run_optimizer_at(name) ? name : RUN_ADAMW];
         wholes[i] = row->unit == RUN_UNIT_MATRIX;
         piece.rows = plan_rows_of(mesh, (int32_t)r->layout.zero, w, wholes[i]).count;
         TRY(op_program_create(a, PURPOSE_TRAIN, types.compute, types.grads, &programs[i]));

@@ -62,7 +62,7 @@ static void test_programs_are_as_their_rows_say(void **state)
         op_program *const *programs = NULL;
         const bool *whole = NULL;
         const op_model *m = model_make(a);
-        assert_int_equal(train_optimizer_programs(a, m, &r, &mesh, &programs, &whole), ST_OK);
+        assert_int_equal(assemble_optimizer_programs(a, m, &r, &mesh, &programs, &whole), ST_OK);
         for (int i = 0; i < WEIGHTS; i++) {
             const op_program *p = programs[i];
             const run_optimizer_row *row = run_optimizer_for((run_optimizer)o, i == 0);

@@ -251,7 +251,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(flags_check(cli, call, bench));
     TRY(arena_new(cli->a, 1, &c.config));
     TRY(config_make(cli, call, c.config));
-    c.threads = train_threads(c.config);
+    c.threads = assemble_threads(c.config);
     const kern_hint hint = {.threads = c.threads, .level = run_config_level(c.config)};
     TRY(kern_level_check(hint.level));
     TRY(kern_context_create(cli->a, "cpu", &hint, &c.kernels));

@@ -63,10 +63,10 @@ static status rank_read(const explain *x, const char *word, int64_t *out)
 static status card(explain *x, const char *word)
 {
     int64_t rank = 0;
-    train_plans *plans = NULL;
+    assemble_plans *plans = NULL;
     TRY(rank_read(x, word, &rank));
     TRY(explain_plans(x, x->cli->a, rank, &plans));
-    const plan *p = train_plan_of(plans, run_config_batch_max(x->r), false);
+    const plan *p = assemble_plan_of(plans, run_config_batch_max(x->r), false);
     x->model = plans->whole;
     TRY(explain_stages(x, p->own_sequences / p->micro_batch));
     return explain_card(x, plans, rank);
@@ -75,7 +75,7 @@ static status card(explain *x, const char *word)
 // The first rank of a stage needs most of its ranks.
 static status bytes_of_stage(explain *x, arena *a, int64_t rank, explain_bytes *out)
 {
-    train_plans *plans = NULL;
+    assemble_plans *plans = NULL;
     TRY(explain_plans(x, a, rank, &plans));
     *out = explain_bytes_of(plans, rank);
     return ST_OK;
@@ -85,11 +85,11 @@ static status all(explain *x, const explain_flags *f)
 {
     explain_bytes bytes[EXPLAIN_STAGES];
     const explain_price price = f->equal ? PRICE_EQUAL : PRICE_FLOPS;
-    train_plans *plans = NULL;
+    assemble_plans *plans = NULL;
     const int64_t stages = x->r->layout.pp, apart = x->ranks / stages;
     const int32_t count = (int32_t)min_i64(stages, EXPLAIN_STAGES);
     TRY(explain_plans(x, x->cli->a, 0, &plans));
-    const plan *p = train_plan_of(plans, run_config_batch_max(x->r), false);
+    const plan *p = assemble_plan_of(plans, run_config_batch_max(x->r), false);
     x->model = plans->whole;
     TRY(explain_stages(x, p->own_sequences / p->micro_batch));
     bytes[0] = explain_bytes_of(plans, 0);

@@ -8,17 +8,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static train_options options_of(const explain *x, int64_t rank)
+static assemble_options options_of(const explain *x, int64_t rank)
 {
     const run_config *r = x->r;
-    const int cores = train_threads(r);
-    return (train_options){
+    const int cores = assemble_threads(r);
+    return (assemble_options){
         .threads = r->kernels.threads > 0 ? cores : (int)max_i64(1, cores / x->ranks),
         .device = run_config_device(r),
         .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
-        .snapshot = train_saves_aside(r) && rank == 0,
+        .snapshot = assemble_saves_aside(r) && rank == 0,
         .mesh = run_config_mesh(r, rank),
         .sizes_only = true,
     };
@@ -35,12 +35,12 @@ status explain_open(cli_context *cli, const cli_call *call, explain *x)
     TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, x->r, &c));
     TRY(plan_micro_batch_here(cli, NULL, x->r));
     TRY(cli_run_model(cli, x->r, &x->spec, &x->vocab_is_known));
-    TRY(train_layout_check(x->r, &x->spec));
+    TRY(assemble_layout_check(x->r, &x->spec));
     x->schedule = x->r->layout.pp > 1 ? x->r->layout.pipeline : plan_schedule_find("1f1b");
     x->mesh = run_config_mesh(x->r, 0);
     x->ranks = run_config_ranks(x->r);
-    const train_options options = options_of(x, 0);
-    return train_memory_settle(x->r, &x->spec, &options);
+    const assemble_options options = options_of(x, 0);
+    return assemble_memory_settle(x->r, &x->spec, &options);
 }
 
 // ---- what a stage's work costs ------------------------------------------------------------------
@@ -105,17 +105,17 @@ status explain_stages(explain *x, int64_t microbatches)
     return costs_make(x);
 }
 
-status explain_plans(const explain *x, arena *a, int64_t rank, train_plans **out)
+status explain_plans(const explain *x, arena *a, int64_t rank, assemble_plans **out)
 {
-    const train_options options = options_of(x, rank);
+    const assemble_options options = options_of(x, rank);
     TRY(arena_new(a, 1, out));
-    return train_assemble(a, x->r, &x->spec, &options, *out);
+    return assemble_rank(a, x->r, &x->spec, &options, *out);
 }
 
-explain_bytes explain_bytes_of(const train_plans *plans, int64_t rank)
+explain_bytes explain_bytes_of(const assemble_plans *plans, int64_t rank)
 {
     explain_bytes b = {
-        .rank = rank, .all = train_peak_bytes(plans), .snapshot = plans->snapshot_bytes};
+        .rank = rank, .all = assemble_peak_bytes(plans), .snapshot = plans->snapshot_bytes};
     // The fullest plan decides.
     int64_t most = -1;
     for (int64_t i = 0; i < plans->count; i++) {

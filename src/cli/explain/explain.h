@@ -42,8 +42,8 @@ NODISCARD status explain_open(cli_context *cli, const cli_call *call, explain *o
 // Micro-batches of a step on one rank of dp, which a plan decides.
 NODISCARD status explain_stages(explain *x, int64_t microbatches);
 // The plans of a rank, in an arena of the caller's.
-NODISCARD status explain_plans(const explain *x, arena *a, int64_t rank, train_plans **out);
-explain_bytes explain_bytes_of(const train_plans *plans, int64_t rank);
+NODISCARD status explain_plans(const explain *x, arena *a, int64_t rank, assemble_plans **out);
+explain_bytes explain_bytes_of(const assemble_plans *plans, int64_t rank);
 // The step simulated: by FLOPs, or every forward, input and weight gradient as long as any other.
 typedef enum explain_price { PRICE_FLOPS, PRICE_EQUAL } explain_price;
 // Of at least `least` micro-batches, not all that the step has; 0: all.
@@ -71,6 +71,6 @@ NODISCARD status explain_catalog(cli_context *cli, const char *name);
 NODISCARD status explain_cluster(cli_context *cli, const cli_call *call, const char *machine,
                                  const char *svg);
 // One rank of the job.
-NODISCARD status explain_card(const explain *x, const train_plans *plans, int64_t rank);
+NODISCARD status explain_card(const explain *x, const assemble_plans *plans, int64_t rank);
 
 #endif

@@ -174,7 +174,7 @@ static status print_group(const explain *x, const plan_mesh *mesh, const plan_gr
     return ST_OK;
 }
 
-static status print_groups(const explain *x, const train_plans *plans, const plan_mesh *mesh)
+static status print_groups(const explain *x, const assemble_plans *plans, const plan_mesh *mesh)
 {
     if (plans->run.group_count == 0) {
         cli_print(x->cli, "groups    none: it works alone\n");
@@ -215,7 +215,7 @@ static status messages_gather(const plan *p, lines *l)
     return ST_OK;
 }
 
-static void print_messages(const explain *x, const train_plans *plans, const lines *l)
+static void print_messages(const explain *x, const assemble_plans *plans, const lines *l)
 {
     cli_print(x->cli, "messages  of a step, in the order in which they begin\n");
     if (l->count == 0) cli_print(x->cli, "  none\n");
@@ -239,7 +239,7 @@ static void print_messages(const explain *x, const train_plans *plans, const lin
 
 // ---- what it holds ------------------------------------------------------------------------------
 
-static void tensors_gather(const train_plans *plans, lines *l)
+static void tensors_gather(const assemble_plans *plans, lines *l)
 {
     for (int64_t i = 0; i < plans->run.count; i++) {
         const plan_tensor *t = &plans->run.tensors[i];
@@ -268,10 +268,10 @@ static void print_tensors(const explain *x, const lines *l)
     if (l->more > 0) cli_print(x->cli, "  and %lld more\n", (long long)l->more);
 }
 
-status explain_card(const explain *x, const train_plans *plans, int64_t rank)
+status explain_card(const explain *x, const assemble_plans *plans, int64_t rank)
 {
     const plan_mesh mesh = run_config_mesh(x->r, rank);
-    const plan *p = train_plan_of(plans, run_config_batch_max(x->r), false);
+    const plan *p = assemble_plan_of(plans, run_config_batch_max(x->r), false);
     lines messages = {0}, tensors = {0};
     text memory = {.a = x->cli->a};
     TRY(arena_new(x->cli->a, CARD_LINES, &messages.items));

@@ -58,7 +58,7 @@ status plan_micro_batch_here(cli_context *cli, const launch_place *started, run_
     predict_setup *s = &p->each.base;
     *s->r = *r;
     TRY(model_find(cli, p));
-    TRY(train_layout_check(r, &s->spec));
+    TRY(assemble_layout_check(r, &s->spec));
     TRY(predict_here_share(p, started_of(started, &own), run_config_ranks(r)));
     TRY(predict_micro_batch(cli->h, cli->a, s));
     r->train = s->r->train;

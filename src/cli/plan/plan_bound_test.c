@@ -87,7 +87,7 @@ static void simulated_is_not_faster(predict_planner *p, const search_found *f, g
     if (p->each.base.profile.context_bytes > 0) return; // other software's bytes are no plan's
     // What lives, of the stage that it is of; the arena has holes besides.
     const int32_t stage = f->memory.pp;
-    const train_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
+    const assemble_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
     const int64_t lives = plans->run.run_bytes + plans->all[0]->live_bytes;
     // Where halves of a backward come apart, or chunks take turns, a plan writes less in place than it could: by a
     // few percent. No plan has less.

@@ -221,8 +221,8 @@ static status cluster_take(opening *o, const char *name, predict_setup *out)
 static status memory_take(const opening *o, predict_setup *out)
 {
     const int64_t ranks = run_config_ranks(out->r);
-    const train_options options = {
-        .threads = (int)max_i64(1, train_threads(out->r) / ranks),
+    const assemble_options options = {
+        .threads = (int)max_i64(1, assemble_threads(out->r) / ranks),
         .device = "cpu",
         .backend = "cpu",
         .documents = out->r->data.packing == RUN_PACKING_MASKED,
@@ -231,7 +231,7 @@ static status memory_take(const opening *o, predict_setup *out)
     const bool chosen = out->r->train.recompute_chosen;
     if (!cost_is_processor(&out->machine.device)) out->r->train.recompute_chosen = false;
     if (o->yaml != NULL && !out->r->train.micro_batch_planned) {
-        TRY(train_memory_settle(out->r, &out->spec, &options));
+        TRY(assemble_memory_settle(out->r, &out->spec, &options));
     }
     out->r->train.micro_batch_chosen = false;
     out->r->train.recompute_chosen = chosen;
@@ -289,7 +289,7 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
             ? run_config_load_searched(cli->h, cli->a, o->yaml, all, count, true, out->r, &o->c)
             : run_config_load_planned(cli->h, cli->a, o->yaml, all, count, out->r, &o->c));
     TRY(model_take(o, out));
-    TRY(train_layout_check(out->r, &out->spec));
+    TRY(assemble_layout_check(out->r, &out->spec));
     TRY(rule_take(o, out));
     out->has_length = out->r->train.tokens > 0 || config_is_given(o->c, "train.steps");
     TRY(cluster_take(o, cluster_name, out));
