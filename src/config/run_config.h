@@ -236,7 +236,7 @@ typedef struct run_config {
         int64_t every;  // steps per line
         int32_t format; // run_log_format
     } log;
-    // ---- planned runs only (sim/fleet.h); 0: the cluster's value
+    // ---- planned runs only (sim/long_run.h); 0: the cluster's value
     bool
         // `trireme simulate` and `plan`, which start no run; set by run_config_load_planned().
         planned;

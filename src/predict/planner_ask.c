@@ -107,8 +107,8 @@ static status run_on(predict_planner *p, int64_t devices, run_figures *out)
     search_result found = {.count = 0};
     predict_setup s;
     predict_step *x = NULL;
-    sim_fleet_input in;
-    sim_fleet_result fleet;
+    sim_long_run_input in;
+    sim_long_run_result long_run;
     status st = ST_OK;
     *out = (run_figures){.is_there = false};
     TRY(predict_planner_devices(p, devices));
@@ -117,8 +117,9 @@ static status run_on(predict_planner *p, int64_t devices, run_figures *out)
     if (found.count == 0) goto done;
     TRY_TO(done, arena_new(a, 1, &x));
     TRY_TO(done, candidates_show(&p->each, a, &found.plans[0].layout, &s, x));
-    TRY_TO(done, predict_long_run(a, x, &in, &fleet));
-    *out = (run_figures){.is_there = true, .days = fleet.days.p50, .cost_usd = fleet.cost_usd.p50};
+    TRY_TO(done, predict_long_run(a, x, &in, &long_run));
+    *out = (run_figures){
+        .is_there = true, .days = long_run.days.p50, .cost_usd = long_run.cost_usd.p50};
 done:
     arena_destroy(a);
     if (st != ST_CONFIG_CONFLICT) return st;

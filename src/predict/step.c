@@ -315,10 +315,11 @@ status predict_step_plan(arena *a, const predict_setup *s, const int32_t *stages
     return ST_OK;
 }
 
-status predict_long_run(arena *a, const predict_step *x, sim_fleet_input *in, sim_fleet_result *out)
+status predict_long_run(arena *a, const predict_step *x, sim_long_run_input *in,
+                        sim_long_run_result *out)
 {
-    const sim_fleet_step step = {
+    const sim_long_run_step step = {
         .step_s = x->step_s, .devices = x->devices, .state_bytes = x->state_bytes};
-    sim_fleet_input_make(x->of->r, &x->of->machine, &step, in);
-    return sim_fleet_run(a, in, out);
+    sim_long_run_input_make(x->of->r, &x->of->machine, &step, in);
+    return sim_long_run_simulate(a, in, out);
 }

@@ -10,7 +10,7 @@
 #include "cost/cost.h"
 #include "cost/flops.h"
 #include "model/model.h"
-#include "sim/fleet.h"
+#include "sim/long_run.h"
 #include "sim/sim.h"
 
 #ifdef __cplusplus
@@ -97,8 +97,8 @@ cost_model predict_prices(const predict_setup *s);
 int64_t predict_step_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT]);
 
 // What failures make of it; s->has_length.
-NODISCARD status predict_long_run(arena *a, const predict_step *x, sim_fleet_input *in,
-                                  sim_fleet_result *out);
+NODISCARD status predict_long_run(arena *a, const predict_step *x, sim_long_run_input *in,
+                                  sim_long_run_result *out);
 
 #ifdef __cplusplus
 }

@@ -113,16 +113,16 @@ static status plans_json(predict_planner *p, const search_result *found, text *t
 {
     predict_setup s;
     predict_step *x = NULL;
-    sim_fleet_input in;
-    sim_fleet_result fleet;
+    sim_long_run_input in;
+    sim_long_run_result long_run;
     TRY(text_add(t, "\"plans\": ["));
     for (int32_t i = 0; i < found->count; i++) {
         arena_reset(p->each.work);
         TRY(arena_new(p->each.work, 1, &x));
         TRY(candidates_show(&p->each, p->each.work, &found->plans[i].layout, &s, x));
-        if (s.has_length) TRY(predict_long_run(p->each.work, x, &in, &fleet));
+        if (s.has_length) TRY(predict_long_run(p->each.work, x, &in, &long_run));
         if (i > 0) TRY(text_add(t, ", "));
-        TRY(simulate_print_json(p->each.work, x, s.has_length ? &fleet : NULL, t));
+        TRY(simulate_print_json(p->each.work, x, s.has_length ? &long_run : NULL, t));
     }
     return text_add(t, "]");
 }

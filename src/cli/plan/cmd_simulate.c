@@ -44,8 +44,8 @@ static status run(cli_context *cli, const cli_call *call)
     const simulate_flags *f = call->flags;
     predict_setup *s = NULL;
     predict_step *x = NULL;
-    sim_fleet_input in;
-    sim_fleet_result fleet;
+    sim_long_run_input in;
+    sim_long_run_result long_run;
     sim_executed done;
     text t = {.a = cli->a};
     simulate_words w = {call->operands[0], f->cluster, call->keys, call->key_count};
@@ -54,15 +54,15 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(arena_new(cli->a, 1, &x));
     TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, false, s));
     TRY(predict_step_make(cli->a, s, x));
-    if (s->has_length) TRY(predict_long_run(cli->a, x, &in, &fleet));
+    if (s->has_length) TRY(predict_long_run(cli->a, x, &in, &long_run));
     if (f->execute) TRY(predict_step_execute(cli->a, x, &done));
     if (f->json) {
-        TRY(simulate_print_json(cli->a, x, s->has_length ? &fleet : NULL, &t));
+        TRY(simulate_print_json(cli->a, x, s->has_length ? &long_run : NULL, &t));
     } else {
         TRY(simulate_print_text(cli->a, x, &t));
         if (s->has_length) {
             TRY(text_add(&t, "\n"));
-            TRY(sim_fleet_print(&in, &fleet, &t));
+            TRY(sim_long_run_print(&in, &long_run, &t));
         }
     }
     cli_print_text(cli, &t);

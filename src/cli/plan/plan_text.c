@@ -242,14 +242,14 @@ static void lever_pull(cluster *c, lever which, double by)
 
 static status failure_line(arena *a, const predict_step *x, text *t)
 {
-    sim_fleet_input in;
-    sim_fleet_result now, then;
+    sim_long_run_input in;
+    sim_long_run_result now, then;
     if (!x->of->has_length) {
         return text_add(t, "          failure rate     give train.tokens or train.steps\n");
     }
     TRY(predict_long_run(a, x, &in, &now));
     for (int32_t i = 0; i < in.event_count; i++) in.events[i].rate_h /= 1.01;
-    TRY(sim_fleet_run(a, &in, &then));
+    TRY(sim_long_run_simulate(a, &in, &then));
     return text_add(t, "          %-16s %+7.3f%% of the run\n", "failure rate",
                     100.0 * (now.kept / then.kept - 1.0));
 }

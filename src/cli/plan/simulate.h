@@ -23,8 +23,8 @@ NODISCARD status simulate_open(cli_context *cli, const char *operand, const char
                                predict_setup *out);
 
 // One JSON object; run: NULL where there is no run level.
-NODISCARD status simulate_print_json(arena *a, const predict_step *x, const sim_fleet_result *run,
-                                     text *out);
+NODISCARD status simulate_print_json(arena *a, const predict_step *x,
+                                     const sim_long_run_result *run, text *out);
 // Lines of at most 80 columns.
 NODISCARD status simulate_print_text(arena *a, const predict_step *x, text *out);
 

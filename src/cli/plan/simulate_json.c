@@ -74,7 +74,7 @@ static status figures_add(const predict_step *x, text *t)
     return memory_add(x->memory, t);
 }
 
-static status idle_add(const predict_step *x, const sim_fleet_result *run, text *t)
+static status idle_add(const predict_step *x, const sim_long_run_result *run, text *t)
 {
     double sync = x->host;
     for (int k = 0; k < TRAFFIC_COUNT; k++) sync += x->exposed[k];
@@ -129,7 +129,8 @@ static status layers_add(arena *a, const predict_step *x, text *t)
     return text_add(t, "]");
 }
 
-status simulate_print_json(arena *a, const predict_step *x, const sim_fleet_result *run, text *out)
+status simulate_print_json(arena *a, const predict_step *x, const sim_long_run_result *run,
+                           text *out)
 {
     const run_config *r = x->of->r;
     TRY(text_add(out, "{\"model\": "));
@@ -152,7 +153,7 @@ status simulate_print_json(arena *a, const predict_step *x, const sim_fleet_resu
     TRY(idle_add(x, run, out));
     TRY(text_add(out, ", "));
     if (run != NULL) {
-        TRY(sim_fleet_json(run, out));
+        TRY(sim_long_run_json(run, out));
         TRY(text_add(out, ", "));
     }
     TRY(stages_add(x, out));

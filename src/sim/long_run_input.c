@@ -1,19 +1,19 @@
 // What a planned run's fleet is: the cluster's figures, with the keys of the run over them.
 #include "cost/failure.h"
-#include "sim/fleet.h"
+#include "sim/long_run.h"
 
 #include <math.h>
 
 // A spot node is told two minutes before, as the large clouds do.
 static const double spot_warning_s = 120.0;
 
-static void event_add(sim_fleet_input *in, const char *name, double rate_h, int64_t devices,
+static void event_add(sim_long_run_input *in, const char *name, double rate_h, int64_t devices,
                       double repair_h)
 {
     if (!(rate_h > 0.0)) return;
-    ASSERT(in->event_count < SIM_FLEET_EVENTS);
-    in->events[in->event_count++] =
-        (sim_fleet_event){.name = name, .rate_h = rate_h, .devices = devices, .repair_h = repair_h};
+    ASSERT(in->event_count < SIM_LONG_RUN_EVENTS);
+    in->events[in->event_count++] = (sim_long_run_event){
+        .name = name, .rate_h = rate_h, .devices = devices, .repair_h = repair_h};
 }
 
 // What is repaired by a start on the same machines takes none of them out.
@@ -22,7 +22,7 @@ static bool takes_machine(cluster_cause cause)
     return cause != CAUSE_SOFTWARE && cause != CAUSE_STORAGE && cause != CAUSE_FACILITY;
 }
 
-static void events_make(const run_config *r, const cluster *c, double n, sim_fleet_input *in)
+static void events_make(const run_config *r, const cluster *c, double n, sim_long_run_input *in)
 {
     static const char *const names[CAUSE_COUNT] = {
         [CAUSE_DEVICE] = "device",   [CAUSE_DEVICE_MEMORY] = "device memory",
@@ -73,8 +73,8 @@ static double storage_of(double node_bytes_s, double all_bytes_s, double nodes)
     return all_bytes_s > 0.0 ? fmin(nodes_bytes_s, all_bytes_s) : nodes_bytes_s;
 }
 
-static void checkpoints_make(const run_config *r, const cluster *c, const sim_fleet_step *step,
-                             double nodes, sim_fleet_input *in)
+static void checkpoints_make(const run_config *r, const cluster *c, const sim_long_run_step *step,
+                             double nodes, sim_long_run_input *in)
 {
     const double write_s =
         storage_of(c->node.storage_write_bytes_s, c->storage_write_bytes_s, nodes);
@@ -101,7 +101,7 @@ static run_price kind_of(const run_config *r, const cluster_prices *p)
     return p->reserved_usd_h > 0.0 ? RUN_PRICE_RESERVED : RUN_PRICE_OWNED;
 }
 
-static void prices_make(const run_config *r, const cluster *c, sim_fleet_input *in)
+static void prices_make(const run_config *r, const cluster *c, sim_long_run_input *in)
 {
     const cluster_prices *p = &c->prices;
     const run_price kind = kind_of(r, p);
@@ -122,17 +122,17 @@ static void prices_make(const run_config *r, const cluster *c, sim_fleet_input *
         (c->device.idle_watts > 0.0 ? c->device.idle_watts : c->device.watts) * hall + node * hall;
 }
 
-void sim_fleet_input_make(const run_config *r, const cluster *c, const sim_fleet_step *step,
-                          sim_fleet_input *out)
+void sim_long_run_input_make(const run_config *r, const cluster *c, const sim_long_run_step *step,
+                             sim_long_run_input *out)
 {
     const double n = (double)step->devices;
     const double nodes = ceil(n / (double)max_i64(c->node.devices, 1));
     const double batch = (double)(run_config_batch_max(r) * r->train.seq);
-    sim_fleet_input in = {.step_s = step->step_s,
-                          .steps = r->train.steps,
-                          .devices = step->devices,
-                          .spares = r->fleet.spares,
-                          .seed = (uint64_t)r->train.seed};
+    sim_long_run_input in = {.step_s = step->step_s,
+                             .steps = r->train.steps,
+                             .devices = step->devices,
+                             .spares = r->fleet.spares,
+                             .seed = (uint64_t)r->train.seed};
     if (r->train.tokens > 0) in.steps = (int64_t)ceil((double)r->train.tokens / batch);
     in.slowdown = slowdown_of(&c->failures, n, nodes);
     events_make(r, c, n, &in);

@@ -1,7 +1,7 @@
 // The run level against closed forms and published figures, and where it must refuse.
 #include "cost/failure.h"
 #include "fixtures/base/test_paths.h"
-#include "sim/fleet.h"
+#include "sim/long_run.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,28 +12,28 @@
 #include <cmocka.h>
 
 // A month on devices that fail as the table has it; the rest nothing.
-static sim_fleet_input month(double mtbf_s, double write_s, double restart_s, double interval_s)
+static sim_long_run_input month(double mtbf_s, double write_s, double restart_s, double interval_s)
 {
-    sim_fleet_input in = {.step_s = 1.0,
-                          .steps = 30 * 86400,
-                          .devices = 1024,
-                          .events = {{.name = "device", .rate_h = 3600.0 / mtbf_s}},
-                          .event_count = 1,
-                          .restart_s = restart_s,
-                          .write_s = write_s,
-                          .interval_s = interval_s,
-                          .spares = -1,
-                          .slowdown = 1.0,
-                          .samples = 200,
-                          .seed = 7};
+    sim_long_run_input in = {.step_s = 1.0,
+                             .steps = 30 * 86400,
+                             .devices = 1024,
+                             .events = {{.name = "device", .rate_h = 3600.0 / mtbf_s}},
+                             .event_count = 1,
+                             .restart_s = restart_s,
+                             .write_s = write_s,
+                             .interval_s = interval_s,
+                             .spares = -1,
+                             .slowdown = 1.0,
+                             .samples = 200,
+                             .seed = 7};
     return in;
 }
 
-static arena *play(const sim_fleet_input *in, sim_fleet_result *out)
+static arena *play(const sim_long_run_input *in, sim_long_run_result *out)
 {
     arena *a = NULL;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    if (sim_fleet_run(a, in, out) != ST_OK) fail_msg("%s", error_last()->text);
+    if (sim_long_run_simulate(a, in, out) != ST_OK) fail_msg("%s", error_last()->text);
     const double all = out->share.work + out->share.slow + out->share.rework + out->share.save +
                        out->share.restart + out->share.wait;
     if (fabs(all - 1.0) > 1e-9) fail_msg("the parts of the run's time are %.12g of it", all);
@@ -55,8 +55,8 @@ static void samples_meet_the_closed_form(void **state)
                                       {100000, 30, 600, 600}, {400, 20, 60, 100}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const double *c = cases[i];
-        sim_fleet_input in = month(c[0], c[1], c[2], c[3]);
-        sim_fleet_result r;
+        sim_long_run_input in = month(c[0], c[1], c[2], c[3]);
+        sim_long_run_result r;
         arena_destroy(play(&in, &r));
         const double kept = plan_kept_share(c[0], c[1], c[2], r.interval_s);
         near_to(r.kept, kept, 1e-12);
@@ -72,8 +72,8 @@ static void samples_meet_the_closed_form(void **state)
 static void without_failures_it_is_exact(void **state)
 {
     (void)state;
-    sim_fleet_input in = month(1.0, 30.0, 60.0, 3600.0);
-    sim_fleet_result r;
+    sim_long_run_input in = month(1.0, 30.0, 60.0, 3600.0);
+    sim_long_run_result r;
     in.event_count = 0;
     in.device_usd_h = 2.0;
     in.kwh_usd = 0.1;
@@ -99,8 +99,8 @@ static void without_failures_it_is_exact(void **state)
 static void spares_hold_as_long_as_they_can(void **state)
 {
     (void)state;
-    sim_fleet_input in = month(948.0, 10.0, 60.0, 0.0);
-    sim_fleet_result r;
+    sim_long_run_input in = month(948.0, 10.0, 60.0, 0.0);
+    sim_long_run_result r;
     in.devices = 100000;
     in.events[0].devices = 8;
     in.spares = 1000;
@@ -128,8 +128,8 @@ static void spares_hold_as_long_as_they_can(void **state)
 static void spot_nodes_lose_no_work(void **state)
 {
     (void)state;
-    sim_fleet_input in = month(7200.0, 60.0, 300.0, 1800.0);
-    sim_fleet_result told, untold;
+    sim_long_run_input in = month(7200.0, 60.0, 300.0, 1800.0);
+    sim_long_run_result told, untold;
     arena_destroy(play(&in, &untold));
     in.events[0].warning_s = 120.0;
     arena_destroy(play(&in, &told));
@@ -147,8 +147,8 @@ static void spot_nodes_lose_no_work(void **state)
 static void equal_inputs_give_equal_bits(void **state)
 {
     (void)state;
-    sim_fleet_input in = month(3000.0, 20.0, 100.0, 0.0);
-    sim_fleet_result x, y, z;
+    sim_long_run_input in = month(3000.0, 20.0, 100.0, 0.0);
+    sim_long_run_result x, y, z;
     memset(&x, 0, sizeof(x));
     memset(&y, 0, sizeof(y));
     arena_destroy(play(&in, &x));
@@ -163,20 +163,20 @@ static void equal_inputs_give_equal_bits(void **state)
 static void what_never_ends_is_refused(void **state)
 {
     (void)state;
-    sim_fleet_input in = month(60.0, 30.0, 600.0, 3600.0);
-    sim_fleet_result r;
+    sim_long_run_input in = month(60.0, 30.0, 600.0, 3600.0);
+    sim_long_run_result r;
     arena *a = NULL;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    assert_int_equal(sim_fleet_run(a, &in, &r), ST_CONFIG_CONFLICT);
+    assert_int_equal(sim_long_run_simulate(a, &in, &r), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "interrupted every 60 s"));
     in = month(6000.0, 30.0, 600.0, 3600.0);
     in.spares = 8;
     in.events[0].devices = 2048;
     in.events[0].repair_h = 1.0;
-    assert_int_equal(sim_fleet_run(a, &in, &r), ST_CONFIG_CONFLICT);
+    assert_int_equal(sim_long_run_simulate(a, &in, &r), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "takes 2048 devices out, and there are 1032"));
     in.step_s = 0.0;
-    assert_int_equal(sim_fleet_run(a, &in, &r), ST_CONFIG_RANGE);
+    assert_int_equal(sim_long_run_simulate(a, &in, &r), ST_CONFIG_RANGE);
     arena_destroy(a);
 }
 
@@ -211,10 +211,10 @@ static void published_failures_are_met(void **state)
     (void)state;
     const cluster c = cluster_like_llama3();
     run_config r = run_of(864000); // of 5 s: 50 days
-    const sim_fleet_step step = {.step_s = 5.0, .devices = 16384, .state_bytes = 405e9 * 14.0};
-    sim_fleet_input in;
-    sim_fleet_result out;
-    sim_fleet_input_make(&r, &c, &step, &in);
+    const sim_long_run_step step = {.step_s = 5.0, .devices = 16384, .state_bytes = 405e9 * 14.0};
+    sim_long_run_input in;
+    sim_long_run_result out;
+    sim_long_run_input_make(&r, &c, &step, &in);
     assert_int_equal(in.event_count, 3);
     near_to(in.write_s, 405e9 * 14.0 / 16384.0 / 50e9, 1e-12);
     near_to(in.restart_s, 300.0, 1e-12);
@@ -224,8 +224,8 @@ static void published_failures_are_met(void **state)
     near_to(out.by_event[2], 0.3 * out.failures.mean, 0.02);
     near_to(out.cost_usd.p50, out.device_hours.p50 * 2.0, 1e-12);
     // At 100,000 of them: one every 30.4 minutes.
-    const sim_fleet_step large = {.step_s = 5.0, .devices = 100000, .state_bytes = 405e9 * 14.0};
-    sim_fleet_input_make(&r, &c, &large, &in);
+    const sim_long_run_step large = {.step_s = 5.0, .devices = 100000, .state_bytes = 405e9 * 14.0};
+    sim_long_run_input_make(&r, &c, &large, &in);
     arena_destroy(play(&in, &out));
     near_to(out.mtbf_s / 60.0, 30.4, 0.001);
 }
@@ -287,11 +287,11 @@ static void published_statistics_are_met(void **state)
     c.failures.mtbf_node_h = 1000.0 * 24.0 / rate;
     c.failures.restart_s = 300.0;
     run_config r = run_of(100000);
-    const sim_fleet_step step = {.step_s = 5.0, .devices = 131072, .state_bytes = 1e12};
-    sim_fleet_input in;
-    sim_fleet_result out;
+    const sim_long_run_step step = {.step_s = 5.0, .devices = 131072, .state_bytes = 1e12};
+    sim_long_run_input in;
+    sim_long_run_result out;
     r.checkpoint.write_s = 5.0;
-    sim_fleet_input_make(&r, &c, &step, &in);
+    sim_long_run_input_make(&r, &c, &step, &in);
     arena_destroy(play(&in, &out));
     near_to(out.mtbf_s / 3600.0, published(csv, "Meta RSC,131072", "job MTTF"), 0.025);
     // The formula printed there for the share of time kept, which is ours to first order.
@@ -306,15 +306,15 @@ static void keys_replace_the_clusters_figures(void **state)
     (void)state;
     cluster c = cluster_like_llama3();
     run_config r = run_of(1000);
-    const sim_fleet_step step = {.step_s = 5.0, .devices = 20480, .state_bytes = 1e12};
-    sim_fleet_input in;
+    const sim_long_run_step step = {.step_s = 5.0, .devices = 20480, .state_bytes = 1e12};
+    sim_long_run_input in;
     c.failures.mtbf_switch_h = 1e5;
     c.failures.switch_devices = 256;
     c.prices.spot_usd_h = 1.0;
     c.prices.spot_interruptions_h = 0.001;
     r.train.tokens = INT64_C(2048) * 8192 * 100 + 1;
     r.price.kind = RUN_PRICE_SPOT;
-    sim_fleet_input_make(&r, &c, &step, &in);
+    sim_long_run_input_make(&r, &c, &step, &in);
     assert_int_equal(in.steps, 101);
     assert_int_equal(in.event_count, 5);
     assert_int_equal(in.events[3].devices, 256);
@@ -330,7 +330,7 @@ static void keys_replace_the_clusters_figures(void **state)
     r.checkpoint.write_s = 60.0;
     r.checkpoint.restart_s = 100.0;
     r.checkpoint.interval_s = 1000.0;
-    sim_fleet_input_make(&r, &c, &step, &in);
+    sim_long_run_input_make(&r, &c, &step, &in);
     double rate = 0.0;
     for (int32_t e = 0; e < in.event_count; e++) rate += in.events[e].rate_h;
     near_to(rate, 1.0, 1e-12);
@@ -338,20 +338,20 @@ static void keys_replace_the_clusters_figures(void **state)
     assert_true(in.restart_s == 100.0 && in.interval_s == 1000.0 && in.device_usd_h == 3.0);
     assert_true(in.kwh_usd == 0.07 && in.slowdown == 1.0);
     c.failures.jitter = 0.01;
-    sim_fleet_input_make(&r, &c, &step, &in);
+    sim_long_run_input_make(&r, &c, &step, &in);
     near_to(in.slowdown, 1.04, 0.005); // the slowest of 20,480 is 4 deviations behind
 }
 
 // 90 days of 200,000 devices. (1,000 samples, the default, take 1.7 s on a core of a Zen 3 that has other work; a test has fewer.)
-static void a_large_fleet_is_simulated(void **state)
+static void a_large_machine_is_simulated(void **state)
 {
     (void)state;
     const cluster c = cluster_like_llama3();
     run_config r = run_of(90 * 86400 / 10);
-    const sim_fleet_step step = {.step_s = 8.0, .devices = 200000, .state_bytes = 14e12};
-    sim_fleet_input in;
-    sim_fleet_result out;
-    sim_fleet_input_make(&r, &c, &step, &in);
+    const sim_long_run_step step = {.step_s = 8.0, .devices = 200000, .state_bytes = 14e12};
+    sim_long_run_input in;
+    sim_long_run_result out;
+    sim_long_run_input_make(&r, &c, &step, &in);
     in.samples = 60;
     arena_destroy(play(&in, &out));
     assert_int_equal(out.samples, 60);
@@ -364,17 +364,17 @@ static void both_prints_say_the_same(void **state)
     (void)state;
     const cluster c = cluster_like_llama3();
     run_config r = run_of(100000);
-    const sim_fleet_step step = {.step_s = 5.0, .devices = 16384, .state_bytes = 5e12};
-    sim_fleet_input in;
-    sim_fleet_result out;
-    sim_fleet_input_make(&r, &c, &step, &in);
+    const sim_long_run_step step = {.step_s = 5.0, .devices = 16384, .state_bytes = 5e12};
+    sim_long_run_input in;
+    sim_long_run_result out;
+    sim_long_run_input_make(&r, &c, &step, &in);
     arena *a = play(&in, &out);
     text lines = {.a = a}, members = {.a = a};
-    assert_int_equal(sim_fleet_print(&in, &out, &lines), ST_OK);
+    assert_int_equal(sim_long_run_print(&in, &out, &lines), ST_OK);
     for (const char *s = lines.bytes; *s != '\0'; s = strchr(s, '\n') + 1) {
         assert_true(strchr(s, '\n') - s <= 84); // 80 columns: a middle dot has two bytes
     }
-    assert_int_equal(sim_fleet_json(&out, &members), ST_OK);
+    assert_int_equal(sim_long_run_json(&out, &members), ST_OK);
     static const char *const names[] = {
         "days",     "gpu_hours",  "cost_usd", "goodput",
         "failures", "energy_kwh", "spares",   "checkpoint_interval_s"};
@@ -397,7 +397,7 @@ int main(void)
         cmocka_unit_test(published_failures_are_met),
         cmocka_unit_test(published_statistics_are_met),
         cmocka_unit_test(keys_replace_the_clusters_figures),
-        cmocka_unit_test(a_large_fleet_is_simulated),
+        cmocka_unit_test(a_large_machine_is_simulated),
         cmocka_unit_test(both_prints_say_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

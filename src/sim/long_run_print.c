@@ -1,10 +1,10 @@
 // The run level as JSON and as lines.
-#include "sim/fleet.h"
+#include "sim/long_run.h"
 
 #include <math.h>
 #include <stdio.h>
 
-status sim_fleet_json(const sim_fleet_result *r, text *out)
+status sim_long_run_json(const sim_long_run_result *r, text *out)
 {
     const sim_percentiles interval = {r->interval_s, r->interval_s, r->interval_s, r->interval_s};
     const struct {
@@ -44,7 +44,7 @@ static status line(text *out, const char *name, const sim_percentiles *p, const 
                     number(p->p10, b), number(p->p90, c));
 }
 
-static status causes(const sim_fleet_input *in, const sim_fleet_result *r, text *out)
+static status causes(const sim_long_run_input *in, const sim_long_run_result *r, text *out)
 {
     double all = 0.0;
     const char *between = "          ";
@@ -60,7 +60,7 @@ static status causes(const sim_fleet_input *in, const sim_fleet_result *r, text 
     return text_add(out, "\n");
 }
 
-status sim_fleet_print(const sim_fleet_input *in, const sim_fleet_result *r, text *out)
+status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_result *r, text *out)
 {
     char a[32], b[32], c[32];
     TRY(line(out, "time", &r->days, "", " days"));

@@ -7,8 +7,8 @@
 // Every sample is a run of its own, with random numbers keyed by (seed, sample, event); the same input
 // gives the same bits anywhere. Time is one pass over the events: a run of 90 days on 200,000 devices
 // has some ten thousand.
-#ifndef SIM_FLEET_H
-#define SIM_FLEET_H
+#ifndef SIM_LONG_RUN_H
+#define SIM_LONG_RUN_H
 
 #include "base/text.h"
 #include "config/run_config.h"
@@ -18,23 +18,23 @@
 extern "C" {
 #endif
 
-enum { SIM_FLEET_EVENTS = 16 };
+enum { SIM_LONG_RUN_EVENTS = 16 };
 
 // One kind of interruption.
-typedef struct sim_fleet_event {
+typedef struct sim_long_run_event {
     const char *name; // "device", "software", "switch"
     double rate_h;    // of the whole job, per hour
     int64_t devices;  // that are then in repair; 0: none, it begins again on the same ones
     double repair_h;  // until they are back
     double
         warning_s; // known so long before (spot): long enough for a checkpoint, and no work is lost
-} sim_fleet_event;
+} sim_long_run_event;
 
-typedef struct sim_fleet_input {
+typedef struct sim_long_run_input {
     double step_s; // without anything of what follows
     int64_t steps;
     int64_t devices; // that the job needs
-    sim_fleet_event events[SIM_FLEET_EVENTS];
+    sim_long_run_event events[SIM_LONG_RUN_EVENTS];
     int32_t event_count;
     double restart_s;        // from an interruption to the first new step, its detection included
     double write_s;          // for which one checkpoint holds the run
@@ -46,13 +46,13 @@ typedef struct sim_fleet_input {
     double busy_watts, idle_watts; // of a device, its part of node and hall in them
     int64_t samples;               // 0: 1,000
     uint64_t seed;
-} sim_fleet_input;
+} sim_long_run_input;
 
 typedef struct sim_percentiles {
     double p10, p50, p90, mean;
 } sim_percentiles;
 
-typedef struct sim_fleet_result {
+typedef struct sim_long_run_result {
     // goodput: steps x step_s over the run's time. spares: most devices in repair at once.
     sim_percentiles goodput, days, device_hours, cost_usd, energy_kwh, failures, spares;
     double interval_s; // whole steps
@@ -64,27 +64,29 @@ typedef struct sim_fleet_result {
     struct {
         double work, slow, rework, save, restart, wait;
     } share;
-    double by_event[SIM_FLEET_EVENTS]; // interruptions of a run, on the average
+    double by_event[SIM_LONG_RUN_EVENTS]; // interruptions of a run, on the average
     int64_t samples;
-} sim_fleet_result;
+} sim_long_run_result;
 
 // What a simulated step says of itself.
-typedef struct sim_fleet_step {
+typedef struct sim_long_run_step {
     double step_s;
     int64_t devices;
     double state_bytes; // of one checkpoint, all ranks together
-} sim_fleet_step;
+} sim_long_run_step;
 
 // The input of a planned run: train.steps or train.tokens, fleet.*, checkpoint.*, price.* over what the
 // cluster says. fleet.mtbf_device_h stands for all interruptions together.
-void sim_fleet_input_make(const run_config *r, const cluster *c, const sim_fleet_step *step,
-                          sim_fleet_input *out);
+void sim_long_run_input_make(const run_config *r, const cluster *c, const sim_long_run_step *step,
+                             sim_long_run_input *out);
 // ST_CONFIG_CONFLICT: a run that does not end, with what would help.
-NODISCARD status sim_fleet_run(arena *a, const sim_fleet_input *in, sim_fleet_result *out);
+NODISCARD status sim_long_run_simulate(arena *a, const sim_long_run_input *in,
+                                       sim_long_run_result *out);
 // Members of a JSON object, from `"days": {...}` on, without braces.
-NODISCARD status sim_fleet_json(const sim_fleet_result *r, text *out);
+NODISCARD status sim_long_run_json(const sim_long_run_result *r, text *out);
 // Lines for people, at most 80 columns.
-NODISCARD status sim_fleet_print(const sim_fleet_input *in, const sim_fleet_result *r, text *out);
+NODISCARD status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_result *r,
+                                    text *out);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 // See fleet.h. A sample goes from interruption to interruption: as they are equally likely at any time,
 // the time to the next one is one exponential draw, and how many checkpoints fit before it a division.
-#include "sim/fleet.h"
+#include "sim/long_run.h"
 #include "base/rng.h"
 #include "cost/failure.h"
 
@@ -29,17 +29,17 @@ typedef struct repairs {
 } repairs;
 
 typedef struct sample {
-    const sim_fleet_input *in;
-    double interval_s;               // of wall time at work: with the slowdown
-    double rate_s;                   // of all interruptions
-    double before[SIM_FLEET_EVENTS]; // share of interruptions of the kinds up to this one
+    const sim_long_run_input *in;
+    double interval_s;                  // of wall time at work: with the slowdown
+    double rate_s;                      // of all interruptions
+    double before[SIM_LONG_RUN_EVENTS]; // share of interruptions of the kinds up to this one
     uint32_t number;
     uint64_t drawn;
     repairs out;
     // Results.
     double wall_s, saved_s, rework_s, save_s, restart_s, wait_s;
     int64_t failures, most_out;
-    int64_t by_event[SIM_FLEET_EVENTS];
+    int64_t by_event[SIM_LONG_RUN_EVENTS];
 } sample;
 
 // ---- repairs -----------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ static double draw(sample *s, int32_t *event)
 // It has failed at wall_s: devices go, and it waits until there are enough.
 static status take_out(sample *s, int32_t event)
 {
-    const sim_fleet_event *e = &s->in->events[event];
+    const sim_long_run_event *e = &s->in->events[event];
     s->failures++;
     s->by_event[event]++;
     repairs_until(&s->out, s->wall_s);
@@ -128,7 +128,7 @@ static status stand_up(sample *s)
 }
 
 // Told early enough, a job saves first, and loses no work.
-static bool is_warned(const sim_fleet_input *in, const sim_fleet_event *e)
+static bool is_warned(const sim_long_run_input *in, const sim_long_run_event *e)
 {
     return e->warning_s >= in->write_s && e->warning_s > 0.0;
 }
@@ -199,7 +199,7 @@ static sim_percentiles percentiles(double *values, int64_t count)
 
 // The share of time that is kept, before any sample: those that come untold by the closed form, those that
 // are told cost a save and a restart.
-static double kept_guess(const sim_fleet_input *in, double interval_s)
+static double kept_guess(const sim_long_run_input *in, double interval_s)
 {
     double untold = 0.0, told = 0.0; // a second
     for (int32_t e = 0; e < in->event_count; e++) {
@@ -212,7 +212,7 @@ static double kept_guess(const sim_fleet_input *in, double interval_s)
 }
 
 // Whole steps, as near as can be to what is wanted. Wall time at work of one interval.
-static double interval_choose(const sim_fleet_input *in, double work_s)
+static double interval_choose(const sim_long_run_input *in, double work_s)
 {
     double untold = 0.0;
     for (int32_t e = 0; e < in->event_count; e++) {
@@ -227,7 +227,7 @@ static double interval_choose(const sim_fleet_input *in, double work_s)
     return fmin(fmax(round(wanted_s / step_s), 1.0) * step_s, work_s);
 }
 
-static status ends_check(const sim_fleet_input *in, const sim_fleet_result *r, double work_s,
+static status ends_check(const sim_long_run_input *in, const sim_long_run_result *r, double work_s,
                          double *events)
 {
     *events = 0.0;
@@ -244,8 +244,8 @@ static status ends_check(const sim_fleet_input *in, const sim_fleet_result *r, d
 // Where the samples' values stand, each list `count` long.
 enum { V_GOODPUT, V_DAYS, V_HOURS, V_COST, V_ENERGY, V_FAILURES, V_SPARES, V_COUNT };
 
-static void note_sample(const sim_fleet_input *in, const sample *s, double work_s, int64_t i,
-                        double *const values[V_COUNT], sim_fleet_result *r)
+static void note_sample(const sim_long_run_input *in, const sample *s, double work_s, int64_t i,
+                        double *const values[V_COUNT], sim_long_run_result *r)
 {
     const double hours = s->wall_s / 3600.0, n = (double)in->devices;
     const double spares = (double)max_i64(in->spares, 0);
@@ -271,14 +271,14 @@ static void note_sample(const sim_fleet_input *in, const sample *s, double work_
     }
 }
 
-static status input_check(const sim_fleet_input *in)
+static status input_check(const sim_long_run_input *in)
 {
     if (in->step_s <= 0.0 || !isfinite(in->step_s) || in->steps < 1 || in->devices < 1) {
         return fail(ST_CONFIG_RANGE,
                     "a run of %lld steps of %g s on %lld devices: all must be positive",
                     (long long)in->steps, in->step_s, (long long)in->devices);
     }
-    ASSERT(in->event_count >= 0 && in->event_count <= SIM_FLEET_EVENTS);
+    ASSERT(in->event_count >= 0 && in->event_count <= SIM_LONG_RUN_EVENTS);
     ASSERT(in->slowdown >= 1.0 && in->write_s >= 0.0 && in->restart_s >= 0.0);
     for (int32_t e = 0; e < in->event_count && in->spares >= 0; e++) {
         if (in->events[e].devices <= in->devices + in->spares) continue;
@@ -289,9 +289,9 @@ static status input_check(const sim_fleet_input *in)
     return ST_OK;
 }
 
-status sim_fleet_run(arena *a, const sim_fleet_input *in, sim_fleet_result *out)
+status sim_long_run_simulate(arena *a, const sim_long_run_input *in, sim_long_run_result *out)
 {
-    sim_fleet_result r = {.never_lacks = -1.0};
+    sim_long_run_result r = {.never_lacks = -1.0};
     sample begin = {.in = in};
     double *values[V_COUNT], events = 0.0, mean_out = 0.0;
     TRY(input_check(in));
