@@ -12,10 +12,10 @@
 
 status candidates_rooms_create(candidates *c)
 {
-    TRY(arena_create("a play", 0, &c->work));
-    TRY(arena_create("the best play", 0, &c->best));
+    TRY(arena_create("a simulation", 0, &c->work));
+    TRY(arena_create("the best simulation", 0, &c->best));
     for (int i = 0; i < PREDICT_ARENAS; i++) {
-        TRY(arena_create("times of a play", 0, &c->base.scratch[i]));
+        TRY(arena_create("times of a simulation", 0, &c->base.scratch[i]));
     }
     return assemble_rooms_create(&c->base.rooms);
 }

@@ -85,7 +85,7 @@ status predict_micro_batch(const host *h, arena *a, predict_setup *s)
                            .wanted = cost_is_processor(&s->machine.device) ? MICRO_SIMULATIONS : 1,
                            .simulations = MICRO_SIMULATIONS};
     p->each.base.r = own;
-    TRY(arena_create("a play", 0, &p->each.work));
+    TRY(arena_create("a simulation", 0, &p->each.work));
     status st = arena_create("train.micro_batch: auto", 0, &work);
     if (st == ST_OK) st = choose(p, work, s->r);
     arena_destroy(work);

@@ -98,7 +98,7 @@ static void the_executor_takes_the_same_time(void **state)
         const sim_executed out = executed(a, &m, ranks, count);
         if (out.step_ns != step || out.first_ns != first) {
             print_error(
-                "%u: %s pp %d dp %d zero %d: %lld and %lld executed, %lld and %lld played\n", i,
+                "%u: %s pp %d dp %d zero %d: %lld and %lld executed, %lld and %lld simulated\n", i,
                 s.schedule, (int)s.pp, (int)s.dp, (int)s.zero, (long long)out.first_ns,
                 (long long)out.step_ns, (long long)first, (long long)step);
         }

@@ -167,7 +167,7 @@ static status go_on(sample *s, double work_s, bool *ended)
     return stand_up(s);
 }
 
-static status play(sample *s, double work_s)
+static status sample_simulate(sample *s, double work_s)
 {
     bool ended = false;
     while (!ended) TRY(go_on(s, work_s, &ended));
@@ -320,7 +320,7 @@ status sim_long_run_simulate(arena *a, const sim_long_run_input *in, sim_long_ru
     for (int64_t i = 0; i < r.samples; i++) {
         sample s = begin;
         s.number = (uint32_t)i;
-        TRY(play(&s, work_s));
+        TRY(sample_simulate(&s, work_s));
         note_sample(in, &s, work_s, i, values, &r);
         begin.out = s.out; // its memory, for the next
         begin.out.count = begin.out.devices = 0;

@@ -29,7 +29,7 @@ static sim_long_run_input month(double mtbf_s, double write_s, double restart_s,
     return in;
 }
 
-static arena *play(const sim_long_run_input *in, sim_long_run_result *out)
+static arena *simulate(const sim_long_run_input *in, sim_long_run_result *out)
 {
     arena *a = NULL;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
@@ -57,7 +57,7 @@ static void samples_meet_the_closed_form(void **state)
         const double *c = cases[i];
         sim_long_run_input in = month(c[0], c[1], c[2], c[3]);
         sim_long_run_result r;
-        arena_destroy(play(&in, &r));
+        arena_destroy(simulate(&in, &r));
         const double kept = plan_kept_share(c[0], c[1], c[2], r.interval_s);
         near_to(r.kept, kept, 1e-12);
         // Of 200 samples of a month each; the mean of 1 / goodput is what the form is of.
@@ -78,7 +78,7 @@ static void without_failures_it_is_exact(void **state)
     in.device_usd_h = 2.0;
     in.kwh_usd = 0.1;
     in.busy_watts = 1000.0;
-    arena_destroy(play(&in, &r));
+    arena_destroy(simulate(&in, &r));
     const double days = 30.0 + 720.0 * 30.0 / 86400.0;
     near_to(r.days.p10, days, 1e-12);
     near_to(r.days.p90, days, 1e-12);
@@ -88,10 +88,10 @@ static void without_failures_it_is_exact(void **state)
     near_to(r.goodput.p50, 30.0 / days, 1e-12);
     assert_true(r.failures.p90 == 0.0 && r.spares.p90 == 0.0 && r.mtbf_s == 0.0);
     in.slowdown = 1.25;
-    arena_destroy(play(&in, &r));
+    arena_destroy(simulate(&in, &r));
     near_to(r.share.slow / r.share.work, 0.25, 1e-9);
     in.interval_s = 0.0; // nothing to fear: one checkpoint, the last
-    arena_destroy(play(&in, &r));
+    arena_destroy(simulate(&in, &r));
     near_to(r.interval_s, 30.0 * 86400.0 * 1.25, 1e-9);
 }
 
@@ -105,22 +105,22 @@ static void spares_hold_as_long_as_they_can(void **state)
     in.events[0].devices = 8;
     in.spares = 1000;
     in.events[0].repair_h = 24.0;
-    arena_destroy(play(&in, &r));
+    arena_destroy(simulate(&in, &r));
     assert_true(r.never_lacks > 0.99 && r.share.wait < 0.01);
     near_to(r.never_lacks, plan_poisson_below(3600.0 / 948.0 * 24.0, 125), 1e-12);
     in.events[0].repair_h = 48.0;
-    arena_destroy(play(&in, &r));
+    arena_destroy(simulate(&in, &r));
     assert_true(r.never_lacks < 1e-3 && r.share.wait > 0.2);
     assert_true(r.spares.p90 <= 1008.0); // it waits as soon as one is lacking
     // With no lack, those out at once are around their mean, and the mean is rate x repair.
     in.spares = -1;
-    arena_destroy(play(&in, &r));
+    arena_destroy(simulate(&in, &r));
     assert_true(r.share.wait == 0.0 && r.spares.p10 > 8.0 * 3600.0 / 948.0 * 48.0);
     in.spares = 0; // each failure waits for its own repair
     in.steps = 86400;
     in.events[0].rate_h = 0.1;
     in.events[0].repair_h = 5.0;
-    arena_destroy(play(&in, &r));
+    arena_destroy(simulate(&in, &r));
     near_to(r.share.wait * r.days.mean * 24.0, 5.0 * r.failures.mean, 0.1);
 }
 
@@ -130,16 +130,16 @@ static void spot_nodes_lose_no_work(void **state)
     (void)state;
     sim_long_run_input in = month(7200.0, 60.0, 300.0, 1800.0);
     sim_long_run_result told, untold;
-    arena_destroy(play(&in, &untold));
+    arena_destroy(simulate(&in, &untold));
     in.events[0].warning_s = 120.0;
-    arena_destroy(play(&in, &told));
+    arena_destroy(simulate(&in, &told));
     assert_true(told.share.rework < 0.01 * untold.share.rework + 0.001);
     assert_true(told.goodput.p50 > untold.goodput.p50);
     near_to(told.goodput.p50, told.kept, 0.01);
     // Often, and with an interval that nobody could reach otherwise: it gets on all the same.
     in = month(1000.0, 10.0, 60.0, 100000.0);
     in.events[0].warning_s = 120.0;
-    arena_destroy(play(&in, &told));
+    arena_destroy(simulate(&in, &told));
     near_to(told.goodput.p50, told.kept, 0.02);
     assert_true(told.kept > 0.9);
 }
@@ -151,11 +151,11 @@ static void equal_inputs_give_equal_bits(void **state)
     sim_long_run_result x, y, z;
     memset(&x, 0, sizeof(x));
     memset(&y, 0, sizeof(y));
-    arena_destroy(play(&in, &x));
-    arena_destroy(play(&in, &y));
+    arena_destroy(simulate(&in, &x));
+    arena_destroy(simulate(&in, &y));
     assert_memory_equal(&x, &y, sizeof(x));
     in.seed = 8;
-    arena_destroy(play(&in, &z));
+    arena_destroy(simulate(&in, &z));
     assert_true(x.days.mean != z.days.mean);
     near_to(x.days.mean, z.days.mean, 0.01);
 }
@@ -218,7 +218,7 @@ static void published_failures_are_met(void **state)
     assert_int_equal(in.event_count, 3);
     near_to(in.write_s, 405e9 * 14.0 / 16384.0 / 50e9, 1e-12);
     near_to(in.restart_s, 300.0, 1e-12);
-    arena_destroy(play(&in, &out));
+    arena_destroy(simulate(&in, &out));
     near_to(out.failures.mean / out.days.mean * 54.0, 419.0, 0.02);
     assert_true(out.goodput.p50 > 0.9); // as they report
     near_to(out.by_event[2], 0.3 * out.failures.mean, 0.02);
@@ -226,7 +226,7 @@ static void published_failures_are_met(void **state)
     // At 100,000 of them: one every 30.4 minutes.
     const sim_long_run_step large = {.step_s = 5.0, .devices = 100000, .state_bytes = 405e9 * 14.0};
     sim_long_run_input_make(&r, &c, &large, &in);
-    arena_destroy(play(&in, &out));
+    arena_destroy(simulate(&in, &out));
     near_to(out.mtbf_s / 60.0, 30.4, 0.001);
 }
 
@@ -292,7 +292,7 @@ static void published_statistics_are_met(void **state)
     sim_long_run_result out;
     r.checkpoint.write_s = 5.0;
     sim_long_run_input_make(&r, &c, &step, &in);
-    arena_destroy(play(&in, &out));
+    arena_destroy(simulate(&in, &out));
     near_to(out.mtbf_s / 3600.0, published(csv, "Meta RSC,131072", "job MTTF"), 0.025);
     // The formula printed there for the share of time kept, which is ours to first order.
     const double nodes = 256.0, of_day = nodes * rate / 1000.0, wait = 300.0, every = 3600.0;
@@ -353,7 +353,7 @@ static void a_large_machine_is_simulated(void **state)
     sim_long_run_result out;
     sim_long_run_input_make(&r, &c, &step, &in);
     in.samples = 60;
-    arena_destroy(play(&in, &out));
+    arena_destroy(simulate(&in, &out));
     assert_int_equal(out.samples, 60);
     assert_true(out.failures.p50 > 6000.0);
     near_to(out.goodput.p50, out.kept, 0.01);
@@ -368,7 +368,7 @@ static void both_prints_say_the_same(void **state)
     sim_long_run_input in;
     sim_long_run_result out;
     sim_long_run_input_make(&r, &c, &step, &in);
-    arena *a = play(&in, &out);
+    arena *a = simulate(&in, &out);
     text lines = {.a = a}, members = {.a = a};
     assert_int_equal(sim_long_run_print(&in, &out, &lines), ST_OK);
     for (const char *s = lines.bytes; *s != '\0'; s = strchr(s, '\n') + 1) {

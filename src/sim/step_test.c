@@ -25,7 +25,7 @@ typedef struct job {
 static bool job_make(const sample_settings *s, job *out)
 {
     memset(out, 0, sizeof(*out));
-    assert_int_equal(arena_create("play", 0, &out->a), ST_OK);
+    assert_int_equal(arena_create("simulation", 0, &out->a), ST_OK);
     if (sample_make(out->a, s, &out->made) != ST_OK) {
         error_clear();
         arena_destroy(out->a);
@@ -44,7 +44,7 @@ static bool job_make(const sample_settings *s, job *out)
     return true;
 }
 
-static sim_step *play(job *j, int32_t steps)
+static sim_step *simulate(job *j, int32_t steps)
 {
     sim_step *step = NULL;
     const status st = sim_step_run(j->a, j->ranks, j->count, j->prices, 0, steps, &step);
@@ -98,7 +98,7 @@ static bool is_the_timeline(const schedule_case *x, int32_t pp, int32_t microbat
     if (!job_make(&s, &j)) return false;
     lists_price(&j, 1000, input, weight);
     assert_int_equal(plan_timeline_play(j.a, schedule, &shape, &costs, &t), ST_OK);
-    const sim_step *step = play(&j, 1);
+    const sim_step *step = simulate(&j, 1);
     // Side by side, the plan sends what its forward made before the backward is done; the
     // timeline has both at the end.
     const int64_t simulated = step->first_ns;
@@ -191,7 +191,7 @@ static void real_prices_are_the_timeline_too(void **state)
                          ST_OK);
         stage_costs(&j, &pipe, costs);
         assert_int_equal(plan_timeline_play(j.a, request.schedule, &pipe.shape, &all, &t), ST_OK);
-        const int64_t simulated = play(&j, 1)->first_ns;
+        const int64_t simulated = simulate(&j, 1)->first_ns;
         if (simulated != t->length) {
             print_error("%s pp %d, %d micro-batches: %lld, timeline %lld\n", s.schedule, (int)s.pp,
                         (int)s.sequences, (long long)simulated, (long long)t->length);
@@ -269,7 +269,7 @@ static void times_add_up_and_rules_hold(void **state)
         job j;
         if (!job_make(&s, &j)) continue;
         random_price(&j, seed, 1000);
-        const sim_step *step = play(&j, SIM_STEPS);
+        const sim_step *step = simulate(&j, SIM_STEPS);
         for (int32_t r = 0; r < j.count; r++) {
             assert_int_equal(step->times[r].length, total(&step->times[r]));
             rules_hold(&j.ranks[r], &j.prices[r], step->spans[r]);
@@ -284,9 +284,9 @@ static void times_add_up_and_rules_hold(void **state)
                 }
             }
         }
-        assert_int_equal(play(&j, SIM_STEPS)->first_ns, 2 * before);
+        assert_int_equal(simulate(&j, SIM_STEPS)->first_ns, 2 * before);
         j.prices[0].ns[j.ranks[0].p->action_count / 2] += 12345;
-        assert_true(play(&j, SIM_STEPS)->first_ns >= 2 * before);
+        assert_true(simulate(&j, SIM_STEPS)->first_ns >= 2 * before);
         simulated++;
         arena_destroy(j.a);
     }
@@ -301,7 +301,7 @@ static void messages_wait_for_both_ends(void **state)
     job j;
     assert_true(job_make(&s, &j));
     lists_price(&j, 1000, 2000, 0);
-    const int64_t free = play(&j, 1)->first_ns;
+    const int64_t free = simulate(&j, 1)->first_ns;
     for (int32_t r = 0; r < 2; r++) {
         const plan *p = j.ranks[r].p;
         for (int64_t i = 0; i < p->action_count; i++) {
@@ -311,7 +311,7 @@ static void messages_wait_for_both_ends(void **state)
         }
     }
     // First forward and last backward cross once each; with two stages steady work hides the rest or not.
-    const sim_step *step = play(&j, 1);
+    const sim_step *step = simulate(&j, 1);
     assert_true(step->first_ns >= free + 200);
     assert_true(step->first_ns <= free + 8 * 100);
     assert_true(step->times[0].exposed[TRAFFIC_PP] + step->times[1].exposed[TRAFFIC_PP] > 0);
@@ -349,7 +349,7 @@ static void a_stage_sends_while_it_waits(void **state)
                 }
             }
         }
-        lengths[k] = play(&j, 1)->first_ns;
+        lengths[k] = simulate(&j, 1)->first_ns;
         arena_destroy(j.a);
     }
     assert_int_equal(lengths[1] - lengths[0], 8 * (FORWARD + BACKWARD + MESSAGE));
@@ -373,7 +373,7 @@ static void plans_are_priced(void **state)
     job j;
     assert_true(job_make(&s, &j));
     assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
-    const sim_step *step = play(&j, SIM_STEPS);
+    const sim_step *step = simulate(&j, SIM_STEPS);
     const int64_t quick = step->step_ns;
     assert_true(quick > 0 && step->times[0].compute > 0 && step->times[0].sent[TRAFFIC_DP] > 0);
     // Each node costs at least its launch; what is not hidden is paid.
@@ -385,7 +385,7 @@ static void plans_are_priced(void **state)
     }
     profile.overlap[TRAFFIC_DP] = profile.overlap[TRAFFIC_PP] = 0.0;
     assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
-    assert_true(play(&j, SIM_STEPS)->step_ns > quick);
+    assert_true(simulate(&j, SIM_STEPS)->step_ns > quick);
     text t = {.a = j.a};
     assert_int_equal(sim_trace_print(j.ranks, step, &t), ST_OK);
     assert_non_null(strstr(t.bytes, "\"traceEvents\""));
@@ -409,7 +409,7 @@ static void a_late_host_holds_up(void **state)
         j.prices[0].ns[i] = computes ? 100 : 0;
         count += computes ? 1 : 0;
     }
-    assert_int_equal(play(&j, SIM_STEPS)->step_ns, 100 * count);
+    assert_int_equal(simulate(&j, SIM_STEPS)->step_ns, 100 * count);
     assert_int_equal(arena_new(j.a, p->action_count, &j.prices[0].issue), ST_OK);
     assert_int_equal(arena_new(j.a, p->action_count, &j.prices[0].waits), ST_OK);
     static const struct {
@@ -425,7 +425,7 @@ static void a_late_host_holds_up(void **state)
         // The first action begins with the step; the last is done 100 after it was issued.
         const int64_t each = hosts[k].waits ? 100 + issue : max_i64(100, issue);
         const int64_t first = issue > 100 ? issue : 0;
-        const sim_step *step = play(&j, SIM_STEPS);
+        const sim_step *step = simulate(&j, SIM_STEPS);
         const sim_times *t = &step->times[0];
         assert_int_equal(step->step_ns, 100 + first + each * (count - 1));
         assert_int_equal(t->compute, 100 * count);
@@ -456,13 +456,13 @@ static void sums_that_are_not_hidden_come_last(void **state)
         assert_true(job_make(&s, &j));
         profile.overlap[TRAFFIC_DP] = 1.0;
         assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
-        const sim_step *hidden = play(&j, SIM_STEPS);
+        const sim_step *hidden = simulate(&j, SIM_STEPS);
         int64_t most = 0;
         for (int32_t r = 0; r < j.count; r++)
             most = max_i64(most, hidden->times[r].sent[TRAFFIC_DP]);
         profile.overlap[TRAFFIC_DP] = 0.0;
         assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
-        const sim_step *step = play(&j, SIM_STEPS);
+        const sim_step *step = simulate(&j, SIM_STEPS);
         assert_true(step->step_ns > hidden->step_ns);
         // As much as one rank's messages take, not that of each stage after the other.
         assert_true(step->step_ns <= hidden->step_ns + most);
@@ -513,7 +513,7 @@ static void gradients_go_in_buckets(void **state)
                                                    COLLECTIVE_REDUCE_SCATTER, bytes));
         }
         assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
-        const sim_step *step = play(&j, SIM_STEPS);
+        const sim_step *step = simulate(&j, SIM_STEPS);
         sent[k] = step->times[0].sent[TRAFFIC_DP];
         step_ns[k] = step->step_ns;
     }

@@ -38,7 +38,7 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     TRY(run_config_load_searched(cli->h, cli->a, yaml, all, key_count + 1, false, r, &c));
     TRY(plan_fix(c, r, &p->fixed));
     TRY(model_find(cli, p));
-    TRY(arena_create("a play", 0, &p->each.work));
+    TRY(arena_create("a simulation", 0, &p->each.work));
     const status st = predict_here_layout(p, started_of(started, &own), &best);
     candidates_rooms_destroy(&p->each);
     TRY(st);

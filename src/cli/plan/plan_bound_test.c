@@ -75,7 +75,7 @@ static void simulated_is_not_faster(predict_planner *p, const search_found *f, g
     assert_ok(st);
     const double share = (double)f->least.step_ns / (double)x->step->step_ns;
     if (share > 1.0 || getenv("SHOW") != NULL) {
-        print_error("%s zero %d recompute %d micro-batch %d: at least %lld ns, played %lld\n",
+        print_error("%s zero %d recompute %d micro-batch %d: at least %lld ns, simulated %lld\n",
                     search_layout_name(&f->layout, name), f->layout.zero, f->layout.recompute,
                     (int)f->layout.micro_batch, (long long)f->least.step_ns,
                     (long long)x->step->step_ns);

@@ -44,7 +44,7 @@ static void trial_open(trial *t, const char *machine, const char *words)
 static void near(int64_t folded, int64_t simulated, int64_t most)
 {
     if (llabs(folded - simulated) > most) {
-        print_error("%lld ns, played %lld\n", (long long)folded, (long long)simulated);
+        print_error("%lld ns, simulated %lld\n", (long long)folded, (long long)simulated);
     }
     assert_true(llabs(folded - simulated) <= most);
 }
@@ -103,7 +103,7 @@ static void time_is_that_of_all(void **state)
         predict_step_figures(&t.s, &t.all);
         assert_int_equal(t.some.microbatches, t.all.microbatches);
         assert_int_equal(t.all.simulated, t.all.microbatches);
-        print_message("%4lld of %4lld played: %s\n", (long long)t.some.simulated,
+        print_message("%4lld of %4lld simulated: %s\n", (long long)t.some.simulated,
                       (long long)t.all.microbatches, rows[i].words);
         folded += t.some.simulated < t.all.simulated ? 1 : 0;
         times_compare(&t);
@@ -140,7 +140,7 @@ static void rooms_change_nothing(void **state)
         assert_ok(predict_step_times(t.cli.a, &t.s, &t.all));
         predict_setup in_rooms = t.s;
         for (int k = 0; k < PREDICT_ARENAS; k++) {
-            assert_ok(arena_create("times of a play", 0, &in_rooms.scratch[k]));
+            assert_ok(arena_create("times of a simulation", 0, &in_rooms.scratch[k]));
         }
         for (int turn = 0; turn < 2; turn++) {
             assert_ok(predict_step_times(t.cli.a, &in_rooms, &t.some));
