@@ -248,19 +248,19 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
 
 // ---- all stages -----------------------------------------------------------------------------------
 
-struct assemble_rooms {
+struct assemble_scratch {
     plan_rooms all[THREAD_POOL_MAX]; // of a worker; those without arenas had no work yet
 };
 
-status assemble_rooms_create(assemble_rooms **out)
+status assemble_scratch_create(assemble_scratch **out)
 {
-    assemble_rooms *r = calloc(1, sizeof(*r));
-    if (r == NULL) return fail(ST_NO_MEMORY, "no memory for rooms to plan in");
+    assemble_scratch *r = calloc(1, sizeof(*r));
+    if (r == NULL) return fail(ST_NO_MEMORY, "no memory for the scratch memory of plans");
     *out = r;
     return ST_OK;
 }
 
-void assemble_rooms_destroy(assemble_rooms *r)
+void assemble_scratch_destroy(assemble_scratch *r)
 {
     for (int i = 0; r != NULL && i < THREAD_POOL_MAX; i++) {
         arena_destroy(r->all[i].lists);
@@ -271,7 +271,7 @@ void assemble_rooms_destroy(assemble_rooms *r)
 }
 
 // Plans that were made in it before may be gone.
-static status room_enter(plan_rooms *r)
+static status scratch_prepare(plan_rooms *r)
 {
     r->like = NULL;
     if (r->lists == NULL) TRY(arena_create("lowering", 0, &r->lists));
@@ -288,7 +288,7 @@ typedef struct stage_pool {
     const assemble_options *options;
     const assemble_plans *parts;
     const plan_request *request;
-    assemble_rooms *rooms;
+    assemble_scratch *scratch;
     assemble_plans *out;
     int32_t count;
     int64_t limit; // bytes: none is begun after one that is over it
@@ -314,12 +314,12 @@ static int32_t stage_of(const stage_pool *c, int32_t k)
     return c->options->peak_stages != NULL ? c->options->peak_stages[k] : k;
 }
 
-static status stages_work(stage_pool *c, plan_rooms *rooms)
+static status stages_work(stage_pool *c, plan_rooms *scratch)
 {
     const bool peak = c->options->peak_stages != NULL;
     plan_request request = *c->request;
-    TRY(room_enter(rooms));
-    request.rooms = rooms;
+    TRY(scratch_prepare(scratch));
+    request.rooms = scratch;
     while (atomic_load(&c->most) <= c->limit && !atomic_load(&c->failed)) {
         const int32_t k = atomic_fetch_add(&c->next, 1); // what is begun is ended
         if (k >= c->count) break;
@@ -328,7 +328,7 @@ static status stages_work(stage_pool *c, plan_rooms *rooms)
         // What is over the limit is placed as well as can be, so that it is so whoever came first.
         request.enough_bytes = peak ? min_i64(most - 1, c->limit) : 0;
         TRY(stage_assemble(c, stage_of(c, k), &request, out));
-        rooms->like = out->all[0];
+        scratch->like = out->all[0];
         while (out->arena_bytes > most &&
                !atomic_compare_exchange_weak(&c->most, &most, out->arena_bytes)) {
         }
@@ -339,7 +339,7 @@ static status stages_work(stage_pool *c, plan_rooms *rooms)
 static status worker_work(void *context, int32_t worker)
 {
     stage_pool *c = context;
-    const status st = stages_work(c, &c->rooms->all[worker]);
+    const status st = stages_work(c, &c->scratch->all[worker]);
     if (st != ST_OK) atomic_store(&c->failed, true);
     return st;
 }
@@ -354,13 +354,13 @@ static int32_t core_count(void)
 static status stages_share(stage_pool *c)
 {
     const int32_t count = c->count > 1 ? (int32_t)min_i64(core_count(), c->count) : 1;
-    assemble_rooms *own = NULL;
-    if (c->options->rooms == NULL) TRY(assemble_rooms_create(&own));
-    c->rooms = own != NULL ? own : c->options->rooms;
+    assemble_scratch *own = NULL;
+    if (c->options->scratch == NULL) TRY(assemble_scratch_create(&own));
+    c->scratch = own != NULL ? own : c->options->scratch;
     arena_share(c->a, count > 1);
     const status st = thread_pool_run(count, worker_work, c);
     arena_share(c->a, false);
-    assemble_rooms_destroy(own);
+    assemble_scratch_destroy(own);
     return st;
 }
 

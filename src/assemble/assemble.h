@@ -36,9 +36,9 @@ typedef struct assemble_plans {
 
 // What plans of stages are made in, kept from one search's step to the next: to ask the system for pages anew takes longer
 // than to fill them. For one assemble_stages() at a time.
-typedef struct assemble_rooms assemble_rooms;
-NODISCARD status assemble_rooms_create(assemble_rooms **out);
-void assemble_rooms_destroy(assemble_rooms *r); // NULL is legal
+typedef struct assemble_scratch assemble_scratch;
+NODISCARD status assemble_scratch_create(assemble_scratch **out);
+void assemble_scratch_destroy(assemble_scratch *r); // NULL is legal
 
 // Makes a plan as plan_create does.
 typedef status (*train_plan_fn)(arena *a, const plan_request *request, plan_table *run, plan **out);
@@ -63,8 +63,8 @@ typedef struct assemble_options {
     // it takes to know that they need less, and none is made after one that is over the limit. NULL: all.
     const int32_t *peak_stages;
     int32_t peak_count;
-    int64_t peak_limit;    // bytes; 0: none
-    assemble_rooms *rooms; // NULL: its own
+    int64_t peak_limit;        // bytes; 0: none
+    assemble_scratch *scratch; // NULL: its own
 } assemble_options;
 
 // What the configuration leaves to us of memory against speed (assemble/choose.c): whether pointwise work is

@@ -10,22 +10,22 @@
 #include <stdatomic.h>
 #include <string.h>
 
-status candidates_rooms_create(candidates *c)
+status candidates_scratch_create(candidates *c)
 {
     TRY(arena_create("a simulation", 0, &c->work));
     TRY(arena_create("the best simulation", 0, &c->best));
     for (int i = 0; i < PREDICT_ARENAS; i++) {
         TRY(arena_create("times of a simulation", 0, &c->base.scratch[i]));
     }
-    return assemble_rooms_create(&c->base.rooms);
+    return assemble_scratch_create(&c->base.plan_scratch);
 }
 
-void candidates_rooms_destroy(candidates *c)
+void candidates_scratch_destroy(candidates *c)
 {
     arena_destroy(c->work);
     arena_destroy(c->best);
     for (int i = 0; i < PREDICT_ARENAS; i++) arena_destroy(c->base.scratch[i]);
-    assemble_rooms_destroy(c->base.rooms);
+    assemble_scratch_destroy(c->base.plan_scratch);
 }
 
 void candidates_begin(candidates *c, bool simulates)
@@ -219,7 +219,7 @@ static status step_in(const candidates *c, arena *a, int32_t number, const searc
     TRY(arena_new(a, 1, &x));
     TRY(layout_set(c, a, l, s));
     if (number > 0) {
-        s->rooms = NULL;
+        s->plan_scratch = NULL;
         s->scratch[0] = c->base.scratch[1];
         s->scratch[1] = c->base.scratch[0];
     }
@@ -253,11 +253,11 @@ status candidates_ahead(candidates *c, const search_layout *const *l, int32_t co
 {
     ahead_pool pool = {.c = c};
     if (c->best == NULL || c->best_step != NULL) return ST_OK;
-    arena *const rooms[CANDIDATES_AHEAD] = {c->work, c->best};
+    arena *const arenas[CANDIDATES_AHEAD] = {c->work, c->best};
     c->ahead_next = 0;
     c->ahead_count = (int32_t)min_i64(count, CANDIDATES_AHEAD);
     for (int32_t i = 0; i < c->ahead_count; i++) {
-        c->ahead[i] = (candidate_ahead){.layout = l[i], .a = rooms[i]};
+        c->ahead[i] = (candidate_ahead){.layout = l[i], .a = arenas[i]};
     }
     return thread_pool_run((int32_t)min_i64(c->ahead_count, kern_core_count()), ahead_work, &pool);
 }

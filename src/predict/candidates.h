@@ -61,8 +61,8 @@ typedef struct candidates {
 } candidates;
 
 // Arenas that simulations and plans are made in. A caller that wants one search of a few layouts makes `work` alone.
-NODISCARD status candidates_rooms_create(candidates *c);
-void candidates_rooms_destroy(candidates *c);
+NODISCARD status candidates_scratch_create(candidates *c);
+void candidates_scratch_destroy(candidates *c);
 // Before a search: forgets the models of the one before and, where it simulates, its best step.
 void candidates_begin(candidates *c, bool simulates);
 

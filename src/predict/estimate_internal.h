@@ -154,17 +154,17 @@ typedef struct kept_times {
 enum { KEPT_TIMES = 8 }; // stages of ZeRO, one and two ways
 
 // That times are worked out in.
-typedef struct estimate_room {
+typedef struct estimate_buffers {
     stage_time *stages; // [layer]: no more stages than that
     int64_t *gathered;  // [layer] when its weights have come
     kept_times kept[KEPT_TIMES];
     layer_time layers[ESTIMATE_PROGRAMS]; // [program] of the layout that was timed last
-} estimate_room;
+} estimate_buffers;
 
 struct estimate_prices {
     program_price *programs; // [program]
     int64_t all;             // of all layers, of one micro-batch
-    estimate_room *room;
+    estimate_buffers *buffers;
 };
 
 // A list of a micro-batch, or the part of one that `bound` says of gradients of weights: no less is simulated of it.

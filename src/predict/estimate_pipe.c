@@ -173,7 +173,7 @@ static void rank_walk(walker *w, int32_t rank, int64_t *count)
     }
 }
 
-static status room_make(arena *a, estimate_pipe *p)
+static status buffers_make(arena *a, estimate_pipe *p)
 {
     const int64_t items = (int64_t)p->depth * p->microbatches;
     TRY(arena_new(a, items, &p->output));
@@ -203,7 +203,7 @@ status estimate_pipe_make(arena *a, const estimate_layout *l, estimate_pipe **ou
     TRY(arena_create("order of a pipeline", 0, &work));
     status st = walker_make(&w, work);
     if (st == ST_OK) st = arena_new(a, p->count, &p->nodes);
-    if (st == ST_OK) st = room_make(a, p);
+    if (st == ST_OK) st = buffers_make(a, p);
     while (st == ST_OK && w.ready_count > 0) rank_walk(&w, w.ready[--w.ready_count], &count);
     arena_destroy(work);
     TRY(st);
@@ -361,17 +361,17 @@ int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cos
 {
     const int32_t depth = estimate_stages(e, prices, m, links, l);
     ASSERT(depth == p->depth && l->pp == p->ranks && l->microbatches == p->microbatches);
-    const estimate_room *room = prices->room;
-    int64_t *gathered = room->gathered, step = 0;
+    const estimate_buffers *buffers = prices->buffers;
+    int64_t *gathered = buffers->gathered, step = 0;
     timing t = {.e = e,
                 .l = l,
                 .prices = prices->programs,
-                .layers = room->layers,
-                .stages = room->stages,
+                .layers = buffers->layers,
+                .stages = buffers->stages,
                 .p = p,
                 .link = estimate_link_of(e, m, links, l, depth)};
     for (int32_t i = 0; i < e->m->program_count; i++) {
-        t.visits = t.visits || room->layers[i].visit_sums > 0;
+        t.visits = t.visits || buffers->layers[i].visit_sums > 0;
     }
     memset(p->lane_ns, 0, 4 * (size_t)p->ranks * sizeof(*p->lane_ns));
     updates_time(&t, gathered);

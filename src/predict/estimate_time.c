@@ -60,7 +60,7 @@ static int64_t weights_ns(const estimate *e, const cost_model *m, const estimate
     return ns;
 }
 
-static status room_make(arena *a, const estimate *e, estimate_room **out)
+static status buffers_make(arena *a, const estimate *e, estimate_buffers **out)
 {
     TRY(arena_new(a, 1, out));
     TRY(arena_new(a, e->m->layer_count, &(*out)->stages));
@@ -73,8 +73,8 @@ status estimate_price(arena *a, const estimate *e, const cost_model *m, const es
     estimate_prices *x = NULL;
     TRY(arena_new(a, 1, &x));
     TRY(arena_new(a, e->m->program_count, &x->programs));
-    if (like != NULL) x->room = like->room;
-    if (like == NULL) TRY(room_make(a, e, &x->room));
+    if (like != NULL) x->buffers = like->buffers;
+    if (like == NULL) TRY(buffers_make(a, e, &x->buffers));
     for (int32_t i = 0; i < e->m->program_count; i++) {
         const op_program *p = e->programs[i].program;
         program_price *price = &x->programs[i];
@@ -315,10 +315,10 @@ static void kinds_time(const estimate *e, const estimate_layout *l, const cost_m
 }
 
 static const kept_times *kinds_of(const estimate *e, const estimate_layout *l, const cost_model *m,
-                                  const estimate_links *links, estimate_room *room)
+                                  const estimate_links *links, estimate_buffers *buffers)
 {
     const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
-    kept_times *x = &room->kept[(l->zero * 2 + (two_ways ? 1 : 0)) % KEPT_TIMES];
+    kept_times *x = &buffers->kept[(l->zero * 2 + (two_ways ? 1 : 0)) % KEPT_TIMES];
     const bool is_same = x->model == e->m && x->dp == l->dp && x->pp == l->pp &&
                          x->zero == l->zero && x->zero_group == l->zero_group &&
                          x->two_ways == two_ways;
@@ -336,12 +336,12 @@ static const kept_times *kinds_of(const estimate *e, const estimate_layout *l, c
 // Gradients and weights of experts go on lanes of their own, and two lanes are busy at once: the times are those of
 // one kind, with the updates of both.
 static void times_of_layers(const estimate *e, const estimate_layout *l, const cost_model *m,
-                            const estimate_links *links, estimate_room *room)
+                            const estimate_links *links, estimate_buffers *buffers)
 {
     int64_t messages[KINDS_OF_WEIGHTS] = {0};
     const plan_mesh mesh = estimate_mesh(e, l);
-    const kept_times *x = kinds_of(e, l, m, links, room);
-    layer_time *out = room->layers;
+    const kept_times *x = kinds_of(e, l, m, links, buffers);
+    layer_time *out = buffers->layers;
     memcpy(out, x->of[0], (size_t)e->m->program_count * sizeof(*out));
     if (!plan_experts_apart(&mesh)) return;
     for (int32_t i = 0; i < e->m->layer_count; i++) {
@@ -464,12 +464,12 @@ int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_m
         .stages = l->pp, .microbatches = l->microbatches, .chunks = l->chunks};
     const int32_t depth = l->schedule != NULL ? plan_schedule_depth(l->schedule, &r) : 1;
     const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
-    estimate_room *room = prices->room;
+    estimate_buffers *buffers = prices->buffers;
     ASSERT(e->m->program_count <= ESTIMATE_PROGRAMS && depth <= e->m->layer_count);
-    times_of_layers(e, l, m, links, room);
+    times_of_layers(e, l, m, links, buffers);
     for (int32_t s = 0; s < depth; s++) {
-        room->stages[s] = time_of_stage(e, prices, l, room->layers, s,
-                                        two_ways ? l->microbatches / 2 : l->microbatches);
+        buffers->stages[s] = time_of_stage(e, prices, l, buffers->layers, s,
+                                           two_ways ? l->microbatches / 2 : l->microbatches);
     }
     return depth;
 }
@@ -489,7 +489,7 @@ estimate_link estimate_link_of(const estimate *e, const cost_model *m, const est
 void estimate_time_of(const estimate *e, estimate_prices *prices, const cost_model *m,
                       const estimate_links *links, const estimate_layout *l, estimate_time *out)
 {
-    pipe_time p = {.l = l, .stages = prices->room->stages};
+    pipe_time p = {.l = l, .stages = prices->buffers->stages};
     p.depth = estimate_stages(e, prices, m, links, l);
     p.link_ns = estimate_link_of(e, m, links, l, p.depth).ns;
     ways_set(&p);

@@ -256,7 +256,7 @@ static status stages_measure(search *s, search_found *f, stage_bytes *out)
     return ST_OK;
 }
 
-static int64_t room_percent(const search_layout *l)
+static int64_t margin_percent(const search_layout *l)
 {
     return 100 + (l->zero >= 2 ? 2 : 1) * HOLES_PERCENT;
 }
@@ -278,8 +278,9 @@ static status found_fit(search *s, search_found *f, int32_t most, bool *is_refus
     f->fits = may_fit(s, f);
     if (!f->fits) return ST_OK;
     for (int32_t i = 0; i < pp && i < most; i++) {
-        const bool has_room = all[i].bytes / 100 * room_percent(&f->layout) <= s->r->usable_bytes;
-        if (i >= FULLEST_STAGES && has_room && !all_ways) break;
+        const bool has_margin =
+            all[i].bytes / 100 * margin_percent(&f->layout) <= s->r->usable_bytes;
+        if (i >= FULLEST_STAGES && has_margin && !all_ways) break;
         stages[count++] = all[i].stage;
     }
     TRY(refused(s, candidates_fit(s->r->each, &f->layout, stages, count, &f->simulated),
@@ -295,9 +296,9 @@ static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_ref
     const search_request *r = s->r;
     const bool is_long =
         r->rows > 0 && rows * r->simulations >= r->rows; // so rows end the search, not simulations
-    const bool has_room = f->bytes / 100 * room_percent(&f->layout) <= r->usable_bytes;
+    const bool has_margin = f->bytes / 100 * margin_percent(&f->layout) <= r->usable_bytes;
     *is_refused = false;
-    if (!is_long || has_room) return ST_OK;
+    if (!is_long || has_margin) return ST_OK;
     TRY(found_fit(s, f, 1, is_refused));
     if (f->fits) f->simulated = (search_simulated){0};
     return ST_OK;

@@ -96,7 +96,7 @@ typedef struct search {
     search_result *out;
     family *families;
     int64_t family_count, family_capacity;
-    const estimate_prices *first_prices; // whose room all share
+    const estimate_prices *first_prices; // whose buffers all share
     cut *cuts;
     int64_t cut_count, cut_capacity;
     joined *links;

@@ -76,7 +76,7 @@ static void each_make(world *w, arena *a)
     c->base.machine = w->c;
     c->base.profile = w->profile;
     c->base.rule = plan_flops_at(0);
-    assert_ok(candidates_rooms_create(c));
+    assert_ok(candidates_scratch_create(c));
 }
 
 static void world_open(world *w, uint64_t seed, arena **a)
@@ -88,7 +88,7 @@ static void world_open(world *w, uint64_t seed, arena **a)
 
 static void world_close(world *w, arena *a)
 {
-    candidates_rooms_destroy(&w->each);
+    candidates_scratch_destroy(&w->each);
     arena_destroy(a);
 }
 

@@ -45,7 +45,7 @@ static status plans_make(arena *a, const predict_setup *s, const assemble_option
     options.documents = r->data.packing == RUN_PACKING_MASKED;
     options.mesh = run_config_mesh(r, 0);
     options.sizes_only = true;
-    options.rooms = s->rooms;
+    options.scratch = s->plan_scratch;
     options.rows_inline = predict_habit_rows_inline(&s->profile);
     options.whole_again = predict_habit_whole_again(&s->profile);
     const int share = (int)max_i64(1, assemble_threads(r) / run_config_ranks(r));
@@ -95,14 +95,14 @@ static status step_keep(arena *a, sim_step **step)
 status predict_step_run(arena *a, const predict_setup *s, predict_step *out)
 {
     const cost_model prices = predict_prices(s);
-    arena *room = s->scratch[0] != NULL ? s->scratch[0] : a;
+    arena *work = s->scratch[0] != NULL ? s->scratch[0] : a;
     sim_prices *all = NULL;
-    if (room != a) arena_reset(room);
-    TRY(arena_new(room, out->stages, &all));
-    TRY(sim_price(room, &prices, out->ranks, out->stages, all));
-    TRY(sim_step_run(room, out->ranks, out->stages, all,
+    if (work != a) arena_reset(work);
+    TRY(arena_new(work, out->stages, &all));
+    TRY(sim_price(work, &prices, out->ranks, out->stages, all));
+    TRY(sim_step_run(work, out->ranks, out->stages, all,
                      sim_host_ns(&prices, out->ranks, out->stages), SIM_STEPS, &out->step));
-    return room != a ? step_keep(a, &out->step) : ST_OK;
+    return work != a ? step_keep(a, &out->step) : ST_OK;
 }
 
 // FLOPs of a token that a backward pass computes again, in products and attention.

@@ -27,8 +27,8 @@ typedef struct predict_setup {
     cluster machine; // with as many devices as the layout has ranks
     cost_profile profile;
     const flops_rule *rule;
-    assemble_rooms
-        *rooms; // scratch memory for plans, of a caller that makes many; NULL: each makes its own
+    assemble_scratch *
+        plan_scratch; // scratch memory for plans, of a caller that makes many; NULL: each makes its own
     // Scratch memory for simulations, of a caller that runs many: times of single actions are there until the next one.
     // Each thread that simulates at the same time has its own arena, the first of them the first. NULL: with its plans.
     arena *scratch[PREDICT_ARENAS];

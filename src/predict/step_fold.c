@@ -176,7 +176,7 @@ static status step_again(arena *a, const predict_step *x, const cluster *machine
     predict_setup there = *x->of;
     predict_step simulated = *x;
     there.machine = *machine;
-    there.rooms = NULL; // others simulate at the same time
+    there.plan_scratch = NULL; // others simulate at the same time
     there.scratch[0] = NULL;
     TRY(predict_step_run(a, &there, &simulated));
     if (x->rounds > 0) TRY(period_of(a, &simulated, &period));

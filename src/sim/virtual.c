@@ -175,7 +175,7 @@ static void lane_run(lane *l)
     }
 }
 
-static bool has_room(const lane *l)
+static bool has_space(const lane *l)
 {
     return l->tail - l->head < DEVICE_QUEUE_ITEMS;
 }
@@ -183,7 +183,7 @@ static bool has_room(const lane *l)
 // A lane that stands still is run again by what it stands for, not by what is posted behind.
 static void post(lane *l, const item *x, bool *posted)
 {
-    *posted = has_room(l);
+    *posted = has_space(l);
     if (!*posted) return;
     l->items[l->tail++ % DEVICE_QUEUE_ITEMS] = *x;
     if (l->tail - l->head == 1) lane_run(l);
@@ -203,7 +203,7 @@ void virtual_message(device_stream *l, virtual_rendezvous *m, int64_t ns, int64_
                      bool *posted)
 {
     item x = {.kind = m != NULL ? ITEM_ARRIVE : ITEM_WORK, .ns = ns, .tail = tail, .rendezvous = m};
-    if (has_room(l)) burden_take(l, &x);
+    if (has_space(l)) burden_take(l, &x);
     post(l, &x, posted);
 }
 
@@ -276,7 +276,7 @@ static status virtual_stream_create(device *base, const char *name, int32_t numb
 static status virtual_launch(device_stream *l, const kern_call *call, bool *posted)
 {
     virtual_clock *c = l->rank->clock;
-    *posted = has_room(l);
+    *posted = has_space(l);
     if (!*posted) return ST_OK;
     int64_t ns = 0;
     for (const kern_call *k = call; k != NULL; k = k->then, c->calls++)
@@ -325,7 +325,7 @@ static status virtual_event_create(device *base, device_event **out)
 static status virtual_event_record(device_event *e, device_stream *l, bool *posted)
 {
     const item x = {.kind = ITEM_RECORD, .event = e, .record = e->recorded + 1};
-    if (has_room(l)) {
+    if (has_space(l)) {
         ASSERT(e->done + RECORDS_KEPT > e->recorded);
         e->records[++e->recorded % RECORDS_KEPT] = event_span_open();
     }

@@ -12,13 +12,13 @@ enum { LABEL = 10, ROWS_SHOWN = 24, COLUMNS_MAX = 512 };
 // micro-batch where there is room; what is too fine for that is mixed.
 typedef struct strip {
     int64_t columns, length; // of `length` units of time
-    bool mixed, numbered;    // numbered: every action has room for its micro-batch
+    bool mixed, numbered;    // numbered: every action has width for its micro-batch
 } strip;
 
 static strip strip_make(const plan_timeline *t, int columns)
 {
-    const int64_t room = max_i64(20, min_i64(columns, COLUMNS_MAX) - LABEL);
-    strip s = {.columns = room, .length = t->length};
+    const int64_t width = max_i64(20, min_i64(columns, COLUMNS_MAX) - LABEL);
+    strip s = {.columns = width, .length = t->length};
     int64_t most = 0, shortest = INT64_MAX;
     char digits[16];
     const int widest = 1 + snprintf(digits, sizeof(digits), "%d", t->request.microbatches - 1);
@@ -31,7 +31,7 @@ static strip strip_make(const plan_timeline *t, int columns)
         }
     }
     // A unit is as wide as "F12", or one column.
-    if (t->length <= room) s.columns = t->length * (t->length * widest <= room ? widest : 1);
+    if (t->length <= width) s.columns = t->length * (t->length * widest <= width ? widest : 1);
     s.mixed = s.columns < s.length && 2 * s.columns < 3 * most;
     s.numbered = shortest * s.columns / s.length >= widest;
     return s;

@@ -40,7 +40,7 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     TRY(model_find(cli, p));
     TRY(arena_create("a simulation", 0, &p->each.work));
     const status st = predict_here_layout(p, started_of(started, &own), &best);
-    candidates_rooms_destroy(&p->each);
+    candidates_scratch_destroy(&p->each);
     TRY(st);
     int64_t n = key_count;
     TRY(plan_layout_keys(p, &best, all, &n));

@@ -71,7 +71,7 @@ static status model_open(planning *x, const run_config *given, const config *c)
     if (config_is_given(c, "layout.cp_ring")) s->r->layout.cp_ring = given->layout.cp_ring;
     if (config_is_given(c, "layout.zero_sums")) s->r->layout.zero_sums = given->layout.zero_sums;
     x->layers_given = s->spec.layers;
-    TRY(candidates_rooms_create(&p->each));
+    TRY(candidates_scratch_create(&p->each));
     TRY(predict_planner_layers(p, s->spec.layers));
     return predict_planner_devices(p, 0);
 }
@@ -120,7 +120,7 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
 
 void plan_close(planning *x)
 {
-    candidates_rooms_destroy(&x->p.each);
+    candidates_scratch_destroy(&x->p.each);
 }
 
 // ---- the configuration to write -------------------------------------------------------------------

@@ -130,7 +130,7 @@ static void few_are_all_simulated(void **state)
 }
 
 // Of a simulation in a room another one may have been in before, by a simulator that has it at the same time as another.
-static void rooms_change_nothing(void **state)
+static void scratch_changes_nothing(void **state)
 {
     (void)state;
     for (int64_t i = 0; i < COUNT_OF(rows); i += 5) {
@@ -138,12 +138,12 @@ static void rooms_change_nothing(void **state)
         double own_s[3], room_s[3];
         trial_open(&t, rows[i].machine, rows[i].words);
         assert_ok(predict_step_times(t.cli.a, &t.s, &t.all));
-        predict_setup in_rooms = t.s;
+        predict_setup in_scratch = t.s;
         for (int k = 0; k < PREDICT_ARENAS; k++) {
-            assert_ok(arena_create("times of a simulation", 0, &in_rooms.scratch[k]));
+            assert_ok(arena_create("times of a simulation", 0, &in_scratch.scratch[k]));
         }
         for (int turn = 0; turn < 2; turn++) {
-            assert_ok(predict_step_times(t.cli.a, &in_rooms, &t.some));
+            assert_ok(predict_step_times(t.cli.a, &in_scratch, &t.some));
         }
         times_compare(&t);
         const cluster machines[] = {t.s.machine, t.s.machine, t.s.machine};
@@ -151,7 +151,7 @@ static void rooms_change_nothing(void **state)
         assert_ok(predict_step_elsewhere(&t.some, machines, COUNT_OF(machines), room_s));
         times_compare(&t);
         for (int k = 0; k < COUNT_OF(machines); k++) assert_true(own_s[k] == room_s[k]);
-        for (int k = 0; k < PREDICT_ARENAS; k++) arena_destroy(in_rooms.scratch[k]);
+        for (int k = 0; k < PREDICT_ARENAS; k++) arena_destroy(in_scratch.scratch[k]);
         cli_context_deinit(&t.cli);
     }
 }
@@ -187,6 +187,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(time_is_that_of_all), cmocka_unit_test(few_are_all_simulated),
-        cmocka_unit_test(rooms_change_nothing), cmocka_unit_test(fit_is_that_of_all)};
+        cmocka_unit_test(scratch_changes_nothing), cmocka_unit_test(fit_is_that_of_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
