@@ -2,7 +2,7 @@
 //
 // A step is a function of (run_config, decoder_spec, cluster, profile) alone, so a search may ask for it for every layout.
 // predict_step_make() makes everything; the other functions leave out what their caller does not need, because bytes and
-// times are found by different passes over a plan, and of very many micro-batches only a few are simulated (step_fold.c).
+// times are found by different passes over a plan, and of very many micro-batches only a few are simulated (step_loop.c).
 #ifndef PREDICT_STEP_H
 #define PREDICT_STEP_H
 

@@ -112,7 +112,7 @@ static void the_executor_takes_the_same_time(void **state)
 }
 
 // One rank of each stage stands for all of its stage: the same step as with every rank simulated.
-static void folded_ranks_stand_for_all(void **state)
+static void one_rank_stands_for_its_stage(void **state)
 {
     (void)state;
     const cluster c = small_cluster();
@@ -167,7 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_executor_takes_the_same_time),
-        cmocka_unit_test(folded_ranks_stand_for_all),
+        cmocka_unit_test(one_rank_stands_for_its_stage),
         cmocka_unit_test(a_plan_that_waits_for_itself_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,12 +41,12 @@ static void trial_open(trial *t, const char *machine, const char *words)
     assert_ok(simulate_open(&t->cli, "tiny", machine, keys, count, false, &t->s));
 }
 
-static void near(int64_t folded, int64_t simulated, int64_t most)
+static void near(int64_t shortened, int64_t simulated, int64_t most)
 {
-    if (llabs(folded - simulated) > most) {
-        print_error("%lld ns, simulated %lld\n", (long long)folded, (long long)simulated);
+    if (llabs(shortened - simulated) > most) {
+        print_error("%lld ns, simulated %lld\n", (long long)shortened, (long long)simulated);
     }
-    assert_true(llabs(folded - simulated) <= most);
+    assert_true(llabs(shortened - simulated) <= most);
 }
 
 static void times_compare(const trial *t)
@@ -94,7 +94,7 @@ static const struct {
 static void time_is_that_of_all(void **state)
 {
     (void)state;
-    int folded = 0;
+    int shortened = 0;
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         trial t;
         trial_open(&t, rows[i].machine, rows[i].words);
@@ -105,7 +105,7 @@ static void time_is_that_of_all(void **state)
         assert_int_equal(t.all.simulated, t.all.microbatches);
         print_message("%4lld of %4lld simulated: %s\n", (long long)t.some.simulated,
                       (long long)t.all.microbatches, rows[i].words);
-        folded += t.some.simulated < t.all.simulated ? 1 : 0;
+        shortened += t.some.simulated < t.all.simulated ? 1 : 0;
         times_compare(&t);
         double some_s = 0.0, all_s = 0.0; // on a machine with faster links
         cluster faster = t.s.machine;
@@ -115,7 +115,7 @@ static void time_is_that_of_all(void **state)
         assert_true(fabs(some_s / all_s - 1.0) < 1e-6);
         cli_context_deinit(&t.cli);
     }
-    assert_true(folded > COUNT_OF(rows) / 2);
+    assert_true(shortened > COUNT_OF(rows) / 2);
 }
 
 static void few_are_all_simulated(void **state)

@@ -15,47 +15,47 @@
 #include <string.h>
 
 // Micro-batches of a rank.
-typedef struct folding {
+typedef struct step_loop {
     int64_t few, round, all;
-} folding;
+} step_loop;
 
 // Has a step so many that it is worth while? The first few fill the pipeline several times over, and leave whole rounds.
-static bool folding_of(const run_config *r, int64_t rounds, folding *out)
+static bool loop_find(const run_config *r, int64_t rounds, step_loop *out)
 {
     enum { BESIDES = 8 }; // where rounds are short
     const int64_t pp = r->layout.pp, together = r->layout.dp * r->train.micro_batch;
     const int64_t batch = run_config_batch_max(r), all = batch / together;
     rounds += (BESIDES + pp - 1) / pp;
-    *out = (folding){.few = rounds * pp + all % pp, .round = pp, .all = all};
+    *out = (step_loop){.few = rounds * pp + all % pp, .round = pp, .all = all};
     return batch % together == 0 && run_config_ramp_count(r) == 1 &&
            r->determinism.mode != RUN_STRICT;
 }
 
 enum { TIME_ROUNDS = 7, BYTES_ROUNDS = 8 };
 
-static bool times_are_worth_while(const folding *f)
+static bool times_are_worth_while(const step_loop *f)
 {
     return f->few <= f->all / 2;
 }
 
 // Two plans are made for them.
-static bool bytes_are_worth_while(const folding *f)
+static bool bytes_are_worth_while(const step_loop *f)
 {
     return 2 * f->few + f->round <= f->all / 2;
 }
 
 // The rest of what `few` and a round more say.
-static int64_t rounds_left(const folding *f)
+static int64_t rounds_left(const step_loop *f)
 {
     return (f->all - f->few - f->round) / f->round;
 }
 
 int64_t predict_step_weight(const run_config *r)
 {
-    folding f;
-    const bool folds = folding_of(r, 0, &f);
+    step_loop f;
+    const bool has_loop = loop_find(r, 0, &f);
     const int64_t pp = f.round, two = 2 * (8 * (pp + 1) + f.all % pp) + pp;
-    return folds && two <= f.all / 2 ? two : f.all;
+    return has_loop && two <= f.all / 2 ? two : f.all;
 }
 
 // The same run with fewer micro-batches.
@@ -74,7 +74,7 @@ static status shorter(arena *a, const predict_setup *s, int64_t microbatches, pr
 // ---- time -----------------------------------------------------------------------------------------
 
 // Does every rank do the same with more micro-batches, but for rounds in the middle?
-static status schedule_is_folded(arena *a, const run_config *r, const folding *f, bool *out)
+static status schedule_has_loop(arena *a, const run_config *r, const step_loop *f, bool *out)
 {
     plan_pipeline_request request;
     *out = true;
@@ -110,7 +110,7 @@ static bool batch_is_even(const predict_step *x)
 }
 
 // Every part of a rank's time grows along its own line; they add up to the length as before.
-static void times_unfold(int64_t rounds, const sim_times *some, sim_times *out)
+static void times_add_rounds(int64_t rounds, const sim_times *some, sim_times *out)
 {
     out->length += rounds * some->length;
     out->compute += rounds * some->compute;
@@ -130,7 +130,7 @@ static status period_of(arena *a, const predict_step *x, int64_t *period_ns)
     return ST_OK;
 }
 
-static status times_try(arena *a, const predict_setup *s, const folding *f, predict_step *out,
+static status times_try(arena *a, const predict_setup *s, const step_loop *f, predict_step *out,
                         bool *done)
 {
     predict_setup *of_few = NULL;
@@ -149,19 +149,19 @@ static status times_try(arena *a, const predict_setup *s, const folding *f, pred
     out->rounds = (f->all - f->few) / f->round;
     out->step->step_ns += out->rounds * period;
     for (int32_t i = 0; i < out->stages; i++) {
-        times_unfold(out->rounds, &out->step->some[i], &out->step->times[i]);
+        times_add_rounds(out->rounds, &out->step->some[i], &out->step->times[i]);
     }
     return ST_OK;
 }
 
 status predict_step_times(arena *a, const predict_setup *s, predict_step *out)
 {
-    folding f;
+    step_loop f;
     // A host that was ahead once may fall behind later.
-    bool done = false, folds = folding_of(s->r, TIME_ROUNDS, &f) && !cost_has_host(&s->profile);
-    for (; folds && !done && times_are_worth_while(&f); f.few += f.few - f.few % f.round) {
-        TRY(schedule_is_folded(a, s->r, &f, &folds));
-        if (folds) TRY(times_try(a, s, &f, out, &done));
+    bool done = false, has_loop = loop_find(s->r, TIME_ROUNDS, &f) && !cost_has_host(&s->profile);
+    for (; has_loop && !done && times_are_worth_while(&f); f.few += f.few - f.few % f.round) {
+        TRY(schedule_has_loop(a, s->r, &f, &has_loop));
+        if (has_loop) TRY(times_try(a, s, &f, out, &done));
     }
     if (!done) TRY(predict_step_simulate(a, s, out));
     predict_step_figures(s, out);
@@ -227,11 +227,11 @@ status predict_step_elsewhere(const predict_step *x, const cluster *machines, in
 
 // Where chunks go one way and backwards are whole, a step with more micro-batches holds the same at once, and their
 // tokens; only holes between tensors may differ, for placing them well takes the square of their number.
-static bool bytes_fold(const run_config *r, folding *f)
+static bool bytes_have_loop(const run_config *r, step_loop *f)
 {
     const plan_schedule *x = r->layout.pp > 1 ? r->layout.pipeline : NULL;
     const bool one_way = x == NULL || (x->shape == SHAPE_LOOP && !x->splits_backward);
-    return one_way && folding_of(r, BYTES_ROUNDS, f) && bytes_are_worth_while(f);
+    return one_way && loop_find(r, BYTES_ROUNDS, f) && bytes_are_worth_while(f);
 }
 
 // An arena is at least what lives at once, and in such a pipeline at most this much more, twice that where weights and
@@ -256,7 +256,7 @@ static bool is_certain(const predict_step *x, int64_t tokens)
     return fits;
 }
 
-static status peak_try(arena *a, const predict_setup *s, const folding *f, const int32_t *stages,
+static status peak_try(arena *a, const predict_setup *s, const step_loop *f, const int32_t *stages,
                        int32_t count, predict_step *out, bool *done)
 {
     predict_setup *of_few = NULL, *of_more = NULL;
@@ -281,8 +281,8 @@ static status peak_try(arena *a, const predict_setup *s, const folding *f, const
 status predict_step_peak(arena *a, const predict_setup *s, const int32_t *stages, int32_t count,
                          predict_step *out)
 {
-    folding f;
+    step_loop f;
     bool done = false;
-    if (bytes_fold(s->r, &f)) TRY(peak_try(a, s, &f, stages, count, out, &done));
+    if (bytes_have_loop(s->r, &f)) TRY(peak_try(a, s, &f, stages, count, out, &done));
     return done ? ST_OK : predict_step_plan(a, s, stages, count, out);
 }
