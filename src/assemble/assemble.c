@@ -277,7 +277,7 @@ static status scratch_prepare(plan_rooms *r)
     if (r->lists == NULL) TRY(arena_create("lowering", 0, &r->lists));
     if (r->places == NULL) TRY(arena_create("plan memory", 0, &r->places));
     for (int k = 0; k < 2; k++) {
-        if (r->borders[k].a == NULL) TRY(arena_create("borders", 0, &r->borders[k].a));
+        if (r->borders[k].a == NULL) TRY(arena_create("boundary buffers", 0, &r->borders[k].a));
     }
     return ST_OK;
 }

@@ -291,7 +291,7 @@ static status point_visit(comparing *k)
     if (covered == NULL) return fail(ST_NO_MEMORY, "no memory to compare");
     status st = ST_OK;
     for (int r = 0; r < k->b->rank_count && st == ST_OK; r++) st = point_of_rank(k, r, covered);
-    const bool needed = k->b->points.rows[k->what].is_border;
+    const bool needed = k->b->points.rows[k->what].is_boundary;
     for (int64_t row = 0; row < k->f->rows && st == ST_OK && needed; row++) {
         if (!covered[row]) st = value_check(k, -1, row, 0, (double)NAN, DTYPE_F32);
     }

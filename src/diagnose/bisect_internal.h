@@ -15,7 +15,7 @@ typedef struct bisect_point {
     op_list list;
     tensor_id t; // the same in every rank's program (op/pass/partition.c)
     bisect_phase phase;
-    bool is_border; // the block hands it on
+    bool is_boundary; // the block hands it on
     int64_t columns;
     // Where tp cuts columns, each part is cut by itself.
     int part_count;

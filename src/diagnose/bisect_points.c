@@ -113,13 +113,13 @@ static status list_add(arena *a, const op_model *m, bisect_points *points, bisec
             bisect_point one = p;
             one.t = op_owner(program, node->out[o]).id;
             if (!is_rows_of_tokens(&program->tensors[one.t])) continue;
-            one.is_border = stands_in(program->outputs, program->output_count, one.t) ||
-                            stands_in(program->d_inputs, program->input_count, one.t);
+            one.is_boundary = stands_in(program->outputs, program->output_count, one.t) ||
+                              stands_in(program->d_inputs, program->input_count, one.t);
             if (op_kind_of(node->code)->logits == LOGITS_LOSS && o == 0) { // the loss of each token
                 one.phase = BISECT_FORWARD;
-                one.is_border = true;
+                one.is_boundary = true;
             }
-            if (!inside && !one.is_border && !has_loss) continue;
+            if (!inside && !one.is_boundary && !has_loss) continue;
             TRY(point_add(a, m, points, one));
         }
     }

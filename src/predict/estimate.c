@@ -111,7 +111,7 @@ status estimate_make(arena *a, const estimate_request *r, estimate **out)
             x->weights = r->like->programs[p].weights;
             x->weight_count = r->like->programs[p].weight_count;
         }
-        estimate_borders(e, x);
+        estimate_boundary_bytes(e, x);
     }
     *out = e;
     return ST_OK;
@@ -191,10 +191,10 @@ status estimate_work_of(const estimate_layout *l, const border_times *times, int
     plan_borders borders = {.count = 0};
     const schedule_request r = request_of(l);
     TRY(plan_schedule_emit(l->schedule, &r, pp, a, &out->list));
-    TRY(arena_create("borders", 0, &work));
+    TRY(arena_create("boundary buffers", 0, &work));
     status st = times == NULL ? estimate_times_of(l, work, &own) : ST_OK;
     if (st == ST_OK) st = plan_borders_make(work, times == NULL ? &own : times, pp, NULL, &borders);
-    out->borders = borders.count;
+    out->boundary_buffers = borders.count;
     arena_destroy(work);
     return st;
 }
@@ -341,7 +341,7 @@ typedef struct chunk_moves {
     chunk_move phase[MADE_COUNT][PHASE_COUNT];
     bool link_in, link_out;     // another rank is there
     bool joined_in, joined_out; // another chunk of this rank
-    int64_t border;             // of what crosses one, to another rank: alike for all
+    int64_t boundary;           // of what crosses one, to another rank: alike for all
 } chunk_moves;
 
 typedef struct chunk_walk {
@@ -474,7 +474,7 @@ static void chunk_measure(const rank_layers *k, int32_t chunk, chunk_moves *out)
     const estimate *e = k->e;
     const int32_t stage = estimate_stage_of(l, k->pp, chunk);
     int32_t its = 0;
-    *out = (chunk_moves){.border = 0};
+    *out = (chunk_moves){.boundary = 0};
     chunk_walk w = {
         .k = k, .moves = out, .begin = l->first_layer[stage], .end = l->first_layer[stage + 1]};
     const int32_t below = neighbour_of(l, k->pp, chunk, -1, &its);
@@ -485,8 +485,8 @@ static void chunk_measure(const rank_layers *k, int32_t chunk, chunk_moves *out)
     out->link_out = above >= 0 && !out->joined_out;
     const program_estimate *bottom = &e->programs[e->m->layers[w.begin].program];
     const program_estimate *top = &e->programs[e->m->layers[w.end - 1].program];
-    if (out->link_in) out->border = bottom->in_bytes;
-    if (out->link_out) out->border = top->out_bytes;
+    if (out->link_in) out->boundary = bottom->in_bytes;
+    if (out->link_out) out->boundary = top->out_bytes;
     for (int made = 0; made < MADE_COUNT; made++) {
         w.made = (chunk_made)made;
         for (int phase = 0; phase < PHASE_COUNT; phase++) {
@@ -579,7 +579,7 @@ static void live_measure(const rank_layers *k, const estimate_work *work, kinds 
     memset(&w, 0, sizeof(w));
     for (int32_t c = 0; c < k->l->chunks; c++) chunk_measure(k, c, &w.chunks[c]);
     list_walk(&w, k->l, &work->list);
-    w.most.at[BYTES_ACTIVATIONS] += work->borders * w.chunks[0].border;
+    w.most.at[BYTES_ACTIVATIONS] += work->boundary_buffers * w.chunks[0].boundary;
     *out = w.most;
 }
 

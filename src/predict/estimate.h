@@ -77,7 +77,7 @@ typedef struct estimate_layout {
 // pp, of chunks and of micro-batches alone.
 typedef struct estimate_work {
     schedule_list list;
-    int32_t borders; // buffers for what comes from other stages, and goes to them
+    int32_t boundary_buffers; // buffers for what comes from other stages, and goes to them
 } estimate_work;
 // `times`: simulated lists of the layout's schedule (estimate_times_of); NULL: they are simulated here.
 NODISCARD status estimate_work_of(const estimate_layout *l, const border_times *times, int32_t pp,

@@ -56,7 +56,7 @@ typedef struct program_weight {
 typedef struct program_estimate {
     const op_program *program;
     program_visits *visits; // [VARIANT_COUNT]; NULL until estimate_measure()
-    int64_t in_bytes, out_bytes, d_in_bytes, d_out_bytes; // what crosses its borders
+    int64_t in_bytes, out_bytes, d_in_bytes, d_out_bytes; // of tensors that cross its boundaries
     program_weight *weights;
     int32_t weight_count;
     int32_t first_layer; // the first layer with it
@@ -185,7 +185,7 @@ estimate_link estimate_link_of(const estimate *e, const cost_model *m, const est
 // Sequences that a head which keeps logits works on at once (lower_head_piece); all, of other programs.
 int64_t estimate_head_piece(const estimate *e, const op_program *p);
 // Bytes at a program's borders.
-void estimate_borders(const estimate *e, program_estimate *p);
+void estimate_boundary_bytes(const estimate *e, program_estimate *p);
 // Lives of a program's tensors around one micro-batch.
 NODISCARD status estimate_visits(arena *a, const estimate *e, const program_estimate *p,
                                  program_visits visits[VARIANT_COUNT]);

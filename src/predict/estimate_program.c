@@ -388,7 +388,7 @@ static status variant_measure(local *l, program_visits *out)
     return ST_OK;
 }
 
-static int64_t border_bytes(const local *l, const tensor_id *ids, int count)
+static int64_t boundary_bytes(const local *l, const tensor_id *ids, int count)
 {
     int64_t bytes = 0;
     for (int k = 0; k < count; k++) {
@@ -398,14 +398,14 @@ static int64_t border_bytes(const local *l, const tensor_id *ids, int count)
     return bytes;
 }
 
-void estimate_borders(const estimate *e, program_estimate *p)
+void estimate_boundary_bytes(const estimate *e, program_estimate *p)
 {
     const op_program *q = p->program;
     const local l = {.e = e, .p = q};
-    p->in_bytes = border_bytes(&l, q->inputs, q->input_count);
-    p->out_bytes = border_bytes(&l, q->outputs, q->output_count);
-    p->d_in_bytes = border_bytes(&l, q->d_inputs, q->input_count);
-    p->d_out_bytes = border_bytes(&l, q->d_outputs, q->output_count);
+    p->in_bytes = boundary_bytes(&l, q->inputs, q->input_count);
+    p->out_bytes = boundary_bytes(&l, q->outputs, q->output_count);
+    p->d_in_bytes = boundary_bytes(&l, q->d_inputs, q->input_count);
+    p->d_out_bytes = boundary_bytes(&l, q->d_outputs, q->output_count);
 }
 
 status estimate_visits(arena *a, const estimate *e, const program_estimate *p,

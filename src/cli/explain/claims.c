@@ -160,9 +160,9 @@ status claims_answer(const host *h, arena *a, const char *yaml, int64_t bytes, c
     for (int64_t at = 0; at <= bytes;) {
         const char *end = at < bytes ? memchr(yaml + at, '\n', (size_t)(bytes - at)) : NULL;
         const int64_t next = end == NULL ? bytes + 1 : end - yaml + 1;
-        const bool is_border = at + 3 <= bytes && memcmp(yaml + at, "---", 3) == 0;
-        if (is_border || next > bytes) {
-            const int64_t stop = is_border ? at : bytes;
+        const bool is_separator = at + 3 <= bytes && memcmp(yaml + at, "---", 3) == 0;
+        if (is_separator || next > bytes) {
+            const int64_t stop = is_separator ? at : bytes;
             TRY(document_read(s, yaml + begin, stop - begin, begin_line, name, out));
             begin = min_i64(next, bytes);
             begin_line = line + 1;
