@@ -437,7 +437,7 @@ bool assemble_cuts_state(const run_config *r)
     return r->layout.zero > 0 || r->layout.tp > 1 || r->layout.pp > 1 || run_config_feeds_back(r);
 }
 
-bool assemble_saves_aside(const run_config *r)
+bool assemble_saves_in_background(const run_config *r)
 {
     // A last save is waited for anyway. State that is cut over ranks is fetched before a byte is
     // written, for a disk that fails must not leave them waiting.

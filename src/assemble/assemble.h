@@ -99,7 +99,7 @@ bool assemble_derives_weights(const run_config *r);
 // Some of the state is cut over ranks: a save needs all of them.
 bool assemble_cuts_state(const run_config *r);
 // Checkpoints are written beside training, from a copy of the state.
-bool assemble_saves_aside(const run_config *r);
+bool assemble_saves_in_background(const run_config *r);
 // Both together: the predicted peak.
 int64_t assemble_peak_bytes(const assemble_plans *plans);
 

@@ -122,9 +122,9 @@ int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, co
 // Between a device and its host.
 int64_t cost_copy_ns(const cost_model *m, double bytes);
 
-// Share of a message's time that hides behind products where the plan has it between them, or beside them (`aside`):
+// Share of a message's time that hides behind products where the plan has it between them, or beside them (`overlapped`):
 // there it is what the player need not add to what is played, and 1 of all that profile.beside and dp_beside say.
-double cost_overlap(const cost_profile *p, const cost_group *g, bool aside);
+double cost_overlap(const cost_profile *p, const cost_group *g, bool overlapped);
 // Share of a message's time by which products beside it slow down: a slower link takes as much less of the device.
 double cost_crowding(const cost_model *m, const cost_group *g);
 

@@ -117,12 +117,12 @@ bool cost_host_waits(const cost_model *m, op_code code)
 
 // ---- messages -------------------------------------------------------------------------------------
 
-double cost_overlap(const cost_profile *p, const cost_group *g, bool aside)
+double cost_overlap(const cost_profile *p, const cost_group *g, bool overlapped)
 {
     const cost_habits *h = cost_habits_of(p);
     const traffic t = traffic_of(g->axes);
-    if (aside && h->dp_beside && g->flat && t == TRAFFIC_DP) return 1.0;
-    if (aside && h->beside && t != TRAFFIC_DP && t != TRAFFIC_PP) return 1.0;
+    if (overlapped && h->dp_beside && g->flat && t == TRAFFIC_DP) return 1.0;
+    if (overlapped && h->beside && t != TRAFFIC_DP && t != TRAFFIC_PP) return 1.0;
     return p->overlap[t];
 }
 

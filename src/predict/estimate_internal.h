@@ -67,13 +67,13 @@ struct estimate {
     const op_model *m;
     int64_t local_seq;
     extent_binding bound;
-    beside_rule beside;
+    beside_rule overlap_rule;
     program_estimate *programs; // [program]
 };
 // What goes beside what in a list.
-static inline beside_rule estimate_beside(const estimate *e, op_list list)
+static inline beside_rule estimate_overlap_rule(const estimate *e, op_list list)
 {
-    beside_rule rule = e->beside;
+    beside_rule rule = e->overlap_rule;
     rule.is_whole = list != OP_BACKWARD_WEIGHT;
     return rule;
 }

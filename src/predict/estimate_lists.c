@@ -113,7 +113,7 @@ static int64_t between_ns(const list_prices *x, int32_t begin)
 int64_t estimate_list_ns(const estimate *e, const cost_model *m, const estimate_links *links,
                          const op_program *p, op_list list, const extent_binding *bound)
 {
-    const beside_rule rule = estimate_beside(e, list);
+    const beside_rule rule = estimate_overlap_rule(e, list);
     const list_prices x = {
         .m = m, .links = links, .p = p, .nodes = p->lists[list].nodes, .bound = bound};
     const int32_t count = (int32_t)p->lists[list].count;

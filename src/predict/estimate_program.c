@@ -133,7 +133,7 @@ static void part_note(local *l, op_list list, int64_t first, const beside_part *
 
 static void parts_note(local *l, op_list list)
 {
-    const beside_rule rule = estimate_beside(l->e, list);
+    const beside_rule rule = estimate_overlap_rule(l->e, list);
     const int32_t count = (int32_t)node_count(l, list);
     for (int32_t i = 0; i < count;) {
         const beside_part part = plan_beside_next(&rule, l->p, list, i, count - i);

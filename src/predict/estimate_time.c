@@ -379,9 +379,9 @@ static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
         // A layer's weights come while the one before it works, not earlier (collect_zero.c): whichever takes
         // longer.
         if (end - begin >= 3) {
-            const int64_t beside = price->input + (splits ? 0 : price->weight);
+            const int64_t overlapped = price->input + (splits ? 0 : price->weight);
             out.forward += (n - 1) * max_i64(t->forward_gathers - price->forward, 0);
-            out.input += (n - 1) * max_i64(t->input_gathers - beside, 0);
+            out.input += (n - 1) * max_i64(t->input_gathers - overlapped, 0);
         }
         out.update += n * t->update;
         out.sums += n * t->sums;

@@ -128,14 +128,14 @@ status sim_sums_make(arena *a, const cost_model *m, const cost_group *groups, co
 }
 
 void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
-                       bool aside, int64_t *ns, int64_t *held)
+                       bool overlapped, int64_t *ns, int64_t *held)
 {
-    const double share = cost_overlap(m->profile, g, aside);
-    const double overlap = aside && is_step_sum(p, c) ? 1.0 : share;
+    const double share = cost_overlap(m->profile, g, overlapped);
+    const double overlap = overlapped && is_step_sum(p, c) ? 1.0 : share;
     const int64_t whole = cost_comm_ns(m, g, p, c);
-    *ns = aside ? whole : (int64_t)((double)whole * (1.0 - overlap));
+    *ns = overlapped ? whole : (int64_t)((double)whole * (1.0 - overlap));
     // Who receives waits for it anyway, and for what is done there to pieces.
-    const bool holds = aside && c->op != COLLECTIVE_RECEIVE;
+    const bool holds = overlapped && c->op != COLLECTIVE_RECEIVE;
     const int64_t there =
         c->op == COLLECTIVE_SEND ? cost_pieces_ns(m, g, cost_comm_bytes(p, c, g->ranks)) : 0;
     *held = holds ? (int64_t)((double)(whole - there) * (1.0 - overlap + cost_crowding(m, g))) : 0;

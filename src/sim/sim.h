@@ -80,9 +80,9 @@ static inline int64_t sim_sum_ns(const sim_sums *s, int32_t number, int64_t alon
 {
     return s->ns != NULL && s->ns[number] != SIM_ALONE ? s->ns[number] : alone;
 }
-// What a message takes on its lane; `aside`: not the compute lane, of which it holds up the next action.
+// What a message takes on its lane; `overlapped`: not the compute lane, of which it holds up the next action.
 void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
-                       bool aside, int64_t *ns, int64_t *held);
+                       bool overlapped, int64_t *ns, int64_t *held);
 
 // The last step of one rank: from the end of its last work in the step before to that in this one.
 // length = compute + the sum of exposed + bubble + data + host, to the nanosecond.

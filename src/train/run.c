@@ -99,7 +99,7 @@ static void options_of_run(session *s)
         .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
-        .snapshot = assemble_saves_aside(r) && session_is_first(s),
+        .snapshot = assemble_saves_in_background(r) && session_is_first(s),
         .mesh = session_mesh(s),
     };
 }

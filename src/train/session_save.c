@@ -14,7 +14,7 @@ status session_saver_open(session *s)
     const ckpt_saver_config c = {.state = &s->job.state,
                                  .folder = s->folder.checkpoints,
                                  .fork = s->fork,
-                                 .async = assemble_saves_aside(s->r)};
+                                 .async = assemble_saves_in_background(s->r)};
     text removed = {.a = s->a};
     if (ckpt_debris_remove(s->h, s->a, s->folder.checkpoints, &removed) != ST_OK) {
         session_say(s, LOG_WARN, "what a save that was cut off left cannot be removed: %.700s",

@@ -18,7 +18,7 @@ _Static_assert(COUNT_OF(cause_names) == CAUSE_COUNT, "a name for each cause");
 
 // `head`, padded to `width`, and words beside it, over as many lines as they take. Blanks of the head
 // must not be taken for those between words, so they are others until the lines are made.
-static status beside_add(cli_context *cli, text *t, const char *head, int width, const char *words)
+static status column_add(cli_context *cli, text *t, const char *head, int width, const char *words)
 {
     enum { OTHER_BLANK = 0x1f };
     char *line = NULL;
@@ -36,7 +36,7 @@ static status beside_add(cli_context *cli, text *t, const char *head, int width,
 
 static status line_add(cli_context *cli, text *t, const char *head, const char *words)
 {
-    return beside_add(cli, t, head, 10, words);
+    return column_add(cli, t, head, 10, words);
 }
 
 static bool is_in(cli_context *cli, const char *folder, const char *name, const char ***names,
@@ -81,7 +81,7 @@ static status list_print(cli_context *cli, const char *folder)
         char *name = NULL;
         TRY(about_of(cli, folder, names[i], &about));
         TRY(arena_format(cli->a, &name, "  %s", names[i]));
-        TRY(beside_add(cli, &t, name, 20, about));
+        TRY(column_add(cli, &t, name, 20, about));
     }
     cli_print_text(cli, &t);
     return ST_OK;
@@ -184,7 +184,7 @@ static status notes_add(cli_context *cli, text *t, const char *of, const catalog
     for (int64_t i = 0; i < n->assumed.count; i++) {
         TRY(text_add(&assumed, "%s%s", i == 0 ? "" : ", ", n->assumed.items[i]));
     }
-    return n->assumed.count > 0 ? beside_add(cli, t, "  assumed", 11, assumed.bytes) : ST_OK;
+    return n->assumed.count > 0 ? column_add(cli, t, "  assumed", 11, assumed.bytes) : ST_OK;
 }
 
 static status cluster_print(cli_context *cli, const char *name)

@@ -18,7 +18,7 @@ static void assert_ok(status st)
 }
 
 // The first stage's times; more: keys besides.
-static sim_times times_of(const char *const more[MORE_MAX], bool beside, int64_t *asides)
+static sim_times times_of(const char *const more[MORE_MAX], bool overlaps, int64_t *overlapped)
 {
     const char *keys[MORE_MAX + 8] = {"model.layers=4",    "model.dim=2048",     "model.heads=16",
                                       "model.kv_heads=16", "model.ffn_dim=5632", "train.seq=4096",
@@ -31,16 +31,16 @@ static sim_times times_of(const char *const more[MORE_MAX], bool beside, int64_t
     assert_ok(cli_context_init(&cli, stdout, stderr));
     assert_ok(simulate_open(&cli, "tiny", "h100", keys, count, false, &s));
     cost_habits habits = *cost_habits_of(&s.profile);
-    habits.beside = beside;
+    habits.beside = overlaps;
     s.profile.habits = &habits;
     assert_ok(predict_step_times(cli.a, &s, &x));
     const sim_times t = x.step->times[0];
     const plan *p = x.ranks[0].p;
-    *asides = 0;
+    *overlapped = 0;
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *a = &p->actions[i];
         if (a->kind != ACTION_COMMUNICATE || a->lane == LANE_COMPUTE || a->layer < 0) continue;
-        *asides += traffic_of(p->run->groups[p->comms[a->comm].group].axes) == TRAFFIC_TP;
+        *overlapped += traffic_of(p->run->groups[p->comms[a->comm].group].axes) == TRAFFIC_TP;
     }
     cli_context_deinit(&cli);
     return t;
