@@ -74,17 +74,17 @@ status assemble_prove(const host *h, arena *a, const run_config *r, const decode
 {
     arena *work = NULL;
     run_config *own = NULL;
-    assemble_options like = *options;
-    like.snapshot = false; // it lies outside the plans
+    assemble_options trial = *options;
+    trial.snapshot = false; // it lies outside the plans
     memset(out, 0, sizeof(*out));
     TRY(arena_new(a, 1, &own));
     *own = *r;
-    make_smaller(own, &like);
+    make_smaller(own, &trial);
     out->dp = own->layout.dp < r->layout.dp ? own->layout.dp : 0;
     out->ranks = run_config_ranks(own);
     TRY(arena_new(a, out->ranks, &out->peak_bytes));
     TRY(arena_create("verifier", 0, &work));
-    const status st = all_prove(h, work, own, spec, &like, out);
+    const status st = all_prove(h, work, own, spec, &trial, out);
     arena_destroy(work);
     return st;
 }

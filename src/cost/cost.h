@@ -93,7 +93,7 @@ typedef struct cost_group {
     bool flat;     // the job has no stages
     uint32_t axes; // of the mesh: what the profile's habits go by
     // Of a link between stages: neighbours of tp that have the same rows; 0: each has its own (layout.sp).
-    int64_t alike;
+    int64_t same_rows;
 } cost_group;
 // `members`: device numbers, of which `rank` is this rank's.
 void cost_group_make(const cluster *c, const plan_members *members, int64_t rank, uint32_t axes,
@@ -104,7 +104,7 @@ void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g,
 // to its peer. 0 for one rank.
 int64_t cost_message_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes);
 // Ranks of `tp` that have all rows of what goes between stages; 0: each has its own (layout.sp).
-int64_t cost_alike(const op_model *m, int64_t tp);
+int64_t cost_same_rows(const op_model *m, int64_t tp);
 // Of a device's links at this level those that lead to the other ones of so many units: all, but where no switch is.
 double cost_links_share(const cluster *c, int32_t level, int64_t units);
 // A gather over ranks of tp that no plan has, and that is not cast first.

@@ -59,7 +59,7 @@ cost_exchange cost_habit_exchange(const cost_model *m, const cost_group *g, doub
 double cost_habit_sent_bytes(const cost_model *m, const cost_group *g, op_collective op,
                              double bytes);
 // A gather or scatter that goes tensor by tensor, besides.
-int64_t cost_habit_passing_ns(const cost_model *m, const cost_group *g, const plan *p,
-                              const plan_comm *c);
+int64_t cost_habit_gathered_ns(const cost_model *m, const cost_group *g, const plan *p,
+                               const plan_comm *c);
 
 #endif

@@ -169,7 +169,7 @@ static double all_to_all_s(const cost_model *m, const cost_group *g, double byte
     return slowest + rounds * m->c->levels[g->top].latency_s;
 }
 
-int64_t cost_alike(const op_model *m, int64_t tp)
+int64_t cost_same_rows(const op_model *m, int64_t tp)
 {
     const op_program *first = m->programs[m->layers[0].program];
     const bool whole = first->output_count > 0 &&
@@ -259,5 +259,5 @@ int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, co
         return cost_compressed_ns(m, g, c->stream_bytes, c->op == COLLECTIVE_REDUCE_SCATTER);
     }
     return cost_message_ns(m, g, c->op, cost_comm_bytes(p, c, g->ranks)) +
-           cost_habit_passing_ns(m, g, p, c);
+           cost_habit_gathered_ns(m, g, p, c);
 }

@@ -178,12 +178,12 @@ double cost_crowding(const cost_model *m, const cost_group *g)
 
 static bool goes_in_pieces(const cost_model *m, const cost_group *link)
 {
-    return cost_habits_of(m->profile)->pp_pieces && link->alike > 1;
+    return cost_habits_of(m->profile)->pp_pieces && link->same_rows > 1;
 }
 
 int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes)
 {
-    return goes_in_pieces(m, link) ? cost_tp_gather_ns(m, link->alike, bytes) : 0;
+    return goes_in_pieces(m, link) ? cost_tp_gather_ns(m, link->same_rows, bytes) : 0;
 }
 
 // Inputs of products are cast to fp8 before they are gathered, by software that does so: all that is gathered over tp
@@ -197,7 +197,7 @@ static bool is_cast_first(const cost_model *m, const cost_group *g, op_collectiv
 double cost_habit_sent_bytes(const cost_model *m, const cost_group *g, op_collective op,
                              double bytes)
 {
-    const double each = goes_in_pieces(m, g) ? bytes / (double)g->alike : bytes;
+    const double each = goes_in_pieces(m, g) ? bytes / (double)g->same_rows : bytes;
     return is_cast_first(m, g, op) ? each / 2.0 : each; // of 16 bits
 }
 
@@ -235,7 +235,8 @@ static bool is_gathered_again(const cost_model *m, const plan *p, int32_t weight
 }
 
 // What one message with all tensors of a layer does not say of one for each of them.
-static double passing_s(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c)
+static double gathered_s(const cost_model *m, const cost_group *g, const plan *p,
+                         const plan_comm *c)
 {
     enum { PASSES = 4 }; // over its bytes: zeros, a copy, the norm; or a division and a copy
     const bool gathers = c->op == COLLECTIVE_ALL_GATHER;
@@ -260,10 +261,10 @@ static double passing_s(const cost_model *m, const cost_group *g, const plan *p,
     return s;
 }
 
-int64_t cost_habit_passing_ns(const cost_model *m, const cost_group *g, const plan *p,
-                              const plan_comm *c)
+int64_t cost_habit_gathered_ns(const cost_model *m, const cost_group *g, const plan *p,
+                               const plan_comm *c)
 {
     const bool pieces = c->op == COLLECTIVE_ALL_GATHER || c->op == COLLECTIVE_REDUCE_SCATTER;
     if (cost_habits_of(m->profile)->piece_s <= 0.0 || !pieces || g->ranks < 2) return 0;
-    return cost_ns_of(passing_s(m, g, p, c));
+    return cost_ns_of(gathered_s(m, g, p, c));
 }

@@ -118,7 +118,7 @@ static void fp8_rows_are_gathered_in_a_byte(void **state)
     assert_int_equal(cost_message_ns(&wide, &tp, COLLECTIVE_ALL_GATHER, bytes), whole);
     // Nor is what comes from the stage before, and is gathered there.
     h.pp_pieces = true;
-    dp.alike = 8;
+    dp.same_rows = 8;
     assert_int_equal(cost_pieces_ns(&m, &dp, bytes), whole);
 }
 
@@ -138,7 +138,7 @@ static void stages_get_pieces(void **state)
     const double whole = (double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes);
     h.pp_pieces = true;
     assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes), whole, 0.0);
-    link.alike = 8;
+    link.same_rows = 8;
     const double gather = (double)cost_message_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes);
     assert_close((double)cost_pieces_ns(&m, &link, bytes), gather, 1e-9);
     assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_RECEIVE, bytes),

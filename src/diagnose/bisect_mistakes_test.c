@@ -119,7 +119,7 @@ static void labels_are_of_another_piece(void *context, int rank, assemble_plans 
     node_of(plans, "head", OP_BACKWARD_WEIGHT, OP_HEAD_STATS, 0)->attrs.piece.first_row = 0;
 }
 
-static void heads_drop_alike(void *context, int rank, assemble_plans *plans)
+static void heads_drop_equally(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 1)
@@ -472,8 +472,8 @@ static const mistake mistakes[] = {
      "attention.y", NULL},
     {"positions that turn other pairs", positions_turn_the_other_pairs, TP, BISECT_FORWARD,
      "layers.0", "rope.y", "rank 0 (tp 0)"},
-    {"heads that drop alike", heads_drop_alike, TP_GPT2, BISECT_FORWARD, "layers.0", "attention.y",
-     "rank 1 (tp 1)"},
+    {"heads that drop equally", heads_drop_equally, TP_GPT2, BISECT_FORWARD, "layers.0",
+     "attention.y", "rank 1 (tp 1)"},
     {"dropout of another use", dropout_is_of_another_use, DP_GPT2, BISECT_FORWARD, "layers.0",
      "dropout.y", "rank 1 (dp 1)"},
     {"another activation", activation_differs, DP_GPT2, BISECT_FORWARD, "layers.0", "activation.y",

@@ -123,7 +123,7 @@ static status model_find(candidates *c, arena *a, const search_layout *l, candid
     const bool ring = candidates_ring(c, l);
     for (int64_t i = 0; i < c->model_count; i++) {
         candidate_model *x = &c->models[i];
-        if (!search_recomputes_alike(l, x->recompute, x->recompute_layers)) continue;
+        if (!search_recompute_equals(l, x->recompute, x->recompute_layers)) continue;
         if (x->tp != l->tp || x->sp != l->sp || x->cp != l->cp || x->ring != ring) continue;
         if (x->whole_experts != l->whole_experts) continue;
         *out = x;
@@ -142,10 +142,10 @@ static status model_find(candidates *c, arena *a, const search_layout *l, candid
                            .ring = ring};
     for (int64_t i = 0; i < from; i++) {
         const candidate_model *y = &c->models[i];
-        if (!search_recomputes_alike(l, y->recompute, y->recompute_layers)) continue;
+        if (!search_recompute_equals(l, y->recompute, y->recompute_layers)) continue;
         x->whole = y->whole;
-        const bool is_alike = y->tp == x->tp && y->sp == x->sp;
-        if (is_alike && y->whole_experts == x->whole_experts) x->cut = y->cut;
+        const bool is_equivalent = y->tp == x->tp && y->sp == x->sp;
+        if (is_equivalent && y->whole_experts == x->whole_experts) x->cut = y->cut;
     }
     TRY(model_make(c, a, x));
     c->model_count++;

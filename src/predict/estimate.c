@@ -32,7 +32,7 @@ static uint32_t phases_of(const op_program *p, tensor_id t)
 }
 
 // The program before `program` whose first layer has the same weight; -1: none.
-static int32_t twin_of(const estimate *e, int32_t program, int32_t row)
+static int32_t other_holder_of(const estimate *e, int32_t program, int32_t row)
 {
     for (int32_t q = 0; q < program; q++) {
         const program_estimate *p = &e->programs[q];
@@ -53,10 +53,11 @@ static status weights_list(arena *a, estimate *e, int32_t program)
         if (q->tensors[t].role != ROLE_WEIGHT || q->tensors[t].view_of != TENSOR_NONE) continue;
         program_weight *w = &p->weights[p->weight_count];
         *w = (program_weight){.row = layer->weight_of[t], .type = q->tensors[t].type};
-        w->twin = twin_of(e, program, w->row);
+        w->other_holder = other_holder_of(e, program, w->row);
         w->later = -1;
-        for (int32_t k = 0; w->twin >= 0 && k < e->programs[w->twin].weight_count; k++) {
-            program_weight *other = &e->programs[w->twin].weights[k];
+        for (int32_t k = 0; w->other_holder >= 0 && k < e->programs[w->other_holder].weight_count;
+             k++) {
+            program_weight *other = &e->programs[w->other_holder].weights[k];
             if (other->row == w->row) other->later = program;
         }
         w->read = phases_of(q, t);
@@ -101,15 +102,15 @@ status estimate_make(arena *a, const estimate_request *r, estimate **out)
     for (int32_t i = m->layer_count - 1; i >= 0; i--) {
         e->programs[m->layers[i].program].first_layer = i;
     }
-    ASSERT(r->like == NULL || r->like->m == m);
+    ASSERT(r->reuse_from == NULL || r->reuse_from->m == m);
     for (int32_t p = 0; p < m->program_count; p++) {
         program_estimate *x = &e->programs[p];
         x->program = m->programs[p];
-        if (r->like == NULL) {
+        if (r->reuse_from == NULL) {
             TRY(weights_list(a, e, p));
         } else {
-            x->weights = r->like->programs[p].weights;
-            x->weight_count = r->like->programs[p].weight_count;
+            x->weights = r->reuse_from->programs[p].weights;
+            x->weight_count = r->reuse_from->programs[p].weight_count;
         }
         estimate_boundary_bytes(e, x);
     }
@@ -216,10 +217,10 @@ weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
     weight_bytes out = {.whole = rows_bytes(model, rows.padded, w->type),
                         .grad_whole = rows_bytes(model, rows.padded, w->grad)};
     out.cut = rows.cut;
-    out.passes = rows.cut && l->zero >= 3;
-    out.grad_passes = rows.cut && l->zero >= 2 && !e->r.sums_once;
-    out.kept = out.passes ? rows_bytes(model, rows.kept, w->type) : out.whole;
-    out.grad_kept = out.grad_passes ? rows_bytes(model, rows.kept, w->grad) : out.grad_whole;
+    out.gathered = rows.cut && l->zero >= 3;
+    out.grad_unsharded = rows.cut && l->zero >= 2 && !e->r.sums_once;
+    out.kept = out.gathered ? rows_bytes(model, rows.kept, w->type) : out.whole;
+    out.grad_kept = out.grad_unsharded ? rows_bytes(model, rows.kept, w->grad) : out.grad_whole;
     if (!w->has_grad) return out; // frozen: it has no optimizer state
     out.moments = estimate_optimizer(&e->r.states, model)->moments *
                   rows_bytes(model, rows.count, e->r.states.moments);
@@ -236,9 +237,9 @@ typedef struct layer_bytes {
     // is one of them there already, for another layer has the weight too?
     int64_t held;
     bool is_ahead;
-    bool cuts_grads;                   // they are whole for a visit alone
-    int64_t grads_pass;                // whole gradients of one visit
-    int64_t weights_pass[PHASE_COUNT]; // whole weights that a visit reads
+    bool cuts_grads;                       // they are whole for a visit alone
+    int64_t grads_unsharded;               // whole gradients of one visit
+    int64_t weights_gathered[PHASE_COUNT]; // whole weights that a visit reads
 } layer_bytes;
 
 enum { PROGRAMS_MAX = 64 }; // of a model: layers differ in windows only
@@ -259,15 +260,15 @@ static layer_bytes bytes_of_layer(const rank_layers *k, int32_t program)
     for (int32_t i = 0; i < p->weight_count; i++) {
         const program_weight *w = &p->weights[i];
         const weight_bytes b = estimate_weight_bytes(k->e, k->l, w);
-        for (int phase = 0; phase < PHASE_COUNT && b.passes; phase++) {
-            if ((w->read & 1u << phase) != 0) out.weights_pass[phase] += b.whole;
+        for (int phase = 0; phase < PHASE_COUNT && b.gathered; phase++) {
+            if ((w->read & 1u << phase) != 0) out.weights_gathered[phase] += b.whole;
         }
-        if (w->has_grad && b.grad_passes) out.grads_pass += b.grad_whole;
-        out.cuts_grads = out.grads_pass > 0;
+        if (w->has_grad && b.grad_unsharded) out.grads_unsharded += b.grad_whole;
+        out.cuts_grads = out.grads_unsharded > 0;
         const bool is_there = w->later >= 0 && k->has_program[w->later];
         if (w->has_grad && !is_there) out.held += b.grad_kept;
         out.is_ahead = out.is_ahead || is_there;
-        if (w->twin >= 0 && k->has_program[w->twin]) continue; // counted there
+        if (w->other_holder >= 0 && k->has_program[w->other_holder]) continue; // counted there
         out.run.at[BYTES_WEIGHTS] += b.kept;
         out.run.at[BYTES_MASTER] += b.master;
         out.run.at[BYTES_MOMENTS] += b.moments;
@@ -386,12 +387,12 @@ static kinds visit_most(const program_estimate *p, const program_visits *v, cons
 {
     kinds first = v->most[phase == PHASE_BACKWARD ? PHASE_INPUT : phase];
     const estimate_phase half = phase == PHASE_BACKWARD ? PHASE_INPUT : phase;
-    first.at[BYTES_WEIGHTS] += b->weights_pass[half];
-    if (makes_gradients(p, half)) first.at[BYTES_GRADIENTS] += b->grads_pass;
+    first.at[BYTES_WEIGHTS] += b->weights_gathered[half];
+    if (makes_gradients(p, half)) first.at[BYTES_GRADIENTS] += b->grads_unsharded;
     if (phase != PHASE_BACKWARD || p->program->output_count == 0) return first;
     kinds second = v->most[PHASE_BACKWARD];
-    second.at[BYTES_WEIGHTS] += b->weights_pass[PHASE_WEIGHT];
-    second.at[BYTES_GRADIENTS] += b->grads_pass;
+    second.at[BYTES_WEIGHTS] += b->weights_gathered[PHASE_WEIGHT];
+    second.at[BYTES_GRADIENTS] += b->grads_unsharded;
     raise_to(&first, &second);
     return first;
 }
@@ -428,17 +429,17 @@ static chunk_move move_of(const chunk_walk *w, estimate_phase phase)
         }
         if (n > 0) now.at[BYTES_GRADIENTS] += out.behind;
         if (n + 1 < count) {
-            now.at[BYTES_WEIGHTS] += k->of[k->e->m->layers[next].program].weights_pass[phase];
+            now.at[BYTES_WEIGHTS] += k->of[k->e->m->layers[next].program].weights_gathered[phase];
         }
         if (n == 0) {
             out.first = now;
-            out.ahead = b->weights_pass[phase];
+            out.ahead = b->weights_gathered[phase];
             out.first_layer = i;
         }
         if (n + 1 == count) out.last = now;
         raise_to(&out.most, &now);
         out.last_layer = i;
-        out.behind = makes_gradients(p, phase) ? b->grads_pass : 0;
+        out.behind = makes_gradients(p, phase) ? b->grads_unsharded : 0;
         visit_change(w, p, v, b, phase, &base);
     }
     out.change = base;
@@ -593,7 +594,8 @@ static void limits_set(const rank_layers *k, int64_t most[2])
         for (int32_t n = 0; n < x->weight_count && k->has_program[p]; n++) {
             const program_weight *w = &x->weights[n];
             const weight_bytes b = estimate_weight_bytes(k->e, k->l, w);
-            const int64_t whole[2] = {b.passes ? b.whole : 0, b.grad_passes ? b.grad_whole : 0};
+            const int64_t whole[2] = {b.gathered ? b.whole : 0,
+                                      b.grad_unsharded ? b.grad_whole : 0};
             for (int i = 0; i < 2; i++) {
                 if (whole[i] <= largest[i]) continue;
                 largest[i] = whole[i];
@@ -606,30 +608,30 @@ static void limits_set(const rank_layers *k, int64_t most[2])
     }
 }
 
-// Takes off what other software does not hold of what passes (plan/passing_limit.c).
-static void passing_limit(rank_layers *k, const estimate_work *work, kinds *live)
+// Subtracts gathered weights and unsharded gradients that other software does not hold (plan/passing_limit.c).
+static void transient_limit(rank_layers *k, const estimate_work *work, kinds *live)
 {
     const plan_kind_of_bytes kind[2] = {BYTES_WEIGHTS, BYTES_GRADIENTS};
     layer_bytes with[PROGRAMS_MAX];
-    int64_t without[PLAN_PASSING_COUNT] = {kinds_sum(live)}, passing[2], most[2], spared[2];
+    int64_t without[PLAN_PASSING_COUNT] = {kinds_sum(live)}, transient[2], most[2], spared[2];
     limits_set(k, most);
     memcpy(with, k->of, sizeof(with));
     for (uint32_t bits = 1; bits < PLAN_PASSING_COUNT; bits++) {
         kinds rest;
         for (int32_t p = 0; p < k->e->m->program_count; p++) {
             k->of[p] = with[p];
-            if ((bits & PLAN_PASSING_GRADIENTS) != 0) k->of[p].grads_pass = 0;
+            if ((bits & PLAN_PASSING_GRADIENTS) != 0) k->of[p].grads_unsharded = 0;
             if ((bits & PLAN_PASSING_WEIGHTS) == 0) continue;
-            memset(k->of[p].weights_pass, 0, sizeof(k->of[p].weights_pass));
+            memset(k->of[p].weights_gathered, 0, sizeof(k->of[p].weights_gathered));
         }
         live_measure(k, work, &rest);
         without[bits] = kinds_sum(&rest);
         for (int i = 0; i < 2; i++) {
-            if (bits == 1u << i) passing[i] = max_i64(live->at[kind[i]] - rest.at[kind[i]], 0);
+            if (bits == 1u << i) transient[i] = max_i64(live->at[kind[i]] - rest.at[kind[i]], 0);
         }
     }
     memcpy(k->of, with, sizeof(with));
-    plan_passing_spare(without, passing, most, spared);
+    plan_passing_spare(without, transient, most, spared);
     for (int i = 0; i < 2; i++) live->at[kind[i]] -= spared[i];
 }
 
@@ -662,7 +664,7 @@ void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
     layers_measure(&k);
     live_measure(&k, work, &live);
     const bool limited = e->r.limits.weights > 0 || e->r.limits.gradients > 0;
-    if (limited && l->zero >= 2) passing_limit(&k, work, &live);
+    if (limited && l->zero >= 2) transient_limit(&k, work, &live);
     const kinds run = run_tensors(&k);
     memory_sum(&run, &live, pp, out);
 }

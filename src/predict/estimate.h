@@ -54,7 +54,7 @@ typedef struct estimate_request {
     bool sums_once;             // the same
     const plan_codec *codec;    // the same; of layouts with several ranks of dp or cp
     const struct estimate
-        *like; // of the same model with another micro-batch, which lives as long; NULL
+        *reuse_from; // of the same model with another micro-batch, which lives as long; NULL
 } estimate_request;
 
 typedef struct estimate estimate; // measured programs; in the arena that it was made in
@@ -112,11 +112,11 @@ typedef struct estimate_links {
 } estimate_links;
 void estimate_links_of(const cluster *c, const plan_mesh *mesh, estimate_links *out);
 
-// Prices of a model's programs on a cluster; in the arena that it was made in. `like`: prices of the same cluster
+// Prices of a model's programs on a cluster; in the arena that it was made in. `reuse_from`: prices of the same cluster
 // and a model with as many layers, whose room is shared; NULL.
 typedef struct estimate_prices estimate_prices;
 NODISCARD status estimate_price(arena *a, const estimate *e, const cost_model *m,
-                                const estimate_links *links, const estimate_prices *like,
+                                const estimate_links *links, const estimate_prices *reuse_from,
                                 estimate_prices **out);
 // The work of a step alone, shared by `pp` ranks: no step of any schedule, chunks and ZeRO is shorter.
 int64_t estimate_work_ns(const estimate_prices *prices, const cost_model *m, int64_t microbatches,

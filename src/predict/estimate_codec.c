@@ -63,7 +63,8 @@ static void layer_add(rank_sums *s, int32_t program, const bool *there)
         const program_weight *x = &p->weights[i];
         const op_weight *w = &s->e->m->weights[x->row];
         const plan_sort sort = plan_sort_of(w);
-        if (!x->has_grad || (x->twin >= 0 && there[x->twin]) || sort == SORT_PLAIN) continue;
+        if (!x->has_grad || (x->other_holder >= 0 && there[x->other_holder]) || sort == SORT_PLAIN)
+            continue;
         const bool all = estimate_updates_whole(&s->e->r.states, w);
         const plan_rows rows = plan_rows_of(&s->mesh, s->l->zero, w, all);
         if (rows.cut && !s->two_ways) {

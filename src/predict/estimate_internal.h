@@ -45,9 +45,9 @@ typedef struct program_visits {
 } program_visits;
 
 typedef struct program_weight {
-    int32_t row;   // of the model's weights, in the program's first layer
-    int32_t twin;  // program that has the same weight, before this one; -1
-    int32_t later; // ... after it: its gradient comes first; -1
+    int32_t row;          // of the model's weights, in the program's first layer
+    int32_t other_holder; // program that has the same weight, before this one; -1
+    int32_t later;        // ... after it: its gradient comes first; -1
     dtype type, grad;
     uint32_t read; // bit p: phase p reads it
     bool has_grad;
@@ -84,7 +84,7 @@ typedef struct weight_bytes {
     int64_t grad_kept, grad_whole; // of its gradient
     int64_t master, moments;
     bool cut;
-    bool passes, grad_passes; // the whole ones come and go
+    bool gathered, grad_unsharded; // the whole tensor exists for a while only
 } weight_bytes;
 weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
                                    const program_weight *w);

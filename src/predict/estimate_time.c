@@ -68,13 +68,13 @@ static status buffers_make(arena *a, const estimate *e, estimate_buffers **out)
 }
 
 status estimate_price(arena *a, const estimate *e, const cost_model *m, const estimate_links *links,
-                      const estimate_prices *like, estimate_prices **out)
+                      const estimate_prices *reuse_from, estimate_prices **out)
 {
     estimate_prices *x = NULL;
     TRY(arena_new(a, 1, &x));
     TRY(arena_new(a, e->m->program_count, &x->programs));
-    if (like != NULL) x->buffers = like->buffers;
-    if (like == NULL) TRY(buffers_make(a, e, &x->buffers));
+    if (reuse_from != NULL) x->buffers = reuse_from->buffers;
+    if (reuse_from == NULL) TRY(buffers_make(a, e, &x->buffers));
     for (int32_t i = 0; i < e->m->program_count; i++) {
         const op_program *p = e->programs[i].program;
         program_price *price = &x->programs[i];
@@ -204,7 +204,7 @@ typedef struct weight_kind {
 static void gather_add(const weight_kind *k, const program_weight *w, const weight_bytes *b,
                        double weight, kind_bytes *bytes, layer_time *out)
 {
-    if (b->passes) {
+    if (b->gathered) {
         if ((w->read & 1u << PHASE_FORWARD) != 0) bytes->ahead += weight;
         if ((w->read & 1u << PHASE_INPUT) != 0) bytes->again += weight;
     } else if (b->cut) {
@@ -244,12 +244,12 @@ static void gradient_add(const weight_kind *k, const program_weight *w, const we
     const double row = (double)model->columns, width = (double)dtype_bytes(w->grad);
     const double padded = (double)rows->padded * row * width;
     const double own = (double)rows->count * row * width;
-    if (b->cut && !k->is_shared_out && own > 0.0 && (b->grad_passes || !k->two_ways)) {
+    if (b->cut && !k->is_shared_out && own > 0.0 && (b->grad_unsharded || !k->two_ways)) {
         const int64_t ns = across_ns(k, sort, rows, row, own);
         out->across += alone_ns(k->m, ns);
         out->sums_held += crowded_ns(k->m, &k->links->across, ns);
     }
-    if (b->grad_passes) {
+    if (b->grad_unsharded) {
         bytes->visit += padded;
     } else if (k->two_ways && k->is_shared_out) {
         return; // pairs with experts are left out
@@ -278,7 +278,7 @@ static layer_time time_of_kind(const weight_kind *k, const program_estimate *p)
         const bool whole = estimate_updates_whole(&e->r.states, model);
         const plan_rows rows = plan_rows_of(&k->mesh, k->l->zero, model, whole);
         const double row = (double)model->columns;
-        if (w->twin >= 0 || (!w->has_grad && !b.passes)) continue;
+        if (w->other_holder >= 0 || (!w->has_grad && !b.gathered)) continue;
         if (w->has_grad) out.update += update_ns(e, k->m, w, &b, &rows);
         gather_add(k, w, &b, (double)rows.padded * row * (double)dtype_bytes(w->type), &bytes,
                    &out);
@@ -481,7 +481,7 @@ estimate_link estimate_link_of(const estimate *e, const cost_model *m, const est
     if (depth == 1 || link.ranks == 1) return (estimate_link){0, 0};
     const program_estimate *top = &e->programs[e->m->layers[l->first_layer[1] - 1].program];
     const double bytes = (double)top->out_bytes;
-    link.alike = cost_alike(e->m, links->tp.ranks);
+    link.same_rows = cost_same_rows(e->m, links->tp.ranks);
     const int64_t ns = cost_message_ns(m, &link, COLLECTIVE_SEND, bytes);
     return (estimate_link){ns, estimate_held_ns(m, &link, ns - cost_pieces_ns(m, &link, bytes))};
 }

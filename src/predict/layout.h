@@ -20,7 +20,7 @@ typedef struct search_layout {
     const plan_schedule *schedule; // NULL where pp is 1
     int64_t micro_batch;
 } search_layout;
-static inline bool search_recomputes_alike(const search_layout *l, op_recompute how, int32_t layers)
+static inline bool search_recompute_equals(const search_layout *l, op_recompute how, int32_t layers)
 {
     return l->recompute == how && l->recompute_layers == layers;
 }

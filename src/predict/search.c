@@ -12,7 +12,7 @@ bool search_layout_is_same(const search_layout *x, const search_layout *y)
     return x->dp == y->dp && x->tp == y->tp && x->pp == y->pp && x->cp == y->cp && x->ep == y->ep &&
            x->chunks == y->chunks && x->zero == y->zero && x->sp == y->sp &&
            x->whole_experts == y->whole_experts &&
-           search_recomputes_alike(x, y->recompute, y->recompute_layers) &&
+           search_recompute_equals(x, y->recompute, y->recompute_layers) &&
            x->schedule == y->schedule && x->micro_batch == y->micro_batch;
 }
 

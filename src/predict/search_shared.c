@@ -9,7 +9,7 @@ status search_family_of(search *s, const search_layout *l, family **out)
     for (int64_t i = s->family_count - 1; i >= 0; i--) {
         family *f = &s->families[i];
         if (f->tp != l->tp || f->cp != l->cp || f->ep != l->ep || f->sp != l->sp) continue;
-        if (!search_recomputes_alike(l, f->recompute, f->recompute_layers)) continue;
+        if (!search_recompute_equals(l, f->recompute, f->recompute_layers)) continue;
         if (f->ring != ring || f->whole_experts != l->whole_experts) continue;
         *out = f;
         return ST_OK;
@@ -35,8 +35,8 @@ status search_links_of(search *s, const search_layout *l, const estimate_links *
 {
     for (int64_t i = s->link_count - 1; i >= 0; i--) {
         const joined *j = &s->links[i];
-        const bool is_alike = j->tp == l->tp && j->cp == l->cp && j->pp == l->pp;
-        if (is_alike && j->ep == l->ep && j->whole_experts == l->whole_experts) {
+        const bool is_equivalent = j->tp == l->tp && j->cp == l->cp && j->pp == l->pp;
+        if (is_equivalent && j->ep == l->ep && j->whole_experts == l->whole_experts) {
             *out = &j->links;
             return ST_OK;
         }
@@ -88,7 +88,7 @@ status search_measured_of(search *s, const search_layout *l, family *f, const me
                                       .rows_inline = predict_habit_rows_inline(r->prices->profile),
                                       .sums_once = r->sums_once,
                                       .codec = r->codec,
-                                      .like = f->count > 0 ? f->each[0].e : NULL};
+                                      .reuse_from = f->count > 0 ? f->each[0].e : NULL};
     TRY(search_links_of(s, l, &links));
     TRY(estimate_make(s->a, &request, &m->e));
     TRY(estimate_price(s->a, m->e, r->prices, links, s->first_prices, &m->prices));
@@ -104,7 +104,7 @@ status search_cut_of(search *s, const search_layout *l, const op_model *whole, i
 {
     for (int64_t i = s->cut_count - 1; i >= 0; i--) {
         const cut *x = &s->cuts[i];
-        if (!search_recomputes_alike(l, x->recompute, x->recompute_layers)) continue;
+        if (!search_recompute_equals(l, x->recompute, x->recompute_layers)) continue;
         if (x->depth != depth) continue;
         *out = x->first_layer;
         return ST_OK;

@@ -267,11 +267,11 @@ static status peak_try(arena *a, const predict_setup *s, const step_loop *f, con
     TRY(predict_step_plan(a, of_few, stages, count, few));
     TRY(predict_step_plan(a, of_more, stages, count, out));
     const assemble_plans *x = &few->plans[few->fullest], *y = &out->plans[few->fullest];
-    const bool alike =
+    const bool is_equivalent =
         few->fullest == out->fullest && x->all[0]->live_bytes == y->all[0]->live_bytes;
     const int64_t tokens = (y->run.run_bytes - x->run.run_bytes) * rounds_left(f);
     out->of = s;
-    *done = alike && is_certain(out, tokens);
+    *done = is_equivalent && is_certain(out, tokens);
     out->peak_bytes += tokens;
     out->memory[BYTES_BUFFERS] += tokens;
     out->fits = out->peak_bytes <= out->usable_bytes;

@@ -215,11 +215,11 @@ static status action_price(pricer *s, int64_t action, sim_prices *out)
 void sim_groups_of(const cost_model *m, const sim_rank *rank, cost_group *out)
 {
     const plan_table *run = rank->p->run;
-    const int64_t alike = cost_alike(rank->p->model, plan_mesh_size(&rank->mesh, AXIS_TP));
+    const int64_t same_rows = cost_same_rows(rank->p->model, plan_mesh_size(&rank->mesh, AXIS_TP));
     for (int64_t g = 0; g < run->group_count; g++) {
         const group_use use = run->groups[g].use;
         cost_group_of(m->c, &rank->mesh, &run->groups[g], &out[g]);
-        if (use == GROUP_LINK_FORWARD || use == GROUP_LINK_BACKWARD) out[g].alike = alike;
+        if (use == GROUP_LINK_FORWARD || use == GROUP_LINK_BACKWARD) out[g].same_rows = same_rows;
     }
 }
 
