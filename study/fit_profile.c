@@ -183,7 +183,7 @@ static status parameter_read(fit *f, char *word, parameter *out)
     const struct {
         const char *name;
         double *value;
-    } all[] = {{"product", &f->profile.product},
+    } all[] = {{"product", &f->profile.gemm},
                {"attention", &f->profile.attention},
                {"memory", &f->profile.memory},
                {"launch", &f->profile.launch},

@@ -95,7 +95,7 @@ static void devices_load(void **state)
         load_device(f, names[i], &d);
         assert_string_equal(d.name, names[i]);
         assert_true(d.usable_bytes > 0.0 && d.memory_share > 0.5 && d.memory_share <= 1.0);
-        for (int k = 0; k < MATH_COUNT; k++) assert_true(d.product_share[k] <= 1.0);
+        for (int k = 0; k < MATH_COUNT; k++) assert_true(d.gemm_share[k] <= 1.0);
         // Wider types are never faster.
         assert_true(d.peak_flops[MATH_FP32] <=
                         fmax(d.peak_flops[MATH_BF16], d.peak_flops[MATH_FP16]) ||

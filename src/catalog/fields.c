@@ -21,8 +21,8 @@
 #define SPARSE(k, field)                                                 \
     DEVICE("sparse_tflops." k, REAL, sparse_flops[field], .scale = TERA, \
            .help = "as printed with 2:4 sparsity; shown, never used")
-#define SHARE(k, field)                                                \
-    DEVICE("product_share." k, REAL, product_share[field], .max = 1.0, \
+#define SHARE(k, field)                                             \
+    DEVICE("product_share." k, REAL, gemm_share[field], .max = 1.0, \
            .help = "of the peak, that the best kernels reach on large products")
 
 static const catalog_field device_rows[] = {
@@ -66,17 +66,17 @@ static const catalog_field device_rows[] = {
     SHARE("fp64", MATH_FP64),
     SHARE("fp32", MATH_FP32),
     SHARE("tf32", MATH_TF32),
-    DEVICE("product_share.bf16", REAL, product_share[MATH_BF16], .value = "0.75", .max = 1.0,
+    DEVICE("product_share.bf16", REAL, gemm_share[MATH_BF16], .value = "0.75", .max = 1.0,
            .help = "of the peak, that the best kernels reach on large products"),
     SHARE("fp16", MATH_FP16),
     SHARE("fp8", MATH_FP8),
     SHARE("int8", MATH_INT8),
     SHARE("fp4", MATH_FP4),
-    DEVICE("product_half.m", REAL, product_half_m, .max = 1e6,
+    DEVICE("product_half.m", REAL, gemm_half_m, .max = 1e6,
            .help = "rows at which half of that is reached"),
-    DEVICE("product_half.n", REAL, product_half_n, .max = 1e6, .help = "columns, likewise"),
-    DEVICE("product_half.k", REAL, product_half_k, .max = 1e6, .help = "inner size, likewise"),
-    DEVICE("product_half.k_fp8", REAL, product_half_k_fp8, .max = 1e6,
+    DEVICE("product_half.n", REAL, gemm_half_n, .max = 1e6, .help = "columns, likewise"),
+    DEVICE("product_half.k", REAL, gemm_half_k, .max = 1e6, .help = "inner size, likewise"),
+    DEVICE("product_half.k_fp8", REAL, gemm_half_k_fp8, .max = 1e6,
            .help = "the same of fp8; 0: as of other types"),
     DEVICE("memory_share", REAL, memory_share, .value = "0.85", .max = 1.0,
            .help = "of the bandwidth, that streaming kernels reach"),

@@ -19,7 +19,7 @@
 
 // The defaults are those of cost_profile_trireme(), which a test holds them to.
 static const catalog_field rows[] = {
-    SPEED("product", product, "speed of matrix products, relative to the device's entry"),
+    SPEED("product", gemm, "speed of matrix products, relative to the device's entry"),
     SPEED("attention", attention, "of attention"),
     SPEED("memory", memory, "of operations that memory holds up"),
     SPEED("launch", launch, "time of a kernel's launch, relative to the device's entry"),

@@ -44,7 +44,7 @@ static void all_profiles_load(void **state)
         assert_int_equal(catalog_profile_load(host_real(), a, f->name, NULL, NULL, 0, &p), ST_OK);
         assert_int_equal(catalog_profile_fitted(host_real(), a, f->name, &fitted), ST_OK);
         assert_string_equal(p.name, f->name);
-        assert_true(p.product > 0.1 && p.product < 2.0 && p.attention > 0.01 && p.memory > 0.1);
+        assert_true(p.gemm > 0.1 && p.gemm < 2.0 && p.attention > 0.01 && p.memory > 0.1);
         assert_true(p.overlap[TRAFFIC_TP] >= 0.0 && p.overlap[TRAFFIC_TP] <= 1.0 &&
                     p.context_bytes >= 0);
         for (int64_t i = 0; i < fitted.count; i++) assert_true(strlen(fitted.items[i]) > 0);
@@ -88,7 +88,7 @@ static void a_run_says_otherwise(void **state)
                      ST_OK);
     assert_true(!own.habits->dp_beside && !own.habits->rings && own.habits->pp_pieces);
     assert_string_equal(own.name, p.name);
-    assert_true(own.attention == p.attention && own.product == p.product);
+    assert_true(own.attention == p.attention && own.gemm == p.gemm);
     assert_int_equal(catalog_profile_load(host_real(), a, "megatron", NULL, wrong, 1, &own),
                      ST_CONFIG_KEY);
     assert_non_null(strstr(error_last()->text, "dp_beside"));

@@ -13,7 +13,7 @@ cost_profile cost_profile_trireme(void)
 {
     return (cost_profile){.name = "trireme",
                           .about = "what this program does: the plan as it is",
-                          .product = 1.0,
+                          .gemm = 1.0,
                           .attention = 1.0,
                           .memory = 1.0,
                           .launch = 1.0,
@@ -52,8 +52,7 @@ bool cost_is_processor(const cluster_device *d)
 
 static void shares_scale(cluster_device *d, double gain)
 {
-    for (int i = 0; i < MATH_COUNT; i++)
-        d->product_share[i] = fmin(1.0, d->product_share[i] * gain);
+    for (int i = 0; i < MATH_COUNT; i++) d->gemm_share[i] = fmin(1.0, d->gemm_share[i] * gain);
     d->attention_forward_share = fmin(1.0, d->attention_forward_share * gain);
     d->attention_backward_share = fmin(1.0, d->attention_backward_share * gain);
 }
@@ -87,7 +86,7 @@ static double half(double size, double half_size)
 // Share of the work of whole tiles on whole waves that is asked for. Libraries choose among tiles, and cut
 // long sums in pieces where tiles are few: smaller tiles and pieces cost some reuse. `products` of one shape
 // share the waves.
-static double tiles_share(const cluster_device *d, const cost_product *p, double products)
+static double tiles_share(const cluster_device *d, const cost_gemm *p, double count)
 {
     static const struct {
         double m, n, reuse; // of the usual tile
@@ -102,7 +101,7 @@ static double tiles_share(const cluster_device *d, const cost_product *p, double
         const double edge = p->m * p->n / (across * tile_m * down * tile_n);
         for (int s = 0; s < 4; s++) {
             const double pieces = (double)(1 << s);
-            const double work = products * across * down * pieces, waves = ceil(work / units);
+            const double work = count * across * down * pieces, waves = ceil(work / units);
             // Each piece is written, and added to the others, for the price of some steps of k.
             const double added = s == 0 ? 0.0 : 4.0 * d->tile_k * pieces;
             const double share =
@@ -113,21 +112,21 @@ static double tiles_share(const cluster_device *d, const cost_product *p, double
     return best;
 }
 
-static double products_share(const cluster_device *d, const cost_product *p, cluster_math math,
-                             double products)
+static double gemms_share(const cluster_device *d, const cost_gemm *p, cluster_math math,
+                          double count)
 {
-    double share = d->product_share[math];
-    if (share <= 0.0) share = d->product_share[MATH_BF16];
+    double share = d->gemm_share[math];
+    if (share <= 0.0) share = d->gemm_share[MATH_BF16];
     if (share <= 0.0) share = 1.0;
-    const bool is_fp8 = math == MATH_FP8 && d->product_half_k_fp8 > 0.0;
-    share *= half(p->m, d->product_half_m) * half(p->n, d->product_half_n);
-    share *= half(p->k, is_fp8 ? d->product_half_k_fp8 : d->product_half_k);
-    return share * tiles_share(d, p, products);
+    const bool is_fp8 = math == MATH_FP8 && d->gemm_half_k_fp8 > 0.0;
+    share *= half(p->m, d->gemm_half_m) * half(p->n, d->gemm_half_n);
+    share *= half(p->k, is_fp8 ? d->gemm_half_k_fp8 : d->gemm_half_k);
+    return share * tiles_share(d, p, count);
 }
 
-double cost_product_share(const cluster_device *d, const cost_product *p, cluster_math math)
+double cost_gemm_share(const cluster_device *d, const cost_gemm *p, cluster_math math)
 {
-    return products_share(d, p, math, 1.0);
+    return gemms_share(d, p, math, 1.0);
 }
 
 // That the device reaches, and what a software's kernels reach of it.
@@ -141,25 +140,25 @@ static double memory_rate(const cost_model *m)
     return device_memory_rate(&m->c->device) * m->profile->memory;
 }
 
-static double products_s(const cost_model *m, const cost_product *p, dtype type, double bytes,
-                         double products)
+static double gemms_s(const cost_model *m, const cost_gemm *p, dtype type, double bytes,
+                      double count)
 {
     const cluster_device *d = &m->c->device;
     if (p->m <= 0.0 || p->n <= 0.0 || p->k <= 0.0) return 0.0;
     const cluster_math math = cost_math_of(d, type);
-    const double share = products_share(d, p, math, products) * m->profile->product;
-    const double work = cost_over(2.0 * products * p->m * p->n * p->k, d->peak_flops[math] * share);
+    const double share = gemms_share(d, p, math, count) * m->profile->gemm;
+    const double work = cost_over(2.0 * count * p->m * p->n * p->k, d->peak_flops[math] * share);
     return fmax(work, cost_over(bytes, memory_rate(m)));
 }
 
-static double product_s(const cost_model *m, const cost_product *p, dtype type, double bytes)
+static double gemm_s(const cost_model *m, const cost_gemm *p, dtype type, double bytes)
 {
-    return products_s(m, p, type, bytes, 1.0);
+    return gemms_s(m, p, type, bytes, 1.0);
 }
 
-int64_t cost_product_ns(const cost_model *m, const cost_product *p, dtype type, double bytes)
+int64_t cost_gemm_ns(const cost_model *m, const cost_gemm *p, dtype type, double bytes)
 {
-    return cost_ns_of(product_s(m, p, type, bytes));
+    return cost_ns_of(gemm_s(m, p, type, bytes));
 }
 
 double cost_memory_s(const cost_model *m, double bytes)
@@ -208,17 +207,17 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
     const cost_columns of = cost_habit_columns(m, node, vocab);
     const double made = of.made, columns = of.lost;
     const double chunk = fmin(rows, (double)op_head_chunk_rows((int64_t)made));
-    const cost_product logits = {chunk, made, dim};
-    const cost_product dx = {chunk, dim, made}, dw = {made, dim, chunk};
+    const cost_gemm logits = {chunk, made, dim};
+    const cost_gemm dx = {chunk, dim, made}, dw = {made, dim, chunk};
     const double logit_bytes = 4.0 * chunk * columns;
     const bool is_loss = op_kind_of(node->code)->logits == LOGITS_LOSS;
-    double s = product_s(m, &logits, type, 0.0) + cost_memory_s(m, 2.0 * logit_bytes);
+    double s = gemm_s(m, &logits, type, 0.0) + cost_memory_s(m, 2.0 * logit_bytes);
     if (is_loss && node->attrs.kept) s = cost_memory_s(m, logit_bytes);
     if (is_loss && node->out[1] != TENSOR_NONE) {
-        s += product_s(m, &dx, type, 0.0) + cost_memory_s(m, logit_bytes);
+        s += gemm_s(m, &dx, type, 0.0) + cost_memory_s(m, logit_bytes);
     }
     if (is_loss && node->out[2] != TENSOR_NONE) {
-        s += product_s(m, &dw, type, 0.0);
+        s += gemm_s(m, &dw, type, 0.0);
     }
     const bool makes = !is_loss || !node->attrs.kept;
     return s * cost_over(rows, chunk) +
@@ -228,13 +227,13 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
 // What comes in is read, and written in a byte, as it is and transposed: the sum over rows that makes the weights'
 // gradients multiplies those bytes again. Weights are cast once in a step, which is nothing beside its products
 // (Transformer Engine keeps them from the first micro-batch on, is_first_microbatch).
-static double fp8_s(const cost_model *m, const cost_product *p, double products, bool casts_rows)
+static double fp8_s(const cost_model *m, const cost_gemm *p, double count, bool casts_rows)
 {
     const cluster_device *d = &m->c->device;
-    const double share = products_share(d, p, MATH_FP8, products) * m->profile->product;
-    const double flops = 2.0 * products * p->m * p->n * p->k;
+    const double share = gemms_share(d, p, MATH_FP8, count) * m->profile->gemm;
+    const double flops = 2.0 * count * p->m * p->n * p->k;
     const double casts =
-        casts_rows ? 4.0 * products * p->m * p->k * cost_habits_of(m->profile)->pointwise : 0.0;
+        casts_rows ? 4.0 * count * p->m * p->k * cost_habits_of(m->profile)->pointwise : 0.0;
     return cost_over(flops, d->peak_flops[MATH_FP8] * share) + cost_memory_s(m, casts);
 }
 
@@ -245,14 +244,14 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
     op_gemm gemm;
     const bool has_shape = op_gemm_of(p, node, bound, &gemm);
     ASSERT(has_shape);
-    const cost_product shape = {gemm.m, gemm.n, gemm.k};
-    const double products = gemm.count;
+    const cost_gemm shape = {gemm.m, gemm.n, gemm.k};
+    const double count = gemm.count;
     const double uneven = node->attrs.experts > 0 ? cost_habits_of(m->profile)->imbalance : 1.0;
     const bool sums_rows = op_kind_of(node->code)->grad_of == GRAD_OF_WEIGHT;
     const bool fp8 = m->fp8 && type == DTYPE_BF16 && m->c->device.peak_flops[MATH_FP8] > 0.0;
-    const double plain = products_s(m, &shape, type, bytes, products);
+    const double plain = gemms_s(m, &shape, type, bytes, count);
     // Small ones stay as they are.
-    return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, products, !sums_rows)) : plain);
+    return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, count, !sums_rows)) : plain);
 }
 
 static double attention_s(const cost_model *m, const op_program *p, const op_node *node,
@@ -262,7 +261,7 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
     const cluster_device *d = &m->c->device;
     const bool ahead = op_kind_of(node->code)->grad_of == GRAD_OF_NONE;
     double share = ahead ? d->attention_forward_share : d->attention_backward_share;
-    if (share <= 0.0) share = d->product_share[MATH_BF16] > 0.0 ? d->product_share[MATH_BF16] : 1.0;
+    if (share <= 0.0) share = d->gemm_share[MATH_BF16] > 0.0 ? d->gemm_share[MATH_BF16] : 1.0;
     const dtype type = p->tensors[node->in[1]].type;
     const double positions =
         cost_over(cost_dim_of(p, node->in[0], 0, bound), (double)bound->value[EXTENT_SEQS]);
@@ -311,8 +310,8 @@ static double node_s(const cost_model *m, const op_program *p, const op_node *no
         return attention_s(m, p, node, bound, &cost);
     case COST_GEMM:
         if (kind->gemm == NULL) {
-            const double rate = cost_peak_flops(d, p->compute) * d->product_share[MATH_BF16];
-            return fmax(cost_over(cost.flops, rate * m->profile->product), cost_memory_s(m, bytes));
+            const double rate = cost_peak_flops(d, p->compute) * d->gemm_share[MATH_BF16];
+            return fmax(cost_over(cost.flops, rate * m->profile->gemm), cost_memory_s(m, bytes));
         }
         if (kind->logits != LOGITS_NONE) {
             return head_s(m, p, node, bound, p->tensors[node->in[1]].type);
@@ -338,17 +337,16 @@ int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype typ
 {
     const cluster_device *d = &m->c->device;
     const cluster_math math = cost_math_of(d, type);
-    double share =
-        d->product_share[math] > 0.0 ? d->product_share[math] : d->product_share[MATH_BF16];
+    double share = d->gemm_share[math] > 0.0 ? d->gemm_share[math] : d->gemm_share[MATH_BF16];
     if (share <= 0.0) share = 1.0;
     share =
-        fmax(share * m->profile->product,
+        fmax(share * m->profile->gemm,
              fmax(d->attention_forward_share, d->attention_backward_share) * m->profile->attention);
     double rate = d->peak_flops[math] * share;
     if (m->fp8 && type == DTYPE_BF16) {
-        const double narrow = d->product_share[MATH_FP8];
-        const double best = narrow > 0.0 ? narrow : d->product_share[MATH_BF16];
-        rate = fmax(rate, d->peak_flops[MATH_FP8] * best * m->profile->product);
+        const double narrow = d->gemm_share[MATH_FP8];
+        const double best = narrow > 0.0 ? narrow : d->gemm_share[MATH_BF16];
+        rate = fmax(rate, d->peak_flops[MATH_FP8] * best * m->profile->gemm);
     }
     const double s = fmax(cost_over(flops, rate), cost_over(bytes, memory_rate(m)));
     return (int64_t)floor(s * 1e9);

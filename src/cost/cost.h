@@ -29,9 +29,9 @@ extern "C" {
 typedef struct cost_habits cost_habits; // (cost/habits.h)
 typedef struct cost_profile {
     const char *name, *about;
-    double product, attention, memory; // speed of kernels, relative to the device's entry
-    double launch;                     // factor on the device's launch time per operation
-    double bandwidth[TRAFFIC_COUNT];   // of messages, relative to the links' entries
+    double gemm, attention, memory;  // speed of kernels, relative to the device's entry
+    double launch;                   // factor on the device's launch time per operation
+    double bandwidth[TRAFFIC_COUNT]; // of messages, relative to the links' entries
     // Share of the time of messages that hides behind products: of tp, cp and ep, which stand between products; of dp and
     // pp, which the plan has beside them: below 1 the rest holds the products up, or, of gradients that are summed once in
     // a step, comes after the backward pass.
@@ -53,9 +53,9 @@ typedef struct cost_model {
 } cost_model;
 
 // A row-major matrix product: m x n outputs, sums of k.
-typedef struct cost_product {
+typedef struct cost_gemm {
     double m, n, k;
-} cost_product;
+} cost_gemm;
 // The unit that products of this type run on; one that the device lacks runs on the next wider.
 cluster_math cost_math_of(const cluster_device *d, dtype type);
 double cost_peak_flops(const cluster_device *d, dtype type); // dense, of that unit
@@ -68,8 +68,8 @@ void cost_limit_power(cluster_device *d);
 // `team` says is lost between all of them.
 void cost_units_share(cluster_device *d, int64_t ranks);
 // Share of the peak that a product reaches, between 0 and 1.
-double cost_product_share(const cluster_device *d, const cost_product *p, cluster_math math);
-int64_t cost_product_ns(const cost_model *m, const cost_product *p, dtype type, double bytes);
+double cost_gemm_share(const cluster_device *d, const cost_gemm *p, cluster_math math);
+int64_t cost_gemm_ns(const cost_model *m, const cost_gemm *p, dtype type, double bytes);
 int64_t cost_memory_ns(const cost_model *m, double bytes); // without the launch
 int64_t cost_launch_ns(const cost_model *m);
 // One operation of a program, launch included. 0 for those that are messages.

@@ -8,24 +8,24 @@
 
 // ---- products -----------------------------------------------------------------------------------
 
-static void large_products_reach_their_share(void **state)
+static void large_gemms_reach_their_share(void **state)
 {
     (void)state;
     const cluster c = sample();
     const cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p};
-    const cost_product big = {128.0 * 1000, 128.0 * 100, 65536};
+    const cost_gemm big = {128.0 * 1000, 128.0 * 100, 65536};
     const double s = 2.0 * big.m * big.n * big.k / (1e15 * 0.7);
-    assert_close((double)cost_product_ns(&m, &big, DTYPE_BF16, 0.0), s * 1e9, 0.01);
-    assert_close((double)cost_product_ns(&m, &big, DTYPE_F32, 0.0), s * 20.0 * 1e9, 0.01);
+    assert_close((double)cost_gemm_ns(&m, &big, DTYPE_BF16, 0.0), s * 1e9, 0.01);
+    assert_close((double)cost_gemm_ns(&m, &big, DTYPE_F32, 0.0), s * 20.0 * 1e9, 0.01);
     // Bytes that take longer than the work decide.
-    const cost_product thin = {1, 1e5, 1e5};
-    assert_close((double)cost_product_ns(&m, &thin, DTYPE_BF16, 2e10), 2e10 / 2.4e12 * 1e9, 0.001);
+    const cost_gemm thin = {1, 1e5, 1e5};
+    assert_close((double)cost_gemm_ns(&m, &thin, DTYPE_BF16, 2e10), 2e10 / 2.4e12 * 1e9, 0.001);
     // Half the habits, half the speed.
     cost_profile slow = p;
-    slow.product = 0.5;
+    slow.gemm = 0.5;
     const cost_model other = {.c = &c, .profile = &slow};
-    assert_close((double)cost_product_ns(&other, &big, DTYPE_BF16, 0.0), 2.0 * s * 1e9, 0.01);
+    assert_close((double)cost_gemm_ns(&other, &big, DTYPE_BF16, 0.0), 2.0 * s * 1e9, 0.01);
 }
 
 static void a_type_without_units_takes_the_next(void **state)
@@ -45,12 +45,12 @@ static void tiles_and_waves_quantise(void **state)
     const cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p};
     // 100 tiles fill 100 units once; 101 need a second wave of some tile, so they cost more than 1% more.
-    const cost_product full = {128.0 * 10, 128.0 * 10, 8192}, over = {128.0 * 10 + 1, 1280, 8192};
-    const double one = (double)cost_product_ns(&m, &full, DTYPE_BF16, 0.0);
-    const double two = (double)cost_product_ns(&m, &over, DTYPE_BF16, 0.0);
+    const cost_gemm full = {128.0 * 10, 128.0 * 10, 8192}, over = {128.0 * 10 + 1, 1280, 8192};
+    const double one = (double)cost_gemm_ns(&m, &full, DTYPE_BF16, 0.0);
+    const double two = (double)cost_gemm_ns(&m, &over, DTYPE_BF16, 0.0);
     assert_true(two > 1.05 * one);
     assert_true(two < 2.2 * one);
-    const double share = cost_product_share(&c.device, &full, MATH_BF16);
+    const double share = cost_gemm_share(&c.device, &full, MATH_BF16);
     assert_true(share > 0.6 && share <= 0.7);
 }
 
@@ -65,15 +65,15 @@ static void nothing_larger_is_cheaper(void **state)
     for (int i = 0; i + 1 < COUNT_OF(sizes); i++) {
         for (int j = 0; j < COUNT_OF(sizes); j++) {
             for (int k = 0; k < COUNT_OF(sizes); k++) {
-                const cost_product one[] = {{sizes[i], sizes[j], sizes[k]},
-                                            {sizes[j], sizes[i], sizes[k]},
-                                            {sizes[j], sizes[k], sizes[i]}};
-                const cost_product more[] = {{sizes[i + 1], sizes[j], sizes[k]},
-                                             {sizes[j], sizes[i + 1], sizes[k]},
-                                             {sizes[j], sizes[k], sizes[i + 1]}};
+                const cost_gemm one[] = {{sizes[i], sizes[j], sizes[k]},
+                                         {sizes[j], sizes[i], sizes[k]},
+                                         {sizes[j], sizes[k], sizes[i]}};
+                const cost_gemm more[] = {{sizes[i + 1], sizes[j], sizes[k]},
+                                          {sizes[j], sizes[i + 1], sizes[k]},
+                                          {sizes[j], sizes[k], sizes[i + 1]}};
                 for (int d = 0; d < 3; d++) {
-                    const int64_t a = cost_product_ns(&m, &one[d], DTYPE_BF16, 0.0);
-                    const int64_t b = cost_product_ns(&m, &more[d], DTYPE_BF16, 0.0);
+                    const int64_t a = cost_gemm_ns(&m, &one[d], DTYPE_BF16, 0.0);
+                    const int64_t b = cost_gemm_ns(&m, &more[d], DTYPE_BF16, 0.0);
                     assert_true(b >= a);
                     const double flops = 2.0 * one[d].m * one[d].n * one[d].k;
                     assert_true(cost_floor_ns(&m, flops, 0.0, DTYPE_BF16) <= a);
@@ -155,9 +155,9 @@ static void operations_are_priced_by_their_rows(void **state)
     assert_int_equal(op_output(t.program, z), ST_OK);
     assert_int_equal(op_program_differentiate(t.program), ST_OK);
     const op_node *nodes = t.program->lists[OP_FORWARD].nodes;
-    const cost_product shape = {8192, 8192, 4096};
+    const cost_gemm shape = {8192, 8192, 4096};
     assert_int_equal(cost_node_ns(&t.m, t.program, &nodes[0], &t.bound),
-                     cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
+                     cost_gemm_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
     // Three tensors of 8192 x 8192 bf16 through memory; fused kernels move some of them only.
     const int64_t plain = cost_node_ns(&t.m, t.program, &nodes[1], &t.bound);
     assert_close((double)plain, 3.0 * 8192 * 8192 * 2 / 2.4e12 * 1e9 + 1000, 0.01);
@@ -179,31 +179,31 @@ static void operations_are_priced_by_their_rows(void **state)
                      cost_node_ns(&t.m, t.program, &nodes[1], &t.bound));
     // Both gradients have the forward's FLOPs; the one of the weight is 8192 x 4096 sums of 8192.
     const op_node *dw = &t.program->lists[OP_BACKWARD_WEIGHT].nodes[0];
-    const cost_product across = {4096, 8192, 8192};
+    const cost_gemm across = {4096, 8192, 8192};
     assert_int_equal(dw->code, OP_MATMUL_DW);
     assert_int_equal(cost_node_ns(&t.m, t.program, dw, &t.bound),
-                     cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
+                     cost_gemm_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
     // Added by a kernel of its own: 2 bytes of the gradient, 4 and 4 of the sum. Sums of two bytes are others.
     t.h.sum16_bytes = 6.0;
     assert_int_equal(cost_node_ns(&t.m, t.program, dw, &t.bound),
-                     cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
+                     cost_gemm_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
     t.h.sum32_bytes = 10.0;
     assert_close((double)cost_node_ns(&t.m, t.program, dw, &t.bound),
-                 (double)cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) +
+                 (double)cost_gemm_ns(&t.m, &across, DTYPE_BF16, 0.0) +
                      (10.0 * 8192 * 4096 + 1e6) / 2.4e12 * 1e9 + 2000,
                  1e-6);
     assert_int_equal(cost_node_ns(&t.m, t.program, &nodes[0], &t.bound),
-                     cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
+                     cost_gemm_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
     t.h.sum16_bytes = t.h.sum32_bytes = 0.0;
     // In fp8 rows are read and written twice in a byte, where they come in; weights and what a sum over rows
     // reads have been.
     cluster twice = t.c;
     const cost_model narrow = {.c = &twice, .profile = &t.p, .fp8 = true};
     twice.device.peak_flops[MATH_FP8] = 2e15;
-    twice.device.product_share[MATH_FP8] = 0.7;
+    twice.device.gemm_share[MATH_FP8] = 0.7;
     twice.device.memory_half_bytes = 0.0;
-    const double half = (double)cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) / 2.0;
-    const double half_across = (double)cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) / 2.0;
+    const double half = (double)cost_gemm_ns(&t.m, &shape, DTYPE_BF16, 0.0) / 2.0;
+    const double half_across = (double)cost_gemm_ns(&t.m, &across, DTYPE_BF16, 0.0) / 2.0;
     t.h.pointwise = 1.0;
     assert_close((double)cost_node_ns(&narrow, t.program, &nodes[0], &t.bound),
                  half + 4.0 * 8192 * 4096 / 2.4e12 * 1e9 + 1000, 1e-4);
@@ -255,13 +255,13 @@ static void fp8_wants_longer_sums(void **state)
 {
     (void)state;
     cluster c = sample();
-    const cost_product shape = {4096, 4096, 512};
-    const double same = cost_product_share(&c.device, &shape, MATH_FP8);
-    const double sixteen = cost_product_share(&c.device, &shape, MATH_BF16);
-    c.device.product_half_k_fp8 = 512.0;
-    assert_close(cost_product_share(&c.device, &shape, MATH_FP8),
+    const cost_gemm shape = {4096, 4096, 512};
+    const double same = cost_gemm_share(&c.device, &shape, MATH_FP8);
+    const double sixteen = cost_gemm_share(&c.device, &shape, MATH_BF16);
+    c.device.gemm_half_k_fp8 = 512.0;
+    assert_close(cost_gemm_share(&c.device, &shape, MATH_FP8),
                  same * (512.0 + 128.0) / (512.0 + 512.0), 1e-12);
-    assert_close(cost_product_share(&c.device, &shape, MATH_BF16), sixteen, 1e-12);
+    assert_close(cost_gemm_share(&c.device, &shape, MATH_BF16), sixteen, 1e-12);
 }
 
 // Of short sequences attention reaches less; half of it at `attention_half` tokens.
@@ -343,8 +343,8 @@ static void ranks_with_fewer_units_wait_less(void **state)
         cluster_device d = all;
         cost_units_share(&d, ranks);
         assert_int_equal(d.units, 16 / ranks);
-        assert_true(d.product_share[MATH_BF16] > before); // the more ranks, the better each unit
-        before = d.product_share[MATH_BF16];
+        assert_true(d.gemm_share[MATH_BF16] > before); // the more ranks, the better each unit
+        before = d.gemm_share[MATH_BF16];
         if (ranks == 1) assert_close(before, 0.7, 1e-9);
     }
     assert_close(before, fmin(1.0, 0.7 / 0.8), 1e-9);
@@ -354,7 +354,7 @@ static void ranks_with_fewer_units_wait_less(void **state)
     assert_close(one.attention_backward_share, 0.5 / 0.8, 1e-9);
     cost_units_share(&same, 4); // not known: nothing but the units is dealt out
     assert_int_equal(same.units, 4);
-    assert_close(same.product_share[MATH_BF16], 0.7, 1e-12);
+    assert_close(same.gemm_share[MATH_BF16], 0.7, 1e-12);
 }
 
 static void less_power_is_a_lower_clock(void **state)
@@ -365,15 +365,15 @@ static void less_power_is_a_lower_clock(void **state)
     d.watts = 700.0;
     d.idle_watts = 70.0;
     cost_limit_power(&d); // no limit
-    assert_close(d.product_share[MATH_BF16], 0.7, 1e-12);
+    assert_close(d.gemm_share[MATH_BF16], 0.7, 1e-12);
     d.limit_watts = 800.0; // more than it takes
     cost_limit_power(&d);
-    assert_close(d.product_share[MATH_BF16], 0.7, 1e-12);
+    assert_close(d.gemm_share[MATH_BF16], 0.7, 1e-12);
     assert_close(d.watts, 700.0, 1e-12);
     d.limit_watts = 70.0 + 630.0 * 0.64;
     for (int again = 0; again < 2; again++) { // once is all
         cost_limit_power(&d);
-        assert_close(d.product_share[MATH_BF16], 0.8 * 0.7, 1e-12);
+        assert_close(d.gemm_share[MATH_BF16], 0.8 * 0.7, 1e-12);
         assert_close(d.attention_backward_share, 0.8 * c.device.attention_backward_share, 1e-12);
         assert_close(d.watts, d.limit_watts, 1e-12); // energy goes by it
         assert_close(d.sold_watts, 700.0, 1e-12);
@@ -510,7 +510,7 @@ static void messages_are_monotone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_products_reach_their_share),
+        cmocka_unit_test(large_gemms_reach_their_share),
         cmocka_unit_test(a_type_without_units_takes_the_next),
         cmocka_unit_test(tiles_and_waves_quantise),
         cmocka_unit_test(nothing_larger_is_cheaper),

@@ -28,7 +28,7 @@ static cluster node_of(int64_t devices, cluster_shape shape)
                                 .memory_bytes_s = 1e12,
                                 .memory_share = 1.0,
                                 .peak_flops = {[MATH_BF16] = 1e15, [MATH_FP32] = 5e13},
-                                .product_share = {[MATH_BF16] = 0.5}},
+                                .gemm_share = {[MATH_BF16] = 0.5}},
                      .node = {.devices = (int32_t)devices, .host_bytes_s = 50e9},
                      .levels = {{.name = "links",
                                  .shape = shape,

@@ -73,7 +73,7 @@ static void own_term(const assemble_plans *plans, const char *name)
 
 // ---- forward ------------------------------------------------------------------------------------
 
-static void products_are_not_summed(void *context, int rank, assemble_plans *plans)
+static void gemms_are_not_summed(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     own_term(plans, "layers.1/matmul.y.4");
@@ -462,8 +462,8 @@ static const mistake mistakes[] = {
      "embed", "embedding.x", NULL},
     {"a vocabulary that begins a row late", vocabulary_begins_elsewhere, TP, BISECT_FORWARD,
      "embed", "embedding.x", NULL},
-    {"products that are not summed over tp", products_are_not_summed, TP, BISECT_FORWARD,
-     "layers.1", "add.y", NULL},
+    {"GEMMs that are not summed over tp", gemms_are_not_summed, TP, BISECT_FORWARD, "layers.1",
+     "add.y", NULL},
     {"keys that begin a head late", keys_begin_a_head_late, TP, BISECT_FORWARD, "layers.0",
      "attention.y", "rank 1 (tp 1)"},
     {"a window one short", window_is_one_short, DP, BISECT_FORWARD, "layers.0", "attention.y",
@@ -544,14 +544,14 @@ static const mistake mistakes[] = {
      RING, BISECT_BACKWARD, "layers.1", "d_rope.y", NULL},
     {"rows of ranks that are not in order", rows_are_not_in_order, HEADS, BISECT_FORWARD,
      "layers.0", "attention.y", NULL},
-    {"no fp64: products that are not summed over tp", products_are_not_summed, COARSE,
-     BISECT_FORWARD, "layers.1", "add.y", NULL},
+    {"no fp64: GEMMs that are not summed over tp", gemms_are_not_summed, COARSE, BISECT_FORWARD,
+     "layers.1", "add.y", NULL},
     {"no fp64: scores of another scale", scale_is_of_another_size, COARSE, BISECT_FORWARD,
      "layers.0", "attention.y", NULL},
     {"no fp64: gradients of inputs that are not summed", gradients_of_inputs_are_not_summed, COARSE,
      BISECT_BACKWARD, "layers.0", "d_rmsnorm.h", NULL},
     // In bf16 roundings explain 65,536 times as much, and these still not.
-    {"bf16: products that are not summed over tp", products_are_not_summed, TP16, BISECT_FORWARD,
+    {"bf16: GEMMs that are not summed over tp", gemms_are_not_summed, TP16, BISECT_FORWARD,
      "layers.1", "add.y", NULL},
     {"bf16: positions that turn other pairs", positions_turn_the_other_pairs, TP16, BISECT_FORWARD,
      "layers.0", "rope.y", "rank 0 (tp 0)"},

@@ -56,10 +56,10 @@ typedef struct cluster_device {
     double launch_s;                // from one kernel's end to the next one's begin, queue full
     // The best that good kernels reach on large shapes, whatever software asks for them (a profile
     // multiplies): share of peak_flops by type; 0: as for bf16.
-    double product_share[MATH_COUNT];
-    // share(m, n, k) = product_share x m/(m + half_m) x n/(n + half_n) x k/(k + half_k). A tile begins and ends
+    double gemm_share[MATH_COUNT];
+    // share(m, n, k) = gemm_share x m/(m + half_m) x n/(n + half_n) x k/(k + half_k). A tile begins and ends
     // in the same time whatever its type: faster types need a longer k (half_k_fp8; 0: as the others).
-    double product_half_m, product_half_n, product_half_k, product_half_k_fp8;
+    double gemm_half_m, gemm_half_n, gemm_half_k, gemm_half_k_fp8;
     double memory_share;      // of memory_bytes_s, that streaming kernels reach
     double memory_half_bytes; // an operation that moves so many bytes reaches half of that
     double attention_forward_share,

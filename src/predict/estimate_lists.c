@@ -79,14 +79,14 @@ static int64_t pieces_ns(const list_prices *x, const beside_rule *r, const besid
                          int32_t begin)
 {
     const bool sums = part->kind == BESIDE_SUM;
-    const int32_t products = part->nodes - 1, first = sums ? begin : begin + 1;
-    const op_node *node = &x->nodes[sums ? begin + products : begin];
+    const int32_t gemms = part->nodes - 1, first = sums ? begin : begin + 1;
+    const op_node *node = &x->nodes[sums ? begin + gemms : begin];
     const int64_t message = message_ns(x, node, 1.0);
     const int64_t held = estimate_held_ns(x->m, group_of(x, node), message);
     // The message that nothing is beside, and the products that no message is.
     const int64_t alone = message_ns(x, node, share_of(r, part->pieces, !sums));
-    const int64_t free = nodes_ns(x, first, products, share_of(r, part->pieces, sums));
-    return max_i64(nodes_ns(x, first, products, 1.0) + held + alone, message + free);
+    const int64_t free = nodes_ns(x, first, gemms, share_of(r, part->pieces, sums));
+    return max_i64(nodes_ns(x, first, gemms, 1.0) + held + alone, message + free);
 }
 
 static int64_t ring_ns(const list_prices *x, const beside_part *part, int32_t begin)

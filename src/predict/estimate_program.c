@@ -120,10 +120,10 @@ static void part_note(local *l, op_list list, int64_t first, const beside_part *
     if (part->kind == BESIDE_NOTHING || part->kind == BESIDE_MESSAGE) return;
     if (sums) touch(l, op_owner(l->p, nodes[part->nodes - 1].out[0]).id, at);
     for (int32_t i = 0; i < part->nodes; i++) {
-        const bool is_product = !op_communicates(nodes[i].code);
+        const bool is_compute = !op_communicates(nodes[i].code);
         if (part->kind == BESIDE_RING) {
-            if (!is_product) operands_touch(l, &nodes[i], at + i, last);
-        } else if (is_product) { // piece after piece
+            if (!is_compute) operands_touch(l, &nodes[i], at + i, last);
+        } else if (is_compute) { // piece after piece
             operands_touch(l, &nodes[i], sums ? at : at + 1, sums ? last - 1 : last);
         } else if (!sums) {
             touch(l, op_owner(l->p, nodes[i].in[0]).id, last);

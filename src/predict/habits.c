@@ -111,7 +111,7 @@ static bool is_weight_gemm(const op_node *node)
 
 // Who reads tensor t after the forward: products for gradients of weights, also of what is gathered from it, and
 // others.
-static void readers_count(const op_program *p, tensor_id t, int32_t *products, int32_t *others)
+static void readers_count(const op_program *p, tensor_id t, int32_t *gemms, int32_t *others)
 {
     for (int list = OP_FORWARD + 1; list < OP_LIST_COUNT; list++) {
         for (int64_t i = 0; i < p->lists[list].count; i++) {
@@ -119,9 +119,9 @@ static void readers_count(const op_program *p, tensor_id t, int32_t *products, i
             for (int k = 0; k < OP_MAX_IN; k++) {
                 if (node->in[k] == TENSOR_NONE || op_owner(p, node->in[k]).id != t) continue;
                 if (list == OP_BACKWARD_WEIGHT && op_communicates(node->code)) {
-                    readers_count(p, op_owner(p, node->out[0]).id, products, others);
+                    readers_count(p, op_owner(p, node->out[0]).id, gemms, others);
                 } else if (is_weight_gemm(node) && k == 1) {
-                    ++*products;
+                    ++*gemms;
                 } else {
                     ++*others;
                 }
@@ -138,13 +138,13 @@ static int64_t inputs_kept(const plan *p, const op_program *program)
     int64_t more = 0;
     for (tensor_id t = 0; t < program->tensor_count; t++) {
         const op_tensor *tensor = &program->tensors[t];
-        int32_t products = 0, others = 0;
+        int32_t gemms = 0, others = 0;
         if (tensor->view_of != TENSOR_NONE || tensor->type != DTYPE_BF16) continue;
         if (!op_list_makes(program, OP_FORWARD, t) || op_list_makes(program, OP_RECOMPUTE, t)) {
             continue;
         }
-        readers_count(program, t, &products, &others);
-        if (products == 0) continue;
+        readers_count(program, t, &gemms, &others);
+        if (gemms == 0) continue;
         const int64_t elements = op_tensor_bytes(tensor, &bound) / 2;
         more += others == 0 ? -elements : elements;
     }

@@ -23,7 +23,7 @@ static status actions_sort(arena *a, const plan *p, int32_t microbatches, by_mic
     return ST_OK;
 }
 
-static bool is_alike(const plan_action *x, const plan_action *y)
+static bool is_equivalent(const plan_action *x, const plan_action *y)
 {
     return x->kind == y->kind && x->lane == y->lane && x->layer == y->layer && x->list == y->list &&
            x->ops_begin == y->ops_begin && x->ops_count == y->ops_count;
@@ -35,7 +35,7 @@ static bool is_later(const plan *p, const sim_span *spans, const by_microbatch *
 {
     int32_t i = x->first[before], k = x->first[now];
     for (; i >= 0 && k >= 0; i = x->next[i], k = x->next[k]) {
-        if (!is_alike(&p->actions[i], &p->actions[k])) return false;
+        if (!is_equivalent(&p->actions[i], &p->actions[k])) return false;
         if (*period == 0) *period = spans[k].end - spans[i].end;
         if (spans[k].begin - spans[i].begin != *period || spans[k].end - spans[i].end != *period) {
             return false;
