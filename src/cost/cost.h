@@ -102,7 +102,8 @@ void cost_group_make(const cluster *c, const plan_members *members, int64_t rank
 void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g, cost_group *out);
 // bytes: of the whole tensor: all pieces of a gather or scatter; of what one rank sends of an all-to-all or
 // to its peer. 0 for one rank.
-int64_t cost_message_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes);
+int64_t cost_collective_ns(const cost_model *m, const cost_group *g, op_collective op,
+                           double bytes);
 // Ranks of `tp` that have all rows of what goes between stages; 0: each has its own (layout.sp).
 int64_t cost_same_rows(const op_model *m, int64_t tp);
 // Of a device's links at this level those that lead to the other ones of so many units: all, but where no switch is.

@@ -25,7 +25,7 @@ double cost_copy_s(const cost_model *m, double bytes);
 double cost_launch_s(const cost_model *m);
 double cost_dim_of(const op_program *p, tensor_id t, int dim, const extent_binding *bound);
 
-// ---- collectives (cost_message.c) -----------------------------------------------------------------
+// ---- collectives (cost_collective.c) -----------------------------------------------------------------
 
 double cost_level_rate(const cost_model *m, const cost_group *g, int32_t level);
 int64_t cost_units_below(const cost_group *g, int32_t level);

@@ -409,25 +409,25 @@ static void collectives_are_as_by_hand(void **state)
     const double launch = 1e-6, bytes = 1e9;
     // In a node: 7/8 of the bytes at 200 GB/s; log2(8) steps there and back are fewer than 7.
     const double in_node = 7.0 / 8.0 * bytes / 200e9;
-    assert_close((double)cost_message_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes),
+    assert_close((double)cost_collective_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes),
                  (in_node + 6e-6 + launch) * 1e9, 1e-6);
-    assert_close((double)cost_message_ns(&m, &node, COLLECTIVE_ALL_REDUCE, bytes),
+    assert_close((double)cost_collective_ns(&m, &node, COLLECTIVE_ALL_REDUCE, bytes),
                  (2 * in_node + 12e-6 + launch) * 1e9, 1e-6);
     // One device of each node: 40 GB/s each.
     const double on_rail = 7.0 / 8.0 * bytes / 40e9;
-    assert_close((double)cost_message_ns(&m, &rail, COLLECTIVE_REDUCE_SCATTER, bytes),
+    assert_close((double)cost_collective_ns(&m, &rail, COLLECTIVE_REDUCE_SCATTER, bytes),
                  (on_rail + 24e-6 + launch) * 1e9, 1e-6);
     // Two whole nodes: each fetches half over eight NICs, and passes all on inside.
     const double inside = 15.0 / 16.0 * bytes / 200e9, between = 0.5 * bytes / (8 * 40e9);
     assert_true(inside > between);
-    assert_close((double)cost_message_ns(&m, &two, COLLECTIVE_ALL_GATHER, bytes),
+    assert_close((double)cost_collective_ns(&m, &two, COLLECTIVE_ALL_GATHER, bytes),
                  (inside + 2 * (3e-6 + 4e-6) + launch) * 1e9, 1e-6);
     // Between two devices of two leaves: the taper halves what each gets.
     const cost_group far = group_of(&c, 2, 64);
-    assert_close((double)cost_message_ns(&m, &far, COLLECTIVE_SEND, bytes),
+    assert_close((double)cost_collective_ns(&m, &far, COLLECTIVE_SEND, bytes),
                  (bytes / 20e9 + 10e-6 + launch) * 1e9, 1e-6);
     const cost_group one = group_of(&c, 1, 1);
-    assert_int_equal(cost_message_ns(&m, &one, COLLECTIVE_ALL_REDUCE, bytes), 0);
+    assert_int_equal(cost_collective_ns(&m, &one, COLLECTIVE_ALL_REDUCE, bytes), 0);
 }
 
 static void switches_that_add_halve_a_sum(void **state)
@@ -437,9 +437,9 @@ static void switches_that_add_halve_a_sum(void **state)
     const cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p};
     const cost_group node = group_of(&c, 8, 1);
-    const double plain = (double)cost_message_ns(&m, &node, COLLECTIVE_ALL_REDUCE, 1e10);
+    const double plain = (double)cost_collective_ns(&m, &node, COLLECTIVE_ALL_REDUCE, 1e10);
     c.levels[0].reduces = true;
-    assert_close((double)cost_message_ns(&m, &node, COLLECTIVE_ALL_REDUCE, 1e10), plain / 2.0,
+    assert_close((double)cost_collective_ns(&m, &node, COLLECTIVE_ALL_REDUCE, 1e10), plain / 2.0,
                  0.01);
 }
 
@@ -468,7 +468,7 @@ static void compressed_sums_are_as_by_hand(void **state)
     const double far = 448.0 * stream / 20e9 + 64 * 10e-6 + launch;
     const double ring = 511.0 * stream / 200e9;
     assert_close((double)cost_compressed_ns(&m, &many, 10000000, true), far * 1e9, 1e-5);
-    assert_close((double)cost_message_ns(&m, &many, COLLECTIVE_REDUCE_SCATTER, 512 * stream),
+    assert_close((double)cost_collective_ns(&m, &many, COLLECTIVE_REDUCE_SCATTER, 512 * stream),
                  ring * 1e9, 0.01);
     // Switches that add cannot add streams.
     for (int l = 0; l < 3; l++) c.levels[l].reduces = true;
@@ -488,7 +488,7 @@ static void compressed_sums_are_as_by_hand(void **state)
                      cost_compressed_ns(&m, &two, 10000000, true));
 }
 
-static void messages_are_monotone(void **state)
+static void collectives_are_monotone(void **state)
 {
     (void)state;
     const cluster c = sample();
@@ -498,8 +498,8 @@ static void messages_are_monotone(void **state)
         int64_t before = 0;
         for (int64_t n = 2; n <= 4096; n *= 2) {
             const cost_group g = group_of(&c, n, 1);
-            const int64_t ns = cost_message_ns(&m, &g, (op_collective)op, 1e8);
-            assert_true(cost_message_ns(&m, &g, (op_collective)op, 2e8) > ns);
+            const int64_t ns = cost_collective_ns(&m, &g, (op_collective)op, 1e8);
+            assert_true(cost_collective_ns(&m, &g, (op_collective)op, 2e8) > ns);
             if (op == COLLECTIVE_ALL_REDUCE || op == COLLECTIVE_ALL_GATHER)
                 assert_true(ns >= before);
             before = ns;
@@ -525,7 +525,7 @@ int main(void)
         cmocka_unit_test(collectives_are_as_by_hand),
         cmocka_unit_test(switches_that_add_halve_a_sum),
         cmocka_unit_test(compressed_sums_are_as_by_hand),
-        cmocka_unit_test(messages_are_monotone),
+        cmocka_unit_test(collectives_are_monotone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

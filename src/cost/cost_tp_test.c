@@ -39,7 +39,7 @@ static cluster node_of(int64_t devices, cluster_shape shape)
                      .level_count = 1};
 }
 
-static double message_ns(const cluster *c, int64_t ranks, op_collective op)
+static double collective_ns(const cluster *c, int64_t ranks, op_collective op)
 {
     const cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = c, .profile = &p};
@@ -47,7 +47,7 @@ static double message_ns(const cluster *c, int64_t ranks, op_collective op)
     const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
     cost_group g;
     cost_group_of(c, &mesh, &all, &g);
-    return (double)cost_message_ns(&m, &g, op, 1e9);
+    return (double)cost_collective_ns(&m, &g, op, 1e9);
 }
 
 // Relative to a switch: of a mesh of four two ranks have a third of their links, of a cube of eight one of six or four.
@@ -69,8 +69,8 @@ static void pairs_have_their_own_links(void **state)
         const cluster pairs = node_of(cases[i].devices, cases[i].shape);
         const cluster any = node_of(cases[i].devices, SHAPE_SWITCH);
         for (int64_t k = 0; k < COUNT_OF(ops); k++) {
-            assert_close(message_ns(&pairs, cases[i].ranks, ops[k]) /
-                             message_ns(&any, cases[i].ranks, ops[k]),
+            assert_close(collective_ns(&pairs, cases[i].ranks, ops[k]) /
+                             collective_ns(&any, cases[i].ranks, ops[k]),
                          cases[i].slower);
         }
     }
@@ -85,13 +85,13 @@ static void nodes_may_be_joined_so_too(void **state)
     c.level_count = 2;
     c.levels[1] = c.levels[0];
     c.levels[1].devices = 32;
-    const double any = message_ns(&c, 8, COLLECTIVE_ALL_GATHER),
-                 within = message_ns(&c, 4, COLLECTIVE_ALL_GATHER);
+    const double any = collective_ns(&c, 8, COLLECTIVE_ALL_GATHER),
+                 within = collective_ns(&c, 4, COLLECTIVE_ALL_GATHER);
     // 400 GB/s a device: half of 1 GB over four devices' links, seven eighths within the nodes.
     assert_close(any, 1e9 * 7.0 / 8.0 / 400.0);
     c.levels[1].shape = SHAPE_MESH;
-    assert_close(message_ns(&c, 8, COLLECTIVE_ALL_GATHER), 1e9 / 2.0 / (4.0 * 400.0 / 7.0));
-    assert_close(message_ns(&c, 4, COLLECTIVE_ALL_GATHER), within);
+    assert_close(collective_ns(&c, 8, COLLECTIVE_ALL_GATHER), 1e9 / 2.0 / (4.0 * 400.0 / 7.0));
+    assert_close(collective_ns(&c, 4, COLLECTIVE_ALL_GATHER), within);
 }
 
 // A node of the head: of a piece of its columns, of `whole` there are all in all; or of all.

@@ -38,8 +38,8 @@ static void rings_carry_a_nodes_own_pieces(void **state)
                          round = {.c = cases[i].c, .profile = &rings};
         const plan_mesh mesh = {.size = {[AXIS_DP] = 8 * cases[i].nodes}};
         const cost_group g = group_along(cases[i].c, &mesh, AXIS_DP, GROUP_INLINE);
-        assert_close((double)cost_message_ns(&round, &g, cases[i].op, bytes) /
-                         (double)cost_message_ns(&once, &g, cases[i].op, bytes),
+        assert_close((double)cost_collective_ns(&round, &g, cases[i].op, bytes) /
+                         (double)cost_collective_ns(&once, &g, cases[i].op, bytes),
                      cases[i].ratio, 1e-3);
     }
 }
@@ -50,14 +50,14 @@ static void is_held_up(const cost_model *m, double *gb_s, const cost_group *held
                        int64_t least_ns, const cost_group *free, op_collective other)
 {
     const double bytes = 64e6;
-    const int64_t free_ns = cost_message_ns(m, held, op, bytes);
-    const int64_t others = cost_message_ns(m, free, other, bytes);
+    const int64_t free_ns = cost_collective_ns(m, held, op, bytes);
+    const int64_t others = cost_collective_ns(m, free, other, bytes);
     *gb_s = 1e5;
-    assert_int_equal(cost_message_ns(m, held, op, bytes), free_ns);
+    assert_int_equal(cost_collective_ns(m, held, op, bytes), free_ns);
     *gb_s = 1.0;
-    const int64_t held_ns = cost_message_ns(m, held, op, bytes);
+    const int64_t held_ns = cost_collective_ns(m, held, op, bytes);
     assert_true(held_ns >= least_ns && held_ns < least_ns + free_ns);
-    assert_int_equal(cost_message_ns(m, free, other, bytes), others);
+    assert_int_equal(cost_collective_ns(m, free, other, bytes), others);
 }
 
 // Rows go to experts no faster than a rank sends, and as the links let them where these are slower: seven eighths of 64 MB at
@@ -105,17 +105,17 @@ static void fp8_rows_are_gathered_in_a_byte(void **state)
     const cost_group tp = group_along(&c, &mesh, AXIS_TP, GROUP_INLINE);
     cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
     const double bytes = 64e6;
-    const int64_t half = cost_message_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes / 2.0);
-    const int64_t whole = cost_message_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes);
-    const int64_t sum = cost_message_ns(&m, &tp, COLLECTIVE_REDUCE_SCATTER, bytes);
-    const int64_t weights = cost_message_ns(&m, &dp, COLLECTIVE_ALL_GATHER, bytes);
+    const int64_t half = cost_collective_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes / 2.0);
+    const int64_t whole = cost_collective_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes);
+    const int64_t sum = cost_collective_ns(&m, &tp, COLLECTIVE_REDUCE_SCATTER, bytes);
+    const int64_t weights = cost_collective_ns(&m, &dp, COLLECTIVE_ALL_GATHER, bytes);
     assert_true(half < whole);
     h.fp8_gathers = true;
-    assert_int_equal(cost_message_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes), half);
-    assert_int_equal(cost_message_ns(&m, &tp, COLLECTIVE_REDUCE_SCATTER, bytes), sum);
-    assert_int_equal(cost_message_ns(&m, &dp, COLLECTIVE_ALL_GATHER, bytes), weights);
+    assert_int_equal(cost_collective_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes), half);
+    assert_int_equal(cost_collective_ns(&m, &tp, COLLECTIVE_REDUCE_SCATTER, bytes), sum);
+    assert_int_equal(cost_collective_ns(&m, &dp, COLLECTIVE_ALL_GATHER, bytes), weights);
     const cost_model wide = {.c = &c, .profile = &p};
-    assert_int_equal(cost_message_ns(&wide, &tp, COLLECTIVE_ALL_GATHER, bytes), whole);
+    assert_int_equal(cost_collective_ns(&wide, &tp, COLLECTIVE_ALL_GATHER, bytes), whole);
     // Nor is what comes from the stage before, and is gathered there.
     h.pp_pieces = true;
     dp.same_rows = 8;
@@ -135,16 +135,16 @@ static void stages_get_pieces(void **state)
     const cost_group node = group_of(&c, 8, 1);
     cost_group link = group_of(&c, 2, 8);
     const double bytes = 1e9;
-    const double whole = (double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes);
+    const double whole = (double)cost_collective_ns(&m, &link, COLLECTIVE_SEND, bytes);
     h.pp_pieces = true;
-    assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes), whole, 0.0);
+    assert_close((double)cost_collective_ns(&m, &link, COLLECTIVE_SEND, bytes), whole, 0.0);
     link.same_rows = 8;
-    const double gather = (double)cost_message_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes);
+    const double gather = (double)cost_collective_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes);
     assert_close((double)cost_pieces_ns(&m, &link, bytes), gather, 1e-9);
-    assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_RECEIVE, bytes),
+    assert_close((double)cost_collective_ns(&m, &link, COLLECTIVE_RECEIVE, bytes),
                  (bytes / 8 / 40e9 + 4e-6 + 1e-6) * 1e9 + gather, 1e-6);
     h.pp_pieces = false;
-    assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes), whole, 0.0);
+    assert_close((double)cost_collective_ns(&m, &link, COLLECTIVE_SEND, bytes), whole, 0.0);
     assert_int_equal(cost_pieces_ns(&m, &link, bytes), 0);
 }
 
@@ -180,15 +180,15 @@ static void rings_take_their_hops(void **state)
     p.habits = &h;
     const cost_model m = {.c = &c, .profile = &p};
     const cost_group node = group_of(&c, 8, 1), two = group_of(&c, 16, 1);
-    const int64_t sum = cost_message_ns(&m, &two, COLLECTIVE_ALL_REDUCE, 1e9);
+    const int64_t sum = cost_collective_ns(&m, &two, COLLECTIVE_ALL_REDUCE, 1e9);
     h.hop_s = 30e-6;
     h.hop_outside_s = 200e-6;
     const double launch = 1e-6, bytes = 1e9;
-    assert_close((double)cost_message_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes),
+    assert_close((double)cost_collective_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes),
                  (7.0 / 8.0 * bytes / 200e9 + 7 * 30e-6 + launch) * 1e9, 1e-6);
-    assert_close((double)cost_message_ns(&m, &two, COLLECTIVE_REDUCE_SCATTER, bytes),
+    assert_close((double)cost_collective_ns(&m, &two, COLLECTIVE_REDUCE_SCATTER, bytes),
                  (15.0 / 16.0 * bytes / 200e9 + 14 * 30e-6 + 200e-6 + launch) * 1e9, 1e-6);
-    assert_int_equal(cost_message_ns(&m, &two, COLLECTIVE_ALL_REDUCE, bytes), sum);
+    assert_int_equal(cost_collective_ns(&m, &two, COLLECTIVE_ALL_REDUCE, bytes), sum);
 }
 
 // What products lose beside a message goes by the rate at which a rank takes in: of one on eight nodes 50 x 0.8 of
@@ -223,8 +223,8 @@ static void none_changes_nothing(void **state)
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
         const cost_group g = group_along(&c, &mesh, (mesh_axis)axis, GROUP_ASIDE);
         for (int op = COLLECTIVE_ALL_REDUCE; op <= COLLECTIVE_RECEIVE; op++) {
-            assert_int_equal(cost_message_ns(&of_bare, &g, (op_collective)op, 1e8),
-                             cost_message_ns(&of_none, &g, (op_collective)op, 1e8));
+            assert_int_equal(cost_collective_ns(&of_bare, &g, (op_collective)op, 1e8),
+                             cost_collective_ns(&of_none, &g, (op_collective)op, 1e8));
         }
         assert_true(cost_overlap(&bare, &g, true) == cost_overlap(&none, &g, true));
         assert_true(cost_crowding(&of_none, &g) == 0.0);

@@ -125,7 +125,7 @@ int64_t estimate_work_ns(const estimate_prices *prices, const cost_model *m, int
 // Why a step cannot be shorter.
 typedef enum estimate_reason {
     REASON_WORK, // of the rank with the most of it, until it begins and when it is done included
-    REASON_MESSAGES, // sums and gathers over dp, on a lane of their own
+    REASON_COLLECTIVES, // sums and gathers over dp, on a lane of their own
     REASON_COUNT
 } estimate_reason;
 typedef struct estimate_time {

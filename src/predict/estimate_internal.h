@@ -137,8 +137,8 @@ typedef struct layer_time {
 
 typedef struct stage_time {
     int64_t forward, input, weight, update;
-    int64_t sums, messages; // of a step with its micro-batches, on two lanes
-    int64_t come, go;       // a forward through all stages below, a backward
+    int64_t sums, collectives; // of a step with its micro-batches, on two lanes
+    int64_t come, go;          // a forward through all stages below, a backward
 } stage_time;
 
 enum { ESTIMATE_PROGRAMS = 64 };

@@ -22,7 +22,7 @@ typedef struct list_prices {
 // ---- messages -----------------------------------------------------------------------------------
 
 // The elements that cost_comm_bytes() would count.
-static double message_bytes(const list_prices *x, const op_node *node, int64_t ranks)
+static double collective_bytes(const list_prices *x, const op_node *node, int64_t ranks)
 {
     const op_tensor *in = &x->p->tensors[node->in[0]], *out = &x->p->tensors[node->out[0]];
     const double width = (double)dtype_bytes(in->type);
@@ -43,12 +43,12 @@ static const cost_group *group_of(const list_prices *x, const op_node *node)
 }
 
 // Of `share` of its rows; of a shift, what is sent. Between some of the ranks of tp only it is left out.
-static int64_t message_ns(const list_prices *x, const op_node *node, double share)
+static int64_t collective_ns(const list_prices *x, const op_node *node, double share)
 {
     const cost_group *g = group_of(x, node);
     const op_collective op = op_kind_of(node->code)->collective;
     if (node->attrs.piece.inside > 0 || node->attrs.piece.across > 0) return 0;
-    return cost_message_ns(x->m, g, op, message_bytes(x, node, g->ranks) * share);
+    return cost_collective_ns(x->m, g, op, collective_bytes(x, node, g->ranks) * share);
 }
 
 // ---- parts --------------------------------------------------------------------------------------
@@ -81,12 +81,12 @@ static int64_t pieces_ns(const list_prices *x, const beside_rule *r, const besid
     const bool sums = part->kind == BESIDE_SUM;
     const int32_t gemms = part->nodes - 1, first = sums ? begin : begin + 1;
     const op_node *node = &x->nodes[sums ? begin + gemms : begin];
-    const int64_t message = message_ns(x, node, 1.0);
-    const int64_t held = estimate_held_ns(x->m, group_of(x, node), message);
+    const int64_t collective = collective_ns(x, node, 1.0);
+    const int64_t held = estimate_held_ns(x->m, group_of(x, node), collective);
     // The message that nothing is beside, and the products that no message is.
-    const int64_t alone = message_ns(x, node, share_of(r, part->pieces, !sums));
+    const int64_t alone = collective_ns(x, node, share_of(r, part->pieces, !sums));
     const int64_t free = nodes_ns(x, first, gemms, share_of(r, part->pieces, sums));
-    return max_i64(nodes_ns(x, first, gemms, 1.0) + held + alone, message + free);
+    return max_i64(nodes_ns(x, first, gemms, 1.0) + held + alone, collective + free);
 }
 
 static int64_t ring_ns(const list_prices *x, const beside_part *part, int32_t begin)
@@ -94,7 +94,7 @@ static int64_t ring_ns(const list_prices *x, const beside_part *part, int32_t be
     int64_t turn = 0, held = 0;
     for (int32_t i = 0; i < part->nodes - 1; i++) {
         const op_node *shift = &x->nodes[begin + i];
-        const int64_t ns = message_ns(x, shift, 1.0);
+        const int64_t ns = collective_ns(x, shift, 1.0);
         turn += 2 * ns;
         held += estimate_held_ns(x->m, group_of(x, shift), ns); // by what is sent
     }
@@ -105,7 +105,7 @@ static int64_t between_ns(const list_prices *x, int32_t begin)
 {
     const op_node *node = &x->nodes[begin];
     const double overlap = cost_overlap(x->m->profile, group_of(x, node), false);
-    const int64_t ns = (int64_t)((double)message_ns(x, node, 1.0) * (1.0 - overlap));
+    const int64_t ns = (int64_t)((double)collective_ns(x, node, 1.0) * (1.0 - overlap));
     return op_kind_of(node->code)->collective == COLLECTIVE_SEND ? 2 * ns
                                                                  : ns; // a send and a receive
 }

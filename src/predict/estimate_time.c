@@ -160,8 +160,8 @@ static void bytes_price(const cost_model *m, const plan_codec *codec, const cost
                         const cost_group *inside, const kind_bytes *b, layer_time *out)
 {
     if (b->together > 0.0) {
-        const int64_t ns[] = {cost_message_ns(m, data[0], COLLECTIVE_ALL_REDUCE, b->together),
-                              cost_message_ns(m, data[1], COLLECTIVE_ALL_REDUCE, b->together)};
+        const int64_t ns[] = {cost_collective_ns(m, data[0], COLLECTIVE_ALL_REDUCE, b->together),
+                              cost_collective_ns(m, data[1], COLLECTIVE_ALL_REDUCE, b->together)};
         together_add(m, data, ns, out);
     }
     for (int sort = 0; sort < SORT_COUNT; sort++) {
@@ -171,19 +171,19 @@ static void bytes_price(const cost_model *m, const plan_codec *codec, const cost
         together_add(m, data, ns, out);
     }
     if (b->visit > 0.0) {
-        const int64_t ns = cost_message_ns(m, inside, COLLECTIVE_REDUCE_SCATTER, b->visit);
+        const int64_t ns = cost_collective_ns(m, inside, COLLECTIVE_REDUCE_SCATTER, b->visit);
         out->visit_sums += ns;
         out->visit_held += estimate_held_ns(m, inside, ns);
     }
     if (b->ahead > 0.0) {
-        out->forward_gathers += cost_message_ns(m, inside, COLLECTIVE_ALL_GATHER, b->ahead);
+        out->forward_gathers += cost_collective_ns(m, inside, COLLECTIVE_ALL_GATHER, b->ahead);
     }
     if (b->again > 0.0) {
-        out->input_gathers += cost_message_ns(m, inside, COLLECTIVE_ALL_GATHER, b->again);
+        out->input_gathers += cost_collective_ns(m, inside, COLLECTIVE_ALL_GATHER, b->again);
     }
 }
 
-static int64_t messages_of(const layer_time *t, int64_t microbatches)
+static int64_t collectives_of(const layer_time *t, int64_t microbatches)
 {
     return t->sums + t->gathers + t->scatters +
            microbatches * (t->visit_sums + t->forward_gathers + t->input_gathers);
@@ -208,7 +208,7 @@ static void gather_add(const weight_kind *k, const program_weight *w, const weig
         if ((w->read & 1u << PHASE_FORWARD) != 0) bytes->ahead += weight;
         if ((w->read & 1u << PHASE_INPUT) != 0) bytes->again += weight;
     } else if (b->cut) {
-        const int64_t ns = cost_message_ns(k->m, k->inside, COLLECTIVE_ALL_GATHER, weight);
+        const int64_t ns = cost_collective_ns(k->m, k->inside, COLLECTIVE_ALL_GATHER, weight);
         out->gathers += ns;
         out->gathers_held += estimate_held_ns(k->m, k->inside, ns);
     }
@@ -220,7 +220,7 @@ static int64_t across_ns(const weight_kind *k, plan_sort sort, const plan_rows *
 {
     const cost_group *across = &k->links->across;
     if (k->codec == NULL || sort == SORT_PLAIN) {
-        return cost_message_ns(k->m, across, COLLECTIVE_ALL_REDUCE, bytes);
+        return cost_collective_ns(k->m, across, COLLECTIVE_ALL_REDUCE, bytes);
     }
     return estimate_sum_ns(k->codec, k->m, across, rows->count * (int64_t)row, 0);
 }
@@ -230,7 +230,7 @@ static int64_t scatter_ns(const weight_kind *k, plan_sort sort, const op_weight 
                           const plan_rows *rows, double bytes)
 {
     if (k->codec == NULL || sort == SORT_PLAIN) {
-        return cost_message_ns(k->m, k->inside, COLLECTIVE_REDUCE_SCATTER, bytes);
+        return cost_collective_ns(k->m, k->inside, COLLECTIVE_REDUCE_SCATTER, bytes);
     }
     return estimate_sum_ns(k->codec, k->m, k->inside, w->rows * w->columns,
                            rows->piece * w->columns);
@@ -338,7 +338,7 @@ static const kept_times *kinds_of(const estimate *e, const estimate_layout *l, c
 static void times_of_layers(const estimate *e, const estimate_layout *l, const cost_model *m,
                             const estimate_links *links, estimate_buffers *buffers)
 {
-    int64_t messages[KINDS_OF_WEIGHTS] = {0};
+    int64_t collectives[KINDS_OF_WEIGHTS] = {0};
     const plan_mesh mesh = estimate_mesh(e, l);
     const kept_times *x = kinds_of(e, l, m, links, buffers);
     layer_time *out = buffers->layers;
@@ -346,11 +346,11 @@ static void times_of_layers(const estimate *e, const estimate_layout *l, const c
     if (!plan_experts_apart(&mesh)) return;
     for (int32_t i = 0; i < e->m->layer_count; i++) {
         for (int k = 0; k < KINDS_OF_WEIGHTS; k++) {
-            messages[k] += messages_of(&x->of[k][e->m->layers[i].program], l->microbatches);
+            collectives[k] += collectives_of(&x->of[k][e->m->layers[i].program], l->microbatches);
         }
     }
     for (int32_t i = 0; i < e->m->program_count; i++) {
-        if (messages[1] > messages[0]) out[i] = x->of[1][i];
+        if (collectives[1] > collectives[0]) out[i] = x->of[1][i];
         out[i].update = x->of[0][i].update + x->of[1][i].update;
     }
 }
@@ -385,10 +385,10 @@ static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
         }
         out.update += n * t->update;
         out.sums += n * t->sums;
-        out.messages += n * (t->gathers + t->scatters) + n * microbatches * t->visit_sums;
+        out.collectives += n * (t->gathers + t->scatters) + n * microbatches * t->visit_sums;
         // What is still there is not gathered again: where a stage has few layers, that may be all.
         if (end - begin > 3) {
-            out.messages += (n - 1) * microbatches * (t->forward_gathers + t->input_gathers);
+            out.collectives += (n - 1) * microbatches * (t->forward_gathers + t->input_gathers);
         }
     }
     return out;
@@ -429,7 +429,7 @@ static int64_t share_of(const estimate_layout *l, int32_t chunk)
 static void rank_time(const pipe_time *p, int32_t pp, estimate_time *out)
 {
     const estimate_layout *l = p->l;
-    int64_t work = 0, ordered = 0, update = 0, messages = 0, sums = 0;
+    int64_t work = 0, ordered = 0, update = 0, collectives = 0, sums = 0;
     int64_t before = INT64_MAX, after = INT64_MAX;
     const bool splits = l->schedule != NULL && l->schedule->splits_backward;
     for (int32_t c = 0; c < l->chunks; c++) {
@@ -441,16 +441,16 @@ static void rank_time(const pipe_time *p, int32_t pp, estimate_time *out)
         work += n * (t->forward + t->input + t->weight);
         ordered += n * (t->forward + t->input);
         update += t->update;
-        messages += t->messages;
+        collectives += t->collectives;
         sums += t->sums;
     }
     const int64_t begins = before == 0 ? update : max_i64(update, p->stages[0].update + before);
     // Its last gradient of an input, or whole backward, and then those of the stages below.
     const int64_t least = begins + max_i64(work, (splits ? ordered : work) + after);
-    messages = max_i64(messages, sums);
+    collectives = max_i64(collectives, sums);
     out->work_ns = max_i64(out->work_ns, work + update);
-    const int64_t step = max_i64(least, messages);
-    const estimate_reason reason = messages > least ? REASON_MESSAGES : REASON_WORK;
+    const int64_t step = max_i64(least, collectives);
+    const estimate_reason reason = collectives > least ? REASON_COLLECTIVES : REASON_WORK;
     if (step <= out->step_ns) return;
     out->step_ns = step;
     out->reason = reason;
@@ -482,7 +482,7 @@ estimate_link estimate_link_of(const estimate *e, const cost_model *m, const est
     const program_estimate *top = &e->programs[e->m->layers[l->first_layer[1] - 1].program];
     const double bytes = (double)top->out_bytes;
     link.same_rows = cost_same_rows(e->m, links->tp.ranks);
-    const int64_t ns = cost_message_ns(m, &link, COLLECTIVE_SEND, bytes);
+    const int64_t ns = cost_collective_ns(m, &link, COLLECTIVE_SEND, bytes);
     return (estimate_link){ns, estimate_held_ns(m, &link, ns - cost_pieces_ns(m, &link, bytes))};
 }
 

@@ -142,7 +142,7 @@ static virtual_price collective_price(void *context, const comm_args *args)
     const plan_comm *c = &p->comms[args->record];
     const bool overlapped = p->run->groups[c->group].use != GROUP_INLINE;
     int64_t ns = 0, held = 0;
-    sim_message_price(r->owner->m, &r->prices[c->group], p, c, overlapped, &ns, &held);
+    sim_collective_price(r->owner->m, &r->prices[c->group], p, c, overlapped, &ns, &held);
     const bool sends = traffic_of(r->prices[c->group].axes) == TRAFFIC_PP;
     return (virtual_price){.ns = sim_sum_ns(&r->sums, args->record, ns),
                            .tail = r->sums.tail[args->record],

@@ -28,7 +28,7 @@ status sim_habit_buckets(arena *a, const cost_model *m, const cost_group *groups
         if (b->bytes > 0.0) (*out)[b->last] = 0;
         b->bytes += cost_comm_bytes(p, c, groups[c->group].ranks);
         b->last = x->comm;
-        (*out)[x->comm] = cost_message_ns(m, &groups[c->group], c->op, b->bytes);
+        (*out)[x->comm] = cost_collective_ns(m, &groups[c->group], c->op, b->bytes);
     }
     return ST_OK;
 }

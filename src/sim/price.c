@@ -19,10 +19,10 @@ typedef struct memo {
     before *sums; // [node + 1]
 } memo;
 
-typedef struct message_memo {
+typedef struct price_memo {
     int64_t ns, held;
     bool is_known;
-} message_memo;
+} price_memo;
 
 typedef struct pricer {
     arena *a;
@@ -32,7 +32,7 @@ typedef struct pricer {
     int64_t memo_count;
     cost_group *groups; // [row of run->groups]
     sim_sums sums;
-    message_memo *messages; // [communication], which several actions may have
+    price_memo *collectives; // [communication], which several actions may have
 } pricer;
 
 static extent_binding bound_of(const plan *p, const plan_action *x)
@@ -127,8 +127,8 @@ status sim_sums_make(arena *a, const cost_model *m, const cost_group *groups, co
     return sim_habit_buckets(a, m, groups, p, &out->ns);
 }
 
-void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
-                       bool overlapped, int64_t *ns, int64_t *held)
+void sim_collective_price(const cost_model *m, const cost_group *g, const plan *p,
+                          const plan_comm *c, bool overlapped, int64_t *ns, int64_t *held)
 {
     const double share = cost_overlap(m->profile, g, overlapped);
     const double overlap = overlapped && is_step_sum(p, c) ? 1.0 : share;
@@ -141,27 +141,27 @@ void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, 
     *held = holds ? (int64_t)((double)(whole - there) * (1.0 - overlap + cost_crowding(m, g))) : 0;
 }
 
-static status message_price(pricer *s, int64_t action, sim_prices *out)
+static status collective_price(pricer *s, int64_t action, sim_prices *out)
 {
     const plan *p = s->rank->p;
     const plan_action *x = &p->actions[action];
     const plan_comm *c = &p->comms[x->comm];
-    message_memo *message = &s->messages[x->comm];
-    if (!message->is_known) {
-        sim_message_price(s->m, &s->groups[c->group], p, c, x->lane != LANE_COMPUTE, &message->ns,
-                          &message->held);
-        message->is_known = true;
+    price_memo *collective = &s->collectives[x->comm];
+    if (!collective->is_known) {
+        sim_collective_price(s->m, &s->groups[c->group], p, c, x->lane != LANE_COMPUTE,
+                             &collective->ns, &collective->held);
+        collective->is_known = true;
     }
-    out->ns[action] = sim_sum_ns(&s->sums, x->comm, message->ns);
+    out->ns[action] = sim_sum_ns(&s->sums, x->comm, collective->ns);
     if (s->sums.tail[x->comm] > 0) {
         if (out->tail == NULL) TRY(arena_new(s->a, p->action_count + 1, &out->tail));
         out->tail[action] = s->sums.tail[x->comm];
     }
-    const int64_t next = message->held > 0 ? next_compute(p, action) : -1;
+    const int64_t next = collective->held > 0 ? next_compute(p, action) : -1;
     if (next < 0) return ST_OK;
     int64_t **of = &out->held[traffic_of(p->run->groups[c->group].axes)];
     if (*of == NULL) TRY(arena_new(s->a, p->action_count + 1, of));
-    (*of)[next] += message->held;
+    (*of)[next] += collective->held;
     return ST_OK;
 }
 
@@ -199,7 +199,7 @@ static status action_price(pricer *s, int64_t action, sim_prices *out)
         return ST_OK;
     }
     case ACTION_COMMUNICATE:
-        return message_price(s, action, out);
+        return collective_price(s, action, out);
     case ACTION_COPY:
         out->ns[action] = copies_ns(s);
         return ST_OK;
@@ -243,7 +243,7 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
             TRY(arena_new(a, p->action_count + 1, &out[r].waits));
         }
         TRY(sim_sums_make(a, m, s.groups, p, &s.sums));
-        TRY(arena_new(a, p->comm_count + 1, &s.messages));
+        TRY(arena_new(a, p->comm_count + 1, &s.collectives));
         for (int64_t i = 0; i < p->action_count; i++) TRY(action_price(&s, i, &out[r]));
     }
     return ST_OK;
@@ -273,7 +273,7 @@ static double program_flops(const op_program *p, const extent_binding *bound)
 }
 
 // What its messages between products take: those of the first micro-batch of the layer's first one here.
-static int64_t layer_messages(pricer *s, int32_t layer)
+static int64_t layer_collectives(pricer *s, int32_t layer)
 {
     const plan *p = s->rank->p;
     int64_t ns = 0;
@@ -306,7 +306,7 @@ static void layer_fill(pricer *s, int32_t layer, sim_layer *out)
         if (w < 0) continue;
         out->parameters += m->weights[w].rows * m->weights[w].columns;
     }
-    out->message_ns = layer_messages(s, layer);
+    out->collective_ns = layer_collectives(s, layer);
 }
 
 status sim_layers(arena *a, const cost_model *m, const sim_rank *first, sim_layer out[SIM_LAYERS],

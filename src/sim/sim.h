@@ -81,8 +81,8 @@ static inline int64_t sim_sum_ns(const sim_sums *s, int32_t number, int64_t alon
     return s->ns != NULL && s->ns[number] != SIM_ALONE ? s->ns[number] : alone;
 }
 // What a message takes on its lane; `overlapped`: not the compute lane, of which it holds up the next action.
-void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
-                       bool overlapped, int64_t *ns, int64_t *held);
+void sim_collective_price(const cost_model *m, const cost_group *g, const plan *p,
+                          const plan_comm *c, bool overlapped, int64_t *ns, int64_t *held);
 
 // The last step of one rank: from the end of its last work in the step before to that in this one.
 // length = compute + the sum of exposed + bubble + data + host, to the nanosecond.
@@ -141,7 +141,7 @@ NODISCARD status sim_execute(arena *a, const cost_model *m, const sim_rank *rank
 typedef struct sim_layer {
     const char *name; // of the first of them
     int32_t count;    // layers of this kind on all stages
-    int64_t forward_ns, recompute_ns, backward_ns, message_ns;
+    int64_t forward_ns, recompute_ns, backward_ns, collective_ns;
     double flops;       // forward and backward of a micro-batch, recompute included
     int64_t parameters; // of one layer, on this rank
 } sim_layer;

@@ -293,7 +293,7 @@ static void times_add_up_and_rules_hold(void **state)
     assert_true(simulated >= 30);
 }
 
-static void messages_wait_for_both_ends(void **state)
+static void transfers_wait_for_both_ends(void **state)
 {
     (void)state;
     const sample_settings s = {
@@ -509,8 +509,8 @@ static void gradients_go_in_buckets(void **state)
         if (k == 2) assert_int_equal(priced, 1);
         for (int32_t i = 0; k == 2 && i < p->comm_count; i++) {
             if (p->comms[i].op != COLLECTIVE_REDUCE_SCATTER) continue;
-            assert_int_equal(last, cost_message_ns(&m, &groups[p->comms[i].group],
-                                                   COLLECTIVE_REDUCE_SCATTER, bytes));
+            assert_int_equal(last, cost_collective_ns(&m, &groups[p->comms[i].group],
+                                                      COLLECTIVE_REDUCE_SCATTER, bytes));
         }
         assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
         const sim_step *step = simulate(&j, SIM_STEPS);
@@ -528,7 +528,7 @@ int main(void)
         cmocka_unit_test(equal_prices_are_the_timeline),
         cmocka_unit_test(real_prices_are_the_timeline_too),
         cmocka_unit_test(times_add_up_and_rules_hold),
-        cmocka_unit_test(messages_wait_for_both_ends),
+        cmocka_unit_test(transfers_wait_for_both_ends),
         cmocka_unit_test(a_stage_sends_while_it_waits),
         cmocka_unit_test(plans_are_priced),
         cmocka_unit_test(a_late_host_holds_up),

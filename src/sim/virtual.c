@@ -199,8 +199,8 @@ static void burden_take(lane *l, item *x)
     c->host_ns = c->held_ns = c->sent_ns = 0;
 }
 
-void virtual_message(device_stream *l, virtual_rendezvous *m, int64_t ns, int64_t tail,
-                     bool *posted)
+void virtual_collective(device_stream *l, virtual_rendezvous *m, int64_t ns, int64_t tail,
+                        bool *posted)
 {
     item x = {.kind = m != NULL ? ITEM_ARRIVE : ITEM_WORK, .ns = ns, .tail = tail, .rendezvous = m};
     if (has_space(l)) burden_take(l, &x);
@@ -209,7 +209,7 @@ void virtual_message(device_stream *l, virtual_rendezvous *m, int64_t ns, int64_
 
 static status work_post(lane *l, int64_t ns, bool *posted)
 {
-    virtual_message(l, NULL, ns, 0, posted);
+    virtual_collective(l, NULL, ns, 0, posted);
     return ST_OK;
 }
 

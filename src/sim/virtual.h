@@ -40,14 +40,14 @@ NODISCARD status virtual_rendezvous_find(virtual_world *w, uint64_t key, int32_t
                                          virtual_rendezvous **out);
 // A collective on a lane of a virtual device. m NULL: no other rank of its group is simulated. tail: it ends no
 // sooner than so long after what the lane has waited for; 0: it has none.
-void virtual_message(device_stream *lane, virtual_rendezvous *m, int64_t ns, int64_t tail,
-                     bool *posted);
+void virtual_collective(device_stream *lane, virtual_rendezvous *m, int64_t ns, int64_t tail,
+                        bool *posted);
 
 // The transport between virtual devices, for comm_config.row. It moves no byte.
 extern const struct comm_transport virtual_transport;
 
 typedef struct virtual_price {
-    int64_t ns, tail; // as of virtual_message
+    int64_t ns, tail; // as of virtual_collective
     // Added to the next work of the compute lane (virtual_clock).
     int64_t held, sent;
 } virtual_price;

@@ -89,7 +89,7 @@ static status post(comm_port *port, const device_api *api, device_stream *stream
     const virtual_network *network = port->link->network;
     ASSERT(api == &virtual_device && contract->count >= 0);
     const virtual_price price = network->price(network->context, args);
-    virtual_message(stream, ((virtual_port *)port)->rendezvous, price.ns, price.tail, posted);
+    virtual_collective(stream, ((virtual_port *)port)->rendezvous, price.ns, price.tail, posted);
     if (!*posted) return ST_OK;
     network->clock->held_ns += price.held;
     network->clock->sent_ns += price.sent;

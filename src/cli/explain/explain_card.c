@@ -196,7 +196,7 @@ static int64_t comm_bytes(const plan *p, const plan_comm *c)
     return count * dtype_bytes(c->type);
 }
 
-static status messages_gather(const plan *p, lines *l)
+static status transfers_gather(const plan *p, lines *l)
 {
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *a = &p->actions[i];
@@ -272,15 +272,15 @@ status explain_card(const explain *x, const assemble_plans *plans, int64_t rank)
 {
     const plan_mesh mesh = run_config_mesh(x->r, rank);
     const plan *p = assemble_plan_of(plans, run_config_batch_max(x->r), false);
-    lines messages = {0}, tensors = {0};
+    lines transfers = {0}, tensors = {0};
     text memory = {.a = x->cli->a};
-    TRY(arena_new(x->cli->a, CARD_LINES, &messages.items));
+    TRY(arena_new(x->cli->a, CARD_LINES, &transfers.items));
     TRY(arena_new(x->cli->a, CARD_LINES, &tensors.items));
     print_place(x, p, &mesh, rank);
     TRY(explain_row(x, mesh.at[AXIS_PP]));
     TRY(print_groups(x, plans, &mesh));
-    TRY(messages_gather(p, &messages));
-    print_messages(x, plans, &messages);
+    TRY(transfers_gather(p, &transfers));
+    print_messages(x, plans, &transfers);
     tensors_gather(plans, &tensors);
     print_tensors(x, &tensors);
     TRY(plan_print_memory(p, plans->arena_bytes, plans->snapshot_bytes, &memory));

@@ -157,21 +157,22 @@ static status stage_draw(picture *p, arena *a, int32_t stage, double y, double h
     const plan *own = x->ranks[stage].p;
     const sim_times *t = &x->step->times[stage];
     const double ground[4] = {left_of(), y, width_of(), height};
-    float(*work)[DOING_COUNT] = NULL, (*messages)[DOING_COUNT] = NULL;
+    float(*work)[DOING_COUNT] = NULL, (*collectives)[DOING_COUNT] = NULL;
     TRY(arena_new(a, COLUMNS, &work));
-    TRY(arena_new(a, COLUMNS, &messages));
+    TRY(arena_new(a, COLUMNS, &collectives));
     for (int64_t i = 0; i < own->action_count; i++) {
         const plan_action *one = &own->actions[i];
-        const bool is_message = one->kind == ACTION_COMMUNICATE;
-        if (!is_message && one->lane != LANE_COMPUTE) continue;
-        span_add(p, x->step->spans[stage][i], doing_of(own, one), is_message ? messages : work);
+        const bool is_collective = one->kind == ACTION_COMMUNICATE;
+        if (!is_collective && one->lane != LANE_COMPUTE) continue;
+        span_add(p, x->step->spans[stage][i], doing_of(own, one),
+                 is_collective ? collectives : work);
     }
     int64_t exposed = 0;
     for (int k = 0; k < TRAFFIC_COUNT; k++) exposed += t->exposed[k];
     TRY(svg_words(p->out, margin, y + height / 2, &name_font, "pp %d", (int)stage));
     TRY(svg_box(p->out, ground, 2.0, GROUND, -1));
     TRY(columns_draw(p, work, 0.5f, y, height * 0.72));
-    TRY(columns_draw(p, messages, 0.1f, y + height * 0.78, height * 0.22));
+    TRY(columns_draw(p, collectives, 0.1f, y + height * 0.78, height * 0.22));
     return svg_words(p->out, page - margin, y + height / 2, &small_end,
                      "%.1f%% idle · waits %.1f%%", 100.0 * (double)t->bubble / (double)t->length,
                      100.0 * (double)exposed / (double)t->length);

@@ -123,7 +123,7 @@ static status layers_add(arena *a, const predict_step *x, text *t)
                      "\"backward_s\": %.9f, \"messages_s\": %.9f, \"flops\": %.10g, "
                      "\"parameters\": %lld}",
                      l->count, (double)l->forward_ns * 1e-9, (double)l->recompute_ns * 1e-9,
-                     (double)l->backward_ns * 1e-9, (double)l->message_ns * 1e-9, l->flops,
+                     (double)l->backward_ns * 1e-9, (double)l->collective_ns * 1e-9, l->flops,
                      (long long)l->parameters));
     }
     return text_add(t, "]");

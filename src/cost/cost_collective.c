@@ -151,7 +151,7 @@ double cost_gather_s(const cost_model *m, const cost_group *g, double bytes, boo
 
 static double all_to_all_s(const cost_model *m, const cost_group *g, double bytes)
 {
-    enum { AT_ONCE = 8 }; // messages that a device has under way
+    enum { AT_ONCE = 8 }; // transfers that a device has under way
     double slowest = 0.0, outside = 1.0;
     if (traffic_of(g->axes) == TRAFFIC_EP) {
         const cost_exchange x = cost_habit_exchange(m, g, bytes);
@@ -177,7 +177,7 @@ int64_t cost_same_rows(const op_model *m, int64_t tp)
     return whole ? tp : 0;
 }
 
-static double message_s(const cost_model *m, const cost_group *g, op_collective op, double bytes)
+static double collective_s(const cost_model *m, const cost_group *g, op_collective op, double bytes)
 {
     const cluster_level *top = &m->c->levels[g->top];
     const double latency = fmin(ring_latency(m, g), 2.0 * tree_latency(m, g));
@@ -207,7 +207,7 @@ static double message_s(const cost_model *m, const cost_group *g, op_collective 
 
 int64_t cost_sent_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes)
 {
-    return cost_ns_of(message_s(m, g, op, bytes) + m->c->device.launch_s * m->profile->launch);
+    return cost_ns_of(collective_s(m, g, op, bytes) + m->c->device.launch_s * m->profile->launch);
 }
 
 int64_t cost_tp_gather_ns(const cost_model *m, int64_t tp, double bytes)
@@ -219,7 +219,7 @@ int64_t cost_tp_gather_ns(const cost_model *m, int64_t tp, double bytes)
     return cost_sent_ns(m, &g, COLLECTIVE_ALL_GATHER, bytes);
 }
 
-int64_t cost_message_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes)
+int64_t cost_collective_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes)
 {
     if (g->ranks < 2) return 0;
     return cost_sent_ns(m, g, op, cost_habit_sent_bytes(m, g, op, bytes)) +
@@ -249,8 +249,8 @@ int64_t cost_compressed_ns(const cost_model *m, const cost_group *g, int64_t str
                            bool scatters)
 {
     const double bytes = (double)stream_bytes * (double)g->ranks;
-    const int64_t sent = cost_message_ns(m, g, COLLECTIVE_ALL_TO_ALL, bytes);
-    return scatters ? sent : sent + cost_message_ns(m, g, COLLECTIVE_ALL_GATHER, bytes);
+    const int64_t sent = cost_collective_ns(m, g, COLLECTIVE_ALL_TO_ALL, bytes);
+    return scatters ? sent : sent + cost_collective_ns(m, g, COLLECTIVE_ALL_GATHER, bytes);
 }
 
 int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c)
@@ -258,6 +258,6 @@ int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, co
     if (c->compressed) {
         return cost_compressed_ns(m, g, c->stream_bytes, c->op == COLLECTIVE_REDUCE_SCATTER);
     }
-    return cost_message_ns(m, g, c->op, cost_comm_bytes(p, c, g->ranks)) +
+    return cost_collective_ns(m, g, c->op, cost_comm_bytes(p, c, g->ranks)) +
            cost_habit_gathered_ns(m, g, p, c);
 }
