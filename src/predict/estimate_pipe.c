@@ -1,10 +1,10 @@
 // A step's least time, action by action of the schedule's lists: what the bound of estimate_time.c leaves out,
 // which is who waits for whom in between. From one norm to the next, as there:
 //
-//   updates, one after the other, and behind each the gather of its weights, on a lane of their own
+//   updates, one after the other, and behind each the gather of its weights, on a stream of their own
 //   | a chunk's first forward waits for them, layer by layer
 //   | lists in order; what another rank makes comes by a link, one message after the other
-//   | a chunk's last backward gives its layers' sums to their lanes, one after the other
+//   | a chunk's last backward gives its layers' sums to their streams, one after the other
 //
 // and the step ends when the last rank's compute and sums have. Slots that are not free yet, what messages take
 // from products, and the norm itself are left out. Orders are worked out once for all layouts that share them.
@@ -13,8 +13,8 @@
 #include <string.h>
 
 typedef struct pipe_node {
-    int32_t at;   // stage * micro-batches + micro-batch
-    int32_t lane; // that takes what it makes to another rank; -1: none, or nothing is made
+    int32_t at;     // stage * micro-batches + micro-batch
+    int32_t stream; // that takes what it makes to another rank; -1: none, or nothing is made
     int16_t rank, stage;
     uint8_t kind; // schedule_kind, but SCHEDULE_BOTH, which is two
     bool first;   // forward of its chunk
@@ -28,11 +28,11 @@ struct estimate_pipe {
     bool two_ways;
     // Room.
     int64_t *output, *gradient;              // [at] when it has come to who takes it
-    int64_t *rank_ns;                        // [rank] when its compute lane is free
-    int64_t *rows_ns, *whole_ns, *across_ns; // ... its lanes of sums
-    // Of those until now: what comes after the backward pass; and until when no lane can be done for that.
+    int64_t *rank_ns;                        // [rank] when its compute stream is free
+    int64_t *rows_ns, *whole_ns, *across_ns; // ... its streams of sums
+    // Of those until now: what comes after the backward pass; and until when no stream can be done for that.
     int64_t *rows_late, *whole_late, *late_end;
-    int64_t *lane_ns; // [lane]
+    int64_t *stream_ns; // [stream]
 };
 
 // ---- the order ----------------------------------------------------------------------------------
@@ -98,8 +98,8 @@ static status walker_make(walker *w, arena *a)
     return ST_OK;
 }
 
-// The lane of what goes to the stage `step` above; -1: it is the same rank's, or there is none.
-static int32_t lane_of(const walker *w, int32_t rank, int32_t stage, int32_t chunk, int32_t step)
+// The stream of what goes to the stage `step` above; -1: it is the same rank's, or there is none.
+static int32_t stream_of(const walker *w, int32_t rank, int32_t stage, int32_t chunk, int32_t step)
 {
     const schedule_request r = shape_of(w->l);
     int32_t to = -1, its = 0;
@@ -116,7 +116,7 @@ static pipe_node node_of(walker *w, int32_t rank, schedule_kind kind, int32_t ch
     const int32_t stage = estimate_stage_of(w->l, rank, chunk);
     const int64_t row = (int64_t)rank * w->l->chunks + chunk;
     pipe_node n = {.at = stage * w->p->microbatches + microbatch,
-                   .lane = -1,
+                   .stream = -1,
                    .rank = (int16_t)rank,
                    .stage = (int16_t)stage,
                    .kind = (uint8_t)kind};
@@ -125,7 +125,7 @@ static pipe_node node_of(walker *w, int32_t rank, schedule_kind kind, int32_t ch
         n.last = --w->left[row] == 0;
     }
     if (kind != SCHEDULE_BACKWARD_WEIGHT) {
-        n.lane = lane_of(w, rank, stage, chunk, kind == SCHEDULE_FORWARD ? 1 : -1);
+        n.stream = stream_of(w, rank, stage, chunk, kind == SCHEDULE_FORWARD ? 1 : -1);
     }
     return n;
 }
@@ -185,7 +185,7 @@ static status buffers_make(arena *a, estimate_pipe *p)
     TRY(arena_new(a, p->ranks, &p->rows_late));
     TRY(arena_new(a, p->ranks, &p->whole_late));
     TRY(arena_new(a, p->ranks, &p->late_end));
-    return arena_new(a, 4 * (int64_t)p->ranks, &p->lane_ns);
+    return arena_new(a, 4 * (int64_t)p->ranks, &p->stream_ns);
 }
 
 status estimate_pipe_make(arena *a, const estimate_layout *l, estimate_pipe **out)
@@ -238,17 +238,17 @@ static void updates_time(const timing *t, int64_t *gathered)
 {
     estimate_pipe *p = t->p;
     for (int32_t r = 0; r < p->ranks; r++) {
-        int64_t now = 0, lane = 0;
+        int64_t now = 0, stream = 0;
         bool is_last = false;
         for (int32_t c = 0; c < t->l->chunks; c++) {
             const int32_t s = estimate_stage_of(t->l, r, c);
             for (int32_t i = t->l->first_layer[s]; i < t->l->first_layer[s + 1]; i++) {
                 const layer_time *x = &t->layers[t->e->m->layers[i].program];
-                lane = max_i64(lane, now) + x->gathers;
+                stream = max_i64(stream, now) + x->gathers;
                 now += x->update;
                 is_last = c + 1 == t->l->chunks && i + 1 == t->l->first_layer[s + 1];
                 if (!is_last) now += x->gathers_held; // of the last nothing is held up in this step
-                gathered[i] = x->gathers > 0 ? max_i64(lane, now) : 0;
+                gathered[i] = x->gathers > 0 ? max_i64(stream, now) : 0;
             }
         }
         p->rank_ns[r] = now;
@@ -276,7 +276,7 @@ static bool makes_at_input(const timing *t, const pipe_node *n, int32_t program)
            t->e->programs[program].program->output_count == 0;
 }
 
-// No lane is done sooner than what is late of its sums takes after the gradients of the last one.
+// No stream is done sooner than what is late of its sums takes after the gradients of the last one.
 static void late_add(estimate_pipe *p, int32_t rank, const layer_time *x, int64_t made)
 {
     p->rows_late[rank] += x->rows_late;
@@ -347,11 +347,11 @@ static void node_time(const timing *t, const pipe_node *n, const int64_t *gather
         const bool makes = n->kind != SCHEDULE_BACKWARD_INPUT;
         if (makes && (n->last || t->visits)) next = weights_time(t, n, begin, &end);
     }
-    p->rank_ns[n->rank] = max_i64(next, end) + (n->lane >= 0 ? t->link.held : 0);
+    p->rank_ns[n->rank] = max_i64(next, end) + (n->stream >= 0 ? t->link.held : 0);
     if (n->kind == SCHEDULE_BACKWARD_WEIGHT) return;
     int64_t there = end;
-    if (n->lane >= 0) {
-        there = p->lane_ns[n->lane] = max_i64(p->lane_ns[n->lane], end) + t->link.ns;
+    if (n->stream >= 0) {
+        there = p->stream_ns[n->stream] = max_i64(p->stream_ns[n->stream], end) + t->link.ns;
     }
     *(n->kind == SCHEDULE_FORWARD ? &p->output[n->at] : &p->gradient[n->at]) = there;
 }
@@ -373,7 +373,7 @@ int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cos
     for (int32_t i = 0; i < e->m->program_count; i++) {
         t.visits = t.visits || buffers->layers[i].visit_sums > 0;
     }
-    memset(p->lane_ns, 0, 4 * (size_t)p->ranks * sizeof(*p->lane_ns));
+    memset(p->stream_ns, 0, 4 * (size_t)p->ranks * sizeof(*p->stream_ns));
     updates_time(&t, gathered);
     for (int64_t k = 0; k < p->count; k++) node_time(&t, &p->nodes[k], gathered);
     for (int32_t r = 0; r < p->ranks; r++) {

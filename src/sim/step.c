@@ -12,11 +12,11 @@
 
 #include <string.h>
 
-typedef struct lane {
+typedef struct stream {
     int32_t rank, number;
     const int32_t *actions; // in order
     int32_t count, at, step;
-} lane;
+} stream;
 
 // A group that spans stages.
 typedef struct rendezvous {
@@ -37,7 +37,7 @@ typedef struct rank_state {
     const sim_prices *prices;
     timed_action *actions;
     sim_span *spans;        // [step * actions + action]
-    int32_t *lane_of;       // [lane number] in simulator.lanes; EVENT_NOBODY
+    int32_t *stream_of;     // [stream number] in simulator.streams; EVENT_NOBODY
     int32_t *rendezvous_of; // [row of run->groups]; EVENT_NOBODY: its ranks are in lockstep
     int64_t issued;         // until when the host has issued the compute lane's actions
 } rank_state;
@@ -46,9 +46,9 @@ typedef struct simulator {
     arena *a;
     const sim_rank *given;
     rank_state *ranks;
-    int32_t rank_count, lane_count, rendezvous_count, steps;
+    int32_t rank_count, stream_count, rendezvous_count, steps;
     int64_t host_ns;
-    lane *lanes; // [stream]
+    stream *streams; // [stream]
     event_loop loop;
     rendezvous *all_rendezvous;
     int64_t *step_end; // [step] the last end of a compute action of any rank
@@ -57,7 +57,7 @@ typedef struct simulator {
 
 // ---- who gets things ready ------------------------------------------------------------------------
 
-static status lanes_of_rank(simulator *s, int32_t r)
+static status streams_of_rank(simulator *s, int32_t r)
 {
     rank_state *rank = &s->ranks[r];
     const plan *p = rank->p;
@@ -66,16 +66,16 @@ static status lanes_of_rank(simulator *s, int32_t r)
     TRY(arena_new(s->a, most, &counts));
     TRY(arena_new(s->a, most, &next));
     TRY(arena_new(s->a, p->action_count + 1, &all));
-    TRY(arena_new(s->a, most, &rank->lane_of));
+    TRY(arena_new(s->a, most, &rank->stream_of));
     for (int64_t i = 0; i < p->action_count; i++) counts[p->actions[i].lane]++;
     int32_t begin = 0;
     for (int32_t n = 0; n < most; n++) {
-        rank->lane_of[n] = EVENT_NOBODY;
+        rank->stream_of[n] = EVENT_NOBODY;
         next[n] = begin;
         if (counts[n] == 0) continue;
-        rank->lane_of[n] = s->lane_count;
-        s->lanes[s->lane_count++] =
-            (lane){.rank = r, .number = n, .actions = all + begin, .count = counts[n]};
+        rank->stream_of[n] = s->stream_count;
+        s->streams[s->stream_count++] =
+            (stream){.rank = r, .number = n, .actions = all + begin, .count = counts[n]};
         begin += counts[n];
     }
     for (int32_t i = 0; i < p->action_count; i++) all[next[p->actions[i].lane]++] = i;
@@ -130,12 +130,12 @@ static status actions_of_rank(simulator *s, int32_t r)
 
 static status prepare(simulator *s)
 {
-    int64_t lanes = 0, groups = 0;
+    int64_t streams = 0, groups = 0;
     for (int32_t r = 0; r < s->rank_count; r++) {
-        lanes += LANE_GROUPS + s->given[r].p->run->group_count;
+        streams += LANE_GROUPS + s->given[r].p->run->group_count;
         groups += s->given[r].p->run->group_count;
     }
-    TRY(arena_new(s->a, lanes, &s->lanes));
+    TRY(arena_new(s->a, streams, &s->streams));
     TRY(arena_new(s->a, groups + 1, &s->all_rendezvous));
     TRY(arena_new(s->a, s->steps, &s->step_end));
     for (int32_t r = 0; r < s->rank_count; r++) {
@@ -143,14 +143,14 @@ static status prepare(simulator *s)
         const int64_t all = rank->p->action_count * s->steps;
         TRY(arena_new(s->a, all + 1, &rank->spans));
         for (int64_t i = 0; i < all; i++) rank->spans[i] = event_span_open();
-        TRY(lanes_of_rank(s, r));
+        TRY(streams_of_rank(s, r));
         TRY(rendezvous_of_rank(s, r));
         TRY(actions_of_rank(s, r));
     }
     for (int32_t i = 0; i < s->rendezvous_count; i++) {
         TRY(event_rendezvous_make(s->a, s->all_rendezvous[i].members, &s->all_rendezvous[i].at));
     }
-    TRY(event_loop_add(s->a, &s->loop, s->lane_count));
+    TRY(event_loop_add(s->a, &s->loop, s->stream_count));
     event_loop_wake_all(&s->loop);
     return ST_OK;
 }
@@ -193,7 +193,7 @@ static void times_add(sim_times *to, const sim_times *t)
 static void compute_count(simulator *s, int32_t number, int64_t begin, int64_t end, int64_t late,
                           int64_t cause)
 {
-    const lane *l = &s->lanes[number];
+    const stream *l = &s->streams[number];
     const int64_t free = s->loop.streams[number].free;
     const rank_state *rank = &s->ranks[l->rank];
     const int32_t action = l->actions[l->at];
@@ -229,13 +229,13 @@ static int64_t row_of(const rank_state *rank, int32_t step, int64_t action)
     return step * rank->p->action_count + action;
 }
 
-static int32_t action_of(const lane *l)
+static int32_t action_of(const stream *l)
 {
     return l->actions[l->at];
 }
 
 // Of its next action, which took `ns`, in the last step.
-static void sent_count(simulator *s, const lane *l, int64_t ns)
+static void sent_count(simulator *s, const stream *l, int64_t ns)
 {
     const rank_state *rank = &s->ranks[l->rank];
     const plan_action *x = &rank->p->actions[action_of(l)];
@@ -248,7 +248,7 @@ static void sent_count(simulator *s, const lane *l, int64_t ns)
 // The lane's next action has its time.
 static void action_end(simulator *s, int32_t number, int64_t begin, int64_t end)
 {
-    lane *l = &s->lanes[number];
+    stream *l = &s->streams[number];
     rank_state *rank = &s->ranks[l->rank];
     const int32_t action = action_of(l);
     const int64_t row = row_of(rank, l->step, action);
@@ -266,7 +266,7 @@ static void action_end(simulator *s, int32_t number, int64_t begin, int64_t end)
 // the lane is among those that wait for it. *cause: whose end it is, -1: its own lane's.
 static bool begin_of(simulator *s, int32_t number, int64_t *begin, int64_t *cause)
 {
-    lane *l = &s->lanes[number];
+    stream *l = &s->streams[number];
     rank_state *rank = &s->ranks[l->rank];
     const timed_action *x = &rank->actions[action_of(l)];
     *begin = s->loop.streams[number].free;
@@ -296,7 +296,7 @@ static bool arrive(simulator *s, int32_t number, event_rendezvous *m, int64_t be
 
 // By how much the host is late with the compute lane's next action, which could begin at `begin`. A step's first one it
 // issues when the device comes to it, for it has read what the step before gave.
-static int64_t late_of(const simulator *s, rank_state *rank, const lane *l, int64_t begin)
+static int64_t late_of(const simulator *s, rank_state *rank, const stream *l, int64_t begin)
 {
     const sim_prices *prices = rank->prices;
     if (prices->issue == NULL) return 0;
@@ -305,18 +305,18 @@ static int64_t late_of(const simulator *s, rank_state *rank, const lane *l, int6
     return l->at == 0 ? 0 : max_i64(0, rank->issued - begin);
 }
 
-static void lane_run(simulator *s, int32_t number)
+static void stream_run(simulator *s, int32_t number)
 {
-    lane *l = &s->lanes[number];
+    stream *l = &s->streams[number];
     rank_state *rank = &s->ranks[l->rank];
-    event_stream *stream = &s->loop.streams[number];
+    event_stream *state = &s->loop.streams[number];
     while (l->step < s->steps) {
         const int32_t action = action_of(l);
         const timed_action *x = &rank->actions[action];
         int64_t begin = 0, cause = EVENT_NOBODY, ns = x->ns;
         if (!begin_of(s, number, &begin, &cause)) return;
         const int64_t tail = sim_tail(rank->prices, action);
-        if (tail > 0) ns = max_i64(ns, stream->waited + tail - begin);
+        if (tail > 0) ns = max_i64(ns, state->waited + tail - begin);
         if (x->rendezvous != EVENT_NOBODY) {
             if (!arrive(s, number, &s->all_rendezvous[x->rendezvous].at, begin, ns)) return;
             continue;
@@ -324,9 +324,9 @@ static void lane_run(simulator *s, int32_t number)
         if (l->number == LANE_COMPUTE) {
             // What it sends holds it up from the end of its last work on, also while it waits for something else.
             const int64_t ready = begin, sent = sim_sent(rank->prices, action);
-            begin = max_i64(stream->free, ready - sent);
+            begin = max_i64(state->free, ready - sent);
             const int64_t issued = ready + late_of(s, rank, l, ready);
-            const int64_t late = max_i64(stream->free, issued - sent) - begin;
+            const int64_t late = max_i64(state->free, issued - sent) - begin;
             begin += late;
             if (l->at == 0) ns += s->host_ns;
             if (l->step == s->steps - 1) compute_count(s, number, begin, begin + ns, late, cause);
@@ -342,11 +342,12 @@ static void lane_run(simulator *s, int32_t number)
 
 static status stuck_name(const simulator *s)
 {
-    for (int32_t i = 0; i < s->lane_count; i++) {
-        const lane *l = &s->lanes[i];
+    for (int32_t i = 0; i < s->stream_count; i++) {
+        const stream *l = &s->streams[i];
         if (l->step == s->steps) continue;
-        return fail(ST_INTERNAL, "the plan waits for itself: stage %d, lane %d, action %d, step %d",
-                    l->rank, l->number, action_of(l), l->step + 1);
+        return fail(ST_INTERNAL,
+                    "the plan waits for itself: stage %d, stream %d, action %d, step %d", l->rank,
+                    l->number, action_of(l), l->step + 1);
     }
     return ST_OK;
 }
@@ -379,7 +380,7 @@ status sim_step_run(arena *a, const sim_rank *ranks, int32_t count, const sim_pr
         s.ranks[r].prices = &prices[r];
     }
     TRY(prepare(&s));
-    for (int32_t i; (i = event_loop_next(&s.loop)) != EVENT_NOBODY;) lane_run(&s, i);
+    for (int32_t i; (i = event_loop_next(&s.loop)) != EVENT_NOBODY;) stream_run(&s, i);
     TRY(stuck_name(&s));
     TRY(step_make(&s));
     *out = s.out;

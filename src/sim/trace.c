@@ -11,12 +11,12 @@ static const char *name_of(const plan *p, const plan_action *x)
     return x->layer < 0 ? "sum" : lists[x->list];
 }
 
-static status track_print(int32_t rank, int32_t lane, const char *name, text *out)
+static status track_print(int32_t rank, int32_t stream, const char *name, text *out)
 {
     return text_add(out,
                     "{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %d, \"tid\": %d, "
                     "\"args\": {\"name\": \"%s\"}},\n",
-                    rank, lane, name);
+                    rank, stream, name);
 }
 
 static status rank_print(const sim_rank *rank, const sim_span *spans, int64_t zero, int32_t number,

@@ -10,7 +10,7 @@
 
 enum { RECORDS_KEPT = 4 }; // of an event: a wait may be for that of the step before
 
-typedef struct device_stream lane;
+typedef struct device_stream stream;
 
 typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_ARRIVE } item_kind;
 
@@ -32,17 +32,17 @@ struct device_event {
 typedef struct virtual_rank {
     device base;
     virtual_clock *clock;
-    lane *lanes;
+    stream *streams;
     void *memory;
     int64_t memory_bytes;
 } virtual_rank;
 
 struct device_stream {
     virtual_rank *rank;
-    lane *next; // of the device
+    stream *next; // of the device
     int32_t number;
-    int32_t stream; // of the world's loop
-    int64_t worked; // the end of its last work
+    int32_t loop_stream; // of the world's loop
+    int64_t worked;      // the end of its last work
     int64_t head, tail;
     item items[DEVICE_QUEUE_ITEMS];
 };
@@ -57,14 +57,14 @@ struct virtual_world {
     arena *a;
     virtual_rendezvous *all_rendezvous;
     event_loop loop;
-    lane **lanes; // [stream]
-    int64_t lane_capacity;
+    stream **streams; // [loop_stream]
+    int64_t stream_capacity;
     int64_t done;
 };
 
-static event_stream *stream_of(const lane *l)
+static event_stream *loop_stream_of(const stream *l)
 {
-    return &l->rank->clock->world->loop.streams[l->stream];
+    return &l->rank->clock->world->loop.streams[l->loop_stream];
 }
 
 status virtual_world_create(arena *a, virtual_world **out)
@@ -104,49 +104,51 @@ static virtual_rank *rank_of(device *d)
 
 // ---- time -----------------------------------------------------------------------------------------
 
-static void item_end(lane *l, int64_t end)
+static void item_end(stream *l, int64_t end)
 {
-    stream_of(l)->free = end;
+    loop_stream_of(l)->free = end;
     l->head++;
     l->rank->clock->world->done++;
 }
 
-static void work_end(lane *l, int64_t end)
+static void work_end(stream *l, int64_t end)
 {
     if (l->number == 0) l->rank->clock->compute_end = end;
     l->worked = end;
     item_end(l, end);
 }
 
-static int64_t item_ns(const lane *l, const item *x)
+static int64_t item_ns(const stream *l, const item *x)
 {
-    const event_stream *s = stream_of(l);
+    const event_stream *s = loop_stream_of(l);
     return x->tail == 0 ? x->ns : max_i64(x->ns, s->waited + x->tail - s->free);
 }
 
 // The lane is at the rendezvous; the last that comes ends it for all. false: it is not the last.
-static bool arrive(virtual_world *w, lane *l, const item *x)
+static bool arrive(virtual_world *w, stream *l, const item *x)
 {
     event_rendezvous *m = &x->rendezvous->at;
-    if (!event_loop_arrive(&w->loop, l->stream, m, stream_of(l)->free, item_ns(l, x))) return false;
-    for (int32_t i = 0; i < m->members; i++) work_end(w->lanes[m->streams[i]], m->begin + m->ns);
+    if (!event_loop_arrive(&w->loop, l->loop_stream, m, loop_stream_of(l)->free, item_ns(l, x)))
+        return false;
+    for (int32_t i = 0; i < m->members; i++) work_end(w->streams[m->streams[i]], m->begin + m->ns);
     return true;
 }
 
 // Record 0 is of an event that nobody has recorded: it holds nobody up.
-static bool wait(virtual_world *w, lane *l, const item *x)
+static bool wait(virtual_world *w, stream *l, const item *x)
 {
     event_span *record = &x->event->records[x->record % RECORDS_KEPT];
-    if (x->record > 0 && !event_loop_wait(&w->loop, l->stream, record)) return false;
-    item_end(l, x->record > 0 ? max_i64(stream_of(l)->free, record->end) : stream_of(l)->free);
+    if (x->record > 0 && !event_loop_wait(&w->loop, l->loop_stream, record)) return false;
+    item_end(l, x->record > 0 ? max_i64(loop_stream_of(l)->free, record->end)
+                              : loop_stream_of(l)->free);
     return true;
 }
 
 // False: the lane stands at its next item.
-static bool item_run(virtual_world *w, lane *l)
+static bool item_run(virtual_world *w, stream *l)
 {
     const item *x = &l->items[l->head % DEVICE_QUEUE_ITEMS];
-    const int64_t free = stream_of(l)->free;
+    const int64_t free = loop_stream_of(l)->free;
     switch (x->kind) {
     case ITEM_WORK:
         work_end(l, max_i64(l->worked, free - x->sent) + item_ns(l, x));
@@ -164,33 +166,33 @@ static bool item_run(virtual_world *w, lane *l)
     }
 }
 
-static void lane_run(lane *l)
+static void stream_run(stream *l)
 {
     virtual_world *w = l->rank->clock->world;
-    event_loop_wake(&w->loop, l->stream);
+    event_loop_wake(&w->loop, l->loop_stream);
     for (int32_t s; (s = event_loop_next(&w->loop)) != EVENT_NOBODY;) {
-        lane *at = w->lanes[s];
+        stream *at = w->streams[s];
         while (!w->loop.streams[s].has_arrived && at->head < at->tail && item_run(w, at)) {
         }
     }
 }
 
-static bool has_space(const lane *l)
+static bool has_space(const stream *l)
 {
     return l->tail - l->head < DEVICE_QUEUE_ITEMS;
 }
 
 // A lane that stands still is run again by what it stands for, not by what is posted behind.
-static void post(lane *l, const item *x, bool *posted)
+static void post(stream *l, const item *x, bool *posted)
 {
     *posted = has_space(l);
     if (!*posted) return;
     l->items[l->tail++ % DEVICE_QUEUE_ITEMS] = *x;
-    if (l->tail - l->head == 1) lane_run(l);
+    if (l->tail - l->head == 1) stream_run(l);
 }
 
 // What stands before the compute lane's next work goes with it.
-static void burden_take(lane *l, item *x)
+static void burden_take(stream *l, item *x)
 {
     virtual_clock *c = l->rank->clock;
     if (l->number != 0) return;
@@ -207,7 +209,7 @@ void virtual_collective(device_stream *l, virtual_rendezvous *m, int64_t ns, int
     post(l, &x, posted);
 }
 
-static status work_post(lane *l, int64_t ns, bool *posted)
+static status work_post(stream *l, int64_t ns, bool *posted)
 {
     virtual_collective(l, NULL, ns, 0, posted);
     return ST_OK;
@@ -263,13 +265,13 @@ static status virtual_stream_create(device *base, const char *name, int32_t numb
     TRY(arena_new(w->a, 1, out));
     (*out)->rank = d;
     (*out)->number = number;
-    (*out)->stream = w->loop.stream_count;
+    (*out)->loop_stream = w->loop.stream_count;
     TRY(event_loop_add(w->a, &w->loop, 1));
-    TRY(arena_grow(w->a, (void **)&w->lanes, &w->lane_capacity, w->loop.stream_count,
-                   (int64_t)sizeof(lane *)));
-    w->lanes[(*out)->stream] = *out;
-    (*out)->next = d->lanes;
-    d->lanes = *out;
+    TRY(arena_grow(w->a, (void **)&w->streams, &w->stream_capacity, w->loop.stream_count,
+                   (int64_t)sizeof(stream *)));
+    w->streams[(*out)->loop_stream] = *out;
+    (*out)->next = d->streams;
+    d->streams = *out;
     return ST_OK;
 }
 
@@ -284,7 +286,7 @@ static status virtual_launch(device_stream *l, const kern_call *call, bool *post
     return work_post(l, ns, posted);
 }
 
-static status copy_post(lane *l, int64_t bytes, bool *posted)
+static status copy_post(stream *l, int64_t bytes, bool *posted)
 {
     const virtual_clock *c = l->rank->clock;
     return work_post(l, c->copy_ns(c->context, bytes), posted);
@@ -366,9 +368,9 @@ static device_stream_times virtual_stream_times(const device_stream *l)
 static status virtual_sync(device *base)
 {
     const virtual_rank *d = rank_of(base);
-    for (const lane *l = d->lanes; l != NULL; l = l->next) {
+    for (const stream *l = d->streams; l != NULL; l = l->next) {
         if (l->head == l->tail) continue;
-        return fail(ST_INTERNAL, "lane %d of a virtual device stands still with %lld items",
+        return fail(ST_INTERNAL, "stream %d of a virtual device stands still with %lld items",
                     l->number, (long long)(l->tail - l->head));
     }
     return ST_OK;
