@@ -12,7 +12,7 @@ enum { BASE_DEPTH_MAX = 8 };
 typedef union slot {
     int64_t whole;
     double real;
-    const char *words;
+    const char *text;
     option_list list;
     int32_t choice;
     bool yes;
@@ -166,7 +166,7 @@ static status file_read(catalog_sheet *s, const file_args *args, const char *nam
                                            .overrides = depth == 0 ? args->overrides : NULL,
                                            .override_count = depth == 0 ? args->override_count : 0},
                      slots, &c));
-    const char *base = slots[row_of(s, "base")].words;
+    const char *base = slots[row_of(s, "base")].text;
     if (base == NULL || *base == '\0') {
         memcpy(s->slots, slots, (size_t)s->count * sizeof(slot)); // the defaults
     } else {
@@ -189,7 +189,7 @@ static bool is_zero(const catalog_field *f, const slot *v)
 {
     if (f->kind == OPTION_REAL) return !(v->real > 0.0);
     if (f->kind == OPTION_INT) return v->whole == 0;
-    if (f->kind == OPTION_TEXT) return v->words == NULL || *v->words == '\0';
+    if (f->kind == OPTION_TEXT) return v->text == NULL || *v->text == '\0';
     return false;
 }
 
@@ -234,7 +234,7 @@ static void value_apply(const catalog_field *f, const slot *v, char *to)
         *(int32_t *)(void *)to = v->choice;
         break;
     case OPTION_TEXT:
-        *(const char **)(void *)to = v->words != NULL ? v->words : "";
+        *(const char **)(void *)to = v->text != NULL ? v->text : "";
         break;
     case OPTION_LIST:
     case OPTION_PATH:
@@ -283,7 +283,7 @@ const char *catalog_sheet_entry(const catalog_sheet *s)
 const char *catalog_sheet_text(const catalog_sheet *s, const char *key)
 {
     const int64_t i = row_of(s, key);
-    return i >= 0 && s->slots[i].words != NULL ? s->slots[i].words : "";
+    return i >= 0 && s->slots[i].text != NULL ? s->slots[i].text : "";
 }
 
 const option_list *catalog_sheet_list(const catalog_sheet *s, const char *key)

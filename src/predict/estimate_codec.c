@@ -24,7 +24,7 @@ typedef struct rank_sums {
     const estimate_layout *l;
     const plan_codec *codec;
     plan_mesh mesh;
-    bool two_ways;
+    bool bidirectional;
     int64_t count, residuals; // bytes
 } rank_sums;
 
@@ -41,7 +41,7 @@ static void sum_add(rank_sums *s, int64_t count, int64_t ranks, int64_t piece)
 static int64_t data_ranks(const rank_sums *s, bool is_shared_out)
 {
     const int64_t all = (int64_t)s->l->dp * max_i64(s->e->r.cp, 1);
-    return (is_shared_out ? plan_expert_ways(&s->mesh) : all) * (s->two_ways ? 2 : 1);
+    return (is_shared_out ? plan_expert_ways(&s->mesh) : all) * (s->bidirectional ? 2 : 1);
 }
 
 // Rows that are cut: inside, and across those that keep the same.
@@ -67,7 +67,7 @@ static void layer_add(rank_sums *s, int32_t program, const bool *there)
             continue;
         const bool all = estimate_updates_whole(&s->e->r.states, w);
         const plan_rows rows = plan_rows_of(&s->mesh, s->l->zero, w, all);
-        if (rows.cut && !s->two_ways) {
+        if (rows.cut && !s->bidirectional) {
             rows_add(s, w, &rows);
         } else {
             whole[plan_is_shared_out(&s->mesh, w) ? 1 : 0][sort] += w->rows * w->columns;
@@ -85,7 +85,7 @@ static rank_sums sums_of(const estimate *e, const estimate_layout *l, int32_t pp
                    .l = l,
                    .codec = estimate_codec_of(e, l),
                    .mesh = estimate_mesh(e, l),
-                   .two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO};
+                   .bidirectional = l->schedule != NULL && l->schedule->shape == SHAPE_TWO};
     bool there[ESTIMATE_PROGRAMS] = {false};
     for (int32_t again = 0; again < 2; again++) {
         for (int32_t c = 0; c < l->chunks; c++) {

@@ -148,7 +148,7 @@ enum { KINDS_OF_WEIGHTS = 2 };
 typedef struct kept_times {
     const op_model *model; // NULL: nothing is kept
     int32_t dp, pp, zero, zero_group;
-    bool two_ways;
+    bool bidirectional;
     layer_time of[KINDS_OF_WEIGHTS][ESTIMATE_PROGRAMS];
 } kept_times;
 enum { KEPT_TIMES = 8 }; // stages of ZeRO, one and two ways

@@ -25,7 +25,7 @@ struct estimate_pipe {
     pipe_node *nodes;
     int64_t count;
     int32_t ranks, depth, microbatches;
-    bool two_ways;
+    bool bidirectional;
     // Room.
     int64_t *output, *gradient;              // [at] when it has come to who takes it
     int64_t *rank_ns;                        // [rank] when its compute stream is free
@@ -198,7 +198,7 @@ status estimate_pipe_make(arena *a, const estimate_layout *l, estimate_pipe **ou
     p->ranks = l->pp;
     p->depth = l->schedule != NULL ? plan_schedule_depth(l->schedule, &r) : 1;
     p->microbatches = l->microbatches;
-    p->two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
+    p->bidirectional = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
     walker w = {.l = l, .p = p};
     TRY(arena_create("order of a pipeline", 0, &work));
     status st = walker_make(&w, work);
@@ -263,7 +263,7 @@ static int64_t first_forward(const timing *t, const pipe_node *n, int64_t now,
 {
     const int64_t all = now + t->stages[n->stage].forward;
     for (int32_t i = t->l->first_layer[n->stage]; i < t->l->first_layer[n->stage + 1]; i++) {
-        now = max_i64(now, t->p->two_ways ? 0 : gathered[i]);
+        now = max_i64(now, t->p->bidirectional ? 0 : gathered[i]);
         now += t->prices[t->e->m->layers[i].program].forward;
     }
     return max_i64(now, all);
@@ -293,7 +293,7 @@ static int64_t weights_time(const timing *t, const pipe_node *n, int64_t begin, 
 {
     estimate_pipe *p = t->p;
     int64_t now = begin, all = 0, held = 0;
-    const bool both = n->kind == SCHEDULE_BACKWARD, sums = n->last && !p->two_ways;
+    const bool both = n->kind == SCHEDULE_BACKWARD, sums = n->last && !p->bidirectional;
     for (int32_t i = t->l->first_layer[n->stage + 1]; i-- > t->l->first_layer[n->stage];) {
         const int32_t program = t->e->m->layers[i].program;
         const layer_time *x = &t->layers[program];
@@ -377,7 +377,7 @@ int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cos
     updates_time(&t, gathered);
     for (int64_t k = 0; k < p->count; k++) node_time(&t, &p->nodes[k], gathered);
     for (int32_t r = 0; r < p->ranks; r++) {
-        if (p->two_ways) pair_sums_time(&t, r);
+        if (p->bidirectional) pair_sums_time(&t, r);
         step = max_i64(step, max_i64(p->rank_ns[r], max_i64(p->rows_ns[r], p->whole_ns[r])));
         step = max_i64(step, max_i64(p->across_ns[r], p->late_end[r]));
     }

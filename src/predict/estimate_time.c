@@ -198,7 +198,7 @@ typedef struct weight_kind {
     const cost_group *inside; // the ranks that a weight of this kind is cut over
     const plan_codec *codec;  // NULL: gradients travel as they are
     plan_mesh mesh;
-    bool is_shared_out, two_ways;
+    bool is_shared_out, bidirectional;
 } weight_kind;
 
 static void gather_add(const weight_kind *k, const program_weight *w, const weight_bytes *b,
@@ -244,16 +244,16 @@ static void gradient_add(const weight_kind *k, const program_weight *w, const we
     const double row = (double)model->columns, width = (double)dtype_bytes(w->grad);
     const double padded = (double)rows->padded * row * width;
     const double own = (double)rows->count * row * width;
-    if (b->cut && !k->is_shared_out && own > 0.0 && (b->grad_unsharded || !k->two_ways)) {
+    if (b->cut && !k->is_shared_out && own > 0.0 && (b->grad_unsharded || !k->bidirectional)) {
         const int64_t ns = across_ns(k, sort, rows, row, own);
         out->across += alone_ns(k->m, ns);
         out->sums_held += crowded_ns(k->m, &k->links->across, ns);
     }
     if (b->grad_unsharded) {
         bytes->visit += padded;
-    } else if (k->two_ways && k->is_shared_out) {
+    } else if (k->bidirectional && k->is_shared_out) {
         return; // pairs with experts are left out
-    } else if (b->cut && !k->two_ways) {
+    } else if (b->cut && !k->bidirectional) {
         const int64_t ns = scatter_ns(k, sort, model, rows, padded);
         out->scatters += alone_ns(k->m, ns);
         out->sums_held += crowded_ns(k->m, k->inside, ns);
@@ -287,7 +287,7 @@ static layer_time time_of_kind(const weight_kind *k, const program_estimate *p)
     const cost_group *one = k->is_shared_out ? &k->links->expert_data : &k->links->data;
     const cost_group *const pairs[] = {&k->links->pairs[0], &k->links->pairs[1]};
     const cost_group *const same[] = {one, one};
-    bytes_price(k->m, k->codec, k->two_ways ? pairs : same, k->inside, &bytes, &out);
+    bytes_price(k->m, k->codec, k->bidirectional ? pairs : same, k->inside, &bytes, &out);
     return out;
 }
 
@@ -302,7 +302,7 @@ static void kinds_time(const estimate *e, const estimate_layout *l, const cost_m
                         .inside = &links->inside,
                         .codec = estimate_codec_of(e, l),
                         .mesh = estimate_mesh(e, l),
-                        .two_ways = out->two_ways};
+                        .bidirectional = out->bidirectional};
     for (int32_t i = 0; i < e->m->program_count; i++) {
         out->of[0][i] = time_of_kind(&kind, &e->programs[i]);
     }
@@ -317,18 +317,18 @@ static void kinds_time(const estimate *e, const estimate_layout *l, const cost_m
 static const kept_times *kinds_of(const estimate *e, const estimate_layout *l, const cost_model *m,
                                   const estimate_links *links, estimate_buffers *buffers)
 {
-    const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
-    kept_times *x = &buffers->kept[(l->zero * 2 + (two_ways ? 1 : 0)) % KEPT_TIMES];
+    const bool bidirectional = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
+    kept_times *x = &buffers->kept[(l->zero * 2 + (bidirectional ? 1 : 0)) % KEPT_TIMES];
     const bool is_same = x->model == e->m && x->dp == l->dp && x->pp == l->pp &&
                          x->zero == l->zero && x->zero_group == l->zero_group &&
-                         x->two_ways == two_ways;
+                         x->bidirectional == bidirectional;
     if (is_same) return x;
     x->model = e->m; // which is one for each tp, cp and ep
     x->dp = l->dp;
     x->pp = l->pp;
     x->zero = l->zero;
     x->zero_group = l->zero_group;
-    x->two_ways = two_ways;
+    x->bidirectional = bidirectional;
     kinds_time(e, l, m, links, x);
     return x;
 }
@@ -463,13 +463,13 @@ int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_m
     const schedule_request r = {
         .stages = l->pp, .microbatches = l->microbatches, .chunks = l->chunks};
     const int32_t depth = l->schedule != NULL ? plan_schedule_depth(l->schedule, &r) : 1;
-    const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
+    const bool bidirectional = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
     estimate_buffers *buffers = prices->buffers;
     ASSERT(e->m->program_count <= ESTIMATE_PROGRAMS && depth <= e->m->layer_count);
     times_of_layers(e, l, m, links, buffers);
     for (int32_t s = 0; s < depth; s++) {
         buffers->stages[s] = time_of_stage(e, prices, l, buffers->layers, s,
-                                           two_ways ? l->microbatches / 2 : l->microbatches);
+                                           bidirectional ? l->microbatches / 2 : l->microbatches);
     }
     return depth;
 }

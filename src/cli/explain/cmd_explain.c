@@ -69,7 +69,7 @@ static status card(explain *x, const char *word)
     const plan *p = assemble_plan_of(plans, run_config_batch_max(x->r), false);
     x->model = plans->whole;
     TRY(explain_stages(x, p->own_sequences / p->micro_batch));
-    return explain_card(x, plans, rank);
+    return explain_rank_page(x, plans, rank);
 }
 
 // The first rank of a stage needs most of its ranks.

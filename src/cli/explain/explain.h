@@ -1,7 +1,7 @@
 // What `explain` knows of a run before any rank is started, and the ways to show it.
 //
 // explain.c gathers: configuration, model, mesh, where the layers stand, the pipeline simulated in virtual
-// time, and, for ranks that are asked for, their plans. explain_text.c, explain_svg.c and explain_card.c
+// time, and, for ranks that are asked for, their plans. explain_text.c, explain_svg.c and explain_rank.c
 // show it. All but plans is arithmetic on the mesh, so one rank of 65,536 costs as much as one of two.
 #ifndef CLI_EXPLAIN_EXPLAIN_H
 #define CLI_EXPLAIN_EXPLAIN_H
@@ -71,6 +71,6 @@ NODISCARD status explain_catalog(cli_context *cli, const char *name);
 NODISCARD status explain_cluster(cli_context *cli, const cli_call *call, const char *machine,
                                  const char *svg);
 // One rank of the job.
-NODISCARD status explain_card(const explain *x, const assemble_plans *plans, int64_t rank);
+NODISCARD status explain_rank_page(const explain *x, const assemble_plans *plans, int64_t rank);
 
 #endif

@@ -18,12 +18,13 @@ _Static_assert(COUNT_OF(cause_names) == CAUSE_COUNT, "a name for each cause");
 
 // `head`, padded to `width`, and words beside it, over as many lines as they take. Blanks of the head
 // must not be taken for those between words, so they are others until the lines are made.
-static status column_add(cli_context *cli, text *t, const char *head, int width, const char *words)
+static status column_add(cli_context *cli, text *t, const char *head, int width,
+                         const char *content)
 {
     enum { OTHER_BLANK = 0x1f };
     char *line = NULL;
     const int64_t begin = t->length;
-    TRY(arena_format(cli->a, &line, "%-*s%s", width, head, words));
+    TRY(arena_format(cli->a, &line, "%-*s%s", width, head, content));
     for (int i = 0; i < width; i++) {
         if (line[i] == ' ') line[i] = OTHER_BLANK;
     }
@@ -34,9 +35,9 @@ static status column_add(cli_context *cli, text *t, const char *head, int width,
     return text_add(t, "\n");
 }
 
-static status line_add(cli_context *cli, text *t, const char *head, const char *words)
+static status line_add(cli_context *cli, text *t, const char *head, const char *content)
 {
-    return column_add(cli, t, head, 10, words);
+    return column_add(cli, t, head, 10, content);
 }
 
 static bool is_in(cli_context *cli, const char *folder, const char *name, const char ***names,

@@ -169,11 +169,11 @@ static status stage_draw(picture *p, arena *a, int32_t stage, double y, double h
     }
     int64_t exposed = 0;
     for (int k = 0; k < TRAFFIC_COUNT; k++) exposed += t->exposed[k];
-    TRY(svg_words(p->out, margin, y + height / 2, &name_font, "pp %d", (int)stage));
+    TRY(svg_label(p->out, margin, y + height / 2, &name_font, "pp %d", (int)stage));
     TRY(svg_box(p->out, ground, 2.0, GROUND, -1));
     TRY(columns_draw(p, work, 0.5f, y, height * 0.72));
     TRY(columns_draw(p, collectives, 0.1f, y + height * 0.78, height * 0.22));
-    return svg_words(p->out, page - margin, y + height / 2, &small_end,
+    return svg_label(p->out, page - margin, y + height / 2, &small_end,
                      "%.1f%% idle · waits %.1f%%", 100.0 * (double)t->bubble / (double)t->length,
                      100.0 * (double)exposed / (double)t->length);
 }
@@ -190,7 +190,7 @@ static status axis_draw(const picture *p)
         const double x = left_of() + width_of() * at / seconds;
         const double line[4] = {x, p->top, x, p->top + 4};
         TRY(svg_line(p->out, line, QUIET, 0.8, false));
-        TRY(svg_words(p->out, x, p->top + 12, &tick, seconds < 1.0 ? "%g ms" : "%g s",
+        TRY(svg_label(p->out, x, p->top + 12, &tick, seconds < 1.0 ? "%g ms" : "%g s",
                       seconds < 1.0 ? at * 1e3 : at));
     }
     return ST_OK;
@@ -200,7 +200,7 @@ static status legend_item(const picture *p, double *x, uint32_t colour, const ch
 {
     const double box[4] = {*x, p->top - 6, 12, 12};
     TRY(svg_box(p->out, box, 2.0, colour, -1));
-    TRY(svg_words(p->out, *x + 17, p->top, &small, "%s", word));
+    TRY(svg_label(p->out, *x + 17, p->top, &small, "%s", word));
     *x += 34 + 6.6 * (double)strlen(word);
     return ST_OK;
 }
@@ -213,8 +213,8 @@ static status step_draw(picture *p)
     arena *a = NULL;
     status st = ST_OK;
     step_ends(p);
-    TRY(svg_words(p->out, margin, p->top, &heading, "Step"));
-    TRY(svg_words(p->out, left_of() + 10, p->top, &small,
+    TRY(svg_label(p->out, margin, p->top, &heading, "Step"));
+    TRY(svg_label(p->out, left_of() + 10, p->top, &small,
                   "one rank of each stage: above what it works on, below its messages"));
     p->top += 20;
     TRY(arena_create("columns", 0, &a));
@@ -247,8 +247,8 @@ static status memory_draw(picture *p)
     double most = (double)x->usable_bytes * 1.02;
     for (int32_t i = 0; i < x->stages; i++) most = fmax(most, (double)x->peak_bytes * 1.02);
     const double unit = width_of() / most, limit = left_of() + unit * (double)x->usable_bytes;
-    TRY(svg_words(p->out, margin, p->top, &heading, "Memory"));
-    TRY(svg_words(p->out, left_of() + 40, p->top, &small,
+    TRY(svg_label(p->out, margin, p->top, &heading, "Memory"));
+    TRY(svg_label(p->out, left_of() + 40, p->top, &small,
                   "of a rank of each stage; a device has %s",
                   text_bytes_human(x->usable_bytes, human)));
     p->top += 20;
@@ -258,14 +258,14 @@ static status memory_draw(picture *p)
         const int64_t all = predict_step_bytes(x, stage, kind);
         const double y = p->top + row * i, ground[4] = {left_of(), y, width_of(), row * 0.8};
         double at = left_of();
-        TRY(svg_words(p->out, margin, y + row * 0.4, &name_font, "pp %d", (int)stage));
+        TRY(svg_label(p->out, margin, y + row * 0.4, &name_font, "pp %d", (int)stage));
         TRY(svg_box(p->out, ground, 2.0, GROUND, -1));
         for (int k = 0; k < BYTES_KIND_COUNT; k++) {
             const double box[4] = {at, y, unit * (double)kind[k], row * 0.8};
             if (box[2] > 0.05) TRY(svg_box(p->out, box, 0.0, explain_bytes_colours[k], -1));
             at += box[2];
         }
-        TRY(svg_words(p->out, page - margin, y + row * 0.4, &small_end, "%s%s",
+        TRY(svg_label(p->out, page - margin, y + row * 0.4, &small_end, "%s%s",
                       text_bytes_human(all, human), all > x->usable_bytes ? ": too much" : ""));
     }
     const double line[4] = {limit, p->top - 4, limit, p->top + row * rows};
@@ -307,9 +307,9 @@ static status levels_draw(const picture *p, double height)
         const double box[4] = {x0, p->top, x1 - x0, height};
         TRY(svg_box(p->out, box, 0.0, i % 2 == 0 ? GROUND : 0xe2e8ef, -1));
         char n[32];
-        TRY(svg_words(p->out, x0 + 6, p->top + 11, &small, "%s, %.0f GB/s", level->name,
+        TRY(svg_label(p->out, x0 + 6, p->top + 11, &small, "%s, %.0f GB/s", level->name,
                       level->bytes_s * 1e-9));
-        TRY(svg_words(p->out, x1 - 4, p->top + height + 10, &small_end, "%s",
+        TRY(svg_label(p->out, x1 - 4, p->top + height + 10, &small_end, "%s",
                       explain_count((int64_t)to, n)));
         from = to;
     }
@@ -329,8 +329,8 @@ static status reach_draw(picture *p)
     for (int k = 0; k < (int)COUNT_OF(all); k++) rows += all[k].ranks > 1 ? 1 : 0;
     if (rows == 0) return ST_OK;
     const double row = 24.0, height = 24.0 + row * rows;
-    TRY(svg_words(p->out, margin, p->top, &heading, "Who talks over what"));
-    TRY(svg_words(p->out, left_of() + 150, p->top, &small,
+    TRY(svg_label(p->out, margin, p->top, &heading, "Who talks over what"));
+    TRY(svg_label(p->out, left_of() + 150, p->top, &small,
                   "from a rank's nearest peer to its farthest, in devices of the cluster"));
     p->top += 18;
     TRY(levels_draw(p, height));
@@ -342,15 +342,15 @@ static status reach_draw(picture *p)
         const double x0 = device_x(p->x, (double)one->apart),
                      x1 = device_x(p->x, (double)(one->apart * one->ranks));
         const double box[4] = {x0, y + 4, fmax(x1 - x0, 3.0), row - 8};
-        TRY(svg_words(p->out, margin, y + row / 2, &name_font, "%s", one->name));
+        TRY(svg_label(p->out, margin, y + row / 2, &name_font, "%s", one->name));
         TRY(svg_box(p->out, box, 3.0, doings[one->kind].colour, -1));
-        TRY(svg_words(p->out, page - margin, y + row / 2, &small_end, "%s ranks · %.1f%%",
+        TRY(svg_label(p->out, page - margin, y + row / 2, &small_end, "%s ranks · %.1f%%",
                       explain_count(one->ranks, n),
                       100.0 * p->x->exposed[one->kind - DOING_MESSAGE]));
         y += row;
     }
     p->top += height + 30;
-    return svg_words(p->out, page - margin, p->top, &small_end,
+    return svg_label(p->out, page - margin, p->top, &small_end,
                      "percent: of the step, that work stands still for it");
 }
 
@@ -365,13 +365,13 @@ static status title_draw(picture *p)
     text layout = {.a = p->out->a};
     char n[3][32];
     TRY(run_config_print_layout(s->r, &layout));
-    TRY(svg_words(p->out, margin, p->top, &title, "%s on %s", s->name, s->machine.name));
+    TRY(svg_label(p->out, margin, p->top, &title, "%s on %s", s->name, s->machine.name));
     p->top += 30;
-    TRY(svg_words(p->out, margin, p->top, &note, "%s parameters on %s devices: %s",
+    TRY(svg_label(p->out, margin, p->top, &note, "%s parameters on %s devices: %s",
                   text_count_human((double)x->parameters, n[0]), explain_count(x->devices, n[1]),
                   layout.bytes));
     p->top += 21;
-    TRY(svg_words(p->out, margin, p->top, &note,
+    TRY(svg_label(p->out, margin, p->top, &note,
                   "A step of %s sequences of %s tokens takes %.3g s: %s tokens/s, MFU %.1f%%",
                   explain_count(run_config_batch_max(s->r), n[0]),
                   explain_count(s->r->train.seq, n[1]), x->step_s,
@@ -398,7 +398,7 @@ status explain_cluster(cli_context *cli, const cli_call *call, const char *machi
     predict_setup *s = NULL;
     predict_step *x = NULL;
     text t = {.a = cli->a}, drawn = {.a = cli->a};
-    simulate_words w = {call->operands[0], machine, call->keys, call->key_count};
+    simulate_request w = {call->operands[0], machine, call->keys, call->key_count};
     TRY(simulate_named(cli, &w));
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));

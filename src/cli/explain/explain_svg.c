@@ -67,7 +67,7 @@ static status cell_draw(const picture *p, const double at[4], schedule_kind kind
     const double box[4] = {at[0] + gap, at[1], at[2] - 2 * gap, at[3]};
     TRY(svg_box(p->out, box, at[2] > 5.0 ? 2.0 : 0.0, fill, -1));
     if (font.size < 6.0) return ST_OK;
-    return svg_words(p->out, at[0] + at[2] / 2, at[1] + at[3] / 2, &font, "%d", microbatch);
+    return svg_label(p->out, at[0] + at[2] / 2, at[1] + at[3] / 2, &font, "%d", microbatch);
 }
 
 static status action_draw(const picture *p, const schedule_action *x, const double at[4])
@@ -88,7 +88,7 @@ static status rank_draw(const picture *p, int32_t rank, double y)
     svg_font note = small_end;
     const double ground[4] = {left, y, chart_width(), height};
     note.size = name.size - 1;
-    TRY(svg_words(p->out, margin, y + height / 2, &name, "pp %d", rank));
+    TRY(svg_label(p->out, margin, y + height / 2, &name, "pp %d", rank));
     TRY(svg_box(p->out, ground, 3.0, GROUND, -1));
     for (int64_t k = 0; k < r->list.count; k++) {
         const timeline_span s = r->spans[k];
@@ -96,7 +96,7 @@ static status rank_draw(const picture *p, int32_t rank, double y)
                               height};
         TRY(action_draw(p, &r->list.actions[k], at));
     }
-    return svg_words(p->out, page - margin, y + height / 2, &note, "%.1f%% idle · %d held",
+    return svg_label(p->out, page - margin, y + height / 2, &note, "%.1f%% idle · %d held",
                      100.0 * (double)whole->bubble / (double)p->whole->length, whole->live_peak);
 }
 
@@ -113,7 +113,7 @@ static status axis_draw(const picture *p, double y)
         const double x = left + unit * (double)at;
         const double line[4] = {x, y, x, y + 4};
         TRY(svg_line(p->out, line, QUIET, 0.8, false));
-        TRY(svg_words(p->out, x, y + 12, &tick, "%lld", (long long)at));
+        TRY(svg_label(p->out, x, y + 12, &tick, "%lld", (long long)at));
     }
     return ST_OK;
 }
@@ -140,12 +140,12 @@ static status legend_draw(const picture *p, double y)
             TRY(svg_box(p->out, box, 2.0, colour_of(items[i].kind, c, chunks), -1));
             x += 14;
         }
-        TRY(svg_words(p->out, x + 4, y, &small, "%s", items[i].name));
+        TRY(svg_label(p->out, x + 4, y, &small, "%s", items[i].name));
         x += 26 + 6.4 * (double)strlen(items[i].name);
     }
     const double box[4] = {x, y - 6, 12, 12};
     TRY(svg_box(p->out, box, 2.0, GROUND, HAIR));
-    return svg_words(p->out, x + 18, y, &small,
+    return svg_label(p->out, x + 18, y, &small,
                      chunks > 1 ? "idle; lighter: later chunks" : "idle");
 }
 
@@ -165,13 +165,13 @@ static status timeline_draw(picture *p)
         (void)snprintf(why, sizeof(why), "; %.1f%% without the optimizer's barrier",
                        100.0 * (double)(t->bubble - t->barrier) / (double)(t->length - t->barrier));
     }
-    TRY(svg_words(p->out, margin, p->top, &heading, "Pipeline"));
-    TRY(svg_words(p->out, margin + label_width, p->top, &small,
+    TRY(svg_label(p->out, margin, p->top, &heading, "Pipeline"));
+    TRY(svg_label(p->out, margin + label_width, p->top, &small,
                   "%s, %d micro-batch%s%s, %s: bubble %.1f%%%s%s", t->schedule->name,
                   t->request.microbatches, t->request.microbatches == 1 ? "" : "es", drawn,
                   units[0] != '\0' ? "in equal times" : "by FLOPs",
                   100.0 * (double)t->bubble / (double)t->length, units, why));
-    TRY(svg_words(p->out, page - margin, p->top, &small_end, "idle · activations held"));
+    TRY(svg_label(p->out, page - margin, p->top, &small_end, "idle · activations held"));
     p->top += 22;
     for (int32_t i = 0; i < shown; i++) {
         const int32_t rank =
@@ -202,8 +202,8 @@ static status ranks_draw(const picture *p, int64_t first, const double at[4], ui
         const bool one = tp * cp == 1;
         const double y = at[1] + at[3] / 2;
         if (one)
-            return svg_words(p->out, at[0] + at[2] / 2, y, &name, "%s", explain_count(first, a));
-        return svg_words(p->out, at[0] + at[2] / 2, y, &name, "%s–%s", explain_count(first, a),
+            return svg_label(p->out, at[0] + at[2] / 2, y, &name, "%s", explain_count(first, a));
+        return svg_label(p->out, at[0] + at[2] / 2, y, &name, "%s–%s", explain_count(first, a),
                          explain_count(first + tp * cp - 1, b));
     }
     for (int64_t i = 0; i < tp * cp; i++) {
@@ -223,7 +223,7 @@ static status ranks_draw(const picture *p, int64_t first, const double at[4], ui
         const double wide = 9.0 + 6.0 * (double)strlen(explain_count(first + i, n));
         const double box[4] = {x - wide / 2, y - 7, wide, 14};
         TRY(svg_box(p->out, box, 3.0, 0xffffff, svg_lighter(colour, 0.2)));
-        TRY(svg_words(p->out, x, y, &name, "%s", n));
+        TRY(svg_label(p->out, x, y, &name, "%s", n));
     }
     return ST_OK;
 }
@@ -259,7 +259,7 @@ static status stage_ranks_draw(const picture *p, int64_t stage, double y, double
         const int64_t d = c < boxes - 1 ? c : dp - 1;
         const double at[4] = {mesh_left + wide * (double)c, y, wide - 8, height};
         if (boxes < dp && c == boxes - 2) {
-            TRY(svg_words(p->out, at[0] + at[2] / 2, y + height / 2, &dots, "…"));
+            TRY(svg_label(p->out, at[0] + at[2] / 2, y + height / 2, &dots, "…"));
             continue;
         }
         TRY(ranks_draw(p, (stage * dp + d) * inner, at, forward_colour));
@@ -282,7 +282,7 @@ static status stage_bytes_draw(const picture *p, const explain_bytes *b, double 
         if (at[2] > 0.05) TRY(svg_box(p->out, at, 0.0, explain_bytes_colours[k], -1));
         x += at[2];
     }
-    return svg_words(p->out, page - margin, y + height / 2, &total, "%s",
+    return svg_label(p->out, page - margin, y + height / 2, &total, "%s",
                      text_bytes_human(b->all - b->snapshot, human));
 }
 
@@ -291,7 +291,7 @@ static status kind_draw(const picture *p, double *x, uint32_t colour, const char
     const double box[4] = {*x, p->top - 5, 10, 10};
     const svg_font font = {.size = 11, .colour = QUIET};
     TRY(svg_box(p->out, box, 2.0, colour, -1));
-    TRY(svg_words(p->out, *x + 14, p->top, &font, "%s", name));
+    TRY(svg_label(p->out, *x + 14, p->top, &font, "%s", name));
     *x += 26 + 6.5 * (double)strlen(name);
     return ST_OK;
 }
@@ -316,13 +316,13 @@ static status heads_draw(picture *p)
     const double wide = box_width(p->x);
     const svg_font first = {.size = 11, .colour = QUIET};
     const svg_font name = {.size = 11, .colour = QUIET, .anchor = SVG_MIDDLE};
-    TRY(svg_words(p->out, margin, p->top, &heading, "Ranks and bytes"));
+    TRY(svg_label(p->out, margin, p->top, &heading, "Ranks and bytes"));
     TRY(kinds_draw(p));
     p->top += 26;
-    TRY(svg_words(p->out, margin + 52, p->top, &first, "layers"));
+    TRY(svg_label(p->out, margin + 52, p->top, &first, "layers"));
     for (int64_t c = 0; c < boxes; c++) {
         if (boxes < dp && c == boxes - 2) continue;
-        TRY(svg_words(p->out, mesh_left + wide * ((double)c + 0.5) - 4, p->top, &name, "dp %lld",
+        TRY(svg_label(p->out, mesh_left + wide * ((double)c + 0.5) - 4, p->top, &name, "dp %lld",
                       (long long)(c < boxes - 1 ? c : dp - 1)));
     }
     p->top += 18;
@@ -341,7 +341,7 @@ static status stage_layers_draw(const picture *p, int32_t rank, double y, double
         char layers[64];
         const int32_t chunk = i < lines - 1 ? i : chunks - 1;
         const int32_t stage = plan_schedule_stage(p->x->schedule, &p->x->pipe.shape, rank, chunk);
-        TRY(svg_words(p->out, margin + 52, y + line * (i + 0.5), &note, "%s%s",
+        TRY(svg_label(p->out, margin + 52, y + line * (i + 0.5), &note, "%s%s",
                       chunk > i ? "… " : "", explain_layers(p->x, stage, layers)));
     }
     return ST_OK;
@@ -359,7 +359,7 @@ static status holders_draw(picture *p, double height)
         const explain_bytes *b = &p->bytes[i < shown - shown / 2 ? i : p->count - shown + i];
         const int64_t stage = b->rank / (p->x->ranks / p->x->r->layout.pp);
         const double y = p->top + (height + 8) * i;
-        TRY(svg_words(p->out, margin, y + height / 2, &name, "pp %lld", (long long)stage));
+        TRY(svg_label(p->out, margin, y + height / 2, &name, "pp %lld", (long long)stage));
         TRY(stage_layers_draw(p, (int32_t)stage, y, height));
         TRY(stage_ranks_draw(p, stage, y, height));
         TRY(stage_bytes_draw(p, b, y, height, most));
@@ -367,7 +367,7 @@ static status holders_draw(picture *p, double height)
     p->top += (height + 8) * shown + 14;
     if (p->bytes[0].snapshot == 0) return ST_OK;
     char human[32];
-    TRY(svg_words(p->out, page - margin, p->top, &small_end,
+    TRY(svg_label(p->out, page - margin, p->top, &small_end,
                   "rank 0 has a copy of the state too, %s, while it is saved",
                   text_bytes_human(p->bytes[0].snapshot, human)));
     p->top += 14;
@@ -382,15 +382,15 @@ static status title_draw(picture *p, const char *layout)
     const svg_font title = {.size = 24, .bold = true, .colour = INK};
     const svg_font note = {.size = 14, .colour = QUIET};
     char parameters[32], ranks[32], batch[32];
-    TRY(svg_words(p->out, margin, p->top, &title, "%s",
+    TRY(svg_label(p->out, margin, p->top, &title, "%s",
                   r->model.preset != NULL ? r->model.preset : p->x->spec.arch));
     p->top += 30;
-    TRY(svg_words(p->out, margin, p->top, &note, "%s parameters in %lld layers on %s rank%s: %s",
+    TRY(svg_label(p->out, margin, p->top, &note, "%s parameters in %lld layers on %s rank%s: %s",
                   text_count_human((double)p->x->model->parameters, parameters),
                   (long long)p->x->spec.layers, explain_count(p->x->ranks, ranks),
                   p->x->ranks == 1 ? "" : "s", layout));
     p->top += 21;
-    TRY(svg_words(p->out, margin, p->top, &note,
+    TRY(svg_label(p->out, margin, p->top, &note,
                   "A step is %s sequences of %lld tokens, %lld at once.",
                   explain_count(run_config_batch_max(r), batch), (long long)r->train.seq,
                   (long long)r->train.micro_batch));

@@ -6,9 +6,9 @@
 
 static const char family[] = "Inter, 'Segoe UI', 'Helvetica Neue', Helvetica, Arial, sans-serif";
 
-static status words_escape(text *out, const char *words)
+static status text_escape(text *out, const char *content)
 {
-    for (const char *p = words; *p != '\0'; p++) {
+    for (const char *p = content; *p != '\0'; p++) {
         switch (*p) {
         case '<':
             TRY(text_add(out, "&lt;"));
@@ -36,7 +36,7 @@ status svg_begin(text *out, double width, double height, const char *title)
                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
                  "width=\"%.0f\" height=\"%.0f\" font-family=\"%s\">\n<title>",
                  width, height, width, height, family));
-    TRY(words_escape(out, title));
+    TRY(text_escape(out, title));
     return text_add(out, "</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n");
 }
 
@@ -64,18 +64,18 @@ status svg_line(text *out, const double from_to[4], uint32_t colour, double widt
                     dashed ? " stroke-dasharray=\"4 3\"" : "");
 }
 
-status svg_words(text *out, double x, double y, const svg_font *font, const char *format, ...)
+status svg_label(text *out, double x, double y, const svg_font *font, const char *format, ...)
 {
     static const char *const anchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
-    char words[512];
+    char content[512];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(words, sizeof(words), format, args);
+    (void)vsnprintf(content, sizeof(content), format, args);
     va_end(args);
     TRY(text_add(out, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%.1f\" fill=\"#%06x\"%s%s>", x,
                  y + 0.35 * font->size, font->size, font->colour & 0xffffffu,
                  font->bold ? " font-weight=\"600\"" : "", anchors[font->anchor]));
-    TRY(words_escape(out, words));
+    TRY(text_escape(out, content));
     return text_add(out, "</text>\n");
 }
 

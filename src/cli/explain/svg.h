@@ -22,7 +22,7 @@ NODISCARD status svg_box(text *out, const double at[4], double round, uint32_t f
 NODISCARD status svg_line(text *out, const double from_to[4], uint32_t colour, double width,
                           bool dashed);
 // Words in UTF-8, escaped; y is the middle of their height.
-NODISCARD status svg_words(text *out, double x, double y, const svg_font *font, const char *format,
+NODISCARD status svg_label(text *out, double x, double y, const svg_font *font, const char *format,
                            ...) PRINTF_LIKE(5, 6);
 // A colour on the way to white: 0 itself, 1 white.
 uint32_t svg_lighter(uint32_t colour, double share);

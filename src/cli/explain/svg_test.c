@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-static void words_are_escaped(void **state)
+static void labels_are_escaped(void **state)
 {
     (void)state;
     const svg_font font = {.size = 10, .bold = true, .colour = 0x123456, .anchor = SVG_END};
@@ -15,7 +15,7 @@ static void words_are_escaped(void **state)
     assert_int_equal(arena_create("svg test", 0, &a), ST_OK);
     text t = {.a = a};
     assert_int_equal(svg_begin(&t, 10, 20, "a < b"), ST_OK);
-    assert_int_equal(svg_words(&t, 1, 2, &font, "%s & \"%d\" > \x01", "<x>", 7), ST_OK);
+    assert_int_equal(svg_label(&t, 1, 2, &font, "%s & \"%d\" > \x01", "<x>", 7), ST_OK);
     assert_int_equal(svg_end(&t), ST_OK);
     assert_non_null(strstr(t.bytes, "<title>a &lt; b</title>"));
     assert_non_null(strstr(t.bytes, ">&lt;x&gt; &amp; &quot;7&quot; &gt; ?</text>"));
@@ -55,7 +55,7 @@ static void colours_go_to_white(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_escaped),
+        cmocka_unit_test(labels_are_escaped),
         cmocka_unit_test(shapes_say_what_they_are),
         cmocka_unit_test(colours_go_to_white),
     };

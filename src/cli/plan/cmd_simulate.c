@@ -48,7 +48,7 @@ static status run(cli_context *cli, const cli_call *call)
     sim_long_run_result long_run;
     sim_executed done;
     text t = {.a = cli->a};
-    simulate_words w = {call->operands[0], f->cluster, call->keys, call->key_count};
+    simulate_request w = {call->operands[0], f->cluster, call->keys, call->key_count};
     TRY(simulate_named(cli, &w));
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));

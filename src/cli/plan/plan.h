@@ -45,7 +45,7 @@ NODISCARD status plan_auto(cli_context *cli, const char *yaml, const char *const
 
 // The same for `simulate`, on any cluster: `given` is what was read from file and keys as they are, and `c` tells what of
 // it. Where nothing fits, of the smallest.
-NODISCARD status plan_chosen(cli_context *cli, const simulate_words *run, const config *c,
+NODISCARD status plan_chosen(cli_context *cli, const simulate_request *run, const config *c,
                              run_config *given, const char ***out, int64_t *count);
 
 // ---- words --------------------------------------------------------------------------------------

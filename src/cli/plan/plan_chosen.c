@@ -2,8 +2,8 @@
 // one, for `simulate` says of every run how large it is.
 #include "cli/plan/plan.h"
 
-status plan_chosen(cli_context *cli, const simulate_words *run, const config *c, run_config *given,
-                   const char ***out, int64_t *count)
+status plan_chosen(cli_context *cli, const simulate_request *run, const config *c,
+                   run_config *given, const char ***out, int64_t *count)
 {
     planning *x = NULL;
     const char **all = NULL;

@@ -10,12 +10,12 @@
 
 // The words of a command line. A run of the catalogue stands for its model, cluster and settings: by its
 // own name where no cluster is given, or where no model has that name.
-typedef struct simulate_words {
+typedef struct simulate_request {
     const char *operand, *cluster; // cluster: NULL if none was given
     const char *const *keys;
     int64_t key_count;
-} simulate_words;
-NODISCARD status simulate_named(cli_context *cli, simulate_words *w);
+} simulate_request;
+NODISCARD status simulate_named(cli_context *cli, simulate_request *w);
 
 // searched: its layout is still looked for.
 NODISCARD status simulate_open(cli_context *cli, const char *operand, const char *cluster_name,

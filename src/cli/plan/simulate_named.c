@@ -17,7 +17,7 @@ static bool is_given(const char *const *keys, int64_t count, const char *key)
 }
 
 // Devices follow from a layout.dp of the user's, which would contradict the run's own number.
-static status settings_join(arena *a, const catalog_run *r, simulate_words *w)
+static status settings_join(arena *a, const catalog_run *r, simulate_request *w)
 {
     const char **keys = NULL;
     int64_t n = 0;
@@ -33,7 +33,7 @@ static status settings_join(arena *a, const catalog_run *r, simulate_words *w)
     return ST_OK;
 }
 
-status simulate_named(cli_context *cli, simulate_words *w)
+status simulate_named(cli_context *cli, simulate_request *w)
 {
     catalog_run r;
     if (!catalog_run_exists(w->operand)) {

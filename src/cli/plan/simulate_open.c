@@ -277,7 +277,7 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
     TRY(keys_split(o, keys, key_count));
     TRY(operand_take(o, operand));
     if (!searched && o->first.layout.mode == RUN_LAYOUT_AUTO) {
-        const simulate_words run = {operand, cluster_name, keys, key_count};
+        const simulate_request run = {operand, cluster_name, keys, key_count};
         const char **more = NULL;
         TRY(plan_chosen(cli, &run, o->c, &o->first, &more, &count));
         return simulate_open(cli, operand, cluster_name, more, count, false, out);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CARD_LINES = 512 };
+enum { PAGE_LINES = 512 };
 
 // What a line stands for.
 enum { RANGES = 4 };
@@ -61,7 +61,7 @@ static line *line_find(lines *l, const char *name, const plan_comm *c, const pla
         if (t != NULL && at->whole->type != t->type) continue;
         return at;
     }
-    if (l->count == CARD_LINES) {
+    if (l->count == PAGE_LINES) {
         l->more++;
         return NULL;
     }
@@ -268,14 +268,14 @@ static void print_tensors(const explain *x, const lines *l)
     if (l->more > 0) cli_print(x->cli, "  and %lld more\n", (long long)l->more);
 }
 
-status explain_card(const explain *x, const assemble_plans *plans, int64_t rank)
+status explain_rank_page(const explain *x, const assemble_plans *plans, int64_t rank)
 {
     const plan_mesh mesh = run_config_mesh(x->r, rank);
     const plan *p = assemble_plan_of(plans, run_config_batch_max(x->r), false);
     lines transfers = {0}, tensors = {0};
     text memory = {.a = x->cli->a};
-    TRY(arena_new(x->cli->a, CARD_LINES, &transfers.items));
-    TRY(arena_new(x->cli->a, CARD_LINES, &tensors.items));
+    TRY(arena_new(x->cli->a, PAGE_LINES, &transfers.items));
+    TRY(arena_new(x->cli->a, PAGE_LINES, &tensors.items));
     print_place(x, p, &mesh, rank);
     TRY(explain_row(x, mesh.at[AXIS_PP]));
     TRY(print_groups(x, plans, &mesh));
