@@ -1,8 +1,10 @@
-// The executor in virtual time: exec_advance posts every rank's plan to a virtual device, which asks here what
-// a kernel's call costs, and its collectives to the virtual transport, which asks what they cost.
+// Runs the executor in virtual time. exec_advance() posts every rank's plan to a virtual device,
+// which asks this file for the cost of each kernel call; the virtual transport asks it for the cost
+// of each collective.
 //
-// A call has shapes and no program, so a program of its one node is made, and priced as sim_price() prices
-// a plan's; calls with equal shapes are looked up. Ranks post in turn, as far as their queues take it.
+// A kernel call has shapes but no program. This file therefore builds a program of one node and
+// prices it as sim_price() prices a plan's nodes; prices of equal shapes are looked up. Ranks post
+// in turn until their queues are full.
 #include "sim/sim.h"
 #include "sim/virtual.h"
 
@@ -13,8 +15,8 @@
 
 enum { MEMO_SLOTS = 1 << 14, OPERANDS = OP_MAX_IN + OP_MAX_OUT };
 
-// What a price depends on. Only the first `words` are looked at: of each operand its place, type and
-// number of dims, and the dims.
+// The inputs of a price. Only the first `words` entries count: for each operand its position, type
+// and number of dims, and the dims.
 typedef struct shape {
     op_code code;
     int32_t words;
@@ -53,7 +55,7 @@ struct runner {
     arena *a;
     const cost_model *m;
     rank_state *ranks;
-    int32_t *numbers; // [count] of the ranks, in the job
+    int32_t *numbers; // [count] numbers of the simulated ranks in the job
     int32_t count;
     virtual_world *world;
     memo *memos; // [MEMO_SLOTS]
@@ -67,9 +69,10 @@ static void shape_of(const kern_call *call, shape *out)
     memset(out, 0, offsetof(shape, word));
     out->code = call->code;
     memcpy(&out->attrs, &call->attrs, sizeof(out->attrs));
-    out->attrs.site = 0; // who it is, not how large
+    out->attrs.site = 0; // the site identifies the call and does not change its cost
     out->attrs.tensor_index = 0;
-    // ATTENTION has queries first, its backward the gradient of what they gave: the same rows.
+    // The first operand of ATTENTION holds the queries; that of its backward holds the gradient of
+    // the output, which has the same rows.
     const bool has_rows = call->in[0].data != NULL && call->seq > 0;
     out->seqs = has_rows ? max_i64(1, call->in[0].dims[0] / call->seq) : 1;
     for (int k = 0; k < OPERANDS; k++) {
@@ -100,7 +103,7 @@ static int64_t shape_ns(const cost_model *m, const shape *s)
         for (int i = 0; i < t->ndim; i++) t->dims[i] = extent_of(s->word[w++]);
         if (k < OP_MAX_IN) node.in[k] = k;
         if (k >= OP_MAX_IN) node.out[k - OP_MAX_IN] = k;
-        // The type that a model computes in is that of the narrowest operand.
+        // A model computes in the type of its narrowest operand.
         if (dtype_bytes(t->type) < dtype_bytes(p.compute)) p.compute = t->type;
     }
     return cost_node_ns(m, &p, &node, &bound);
@@ -119,7 +122,7 @@ static int64_t call_ns(void *context, const kern_call *call)
     const int64_t ns = shape_ns(s->m, &key);
     shape *kept = NULL;
     if (s->memo_count >= MEMO_SLOTS / 2) return ns;
-    if (arena_new(s->a, 1, &kept) != ST_OK) { // it is asked again then
+    if (arena_new(s->a, 1, &kept) != ST_OK) { // the device asks again then
         error_clear();
         return ns;
     }
@@ -174,7 +177,7 @@ static status groups_make(runner *s, rank_state *r)
     return exec_groups_make(s->a, r->link, mesh, run, &r->groups);
 }
 
-// Zeros for every batch tensor, as large as it is.
+// Zero-filled buffers of the size of every batch tensor.
 static status input_make(runner *s, rank_state *r)
 {
     const plan_table *run = r->given->p->run;
@@ -208,7 +211,7 @@ static status rank_create(runner *s, rank_state *r)
 static void rank_destroy(rank_state *r)
 {
     exec_destroy(r->e);
-    comm_close(r->link); // its groups too
+    comm_close(r->link); // closes its groups too
 }
 
 // ---- steps ----------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-// The executor on virtual devices against the simulator, to the nanosecond, over many plans: schedules, stages,
-// dp, ZeRO, recompute, strict order, habits of a software; all ranks at once against one of each stage.
+// Compares the executor on virtual devices with the simulator, to the nanosecond, over many plans:
+// schedules, stages, dp, ZeRO, recompute, strict order and a profile's habits; with all ranks and
+// with one rank of each stage.
 #include "cost/habits.h"
 #include "fixtures/plan/verify_sample.h"
 #include "fixtures/sim/test_cluster.h"
@@ -35,7 +36,7 @@ static sample_settings settings_of(uint32_t i)
                              .layers = 8 + (int)(seed / 16384 % 3)};
 }
 
-// Every `apart`-th rank of the job.
+// Selects every `apart`-th rank of the job.
 static int32_t ranks_of(const sample_job *job, int32_t apart, sim_rank out[MAX_RANKS])
 {
     int32_t count = 0;
@@ -65,7 +66,7 @@ static sim_executed executed(arena *a, const cost_model *m, const sim_rank *rank
     return out;
 }
 
-// SIM_LAYOUTS: how many; 1,000 at night.
+// SIM_LAYOUTS is the number of layouts; the night run takes 1,000.
 static void the_executor_takes_the_same_time(void **state)
 {
     (void)state;
@@ -90,7 +91,7 @@ static void the_executor_takes_the_same_time(void **state)
             arena_destroy(a);
             continue;
         }
-        // Of a software that hides only some of its messages, every third.
+        // Every third profile hides only a part of its collectives.
         profile.overlap[TRAFFIC_DP] = profile.overlap[TRAFFIC_PP] = i % 3 == 0 ? 0.6 : 1.0;
         habits.crowding = i % 3 == 0 ? 0.1 : 0.0;
         const int32_t count = ranks_of(&job, job.ranks / (s.pp > 0 ? s.pp : 1), ranks);
@@ -111,7 +112,8 @@ static void the_executor_takes_the_same_time(void **state)
     }
 }
 
-// One rank of each stage stands for all of its stage: the same step as with every rank simulated.
+// One rank of each stage stands for its whole stage: the step takes as long as with every rank
+// simulated.
 static void one_rank_stands_for_its_stage(void **state)
 {
     (void)state;
@@ -124,7 +126,7 @@ static void one_rank_stands_for_its_stage(void **state)
         sample_job job;
         sim_rank few[MAX_RANKS], all[MAX_RANKS];
         arena *a = NULL;
-        s.dp = s.dp == 3 ? 2 : s.dp; // as many sequences each
+        s.dp = s.dp == 3 ? 2 : s.dp; // every rank has the same number of sequences
         assert_int_equal(arena_create("execute", 0, &a), ST_OK);
         if (s.dp == 1 || s.pp * s.dp > MAX_RANKS || sample_make(a, &s, &job) != ST_OK) {
             error_clear();
@@ -141,7 +143,8 @@ static void one_rank_stands_for_its_stage(void **state)
     }
 }
 
-// A receive before the send that its peer is to answer: both lanes stand still, and that is said.
+// A receive stands before the send that its peer waits for: both streams stop, and the error says
+// so.
 static void a_plan_that_waits_for_itself_is_named(void **state)
 {
     (void)state;

@@ -1,15 +1,17 @@
-// What habits of other software change about a simulated step: its host, and when gradients are summed.
+// How habits of other software change a simulated step: the host's share, and the times at which
+// gradients are summed.
 #include "sim/habits.h"
 
 #include "cost/habits.h"
 
-// Of a software that sums many layers' gradients at once: the last sum of a bucket has its time, the others none.
+// Profiles may sum the gradients of many layers at once: the last sum of a bucket carries the time
+// of all, the others take none.
 status sim_habit_buckets(arena *a, const cost_model *m, const cost_group *groups, const plan *p,
                          int64_t **out)
 {
     typedef struct bucket {
         double bytes;
-        int32_t last; // its last communication so far, where bytes are in it
+        int32_t last; // the last communication that put bytes into it
     } bucket;
     const cost_habits *h = cost_habits_of(m->profile);
     const double full = (double)h->sum_bytes;
@@ -33,7 +35,7 @@ status sim_habit_buckets(arena *a, const cost_model *m, const cost_group *groups
     return ST_OK;
 }
 
-// Pieces of weights that are whole on each rank of ZeRO-3: a copy for each rank and weight.
+// Counts the weights that are whole on each rank of ZeRO-3: one copy for each rank and weight.
 static double whole_pieces(const cost_habits *h, const sim_rank *rank)
 {
     const plan *p = rank->p;

@@ -1,5 +1,6 @@
-// See fleet.h. A sample goes from interruption to interruption: as they are equally likely at any time,
-// the time to the next one is one exponential draw, and how many checkpoints fit before it a division.
+// Simulates long runs with failures by sampling. A sample advances from interruption to
+// interruption: interruptions are equally likely at any time, so one exponential draw gives the
+// time to the next one and a division gives the number of checkpoints before it.
 #include "sim/long_run.h"
 #include "base/rng.h"
 #include "cost/failure.h"
@@ -11,12 +12,12 @@
 enum {
     SAMPLES = 1000,
     EVENTS_ALL =
-        40000000, // of all samples: a few seconds; fewer samples are taken before more events
-    EVENTS_ONE = 2000000, // of one
+        40000000, // of all samples: a few seconds; above it the simulation takes fewer samples
+    EVENTS_ONE = 2000000, // of one sample
     SAMPLES_LEAST = 20
 };
 
-// Devices in repair, those that come back first on top.
+// A heap of devices in repair; those that return first are on top.
 typedef struct repair {
     double until_s;
     int64_t devices;
@@ -25,18 +26,18 @@ typedef struct repairs {
     arena *a;
     repair *heap;
     int64_t count, capacity;
-    int64_t devices; // of all
+    int64_t devices; // sum over the heap
 } repairs;
 
 typedef struct sample {
     const sim_long_run_input *in;
-    double interval_s;                  // of wall time at work: with the slowdown
-    double rate_s;                      // of all interruptions
-    double before[SIM_LONG_RUN_EVENTS]; // share of interruptions of the kinds up to this one
+    double interval_s; // wall time at work between two checkpoints, slowdown included
+    double rate_s;     // rate of all interruptions
+    double before[SIM_LONG_RUN_EVENTS]; // share of interruptions of this and all kinds before it
     uint32_t number;
     uint64_t drawn;
     repairs out;
-    // Results.
+    // Results of the sample.
     double wall_s, saved_s, rework_s, save_s, restart_s, wait_s;
     int64_t failures, most_out;
     int64_t by_event[SIM_LONG_RUN_EVENTS];
@@ -78,23 +79,23 @@ static void repairs_until(repairs *q, double now_s)
 
 // ---- one sample --------------------------------------------------------------------------------
 
-// Seconds to the next interruption, and which it will be.
+// Draws the seconds to the next interruption and its kind.
 static double draw(sample *s, int32_t *event)
 {
     const uint32_t counter[4] = {(uint32_t)s->drawn, (uint32_t)(s->drawn >> 32), s->number,
-                                 0x666c6565u}; // no other stream has this word: "flee"
+                                 0x666c6565u}; // "flee": a key that no other random stream uses
     const uint32_t key[2] = {(uint32_t)s->in->seed, (uint32_t)(s->in->seed >> 32)};
     const philox_words w = philox4x32_10(counter, key);
     s->drawn++;
     const double share = (double)w.w[2] * 0x1p-32;
     *event = 0;
     while (*event < s->in->event_count - 1 && share >= s->before[*event]) *event += 1;
-    // In (0, 1]: the logarithm is finite.
+    // u lies in (0, 1], so the logarithm is finite.
     const double u = ((double)w.w[0] * 0x1p-32 + (double)(w.w[1] >> 11) * 0x1p-53) + 0x1p-54;
     return -log(u) / s->rate_s;
 }
 
-// It has failed at wall_s: devices go, and it waits until there are enough.
+// Handles a failure at wall_s: takes devices out and waits until enough are left.
 static status take_out(sample *s, int32_t event)
 {
     const sim_long_run_event *e = &s->in->events[event];
@@ -113,7 +114,7 @@ static status take_out(sample *s, int32_t event)
     return ST_OK;
 }
 
-// Until it stands again; it may fail on the way.
+// Restarts the job; the restart may fail as well.
 static status stand_up(sample *s)
 {
     for (;;) {
@@ -127,19 +128,19 @@ static status stand_up(sample *s)
     }
 }
 
-// Told early enough, a job saves first, and loses no work.
+// A job with enough warning saves first and loses no work.
 static bool is_warned(const sim_long_run_input *in, const sim_long_run_event *e)
 {
     return e->warning_s >= in->write_s && e->warning_s > 0.0;
 }
 
-// From a checkpoint to the next interruption, or to the end of the run.
+// Works from a checkpoint to the next interruption or to the end of the run.
 static status go_on(sample *s, double work_s, bool *ended)
 {
     const double write_s = s->in->write_s, cycle_s = s->interval_s + write_s;
     const double left_s = work_s - s->saved_s;
     const double saves =
-        fmax(ceil(left_s / s->interval_s * (1.0 - 1e-12)), 1.0); // the last one too
+        fmax(ceil(left_s / s->interval_s * (1.0 - 1e-12)), 1.0); // counts the last interval too
     const double end_s = left_s + saves * write_s;
     int32_t event = 0;
     const double next_s = s->rate_s > 0.0 ? draw(s, &event) : HUGE_VAL;
@@ -189,7 +190,7 @@ static sim_percentiles percentiles(double *values, int64_t count)
     for (int64_t i = 0; i < count; i++) p.mean += values[i] / (double)count;
     const double shares[] = {0.1, 0.5, 0.9};
     double *const out[] = {&p.p10, &p.p50, &p.p90};
-    for (int i = 0; i < 3; i++) { // linear between the two nearest
+    for (int i = 0; i < 3; i++) { // interpolates linearly between the two nearest
         const double at = shares[i] * (double)(count - 1);
         const int64_t below = (int64_t)at, above = min_i64(below + 1, count - 1);
         *out[i] = values[below] + (at - (double)below) * (values[above] - values[below]);
@@ -197,11 +198,11 @@ static sim_percentiles percentiles(double *values, int64_t count)
     return p;
 }
 
-// The share of time that is kept, before any sample: those that come untold by the closed form, those that
-// are told cost a save and a restart.
+// Estimates the share of time kept before any sample is taken: unannounced interruptions by the
+// closed form, announced ones as a save and a restart.
 static double kept_guess(const sim_long_run_input *in, double interval_s)
 {
-    double untold = 0.0, told = 0.0; // a second
+    double untold = 0.0, told = 0.0; // per second
     for (int32_t e = 0; e < in->event_count; e++) {
         *(is_warned(in, &in->events[e]) ? &told : &untold) += in->events[e].rate_h / 3600.0;
     }
@@ -211,7 +212,7 @@ static double kept_guess(const sim_long_run_input *in, double interval_s)
     return kept * exp(-told * (in->restart_s + in->write_s)) / in->slowdown;
 }
 
-// Whole steps, as near as can be to what is wanted. Wall time at work of one interval.
+// Rounds the wanted interval to whole steps and returns the wall time at work of one interval.
 static double interval_choose(const sim_long_run_input *in, double work_s)
 {
     double untold = 0.0;
@@ -241,7 +242,7 @@ static status ends_check(const sim_long_run_input *in, const sim_long_run_result
                 r->mtbf_s, in->restart_s, in->write_s, r->interval_s, r->kept);
 }
 
-// Where the samples' values stand, each list `count` long.
+// Indices of the samples' values; each list has `count` entries.
 enum { V_GOODPUT, V_DAYS, V_HOURS, V_COST, V_ENERGY, V_FAILURES, V_SPARES, V_COUNT };
 
 static void note_sample(const sim_long_run_input *in, const sample *s, double work_s, int64_t i,
@@ -307,7 +308,7 @@ status sim_long_run_simulate(arena *a, const sim_long_run_input *in, sim_long_ru
     r.kept = kept_guess(in, r.interval_s);
     TRY(ends_check(in, &r, work_s, &events));
     if (in->spares >= 0 && in->event_count > 0) {
-        int64_t each = 1; // the smallest kind; larger ones come seldom
+        int64_t each = 1; // of the smallest kind; larger ones are rare
         for (int32_t e = in->event_count - 1; e >= 0; e--) {
             if (in->events[e].devices > 0) each = in->events[e].devices;
         }
@@ -322,7 +323,7 @@ status sim_long_run_simulate(arena *a, const sim_long_run_input *in, sim_long_ru
         s.number = (uint32_t)i;
         TRY(sample_simulate(&s, work_s));
         note_sample(in, &s, work_s, i, values, &r);
-        begin.out = s.out; // its memory, for the next
+        begin.out = s.out; // reuses its memory for the next sample
         begin.out.count = begin.out.devices = 0;
     }
     sim_percentiles *const to[V_COUNT] = {&r.goodput,    &r.days,     &r.device_hours, &r.cost_usd,

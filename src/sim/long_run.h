@@ -1,12 +1,13 @@
-// The run level: what failures, restarts, checkpoints, spares and slow devices make of a step's time.
+// Long-run simulation: computes days, cost and energy of a run from a step's time and from
+// failures, restarts, checkpoints, spares and slow devices.
 //
-// A run is `steps` steps, each as long as any other. Interruptions come by chance, at rates per hour of
-// the whole job, so nothing here grows with the number of devices: one event is one draw. Each takes the
-// work since the last checkpoint, the time until it is noticed and the job stands again, and the devices
-// that it took out are in repair for a while; when there are fewer left than the job needs, it waits.
-// Every sample is a run of its own, with random numbers keyed by (seed, sample, event); the same input
-// gives the same bits anywhere. Time is one pass over the events: a run of 90 days on 200,000 devices
-// has some ten thousand.
+// A run has `steps` steps of equal length. Interruptions occur at random with rates per hour of the
+// whole job, so the cost does not grow with the number of devices: one event is one draw. An
+// interruption loses the work since the last checkpoint and the time until it is detected and the
+// job has restarted; the devices that it takes out are in repair for a while, and the job waits
+// when fewer are left than it needs. Every sample is a run of its own with random numbers keyed by
+// (seed, sample, event); equal input gives equal bits on any machine. One pass over the events
+// suffices: a run of 90 days on 200,000 devices has about ten thousand.
 #ifndef SIM_LONG_RUN_H
 #define SIM_LONG_RUN_H
 
@@ -24,26 +25,26 @@ enum { SIM_LONG_RUN_EVENTS = 16 };
 typedef struct sim_long_run_event {
     const char *name; // "device", "software", "switch"
     double rate_h;    // of the whole job, per hour
-    int64_t devices;  // that are then in repair; 0: none, it begins again on the same ones
-    double repair_h;  // until they are back
+    int64_t devices;  // number in repair afterwards; 0: none, the job restarts on the same devices
+    double repair_h;  // until they return
     double
-        warning_s; // known so long before (spot): long enough for a checkpoint, and no work is lost
+        warning_s; // time between the warning and the loss (spot): long enough for a checkpoint, so no work is lost
 } sim_long_run_event;
 
 typedef struct sim_long_run_input {
-    double step_s; // without anything of what follows
+    double step_s; // without the effects below
     int64_t steps;
-    int64_t devices; // that the job needs
+    int64_t devices; // number that the job needs
     sim_long_run_event events[SIM_LONG_RUN_EVENTS];
     int32_t event_count;
-    double restart_s;        // from an interruption to the first new step, its detection included
-    double write_s;          // for which one checkpoint holds the run
-    double interval_s;       // of work between two; 0: the best
-    double least_interval_s; // a checkpoint is on its way so long
-    int64_t spares;          // devices; -1: as many as are needed, none of them paid for
-    double slowdown;         // of every step by jitter and slow devices; 1: none
+    double restart_s;        // from an interruption to the first new step, detection included
+    double write_s;          // the run stops this long for one checkpoint
+    double interval_s;       // work between two checkpoints; 0: the best interval
+    double least_interval_s; // time until a checkpoint is stored
+    int64_t spares;          // devices; -1: as many as needed, at no cost
+    double slowdown;         // factor on every step by jitter and slow devices; 1: none
     double device_usd_h, kwh_usd;
-    double busy_watts, idle_watts; // of a device, its part of node and hall in them
+    double busy_watts, idle_watts; // per device, with its share of node and facility
     int64_t samples;               // 0: 1,000
     uint64_t seed;
 } sim_long_run_input;
@@ -53,38 +54,40 @@ typedef struct sim_percentiles {
 } sim_percentiles;
 
 typedef struct sim_long_run_result {
-    // goodput: steps x step_s over the run's time. spares: most devices in repair at once.
+    // goodput: steps x step_s divided by the run's time. spares: the largest number of devices in
+    // repair at once.
     sim_percentiles goodput, days, device_hours, cost_usd, energy_kwh, failures, spares;
-    double interval_s; // whole steps
-    double mtbf_s;     // of the job; 0: it never fails
-    double kept;       // goodput as cost/failure.h has it, spares never lacking
+    double interval_s; // a multiple of the step
+    double mtbf_s;     // mean time between interruptions of the job; 0: it never fails
+    double kept;       // goodput by the closed form of cost/failure.h, with enough spares
     double
-        never_lacks; // P(`spares` devices of one kind of event are enough at any time); -1: not asked
-    // Of the run's time, on the average: adds up to 1.
+        never_lacks; // probability that `spares` devices suffice for one kind of event at any time; -1: not computed
+    // Average shares of the run's time; they add up to 1.
     struct {
         double work, slow, rework, save, restart, wait;
     } share;
-    double by_event[SIM_LONG_RUN_EVENTS]; // interruptions of a run, on the average
+    double by_event[SIM_LONG_RUN_EVENTS]; // average number of interruptions of a run
     int64_t samples;
 } sim_long_run_result;
 
-// What a simulated step says of itself.
+// Properties of a simulated step.
 typedef struct sim_long_run_step {
     double step_s;
     int64_t devices;
-    double state_bytes; // of one checkpoint, all ranks together
+    double state_bytes; // of one checkpoint over all ranks
 } sim_long_run_step;
 
-// The input of a planned run: train.steps or train.tokens, fleet.*, checkpoint.*, price.* over what the
-// cluster says. fleet.mtbf_device_h stands for all interruptions together.
+// Makes the input of a planned run: train.steps or train.tokens, and the keys fleet.*, checkpoint.*
+// and price.*, which override the cluster's figures. fleet.mtbf_device_h covers all kinds of
+// interruptions together.
 void sim_long_run_input_make(const run_config *r, const cluster *c, const sim_long_run_step *step,
                              sim_long_run_input *out);
-// ST_CONFIG_CONFLICT: a run that does not end, with what would help.
+// ST_CONFIG_CONFLICT: the run does not end; the error says what would help.
 NODISCARD status sim_long_run_simulate(arena *a, const sim_long_run_input *in,
                                        sim_long_run_result *out);
-// Members of a JSON object, from `"days": {...}` on, without braces.
+// Writes members of a JSON object, from `"days": {...}` on, without braces.
 NODISCARD status sim_long_run_json(const sim_long_run_result *r, text *out);
-// Lines for people, at most 80 columns.
+// Writes lines for people, at most 80 columns wide.
 NODISCARD status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_result *r,
                                     text *out);
 

@@ -1,10 +1,11 @@
-// What a planned run's fleet is: the cluster's figures, with the keys of the run over them.
+// Makes the input of a long-run simulation from the cluster's figures and from the keys of the run
+// that override them.
 #include "cost/failure.h"
 #include "sim/long_run.h"
 
 #include <math.h>
 
-// A spot node is told two minutes before, as the large clouds do.
+// Large clouds announce the loss of a spot node two minutes before.
 static const double spot_warning_s = 120.0;
 
 static void event_add(sim_long_run_input *in, const char *name, double rate_h, int64_t devices,
@@ -16,7 +17,7 @@ static void event_add(sim_long_run_input *in, const char *name, double rate_h, i
         .name = name, .rate_h = rate_h, .devices = devices, .repair_h = repair_h};
 }
 
-// What is repaired by a start on the same machines takes none of them out.
+// A cause that a restart on the same machines repairs takes no machine out.
 static bool takes_machine(cluster_cause cause)
 {
     return cause != CAUSE_SOFTWARE && cause != CAUSE_STORAGE && cause != CAUSE_FACILITY;
@@ -40,7 +41,7 @@ static void events_make(const run_config *r, const cluster *c, double n, sim_lon
         event_add(in, names[i], n / mtbf * share, takes_machine((cluster_cause)i) ? node : 0,
                   repair);
     }
-    if (!(own > 0.0)) { // else the user's figure is of all of them
+    if (!(own > 0.0)) { // otherwise the user's figure covers all causes
         const int64_t group = min_i64(f->switch_devices, in->devices);
         if (f->mtbf_node_h > 0.0) {
             event_add(in, "node", n / (double)node / f->mtbf_node_h, node, repair);
@@ -61,11 +62,12 @@ static double slowdown_of(const cluster_failures *f, double n, double nodes)
 {
     const double jitter = 1.0 + f->jitter * plan_normal_slowest(n);
     if (!(f->slow_share > 0.0) || !(f->slow_speed > 0.0) || f->slow_speed >= 1.0) return jitter;
-    const double some = 1.0 - pow(1.0 - fmin(f->slow_share, 1.0), nodes); // one of them at least
+    const double some =
+        1.0 - pow(1.0 - fmin(f->slow_share, 1.0), nodes); // probability that at least one is slow
     return fmax(jitter, 1.0) * (1.0 + some * (1.0 / f->slow_speed - 1.0));
 }
 
-// Bytes a second of all nodes to the file system, or from it; 0: not known.
+// Bytes per second of all nodes to or from the file system; 0: unknown.
 static double storage_of(double node_bytes_s, double all_bytes_s, double nodes)
 {
     const double nodes_bytes_s = node_bytes_s * nodes;

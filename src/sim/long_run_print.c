@@ -1,4 +1,4 @@
-// The run level as JSON and as lines.
+// Prints the result of a long-run simulation as JSON and as lines.
 #include "sim/long_run.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ status sim_long_run_json(const sim_long_run_result *r, text *out)
     return ST_OK;
 }
 
-// "1,234,567", "12.3".
+// Formats a number as "1,234,567" or "12.3".
 static const char *number(double value, char buffer[32])
 {
     if (fabs(value) < 1000.0) {

@@ -1,4 +1,5 @@
-// The run level against closed forms and published figures, and where it must refuse.
+// Tests long-run simulation against closed forms and published figures, and the inputs that it must
+// refuse.
 #include "cost/failure.h"
 #include "fixtures/base/test_paths.h"
 #include "sim/long_run.h"
@@ -11,7 +12,7 @@
 
 #include <cmocka.h>
 
-// A month on devices that fail as the table has it; the rest nothing.
+// A month of work on devices that fail as the arguments say, without other effects.
 static sim_long_run_input month(double mtbf_s, double write_s, double restart_s, double interval_s)
 {
     sim_long_run_input in = {.step_s = 1.0,
@@ -45,7 +46,7 @@ static void near_to(double got, double wanted, double relative)
     if (fabs(got - wanted) > relative * fabs(wanted)) fail_msg("%.9g, expected %.9g", got, wanted);
 }
 
-// Samples against Daly's closed form: rare and frequent failures, short and long intervals.
+// Compares samples with Daly's closed form: rare and frequent failures, short and long intervals.
 static void samples_meet_the_closed_form(void **state)
 {
     (void)state;
@@ -60,10 +61,11 @@ static void samples_meet_the_closed_form(void **state)
         arena_destroy(simulate(&in, &r));
         const double kept = plan_kept_share(c[0], c[1], c[2], r.interval_s);
         near_to(r.kept, kept, 1e-12);
-        // Of 200 samples of a month each; the mean of 1 / goodput is what the form is of.
+        // The means are over 200 samples of a month each; the closed form gives the mean of 1 /
+        // goodput.
         near_to(30.0 / r.days.mean, kept, 0.01);
         assert_true(r.goodput.p10 <= r.goodput.p50 && r.goodput.p50 <= r.goodput.p90);
-        // As many failures as the run's time has of them.
+        // The number of failures agrees with the rate over the run's time.
         near_to(r.failures.mean, r.days.mean * 86400.0 / c[0], 0.02);
         if (c[3] > 0.0) assert_true(r.interval_s == c[3]);
     }
@@ -90,12 +92,13 @@ static void without_failures_it_is_exact(void **state)
     in.slowdown = 1.25;
     arena_destroy(simulate(&in, &r));
     near_to(r.share.slow / r.share.work, 0.25, 1e-9);
-    in.interval_s = 0.0; // nothing to fear: one checkpoint, the last
+    in.interval_s = 0.0; // without failures there is one checkpoint, at the end
     arena_destroy(simulate(&in, &r));
     near_to(r.interval_s, 30.0 * 86400.0 * 1.25, 1e-9);
 }
 
-// 3.8 failures an hour each take a node out for a day: 125 spares hold, for two days they do not.
+// Each of 3.8 failures per hour takes a node out for a day: 125 spares suffice; with repairs of two
+// days they do not.
 static void spares_hold_as_long_as_they_can(void **state)
 {
     (void)state;
@@ -111,8 +114,8 @@ static void spares_hold_as_long_as_they_can(void **state)
     in.events[0].repair_h = 48.0;
     arena_destroy(simulate(&in, &r));
     assert_true(r.never_lacks < 1e-3 && r.share.wait > 0.2);
-    assert_true(r.spares.p90 <= 1008.0); // it waits as soon as one is lacking
-    // With no lack, those out at once are around their mean, and the mean is rate x repair.
+    assert_true(r.spares.p90 <= 1008.0); // the job waits as soon as one device is missing
+    // With enough spares the number in repair varies around its mean, rate x repair.
     in.spares = -1;
     arena_destroy(simulate(&in, &r));
     assert_true(r.share.wait == 0.0 && r.spares.p10 > 8.0 * 3600.0 / 948.0 * 48.0);
@@ -124,7 +127,7 @@ static void spares_hold_as_long_as_they_can(void **state)
     near_to(r.share.wait * r.days.mean * 24.0, 5.0 * r.failures.mean, 0.1);
 }
 
-// Told two minutes before, a job saves what it has.
+// A job that is warned two minutes before saves its work.
 static void spot_nodes_lose_no_work(void **state)
 {
     (void)state;
@@ -136,7 +139,8 @@ static void spot_nodes_lose_no_work(void **state)
     assert_true(told.share.rework < 0.01 * untold.share.rework + 0.001);
     assert_true(told.goodput.p50 > untold.goodput.p50);
     near_to(told.goodput.p50, told.kept, 0.01);
-    // Often, and with an interval that nobody could reach otherwise: it gets on all the same.
+    // Failures come often and the checkpoint interval is longer than the time between them; the run
+    // advances nevertheless.
     in = month(1000.0, 10.0, 60.0, 100000.0);
     in.events[0].warning_s = 120.0;
     arena_destroy(simulate(&in, &told));
@@ -210,7 +214,7 @@ static void published_failures_are_met(void **state)
 {
     (void)state;
     const cluster c = cluster_like_llama3();
-    run_config r = run_of(864000); // of 5 s: 50 days
+    run_config r = run_of(864000); // steps of 5 s: 50 days
     const sim_long_run_step step = {.step_s = 5.0, .devices = 16384, .state_bytes = 405e9 * 14.0};
     sim_long_run_input in;
     sim_long_run_result out;
@@ -220,17 +224,17 @@ static void published_failures_are_met(void **state)
     near_to(in.restart_s, 300.0, 1e-12);
     arena_destroy(simulate(&in, &out));
     near_to(out.failures.mean / out.days.mean * 54.0, 419.0, 0.02);
-    assert_true(out.goodput.p50 > 0.9); // as they report
+    assert_true(out.goodput.p50 > 0.9); // the report gives this value
     near_to(out.by_event[2], 0.3 * out.failures.mean, 0.02);
     near_to(out.cost_usd.p50, out.device_hours.p50 * 2.0, 1e-12);
-    // At 100,000 of them: one every 30.4 minutes.
+    // 100,000 devices: one interruption every 30.4 minutes.
     const sim_long_run_step large = {.step_s = 5.0, .devices = 100000, .state_bytes = 405e9 * 14.0};
     sim_long_run_input_make(&r, &c, &large, &in);
     arena_destroy(simulate(&in, &out));
     near_to(out.mtbf_s / 60.0, 30.4, 0.001);
 }
 
-// The text of a file of ../shared; NULL where it is not.
+// The text of a file of ../shared; NULL if it does not exist.
 static char *shared_read(arena *a, const char *name)
 {
     char path[1024], *bytes = NULL;
@@ -246,7 +250,7 @@ static char *shared_read(arena *a, const char *name)
     return bytes;
 }
 
-// The number in the cell after `metric`, in the first row with "system,gpus".
+// Returns the number in the column `metric` of the first row that begins with "system,gpus".
 static double published(const char *csv, const char *system, const char *metric)
 {
     const char *row = strstr(csv, system);
@@ -255,7 +259,7 @@ static double published(const char *csv, const char *system, const char *metric)
     return cell == NULL ? 0.0 : strtod(cell + strlen(metric) + 1, NULL);
 }
 
-// Rates as they were published, and what was published or measured of larger jobs.
+// Compares published rates with published or measured results of larger jobs.
 static void published_statistics_are_met(void **state)
 {
     (void)state;
@@ -276,11 +280,11 @@ static void published_statistics_are_met(void **state)
     for (const char *p = strchr(mix, '\n'); p != NULL && p[1] != '\0'; p = strchr(p + 1, '\n')) {
         for (int comma = 0; comma < 3 && p != NULL; comma++) p = strchr(p + 1, ',');
         if (p != NULL)
-            sum += strtod(p + 1, NULL); // the third comma: none of these cells has one in it
+            sum += strtod(p + 1, NULL); // the number follows the third comma: no cell has one in it
     }
     near_to(sum, unplanned, 1e-12);
 
-    // RSC-1: failures of 1,000 nodes in a day; what that means for 131,072 GPUs.
+    // RSC-1: failures per 1,000 nodes and day, and their effect on 131,072 GPUs.
     cluster c = {.devices = 16384, .pue = 1.0};
     const double rate = published(csv, "Meta RSC-1,16384", "failure rate");
     c.node.devices = 8;
@@ -294,7 +298,7 @@ static void published_statistics_are_met(void **state)
     sim_long_run_input_make(&r, &c, &step, &in);
     arena_destroy(simulate(&in, &out));
     near_to(out.mtbf_s / 3600.0, published(csv, "Meta RSC,131072", "job MTTF"), 0.025);
-    // The formula printed there for the share of time kept, which is ours to first order.
+    // The report's formula for the share of time kept equals ours to first order.
     const double nodes = 256.0, of_day = nodes * rate / 1000.0, wait = 300.0, every = 3600.0;
     const double theirs = (1.0 - of_day / 86400.0 * (wait + every / 2.0)) / (1.0 + 5.0 / every);
     near_to(plan_kept_share(86400.0 / of_day, 5.0, wait, every), theirs, 0.002);
@@ -342,7 +346,8 @@ static void keys_replace_the_clusters_figures(void **state)
     near_to(in.slowdown, 1.04, 0.005); // the slowest of 20,480 is 4 deviations behind
 }
 
-// 90 days of 200,000 devices. (1,000 samples, the default, take 1.7 s on a core of a Zen 3 that has other work; a test has fewer.)
+// 90 days of 200,000 devices. The default of 1,000 samples takes 1.7 s on a busy core of a Zen 3;
+// this test takes fewer samples.
 static void a_large_machine_is_simulated(void **state)
 {
     (void)state;

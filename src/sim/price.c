@@ -1,6 +1,6 @@
-// Prices of a plan's actions. Layers of one kind share a program, and most actions of a plan are lists of
-// the same few programs on as many rows: so prices of lists are kept as sums over their nodes, and looked
-// up. Optimizer programs come once each.
+// Prices the actions of a plan. Layers of one kind share a program, and most actions are lists of
+// the same few programs on equal numbers of rows, so this file keeps prices of lists as prefix sums
+// over their nodes and looks them up. Optimizer programs occur once each.
 #include "cost/habits.h"
 #include "sim/habits.h"
 
@@ -8,7 +8,8 @@
 
 enum { MEMO_SLOTS = 4096 };
 
-// Of the nodes before one: what they take, what the host takes to issue them, and for how many of them it waits.
+// Sums over the nodes before one: their time, the host's time to issue them, and the number for
+// which the host waits.
 typedef struct before {
     int64_t ns, issue, waits;
 } before;
@@ -78,7 +79,7 @@ static status sums_of(pricer *s, const op_program *program, const plan_action *x
     return ST_OK;
 }
 
-// The next action on the compute lane, at least `from`; -1: there is none.
+// The next action on the compute stream at or after `from`; -1: there is none.
 static int64_t next_compute(const plan *p, int64_t from)
 {
     for (int64_t i = from; i < p->action_count; i++) {
@@ -87,7 +88,7 @@ static int64_t next_compute(const plan *p, int64_t from)
     return -1;
 }
 
-// A sum of gradients, once in a step: not of what passes with every micro-batch.
+// True for a sum of gradients that runs once in a step, not with every micro-batch.
 static bool is_step_sum(const plan *p, const plan_comm *c)
 {
     if (c->op != COLLECTIVE_ALL_REDUCE && c->op != COLLECTIVE_REDUCE_SCATTER) return false;
@@ -95,7 +96,8 @@ static bool is_step_sum(const plan *p, const plan_comm *c)
     return t->kind == BYTES_GRADIENTS && !t->passes;
 }
 
-// The communication of an action that sums gradients aside, once in a step; else NULL.
+// The communication of an action that sums gradients once in a step, overlapped with compute; NULL
+// for other actions.
 const plan_comm *sim_step_sum_of(const plan *p, const plan_action *x)
 {
     if (x->kind != ACTION_COMMUNICATE || x->lane == LANE_COMPUTE) return NULL;
@@ -107,7 +109,7 @@ status sim_sums_make(arena *a, const cost_model *m, const cost_group *groups, co
                      sim_sums *out)
 {
     int64_t *late = NULL; // [row of run->groups]
-    int32_t *last = NULL; // [the same] its communication; -1: it has none
+    int32_t *last = NULL; // [the same] its last communication; -1: it has none
     TRY(arena_new(a, p->comm_count + 1, &out->tail));
     TRY(arena_new(a, p->run->group_count + 1, &late));
     TRY(arena_new(a, p->run->group_count + 1, &last));
@@ -134,7 +136,7 @@ void sim_collective_price(const cost_model *m, const cost_group *g, const plan *
     const double overlap = overlapped && is_step_sum(p, c) ? 1.0 : share;
     const int64_t whole = cost_comm_ns(m, g, p, c);
     *ns = overlapped ? whole : (int64_t)((double)whole * (1.0 - overlap));
-    // Who receives waits for it anyway, and for what is done there to pieces.
+    // The receiver waits anyway, also for the work on the pieces that arrive.
     const bool holds = overlapped && c->op != COLLECTIVE_RECEIVE;
     const int64_t there =
         c->op == COLLECTIVE_SEND ? cost_pieces_ns(m, g, cost_comm_bytes(p, c, g->ranks)) : 0;
@@ -165,7 +167,7 @@ static status collective_price(pricer *s, int64_t action, sim_prices *out)
     return ST_OK;
 }
 
-// The host's part of the step block and the batch, each a copy.
+// The host copies the step block and the batch; each is one copy.
 static int64_t copies_ns(const pricer *s)
 {
     const plan *p = s->rank->p;
@@ -272,7 +274,8 @@ static double program_flops(const op_program *p, const extent_binding *bound)
     return flops;
 }
 
-// What its messages between products take: those of the first micro-batch of the layer's first one here.
+// Time of the collectives between GEMMs in the first micro-batch of the kind's first layer on this
+// rank.
 static int64_t layer_collectives(pricer *s, int32_t layer)
 {
     const plan *p = s->rank->p;
@@ -300,7 +303,8 @@ static void layer_fill(pricer *s, int32_t layer, sim_layer *out)
                        list_ns(s->m, program, OP_BACKWARD_WEIGHT, &bound);
     out->flops = program_flops(program, &bound);
     for (int64_t t = 0; t < program->tensor_count; t++) {
-        // Tensors that a pass added to the program come behind those that weight_of knows, and are no weights.
+        // Tensors that a pass added to the program come after those that weight_of covers, and none
+        // is a weight.
         if (program->tensors[t].role != ROLE_WEIGHT) continue;
         const int32_t w = m->layers[layer].weight_of[t];
         if (w < 0) continue;

@@ -1,12 +1,13 @@
-// Does a step repeat itself? Once a pipeline is full, each round of micro-batches does what the one before did, so many
-// nanoseconds later. Where that is seen of all that a stretch of micro-batches does, on every lane of every rank, it goes on
-// so: what an action waits for is no further back than the stretch is long.
+// Decides whether a step repeats itself. Once a pipeline is full, each round of micro-batches does
+// the same as the round before, a fixed number of nanoseconds later. If that holds for all actions
+// of a stretch of micro-batches on every stream of every rank, it holds from then on, because an
+// action waits for nothing further back than the length of the stretch.
 #include "sim/sim.h"
 
-// The actions of a rank's micro-batches, in their order.
+// The actions of a rank ordered by micro-batch.
 typedef struct by_microbatch {
-    int32_t *first; // [micro-batch] action; -1: none
-    int32_t *next;  // [action] of the same micro-batch; -1
+    int32_t *first; // [micro-batch] its first action; -1: none
+    int32_t *next;  // [action] the next one of the same micro-batch; -1: none
 } by_microbatch;
 
 static status actions_sort(arena *a, const plan *p, int32_t microbatches, by_microbatch *out)
@@ -29,7 +30,8 @@ static bool is_equivalent(const plan_action *x, const plan_action *y)
            x->ops_begin == y->ops_begin && x->ops_count == y->ops_count;
 }
 
-// Is all that micro-batch `now` does what `before` did, *period later? Takes the period from the first action.
+// True if micro-batch `now` does all that micro-batch `before` did, *period later. Takes the period
+// from the first action.
 static bool is_later(const plan *p, const sim_span *spans, const by_microbatch *x, int32_t before,
                      int32_t now, int64_t *period)
 {

@@ -1,9 +1,10 @@
-// A step in virtual time: the trainer's own plans, priced for a cluster and simulated.
+// Simulates a step in virtual time: the trainer's own plans, priced for a cluster.
 //
-// The plans are those that `train` would execute. The simulator does with their actions what the executor
-// does: each lane in order, what an action waits for first, ranks meet in what they do together; only the
-// work is replaced by its price (cost/cost.h). Ranks of one stage of the pipeline have plans of equal
-// shape and work in lockstep, so one of each stage is simulated, whatever dp, tp and cp are.
+// The plans are those that `train` would execute. The simulator does with their actions what the
+// executor does: each stream runs in order, actions wait for their dependencies, and ranks
+// rendezvous in collectives; only the work is replaced by its price (cost/cost.h). The ranks of one
+// pipeline stage have plans of equal shape and work in lockstep, so one rank per stage is
+// simulated, whatever dp, tp and cp are.
 //
 //   sim_price()    plans + cluster -> nanoseconds of every action
 //   sim_step_run() prices -> when each action of some steps begins and ends, and why it did not earlier
@@ -19,26 +20,28 @@
 extern "C" {
 #endif
 
-// A rank that stands for all of its stage.
+// A rank that stands for all ranks of its stage.
 typedef struct sim_rank {
     const plan *p;
     plan_mesh mesh;
-    // Of a step with more micro-batches than its plan has: so many, whose batch is copied; 0: the plan's.
+    // Number of micro-batches of the step whose batch is copied, if it has more than the plan; 0:
+    // the plan's.
     int64_t microbatches;
-    int32_t first, count; // micro-batches whose times are told apart too
+    int32_t first, count; // micro-batches whose times are reported separately
 } sim_rank;
 
-// Of the actions of a rank's plan: how long each takes, and how long messages besides hold up the next
-// action on the compute lane (what a software does not hide), by what they are for; what goes to other stages does
-// so from the end of the last action on, while the next may be waiting. Gradients that are summed once in a step hold up
-// nothing: what is not hidden of them comes after the backward pass, so the last sum of a group ends no sooner than `tail`
-// after what it waits for.
+// Prices of a rank's actions: how long each takes, and how long overlapped collectives delay the
+// next action on the compute stream (the part that a profile does not hide), by kind of traffic. A
+// transfer to another stage delays from the end of the last action on, even while the next one
+// waits. Sums of gradients that run once in a step delay no compute: their exposed part comes after
+// the backward pass, so the last sum of a group ends at least `tail` after its dependencies.
 typedef struct sim_prices {
     int64_t *ns;                  // [action]
-    int64_t *held[TRAFFIC_COUNT]; // [kind][action]; NULL: nothing is
-    int64_t *tail;                // [action] 0: it has none; NULL: none has
-    // What the host takes to issue an action of the compute lane, one after the other; it begins a step with the device,
-    // and goes on when one that it waits for is done. NULL: it is always ahead.
+    int64_t *held[TRAFFIC_COUNT]; // [kind][action]; NULL: no delay
+    int64_t *tail;                // [action] 0: none; NULL: no action has one
+    // Time that the host takes to issue an action of the compute stream. Actions are issued one
+    // after the other, beginning with the step; the host continues when an action that it waits for
+    // is done. NULL: the host is always ahead.
     int64_t *issue;
     bool *waits;
 } sim_prices;
@@ -56,20 +59,21 @@ static inline int64_t sim_sent(const sim_prices *p, int64_t action)
 {
     return p->held[TRAFFIC_PP] != NULL ? p->held[TRAFFIC_PP][action] : 0;
 }
-// out: [count]. jitter and failures are none: the same prices for all.
+// out: [count]. Jitter and failures are left out: all ranks have the same prices.
 NODISCARD status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
                            sim_prices *out);
 
-// For the host, once in a step, of software with such habits: step_s, and the pieces of weights that ZeRO-3 keeps whole
-// (persistent).
+// Time of the host once in a step, for profiles with such habits: step_s, and the pieces of weights
+// that ZeRO-3 keeps whole (persistent).
 int64_t sim_host_ns(const cost_model *m, const sim_rank *ranks, int32_t count);
 
-// The groups of a rank's plan as prices want them. out: [row of run->groups].
+// The groups of a rank's plan in the form that prices take. out: [row of run->groups].
 void sim_groups_of(const cost_model *m, const sim_rank *rank, cost_group *out);
 
-// Sums of gradients once in a step: the tails (all but the last of their groups 0), and what those take that go in
-// buckets, the last of a bucket for all of it (the habit sum_bytes). [communication]; ns NULL: none goes in one.
-enum { SIM_ALONE = -1 }; // no sum, or by itself
+// Sums of gradients once in a step: the tails (0 for all but the last of a group), and the times of
+// sums that go in buckets; the last of a bucket carries the time of all (the habit sum_bytes).
+// Indexed by [communication]; ns is NULL if none goes in a bucket.
+enum { SIM_ALONE = -1 }; // not a sum, or a sum of its own
 typedef struct sim_sums {
     int64_t *tail, *ns;
 } sim_sums;
@@ -80,77 +84,81 @@ static inline int64_t sim_sum_ns(const sim_sums *s, int32_t number, int64_t alon
 {
     return s->ns != NULL && s->ns[number] != SIM_ALONE ? s->ns[number] : alone;
 }
-// What a message takes on its lane; `overlapped`: not the compute lane, of which it holds up the next action.
+// Price of a collective on its stream; `overlapped`: it runs beside the compute stream and delays
+// that stream's next action.
 void sim_collective_price(const cost_model *m, const cost_group *g, const plan *p,
                           const plan_comm *c, bool overlapped, int64_t *ns, int64_t *held);
 
-// The last step of one rank: from the end of its last work in the step before to that in this one.
-// length = compute + the sum of exposed + bubble + data + host, to the nanosecond.
+// The last step of one rank: from the end of its last work in the step before to the end of its
+// last work in this one. length = compute + sum of exposed + bubble + data + host, to the
+// nanosecond.
 typedef struct sim_times {
     int64_t length;
-    int64_t compute;                // products and all else on the compute lane
-    int64_t exposed[TRAFFIC_COUNT]; // compute stands still, or is held up, for a message under way
-    int64_t sent[TRAFFIC_COUNT];    // messages in all, hidden ones too
-    int64_t bubble;                 // it waits for another stage
-    int64_t data;                   // for the batch
-    int64_t host;                   // for the host: the habit step_s, and what it has not issued
+    int64_t compute; // GEMMs and all other work on the compute stream
+    int64_t
+        exposed[TRAFFIC_COUNT];  // the compute stream waits for a collective or is delayed by one
+    int64_t sent[TRAFFIC_COUNT]; // all collectives and transfers, hidden ones included
+    int64_t bubble;              // waits for another stage
+    int64_t data;                // waits for the batch
+    int64_t host;                // waits for the host: the habit step_s, and actions not yet issued
 } sim_times;
 
 typedef event_span sim_span;
 
 typedef struct sim_step {
-    int64_t first_ns; // of the first step, from nothing
-    int64_t step_ns;  // of the last: from the end of the one before, the slowest rank's
+    int64_t first_ns; // of the first step, from an idle start
+    int64_t step_ns;  // of the last step, between ends of steps on the slowest rank
     int32_t ranks;
     sim_times *times; // [rank]
-    sim_times *
-        some; // [rank] the part that is of its micro-batches [first, first + count), `sent` left out
+    sim_times *some;  // [rank] the part of its micro-batches [first, first + count), without `sent`
     sim_span **spans; // [rank][action] of the last step
 } sim_step;
 
 enum {
     SIM_STEPS = 3
-}; // until a step is like the one before: gathers of weights go on into the next one
-// Fails with ST_INTERNAL where actions wait for each other; a plan that the verifier took never does.
+}; // after this many, a step equals the one before: gathers of weights extend into the next step
+// Fails with ST_INTERNAL if actions wait for each other, which never happens in a plan that the
+// verifier accepted.
 NODISCARD status sim_step_run(arena *a, const sim_rank *ranks, int32_t count,
                               const sim_prices *prices, int64_t host_ns, int32_t steps,
                               sim_step **out);
 
-// Micro-batches [first, first + count), and those `apart` later.
+// Micro-batches [first, first + count), and the same number `apart` later.
 typedef struct sim_stretch {
     int32_t first, count, apart;
 } sim_stretch;
-// Does every rank do with the later ones what it did with these, on every lane, the same time later? *period_ns: that
-// time; 0: it does not.
+// Decides whether every rank does with the later micro-batches what it did with these, on every
+// stream and the same time later. *period_ns: that time; 0: it does not.
 NODISCARD status sim_repeats(arena *a, const sim_rank *ranks, const sim_step *step,
                              const sim_stretch *s, int64_t *period_ns);
 
-// The same by the executor itself, of a host that is always ahead, on devices in virtual time (sim/virtual.h), which ask for the price of each
-// kernel's call: what the trainer does, with every address and wait. To the nanosecond what
-// sim_step_run gives for sim_price's prices.
+// The same by the executor itself with a host that is always ahead, on devices in virtual time
+// (sim/virtual.h) that ask for the price of each kernel call. It runs what the trainer runs, with
+// every address and wait, and its time equals that of sim_step_run() with the prices of
+// sim_price(), to the nanosecond.
 typedef struct sim_executed {
     int64_t first_ns, step_ns;
     int64_t calls; // kernels launched, on all ranks
-    // Of the fullest rank: what was allocated, and the highest byte that an operand covered.
+    // Of the fullest rank: the bytes allocated and the highest byte that an operand covered.
     int64_t arena_bytes, touched_bytes;
 } sim_executed;
 NODISCARD status sim_execute(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
                              int64_t host_ns, int32_t steps, sim_executed *out);
 
-// What layers of one kind take in a micro-batch, on one rank, alone on the machine.
+// Times of the layers of one kind in a micro-batch, on one rank, without interference.
 typedef struct sim_layer {
-    const char *name; // of the first of them
+    const char *name; // of the first one
     int32_t count;    // layers of this kind on all stages
     int64_t forward_ns, recompute_ns, backward_ns, collective_ns;
-    double flops;       // forward and backward of a micro-batch, recompute included
+    double flops;       // of a micro-batch's forward and backward, recompute included
     int64_t parameters; // of one layer, on this rank
 } sim_layer;
 enum { SIM_LAYERS = 16 };
-// One row for each program of the model. *count <= SIM_LAYERS.
+// One row per program of the model. *count <= SIM_LAYERS.
 NODISCARD status sim_layers(arena *a, const cost_model *m, const sim_rank *first,
                             sim_layer out[SIM_LAYERS], int32_t *count);
 
-// Chrome trace of the last step: a process for each rank, a track for each lane.
+// Writes a Chrome trace of the last step: a process for each rank, a track for each stream.
 NODISCARD status sim_trace_print(const sim_rank *ranks, const sim_step *step, text *out);
 
 #ifdef __cplusplus

@@ -1,13 +1,12 @@
-// The simulator: actions of all stages as the executor would have them, in virtual time.
+// The simulator: runs the actions of all stages in virtual time as the executor would.
 //
-// What the executor posts runs as a device runs it: a lane takes its actions one after the other, each not
-// before what it waits for is done. What ranks do together begins when all of them have come to it, and
-// ends for all at the same time. Only groups that span stages are met in: the others' ranks are in
-// lockstep. The host is always ahead, as it is while no queue is full, unless
-// prices say what it takes to issue an action.
+// A stream takes its actions one after the other, each after its dependencies are done. A
+// collective begins when all its ranks have arrived and ends for all at the same time. Only groups
+// that span stages need a rendezvous; the ranks of other groups are in lockstep. The host is always
+// ahead, as it is while no queue is full, unless the prices give the time to issue an action.
 //
-// Lanes are streams of an event loop (base/event_loop.h): one stops at its next action until an action of this rank, or the
-// ranks that it meets, are done. Times follow from prices alone.
+// Streams belong to an event loop (base/event_loop.h): a stream stops at its next action until
+// actions of its rank or of the ranks in a rendezvous are done. Times follow from prices alone.
 #include "sim/sim.h"
 
 #include <string.h>
@@ -25,9 +24,10 @@ typedef struct rendezvous {
     event_rendezvous at;
 } rendezvous;
 
-// What is asked of an action again and again: a third of what its plan and its prices say, side by side.
+// Fields of an action that the loop reads often, gathered from its plan and its prices to save
+// memory traffic.
 typedef struct timed_action {
-    int64_t ns; // what it holds up included
+    int64_t ns; // its delay included
     int32_t waits_begin, waits_count;
     int32_t rendezvous; // EVENT_NOBODY: none, or in lockstep
 } timed_action;
@@ -39,7 +39,7 @@ typedef struct rank_state {
     sim_span *spans;        // [step * actions + action]
     int32_t *stream_of;     // [stream number] in simulator.streams; EVENT_NOBODY
     int32_t *rendezvous_of; // [row of run->groups]; EVENT_NOBODY: its ranks are in lockstep
-    int64_t issued;         // until when the host has issued the compute lane's actions
+    int64_t issued;         // time until which the host has issued actions of the compute stream
 } rank_state;
 
 typedef struct simulator {
@@ -51,11 +51,12 @@ typedef struct simulator {
     stream *streams; // [stream]
     event_loop loop;
     rendezvous *all_rendezvous;
-    int64_t *step_end; // [step] the last end of a compute action of any rank
+    int64_t *step_end; // [step] latest end of a compute action over all ranks
     sim_step *out;
 } simulator;
 
-// ---- who gets things ready ------------------------------------------------------------------------
+// ---- setup
+// ----------------------------------------------------------------------------------------
 
 static status streams_of_rank(simulator *s, int32_t r)
 {
@@ -157,7 +158,8 @@ static status prepare(simulator *s)
 
 // ---- where a step's time goes -----------------------------------------------------------------------
 
-// The compute lane stood still from `from` to `to` for action `on` of this or the last step.
+// Accounts for the time from `from` to `to` in which the compute stream waited for action `on` of
+// this or the last step.
 static void gap_count(const rank_state *rank, sim_times *t, const plan_action *on,
                       const sim_span *span, int64_t from, int64_t to)
 {
@@ -166,13 +168,13 @@ static void gap_count(const rank_state *rank, sim_times *t, const plan_action *o
         t->data += to - from;
         return;
     }
-    if (on->kind != ACTION_COMMUNICATE) { // cannot be: its own lane is in order
+    if (on->kind != ACTION_COMMUNICATE) { // impossible: a stream's own actions run in order
         t->bubble += to - from;
         return;
     }
     const int32_t group = rank->p->comms[on->comm].group;
     const traffic kind = traffic_of(rank->p->run->groups[group].axes);
-    // Until all were there it is the others that it waits for; in lockstep there is nobody.
+    // Until all ranks have arrived, the rank waits for the others; ranks in lockstep do not wait.
     const bool met = rank->rendezvous_of[group] != EVENT_NOBODY;
     const int64_t under_way = met ? max_i64(0, min_i64(to - from, to - span->begin)) : to - from;
     t->exposed[kind] += under_way;
@@ -189,7 +191,8 @@ static void times_add(sim_times *to, const sim_times *t)
     for (int k = 0; k < TRAFFIC_COUNT; k++) to->exposed[k] += t->exposed[k];
 }
 
-// An action of the compute lane in the last step, `late` by the host; `cause`: row of what it waited for longest before.
+// Accounts for an action of the compute stream in the last step, delayed by the host for `late`;
+// `cause`: row of the action that it waited for longest before.
 static void compute_count(simulator *s, int32_t number, int64_t begin, int64_t end, int64_t late,
                           int64_t cause)
 {
@@ -234,7 +237,7 @@ static int32_t action_of(const stream *l)
     return l->actions[l->at];
 }
 
-// Of its next action, which took `ns`, in the last step.
+// Accounts for the stream's next action, which took `ns`, in the last step.
 static void sent_count(simulator *s, const stream *l, int64_t ns)
 {
     const rank_state *rank = &s->ranks[l->rank];
@@ -245,7 +248,7 @@ static void sent_count(simulator *s, const stream *l, int64_t ns)
     s->out->times[l->rank].sent[traffic_of(axes)] += has_tail ? rank->prices->ns[action_of(l)] : ns;
 }
 
-// The lane's next action has its time.
+// The stream's next action has its times.
 static void action_end(simulator *s, int32_t number, int64_t begin, int64_t end)
 {
     stream *l = &s->streams[number];
@@ -262,8 +265,9 @@ static void action_end(simulator *s, int32_t number, int64_t begin, int64_t end)
     }
 }
 
-// When the lane's next action can begin, as far as its own rank goes; false: something is not done, and
-// the lane is among those that wait for it. *cause: whose end it is, -1: its own lane's.
+// Computes when the stream's next action can begin as far as its own rank is concerned. false: a
+// dependency is not done, and the stream is registered as a waiter. *cause: the action whose end
+// decides; -1: that of the stream's own last action.
 static bool begin_of(simulator *s, int32_t number, int64_t *begin, int64_t *cause)
 {
     stream *l = &s->streams[number];
@@ -284,7 +288,7 @@ static bool begin_of(simulator *s, int32_t number, int64_t *begin, int64_t *caus
     return true;
 }
 
-// true: the lane was the last to come, and all have their times.
+// true: the stream arrived last, and all members have their times.
 static bool arrive(simulator *s, int32_t number, event_rendezvous *m, int64_t begin, int64_t ns)
 {
     if (!event_loop_arrive(&s->loop, number, m, begin, ns)) return false;
@@ -294,8 +298,9 @@ static bool arrive(simulator *s, int32_t number, event_rendezvous *m, int64_t be
     return true;
 }
 
-// By how much the host is late with the compute lane's next action, which could begin at `begin`. A step's first one it
-// issues when the device comes to it, for it has read what the step before gave.
+// The host's delay of the compute stream's next action, which could begin at `begin`. The host
+// issues the first action of a step when the device reaches it, because it reads the result of the
+// step before.
 static int64_t late_of(const simulator *s, rank_state *rank, const stream *l, int64_t begin)
 {
     const sim_prices *prices = rank->prices;
@@ -322,7 +327,8 @@ static void stream_run(simulator *s, int32_t number)
             continue;
         }
         if (l->number == LANE_COMPUTE) {
-            // What it sends holds it up from the end of its last work on, also while it waits for something else.
+            // A transfer delays the stream from the end of its last work on, even while it waits
+            // for something else.
             const int64_t ready = begin, sent = sim_sent(rank->prices, action);
             begin = max_i64(state->free, ready - sent);
             const int64_t issued = ready + late_of(s, rank, l, ready);
@@ -338,7 +344,8 @@ static void stream_run(simulator *s, int32_t number)
     }
 }
 
-// ---- what came out ----------------------------------------------------------------------------------
+// ---- results
+// ----------------------------------------------------------------------------------------
 
 static status stuck_name(const simulator *s)
 {

@@ -1,5 +1,6 @@
-// The simulator: with equal prices it is the timeline of the schedule; sums of where time goes are whole; what
-// costs more never ends earlier; the order of a machine's ranks changes nothing.
+// Tests the simulator: with equal prices it reproduces the timeline of the schedule; the parts of a
+// step's time add up; a higher price never ends earlier; the order of a machine's ranks does not
+// matter.
 #include "cost/habits.h"
 #include "fixtures/plan/verify_sample.h"
 #include "fixtures/sim/test_cluster.h"
@@ -37,7 +38,7 @@ static bool job_make(const sample_settings *s, job *out)
         const plan *p = out->made.plans[i * apart];
         out->ranks[i] = (sim_rank){.p = p, .mesh = plan_mesh_from(&out->made.mesh, i * apart)};
         assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].ns), ST_OK);
-        for (int k = 0; k < TRAFFIC_COUNT; k += k == TRAFFIC_TP ? 2 : 1) { // of cp there is none
+        for (int k = 0; k < TRAFFIC_COUNT; k += k == TRAFFIC_TP ? 2 : 1) { // the sample has no cp
             assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].held[k]), ST_OK);
         }
     }
@@ -53,7 +54,7 @@ static sim_step *simulate(job *j, int32_t steps)
     return step;
 }
 
-// A layer's lists take so long, all else nothing.
+// Sets the prices of a layer's lists; all other prices are 0.
 static void lists_price(job *j, int64_t forward, int64_t input, int64_t weight)
 {
     for (int32_t r = 0; r < j->count; r++) {
@@ -74,8 +75,8 @@ static void lists_price(job *j, int64_t forward, int64_t input, int64_t weight)
 typedef struct schedule_case {
     const char *name;
     int32_t chunks;
-    bool apart; // its weight gradients are actions of their own
-    bool pairs; // it has a forward and a backward side by side
+    bool apart; // weight gradients are actions of their own
+    bool pairs; // a forward and a backward run as a pair
 } schedule_case;
 
 // false: the sample has no such plan.
@@ -99,8 +100,8 @@ static bool is_the_timeline(const schedule_case *x, int32_t pp, int32_t microbat
     lists_price(&j, 1000, input, weight);
     assert_int_equal(plan_timeline_play(j.a, schedule, &shape, &costs, &t), ST_OK);
     const sim_step *step = simulate(&j, 1);
-    // Side by side, the plan sends what its forward made before the backward is done; the
-    // timeline has both at the end.
+    // In a pair the plan sends the forward's output before the backward is done; the timeline sends
+    // both at the end.
     const int64_t simulated = step->first_ns;
     const bool is_right = simulated == t->length || (x->pairs && simulated < t->length);
     if (!is_right) {
@@ -136,7 +137,8 @@ static void equal_prices_are_the_timeline(void **state)
 
 // ---- real prices ----------------------------------------------------------------------------------
 
-// What a virtual stage does with one micro-batch: all but its messages, the step's begin and its end.
+// Costs of a virtual stage for one micro-batch, without collectives and without begin and end of
+// the step.
 static void stage_costs(job *j, const plan_pipeline *pipe, timeline_cost *costs)
 {
     for (int32_t r = 0; r < j->count; r++) {
@@ -151,14 +153,15 @@ static void stage_costs(job *j, const plan_pipeline *pipe, timeline_cost *costs)
                 c->forward += j->prices[r].ns[i];
             } else if (x->list == OP_BACKWARD_WEIGHT && !is_head) {
                 c->backward_weight += j->prices[r].ns[i];
-            } else { // the head makes both gradients at once
+            } else { // the head computes both gradients at once
                 c->backward_input += j->prices[r].ns[i];
             }
         }
     }
 }
 
-// Stages of different lengths, recompute, uneven layers: the timeline's time to the nanosecond.
+// Stages of different lengths, recompute and uneven layers: the result equals the timeline's to the
+// nanosecond.
 static void real_prices_are_the_timeline_too(void **state)
 {
     (void)state;
@@ -232,8 +235,8 @@ static int64_t total(const sim_times *t)
     return sum;
 }
 
-// Nothing takes less than its price, begins before what it waits for, but for what it sends meanwhile, or before its lane
-// is free.
+// No action takes less than its price or begins before its stream is free or its dependencies are
+// done, except for transfers that are sent meanwhile.
 static void rules_hold(const sim_rank *rank, const sim_prices *prices, const sim_span *spans)
 {
     const plan *p = rank->p;
@@ -274,7 +277,7 @@ static void times_add_up_and_rules_hold(void **state)
             assert_int_equal(step->times[r].length, total(&step->times[r]));
             rules_hold(&j.ranks[r], &j.prices[r], step->spans[r]);
         }
-        // Twice as dear is twice as long, to the nanosecond; nothing dearer ends earlier.
+        // Doubled prices double the time to the nanosecond; a higher price never ends earlier.
         const int64_t before = step->first_ns;
         for (int32_t r = 0; r < j.count; r++) {
             for (int64_t i = 0; i < j.ranks[r].p->action_count; i++) {
@@ -310,7 +313,8 @@ static void transfers_wait_for_both_ends(void **state)
             if (op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE) j.prices[r].ns[i] = 100;
         }
     }
-    // First forward and last backward cross once each; with two stages steady work hides the rest or not.
+    // The first forward and the last backward cross the boundary once each; with two stages, steady
+    // work hides the other transfers or does not.
     const sim_step *step = simulate(&j, 1);
     assert_true(step->first_ns >= free + 200);
     assert_true(step->first_ns <= free + 8 * 100);
@@ -318,8 +322,9 @@ static void transfers_wait_for_both_ends(void **state)
     arena_destroy(j.a);
 }
 
-// Two stages of 1f1b whose messages take 100 and hold up who sends: a stage sends while it waits for what the other sends,
-// so that each micro-batch more takes a forward, a backward and one message, not two.
+// Two stages of 1f1b whose transfers take 100 and delay the sender: a stage sends while it waits
+// for the other stage, so each further micro-batch takes a forward, a backward and one transfer,
+// not two.
 static void a_stage_sends_while_it_waits(void **state)
 {
     (void)state;
@@ -376,7 +381,7 @@ static void plans_are_priced(void **state)
     const sim_step *step = simulate(&j, SIM_STEPS);
     const int64_t quick = step->step_ns;
     assert_true(quick > 0 && step->times[0].compute > 0 && step->times[0].sent[TRAFFIC_DP] > 0);
-    // Each node costs at least its launch; what is not hidden is paid.
+    // Each node costs at least its launch; the exposed part is accounted for.
     for (int64_t i = 0; i < j.ranks[0].p->action_count; i++) {
         const plan_action *x = &j.ranks[0].p->actions[i];
         if (x->kind != ACTION_COMPUTE) continue;
@@ -393,8 +398,8 @@ static void plans_are_priced(void **state)
     arena_destroy(j.a);
 }
 
-// Actions of 100 ns each. Issued in 30 each, nothing changes; in 250, the step is what the host takes; where it waits for
-// each, it is both.
+// Actions of 100 ns each. A host that issues one in 30 ns changes nothing; at 250 ns the host
+// determines the step; a host that waits for each action adds both times.
 static void a_late_host_holds_up(void **state)
 {
     (void)state;
@@ -422,7 +427,7 @@ static void a_late_host_holds_up(void **state)
             j.prices[0].issue[i] = p->actions[i].lane == LANE_COMPUTE ? issue : 0;
             j.prices[0].waits[i] = hosts[k].waits;
         }
-        // The first action begins with the step; the last is done 100 after it was issued.
+        // The first action begins with the step; the last ends 100 ns after it was issued.
         const int64_t each = hosts[k].waits ? 100 + issue : max_i64(100, issue);
         const int64_t first = issue > 100 ? issue : 0;
         const sim_step *step = simulate(&j, SIM_STEPS);
@@ -435,7 +440,8 @@ static void a_late_host_holds_up(void **state)
     arena_destroy(j.a);
 }
 
-// What dp does not hide of sums of gradients comes after a stage's backward pass: it holds up no other stage.
+// The exposed part of dp's sums of gradients comes after a stage's backward pass and delays no
+// other stage.
 static void sums_that_are_not_hidden_come_last(void **state)
 {
     (void)state;
@@ -464,14 +470,14 @@ static void sums_that_are_not_hidden_come_last(void **state)
         assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
         const sim_step *step = simulate(&j, SIM_STEPS);
         assert_true(step->step_ns > hidden->step_ns);
-        // As much as one rank's messages take, not that of each stage after the other.
+        // The delay is that of one rank's collectives, not the sum over the stages.
         assert_true(step->step_ns <= hidden->step_ns + most);
         arena_destroy(j.a);
     }
 }
 
-// Of gradients that are scattered once in a step: each by itself where a bucket is small, all at the last where it is large,
-// and then one message takes less than many.
+// Gradients that are scattered once in a step: with small buckets each goes alone, with large ones
+// all go with the last, and one collective takes less than many.
 static void gradients_go_in_buckets(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// A step in virtual time as a Chrome trace.
+// Writes a simulated step as a Chrome trace.
 #include "sim/sim.h"
 
 static const char *name_of(const plan *p, const plan_action *x)
@@ -63,7 +63,7 @@ status sim_trace_print(const sim_rank *ranks, const sim_step *step, text *out)
     for (int32_t r = 0; r < step->ranks; r++) {
         TRY(rank_print(&ranks[r], step->spans[r], zero, r, out));
     }
-    // A list ends without a comma.
+    // The last entry of the list has no comma.
     return text_add(out,
                     "{\"name\": \"step\", \"ph\": \"M\", \"pid\": 0, \"args\": "
                     "{\"step_ns\": %lld}}\n]}\n",

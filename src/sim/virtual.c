@@ -1,6 +1,7 @@
-// The virtual device: a lane is a queue of small items (work that takes so long, records and waits of events, rendezvous) and
-// a stream of an event loop (base/event_loop.h), which all devices of a world share. A queue takes no more items than the
-// shortest of a real device, so a plan that would hang there hangs here.
+// The virtual device. A stream is a queue of small items (timed work, records and waits of events,
+// rendezvous) and a stream of the event loop (base/event_loop.h) that all devices of a world share.
+// A queue holds no more items than the shortest queue of a real device, so a plan that would hang
+// on that device hangs here.
 #include "sim/virtual.h"
 
 #include "base/event_loop.h"
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { RECORDS_KEPT = 4 }; // of an event: a wait may be for that of the step before
+enum { RECORDS_KEPT = 4 }; // records kept per event: a wait may refer to the step before
 
 typedef struct device_stream stream;
 
@@ -39,16 +40,16 @@ typedef struct virtual_rank {
 
 struct device_stream {
     virtual_rank *rank;
-    stream *next; // of the device
+    stream *next; // next stream of the device
     int32_t number;
-    int32_t loop_stream; // of the world's loop
+    int32_t loop_stream; // index in the world's event loop
     int64_t worked;      // the end of its last work
     int64_t head, tail;
     item items[DEVICE_QUEUE_ITEMS];
 };
 
 struct virtual_rendezvous {
-    virtual_rendezvous *next; // of the world
+    virtual_rendezvous *next; // next one of the world
     uint64_t key;
     event_rendezvous at;
 };
@@ -124,7 +125,8 @@ static int64_t item_ns(const stream *l, const item *x)
     return x->tail == 0 ? x->ns : max_i64(x->ns, s->waited + x->tail - s->free);
 }
 
-// The lane is at the rendezvous; the last that comes ends it for all. false: it is not the last.
+// The stream arrives at the rendezvous; the last to arrive ends it for all. false: it is not the
+// last.
 static bool arrive(virtual_world *w, stream *l, const item *x)
 {
     event_rendezvous *m = &x->rendezvous->at;
@@ -134,7 +136,7 @@ static bool arrive(virtual_world *w, stream *l, const item *x)
     return true;
 }
 
-// Record 0 is of an event that nobody has recorded: it holds nobody up.
+// Record 0 belongs to an event that was never recorded; waiting for it returns at once.
 static bool wait(virtual_world *w, stream *l, const item *x)
 {
     event_span *record = &x->event->records[x->record % RECORDS_KEPT];
@@ -144,7 +146,7 @@ static bool wait(virtual_world *w, stream *l, const item *x)
     return true;
 }
 
-// False: the lane stands at its next item.
+// false: the stream is blocked at its next item.
 static bool item_run(virtual_world *w, stream *l)
 {
     const item *x = &l->items[l->head % DEVICE_QUEUE_ITEMS];
@@ -182,7 +184,7 @@ static bool has_space(const stream *l)
     return l->tail - l->head < DEVICE_QUEUE_ITEMS;
 }
 
-// A lane that stands still is run again by what it stands for, not by what is posted behind.
+// A blocked stream is resumed by the event it waits for, not by items posted behind.
 static void post(stream *l, const item *x, bool *posted)
 {
     *posted = has_space(l);
@@ -191,7 +193,7 @@ static void post(stream *l, const item *x, bool *posted)
     if (l->tail - l->head == 1) stream_run(l);
 }
 
-// What stands before the compute lane's next work goes with it.
+// Adds the pending host and transfer delays to the compute stream's next work.
 static void burden_take(stream *l, item *x)
 {
     virtual_clock *c = l->rank->clock;

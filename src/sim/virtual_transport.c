@@ -1,7 +1,9 @@
-// The transport between virtual devices: post() puts a collective on a lane for as long as it costs.
+// The transport between virtual devices: post() puts a collective on a stream for the time it
+// costs.
 //
-// A link is one rank's end. Of a group's members only those count that are simulated: where this rank is the
-// only one, its operations are work like any other; else they begin when the lanes of all have come.
+// A link is one rank's end. Only simulated members of a group count: if this rank is the only one,
+// its collectives are plain work; otherwise they begin when the streams of all simulated members
+// have arrived.
 #include "base/hash.h"
 #include "comm/transport/transport.h"
 #include "sim/virtual.h"
@@ -53,7 +55,7 @@ static bool is_member(const comm_members *m, int32_t rank)
     return begin < m->count && m->ranks[begin] == rank;
 }
 
-// The port keeps no copy of the members: groups have up to 100,000, and no operation looks at them.
+// The port keeps no copy of the members: groups have up to 100,000, and no operation reads them.
 static status join(comm_link *link, const comm_members *m, comm_port **out)
 {
     const virtual_network *network = link->network;
@@ -65,7 +67,7 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     for (int32_t i = 0; i < network->simulated_count; i++) {
         simulated += is_member(m, network->simulated[i]);
     }
-    // Two links of opposite directions have the same members and number; their names differ.
+    // Two links in opposite directions have the same members and number; their names differ.
     const uint64_t name = hash64(m->name, (int64_t)strlen(m->name), m->group);
     const uint64_t key = hash64(m->ranks, m->count * (int64_t)sizeof(*m->ranks), name);
     status st = ST_OK;
@@ -96,7 +98,7 @@ static status post(comm_port *port, const device_api *api, device_stream *stream
     return ST_OK;
 }
 
-// No thread waits here, so there is nothing to end.
+// No thread waits here, so there is nothing to stop.
 static status kill_group(comm_port *port)
 {
     (void)port;
