@@ -1,4 +1,5 @@
-// From a configuration to programs and plans; and what to change when they do not fit. Pure.
+// Makes programs and plans from a configuration, and suggests what to change when they do not fit.
+// Pure.
 #include "assemble/assemble.h"
 #include "assemble/optim/optim.h"
 #include "base/thread_pool.h"
@@ -18,7 +19,7 @@ static const bool poison_dead_bytes = true;
 static const bool poison_dead_bytes = false;
 #endif
 
-// This rank's piece of a model, along tp.
+// This rank's piece of a model along tp.
 static status model_cut(arena *a, const run_config *r, const plan_mesh *mesh, op_model *whole,
                         op_model **local)
 {
@@ -45,7 +46,7 @@ bool assemble_goes_in_ring(const run_config *r, const decoder_spec *spec, const 
     return gathered * dtype_bytes(run_config_types(r).compute) > GATHERED_BYTES;
 }
 
-// This rank's positions, along cp.
+// This rank's positions along cp.
 static status context_cut(arena *a, const assemble_plans *p, const plan_mesh *mesh, op_model *whole,
                           op_model **local)
 {
@@ -92,7 +93,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
     if (!o->evaluate) return ST_OK;
     options.purpose = PURPOSE_EVALUATE;
     options.recompute = RECOMPUTE_NONE;
-    options.z_loss = 0.0f; // the loss that is reported is the cross-entropy
+    options.z_loss = 0.0f; // the reported loss is the cross-entropy
     options.logits = o->logits;
     TRY(model_build(a, out->spec, &options, &out->evaluate));
     TRY(model_cut(a, r, &o->mesh, out->evaluate, &out->evaluate));
@@ -138,7 +139,7 @@ exec_codec assemble_codec_of(const run_config *r)
     return out;
 }
 
-// Between several ranks only: what one of them does alone (a dry run's step) compresses nothing.
+// Compression needs several ranks: the step of a single rank (a dry run) compresses nothing.
 static void codec_choose(const assemble_options *o, assemble_plans *out)
 {
     const run_config *r = out->config;
@@ -150,7 +151,7 @@ static void codec_choose(const assemble_options *o, assemble_plans *out)
     out->codec_bound = bound > 0.0 ? bound : out->codec.codec->bound;
 }
 
-// Which layers stand where, and so who holds which weight.
+// Chooses the stage of each layer, and thereby the rank that holds each weight.
 static status pipeline_choose(arena *a, const assemble_options *o, plan_request *request,
                               assemble_plans *out)
 {
@@ -161,11 +162,12 @@ static status pipeline_choose(arena *a, const assemble_options *o, plan_request 
     TRY(run_config_pipeline(r, a, &request->pipeline));
     TRY(arena_new(a, 1, &pipeline));
     TRY(plan_pipeline_make(a, out->whole, &o->mesh, &request->pipeline, 0, pipeline));
-    // All plans are cut alike: by its own FLOPs evaluation would want weights that stand elsewhere.
+    // All plans are cut alike: by its own FLOPs, evaluation would want weights that other stages
+    // hold.
     TRY(arena_new(a, pipeline->depth, &rows));
     for (int32_t i = 0; i < pipeline->depth; i++) {
         rows[i] = pipeline->first_layer[i + 1] - pipeline->first_layer[i] - (i == 0 ? 1 : 0) -
-                  (i + 1 == pipeline->depth ? 1 : 0); // but for the embedding and the head
+                  (i + 1 == pipeline->depth ? 1 : 0); // embedding and head have no row
     }
     request->pipeline.rows = rows;
     request->pipeline.rows_count = pipeline->depth;
@@ -249,7 +251,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
 // ---- all stages -----------------------------------------------------------------------------------
 
 struct assemble_scratch {
-    plan_rooms all[THREAD_POOL_MAX]; // of a worker; those without arenas had no work yet
+    plan_rooms all[THREAD_POOL_MAX]; // [worker] those without arenas have had no work yet
 };
 
 status assemble_scratch_create(assemble_scratch **out)
@@ -270,7 +272,7 @@ void assemble_scratch_destroy(assemble_scratch *r)
     free(r);
 }
 
-// Plans that were made in it before may be gone.
+// Earlier plans made in this memory may be gone.
 static status scratch_prepare(plan_rooms *r)
 {
     r->like = NULL;
@@ -282,18 +284,18 @@ static status scratch_prepare(plan_rooms *r)
     return ST_OK;
 }
 
-// Plans of stages know nothing of each other: as many threads as there are cores make them.
+// Plans of stages are independent: as many threads as there are cores make them.
 typedef struct stage_pool {
-    arena *a; // shared while they work
+    arena *a; // shared by the workers
     const assemble_options *options;
     const assemble_plans *parts;
     const plan_request *request;
     assemble_scratch *scratch;
     assemble_plans *out;
     int32_t count;
-    int64_t limit; // bytes: none is begun after one that is over it
+    int64_t limit; // bytes: no stage is begun after one exceeds it
     atomic_int next;
-    _Atomic int64_t most; // bytes of any that is made
+    _Atomic int64_t most; // bytes of the largest one made so far
     atomic_bool failed;
 } stage_pool;
 
@@ -321,11 +323,12 @@ static status stages_work(stage_pool *c, plan_rooms *scratch)
     TRY(scratch_prepare(scratch));
     request.rooms = scratch;
     while (atomic_load(&c->most) <= c->limit && !atomic_load(&c->failed)) {
-        const int32_t k = atomic_fetch_add(&c->next, 1); // what is begun is ended
+        const int32_t k = atomic_fetch_add(&c->next, 1); // every stage that is begun is finished
         if (k >= c->count) break;
         int64_t most = atomic_load(&c->most);
         assemble_plans *out = &c->out[stage_of(c, k)];
-        // What is over the limit is placed as well as can be, so that it is so whoever came first.
+        // A plan over the limit is placed as well as possible, so that the result does not depend
+        // on the order of the workers.
         request.enough_bytes = peak ? min_i64(most - 1, c->limit) : 0;
         TRY(stage_assemble(c, stage_of(c, k), &request, out));
         scratch->like = out->all[0];
@@ -346,7 +349,7 @@ static status worker_work(void *context, int32_t worker)
 
 static int32_t core_count(void)
 {
-    static atomic_int cores; // to ask takes milliseconds
+    static atomic_int cores; // cached: asking takes milliseconds
     if (atomic_load(&cores) == 0) atomic_store(&cores, kern_core_count());
     return atomic_load(&cores);
 }
@@ -439,8 +442,8 @@ bool assemble_cuts_state(const run_config *r)
 
 bool assemble_saves_in_background(const run_config *r)
 {
-    // A last save is waited for anyway. State that is cut over ranks is fetched before a byte is
-    // written, for a disk that fails must not leave them waiting.
+    // The last save is waited for anyway. State that is cut over ranks is fetched before the first
+    // byte is written, because a failing disk must not leave the other ranks waiting.
     return (r->checkpoint.async && r->checkpoint.every > 0) || assemble_cuts_state(r);
 }
 
@@ -487,7 +490,7 @@ static status suggest(text *t, const char *setting, int64_t bytes, int64_t now, 
                     text_bytes_human(now - bytes, less));
 }
 
-// Full recomputation of as few layers as it takes.
+// Suggests full recomputation of as few layers as necessary.
 static status suggest_layers(text *t, const run_config *r, const decoder_spec *spec,
                              const assemble_options *options, int64_t now, int64_t limit,
                              int *found)

@@ -1,6 +1,6 @@
-// From a run's configuration and a model's shape to programs and plans. Pure: no device.
+// Makes programs and plans from a run's configuration and a model's shape. Pure: no device.
 //
-// The trainer, the planner, `check`, `bench step` and the search for settings that fit all use it.
+// The trainer, the planner, `check`, `bench step` and the search for settings that fit use it.
 #ifndef ASSEMBLE_ASSEMBLE_H
 #define ASSEMBLE_ASSEMBLE_H
 
@@ -11,7 +11,7 @@
 
 enum { ASSEMBLE_MAX_PLANS = 64 };
 
-// What the plans of a run are made from, and the plans.
+// The parts that the plans of a run are made from, and the plans.
 typedef struct assemble_plans {
     const run_config *config;
     const decoder_spec *spec;
@@ -23,19 +23,19 @@ typedef struct assemble_plans {
     plan_places places;           // which rank holds what
     kern_context *kernels;        // that the plans were made for
     plan_table run;
-    // A plan per batch size (two where gradients travel compressed: the second is for when they do),
-    // then the evaluation's.
+    // One plan per batch size (two if gradients are compressed: the second is for compressed
+    // steps), then the evaluation's plan.
     const plan *all[ASSEMBLE_MAX_PLANS];
     int64_t count;
     const plan *eval;
-    exec_codec codec;   // of gradients between ranks; none: its codec is NULL
-    double codec_bound; // of the relative error; 0: none
+    exec_codec codec;   // for gradients between ranks; its codec is NULL without compression
+    double codec_bound; // on the relative error; 0: none
     int64_t arena_bytes;
-    int64_t snapshot_bytes; // in the host's memory: what is saved beside training; 0 without
+    int64_t snapshot_bytes; // in the host's memory: state saved in the background; 0: none
 } assemble_plans;
 
-// What plans of stages are made in, kept from one search's step to the next: to ask the system for pages anew takes longer
-// than to fill them. For one assemble_stages() at a time.
+// Scratch memory for plans of stages, kept between the steps of a search, because asking the system
+// for new pages takes longer than filling them. It serves one assemble_stages() at a time.
 typedef struct assemble_scratch assemble_scratch;
 NODISCARD status assemble_scratch_create(assemble_scratch **out);
 void assemble_scratch_destroy(assemble_scratch *r); // NULL is legal
@@ -44,14 +44,14 @@ void assemble_scratch_destroy(assemble_scratch *r); // NULL is legal
 typedef status (*train_plan_fn)(arena *a, const plan_request *request, plan_table *run, plan **out);
 
 typedef struct assemble_options {
-    int threads;            // of the device that will run it; at least 1
+    int threads;            // of the device that will run the plans; at least 1
     const char *device;     // "cpu", "shadow"
     const char *backend;    // "cpu", "ref"
     bool documents;         // the data is packed with masks
     bool evaluate;          // make an evaluation plan
-    bool logits;            // evaluation also gives logits, in one micro-batch (check)
+    bool logits;            // evaluation also returns logits, in one micro-batch (check)
     bool keep_gradients;    // check
-    bool snapshot;          // checkpoints are written beside training
+    bool snapshot;          // checkpoints are written in the background
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
     plan_mesh mesh;         // zero: one rank
     bool sizes_only;        // the plans are looked at, not run: constants have no data
@@ -64,56 +64,61 @@ typedef struct assemble_options {
     const int32_t *peak_stages;
     int32_t peak_count;
     int64_t peak_limit;        // bytes; 0: none
-    assemble_scratch *scratch; // NULL: its own
+    assemble_scratch *scratch; // NULL: a scratch of its own
 } assemble_options;
 
-// What the configuration leaves to us of memory against speed (assemble/choose.c): whether pointwise work is
-// done again, and sequences at once. Depends on nothing but configuration, spec and the level of kernels.
-// Changes r->train.micro_batch and .recompute; once.
+// Chooses settings that the configuration leaves open and that trade memory for speed
+// (assemble/choose.c): recomputation of pointwise work and sequences per micro-batch. Depends only
+// on configuration, spec and kernel level. Changes r->train.micro_batch and .recompute; call it
+// once.
 NODISCARD status assemble_memory_choose(run_config *r, const decoder_spec *spec,
                                         const assemble_options *options);
-// What takes the least of what the first rank of each stage chooses: one for all ranks. The mesh is not looked at.
+// Takes the least of the choices of each stage's first rank: one setting for all ranks. Ignores the
+// mesh.
 NODISCARD status assemble_memory_settle(run_config *r, const decoder_spec *spec,
                                         const assemble_options *options);
-// Do keys and values travel along cp? They take less than what is gathered, but a rank waits for its neighbour.
+// True if keys and values travel in a ring along cp. They take less memory than a gather, but a
+// rank waits for its neighbour.
 bool assemble_goes_in_ring(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
                            int64_t micro_batch);
 // The largest divisor of `sequences` that is at most `most`.
 int64_t assemble_divisor_below(int64_t sequences, int64_t most);
-// a must live as long as the plans.
+// The arena must live as long as the plans.
 NODISCARD status assemble_rank(arena *a, const run_config *r, const decoder_spec *spec,
                                const assemble_options *options, assemble_plans *out);
-// A plan of the largest batch for the rank of every stage of pp, the mesh's other coordinates as they are: what a
-// simulator plays. They share one model. out: an array of layout.pp. No evaluation, no snapshot.
+// Makes the plan of the largest batch for one rank of every stage of pp, at the mesh's other
+// coordinates, for simulation. The plans share one model. out: an array of layout.pp. No
+// evaluation, no snapshot.
 NODISCARD status assemble_stages(arena *a, const run_config *r, const decoder_spec *spec,
                                  const assemble_options *options, assemble_plans *out);
-// How gradients travel between several ranks, its codec NULL where they do as they are.
+// The codec for gradients between ranks; its codec is NULL without compression.
 exec_codec assemble_codec_of(const run_config *r);
-// What the model's shapes do not allow of the layout, with the nearest that they do.
+// Refuses a layout that the model's shapes do not allow, and names the nearest that they allow.
 NODISCARD status assemble_layout_check(const run_config *r, const decoder_spec *spec);
 // The plan of a step with this many sequences; NULL: there is none.
 const plan *assemble_plan_of(const assemble_plans *plans, int64_t sequences, bool compressed);
 
-// Working copies are the nearest rounding of the masters, so they need not be saved.
+// True if working copies are the nearest rounding of the masters, so they need not be saved.
 bool assemble_derives_weights(const run_config *r);
-// Some of the state is cut over ranks: a save needs all of them.
+// True if some of the state is cut over ranks: a save needs all of them.
 bool assemble_cuts_state(const run_config *r);
-// Checkpoints are written beside training, from a copy of the state.
+// True if checkpoints are written in the background, from a copy of the state.
 bool assemble_saves_in_background(const run_config *r);
-// Both together: the predicted peak.
+// The predicted peak: arena and snapshot together.
 int64_t assemble_peak_bytes(const assemble_plans *plans);
 
-// "What does not fit is refused with the table of where the bytes go and the settings that would
-// make it fit": ST_OK if the peak is at most limit; else ST_DOES_NOT_FIT with all that in the record.
+// Returns ST_OK if the peak is at most the limit; otherwise ST_DOES_NOT_FIT with a table of the
+// bytes and the settings that would make the run fit.
 NODISCARD status assemble_fit_check(const run_config *r, const decoder_spec *spec,
                                     const assemble_options *options, const assemble_plans *plans,
                                     int64_t limit_bytes);
 
 // ---- the machine of a run -------------------------------------------------------------------------
 
-// Core count that `threads: 0` stands for.
+// The number of cores that `threads: 0` stands for.
 int assemble_threads(const run_config *r);
-// Bytes that one of `local` ranks on this host may take: memory.limit, or its share of what is free.
+// Bytes that one of `local` ranks on this host may take: memory.limit, or its share of the free
+// memory.
 int64_t assemble_memory_limit(const host *h, const run_config *r, int64_t local);
 // The type whose peak FLOP/s a run is measured against.
 dtype train_peak_type(const run_config *r);

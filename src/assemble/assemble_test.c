@@ -1,10 +1,10 @@
-// Plans of one rank fit together, whatever the layout: a weight that stands on it is trained on it.
+// Plans of one rank agree for every layout: the rank that holds a weight trains it.
 #include "fixtures/assemble/test_assemble.h"
 
 static void every_weight_of_a_stage_is_trained_there(void **state)
 {
     (void)state;
-    // A head that is worth several layers, and evaluation, which has no backward to balance it.
+    // The head costs as much as several layers, and evaluation has no backward to balance it.
     static const char *const list[] = {
         "data.train=x",        "data.valid=0.5",  "train.seq=8",       "train.global_batch=8",
         "train.micro_batch=1", "model.dim=8",     "model.layers=13",   "model.heads=1",

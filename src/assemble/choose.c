@@ -1,23 +1,23 @@
-// What a run file leaves to us: memory against speed.
+// Chooses settings that a run file leaves open and that trade memory for speed.
 //
-// Two settings change no bit of strict order and only rounding of fast: what is computed again in the
-// backward pass, and how many sequences go through the model at once. Where the user gives neither, a run
-// whose transient bytes (activations, gradients) are few beside its state stays as it is: all is kept, at
-// most 4,096 tokens at once. Else, in this order:
+// Two settings change no bit in strict order and only rounding in fast mode: what the backward pass
+// recomputes, and how many sequences a micro-batch has. If the user gives neither, a run whose
+// transient bytes (activations, gradients) are few beside its state keeps all activations, with at
+// most 4,096 tokens at once. Otherwise the choice is, in this order:
 //
-//   recompute `selective`   where pointwise work once more is at most 2% of a step's work and saves a tenth
-//                           of the peak: GPT-2 124M at 4 x 1,024 tokens 3.34 instead of 4.24 GB
+//   recompute `selective`   where repeating pointwise work is at most 2% of a step's work and saves a tenth
+//                           of the peak: GPT-2 124M at 4 x 1,024 tokens takes 3.34 instead of 4.24 GB
 //   smaller micro-batches   of at least 2,048 tokens: each reads and packs the weights once more, and adds
-//                           to all gradients. With less than that only for a model that is deep and thin
+//                           to all gradients. Fewer tokens only for a deep and thin model
 //
-// Work is counted by the operations' rows: FLOPs, and bytes as the FLOPs that the processor could do
-// meanwhile. Only sums of the plan's own bytes are compared, so the choice is the same on every rank of a
-// stage, and in `explain`, `verify` and `train --dry-run`.
+// Work is counted by the operations' rows: FLOPs, and bytes as the FLOPs that the processor could
+// do meanwhile. The choice compares only sums of the plan's own bytes, so it is the same on every
+// rank of a stage, and in `explain`, `verify` and `train --dry-run`.
 #include "assemble/assemble.h"
 
 #include <string.h>
 
-enum { TOKENS_LEAST = 2048, PIPELINE_FILL = 4 }; // micro-batches a stage: a bubble of a fifth
+enum { TOKENS_LEAST = 2048, PIPELINE_FILL = 4 }; // micro-batches per stage: a bubble of a fifth
 
 typedef struct trial {
     int64_t transient, lasting; // bytes
@@ -26,7 +26,7 @@ typedef struct trial {
 
 int64_t assemble_divisor_below(int64_t sequences, int64_t most)
 {
-    int64_t best = 1; // of nothing too: the plan says what is wrong
+    int64_t best = 1; // also for a batch of 0: the plan reports the error
     for (int64_t d = 1; d <= min_i64(most, sequences); d++) {
         if (sequences % d == 0) best = d;
     }
@@ -71,7 +71,8 @@ static status trial_make(const run_config *r, const decoder_spec *spec,
     return st;
 }
 
-// Transient bytes may take as much as what weights and optimizer state do, of a small model 1 GiB.
+// Transient bytes may take as much as weights and optimizer state, and up to 1 GiB for a small
+// model.
 static bool is_small(const trial *t)
 {
     return t->transient <= max_i64(t->lasting, (int64_t)1 << 30);
@@ -107,7 +108,7 @@ status assemble_memory_choose(run_config *r, const decoder_spec *spec,
     trial now = {0};
     const bool chosen = r->train.micro_batch_chosen;
     if (r->train.memory_settled || (!chosen && !r->train.recompute_chosen)) return ST_OK;
-    if (chosen && r->layout.pp > 1) { // a pipeline wants several for each of its stages
+    if (chosen && r->layout.pp > 1) { // a pipeline needs several micro-batches for each stage
         int64_t first = 0, own = 0;
         plan_own_sequences(&options->mesh, r->determinism.mode == RUN_STRICT,
                            (int32_t)r->determinism.shards, r->train.global_batch, &first, &own);

@@ -1,4 +1,4 @@
-// What a run file leaves to us: memory against speed.
+// Tests the choice of settings that a run file leaves open.
 #include "fixtures/assemble/test_assemble.h"
 
 typedef struct choice {
@@ -26,7 +26,7 @@ static choice choose(const char *keys[], int64_t count, bool settle)
     assert_ok(assemble_rank(a, &out.r, &spec, &options, &plans));
     out.arena_bytes = plans.arena_bytes;
     const run_config once = out.r;
-    assert_ok(assemble_memory_choose(&out.r, &spec, &options)); // nothing is left to choose
+    assert_ok(assemble_memory_choose(&out.r, &spec, &options)); // all settings are given
     assert_int_equal(out.r.train.micro_batch, once.train.micro_batch);
     assert_int_equal(out.r.train.recompute, once.train.recompute);
     arena_destroy(a);
@@ -38,7 +38,7 @@ static choice choose(const char *keys[], int64_t count, bool settle)
 
 #define GPT2 "model.preset=gpt2-124m", "train.seq=1024", "train.global_batch=4"
 
-// 0.6 times what PyTorch's compiled step takes of GPT-2 124M (bench/RESULTS.md): 5.31 GB.
+// 0.6 times the memory of PyTorch's compiled step for GPT-2 124M (bench/RESULTS.md): 5.31 GB.
 static void large_models_keep_less(void **state)
 {
     (void)state;
@@ -81,7 +81,8 @@ static void what_is_given_stays(void **state)
     assert_true(c.r.train.recompute_cost == 0.0);
 }
 
-// No micro-batch of less than 2,048 tokens for a little memory; of whole sequences, whatever their length.
+// No micro-batch has fewer than 2,048 tokens to save a little memory; micro-batches hold whole
+// sequences of any length.
 static void products_stay_tall(void **state)
 {
     (void)state;
@@ -97,7 +98,7 @@ static void products_stay_tall(void **state)
     }
 }
 
-// One answer for all stages: the least micro-batch, and what is recomputed anywhere.
+// All stages get one answer: the smallest micro-batch, and the recomputation that any stage needs.
 static void stages_agree(void **state)
 {
     (void)state;

@@ -1,12 +1,13 @@
-// What a layout asks of the model's shapes. What configuration alone decides is in config/run_config_layout.c.
+// Checks a layout against the model's shapes. config/run_config_layout.c checks what the
+// configuration alone decides.
 #include "assemble/assemble.h"
 
 #include <stdio.h>
 
 typedef bool (*fits_fn)(const decoder_spec *spec, const run_config *r, int64_t ways);
 
-// Heads, and the feed-forward's columns, are cut into equal parts; a head of keys may be that of several ranks.
-// The vocabulary need not be.
+// Heads and the feed-forward's columns are cut into equal parts; several ranks may share a key
+// head. The vocabulary may be cut unevenly.
 static bool fits_tp(const decoder_spec *s, const run_config *r, int64_t ways)
 {
     const bool keys = s->kv_heads % ways == 0 || ways % s->kv_heads == 0;
@@ -15,8 +16,8 @@ static bool fits_tp(const decoder_spec *s, const run_config *r, int64_t ways)
     return s->heads % ways == 0 && keys && s->ffn_dim % ways == 0 && of_expert % ways == 0;
 }
 
-// What tp leaves of the heads is cut once more. Several ranks may have the same head of keys, but then its
-// gradient is a sum in their order.
+// cp cuts the heads that tp leaves once more. Several ranks may share a key head, but then its
+// gradient is a sum over them in rank order.
 static bool fits_cp_heads(const decoder_spec *s, const run_config *r, int64_t ways)
 {
     const int64_t all = r->layout.tp * ways, own = s->kv_heads / r->layout.tp;
@@ -24,7 +25,7 @@ static bool fits_cp_heads(const decoder_spec *s, const run_config *r, int64_t wa
     return own % ways == 0 || (ways % own == 0 && r->determinism.mode != RUN_STRICT);
 }
 
-// The valid choices next to one that is not: "2 or 4".
+// The valid choices nearest to an invalid one: "2 or 4".
 static const char *nearest_of(const decoder_spec *s, const run_config *r, fits_fn fits,
                               int64_t wanted, int64_t most, char buffer[64])
 {
@@ -45,7 +46,7 @@ static const char *nearest(const decoder_spec *s, const run_config *r, fits_fn f
     return nearest_of(s, r, fits, wanted, s->heads, buffer);
 }
 
-// A rank has a whole number of experts, and those that share them are whole rows of ranks.
+// A rank has a whole number of experts, and the ranks that share them out are whole rows of ranks.
 static bool fits_ep(const decoder_spec *s, const run_config *r, int64_t ways)
 {
     plan_mesh mesh = run_config_mesh(r, 0);
@@ -53,7 +54,8 @@ static bool fits_ep(const decoder_spec *s, const run_config *r, int64_t ways)
     return s->experts.count % ways == 0 && plan_ep_fits(&mesh);
 }
 
-// Experts are cut by all of tp, or by none of it; then each rank of tp needs rows of its own.
+// Either all of tp cuts the experts or none of it; in the second case each rank of tp needs rows of
+// its own.
 static status whole_experts_check(const run_config *r, const decoder_spec *s)
 {
     const int64_t etp = r->layout.etp, tp = r->layout.tp;
@@ -77,7 +79,7 @@ static status whole_experts_check(const run_config *r, const decoder_spec *s)
         (long long)tp, (long long)tp);
 }
 
-// Where tp's ranks could share them too, had they rows of their own.
+// Says that tp's ranks could share the experts out too if they had rows of their own.
 static const char *share_of_tp(const run_config *r, const decoder_spec *s)
 {
     run_config with = *r;

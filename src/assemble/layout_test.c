@@ -1,5 +1,5 @@
-// Layouts against a model's shapes: what does not divide is refused with the nearest that does, and the
-// pieces that checkpoints are made of are those that programs are cut into.
+// Tests layouts against a model's shapes: a layout that does not divide is refused with the nearest
+// that does, and the pieces of checkpoints equal the pieces that programs are cut into.
 #include "fixtures/assemble/test_assemble.h"
 
 typedef struct fixture {
@@ -26,7 +26,7 @@ static void make(fixture *f, const char *const *more, int count)
 
 static const struct {
     int64_t heads, kv_heads, ffn_dim, tp, cp_heads;
-    const char *says; // NULL: it fits
+    const char *says; // NULL: the layout is valid
 } shapes[] = {
     {4, 2, 48, 2, 1, NULL},
     {12, 12, 3072, 4, 1, NULL},
@@ -38,7 +38,7 @@ static const struct {
     {8, 1, 128, 8, 1, NULL},
     {12, 4, 3072, 6, 1, "nearest that do: 4 or 12"},
     {8, 4, 128, 2, 2, NULL},
-    {8, 4, 128, 2, 4, NULL}, // two ranks have the same head of keys
+    {8, 4, 128, 2, 4, NULL}, // two ranks share a key head
     {12, 12, 3072, 1, 8, "nearest layout.cp_heads that do: 4"},
     {24, 6, 3072, 1, 4,
      "layout.cp_heads = 4 x layout.tp = 1 do not deal out the model's 24 heads "
@@ -70,13 +70,13 @@ static void shapes_are_divided_or_refused(void **state)
     }
     fixture f;
     const char *stages[] = {"3", "4"};
-    make(&f, NULL, 0); // two heads of keys, which in strict order are on one rank each
+    make(&f, NULL, 0); // two key heads, each on one rank in strict order
     f.r.determinism.mode = RUN_STRICT;
     f.r.layout.cp = f.r.layout.cp_heads = 4;
     assert_int_equal(assemble_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "in strict order; nearest layout.cp_heads"));
     arena_destroy(f.a);
-    make(&f, NULL, 0); // model.layers is compared there; a preset's layers here
+    make(&f, NULL, 0); // the file gives model.layers; here a preset does
     f.r.layout.stages = (option_list){stages, 2};
     f.spec.layers = 8;
     assert_int_equal(assemble_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
@@ -92,7 +92,7 @@ static void shapes_are_divided_or_refused(void **state)
     arena_destroy(f.a);
 }
 
-// What op_model_partition made of a weight, against what plan_piece_of says of it.
+// Compares a weight cut by op_model_partition() with plan_piece_of().
 static void weights_compare(const assemble_plans *plans, int64_t rank)
 {
     for (int32_t w = 0; w < plans->whole->weight_count; w++) {

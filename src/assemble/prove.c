@@ -1,16 +1,16 @@
-// The plans of all ranks of a run are made one after the other, and the verifier looks at all of them at once.
+// Makes the plans of all ranks of a run one after the other; the verifier checks them together.
 #include "assemble/prove.h"
 
 #include <string.h>
 
-enum { MANY_RANKS = 64 }; // more are made smaller
+enum { MANY_RANKS = 64 }; // larger jobs are made smaller
 
 static int64_t now(const host *h)
 {
     return h->api->monotonic_ns(h);
 }
 
-// One plan of every rank: the i-th of each.
+// Verifies one plan of every rank: the i-th of each.
 static status plan_prove(arena *a, const plan_mesh *mesh, assemble_plans *const *ranks, int64_t i,
                          assemble_proved *out)
 {
@@ -55,7 +55,8 @@ static status all_prove(const host *h, arena *a, const run_config *r, const deco
     return ST_OK;
 }
 
-// The same layout over fewer ranks of dp, each with as many sequences: a few plans show what hundreds would.
+// Makes the same layout over fewer ranks of dp with the same sequences per rank: a few plans show
+// what hundreds would.
 static void make_smaller(run_config *r, assemble_options *options)
 {
     const int64_t least = 2 * max_i64(1, r->layout.zero_group);
@@ -75,7 +76,7 @@ status assemble_prove(const host *h, arena *a, const run_config *r, const decode
     arena *work = NULL;
     run_config *own = NULL;
     assemble_options trial = *options;
-    trial.snapshot = false; // it lies outside the plans
+    trial.snapshot = false; // the snapshot is outside the plans
     memset(out, 0, sizeof(*out));
     TRY(arena_new(a, 1, &own));
     *own = *r;

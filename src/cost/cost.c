@@ -1,7 +1,7 @@
-// Prices. See cost.h for what is priced how.
+// Prices of operations; cost.h lists what each kind costs.
 //
-// Everything here is arithmetic on plain data. What a price depends on is monotone in the sizes: a larger
-// product is never cheaper, a longer message neither (cost_test.c).
+// All functions are arithmetic on plain data. Prices are monotone in the sizes: a larger GEMM is
+// never cheaper, and neither is a larger collective (cost_test.c).
 #include "cost/cost_internal.h"
 
 #include "op/op.h"
@@ -21,9 +21,10 @@ cost_profile cost_profile_trireme(void)
                           .overlap = {[TRAFFIC_DP] = 1.0, [TRAFFIC_PP] = 1.0}};
 }
 
-// ---- products -----------------------------------------------------------------------------------
+// ---- GEMMs
+// ----------------------------------------------------------------------------------------
 
-// What else multiplies the type, the nearest first; MATH_COUNT ends.
+// Units that can also multiply the type, the nearest first; MATH_COUNT ends the list.
 cluster_math cost_math_of(const cluster_device *d, dtype type)
 {
     static const cluster_math wide[] = {MATH_FP32, MATH_TF32, MATH_FP64, MATH_BF16, MATH_COUNT};
@@ -68,7 +69,7 @@ void cost_limit_power(cluster_device *d)
 void cost_units_share(cluster_device *d, int64_t ranks)
 {
     const double units = (double)max_i64(d->units, 1);
-    const double left = fmax(1.0, floor(units / (double)ranks)); // of each rank
+    const double left = fmax(1.0, floor(units / (double)ranks)); // units of each rank
     d->units = (int32_t)left;
     if (d->team <= 0.0 || units < 2.0) return;
     const double gain = pow(d->team, log2(left) / log2(units) - 1.0);
@@ -83,9 +84,9 @@ static double half(double size, double half_size)
     return size / (size + half_size);
 }
 
-// Share of the work of whole tiles on whole waves that is asked for. Libraries choose among tiles, and cut
-// long sums in pieces where tiles are few: smaller tiles and pieces cost some reuse. `products` of one shape
-// share the waves.
+// Share of the computed work (whole tiles in whole waves) that the GEMM needs. Libraries choose
+// among tile sizes and split long sums into pieces if there are few tiles; smaller tiles and pieces
+// lose some reuse. `count` GEMMs of one shape share the waves.
 static double tiles_share(const cluster_device *d, const cost_gemm *p, double count)
 {
     static const struct {
@@ -102,7 +103,7 @@ static double tiles_share(const cluster_device *d, const cost_gemm *p, double co
         for (int s = 0; s < 4; s++) {
             const double pieces = (double)(1 << s);
             const double work = count * across * down * pieces, waves = ceil(work / units);
-            // Each piece is written, and added to the others, for the price of some steps of k.
+            // Each piece is written and added to the others, at the price of some steps of k.
             const double added = s == 0 ? 0.0 : 4.0 * d->tile_k * pieces;
             const double share =
                 tiles[i].reuse * edge * work / (waves * units) * p->k / (p->k + added);
@@ -129,7 +130,7 @@ double cost_gemm_share(const cluster_device *d, const cost_gemm *p, cluster_math
     return gemms_share(d, p, math, 1.0);
 }
 
-// That the device reaches, and what a software's kernels reach of it.
+// The device's rate; memory_rate() is the rate that a profile's kernels reach.
 static double device_memory_rate(const cluster_device *d)
 {
     return d->memory_bytes_s * (d->memory_share > 0.0 ? d->memory_share : 1.0);
@@ -167,7 +168,8 @@ double cost_memory_s(const cost_model *m, double bytes)
     return cost_over(bytes + m->c->device.memory_half_bytes, memory_rate(m));
 }
 
-// One long kernel over a weight: as fast as the memory goes, whatever a software's other kernels reach.
+// One long kernel over a weight runs at the memory's speed, whatever a profile's other kernels
+// reach.
 double cost_copy_s(const cost_model *m, double bytes)
 {
     const cluster_device *d = &m->c->device;
@@ -197,7 +199,8 @@ double cost_dim_of(const op_program *p, tensor_id t, int dim, const extent_bindi
     return dim < x->ndim ? (double)extent_value(x->dims[dim], bound) : 1.0;
 }
 
-// Logits go by chunks of rows through memory: written, read for the loss, written and read as gradients.
+// Logits go through memory in chunks of rows: written, read for the loss, written and read as
+// gradients.
 static double head_s(const cost_model *m, const op_program *p, const op_node *node,
                      const extent_binding *bound, dtype type)
 {
@@ -224,9 +227,10 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
            (makes ? cost_habit_logits_s(m, rows, vocab, columns) : 0.0);
 }
 
-// What comes in is read, and written in a byte, as it is and transposed: the sum over rows that makes the weights'
-// gradients multiplies those bytes again. Weights are cast once in a step, which is nothing beside its products
-// (Transformer Engine keeps them from the first micro-batch on, is_first_microbatch).
+// The input is read and written in one byte per element, as it is and transposed: the GEMM over
+// rows that computes the weights' gradients reads those bytes again. Weights are cast once in a
+// step, which is negligible beside the GEMMs (Transformer Engine keeps the cast weights after the
+// first micro-batch, is_first_microbatch).
 static double fp8_s(const cost_model *m, const cost_gemm *p, double count, bool casts_rows)
 {
     const cluster_device *d = &m->c->device;
@@ -250,14 +254,14 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
     const bool sums_rows = op_kind_of(node->code)->grad_of == GRAD_OF_WEIGHT;
     const bool fp8 = m->fp8 && type == DTYPE_BF16 && m->c->device.peak_flops[MATH_FP8] > 0.0;
     const double plain = gemms_s(m, &shape, type, bytes, count);
-    // Small ones stay as they are.
+    // Small GEMMs stay in bf16.
     return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, count, !sums_rows)) : plain);
 }
 
 static double attention_s(const cost_model *m, const op_program *p, const op_node *node,
                           const extent_binding *bound, const op_cost *cost)
 {
-    enum { USUAL_HEAD = 128 }; // of the devices' entries
+    enum { USUAL_HEAD = 128 }; // head size of the devices' entries
     const cluster_device *d = &m->c->device;
     const bool ahead = op_kind_of(node->code)->grad_of == GRAD_OF_NONE;
     double share = ahead ? d->attention_forward_share : d->attention_backward_share;
@@ -268,22 +272,25 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
     const double own_half = cost_habits_of(m->profile)->attention_half;
     const double at = own_half > 0.0 ? own_half : d->attention_half;
     if (at > 0.0 && positions > 0.0) share *= half(positions, at);
-    // A score takes an exponential and its like whatever the heads' size: smaller ones have fewer FLOPs beside it.
+    // A score takes one exponential and other work independent of the head size, and smaller heads
+    // have fewer FLOPs per score.
     const double scores = ahead ? d->attention_forward_scores : d->attention_backward_scores;
     const double size = node->attrs.head_dim > 0 ? (double)node->attrs.head_dim : USUAL_HEAD;
     share /= 1.0 - scores + scores * USUAL_HEAD / size;
-    // Matrix units load 16 bytes at a time; rows of heads that are no multiple of that come by halves.
+    // Matrix units load 16 bytes at a time; rows of heads that are no multiple of that are loaded
+    // in halves.
     enum { LOAD_BYTES = 16 };
     const int64_t row_bytes = node->attrs.head_dim * dtype_bytes(type);
     if (d->matrix_units_per_unit > 0 && row_bytes % LOAD_BYTES != 0) share /= 2.0;
-    // A processor attends in fp32 whatever its rows are of, and its entry has the share of that.
+    // A processor computes attention in fp32 whatever the type of its rows, and its entry gives the
+    // share of that type.
     const dtype math = cost_is_processor(d) ? DTYPE_F32 : type;
     const double rate = cost_peak_flops(d, math) * share * m->profile->attention;
     const double bytes = cost->bytes_read + cost->bytes_written;
     return fmax(cost_over(cost->flops, rate), cost_over(bytes, memory_rate(m)));
 }
 
-// Bytes, or arithmetic on what they hold where that is slower.
+// Time of the bytes, or of the arithmetic on them if that is slower.
 static double pointwise_s(const cost_model *m, const op_program *p, const op_node *node,
                           const extent_binding *bound, double bytes)
 {

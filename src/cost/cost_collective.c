@@ -1,21 +1,24 @@
-// Prices of messages: which levels of the hierarchy a group spans, and what each collective sends over each.
+// Prices of collectives: the levels of the hierarchy that a group spans, and the bytes that each
+// collective sends over each level.
 //
-//   level 0   devices of a node          n ranks all in all; d of them in one unit of the level below
+//   level 0   devices of a node          n ranks in total; d of them in one unit of the level below
 //   level 1   nodes of a rail, a leaf    to gather S bytes a unit fetches S (n - d) / n over its d devices'
 //   level 2   leaves of a pod  ...       links of the level; levels work at the same time, the slowest decides
 //
-// Rings of all ranks bring a unit the pieces of its own ranks too, S (n - 1) / n (profile.rings): nearly twice as much
-// between two nodes, as much between many. NCCL's trees spare sums to all that, but for large ones it takes the ring
-// (src/graph/tuning.cc of 2.8: 0.92 of the speed over 2 against over 2 (n - 1) / n), and its tests reach what the ports
-// of a node carry by it, no more.
+// Rings over all ranks also bring a unit the pieces of its own ranks, S (n - 1) / n
+// (profile.rings): nearly twice as much between two nodes, hardly more between many. NCCL's trees
+// avoid that for sums, but NCCL takes the ring for large ones (src/graph/tuning.cc of 2.8: 0.92 of
+// the speed over 2 against over 2 (n - 1) / n), and its tests reach the capacity of a node's ports
+// that way and no more.
 //
-// A sum to all is a scatter and a gather. Where the switches of a level add (SHARP, NVLS), each rank sends its
-// bytes once. Steps: a ring goes round all ranks; a tree, or doubling, takes the logarithm of them at
-// each level; the better one is taken, as libraries do.
+// An all-reduce is a scatter and a gather. If the switches of a level add (SHARP, NVLS), each rank
+// sends its bytes once. Steps: a ring visits all ranks; a tree or doubling takes the logarithm of
+// their number at each level; the price takes the better one, as libraries do.
 //
-// What travels compressed nobody adds on the way (comm/compressed.h): each rank sends a stream to the owner of every
-// piece, so d devices of a unit send d (n - d) / n S over their links, d times what a ring does; then the streams of
-// the sums are gathered. What encoding and decoding takes is left out.
+// Nothing on the way adds compressed streams (comm/compressed.h): each rank sends a stream to the
+// owner of every piece, so d devices of a unit send d (n - d) / n S over their links, d times as
+// much as a ring; then the streams of the sums are gathered. The time of encoding and decoding is
+// left out.
 #include "cost/cost_internal.h"
 
 #include "op/op.h"
@@ -23,13 +26,14 @@
 #include <math.h>
 #include <string.h>
 
-// Devices in one unit of a level; the outermost one holds all.
+// Number of devices in one unit of a level; the outermost unit holds all.
 static int64_t level_devices(const cluster *c, int32_t level)
 {
     return level == c->level_count - 1 ? INT64_MAX : c->levels[level].devices;
 }
 
-// Units of so many devices that have a member from `begin` to `end`, of the members' places.
+// Number of units of this many devices that contain a member between positions `begin` and `end` of
+// the members.
 static int64_t units_between(const plan_members *s, int64_t begin, int64_t end, int64_t devices)
 {
     int64_t units = 0;
@@ -71,9 +75,9 @@ void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g,
 
 // ---- links ------------------------------------------------------------------------------------------
 
-// In a mesh two of four have a third of a device's links, for each leads to one other. In a hybrid cube mesh of eight
-// neighbours share one or two of six, and four have four each among themselves (NVIDIA, DGX-1 with Tesla V100 System
-// Architecture, figure 4).
+// Two of the four devices of a mesh have a third of a device's links, because each link leads to
+// one other device. In a hybrid cube mesh of eight, neighbours share one or two of six links, and
+// groups of four have four each (NVIDIA, DGX-1 with Tesla V100 System Architecture, figure 4).
 double cost_links_share(const cluster *c, int32_t level, int64_t units)
 {
     const cluster_level *l = &c->levels[level];
@@ -85,7 +89,7 @@ double cost_links_share(const cluster *c, int32_t level, int64_t units)
     return 1.0;
 }
 
-// Of payload, per device and direction, when all talk.
+// Payload rate per device and direction while all devices send.
 double cost_level_rate(const cost_model *m, const cost_group *g, int32_t level)
 {
     const cluster_level *l = &m->c->levels[level];
@@ -104,7 +108,7 @@ int64_t cost_units_below(const cost_group *g, int32_t level)
 
 // ---- collectives ----------------------------------------------------------------------------------
 
-// Once round a ring of all ranks.
+// Latency of one round of a ring over all ranks.
 static double ring_latency(const cost_model *m, const cost_group *g)
 {
     double s = 0.0;
@@ -125,7 +129,7 @@ static double tree_latency(const cost_model *m, const cost_group *g)
     return s;
 }
 
-// Of a gather or a scatter.
+// Latency of a gather or a scatter.
 double cost_pieces_latency(const cost_model *m, const cost_group *g)
 {
     double s = 0.0;
@@ -133,7 +137,7 @@ double cost_pieces_latency(const cost_model *m, const cost_group *g)
     return fmin(ring_latency(m, g), 2.0 * tree_latency(m, g));
 }
 
-// All pieces to all, or the sums of all to their owners: S bytes in all.
+// Time in which all ranks get all pieces, or the owners get the sums of theirs: S bytes in total.
 double cost_gather_s(const cost_model *m, const cost_group *g, double bytes, bool sums)
 {
     double slowest = 0.0;
@@ -143,7 +147,7 @@ double cost_gather_s(const cost_model *m, const cost_group *g, double bytes, boo
         const bool added = sums && m->c->levels[l].reduces,
                    rings = cost_habits_of(m->profile)->rings && !added;
         double s = bytes * (n - (rings ? 1.0 : d)) / n / (d * cost_level_rate(m, g, l));
-        if (added) s /= 2.0; // the other half of an all_reduce's
+        if (added) s /= 2.0; // the gather makes the other half of an all-reduce
         slowest = fmax(slowest, s);
     }
     return slowest;
@@ -151,7 +155,7 @@ double cost_gather_s(const cost_model *m, const cost_group *g, double bytes, boo
 
 static double all_to_all_s(const cost_model *m, const cost_group *g, double bytes)
 {
-    enum { AT_ONCE = 8 }; // transfers that a device has under way
+    enum { AT_ONCE = 8 }; // transfers that a device has in flight
     double slowest = 0.0, outside = 1.0;
     if (traffic_of(g->axes) == TRAFFIC_EP) {
         const cost_exchange x = cost_habit_exchange(m, g, bytes);
@@ -200,7 +204,7 @@ static double collective_s(const cost_model *m, const cost_group *g, op_collecti
     case COLLECTIVE_ALL_TO_ALLV:
     case COLLECTIVE_BARRIER:
     case COLLECTIVE_COUNT:
-    default: // of what plans do not have, only the bytes
+    default: // plans do not use the others: only the bytes count
         return bytes / cost_level_rate(m, g, g->top) + top->latency_s;
     }
 }
@@ -243,8 +247,9 @@ double cost_comm_bytes(const plan *p, const plan_comm *c, int64_t ranks)
     return count * (double)dtype_bytes(c->type);
 }
 
-// Nobody on the way can add streams: a rank sends one to the owner of each piece, over whatever is between the two, and
-// then owners give all the stream of their sums, which goes to a node once.
+// Switches and ring neighbours cannot add streams: a rank sends one to the owner of each piece over
+// all levels between the two; then the owners send the stream of their sums to all, which crosses
+// into a node once.
 int64_t cost_compressed_ns(const cost_model *m, const cost_group *g, int64_t stream_bytes,
                            bool scatters)
 {

@@ -1,4 +1,5 @@
-// Shared by the files of cost: seconds of the parts that a price is made of, and what habits of other software change.
+// Declarations shared by the files of cost: seconds of the parts of a price, and the effects of
+// habits of other software.
 #ifndef COST_COST_INTERNAL_H
 #define COST_COST_INTERNAL_H
 
@@ -35,30 +36,33 @@ int64_t cost_sent_ns(const cost_model *m, const cost_group *g, op_collective op,
 
 // ---- habits (habits.c) ----------------------------------------------------------------------------
 
-// Bytes of an element-wise operation that travel, of those that the plan's moves.
+// Bytes that an element-wise operation moves, relative to those of the plan's operation.
 double cost_habit_moved(const cost_profile *p, op_code code);
-// Columns of logits that a rank of tp makes, and those that it makes a loss of, where the plan has `vocab` of them.
+// Columns of logits that a rank of tp computes, and those of which it computes the loss, if the
+// plan has `vocab` of them.
 typedef struct cost_columns {
     double made, lost;
 } cost_columns;
 cost_columns cost_habit_columns(const cost_model *m, const op_node *node, double vocab);
-// What comes before the loss where those are more.
+// Time before the loss if those columns are more than the rank's own.
 double cost_habit_logits_s(const cost_model *m, double rows, double vocab, double columns);
-// Kernels besides that of the operation.
+// Time of kernels in addition to the operation's own.
 double cost_habit_node_s(const cost_model *m, const op_program *p, const op_node *node,
                          const extent_binding *bound);
-double cost_habit_most_rate(const cost_profile *p, const cost_group *g); // bytes a second; 0: any
-// A gather's or scatter's hops; false: its latency is that of the links.
+double cost_habit_most_rate(const cost_profile *p,
+                            const cost_group *g); // bytes per second; 0: no limit
+// Latency of the hops of a gather or scatter; false: the latency of the links applies.
 bool cost_habit_hops(const cost_profile *p, const cost_group *g, double *s);
-// What experts' rows are in an all-to-all of so many bytes, the share of them that leaves a node, and what it takes at least.
+// Experts' rows in an all-to-all of this many bytes: their bytes, the share that leaves a node, and
+// the least time.
 typedef struct cost_exchange {
     double bytes, outside, least_s;
 } cost_exchange;
 cost_exchange cost_habit_exchange(const cost_model *m, const cost_group *g, double bytes);
-// What a message sends.
+// Bytes that a collective sends.
 double cost_habit_sent_bytes(const cost_model *m, const cost_group *g, op_collective op,
                              double bytes);
-// A gather or scatter that goes tensor by tensor, besides.
+// Additional time of a gather or scatter that goes tensor by tensor.
 int64_t cost_habit_gathered_ns(const cost_model *m, const cost_group *g, const plan *p,
                                const plan_comm *c);
 

@@ -1,4 +1,5 @@
-// Prices: limits of the roofline, monotone in every size, collectives against formulas by hand.
+// Tests prices: limits of the roofline, monotony in every size, collectives against formulas
+// computed by hand.
 #include "cost/cost.h"
 #include "cost/habits.h"
 #include "fixtures/cost/cost_sample.h"
@@ -6,7 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 
-// ---- products -----------------------------------------------------------------------------------
+// ---- GEMMs
+// ----------------------------------------------------------------------------------------
 
 static void large_gemms_reach_their_share(void **state)
 {
@@ -18,10 +20,10 @@ static void large_gemms_reach_their_share(void **state)
     const double s = 2.0 * big.m * big.n * big.k / (1e15 * 0.7);
     assert_close((double)cost_gemm_ns(&m, &big, DTYPE_BF16, 0.0), s * 1e9, 0.01);
     assert_close((double)cost_gemm_ns(&m, &big, DTYPE_F32, 0.0), s * 20.0 * 1e9, 0.01);
-    // Bytes that take longer than the work decide.
+    // The bytes decide if they take longer than the work.
     const cost_gemm thin = {1, 1e5, 1e5};
     assert_close((double)cost_gemm_ns(&m, &thin, DTYPE_BF16, 2e10), 2e10 / 2.4e12 * 1e9, 0.001);
-    // Half the habits, half the speed.
+    // Half the speed in the profile gives half the speed.
     cost_profile slow = p;
     slow.gemm = 0.5;
     const cost_model other = {.c = &c, .profile = &slow};
@@ -84,13 +86,13 @@ static void nothing_larger_is_cheaper(void **state)
     for (int64_t bytes = 1; bytes < 10000000000; bytes *= 3) {
         assert_true(cost_memory_ns(&m, 3.0 * (double)bytes) >= cost_memory_ns(&m, (double)bytes));
     }
-    // So many bytes reach half the speed.
+    // Transfers of this size reach half the speed.
     assert_close((double)cost_memory_ns(&m, 1e6), 2e6 / 2.4e12 * 1e9, 0.01);
 }
 
 // ---- operations -----------------------------------------------------------------------------------
 
-// Prices, and a program that begins with tokens of so many columns times a matrix of so many rows.
+// Prices, and a program that begins with a GEMM of a matrix with tokens as rows.
 typedef struct priced {
     cluster c;
     cost_profile p;
@@ -98,7 +100,7 @@ typedef struct priced {
     cost_model m;
     arena *a;
     op_program *program;
-    tensor_id x, y; // what is multiplied, and the product
+    tensor_id x, y; // operand and result of the GEMM
     extent_binding bound;
 } priced;
 
@@ -122,7 +124,7 @@ static void priced_begin(priced *t, int64_t columns, int64_t rows, int64_t token
     assert_int_equal(op_matmul(t->program, t->x, w, TENSOR_NONE, ACT_NONE, &t->y), ST_OK);
 }
 
-// A product, what gates its columns, and what adds to the half that is left.
+// A GEMM, a gate over its columns, and an addition to the remaining half.
 static void eager_operations_move_more(void **state)
 {
     (void)state;
@@ -141,7 +143,7 @@ static void eager_operations_move_more(void **state)
     t.h.eager_pointwise = 4.0;
     assert_close((double)(cost_node_ns(&t.m, t.program, gate, &t.bound) - fused),
                  3.5 * 3.0 * 8192 * 4096 * 2 / 2.4e12 * 1e9, 1e-3);
-    assert_int_equal(cost_node_ns(&t.m, t.program, sum, &t.bound), added); // of any model
+    assert_int_equal(cost_node_ns(&t.m, t.program, sum, &t.bound), added); // for any model
     arena_destroy(t.a);
 }
 
@@ -158,18 +160,19 @@ static void operations_are_priced_by_their_rows(void **state)
     const cost_gemm shape = {8192, 8192, 4096};
     assert_int_equal(cost_node_ns(&t.m, t.program, &nodes[0], &t.bound),
                      cost_gemm_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
-    // Three tensors of 8192 x 8192 bf16 through memory; fused kernels move some of them only.
+    // Three tensors of 8192 x 8192 bf16 go through memory; fused kernels move only some of them.
     const int64_t plain = cost_node_ns(&t.m, t.program, &nodes[1], &t.bound);
     assert_close((double)plain, 3.0 * 8192 * 8192 * 2 / 2.4e12 * 1e9 + 1000, 0.01);
     t.h.pointwise = 0.5;
     assert_true(cost_node_ns(&t.m, t.program, &nodes[1], &t.bound) < plain * 6 / 10);
-    // Where arithmetic is slower than memory (processors) it is operands over their rate.
+    // Where arithmetic is slower than memory (processors), the time is the operands over their
+    // rate.
     cluster slow = t.c;
     const cost_model on_slow = {.c = &slow, .profile = &t.p};
     slow.device.pointwise_16_s = 1e10;
     assert_close((double)cost_node_ns(&on_slow, t.program, &nodes[1], &t.bound),
                  3.0 * 8192 * 8192 / 1e10 * 1e9 + 1000, 1e-6);
-    // And each row takes a time of its own: of 8,192 columns a quarter of theirs.
+    // Each row takes a fixed time too: a quarter of that of its 8,192 columns.
     slow.device.pointwise_half = 2048.0;
     assert_close((double)cost_node_ns(&on_slow, t.program, &nodes[1], &t.bound),
                  1.25 * 3.0 * 8192 * 8192 / 1e10 * 1e9 + 1000, 1e-6);
@@ -177,13 +180,15 @@ static void operations_are_priced_by_their_rows(void **state)
     slow.device.pointwise_16_s = 1e15;
     assert_int_equal(cost_node_ns(&on_slow, t.program, &nodes[1], &t.bound),
                      cost_node_ns(&t.m, t.program, &nodes[1], &t.bound));
-    // Both gradients have the forward's FLOPs; the one of the weight is 8192 x 4096 sums of 8192.
+    // Both gradients have the forward's FLOPs; that of the weight has 8192 x 4096 sums of 8192
+    // terms.
     const op_node *dw = &t.program->lists[OP_BACKWARD_WEIGHT].nodes[0];
     const cost_gemm across = {4096, 8192, 8192};
     assert_int_equal(dw->code, OP_MATMUL_DW);
     assert_int_equal(cost_node_ns(&t.m, t.program, dw, &t.bound),
                      cost_gemm_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
-    // Added by a kernel of its own: 2 bytes of the gradient, 4 and 4 of the sum. Sums of two bytes are others.
+    // A separate kernel adds: 2 bytes of the gradient, 4 read and 4 written of the sum. Two-byte
+    // sums take other bytes.
     t.h.sum16_bytes = 6.0;
     assert_int_equal(cost_node_ns(&t.m, t.program, dw, &t.bound),
                      cost_gemm_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
@@ -195,8 +200,8 @@ static void operations_are_priced_by_their_rows(void **state)
     assert_int_equal(cost_node_ns(&t.m, t.program, &nodes[0], &t.bound),
                      cost_gemm_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
     t.h.sum16_bytes = t.h.sum32_bytes = 0.0;
-    // In fp8 rows are read and written twice in a byte, where they come in; weights and what a sum over rows
-    // reads have been.
+    // In fp8 the incoming rows are read and written twice in one byte; the weights and the operand
+    // of a GEMM over rows are cast already.
     cluster twice = t.c;
     const cost_model narrow = {.c = &twice, .profile = &t.p, .fp8 = true};
     twice.device.peak_flops[MATH_FP8] = 2e15;
@@ -211,8 +216,8 @@ static void operations_are_priced_by_their_rows(void **state)
     arena_destroy(t.a);
 }
 
-// 4,096 tokens of two experts of eight: 8,192 rows, which are put in order once more by software that does so. The host
-// issues what has experts, and twice as much in the backward pass.
+// 4,096 tokens of two experts of eight make 8,192 rows, which some software sorts once more. The
+// host issues operations with experts, twice as many in the backward pass.
 static void experts_have_their_host_and_order(void **state)
 {
     (void)state;
@@ -250,7 +255,7 @@ static void experts_have_their_host_and_order(void **state)
     arena_destroy(t.a);
 }
 
-// Half of fp8's speed may be at a longer sum than that of 16 bits: 128 there, 512 here.
+// fp8 may need longer sums to reach half its speed than 16 bits do: 128 there, 512 here.
 static void fp8_wants_longer_sums(void **state)
 {
     (void)state;
@@ -264,7 +269,7 @@ static void fp8_wants_longer_sums(void **state)
     assert_close(cost_gemm_share(&c.device, &shape, MATH_BF16), sixteen, 1e-12);
 }
 
-// Of short sequences attention reaches less; half of it at `attention_half` tokens.
+// Attention reaches less on short sequences; half of it at `attention_half` tokens.
 static void attention_is_slow_on_short_sequences(void **state)
 {
     (void)state;
@@ -275,7 +280,7 @@ static void attention_is_slow_on_short_sequences(void **state)
     op_program *program = NULL;
     tensor_id x = TENSOR_NONE, y = TENSOR_NONE;
     op_attrs attrs = {.heads = 8, .kv_heads = 8, .head_dim = 64, .scale = 0.125F};
-    c.device.memory_bytes_s = 1e18; // nothing but FLOPs
+    c.device.memory_bytes_s = 1e18; // only FLOPs count
     c.device.launch_s = 0.0;
     assert_int_equal(arena_create("cost", 0, &a), ST_OK);
     assert_int_equal(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &program), ST_OK);
@@ -290,7 +295,7 @@ static void attention_is_slow_on_short_sequences(void **state)
         c.device.attention_half = 256.0;
         const double cut = (double)cost_node_ns(&m, program, node, &bound);
         assert_close(cut, whole * (1.0 + 256.0 / (double)seq), 0.01);
-        // A software's kernels may need longer sequences than the device's best.
+        // A profile's kernels may need longer sequences than the device's best.
         cost_profile longer = p;
         cost_habits half = cost_habits_none;
         half.attention_half = 1024.0;
@@ -298,7 +303,8 @@ static void attention_is_slow_on_short_sequences(void **state)
         const cost_model other = {.c = &c, .profile = &longer};
         assert_close((double)cost_node_ns(&other, program, node, &bound),
                      whole * (1.0 + 1024.0 / (double)seq), 0.01);
-        // Heads of 60: 15 / 16 of the FLOPs, by halves where there are matrix units.
+        // Heads of 60 have 15/16 of the FLOPs and are loaded in halves where there are matrix
+        // units.
         c.device.attention_half = 0.0;
         op_node odd = *node;
         odd.attrs.head_dim = 60;
@@ -307,7 +313,7 @@ static void attention_is_slow_on_short_sequences(void **state)
         assert_close((double)cost_node_ns(&m, program, &odd, &bound), whole * 30 / 16, 0.01);
         assert_int_equal(cost_node_ns(&m, program, node, &bound), (int64_t)whole);
         c.device.matrix_units_per_unit = 0;
-        // Five kernels are launched five times.
+        // Five kernels have five launches.
         cost_profile unfused = p;
         cost_habits kernels = cost_habits_none;
         kernels.attention_kernels = 5.0;
@@ -316,11 +322,12 @@ static void attention_is_slow_on_short_sequences(void **state)
         const cost_model five = {.c = &c, .profile = &unfused};
         assert_close((double)cost_node_ns(&five, program, node, &bound), whole + 5e6, 1e-6);
         c.device.launch_s = 0.0;
-        // Heads of 64 have half the FLOPs of those of 128 beside each score, and twice the scores for all FLOPs.
+        // Heads of 64 have half the FLOPs per score of heads of 128, so twice the scores for the
+        // same FLOPs.
         c.device.attention_forward_scores = 0.3;
         assert_close((double)cost_node_ns(&m, program, node, &bound), whole * 1.3, 0.01);
         c.device.attention_forward_scores = 0.0;
-        // A processor attends in fp32 whatever its rows are of.
+        // A processor computes attention in fp32 whatever the type of its rows.
         c.device.maker = "cpu";
         assert_close((double)cost_node_ns(&m, program, node, &bound),
                      whole * c.device.peak_flops[MATH_BF16] / c.device.peak_flops[MATH_FP32], 0.01);
@@ -329,7 +336,7 @@ static void attention_is_slow_on_short_sequences(void **state)
     arena_destroy(a);
 }
 
-// All units of a processor on one operation reach `team` of what they do each for itself.
+// All units of a processor on one operation reach `team` of the sum of their separate speeds.
 static void ranks_with_fewer_units_wait_less(void **state)
 {
     (void)state;
@@ -343,7 +350,7 @@ static void ranks_with_fewer_units_wait_less(void **state)
         cluster_device d = all;
         cost_units_share(&d, ranks);
         assert_int_equal(d.units, 16 / ranks);
-        assert_true(d.gemm_share[MATH_BF16] > before); // the more ranks, the better each unit
+        assert_true(d.gemm_share[MATH_BF16] > before); // more ranks make each unit faster
         before = d.gemm_share[MATH_BF16];
         if (ranks == 1) assert_close(before, 0.7, 1e-9);
     }
@@ -352,7 +359,7 @@ static void ranks_with_fewer_units_wait_less(void **state)
     cost_units_share(&one, 16);
     assert_close(one.pointwise_fp32_s, 1e9 / 0.8, 1e-9);
     assert_close(one.attention_backward_share, 0.5 / 0.8, 1e-9);
-    cost_units_share(&same, 4); // not known: nothing but the units is dealt out
+    cost_units_share(&same, 4); // `team` unknown: only the units are divided
     assert_int_equal(same.units, 4);
     assert_close(same.gemm_share[MATH_BF16], 0.7, 1e-12);
 }
@@ -366,21 +373,22 @@ static void less_power_is_a_lower_clock(void **state)
     d.idle_watts = 70.0;
     cost_limit_power(&d); // no limit
     assert_close(d.gemm_share[MATH_BF16], 0.7, 1e-12);
-    d.limit_watts = 800.0; // more than it takes
+    d.limit_watts = 800.0; // above the device's power
     cost_limit_power(&d);
     assert_close(d.gemm_share[MATH_BF16], 0.7, 1e-12);
     assert_close(d.watts, 700.0, 1e-12);
     d.limit_watts = 70.0 + 630.0 * 0.64;
-    for (int again = 0; again < 2; again++) { // once is all
+    for (int again = 0; again < 2; again++) { // the second call changes nothing
         cost_limit_power(&d);
         assert_close(d.gemm_share[MATH_BF16], 0.8 * 0.7, 1e-12);
         assert_close(d.attention_backward_share, 0.8 * c.device.attention_backward_share, 1e-12);
-        assert_close(d.watts, d.limit_watts, 1e-12); // energy goes by it
+        assert_close(d.watts, d.limit_watts, 1e-12); // the energy uses it
         assert_close(d.sold_watts, 700.0, 1e-12);
     }
 }
 
-// ---- messages -------------------------------------------------------------------------------------
+// ---- collectives
+// ----------------------------------------------------------------------------------
 
 static void groups_know_their_levels(void **state)
 {
@@ -407,22 +415,22 @@ static void collectives_are_as_by_hand(void **state)
     const cost_group node = group_of(&c, 8, 1), rail = group_of(&c, 8, 8),
                      two = group_of(&c, 16, 1);
     const double launch = 1e-6, bytes = 1e9;
-    // In a node: 7/8 of the bytes at 200 GB/s; log2(8) steps there and back are fewer than 7.
+    // In a node: 7/8 of the bytes at 200 GB/s; log2(8) steps in both directions are fewer than 7.
     const double in_node = 7.0 / 8.0 * bytes / 200e9;
     assert_close((double)cost_collective_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes),
                  (in_node + 6e-6 + launch) * 1e9, 1e-6);
     assert_close((double)cost_collective_ns(&m, &node, COLLECTIVE_ALL_REDUCE, bytes),
                  (2 * in_node + 12e-6 + launch) * 1e9, 1e-6);
-    // One device of each node: 40 GB/s each.
+    // One device of each node, 40 GB/s each.
     const double on_rail = 7.0 / 8.0 * bytes / 40e9;
     assert_close((double)cost_collective_ns(&m, &rail, COLLECTIVE_REDUCE_SCATTER, bytes),
                  (on_rail + 24e-6 + launch) * 1e9, 1e-6);
-    // Two whole nodes: each fetches half over eight NICs, and passes all on inside.
+    // Two whole nodes: each fetches half over eight NICs and distributes it inside.
     const double inside = 15.0 / 16.0 * bytes / 200e9, between = 0.5 * bytes / (8 * 40e9);
     assert_true(inside > between);
     assert_close((double)cost_collective_ns(&m, &two, COLLECTIVE_ALL_GATHER, bytes),
                  (inside + 2 * (3e-6 + 4e-6) + launch) * 1e9, 1e-6);
-    // Between two devices of two leaves: the taper halves what each gets.
+    // Between two devices of two leaves, the taper halves the bandwidth of each.
     const cost_group far = group_of(&c, 2, 64);
     assert_close((double)cost_collective_ns(&m, &far, COLLECTIVE_SEND, bytes),
                  (bytes / 20e9 + 10e-6 + launch) * 1e9, 1e-6);
@@ -443,7 +451,8 @@ static void switches_that_add_halve_a_sum(void **state)
                  0.01);
 }
 
-// What travels compressed nobody adds on the way: a stream to every owner, and the owners' streams to all.
+// Compressed sums are not added on the way: one stream to every owner, then the owners' streams to
+// all.
 static void compressed_sums_are_as_by_hand(void **state)
 {
     (void)state;
@@ -453,18 +462,20 @@ static void compressed_sums_are_as_by_hand(void **state)
     const cost_group node = group_of(&c, 8, 1), two = group_of(&c, 16, 1);
     const cost_group many = group_of(&c, 512, 1), one = group_of(&c, 1, 1);
     const double launch = 1e-6, stream = 1e7;
-    // In a node 7 streams go out, and the sums of 7 others come: 7 steps are one round, then log2(8) there and back.
+    // In a node 7 streams leave and the sums of 7 others arrive: 7 steps are one round, then
+    // log2(8) in both directions.
     const double in_node = 7.0 * stream / 200e9;
     assert_close((double)cost_compressed_ns(&m, &node, 10000000, false),
                  (in_node + 1e-6 + launch + in_node + 6e-6 + launch) * 1e9, 1e-5);
-    // Between two nodes each device sends its own 8 streams for the other side, 15 peers in two rounds; the sums come to
-    // a node once, and from inside.
+    // Between two nodes each device sends its own 8 streams for the other side, 15 peers in two
+    // rounds; the sums enter a node once and arrive from inside.
     const double out = 8.0 * stream / 40e9, inside = 15.0 * stream / 200e9;
     const double sent = out + 2 * 4e-6 + launch, back = inside + 2 * (3e-6 + 4e-6) + launch;
     assert_close((double)cost_compressed_ns(&m, &two, 10000000, true), sent * 1e9, 1e-5);
     assert_close((double)cost_compressed_ns(&m, &two, 10000000, false), (sent + back) * 1e9, 1e-5);
-    // Of 512 ranks in 8 leaves 448 streams cross the halved top: 0.22 s at 20 GB/s. A ring of as many bytes shares
-    // the links of 64 devices there: 64 times less, and is bound inside the node instead.
+    // With 512 ranks in 8 leaves 448 streams cross the halved top: 0.22 s at 20 GB/s. A ring of as
+    // many bytes shares the links of 64 devices there: 64 times less, so the links inside the node
+    // bound it.
     const double far = 448.0 * stream / 20e9 + 64 * 10e-6 + launch;
     const double ring = 511.0 * stream / 200e9;
     assert_close((double)cost_compressed_ns(&m, &many, 10000000, true), far * 1e9, 1e-5);
@@ -474,7 +485,7 @@ static void compressed_sums_are_as_by_hand(void **state)
     for (int l = 0; l < 3; l++) c.levels[l].reduces = true;
     assert_close((double)cost_compressed_ns(&m, &two, 10000000, false), (sent + back) * 1e9, 1e-5);
     assert_int_equal(cost_compressed_ns(&m, &one, 10000000, false), 0);
-    // A plan's records say the same.
+    // A plan's records give the same price.
     plan_comm sum = {.op = COLLECTIVE_ALL_REDUCE,
                      .type = DTYPE_F32,
                      .compressed = true,

@@ -1,5 +1,6 @@
-// Prices of ranks side by side: on links that join pairs a group has those among its own; and logits that each of them has
-// of all columns are gathered, and their loss is made everywhere.
+// Tests prices of tensor-parallel ranks: on links that join pairs, a group has only the links among
+// its members; logits that each rank has for all columns are gathered, and every rank computes
+// their loss.
 #include "cost/cost.h"
 #include "cost/habits.h"
 
@@ -18,7 +19,7 @@ static void assert_close(double got, double wanted)
     assert_true(false);
 }
 
-// One node of so many devices, 400 GB/s each.
+// One node of this many devices, 400 GB/s each.
 static cluster node_of(int64_t devices, cluster_shape shape)
 {
     return (cluster){.name = "node",
@@ -50,7 +51,8 @@ static double collective_ns(const cluster *c, int64_t ranks, op_collective op)
     return (double)cost_collective_ns(&m, &g, op, 1e9);
 }
 
-// Relative to a switch: of a mesh of four two ranks have a third of their links, of a cube of eight one of six or four.
+// Relative to a switch: two ranks of a mesh of four have a third of their links, two of a cube of
+// eight have one or two of six, four have four.
 static void pairs_have_their_own_links(void **state)
 {
     (void)state;
@@ -76,7 +78,8 @@ static void pairs_have_their_own_links(void **state)
     }
 }
 
-// A mesh of eight nodes of four: two nodes have one of their seven links; within a node there is a switch.
+// A mesh of eight nodes of four devices: two nodes have one of their seven links; within a node
+// there is a switch.
 static void nodes_may_be_joined_so_too(void **state)
 {
     (void)state;
@@ -87,14 +90,14 @@ static void nodes_may_be_joined_so_too(void **state)
     c.levels[1].devices = 32;
     const double any = collective_ns(&c, 8, COLLECTIVE_ALL_GATHER),
                  within = collective_ns(&c, 4, COLLECTIVE_ALL_GATHER);
-    // 400 GB/s a device: half of 1 GB over four devices' links, seven eighths within the nodes.
+    // 400 GB/s per device: half of 1 GB over four devices' links, seven eighths within the nodes.
     assert_close(any, 1e9 * 7.0 / 8.0 / 400.0);
     c.levels[1].shape = SHAPE_MESH;
     assert_close(collective_ns(&c, 8, COLLECTIVE_ALL_GATHER), 1e9 / 2.0 / (4.0 * 400.0 / 7.0));
     assert_close(collective_ns(&c, 4, COLLECTIVE_ALL_GATHER), within);
 }
 
-// A node of the head: of a piece of its columns, of `whole` there are all in all; or of all.
+// Time of a head operation on `columns` of its `whole` columns; 0: on all of them.
 static double head_ns(const cost_model *m, op_code code, int64_t columns, int64_t whole)
 {
     arena *a = NULL;
@@ -130,17 +133,18 @@ static void logits_of_all_columns_take_time(void **state)
     gathers.habits = &logits_of_all;
     makes.habits = &head_of_all;
     const double stats = head_ns(&m, OP_HEAD_STATS, PIECE, ALL);
-    // Of each logit of the other ranks two passes of four bytes at 1,000 GB/s, and of each at all what the gather's copy
-    // reads and writes; and the gather of two bytes each, three quarters of which come at 400 GB/s.
+    // Each logit of the other ranks takes two passes of four bytes at 1,000 GB/s; each logit takes
+    // what the gather's copy reads and writes; and the gather moves two bytes each, three quarters
+    // of them at 400 GB/s.
     const double piece = (double)ROWS * PIECE, logits = (double)ROWS * ALL;
     assert_close(head_ns(&gathered, OP_HEAD_STATS, PIECE, ALL) - stats,
                  (8.0 * (logits - piece) + 4.0 * logits) / 1000.0 + 2.0 * logits * 0.75 / 400.0);
-    // The loss goes over what is there, and gathers no more.
+    // The loss covers the gathered columns and gathers no more.
     const double loss = head_ns(&m, OP_HEAD_LOSS, PIECE, ALL);
     const double more = 4.0 * (logits - piece) / 1000.0;
     assert_close(head_ns(&gathered, OP_HEAD_LOSS, PIECE, ALL) - loss, more);
     assert_close(head_ns(&made, OP_HEAD_LOSS, PIECE, ALL) - loss, more);
-    // A rank with the whole head does what one rank alone does, which gathers nothing.
+    // A rank with the whole head does what a single rank does, which gathers nothing.
     const double alone = head_ns(&m, OP_HEAD_STATS, ALL, 0);
     assert_close(head_ns(&made, OP_HEAD_STATS, PIECE, ALL), alone);
     assert_close(head_ns(&gathered, OP_HEAD_STATS, ALL, 0), alone);

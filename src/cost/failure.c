@@ -1,5 +1,5 @@
-// See failure.h. Nothing here is approximate but plan_normal_slowest: what has no closed form is found
-// by halving, to the last bit but a few.
+// Closed forms for interrupted runs. All results are exact except plan_normal_slowest(); those
+// without a closed form are found by bisection, to within a few bits of the last.
 #include "cost/failure.h"
 #include "base/base.h"
 
@@ -9,7 +9,7 @@ double plan_kept_share(double mtbf, double write, double restart, double interva
 {
     ASSERT(mtbf > 0.0 && write >= 0.0 && restart >= 0.0);
     if (interval <= 0.0) return 0.0;
-    // expm1, for a run of few devices has (t + w)/M near nothing.
+    // expm1 keeps the digits, because (t + w)/M is near 0 for a run of few devices.
     const double took = mtbf * exp(restart / mtbf) * expm1((interval + write) / mtbf);
     return interval / took;
 }
@@ -41,7 +41,8 @@ double plan_poisson_below(double mean, int64_t n)
     ASSERT(mean >= 0.0);
     double sum = 0.0;
     if (mean == 0.0) return n >= 0 ? 1.0 : 0.0;
-    // From the largest term down, each by its logarithm: e^-mean is nothing for a mean of thousands.
+    // Sums from the largest term down, each by its logarithm, because e^-mean underflows for a mean
+    // of thousands.
     for (int64_t k = n; k >= 0; k--) {
         const double x = (double)k;
         const double term = exp(x * log(mean) - mean - lgamma(x + 1.0));
@@ -54,7 +55,7 @@ double plan_poisson_below(double mean, int64_t n)
 int64_t plan_spares_for(double mean_out, double probability)
 {
     ASSERT(mean_out >= 0.0 && probability > 0.0 && probability < 1.0);
-    int64_t low = -1, high = 1; // low does not do, high does
+    int64_t low = -1, high = 1; // low is not enough, high is
     while (plan_poisson_below(mean_out, high) < probability) high *= 2;
     while (high - low > 1) {
         const int64_t n = low + (high - low) / 2;
@@ -85,7 +86,7 @@ double plan_out_for(int64_t spares, double probability)
 double plan_normal_slowest(double n)
 {
     if (n <= 1.0) return 0.0;
-    const double above = 0.625 / (n + 0.25); // of all numbers are larger
+    const double above = 0.625 / (n + 0.25); // share of all numbers that are larger
     double low = 0.0, high = 40.0;
     for (int i = 0; i < 100; i++) {
         const double z = 0.5 * (low + high);

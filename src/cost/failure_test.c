@@ -1,4 +1,4 @@
-// The closed forms against what they are derived from: brute force, limits, published figures.
+// Tests the closed forms against brute force, limits and published figures.
 #include "cost/failure.h"
 
 #include <math.h>
@@ -34,18 +34,19 @@ static void the_best_interval_keeps_most(void **state)
     }
     assert_true(plan_interval_best(100.0, 0.0) == 0.0);
     near_to(plan_kept_share(1e12, 0.0, 0.0, 1.0), 1.0, 1e-9);
-    assert_true(plan_kept_share(1.0, 1.0, 1.0, 5000.0) == 0.0); // never ends
+    assert_true(plan_kept_share(1.0, 1.0, 1.0, 5000.0) == 0.0); // the run never ends
 }
 
-// 419 unexpected interruptions of 16,384 devices in 54 days, and what a choice of intervals keeps of
-// a cluster like that one.
+// 419 unexpected interruptions of 16,384 devices in 54 days, and the share that several intervals
+// keep on a cluster with that rate.
 static void published_rates_are_met(void **state)
 {
     (void)state;
     const double every_h = 54.0 * 24.0 / 419.0;
     near_to(every_h, 3.09, 0.002);
     near_to(every_h * 16384.0, 50677.0, 1e-4);
-    near_to(50677.0 / 100000.0 * 60.0, 30.4, 0.001); // minutes at 100,000
+    near_to(50677.0 / 100000.0 * 60.0, 30.4,
+            0.001); // minutes between interruptions of 100,000 devices
     near_to(plan_kept_share(3.09 * 3600.0, 60.0, 300.0, 3.0 * 3600.0), 0.57, 0.005);
     assert_true(round(plan_interval_best(3.09 * 3600.0, 60.0) / 60.0) == 19.0);
     near_to(plan_kept_share(3.09 * 3600.0, 60.0, 300.0, 1140.0), 0.88, 0.006);

@@ -1,10 +1,12 @@
-// The rows. A weight in a product costs 6 FLOPs a token: 2 forward, 2 each for the gradients of input and
-// weight. Attention's two products over a whole sequence cost 12 s a layer and unit of width, the half that
-// a causal mask leaves 6 s. The 72 and 96 of Megatron's papers are 6 x 12 and 8 x 12 weights x dim^2 in a
-// block with a feed-forward part of 4 dim and as many key heads as query heads: they are kept as printed, also
-// for models that differ, as their users do.
+// The table of FLOP conventions. A weight in a GEMM costs 6 FLOPs per token: 2 forward and 2 each
+// for the gradients of input and weight. Attention's two GEMMs over a whole sequence cost 12 s per
+// layer and unit of width; the half that a causal mask leaves costs 6 s. The 72 and 96 of
+// Megatron's papers are 6 x 12 and 8 x 12 weights x dim^2 in a block with a feed-forward part of 4
+// dim and as many key heads as query heads; the rows keep them as printed, also for models that
+// differ, as their users do.
 //
-// To add one: a function and a row, and the published figures that it reproduces in flops_test.c.
+// To add a convention: a function, a row, and the published figures that it reproduces in
+// flops_test.c.
 #include "cost/flops.h"
 
 #include <string.h>
@@ -29,8 +31,8 @@ static double llm_foundry(const flops_model *m, double s)
     return 6.0 * m->parameters + 12.0 * m->layers * m->dim * s;
 }
 
-// per L h^2 (1 + s / (share h) + V / (12 L h)), a head never computed again, where per = 72 (3 passes) or
-// 96 (4 passes, and then the head's part is V / (16 L h)).
+// per L h^2 (1 + s / (share h) + V / (12 L h)) for a head that is never recomputed, where per = 72
+// (3 passes) or 96 (4 passes; then the head's part is V / (16 L h)).
 static double model_72(const flops_model *m, double s)
 {
     const double h = m->dim, l = m->layers;

@@ -1,8 +1,9 @@
-// FLOPs of a token by the conventions that publications use. Pure.
+// FLOPs per token by the conventions that publications use. Pure.
 //
-// "45% MFU" says nothing without the count behind it: recomputed work counted or not moves it by a third, all
-// of a causal attention or its half by 6% and more at long sequences. A convention is a row here; what is
-// printed names its row. `causal` is the project's own (op_model_flops_per_token).
+// "45% MFU" is meaningless without the count behind it: counting recomputed work changes it by a
+// third, counting all or half of a causal attention by 6% and more at long sequences. A convention
+// is a row here, and printed figures name their row. `causal` is the project's own
+// (op_model_flops_per_token).
 #ifndef COST_FLOPS_H
 #define COST_FLOPS_H
 
@@ -12,26 +13,26 @@
 extern "C" {
 #endif
 
-// What the formulas read. For models with experts: parameters are those that a token meets.
+// The inputs of the formulas. For models with experts, parameters are those that a token uses.
 typedef struct flops_model {
     double layers, dim, vocab;
-    double attention_width; // of one layer: heads x head size
+    double attention_width; // per layer: heads x head size
     double parameters;      // all
     double
-        product_parameters; // those in matrix products: the head, not the embedding, no norms or biases
+        product_parameters; // parameters in GEMMs: the head, but not the embedding, norms or biases
 } flops_model;
 
 typedef struct flops_rule {
-    const char *name;  // as flops_convention has it
+    const char *name;  // as in flops_convention
     const char *about; // the formula, who uses it
-    bool recomputed;   // counts what a backward pass computes again: hardware FLOPs, no MFU
+    bool recomputed;   // counts work that a backward pass recomputes: hardware FLOPs, not MFU
     double (*token)(const flops_model *m, double seq);
 } flops_rule;
 
-const flops_rule *plan_flops_find(const char *name); // NULL: there is none
+const flops_rule *plan_flops_find(const char *name); // NULL: unknown name
 const flops_rule *plan_flops_at(int row); // in table order, the default first; NULL after the last
 
-// FLOP/s of one of `devices` that make a step of `batch` sequences in step_s.
+// FLOP/s of one of `devices` that compute a step of `batch` sequences in step_s.
 double plan_flops_rate(const flops_rule *rule, const flops_model *m, double seq, double batch,
                        double devices, double step_s);
 // Seconds for `tokens` at `rate` FLOP/s per device.

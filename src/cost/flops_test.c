@@ -1,5 +1,6 @@
-// Conventions against figures that were printed by those who use them: nothing is fitted here. A printed
-// number stands for all that rounds to it; where two are related by a formula their ranges must meet.
+// Compares the conventions with figures that their users printed; nothing is fitted here. A printed
+// number stands for every value that rounds to it; if a formula relates two of them, their ranges
+// must overlap.
 #include "cost/flops.h"
 
 #include "fixtures/base/test_csv.h"
@@ -33,7 +34,7 @@ static flops_model model_of(const test_csv *c, gate g)
                          .product_parameters = l * block + v * h};
 }
 
-// |a - b| is at most what both roundings allow.
+// |a - b| is at most the sum of both roundings.
 static bool ranges_meet(double a, double a_half, double b, double b_half)
 {
     return fabs(a - b) <= (a_half + b_half) * (1.0 + 1e-9);
@@ -56,7 +57,8 @@ static void assert_near(double a, double b, double most)
 static void rows_are_what_they_say(void **state)
 {
     (void)state;
-    // GPT-3: 12 h^2 a layer, so the formulas of dims and those of weights must agree.
+    // GPT-3 has 12 h^2 weights per layer, so the formulas over dims and those over weights must
+    // agree.
     const double l = 96, h = 12288, v = 51200, s = 2048;
     const flops_model m = {.layers = l,
                            .dim = h,
@@ -70,7 +72,8 @@ static void rows_are_what_they_say(void **state)
     assert_near(rule("palm")->token(&m, s) / full, 1.0, 1e-12);
     assert_near(rule("llm-foundry")->token(&m, s) / full, 1.0, 1e-12);
     assert_near((full - rule("causal")->token(&m, s)) / (attention / 2), 1.0, 1e-9);
-    // Recomputing attention's products adds a third of 3 passes over them; recomputing all but the head a pass.
+    // Recomputing attention's GEMMs adds a third of 3 passes over them; recomputing all but the
+    // head adds a pass.
     assert_near((rule("selective-72")->token(&m, s) - full) / attention, 1.0, 1e-9);
     assert_near(rule("hardware-96")->token(&m, s) / (full + (full - 6 * v * h) / 3), 1.0, 1e-12);
     assert_null(plan_flops_find("causa"));
@@ -80,12 +83,12 @@ static void rows_are_what_they_say(void **state)
         assert_ptr_equal(plan_flops_find(plan_flops_at(count)->name), plan_flops_at(count));
     }
     assert_int_equal(count, 7);
-    // A day at a rate makes a day's FLOPs.
+    // A rate times a day gives a day's FLOPs.
     assert_near(plan_flops_time_s(rule("nemo"), &m, s, 1e9, 10, full * 1e8 / 3600), 3600, 1e-6);
 }
 
-// 540.35B parameters, 118 layers of 48 heads of 256, 2048 tokens: 238.3k tokens/s on 6144 chips of 275e12
-// are printed as 46.2%.
+// PaLM prints 46.2% for 540.35B parameters, 118 layers of 48 heads of 256 and 2048 tokens at 238.3k
+// tokens/s on 6144 chips of 275e12 FLOP/s.
 static void palm_is_46_2_percent(void **state)
 {
     (void)state;
@@ -95,7 +98,7 @@ static void palm_is_46_2_percent(void **state)
 }
 
 // ---- tables -------------------------------------------------------------------------------------
-// MFU, HFU and TFLOP/s of Korthikanti's tables 3 and 5 from the printed step times.
+// Computes MFU, HFU and TFLOP/s of Korthikanti's tables 3 and 5 from the printed step times.
 static void korthikanti_follows_from_step_times(void **state)
 {
     (void)state;
@@ -122,7 +125,7 @@ static void korthikanti_follows_from_step_times(void **state)
     assert_int_equal(met, 9 + 4);
 }
 
-// The number after `key` in the notes.
+// Returns the number after `key` in the notes.
 static double noted(const test_csv *c, const char *key)
 {
     const char *at = strstr(test_csv_cell(c, "notes"), key);
@@ -130,7 +133,7 @@ static double noted(const test_csv *c, const char *key)
     return strtod(at + strlen(key), NULL);
 }
 
-// Days for 300 billion tokens from the printed TFLOP/s.
+// Computes the days for 300 billion tokens from the printed TFLOP/s.
 static void sc21_days_follow_from_flops(void **state)
 {
     (void)state;
@@ -152,7 +155,7 @@ static void sc21_days_follow_from_flops(void **state)
     assert_int_equal(met, 12);
 }
 
-// What recomputing attention costs of GPT-3 and MT-NLG, as the paper's text says.
+// The cost of recomputing attention for GPT-3 and MT-NLG, as the paper's text gives it.
 static void recomputed_attention_costs_what_is_said(void **state)
 {
     (void)state;
@@ -183,7 +186,7 @@ static void recomputed_attention_costs_what_is_said(void **state)
 typedef struct converted {
     const char *file, *convention;
     gate gated;
-    double bound; // of what is left: no table prints all digits of what its formula reads
+    double bound; // on the remaining difference: no table prints all digits of its formula's inputs
     int rows;
 
 } converted;
@@ -194,17 +197,18 @@ static bool is_of(const test_csv *c, const converted *x)
         return false;
     if (test_csv_number(c, "tokens_per_s_per_gpu") <= 0) return false;
     if (strstr(x->file, "bridge") != NULL) {
-        // Dense and all weights trained; mb-80 prints TFLOP/s and tokens/s of two runs.
+        // True for rows of dense models with all weights trained; mb-80 prints TFLOP/s and tokens/s
+        // of two runs.
         return strstr(test_csv_cell(c, "model"), "LLAMA") != NULL &&
                strstr(test_csv_cell(c, "model"), "LoRA") == NULL &&
                strcmp(test_csv_cell(c, "row_id"), "mb-80") != 0;
     }
-    // Recomputation is counted where it is done.
+    // Recomputation counts for rows that do it.
     return strstr(x->file, "internevo") == NULL || (strcmp(test_csv_cell(c, "recompute"), "none") ==
                                                     0) == (strcmp(x->convention, "model-72") == 0);
 }
 
-// TFLOP/s and tokens/s stand side by side in these tables: one must follow from the other.
+// These tables print TFLOP/s and tokens/s: one must follow from the other.
 static void tables_convert(void **state)
 {
     (void)state;

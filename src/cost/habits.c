@@ -1,9 +1,11 @@
-// What habits of other software change about prices. Each function says what a price is without them.
+// The effects of habits of other software on prices. Each function also says what the price is
+// without them.
 //
-// What ZeRO-3 gathers and scatters may go tensor by tensor through buffers (piece_s), as in DeepSpeed of April
-// 2021 (commit 835b4c873, zero/partition_parameters.py and stage3.py): torch.zeros makes the buffer, all_gather to a
-// list of views copies every rank's piece by a kernel of its own (PyTorch's ProcessGroupNCCL), and a line of log that
-// nobody sees takes the weight's norm; gradients are divided in a pass of their own, and copied piece by piece.
+// Gathers and scatters of ZeRO-3 may go tensor by tensor through buffers (piece_s), as in DeepSpeed
+// of April 2021 (commit 835b4c873, zero/partition_parameters.py and stage3.py): torch.zeros creates
+// the buffer, all_gather to a list of views copies every rank's piece by a kernel of its own
+// (PyTorch's ProcessGroupNCCL), and a line of log that is never printed computes the weight's norm;
+// gradients are divided in a separate pass and copied piece by piece.
 #include "cost/habits.h"
 
 #include "cost/cost_internal.h"
@@ -36,8 +38,8 @@ cost_columns cost_habit_columns(const cost_model *m, const op_node *node, double
     return (cost_columns){cost_habits_of(m->profile)->whole_head ? all : vocab, all};
 }
 
-// With whole_logits: a gather over tp, and a copy that puts columns of a row side by side. It is a message, but no plan has
-// it: it is among what computes.
+// With whole_logits: a gather over tp, and a copy that joins the columns of a row. It is a
+// collective, but plans do not contain it, so its time belongs to the compute stream.
 double cost_habit_logits_s(const cost_model *m, double rows, double vocab, double columns)
 {
     const double bytes = 2.0 * rows * columns;
@@ -46,7 +48,7 @@ double cost_habit_logits_s(const cost_model *m, double rows, double vocab, doubl
            cost_memory_s(m, 2.0 * bytes);
 }
 
-// What adds a weight's gradient to the step's sum, beside the operation that made it.
+// Time to add a weight's gradient to the step's sum, beside the operation that computed it.
 static double sums_s(const cost_model *m, const op_program *p, const op_node *node,
                      const extent_binding *bound)
 {
@@ -65,8 +67,8 @@ static double sums_s(const cost_model *m, const op_program *p, const op_node *no
     return s;
 }
 
-// Rows that experts of this rank take come from each rank by expert: read, and written in the order of experts; what
-// they give goes back the same way.
+// Rows for this rank's experts arrive from each rank ordered by expert; they are read and written
+// in the order of the experts, and the experts' outputs go back the same way.
 static double sorts_s(const cost_model *m, const op_program *p, const op_node *node,
                       const extent_binding *bound)
 {
@@ -115,7 +117,8 @@ bool cost_host_waits(const cost_model *m, op_code code)
     return cost_habits_of(m->profile)->expert_wait && op_kind_of(code)->host_waits;
 }
 
-// ---- messages -------------------------------------------------------------------------------------
+// ---- collectives
+// ----------------------------------------------------------------------------------
 
 double cost_overlap(const cost_profile *p, const cost_group *g, bool overlapped)
 {
@@ -131,7 +134,7 @@ double cost_habit_most_rate(const cost_profile *p, const cost_group *g)
     return traffic_of(g->axes) == TRAFFIC_CP ? cost_habits_of(p)->cp_gb_s * 1e9 : 0.0;
 }
 
-// Where only rings are to be had.
+// Applies where only rings are available.
 bool cost_habit_hops(const cost_profile *p, const cost_group *g, double *s)
 {
     const cost_habits *h = cost_habits_of(p);
@@ -142,8 +145,8 @@ bool cost_habit_hops(const cost_profile *p, const cost_group *g, double *s)
     return true;
 }
 
-// Share of a token's copies that leave the node: of n nodes k draws meet n (1 - (1 - 1/n)^k), and a row goes to
-// each of them once, where it is dealt out.
+// Share of a token's copies that leave the node: k draws hit n (1 - (1 - 1/n)^k) of n nodes, and a
+// row that is distributed inside a node goes to each of them once.
 static double copies_share(const cost_model *m, const cost_group *g)
 {
     const double k = (double)m->top_k, most = (double)cost_habits_of(m->profile)->ep_nodes;
@@ -162,8 +165,9 @@ cost_exchange cost_habit_exchange(const cost_model *m, const cost_group *g, doub
     return x;
 }
 
-// Messages take units of the device, as many as their links can feed, and its memory's bandwidth: both go by bytes a
-// second. So of a group the share is that of the rate at which one of its ranks takes in, over the innermost links'.
+// A collective occupies compute units of the device, as many as its links can feed, and memory
+// bandwidth; both are proportional to bytes per second. The share of a group is therefore the rate
+// at which one of its ranks receives, over that of the innermost links.
 double cost_crowding(const cost_model *m, const cost_group *g)
 {
     double share = 1.0;
@@ -186,8 +190,8 @@ int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes
     return goes_in_pieces(m, link) ? cost_tp_gather_ns(m, link->same_rows, bytes) : 0;
 }
 
-// Inputs of products are cast to fp8 before they are gathered, by software that does so: all that is gathered over tp
-// alone is such an input but the head's.
+// Some software casts the inputs of GEMMs to fp8 before it gathers them: everything gathered over
+// tp alone is such an input, except the head's.
 static bool is_cast_first(const cost_model *m, const cost_group *g, op_collective op)
 {
     return m->fp8 && cost_habits_of(m->profile)->fp8_gathers && op == COLLECTIVE_ALL_GATHER &&
@@ -198,10 +202,11 @@ double cost_habit_sent_bytes(const cost_model *m, const cost_group *g, op_collec
                              double bytes)
 {
     const double each = goes_in_pieces(m, g) ? bytes / (double)g->same_rows : bytes;
-    return is_cast_first(m, g, op) ? each / 2.0 : each; // of 16 bits
+    return is_cast_first(m, g, op) ? each / 2.0 : each; // from 16 bits
 }
 
-// ---- what passes through a rank, tensor by tensor ------------------------------------------------------
+// ---- gathered parameters and unsharded gradients, tensor by tensor
+// --------------------------------
 
 static bool reads(const op_program *program, op_list list, tensor_id t)
 {
@@ -213,8 +218,9 @@ static bool reads(const op_program *program, op_list list, tensor_id t)
     return false;
 }
 
-// Is a weight let go between its computing again and its gradient? Each later weight of the layer is used twice there,
-// also those whose product the plan need not make again (stage3.py, _keep_for_later).
+// True if a weight is released between its recomputation and its gradient. Each later weight of the
+// layer is used twice there, even if the plan need not repeat its GEMM (stage3.py,
+// _keep_for_later).
 static bool is_gathered_again(const cost_model *m, const plan *p, int32_t weight)
 {
     for (int32_t l = 0; l < p->model->layer_count; l++) {
@@ -234,7 +240,7 @@ static bool is_gathered_again(const cost_model *m, const plan *p, int32_t weight
     return false;
 }
 
-// What one message with all tensors of a layer does not say of one for each of them.
+// Additional time if every tensor of a layer has a collective of its own instead of sharing one.
 static double gathered_s(const cost_model *m, const cost_group *g, const plan *p,
                          const plan_comm *c)
 {
@@ -256,7 +262,7 @@ static double gathered_s(const cost_model *m, const cost_group *g, const plan *p
         if (tensors++ > 0) s += one;
         if (!gathers || !is_gathered_again(m, p, t->weight)) continue;
         s += (pieces + one + cost_gather_s(m, g, bytes, false)) /
-             2.0; // of two, forward and backward
+             2.0; // of the two, forward and backward
     }
     return s;
 }

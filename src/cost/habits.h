@@ -1,11 +1,12 @@
 // Habits of other software: how its steps differ from the plan as it is.
 //
-// A plan, its prices and its simulation know the eight numbers of a cost_profile. What a published run of other software did
-// otherwise (operations that are not fused, messages that go another way, bytes that it keeps besides) is data: one table
-// of named habits, each with a value that changes nothing. A profile of the catalogue gives some of them. Code that knows a
-// habit is in three files: cost/habits.c for prices, sim/habits.c for a step's host and sums, predict/habits.c for bytes.
+// A plan, its prices and its simulation know the eight numbers of a cost_profile. Other differences
+// of a published run (operations that are not fused, collectives that take another route,
+// additional bytes) are data: one table of named habits, each with a value that changes nothing. A
+// profile of the catalogue sets some of them. Three files know the habits: cost/habits.c for
+// prices, sim/habits.c for a step's host and sums, predict/habits.c for bytes.
 //
-// To add one: a row here, and a line in one of these files.
+// To add a habit: a row here, and a line in one of these files.
 #ifndef COST_HABITS_H
 #define COST_HABITS_H
 
@@ -16,7 +17,7 @@ extern "C" {
 #endif
 
 // REAL(field, key of the catalogue, scale of its unit, least, most, value that changes nothing, help)
-// COUNT(field, most, help), which is 0 where it changes nothing
+// COUNT(field, most, help), which changes nothing at 0
 // FLAG(field, value that changes nothing, help)
 // clang-format off
 #define COST_HABITS(REAL, COUNT, FLAG)                                                                                 \
@@ -130,18 +131,18 @@ struct cost_habits {
 #undef HABIT_COUNT
 #undef HABIT_FLAG
 
-extern const cost_habits cost_habits_none; // each has the value that changes nothing
+extern const cost_habits cost_habits_none; // every habit has the value that changes nothing
 static inline const cost_habits *cost_habits_of(const cost_profile *p)
 {
     return p->habits != NULL ? p->habits : &cost_habits_none;
 }
 
-// What the host takes to issue an operation, and whether it waits until it is done.
+// Time that the host takes to issue an operation, and whether it waits until the operation is done.
 int64_t cost_issue_ns(const cost_model *m, const op_node *node);
 bool cost_host_waits(const cost_model *m, op_code code);
-bool cost_has_host(const cost_profile *p);       // is it ever not ahead?
-int64_t cost_step_ns(const cost_profile *p);     // of its work in each step, besides
-bool cost_has_all_logits(const cost_profile *p); // each rank of tp, gathered or made there
+bool cost_has_host(const cost_profile *p);       // can the host fall behind?
+int64_t cost_step_ns(const cost_profile *p);     // additional time of each step
+bool cost_has_all_logits(const cost_profile *p); // each rank of tp gathers or computes all logits
 
 #ifdef __cplusplus
 }

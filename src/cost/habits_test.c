@@ -1,10 +1,10 @@
-// Habits of other software: each changes the price that it is of, and no other.
+// Tests habits of other software: each changes its own price and no other.
 #include "cost/habits.h"
 
 #include "fixtures/cost/cost_sample.h"
 
-// Two nodes of eight: rings bring a node what its own ranks have too, 15 / 16 of the bytes instead of 8 / 16, but in sums that
-// switches make. Within a node they are no other than before.
+// Two nodes of eight: rings also bring a node the pieces of its own ranks, 15/16 of the bytes
+// instead of 8/16, except for sums that switches compute. Within a node they change nothing.
 static void rings_carry_a_nodes_own_pieces(void **state)
 {
     (void)state;
@@ -15,7 +15,7 @@ static void rings_carry_a_nodes_own_pieces(void **state)
     cost_habits round_rings = cost_habits_none;
     round_rings.rings = true;
     rings.habits = &round_rings;
-    c.levels[NODES_LEVEL].bytes_s = 1e9; // nodes' links decide
+    c.levels[NODES_LEVEL].bytes_s = 1e9; // the nodes' links decide
     c.levels[NODES_LEVEL].reduces = false;
     adds = c;
     adds.levels[NODES_LEVEL].reduces = true;
@@ -44,8 +44,9 @@ static void rings_carry_a_nodes_own_pieces(void **state)
     }
 }
 
-// A channel of `*gb_s`, a member of m's profile, holds up 64 MB on `held` where it is the slowest: from least_ns on. As fast as the
-// links or faster it changes nothing, and messages of `free` never know it.
+// A channel of `*gb_s`, a member of m's profile, delays 64 MB on `held` if it is the slowest: from
+// least_ns on. At the links' speed or above it changes nothing, and it never affects collectives of
+// `free`.
 static void is_held_up(const cost_model *m, double *gb_s, const cost_group *held, op_collective op,
                        int64_t least_ns, const cost_group *free, op_collective other)
 {
@@ -60,8 +61,8 @@ static void is_held_up(const cost_model *m, double *gb_s, const cost_group *held
     assert_int_equal(cost_collective_ns(m, free, other, bytes), others);
 }
 
-// Rows go to experts no faster than a rank sends, and as the links let them where these are slower: seven eighths of 64 MB at
-// 1 GB/s. Nothing else is held up.
+// Rows go to experts at the rank's own sending rate, or that of slower links: seven eighths of 64
+// MB at 1 GB/s. Nothing else is delayed.
 static void rows_of_experts_are_held_up(void **state)
 {
     (void)state;
@@ -76,7 +77,7 @@ static void rows_of_experts_are_held_up(void **state)
     is_held_up(&m, &h.ep_gb_s, &ep, COLLECTIVE_ALL_TO_ALL, 56000000, &dp, COLLECTIVE_ALL_TO_ALL);
 }
 
-// Nor do keys and values go round a ring of cp: 64 MB at 1 GB/s. Gradients are no part of it.
+// Keys and values go round a ring of cp: 64 MB at 1 GB/s. Gradients are not affected.
 static void keys_and_values_are_held_up(void **state)
 {
     (void)state;
@@ -91,8 +92,8 @@ static void keys_and_values_are_held_up(void **state)
     is_held_up(&m, &h.cp_gb_s, &cp, COLLECTIVE_SEND, 64000000, &dp, COLLECTIVE_ALL_REDUCE);
 }
 
-// Rows that are cast before they are gathered over tp travel in half the bytes; weights over dp, sums, and runs in 16
-// bits do not.
+// Rows that are cast before they are gathered over tp travel in half the bytes; weights over dp,
+// sums, and runs in 16 bits do not.
 static void fp8_rows_are_gathered_in_a_byte(void **state)
 {
     (void)state;
@@ -116,14 +117,14 @@ static void fp8_rows_are_gathered_in_a_byte(void **state)
     assert_int_equal(cost_collective_ns(&m, &dp, COLLECTIVE_ALL_GATHER, bytes), weights);
     const cost_model wide = {.c = &c, .profile = &p};
     assert_int_equal(cost_collective_ns(&wide, &tp, COLLECTIVE_ALL_GATHER, bytes), whole);
-    // Nor is what comes from the stage before, and is gathered there.
+    // Rows from the stage before, which are gathered on arrival, do not either.
     h.pp_pieces = true;
     dp.same_rows = 8;
     assert_int_equal(cost_pieces_ns(&m, &dp, bytes), whole);
 }
 
-// Of 1 GB that eight ranks of tp have each sends an eighth to another node, 40 GB/s each, and there they gather; with
-// layout.sp each has its own.
+// Eight ranks of tp hold the same 1 GB: each sends an eighth to another node at 40 GB/s, where they
+// gather; with layout.sp each has its own.
 static void stages_get_pieces(void **state)
 {
     (void)state;
@@ -148,7 +149,7 @@ static void stages_get_pieces(void **state)
     assert_int_equal(cost_pieces_ns(&m, &link, bytes), 0);
 }
 
-// PyTorch's DDP sums beside the backward pass, where there are no stages.
+// PyTorch's DDP overlaps sums with the backward pass if there are no stages.
 static void sums_are_hidden_where_there_are_no_stages(void **state)
 {
     (void)state;
@@ -170,7 +171,8 @@ static void sums_are_hidden_where_there_are_no_stages(void **state)
     }
 }
 
-// Sixteen ranks of two nodes: fifteen hops, of which one leaves a node. A sum to all has its tree still.
+// Sixteen ranks of two nodes: fifteen hops, one of which leaves a node. An all-reduce keeps its
+// tree.
 static void rings_take_their_hops(void **state)
 {
     (void)state;
@@ -191,8 +193,9 @@ static void rings_take_their_hops(void **state)
     assert_int_equal(cost_collective_ns(&m, &two, COLLECTIVE_ALL_REDUCE, bytes), sum);
 }
 
-// What products lose beside a message goes by the rate at which a rank takes in: of one on eight nodes 50 x 0.8 of
-// 400 x 0.5 GB/s; of eight on each of two, whose ports all fetch for all, 8 of those over 8 / 15 of the bytes.
+// The loss of GEMMs beside a collective is proportional to the rate at which a rank receives: one
+// rank on each of eight nodes receives 50 x 0.8 of 400 x 0.5 GB/s; with eight on each of two nodes,
+// whose ports all fetch for all, it is 8 of those over 8/15 of the bytes.
 static void slow_links_crowd_less(void **state)
 {
     (void)state;
@@ -208,10 +211,10 @@ static void slow_links_crowd_less(void **state)
     assert_close(cost_crowding(&m, &in_node), 0.25, 1e-9);
     assert_close(cost_crowding(&m, &apart), 0.25 * 40.0 / 200.0, 1e-9);
     assert_close(cost_crowding(&m, &both), 0.25,
-                 1e-9); // 15 / 8 x 8 x 40 of 200 GB/s: more than one takes in
+                 1e-9); // 15/8 x 8 x 40 of 200 GB/s: more than one rank receives
 }
 
-// A habit that is left out changes nothing, and no habits at all are all of them left out.
+// A habit that is left out changes nothing, and no habits equals all of them left out.
 static void none_changes_nothing(void **state)
 {
     (void)state;

@@ -1,15 +1,17 @@
 // Muon: momentum, orthogonalised by five Newton-Schulz steps. Source: Jordan et al. 2024,
-// kellerjordan.github.io/posts/muon; as torch.optim.Muon has it.
+// kellerjordan.github.io/posts/muon; the variant of torch.optim.Muon.
 //
-// Takes two-dim weights but embeddings and head; its unit is the matrix, so the parts of a fused
-// weight are orthogonalised apart. Where tp cuts a matrix every rank keeps its piece of the state; the
-// directions are gathered, made orthogonal by all of them, and each takes what of the result is its own:
+// Muon takes weights of two dims except embeddings and head. Its unit is the matrix, so it
+// orthogonalises the parts of a fused weight separately. If tp cuts a matrix, every rank keeps its
+// piece of the state; the ranks gather the directions, all of them orthogonalise the whole, and
+// each takes its own piece of the result:
 //
 //   grad, m -> m, u of the piece | ALL_GATHER u | orthogonal(u) -> master, weight of the piece
 #include "assemble/optim/optim.h"
 
 typedef struct tensors {
-    tensor_id grad, master, m, weight; // weight: the working copy; TENSOR_NONE: the master is it
+    tensor_id grad, master, m,
+        weight; // weight: the working copy; TENSOR_NONE: the master serves as weight
 } tensors;
 
 static op_attrs attrs_of(const op_weight *w, int32_t weight_index, const run_config *r)
@@ -70,7 +72,8 @@ static status work_make(op_program *p, const char *name, int64_t rows, int64_t c
                           extent_of(columns), out);
 }
 
-// Rows: each part comes together where it lies, of what several ranks have each gives its share.
+// Rows: each part is gathered in place; if several ranks hold the same rows, each contributes its
+// share.
 static status rows_gather(op_program *p, const op_weight *w, tensor_id u, tensor_id *whole)
 {
     op_node gather = op_node_of(OP_ALL_GATHER);
@@ -89,7 +92,7 @@ static status rows_gather(op_program *p, const op_weight *w, tensor_id u, tensor
     return op_append(p, OP_FORWARD, &gather, 0);
 }
 
-// Columns: one rank's after the other's, then side by side.
+// Columns: gathered rank after rank, then joined column by column.
 static status columns_gather(op_program *p, const op_weight *w, tensor_id u, tensor_id *whole)
 {
     op_node gather = op_node_of(OP_ALL_GATHER), put = op_node_of(OP_UNSTACK);

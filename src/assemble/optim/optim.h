@@ -15,25 +15,26 @@ typedef struct assemble_optimizer {
                    tensor_id weight, tensor_id grad);
 } assemble_optimizer;
 
-#define TRAIN_OPTIMIZER(upper, lower, ...) \
+#define ASSEMBLE_OPTIMIZER(upper, lower, ...) \
     extern const assemble_optimizer assemble_optimizer_##lower;
-RUN_OPTIMIZERS(TRAIN_OPTIMIZER)
-#undef TRAIN_OPTIMIZER
+RUN_OPTIMIZERS(ASSEMBLE_OPTIMIZER)
+#undef ASSEMBLE_OPTIMIZER
 
-// One program per weight of the model, on the rows that this rank updates, as plan_request wants them;
-// (*whole)[w]: that weight's optimizer needs all of it.
+// Makes one program per weight of the model, over the rows that this rank updates, in the form of
+// plan_request; (*whole)[w]: that weight's optimizer needs all of it.
 NODISCARD status assemble_optimizer_programs(arena *a, const op_model *m, const run_config *r,
                                              const plan_mesh *mesh, op_program *const **out,
                                              const bool **whole);
 
-// For rows: a state tensor like the weight, and the fp32 copy of a weight that is kept narrower. *copy: the
-// tensor that an update writes besides the master; TENSOR_NONE where the weight is its own master.
+// Helpers for rows: add a state tensor with the shape of the weight, and the fp32 copy of a narrower
+// weight. *copy: the tensor that an update writes in addition to the master; TENSOR_NONE if the weight
+// is its own master.
 NODISCARD status assemble_optimizer_state(op_program *p, const char *name, const op_weight *w,
                                           dtype type, tensor_id *out);
 NODISCARD status assemble_optimizer_master(op_program *p, const op_weight *w, const run_config *r,
                                            tensor_id weight, tensor_id *master, tensor_id *copy);
-// Attributes that updates element by element share: where a piece lies in the whole weight is part of its
-// elements' random counters.
+// Attributes common to element-wise updates: the random counters of a piece's elements depend on its
+// position in the whole weight.
 op_attrs assemble_optimizer_attrs(const op_weight *w, int32_t weight_index, const run_config *r);
 
 #endif

@@ -1,4 +1,4 @@
-// The rows of the optimizer family, and the programs that they write.
+// The table of optimizers, and the programs that they write.
 #include "assemble/optim/optim.h"
 
 static const assemble_optimizer *const rows[] = {
@@ -36,7 +36,7 @@ op_attrs assemble_optimizer_attrs(const op_weight *w, int32_t weight_index, cons
                       .stochastic = r->optimizer.stochastic_rounding,
                       .weight_decay = (float)r->optimizer.weight_decay,
                       .lr_scale = 1.0f};
-    int64_t begin = 0; // of the part in the whole weight
+    int64_t begin = 0; // of the part within the whole weight
     if (w->ways <= 1) return attrs;
     attrs.piece.part_count = w->part_count;
     for (int i = 0; i < w->part_count; i++) {
@@ -50,7 +50,7 @@ op_attrs assemble_optimizer_attrs(const op_weight *w, int32_t weight_index, cons
     return attrs;
 }
 
-// The type of the working copy is what the layers' programs declare.
+// The layers' programs declare the type of the working copy.
 static dtype working_type(const op_model *m, int64_t weight)
 {
     for (int32_t i = 0; i < m->layer_count; i++) {
