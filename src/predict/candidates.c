@@ -1,4 +1,4 @@
-// The layouts of a search: their models, and their steps simulated.
+// The layouts of a search: their models and their simulated steps.
 #include "predict/candidates.h"
 
 #include "base/thread_pool.h"
@@ -74,7 +74,7 @@ status candidates_config_check(const candidates *c, const search_layout *l, run_
     return assemble_layout_check(out, &c->base.spec);
 }
 
-// Ranks of cp that deal heads out.
+// Number of cp ranks that distribute heads.
 static int32_t heads_of(const candidates *c)
 {
     return c->has_layout ? (int32_t)c->base.r->layout.cp_heads : 1;
@@ -117,7 +117,8 @@ static status model_make(const candidates *c, arena *a, candidate_model *x)
     return op_model_context(a, x->cut, &pieces, &x->local);
 }
 
-// Layouts that recompute alike have one model, those that cut it alike along tp one part of it.
+// Layouts with equal recomputation share a model; those that also cut it equally along tp share one
+// part of it.
 static status model_find(candidates *c, arena *a, const search_layout *l, candidate_model **out)
 {
     const bool ring = candidates_ring(c, l);
@@ -129,7 +130,7 @@ static status model_find(candidates *c, arena *a, const search_layout *l, candid
         *out = x;
         return ST_OK;
     }
-    const int64_t from = c->model_count; // others that begin alike
+    const int64_t from = c->model_count; // other candidates of the same whole model
     TRY(arena_grow(a, (void **)&c->models, &c->model_capacity, c->model_count + 1,
                    (int64_t)sizeof(candidate_model)));
     candidate_model *x = &c->models[c->model_count];
@@ -208,7 +209,7 @@ static void figures_keep(candidates *c, const search_layout *l, const predict_st
     for (int k = 0; k < TRAFFIC_COUNT; k++) f->waits += x->exposed[k];
 }
 
-// In `a`; number: 0, or 1 of one that is simulated at the same time.
+// Simulates in arena `a`; number: 0, or 1 for one that is simulated at the same time.
 static status step_in(const candidates *c, arena *a, int32_t number, const search_layout *l,
                       const predict_step **out)
 {
@@ -233,7 +234,7 @@ typedef struct ahead_pool {
     atomic_int next;
 } ahead_pool;
 
-// An error is kept until the layout's turn.
+// Keeps an error until the layout's turn.
 static status ahead_work(void *context, int32_t worker)
 {
     ahead_pool *pool = context;
@@ -248,7 +249,8 @@ static status ahead_work(void *context, int32_t worker)
     }
 }
 
-// While no best step is kept there are arenas for two, and each takes about a gigabyte where it takes seconds.
+// While no best step is kept, two arenas are free; each takes about a gigabyte when a simulation
+// takes seconds.
 status candidates_ahead(candidates *c, const search_layout *const *l, int32_t count)
 {
     ahead_pool pool = {.c = c};
@@ -262,7 +264,7 @@ status candidates_ahead(candidates *c, const search_layout *const *l, int32_t co
     return thread_pool_run((int32_t)min_i64(c->ahead_count, kern_core_count()), ahead_work, &pool);
 }
 
-// As it was simulated ahead, or now.
+// The step as simulated ahead, or simulated now.
 static status step_of(candidates *c, const search_layout *l, arena **a, const predict_step **out)
 {
     *a = c->work;
@@ -284,7 +286,7 @@ status candidates_simulate(candidates *c, const search_layout *l, search_simulat
     figures_keep(c, l, x);
     const bool is_slower = c->best_step != NULL && c->best_step->step->step_ns <= out->step_ns;
     if (c->best == NULL || is_slower) return ST_OK;
-    if (a == c->work) { // else it is there already
+    if (a == c->work) { // otherwise it is there already
         c->work = c->best;
         c->best = a;
     }
@@ -314,7 +316,7 @@ status candidates_fit(const candidates *c, const search_layout *l, const int32_t
     return ST_OK;
 }
 
-// As predict_step_bytes() counts them.
+// Counts bytes as predict_step_bytes() does.
 int64_t candidates_bytes(const candidates *c, const estimate_memory *m)
 {
     const cost_profile *profile = &c->base.profile;

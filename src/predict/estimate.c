@@ -1,9 +1,9 @@
-// Memory of a layout: run tensors, weight by weight; and what lives from action to action, by one pass over
-// the list of a rank. See estimate.h; what one layer holds is worked out in estimate_program.c.
+// Estimates the memory of a layout: run tensors, weight by weight; and the live bytes, by one pass
+// over the list of a rank. estimate.h describes the whole; estimate_program.c measures one layer.
 //
-// A chunk's forward, and each half of its backward, changes what is live by the same amount every time and
-// has its fullest moment at the same distance above what was there before (`chunk_move`), so an action of
-// the list costs two additions, however many layers the chunk has.
+// A chunk's forward and each half of its backward change the live bytes by the same amount every
+// time, and their peak is the same distance above the bytes before (`chunk_move`). An action of the
+// list therefore costs two additions, however many layers the chunk has.
 #include "predict/estimate_internal.h"
 
 #include "op/step.h"
@@ -12,7 +12,7 @@
 
 // ---- measuring ----------------------------------------------------------------------------------
 
-// Which phases read tensor t: bits of 1 << phase.
+// Phases that read tensor t: bits 1 << phase.
 static uint32_t phases_of(const op_program *p, tensor_id t)
 {
     const bool has_loss = p->output_count == 0;
@@ -31,7 +31,7 @@ static uint32_t phases_of(const op_program *p, tensor_id t)
     return read;
 }
 
-// The program before `program` whose first layer has the same weight; -1: none.
+// An earlier program whose first layer has the same weight; -1: there is none.
 static int32_t other_holder_of(const estimate *e, int32_t program, int32_t row)
 {
     for (int32_t q = 0; q < program; q++) {
@@ -124,7 +124,8 @@ status estimate_measure(arena *a, estimate *e)
     status st = ST_OK;
     if (e->m->program_count == 0 || e->programs[0].visits != NULL) return ST_OK;
     TRY(arena_create("estimate", 0, &work));
-    for (int32_t p = e->m->program_count; p-- > 0;) { // the first last: it says that all are there
+    for (int32_t p = e->m->program_count;
+         p-- > 0;) { // the first program last: its results mark all as measured
         program_visits *visits = NULL;
         TRY_TO(done, arena_new(a, VARIANT_COUNT, &visits));
         TRY_TO(done, estimate_visits(work, e, &e->programs[p], visits));
@@ -156,7 +157,7 @@ static int32_t depth_of(const estimate_layout *l)
     return l->schedule == NULL ? 1 : plan_schedule_depth(l->schedule, &r);
 }
 
-// Who has the stage after (step 1) or before (-1) the chunk; -1: there is none.
+// The rank of the stage after (step 1) or before (-1) the chunk; -1: there is none.
 static int32_t neighbour_of(const estimate_layout *l, int32_t pp, int32_t chunk, int32_t step,
                             int32_t *its)
 {
@@ -230,21 +231,21 @@ weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
     return out;
 }
 
-// What the weights of one layer are on the rank.
+// Bytes of one layer's weights on the rank.
 typedef struct layer_bytes {
     kinds run; // weights, master, moments
-    // Gradients, from their first touch to the update: that come into being with the first micro-batch here; and
-    // is one of them there already, for another layer has the weight too?
+    // Gradients from their first write to the update: those that the first micro-batch creates
+    // here; and whether one of them exists already because another layer has the same weight.
     int64_t held;
     bool is_ahead;
-    bool cuts_grads;                       // they are whole for a visit alone
-    int64_t grads_unsharded;               // whole gradients of one visit
-    int64_t weights_gathered[PHASE_COUNT]; // whole weights that a visit reads
+    bool cuts_grads;                       // whole gradients exist for a visit only
+    int64_t grads_unsharded;               // whole (unsharded) gradients of one visit
+    int64_t weights_gathered[PHASE_COUNT]; // whole (gathered) weights that a visit reads
 } layer_bytes;
 
-enum { PROGRAMS_MAX = 64 }; // of a model: layers differ in windows only
+enum { PROGRAMS_MAX = 64 }; // per model: layers differ only in their windows
 
-// Layers of one program that a rank has, chunk by chunk, from first to last.
+// Layers of one program on a rank, chunk by chunk, from first to last.
 typedef struct rank_layers {
     const estimate *e;
     const estimate_layout *l;
@@ -324,25 +325,26 @@ static kinds run_tensors(const rank_layers *k)
 
 // ---- one chunk ----------------------------------------------------------------------------------
 
-// What a phase of a chunk does to what is live.
+// Effect of a phase of a chunk on the live bytes.
 typedef struct chunk_move {
-    kinds most;        // above what was there before
-    kinds first, last; // of its first and last visit, to which what comes before and after is added
-    kinds change;      // afterwards
-    int64_t behind;    // whole gradients that are still being summed when it ends
+    kinds most;        // above the bytes before
+    kinds first, last; // of its first and last visit, which the neighbouring moves extend
+    kinds change;      // after the move
+    int64_t behind;    // whole gradients still being summed at its end
     int64_t ahead;     // whole weights that its first visit reads
     int32_t first_layer, last_layer;
 } chunk_move;
 
-// Which gradients a chunk has made before: where the loss is, those of its layer come with the first gradient of an
-// input, and all others later, with the same micro-batch's or, where halves come apart, with another's.
+// Gradients that a chunk has created before: those of the layer with the loss come with the first
+// gradient of an input, all others later, in the same micro-batch or, with separate halves, in
+// another.
 typedef enum chunk_made { MADE_NOTHING, MADE_LOSS, MADE_ALL, MADE_COUNT } chunk_made;
 
 typedef struct chunk_moves {
     chunk_move phase[MADE_COUNT][PHASE_COUNT];
-    bool link_in, link_out;     // another rank is there
-    bool joined_in, joined_out; // another chunk of this rank
-    int64_t boundary;           // of what crosses one, to another rank: alike for all
+    bool link_in, link_out;     // to another rank
+    bool joined_in, joined_out; // to another chunk of this rank
+    int64_t boundary;           // bytes that cross a boundary to another rank: equal for all
 } chunk_moves;
 
 typedef struct chunk_walk {
@@ -357,7 +359,7 @@ static void raise_to(kinds *most, const kinds *now)
     if (kinds_sum(now) > kinds_sum(most)) *most = *now;
 }
 
-// Are its gradients the first?
+// True if its gradients are the first.
 static bool is_first(const chunk_walk *w, const program_estimate *p)
 {
     return w->made == MADE_NOTHING || (w->made == MADE_LOSS && p->program->output_count > 0);
@@ -365,7 +367,7 @@ static bool is_first(const chunk_walk *w, const program_estimate *p)
 
 static uint32_t variant_at(const chunk_walk *w, int32_t i)
 {
-    // Whole gradients that only pass are counted apart, and those that are there already are.
+    // Transient whole gradients are counted separately; so are those that exist already.
     const int32_t program = w->k->e->m->layers[i].program;
     const layer_bytes *b = &w->k->of[program];
     const bool first = is_first(w, &w->k->e->programs[program]);
@@ -381,7 +383,7 @@ static bool makes_gradients(const program_estimate *p, estimate_phase phase)
     return phase == (p->program->output_count == 0 ? PHASE_INPUT : PHASE_WEIGHT);
 }
 
-// The fullest moment of one visit: of a whole backward that of either half.
+// The peak of one visit; of a whole backward, the peak of either half.
 static kinds visit_most(const program_estimate *p, const program_visits *v, const layer_bytes *b,
                         estimate_phase phase)
 {
@@ -397,7 +399,7 @@ static kinds visit_most(const program_estimate *p, const program_visits *v, cons
     return first;
 }
 
-// What a visit leaves changed.
+// Adds the change that a visit leaves behind.
 static void visit_change(const chunk_walk *w, const program_estimate *p, const program_visits *v,
                          const layer_bytes *b, estimate_phase phase, kinds *base)
 {
@@ -454,7 +456,7 @@ static void bytes_shift(chunk_move *m, int64_t most, int64_t change)
     m->change.at[BYTES_ACTIVATIONS] += change;
 }
 
-// What is handed to another chunk of the rank stays between the two.
+// A tensor handed to another chunk of the same rank stays alive between the two.
 static void chunk_joins(chunk_moves *c, const program_estimate *bottom, const program_estimate *top,
                         chunk_move moves[PHASE_COUNT])
 {
@@ -503,12 +505,12 @@ typedef struct rank_walk {
     kinds now, most;
     chunk_moves chunks[SCHEDULE_MAX_CHUNKS];
     chunk_made made[SCHEDULE_MAX_CHUNKS];
-    const chunk_move *before; // the move whose end is still to be seen
-    kinds before_at;          // what was live when it began
-    int64_t behind;           // of the one before it
+    const chunk_move *before; // the move whose end is still open
+    kinds before_at;          // live bytes when it began
+    int64_t behind;           // of the move before it
 } rank_walk;
 
-// The fullest moments of the last move, now that is known what comes after it: nothing (NULL) brings nothing.
+// Computes the peaks of the last move once the next move is known; next NULL: there is none.
 static void move_end(rank_walk *w, const chunk_move *next)
 {
     const chunk_move *m = w->before;
@@ -573,7 +575,7 @@ static void layers_measure(rank_layers *k)
     }
 }
 
-// What lives at the fullest moment.
+// Measures the live bytes at the peak.
 static void live_measure(const rank_layers *k, const estimate_work *work, kinds *out)
 {
     rank_walk w;
@@ -584,7 +586,7 @@ static void live_measure(const rank_layers *k, const estimate_work *work, kinds 
     *out = w.most;
 }
 
-// Bytes of whole weights and gradients that are held at most.
+// Bytes of whole weights and gradients that the limits allow at most.
 static void limits_set(const rank_layers *k, int64_t most[2])
 {
     int64_t largest[2] = {0};

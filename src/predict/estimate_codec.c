@@ -16,7 +16,8 @@ int64_t estimate_sum_ns(const plan_codec *codec, const cost_model *m, const cost
     return cost_compressed_ns(m, g, stream, piece > 0);
 }
 
-// ---- what is kept -------------------------------------------------------------------------------
+// ---- kept bytes
+// -----------------------------------------------------------------------------------
 
 // The sums of one rank of the pipeline.
 typedef struct rank_sums {
@@ -36,15 +37,15 @@ static void sum_add(rank_sums *s, int64_t count, int64_t ranks, int64_t piece)
     s->residuals += bytes > 0 ? align_up(bytes, ALIGN_TENSOR) : 0;
 }
 
-// Ranks with other rows of the batch; of experts those that have the same ones. Where the pipeline goes both ways, of
-// two stages.
+// Number of ranks with other rows of the batch; for experts, of ranks with the same experts. In a
+// bidirectional pipeline, over two stages.
 static int64_t data_ranks(const rank_sums *s, bool is_shared_out)
 {
     const int64_t all = (int64_t)s->l->dp * max_i64(s->e->r.cp, 1);
     return (is_shared_out ? plan_expert_ways(&s->mesh) : all) * (s->bidirectional ? 2 : 1);
 }
 
-// Rows that are cut: inside, and across those that keep the same.
+// Rows that are cut: sums inside, and across the ranks that keep the same rows.
 static void rows_add(rank_sums *s, const op_weight *w, const plan_rows *rows)
 {
     const int64_t ways = plan_weight_ways(&s->mesh, w);
@@ -53,7 +54,7 @@ static void rows_add(rank_sums *s, const op_weight *w, const plan_rows *rows)
     sum_add(s, rows->piece * w->columns, across, 0);
 }
 
-// `there`: programs that the rank has, with which a weight of several is counted once, with the first.
+// `there`: programs on the rank; a weight of several programs is counted once, with the first.
 static void layer_add(rank_sums *s, int32_t program, const bool *there)
 {
     enum { KINDS = 2 };

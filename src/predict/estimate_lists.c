@@ -1,14 +1,16 @@
-// What a list of one micro-batch takes at least on the lane that computes, messages of tp and cp included. Parts of a
-// list are those that lowering makes of it (plan/lower/beside.h); each begins when the one before it is done:
+// Least time of a list for one micro-batch on the compute stream, with collectives of tp and cp.
+// The parts of a list are those that lowering makes (plan/lower/beside.h); each begins when the one
+// before is done:
 //
-//   sum      | product 1 | product 2 |                all products and the last sum, or
-//                        | sum 1     | sum 2 |        the first product and all sums
-//   gather             | product 1 | product 2 |      the first gather and all products, or
-//            | gather 1 | gather 2 |                  all gathers and the last product
-//   ring     | product      |                         the product, or
-//            | send | receive |                       all shifts
+//   sum      | GEMM 1 | GEMM 2 |                  all GEMMs and the last sum, or
+//                     | sum 1  | sum 2 |          the first GEMM and all sums
+//   gather            | GEMM 1 | GEMM 2 |         the first gather and all GEMMs, or
+//            | gather 1 | gather 2 |              all gathers and the last GEMM
+//   ring     | GEMM           |                   the GEMM, or
+//            | send | receive |                   all shifts
 //
-// whichever takes longer. Pieces of a product together take no less than all of it, and pieces of a message neither.
+// whichever takes longer. The pieces of a GEMM together take no less than the whole, and neither do
+// the pieces of a collective.
 #include "predict/estimate_internal.h"
 
 typedef struct list_prices {
@@ -19,9 +21,10 @@ typedef struct list_prices {
     const extent_binding *bound;
 } list_prices;
 
-// ---- messages -----------------------------------------------------------------------------------
+// ---- collectives
+// ----------------------------------------------------------------------------------
 
-// The elements that cost_comm_bytes() would count.
+// The number of elements that cost_comm_bytes() would count.
 static double collective_bytes(const list_prices *x, const op_node *node, int64_t ranks)
 {
     const op_tensor *in = &x->p->tensors[node->in[0]], *out = &x->p->tensors[node->out[0]];
@@ -42,7 +45,8 @@ static const cost_group *group_of(const list_prices *x, const op_node *node)
     return is_exchange ? &x->links->heads : &x->links->cp;
 }
 
-// Of `share` of its rows; of a shift, what is sent. Between some of the ranks of tp only it is left out.
+// Time of the collective over `share` of its rows; for a shift, of the send. Collectives among only
+// some ranks of tp are left out.
 static int64_t collective_ns(const list_prices *x, const op_node *node, double share)
 {
     const cost_group *g = group_of(x, node);
@@ -66,7 +70,7 @@ static int64_t nodes_ns(const list_prices *x, int32_t begin, int32_t count, doub
     return ns;
 }
 
-// Of the first piece, or the last, all rows 1.
+// Share of rows in the first or the last piece; all rows are 1.
 static double share_of(const beside_rule *r, int32_t pieces, bool first)
 {
     const int64_t all = plan_beside_row(r, pieces, pieces);
@@ -83,7 +87,7 @@ static int64_t pieces_ns(const list_prices *x, const beside_rule *r, const besid
     const op_node *node = &x->nodes[sums ? begin + gemms : begin];
     const int64_t collective = collective_ns(x, node, 1.0);
     const int64_t held = estimate_held_ns(x->m, group_of(x, node), collective);
-    // The message that nothing is beside, and the products that no message is.
+    // The collective that no GEMM overlaps, and the GEMMs that no collective overlaps.
     const int64_t alone = collective_ns(x, node, share_of(r, part->pieces, !sums));
     const int64_t free = nodes_ns(x, first, gemms, share_of(r, part->pieces, sums));
     return max_i64(nodes_ns(x, first, gemms, 1.0) + held + alone, collective + free);
@@ -96,7 +100,7 @@ static int64_t ring_ns(const list_prices *x, const beside_part *part, int32_t be
         const op_node *shift = &x->nodes[begin + i];
         const int64_t ns = collective_ns(x, shift, 1.0);
         turn += 2 * ns;
-        held += estimate_held_ns(x->m, group_of(x, shift), ns); // by what is sent
+        held += estimate_held_ns(x->m, group_of(x, shift), ns); // delay by the send
     }
     return max_i64(nodes_ns(x, begin + part->nodes - 1, 1, 1.0) + held, turn);
 }

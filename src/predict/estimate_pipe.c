@@ -1,22 +1,23 @@
-// A step's least time, action by action of the schedule's lists: what the bound of estimate_time.c leaves out,
-// which is who waits for whom in between. From one norm to the next, as there:
+// Least time of a step, action by action over the schedule's lists. It adds to the bound of
+// estimate_time.c the waits between ranks. From one norm to the next, as there:
 //
 //   updates, one after the other, and behind each the gather of its weights, on a stream of their own
 //   | a chunk's first forward waits for them, layer by layer
-//   | lists in order; what another rank makes comes by a link, one message after the other
+//   | lists in order; tensors from another rank arrive over a link, one transfer after the other
 //   | a chunk's last backward gives its layers' sums to their streams, one after the other
 //
-// and the step ends when the last rank's compute and sums have. Slots that are not free yet, what messages take
-// from products, and the norm itself are left out. Orders are worked out once for all layouts that share them.
+// The step ends when compute and sums of the last rank are done. Left out are slots that are not
+// yet free, the share of GEMM time that collectives take, and the norm itself. All layouts that
+// share an order use one.
 #include "predict/estimate_internal.h"
 
 #include <string.h>
 
 typedef struct pipe_node {
     int32_t at;     // stage * micro-batches + micro-batch
-    int32_t stream; // that takes what it makes to another rank; -1: none, or nothing is made
+    int32_t stream; // stream of the transfer to another rank; -1: none
     int16_t rank, stage;
-    uint8_t kind; // schedule_kind, but SCHEDULE_BOTH, which is two
+    uint8_t kind; // schedule_kind; SCHEDULE_BOTH is split into two nodes
     bool first;   // forward of its chunk
     bool last;    // gradients of weights of its chunk
 } pipe_node;
@@ -26,11 +27,11 @@ struct estimate_pipe {
     int64_t count;
     int32_t ranks, depth, microbatches;
     bool bidirectional;
-    // Room.
-    int64_t *output, *gradient;              // [at] when it has come to who takes it
-    int64_t *rank_ns;                        // [rank] when its compute stream is free
-    int64_t *rows_ns, *whole_ns, *across_ns; // ... its streams of sums
-    // Of those until now: what comes after the backward pass; and until when no stream can be done for that.
+    // Buffers.
+    int64_t *output, *gradient;              // [at] time of arrival at the receiver
+    int64_t *rank_ns;                        // [rank] time when its compute stream is free
+    int64_t *rows_ns, *whole_ns, *across_ns; // [rank] the same for its streams of sums
+    // Exposed part of those so far, and the time before which no stream can finish it.
     int64_t *rows_late, *whole_late, *late_end;
     int64_t *stream_ns; // [stream]
 };
@@ -44,8 +45,8 @@ typedef struct walker {
     int64_t *next;        // [rank]
     bool *half;           // [rank] the forward of a SCHEDULE_BOTH is done
     bool *made[2];        // [at] outputs, gradients
-    int32_t *wanted[2];   // [at] the rank that waits, plus 1
-    int32_t *seen; // [rank * chunks + chunk] forwards, then gradients of weights, that are to come
+    int32_t *wanted[2];   // [at] the waiting rank, plus 1
+    int32_t *seen;        // [rank * chunks + chunk] remaining forwards, then gradients of weights
     int32_t *left;
     int32_t *ready, ready_count;
 } walker;
@@ -98,7 +99,8 @@ static status walker_make(walker *w, arena *a)
     return ST_OK;
 }
 
-// The stream of what goes to the stage `step` above; -1: it is the same rank's, or there is none.
+// Stream of the transfer to the stage `step` above; -1: that stage is on the same rank, or there is
+// none.
 static int32_t stream_of(const walker *w, int32_t rank, int32_t stage, int32_t chunk, int32_t step)
 {
     const schedule_request r = shape_of(w->l);
@@ -130,7 +132,7 @@ static pipe_node node_of(walker *w, int32_t rank, schedule_kind kind, int32_t ch
     return n;
 }
 
-// What the node needs of another stage is there; else its rank waits.
+// True if the node's input from another stage has arrived; otherwise its rank waits.
 static bool is_there(walker *w, schedule_kind kind, int32_t rank, int32_t chunk, int32_t microbatch)
 {
     const int32_t stage = estimate_stage_of(w->l, rank, chunk);
@@ -233,7 +235,7 @@ typedef struct timing {
     bool visits; // gradients are summed at every visit
 } timing;
 
-// Updates in the order of the layers, and gathers behind them.
+// Updates in the order of the layers, with the gathers behind them.
 static void updates_time(const timing *t, int64_t *gathered)
 {
     estimate_pipe *p = t->p;
@@ -247,7 +249,7 @@ static void updates_time(const timing *t, int64_t *gathered)
                 stream = max_i64(stream, now) + x->gathers;
                 now += x->update;
                 is_last = c + 1 == t->l->chunks && i + 1 == t->l->first_layer[s + 1];
-                if (!is_last) now += x->gathers_held; // of the last nothing is held up in this step
+                if (!is_last) now += x->gathers_held; // the last one delays nothing in this step
                 gathered[i] = x->gathers > 0 ? max_i64(stream, now) : 0;
             }
         }
@@ -257,7 +259,7 @@ static void updates_time(const timing *t, int64_t *gathered)
     }
 }
 
-// A chunk's first forward. In two directions a layer is on two ranks, and gathered for both.
+// A chunk's first forward. In two directions a layer is on two ranks and is gathered for both.
 static int64_t first_forward(const timing *t, const pipe_node *n, int64_t now,
                              const int64_t *gathered)
 {
@@ -269,14 +271,14 @@ static int64_t first_forward(const timing *t, const pipe_node *n, int64_t now,
     return max_i64(now, all);
 }
 
-// Where the loss is, gradients of weights come with those of the input, which was before.
+// The layer with the loss creates gradients of weights together with those of the input, earlier.
 static bool makes_at_input(const timing *t, const pipe_node *n, int32_t program)
 {
     return n->kind == SCHEDULE_BACKWARD_WEIGHT &&
            t->e->programs[program].program->output_count == 0;
 }
 
-// No stream is done sooner than what is late of its sums takes after the gradients of the last one.
+// No stream is done before the late part of its sums has run after the last gradients.
 static void late_add(estimate_pipe *p, int32_t rank, const layer_time *x, int64_t made)
 {
     p->rows_late[rank] += x->rows_late;
@@ -287,8 +289,8 @@ static void late_add(estimate_pipe *p, int32_t rank, const layer_time *x, int64_
     }
 }
 
-// Gradients of weights: of the chunk's last ones, layer by layer, what is summed of them; of every visit, where
-// they are summed at once (ZeRO-2). Returns when the rank may go on; *end: when what it hands on is made.
+// Gradients of weights: the sums of a chunk's last ones, layer by layer; the sums of every visit
+// with ZeRO-2. Returns when the rank may continue; *end: when its output exists.
 static int64_t weights_time(const timing *t, const pipe_node *n, int64_t begin, int64_t *end)
 {
     estimate_pipe *p = t->p;
@@ -311,11 +313,11 @@ static int64_t weights_time(const timing *t, const pipe_node *n, int64_t begin, 
         if (x->sums > 0) *whole = max_i64(*whole, made) + x->sums;
         late_add(p, n->rank, x, made);
     }
-    *end += all - held; // the lowest layer's are held up in what the rank does next
+    *end += all - held; // the lowest layer's delay falls into the rank's next action
     return *end + held;
 }
 
-// In two directions: when both ranks of a stage are done with everything, layer by layer.
+// In two directions: sums run layer by layer when both ranks of a stage are done.
 static void pair_sums_time(const timing *t, int32_t rank)
 {
     estimate_pipe *p = t->p;

@@ -1,5 +1,5 @@
-// What one layer holds while it works on a micro-batch, and between forward and backward: the lives that
-// lowering would note, of one layer alone.
+// Measures the bytes that one layer holds during a micro-batch and between forward and backward:
+// the lifetimes that lowering would record, for one layer alone.
 //
 //   time   | forward | gap | recompute, gradient of the input | gap | gradients of weights |
 //
@@ -11,9 +11,9 @@
 
 #include <string.h>
 
-enum { SPANS = 3 }; // of one tensor: forward, backward; and one more where units are joined
+enum { SPANS = 3 }; // per tensor: forward, backward; one more if units are joined
 
-// The nodes of a list between which a tensor is held, both included.
+// First and last node of a list between which a tensor is held.
 typedef struct held_span {
     int64_t begin, end;
 } held_span;
@@ -31,17 +31,17 @@ typedef struct local {
     const estimate *e;
     const op_program *p;
     uint32_t variant;
-    bool has_loss;    // makes its gradients of weights in the first half
-    int64_t begin[4]; // of forward, first gap, second gap, second half; and the end
+    bool has_loss;    // computes its gradients of weights in the first half
+    int64_t begin[4]; // of forward, first gap, second gap, second half; then the end
     int64_t first_half, end;
     int64_t list_at[OP_LIST_COUNT];
     struct touches {
         int64_t forward[2], backward[2]; // first and last; -1
-        bool again;                      // made again before the backward
+        bool again;                      // recomputed before the backward
     } * touched;
     local_unit *units; // [tensor]
     kinds *live;       // [time]
-    bool in_pieces;    // its gradients of weights are made piece by piece
+    bool in_pieces;    // its gradients of weights are computed piece by piece
 } local;
 
 static int64_t tensor_bytes(const local *l, tensor_id t)
@@ -111,7 +111,8 @@ static void operands_touch(local *l, const op_node *node, int64_t begin, int64_t
     }
 }
 
-// Of messages beside products, from `at` on: what both read and write is there as long as either works.
+// Collectives that overlap with GEMMs, from `at` on: tensors that either reads or writes live while
+// either runs.
 static void part_note(local *l, op_list list, int64_t first, const beside_part *part)
 {
     const op_node *nodes = &l->p->lists[list].nodes[first];
@@ -174,7 +175,7 @@ static status touches_note(local *l)
     return ST_OK;
 }
 
-// ---- lives --------------------------------------------------------------------------------------
+// ---- lifetimes ----------------------------------------------------------------------------------
 
 static void span_add(local_unit *u, int64_t begin, int64_t end)
 {
@@ -308,7 +309,7 @@ static status joins_find(local *l)
 
 // ---- sums ---------------------------------------------------------------------------------------
 
-// What operations work in; a head's kept logits from their statistics to the losses.
+// Adds the operations' workspaces; a head's kept logits live from their statistics to the losses.
 static status workspaces_add(local *l)
 {
     const estimate_request *r = &l->e->r;
@@ -349,7 +350,7 @@ static kinds most_of(const local *l, int64_t begin, int64_t end)
     return best;
 }
 
-// While the second half runs right after the first, what goes to the layer below waits.
+// While the second half runs right after the first, the gradient for the layer below waits.
 static int64_t handed_down(const local *l)
 {
     int64_t bytes = 0;

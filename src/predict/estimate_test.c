@@ -1,5 +1,5 @@
-// The published activation formulas against the table that they come with. (Memory of our own plans:
-// train/estimate_layouts_test.c, where there are whole models.)
+// Tests the published activation formulas against their table. (train/estimate_layouts_test.c tests
+// the memory of our own plans, with whole models.)
 #include "predict/estimate.h"
 
 #include "fixtures/base/test_paths.h"
@@ -19,7 +19,7 @@ typedef struct row {
     double bytes, gib, first_stage;
 } row;
 
-// Fields of a line, of which some are quoted.
+// Splits a line into fields, some of which are quoted.
 static int fields_of(char *line, char *out[20])
 {
     int n = 0;

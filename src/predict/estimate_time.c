@@ -1,11 +1,13 @@
-// A step's least time. From the moment when all ranks have summed the norm of one step to that of the next:
+// Least time of a step, from the moment when all ranks have summed the norm of one step to that of
+// the next:
 //
 //   update of the first stage | forwards of the stages below | all work of the rank | backwards below
 //
-// The rank cannot begin before its input has come through the stages below, which begin with their update,
-// does all its work one after the other, and when it has done its last gradient of an input the stages below
-// still have theirs. Nothing else is counted but lanes of messages that are busy longer than all that: so
-// no order of the same actions can be faster. Prices are those of plan/cost, list by list (estimate_lists.c).
+// The rank cannot begin before its input has passed through the stages below, which begin with
+// their update; it does all its work in sequence; and after its last gradient of an input the
+// stages below still have theirs to do. The bound counts nothing else, except streams of
+// collectives that are busy longer than all that, so no order of the same actions can be faster.
+// Prices are those of cost/cost.h, list by list (estimate_lists.c).
 #include "predict/estimate_internal.h"
 
 // ---- prices -------------------------------------------------------------------------------------
@@ -43,7 +45,7 @@ void estimate_links_of(const cluster *c, const plan_mesh *mesh, estimate_links *
     cost_group_of(c, mesh, &link, &out->pp);
 }
 
-// Its gradients of weights, piece by piece where it keeps logits.
+// Its gradients of weights, piece by piece if it keeps logits.
 static int64_t weights_ns(const estimate *e, const cost_model *m, const estimate_links *links,
                           const op_program *p)
 {
@@ -100,7 +102,8 @@ int64_t estimate_work_ns(const estimate_prices *prices, const cost_model *m, int
     return microbatches * prices->all / pp + cost_step_ns(m->profile);
 }
 
-// ---- a layer's update and messages ----------------------------------------------------------------
+// ---- a layer's update and collectives
+// -------------------------------------------------------------
 
 static int64_t update_ns(const estimate *e, const cost_model *m, const program_weight *w,
                          const weight_bytes *b, const plan_rows *rows)
@@ -110,7 +113,7 @@ static int64_t update_ns(const estimate *e, const cost_model *m, const program_w
     const bool has_copy = b->master > 0;
     const double kept = has_copy ? 4.0 : (double)dtype_bytes(w->type);
     const double moments = (double)dtype_bytes(e->r.states.moments);
-    // Updates by matrices do more: GEMMs, which are left out.
+    // Updates by matrices also have GEMMs, which are left out.
     const double states = (double)estimate_optimizer(&e->r.states, model)->moments;
     double bytes = (double)dtype_bytes(w->grad) + 2.0 * kept + 2.0 * states * moments;
     if (has_copy) bytes += (double)dtype_bytes(w->type);
@@ -123,7 +126,7 @@ int64_t estimate_held_ns(const cost_model *m, const cost_group *g, int64_t ns)
     return (int64_t)((double)ns * (1.0 - overlap + cost_crowding(m, g)));
 }
 
-// Of a sum once in a step nothing is held up but by crowding: what is not hidden comes later.
+// A sum once in a step delays compute only by crowding: its exposed part comes later.
 static int64_t crowded_ns(const cost_model *m, const cost_group *g, int64_t ns)
 {
     return (int64_t)((double)ns * cost_crowding(m, g));
@@ -134,19 +137,19 @@ static int64_t late_ns(const cost_model *m, const cost_group *g, int64_t ns)
     return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g, true)));
 }
 
-// What its lane has of it at least: in buckets sums are fewer, and take less (the habit sum_bytes).
+// Least time on its stream: sums in buckets are fewer and take less (the habit sum_bytes).
 static int64_t alone_ns(const cost_model *m, int64_t ns)
 {
     return cost_habits_of(m->profile)->sum_bytes > 0 ? 0 : ns;
 }
 
-// Bytes that go between ranks for a layer, of one kind of weights.
+// Bytes that ranks exchange for a layer, of one kind of weights.
 typedef struct kind_bytes {
     double together, visit, ahead, again;
-    int64_t packed[SORT_COUNT]; // floats that travel compressed, in a sum of each sort
+    int64_t packed[SORT_COUNT]; // floats sent compressed, in a sum of each sort
 } kind_bytes;
 
-// data: [2], of which the quicker one is taken.
+// data: [2], of which the faster one counts.
 static void together_add(const cost_model *m, const cost_group *const *data, const int64_t ns[2],
                          layer_time *out)
 {
@@ -189,14 +192,14 @@ static int64_t collectives_of(const layer_time *t, int64_t microbatches)
            microbatches * (t->visit_sums + t->forward_gathers + t->input_gathers);
 }
 
-// One kind of weights, those of experts (`is_shared_out`) or the others, of one layout.
+// One kind of weights of a layout: those of experts (`is_shared_out`) or the others.
 typedef struct weight_kind {
     const estimate *e;
     const estimate_layout *l;
     const cost_model *m;
     const estimate_links *links;
-    const cost_group *inside; // the ranks that a weight of this kind is cut over
-    const plan_codec *codec;  // NULL: gradients travel as they are
+    const cost_group *inside; // ranks that a weight of this kind is cut over
+    const plan_codec *codec;  // NULL: gradients are sent uncompressed
     plan_mesh mesh;
     bool is_shared_out, bidirectional;
 } weight_kind;
@@ -214,7 +217,7 @@ static void gather_add(const weight_kind *k, const program_weight *w, const weig
     }
 }
 
-// Of this rank's rows, over those that keep the same.
+// Time of the sum of this rank's rows over the ranks that keep the same rows.
 static int64_t across_ns(const weight_kind *k, plan_sort sort, const plan_rows *rows, double row,
                          double bytes)
 {
@@ -225,7 +228,8 @@ static int64_t across_ns(const weight_kind *k, plan_sort sort, const plan_rows *
     return estimate_sum_ns(k->codec, k->m, across, rows->count * (int64_t)row, 0);
 }
 
-// To who keeps which rows: with those that make all pieces equal, or compressed without.
+// Time of the scatter to the ranks that keep the rows: with the ranks that make all pieces equal,
+// or compressed without them.
 static int64_t scatter_ns(const weight_kind *k, plan_sort sort, const op_weight *w,
                           const plan_rows *rows, double bytes)
 {
@@ -291,7 +295,7 @@ static layer_time time_of_kind(const weight_kind *k, const program_estimate *p)
     return out;
 }
 
-// Of both kinds of weights, for any number of micro-batches.
+// Times of both kinds of weights, for any number of micro-batches.
 static void kinds_time(const estimate *e, const estimate_layout *l, const cost_model *m,
                        const estimate_links *links, kept_times *out)
 {
@@ -323,7 +327,7 @@ static const kept_times *kinds_of(const estimate *e, const estimate_layout *l, c
                          x->zero == l->zero && x->zero_group == l->zero_group &&
                          x->bidirectional == bidirectional;
     if (is_same) return x;
-    x->model = e->m; // which is one for each tp, cp and ep
+    x->model = e->m; // there is one model for each tp, cp and ep
     x->dp = l->dp;
     x->pp = l->pp;
     x->zero = l->zero;
@@ -333,8 +337,8 @@ static const kept_times *kinds_of(const estimate *e, const estimate_layout *l, c
     return x;
 }
 
-// Gradients and weights of experts go on lanes of their own, and two lanes are busy at once: the times are those of
-// one kind, with the updates of both.
+// Gradients and weights of experts have streams of their own, and two streams work at once: the
+// times are those of one kind, with the updates of both.
 static void times_of_layers(const estimate *e, const estimate_layout *l, const cost_model *m,
                             const estimate_links *links, estimate_buffers *buffers)
 {
@@ -363,7 +367,7 @@ static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
 {
     stage_time out = {0};
     const int32_t begin = l->first_layer[stage], end = l->first_layer[stage + 1];
-    for (int32_t i = begin; i < end;) { // layers of one kind stand together
+    for (int32_t i = begin; i < end;) { // layers of one kind are adjacent
         const int32_t p = e->m->layers[i].program;
         int64_t n = 0;
         while (i < end && e->m->layers[i].program == p) {
@@ -386,7 +390,8 @@ static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
         out.update += n * t->update;
         out.sums += n * t->sums;
         out.collectives += n * (t->gathers + t->scatters) + n * microbatches * t->visit_sums;
-        // What is still there is not gathered again: where a stage has few layers, that may be all.
+        // Weights that are still there are not gathered again; with few layers per stage that may
+        // be all.
         if (end - begin > 3) {
             out.collectives += (n - 1) * microbatches * (t->forward_gathers + t->input_gathers);
         }
@@ -402,12 +407,12 @@ typedef struct pipe_time {
     int64_t share[SCHEDULE_MAX_CHUNKS]; // micro-batches that pass through a chunk
 } pipe_time;
 
-// What is below each stage.
+// Adds the stages below each stage.
 static void ways_set(pipe_time *p)
 {
     const schedule_shape shape = p->l->schedule != NULL ? p->l->schedule->shape : SHAPE_LOOP;
     const bool splits = p->l->schedule != NULL && p->l->schedule->splits_backward;
-    const int64_t link = shape == SHAPE_V ? 0 : p->link_ns; // there two stages may be on one rank
+    const int64_t link = shape == SHAPE_V ? 0 : p->link_ns; // in a V, two stages may be on one rank
     for (int32_t s = 1; s < p->depth; s++) {
         const stage_time *below = &p->stages[s - 1];
         p->stages[s].come = below->come + below->forward + link;
@@ -445,7 +450,7 @@ static void rank_time(const pipe_time *p, int32_t pp, estimate_time *out)
         sums += t->sums;
     }
     const int64_t begins = before == 0 ? update : max_i64(update, p->stages[0].update + before);
-    // Its last gradient of an input, or whole backward, and then those of the stages below.
+    // Its last gradient of an input or whole backward, then those of the stages below.
     const int64_t least = begins + max_i64(work, (splits ? ordered : work) + after);
     collectives = max_i64(collectives, sums);
     out->work_ns = max_i64(out->work_ns, work + update);

@@ -1,9 +1,10 @@
-// What habits of other software change about a step: how it is planned, and the bytes that it keeps in other types than our
-// plans, or besides. Of a layer from its forward until its backward: of
-// every score of an attention that is not fused some bytes (the softmax, the mask of its dropout, what dropout left),
-// masks of the dropouts behind attention and MLP, and inputs of products in fp8 instead of bf16; counted from the same
-// actions: layers x micro-batches that are between the two. At the loss: all logits of a micro-batch, where they do not
-// go by chunks; all activations are there at that moment, too. Of weights: those of products in fp8 alone.
+// Effects of habits of other software on the plan of a step and on the bytes that it keeps in other
+// types than our plans, or in addition. Between a layer's forward and its backward: bytes of every
+// score of an attention that is not fused (the softmax, the mask of its dropout, the dropout's
+// output), masks of the dropouts after attention and MLP, and inputs of GEMMs in fp8 instead of
+// bf16; counted from the actions as layers x micro-batches between the two. At the loss: all logits
+// of a micro-batch, if they do not go in chunks; all activations are alive at that moment too. For
+// weights: those of GEMMs in fp8 only.
 #include "predict/habits.h"
 
 plan_passing_limits predict_habit_limits(const cost_profile *p)
@@ -35,9 +36,10 @@ bool predict_habit_adds_bytes(const cost_profile *p)
            h->reduce_bucket != 0;
 }
 
-// ---- bytes that are kept besides --------------------------------------------------------------------
+// ---- additional bytes
+// -------------------------------------------------------------------------------
 
-enum { KEPT_PROGRAMS = 64 }; // of a model: layers differ in windows only
+enum { KEPT_PROGRAMS = 64 }; // per model: layers differ only in their windows
 
 static bool is_attention(const op_node *node)
 {
@@ -56,7 +58,7 @@ static bool is_head(const op_node *node)
     return op_kind_of(node->code)->logits != LOGITS_NONE;
 }
 
-// How many operations of an action are of a kind.
+// Number of operations of this kind in an action.
 static int32_t operations(const plan *p, const plan_action *x, bool (*is)(const op_node *node))
 {
     const op_program *program = p->bindings[x->binding].program;
@@ -77,7 +79,7 @@ static bool is_recomputed(const plan *p, const plan_action *x)
     return false;
 }
 
-// What is between its making and its gradient is made, or made again, by this action.
+// True if this action computes or recomputes the values between a tensor and its gradient.
 static bool makes(const plan *p, const plan_action *x)
 {
     return x->list == OP_RECOMPUTE || (x->list == OP_FORWARD && !is_recomputed(p, x));
@@ -101,7 +103,8 @@ static int64_t scores_kept(const predict_step *x, const plan *p)
     return (int64_t)(scores * score_bytes * (double)most);
 }
 
-// ---- inputs of products ---------------------------------------------------------------------------
+// ---- inputs of GEMMs
+// ------------------------------------------------------------------------------
 
 static bool is_weight_gemm(const op_node *node)
 {
@@ -109,8 +112,8 @@ static bool is_weight_gemm(const op_node *node)
     return kind->gemm != NULL && kind->grad_of == GRAD_OF_WEIGHT;
 }
 
-// Who reads tensor t after the forward: products for gradients of weights, also of what is gathered from it, and
-// others.
+// Counts the readers of tensor t after the forward: GEMMs for gradients of weights, also through a
+// gather of it, and other operations.
 static void readers_count(const op_program *p, tensor_id t, int32_t *gemms, int32_t *others)
 {
     for (int list = OP_FORWARD + 1; list < OP_LIST_COUNT; list++) {
@@ -130,8 +133,9 @@ static void readers_count(const op_program *p, tensor_id t, int32_t *gemms, int3
     }
 }
 
-// Of one layer and micro-batch, relative to the plan: what products alone read is a byte an element of two, and of what
-// others read as well there is a byte besides. What is made again for the backward pass is as it was.
+// Bytes of one layer and micro-batch relative to the plan: an input that only GEMMs read takes one
+// byte per element instead of two; one that others read too takes a byte more. Recomputed tensors
+// stay as they are.
 static int64_t inputs_kept(const plan *p, const op_program *program)
 {
     const extent_binding bound = plan_bound(p, p->micro_batch, 0);
@@ -159,7 +163,7 @@ static bool has_attention(const op_program *p)
     return false;
 }
 
-// The fullest moment of `bytes` of each layer and micro-batch; less than nothing where less is kept.
+// Peak of `bytes` over each layer and micro-batch; negative if less is kept.
 static int64_t layers_kept(const plan *p, const int64_t *bytes)
 {
     int64_t live = 0, most = 0, least = 0;

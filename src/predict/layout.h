@@ -1,4 +1,4 @@
-// A layout as a search varies it.
+// A layout with the parameters that a search varies.
 #ifndef PREDICT_LAYOUT_H
 #define PREDICT_LAYOUT_H
 
@@ -10,13 +10,13 @@ extern "C" {
 
 typedef struct search_layout {
     int32_t dp, tp, pp, cp;
-    int32_t ep;         // ranks that share experts; 0 is read as 1
+    int32_t ep;         // ranks that share experts out; 0 is read as 1
     bool whole_experts; // as in plan_mesh
     int32_t chunks;     // per rank of pp; 1 where pp is 1
     int32_t zero;
     bool sp;
     op_recompute recompute;
-    int32_t recompute_layers;      // of the decoder's; 0: all of them
+    int32_t recompute_layers;      // number of decoder layers that recompute; 0: all
     const plan_schedule *schedule; // NULL where pp is 1
     int64_t micro_batch;
 } search_layout;

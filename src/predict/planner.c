@@ -1,9 +1,9 @@
-// The planner's searches: what they ask for, of which model and on how many devices.
+// The planner's searches: the request, its model and the number of devices.
 #include "predict/planner.h"
 
 #include "catalog/catalog.h"
 
-// Tensor parallelism talks between products: within what is joined most closely.
+// Collectives of tensor parallelism stand between GEMMs, so tp stays within the innermost level.
 static int32_t tp_most(const cluster *c)
 {
     return (int32_t)max_i64(c->levels[0].devices, 1);
@@ -102,7 +102,7 @@ status predict_planner_devices(predict_planner *p, int64_t devices)
     return ST_OK;
 }
 
-// Windows repeat as they are in the model.
+// Windows repeat as they do in the model.
 static status windows_repeat(const predict_planner *p, int64_t layers, decoder_spec *spec)
 {
     int32_t *windows = NULL;

@@ -1,14 +1,16 @@
-// The inverse questions: how large a model fits, how few devices do, how many for so many days or dollars.
+// The inverse questions: the largest model that fits, the fewest devices, the devices for a number
+// of days or dollars.
 //
-// Each is a walk over one number with a search at every step, and ends where a value does and the next one
-// does not: what fits is always a plan that was made, and what does not was refused layout by layout.
+// Each is a walk over one number with a search at every step. It ends where one value succeeds and
+// the next one fails: a model that fits has a plan, and one that does not was refused layout by
+// layout.
 #include "predict/planner.h"
 
 #include <math.h>
 
 enum { LAYERS_MAX = 10000, ASK_SIMULATIONS = 3 };
 
-// What takes least memory, where the keys leave it open.
+// Chooses the settings with the least memory if the keys leave them open.
 static void least_memory(predict_planner *p)
 {
     if (p->fixed.recompute < 0) p->fixed.recompute = RECOMPUTE_FULL;
@@ -16,7 +18,7 @@ static void least_memory(predict_planner *p)
     if (p->fixed.micro_batch == 0) p->fixed.micro_batch = 1;
 }
 
-// Is there a layout that fits? No valid layout is none that fits.
+// True if some layout fits; without a valid layout none fits.
 static status does_fit(predict_planner *p, bool *fits)
 {
     arena *a = NULL;
@@ -41,7 +43,7 @@ static status layers_fit(predict_planner *p, int64_t layers, bool *fits)
 static status ask_layers(predict_planner *p, predict_answer *out)
 {
     const search_fixed fixed = p->fixed;
-    int64_t low = 0, high = 1; // low fits, high does not, once that is known
+    int64_t low = 0, high = 1; // low fits and high does not, once known
     bool fits = true;
     least_memory(p);
     for (; fits && high <= LAYERS_MAX; high *= fits ? 2 : 1) {
@@ -64,7 +66,7 @@ static status ask_layers(predict_planner *p, predict_answer *out)
 
 // ---- the fewest devices ---------------------------------------------------------------------------
 
-// However it is cut, a device has its share of the state.
+// Every layout leaves a device its share of the state.
 static int64_t devices_at_least(const predict_planner *p)
 {
     const run_types types = run_config_types(p->each.base.r);
@@ -133,7 +135,8 @@ static bool is_good(const predict_answer *q, const run_figures *f)
     return q->question == ASK_DAYS ? f->days <= q->limit : f->cost_usd <= q->limit;
 }
 
-// Whole nodes. Days get fewer and dollars more with them: the first number that is good, or the last.
+// Steps by whole nodes. More nodes mean fewer days and more dollars: finds the first number that
+// suffices, or the last.
 static status ask_run(predict_planner *p, predict_answer *out)
 {
     const int64_t node = max_i64(p->each.base.machine.node.devices, 1), most = p->devices / node;
@@ -145,7 +148,7 @@ static status ask_run(predict_planner *p, predict_answer *out)
                                         "train.steps), such as train.tokens=15e12");
     }
     if (!first) bad = most + 1;
-    for (;; n = min_i64(n * 2, most)) { // until one is good (days), or none more is (dollars)
+    for (;; n = min_i64(n * 2, most)) { // until one suffices (days) or no more does (dollars)
         TRY(run_on(p, n * node, &f));
         const bool is = is_good(out, &f);
         if (is) {

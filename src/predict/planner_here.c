@@ -1,11 +1,11 @@
-// Layouts of this machine's cores, by the catalogue's entry of a CPU with as many cores and bytes as there are. A rank has
-// its share of the cores, of the memory and of its bandwidth.
+// Layouts of this machine's cores, based on the catalogue's entry of a CPU with as many cores and
+// bytes. Each rank has its share of the cores, of the memory and of its bandwidth.
 #include "predict/planner.h"
 
 enum { AUTO_SIMULATIONS = 4 };
 
-// Bytes of each of `local` ranks here. Free memory changes while ranks start, so those that find it for themselves go by what
-// is there, less what the system takes.
+// Bytes of each of `local` ranks on this host. Free memory changes while ranks start, so ranks that
+// decide for themselves use the installed memory less the system's share.
 static int64_t memory_of(const predict_planner *p, const predict_started *started, int64_t local)
 {
     const host *h = p->h;
@@ -14,7 +14,7 @@ static int64_t memory_of(const predict_planner *p, const predict_started *starte
     return host_memory_installed(h) / 8 * 7 / local;
 }
 
-// `ranks` of them, each a device.
+// Makes `ranks` of them, each a device.
 status predict_here_share(predict_planner *p, const predict_started *started, int64_t ranks)
 {
     cluster *c = &p->each.base.machine;
@@ -36,7 +36,8 @@ status predict_here_share(predict_planner *p, const predict_started *started, in
     return ST_OK;
 }
 
-// The fastest layout of so many ranks; best->layout.dp stays 0 where there is none, or none that fits.
+// The fastest layout of this many ranks; best->layout.dp stays 0 if there is none, or none that
+// fits.
 static status best_of(predict_planner *p, const predict_started *started, int64_t ranks,
                       search_found *best)
 {

@@ -1,10 +1,10 @@
-// `train.micro_batch: auto` of a layout that is given: which of the micro-batches that divide a rank's batch, and what is
-// computed again where that is open too.
+// `train.micro_batch: auto` for a given layout: chooses among the micro-batches that divide a
+// rank's batch, and the recomputation if that is open too.
 #include "predict/planner.h"
 
 enum { MICRO_SIMULATIONS = 8 };
 
-// All of the layout as it is.
+// Fixes the whole layout.
 static search_fixed fixed_of(const run_config *r)
 {
     const plan_schedule *schedule = r->layout.pp > 1 ? r->layout.pipeline : NULL;
@@ -38,7 +38,7 @@ static void layout_put(const search_layout *l, run_config *r)
     r->train.memory_settled = true;
 }
 
-// The fastest; or on a processor the smallest of those that are nearly as fast.
+// The fastest; on a processor the smallest that is nearly as fast.
 static const search_found *take(const predict_planner *p, const search_result *found)
 {
     const search_found *best = found->count > 0 ? &found->plans[0] : &found->smallest;
@@ -72,7 +72,7 @@ status predict_micro_batch(const host *h, arena *a, predict_setup *s)
 {
     predict_planner *p = NULL;
     arena *work = NULL;
-    run_config *own = NULL; // that the search starts from
+    run_config *own = NULL; // the search starts from it
     if (!s->r->train.micro_batch_planned) return ST_OK;
     TRY(arena_new(a, 1, &p));
     TRY(arena_new(a, 1, &own));
@@ -89,11 +89,12 @@ status predict_micro_batch(const host *h, arena *a, predict_setup *s)
     status st = arena_create("train.micro_batch: auto", 0, &work);
     if (st == ST_OK) st = choose(p, work, s->r);
     arena_destroy(work);
-    arena_destroy(p->each.work); // all else is s's
+    arena_destroy(p->each.work); // s owns the rest
     return st;
 }
 
-// Of a processor alone: elsewhere the search has taken the fastest, and memory that fits costs nothing.
+// For a processor only: elsewhere the search has taken the fastest, and memory that fits costs
+// nothing.
 status predict_micro_batch_of(const predict_planner *p, search_layout *l)
 {
     const search_fixed *f = &p->fixed;

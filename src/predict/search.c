@@ -1,11 +1,11 @@
-// The search: what is looked at, in which order, and what is kept. See search.h.
+// The search: its order, the layouts it judges, and the ones it keeps. search.h describes the idea.
 #include "predict/search_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// ---- words --------------------------------------------------------------------------------------
+// ---- descriptions -------------------------------------------------------------------------------
 
 bool search_layout_is_same(const search_layout *x, const search_layout *y)
 {
@@ -58,7 +58,8 @@ search_fixed search_fixed_none(void)
 
 // ---- the best of them ---------------------------------------------------------------------------
 
-// What an estimate may be too high, where weights and gradients pass by: a ninth, by tests of many layouts.
+// An estimate with gathered weights and unsharded gradients may be too high by a ninth, by tests of
+// many layouts.
 static bool may_fit(const search *s, const search_found *f)
 {
     const int64_t slack = f->layout.zero >= 2 ? f->memory.live_bytes / 9 : 0;
@@ -75,9 +76,9 @@ static int64_t bytes_of(const search *s, const estimate_memory *m)
     return candidates_bytes(s->r->each, m);
 }
 
-// Too large for certain, and not the smallest of those that are, by what lives through the step alone: so it is counted
-// and no more. (All gradients live at once too, but a profile may count what else lives for less.) There is one by then
-// that is told of.
+// True if the layout is certainly too large, by its run tensors alone, and not the smallest such
+// layout: then it is only counted. (All gradients are alive at once too, but a profile may count
+// less for the rest.) By then there is one to report.
 static bool is_hopeless(const search *s, const candidate *c, const estimate_layout *l)
 {
     const search_found *smallest = &s->out->smallest;
@@ -102,7 +103,7 @@ static void memory_of(search *s, const candidate *c, const estimate_layout *l, c
         if (bytes <= out->bytes) continue;
         out->bytes = bytes;
         out->memory = m;
-        // Too large for certain, and not the smallest of those that are.
+        // Certainly too large, and not the smallest such layout.
         const search_found *smallest = &s->out->smallest;
         const bool is_larger = smallest->layout.dp > 0 && bytes >= held_bytes(smallest);
         if (is_larger && !may_fit(s, out)) break;
@@ -119,7 +120,8 @@ static void too_large(search *s, const search_found *f)
     }
 }
 
-// Keeps those that were simulated, the best first; where memory alone is asked for, only as many as are wanted.
+// Keeps simulated layouts, the best first; if memory alone is asked for, only as many as are
+// wanted.
 static status found_insert(search *s, const search_found *f)
 {
     search_result *out = s->out;
@@ -138,21 +140,21 @@ static status found_insert(search *s, const search_found *f)
     return ST_OK;
 }
 
-// The last of the best: who is not faster is not among them. NULL: there are not as many yet.
+// The last of the best: a layout that is not faster does not enter. NULL: there are not yet enough.
 static const search_found *last_of_best(const search *s)
 {
     const search_result *out = s->out;
     return out->count < s->r->wanted ? NULL : &out->plans[s->r->wanted - 1];
 }
 
-// Is every plan that is wanted there, and none that is left can be faster than the last of them?
+// True if all wanted plans are found and no remaining layout can be faster than the last of them.
 static bool is_settled(const search *s, int64_t least_ns)
 {
     const search_found *last = last_of_best(s);
     return last != NULL && last->simulated.step_ns <= least_ns;
 }
 
-// May it fit? Then it waits with a tighter least time.
+// If the layout may fit, it waits with a tighter least time.
 static status candidate_tighten(search *s, candidate *c)
 {
     const search_layout *l = &c->layout;
@@ -193,7 +195,7 @@ static status candidate_tighten(search *s, candidate *c)
     return search_push(s, &x);
 }
 
-// An error that the user can cause leaves the layout out.
+// An error that the user can cause excludes the layout.
 static status refused(search *s, status st, bool *is)
 {
     *is = st != ST_OK && status_blast_radius(st) == RADIUS_USER;
@@ -223,7 +225,7 @@ static int compare_stages(const void *a, const void *b)
     return x->stage < y->stage ? -1 : x->stage > y->stage;
 }
 
-// Of every stage, the fullest first; *f takes what that one has.
+// Measures every stage, the fullest first; *f takes that stage's bytes.
 static status stages_measure(search *s, search_found *f, stage_bytes *out)
 {
     const search_layout *l = &f->layout;
@@ -261,8 +263,8 @@ static int64_t margin_percent(const search_layout *l)
     return 100 + (l->zero >= 2 ? 2 : 1) * HOLES_PERCENT;
 }
 
-// *f->fits, by the arenas of the plans of its fullest stages, and of all that holes might make too large; of `most` of
-// them.
+// Sets *f->fits from the arenas of the plans of at most `most` stages: the fullest, and all that
+// holes might make too large.
 static status found_fit(search *s, search_found *f, int32_t most, bool *is_refused)
 {
     const int32_t pp = f->layout.pp;
@@ -289,13 +291,14 @@ static status found_fit(search *s, search_found *f, int32_t most, bool *is_refus
     return ST_OK;
 }
 
-// What may be too large for its fullest stage's own plan is asked that before a long simulation, for a plan of one stage takes
-// a tenth of the time of a simulation of all. What fits so is asked again when it is among the best, of its other stages too.
+// Measures the plan of the fullest stage before a long simulation if it may be too large, because
+// planning one stage takes a tenth of the time of simulating all. A layout that passes is measured
+// again on its other stages when it is among the best.
 static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_refused)
 {
     const search_request *r = s->r;
-    const bool is_long =
-        r->rows > 0 && rows * r->simulations >= r->rows; // so rows end the search, not simulations
+    const bool is_long = r->rows > 0 && rows * r->simulations >=
+                                            r->rows; // then rows end the search, not simulations
     const bool has_margin = f->bytes / 100 * margin_percent(&f->layout) <= r->usable_bytes;
     *is_refused = false;
     if (!is_long || has_margin) return ST_OK;
@@ -304,11 +307,11 @@ static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_ref
     return ST_OK;
 }
 
-// Its bytes or its simulate are known.
+// Called when its bytes or its step are known.
 static status found_judge(search *s, int64_t rows, const search_found *f)
 {
     s->simulated_rows +=
-        rows; // of what did not fit too: a search ends where it did when that was simulated
+        rows; // layouts that did not fit count too, so the search ends at the same place as if they had been simulated
     if (f->fits) return found_insert(s, f);
     too_large(s, f);
     return ST_OK;
@@ -345,8 +348,8 @@ static status waiting_simulate(search *s)
     return ST_OK;
 }
 
-// Until there are as many as are wanted no simulation says what is looked at next, so those that are known to be simulated wait
-// for one another, and what is found is the same.
+// Until the wanted number is found, no simulation changes the order, so layouts that will be
+// simulated can be collected; the result is the same.
 static bool may_wait(const search *s)
 {
     const search_request *r = s->r;
@@ -355,8 +358,8 @@ static bool may_wait(const search *s)
            s->out->simulated + s->wait_count < r->simulations;
 }
 
-// Do the best fit in the arenas of their own plans? Asked last, for it takes longest; false: one did not, and
-// is gone.
+// Measures whether the best fit in the arenas of their own plans; asked last because it takes
+// longest. false: one did not fit and is removed.
 static status best_fit(search *s, bool *all)
 {
     search_result *out = s->out;
@@ -390,7 +393,8 @@ static status none_valid(const search *s)
                 search_rule_name(most));
 }
 
-// No more simulations: which of the rest might have been faster than the worst plan that is kept?
+// No simulations are left: counts the remaining layouts that might have been faster than the worst
+// plan kept.
 static status rest_count(search *s)
 {
     search_result *out = s->out;

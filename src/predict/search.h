@@ -1,12 +1,12 @@
-// The search for a layout: every one that so many devices allow, each with its least time in closed form
-// (predict/estimate.h), and the best few of those that fit simulated (predict/candidates.h).
+// The search for a layout: it computes the least time of every layout that the devices allow in
+// closed form (predict/estimate.h) and simulates the best few that fit (predict/candidates.h).
 //
-//   every valid layout -> least time of a step -> in that order: may it fit? -> a tighter least time, which it
-//   waits with until it is the least -> simulate it -> does it fit? -> until no other can be faster than the best
+//   every valid layout -> least time of a step -> in that order: may it fit? -> a tighter least time, with which it
+//   waits until it is the least -> simulate it -> does it fit? -> until no other layout can be faster than the best
 //   ones found
 //
-// So what is left out is left out for a reason that is kept: a rule that it breaks, the bytes that it is over,
-// or that its least time is above the times of the best.
+// Every layout that is left out has a recorded reason: a rule that it breaks, the bytes that it
+// exceeds, or a least time above the times of the best.
 #ifndef PREDICT_SEARCH_H
 #define PREDICT_SEARCH_H
 
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-// Which of an axis' values are looked at; a value of a layout that is fixed: that one alone.
+// Values of an axis to search; a fixed layout has one value for each.
 typedef struct search_fixed {
     int32_t dp, tp, pp, cp, ep, chunks; // 0: any
     int32_t zero, sp, recompute;        // -1: any
@@ -33,16 +33,16 @@ typedef struct search_request {
     int64_t devices;
     int32_t layers; // of the decoder
     int64_t heads, kv_heads, ffn_dim;
-    int64_t experts, expert_ffn_dim; // of a layer; 0: the model is dense
-    int64_t shared_ffn_dim;          // of the experts that every token meets, together
+    int64_t experts, expert_ffn_dim; // per layer; 0: the model is dense
+    int64_t shared_ffn_dim;          // of the experts that every token uses, together
     int64_t seq, global_batch;
     int64_t
         batch_divisor; // ranks and micro-batches divide it: of all sizes of a ramp; 0: global_batch
-    const plan_pipeline_request *pipeline; // how the layout that is fixed cuts layers; NULL: evenly
-    int32_t zero_group;                    // of it; 0: all of dp
-    int32_t tp_max;                        // devices that are joined closely enough
+    const plan_pipeline_request *pipeline; // stages of the fixed layout; NULL: even ones
+    int32_t zero_group;                    // of the fixed layout; 0: all of dp
+    int32_t tp_max;                        // number of devices that are joined closely enough
     estimate_states states;
-    const plan_codec *codec; // how gradients travel; NULL: as they are
+    const plan_codec *codec; // codec of gradients; NULL: uncompressed
     bool sums_once;          // as in plan_request
     int64_t scratch_bytes;
     plan_workspace_fn workspace;
@@ -50,13 +50,13 @@ typedef struct search_request {
     const cost_model *prices;
     int64_t usable_bytes;
     search_fixed fixed;
-    int32_t wanted;      // plans, best first
+    int32_t wanted;      // number of plans, best first
     int32_t simulations; // at most; 0: none, memory alone decides
-    int64_t rows;     // enough of all that are simulated, once there are `wanted`; 0: no number is
-    candidates *each; // layouts are made into models and simulated by them
+    int64_t rows;        // limit on all simulated rows, once there are `wanted`; 0: none
+    candidates *each;    // makes models of layouts and simulates them
 } search_request;
 
-// Why a layout is none: counted as they are met, in this order.
+// Reasons why a layout is invalid, counted in this order.
 typedef enum search_rule {
     RULE_TP_HEADS,  // tp does not divide heads or columns
     RULE_SP_SEQ,    // tp does not divide the sequence
@@ -64,7 +64,7 @@ typedef enum search_rule {
     RULE_PP_LAYERS, // more stages than layers
     RULE_DP_BATCH,  // dp does not divide the batch
     RULE_SCHEDULE,  // the schedule does not take so many micro-batches or chunks
-    RULE_CODEC, // compressed are sums of a step between ranks: not of micro-batches, nor of one rank
+    RULE_CODEC, // compression applies to sums of a step between ranks: not to micro-batches, nor to one rank
     RULE_COUNT
 } search_rule;
 const char *search_rule_name(search_rule rule);
@@ -74,24 +74,24 @@ typedef struct search_found {
     estimate_time least;
     estimate_memory memory;     // by estimate
     int64_t bytes;              // of it, as held
-    search_simulated simulated; // step_ns 0: it was not
+    search_simulated simulated; // step_ns 0: not simulated
     bool fits;
-    const char *why; // it was refused; NULL
+    const char *why; // reason of a refusal; NULL
 } search_found;
 
 typedef struct search_result {
-    search_found *plans; // that fit, best first
+    search_found *plans; // plans that fit, best first
     int32_t count;
-    int64_t layouts; // that are valid
+    int64_t layouts; // number of valid layouts
     int64_t ruled_out[RULE_COUNT];
-    int64_t too_large, slower, refused, simulated; // of those that were looked at closely
-    int64_t unknown;                // might be faster than the last plan, and were not simulated
+    int64_t too_large, slower, refused, simulated; // of the layouts that were examined
+    int64_t unknown;                // might be faster than the last plan and were not simulated
     search_found fastest_too_large; // layout.dp 0: there is none
-    search_found smallest;          // of all, if nothing fits
+    search_found smallest;          // of all layouts if none fits
 } search_result;
 
-// Fails where no layout is valid at all (ST_CONFIG_CONFLICT, with the rules that are in the way). Nothing that
-// fits is no failure: count is 0.
+// Fails if no layout is valid (ST_CONFIG_CONFLICT, with the rules that exclude them). It is no
+// failure if none fits: count is 0.
 NODISCARD status search_run(arena *a, const search_request *r, search_result *out);
 
 #ifdef __cplusplus

@@ -1,12 +1,12 @@
-// Every layout, in groups that share all but schedule, chunks and ZeRO; and the heap that they come from, the one
-// with the least time first. A group is opened when its work alone is the least time of all that are left: so
-// layouts that are slower by far cost no more than being counted.
+// Enumerates the layouts in groups that share all but schedule, chunks and ZeRO, and keeps them on
+// a heap with the least time first. A group is opened when its work alone is the least time of all
+// that remain, so much slower layouts cost no more than counting them.
 #include "predict/search_internal.h"
 
 // ---- the next one ---------------------------------------------------------------------------------
 
-// Of equal ones groups, which stand for others, and then the plainer first: what ZeRO and recomputation do not
-// speed up they need not do.
+// Order of equal times: groups first, because they stand for others, then simpler layouts, because
+// ZeRO and recomputation are pointless if they save no time.
 static bool is_before(const item *x, const item *y)
 {
     if (x->least_ns != y->least_ns) return x->least_ns < y->least_ns;
@@ -81,7 +81,8 @@ static int zero_last(const search *s, const search_layout *l)
     return s->r->fixed.zero >= 0 ? (int)min_i64(most, s->r->fixed.zero) : most;
 }
 
-// What computes more again takes no less time than what does less, so that one's time does until it is asked for.
+// A group that recomputes more takes at least the time of one that recomputes less, so it starts
+// with that time.
 static status group_add(search *s, const search_layout *l, int64_t *least_ns)
 {
     group *g = NULL;
@@ -147,7 +148,7 @@ static int64_t shared_batch(const search_request *r)
     return r->batch_divisor > 0 ? r->batch_divisor : r->global_batch;
 }
 
-// All layers, or a part of them where that saves much; 0 is all.
+// All layers, or a part of them if that saves much; 0 means all.
 static status recompute_layers_each(search *s, search_layout *l, int64_t *least_ns)
 {
     enum { PARTS = 4 };
@@ -192,7 +193,7 @@ static status sp_each(search *s, search_layout *l)
     const search_fixed *f = &s->r->fixed;
     for (int sp = 0; sp <= (l->tp > 1 ? 1 : 0); sp++) {
         if (f->sp >= 0 && l->tp > 1 && f->sp != sp) continue;
-        if (l->whole_experts && sp == 0) continue; // all of tp would have the same rows
+        if (l->whole_experts && sp == 0) continue; // all of tp would hold the same rows
         l->sp = sp == 1;
         if (l->sp && s->r->seq / l->cp % l->tp != 0) {
             ruled_out(s, RULE_SP_SEQ);
@@ -203,7 +204,7 @@ static status sp_each(search *s, search_layout *l)
     return ST_OK;
 }
 
-// Ranks that share experts: whole rows of them (plan/mesh.h).
+// Ranks that share experts out form whole rows (plan/mesh.h).
 static status ep_each(search *s, search_layout *l)
 {
     const search_fixed *f = &s->r->fixed;
@@ -219,7 +220,7 @@ static status ep_each(search *s, search_layout *l)
     return ST_OK;
 }
 
-// Experts that tp cuts, and whole ones.
+// Experts cut by tp, and whole ones.
 static status experts_each(search *s, search_layout *l)
 {
     const search_request *r = s->r;
@@ -255,7 +256,7 @@ static status pp_each(search *s, search_layout *l, int64_t rest)
     return ST_OK;
 }
 
-// Those of experts, cut or not.
+// Columns of experts, cut or not.
 static bool columns_divide(const search_request *r, int64_t tp)
 {
     const bool can_be_whole = r->experts > 0 && r->fixed.whole_experts != 0;
@@ -270,7 +271,7 @@ status search_groups_make(search *s)
     for (int64_t tp = 1; tp <= r->devices && tp <= max_i64(r->tp_max, f->tp); tp++) {
         if (r->devices % tp != 0 || (f->tp > 0 && f->tp != tp)) continue;
         const bool whole = r->ffn_dim % tp == 0 && columns_divide(r, tp);
-        const bool keys = r->kv_heads % tp == 0 || tp % r->kv_heads == 0; // else copies
+        const bool keys = r->kv_heads % tp == 0 || tp % r->kv_heads == 0; // otherwise copies
         if (r->heads % tp != 0 || !keys || !whole) {
             ruled_out(s, RULE_TP_HEADS);
             continue;

@@ -1,5 +1,6 @@
-// What many layouts share, made once and looked up: models, measured programs and prices of each way to cut the
-// model and each micro-batch; groups of ranks; layers of stages; what a schedule's ranks do.
+// Parts that many layouts share, made once and looked up: models, measured programs and prices of
+// each way to cut the model and each micro-batch; groups of ranks; layers of stages; actions of a
+// schedule's ranks.
 #include "predict/habits.h"
 #include "predict/search_internal.h"
 
@@ -66,7 +67,7 @@ status search_measured_of(search *s, const search_layout *l, family *f, const me
         *out = &f->each[i];
         return ST_OK;
     }
-    if (f->each == NULL) { // pointers to them are kept
+    if (f->each == NULL) { // other entries point to them
         f->capacity = SEARCH_MICRO_BATCH_MAX + 1;
         TRY(arena_new(s->a, f->capacity, &f->each));
     }
@@ -140,7 +141,7 @@ estimate_layout search_estimate_layout(const search *s, const search_layout *l,
                                  (int32_t)(s->r->global_batch / l->dp / l->micro_batch)};
 }
 
-// Does the schedule take it? Without an error's text: it is asked often.
+// True if the schedule allows it; sets no error text because it is called often.
 static bool is_taken(const plan_schedule *schedule, int32_t pp, int32_t chunks,
                      int64_t microbatches)
 {
@@ -204,8 +205,8 @@ status search_ways_of(search *s, int32_t pp, int64_t microbatches, way_list **ou
     return ST_OK;
 }
 
-// What ranks do, of the four that may be the fullest: the first has most in flight, the last the head; where
-// chunks lie both ways, others too.
+// Actions of the four ranks that may be the fullest: the first has most in flight, the last has the
+// head; if chunks go both ways, others too.
 static status pipe_works(search *s, const estimate_layout *l, shared_pipe *p)
 {
     const int32_t last = l->pp - 1, ranks[WORK_RANKS] = {0, last, 1, last / 2};

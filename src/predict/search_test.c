@@ -1,4 +1,5 @@
-// The search against a dull one that simulates every layout, over random clusters; and what it says when nothing fits.
+// Compares the search with a brute-force search that simulates every layout, over random clusters;
+// and tests its report when no layout fits.
 #include "predict/search.h"
 
 #include <setjmp.h>
@@ -58,7 +59,8 @@ static void world_make(world *w, uint64_t seed)
     w->prices = (cost_model){.c = &w->c, .profile = &w->profile};
 }
 
-// The run that is searched: a small decoder with short sequences, so that a second is enough for hundreds of simulations.
+// The searched run: a small decoder with short sequences, so that a second suffices for hundreds of
+// simulations.
 static void each_make(world *w, arena *a)
 {
     static const char *const keys[] = {
@@ -119,7 +121,7 @@ static status searched(world *w, arena *a, const search_request *r, search_resul
     return search_run(a, r, out);
 }
 
-// Of all layouts of some micro-batches and recomputation each is simulated.
+// Simulates every layout of some micro-batches and recomputations.
 static void best_are_best(void **state)
 {
     (void)state;
@@ -155,7 +157,8 @@ static void best_are_best(void **state)
     }
 }
 
-// A search that may simulate two layouts at once finds what is found one by one.
+// A search that may simulate two layouts at once finds the same as one that simulates them in
+// sequence.
 static void simulating_ahead_changes_nothing(void **state)
 {
     (void)state;
@@ -167,12 +170,12 @@ static void simulating_ahead_changes_nothing(void **state)
             world_open(&w, seed, &a);
             const search_request r = request_of(&w, INT64_MAX, wanted, 2 + (int32_t)seed);
             assert_ok(searched(&w, a, &r, &found[0]));
-            assert_non_null(w.each.best_step); // a tie keeps the one that came first
+            assert_non_null(w.each.best_step); // of equal ones the first stays
             assert_int_equal(w.each.best_step->step->step_ns, found[0].plans[0].simulated.step_ns);
             assert_int_equal(w.each.ahead_count > 0, wanted > 1);
             assert_int_equal(w.each.ahead_next, w.each.ahead_count);
             arena *const best = w.each.best;
-            w.each.best = NULL; // without it nothing is simulated ahead
+            w.each.best = NULL; // without it the search does not simulate ahead
             assert_ok(searched(&w, a, &r, &found[1]));
             assert_int_equal(w.each.ahead_count, 0);
             w.each.best = best;
@@ -204,7 +207,8 @@ static void what_does_not_fit_is_measured(void **state)
     assert_int_equal(none.too_large, none.layouts);
     assert_int_equal(w.each.figure_count, 0);
     assert_true(none.smallest.layout.dp > 0 && none.smallest.bytes > 1);
-    // With exactly so many bytes that one fits, with one fewer none does, but for what ZeRO may be over.
+    // With exactly this many bytes one layout fits, with one fewer none does, except for ZeRO's
+    // estimates above.
     r = request_of(&w, none.smallest.bytes, 1, 0);
     assert_int_equal(searched(&w, a, &r, &some), ST_OK);
     assert_int_equal(some.count, 1);
@@ -230,7 +234,7 @@ static void rules_are_counted(void **state)
     search_result found;
     world_open(&w, 3, &a);
     search_request r = request_of(&w, INT64_MAX, 1, 1);
-    r.global_batch = 5; // of 16 devices dp may be 1 only: 16 stages of 8 layers
+    r.global_batch = 5; // with 16 devices only dp 1 divides it: 16 stages of 8 layers
     assert_int_equal(searched(&w, a, &r, &found), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "no layout of 16 devices"));
     assert_true(found.ruled_out[RULE_DP_BATCH] > 0 && found.ruled_out[RULE_PP_LAYERS] > 0);
@@ -268,7 +272,7 @@ static void fixed_parts_stay(void **state)
     world_close(&w, a);
 }
 
-// Batches of 32 and 24 sequences: ranks and micro-batches share out both.
+// Batches of 32 and 24 sequences: ranks and micro-batches divide both.
 static void batches_that_grow_are_shared_out(void **state)
 {
     (void)state;
@@ -294,7 +298,7 @@ static void batches_that_grow_are_shared_out(void **state)
     world_close(&w, a);
 }
 
-// Stages as the layout that is fixed has them: a heavy first one takes longer than even ones.
+// Stages of a fixed layout: a heavy first one takes longer than even ones.
 static void given_stages_are_priced(void **state)
 {
     (void)state;
@@ -330,7 +334,8 @@ static int64_t half_bytes(void *context, int64_t count, int32_t ranks, int64_t p
     return 2 * (piece > 0 ? piece : (count + ranks - 1) / ranks);
 }
 
-// Compressed are sums of a step between several ranks: nothing else is looked at, and that is said.
+// Compression applies to sums of a step between several ranks: other layouts are excluded, and the
+// error says so.
 static void compression_rules_layouts_out(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// From configuration and cluster to a step in virtual time, and its figures.
+// Predicts a step in virtual time from configuration and cluster, and computes its figures.
 #include "predict/step.h"
 
 #include "predict/habits.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-// The rank of dp with the most sequences: who waits for it waits for all.
+// The rank of dp with the most sequences: a rank that waits for it waits for all.
 static int32_t busiest_dp(const run_config *r)
 {
     plan_mesh mesh = run_config_mesh(r, 0);
@@ -24,7 +24,7 @@ static int32_t busiest_dp(const run_config *r)
     return at;
 }
 
-// Do profiles add to the bytes of a plan what differs from stage to stage?
+// True if the profile adds bytes to a plan that differ from stage to stage.
 static bool adds_bytes(const cost_profile *p)
 {
     return p->slack != 0.0 || predict_habit_adds_bytes(p);
@@ -78,7 +78,7 @@ cost_model predict_prices(const predict_setup *s)
                         .top_k = s->spec.experts.top_k};
 }
 
-// What outlives the room that it was simulated in.
+// Copies the parts that outlive the arena of the simulation.
 static status step_keep(arena *a, sim_step **step)
 {
     sim_step *kept = NULL;
@@ -105,7 +105,7 @@ status predict_step_run(arena *a, const predict_setup *s, predict_step *out)
     return work != a ? step_keep(a, &out->step) : ST_OK;
 }
 
-// FLOPs of a token that a backward pass computes again, in products and attention.
+// FLOPs per token that a backward pass recomputes, in GEMMs and attention.
 static double recomputed_flops(const op_model *m, int64_t seq)
 {
     const extent_binding bound = {
@@ -173,7 +173,8 @@ static void times_sum(predict_step *out)
     }
 }
 
-// Bytes of the plan by kind as the profile's software has them, without what its allocator loses and its runtime has.
+// Bytes of the plan by kind for the profile's software, without its allocator's losses and its
+// runtime.
 static void stage_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
 {
     const assemble_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
@@ -188,13 +189,13 @@ static void stage_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTE
         bytes[k] -= spared[k];
     }
     bytes[BYTES_BUFFERS] += plans->arena_bytes - sum; // holes between tensors
-    // Less may be kept of activations that are gone at the fullest moment: then nothing of them is left, not less.
+    // A profile may keep fewer activations than are alive at the peak: the rest is 0, not negative.
     const int64_t own = (int64_t)predict_habit_activations(profile, bytes[BYTES_ACTIVATIONS]);
     bytes[BYTES_ACTIVATIONS] = max_i64(0, own + predict_kept_bytes(x, stage));
     bytes[BYTES_WEIGHTS] -= predict_spared_weights(x, stage);
 }
 
-// Of such bytes.
+// Bytes that the allocator loses.
 static int64_t stage_lost(const predict_step *x, const int64_t bytes[BYTES_KIND_COUNT])
 {
     return cost_lost_bytes(&x->of->profile, (double)bytes[BYTES_ACTIVATIONS],
@@ -214,7 +215,7 @@ static void memory_sum(const predict_setup *s, predict_step *out)
 {
     for (int32_t i = 0; i < out->stages; i++) {
         int64_t bytes[BYTES_KIND_COUNT];
-        if (out->ranks[i].p == NULL) continue; // not among those that are asked for
+        if (out->ranks[i].p == NULL) continue; // not among the requested stages
         const int64_t all = predict_step_bytes(out, i, bytes);
         if (all <= out->peak_bytes) continue;
         out->peak_bytes = all;
@@ -267,7 +268,7 @@ status predict_step_make(arena *a, const predict_setup *s, predict_step *out)
     return step_and_bytes(a, s, PLAN_WHOLE, out);
 }
 
-// What a profile's software keeps besides is counted from the actions of all micro-batches.
+// Additional bytes of the profile's software are counted from the actions of all micro-batches.
 status predict_step_show(arena *a, const predict_setup *s, predict_step *out)
 {
     const assemble_options how = {.last = PLAN_PLACED, .make = predict_plan_bytes};

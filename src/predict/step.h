@@ -1,8 +1,10 @@
-// A training step of a run, predicted: its plans for a rank of every stage, priced and simulated in virtual time.
+// Predicts a training step of a run: makes its plans for a rank of every stage, prices them and
+// simulates them in virtual time.
 //
-// A step is a function of (run_config, decoder_spec, cluster, profile) alone, so a search may ask for it for every layout.
-// predict_step_make() makes everything; the other functions leave out what their caller does not need, because bytes and
-// times are found by different passes over a plan, and of very many micro-batches only a few are simulated (step_loop.c).
+// A step is a function of (run_config, decoder_spec, cluster, profile) alone, so a search may ask
+// for it for every layout. predict_step_make() makes everything; the other functions leave out what
+// their caller does not need, because bytes and times come from different passes over a plan, and
+// of very many micro-batches only a few are simulated (step_loop.c).
 #ifndef PREDICT_STEP_H
 #define PREDICT_STEP_H
 
@@ -19,18 +21,19 @@ extern "C" {
 
 enum { PREDICT_ARENAS = 2 };
 
-// What is predicted.
+// The input of a prediction.
 typedef struct predict_setup {
     const char *name; // of the model or file, as given
-    run_config *r;    // complete: layout.dp and train.micro_batch have their values
+    run_config *r;    // complete: layout.dp and train.micro_batch have values
     decoder_spec spec;
     cluster machine; // with as many devices as the layout has ranks
     cost_profile profile;
     const flops_rule *rule;
     assemble_scratch *
-        plan_scratch; // scratch memory for plans, of a caller that makes many; NULL: each makes its own
-    // Scratch memory for simulations, of a caller that runs many: times of single actions are there until the next one.
-    // Each thread that simulates at the same time has its own arena, the first of them the first. NULL: with its plans.
+        plan_scratch; // scratch memory for plans, for a caller that makes many; NULL: each plan has its own
+    // Scratch memory for simulations, for a caller that runs many: times of single actions stay
+    // valid until the next one. Each thread that simulates at the same time has its own arena, the
+    // first thread the first. NULL: the arena of the plans.
     arena *scratch[PREDICT_ARENAS];
     bool has_length; // train.steps or train.tokens is given: there is a long run to predict
 } predict_setup;
@@ -39,64 +42,66 @@ typedef struct predict_setup {
 typedef struct predict_step {
     const predict_setup *of;
     int64_t parameters;          // of the model
-    int32_t stages;              // of pp: ranks that were simulated
+    int32_t stages;              // of pp: the simulated ranks
     assemble_plans *plans;       // [stage]
     sim_rank *ranks;             // [stage]
-    const assemble_plans *sized; // [stage] that bytes are of; NULL: `plans`
+    const assemble_plans *sized; // [stage] plans for the bytes; NULL: `plans`
     sim_step *step;
     int64_t devices;
     int64_t micro_batch, microbatches;
-    int64_t simulated;   // micro-batches that were simulated
-    int64_t rounds;      // of the rest: each as long as `stretch` says; 0: all were simulated
+    int64_t simulated; // micro-batches that were simulated
+    int64_t rounds; // rounds not simulated, each as long as `stretch` says; 0: all were simulated
     sim_stretch stretch; // of the simulated ones
     double step_s, tokens_per_s;
-    double model_flops, hardware_flops; // of a token, by the convention
-    double flops_per_device;            // FLOP/s that mfu is of the peak
+    double model_flops, hardware_flops; // per token, by the convention
+    double flops_per_device;            // FLOP/s; mfu is its share of the peak
     double peak_flops, mfu, hfu;
-    // Parts of the step, the mean over stages: they and compute add up to 1.
+    // Parts of the step, as means over the stages: they and compute add up to 1.
     double compute, exposed[TRAFFIC_COUNT], bubble, data, host;
-    double exposed_s; // of all messages
+    double exposed_s; // of all collectives
     int32_t fullest;  // stage
     int64_t peak_bytes, usable_bytes;
-    int64_t lost_bytes;               // of peak_bytes, by the allocator of the profile's software
+    int64_t lost_bytes; // part of peak_bytes lost by the allocator of the profile's software
     int64_t memory[BYTES_KIND_COUNT]; // they add up to peak_bytes
     bool fits;
     double state_bytes; // of one checkpoint
 } predict_step;
 NODISCARD status predict_step_make(arena *a, const predict_setup *s, predict_step *out);
-// The same for a caller that shows its figures: its plans cannot be executed.
+// The same for a caller that shows the figures: its plans cannot be executed.
 NODISCARD status predict_step_show(arena *a, const predict_setup *s, predict_step *out);
-// The same but for bytes, which take most of the time: they stay 0, and fits false. Of very many micro-batches not all are
-// simulated.
+// The same without bytes, which take most of the time: they stay 0, and `fits` is false. Of very
+// many micro-batches not all are simulated.
 NODISCARD status predict_step_times(arena *a, const predict_setup *s, predict_step *out);
-// Micro-batches that it counts for where only so many are to be simulated: those that were once planned for it.
+// Micro-batches that a step counts for in a limit on simulated ones: those that were once planned
+// for it.
 int64_t predict_step_weight(const run_config *r);
-// Its two halves: plans and the simulation of all micro-batches; then the figures.
+// The two halves: plans and the simulation of all micro-batches; then the figures.
 NODISCARD status predict_step_simulate(arena *a, const predict_setup *s, predict_step *out);
-// The same of fewer micro-batches than `all` that the batch has: out->step->some is of the first `apart` of `stretch`.
+// The same with fewer micro-batches than the batch's `all`: out->step->some covers the first
+// `apart` of `stretch`.
 NODISCARD status predict_step_part(arena *a, const predict_setup *s, const sim_stretch *stretch,
                                    int64_t all, predict_step *out);
-// Prices and simulates the plans that *out has: out->step.
+// Prices and simulates the plans in *out: out->step.
 NODISCARD status predict_step_run(arena *a, const predict_setup *s, predict_step *out);
 void predict_step_figures(const predict_setup *s, predict_step *out);
-// Its plans, priced and simulated on other machines, at once. step_s: [count].
+// Prices and simulates its plans on other machines at the same time. step_s: [count].
 NODISCARD status predict_step_elsewhere(const predict_step *x, const cluster *machines,
                                         int32_t count, double *step_s);
-// The bytes alone, of the fullest of these stages, which likely comes first; what is too large may be larger yet. Of very
-// many micro-batches not all are planned.
+// The bytes of the fullest of these stages; the likely fullest should come first. If it is too
+// large, others may be larger. Of very many micro-batches not all are planned.
 NODISCARD status predict_step_peak(arena *a, const predict_setup *s, const int32_t *stages,
                                    int32_t count, predict_step *out);
-// By plans of all of them.
+// The same from plans of all micro-batches.
 NODISCARD status predict_step_plan(arena *a, const predict_setup *s, const int32_t *stages,
                                    int32_t count, predict_step *out);
-// The executor does the same steps on virtual devices (sim_execute). ST_BROKEN_PLAN if it takes another time than the
-// simulator, or touches other bytes than its arena.
+// Runs the executor for the same steps on virtual devices (sim_execute). ST_BROKEN_PLAN: it takes
+// another time than the simulator or touches other bytes than its arena.
 NODISCARD status predict_step_execute(arena *a, const predict_step *x, sim_executed *out);
 cost_model predict_prices(const predict_setup *s);
 // Bytes of one stage by kind, with the profile's habits; returns their sum.
 int64_t predict_step_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT]);
 
-// What failures make of it; s->has_length.
+// Simulates the long run with failures; requires s->has_length.
 NODISCARD status predict_long_run(arena *a, const predict_step *x, sim_long_run_input *in,
                                   sim_long_run_result *out);
 

@@ -1,4 +1,5 @@
-// `simulate --execute`: the executor itself does the step once more, and must take the time that the simulator found.
+// `simulate --execute`: the executor runs the step once more and must take the time that the
+// simulator found.
 #include "predict/step.h"
 
 status predict_step_execute(arena *a, const predict_step *x, sim_executed *out)

@@ -1,11 +1,13 @@
-// Of a step with very many micro-batches, its time without simulating all of them, and the bytes without planning all.
+// Loop compression: computes the time of a step with very many micro-batches without simulating all
+// of them, and its bytes without planning all.
 //
-// The lists of a schedule for many micro-batches are those for few with rounds more in their middle, each as the one
-// before but of later micro-batches. So a step is simulated with few. Where its middle repeats itself (sim_repeats), all
-// ranks are after a round as they were before it, only later; then one more round makes the step longer by just that
-// time, and the rest is a straight line, to the nanosecond. Where it does not (messages that fall behind a little with
-// each micro-batch, say), twice as many are tried, and in the end all. A search asks thus; `simulate` simulations every
-// micro-batch.
+// The lists of a schedule for many micro-batches equal those for few with additional rounds in the
+// middle; each round equals the one before with later micro-batches. A step is therefore simulated
+// with few. If its middle repeats itself (sim_repeats), all ranks are after a round in the state
+// before it, only later; one more round then extends the step by exactly that time, and the rest is
+// linear, to the nanosecond. If it does not repeat (collectives that fall behind a little with each
+// micro-batch, for example), twice as many are tried, and in the end all. A search uses this;
+// `simulate` simulates every micro-batch.
 #include "predict/step.h"
 
 #include "base/thread_pool.h"
@@ -19,10 +21,11 @@ typedef struct step_loop {
     int64_t few, round, all;
 } step_loop;
 
-// Has a step so many that it is worth while? The first few fill the pipeline several times over, and leave whole rounds.
+// True if the step has enough micro-batches. The first few fill the pipeline several times over and
+// leave whole rounds.
 static bool loop_find(const run_config *r, int64_t rounds, step_loop *out)
 {
-    enum { BESIDES = 8 }; // where rounds are short
+    enum { BESIDES = 8 }; // additional ones for short rounds
     const int64_t pp = r->layout.pp, together = r->layout.dp * r->train.micro_batch;
     const int64_t batch = run_config_batch_max(r), all = batch / together;
     rounds += (BESIDES + pp - 1) / pp;
@@ -44,7 +47,7 @@ static bool bytes_are_worth_while(const step_loop *f)
     return 2 * f->few + f->round <= f->all / 2;
 }
 
-// The rest of what `few` and a round more say.
+// Rounds in addition to `few` and one round.
 static int64_t rounds_left(const step_loop *f)
 {
     return (f->all - f->few - f->round) / f->round;
@@ -73,7 +76,7 @@ static status shorter(arena *a, const predict_setup *s, int64_t microbatches, pr
 
 // ---- time -----------------------------------------------------------------------------------------
 
-// Does every rank do the same with more micro-batches, but for rounds in the middle?
+// True if every rank has the same list with more micro-batches, except for rounds in the middle.
 static status schedule_has_loop(arena *a, const run_config *r, const step_loop *f, bool *out)
 {
     plan_pipeline_request request;
@@ -96,7 +99,7 @@ static status schedule_has_loop(arena *a, const run_config *r, const step_loop *
     return ST_OK;
 }
 
-// Is what the batch takes to come to a device that of so many micro-batches, without a remainder?
+// True if the bytes of the batch divide evenly over the micro-batches.
 static bool batch_is_even(const predict_step *x)
 {
     for (int32_t r = 0; r < x->stages; r++) {
@@ -109,7 +112,7 @@ static bool batch_is_even(const predict_step *x)
     return true;
 }
 
-// Every part of a rank's time grows along its own line; they add up to the length as before.
+// Every part of a rank's time grows linearly; the parts still add up to the length.
 static void times_add_rounds(int64_t rounds, const sim_times *some, sim_times *out)
 {
     out->length += rounds * some->length;
@@ -120,7 +123,8 @@ static void times_add_rounds(int64_t rounds, const sim_times *some, sim_times *o
     for (int k = 0; k < TRAFFIC_COUNT; k++) out->exposed[k] += rounds * some->exposed[k];
 }
 
-// Is a round as long as all that a rank does in it? *period_ns 0: it is not, or the step does not repeat itself.
+// True if a round is as long as all that a rank does in it. *period_ns 0: it is not, or the step
+// does not repeat itself.
 static status period_of(arena *a, const predict_step *x, int64_t *period_ns)
 {
     TRY(sim_repeats(a, x->ranks, x->step, &x->stretch, period_ns));
@@ -157,7 +161,7 @@ static status times_try(arena *a, const predict_setup *s, const step_loop *f, pr
 status predict_step_times(arena *a, const predict_setup *s, predict_step *out)
 {
     step_loop f;
-    // A host that was ahead once may fall behind later.
+    // A host that is ahead at first may fall behind later.
     bool done = false, has_loop = loop_find(s->r, TIME_ROUNDS, &f) && !cost_has_host(&s->profile);
     for (; has_loop && !done && times_are_worth_while(&f); f.few += f.few - f.few % f.round) {
         TRY(schedule_has_loop(a, s->r, &f, &has_loop));
@@ -180,7 +184,7 @@ static status step_again(arena *a, const predict_step *x, const cluster *machine
     there.scratch[0] = NULL;
     TRY(predict_step_run(a, &there, &simulated));
     if (x->rounds > 0) TRY(period_of(a, &simulated, &period));
-    if (x->rounds > 0 && period == 0) { // there it does not repeat itself
+    if (x->rounds > 0 && period == 0) { // on that machine the step does not repeat itself
         TRY(predict_step_simulate(a, &there, &simulated));
     }
     *step_s = (double)(simulated.step->step_ns + x->rounds * period) * 1e-9;
@@ -225,8 +229,9 @@ status predict_step_elsewhere(const predict_step *x, const cluster *machines, in
 
 // ---- bytes ----------------------------------------------------------------------------------------
 
-// Where chunks go one way and backwards are whole, a step with more micro-batches holds the same at once, and their
-// tokens; only holes between tensors may differ, for placing them well takes the square of their number.
+// If chunks go one way and backwards are whole, a step with more micro-batches has the same live
+// bytes, plus its tokens; only holes between tensors may differ, because placing them well takes
+// the square of their number.
 static bool bytes_have_loop(const run_config *r, step_loop *f)
 {
     const plan_schedule *x = r->layout.pp > 1 ? r->layout.pipeline : NULL;
@@ -234,18 +239,19 @@ static bool bytes_have_loop(const run_config *r, step_loop *f)
     return one_way && loop_find(r, BYTES_ROUNDS, f) && bytes_are_worth_while(f);
 }
 
-// An arena is at least what lives at once, and in such a pipeline at most this much more, twice that where weights and
-// gradients pass by: 12% was seen then, with 200 micro-batches.
+// An arena is at least its live bytes and, in such a pipeline, at most this much more; twice that
+// with gathered weights and unsharded gradients: 12% was measured there, with 200 micro-batches.
 enum { HOLES_PERCENT = 10 };
 
-// Does it fit, or not, whatever the holes on any of its stages are? tokens: of the micro-batches that were not planned.
+// True if the answer holds whatever the holes of any stage are. tokens: of the micro-batches that
+// were not planned.
 static bool is_certain(const predict_step *x, int64_t tokens)
 {
     bool fits = true;
     for (int32_t i = 0; i < x->stages; i++) {
         const assemble_plans *plans = &x->plans[i];
         int64_t bytes[BYTES_KIND_COUNT];
-        if (x->ranks[i].p == NULL) continue; // not asked for, or behind one that is too large
+        if (x->ranks[i].p == NULL) continue; // not requested, or after one that is too large
         const int64_t live = x->ranks[i].p->live_bytes;
         const int64_t holes = live / 100 * HOLES_PERCENT * (x->of->r->layout.zero >= 2 ? 2 : 1);
         const int64_t least = predict_step_bytes(x, i, bytes) + tokens -
