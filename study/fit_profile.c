@@ -1,13 +1,15 @@
-// Fits a profile: the habits of a software (cost/cost.h) that bring simulated step times nearest to published ones.
+// Fits a profile: finds the habits of a software (cost/habits.h) that bring simulated step times
+// nearest to published ones.
 //
 //   study/validate --list PROFILE >rows
 //   build/study/fit_profile rows START.yaml product=0.4:1.2 memory=0.2:1 ...
 //
-// A row is a line "step_s <tab> cluster <tab> key=value key=value ...". Its plans are made once; each trial
-// prices and simulations them again, which is what `trireme simulate` does. Coordinate search: each parameter in
-// turn is moved up and down within its range, by steps that halve; the mean of |log(predicted / published)| must
-// fall. That is no least squares: one row that cannot be met shall not bend all others. Prints the best values as
-// YAML, then each row's error.
+// A row is a line "step_s <tab> cluster <tab> key=value key=value ...". Its plans are made once;
+// each trial prices and simulates them again, as `trireme simulate` does. The method is a
+// coordinate search: each parameter in turn is moved up and down within its range, by steps that
+// halve; the mean of |log(predicted / published)| must fall. It is not least squares, because one
+// row that cannot be met must not change all others. Prints the best values as YAML, then each
+// row's error.
 #include "assemble/assemble.h"
 #include "catalog/catalog.h"
 #include "catalog/profile.h"
@@ -60,7 +62,7 @@ static status row_make(fit *f, char *line, row *out)
     if (place == NULL) return fail(ST_DATA, "a line with less than three columns");
     out->step_s = strtod(step, NULL);
     (void)snprintf(out->name, sizeof(out->name), "%s", name);
-    words[count++] = "data.train=any"; // nothing is read
+    words[count++] = "data.train=any"; // no data is read
     for (char *w = strtok(NULL, " \n"); w != NULL && count < WORDS_MAX; w = strtok(NULL, " \n")) {
         const char *const mark = "cluster.";
         if (strncmp(w, mark, strlen(mark)) == 0) {
@@ -139,7 +141,7 @@ static status distance(fit *f, double *out)
     return ST_OK;
 }
 
-// Moves one parameter by `step` of its range; keeps it where that is nearer.
+// Moves one parameter by `step` of its range and keeps the value if the error falls.
 static status parameter_move(fit *f, parameter *p, double step, double *best)
 {
     const double before = *p->value;

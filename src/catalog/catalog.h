@@ -1,9 +1,10 @@
-// The catalogue: devices, links, clusters and whole runs as YAML files under catalog/, which the build
-// puts into the program, read into plain data (plan/cluster.h).
+// The catalogue: devices, links, clusters and whole runs as YAML files under catalog/, which the
+// build embeds in the program, read into plain data (plan/cluster.h).
 //
-// A NAME is a file's name without .yaml; what has a '/' or ends in .yaml is a path, read from there.
-// A file may begin with `base: NAME` and then says only what differs; so users extend. Errors name
-// file, line and column, the key, and the nearest valid one; a wrong name gets the nearest names.
+// A NAME is a file's name without .yaml; a name with a '/' or with .yaml at the end is a path. A
+// file may begin with `base: NAME` and then contains only the differences, which is how users
+// extend entries. Errors name file, line and column, the key, and the nearest valid key; for a
+// wrong name they name the nearest names.
 #ifndef CATALOG_CATALOG_H
 #define CATALOG_CATALOG_H
 
@@ -15,20 +16,20 @@
 extern "C" {
 #endif
 
-// overrides: "key=value" over the file's own keys, without the "cluster." of a run's: "devices=1024",
-// "prices.on_demand_usd_h=2". Texts lie in `a`.
+// overrides: "key=value" over the file's own keys, without the "cluster." of a run's keys:
+// "devices=1024", "prices.on_demand_usd_h=2". Strings are in `a`.
 NODISCARD status catalog_cluster_load(const host *h, arena *a, const char *name,
                                       const char *const *overrides, int64_t override_count,
                                       cluster *out);
 NODISCARD status catalog_device_load(const host *h, arena *a, const char *name,
                                      cluster_device *out);
-// Bytes a second of one port of a link, in one direction.
+// Bytes per second of one port of a link, in one direction.
 NODISCARD status catalog_link_load(const host *h, arena *a, const char *name, double *bytes_s);
 
-// What the figures of an entry, and of those that it is based on, stand on.
+// Sources of the figures of an entry and of its bases.
 typedef struct catalog_notes {
     option_list sources;
-    option_list assumed; // keys, or words, for which there is no public source
+    option_list assumed; // keys, or remarks, without a public source
 } catalog_notes;
 NODISCARD status catalog_cluster_notes(const host *h, arena *a, const char *name,
                                        catalog_notes *out);

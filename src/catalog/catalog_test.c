@@ -1,5 +1,6 @@
-// Every entry loads; what is published is met, stated here a second time and in other units; what
-// people confuse is told apart; wrong entries are refused with their place and the nearest valid name.
+// Tests the catalogue: every entry loads; published figures are met, stated here a second time and
+// in other units; figures that are easily confused are kept apart; wrong entries are refused with
+// their place and the nearest valid name.
 #include "catalog/catalog.h"
 #include "catalog/files.h"
 #include "catalog/run.h"
@@ -57,7 +58,7 @@ static bool near(double a, double b, double share)
         if (!near((a), (b), (share))) fail_msg("%s is %.9g, expected %.9g", #a, (a), (b)); \
     } while (0)
 
-// ---- all of them --------------------------------------------------------------------------------
+// ---- all entries --------------------------------------------------------------------------------
 
 static void clusters_load(void **state)
 {
@@ -76,7 +77,7 @@ static void clusters_load(void **state)
         assert_true(c.prices.kwh_usd > 0.0 && c.node.host_bytes_s > 0.0);
         for (int k = 0; k < CAUSE_COUNT; k++) shares += c.failures.share[k];
         ASSERT_NEAR(shares, 1.0, 1e-9);
-        for (int k = 1; k < c.level_count; k++) { // nothing gets faster on the way out
+        for (int k = 1; k < c.level_count; k++) { // outer levels are not faster
             assert_true(c.levels[k].bytes_s <= c.levels[k - 1].bytes_s);
             assert_true(c.levels[k].devices > c.levels[k - 1].devices);
         }
@@ -123,7 +124,7 @@ static void runs_load(void **state)
 
 // ---- published figures --------------------------------------------------------------------------
 
-// From data sheets; peaks dense, in TFLOP/s. 0: no such unit.
+// Figures from data sheets; peaks dense, in TFLOP/s. 0: no such unit.
 static const struct {
     const char *name;
     double bf16, fp16, fp8, memory_gb, gb_s, watts;
@@ -169,7 +170,8 @@ static void devices_meet_data_sheets(void **state)
     }
 }
 
-// A peak is units x operations of a unit in a cycle x clock: a slip of a factor of two shows.
+// A peak is units x operations of a unit per cycle x clock, which reveals errors of a factor of
+// two.
 static void peaks_are_units_times_clock(void **state)
 {
     fixture *f = *state;
@@ -210,8 +212,8 @@ static void what_people_confuse(void **state)
     assert_int_equal(mi300x.units * mi300x.lanes_per_unit, 19456);
     assert_int_equal(mi250x.units * mi250x.lanes_per_unit, 14080);
     load_device(f, "tpu-v5p", &v5p);
-    ASSERT_NEAR(v5p.peak_flops[MATH_INT8], 918e12, 1e-9); // which is not its bf16
-    // NVLink: "900 GB/s" is both ways.
+    ASSERT_NEAR(v5p.peak_flops[MATH_INT8], 918e12, 1e-9); // it is not the bf16 peak
+    // NVLink: "900 GB/s" counts both directions.
     load(f, "h100", &c);
     ASSERT_NEAR(c.levels[0].bytes_s, 450e9, 1e-9);
     ASSERT_NEAR(c.levels[1].bytes_s, 50e9, 1e-9); // NDR: 400 Gbit/s
@@ -227,11 +229,11 @@ static void what_people_confuse(void **state)
     ASSERT_NEAR(c.levels[0].bytes_s, 900e9, 1e-9);
     ASSERT_NEAR(72 * c.device.memory_bytes, 13.4e12, 0.002); // of the rack
     load(f, "tpu-v5p", &c);
-    ASSERT_NEAR(8 * c.levels[0].bytes_s, 4.8e12, 1e-9); // bits of a chip, one way
+    ASSERT_NEAR(8 * c.levels[0].bytes_s, 4.8e12, 1e-9); // bits of a chip in one direction
     load(f, "tpu-v5e", &c);
     ASSERT_NEAR(8 * c.levels[0].bytes_s, 1.6e12, 1e-9);
     load(f, "v100", &c);
-    ASSERT_NEAR(c.levels[1].bytes_s, 6.25e9, 1e-9); // half an EDR port a device
+    ASSERT_NEAR(c.levels[1].bytes_s, 6.25e9, 1e-9); // half an EDR port per device
 }
 
 static void failures_are_those_of_llama_3(void **state)
@@ -280,12 +282,12 @@ static void users_change_what_differs(void **state)
     ASSERT_NEAR(c.failures.repair_h, 2.0, 1e-12);
     ASSERT_NEAR(c.device.memory_bytes, 141e9, 1e-12);
     assert_string_equal(c.device.entry, "h200");
-    // A file beside another one is found from it.
+    // A path is relative to the file that names it.
     (void)file_with(f, "chip.yaml", "base: h100\nmemory_gb: 160\nusable_gib: 150\n");
     load(f, file_with(f, "with_chip.yaml", "base: mine.yaml\ndevice: chip.yaml\n"), &c);
     ASSERT_NEAR(c.device.memory_bytes, 160e9, 1e-12);
     assert_string_equal(c.device.name, "chip");
-    assert_string_equal(c.device.entry, "h100"); // a profile's variant is looked up by it
+    assert_string_equal(c.device.entry, "h100"); // it selects a profile's variant
     assert_int_equal(c.devices, 64);
 }
 
@@ -335,7 +337,7 @@ static void wrong_entries_are_refused(void **state)
     assert_int_equal(catalog_cluster_load(f->h, f->a, "no/such.yaml", NULL, 0, &c), ST_NOT_FOUND);
 }
 
-// Bytes changed at random: a status, and no more.
+// Random changes of bytes give a status and no crash.
 static void hostile_entries(void **state)
 {
     fixture *f = *state;
@@ -364,7 +366,7 @@ static void hostile_entries(void **state)
         }
         entries++;
     }
-    assert_true(refused > entries); // the changes do reach the keys
+    assert_true(refused > entries); // the changes reach the keys
 }
 
 int main(void)

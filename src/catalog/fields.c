@@ -1,4 +1,5 @@
-// See fields.h. To add a key: a field in plan/cluster.h, and a row here.
+// The keys of devices, links, levels and clusters. To add one: a field in plan/cluster.h and a row
+// here.
 #include "catalog/fields.h"
 
 #define GIGA 1e9

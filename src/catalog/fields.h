@@ -1,5 +1,5 @@
-// The keys that files of the catalogue may have. One row a key: what it is called, in which unit the
-// file gives it, where it goes in plan/cluster.h.
+// The keys that files of the catalogue may have: one row per key with its name, the unit in the
+// file, and its place in plan/cluster.h.
 #ifndef CATALOG_FIELDS_H
 #define CATALOG_FIELDS_H
 
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-// One cable's end, or all of a device's where they are never used apart (NVLink).
+// One end of a cable, or all links of a device if they are never used separately (NVLink).
 typedef struct catalog_link {
     double bytes_s; // per port, per direction
     double latency_s, efficiency, joules_per_bit;

@@ -1,4 +1,4 @@
-// See files.h.
+// Finds files of the catalogue in the program and reads others from their paths.
 #include "catalog/files.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-// Files of catalog/ that the build put into the program, found by folder and name; others by path.
+// Files of catalog/ that the build embedded in the program, found by folder and name; others by
+// path.
 #ifndef CATALOG_FILES_H
 #define CATALOG_FILES_H
 
@@ -20,7 +21,7 @@ extern const catalog_file
 // NULL: the program has no such file.
 const catalog_file *catalog_file_find(const char *folder, const char *name);
 
-// A text to parse: what errors call it, and the folder that its relative paths begin at.
+// A text to parse, its name in errors, and the folder for its relative paths.
 typedef struct catalog_source {
     const char *yaml;
     int64_t bytes;
@@ -28,8 +29,8 @@ typedef struct catalog_source {
 } catalog_source;
 
 bool catalog_is_path(const char *name); // has a '/', or ends in .yaml
-// What is no path is a row of `folder`; ST_NOT_FOUND names the nearest, and all. `what`: "device".
-// A path is taken from `from` ("": the current folder) where it is relative.
+// Reads a path, or the embedded file of that name in `folder`; ST_NOT_FOUND lists the nearest names
+// and all. `what`: "device". A relative path starts at `from` ("": the current folder).
 NODISCARD status catalog_source_read(const host *h, arena *a, const char *folder, const char *what,
                                      const char *name, const char *from, catalog_source *out);
 // Names in `folder`, in order.

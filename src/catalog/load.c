@@ -1,6 +1,6 @@
-// Files of the catalogue into plan/cluster.h. A cluster is put together from three kinds of file: its
-// own, its device's, and that of the link of each level; what a file says itself wins over what it
-// names.
+// Reads files of the catalogue into plan/cluster.h. A cluster combines three kinds of files: its
+// own, its device's and the link's of each level; a file's own values override those of the files
+// that it names.
 #include "catalog/catalog.h"
 #include "catalog/fields.h"
 #include "cost/cost.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-// Beside the rows that go into structs.
+// Keys that do not go into structs.
 static const catalog_field cluster_own_rows[] = {
     {.key = "device.mode", .kind = OPTION_TEXT, .help = "an entry of catalog/devices"},
 };
@@ -57,7 +57,7 @@ static status device_check(const char *shown, const cluster_device *d)
     return ST_OK;
 }
 
-// A file that has the fields of one struct, and no more.
+// A file with the fields of one struct only.
 typedef struct sheet_kind {
     const char *title, *folder, *noun;
     const catalog_fields *fields;
@@ -124,7 +124,7 @@ static status levels_add(arena *a, catalog_sheet *s)
     return ST_OK;
 }
 
-// What the link says, before what the level says is put over it.
+// Starts with the link's values; the level's values override them.
 static status level_begin(const host *h, arena *a, const catalog_sheet *s, int i,
                           cluster_level *out)
 {
@@ -163,7 +163,7 @@ static status levels_begin(const host *h, arena *a, const catalog_sheet *s, clus
     for (int i = 0; i < CLUSTER_LEVELS; i++) {
         char *key = NULL;
         TRY(arena_format(a, &key, "levels.%d.devices", i + 1));
-        if (catalog_sheet_whole(s, key) == 0) continue; // not there, or taken out again
+        if (catalog_sheet_whole(s, key) == 0) continue; // not given, or removed
         if (i != count) {
             return fail(ST_CONFIG_KEY, "%s  %s is given, but not levels.%d.devices",
                         catalog_sheet_place(s, key), key, count + 1);
@@ -244,12 +244,13 @@ static status cluster_fill(const host *h, arena *a, const catalog_sheet *s, clus
         return st;
     }
     TRY(levels_begin(h, a, s, out));
-    catalog_sheet_apply(s, out); // over what device and links say
+    catalog_sheet_apply(s, out); // overrides device and links
     TRY(device_check(catalog_sheet_place(s, ""), &out->device));
     cost_limit_power(&out->device);
     TRY(levels_check(a, s, out));
     TRY(failures_check(s, &out->failures));
-    if (out->devices < out->node.devices) out->node.devices = (int32_t)out->devices; // part of one
+    if (out->devices < out->node.devices)
+        out->node.devices = (int32_t)out->devices; // the cluster is part of one node
     return ST_OK;
 }
 

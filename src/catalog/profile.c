@@ -1,4 +1,5 @@
-// One row a key, in SI units as cost_profile has them; those of habits are made from their table (cost/habits.h).
+// Reads profiles: one row per key, in the SI units of cost_profile; the rows of habits come from
+// their table (cost/habits.h).
 #include "catalog/profile.h"
 
 #include "catalog/sheet.h"
@@ -17,7 +18,7 @@
         .key = (k), .kind = OPTION_REAL, AT(field), .min = 0, .max = 1, .value = (v), .help = (h) \
     }
 
-// The defaults are those of cost_profile_trireme(), which a test holds them to.
+// The defaults are those of cost_profile_trireme(); a test compares them.
 static const catalog_field rows[] = {
     SPEED("product", gemm, "speed of matrix products, relative to the device's entry"),
     SPEED("attention", attention, "of attention"),
@@ -79,7 +80,7 @@ static const catalog_fields fields = {rows, COUNT_OF(rows), ""};
 static const catalog_fields habit_fields = {habit_rows, COUNT_OF(habit_rows), ""};
 static const catalog_fields list_fields = {lists, COUNT_OF(lists), ""};
 
-// What a file gives.
+// The values of a file.
 typedef struct profile_sheet {
     cost_profile profile;
     cost_habits habits;
@@ -95,7 +96,7 @@ static status sheet_read(const host *h, arena *a, const char *name, const char *
     return catalog_sheet_read(*out, h, "profiles", "profile", name, "", overrides, override_count);
 }
 
-// What the program's entry of a device changes; NULL: nothing.
+// The base of the program's entry for a device; NULL: none.
 static status base_of_device(arena *a, const char *device, char **out)
 {
     static const char key[] = "base:";
@@ -106,7 +107,7 @@ static status base_of_device(arena *a, const char *device, char **out)
     return arena_format(a, out, "%.*s", (int)strcspn(begin, " \n"), begin);
 }
 
-// NAME.DEVICE if the program has it, or that of the device that DEVICE is based on; else NAME.
+// NAME.DEVICE if the program has it, or that of a device that DEVICE is based on; else NAME.
 static status variant_name(arena *a, const char *name, const char *device, const char **out)
 {
     char *wanted = NULL, *base = NULL;

@@ -1,4 +1,5 @@
-// Every profile loads; what it leaves out is trireme's; a wrong key and a wrong name say the nearest.
+// Tests profiles: every profile loads; omitted keys have trireme's values; errors for wrong keys
+// and names give the nearest.
 #include "catalog/profile.h"
 
 #include "catalog/files.h"
@@ -74,7 +75,8 @@ static void a_device_may_have_its_own(void **state)
     arena_destroy(a);
 }
 
-// A run may differ from what its software does as a rule: what it says counts, and nothing else changes.
+// A run may differ from the usual behaviour of its software: its own keys count, and all others
+// stay.
 static void a_run_says_otherwise(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// See run.h.
+// Reads the runs of the catalogue.
 #include "catalog/run.h"
 #include "catalog/sheet.h"
 

@@ -1,5 +1,5 @@
-// Runs that were made, or that people talk about: catalog/runs/*.yaml says model, cluster and the keys of
-// a run's configuration, each in the list of its standing.
+// Published or planned runs: catalog/runs/*.yaml gives model, cluster and the keys of a run's
+// configuration, each in the list of its standing.
 #ifndef CATALOG_RUN_H
 #define CATALOG_RUN_H
 
@@ -14,14 +14,14 @@ typedef struct catalog_run {
     const char *name, *about;
     const char *model;   // a preset of models: model.preset
     const char *cluster; // an entry of clusters
-    // "layout.tp=8": what its makers published, what others reported of it, what nobody outside knows.
+    // "layout.tp=8": published by its makers, reported by others, or not known publicly.
     option_list told, reported, assumed;
     option_list sources;
-    const char **settings; // all three lists, one after the other
+    const char **settings; // all three lists in sequence
     int64_t setting_count;
 } catalog_run;
 
-bool catalog_run_exists(const char *name); // in the program; a path is never asked for
+bool catalog_run_exists(const char *name); // in the program; paths are not looked up
 NODISCARD status catalog_run_load(const host *h, arena *a, const char *name, catalog_run *out);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
-// See sheet.h.
+// Reads sheets: rows of fields from YAML files and their bases.
 //
-// Values live in slots of 16 bytes, as large as the largest value that an option can have, so that a
-// slot can be copied from the file that gave it over that of the file that it is based on.
+// Values are in slots of 16 bytes, the size of the largest value of an option, so the slots of a
+// file can be copied over those of its base.
 #include "catalog/sheet.h"
 #include "base/format/config.h"
 
@@ -32,7 +32,7 @@ struct catalog_sheet {
     sheet_row *rows;
     slot *slots;
     const char *shown; // the file's name
-    const char *entry; // the first of the chain that the program has; NULL: none
+    const char *entry; // the first entry of the chain that the program has; NULL: none
     const char *wanted_of;
     int64_t count, options_capacity, rows_capacity, slots_capacity;
 };
@@ -106,7 +106,7 @@ static int64_t row_of(const catalog_sheet *s, const char *key)
     return o == NULL ? -1 : o - s->options;
 }
 
-// One list behind another.
+// Appends one list to another.
 static status list_join(arena *a, const option_list *more, option_list *to)
 {
     const char **items = NULL;
@@ -117,7 +117,7 @@ static status list_join(arena *a, const option_list *more, option_list *to)
     return ST_OK;
 }
 
-// What the file gives, over what was there. What figures stand on is all that the chain says.
+// Applies the file's values. Sources of figures accumulate over the chain.
 static status take_given(catalog_sheet *s, const config *c, const slot *slots, const char *folder)
 {
     for (int64_t i = 0; i < s->count; i++) {
@@ -143,7 +143,7 @@ typedef struct file_args {
     int64_t override_count;
 } file_args;
 
-// The chain of bases is short, and read from its end.
+// The chain of bases is short and is read from its end.
 // NOLINTNEXTLINE(misc-no-recursion)
 static status file_read(catalog_sheet *s, const file_args *args, const char *name, const char *from,
                         int depth)

@@ -1,12 +1,12 @@
-// See bisect.h. Ranks of the layout are threads; the first of them also runs the references, compares, and
-// says whether to go on, while the others wait.
+// Runs `bisect`; bisect.h describes the method. Ranks of the layout are threads; rank 0 also runs
+// the references, compares, and decides whether to go on while the others wait.
 //
 //   all ranks   plans | jobs, weights |       step n        |            | step n + 1 ...
-//   first rank  references, points    | batch               | references | batch
+//   rank 0      references, points    | batch               | references | batch
 //                                     | start compared      | compared   |
 //
-// A step that agrees ends with the references taking the layout's state: so no difference grows from step to
-// step, and each step shows only what it did itself.
+// After a step that agrees, the references take the layout's state, so no difference grows from
+// step to step, and each step shows only its own effect.
 #include "assemble/prove.h"
 #include "diagnose/bisect_internal.h"
 #include "diagnose/check_ranks.h"
@@ -14,13 +14,13 @@
 #include <pthread.h>
 #include <string.h>
 
-// Where ranks wait for each other outside of steps: without a deadline, for the references take their time.
+// Barrier of the ranks outside of steps. It has no deadline, because the references take long.
 typedef struct meeting {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     int64_t ranks, here;
     uint64_t round;
-    bool failed; // a rank did: nobody waits any more
+    bool failed; // a rank failed, and the others stop waiting
 } meeting;
 
 typedef struct bisect_run {
@@ -62,7 +62,7 @@ static run_config alone(const run_config *r)
     one.layout.vpp = one.layout.zero = one.layout.zero_group = 0;
     one.layout.sp = false;
     one.layout.cp_heads = 1;
-    one.layout.pipeline = NULL; // layout.stages stays: layers are cut in rows alike
+    one.layout.pipeline = NULL; // layout.stages stays: rows cut the layers equally
     one.train.recompute = RUN_RECOMPUTE_NONE;
     one.train.memory_settled = true;
     return one;
@@ -93,7 +93,7 @@ static status reference_make(const bisect_run *run, bisect_reference which, run_
     return ST_OK;
 }
 
-// fp64 goes some 5e8 operations a second.
+// fp64 does about 5e8 operations per second.
 static bool fp64_is_affordable(const bisect *b)
 {
     const double most = b->order->fp64_flops > 0.0 ? b->order->fp64_flops : 3e10;
@@ -103,13 +103,14 @@ static bool fp64_is_affordable(const bisect *b)
            most;
 }
 
-// Bytes that the copies of a step take, on all sides.
+// Bytes of the copies of a step, on all sides.
 static int64_t seen_bytes(const bisect *b, const bisect_points *points)
 {
     const int64_t rows = run_config_batch_max(b->r) * b->r->train.seq;
     int64_t columns = 0;
     for (int64_t i = 0; i < points->count; i++) columns += points->rows[i].columns;
-    const int64_t sides = plan_mesh_size(&b->ranks[0]->options.mesh, AXIS_TP) + 4; // fp64 is two
+    const int64_t sides =
+        plan_mesh_size(&b->ranks[0]->options.mesh, AXIS_TP) + 4; // fp64 counts twice
     return rows * columns * sides * (int64_t)sizeof(float) +
            6 * b->refs[REF_FP32]->plans.whole->parameters * (int64_t)sizeof(double);
 }
@@ -123,7 +124,7 @@ static status memory_check(bisect *b)
     for (int i = 0; i < REF_COUNT; i++) {
         if (b->refs[i] != NULL) bytes += b->refs[i]->plans.arena_bytes;
     }
-    const op_model *m = b->refs[REF_FP32]->plans.whole; // whose tensors all ranks have
+    const op_model *m = b->refs[REF_FP32]->plans.whole; // all ranks have its tensors
     TRY(bisect_points_make(b->a, m, true, &b->points));
     b->out->is_inside = bytes + seen_bytes(b, &b->points) <= limit / 4 * 3;
     if (!b->out->is_inside) TRY(bisect_points_make(b->a, m, false, &b->points));
@@ -148,7 +149,7 @@ static status references_plan(const bisect_run *run)
     return memory_check(b);
 }
 
-// The references' weights are the state that all sides begin with.
+// All sides begin with the references' weights.
 static status references_open(const bisect_run *run)
 {
     bisect *b = run->b;
@@ -223,7 +224,7 @@ static status rank_run(bisect_run *run, bisect_rank *k)
     TRY(meet(&run->m));
     if (first) TRY(references_open(run));
     TRY(steps_run(run, k));
-    return meet(&run->m); // whose memory peers reach
+    return meet(&run->m); // peers access its memory
 }
 
 static status rank_work(void *context, comm *all, int rank, arena *a)
@@ -281,7 +282,7 @@ static status config_take(bisect *b, run_config *r)
             "comm.compression: what a codec loses is no rounding, and bisect would name it; "
             "give comm.compression=none");
     }
-    // The usual first factor is found by skipping steps.
+    // The usual initial factor makes the run skip its first steps.
     if (r->train.precision == RUN_FP16 && r->precision.loss_scale.initial > 128.0) {
         r->precision.loss_scale.initial = 128.0;
     }

@@ -1,25 +1,29 @@
-// What a step left on the ranks of the layout against one rank, in the order in which values come about.
+// Compares a step of the layout's ranks with one rank, in the order in which values are computed.
 //
-// The bound. Activations and gradients go through the whole model, so a rounding anywhere moves all that
-// comes after it; how far is measured, not assumed. One rank runs the same step from the same weights in fp64
-// (backend ref): what fp32 makes of it is |fp32 - fp64| of one rank, and what the configuration's narrower
-// types make is |types - fp64| of one rank in those types. Both are taken as root mean squares, of a row
-// and of the whole tensor (a row of few values may be right by chance), and an element may differ by
+// The bound. Activations and gradients pass through the whole model, so a rounding anywhere changes
+// all that follows; the size of the change is measured, not assumed. One rank runs the same step
+// from the same weights in fp64 (backend ref): the error of fp32 is |fp32 - fp64| of one rank, and
+// the error of the configuration's narrower types is |types - fp64| of one rank in those types.
+// Both are root mean squares, over a row and over the whole tensor (a row of few values may be
+// right by chance), and an element may differ by
 //
 //     slack x (rms of fp32 + rms of the types) + 4 x epsilon of the stored type x |value|
 //
-// The slack is 16: of a normal error one element in 10^8 is beyond 5.7 of its rms, and two errors meet. Over the
-// sound layouts of bisect_test.c the worst is 0.22 of the bound in fp32 and 0.49 in bf16.
-// The one rank is never cut, so no mistake of a layout widens its own bound (the rounding of a broken layout
-// against its own fp64 would be as small, but costs as many slow ranks as the layout has).
-// Where the model is too large for fp64 in reasonable time one rank in bf16 is measured against fp32 instead,
-// for that is 65,536 times as fine; fp32's own error is then that x ratio of epsilons x sqrt(terms of a sum).
+// The slack is 16: for a normal error one element in 10^8 exceeds 5.7 times its rms, and two errors
+// add up. Over the sound layouts of bisect_test.c the worst is 0.22 of the bound in fp32 and 0.49
+// in bf16. The single rank is never cut, so no mistake of a layout widens its own bound (a broken
+// layout against its own fp64 would round as little, but needs as many slow ranks as the layout
+// has). If the model is too large for fp64 in reasonable time, one rank in bf16 is measured against
+// fp32 instead, which is 65,536 times as fine; fp32's own error is then that x ratio of epsilons x
+// sqrt(terms of a sum).
 //
-// Ranks of the layout that hold the same element must have the same bits, whatever rounding explains.
+// Ranks of the layout that hold the same element must have the same bits, whatever rounding
+// explains.
 //
-// Sums and updates are not compared with the one rank's, whose gradients differ by roundings: Adam's first
-// update is the sign of a gradient. They are computed anew, in double, from this run's own token losses,
-// gradients and state, and leave no room but for the rounding of the update itself.
+// Sums and updates are not compared with those of the single rank, whose gradients differ by
+// roundings: Adam's first update is the sign of a gradient. They are recomputed in double from this
+// run's own token losses, gradients and state, and may differ only by the rounding of the update
+// itself.
 #include "diagnose/bisect_internal.h"
 
 #include <math.h>
@@ -46,19 +50,19 @@ static double epsilon_of(dtype type)
     return type == DTYPE_F64 ? 0x1p-53 : 0x1p-24;
 }
 
-// Numbers below have fewer digits: the distance between two of them.
+// Below this number values have fewer digits: the distance between two of them.
 static double tiniest_of(dtype type)
 {
     return type == DTYPE_F16 ? 0x1p-24 : 0x1p-126;
 }
 
-// ---- what is expected ---------------------------------------------------------------------------
+// ---- expected values ----------------------------------------------------------------------------
 
 typedef struct field {
     int64_t rows, columns;
     double *want;      // [row][column]
     double *slack;     // [row]
-    double *held;      // [row][column] what a rank has; NaN: none so far
+    double *held;      // [row][column] a rank's value; NaN: none so far
     const double *old; // [row][column] or NULL; slack in parts of it and of the value:
     double of_old, of_want;
 } field;
@@ -84,9 +88,9 @@ static status field_alloc(field *f)
                 (long long)f->columns);
 }
 
-// A reference's values: all of them, side by side.
+// A reference's values, joined over its pieces.
 typedef struct source {
-    const char *data; // NULL: there are none
+    const char *data; // NULL: it has none
     dtype type;
     double factor;
 } source;
@@ -147,7 +151,7 @@ typedef struct comparing {
     int32_t what; // a point, or a weight
     int part, kind;
     bool is_tokens; // rows are of tokens
-    // The first that differs, by row and column; then who has it.
+    // The first element that differs, by row and column; then the ranks that hold it.
     int64_t row, column;
     double value, expected, bound;
     bool collects;
@@ -175,8 +179,8 @@ static status rank_name(const bisect *b, int rank, text *t)
     return before[1] == '\0' ? text_add(t, ")") : ST_OK;
 }
 
-// A value of one rank. Ranks that hold the same element hold the same bits: sums over ranks end so, and what
-// is made of equal values is equal.
+// Checks a value of one rank. Ranks that hold the same element must hold the same bits: sums over
+// ranks end that way, and equal inputs give equal results.
 static status value_check(comparing *k, int rank, int64_t row, int64_t column, double got,
                           dtype type)
 {
@@ -236,13 +240,14 @@ static status found_put(comparing *k)
     return ST_OK;
 }
 
-// Visits all values; if some differ, once more for who has the first of them.
+// Visits all values; if some differ, visits them again to find the ranks that hold the first one.
 static status compare(comparing *k, status (*visit)(comparing *))
 {
     bisect *b = k->b;
     k->differ.a = k->agree.a = b->a;
     TRY(visit(k));
-    if (k->item.elements == 0 && k->item.differ == 0) return ST_OK; // it is not made apart here
+    if (k->item.elements == 0 && k->item.differ == 0)
+        return ST_OK; // the run does not compute it separately
     if (k->item.differ > 0) {
         k->collects = true;
         TRY(visit(k));
@@ -339,7 +344,7 @@ static status gradient_visit(comparing *k)
         const bisect_rank *r = k->b->ranks[rank];
         const bisect_seen *s = &r->grads[k->what];
         const plan_piece p = plan_piece_of(&r->plans.places, rank, k->what, k->part, PLACE_STATE);
-        if (s->data == NULL) continue; // it takes none, which its weights will show
+        if (s->data == NULL) continue; // it takes none, which shows in its weights
         for (int64_t i = 0; i < p.rows * p.columns; i++) {
             TRY(value_check(k, rank, p.row + i / p.columns, p.column + i % p.columns,
                             dtype_load(s->type, s->data, p.at + i) / r->loss_scale, s->type));
@@ -391,7 +396,7 @@ static status sum_visit(comparing *k)
     return ST_OK;
 }
 
-// The mean of the token losses that the ranks have, each token once.
+// Mean of the token losses on the ranks, each token once.
 static double own_loss(const bisect *b, int64_t tokens)
 {
     double sum = 0.0;
@@ -416,7 +421,7 @@ static double own_loss(const bisect *b, int64_t tokens)
     return sum / (double)tokens;
 }
 
-// A weight's gradient as the ranks have it, whole.
+// A weight's whole gradient, gathered from the ranks.
 static void gradient_gather(const bisect *b, int32_t weight, double *out)
 {
     const op_weight *w = &b->refs[REF_FP32]->plans.whole->weights[weight];
@@ -434,7 +439,7 @@ static void gradient_gather(const bisect *b, int32_t weight, double *out)
     }
 }
 
-// Of all gradients, each element once, as accumulated.
+// Squares of all gradients, each element once, as accumulated.
 static status own_squares(const bisect *b, double *sum)
 {
     const op_model *m = b->refs[REF_FP32]->plans.whole;
@@ -518,7 +523,7 @@ static status state_visit(comparing *k)
     return st;
 }
 
-// One kind of state of a part, on all ranks, against `want` (of the whole weight).
+// Compares one kind of state of a part on all ranks with `want` (of the whole weight).
 static status part_compare(bisect *b, int32_t weight, int part, int kind, const double *want)
 {
     static const char *const kinds[] = {"working copy", "weight", "first moment", "second moment"};
@@ -568,7 +573,7 @@ static status weight_compare(bisect *b, int32_t weight, double *const want[BISEC
     return ST_OK;
 }
 
-// What the ranks of the layout have now is the state that the next step begins with, on all sides.
+// Takes the state of the layout's ranks as the state with which all sides begin the next step.
 static status state_take(bisect *b, int32_t weight, double *piece)
 {
     const op_weight *w = &b->refs[REF_FP32]->plans.whole->weights[weight];
@@ -576,7 +581,7 @@ static status state_take(bisect *b, int32_t weight, double *piece)
         for (int part = 0; part < w->part_count; part++) {
             double *whole = b->state[weight] + kind * bisect_state_elements(w) +
                             w->parts[part].row_begin * w->columns;
-            for (int64_t r = 0; r < b->rank_count; r++) { // of equal pieces any will do
+            for (int64_t r = 0; r < b->rank_count; r++) { // of equal pieces any one will do
                 const bisect_rank *k = b->ranks[r];
                 const plan_piece p = bisect_state_piece(k, weight, part, kind);
                 if (p.rows == 0) continue;
@@ -605,7 +610,7 @@ static status update_compare(bisect *b, int32_t weight)
     return st;
 }
 
-// ---- all of it ----------------------------------------------------------------------------------
+// ---- the whole step -----------------------------------------------------------------------------
 
 status bisect_compare_start(bisect *b)
 {
@@ -623,7 +628,8 @@ status bisect_compare_step(bisect *b)
 {
     const op_model *m = b->refs[REF_FP32]->plans.whole;
     for (int32_t i = 0; i < b->points.count && !b->over; i++) TRY(point_compare(b, i));
-    for (int32_t w = (int32_t)m->weight_count - 1; w >= 0; w--) { // as backward comes to them
+    for (int32_t w = (int32_t)m->weight_count - 1; w >= 0;
+         w--) { // in the order of the backward pass
         for (int part = 0; part < m->weights[w].part_count && !b->over; part++) {
             TRY(gradient_compare(b, w, part));
         }

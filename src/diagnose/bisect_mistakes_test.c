@@ -1,10 +1,10 @@
-// Classic mistakes of training over many ranks that only running shows: each is planted in the plans or
-// programs of ranks, with the verifier switched off, and bisect names its block and tensor, and the rank where
-// it is one rank's.
+// Plants classic mistakes of training over many ranks in the plans or programs of ranks, with the
+// verifier switched off. bisect must name the block and tensor of each, and the rank if only one is
+// wrong.
 //
-// Mistakes that a plan shows are in plan/verify/mistakes_test.c, those that ranks show one another in
-// comm/mismatch_test.c. Here are those whose plans are sound and whose numbers are wrong, some in bf16 too, and
-// some of the verifier's once more, for bisect finds them by another way.
+// plan/verify/mistakes_test.c tests mistakes that a plan shows; comm/mismatch_test.c tests those
+// that ranks detect in each other. The mistakes here have sound plans and wrong numbers, some in
+// bf16 too; some of the verifier's are repeated because bisect finds them in another way.
 #include "diagnose/bisect.h"
 #include "fixtures/base/test_part.h"
 #include "fixtures/plan/verify_sample.h"
@@ -17,7 +17,7 @@
 static plan *plan_of(const assemble_plans *plans)
 {
     plan *p = NULL;
-    memcpy(&p, &plans->all[0], sizeof(p)); // it is const for all others
+    memcpy(&p, &plans->all[0], sizeof(p)); // it is const for all other code
     return p;
 }
 
@@ -30,7 +30,8 @@ static const op_layer *layer_of(const assemble_plans *plans, const char *name)
     panic_at(__FILE__, __LINE__, name);
 }
 
-// The n-th node of this operation in a list of the layer's program, which layers of its shape share.
+// The n-th node of this operation in a list of the layer's program, which all layers of its shape
+// share.
 static op_node *node_of(const assemble_plans *plans, const char *layer, op_list list, op_code code,
                         int n)
 {
@@ -51,7 +52,7 @@ static op_node *update_of(const assemble_plans *plans, const char *weight)
     panic_at(__FILE__, __LINE__, weight);
 }
 
-// A sum over ranks that is not there: what it would have made is this rank's own term.
+// Omits a sum over ranks: the result is this rank's own term.
 static void own_term(const assemble_plans *plans, const char *name)
 {
     plan *p = plan_of(plans);
@@ -451,8 +452,8 @@ typedef struct mistake {
     void (*make)(void *context, int rank, assemble_plans *plans);
     int with;
     bisect_phase phase;
-    const char *block, *tensor; // that are named
-    const char *ranks;          // that differ; NULL: not looked at
+    const char *block, *tensor; // expected names
+    const char *ranks;          // the ranks that differ; NULL: not checked
 } mistake;
 
 static const mistake mistakes[] = {
@@ -550,7 +551,7 @@ static const mistake mistakes[] = {
      "layers.0", "attention.y", NULL},
     {"no fp64: gradients of inputs that are not summed", gradients_of_inputs_are_not_summed, COARSE,
      BISECT_BACKWARD, "layers.0", "d_rmsnorm.h", NULL},
-    // In bf16 roundings explain 65,536 times as much, and these still not.
+    // In bf16 roundings explain 65,536 times as much, but not these mistakes.
     {"bf16: GEMMs that are not summed over tp", gemms_are_not_summed, TP16, BISECT_FORWARD,
      "layers.1", "add.y", NULL},
     {"bf16: positions that turn other pairs", positions_turn_the_other_pairs, TP16, BISECT_FORWARD,
@@ -584,7 +585,7 @@ static bool is_named(const mistake *m, const bisect_report *report)
            (m->ranks == NULL || strcmp(f->ranks, m->ranks) == 0);
 }
 
-// Without fp64 and in bf16 some mistakes come once more; by day a third of these.
+// Some mistakes are repeated without fp64 and in bf16; by day the test runs a third of these.
 static bool is_left_out(const mistake *m)
 {
     const bool again = m->with == COARSE || m->with == TP16 || m->with == DP16;

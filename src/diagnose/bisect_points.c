@@ -1,8 +1,10 @@
-// Which tensors bisect looks at, in which order, and where a rank's piece of one lies in the whole.
+// Lists the tensors that bisect compares, in order, and locates a rank's piece of each in the
+// whole.
 //
-// Points are the activations of all blocks, as the whole model's programs list them: forward upwards, then
-// gradients downwards. A rank's program has the same tensors under the same ids (op/pass/partition.c), perhaps
-// with some positions only (sequence and context parallelism) or some columns only, part by part.
+// Points are the activations of all blocks in the order of the whole model's programs: forward
+// upwards, then gradients downwards. A rank's program has the same tensors with the same ids
+// (op/pass/partition.c), possibly with only some positions (sequence and context parallelism) or
+// some columns, part by part.
 #include "diagnose/bisect_internal.h"
 #include "op/zigzag.h"
 
@@ -37,8 +39,8 @@ static const op_node *writer_of(const op_program *p, tensor_id t)
     return NULL;
 }
 
-// The parts of a tensor's columns: those of the weight that made it, of what it is the gradient of, or of an
-// input as wide; as the partition finds them.
+// The parts of a tensor's columns: those of the weight that computed it, of the tensor whose
+// gradient it is, or of an input of the same width; found as the partition finds them.
 static void parts_find(const op_program *p, tensor_id t, bisect_point *out, int depth)
 {
     enum { DEPTH = 12 };
@@ -138,7 +140,7 @@ status bisect_points_make(arena *a, const op_model *m, bool inside, bisect_point
     for (p.layer = 0; p.layer < m->layer_count; p.layer++) TRY(list_add(a, m, out, p, inside));
     p.phase = BISECT_BACKWARD;
     for (p.layer = m->layer_count - 1; p.layer >= 0; p.layer--) {
-        // A layer without an output makes its loss and its gradient in the weight list.
+        // A layer without an output computes its loss and its gradient in the weight list.
         const op_program *program = m->programs[m->layers[p.layer].program];
         p.list = OP_BACKWARD_WEIGHT;
         if (program->output_count == 0) TRY(list_add(a, m, out, p, inside));
@@ -148,13 +150,13 @@ status bisect_points_make(arena *a, const op_model *m, bool inside, bisect_point
     return ST_OK;
 }
 
-// ---- where a rank's piece lies ------------------------------------------------------------------
+// ---- the position of a rank's piece -------------------------------------------------------------
 
 int64_t bisect_row(const bisect_rank *k, const bisect_seen *s, int64_t mb, int64_t i)
 {
     const plan *p = k->p;
     const plan_mesh *mesh = &k->options.mesh;
-    const int64_t per = s->rows / p->micro_batch; // positions of a sequence here
+    const int64_t per = s->rows / p->micro_batch; // positions of a sequence on this rank
     const int64_t sequence = p->first_sequence + mb * p->micro_batch + i / per;
     const int64_t cuts = s->by_positions ? plan_mesh_size(mesh, AXIS_TP) : 1;
     const int64_t own = cut_position(cuts, p->cut_pieces, mesh->at[AXIS_TP], per, i % per);
@@ -171,7 +173,7 @@ int64_t bisect_column(const bisect_rank *k, const bisect_seen *s, const bisect_p
     const int64_t at = k->options.mesh.at[AXIS_TP];
     int64_t whole = 0; // columns of the parts before
     for (int i = 0; i < p->part_count; i++) {
-        // Keys that several ranks have: of a tensor that is only that, its width tells.
+        // Keys that several ranks hold: the width reveals a tensor with nothing else.
         const bool alone = p->part_count == 1 && s->columns * ways > p->columns;
         const int64_t copies =
             alone ? s->columns * ways / p->columns : op_part_copies(p->heads[i], ways);

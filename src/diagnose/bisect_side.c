@@ -1,8 +1,8 @@
-// One rank of bisect: its plans, its job, and what is seen of a step.
+// One rank of bisect: its plans, its job, and the values recorded in a step.
 //
-// What is seen are copies that the executor makes in the step (exec_tap), right after the node that made a
-// tensor: the plan is the one that trains, with its bytes shared as they are, so mistakes of lives and lanes
-// show as well as those of arithmetic. Costs the host's memory, and copies.
+// The executor copies values out during the step (exec_tap), right after the node that computed a
+// tensor: the plan is the one that trains and shares bytes as usual, so mistakes of lifetimes and
+// streams show as well as those of arithmetic. The copies take time and host memory.
 #include "diagnose/bisect_internal.h"
 #include "op/zigzag.h"
 #include "train/lr/lr.h"
@@ -38,7 +38,7 @@ void bisect_rank_close(bisect_rank *k)
     k->seen_arena = NULL;
 }
 
-// ---- what is seen -------------------------------------------------------------------------------
+// ---- recorded values ----------------------------------------------------------------------------
 
 static status tap_add(bisect_rank *k, exec_tap tap)
 {
@@ -48,7 +48,7 @@ static status tap_add(bisect_rank *k, exec_tap tap)
     return ST_OK;
 }
 
-// A point's tensor, once a node of micro-batch `mb` has made all of it.
+// Copies a point's tensor when a node of micro-batch `mb` has computed all of it.
 static status point_tap(bisect_rank *k, int32_t point, int32_t action, int32_t node,
                         const op_tensor *local, int32_t ref)
 {
@@ -92,7 +92,7 @@ static status compute_watch(bisect_rank *k, const bisect_points *points, int32_t
             const tensor_id owner = op_owner(b->program, node->out[o]).id;
             const int32_t point = bisect_point_of(points, a->layer, owner);
             if (point < 0 || points->rows[point].list != (op_list)a->list) continue;
-            bool again = false; // columns of it come later
+            bool again = false; // later nodes write more of its columns
             for (int64_t n = a->ops_begin + i + 1; n < count; n++) {
                 again = again || writes(b->program, &nodes[n], owner);
             }
@@ -104,7 +104,8 @@ static status compute_watch(bisect_rank *k, const bisect_points *points, int32_t
     return ST_OK;
 }
 
-// What ranks along tp sum or gather between the nodes of a list; what is made again was seen before.
+// Records the results of sums and gathers along tp between the nodes of a list; recomputed values
+// were recorded before.
 static status inline_watch(bisect_rank *k, const bisect_points *points, int32_t action)
 {
     const plan *p = k->p;
@@ -176,7 +177,7 @@ static status plan_watch(const bisect *b, bisect_rank *k, const plan *p)
 
 // ---- a step -------------------------------------------------------------------------------------
 
-// The positions of every sequence that a rank along cp has.
+// Takes the positions of every sequence that a rank along cp holds.
 static void positions_take(const bisect_rank *k, const plan *p, const int32_t *from, int32_t *to)
 {
     const int64_t ways = plan_mesh_size(&k->options.mesh, AXIS_CP);
@@ -204,7 +205,7 @@ static status input_of(const bisect *b, bisect_rank *k, const plan *p, exec_inpu
     for (int i = 0; i < BISECT_BATCHES; i++) {
         const int32_t *all = b->batch[i].data;
         const int32_t *rows = all + p->first_sequence * p->whole_seq;
-        // Attention asks for the documents of all positions.
+        // Attention needs the documents of all positions.
         const bool is_cut = ways > 1 && strcmp(b->batch[i].name, "documents") != 0;
         const int64_t cells = ways > 1 && !is_cut ? own * ways : own;
         if (is_cut) {

@@ -1,4 +1,4 @@
-// bisect: sound layouts agree with one rank, and mistakes are named at their place.
+// Tests bisect: sound layouts agree with one rank, and mistakes are named at their place.
 #include "diagnose/bisect.h"
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_run.h"
@@ -20,7 +20,7 @@ static bool is_coarse(const layout *l)
 static void printed(void *context, const bisect_item *item)
 {
     (void)context;
-    if (getenv("VERBOSE") == NULL) return; // of the test
+    if (getenv("VERBOSE") == NULL) return; // the environment of the test
     print_message("%lld %s %s %s: %lld, %lld differ, worst %.3f\n", (long long)item->step,
                   bisect_phase_name(item->phase), item->block, item->tensor,
                   (long long)item->elements, (long long)item->differ, item->worst);
@@ -92,7 +92,7 @@ static const layout sound[] = {
     {"one table", {"layout.pp=2", "layout.tp=2", "train.micro_batch=2", "model.tied=no"}, 4},
 };
 
-// At night; the others have what these have.
+// Layouts of the night run, whose features the others cover too.
 static const layout sound_too[] = {
     {"dp", {"layout.dp=2", "train.micro_batch=2"}, 2},
     {"tp", {"layout.tp=2", "train.micro_batch=4"}, 2},

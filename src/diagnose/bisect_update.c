@@ -1,5 +1,5 @@
-// What the optimizer should have made of this run's own gradients and state: its own program, on the whole
-// weight, by the plain kernels.
+// Computes the optimizer's correct result from this run's own gradients and state: runs its program
+// on the whole weight with the reference kernels.
 #include "diagnose/bisect_internal.h"
 #include "kernels/interpret.h"
 #include "train/lr/lr.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-// The row of bisect_state_names that a tensor of an optimizer's program is; -1: none.
+// The row of bisect_state_names for a tensor of an optimizer's program; -1: none.
 static int kind_of(const op_tensor *t)
 {
     if (t->role == ROLE_WEIGHT) return 0;

@@ -1,9 +1,10 @@
-// See check.h. Ranks are threads of this process, each with a job of its own; what they hold pieces of is
-// gathered, and each compares all of it. Two jobs from the file's weights: one step on `input_ids` for logits, loss and
-// gradients, then the ten steps of the trajectory.
+// Runs `check`; check.h describes it. Ranks are threads of this process, each with a job of its
+// own; tensors that they hold in pieces are gathered, and each rank compares all of them. Two jobs
+// start from the file's weights: one step on `input_ids` for logits, loss and gradients, then the
+// ten steps of the trajectory.
 //
-// The accumulated gradient is that of the sum of token losses times loss_scale / loss_divisor; what
-// the reference states is that of the mean loss, so it is multiplied by loss_divisor / (loss_scale x
+// The accumulated gradient is that of the sum of token losses times loss_scale / loss_divisor; the
+// reference states that of the mean loss, so check multiplies by loss_divisor / (loss_scale x
 // tokens), as the optimizer does.
 #include "diagnose/check.h"
 
@@ -33,9 +34,9 @@ typedef struct checking {
     train_job job;
     int64_t sequences, seq, steps;
     int32_t *cells; // ids, labels, positions, documents of a step: (sequences, seq) each
-    int64_t padded; // positions of a sequence here: seq, or what the layout can cut
-    int32_t *own;   // of them what this rank takes, padded; NULL: they are taken as they are
-    int64_t tokens; // with a label, of the step run last
+    int64_t padded; // positions of a sequence here: seq, or the length that the layout can cut
+    int32_t *own;   // positions that this rank takes, padded; NULL: all
+    int64_t tokens; // with a label, in the last step
     double loss, grad_norm;
     check_noise noise; // of the losses of single tokens, from the logits
     diagnose_check *out;
@@ -73,7 +74,7 @@ static status golden_open(checking *k)
     return ST_OK;
 }
 
-// What golden.json says of the optimizer, as keys of a configuration.
+// Reads the optimizer's settings from golden.json as keys of a configuration.
 static status keys_of_golden(const checking *k, const char **keys, int64_t *count)
 {
     static const struct {
@@ -105,12 +106,12 @@ static status keys_of_golden(const checking *k, const char **keys, int64_t *coun
     }
     TRY(arena_format(k->a, &pair, "model.from=%s", k->folder));
     keys[(*count)++] = pair;
-    keys[(*count)++] = "data.train=golden.safetensors"; // never opened; a run must have some
+    keys[(*count)++] = "data.train=golden.safetensors"; // never opened; a run must name a file
     keys[(*count)++] = "schedule.name=constant";
     return ST_OK;
 }
 
-// What a key is given as, in text; 1: it is not given, or no number.
+// The value given for a key; 1 if it is not given or not a number.
 static int64_t number_given(const char *key, const char *const *given, int64_t count)
 {
     int64_t value = 1;
@@ -122,7 +123,8 @@ static int64_t number_given(const char *key, const char *const *given, int64_t c
     return min_i64(value, 1 << 20);
 }
 
-// What cuts sequences wants them in whole pieces: the layouts that a case of any length fits are more so.
+// Pads to whole pieces for layouts that cut sequences, so that more layouts fit a case of any
+// length.
 static int64_t padded_seq(const checking *k, const char *const *given, int64_t count)
 {
     const int64_t cp = max_i64(number_given("layout.cp", given, count),
@@ -147,7 +149,7 @@ static status config_make(checking *k, const char *const *given, int64_t given_c
     TRY(keys_of_golden(k, keys, &count));
     for (int64_t i = 0; i < given_count; i++) keys[count++] = given[i];
     TRY(run_config_load(k->h, k->a, NULL, keys, count, &k->r, &c));
-    // The usual first factor is found by skipping steps, which a trajectory cannot do.
+    // The usual initial factor makes a run skip steps, which a trajectory must not.
     if (k->r.train.precision == RUN_FP16 && !config_is_given(c, "precision.loss_scale.initial")) {
         k->r.precision.loss_scale.initial = 128.0;
     }
@@ -167,7 +169,8 @@ static status config_make(checking *k, const char *const *given, int64_t given_c
 
 // ---- batches ------------------------------------------------------------------------------------
 
-// Row `step` of a tensor of integers, (sequences, seq), into cells. Missing: false.
+// Reads row `step` of a tensor of integers, (sequences, seq), into cells. Returns false if it is
+// missing.
 static status cells_read(const checking *k, const char *name, int64_t step, int32_t *out,
                          bool *is_there)
 {
@@ -226,14 +229,14 @@ static status batch_read(checking *k, const char *prefix, int64_t step)
     return ST_OK;
 }
 
-// Where a row of those that rank `at` of cp has of each sequence stands in it.
+// Position in the sequence of a row of rank `at` of cp.
 static int64_t position_of(const checking *k, int64_t at, int64_t row)
 {
     const int64_t ways = k->r.layout.cp, seq = k->padded / ways;
     return zigzag_position(ways, run_config_cp_turns(&k->r), at, seq, row % seq);
 }
 
-// Behind its end a sequence has tokens of a document of their own, without labels.
+// Positions beyond the end of a sequence hold tokens of a separate document without labels.
 static int32_t cell_at(const checking *k, int tensor, int64_t sequence, int64_t position)
 {
     const int32_t *row = k->cells + (tensor * k->sequences + sequence) * k->seq;
@@ -242,7 +245,7 @@ static int32_t cell_at(const checking *k, int tensor, int64_t sequence, int64_t 
     return tensor == 1 ? -1 : 0;
 }
 
-// Of one of the batch's tensors this rank's positions; attention asks for the documents of all.
+// This rank's positions of a tensor of the batch; attention needs the documents of all positions.
 static const int32_t *cells_take(const checking *k, int tensor, int64_t first, int64_t count,
                                  int64_t *taken)
 {
@@ -258,7 +261,7 @@ static const int32_t *cells_take(const checking *k, int tensor, int64_t first, i
     return own;
 }
 
-// What this rank takes of the step that begins with sequence `first` of the cells.
+// This rank's input of the step that begins with sequence `first` of the cells.
 static exec_input input_of(const checking *k, const plan *p, int64_t step, int64_t first)
 {
     static const char *const names[] = {"ids", "labels", "positions", "documents"};
@@ -314,7 +317,7 @@ static void item_put(checking *k, check_what what, double error, const char *whe
     item->where = where;
 }
 
-// Which logits of an evaluation step a rank has: none where columns is 0.
+// The logits of an evaluation step that a rank holds: none if columns is 0.
 typedef struct logits_piece {
     int64_t first, rows, column, columns;
     int64_t at; // of cp
@@ -333,7 +336,7 @@ static logits_piece logits_here(const checking *k, const op_tensor *t)
                           .columns = columns};
 }
 
-// The logits of all ranks, on all of them: (sequences, seq, vocab).
+// Gathers the logits of all ranks on every rank: (sequences, seq, vocab).
 static status logits_gather(checking *k, const op_tensor *t, float *piece, float *out)
 {
     const ckpt_state *state = &k->job.state;
@@ -436,13 +439,14 @@ static status trajectory(checking *k)
         if (strncmp(e->name, "final.", 6) != 0) continue;
         TRY(check_final_compare(k->a, &k->job.state, &k->spec, e, &error));
         char *name = NULL;
-        TRY(arena_strdup(k->a, e->name + 6, &name)); // the file is closed before it is printed
+        TRY(arena_strdup(k->a, e->name + 6,
+                         &name)); // the file is closed before the name is printed
         item_put(k, CHECK_FINAL, error, name);
     }
     return ST_OK;
 }
 
-// A job from the file's weights, with everything else as at the beginning.
+// Runs `work` with a job from the file's weights, with all other state as at the beginning.
 static status with_job(checking *k, status (*work)(checking *))
 {
     const train_ranks ranks = {.all = k->all, .hosts = k->all != NULL ? comm_world(k->all) : NULL};
@@ -450,7 +454,7 @@ static status with_job(checking *k, status (*work)(checking *))
     status st = train_job_weights(&k->job, k->a);
     if (st == ST_OK) st = work(k);
     if (st == ST_OK && k->all != NULL) st = comm_barrier(comm_world(k->all), __func__);
-    train_job_destroy(&k->job); // whose memory peers reach
+    train_job_destroy(&k->job); // peers access its memory
     return st;
 }
 
@@ -458,7 +462,7 @@ static status limits_put(const checking *k)
 {
     static const struct {
         const char *name;
-        double otherwise; // as ../golden suggests for fp32
+        double otherwise; // the limit for fp32 that ../golden suggests
     } names[CHECK_WHAT_COUNT] = {
         [CHECK_LOGITS] = {"logits_relative_to_max", 5e-5},
         [CHECK_LOSS] = {"loss_absolute", 2e-5},
@@ -485,7 +489,7 @@ static status check_once(checking *k)
     return limits_put(k);
 }
 
-// The same with the plain kernels: what these roundings cost, whoever computes.
+// The same with the reference kernels: the cost of these roundings without other errors.
 static status ref_compare(const checking *with)
 {
     diagnose_check *ref = NULL;
@@ -503,7 +507,7 @@ static status ref_compare(const checking *with)
         item->ref_error = ref->items[i].error;
         item->limit = fmax(item->limit, NARROW_FACTOR * ref->items[i].error);
     }
-    // One mean may happen to be right: its error is at least what those of its terms lead to expect.
+    // One mean may be right by chance: its error is at least what the errors of its terms suggest.
     check_item *loss = &with->out->items[CHECK_LOSS];
     loss->limit = fmax(loss->limit, NARROW_FACTOR * check_noise_of_mean(&k->noise));
     return ST_OK;
@@ -515,7 +519,7 @@ static status spec_make(checking *k, const char *const *keys, int64_t key_count)
     TRY(config_make(k, keys, key_count));
     TRY(model_spec_from_config(k->h, k->a, &k->r, &k->spec));
     TRY(assemble_layout_check(&k->r, &k->spec));
-    // The reference computes without dropout, whatever the model's config.json says of training.
+    // The reference computes without dropout, whatever the model's config.json says about training.
     k->spec.dropout_embedding = k->spec.dropout_attention = k->spec.dropout_residual = 0.0f;
     return ST_OK;
 }
@@ -543,7 +547,7 @@ typedef struct check_order {
     const char *const *keys;
     int64_t key_count;
     diagnose_check *out;
-    int64_t ranks; // that the keys ask for: counted first
+    int64_t ranks; // requested by the keys; counted first
 } check_order;
 
 static status rank_check(void *context, comm *all, int rank, arena *a)
@@ -563,7 +567,7 @@ static status rank_check(void *context, comm *all, int rank, arena *a)
 
 enum { RANKS_MAX = 64 };
 
-// Of several ranks the plans are proved first, as a run's are.
+// With several ranks the plans are proved first, as in a run.
 static status ranks_count(check_order *o, arena *a)
 {
     checking *k = NULL;

@@ -1,5 +1,5 @@
-// From our tensors, fused and (out, in), to those of files: model_hf_tensors() says which rows of a
-// weight a file's tensor is, and whether it is stored the other way round.
+// Converts our tensors, which are fused and stored (out, in), to those of files: model_hf_tensors()
+// says which rows of a weight a file's tensor holds, and whether the file transposes it.
 #include "diagnose/check_compare.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ void check_relative_add(check_relative *r, const float *got, const void *want, i
 
 double check_relative_value(const check_relative *r)
 {
-    // A reference of zeros: nothing to be relative to.
+    // A reference of zeros gives no scale.
     return r->largest > 0.0 ? r->difference / r->largest : r->difference;
 }
 
@@ -70,7 +70,8 @@ static const plan_tensor *gradient_of(const plan *p, int64_t weight)
     return NULL;
 }
 
-// This rank's piece of a part, which lies in the gradient as the part's own piece does in the weight.
+// Reads this rank's piece of a part, which has the same position in the gradient as the part's own
+// piece in the weight.
 static status own_gradient_read(const check_source *s, int32_t weight, int part, float *out)
 {
     const plan_places *places = s->state->places;
@@ -80,7 +81,7 @@ static status own_gradient_read(const check_source *s, int32_t weight, int part,
         return fail(ST_INTERNAL, "the plan has no gradient of %s",
                     places->whole->weights[weight].name);
     }
-    // The norm reads this rank's rows: all of a tensor of theirs, or a part of the whole one.
+    // The norm reads this rank's rows: all of a tensor of its own, or a part of the whole one.
     const int64_t begin = own.at + (t->is_part ? t->offset / dtype_bytes(t->type) : 0);
     const int64_t count = own.rows * own.columns;
     const int64_t bytes = (begin + count) * dtype_bytes(t->type);
@@ -95,8 +96,8 @@ static status own_gradient_read(const check_source *s, int32_t weight, int part,
     return st;
 }
 
-// The gradient of the mean loss, fp32, of all ranks' pieces; `piece` has room for as much. What all ranks
-// have is read on the first only, whose comparison counts.
+// Reads the gradient of the mean loss in fp32 from all ranks' pieces; `piece` has the same
+// capacity. A gradient that all ranks hold is read on rank 0 only, whose comparison counts.
 static status gradient_read(const check_source *s, int32_t weight, float *piece, float *out)
 {
     const ckpt_state *state = s->state;
@@ -223,7 +224,7 @@ static bool same_name(const char *theirs, const char *name)
     return strcmp(theirs, name) == 0 || (dot != NULL && strcmp(dot + 1, name) == 0);
 }
 
-// The weight and the tensor of it that a file calls `name`.
+// Finds the weight, and the tensor of it that a file calls `name`.
 static status tensor_find(arena *a, const decoder_spec *spec, const op_model *m, const char *name,
                           int64_t *weight, model_hf_tensor *out)
 {

@@ -1,10 +1,11 @@
-// Tensors of the run against tensors of a reference file. Internal to check.
+// Compares tensors of the run with tensors of a reference file. Internal to check.
 #ifndef DIAGNOSE_CHECK_COMPARE_H
 #define DIAGNOSE_CHECK_COMPARE_H
 
 #include "diagnose/check.h"
 
-// max |got - want| / max |want|, gathered piece by piece. What is not finite makes it infinite.
+// max |got - want| / max |want|, accumulated piece by piece. A value that is not finite makes it
+// infinite.
 typedef struct check_relative {
     double difference, largest;
 } check_relative;
@@ -19,21 +20,21 @@ typedef struct check_noise {
 } check_noise;
 void check_noise_add(check_noise *n, const float *got, const void *want, const int32_t *labels,
                      int64_t rows, int64_t vocab);
-// The standard error of their mean, if they were independent.
+// The standard error of their mean if they were independent.
 double check_noise_of_mean(const check_noise *n);
 
 typedef struct check_source {
     arena *a;
     const ckpt_state *state;
-    const plan *p; // of the training step that ran last, with gradients kept
+    const plan *p; // of the last training step, with gradients kept
     const decoder_spec *spec;
     const safetensors *golden;
-    double factor; // accumulated gradient to gradient of the mean loss
+    double factor; // factor from the accumulated gradient to the gradient of the mean loss
 } check_source;
-// Every "grad.<name>" of the file, in the model's order. A missing one is an error.
+// Compares every "grad.<name>" of the file, in the model's order. A missing one is an error.
 NODISCARD status check_gradients_compare(const check_source *s, check_gradient **out,
                                          int64_t *count);
-// Root mean square of the difference of "final.<name>" and the weight as it is now.
+// Root mean square of the difference between "final.<name>" and the current weight.
 NODISCARD status check_final_compare(arena *a, const ckpt_state *state, const decoder_spec *spec,
                                      const safetensors_entry *final, double *out);
 

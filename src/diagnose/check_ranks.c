@@ -1,4 +1,4 @@
-// See check_ranks.h.
+// Runs the ranks of `check` as threads of this process.
 #include "diagnose/check_ranks.h"
 
 #include <pthread.h>
@@ -42,7 +42,7 @@ static void *rank_main(void *context)
     return NULL;
 }
 
-// Each rank's thread; those that could not be started fail for all.
+// Starts a thread for each rank; if one cannot be started, all fail.
 static status ranks_start(check_rank *ranks, int count)
 {
     int started = 0;
@@ -54,7 +54,7 @@ static status ranks_start(check_rank *ranks, int count)
         comm_control_block_abort(ranks[0].board, ST_NO_MEMORY, "no thread for a rank");
     for (int i = 0; i < started; i++) (void)pthread_join(ranks[i].thread, NULL);
     if (started < count) return fail(ST_NO_MEMORY, "no thread for rank %d", started);
-    const check_rank *first = NULL; // that failed, and not because of another
+    const check_rank *first = NULL; // the first rank that failed by itself, not because of another
     for (int i = 0; i < count; i++) {
         if (ranks[i].st == ST_OK) continue;
         if (first == NULL || (first->st == ST_PEER_LOST && ranks[i].st != ST_PEER_LOST)) {

@@ -1,4 +1,4 @@
-// A configuration is verified with the options that its run would have.
+// Verifies a configuration with the options of its run.
 #include "diagnose/verify.h"
 
 status diagnose_verify(const host *h, arena *a, run_config *r, const decoder_spec *spec,

@@ -1,4 +1,4 @@
-// `bisect`: where does a layout first compute something else than one rank?
+// `bisect`: finds where a layout first computes something else than one rank.
 #include "cli/commands.h"
 #include "cli/plan/plan.h"
 #include "cli/run_folder.h"
@@ -42,7 +42,7 @@ typedef struct viewer {
     double worst;
 } viewer;
 
-// A line for each phase that agrees.
+// Prints a line for each phase that agrees.
 static void phase_end(viewer *v)
 {
     if (v->items == 0 || v->f->json || v->f->verbose) return;
@@ -83,7 +83,7 @@ static bool stop_asked(void *context)
     return cli_signals_asked();
 }
 
-// ---- what is told -------------------------------------------------------------------------------
+// ---- output -------------------------------------------------------------------------------------
 
 static void index_print(cli_context *cli, const bisect_index *at, bool is_json)
 {

@@ -1,4 +1,4 @@
-// `check`: does this program compute what trusted software computes?
+// `check`: compares this program with the results of trusted software.
 #include "base/format/json.h"
 #include "cli/commands.h"
 #include "diagnose/check.h"
@@ -31,7 +31,7 @@ enum { GENERATED_MAX = 4096 };
 // The greedy continuation of generation.json.
 typedef struct continuation {
     bool is_there, is_equal, ref_is_equal;
-    int64_t count, same; // ids compared, and how many agree before the first that does not
+    int64_t count, same; // ids compared, and how many agree before the first difference
     int32_t prompt[GENERATED_MAX], ids[GENERATED_MAX];
     int64_t prompt_count;
 } continuation;
@@ -94,8 +94,8 @@ static status continuation_run(cli_context *cli, const char *folder, const run_c
     return st;
 }
 
-// In bf16 and fp16 a continuation may part from fp32's where two logits are close: then it must be
-// so with the plain kernels too.
+// In bf16 and fp16 a continuation may differ from fp32's where two logits are close; then it must
+// do so with the reference kernels too.
 static status continuation_check(cli_context *cli, const char *folder, const diagnose_check *t,
                                  continuation *c)
 {
@@ -116,7 +116,7 @@ static bool continuation_is_good(const continuation *c, const diagnose_check *t)
     return !c->is_there || c->is_equal || (t->is_narrow && !c->ref_is_equal);
 }
 
-// ---- what is told -------------------------------------------------------------------------------
+// ---- output -------------------------------------------------------------------------------------
 
 static bool item_is_good(const check_item *item)
 {

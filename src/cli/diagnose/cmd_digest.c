@@ -1,4 +1,4 @@
-// `digest`: one hash of all weights and optimizer state, for scripts that compare runs.
+// `digest`: prints one hash of all weights and optimizer state, for scripts that compare runs.
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "cli/run_folder.h"

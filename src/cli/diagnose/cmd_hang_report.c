@@ -1,5 +1,5 @@
-// `hang-report`: what each rank of a run did last, and whom it waits for. Of a live run from its board; of
-// one that failed what its launcher wrote down.
+// `hang-report`: shows the last operations of each rank of a run and the ranks it waits for. It
+// reads the control block of a live run, or the report that the launcher of a failed run wrote.
 #include "cli/commands.h"
 #include "cli/diagnose/hang_report.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// The process that holds the run; 0: nobody.
+// The process that holds the run; 0: none.
 static status holder_of(cli_context *cli, const char *run, long *pid)
 {
     enum { LOCK_BYTES = 4096 };
@@ -27,7 +27,7 @@ static status holder_of(cli_context *cli, const char *run, long *pid)
     return ST_OK;
 }
 
-// The board among the descriptors of that process; -1: it has none, or is gone.
+// Opens the control block among the descriptors of that process; -1: it has none, or has ended.
 static int board_open(long pid)
 {
     char folder[64], path[400], name[128];
@@ -60,7 +60,7 @@ static status live_tell(cli_context *cli, int fd)
     return ST_OK;
 }
 
-// The newest report that a launcher left.
+// Prints the newest report that a launcher left.
 static status dump_tell(cli_context *cli, const char *run)
 {
     enum { DUMP_BYTES = 16 << 20 };

@@ -1,4 +1,4 @@
-// `verify`: whether the plans of all ranks of a configuration fit together. Starts nothing.
+// `verify`: checks that the plans of all ranks of a configuration fit together. Starts nothing.
 #include "cli/commands.h"
 #include "cli/model_folder.h"
 #include "cli/plan/plan.h"
@@ -24,7 +24,7 @@ static void print_peaks(cli_context *cli, const assemble_proved *v)
 
 static status run(cli_context *cli, const cli_call *call)
 {
-    enum { VOCAB_ANY = 1 << 16 }; // where it is the tokenizer's, which a run opens
+    enum { VOCAB_ANY = 1 << 16 }; // stands for the tokenizer's, which only a run opens
     const char *path = NULL;
     bool is_resolved = false;
     run_config r = {0};

@@ -1,8 +1,8 @@
-// What the ranks of a host did last: see hang_report.h.
+// Reports the last operations of the ranks of a host.
 //
-// The recorders are memory that outlives kill -9 for as long as somebody holds the board: the launcher,
-// which writes this report into the run's dumps/ when a job fails, or a live rank, whose board the command
-// `hang-report` opens.
+// The recorders are shared memory that outlives kill -9 as long as some process holds the control
+// block: the launcher, which writes this report into the run's dumps/ when a job fails, or a live
+// rank, whose control block the command `hang-report` opens.
 #include "cli/diagnose/hang_report.h"
 
 #include "comm/recorder.h"

@@ -1,4 +1,5 @@
-// See claims.h. A file is cut at its "---" lines, and each part read as a configuration of its own.
+// Reads and answers claims. A file is cut at its "---" lines, and each part is read as a
+// configuration of its own.
 #include "cli/explain/claims.h"
 
 #include <string.h>
@@ -115,7 +116,8 @@ static status answer(claims_scope *s, const claim_text *t, const char *place, cl
     return ST_OK;
 }
 
-// One document, with as many empty lines before it as stand before it in the file: so places are right.
+// Reads one document, with as many empty lines before it as lines precede it in the file, so that
+// error positions are right.
 static status document_read(claims_scope *s, const char *begin, int64_t bytes, int64_t lines,
                             const char *name, claim_list *out)
 {

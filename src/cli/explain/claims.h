@@ -1,18 +1,20 @@
-// Claims: figures that people quote, each computed anew by this program, with a verdict.
+// Claims: figures that people quote, each recomputed by this program, with a verdict.
 //
-// A file of claims (catalog/claims.yaml, and users' own) is YAML documents, one claim each:
+// A file of claims (catalog/claims.yaml, and users' own) consists of YAML documents, one claim
+// each:
 //
-//   claim     what is said, in a sentence
-//   inputs    what it is computed from
-//   let       a list of "name = formula" (base/formula.h), each may use those before it
+//   claim     the claim, in a sentence
+//   inputs    its inputs, in words
+//   let       a list of "name = formula" (base/formula.h); each may use those before it
 //   computed  the answer, with formulas in braces
-//   match     a formula: true, and the claim holds
-//   only_if   a formula: true, and it holds under the inputs given
-//   judged    instead of the two: a word, where there is nothing to compute
+//   match     a formula: if true, the claim holds
+//   only_if   a formula: if true, the claim holds under the inputs given
+//   judged    instead of the two: a word, if there is nothing to compute
 //   why       the reason, with formulas in braces
 //
-// With neither match nor only_if true the verdict is `wrong`. What formulas may name is in claims_names.c: the
-// catalogue's devices, links and clusters, the models, and functions of plan/.
+// If neither match nor only_if is true, the verdict is `wrong`. claims_names.c lists the names that
+// formulas may use: the catalogue's devices, links and clusters, the models, and functions of
+// plan/.
 #ifndef CLI_EXPLAIN_CLAIMS_H
 #define CLI_EXPLAIN_CLAIMS_H
 
@@ -31,7 +33,7 @@ typedef enum claim_verdict {
 const char *claim_verdict_name(claim_verdict v); // "only_if"
 
 typedef struct claim_answer {
-    const char *claim, *inputs, *computed, *why; // filled in
+    const char *claim, *inputs, *computed, *why; // with formulas replaced by their values
     claim_verdict verdict;
 } claim_answer;
 
@@ -40,11 +42,12 @@ typedef struct claim_list {
     int64_t count, capacity;
 } claim_list;
 
-// Reads and answers all claims of a text; `name` stands in errors.
+// Reads and answers all claims of a text; errors contain `name`.
 NODISCARD status claims_answer(const host *h, arena *a, const char *yaml, int64_t bytes,
                                const char *name, claim_list *out);
 
-// ---- what formulas know (claims_names.c) ----------------------------------------------------------
+// ---- names in formulas (claims_names.c)
+// -----------------------------------------------------------
 
 typedef struct claims_scope {
     const host *h;

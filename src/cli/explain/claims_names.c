@@ -78,7 +78,7 @@ static double field_value(const field_row *row, const void *of)
     return real;
 }
 
-// The innermost level that ends a node, and what lies between nodes.
+// Bandwidth of the innermost level that ends a node, and of the one between nodes.
 static double level_bytes_s(const cluster *c, bool within)
 {
     int32_t i = 0;
@@ -123,7 +123,7 @@ static bool spec_field(const decoder_spec *s, const char *field, double *out)
     return false;
 }
 
-// Elements of the weights whose name begins so and has `dims` dims; 0: any.
+// Elements of the weights whose name has this prefix and that have `dims` dims; 0: any.
 static double elements(const op_model *m, const char *begins, int dims)
 {
     double sum = 0.0;
@@ -183,7 +183,7 @@ static status field_look_up(claims_scope *s, const char *name, const char *field
     const cluster none = {.level_count = 1};
     const size_t length = strlen(name);
     if (strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0)) {
-        // A file of claims may be a stranger's: it opens no other files.
+        // A file of claims may come from a stranger, so it opens no other files.
         return fail(ST_CONFIG, "\"%s\".%s: claims name what is in the catalogue, no files", name,
                     field);
     }
@@ -236,7 +236,7 @@ static status look_up(void *context, const char *name, const char *field, double
 
 // ---- functions -----------------------------------------------------------------------------------
 
-// Share of a step in which a rank of a pipeline has nothing to do, messages taking no time.
+// Share of a step in which a rank of a pipeline is idle, without the time of collectives.
 // bubble(schedule, stages, microbatches [, chunks [, forward, backward_input, backward_weight]])
 enum { ACTIONS_MAX = 1 << 18 }; // a second at most
 static status bubble(const formula_value *v, int32_t count, double *out)
@@ -285,7 +285,7 @@ static double of_four(int which, const formula_value *v)
     }
 }
 
-// What cost/failure.h asserts is an error here.
+// A violation of the assertions of cost/failure.h is an error here.
 static status failure_call(const char *function, const formula_value *v, int32_t count, double *out)
 {
     static const struct {

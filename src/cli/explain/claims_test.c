@@ -1,7 +1,9 @@
-// Claims: the project's own file against the reference list, row by row, and files of users with mistakes.
+// Tests claims: the project's own file against the reference list, row by row, and users' files
+// with mistakes.
 //
-// A row of the list is matched with the claim that holds its words; its verdict must be ours, and every number
-// of its answer must be among the numbers that our formulas gave, to the digits it is printed with.
+// A row of the list matches the claim that contains its words; its verdict must equal ours, and
+// every number of its answer must be among the results of our formulas, to the digits that it is
+// printed with.
 #include "cli/explain/claims.h"
 #include "fixtures/base/test_paths.h"
 
@@ -20,7 +22,7 @@ typedef struct sheet {
     int64_t count;
 } sheet;
 
-// Comma-separated values with quotes, in place. The first row is the heads.
+// Splits comma-separated values with quotes in place. The first row holds the headers.
 static void sheet_read(char *bytes, sheet *out)
 {
     char *from = bytes, *to = bytes;
@@ -51,7 +53,7 @@ static void sheet_read(char *bytes, sheet *out)
     }
 }
 
-// Small letters, digits and what is beyond ASCII.
+// Keeps lower-case letters, digits and bytes beyond ASCII.
 static void normalise(const char *words, char out[WORDS_BYTES])
 {
     size_t n = 0;
@@ -65,10 +67,11 @@ static void normalise(const char *words, char out[WORDS_BYTES])
 typedef struct number {
     double value;
     int decimals;
-    bool is_power; // written with an e
+    bool is_power; // written with an exponent
 } number;
 
-// Digits with commas and a point, and perhaps a power of ten. Returns what is behind them.
+// Reads digits with commas and a point, and possibly a power of ten. Returns the position after
+// them.
 static const char *number_read(const char *p, number *out)
 {
     char digits[64];
@@ -96,7 +99,7 @@ static const char *number_read(const char *p, number *out)
     return p;
 }
 
-// The next number that stands by itself ("fp32" and "tp8" have none); false: there is none.
+// The next separate number ("fp32" and "tp8" have none); false: there is none.
 static bool number_next(const char **at, number *out)
 {
     for (const char *p = *at; *p != '\0'; p++) {
@@ -189,7 +192,7 @@ static void every_row_of_the_list_is_reached(void **state)
     arena_destroy(f.a);
 }
 
-// What is computed comes from formulas: outside of braces no number stands by itself.
+// Computed figures come from formulas: no separate number occurs outside of braces.
 static void answers_are_computed(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// `explain`: what a configuration would do, drawn before a rank is started.
+// `explain`: draws what a configuration would do before a rank is started.
 #include "catalog/run.h"
 #include "cli/commands.h"
 #include "cli/explain/explain.h"
@@ -46,7 +46,7 @@ static const option rows[] = {
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
-// "41237" or "41,237".
+// Reads "41237" or "41,237".
 static status rank_read(const explain *x, const char *word, int64_t *out)
 {
     char digits[32];
@@ -72,7 +72,7 @@ static status card(explain *x, const char *word)
     return explain_rank_page(x, plans, rank);
 }
 
-// The first rank of a stage needs most of its ranks.
+// The first rank of a stage needs the most bytes of its ranks.
 static status bytes_of_stage(explain *x, arena *a, int64_t rank, explain_bytes *out)
 {
     assemble_plans *plans = NULL;
@@ -93,7 +93,7 @@ static status all(explain *x, const explain_flags *f)
     x->model = plans->whole;
     TRY(explain_stages(x, p->own_sequences / p->micro_batch));
     bytes[0] = explain_bytes_of(plans, 0);
-    for (int32_t i = 1; i < count; i++) { // the first half and the last half of what is shown
+    for (int32_t i = 1; i < count; i++) { // the first and the last half of the shown stages
         arena *a = NULL;
         const int64_t stage = i < count - count / 2 ? i : stages - count + i;
         TRY(arena_create("explain", 0, &a));
@@ -135,7 +135,7 @@ static status catalog(cli_context *cli, const cli_call *call)
     return explain_catalog(cli, call->operand_count > 1 ? call->operands[1] : NULL);
 }
 
-// Unless there is a file or a folder of that name.
+// True unless there is a file or a folder of that name.
 static bool is_run_of_catalog(cli_context *cli, const char *name)
 {
     file_info info;

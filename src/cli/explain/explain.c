@@ -1,4 +1,4 @@
-// Gathering: from a configuration to what the run will be, without a rank started.
+// Collects the facts about a run from its configuration, without starting a rank.
 #include "cli/explain/explain.h"
 
 #include "cli/plan/plan.h"
@@ -43,7 +43,7 @@ status explain_open(cli_context *cli, const cli_call *call, explain *x)
     return assemble_memory_settle(x->r, &x->spec, &options);
 }
 
-// ---- what a stage's work costs ------------------------------------------------------------------
+// ---- the costs of a stage -----------------------------------------------------------------------
 
 typedef struct work {
     double forward, input, weights; // FLOPs
@@ -66,7 +66,7 @@ static void work_add(work *w, const op_program *program, const extent_binding *b
     w->weights += list_flops(program, OP_BACKWARD_WEIGHT, bound);
 }
 
-// In units of a 24th of the dearest stage's forward: fine enough to see, and whole.
+// In units of a 24th of the most expensive stage's forward: fine enough to see, and integer.
 static status costs_make(explain *x)
 {
     enum { FINE = 24 };
@@ -132,7 +132,7 @@ status explain_simulate(const explain *x, explain_price price, int64_t least, pl
     const timeline_costs costs = {.each = {1, 1, 1},
                                   .stages = price == PRICE_FLOPS ? x->costs : NULL,
                                   .optimizer_barrier = true};
-    // A schedule may take multiples only, or not so few: the next that it takes.
+    // A schedule may need multiples or a minimum: takes the next number that it accepts.
     for (int64_t m = least; m > 0 && m < request.microbatches; m++) {
         schedule_request fewer = request;
         fewer.microbatches = (int32_t)m;
@@ -143,7 +143,7 @@ status explain_simulate(const explain *x, explain_price price, int64_t least, pl
     return plan_timeline_play(x->cli->a, x->schedule, &request, &costs, out);
 }
 
-// ---- words --------------------------------------------------------------------------------------
+// ---- text ---------------------------------------------------------------------------------------
 
 const char *explain_count(int64_t value, char buffer[32])
 {
@@ -168,7 +168,7 @@ const char *explain_layers(const explain *x, int32_t stage, char buffer[64])
         if (first == NULL) first = &m->layers[i];
         last = &m->layers[i];
     }
-    // The number of a layer that begins in its middle, or ends there, says so: "8.mlp-11", "0-8.attn".
+    // A layer whose stage begins or ends in its middle is marked: "8.mlp-11", "0-8.attn".
     char middle[32] = "";
     if (first != NULL && first->index == last->index) {
         (void)snprintf(middle, sizeof(middle), "%d%s", first->index,

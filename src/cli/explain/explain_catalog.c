@@ -1,5 +1,6 @@
-// `explain catalog [NAME]`: what the catalogue holds, and one entry with the distinctions that people
-// confuse side by side: dense and sparse, one way and both, bits and bytes, sold and usable.
+// `explain catalog [NAME]`: shows the entries of the catalogue, and one entry with figures that are
+// easily confused side by side: dense and sparse, one way and both, bits and bytes, sold and
+// usable.
 #include "catalog/catalog.h"
 #include "catalog/files.h"
 #include "catalog/run.h"
@@ -16,8 +17,8 @@ static const char *const cause_names[] = {"device",  "device memory", "host",   
                                           "storage", "software",      "facility", "other"};
 _Static_assert(COUNT_OF(cause_names) == CAUSE_COUNT, "a name for each cause");
 
-// `head`, padded to `width`, and words beside it, over as many lines as they take. Blanks of the head
-// must not be taken for those between words, so they are others until the lines are made.
+// Adds `head`, padded to `width`, and text beside it over as many lines as it needs. Blanks of the
+// head are replaced until the lines are made, so that the line breaking ignores them.
 static status column_add(cli_context *cli, text *t, const char *head, int width,
                          const char *content)
 {
@@ -50,7 +51,7 @@ static bool is_in(cli_context *cli, const char *folder, const char *name, const 
     return false;
 }
 
-// ---- all of it ----------------------------------------------------------------------------------
+// ---- all entries --------------------------------------------------------------------------------
 
 static status about_of(cli_context *cli, const char *folder, const char *name, const char **out)
 {
@@ -88,7 +89,7 @@ static status list_print(cli_context *cli, const char *folder)
     return ST_OK;
 }
 
-// ---- one of it ----------------------------------------------------------------------------------
+// ---- one entry ----------------------------------------------------------------------------------
 
 static status peaks_add(text *t, const cluster_device *d)
 {
@@ -274,5 +275,5 @@ status explain_catalog(cli_context *cli, const char *name)
     if (is_in(cli, "clusters", name, &names, &count)) return cluster_print(cli, name);
     if (is_in(cli, "devices", name, &names, &count)) return device_print(cli, name);
     if (is_in(cli, "runs", name, &names, &count)) return run_print(cli, name);
-    return cluster_print(cli, name); // a path, or nothing of that name
+    return cluster_print(cli, name); // a path, or an unknown name
 }

@@ -1,4 +1,4 @@
-// `explain claims`: what people say of large runs, and what it comes to here.
+// `explain claims`: shows claims about large runs and this program's figures for them.
 #include "cli/embedded.h"
 #include "cli/explain/claims.h"
 #include "cli/explain/explain.h"

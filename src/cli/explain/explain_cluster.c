@@ -1,12 +1,13 @@
-// `explain --cluster`: a run on a cluster that need not be there, as one picture.
+// `explain --cluster`: shows a run on a cluster that need not be present, as one picture.
 //
-//   title      model, layout, what a step takes
-//   Step       pp 0 | what the compute lane does, and below it the messages |
-//   Memory     pp 0 | ======== of what a device has |
-//   Who talks  tp ep cp dp pp: over how many devices, side by side, and so over which part of the network
+//   title      model, layout, time of a step
+//   Step       pp 0 | work of the compute stream, and below it the collectives |
+//   Memory     pp 0 | ======== of the device's memory |
+//   Who talks  tp ep cp dp pp: over how many devices, side by side, and over which part of the network
 //
-// The step is the simulated one, in time. A row is drawn by columns of equal time, each in the colour of what takes most
-// of it: so the picture is as large for a million actions as for a thousand.
+// The step is the simulated one, in time. A row is drawn in columns of equal time, each in the
+// colour of the activity that takes most of it, so the picture has the same size for a million
+// actions as for a thousand.
 #include "cli/explain/explain.h"
 #include "cli/explain/svg.h"
 #include "cli/plan/simulate.h"
@@ -22,14 +23,14 @@ static const svg_font heading = {.size = 16, .bold = true, .colour = INK},
                       small_end = {.size = 12, .colour = QUIET, .anchor = SVG_END},
                       name_font = {.size = 12, .bold = true, .colour = INK};
 
-// What a column of time is for.
+// Activities of a column of time.
 typedef enum doing {
     DOING_FORWARD,
     DOING_AGAIN,
     DOING_INPUT,
     DOING_WEIGHT,
     DOING_UPDATE,
-    DOING_MESSAGE, // and traffic
+    DOING_MESSAGE, // plus the kind of traffic
     DOING_COUNT = DOING_MESSAGE + TRAFFIC_COUNT
 } doing;
 static const struct {
@@ -70,7 +71,7 @@ static int32_t rows_of(const predict_step *x)
     return x->stages < STAGE_ROWS ? x->stages : STAGE_ROWS;
 }
 
-// The stage of a row: the middle of many is left out.
+// The stage of a row; the middle of many stages is left out.
 static int32_t stage_of(const predict_step *x, int32_t row)
 {
     const int32_t shown = rows_of(x);
@@ -113,7 +114,7 @@ static void step_ends(picture *p)
     p->end = max_i64(p->end, p->begin + 1);
 }
 
-// Adds an action's time to the columns that it lies in.
+// Adds an action's time to the columns that it covers.
 static void span_add(const picture *p, sim_span s, doing what, float (*columns)[DOING_COUNT])
 {
     const double unit = (double)COLUMNS / (double)(p->end - p->begin);
@@ -124,7 +125,7 @@ static void span_add(const picture *p, sim_span s, doing what, float (*columns)[
     }
 }
 
-// What most of a column is; -1: less than `least` of it is anything.
+// The largest activity of a column; -1: all together are less than `least` of it.
 static int column_of(const float of[DOING_COUNT], float least)
 {
     int best = 0;
@@ -279,7 +280,8 @@ static status memory_draw(picture *p)
     return ST_OK;
 }
 
-// ---- who talks over what --------------------------------------------------------------------------
+// ---- communication over the network
+// ---------------------------------------------------------------
 
 typedef struct axis_reach {
     const char *name;
@@ -287,7 +289,7 @@ typedef struct axis_reach {
     int64_t ranks, apart; // devices from one to the next
 } axis_reach;
 
-// Devices, 1 to all of them, in powers.
+// Position of a number of devices, 1 to all, on a logarithmic axis.
 static double device_x(const predict_step *x, double devices)
 {
     return left_of() + width_of() * log2(devices) / fmax(log2((double)x->devices), 1.0);
@@ -354,7 +356,8 @@ static status reach_draw(picture *p)
                      "percent: of the step, that work stands still for it");
 }
 
-// ---- all of it ----------------------------------------------------------------------------------
+// ---- the picture
+// ----------------------------------------------------------------------------------
 
 static status title_draw(picture *p)
 {

@@ -1,8 +1,8 @@
-// One rank's card, from its own plan: where it stands, whom it works with, what it does, what it sends
-// when, and its tensors.
+// The page of one rank, from its own plan: its place, its groups, its work, its collectives in
+// order, and its tensors.
 //
-// Equal things of many layers or micro-batches stand in one line: names that differ in their numbers only
-// are one, with the numbers' place starred.
+// Equal things of many layers or micro-batches share a line: names that differ only in numbers are
+// merged, with a star for the numbers.
 #include "cli/explain/explain.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 enum { PAGE_LINES = 512 };
 
-// What a line stands for.
+// A line of the page.
 enum { RANGES = 4 };
 typedef struct line {
     char name[PLAN_NAME_BYTES];        // without its numbers
@@ -19,17 +19,18 @@ typedef struct line {
     int ranges;                        // RANGES + 1: more
     int64_t times, bytes;
     int32_t first, last;      // micro-batches; -1: once, at the step's end
-    const plan_comm *comm;    // of messages
-    const plan_tensor *whole; // of tensors: the first
+    const plan_comm *comm;    // of a collective
+    const plan_tensor *whole; // of a tensor: the first one
 } line;
 
 typedef struct lines {
     line *items;
     int64_t count;
-    int64_t more; // that had no room
+    int64_t more; // lines that did not fit
 } lines;
 
-// "layers.31.attn" -> "layers.*.attn", and 31; -1 without a number. Of several numbers the first is told.
+// "layers.31.attn" -> "layers.*.attn", and 31; -1 without a number. Of several numbers it returns
+// the first.
 static int64_t star(const char *name, char out[PLAN_NAME_BYTES])
 {
     int64_t number = -1;
@@ -123,7 +124,7 @@ static void line_add(line *at, int64_t number, int64_t bytes, int32_t microbatch
     if (microbatch > at->last) at->last = microbatch;
 }
 
-// ---- where it stands ----------------------------------------------------------------------------
+// ---- its place ----------------------------------------------------------------------------------
 
 static void print_place(const explain *x, const plan *p, const plan_mesh *mesh, int64_t rank)
 {
@@ -146,7 +147,7 @@ static void print_place(const explain *x, const plan *p, const plan_mesh *mesh, 
               explain_count(p->sequences, all));
 }
 
-// ---- whom it works with -------------------------------------------------------------------------
+// ---- its groups ---------------------------------------------------------------------------------
 
 static status print_group(const explain *x, const plan_mesh *mesh, const plan_group *g)
 {
@@ -187,7 +188,7 @@ static status print_groups(const explain *x, const assemble_plans *plans, const 
     return ST_OK;
 }
 
-// ---- what it sends when -------------------------------------------------------------------------
+// ---- its collectives ----------------------------------------------------------------------------
 
 static int64_t comm_bytes(const plan *p, const plan_comm *c)
 {
@@ -205,7 +206,8 @@ static status transfers_gather(const plan *p, lines *l)
         char name[PLAN_NAME_BYTES];
         char *end = NULL;
         int64_t number = star(c->name, name);
-        if (c->op == COLLECTIVE_SEND || c->op == COLLECTIVE_RECEIVE) { // the group tells the stages
+        if (c->op == COLLECTIVE_SEND ||
+            c->op == COLLECTIVE_RECEIVE) { // the group determines the stages
             number = -1;
             if ((end = strchr(name, ',')) != NULL) *end = '\0';
         }
@@ -237,7 +239,7 @@ static void print_messages(const explain *x, const assemble_plans *plans, const 
     if (l->more > 0) cli_print(x->cli, "  and %lld more\n", (long long)l->more);
 }
 
-// ---- what it holds ------------------------------------------------------------------------------
+// ---- its tensors --------------------------------------------------------------------------------
 
 static void tensors_gather(const assemble_plans *plans, lines *l)
 {

@@ -1,4 +1,5 @@
-// The picture: the step of the pipeline above; below, a row per stage, its ranks and its bytes.
+// Draws the picture of a run: above, the step of the pipeline; below, a row per stage with its
+// ranks and bytes.
 //
 //   title
 //   Pipeline         pp 0 | F F F I W ...                     | idle, held
@@ -10,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- one look -----------------------------------------------------------------------------------
+// ---- colours ------------------------------------------------------------------------------------
 enum { INK = 0x1f2a37, QUIET = 0x6b7785, HAIR = 0xd9dfe6, GROUND = 0xeef1f5 };
 static const uint32_t forward_colour = 0x2f6fb5, both_colour = 0x1d7f5f, input_colour = 0x2f9e7a,
                       weight_colour = 0xe5a33a;
@@ -24,11 +25,11 @@ static const svg_font heading = {.size = 16, .bold = true, .colour = INK},
 
 typedef struct picture {
     const explain *x;
-    const plan_timeline *t;     // what is drawn
-    const plan_timeline *whole; // the step, of which that may be a shorter one
+    const plan_timeline *t;     // the drawn part
+    const plan_timeline *whole; // the whole step
     text *out;
     double top; // of the section
-    double row; // height of a row of the timeline, its gap included
+    double row; // height of a row of the timeline with its gap
     const explain_bytes *bytes;
     int32_t count;
 } picture;
@@ -51,14 +52,14 @@ static double chart_width(void)
     return page - 2 * margin - label_width - note_width;
 }
 
-// One cell: its colour, and the micro-batch where there is room for it.
+// Draws one cell: its colour, and the micro-batch if the cell is wide enough.
 static status cell_draw(const picture *p, const double at[4], schedule_kind kind, int32_t chunk,
                         int32_t microbatch)
 {
-    char digits[16]; // of the last micro-batch: all cells of a width have their number, or none
+    char digits[16]; // of the last micro-batch: all cells of a width show their number, or none
     const int n = snprintf(digits, sizeof(digits), "%d", p->t->request.microbatches - 1);
     const uint32_t fill = colour_of(kind, chunk, p->t->request.chunks);
-    const bool dark = (fill & 0xff00u) < 0xae00u; // by its green, which is most of how light it is
+    const bool dark = (fill & 0xff00u) < 0xae00u; // by its green component, most of its brightness
     svg_font font = {.colour = dark ? 0xffffff : INK, .anchor = SVG_MIDDLE};
     const double high = at[3] * 0.56 < 12.0 ? at[3] * 0.56 : 12.0,
                  wide = (at[2] - 2.0) / (0.62 * n);
@@ -100,11 +101,11 @@ static status rank_draw(const picture *p, int32_t rank, double y)
                      100.0 * (double)whole->bubble / (double)p->whole->length, whole->live_peak);
 }
 
-// Ticks at 1, 2 or 5 times a power of ten, some eight of them.
+// Draws about eight ticks at 1, 2 or 5 times a power of ten.
 static status axis_draw(const picture *p, double y)
 {
     int64_t step = 1;
-    if (p->t->costs.stages != NULL) return ST_OK; // FLOPs have no unit that says something
+    if (p->t->costs.stages != NULL) return ST_OK; // a FLOP axis has no useful unit
     for (int i = 0; p->t->length / step > 10; i++)
         step = step / (i % 3 == 1 ? 2 : 1) * (i % 3 == 1 ? 5 : 2);
     const double left = margin + label_width, unit = chart_width() / (double)p->t->length;
@@ -189,7 +190,8 @@ static status timeline_draw(picture *p)
 enum { HOLDER_ROWS = 16, SQUARES = 8 };
 static const double mesh_left = 40.0 + 96.0 + 120.0, mesh_width = 430.0;
 
-// Ranks of one stage and one dp coordinate: squares, a line of tp each, or the range of their numbers.
+// Draws the ranks of one stage and one dp coordinate: squares, a line per tp group, or the range of
+// their numbers.
 static status ranks_draw(const picture *p, int64_t first, const double at[4], uint32_t colour)
 {
     const int64_t tp = p->x->r->layout.tp, cp = p->x->r->layout.cp;
@@ -228,7 +230,7 @@ static status ranks_draw(const picture *p, int64_t first, const double at[4], ui
     return ST_OK;
 }
 
-// Columns of dp coordinates: as wide as what stands in them, and so many of them; three at least fit.
+// Width of the columns of dp coordinates: that of their content; at least three fit.
 static double box_wanted(const explain *x)
 {
     const int64_t tp = x->r->layout.tp, inner = tp * x->r->layout.cp;
@@ -329,7 +331,7 @@ static status heads_draw(picture *p)
     return ST_OK;
 }
 
-// The layers of each of a rank's chunks, on a line each; the last of many stands for them.
+// The layers of each of a rank's chunks, on one line each; the last line stands for the rest.
 static status stage_layers_draw(const picture *p, int32_t rank, double y, double height)
 {
     enum { LINES = 4 };
@@ -374,7 +376,7 @@ static status holders_draw(picture *p, double height)
     return ST_OK;
 }
 
-// ---- all of it ----------------------------------------------------------------------------------
+// ---- the picture --------------------------------------------------------------------------------
 
 static status title_draw(picture *p, const char *layout)
 {
@@ -398,8 +400,8 @@ static status title_draw(picture *p, const char *layout)
     return ST_OK;
 }
 
-// A step of fewer micro-batches, where the cells of all would be too narrow to tell apart; not of fewer
-// than fill the pipeline.
+// Draws fewer micro-batches if the cells of all would be too narrow to distinguish, but at least as
+// many as fill the pipeline.
 static status timelines_of(const explain *x, explain_price price, picture *p)
 {
     enum { NARROWEST = 5 };

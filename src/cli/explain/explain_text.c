@@ -1,4 +1,4 @@
-// The whole run as text, as wide as the terminal: timeline, mesh, bytes.
+// Prints the whole run as text, as wide as the terminal: timeline, mesh, bytes.
 #include "cli/explain/explain.h"
 
 #include <stdio.h>
@@ -8,11 +8,11 @@ enum { LABEL = 10, ROWS_SHOWN = 24, COLUMNS_MAX = 512 };
 
 // ---- the timeline -------------------------------------------------------------------------------
 
-// Columns of a row. Time that is drawn true has its actions from column to column, with the
-// micro-batch where there is room; what is too fine for that is mixed.
+// Columns of a row. A timeline to scale shows its actions from column to column, with the
+// micro-batch if it fits; a finer one is mixed.
 typedef struct strip {
     int64_t columns, length; // of `length` units of time
-    bool mixed, numbered;    // numbered: every action has width for its micro-batch
+    bool mixed, numbered;    // numbered: every action is wide enough for its micro-batch
 } strip;
 
 static strip strip_make(const plan_timeline *t, int columns)
@@ -53,7 +53,7 @@ static char letter_of(schedule_kind kind, int32_t chunk)
     return (char)(letters[kind] + (chunk % 2 == 1 ? 'a' - 'A' : 0));
 }
 
-// An action is one part; of two side by side the forward is drawn first.
+// An action is one part; in a pair the forward is drawn first.
 static int parts_of(const plan_timeline *t, int32_t rank, int64_t k, part parts[2])
 {
     const schedule_action *x = &t->ranks[rank].list.actions[k];
@@ -92,8 +92,8 @@ static void row_write(const plan_timeline *t, int32_t rank, const strip *s, char
     }
 }
 
-// Each column shows what is owed most of the row so far, so that a row has as much of each letter, and of
-// idleness, as its time has.
+// Each column shows the letter that lags most behind its share of the row so far, so a row shows
+// each letter, and idle time, in proportion to its time.
 static void row_mix(const plan_timeline *t, int32_t rank, const strip *s, char *row)
 {
     int64_t owed[128] = {0}, at = 0, k = 0;
@@ -195,7 +195,7 @@ static status print_timeline(const explain *x, explain_price price)
 
 status explain_row(const explain *x, int32_t pp)
 {
-    enum { MOST = 400000 }; // actions: some 10 ms
+    enum { MOST = 400000 }; // actions: about 10 ms
     plan_timeline *t = NULL;
     const schedule_request *r = &x->pipe.shape;
     if (3 * (int64_t)r->stages * r->microbatches * r->chunks > MOST) return ST_OK;
@@ -218,7 +218,7 @@ static void range_print(int64_t first, int64_t count, char *out, size_t bytes)
     }
 }
 
-// The layers of a rank's chunks: "embed, 0 + 7, head"; of many the first and the last.
+// The layers of a rank's chunks: "embed, 0 + 7, head"; of many chunks the first and the last.
 static void chunks_print(const explain *x, int32_t rank, char out[160])
 {
     char first[64], last[64];
@@ -232,7 +232,7 @@ static void chunks_print(const explain *x, int32_t rank, char out[160])
                    r->chunks == 1 ? "" : last);
 }
 
-// Ranks of one pp and dp coordinate follow one another.
+// Ranks of one pp and dp coordinate are consecutive.
 static void print_mesh(const explain *x, int32_t shown)
 {
     const run_config *r = x->r;

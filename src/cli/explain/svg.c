@@ -1,4 +1,4 @@
-// Numbers are written with one decimal: pictures are screens wide, and files stay small.
+// Writes SVG. Numbers have one decimal: pictures are as wide as a screen, and files stay small.
 #include "cli/explain/svg.h"
 
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static status text_escape(text *out, const char *content)
             TRY(text_add(out, "&quot;"));
             break;
         default:
-            // What XML has no way to hold is not in a picture.
+            // Characters that XML cannot represent become '?'.
             TRY(text_add_bytes(out, (unsigned char)*p < ' ' ? "?" : p, 1));
         }
     }

@@ -1,4 +1,4 @@
-// A little of SVG: shapes and words with their colours, written one after the other.
+// A small SVG writer: shapes and labels with their colours, written in sequence.
 #ifndef CLI_EXPLAIN_SVG_H
 #define CLI_EXPLAIN_SVG_H
 
@@ -21,10 +21,10 @@ NODISCARD status svg_box(text *out, const double at[4], double round, uint32_t f
                          int64_t stroke);
 NODISCARD status svg_line(text *out, const double from_to[4], uint32_t colour, double width,
                           bool dashed);
-// Words in UTF-8, escaped; y is the middle of their height.
+// Writes a label in UTF-8, escaped; y is the middle of its height.
 NODISCARD status svg_label(text *out, double x, double y, const svg_font *font, const char *format,
                            ...) PRINTF_LIKE(5, 6);
-// A colour on the way to white: 0 itself, 1 white.
+// Lightens a colour: 0 keeps it, 1 gives white.
 uint32_t svg_lighter(uint32_t colour, double share);
 
 #endif

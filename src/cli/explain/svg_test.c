@@ -1,4 +1,4 @@
-// Pictures are XML, whatever words are in them.
+// Tests that pictures are valid XML whatever text they contain.
 #include "cli/explain/svg.h"
 
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-// `plan`: the best layouts of a model on a cluster, why the others lose, and the questions the other way round.
+// `plan`: finds the best layouts of a model on a cluster, says why the others lose, and answers the
+// inverse questions.
 #include "cli/commands.h"
 #include "cli/explain/explain.h"
 #include "cli/plan/plan.h"
@@ -177,9 +178,10 @@ static status json_print(predict_planner *p, arena *a, const search_result *foun
     return text_add(t, "}\n");
 }
 
-// ---- words ------------------------------------------------------------------------------------------
+// ---- text
+// -------------------------------------------------------------------------------------------
 
-// What days or dollars allow, and what the next number of nodes would do.
+// Prints what the days or dollars allow, and what the next number of nodes would do.
 static status limit_print(const predict_answer *q, text *t)
 {
     char n[2][32];
@@ -222,7 +224,7 @@ static status answer_print(const predict_planner *p, const predict_answer *q, te
     }
 }
 
-// By how much the best misses, and what would help.
+// The error if nothing fits: by how much the best layout misses, and what would help.
 static status does_not_fit(predict_planner *p, arena *a, const search_result *found)
 {
     char name[SEARCH_NAME_BYTES], over[32], have[32];
@@ -312,7 +314,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(plan_open(cli, call->operands[0], f->cluster, keys, count, x));
     predict_planner *p = &x->p;
     p->wanted = (int32_t)f->top;
-    if (f->simulations > 0) p->rows = 0; // as many as were asked for
+    if (f->simulations > 0) p->rows = 0; // the number of simulations is given
     p->simulations = (int32_t)max_i64(f->simulations > 0 ? f->simulations : p->simulations, f->top);
     const status st = answered(x, f, cli->a);
     plan_close(x);

@@ -1,4 +1,4 @@
-// `simulate`: a step of the trainer's own plan on a cluster that need not be there.
+// `simulate`: simulates a step of the trainer's own plan on a cluster that need not be present.
 #include "cli/commands.h"
 #include "cli/plan/simulate.h"
 

@@ -1,4 +1,5 @@
-// `layout: auto` and, of a layout that is given, `train.micro_batch: auto`: the fastest on this machine's cores.
+// `layout: auto`, and `train.micro_batch: auto` for a given layout: finds the fastest on this
+// machine's cores.
 #include "cli/plan/plan.h"
 
 #include "cli/run_model.h"
@@ -14,7 +15,7 @@ static status model_find(cli_context *cli, predict_planner *p)
     return ST_OK;
 }
 
-// *own is what *place says of the ranks; NULL of none.
+// Fills *own from the ranks in *place; returns NULL if place is NULL.
 static const predict_started *started_of(const launch_place *place, predict_started *own)
 {
     if (place == NULL) return NULL;

@@ -1,6 +1,7 @@
-// The least time that the search knows of a layout is never above what the simulator simulations, nor are its bytes
-// anything but those of the plans (below ZeRO-2): over layouts of small models, dense and with experts, on small
-// clusters. LAYOUTS=N looks at some N of each instead of a hundred (tests/bounds_night.sh).
+// Tests that the search's least time of a layout never exceeds the simulated time, and that its
+// bytes equal those of the plans (below ZeRO-2): over layouts of small models, dense and with
+// experts, on small clusters. LAYOUTS=N tests about N of each instead of a hundred
+// (tests/bounds_night.sh).
 #include "cli/plan/plan.h"
 
 #include <setjmp.h>
@@ -19,7 +20,7 @@ static void assert_ok(status st)
     assert_int_equal(st, ST_OK);
 }
 
-// more: other keys, or other values of these; the profile is of a software that hides only some of its messages, or
+// more: other keys, or other values of these; the profile hides only some of its collectives, or is
 // "trireme".
 static void planner_open(cli_context *cli, const char *model, const char *machine,
                          const char *const *more, planning *x)
@@ -44,13 +45,13 @@ static void planner_open(cli_context *cli, const char *model, const char *machin
     x->p.wanted = 4000;
 }
 
-// How far the least time is below, and how many were looked at.
+// How far the least time is below the simulated one, and the number of layouts.
 typedef struct gap {
     double most, sum;
     int64_t count;
 } gap;
 
-// What sums that travel compressed work in: no estimate has it.
+// Workspaces of compressed sums, which no estimate contains.
 static int64_t sums_work_in(const plan *p)
 {
     int64_t bytes = 0;
@@ -84,13 +85,14 @@ static void simulated_is_not_faster(predict_planner *p, const search_found *f, g
     if (1.0 - share > g->most) g->most = 1.0 - share;
     g->sum += 1.0 - share;
     g->count++;
-    if (p->each.base.profile.context_bytes > 0) return; // other software's bytes are no plan's
-    // What lives, of the stage that it is of; the arena has holes besides.
+    if (p->each.base.profile.context_bytes > 0)
+        return; // plans do not contain the bytes of other software
+    // Live bytes of the estimate's stage; the arena has holes in addition.
     const int32_t stage = f->memory.pp;
     const assemble_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
     const int64_t lives = plans->run.run_bytes + plans->all[0]->live_bytes;
-    // Where halves of a backward come apart, or chunks take turns, a plan writes less in place than it could: by a
-    // few percent. No plan has less.
+    // If halves of a backward are separate, or chunks alternate, a plan writes less in place than
+    // it could, by a few percent. No plan has fewer bytes.
     const bool splits =
         f->layout.schedule != NULL && (f->layout.schedule->splits_backward || f->layout.chunks > 1);
     const double ratio = (double)f->bytes / (double)lives;
@@ -169,8 +171,9 @@ static void least_is_least_with_experts(void **state)
     models_are_bounded(of, COUNT_OF(of), 40, own);
 }
 
-// One sums gradients after the backward pass, some in buckets, the next most of them beside it; one computes whole layers again, and
-// sends pieces between stages where layout.sp does not; the last two have all logits on each rank of tp, and nodes without a switch.
+// One profile sums gradients after the backward pass, some in buckets, the next overlaps most of
+// them; one recomputes whole layers and sends pieces between stages where layout.sp does not; the
+// last two have all logits on each rank of tp, and nodes without a switch.
 static void least_is_least_of_other_software(void **state)
 {
     (void)state;
@@ -190,8 +193,9 @@ static void least_is_least_of_other_software(void **state)
     }
 }
 
-// Messages large enough to go in pieces beside products, with and without what layout.sp gathers, of one sequence and of
-// several; and rings. The other software has all of them between.
+// Collectives large enough to be cut into pieces that overlap with GEMMs, with and without the
+// gathers of layout.sp, for one sequence and several; and rings. The other software runs all of
+// them between the GEMMs.
 static void least_time_holds_for_overlapped_gemms(void **state)
 {
     (void)state;
@@ -214,8 +218,8 @@ static void least_time_holds_for_overlapped_gemms(void **state)
     }
 }
 
-// Gradients that travel compressed, over few links and many: by each codec, in pieces of tp, over copies along cp, of
-// experts, and with software that sums them after the backward pass.
+// Compressed gradients over few links and many: with each codec, in pieces of tp, over copies along
+// cp, of experts, and with software that sums them after the backward pass.
 static void least_is_least_of_what_travels_compressed(void **state)
 {
     (void)state;

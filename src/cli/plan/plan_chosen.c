@@ -1,5 +1,5 @@
-// `simulate` with `layout: auto`: the layout that the planner finds fastest on the cluster. Where nothing fits the smallest
-// one, for `simulate` says of every run how large it is.
+// `simulate` with `layout: auto`: takes the layout that the planner finds fastest on the cluster.
+// If none fits, it takes the smallest, because `simulate` reports the size of every run.
 #include "cli/plan/plan.h"
 
 status plan_chosen(cli_context *cli, const simulate_request *run, const config *c,
@@ -11,7 +11,7 @@ status plan_chosen(cli_context *cli, const simulate_request *run, const config *
     TRY(arena_new(cli->a, 1, &x));
     TRY(arena_new(cli->a, run->key_count + PLAN_LAYOUT_KEYS, &all));
     TRY(plan_open(cli, run->operand, run->cluster, run->keys, run->key_count, x));
-    // What the file says of micro-batches and recomputation holds too.
+    // The file's micro-batches and recomputation apply too.
     status st = plan_fix(c, given, &x->p.fixed);
     if (st == ST_OK) st = predict_best_layout(&x->p, &best);
     for (int64_t i = 0; i < run->key_count; i++) all[i] = run->keys[i];

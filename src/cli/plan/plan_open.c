@@ -1,4 +1,5 @@
-// The planner of a command line: what keys and file say, and its layouts as keys and as a configuration.
+// Makes the planner of a command line from keys and file, and writes its layouts as keys and as a
+// configuration.
 #include "cli/plan/plan.h"
 
 #include "cli/run_folder.h"
@@ -6,16 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ENOUGH_SIMULATIONS = 8, ENOUGH_ROWS = 64 << 10 }; // some four seconds
+enum { ENOUGH_SIMULATIONS = 8, ENOUGH_ROWS = 64 << 10 }; // about four seconds
 
-// ---- what is searched ---------------------------------------------------------------------------
+// ---- the searched keys --------------------------------------------------------------------------
 
 static bool begins(const char *key, const char *with)
 {
     return strncmp(key, with, strlen(with)) == 0;
 }
 
-// Keys that the search decides, and so no part of the run that it starts from.
+// The search decides these keys, so they are not part of the run that it starts from.
 static bool is_searched(const char *key)
 {
     static const char *const keys[] = {
@@ -96,8 +97,7 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
             rest[rest_count++] = keys[i];
         }
     }
-    rest[rest_count++] =
-        "layout.mode=given"; // whatever the file says: the search is asked for here
+    rest[rest_count++] = "layout.mode=given"; // the search replaces the file's mode
     *out = (planning){.cli = cli,
                       .operand = operand,
                       .run_keys = rest,
@@ -178,7 +178,7 @@ status plan_layout_keys(const predict_planner *p, const search_layout *l, const 
     return plan_memory_keys(p->a, &r, keys, n);
 }
 
-// What simulate_open() chose where there is no run file.
+// The values that simulate_open() chose without a run file.
 static status model_keys(const predict_planner *p, const char **keys, int64_t *n)
 {
     static const char *const precisions[] = {"fp32", "bf16", "fp16", "fp8"};

@@ -1,5 +1,5 @@
-// A search for people, in at most 80 columns: the best few, why the others lose, where the bytes go, what one
-// percent is worth.
+// Prints a search for people, in at most 80 columns: the best few layouts, why the others lose, a
+// table of the bytes, and the value of one percent.
 #include "cli/explain/explain.h"
 #include "cli/plan/plan.h"
 
@@ -39,7 +39,7 @@ static const char *schedule_word(const search_layout *l, char buffer[32])
     return buffer;
 }
 
-// "32L": of 32 layers.
+// "32L": 32 layers.
 static const char *recompute_word(const search_layout *l, char buffer[16])
 {
     static const char *const words[] = {"none", "sel", "full"};
@@ -108,7 +108,7 @@ static status too_large_row(predict_planner *p, arena *a, const search_found *f,
     TRY(text_add(t, "  NO: %s over\n", text_bytes_human(bytes - predict_usable_bytes(p), over)));
     TRY(plan_print_remedies(p, a, f, &remedies));
     if (remedies.length == 0) return ST_OK;
-    for (const char *at = remedies.bytes; at != NULL;) { // a line each
+    for (const char *at = remedies.bytes; at != NULL;) { // one line each
         const char *end = strstr(at, ", ");
         const int length = end != NULL ? (int)(end - at) : (int)strlen(at);
         TRY(text_add(t, "      %.*s\n", length, at));
@@ -117,7 +117,7 @@ static status too_large_row(predict_planner *p, arena *a, const search_found *f,
     return ST_OK;
 }
 
-// What the marks in the rows mean, of those that are there.
+// Explains the marks that occur in the rows.
 static status legend_line(const search_result *found, text *t)
 {
     bool sp = false, cp = false, ep = false, whole = false, some = false;
@@ -254,7 +254,7 @@ static status failure_line(arena *a, const predict_step *x, text *t)
                     100.0 * (now.kept / then.kept - 1.0));
 }
 
-// The simulation of the best, which the search has kept if no faster one was too large.
+// The simulation of the best layout, which the search has kept unless a faster one was too large.
 static status times_of(predict_planner *p, const search_layout *l, const predict_step **out)
 {
     predict_setup *s = NULL;
@@ -302,7 +302,8 @@ status plan_print_text(predict_planner *p, arena *a, const search_result *found,
     return found->count > 0 ? sensitivity_lines(p, a, first, out) : ST_OK;
 }
 
-// ---- what would make it fit -------------------------------------------------------------------------
+// ---- remedies
+// ---------------------------------------------------------------------------------------
 
 static status remedy_try(predict_planner *p, arena *a, const search_found *f,
                          const search_layout *l, const char *key, int *shown, text *t)

@@ -1,4 +1,4 @@
-// A simulated step as one JSON object. Names are fixed: scripts read them.
+// Prints a simulated step as one JSON object. Names are fixed, because scripts read them.
 #include "cli/plan/simulate.h"
 
 static const char *precision_word(const run_config *r)
@@ -13,7 +13,7 @@ static const char *recompute_word(const run_config *r)
     return words[r->train.recompute];
 }
 
-// Decoder layers that compute anything again.
+// Number of decoder layers that recompute.
 static int64_t recompute_layers(const predict_setup *s)
 {
     const run_config *r = s->r;

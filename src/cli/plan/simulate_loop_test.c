@@ -1,5 +1,6 @@
-// Many micro-batches without simulating all of them: the time is that of the full simulation but for some nanoseconds a round
-// (the batch's way to the device is rounded), in all its parts; whether it fits is what the full plans say.
+// Tests steps with many micro-batches that are not all simulated: the time and all its parts equal
+// those of the full simulation up to some nanoseconds per round (the time of the batch's copy to
+// the device is rounded), and the same runs fit.
 #include "cli/plan/simulate.h"
 
 #include <math.h>
@@ -76,8 +77,7 @@ static const struct {
     {"h100", "layout.pp=2 layout.dp=4 layout.zero=1 train.global_batch=508"},
     {"v100", "layout.pp=2 layout.dp=4 layout.zero=3 train.global_batch=800"},
     {"h100", "layout.pp=4 train.global_batch=255 train.recompute=full train.recompute_layers=3"},
-    {"h100",
-     "layout.pp=3 model.layers=9 train.global_batch=200"}, // rounds that eight is not whole ones of
+    {"h100", "layout.pp=3 model.layers=9 train.global_batch=200"}, // rounds do not divide it
     {"h100", "layout.pp=6 layout.schedule=dualpipe-v model.layers=12 train.global_batch=333"},
     {"h100", "layout.pp=4 layout.schedule=gpipe train.global_batch=200"},
     {"h100",
@@ -129,7 +129,8 @@ static void few_are_all_simulated(void **state)
     cli_context_deinit(&t.cli);
 }
 
-// Of a simulation in a room another one may have been in before, by a simulator that has it at the same time as another.
+// Simulates in scratch memory that another simulation has used before, and while another one uses
+// it.
 static void scratch_changes_nothing(void **state)
 {
     (void)state;
@@ -156,7 +157,7 @@ static void scratch_changes_nothing(void **state)
     }
 }
 
-// With usable memory from a little below to a little above what the plans take.
+// Varies the usable memory from a little below to a little above the plans' bytes.
 static void fit_is_that_of_all(void **state)
 {
     (void)state;

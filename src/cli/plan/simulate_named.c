@@ -1,7 +1,8 @@
-// A run of the catalogue as an operand: its model, its cluster and its settings before the user's keys.
+// A run of the catalogue as an operand: supplies its model, its cluster and its settings, before
+// the user's keys.
 //
-// Many runs are called as their models. So a name with --cluster is a model first, and on its own it is
-// the run that was made of it: `simulate llama3.1-405b` is Meta's.
+// Many runs have the names of their models. A name with --cluster is therefore a model first, and
+// on its own it is the run of that model: `simulate llama3.1-405b` is Meta's.
 #include "catalog/run.h"
 #include "cli/plan/simulate.h"
 
@@ -16,7 +17,7 @@ static bool is_given(const char *const *keys, int64_t count, const char *key)
     return false;
 }
 
-// Devices follow from a layout.dp of the user's, which would contradict the run's own number.
+// The user's layout.dp determines the devices, which would contradict the run's own number.
 static status settings_join(arena *a, const catalog_run *r, simulate_request *w)
 {
     const char **keys = NULL;

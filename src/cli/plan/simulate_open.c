@@ -1,9 +1,9 @@
-// What is to be simulated, from an operand and keys.
+// Reads the input of a simulation from an operand and keys.
 //
-// A preset or a folder has no run file, so what a run would say has defaults of its own here: bf16, a
-// sequence of up to 8,192 tokens, a batch of some four million tokens. layout.dp follows from
-// cluster.devices where it is not given. Both are written as keys before the user's, so that everything
-// goes through the same reader and its checks.
+// A preset or a folder has no run file, so this file has defaults for a run's settings: bf16, a
+// sequence of up to 8,192 tokens, a batch of about four million tokens. layout.dp follows from
+// cluster.devices if it is not given. Both become keys before the user's, so that one reader with
+// its checks handles everything.
 #include "catalog/catalog.h"
 #include "catalog/profile.h"
 #include "cli/plan/plan.h"
@@ -20,11 +20,11 @@ typedef struct opening {
     cli_context *cli;
     const char *yaml; // NULL: a preset or a folder
     bool is_resolved;
-    const char **run_keys, **cluster_keys; // the user's, and those made here before them
+    const char **run_keys, **cluster_keys; // the user's keys, after those made here
     const char **profile_keys;
     int64_t run_count, cluster_count, profile_count;
     int64_t own;      // keys made here so far, of OWN_KEYS
-    run_config first; // as read without checks
+    run_config first; // as read, without checks
     config *c;
 } opening;
 
@@ -37,7 +37,7 @@ static bool begins(const char *key, const char *with)
     return strncmp(key, with, strlen(with)) == 0;
 }
 
-// The user's keys: of the cluster, of the profile, and of the run.
+// Splits the user's keys into those of the cluster, of the profile and of the run.
 static status keys_split(opening *o, const char *const *keys, int64_t count)
 {
     static const char of_cluster[] = "cluster.", of_profile[] = "profile.";
@@ -63,7 +63,7 @@ static const char *const *keys_of(const opening *o, int64_t *count)
     return o->run_keys + OWN_KEYS - o->own;
 }
 
-// A key before the user's.
+// Adds a key before the user's.
 static status key_put(opening *o, const char *key, int64_t number, const char *word)
 {
     char *line = NULL;
@@ -78,7 +78,7 @@ static status key_put(opening *o, const char *key, int64_t number, const char *w
     return ST_OK;
 }
 
-// What file and keys say, before it is known whether it holds together.
+// Reads file and keys before they are checked together.
 static status first_read(opening *o)
 {
     int64_t count = 0;
@@ -103,7 +103,7 @@ static status model_defaults(opening *o, const decoder_spec *spec)
     return first_read(o);
 }
 
-// A file or folder that is there; else the name of a preset.
+// An existing file or folder; otherwise the name of a preset.
 static status operand_take(opening *o, const char *operand)
 {
     cli_context *cli = o->cli;
@@ -157,7 +157,7 @@ static status devices_take(opening *o)
     return first_read(o);
 }
 
-// Where there is no run file: about four million tokens, and as much for every rank.
+// Without a run file: about four million tokens, the same number for every rank.
 static status batch_take(opening *o)
 {
     const run_config *r = &o->first;
@@ -170,7 +170,8 @@ static status batch_take(opening *o)
     return key_put(o, "train.global_batch", (wanted + unit - 1) / unit * unit, NULL);
 }
 
-// In a run file the vocabulary is the tokenizer's, where it is at hand; else the preset's, or a usual one.
+// With a run file the vocabulary is the tokenizer's if it can be opened; else the preset's, or a
+// usual one.
 static status model_take(const opening *o, predict_setup *out)
 {
     enum { VOCAB_ANY = 1 << 16 };
@@ -216,8 +217,9 @@ static status cluster_take(opening *o, const char *name, predict_setup *out)
     return ST_OK;
 }
 
-// As `train` would take them, of a run file; else the largest micro-batch with at most 4,096 tokens, and nothing
-// computed again. Nor on other devices than processors, of which we choose by the cost here.
+// With a run file, the choice of `train`; else the largest micro-batch with at most 4,096 tokens,
+// and no recomputation. The same for devices other than processors, because the choice uses
+// processor costs.
 static status memory_take(const opening *o, predict_setup *out)
 {
     const int64_t ranks = run_config_ranks(out->r);

@@ -1,5 +1,5 @@
-// What a profile hides: this program's messages beside products as the lanes are simulated, other software's by its shares;
-// and whose waits they are.
+// Tests the share of collectives that a profile hides: this program's overlap with GEMMs as the
+// streams are simulated, other software's by its shares; and tests the attribution of waits.
 #include "cli/plan/simulate.h"
 #include "cost/habits.h"
 
@@ -17,7 +17,7 @@ static void assert_ok(status st)
     assert_int_equal(st, ST_OK);
 }
 
-// The first stage's times; more: keys besides.
+// The first stage's times; more: additional keys.
 static sim_times times_of(const char *const more[MORE_MAX], bool overlaps, int64_t *overlapped)
 {
     const char *keys[MORE_MAX + 8] = {"model.layers=4",    "model.dim=2048",     "model.heads=16",
@@ -63,12 +63,12 @@ static void pieces_are_hidden_as_they_are_simulated(void **state)
                     a.exposed[TRAFFIC_TP] < a.sent[TRAFFIC_TP] * 3 / 4);
         assert_true(b.exposed[TRAFFIC_TP] >= b.sent[TRAFFIC_TP]);
         assert_true(a.length < b.length);
-        // What is gathered is beside products of this program alone.
+        // Gathers overlap with GEMMs in this program only.
         assert_true(i == 0 ? own == others : own > others);
     }
 }
 
-// They were booked as waits for dp.
+// A regression test: these waits were once attributed to dp.
 static void a_ring_that_is_not_hidden_is_waited_for_by_cp(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-// A simulated step for people, in at most 80 columns: the small answer first, then where it goes.
+// Prints a simulated step for people, in at most 80 columns: the short answer first, then its
+// parts.
 #include "cli/explain/explain.h"
 #include "cli/plan/simulate.h"
 
