@@ -248,7 +248,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
     return ST_OK;
 }
 
-// ---- all stages -----------------------------------------------------------------------------------
+// ---- all stages --------------------------------------------------------------------------------
 
 struct assemble_scratch {
     plan_rooms all[THREAD_POOL_MAX]; // [worker] those without arenas have had no work yet
@@ -402,7 +402,7 @@ status assemble_stages(arena *a, const run_config *r, const decoder_spec *spec,
     return stages_make(a, options, &parts, &request, out);
 }
 
-// ---- one rank -------------------------------------------------------------------------------------
+// ---- one rank ----------------------------------------------------------------------------------
 
 status assemble_rank(arena *a, const run_config *r, const decoder_spec *spec,
                      const assemble_options *options, assemble_plans *out)

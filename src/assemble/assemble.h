@@ -113,7 +113,7 @@ NODISCARD status assemble_fit_check(const run_config *r, const decoder_spec *spe
                                     const assemble_options *options, const assemble_plans *plans,
                                     int64_t limit_bytes);
 
-// ---- the machine of a run -------------------------------------------------------------------------
+// ---- the machine of a run ----------------------------------------------------------------------
 
 // The number of cores that `threads: 0` stands for.
 int assemble_threads(const run_config *r);

@@ -5,10 +5,11 @@
 // transient bytes (activations, gradients) are few beside its state keeps all activations, with at
 // most 4,096 tokens at once. Otherwise the choice is, in this order:
 //
-//   recompute `selective`   where repeating pointwise work is at most 2% of a step's work and saves a tenth
-//                           of the peak: GPT-2 124M at 4 x 1,024 tokens takes 3.34 instead of 4.24 GB
-//   smaller micro-batches   of at least 2,048 tokens: each reads and packs the weights once more, and adds
-//                           to all gradients. Fewer tokens only for a deep and thin model
+//   recompute `selective`   if repeating pointwise work is at most 2% of a step's work and saves a
+//                           tenth of the peak: GPT-2 124M at 4 x 1,024 tokens takes 3.34 instead of
+//                           4.24 GB
+//   smaller micro-batches   of at least 2,048 tokens: each reads and packs the weights once more
+//                           and adds to all gradients. Fewer tokens only for a deep and thin model
 //
 // Work is counted by the operations' rows: FLOPs, and bytes as the FLOPs that the processor could
 // do meanwhile. The choice compares only sums of the plan's own bytes, so it is the same on every

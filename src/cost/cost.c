@@ -21,8 +21,7 @@ cost_profile cost_profile_trireme(void)
                           .overlap = {[TRAFFIC_DP] = 1.0, [TRAFFIC_PP] = 1.0}};
 }
 
-// ---- GEMMs
-// ----------------------------------------------------------------------------------------
+// ---- GEMMs -------------------------------------------------------------------------------------
 
 // Units that can also multiply the type, the nearest first; MATH_COUNT ends the list.
 cluster_math cost_math_of(const cluster_device *d, dtype type)
@@ -191,7 +190,7 @@ int64_t cost_launch_ns(const cost_model *m)
     return cost_ns_of(cost_launch_s(m));
 }
 
-// ---- operations -----------------------------------------------------------------------------------
+// ---- operations --------------------------------------------------------------------------------
 
 double cost_dim_of(const op_program *p, tensor_id t, int dim, const extent_binding *bound)
 {

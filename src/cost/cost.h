@@ -5,13 +5,13 @@
 // from the operations' rows (op_kind.cost) and the plan's records, speeds from a `cluster`, habits
 // from a `cost_profile`. Times are whole nanoseconds, so sums do not depend on their order.
 //
-//   GEMM         max(FLOPs / (peak x share), bytes / memory) + launch;   share falls with small m, n, k, with
-//                tiles that stand over the edge and with a last wave of tiles that fills only some units
-//   attention    FLOPs of the unmasked pairs / (peak x share), or its bytes; on processors the share falls
-//                with short sequences
-//   other        bytes / (memory x share), or operands / rate where arithmetic is slower (processors)
-//   collective   the slowest level of the hierarchy that the group spans, plus a latency per step of the
-//                algorithm; the cheaper of ring and tree for sums, of ring and doubling for gathers
+//   GEMM        max(FLOPs / (peak x share), bytes / memory) + launch; share falls with small m, n,
+//               k, with tiles over the edge and with a last wave of tiles that leaves units idle
+//   attention   FLOPs of the unmasked pairs / (peak x share), or its bytes; on processors the share
+//               falls with short sequences
+//   other       bytes / (memory x share), or operands / rate if arithmetic is slower (processors)
+//   collective  the slowest level of the hierarchy that the group spans, plus a latency per step of
+//               the algorithm; the cheaper of ring and tree for sums, ring and doubling for gathers
 //
 // The bandwidth of a level is that of one device, in both directions at once. Devices of one unit
 // below share what they fetch from outside: a gather into a node of eight uses eight NICs.
@@ -48,8 +48,8 @@ cost_profile cost_profile_trireme(void);
 typedef struct cost_model {
     const cluster *c;
     const cost_profile *profile;
-    bool
-        fp8; // layers run GEMMs in fp8 where the device supports it, and cast their bf16 operands first
+    // layers run GEMMs in fp8 where the device supports it, and cast their bf16 operands first
+    bool fp8;
     int64_t top_k; // experts that a token takes; 0: the model has none
 } cost_model;
 
@@ -84,8 +84,7 @@ int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype typ
 // type.
 int64_t cost_lost_bytes(const cost_profile *p, double activations, int64_t gradients, dtype type);
 
-// ---- collectives
-// ----------------------------------------------------------------------------------
+// ---- collectives -------------------------------------------------------------------------------
 
 // Placement of a group's ranks in the hierarchy. Device number = rank of the job, tp innermost.
 typedef struct cost_group {

@@ -1,9 +1,10 @@
 // Prices of collectives: the levels of the hierarchy that a group spans, and the bytes that each
 // collective sends over each level.
 //
-//   level 0   devices of a node          n ranks in total; d of them in one unit of the level below
-//   level 1   nodes of a rail, a leaf    to gather S bytes a unit fetches S (n - d) / n over its d devices'
-//   level 2   leaves of a pod  ...       links of the level; levels work at the same time, the slowest decides
+//   level 0   devices of a node         n ranks in total; d of them in one unit of the level below
+//   level 1   nodes of a rail, a leaf   to gather S bytes a unit fetches S (n - d)/n over the links
+//   level 2   leaves of a pod  ...      of its d devices; levels work at the same time, and the
+//                                       slowest decides
 //
 // Rings over all ranks also bring a unit the pieces of its own ranks, S (n - 1) / n
 // (profile.rings): nearly twice as much between two nodes, hardly more between many. NCCL's trees
@@ -73,7 +74,7 @@ void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g,
     out->flat = plan_mesh_size(mesh, AXIS_PP) == 1;
 }
 
-// ---- links ------------------------------------------------------------------------------------------
+// ---- links -------------------------------------------------------------------------------------
 
 // Two of the four devices of a mesh have a third of a device's links, because each link leads to
 // one other device. In a hybrid cube mesh of eight, neighbours share one or two of six links, and
@@ -106,7 +107,7 @@ int64_t cost_units_below(const cost_group *g, int32_t level)
     return level > 0 ? g->inside[level - 1] : 1;
 }
 
-// ---- collectives ----------------------------------------------------------------------------------
+// ---- collectives -------------------------------------------------------------------------------
 
 // Latency of one round of a ring over all ranks.
 static double ring_latency(const cost_model *m, const cost_group *g)
@@ -230,7 +231,7 @@ int64_t cost_collective_ns(const cost_model *m, const cost_group *g, op_collecti
            cost_pieces_ns(m, g, bytes);
 }
 
-// ---- communications of a plan -----------------------------------------------------------------------
+// ---- communications of a plan ------------------------------------------------------------------
 
 double cost_comm_bytes(const plan *p, const plan_comm *c, int64_t ranks)
 {

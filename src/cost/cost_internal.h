@@ -19,14 +19,14 @@ static inline double cost_over(double amount, double rate)
     return amount <= 0.0 || rate <= 0.0 ? 0.0 : amount / rate;
 }
 
-// ---- operations (cost.c) --------------------------------------------------------------------------
+// ---- operations (cost.c) -----------------------------------------------------------------------
 
 double cost_memory_s(const cost_model *m, double bytes);
 double cost_copy_s(const cost_model *m, double bytes);
 double cost_launch_s(const cost_model *m);
 double cost_dim_of(const op_program *p, tensor_id t, int dim, const extent_binding *bound);
 
-// ---- collectives (cost_collective.c) -----------------------------------------------------------------
+// ---- collectives (cost_collective.c) -----------------------------------------------------------
 
 double cost_level_rate(const cost_model *m, const cost_group *g, int32_t level);
 int64_t cost_units_below(const cost_group *g, int32_t level);
@@ -34,7 +34,7 @@ double cost_pieces_latency(const cost_model *m, const cost_group *g);
 double cost_gather_s(const cost_model *m, const cost_group *g, double bytes, bool sums);
 int64_t cost_sent_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes);
 
-// ---- habits (habits.c) ----------------------------------------------------------------------------
+// ---- habits (habits.c) -------------------------------------------------------------------------
 
 // Bytes that an element-wise operation moves, relative to those of the plan's operation.
 double cost_habit_moved(const cost_profile *p, op_code code);

@@ -7,8 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-// ---- GEMMs
-// ----------------------------------------------------------------------------------------
+// ---- GEMMs -------------------------------------------------------------------------------------
 
 static void large_gemms_reach_their_share(void **state)
 {
@@ -46,7 +45,7 @@ static void tiles_and_waves_quantise(void **state)
     const cluster c = sample();
     const cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p};
-    // 100 tiles fill 100 units once; 101 need a second wave of some tile, so they cost more than 1% more.
+    // 100 tiles fill 100 units once; 101 need a second wave of some tile and cost more than 1% more.
     const cost_gemm full = {128.0 * 10, 128.0 * 10, 8192}, over = {128.0 * 10 + 1, 1280, 8192};
     const double one = (double)cost_gemm_ns(&m, &full, DTYPE_BF16, 0.0);
     const double two = (double)cost_gemm_ns(&m, &over, DTYPE_BF16, 0.0);
@@ -90,7 +89,7 @@ static void nothing_larger_is_cheaper(void **state)
     assert_close((double)cost_memory_ns(&m, 1e6), 2e6 / 2.4e12 * 1e9, 0.01);
 }
 
-// ---- operations -----------------------------------------------------------------------------------
+// ---- operations --------------------------------------------------------------------------------
 
 // Prices, and a program that begins with a GEMM of a matrix with tokens as rows.
 typedef struct priced {
@@ -387,8 +386,7 @@ static void less_power_is_a_lower_clock(void **state)
     }
 }
 
-// ---- collectives
-// ----------------------------------------------------------------------------------
+// ---- collectives -------------------------------------------------------------------------------
 
 static void groups_know_their_levels(void **state)
 {

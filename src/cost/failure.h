@@ -3,7 +3,8 @@
 // which is what runs on thousands of devices show. Pure.
 //
 //   M   mean time between interruptions of the job: that of a device over their number
-//   w   time for which a checkpoint holds the run     R   from an interruption to the first new step
+//   w   time for which a checkpoint holds the run
+//   R   time from an interruption to the first new step
 //   t   work between two checkpoints
 //
 // To do t of work, save it and restart after every interruption takes on average

@@ -18,8 +18,8 @@ typedef struct flops_model {
     double layers, dim, vocab;
     double attention_width; // per layer: heads x head size
     double parameters;      // all
-    double
-        product_parameters; // parameters in GEMMs: the head, but not the embedding, norms or biases
+    // parameters in GEMMs: the head, but not the embedding, norms or biases
+    double product_parameters;
 } flops_model;
 
 typedef struct flops_rule {

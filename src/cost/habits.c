@@ -16,7 +16,7 @@
 #define NONE_FLAG(field, none, help)                          .field = (none),
 const cost_habits cost_habits_none = {COST_HABITS(NONE_REAL, NONE_COUNT, NONE_FLAG)};
 
-// ---- operations -----------------------------------------------------------------------------------
+// ---- operations --------------------------------------------------------------------------------
 
 double cost_habit_moved(const cost_profile *p, op_code code)
 {
@@ -88,7 +88,7 @@ double cost_habit_node_s(const cost_model *m, const op_program *p, const op_node
     return sums_s(m, p, node, bound) + sorts_s(m, p, node, bound);
 }
 
-// ---- the host -------------------------------------------------------------------------------------
+// ---- the host ----------------------------------------------------------------------------------
 
 bool cost_has_host(const cost_profile *p)
 {
@@ -117,8 +117,7 @@ bool cost_host_waits(const cost_model *m, op_code code)
     return cost_habits_of(m->profile)->expert_wait && op_kind_of(code)->host_waits;
 }
 
-// ---- collectives
-// ----------------------------------------------------------------------------------
+// ---- collectives -------------------------------------------------------------------------------
 
 double cost_overlap(const cost_profile *p, const cost_group *g, bool overlapped)
 {
@@ -205,8 +204,7 @@ double cost_habit_sent_bytes(const cost_model *m, const cost_group *g, op_collec
     return is_cast_first(m, g, op) ? each / 2.0 : each; // from 16 bits
 }
 
-// ---- gathered parameters and unsharded gradients, tensor by tensor
-// --------------------------------
+// ---- gathered parameters and unsharded gradients, tensor by tensor -----------------------------
 
 static bool reads(const op_program *program, op_list list, tensor_id t)
 {

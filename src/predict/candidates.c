@@ -36,7 +36,7 @@ void candidates_begin(candidates *c, bool simulates)
     c->model_count = c->model_capacity = 0;
 }
 
-// ---- models ---------------------------------------------------------------------------------------
+// ---- models ------------------------------------------------------------------------------------
 
 static void layout_take(const search_layout *l, run_config *r)
 {
@@ -172,7 +172,7 @@ status candidates_whole_model(const candidates *c, op_model **out)
     return ST_OK;
 }
 
-// ---- simulation -----------------------------------------------------------------------------------
+// ---- simulation --------------------------------------------------------------------------------
 
 static status layout_set(const candidates *c, arena *a, const search_layout *l, predict_setup *s)
 {

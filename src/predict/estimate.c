@@ -671,7 +671,7 @@ void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
     memory_sum(&run, &live, pp, out);
 }
 
-// ---- the published formulas -----------------------------------------------------------------------
+// ---- the published formulas --------------------------------------------------------------------
 
 double estimate_korthikanti_layer(estimate_technique how, double seq, double micro_batch,
                                   double dim, double heads, double tp)

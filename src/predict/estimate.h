@@ -6,8 +6,8 @@
 // between them hold, and their times. Any number of layouts is then judged by sums over layers and
 // one pass over a schedule's list:
 //
-//   memory   run tensors, exact; live bytes at the peak: exact without transient tensors (ZeRO 0 and 1),
-//            otherwise too high by at most two layers' weights and gradients
+//   memory   run tensors, exact; live bytes at the peak: exact without transient tensors (ZeRO 0
+//            and 1), otherwise too high by at most two layers' weights and gradients
 //   time     of the rank with the most work, never above the simulated time of the same actions
 //
 // A layout that fits by estimate is still made into a plan and simulated before it is reported
@@ -56,8 +56,8 @@ typedef struct estimate_request {
     bool rows_inline;           // as in plan_request
     bool sums_once;             // the same
     const plan_codec *codec;    // the same; for layouts with several ranks of dp or cp
-    const struct estimate *
-        reuse_from; // an estimate of the same model with another micro-batch, which must live as long; NULL
+    // an estimate of the same model with another micro-batch, which must live as long; NULL
+    const struct estimate *reuse_from;
 } estimate_request;
 
 typedef struct estimate estimate; // measured programs, in the arena of estimate_make()
@@ -155,8 +155,7 @@ int64_t estimate_pipe_actions(const estimate_pipe *p);
 int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cost_model *m,
                            const estimate_links *links, const estimate_layout *l, estimate_pipe *p);
 
-// ---- activations of other software
-// ----------------------------------------------------------------
+// ---- activations of other software -------------------------------------------------------------
 
 // Activations of one transformer layer in bytes, by the formulas of Korthikanti et al. 2022
 // (arXiv:2205.05198), Table 2: 16-bit activations, dropout masks of one byte, softmax kept. They

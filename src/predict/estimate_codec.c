@@ -16,8 +16,7 @@ int64_t estimate_sum_ns(const plan_codec *codec, const cost_model *m, const cost
     return cost_compressed_ns(m, g, stream, piece > 0);
 }
 
-// ---- kept bytes
-// -----------------------------------------------------------------------------------
+// ---- kept bytes --------------------------------------------------------------------------------
 
 // The sums of one rank of the pipeline.
 typedef struct rank_sums {

@@ -27,7 +27,8 @@ static inline void kinds_add(kinds *to, const kinds *from, int64_t times)
 // Phases of a layer.
 typedef enum estimate_phase {
     PHASE_FORWARD,
-    PHASE_INPUT, // first half: recomputation and gradient of the input; all of it in the layer with the loss
+    // first half: recomputation and gradient of the input; all of it in the layer with the loss
+    PHASE_INPUT,
     PHASE_WEIGHT,   // second half
     PHASE_BACKWARD, // both halves, one right after the other
     PHASE_COUNT
@@ -104,8 +105,7 @@ static inline plan_mesh estimate_mesh(const estimate *e, const estimate_layout *
 // The stage of a rank's chunk.
 int32_t estimate_stage_of(const estimate_layout *l, int32_t pp, int32_t chunk);
 
-// ---- compressed gradients (estimate_codec.c)
-// --------------------------------------------------------
+// ---- compressed gradients (estimate_codec.c) ---------------------------------------------------
 
 // NULL: gradients between these ranks are not compressed.
 const plan_codec *estimate_codec_of(const estimate *e, const estimate_layout *l);

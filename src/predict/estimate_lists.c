@@ -21,8 +21,7 @@ typedef struct list_prices {
     const extent_binding *bound;
 } list_prices;
 
-// ---- collectives
-// ----------------------------------------------------------------------------------
+// ---- collectives -------------------------------------------------------------------------------
 
 // The number of elements that cost_comm_bytes() would count.
 static double collective_bytes(const list_prices *x, const op_node *node, int64_t ranks)

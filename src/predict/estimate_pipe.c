@@ -1,7 +1,7 @@
 // Least time of a step, action by action over the schedule's lists. It adds to the bound of
 // estimate_time.c the waits between ranks. From one norm to the next, as there:
 //
-//   updates, one after the other, and behind each the gather of its weights, on a stream of their own
+//   updates in sequence, and behind each the gather of its weights, on a stream of their own
 //   | a chunk's first forward waits for them, layer by layer
 //   | lists in order; tensors from another rank arrive over a link, one transfer after the other
 //   | a chunk's last backward gives its layers' sums to their streams, one after the other

@@ -1,7 +1,7 @@
 // Least time of a step, from the moment when all ranks have summed the norm of one step to that of
 // the next:
 //
-//   update of the first stage | forwards of the stages below | all work of the rank | backwards below
+//   first stage's update | forwards of the stages below | all work of the rank | backwards below
 //
 // The rank cannot begin before its input has passed through the stages below, which begin with
 // their update; it does all its work in sequence; and after its last gradient of an input the
@@ -102,8 +102,7 @@ int64_t estimate_work_ns(const estimate_prices *prices, const cost_model *m, int
     return microbatches * prices->all / pp + cost_step_ns(m->profile);
 }
 
-// ---- a layer's update and collectives
-// -------------------------------------------------------------
+// ---- a layer's update and collectives ----------------------------------------------------------
 
 static int64_t update_ns(const estimate *e, const cost_model *m, const program_weight *w,
                          const weight_bytes *b, const plan_rows *rows)
@@ -359,7 +358,7 @@ static void times_of_layers(const estimate *e, const estimate_layout *l, const c
     }
 }
 
-// ---- stages ---------------------------------------------------------------------------------------
+// ---- stages ------------------------------------------------------------------------------------
 
 static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
                                 const estimate_layout *l, const layer_time *layers, int32_t stage,

@@ -36,8 +36,7 @@ bool predict_habit_adds_bytes(const cost_profile *p)
            h->reduce_bucket != 0;
 }
 
-// ---- additional bytes
-// -------------------------------------------------------------------------------
+// ---- additional bytes --------------------------------------------------------------------------
 
 enum { KEPT_PROGRAMS = 64 }; // per model: layers differ only in their windows
 
@@ -103,8 +102,7 @@ static int64_t scores_kept(const predict_step *x, const plan *p)
     return (int64_t)(scores * score_bytes * (double)most);
 }
 
-// ---- inputs of GEMMs
-// ------------------------------------------------------------------------------
+// ---- inputs of GEMMs ---------------------------------------------------------------------------
 
 static bool is_weight_gemm(const op_node *node)
 {

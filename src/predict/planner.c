@@ -84,7 +84,7 @@ status predict_best_layout(predict_planner *p, search_layout *out)
     return st;
 }
 
-// ---- the run and the cluster ---------------------------------------------------------------------
+// ---- the run and the cluster -------------------------------------------------------------------
 
 status predict_planner_devices(predict_planner *p, int64_t devices)
 {

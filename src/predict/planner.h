@@ -18,8 +18,8 @@ typedef struct predict_planner {
     const host *h;
     arena *a; // holds clusters and keys
     candidates each;
-    plan_pipeline_request
-        pipeline; // stages of a given layout if layout.stages sets them; rows NULL: it does not
+    // stages of a given layout if layout.stages sets them; rows NULL: it does not
+    plan_pipeline_request pipeline;
     search_fixed fixed;
     int64_t devices;     // number in the cluster that may be used
     double parameters;   // of the model
@@ -43,7 +43,7 @@ NODISCARD status predict_search(predict_planner *p, arena *a, int32_t simulation
 // The fastest layout; if none fits, the smallest.
 NODISCARD status predict_best_layout(predict_planner *p, search_layout *out);
 
-// ---- train.micro_batch: auto ----------------------------------------------------------------------
+// ---- train.micro_batch: auto -------------------------------------------------------------------
 
 // For a given layout: *s->r gets the fastest micro-batch, and the recomputation if that is open
 // too; on a processor, whose memory has other uses, the smallest micro-batch that takes at most one
@@ -53,7 +53,7 @@ NODISCARD status predict_micro_batch(const host *h, arena *a, predict_setup *s);
 // The same for a layout that a search found, if its micro-batch is not fixed.
 NODISCARD status predict_micro_batch_of(const predict_planner *p, search_layout *l);
 
-// ---- layouts of this machine ----------------------------------------------------------------------
+// ---- layouts of this machine -------------------------------------------------------------------
 
 // Ranks that a launcher has started. Each plans for itself, and all must find the same layout,
 // whatever memory is free at that moment.
@@ -69,7 +69,7 @@ NODISCARD status predict_here_share(predict_planner *p, const predict_started *s
 NODISCARD status predict_here_layout(predict_planner *p, const predict_started *started,
                                      search_layout *out);
 
-// ---- questions ------------------------------------------------------------------------------------
+// ---- questions ---------------------------------------------------------------------------------
 
 typedef enum predict_question {
     ASK_NOTHING,

@@ -32,7 +32,7 @@ static status does_fit(predict_planner *p, bool *fits)
     return ST_OK;
 }
 
-// ---- the largest model ----------------------------------------------------------------------------
+// ---- the largest model -------------------------------------------------------------------------
 
 static status layers_fit(predict_planner *p, int64_t layers, bool *fits)
 {
@@ -64,7 +64,7 @@ static status ask_layers(predict_planner *p, predict_answer *out)
     return ST_OK;
 }
 
-// ---- the fewest devices ---------------------------------------------------------------------------
+// ---- the fewest devices ------------------------------------------------------------------------
 
 // Every layout leaves a device its share of the state.
 static int64_t devices_at_least(const predict_planner *p)
@@ -96,7 +96,7 @@ static status ask_devices(predict_planner *p, predict_answer *out)
     return fits ? ST_OK : predict_planner_devices(p, most);
 }
 
-// ---- days and dollars -------------------------------------------------------------------------------
+// ---- days and dollars --------------------------------------------------------------------------
 
 typedef struct run_figures {
     bool is_there; // a layout fits

@@ -205,7 +205,7 @@ static status refused(search *s, status st, bool *is)
     return ST_OK;
 }
 
-// ---- do they fit ----------------------------------------------------------------------------------
+// ---- do they fit -------------------------------------------------------------------------------
 
 // A plan's arena is at most 5% above what lives at once (plan/lower/place.c) where chunks go one way and backwards are
 // whole, which an estimate of ZeRO-2 and ZeRO-3 may miss by as much again. In other schedules with many micro-batches
@@ -310,8 +310,8 @@ static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_ref
 // Called when its bytes or its step are known.
 static status found_judge(search *s, int64_t rows, const search_found *f)
 {
-    s->simulated_rows +=
-        rows; // layouts that did not fit count too, so the search ends at the same place as if they had been simulated
+    // Layouts that did not fit count too, so the search ends where it would if they were simulated.
+    s->simulated_rows += rows;
     if (f->fits) return found_insert(s, f);
     too_large(s, f);
     return ST_OK;

@@ -1,9 +1,9 @@
 // The search for a layout: it computes the least time of every layout that the devices allow in
 // closed form (predict/estimate.h) and simulates the best few that fit (predict/candidates.h).
 //
-//   every valid layout -> least time of a step -> in that order: may it fit? -> a tighter least time, with which it
-//   waits until it is the least -> simulate it -> does it fit? -> until no other layout can be faster than the best
-//   ones found
+//   every valid layout -> least time of a step -> in that order: may it fit? -> a tighter least
+//   time, with which it waits until it is the least -> simulate it -> does it fit? -> until no
+//   other layout can be faster than the best ones found
 //
 // Every layout that is left out has a recorded reason: a rule that it breaks, the bytes that it
 // exceeds, or a least time above the times of the best.
@@ -36,8 +36,8 @@ typedef struct search_request {
     int64_t experts, expert_ffn_dim; // per layer; 0: the model is dense
     int64_t shared_ffn_dim;          // of the experts that every token uses, together
     int64_t seq, global_batch;
-    int64_t
-        batch_divisor; // ranks and micro-batches divide it: of all sizes of a ramp; 0: global_batch
+    // ranks and micro-batches divide it: of all sizes of a ramp; 0: global_batch
+    int64_t batch_divisor;
     const plan_pipeline_request *pipeline; // stages of the fixed layout; NULL: even ones
     int32_t zero_group;                    // of the fixed layout; 0: all of dp
     int32_t tp_max;                        // number of devices that are joined closely enough
@@ -64,7 +64,8 @@ typedef enum search_rule {
     RULE_PP_LAYERS, // more stages than layers
     RULE_DP_BATCH,  // dp does not divide the batch
     RULE_SCHEDULE,  // the schedule does not take so many micro-batches or chunks
-    RULE_CODEC, // compression applies to sums of a step between ranks: not to micro-batches, nor to one rank
+    // compression applies to sums of a step between ranks: not to micro-batches, nor to one rank
+    RULE_CODEC,
     RULE_COUNT
 } search_rule;
 const char *search_rule_name(search_rule rule);

@@ -116,8 +116,7 @@ typedef struct search {
     int64_t plan_capacity;
 } search;
 
-// ---- shared parts
-// ---------------------------------------------------------------------------------
+// ---- shared parts ------------------------------------------------------------------------------
 NODISCARD status search_family_of(search *s, const search_layout *l, family **out);
 NODISCARD status search_links_of(search *s, const search_layout *l, const estimate_links **out);
 NODISCARD status search_measured_of(search *s, const search_layout *l, family *f,
@@ -135,7 +134,7 @@ NODISCARD status search_pipe_of(search *s, const estimate_layout *l, shared_pipe
 estimate_layout search_estimate_layout(const search *s, const search_layout *l,
                                        const int32_t *first_layer);
 
-// ---- every layout ---------------------------------------------------------------------------------
+// ---- every layout ------------------------------------------------------------------------------
 // Makes groups of all valid layouts on the heap; counts them and the excluded ones.
 NODISCARD status search_groups_make(search *s);
 // Replaces a group by its layouts, or puts it back with a least time of its own.

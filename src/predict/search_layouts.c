@@ -3,7 +3,7 @@
 // that remain, so much slower layouts cost no more than counting them.
 #include "predict/search_internal.h"
 
-// ---- the next one ---------------------------------------------------------------------------------
+// ---- the next one ------------------------------------------------------------------------------
 
 // Order of equal times: groups first, because they stand for others, then simpler layouts, because
 // ZeRO and recomputation are pointless if they save no time.
@@ -48,7 +48,7 @@ item search_pop(search *s)
     return first;
 }
 
-// ---- groups ---------------------------------------------------------------------------------------
+// ---- groups ------------------------------------------------------------------------------------
 
 static void ruled_out(search *s, search_rule rule)
 {

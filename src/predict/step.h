@@ -29,8 +29,8 @@ typedef struct predict_setup {
     cluster machine; // with as many devices as the layout has ranks
     cost_profile profile;
     const flops_rule *rule;
-    assemble_scratch *
-        plan_scratch; // scratch memory for plans, for a caller that makes many; NULL: each plan has its own
+    // scratch memory for plans, for a caller that makes many; NULL: each plan has its own
+    assemble_scratch *plan_scratch;
     // Scratch memory for simulations, for a caller that runs many: times of single actions stay
     // valid until the next one. Each thread that simulates at the same time has its own arena, the
     // first thread the first. NULL: the arena of the plans.

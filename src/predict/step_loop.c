@@ -74,7 +74,7 @@ static status shorter(arena *a, const predict_setup *s, int64_t microbatches, pr
     return ST_OK;
 }
 
-// ---- time -----------------------------------------------------------------------------------------
+// ---- time --------------------------------------------------------------------------------------
 
 // True if every rank has the same list with more micro-batches, except for rounds in the middle.
 static status schedule_has_loop(arena *a, const run_config *r, const step_loop *f, bool *out)
@@ -172,7 +172,7 @@ status predict_step_times(arena *a, const predict_setup *s, predict_step *out)
     return ST_OK;
 }
 
-// ---- on other machines ------------------------------------------------------------------------------
+// ---- on other machines -------------------------------------------------------------------------
 
 static status step_again(arena *a, const predict_step *x, const cluster *machine, double *step_s)
 {
@@ -227,7 +227,7 @@ status predict_step_elsewhere(const predict_step *x, const cluster *machines, in
     return thread_pool_run((int32_t)min_i64(most, kern_core_count()), elsewhere_work, &r);
 }
 
-// ---- bytes ----------------------------------------------------------------------------------------
+// ---- bytes -------------------------------------------------------------------------------------
 
 // If chunks go one way and backwards are whole, a step with more micro-batches has the same live
 // bytes, plus its tokens; only holes between tensors may differ, because placing them well takes

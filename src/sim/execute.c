@@ -62,7 +62,7 @@ struct runner {
     int64_t memo_count;
 };
 
-// ---- prices ---------------------------------------------------------------------------------------
+// ---- prices ------------------------------------------------------------------------------------
 
 static void shape_of(const kern_call *call, shape *out)
 {
@@ -153,7 +153,7 @@ static virtual_price collective_price(void *context, const comm_args *args)
                            .sent = sends ? held : 0};
 }
 
-// ---- ranks ----------------------------------------------------------------------------------------
+// ---- ranks -------------------------------------------------------------------------------------
 
 static status groups_make(runner *s, rank_state *r)
 {
@@ -214,7 +214,7 @@ static void rank_destroy(rank_state *r)
     comm_close(r->link); // closes its groups too
 }
 
-// ---- steps ----------------------------------------------------------------------------------------
+// ---- steps -------------------------------------------------------------------------------------
 
 static status advance(runner *s, bool *all)
 {

@@ -27,8 +27,9 @@ typedef struct sim_long_run_event {
     double rate_h;    // of the whole job, per hour
     int64_t devices;  // number in repair afterwards; 0: none, the job restarts on the same devices
     double repair_h;  // until they return
-    double
-        warning_s; // time between the warning and the loss (spot): long enough for a checkpoint, so no work is lost
+    // time between the warning and the loss (spot): long enough for a checkpoint, so no work is
+    // lost
+    double warning_s;
 } sim_long_run_event;
 
 typedef struct sim_long_run_input {
@@ -60,8 +61,8 @@ typedef struct sim_long_run_result {
     double interval_s; // a multiple of the step
     double mtbf_s;     // mean time between interruptions of the job; 0: it never fails
     double kept;       // goodput by the closed form of cost/failure.h, with enough spares
-    double
-        never_lacks; // probability that `spares` devices suffice for one kind of event at any time; -1: not computed
+    // probability that `spares` devices suffice for one kind of event at any time; -1: not computed
+    double never_lacks;
     // Average shares of the run's time; they add up to 1.
     struct {
         double work, slow, rework, save, restart, wait;

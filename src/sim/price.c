@@ -251,7 +251,7 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
     return ST_OK;
 }
 
-// ---- layers ---------------------------------------------------------------------------------------
+// ---- layers ------------------------------------------------------------------------------------
 
 static int64_t list_ns(const cost_model *m, const op_program *p, op_list list,
                        const extent_binding *bound)

@@ -7,7 +7,7 @@
 // simulated, whatever dp, tp and cp are.
 //
 //   sim_price()    plans + cluster -> nanoseconds of every action
-//   sim_step_run() prices -> when each action of some steps begins and ends, and why it did not earlier
+//   sim_step_run() prices -> begin and end of each action of some steps, and the causes of waits
 //   sim_execute()  the executor does the steps on virtual devices: the proof of the simulator
 #ifndef SIM_SIM_H
 #define SIM_SIM_H

@@ -55,8 +55,7 @@ typedef struct simulator {
     sim_step *out;
 } simulator;
 
-// ---- setup
-// ----------------------------------------------------------------------------------------
+// ---- setup -------------------------------------------------------------------------------------
 
 static status streams_of_rank(simulator *s, int32_t r)
 {
@@ -156,7 +155,7 @@ static status prepare(simulator *s)
     return ST_OK;
 }
 
-// ---- where a step's time goes -----------------------------------------------------------------------
+// ---- where a step's time goes ------------------------------------------------------------------
 
 // Accounts for the time from `from` to `to` in which the compute stream waited for action `on` of
 // this or the last step.
@@ -225,7 +224,7 @@ static void compute_count(simulator *s, int32_t number, int64_t begin, int64_t e
     if (is_some) times_add(&s->out->some[l->rank], t);
 }
 
-// ---- the loop ---------------------------------------------------------------------------------------
+// ---- the loop ----------------------------------------------------------------------------------
 
 static int64_t row_of(const rank_state *rank, int32_t step, int64_t action)
 {
@@ -344,8 +343,7 @@ static void stream_run(simulator *s, int32_t number)
     }
 }
 
-// ---- results
-// ----------------------------------------------------------------------------------------
+// ---- results -----------------------------------------------------------------------------------
 
 static status stuck_name(const simulator *s)
 {

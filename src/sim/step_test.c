@@ -70,7 +70,7 @@ static void lists_price(job *j, int64_t forward, int64_t input, int64_t weight)
     }
 }
 
-// ---- schedules ------------------------------------------------------------------------------------
+// ---- schedules ---------------------------------------------------------------------------------
 
 typedef struct schedule_case {
     const char *name;
@@ -135,7 +135,7 @@ static void equal_prices_are_the_timeline(void **state)
     assert_true(compared >= 40);
 }
 
-// ---- real prices ----------------------------------------------------------------------------------
+// ---- real prices -------------------------------------------------------------------------------
 
 // Costs of a virtual stage for one micro-batch, without collectives and without begin and end of
 // the step.
@@ -206,7 +206,7 @@ static void real_prices_are_the_timeline_too(void **state)
     assert_true(compared >= 90);
 }
 
-// ---- where time goes ------------------------------------------------------------------------------
+// ---- where time goes ---------------------------------------------------------------------------
 
 static uint32_t dice(uint32_t *seed)
 {
@@ -360,7 +360,7 @@ static void a_stage_sends_while_it_waits(void **state)
     assert_int_equal(lengths[1] - lengths[0], 8 * (FORWARD + BACKWARD + MESSAGE));
 }
 
-// ---- prices of real plans -------------------------------------------------------------------------
+// ---- prices of real plans ----------------------------------------------------------------------
 
 static void plans_are_priced(void **state)
 {

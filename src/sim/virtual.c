@@ -103,7 +103,7 @@ static virtual_rank *rank_of(device *d)
     return (virtual_rank *)d;
 }
 
-// ---- time -----------------------------------------------------------------------------------------
+// ---- time --------------------------------------------------------------------------------------
 
 static void item_end(stream *l, int64_t end)
 {
@@ -217,7 +217,7 @@ static status work_post(stream *l, int64_t ns, bool *posted)
     return ST_OK;
 }
 
-// ---- the device -----------------------------------------------------------------------------------
+// ---- the device --------------------------------------------------------------------------------
 
 static status virtual_create(const device_config *config, device **out)
 {

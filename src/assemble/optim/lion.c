@@ -1,8 +1,8 @@
-// Lion: the sign of an interpolated momentum. Source: Chen et al. 2023, arXiv:2302.06675, algorithm 2.
+// Lion: the sign of an interpolated momentum. Source: Chen et al. 2023, arXiv:2302.06675, alg. 2.
 //
-// State per parameter: one moment, and an fp32 master copy where the working copy is narrower. Every element
-// moves by the learning rate, so that one is several times smaller than for AdamW, and the decay as much
-// larger.
+// State per parameter: one moment, and an fp32 master copy if the working copy is narrower. Every
+// element moves by the learning rate, so the learning rate is several times smaller than for AdamW,
+// and the decay is larger by the same factor.
 #include "assemble/optim/optim.h"
 
 static status emit(op_program *p, const op_weight *w, int32_t weight_index, const run_config *r,

@@ -26,15 +26,15 @@ NODISCARD status assemble_optimizer_programs(arena *a, const op_model *m, const 
                                              const plan_mesh *mesh, op_program *const **out,
                                              const bool **whole);
 
-// Helpers for rows: add a state tensor with the shape of the weight, and the fp32 copy of a narrower
-// weight. *copy: the tensor that an update writes in addition to the master; TENSOR_NONE if the weight
-// is its own master.
+// Helpers for rows: add a state tensor with the shape of the weight, and the fp32 copy of a
+// narrower weight. *copy: the tensor that an update writes in addition to the master; TENSOR_NONE
+// if the weight is its own master.
 NODISCARD status assemble_optimizer_state(op_program *p, const char *name, const op_weight *w,
                                           dtype type, tensor_id *out);
 NODISCARD status assemble_optimizer_master(op_program *p, const op_weight *w, const run_config *r,
                                            tensor_id weight, tensor_id *master, tensor_id *copy);
-// Attributes common to element-wise updates: the random counters of a piece's elements depend on its
-// position in the whole weight.
+// Attributes common to element-wise updates: the random counters of a piece's elements depend on
+// its position in the whole weight.
 op_attrs assemble_optimizer_attrs(const op_weight *w, int32_t weight_index, const run_config *r);
 
 #endif

@@ -1,5 +1,5 @@
-// The contract of the optimizer family, over all rows: the programs that they write are what
-// config/optimizers.h says of them.
+// Tests the contract of the optimizer family over all rows: their programs do what
+// config/optimizers.h says.
 #include "assemble/optim/optim.h"
 
 #include <setjmp.h>

@@ -46,8 +46,7 @@ typedef struct claim_list {
 NODISCARD status claims_answer(const host *h, arena *a, const char *yaml, int64_t bytes,
                                const char *name, claim_list *out);
 
-// ---- names in formulas (claims_names.c)
-// -----------------------------------------------------------
+// ---- names in formulas (claims_names.c) --------------------------------------------------------
 
 typedef struct claims_scope {
     const host *h;

@@ -1,11 +1,11 @@
-// What formulas of claims may name.
+// The names that formulas of claims may use.
 //
-//   GB TB GiB k M G T  minute hour day year  Gbit         constants: bytes, seconds (a year of 365.25 days)
-//   "h100".bf16 ... units lanes watts                      a device of the catalogue, SI units, dense
-//   "hdr".gbit_s                                           a link: one port, one direction
-//   "h100".nvlink, .nic, .nvlink_devices, .devices ...       a cluster: bytes/s of a device, one direction
-//   "llama3-70b".parameters, .layers, .layer_parameters    a model preset, counted from its program
-//   bytes("bf16")  bubble("1f1b", stages, microbatches)    functions of plan/ and base/
+//   GB TB GiB k M G T  minute hour day year  Gbit         bytes, seconds (a year has 365.25 days)
+//   "h100".bf16 ... units lanes watts                     a device, SI units, dense
+//   "hdr".gbit_s                                          a link: one port, one direction
+//   "h100".nvlink, .nic, .nvlink_devices, .devices ...    a cluster: bytes/s of a device, one way
+//   "llama3-70b".parameters, .layers, .layer_parameters   a model preset, counted from its program
+//   bytes("bf16")  bubble("1f1b", stages, microbatches)   functions of plan/ and base/
 //   kept(mtbf, write, restart, interval)  ...
 #include "catalog/catalog.h"
 #include "cli/explain/claims.h"
@@ -105,7 +105,7 @@ static bool cluster_field(const cluster *c, const char *field, double *out)
     return false;
 }
 
-// ---- models --------------------------------------------------------------------------------------
+// ---- models ------------------------------------------------------------------------------------
 
 static bool spec_field(const decoder_spec *s, const char *field, double *out)
 {
@@ -176,7 +176,7 @@ static bool is_of_model(const char *field)
     return false;
 }
 
-// ---- names ---------------------------------------------------------------------------------------
+// ---- names -------------------------------------------------------------------------------------
 
 static status field_look_up(claims_scope *s, const char *name, const char *field, double *out)
 {
@@ -234,7 +234,7 @@ static status look_up(void *context, const char *name, const char *field, double
                 near == NULL ? "" : near);
 }
 
-// ---- functions -----------------------------------------------------------------------------------
+// ---- functions ---------------------------------------------------------------------------------
 
 // Share of a step in which a rank of a pipeline is idle, without the time of collectives.
 // bubble(schedule, stages, microbatches [, chunks [, forward, backward_input, backward_weight]])

@@ -3,7 +3,7 @@
 //   title      model, layout, time of a step
 //   Step       pp 0 | work of the compute stream, and below it the collectives |
 //   Memory     pp 0 | ======== of the device's memory |
-//   Who talks  tp ep cp dp pp: over how many devices, side by side, and over which part of the network
+//   Who talks  tp ep cp dp pp: over how many devices and over which part of the network
 //
 // The step is the simulated one, in time. A row is drawn in columns of equal time, each in the
 // colour of the activity that takes most of it, so the picture has the same size for a million
@@ -280,8 +280,7 @@ static status memory_draw(picture *p)
     return ST_OK;
 }
 
-// ---- communication over the network
-// ---------------------------------------------------------------
+// ---- communication over the network ------------------------------------------------------------
 
 typedef struct axis_reach {
     const char *name;
@@ -356,8 +355,7 @@ static status reach_draw(picture *p)
                      "percent: of the step, that work stands still for it");
 }
 
-// ---- the picture
-// ----------------------------------------------------------------------------------
+// ---- the picture -------------------------------------------------------------------------------
 
 static status title_draw(picture *p)
 {

@@ -79,7 +79,7 @@ static const option rows[] = {
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
-// ---- JSON -------------------------------------------------------------------------------------------
+// ---- JSON --------------------------------------------------------------------------------------
 
 static const char *question_name(predict_question question)
 {
@@ -178,8 +178,7 @@ static status json_print(predict_planner *p, arena *a, const search_result *foun
     return text_add(t, "}\n");
 }
 
-// ---- text
-// -------------------------------------------------------------------------------------------
+// ---- text --------------------------------------------------------------------------------------
 
 // Prints what the days or dollars allow, and what the next number of nodes would do.
 static status limit_print(const predict_answer *q, text *t)
@@ -247,7 +246,7 @@ static status does_not_fit(predict_planner *p, arena *a, const search_result *fo
                 remedies.length > 0 ? "; " : "", remedies.length > 0 ? remedies.bytes : "");
 }
 
-// ---- the command ------------------------------------------------------------------------------------
+// ---- the command -------------------------------------------------------------------------------
 
 static status question_of(const plan_flags *f, predict_question *question, double *limit)
 {

@@ -123,7 +123,7 @@ void plan_close(planning *x)
     candidates_scratch_destroy(&x->p.each);
 }
 
-// ---- the configuration to write -------------------------------------------------------------------
+// ---- the configuration to write ----------------------------------------------------------------
 
 static status key_add(arena *a, const char **keys, int64_t *count, const char *key,
                       const char *value)

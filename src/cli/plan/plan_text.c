@@ -48,7 +48,7 @@ static const char *recompute_word(const search_layout *l, char buffer[16])
     return buffer;
 }
 
-// ---- head -----------------------------------------------------------------------------------------
+// ---- head --------------------------------------------------------------------------------------
 
 static status head_lines(const predict_planner *p, const search_result *found, text *t)
 {
@@ -71,7 +71,7 @@ static status head_lines(const predict_planner *p, const search_result *found, t
     return ST_OK;
 }
 
-// ---- the table ------------------------------------------------------------------------------------
+// ---- the table ---------------------------------------------------------------------------------
 
 static status row_begin(const predict_planner *p, const search_found *f, const char *number,
                         text *t)
@@ -171,7 +171,7 @@ static status rule_lines(const search_result *found, text *t)
     return ST_OK;
 }
 
-// ---- bytes ----------------------------------------------------------------------------------------
+// ---- bytes -------------------------------------------------------------------------------------
 
 static status recipe_lines(const predict_planner *p, double parameters, text *t)
 {
@@ -226,7 +226,7 @@ static status inference_line(const predict_planner *p, double parameters, text *
                     text_bytes_human(each * p->each.base.r->train.seq, text_bytes));
 }
 
-// ---- what one percent is worth ----------------------------------------------------------------------
+// ---- what one percent is worth -----------------------------------------------------------------
 
 typedef enum lever { LEVER_FLOPS, LEVER_MEMORY, LEVER_LINKS, LEVER_LATENCY, LEVER_COUNT } lever;
 
@@ -302,8 +302,7 @@ status plan_print_text(predict_planner *p, arena *a, const search_result *found,
     return found->count > 0 ? sensitivity_lines(p, a, first, out) : ST_OK;
 }
 
-// ---- remedies
-// ---------------------------------------------------------------------------------------
+// ---- remedies ----------------------------------------------------------------------------------
 
 static status remedy_try(predict_planner *p, arena *a, const search_found *f,
                          const search_layout *l, const char *key, int *shown, text *t)

@@ -30,7 +30,7 @@ typedef struct opening {
 
 enum { OWN_KEYS = 8 };
 
-// ---- keys -----------------------------------------------------------------------------------------
+// ---- keys --------------------------------------------------------------------------------------
 
 static bool begins(const char *key, const char *with)
 {
@@ -88,7 +88,7 @@ static status first_read(opening *o)
                        &o->c);
 }
 
-// ---- the operand ----------------------------------------------------------------------------------
+// ---- the operand -------------------------------------------------------------------------------
 
 static status model_defaults(opening *o, const decoder_spec *spec)
 {
@@ -127,7 +127,7 @@ static status operand_take(opening *o, const char *operand)
     return model_defaults(o, &spec);
 }
 
-// ---- devices and batch ----------------------------------------------------------------------------
+// ---- devices and batch -------------------------------------------------------------------------
 
 static status devices_take(opening *o)
 {
@@ -186,7 +186,7 @@ static status model_take(const opening *o, predict_setup *out)
     return ST_OK;
 }
 
-// ---- cluster, profile, convention -----------------------------------------------------------------
+// ---- cluster, profile, convention --------------------------------------------------------------
 
 // A processor is one device, and all ranks of a machine share it.
 static void cpu_share(predict_setup *out)
