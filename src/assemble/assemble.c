@@ -192,7 +192,7 @@ static status steps_plan(arena *a, plan_request *request, assemble_plans *out)
     return ST_OK;
 }
 
-// Panels are laid out for one level, so a plan with them is for a machine that has it.
+// Packed weights have the layout of one level, so a plan with them needs a machine with that level.
 static status kernels_make(arena *a, const assemble_options *options, assemble_plans *out)
 {
     const run_config *r = out->config;
@@ -201,7 +201,8 @@ static status kernels_make(arena *a, const assemble_options *options, assemble_p
     return kern_context_create(a, options->backend, &hint, &out->kernels);
 }
 
-// What all ranks of a pipeline have in common: models, the optimizer's programs, and what plans ask for.
+// Makes what all ranks of a pipeline share: models, the optimizer's programs and the request for
+// plans.
 static status parts_make(arena *a, const run_config *r, const decoder_spec *spec,
                          const assemble_options *options, plan_request *request,
                          assemble_plans *out)

@@ -20,8 +20,8 @@ typedef struct assemble_plans {
     op_model *model;              // this rank's, for training
     op_model *evaluate;           // the same without backward lists; NULL without evaluation
     op_program *const *optimizer; // [weight]
-    plan_places places;           // which rank holds what
-    kern_context *kernels;        // that the plans were made for
+    plan_places places;           // weights that each rank holds
+    kern_context *kernels;        // the kernels of the plans
     plan_table run;
     // One plan per batch size (two if gradients are compressed: the second is for compressed
     // steps), then the evaluation's plan.
@@ -120,7 +120,7 @@ int assemble_threads(const run_config *r);
 // Bytes that one of `local` ranks on this host may take: memory.limit, or its share of the free
 // memory.
 int64_t assemble_memory_limit(const host *h, const run_config *r, int64_t local);
-// The type whose peak FLOP/s a run is measured against.
-dtype train_peak_type(const run_config *r);
+// The type whose peak FLOP/s is the reference for a run's utilization.
+dtype assemble_peak_type(const run_config *r);
 
 #endif

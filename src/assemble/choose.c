@@ -34,7 +34,7 @@ int64_t assemble_divisor_below(int64_t sequences, int64_t most)
     return best;
 }
 
-// The share of a step's work that its recompute lists are, each on one micro-batch.
+// Share of the recompute lists in a step's work, both for one micro-batch.
 static double share_again(const run_config *r, const assemble_plans *plans)
 {
     const plan *p = plans->all[0];

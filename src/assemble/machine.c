@@ -1,4 +1,4 @@
-// The machine that a run is for: its cores, its memory, the peak that it is measured against.
+// The machine of a run: its cores, its memory and the peak for its utilization.
 #include "assemble/assemble.h"
 
 int assemble_threads(const run_config *r)
@@ -11,7 +11,7 @@ int64_t assemble_memory_limit(const host *h, const run_config *r, int64_t local)
     return r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(h) / local;
 }
 
-dtype train_peak_type(const run_config *r)
+dtype assemble_peak_type(const run_config *r)
 {
     return r->train.precision == RUN_FP32 ? DTYPE_F32 : DTYPE_BF16;
 }

@@ -2,9 +2,10 @@
 // copies and collectives take their price and do nothing; memory is a range of addresses that must
 // not be touched.
 //
-// The executor drives them as it drives any device (device/device.h) and transport (comm.h): what is posted
-// to a lane runs in order, not before what it waits for. All devices of a world keep one time. Nothing runs by
-// itself: posting lets go on whatever can, so the order in which ranks are advanced changes no time.
+// The executor drives them as it drives any device (device/device.h) and transport (comm.h): items
+// posted to a stream run in order and after their dependencies. All devices of a world share one
+// clock. Only posting advances the world: it runs every item that can run, so the order in which
+// ranks are advanced changes no time.
 #ifndef SIM_VIRTUAL_H
 #define SIM_VIRTUAL_H
 
@@ -21,7 +22,7 @@ typedef struct virtual_world virtual_world;
 NODISCARD status virtual_world_create(arena *a, virtual_world **out);
 int64_t virtual_world_done(const virtual_world *w); // items done so far on all streams
 
-// What one rank's device asks, and what it keeps: device_config.clock.
+// Callbacks and counters of one rank's device: device_config.clock.
 typedef struct virtual_clock {
     virtual_world *world;
     int64_t (*call_ns)(void *context, const kern_call *call);
@@ -40,9 +41,10 @@ typedef struct virtual_clock {
 typedef struct virtual_rendezvous virtual_rendezvous;
 NODISCARD status virtual_rendezvous_find(virtual_world *w, uint64_t key, int32_t members,
                                          virtual_rendezvous **out);
-// A collective on a lane of a virtual device. m NULL: no other rank of its group is simulated. tail: it ends no
-// sooner than so long after what the lane has waited for; 0: it has none.
-void virtual_collective(device_stream *lane, virtual_rendezvous *m, int64_t ns, int64_t tail,
+// Posts a collective to a stream of a virtual device. m NULL: no other rank of its group is
+// simulated. tail: the collective ends at least this long after the stream's dependencies; 0: no
+// such bound.
+void virtual_collective(device_stream *stream, virtual_rendezvous *m, int64_t ns, int64_t tail,
                         bool *posted);
 
 // The transport between virtual devices, for comm_config.row. It moves no bytes.
