@@ -211,7 +211,7 @@ static int64_t elements_of(const plan_comm *c, const plan_comm_item *i, int64_t 
 static plan_access item_bytes(const plan *p, const plan_comm *c, int32_t ref, int64_t offset,
                               int64_t count)
 {
-    plan_access out = {.ref = -1};
+    plan_access out = {.ref = -1, .operand = ACCESS_ITEM};
     if (ref == -1) return out;
     out.ref = plan_access_owner(p, ref, &out.begin);
     out.begin += offset;

@@ -27,6 +27,7 @@ enum {
     ACCESS_PACKED,
     ACCESS_STEP,  // fields of the step block
     ACCESS_COUNT, // what counts the rows of operand k: ACCESS_COUNT + k
+    ACCESS_ITEM = ACCESS_COUNT + ACCESS_WORKSPACE, // of a communication: an item
     ACCESS_NODE_MAX =
         ACCESS_COUNT + ACCESS_WORKSPACE + 8 // of one node: with some stretches of fields
 };

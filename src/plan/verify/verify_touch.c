@@ -472,17 +472,18 @@ static status items_are_right(verifier *v, verify_facts *f, int32_t index)
 typedef struct touching {
     verifier *v;
     verify_facts *f;
-    bool is_comm;
 } touching;
 
 static status access_touch(void *context, const plan_access *a)
 {
     const touching *t = context;
     verify_bytes b = bytes_of(t->f, a);
-    // What fills a tensor up to its alignment goes with its last element.
+    // What fills an item's tensor up to its alignment goes with its last element.
     const verify_span whole = t->f->where[b.tensor];
     const int64_t end = b.begin + b.bytes - whole.begin, all = whole.end - whole.begin;
-    if (t->is_comm && b.bytes > 0 && align_up(end, ALIGN_TENSOR) == all) b.bytes += all - end;
+    if (a->operand == ACCESS_ITEM && b.bytes > 0 && align_up(end, ALIGN_TENSOR) == all) {
+        b.bytes += all - end;
+    }
     return bytes_touch(t->v, t->f, &b, a->kind);
 }
 
@@ -518,7 +519,7 @@ static status action_check(const verifier *v, const verify_facts *f, int32_t ind
 static status action_touch(verifier *v, verify_facts *f, int32_t index)
 {
     const plan_action *action = &f->p->actions[index];
-    touching t = {v, f, action->kind == ACTION_COMMUNICATE};
+    touching t = {v, f};
     switch (action->kind) {
     case ACTION_COMMUNICATE:
         TRY(items_are_right(v, f, index));
