@@ -143,6 +143,25 @@ static void parts_note(local *l, op_list list)
     }
 }
 
+// Node i of a list touches its operands, and the tensors that count the rows of bounded ones. A weight
+// list that runs in pieces holds its operands through all of it.
+static void node_note(local *l, op_list list, int64_t i)
+{
+    const op_node *node = &l->p->lists[list].nodes[i];
+    const int64_t begin = l->list_at[list], last = begin + node_count(l, list) - 1;
+    const bool in_pieces = list == OP_BACKWARD_WEIGHT && l->in_pieces;
+    for (int o = 0; o < OP_MAX_IN + OP_MAX_OUT; o++) {
+        const tensor_id t =
+            op_owner(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]).id;
+        if (t == TENSOR_NONE) continue;
+        if (list == OP_RECOMPUTE && o >= OP_MAX_IN) l->touched[t].again = true;
+        if (in_pieces) touch(l, t, begin);
+        touch(l, t, in_pieces ? last : begin + i);
+        const tensor_id count = op_count_of(l->p, t);
+        if (count != TENSOR_NONE) touch(l, count, begin + i);
+    }
+}
+
 static status touches_note(local *l)
 {
     const int64_t tensors = l->p->tensor_count;
@@ -156,20 +175,7 @@ static status touches_note(local *l)
         {OP_FORWARD, OP_RECOMPUTE, OP_BACKWARD_WEIGHT, OP_BACKWARD_INPUT}};
     for (int k = 0; k < OP_LIST_COUNT; k++) {
         const op_list list = in_time[l->has_loss][k];
-        const int64_t begin = l->list_at[list], last = begin + node_count(l, list) - 1;
-        for (int64_t i = 0; i < node_count(l, list); i++) {
-            const op_node *node = &l->p->lists[list].nodes[i];
-            for (int o = 0; o < OP_MAX_IN + OP_MAX_OUT; o++) {
-                const tensor_id t =
-                    op_owner(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]).id;
-                if (t == TENSOR_NONE) continue;
-                if (list == OP_RECOMPUTE && o >= OP_MAX_IN) l->touched[t].again = true;
-                if (list == OP_BACKWARD_WEIGHT && l->in_pieces) touch(l, t, begin);
-                touch(l, t, list == OP_BACKWARD_WEIGHT && l->in_pieces ? last : begin + i);
-                const tensor_id count = op_count_of(l->p, t);
-                if (count != TENSOR_NONE) touch(l, count, begin + i);
-            }
-        }
+        for (int64_t i = 0; i < node_count(l, list); i++) node_note(l, list, i);
         parts_note(l, list);
     }
     return ST_OK;
