@@ -14,11 +14,11 @@ fits() { if python3 -c 'import sys; sys.exit(any(len(l.rstrip("\n")) > 80 for l 
 code "zb-h2" 0 explain layout.pp=4 layout.schedule=zb-h2 train.global_batch=8 --equal
 says "its list" out '^  pp 0    F0F1F2F3F4F5F6I0W0F7I1W1I2W2I3W3I4W4I5W5I6W6I7W7\.+$'
 says "its bubble" out 'in equal times 11\.1%, 3 of 27 units$'
-says "and what the optimizer's barrier costs" out 'without the optimizer.s barrier .*; 0\.0%: it costs 3 units$'
+says "and what the optimizer's barrier costs" out 'without the optimizer.s barrier .*; 0\.0%: the barrier costs 3 units$'
 says "2 P - 1 held" out 'held +at most 7 micro-batches'
 code "zb-v" 0 explain layout.pp=4 layout.schedule=zb-v train.global_batch=8 --equal
 says "no bubble but for the barrier" out 'in equal times 5\.9%, 3 of 51 units$'
-says "which is the barrier's" out '; 0\.0%: it costs 3 units$'
+says "which is the barrier's" out '; 0\.0%: the barrier costs 3 units$'
 says "both chunks of a rank" out '^  1 +1 \+ 6 '
 code "1f1b" 0 explain layout.pp=4 train.global_batch=8 --equal
 says "(P - 1)(F + B) of it" out 'in equal times 27\.3%, 9 of 33 units$'
@@ -123,7 +123,7 @@ says "as sold and usable" out '80 GB as sold, 79\.1 GiB'
 says "a source" out 'H100 data sheet'
 says "what is assumed" out '^  assumed '
 code "one that is held to less power" 0 env COLUMNS=80 "$trireme" explain catalog h100-96
-says "less, and as sold" out '^power +held to 500 W of 700$'
+says "less, and as sold" out '^power +limited to 500 W of 700$'
 code "one without a switch" 0 env COLUMNS=80 "$trireme" explain catalog juwels-booster
 says "what two devices have of the links" out '^ +no switch: 100\.0 GB/s from one to another$'
 code "one run" 0 "$trireme" explain catalog gpt-4
@@ -135,7 +135,7 @@ says "what a step takes there" out '^step +.*tok/s.*MFU'
 says "the picture is named" out '^picture .*cluster\.svg'
 code "it is whole" 0 python3 -c 'import sys, xml.dom.minidom as m
 words = [t.firstChild.data for t in m.parse(sys.argv[1]).getElementsByTagName("text")]
-missing = [w for w in ("Step", "Memory", "Who talks over what", "pp 3", "tp", "nvlink, 450 GB/s", "gradients of weights") if w not in words]
+missing = [w for w in ("Step", "Memory", "Communication", "pp 3", "tp", "nvlink, 450 GB/s", "gradients of weights") if w not in words]
 sys.exit("missing: " + ", ".join(missing) if missing else 0)' "$dir/cluster.svg"
 code "a run of the catalogue" 0 "$trireme" explain deepseek-v3 --svg "$dir/v3.svg"
 says "has its cluster" out '^cluster +deepseek-h800, 2,048 devices'

@@ -44,7 +44,7 @@ best=$(value "$dir/out" 'd["plans"][0]["step_s"]')
 code "the written configuration" 0 "$trireme" simulate "$dir/packed.yaml" --cluster h100 --json
 same "has the same step" "$(value "$dir/out" 'd["step_s"]')" "$best"
 code "nothing to compress" 3 plan cluster.devices=1 $packed
-says "says what it wants" err "comm.compression wants layout.zero_sums = step, or layout.zero < 2, of several ranks"
+says "says what it wants" err "comm.compression needs several ranks and layout.zero_sums=step or zero < 2"
 
 # --- nothing fits ---
 code "too large" 8 "$trireme" plan llama2-70b --cluster h100 cluster.devices=2

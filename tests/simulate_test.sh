@@ -22,11 +22,11 @@ for keys in "layout.tp=4 layout.pp=4 layout.zero=1" "layout.tp=2 layout.pp=4 pro
     "layout.tp=4 layout.pp=2 layout.vpp=2 layout.schedule=interleaved train.recompute=full"; do
     code "the executor takes the same time: $keys" 0 \
         sim llama2-7b --cluster h100 --execute cluster.devices=32 train.global_batch=64 train.micro_batch=1 $keys
-    says "and says so" out "the same, to the ns"
+    says "and says so" out "equal to the ns"
 done
 code "experts too" 0 sim mixtral-8x7b --cluster h100 --execute cluster.devices=64 layout.tp=2 layout.pp=2 \
     layout.ep=4 train.global_batch=64 train.micro_batch=1
-says "to the ns" out "the same, to the ns"
+says "to the ns" out "equal to the ns"
 
 # --- a preset ---
 big="cluster.devices=1024 layout.tp=8 layout.pp=4 train.global_batch=512 layout.zero=1"
@@ -165,7 +165,7 @@ holds "a small micro-batch is as good" 'j["micro_batch"] <= 16 and j["peak_bytes
 code "where nothing fits" 0 sim llama3.1-405b --cluster h100 --json cluster.devices=8 layout=auto
 holds "it is the smallest, and does not" 'not j["fits"] and j["layout"]["tp"] == 8'
 code "what a search does not vary" 3 sim llama3-8b --cluster h100 $open layout=auto layout.zero_group=4
-says "is said with its place" err "command line: a search does not vary layout.zero_group"
+says "is said with its place" err "command line: the search does not vary layout.zero_group"
 
 # --- a micro-batch that is left open ---
 for layout in "layout.tp=8" "layout.tp=4 layout.pp=4 layout.stages=7.5,8.5,9,7" "layout.zero=3 layout.zero_group=8" \

@@ -15,7 +15,7 @@ says "it says so" out "^sound .* 1 rank, 4 sequences"
 says "and what a rank needs" out "rank 0 +peak .* bytes"
 code "dp and ZeRO" 0 verify layout.dp=2 layout.zero=1
 code "pp, dp, strict" 0 verify layout.dp=2 layout.pp=2 determinism=strict
-says "meetings are counted" out "[1-9][0-9]* meetings of ranks"
+says "collectives are counted" out "[1-9][0-9]* collectives"
 code "a ramp and an evaluation" 0 verify layout.dp=2 train.batch_ramp=0=2,10=4 train.steps=20 eval.every=1
 says "each plan is proved" out "3 plans of each rank"
 

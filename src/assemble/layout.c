@@ -85,7 +85,7 @@ static const char *share_of_tp(const run_config *r, const decoder_spec *s)
     run_config with = *r;
     with.layout.sp = true;
     const bool helps = !r->layout.sp && r->layout.etp == 0 && fits_ep(s, &with, r->layout.ep);
-    return helps ? "; or add layout.sp=yes, and the ranks of layout.tp share them too" : "";
+    return helps ? "; or add layout.sp=yes, so that the ranks of layout.tp share them too" : "";
 }
 
 static status experts_check(const run_config *r, const decoder_spec *s)
@@ -95,7 +95,7 @@ static status experts_check(const run_config *r, const decoder_spec *s)
     char near[64], of_tp[32] = "";
     if (s->latent.kv_rank > 0 && r->layout.cp_heads > 1) {
         return fail(ST_UNSUPPORTED,
-                    "layout.cp_heads = %lld: latent attention deals out no heads; "
+                    "layout.cp_heads = %lld: latent attention does not distribute heads; "
                     "nearest: 1",
                     (long long)r->layout.cp_heads);
     }
@@ -107,7 +107,7 @@ static status experts_check(const run_config *r, const decoder_spec *s)
     }
     if (r->layout.zero_group > 0 && r->layout.zero_group < r->layout.dp) {
         return fail(ST_CONFIG_CONFLICT,
-                    "layout.zero_group = %lld is of weights that all ranks have, and layout.%s = "
+                    "layout.zero_group = %lld needs weights that all ranks hold, and layout.%s = "
                     "%lld; leave one of them out",
                     (long long)r->layout.zero_group, ep > 1 ? "ep" : "etp", (long long)ep);
     }
@@ -141,7 +141,7 @@ status assemble_layout_check(const run_config *r, const decoder_spec *spec)
     if (r->layout.cp_heads > 1 && !fits_cp_heads(spec, r, r->layout.cp_heads)) {
         return fail(
             ST_CONFIG_CONFLICT,
-            "layout.cp_heads = %lld x layout.tp = %lld do not deal out the model's %lld heads "
+            "layout.cp_heads = %lld x layout.tp = %lld do not distribute the model's %lld heads "
             "with %lld heads of keys%s; nearest layout.cp_heads that do: %s",
             (long long)r->layout.cp_heads, (long long)r->layout.tp, (long long)spec->heads,
             (long long)spec->kv_heads, r->determinism.mode == RUN_STRICT ? " in strict order" : "",
@@ -158,7 +158,7 @@ status assemble_layout_check(const run_config *r, const decoder_spec *spec)
     int64_t halves = 0;
     for (int64_t i = 0; i < r->layout.stages.count; i++) halves += run_config_stage_halves(r, i);
     if (halves > 0 && halves != 2 * spec->layers) {
-        return fail(ST_CONFIG_CONFLICT, "layout.stages are %g layers, the model has %lld",
+        return fail(ST_CONFIG_CONFLICT, "layout.stages has %g layers, the model has %lld",
                     0.5 * (double)halves, (long long)spec->layers);
     }
     return ST_OK;

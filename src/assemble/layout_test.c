@@ -41,7 +41,7 @@ static const struct {
     {8, 4, 128, 2, 4, NULL}, // two ranks share a key head
     {12, 12, 3072, 1, 8, "nearest layout.cp_heads that do: 4"},
     {24, 6, 3072, 1, 4,
-     "layout.cp_heads = 4 x layout.tp = 1 do not deal out the model's 24 heads "
+     "layout.cp_heads = 4 x layout.tp = 1 do not distribute the model's 24 heads "
      "with 6 heads of keys; nearest layout.cp_heads that do: 2"},
 };
 
@@ -80,10 +80,10 @@ static void shapes_are_divided_or_refused(void **state)
     f.r.layout.stages = (option_list){stages, 2};
     f.spec.layers = 8;
     assert_int_equal(assemble_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
-    assert_non_null(strstr(error_last()->text, "layout.stages are 7 layers, the model has 8"));
+    assert_non_null(strstr(error_last()->text, "layout.stages has 7 layers, the model has 8"));
     stages[1] = "5.5";
     assert_int_equal(assemble_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
-    assert_non_null(strstr(error_last()->text, "layout.stages are 8.5 layers, the model has 8"));
+    assert_non_null(strstr(error_last()->text, "layout.stages has 8.5 layers, the model has 8"));
     arena_destroy(f.a);
     const char *const pipeline[] = {"layout.pp=2", "layout.schedule=zb-v"};
     make(&f, pipeline, 2);

@@ -54,12 +54,12 @@ static double hardware_96(const flops_model *m, double s)
 static const flops_rule rows[] = {
     {.name = "causal",
      .about =
-         "6 x weights in products + 6 L s (heads x head size): the half of attention that a causal "
+         "6 x weights in GEMMs + 6 L s (heads x head size): the half of attention that a causal "
          "mask leaves; Trireme's, Megatron-Bridge's since 25.09",
      .token = causal},
     {.name = "nemo",
      .about =
-         "6 x weights in products + 12 L s (heads x head size): all of attention; NeMo 24.07, nanotron",
+         "6 x weights in GEMMs + 12 L s (heads x head size): all of attention; NeMo 24.07, nanotron",
      .token = nemo},
     {.name = "palm",
      .about = "6 N + 12 L H Q s, N with the embedding; PaLM, arXiv:2204.02311, appendix B",

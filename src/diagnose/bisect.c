@@ -132,7 +132,7 @@ static status memory_check(bisect *b)
     if (bytes <= limit) return ST_OK;
     return fail(
         ST_DOES_NOT_FIT,
-        "all ranks, the references and what is compared need %s and there are %s; a smaller "
+        "all ranks, the references and the compared values need %s and there are %s; a smaller "
         "train.global_batch or train.seq shows the same mistakes",
         text_bytes_human(bytes, need), text_bytes_human(limit, have));
 }
@@ -175,7 +175,7 @@ static status step_prepare(bisect *b)
     exec_input input = {.batch_count = 0};
     int64_t wait_ns = 0;
     if (b->order->stop_asked != NULL && b->order->stop_asked(b->order->context)) {
-        return fail(ST_STOPPED, "stopped after %lld steps, which agree", (long long)b->step);
+        return fail(ST_STOPPED, "stopped after %lld steps that agree", (long long)b->step);
     }
     b->step++;
     b->consumed += b->sequences;
@@ -255,7 +255,7 @@ static status ranks_run(bisect *b, const assemble_options *options)
     enum { RANKS_MAX = 64 };
     bisect_run run = {.b = b, .options = options, .m = {.ranks = b->rank_count}};
     if (b->rank_count > RANKS_MAX) {
-        return fail(ST_UNSUPPORTED, "the layout is of %lld ranks, bisect runs at most %d",
+        return fail(ST_UNSUPPORTED, "the layout has %lld ranks, bisect runs at most %d",
                     (long long)b->rank_count, RANKS_MAX);
     }
     if (pthread_mutex_init(&run.m.lock, NULL) != 0) return fail(ST_INTERNAL, "no lock");
@@ -279,7 +279,7 @@ static status config_take(bisect *b, run_config *r)
     if (r->comm.compression.mode != RUN_COMPRESS_NONE) {
         return fail(
             ST_CONFIG_CONFLICT,
-            "comm.compression: what a codec loses is no rounding, and bisect would name it; "
+            "comm.compression: the error of a codec is not rounding, so bisect would report it; "
             "give comm.compression=none");
     }
     // The usual initial factor makes the run skip its first steps.

@@ -180,7 +180,8 @@ static status cells_read(const checking *k, const char *name, int64_t step, int3
     if (e == NULL) return ST_OK;
     const int64_t width = dtype_bytes(e->type);
     if ((e->type != DTYPE_I64 && e->type != DTYPE_I32) || e->bytes < (step + 1) * cells * width) {
-        return fail(ST_DAMAGED, "golden.safetensors: %s has not the shape and type expected", name);
+        return fail(ST_DAMAGED, "golden.safetensors: %s does not have the expected shape and type",
+                    name);
     }
     const char *data = (const char *)e->data + step * cells * width;
     for (int64_t i = 0; i < cells; i++) {
@@ -577,7 +578,7 @@ static status ranks_count(check_order *o, arena *a)
     status st = spec_make(k, o->keys, o->key_count);
     o->ranks = st == ST_OK ? run_config_ranks(&k->r) : 1;
     if (st == ST_OK && o->ranks > RANKS_MAX) {
-        st = fail(ST_UNSUPPORTED, "the layout is of %lld ranks, check runs at most %d",
+        st = fail(ST_UNSUPPORTED, "the layout has %lld ranks, check runs at most %d",
                   (long long)o->ranks, RANKS_MAX);
     }
     k->options.eval_sequences = k->sequences;

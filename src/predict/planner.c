@@ -74,7 +74,7 @@ status predict_best_layout(predict_planner *p, search_layout *out)
     const search_found *best = found.count > 0 ? &found.plans[0] : &found.smallest;
     if (st == ST_OK && best->layout.dp == 0) {
         st = fail(ST_CONFIG_CONFLICT,
-                  "layout = auto: no layout of %lld devices could be made into a plan",
+                  "layout = auto: none of the layouts of %lld devices has a plan",
                   (long long)p->devices);
     }
     search_layout layout = best->layout;

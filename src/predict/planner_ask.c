@@ -144,7 +144,7 @@ static status ask_run(predict_planner *p, predict_answer *out)
     run_figures f, best = {.is_there = false}, beyond = {.is_there = false};
     int64_t bad = 0, good = 0, n = 1;
     if (!p->each.base.has_length) {
-        return fail(ST_CONFIG_CONFLICT, "how long a run is must be known: give train.tokens (or "
+        return fail(ST_CONFIG_CONFLICT, "the length of the run is not known: give train.tokens (or "
                                         "train.steps), such as train.tokens=15e12");
     }
     if (!first) bad = most + 1;

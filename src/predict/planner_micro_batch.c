@@ -61,7 +61,7 @@ static status choose(predict_planner *p, arena *a, run_config *out)
     if (best->layout.dp == 0) {
         return fail(ST_CONFIG_CONFLICT,
                     "train.micro_batch = auto: no micro-batch of %lld sequences for %lld ranks of "
-                    "layout.dp could be planned; give a number",
+                    "layout.dp has a plan; give a number",
                     (long long)run_config_batch_divisor(out), (long long)out->layout.dp);
     }
     layout_put(&best->layout, out);

@@ -38,14 +38,13 @@ const char *search_rule_name(search_rule rule)
 {
     static const char *const names[RULE_COUNT] = {
         [RULE_TP_HEADS] =
-            "layout.tp does not divide heads or feed-forward, nor heads of keys, nor they it",
-        [RULE_SP_SEQ] = "layout.tp does not divide train.seq, as layout.sp wants",
+            "layout.tp does not divide heads or columns, or does not match the key heads",
+        [RULE_SP_SEQ] = "layout.tp does not divide train.seq, which layout.sp needs",
         [RULE_CP_SEQ] = "2 x layout.cp does not divide train.seq",
-        [RULE_PP_LAYERS] = "more stages than layers",
+        [RULE_PP_LAYERS] = "there are more stages than layers",
         [RULE_DP_BATCH] = "layout.dp does not divide train.global_batch",
-        [RULE_SCHEDULE] = "the schedule does not take so few or so many micro-batches",
-        [RULE_CODEC] =
-            "comm.compression wants layout.zero_sums = step, or layout.zero < 2, of several ranks",
+        [RULE_SCHEDULE] = "the schedule does not allow this number of micro-batches",
+        [RULE_CODEC] = "comm.compression needs several ranks and layout.zero_sums=step or zero < 2",
     };
     return names[rule];
 }

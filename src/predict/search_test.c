@@ -372,7 +372,7 @@ static void compression_rules_layouts_out(void **state)
     }
     r.fixed.zero = 2;
     assert_int_equal(searched(&w, a, &r, &packed), ST_CONFIG_CONFLICT);
-    assert_non_null(strstr(error_last()->text, "comm.compression wants"));
+    assert_non_null(strstr(error_last()->text, "comm.compression needs"));
     assert_true(packed.ruled_out[RULE_CODEC] > 0);
     world_close(&w, a);
 }

@@ -10,7 +10,7 @@ status predict_step_execute(arena *a, const predict_step *x, sim_executed *out)
     if (out->step_ns != x->step->step_ns || out->first_ns != x->step->first_ns) {
         return fail(ST_BROKEN_PLAN,
                     "the executor takes %lld ns for the step and %lld for the first, the "
-                    "simulator %lld and %lld",
+                    "simulator takes %lld and %lld",
                     (long long)out->step_ns, (long long)out->first_ns, (long long)x->step->step_ns,
                     (long long)x->step->first_ns);
     }

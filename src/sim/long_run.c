@@ -235,11 +235,12 @@ static status ends_check(const sim_long_run_input *in, const sim_long_run_result
     if (r->mtbf_s == 0.0) return ST_OK;
     *events = work_s / (fmax(r->kept, 1e-300) * r->mtbf_s);
     if (*events <= EVENTS_ONE) return ST_OK;
-    return fail(ST_CONFIG_CONFLICT,
-                "the run does not end in any time worth naming: it is interrupted every %.4g s, a "
-                "restart takes %.4g s and a checkpoint %.4g s every %.4g s, so %.2g of its time is "
-                "kept; take fewer devices, a shorter checkpoint.restart_s or checkpoint.interval_s",
-                r->mtbf_s, in->restart_s, in->write_s, r->interval_s, r->kept);
+    return fail(
+        ST_CONFIG_CONFLICT,
+        "the run makes too little progress to end: it is interrupted every %.4g s, a "
+        "restart takes %.4g s and a checkpoint %.4g s every %.4g s, so it keeps %.2g of its "
+        "time; take fewer devices, a shorter checkpoint.restart_s or checkpoint.interval_s",
+        r->mtbf_s, in->restart_s, in->write_s, r->interval_s, r->kept);
 }
 
 // Indices of the samples' values; each list has `count` entries.
@@ -283,7 +284,8 @@ static status input_check(const sim_long_run_input *in)
     ASSERT(in->slowdown >= 1.0 && in->write_s >= 0.0 && in->restart_s >= 0.0);
     for (int32_t e = 0; e < in->event_count && in->spares >= 0; e++) {
         if (in->events[e].devices <= in->devices + in->spares) continue;
-        return fail(ST_CONFIG_CONFLICT, "one \"%s\" takes %lld devices out, and there are %lld",
+        return fail(ST_CONFIG_CONFLICT,
+                    "one \"%s\" takes out %lld devices, and there are only %lld",
                     in->events[e].name, (long long)in->events[e].devices,
                     (long long)(in->devices + in->spares));
     }

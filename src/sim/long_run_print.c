@@ -67,7 +67,7 @@ status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_resul
     TRY(text_add(out, "goodput   %.1f%% (%.1f to %.1f)\n", 100.0 * r->goodput.p50,
                  100.0 * r->goodput.p10, 100.0 * r->goodput.p90));
     TRY(text_add(out,
-                 "          lost to: work done again %.1f%% · restarts %.1f%% · saving %.1f%%\n"
+                 "          lost to: repeated work %.1f%% · restarts %.1f%% · saving %.1f%%\n"
                  "          slow devices %.1f%% · waiting for spares %.1f%%\n",
                  100.0 * r->share.rework, 100.0 * r->share.restart, 100.0 * r->share.save,
                  100.0 * r->share.slow, 100.0 * r->share.wait));
@@ -75,20 +75,20 @@ status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_resul
         TRY(text_add(out, "failures  %.0f (%.0f to %.0f), one every %s\n", r->failures.p50,
                      r->failures.p10, r->failures.p90, text_duration_human(r->mtbf_s, a)));
         TRY(causes(in, r, out));
-        TRY(text_add(out, "saving    every %s, each holds %s; a restart takes %s\n",
+        TRY(text_add(out, "saving    every %s, each takes %s; a restart takes %s\n",
                      text_duration_human(r->interval_s, a), text_duration_human(in->write_s, b),
                      text_duration_human(in->restart_s, c)));
         TRY(text_add(out, "spares    %.0f devices in repair at once (%.0f to %.0f)\n",
                      r->spares.p50, r->spares.p10, r->spares.p90));
     } else {
-        TRY(text_add(out, "failures  none: no rate is known of this cluster\n"));
+        TRY(text_add(out, "failures  none: the rate of this cluster is not known\n"));
     }
     TRY(line(out, "devices", &r->device_hours, "", " device-hours"));
     if (in->busy_watts > 0.0) TRY(line(out, "energy", &r->energy_kwh, "", " kWh"));
     if (in->device_usd_h > 0.0 || in->kwh_usd > 0.0) {
         TRY(line(out, "cost", &r->cost_usd, "$", ""));
     } else {
-        TRY(text_add(out, "cost      no price is known; give price.device_hour=USD\n"));
+        TRY(text_add(out, "cost      unknown: give price.device_hour=USD\n"));
     }
     return text_add(out, "          median (and 10th to 90th percentile) of %lld runs\n",
                     (long long)r->samples);

@@ -178,7 +178,7 @@ static void what_never_ends_is_refused(void **state)
     in.events[0].devices = 2048;
     in.events[0].repair_h = 1.0;
     assert_int_equal(sim_long_run_simulate(a, &in, &r), ST_CONFIG_CONFLICT);
-    assert_non_null(strstr(error_last()->text, "takes 2048 devices out, and there are 1032"));
+    assert_non_null(strstr(error_last()->text, "takes out 2048 devices, and there are only 1032"));
     in.step_s = 0.0;
     assert_int_equal(sim_long_run_simulate(a, &in, &r), ST_CONFIG_RANGE);
     arena_destroy(a);

@@ -20,17 +20,17 @@ static const option rows[] = {
      .default_text = "3",
      .min = 1,
      .max = 1e6,
-     .help = "so many steps, or until something differs"},
+     .help = "number of steps; stops earlier if a value differs"},
     {.key = "verbose",
      .kind = OPTION_BOOL,
      .offset = (int64_t)offsetof(bisect_flags, verbose),
      .default_text = "false",
-     .help = "a line for each tensor that is compared"},
+     .help = "print a line for each compared tensor"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = (int64_t)offsetof(bisect_flags, json),
      .default_text = "false",
-     .help = "one JSON object instead of text"},
+     .help = "print one JSON object instead of text"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -151,12 +151,11 @@ static void print_found(cli_context *cli, const bisect_report *t)
     }
     cli_print(cli, "value     %-15.9g on %s\n", f->value, f->ranks);
     cli_print(cli, "expected  %-15.9g %s%s\n", f->expected,
-              f->others != NULL ? "as on " : "as one rank has it",
-              f->others != NULL ? f->others : "");
-    cli_print(cli, "bound     %.3g, of which this is %.3g times\n", f->bound,
+              f->others != NULL ? "as on " : "on one rank", f->others != NULL ? f->others : "");
+    cli_print(cli, "bound     %.3g; the difference is %.3g times that\n", f->bound,
               fabs(f->value - f->expected) / f->bound);
     cli_print(cli, "before    %s%s\n", f->before != NULL ? f->before : "nothing",
-              f->before != NULL ? " agrees, and all before it" : "");
+              f->before != NULL ? " and all before it agree" : "");
 }
 
 static status print_head(cli_context *cli, const run_config *r)
@@ -171,13 +170,15 @@ static void print_end(cli_context *cli, const bisect_report *t)
 {
     char count[32], values[32];
     cli_print(cli,
-              "measured  %s, %s parameters, %lld rank%s, %lld sequences a step; bounds by %s\n",
+              "measured  %s, %s parameters, %lld rank%s, %lld sequences per step; bounds by %s\n",
               t->arch, text_count_human((double)t->parameters, count), (long long)t->ranks,
               t->ranks == 1 ? "" : "s", (long long)t->sequences,
-              t->by_fp64 ? "one rank against fp64" : "one rank in fewer digits against fp32");
+              t->by_fp64 ? "one rank against fp64" : "one rank in bf16 against fp32");
     if (!t->is_inside) {
-        cli_print(cli, "          what blocks hand on, not what is inside: there is memory for no "
-                       "more; a smaller train.global_batch looks inside\n");
+        cli_print(
+            cli,
+            "          outputs of blocks only: memory does not suffice for the tensors inside; "
+            "a smaller train.global_batch compares them too\n");
     }
     if (t->differs) return;
     cli_print(cli, "agrees    %lld steps, %lld tensors, %s values; worst %.2f of its bound, %s\n",
@@ -215,24 +216,24 @@ static status run(cli_context *cli, const cli_call *call)
         print_end(cli, &t);
     }
     if (!t.differs) return ST_OK;
-    return fail(ST_ANSWER_NO, "step %lld: %s of %s, %s is not what one rank computes",
+    return fail(ST_ANSWER_NO, "step %lld: %s of %s, %s differs from the result of one rank",
                 (long long)t.first.item.step, bisect_phase_name(t.first.item.phase),
                 t.first.item.block, t.first.item.tensor);
 }
 
 const cli_command cli_command_bisect = {
     .name = "bisect",
-    .summary = "find where a layout first computes something else than one rank",
+    .summary = "find the first tensor in which a layout differs from one rank",
     .synopsis = "CONFIG|RUN [--steps N] [--verbose] [--json] [key.path=value ...]",
     .about =
-        "Runs the configuration, its ranks as threads of this process, in step with one rank in "
-        "fp32: the same weights, data and random numbers. Compares in the order in which values "
-        "come about: activations of every block, their gradients, gradients of weights, loss and "
-        "norm, the update. Names the first block, tensor and index that differ by more than "
-        "rounding explains, which is measured: one rank in fp32 (and in the configuration's "
-        "types) against fp64, or for large models one rank in bf16 against fp32. In bf16 that "
-        "hides what is small: with train.precision=fp32 the same layout is seen 65,536 times as "
-        "fine. Exit code 0: nothing differs, 8: something does, 75: stopped before the last step.",
+        "Runs the configuration, with its ranks as threads of this process, in step with one rank in "
+        "fp32 that has the same weights, data and random numbers. Compares values in the order in "
+        "which they are computed: activations of every block, their gradients, gradients of weights, "
+        "loss and norm, the update. Names the first block, tensor and index that differ by more than "
+        "rounding explains. It measures rounding: one rank in fp32 (and in the configuration's types) "
+        "against fp64, or for large models one rank in bf16 against fp32. In bf16 the bound hides small "
+        "differences: with train.precision=fp32 it is 65,536 times as fine. Exit code 0: all values "
+        "agree, 8: a value differs, 75: stopped before the last step.",
     .examples = "  trireme bisect demo/config.yaml layout.dp=2 layout.tp=2\n"
                 "  trireme bisect demo/config.yaml layout.pp=2 --steps 1 --verbose\n",
     .flags = &flags,

@@ -17,7 +17,7 @@ static const option rows[] = {
      .kind = OPTION_BOOL,
      .offset = (int64_t)offsetof(check_flags, json),
      .default_text = "false",
-     .help = "one JSON object instead of the table"},
+     .help = "print one JSON object instead of the table"},
     {.key = "each",
      .kind = OPTION_BOOL,
      .offset = (int64_t)offsetof(check_flags, each),
@@ -40,7 +40,7 @@ static status ids_read(const json *list, const char *name, int32_t *out, int64_t
 {
     *count = json_count(list);
     if (json_kind_of(list) != JSON_LIST || *count < 1 || *count > GENERATED_MAX) {
-        return fail(ST_DAMAGED, "generation.json: %s is no list of 1 to %d ids", name,
+        return fail(ST_DAMAGED, "generation.json: %s is not a list of 1 to %d ids", name,
                     GENERATED_MAX);
     }
     for (int64_t i = 0; i < *count; i++) out[i] = (int32_t)json_int(json_at(list, i), -1);
@@ -166,7 +166,7 @@ static void print_table(cli_context *cli, const diagnose_check *t, const continu
     cli_print(cli, "%s, %s parameters, %lld x %lld tokens%s\n", t->arch,
               text_count_human((double)t->parameters, count), (long long)t->sequences,
               (long long)t->seq,
-              t->is_narrow ? "; limits are 4 x the errors of the plain kernels" : "");
+              t->is_narrow ? "; limits are 4 x the errors of the reference kernels" : "");
     cli_print(cli, "            error      limit\n");
     for (int i = 0; i < CHECK_WHAT_COUNT; i++) {
         const check_item *item = &t->items[i];
@@ -209,11 +209,11 @@ const cli_command cli_command_check = {
     .summary = "compare logits, gradients, steps and generation with reference results",
     .synopsis = "DIR [--json] [--each] [key.path=value ...]",
     .about =
-        "DIR holds a model (config.json, model*.safetensors) and what trusted software computes "
-        "for it (golden.safetensors, golden.json, perhaps generation.json); "
-        "tools/make_golden.py makes such a folder for your own model. Exit code 0 only if all "
-        "is inside the limits that golden.json states, else 8. In bf16 and fp16 a limit is 4 x "
-        "the error of the plain kernels with the same roundings.",
+        "DIR holds a model (config.json, model*.safetensors) and the results of trusted software "
+        "for it (golden.safetensors, golden.json, optionally generation.json); "
+        "tools/make_golden.py makes such a folder for your own model. The exit code is 0 only if all "
+        "errors are within the limits that golden.json states, else 8. In bf16 and fp16 a limit is "
+        "4 x the error of the reference kernels with the same roundings.",
     .examples = "  trireme check my-model\n"
                 "  trireme check my-model train.precision=bf16 train.micro_batch=1\n",
     .flags = &flags,

@@ -15,11 +15,12 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_digest = {
     .name = "digest",
-    .summary = "one hash of a run's weights and optimizer state",
+    .summary = "print one hash of a run's weights and optimizer state",
     .synopsis = "RUN|CHECKPOINT",
-    .about = "Prints 32 hex digits and nothing else: a hash of all weights and optimizer state in "
-             "logical order, from the bytes of the files. Of a run: its newest whole checkpoint. "
-             "Equal digests are equal states, whatever the layout that made them.",
+    .about =
+        "Prints only 32 hex digits: a hash of all weights and optimizer state in logical order, from "
+        "the bytes of the files. For a run it reads the newest complete checkpoint. Equal digests "
+        "mean equal states, whatever the layout that made them.",
     .examples = "  trireme digest demo/run\n",
     .operand_min = 1,
     .operand_max = 1,

@@ -20,7 +20,7 @@ static status holder_of(cli_context *cli, const char *run, long *pid)
     TRY(path_join(cli->a, run, "lock", &path));
     TRY(cli->h->api->path_info(cli->h, path, &info));
     if (info.kind != FILE_KIND_REGULAR)
-        return fail(ST_NOT_FOUND, "%s is no run: it has no lock", run);
+        return fail(ST_NOT_FOUND, "%s is not a run: it has no lock", run);
     TRY(host_read_all(cli->h, cli->a, path, LOCK_BYTES, &held, &bytes));
     const char *colon = strrchr(held, ':');
     if (colon != NULL) *pid = strtol(colon + 1, NULL, 10);
@@ -98,12 +98,12 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_hang_report = {
     .name = "hang-report",
-    .summary = "what each rank of a run did last, and whom it waits for",
+    .summary = "show the last operations of each rank and the ranks it waits for",
     .synopsis = "RUN",
     .about =
-        "Of a run that is alive: the newest operations of all ranks of this host, read from their "
-        "flight recorders without stopping them. Of one that failed: the report that was written "
-        "into the run's dumps/ when it did.",
+        "For a live run, prints the newest operations of all ranks of this host, read from their "
+        "flight recorders without stopping them. For a run that failed, prints the report that the "
+        "launcher wrote into the run's dumps/.",
     .examples = "  trireme hang-report demo/run\n",
     .operand_min = 1,
     .operand_max = 1,

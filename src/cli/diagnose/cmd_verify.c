@@ -41,25 +41,26 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(diagnose_verify(cli->h, cli->a, &r, &spec, &v));
     TRY(run_config_print_layout(&r, &layout));
     const long long ranks = (long long)run_config_ranks(&r);
-    cli_print(cli, "sound    %s, %lld rank%s, %lld sequences a step in micro-batches of %lld\n",
+    cli_print(cli, "sound    %s, %lld rank%s, %lld sequences per step in micro-batches of %lld\n",
               layout.bytes, ranks, ranks == 1 ? "" : "s", (long long)run_config_batch_max(&r),
               (long long)v.micro_batch);
     if (v.dp > 0) {
         cli_print(
             cli,
-            "by       dp %lld of the same layout: plans of more ranks differ in numbers only\n",
+            "by       dp %lld of the same layout: plans of more ranks differ only in numbers\n",
             (long long)v.dp);
     }
-    cli_print(
-        cli,
-        "proved   %lld plan%s: %lld actions, %lld waits, %lld meetings of ranks, %lld sums of "
-        "gradients; made in %.0f ms, proved in %.1f ms\n",
-        (long long)v.plans, v.plans == 1 ? "" : "s of each rank", (long long)v.actions,
-        (long long)v.waits, (long long)v.meetings, (long long)v.sums, v.make_s * 1e3,
-        v.prove_s * 1e3);
+    cli_print(cli,
+              "proved   %lld plan%s: %lld actions, %lld waits, %lld collectives, %lld sums of "
+              "gradients; made in %.0f ms, proved in %.1f ms\n",
+              (long long)v.plans, v.plans == 1 ? "" : "s of each rank", (long long)v.actions,
+              (long long)v.waits, (long long)v.meetings, (long long)v.sums, v.make_s * 1e3,
+              v.prove_s * 1e3);
     if (any) {
-        cli_print(cli, "model    with a vocabulary of %d, for the tokenizer's is not known here\n",
-                  VOCAB_ANY);
+        cli_print(
+            cli,
+            "model    with a vocabulary of %d, because that of the tokenizer is not known here\n",
+            VOCAB_ANY);
     }
     if (v.dp == 0) print_peaks(cli, &v);
     return ST_OK;
@@ -70,11 +71,11 @@ const cli_command cli_command_verify = {
     .summary = "prove that the plans of all ranks fit together",
     .synopsis = "CONFIG|RUN [key.path=value ...]",
     .about =
-        "Makes the plans of every rank of the layout, starts nothing, and proves of them: ranks "
-        "that should meet do, in one order, with equal shapes; none waits for ever under any "
-        "timing; no bytes are read before they are written or reused while in use; every "
-        "gradient is reduced exactly once; with determinism=strict in its order. Prints the "
-        "peak bytes of each rank. Exit code 3: no plan can be made of this configuration; 8: "
+        "Makes the plans of every rank of the layout, starts nothing, and proves that collectives "
+        "match on all their ranks, in one order and with equal shapes; that no rank waits for ever "
+        "under any timing; that no bytes are read before they are written or reused while in use; "
+        "and that every gradient is reduced exactly once, with determinism=strict in the fixed "
+        "order. Prints the peak bytes of each rank. Exit code 3: the configuration has no plan; 8: "
         "the plan is broken, and the message names two actions. train does the same before it "
         "starts.",
     .examples = "  trireme verify demo/config.yaml layout.dp=2 layout.zero=1\n"

@@ -32,7 +32,7 @@ static status waits_tell(const comm_control_block *b, int rank, const comm_recor
         if (other == rank || cli_rank_has_begun(b, other, r->group, r->sequence)) continue;
         TRY(text_add(out, "%s rank %d", missing++ > 0 ? "," : "", other));
     }
-    return text_add(out, "%s\n", missing > 0 ? "" : " nobody, all have begun it");
+    return text_add(out, "%s\n", missing > 0 ? "" : " none, all have begun it");
 }
 
 static status rank_tell(const comm_control_block *b, int rank, const comm_rank_state *state,
@@ -43,10 +43,10 @@ static status rank_tell(const comm_control_block *b, int rank, const comm_rank_s
     const int count = comm_recorder_read(b, rank, records, SHOWN);
     TRY(text_add(out, "rank %d  ", rank));
     if (state->pid == 0) {
-        TRY(text_add(out, "has left, or was never there"));
+        TRY(text_add(out, "has left or never started"));
     } else {
         const bool alive = kill((pid_t)state->pid, 0) == 0 || errno == EPERM;
-        TRY(text_add(out, "process %d %s", state->pid, alive ? "is there" : "is gone"));
+        TRY(text_add(out, "process %d %s", state->pid, alive ? "is alive" : "has ended"));
     }
     TRY(text_add(out, ", %llu operations\n", (unsigned long long)state->records));
     for (int i = 0; i < count; i++) {

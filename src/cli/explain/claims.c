@@ -16,8 +16,8 @@ typedef struct claim_text {
         .key = #field, .kind = OPTION_TEXT, .offset = AT(field), .unit = "", .help = (words) \
     }
 static const option rows[] = {
-    TEXT(claim, "what is said"),
-    TEXT(inputs, "what it is computed from"),
+    TEXT(claim, "the claim"),
+    TEXT(inputs, "its inputs"),
     {.key = "let", .kind = OPTION_LIST, .offset = AT(let), .unit = "", .help = "name = formula"},
     TEXT(computed, "the answer, with formulas in braces"),
     TEXT(match, "formula: the claim holds"),
@@ -28,7 +28,7 @@ static const option rows[] = {
      .default_text = "no",
      .choices = "no, match, only_if, wrong, no_public_basis",
      .unit = "",
-     .help = "the verdict where there is nothing to compute"},
+     .help = "the verdict if there is nothing to compute"},
     TEXT(why, "the reason, with formulas in braces"),
 };
 static const option_table table = {.title = "A claim", .rows = rows, .count = COUNT_OF(rows)};
@@ -101,7 +101,7 @@ static status answer(claims_scope *s, const claim_text *t, const char *place, cl
                     place);
     }
     if (is_judged && t->why == NULL) {
-        return fail(ST_CONFIG, "%s: what is judged without a formula needs a `why`", place);
+        return fail(ST_CONFIG, "%s: a verdict without a formula needs a `why`", place);
     }
     TRY(lets_make(s, t, place));
     *out = (claim_answer){.claim = t->claim, .verdict = CLAIM_WRONG};

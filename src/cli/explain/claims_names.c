@@ -184,8 +184,8 @@ static status field_look_up(claims_scope *s, const char *name, const char *field
     const size_t length = strlen(name);
     if (strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0)) {
         // A file of claims may come from a stranger, so it opens no other files.
-        return fail(ST_CONFIG, "\"%s\".%s: claims name what is in the catalogue, no files", name,
-                    field);
+        return fail(ST_CONFIG, "\"%s\".%s: claims may name entries of the catalogue, not files",
+                    name, field);
     }
     for (int64_t i = 0; i < COUNT_OF(device_fields); i++) {
         if (strcmp(device_fields[i].name, field) != 0) continue;
@@ -207,7 +207,7 @@ static status field_look_up(claims_scope *s, const char *name, const char *field
         return ST_OK;
     }
     if (is_of_model(field)) return model_field(s, name, field, out);
-    return fail(ST_CONFIG, "\"%s\".%s: nothing of the catalogue has a field \"%s\"", name, field,
+    return fail(ST_CONFIG, "\"%s\".%s: no entry of the catalogue has a field \"%s\"", name, field,
                 field);
 }
 
@@ -230,7 +230,7 @@ static status look_up(void *context, const char *name, const char *field, double
         return ST_OK;
     }
     const char *near = text_nearest(name, names, count);
-    return fail(ST_CONFIG, "nothing is named %s%s%s", name, near == NULL ? "" : "; did you mean ",
+    return fail(ST_CONFIG, "unknown name %s%s%s", name, near == NULL ? "" : "; did you mean ",
                 near == NULL ? "" : near);
 }
 

@@ -230,7 +230,7 @@ static void mistakes_are_refused_with_their_place(void **state)
         {"---\n\nclaim: a\ncomputed: b\n", "mine.yaml:3:8: a claim needs `match`"},
         {"claim: a\ncomputed: b\njudged: wrong\n", "needs a `why`"},
         {"claim: a\ncomputed: b\njudged: wrong\nmatch: 1 == 1\n", "or `judged` alone"},
-        {"claim: a\ncomputed: \"{x}\"\nmatch: 1 == 1\n", "nothing is named x"},
+        {"claim: a\ncomputed: \"{x}\"\nmatch: 1 == 1\n", "unknown name x"},
         {"claim: a\ncomputed: b\nlet: [yeer = 2]\nmatch: yer == 2\n", "did you mean yeer"},
         {"claim: a\ncomputed: b\nlet: [2 = 2]\nmatch: 1 == 1\n", "name = formula"},
         {"claim: a\ncomputed: b\nmatch: '\"h100\".bf61 > 1'\n", "has a field \"bf61\""},
@@ -242,7 +242,7 @@ static void mistakes_are_refused_with_their_place(void **state)
         {"claim: a\ncomputed: b\nmatch: bytes(\"fp99\")\n", "no such type"},
         {"claim: a\ncomputed: b\nmatch: bubble(\"1f1b\", 4000, 60000) > 0\n", "more than"},
         {"claim: a\ncomputed: b\nmatch: out_for(1e9, 99%) > 0\n", "out of its limits"},
-        {"claim: a\ncomputed: b\nmatch: '\"a/x.yaml\".bf16 > 1'\n", "no files"},
+        {"claim: a\ncomputed: b\nmatch: '\"a/x.yaml\".bf16 > 1'\n", "not files"},
         {"claim: a\ncomputed: b\nmatch: days(1)\n", "no function days of 1"},
         {"clame: a\n", "unknown key \"clame\""},
     };

@@ -15,34 +15,35 @@ static const option rows[] = {
     {.key = "svg",
      .kind = OPTION_PATH,
      .offset = AT(svg),
-     .help = "also write a picture of it all to this file"},
+     .help = "also write a picture of the run to this file"},
     {.key = "cluster",
      .kind = OPTION_TEXT,
      .offset = AT(cluster),
-     .help = "the run on this cluster, in time: a name such as h100, or a YAML file"},
+     .help = "simulate the run on this cluster: a name such as h100, or a YAML file"},
     {.key = "rank",
      .kind = OPTION_TEXT,
      .offset = AT(rank),
-     .help = "one rank's card: its layers, tensors and bytes, groups, neighbours and messages"},
+     .help = "show one rank: its layers, tensors and bytes, groups, neighbours and transfers"},
     {.key = "lists",
      .kind = OPTION_PATH,
      .offset = AT(lists),
      .help =
-         "also write what each rank of pp does, in order, to this file, which layout.schedule takes"},
+         "also write the ordered actions of each pp rank to this file, in the format of layout.schedule"},
     {.key = "equal",
      .kind = OPTION_BOOL,
      .offset = AT(equal),
      .default_text = "false",
-     .help = "draw the pipeline in equal times, as published schedules are, not by FLOPs"},
+     .help = "draw the pipeline with equal times, as in publications, not by FLOPs"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
      .default_text = "false",
-     .help = "of `explain claims`: as one JSON object"},
+     .help = "for `explain claims`: print one JSON object"},
     {.key = "more",
      .kind = OPTION_PATH,
      .offset = AT(more),
-     .help = "of `explain claims`: also the claims of this file, written like catalog/claims.yaml"},
+     .help =
+         "for `explain claims`: also answer the claims of this file, written like catalog/claims.yaml"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -130,7 +131,7 @@ static status catalog(cli_context *cli, const cli_call *call)
     const explain_flags *f = call->flags;
     if (f->svg != NULL || f->rank != NULL || f->lists != NULL || f->equal || f->json ||
         f->more != NULL || call->key_count > 0) {
-        return fail(ST_USAGE, "explain catalog takes a name, or nothing");
+        return fail(ST_USAGE, "explain catalog takes at most one name");
     }
     return explain_catalog(cli, call->operand_count > 1 ? call->operands[1] : NULL);
 }
@@ -151,16 +152,16 @@ static status run(cli_context *cli, const cli_call *call)
     explain *x = NULL;
     if (strcmp(call->operands[0], "catalog") == 0) return catalog(cli, call);
     if (call->operand_count > 1) {
-        return fail(ST_USAGE, "explain takes one configuration, found also %s", call->operands[1]);
+        return fail(ST_USAGE, "explain takes one configuration; unexpected %s", call->operands[1]);
     }
     if (strcmp(call->operands[0], "claims") == 0) return claims(cli, call);
     if (f->json || f->more != NULL) {
-        return fail(ST_USAGE, "--json and --more are of `trireme explain claims`");
+        return fail(ST_USAGE, "--json and --more need `trireme explain claims`");
     }
     if (f->cluster != NULL || is_run_of_catalog(cli, call->operands[0])) {
         if (f->rank != NULL || f->lists != NULL || f->equal) {
             return fail(ST_USAGE,
-                        "--rank, --lists and --equal are of a configuration without --cluster");
+                        "--rank, --lists and --equal need a configuration without --cluster");
         }
         return explain_cluster(cli, call, f->cluster, f->svg);
     }
@@ -171,25 +172,25 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_explain = {
     .name = "explain",
-    .summary = "draw what a configuration would do: pipeline, mesh, who holds what",
+    .summary = "draw what a configuration would do: pipeline, mesh, bytes of each rank",
     .synopsis =
         "CONFIG|RUN [--svg FILE] [--lists FILE] [--equal] [--rank R] [key.path=value ...] | "
         "CONFIG|PRESET|FOLDER|RUN --cluster NAME|FILE [--svg FILE] [key.path=value ...] | "
         "claims [--json] [--more FILE] | catalog [NAME|FILE]",
     .about =
-        "Plans the run as `trireme train` would and shows it; starts nothing and writes only "
-        "what it is asked to. The timeline is the step of one pipeline in virtual time: work takes as long "
-        "as it has FLOPs (with --equal, all the same), messages nothing. F forward, I gradient of "
+        "Plans the run as `trireme train` would and shows it; starts nothing and writes only the "
+        "requested files. The timeline shows a step of one pipeline in virtual time: work takes time "
+        "in proportion to its FLOPs (with --equal, all the same), and transfers take none. F forward, I gradient of "
         "the input, W gradients of weights, B both; small letters are a rank's second chunk. "
         "--lists writes the schedule as text, a line per rank of pp: F0.3 is the forward of chunk 0, "
-        "micro-batch 3, F0.3+B1.2 two side by side. layout.schedule takes such a file, changed as you "
-        "like; `trireme verify` says whether it can work. With --cluster, or of a run of "
-        "the catalogue, the step is predict_step there, and the picture is of it in time, of the memory, "
-        "and of which part of the network each axis needs. `explain claims` computes the figures that "
+        "micro-batch 3, F0.3+B1.2 a pair. layout.schedule accepts such a file, also with your "
+        "changes; `trireme verify` checks whether it works. With --cluster, or for a run of "
+        "the catalogue, it simulates the step there, and the picture shows the step in time, the memory, "
+        "and the part of the network that each axis uses. `explain claims` computes the figures that "
         "people quote about large runs, each with a verdict (match, only_if, wrong, no_public_basis) and why. "
-        "`explain catalog` lists the clusters, devices and runs that the program knows; with a name, one of "
+        "`explain catalog` lists the known clusters, devices and runs; with a name, it shows one of "
         "them: peaks dense and sparse, links one way and both, in bits and bytes, prices, failures, and "
-        "where each figure is from or that it is assumed.",
+        "the source of each figure, or that it is assumed.",
     .examples =
         "  trireme explain demo/config.yaml layout.pp=4 layout.schedule=zb-h1 --svg demo.svg\n"
         "  trireme explain demo/config.yaml layout.dp=2 layout.tp=2 --rank 3\n"

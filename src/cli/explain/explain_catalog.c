@@ -118,7 +118,7 @@ static status device_add(cli_context *cli, text *t, const cluster_device *d)
                      explain_count((int64_t)d->units * d->matrix_units_per_unit, matrix), d->dies));
     }
     if (d->sold_watts > 0.0)
-        return text_add(t, "power     held to %.6g W of %.6g\n", d->watts, d->sold_watts);
+        return text_add(t, "power     limited to %.6g W of %.6g\n", d->watts, d->sold_watts);
     return text_add(t, "power     %.6g W\n", d->watts);
 }
 
@@ -153,7 +153,7 @@ static status prices_add(cli_context *cli, text *t, const cluster_prices *p)
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         if (rows[i].usd > 0.0) TRY(text_add(&all, "$%.2f %s, ", rows[i].usd, rows[i].name));
     }
-    TRY(text_add(&all, "a device and hour; $%.2f a kWh", p->kwh_usd));
+    TRY(text_add(&all, "per device and hour; $%.2f per kWh", p->kwh_usd));
     return line_add(cli, t, "price", all.bytes);
 }
 
@@ -166,7 +166,7 @@ static status failures_add(cli_context *cli, text *t, const cluster *c)
                  explain_count((int64_t)f->mtbf_device_h, device_hours),
                  text_duration_human(3600.0 * f->mtbf_device_h / (double)c->devices, every),
                  explain_count(c->devices, devices)));
-    if (f->share[CAUSE_OTHER] >= 1.0) TRY(text_add(&causes, "; causes are not known"));
+    if (f->share[CAUSE_OTHER] >= 1.0) TRY(text_add(&causes, "; the causes are not known"));
     const char *before = ":";
     for (int i = 0; i < CAUSE_COUNT && f->share[CAUSE_OTHER] < 1.0; i++) {
         if (f->share[i] <= 0.0) continue;

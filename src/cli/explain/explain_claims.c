@@ -44,7 +44,7 @@ static status line_add(cli_context *cli, text *t, const char *head, const char *
 
 static status lines_print(cli_context *cli, const claim_list *l, const int64_t counts[])
 {
-    static const char *const heads[] = {"holds", "holds only if", "wrong", "nobody knows"};
+    static const char *const heads[] = {"holds", "holds only if", "wrong", "not known publicly"};
     text t = {.a = cli->a};
     for (int64_t i = 0; i < l->count; i++) {
         const claim_answer *c = &l->items[i];

@@ -3,7 +3,7 @@
 //   title      model, layout, time of a step
 //   Step       pp 0 | work of the compute stream, and below it the collectives |
 //   Memory     pp 0 | ======== of the device's memory |
-//   Who talks  tp ep cp dp pp: over how many devices and over which part of the network
+//   Communication  tp ep cp dp pp: over how many devices and over which part of the network
 //
 // The step is the simulated one, in time. A row is drawn in columns of equal time, each in the
 // colour of the activity that takes most of it, so the picture has the same size for a million
@@ -37,7 +37,7 @@ static const struct {
     const char *name;
     uint32_t colour;
 } doings[DOING_COUNT] = {[DOING_FORWARD] = {"forward", 0x2f6fb5},
-                         [DOING_AGAIN] = {"forward again", 0x8fb4dc},
+                         [DOING_AGAIN] = {"recomputed forward", 0x8fb4dc},
                          [DOING_INPUT] = {"gradient of the input", 0x2f9e7a},
                          [DOING_WEIGHT] = {"gradients of weights", 0xe5a33a},
                          [DOING_UPDATE] = {"update", 0x6a5fb3},
@@ -175,7 +175,7 @@ static status stage_draw(picture *p, arena *a, int32_t stage, double y, double h
     TRY(columns_draw(p, work, 0.5f, y, height * 0.72));
     TRY(columns_draw(p, collectives, 0.1f, y + height * 0.78, height * 0.22));
     return svg_label(p->out, page - margin, y + height / 2, &small_end,
-                     "%.1f%% idle · waits %.1f%%", 100.0 * (double)t->bubble / (double)t->length,
+                     "%.1f%% idle · %.1f%% waiting", 100.0 * (double)t->bubble / (double)t->length,
                      100.0 * (double)exposed / (double)t->length);
 }
 
@@ -216,7 +216,7 @@ static status step_draw(picture *p)
     step_ends(p);
     TRY(svg_label(p->out, margin, p->top, &heading, "Step"));
     TRY(svg_label(p->out, left_of() + 10, p->top, &small,
-                  "one rank of each stage: above what it works on, below its messages"));
+                  "one rank of each stage: work above, transfers below"));
     p->top += 20;
     TRY(arena_create("columns", 0, &a));
     for (int32_t i = 0; i < rows && st == ST_OK; i++) {
@@ -249,8 +249,7 @@ static status memory_draw(picture *p)
     for (int32_t i = 0; i < x->stages; i++) most = fmax(most, (double)x->peak_bytes * 1.02);
     const double unit = width_of() / most, limit = left_of() + unit * (double)x->usable_bytes;
     TRY(svg_label(p->out, margin, p->top, &heading, "Memory"));
-    TRY(svg_label(p->out, left_of() + 40, p->top, &small,
-                  "of a rank of each stage; a device has %s",
+    TRY(svg_label(p->out, left_of() + 40, p->top, &small, "one rank of each stage; a device has %s",
                   text_bytes_human(x->usable_bytes, human)));
     p->top += 20;
     for (int32_t i = 0; i < rows; i++) {
@@ -267,7 +266,7 @@ static status memory_draw(picture *p)
             at += box[2];
         }
         TRY(svg_label(p->out, page - margin, y + row * 0.4, &small_end, "%s%s",
-                      text_bytes_human(all, human), all > x->usable_bytes ? ": too much" : ""));
+                      text_bytes_human(all, human), all > x->usable_bytes ? ": does not fit" : ""));
     }
     const double line[4] = {limit, p->top - 4, limit, p->top + row * rows};
     TRY(svg_line(p->out, line, LIMIT, 1.5, true));
@@ -330,7 +329,7 @@ static status reach_draw(picture *p)
     for (int k = 0; k < (int)COUNT_OF(all); k++) rows += all[k].ranks > 1 ? 1 : 0;
     if (rows == 0) return ST_OK;
     const double row = 24.0, height = 24.0 + row * rows;
-    TRY(svg_label(p->out, margin, p->top, &heading, "Who talks over what"));
+    TRY(svg_label(p->out, margin, p->top, &heading, "Communication"));
     TRY(svg_label(p->out, left_of() + 150, p->top, &small,
                   "from a rank's nearest peer to its farthest, in devices of the cluster"));
     p->top += 18;
@@ -352,7 +351,7 @@ static status reach_draw(picture *p)
     }
     p->top += height + 30;
     return svg_label(p->out, page - margin, p->top, &small_end,
-                     "percent: of the step, that work stands still for it");
+                     "percent of the step in which work waits for it");
 }
 
 // ---- the picture -------------------------------------------------------------------------------

@@ -152,12 +152,12 @@ static void print_place(const explain *x, const plan *p, const plan_mesh *mesh, 
 static status print_group(const explain *x, const plan_mesh *mesh, const plan_group *g)
 {
     enum { SHOWN = 4 };
-    static const char *const uses[] = {[GROUP_ASIDE] = "beside the computation",
+    static const char *const uses[] = {[GROUP_ASIDE] = "overlapped with computation",
                                        [GROUP_INLINE] = "between computations",
-                                       [GROUP_RING] = "beside the computation, in a ring",
+                                       [GROUP_RING] = "overlapped with computation, in a ring",
                                        [GROUP_LINK_FORWARD] = "activations",
                                        [GROUP_LINK_BACKWARD] = "their gradients",
-                                       [GROUP_PAIR] = "weights that both hold"};
+                                       [GROUP_PAIR] = "weights that both ranks hold"};
     char name[PLAN_GROUP_NAME_BYTES], number[32];
     const int64_t size = plan_group_size(mesh, g);
     const int32_t own = plan_group_place(mesh, g);
@@ -181,7 +181,7 @@ static status print_groups(const explain *x, const assemble_plans *plans, const 
         cli_print(x->cli, "groups    none: it works alone\n");
         return ST_OK;
     }
-    cli_print(x->cli, "groups    of this rank, in brackets\n");
+    cli_print(x->cli, "groups    this rank in brackets\n");
     for (int64_t i = 0; i < plans->run.group_count; i++) {
         TRY(print_group(x, mesh, &plans->run.groups[i]));
     }
@@ -219,7 +219,7 @@ static status transfers_gather(const plan *p, lines *l)
 
 static void print_messages(const explain *x, const assemble_plans *plans, const lines *l)
 {
-    cli_print(x->cli, "messages  of a step, in the order in which they begin\n");
+    cli_print(x->cli, "transfers of a step, in the order in which they begin\n");
     if (l->count == 0) cli_print(x->cli, "  none\n");
     for (int64_t i = 0; i < l->count; i++) {
         const line *at = &l->items[i];
@@ -254,7 +254,7 @@ static void tensors_gather(const assemble_plans *plans, lines *l)
 
 static void print_tensors(const explain *x, const lines *l)
 {
-    cli_print(x->cli, "tensors   that live through the run\n");
+    cli_print(x->cli, "tensors   that live for the whole run\n");
     for (int64_t i = 0; i < l->count; i++) {
         const line *at = &l->items[i];
         char shape[80] = "", human[32], name[2 * PLAN_NAME_BYTES];
@@ -286,7 +286,7 @@ status explain_rank_page(const explain *x, const assemble_plans *plans, int64_t 
     tensors_gather(plans, &tensors);
     print_tensors(x, &tensors);
     TRY(plan_print_memory(p, plans->arena_bytes, plans->snapshot_bytes, &memory));
-    cli_print(x->cli, "bytes     at its fullest moment\n");
+    cli_print(x->cli, "bytes     at the peak\n");
     cli_print_text(x->cli, &memory);
     return ST_OK;
 }

@@ -154,7 +154,7 @@ static void print_rows(const explain *x, const plan_timeline *t)
         print_row(x, t, i, &s);
     }
     if (s.mixed) {
-        cli_print(x->cli, "%-*seach letter as often as its share of the time\n", LABEL, "");
+        cli_print(x->cli, "%-*seach letter in proportion to its share of the time\n", LABEL, "");
     }
 }
 
@@ -170,7 +170,8 @@ static void print_bubbles(const explain *x, const plan_timeline *flops, const pl
               percent(flops->bubble, flops->length, a), percent(equal->bubble, equal->length, b),
               (long long)equal->bubble, (long long)equal->length);
     if (flops->barrier == 0 && equal->barrier == 0) return;
-    cli_print(x->cli, "          without the optimizer's barrier %s; %s: it costs %lld units\n",
+    cli_print(x->cli,
+              "          without the optimizer's barrier %s; %s: the barrier costs %lld units\n",
               without_barrier(flops, a), without_barrier(equal, b), (long long)equal->barrier);
 }
 
@@ -271,7 +272,7 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
     static const char *const heads[BYTES_KIND_COUNT] = {"weights", "grads",       "master",
                                                         "moments", "activations", "buffers"};
     char human[32], rank[32];
-    cli_print(x->cli, "\nbytes     of the first rank of each stage, at its fullest moment\n");
+    cli_print(x->cli, "\nbytes     of the first rank of each stage, at the peak\n");
     cli_print(x->cli, "  %-7s", "rank");
     for (int k = 0; k < BYTES_KIND_COUNT; k++)
         cli_print(x->cli, " %*s", k == BYTES_ACTIVATIONS ? 11 : 8, heads[k]);
@@ -288,7 +289,7 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
         cli_print(x->cli, " %9s\n", text_bytes_human(bytes[i].all, human));
     }
     if (bytes[0].snapshot > 0) {
-        cli_print(x->cli, "  rank 0 has a copy of the state too, %s, while it is saved\n",
+        cli_print(x->cli, "  rank 0 also holds a copy of the state, %s, while it is saved\n",
                   text_bytes_human(bytes[0].snapshot, human));
     }
 }
@@ -302,7 +303,8 @@ status explain_print(const explain *x, explain_price price, const explain_bytes 
     cli_print(x->cli, "model     %s, %s parameters, %lld layers%s\n",
               x->r->model.preset != NULL ? x->r->model.preset : x->spec.arch,
               text_count_human((double)x->model->parameters, parameters), (long long)x->spec.layers,
-              x->vocab_is_known ? "" : " (vocabulary of the preset: no tokenizer at hand)");
+              x->vocab_is_known ? ""
+                                : " (vocabulary of the preset: the tokenizer is not available)");
     cli_print(x->cli, "layout    %s\n", layout.bytes);
     cli_print(x->cli, "step      %s sequences x %lld tokens, %lld at once\n\n",
               explain_count(run_config_batch_max(x->r), batch), (long long)x->r->train.seq,

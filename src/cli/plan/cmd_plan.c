@@ -19,21 +19,21 @@ static const option rows[] = {
     {.key = "cluster",
      .kind = OPTION_TEXT,
      .offset = AT(cluster),
-     .help = "the cluster: a name such as h100, or a YAML file"},
+     .help = "cluster: a name such as h100, or a YAML file"},
     {.key = "global-batch",
      .kind = OPTION_INT,
      .offset = AT(global_batch),
      .default_text = "0",
      .max = 1 << 24,
      .unit = "sequences",
-     .help = "train.global_batch; 0 is that of the run, or about four million tokens"},
+     .help = "train.global_batch; 0: that of the run, or about four million tokens"},
     {.key = "top",
      .kind = OPTION_INT,
      .offset = AT(top),
      .default_text = "3",
      .min = 1,
      .max = 100,
-     .help = "how many of the best are shown"},
+     .help = "number of best layouts to show"},
     {.key = "plays",
      .kind = OPTION_INT,
      .offset = AT(simulations),
@@ -41,41 +41,42 @@ static const option rows[] = {
      .min = 0,
      .max = 100000,
      .help =
-         "layouts that are simulated at most, in the order of their least time; 0 is 8, or fewer where one takes "
-         "a second and more"},
+         "largest number of layouts to simulate, in the order of their least time; 0: 8, or fewer if one "
+         "takes a second or more"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
      .default_text = "false",
-     .help = "one JSON object instead of text"},
+     .help = "print one JSON object instead of text"},
     {.key = "write",
      .kind = OPTION_PATH,
      .offset = AT(write),
-     .help = "write the configuration of the best one to this file"},
+     .help = "write the configuration of the best layout to this file"},
     {.key = "max-model",
      .kind = OPTION_BOOL,
      .offset = AT(max_model),
      .default_text = "false",
-     .help = "how many layers of this shape fit on the cluster"},
+     .help = "find how many layers of this shape fit on the cluster"},
     {.key = "min-devices",
      .kind = OPTION_BOOL,
      .offset = AT(min_devices),
      .default_text = "false",
-     .help = "on how few devices the model fits"},
+     .help = "find the fewest devices on which the model fits"},
     {.key = "days",
      .kind = OPTION_REAL,
      .offset = AT(days),
      .default_text = "0",
      .max = 1e6,
      .unit = "days",
-     .help = "the fewest devices that are done in so many; wants train.tokens"},
+     .help = "find the fewest devices that finish in this time; needs train.tokens"},
     {.key = "budget",
      .kind = OPTION_REAL,
      .offset = AT(budget),
      .default_text = "0",
      .max = 1e15,
      .unit = "US dollars",
-     .help = "the most devices for which the run costs at most so much; wants train.tokens"},
+     .help =
+         "find the most devices with which the run costs at most this much; needs train.tokens"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -199,13 +200,14 @@ static status answer_print(const predict_planner *p, const predict_answer *q, te
     char n[2][32];
     switch (q->question) {
     case ASK_MAX_MODEL:
-        if (q->layers == 0) return text_add(t, "answer    not one layer of this shape fits\n\n");
+        if (q->layers == 0)
+            return text_add(t, "answer    no model of this shape fits, not even one layer\n\n");
         return text_add(t, "answer    %lld layers, %s parameters; %lld do not fit\n\n",
                         (long long)q->layers, text_count_human((double)q->parameters, n[0]),
                         (long long)q->boundary);
     case ASK_MIN_DEVICES:
         if (q->devices == 0) {
-            return text_add(t, "answer    it does not fit on the %s devices of %s\n\n",
+            return text_add(t, "answer    the model does not fit on the %s devices of %s\n\n",
                             explain_count(q->boundary, n[0]), p->each.base.machine.name);
         }
         return text_add(t, "answer    %s devices; %s are too few\n\n",
@@ -213,7 +215,7 @@ static status answer_print(const predict_planner *p, const predict_answer *q, te
     case ASK_DAYS:
     case ASK_BUDGET:
         if (q->devices == 0) {
-            return text_add(t, "answer    no number of devices up to %s does\n\n",
+            return text_add(t, "answer    no number of devices up to %s suffices\n\n",
                             explain_count(p->devices, n[0]));
         }
         return limit_print(q, t);
@@ -230,20 +232,21 @@ static status does_not_fit(predict_planner *p, arena *a, const search_result *fo
     text remedies = {.a = a};
     const search_found *no = &found->smallest;
     if (no->layout.dp == 0) {
-        return fail(ST_ANSWER_NO, "no layout of %lld devices could be made into a plan",
+        return fail(ST_ANSWER_NO, "none of the layouts of %lld devices has a plan",
                     (long long)p->devices);
     }
     const int64_t bytes = no->simulated.peak_bytes > 0 ? no->simulated.peak_bytes : no->bytes;
     TRY(plan_print_remedies(p, a, no, &remedies));
-    return fail(ST_ANSWER_NO,
-                "nothing fits in %s: the smallest of %lld layouts (%s, zero %d) is %lld bytes over "
-                "(%s)%s%s; with more devices, or of a smaller model or train.seq, it may: "
-                "--min-devices and --max-model say how many",
-                text_bytes_human(predict_usable_bytes(p), have), (long long)found->layouts,
-                search_layout_name(&no->layout, name), (int)no->layout.zero,
-                (long long)(bytes - predict_usable_bytes(p)),
-                text_bytes_human(bytes - predict_usable_bytes(p), over),
-                remedies.length > 0 ? "; " : "", remedies.length > 0 ? remedies.bytes : "");
+    return fail(
+        ST_ANSWER_NO,
+        "no layout fits in %s: the smallest of %lld layouts (%s, zero %d) is %lld bytes over "
+        "(%s)%s%s; more devices, a smaller model or a shorter train.seq may help: "
+        "--min-devices and --max-model find how much",
+        text_bytes_human(predict_usable_bytes(p), have), (long long)found->layouts,
+        search_layout_name(&no->layout, name), (int)no->layout.zero,
+        (long long)(bytes - predict_usable_bytes(p)),
+        text_bytes_human(bytes - predict_usable_bytes(p), over), remedies.length > 0 ? "; " : "",
+        remedies.length > 0 ? remedies.bytes : "");
 }
 
 // ---- the command -------------------------------------------------------------------------------
@@ -259,7 +262,7 @@ static status question_of(const plan_flags *f, predict_question *question, doubl
     if (f->budget > 0.0) *question = ASK_BUDGET;
     *limit = f->days > 0.0 ? f->days : f->budget;
     if (asked <= 1) return ST_OK;
-    return fail(ST_USAGE, "--max-model, --min-devices, --days and --budget: one at a time");
+    return fail(ST_USAGE, "--max-model, --min-devices, --days and --budget exclude each other");
 }
 
 static status keys_with_batch(cli_context *cli, const cli_call *call, const char ***keys,
@@ -322,18 +325,18 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_plan = {
     .name = "plan",
-    .summary = "which layout to take on a cluster, and why not another",
+    .summary = "find the best layout on a cluster, and why others lose",
     .synopsis = "CONFIG|PRESET|FOLDER --cluster NAME|FILE [--global-batch N] [--top N] [--json] "
                 "[--write FILE] [--max-model | --min-devices | --days D | --budget USD] "
                 "[key.path=value ...]",
     .about =
-        "Looks at every layout that the cluster's devices allow: dp, tp, pp, cp, ep, virtual stages, "
+        "Considers every layout that the cluster's devices allow: dp, tp, pp, cp, ep, virtual stages, "
         "schedule, ZeRO, micro-batch, recompute (all layers, or a quarter of them, half, three "
-        "quarters). Each has a least time and bytes in closed form; "
-        "those that fit are made into plans and simulated until no other can be faster. Prints the "
-        "best, the bytes of the first, why others lose, and what one percent of the machine is worth. "
-        "A layout key that is given fixes that part. cluster.devices=N takes N of them. When nothing fits "
-        "the exit code is 8. --max-model, --min-devices, --days and --budget ask the other way round.",
+        "quarters). It computes a lower bound of time and the bytes of "
+        "each in closed form, and simulates the plans of those that fit until no other can be faster. Prints "
+        "the best layouts, the bytes of the first, why others lose, and the effect of one percent better "
+        "hardware. A given layout key fixes that part. cluster.devices=N takes N devices. If no layout fits, "
+        "the exit code is 8. --max-model, --min-devices, --days and --budget answer inverse questions.",
     .examples = "  trireme plan llama3.1-70b --cluster h100 cluster.devices=64\n"
                 "  trireme plan llama3.1-8b --cluster a100-80 cluster.devices=8 --write run.yaml\n"
                 "  trireme plan llama3.1-405b --cluster h100 --min-devices\n",

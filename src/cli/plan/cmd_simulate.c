@@ -18,13 +18,13 @@ static const option rows[] = {
      .offset = AT(execute),
      .default_text = "false",
      .help =
-         "also let the executor itself do the steps, on devices in virtual time; exit 8 if it takes "
-         "other times"},
+         "also run the executor for these steps on devices in virtual time; exit 8 if its times "
+         "differ"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
      .default_text = "false",
-     .help = "one JSON object instead of text"},
+     .help = "print one JSON object instead of text"},
     {.key = "trace",
      .kind = OPTION_PATH,
      .offset = AT(trace),
@@ -67,10 +67,9 @@ static status run(cli_context *cli, const cli_call *call)
     }
     cli_print_text(cli, &t);
     if (f->execute && !f->json) {
-        cli_print(
-            cli,
-            "\nexecuted  %lld kernels in virtual time, one rank a stage: the same, to the ns\n",
-            (long long)done.calls);
+        cli_print(cli,
+                  "\nexecuted  %lld kernels in virtual time, one rank per stage: equal to the ns\n",
+                  (long long)done.calls);
     }
     if (f->trace == NULL) return ST_OK;
     TRY(trace_write(cli, x, f->trace));
@@ -80,21 +79,21 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_simulate = {
     .name = "simulate",
-    .summary = "how fast a run would be on any cluster, and whether it fits",
+    .summary = "predict the speed and memory of a run on any cluster",
     .synopsis = "CONFIG|PRESET|FOLDER|RUN --cluster NAME|FILE [--json] [--trace FILE] [--execute] "
                 "[key.path=value ...]",
     .about =
         "Makes the plans that `trireme train` would execute, prices every action for the cluster "
-        "and plays a step in virtual time: step time, tokens/s, MFU and HFU, pipeline bubble, "
-        "messages that are waited for, bytes of the fullest rank. With train.tokens or train.steps "
-        "also the whole run with its failures: days, cost, energy, goodput. CONFIG is a run file, "
-        "PRESET a model by name (then bf16, and about four million tokens a step), FOLDER holds a "
-        "Hugging Face config.json. RUN is one of the catalogue (trireme explain catalog), which brings its own "
-        "cluster and settings: simulate llama3.1-405b is Meta's run, with --cluster it is the model. cluster.devices=N decides layout.dp where that is not given; "
-        "layout=auto takes the layout that `plan` finds fastest, train.micro_batch=auto of a given layout "
-        "the micro-batch; "
-        "other cluster.* keys change the cluster's own figures, profile.* keys those of the software's profile. "
-        "What does not fit is said, and is no error.",
+        "and simulates a step in virtual time: step time, tokens/s, MFU and HFU, pipeline bubble, "
+        "exposed collectives, bytes of the fullest rank. With train.tokens or train.steps it also "
+        "simulates the whole run with its failures: days, cost, energy, goodput. CONFIG is a run file, "
+        "PRESET a model by name (with bf16 and about four million tokens per step), FOLDER holds a "
+        "Hugging Face config.json. RUN is a run of the catalogue (trireme explain catalog), which supplies its own "
+        "cluster and settings: `simulate llama3.1-405b` simulates Meta's run, with --cluster the model. "
+        "cluster.devices=N determines layout.dp if that is not given. layout=auto takes the layout that "
+        "`plan` finds fastest, and train.micro_batch=auto the fastest micro-batch of a given layout. Other "
+        "cluster.* keys change the cluster's figures, profile.* keys those of the software's profile. "
+        "The output says whether the run fits; one that does not fit is no error.",
     .examples = "  trireme simulate bloom-176b\n"
                 "  trireme simulate llama3.1-405b --cluster h100 cluster.devices=16384 layout.tp=8 "
                 "layout.pp=16\n"

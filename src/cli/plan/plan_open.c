@@ -35,7 +35,7 @@ status plan_fix(const config *c, const run_config *r, search_fixed *f)
     for (int64_t i = 0; i < COUNT_OF(not_searched); i++) {
         if (!config_is_given(c, not_searched[i])) continue;
         return fail(ST_UNSUPPORTED,
-                    "%s: a search does not vary %s; `simulate` takes it of a layout that is given",
+                    "%s: the search does not vary %s; `simulate` accepts it in a given layout",
                     config_place(c, not_searched[i]), not_searched[i]);
     }
     *f = search_fixed_none();

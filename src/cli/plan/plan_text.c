@@ -61,11 +61,13 @@ static status head_lines(const predict_planner *p, const search_result *found, t
     TRY(text_add(t, "cluster   %.30s, %s devices with %s usable   profile %s\n", s->machine.name,
                  explain_count(p->devices, n[0]), text_bytes_human(predict_usable_bytes(p), n[1]),
                  s->profile.name));
-    TRY(text_add(t, "searched  %s layouts: %s played, %s too large, %s slower at best\n",
-                 explain_count(found->layouts, n[0]), explain_count(found->simulated, n[1]),
-                 explain_count(found->too_large, n[2]), explain_count(found->slower, n[3])));
+    TRY(text_add(t,
+                 "searched  %s layouts: %s do not fit,\n"
+                 "          %s ruled out by a lower bound, %s simulated\n",
+                 explain_count(found->layouts, n[0]), explain_count(found->too_large, n[1]),
+                 explain_count(found->slower, n[2]), explain_count(found->simulated, n[3])));
     if (found->unknown > 0) {
-        TRY(text_add(t, "          %s more might be as fast and were not played\n",
+        TRY(text_add(t, "          %s more might be as fast and were not simulated\n",
                      explain_count(found->unknown, n[0])));
     }
     return ST_OK;
@@ -136,7 +138,7 @@ static status legend_line(const search_result *found, text *t)
                  {cp, "a fourth number: cp"},
                  {ep, "e8: ep 8"},
                  {whole, "w: etp 1"},
-                 {some, "nL: n layers again"}};
+                 {some, "nL: n layers recompute"}};
     const char *before = "   ";
     for (int64_t i = 0; i < COUNT_OF(marks); i++) {
         if (!marks[i].is_there) continue;
@@ -182,14 +184,14 @@ static status recipe_lines(const predict_planner *p, double parameters, text *t)
         {8, "2 + 2 + 0 + 4", "precision.{grads,moments}=bf16 precision.master=none"},
         {12, "2 + 2 + 0 + 8", "precision.grads=bf16 precision.master=none"},
         {16, "2 + 2 + 4 + 8", "precision.grads=bf16; fp32: 4 + 4 + 0 + 8"},
-        {18, "2 + 4 + 4 + 8", "train.precision=bf16, as it is"},
-        {20, "2 + 2+4 + 4 + 8", "others: sums of gradients in both types"},
+        {18, "2 + 4 + 4 + 8", "train.precision=bf16, the default"},
+        {20, "2 + 2+4 + 4 + 8", "other software: sums of gradients in both types"},
     };
     char all[32], rank[32];
-    TRY(text_add(t, "\nstate, bytes a parameter: weights + gradients + master + moments\n"));
+    TRY(text_add(t, "\nstate in bytes per parameter: weights + gradients + master + moments\n"));
     for (int64_t i = 0; i < COUNT_OF(recipes); i++) {
         const double bytes = parameters * recipes[i].each;
-        TRY(text_add(t, "%4d  %-16s %9s, %9s a device\n      %s\n", recipes[i].each,
+        TRY(text_add(t, "%4d  %-16s %9s, %9s per device\n      %s\n", recipes[i].each,
                      recipes[i].parts, text_bytes_human((int64_t)bytes, all),
                      text_bytes_human((int64_t)(bytes / (double)p->devices), rank),
                      recipes[i].keys));
@@ -203,7 +205,7 @@ static status memory_lines(const predict_planner *p, const search_found *f, doub
     char bytes[32];
     int64_t kind[BYTES_KIND_COUNT];
     memcpy(kind, f->simulated.peak_bytes > 0 ? f->simulated.kind : f->memory.kind, sizeof(kind));
-    TRY(text_add(t, "\nmemory    of %s, fullest rank:\n", f->fits ? "# 1" : "the smallest layout"));
+    TRY(text_add(t, "\nmemory    fullest rank of %s:\n", f->fits ? "# 1" : "the smallest layout"));
     for (int k = 0; k < BYTES_KIND_COUNT; k++) {
         TRY(text_add(t, "%s%-11s %9s", k % 3 == 0 ? "          " : "   ",
                      plan_bytes_name((plan_kind_of_bytes)k), text_bytes_human(kind[k], bytes)));
@@ -219,8 +221,8 @@ static status inference_line(const predict_planner *p, double parameters, text *
     const decoder_spec *s = &p->each.base.spec;
     const int64_t each = 2 * s->layers * s->kv_heads * s->head_dim * 2;
     return text_add(t,
-                    "\ninference in bf16: weights %s, keys and values %s a token,\n"
-                    "          %s a text of train.seq\n",
+                    "\ninference in bf16: weights %s, keys and values %s per token,\n"
+                    "          %s per sequence of train.seq\n",
                     text_bytes_human((int64_t)(2.0 * parameters), weights),
                     text_bytes_human(each, token),
                     text_bytes_human(each * p->each.base.r->train.seq, text_bytes));
@@ -245,7 +247,7 @@ static status failure_line(arena *a, const predict_step *x, text *t)
     sim_long_run_input in;
     sim_long_run_result now, then;
     if (!x->of->has_length) {
-        return text_add(t, "          failure rate     give train.tokens or train.steps\n");
+        return text_add(t, "          failure rate     needs train.tokens or train.steps\n");
     }
     TRY(predict_long_run(a, x, &in, &now));
     for (int32_t i = 0; i < in.event_count; i++) in.events[i].rate_h /= 1.01;
@@ -282,7 +284,7 @@ static status sensitivity_lines(predict_planner *p, arena *a, const search_found
         lever_pull(&machines[k], (lever)k, 1.01);
     }
     TRY(predict_step_elsewhere(x, machines, LEVER_COUNT, step_s));
-    TRY(text_add(t, "\none percent better, of # 1:\n"));
+    TRY(text_add(t, "\neffect on # 1 of one percent better:\n"));
     for (int k = 0; k < LEVER_COUNT; k++) {
         TRY(text_add(t, "          %-16s %+7.3f%% of the step\n", names[k],
                      100.0 * (step_s[k] / x->step_s - 1.0)));
@@ -294,7 +296,7 @@ status plan_print_text(predict_planner *p, arena *a, const search_result *found,
 {
     TRY(head_lines(p, found, out));
     TRY(table_lines(p, a, found, out));
-    TRY(text_add(out, "\nleft out for a rule:\n"));
+    TRY(text_add(out, "\nlayouts that break a rule:\n"));
     TRY(rule_lines(found, out));
     const search_found *first = found->count > 0 ? &found->plans[0] : &found->smallest;
     TRY(memory_lines(p, first, p->parameters, out));

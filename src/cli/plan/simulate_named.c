@@ -40,7 +40,7 @@ status simulate_named(cli_context *cli, simulate_request *w)
     if (!catalog_run_exists(w->operand)) {
         if (w->cluster != NULL) return ST_OK;
         return fail(ST_USAGE,
-                    "%.64s needs --cluster NAME or a YAML file; only runs of the catalogue bring "
+                    "%.64s needs --cluster NAME or a YAML file; only runs of the catalogue have "
                     "their own (trireme explain catalog)",
                     w->operand);
     }

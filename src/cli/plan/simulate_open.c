@@ -141,7 +141,7 @@ static status devices_take(opening *o)
         return fail(
             ST_CONFIG_CONFLICT,
             "%s: cluster.devices = %lld, and layout.dp x tp x pp x cp = %lld x %lld x %lld x "
-            "%lld wants %lld; leave one of cluster.devices and layout.dp out",
+            "%lld needs %lld; leave out cluster.devices or layout.dp",
             place, (long long)n, (long long)r->layout.dp, (long long)r->layout.tp,
             (long long)r->layout.pp, (long long)r->layout.cp, (long long)(inner * r->layout.dp));
     }

@@ -16,7 +16,7 @@ static status model_lines(const predict_step *x, text *t)
     TRY(text_add(t, "model     %.40s  %lld layers  dim %lld  heads %lld/%lld\n", s->name,
                  (long long)s->spec.layers, (long long)s->spec.dim, (long long)s->spec.heads,
                  (long long)s->spec.kv_heads));
-    TRY(text_add(t, "          %s parameters, %.4g GFLOP a token (%s)\n",
+    TRY(text_add(t, "          %s parameters, %.4g GFLOP per token (%s)\n",
                  text_count_human((double)x->parameters, count), x->model_flops * 1e-9,
                  s->rule->name));
     TRY(text_add(t, "cluster   %s, %s devices with %s usable   profile %s\n", s->machine.name,
@@ -52,7 +52,7 @@ static status memory_lines(const predict_step *x, text *t)
     TRY(text_add(t, "memory    %s on the fullest rank (stage %d): ",
                  text_bytes_human(x->peak_bytes, peak), x->fullest));
     const int64_t over = x->peak_bytes - x->usable_bytes;
-    TRY(text_add(t, x->fits ? "fits, %s to spare\n" : "does not fit, %s too much\n",
+    TRY(text_add(t, x->fits ? "fits, %s left\n" : "does not fit, %s over\n",
                  text_bytes_human(over < 0 ? -over : over, other)));
     for (int k = 0; k < BYTES_KIND_COUNT; k++) {
         TRY(text_add(t, "%s%s %s", k % 3 == 0 ? "          " : "   ",
@@ -67,7 +67,7 @@ static status stage_lines(const predict_step *x, text *t)
 {
     char bytes[32];
     if (x->stages == 1) return ST_OK;
-    TRY(text_add(t, "\nstage     first rank    memory   compute   bubble   messages waited for\n"));
+    TRY(text_add(t, "\nstage     first rank    memory   compute   bubble   exposed transfers\n"));
     for (int32_t i = 0; i < x->stages; i++) {
         if (x->stages > STAGES_SHOWN && i == STAGES_SHOWN / 2) {
             i = x->stages - STAGES_SHOWN / 2;
@@ -92,7 +92,7 @@ static status layer_lines(arena *a, const predict_step *x, text *t)
     sim_layer rows[SIM_LAYERS];
     int32_t count = 0;
     TRY(sim_layers(a, &prices, &x->ranks[0], rows, &count));
-    TRY(text_add(t, "\na micro-batch of one layer on one rank, ms\n"
+    TRY(text_add(t, "\ntime of one layer for one micro-batch on one rank, ms\n"
                     "layer         how many   forward   recompute   backward   TFLOP/s\n"));
     for (int32_t i = 0; i < count; i++) {
         const sim_layer *l = &rows[i];
