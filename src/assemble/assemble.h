@@ -59,8 +59,9 @@ typedef struct assemble_options {
     train_plan_fn make;     // of stages; NULL: plan_create
     bool rows_inline;       // as other software has them (plan_request)
     bool whole_again;       // the same of train.recompute=full (op_program_recompute_rest)
-    // Stages: only these are made, and only the largest arena is asked for: the others are placed no better than
-    // it takes to know that they need less, and none is made after one that is over the limit. NULL: all.
+    // Stages to make, of which only the largest arena matters: the others are placed just well
+    // enough to know that they need less, and none is made after one exceeds the limit. NULL: all
+    // stages.
     const int32_t *peak_stages;
     int32_t peak_count;
     int64_t peak_limit;        // bytes; 0: none

@@ -610,7 +610,8 @@ static void limits_set(const rank_layers *k, int64_t most[2])
     }
 }
 
-// Subtracts gathered weights and unsharded gradients that other software does not hold (plan/passing_limit.c).
+// Subtracts gathered weights and unsharded gradients that other software does not hold
+// (plan/passing_limit.c).
 static void transient_limit(rank_layers *k, const estimate_work *work, kinds *live)
 {
     const plan_kind_of_bytes kind[2] = {BYTES_WEIGHTS, BYTES_GRADIENTS};

@@ -1,6 +1,7 @@
-// Gradients that travel compressed, in closed form: what their sums take, and what is kept for them from step to step.
-// Which sums there are is lowering's rule (collect_codec.c): of a layer one of what ranks of tp have pieces of and one
-// of what they have whole; of rows that ZeRO cuts one for each weight, and where rows have copies one more across.
+// Estimates compressed gradients in closed form: the time of their sums and the bytes that are kept
+// from step to step. Lowering decides which sums there are (collect_codec.c): per layer one for
+// tensors cut over tp and one for whole ones; for rows that ZeRO cuts one per weight, and one more
+// across if rows have copies.
 #include "predict/estimate_internal.h"
 
 const plan_codec *estimate_codec_of(const estimate *e, const estimate_layout *l)

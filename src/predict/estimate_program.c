@@ -3,8 +3,9 @@
 //
 //   time   | forward | gap | recompute, gradient of the input | gap | gradients of weights |
 //
-// What is handed over belongs to who uses it next: an output is the layer's until its forward ends, and is
-// the next one's input from then on. Tensors that a node may overwrite in place count once, as in plan/lower/place.c.
+// A tensor that is handed over belongs to its next user: an output is the layer's until its forward
+// ends, and from then on it is the next layer's input. Tensors that a node may overwrite in place
+// count once, as in plan/lower/place.c.
 #include "predict/estimate_internal.h"
 
 #include "plan/plan.h"

@@ -379,8 +379,8 @@ static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
         out.forward += n * price->forward;
         out.input += n * price->input;
         out.weight += n * price->weight;
-        // A layer's weights come while the one before it works, not earlier (collect_zero.c): whichever takes
-        // longer.
+        // A layer's weights are gathered while the one before it works, not earlier
+        // (collect_zero.c): the longer of the two counts.
         if (end - begin >= 3) {
             const int64_t overlapped = price->input + (splits ? 0 : price->weight);
             out.forward += (n - 1) * max_i64(t->forward_gathers - price->forward, 0);

@@ -1,17 +1,21 @@
-// The bytes of a step with very many micro-batches: fewer are lowered, and what is live in a round of them is repeated.
+// Computes the bytes of a step with very many micro-batches: lowers fewer of them and repeats the
+// live intervals of one round.
 //
 //   list of all    a a a a [ b b ] [ b b ] [ b b ] ... [ b b ] c c c c
-//   list of few    a a a a [ b b ] [ b b ] c c c c              [ ]: a round, of later micro-batches each time
-//                          at      at + period    until: so far both are the same
+//   list of few    a a a a [ b b ] [ b b ] c c c c              [ ]: a round, of later
+//                          at      at + period    until          micro-batches each time
 //
-// The list of few is that of all without some rounds (plan_schedule_fold). Live intervals of it are those of all
-//   that begin before `at`: as they are;
-//   that begin in the first round: as often as there are rounds, each as much later as a round takes;
-//   that begin later: as much later as all that is left out.
-// Tensors of a slot are then those of the slot that the micro-batch has in the list of all. Where that does not hold the
-// whole is planned: where the intervals of a round are not those of the round before it, or reach to where the lists differ;
-// where there is another number of slots, or of buffers between stages, whose lists are simulated in full. So a plan's
-// bytes are to the last one those of all micro-batches (tests/plan_repeat_test.c), and tensors are placed by the intervals of all.
+// The list of few equals that of all without some rounds (plan_schedule_fold), up to `until`
+// literally. Its live intervals become those of all:
+//   intervals that begin before `at` stay as they are;
+//   those that begin in the first round occur once per round, each a round's time later;
+//   those that begin later move by the time of all omitted rounds.
+//
+// A tensor of a slot then belongs to the slot that the micro-batch has in the list of all. The
+// whole step is planned if this does not hold: if the intervals of a round differ from those of the
+// round before or extend to where the lists differ, or if the numbers of slots or of boundary
+// buffers differ (their lists are simulated in full). A plan's bytes therefore equal those of all
+// micro-batches exactly (tests/plan_repeat_test.c), and tensors are placed by the intervals of all.
 #include "predict/repeat.h"
 
 #include "plan/lower/passes.h"
@@ -22,15 +26,16 @@ enum { REPEAT_UNTIL = 3, REPEAT_TIMES = 4 };
 
 typedef struct repeat {
     int32_t few, round;         // micro-batches that are lowered, and those of a round
-    int32_t rounds;             // that are left out; 0: none is
-    int64_t at, period;         // the list's actions [at, at + period) are the round
-    int64_t until;              // so far the list is that of all micro-batches
-    bound_slots all;            // of all micro-batches
-    int64_t time[REPEAT_TIMES]; // when the round, the two behind it and action `until` begin
+    int32_t rounds;             // omitted rounds; 0: none
+    int64_t at, period;         // the round is actions [at, at + period) of the list
+    int64_t until;              // up to here both lists are equal
+    bound_slots all;            // for all micro-batches
+    int64_t time[REPEAT_TIMES]; // begin of the round, of the two after it and of action `until`
 } repeat;
 
-// As few as fill the pipeline, hold a live interval after that, and empty it: of 1F1B and of V-shaped ones rounds are single
-// micro-batches, of others as many as there are stages.
+// Enough micro-batches to fill the pipeline, hold a live interval after that, and empty it. Rounds
+// of 1F1B and of V-shaped schedules are single micro-batches; those of others have as many as there
+// are stages.
 static int32_t few_of(const schedule_request *shape, int32_t round)
 {
     const int32_t pp = shape->stages;
@@ -38,7 +43,7 @@ static int32_t few_of(const schedule_request *shape, int32_t round)
     return least + (shape->microbatches - least) % round;
 }
 
-// Plans whose intervals are recorded otherwise have all of them.
+// Plans whose intervals are recorded in another way have all of them.
 static bool may_repeat(const lower_input *in)
 {
     const plan_request *r = in->r;
@@ -50,7 +55,7 @@ static bool may_repeat(const lower_input *in)
             (r->most_microbatches == own && r->fewest_microbatches == own));
 }
 
-// all: of all micro-batches.
+// all: the list of all micro-batches.
 static status repeat_find(const lower_input *in, const expanded *all, repeat *x)
 {
     const schedule_request *shape = &in->pipe.shape;
@@ -75,7 +80,7 @@ static status repeat_find(const lower_input *in, const expanded *all, repeat *x)
     return ST_OK;
 }
 
-// When actions of the schedule's list begin.
+// Finds when actions of the schedule's list begin.
 static void times_find(const lower_passes *s, repeat *x)
 {
     const schedule_list *list = &s->x.list;
@@ -95,19 +100,20 @@ static void times_find(const lower_passes *s, repeat *x)
     }
 }
 
-// ---- tensors of slots -----------------------------------------------------------------------------
+// ---- tensors of slots --------------------------------------------------------------------------
 
-// Transient tensors that slots have, one each.
+// Transient tensors of slots, one per slot.
 typedef struct slot_tensors {
-    int32_t *class_of; // [transient tensor]; -1: it is no slot's
+    int32_t *class_of; // [transient tensor]; -1: not of a slot
     int32_t *rows;     // [class * slots + slot]
     int32_t *chunk;    // [class]
     int64_t count;
     int32_t slots;
-    bool *is_buffer; // [transient tensor] of messages between stages
+    bool *is_buffer; // [transient tensor] a boundary buffer between stages
 } slot_tensors;
 
-// Of one tensor of a layer's program. A layer's input is the output of the one below, and has its class then.
+// Adds the class of one tensor of a layer's program. A layer's input is the output of the layer
+// below and has its class.
 static void class_add(const lower_passes *s, int32_t layer, tensor_id t, slot_tensors *out)
 {
     const layer_slot *slots = s->b.layers[layer].slots;
@@ -148,7 +154,7 @@ static status slot_tensors_find(const lower_passes *s, slot_tensors *out)
     return ST_OK;
 }
 
-// ---- intervals -------------------------------------------------------------------------------------
+// ---- intervals ---------------------------------------------------------------------------------
 
 typedef struct row_span {
     life_span span;
@@ -159,11 +165,12 @@ typedef struct repeating {
     const lower_passes *s;
     const repeat *r;
     slot_tensors slots;
-    row_span *
-        spans; // of all tensors, in the order of their beginning; a class' side by side at equal times
+    // of all tensors, in the order of their beginning; at equal times a class is contiguous
+    row_span *spans;
     int64_t count;
-    int64_t first, second, rest; // of spans: those of a round, of the one behind it, and the others
-    life *out;                   // [transient tensor]
+    int64_t first, second,
+        rest;  // index of the first span of a round, of the next round, and of the others
+    life *out; // [transient tensor]
 } repeating;
 
 static status spans_sort(repeating *x)
@@ -194,7 +201,7 @@ static status spans_sort(repeating *x)
     return ST_OK;
 }
 
-// Does `b` live as `a` did, a round before?
+// True if `b` lives as `a` did, a round later.
 static bool is_next(const repeating *x, const row_span *a, const row_span *b)
 {
     const repeat *r = x->r;
@@ -206,8 +213,8 @@ static bool is_next(const repeating *x, const row_span *a, const row_span *b)
            a->span.copy + r->round == b->span.copy;
 }
 
-// Is the round repeated by the one behind it, and nothing of them, or of what slots had before, still there where the
-// lists differ?
+// True if the next round repeats the round, and no interval of them or of the slots' earlier
+// contents extends to where the lists differ.
 static bool is_steady(const repeating *x)
 {
     const repeat *r = x->r;
@@ -220,13 +227,14 @@ static bool is_steady(const repeating *x)
         const row_span *s = &x->spans[i];
         if (x->slots.class_of[s->row] >= 0 && s->span.copy < 0) return false;
         if (i >= x->rest || s->span.end < r->time[REPEAT_UNTIL]) continue;
-        const bool is_of_step = i < x->first && x->slots.class_of[s->row] < 0; // it ends with it
+        const bool is_of_step =
+            i < x->first && x->slots.class_of[s->row] < 0; // the interval ends with the step
         if (!is_of_step || x->s->lives.lives[s->row].count > 1) return false;
     }
     return true;
 }
 
-// Of a micro-batch so many later: its slot's tensor.
+// The tensor of the slot for a micro-batch that is later by `microbatches`.
 static int32_t row_later(const repeating *x, const row_span *s, int32_t microbatches)
 {
     const int32_t class = x->slots.class_of[s->row];
@@ -242,7 +250,7 @@ static void span_put(repeating *x, int32_t row, int64_t begin, int64_t end)
     to->count++;
 }
 
-// All spans in the order of their beginning: counted, where there is no room for them yet.
+// Puts all spans in the order of their beginning; only counts them if there is no array yet.
 static void spans_put(repeating *x)
 {
     const repeat *r = x->r;
@@ -266,7 +274,7 @@ static void spans_put(repeating *x)
     }
 }
 
-// Intervals of few become those of all. False: they do not repeat.
+// Turns the intervals of few into those of all. false: they do not repeat.
 static status lives_repeat(lower_passes *s, const repeat *r, bool *done)
 {
     life_table *lives = &s->lives;
@@ -291,9 +299,9 @@ static status lives_repeat(lower_passes *s, const repeat *r, bool *done)
     return ST_OK;
 }
 
-// ---- the plan -----------------------------------------------------------------------------------
+// ---- the plan ----------------------------------------------------------------------------------
 
-// *done: false where all micro-batches are to be planned.
+// *done is false if all micro-batches must be planned.
 static status few_make(arena *a, arena *work, const plan_request *request, plan_table *run,
                        plan **out, bool *done)
 {
@@ -310,7 +318,7 @@ static status few_make(arena *a, arena *work, const plan_request *request, plan_
     if (x.rounds == 0) return ST_OK;
     TRY(plan_bind_slots(&s->in, &all, &x.all));
     s->in.pipe.shape.microbatches = x.few;
-    s->local.fewest_microbatches = s->local.most_microbatches = 0; // all ranks have as many
+    s->local.fewest_microbatches = s->local.most_microbatches = 0; // all ranks have the same number
     TRY(plan_lower_collect(s));
     if (s->b.slots.slot_count != x.all.slot_count ||
         s->b.slots.borders.count != x.all.borders.count) {

@@ -1,4 +1,4 @@
-// Bytes of a plan with very many micro-batches, of which a few are lowered.
+// Bytes of a plan with very many micro-batches, a few of which are lowered.
 #ifndef PREDICT_REPEAT_H
 #define PREDICT_REPEAT_H
 
@@ -8,8 +8,9 @@
 extern "C" {
 #endif
 
-// As plan_create, of a request that needs sizes only (PLAN_PLACED): to the last byte what a plan of all micro-batches says,
-// without actions where only a few were lowered (plan.repeated).
+// Like plan_create() for a request that needs only sizes (PLAN_PLACED): the bytes equal those of a
+// plan of all micro-batches exactly; the plan has no actions if only a few were lowered
+// (plan.repeated).
 NODISCARD status predict_plan_bytes(arena *a, const plan_request *request, plan_table *run,
                                     plan **out);
 

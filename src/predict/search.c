@@ -206,10 +206,10 @@ static status refused(search *s, status st, bool *is)
 
 // ---- do they fit -------------------------------------------------------------------------------
 
-// A plan's arena is at most 5% above what lives at once (plan/lower/place.c) where chunks go one way and backwards are
-// whole, which an estimate of ZeRO-2 and ZeRO-3 may miss by as much again. In other schedules with many micro-batches
-// 18% was seen, and in other stages than the fullest: of those all stages are asked, and of what sums that travel
-// compressed work in, which no estimate has.
+// A plan's arena is at most 5% above its live bytes (plan/lower/place.c) if chunks go one way and
+// backwards are whole; an estimate of ZeRO-2 and ZeRO-3 may miss by as much again. Other schedules
+// with many micro-batches reached 18%, and on other stages than the fullest: for those, all stages
+// are measured, and so are the workspaces of compressed sums, which no estimate contains.
 enum { HOLES_PERCENT = 5, FULLEST_STAGES = 4 };
 
 typedef struct stage_bytes {
