@@ -1,17 +1,20 @@
-// A discrete-event loop: ordered streams of work in virtual time, waits for one another, and work that several do together.
+// A discrete-event loop: ordered streams of work in virtual time, waits for one another, and work
+// that several do together.
 //
-// A stream does its work in order; its clock (`free`) says until when it has. Where it needs an event that has not happened
-// it stops, and the event puts it back on the list of streams that can go on. A rendezvous begins when the last of its
-// members has arrived. There is no queue of times: an event gets its time from the clocks of those who make it, so every
-// order in which streams are visited gives the same times, and the cost is one visit for each piece of work and each wait.
+// A stream does its work in order; its clock (`free`) says until when it has. Where it needs an
+// event that has not happened it stops, and the event puts it back on the list of streams that can
+// go on. A rendezvous begins when the last of its members has arrived. There is no queue of times:
+// an event gets its time from the clocks of those who make it, so every order in which streams are
+// visited gives the same times, and the cost is one visit for each piece of work and each wait.
 //
 // A user keeps for each stream what it does next, and runs the loop:
 //
 //   for (int32_t s; (s = event_loop_next(&loop)) != EVENT_NOBODY;)
 //       do its work until event_loop_wait() or event_loop_arrive() says that it stops
 //
-// A stream that stops for good is one that waits for itself: the user looks for streams with work left.
-// Users: plan/schedule/timeline.c (equal times), sim/step.c (priced plans), sim/virtual.c (the executor's devices).
+// A stream that stops for good is one that waits for itself: the user looks for streams with work
+// left. Users: plan/schedule/timeline.c (equal times), sim/step.c (priced plans), sim/virtual.c
+// (the executor's devices).
 #ifndef BASE_EVENT_LOOP_H
 #define BASE_EVENT_LOOP_H
 
@@ -25,7 +28,8 @@ extern "C" {
 enum { EVENT_NOBODY = -1 };
 #define EVENT_NOT_YET INT64_MIN
 
-// When a piece of work began and ended. Before it has ended `begin` is the first stream that waits for it.
+// When a piece of work began and ended. Before it has ended `begin` is the first stream that waits
+// for it.
 typedef struct event_span {
     int64_t begin, end;
 } event_span;
@@ -51,7 +55,8 @@ typedef struct event_loop {
     int64_t stream_capacity, ready_capacity;
 } event_loop;
 
-// Appends `count` streams at time 0, which are not ready. Borrowed pointers to streams are void then.
+// Appends `count` streams at time 0, which are not ready. Borrowed pointers to streams are void
+// then.
 NODISCARD status event_loop_add(arena *a, event_loop *loop, int32_t count);
 
 static inline void event_loop_wake(event_loop *loop, int32_t stream)
@@ -105,8 +110,9 @@ typedef struct event_rendezvous {
 } event_rendezvous;
 NODISCARD status event_rendezvous_make(arena *a, int32_t members, event_rendezvous *out);
 
-// The stream is there, and would begin at `begin`. true: it is the last. Then the caller ends the work for r->streams, at
-// r->begin + r->ns, and they have left; all but this one are woken. false: the stream stops.
+// The stream is there, and would begin at `begin`. true: it is the last. Then the caller ends the
+// work for r->streams, at r->begin + r->ns, and they have left; all but this one are woken. false:
+// the stream stops.
 static inline bool event_loop_arrive(event_loop *loop, int32_t stream, event_rendezvous *r,
                                      int64_t begin, int64_t ns)
 {

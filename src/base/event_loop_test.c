@@ -1,5 +1,6 @@
-// The loop against a dull reference over random programs of streams: works, events that others wait for, rendezvous. Times do
-// not depend on the order in which streams are visited; what waits for itself stays.
+// The loop against a dull reference over random programs of streams: works, events that others wait
+// for, rendezvous. Times do not depend on the order in which streams are visited; what waits for
+// itself stays.
 #include "base/event_loop.h"
 
 #include <setjmp.h>

@@ -166,8 +166,8 @@ void control_member_report(control_member *m, const control_report *report);
 // copied. One swap may run at a time.
 NODISCARD status control_member_swap(control_member *m, const control_group *g, const void *mine,
                                      int64_t bytes);
-// Returns true when the swap ended: *st is its result, *all (g->count * bytes) is borrowed until the
-// next swap.
+// Returns true when the swap ended: *st is its result, *all (g->count * bytes) is borrowed until
+// the next swap.
 bool control_member_swapped(control_member *m, status *st, const uint8_t **all);
 void control_member_request(control_member *m, control_agreement kind, uint64_t argument);
 // Call this before step `step` begins. False: a decision is pending and this step lies beyond the

@@ -82,7 +82,8 @@ static void test_join_swap_leave(void **state)
     }
 }
 
-// Ranks 0, 2, 4 and 1, 3 at the same time, again and again, at each rank's own pace; rank 5 takes no part.
+// Ranks 0, 2, 4 and 1, 3 at the same time, again and again, at each rank's own pace; rank 5 takes
+// no part.
 static void test_groups_swap(void **state)
 {
     (void)state;

@@ -45,7 +45,8 @@ static void tiles_and_waves_quantise(void **state)
     const cluster c = sample();
     const cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p};
-    // 100 tiles fill 100 units once; 101 need a second wave of some tile and cost more than 1% more.
+    // 100 tiles fill 100 units once; 101 need a second wave of some tile and cost more than 1%
+    // more.
     const cost_gemm full = {128.0 * 10, 128.0 * 10, 8192}, over = {128.0 * 10 + 1, 1280, 8192};
     const double one = (double)cost_gemm_ns(&m, &full, DTYPE_BF16, 0.0);
     const double two = (double)cost_gemm_ns(&m, &over, DTYPE_BF16, 0.0);

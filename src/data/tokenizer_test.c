@@ -172,7 +172,7 @@ static void test_golden(void **state)
     arena_destroy(a);
 }
 
-// ---- the split against PCRE2 ---------------------------------------------------------------------
+// ---- the split against PCRE2 --------------------------------------------------------------------
 
 static int64_t put_point(uint8_t *out, uint32_t c)
 {

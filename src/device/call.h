@@ -1,8 +1,8 @@
-// The launch record: one call of a kernel, as an executor fills it, a device queues it and a backend
-// runs it.
+// The launch record: one call of a kernel, as an executor fills it, a device queues it and a
+// backend runs it.
 //
-// A device copies the record and looks at nothing in it but the names for the trace. Kernels (kernels/)
-// get operands as addresses with types, dims and strides.
+// A device copies the record and looks at nothing in it but the names for the trace. Kernels
+// (kernels/) get operands as addresses with types, dims and strides.
 #ifndef DEVICE_CALL_H
 #define DEVICE_CALL_H
 
@@ -35,26 +35,27 @@ typedef struct kern_call {
     step_block *step; // device memory
     void *workspace;  // workspace_bytes of the backend's row for this call; aligned to 64
     int64_t workspace_bytes;
-    // What the operation keeps of its weight for calls like this one: panels_bytes of the backend's row; aligned to
-    // 64. NULL: nothing. It is there already, or (fills) this call makes it.
+    // What the operation keeps of its weight for calls like this one: panels_bytes of the backend's
+    // row; aligned to 64. NULL: nothing. It is there already, or (fills) this call makes it.
     void *panels;
     bool fills;
     int64_t seq;            // T: rows per sequence
     int64_t cache_seq;      // S_max of caches; 0 without
     int64_t first_sequence; // number within the global batch of the sequence of row 0
-    // DROPOUT of positions that are cut over AXIS_TP (op/zigzag.h: cut_position): the rank's place in how many, and
-    // the pieces of a sequence. 0: they are not.
+    // DROPOUT of positions that are cut over AXIS_TP (op/zigzag.h: cut_position): the rank's place
+    // in how many, and the pieces of a sequence. 0: they are not.
     int64_t cut_ways, cut_at, cut_pieces;
     int64_t first_head;  // number within the layer of head 0, where heads are cut: dropout
     int64_t first_row;   // number within the weight of row 0, where rows are cut: optimizers
     double loss_divisor; // HEAD_LOSS
     bool accumulate;     // "+=" outputs: false = start from +0
     bool strict;         // bits of a row may not depend on other rows, threads or position
-    // Of strict: sums over rows that go on from one call to the next have had an even number of rows, so a unit that
-    // takes two at a time gives one fold.
+    // Of strict: sums over rows that go on from one call to the next have had an even number of
+    // rows, so a unit that takes two at a time gives one fold.
     bool in_pairs;
     bool poison; // bounded outputs: rows that are not there become NaN (bytes 0xFF)
-    // A second call that the plan fused with this one (kern_fuses): both are one launch. NULL: none.
+    // A second call that the plan fused with this one (kern_fuses): both are one launch. NULL:
+    // none.
     const struct kern_call *then;
     // For the trace: who and where.
     int32_t step_no, microbatch, layer;

@@ -1,5 +1,5 @@
-// Parts that the cpu and the shadow device share: memory from the system, and work items that run in
-// a host thread.
+// Parts that the cpu and the shadow device share: memory from the system, and work items that run
+// in a host thread.
 #include "device/device_internal.h"
 
 #include <errno.h>
@@ -13,8 +13,8 @@ static const char *const op_names[OP_CODE_COUNT] = {
 #undef OP_NAME
 };
 
-// Large copies by all threads of the stream: initial weights go to memory that was never touched, where
-// the system takes longer for the pages than a thread for the bytes.
+// Large copies by all threads of the stream: initial weights go to memory that was never touched,
+// where the system takes longer for the pages than a thread for the bytes.
 enum { COPY_PIECE_BYTES = 1 << 21 };
 
 static void copy_piece(void *context, int64_t index, int thread)

@@ -1,11 +1,12 @@
 // Devices: memory, streams and events. All work is posted to a stream and completes later.
 //
 //   cpu      streams are threads; large work of stream 0 uses a pool of threads
-//   shadow   memory that the host cannot touch, streams that complete late, in every legal order that
+//   shadow   memory that the host cannot touch, streams that complete late, in every legal order
+//            that
 //            a seed picks: it stands for a GPU in tests
 //
-// A device knows no kernel. Its config hands it a kern_context (kernels/), which it cannot look into,
-// and the functions that run calls in it. So every device runs every backend.
+// A device knows no kernel. Its config hands it a kern_context (kernels/), which it cannot look
+// into, and the functions that run calls in it. So every device runs every backend.
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
@@ -21,14 +22,15 @@ typedef struct device device;
 typedef struct device_stream device_stream;
 typedef struct device_event device_event;
 
-// ---- kernels --------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 typedef struct kern_context kern_context; // of a backend: opaque here
 typedef void (*device_task)(void *context, int64_t index, int thread);
 
-// How a device whose kernels run in host threads runs them: kern_device_kernels in kernels/kernels.h.
+// How a device whose kernels run in host threads runs them: kern_device_kernels in
+// kernels/kernels.h.
 typedef struct device_kernels {
-    // A context of its own for one stream of a device. Stream 0 does the large work of a step, with all
-    // threads that the device's context was made for.
+    // A context of its own for one stream of a device. Stream 0 does the large work of a step, with
+    // all threads that the device's context was made for.
     status (*open)(const kern_context *of, int32_t stream, kern_context **out);
     void (*close)(kern_context *c);
     void (*enter)(const kern_context *c); // by the thread that will run the stream's calls
@@ -42,7 +44,7 @@ typedef struct device_kernels {
     double (*peak_flops)(const kern_context *of, dtype type); // as device_api has it
 } device_kernels;
 
-// ---- devices --------------------------------------------------------------------------------------
+// ---- devices ------------------------------------------------------------------------------------
 typedef struct device_config {
     const host *h;
     const device_kernels *run; // NULL for devices that run none (virtual time)
@@ -50,8 +52,8 @@ typedef struct device_config {
     uint64_t seed;     // shadow: picks the order
     trace_ring *trace; // NULL: none. Spans are put there for steps in [trace_begin, trace_end]
     int64_t trace_begin, trace_end;
-    // Where alloc takes its memory, such as pages that other processes reach; zeros. NULL: the device's
-    // own. Not for devices whose memory the host cannot touch.
+    // Where alloc takes its memory, such as pages that other processes reach; zeros. NULL: the
+    // device's own. Not for devices whose memory the host cannot touch.
     status (*memory_take)(void *context, int64_t bytes, void **out);
     void (*memory_give)(void *context, void *memory);
     void *memory_context;
@@ -88,30 +90,31 @@ typedef struct device_api {
     // with 0xFF bytes (NaN in every floating type).
     status (*alloc)(device *d, int64_t bytes, void **out);
     void (*release)(device *d, void *memory);
-    // Host memory that copies reach without a detour (pinned), aligned to 64; zeros. Freed before the device.
+    // Host memory that copies reach without a detour (pinned), aligned to 64; zeros. Freed before
+    // the device.
     status (*host_alloc)(device *d, int64_t bytes, void **out);
     void (*host_free)(device *d, void *memory); // NULL is legal
     // Bytes of device memory: that can be allocated now, and all; 0: not known.
     device_memory_info (*memory_info)(const device *d);
     status (*stream_create)(device *d, const char *name, int32_t number, device_stream **out);
-    // Posting copies the call, and the one in `then`, and returns at once; false in *posted if the stream's
-    // queue is full.
+    // Posting copies the call, and the one in `then`, and returns at once; false in *posted if the
+    // stream's queue is full.
     status (*launch)(device_stream *s, const kern_call *call, bool *posted);
-    // Host memory must stay until an event after it is done. It may be any; a device may be slower, and wait for
-    // the copy, where it is not of host_alloc.
+    // Host memory must stay until an event after it is done. It may be any; a device may be slower,
+    // and wait for the copy, where it is not of host_alloc.
     status (*copy_in)(device_stream *s, void *to, const void *source, int64_t bytes, bool *posted);
     status (*copy_out)(device_stream *s, void *to, const void *source, int64_t bytes, bool *posted);
     // Sets `bytes` bytes of device memory to `value`.
     status (*fill)(device_stream *s, void *to, int value, int64_t bytes, bool *posted);
-    // Runs fn(context) in the stream's order, in its thread: work that is no kernel's. Its error is one of
-    // the device.
+    // Runs fn(context) in the stream's order, in its thread: work that is no kernel's. Its error is
+    // one of the device.
     status (*call)(device_stream *s, device_host_fn fn, void *context, bool *posted);
-    // Scratch of stream 0's threads comes from the arena (kern_scratch_bytes), borrowed until destroy.
-    // Until it is set the device uses its own. NULL: its kernels need none.
+    // Scratch of stream 0's threads comes from the arena (kern_scratch_bytes), borrowed until
+    // destroy. Until it is set the device uses its own. NULL: its kernels need none.
     status (*scratch_set)(device *d, void *scratch);
     status (*event_create)(device *d, device_event **out); // owned by the device
-    // record: the event is done when all work posted to the stream before is. wait: the stream goes on
-    // only when the event's latest record before this call is done. Neither blocks the host.
+    // record: the event is done when all work posted to the stream before is. wait: the stream goes
+    // on only when the event's latest record before this call is done. Neither blocks the host.
     status (*event_record)(device_event *e, device_stream *s, bool *posted);
     status (*event_wait)(device_stream *s, device_event *e, bool *posted);
     // An error of any kernel is sticky: every later call returns it.
@@ -121,10 +124,12 @@ typedef struct device_api {
     int64_t (*event_ns)(const device_event *e);
     device_stream_times (*stream_times)(const device_stream *s); // any thread
     status (*sync)(device *d);                                   // until all streams are empty
-    // Until one of the queues is half as long as now, or all are empty; NULL where only a query makes space.
+    // Until one of the queues is half as long as now, or all are empty; NULL where only a query
+    // makes space.
     status (*space_await)(device *d);
     device_facts (*facts)(const device *d);
-    // FLOP/s of all units in matrix products of this type. A CPU is measured, which takes some 20 ms. 0: not known.
+    // FLOP/s of all units in matrix products of this type. A CPU is measured, which takes some 20
+    // ms. 0: not known.
     double (*peak_flops)(const device *d, dtype type);
 } device_api;
 

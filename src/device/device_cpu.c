@@ -1,10 +1,11 @@
 // The cpu device: memory is the process's own, each stream is a thread with a bounded queue.
 //
-// Stream 0 has a kernel context with all threads of the device, so matrix products use all cores; other
-// streams (copies, optimizer pieces beside communication) have a context with one thread each. One lock guards
-// all queues, events and the error: work items are kernels of microseconds to seconds, so the lock
-// is idle nearly always. Stream 0 looks for work for some microseconds before it sleeps, because the
-// executor posts the next actions while the present one runs; other streams leave the cores to it.
+// Stream 0 has a kernel context with all threads of the device, so matrix products use all cores;
+// other streams (copies, optimizer pieces beside communication) have a context with one thread
+// each. One lock guards all queues, events and the error: work items are kernels of microseconds to
+// seconds, so the lock is idle nearly always. Stream 0 looks for work for some microseconds before
+// it sleeps, because the executor posts the next actions while the present one runs; other streams
+// leave the cores to it.
 //
 // An error is kept in the device: after the first, streams only pass events, so that everybody who
 // waits comes back, and every later call returns it.
@@ -62,7 +63,7 @@ static cpu_device *device_of(device *d)
     return (cpu_device *)d;
 }
 
-// ---- a stream's thread ----------------------------------------------------------------------------
+// ---- a stream's thread --------------------------------------------------------------------------
 static bool is_ready(const device_stream *stream)
 {
     if (stream->head == stream->tail) return false;
@@ -102,8 +103,8 @@ static bool work_sleep(device_stream *stream)
     return true;
 }
 
-// Called and left with the lock held. The time for which products stand still goes to the stream whose event
-// they wait for.
+// Called and left with the lock held. The time for which products stand still goes to the stream
+// whose event they wait for.
 static bool work_await(device_stream *stream)
 {
     const int64_t head = stream->head;
@@ -168,7 +169,8 @@ static status unlock(cpu_device *d)
     return failed ? error_put(&d->error) : ST_OK;
 }
 
-// The first of the next `count` free items of a queue, NULL if there are not so many. The lock is held after.
+// The first of the next `count` free items of a queue, NULL if there are not so many. The lock is
+// held after.
 static device_work *items_begin(device_stream *stream, int64_t count)
 {
     pthread_mutex_lock(&stream->device->lock);

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-// ---- work that was posted to a stream -------------------------------------------------------------
+// ---- work that was posted to a stream -----------------------------------------------------------
 typedef enum work_kind { WORK_CALL, WORK_COPY, WORK_HOST, WORK_RECORD, WORK_WAIT } work_kind;
 
 typedef struct device_copy {
@@ -28,7 +28,8 @@ typedef struct device_work {
     kern_call call; // with `then`: the next item's
 } device_work;
 
-// A launch takes an item of a queue for each of its calls, and runs when the first one's turn comes.
+// A launch takes an item of a queue for each of its calls, and runs when the first one's turn
+// comes.
 static inline int64_t device_work_items(const device_work *w)
 {
     return w->kind == WORK_CALL && w->call.then != NULL ? 2 : 1;

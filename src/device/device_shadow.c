@@ -1,14 +1,16 @@
 // The shadow device: stands for a GPU, to find what only an asynchronous device would break.
 //
 //   memory   the host cannot touch it: pages have no access rights but while the device works
-//   streams    queues; posted work runs only inside later calls, late, in an order that the seed picks
+//   streams    queues; posted work runs only inside later calls, late, in an order that the seed
+//              picks
 //            among all that streams and events allow
 //   copies   read their source when they run, so a host buffer that is reused too early shows
 //
 // All work runs in the thread that calls, so that a seed repeats its order exactly. An order is
-// drawn item by item: half of the time any stream that may go on, else the first in a fixed ranking of
-// the streams, which starves some streams as long as the rules let it. Work of streams that wait for an
-// event stays until the event is done; if nobody can go on, the device says who waits for whom.
+// drawn item by item: half of the time any stream that may go on, else the first in a fixed ranking
+// of the streams, which starves some streams as long as the rules let it. Work of streams that wait
+// for an event stays until the event is done; if nobody can go on, the device says who waits for
+// whom.
 //
 // Not for speed: changing the rights of a large arena costs milliseconds.
 #include "device/device_internal.h"
@@ -159,7 +161,8 @@ static status deadlock(const shadow_device *d)
 }
 
 // ---- the host's side ----------------------------------------------------------------------------
-// The first of the next `count` free items; NULL if there are not so many, which moves the device on a little.
+// The first of the next `count` free items; NULL if there are not so many, which moves the device
+// on a little.
 static status items_begin(device_stream *stream, int64_t count, device_work **out)
 {
     shadow_device *d = stream->device;

@@ -143,7 +143,7 @@ static kern_call call_of(op_code code, void *memory, int64_t a, int64_t b, int64
         }                                                               \
     } while (0)
 
-// ---- order: a random program on random streams gives what it gives in sequence --------------------
+// ---- order: a random program on random streams gives what it gives in sequence ------------------
 typedef struct use {
     int64_t writer,
         reader[STREAMS]; // latest operation that wrote; latest reader on each stream; -1
@@ -296,7 +296,8 @@ static void events_without_record_are_done(void **state)
     }
 }
 
-// Facts are those of the kernels, scratch goes to stream 0, and each stream's thread opens its context.
+// Facts are those of the kernels, scratch goes to stream 0, and each stream's thread opens its
+// context.
 static void kernels_are_asked(void **state)
 {
     (void)state;
@@ -351,7 +352,8 @@ static void full_queues_say_so(void **state)
     }
 }
 
-// Two calls of one launch take two places of the queue and run in its order, both once, also where the queue is full.
+// Two calls of one launch take two places of the queue and run in its order, both once, also where
+// the queue is full.
 static void two_calls_are_one_launch(void **state)
 {
     (void)state;
@@ -417,7 +419,8 @@ static void room_is_awaited(void **state)
     assert_int_equal(api->call(stream, gate_pass, &gate, &posted), ST_OK);
     while (posted) assert_int_equal(api->fill(stream, memory, 1, 8, &posted), ST_OK);
     assert_int_equal(api->call(other, gate_open, &gate, &posted), ST_OK);
-    // It comes back when much has been done, in this stream or in the other one: not once for each piece of work.
+    // It comes back when much has been done, in this stream or in the other one: not once for each
+    // piece of work.
     int awaits = 0;
     for (int i = 0; i < DEVICE_QUEUE_ITEMS; i += posted) {
         assert_int_equal(api->fill(stream, memory, 2, 8, &posted), ST_OK);
@@ -486,7 +489,8 @@ static void large_copies_are_whole(void **state)
     free(result);
 }
 
-// Only calls of the steps that were asked for leave a span, on their stream, with the operation's name.
+// Only calls of the steps that were asked for leave a span, on their stream, with the operation's
+// name.
 static void traced_steps_leave_spans(void **state)
 {
     (void)state;
@@ -529,7 +533,8 @@ static void traced_steps_leave_spans(void **state)
     }
 }
 
-// Pinned memory comes zeroed and aligned; the device's own memory is no less than what is free of it.
+// Pinned memory comes zeroed and aligned; the device's own memory is no less than what is free of
+// it.
 static void host_memory_is_given(void **state)
 {
     (void)state;

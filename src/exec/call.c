@@ -1,8 +1,9 @@
 // From a node of an action to a kernel's call.
 //
 // A program names tensors; the action's binding says which tensors of the plan they are; the plan
-// says where those lie. Batch tensors hold the whole step, so a micro-batch is a range of their rows;
-// an action on some of a micro-batch's sequences is a range of all tensors that have rows of tokens.
+// says where those lie. Batch tensors hold the whole step, so a micro-batch is a range of their
+// rows; an action on some of a micro-batch's sequences is a range of all tensors that have rows of
+// tokens.
 #include "exec/call.h"
 
 #include <string.h>
@@ -66,8 +67,9 @@ static int32_t room_at(const int32_t *rows, int64_t at)
     return rows != NULL ? rows[at] : -1;
 }
 
-// Whether sums over rows go on after even numbers of them, in whatever layout: they do at the borders of
-// sequences and of the pieces that cp_shards makes, two for each. Texts in a cache grow by any number.
+// Whether sums over rows go on after even numbers of them, in whatever layout: they do at the
+// borders of sequences and of the pieces that cp_shards makes, two for each. Texts in a cache grow
+// by any number.
 static bool folds_in_pairs(const plan *p)
 {
     const int64_t pieces = p->cp_shards > 1 ? 2 * (int64_t)p->cp_shards : 1;

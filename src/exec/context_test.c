@@ -1,6 +1,7 @@
-// Context parallelism for real: ranks as threads that have some positions of every sequence, alone, with dp, with
-// pipelines, with ZeRO. In strict order, where one rank has several shards of a sequence and another one, the
-// weights and moments are the same to the bit; in fast order near them.
+// Context parallelism for real: ranks as threads that have some positions of every sequence, alone,
+// with dp, with pipelines, with ZeRO. In strict order, where one rank has several shards of a
+// sequence and another one, the weights and moments are the same to the bit; in fast order near
+// them.
 #include "fixtures/exec/test_trials.h"
 
 enum { SHARDS = 4, CP_SHARDS = 4 };
@@ -35,8 +36,8 @@ static void fast_is_near(void **state)
     trials_run(layouts, COUNT_OF(layouts), 4, false, true, SHARDS, CP_SHARDS);
 }
 
-// Heads dealt out, by themselves and with positions gathered or in a ring over the rest; fewer heads of keys
-// than ranks, where several have the same.
+// Heads dealt out, by themselves and with positions gathered or in a ring over the rest; fewer
+// heads of keys than ranks, where several have the same.
 static const trial head_layouts[] = {
     {.pp = 1, .dp = 1, .cp = 2, .cp_heads = 2, .micro_batch = 4},
     {.pp = 1, .dp = 1, .cp = 4, .cp_heads = 2, .micro_batch = 2, .recompute = RECOMPUTE_FULL},

@@ -351,8 +351,8 @@ static status post_poison(exec *e, const plan_action *action, int64_t at)
     return ST_OK;
 }
 
-// The nodes that are launched with the one under the cursor: it, and the next one where the plan fused them and
-// nobody wants to see what lies between.
+// The nodes that are launched with the one under the cursor: it, and the next one where the plan
+// fused them and nobody wants to see what lies between.
 static int64_t nodes_together(const exec *e, const plan_action *action)
 {
     const plan_state *s = e->running;

@@ -1,5 +1,6 @@
-// Pipelines for real: ranks as threads over shared memory, every schedule, alone and with dp. In strict
-// order the weights and moments of every stage are those of one rank, to the bit; in fast order near them.
+// Pipelines for real: ranks as threads over shared memory, every schedule, alone and with dp. In
+// strict order the weights and moments of every stage are those of one rank, to the bit; in fast
+// order near them.
 #include "fixtures/exec/test_trials.h"
 
 enum { SHARDS = 8 };

@@ -1,5 +1,5 @@
-// Which bytes die when. The plan lets tensors share bytes by their lifetimes; here lifetimes are worked
-// out a second time, from the program alone, so a mistake in either shows as a NaN.
+// Which bytes die when. The plan lets tensors share bytes by their lifetimes; here lifetimes are
+// worked out a second time, from the program alone, so a mistake in either shows as a NaN.
 #include "exec/poison.h"
 
 #include "plan/access.h"

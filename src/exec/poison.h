@@ -4,13 +4,14 @@
 
 #include "exec/call.h"
 
-// What of a program's tensors dies at which node: [list][node * (OP_MAX_IN + OP_MAX_OUT) + operand].
+// What of a program's tensors dies at which node: [list][node * (OP_MAX_IN + OP_MAX_OUT) +
+// operand].
 typedef struct exec_deaths {
     uint8_t *dies[OP_LIST_COUNT];
 } exec_deaths;
 
-// For a layer's program (activations of its own, not what crosses its borders). Two phases: forward,
-// and what runs in backward; what is made again in backward dies once in each.
+// For a layer's program (activations of its own, not what crosses its borders). Two phases:
+// forward, and what runs in backward; what is made again in backward dies once in each.
 NODISCARD status exec_deaths_make(arena *a, const op_program *p, exec_deaths *out);
 
 // A range of device memory to be filled with 0xFF after node `at` of the action: operand `operand`

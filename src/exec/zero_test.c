@@ -1,5 +1,6 @@
-// What ZeRO cuts, for real: ranks as threads over shared memory, every stage, alone, in groups and in pipelines.
-// In strict order the weights and moments of every rank are those of one, to the bit; in fast order near them.
+// What ZeRO cuts, for real: ranks as threads over shared memory, every stage, alone, in groups and
+// in pipelines. In strict order the weights and moments of every rank are those of one, to the bit;
+// in fast order near them.
 #include "fixtures/exec/test_trials.h"
 
 enum { SHARDS = 8 };

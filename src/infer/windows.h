@@ -1,7 +1,8 @@
 // Text files and token files as windows to score: the stream of the trainer (document, end-of-text
 // token, document, ...), read incrementally.
 //
-//   seq 4, stride 4    |0 1 2 3|4 5 6 7|8 . . .        every token is predicted once, the first never
+//   seq 4, stride 4    |0 1 2 3|4 5 6 7|8 . . .        every token is predicted once, the first
+//                      never
 //   seq 4, stride 2    |0 1 2 3|                       a window's first seq - stride positions are
 //                          |2 3 4 5|                   context only, except in the first window
 #ifndef INFER_WINDOWS_H

@@ -1,10 +1,12 @@
 // Every operation on every backend, over all samples of fixtures/op/op_sample.h.
 //
-//   against ref        same numbers within a tolerance for the type; nothing but outputs is written;
+//   against ref        same numbers within a tolerance for the type; nothing but outputs is
+//                      written;
 //                      outputs start as NaN, so nobody reads them unless asked to accumulate
 //   layouts            rows apart, outputs on top of the inputs that the operation's row allows,
 //                      one thread and two: not one bit changes
-//   panels             what is kept of a weight by the first call, and read by the second: not one bit changes
+//   panels             what is kept of a weight by the first call, and read by the second: not one
+//                      bit changes
 //   cuts               two calls, each with some of the rows, accumulators going on from the first
 //                      to the second: not one bit changes (strict)
 #include "fixtures/base/test_part.h"
@@ -25,8 +27,9 @@ typedef struct trial {
     int64_t compared, kept, failures;
 } trial;
 
-// Largest error over largest value. bf16 has 8 bits and fp16 11; where a kernel also rounds something
-// on the way to them (probabilities, gradients of logits), errors of several such roundings add up.
+// Largest error over largest value. bf16 has 8 bits and fp16 11; where a kernel also rounds
+// something on the way to them (probabilities, gradients of logits), errors of several such
+// roundings add up.
 static double tolerance_of(dtype type)
 {
     switch ((int)type) {
@@ -97,7 +100,8 @@ static bool same_step(const step_device *a, const step_device *b)
            same_bits(a->grad_norm, b->grad_norm) && same_bits(a->grad_factor, b->grad_factor);
 }
 
-// Where the gradients of a norm cancel (one column), their error is that of the terms: about r dy w.
+// Where the gradients of a norm cancel (one column), their error is that of the terms: about r dy
+// w.
 static double size_of_terms(const sample_memory *m)
 {
     const kern_call *c = &m->call;

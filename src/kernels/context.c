@@ -1,7 +1,7 @@
 // Contexts: a backend with the hints that it was set up with, and how a device runs calls in it.
 //
-// A context is made once for a device and only asked. For each of its streams the device opens a copy,
-// which has threads: all of them for stream 0, one for each other stream.
+// A context is made once for a device and only asked. For each of its streams the device opens a
+// copy, which has threads: all of them for stream 0, one for each other stream.
 #include "kernels/cpu/pool.h"
 
 #include <stdlib.h>
@@ -83,8 +83,8 @@ int64_t kern_panels_bytes(const kern_context *c, const kern_call *call)
     return c->backend->panels_bytes[call->code](call, c->level);
 }
 
-// A plan fuses what its backend can; where the operands of a launch do not allow it, the two calls run one
-// after the other, which gives the same bits.
+// A plan fuses what its backend can; where the operands of a launch do not allow it, the two calls
+// run one after the other, which gives the same bits.
 static status run_both(const kern_context *c, const kern_call *call)
 {
     kern_call first = *call;
@@ -180,7 +180,8 @@ static double peak_flops(const kern_context *of, dtype type)
     return kern_peak_flops(of, 0, type);
 }
 
-// Two threads of a Zen 3 207 GFLOP/s and 19 to 31 GB/s, two with AMX 2.3 TFLOP/s of bf16 and 10 GB/s (2026-11).
+// Two threads of a Zen 3 207 GFLOP/s and 19 to 31 GB/s, two with AMX 2.3 TFLOP/s of bf16 and 10
+// GB/s (2026-11).
 double kern_flops_per_byte(const kern_context *c, dtype type)
 {
     const kern_level level = level_here(c);

@@ -1,15 +1,16 @@
 // The one door to all kernels: checks a call once, for every backend, then runs it.
 //
-// What an operation's operands look like, and which may be missing, is in its row (op/op.h), as is what the
-// signature cannot say (`check`).
+// What an operation's operands look like, and which may be missing, is in its row (op/op.h), as is
+// what the signature cannot say (`check`).
 //
-// Shapes come from the plan, so a wrong one is a bug and trips ASSERT. Only what a backend lacks is a
-// status.
+// Shapes come from the plan, so a wrong one is a bug and trips ASSERT. Only what a backend lacks is
+// a status.
 #include "kernels/kernels_internal.h"
 
 #include <string.h>
 
-// What is known of a call so far: extents by letter, and the shape of '*', which has up to two dims.
+// What is known of a call so far: extents by letter, and the shape of '*', which has up to two
+// dims.
 typedef struct shape_book {
     op_facts facts;
     int32_t any_ndim;
@@ -48,8 +49,8 @@ static void check_operand(const char *word, int64_t length, const kern_tensor *t
     }
 }
 
-// All words of one side, and which operands are there. A missing operand must be optional, one beyond the
-// words must be missing.
+// All words of one side, and which operands are there. A missing operand must be optional, one
+// beyond the words must be missing.
 static uint32_t check_side(const char *words, const kern_tensor *operands, int64_t count,
                            uint32_t optional, shape_book *book)
 {
@@ -85,8 +86,9 @@ static int64_t reach(const kern_tensor *t)
     return ((t->ndim == 2 ? (rows - 1) * t->strides[0] : 0) + columns) * dtype_bytes(t->type);
 }
 
-// An output may lie on an input only where the operation's row says so, or where it is the new value
-// of a state. (Views of one whole may be woven into each other: there only equal starts are seen.)
+// An output may lie on an input only where the operation's row says so, or where it is the new
+// value of a state. (Views of one whole may be woven into each other: there only equal starts are
+// seen.)
 static void check_overlaps(const kern_call *c, const op_kind *kind)
 {
     for (int o = 0; o < OP_MAX_OUT; o++) {
@@ -183,7 +185,7 @@ bool kern_joins(const kern_context *context, const kern_call *first, const kern_
     return kern_fuses(context, first, second);
 }
 
-// ---- bounded rows ---------------------------------------------------------------------------------
+// ---- bounded rows -------------------------------------------------------------------------------
 
 // Is the count among what the call writes?
 static bool makes_count(const kern_call *c, const kern_tensor *t)

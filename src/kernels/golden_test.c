@@ -358,8 +358,8 @@ static void rope_case(golden *g)
 }
 
 // Any row of logits is a head's product of the unit matrix with the transposed logits; the gradient
-// of that "weight" is the transposed gradient of the logits. No product of finite numbers makes -inf:
-// the lowest float stands for it.
+// of that "weight" is the transposed gradient of the logits. No product of finite numbers makes
+// -inf: the lowest float stands for it.
 static void cross_entropy_case(golden *g)
 {
     const kern_tensor logits = load(g, "logits", 1), labels = load_vector(g, "labels");

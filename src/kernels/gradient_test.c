@@ -1,10 +1,10 @@
 // Gradient rules and kernels together, against central differences in double.
 //
 // A case writes a small program; op_program_differentiate adds its backward lists. The loss is
-// sum(c * output) with random c, or the head's own. Every element of every weight and input is moved
-// by +-h, the forward list run again on `ref` in fp64, and the slope compared with what the backward
-// lists left in the gradients. The last case is a network of two transformer blocks, which is also
-// run with recomputation: to the bit the same gradients.
+// sum(c * output) with random c, or the head's own. Every element of every weight and input is
+// moved by +-h, the forward list run again on `ref` in fp64, and the slope compared with what the
+// backward lists left in the gradients. The last case is a network of two transformer blocks, which
+// is also run with recomputation: to the bit the same gradients.
 #include "fixtures/kernels/sample_fixture.h"
 #include "kernels/interpret.h"
 #include "kernels/kernels_internal.h"
@@ -278,7 +278,8 @@ static status build_head(op_program *p)
     return op_head_loss(p, x, w, labels, 0.1f, &loss);
 }
 
-// Experts as model/block/experts.c writes them: weights go along, and are applied between the products.
+// Experts as model/block/experts.c writes them: weights go along, and are applied between the
+// products.
 static status build_experts(op_program *p)
 {
     tensor_id x, router, up, down, logits, ids, weights, h, a, d, y;
@@ -298,7 +299,8 @@ static status build_experts(op_program *p)
     return op_output(p, y);
 }
 
-// Weights of the softmax over all experts, applied where rows come back; some tokens take one expert only, some none.
+// Weights of the softmax over all experts, applied where rows come back; some tokens take one
+// expert only, some none.
 static status build_experts_weighted(op_program *p)
 {
     tensor_id x, router, w, logits, ids, chosen, weights, h, y;
@@ -581,7 +583,8 @@ static void test_rules_are_covered(void **state)
 
 // ---- recomputation ------------------------------------------------------------------------------
 
-// What the forward list made and the policy does not keep becomes NaN before the backward lists run.
+// What the forward list made and the policy does not keep becomes NaN before the backward lists
+// run.
 static void forget(subject *s, op_recompute policy)
 {
     for (int64_t n = 0; n < s->p->lists[OP_FORWARD].count; n++) {

@@ -23,8 +23,8 @@ typedef struct kern_interpret_config {
     bool strict;
 } kern_interpret_config;
 
-// All floating tensors start as NaN (bytes 0xFF), integers as -1; the step block as step 1 of seed 1
-// with a loss scale of 1.
+// All floating tensors start as NaN (bytes 0xFF), integers as -1; the step block as step 1 of seed
+// 1 with a loss scale of 1.
 NODISCARD status kern_interpret_create(arena *a, const kern_interpret_config *config,
                                        kern_interpret **out);
 // The tensor as kernels see it: address, type, dims, strides.

@@ -1,5 +1,6 @@
-// Two calls as one launch (kern_fuses): a GEMM that takes up the activation after it, or the gradient of the
-// one before it, gives the bits of two calls; and it is not asked to where they would meet in memory.
+// Two calls as one launch (kern_fuses): a GEMM that takes up the activation after it, or the
+// gradient of the one before it, gives the bits of two calls; and it is not asked to where they
+// would meet in memory.
 #include "fixtures/kernels/backend_fixture.h"
 #include "fixtures/kernels/tensor_fixture.h"
 
@@ -10,8 +11,8 @@
 
 enum { PAD = 7 }; // elements between rows
 
-// Rows for each driver of gemm.c (one token, a piece of a batch, many), columns for one piece and for several,
-// and so deep that narrow sums need a driver of their own.
+// Rows for each driver of gemm.c (one token, a piece of a batch, many), columns for one piece and
+// for several, and so deep that narrow sums need a driver of their own.
 typedef struct shape {
     int64_t m, n, k;
 } shape;
@@ -208,7 +209,8 @@ static void test_swiglu(void **state)
     }
 }
 
-// What the first still reads may not be written, and what comes second must read what the first makes.
+// What the first still reads may not be written, and what comes second must read what the first
+// makes.
 static void test_refused(void **state)
 {
     (void)state;
@@ -239,8 +241,8 @@ static void test_refused(void **state)
     backend_runs_deinit(&run, 1);
 }
 
-// Where the operands do not allow it, the two calls of a launch run one after the other: here the activation
-// is written over what the GEMM reads.
+// Where the operands do not allow it, the two calls of a launch run one after the other: here the
+// activation is written over what the GEMM reads.
 static void test_apart(void **state)
 {
     (void)state;

@@ -15,13 +15,15 @@ enum { KERN_SCRATCH_BYTES = 4 << 20 }; // of each thread
 // `threads` includes the calling thread. Worker threads are pinned through hwloc where there is one
 // core for each.
 NODISCARD status kern_pool_create(int threads, kern_pool **out);
-// The calling thread, which will call kern_parallel, takes a core as the pool's own threads do: else
-// it may sit down on theirs. Then the same thread must destroy the pool, and has its places back.
+// The calling thread, which will call kern_parallel, takes a core as the pool's own threads do:
+// else it may sit down on theirs. Then the same thread must destroy the pool, and has its places
+// back.
 void kern_pool_lead(kern_pool *pool);
 void kern_pool_destroy(kern_pool *pool);
 int kern_pool_threads(const kern_pool *pool);
-// Runs task(context, i, thread) for i in 0..count-1, each once, on all threads; returns when all are
-// done. Which thread runs what is not fixed, so a task's result may depend on i only. Not re-entrant.
+// Runs task(context, i, thread) for i in 0..count-1, each once, on all threads; returns when all
+// are done. Which thread runs what is not fixed, so a task's result may depend on i only. Not
+// re-entrant.
 void kern_parallel(kern_pool *pool, int64_t count, kern_task task, void *context);
 // scratch: threads * KERN_SCRATCH_BYTES, borrowed.
 void kern_pool_scratch_set(kern_pool *pool, void *scratch);
@@ -53,7 +55,8 @@ typedef struct kern_backend {
     int64_t (*workspace_bytes[OP_CODE_COUNT])(const kern_call *call, int threads);
     // Of kern_panels_bytes. NULL: nothing. Pure.
     int64_t (*panels_bytes[OP_CODE_COUNT])(const kern_call *call, kern_level level);
-    // Of a product: can it take up such a call, which reads its result element by element? NULL: none. Pure.
+    // Of a product: can it take up such a call, which reads its result element by element? NULL:
+    // none. Pure.
     kern_pair_fn fuses[OP_CODE_COUNT];
 } kern_backend;
 extern const kern_backend kern_backend_ref;
@@ -69,8 +72,8 @@ struct kern_context {
 };
 // One call, checked (dispatch.c). ST_UNSUPPORTED if the backend has no kernel for it.
 NODISCARD status kern_call_run(const kern_context *c, const kern_call *call);
-// Whether the backend can run first.then = second as one: it fuses them, the operands are where kern_fuses
-// supposed them, and the second writes nothing that the first still reads.
+// Whether the backend can run first.then = second as one: it fuses them, the operands are where
+// kern_fuses supposed them, and the second writes nothing that the first still reads.
 bool kern_joins(const kern_context *context, const kern_call *first, const kern_call *second);
 
 #ifdef __cplusplus

@@ -344,7 +344,8 @@ static void test_masks(void **state)
     }
 }
 
-// Algorithm 2 of Chen et al. 2023 in double, written down a second time: ten steps of gradients that change.
+// Algorithm 2 of Chen et al. 2023 in double, written down a second time: ten steps of gradients
+// that change.
 static void test_lion(void **state)
 {
     bench *b = *state;

@@ -111,7 +111,8 @@ typedef struct cut {
         blocks; // of rows, one below the other, that are each cut apart: the matrices of experts
 } cut;
 
-// Rows of experts that are cut by tokens lie in an order of each rank's own: experts_test.c has those.
+// Rows of experts that are cut by tokens lie in an order of each rank's own: experts_test.c has
+// those.
 static bool has_own_order(const kern_call *c, const op_rule *rule)
 {
     const bool rows = rule->in[0].kind == PLACE_SHARD && rule->in[0].dim == 0;

@@ -2,10 +2,10 @@
 //
 //   h -> norm -> attention -> d;  h' = h + d -> norm -> mlp -> e;  h'' = h' + e     (every layer)
 //
-// A layer in whose middle two stages of a pipeline meet is two rows, which hand over h'. Layers of one shape
-// share a program: a layer's program is emitted once for each window and each way to recompute. Blocks
-// declare the weights of "a layer of this shape"; here each layer gets its own, named
-// "layers.<n>.<name>", in the order of the forward pass.
+// A layer in whose middle two stages of a pipeline meet is two rows, which hand over h'. Layers of
+// one shape share a program: a layer's program is emitted once for each window and each way to
+// recompute. Blocks declare the weights of "a layer of this shape"; here each layer gets its own,
+// named "layers.<n>.<name>", in the order of the forward pass.
 #include "model/block/block.h"
 
 #include <string.h>
@@ -236,7 +236,8 @@ static status decoder_program(const building *b, const decoder_shape *s, int32_t
     return ST_OK;
 }
 
-// Of so many layers that recompute, every stage of a pipeline has its share: they are spread evenly.
+// Of so many layers that recompute, every stage of a pipeline has its share: they are spread
+// evenly.
 static op_recompute decoder_recompute(const building *b, int64_t index)
 {
     const int64_t layers = b->spec->layers, count = b->options->recompute_layers;

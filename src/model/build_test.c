@@ -1,4 +1,5 @@
-// Rows of a built model: a decoder layer that is two of them has the weights and the operations of the whole one.
+// Rows of a built model: a decoder layer that is two of them has the weights and the operations of
+// the whole one.
 #include "base/host.h"
 #include "model/model.h"
 

@@ -1,6 +1,6 @@
-// Parameters from sizes alone: total, and those that one token meets. Where a model can be built this
-// agrees with what is built (a test holds all presets to it); where it cannot yet (experts, latent
-// attention) it is what the planner has.
+// Parameters from sizes alone: total, and those that one token meets. Where a model can be built
+// this agrees with what is built (a test holds all presets to it); where it cannot yet (experts,
+// latent attention) it is what the planner has.
 #include "model/model.h"
 
 typedef struct sum {

@@ -1,6 +1,6 @@
 // Which weights are trained. train.freeze lists patterns of names, as the shell has them for files;
-// a weight that one of them matches keeps its values. A fused weight (q, k and v) is one matrix to the
-// gradient, so it is frozen as a whole: by its own name, or by patterns for all of its parts.
+// a weight that one of them matches keeps its values. A fused weight (q, k and v) is one matrix to
+// the gradient, so it is frozen as a whole: by its own name, or by patterns for all of its parts.
 #include "model/block/block.h"
 
 #include <fnmatch.h>

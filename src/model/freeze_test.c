@@ -1,4 +1,5 @@
-// Frozen weights in a model's programs: which gradients are appended, and which patterns are refused.
+// Frozen weights in a model's programs: which gradients are appended, and which patterns are
+// refused.
 #include "base/host.h"
 #include "model/model.h"
 
@@ -78,7 +79,8 @@ static void nothing_is_computed_below_the_first_trained_weight(void **state)
     assert_true(op_model_flops_per_token(m, 32) < op_model_flops_per_token(all, 32));
 }
 
-// A layer above trained ones still hands the gradient down, though none of its own weights is trained.
+// A layer above trained ones still hands the gradient down, though none of its own weights is
+// trained.
 static void a_gradient_passes_through_a_frozen_layer(void **state)
 {
     (void)state;

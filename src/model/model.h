@@ -49,7 +49,8 @@ typedef struct model_experts {
     int64_t dense_layers;           // the first so many layers are dense
     int64_t every;                  // of the others each `every`-th has experts (1: all)
 } model_experts;
-// Multi-head latent attention: keys and values from a narrow latent row (DeepSeek-V2, arXiv:2405.04434).
+// Multi-head latent attention: keys and values from a narrow latent row (DeepSeek-V2,
+// arXiv:2405.04434).
 typedef struct model_latent {
     int64_t q_rank, kv_rank; // kv_rank 0: none; q_rank 0: queries straight from the width
     int64_t nope_dim, rope_dim, value_dim; // of a head: parts of queries and keys, and values
@@ -74,8 +75,8 @@ typedef struct decoder_spec {
     int32_t bos_token; // -1: none
     model_ends ends;
     dtype saved; // what its files say their weights are: fp32, bf16 or fp16
-    // What can be counted, planned and simulated but not trained yet: model_build refuses it by name where
-    // the model is to run.
+    // What can be counted, planned and simulated but not trained yet: model_build refuses it by
+    // name where the model is to run.
     model_experts experts;
     model_latent latent;
 } decoder_spec;
@@ -100,11 +101,12 @@ typedef struct model_options {
     bool documents; // packed: attention stays within a document
     bool logits;    // EVALUATE: also logits of all rows (fp32) as boundary output 0 of the head
     bool losses;    // EVALUATE: the loss of every row (fp32) as the head's next boundary output
-    // Decoder layers that are two rows, attention and feed-forward part, ascending: where stages meet in them.
+    // Decoder layers that are two rows, attention and feed-forward part, ascending: where stages
+    // meet in them.
     const int32_t *halved;
     int32_t halved_count;
-    bool
-        sizes_only; // nothing will run: constants have no data, and what has no kernels yet may be built
+    // nothing will run: constants have no data, and what has no kernels yet may be built
+    bool sizes_only;
 } model_options;
 
 // model.preset, or model.from (a Hugging Face folder), and model.* keys over it.
@@ -120,8 +122,8 @@ NODISCARD status model_spec_check(const decoder_spec *spec);
 typedef struct model_counts {
     int64_t total;
     int64_t active; // that one token meets: all but the experts that it does not take
-    int64_t
-        product; // of active, those in matrix products: FLOPs of a token are 6 x these, and attention's
+    // of active, those in matrix products: FLOPs of a token are 6 x these, and attention's
+    int64_t product;
 } model_counts;
 void model_count(const decoder_spec *spec, model_counts *out);
 NODISCARD status model_spec_print_json(const decoder_spec *spec, text *out);
@@ -130,19 +132,20 @@ NODISCARD status model_ends_add(text *t, const model_ends *ends); // Hugging Fac
 const char *
 model_dtype_name(dtype type); // "bfloat16": as config.json has it; NULL: no weights' type
 
-// Emits the whole model for one purpose. Weights are the same rows for every purpose.
-// In PREFILL and DECODE the head's boundary output 0 is the sampled ids (B), output 1 the logits (B,V).
+// Emits the whole model for one purpose. Weights are the same rows for every purpose. In PREFILL
+// and DECODE the head's boundary output 0 is the sampled ids (B), output 1 the logits (B,V).
 NODISCARD status model_build(arena *a, const decoder_spec *spec, const model_options *options,
                              op_model **out);
 
 // cos and sin of positions 0..rows-1: row = head_dim/2 cosines, head_dim/2 sines.
 NODISCARD status model_rope_table(arena *a, const decoder_spec *spec, int64_t rows, int64_t seq,
                                   float **out);
-// Whether sequences of these two lengths have different tables: dynamic beyond the context, LongRoPE
-// at its border. A cache of keys turned by the one is of no use to the other.
+// Whether sequences of these two lengths have different tables: dynamic beyond the context,
+// LongRoPE at its border. A cache of keys turned by the one is of no use to the other.
 bool model_rope_changes(const decoder_spec *spec, int64_t seq_before, int64_t seq_after);
 
-// Initial values of weight w (fp32, rows * columns), a function of (name of the part, element, seed).
+// Initial values of weight w (fp32, rows * columns), a function of (name of the part, element,
+// seed).
 void model_weight_init(const op_model *m, int64_t weight, uint64_t seed, float *values);
 // Elements begin to begin + count - 1 of it, row by row: threads may share a weight.
 void model_weight_init_range(const op_model *m, int64_t weight, uint64_t seed, int64_t begin,
@@ -161,7 +164,8 @@ typedef struct model_hf_tensor {
 } model_hf_tensor;
 NODISCARD status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m,
                                   int64_t weight, model_hf_tensor **out, int64_t *count);
-// Every tensor of the file is used, and every weight is there with its shape: all complaints at once.
+// Every tensor of the file is used, and every weight is there with its shape: all complaints at
+// once.
 NODISCARD status model_hf_check(arena *a, const safetensors *file, const decoder_spec *spec,
                                 const op_model *m);
 

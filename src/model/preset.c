@@ -1,5 +1,5 @@
-// Reads a preset: one YAML file of sizes, with names as in a run's model.* keys. A name that is a path
-// is read from there, so a cluster's own models need no build.
+// Reads a preset: one YAML file of sizes, with names as in a run's model.* keys. A name that is a
+// path is read from there, so a cluster's own models need no build.
 #include "model/preset.h"
 #include "base/format/config.h"
 #include "base/text.h"

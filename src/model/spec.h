@@ -23,7 +23,8 @@ static const model_limits model_limits_ffn = {1, 1 << 22};
 static const model_limits model_limits_vocab = {1, 1 << 24};
 static const model_limits model_limits_context = {1, 1 << 24};
 
-// Files of models with experts (spec_hf_experts.c): is this one, by its model_type; and what it says.
+// Files of models with experts (spec_hf_experts.c): is this one, by its model_type; and what it
+// says.
 bool model_hf_has_experts(const json *root);
 NODISCARD status model_spec_from_hf_experts(arena *a, const json *root, const char *name,
                                             decoder_spec *out);

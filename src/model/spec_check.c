@@ -1,5 +1,5 @@
-// What must hold of a decoder_spec, wherever it came from. Every spec can be written as a config.json
-// of its architecture, so whatever is trained here can be read elsewhere.
+// What must hold of a decoder_spec, wherever it came from. Every spec can be written as a
+// config.json of its architecture, so whatever is trained here can be read elsewhere.
 #include "model/arch/arch.h"
 #include "model/spec.h"
 

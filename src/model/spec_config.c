@@ -1,5 +1,5 @@
-// A decoder_spec from a run's model.* keys: over a preset, over a Hugging Face folder, or from sizes
-// alone. What is not given is the preset's, or follows from the others.
+// A decoder_spec from a run's model.* keys: over a preset, over a Hugging Face folder, or from
+// sizes alone. What is not given is the preset's, or follows from the others.
 #include "base/text.h"
 #include "model/arch/arch.h"
 #include "model/spec.h"
@@ -26,8 +26,8 @@ static void size_set(int64_t *size, int64_t given)
     if (given > 0) *size = given;
 }
 
-// Sizes that follow: a head's from width and heads, key and value heads from heads, unless the preset
-// has ones of its own.
+// Sizes that follow: a head's from width and heads, key and value heads from heads, unless the
+// preset has ones of its own.
 static status sizes_apply(const run_config *c, bool is_fresh, decoder_spec *s)
 {
     const bool own_head_dim = !is_fresh && s->head_dim * s->heads != s->dim;
@@ -76,7 +76,8 @@ static status window_apply(arena *a, const run_config *c, decoder_spec *s)
     return ST_OK;
 }
 
-// Windows by layer of a preset, for another number of layers: by layer number, the last one repeated.
+// Windows by layer of a preset, for another number of layers: by layer number, the last one
+// repeated.
 static status windows_fit(arena *a, int64_t layers_before, decoder_spec *s)
 {
     if (s->windows == NULL || s->layers == layers_before) return ST_OK;

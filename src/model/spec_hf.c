@@ -1,6 +1,7 @@
-// A decoder_spec from a Hugging Face config.json, in the spelling of transformers 5 (rope_parameters,
-// layer_types) and in the older one that most published checkpoints have (rope_theta, rope_scaling
-// with rope_type or type, max_window_layers). What the file does not say is what transformers takes.
+// A decoder_spec from a Hugging Face config.json, in the spelling of transformers 5
+// (rope_parameters, layer_types) and in the older one that most published checkpoints have
+// (rope_theta, rope_scaling with rope_type or type, max_window_layers). What the file does not say
+// is what transformers takes.
 //
 // The file is not trusted: a wrong type, a missing key, a size beyond all reason or an option that
 // would change the mathematics and that no block here has is refused with file and key.
@@ -527,8 +528,8 @@ static status rope_read(const reader *r, decoder_spec *s)
 
 // ---- all of it ----------------------------------------------------------------------------------
 
-// Only a word about the files, which say it themselves: one that is unknown is no error. Transformers
-// 5 writes "dtype", those before it "torch_dtype".
+// Only a word about the files, which say it themselves: one that is unknown is no error.
+// Transformers 5 writes "dtype", those before it "torch_dtype".
 static dtype saved_read(const reader *r)
 {
     static const dtype known[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};

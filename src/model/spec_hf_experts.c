@@ -1,9 +1,10 @@
-// A decoder_spec from the config.json of a model with experts: Mixtral, Qwen 2 and 3 MoE, DeepSeek V2 and V3, DBRX,
-// Llama 4, gpt-oss. Such a model can be counted, planned and simulated; what would train it is refused elsewhere
-// (model_build), and import by name.
+// A decoder_spec from the config.json of a model with experts: Mixtral, Qwen 2 and 3 MoE, DeepSeek
+// V2 and V3, DBRX, Llama 4, gpt-oss. Such a model can be counted, planned and simulated; what would
+// train it is refused elsewhere (model_build), and import by name.
 //
-// Each type is a row: which keys hold which sizes, and the dense architecture whose blocks it otherwise has. What
-// changes no size (how scores are scaled, losses that balance experts) is passed over.
+// Each type is a row: which keys hold which sizes, and the dense architecture whose blocks it
+// otherwise has. What changes no size (how scores are scaled, losses that balance experts) is
+// passed over.
 #include "model/arch/arch.h"
 #include "model/spec.h"
 

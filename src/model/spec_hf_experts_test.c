@@ -1,5 +1,5 @@
-// config.json files of models with experts, as their makers' sizes are published: parameters in all and of a token;
-// and what of such a file is refused.
+// config.json files of models with experts, as their makers' sizes are published: parameters in all
+// and of a token; and what of such a file is refused.
 #include "model/model.h"
 #include "model/spec.h"
 

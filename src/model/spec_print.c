@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The shortest text that reads back as the same number, always with a point or an exponent: a reader
-// with strict types would refuse an int where it wants a float.
+// The shortest text that reads back as the same number, always with a point or an exponent: a
+// reader with strict types would refuse an int where it wants a float.
 static const char *number(double value, bool is_float, char buffer[40])
 {
     for (int digits = is_float ? 6 : 15; digits <= 17; digits++) {

@@ -1,5 +1,6 @@
-// Values of weights: initial ones are keyed by part and element, however they are asked for; those of
-// files come through names, prefixes, layouts and types, and a file that does not fit says all at once.
+// Values of weights: initial ones are keyed by part and element, however they are asked for; those
+// of files come through names, prefixes, layouts and types, and a file that does not fit says all
+// at once.
 #include "base/rng.h"
 #include "fixtures/base/test_paths.h"
 #include "model/arch/arch.h"

@@ -189,8 +189,8 @@ static void attention_cut(const op_program *p, const op_node *node, int rule, in
     attrs->piece.first_head = node->attrs.piece.first_head + at * attrs->heads;
 }
 
-// Pairs of a query and a key that it sees, over all sequences. With a cache the bound: a full one. A rank of
-// several has its share: causal ones are balanced, and with a window nearly.
+// Pairs of a query and a key that it sees, over all sequences. With a cache the bound: a full one.
+// A rank of several has its share: causal ones are balanced, and with a window nearly.
 static double attention_pairs(const op_program *p, const op_node *node, tensor_id q, tensor_id k,
                               const extent_binding *bound)
 {

@@ -1,8 +1,8 @@
 // The sum of squares of a block: at most 1,024 elements of one row of a gradient, in double.
 //
 // Block sums are added exactly (op/step.h), so their order cannot matter; the order inside a block
-// can. It is fixed here for all backends: sixteen lanes, element j in lane j mod 16, then a tree. The
-// square of an fp32 number is exact in double, so with or without fma the bits are the same.
+// can. It is fixed here for all backends: sixteen lanes, element j in lane j mod 16, then a tree.
+// The square of an fp32 number is exact in double, so with or without fma the bits are the same.
 #ifndef OP_BLOCK_SUM_H
 #define OP_BLOCK_SUM_H
 

@@ -10,7 +10,8 @@ extern "C" {
 
 // n is the number of ranks of the group.
 typedef enum op_collective {
-    //                            in                       out                 count is of elements in
+    //                            in                       out                 count is of elements
+    //                                                     in
     COLLECTIVE_ALL_REDUCE,     // count                    count               in
     COLLECTIVE_REDUCE_SCATTER, // n * count, piece r to r  count               out
     COLLECTIVE_ALL_GATHER,     // count                    n * count           in

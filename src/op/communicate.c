@@ -1,6 +1,7 @@
-// What ranks along an axis do together, as nodes of a program: shapes and bytes. A partition puts them
-// where one placement becomes another (op/pass/partition.h); lowering makes communications of them, so they
-// have no kernels, and the only placement that they know is that of the program that they stand in.
+// What ranks along an axis do together, as nodes of a program: shapes and bytes. A partition puts
+// them where one placement becomes another (op/pass/partition.h); lowering makes communications of
+// them, so they have no kernels, and the only placement that they know is that of the program that
+// they stand in.
 //
 //   partial -> replicate  ALL_REDUCE       partial -> shard of rows  REDUCE_SCATTER
 //   shard of rows -> replicate  ALL_GATHER     shard of rows -> shard of columns        ALL_TO_ALL

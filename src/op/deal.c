@@ -1,6 +1,6 @@
-// Columns dealt out to tiles of rows, one for each rank, and back; rows of several ranks brought into the
-// order of positions. What stands around an ALL_GATHER of columns or an ALL_TO_ALL: copies, but where
-// tiles of the same columns are added.
+// Columns dealt out to tiles of rows, one for each rank, and back; rows of several ranks brought
+// into the order of positions. What stands around an ALL_GATHER of columns or an ALL_TO_ALL:
+// copies, but where tiles of the same columns are added.
 #include "op/op_internal.h"
 #include "op/zigzag.h"
 

@@ -1,12 +1,12 @@
-// Dropout's random bits: which element is dropped is a function of (seed, step, where) and of nothing
-// else, so layout, micro-batch, packing, threads and recomputation change nothing.
+// Dropout's random bits: which element is dropped is a function of (seed, step, where) and of
+// nothing else, so layout, micro-batch, packing, threads and recomputation change nothing.
 //
 //   key      seed folded to 32 bits, step
 //   counter  site << 12 | head, sequence, position, index / 4    one call gives four elements
 //
-// `site` is the use (layer * 4 + use), `sequence` its number in the global batch, `position` the row's
-// place in that sequence, `index` the feature, or in attention the key's position. Every backend
-// includes this file, so all of them drop the same elements.
+// `site` is the use (layer * 4 + use), `sequence` its number in the global batch, `position` the
+// row's place in that sequence, `index` the feature, or in attention the key's position. Every
+// backend includes this file, so all of them drop the same elements.
 #ifndef OP_DROPOUT_H
 #define OP_DROPOUT_H
 

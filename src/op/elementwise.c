@@ -1,5 +1,5 @@
-// Operations that look at one element, or one row, at a time: addition, activations, gates, dropout,
-// casts, and the sum of two accumulators.
+// Operations that look at one element, or one row, at a time: addition, activations, gates,
+// dropout, casts, and the sum of two accumulators.
 #include "op/op_internal.h"
 
 // Every operand has one shape: by rows, by columns; `sums` where terms may be added afterwards too.
@@ -60,8 +60,8 @@ static void bias_place(const op_program *p, const op_node *node, op_rule *rules,
     OP_RULES(rules, count, "0r:0", "10:1", "pp:p");
 }
 
-// What op_matmul leaves to be added where its product is a sum over ranks: it has no gradient rule of its
-// own, for it comes after differentiation.
+// What op_matmul leaves to be added where its product is a sum over ranks: it has no gradient rule
+// of its own, for it comes after differentiation.
 const op_kind op_row_add_bias = {
     .code = OP_ADD_BIAS,
     .name = "add_bias",

@@ -14,8 +14,8 @@ static status embedding_infer(op_program *p, op_node *node, uint32_t wanted)
 static void embedding_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     (void)p;
-    // By tokens, by features, by vocabulary: then an id is in one piece, and the others have -0, which
-    // changes nothing in a sum.
+    // By tokens, by features, by vocabulary: then an id is in one piece, and the others have -0,
+    // which changes nothing in a sum.
     OP_RULES(rules, count, "0r0r:0", "r1r1:1", "r0rr:p");
     if (node->attrs.piece.whole_rows > 0) *count -= 1; // cut already
 }

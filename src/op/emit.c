@@ -228,7 +228,7 @@ status op_cast(op_program *p, tensor_id x, dtype type, tensor_id *y)
     return ST_OK;
 }
 
-// ---- experts, latent attention --------------------------------------------------------------------
+// ---- experts, latent attention ------------------------------------------------------------------
 
 status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t head_dim,
                  int32_t value_dim, tensor_id out[3])

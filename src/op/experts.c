@@ -74,7 +74,7 @@ static void experts_check(const op_facts *f)
     if (weight >= 0) ASSERT(weight == experts * op_fact(f, 'M'));
 }
 
-// ---- the router -----------------------------------------------------------------------------------
+// ---- the router ---------------------------------------------------------------------------------
 
 static status route_infer(op_program *p, op_node *node, uint32_t wanted)
 {
@@ -154,7 +154,7 @@ const op_kind op_row_route_bwd = {
     .check = experts_check,
 };
 
-// ---- there and back ---------------------------------------------------------------------------------
+// ---- there and back -----------------------------------------------------------------------------
 
 static void permute_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
@@ -355,7 +355,7 @@ const op_kind op_row_unpermute_bwd = {
     .check = experts_check,
 };
 
-// ---- products ---------------------------------------------------------------------------------------
+// ---- products -----------------------------------------------------------------------------------
 
 // Rows of the weight (W) are M for each expert; offsets (X) are one more than experts.
 static status experts_bind(const op_node *node, op_shapes *shapes)
@@ -530,7 +530,7 @@ const op_kind op_row_grouped_matmul_dw = {
     .check = experts_check,
 };
 
-// ---- scales -----------------------------------------------------------------------------------------
+// ---- scales -------------------------------------------------------------------------------------
 
 static status scale_rows_infer(op_program *p, op_node *node, uint32_t wanted)
 {

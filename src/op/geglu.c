@@ -1,6 +1,7 @@
 // GEGLU: a feed-forward gate by GELU (Shazeer 2020, arXiv:2002.05202), and its gradient.
 //
-//   GEGLU      h(N,2F)   -> a(N,F) = gelu(h[:, :F]) * h[:, F:], attrs.activation: GELU by tanh or by erf
+//   GEGLU      h(N,2F)   -> a(N,F) = gelu(h[:, :F]) * h[:, F:], attrs.activation: GELU by tanh or
+//              by erf
 //   GEGLU_BWD  h da      -> dh(N,2F)
 #include "op/op_internal.h"
 

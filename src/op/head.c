@@ -1,6 +1,6 @@
-// The head: product with the vocabulary, softmax and cross-entropy in one, in chunks that never hold
-// all the logits. In training one node makes the losses and both gradients, for the logits of a
-// chunk are there only once.
+// The head: product with the vocabulary, softmax and cross-entropy in one, in chunks that never
+// hold all the logits. In training one node makes the losses and both gradients, for the logits of
+// a chunk are there only once.
 #include "op/op_internal.h"
 
 // Of the gradient of x, side by side.

@@ -1,4 +1,5 @@
-// Operations of generation: keys and values into the cache, the rows that are wanted, the next token.
+// Operations of generation: keys and values into the cache, the rows that are wanted, the next
+// token.
 #include "op/op_internal.h"
 
 static status cache_append_infer(op_program *p, op_node *node, uint32_t wanted)

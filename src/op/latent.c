@@ -1,9 +1,10 @@
-// Multi-head latent attention: queries, keys and values put together from what narrow rows were widened to,
-// and turned (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1). Rows with a cost and no kernel yet: op_codes.h.
+// Multi-head latent attention: queries, keys and values put together from what narrow rows were
+// widened to, and turned (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1). Rows with a cost and no
+// kernel yet: op_codes.h.
 #include "op/op_internal.h"
 
-// Columns of heads: C of queries and keys, V of values, E of what was widened, of which P of each head are
-// turned.
+// Columns of heads: C of queries and keys, V of values, E of what was widened, of which P of each
+// head are turned.
 static status columns_bind(const op_node *node, op_shapes *shapes)
 {
     const op_attrs *a = &node->attrs;

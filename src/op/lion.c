@@ -2,7 +2,8 @@
 //
 //   grad master m -> master m [weight: the working copy]
 //
-//   c = beta1 m + (1 - beta1) g;  master -= lr (sign(c) + decay master);  m = beta2 m + (1 - beta2) g
+//   c = beta1 m + (1 - beta1) g;  master -= lr (sign(c) + decay master);  m = beta2 m + (1 - beta2)
+//                                 g
 #include "op/op_internal.h"
 
 static status infer(op_program *p, op_node *node, uint32_t wanted)

@@ -23,7 +23,8 @@ typedef struct weight_part {
     int32_t copies; // of a piece: so many ranks along AXIS_TP, side by side, have the same; 0: one
 } weight_part;
 
-// Where a part has fewer heads than there are ranks, several share one: each of so many has a copy of it.
+// Where a part has fewer heads than there are ranks, several share one: each of so many has a copy
+// of it.
 static inline int32_t op_part_copies(int64_t heads, int32_t ways)
 {
     return heads > 0 && heads < ways && ways % heads == 0 ? (int32_t)(ways / heads) : 1;
@@ -31,8 +32,8 @@ static inline int32_t op_part_copies(int64_t heads, int32_t ways)
 
 // A physical tensor (rows, columns), or (rows) when ndim is 1. Fused ones have several parts.
 // op_model_partition makes a rank's pieces of them: along dim 0 every part is cut by itself, and
-// piece k of n of a dim of d elements is [d k / n, d (k + 1) / n), so that any d can be cut; of a part
-// with c copies it is piece k / c of n / c.
+// piece k of n of a dim of d elements is [d k / n, d (k + 1) / n), so that any d can be cut; of a
+// part with c copies it is piece k / c of n / c.
 typedef struct op_weight {
     const char *name; // "layers.3.attn.qkv"
     int ndim;
@@ -47,11 +48,12 @@ typedef struct op_weight {
     bool frozen;     // not trained: it has no gradient and no optimizer state
     bool is_expert;  // its rows are those of experts, which ranks along AXIS_EP share
     int8_t cut_dim[AXIS_COUNT];
-    // Of a piece: number `at` of `ways` along AXIS_TP; ways is 0 or 1 where every rank has all of it.
+    // Of a piece: number `at` of `ways` along AXIS_TP; ways is 0 or 1 where every rank has all of
+    // it.
     int32_t ways, at;
     int64_t first_column, whole_columns;
-    // Its gradient is a term on each rank of AXIS_TP; the sum is everybody's (replicated weights whose
-    // users are cut); or of so many ranks side by side each has the same term.
+    // Its gradient is a term on each rank of AXIS_TP; the sum is everybody's (replicated weights
+    // whose users are cut); or of so many ranks side by side each has the same term.
     bool partial_grad;
     int32_t partial_copies;
 } op_weight;
@@ -75,8 +77,8 @@ static inline weight_piece op_weight_piece(const op_weight *w, int part)
     return out;
 }
 
-// Of a piece that several ranks have: the rows of it, from its first on, that rank `at` answers for (in the
-// norm, say), so that each is counted once. All of it where there is one copy.
+// Of a piece that several ranks have: the rows of it, from its first on, that rank `at` answers for
+// (in the norm, say), so that each is counted once. All of it where there is one copy.
 static inline int64_t op_part_share(const op_weight *w, int part, int32_t at, int64_t *rows)
 {
     const weight_part *p = &w->parts[part];
@@ -88,8 +90,8 @@ static inline int64_t op_part_share(const op_weight *w, int part, int32_t at, in
     return begin - first;
 }
 
-// A decoder layer is one row, or two where a pipeline's stages meet in its middle: between them stands the
-// residual stream alone, as between layers.
+// A decoder layer is one row, or two where a pipeline's stages meet in its middle: between them
+// stands the residual stream alone, as between layers.
 typedef enum op_layer_part { LAYER_WHOLE, LAYER_ATTENTION, LAYER_MLP } op_layer_part;
 // What its row's name ends with.
 static inline const char *op_layer_part_end(op_layer_part part)
@@ -131,8 +133,9 @@ typedef struct op_model {
 } op_model;
 
 // By the convention of the project (design.md, README): 6 x the weights that take part in products,
-// plus 6 L T (heads x head size) for causal attention; recomputation never counts. A frozen weight's
-// gradient is not computed and not counted; nor is the backward pass below the first trained weight.
+// plus 6 L T (heads x head size) for causal attention; recomputation never counts. A frozen
+// weight's gradient is not computed and not counted; nor is the backward pass below the first
+// trained weight.
 static inline double op_model_flops_per_token(const op_model *m, int64_t seq)
 {
     const double attention = 6.0 * (double)m->attention_width - 4.0 * (double)m->skipped_width;

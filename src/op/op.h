@@ -11,9 +11,9 @@
 // Extents that differ from plan to plan are symbols (tokens of a micro-batch, cached positions);
 // they are bound when a plan is made. Kernels meet the same codes in kernels/kernels.h.
 //
-// To add an operation: a line in OP_TABLE (op/op_codes.h), a row in a file here, and an entry in the table of
-// each backend that has a kernel. The contract tests op_table_test.c and kernels/backend_test.c run over
-// every row by themselves.
+// To add an operation: a line in OP_TABLE (op/op_codes.h), a row in a file here, and an entry in
+// the table of each backend that has a kernel. The contract tests op_table_test.c and
+// kernels/backend_test.c run over every row by themselves.
 #ifndef OP_OP_H
 #define OP_OP_H
 
@@ -108,8 +108,8 @@ NODISCARD status op_sample_ids(op_program *p, tensor_id logits, tensor_id params
 NODISCARD status op_cast(op_program *p, tensor_id x, dtype type, tensor_id *y);
 
 // ---- views --------------------------------------------------------------------------------------
-// The tensor that owns a tensor's bytes: itself, or the one that it is a view of, from this column and row
-// on. TENSOR_NONE: TENSOR_NONE.
+// The tensor that owns a tensor's bytes: itself, or the one that it is a view of, from this column
+// and row on. TENSOR_NONE: TENSOR_NONE.
 typedef struct op_owned {
     tensor_id id;
     int64_t column, row;
@@ -151,8 +151,8 @@ typedef enum op_recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL 
 NODISCARD status op_program_recompute(op_program *p, op_recompute policy);
 // Does the list make tensor t, which owns its bytes, or a view of it?
 bool op_list_makes(const op_program *p, op_list list, tensor_id t);
-// Adds to a layer's recompute list what no gradient needs, as other software runs that again too: into tensors that nobody
-// reads. For simulations; of a rank's program, after it was cut.
+// Adds to a layer's recompute list what no gradient needs, as other software runs that again too:
+// into tensors that nobody reads. For simulations; of a rank's program, after it was cut.
 NODISCARD status op_program_recompute_rest(op_program *p);
 
 // ---- sizes --------------------------------------------------------------------------------------

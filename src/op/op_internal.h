@@ -1,8 +1,8 @@
 // Shared by the files of op/ only: how a row says its shapes, its placement rules and its bytes.
 //
-// Shapes are the text of the row's signature (op.h). Placement rules are text too, an operand a character,
-// inputs and outputs separated by a colon: r replicate, p partial, 0 and 1 shard along that dim: "0rr:0" is
-// a GEMM cut by tokens.
+// Shapes are the text of the row's signature (op.h). Placement rules are text too, an operand a
+// character, inputs and outputs separated by a colon: r replicate, p partial, 0 and 1 shard along
+// that dim: "0rr:0" is a GEMM cut by tokens.
 #ifndef OP_OP_INTERNAL_H
 #define OP_OP_INTERNAL_H
 
@@ -63,7 +63,7 @@ NODISCARD status op_shapes_constant(const op_node *node, const op_shapes *shapes
 void op_name_unique(const op_program *p, const char *prefix, const char *name,
                     char out[OP_NAME_BYTES]);
 
-// ---- checks of calls (op/shape.c) ----------------------------------------------------------------
+// ---- checks of calls (op/shape.c) ---------------------------------------------------------------
 static inline int64_t op_fact(const op_facts *f, char letter)
 {
     return f->extent[(unsigned char)letter];
@@ -100,13 +100,13 @@ static inline int64_t op_piece_begin(int64_t d, int64_t n, int64_t k)
     return d * k / n;
 }
 
-// ---- optimizers (op/optimizer.c) -------------------------------------------------------------------
+// ---- optimizers (op/optimizer.c) ----------------------------------------------------------------
 // Outputs 0 .. count-1 are inputs 1 .. count, in place, unless others are given.
 void op_states_in_place(op_node *node, int count);
 // Of updates element by element: by rows and by columns, but for stochastic rounding.
 void op_place_update(const op_program *p, const op_node *node, op_rule *rules, int *count);
 
-// ---- gates (op/elementwise.c): a gate and a value, side by side ------------------------------------
+// ---- gates (op/elementwise.c): a gate and a value, side by side ---------------------------------
 NODISCARD status op_infer_gate(op_program *p, op_node *node, uint32_t wanted);
 NODISCARD status op_infer_gate_bwd(op_program *p, op_node *node, uint32_t wanted);
 void op_check_gate(const op_facts *facts);
@@ -128,18 +128,20 @@ static inline double op_dim(const op_program *p, tensor_id t, int dim, const ext
     return (double)extent_value(op_at(p, t)->dims[dim], bound);
 }
 
-// ---- gradients (op/pass/differentiate.c) -------------------------------------------------------------
+// ---- gradients (op/pass/differentiate.c) --------------------------------------------------------
 // Appends to the backward-input list a node of `code` with these inputs, whose output 0 becomes a
 // new gradient of t and is added to it. Nothing if t wants none.
 NODISCARD status op_grad_append(op_program *p, op_node *node, tensor_id t);
 
-// ---- passes over whole models (op/pass/rewrite.c) -----------------------------------------------------
+// ---- passes over whole models (op/pass/rewrite.c) -----------------------------------------------
 // The same tensors with the same numbers, the same borders, and no nodes yet.
 NODISCARD status op_program_copy(arena *a, const op_program *from, op_program **out);
-// The layers of `whole` over programs that have more tensors behind its own: those stand for no weight.
+// The layers of `whole` over programs that have more tensors behind its own: those stand for no
+// weight.
 NODISCARD status op_layers_widen(arena *a, const op_model *whole, op_program *const *programs,
                                  op_layer **out);
-// Rank `at` of `ways` along an axis ("tp", "cp"); in strict order `shards` of a sum, at most `most` on a rank.
+// Rank `at` of `ways` along an axis ("tp", "cp"); in strict order `shards` of a sum, at most `most`
+// on a rank.
 NODISCARD status op_ways_check(const char *axis, int32_t ways, int32_t at, bool ordered,
                                int32_t shards, int32_t most);
 

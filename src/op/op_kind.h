@@ -1,6 +1,6 @@
 // The row of an operation: its signature, its traits, and the functions that place, cut, price and
-// differentiate it. Cost, verifier, poison, recomputation and bisect read rows; none of them switches on
-// operation codes.
+// differentiate it. Cost, verifier, poison, recomputation and bisect read rows; none of them
+// switches on operation codes.
 #ifndef OP_OP_KIND_H
 #define OP_OP_KIND_H
 
@@ -18,8 +18,8 @@ typedef struct placement {
     place_kind kind;
     int8_t dim; // of PLACE_SHARD
 } placement;
-// One way in which an operation can be cut along an axis: these inputs give these outputs. The first
-// rule of every row is all-replicate.
+// One way in which an operation can be cut along an axis: these inputs give these outputs. The
+// first rule of every row is all-replicate.
 typedef struct op_rule {
     placement in[OP_MAX_IN], out[OP_MAX_OUT];
 } op_rule;
@@ -39,8 +39,8 @@ typedef enum op_cost_class {
 // Which gradient an operation computes. GRAD_OF_NONE: a value of the forward pass, or of the step.
 typedef enum op_grad_of { GRAD_OF_NONE, GRAD_OF_INPUT, GRAD_OF_WEIGHT } op_grad_of;
 
-// The head computes logits chunk by chunk of rows: their statistics first where the vocabulary is cut
-// in order, then losses and gradients.
+// The head computes logits chunk by chunk of rows: their statistics first where the vocabulary is
+// cut in order, then losses and gradients.
 typedef enum op_logits { LOGITS_NONE, LOGITS_STATS, LOGITS_LOSS } op_logits;
 
 // Which rows an operation reorders by expert: those of input 0 or of output 0.
@@ -61,12 +61,13 @@ typedef struct op_facts {
 typedef struct op_kind {
     op_code code;
     const char *name;
-    // The signature: operands as text, a word each. A letter for the type, then a letter for each dim.
-    // A letter that comes again has the same extent again, so "fNK fMK fM" and "fNM" say all that there
-    // is to check and to create for a GEMM with a bias. "f*": any shape, the same in all words with a
-    // star. ".": the step block.
+    // The signature: operands as text, a word each. A letter for the type, then a letter for each
+    // dim. A letter that comes again has the same extent again, so "fNK fMK fM" and "fNM" say all
+    // that there is to check and to create for a GEMM with a bias. "f*": any shape, the same in all
+    // words with a star. ".": the step block.
     //
-    //   f floating   g floating, created with the program's gradient type   s statistic: fp32 (fp64 in
+    //   f floating   g floating, created with the program's gradient type   s statistic: fp32 (fp64
+    //                in
     //   tests)   i integers, created as int32   p fp32   a any
     const char *in, *out;
     const char *made;                   // names of the outputs that it creates, a word each
@@ -80,10 +81,10 @@ typedef struct op_kind {
     uint32_t step_reads, step_writes; // bits of step_field (op/step.h)
     op_cost_class cost_class;
     bool pointwise; // looks at an element, or a row, at a time
-    bool
-        composed; // early frameworks ran it as several kernels (norms without mean, rotations, gates)
-    // GEMMs: letters of the signature: rows and columns of the result, and what is summed over. With
-    // attrs.experts the letter of the rows of tokens is shared between so many matrices.
+    // early frameworks ran it as several kernels (norms without mean, rotations, gates)
+    bool composed;
+    // GEMMs: letters of the signature: rows and columns of the result, and what is summed over.
+    // With attrs.experts the letter of the rows of tokens is shared between so many matrices.
     const char *gemm;
     op_grad_of grad_of;
     op_logits logits;
@@ -96,13 +97,13 @@ typedef struct op_kind {
     bool kept_by_selective; // recompute `selective` keeps what it makes (GEMMs, attention)
     // Output o may take the bytes of input inplace[o] where that input dies here; -1: never.
     int8_t inplace[OP_MAX_OUT];
-    // Checks the inputs and the outputs given, and creates the outputs that are TENSOR_NONE and either
-    // required or wanted (bit o of `wanted`: only optional outputs need it).
+    // Checks the inputs and the outputs given, and creates the outputs that are TENSOR_NONE and
+    // either required or wanted (bit o of `wanted`: only optional outputs need it).
     status (*infer)(op_program *p, op_node *node, uint32_t wanted);
     // Its rules, as data; *count <= OP_MAX_RULES. Ops without rows of tokens have the first only.
-    // Shard 0 of tokens is by whole sequences where an operation looks at more than one row. Shard 1
-    // of a tensor with parts (q, k and v; gate and up) cuts every part by itself. What a rule says of
-    // a missing operand means nothing.
+    // Shard 0 of tokens is by whole sequences where an operation looks at more than one row. Shard
+    // 1 of a tensor with parts (q, k and v; gate and up) cuts every part by itself. What a rule
+    // says of a missing operand means nothing.
     void (*place)(const op_program *p, const op_node *node, op_rule *rules, int *count);
     // The attributes of piece `at` of `ways` when cut by rule `rule`; p has the whole's shapes.
     void (*cut)(const op_program *p, const op_node *node, int rule, int ways, int at,

@@ -1,4 +1,5 @@
-// Programs as plain data: tensors with symbolic extents, attributes, nodes and their lists (op/op.h).
+// Programs as plain data: tensors with symbolic extents, attributes, nodes and their lists
+// (op/op.h).
 #ifndef OP_OP_PROGRAM_H
 #define OP_OP_PROGRAM_H
 
@@ -42,8 +43,8 @@ typedef struct op_tensor {
         view_of; // a range of columns of another 2-dim tensor; TENSOR_NONE if it owns its bytes
     int64_t view_begin; // first column of the view
     int64_t view_row;   // its first row: of views of weights (op_view_rows)
-    // ROLE_WEIGHT: the dim along which each axis may cut it (-1: not), and its named parts, which lie
-    // one after the other along dim 0. The part is the logical tensor everywhere.
+    // ROLE_WEIGHT: the dim along which each axis may cut it (-1: not), and its named parts, which
+    // lie one after the other along dim 0. The part is the logical tensor everywhere.
     int8_t cut_dim[AXIS_COUNT];
     int part_count;
     struct {
@@ -63,34 +64,36 @@ typedef enum op_activation {
 
 // Which part of the whole an operation computes, as the passes cut it (op/pass/). Zeros: all of it.
 typedef struct op_piece {
-    // Rows of the weight: w has whole_rows all in all (0: it is no piece), and its own begin at first_row.
+    // Rows of the weight: w has whole_rows all in all (0: it is no piece), and its own begin at
+    // first_row.
     int64_t whole_rows, first_row;
     int32_t first_head; // number in the layer of the first head
-    // Shards of a sum in a fixed order: how many there are (0: no order), which is the first here, and how
-    // many are. STACK, UNSTACK, ZIP: shard_count tiles.
+    // Shards of a sum in a fixed order: how many there are (0: no order), which is the first here,
+    // and how many are. STACK, UNSTACK, ZIP: shard_count tiles.
     int32_t shards, first_shard, shard_count;
     int32_t row_ways,
         row_at; // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
-    // Of communications along AXIS_TP: among so many ranks side by side; among those that lie so far apart.
-    // 0: all.
+    // Of communications along AXIS_TP: among so many ranks side by side; among those that lie so
+    // far apart. 0: all.
     int32_t inside, across;
     // ATTENTION, ATTENTION_BWD, DROPOUT: the rows of a sequence are those of rank cp_at of cp_ways
-    // (op/zigzag.h); keys and documents are all there are. 0: all rows. `ring`: keys are those of rank key_at.
+    // (op/zigzag.h); keys and documents are all there are. 0: all rows. `ring`: keys are those of
+    // rank key_at.
     int32_t cp_ways, cp_at, key_at;
     int32_t cp_turns; // of the zigzag, of communications and ZIP too; 0: 1
     bool ring;
     // ATTENTION, ATTENTION_BWD: rows of a sequence, in those that it has elsewhere; 0: 1
     int32_t seq_ways;
-    // Updates: columns of the whole weight (0: it is no piece) and the first one here; of each part its rows
-    // here, the row of the whole weight that they begin with, and the rows that it has as a whole. ALL_GATHER
-    // of a weight: the same.
+    // Updates: columns of the whole weight (0: it is no piece) and the first one here; of each part
+    // its rows here, the row of the whole weight that they begin with, and the rows that it has as
+    // a whole. ALL_GATHER of a weight: the same.
     int64_t whole_columns, first_column;
     int32_t part_count;
     int64_t part_rows[4], part_first[4], part_whole[4];
 } op_piece;
 
-// What an operation computes. One flat struct for all operations: plain data is easy to print, hash and
-// compare.
+// What an operation computes. One flat struct for all operations: plain data is easy to print, hash
+// and compare.
 typedef struct op_attrs {
     op_activation activation;
     int32_t heads, kv_heads, head_dim;

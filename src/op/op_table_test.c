@@ -90,7 +90,8 @@ static void test_traits(void **state)
         if (k->accumulates != 0 && k->logits == LOGITS_NONE) {
             assert_true(k->grad_of == GRAD_OF_WEIGHT || k->merges_sums);
         }
-        // An update reads the decision; the step's sums are added to by operations without other results.
+        // An update reads the decision; the step's sums are added to by operations without other
+        // results.
         const uint32_t decided = STEP_FIELD_HOST | STEP_FIELD_DECIDED;
         if (k->updates_state) assert_int_equal(k->step_reads & decided, decided);
         if (k->step_writes != 0) assert_string_equal(k->out, ".");

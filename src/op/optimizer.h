@@ -20,8 +20,8 @@ static inline double optimizer_beta(float beta)
 }
 
 // Stochastic rounding: 32 random bits for each of the four tensors that an update may write, in the
-// order master, first moment, second moment, working weight. `element` counts row-major in the whole
-// tensor, `tensor_index` is its row in the model's weight table.
+// order master, first moment, second moment, working weight. `element` counts row-major in the
+// whole tensor, `tensor_index` is its row in the model's weight table.
 static inline philox_words optimizer_random(const step_host *h, int32_t tensor_index,
                                             int64_t element)
 {
@@ -36,8 +36,8 @@ static inline philox_words optimizer_random(const step_host *h, int32_t tensor_i
     return philox4x32_10(counter, key);
 }
 
-// Elements that follow one another in the whole tensor too, from element `at` of this rank's tensor on,
-// which has `columns` columns (a vector 1).
+// Elements that follow one another in the whole tensor too, from element `at` of this rank's tensor
+// on, which has `columns` columns (a vector 1).
 typedef struct optimizer_run {
     int64_t element, count;
 } optimizer_run;

@@ -1,5 +1,5 @@
-// Programs: tensors, views and borders, what blocks' words append for each purpose, and errors that a
-// model's author can act on.
+// Programs: tensors, views and borders, what blocks' words append for each purpose, and errors that
+// a model's author can act on.
 #include "fixtures/op/blocks_fixture.h"
 #include "op/step.h"
 

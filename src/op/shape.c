@@ -198,8 +198,8 @@ static bool name_make(const op_program *p, const char *prefix, const char *name,
     return true;
 }
 
-// Numbers are given out in order, so the first free one is found by halving: a ring of 64 ranks has hundreds of
-// tensors of one name.
+// Numbers are given out in order, so the first free one is found by halving: a ring of 64 ranks has
+// hundreds of tensors of one name.
 void op_name_unique(const op_program *p, const char *prefix, const char *name,
                     char out[OP_NAME_BYTES])
 {

@@ -90,7 +90,8 @@ enum step_field {
     STEP_FIELD_LOSS_SUM = 1 << 8,
     STEP_FIELD_NORM_SUM = 1 << 9,
     STEP_FIELD_END = 1 << 10,
-    // Together: what STEP_DECIDE leaves to the optimizers, what STEP_BEGIN sets to zero, the device's part.
+    // Together: what STEP_DECIDE leaves to the optimizers, what STEP_BEGIN sets to zero, the
+    // device's part.
     STEP_FIELD_DECIDED = STEP_FIELD_LOSS_SUM - STEP_FIELD_COUNTS,
     STEP_FIELD_OF_THIS = STEP_FIELD_END - STEP_FIELD_TOKENS,
     STEP_FIELD_DEVICE = STEP_FIELD_END - STEP_FIELD_COUNTS

@@ -1,16 +1,17 @@
-// Which positions of a sequence a rank of context parallelism holds, balanced for causal attention: of
-// 2 n equal pieces rank i of n has pieces i and 2 n - 1 - i.
+// Which positions of a sequence a rank of context parallelism holds, balanced for causal attention:
+// of 2 n equal pieces rank i of n has pieces i and 2 n - 1 - i.
 //
 //   4 ranks, pieces by position   0 1 2 3 4 5 6 7
 //   rank                          0 1 2 3 3 2 1 0
 //
-// With several `turns` that goes on: 2 n t pieces, of which 2 n at a time are dealt out so. Documents that are
-// shorter than the sequence begin anywhere, and many small pieces are as many pairs of a query and a key on each
-// rank as no few large ones are.
+// With several `turns` that goes on: 2 n t pieces, of which 2 n at a time are dealt out so.
+// Documents that are shorter than the sequence begin anywhere, and many small pieces are as many
+// pairs of a query and a key on each rank as no few large ones are.
 //
-// A rank's rows of a sequence are its pieces, one after the other. Gathered rows are the first pieces of
-// all ranks, then the second ones: 0 1 2 3 7 6 5 4, and so on. Shards of strict order (one turn) are the
-// ranks of the largest n: rank i of n has the shards i S / n .. (i + 1) S / n - 1 of S, whole pieces of its own ones.
+// A rank's rows of a sequence are its pieces, one after the other. Gathered rows are the first
+// pieces of all ranks, then the second ones: 0 1 2 3 7 6 5 4, and so on. Shards of strict order
+// (one turn) are the ranks of the largest n: rank i of n has the shards i S / n .. (i + 1) S / n -
+// 1 of S, whole pieces of its own ones.
 #ifndef OP_ZIGZAG_H
 #define OP_ZIGZAG_H
 
@@ -38,7 +39,8 @@ static inline int64_t zigzag_position(int64_t ways, int64_t turns, int64_t at, i
     return (k / 2 * 2 * ways + place) * size + row % size;
 }
 
-// Where position p of `all` stands among the gathered rows of a sequence, and how many follow it side by side.
+// Where position p of `all` stands among the gathered rows of a sequence, and how many follow it
+// side by side.
 static inline int64_t zigzag_row(int64_t ways, int64_t turns, int64_t all, int64_t p, int64_t *run)
 {
     if (ways <= 1) {
@@ -69,8 +71,9 @@ static inline void zigzag_shard(int64_t ways, int64_t at, int64_t rows, int64_t 
     out[0].count = out[1].count = half;
 }
 
-// Positions that AXIS_TP cuts: of each of `pieces` equal pieces of a sequence rank `at` of `ways` has its part, so
-// that a piece that is worked on alone is on all of them. Where row `row` of its `rows` stands among all.
+// Positions that AXIS_TP cuts: of each of `pieces` equal pieces of a sequence rank `at` of `ways`
+// has its part, so that a piece that is worked on alone is on all of them. Where row `row` of its
+// `rows` stands among all.
 static inline int64_t cut_position(int64_t ways, int64_t pieces, int64_t at, int64_t rows,
                                    int64_t row)
 {
@@ -79,9 +82,9 @@ static inline int64_t cut_position(int64_t ways, int64_t pieces, int64_t at, int
     return (row / size * ways + at) * size + row % size;
 }
 
-// Tiles of rows, each those of one of `tiles` ranks side by side, `rows` in all and `seq` of a sequence in each:
-// where row `row` stands when every sequence's are together and by position. Ranks side by side have, of
-// fewer ranks, the rows of one.
+// Tiles of rows, each those of one of `tiles` ranks side by side, `rows` in all and `seq` of a
+// sequence in each: where row `row` stands when every sequence's are together and by position.
+// Ranks side by side have, of fewer ranks, the rows of one.
 static inline int64_t zip_row(int64_t tiles, int64_t turns, int64_t rows, int64_t seq, int64_t row)
 {
     if (tiles <= 1) return row;

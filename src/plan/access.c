@@ -1,4 +1,5 @@
-// Which bytes an action touches: said from what the executor gives to kernels (exec/call.c) and to comm.
+// Which bytes an action touches: said from what the executor gives to kernels (exec/call.c) and to
+// comm.
 #include "plan/access.h"
 
 int32_t plan_access_owner(const plan *p, int32_t ref, int64_t *begin)
@@ -37,7 +38,8 @@ access_kind plan_access_workspace(const op_node *node)
     return goes_on ? ACCESS_UPDATE : ACCESS_WRITE;
 }
 
-// Of `owner`, which has rows of tokens, those of the action's sequences and positions: bytes [*begin, *begin + *bytes).
+// Of `owner`, which has rows of tokens, those of the action's sequences and positions: bytes
+// [*begin, *begin + *bytes).
 static void rows_of(const plan *p, const plan_action *action, const op_tensor *owner,
                     plan_access *out)
 {
@@ -123,8 +125,8 @@ static plan_access fields_of(const plan *p, uint32_t first, uint32_t end, access
     return out;
 }
 
-// The fields that the operation's row names. Neighbours that are touched alike are one access; the host's part is another
-// one than the device's.
+// The fields that the operation's row names. Neighbours that are touched alike are one access; the
+// host's part is another one than the device's.
 static int32_t step_fields(const plan *p, const op_node *node, plan_access *out)
 {
     const op_kind *kind = op_kind_of(node->code);
@@ -264,7 +266,8 @@ plan_access plan_access_item_out(const plan *p, const plan_mesh *mesh, const pla
     return out;
 }
 
-// What a codec works in: the sum's residual, the lane's workspace, and its row of what sums have lost.
+// What a codec works in: the sum's residual, the lane's workspace, and its row of what sums have
+// lost.
 static status codec_each(const plan *p, const plan_comm *c, access_visit visit, void *context)
 {
     plan_access a = whole_bytes(p, c->work, ACCESS_WORKSPACE, ACCESS_WRITE);

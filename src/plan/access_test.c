@@ -1,5 +1,5 @@
-// What an action touches: rows of a micro-batch, accumulators, workspaces, items of communications; and that all actions of
-// sample plans stay inside the tensors of their plan.
+// What an action touches: rows of a micro-batch, accumulators, workspaces, items of communications;
+// and that all actions of sample plans stay inside the tensors of their plan.
 #include "fixtures/plan/verify_sample.h"
 #include "plan/access.h"
 

@@ -1,13 +1,16 @@
 // A cluster as plain data: what a device computes, what lies between devices, what it costs, how it
-// fails. plan/cost prices with it, the search and the simulator read the same; `catalog` fills it from
-// YAML (catalog/catalog.h), tests fill it by hand. Pure: no I/O, no functions that can fail.
+// fails. plan/cost prices with it, the search and the simulator read the same; `catalog` fills it
+// from YAML (catalog/catalog.h), tests fill it by hand. Pure: no I/O, no functions that can fail.
 //
 // Conventions that hold for every field, because most wrong figures come from mixing them up:
-//   - SI units, in the name: bytes (not bits), seconds, watts, hours where _h, US dollars where _usd;
-//     1 GB/s is 1e9 bytes/s. An "80 GB" card has 80e9 here, as people count; its chips have 80 GiB, of
+//   - SI units, in the name: bytes (not bits), seconds, watts, hours where _h, US dollars where
+//     _usd;
+//     1 GB/s is 1e9 bytes/s. An "80 GB" card has 80e9 here, as people count; its chips have 80 GiB,
+//     of
 //     which programs get usable_bytes (79.1 GiB = 84.9e9): what fits is asked of usable_bytes;
 //   - peaks are dense (no structured sparsity), at the boost clock of the data sheet;
-//   - a device is what one rank runs on: a GPU package (B200: both dies), one GCD of an MI250X, a TPU
+//   - a device is what one rank runs on: a GPU package (B200: both dies), one GCD of an MI250X, a
+//     TPU
 //     chip (both cores), a Trainium chip (all of its cores);
 //   - bandwidths of links are per device and per direction;
 //   - 0 in a field that may be unknown means "not known", and says so.
@@ -20,8 +23,8 @@
 extern "C" {
 #endif
 
-// Types of products that hardware has units for. (A dtype says how bytes are kept; fp32 weights may be
-// multiplied as tf32.)
+// Types of products that hardware has units for. (A dtype says how bytes are kept; fp32 weights may
+// be multiplied as tf32.)
 typedef enum cluster_math {
     MATH_FP64,
     MATH_FP32,
@@ -48,8 +51,9 @@ typedef struct cluster_device {
     double memory_bytes_s; // peak of the device's own memory, reads and writes together
     double l2_bytes;       // last cache before memory; 0: not known
     double clock_hz;       // boost; 0: not known
-    // For tiles and waves: units that each work on one tile of a product at a time (SMs, CUs, cores),
-    // the vector lanes ("CUDA cores", "stream processors") and matrix units in each of them.
+    // For tiles and waves: units that each work on one tile of a product at a time (SMs, CUs,
+    // cores), the vector lanes ("CUDA cores", "stream processors") and matrix units in each of
+    // them.
     int32_t units, lanes_per_unit, matrix_units_per_unit;
     int32_t dies;                   // pieces of silicon in one device
     int32_t tile_m, tile_n, tile_k; // a product's usual tile; 0: no such quantisation
@@ -57,21 +61,23 @@ typedef struct cluster_device {
     // The best that good kernels reach on large shapes, whatever software asks for them (a profile
     // multiplies): share of peak_flops by type; 0: as for bf16.
     double gemm_share[MATH_COUNT];
-    // share(m, n, k) = gemm_share x m/(m + half_m) x n/(n + half_n) x k/(k + half_k). A tile begins and ends
-    // in the same time whatever its type: faster types need a longer k (half_k_fp8; 0: as the others).
+    // share(m, n, k) = gemm_share x m/(m + half_m) x n/(n + half_n) x k/(k + half_k). A tile begins
+    // and ends in the same time whatever its type: faster types need a longer k (half_k_fp8; 0: as
+    // the others).
     double gemm_half_m, gemm_half_n, gemm_half_k, gemm_half_k_fp8;
     double memory_share;      // of memory_bytes_s, that streaming kernels reach
     double memory_half_bytes; // an operation that moves so many bytes reaches half of that
     double attention_forward_share,
         attention_backward_share; // of the bf16 peak, causal half counted
-    // Of attention's time with heads of 128: what goes by scores (exponentials), not by the heads' size.
+    // Of attention's time with heads of 128: what goes by scores (exponentials), not by the heads'
+    // size.
     double attention_forward_scores, attention_backward_scores;
     double
         attention_half; // tokens of a sequence at which attention reaches half of that; 0: at all
     double
         team; // of what all units do each for itself, that they do on one operation (cores; 0: all)
-    // Operands a second that arithmetic element by element takes (norms, activations), of fp32 and of
-    // 16 bits: what bounds it where memory is not; 0: memory always is.
+    // Operands a second that arithmetic element by element takes (norms, activations), of fp32 and
+    // of 16 bits: what bounds it where memory is not; 0: memory always is.
     double pointwise_fp32_s, pointwise_16_s;
     double pointwise_half; // columns of a row at which half of them is reached; 0: at all
     double watts,

@@ -34,7 +34,8 @@ plan_mesh plan_mesh_from(const plan_mesh *m, int64_t rank)
     return out;
 }
 
-// A part of an axis of `size` ranks, `count` of them: the bit of the part, of the axis where they are all, or none.
+// A part of an axis of `size` ranks, `count` of them: the bit of the part, of the axis where they
+// are all, or none.
 static uint32_t part_bit(uint32_t part, mesh_axis axis, int32_t count, int32_t size)
 {
     if (count <= 1) return 0;
@@ -267,7 +268,7 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
     }
 }
 
-// ---- what a message is for -----------------------------------------------------------------------
+// ---- what a message is for ----------------------------------------------------------------------
 traffic traffic_of(uint32_t axes)
 {
     const uint32_t tp = MESH_AXIS(AXIS_TP) | MESH_TP_INSIDE | MESH_TP_ACROSS; // all of tp or some

@@ -1,6 +1,7 @@
 // The mesh of ranks, and the groups of it that do things together. Pure.
 //
-// Ranks stand on a grid with an axis for each kind of parallelism, tp innermost (its ranks talk most, so
+// Ranks stand on a grid with an axis for each kind of parallelism, tp innermost (its ranks talk
+// most, so
 // they should be neighbours):  rank = ((pp * DP + dp) * CP + cp) * TP + tp.
 #ifndef PLAN_MESH_H
 #define PLAN_MESH_H
@@ -24,7 +25,8 @@ static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
 {
     return m->size[axis] > 0 ? m->size[axis] : 1;
 }
-// The ranks of dp that share one copy of what ZeRO cuts; with those of cp, how many, and which of them this one is.
+// The ranks of dp that share one copy of what ZeRO cuts; with those of cp, how many, and which of
+// them this one is.
 static inline int32_t plan_zero_dp(const plan_mesh *m)
 {
     return m->zero_group > 0 ? m->zero_group : plan_mesh_size(m, AXIS_DP);
@@ -37,7 +39,8 @@ static inline int32_t plan_zero_place(const plan_mesh *m)
 {
     return m->at[AXIS_DP] % plan_zero_dp(m) * plan_mesh_size(m, AXIS_CP) + m->at[AXIS_CP];
 }
-// Of the ranks of dp and cp that hold the same rows, all of a weight or pieces of it: is this the first?
+// Of the ranks of dp and cp that hold the same rows, all of a weight or pieces of it: is this the
+// first?
 static inline bool plan_zero_is_first(const plan_mesh *m, bool is_cut)
 {
     if (is_cut) return m->at[AXIS_DP] < plan_zero_dp(m);
@@ -56,7 +59,8 @@ static inline int32_t plan_expert_tp(const plan_mesh *m)
 {
     return m->whole_experts ? plan_mesh_size(m, AXIS_TP) : 1;
 }
-// The ranks that share experts: along that, along cp where it has too few, and along dp where both have.
+// The ranks that share experts: along that, along cp where it has too few, and along dp where both
+// have.
 static inline int32_t plan_ep_tp(const plan_mesh *m)
 {
     const int32_t tp = plan_expert_tp(m), ep = plan_mesh_ep(m);
@@ -71,7 +75,8 @@ static inline int32_t plan_ep_dp(const plan_mesh *m)
 {
     return plan_mesh_ep(m) / plan_ep_tp(m) / plan_ep_cp(m);
 }
-// Do they fall so, by whole rows of ranks? ep is a divisor of tp, or tp times one of cp, or both times one of dp.
+// Do they fall so, by whole rows of ranks? ep is a divisor of tp, or tp times one of cp, or both
+// times one of dp.
 static inline bool plan_ep_fits(const plan_mesh *m)
 {
     const int32_t tp = plan_ep_tp(m), cp = plan_ep_cp(m), dp = plan_ep_dp(m);
@@ -132,7 +137,8 @@ typedef enum traffic {
 } traffic;
 traffic traffic_of(uint32_t axes);
 const char *traffic_name(traffic t);
-// Of dp, cp and tp: the ranks that have the same experts. Those that share a layer's are MESH_AXIS(AXIS_EP) alone.
+// Of dp, cp and tp: the ranks that have the same experts. Those that share a layer's are
+// MESH_AXIS(AXIS_EP) alone.
 #define MESH_DP_ALIKE    (UINT32_C(64) << AXIS_COUNT)
 #define MESH_CP_ALIKE    (UINT32_C(128) << AXIS_COUNT)
 #define MESH_TP_ALIKE    (UINT32_C(256) << AXIS_COUNT)
@@ -149,9 +155,9 @@ typedef enum group_use {
     GROUP_PAIR
 } group_use;
 
-// Ranks that do things together: those that differ from this one along `axes` only; or two stages of pp,
-// `from` and `to`: a link, which carries activations (forward) or their gradients (backward) one way, or
-// the pair that holds the same weights.
+// Ranks that do things together: those that differ from this one along `axes` only; or two stages
+// of pp, `from` and `to`: a link, which carries activations (forward) or their gradients (backward)
+// one way, or the pair that holds the same weights.
 typedef struct plan_group {
     uint32_t
         axes; // bits of mesh_axis, or of a part of dp, cp or tp, of those that are longer than 1
@@ -176,8 +182,9 @@ int64_t plan_group_size(const plan_mesh *m, const plan_group *g);
 void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *members);
 // One of them, without the others.
 int64_t plan_group_member(const plan_mesh *m, const plan_group *g, int64_t place);
-// The same as what they are made of: first + the sum of i[k] * stride[k], 0 <= i[k] < count[k], where all that one
-// step of an axis holds comes before the next. So how many are below a rank is known without looking at them.
+// The same as what they are made of: first + the sum of i[k] * stride[k], 0 <= i[k] < count[k],
+// where all that one step of an axis holds comes before the next. So how many are below a rank is
+// known without looking at them.
 typedef struct plan_members {
     int64_t first, count[AXIS_COUNT], stride[AXIS_COUNT]; // from the outermost axis on
 } plan_members;

@@ -59,8 +59,8 @@ static void check_group(const plan_mesh *m, const plan_group *g)
     }
 }
 
-// Ranks that share experts, and those that have the same: every rank of dp x cp, and of tp where it cuts no expert,
-// is in one of each, and two of them meet in one rank only.
+// Ranks that share experts, and those that have the same: every rank of dp x cp, and of tp where it
+// cuts no expert, is in one of each, and two of them meet in one rank only.
 static void experts_are_dealt_out(void **state)
 {
     (void)state;
@@ -137,7 +137,8 @@ static void members_agree(void **state)
     }
 }
 
-// Groups of a part of dp cut it into rows and columns: each rank is in one of each, and they meet in it alone.
+// Groups of a part of dp cut it into rows and columns: each rank is in one of each, and they meet
+// in it alone.
 static void halves_of_dp_are_a_grid(void **state)
 {
     (void)state;

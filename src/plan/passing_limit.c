@@ -1,11 +1,12 @@
 // What other software holds of the weights and gradients that pass through a rank (ZeRO-2, ZeRO-3).
 //
-// A plan has two layers' weights and one layer's gradients whole. DeepSpeed gathers and sums weight by weight: it
-// keeps to a number of elements of weights (stage3_max_live_parameters), of which one may be larger; and a gradient
-// is copied to a bucket of so many elements (reduce_bucket_size), which is there besides, or summed as it is if it is
-// larger. Where each moment's bytes are o + w + g (others, whole weights, whole
-// gradients), that software has o + min(w, W) + min(g, G). Of the plan's fullest moments with and without w and g
-// the sums are kept (plan.live_without), and none of these can be less than the largest of what it has:
+// A plan has two layers' weights and one layer's gradients whole. DeepSpeed gathers and sums weight
+// by weight: it keeps to a number of elements of weights (stage3_max_live_parameters), of which one
+// may be larger; and a gradient is copied to a bucket of so many elements (reduce_bucket_size),
+// which is there besides, or summed as it is if it is larger. Where each moment's bytes are o + w +
+// g (others, whole weights, whole gradients), that software has o + min(w, W) + min(g, G). Of the
+// plan's fullest moments with and without w and g the sums are kept (plan.live_without), and none
+// of these can be less than the largest of what it has:
 //
 //   max(o + w + g)    max(o + g) + W    max(o + w) + G    max(o) + W + G
 //

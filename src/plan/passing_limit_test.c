@@ -1,5 +1,5 @@
-// What other software holds of what passes: against a dull count of moments with others, weights and gradients,
-// and on plans of ZeRO's stages.
+// What other software holds of what passes: against a dull count of moments with others, weights
+// and gradients, and on plans of ZeRO's stages.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>

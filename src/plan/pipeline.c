@@ -18,8 +18,8 @@ static double layer_flops(const op_model *m, int32_t layer_row)
     return flops;
 }
 
-// Fills stage after stage up to `most` FLOPs, and never below one decoder layer; the last takes what is
-// left. Is it within `most`, too?
+// Fills stage after stage up to `most` FLOPs, and never below one decoder layer; the last takes
+// what is left. Is it within `most`, too?
 static bool stages_fill(const double *flops, int32_t decoders, int32_t depth, double most,
                         int32_t *count)
 {
@@ -118,8 +118,8 @@ static status stages_cut(arena *a, const op_model *m, const plan_pipeline_reques
     return ST_OK;
 }
 
-// Lists from a file are the user's: what is missing in them, or there twice, breaks the plan. Whether ranks
-// wait for each other for ever is for the verifier to find.
+// Lists from a file are the user's: what is missing in them, or there twice, breaks the plan.
+// Whether ranks wait for each other for ever is for the verifier to find.
 static status lists_check(arena *a, const plan_schedule *s, const schedule_request *r)
 {
     if (s->file == NULL) return ST_OK;

@@ -1,5 +1,5 @@
-// Pieces of logical tensors: over a grid of meshes every element has its holders, the first of them is
-// found, and what is cut into pieces comes together again.
+// Pieces of logical tensors: over a grid of meshes every element has its holders, the first of them
+// is found, and what is cut into pieces comes together again.
 #include "plan/place.h"
 
 #include "base/rng.h"
@@ -13,8 +13,8 @@
 
 enum { CELLS = 256, RANKS = 64 };
 
-// A weight of each kind: cut by rows, part by part, by columns, not at all, too small for ZeRO, a matrix
-// that its optimizer needs whole.
+// A weight of each kind: cut by rows, part by part, by columns, not at all, too small for ZeRO, a
+// matrix that its optimizer needs whole.
 static const struct {
     int ndim, cut;
     int64_t columns;
@@ -195,13 +195,15 @@ static void pieces_are_the_whole(void **state)
     check_mesh(1, 1, 1, 5, 0); // more ways than some parts have rows
 }
 
-// An example by hand: dp 2 x tp 2 with ZeRO; of q (8 x 6), k and v (4 x 6), rank 3 has the last rows.
+// An example by hand: dp 2 x tp 2 with ZeRO; of q (8 x 6), k and v (4 x 6), rank 3 has the last
+// rows.
 static void an_example(void **state)
 {
     (void)state;
     fixture f;
     make(&f, 1, 2, 1, 2, 1);
-    // Its tensor: q rows 4..7, k 2..3, v 2..3: 8 rows, of which the second dp rank updates the last 4.
+    // Its tensor: q rows 4..7, k 2..3, v 2..3: 8 rows, of which the second dp rank updates the last
+    // 4.
     const plan_piece weight = plan_piece_of(&f.places, 3, 1, 1, PLACE_WEIGHT);
     assert_int_equal(weight.row, 2);
     assert_int_equal(weight.rows, 2);

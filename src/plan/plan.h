@@ -1,10 +1,11 @@
 // The plan: one training step (or evaluation, or token) as data.
 //
-// From a model's programs, a batch and a layout, pure functions make the list of actions that a rank
-// does in one step and the table of tensors with their bytes and offsets. Executor, verifier,
+// From a model's programs, a batch and a layout, pure functions make the list of actions that a
+// rank does in one step and the table of tensors with their bytes and offsets. Executor, verifier,
 // simulator, memory table and pictures all read it; nothing else knows what a step is.
 //
-//   plan_table   run-lifetime tensors, shared by all plans of a process (weights, states, batch ...)
+//   plan_table   run-lifetime tensors, shared by all plans of a process (weights, states, batch
+//                ...)
 //   plan         actions, bindings, and tensors that live from action to action (activations ...)
 //
 //   arena:  | run tensors | transient tensors of whichever plan runs            |
@@ -38,14 +39,16 @@ typedef enum plan_kind_of_bytes {
 } plan_kind_of_bytes;
 const char *plan_bytes_name(plan_kind_of_bytes kind);
 
-// Rows of a weight that one rank updates, and holds optimizer state of (ZeRO); in stage 2 also of its
-// gradient, in stage 3 of the weight itself. The ranks of a group that cuts have `piece` rows each, as far as
-// they go: one rank's are cut off at the weight's end, and those behind it have none.
+// Rows of a weight that one rank updates, and holds optimizer state of (ZeRO); in stage 2 also of
+// its gradient, in stage 3 of the weight itself. The ranks of a group that cuts have `piece` rows
+// each, as far as they go: one rank's are cut off at the weight's end, and those behind it have
+// none.
 typedef struct plan_rows {
     int64_t first, count, piece;
-    // Among ranks pieces are equal, and the last rank's filled up, so a whole tensor has `padded` rows and a
-    // piece of it `kept`. With `ends` nothing is filled up, and operations are told where pieces end: where whole
-    // ranks have none that would be up to as much again as the weight.
+    // Among ranks pieces are equal, and the last rank's filled up, so a whole tensor has `padded`
+    // rows and a piece of it `kept`. With `ends` nothing is filled up, and operations are told
+    // where pieces end: where whole ranks have none that would be up to as much again as the
+    // weight.
     int64_t kept, padded;
     bool ends;
     bool cut; // false: every rank updates all of it
@@ -57,7 +60,8 @@ static inline bool plan_is_shared_out(const plan_mesh *m, const op_weight *w)
 {
     return w->is_expert && plan_experts_apart(m);
 }
-// Ranks of dp that cut it, and which of them this one is: of experts, those that have the same ones.
+// Ranks of dp that cut it, and which of them this one is: of experts, those that have the same
+// ones.
 static inline int32_t plan_weight_ways(const plan_mesh *m, const op_weight *w)
 {
     return plan_is_shared_out(m, w) ? plan_expert_ways(m) : plan_zero_ways(m);
@@ -78,14 +82,15 @@ typedef struct plan_tensor {
     int32_t weight; // row of the model's weights it belongs to; -1
     int64_t bytes;  // multiple of 64
     int64_t offset; // in the arena; of a transient tensor: behind run_bytes
-    // Cut over dp and cp: it holds rows [r p, r p + dims[0]) of a larger one, of which the rank with number r
-    // (plan_zero_place) holds piece r of p rows. 0: it is whole.
+    // Cut over dp and cp: it holds rows [r p, r p + dims[0]) of a larger one, of which the rank
+    // with number r (plan_zero_place) holds piece r of p rows. 0: it is whole.
     int64_t piece_rows;
-    // Of which there are so many, where it is no piece of a weight: one for each rank of these stages of the
-    // pipeline, ascending; -1: there is no second. A rank of another stage has no bytes of it.
+    // Of which there are so many, where it is no piece of a weight: one for each rank of these
+    // stages of the pipeline, ascending; -1: there is no second. A rank of another stage has no
+    // bytes of it.
     int32_t pieces, stages[PLAN_MAX_HOLDERS];
-    // Transient rows only: a whole weight, or a whole gradient, of which the rank keeps its rows: it comes
-    // and goes with every layer.
+    // Transient rows only: a whole weight, or a whole gradient, of which the rank keeps its rows:
+    // it comes and goes with every layer.
     bool passes;
     // Transient rows only: a weight in the form that products read (lower/bind_packed.c).
     bool is_panels;
@@ -114,7 +119,8 @@ typedef enum action_kind {
     ACTION_KIND_COUNT
 } action_kind;
 
-// One lane for each group of the table comes behind them, but for those that are used on the compute lane.
+// One lane for each group of the table comes behind them, but for those that are used on the
+// compute lane.
 enum { LANE_COMPUTE, LANE_COPY, LANE_GROUPS };
 
 // An operation among the ranks of a group.
@@ -143,18 +149,18 @@ typedef struct plan_comm {
     int32_t shards;                     // of the tree that the leaves are nodes of
     const char *name;                   // for people; equal on all ranks
     bool more;                          // it is of some rows of its tensors, and others follow
-    // A sum that travels compressed: its row of plan.buckets, and what it needs. The items, in place, are a
-    // vector of `total` floats, of which a reduce_scatter gives each rank `piece`.
+    // A sum that travels compressed: its row of plan.buckets, and what it needs. The items, in
+    // place, are a vector of `total` floats, of which a reduce_scatter gives each rank `piece`.
     bool compressed;
     int32_t bucket;
     int64_t total, piece;
-    int64_t
-        stream_bytes; // that a rank sends to each of the others; and once more, where all get the sum
+    // that a rank sends to each of the others; and once more, where all get the sum
+    int64_t stream_bytes;
     int32_t feedback, work; // references; feedback -1: the codec keeps no residual
 } plan_comm;
 
-// A sum that travels compressed, of whatever stage: all ranks have the same list. Each stage has as many rows
-// of it, the last ones empty (no name) where it has fewer sums.
+// A sum that travels compressed, of whatever stage: all ranks have the same list. Each stage has as
+// many rows of it, the last ones empty (no name) where it has fewer sums.
 typedef struct plan_bucket {
     char name[PLAN_NAME_BYTES];
     int64_t count; // floats, on the rank that has most
@@ -171,11 +177,12 @@ typedef struct plan_action {
     int32_t ops_begin, ops_count; // into that list of the binding's program
     // Rows of the micro-batch that the action covers; 0, all but for weight gradients in strict.
     int32_t sequence_begin, sequence_count;
-    // Of these sequences (then there is one) this rank's rows from position_begin on; count 0: all of them.
+    // Of these sequences (then there is one) this rank's rows from position_begin on; count 0: all
+    // of them.
     int32_t position_begin, position_count;
     bool accumulate; // accumulators continue; false: they start from +0
-    bool
-        fills; // it makes the panels of its nodes (plan_binding); else earlier actions of the step have
+    // it makes the panels of its nodes (plan_binding); else earlier actions of the step have
+    bool fills;
     // Into plan.waits: actions on other lanes that must be done; w >= 0: action w of this step,
     // w < 0: action -1 - w of the step before.
     int32_t waits_begin, waits_count;
@@ -190,7 +197,8 @@ typedef struct plan_binding {
     const int32_t *tensor;                   // [tensor of the program]
     const int32_t *workspace[OP_LIST_COUNT]; // [node] plan tensor, or -1
     const int32_t *panels[OP_LIST_COUNT];    // the same; NULL: no node has any
-    // [node] It and the next one are one launch, in an action that has both (lower/fuse.c). NULL: none.
+    // [node] It and the next one are one launch, in an action that has both (lower/fuse.c). NULL:
+    // none.
     const bool *fused[OP_LIST_COUNT];
     int64_t first_row; // where row 0 is in the whole weight, if the binding is of a piece
 } plan_binding;
@@ -215,9 +223,9 @@ typedef int64_t (*plan_workspace_fn)(void *context, const op_program *program, c
 typedef int64_t (*plan_panels_fn)(void *context, const op_program *program, const op_node *node,
                                   const extent_binding *bound);
 
-// How gradients travel compressed; what codecs are is for others to know. Bytes for a sum of `count`
-// floats over `ranks`, of which each gets `piece` (0: all of it): of the residual, to work in, and of the stream
-// that a rank sends to each of the others.
+// How gradients travel compressed; what codecs are is for others to know. Bytes for a sum of
+// `count` floats over `ranks`, of which each gets `piece` (0: all of it): of the residual, to work
+// in, and of the stream that a rank sends to each of the others.
 typedef int64_t (*plan_codec_bytes_fn)(void *context, int64_t count, int32_t ranks, int64_t piece);
 typedef struct plan_codec {
     const char *name;
@@ -225,12 +233,14 @@ typedef struct plan_codec {
     plan_codec_bytes_fn feedback_bytes, work_bytes, stream_bytes;
     void *context;
 } plan_codec;
-// What the ranks of tp have of a weight: a piece each, all of it each, or of some parts pieces and of some copies. Of
-// each sort that travels compressed there is a sum apart; SORT_PLAIN travels as it is.
+// What the ranks of tp have of a weight: a piece each, all of it each, or of some parts pieces and
+// of some copies. Of each sort that travels compressed there is a sum apart; SORT_PLAIN travels as
+// it is.
 typedef enum plan_sort { SORT_CUT, SORT_WHOLE, SORT_PLAIN, SORT_COUNT } plan_sort;
 plan_sort plan_sort_of(const op_weight *w);
 
-// Whether the backend runs two nodes that follow each other as one, element by element of the first's result. Pure.
+// Whether the backend runs two nodes that follow each other as one, element by element of the
+// first's result. Pure.
 struct plan;
 typedef bool (*plan_fuses_fn)(void *context, const struct plan *p, const op_program *program,
                               const op_node *first, const op_node *second,
@@ -258,7 +268,8 @@ typedef struct plan_request {
     // ROLE_STATE tensors of these programs are named "m", "v", "master": run tensor "m.<weight>".
     const plan_codec *codec; // of gradients between ranks; NULL: they travel as they are
     bool keep_gradients;     // finished gradients stay readable after the step (check)
-    // What layout.sp gathers, or scatters of one sequence, stands between products, as other software has it.
+    // What layout.sp gathers, or scatters of one sequence, stands between products, as other
+    // software has it.
     bool rows_inline;
     plan_last last; // pass that is needed
     int64_t
@@ -293,8 +304,8 @@ typedef struct plan {
     int64_t item_count, item_capacity;
     plan_comm_leaf *leaves;
     int64_t leaf_count, leaf_capacity;
-    // What the model's last layer leaves of the first micro-batch, rows of tensors; -1: it is elsewhere. With one
-    // micro-batch they last until the next step.
+    // What the model's last layer leaves of the first micro-batch, rows of tensors; -1: it is
+    // elsewhere. With one micro-batch they last until the next step.
     int32_t outputs[OP_MAX_BOUNDARY];
     const char *codec; // of gradients between ranks; NULL: none
     plan_bucket *buckets;
@@ -313,7 +324,8 @@ typedef struct plan {
     int32_t step_ref;    // the step block
     bool strict, poison;
     int64_t transient_bytes,
-        repeated; // of the arena; micro-batches that only stand as often as others (predict/repeat.h)
+        // of the arena; micro-batches that only stand as often as others (predict/repeat.h)
+        repeated;
     int64_t live_bytes;                     // the largest sum of live transient bytes at any node
     int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node
     int64_t passing_by_kind[BYTES_KIND_COUNT]; // of those: whole weights and gradients that pass
@@ -323,7 +335,8 @@ typedef struct plan {
 // Which of the sequences of a step are this rank's. In strict order it has whole shards.
 void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
                         int64_t *first, int64_t *count);
-// What extents are on `sequences` sequences of a plan; positions > 0: on so many rows instead of all of them.
+// What extents are on `sequences` sequences of a plan; positions > 0: on so many rows instead of
+// all of them.
 extent_binding plan_bound(const plan *p, int64_t sequences, int64_t positions);
 // Makes a plan; adds the run tensors that it needs to `run` (shared by several plans).
 NODISCARD status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out);
@@ -343,16 +356,19 @@ int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_
 
 // Bytes by kind at the fullest moment of a plan; the sum is run_bytes + live_bytes.
 void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT]);
-// What other software holds of whole weights and gradients that pass, in elements; 0: what the plan does. Of
-// weights so many, or the largest one; of gradients one, and a bucket of so many (passing_limit.c).
+// What other software holds of whole weights and gradients that pass, in elements; 0: what the plan
+// does. Of weights so many, or the largest one; of gradients one, and a bucket of so many
+// (passing_limit.c).
 typedef struct plan_passing_limits {
     int64_t weights, gradients;
 } plan_passing_limits;
-// Bytes that such software does not hold of those at the fullest moment, by kind: none too many. Pure.
+// Bytes that such software does not hold of those at the fullest moment, by kind: none too many.
+// Pure.
 void plan_memory_spared(const plan *p, const plan_passing_limits *limits,
                         int64_t spared[BYTES_KIND_COUNT]);
-// The same where no plan is made. Of weights (0) and gradients (1): bytes held at most, where the largest one has
-// so many; and, of what passes at the fullest moment, those that are not held. without: as in plan.live_without.
+// The same where no plan is made. Of weights (0) and gradients (1): bytes held at most, where the
+// largest one has so many; and, of what passes at the fullest moment, those that are not held.
+// without: as in plan.live_without.
 int64_t plan_passing_most(const plan_passing_limits *limits, int which, int64_t largest,
                           dtype type);
 void plan_passing_spare(const int64_t without[PLAN_PASSING_COUNT], const int64_t passing[2],

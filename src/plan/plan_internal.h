@@ -9,8 +9,9 @@
 // counts nodes on the compute lane.
 typedef struct life_span {
     int64_t begin, end; // inclusive
-    int32_t
-        copy; // the tensor that it is spent in, of those that are alike; -1: its own. Until it is dealt the micro-batch that it is of; -1: of none
+    // the tensor that it is spent in, of those that are alike; -1: its own. Until it is dealt the
+    // micro-batch that it is of; -1: of none
+    int32_t copy;
 } life_span;
 
 typedef struct life {
@@ -26,8 +27,8 @@ typedef struct life_link {
     int64_t time;
 } life_link;
 
-// Tensors that are alike, one for each slot of a pipeline. What one of them holds between two spans means
-// nothing, so each span may be spent elsewhere.
+// Tensors that are alike, one for each slot of a pipeline. What one of them holds between two spans
+// means nothing, so each span may be spent elsewhere.
 typedef struct life_copies {
     int32_t *rows;     // [class * slots + slot] transient tensor
     int32_t *class_of; // [transient tensor]; -1: it is like no other
@@ -58,8 +59,8 @@ static inline void plan_room_leave(arena *a, const arena *lent)
 
 NODISCARD status plan_tensor_push(plan *p, const plan_tensor *tensor, int32_t *row);
 
-// fuse.c: marks operations that are launched as one (plan_binding.fused); the last step of making a plan.
-// Without request.fuses none are.
+// fuse.c: marks operations that are launched as one (plan_binding.fused); the last step of making a
+// plan. Without request.fuses none are.
 NODISCARD status plan_fuse(const plan_request *request, plan *p);
 
 #endif

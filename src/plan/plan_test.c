@@ -127,7 +127,8 @@ static void shards_are_summed_by_one_tree(void **state)
     }
 }
 
-// Shards of sequences: whatever ranks have them, each has a tree over the batch, and their sums one more.
+// Shards of sequences: whatever ranks have them, each has a tree over the batch, and their sums one
+// more.
 static void shards_of_sequences_are_one_tree(void **state)
 {
     (void)state;

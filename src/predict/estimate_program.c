@@ -144,8 +144,8 @@ static void parts_note(local *l, op_list list)
     }
 }
 
-// Node i of a list touches its operands, and the tensors that count the rows of bounded ones. A weight
-// list that runs in pieces holds its operands through all of it.
+// Node i of a list touches its operands, and the tensors that count the rows of bounded ones. A
+// weight list that runs in pieces holds its operands through all of it.
 static void node_note(local *l, op_list list, int64_t i)
 {
     const op_node *node = &l->p->lists[list].nodes[i];

@@ -1,5 +1,6 @@
-// The arena is at most 3% above the largest sum of live bytes at any action: for every schedule, on every
-// rank, with every way of recomputing. (Whether what a step touches is all of the arena, exec_test says.)
+// The arena is at most 3% above the largest sum of live bytes at any action: for every schedule, on
+// every rank, with every way of recomputing. (Whether what a step touches is all of the arena,
+// exec_test says.)
 //
 //   ALL=1  each schedule with each depth, model and way of recomputing (make test: a part of them)
 #include "fixtures/train/test_job.h"

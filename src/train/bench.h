@@ -158,8 +158,8 @@ typedef struct train_machine {
 // largest_bytes: of the buffers; 0: four times the last cache, 64 MiB to 512 MiB.
 NODISCARD status train_machine_measure(const host *h, const kern_context *kernels,
                                        int64_t largest_bytes, train_machine *out);
-// A copy of half of a buffer to the other half, by all threads, to be timed in turn with what is judged by
-// it: a machine's memory is shared with neighbours, and is another one a second later.
+// A copy of half of a buffer to the other half, by all threads, to be timed in turn with what is
+// judged by it: a machine's memory is shared with neighbours, and is another one a second later.
 typedef struct train_copy {
     const host *h;
     const kern_context *kernels;
@@ -168,7 +168,8 @@ typedef struct train_copy {
 } train_copy;
 NODISCARD status train_copy_open(const host *h, const kern_context *kernels, int64_t largest_bytes,
                                  train_copy *out);
-// Bytes/s of the best of so many tries, what is read and what is written; after one that does not count.
+// Bytes/s of the best of so many tries, what is read and what is written; after one that does not
+// count.
 NODISCARD status train_copy_run(const train_copy *c, int tries, double *bytes_per_s);
 void train_copy_close(train_copy *c);
 // Copy bandwidth in memory alone: what bounds an operation that computes little.

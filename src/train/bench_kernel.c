@@ -155,7 +155,8 @@ status train_gemm_time(const train_bench_on *on, train_gemm *gemm)
     return st;
 }
 
-// The shape of a node that is a GEMM with a kernel and computes all of its result; false if it is none.
+// The shape of a node that is a GEMM with a kernel and computes all of its result; false if it is
+// none.
 static bool gemm_of(const op_program *p, const op_node *node, const extent_binding *bound,
                     train_gemm *out)
 {

@@ -29,8 +29,9 @@ static status memory_take(int64_t bytes, void **out)
     return fail(ST_NO_MEMORY, "no %lld bytes for a measurement of memory", (long long)bytes);
 }
 
-// Where the buffers of copies begin: on a huge page and of huge pages, as what a run reads (kernels/device.c).
-// Of small pages a copy is up to a tenth slower (Zen 4, 2026-11-22: 30.5 and 33.6 GB/s).
+// Where the buffers of copies begin: on a huge page and of huge pages, as what a run reads
+// (kernels/device.c). Of small pages a copy is up to a tenth slower (Zen 4, 2026-11-22: 30.5 and
+// 33.6 GB/s).
 static status memory_take_huge(int64_t bytes, void **out)
 {
     enum { HUGE_BYTES = 2 << 20 };
@@ -107,7 +108,8 @@ static void stream_run(void *context, int64_t index, int thread)
 
 enum { STREAM_TRIES = 4 };
 
-// Bytes/s, the best of so many tries. Each thread has a part for itself, the same one in every round.
+// Bytes/s, the best of so many tries. Each thread has a part for itself, the same one in every
+// round.
 static double stream_speed(const host *h, const kern_context *on, stream *s, int tries)
 {
     double best = 0.0;
@@ -155,7 +157,8 @@ static int64_t stream_bytes(int64_t bytes, int threads)
     return max_i64(bytes, 512 * (int64_t)threads);
 }
 
-// An open context that this thread leads: of all threads, or of one (which is what a stream beside the first has).
+// An open context that this thread leads: of all threads, or of one (which is what a stream beside
+// the first has).
 static status kernels_lead(const kern_context *of, bool all, kern_context **out)
 {
     TRY(kern_context_open(of, all ? 0 : 1, out));
@@ -406,7 +409,8 @@ status train_copy_open(const host *h, const kern_context *kernels, int64_t large
     return ST_OK;
 }
 
-// With threads for this call alone: the caller is bound to a core while it leads them, and it has other work.
+// With threads for this call alone: the caller is bound to a core while it leads them, and it has
+// other work.
 status train_copy_run(const train_copy *c, int tries, double *bytes_per_s)
 {
     kern_context *on = NULL;

@@ -1,4 +1,5 @@
-// Where the time of a step goes: spans of operations inside windows of time, and their bounds. Pure.
+// Where the time of a step goes: spans of operations inside windows of time, and their bounds.
+// Pure.
 //
 // The executor works ahead, so the first operations of a step may begin before the results of the
 // step before were read back. A window therefore takes of each span what lies inside it; then no

@@ -59,8 +59,8 @@ static void test_windows(void **state)
     arena_destroy(a);
 }
 
-// Spans of a lane, cut by borders anywhere and told of before or after them: the windows' operations
-// add up to what the spans last inside.
+// Spans of a lane, cut by borders anywhere and told of before or after them: the windows'
+// operations add up to what the spans last inside.
 static void test_windows_lose_nothing(void **state)
 {
     (void)state;
@@ -233,7 +233,8 @@ static void steps(arena *a, const char *const *keys, int64_t count, int64_t coun
         "model.heads=2", "model.ffn_dim=64", "model.vocab=257", "model.context=64",                \
         "kernels.threads=2", "eval.every=0"
 
-// The same FLOPs however the step is cut: micro-batches, shards, an even and an odd number of steps.
+// The same FLOPs however the step is cut: micro-batches, shards, an even and an odd number of
+// steps.
 static void test_parts_of_steps(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-// What the plan lets travel beside products: keys and values of a ring, and pieces of what tensor parallelism sums,
-// scatters and gathers. That nothing is read too early is the verifier's to prove; here is looked at what goes on
-// meanwhile.
+// What the plan lets travel beside products: keys and values of a ring, and pieces of what tensor
+// parallelism sums, scatters and gathers. That nothing is read too early is the verifier's to
+// prove; here is looked at what goes on meanwhile.
 #include "assemble/prove.h"
 #include "fixtures/train/test_job.h"
 
@@ -59,7 +59,8 @@ static op_code first_code(const plan *p, int64_t action)
     return p->bindings[a->binding].program->lists[a->list].nodes[a->ops_begin].code;
 }
 
-// All shifts but the one that brings gradients home; the product beside them waits for none of its own.
+// All shifts but the one that brings gradients home; the product beside them waits for none of its
+// own.
 static void a_ring_turns_beside_attention(void **state)
 {
     (void)state;
@@ -93,7 +94,8 @@ static void a_ring_turns_beside_attention(void **state)
             assert_true(waits_for(p, after, last));
             beside++;
         }
-        // Of each layer: keys in forward and backward, their gradients in backward; a send and a receive each.
+        // Of each layer: keys in forward and backward, their gradients in backward; a send and a
+        // receive each.
         assert_int_equal(beside, 2 * 2 * 3 * (ways - 1));
         assert_int_equal(between, 2 * 2);
         prove(&m);
@@ -101,8 +103,8 @@ static void a_ring_turns_beside_attention(void **state)
     }
 }
 
-// Whose products' rows come, or go, in `pieces`: of one sequence, or of several. All but the first piece comes, and
-// all but the last one goes, beside a product.
+// Whose products' rows come, or go, in `pieces`: of one sequence, or of several. All but the first
+// piece comes, and all but the last one goes, beside a product.
 static void rows_come_and_go_beside_products(void **state)
 {
     (void)state;
@@ -133,8 +135,8 @@ static void rows_come_and_go_beside_products(void **state)
             assert_true(code == OP_MATMUL || code == OP_MATMUL_DX);
             assert_true(c->op == COLLECTIVE_ALL_GATHER || !waits_for(p, product, at));
         }
-        // Of a layer and a micro-batch: before qkv and gate_up, behind out and down, and in backward before and
-        // behind those that stand the other way round.
+        // Of a layer and a micro-batch: before qkv and gate_up, behind out and down, and in
+        // backward before and behind those that stand the other way round.
         const int microbatches = (int)(p->own_sequences / p->micro_batch);
         assert_int_equal(gathers, microbatches * runs[i].pieces * 4);
         assert_int_equal(scatters, microbatches * runs[i].pieces * 4);

@@ -1,12 +1,13 @@
 // Training in bf16 on several ranks is as near to one rank as rounding lets it be.
 //
-// In bf16 two layouts do not have the same losses: a sum that is taken in another order flips the rounding of
-// some activations, and with tp every rank rounds its own term. What rounding itself does to a run is seen
-// without any layout: a *seed of rounding* rounds each weight that the run starts from to bf16, up or down
-// by chance, up as often as the part that is cut off is large, so that on the mean it is the weight. Runs of
-// one rank from five seeds are five versions of one model in bf16, none better than the others. At every step
-// the *spread* is the largest of their losses less the smallest; and a layout's loss, started from the
-// weights as they are, must lie within three times the spread of that of one rank from the same weights.
+// In bf16 two layouts do not have the same losses: a sum that is taken in another order flips the
+// rounding of some activations, and with tp every rank rounds its own term. What rounding itself
+// does to a run is seen without any layout: a *seed of rounding* rounds each weight that the run
+// starts from to bf16, up or down by chance, up as often as the part that is cut off is large, so
+// that on the mean it is the weight. Runs of one rank from five seeds are five versions of one
+// model in bf16, none better than the others. At every step the *spread* is the largest of their
+// losses less the smallest; and a layout's loss, started from the weights as they are, must lie
+// within three times the spread of that of one rank from the same weights.
 //
 // That the bound can fail, a run shows whose learning rate is a hundredth higher: it leaves it.
 //
@@ -88,7 +89,8 @@ static losses many_ranks(const char *name, int model, const layout *l)
 
 // ---- seeds of rounding --------------------------------------------------------------------------
 
-// Up or down to bf16: what is cut off, and a random number as large as can be cut off, carry or do not.
+// Up or down to bf16: what is cut off, and a random number as large as can be cut off, carry or do
+// not.
 static float rounded(float value, uint32_t word)
 {
     uint32_t bits = 0;

@@ -1,6 +1,6 @@
-// Gradients that travel compressed, in whole runs of several ranks: the same weights on all of them, to the
-// bit; losses near those of an uncompressed run; residuals that a checkpoint keeps; and a bound that, broken,
-// sends all ranks to the plan without compression at the same step.
+// Gradients that travel compressed, in whole runs of several ranks: the same weights on all of
+// them, to the bit; losses near those of an uncompressed run; residuals that a checkpoint keeps;
+// and a bound that, broken, sends all ranks to the plan without compression at the same step.
 //
 // By day each layout has one of the codecs, and each codec some of the layouts.
 #include "assemble/prove.h"
@@ -16,7 +16,8 @@ typedef struct job_rank {
     int rank, ranks;
     const char *set[7];
     int32_t stage, piece; // of pp, of tp
-    // All of them; and from this rank's bytes those that ranks of tp have whole, and those that are cut.
+    // All of them; and from this rank's bytes those that ranks of tp have whole, and those that are
+    // cut.
     hash128 weights, whole, cut;
     double error;
     bool drifts; // what a step tells is not of that step alone
@@ -254,8 +255,8 @@ static void layouts_agree(const ranks_layout *layouts, int count)
     }
 }
 
-// What ranks of tp have whole loses the same on each: those that share a head of keys too, and a vocabulary
-// that two do not divide. A stage's ranks sum what it has.
+// What ranks of tp have whole loses the same on each: those that share a head of keys too, and a
+// vocabulary that two do not divide. A stage's ranks sum what it has.
 static void so_are_those_of_pieces_and_stages(void **state)
 {
     (void)state;
@@ -273,7 +274,8 @@ static void so_are_those_of_pieces_and_stages(void **state)
     layouts_agree(layouts, COUNT_OF(layouts));
 }
 
-// Rows that ranks of dp have copies of, or cp cuts too; rows that the last rank of each copy has none of.
+// Rows that ranks of dp have copies of, or cp cuts too; rows that the last rank of each copy has
+// none of.
 static void so_are_copies_of_rows(void **state)
 {
     (void)state;
@@ -302,7 +304,8 @@ static int settings(const char **out, const char *mode, const char *more, const 
     return n;
 }
 
-// Relative difference of the loss after 12 steps: measured 3e-6 (bf16), 5e-4 (int8), 8e-5 (fp8), 0.03, 0.02.
+// Relative difference of the loss after 12 steps: measured 3e-6 (bf16), 5e-4 (int8), 8e-5 (fp8),
+// 0.03, 0.02.
 static void losses_are_near(void **state)
 {
     (void)state;
@@ -376,8 +379,8 @@ static void residuals_survive(void **state)
     }
 }
 
-// Of pieces, stages and copies the losses are those of whole ranks, near those of an uncompressed run; and what
-// was lost is in the checkpoint, rank by rank.
+// Of pieces, stages and copies the losses are those of whole ranks, near those of an uncompressed
+// run; and what was lost is in the checkpoint, rank by rank.
 static void pieces_stages_and_copies_too(void **state)
 {
     (void)state;
@@ -440,7 +443,8 @@ static void residuals_are_of_a_layout(void **state)
     assert_int_equal(ranks_run("moves", set, n - 1, 2, "auto", 4, NULL), ST_STOPPED);
     assert_int_equal(ranks_run("moves", set, n, 4, "auto", 8, NULL), ST_STOPPED);
     assert_null(strstr(rank_runs[0].seen.said, "begins at zero"));
-    // Nor are rows that as many ranks cut otherwise the same: those of two sums each, the rest goes on.
+    // Nor are rows that as many ranks cut otherwise the same: those of two sums each, the rest goes
+    // on.
     static const char *const copies[][3] = {{"layout.dp=2", "layout.zero=1", "layout.cp=2"},
                                             {"layout.dp=4", "layout.zero=1", "layout.zero_group=2"},
                                             {"layout.dp=4", "layout.zero=1", NULL}};
@@ -496,7 +500,8 @@ static void all_ranks_switch_at_the_same_step(void **state)
     }
     assert_int_equal(lines_with_errors(a, "switch"), 2);
     assert_non_null(strstr(file_of(a, "switch", "run.json"), "\"whole_from_step\": 3"));
-    // Stopped right after it was broken, and again when it is long past: the same step, the same bits.
+    // Stopped right after it was broken, and again when it is long past: the same step, the same
+    // bits.
     assert_int_equal(ranks_run("broken", set, n, 3, "auto", 1, NULL), ST_STOPPED);
     assert_int_equal(ranks_run("broken", set, n, 3, "auto", 5, NULL), ST_STOPPED);
     assert_int_equal(ranks_run("broken", set, n, 3, "auto", 0, &stopped), ST_OK);
@@ -507,7 +512,8 @@ static void all_ranks_switch_at_the_same_step(void **state)
     arena_destroy(a);
 }
 
-// The stages too, and all ranks that have pieces or copies: a bound that one stage's sums alone can break.
+// The stages too, and all ranks that have pieces or copies: a bound that one stage's sums alone can
+// break.
 static void ranks_of_all_stages_switch(void **state)
 {
     (void)state;

@@ -1,13 +1,13 @@
-// Context parallelism on whole runs: ranks that have some positions of every sequence train what one trains.
-// In strict order, with determinism.cp_shards, the digest is that of one rank. By day each layout has some of the
-// kinds and orders.
+// Context parallelism on whole runs: ranks that have some positions of every sequence train what
+// one trains. In strict order, with determinism.cp_shards, the digest is that of one rank. By day
+// each layout has some of the kinds and orders.
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
 
 enum { SETTINGS_MAX = 20 };
 
-// Grouped queries with a window and packed documents; learned positions, biases, a tied table and dropout
-// everywhere; documents with everything made again in backward.
+// Grouped queries with a window and packed documents; learned positions, biases, a tied table and
+// dropout everywhere; documents with everything made again in backward.
 static const char *const kinds[][6] = {
     {"model.arch=mistral", "model.heads=8", "model.kv_heads=4", "model.window=11",
      "data.packing=masked"},

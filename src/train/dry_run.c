@@ -1,4 +1,5 @@
-// A run without its steps. The order is that of train_run(), so that the first complaint is the same.
+// A run without its steps. The order is that of train_run(), so that the first complaint is the
+// same.
 #include "train/dry_run.h"
 
 #include "train/bench.h"
@@ -45,8 +46,8 @@ static int threads_of(const run_config *r)
     return (int)max_i64(1, assemble_threads(r) / run_config_ranks(r));
 }
 
-// The memory of the whole run, its evaluation too: of the first rank of each stage, which needs most. The
-// plans of the first stage stay.
+// The memory of the whole run, its evaluation too: of the first rank of each stage, which needs
+// most. The plans of the first stage stay.
 static status memory_try(dry_run *d)
 {
     run_config *r = &d->own;
@@ -68,8 +69,8 @@ static status memory_try(dry_run *d)
     return ST_OK;
 }
 
-// About what one rank does in a step, without the others: its part of the batch, through a model with its
-// number of layers, and with its part of heads, feed-forward and vocabulary.
+// About what one rank does in a step, without the others: its part of the batch, through a model
+// with its number of layers, and with its part of heads, feed-forward and vocabulary.
 static status step_try(const dry_run *d, train_bench *out)
 {
     run_config alone = d->own;

@@ -4,8 +4,9 @@
 
 #include "train/train.h"
 
-// Configuration to plans, memory, weights, data files and tokenizer, the run's folder; then a step on
-// random tokens, *step_s seconds. Leaves no run behind, but tokens that it prepared in its cache.
+// Configuration to plans, memory, weights, data files and tokenizer, the run's folder; then a step
+// on random tokens, *step_s seconds. Leaves no run behind, but tokens that it prepared in its
+// cache.
 NODISCARD status train_dry_run(const host *h, arena *a, const run_config *r, train_start *out,
                                double *step_s);
 

@@ -1,4 +1,5 @@
-// Batches for steps, out of the data floor: a thread fills the next step's rows while this one runs.
+// Batches for steps, out of the data floor: a thread fills the next step's rows while this one
+// runs.
 #include "train/feed.h"
 
 #include "data/dataset.h"

@@ -1,4 +1,5 @@
-// What is said of a run that does not fit: each remedy does what it says, and of layers to recompute no fewer would do.
+// What is said of a run that does not fit: each remedy does what it says, and of layers to
+// recompute no fewer would do.
 #include "fixtures/train/test_job.h"
 
 #include <stdlib.h>

@@ -50,8 +50,8 @@ close_lock : {
     return st;
 }
 
-// Makes <path>/checkpoints durable, and what leads to it: a checkpoint is no safer than the folder it
-// lies in. Folders above that may not be opened were not made here.
+// Makes <path>/checkpoints durable, and what leads to it: a checkpoint is no safer than the folder
+// it lies in. Folders above that may not be opened were not made here.
 static status folder_sync(const train_folder *f)
 {
     char *at = NULL;

@@ -1,4 +1,5 @@
-// A training job put together on a device: plans (assemble/assemble.h), executor, weights; everything but time passing.
+// A training job put together on a device: plans (assemble/assemble.h), executor, weights;
+// everything but time passing.
 #ifndef TRAIN_JOB_H
 #define TRAIN_JOB_H
 
@@ -26,7 +27,8 @@ NODISCARD status train_job_create(const host *h, arena *a, assemble_plans *plans
                                   const assemble_options *options, const train_ranks *ranks,
                                   trace_ring *trace, train_job *out);
 void train_job_destroy(train_job *job);
-// Weights from model.from (a Hugging Face folder, or a checkpoint), or initial values from the seed.
+// Weights from model.from (a Hugging Face folder, or a checkpoint), or initial values from the
+// seed.
 NODISCARD status train_job_weights(train_job *job, arena *a);
 // What the bits of a run depend on besides its configuration: kernels, level, device, libraries.
 NODISCARD status train_job_numerics(const train_job *job, const assemble_options *options, arena *a,

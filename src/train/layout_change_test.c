@@ -1,7 +1,8 @@
-// A run goes on in another layout than it was saved in, bit for bit: saved in each layout, loaded in
-// others, one digest in strict order.
+// A run goes on in another layout than it was saved in, bit for bit: saved in each layout, loaded
+// in others, one digest in strict order.
 //
-//   ALL_PAIRS=1  every layout by every other (make test: each by one, in fp32 or bf16; make test-night: in both)
+//   ALL_PAIRS=1  every layout by every other (make test: each by one, in fp32 or bf16; make
+//                test-night: in both)
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
 

@@ -1,5 +1,6 @@
-// One digest for every layout: a seeded walk through layouts of 1 to 8 ranks (threads of this process),
-// each trained in strict order, in fp32 and in bf16, and compared with one rank. In fast order the losses are near.
+// One digest for every layout: a seeded walk through layouts of 1 to 8 ranks (threads of this
+// process), each trained in strict order, in fp32 and in bf16, and compared with one rank. In fast
+// order the losses are near.
 //
 //   LAYOUTS  layouts of each kind of model (8; make test: 3; make test-night: 120)
 //   STEPS    of each run (6; 30)
@@ -11,8 +12,8 @@
 
 enum { SHARDS = 8, SETTINGS = 32, SETTING_BYTES = 64 };
 
-// GPT-2's kind: learned positions, LayerNorm, biases, one table for embedding and head. Llama's: rotary
-// positions, RMSNorm, grouped queries, gated feed-forward.
+// GPT-2's kind: learned positions, LayerNorm, biases, one table for embedding and head. Llama's:
+// rotary positions, RMSNorm, grouped queries, gated feed-forward.
 static const char *const models[][8] = {
     {"model.arch=gpt2", "model.layers=8", "model.dim=32", "model.heads=4", "model.kv_heads=4",
      "model.ffn_dim=48", "model.dropout=0.1", "train.z_loss=1e-4"},
@@ -118,8 +119,8 @@ static void layout_pick(layout *l, int kind, int64_t steps, walk_order order)
     if (cp > 1) set(l, "layout.cp", cp);
     if (tp > 1) set_word(l, "layout.sp", pick(2) == 0 ? "yes" : "no");
     if (dp > 1) set(l, "layout.dp", dp);
-    // dp that does not divide the batch leaves ranks with different numbers of micro-batches, which ZeRO-2
-    // and ZeRO-3 cannot always have.
+    // dp that does not divide the batch leaves ranks with different numbers of micro-batches, which
+    // ZeRO-2 and ZeRO-3 cannot always have.
     const bool even = (strict ? SHARDS : 16) % dp == 0;
     const bool once = pick(2) == 0; // strict order never sums in micro-batches
     const int64_t zero = pick(even || (once && pp == 1) ? 4 : !strict ? 2 : pp > 1 ? 3 : 4);

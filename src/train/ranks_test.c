@@ -1,6 +1,6 @@
-// Several ranks train what one trains: threads of this process as ranks, over shared memory. In strict
-// order the digest of weights and optimizer is the same for every number of them. By day each number of ranks, cut
-// and mesh has some of the kinds.
+// Several ranks train what one trains: threads of this process as ranks, over shared memory. In
+// strict order the digest of weights and optimizer is the same for every number of them. By day
+// each number of ranks, cut and mesh has some of the kinds.
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
 
@@ -55,7 +55,8 @@ static void any_number_of_ranks_is_one(void **state)
     }
 }
 
-// What a run can be asked for works the same in all layouts: each of these on two meshes, in turn (by day on one).
+// What a run can be asked for works the same in all layouts: each of these on two meshes, in turn
+// (by day on one).
 static const char *const features[][4] = {
     {"train.precision=bf16", "train.recompute=selective"},
     {"train.precision=fp16"},

@@ -50,7 +50,8 @@ bool session_should_stop(session *s)
     return s->stop > 0;
 }
 
-// Why a run stops travels with that it stops: a signal that all ranks get reaches some of them later.
+// Why a run stops travels with that it stops: a signal that all ranks get reaches some of them
+// later.
 status session_stop_agree(session *s)
 {
     static const char *const reasons[] = {"asked to stop", "train.max_time is over", "SIGUSR1",
@@ -147,7 +148,8 @@ static status memory_agree(session *s, run_config *r)
     return ST_OK;
 }
 
-// The first rank makes the plans of all, and proves that they fit together; all hear what became of it.
+// The first rank makes the plans of all, and proves that they fit together; all hear what became of
+// it.
 static status plans_verify(session *s)
 {
     const bool is_first = session_is_first(s);

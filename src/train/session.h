@@ -1,4 +1,5 @@
-// A session: one process's part of a run, from opening its folder to closing it. Internal to train/.
+// A session: one process's part of a run, from opening its folder to closing it. Internal to
+// train/.
 #ifndef TRAIN_SESSION_H
 #define TRAIN_SESSION_H
 
@@ -67,8 +68,8 @@ NODISCARD status session_steps(session *s, int64_t until);
 NODISCARD status session_validate(session *s, bool *whole); // false: it was asked to stop
 // session_save.c
 NODISCARD status session_saver_open(session *s);
-// Begins a save of this step, unless there is one. A disk that is full or fails costs that checkpoint,
-// told aloud, not the run.
+// Begins a save of this step, unless there is one. A disk that is full or fails costs that
+// checkpoint, told aloud, not the run.
 NODISCARD status session_save_begin(session *s, bool is_best);
 // Looks at what became of the save on the way; `wait`: until it has ended.
 NODISCARD status session_save_poll(session *s, bool wait);

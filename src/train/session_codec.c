@@ -1,9 +1,9 @@
 // Gradients that travel compressed: when they do, what they lose, and when that is too much.
 //
-// Losses are added over the ranks in the step itself and come back with its results, a step late: step n
-// is judged when step n + 1 has been posted, so all ranks go on without compression from step n + 2 on.
-// That holds too where a border (an evaluation, a save, a signal) would allow for less: the run's bits do
-// not depend on borders. The step is in the checkpoint.
+// Losses are added over the ranks in the step itself and come back with its results, a step late:
+// step n is judged when step n + 1 has been posted, so all ranks go on without compression from
+// step n + 2 on. That holds too where a border (an evaluation, a save, a signal) would allow for
+// less: the run's bits do not depend on borders. The step is in the checkpoint.
 #include "train/session.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 // What the ranks of a run settle between steps.
 //
-// All ranks run the same session: same steps, same results, to the bit. The first one has the folder,
-// the checkpoints and the user's ear. Only what comes from outside can differ (a signal, a clock), and
-// that is agreed on before each step; so no rank begins a step that another will not.
+// All ranks run the same session: same steps, same results, to the bit. The first one has the
+// folder, the checkpoints and the user's ear. Only what comes from outside can differ (a signal, a
+// clock), and that is agreed on before each step; so no rank begins a step that another will not.
 #include "train/session.h"
 
 plan_mesh session_mesh(const session *s)

@@ -64,8 +64,8 @@ static status policies_apply(session *s, const step_device *d, int64_t step, con
     return ST_OK;
 }
 
-// Since the last record: by then the next step has begun, so a share is off by what that one did, and
-// is cut off at the whole step.
+// Since the last record: by then the next step has begun, so a share is off by what that one did,
+// and is cut off at the whole step.
 static void comm_apply(session *s, obs_record *record, double seconds)
 {
     const device_stream_times now = exec_lane_times(s->job.e);
@@ -190,7 +190,8 @@ status session_steps(session *s, int64_t until)
     return ST_OK;
 }
 
-// What follows from a validation loss: the best one so far is told, and its weights are to be saved.
+// What follows from a validation loss: the best one so far is told, and its weights are to be
+// saved.
 static void validated(session *s, int64_t batches, int64_t begin_ns)
 {
     const bool best = !(s->val_loss >= s->best_val_loss); // NaN: nothing known yet

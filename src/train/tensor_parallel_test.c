@@ -1,14 +1,14 @@
-// Tensor parallelism on whole runs: ranks that have pieces of each matrix train what one trains. In strict
-// order, with sums inside matrices cut by determinism.tp_shards, the digest is that of one rank. By day each mesh
-// has some of the models and orders.
+// Tensor parallelism on whole runs: ranks that have pieces of each matrix train what one trains. In
+// strict order, with sums inside matrices cut by determinism.tp_shards, the digest is that of one
+// rank. By day each mesh has some of the models and orders.
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
 
 enum { SETTINGS_MAX = 18 };
 
-// Small models of both kinds: grouped queries, whose heads of keys are fewer than ranks, gates and no biases;
-// learned positions, biases, a tied table and dropout everywhere. The vocabulary (bytes) and the feed-forward
-// need not be even.
+// Small models of both kinds: grouped queries, whose heads of keys are fewer than ranks, gates and
+// no biases; learned positions, biases, a tied table and dropout everywhere. The vocabulary (bytes)
+// and the feed-forward need not be even.
 static const char *const kinds[][6] = {
     {"train.steps=4", "model.heads=8", "model.kv_heads=2"},
     {"train.steps=4", "model.arch=gpt2", "model.heads=4", "model.kv_heads=4", "model.dropout=0.1",
@@ -39,7 +39,8 @@ static const char *const orders[][6] = {
     {"determinism=strict", "determinism.tp_shards=4"},
     {"determinism=strict", "determinism.tp_shards=4", "train.precision=bf16",
      "precision.master=none", "precision.moments=bf16", "optimizer.stochastic_rounding=yes"},
-    // Weight gradients piece by piece of a sequence, and each rank of tp has its rows of every piece.
+    // Weight gradients piece by piece of a sequence, and each rank of tp has its rows of every
+    // piece.
     {"determinism=strict", "determinism.tp_shards=4", "train.precision=bf16", "train.micro_batch=2",
      "determinism.cp_shards=2"},
 };
@@ -85,8 +86,8 @@ static void strict_ranks_are_one(void **state)
     }
 }
 
-// The directions of a matrix's pieces are gathered: one rank's bits, also where heads of keys have copies, in
-// several parts, with a rounding that is drawn for each element of the whole.
+// The directions of a matrix's pieces are gathered: one rank's bits, also where heads of keys have
+// copies, in several parts, with a rounding that is drawn for each element of the whole.
 static void muon_takes_pieces(void **state)
 {
     static const struct {
@@ -123,7 +124,8 @@ static void muon_takes_pieces(void **state)
     }
 }
 
-// Messages so large that they travel in pieces beside the products: positions of one sequence, or sequences.
+// Messages so large that they travel in pieces beside the products: positions of one sequence, or
+// sequences.
 static void large_messages_go_in_pieces(void **state)
 {
     static const struct {
@@ -157,8 +159,8 @@ static void large_messages_go_in_pieces(void **state)
     }
 }
 
-// In fast order with layout.sp one sequence does too, and what is gathered: a rank has its part of every piece of
-// it, of dropout too.
+// In fast order with layout.sp one sequence does too, and what is gathered: a rank has its part of
+// every piece of it, of dropout too.
 static void so_do_positions_that_are_cut(void **state)
 {
     static const char *const more[][4] = {
@@ -215,7 +217,8 @@ static void large_vocabularies_go_by_chunks(void **state)
     assert_same(one, two);
 }
 
-// Fast order, and what strict refuses: norms of heads, whose gradients are terms; rows cut by positions.
+// Fast order, and what strict refuses: norms of heads, whose gradients are terms; rows cut by
+// positions.
 static const char *const fast[][5] = {
     {"layout.tp=2"},
     {"layout.tp=4", "train.recompute=selective"},

@@ -1,7 +1,7 @@
 // Training: a run from its configuration to its last checkpoint.
 //
-// train_run() owns the run's folder and the passing of time. It prints nothing: a watcher hears what
-// happens, and is asked between steps whether to stop.
+// train_run() owns the run's folder and the passing of time. It prints nothing: a watcher hears
+// what happens, and is asked between steps whether to stop.
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
@@ -74,8 +74,8 @@ typedef struct train_outcome {
     bool stopped;                             // asked to, before the last step
 } train_outcome;
 
-// Before there are ranks: refuses a layout that the model does not have, and makes the run's texts tokens,
-// if they are not yet, so that no rank waits for that in an operation.
+// Before there are ranks: refuses a layout that the model does not have, and makes the run's texts
+// tokens, if they are not yet, so that no rank waits for that in an operation.
 NODISCARD status train_prepare(const host *h, arena *a, const run_config *r);
 
 typedef struct train_order {
@@ -84,8 +84,8 @@ typedef struct train_order {
     const char *config_text; // as the user gave it; NULL where the run's folder has it
     const char
         *resume; // "auto" (the newest checkpoint of run.dir, if any), "none", or a checkpoint
-    // The ranks of the run, all of which run the same order; NULL: this process is all there is. The first
-    // one has the folder; the others' watchers hear of steps, not of files.
+    // The ranks of the run, all of which run the same order; NULL: this process is all there is.
+    // The first one has the folder; the others' watchers hear of steps, not of files.
     comm *ranks;
     const train_watcher *watcher;
 } train_order;

@@ -1,5 +1,5 @@
-// ZeRO over more ranks than a weight has rows: some ranks keep nothing of it. The answer is that of one rank,
-// in every stage, and a checkpoint of such ranks loads in any layout, bit for bit.
+// ZeRO over more ranks than a weight has rows: some ranks keep nothing of it. The answer is that of
+// one rank, in every stage, and a checkpoint of such ranks loads in any layout, bit for bit.
 #include "fixtures/train/test_ranks.h"
 
 enum { KEYS = 8, COMMON = 11 };

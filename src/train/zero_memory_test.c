@@ -1,12 +1,12 @@
-// What ZeRO leaves on a rank: weights, gradients, master copies and moments of plans in mixed precision take
-// the bytes of the paper's Table 1 (Rajbhandari et al. 2020, arXiv:1910.02054): 16 for each parameter, of
-// which stage 1 cuts 12, stage 2 cuts 14 and stage 3 all.
+// What ZeRO leaves on a rank: weights, gradients, master copies and moments of plans in mixed
+// precision take the bytes of the paper's Table 1 (Rajbhandari et al. 2020, arXiv:1910.02054): 16
+// for each parameter, of which stage 1 cuts 12, stage 2 cuts 14 and stage 3 all.
 #include "fixtures/train/test_job.h"
 
 enum { MOST_RANKS = 1024 };
 
-// Bytes for each parameter that rank `rank` keeps through the step; *vectors: the share of parameters in vectors,
-// which are not cut.
+// Bytes for each parameter that rank `rank` keeps through the step; *vectors: the share of
+// parameters in vectors, which are not cut.
 static double bytes_kept(int ranks, int rank, int zero, double *vectors)
 {
     char dp[32], stage[32], batch[48];

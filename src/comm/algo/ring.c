@@ -1,4 +1,5 @@
-// Rings: reduce-scatter and all-gather in n - 1 hops each, in which every rank sends to the next one.
+// Rings: reduce-scatter and all-gather in n - 1 hops each, in which every rank sends to the next
+// one.
 //
 //   hop 0     rank r sends its term of part r - 1
 //   hop h     it receives part r - h - 2, adds its own term, and sends the sum

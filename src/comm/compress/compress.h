@@ -52,8 +52,8 @@ typedef struct comm_codec {
     uint8_t id;    // in the stream
     bool feedback; // keeps a residual
     bool warms;    // heeds warm_steps
-    double
-        bound; // of the relative error of gradients, unless a run says otherwise; 0: none, it is fed back
+    // of the relative error of gradients, unless a run says otherwise; 0: none, it is fed back
+    double bound;
     // Blocks: bytes of n elements; from v to bytes (non-finite values as the top of this file
     // says); and back: false if the bytes cannot have come from encode. Or, where NULL, whole
     // buckets:

@@ -63,7 +63,8 @@ typedef struct bpe {
     int64_t symbols_capacity, heap_capacity;
 } bpe;
 
-// ---- building (bpe_build.c): tokens, then finish_tokens, then merges and added tokens, then finish
+// ---- building (bpe_build.c): tokens, then finish_tokens, then merges and added tokens, then
+// finish
 typedef struct bpe_builder {
     arena *a;
     const char *path; // for errors

@@ -1,13 +1,14 @@
 // Attention, forward. Memory is linear in the sequence: no score outlives its tile.
 //
-//   many queries   a task is some tiles of queries of one head of one sequence (vec_attention.inc), which
+//   many queries   a task is some tiles of queries of one head of one sequence (vec_attention.inc),
+//                  which
 //                  share its keys in fp32; long rows first, so that the last tasks are short
 //   one query      (generation) a task is a piece of the cache of one key-value head, read once for
 //                  its whole group of heads (vec_decode.inc); pieces are merged in their order
 //
-// Pieces and tiles lie at fixed positions of the sequence, so no bit depends on the number of threads
-// or on the other sequences. Nor on which ranks have its queries, for what lies elsewhere is copied from
-// there, a tile at a time.
+// Pieces and tiles lie at fixed positions of the sequence, so no bit depends on the number of
+// threads or on the other sequences. Nor on which ranks have its queries, for what lies elsewhere
+// is copied from there, a tile at a time.
 #include "kernels/cpu/attention.h"
 
 #include <math.h>
@@ -133,7 +134,7 @@ static const kern_tensor *lengths_of(const kern_call *call)
     return tensor_has(&call->in[4]) ? &call->in[4] : NULL;
 }
 
-// ---- many queries -----------------------------------------------------------------------------------
+// ---- many queries -------------------------------------------------------------------------------
 typedef struct tile_job {
     const kern_call *call;
     attention_leaf leaf;
@@ -169,9 +170,9 @@ static zigzag_run tile_run(const tile_job *job, int64_t position, int64_t tile)
     }
 }
 
-// Queries of a tile. Each tile reads all keys, so large ones read less; but wide heads would not stay in
-// the second cache, and each thread wants several tiles, or it waits for another's last one. No bit
-// depends on it.
+// Queries of a tile. Each tile reads all keys, so large ones read less; but wide heads would not
+// stay in the second cache, and each thread wants several tiles, or it waits for another's last
+// one. No bit depends on it.
 static int64_t tile_rows_of(const kern_call *call, int threads)
 {
     enum { TILES_OF_A_THREAD = 8 };
@@ -181,8 +182,8 @@ static int64_t tile_rows_of(const kern_call *call, int threads)
     return few ? ATTENTION_QUERIES / 2 : rows;
 }
 
-// Tiles of a task: each packs the keys of its head anew, so several share them, but each thread wants
-// several tasks. No bit depends on it.
+// Tiles of a task: each packs the keys of its head anew, so several share them, but each thread
+// wants several tasks. No bit depends on it.
 static int64_t tile_group_of(int64_t tiles, int threads)
 {
     enum { TASKS_OF_A_THREAD = 8, MOST = 4 };
@@ -260,7 +261,7 @@ static void tile_task(void *context, int64_t index, int thread)
     }
 }
 
-// ---- one query --------------------------------------------------------------------------------------
+// ---- one query ----------------------------------------------------------------------------------
 // A piece's results for one head: highest score, sum, then the output from PIECE_OUT on.
 enum { PIECE_OUT = 16 };
 
@@ -368,7 +369,7 @@ static bool is_decode(const kern_call *call)
            !(call->attrs.dropout > 0.0F);
 }
 
-// ---- two sets of keys -------------------------------------------------------------------------------
+// ---- two sets of keys ---------------------------------------------------------------------------
 
 // The weight of one of two sets whose sums are exp(lse); exp of more than 0 is never asked for.
 static float merge_weight(const cpu_vec *vec, float lse, float highest)
@@ -428,7 +429,7 @@ status cpu_attention_merge(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- the kernel -------------------------------------------------------------------------------------
+// ---- the kernel ---------------------------------------------------------------------------------
 int64_t cpu_attention_workspace(const kern_call *call, int threads)
 {
     const int64_t dim = call->attrs.head_dim, width = (int64_t)sizeof(float);

@@ -26,7 +26,8 @@ static inline int64_t attention_key_tile(int64_t dim)
     return dim <= 128 ? ATTENTION_KEYS : ATTENTION_KEYS_WIDE;
 }
 
-// Queries, or keys, of a sequence that lie and stand side by side: there are so many such runs at most.
+// Queries, or keys, of a sequence that lie and stand side by side: there are so many such runs at
+// most.
 enum { ATTENTION_RUNS = ZIGZAG_MAX_RUNS };
 
 // A tile of queries of one head of one sequence, and all the keys that the call has of it.
@@ -48,9 +49,10 @@ typedef struct cpu_attention_tile {
     float dropout;
     dropout_stream stream;
     float *scratch; // cpu_attention_scratch floats
-    // Keys and values of the head in fp32, row after row, as they lie in the call, for all its tiles
-    // (cpu_attention_packed floats; in bf16 as bf16_panel.inc has them). A tile packs what is missing: of
-    // each run of keys those below packed[run] are there, but for what no later tile sees.
+    // Keys and values of the head in fp32, row after row, as they lie in the call, for all its
+    // tiles (cpu_attention_packed floats; in bf16 as bf16_panel.inc has them). A tile packs what is
+    // missing: of each run of keys those below packed[run] are there, but for what no later tile
+    // sees.
     float *packed_k, *packed_v;
     int64_t *packed;
     // Backward. dk and dv are sums (keys, align_up(dim, 16)) in fp32, without the scale in dk.

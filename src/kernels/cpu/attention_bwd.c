@@ -1,11 +1,11 @@
 // Attention, backward. A task is one head of one sequence, all its query tiles in order
 // (vec_attention_bwd.inc), with sums of dk and dv in fp32 of its own.
 //
-// Query heads that share a key-value head add to the same dk and dv. Their tasks run side by side, so
-// each keeps its sums, and a second pass adds them in the order of the heads. To bound that memory,
-// heads are done in waves of whole groups; a wave is a multiple of the threads, so none waits long. A head
-// with keys of its own stores them at once, and its thread uses the same sums again.
-// The bits of a result depend on neither waves nor threads.
+// Query heads that share a key-value head add to the same dk and dv. Their tasks run side by side,
+// so each keeps its sums, and a second pass adds them in the order of the heads. To bound that
+// memory, heads are done in waves of whole groups; a wave is a multiple of the threads, so none
+// waits long. A head with keys of its own stores them at once, and its thread uses the same sums
+// again. The bits of a result depend on neither waves nor threads.
 #include "kernels/cpu/attention.h"
 
 #include <string.h>
@@ -103,8 +103,8 @@ static void row_fetch(cpu_span row, int64_t dim)
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)row.at + i, 1, 3);
 }
 
-// dk and dv of keys begin .. end - 1 of one key-value head: the sums of its group, head after head. `sums`:
-// of the first one, which is head `member` of all sequences.
+// dk and dv of keys begin .. end - 1 of one key-value head: the sums of its group, head after head.
+// `sums`: of the first one, which is head `member` of all sequences.
 static void sum_keys(const bwd_job *job, float *sums, int64_t member, int64_t begin, int64_t end)
 {
     const kern_call *c = job->call;

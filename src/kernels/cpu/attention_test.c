@@ -1,5 +1,5 @@
-// Attention, forward and backward, against a naive loop in double over many odd shapes; and that the
-// bits of a sequence depend on nothing but the sequence.
+// Attention, forward and backward, against a naive loop in double over many odd shapes; and that
+// the bits of a sequence depend on nothing but the sequence.
 #include "fixtures/base/test_part.h"
 #include "kernels/cpu/attention.h"
 
@@ -154,10 +154,10 @@ static void run(fixture *f, kern_call *c, kern_level level, kern_pool *pool)
     free(f->buffers[f->buffer_count]);
 }
 
-// ---- the naive loop ---------------------------------------------------------------------------------
-// Beside each result, how far bf16 may be from it: what is rounded to bf16 is off by BF16_UNIT of itself at most.
-// That is every result; and in bf16 leaves P and dS of each key, so sums of absolute terms count. The rest is
-// fp32, FP32_TERM of a term.
+// ---- the naive loop -----------------------------------------------------------------------------
+// Beside each result, how far bf16 may be from it: what is rounded to bf16 is off by BF16_UNIT of
+// itself at most. That is every result; and in bf16 leaves P and dS of each key, so sums of
+// absolute terms count. The rest is fp32, FP32_TERM of a term.
 #define BF16_UNIT 0x1p-8
 #define FP32_TERM 1e-5
 typedef struct naive {
@@ -328,7 +328,8 @@ static void naive_destroy(naive *n)
     for (int64_t i = 0; i < COUNT_OF(sums); i++) free(sums[i]);
 }
 
-// Runs both directions; how far each result is, in parts of what it may be. off: y, dq, dk, dv; lse.
+// Runs both directions; how far each result is, in parts of what it may be. off: y, dq, dk, dv;
+// lse.
 static void offsets_of(fixture *f, const naive *n, kern_level level, double off[5])
 {
     const dtype type = f->s.type;
@@ -447,7 +448,7 @@ static void test_peaked(void **state)
     fixture_destroy(&f);
 }
 
-// ---- bits -------------------------------------------------------------------------------------------
+// ---- bits ---------------------------------------------------------------------------------------
 static void assert_rows_equal(const kern_tensor *a, int64_t a_row, const kern_tensor *b,
                               int64_t b_row, int64_t rows)
 {
@@ -539,7 +540,7 @@ static void test_rows_ignore_what_follows(void **state)
     }
 }
 
-// ---- pieces of sequences ----------------------------------------------------------------------------
+// ---- pieces of sequences ------------------------------------------------------------------------
 // Of context parallelism: `whole` has all queries, and what backward of each shard of them gives.
 enum { CP_SHARDS = 4, CP_SEQ = 240 };
 typedef struct pieces {
@@ -681,9 +682,9 @@ static void test_pieces_have_the_bits_of_the_whole(void **state)
     }
 }
 
-// ---- rings ------------------------------------------------------------------------------------------
-// Rank 1's queries against the keys that each rank has, in bf16 leaves and in fp32: pieces of 37 rows, so that runs
-// of keys begin at odd places.
+// ---- rings --------------------------------------------------------------------------------------
+// Rank 1's queries against the keys that each rank has, in bf16 leaves and in fp32: pieces of 37
+// rows, so that runs of keys begin at odd places.
 static void test_rings_in_bf16(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 // The table of the vector backend: every operation that is not between ranks has a kernel here.
 //
-// To add a kernel: its file in this folder and, where it needs shared scratch, its workspace function below. kernels/backend_test.c then compares it with `ref` by itself.
+// To add a kernel: its file in this folder and, where it needs shared scratch, its workspace
+// function below. kernels/backend_test.c then compares it with `ref` by itself.
 #include "kernels/cpu/cpu_kernels.h"
 
 const kern_backend kern_backend_cpu = {

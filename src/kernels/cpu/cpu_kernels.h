@@ -33,7 +33,8 @@ int64_t cpu_matmul_dx_panels(const kern_call *call, kern_level level);
 int64_t cpu_head_loss_panels(const kern_call *call, kern_level level);
 int64_t cpu_head_stats_panels(const kern_call *call, kern_level level);
 
-// Whether a product can take up what follows it, which cpu_matmul and cpu_matmul_dx then do by pieces of rows.
+// Whether a product can take up what follows it, which cpu_matmul and cpu_matmul_dx then do by
+// pieces of rows.
 bool cpu_matmul_fuses(const kern_context *context, const kern_call *first, const kern_call *second);
 bool cpu_matmul_dx_fuses(const kern_context *context, const kern_call *first,
                          const kern_call *second);

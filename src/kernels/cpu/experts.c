@@ -72,7 +72,7 @@ static double dot(const cpu_vec *vec, cpu_span a, cpu_span b, int64_t n)
            ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-// ---- the router -----------------------------------------------------------------------------------
+// ---- the router ---------------------------------------------------------------------------------
 
 // The largest logits so far, descending, in the token's weights; of equal ones the first stays
 // first.
@@ -193,7 +193,7 @@ status cpu_route_bwd(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- there and back ---------------------------------------------------------------------------------
+// ---- there and back -----------------------------------------------------------------------------
 
 // Counts each expert's rows in the offset behind it, adds them up, and hands rows out: while it
 // does, offsets[e] is the next row of e, and so at the end where e + 1 begins.
@@ -356,7 +356,7 @@ status cpu_unpermute_bwd(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- products ---------------------------------------------------------------------------------------
+// ---- products -----------------------------------------------------------------------------------
 
 typedef struct group {
     int64_t begin, count; // rows
@@ -449,7 +449,7 @@ status cpu_grouped_matmul_dw(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- scales -----------------------------------------------------------------------------------------
+// ---- scales -------------------------------------------------------------------------------------
 
 static void scale_task(void *context, int64_t index, int thread)
 {

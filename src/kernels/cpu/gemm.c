@@ -2,9 +2,11 @@
 //
 // Four drivers, by the shape of C:
 //
-//   tall    B is packed once, by all threads, into a panel that all share (in the L3 cache); each task
+//   tall    B is packed once, by all threads, into a panel that all share (in the L3 cache); each
+//           task
 //           packs some rows of A for itself and runs over the whole panel (gemm_tall.c).
-//   short   few rows (a piece of a batch, one token each of some sequences; a chunk of the head, whose
+//   short   few rows (a piece of a batch, one token each of some sequences; a chunk of the head,
+//           whose
 //           columns are a vocabulary): A is packed once and shared; each task takes some columns,
 //           packs B for itself and uses it at once, while it is in the L2 cache. B streams through
 //           memory once, and no other core has its panels to be taken back from.
@@ -85,7 +87,8 @@ void *gemm_c_at(const gemm_args *g, int64_t i, int64_t j)
     return (char *)g->c + (i * g->ldc + j) * (g->c_type == DTYPE_F32 ? 4 : 2);
 }
 
-// Rows [first, first + count) of a matrix as lines along k; columns are the rows of the transposed one.
+// Rows [first, first + count) of a matrix as lines along k; columns are the rows of the transposed
+// one.
 static gemm_lines lines_of(gemm_matrix m, int64_t first, int64_t count)
 {
     return (gemm_lines){.data = element_at(m.data, m.type, first * m.row_stride),
@@ -160,7 +163,8 @@ gemm_region gemm_region_c(const gemm_job *job, int64_t i, int64_t rows, int64_t 
     return region_of(gemm_c_at(g, i, j), g->c_type, rows, g->ldc, columns);
 }
 
-// Along rows that are long, else down a column of lines. What is beyond an end is asked for in vain.
+// Along rows that are long, else down a column of lines. What is beyond an end is asked for in
+// vain.
 gemm_fetch gemm_queue_take(gemm_queue *q, int64_t kc)
 {
     const int64_t lines = max_i64(kc / 4, 1);
@@ -269,8 +273,9 @@ static void short_task(void *context, int64_t index, int thread)
             panels = gemm_kept_panel(job, j0, job->k0 + k);
             stride = u->nr * job->args->k;
         }
-        // A panel of A stays in the first cache, those of B in the second: the other way round all of A
-        // would pass through it once for every panel of B (3% of 320 x 50257 x 768, Zen 3, 2026-11).
+        // A panel of A stays in the first cache, those of B in the second: the other way round all
+        // of A would pass through it once for every panel of B (3% of 320 x 50257 x 768, Zen 3,
+        // 2026-11).
         for (int64_t r = 0; r < rows; r += u->mr) {
             const float *a = shared_panel(job, r / u->mr, u->mr * depth) + k * u->mr;
             const float *panel = panels;
@@ -285,7 +290,8 @@ static void short_task(void *context, int64_t index, int thread)
     gemm_sums_finish(job, c, job->m0, j0, rows, columns);
 }
 
-// All of A fits into the shared panel, and B is so wide that there are tasks enough for all threads.
+// All of A fits into the shared panel, and B is so wide that there are tasks enough for all
+// threads.
 static bool is_wide(const gemm_job *job)
 {
     const gemm_args *g = job->args;
@@ -430,8 +436,8 @@ static bool has_scratch(const gemm_job *job)
     return job->planned || kern_pool_scratch(job->pool, 0) != NULL;
 }
 
-// Units for bf16: AMX through oneDNN, AVX-512 bf16 our own: 4096 x 3072 x 768 and its gradients take 11 to 23%
-// less time than with oneDNN 2.6 (Zen 4, 2026-11: bench/RESULTS.md).
+// Units for bf16: AMX through oneDNN, AVX-512 bf16 our own: 4096 x 3072 x 768 and its gradients
+// take 11 to 23% less time than with oneDNN 2.6 (Zen 4, 2026-11: bench/RESULTS.md).
 static bool is_for_bf16_unit(const gemm_job *job, kern_level level)
 {
     const gemm_args *g = job->args;

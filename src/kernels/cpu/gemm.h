@@ -1,11 +1,12 @@
-// C (m x n) = or += A (m x k) B (k x n), for every operand order, type and size that training meets.
+// C (m x n) = or += A (m x k) B (k x n), for every operand order, type and size that training
+// meets.
 //
 // The bits: each element of C is one left fold over k, in order,
 //     c = fma(a[k-1], b[k-1], ... fma(a[1], b[1], fma(a[0], b[0], c0)))      c0 = C or +0
-// in fp32, rounded once more where C is narrower. So they depend neither on m and n, nor on the place
-// in a tile, the number of threads, the blocking or the vector level, and a product that continues
-// from C gives the bits of one longer product. (NaN is NaN, its payload may differ.) Only a product
-// that says any_order or in_pairs may have other bits, on CPUs with units for bf16.
+// in fp32, rounded once more where C is narrower. So they depend neither on m and n, nor on the
+// place in a tile, the number of threads, the blocking or the vector level, and a product that
+// continues from C gives the bits of one longer product. (NaN is NaN, its payload may differ.) Only
+// a product that says any_order or in_pairs may have other bits, on CPUs with units for bf16.
 #ifndef KERNELS_CPU_GEMM_H
 #define KERNELS_CPU_GEMM_H
 
@@ -42,17 +43,18 @@ typedef struct gemm_args {
     const void *epilogue_context;
 } gemm_args;
 
-// Whether an epilogue leaves all sums as they are without one; and, if it is wanted, whether each row is finished and
-// stored from its first column to its last, at most GEMM_PIECE of them at a time.
+// Whether an epilogue leaves all sums as they are without one; and, if it is wanted, whether each
+// row is finished and stored from its first column to its last, at most GEMM_PIECE of them at a
+// time.
 enum { GEMM_PIECE = 512 };
 bool gemm_may_finish(const kern_context *context, const gemm_args *args, bool along_rows);
 
 // Uses the pool and its scratch; without scratch (a NULL pool) a slow loop with the same bits.
 void gemm_run(const kern_context *context, const gemm_args *args);
 
-// A weight that many products of a step read can be packed for all of them at once. Bytes of panels of (k x n) in
-// such products; 0: they have no use for it (oneDNN packs for itself; where bf16 has no unit, panels are fp32 and twice
-// as large as what they are made of).
+// A weight that many products of a step read can be packed for all of them at once. Bytes of panels
+// of (k x n) in such products; 0: they have no use for it (oneDNN packs for itself; where bf16 has
+// no unit, panels are fp32 and twice as large as what they are made of).
 int64_t gemm_panels_bytes(kern_level level, dtype type, bool any_order, int64_t n, int64_t k);
 
 static inline gemm_matrix gemm_rows(const void *data, dtype type, int64_t row_stride)

@@ -368,10 +368,10 @@ AVX2_LEAF void flat_rest(__m256 sum[2][GEMM_FLAT_ROWS], const gemm_flat *f,
 AVX2_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows, dtype type)
 {
     const int64_t width = type == DTYPE_F32 ? 4 : 2, steps = steps_of(type);
-    // The next group, line after line as it lies in memory: rows side by side would be 16 places at a
-    // time, which the memory serves a third slower (Zen 3, 2026-11-21). Into the second cache, which has
-    // more lines on their way at once than the first: 30 GB/s of weights instead of 18 to 25 (Zen 4,
-    // 2026-11-22), as much as reading alone.
+    // The next group, line after line as it lies in memory: rows side by side would be 16 places at
+    // a time, which the memory serves a third slower (Zen 3, 2026-11-21). Into the second cache,
+    // which has more lines on their way at once than the first: 30 GB/s of weights instead of 18 to
+    // 25 (Zen 4, 2026-11-22), as much as reading alone.
     const char *ahead = (const char *)f->w + (j + FLAT_GROUP) * f->w_stride * width;
     const char *lines[FLAT_GROUP];
     for (int i = 0; i < FLAT_GROUP; i++) {

@@ -1,8 +1,8 @@
 // Matrix products with AVX-512: tiles of 14 rows and 32 columns, 28 accumulators of 32 registers.
 //
-// Packing and conversion are the AVX2 unit's: they wait for memory, not for arithmetic. So does the product
-// of few rows, but with half of the instructions a core looks twice as far ahead: bf16 has its own here. Untested
-// where the machine has no AVX-512; gemm_test.c says so when it skips it.
+// Packing and conversion are the AVX2 unit's: they wait for memory, not for arithmetic. So does the
+// product of few rows, but with half of the instructions a core looks twice as far ahead: bf16 has
+// its own here. Untested where the machine has no AVX-512; gemm_test.c says so when it skips it.
 #include "kernels/cpu/gemm_unit.h"
 
 #include <immintrin.h>
@@ -55,8 +55,9 @@ AVX512 static void kernel(const float *a, const float *b, gemm_sums from, gemm_s
 }
 
 // ---- few rows of bf16 ---------------------------------------------------------------------------
-// As gemm_avx2.c's: sixteen rows of w are turned in registers, a lane is a column of y and k runs in order.
-// A token of GPT-2 124M or Llama 135M takes 1 to 8% less time so (Zen 4, two threads, 2026-11-22).
+// As gemm_avx2.c's: sixteen rows of w are turned in registers, a lane is a column of y and k runs
+// in order. A token of GPT-2 124M or Llama 135M takes 1 to 8% less time so (Zen 4, two threads,
+// 2026-11-22).
 enum { FLAT_GROUP = 16, FLAT_STEPS = 32 }; // columns of y at a time; steps of k in a cache line
 
 // Lane 4 i + c of four: four words (of two steps) of line 4 i, from `byte` on, in 128 bits.
@@ -110,7 +111,8 @@ AVX512_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows)
     for (int64_t r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
     int64_t k = 0;
     for (; k + FLAT_STEPS <= f->k; k += FLAT_STEPS) {
-        // The next group comes to the second cache, as it lies in memory; of this one the next lines to the first.
+        // The next group comes to the second cache, as it lies in memory; of this one the next
+        // lines to the first.
         UNROLL
         for (int i = 0; i < FLAT_GROUP; i++) {
             _mm_prefetch(ahead + (int64_t)i * 64, _MM_HINT_T1);

@@ -1,15 +1,17 @@
 // Matrix products of bf16 with AVX-512's unit for it: tiles of 14 rows and 32 columns, as in fp32.
 //
-// A word of a panel, 32 bits, holds two steps of k, the earlier one in the lower half; an instruction
-// adds both products to a sum in fp32, first the upper half's, each with one rounding (2,000,000 random
-// words on a Zen 4). So every driver runs as in fp32 over words instead of steps, with half of them. What
-// is fp32 in memory (logits and their gradients) is rounded to nearest even while it is packed.
+// A word of a panel, 32 bits, holds two steps of k, the earlier one in the lower half; an
+// instruction adds both products to a sum in fp32, first the upper half's, each with one rounding
+// (2,000,000 random words on a Zen 4). So every driver runs as in fp32 over words instead of steps,
+// with half of them. What is fp32 in memory (logits and their gradients) is rounded to nearest even
+// while it is packed.
 //
 // The bits: each element of C is a left fold over pairs of k, from the first pair to the last. They
-// depend on neither m and n nor on blocking and threads, and a product that continues from C after an
-// even number of steps gives the bits of one longer product. They are not those of the other units
-// (the steps of a pair change places, and subnormal numbers count as zero), so strict mode comes here only
-// where its sums go on after whole pairs, and what it then gives belongs to this level.
+// depend on neither m and n nor on blocking and threads, and a product that continues from C after
+// an even number of steps gives the bits of one longer product. They are not those of the other
+// units (the steps of a pair change places, and subnormal numbers count as zero), so strict mode
+// comes here only where its sums go on after whole pairs, and what it then gives belongs to this
+// level.
 #include "kernels/cpu/gemm_unit.h"
 
 #include <immintrin.h>
@@ -97,8 +99,8 @@ static void word_put(float *panel, int64_t width, const gemm_lines *l, int64_t f
     }
 }
 
-// Lines whose elements follow each other along k: words of bf16 lie in memory as in the panel, and are
-// turned as the words that they are; those of fp32 are rounded into a piece of memory first.
+// Lines whose elements follow each other along k: words of bf16 lie in memory as in the panel, and
+// are turned as the words that they are; those of fp32 are rounded into a piece of memory first.
 enum { PIECE = 32 }; // words
 
 UNIT static void round_along_k(float *words, const gemm_lines *l, int64_t first, int64_t count,
@@ -166,7 +168,8 @@ UNIT_LEAF void strip_across(float *panel, int64_t width, const gemm_lines *l, in
     }
 }
 
-// Some words of k at a time over all panels, so that each piece of memory is read on when it is open.
+// Some words of k at a time over all panels, so that each piece of memory is read on when it is
+// open.
 enum { ACROSS_WORDS = 8 };
 
 UNIT_LEAF void pack_across(float *panels, int64_t width, const gemm_lines *l, dtype type)

@@ -62,9 +62,9 @@ typedef struct gemm_tile {
     gemm_fetch later;
 } gemm_tile;
 
-// What a thread will read from memory in its next task, some lines of it with each tile of this one: packing and
-// reading C would wait for memory while nothing is multiplied (the head's dw of 640 x 50257 x 768 in bf16 on a Zen 4: 139 ms
-// without, 125 with).
+// What a thread will read from memory in its next task, some lines of it with each tile of this
+// one: packing and reading C would wait for memory while nothing is multiplied (the head's dw of
+// 640 x 50257 x 768 in bf16 on a Zen 4: 139 ms without, 125 with).
 typedef struct gemm_region {
     const char *at;
     int64_t rows, stride; // bytes from row to row

@@ -1,24 +1,24 @@
 // Products with many rows: a stream of tasks without barriers.
 //
-// B goes through the shared panel in passes: some columns, some steps of k. A pass has tasks that pack
-// its part of B and tasks that take up to 72 rows of A each, pack them for themselves and run over the
-// whole panel, some columns at a time, whose sums lie in a private tile (L2):
+// B goes through the shared panel in passes: some columns, some steps of k. A pass has tasks that
+// pack its part of B and tasks that take up to 72 rows of A each, pack them for themselves and run
+// over the whole panel, some columns at a time, whose sums lie in a private tile (L2):
 //
 //     for columns j of the pass, COLUMNS at a time:   tile = C[rows, j] or 0
 //       for k of the pass, GEMM_KC at a time:         tile += A[rows, k] B[k, j]
 //                                                     C[rows, j] = tile, by whole rows
 //
-// The panel has two halves, for this pass and the next one. All tasks of a product form one list, and
-// every thread takes the next of it:
+// The panel has two halves, for this pass and the next one. All tasks of a product form one list,
+// and every thread takes the next of it:
 //
 //     pack 0 | rows of pass 0, among them pack 1 | rows of pass 1, among them pack 2 | ..
 //
-// A task waits for earlier ones only (its panel packed; the half that it packs free; its rows done with
-// by the pass before), so the first unfinished task of the list never waits: threads that sleep or are
-// slow hold nobody up for longer than one task. Waits are rare, for whoever waits for a task comes a
-// pass after it. Of panels that are kept (gemm_args.panels) the passes remain, for the caches; nobody
-// packs. With barriers between the passes two threads of a Zen 3 waited 4% of the time of
-// 4096 x 3072 x 768, 13% of 768 x 768 x 4096 and 16% of 320 x 768 x 50257 (2026-11).
+// A task waits for earlier ones only (its panel packed; the half that it packs free; its rows done
+// with by the pass before), so the first unfinished task of the list never waits: threads that
+// sleep or are slow hold nobody up for longer than one task. Waits are rare, for whoever waits for
+// a task comes a pass after it. Of panels that are kept (gemm_args.panels) the passes remain, for
+// the caches; nobody packs. With barriers between the passes two threads of a Zen 3 waited 4% of
+// the time of 4096 x 3072 x 768, 13% of 768 x 768 x 4096 and 16% of 320 x 768 x 50257 (2026-11).
 #include "kernels/cpu/gemm_job.h"
 
 #include "base/spin.h"
@@ -66,7 +66,8 @@ static gemm_job pass_of(const tall_stream *s, int64_t pass)
     return job;
 }
 
-// Of the shared ones panel `index` of a pass. Those of a slot are dealt to the threads' scratch one after the other.
+// Of the shared ones panel `index` of a pass. Those of a slot are dealt to the threads' scratch one
+// after the other.
 static float *shared_panel(const tall_stream *s, const gemm_job *job, int64_t slot, int64_t index)
 {
     const int64_t nr = job->unit->nr, before = slot * s->slot_panels * nr * s->depth;
@@ -95,7 +96,8 @@ static void await(const _Atomic(int64_t) *word, int64_t least)
 }
 
 // ---- B ------------------------------------------------------------------------------------------
-// Some neighbouring panels at once: where B's columns lie side by side, whole pieces of rows are read.
+// Some neighbouring panels at once: where B's columns lie side by side, whole pieces of rows are
+// read.
 static void group_pack(tall_stream *s, int64_t pass, int64_t index)
 {
     const gemm_job job = pass_of(s, pass);
@@ -148,8 +150,8 @@ static void piece_block(const tall_piece *p, const float *a, int64_t k, int64_t 
     }
 }
 
-// Between the blocks of k the sums wait in the private tile, in the L2 cache. From there they go to C
-// row by row: the micro-kernel would write it a line here and a line there, which costs 4% of a
+// Between the blocks of k the sums wait in the private tile, in the L2 cache. From there they go to
+// C row by row: the micro-kernel would write it a line here and a line there, which costs 4% of a
 // product of 1024 x 3072 x 768 (Zen 3, 2026-11).
 static void piece_run(const tall_piece *p)
 {
@@ -218,8 +220,8 @@ static void block_multiply(tall_stream *s, int64_t pass, int64_t index, int thre
 }
 
 // ---- the list -----------------------------------------------------------------------------------
-// How many of the first x tasks of a pass pack the next one: none at first and none at last, so that
-// nobody waits for what has just begun.
+// How many of the first x tasks of a pass pack the next one: none at first and none at last, so
+// that nobody waits for what has just begun.
 static int64_t packs_before(const tall_stream *s, int64_t x)
 {
     const int64_t middle = s->blocks + s->groups - 2 * s->lead;

@@ -1,9 +1,9 @@
 // Matrix products: the promise of gemm.h, bit by bit.
 //
 // The reference is the left fold itself, written out with fmaf. Every level, thread count, type,
-// operand order and cut must give its bits; the fold in turn is held against sums in double. The unit
-// for bf16 adds in pairs: it is held against sums in double, and its bits against their own under other
-// threads, pieces and cuts.
+// operand order and cut must give its bits; the fold in turn is held against sums in double. The
+// unit for bf16 adds in pairs: it is held against sums in double, and its bits against their own
+// under other threads, pieces and cuts.
 #include "kernels/cpu/gemm_unit.h"
 
 #include <math.h>
@@ -123,7 +123,8 @@ static bool has_level(kern_level level)
     return level <= kern_level_of_machine();
 }
 
-// The same product with panels of B that are kept; they have exactly the bytes that are asked for. NULL: there are none.
+// The same product with panels of B that are kept; they have exactly the bytes that are asked for.
+// NULL: there are none.
 static void *panels_make(const kern_context *context, gemm_args *g)
 {
     const int64_t bytes = gemm_panels_bytes(context->level, g->b.type, g->any_order, g->n, g->k);
@@ -219,7 +220,8 @@ static void every_type_gives_the_left_fold(void **state)
     }
 }
 
-// The flat driver: lines that are turned whole and what follows them, groups of columns and a last one.
+// The flat driver: lines that are turned whole and what follows them, groups of columns and a last
+// one.
 static void few_rows_give_the_left_fold(void **state)
 {
     (void)state;
@@ -272,8 +274,8 @@ static void a_cut_in_k_changes_no_bit(void **state)
     matrix_free(b);
 }
 
-// Several passes over columns and over k, packed while others are multiplied: the bits of a product that
-// is made piece by piece.
+// Several passes over columns and over k, packed while others are multiplied: the bits of a product
+// that is made piece by piece.
 static void passes_change_no_bit(void **state)
 {
     (void)state;

@@ -2,8 +2,8 @@
 //
 // A *panel* is a strip of A (mr rows) or of B (nr columns), stored k by k: panel[k * width + i], in
 // fp32. Where the matrix ends, the rest of a panel holds some finite elements of it or zeros: sums
-// made of these are never stored. The micro-kernel multiplies one panel of each. In the unit for bf16 a
-// place of a panel holds two steps of k, and what counts steps below counts places.
+// made of these are never stored. The micro-kernel multiplies one panel of each. In the unit for
+// bf16 a place of a panel holds two steps of k, and what counts steps below counts places.
 #ifndef KERNELS_CPU_GEMM_UNIT_H
 #define KERNELS_CPU_GEMM_UNIT_H
 
@@ -48,9 +48,12 @@ typedef struct gemm_unit {
     kern_level level;
     int steps; // of k in a place of a panel
     int mr, nr;
-    int ahead; // floats of what comes next that a step fetches: a panel of B while some of A go over the one before
-    // to (mr x nr) = fold over kc that starts from `from`, or from +0 where that is NULL. Full tiles
-    // only; `to` may be `from`. Meanwhile kc * u->ahead floats from `ahead` on come nearer, and kc / 4 lines of `later`.
+    // floats of what comes next that a step fetches: a panel of B while some of A go over the one
+    // before
+    int ahead;
+    // to (mr x nr) = fold over kc that starts from `from`, or from +0 where that is NULL. Full
+    // tiles only; `to` may be `from`. Meanwhile kc * u->ahead floats from `ahead` on come nearer,
+    // and kc / 4 lines of `later`.
     void (*kernel)(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
                    const float *ahead, gemm_fetch later);
     // ceil(count / width) panels, each kc / steps (rounded up) * width places, one after the other.
@@ -58,7 +61,8 @@ typedef struct gemm_unit {
     // n contiguous elements, to fp32 and back (nearest even).
     void (*load)(float *out, const void *data, dtype type, int64_t n);
     void (*store)(void *data, dtype type, const float *values, int64_t n);
-    // As store, past the caches: for what nobody reads soon. Ordered by no release, only by a fence.
+    // As store, past the caches: for what nobody reads soon. Ordered by no release, only by a
+    // fence.
     void (*stream)(void *data, dtype type, const float *values, int64_t n);
     void (*flat)(const gemm_flat *args); // NULL: there is none
 } gemm_unit;

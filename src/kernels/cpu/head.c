@@ -1,28 +1,28 @@
 // The end of a model: logits, cross-entropy and both gradients, some tokens at a time.
 //
-// All logits of a step would be the largest tensor by far (GPT-2, 4096 tokens: 823 MB). So a chunk of
-// R tokens goes through everything before the next one starts:
+// All logits of a step would be the largest tensor by far (GPT-2, 4096 tokens: 823 MB). So a chunk
+// of R tokens goes through everything before the next one starts:
 //
 //   logits (R x V) = x w^T      softmax, loss; e in place      dx = s (e w)
 //                                                              dw += e^T (s x)
 //
-// The gradient of a row of logits is s e, with one number s for the row: it is put on dx and on a copy
-// of x, which are narrow, and the wide row is spared a pass over memory.
+// The gradient of a row of logits is s e, with one number s for the row: it is put on dx and on a
+// copy of x, which are narrow, and the wide row is spared a pass over memory.
 //
 // A chunk costs 6 R V D operations, but w is read and packed twice and dw read and written once per
-// chunk whatever R is: with few rows that traffic sets the speed. Two threads of a Zen 3 take 430 ms
-// for the three products of 320 rows (64 MB of logits), 820 ms for those of 640 (V = 50257, D = 768,
-// 2026-11).
+// chunk whatever R is: with few rows that traffic sets the speed. Two threads of a Zen 3 take 430
+// ms for the three products of 320 rows (64 MB of logits), 820 ms for those of 640 (V = 50257, D =
+// 768, 2026-11).
 //
-// A vocabulary in pieces: HEAD_STATS makes the logits of its piece and keeps three numbers of each shard;
-// when those of all shards are there, HEAD_LOSS goes on with the sums of the whole. Both begin their
-// workspace with the logits: where they have one workspace (attrs.kept) and all tokens are one chunk, the
-// logits are still there, else they are made again.
+// A vocabulary in pieces: HEAD_STATS makes the logits of its piece and keeps three numbers of each
+// shard; when those of all shards are there, HEAD_LOSS goes on with the sums of the whole. Both
+// begin their workspace with the logits: where they have one workspace (attrs.kept) and all tokens
+// are one chunk, the logits are still there, else they are made again.
 //
-// dw is one left fold over tokens that continues from memory, dx one over the vocabulary: the bits do
-// not depend on R, which is even. Logits and their gradients are fp32 in every precision; where w is bf16
-// and the order is free or goes by pairs, gradients are rounded to bf16 on their way into a product, if the
-// CPU has a unit for that.
+// dw is one left fold over tokens that continues from memory, dx one over the vocabulary: the bits
+// do not depend on R, which is even. Logits and their gradients are fp32 in every precision; where
+// w is bf16 and the order is free or goes by pairs, gradients are rounded to bf16 on their way into
+// a product, if the CPU has a unit for that.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_unit.h"
@@ -58,8 +58,8 @@ int64_t cpu_head_loss_workspace(const kern_call *call, int threads)
     return layout_of(call).bytes;
 }
 
-// Panels of w that are kept: for x w^T, but where the logits come from HEAD_STATS, which keeps them then; behind these for
-// dx, but where w's rows are in several shards, of which each makes a term.
+// Panels of w that are kept: for x w^T, but where the logits come from HEAD_STATS, which keeps them
+// then; behind these for dx, but where w's rows are in several shards, of which each makes a term.
 typedef struct head_panels {
     int64_t logits, dx; // bytes
 } head_panels;
@@ -165,8 +165,8 @@ static row_stats stats_of(const kern_call *call, int64_t token)
     return out;
 }
 
-// A row of logits becomes e, or the gradient itself where e could not hold the label's; the factor that
-// is missing. label: in this row; -1: in another piece.
+// A row of logits becomes e, or the gradient itself where e could not hold the label's; the factor
+// that is missing. label: in this row; -1: in another piece.
 static double row_differentiate(const chunk *c, float *row, int64_t label, double weight,
                                 double sum)
 {
@@ -374,7 +374,9 @@ status cpu_head_loss(const kern_context *context, const kern_call *call)
     c.dx = c.factors + rows;
     if (c.wants_grad) c.unit = call->step->device.loss_scale / call->loss_divisor;
     panels_find(&c, context->level);
-    do { // once without tokens too: an accumulator that starts here starts from +0, and panels are filled
+    // once without tokens too: an accumulator that starts here starts from +0, and panels are
+    // filled
+    do {
         c.rows = min_i64(c.layout.rows, tokens - c.first);
         const bool is_kept = c.cut && call->attrs.kept && rows == tokens;
         if (!is_kept && (!c.cut || c.wants_grad)) logits_make(context, &c);
@@ -388,7 +390,7 @@ status cpu_head_loss(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- statistics of the shards of a piece ----------------------------------------------------------
+// ---- statistics of the shards of a piece --------------------------------------------------------
 
 int64_t cpu_head_stats_workspace(const kern_call *call, int threads)
 {

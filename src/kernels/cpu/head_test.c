@@ -1,7 +1,7 @@
 // The head over more than one chunk: the same bits for any cut of the tokens, and the right values.
 //
-// kernels/backend_test.c holds small cases against `ref`; here the vocabulary is so large that a chunk
-// of logits holds only some of the tokens.
+// kernels/backend_test.c holds small cases against `ref`; here the vocabulary is so large that a
+// chunk of logits holds only some of the tokens.
 #include "kernels/cpu/cpu_kernels.h"
 
 #include <math.h>
@@ -139,7 +139,8 @@ static void chunks_threads_and_levels_change_no_bit(void **state)
     free(other);
 }
 
-// Statistics of four shards, then losses from them; `kept`: in one workspace, where logits may stay.
+// Statistics of four shards, then losses from them; `kept`: in one workspace, where logits may
+// stay.
 static void run_in_shards(problem *p, const kern_context *context, int64_t tokens, bool kept)
 {
     static float stats[TOKENS * 12], terms[TOKENS * DIM * 4];

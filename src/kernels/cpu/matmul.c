@@ -1,10 +1,10 @@
 // The matrix products of a layer, as calls of our packed product (gemm.h).
 //
 // Weights are stored (out, in): y = x w^T reads both along k. Bias and activation are applied to a
-// tile of finished sums while it is in cache, and so is an operation that works element by element on
-// the result (call.then): the activation of a layer and its gradient. Gradients of weights continue from
-// their accumulator, token after token, so a cut between tokens changes no bit where the accumulator is
-// fp32; a narrower one is rounded once per call.
+// tile of finished sums while it is in cache, and so is an operation that works element by element
+// on the result (call.then): the activation of a layer and its gradient. Gradients of weights
+// continue from their accumulator, token after token, so a cut between tokens changes no bit where
+// the accumulator is fp32; a narrower one is rounded once per call.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec_kernels.h"

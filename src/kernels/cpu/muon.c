@@ -2,13 +2,14 @@
 //
 //   x = u / |u|      s = x x^T      x <- a x + (b s + c s s) x
 //
-// s and c s s are symmetric: only their lower triangle is computed, by blocks of rows, and mirrored,
-// which spares a quarter of all. s is taken on the lesser side; with a tall matrix that is x^T x, and the products stand on the other
-// side of x, so nothing is transposed. Sources: Jordan et al. 2024, kellerjordan.github.io/posts/muon;
-// as torch.optim.Muon has it (momentum is a mean, the norm is clamped at eps), here in fp32.
+// s and c s s are symmetric: only their lower triangle is computed, by blocks of rows, and
+// mirrored, which spares a quarter of all. s is taken on the lesser side; with a tall matrix that
+// is x^T x, and the products stand on the other side of x, so nothing is transposed. Sources:
+// Jordan et al. 2024, kellerjordan.github.io/posts/muon; as torch.optim.Muon has it (momentum is a
+// mean, the norm is clamped at eps), here in fp32.
 //
-// Where ranks have pieces of a matrix the passes over elements are of a piece, each in a call of its own, and
-// what lies between them is of the whole matrix: the same bits.
+// Where ranks have pieces of a matrix the passes over elements are of a piece, each in a call of
+// its own, and what lies between them is of the whole matrix: the same bits.
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec_call.h"
 #include "op/block_sum.h"
@@ -69,7 +70,7 @@ int64_t cpu_muon_workspace(const kern_call *call, int threads)
     return most * (int64_t)sizeof(float);
 }
 
-// ---- passes over the part's rows ------------------------------------------------------------------
+// ---- passes over the part's rows ----------------------------------------------------------------
 static cpu_span span_of(const kern_tensor *t, int64_t row)
 {
     return t != NULL ? tensor_row(t, row) : (cpu_span){NULL, DTYPE_F32};

@@ -160,7 +160,7 @@ status cpu_layernorm_dx(const kern_context *context, const kern_call *call)
     return norm_run(context, call, dy->dims[0], dy->dims[1], 1, layernorm_dx_task);
 }
 
-// ---- weight gradients -------------------------------------------------------------------------------
+// ---- weight gradients ---------------------------------------------------------------------------
 typedef struct fold_job {
     const kern_call *call;
     const cpu_vec *vec;
@@ -256,7 +256,7 @@ status cpu_layernorm_dw(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- gradient of a bias -----------------------------------------------------------------------------
+// ---- gradient of a bias -------------------------------------------------------------------------
 static void sum_task(void *context, int64_t index, int thread)
 {
     (void)thread;

@@ -1,10 +1,11 @@
 // The one file that calls oneDNN. Its C API changed between 2.x and 3.x: both are spoken here.
 //
-// A product is cut into bands of rows of C, by its shape alone, never by the number of threads. Each
-// band is one primitive that runs whole inside one of our threads: oneDNN's own threading (OpenMP in
-// Debian's build) is told to use one thread, by each thread for itself, so nothing oversubscribes.
-// For one shape and type its order along k is fixed, so bits repeat from run to run and for any
-// number of threads; but they may differ between shapes, so strict mode never comes here.
+// A product is cut into bands of rows of C, by its shape alone, never by the number of threads.
+// Each band is one primitive that runs whole inside one of our threads: oneDNN's own threading
+// (OpenMP in Debian's build) is told to use one thread, by each thread for itself, so nothing
+// oversubscribes. For one shape and type its order along k is fixed, so bits repeat from run to run
+// and for any number of threads; but they may differ between shapes, so strict mode never comes
+// here.
 //
 // Nothing is allocated after the first use of a shape: primitives, memory handles and streams are
 // kept, scratch is the pool's. Where C is narrower than fp32 or has an epilogue, a band is made in

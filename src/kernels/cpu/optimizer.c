@@ -1,8 +1,8 @@
-// Updates that work element by element, in one pass over memory: unscale and clip, moments, decay, update, cast
-// to the working copy. What they cost is what they read and write.
+// Updates that work element by element, in one pass over memory: unscale and clip, moments, decay,
+// update, cast to the working copy. What they cost is what they read and write.
 //
-// The gradient that arrives is a raw accumulator; step->device.grad_factor makes it the clipped mean.
-// A skipped step and a halted run write nothing.
+// The gradient that arrives is a raw accumulator; step->device.grad_factor makes it the clipped
+// mean. A skipped step and a halted run write nothing.
 #include "op/optimizer.h"
 #include "kernels/cpu/cpu_update.h"
 
@@ -83,8 +83,8 @@ status cpu_update_run(const kern_context *context, const cpu_update *u)
     return ST_OK;
 }
 
-// Source: Loshchilov & Hutter 2019, arXiv:1711.05101; decay is of the old value, eps outside the root,
-// after bias correction; t counts applied updates, this one included.
+// Source: Loshchilov & Hutter 2019, arXiv:1711.05101; decay is of the old value, eps outside the
+// root, after bias correction; t counts applied updates, this one included.
 status cpu_adamw(const kern_context *context, const kern_call *call)
 {
     const op_attrs *a = &call->attrs;

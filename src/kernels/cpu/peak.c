@@ -1,8 +1,8 @@
 // The peak of a core's arithmetic, as a loop of independent multiply-adds on registers finds it.
 //
 // What share of this a step reaches is its MFU. The loop keeps more accumulators than latency times
-// ports, so nothing but the units limits it; all threads run it at once, as they do in a step. Time is
-// that of the thread on its core: what other programs take of the core does not lower the peak.
+// ports, so nothing but the units limits it; all threads run it at once, as they do in a step. Time
+// is that of the thread on its core: what other programs take of the core does not lower the peak.
 #include "kernels/cpu/pool.h"
 
 #include <immintrin.h>
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-// A try takes half a millisecond; a neighbour on the same core's other thread halves it, and comes and goes:
-// after few tries one run's peak was half of the next one's.
+// A try takes half a millisecond; a neighbour on the same core's other thread halves it, and comes
+// and goes: after few tries one run's peak was half of the next one's.
 enum { PEAK_ROUNDS = 200000, PEAK_TRIES = 32 };
 
 typedef struct peak_task {
@@ -123,8 +123,9 @@ static float loop_scalar(void)
     return sum;
 }
 
-// The tasks begin together, each on a thread of its own: a thread that is done before another has woken
-// would take both, and two cores would count as one. Not for ever: a core may be taken by others.
+// The tasks begin together, each on a thread of its own: a thread that is done before another has
+// woken would take both, and two cores would count as one. Not for ever: a core may be taken by
+// others.
 static void meet(peak_task *t)
 {
     const double limit = seconds(CLOCK_MONOTONIC) + 0.05;

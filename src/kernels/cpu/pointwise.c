@@ -5,7 +5,7 @@
 #include "kernels/cpu/vec_call.h"
 #include "op/zigzag.h"
 
-// ---- y = f(a, b), any shape -----------------------------------------------------------------------
+// ---- y = f(a, b), any shape ---------------------------------------------------------------------
 typedef struct field_job {
     const kern_call *call;
     const cpu_vec *vec;
@@ -113,7 +113,7 @@ status cpu_tree_add(const kern_context *context, const kern_call *call)
     return field_run(context, &sum, &call->in[0], call->accumulate ? &call->out[0] : NULL);
 }
 
-// ---- row by row -------------------------------------------------------------------------------------
+// ---- row by row ---------------------------------------------------------------------------------
 typedef struct row_job {
     const kern_call *call;
     const cpu_vec *vec;

@@ -3,15 +3,18 @@
 // One leader calls kern_parallel; the workers live as long as the pool. A job is published by
 // raising `ticket` to an odd number and closed by raising it again:
 //
-//   leader   write the job | ticket odd (open) | run tasks .. | ticket even (closed) | wait active = 0
-//   worker                  see an odd ticket | active += 1 | same ticket still? run tasks | active -= 1
+//   leader   write the job | ticket odd (open) | run tasks .. | ticket even (closed) | wait active
+//            = 0
+//   worker                  see an odd ticket | active += 1 | same ticket still? run tasks | active
+//                           -= 1
 //
 // Every thread has a range of the tasks that follow one another, its share, and takes them from the
-// front: so it walks through memory in order, and through the same part of it in every kernel (which
-// it touched first, where memory has places). Who is done takes single tasks from the back of the
-// others' shares, so a core that a neighbour slows down does fewer:
+// front: so it walks through memory in order, and through the same part of it in every kernel
+// (which it touched first, where memory has places). Who is done takes single tasks from the back
+// of the others' shares, so a core that a neighbour slows down does fewer:
 //
-//   thread 0   0 1 2 3 4 >     < 9      | 10 11 12 > ..  thread 1, done with 10 .. 19, takes 9, 8, ..
+//   thread 0   0 1 2 3 4 >     < 9      | 10 11 12 > ..  thread 1, done with 10 .. 19, takes 9, 8,
+//              ..
 //
 // Who does a task changes no bit of it, and a share is one word, taken from by compare and swap.
 // The leader waits only for workers that joined: one that still sleeps when the last task is done
@@ -77,8 +80,8 @@ static void futex_wake_all(const _Atomic(uint32_t) *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-// Takes the first or the last task of a share; -1: it is empty. A share only shrinks during a job, so
-// no value of it comes twice.
+// Takes the first or the last task of a share; -1: it is empty. A share only shrinks during a job,
+// so no value of it comes twice.
 static int64_t task_take(_Atomic(uint64_t) *share, bool from_front)
 {
     uint64_t old = atomic_load_explicit(share, memory_order_relaxed);

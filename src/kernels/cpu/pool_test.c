@@ -1,4 +1,5 @@
-// The pool: every task once, whatever the counts, the pauses between jobs and the number of threads.
+// The pool: every task once, whatever the counts, the pauses between jobs and the number of
+// threads.
 #include "kernels/cpu/pool.h"
 
 #include <sched.h>

@@ -1,7 +1,7 @@
 // Operations that pick rows: embedding tables, gathers, caches.
 //
-// A number that stands outside its table comes from data, not from a bug: it is a status. All numbers
-// are checked first, then the rows are moved.
+// A number that stands outside its table comes from data, not from a bug: it is a status. All
+// numbers are checked first, then the rows are moved.
 #include "kernels/cpu/vec_call.h"
 
 #include <string.h>
@@ -84,7 +84,7 @@ status cpu_embedding(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- gradient of a table ----------------------------------------------------------------------------
+// ---- gradient of a table ------------------------------------------------------------------------
 static void zero_task(void *context, int64_t index, int thread)
 {
     (void)thread;
@@ -126,7 +126,7 @@ status cpu_embedding_dw(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- moves ------------------------------------------------------------------------------------------
+// ---- moves --------------------------------------------------------------------------------------
 static void gather_task(void *context, int64_t index, int thread)
 {
     (void)thread;
@@ -148,8 +148,8 @@ status cpu_gather(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// Row t of T goes to cached position lengths[b] - T + t. Positions before 0 are padding at the front
-// of a prompt that is shorter than T: they have no place and are left out.
+// Row t of T goes to cached position lengths[b] - T + t. Positions before 0 are padding at the
+// front of a prompt that is shorter than T: they have no place and are left out.
 static void append_task(void *context, int64_t index, int thread)
 {
     (void)thread;

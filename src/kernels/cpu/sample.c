@@ -1,15 +1,19 @@
-// Choosing the next token: the same candidates, order and random words as `ref`, without sorting what
-// can not be drawn.
+// Choosing the next token: the same candidates, order and random words as `ref`, without sorting
+// what can not be drawn.
 //
 //   1. the best logit            in blocks of the vocabulary, by all threads
 //   2. weights and their sums    likewise: exp((logit - best) / temperature)
-//   3. the draw                  a task for each sequence. Without filters it walks through the sums of
-//                                the blocks, then through one block, in the order of ids. With filters
+//   3. the draw                  a task for each sequence. Without filters it walks through the
+//                                sums of
+//                                the blocks, then through one block, in the order of ids. With
+//                                filters
 //                                the likeliest candidates are gathered and sorted by digits: those
-//                                within a few temperatures of the best, more if that was not enough.
+//                                within a few temperatures of the best, more if that was not
+//                                enough.
 //
-// A sequence's text does not depend on what else is in the batch. Sums are by blocks in their order,
-// whoever adds them; `ref` has one sum, so the last bit of a border between two tokens may differ.
+// A sequence's text does not depend on what else is in the batch. Sums are by blocks in their
+// order, whoever adds them; `ref` has one sum, so the last bit of a border between two tokens may
+// differ.
 #include "kernels/cpu/vec_call.h"
 
 #include <math.h>
@@ -101,9 +105,9 @@ typedef struct sample_params {
     int64_t top_k;
 } sample_params;
 
-// Cuts the tail of sorted weights: top-k, then top-p (the shortest front that reaches it), then min-p
-// (less than that share of the best one). A filter is off at 0, top-p also at 1. `total` is the sum of
-// all weights, also of those that are not here. Returns how many are left, at least one.
+// Cuts the tail of sorted weights: top-k, then top-p (the shortest front that reaches it), then
+// min-p (less than that share of the best one). A filter is off at 0, top-p also at 1. `total` is
+// the sum of all weights, also of those that are not here. Returns how many are left, at least one.
 static int64_t keep_front(const double *weights, int64_t count, const sample_params *p,
                           double total)
 {
@@ -134,7 +138,7 @@ static int64_t draw(const double *weights, int64_t count, float uniform)
     return 0; // only where no weight is a number
 }
 
-// ---- blocks of a row --------------------------------------------------------------------------------
+// ---- blocks of a row ----------------------------------------------------------------------------
 
 static double logit_at(const kern_tensor *logits, int64_t b, int64_t v)
 {
@@ -209,7 +213,7 @@ static void weigh_task(void *context, int64_t index, int thread)
     job->parts[index].sum = sum;
 }
 
-// ---- a sequence -------------------------------------------------------------------------------------
+// ---- a sequence ---------------------------------------------------------------------------------
 
 static double total_of(const sample_job *job, int64_t b)
 {

@@ -1,4 +1,5 @@
-// Choosing a token: the cpu kernel, which sorts only what may be drawn, against `ref`, which sorts all.
+// Choosing a token: the cpu kernel, which sorts only what may be drawn, against `ref`, which sorts
+// all.
 #include "fixtures/kernels/backend_fixture.h"
 #include "fixtures/kernels/tensor_fixture.h"
 #include "kernels/cpu/pool.h"

@@ -1,7 +1,7 @@
 // Operations on the step block: sums over tokens and parameters, and the decision at the end.
 //
-// The sums are exact (op/step.h), so neither their order nor who adds what can change a bit; what is
-// added is fixed in op/block_sum.h.
+// The sums are exact (op/step.h), so neither their order nor who adds what can change a bit; what
+// is added is fixed in op/block_sum.h.
 #include "kernels/cpu/vec_call.h"
 #include "op/block_sum.h"
 
@@ -41,7 +41,7 @@ status cpu_step_decide(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- the norm of a gradient -------------------------------------------------------------------------
+// ---- the norm of a gradient ---------------------------------------------------------------------
 enum { NORM_PARTS = 16 }; // each with a sum of its own
 
 typedef struct norm_job {

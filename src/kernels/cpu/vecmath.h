@@ -1,11 +1,11 @@
 // A vector of floats, and the functions that kernels need of it, with one meaning everywhere.
 //
-// A file that includes this sets VEC_AVX2 to 1 (vec_avx2.c) or 0 (vec_scalar.c) first, and VEC_AVX512
-// where it has that too (vec_avx512.c); all then include the same kernels (*.inc). Vectors have eight
-// lanes, with AVX-512 sixteen. The plain C twin works on structs of eight floats, step by step as the
-// vector code does: same polynomial, same fma, same order of sums. So the bits are equal at every
-// level and for every element, be it in the body or the tail of a row. (NaN is NaN at all of them, but
-// its payload may differ.)
+// A file that includes this sets VEC_AVX2 to 1 (vec_avx2.c) or 0 (vec_scalar.c) first, and
+// VEC_AVX512 where it has that too (vec_avx512.c); all then include the same kernels (*.inc).
+// Vectors have eight lanes, with AVX-512 sixteen. The plain C twin works on structs of eight
+// floats, step by step as the vector code does: same polynomial, same fma, same order of sums. So
+// the bits are equal at every level and for every element, be it in the body or the tail of a row.
+// (NaN is NaN at all of them, but its payload may differ.)
 //
 // Errors, measured against double libm in vecmath_test.c, in units of the last place:
 //   v_exp 0.8 (subnormal results too)   v_exp2_neg 2.1, 0 below -126   v_tanh 1.2   v_erf 0.9
@@ -56,7 +56,7 @@ VEC_INLINE vi vi_lanes(void)
     return vi_load(lanes);
 }
 
-// ---- loads and stores of any float type -----------------------------------------------------------
+// ---- loads and stores of any float type ---------------------------------------------------------
 // Elements i .. i+n-1 of a span, n >= 1; lanes from n on are 0 (loads) or not written (stores).
 // What is less than a vector is not inlined: each loop ends with some of it, for three types.
 VEC_REST vf load_rest(cpu_span s, int64_t i, int64_t n)
@@ -95,8 +95,9 @@ VEC_INLINE void v_store(cpu_span s, int64_t i, int64_t n, vf x)
     }
 }
 
-// Statements for the elements i .. i + left - 1 of n, a vector at a time. They are compiled twice: for
-// whole vectors, where `left` is a constant and nothing is asked about it, and for what is left.
+// Statements for the elements i .. i + left - 1 of n, a vector at a time. They are compiled twice:
+// for whole vectors, where `left` is a constant and nothing is asked about it, and for what is
+// left.
 #define V_FOR(i, left, n, ...)                         \
     do {                                               \
         int64_t i = 0;                                 \
@@ -122,8 +123,8 @@ VEC_INLINE cpu_span v_as(cpu_span s, dtype type)
     return s;
 }
 
-// loop(type, ...) where the type of all operands, if they have one, is a constant: asked for at every
-// vector it costs more than the arithmetic of a sum. Loops take their spans through v_as.
+// loop(type, ...) where the type of all operands, if they have one, is a constant: asked for at
+// every vector it costs more than the arithmetic of a sum. Loops take their spans through v_as.
 #define V_BY_TYPE(type, loop, ...)          \
     do {                                    \
         if ((type) == DTYPE_BF16) {         \
@@ -145,7 +146,7 @@ VEC_INLINE vf v_rounded(dtype type, vf x)
     return vf_load_f16(part);
 }
 
-// ---- functions --------------------------------------------------------------------------------------
+// ---- functions ----------------------------------------------------------------------------------
 // 2^n for integer n in [-126, 127]; n = -127 gives 0.
 VEC_INLINE vf v_power_of_two(vi n)
 {
@@ -176,8 +177,8 @@ VEC_INLINE vf v_exp(vf x)
     return vf_mul(vf_mul(p, v_power_of_two(half)), v_power_of_two(vi_sub(whole, half)));
 }
 
-// 2^x for x <= 0, exactly 1 at 0; what is below 2^-126 is 0. The softmax's exp. x + 1.5 2^23 + 127 is
-// rounded to a whole number, whose lowest bits are the exponent of the result.
+// 2^x for x <= 0, exactly 1 at 0; what is below 2^-126 is 0. The softmax's exp. x + 1.5 2^23 + 127
+// is rounded to a whole number, whose lowest bits are the exponent of the result.
 #define EXP2_SHIFT 0x1.8000FEp+23F
 VEC_INLINE vf v_exp2_neg(vf x)
 {
@@ -258,15 +259,15 @@ VEC_INLINE vf v_erf(vf x)
     return vf_select(vf_less(vf_set(0.927734375F), t), far, near);
 }
 
-// ---- random words -----------------------------------------------------------------------------------
+// ---- random words -------------------------------------------------------------------------------
 // Philox4x32-10 of a counter per lane (base/rng.h).
 typedef struct vphilox {
     vi w[4];
 } vphilox;
 
 #if VEC_AVX512
-// Even lanes and odd lanes apart, each in the low half of 64 bits: a product needs no more than that,
-// and what it leaves in the high half nobody reads.
+// Even lanes and odd lanes apart, each in the low half of 64 bits: a product needs no more than
+// that, and what it leaves in the high half nobody reads.
 VEC_INLINE void philox_half(vi w[4], uint32_t k0, uint32_t k1)
 {
     for (int round = 0; round < 10; round++) {

@@ -191,7 +191,7 @@ static void test_levels_agree(void **state)
     }
 }
 
-// ---- rows and sums of them, in every type, of every length ------------------------------------------
+// ---- rows and sums of them, in every type, of every length --------------------------------------
 typedef struct norm_case {
     dtype type, weight_type;
     bool has_delta, keeps_h;

@@ -1,7 +1,8 @@
 // Attention, one query at a time, all its scores in one array of doubles.
 //
 //            keys s ->  0 . . . . S-1            query t of T stands at position S - T + t of its
-//   query 0             x x x                    sequence: without a cache S = T. It sees keys at or
+//   query 0             x x x                    sequence: without a cache S = T. It sees keys at
+//                       or
 //   query 1             . x x x                  before itself, not further back than the window
 //   query T-1           . . . x x x  (window 3)  (0: no limit), and only those of its own document.
 //
@@ -9,8 +10,8 @@
 // Backward makes the probabilities anew from q and k instead of reading lse: its fp32 has too few
 // bits for scores in the thousands. In a ring it must: other ranks have the other keys.
 //
-// Queries of a rank of several stand where op/zigzag.h says, and their keys are gathered rows, or those of
-// one rank of a ring; everything else goes by position.
+// Queries of a rank of several stand where op/zigzag.h says, and their keys are gathered rows, or
+// those of one rank of a ring; everything else goes by position.
 #include "kernels/ref/ref.h"
 #include "op/dropout.h"
 #include "op/zigzag.h"
@@ -99,7 +100,8 @@ static double scores(const kern_call *c, const kern_tensor *q, const kern_tensor
     return highest;
 }
 
-// p[s] = probability of key s, 0 where it is not seen. Returns log-sum-exp, -infinity if nothing is.
+// p[s] = probability of key s, 0 where it is not seen. Returns log-sum-exp, -infinity if nothing
+// is.
 static double probabilities(const kern_call *c, const kern_tensor *q, const kern_tensor *k,
                             const kern_tensor *documents, const span *s, int64_t t, int64_t h,
                             double *p)

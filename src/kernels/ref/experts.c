@@ -5,7 +5,7 @@
 // from data: they are a status.
 #include "kernels/ref/ref.h"
 
-// ---- the router -----------------------------------------------------------------------------------
+// ---- the router ---------------------------------------------------------------------------------
 
 static bool is_chosen(const kern_tensor *ids, int64_t n, int64_t count, int64_t e)
 {
@@ -84,7 +84,7 @@ status ref_route_bwd(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// ---- there and back ---------------------------------------------------------------------------------
+// ---- there and back -----------------------------------------------------------------------------
 
 status ref_permute(const kern_context *context, const kern_call *c)
 {
@@ -182,7 +182,7 @@ status ref_unpermute_bwd(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// ---- products ---------------------------------------------------------------------------------------
+// ---- products -----------------------------------------------------------------------------------
 
 typedef struct group {
     int64_t begin, end; // rows
@@ -261,7 +261,7 @@ status ref_grouped_matmul_dw(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// ---- scales -----------------------------------------------------------------------------------------
+// ---- scales -------------------------------------------------------------------------------------
 
 status ref_scale_rows(const kern_context *context, const kern_call *c)
 {

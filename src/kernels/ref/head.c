@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-// An accumulator narrower than fp32 cannot hold a fold that comes back row after row: a twin in fp32
-// does, and is rounded once at the end.
+// An accumulator narrower than fp32 cannot hold a fold that comes back row after row: a twin in
+// fp32 does, and is rounded once at the end.
 static bool needs_twin(const kern_tensor *dw)
 {
     return ref_has(dw) && dw->type != DTYPE_F32 && dw->type != DTYPE_F64;
@@ -258,9 +258,9 @@ static void sort_candidates(candidate *items, int64_t count)
     }
 }
 
-// Turns logits into probabilities, `best` the highest, and cuts the tail of sorted ones: top-k, then top-p (the shortest front
-// whose probabilities reach it), then min-p (less than that share of the best one). A filter is off
-// at 0, top-p also at 1. Returns how many are left, at least one.
+// Turns logits into probabilities, `best` the highest, and cuts the tail of sorted ones: top-k,
+// then top-p (the shortest front whose probabilities reach it), then min-p (less than that share of
+// the best one). A filter is off at 0, top-p also at 1. Returns how many are left, at least one.
 static int64_t keep_front(candidate *items, int64_t count, double best, double temperature,
                           int64_t top_k, double top_p, double min_p)
 {

@@ -43,8 +43,8 @@ status ref_rmsnorm(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// 1 / sqrt(mean(h^2) + eps) of one group, once more in double: where eps is all that keeps dx from 0
-// (one column), the 24 bits of the stored r are too few.
+// 1 / sqrt(mean(h^2) + eps) of one group, once more in double: where eps is all that keeps dx from
+// 0 (one column), the 24 bits of the stored r are too few.
 static double group_scale(const kern_call *c, const kern_tensor *h, int64_t i, int64_t begin,
                           int64_t dim)
 {

@@ -1,7 +1,7 @@
 // AdamW and Muon, in double, with the state rounded once where it is stored.
 //
-// The gradient that arrives is a raw accumulator; step->device.grad_factor makes it the clipped mean.
-// A skipped step and a halted run write nothing.
+// The gradient that arrives is a raw accumulator; step->device.grad_factor makes it the clipped
+// mean. A skipped step and a halted run write nothing.
 #include "op/optimizer.h"
 #include "kernels/ref/ref.h"
 
@@ -25,8 +25,9 @@ void ref_put_update(const kern_call *c, const kern_tensor *t, int64_t i, int64_t
     }
 }
 
-// Source: Loshchilov & Hutter 2019, arXiv:1711.05101. Decay comes first and is of the old value; eps
-// is added outside the root, after bias correction. t counts applied updates, this one included.
+// Source: Loshchilov & Hutter 2019, arXiv:1711.05101. Decay comes first and is of the old value;
+// eps is added outside the root, after bias correction. t counts applied updates, this one
+// included.
 status ref_adamw(const kern_context *context, const kern_call *c)
 {
     (void)context;
@@ -194,7 +195,8 @@ static double size_of(const kern_call *c, int64_t rows, int64_t columns)
                               : sqrt(fmax(1.0, (double)rows / (double)columns));
 }
 
-// One part: momentum, orthogonalisation, update. In the buffer x is stored with its lesser side first.
+// One part: momentum, orthogonalisation, update. In the buffer x is stored with its lesser side
+// first.
 static void muon_part(const kern_call *c, int64_t begin, int64_t rows)
 {
     const int64_t columns = c->in[0].dims[1];

@@ -1,4 +1,5 @@
-// Operations that stand where a sum is cut: the terms that one rank has, and what comes after the sum.
+// Operations that stand where a sum is cut: the terms that one rank has, and what comes after the
+// sum.
 #include "kernels/ref/ref.h"
 #include "op/zigzag.h"
 

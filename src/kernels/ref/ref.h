@@ -1,9 +1,9 @@
 // The `ref` backend: every operation once more, as plainly as it can be written.
 //
-// It is what the tests trust, so it has no vector code, no blocking and no threads. Sums inside a row
-// run in double and are rounded once, to the type of the output; any floating type is accepted,
-// fp64 too, so that finite differences can be taken. Sums over rows ("+=" outputs) are one left fold
-// in the accumulator's own type that continues from memory: a cut between rows changes no bit.
+// It is what the tests trust, so it has no vector code, no blocking and no threads. Sums inside a
+// row run in double and are rounded once, to the type of the output; any floating type is accepted,
+// fp64 too, so that finite differences can be taken. Sums over rows ("+=" outputs) are one left
+// fold in the accumulator's own type that continues from memory: a cut between rows changes no bit.
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
 
@@ -110,7 +110,7 @@ static inline void ref_zero(const kern_tensor *t)
 double ref_activation_value(op_activation kind, double x);
 double ref_activation_slope(op_activation kind, double x);
 
-// ---- updates (ref/optimizer.c) -------------------------------------------------------------------
+// ---- updates (ref/optimizer.c) ------------------------------------------------------------------
 bool ref_is_masked(const step_device *d); // a skipped step and a halted run write nothing
 // Stores one element, stochastically if asked and the type is narrower than fp32.
 void ref_put_update(const kern_call *c, const kern_tensor *t, int64_t i, int64_t j, double value,

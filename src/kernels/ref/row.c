@@ -80,8 +80,8 @@ status ref_gather(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// Row t of T goes to cached position lengths[b] - T + t. Positions before 0 are padding at the front
-// of a prompt that is shorter than T: they have no place and are left out.
+// Row t of T goes to cached position lengths[b] - T + t. Positions before 0 are padding at the
+// front of a prompt that is shorter than T: they have no place and are left out.
 status ref_cache_append(const kern_context *context, const kern_call *c)
 {
     (void)context;

@@ -1,7 +1,7 @@
 // Operations on the step block: sums over tokens and parameters, and the decision at the end.
 //
-// The sums are exact (op/step.h), so neither their order nor who adds what can change a bit; what is
-// left to fix is the piece that is summed in double before it is added (op/block_sum.h).
+// The sums are exact (op/step.h), so neither their order nor who adds what can change a bit; what
+// is left to fix is the piece that is summed in double before it is added (op/block_sum.h).
 #include "kernels/ref/ref.h"
 #include "op/block_sum.h"
 

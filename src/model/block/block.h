@@ -1,6 +1,6 @@
 // Blocks, a family: each writes forward operations for one part of a decoder and knows neither
-// gradients nor parallelism. It says along which dim each of its weights may be cut; the op rows carry
-// the gradients and the plan does the rest.
+// gradients nor parallelism. It says along which dim each of its weights may be cut; the op rows
+// carry the gradients and the plan does the rest.
 //
 // To add one: a file here with a row, and its use in model/build.c (or in an arch's own list).
 #ifndef MODEL_BLOCK_BLOCK_H
@@ -27,8 +27,9 @@ typedef struct block_weight {
 
 enum { BLOCK_MAX_WEIGHTS = 32, BLOCK_MAX_PARTS = 4 };
 
-// A projection y = act(x w^T + b): every matrix product of a block with a weight is one of these, so
-// an adapter needs no new block. w is (rows, columns), stored (out, in) as in Hugging Face files.
+// A projection y = act(x w^T + b): every matrix product of a block with a weight is one of these,
+// so an adapter needs no new block. w is (rows, columns), stored (out, in) as in Hugging Face
+// files.
 typedef struct linear_spec {
     const char *name; // of the weight within the layer: "attn.qkv"; the bias is "attn.qkv.bias"
     int64_t rows, columns; // features out and in
@@ -59,8 +60,8 @@ typedef struct block_context {
 
 typedef struct model_block {
     const char *name;
-    // x: (tokens, dim), the normed residual stream; *y: what is added to it. Blocks at the ends of a
-    // model differ: see their files.
+    // x: (tokens, dim), the normed residual stream; *y: what is added to it. Blocks at the ends of
+    // a model differ: see their files.
     status (*emit)(block_context *c, tensor_id x, tensor_id *y);
 } model_block;
 
@@ -76,7 +77,8 @@ const model_block *model_block_at(int64_t index); // of the table; NULL past its
 
 // ---- for blocks ---------------------------------------------------------------------------------
 // A weight (rows, columns), or a vector where columns is 0. Starts normal with spec->init_std
-// (matrices), ones (norms) or zeros (biases), as `init` says; may be cut by tp along cut_dim (-1: not).
+// (matrices), ones (norms) or zeros (biases), as `init` says; may be cut by tp along cut_dim (-1:
+// not).
 NODISCARD status block_matrix(block_context *c, const char *name, int64_t rows, int64_t columns,
                               int cut_dim, tensor_id *out);
 NODISCARD status block_vector(block_context *c, const char *name, int64_t rows, weight_init init,

@@ -2,7 +2,8 @@
 // DeepSeek-AI 2024, arXiv:2401.06066): planned and priced, and not trained yet (model_build
 // refuses).
 //
-//   x -> router -> ids, weights;  x, ids -> rows by expert -> gate_up -> scaled by weights -> down -> added up = y
+//   x -> router -> ids, weights;  x, ids -> rows by expert -> gate_up -> scaled by weights -> down
+//                                 -> added up = y
 //   x -> the shared experts, which every token meets, as one wide part: added to y
 #include "model/block/block.h"
 

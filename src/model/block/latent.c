@@ -1,5 +1,6 @@
-// Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1): keys and values are made from
-// one narrow row of each token. Planned and priced, for its operations have no kernels yet.
+// Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1): keys and values
+// are made from one narrow row of each token. Planned and priced, for its operations have no
+// kernels yet.
 //
 //   x -> q_a -> norm -> q_b ---------------------+
 //   x -> kv_a -> norm -> kv_b (k and v, by heads) +-> turned, put together -> attention -> out

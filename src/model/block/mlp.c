@@ -1,5 +1,5 @@
-// The two feed-forward blocks: gated, y = (silu(x Wg) * (x Wu)) Wd (Shazeer 2020, arXiv:2002.05202),
-// and plain, y = act(x Wu + bu) Wd + bd.
+// The two feed-forward blocks: gated, y = (silu(x Wg) * (x Wu)) Wd (Shazeer 2020,
+// arXiv:2002.05202), and plain, y = act(x Wu + bu) Wd + bd.
 #include "model/block/block.h"
 
 enum { SITE_MLP = 2 };

@@ -45,7 +45,8 @@ status context_sum(context_pass *c, op_list list, tensor_id a, tensor_id b, tens
 
 // ---- keys and values gathered -------------------------------------------------------------------
 
-// All keys and values of the node's operands first, first + 1; nothing moves where there is one rank.
+// All keys and values of the node's operands first, first + 1; nothing moves where there is one
+// rank.
 static status gather_push(context_pass *c, op_list list, const op_node *node, int first,
                           const char *name, key_values *all)
 {

@@ -1,10 +1,11 @@
-// Context parallelism over heads: ranks that have neighbouring pieces of a sequence exchange them, so that
-// each has all their positions of some heads. See context.h.
+// Context parallelism over heads: ranks that have neighbouring pieces of a sequence exchange them,
+// so that each has all their positions of some heads. See context.h.
 //
 //   STACK columns into a tile for each rank -> ALL_TO_ALL -> ZIP the rows by position -> attention
 //   attention -> ZIP back -> ALL_TO_ALL -> UNSTACK
 //
-// Where there are fewer heads of keys than ranks a head goes to several, and their gradients are added.
+// Where there are fewer heads of keys than ranks a head goes to several, and their gradients are
+// added.
 #include "op/pass/context_internal.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// Between the files of context parallelism: context.c (the pass; keys and values gathered), context_heads.c
-// (heads dealt out instead) and context_ring.c (keys and values that travel).
+// Between the files of context parallelism: context.c (the pass; keys and values gathered),
+// context_heads.c (heads dealt out instead) and context_ring.c (keys and values that travel).
 #ifndef OP_PASS_CONTEXT_INTERNAL_H
 #define OP_PASS_CONTEXT_INTERNAL_H
 
@@ -33,7 +33,8 @@ static inline status context_copy(context_pass *c, op_list list, tensor_id from,
     return context_sum(c, list, from, TENSOR_NONE, to);
 }
 
-// Attention, and its backward, of nodes whose operands are of this rank's heads, over all positions.
+// Attention, and its backward, of nodes whose operands are of this rank's heads, over all
+// positions.
 NODISCARD status context_attend(context_pass *c, op_list list, const op_node *node);
 NODISCARD status context_attend_bwd(context_pass *c, const op_node *node);
 // The same of nodes with all heads, of this rank's positions.

@@ -2,12 +2,14 @@
 //
 //   step i of n   rank r has the keys of rank r - i; SHIFT sends them on while they are used
 //   forward       what each step gives, and its log-sum-exp, is merged with what there is
-//   backward      dq is a sum over the steps; dk and dv travel behind their keys, each rank adds what its
-//                 queries give, and after n shifts they are at home. They set out with the next keys, before what
+//   backward      dq is a sum over the steps; dk and dv travel behind their keys, each rank adds
+//                 what its
+//                 queries give, and after n shifts they are at home. They set out with the next
+//                 keys, before what
 //                 is here is used, so the plan can let both travel beside that
 //
-// Sums over the steps are kept in fp32. Their order follows from who is where, so the bits are those of the
-// layout: strict order gathers instead.
+// Sums over the steps are kept in fp32. Their order follows from who is where, so the bits are
+// those of the layout: strict order gathers instead.
 #include "op/pass/context_internal.h"
 
 #include <stdio.h>
@@ -141,7 +143,8 @@ static status step_backward(context_pass *c, const op_node *node, int step, cons
     return op_append(c->p, OP_BACKWARD_INPUT, &part, 0);
 }
 
-// What a step gives comes to what there is; the gradients of keys are those that have come with them, `come`.
+// What a step gives comes to what there is; the gradients of keys are those that have come with
+// them, `come`.
 static status sums_add(context_pass *c, const op_node *node, int step, const ring_sums *part,
                        const key_values *come, ring_sums *all)
 {

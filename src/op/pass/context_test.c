@@ -1,5 +1,5 @@
-// Context parallelism as a pass: what stands in a rank's program, that a ring never has all keys, and how even
-// the pieces are that positions are dealt out in.
+// Context parallelism as a pass: what stands in a rank's program, that a ring never has all keys,
+// and how even the pieces are that positions are dealt out in.
 #include "base/rng.h"
 #include "fixtures/op/blocks_fixture.h"
 #include "op/pass/context.h"
@@ -121,8 +121,8 @@ static void what_cannot_be_is_refused(void **state)
 
 // ---- pieces -------------------------------------------------------------------------------------
 
-// Every position once; gathered rows are where zigzag_row says; what several ranks bring together is what
-// one of fewer ranks has.
+// Every position once; gathered rows are where zigzag_row says; what several ranks bring together
+// is what one of fewer ranks has.
 static void positions_are_dealt_out_once(void **state)
 {
     (void)state;
@@ -207,7 +207,8 @@ static void packed_documents_are_balanced(void **state)
                           (long long)means[i], (long long)ways, mean[0], mean[1],
                           (int)ZIGZAG_MAX_TURNS);
             assert_true(mean[1] < 1.2);
-            // Those of 64 are shorter than a piece; those of 4,096 fill every sequence, as causal masks do.
+            // Those of 64 are shorter than a piece; those of 4,096 fill every sequence, as causal
+            // masks do.
             assert_true(mean[1] < mean[0] || means[i] < 128 || mean[0] < 1.005);
         }
     }

@@ -260,7 +260,8 @@ static status node_differentiate(op_program *p, const op_node *node)
     return kind->gradient(p, node);
 }
 
-// A program with a loss of its own runs its weight list first; nothing there may wait for the other.
+// A program with a loss of its own runs its weight list first; nothing there may wait for the
+// other.
 static status order_check(const op_program *p)
 {
     if (p->output_count > 0) return ST_OK;

@@ -25,8 +25,8 @@ static void columns(const op_program *p, tensor_id t, int64_t *begin, int64_t *e
     *end = *begin + (x->ndim == 2 ? x->dims[1].scale : 1);
 }
 
-// Runs the lists in order and follows which columns of which tensor have been written: everything is
-// written before it is read, whole, and exactly once.
+// Runs the lists in order and follows which columns of which tensor have been written: everything
+// is written before it is read, whole, and exactly once.
 typedef struct written {
     unsigned char column[4096];
 } written;

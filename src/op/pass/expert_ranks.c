@@ -10,8 +10,8 @@ typedef struct expert_pass {
     int32_t ways;
     const op_program *whole;
     op_program *p; // the rank's; tensors have the same ids in both
-    tensor_id *
-        on_the_way; // [tensor of the whole] rows as the other side has them; TENSOR_NONE: not made yet
+    // [tensor of the whole] rows as the other side has them; TENSOR_NONE: not made yet
+    tensor_id *on_the_way;
 } expert_pass;
 
 // Rows of t before they are sent, or after they came back: a tensor like it.

@@ -1,5 +1,5 @@
-// What a rank of several that share experts does: which messages, where, and what lies between them; and that tensor
-// parallelism cuts the same blocks.
+// What a rank of several that share experts does: which messages, where, and what lies between
+// them; and that tensor parallelism cuts the same blocks.
 #include "fixtures/op/blocks_fixture.h"
 #include "op/pass/expert_ranks.h"
 #include "op/pass/partition.h"
@@ -201,8 +201,8 @@ static void tensor_parallelism_cuts_them(void **state)
     }
 }
 
-// Experts that it leaves whole: a rank sends its own rows, nothing of them is gathered or summed over tp, and so are no
-// gradients of experts; the router's are.
+// Experts that it leaves whole: a rank sends its own rows, nothing of them is gathered or summed
+// over tp, and so are no gradients of experts; the router's are.
 static void tensor_parallelism_leaves_them_whole(void **state)
 {
     (void)state;

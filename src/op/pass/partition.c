@@ -1,9 +1,9 @@
-// Tensor parallelism as a pass over programs: where each tensor lies, and which rule of its row each node
-// follows. See partition.h.
+// Tensor parallelism as a pass over programs: where each tensor lies, and which rule of its row
+// each node follows. See partition.h.
 //
-// A tensor of the rank's program has the number that it has in the whole one, and the shape of the rank's
-// piece; what is needed beside them (terms of sums, gathered rows) comes behind. Lists are walked in the
-// order in which they run, so a tensor's placement is known when a node reads it.
+// A tensor of the rank's program has the number that it has in the whole one, and the shape of the
+// rank's piece; what is needed beside them (terms of sums, gathered rows) comes behind. Lists are
+// walked in the order in which they run, so a tensor's placement is known when a node reads it.
 #include "op/pass/partition_internal.h"
 
 #include <stdio.h>
@@ -197,8 +197,8 @@ static status step_append(partition *c, op_list list, op_code code, tensor_id in
     return op_append(c->p, list, &node, 0);
 }
 
-// All columns of what is cut by heads: copied where it is a view, gathered, and put side by side. Of what has
-// copies a rank has all there is, or gathers one of each.
+// All columns of what is cut by heads: copied where it is a view, gathered, and put side by side.
+// Of what has copies a rank has all there is, or gathers one of each.
 static status all_columns(partition *c, op_list list, tensor_id t, tensor_id *out)
 {
     tensor_state *s = &c->state[t];
@@ -303,7 +303,8 @@ static bool rule_cuts(const op_node *node, const op_rule *rule)
     return false;
 }
 
-// The norm of the only head of keys, which every rank has: there is one group, so no row cuts it by heads.
+// The norm of the only head of keys, which every rank has: there is one group, so no row cuts it by
+// heads.
 static bool is_norm_of_copies(const partition *c, const op_node *node)
 {
     if (node->code != OP_RMSNORM && node->code != OP_RMSNORM_DX && node->code != OP_RMSNORM_DW) {
@@ -372,8 +373,8 @@ static bool parts_fit(const tensor_state *s, const op_tensor *t, int64_t columns
            t->dims[1].scale == columns;
 }
 
-// How the columns of output o fall into parts: as those of what it is the gradient of, of the weight that
-// made it, or of an input that is as wide.
+// How the columns of output o fall into parts: as those of what it is the gradient of, of the
+// weight that made it, or of an input that is as wide.
 static cut_parts output_parts(const partition *c, const op_node *node, int o)
 {
     const op_tensor *t = op_at(c->whole, op_owner(c->whole, node->out[o]).id);
@@ -400,7 +401,8 @@ static cut_parts output_parts(const partition *c, const op_node *node, int o)
     return parts;
 }
 
-// On how many ranks side by side a term that a node makes is the same: that of heads which they share.
+// On how many ranks side by side a term that a node makes is the same: that of heads which they
+// share.
 static int32_t copies_of_term(const partition *c, const op_node *node)
 {
     const tensor_state *of = &c->state[node->in[0]];
@@ -418,7 +420,8 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
             const tensor_id weight = op_at(c->whole, t)->of;
             const int8_t *cut_dim = op_at(c->whole, weight)->cut_dim;
             if (rule->out[o].kind != PLACE_PARTIAL) continue;
-            // Summed among the ranks that have the same expert (plan/mesh.h), with all other sums of a step.
+            // Summed among the ranks that have the same expert (plan/mesh.h), with all other sums
+            // of a step.
             if (is_whole_expert(c->how, cut_dim)) continue;
             if (c->how->ordered) {
                 return fail(ST_UNSUPPORTED,
@@ -439,7 +442,8 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
 
 // ---- nodes --------------------------------------------------------------------------------------
 
-// Of heads that several ranks have a rank's share is more than a part in `ways`: what is there is counted.
+// Of heads that several ranks have a rank's share is more than a part in `ways`: what is there is
+// counted.
 static void heads_count(const partition *c, const op_node *node, op_attrs *attrs)
 {
     const tensor_id of = node->in[node->code == OP_ATTENTION_BWD ? 2 : node->code == OP_ATTENTION];
@@ -486,7 +490,8 @@ static status node_push(partition *c, op_list list, const op_node *node)
         if (node->in[i] == TENSOR_NONE || rule.in[i].kind == PLACE_SHARD) continue;
         TRY(all_of(c, list, node->in[i], &local.in[i]));
     }
-    // Rows that were gathered are those of several ranks, taken to be evenly dealt: no rank has their offsets.
+    // Rows that were gathered are those of several ranks, taken to be evenly dealt: no rank has
+    // their offsets.
     const bool has_own_rows = !c->how->rows || placement_equal(rule.in[0], rows_cut);
     if (is_grouped(node->code) && !has_own_rows) local.in[2] = TENSOR_NONE;
     TRY(outputs_set(c, node, &rule));
@@ -515,8 +520,8 @@ static status recompute_push(partition *c)
     return ST_OK;
 }
 
-// What forward gathered does not wait for backward: a rank keeps its own rows, and gathers again where a product
-// reads them, unless that ran again and is there.
+// What forward gathered does not wait for backward: a rank keeps its own rows, and gathers again
+// where a product reads them, unless that ran again and is there.
 static void gathered_forget(partition *c)
 {
     const op_program *p = c->p;

@@ -1,20 +1,22 @@
-// Partition, keys that queries of several ranks look at: grouped heads, of which there are fewer than ranks.
+// Partition, keys that queries of several ranks look at: grouped heads, of which there are fewer
+// than ranks.
 //
-// The ranks that share a head of keys all have it: its rows of the weights, its columns of k and v. So the
-// forward asks for nothing. In the backward each has what its own queries add to dk and dv, and their sum is
-// made at once, among those ranks:
+// The ranks that share a head of keys all have it: its rows of the weights, its columns of k and v.
+// So the forward asks for nothing. In the backward each has what its own queries add to dk and dv,
+// and their sum is made at once, among those ranks:
 //
 //   heads of queries    0 1 | 2 3 | 4 5 | 6 7        4 ranks
 //   heads of keys       0   | 0   | 1   | 1
 //   dk, dv              t0    t1    t2    t3    ->   t0 + t1, the same | t2 + t3, the same
 //
-// From there all goes on as if the head were the rank's own: its rows of a weight's gradient are whole, and the
-// same bits, on all of its ranks. What dx = dy w would have of it several times, each adds its share of
-// (partition_sum.c). The traffic is 2 head_dim numbers a token and micro-batch, where the
-// sum of dx is dim.
+// From there all goes on as if the head were the rank's own: its rows of a weight's gradient are
+// whole, and the same bits, on all of its ranks. What dx = dy w would have of it several times,
+// each adds its share of (partition_sum.c). The traffic is 2 head_dim numbers a token and
+// micro-batch, where the sum of dx is dim.
 //
-// In strict order such a sum has a term for each of the most ranks that could share a head: gcd(tp_shards, heads)
-// of them over all heads of keys. One rank that has them all makes them one by one, and adds them by the tree.
+// In strict order such a sum has a term for each of the most ranks that could share a head:
+// gcd(tp_shards, heads) of them over all heads of keys. One rank that has them all makes them one
+// by one, and adds them by the tree.
 #include "op/pass/partition_internal.h"
 
 // How the queries of a rank fall into terms.

@@ -1,5 +1,5 @@
-// Shared by the files of the partition: partition.c (models, tensors, rules), partition_sum.c (nodes
-// whose result is a sum over ranks) and partition_heads.c (keys that several ranks have).
+// Shared by the files of the partition: partition.c (models, tensors, rules), partition_sum.c
+// (nodes whose result is a sum over ranks) and partition_heads.c (keys that several ranks have).
 #ifndef OP_PASS_PARTITION_INTERNAL_H
 #define OP_PASS_PARTITION_INTERNAL_H
 
@@ -8,8 +8,8 @@
 
 enum { PARTS_MAX = 4 };
 
-// A dim that is cut: its parts, which lie side by side and are cut each by itself; whole sizes. Of a part of
-// which there are copies, so many ranks side by side have the same piece.
+// A dim that is cut: its parts, which lie side by side and are cut each by itself; whole sizes. Of
+// a part of which there are copies, so many ranks side by side have the same piece.
 typedef struct cut_parts {
     int count;
     int64_t size[PARTS_MAX];
@@ -30,8 +30,8 @@ typedef struct partition {
     const op_program *whole;
     op_program *p; // the rank's; tensors have the same ids in both
     tensor_state *state;
-    int32_t *
-        partial; // [tensor] a weight whose gradient is a term on so many ranks side by side; 0: on none
+    // [tensor] a weight whose gradient is a term on so many ranks side by side; 0: on none
+    int32_t *partial;
     int64_t *forward_end; // [node of the whole's forward list] where its nodes end in the rank's
 } partition;
 
@@ -88,13 +88,15 @@ NODISCARD status partition_all_rows(partition *c, op_list list, tensor_id t, ten
 // A new activation of t's type, named after it.
 NODISCARD status partition_make(partition *c, tensor_id t, const char *suffix, dtype type,
                                 extent rows, extent columns, tensor_id *out);
-// partition_sum.c: appends `node` (in local ids, attributes cut), whose output 0 is a sum, and the sum.
+// partition_sum.c: appends `node` (in local ids, attributes cut), whose output 0 is a sum, and the
+// sum.
 NODISCARD status partition_sum(partition *c, op_list list, const op_node *node);
 NODISCARD status partition_head(partition *c, op_list list, const op_node *node);
 // Columns of a tensor of the rank's program, as a view.
 NODISCARD status partition_columns(partition *c, tensor_id of, int64_t begin, int64_t end,
                                    tensor_id *out);
-// partition_heads.c: gradients of attention, where queries of several ranks, or shards, have the same keys.
+// partition_heads.c: gradients of attention, where queries of several ranks, or shards, have the
+// same keys.
 bool partition_shares_keys(const partition *c, const op_node *node);
 // `node` is the whole's, `local` it in local ids with attributes cut.
 NODISCARD status partition_attention(partition *c, op_list list, const op_node *node,

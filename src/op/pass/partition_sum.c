@@ -2,7 +2,8 @@
 //
 //   ways   order      terms of a rank    added by
 //   1      shards S   S                  SUM
-//   n      shards S   S / n              ALL_REDUCE (REDUCE_SCATTER), the terms as leaves of the tree
+//   n      shards S   S / n              ALL_REDUCE (REDUCE_SCATTER), the terms as leaves of the
+//          tree
 //   n      none       1                  ALL_REDUCE (REDUCE_SCATTER)
 #include "op/pass/partition_internal.h"
 
@@ -34,8 +35,8 @@ static status terms_add(partition *c, op_list list, const tensor_id *terms, int3
     return op_append(c->p, list, &sum, 0);
 }
 
-// Where shard `s` begins among this rank's columns of a part; of one that other ranks have too it is its own
-// shards that a rank adds.
+// Where shard `s` begins among this rank's columns of a part; of one that other ranks have too it
+// is its own shards that a rank adds.
 static int64_t shard_begin(const partition *c, const cut_parts *parts, int i, int32_t s)
 {
     return op_piece_begin(parts->size[i], cut_shards(c->how), s) - part_begin(c->how, parts, i);
@@ -134,8 +135,8 @@ static status dx_push(partition *c, op_list list, const op_node *node)
     return terms_add(c, list, terms, count, false, node->out[0]);
 }
 
-// A term a rank. exact: an id is in one piece of the table, what the others add changes no bit; else the sum has
-// no order.
+// A term a rank. exact: an id is in one piece of the table, what the others add changes no bit;
+// else the sum has no order.
 static status term_push(partition *c, op_list list, const op_node *node, bool exact)
 {
     op_node term = *node;

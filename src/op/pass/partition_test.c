@@ -1,5 +1,5 @@
-// The pieces of a program: which communications, how many and where, the shapes of what lies between them,
-// and that everything is made before it is read.
+// The pieces of a program: which communications, how many and where, the shapes of what lies
+// between them, and that everything is made before it is read.
 #include "fixtures/op/blocks_fixture.h"
 #include "op/pass/partition.h"
 
@@ -220,8 +220,8 @@ static bool backward_reads(const op_program *p, tensor_id t)
     return false;
 }
 
-// All rows of what norms make are there for a product, and not until backward: they are gathered again there, or
-// by what runs again.
+// All rows of what norms make are there for a product, and not until backward: they are gathered
+// again there, or by what runs again.
 static void gathered_rows_are_not_kept(void **state)
 {
     (void)state;
@@ -239,8 +239,8 @@ static void gathered_rows_are_not_kept(void **state)
     }
 }
 
-// Rows by positions: what is summed is scattered, what products read is gathered, once for forward and once for
-// backward.
+// Rows by positions: what is summed is scattered, what products read is gathered, once for forward
+// and once for backward.
 static void rows_are_gathered_once(void **state)
 {
     (void)state;
@@ -256,7 +256,8 @@ static void rows_are_gathered_once(void **state)
     assert_int_equal(op_at(p, p->inputs[0])->dims[0].symbol, EXTENT_TOKENS_CUT);
     const op_node *drop = node_of(p, OP_FORWARD, OP_DROPOUT, 0);
     assert_int_equal(drop->attrs.piece.row_ways, 2);
-    // Norms see some rows only: their gradients are terms. (Products have gathered what biases need.)
+    // Norms see some rows only: their gradients are terms. (Products have gathered what biases
+    // need.)
     int64_t terms = 0;
     for (int64_t w = 0; w < m->weight_count; w++) {
         const bool cut = m->weights[w].cut_dim[AXIS_TP] >= 0;
@@ -303,8 +304,8 @@ static void ordered_sums_have_all_shards(void **state)
 
 // ---- keys that several ranks have ---------------------------------------------------------------
 
-// Four ranks and two heads of keys: each has one of them; dk and dv are summed by two ranks, and of what they
-// make of dx each adds half.
+// Four ranks and two heads of keys: each has one of them; dk and dv are summed by two ranks, and of
+// what they make of dx each adds half.
 static void shared_keys_are_summed_once(void **state)
 {
     (void)state;
@@ -409,7 +410,8 @@ static void all_is_made_before_it_is_read(void **state)
     }
 }
 
-// Norms of heads: their gradients have all heads' columns gathered, for terms of heads have no order.
+// Norms of heads: their gradients have all heads' columns gathered, for terms of heads have no
+// order.
 static void norms_of_heads_keep_order(void **state)
 {
     (void)state;

@@ -2,8 +2,8 @@
 // need not be kept in between.
 //
 // Kept is what the policy says: with FULL nothing that the block made, with SELECTIVE what products
-// and attention made (their log-sum-exp too). Whatever else the backward lists read is made again by
-// the nodes that made it, and so on down to what is kept: the closure is the least set, and its
+// and attention made (their log-sum-exp too). Whatever else the backward lists read is made again
+// by the nodes that made it, and so on down to what is kept: the closure is the least set, and its
 // forward order is a legal one. Random operations draw by counter, so they repeat themselves; every
 // kernel gives the same bits for the same inputs, so recomputation changes no bit.
 #include "op/op_internal.h"

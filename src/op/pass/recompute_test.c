@@ -36,8 +36,8 @@ static void kept(const op_program *p, op_recompute policy, bool *there)
     }
 }
 
-// The first tensor that is read before it is there; TENSOR_NONE: none. skip: a node of the recompute
-// list that is left out.
+// The first tensor that is read before it is there; TENSOR_NONE: none. skip: a node of the
+// recompute list that is left out.
 static tensor_id first_unmet(const op_program *p, op_recompute policy, int64_t skip)
 {
     bool *there = NULL;
@@ -126,8 +126,8 @@ static void test_llama(void **state)
     }
 }
 
-// As other software does it: the same operations as forward, of which those that no gradient needs come last, and write
-// nothing that anybody reads.
+// As other software does it: the same operations as forward, of which those that no gradient needs
+// come last, and write nothing that anybody reads.
 static void test_rest(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-// See beside.h. Rows are independent, of products as of sums, so pieces change no bit. They are sequences of the
-// micro-batch, or positions of its only one. What is cut by positions must be on all ranks, whatever the piece: so
-// one sequence goes in pieces of which each rank has a part. A message below a MiB costs more than it hides.
+// See beside.h. Rows are independent, of products as of sums, so pieces change no bit. They are
+// sequences of the micro-batch, or positions of its only one. What is cut by positions must be on
+// all ranks, whatever the piece: so one sequence goes in pieces of which each rank has a part. A
+// message below a MiB costs more than it hides.
 #include "plan/lower/beside.h"
 
 enum { PIECE_BYTES = 1 << 20, PIECE_POSITIONS = 64 };
@@ -88,7 +89,8 @@ int64_t plan_beside_cut_pieces(const op_model *m, int64_t tp, int64_t sequences,
 
 // ---- parts --------------------------------------------------------------------------------------
 
-// The last of `run` nodes, whose results the message behind them sums, and nobody else needs before it does.
+// The last of `run` nodes, whose results the message behind them sums, and nobody else needs before
+// it does.
 static int32_t summed(const beside_rule *r, const op_program *p, op_list list, int32_t begin,
                       int32_t run)
 {

@@ -1,6 +1,6 @@
-// What goes beside what: which nodes of a list are products that a message of theirs is sent beside, and in how many
-// pieces of rows. Pure. One rule for plans (plan/lower/collect_nodes.c) and for the least times of a search
-// (predict/estimate_lists.c).
+// What goes beside what: which nodes of a list are products that a message of theirs is sent
+// beside, and in how many pieces of rows. Pure. One rule for plans (plan/lower/collect_nodes.c) and
+// for the least times of a search (predict/estimate_lists.c).
 #ifndef PLAN_LOWER_BESIDE_H
 #define PLAN_LOWER_BESIDE_H
 
@@ -14,7 +14,8 @@ enum { BESIDE_PIECES_MAX = 4 };
 
 typedef struct beside_rule {
     int64_t sequences, seq; // of the micro-batch; rows of a sequence on this rank
-    // Of one sequence whose positions are cut over AXIS_TP: pieces of which each rank has a part; 1: it goes whole.
+    // Of one sequence whose positions are cut over AXIS_TP: pieces of which each rank has a part;
+    // 1: it goes whole.
     int64_t cut_pieces;
     bool gathers; // what is gathered goes in pieces too
     // All rows of the micro-batch, forward or gradients of inputs: else nothing goes in pieces.

@@ -1,9 +1,10 @@
 // Pass 2 of lowering: which tensors each run of a layer works on.
 //
-// Every run of a list becomes an action with a binding: that of its layer in the slot of the micro-batch, with the
-// accumulators of its shard. A weight list is cut where nodes that start an accumulator and nodes that go on with one meet.
-// Merges of accumulators, the norm of gradients and updates are actions on programs of their own (bind_uses.c,
-// bind_update.c). Communications come in later.
+// Every run of a list becomes an action with a binding: that of its layer in the slot of the
+// micro-batch, with the accumulators of its shard. A weight list is cut where nodes that start an
+// accumulator and nodes that go on with one meet. Merges of accumulators, the norm of gradients and
+// updates are actions on programs of their own (bind_uses.c, bind_update.c). Communications come in
+// later.
 #include "plan/lower/bind_internal.h"
 
 #include <string.h>

@@ -38,8 +38,8 @@ typedef struct bound_slots {
 
 typedef struct bound_visit {
     int32_t actions_begin, actions_count; // into bound.actions
-    // Where whole gradients pass: of each use of the layer the action that adds this rank's rows so far to the whole
-    // gradient, into bound.sums; -1: none does.
+    // Where whole gradients pass: of each use of the layer the action that adds this rank's rows so
+    // far to the whole gradient, into bound.sums; -1: none does.
     int32_t sums_begin;
 } bound_visit;
 

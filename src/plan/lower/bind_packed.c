@@ -1,11 +1,12 @@
-// Pass 2 of lowering, packed weights: weights in the form that GEMMs read, packed once a step instead of once for each GEMM.
+// Pass 2 of lowering, packed weights: weights in the form that GEMMs read, packed once a step
+// instead of once for each GEMM.
 //
-// What a GEMM reads of a weight differs between forward and backward, so each operation has a tensor of
-// its own for each weight, which a recomputation shares with the forward that it repeats. The first action of a
-// step that needs it fills it. Where others follow, its bytes are its own all through the step: those of forward and
-// backward are in use side by side for most of it, and what a part of it spared, placing lost again (6% of a small
-// model's arena).
-// Weights that only pass (ZeRO-3) are gone before they are needed again: they have none.
+// What a GEMM reads of a weight differs between forward and backward, so each operation has a
+// tensor of its own for each weight, which a recomputation shares with the forward that it repeats.
+// The first action of a step that needs it fills it. Where others follow, its bytes are its own all
+// through the step: those of forward and backward are in use side by side for most of it, and what
+// a part of it spared, placing lost again (6% of a small model's arena). Weights that only pass
+// (ZeRO-3) are gone before they are needed again: they have none.
 #include "plan/lower/bind_internal.h"
 
 #include <stdio.h>

@@ -1,9 +1,12 @@
-// Pass 2 of lowering, slots: the tensors of micro-batches in flight, and of what crosses to other stages.
+// Pass 2 of lowering, slots: the tensors of micro-batches in flight, and of what crosses to other
+// stages.
 //
-// A micro-batch in flight has a *slot* of each chunk that it is in: tensors of its own for everything between forward and
-// backward. Chunks whose stages follow each other on one rank share their slots, so that nothing needs to be handed over.
-// A message between stages has a buffer (borders.h), whose bytes are its own through the whole step, for messages are
-// under way while others are computed. The first and the last layer of a chunk have a binding for each set of buffers.
+// A micro-batch in flight has a *slot* of each chunk that it is in: tensors of its own for
+// everything between forward and backward. Chunks whose stages follow each other on one rank share
+// their slots, so that nothing needs to be handed over. A message between stages has a buffer
+// (borders.h), whose bytes are its own through the whole step, for messages are under way while
+// others are computed. The first and the last layer of a chunk have a binding for each set of
+// buffers.
 #include "plan/lower/bind_internal.h"
 
 #include <stdio.h>
@@ -62,8 +65,8 @@ static void slot_take(slot_walk *w, const schedule_action *a)
     if (slot + 1 > out->slot_count) out->slot_count = slot + 1;
 }
 
-// Each micro-batch takes a slot that is free, from its first forward in a pool to its last action there. A pool has numbers
-// of its own, as many as it has in flight.
+// Each micro-batch takes a slot that is free, from its first forward in a pool to its last action
+// there. A pool has numbers of its own, as many as it has in flight.
 static status slots_assign(const lower_input *in, const expanded *x, bound_slots *out)
 {
     const int64_t most = (int64_t)in->pipe.shape.microbatches * x->chunk_count;
@@ -130,7 +133,8 @@ static bool times_are_of(const lower_input *in, const border_times *t)
            x->stages == y->stages && x->microbatches == y->microbatches && x->chunks == y->chunks;
 }
 
-// Those of this pipeline if they are kept; else they take the place of those that were not used last.
+// Those of this pipeline if they are kept; else they take the place of those that were not used
+// last.
 static border_room *times_room(const lower_input *in, plan_rooms *rooms)
 {
     int k = 0;
@@ -219,8 +223,8 @@ static bool is_touched_later(const op_program *p, border_kind kind, tensor_id t)
     return false;
 }
 
-// A buffer may be for anything that crosses between stages: one tensor, and all are alike. What is sent is not touched
-// after the action that makes it.
+// A buffer may be for anything that crosses between stages: one tensor, and all are alike. What is
+// sent is not touched after the action that makes it.
 static status border_check(const lower_input *in, const expand_chunk *c, border_kind kind,
                            const plan_tensor *like)
 {
@@ -274,7 +278,7 @@ status bind_buffers(binder *b)
     return ST_OK;
 }
 
-// ---- bindings of the first and the last layer of a chunk ------------------------------------------
+// ---- bindings of the first and the last layer of a chunk ----------------------------------------
 
 static status binding_make(binder *b, border_binding *made)
 {

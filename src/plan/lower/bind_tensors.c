@@ -1,5 +1,6 @@
-// Pass 2 of lowering, tensors: which tensors a step has, and which tensor of the plan stands for which tensor of a program.
-// Layers of one shape share a program; each has a binding of its own (several, where strict mode has several accumulators).
+// Pass 2 of lowering, tensors: which tensors a step has, and which tensor of the plan stands for
+// which tensor of a program. Layers of one shape share a program; each has a binding of its own
+// (several, where strict mode has several accumulators).
 #include "plan/access.h"
 #include "plan/lower/bind_internal.h"
 

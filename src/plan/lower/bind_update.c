@@ -1,20 +1,22 @@
-// Pass 2 of lowering, the end of a step: uses of one weight are added, then the norm of this rank's share of the gradients,
-// the decision, and the optimizer, weight by weight. Each is an action on a program of its own.
+// Pass 2 of lowering, the end of a step: uses of one weight are added, then the norm of this rank's
+// share of the gradients, the decision, and the optimizer, weight by weight. Each is an action on a
+// program of its own.
 #include "plan/lower/bind_internal.h"
 
 #include <string.h>
 
 // ---- the norm -----------------------------------------------------------------------------------
 
-// The norm of one gradient is taken in blocks that do not depend on how the weight is cut: pieces of it.
+// The norm of one gradient is taken in blocks that do not depend on how the weight is cut: pieces
+// of it.
 enum { NORM_MAX_PIECES = 64 };
 typedef struct norm_piece {
     int64_t row, rows;    // of the rows that this rank updates; of a vector: one
     int64_t begin, count; // columns; elements of a vector
 } norm_piece;
 
-// Blocks are cut where determinism.tp_shards cuts the columns of the whole weight, so that they are the same for any number
-// of ranks.
+// Blocks are cut where determinism.tp_shards cuts the columns of the whole weight, so that they are
+// the same for any number of ranks.
 static int32_t columns_of_norm(const lower_input *in, const op_weight *w, norm_piece *out)
 {
     const plan_request *r = in->r;
@@ -76,7 +78,8 @@ static int32_t norm_pieces(const lower_input *in, int32_t weight, norm_piece out
     return count;
 }
 
-// A weight that several ranks update is counted in the norm by the first of them, where norms are summed.
+// A weight that several ranks update is counted in the norm by the first of them, where norms are
+// summed.
 static bool norm_is_mine(const binder *b, int32_t weight)
 {
     const lower_input *in = b->in;
@@ -225,8 +228,8 @@ static status optimizer_bind(binder *b, int32_t weight, int32_t weight_ref, int3
 
 // ---- the whole ----------------------------------------------------------------------------------
 
-// Where each weight's gradient is complete: uses are added in the order of their forward, on the rows that this rank
-// updates.
+// Where each weight's gradient is complete: uses are added in the order of their forward, on the
+// rows that this rank updates.
 static status gradients_finish(binder *b)
 {
     const lower_input *in = b->in;

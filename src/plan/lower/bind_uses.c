@@ -1,5 +1,5 @@
-// Pass 2 of lowering, weights that layers share and what ZeRO cuts: accumulators of each use, whole weights and gradients
-// that come and go with every layer, and this rank's rows of them.
+// Pass 2 of lowering, weights that layers share and what ZeRO cuts: accumulators of each use, whole
+// weights and gradients that come and go with every layer, and this rank's rows of them.
 #include "plan/lower/bind_internal.h"
 
 #include <stdio.h>
@@ -19,7 +19,8 @@ status bind_whole_weight(binder *b, int32_t weight, plan_tensor *own, int32_t *w
     return ST_OK;
 }
 
-// Of a use whose whole gradient passes: `buffer` is it; this rank's rows are made with the first use.
+// Of a use whose whole gradient passes: `buffer` is it; this rank's rows are made with the first
+// use.
 static status passing_add(binder *b, plan_tensor *whole, int32_t *buffer)
 {
     const int32_t weight = whole->weight;

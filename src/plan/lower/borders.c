@@ -4,14 +4,15 @@
 //   its gradient   from two forwards before it is made, until then
 //   what is sent   from the beginning of the action that makes it until two forwards after its end
 //
-// An input's buffer is free no sooner than a slot was; two forwards sooner steps would be 0.4% shorter in the median of
-// 130 simulated ones.
+// An input's buffer is free no sooner than a slot was; two forwards sooner steps would be 0.4%
+// shorter in the median of 130 simulated ones.
 //
-// Two forwards are for the message and for steps whose parts are not equally long: with one, 1 of 120 plans with uneven
-// layers was 0.3% slower than with bytes of its own for each thing, with two none (sim/step_test.c).
+// Two forwards are for the message and for steps whose parts are not equally long: with one, 1 of
+// 120 plans with uneven layers was 0.3% slower than with bytes of its own for each thing, with two
+// none (sim/step_test.c).
 //
-// The plays have a gradient as long as a forward, and half as long again: a thing takes a buffer that is free in all of
-// them, of several the one that has been free for longest.
+// The plays have a gradient as long as a forward, and half as long again: a thing takes a buffer
+// that is free in all of them, of several the one that has been free for longest.
 #include "plan/lower/borders.h"
 
 #include <stdlib.h>
@@ -130,7 +131,8 @@ static int compare_uses(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-// Does the micro-batch go through the chunk? Without backward one of two directions does all of them.
+// Does the micro-batch go through the chunk? Without backward one of two directions does all of
+// them.
 static bool passes(const border_times *t, int32_t chunk, int32_t microbatch)
 {
     int32_t first = 0, count = 0;
@@ -173,8 +175,9 @@ static bool is_alike(const border_walk *w, const border_use *a, const border_use
     return a->kind == b->kind && a->at / m == b->at / m;
 }
 
-// Where stages lie in a V both ways of a border carry activations and gradients, in the order in which neighbours
-// send: a buffer that goes from border to border could close a circle (zb-v with 4 stages and 16 micro-batches).
+// Where stages lie in a V both ways of a border carry activations and gradients, in the order in
+// which neighbours send: a buffer that goes from border to border could close a circle (zb-v with 4
+// stages and 16 micro-batches).
 static status uses_deal(arena *a, border_walk *w, int64_t count, plan_borders *out)
 {
     border_use *last = NULL; // [buffer]

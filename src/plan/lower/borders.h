@@ -1,11 +1,12 @@
 // Buffers for what crosses the borders of a rank's chunks: which of them each thing has. Pure.
 //
-// What is sent needs its bytes from its making until the message has gone, what is received from when it may come
-// until nobody reads it any more. Which of these stretches meet depends on when things happen, and that no rank
-// knows; so the lists of all ranks are played in equal times (timeline.h), and two things share a buffer only if one is
-// gone before the other begins in the play, what is sent two forwards before, for the message. Lowering makes each wait
-// for the one before it. A wait that the play keeps anyway delays nothing in it: a step in equal times is as long as if
-// each thing had bytes of its own, and no circle comes about.
+// What is sent needs its bytes from its making until the message has gone, what is received from
+// when it may come until nobody reads it any more. Which of these stretches meet depends on when
+// things happen, and that no rank knows; so the lists of all ranks are played in equal times
+// (timeline.h), and two things share a buffer only if one is gone before the other begins in the
+// play, what is sent two forwards before, for the message. Lowering makes each wait for the one
+// before it. A wait that the play keeps anyway delays nothing in it: a step in equal times is as
+// long as if each thing had bytes of its own, and no circle comes about.
 #ifndef PLAN_LOWER_BORDERS_H
 #define PLAN_LOWER_BORDERS_H
 
@@ -59,8 +60,8 @@ typedef struct border_buffer {
 NODISCARD status plan_borders_play(arena *a, const plan_schedule *s, const schedule_request *r,
                                    const schedule_list *lists, bool forward_only,
                                    border_times *out);
-// What crosses: [chunk * BORDER_COUNT + kind] of the rank. NULL: activations and gradients at each stage boundary to
-// another rank; below the first trained weight no gradient crosses.
+// What crosses: [chunk * BORDER_COUNT + kind] of the rank. NULL: activations and gradients at each
+// stage boundary to another rank; below the first trained weight no gradient crosses.
 NODISCARD status plan_borders_make(arena *a, const border_times *t, int32_t rank,
                                    const bool *crosses, plan_borders *out);
 

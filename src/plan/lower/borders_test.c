@@ -1,4 +1,5 @@
-// Buffers at borders: who shares one is never there at the same time, as the lists are played; and there are few.
+// Buffers at borders: who shares one is never there at the same time, as the lists are played; and
+// there are few.
 #include "plan/lower/borders.h"
 
 #include <setjmp.h>
@@ -133,8 +134,8 @@ static void who_shares_a_buffer_is_not_there_at_once(void **state)
     assert_true(shared > 1000);
 }
 
-// Two for each in flight, of which some only wait for their gradients of weights, and a few on their way: not four for
-// each, and no more for more micro-batches.
+// Two for each in flight, of which some only wait for their gradients of weights, and a few on
+// their way: not four for each, and no more for more micro-batches.
 static void there_are_few(void **state)
 {
     (void)state;
@@ -167,7 +168,8 @@ static void there_are_few(void **state)
     }
 }
 
-// Ranks that wait for each other for ever are for the verifier to find: each thing has bytes of its own.
+// Ranks that wait for each other for ever are for the verifier to find: each thing has bytes of its
+// own.
 static void a_circle_shares_nothing(void **state)
 {
     (void)state;

@@ -3,9 +3,10 @@
 //   copy in | begin | micro-batch 0: forward of all layers, backward of all layers | 1 | ... |
 //           norm of all gradients | decide | optimizer, weight by weight | read back
 //
-// The walk goes over the visits of pass 1 in the order of the compute lane and adds what pass 2 has bound to them. Where a
-// list has communications it is cut (collect_nodes.c); between visits come sums of gradients, gathers of weights and
-// messages between stages, on lanes of their own. What waits for what is said here.
+// The walk goes over the visits of pass 1 in the order of the compute lane and adds what pass 2 has
+// bound to them. Where a list has communications it is cut (collect_nodes.c); between visits come
+// sums of gradients, gathers of weights and messages between stages, on lanes of their own. What
+// waits for what is said here.
 #include "plan/lower/collect_internal.h"
 
 #include <string.h>

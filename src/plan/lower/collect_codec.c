@@ -1,23 +1,25 @@
-// Pass 3 of lowering, gradients that travel compressed: the same sums at the same places of the step, with a
-// residual per sum (a run tensor, whose pieces are its ranks', so checkpoints have it), a tensor per lane that the
-// sums of the lane work in, for they are in order, and a table of what each of them lost.
+// Pass 3 of lowering, gradients that travel compressed: the same sums at the same places of the
+// step, with a residual per sum (a run tensor, whose pieces are its ranks', so checkpoints have
+// it), a tensor per lane that the sums of the lane work in, for they are in order, and a table of
+// what each of them lost.
 //
-// What is lost must be the same on all ranks that have the same weights. So of what ranks of tp have there are
-// sums apart: of pieces, and of what all of them have whole, where each does the same. Weights of which some
-// parts are pieces and some are copies travel as they are.
+// What is lost must be the same on all ranks that have the same weights. So of what ranks of tp
+// have there are sums apart: of pieces, and of what all of them have whole, where each does the
+// same. Weights of which some parts are pieces and some are copies travel as they are.
 //
-// Of rows that other ranks have copies of (layout.zero_group) there are two sums, one after the other, each with a
-// codec: inside, to who keeps the rows, and of these rows across those who keep the same. One sum over all ranks, of
-// which each keeps its rows, would lose less often, but the copies are there to send little between groups of ranks,
-// and by that sum a rank sends its whole gradient there instead of its rows.
+// Of rows that other ranks have copies of (layout.zero_group) there are two sums, one after the
+// other, each with a codec: inside, to who keeps the rows, and of these rows across those who keep
+// the same. One sum over all ranks, of which each keeps its rows, would lose less often, but the
+// copies are there to send little between groups of ranks, and by that sum a rank sends its whole
+// gradient there instead of its rows.
 //
 // The table has a row for each sum of each stage, known to all ranks from the model alone:
 //
 //   rows   | sums of stage 0, as many as of the fullest stage | of stage 1 | ...
 //
-// Rows of a stage are added over its ranks before the step's sums are, gathered over the stages, and read back with
-// the step's results: so every rank of the job sees the same numbers for the same step, and can draw the same
-// conclusion.
+// Rows of a stage are added over its ranks before the step's sums are, gathered over the stages,
+// and read back with the step's results: so every rank of the job sees the same numbers for the
+// same step, and can draw the same conclusion.
 #include "plan/lower/collect_internal.h"
 
 #include <stdio.h>
@@ -34,7 +36,8 @@ plan_sort plan_sort_of(const op_weight *w)
 
 // ---- which sums there are -----------------------------------------------------------------------
 
-// The piece of a weight that is none, or cut and no copy, as rank `at` of tp has it; of experts those of this rank of ep.
+// The piece of a weight that is none, or cut and no copy, as rank `at` of tp has it; of experts
+// those of this rank of ep.
 static op_weight weight_at(const collector *c, int32_t weight, int64_t at)
 {
     op_weight w = c->in->m->weights[weight];
@@ -59,9 +62,9 @@ static int32_t sum_ranks(const collector *c, int32_t group)
     return (int32_t)plan_group_size(&c->in->r->mesh, &c->in->p->run->groups[group]);
 }
 
-// "layers.0"; of a weight's rows "embed.rows"; with tp "layers.0.tp2.cut". Where rows have copies it is said how
-// they are cut, "embed.rows.zero2.cp1" and "embed.across.zero2.cp1": as many ranks may cut them otherwise, and
-// what was lost is of other elements then.
+// "layers.0"; of a weight's rows "embed.rows"; with tp "layers.0.tp2.cut". Where rows have copies
+// it is said how they are cut, "embed.rows.zero2.cp1" and "embed.across.zero2.cp1": as many ranks
+// may cut them otherwise, and what was lost is of other elements then.
 static void sum_name(const collector *c, int lane, const char *layer, int32_t weight,
                      char out[PLAN_NAME_BYTES])
 {
@@ -131,7 +134,8 @@ static status weight_add(collector *c, int32_t stage, const char *layer, int32_t
     return share_add(c, stage, SUM_ACROSS, groups->across, layer, weight);
 }
 
-// Those of one stage, layer by layer upwards: what several layers of it use is summed with the lowest.
+// Those of one stage, layer by layer upwards: what several layers of it use is summed with the
+// lowest.
 static status stage_add(collector *c, int32_t stage, int32_t *seen)
 {
     for (int32_t i = 0; i < c->in->m->layer_count; i++) {
@@ -152,8 +156,8 @@ static status stage_add(collector *c, int32_t stage, int32_t *seen)
 
 // ---- what they need -----------------------------------------------------------------------------
 
-// The residual: a row for each rank of the stages that have such a sum, all as long as the longest. On other
-// ranks its name is all there is of it.
+// The residual: a row for each rank of the stages that have such a sum, all as long as the longest.
+// On other ranks its name is all there is of it.
 static status feedback_add(collector *c, codec_bucket *b)
 {
     const plan_codec *codec = c->in->r->codec;

@@ -1,8 +1,9 @@
-// Pass 3 of lowering, communications inside a list (op/pass/partition.h, op/pass/context.h): which ranks, and which rows of
-// which tensors.
+// Pass 3 of lowering, communications inside a list (op/pass/partition.h, op/pass/context.h): which
+// ranks, and which rows of which tensors.
 //
-// Rows that are cut by positions: rank r of w has the r-th of w parts of every sequence, or where strict order has several
-// shards of it here, of each piece of those (op/zigzag.h), so what gathers or scatters them has an item for each.
+// Rows that are cut by positions: rank r of w has the r-th of w parts of every sequence, or where
+// strict order has several shards of it here, of each piece of those (op/zigzag.h), so what gathers
+// or scatters them has an item for each.
 #include "op/zigzag.h"
 #include "plan/lower/collect_internal.h"
 
@@ -167,11 +168,12 @@ static plan_group group_of(const collector *c, const op_node *node, group_use us
     return plan_group_of(&c->in->r->mesh, axes, use);
 }
 
-// ---- records that are shared ----------------------------------------------------------------------
+// ---- records that are shared --------------------------------------------------------------------
 
-// Actions of one binding that do the same on as many rows have one record for all micro-batches: a one-stage plan has as
-// many records as its layers have communications. Not in strict order, whose leaves are counted action by action; nor of
-// sums of accumulators, of which only the last one of a step may have a tail (sim/price.c).
+// Actions of one binding that do the same on as many rows have one record for all micro-batches: a
+// one-stage plan has as many records as its layers have communications. Not in strict order, whose
+// leaves are counted action by action; nor of sums of accumulators, of which only the last one of a
+// step may have a tail (sim/price.c).
 struct shared_comm {
     const op_node *node;
     int32_t binding, sequence_begin, sequence_count, position_begin, position_count;
@@ -254,8 +256,8 @@ static status comm_push(inline_comm *k, const plan_action *action, int32_t part,
     return ST_OK;
 }
 
-// To the next rank and from the one before, after action `after` where that is one. Every other one sends first, so
-// that none waits for ever.
+// To the next rank and from the one before, after action `after` where that is one. Every other one
+// sends first, so that none waits for ever.
 static status shift_push(inline_comm *k, const plan_action *action, const plan_group *group,
                          int32_t after, int32_t *last)
 {

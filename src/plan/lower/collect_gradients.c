@@ -1,11 +1,13 @@
 // Pass 3 of lowering, sums of gradients over ranks: data parallelism, and what ZeRO-1 cuts.
 //
-//   last micro-batch, layer by layer downwards: its gradients are complete -> summed over the ranks (all of a layer in one
+//   last micro-batch, layer by layer downwards: its gradients are complete -> summed over the ranks
+//   (all of a layer in one
 //   collective; a weight that is cut goes to its owners by a reduce-scatter)
 //
-// All of it stands on lanes of its own: sums run while the layers below compute. In strict order a rank hands over the
-// nodes of the tree over shards that lie wholly in its own shards, and the collective finishes the tree. Gradients that are
-// terms along tp (weights that every rank has, whose users are cut) are summed there first, on the compute lane.
+// All of it stands on lanes of its own: sums run while the layers below compute. In strict order a
+// rank hands over the nodes of the tree over shards that lie wholly in its own shards, and the
+// collective finishes the tree. Gradients that are terms along tp (weights that every rank has,
+// whose users are cut) are summed there first, on the compute lane.
 #include "plan/lower/collect_internal.h"
 
 // The nodes of the trees that this rank has; the same for every sum of a step.
@@ -82,8 +84,9 @@ static plan_rows whole_rows(const op_weight *w)
     return (plan_rows){.count = w->rows, .piece = w->rows};
 }
 
-// Along dp; where the pipeline goes both ways, with the stage that has the layer for the other way too, whose terms are
-// those of other shards: then every rank gets the whole sum, also where it updates some rows only.
+// Along dp; where the pipeline goes both ways, with the stage that has the layer for the other way
+// too, whose terms are those of other shards: then every rank gets the whole sum, also where it
+// updates some rows only.
 status collect_sum_group(collector *c, lower_kind kind, int32_t *group)
 {
     const lower_input *in = c->in;
@@ -95,7 +98,8 @@ status collect_sum_group(collector *c, lower_kind kind, int32_t *group)
     return plan_table_group(in->p->run, &g, group);
 }
 
-// Not in strict order where several ranks hold the same rows: the tree over shards is finished in one operation among all.
+// Not in strict order where several ranks hold the same rows: the tree over shards is finished in
+// one operation among all.
 bool collect_is_scattered(const collector *c, int32_t weight)
 {
     const bool one_copy = collect_groups_of(c, weight)->across < 0 || !c->in->r->strict;
@@ -129,7 +133,8 @@ static bool is_together(const collector *c, const weight_use *use, lower_kind ki
     return c->in->r->codec == NULL || plan_sort_of(&c->in->m->weights[w]) == sort;
 }
 
-// All whole gradients of one kind of a layer, in one operation; where some travel compressed, of one sort.
+// All whole gradients of one kind of a layer, in one operation; where some travel compressed, of
+// one sort.
 static status together_reduce(collector *c, int32_t layer, lower_kind kind, plan_sort sort,
                               int32_t last)
 {
@@ -153,9 +158,10 @@ static status together_reduce(collector *c, int32_t layer, lower_kind kind, plan
     return collect_comm(c, &together, &note, last, &c->last_sum[kind][SUM_WHOLE]);
 }
 
-// ---- gradients that are terms ---------------------------------------------------------------------
+// ---- gradients that are terms -------------------------------------------------------------------
 
-// A sum of terms that are the same on `copies` ranks side by side: of one of each. Such are all of a model.
+// A sum of terms that are the same on `copies` ranks side by side: of one of each. Such are all of
+// a model.
 static status tp_sum(const collector *c, int32_t copies, plan_comm *comm)
 {
     const plan_group group = plan_group_tp(&c->in->r->mesh, 0, copies, GROUP_INLINE);

@@ -1,14 +1,15 @@
-// Shared by the files of pass 3: collect.c (the walk, actions and waits), _nodes (lists, cut at their communications),
-// _comm (records of those), _gradients (sums over ranks), _step (the step block, the update), _zero (what is cut over dp),
-// _links (messages between stages) and _codec (sums that travel compressed).
+// Shared by the files of pass 3: collect.c (the walk, actions and waits), _nodes (lists, cut at
+// their communications), _comm (records of those), _gradients (sums over ranks), _step (the step
+// block, the update), _zero (what is cut over dp), _links (messages between stages) and _codec
+// (sums that travel compressed).
 #ifndef PLAN_LOWER_COLLECT_INTERNAL_H
 #define PLAN_LOWER_COLLECT_INTERNAL_H
 
 #include "plan/lower/beside.h"
 #include "plan/lower/collect.h"
 
-// Sums of gradients stand on lanes of their own: whole ones, those of rows for who keeps them, and those of rows among who
-// keeps the same.
+// Sums of gradients stand on lanes of their own: whole ones, those of rows for who keeps them, and
+// those of rows among who keeps the same.
 enum { SUM_WHOLE, SUM_ROWS, SUM_ACROSS, SUM_LANES };
 
 typedef struct wait_pair {
@@ -127,13 +128,15 @@ NODISCARD status collect_nodes(collector *c, const plan_action *action);
 
 // collect_comm.c
 NODISCARD status collect_shared_begin(collector *c); // before any communication
-// The communication that the action's range begins with: in its turn on the compute lane; on its group's own lane, after
-// the compute action added last (`more`: other rows of it follow); and of a ring, what it sends and what it receives.
+// The communication that the action's range begins with: in its turn on the compute lane; on its
+// group's own lane, after the compute action added last (`more`: other rows of it follow); and of a
+// ring, what it sends and what it receives.
 NODISCARD status collect_inline(collector *c, const plan_action *action);
 NODISCARD status collect_aside(collector *c, const plan_action *action, bool more, int32_t *out);
 NODISCARD status collect_ring(collector *c, const plan_action *action, int32_t *out);
 
-// collect_gradients.c: sums of a layer's gradients when all are complete; the rest of them before the update.
+// collect_gradients.c: sums of a layer's gradients when all are complete; the rest of them before
+// the update.
 NODISCARD status collect_gradients(collector *c, int32_t layer);
 NODISCARD status collect_terms_end(collector *c);
 // Row of the group that whole gradients are summed in; -1: there is one rank.

@@ -1,14 +1,15 @@
 // Pass 3 of lowering, messages between stages.
 //
-// A receive waits until the action that had the buffer before has read it, or has sent it; what is made in a buffer waits
-// for the send that had it before. Links are in order: a stage receives in the order in which its neighbour sends, which
-// follows from the neighbour's list. Each receive stands in the list before the first action that needs it, or one that
-// comes after it on its link; so the list, done one action after the other, is legal too.
+// A receive waits until the action that had the buffer before has read it, or has sent it; what is
+// made in a buffer waits for the send that had it before. Links are in order: a stage receives in
+// the order in which its neighbour sends, which follows from the neighbour's list. Each receive
+// stands in the list before the first action that needs it, or one that comes after it on its link;
+// so the list, done one action after the other, is legal too.
 #include "plan/lower/collect_internal.h"
 
 #include <string.h>
 
-// ---- what comes over links ------------------------------------------------------------------------
+// ---- what comes over links ----------------------------------------------------------------------
 
 static status link_group(collector *c, int32_t from, int32_t to, group_use use, int32_t *row)
 {

@@ -1,11 +1,13 @@
-// Pass 3 of lowering, lists: where a list has communications it is cut, for the next node waits for them.
+// Pass 3 of lowering, lists: where a list has communications it is cut, for the next node waits for
+// them.
 //
 //   nodes of a list   a  b  ALL_REDUCE  c  d
 //   actions           [a b] [communicate] [c d]
 //
-// With tensor parallelism a GEMM whose result is a term on each rank is made in pieces of rows, and while one piece is
-// summed over the ranks, on a lane of its own, the next one is computed. With layout.sp the same goes for what is gathered
-// before a GEMM: while the rows of a piece come, those before are used.
+// With tensor parallelism a GEMM whose result is a term on each rank is made in pieces of rows, and
+// while one piece is summed over the ranks, on a lane of its own, the next one is computed. With
+// layout.sp the same goes for what is gathered before a GEMM: while the rows of a piece come, those
+// before are used.
 //
 //   compute   | GEMM, rows 0.. | GEMM, rows n/2.. |           | what reads the sum
 //   tp                         | sum of rows 0..  | sum of rows n/2.. |
@@ -13,8 +15,9 @@
 //   compute                        | GEMM, rows 0.. | GEMM, rows n/2.. |
 //   tp        | gather of rows 0.. | of rows n/2..  |
 //
-// Which GEMMs, and how many pieces, beside.h says. Of one sequence whose positions are cut a rank has its part of every
-// piece in fast order (plan.cut_pieces); in strict order, where shards say which positions a rank has, it goes whole.
+// Which GEMMs, and how many pieces, beside.h says. Of one sequence whose positions are cut a rank
+// has its part of every piece in fast order (plan.cut_pieces); in strict order, where shards say
+// which positions a rank has, it goes whole.
 #include "plan/lower/collect_internal.h"
 
 static beside_rule rule_of(const collector *c, const plan_action *action)

@@ -1,6 +1,8 @@
-// Pass 3 of lowering, the end of a step: what ranks sum of the step block, weights that two stages hold, and the update.
+// Pass 3 of lowering, the end of a step: what ranks sum of the step block, weights that two stages
+// hold, and the update.
 //
-//   sums of gradients | uses added | holders summed | norm | sums of the step block | decide | optimizer | gathers
+//   sums of gradients | uses added | holders summed | norm | sums of the step block | decide |
+//   optimizer | gathers
 #include "plan/lower/collect_internal.h"
 
 #include <stddef.h>

@@ -1,19 +1,22 @@
-// Pass 3 of lowering, what is cut over dp and cp: the optimizer's state (ZeRO-1), gradients (ZeRO-2) and weights (ZeRO-3).
+// Pass 3 of lowering, what is cut over dp and cp: the optimizer's state (ZeRO-1), gradients
+// (ZeRO-2) and weights (ZeRO-3).
 //
-// What stays is a rank's rows of each; the whole tensor passes: it has bytes only around the layer that needs it. A *visit*
-// is what a layer does at a time, and visits follow one another on the compute lane.
+// What stays is a rank's rows of each; the whole tensor passes: it has bytes only around the layer
+// that needs it. A *visit* is what a layer does at a time, and visits follow one another on the
+// compute lane.
 //
 //   compute   | visit v - 1       | visit v           | visit v + 1       |
 //   dp                            | sum of v - 1      | sum of v ...
 //                                 | gather for v + 1  | gather for v + 2
 //
-// A whole gradient is made anew in every micro-batch. The rows that a rank has summed so far go along in its own rows of
-// it, so that the sum over ranks is the sum of all so far, and takes their place. Visit v + 2 waits until the sum of v is
-// done: then the whole gradient's bytes are free.
+// A whole gradient is made anew in every micro-batch. The rows that a rank has summed so far go
+// along in its own rows of it, so that the sum over ranks is the sum of all so far, and takes their
+// place. Visit v + 2 waits until the sum of v is done: then the whole gradient's bytes are free.
 //
 // A whole weight is gathered one visit ahead: the gather waits for the visit before that.
 //
-// With ZeRO-1 a weight is gathered once, after its update; the next step's first forward of its layer waits for that.
+// With ZeRO-1 a weight is gathered once, after its update; the next step's first forward of its
+// layer waits for that.
 #include "plan/lower/collect_internal.h"
 
 #include <string.h>
@@ -135,8 +138,9 @@ static status gather_push(collector *c, const plan_comm *comm, int32_t layer,
     return ST_OK;
 }
 
-// The weight that tensor t of the layer's program is, if it is to be brought for the visit; else -1. What the visit before
-// it, or the one before that, has needed is still there, for it would have to be brought at once.
+// The weight that tensor t of the layer's program is, if it is to be brought for the visit; else
+// -1. What the visit before it, or the one before that, has needed is still there, for it would
+// have to be brought at once.
 static int32_t weight_to_bring(collector *c, int64_t visit, tensor_id t)
 {
     const layer_visit *v = &c->x->visits[visit];
@@ -343,8 +347,8 @@ status collect_across_sum(collector *c, int32_t weight, int32_t ref, int32_t aft
     const lower_kind kind = lower_kind_of(c->in, weight);
     if (c->groups[kind].across < 0) return ST_OK;
     const plan_tensor *t = plan_tensor_at(c->in->p, ref);
-    // Nor have the others of this group any of it. Compressed, they sum nothing: what each sum lost is added
-    // over all ranks in place, so all of them must write it in every step.
+    // Nor have the others of this group any of it. Compressed, they sum nothing: what each sum lost
+    // is added over all ranks in place, so all of them must write it in every step.
     if (t->dims[0] == 0 && !collect_is_compressed(c, weight)) return ST_OK;
     plan_comm comm = {.op = COLLECTIVE_ALL_REDUCE,
                       .reduction = REDUCTION_SUM,

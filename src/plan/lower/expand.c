@@ -4,12 +4,13 @@
 //   visits     layer 0 forward, 1 forward, ...    layer 1 backward, layer 0 backward
 //   runs       forward | forward                  recompute, backward input, backward weight | ...
 //
-// Within a layer's backward the recompute list runs first, then the backward-input list, then the backward-weight list; a
-// layer without an output (the head) makes its gradient in the weight list, which then comes before the input list.
+// Within a layer's backward the recompute list runs first, then the backward-input list, then the
+// backward-weight list; a layer without an output (the head) makes its gradient in the weight list,
+// which then comes before the input list.
 //
-// In strict mode the weight list runs once per shard that the micro-batch overlaps, on that shard's rows, into the shard's
-// own accumulators; when a shard is complete, accumulators are merged up the one binary tree over shards (shards.h). So
-// bits depend on the shards alone.
+// In strict mode the weight list runs once per shard that the micro-batch overlaps, on that shard's
+// rows, into the shard's own accumulators; when a shard is complete, accumulators are merged up the
+// one binary tree over shards (shards.h). So bits depend on the shards alone.
 //
 // Pure: schedule, model and layout in, two lists out.
 #include "plan/lower/expand.h"
@@ -30,8 +31,8 @@ static status action_add(arena *a, schedule_list *list, schedule_kind kind, int3
     return ST_OK;
 }
 
-// Without backward: as many micro-batches as there are ranks through one chunk, then through the next. Of two directions
-// the first will do.
+// Without backward: as many micro-batches as there are ranks through one chunk, then through the
+// next. Of two directions the first will do.
 static status forward_list(const lower_input *in, arena *a, schedule_list *out)
 {
     const schedule_request *r = &in->pipe.shape;
@@ -125,8 +126,8 @@ static status list_add(expander *e, int32_t layer, op_list list)
                                   .sequence_count = (int32_t)e->in->r->micro_batch});
 }
 
-// Logits of a piece of the vocabulary are made for statistics, and are still there for the losses, if no more sequences are
-// worked on at once than a chunk of the head has.
+// Logits of a piece of the vocabulary are made for statistics, and are still there for the losses,
+// if no more sequences are worked on at once than a chunk of the head has.
 static int64_t piece_of(expander *e, int32_t layer)
 {
     int64_t *piece = &e->piece[e->in->m->layers[layer].program];
@@ -144,8 +145,8 @@ static int64_t piece_of(expander *e, int32_t layer)
     return *piece;
 }
 
-// A leaf's sequences: all rows of them, or where several shards of a sequence are here the two pieces of one, sequence
-// after sequence, as a rank that has no other would take them.
+// A leaf's sequences: all rows of them, or where several shards of a sequence are here the two
+// pieces of one, sequence after sequence, as a rank that has no other would take them.
 static status leaf_add(expander *e, const shard_tree *tree, int32_t leaf, int32_t begin,
                        int32_t count)
 {
@@ -233,8 +234,8 @@ static status forward_add(expander *e, int32_t chunk, int32_t microbatch)
     return ST_OK;
 }
 
-// Is it the last one that passes through the chunk? Where the pipeline goes both ways two stages finish their layers in
-// different orders, and all gradients are summed at the end.
+// Is it the last one that passes through the chunk? Where the pipeline goes both ways two stages
+// finish their layers in different orders, and all gradients are summed at the end.
 static bool is_last(const expander *e, int32_t chunk, int32_t microbatch)
 {
     const plan_pipeline *p = &e->in->pipe;
@@ -270,7 +271,8 @@ static status backward_add(expander *e, int32_t chunk, int32_t microbatch, bool 
     return ST_OK;
 }
 
-// Ranks with more micro-batches gather weights in those too, and all take part: they are like the first ones.
+// Ranks with more micro-batches gather weights in those too, and all take part: they are like the
+// first ones.
 static status remote_add(expander *e)
 {
     expanded *x = e->out;

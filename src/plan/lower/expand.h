@@ -5,14 +5,16 @@
 #include "plan/lower/lower.h"
 #include "plan/lower/shards.h"
 
-// Nodes of one list of a layer on some rows of a micro-batch; or a merge of two accumulators of each of its weights.
+// Nodes of one list of a layer on some rows of a micro-batch; or a merge of two accumulators of
+// each of its weights.
 typedef struct layer_run {
     int32_t list;           // op_list
     int32_t buffer, source; // accumulators; source >= 0: `buffer` += `source`, and no list is run
     int32_t sequence_begin, sequence_count, position_begin, position_count; // as in plan_action
 } layer_run;
 
-// What a layer does at a time for a micro-batch: forward, or backward, of which a half may come apart.
+// What a layer does at a time for a micro-batch: forward, or backward, of which a half may come
+// apart.
 typedef struct layer_visit {
     int32_t layer, chunk, microbatch; // -1: a micro-batch that only other ranks have, with no runs
     bool forward, input, weight;
@@ -47,7 +49,8 @@ NODISCARD status plan_expand_chunks(const lower_input *in, expanded *out);
 // The schedule's list of a stage's rank; without an optimizer it goes forward only.
 NODISCARD status expand_list(const lower_input *in, int32_t pp, arena *a, schedule_list *out);
 bool expand_has_forward(const schedule_action *a);
-// The chunk and micro-batch of which the action makes the gradient of the input, or those of the weights. False: of none.
+// The chunk and micro-batch of which the action makes the gradient of the input, or those of the
+// weights. False: of none.
 bool expand_input_half(const schedule_action *a, int32_t *chunk, int32_t *microbatch);
 bool expand_weight_half(const schedule_action *a, int32_t *chunk, int32_t *microbatch);
 // Who has the stage after (step 1) or before (-1) a chunk of rank pp; false: there is none.

@@ -4,16 +4,17 @@
 //   h = x w^T  |  a = gelu(h)        two launches, h goes to memory and comes back
 //   h = x w^T, a = gelu(h)           one launch: each tile of h is worked on as it is finished
 //
-// Two things must be so. The backend can do it: it is asked once for each pair of a program, by shapes
-// (plan_fuses_fn). And the second operation writes nothing that the first still reads: that depends on
-// where tensors lie, so each binding is looked at after memory was assigned. The bits are those of two
-// launches, and an action that has only one of the two operations launches it alone.
+// Two things must be so. The backend can do it: it is asked once for each pair of a program, by
+// shapes (plan_fuses_fn). And the second operation writes nothing that the first still reads: that
+// depends on where tensors lie, so each binding is looked at after memory was assigned. The bits
+// are those of two launches, and an action that has only one of the two operations launches it
+// alone.
 #include "plan/lower/lower.h"
 
 #include <string.h>
 
-// Bytes of one tensor, as far as two tensors of a plan can be compared before run tensors have places: those
-// of different run tensors never meet.
+// Bytes of one tensor, as far as two tensors of a plan can be compared before run tensors have
+// places: those of different run tensors never meet.
 typedef struct stretch {
     int32_t run_ref; // -1: transient
     int64_t begin, end;
@@ -50,7 +51,8 @@ static bool begin_together(stretch a, stretch b)
     return a.run_ref == b.run_ref && a.begin == b.begin && a.begin < a.end && b.begin < b.end;
 }
 
-// Whether the second operation's result lies on nothing that the first one reads while it makes its own.
+// Whether the second operation's result lies on nothing that the first one reads while it makes its
+// own.
 static bool lies_apart(const plan *p, const plan_binding *b, int32_t list, int64_t at)
 {
     const op_node *first = &b->program->lists[list].nodes[at], *second = first + 1;

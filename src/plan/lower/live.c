@@ -1,21 +1,27 @@
-// Live intervals: from the write of a tensor's bytes until their last use, by what actions access (plan/access.h).
+// Live intervals: from the write of a tensor's bytes until their last use, by what actions access
+// (plan/access.h).
 //
-// Time counts nodes on the compute lane. What computes touches its operands node by node. A communication on another lane
-// runs at any time between two actions of the compute lane: from the last that it waits for, directly or through others
-// and its lane's order, until the first that waits for it. All that time its operands are live.
+// Time counts nodes on the compute lane. What computes touches its operands node by node. A
+// communication on another lane runs at any time between two actions of the compute lane: from the
+// last that it waits for, directly or through others and its lane's order, until the first that
+// waits for it. All that time its operands are live.
 //
 //   compute   | product | ...   | ...        | reads the sum |
 //   lane                | sum: its operands  |
 //
-// An interval begins anew where bytes are written that the actions of one list on one micro-batch (a *run*) have not
-// touched before; any other access extends the last one. Four sorts of tensors have one interval:
-//   accumulators   from the first term of the step on; others than activations may read them at any time
-//   buffers of links between stages: all of the step, for messages of the next step may come while this one ends
+// An interval begins anew where bytes are written that the actions of one list on one micro-batch
+// (a *run*) have not touched before; any other access extends the last one. Four sorts of tensors
+// have one interval:
+//   accumulators   from the first term of the step on; others than activations may read them at any
+//                  time
+//   buffers of links between stages: all of the step, for messages of the next step may come while
+//   this one ends
 //   packed weights that several nodes read: all of the step
 //   tensors that are read after the step: until its end
 //
-// Where a stage does one micro-batch after the other all after the second do as it did, so their intervals are not
-// recorded. An accumulator that is first touched in one of them is live from the second on: each of those could be the one.
+// Where a stage does one micro-batch after the other all after the second do as it did, so their
+// intervals are not recorded. An accumulator that is first touched in one of them is live from the
+// second on: each of those could be the one.
 #include "plan/lower/live.h"
 
 #include "plan/access.h"
@@ -191,8 +197,9 @@ static bool is_ordered(const plan *p, int32_t action, int32_t later)
     return a->lane == p->actions[action].lane;
 }
 
-// The last moment in which a communication may run that action `by` of the compute lane waits for. Where nothing
-// computes between that and the action before, but others communicate, it is done before each that waits for it.
+// The last moment in which a communication may run that action `by` of the compute lane waits for.
+// Where nothing computes between that and the action before, but others communicate, it is done
+// before each that waits for it.
 static int64_t end_before(const live_state *s, int32_t action, int32_t by)
 {
     const int32_t from = (int32_t)max_i64(action, s->last_compute) + 1;
@@ -223,7 +230,8 @@ static status comm_end(live_state *s, int32_t action, int32_t by)
     return c->compressed ? ref_end(s, c->work, by, end) : ST_OK;
 }
 
-// All communications of the lane up to this one are done before action `by`, and so is all that they have waited for.
+// All communications of the lane up to this one are done before action `by`, and so is all that
+// they have waited for.
 static status comm_done(live_state *s, int32_t action, int32_t by)
 {
     const plan *p = s->p;
@@ -353,7 +361,8 @@ static void links_find(live_state *s)
     }
 }
 
-// Packed weights: one that a single node reads (a head does so once for each of its chunks) is live at that node only.
+// Packed weights: one that a single node reads (a head does so once for each of its chunks) is live
+// at that node only.
 static status packed_touch(live_state *s)
 {
     typedef struct packed_use {

@@ -7,7 +7,8 @@
 typedef struct live_input {
     const plan *p;
     const int64_t *begins; // [action + 1] when it begins: nodes on the compute lane before it
-    // [micro-batch] Its intervals are those of the one before, only later, so they are not recorded; NULL: of none.
+    // [micro-batch] Its intervals are those of the one before, only later, so they are not
+    // recorded; NULL: of none.
     const bool *repeats;
     const int32_t *kept; // transient tensors that outlive the step
     int64_t kept_count;

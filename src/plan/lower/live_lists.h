@@ -1,4 +1,5 @@
-// What the lists of programs access, node by node: worked out once for each list, as layers share programs.
+// What the lists of programs access, node by node: worked out once for each list, as layers share
+// programs.
 #ifndef PLAN_LOWER_LIVE_LISTS_H
 #define PLAN_LOWER_LIVE_LISTS_H
 

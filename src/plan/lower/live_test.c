@@ -1,4 +1,5 @@
-// Live intervals of a small list of actions, written by hand: what a lane's order and waits say of operands that are under way.
+// Live intervals of a small list of actions, written by hand: what a lane's order and waits say of
+// operands that are under way.
 #include "fixtures/plan/verify_sample.h"
 #include "plan/lower/live.h"
 

@@ -1,4 +1,5 @@
-// Lowering, the driver: checks what is asked for, and calls the passes (lower.h) one after the other.
+// Lowering, the driver: checks what is asked for, and calls the passes (lower.h) one after the
+// other.
 #include "plan/lower/beside.h"
 #include "plan/lower/passes.h"
 
@@ -55,7 +56,8 @@ static status request_check(const plan_request *r, int64_t *first, int64_t *own)
     return ST_OK;
 }
 
-// Weight gradients of strict order are made shard by shard, each of two pieces of a sequence. `r` is of the rank's rows.
+// Weight gradients of strict order are made shard by shard, each of two pieces of a sequence. `r`
+// is of the rank's rows.
 static int64_t cut_pieces_of(const plan_request *r)
 {
     const int32_t own = r->strict ? r->cp_shards / plan_mesh_size(&r->mesh, AXIS_CP) : 0;
@@ -139,7 +141,8 @@ static status list_keep(arena *a, void **items, int64_t count, int64_t *capacity
     return ST_OK;
 }
 
-// What grows leaves what it was behind: plans of a step with many micro-batches were three times as large with that.
+// What grows leaves what it was behind: plans of a step with many micro-batches were three times as
+// large with that.
 status plan_lower_keep(plan *p)
 {
     if (p->a == p->run->a) return ST_OK; // they have grown there
@@ -167,8 +170,8 @@ status plan_lower_collect(lower_passes *s)
     return plan_collect(&s->in, &s->x, &s->b, &s->c);
 }
 
-// Where a stage does one micro-batch after the other, all but the first two do as the one before; but those that overlap
-// several shards, whose weight lists run several times.
+// Where a stage does one micro-batch after the other, all but the first two do as the one before;
+// but those that overlap several shards, whose weight lists run several times.
 static status repeats_find(const lower_passes *s, const bool **out)
 {
     enum { FIRST = 2 };

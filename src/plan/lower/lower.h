@@ -1,13 +1,16 @@
-// Lowering: from a model's programs and a schedule to the actions of one step on one rank, in five passes.
+// Lowering: from a model's programs and a schedule to the actions of one step on one rank, in five
+// passes.
 //
 //   expand    what each layer does for each micro-batch: runs of its lists, merges of accumulators
-//   bind      the tensors of each run: accumulators, slots of micro-batches in flight, buffers between stages
+//   bind      the tensors of each run: accumulators, slots of micro-batches in flight, buffers
+//             between stages
 //   collect   the finished list: collectives where placements differ, waits, overlap with GEMMs
 //   live      the intervals in which transient tensors are live
 //   place     their offsets
 //
-// Each pass reads what the passes before it have made, and knows nothing of those behind it nor of who asks. A caller that
-// needs times only stops after `collect`, one that needs bytes after `place`.
+// Each pass reads what the passes before it have made, and knows nothing of those behind it nor of
+// who asks. A caller that needs times only stops after `collect`, one that needs bytes after
+// `place`.
 #ifndef PLAN_LOWER_LOWER_H
 #define PLAN_LOWER_LOWER_H
 
@@ -36,8 +39,8 @@ static inline bool lower_gathers_weights(const plan_request *r)
 {
     return r->zero >= 3 && plan_zero_ways(&r->mesh) > 1;
 }
-// ZeRO-2: gradients of weights that are cut are scattered after every micro-batch. In strict order accumulators stay
-// whole: the sum of a shard goes on from one micro-batch to the next.
+// ZeRO-2: gradients of weights that are cut are scattered after every micro-batch. In strict order
+// accumulators stay whole: the sum of a shard goes on from one micro-batch to the next.
 static inline bool lower_scatters_gradients(const plan_request *r)
 {
     return r->zero >= 2 && plan_zero_ways(&r->mesh) > 1 && r->optimizer != NULL && !r->strict &&

@@ -1,5 +1,5 @@
-// What ZeRO cuts: the plans of all ranks are sound, for every stage, group, schedule and order; and a rank
-// holds what the paper says.
+// What ZeRO cuts: the plans of all ranks are sound, for every stage, group, schedule and order; and
+// a rank holds what the paper says.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -160,8 +160,9 @@ static void pipelines_are_sound(void **state)
     assert_true(sound > 50);
 }
 
-// What orders a passing tensor is missed where it is left out: the sum that waits for its gradients, the layer
-// that waits for its weights, and the first gather, which waits for the update of the step before.
+// What orders a passing tensor is missed where it is left out: the sum that waits for its
+// gradients, the layer that waits for its weights, and the first gather, which waits for the update
+// of the step before.
 static void every_wait_is_needed(void **state)
 {
     (void)state;
@@ -185,7 +186,8 @@ static void every_wait_is_needed(void **state)
     }
 }
 
-// Rows that have copies, compressed: inside and across, also where some ranks have no rows of some weights.
+// Rows that have copies, compressed: inside and across, also where some ranks have no rows of some
+// weights.
 static void compressed_copies_are_sound(void **state)
 {
     (void)state;

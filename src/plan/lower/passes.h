@@ -1,4 +1,5 @@
-// The passes of lowering one after the other, for callers that go on by themselves after some of them.
+// The passes of lowering one after the other, for callers that go on by themselves after some of
+// them.
 #ifndef PLAN_LOWER_PASSES_H
 #define PLAN_LOWER_PASSES_H
 
@@ -15,7 +16,8 @@ typedef struct lower_passes {
     life_table lives;
 } lower_passes;
 
-// Checks the request, makes an empty plan (in `a`; its lists grow in `work`), and finds the pipeline's stages.
+// Checks the request, makes an empty plan (in `a`; its lists grow in `work`), and finds the
+// pipeline's stages.
 NODISCARD status plan_lower_begin(arena *a, arena *work, const plan_request *request,
                                   plan_table *run, lower_passes *s);
 NODISCARD status plan_lower_collect(lower_passes *s); // expand, bind, collect

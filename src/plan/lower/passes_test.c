@@ -1,5 +1,5 @@
-// The passes of lowering one by one, over small models, every schedule and order: what each makes is whole, and no pass
-// changes what those before it have made.
+// The passes of lowering one by one, over small models, every schedule and order: what each makes
+// is whole, and no pass changes what those before it have made.
 #include "fixtures/plan/plan_sample.h"
 #include "plan/access.h"
 #include "plan/lower/passes.h"
@@ -101,8 +101,8 @@ static void all_settings(bench_check check)
 
 // ---- expand -------------------------------------------------------------------------------------
 
-// Each micro-batch goes forward once through each layer of its direction, and back as often, both halves; weight lists
-// take every row once, and a layer is complete once.
+// Each micro-batch goes forward once through each layer of its direction, and back as often, both
+// halves; weight lists take every row once, and a layer is complete once.
 static void visits_are_whole(bench *x, const setting *s)
 {
     const expanded *e = &x->s.x;
@@ -164,7 +164,8 @@ static void bind_gives_every_operand_a_tensor(void **state)
 
 // ---- collect ------------------------------------------------------------------------------------
 
-// What computes is what was bound, in its order, cut or not; waits are on what comes before, or on the step before.
+// What computes is what was bound, in its order, cut or not; waits are on what comes before, or on
+// the step before.
 static void list_is_whole(bench *x, const setting *s)
 {
     const plan *p = x->s.in.p;
@@ -195,7 +196,7 @@ static void collect_keeps_all_nodes(void **state)
     all_settings(list_is_whole);
 }
 
-// ---- the last pass --------------------------------------------------------------------------------
+// ---- the last pass ------------------------------------------------------------------------------
 
 static plan *made(bench *x, const setting *s, int32_t stage, plan_last last)
 {

@@ -1,11 +1,13 @@
 // Pass 5 of lowering: which transient tensors share bytes, and their offsets.
 //
-// Every tensor has its intervals of time (live.h); two may share bytes only if no interval of one overlaps one of the
-// other. First, tensors that a node may overwrite in place are fused into one *unit*. Units of a pipeline's slots may
-// exchange intervals (`deal` says how): what lives from the input half of a backward to its weight half would else overlap
-// its like of each other slot at some time, and zb-h2 takes 25% more than the bound, in whatever order units are placed; in
-// DualPipe a forward fills a slot as a backward empties one, which takes up to 60% (place_copies.c). So may those that only
-// pass (place_pools.c). Then units are placed in several orders, and the best one is kept (place_orders.c).
+// Every tensor has its intervals of time (live.h); two may share bytes only if no interval of one
+// overlaps one of the other. First, tensors that a node may overwrite in place are fused into one
+// *unit*. Units of a pipeline's slots may exchange intervals (`deal` says how): what lives from the
+// input half of a backward to its weight half would else overlap its like of each other slot at
+// some time, and zb-h2 takes 25% more than the bound, in whatever order units are placed; in
+// DualPipe a forward fills a slot as a backward empties one, which takes up to 60%
+// (place_copies.c). So may those that only pass (place_pools.c). Then units are placed in several
+// orders, and the best one is kept (place_orders.c).
 #include "plan/lower/place_internal.h"
 
 #include <string.h>
@@ -138,8 +140,8 @@ static int64_t units_bytes(const placing *pl)
     return bytes;
 }
 
-// What is still far after all of these is shaken. More units than these are not worth the time, for placing takes their
-// square.
+// What is still far after all of these is shaken. More units than these are not worth the time, for
+// placing takes their square.
 enum { MOST_SHAKEN = 1500 };
 static status units_shake(arena *a, placing *pl, int64_t enough, int64_t *total)
 {
@@ -188,7 +190,8 @@ static status places_settle(plan *p, arena *a, const life_table *lives, const pl
     return pools_settle(p, a, lives, pl);
 }
 
-// The best of the attempts that are worth it: `best` has its units and offsets, `taken` how they were made.
+// The best of the attempts that are worth it: `best` has its units and offsets, `taken` how they
+// were made.
 static status attempts_try(const place_input *in, arena *a, bool sizes_only, placing *fused,
                            placing *best, attempt *taken)
 {

@@ -15,7 +15,8 @@ typedef struct place_input {
 
 // Fills transient_bytes, live_bytes and the like.
 NODISCARD status plan_place_sizes(const place_input *in);
-// Gives every transient tensor its offset, too, and spends each interval of tensors that are alike in one of them.
+// Gives every transient tensor its offset, too, and spends each interval of tensors that are alike
+// in one of them.
 NODISCARD status plan_place_offsets(const place_input *in);
 
 // Before: tensors of slots that are alike.
@@ -26,8 +27,9 @@ NODISCARD status place_moves(const lower_input *in, const life_table *lives, con
 // The tensor that `row` is to be between two times, all of one interval of it.
 int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end);
 
-// Rows [0, count) in the order of their keys, which are 0 to `most`; where these are equal, in their own. Times are
-// such keys: there are a few for each interval, and to compare intervals took a quarter of the time of placing them.
+// Rows [0, count) in the order of their keys, which are 0 to `most`; where these are equal, in
+// their own. Times are such keys: there are a few for each interval, and to compare intervals took
+// a quarter of the time of placing them.
 NODISCARD status rows_sort(arena *a, const int64_t *keys, int64_t count, int64_t most,
                            int32_t **out);
 

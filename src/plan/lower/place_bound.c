@@ -1,5 +1,5 @@
-// Pass 5 of lowering, the bound: the largest sum of live bytes at any time, which no assignment can be below. Tests hold the
-// arena to it.
+// Pass 5 of lowering, the bound: the largest sum of live bytes at any time, which no assignment can
+// be below. Tests hold the arena to it.
 #include "plan/lower/place_internal.h"
 
 #include <string.h>
@@ -12,8 +12,8 @@ static uint32_t passing_of(const plan *p, int32_t row)
     return t->kind == BYTES_WEIGHTS ? PLAN_PASSING_WEIGHTS : PLAN_PASSING_GRADIENTS;
 }
 
-// The largest sum of live bytes at any time: no assignment can need less. What it would be without what passes,
-// too.
+// The largest sum of live bytes at any time: no assignment can need less. What it would be without
+// what passes, too.
 static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
 {
     int64_t last = 0, live[PLAN_PASSING_COUNT] = {0};

@@ -1,8 +1,9 @@
 // Pass 5 of lowering, tensors that are alike.
 //
-// Slots of a pipeline have a tensor of each name each. What one holds between two spans means nothing, so spans may be
-// dealt anew: each to the first tensor of as many bytes that is free (DEAL_SHARE), or each is placed alone
-// (DEAL_PIECES). Those that were fused otherwise in one slot than in another stay where they are.
+// Slots of a pipeline have a tensor of each name each. What one holds between two spans means
+// nothing, so spans may be dealt anew: each to the first tensor of as many bytes that is free
+// (DEAL_SHARE), or each is placed alone (DEAL_PIECES). Those that were fused otherwise in one slot
+// than in another stay where they are.
 #include "plan/lower/place_internal.h"
 
 #include <string.h>
@@ -32,8 +33,8 @@ static status group_find(const placing *pl, const life_table *lives, arena *a, i
     return ST_OK;
 }
 
-// Were they fused with the same classes in every slot, and with nothing else? `owner`: of a unit the first
-// class that is in it, which it is found by.
+// Were they fused with the same classes in every slot, and with nothing else? `owner`: of a unit
+// the first class that is in it, which it is found by.
 static void groups_check(const placing *pl, const life_table *lives, int64_t *owner)
 {
     const life_copies *c = &lives->copies;
@@ -175,8 +176,8 @@ static int32_t unit_take(unit_ends *e, const life_span *span)
     return (int32_t)to;
 }
 
-// Spans of as many bytes, in the order of their beginning: each to the first unit that is free, so there are as
-// many as are in use at once, and those behind are free most of the time.
+// Spans of as many bytes, in the order of their beginning: each to the first unit that is free, so
+// there are as many as are in use at once, and those behind are free most of the time.
 static status spans_share(placing *pl, arena *a, const shared_span *all, int64_t count)
 {
     int64_t *ends = NULL, *sizes = NULL, units = 0;
@@ -274,7 +275,8 @@ status copies_make(arena *a, const life_table *lives, deal how, placing *pl)
     return how == DEAL_SHARE ? shares_deal(pl, a, classes) : ST_OK;
 }
 
-// Where a tensor's own spans went, by those of the unit that they were in; to_row: of the unit's spans.
+// Where a tensor's own spans went, by those of the unit that they were in; to_row: of the unit's
+// spans.
 static void spans_follow(const life_table *lives, const placing *pl, int64_t class,
                          const int32_t *to_row)
 {

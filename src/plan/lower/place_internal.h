@@ -1,5 +1,6 @@
-// Shared by the files of pass 5: place.c (the attempts), _orders (places in one order), _copies (tensors of slots),
-// _overlaps (which are live with which), _pools (what passes) and _bound (the least that any assignment needs).
+// Shared by the files of pass 5: place.c (the attempts), _orders (places in one order), _copies
+// (tensors of slots), _overlaps (which are live with which), _pools (what passes) and _bound (the
+// least that any assignment needs).
 #ifndef PLAN_LOWER_PLACE_INTERNAL_H
 #define PLAN_LOWER_PLACE_INTERNAL_H
 
@@ -22,8 +23,8 @@ typedef struct placing {
     int32_t *order;
     int64_t order_count;
     int64_t *best; // [tensor] offsets of the best order so far
-    uint64_t *
-        meets; // [number * words + word] bits of those whose spans meet its own; NULL: too many units
+    // [number * words + word] bits of those whose spans meet its own; NULL: too many units
+    uint64_t *meets;
     int64_t words;
     copy_group *groups; // [class]
     unit *old;          // [tensor] before spans were dealt
@@ -39,16 +40,18 @@ static inline int32_t unit_leader(const placing *pl, int32_t row)
 
 // Fills meets and words, and the units' numbers; of too many units there is no table.
 NODISCARD status meets_find(arena *a, placing *pl);
-// Do two units overlap anywhere but at the single points where `from` hands its bytes to `to` (link not NULL)?
+// Do two units overlap anywhere but at the single points where `from` hands its bytes to `to` (link
+// not NULL)?
 bool spans_meet(const unit *a, const unit *b, const life_link *link, int64_t *touches);
 
-// Tries `count` orders from number `first` on, and keeps the best of them and of what `total` has been so far. The first
-// ORDERS_PLAIN are by size and time, the others those shaken.
+// Tries `count` orders from number `first` on, and keeps the best of them and of what `total` has
+// been so far. The first ORDERS_PLAIN are by size and time, the others those shaken.
 enum { ORDERS_PLAIN = 4, ORDERS_SHAKEN = 24 };
 NODISCARD status orders_try(arena *a, placing *pl, int first, int count, int64_t enough,
                             int64_t *total);
 
-// The largest sum of live bytes at any time, and what it is of: fills live_bytes, live_by_kind and the like.
+// The largest sum of live bytes at any time, and what it is of: fills live_bytes, live_by_kind and
+// the like.
 NODISCARD status place_bound(plan *p, arena *a, placing *fused);
 
 // How spans are dealt to tensors that are alike.
@@ -63,8 +66,8 @@ NODISCARD status copies_make(arena *a, const life_table *lives, deal how, placin
 // Tells lives and tensors where they went.
 NODISCARD status copies_settle(plan *p, arena *a, const life_table *lives, const placing *pl);
 
-// What is done with the spans of what passes: each stays in its tensor, they are dealt to few units, or each is
-// placed alone.
+// What is done with the spans of what passes: each stays in its tensor, they are dealt to few
+// units, or each is placed alone.
 typedef enum pooling { POOL_NONE, POOL_SHARE, POOL_PIECES } pooling;
 NODISCARD status pools_make(const plan *p, arena *a, const life_table *lives, pooling how,
                             placing *pl);

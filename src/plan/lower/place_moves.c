@@ -1,10 +1,11 @@
 // Pass 5 of lowering, slots: which of the tensors that are alike a micro-batch uses.
 //
-// A slot has a tensor of each name for its micro-batch, from the forward to the last half of the backward; most
-// live for a part of that only, and fewer of them are in use at a time than there are slots. So when all lives
-// are known, memory assignment finds each a place anew (plan_internal.h, life_copies), and here the actions are
-// told: each gets a binding with the tensors that are its own at its time. What a link reads or writes stays
-// with its slot, for links go on beside the products.
+// A slot has a tensor of each name for its micro-batch, from the forward to the last half of the
+// backward; most live for a part of that only, and fewer of them are in use at a time than there
+// are slots. So when all lives are known, memory assignment finds each a place anew
+// (plan_internal.h, life_copies), and here the actions are told: each gets a binding with the
+// tensors that are its own at its time. What a link reads or writes stays with its slot, for links
+// go on beside the products.
 #include "base/hash.h"
 #include "plan/lower/place_internal.h"
 
@@ -146,8 +147,9 @@ static status binding_move(renaming *r, plan_action *action, int64_t begin, int6
     return ST_OK;
 }
 
-// What an item is to be at a time. Of a layer's own communications, between its nodes or overlapped with them, all has
-// changed its place; of others only what passes: it is read when the node before is done, and written from now on.
+// What an item is to be at a time. Of a layer's own communications, between its nodes or overlapped
+// with them, all has changed its place; of others only what passes: it is read when the node before
+// is done, and written from now on.
 static plan_comm_item item_moved(const renaming *r, const plan_action *a,
                                  const plan_comm_item *item, int64_t time)
 {
@@ -162,7 +164,8 @@ static plan_comm_item item_moved(const renaming *r, const plan_action *a,
     return out;
 }
 
-// A record of its own for an action whose items go elsewhere than those of the others that have its record.
+// A record of its own for an action whose items go elsewhere than those of the others that have its
+// record.
 static status comm_own(plan *p, plan_action *a)
 {
     plan_comm made = p->comms[a->comm];

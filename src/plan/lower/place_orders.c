@@ -1,6 +1,7 @@
-// Pass 5 of lowering, one order after the other: each unit at the lowest offset that no conflicting unit already placed covers.
-// The order decides how well they pack; the best of a few orders is kept (greedy by size is rarely more than 2% above the
-// bound: Pisarchyk and Lee 2020, arXiv:2001.03288).
+// Pass 5 of lowering, one order after the other: each unit at the lowest offset that no conflicting
+// unit already placed covers. The order decides how well they pack; the best of a few orders is
+// kept (greedy by size is rarely more than 2% above the bound: Pisarchyk and Lee 2020,
+// arXiv:2001.03288).
 #include "base/hash.h"
 #include "plan/lower/place_internal.h"
 
@@ -14,7 +15,8 @@ typedef enum order_key {
     ORDER_HULL, // bytes x time from the first use to the last: what comes and goes keeps its place
     ORDER_BEGIN,
     ORDER_KEY_COUNT,
-    // From there on the first three shaken: of a few that are near a good one some are nearly always better.
+    // From there on the first three shaken: of a few that are near a good one some are nearly
+    // always better.
     ORDER_SHAKEN_COUNT = ORDER_KEY_COUNT + ORDERS_SHAKEN
 } order_key;
 _Static_assert((int)ORDER_KEY_COUNT == (int)ORDERS_PLAIN, "plain orders");
@@ -83,7 +85,8 @@ typedef struct placed {
     int32_t *met;    // those of a unit
 } placed;
 
-// Which of `count` placed ones `u` meets, into all->met. Nobody can guess it, so nothing is decided by it.
+// Which of `count` placed ones `u` meets, into all->met. Nobody can guess it, so nothing is decided
+// by it.
 static int64_t met_find(const placing *pl, const unit *u, placed *all, int64_t count)
 {
     int64_t n = 0, touches = 0;
@@ -134,7 +137,8 @@ static void placed_insert(placed *all, int64_t count, const unit *u)
     all->number[low] = u->number;
 }
 
-// Places the units in the given order. Returns the bytes needed, or gives up where they are `limit` or more.
+// Places the units in the given order. Returns the bytes needed, or gives up where they are `limit`
+// or more.
 static int64_t place_in_order(placing *pl, placed *all, int64_t limit)
 {
     int64_t total = 0;

@@ -72,8 +72,8 @@ static status borders_sort(arena *a, const placing *pl, int64_t count, border_li
     return rows_sort(a, out->keys, count, last, &out->order);
 }
 
-// Which units meet, once for all orders: a bit for each pair. Through time from border to border: who begins
-// meets all that have begun and not ended.
+// Which units meet, once for all orders: a bit for each pair. Through time from border to border:
+// who begins meets all that have begun and not ended.
 status meets_find(arena *a, placing *pl)
 {
     enum { MOST = 1 << 14 }; // units: 32 MiB of bits

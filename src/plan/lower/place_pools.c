@@ -1,9 +1,10 @@
 // Pass 5 of lowering, what passes.
 //
-// Whole weights and gradients come and go with the layers (ZeRO-2, ZeRO-3), and one place for all the spans of
-// one would have to be free at each of them. Those of all layers are alike; so their spans are dealt to as few
-// units as are in use at once, each to the first that is free, and these have hardly a pause (POOL_SHARE). Or
-// each span is a unit (POOL_PIECES), which packs better beside other tensors that come and go, and takes longer.
+// Whole weights and gradients come and go with the layers (ZeRO-2, ZeRO-3), and one place for all
+// the spans of one would have to be free at each of them. Those of all layers are alike; so their
+// spans are dealt to as few units as are in use at once, each to the first that is free, and these
+// have hardly a pause (POOL_SHARE). Or each span is a unit (POOL_PIECES), which packs better beside
+// other tensors that come and go, and takes longer.
 #include "plan/lower/place_internal.h"
 
 #include <stdlib.h>
@@ -22,7 +23,8 @@ static int compare_pool_rows(const void *a, const void *b)
     return x->row < y->row ? -1 : 1;
 }
 
-// Spans of one tensor that go together: where one begins as the one before it ends (a visit without work).
+// Spans of one tensor that go together: where one begins as the one before it ends (a visit without
+// work).
 typedef struct pool_span {
     life_span *first;
     int64_t count, begin, end;

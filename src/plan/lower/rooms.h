@@ -1,4 +1,5 @@
-// Options of building plans that say nothing of what they are of: which pass is the last, and scratch memory to reuse.
+// Options of building plans that say nothing of what they are of: which pass is the last, and
+// scratch memory to reuse.
 #ifndef PLAN_LOWER_ROOMS_H
 #define PLAN_LOWER_ROOMS_H
 
@@ -9,21 +10,24 @@
 extern "C" {
 #endif
 
-// The last pass that is needed: all of them; those up to the sizes of places (times and bytes); or those up to the finished
-// list (times alone), where transient tensors get no offsets. Only a whole plan can be executed, verified or printed:
-// communications of others have no names, and their actions name the tensors of their slots, wherever intervals are spent.
+// The last pass that is needed: all of them; those up to the sizes of places (times and bytes); or
+// those up to the finished list (times alone), where transient tensors get no offsets. Only a whole
+// plan can be executed, verified or printed: communications of others have no names, and their
+// actions name the tensors of their slots, wherever intervals are spent.
 typedef enum plan_last { PLAN_WHOLE, PLAN_PLACED, PLAN_COLLECTED } plan_last;
 
 enum { PLAN_BORDER_ROOMS = 2 };
 
-// Of a caller that makes many plans, one after the other; a plan without them has its own, of whose pages the system asks a
-// third of the time.
+// Of a caller that makes many plans, one after the other; a plan without them has its own, of whose
+// pages the system asks a third of the time.
 typedef struct plan_rooms {
     arena *lists, *places; // that it is made in, and its tensors placed
-    // Of two pipelines, whose lists are simulated once: of all micro-batches, and of few (predict/repeat.h).
+    // Of two pipelines, whose lists are simulated once: of all micro-batches, and of few
+    // (predict/repeat.h).
     border_room borders[PLAN_BORDER_ROOMS];
     int borders_used; // the one that was used last
-    // The plan before, whose lists are about as long: memory is reserved for as much; NULL: there is none.
+    // The plan before, whose lists are about as long: memory is reserved for as much; NULL: there
+    // is none.
     const struct plan *like;
 } plan_rooms;
 

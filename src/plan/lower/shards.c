@@ -1,16 +1,18 @@
 // The one binary tree in which gradients of shards are summed, and the accumulators that it needs.
 //
-// Strict order (design.md): a shard's gradient is one left-to-right sum over its tokens; shards are summed by
-// a fixed binary tree over their numbers. Written as a binary counter that carries, at most
-// 1 + log2 S accumulators are alive: after shard s there are as many merges as s has trailing ones.
+// Strict order (design.md): a shard's gradient is one left-to-right sum over its tokens; shards are
+// summed by a fixed binary tree over their numbers. Written as a binary counter that carries, at
+// most 1 + log2 S accumulators are alive: after shard s there are as many merges as s has trailing
+// ones.
 //
 //   shard      0    1          2    3
 //   buffer     a    b          b    c
 //   then            a += b          b += c, a += b          the sum is in a
 //
-// With determinism.cp_shards there is such a tree for each shard of a sequence (op/zigzag.h), and their sums are
-// summed by one more: so a rank that has one of them has as few accumulators, and hands over as little, as
-// without. (Shards of a sequence first, then those of the batch, would be an accumulator for each shard.)
+// With determinism.cp_shards there is such a tree for each shard of a sequence (op/zigzag.h), and
+// their sums are summed by one more: so a rank that has one of them has as few accumulators, and
+// hands over as little, as without. (Shards of a sequence first, then those of the batch, would be
+// an accumulator for each shard.)
 #include "plan/lower/shards.h"
 
 #include <stdlib.h>
@@ -23,8 +25,8 @@ static int32_t power_above(int32_t count)
     return size;
 }
 
-// The number of a leaf in the tree: all shards of the batch for the first shard of a sequence, then all for the
-// second. Subtrees are whole: what pads them is empty, and empty leaves are absent.
+// The number of a leaf in the tree: all shards of the batch for the first shard of a sequence, then
+// all for the second. Subtrees are whole: what pads them is empty, and empty leaves are absent.
 static int32_t leaf_number(const shard_tree *t, int32_t shard, int32_t cp)
 {
     return t->cp_shards > 1 ? cp * power_above(t->shard_count) + shard : shard;

@@ -22,9 +22,9 @@ typedef struct tree_node {
     int8_t buffer;
 } tree_node;
 
-// Which accumulator a shard sums into, and what is merged when it is complete. Worked out once. With shards of
-// a sequence there is a leaf for each of them in each shard: leaf s * cp_count + j is of shard s and of
-// shard cp_first + j of every sequence.
+// Which accumulator a shard sums into, and what is merged when it is complete. Worked out once.
+// With shards of a sequence there is a leaf for each of them in each shard: leaf s * cp_count + j
+// is of shard s and of shard cp_first + j of every sequence.
 typedef struct shard_tree {
     int32_t shard_count;                // of all ranks; those of this one:
     int32_t first, last;                // [first, last)

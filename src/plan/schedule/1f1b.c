@@ -1,6 +1,7 @@
-// 1F1B: a rank begins with as many forwards as there are ranks after it, then alternates. The bubble of
-// GPipe with the activations of P - r micro-batches. Source: Narayanan et al. 2019 (PipeDream,
-// doi:10.1145/3341301.3359646) and 2021 (arXiv:2104.04473), with the flush at the end of each step.
+// 1F1B: a rank begins with as many forwards as there are ranks after it, then alternates. The
+// bubble of GPipe with the activations of P - r micro-batches. Source: Narayanan et al. 2019
+// (PipeDream, doi:10.1145/3341301.3359646) and 2021 (arXiv:2104.04473), with the flush at the end
+// of each step.
 //
 //   rank 0   F0 F1 .. .. B0 F2 B1 F3 B2 .. B3
 //   rank 1   .. F0 B0 F1 B1 F2 B2 F3 B3

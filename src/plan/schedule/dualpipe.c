@@ -1,23 +1,26 @@
-// DualPipe and DualPipe-V: two streams of micro-batches meet on every rank, and a forward of one runs side
-// by side with a backward of the other, so that each hides the other's communication.
+// DualPipe and DualPipe-V: two streams of micro-batches meet on every rank, and a forward of one
+// runs side by side with a backward of the other, so that each hides the other's communication.
 // Sources: DeepSeek-V3 report 2024, arXiv:2412.19437, section 3.2.1; the V, DualPipe cut in half:
-// Sea AI Lab 2025; phases and their lengths as in github.com/deepseek-ai/DualPipe, where both are drawn.
+// Sea AI Lab 2025; phases and their lengths as in github.com/deepseek-ai/DualPipe, where both are
+// drawn.
 //
 //   dualpipe     two copies of the stages: chunk 0 of rank r is stage r of the stream down, chunk 1
 //                stage P - 1 - r of the stream up. The first half of the micro-batches goes down.
-//   dualpipe-v   one pipeline of 2 P stages folded into a V: all micro-batches go down through chunks 0
-//                and up through chunks 1. The same lists, as if the ranks of the lower half were gone.
+//   dualpipe-v   one pipeline of 2 P stages folded into a V: all micro-batches go down through
+//                chunks 0
+//                and up through chunks 1. The same lists, as if the ranks of the lower half were
+//                gone.
 //
-// With D stages in a stream, n micro-batches of it, and h = the distance from the nearer end of the ranks
-// (of the V: the rank), a rank that calls the nearer stream a and the other b does
+// With D stages in a stream, n micro-batches of it, and h = the distance from the nearer end of the
+// ranks (of the V: the rank), a rank that calls the nearer stream a and the other b does
 //
 //   2 (D/2 - h - 1)  Fa               D/2 - h - 1   Bb, Fb+Ba
 //   h + 1            Fa Fb            h + 1         Bb Ba, the second half of them as Ib Ia
 //   D/2 - h - 1      Ib Wb Fb         D/2 - h - 1   W Ia
 //   n - D + h + 1    Fa+Bb, Fb+Ba     h + 1         W
 //
-// where the middle rank begins its fourth phase with Fa and Bb apart. It holds D + 1 micro-batches at
-// most, and its bubble is (D/2 - 1) (F+B together + B - 3 W).
+// where the middle rank begins its fourth phase with Fa and Bb apart. It holds D + 1 micro-batches
+// at most, and its bubble is (D/2 - 1) (F+B together + B - 3 W).
 #include "plan/schedule/schedule_internal.h"
 
 typedef struct writer {

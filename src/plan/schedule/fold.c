@@ -1,5 +1,5 @@
-// Is a long list a short one with rounds more in its middle? Once a pipeline is full, a schedule does with a round of
-// micro-batches what it did with the one before.
+// Is a long list a short one with rounds more in its middle? Once a pipeline is full, a schedule
+// does with a round of micro-batches what it did with the one before.
 #include "plan/schedule/schedule_internal.h"
 
 static bool is_later(const schedule_action *x, const schedule_action *y, int32_t by)

@@ -1,7 +1,8 @@
 // Pipeline schedules: in which order a stage works on which micro-batch. Pure.
 //
-// A pipeline cuts the model's layers into *virtual stages*, 0 at the embedding. Each rank of the pp axis
-// holds `chunks` of them; a schedule says which, and lists, for each rank, what it does in one step:
+// A pipeline cuts the model's layers into *virtual stages*, 0 at the embedding. Each rank of the pp
+// axis holds `chunks` of them; a schedule says which, and lists, for each rank, what it does in one
+// step:
 //
 //   forward          F   of chunk x micro-batch
 //   backward         B   both halves
@@ -9,11 +10,11 @@
 //   backward weight  W   the gradient of the weights, any time after its I
 //   both             F+B a forward of one pair and a whole backward of another, side by side
 //
-// Nothing here knows layers, bytes or time; sends and receives follow from the lists (plan/lower) and a
-// chunk's gradients of weights (B, W, both) come in the order of its micro-batches, for they are one left
-// fold. A list is made for one rank alone, whatever the others are, so a card of one rank of thousands
-// costs no more. To add a schedule: a file here and a row in schedule_table.c; schedule_test.c runs over
-// every row.
+// Nothing here knows layers, bytes or time; sends and receives follow from the lists (plan/lower)
+// and a chunk's gradients of weights (B, W, both) come in the order of its micro-batches, for they
+// are one left fold. A list is made for one rank alone, whatever the others are, so a card of one
+// rank of thousands costs no more. To add a schedule: a file here and a row in schedule_table.c;
+// schedule_test.c runs over every row.
 #ifndef PLAN_SCHEDULE_SCHEDULE_H
 #define PLAN_SCHEDULE_SCHEDULE_H
 
@@ -72,7 +73,8 @@ struct plan_schedule {
     int32_t chunks_min,
         chunks_max;       // that it can be asked for; chunks_min is what it has by default
     bool splits_backward; // its lists have I and W
-    // What it alone cannot do is refused here with the reason and the nearest valid choice. NULL: nothing.
+    // What it alone cannot do is refused here with the reason and the nearest valid choice. NULL:
+    // nothing.
     status (*check)(const plan_schedule *self, const schedule_request *r);
     // What rank `rank` does, in order. After a check.
     status (*emit)(const plan_schedule *self, const schedule_request *r, int32_t rank, arena *a,
@@ -83,7 +85,8 @@ struct plan_schedule {
 const plan_schedule *plan_schedule_find(const char *name); // NULL: there is none
 const plan_schedule *plan_schedule_at(int row);            // in table order; NULL after the last
 
-// Refuses (ST_CONFIG_CONFLICT, ST_CONFIG_RANGE) what cannot be, naming layout.* and the nearest choice.
+// Refuses (ST_CONFIG_CONFLICT, ST_CONFIG_RANGE) what cannot be, naming layout.* and the nearest
+// choice.
 NODISCARD status plan_schedule_check(const plan_schedule *s, const schedule_request *r);
 // What rank `rank` does; after a check. `out` begins empty, its items are in `a`.
 NODISCARD status plan_schedule_emit(const plan_schedule *s, const schedule_request *r, int32_t rank,
@@ -94,7 +97,8 @@ NODISCARD status plan_schedule_emit(const plan_schedule *s, const schedule_reque
 NODISCARD status plan_schedule_validate(const plan_schedule *s, const schedule_request *r,
                                         arena *a);
 
-// One read from text (layout.schedule names a file). `file` stands in errors; nothing of `bytes` is kept.
+// One read from text (layout.schedule names a file). `file` stands in errors; nothing of `bytes` is
+// kept.
 //   # to the end of the line      a comment
 //   shape: loop | v | two         before the first rank; loop if it is missing
 //   F0.0 F0.1 B0.0 F1.0+B0.1 ...  a line per rank, rank 0 first: kind, chunk . micro-batch
@@ -108,8 +112,8 @@ int64_t plan_schedule_line(const plan_schedule *s, int32_t rank);
 
 // Virtual stages of the whole pipeline: P V, or P of SHAPE_TWO.
 int32_t plan_schedule_depth(const plan_schedule *s, const schedule_request *r);
-// Which virtual stage a rank's chunk is, and who holds a stage: of SHAPE_TWO in direction `direction`
-// (0 down: chunk 0, 1 up: chunk 1); else direction is 0.
+// Which virtual stage a rank's chunk is, and who holds a stage: of SHAPE_TWO in direction
+// `direction` (0 down: chunk 0, 1 up: chunk 1); else direction is 0.
 int32_t plan_schedule_stage(const plan_schedule *s, const schedule_request *r, int32_t rank,
                             int32_t chunk);
 void plan_schedule_holder(const plan_schedule *s, const schedule_request *r, int32_t stage,
@@ -118,8 +122,8 @@ static inline int32_t plan_schedule_direction(const plan_schedule *s, int32_t ch
 {
     return s->shape == SHAPE_TWO ? chunk : 0;
 }
-// The list of a step with many micro-batches as that of one with fewer, with rounds more in its middle: each as the one
-// before, of micro-batches `round` later.
+// The list of a step with many micro-batches as that of one with fewer, with rounds more in its
+// middle: each as the one before, of micro-batches `round` later.
 typedef struct schedule_fold {
     int64_t until;  // actions that both begin with
     int64_t from;   // from there on both are the same, but for the micro-batches' numbers
@@ -129,7 +133,8 @@ typedef struct schedule_fold {
 bool plan_schedule_fold(const schedule_list *few, const schedule_list *all, int64_t rounds,
                         int32_t round, schedule_fold *out);
 
-// Micro-batches that pass through a chunk: all; of SHAPE_TWO the half of its direction, 0 the first.
+// Micro-batches that pass through a chunk: all; of SHAPE_TWO the half of its direction, 0 the
+// first.
 void plan_schedule_share(const plan_schedule *s, const schedule_request *r, int32_t chunk,
                          int32_t *first, int32_t *count);
 

@@ -1,5 +1,6 @@
-// Every schedule over a grid of sizes: lists are whole, chunks lie where they should, text is read back;
-// what cannot be is refused with a choice that can; hostile files are refused by line and rank.
+// Every schedule over a grid of sizes: lists are whole, chunks lie where they should, text is read
+// back; what cannot be is refused with a choice that can; hostile files are refused by line and
+// rank.
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/timeline.h"
 

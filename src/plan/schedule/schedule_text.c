@@ -1,8 +1,8 @@
 // Schedules as text: read from a file that a user wrote, and written so that it can be read again.
 //
-// The file is hostile until it is read: its length, ranks and actions have limits, numbers are bounded
-// before they are used, and every error names the line, the rank and what stands there. What the
-// lists mean is not asked here but by plan_schedule_validate and plan_timeline_play.
+// The file is hostile until it is read: its length, ranks and actions have limits, numbers are
+// bounded before they are used, and every error names the line, the rank and what stands there.
+// What the lists mean is not asked here but by plan_schedule_validate and plan_timeline_play.
 #include "plan/schedule/schedule_internal.h"
 
 #include <stdio.h>
@@ -169,7 +169,8 @@ static status read_line(reader *r)
     return ST_OK;
 }
 
-// --- the schedule that it is -----------------------------------------------------------------------
+// --- the schedule that it is
+// -----------------------------------------------------------------------
 static status check(const plan_schedule *self, const schedule_request *r)
 {
     const schedule_file *f = self->file;

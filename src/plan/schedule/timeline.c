@@ -1,5 +1,5 @@
-// Ranks are streams of an event loop (base/event_loop.h): one runs until it needs an output or a gradient that is not made,
-// and goes on when another rank has made it.
+// Ranks are streams of an event loop (base/event_loop.h): one runs until it needs an output or a
+// gradient that is not made, and goes on when another rank has made it.
 #include "plan/schedule/timeline.h"
 
 #include "base/event_loop.h"

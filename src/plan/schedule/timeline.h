@@ -1,9 +1,9 @@
 // Timelines: the lists of all ranks of a pipeline, played in virtual time. Pure.
 //
-// Every action has a length; it starts when the one before it in its rank's list is done and what it
-// needs has come: a forward its stage's input, a backward the gradient from the stage above. Nothing else
-// holds anything up, so the times are the least that these lists allow. Pictures, formulas and
-// deadlocks come from here; bytes and real prices do not.
+// Every action has a length; it starts when the one before it in its rank's list is done and what
+// it needs has come: a forward its stage's input, a backward the gradient from the stage above.
+// Nothing else holds anything up, so the times are the least that these lists allow. Pictures,
+// formulas and deadlocks come from here; bytes and real prices do not.
 #ifndef PLAN_SCHEDULE_TIMELINE_H
 #define PLAN_SCHEDULE_TIMELINE_H
 
@@ -23,8 +23,8 @@ typedef struct timeline_cost {
 typedef struct timeline_costs {
     timeline_cost each;
     const timeline_cost *stages; // [virtual stage]; NULL: `each` of all
-    // Of a forward and a backward side by side: how much shorter than one after the other, at most the
-    // forward.
+    // Of a forward and a backward side by side: how much shorter than one after the other, at most
+    // the forward.
     int64_t hidden;
     int64_t latency;        // of a message between ranks
     bool optimizer_barrier; // no rank begins its next step before all are done with this one
@@ -39,10 +39,11 @@ typedef struct timeline_rank {
     timeline_span *spans; // [action]
     int64_t busy;         // the sum of its actions
     int64_t begin, end;   // of its first and last
-    // Idle time of a step: with the barrier of all of it, else between its own first and last action.
+    // Idle time of a step: with the barrier of all of it, else between its own first and last
+    // action.
     int64_t bubble;
-    // Micro-batches x chunks whose forward has begun and whose backward (W, where it is apart) is not
-    // done: at most so many at once.
+    // Micro-batches x chunks whose forward has begun and whose backward (W, where it is apart) is
+    // not done: at most so many at once.
     int32_t live_peak;
 } timeline_rank;
 
@@ -58,8 +59,8 @@ typedef struct plan_timeline {
     const int64_t *output, *gradient; // [stage * micro-batches + micro-batch] when they are made
 } plan_timeline;
 
-// Fails with ST_CONFIG where the lists are not whole (plan_schedule_validate) or wait for each other,
-// naming the ranks and actions of the circle.
+// Fails with ST_CONFIG where the lists are not whole (plan_schedule_validate) or wait for each
+// other, naming the ranks and actions of the circle.
 NODISCARD status plan_timeline_play(arena *a, const plan_schedule *s, const schedule_request *r,
                                     const timeline_costs *costs, plan_timeline **out);
 // The same of lists that are given, one for each rank, and not checked.

@@ -1,5 +1,5 @@
-// Played timelines against the published formulas: as formulas here, and, where ../shared is, against
-// the formulas' own text in its table, which is evaluated.
+// Played timelines against the published formulas: as formulas here, and, where ../shared is,
+// against the formulas' own text in its table, which is evaluated.
 #include "plan/schedule/timeline.h"
 
 #include "fixtures/base/test_paths.h"
@@ -39,8 +39,8 @@ static timeline_costs with_barrier(timeline_costs costs)
 }
 
 // ---- pictures -----------------------------------------------------------------------------------
-// A rank's row, a column per unit of time: F, I, W and the micro-batch, small letters for chunk 1 (b of a
-// whole backward is written over both of its columns).
+// A rank's row, a column per unit of time: F, I, W and the micro-batch, small letters for chunk 1
+// (b of a whole backward is written over both of its columns).
 static void row_print(const timeline_rank *rank, int64_t length, char *out)
 {
     static const char letters[2][4] = {"FBIW", "fbiw"};
@@ -88,8 +88,8 @@ static void assert_rows(const plan_timeline *t, const char *const *rows, bool wi
     }
 }
 
-// DualPipe-V: 4 ranks and 10 micro-batches as drawn in github.com/deepseek-ai/DualPipe, copied by eye; the
-// others (arXiv:2104.04473, arXiv:2401.10241), smaller than in their sources, by hand.
+// DualPipe-V: 4 ranks and 10 micro-batches as drawn in github.com/deepseek-ai/DualPipe, copied by
+// eye; the others (arXiv:2104.04473, arXiv:2401.10241), smaller than in their sources, by hand.
 static void pictures_are_as_published(void **state)
 {
     (void)state;
@@ -273,7 +273,8 @@ static int64_t dull_need(const plan_timeline *t, int32_t rank, int32_t chunk, in
     return end + (holder != rank ? t->costs.latency : 0);
 }
 
-// The times are a fixed point: each action begins exactly when the last thing that it waits for is there.
+// The times are a fixed point: each action begins exactly when the last thing that it waits for is
+// there.
 static void assert_begins_right(const plan_timeline *t)
 {
     for (int32_t rank = 0; rank < t->request.stages; rank++) {
@@ -407,8 +408,8 @@ static void zero_bubbles_are_as_published(void **state)
     arena_destroy(a);
 }
 
-// F and B side by side take `both`. Idle time is counted over the whole step; where nothing is hidden it is
-// the same on all ranks (else the middle one, which has a pair less, idles most).
+// F and B side by side take `both`. Idle time is counted over the whole step; where nothing is
+// hidden it is the same on all ranks (else the middle one, which has a pair less, idles most).
 static void dual_pipes_are_as_published(void **state)
 {
     (void)state;
@@ -517,8 +518,8 @@ static double played_share(arena *a, const char *schedule, int32_t p, int32_t m)
     return (double)t->bubble / (double)(t->ranks[0].busy + t->bubble);
 }
 
-// Its rates are of profiled times that are not in it: what can be held against it is the share of 1F1B with
-// equal times, in its notes, and which schedule has less.
+// Its rates are of profiled times that are not in it: what can be held against it is the share of
+// 1F1B with equal times, in its notes, and which schedule has less.
 static void the_zero_bubble_tables_are_met(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-// ZB-V: two chunks per rank, folded so that the last stage lies beside the first; each rank does as much
-// as any other, holds as many activations, and waits for nothing. Source: Qi et al. 2024,
-// arXiv:2401.10241, section 6, whose greedy search finds these lists; written here as what it finds.
+// ZB-V: two chunks per rank, folded so that the last stage lies beside the first; each rank does as
+// much as any other, holds as many activations, and waits for nothing. Source: Qi et al. 2024,
+// arXiv:2401.10241, section 6, whose greedy search finds these lists; written here as what it
+// finds.
 //
 // F, I and W are of chunk 0, f, i and w of chunk 1; in equal times every list is without a gap:
 //
@@ -14,8 +15,9 @@
 //   P = 2, m = 4   rank 0   F F F f i w f i w F I W f i w I W f i I w I W W
 //                  rank 1   . F f F f i w F I W f i w F I W f i I i I w W w W
 //
-// A rank holds 2 P micro-batches x chunks at most, and so all ranks do; without the optimizer's barrier
-// there is no bubble from 2 P - 1 micro-batches on. With fewer, what is no more left is passed over.
+// A rank holds 2 P micro-batches x chunks at most, and so all ranks do; without the optimizer's
+// barrier there is no bubble from 2 P - 1 micro-batches on. With fewer, what is no more left is
+// passed over.
 #include "plan/schedule/schedule_internal.h"
 
 typedef struct writer {

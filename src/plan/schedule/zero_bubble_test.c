@@ -1,8 +1,10 @@
-// The published bubble rates of zero-bubble schedules, played with the times that their authors profiled.
+// The published bubble rates of zero-bubble schedules, played with the times that their authors
+// profiled.
 //
-// The paper (arXiv:2401.10241) prints the rates of its tables 4 and 5 beside the mean times of F, B, W and of
-// a message, for each model and number of micro-batches (its table 9). They are below, in microseconds. A
-// rate is (cost - m (F + B + W)) / cost; nothing is fitted, and the four printed digits must come out.
+// The paper (arXiv:2401.10241) prints the rates of its tables 4 and 5 beside the mean times of F,
+// B, W and of a message, for each model and number of micro-batches (its table 9). They are below,
+// in microseconds. A rate is (cost - m (F + B + W)) / cost; nothing is fitted, and the four printed
+// digits must come out.
 #include "plan/schedule/timeline.h"
 
 #include "fixtures/base/test_csv.h"
@@ -30,11 +32,13 @@ static const profiled times[] = {
 
 typedef struct scheme {
     const char *published, *ours;
-    // Messages that our list waits for and theirs did not: once per stage and step where chunks interleave.
+    // Messages that our list waits for and theirs did not: once per stage and step where chunks
+    // interleave.
     int32_t messages_more;
 } scheme;
 
-// ZB-1p is the best list that a search finds in the memory of 1F1B: it is ZB-H1 for all these times.
+// ZB-1p is the best list that a search finds in the memory of 1F1B: it is ZB-H1 for all these
+// times.
 static const scheme schemes[] = {
     {"1F1B", "1f1b", 0},   {"1F1B-I", "interleaved", 1}, {"ZB-H1", "zb-h1", 0},
     {"ZB-1p", "zb-h1", 0}, {"ZB-H2", "zb-h2", 0},

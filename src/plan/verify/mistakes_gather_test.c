@@ -1,6 +1,6 @@
-// Mistakes of those who cut weights over ranks (ZeRO-3), one by one planted in a sound plan: what a gather
-// brings for a layer is followed row by row, and the message names the layer that would have read it. See
-// mistakes_test.c.
+// Mistakes of those who cut weights over ranks (ZeRO-3), one by one planted in a sound plan: what a
+// gather brings for a layer is followed row by row, and the message names the layer that would have
+// read it. See mistakes_test.c.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -54,7 +54,8 @@ static void gather_brings_other_rows(sample_job *j)
     }
 }
 
-// The backward of a layer would find what was gathered for its forward, and other layers have come since.
+// The backward of a layer would find what was gathered for its forward, and other layers have come
+// since.
 static void gather_is_left_out(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {

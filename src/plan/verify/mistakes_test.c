@@ -1,7 +1,7 @@
-// Classic mistakes of those who lay out training over many ranks, one by one planted in plans that are
-// sound: each is found before anything starts, and the message names the place. Here are those that the
-// verifier finds, in plans changed behind plan_create's back; what only running shows (the contract between
-// ranks, a comparison with one rank block by block) is tested where that is.
+// Classic mistakes of those who lay out training over many ranks, one by one planted in plans that
+// are sound: each is found before anything starts, and the message names the place. Here are those
+// that the verifier finds, in plans changed behind plan_create's back; what only running shows (the
+// contract between ranks, a comparison with one rank block by block) is tested where that is.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -755,8 +755,8 @@ static void each_mistake_is_found_and_named(void **state)
     int missed = 0;
     for (int64_t i = 0; i < COUNT_OF(mistakes); i++) {
         const mistake *m = &mistakes[i];
-        // Strict: 16 sequences over 8 shards, so that a micro-batch of 2 is a shard; of two ranks any
-        // sum would be in order.
+        // Strict: 16 sequences over 8 shards, so that a micro-batch of 2 is a shard; of two ranks
+        // any sum would be in order.
         const bool is_pipe = m->with == PIPE, is_strict = m->with == STRICT;
         const sample_settings s = {.dp = is_strict ? 4
                                          : is_pipe ? 1

@@ -1,17 +1,22 @@
 // The verifier: proves the plans of all ranks of a mesh sound before the first of them starts.
 //
 //   a  those who should meet do, in the same order, with the same operation, type and counts
-//   b  nothing waits for ever under any timing, nor where lanes take only so many pieces of work at a time
-//   c  two actions that touch the same bytes, one writing, are in order, this step and the next; nothing
+//   b  nothing waits for ever under any timing, nor where lanes take only so many pieces of work at
+//      a time
+//   c  two actions that touch the same bytes, one writing, are in order, this step and the next;
+//      nothing
 //      is read that was not written in this life; nothing reaches out of its tensor
-//   d  every term of every gradient (use x sequence, of the global batch) is in the sum exactly once when
-//      the optimizer takes it, and so is every token in the loss, every weight in the norm; every rank
+//   d  every term of every gradient (use x sequence, of the global batch) is in the sum exactly
+//      once when
+//      the optimizer takes it, and so is every token in the loss, every weight in the norm; every
+//      rank
 //      updates every byte of its weights and states once
-//   e  strict: one left fold in a shard, the fixed tree over shards, uses in the order of their forward
+//   e  strict: one left fold in a shard, the fixed tree over shards, uses in the order of their
+//      forward
 //   f  the bytes that each rank needs
 //
-// It reads what the executor executes, and nothing else: a plan that was changed in memory, or that a
-// schedule of the user's made, is proved or refused like any other.
+// It reads what the executor executes, and nothing else: a plan that was changed in memory, or that
+// a schedule of the user's made, is proved or refused like any other.
 #ifndef PLAN_VERIFY_VERIFY_H
 #define PLAN_VERIFY_VERIFY_H
 
@@ -28,9 +33,9 @@ typedef struct plan_verified {
     int64_t *peak_bytes; // [rank] of the arena
 } plan_verified;
 
-// plans: of rank 0, 1, ... of the mesh, each on a placed table; some may be the same. queue_items: that any
-// lane takes; 0: any number. ST_BROKEN_PLAN names the two actions (rank, number, what they do) and what is
-// wrong between them. `a` is for work and result.
+// plans: of rank 0, 1, ... of the mesh, each on a placed table; some may be the same. queue_items:
+// that any lane takes; 0: any number. ST_BROKEN_PLAN names the two actions (rank, number, what they
+// do) and what is wrong between them. `a` is for work and result.
 NODISCARD status plan_verify(arena *a, const plan_mesh *mesh, const plan *const *plans,
                              int32_t queue_items, plan_verified *out);
 

@@ -1,5 +1,5 @@
-// Plans with one thing changed at random: the verifier refuses them or finds the change harmless; it never
-// falls over what it reads.
+// Plans with one thing changed at random: the verifier refuses them or finds the change harmless;
+// it never falls over what it reads.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -179,7 +179,8 @@ static void what_is_changed_is_refused_or_harmless(void **state)
         }
         arena_destroy(a);
     }
-    // The rest changed what nobody reads (the peer of a sum, say), or moved bytes to where nobody is.
+    // The rest changed what nobody reads (the peer of a sum, say), or moved bytes to where nobody
+    // is.
     assert_true(refused > PLANS * 2 / 3);
 }
 

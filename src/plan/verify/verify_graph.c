@@ -1,10 +1,10 @@
 // Order, meetings and races of actions that are nothing but that. See verify_graph.h.
 //
-// Meetings are made first. Then two steps are played: an action is due when all that it needs has ended,
-// which is a walk in topological order; what is never due waits for ever, and a cycle among it is found
-// by going from each to what it waits for. While it plays, each action gets its clock, and its uses are
-// held against the last ones of the same bytes: a write, and a read per lane. Bytes that only one lane
-// touches need none of that.
+// Meetings are made first. Then two steps are played: an action is due when all that it needs has
+// ended, which is a walk in topological order; what is never due waits for ever, and a cycle among
+// it is found by going from each to what it waits for. While it plays, each action gets its clock,
+// and its uses are held against the last ones of the same bytes: a write, and a read per lane.
+// Bytes that only one lane touches need none of that.
 #include "plan/verify/verify_graph.h"
 
 #include <stdlib.h>
@@ -31,8 +31,9 @@ typedef struct rank_state {
     int32_t *port_last;    // [action] of a port's first action: the port's last
     // [action] who waits for it: rows of waiting.
     int32_t *waiting_begin, *waiting; // 2 * action + (1: of the next step)
-    // [step * actions + action] place of the last one before it on its lane that must have ended for it
-    // to be posted whole, -1: none; and how far the host has come: actions that it has begun to post.
+    // [step * actions + action] place of the last one before it on its lane that must have ended
+    // for it to be posted whole, -1: none; and how far the host has come: actions that it has begun
+    // to post.
     int32_t *room;
     int32_t cursor;
     // [span] its shared pieces
@@ -721,7 +722,8 @@ static status play(player *p)
     TRY(play_make(p));
     needs_count(p);
     for (int32_t r = 0; r < p->g->rank_count; r++) cursor_advance(p, r);
-    // A cycle is worse than a race, and what comes before it may be its reason: so it is told first.
+    // A cycle is worse than a race, and what comes before it may be its reason: so it is told
+    // first.
     bool wrong = p->limited;
     verify_finding first = {0};
     while (p->queue_head < p->queue_tail) {

@@ -1,19 +1,20 @@
-// The part of the verifier that knows nothing of tensors: actions on lanes of ranks, what they wait for,
-// where they meet, and which bytes they touch. All that can be said of timing is said here.
+// The part of the verifier that knows nothing of tensors: actions on lanes of ranks, what they wait
+// for, where they meet, and which bytes they touch. All that can be said of timing is said here.
 //
-// A lane runs its actions in the order of the list. An action begins when the one before it on its lane
-// and all that it waits for have ended. Actions of several ranks that meet in a *port* (a group, or one
-// direction between two of its members) end when all of them have begun: the n-th of each rank in a port
-// is one meeting. The list runs step after step.
+// A lane runs its actions in the order of the list. An action begins when the one before it on its
+// lane and all that it waits for have ended. Actions of several ranks that meet in a *port* (a
+// group, or one direction between two of its members) end when all of them have begun: the n-th of
+// each rank in a port is one meeting. The list runs step after step.
 //
-// A host posts a rank's list to its lanes in order, and each lane takes only so many pieces of work: where
-// one is full the host waits, and what comes later in the list is not posted. That orders nothing that
-// bytes may rely on, but what is sound without may wait for ever with it: so it is played a second time.
+// A host posts a rank's list to its lanes in order, and each lane takes only so many pieces of
+// work: where one is full the host waits, and what comes later in the list is not posted. That
+// orders nothing that bytes may rely on, but what is sound without may wait for ever with it: so it
+// is played a second time.
 //
-// "Before" is what holds under every timing: the end of one action comes before the beginning of another.
-// It is kept as a clock for each action: of every lane, the last action that has ended before this one
-// begins. First only what a rank's own lanes and waits order is looked at, which is nearly always enough
-// and costs little; where it is not, the clocks of all ranks together decide.
+// "Before" is what holds under every timing: the end of one action comes before the beginning of
+// another. It is kept as a clock for each action: of every lane, the last action that has ended
+// before this one begins. First only what a rank's own lanes and waits order is looked at, which is
+// nearly always enough and costs little; where it is not, the clocks of all ranks together decide.
 #ifndef PLAN_VERIFY_VERIFY_GRAPH_H
 #define PLAN_VERIFY_VERIFY_GRAPH_H
 
@@ -95,14 +96,16 @@ typedef struct verify_result {
     const int32_t *base; // [rank] number of its first action; [rank_count]: of all actions
     const verify_meeting *meetings;
     int32_t meeting_count;
-    // What happened in the first step, an order that "before" allows: actions by number, meetings as
+    // What happened in the first step, an order that "before" allows: actions by number, meetings
+    // as
     // -1 - row.
     const int32_t *order;
     int32_t order_count;
     bool far; // the clocks of all ranks were needed
 } verify_result;
 
-// Plays two steps. Whatever it finds is in out->finding; a status that is not ST_OK is of this machine.
+// Plays two steps. Whatever it finds is in out->finding; a status that is not ST_OK is of this
+// machine.
 NODISCARD status verify_graph_run(arena *a, const verify_graph *g, verify_result *out);
 
 // Borders between pieces: sorted, each once; how many are left.

@@ -1,6 +1,7 @@
-// The graph of the verifier against brute force: small random programs, some sound and some broken, of
-// which an exhaustive search over all interleavings of two steps says whether any of them deadlocks, races,
-// mixes up what meets, or overlaps two operations of one port. The verifier must say the same of each.
+// The graph of the verifier against brute force: small random programs, some sound and some broken,
+// of which an exhaustive search over all interleavings of two steps says whether any of them
+// deadlocks, races, mixes up what meets, or overlaps two operations of one port. The verifier must
+// say the same of each.
 #include "base/rng.h"
 #include "plan/verify/verify_graph.h"
 
@@ -96,8 +97,8 @@ static void rank_settle(program *p, int32_t r, int32_t lanes)
     p->ranks[r].lane_count = lanes;
 }
 
-// Two lanes of rank 0 touch the same bytes, and only what rank 1 answers puts them in order: sound, but
-// for what the dice take away.
+// Two lanes of rank 0 touch the same bytes, and only what rank 1 answers puts them in order: sound,
+// but for what the dice take away.
 static void answer_draw(program *p, dice *d)
 {
     memset(p, 0, sizeof(*p));
@@ -127,8 +128,8 @@ static void answer_draw(program *p, dice *d)
     p->graph = (verify_graph){p->ranks, 2, p->ports, 2, 0};
 }
 
-// Two ports, a lane for each, and each rank's list has them in another order: sound, unless a lane that is
-// full keeps the host from the other one.
+// Two ports, a lane for each, and each rank's list has them in another order: sound, unless a lane
+// that is full keeps the host from the other one.
 static void shuffle_draw(program *p, dice *d)
 {
     memset(p, 0, sizeof(*p));

@@ -1,6 +1,6 @@
-// Shared by the files of the verifier: verify.c (the whole, and its words), verify_touch.c (which bytes
-// actions touch), verify_life.c (what was written before it is read), verify_meet.c (who meets whom),
-// verify_terms.c (what sums hold) and verify_sums.c (what actions do to sums).
+// Shared by the files of the verifier: verify.c (the whole, and its words), verify_touch.c (which
+// bytes actions touch), verify_life.c (what was written before it is read), verify_meet.c (who
+// meets whom), verify_terms.c (what sums hold) and verify_sums.c (what actions do to sums).
 #ifndef PLAN_VERIFY_VERIFY_INTERNAL_H
 #define PLAN_VERIFY_VERIFY_INTERNAL_H
 
@@ -93,8 +93,8 @@ void verify_resolve(const verify_facts *f, int32_t ref, int32_t *tensor, int64_t
 
 // verify_touch.c: what a rank's actions touch, as patterns and spans.
 NODISCARD status verify_touches(verifier *v, verify_facts *f);
-// verify_meet.c: whether a communication's group is one; then fills places and the ports of the actions,
-// and explains what does not meet.
+// verify_meet.c: whether a communication's group is one; then fills places and the ports of the
+// actions, and explains what does not meet.
 NODISCARD status verify_group(const verifier *v, const verify_facts *f, int32_t action);
 NODISCARD status verify_places(verifier *v);
 status verify_differs(const verifier *v, const verify_finding *found);

@@ -1,9 +1,10 @@
-// The verifier: what is read has been written, in this step and for this micro-batch, and by nobody else
-// since.
+// The verifier: what is read has been written, in this step and for this micro-batch, and by nobody
+// else since.
 //
-// The arena's bytes behind the run tensors belong to one tensor at a time: whoever wrote them last. They
-// are walked in an order that "before" allows; since nothing races, any such order shows the same.
-// Accumulators and panels live through the step; all else belongs to the micro-batch that wrote it.
+// The arena's bytes behind the run tensors belong to one tensor at a time: whoever wrote them last.
+// They are walked in an order that "before" allows; since nothing races, any such order shows the
+// same. Accumulators and panels live through the step; all else belongs to the micro-batch that
+// wrote it.
 #include "plan/verify/verify_internal.h"
 
 typedef struct byte_state {

@@ -1,8 +1,8 @@
 // The verifier: who meets whom, and what must be equal between them.
 //
-// Operations of a group are numbered in the order of each member's list, messages in the order of their
-// direction: the n-th of each are one. The tables of groups are the ranks' own, so groups are compared by
-// what they are.
+// Operations of a group are numbered in the order of each member's list, messages in the order of
+// their direction: the n-th of each are one. The tables of groups are the ranks' own, so groups are
+// compared by what they are.
 #include "base/hash.h"
 #include "plan/verify/verify_internal.h"
 
@@ -106,7 +106,8 @@ status verify_group(const verifier *v, const verify_facts *f, int32_t action)
     return ST_OK;
 }
 
-// Of each group of the table: where its plain operations meet, its last sends and its last receives.
+// Of each group of the table: where its plain operations meet, its last sends and its last
+// receives.
 typedef struct known_place {
     int32_t row[3], peer[3];
 } known_place;

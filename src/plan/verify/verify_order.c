@@ -1,9 +1,10 @@
 // The verifier: which rows a term is of, and the order of summation in strict plans.
 //
-// Rows of the global batch are cut into *cells* by position: those of the ranks of cp, or of strict order the
-// shards of a sequence (op/zigzag.h). In a cell rows are numbered sequence after sequence, so what an action
-// adds is a range of them. The leaves of the tree over shards are, for the first cell, the shards of the
-// batch, then those for the second: what a sum holds is a node if it is all that the node's leaves have.
+// Rows of the global batch are cut into *cells* by position: those of the ranks of cp, or of strict
+// order the shards of a sequence (op/zigzag.h). In a cell rows are numbered sequence after
+// sequence, so what an action adds is a range of them. The leaves of the tree over shards are, for
+// the first cell, the shards of the batch, then those for the second: what a sum holds is a node if
+// it is all that the node's leaves have.
 #include "plan/verify/verify_sums.h"
 
 #include "op/zigzag.h"
@@ -28,7 +29,8 @@ int64_t verify_unit(const verify_facts *f)
     return f->p->seq * ways_of(f) / row_cells(f);
 }
 
-// Ranks of tp, side by side, that have the same term of the same rows; 0: there are no terms of ranks.
+// Ranks of tp, side by side, that have the same term of the same rows; 0: there are no terms of
+// ranks.
 static int32_t term_copies(const verify_facts *f, int32_t weight)
 {
     const op_weight *w = weight >= 0 ? &f->p->model->weights[weight] : NULL;

@@ -1,6 +1,6 @@
-// The verifier: what meetings do to sums. A sum over ranks joins what its members hold, stretch of bytes
-// by stretch, and no term may come from two of them; gathers, broadcasts and messages bring what is
-// there; the step's own sums are told by the field that an item begins at.
+// The verifier: what meetings do to sums. A sum over ranks joins what its members hold, stretch of
+// bytes by stretch, and no term may come from two of them; gathers, broadcasts and messages bring
+// what is there; the step's own sums are told by the field that an item begins at.
 #include "plan/verify/verify_sums.h"
 
 // One tensor of a sum over ranks: stretch by stretch what all members hold, put where it goes.
@@ -57,8 +57,8 @@ static status stretches_make(sums_walk *w, int32_t item, joined **rows, int32_t 
     return ST_OK;
 }
 
-// Strict: what comes is the node that its leaf says; or two ranks add whole uses, which is the same either
-// way round.
+// Strict: what comes is the node that its leaf says; or two ranks add whole uses, which is the same
+// either way round.
 static status comer_check(const sums_walk *w, const verify_facts *f, int32_t action, int32_t leaf,
                           const joined *s, const verify_value *value)
 {
@@ -207,8 +207,8 @@ typedef struct given {
     verify_bytes in;
 } given;
 
-// What a rank keeps of a weight that passes (ZeRO-3) is those rows of it from the step's beginning on, but
-// for what has been updated since.
+// What a rank keeps of a weight that passes (ZeRO-3) is those rows of it from the step's beginning
+// on, but for what has been updated since.
 static status kept_rows_add(sums_walk *w, const verify_facts *f, const verify_bytes *in)
 {
     const plan_tensor *t = verify_tensor(f, in->tensor);

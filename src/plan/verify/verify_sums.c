@@ -1,14 +1,15 @@
 // The verifier: every gradient is summed exactly once.
 //
-// The step is walked again, and of every accumulator it is known which terms its bytes hold: a node of a
-// layer adds what its use of the weight gives for the sequences of its action; a sum over ranks joins what
-// its members hold; an optimizer, and the norm, must find every use of the weight on every sequence of
-// the global batch, once. Likewise tokens and losses where the step is decided, and the norm's elements.
-// What optimizers write, and gathers bring, must be every byte of weights and states, once. Of a weight that
-// is gathered for the layers (ZeRO-3), every byte that one of them reads must be its own, and not updated yet.
+// The step is walked again, and of every accumulator it is known which terms its bytes hold: a node
+// of a layer adds what its use of the weight gives for the sequences of its action; a sum over
+// ranks joins what its members hold; an optimizer, and the norm, must find every use of the weight
+// on every sequence of the global batch, once. Likewise tokens and losses where the step is
+// decided, and the norm's elements. What optimizers write, and gathers bring, must be every byte of
+// weights and states, once. Of a weight that is gathered for the layers (ZeRO-3), every byte that
+// one of them reads must be its own, and not updated yet.
 //
-// In strict order the terms also have an order: a shard's are one left fold, nodes of the tree over shards
-// are joined left with right, whole sums of uses in the order of their forward.
+// In strict order the terms also have an order: a shard's are one left fold, nodes of the tree over
+// shards are joined left with right, whole sums of uses in the order of their forward.
 #include "plan/verify/verify_sums.h"
 
 #include <string.h>
@@ -233,7 +234,8 @@ static int32_t norm_cell(const verify_facts *f, int32_t weight)
     return f->p->model->weights[weight].ways > 1 ? f->at.at[AXIS_TP] : 0;
 }
 
-// A norm may be taken piece by piece: of each range of rows all columns once, of a vector any elements.
+// A norm may be taken piece by piece: of each range of rows all columns once, of a vector any
+// elements.
 static status norm_add(sums_walk *w, const verify_facts *f, int32_t index, verify_bytes grad)
 {
     const plan_action *action = &f->p->actions[index];
@@ -287,8 +289,8 @@ static status loss_is_whole(const sums_walk *w, const verify_facts *f, int32_t a
     return ST_OK;
 }
 
-// Elements of a weight that rank `cell` of tp answers for: part by part. Other ranks may have a row or column
-// more or less; whether a rank counted all of its own was seen when it did.
+// Elements of a weight that rank `cell` of tp answers for: part by part. Other ranks may have a row
+// or column more or less; whether a rank counted all of its own was seen when it did.
 static bool norm_lacks(const sums_walk *w, const verify_facts *f, int32_t index, int32_t cell,
                        verify_term *lack)
 {
@@ -383,7 +385,8 @@ static status update_walk(sums_walk *w, const verify_facts *f, int32_t action,
     return ST_OK;
 }
 
-// A weight that was gathered for the layer (ZeRO-3): every byte its own, as it was when the step began.
+// A weight that was gathered for the layer (ZeRO-3): every byte its own, as it was when the step
+// began.
 static status gathered_check(const sums_walk *w, const verify_facts *f, int32_t action,
                              verify_bytes in)
 {

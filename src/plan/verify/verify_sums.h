@@ -1,5 +1,5 @@
-// Shared by verify_sums.c (what a rank's actions do to sums), verify_reduce.c (what meetings do) and
-// verify_order.c (strict order).
+// Shared by verify_sums.c (what a rank's actions do to sums), verify_reduce.c (what meetings do)
+// and verify_order.c (strict order).
 #ifndef PLAN_VERIFY_VERIFY_SUMS_H
 #define PLAN_VERIFY_VERIFY_SUMS_H
 

@@ -1,6 +1,6 @@
-// What a sum holds: terms, each at most once. Of gradients a term is what one use of a weight gives for
-// some sequences of the global batch on one rank of those that share them (its cell); of the loss, tokens;
-// of the norm, elements of a weight; of what is updated, bytes.
+// What a sum holds: terms, each at most once. Of gradients a term is what one use of a weight gives
+// for some sequences of the global batch on one rank of those that share them (its cell); of the
+// loss, tokens; of the norm, elements of a weight; of what is updated, bytes.
 #ifndef PLAN_VERIFY_VERIFY_TERMS_H
 #define PLAN_VERIFY_VERIFY_TERMS_H
 
@@ -23,8 +23,9 @@ typedef struct verify_value {
     verify_terms terms;
     int32_t maker; // action that made it so
     bool taken;    // something has used it since
-    // Of weights and states: whose they are (weight and kind), how much further on in it than here, and
-    // whether this step has updated them. Those that it has not are noted where they were gathered.
+    // Of weights and states: whose they are (weight and kind), how much further on in it than here,
+    // and whether this step has updated them. Those that it has not are noted where they were
+    // gathered.
     int32_t weight, kind;
     int64_t shift;
     bool updated;

@@ -1,5 +1,5 @@
-// The verifier on whole plans: all that plan_create makes is sound, for every number of ranks, ZeRO stage,
-// order, micro-batch and recompute policy; and what it counts is right.
+// The verifier on whole plans: all that plan_create makes is sound, for every number of ranks, ZeRO
+// stage, order, micro-batch and recompute policy; and what it counts is right.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -133,8 +133,8 @@ static void pipelines_are_sound(void **state)
     assert_true(sound > 50);
 }
 
-// A circle of waits may need many ranks and micro-batches to close: buffers that a V's borders shared did, from four
-// stages and 16 micro-batches on.
+// A circle of waits may need many ranks and micro-batches to close: buffers that a V's borders
+// shared did, from four stages and 16 micro-batches on.
 static void long_pipelines_are_sound(void **state)
 {
     (void)state;
@@ -155,8 +155,8 @@ static void long_pipelines_are_sound(void **state)
     assert_int_equal(sound, 6 * COUNT_OF(schedules));
 }
 
-// Whole gradients of a layer whose halves of a backward follow one another: where one is summed as the next begins,
-// the same weight's next gradient is another tensor.
+// Whole gradients of a layer whose halves of a backward follow one another: where one is summed as
+// the next begins, the same weight's next gradient is another tensor.
 static void whole_gradients_come_anew(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
 // The verifier: which bytes an action touches, and whether they are its tensors'.
 //
-// plan/access says which bytes an action touches; here they become stretches of the arena, and are checked against the
-// tensors that they belong to. What an action touches does not depend on the micro-batch (of batch tensors all rows are
-// taken), so actions that do the same to the same tensors share a *pattern*, and a plan of many micro-batches costs
-// little more.
+// plan/access says which bytes an action touches; here they become stretches of the arena, and are
+// checked against the tensors that they belong to. What an action touches does not depend on the
+// micro-batch (of batch tensors all rows are taken), so actions that do the same to the same
+// tensors share a *pattern*, and a plan of many micro-batches costs little more.
 #include "base/hash.h"
 #include "plan/access.h"
 #include "plan/verify/verify_internal.h"
@@ -425,7 +425,8 @@ static status items_check(const verifier *v, const verify_facts *f, int32_t inde
                 (long long)p->item_count, (long long)p->leaf_count);
 }
 
-// Where an input and an output share bytes they are in place: the same, or this rank's piece of the other.
+// Where an input and an output share bytes they are in place: the same, or this rank's piece of the
+// other.
 static status inplace_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item)
 {
     const plan_comm *c = verify_comm(f, index);

@@ -1,7 +1,7 @@
 // Learning-rate rules, a family: pure functions of the number of finished steps.
 //
-// All rules but WSD rise linearly from 0 during warm-up; skipped steps count. To add one: a file here
-// with a row, and the row in lr_table.c.
+// All rules but WSD rise linearly from 0 during warm-up; skipped steps count. To add one: a file
+// here with a row, and the row in lr_table.c.
 #ifndef TRAIN_LR_LR_H
 #define TRAIN_LR_LR_H
 

@@ -1,4 +1,5 @@
-// Learning-rate rules against ../shared/golden/ops/lr_schedules.json, and what holds for all of them.
+// Learning-rate rules against ../shared/golden/ops/lr_schedules.json, and what holds for all of
+// them.
 #include "base/format/json.h"
 #include "fixtures/base/test_paths.h"
 #include "train/lr/lr.h"
