@@ -203,12 +203,12 @@ static void burden_take(stream *l, item *x)
     c->host_ns = c->held_ns = c->sent_ns = 0;
 }
 
-void virtual_collective(device_stream *stream, virtual_rendezvous *m, int64_t ns, int64_t tail,
+void virtual_collective(device_stream *to, virtual_rendezvous *m, int64_t ns, int64_t tail,
                         bool *posted)
 {
     item x = {.kind = m != NULL ? ITEM_ARRIVE : ITEM_WORK, .ns = ns, .tail = tail, .rendezvous = m};
-    if (has_space(stream)) burden_take(stream, &x);
-    post(stream, &x, posted);
+    if (has_space(to)) burden_take(to, &x);
+    post(to, &x, posted);
 }
 
 static status work_post(stream *l, int64_t ns, bool *posted)

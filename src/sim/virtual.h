@@ -44,7 +44,7 @@ NODISCARD status virtual_rendezvous_find(virtual_world *w, uint64_t key, int32_t
 // Posts a collective to a stream of a virtual device. m NULL: no other rank of its group is
 // simulated. tail: the collective ends at least this long after the stream's dependencies; 0: no
 // such bound.
-void virtual_collective(device_stream *stream, virtual_rendezvous *m, int64_t ns, int64_t tail,
+void virtual_collective(device_stream *to, virtual_rendezvous *m, int64_t ns, int64_t tail,
                         bool *posted);
 
 // The transport between virtual devices, for comm_config.row. It moves no bytes.
