@@ -90,7 +90,7 @@ under_way
 victim=$(last_rank)
 kill -STOP "$victim"
 "$trireme" hang-report "$dir/killed" >report 2>&1
-if grep -q "^rank 1 .* is there" report; then passed "hang-report of a live run"; else failed "hang-report of a live run"; fi
+if grep -q "^rank 1 .* is alive" report; then passed "hang-report of a live run"; else failed "hang-report of a live run"; fi
 for _ in $(seq 100); do grep -q "rank 1 .* is stopped" out && break; sleep 0.1; done
 says "a rank stands still: the others say which" out 'rank 1 \(.*\) is stopped'
 kill -9 "$victim"
