@@ -2,8 +2,7 @@
 //
 //   cpu      streams are threads; large work of stream 0 uses a pool of threads
 //   shadow   memory that the host cannot touch, streams that complete late, in every legal order
-//            that
-//            a seed picks: it stands for a GPU in tests
+//            that a seed picks: it stands for a GPU in tests
 //
 // A device knows no kernel. Its config hands it a kern_context (kernels/), which it cannot look
 // into, and the functions that run calls in it. So every device runs every backend.

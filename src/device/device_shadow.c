@@ -2,8 +2,7 @@
 //
 //   memory   the host cannot touch it: pages have no access rights but while the device works
 //   streams    queues; posted work runs only inside later calls, late, in an order that the seed
-//              picks
-//            among all that streams and events allow
+//            picks among all that streams and events allow
 //   copies   read their source when they run, so a host buffer that is reused too early shows
 //
 // All work runs in the thread that calls, so that a seed repeats its order exactly. An order is

@@ -2,9 +2,8 @@
 // cannot show.
 //
 //   cut by tokens   two halves, each with rows in an order of its own, give the bits of the whole:
-//                   results and
-//                   gradients of tokens, and gradients of weights that go on from one half to the
-//                   next
+//                   results and gradients of tokens, and gradients of weights that go on from one
+//                   half to the next
 //   loads           all tokens in one expert, experts without tokens, tokens without experts
 //   rows that are not there hold NaN (the interpreter's fresh memory), and nothing of them comes
 //   out

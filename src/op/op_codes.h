@@ -12,9 +12,8 @@ extern "C" {
 // b*T + t is position t of sequence b. Statistics (r, mean, lse, losses) are fp32. "+=" outputs
 // are accumulators: the kernel continues from what is there, or from +0 where call.accumulate is
 // false; every sum over rows is one left fold, row after row, so a cut between rows changes no bit.
-//   EMBEDDING      ids(N) table(V,D) [positions(N) position_table(P,D)]  -> x(N,D)
-//                  of a table cut by rows (attrs.piece.whole_rows): x = -0 where the id is not in
-//                  the piece
+//   EMBEDDING      ids(N) table(V,D) [positions(N) position_table(P,D)]  -> x(N,D); of a table cut
+//                  by rows (attrs.piece.whole_rows): x = -0 where the id is not in the piece
 //   EMBEDDING_DW   ids(N) dx(N,D)                                         -> += dtable(V,D)
 //   MATMUL         x(N,K) w(M,K) [bias(M)]          -> y(N,M) = act(x w^T + bias)
 //   MATMUL_DX      dy(N,M) w(M,K) [before(N,K)]     -> dx(N,K) = before + dy w: the fold goes on
@@ -23,17 +22,11 @@ extern "C" {
 //   ADD            a b                              -> y = a + b
 //   ADD_BIAS       x(N,M) bias(M)                   -> y(N,M) = x + bias
 //   SUM            a [b c d e f g h]                -> y: the tree over shards, ((a + b) + (c + d))
-//                  + ...,
-//                                                      in fp32, rounded once: what ALL_REDUCE does
-//                                                      between
-//                                                      ranks in order, for the terms that one rank
-//                                                      has
+//                  + ..., in fp32, rounded once: what ALL_REDUCE does between ranks in order, for
+//                  the terms that one rank has
 //   RMSNORM        x(N,G*D) w(D) [delta]            -> y r(N,G) [h = x + delta]; each of the G
-//                  groups of
-//                                                      D columns of a row is normed by itself (G =
-//                                                      1
-//                                                      but for QK norm); y = h * r * (w +
-//                                                      attrs.plus)
+//                  groups of D columns of a row is normed by itself (G = 1 but for QK norm); y = h
+//                  * r * (w + attrs.plus)
 //   RMSNORM_DX     dy h r w [dh]                    -> dx (+ dh, the gradient that came to h past
 //                  the norm)
 //   RMSNORM_DW     dy h r                           -> += dw(D)
@@ -41,30 +34,22 @@ extern "C" {
 //   LAYERNORM_DX   dy h mean r w [dh]               -> dx
 //   LAYERNORM_DW   dy h mean r                      -> += dw(D) [+= db(D)]
 //   ROPE           x(N,C) positions(N) table(P,D)   -> y(N,C); the first attrs.heads *
-//                  attrs.head_dim
-//                                                      columns are turned, the others (values)
-//                                                      copied;
-//                                                      table row: D/2 cosines, D/2 sines (attention
-//                                                      factor included); attrs.inverse: the
-//                                                      transposed turn
+//                  attrs.head_dim columns are turned, the others (values) copied; table row: D/2
+//                  cosines, D/2 sines (attention factor included); attrs.inverse: the transposed
+//                  turn
 //   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] -> y(N,H*D) lse(N,H)
 //                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v
-//                  are
-//                  (B*S_max, KV*D), query t of T stands at lengths[b] - T + t, keys < lengths[b].
-//                  With attrs.piece.cp_ways = W > 1: Nk = W N, gathered rows; documents(Nk) by
-//                  position; or, with
-//                  attrs.piece.ring, Nk = N: the rows of rank attrs.piece.key_at, and what they
-//                  alone give.
-//                  With attrs.piece.seq_ways = H a sequence has H times the rows that it has
-//                  elsewhere. With
-//                  attrs.value_dim = V heads of v and y have V columns instead of D (no kernel
-//                  takes that).
+//                  are (B*S_max, KV*D), query t of T stands at lengths[b] - T + t, keys <
+//                  lengths[b]. With attrs.piece.cp_ways = W > 1: Nk = W N, gathered rows;
+//                  documents(Nk) by position; or, with attrs.piece.ring, Nk = N: the rows of rank
+//                  attrs.piece.key_at, and what they alone give. With attrs.piece.seq_ways = H a
+//                  sequence has H times the rows that it has elsewhere. With attrs.value_dim = V
+//                  heads of v and y have V columns instead of D (no kernel takes that).
 //   ATTENTION_MERGE a(N,H*D) lse_a(N,H) b lse_b    -> y(N,H*D) lse(N,H): attention over the keys of
-//                                                  both
+//                  both
 //   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv; with attrs.piece.shards > 0 the
-//                  queries of shard
-//                  attrs.piece.first_shard only (op/zigzag.h): their rows of dq, what they add to
-//                  dk and dv
+//                  queries of shard attrs.piece.first_shard only (op/zigzag.h): their rows of dq,
+//                  what they add to dk and dv
 //   CACHE_APPEND   x(N,KV*D) lengths(B)             -> cache(B*S_max, KV*D): rows lengths[b]-T ..
 //                  lengths[b]-1
 //   SWIGLU         h(N,2F)                          -> a(N,F) = silu(h[:, :F]) * h[:, F:]
@@ -74,38 +59,28 @@ extern "C" {
 //   DROPOUT        x                                -> y (attrs.dropout, attrs.site); its own
 //                  gradient
 //   UNSTACK        x(W*N,C)                         -> y(N,W*C/R): tiles of rows side by side, W of
-//                  them
-//                  (attrs.piece.shard_count): what an ALL_GATHER of columns has stacked. R
-//                  neighbours
-//                  (attrs.repeat) are of the same columns, and are added
+//                  them (attrs.piece.shard_count): what an ALL_GATHER of columns has stacked. R
+//                  neighbours (attrs.repeat) are of the same columns, and are added
 //   STACK          x(N,C)                           -> y(W*N,C*R/W): the other way round; R
-//                  neighbours get
-//                  the same columns
+//                  neighbours get the same columns
 //   ZIP            x(W*N,C)                         -> y(W*N,C): tiles of rows of W ranks of
-//                  AXIS_CP side by
-//                  side -> the rows of each sequence by position (op/zigzag.h); attrs.inverse: back
-//   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)]
-//                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
-//                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss
-//                  too.
-//                  With stats(R,3Q), all shards' of HEAD_STATS: tile t of R / N has shards t Q .. t
-//                  Q + Q-1
-//                  of each row. w may be a piece then (attrs.piece.whole_rows), dx(N,D*shard_count)
-//                  has a term of
-//                  the sum for each of its shards, side by side.
+//                  AXIS_CP side by side -> the rows of each sequence by position (op/zigzag.h);
+//                  attrs.inverse: back
+//   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)]; label <
+//                  0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) * loss_scale /
+//                  call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss too. With
+//                  stats(R,3Q), all shards' of HEAD_STATS: tile t of R / N has shards t Q .. t Q +
+//                  Q-1 of each row. w may be a piece then (attrs.piece.whole_rows),
+//                  dx(N,D*shard_count) has a term of the sum for each of its shards, side by side.
 //   HEAD_STATS     x(N,D) w(V,D) labels(N)          -> stats(N,3*shard_count): of each shard of
-//                  vocabulary
-//                  (attrs.piece.shards) that w has: highest logit, sum of exp(logit - highest), the
-//                  label's
-//                  logit (0 where it is not in the shard)
+//                  vocabulary (attrs.piece.shards) that w has: highest logit, sum of exp(logit -
+//                  highest), the label's logit (0 where it is not in the shard)
 //   GATHER         x(N,D) rows(B)                   -> y(B,D)
 //   SAMPLE         logits(B,V) params(B,8, fp32) draws(B, i64) -> ids(B); params: temperature,
-//                  top_k, top_p,
-//                  min_p, seed low, seed high (bits), 0, 0; temperature 0: greedy, ties to the
-//                  lower id;
-//                  draws[b]: how many tokens sequence b drew before. Its random word follows from
-//                  its
-//                  seed and that count alone, so its text does not depend on its row
+//                  top_k, top_p, min_p, seed low, seed high (bits), 0, 0; temperature 0: greedy,
+//                  ties to the lower id; draws[b]: how many tokens sequence b drew before. Its
+//                  random word follows from its seed and that count alone, so its text does not
+//                  depend on its row
 //   CAST           x                                -> y of another type (nearest even)
 //   TREE_ADD       src                              -> += dst
 //   STEP_BEGIN     -                                -> step: zeroes the step's accumulators
@@ -118,26 +93,21 @@ extern "C" {
 //   ADAMW          grad master m v                  -> master m v [weight: the working copy]
 //   MUON           grad master m                    -> master m [weight]
 //   MUON_DIRECTION grad m                           -> m u: the first half of MUON, element by
-//                                                   element
+//                  element
 //   MUON_UPDATE    u(R,C) master(r,c)               -> master [weight]: the second, of a piece: u
-//                  is all of the
-//                  matrix (attrs.piece.part_whole rows of each part), attrs.piece.part_first,
-//                  part_rows, first_column
-//                  and whole_columns say what of it the piece is
+//                  is all of the matrix (attrs.piece.part_whole rows of each part),
+//                  attrs.piece.part_first, part_rows, first_column and whole_columns say what of it
+//                  the piece is
 //
 // What ranks along attrs.axis do together; op/pass/partition.c puts these between the others, and
 // lowering makes communications of them. No kernels. In order (attrs.piece.shards > 0) input i is
 // the term of shard attrs.piece.first_shard + i of the fixed tree; else there is one input.
 //   ALL_REDUCE     a [b c d e f g h]                -> y: the sum of all ranks' terms
 //   REDUCE_SCATTER a [b c d e f g h]                -> y: of the sum this rank's rows, 1 / ways of
-//                                                   the
-//                                                      positions of each sequence
+//                  the positions of each sequence
 //   ALL_GATHER     x                                -> y: of rows cut so, all rows; attrs.stacked:
-//                  of each
-//                                                      rank all rows, one rank after the other; of
-//                                                      a
-//                  weight, with attrs.piece.part_count: part by part part_rows rows from row
-//                  part_first of x on,
+//                  of each rank all rows, one rank after the other; of a weight, with
+//                  attrs.piece.part_count: part by part part_rows rows from row part_first of x on,
 //                  which are as many of part_whole
 //   ALL_TO_ALL     x(W*N,C)                         -> y(W*N,C): tile i goes to rank i, and tile i
 //                  of y came from it
@@ -152,36 +122,28 @@ extern "C" {
 // rows offsets[e] to offsets[e+1] - 1, and no kernel reads or writes a row from offsets[E] on. An
 // id below 0 asks for no expert: its row_of is -1.
 //   ROUTE          logits(N,E)                      -> ids(N,T) weights(N,T): the attrs.top_k = T
-//                  largest
-//                  logits, descending, ties to the lower id; weights are the softmax over all E, or
-//                  with
-//                  attrs.normalize over those T
+//                  largest logits, descending, ties to the lower id; weights are the softmax over
+//                  all E, or with attrs.normalize over those T
 //   ROUTE_BWD      dweights logits ids weights      -> dlogits(N,E)
 //   PERMUTE        x(N,D) ids(N,T) [weights(N,T)]   -> rows(R,D) row_of(N,T) offsets(E+1)
-//                  [scale(R,1)]: a row
-//                  for each expert that is taken, ordered by expert and then by token; E =
-//                  attrs.experts;
-//                  scale: the weight of each row
+//                  [scale(R,1)]: a row for each expert that is taken, ordered by expert and then by
+//                  token; E = attrs.experts; scale: the weight of each row
 //   PERMUTE_BWD    drows row_of [dscale]            -> dx(N,D) [dweights(N,T)]
 //   UNPERMUTE      rows(R,D) row_of(N,T) [weights]  -> y(N,D): each token's rows, times their
-//                  weights, added in
-//                  the order of its T experts
+//                  weights, added in the order of its T experts
 //   UNPERMUTE_BWD  dy row_of [rows weights]         -> drows(R,D) [dweights(N,T)]
 //   GROUPED_MATMUL x(R,K) w(E*M,K) [offsets(E+1)]   -> y(R,M): each row with the matrix of its
-//                                                   expert, one of
-//                  E = attrs.experts. Without offsets each expert has R / E rows
+//                  expert, one of E = attrs.experts. Without offsets each expert has R / E rows
 //   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets]   -> dx(R,K)
 //   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]     -> += dw(E*M,K): for each expert one left fold
-//                      over its rows
+//                  over its rows
 //   SCALE_ROWS     x(R,F) scale(R,1)                -> y(R,F) = x * scale
 //   SCALE_ROWS_DS  dy(R,F) x(R,F)                   -> dscale(R,1)
 //
 // What can be planned, priced and simulated, and has no kernels yet (op/latent.c).
-//   LATENT         q(N,H*D) kv(N,H*(D-P+V)) r(N,P) positions(N) table(S,P)
-//                                                   -> q(N,H*D) k(N,H*D) v(N,H*V): the last P
-//                                                   columns of each
-//                  head turned; r, of one head, is every head's. D = attrs.head_dim, V =
-//                  attrs.value_dim
+//   LATENT         q(N,H*D) kv(N,H*(D-P+V)) r(N,P) positions(N) table(S,P) -> q(N,H*D) k(N,H*D)
+//                  v(N,H*V): the last P columns of each head turned; r, of one head, is every
+//                  head's. D = attrs.head_dim, V = attrs.value_dim
 //   LATENT_BWD     dq dk dv positions table         -> dq dkv
 //   LATENT_DR      dk positions table               -> dr(N,P): the sum over heads
 #define OP_TABLE(X)         \

@@ -6,12 +6,10 @@
 //   - SI units, in the name: bytes (not bits), seconds, watts, hours where _h, US dollars where
 //     _usd;
 //     1 GB/s is 1e9 bytes/s. An "80 GB" card has 80e9 here, as people count; its chips have 80 GiB,
-//     of
-//     which programs get usable_bytes (79.1 GiB = 84.9e9): what fits is asked of usable_bytes;
+//     of which programs get usable_bytes (79.1 GiB = 84.9e9): what fits is asked of usable_bytes;
 //   - peaks are dense (no structured sparsity), at the boost clock of the data sheet;
 //   - a device is what one rank runs on: a GPU package (B200: both dies), one GCD of an MI250X, a
-//     TPU
-//     chip (both cores), a Trainium chip (all of its cores);
+//     TPU chip (both cores), a Trainium chip (all of its cores);
 //   - bandwidths of links are per device and per direction;
 //   - 0 in a field that may be unknown means "not known", and says so.
 #ifndef PLAN_CLUSTER_H

@@ -6,11 +6,9 @@
 //
 //   pp   the whole part, on the stages whose layers use the weight (a tied table on two)
 //   tp   rows, or columns, of each part by itself; what tp does not cut all its ranks have, and a
-//        head of keys
-//        those whose queries look at it
+//        head of keys those whose queries look at it
 //   dp   of optimizer state, and of the weight itself in stage 3, rows of what tp has left in the
-//        rank's
-//        tensor, its parts taken together (ZeRO)
+//        rank's tensor, its parts taken together (ZeRO)
 //
 // A piece's rows lie one after the other in the rank's own tensor. Checkpoints, initial values,
 // digests and pictures are made from this; op_model_partition and plan_rows_of cut by the same

@@ -1,8 +1,7 @@
 // Attention, forward. Memory is linear in the sequence: no score outlives its tile.
 //
 //   many queries   a task is some tiles of queries of one head of one sequence (vec_attention.inc),
-//                  which
-//                  share its keys in fp32; long rows first, so that the last tasks are short
+//                  which share its keys in fp32; long rows first, so that the last tasks are short
 //   one query      (generation) a task is a piece of the cache of one key-value head, read once for
 //                  its whole group of heads (vec_decode.inc); pieces are merged in their order
 //

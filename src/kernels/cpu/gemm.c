@@ -3,13 +3,11 @@
 // Four drivers, by the shape of C:
 //
 //   tall    B is packed once, by all threads, into a panel that all share (in the L3 cache); each
-//           task
-//           packs some rows of A for itself and runs over the whole panel (gemm_tall.c).
+//           task packs some rows of A for itself and runs over the whole panel (gemm_tall.c).
 //   short   few rows (a piece of a batch, one token each of some sequences; a chunk of the head,
-//           whose
-//           columns are a vocabulary): A is packed once and shared; each task takes some columns,
-//           packs B for itself and uses it at once, while it is in the L2 cache. B streams through
-//           memory once, and no other core has its panels to be taken back from.
+//           whose columns are a vocabulary): A is packed once and shared; each task takes some
+//           columns, packs B for itself and uses it at once, while it is in the L2 cache. B streams
+//           through memory once, and no other core has its panels to be taken back from.
 //   flat    up to 8 rows, B stored along k (a weight, in generation): no panels at all, each weight
 //           is read once and turned in registers.
 //   deep    C narrower than fp32 and a very large k: each task packs all it needs for a tile of C.

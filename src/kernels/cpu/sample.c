@@ -4,12 +4,10 @@
 //   1. the best logit            in blocks of the vocabulary, by all threads
 //   2. weights and their sums    likewise: exp((logit - best) / temperature)
 //   3. the draw                  a task for each sequence. Without filters it walks through the
-//                                sums of
-//                                the blocks, then through one block, in the order of ids. With
-//                                filters
-//                                the likeliest candidates are gathered and sorted by digits: those
-//                                within a few temperatures of the best, more if that was not
-//                                enough.
+//                                sums of the blocks, then through one block, in the order of ids.
+//                                With filters the likeliest candidates are gathered and sorted by
+//                                digits: those within a few temperatures of the best, more if that
+//                                was not enough.
 //
 // A sequence's text does not depend on what else is in the batch. Sums are by blocks in their
 // order, whoever adds them; `ref` has one sum, so the last bit of a border between two tokens may

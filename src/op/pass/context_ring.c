@@ -3,9 +3,8 @@
 //   step i of n   rank r has the keys of rank r - i; SHIFT sends them on while they are used
 //   forward       what each step gives, and its log-sum-exp, is merged with what there is
 //   backward      dq is a sum over the steps; dk and dv travel behind their keys, each rank adds
-//                 what its
-//                 queries give, and after n shifts they are at home. They set out with the next
-//                 keys, before what
+//                 what its queries give, and after n shifts they are at home. They set out with the
+//                 next keys, before what
 //                 is here is used, so the plan can let both travel beside that
 //
 // Sums over the steps are kept in fp32. Their order follows from who is where, so the bits are

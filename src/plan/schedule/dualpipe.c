@@ -7,9 +7,8 @@
 //   dualpipe     two copies of the stages: chunk 0 of rank r is stage r of the stream down, chunk 1
 //                stage P - 1 - r of the stream up. The first half of the micro-batches goes down.
 //   dualpipe-v   one pipeline of 2 P stages folded into a V: all micro-batches go down through
-//                chunks 0
-//                and up through chunks 1. The same lists, as if the ranks of the lower half were
-//                gone.
+//                chunks 0 and up through chunks 1. The same lists, as if the ranks of the lower
+//                half were gone.
 //
 // With D stages in a stream, n micro-batches of it, and h = the distance from the nearer end of the
 // ranks (of the V: the rank), a rank that calls the nearer stream a and the other b does

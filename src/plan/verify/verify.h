@@ -4,12 +4,10 @@
 //   b  nothing waits for ever under any timing, nor where lanes take only so many pieces of work at
 //      a time
 //   c  two actions that touch the same bytes, one writing, are in order, this step and the next;
-//      nothing
-//      is read that was not written in this life; nothing reaches out of its tensor
+//      nothing is read that was not written in this life; nothing reaches out of its tensor
 //   d  every term of every gradient (use x sequence, of the global batch) is in the sum exactly
-//      once when
-//      the optimizer takes it, and so is every token in the loss, every weight in the norm; every
-//      rank
+//      once when the optimizer takes it, and so is every token in the loss, every weight in the
+//      norm; every rank
 //      updates every byte of its weights and states once
 //   e  strict: one left fold in a shard, the fixed tree over shards, uses in the order of their
 //      forward
