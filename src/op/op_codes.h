@@ -66,11 +66,11 @@ extern "C" {
 //   ZIP            x(W*N,C)                         -> y(W*N,C): tiles of rows of W ranks of
 //                  AXIS_CP side by side -> the rows of each sequence by position (op/zigzag.h);
 //                  attrs.inverse: back
-//   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)]; label <
-//                  0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) * loss_scale /
-//                  call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss too. With
-//                  stats(R,3Q), all shards' of HEAD_STATS: tile t of R / N has shards t Q .. t Q +
-//                  Q-1 of each row. w may be a piece then (attrs.piece.whole_rows),
+//   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)];
+//                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
+//                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss
+//                  too. With stats(R,3Q), all shards' of HEAD_STATS: tile t of R / N has shards
+//                  t Q .. t Q + Q-1 of each row. w may be a piece then (attrs.piece.whole_rows),
 //                  dx(N,D*shard_count) has a term of the sum for each of its shards, side by side.
 //   HEAD_STATS     x(N,D) w(V,D) labels(N)          -> stats(N,3*shard_count): of each shard of
 //                  vocabulary (attrs.piece.shards) that w has: highest logit, sum of exp(logit -

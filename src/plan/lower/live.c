@@ -15,7 +15,8 @@
 //   accumulators   from the first term of the step on; others than activations may read them at any
 //                  time
 //   buffers of links between stages: all of the step, for messages of the next step may come while
-//   this one ends packed weights that several nodes read: all of the step
+//                  this one ends
+//   packed weights that several nodes read: all of the step
 //   tensors that are read after the step: until its end
 //
 // Where a stage does one micro-batch after the other all after the second do as it did, so their
