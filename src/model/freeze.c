@@ -22,7 +22,6 @@ status model_freeze_weight(const model_options *options, const char *prefix, con
                            bool *frozen)
 {
     const option_list *patterns = &options->freeze;
-    int count = 0;
     *frozen = false;
     if (patterns->count == 0) return ST_OK;
     if (w->shared != NULL) {
@@ -36,9 +35,7 @@ status model_freeze_weight(const model_options *options, const char *prefix, con
     const char *in = NULL, *out = NULL;
     for (int i = 0; i < w->part_count; i++) {
         const bool is_in = matches(patterns, prefix, w->parts[i].name);
-        count += is_in ? 1 : 0;
-        if (is_in) in = w->parts[i].name;
-        if (!is_in) out = w->parts[i].name;
+        *(is_in ? &in : &out) = w->parts[i].name;
     }
     if (in != NULL && out != NULL) {
         return fail(
@@ -47,7 +44,7 @@ status model_freeze_weight(const model_options *options, const char *prefix, con
             "which is trained as a whole; match all of its parts or none",
             prefix, in, prefix, out, prefix, w->name);
     }
-    *frozen = count > 0;
+    *frozen = in != NULL;
     return ST_OK;
 }
 
