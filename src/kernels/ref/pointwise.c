@@ -91,35 +91,45 @@ status ref_activation_bwd(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// a = silu(gate) * up, the halves of h. Source: Shazeer 2020, arXiv:2002.05202.
-status ref_swiglu(const kern_context *context, const kern_call *c)
+// a = act(gate) * up, the halves of h. Source: Shazeer 2020, arXiv:2002.05202.
+status ref_gate(const kern_call *c, op_activation kind)
 {
-    (void)context;
     const kern_tensor *h = &c->in[0], *a = &c->out[0];
     const int64_t width = a->dims[1];
     for (int64_t i = 0; i < a->dims[0]; i++) {
         for (int64_t j = 0; j < width; j++) {
             const double gate = ref_get(h, i, j), up = ref_get(h, i, width + j);
-            ref_put(a, i, j, ref_activation_value(ACT_SILU, gate) * up);
+            ref_put(a, i, j, ref_activation_value(kind, gate) * up);
         }
     }
     return ST_OK;
 }
 
-status ref_swiglu_bwd(const kern_context *context, const kern_call *c)
+status ref_gate_bwd(const kern_call *c, op_activation kind)
 {
-    (void)context;
     const kern_tensor *h = &c->in[0], *da = &c->in[1], *dh = &c->out[0];
     const int64_t width = da->dims[1];
     for (int64_t i = 0; i < da->dims[0]; i++) {
         for (int64_t j = 0; j < width; j++) {
             const double gate = ref_get(h, i, j), up = ref_get(h, i, width + j);
             const double d = ref_get(da, i, j);
-            ref_put(dh, i, j, d * up * ref_activation_slope(ACT_SILU, gate));
-            ref_put(dh, i, width + j, d * ref_activation_value(ACT_SILU, gate));
+            ref_put(dh, i, j, d * up * ref_activation_slope(kind, gate));
+            ref_put(dh, i, width + j, d * ref_activation_value(kind, gate));
         }
     }
     return ST_OK;
+}
+
+status ref_swiglu(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    return ref_gate(c, ACT_SILU);
+}
+
+status ref_swiglu_bwd(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    return ref_gate_bwd(c, ACT_SILU);
 }
 
 status ref_dropout(const kern_context *context, const kern_call *c)

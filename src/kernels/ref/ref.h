@@ -110,6 +110,10 @@ static inline void ref_zero(const kern_tensor *t)
 double ref_activation_value(op_activation kind, double x);
 double ref_activation_slope(op_activation kind, double x);
 
+// ---- gated activations --------------------------------------------------------------------------
+NODISCARD status ref_gate(const kern_call *c, op_activation kind);
+NODISCARD status ref_gate_bwd(const kern_call *c, op_activation kind);
+
 // ---- updates (ref/optimizer.c) ------------------------------------------------------------------
 bool ref_is_masked(const step_device *d); // a skipped step and a halted run write nothing
 // Stores one element, stochastically if asked and the type is narrower than fp32.
