@@ -402,16 +402,10 @@ static void merge_row(const kern_call *c, const cpu_vec *vec, int64_t row)
     }
 }
 
-typedef struct rows_job {
-    const kern_call *call;
-    const cpu_vec *vec;
-    cpu_cut cut;
-} rows_job;
-
 static void rows_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const rows_job *job = context;
+    const cpu_row_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) merge_row(job->call, job->vec, i);
 }
@@ -422,9 +416,7 @@ status cpu_attention_merge(const kern_context *context, const kern_call *call)
     if (call->out[0].dims[1] > 256 * call->in[1].dims[1]) {
         return fail(ST_UNSUPPORTED, "backend cpu: attention_merge of heads of more than 256");
     }
-    rows_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    job.cut = cpu_cut_rows(call->out[0].dims[0], call->out[0].dims[1]);
-    kern_parallel(context->pool, job.cut.count, rows_task, &job);
+    cpu_rows_run(context, call, call->out[0].dims[0], call->out[0].dims[1], rows_task);
     return ST_OK;
 }
 

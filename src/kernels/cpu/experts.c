@@ -13,20 +13,6 @@
 
 enum { BLOCK = 256, DOT_LANES = 8 };
 
-typedef struct expert_job {
-    const kern_call *call;
-    const cpu_vec *vec;
-    cpu_cut cut;
-} expert_job;
-
-static void rows_run(const kern_context *context, const kern_call *call, int64_t rows,
-                     int64_t columns, kern_task task)
-{
-    expert_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    job.cut = cpu_cut_rows(rows, columns);
-    kern_parallel(context->pool, job.cut.count, task, &job);
-}
-
 static int64_t int_at(const kern_tensor *t, int64_t row, int64_t column)
 {
     return tensor_int(t, row * tensor_stride(t) + column);
@@ -96,7 +82,7 @@ static void choose(const kern_call *c, int64_t n, float value, int64_t e, int64_
 }
 
 // exp(x - top) of `count` logits from e on.
-static void powers(const expert_job *job, int64_t n, int64_t e, int64_t count, float top, float *x)
+static void powers(const cpu_row_job *job, int64_t n, int64_t e, int64_t count, float top, float *x)
 {
     const kern_tensor *logits = &job->call->in[job->call->code == OP_ROUTE ? 0 : 1];
     job->vec->cast(wide(x), cpu_span_offset(tensor_row(logits, n), e), count);
@@ -104,7 +90,7 @@ static void powers(const expert_job *job, int64_t n, int64_t e, int64_t count, f
     job->vec->function(0, x, x, count);
 }
 
-static void route_row(const expert_job *job, int64_t n)
+static void route_row(const cpu_row_job *job, int64_t n)
 {
     const kern_call *c = job->call;
     const int64_t experts = c->in[0].dims[1], taken = c->out[0].dims[1];
@@ -131,7 +117,7 @@ static void route_row(const expert_job *job, int64_t n)
 static void route_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const expert_job *job = context;
+    const cpu_row_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) route_row(job, n);
 }
@@ -139,12 +125,12 @@ static void route_task(void *context, int64_t index, int thread)
 status cpu_route(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
-    rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], route_task);
+    cpu_rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], route_task);
     return ST_OK;
 }
 
 // Source: as in kernels/ref/experts.c.
-static void route_bwd_row(const expert_job *job, int64_t n)
+static void route_bwd_row(const cpu_row_job *job, int64_t n)
 {
     const kern_call *c = job->call;
     const kern_tensor *logits = &c->in[1], *ids = &c->in[2], *dlogits = &c->out[0];
@@ -175,7 +161,7 @@ static void route_bwd_row(const expert_job *job, int64_t n)
 static void route_bwd_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const expert_job *job = context;
+    const cpu_row_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) route_bwd_row(job, n);
 }
@@ -189,7 +175,7 @@ status cpu_route_bwd(const kern_context *context, const kern_call *call)
         return fail(ST_DATA, "route_bwd: token %lld has expert %lld of %lld", (long long)n,
                     (long long)int_at(ids, n, 0), (long long)call->in[1].dims[1]);
     }
-    rows_run(context, call, call->in[1].dims[0], call->in[1].dims[1], route_bwd_task);
+    cpu_rows_run(context, call, call->in[1].dims[0], call->in[1].dims[1], route_bwd_task);
     return ST_OK;
 }
 
@@ -230,7 +216,7 @@ static status rows_number(const kern_call *c)
 static void permute_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const expert_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) {
@@ -248,7 +234,7 @@ status cpu_permute(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
     TRY(rows_number(call));
-    rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], permute_task);
+    cpu_rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], permute_task);
     return ST_OK;
 }
 
@@ -265,7 +251,7 @@ static status rows_check(const kern_call *c, const kern_tensor *row_of, int64_t 
 }
 
 // A token's rows, times their weights where there are any, added up.
-static void token_add(const expert_job *job, const kern_tensor *weights, int64_t n)
+static void token_add(const cpu_row_job *job, const kern_tensor *weights, int64_t n)
 {
     const kern_call *c = job->call;
     const kern_tensor *row_of = &c->in[1];
@@ -287,7 +273,7 @@ static void token_add(const expert_job *job, const kern_tensor *weights, int64_t
 static void unpermute_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const expert_job *job = context;
+    const cpu_row_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) {
         token_add(job, &job->call->in[2], n);
@@ -298,14 +284,14 @@ status cpu_unpermute(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
     TRY(rows_check(call, &call->in[1], call->in[0].dims[0]));
-    rows_run(context, call, call->in[1].dims[0], call->in[0].dims[1], unpermute_task);
+    cpu_rows_run(context, call, call->in[1].dims[0], call->in[0].dims[1], unpermute_task);
     return ST_OK;
 }
 
 static void permute_bwd_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const expert_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const kern_tensor none = {0};
@@ -322,14 +308,14 @@ status cpu_permute_bwd(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
     TRY(rows_check(call, &call->in[1], call->in[0].dims[0]));
-    rows_run(context, call, call->in[1].dims[0], call->in[0].dims[1], permute_bwd_task);
+    cpu_rows_run(context, call, call->in[1].dims[0], call->in[0].dims[1], permute_bwd_task);
     return ST_OK;
 }
 
 static void unpermute_bwd_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const expert_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const bool weighted = tensor_has(&c->in[3]);
@@ -352,7 +338,7 @@ status cpu_unpermute_bwd(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
     TRY(rows_check(call, &call->in[1], call->out[0].dims[0]));
-    rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], unpermute_bwd_task);
+    cpu_rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], unpermute_bwd_task);
     return ST_OK;
 }
 
@@ -454,7 +440,7 @@ status cpu_grouped_matmul_dw(const kern_context *context, const kern_call *call)
 static void scale_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const expert_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) {
@@ -466,14 +452,14 @@ static void scale_task(void *context, int64_t index, int thread)
 status cpu_scale_rows(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
-    rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], scale_task);
+    cpu_rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], scale_task);
     return ST_OK;
 }
 
 static void scale_ds_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const expert_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) {
@@ -485,6 +471,6 @@ static void scale_ds_task(void *context, int64_t index, int thread)
 status cpu_scale_rows_ds(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
-    rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], scale_ds_task);
+    cpu_rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], scale_ds_task);
     return ST_OK;
 }

@@ -1,16 +1,10 @@
-// a = gelu(gate) * up, the halves of h, and its gradient, row by row: see op/geglu.c.
+// a = gelu(gate) * up, the halves of h, and its gradient, row by row (op/geglu.c).
 #include "kernels/cpu/vec_call.h"
-
-typedef struct geglu_job {
-    const kern_call *call;
-    const cpu_vec *vec;
-    cpu_cut cut;
-} geglu_job;
 
 static void forward_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const geglu_job *job = context;
+    const cpu_row_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const kern_tensor *h = &job->call->in[0], *a = &job->call->out[0];
     const int64_t width = a->dims[1];
@@ -24,7 +18,7 @@ static void forward_task(void *context, int64_t index, int thread)
 static void backward_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const geglu_job *job = context;
+    const cpu_row_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const kern_tensor *h = &job->call->in[0], *da = &job->call->in[1], *dh = &job->call->out[0];
     const int64_t width = da->dims[1];
@@ -36,21 +30,16 @@ static void backward_task(void *context, int64_t index, int thread)
     }
 }
 
-static status run(const kern_context *context, const kern_call *call, kern_task task)
-{
-    TRY(cpu_call_check(call));
-    geglu_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    job.cut = cpu_cut_rows(tensor_rows(&call->in[0]), call->in[0].dims[1]);
-    kern_parallel(context->pool, job.cut.count, task, &job);
-    return ST_OK;
-}
-
 status cpu_geglu(const kern_context *context, const kern_call *call)
 {
-    return run(context, call, forward_task);
+    TRY(cpu_call_check(call));
+    cpu_rows_run(context, call, tensor_rows(&call->in[0]), call->in[0].dims[1], forward_task);
+    return ST_OK;
 }
 
 status cpu_geglu_bwd(const kern_context *context, const kern_call *call)
 {
-    return run(context, call, backward_task);
+    TRY(cpu_call_check(call));
+    cpu_rows_run(context, call, tensor_rows(&call->in[0]), call->in[0].dims[1], backward_task);
+    return ST_OK;
 }

@@ -13,7 +13,7 @@ typedef struct partial_job {
 static void bias_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const partial_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
@@ -25,9 +25,7 @@ static void bias_task(void *context, int64_t index, int thread)
 status cpu_add_bias(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
-    partial_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    job.cut = cpu_cut_rows(call->out[0].dims[0], call->out[0].dims[1]);
-    kern_parallel(context->pool, job.cut.count, bias_task, &job);
+    cpu_rows_run(context, call, call->out[0].dims[0], call->out[0].dims[1], bias_task);
     return ST_OK;
 }
 
@@ -87,7 +85,7 @@ status cpu_sum(const kern_context *context, const kern_call *call)
 // ---- columns that are dealt out -----------------------------------------------------------------
 
 // Tiles of the same columns, added in their order.
-static void tiles_add(const partial_job *job, int64_t row, int64_t tile, int64_t repeat,
+static void tiles_add(const cpu_row_job *job, int64_t row, int64_t tile, int64_t repeat,
                       cpu_span to)
 {
     const kern_tensor *x = &job->call->in[0], *y = &job->call->out[0];
@@ -111,7 +109,7 @@ static void tiles_add(const partial_job *job, int64_t row, int64_t tile, int64_t
 static void unstack_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const partial_job *job = context;
+    const cpu_row_job *job = context;
     const kern_tensor *x = &job->call->in[0], *y = &job->call->out[0];
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const int64_t width = x->dims[1], repeat = max_i64(job->call->attrs.repeat, 1);
@@ -130,7 +128,7 @@ static void unstack_task(void *context, int64_t index, int thread)
 static void stack_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const partial_job *job = context;
+    const cpu_row_job *job = context;
     const kern_tensor *x = &job->call->in[0], *y = &job->call->out[0];
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const int64_t width = y->dims[1], repeat = max_i64(job->call->attrs.repeat, 1);
@@ -145,7 +143,7 @@ static void stack_task(void *context, int64_t index, int thread)
 static void zip_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const partial_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const kern_tensor *x = &c->in[0], *y = &c->out[0];
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
@@ -157,26 +155,24 @@ static void zip_task(void *context, int64_t index, int thread)
     }
 }
 
-static status rows_run(const kern_context *context, const kern_call *call, kern_task task)
+static status moved(const kern_context *context, const kern_call *call, kern_task task)
 {
     TRY(cpu_call_check(call));
-    partial_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    job.cut = cpu_cut_rows(call->out[0].dims[0], call->out[0].dims[1]);
-    kern_parallel(context->pool, job.cut.count, task, &job);
+    cpu_rows_run(context, call, call->out[0].dims[0], call->out[0].dims[1], task);
     return ST_OK;
 }
 
 status cpu_unstack(const kern_context *context, const kern_call *call)
 {
-    return rows_run(context, call, unstack_task);
+    return moved(context, call, unstack_task);
 }
 
 status cpu_stack(const kern_context *context, const kern_call *call)
 {
-    return rows_run(context, call, stack_task);
+    return moved(context, call, stack_task);
 }
 
 status cpu_zip(const kern_context *context, const kern_call *call)
 {
-    return rows_run(context, call, zip_task);
+    return moved(context, call, zip_task);
 }

@@ -114,24 +114,10 @@ status cpu_tree_add(const kern_context *context, const kern_call *call)
 }
 
 // ---- row by row ---------------------------------------------------------------------------------
-typedef struct row_job {
-    const kern_call *call;
-    const cpu_vec *vec;
-    cpu_cut cut;
-} row_job;
-
-static void rows_run(const kern_context *context, const kern_call *call, int64_t columns,
-                     kern_task task)
-{
-    row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    job.cut = cpu_cut_rows(tensor_rows(&call->in[0]), columns);
-    kern_parallel(context->pool, job.cut.count, task, &job);
-}
-
 static void swiglu_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const row_job *job = context;
+    const cpu_row_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const kern_tensor *h = &job->call->in[0], *a = &job->call->out[0];
     const int64_t width = a->dims[1];
@@ -144,14 +130,14 @@ static void swiglu_task(void *context, int64_t index, int thread)
 status cpu_swiglu(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
-    rows_run(context, call, call->in[0].dims[1], swiglu_task);
+    cpu_rows_run(context, call, tensor_rows(&call->in[0]), call->in[0].dims[1], swiglu_task);
     return ST_OK;
 }
 
 static void swiglu_bwd_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const row_job *job = context;
+    const cpu_row_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const kern_tensor *h = &job->call->in[0], *da = &job->call->in[1], *dh = &job->call->out[0];
     const int64_t width = da->dims[1];
@@ -165,14 +151,14 @@ static void swiglu_bwd_task(void *context, int64_t index, int thread)
 status cpu_swiglu_bwd(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
-    rows_run(context, call, call->in[0].dims[1], swiglu_bwd_task);
+    cpu_rows_run(context, call, tensor_rows(&call->in[0]), call->in[0].dims[1], swiglu_bwd_task);
     return ST_OK;
 }
 
 static void dropout_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const row_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *call = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
@@ -192,14 +178,15 @@ static void dropout_task(void *context, int64_t index, int thread)
 status cpu_dropout(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
-    rows_run(context, call, tensor_columns(&call->in[0]), dropout_task);
+    cpu_rows_run(context, call, tensor_rows(&call->in[0]), tensor_columns(&call->in[0]),
+                 dropout_task);
     return ST_OK;
 }
 
 static void rope_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const row_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *call = job->call;
     const kern_tensor *x = &call->in[0], *y = &call->out[0], *table = &call->in[2];
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
@@ -237,6 +224,6 @@ status cpu_rope(const kern_context *context, const kern_call *call)
                         (long long)i, (long long)position, (long long)table->dims[0]);
         }
     }
-    rows_run(context, call, call->in[0].dims[1], rope_task);
+    cpu_rows_run(context, call, tensor_rows(&call->in[0]), call->in[0].dims[1], rope_task);
     return ST_OK;
 }

@@ -6,12 +6,6 @@
 
 #include <string.h>
 
-typedef struct row_job {
-    const kern_call *call;
-    const cpu_vec *vec;
-    cpu_cut cut;
-} row_job;
-
 static status check_rows(const char *what, const kern_tensor *numbers, int64_t n, int64_t count)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -22,14 +16,6 @@ static status check_rows(const char *what, const kern_tensor *numbers, int64_t n
         }
     }
     return ST_OK;
-}
-
-static void rows_run(const kern_context *context, const kern_call *call, int64_t rows,
-                     int64_t columns, kern_task task)
-{
-    row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    job.cut = cpu_cut_rows(rows, columns);
-    kern_parallel(context->pool, job.cut.count, task, &job);
 }
 
 // Rows of the whole table, of which this may be a piece.
@@ -51,7 +37,7 @@ static void negative_zeros(cpu_span x, int64_t n)
 static void embedding_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const row_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const bool has_positions = tensor_has(&c->in[2]);
@@ -80,7 +66,7 @@ status cpu_embedding(const kern_context *context, const kern_call *call)
     if (tensor_has(&call->in[2])) {
         TRY(check_rows("position embedding", &call->in[2], x->dims[0], call->in[3].dims[0]));
     }
-    rows_run(context, call, x->dims[0], x->dims[1], embedding_task);
+    cpu_rows_run(context, call, x->dims[0], x->dims[1], embedding_task);
     return ST_OK;
 }
 
@@ -88,7 +74,7 @@ status cpu_embedding(const kern_context *context, const kern_call *call)
 static void zero_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const row_job *job = context;
+    const cpu_row_job *job = context;
     const kern_tensor *table = &job->call->out[0];
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const size_t bytes = (size_t)(piece.columns * dtype_bytes(table->type));
@@ -102,7 +88,7 @@ static void zero_task(void *context, int64_t index, int thread)
 static void fold_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const row_job *job = context;
+    const cpu_row_job *job = context;
     const kern_tensor *dx = &job->call->in[1], *table = &job->call->out[0];
     const int64_t column = index * CPU_FOLD_COLUMNS;
     const int64_t count = min_i64(CPU_FOLD_COLUMNS, dx->dims[1] - column);
@@ -119,8 +105,8 @@ status cpu_embedding_dw(const kern_context *context, const kern_call *call)
     TRY(cpu_call_check(call));
     const kern_tensor *dx = &call->in[1], *table = &call->out[0];
     TRY(check_rows("embedding", &call->in[0], dx->dims[0], vocabulary_of(call, table)));
-    if (!call->accumulate) rows_run(context, call, table->dims[0], table->dims[1], zero_task);
-    row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
+    if (!call->accumulate) cpu_rows_run(context, call, table->dims[0], table->dims[1], zero_task);
+    cpu_row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
     const int64_t blocks = (dx->dims[1] + CPU_FOLD_COLUMNS - 1) / CPU_FOLD_COLUMNS;
     kern_parallel(context->pool, blocks, fold_task, &job);
     return ST_OK;
@@ -130,7 +116,7 @@ status cpu_embedding_dw(const kern_context *context, const kern_call *call)
 static void gather_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const row_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
@@ -144,7 +130,7 @@ status cpu_gather(const kern_context *context, const kern_call *call)
     TRY(cpu_call_check(call));
     const kern_tensor *y = &call->out[0];
     TRY(check_rows("gather", &call->in[1], y->dims[0], call->in[0].dims[0]));
-    rows_run(context, call, y->dims[0], y->dims[1], gather_task);
+    cpu_rows_run(context, call, y->dims[0], y->dims[1], gather_task);
     return ST_OK;
 }
 
@@ -153,7 +139,7 @@ status cpu_gather(const kern_context *context, const kern_call *call)
 static void append_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const row_job *job = context;
+    const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
@@ -176,6 +162,6 @@ status cpu_cache_append(const kern_context *context, const kern_call *call)
                         (long long)call->cache_seq, (long long)b, (long long)length);
         }
     }
-    rows_run(context, call, x->dims[0], x->dims[1], append_task);
+    cpu_rows_run(context, call, x->dims[0], x->dims[1], append_task);
     return ST_OK;
 }

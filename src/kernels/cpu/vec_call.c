@@ -60,3 +60,11 @@ cpu_piece cpu_cut_piece(const cpu_cut *cut, int64_t index)
                        .column = column,
                        .columns = min_i64(cut->piece_columns, cut->columns - column)};
 }
+
+void cpu_rows_run(const kern_context *context, const kern_call *call, int64_t rows, int64_t columns,
+                  kern_task task)
+{
+    cpu_row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
+    job.cut = cpu_cut_rows(rows, columns);
+    kern_parallel(context->pool, job.cut.count, task, &job);
+}

@@ -66,4 +66,14 @@ cpu_cut cpu_cut_rows(int64_t rows, int64_t columns); // whole rows
 cpu_cut cpu_cut_field(int64_t rows, int64_t columns, bool contiguous);
 cpu_piece cpu_cut_piece(const cpu_cut *cut, int64_t index);
 
+// The context of a task that works on whole rows of a field (cpu_cut_piece of `cut` says which).
+typedef struct cpu_row_job {
+    const kern_call *call;
+    const cpu_vec *vec;
+    cpu_cut cut;
+} cpu_row_job;
+// Runs task(const cpu_row_job *, index, thread) over all rows, on all threads.
+void cpu_rows_run(const kern_context *context, const kern_call *call, int64_t rows, int64_t columns,
+                  kern_task task);
+
 #endif
