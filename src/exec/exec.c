@@ -22,6 +22,7 @@ typedef struct plan_state {
     comm_args *comms;      // [communication of the plan]
     const exec_tap *taps;
     int64_t tap_count;
+    bool is_covered; // its bytes are in touched_bytes
 } plan_state;
 
 // One step in flight: the input from the host and the results for it.
@@ -276,17 +277,28 @@ static status batch_take(exec *e, step_slot *slot, const exec_input *input)
     return ST_OK;
 }
 
+// The actions of a plan touch the same bytes in every step, so they are counted in its first.
+static void bytes_cover(exec *e, plan_state *s)
+{
+    if (s->is_covered) return;
+    for (int64_t i = 0; i < s->p->action_count; i++) {
+        e->touched_bytes = max_i64(e->touched_bytes, plan_access_end(s->p, &s->p->actions[i]));
+    }
+    s->is_covered = true;
+}
+
 status exec_begin(exec *e, const plan *p, const exec_input *input)
 {
     const int next = (e->current + 1) % SLOTS;
     step_slot *slot = &e->slots[next];
     ASSERT(e->running == NULL || e->slots[e->current].posted);
     if (slot->begun) TRY(e->config.api->event_sync(slot->done)); // its host buffers are free
-    const plan_state *state = NULL;
+    plan_state *state = NULL;
     for (int64_t i = 0; i < e->config.plan_count; i++) {
         if (e->plans[i].p == p) state = &e->plans[i];
     }
     ASSERT(state != NULL);
+    bytes_cover(e, state);
     e->previous = e->running;
     if (e->previous != state) {
         TRY(e->config.api->sync(e->device));
@@ -368,7 +380,6 @@ static status post_nodes(exec *e, const plan_action *action, bool *posted)
     const plan *p = e->running->p;
     const int64_t count = nodes_together(e, action);
     kern_call calls[2];
-    if (e->node == 0) e->touched_bytes = max_i64(e->touched_bytes, plan_access_end(p, action));
     for (int64_t k = 0; k < count; k++) {
         const int64_t at = action->ops_begin + e->node + k;
         exec_call_make(p, action, at, e->base, e->slots[e->current].step, &calls[k]);
@@ -444,7 +455,6 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
 {
     const plan *p = e->running->p;
     const plan_comm *c = &p->comms[action->comm];
-    e->touched_bytes = max_i64(e->touched_bytes, plan_access_end(p, action));
     comm_group *group = e->config.groups != NULL ? e->config.groups[c->group] : NULL;
     if (group == NULL) {
         return fail(ST_INTERNAL, "the plan has %s in a group that nobody made", c->name);
