@@ -133,7 +133,7 @@ static kern_call shapes_call(const exec_workspace_context *c, const op_program *
 {
     kern_call call = {.code = node->code, .attrs = node->attrs, .strict = c->strict};
     for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
-        const tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
+        const tensor_id t = op_operand(node, k);
         if (t == TENSOR_NONE) continue;
         const op_tensor *local = &program->tensors[t];
         kern_tensor *view = k < OP_MAX_IN ? &call.in[k] : &call.out[k - OP_MAX_IN];

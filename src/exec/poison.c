@@ -8,11 +8,6 @@
 
 enum { OPERANDS = OP_MAX_IN + OP_MAX_OUT };
 
-static tensor_id operand_of(const op_node *node, int k)
-{
-    return k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
-}
-
 // The tensor that owns the bytes of an operand.
 static tensor_id owner_of(const op_program *p, const op_node *node, int k)
 {
@@ -51,7 +46,7 @@ static void uses_walk(const op_program *p, const int *lists, int count, last_use
             }
             // The tensor that counts rows is needed as long as they are.
             for (int k = 0; k < OPERANDS; k++) {
-                const tensor_id t = op_count_of(p, operand_of(node, k));
+                const tensor_id t = op_count_of(p, op_operand(node, k));
                 const bool is_operand =
                     t != TENSOR_NONE && last[t].list == lists[l] && last[t].node == n;
                 if (t != TENSOR_NONE && !is_operand) last[t] = (last_use){lists[l], n, -1};

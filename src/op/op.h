@@ -107,6 +107,12 @@ NODISCARD status op_sample_ids(op_program *p, tensor_id logits, tensor_id params
 // A tensor of that type with x's values (nearest even).
 NODISCARD status op_cast(op_program *p, tensor_id x, dtype type, tensor_id *y);
 
+// Operand k of a node: its inputs first, then its outputs.
+static inline tensor_id op_operand(const op_node *node, int k)
+{
+    return k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
+}
+
 // ---- views --------------------------------------------------------------------------------------
 // The tensor that owns a tensor's bytes: itself, or the one that it is a view of, from this column
 // and row on. TENSOR_NONE: TENSOR_NONE.

@@ -19,7 +19,7 @@ operand_access plan_access_operand(const op_program *program, const op_node *nod
 {
     operand_access out = {.owner = TENSOR_NONE};
     const int o = k - ACCESS_OUT;
-    const tensor_id t = o < 0 ? node->in[k] : node->out[o];
+    const tensor_id t = op_operand(node, k);
     if (t == TENSOR_NONE || program->tensors[t].role == ROLE_STEP) return out;
     const op_owned owned = op_owner(program, t);
     out.owner = owned.id;
@@ -91,14 +91,9 @@ static plan_access tensor_bytes(const plan *p, const plan_action *action, tensor
     return out;
 }
 
-static tensor_id operand_of(const op_node *node, int k)
-{
-    return k < ACCESS_OUT ? node->in[k] : node->out[k - ACCESS_OUT];
-}
-
 tensor_id plan_access_count(const op_program *program, const op_node *node, int k)
 {
-    const tensor_id count = op_count_of(program, operand_of(node, k));
+    const tensor_id count = op_count_of(program, op_operand(node, k));
     for (int o = 0; o < OP_MAX_OUT; o++) {
         if (node->out[o] == count) return TENSOR_NONE;
     }

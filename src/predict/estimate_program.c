@@ -104,8 +104,7 @@ int64_t estimate_head_piece(const estimate *e, const op_program *p)
 static void operands_touch(local *l, const op_node *node, int64_t begin, int64_t end)
 {
     for (int o = 0; o < OP_MAX_IN + OP_MAX_OUT; o++) {
-        const tensor_id t =
-            op_owner(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]).id;
+        const tensor_id t = op_owner(l->p, op_operand(node, o)).id;
         if (t == TENSOR_NONE) continue;
         touch(l, t, begin);
         touch(l, t, end);
@@ -152,8 +151,7 @@ static void node_note(local *l, op_list list, int64_t i)
     const int64_t begin = l->list_at[list], last = begin + node_count(l, list) - 1;
     const bool in_pieces = list == OP_BACKWARD_WEIGHT && l->in_pieces;
     for (int o = 0; o < OP_MAX_IN + OP_MAX_OUT; o++) {
-        const tensor_id t =
-            op_owner(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]).id;
+        const tensor_id t = op_owner(l->p, op_operand(node, o)).id;
         if (t == TENSOR_NONE) continue;
         if (list == OP_RECOMPUTE && o >= OP_MAX_IN) l->touched[t].again = true;
         if (in_pieces) touch(l, t, begin);

@@ -126,8 +126,7 @@ static int32_t gathered(const beside_rule *r, const op_program *p, op_list list,
 static bool is_operand(const op_program *p, const op_node *node, tensor_id of)
 {
     for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
-        const tensor_id t = i < OP_MAX_IN ? node->in[i] : node->out[i - OP_MAX_IN];
-        if (op_owner(p, t).id == of) return true;
+        if (op_owner(p, op_operand(node, i)).id == of) return true;
     }
     return false;
 }

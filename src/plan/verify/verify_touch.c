@@ -257,7 +257,7 @@ static tensor_id local_of(const op_program *program, const op_node *node, int32_
         return op_count_of(program, local_of(program, node, number - ACCESS_COUNT));
     }
     if (number >= ACCESS_WORKSPACE) return INT32_MAX - number;
-    return number < ACCESS_OUT ? node->in[number] : node->out[number - ACCESS_OUT];
+    return op_operand(node, number);
 }
 
 // Do all of its operands stand for tensors of the plan?
