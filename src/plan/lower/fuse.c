@@ -9,12 +9,11 @@
 // depends on where tensors lie, so each binding is looked at after memory was assigned. The bits
 // are those of two launches, and an action that has only one of the two operations launches it
 // alone.
+#include "plan/access.h"
 #include "plan/lower/lower.h"
 
-#include <string.h>
-
 // Bytes of one tensor, as far as two tensors of a plan can be compared before run tensors have
-// places: those of different run tensors never meet.
+// places: those of different run tensors never overlap.
 typedef struct stretch {
     int32_t run_ref; // -1: transient
     int64_t begin, end;
@@ -22,26 +21,23 @@ typedef struct stretch {
 
 static stretch stretch_of_ref(const plan *p, int32_t ref)
 {
-    int64_t before = 0;
-    while (!plan_ref_is_run(ref) && p->tensors[ref].is_part) {
-        before += p->tensors[ref].offset;
-        ref = p->tensors[ref].whole;
-    }
-    const bool is_run = plan_ref_is_run(ref);
-    const plan_tensor *t = plan_tensor_at(p, ref);
-    const int64_t begin = before + (is_run ? 0 : t->offset);
-    return (stretch){is_run ? ref : -1, begin, begin - before + t->bytes};
+    int64_t within = 0;
+    const int32_t owner = plan_access_owner(p, ref, &within);
+    const bool is_run = plan_ref_is_run(owner);
+    const plan_tensor *t = plan_tensor_at(p, owner);
+    const int64_t begin = is_run ? 0 : t->offset;
+    return (stretch){is_run ? owner : -1, begin + within, begin + t->bytes};
 }
 
 // Of the whole tensor that `t` is a view of; empty where nothing stands for it.
 static stretch stretch_of(const plan *p, const plan_binding *b, tensor_id t)
 {
-    if (t == TENSOR_NONE) return (stretch){-1, 0, 0};
-    while (b->program->tensors[t].view_of != TENSOR_NONE) t = b->program->tensors[t].view_of;
-    return b->tensor[t] == -1 ? (stretch){-1, 0, 0} : stretch_of_ref(p, b->tensor[t]);
+    const tensor_id owner = op_owner(b->program, t).id;
+    if (owner == TENSOR_NONE || b->tensor[owner] == -1) return (stretch){-1, 0, 0};
+    return stretch_of_ref(p, b->tensor[owner]);
 }
 
-static bool meet(stretch a, stretch b)
+static bool overlap(stretch a, stretch b)
 {
     return a.run_ref == b.run_ref && a.begin < b.end && b.begin < a.end;
 }
@@ -59,14 +55,14 @@ static bool lies_apart(const plan *p, const plan_binding *b, int32_t list, int64
     const stretch made = stretch_of(p, b, first->out[0]), out = stretch_of(p, b, second->out[0]);
     for (int i = 0; i < OP_MAX_IN; i++) {
         const stretch in = stretch_of(p, b, first->in[i]);
-        if (!begin_together(in, made) && meet(out, in))
+        if (!begin_together(in, made) && overlap(out, in))
             return false; // else it goes on in its result
     }
     const int32_t *workspace = b->workspace[list];
-    if (workspace != NULL && workspace[at] >= 0 && meet(out, stretch_of_ref(p, workspace[at]))) {
+    if (workspace != NULL && workspace[at] >= 0 && overlap(out, stretch_of_ref(p, workspace[at]))) {
         return false;
     }
-    return (begin_together(out, made) && out.end == made.end) || !meet(out, made);
+    return (begin_together(out, made) && out.end == made.end) || !overlap(out, made);
 }
 
 // What the backend said of a program: the same for all bindings, which have the same shapes.
