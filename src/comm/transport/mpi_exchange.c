@@ -10,7 +10,7 @@
 #if TRIREME_HAVE_MPI
 #    include "base/fault.h"
 #    include "base/hash.h"
-#    include "comm/transport/patience.h"
+#    include "comm/transport/timeout_tracker.h"
 
 #    include <sched.h>
 #    include <stdio.h>
@@ -315,10 +315,10 @@ static status step(mpi_port *p, const comm_contract *contract, int64_t idle, boo
 static status run(mpi_port *p, const comm_contract *contract)
 {
     comm_link *link = p->base.link;
-    comm_patience patience;
+    comm_timeout_tracker timer;
     int64_t idle = 0;
     bool has_asked = false;
-    comm_patience_begin(&patience, mpi_now(link));
+    comm_timeout_begin(&timer, mpi_now(link));
     while (!p->send.ended || !p->receive.ended) {
         bool moved = false;
         (void)pthread_mutex_lock(&link->lock);
@@ -326,12 +326,12 @@ static status run(mpi_port *p, const comm_contract *contract)
         (void)pthread_mutex_unlock(&link->lock);
         TRY(st);
         if (moved) {
-            comm_patience_begin(&patience, mpi_now(link));
+            comm_timeout_begin(&timer, mpi_now(link));
             idle = 0;
             continue;
         }
         if (++idle % LOOK != 0) continue;
-        const int64_t waited = comm_patience_waited(&patience, mpi_now(link));
+        const int64_t waited = comm_timeout_waited(&timer, mpi_now(link));
         if (waited >= link->config.deadline_ns) return timed_out(p, waited);
         if (waited >= ask_ns && !has_asked) {
             (void)pthread_mutex_lock(&link->lock);

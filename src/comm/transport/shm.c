@@ -14,7 +14,7 @@
 
 #include "base/fault.h"
 #include "base/hash.h"
-#include "comm/transport/patience.h"
+#include "comm/transport/timeout_tracker.h"
 #include "comm/transport/transport_table.h"
 
 #include <stdio.h>
@@ -75,13 +75,12 @@ static status record_await(comm_link *link, int local)
 {
     const comm_config *config = &link->config;
     const rank_record *record = rank_record_of(link->control_block, local);
-    comm_patience patience;
-    comm_patience_begin(&patience, config->h->api->monotonic_ns(config->h));
+    comm_timeout_tracker timer;
+    comm_timeout_begin(&timer, config->h->api->monotonic_ns(config->h));
     for (int64_t spins = 0; half_get(&record->here) != config->epoch + 1; spins++) {
         TRY(block_failure_get(&link->record->failure));
         TRY(block_failure_get(&link->control_block->head->failure));
-        const int64_t waited =
-            comm_patience_waited(&patience, config->h->api->monotonic_ns(config->h));
+        const int64_t waited = comm_timeout_waited(&timer, config->h->api->monotonic_ns(config->h));
         const uint32_t here = half_get(&record->here);
         if (waited > config->deadline_ns && here == 0) {
             return fail(ST_TIMEOUT,

@@ -12,7 +12,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "comm/recorder.h"
-#include "comm/transport/patience.h"
+#include "comm/transport/timeout_tracker.h"
 
 #include <string.h>
 
@@ -252,16 +252,15 @@ static status sleep_until(both *b)
 {
     comm_link *link = b->p->base.link;
     const comm_config *config = &link->config;
-    comm_patience patience;
-    comm_patience_begin(&patience, config->h->api->monotonic_ns(config->h));
+    comm_timeout_tracker timer;
+    comm_timeout_begin(&timer, config->h->api->monotonic_ns(config->h));
     while (!b->send.ended || !b->receive.ended) {
         bool moved = false;
         TRY(shm_health(b->p));
         TRY(descriptors_check(b->p, b->contract));
         TRY(gap_check(b));
         awaited_put(b);
-        const int64_t waited =
-            comm_patience_waited(&patience, config->h->api->monotonic_ns(config->h));
+        const int64_t waited = comm_timeout_waited(&timer, config->h->api->monotonic_ns(config->h));
         if (waited >= config->deadline_ns) return timed_out(b, waited);
         __atomic_fetch_add(&link->record->sleepers, 1, __ATOMIC_SEQ_CST);
         const uint32_t seen = __atomic_load_n(&link->record->bell, __ATOMIC_SEQ_CST);
@@ -269,7 +268,7 @@ static status sleep_until(both *b)
         if (st == ST_OK && !moved) shm_sleep(&link->record->bell, seen, 5000000);
         __atomic_fetch_sub(&link->record->sleepers, 1, __ATOMIC_SEQ_CST);
         TRY(st);
-        if (moved) comm_patience_begin(&patience, config->h->api->monotonic_ns(config->h));
+        if (moved) comm_timeout_begin(&timer, config->h->api->monotonic_ns(config->h));
     }
     return ST_OK;
 }

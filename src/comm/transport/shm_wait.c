@@ -12,10 +12,10 @@
 // sleep.
 //
 // Every wait checks three words that end it (of this rank, of the group, of the host) and the clock
-// (patience.h leaves out the time in which the rank was stopped). The text of a timeout names the
+// (timeout_tracker.h leaves out the time in which the rank was stopped). The text of a timeout names the
 // ranks that did not come, and what each did last.
-#include "comm/transport/patience.h"
 #include "comm/transport/shm.h"
+#include "comm/transport/timeout_tracker.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -243,15 +243,14 @@ static status sleep_until(const shm_wait *w)
 {
     shm_port *p = w->port;
     const comm_config *config = &p->base.link->config;
-    comm_patience patience;
+    comm_timeout_tracker timer;
     int64_t sleep_ns = FIRST_SLEEP_NS;
-    comm_patience_begin(&patience, config->h->api->monotonic_ns(config->h));
+    comm_timeout_begin(&timer, config->h->api->monotonic_ns(config->h));
     uint32_t *sleepers = &p->slot->sleepers, *bell = &p->slot->bell;
     while (!all_there(w)) {
         TRY(shm_health(p));
         if (w->arrives) TRY(shm_contracts_check(p, false));
-        const int64_t waited =
-            comm_patience_waited(&patience, config->h->api->monotonic_ns(config->h));
+        const int64_t waited = comm_timeout_waited(&timer, config->h->api->monotonic_ns(config->h));
         if (waited >= config->deadline_ns) return timed_out(w, waited);
         __atomic_fetch_add(sleepers, 1, __ATOMIC_SEQ_CST);
         const uint32_t seen = __atomic_load_n(bell, __ATOMIC_SEQ_CST);

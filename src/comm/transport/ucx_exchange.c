@@ -14,7 +14,7 @@
 #if TRIREME_HAVE_UCX
 #    include "base/fault.h"
 #    include "base/hash.h"
-#    include "comm/transport/patience.h"
+#    include "comm/transport/timeout_tracker.h"
 #    include "comm/transport/transport_table.h"
 
 #    include <poll.h>
@@ -482,7 +482,7 @@ static status timed_out(const ucx_port *p, int64_t waited_ns)
 
 // Checks the clock: the deadline, questions to ask, silent peers.
 typedef struct watch {
-    comm_patience patience;
+    comm_timeout_tracker timer;
     int64_t asked_ns;
 } watch;
 
@@ -490,9 +490,9 @@ static status look(ucx_port *p, watch *w)
 {
     const comm_link *link = p->base.link;
     const int64_t now = ucx_now(link);
-    if (now - w->patience.looked_ns < look_ns) return ST_OK;
-    const int64_t late = comm_patience_look(&w->patience, now);
-    const int64_t waited = now - w->patience.begin_ns;
+    if (now - w->timer.looked_ns < look_ns) return ST_OK;
+    const int64_t late = comm_timeout_look(&w->timer, now);
+    const int64_t waited = now - w->timer.begin_ns;
     if (waited >= link->config.deadline_ns) return timed_out(p, waited);
     if (!p->send.ended) TRY(ucx_silence(p, p->send.peer, late));
     if (!p->receive.ended && p->receive.peer != p->send.peer) {
@@ -518,7 +518,7 @@ static status step(ucx_port *p, const comm_contract *contract, watch *w, bool *m
     if (p->send.ended && p->receive.ended) return ST_OK;
     if (!*moved) TRY(half_check(p, &p->send));
     if (!*moved) TRY(half_check(p, &p->receive));
-    if (*moved) w->patience.begin_ns = ucx_now(p->base.link);
+    if (*moved) w->timer.begin_ns = ucx_now(p->base.link);
     *moved = *moved || pumped;
     return look(p, w);
 }
@@ -539,7 +539,7 @@ static status wait_for(ucx_port *p, const comm_contract *contract)
 {
     comm_link *link = p->base.link;
     const int64_t now = ucx_now(link);
-    watch w = {.patience = {.begin_ns = now, .looked_ns = now}, .asked_ns = now};
+    watch w = {.timer = {.begin_ns = now, .looked_ns = now}, .asked_ns = now};
     for (int64_t idle = 0;;) {
         bool moved = false;
         TRY(step(p, contract, &w, &moved));

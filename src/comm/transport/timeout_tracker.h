@@ -4,8 +4,8 @@
 // stopped, mostly with all other ranks, and it has not seen yet what came meanwhile. A deadline
 // that counted such time would end every wait of a job that goes on after a pause. A rank that runs
 // while others are stopped looks often and counts all of the time.
-#ifndef COMM_TRANSPORT_PATIENCE_H
-#define COMM_TRANSPORT_PATIENCE_H
+#ifndef COMM_TRANSPORT_TIMEOUT_TRACKER_H
+#define COMM_TRANSPORT_TIMEOUT_TRACKER_H
 
 #include "base/types.h"
 
@@ -13,18 +13,18 @@
 extern "C" {
 #endif
 
-typedef struct comm_patience {
+typedef struct comm_timeout_tracker {
     int64_t begin_ns, looked_ns;
-} comm_patience;
+} comm_timeout_tracker;
 
-static inline void comm_patience_begin(comm_patience *p, int64_t now_ns)
+static inline void comm_timeout_begin(comm_timeout_tracker *p, int64_t now_ns)
 {
     p->begin_ns = p->looked_ns = now_ns;
 }
 
 // A running rank calls this at least every 20 ms. Returns by how much this call is later than a
 // busy machine explains.
-static inline int64_t comm_patience_look(comm_patience *p, int64_t now_ns)
+static inline int64_t comm_timeout_look(comm_timeout_tracker *p, int64_t now_ns)
 {
     const int64_t late = max_i64(0, now_ns - p->looked_ns - INT64_C(100000000));
     p->looked_ns = now_ns;
@@ -32,9 +32,9 @@ static inline int64_t comm_patience_look(comm_patience *p, int64_t now_ns)
     return late;
 }
 
-static inline int64_t comm_patience_waited(comm_patience *p, int64_t now_ns)
+static inline int64_t comm_timeout_waited(comm_timeout_tracker *p, int64_t now_ns)
 {
-    (void)comm_patience_look(p, now_ns);
+    (void)comm_timeout_look(p, now_ns);
     return now_ns - p->begin_ns;
 }
 
