@@ -258,7 +258,7 @@ static status slot_make(comm_control_block *b, block_row *row, int64_t hot, int6
     const uint64_t at = __atomic_fetch_add(&b->head->area_used, whole, __ATOMIC_ACQ_REL);
     if (at + whole > (uint64_t)b->area_bytes) {
         return fail(ST_UNSUPPORTED,
-                    "the control block of %d ranks has no room for one more group of %lld "
+                    "the control block of %d ranks has no space for one more group of %lld "
                     "bytes; make fewer groups",
                     b->local_ranks, (long long)whole);
     }

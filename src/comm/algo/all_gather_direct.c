@@ -9,7 +9,7 @@ static void core(const direct_view *v)
     for (int i = 1; i <= c->size; i++) {
         const int r = (v->rank + i) % c->size;
         const int64_t bytes = direct_piece(v, r) * v->width;
-        if (bytes == 0) continue; // nor is there room for it
+        if (bytes == 0) continue; // the receive buffer has no place for it either
         direct_copy(v, v->out[v->rank] + v->out_stride[v->rank] * r, v->in[r], bytes);
     }
 }

@@ -76,7 +76,7 @@ static status run_place(comm_call *c)
 static status run_staged(comm_call *c)
 {
     const int64_t width = dtype_bytes(c->args->type);
-    const int64_t room = COMM_STAGE_BYTES / c->size / 64 * 64;
+    const int64_t share = COMM_STAGE_BYTES / c->size / 64 * 64;
     int64_t most = 0;
     void *own = NULL, *theirs = NULL;
     for (int r = 0; r < c->size; r++) {
@@ -88,23 +88,23 @@ static status run_staged(comm_call *c)
         memcpy(c->scratch, in, (size_t)c->scratch_bytes);
         in = c->scratch;
     }
-    for (int64_t from = 0; from < most; from += room) {
+    for (int64_t from = 0; from < most; from += share) {
         int64_t at = 0;
         for (int to = 0; to < c->size; to++) {
             const int64_t bytes = c->args->send_counts[to] * width;
-            const int64_t part = min_i64(max_i64(bytes - from, 0), room);
-            if (part > 0) memcpy((char *)own + to * room, in + at + from, (size_t)part);
+            const int64_t part = min_i64(max_i64(bytes - from, 0), share);
+            if (part > 0) memcpy((char *)own + to * share, in + at + from, (size_t)part);
             at += bytes;
         }
         TRY(c->transport->depart(c->port));
         at = 0;
         for (int r = 0; r < c->size; r++) {
             const int64_t bytes = c->args->receive_counts[r] * width;
-            const int64_t part = min_i64(max_i64(bytes - from, 0), room);
+            const int64_t part = min_i64(max_i64(bytes - from, 0), share);
             TRY(c->transport->stage(c->port, r, &theirs));
             if (part > 0) {
                 memcpy((char *)c->args->items[0].out + at + from,
-                       (const char *)theirs + c->rank * room, (size_t)part);
+                       (const char *)theirs + c->rank * share, (size_t)part);
             }
             at += bytes;
         }

@@ -123,7 +123,7 @@ static status reducer_make(pieces *p, int64_t most)
 {
     const comm_args *a = p->call->args;
     TRY(terms_sort(p, most));
-    // The terms in order, where the pointers will be: there is room for both.
+    // The sorted terms lie in the memory that later holds the pointers; it is large enough for both.
     _Static_assert(sizeof(comm_term) <= sizeof(void *), "terms fit in the place of pointers");
     comm_term *terms = (comm_term *)(void *)p->in;
     for (int32_t t = 0; t < p->term_count; t++) terms[t] = p->terms[t].term;

@@ -17,13 +17,13 @@ int64_t ring_scratch(const comm_args *args, int64_t largest_part)
     return 3 * align_up(largest_part * message_wide_bytes(args), ALIGN_TENSOR);
 }
 
-// This rank's term of a part: in place, or widened into `room`.
-static const void *term(const message_sum *s, const void *in, message_part part, void *room)
+// This rank's term of a part: in place, or widened into `scratch`.
+static const void *term(const message_sum *s, const void *in, message_part part, void *scratch)
 {
     const void *at = message_at(in, part.begin, s->width);
     if (!s->widens) return at;
-    message_widen(s, at, room, part.count);
-    return room;
+    message_widen(s, at, scratch, part.count);
+    return scratch;
 }
 
 status ring_reduce(const message_sum *s, const void *in, message_cut cut, void *out)

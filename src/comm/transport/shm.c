@@ -28,7 +28,8 @@ _Static_assert(sizeof(shm_brief) == SHM_LINE, "one line");
 _Static_assert(offsetof(shm_brief, number) == offsetof(comm_contract, checksum), "one place");
 _Static_assert(offsetof(shm_brief, payload) == 40, "five words are compared");
 _Static_assert(sizeof(shm_slot) % SHM_LINE == 0, "nor with the slot's head");
-_Static_assert(sizeof(shm_room) % SHM_LINE == 0 && offsetof(shm_room, stage) % SHM_LINE == 0, "");
+_Static_assert(sizeof(shm_staging) % SHM_LINE == 0 && offsetof(shm_staging, stage) % SHM_LINE == 0,
+               "");
 _Static_assert(offsetof(rank_record, records) % SHM_LINE == 0, "a record is two lines, not three");
 _Static_assert(sizeof(shm_member) % SHM_LINE == 0, "members do not share lines");
 _Static_assert(sizeof(shm_channel) % 8 == 0, "slots are made of words");
@@ -221,12 +222,12 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     shm_port *p = port_make(link, m);
     if (p == NULL) return fail(ST_NO_MEMORY, "no memory for a group of %d ranks", m->count);
     const int64_t hot = (int64_t)sizeof(shm_slot) + m->count * (int64_t)sizeof(shm_member);
-    const int64_t rooms = align_up(hot, BLOCK_PAGE);
+    const int64_t staging = align_up(hot, BLOCK_PAGE);
     p->key = hash64(m->ranks, m->count * (int64_t)sizeof(*m->ranks),
                     (uint64_t)link->config.epoch << 32 | m->group);
     void *slot = NULL;
     const status st = block_slot(link->control_block, p->key, SHM_SLOT_GROUP, hot,
-                                 rooms + m->count * (int64_t)sizeof(shm_room), &slot);
+                                 staging + m->count * (int64_t)sizeof(shm_staging), &slot);
     if (st != ST_OK) {
         free(p->sends);
         free(p);
@@ -234,7 +235,7 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     }
     p->slot = slot;
     p->members = (shm_member *)(void *)((char *)slot + sizeof(shm_slot));
-    p->rooms = (shm_room *)(void *)((char *)slot + rooms);
+    p->staging = (shm_staging *)(void *)((char *)slot + staging);
     // A group that is made again continues its numbers, which are the same on all its members.
     const shm_member *me = &p->members[m->me];
     for (int i = 0; i < 2; i++) {
@@ -385,7 +386,7 @@ static status list_begin(comm_port *base, int64_t entries, comm_list **mine)
 {
     shm_port *p = shm_port_of(base);
     ASSERT(entries >= 0 && entries <= COMM_MAX_ENTRIES);
-    comm_list *list = &p->rooms[base->members.me].list;
+    comm_list *list = &p->staging[base->members.me].list;
     const int64_t bytes =
         (int64_t)offsetof(comm_list, entries) + entries * (int64_t)sizeof(comm_entry);
     if (bytes > p->list_bytes) {
@@ -398,18 +399,18 @@ static status list_begin(comm_port *base, int64_t entries, comm_list **mine)
 
 static const comm_list *list_of(const comm_port *base, int rank)
 {
-    return &((const shm_port *)base)->rooms[rank].list;
+    return &((const shm_port *)base)->staging[rank].list;
 }
 
 static status stage(comm_port *base, int rank, void **out)
 {
     shm_port *p = shm_port_of(base);
-    shm_room *room = &p->rooms[rank];
+    shm_staging *own = &p->staging[rank];
     if (rank == base->members.me && !p->has_stage) {
-        TRY(block_reserve(base->link->control_block, room->stage, sizeof(room->stage)));
+        TRY(block_reserve(base->link->control_block, own->stage, sizeof(own->stage)));
         p->has_stage = true;
     }
-    *out = room->stage;
+    *out = own->stage;
     return ST_OK;
 }
 

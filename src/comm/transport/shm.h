@@ -15,7 +15,7 @@ extern "C" {
 enum { SHM_SLOT_GROUP = 1, SHM_SLOT_CHANNEL = 2, SHM_LINE = 64 };
 
 // ---- in the control block ----------------------------------------------------------------------
-typedef struct shm_slot { // of a group; then `count` members, then as many rooms
+typedef struct shm_slot { // of a group; then `count` members, then as many staging
     uint32_t bell, sleepers;
     char unused[SHM_LINE - 8];
     block_failure failure;
@@ -53,11 +53,11 @@ typedef struct shm_member {
     char unused[SHM_LINE - 20];
 } shm_member;
 
-typedef struct shm_room { // pages are reserved when they are first wanted
+typedef struct shm_staging { // pages are reserved when they are first wanted
     comm_list list;
     char unused[SHM_LINE];
     char stage[COMM_STAGE_BYTES];
-} shm_room;
+} shm_staging;
 
 // A channel from one rank to another. The sender's two parcels alternate; the receiver counts those
 // that it took.
@@ -132,7 +132,7 @@ struct shm_port {
     uint64_t key;
     shm_slot *slot;
     shm_member *members;
-    shm_room *rooms;
+    shm_staging *staging;
     uint32_t arrived;
     uint64_t departed;
     int64_t list_bytes;

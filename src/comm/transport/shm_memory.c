@@ -32,14 +32,14 @@ static void *map_shared(int fd, int64_t bytes)
 {
     const size_t size = (size_t)bytes;
     if (bytes < HUGE_BYTES) return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    char *room = mmap(NULL, size + HUGE_BYTES, PROT_NONE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED) return MAP_FAILED;
-    const size_t before = (size_t)(-(uintptr_t)room % HUGE_BYTES);
-    void *at = mmap(room + before, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    char *reserved = mmap(NULL, size + HUGE_BYTES, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return MAP_FAILED;
+    const size_t before = (size_t)(-(uintptr_t)reserved % HUGE_BYTES);
+    void *at = mmap(reserved + before, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
     const int error = errno;
-    (void)munmap(room, at != MAP_FAILED ? before : size + HUGE_BYTES);
-    if (at != MAP_FAILED) (void)munmap(room + before + size, HUGE_BYTES - before);
+    (void)munmap(reserved, at != MAP_FAILED ? before : size + HUGE_BYTES);
+    if (at != MAP_FAILED) (void)munmap(reserved + before + size, HUGE_BYTES - before);
     errno = error;
     return at;
 }
@@ -72,10 +72,10 @@ static status memory_make(int64_t bytes, int *fd_out, void **out)
         (void)close(fd);
         return st;
     }
-    const int no_room = memory_reserve(fd, at, bytes);
-    if (no_room != 0) {
+    const int error = memory_reserve(fd, at, bytes);
+    if (error != 0) {
         const status st = fail(ST_NO_MEMORY, "no %lld bytes of shared memory are free: %s",
-                               (long long)bytes, strerror(no_room));
+                               (long long)bytes, strerror(error));
         (void)munmap(at, (size_t)bytes);
         (void)close(fd);
         return st;

@@ -24,7 +24,7 @@ enum {
     UCX_ASKED = 64  // members that a waiting rank asks in turn
 };
 
-// In a tag: the receiver of several pieces has room for them.
+// In a tag: the receiver has posted buffers for all pieces.
 #    define UCX_READY (UINT64_C(1) << 63)
 
 // The record of a rank, which it gives to the members of its first groups.
