@@ -1,7 +1,7 @@
 // Reducers: the program of a sum, made once, and its run over blocks (reduce.h).
 //
 // A tree over terms becomes steps as in a stack machine. Four terms that make a whole subtree are
-// one step, so up to four inputs (and a fold of any number) are one loop over the whole range
+// one step, so up to four inputs (and a sequential reduction of any number) are one loop over the whole range
 // without a block in between; more wait in slots of 4 KiB each, which stay in the first cache.
 #include "comm/reduce.h"
 #include "comm/reduce_steps.h"
@@ -19,7 +19,7 @@ static const reduce_table *table_of(comm_vectors vectors)
 bool comm_reduce_can(dtype type, op_reduction reduction)
 {
     return type >= 0 && type < DTYPE_COUNT && reduction >= 0 && reduction < REDUCTION_COUNT &&
-           comm_reduce_scalar.fold[type][reduction] != NULL;
+           comm_reduce_scalar.sequential[type][reduction] != NULL;
 }
 
 static status reducer_begin(comm_vectors vectors, dtype type, op_reduction reduction,
@@ -39,8 +39,8 @@ static status reducer_begin(comm_vectors vectors, dtype type, op_reduction reduc
     return ST_OK;
 }
 
-status comm_reducer_fold(comm_vectors vectors, dtype type, op_reduction reduction, int32_t inputs,
-                         int64_t divisor, comm_reducer *out)
+status comm_reducer_sequential(comm_vectors vectors, dtype type, op_reduction reduction,
+                               int32_t inputs, int64_t divisor, comm_reducer *out)
 {
     ASSERT(inputs >= 1);
     TRY(reducer_begin(vectors, type, reduction, divisor, out));
@@ -131,7 +131,7 @@ static int tree_build(const tree *t, int32_t from, int32_t to, int64_t shard, in
 }
 
 // The steps say ((x0 + x1) + x2) + ..., which is one loop.
-static bool is_left_fold(const comm_reducer *r)
+static bool is_sequential(const comm_reducer *r)
 {
     for (int32_t i = 0; i < r->step_count; i++) {
         const comm_reduce_step *s = &r->steps[i];
@@ -151,12 +151,12 @@ status comm_reducer_tree(comm_vectors vectors, dtype type, op_reduction reductio
     out->inputs = count;
     const bool exact = table_of(vectors)->step[type] == NULL || reduction == REDUCTION_MAX ||
                        reduction == REDUCTION_MIN;
-    if (exact) return ST_OK; // order does not matter: a fold
+    if (exact) return ST_OK; // the order does not matter: sequential
     int64_t width = 1;
     while (width < shards) width *= 2;
     const tree t = {out, terms};
     (void)tree_build(&t, 0, count, 0, width, 0);
-    if (is_left_fold(out)) out->step_count = 0;
+    if (is_sequential(out)) out->step_count = 0;
     return ST_OK;
 }
 
@@ -170,18 +170,18 @@ typedef struct range {
     int64_t begin, count, out_begin;
 } range;
 
-static void run_fold(const range *a)
+static void run_sequential(const range *a)
 {
     table_of(a->r->vectors)
-        ->fold[a->r->type][a->r->reduction](
-            &(reduce_fold_args){.in = a->in,
-                                .out = a->out,
-                                .ins = a->r->inputs,
-                                .outs = a->outs,
-                                .begin = a->begin,
-                                .end = a->begin + a->count,
-                                .out_shift = a->out_begin - a->begin,
-                                .scale = a->r->scale});
+        ->sequential[a->r->type][a->r->reduction](
+            &(reduce_sequential_args){.in = a->in,
+                                      .out = a->out,
+                                      .ins = a->r->inputs,
+                                      .outs = a->outs,
+                                      .begin = a->begin,
+                                      .end = a->begin + a->count,
+                                      .out_shift = a->out_begin - a->begin,
+                                      .scale = a->r->scale});
 }
 
 static void run_step(const range *a, const comm_reduce_step *s, bool last, unsigned char *slots)
@@ -229,7 +229,7 @@ static void run_range(const range *a)
     if (a->r->step_count > 0) {
         run_tree(a);
     } else {
-        run_fold(a);
+        run_sequential(a);
     }
 }
 
@@ -279,7 +279,7 @@ void comm_reduce_two(comm_vectors vectors, dtype type, op_reduction reduction, c
     if (count == 0) return; // in and out may be NULL, from which nothing may be counted
     const void *const in[2] = {a, b};
     void *const outs[1] = {out};
-    table_of(vectors)->fold[type][reduction](&(reduce_fold_args){
+    table_of(vectors)->sequential[type][reduction](&(reduce_sequential_args){
         .in = in, .out = outs, .ins = 2, .outs = 1, .end = count, .scale = 1.0});
 }
 
@@ -289,7 +289,7 @@ void comm_reduce_scale(comm_vectors vectors, dtype type, const void *in, void *o
     if (count == 0) return;
     const void *const ins[1] = {in};
     void *const outs[1] = {out};
-    table_of(vectors)->fold[type][REDUCTION_SUM](&(reduce_fold_args){
+    table_of(vectors)->sequential[type][REDUCTION_SUM](&(reduce_sequential_args){
         .in = ins, .out = outs, .ins = 1, .outs = 1, .end = count, .scale = scale});
 }
 

@@ -5,7 +5,7 @@
 // is decided once per operation, in a *reducer*: a small program of steps over blocks that stay in
 // the first cache.
 //
-//   fold   ((x0 + x1) + x2) + ... order `rank`; also all integers, max, min
+//   sequential   ((x0 + x1) + x2) + ... order `rank`; also all integers, max, min
 //   tree   node [b, b + 2^k) = left half + right half, order `shard`; an absent half leaves the
 //          terms are tree nodes over shards (comm_term) other: plan/lower/shards.c makes the
 //          same
@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 enum {
-    COMM_REDUCE_MAX_TERMS = 1024, // inputs of a tree; a fold takes any number
+    COMM_REDUCE_MAX_TERMS = 1024, // inputs of a tree; a sequential reduction takes any number
     COMM_REDUCE_MAX_SLOTS = 12    // blocks that wait for their other half
 };
 
@@ -47,7 +47,7 @@ typedef struct comm_reducer {
     comm_vectors vectors;
     double scale; // of the result: 1 / divisor for avg, else 1
     int32_t inputs;
-    int32_t step_count; // 0: a fold
+    int32_t step_count; // 0: sequential
     comm_reduce_step steps[COMM_REDUCE_MAX_TERMS];
 } comm_reducer;
 
@@ -55,8 +55,8 @@ typedef struct comm_reducer {
 bool comm_reduce_can(dtype type, op_reduction reduction);
 
 // Left to right over `inputs` >= 1 buffers. divisor: what avg divides by, >= 1.
-NODISCARD status comm_reducer_fold(comm_vectors vectors, dtype type, op_reduction reduction,
-                                   int32_t inputs, int64_t divisor, comm_reducer *out);
+NODISCARD status comm_reducer_sequential(comm_vectors vectors, dtype type, op_reduction reduction,
+                                         int32_t inputs, int64_t divisor, comm_reducer *out);
 // By the tree over `shards`; input i is the node terms[i]. Terms ascend and do not overlap.
 NODISCARD status comm_reducer_tree(comm_vectors vectors, dtype type, op_reduction reduction,
                                    const comm_term *terms, int32_t count, int32_t shards,

@@ -10,11 +10,11 @@
 #define REDUCE_INLINE __attribute__((target("avx2,fma,f16c"), always_inline)) static inline
 
 // What is less than a group.
-#define REDUCE_FOLD_REST(T, OP)                                          \
-    if (i < f->end) {                                                    \
-        reduce_fold_args rest = *f;                                      \
-        rest.begin = i;                                                  \
-        comm_reduce_scalar.fold[DTYPE_OF_##T][REDUCTION_OF_##OP](&rest); \
+#define REDUCE_SEQUENTIAL_REST(T, OP)                                          \
+    if (i < f->end) {                                                          \
+        reduce_sequential_args rest = *f;                                      \
+        rest.begin = i;                                                        \
+        comm_reduce_scalar.sequential[DTYPE_OF_##T][REDUCTION_OF_##OP](&rest); \
     }
 #define REDUCE_STEP_REST(T)                           \
     if (i < s->end) {                                 \

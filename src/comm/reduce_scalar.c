@@ -6,7 +6,7 @@
 
 #define REDUCE_FN
 #define REDUCE_TABLE comm_reduce_scalar
-#define REDUCE_FOLD_REST(T, OP)
+#define REDUCE_SEQUENTIAL_REST(T, OP)
 #define REDUCE_STEP_REST(T)
 
 // max(-0, +0) = +0 and min = -0, so that neither depends on order. NaN where either is.

@@ -15,14 +15,14 @@ typedef enum reduce_kind {
     REDUCE_KIND_COUNT
 } reduce_kind;
 
-typedef struct reduce_fold_args {
+typedef struct reduce_sequential_args {
     const void *const *in;
     void *const *out;
     int32_t ins, outs;
     int64_t begin, end;
     int64_t out_shift; // element i goes to out[i + out_shift]
     double scale;
-} reduce_fold_args;
+} reduce_sequential_args;
 
 // Operands at their first element; elements [begin, end) of them.
 typedef struct reduce_step_args {
@@ -36,12 +36,13 @@ typedef struct reduce_step_args {
     double scale;
 } reduce_step_args;
 
-typedef void reduce_fold_fn(const reduce_fold_args *args);
+typedef void reduce_sequential_fn(const reduce_sequential_args *args);
 typedef void reduce_step_fn(const reduce_step_args *args);
 
 typedef struct reduce_table {
-    reduce_fold_fn *fold[DTYPE_COUNT][REDUCTION_COUNT]; // NULL: cannot. avg is sum with a scale
-    reduce_step_fn *step[DTYPE_COUNT];                  // sums of floats
+    reduce_sequential_fn
+        *sequential[DTYPE_COUNT][REDUCTION_COUNT]; // NULL: cannot. avg is sum with a scale
+    reduce_step_fn *step[DTYPE_COUNT];             // sums of floats
     // [0]: bf16, [1]: fp16.
     void (*widen[2])(const uint16_t *in, float *out, int64_t count);
     void (*narrow[2])(const float *in, uint16_t *out, int64_t count, float scale);

@@ -111,8 +111,8 @@ static void integers(dtype type, op_reduction reduction, void *const *in, int n,
     memcpy((char *)out + i * width, &bits, (size_t)width);
 }
 
-static void reference_fold(dtype type, op_reduction reduction, void *const *in, int n,
-                           int64_t count, void *out)
+static void reference_sequential(dtype type, op_reduction reduction, void *const *in, int n,
+                                 int64_t count, void *out)
 {
     for (int64_t i = 0; i < count; i++) {
         if (!is_float(type)) {
@@ -183,15 +183,16 @@ static void guards_check(const bench *b, int k, int64_t bytes)
 }
 
 // By the scalar loops, the best ones, and the best ones streamed to three outputs.
-static void fold_check(bench *b, dtype type, op_reduction reduction, int n, int64_t count)
+static void sequential_check(bench *b, dtype type, op_reduction reduction, int n, int64_t count)
 {
     static unsigned char want[1000 * 8];
     const int64_t bytes = count * dtype_bytes(type);
-    reference_fold(type, reduction, b->in, n, count, want);
+    reference_sequential(type, reduction, b->in, n, count, want);
     for (int v = 0; v < 3; v++) {
         comm_reducer red;
-        assert_int_equal(ST_OK, comm_reducer_fold(v == 0 ? COMM_SCALAR : comm_vectors_of_machine(),
-                                                  type, reduction, n, n, &red));
+        assert_int_equal(ST_OK,
+                         comm_reducer_sequential(v == 0 ? COMM_SCALAR : comm_vectors_of_machine(),
+                                                 type, reduction, n, n, &red));
         const int outs = v == 2 ? 3 : 1;
         comm_reduce(&red,
                     &(comm_reduce_args){.in = (const void *const *)b->in,
@@ -207,18 +208,18 @@ static void fold_check(bench *b, dtype type, op_reduction reduction, int n, int6
     }
 }
 
-static void folds_check(bench *b, dtype type, op_reduction reduction)
+static void sequential_counts_check(bench *b, dtype type, op_reduction reduction)
 {
     static const int64_t counts[] = {0, 1, 7, 31, 33, 64, 129, 1000};
     for (int n = 1; n <= 9; n++) {
         for (int64_t c = 0; c < COUNT_OF(counts); c++) {
             for (int k = 0; k < n; k++) fill(type, b->in[k], counts[c], (n + c) % 2 == 0);
-            fold_check(b, type, reduction, n, counts[c]);
+            sequential_check(b, type, reduction, n, counts[c]);
         }
     }
 }
 
-static void test_fold(void **unused)
+static void test_sequential(void **unused)
 {
     (void)unused;
     for (int64_t t = 0; t < COUNT_OF(types); t++) {
@@ -226,7 +227,7 @@ static void test_fold(void **unused)
         bench_make(&b, 1000 * 8, 7); // odd addresses for all but bytes
         for (int r = 0; r < REDUCTION_COUNT; r++) {
             if (comm_reduce_can(types[t], (op_reduction)r))
-                folds_check(&b, types[t], (op_reduction)r);
+                sequential_counts_check(&b, types[t], (op_reduction)r);
         }
         bench_drop(&b);
     }
@@ -247,13 +248,14 @@ static void test_ranges(void **unused)
             fill(types[t], b.in[k], COUNT, false);
             terms[k] = (comm_term){k, k + 1};
         }
-        comm_reducer fold, tree;
+        comm_reducer sequential, tree;
         const comm_vectors best = comm_vectors_of_machine();
-        assert_int_equal(ST_OK, comm_reducer_fold(best, types[t], REDUCTION_SUM, 6, 6, &fold));
+        assert_int_equal(ST_OK,
+                         comm_reducer_sequential(best, types[t], REDUCTION_SUM, 6, 6, &sequential));
         assert_int_equal(ST_OK,
                          comm_reducer_tree(best, types[t], REDUCTION_SUM, terms, 6, 6, 6, &tree));
         for (int v = 0; v < 2; v++) {
-            const comm_reducer *r = v == 0 ? &fold : &tree;
+            const comm_reducer *r = v == 0 ? &sequential : &tree;
             void *all[1] = {want};
             comm_reduce(
                 r, &(comm_reduce_args){
@@ -448,7 +450,7 @@ static void test_owners(void **unused)
     assert_true(ways > 2000);
 }
 
-// Two at a time through fp32, as messages do it, is the fold of two.
+// Pairwise reduction through fp32, as messages do it, equals the sequential reduction of two.
 static void test_two(void **unused)
 {
     (void)unused;
@@ -463,18 +465,18 @@ static void test_two(void **unused)
             const comm_vectors vectors = v == 0 ? COMM_SCALAR : comm_vectors_of_machine();
             const size_t bytes = (size_t)(COUNT * dtype_bytes(types[t]));
             for (int r = 0; r < REDUCTION_AVG; r++) {
-                reference_fold(types[t], (op_reduction)r, b.in, 2, COUNT, want);
+                reference_sequential(types[t], (op_reduction)r, b.in, 2, COUNT, want);
                 comm_reduce_two(vectors, types[t], (op_reduction)r, b.in[0], b.in[1], got, COUNT);
                 assert_memory_equal(got, want, bytes);
             }
             if (types[t] == DTYPE_F32 || types[t] == DTYPE_F64) {
-                reference_fold(types[t], REDUCTION_AVG, b.in, 2, COUNT, want);
+                reference_sequential(types[t], REDUCTION_AVG, b.in, 2, COUNT, want);
                 comm_reduce_two(vectors, types[t], REDUCTION_SUM, b.in[0], b.in[1], got, COUNT);
                 comm_reduce_scale(vectors, types[t], got, got, COUNT, 0.5);
                 assert_memory_equal(got, want, bytes);
             }
             if (types[t] != DTYPE_BF16 && types[t] != DTYPE_F16) continue;
-            reference_fold(types[t], REDUCTION_AVG, b.in, 2, COUNT, want);
+            reference_sequential(types[t], REDUCTION_AVG, b.in, 2, COUNT, want);
             for (int k = 0; k < 2; k++)
                 comm_reduce_widen(vectors, types[t], b.in[k], wide[k], COUNT);
             comm_reduce_two(vectors, DTYPE_F32, REDUCTION_AVG, wide[0], wide[1], wide[0], COUNT);
@@ -490,9 +492,9 @@ static void test_refused(void **unused)
     (void)unused;
     comm_reducer r;
     assert_int_equal(ST_UNSUPPORTED,
-                     comm_reducer_fold(COMM_SCALAR, DTYPE_BOOL, REDUCTION_SUM, 2, 1, &r));
+                     comm_reducer_sequential(COMM_SCALAR, DTYPE_BOOL, REDUCTION_SUM, 2, 1, &r));
     assert_int_equal(ST_UNSUPPORTED,
-                     comm_reducer_fold(COMM_SCALAR, DTYPE_I32, REDUCTION_AVG, 2, 2, &r));
+                     comm_reducer_sequential(COMM_SCALAR, DTYPE_I32, REDUCTION_AVG, 2, 2, &r));
     static const comm_term bad[][2] = {{{1, 3}, {3, 4}}, {{0, 3}, {4, 5}}, {{4, 5}, {0, 1}},
                                        {{0, 4}, {2, 4}}, {{0, 0}, {1, 2}}, {{0, 4}, {7, 9}}};
     for (int64_t i = 0; i < COUNT_OF(bad); i++) {
@@ -506,9 +508,9 @@ static void test_refused(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fold), cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_tree), cmocka_unit_test(test_owners),
-        cmocka_unit_test(test_two),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sequential), cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_tree),       cmocka_unit_test(test_owners),
+        cmocka_unit_test(test_two),        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -235,15 +235,17 @@ static status reducer_find(comm_call *c, int terms)
 {
     comm_direct *d = c->direct;
     const comm_args *a = c->args;
-    const bool fold = a->order == COMM_ORDER_RANK || (a->shards == 0 && terms <= 2);
+    const bool sequential = a->order == COMM_ORDER_RANK || (a->shards == 0 && terms <= 2);
     const uint64_t what[4] = {(uint64_t)a->type << 32 | (uint64_t)a->reduction,
-                              (uint64_t)terms << 32 | (uint32_t)a->shards, fold,
-                              fold ? 1 : hash64(d->terms, terms * (int64_t)sizeof(comm_term), 0)};
+                              (uint64_t)terms << 32 | (uint32_t)a->shards, sequential,
+                              sequential ? 1
+                                         : hash64(d->terms, terms * (int64_t)sizeof(comm_term), 0)};
     const uint64_t key = hash64(what, sizeof(what), 1);
     if (key == d->reducer_key) return ST_OK;
     d->reducer_key = d->inline_key = 0;
-    if (fold) {
-        TRY(comm_reducer_fold(c->vectors, a->type, a->reduction, terms, c->size, &d->reducer));
+    if (sequential) {
+        TRY(comm_reducer_sequential(c->vectors, a->type, a->reduction, terms, c->size,
+                                    &d->reducer));
     } else {
         TRY(comm_reducer_tree(c->vectors, a->type, a->reduction, d->terms, terms,
                               a->shards > 0 ? a->shards : c->size, c->size, &d->reducer));

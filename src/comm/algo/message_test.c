@@ -459,17 +459,18 @@ static void test_orders_differ(void **unused)
 {
     (void)unused;
     static world w;
-    static float outs[FIXTURE_RANKS][COUNT], tree[COUNT], fold[COUNT];
+    static float outs[FIXTURE_RANKS][COUNT], tree[COUNT], sequential[COUNT];
     enum { SIZE = 8 };
     shards_draw(SIZE);
     strict_run(&comm_algorithm_all_reduce_pieces, SIZE, SIZE, tree);
     const void *in[SIZE];
     for (int r = 0; r < SIZE; r++) in[r] = shard_values[r];
     comm_reducer r;
-    assert_int_equal(ST_OK, comm_reducer_fold(COMM_SCALAR, DTYPE_F32, REDUCTION_SUM, SIZE, 1, &r));
-    void *out = fold;
+    assert_int_equal(ST_OK,
+                     comm_reducer_sequential(COMM_SCALAR, DTYPE_F32, REDUCTION_SUM, SIZE, 1, &r));
+    void *out = sequential;
     comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &out, .outs = 1, .count = COUNT});
-    assert_memory_not_equal(fold, tree, sizeof(fold));
+    assert_memory_not_equal(sequential, tree, sizeof(sequential));
 
     world_begin(&w, SIZE);
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
@@ -487,7 +488,7 @@ static void test_orders_differ(void **unused)
         if (rows[i] == &comm_algorithm_all_reduce_doubling)
             continue; // is the tree for 8; see below
         assert_memory_not_equal(outs[0], tree, sizeof(tree));
-        assert_memory_not_equal(outs[0], fold, sizeof(fold));
+        assert_memory_not_equal(outs[0], sequential, sizeof(sequential));
     }
     world_end(&w);
 }
