@@ -94,7 +94,7 @@ static status ops_run(bench_rank *b, int64_t bytes, int64_t ops)
     return ST_OK;
 }
 
-// ---- the limit: the direct algorithm with nobody waiting for anybody ----------------------------
+// ---- the limit: the direct algorithm without waits between ranks --------------------------------
 static status no_arrive(comm_port *port, const comm_descriptor *mine)
 {
     (void)port;

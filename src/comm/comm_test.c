@@ -318,7 +318,7 @@ static void waits_are_told(void **state)
     (void)munmap(waits_are_seen, sizeof(*waits_are_seen));
 }
 
-// ---- on a device's lane -------------------------------------------------------------------------
+// ---- on a stream of a device --------------------------------------------------------------------
 static status take(void *context, int64_t bytes, void **out)
 {
     comm_memory *m = NULL; // goes with the link
@@ -334,10 +334,11 @@ static void give(void *context, void *memory)
     (void)memory;
 }
 
-static status lane_body(comm *c, void *context)
+static status stream_body(comm *c, void *context)
 {
     const device_api *api = context;
-    const bool shared = api == &device_cpu; // the shadow's memory is nobody else's: staged
+    const bool shared =
+        api == &device_cpu; // other processes cannot map the shadow's memory: staged
     arena *a = NULL;
     kern_context *kernels = NULL;
     const kern_hint hint = {.threads = 1};
@@ -352,7 +353,7 @@ static status lane_body(comm *c, void *context)
                                   .memory_context = c};
     enum { COUNT = 5000, TURNS = 20 };
     device *d = NULL;
-    device_stream *lane = NULL;
+    device_stream *stream = NULL;
     device_event *e = NULL;
     void *x = NULL;
     float *host_x = calloc(COUNT, sizeof(*host_x));
@@ -360,7 +361,7 @@ static status lane_body(comm *c, void *context)
     for (int i = 0; i < COUNT; i++) host_x[i] = 1.0f;
     TRY(api->create(&config, &d));
     status st = api->alloc(d, COUNT * (int64_t)sizeof(float), &x);
-    if (st == ST_OK) st = api->stream_create(d, "dp", 1, &lane);
+    if (st == ST_OK) st = api->stream_create(d, "dp", 1, &stream);
     if (st == ST_OK) st = api->event_create(d, &e);
     const comm_item item = {.in = x, .out = x, .count = COUNT};
     const comm_args args = {.op = COLLECTIVE_ALL_REDUCE,
@@ -368,18 +369,18 @@ static status lane_body(comm *c, void *context)
                             .items = &item,
                             .item_count = 1,
                             .tensor = "gradients",
-                            .site = "lane"};
+                            .site = "stream"};
     bool posted = false;
     comm_choice choice = {0};
     if (st == ST_OK) st = comm_choose(comm_world(c), &args, &choice);
     if (choice.staged == shared) st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "staged or not");
-    if (st == ST_OK) st = api->copy_in(lane, x, host_x, COUNT * (int64_t)sizeof(float), &posted);
+    if (st == ST_OK) st = api->copy_in(stream, x, host_x, COUNT * (int64_t)sizeof(float), &posted);
     for (int i = 0; i < TURNS && st == ST_OK;) {
-        st = comm_post(comm_world(c), api, lane, &args, &posted);
+        st = comm_post(comm_world(c), api, stream, &args, &posted);
         if (posted) i++;
     }
-    if (st == ST_OK) st = api->copy_out(lane, host_x, x, COUNT * (int64_t)sizeof(float), &posted);
-    if (st == ST_OK) st = api->event_record(e, lane, &posted);
+    if (st == ST_OK) st = api->copy_out(stream, host_x, x, COUNT * (int64_t)sizeof(float), &posted);
+    if (st == ST_OK) st = api->event_record(e, stream, &posted);
     if (st == ST_OK) st = api->event_sync(e);
     float wanted = 1.0f;
     for (int i = 0; i < TURNS; i++) wanted *= (float)comm_ranks(c);
@@ -393,7 +394,7 @@ static status lane_body(comm *c, void *context)
     return st;
 }
 
-static void lanes_talk(void **state)
+static void streams_communicate(void **state)
 {
     (void)state;
     const device_api *const apis[] = {&device_cpu, &device_shadow};
@@ -401,7 +402,7 @@ static void lanes_talk(void **state)
         fixture_job job = {
             .ranks = 2,
             .processes = i / 2 == 1,
-            .body = lane_body,
+            .body = stream_body,
         };
         memcpy(&job.context, &apis[i % 2], sizeof(job.context));
         fixture_run(&job);
@@ -419,7 +420,7 @@ int main(void)
         cmocka_unit_test(deadlines_name_who_is_missing),
         cmocka_unit_test(the_dead_are_not_waited_for),
         cmocka_unit_test(waits_are_told),
-        cmocka_unit_test(lanes_talk),
+        cmocka_unit_test(streams_communicate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

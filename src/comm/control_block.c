@@ -123,7 +123,7 @@ static status map(comm_control_block *b)
 static status file_make(comm_control_block *b)
 {
     TRY(fault_point("comm.control_block.create"));
-    b->fd = memfd_create("trireme-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    b->fd = memfd_create("trireme-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (b->fd < 0) {
         return fail(ST_NO_MEMORY, "cannot make the control block of this host's ranks: %s",
                     strerror(errno));

@@ -3,7 +3,7 @@
 //
 // It is always on. A record is two cache lines, written with plain stores before peers see the
 // operation; the times of its begin and end follow. The newest BLOCK_RECORDS of a rank are kept. A
-// reader (a supervisor, a report after a death) maps the control block and trusts none of it: it
+// reader (a supervisor, a report after a crash) maps the control block and trusts none of it: it
 // checks numbers, cuts texts and leaves out records that are incomplete.
 #ifndef COMM_RECORDER_H
 #define COMM_RECORDER_H

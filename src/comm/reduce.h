@@ -5,10 +5,10 @@
 // is decided once per operation, in a *reducer*: a small program of steps over blocks that stay in
 // the first cache.
 //
-//   sequential   ((x0 + x1) + x2) + ... order `rank`; also all integers, max, min
-//   tree   node [b, b + 2^k) = left half + right half, order `shard`; an absent half leaves the
-//          terms are tree nodes over shards (comm_term) other: plan/lower/shards.c makes the
-//          same
+//   sequential  ((x0 + x1) + x2) + ..., for order `rank` and for all integers, max and min
+//   tree        node [b, b + 2^k) = left half + right half, for order `shard`. The terms are tree
+//               nodes over shards (comm_term). If one half is absent, the node is the other half.
+//               plan/lower/shards.c makes the same tree.
 //
 // The bits depend on values and order only: not on the level of vector units, on how a range is
 // cut, or on alignment. Floats narrower than fp32 are widened, summed in fp32 and rounded once. A

@@ -1,5 +1,5 @@
 // The loops of a reducer in plain C, an element at a time: where there are no vector units, for the
-// ends of ranges, and the truth that the vector twins are tested against.
+// ends of ranges, and the reference that the vector loops are tested against.
 #include "comm/reduce_steps.h"
 
 #include <string.h>

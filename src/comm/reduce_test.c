@@ -1,5 +1,5 @@
 // Reducers against naive sums: every type, operation, number of inputs, odd sizes, odd addresses;
-// scalar and vector loops to the bit; the tree gives the same bits however the shards are dealt
+// scalar and vector loops to the bit; the tree gives the same bits however the shards are distributed
 // out.
 #include "comm/reduce.h"
 

@@ -40,7 +40,7 @@ static int board_open(long pid)
         const ssize_t length = readlink(path, name, sizeof(name) - 1);
         if (length <= 0) continue;
         name[length] = '\0';
-        if (strstr(name, "memfd:trireme-board") != NULL) fd = open(path, O_RDWR | O_CLOEXEC);
+        if (strstr(name, "memfd:trireme-control") != NULL) fd = open(path, O_RDWR | O_CLOEXEC);
     }
     (void)closedir(list);
     return fd;

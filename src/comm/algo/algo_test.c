@@ -292,7 +292,7 @@ static void ends_must_agree(void **unused)
     job_run(4, false, ends_differ_body, NULL);
 }
 
-// Barriers: nobody leaves before the last came.
+// Barriers: no rank leaves before the last one arrives.
 static status barrier_body(comm *c, void *context)
 {
     int *arrived = context;
@@ -357,10 +357,10 @@ static int nodes_make(int32_t begin, int32_t end, comm_term *terms, float (*sums
 }
 
 // Whichever rank holds which shards: in order of ranks, or the other way round.
-static status strict_row(comm_group *g, const comm_algorithm *row, bool turned)
+static status strict_row(comm_group *g, const comm_algorithm *row, bool reversed)
 {
     const int rank = comm_group_rank(g), size = comm_group_size(g);
-    const int part = turned ? size - 1 - rank : rank;
+    const int part = reversed ? size - 1 - rank : rank;
     float sums[SHARDS][STRICT_COUNT], out[STRICT_COUNT];
     comm_term terms[SHARDS];
     comm_item items[SHARDS];

@@ -124,7 +124,7 @@ static comm_shape shape_of(const comm_call *c, int rank)
     return comm_shape_of(c->args->op, c->size, rank == c->args->root);
 }
 
-// Returns the largest number of pieces of any rank, so all ranks decide alike.
+// Returns the largest number of pieces of any rank, so all ranks take the same decision.
 static int pieces_most(const comm_call *c)
 {
     const comm_op_row *row = &comm_op_rows[c->args->op];

@@ -32,7 +32,7 @@ typedef struct node_term {
 // Lies in the scratch of the call, with what follows it.
 typedef struct pieces {
     comm_call *call;
-    pieces_deal deal;
+    pieces_scope scope;
     int64_t width;
     unsigned char *apart;
     int32_t own_terms, shards, term_count;
@@ -134,8 +134,8 @@ static status reducer_make(pieces *p, int64_t most)
 // ---- one tensor --------------------------------------------------------------------------------
 static message_part part_of(const pieces *p, const message_cut *cut, int rank)
 {
-    if (p->deal == PIECES_PARTS) return message_cut_part(cut, rank);
-    const bool has = p->deal == PIECES_ALL || rank == p->call->args->root;
+    if (p->scope == PIECES_PARTS) return message_cut_part(cut, rank);
+    const bool has = p->scope == PIECES_ALL || rank == p->call->args->root;
     return (message_part){0, has ? cut->total : 0};
 }
 
@@ -180,7 +180,7 @@ static status tensor_sum(pieces *p, const comm_item *items)
     const message_cut shares = {.total = items[0].count, .parts = n};
     const message_cut cut = scatters ? message_cut_item(items, n) : shares;
     const message_part own = part_of(p, &cut, rank);
-    const int64_t longest = p->deal == PIECES_PARTS ? message_cut_part(&cut, 0).count : cut.total;
+    const int64_t longest = p->scope == PIECES_PARTS ? message_cut_part(&cut, 0).count : cut.total;
     for (int64_t done = 0; done == 0 || done < longest; done += p->block) {
         const message_part mine = block_of(p, own, done);
         for (int step = 1; step < n; step++) {
@@ -202,7 +202,7 @@ static status tensor_sum(pieces *p, const comm_item *items)
     return ST_OK;
 }
 
-status pieces_run(comm_call *call, pieces_deal deal, void *apart)
+status pieces_run(comm_call *call, pieces_scope scope, void *apart)
 {
     const comm_args *a = call->args;
     const int64_t most = terms_most(a, call->size);
@@ -213,7 +213,7 @@ status pieces_run(comm_call *call, pieces_deal deal, void *apart)
     int64_t used = 0;
     pieces *p = message_scratch(call, &used, (int64_t)sizeof(pieces));
     p->call = call;
-    p->deal = deal;
+    p->scope = scope;
     p->apart = apart;
     p->width = dtype_bytes(a->type);
     p->lists = message_scratch(call, &used, call->size * (int64_t)sizeof(node_list));

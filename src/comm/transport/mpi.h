@@ -37,7 +37,7 @@ typedef struct mpi_parcel {
     unsigned char payload[MPI_CARRIED];
 } mpi_parcel;
 
-// A note, which travels beside the messages.
+// A note: a control message, sent outside the order of the data messages.
 typedef enum mpi_word {
     MPI_WORD_ASK = 1, // the sender has waited for a while in this operation
     MPI_WORD_FAILED   // the group is dead, and why

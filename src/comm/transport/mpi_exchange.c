@@ -1,4 +1,4 @@
-// Messages over MPI, and notes beside them.
+// Data messages over MPI, and notes (control messages).
 //
 // A frame with the contract comes first; a receiver accepts the pieces behind it after the
 // contracts agree. Messages of one rank in one group have one tag, whose order MPI keeps. A rank

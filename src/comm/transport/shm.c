@@ -104,7 +104,7 @@ static status record_await(comm_link *link, int local)
     return ST_OK;
 }
 
-static status cards_show(comm_link *link)
+static status record_publish(comm_link *link)
 {
     const comm_config *config = &link->config;
     rank_record *record = link->record;
@@ -157,7 +157,7 @@ static status link_open(const comm_config *config, comm_link **out)
         goto close_link;
     }
     for (int i = 0; i < config->ranks; i++) link->local_of[i] = -1;
-    TRY_TO(close_link, cards_show(link));
+    TRY_TO(close_link, record_publish(link));
     *out = link;
     return ST_OK;
 close_link:

@@ -118,7 +118,7 @@ typedef struct shm_end { // of a channel
 
 // The object of a sleeping wait, for another thread. It is read word by word; a torn one is wrong
 // only once.
-enum { SHM_AWAITS_NOBODY, SHM_AWAITS_ARRIVAL, SHM_AWAITS_DEPARTURE, SHM_AWAITS_MESSAGE };
+enum { SHM_AWAITS_NONE, SHM_AWAITS_ARRIVAL, SHM_AWAITS_DEPARTURE, SHM_AWAITS_MESSAGE };
 typedef struct shm_awaited {
     uint32_t kind;
     uint32_t number;              // of the descriptor

@@ -278,7 +278,7 @@ static status wait_asleep(both *b)
     const host *h = b->p->base.link->config.h;
     const int64_t begin = h->api->monotonic_ns(h);
     const status st = sleep_until(b);
-    half_put(&b->p->awaited.kind, SHM_AWAITS_NOBODY);
+    half_put(&b->p->awaited.kind, SHM_AWAITS_NONE);
     shm_slept(b->p, begin);
     return st;
 }

@@ -207,7 +207,7 @@ static int port_waits_for(shm_port *p, comm_awaited *out, int capacity)
     int count = 0;
     for (int i = 0; i < p->base.members.count && count < capacity; i++) {
         const bool is_peer = (uint32_t)i + 1 == from || (uint32_t)i + 1 == to;
-        if (kind == SHM_AWAITS_NOBODY || i == p->base.members.me) continue;
+        if (kind == SHM_AWAITS_NONE || i == p->base.members.me) continue;
         if (kind == SHM_AWAITS_MESSAGE ? !is_peer : !is_awaited(&w, i)) continue;
         out[count++] = (comm_awaited){.rank = p->base.members.ranks[i],
                                       .group = p->base.members.group,
@@ -279,7 +279,7 @@ static status wait_asleep(const shm_wait *w)
     w->port->base.ended_ns = 0;
     awaited_put(w);
     const status st = sleep_until(w);
-    half_put(&w->port->awaited.kind, SHM_AWAITS_NOBODY);
+    half_put(&w->port->awaited.kind, SHM_AWAITS_NONE);
     shm_slept(w->port, begin);
     return st;
 }

@@ -7,7 +7,7 @@
 // one host do.
 //
 //   ucx_exchange.c   messages: a frame with the contract, then the bytes; checksums
-//   ucx_watch.c      notes beside the messages: liveness, failures; detection of silent peers
+//   ucx_watch.c      notes (control messages): liveness, failures; detection of silent peers
 //
 // One thread at a time calls UCX, under the link's lock. A thread of the link, the pulse, calls it
 // ten times a second while no other thread does, so this rank answers questions while it computes:

@@ -36,7 +36,7 @@ typedef struct job {
     bool side_by_side;
     int64_t deadline_ns;
     status (*body)(comm *c);
-    comm_control_block *boards[RANKS];
+    comm_control_block *blocks[RANKS];
     pid_t pids[RANKS];
     atomic_bool is_over; // who stands still may go on
     struct {
@@ -108,7 +108,7 @@ static status run_rank(int rank)
                                 .local_rank = number_of(rank),
                                 .local_ranks = ranks_of(host_of(rank)),
                                 .transport = "ucx",
-                                .control_block = all->boards[host_of(rank)],
+                                .control_block = all->blocks[host_of(rank)],
                                 .deadline_ns = all->deadline_ns,
                                 .machine = 100 + (uint64_t)host_of(rank),
                                 .host = name,
@@ -150,7 +150,7 @@ static void job_run(int ranks, int hosts, int64_t deadline_ms, status (*body)(co
     assert_int_equal(0, pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED));
     assert_int_equal(0, pthread_mutex_init(&all->lock, &shared));
     for (int h = 0; h < hosts; h++) {
-        assert_int_equal(ST_OK, comm_control_block_create(ranks_of(h), 7, 0, &all->boards[h]));
+        assert_int_equal(ST_OK, comm_control_block_create(ranks_of(h), 7, 0, &all->blocks[h]));
     }
     (void)fflush(NULL);
     for (int r = 0; r < ranks; r++) {
@@ -164,7 +164,7 @@ static void job_run(int ranks, int hosts, int64_t deadline_ms, status (*body)(co
     for (int r = 0; r < ranks; r++) {
         assert_int_equal(all->pids[r], waitpid(all->pids[r], NULL, 0));
     }
-    for (int h = 0; h < hosts; h++) comm_control_block_unmap(all->boards[h]);
+    for (int h = 0; h < hosts; h++) comm_control_block_unmap(all->blocks[h]);
 }
 
 static void all_are(status wanted)
@@ -306,7 +306,7 @@ static status other_count(comm *c)
     return sum_of(c, own_rank == 1 ? 11 : 10, own_rank == 1 ? "b.c:2" : "a.c:1");
 }
 
-// One gives to all and waits for nobody, the others wait for one that never sends to them.
+// One rank sends to all others and waits for none; the others wait for a rank that never sends.
 static status other_operation(comm *c)
 {
     const comm_item item = {.in = numbers, .out = numbers, .count = 1};
@@ -320,7 +320,7 @@ static status other_operation(comm *c)
     return own_rank == 1 ? comm_run(comm_world(c), &args) : comm_barrier(comm_world(c), "a.c:1");
 }
 
-// Rank 3 has no core while the others find the difference and leave, and was spoken with by nobody
+// Rank 3 has no core while the others find the difference and leave, and no rank has communicated with it
 // before.
 static status other_operation_late(comm *c)
 {
@@ -400,7 +400,8 @@ static status is_frozen(comm *c)
 static status stands_still(comm *c)
 {
     TRY(sum_of(c, 10, "here"));
-    while (own_rank == 1 && !atomic_load(&all->is_over)) (void)raise(SIGSTOP); // whoever wakes it
+    while (own_rank == 1 && !atomic_load(&all->is_over))
+        (void)raise(SIGSTOP); // again after each wake-up
     const status st = sum_of(c, 10, "there");
     if (own_rank == 0) atomic_store(&all->is_over, true);
     if (own_rank == 0) (void)kill(all->pids[1], SIGCONT);
@@ -467,7 +468,7 @@ static status once_round(comm_link *link, const int32_t *ranks, int count, uint3
     return st;
 }
 
-// {0, 2} and {1, 3} at the same time; then {0, 1, 3}, of which 3 and 1 knew nobody but each other.
+// {0, 2} and {1, 3} at the same time; then {0, 1, 3}, of which 3 and 1 were connected only to each other.
 static status joins_some(const comm_config *config)
 {
     static const int32_t pairs[2][2] = {{0, 2}, {1, 3}}, three[] = {0, 1, 3};
