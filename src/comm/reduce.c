@@ -1,9 +1,9 @@
 // Reducers: the program of a sum, made once, and its run over blocks (reduce.h).
 //
 // A tree over terms becomes steps as in a stack machine. Four terms that make a whole subtree are
-// one step, so a tree of up to four inputs and a sequential reduction of any number are one loop over
-// the whole range without an intermediate block. Larger trees keep blocks of partial sums in slots
-// of 4 KiB each, which stay in the L1 cache.
+// one step, so a tree of up to four inputs and a sequential reduction of any number are one loop
+// over the whole range without an intermediate block. Larger trees keep blocks of partial sums in
+// slots of 4 KiB each, which stay in the L1 cache.
 #include "comm/reduce.h"
 #include "comm/reduce_steps.h"
 

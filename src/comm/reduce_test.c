@@ -1,6 +1,6 @@
 // Reducers against naive sums: every type, operation, number of inputs, odd sizes, odd addresses;
-// scalar and vector loops to the bit; the tree gives the same bits however the shards are distributed
-// out.
+// scalar and vector loops to the bit; the tree gives the same bits however the shards are
+// distributed.
 #include "comm/reduce.h"
 
 #include "base/rng.h"

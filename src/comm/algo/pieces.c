@@ -123,7 +123,8 @@ static status reducer_make(pieces *p, int64_t most)
 {
     const comm_args *a = p->call->args;
     TRY(terms_sort(p, most));
-    // The sorted terms lie in the memory that later holds the pointers; it is large enough for both.
+    // The sorted terms lie in the memory that later holds the pointers; it is large enough for
+    // both.
     _Static_assert(sizeof(comm_term) <= sizeof(void *), "terms fit in the place of pointers");
     comm_term *terms = (comm_term *)(void *)p->in;
     for (int32_t t = 0; t < p->term_count; t++) terms[t] = p->terms[t].term;

@@ -72,10 +72,10 @@ static status memory_make(int64_t bytes, int *fd_out, void **out)
         (void)close(fd);
         return st;
     }
-    const int error = memory_reserve(fd, at, bytes);
-    if (error != 0) {
+    const int reserve_error = memory_reserve(fd, at, bytes);
+    if (reserve_error != 0) {
         const status st = fail(ST_NO_MEMORY, "no %lld bytes of shared memory are free: %s",
-                               (long long)bytes, strerror(error));
+                               (long long)bytes, strerror(reserve_error));
         (void)munmap(at, (size_t)bytes);
         (void)close(fd);
         return st;

@@ -12,8 +12,8 @@
 // sleep.
 //
 // Every wait checks three words that end it (of this rank, of the group, of the host) and the clock
-// (timeout_tracker.h leaves out the time in which the rank was stopped). The text of a timeout names the
-// ranks that did not come, and what each did last.
+// (timeout_tracker.h leaves out the time in which the rank was stopped). The text of a timeout
+// names the ranks that did not come, and what each did last.
 #include "comm/transport/shm.h"
 #include "comm/transport/timeout_tracker.h"
 

@@ -320,8 +320,8 @@ static status other_operation(comm *c)
     return own_rank == 1 ? comm_run(comm_world(c), &args) : comm_barrier(comm_world(c), "a.c:1");
 }
 
-// Rank 3 has no core while the others find the difference and leave, and no rank has communicated with it
-// before.
+// Rank 3 has no core while the others find the difference and leave, and no rank has communicated
+// with it before.
 static status other_operation_late(comm *c)
 {
     if (own_rank == 3) (void)raise(SIGSTOP);
@@ -468,7 +468,8 @@ static status once_round(comm_link *link, const int32_t *ranks, int count, uint3
     return st;
 }
 
-// {0, 2} and {1, 3} at the same time; then {0, 1, 3}, of which 3 and 1 were connected only to each other.
+// {0, 2} and {1, 3} at the same time; then {0, 1, 3}, of which 3 and 1 were connected only to each
+// other.
 static status joins_some(const comm_config *config)
 {
     static const int32_t pairs[2][2] = {{0, 2}, {1, 3}}, three[] = {0, 1, 3};
