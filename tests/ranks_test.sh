@@ -65,7 +65,7 @@ same "three ranks: the digest of one" "$(digest three)" "$want"
 code "two stages, two ranks each, ZeRO-1" 0 train four layout.pp=2 layout.dp=2 layout.zero=1
 same "four ranks: the digest of one" "$(digest four)" "$want"
 says "what the layout is" four/log.txt 'layout   dp 2 · pp 2 1f1b · zero 1'
-# Many lanes, each of which meets its peers' memory first when it comes to it.
+# Many streams, each of which meets its peers' memory first when it comes to it.
 code "one process, sums in halves" 0 train halves determinism.tp_shards=2
 code "both directions, cut by tp" 0 train both determinism.tp_shards=2 layout.pp=2 layout.tp=2 layout.schedule=dualpipe
 same "both directions: the digest of one" "$(digest both)" "$(digest halves)"

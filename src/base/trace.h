@@ -24,7 +24,7 @@ enum { TRACE_TEXT_BYTES = 168 };
 
 typedef struct trace_record {
     trace_kind kind;
-    int32_t lane;                // spans only: 0 compute, 1.. communication, then copy, host
+    int32_t stream;              // spans only: 0 compute, 1.. communication, then copy, host
     int32_t step;                // 0 if none
     int32_t microbatch;          // -1 if none
     int32_t layer;               // -1 if none

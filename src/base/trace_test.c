@@ -13,7 +13,7 @@
 static void span(trace_ring *t, int64_t i)
 {
     const trace_record r = {.kind = TRACE_SPAN,
-                            .lane = 3,
+                            .stream = 3,
                             .step = (int32_t)i,
                             .microbatch = -1,
                             .layer = 7,
@@ -38,7 +38,7 @@ static void records_come_in_order(void **state)
         for (int64_t n; (n = trace_take(t, r, 2)) > 0;) {
             for (int64_t k = 0; k < n; k++, next++) {
                 assert_int_equal(r[k].begin_ns, next);
-                assert_int_equal(r[k].lane, 3);
+                assert_int_equal(r[k].stream, 3);
                 assert_int_equal(r[k].layer, 7);
                 assert_string_equal(r[k].name, "matmul");
                 assert_string_equal(r[k].text, "");
@@ -112,7 +112,7 @@ static void *write_many(void *argument)
     for (int32_t i = 1; i <= RECORDS; i++) {
         const bool is_note = i % 4 == 0;
         trace_record r = {.kind = is_note ? TRACE_NOTE : TRACE_COUNTER,
-                          .lane = w->id,
+                          .stream = w->id,
                           .step = i,
                           .begin_ns = i,
                           .end_ns = -i,
@@ -127,15 +127,15 @@ static void *write_many(void *argument)
 
 static void check_whole(const trace_record *r, int32_t *last)
 {
-    assert_true(r->lane >= 0 && r->lane < WRITERS);
+    assert_true(r->stream >= 0 && r->stream < WRITERS);
     assert_int_equal(r->begin_ns, r->step);
     assert_int_equal(r->end_ns, -r->step);
-    assert_true(r->value == r->lane * 1e6 + r->step);
+    assert_true(r->value == r->stream * 1e6 + r->step);
     for (int i = 0; i < TRACE_TEXT_BYTES - 1; i++) {
-        assert_int_equal(r->text[i], r->kind == TRACE_NOTE ? 'a' + r->lane : 0);
+        assert_int_equal(r->text[i], r->kind == TRACE_NOTE ? 'a' + r->stream : 0);
     }
-    assert_true(r->step > last[r->lane]); // a writer's records stay in order
-    last[r->lane] = r->step;
+    assert_true(r->step > last[r->stream]); // a writer's records stay in order
+    last[r->stream] = r->step;
 }
 
 static void race(int64_t capacity)

@@ -61,7 +61,7 @@ status device_work_run(const device_work *w, const device_config *config,
         return config->run->run(context, call);
     }
     trace_record span = {.kind = TRACE_SPAN,
-                         .lane = stream,
+                         .stream = stream,
                          .step = call->step_no,
                          .microbatch = call->microbatch,
                          .layer = call->layer,

@@ -522,7 +522,7 @@ static void traced_steps_leave_spans(void **state)
         assert_int_equal(trace_take(ring, spans, 8), 2);
         for (int k = 0; k < 2; k++) {
             assert_int_equal(spans[k].kind, TRACE_SPAN);
-            assert_int_equal(spans[k].lane, 4);
+            assert_int_equal(spans[k].stream, 4);
             assert_int_equal(spans[k].step, 2 + k);
             assert_int_equal(spans[k].layer, 20 + 10 * k);
             assert_string_equal(spans[k].name, "add");

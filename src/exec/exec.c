@@ -1,7 +1,7 @@
-// Posts the actions of a plan to the lanes of a device.
+// Posts the actions of a plan to the streams of a device.
 //
 // exec_advance walks the actions with a cursor (action, node). When a queue is full the cursor
-// stays, and the next call goes on from there. Only the plan's waits order the lanes: an action
+// stays, and the next call goes on from there. Only the plan's waits order the streams: an action
 // that others wait for records an event. Waits on the step before use the events of that step. When
 // the plan changes between two steps (evaluation, batch ramps), the device is drained instead.
 #include "exec/exec.h"
@@ -17,7 +17,7 @@ enum { SLOTS = 2 }; // steps in flight
 
 typedef struct plan_state {
     const plan *p;
-    device_event **events; // [action]; NULL: no other lane waits for it
+    device_event **events; // [action]; NULL: no other stream waits for it
     exec_deaths *deaths;   // [binding] in debug builds, for poison.c; else NULL
     comm_args *comms;      // [communication of the plan]
     const exec_tap *taps;
@@ -45,8 +45,8 @@ typedef struct step_slot {
 struct exec {
     exec_config config;
     device *device;
-    device_stream **lanes; // LANE_GROUPS, then one per group; NULL: the group uses the compute lane
-    char *base;            // the arena, device memory
+    device_stream **streams; // STREAM_GROUPS, then one per group; NULL: it uses the compute stream
+    char *base;              // the arena, device memory
     int64_t arena_bytes, touched_bytes, poisoned_bytes;
     plan_state *plans;
     arena *a;
@@ -72,7 +72,7 @@ static status refuse_if_too_large(const exec_config *config, int64_t bytes)
                 text_bytes_human(bytes, need), text_bytes_human(config->memory_limit_bytes, have));
 }
 
-// Makes an event for every action that another lane waits for.
+// Makes an event for every action that another stream waits for.
 static status plan_events_make(exec *e, plan_state *s)
 {
     const plan *p = s->p;
@@ -150,19 +150,19 @@ static status memory_take(exec *e)
     return st;
 }
 
-static status lanes_create(exec *e)
+static status streams_create(exec *e)
 {
     const device_api *api = e->config.api;
     const plan_table *run = e->config.run;
-    TRY(arena_new(e->a, LANE_GROUPS + run->group_count, &e->lanes));
-    TRY(api->stream_create(e->device, "compute", LANE_COMPUTE, &e->lanes[LANE_COMPUTE]));
-    TRY(api->stream_create(e->device, "copy", LANE_COPY, &e->lanes[LANE_COPY]));
+    TRY(arena_new(e->a, STREAM_GROUPS + run->group_count, &e->streams));
+    TRY(api->stream_create(e->device, "compute", STREAM_COMPUTE, &e->streams[STREAM_COMPUTE]));
+    TRY(api->stream_create(e->device, "copy", STREAM_COPY, &e->streams[STREAM_COPY]));
     for (int32_t i = 0; i < run->group_count; i++) {
         char *name = NULL;
         if (run->groups[i].use == GROUP_INLINE) continue;
         TRY(arena_new(e->a, PLAN_GROUP_NAME_BYTES, &name));
         plan_group_name(&run->groups[i], name);
-        TRY(api->stream_create(e->device, name, LANE_GROUPS + i, &e->lanes[LANE_GROUPS + i]));
+        TRY(api->stream_create(e->device, name, STREAM_GROUPS + i, &e->streams[STREAM_GROUPS + i]));
     }
     return ST_OK;
 }
@@ -195,7 +195,7 @@ static status create_parts(exec *e)
     TRY(api->create(&e->config.device, &e->device));
     TRY(memory_take(e));
     TRY(slots_make(e));
-    TRY(lanes_create(e));
+    TRY(streams_create(e));
     for (int i = 0; i < SLOTS; i++) TRY(api->event_create(e->device, &e->slots[i].done));
     TRY(arena_new(e->a, e->config.plan_count, &e->plans));
     for (int64_t i = 0; i < e->config.plan_count; i++) {
@@ -338,7 +338,7 @@ static status post_waits(exec *e, const plan_action *action, bool *posted)
             event = e->previous->events[-1 - on];
         }
         if (event == NULL) continue;
-        TRY(e->config.api->event_wait(e->lanes[action->lane], event, posted));
+        TRY(e->config.api->event_wait(e->streams[action->stream], event, posted));
         if (!*posted) return ST_OK;
     }
     return ST_OK;
@@ -357,7 +357,7 @@ static status post_poison(exec *e, const plan_action *action, int64_t at)
         if (!exec_poison_after(deaths, e->running->p, action, at, k, e->base, &from, &bytes)) {
             continue;
         }
-        TRY(e->config.api->fill(e->lanes[action->lane], from, 0xff, bytes, &posted));
+        TRY(e->config.api->fill(e->streams[action->stream], from, 0xff, bytes, &posted));
         if (posted) e->poisoned_bytes += bytes;
     }
     return ST_OK;
@@ -385,7 +385,7 @@ static status post_nodes(exec *e, const plan_action *action, bool *posted)
         exec_call_make(p, action, at, e->base, e->slots[e->current].step, &calls[k]);
     }
     if (count == 2) calls[0].then = &calls[1];
-    TRY(e->config.api->launch(e->lanes[action->lane], &calls[0], posted));
+    TRY(e->config.api->launch(e->streams[action->stream], &calls[0], posted));
     if (!*posted) return ST_OK;
     e->together = count;
     e->node += count - 1; // the last of them
@@ -400,7 +400,7 @@ static status post_taps(exec *e, const plan_action *action, bool *posted)
         const exec_tap *t = &s->taps[e->tap];
         if (t->action != e->action || t->node != e->node) return ST_OK;
         const char *from = e->base + plan_tensor_offset(s->p, t->ref);
-        TRY(e->config.api->copy_out(e->lanes[action->lane], t->to, from, t->bytes, posted));
+        TRY(e->config.api->copy_out(e->streams[action->stream], t->to, from, t->bytes, posted));
         if (!*posted) return ST_OK;
     }
     return ST_OK;
@@ -411,10 +411,10 @@ static status post_copy(exec *e, const plan_action *action, bool *posted)
 {
     const device_api *api = e->config.api;
     step_slot *slot = &e->slots[e->current];
-    device_stream *lane = e->lanes[action->lane];
+    device_stream *stream = e->streams[action->stream];
     const plan *p = e->running->p;
     if (e->node == 0) {
-        TRY(api->copy_in(lane, e->base + plan_tensor_offset(p, p->step_ref), slot->given,
+        TRY(api->copy_in(stream, e->base + plan_tensor_offset(p, p->step_ref), slot->given,
                          (int64_t)offsetof(step_block, device), posted));
         if (!*posted) return ST_OK;
         e->node++;
@@ -422,7 +422,8 @@ static status post_copy(exec *e, const plan_action *action, bool *posted)
     for (; e->node <= slot->part_count; e->node++) {
         const int i = (int)e->node - 1;
         char *to = e->base + e->config.run->tensors[slot->parts[i].run_row].offset;
-        TRY(api->copy_in(lane, to, slot->batch + slot->parts[i].at, slot->parts[i].bytes, posted));
+        TRY(api->copy_in(stream, to, slot->batch + slot->parts[i].at, slot->parts[i].bytes,
+                         posted));
         if (!*posted) return ST_OK;
     }
     return ST_OK;
@@ -435,20 +436,20 @@ static status post_readback(exec *e, const plan_action *action, bool *posted)
     const plan *p = e->running->p;
     const char *from = e->base + plan_tensor_offset(p, p->step_ref) + offsetof(step_block, device);
     if (e->node == 0) {
-        TRY(api->copy_out(e->lanes[action->lane], slot->results, from,
+        TRY(api->copy_out(e->streams[action->stream], slot->results, from,
                           (int64_t)sizeof(*slot->results), posted));
         if (!*posted) return ST_OK;
         e->node++;
     }
     if (e->node == 1 && p->bucket_count > 0 && slot->losses != NULL) {
         const int64_t reals = (int64_t)p->bucket_count * p->codec_reals;
-        TRY(api->copy_out(e->lanes[action->lane], slot->losses,
+        TRY(api->copy_out(e->streams[action->stream], slot->losses,
                           e->base + plan_tensor_offset(p, p->losses),
                           reals * (int64_t)sizeof(double), posted));
         if (!*posted) return ST_OK;
         e->node++;
     }
-    return api->event_record(slot->done, e->lanes[action->lane], posted);
+    return api->event_record(slot->done, e->streams[action->stream], posted);
 }
 
 static status post_communication(exec *e, const plan_action *action, bool *posted)
@@ -461,7 +462,7 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
     }
     comm_args args = e->running->comms[action->comm];
     args.step = e->slots[e->current].step;
-    return comm_post(group, e->config.api, e->lanes[action->lane], &args, posted);
+    return comm_post(group, e->config.api, e->streams[action->stream], &args, posted);
 }
 
 static status post_work(exec *e, const plan_action *action, bool *posted)
@@ -513,8 +514,8 @@ status exec_advance(exec *e, exec_state *state)
         } else if (e->stage == STAGE_WORK) {
             TRY(post_work(e, action, &posted));
         } else if (e->running->events[e->action] != NULL) {
-            TRY(e->config.api->event_record(e->running->events[e->action], e->lanes[action->lane],
-                                            &posted));
+            TRY(e->config.api->event_record(e->running->events[e->action],
+                                            e->streams[action->stream], &posted));
         }
         if (!posted) {
             *state = EXEC_WAITING;
@@ -587,18 +588,18 @@ const double *exec_losses(const exec *e)
     return slot->p != NULL && slot->p->bucket_count > 0 ? slot->losses : NULL;
 }
 
-device_stream_times exec_lane_times(const exec *e)
+device_stream_times exec_stream_times(const exec *e)
 {
     device_stream_times sum = {0};
     comm_group *any = NULL;
     for (int64_t i = 0; i < e->config.run->group_count; i++) {
-        const device_stream *lane = e->lanes[LANE_GROUPS + i];
+        const device_stream *stream = e->streams[STREAM_GROUPS + i];
         comm_group *g = e->config.groups != NULL ? e->config.groups[i] : NULL;
         if (g != NULL) any = g;
-        if (lane == NULL) { // on the compute lane, which waits meanwhile
+        if (stream == NULL) { // on the compute stream, which waits meanwhile
             sum.awaited_ns += g != NULL ? comm_group_worked_ns(g) : 0;
         } else {
-            sum.awaited_ns += e->config.api->stream_times(lane).awaited_ns;
+            sum.awaited_ns += e->config.api->stream_times(stream).awaited_ns;
         }
     }
     sum.worked_ns = any != NULL ? comm_busy_ns(any) : 0; // of the whole rank
@@ -625,7 +626,7 @@ status exec_write(exec *e, int64_t run_row, int64_t offset, const void *data, in
     ASSERT(offset >= 0 && bytes >= 0 && offset + bytes <= t->bytes);
     bool posted = false;
     while (!posted) {
-        TRY(e->config.api->copy_in(e->lanes[LANE_COMPUTE], e->base + t->offset + offset, data,
+        TRY(e->config.api->copy_in(e->streams[STREAM_COMPUTE], e->base + t->offset + offset, data,
                                    bytes, &posted));
         if (!posted) TRY(e->config.api->sync(e->device));
     }
@@ -639,8 +640,8 @@ status exec_zero(exec *e, int64_t run_row)
     if (e->config.api->fresh_is_zero) return ST_OK;
     const plan_tensor *t = &e->config.run->tensors[run_row];
     bool posted = false;
-    TRY(e->config.api->fill(e->lanes[LANE_COMPUTE], e->base + t->offset, 0, t->bytes, &posted));
-    ASSERT(posted); // the lane is idle: nothing was begun
+    TRY(e->config.api->fill(e->streams[STREAM_COMPUTE], e->base + t->offset, 0, t->bytes, &posted));
+    ASSERT(posted); // the stream is idle: nothing was begun
     return e->config.api->sync(e->device);
 }
 
@@ -648,7 +649,7 @@ static status read_at(exec *e, int64_t offset, void *data, int64_t bytes)
 {
     bool posted = false;
     while (!posted) {
-        TRY(e->config.api->copy_out(e->lanes[LANE_COMPUTE], data, e->base + offset, bytes,
+        TRY(e->config.api->copy_out(e->streams[STREAM_COMPUTE], data, e->base + offset, bytes,
                                     &posted));
         if (!posted) TRY(e->config.api->sync(e->device));
     }

@@ -82,16 +82,16 @@ NODISCARD status exec_results(exec *e, step_device *out, int64_t *step, bool *an
 // bucket of its plan, valid until the next exec_begin. NULL: the step had none.
 const double *exec_losses(const exec *e);
 // Returns times since exec_create: in worked_ns the time with any collective in progress, on any
-// lane, in awaited_ns the time for which the compute lane waited for one. Both are zero without
+// stream, in awaited_ns the time for which the compute stream waited for one. Both are zero without
 // groups.
-device_stream_times exec_lane_times(const exec *e);
+device_stream_times exec_stream_times(const exec *e);
 // Host clock at the end of the step whose results were taken last.
 int64_t exec_results_ns(const exec *e);
 // Posts the rest of the step and waits until the device has done everything.
 NODISCARD status exec_finish(exec *e);
 
 // A look into a step, for bisect: right after node `node` of action `action` (0 for a
-// communication) the lane copies the tensor's first bytes to host memory, before anything can
+// communication) the stream copies the tensor's first bytes to host memory, before anything can
 // overwrite them. The plan does not change.
 typedef struct exec_tap {
     int32_t action, node;

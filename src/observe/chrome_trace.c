@@ -35,7 +35,7 @@ static status span_print(const trace_record *r, int64_t zero_ns, text *out, bool
     TRY(text_add(out,
                  "{\"name\": \"%s\", \"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"ts\": %.3f, "
                  "\"dur\": %.3f, \"args\": {\"step\": %d",
-                 r->name, r->lane, (double)(r->begin_ns - zero_ns) / 1e3,
+                 r->name, r->stream, (double)(r->begin_ns - zero_ns) / 1e3,
                  (double)(r->end_ns - r->begin_ns) / 1e3, r->step));
     if (r->microbatch >= 0) TRY(text_add(out, ", \"microbatch\": %d", r->microbatch));
     if (r->layer >= 0) TRY(text_add(out, ", \"layer\": %d", r->layer));
@@ -47,18 +47,18 @@ status obs_trace_write(obs_trace *t, const host *h, const char *path)
     arena *a = NULL;
     TRY(arena_create("chrome trace", 0, &a));
     text out = {.a = a};
-    static const char *const lanes[] = {"compute", "copy"};
+    static const char *const streams[] = {"compute", "copy"};
     int64_t zero_ns = 0;
     for (int64_t i = 0; i < t->count; i++) {
         if (i == 0 || t->spans[i].begin_ns < zero_ns) zero_ns = t->spans[i].begin_ns;
     }
     status st = ST_OK;
     TRY_TO(done, text_add(&out, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n"));
-    for (int i = 0; i < (int)COUNT_OF(lanes); i++) {
+    for (int i = 0; i < (int)COUNT_OF(streams); i++) {
         TRY_TO(done, text_add(&out,
                               "{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": 0, \"tid\": %d, "
                               "\"args\": {\"name\": \"%s\"}}%s\n",
-                              i, lanes[i], i + 1 < COUNT_OF(lanes) || t->count > 0 ? "," : ""));
+                              i, streams[i], i + 1 < COUNT_OF(streams) || t->count > 0 ? "," : ""));
     }
     for (int64_t i = 0; i < t->count; i++) {
         TRY_TO(done, span_print(&t->spans[i], zero_ns, &out, i + 1 == t->count));

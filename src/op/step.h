@@ -1,6 +1,6 @@
 // The step block: all that changes from step to step, in device memory, read by kernels.
 //
-// The host part is written before a step starts (a copy on the copy lane). The device part is
+// The host part is written before a step starts (a copy on the copy stream). The device part is
 // written by STEP_BEGIN, STEP_LOSS, GRAD_NORM and STEP_DECIDE only; it is in checkpoint and digest.
 // No action's presence or arguments depend on a value in it, so a step can be captured whole.
 //

@@ -261,7 +261,7 @@ plan_access plan_access_item_out(const plan *p, const plan_mesh *mesh, const pla
     return out;
 }
 
-// What a codec works in: the sum's residual, the lane's workspace, and its row of what sums have
+// What a codec works in: the sum's residual, the stream's workspace, and its row of what sums have
 // lost.
 static status codec_each(const plan *p, const plan_comm *c, access_visit visit, void *context)
 {

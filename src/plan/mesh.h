@@ -145,7 +145,7 @@ const char *traffic_name(traffic t);
 #define MESH_EXPERT_DATA (MESH_DP_ALIKE | MESH_CP_ALIKE | MESH_TP_ALIKE)
 
 // What a group's operations run on. Operations of one group are in one order, so what stands on the
-// compute lane and what goes on beside it are groups apart, even of the same ranks.
+// compute stream and what goes on beside it are groups apart, even of the same ranks.
 typedef enum group_use {
     GROUP_ASIDE,
     GROUP_INLINE,

@@ -119,9 +119,9 @@ typedef enum action_kind {
     ACTION_KIND_COUNT
 } action_kind;
 
-// One lane for each group of the table comes behind them, but for those that are used on the
-// compute lane.
-enum { LANE_COMPUTE, LANE_COPY, LANE_GROUPS };
+// One stream for each group of the table comes behind them, but for those that are used on the
+// compute stream.
+enum { STREAM_COMPUTE, STREAM_COPY, STREAM_GROUPS };
 
 // An operation among the ranks of a group.
 typedef struct plan_comm_item {
@@ -169,7 +169,7 @@ typedef struct plan_bucket {
 // One thing that one rank does in one step. Plain data: printed, checked, priced, played, executed.
 typedef struct plan_action {
     action_kind kind;
-    int32_t lane;
+    int32_t stream;
     int32_t microbatch;           // -1 where it has none
     int32_t layer;                // row in the model's layers; -1: none
     int32_t binding;              // into the plan's bindings: its program and tensors
@@ -183,7 +183,7 @@ typedef struct plan_action {
     bool accumulate; // accumulators continue; false: they start from +0
     // it makes the panels of its nodes (plan_binding); else earlier actions of the step have
     bool fills;
-    // Into plan.waits: actions on other lanes that must be done; w >= 0: action w of this step,
+    // Into plan.waits: actions on other streams that must be done; w >= 0: action w of this step,
     // w < 0: action -1 - w of the step before.
     int32_t waits_begin, waits_count;
     int32_t comm; // ACTION_COMMUNICATE: its record in plan.comms

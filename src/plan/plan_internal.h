@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 
 // A stretch of time in which a tensor's bytes matter: from its first write to its last use. Time
-// counts nodes on the compute lane.
+// counts nodes on the compute stream.
 typedef struct life_span {
     int64_t begin, end; // inclusive
     // the tensor that it is spent in, of those that are alike; -1: its own. Until it is dealt the

@@ -123,7 +123,7 @@ static status print_fused(const plan *p, const plan_action *a, text *out)
 static status print_action(const plan *p, int64_t i, text *out)
 {
     const plan_action *a = &p->actions[i];
-    TRY(text_add(out, "  {\"kind\": \"%s\", \"lane\": %d", action_name(a->kind), a->lane));
+    TRY(text_add(out, "  {\"kind\": \"%s\", \"lane\": %d", action_name(a->kind), a->stream));
     if (a->microbatch >= 0) TRY(text_add(out, ", \"microbatch\": %d", a->microbatch));
     if (a->layer >= 0) TRY(text_add(out, ", \"layer\": \"%s\"", p->model->layers[a->layer].name));
     if (a->ops_count > 0) {

@@ -83,7 +83,7 @@ static status sums_of(pricer *s, const op_program *program, const plan_action *x
 static int64_t next_compute(const plan *p, int64_t from)
 {
     for (int64_t i = from; i < p->action_count; i++) {
-        if (p->actions[i].lane == LANE_COMPUTE) return i;
+        if (p->actions[i].stream == STREAM_COMPUTE) return i;
     }
     return -1;
 }
@@ -100,7 +100,7 @@ static bool is_step_sum(const plan *p, const plan_comm *c)
 // for other actions.
 const plan_comm *sim_step_sum_of(const plan *p, const plan_action *x)
 {
-    if (x->kind != ACTION_COMMUNICATE || x->lane == LANE_COMPUTE) return NULL;
+    if (x->kind != ACTION_COMMUNICATE || x->stream == STREAM_COMPUTE) return NULL;
     const plan_comm *c = &p->comms[x->comm];
     return is_step_sum(p, c) ? c : NULL;
 }
@@ -150,7 +150,7 @@ static status collective_price(pricer *s, int64_t action, sim_prices *out)
     const plan_comm *c = &p->comms[x->comm];
     price_memo *collective = &s->collectives[x->comm];
     if (!collective->is_known) {
-        sim_collective_price(s->m, &s->groups[c->group], p, c, x->lane != LANE_COMPUTE,
+        sim_collective_price(s->m, &s->groups[c->group], p, c, x->stream != STREAM_COMPUTE,
                              &collective->ns, &collective->held);
         collective->is_known = true;
     }

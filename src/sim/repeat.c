@@ -26,8 +26,8 @@ static status actions_sort(arena *a, const plan *p, int32_t microbatches, by_mic
 
 static bool is_equivalent(const plan_action *x, const plan_action *y)
 {
-    return x->kind == y->kind && x->lane == y->lane && x->layer == y->layer && x->list == y->list &&
-           x->ops_begin == y->ops_begin && x->ops_count == y->ops_count;
+    return x->kind == y->kind && x->stream == y->stream && x->layer == y->layer &&
+           x->list == y->list && x->ops_begin == y->ops_begin && x->ops_count == y->ops_count;
 }
 
 // True if micro-batch `now` does all that micro-batch `before` did, *period later. Takes the period

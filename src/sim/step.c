@@ -61,13 +61,13 @@ static status streams_of_rank(simulator *s, int32_t r)
 {
     rank_state *rank = &s->ranks[r];
     const plan *p = rank->p;
-    const int64_t most = LANE_GROUPS + p->run->group_count;
+    const int64_t most = STREAM_GROUPS + p->run->group_count;
     int32_t *counts = NULL, *next = NULL, *all = NULL;
     TRY(arena_new(s->a, most, &counts));
     TRY(arena_new(s->a, most, &next));
     TRY(arena_new(s->a, p->action_count + 1, &all));
     TRY(arena_new(s->a, most, &rank->stream_of));
-    for (int64_t i = 0; i < p->action_count; i++) counts[p->actions[i].lane]++;
+    for (int64_t i = 0; i < p->action_count; i++) counts[p->actions[i].stream]++;
     int32_t begin = 0;
     for (int32_t n = 0; n < most; n++) {
         rank->stream_of[n] = EVENT_NOBODY;
@@ -78,7 +78,7 @@ static status streams_of_rank(simulator *s, int32_t r)
             (stream){.rank = r, .number = n, .actions = all + begin, .count = counts[n]};
         begin += counts[n];
     }
-    for (int32_t i = 0; i < p->action_count; i++) all[next[p->actions[i].lane]++] = i;
+    for (int32_t i = 0; i < p->action_count; i++) all[next[p->actions[i].stream]++] = i;
     return ST_OK;
 }
 
@@ -132,7 +132,7 @@ static status prepare(simulator *s)
 {
     int64_t streams = 0, groups = 0;
     for (int32_t r = 0; r < s->rank_count; r++) {
-        streams += LANE_GROUPS + s->given[r].p->run->group_count;
+        streams += STREAM_GROUPS + s->given[r].p->run->group_count;
         groups += s->given[r].p->run->group_count;
     }
     TRY(arena_new(s->a, streams, &s->streams));
@@ -256,7 +256,7 @@ static void action_end(simulator *s, int32_t number, int64_t begin, int64_t end)
     const int64_t row = row_of(rank, l->step, action);
     event_loop_end(&s->loop, &rank->spans[row], begin, end);
     s->loop.streams[number].free = end;
-    if (l->number == LANE_COMPUTE) s->step_end[l->step] = max_i64(s->step_end[l->step], end);
+    if (l->number == STREAM_COMPUTE) s->step_end[l->step] = max_i64(s->step_end[l->step], end);
     if (l->step == s->steps - 1) sent_count(s, l, end - begin);
     if (++l->at == l->count) {
         l->at = 0;
@@ -325,7 +325,7 @@ static void stream_run(simulator *s, int32_t number)
             if (!arrive(s, number, &s->all_rendezvous[x->rendezvous].at, begin, ns)) return;
             continue;
         }
-        if (l->number == LANE_COMPUTE) {
+        if (l->number == STREAM_COMPUTE) {
             // A transfer delays the stream from the end of its last work on, even while it waits
             // for something else.
             const int64_t ready = begin, sent = sim_sent(rank->prices, action);

@@ -219,7 +219,7 @@ static void random_price(job *j, uint32_t seed, int64_t most)
     for (int32_t r = 0; r < j->count; r++) {
         for (int64_t i = 0; i < j->ranks[r].p->action_count; i++) {
             j->prices[r].ns[i] = dice(&seed) % (uint32_t)most;
-            if (j->ranks[r].p->actions[i].lane != LANE_COMPUTE) continue;
+            if (j->ranks[r].p->actions[i].stream != STREAM_COMPUTE) continue;
             for (int k = 0; k < TRAFFIC_COUNT; k++) {
                 if (j->prices[r].held[k] == NULL) continue;
                 j->prices[r].held[k][i] = dice(&seed) % 3 == 0 ? dice(&seed) % 50 : 0;
@@ -248,7 +248,7 @@ static void rules_hold(const sim_rank *rank, const sim_prices *prices, const sim
             if (on >= 0) assert_true(spans[on].end <= spans[i].begin + sim_sent(prices, i));
         }
         for (int64_t k = i + 1; k < p->action_count; k++) {
-            if (p->actions[k].lane != x->lane) continue;
+            if (p->actions[k].stream != x->stream) continue;
             assert_true(spans[k].begin >= spans[i].end);
             break;
         }
@@ -348,7 +348,7 @@ static void a_stage_sends_while_it_waits(void **state)
                 if (op != COLLECTIVE_SEND && op != COLLECTIVE_RECEIVE) continue;
                 j.prices[r].ns[i] = MESSAGE;
                 int64_t next = i;
-                while (next < p->action_count && p->actions[next].lane != LANE_COMPUTE) next++;
+                while (next < p->action_count && p->actions[next].stream != STREAM_COMPUTE) next++;
                 if (op == COLLECTIVE_SEND && next < p->action_count) {
                     j.prices[r].held[TRAFFIC_PP][next] += MESSAGE;
                 }
@@ -410,7 +410,7 @@ static void a_late_host_holds_up(void **state)
     const plan *p = j.ranks[0].p;
     int64_t count = 0;
     for (int64_t i = 0; i < p->action_count; i++) {
-        const bool computes = p->actions[i].lane == LANE_COMPUTE;
+        const bool computes = p->actions[i].stream == STREAM_COMPUTE;
         j.prices[0].ns[i] = computes ? 100 : 0;
         count += computes ? 1 : 0;
     }
@@ -424,7 +424,7 @@ static void a_late_host_holds_up(void **state)
     for (int64_t k = 0; k < COUNT_OF(hosts); k++) {
         const int64_t issue = hosts[k].issue;
         for (int64_t i = 0; i < p->action_count; i++) {
-            j.prices[0].issue[i] = p->actions[i].lane == LANE_COMPUTE ? issue : 0;
+            j.prices[0].issue[i] = p->actions[i].stream == STREAM_COMPUTE ? issue : 0;
             j.prices[0].waits[i] = hosts[k].waits;
         }
         // The first action begins with the step; the last ends 100 ns after it was issued.

@@ -27,20 +27,20 @@ static status rank_print(const sim_rank *rank, const sim_span *spans, int64_t ze
                  "{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"name\": "
                  "\"stage %d\"}},\n",
                  number, number));
-    TRY(track_print(number, LANE_COMPUTE, "compute", out));
-    TRY(track_print(number, LANE_COPY, "copy", out));
+    TRY(track_print(number, STREAM_COMPUTE, "compute", out));
+    TRY(track_print(number, STREAM_COPY, "copy", out));
     for (int32_t g = 0; g < p->run->group_count; g++) {
         char name[PLAN_GROUP_NAME_BYTES];
         if (p->run->groups[g].use == GROUP_INLINE) continue;
         plan_group_name(&p->run->groups[g], name);
-        TRY(track_print(number, LANE_GROUPS + g, name, out));
+        TRY(track_print(number, STREAM_GROUPS + g, name, out));
     }
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *x = &p->actions[i];
         TRY(text_add(out,
                      "{\"name\": \"%s\", \"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, "
                      "\"dur\": %.3f",
-                     name_of(p, x), number, x->lane, (double)(spans[i].begin - zero) / 1e3,
+                     name_of(p, x), number, x->stream, (double)(spans[i].begin - zero) / 1e3,
                      (double)(spans[i].end - spans[i].begin) / 1e3));
         if (x->microbatch >= 0 || x->layer >= 0) {
             TRY(text_add(out, ", \"args\": {\"microbatch\": %d, \"layer\": \"%s\"}", x->microbatch,

@@ -41,7 +41,7 @@ typedef struct train_parts {
 double train_part_bound_s(const train_part *part, double peak_flops, double bytes_per_s);
 
 // Steps are windows of time that follow one another; a span counts in each window by what of it
-// lies inside. Spans of one lane come in any order and never overlap.
+// lies inside. Spans of one stream come in any order and never overlap.
 typedef struct train_window {
     int64_t begin_ns, end_ns;
     double in_operation[OP_CODE_COUNT];
@@ -60,7 +60,7 @@ typedef struct train_windows {
 void train_windows_init(train_windows *w, arena *a, int64_t first_ns);
 NODISCARD status train_windows_span(train_windows *w, op_code code, int64_t begin_ns,
                                     int64_t end_ns);
-// All that the ring holds of the compute lane. Lost records are ST_INTERNAL.
+// All that the ring holds of the compute stream. Lost records are ST_INTERNAL.
 NODISCARD status train_windows_trace(train_windows *w, trace_ring *trace);
 // As many records as the steps in flight can leave between two looks.
 int64_t train_trace_capacity(const plan *p);

@@ -47,7 +47,7 @@ static status memory_take_huge(int64_t bytes, void **out)
 
 // ---- streams ------------------------------------------------------------------------------------
 
-typedef enum stream_kind { STREAM_READ, STREAM_WRITE, STREAM_COPY } stream_kind;
+typedef enum stream_kind { SWEEP_READ, SWEEP_WRITE, SWEEP_COPY } stream_kind;
 
 typedef struct stream {
     stream_kind kind;
@@ -94,9 +94,9 @@ static void stream_run(void *context, int64_t index, int thread)
     (void)thread;
     char *a = s->a + index * s->bytes, *b = s->b + index * s->bytes;
     for (int64_t r = 0; r < s->rounds; r++) {
-        if (s->kind == STREAM_WRITE) {
+        if (s->kind == SWEEP_WRITE) {
             memset(a, (int)(r & 0x7f), (size_t)s->bytes);
-        } else if (s->kind == STREAM_COPY) {
+        } else if (s->kind == SWEEP_COPY) {
             memcpy(b, a, (size_t)s->bytes);
         } else {
             s->sink[index] ^= s->avx2 ? read_avx2(a, s->bytes) : read_plain(a, s->bytes);
@@ -118,7 +118,7 @@ static double stream_speed(const host *h, const kern_context *on, stream *s, int
         kern_parallel_in(on, s->threads, stream_run, s);
         const double seconds = (double)(now_ns(h) - begin) / 1e9;
         const double moved = (double)s->bytes * (double)s->threads * (double)s->rounds *
-                             (s->kind == STREAM_COPY ? 2.0 : 1.0);
+                             (s->kind == SWEEP_COPY ? 2.0 : 1.0);
         if (i > 0 && seconds > 0.0 && moved / seconds > best) best = moved / seconds;
     }
     return best;
@@ -130,7 +130,7 @@ static double stream_measure(const host *h, const kern_context *on, stream_kind 
 {
     static const int64_t enough_bytes = INT64_C(1) << 26; // a try moves at least this
     const int threads = kern_context_threads(on);
-    const int64_t all = kind == STREAM_COPY ? bytes / 2 : bytes;
+    const int64_t all = kind == SWEEP_COPY ? bytes / 2 : bytes;
     stream s = {.kind = kind,
                 .avx2 = kern_machine_has_avx2(),
                 .threads = threads,
@@ -145,7 +145,7 @@ static double stream_measure(const host *h, const kern_context *on, stream_kind 
 static void stream_touch(const kern_context *on, void *memory, int64_t bytes)
 {
     const int threads = kern_context_threads(on);
-    stream s = {.kind = STREAM_WRITE, .threads = threads, .a = memory, .rounds = 1};
+    stream s = {.kind = SWEEP_WRITE, .threads = threads, .a = memory, .rounds = 1};
     s.bytes = bytes / threads;
     s.b = s.a;
     kern_parallel_in(on, threads, stream_run, &s);
@@ -181,9 +181,9 @@ static status memory_rows(const host *h, const kern_context *of, bool all, int64
         if (sizes[i] > largest) continue;
         train_memory_row *row = &out->memory[out->memory_count++];
         *row = (train_memory_row){.bytes = stream_bytes(sizes[i], threads), .threads = threads};
-        row->read = stream_measure(h, on, STREAM_READ, memory, row->bytes, STREAM_TRIES);
-        row->write = stream_measure(h, on, STREAM_WRITE, memory, row->bytes, STREAM_TRIES);
-        row->copy = stream_measure(h, on, STREAM_COPY, memory, row->bytes, STREAM_TRIES);
+        row->read = stream_measure(h, on, SWEEP_READ, memory, row->bytes, STREAM_TRIES);
+        row->write = stream_measure(h, on, SWEEP_WRITE, memory, row->bytes, STREAM_TRIES);
+        row->copy = stream_measure(h, on, SWEEP_COPY, memory, row->bytes, STREAM_TRIES);
         out->copy_bytes_per_s = row->copy;
     }
     kern_context_close(on);
@@ -415,7 +415,7 @@ status train_copy_run(const train_copy *c, int tries, double *bytes_per_s)
 {
     kern_context *on = NULL;
     TRY(kernels_lead(c->kernels, true, &on));
-    *bytes_per_s = stream_measure(c->h, on, STREAM_COPY, c->memory, c->bytes, tries);
+    *bytes_per_s = stream_measure(c->h, on, SWEEP_COPY, c->memory, c->bytes, tries);
     kern_context_close(on);
     return ST_OK;
 }

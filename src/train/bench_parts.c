@@ -119,7 +119,7 @@ status train_windows_trace(train_windows *w, trace_ring *trace)
         if (n == 0) break;
         for (int64_t i = 0; i < n; i++) {
             const trace_record *r = &chunk[i];
-            if (r->kind != TRACE_SPAN || r->lane != LANE_COMPUTE) continue;
+            if (r->kind != TRACE_SPAN || r->stream != STREAM_COMPUTE) continue;
             const op_code code = code_of(r->name);
             ASSERT(code != OP_CODE_COUNT);
             TRY(train_windows_span(w, code, r->begin_ns, r->end_ns));

@@ -59,7 +59,7 @@ static void test_windows(void **state)
     arena_destroy(a);
 }
 
-// Spans of a lane, cut by borders anywhere and told of before or after them: the windows'
+// Spans of a stream, cut by borders anywhere and told of before or after them: the windows'
 // operations add up to what the spans last inside.
 static void test_windows_lose_nothing(void **state)
 {

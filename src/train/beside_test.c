@@ -49,7 +49,7 @@ static bool waits_for(const plan *p, int64_t action, int64_t on)
 
 static int64_t next_compute(const plan *p, int64_t from)
 {
-    while (p->actions[from].lane != LANE_COMPUTE) from++;
+    while (p->actions[from].stream != STREAM_COMPUTE) from++;
     return from;
 }
 
@@ -86,10 +86,10 @@ static void a_ring_turns_beside_attention(void **state)
             assert_true(code == OP_ATTENTION || code == OP_ATTENTION_BWD);
             assert_int_equal(p->actions[product].ops_count, 1);
             assert_false(waits_for(p, product, i));
-            // The last one of the lane is waited for right behind it.
+            // The last one of the stream is waited for right behind it.
             int64_t last = i;
             for (int64_t k = i; k < product; k++) {
-                if (p->actions[k].lane == p->actions[i].lane) last = k;
+                if (p->actions[k].stream == p->actions[i].stream) last = k;
             }
             assert_true(waits_for(p, after, last));
             beside++;
@@ -124,7 +124,7 @@ static void rows_come_and_go_beside_products(void **state)
         int gathers = 0, scatters = 0;
         for (int64_t at = 0; at < p->action_count; at++) {
             const plan_comm *c = comm_of(p, at);
-            if (c == NULL || p->actions[at].lane == LANE_COMPUTE || p->actions[at].layer < 0)
+            if (c == NULL || p->actions[at].stream == STREAM_COMPUTE || p->actions[at].layer < 0)
                 continue;
             const int64_t product = next_compute(p, at);
             const op_code code = first_code(p, product);

@@ -68,7 +68,7 @@ static status policies_apply(session *s, const step_device *d, int64_t step, con
 // and is cut off at the whole step.
 static void comm_apply(session *s, obs_record *record, double seconds)
 {
-    const device_stream_times now = exec_lane_times(s->job.e);
+    const device_stream_times now = exec_stream_times(s->job.e);
     const device_stream_times before = s->comm_times;
     s->comm_times = now;
     if (seconds <= 0.0) return;

@@ -105,7 +105,7 @@ static void step_ends(picture *p)
     for (int32_t r = 0; r < x->stages; r++) {
         const plan *own = x->ranks[r].p;
         for (int64_t i = 0; i < own->action_count; i++) {
-            if (own->actions[i].lane != LANE_COMPUTE) continue;
+            if (own->actions[i].stream != STREAM_COMPUTE) continue;
             const sim_span s = x->step->spans[r][i];
             p->begin = min_i64(p->begin, s.begin);
             p->end = max_i64(p->end, s.end);
@@ -164,7 +164,7 @@ static status stage_draw(picture *p, arena *a, int32_t stage, double y, double h
     for (int64_t i = 0; i < own->action_count; i++) {
         const plan_action *one = &own->actions[i];
         const bool is_collective = one->kind == ACTION_COMMUNICATE;
-        if (!is_collective && one->lane != LANE_COMPUTE) continue;
+        if (!is_collective && one->stream != STREAM_COMPUTE) continue;
         span_add(p, x->step->spans[stage][i], doing_of(own, one),
                  is_collective ? collectives : work);
     }

@@ -39,7 +39,7 @@ static sim_times times_of(const char *const more[MORE_MAX], bool overlaps, int64
     *overlapped = 0;
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *a = &p->actions[i];
-        if (a->kind != ACTION_COMMUNICATE || a->lane == LANE_COMPUTE || a->layer < 0) continue;
+        if (a->kind != ACTION_COMMUNICATE || a->stream == STREAM_COMPUTE || a->layer < 0) continue;
         *overlapped += traffic_of(p->run->groups[p->comms[a->comm].group].axes) == TRAFFIC_TP;
     }
     cli_context_deinit(&cli);

@@ -67,7 +67,7 @@ typedef struct bound {
     int32_t *whole_of; // [weight] transient tensor: it, gathered; -1
     int32_t *rows_of;  // [weight] transient tensor: this rank's rows of its gradient; -1
     int32_t step_ref;
-    plan_action *actions; // without communications, lanes and waits
+    plan_action *actions; // without communications, streams and waits
     int64_t action_count, action_capacity;
     bound_visit *visits; // [visit of expanded]
     int32_t *sums;

@@ -3,10 +3,10 @@
 //   copy in | begin | micro-batch 0: forward of all layers, backward of all layers | 1 | ... |
 //           norm of all gradients | decide | optimizer, weight by weight | read back
 //
-// The walk goes over the visits of pass 1 in the order of the compute lane and adds what pass 2 has
-// bound to them. Where a list has communications it is cut (collect_nodes.c); between visits come
-// sums of gradients, gathers of weights and messages between stages, on lanes of their own. What
-// waits for what is said here.
+// The walk goes over the visits of pass 1 in the order of the compute stream and adds what pass 2
+// has bound to them. Where a list has communications it is cut (collect_nodes.c); between visits
+// come sums of gradients, gathers of weights and messages between stages, on streams of their own.
+// What waits for what is said here.
 #include "plan/lower/collect_internal.h"
 
 #include <string.h>
@@ -98,7 +98,7 @@ status collect_comm_again(collector *c, int32_t comm, int32_t after, int32_t *ac
     const int32_t group = p->comms[comm].group;
     const bool is_inline = p->run->groups[group].use == GROUP_INLINE;
     const plan_action a = {.kind = ACTION_COMMUNICATE,
-                           .lane = is_inline ? LANE_COMPUTE : LANE_GROUPS + group,
+                           .stream = is_inline ? STREAM_COMPUTE : STREAM_GROUPS + group,
                            .microbatch = c->microbatch,
                            .layer = -1,
                            .binding = -1,
@@ -200,7 +200,7 @@ static status visits_add(collector *c)
 static status step_add(collector *c)
 {
     const plan_action copy = {
-        .kind = ACTION_COPY, .lane = LANE_COPY, .microbatch = -1, .layer = -1, .binding = -1};
+        .kind = ACTION_COPY, .stream = STREAM_COPY, .microbatch = -1, .layer = -1, .binding = -1};
     int32_t copy_at = -1, back_at = -1;
     plan_action back = copy;
     TRY(collect_action(c, &copy, &copy_at));

@@ -11,7 +11,7 @@ typedef struct comm_note {
 } comm_note;
 
 typedef struct collected {
-    // [action] moments that it takes on the clock of the compute lane: one for each node; of
+    // [action] moments that it takes on the clock of the compute stream: one for each node; of
     // communications those beside which nothing else is computed have one.
     int32_t *ticks;
     int64_t tick_capacity;

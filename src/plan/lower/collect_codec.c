@@ -1,7 +1,7 @@
 // Pass 3 of lowering, gradients that travel compressed: the same sums at the same places of the
 // step, with a residual per sum (a run tensor, whose pieces are its ranks', so checkpoints have
-// it), a tensor per lane that the sums of the lane work in, for they are in order, and a table of
-// what each of them lost.
+// it), a tensor per stream that the sums of the stream work in, for they are in order, and a table
+// of what each of them lost.
 //
 // What is lost must be the same on all ranks that have the same weights. So of what ranks of tp
 // have there are sums apart: of pieces, and of what all of them have whole, where each does the
@@ -65,23 +65,23 @@ static int32_t sum_ranks(const collector *c, int32_t group)
 // "layers.0"; of a weight's rows "embed.rows"; with tp "layers.0.tp2.cut". Where rows have copies
 // it is said how they are cut, "embed.rows.zero2.cp1" and "embed.across.zero2.cp1": as many ranks
 // may cut them otherwise, and what was lost is of other elements then.
-static void sum_name(const collector *c, int lane, const char *layer, int32_t weight,
+static void sum_name(const collector *c, int stream, const char *layer, int32_t weight,
                      char out[PLAN_NAME_BYTES])
 {
     const plan_mesh *m = &c->in->r->mesh;
     const op_weight *w = &c->in->m->weights[weight];
     const int32_t tp = plan_mesh_size(m, AXIS_TP);
-    const char *what = lane == SUM_WHOLE ? "" : lane == SUM_ROWS ? ".rows" : ".across";
+    const char *what = stream == SUM_WHOLE ? "" : stream == SUM_ROWS ? ".rows" : ".across";
     const char *kind = lower_kind_of(c->in, weight) == KIND_EXPERT ? ".experts" : "";
     const char *sort = plan_sort_of(w) == SORT_CUT ? "cut" : "whole";
     char cut[32] = "", pieces[32] = "";
-    if (lane != SUM_WHOLE && collect_groups_of(c, weight)->across >= 0) {
+    if (stream != SUM_WHOLE && collect_groups_of(c, weight)->across >= 0) {
         (void)snprintf(cut, sizeof(cut), ".zero%d.cp%d", (int)plan_weight_ways(m, w),
                        (int)plan_mesh_size(m, AXIS_CP));
     }
     if (tp > 1) (void)snprintf(pieces, sizeof(pieces), ".tp%d.%s", (int)tp, sort);
-    (void)snprintf(out, PLAN_NAME_BYTES, "%.40s%s%s%s%s", lane == SUM_WHOLE ? layer : w->name, what,
-                   cut, kind, pieces);
+    (void)snprintf(out, PLAN_NAME_BYTES, "%.40s%s%s%s%s", stream == SUM_WHOLE ? layer : w->name,
+                   what, cut, kind, pieces);
 }
 
 static codec_bucket *bucket_find(const collector *c, int32_t stage, const char *name)
@@ -94,13 +94,13 @@ static codec_bucket *bucket_find(const collector *c, int32_t stage, const char *
 }
 
 // A weight's share of a sum, which begins with its first weight.
-static status share_add(collector *c, int32_t stage, int lane, int32_t group, const char *layer,
+static status share_add(collector *c, int32_t stage, int stream, int32_t group, const char *layer,
                         int32_t weight)
 {
     char name[PLAN_NAME_BYTES];
     const int32_t tp = plan_mesh_size(&c->in->r->mesh, AXIS_TP);
     const bool whole = c->in->r->whole_units != NULL && c->in->r->whole_units[weight];
-    sum_name(c, lane, layer, weight, name);
+    sum_name(c, stream, layer, weight, name);
     codec_bucket *b = bucket_find(c, stage, name);
     if (b == NULL) {
         TRY(arena_grow(c->in->a, (void **)&c->codec.buckets, &c->codec.bucket_capacity,
@@ -114,8 +114,8 @@ static status share_add(collector *c, int32_t stage, int lane, int32_t group, co
         const op_weight w = weight_at(c, weight, at);
         const int64_t piece =
             plan_rows_of(&c->in->r->mesh, c->in->r->zero, &w, whole).piece * w.columns;
-        b->cuts[at].count += lane == SUM_ACROSS ? piece : w.rows * w.columns;
-        if (lane == SUM_ROWS) b->cuts[at].piece = piece;
+        b->cuts[at].count += stream == SUM_ACROSS ? piece : w.rows * w.columns;
+        if (stream == SUM_ROWS) b->cuts[at].piece = piece;
     }
     return ST_OK;
 }
@@ -219,7 +219,7 @@ status collect_codec_begin(collector *c)
     return ST_OK;
 }
 
-// Of the lane that a group's sums stand on.
+// Of the stream that a group's sums stand on.
 static status work_of(collector *c, int32_t group, int32_t *out)
 {
     int i = 0;
@@ -256,14 +256,14 @@ bool collect_is_compressed(const collector *c, int32_t weight)
     return c->in->r->codec != NULL && plan_sort_of(&c->in->m->weights[weight]) != SORT_PLAIN;
 }
 
-status collect_codec_sum(collector *c, plan_comm *comm, comm_note *note, int lane,
+status collect_codec_sum(collector *c, plan_comm *comm, comm_note *note, int stream,
                          const char *layer, int32_t weight)
 {
     const plan_codec *codec = c->in->r->codec;
     const plan_mesh *mesh = &c->in->r->mesh;
     char name[PLAN_NAME_BYTES];
     if (!collect_is_compressed(c, weight)) return ST_OK;
-    sum_name(c, lane, layer, weight, name);
+    sum_name(c, stream, layer, weight, name);
     if (comm->type != DTYPE_F32 || comm->leaves_count > 0) {
         return fail(ST_INTERNAL, "%s of %s in order cannot be compressed", name,
                     dtype_name(comm->type));
@@ -274,7 +274,7 @@ status collect_codec_sum(collector *c, plan_comm *comm, comm_note *note, int lan
     const codec_bucket *b = bucket_find(c, mesh->at[AXIS_PP], name);
     const codec_cut *cut = b != NULL ? &b->cuts[mesh->at[AXIS_TP]] : NULL;
     ASSERT(cut != NULL && b->ranks == sum_ranks(c, comm->group));
-    ASSERT(lane == SUM_ACROSS ? cut->count >= comm->total : cut->count == comm->total);
+    ASSERT(stream == SUM_ACROSS ? cut->count >= comm->total : cut->count == comm->total);
     ASSERT(cut->piece == comm->piece);
     *note = (comm_note){.before = b->name, .from = -1};
     comm->compressed = true;

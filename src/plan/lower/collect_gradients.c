@@ -4,10 +4,10 @@
 //   (all of a layer in one
 //   collective; a weight that is cut goes to its owners by a reduce-scatter)
 //
-// All of it stands on lanes of its own: sums run while the layers below compute. In strict order a
-// rank hands over the nodes of the tree over shards that lie wholly in its own shards, and the
+// All of it stands on streams of its own: sums run while the layers below compute. In strict order
+// a rank hands over the nodes of the tree over shards that lie wholly in its own shards, and the
 // collective finishes the tree. Gradients that are terms along tp (weights that every rank has,
-// whose users are cut) are summed there first, on the compute lane.
+// whose users are cut) are summed there first, on the compute stream.
 #include "plan/lower/collect_internal.h"
 
 // The nodes of the trees that this rank has; the same for every sum of a step.
@@ -268,8 +268,8 @@ status collect_gradients(collector *c, int32_t layer)
 
 status collect_sums_wait(collector *c, int32_t action)
 {
-    for (int i = 0; i < KIND_COUNT * SUM_LANES; i++) {
-        const int32_t sum = c->last_sum[i / SUM_LANES][i % SUM_LANES];
+    for (int i = 0; i < KIND_COUNT * SUM_STREAMS; i++) {
+        const int32_t sum = c->last_sum[i / SUM_STREAMS][i % SUM_STREAMS];
         if (sum >= 0) TRY(collect_wait(c, action, sum));
     }
     return ST_OK;

@@ -8,9 +8,9 @@
 #include "plan/lower/beside.h"
 #include "plan/lower/collect.h"
 
-// Sums of gradients stand on lanes of their own: whole ones, those of rows for who keeps them, and
-// those of rows among who keeps the same.
-enum { SUM_WHOLE, SUM_ROWS, SUM_ACROSS, SUM_LANES };
+// Sums of gradients stand on streams of their own: whole ones, those of rows for who keeps them,
+// and those of rows among who keeps the same.
+enum { SUM_WHOLE, SUM_ROWS, SUM_ACROSS, SUM_STREAMS };
 
 typedef struct wait_pair {
     int32_t action, on; // as in plan_action
@@ -74,7 +74,7 @@ typedef struct collect_codec {
     int64_t bucket_count, bucket_capacity;
     struct {
         int32_t group, tensor; // transient tensor that its compressed sums work in
-    } works[KIND_COUNT * SUM_LANES];
+    } works[KIND_COUNT * SUM_STREAMS];
     int work_count;
 } collect_codec;
 
@@ -86,16 +86,16 @@ typedef struct collector {
     const bound *b;
     collected *out;
     int32_t microbatch;   // that actions are added for
-    int32_t last_compute; // action: the last one on that lane
+    int32_t last_compute; // action: the last one on that stream
     int32_t *next_waits;  // of the compute action that comes next
     int64_t next_wait_count, next_wait_capacity;
     wait_pair *pairs; // become plan.waits
     int64_t pair_count, pair_capacity;
     int32_t *first_forward; // [layer] action: the forward of the first micro-batch; -1
     collect_groups groups[KIND_COUNT];
-    int32_t last_sum[KIND_COUNT][SUM_LANES]; // action: the last sum of gradients; -1: none
-    int32_t leaves_begin[2];                 // into plan.leaves
-    bool has_leaves;                         // they are there
+    int32_t last_sum[KIND_COUNT][SUM_STREAMS]; // action: the last sum of gradients; -1: none
+    int32_t leaves_begin[2];                   // into plan.leaves
+    bool has_leaves;                           // they are there
     collect_zero zero;
     collect_links links;
     collect_codec codec;
@@ -128,9 +128,9 @@ NODISCARD status collect_nodes(collector *c, const plan_action *action);
 
 // collect_comm.c
 NODISCARD status collect_shared_begin(collector *c); // before any communication
-// The communication that the action's range begins with: in its turn on the compute lane; on its
-// group's own lane, after the compute action added last (`more`: other rows of it follow); and of a
-// ring, what it sends and what it receives.
+// The communication that the action's range begins with: in its turn on the compute stream; on its
+// group's own stream, after the compute action added last (`more`: other rows of it follow); and of
+// a ring, what it sends and what it receives.
 NODISCARD status collect_inline(collector *c, const plan_action *action);
 NODISCARD status collect_aside(collector *c, const plan_action *action, bool more, int32_t *out);
 NODISCARD status collect_ring(collector *c, const plan_action *action, int32_t *out);
@@ -175,7 +175,7 @@ NODISCARD status collect_steps_join(collector *c);
 NODISCARD status collect_codec_begin(collector *c);
 bool collect_is_compressed(const collector *c, int32_t weight);
 // Makes a sum one of them if it is: `weight` is one that it is of; layer: of SUM_WHOLE, its name.
-NODISCARD status collect_codec_sum(collector *c, plan_comm *comm, comm_note *note, int lane,
+NODISCARD status collect_codec_sum(collector *c, plan_comm *comm, comm_note *note, int stream,
                                    const char *layer, int32_t weight);
 // What all ranks measured, on all of them: the compute action that comes next waits for it.
 NODISCARD status collect_codec_losses(collector *c);

@@ -215,10 +215,10 @@ static status send_begin(collector *c, const layer_visit *visit, border_kind kin
     return b->sent >= 0 ? collect_wait_next(c, b->sent) : ST_OK;
 }
 
-// The first action on the compute lane from `at` on; messages and weights may come before.
+// The first action on the compute stream from `at` on; messages and weights may come before.
 static int32_t compute_from(const plan *p, int32_t at)
 {
-    while (at < p->action_count && p->actions[at].lane != LANE_COMPUTE) at++;
+    while (at < p->action_count && p->actions[at].stream != STREAM_COMPUTE) at++;
     return at;
 }
 

@@ -5,7 +5,7 @@
 //   actions           [a b] [communicate] [c d]
 //
 // With tensor parallelism a GEMM whose result is a term on each rank is made in pieces of rows, and
-// while one piece is summed over the ranks, on a lane of its own, the next one is computed. With
+// while one piece is summed over the ranks, on a stream of its own, the next one is computed. With
 // layout.sp the same goes for what is gathered before a GEMM: while the rows of a piece come, those
 // before are used.
 //
@@ -127,7 +127,7 @@ status collect_nodes(collector *c, const plan_action *whole)
     const beside_rule rule = rule_of(c, whole);
     const op_program *program = c->in->p->bindings[whole->binding].program;
     const int32_t end = whole->ops_begin + whole->ops_count;
-    action.lane = LANE_COMPUTE;
+    action.stream = STREAM_COMPUTE;
     while (action.ops_begin < end) {
         action.ops_count = end - action.ops_begin;
         const beside_part next = plan_beside_next(&rule, program, (op_list)action.list,

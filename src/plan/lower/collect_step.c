@@ -92,8 +92,8 @@ status collect_update(collector *c, int32_t *decide)
         if (c->x->chunk_of[i] >= 0) TRY(collect_gradients(c, i));
     }
     TRY(collect_passing_end(c));
-    for (int i = 0; i < KIND_COUNT * SUM_LANES; i++) {
-        const int32_t sum = c->last_sum[i / SUM_LANES][i % SUM_LANES];
+    for (int i = 0; i < KIND_COUNT * SUM_STREAMS; i++) {
+        const int32_t sum = c->last_sum[i / SUM_STREAMS][i % SUM_STREAMS];
         if (sum >= 0) TRY(collect_wait_next(c, sum));
     }
     TRY(collect_terms_end(c));

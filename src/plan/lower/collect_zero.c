@@ -3,7 +3,7 @@
 //
 // What stays is a rank's rows of each; the whole tensor passes: it has bytes only around the layer
 // that needs it. A *visit* is what a layer does at a time, and visits follow one another on the
-// compute lane.
+// compute stream.
 //
 //   compute   | visit v - 1       | visit v           | visit v + 1       |
 //   dp                            | sum of v - 1      | sum of v ...
@@ -201,7 +201,7 @@ static status weights_wait(collector *c, const layer_visit *v)
     for (tensor_id t = 0; t < program->tensor_count; t++) {
         const int32_t w = program->tensors[t].role == ROLE_WEIGHT ? layer->weight_of[t] : -1;
         if (w < 0 || z->gathered_by[w] < 0 || z->needed_at[w] != z->visit) continue;
-        int32_t *latest = &last[lower_kind_of(c->in, w)]; // each lane is in order
+        int32_t *latest = &last[lower_kind_of(c->in, w)]; // each stream is in order
         if (z->gathered_by[w] > *latest) *latest = z->gathered_by[w];
         z->gathered_by[w] = -1;
     }
@@ -231,7 +231,7 @@ status collect_weight_gather(collector *c, int32_t weight, int32_t after)
     return collect_comm(c, &comm, &note, after, &c->zero.gather_of[weight]);
 }
 
-// A layer's first forward waits for its weights of the step before; each lane is in order.
+// A layer's first forward waits for its weights of the step before; each stream is in order.
 status collect_forward_waits(collector *c)
 {
     const op_model *m = c->in->m;

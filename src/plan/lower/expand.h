@@ -36,7 +36,7 @@ typedef struct expanded {
     int32_t *chunk_of; // [layer]; -1: another stage has it
     bool two_ways;     // the pipeline has two directions: every weight is on two stages
     shard_tree trees[2];
-    layer_visit *visits; // in the order of the compute lane
+    layer_visit *visits; // in the order of the compute stream
     int64_t visit_count, visit_capacity;
     layer_run *runs;
     int64_t run_count, run_capacity;

@@ -1,13 +1,13 @@
 // Live intervals: from the write of a tensor's bytes until their last use, by what actions access
 // (plan/access.h).
 //
-// Time counts nodes on the compute lane. What computes touches its operands node by node. A
-// communication on another lane runs at any time between two actions of the compute lane: from the
-// last that it waits for, directly or through others and its lane's order, until the first that
-// waits for it. All that time its operands are live.
+// Time counts nodes on the compute stream. What computes touches its operands node by node. A
+// communication on another stream runs at any time between two actions of the compute stream: from
+// the last that it waits for, directly or through others and its stream's order, until the first
+// that waits for it. All that time its operands are live.
 //
-//   compute   | product | ...   | ...        | reads the sum |
-//   lane                | sum: its operands  |
+//   compute stream   | GEMM | ...   | ...        | reads the sum |
+//   another stream          | sum: its operands  |
 //
 // An interval begins anew where bytes are written that the actions of one list on one micro-batch
 // (a *run*) have not touched before; any other access extends the last one. Four sorts of tensors
@@ -68,12 +68,12 @@ typedef struct live_state {
         *linked;   // [tensor] what it may take the place of, of the last node that said so, 1 more
     bool *is_link; // [tensor] a buffer of a link
     int64_t second_begins;
-    // Communications on other lanes.
+    // Communications on other streams.
     int32_t
-        *behind;   // [action] action of the compute lane that it comes after; -1: none in this step
-    int32_t *next; // [action] that follows on its lane
-    int32_t *last; // [lane] the last one so far; -1
-    int32_t *pending; // [lane] the first one that may be running still; -1
+        *behind; // [action] action of the compute stream that it comes after; -1: none in this step
+    int32_t *next;    // [action] that follows on its stream
+    int32_t *last;    // [stream] the last one so far; -1
+    int32_t *pending; // [stream] the first one that may be running still; -1
     int32_t last_compute;
 } live_state;
 
@@ -161,28 +161,28 @@ static bool outs_are_live(const live_state *s, const plan_comm *c)
     return true;
 }
 
-// Its waits, and who comes before it on its lane, say when it may begin.
+// Its waits, and who comes before it on its stream, say when it may begin.
 static status comm_post(live_state *s, int32_t action)
 {
     const plan *p = s->p;
     const plan_action *a = &p->actions[action];
     const plan_comm *c = &p->comms[a->comm];
-    int32_t behind = s->last[a->lane] >= 0 ? s->behind[s->last[a->lane]] : -1;
+    int32_t behind = s->last[a->stream] >= 0 ? s->behind[s->last[a->stream]] : -1;
     for (int32_t i = 0; i < a->waits_count; i++) {
         const int32_t on = p->waits[a->waits_begin + i];
         if (on < 0) continue;
-        const int32_t after = p->actions[on].lane == LANE_COMPUTE ? on : s->behind[on];
+        const int32_t after = p->actions[on].stream == STREAM_COMPUTE ? on : s->behind[on];
         if (after > behind) behind = after;
     }
     s->behind[action] = behind;
-    if (s->last[a->lane] >= 0) s->next[s->last[a->lane]] = action;
-    if (s->pending[a->lane] < 0) s->pending[a->lane] = action;
-    s->last[a->lane] = action;
+    if (s->last[a->stream] >= 0) s->next[s->last[a->stream]] = action;
+    if (s->pending[a->stream] < 0) s->pending[a->stream] = action;
+    s->last[a->stream] = action;
     s->next[action] = -1;
     int64_t time = s->in->begins[behind == s->last_compute ? action : behind + 1];
     // A sum beside its product comes row by row: it is live from the product's first rows on.
     if (a->layer >= 0 && is_sum(c) && behind >= 0) time = s->in->begins[behind];
-    // Where all that is written is live, no moment of the compute lane need be taken for it.
+    // Where all that is written is live, no moment of the compute stream need be taken for it.
     const int64_t read = time > 0 && outs_are_live(s, c) ? time - 1 : time;
     return comm_begin(s, action, read, time);
 }
@@ -194,12 +194,12 @@ static bool is_ordered(const plan *p, int32_t action, int32_t later)
     for (int32_t i = 0; i < a->waits_count; i++) {
         if (p->waits[a->waits_begin + i] == action) return true;
     }
-    return a->lane == p->actions[action].lane;
+    return a->stream == p->actions[action].stream;
 }
 
-// The last moment in which a communication may run that action `by` of the compute lane waits for.
-// Where nothing computes between that and the action before, but others communicate, it is done
-// before each that waits for it.
+// The last moment in which a communication may run that action `by` of the compute stream waits
+// for. Where nothing computes between that and the action before, but others communicate, it is
+// done before each that waits for it.
 static int64_t end_before(const live_state *s, int32_t action, int32_t by)
 {
     const int32_t from = (int32_t)max_i64(action, s->last_compute) + 1;
@@ -230,12 +230,12 @@ static status comm_end(live_state *s, int32_t action, int32_t by)
     return c->compressed ? ref_end(s, c->work, by, end) : ST_OK;
 }
 
-// All communications of the lane up to this one are done before action `by`, and so is all that
+// All communications of the stream up to this one are done before action `by`, and so is all that
 // they have waited for.
 static status comm_done(live_state *s, int32_t action, int32_t by)
 {
     const plan *p = s->p;
-    int32_t *at = &s->pending[p->actions[action].lane];
+    int32_t *at = &s->pending[p->actions[action].stream];
     while (*at >= 0 && *at <= action) {
         const int32_t one = *at;
         const plan_action *a = &p->actions[one];
@@ -243,7 +243,7 @@ static status comm_done(live_state *s, int32_t action, int32_t by)
         TRY(comm_end(s, one, by));
         for (int32_t i = 0; i < a->waits_count; i++) {
             const int32_t on = p->waits[a->waits_begin + i];
-            if (on >= 0 && p->actions[on].lane >= LANE_GROUPS) TRY(comm_done(s, on, by));
+            if (on >= 0 && p->actions[on].stream >= STREAM_GROUPS) TRY(comm_done(s, on, by));
         }
     }
     return ST_OK;
@@ -296,7 +296,7 @@ static status nodes_touch(live_state *s, int32_t action)
     return ST_OK;
 }
 
-// A communication in its turn on the compute lane. A sum may take its input's place.
+// A communication in its turn on the compute stream. A sum may take its input's place.
 static status inline_touch(live_state *s, int32_t action)
 {
     const plan_comm *c = &s->p->comms[s->p->actions[action].comm];
@@ -318,10 +318,10 @@ static status actions_walk(live_state *s)
     const plan_action *before = NULL; // the last one that a layer computed
     for (int32_t i = 0; i < p->action_count; i++) {
         const plan_action *a = &p->actions[i];
-        const bool computes = a->lane == LANE_COMPUTE;
+        const bool computes = a->stream == STREAM_COMPUTE;
         for (int32_t k = 0; k < a->waits_count && computes; k++) {
             const int32_t on = p->waits[a->waits_begin + k];
-            if (on < 0 || p->actions[on].lane < LANE_GROUPS) continue;
+            if (on < 0 || p->actions[on].stream < STREAM_GROUPS) continue;
             TRY(comm_done(s, on, i));
         }
         if (a->kind == ACTION_COMMUNICATE && !computes) TRY(comm_post(s, i));
@@ -391,24 +391,24 @@ static status packed_touch(live_state *s)
 static status state_make(live_state *s)
 {
     const plan *p = s->p;
-    const int64_t lanes = LANE_GROUPS + p->run->group_count, n = p->action_count;
+    const int64_t streams = STREAM_GROUPS + p->run->group_count, n = p->action_count;
     TRY(arena_new(s->a, n + 1, &s->microbatch_of));
     TRY(arena_new(s->a, n + 1, &s->behind));
     TRY(arena_new(s->a, n + 1, &s->next));
     TRY(arena_new(s->a, p->tensor_count + 1, &s->run_of));
     TRY(arena_new(s->a, p->tensor_count + 1, &s->is_link));
     TRY(arena_new(s->a, p->tensor_count + 1, &s->linked));
-    TRY(arena_new(s->a, lanes, &s->last));
-    TRY(arena_new(s->a, lanes, &s->pending));
-    memset(s->last, -1, (size_t)lanes * sizeof(*s->last));
-    memset(s->pending, -1, (size_t)lanes * sizeof(*s->pending));
+    TRY(arena_new(s->a, streams, &s->last));
+    TRY(arena_new(s->a, streams, &s->pending));
+    memset(s->last, -1, (size_t)streams * sizeof(*s->last));
+    memset(s->pending, -1, (size_t)streams * sizeof(*s->pending));
     s->last_compute = -1;
     int32_t next = -1;
     for (int64_t i = n; i-- > 0;) {
         const plan_action *a = &p->actions[i];
-        if (a->lane == LANE_COMPUTE) next = a->microbatch;
+        if (a->stream == STREAM_COMPUTE) next = a->microbatch;
         s->microbatch_of[i] = a->microbatch >= 0 ? a->microbatch : next;
-        if (a->microbatch == 1 && a->lane == LANE_COMPUTE) s->second_begins = s->in->begins[i];
+        if (a->microbatch == 1 && a->stream == STREAM_COMPUTE) s->second_begins = s->in->begins[i];
     }
     links_find(s);
     return ST_OK;

@@ -6,7 +6,7 @@
 
 typedef struct live_input {
     const plan *p;
-    const int64_t *begins; // [action + 1] when it begins: nodes on the compute lane before it
+    const int64_t *begins; // [action + 1] when it begins: nodes on the compute stream before it
     // [micro-batch] Its intervals are those of the one before, only later, so they are not
     // recorded; NULL: of none.
     const bool *repeats;

@@ -1,5 +1,5 @@
-// Live intervals of a small list of actions, written by hand: what a lane's order and waits say of
-// operands that are under way.
+// Live intervals of a small list of actions, written by hand: what a stream's order and waits say
+// of operands that are under way.
 #include "fixtures/plan/verify_sample.h"
 #include "plan/lower/live.h"
 
@@ -93,14 +93,14 @@ static int32_t action_add(bench *x, plan_action a, int32_t on)
 static int32_t list_add(bench *x, op_list list, int32_t microbatch, int32_t on)
 {
     const plan_action a = {.kind = ACTION_COMPUTE,
-                           .lane = LANE_COMPUTE,
+                           .stream = STREAM_COMPUTE,
                            .microbatch = microbatch,
                            .list = (int32_t)list,
                            .ops_count = 1};
     return action_add(x, a, on);
 }
 
-// Sums `ref` in place, on a lane of its own.
+// Sums `ref` in place, on a stream of its own.
 static int32_t sum_add(bench *x, int32_t ref, int32_t on)
 {
     const int32_t c = (int32_t)x->p.comm_count++;
@@ -108,7 +108,7 @@ static int32_t sum_add(bench *x, int32_t ref, int32_t on)
         .op = COLLECTIVE_ALL_REDUCE, .type = DTYPE_F32, .items_begin = c, .items_count = 1};
     x->items[c] = (plan_comm_item){.in = ref, .out = ref, .count = 16};
     const plan_action a = {.kind = ACTION_COMMUNICATE,
-                           .lane = LANE_GROUPS,
+                           .stream = STREAM_GROUPS,
                            .microbatch = -1,
                            .layer = -1,
                            .binding = -1,
@@ -162,7 +162,7 @@ static void repeated_ones_are_not_recorded(void **state)
     arena_destroy(x.a);
 }
 
-// A sum of y goes on until somebody waits for it, or for one behind it on its lane.
+// A sum of y goes on until somebody waits for it, or for one behind it on its stream.
 static void operands_live_until_the_wait(void **state)
 {
     (void)state;

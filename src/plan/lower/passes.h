@@ -12,7 +12,7 @@ typedef struct lower_passes {
     expanded x;
     bound b;
     collected c;
-    int64_t *begins; // [action + 1] nodes on the compute lane before it
+    int64_t *begins; // [action + 1] nodes on the compute stream before it
     life_table lives;
 } lower_passes;
 

@@ -224,7 +224,7 @@ static void a_shorter_lowering_says_the_same(void **state)
         for (int64_t k = 0; k < all->action_count; k++) {
             const plan_action *x = &all->actions[k], *y = &collected_only->actions[k];
             assert_int_equal(x->kind, y->kind);
-            assert_int_equal(x->lane, y->lane);
+            assert_int_equal(x->stream, y->stream);
             assert_int_equal(x->ops_begin, y->ops_begin);
             assert_int_equal(x->ops_count, y->ops_count);
             if (x->kind != ACTION_COMMUNICATE) continue;

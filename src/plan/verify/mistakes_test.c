@@ -71,9 +71,9 @@ static void gather_does_not_wait(sample_job *j)
     p->waits[sample_action(p, gather)->waits_begin] = sample_find_node(p, OP_STEP_DECIDE, 0);
 }
 
-static void optimizer_stands_on_another_lane(sample_job *j)
+static void optimizer_stands_on_another_stream(sample_job *j)
 {
-    sample_action(j->plans[0], sample_find_node(j->plans[0], OP_ADAMW, 3))->lane = LANE_COPY;
+    sample_action(j->plans[0], sample_find_node(j->plans[0], OP_ADAMW, 3))->stream = STREAM_COPY;
 }
 
 static void buckets_are_swapped_on_one_rank(sample_job *j)
@@ -216,7 +216,7 @@ static void groups_wait_for_each_other(sample_job *j)
         }
         const int32_t second = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.0", 0);
         sample_comm(p, second)->group = row;
-        sample_action(p, second)->lane = LANE_GROUPS + row;
+        sample_action(p, second)->stream = STREAM_GROUPS + row;
         const int32_t first = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0);
         sample_wait_for(p, r == 0 ? first : second, r == 0 ? second : first);
         sample_wait_for(p, sample_find_node(p, OP_GRAD_NORM, 0), second);
@@ -525,7 +525,7 @@ static void tied_weights_are_summed_apart(sample_job *j)
 }
 
 // Each waits until its message is taken before it takes another's.
-static void links_stand_on_the_lane_that_computes(sample_job *j)
+static void links_stand_on_the_stream_that_computes(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
@@ -533,7 +533,7 @@ static void links_stand_on_the_lane_that_computes(sample_job *j)
             if (p->actions[i].kind != ACTION_COMMUNICATE) continue;
             const op_collective op = p->comms[p->actions[i].comm].op;
             if (op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE)
-                p->actions[i].lane = LANE_COMPUTE;
+                p->actions[i].stream = STREAM_COMPUTE;
         }
     }
 }
@@ -619,7 +619,7 @@ static const mistake mistakes[] = {
      "sums of the step|step_decide|rank 1"},
     {"a gather that does not wait for the update", gather_does_not_wait, ZERO,
      "adamw of grad.layers.1.up|all_gather of layers.1.up"},
-    {"an optimizer on another lane", optimizer_stands_on_another_lane, PLAIN,
+    {"an optimizer on another stream", optimizer_stands_on_another_stream, PLAIN,
      "adamw of grad.|nothing says which comes first"},
     {"buckets swapped on one rank", buckets_are_swapped_on_one_rank, PLAIN,
      "rank 0, action|gradients, layers.1 and gradients, layers.0"},
@@ -724,7 +724,7 @@ static const mistake mistakes[] = {
      "rank 1|forward of layers.3|layers.2/"},
     {"tied weights that are summed apart", tied_weights_are_summed_apart, PIPE,
      "grad.embed.table|lacks sequences [0, 16) of"},
-    {"links on the lane that computes", links_stand_on_the_lane_that_computes, PIPE,
+    {"links on the stream that computes", links_stand_on_the_stream_that_computes, PIPE,
      "ranks wait for each other for ever|rank 0, action|rank 1, action|send of"},
     {"a loss that stays on the last stage", loss_stays_on_the_last_stage, PIPE,
      "rank 0|the count of tokens lacks"},

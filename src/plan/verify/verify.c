@@ -97,7 +97,7 @@ static const char *step_words(int32_t step)
     return step == 0 ? "" : " of the next step";
 }
 
-// Meetings make a cycle of several ranks; what stands between them on a lane only waits its turn.
+// Meetings make a cycle of several ranks; what stands between them on a stream only waits its turn.
 static bool is_shown(const verifier *v, const verify_finding *found, int32_t i)
 {
     const verify_at *at = &found->cycle[i];
@@ -205,7 +205,7 @@ static status facts_make(verifier *v)
                                  .spans = f->spans,
                                  .span_count = (int32_t)f->span_count,
                                  .uses = f->uses,
-                                 .lane_count = LANE_GROUPS + (int32_t)f->p->run->group_count};
+                                 .stream_count = STREAM_GROUPS + (int32_t)f->p->run->group_count};
     }
     v->graph.ranks = ranks;
     v->graph.rank_count = v->rank_count;

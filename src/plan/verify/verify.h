@@ -1,20 +1,21 @@
 // The verifier: proves the plans of all ranks of a mesh sound before the first of them starts.
 //
-//   a  those who should meet do, in the same order, with the same operation, type and counts
-//   b  nothing waits for ever under any timing, nor where lanes take only so many pieces of work at
-//      a time
-//   c  two actions that touch the same bytes, one writing, are in order, this step and the next;
-//      nothing is read that was not written in this life; nothing reaches out of its tensor
+//   a  the members of each collective post it in the same order, with the same operation, type and
+//      counts
+//   b  no rank waits for ever under any timing, also where a stream's queue holds only so many
+//      pieces of work
+//   c  two actions that touch the same bytes, one of them writing, are in order, in this step and
+//      the next; no action reads bytes that were not written in this live interval; no action
+//      reaches out of its tensor
 //   d  every term of every gradient (use x sequence, of the global batch) is in the sum exactly
-//      once when the optimizer takes it, and so is every token in the loss, every weight in the
-//      norm; every rank
-//      updates every byte of its weights and states once
-//   e  strict: one left fold in a shard, the fixed tree over shards, uses in the order of their
-//      forward
+//      once when the optimizer reads it, and so is every token in the loss and every weight in the
+//      norm; every rank updates every byte of its weights and states once
+//   e  strict: one left-to-right sum in a shard, the fixed tree over shards, uses in the order of
+//      their forward
 //   f  the bytes that each rank needs
 //
 // It reads what the executor executes, and nothing else: a plan that was changed in memory, or that
-// a schedule of the user's made, is proved or refused like any other.
+// a user's schedule made, is proved or refused like any other.
 #ifndef PLAN_VERIFY_VERIFY_H
 #define PLAN_VERIFY_VERIFY_H
 
@@ -31,9 +32,9 @@ typedef struct plan_verified {
     int64_t *peak_bytes; // [rank] of the arena
 } plan_verified;
 
-// plans: of rank 0, 1, ... of the mesh, each on a placed table; some may be the same. queue_items:
-// that any lane takes; 0: any number. ST_BROKEN_PLAN names the two actions (rank, number, what they
-// do) and what is wrong between them. `a` is for work and result.
+// Verifies the plans of ranks 0, 1, ... of the mesh, each on a placed table; some may be the same.
+// queue_items: capacity of any stream's queue; 0: no limit. ST_BROKEN_PLAN names the two actions
+// (rank, number, operation) and what is wrong between them. `a` holds workspace and result.
 NODISCARD status plan_verify(arena *a, const plan_mesh *mesh, const plan *const *plans,
                              int32_t queue_items, plan_verified *out);
 

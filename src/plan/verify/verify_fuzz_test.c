@@ -36,7 +36,7 @@ static void action_change(plan_action *a, dice *d)
 {
     switch (roll(d, 12)) {
     case 0:
-        a->lane = other(d, a->lane);
+        a->stream = other(d, a->stream);
         return;
     case 1:
         a->microbatch = other(d, a->microbatch);

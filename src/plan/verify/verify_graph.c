@@ -3,19 +3,19 @@
 // Meetings are made first. Then two steps are played: an action is due when all that it needs has
 // ended, which is a walk in topological order; what is never due waits for ever, and a cycle among
 // it is found by going from each to what it waits for. While it plays, each action gets its clock,
-// and its uses are held against the last ones of the same bytes: a write, and a read per lane.
-// Bytes that only one lane touches need none of that.
+// and its uses are held against the last ones of the same bytes: a write, and a read per stream.
+// Bytes that only one stream touches need none of that.
 #include "plan/verify/verify_graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 2, LANE_BITS = 64 };
+enum { STEPS = 2, STREAM_BITS = 64 };
 
-// Bytes that several lanes of a rank touch, cut where any span begins or ends.
+// Bytes that several streams of a rank touch, cut where any span begins or ends.
 typedef struct shadow {
     int64_t wrote;     // clock position of the last write; -1: none
-    int32_t wrote_at;  // its lane
+    int32_t wrote_at;  // its stream
     int32_t wrote_use; // row of the rank's uses
 } shadow;
 
@@ -25,13 +25,13 @@ typedef struct shadow_read {
 } shadow_read;
 
 typedef struct rank_state {
-    int32_t *first, *last; // [lane] action; -1: none
-    int32_t *next;         // [action] on its lane; -1: none in this step
+    int32_t *first, *last; // [stream] action; -1: none
+    int32_t *next;         // [action] on its stream; -1: none in this step
     int32_t *before;       // [action] the one before it in its port, on this rank; -1: the first
     int32_t *port_last;    // [action] of a port's first action: the port's last
     // [action] who waits for it: rows of waiting.
     int32_t *waiting_begin, *waiting; // 2 * action + (1: of the next step)
-    // [step * actions + action] place of the last one before it on its lane that must have ended
+    // [step * actions + action] place of the last one before it on its stream that must have ended
     // for it to be posted whole, -1: none; and how far the host has come: actions that it has begun
     // to post.
     int32_t *room;
@@ -39,7 +39,7 @@ typedef struct rank_state {
     // [span] its shared pieces
     int32_t *piece_begin, *piece_end;
     shadow *shadows;
-    shadow_read *reads; // [piece * lanes + lane]
+    shadow_read *reads; // [piece * streams + stream]
 } rank_state;
 
 typedef struct player {
@@ -59,8 +59,8 @@ typedef struct player {
     int32_t *arrived;           // [step * meetings + meeting]
     int64_t *clock, *met_clock; // rows of `width`
     int32_t width;
-    int32_t *clock_lane; // [rank] where its lanes begin in a row
-    bool far, limited;   // limited: by what lanes take; then bytes and clocks are not looked at
+    int32_t *clock_stream; // [rank] where its streams begin in a row
+    bool far, limited;     // limited: by what streams take; then bytes and clocks are not looked at
     int32_t *order;
     int32_t order_count;
 } player;
@@ -119,21 +119,21 @@ static bool waits_are_late(player *p)
     return false;
 }
 
-static status lanes_make(player *p, int32_t r)
+static status streams_make(player *p, int32_t r)
 {
     const verify_rank *rank = &p->g->ranks[r];
     rank_state *s = &p->ranks[r];
-    TRY(arena_new(p->a, rank->lane_count + 1, &s->first));
-    TRY(arena_new(p->a, rank->lane_count + 1, &s->last));
+    TRY(arena_new(p->a, rank->stream_count + 1, &s->first));
+    TRY(arena_new(p->a, rank->stream_count + 1, &s->last));
     TRY(arena_new(p->a, rank->action_count + 1, &s->next));
-    for (int32_t l = 0; l < rank->lane_count; l++) s->first[l] = s->last[l] = -1;
+    for (int32_t l = 0; l < rank->stream_count; l++) s->first[l] = s->last[l] = -1;
     for (int32_t i = 0; i < rank->action_count; i++) {
-        const int32_t lane = rank->actions[i].lane;
-        ASSERT(lane >= 0 && lane < rank->lane_count);
+        const int32_t stream = rank->actions[i].stream;
+        ASSERT(stream >= 0 && stream < rank->stream_count);
         s->next[i] = -1;
-        if (s->last[lane] >= 0) s->next[s->last[lane]] = i;
-        if (s->first[lane] < 0) s->first[lane] = i;
-        s->last[lane] = i;
+        if (s->last[stream] >= 0) s->next[s->last[stream]] = i;
+        if (s->first[stream] < 0) s->first[stream] = i;
+        s->last[stream] = i;
     }
     return ST_OK;
 }
@@ -308,23 +308,23 @@ int32_t verify_edge_find(const int64_t *edges, int32_t count, int64_t value)
     return low;
 }
 
-// Which lanes use each span, and whether any writes.
-static void span_lanes(const verify_rank *rank, uint64_t *lanes, bool *written)
+// Which streams use each span, and whether any writes.
+static void span_streams(const verify_rank *rank, uint64_t *streams, bool *written)
 {
     for (int32_t i = 0; i < rank->action_count; i++) {
         const verify_action *action = &rank->actions[i];
-        const int bit = action->lane < LANE_BITS ? action->lane : LANE_BITS - 1;
+        const int bit = action->stream < STREAM_BITS ? action->stream : STREAM_BITS - 1;
         for (int32_t k = 0; k < action->uses_count; k++) {
             const verify_use *use = &rank->uses[action->uses_begin + k];
-            lanes[use->span] |= UINT64_C(1) << bit;
+            streams[use->span] |= UINT64_C(1) << bit;
             // What lies beyond the bits counts as many.
-            if (action->lane >= LANE_BITS - 1) lanes[use->span] |= 3;
+            if (action->stream >= STREAM_BITS - 1) streams[use->span] |= 3;
             written[use->span] |= use->writes;
         }
     }
 }
 
-// The arena is cut at all edges; pieces that several lanes touch, and one writes, are numbered.
+// The arena is cut at all edges; pieces that several streams touch, and one writes, are numbered.
 static status pieces_make(player *p, int32_t r)
 {
     const verify_rank *rank = &p->g->ranks[r];
@@ -346,7 +346,7 @@ static status pieces_make(player *p, int32_t r)
     TRY(arena_new(p->a, edge_count + 1, &number));
     TRY(arena_new(p->a, rank->span_count + 1, &s->piece_begin));
     TRY(arena_new(p->a, rank->span_count + 1, &s->piece_end));
-    span_lanes(rank, span_mask, span_written);
+    span_streams(rank, span_mask, span_written);
     for (int32_t i = 0; i < rank->span_count; i++) {
         s->piece_begin[i] = verify_edge_find(edges, edge_count, rank->spans[i].begin);
         s->piece_end[i] = verify_edge_find(edges, edge_count, rank->spans[i].end);
@@ -365,15 +365,15 @@ static status pieces_make(player *p, int32_t r)
         s->piece_end[i] = number[s->piece_end[i]];
     }
     TRY(arena_new(p->a, shared + 1, &s->shadows));
-    TRY(arena_new(p->a, (int64_t)shared * rank->lane_count + 1, &s->reads));
+    TRY(arena_new(p->a, (int64_t)shared * rank->stream_count + 1, &s->reads));
     for (int32_t k = 0; k < shared; k++) s->shadows[k].wrote = -1;
-    for (int64_t k = 0; k < (int64_t)shared * rank->lane_count; k++) s->reads[k].position = -1;
+    for (int64_t k = 0; k < (int64_t)shared * rank->stream_count; k++) s->reads[k].position = -1;
     return ST_OK;
 }
 
 // ---- clocks -------------------------------------------------------------------------------------
 
-// Where an action of a lane stands on its clock; grows along the lane, step after step.
+// Where an action of a stream stands on its clock; grows along the stream, step after step.
 static int64_t position_of(const player *p, int32_t number, int32_t step)
 {
     const int32_t rank = p->rank_of[number];
@@ -405,14 +405,14 @@ static void clock_join_end(const player *p, int64_t *into, int32_t number, int32
         from = &p->met_clock[((int64_t)step * p->out->meeting_count + meeting) * p->width];
     }
     clock_join(into, from, p->width);
-    int64_t *own = &into[p->clock_lane[rank] + action_at(p, number)->lane];
+    int64_t *own = &into[p->clock_stream[rank] + action_at(p, number)->stream];
     *own = max_i64(*own, position_of(p, number, step));
 }
 
-static bool is_before(const player *p, int32_t rank, int32_t lane, int64_t position,
+static bool is_before(const player *p, int32_t rank, int32_t stream, int64_t position,
                       const int64_t *clock)
 {
-    return position <= clock[p->clock_lane[rank] + lane];
+    return position <= clock[p->clock_stream[rank] + stream];
 }
 
 static void clock_make(player *p, int32_t number, int32_t step)
@@ -423,8 +423,8 @@ static void clock_make(player *p, int32_t number, int32_t step)
     const rank_state *s = &p->ranks[rank];
     int64_t *clock = clock_at(p, number, step);
     for (int32_t i = 0; i < p->width; i++) clock[i] = -1;
-    // The lane's clock is carried in s->last, which moves along while the steps are played.
-    const int32_t before = s->last[action->lane];
+    // The stream's clock is carried in s->last, which moves along while the steps are played.
+    const int32_t before = s->last[action->stream];
     if (before >= 0) {
         const int32_t count = given->action_count;
         clock_join_end(p, clock, p->base[rank] + before % count, before / count);
@@ -435,7 +435,7 @@ static void clock_make(player *p, int32_t number, int32_t step)
         if (on_step < 0) continue;
         clock_join_end(p, clock, p->base[rank] + (w >= 0 ? w : -1 - w), on_step);
     }
-    p->ranks[rank].last[action->lane] = (int32_t)position_of(p, number, step);
+    p->ranks[rank].last[action->stream] = (int32_t)position_of(p, number, step);
 }
 
 // ---- what is checked when an action begins ------------------------------------------------------
@@ -455,27 +455,27 @@ static bool use_races(player *p, int32_t number, int32_t step, int32_t use_row)
     const verify_rank *given = &p->g->ranks[rank];
     const verify_use *use = &given->uses[use_row];
     rank_state *s = &p->ranks[rank];
-    const int32_t lane = action_at(p, number)->lane;
+    const int32_t stream = action_at(p, number)->stream;
     const int64_t *clock = clock_at(p, number, step);
     const int64_t position = position_of(p, number, step);
     for (int32_t k = s->piece_begin[use->span]; k < s->piece_end[use->span]; k++) {
         shadow *sh = &s->shadows[k];
-        shadow_read *reads = &s->reads[(int64_t)k * given->lane_count];
-        if (sh->wrote >= 0 && sh->wrote_at != lane &&
+        shadow_read *reads = &s->reads[(int64_t)k * given->stream_count];
+        if (sh->wrote >= 0 && sh->wrote_at != stream &&
             !is_before(p, rank, sh->wrote_at, sh->wrote, clock)) {
             return race_found(p, at_position(p, rank, sh->wrote), sh->wrote_use,
                               at_of(p, number, step), use_row);
         }
         if (!use->writes) {
-            reads[lane] = (shadow_read){position, use_row};
+            reads[stream] = (shadow_read){position, use_row};
             continue;
         }
-        for (int32_t l = 0; l < given->lane_count; l++) {
-            if (l == lane || is_before(p, rank, l, reads[l].position, clock)) continue;
+        for (int32_t l = 0; l < given->stream_count; l++) {
+            if (l == stream || is_before(p, rank, l, reads[l].position, clock)) continue;
             return race_found(p, at_position(p, rank, reads[l].position), reads[l].use,
                               at_of(p, number, step), use_row);
         }
-        *sh = (shadow){position, lane, use_row};
+        *sh = (shadow){position, stream, use_row};
     }
     return false;
 }
@@ -492,7 +492,7 @@ static bool port_is_unordered(player *p, int32_t number, int32_t step)
     }
     if (before_step < 0) return false;
     const int32_t other = p->base[rank] + before;
-    if (is_before(p, rank, action_at(p, other)->lane, position_of(p, other, before_step),
+    if (is_before(p, rank, action_at(p, other)->stream, position_of(p, other, before_step),
                   clock_at(p, number, step))) {
         return false;
     }
@@ -519,7 +519,7 @@ static void needs_one_less(player *p, int32_t number, int32_t step)
     if (--p->needs[id] == 0) p->queue[p->queue_tail++] = id;
 }
 
-// The host goes on posting as far as lanes take it.
+// The host goes on posting as far as streams take it.
 static void cursor_advance(player *p, int32_t rank)
 {
     rank_state *s = &p->ranks[rank];
@@ -538,26 +538,26 @@ static status room_make(player *p, int32_t r)
 {
     const verify_rank *rank = &p->g->ranks[r];
     rank_state *s = &p->ranks[r];
-    int64_t *posted = NULL; // [place] pieces of work up to its end, on its lane
-    int64_t *sum = NULL;    // [lane]
-    int32_t *oldest = NULL; // [lane] place of the oldest one that may still be in the queue
+    int64_t *posted = NULL; // [place] pieces of work up to its end, on its stream
+    int64_t *sum = NULL;    // [stream]
+    int32_t *oldest = NULL; // [stream] place of the oldest one that may still be in the queue
     const int32_t all = STEPS * rank->action_count;
     TRY(arena_new(p->a, all + 1, &s->room));
     TRY(arena_new(p->a, all + 1, &posted));
-    TRY(arena_new(p->a, rank->lane_count, &sum));
-    TRY(arena_new(p->a, rank->lane_count, &oldest));
-    for (int32_t l = 0; l < rank->lane_count; l++) oldest[l] = s->first[l];
+    TRY(arena_new(p->a, rank->stream_count, &sum));
+    TRY(arena_new(p->a, rank->stream_count, &oldest));
+    for (int32_t l = 0; l < rank->stream_count; l++) oldest[l] = s->first[l];
     for (int32_t i = 0; i < all; i++) {
         const verify_action *action = &rank->actions[i % rank->action_count];
-        const int32_t lane = action->lane;
-        posted[i] = sum[lane] += action->items;
+        const int32_t stream = action->stream;
+        posted[i] = sum[stream] += action->items;
         s->room[i] = -1;
-        while (oldest[lane] < i && posted[oldest[lane]] <= posted[i] - p->g->queue_items) {
-            s->room[i] = oldest[lane];
-            const int32_t own = oldest[lane] % rank->action_count;
-            const int32_t before = oldest[lane] - own;
-            oldest[lane] = s->next[own] >= 0 ? before + s->next[own]
-                                             : before + rank->action_count + s->first[lane];
+        while (oldest[stream] < i && posted[oldest[stream]] <= posted[i] - p->g->queue_items) {
+            s->room[i] = oldest[stream];
+            const int32_t own = oldest[stream] % rank->action_count;
+            const int32_t before = oldest[stream] - own;
+            oldest[stream] = s->next[own] >= 0 ? before + s->next[own]
+                                               : before + rank->action_count + s->first[stream];
         }
     }
     return ST_OK;
@@ -571,7 +571,7 @@ static void action_end(player *p, int32_t number, int32_t step)
     if (s->next[own] >= 0) {
         needs_one_less(p, p->base[rank] + s->next[own], step);
     } else if (step + 1 < STEPS) {
-        needs_one_less(p, p->base[rank] + s->first[action_at(p, number)->lane], step + 1);
+        needs_one_less(p, p->base[rank] + s->first[action_at(p, number)->stream], step + 1);
     }
     const int32_t end = s->waiting_begin[own + 1];
     for (int32_t k = own == 0 ? 0 : s->waiting_begin[own]; k < end; k++) {
@@ -606,7 +606,7 @@ static void needs_count(player *p)
             const int32_t rank = p->rank_of[i], own = i - p->base[rank];
             const verify_rank *given = &p->g->ranks[rank];
             const verify_action *action = &given->actions[own];
-            int32_t needs = step > 0 || p->ranks[rank].first[action->lane] != own ? 1 : 0;
+            int32_t needs = step > 0 || p->ranks[rank].first[action->stream] != own ? 1 : 0;
             if (p->limited) needs++;
             for (int32_t k = 0; k < action->waits_count; k++) {
                 if (step > 0 || given->waits[action->waits_begin + k] >= 0) needs++;
@@ -644,14 +644,14 @@ static int32_t blocker_of(const player *p, int32_t id)
         if (on_step >= 0 && !p->ended[other]) return other;
     }
     for (int32_t i = own - 1; i >= 0; i--) {
-        if (given->actions[i].lane != action->lane) continue;
+        if (given->actions[i].stream != action->stream) continue;
         if (!p->ended[step * p->total + p->base[rank] + i]) return id - own + i;
         break;
     }
-    ASSERT(step > 0); // the last one of the lane in the step before
+    ASSERT(step > 0); // the last one of the stream in the step before
     for (int32_t i = given->action_count - 1;; i--) {
         ASSERT(i >= 0);
-        if (given->actions[i].lane == action->lane) return id - own + i - p->total;
+        if (given->actions[i].stream == action->stream) return id - own + i - p->total;
     }
 }
 
@@ -677,13 +677,13 @@ static status cycle_find(player *p)
 
 static status clocks_make(player *p)
 {
-    TRY(arena_new(p->a, p->g->rank_count + 1, &p->clock_lane));
+    TRY(arena_new(p->a, p->g->rank_count + 1, &p->clock_stream));
     p->width = 1;
-    for (int32_t r = 0, lanes = 0; r < p->g->rank_count; r++) {
-        p->clock_lane[r] = p->far ? lanes : 0;
-        lanes += p->g->ranks[r].lane_count;
-        if (p->far || p->g->ranks[r].lane_count > p->width) {
-            p->width = p->far ? lanes : p->g->ranks[r].lane_count;
+    for (int32_t r = 0, streams = 0; r < p->g->rank_count; r++) {
+        p->clock_stream[r] = p->far ? streams : 0;
+        streams += p->g->ranks[r].stream_count;
+        if (p->far || p->g->ranks[r].stream_count > p->width) {
+            p->width = p->far ? streams : p->g->ranks[r].stream_count;
         }
     }
     TRY(arena_new(p->a, (int64_t)STEPS * p->total * p->width, &p->clock));
@@ -712,7 +712,7 @@ static status play_make(player *p)
     TRY(clocks_make(p));
     for (int32_t r = 0; r < p->g->rank_count; r++) {
         TRY(pieces_make(p, r));
-        memset(p->ranks[r].last, -1, (size_t)p->g->ranks[r].lane_count * sizeof(int32_t));
+        memset(p->ranks[r].last, -1, (size_t)p->g->ranks[r].stream_count * sizeof(int32_t));
     }
     return ST_OK;
 }
@@ -753,7 +753,7 @@ status verify_graph_run(arena *a, const verify_graph *g, verify_result *out)
     TRY(meetings_make(&p));
     if (out->finding.kind != VERIFY_SOUND) return ST_OK;
     for (int32_t r = 0; r < g->rank_count; r++) {
-        TRY(lanes_make(&p, r));
+        TRY(streams_make(&p, r));
         TRY(waiting_make(&p, r));
     }
     TRY(play(&p));

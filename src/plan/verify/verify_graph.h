@@ -1,20 +1,22 @@
-// The part of the verifier that knows nothing of tensors: actions on lanes of ranks, what they wait
-// for, where they meet, and which bytes they touch. All that can be said of timing is said here.
+// The part of the verifier that knows nothing of tensors: actions on streams of ranks, what they
+// wait for, where they meet, and which bytes they touch. All that can be said of timing is said
+// here.
 //
-// A lane runs its actions in the order of the list. An action begins when the one before it on its
-// lane and all that it waits for have ended. Actions of several ranks that meet in a *port* (a
-// group, or one direction between two of its members) end when all of them have begun: the n-th of
-// each rank in a port is one meeting. The list runs step after step.
+// A stream runs its actions in the order of the list. An action begins when the one before it on
+// its stream and all that it waits for have ended. Actions of several ranks that meet in a *port*
+// (a group, or one direction between two of its members) end when all of them have begun: the n-th
+// of each rank in a port is one meeting. The list runs step after step.
 //
-// A host posts a rank's list to its lanes in order, and each lane takes only so many pieces of
+// A host posts a rank's list to its streams in order, and each stream takes only so many pieces of
 // work: where one is full the host waits, and what comes later in the list is not posted. That
 // orders nothing that bytes may rely on, but what is sound without may wait for ever with it: so it
 // is played a second time.
 //
 // "Before" is what holds under every timing: the end of one action comes before the beginning of
-// another. It is kept as a clock for each action: of every lane, the last action that has ended
-// before this one begins. First only what a rank's own lanes and waits order is looked at, which is
-// nearly always enough and costs little; where it is not, the clocks of all ranks together decide.
+// another. It is kept as a clock for each action: of every stream, the last action that has ended
+// before this one begins. First only what a rank's own streams and waits order is looked at, which
+// is nearly always enough and costs little; where it is not, the clocks of all ranks together
+// decide.
 #ifndef PLAN_VERIFY_VERIFY_GRAPH_H
 #define PLAN_VERIFY_VERIFY_GRAPH_H
 
@@ -30,12 +32,12 @@ typedef struct verify_use {
 } verify_use;
 
 typedef struct verify_action {
-    int32_t lane;
+    int32_t stream;
     int32_t waits_begin,
         waits_count; // as plan.waits: w >= 0 of this step, else -1 - w of the one before
     int32_t port;    // -1: it meets nobody
     uint64_t what;   // must be equal among those that meet
-    int32_t items;   // pieces of work that it is on its lane
+    int32_t items;   // pieces of work that it is on its stream
     int32_t uses_begin, uses_count;
 } verify_action;
 
@@ -46,7 +48,7 @@ typedef struct verify_rank {
     const verify_span *spans;
     int32_t span_count;
     const verify_use *uses;
-    int32_t lane_count;
+    int32_t stream_count;
 } verify_rank;
 
 typedef struct verify_port {
@@ -59,7 +61,7 @@ typedef struct verify_graph {
     int32_t rank_count;
     const verify_port *ports;
     int32_t port_count;
-    int32_t queue_items; // that a lane takes; 0: any number
+    int32_t queue_items; // that a stream takes; 0: any number
 } verify_graph;
 
 typedef enum verify_kind {
@@ -82,7 +84,7 @@ typedef struct verify_finding {
     int32_t span_a, span_b; // of a race, of their rank
     const verify_at *cycle; // of a cycle; each waits for the next, the last for the first
     int32_t cycle_count;
-    bool queues; // a cycle by way of a lane that is full
+    bool queues; // a cycle by way of a stream that is full
 } verify_finding;
 
 typedef struct verify_meeting {

@@ -15,11 +15,11 @@
 
 enum {
     RANKS = 3,
-    LANES = 3,
+    STREAMS = 3,
     ACTIONS = 6, // of a rank
     PORTS = 3,
     SPANS = 4,
-    ENTRIES = 2 * ACTIONS, // of a lane, in two steps
+    ENTRIES = 2 * ACTIONS, // of a stream, in two steps
     STATES = 1 << 19
 };
 
@@ -87,18 +87,18 @@ static void uses_draw(program *p, dice *d, int32_t r, int32_t i, int32_t often)
     }
 }
 
-static void rank_settle(program *p, int32_t r, int32_t lanes)
+static void rank_settle(program *p, int32_t r, int32_t streams)
 {
     p->ranks[r].actions = p->actions[r];
     p->ranks[r].waits = p->waits[r];
     p->ranks[r].spans = p->spans[r];
     p->ranks[r].span_count = SPANS;
     p->ranks[r].uses = p->uses[r];
-    p->ranks[r].lane_count = lanes;
+    p->ranks[r].stream_count = streams;
 }
 
-// Two lanes of rank 0 touch the same bytes, and only what rank 1 answers puts them in order: sound,
-// but for what the dice take away.
+// Two streams of rank 0 touch the same bytes, and only what rank 1 answers puts them in order:
+// sound, but for what the dice take away.
 static void answer_draw(program *p, dice *d)
 {
     memset(p, 0, sizeof(*p));
@@ -108,12 +108,12 @@ static void answer_draw(program *p, dice *d)
         p->ports[i] = (verify_port){p->members[i], 2};
     }
     const int32_t sends = roll(d, 4) == 0 ? 2 : 0, answers = roll(d, 4) == 0 ? 1 : 0;
-    action_push(p, 0, (verify_action){.lane = 0, .items = 1, .port = -1});
-    action_push(p, 0, (verify_action){.lane = sends, .items = 1, .port = 0});
-    action_push(p, 0, (verify_action){.lane = 1, .items = 1, .port = 1});
-    action_push(p, 0, (verify_action){.lane = 1, .items = 1, .port = -1});
-    action_push(p, 1, (verify_action){.lane = 0, .items = 1, .port = 0});
-    action_push(p, 1, (verify_action){.lane = answers, .items = 1, .port = 1});
+    action_push(p, 0, (verify_action){.stream = 0, .items = 1, .port = -1});
+    action_push(p, 0, (verify_action){.stream = sends, .items = 1, .port = 0});
+    action_push(p, 0, (verify_action){.stream = 1, .items = 1, .port = 1});
+    action_push(p, 0, (verify_action){.stream = 1, .items = 1, .port = -1});
+    action_push(p, 1, (verify_action){.stream = 0, .items = 1, .port = 0});
+    action_push(p, 1, (verify_action){.stream = answers, .items = 1, .port = 1});
     if (roll(d, 4) != 0) { // the next step waits
         p->waits[0][p->wait_count[0]++] = -1 - 3;
         p->actions[0][0].waits_count = 1;
@@ -124,12 +124,12 @@ static void answer_draw(program *p, dice *d)
         p->uses[0][p->use_count[0]++] = (verify_use){0, i == 0 || roll(d, 2) == 0};
     }
     p->spans[0][0] = (verify_span){0, 4};
-    for (int32_t r = 0; r < 2; r++) rank_settle(p, r, LANES);
+    for (int32_t r = 0; r < 2; r++) rank_settle(p, r, STREAMS);
     p->graph = (verify_graph){p->ranks, 2, p->ports, 2, 0};
 }
 
-// Two ports, a lane for each, and each rank's list has them in another order: sound, unless a lane
-// that is full keeps the host from the other one.
+// Two ports, a stream for each, and each rank's list has them in another order: sound, unless a
+// stream that is full keeps the host from the other one.
 static void shuffle_draw(program *p, dice *d)
 {
     memset(p, 0, sizeof(*p));
@@ -145,9 +145,9 @@ static void shuffle_draw(program *p, dice *d)
         while (left[0] + left[1] > 0) {
             const int32_t port = left[0] == 0 || (left[1] > 0 && roll(d, 2) == 0) ? 1 : 0;
             left[port]--;
-            action_push(p, r, (verify_action){.lane = port, .items = 1, .port = port});
+            action_push(p, r, (verify_action){.stream = port, .items = 1, .port = port});
         }
-        rank_settle(p, r, LANES);
+        rank_settle(p, r, STREAMS);
     }
     p->graph = (verify_graph){p->ranks, 2, p->ports, 2, 0};
 }
@@ -183,16 +183,17 @@ static void program_draw(program *p, dice *d)
 {
     memset(p, 0, sizeof(*p));
     const int32_t ranks = 1 + roll(d, RANKS), ports = ranks == 1 ? 0 : 1 + roll(d, PORTS);
-    const int32_t lanes = 1 + roll(d, LANES), often = 20 * roll(d, 4);
+    const int32_t streams = 1 + roll(d, STREAMS), often = 20 * roll(d, 4);
     ports_draw(p, d, ranks, ports);
     const int32_t events = 2 + roll(d, 4);
     for (int32_t k = 0; k < events; k++) {
         const int32_t port = ports == 0 || roll(d, 3) == 0 ? -1 : roll(d, ports);
         for (int32_t r = 0; r < ranks; r++) {
             if (port >= 0 ? !is_member(p, port, r) : roll(d, 2) == 0) continue;
-            const int32_t lane = port >= 0 && roll(d, 4) != 0 ? port % lanes : roll(d, lanes);
+            const int32_t stream = port >= 0 && roll(d, 4) != 0 ? port % streams : roll(d, streams);
             action_push(
-                p, r, (verify_action){.lane = lane, .items = 1, .port = port, .what = (uint64_t)k});
+                p, r,
+                (verify_action){.stream = stream, .items = 1, .port = port, .what = (uint64_t)k});
         }
     }
     for (int32_t r = 0; r < ranks; r++) {
@@ -205,18 +206,18 @@ static void program_draw(program *p, dice *d)
             waits_draw(p, d, r, i);
             uses_draw(p, d, r, i, often);
         }
-        rank_settle(p, r, lanes);
+        rank_settle(p, r, streams);
     }
     p->graph = (verify_graph){p->ranks, ranks, p->ports, ports, 0};
 }
 
 // ---- brute force --------------------------------------------------------------------------------
 
-// One action of one step, on its lane.
+// One action of one step, on its stream.
 typedef struct entry {
     int32_t rank, action, step;
-    int32_t lane, place; // row of lanes, and how many come before it there
-    int32_t number;      // among its rank's in its port, over both steps
+    int32_t stream, place; // row of streams, and how many come before it there
+    int32_t number;        // among its rank's in its port, over both steps
 } entry;
 
 enum { FOUND_DEADLOCK = 1, FOUND_RACE = 2, FOUND_MIXED = 4, FOUND_OVERLAP = 8 };
@@ -225,21 +226,21 @@ typedef struct search {
     const program *p;
     entry entries[RANKS * ENTRIES];
     int32_t entry_count;
-    int32_t lane_entries[RANKS * LANES][ENTRIES], lane_length[RANKS * LANES];
+    int32_t stream_entries[RANKS * STREAMS][ENTRIES], stream_length[RANKS * STREAMS];
     int32_t row_of[RANKS][2][ACTIONS]; // entry
     uint8_t *seen;
     uint32_t *stack;
     int32_t rank_entries[RANKS][2 * ACTIONS], rank_length[RANKS]; // in the order of the list
-    int32_t queue; // that a lane takes; 0: any number
+    int32_t queue; // that a stream takes; 0: any number
     int64_t depth, states, limit;
     uint32_t found;
 } search;
 
-// progress[lane]: 2 * entries that have ended, + 1 where the next one has begun.
+// progress[stream]: 2 * entries that have ended, + 1 where the next one has begun.
 static bool state_decode(const search *s, uint32_t state, int32_t *progress)
 {
-    for (int32_t l = 0; l < RANKS * LANES; l++) {
-        const uint32_t radix = 2 * (uint32_t)s->lane_length[l] + 1;
+    for (int32_t l = 0; l < RANKS * STREAMS; l++) {
+        const uint32_t radix = 2 * (uint32_t)s->stream_length[l] + 1;
         progress[l] = (int32_t)(state % radix);
         state /= radix;
     }
@@ -249,8 +250,8 @@ static bool state_decode(const search *s, uint32_t state, int32_t *progress)
 static void state_push(search *s, const int32_t *progress)
 {
     uint64_t state = 0;
-    for (int32_t l = RANKS * LANES - 1; l >= 0; l--) {
-        state = state * (2 * (uint64_t)s->lane_length[l] + 1) + (uint64_t)progress[l];
+    for (int32_t l = RANKS * STREAMS - 1; l >= 0; l--) {
+        state = state * (2 * (uint64_t)s->stream_length[l] + 1) + (uint64_t)progress[l];
     }
     assert_true((int64_t)state < s->limit);
     if ((s->seen[state / 8] >> (state % 8) & 1) != 0) return;
@@ -261,12 +262,12 @@ static void state_push(search *s, const int32_t *progress)
 
 static bool has_ended(const int32_t *progress, const entry *e)
 {
-    return progress[e->lane] / 2 > e->place;
+    return progress[e->stream] / 2 > e->place;
 }
 
 static bool is_running(const int32_t *progress, const entry *e)
 {
-    return progress[e->lane] == 2 * e->place + 1;
+    return progress[e->stream] == 2 * e->place + 1;
 }
 
 static const verify_action *action_of(const search *s, const entry *e)
@@ -274,14 +275,14 @@ static const verify_action *action_of(const search *s, const entry *e)
     return &s->p->actions[e->rank][e->action];
 }
 
-// Has the host posted it? It posts in the order of the list, and waits where a lane is full.
+// Has the host posted it? It posts in the order of the list, and waits where a stream is full.
 static bool is_posted(const search *s, const int32_t *progress, const entry *e)
 {
-    int32_t waiting[RANKS * LANES] = {0};
+    int32_t waiting[RANKS * STREAMS] = {0};
     for (int32_t i = 0; i < s->rank_length[e->rank]; i++) {
         const entry *next = &s->entries[s->rank_entries[e->rank][i]];
-        if (s->queue > 0 && waiting[next->lane] == s->queue) return false;
-        if (!has_ended(progress, next)) waiting[next->lane]++;
+        if (s->queue > 0 && waiting[next->stream] == s->queue) return false;
+        if (!has_ended(progress, next)) waiting[next->stream]++;
         if (next == e) return true;
     }
     return false;
@@ -361,15 +362,15 @@ static void state_check(search *s, const int32_t *progress)
 
 static void state_expand(search *s, uint32_t state)
 {
-    int32_t progress[RANKS * LANES];
+    int32_t progress[RANKS * STREAMS];
     bool moved = false, done = true;
     assert_true(state_decode(s, state, progress));
     state_check(s, progress);
-    for (int32_t l = 0; l < RANKS * LANES; l++) {
+    for (int32_t l = 0; l < RANKS * STREAMS; l++) {
         const int32_t at = progress[l] / 2;
-        if (at == s->lane_length[l]) continue;
+        if (at == s->stream_length[l]) continue;
         done = false;
-        const entry *e = &s->entries[s->lane_entries[l][at]];
+        const entry *e = &s->entries[s->stream_entries[l][at]];
         const bool may =
             is_running(progress, e) ? may_end(s, progress, e) : may_begin(s, progress, e);
         if (!may) continue;
@@ -387,35 +388,35 @@ static bool search_prepare(search *s, const program *p)
     s->p = p;
     s->entry_count = 0;
     s->found = 0;
-    memset(s->lane_length, 0, sizeof(s->lane_length));
+    memset(s->stream_length, 0, sizeof(s->stream_length));
     memset(s->rank_length, 0, sizeof(s->rank_length));
     for (int32_t r = 0; r < p->graph.rank_count; r++) {
         int32_t numbers[PORTS] = {0};
         for (int32_t step = 0; step < 2; step++) {
             for (int32_t i = 0; i < p->ranks[r].action_count; i++) {
                 const verify_action *a = &p->actions[r][i];
-                const int32_t lane = r * LANES + a->lane;
+                const int32_t stream = r * STREAMS + a->stream;
                 s->row_of[r][step][i] = s->entry_count;
                 s->rank_entries[r][s->rank_length[r]++] = s->entry_count;
-                s->lane_entries[lane][s->lane_length[lane]] = s->entry_count;
+                s->stream_entries[stream][s->stream_length[stream]] = s->entry_count;
                 s->entries[s->entry_count++] = (entry){r,
                                                        i,
                                                        step,
-                                                       lane,
-                                                       s->lane_length[lane]++,
+                                                       stream,
+                                                       s->stream_length[stream]++,
                                                        a->port >= 0 ? numbers[a->port]++ : -1};
             }
         }
     }
     uint64_t states = 1;
-    for (int32_t l = 0; l < RANKS * LANES; l++) states *= 2 * (uint64_t)s->lane_length[l] + 1;
+    for (int32_t l = 0; l < RANKS * STREAMS; l++) states *= 2 * (uint64_t)s->stream_length[l] + 1;
     s->limit = (int64_t)states;
     return states < STATES;
 }
 
 static uint32_t search_run(search *s)
 {
-    const int32_t none[RANKS * LANES] = {0};
+    const int32_t none[RANKS * STREAMS] = {0};
     s->found = 0;
     memset(s->seen, 0, (size_t)s->limit / 8 + 1);
     s->depth = 0;
@@ -467,7 +468,7 @@ static void verifier_agrees_with_all_interleavings(void **state)
         if (kind == VERIFY_RACE) assert_true((found & FOUND_RACE) != 0);
         if (kind == VERIFY_UNORDERED) assert_true((found & FOUND_OVERLAP) != 0);
         if (kind != VERIFY_SOUND) continue;
-        // Sound so far: and where a lane takes one, or two?
+        // Sound so far: and where a stream takes one, or two?
         s->queue = p->graph.queue_items = 1 + n / 16 % 2;
         const bool blocks = (search_run(s) & FOUND_DEADLOCK) != 0;
         arena_reset(a);
@@ -479,7 +480,7 @@ static void verifier_agrees_with_all_interleavings(void **state)
     }
     // The dice make enough of each kind to mean something.
     print_message("sound %lld (%lld by other ranks' order) differs %lld missing %lld cycle %lld "
-                  "unordered %lld race %lld, full lanes %lld, %lld states\n",
+                  "unordered %lld race %lld, full streams %lld, %lld states\n",
                   (long long)kinds[VERIFY_SOUND], (long long)far, (long long)kinds[VERIFY_DIFFERS],
                   (long long)kinds[VERIFY_MISSING], (long long)kinds[VERIFY_CYCLE],
                   (long long)kinds[VERIFY_UNORDERED], (long long)kinds[VERIFY_RACE],
@@ -501,12 +502,12 @@ static void a_wait_for_what_comes_later_is_named(void **state)
     (void)state;
     arena *a = NULL;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    const verify_action actions[] = {{.lane = 0, .items = 1, .port = -1, .waits_count = 1},
-                                     {.lane = 1, .items = 1, .port = -1}};
+    const verify_action actions[] = {{.stream = 0, .items = 1, .port = -1, .waits_count = 1},
+                                     {.stream = 1, .items = 1, .port = -1}};
     const int32_t waits[][1] = {{1}, {0}, {2}, {-3}};
     for (int i = 0; i < 4; i++) {
         const verify_rank rank = {
-            .actions = actions, .action_count = 2, .waits = waits[i], .lane_count = 2};
+            .actions = actions, .action_count = 2, .waits = waits[i], .stream_count = 2};
         const verify_graph g = {&rank, 1, NULL, 0, 0};
         verify_result result;
         assert_int_equal(verify_graph_run(a, &g, &result), ST_OK);

@@ -77,7 +77,7 @@ static status place_find(verifier *v, const plan_mesh *at, const plan_group *g, 
     return ST_OK;
 }
 
-// The group of a communication: one of the table, with this rank in it, on the lane that is its.
+// The group of a communication: one of the table, with this rank in it, on the stream that is its.
 status verify_group(const verifier *v, const verify_facts *f, int32_t action)
 {
     char name[VERIFY_NAME_BYTES];

@@ -494,7 +494,7 @@ static status action_check(const verifier *v, const verify_facts *f, int32_t ind
     const plan_action *a = &p->actions[index];
     char name[VERIFY_NAME_BYTES];
     const int64_t microbatches = p->own_sequences / max_i64(p->micro_batch, 1);
-    bool right = a->lane >= 0 && a->lane < LANE_GROUPS + p->run->group_count;
+    bool right = a->stream >= 0 && a->stream < STREAM_GROUPS + p->run->group_count;
     right = right && a->microbatch >= (a->layer >= 0 ? 0 : -1) && a->microbatch < microbatches;
     right = right && a->waits_begin >= 0 && a->waits_count >= 0 &&
             a->waits_begin + a->waits_count <= p->wait_count;
@@ -513,7 +513,7 @@ static status action_check(const verifier *v, const verify_facts *f, int32_t ind
                 (a->position_count == 0 || a->sequence_count == 1);
     }
     if (right) return ST_OK;
-    return fail(ST_BROKEN_PLAN, "%s: its lane, waits, operations or rows are not of this plan",
+    return fail(ST_BROKEN_PLAN, "%s: its stream, waits, operations or rows are not of this plan",
                 verify_name(v, f->rank, index, name));
 }
 
@@ -622,7 +622,7 @@ status verify_touches(verifier *v, verify_facts *f)
     for (int32_t i = 0; i < count; i++) {
         const plan_action *a = &f->p->actions[i];
         const verify_pattern *pattern = &f->patterns[f->pattern_of[i]];
-        f->actions[i] = (verify_action){.lane = a->lane,
+        f->actions[i] = (verify_action){.stream = a->stream,
                                         .waits_begin = a->waits_begin,
                                         .waits_count = a->waits_count,
                                         .port = -1,
