@@ -135,7 +135,7 @@ exec_codec assemble_codec_of(const run_config *r)
     if (mode == RUN_COMPRESS_NONE) return (exec_codec){.codec = NULL};
     const exec_codec out = {.codec = comm_codec_find(names[mode]),
                             .settings = {.keep = r->comm.compression.keep}};
-    ASSERT(out.codec != NULL && out.codec->feedback == run_config_feeds_back(r));
+    ASSERT(out.codec != NULL && out.codec->feedback == run_config_has_error_feedback(r));
     return out;
 }
 
@@ -438,7 +438,8 @@ int64_t assemble_peak_bytes(const assemble_plans *plans)
 
 bool assemble_cuts_state(const run_config *r)
 {
-    return r->layout.zero > 0 || r->layout.tp > 1 || r->layout.pp > 1 || run_config_feeds_back(r);
+    return r->layout.zero > 0 || r->layout.tp > 1 || r->layout.pp > 1 ||
+           run_config_has_error_feedback(r);
 }
 
 bool assemble_saves_in_background(const run_config *r)

@@ -2,19 +2,19 @@
 // missing.
 #include "cli/run_model.h"
 
-#include "train/feed.h"
+#include "train/loader.h"
 
 status cli_run_model(cli_context *cli, run_config *r, decoder_spec *out, bool *vocab_is_known)
 {
-    train_feed *feed = NULL;
+    train_loader *loader = NULL;
     *vocab_is_known = r->model.vocab > 0 || r->model.from != NULL;
     if (*vocab_is_known) return model_spec_from_config(cli->h, cli->a, r, out);
-    if (train_feed_open(cli->h, cli->a, r, &feed) != ST_OK) {
+    if (train_loader_open(cli->h, cli->a, r, &loader) != ST_OK) {
         error_clear();
         return model_spec_from_config(cli->h, cli->a, r, out);
     }
-    const status st = train_feed_model(feed, r, out);
-    train_feed_close(feed);
+    const status st = train_loader_model(loader, r, out);
+    train_loader_close(loader);
     *vocab_is_known = st == ST_OK;
     return st;
 }

@@ -332,7 +332,7 @@ const char *run_config_backend(const run_config *r);
 const char *run_config_level(const run_config *r); // NULL: auto
 
 // Codecs that add what they lost to the next step's gradient: their residuals are state of the run.
-static inline bool run_config_feeds_back(const run_config *r)
+static inline bool run_config_has_error_feedback(const run_config *r)
 {
     return r->comm.compression.mode >= RUN_COMPRESS_TOPK;
 }

@@ -374,7 +374,7 @@ static void check_compressed(checker *k, const char *word)
                  "in every micro-batch; take layout.zero_sums = step, or no compression",
                  word, (ll)r->layout.zero);
     }
-    if (!run_config_feeds_back(r)) return;
+    if (!run_config_has_error_feedback(r)) return;
     if (r->train.precision == RUN_FP16) {
         CONFLICT(key,
                  "comm.compression = %s cannot be used with train.precision = fp16: the residual "
@@ -406,7 +406,7 @@ static void check_comm(checker *k)
     if (mode == RUN_COMPRESS_NONE) check_refuse_keys(k, of_any, "comm.compression is none");
     if (mode != RUN_COMPRESS_TOPK)
         check_refuse_keys(k, of_topk, "it applies only to comm.compression = topk");
-    if (!run_config_feeds_back(k->r)) {
+    if (!run_config_has_error_feedback(k->r)) {
         check_refuse_keys(k, of_feedback, "it applies only to comm.compression = topk and onebit");
     }
     if (mode != RUN_COMPRESS_NONE) check_compressed(k, words[mode]);

@@ -180,7 +180,7 @@ static status step_prepare(bisect *b)
     b->step++;
     b->consumed += b->sequences;
     b->sequences = run_config_batch(b->r, b->step - 1);
-    TRY(train_feed_take(b->feed, b->step, &input, &wait_ns));
+    TRY(train_loader_take(b->loader, b->step, &input, &wait_ns));
     ASSERT(input.batch_count == BISECT_BATCHES);
     memcpy(b->batch, input.batch, sizeof(b->batch));
     return ST_OK;
@@ -299,7 +299,7 @@ static status in_order(bisect *b, run_config *r)
     char *cache = NULL;
     plan_mesh one = {0};
     const int64_t ranks = b->rank_count, share = max_i64(1, assemble_threads(r) / ranks);
-    TRY(train_feed_model(b->feed, r, &b->spec));
+    TRY(train_loader_model(b->loader, r, &b->spec));
     TRY(assemble_layout_check(r, &b->spec));
     const assemble_options options = {
         .threads = (int)share,
@@ -312,8 +312,8 @@ static status in_order(bisect *b, run_config *r)
     if (b->order->tamper == NULL) TRY(assemble_prove(b->h, b->a, r, &b->spec, &options, &proved));
     TRY(path_join(b->a, r->run.dir, "cache", &cache));
     TRY(b->h->api->path_mkdir(b->h, cache));
-    TRY(train_feed_prepare(b->feed, cache, NULL, NULL));
-    TRY(train_feed_start(b->feed, &one, 1, 0));
+    TRY(train_loader_prepare(b->loader, cache, NULL, NULL));
+    TRY(train_loader_start(b->loader, &one, 1, 0));
     TRY(arena_new(b->a, ranks, &b->ranks));
     return ranks_run(b, &options);
 }
@@ -328,8 +328,8 @@ status diagnose_bisect(const host *h, arena *a, const bisect_order *order, bisec
     TRY(config_take(b, order->r));
     out->config = order->r;
     out->ranks = b->rank_count;
-    TRY(train_feed_open(h, a, order->r, &b->feed));
+    TRY(train_loader_open(h, a, order->r, &b->loader));
     const status st = in_order(b, order->r);
-    train_feed_close(b->feed);
+    train_loader_close(b->loader);
     return st;
 }

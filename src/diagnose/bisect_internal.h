@@ -5,7 +5,7 @@
 #define DIAGNOSE_BISECT_INTERNAL_H
 
 #include "diagnose/bisect.h"
-#include "train/feed.h"
+#include "train/loader.h"
 
 enum { BISECT_PARTS = 4, BISECT_BATCHES = 4 };
 
@@ -72,7 +72,7 @@ typedef struct bisect {
     const run_config *r;
     decoder_spec spec;
     run_types types;
-    train_feed *feed;
+    train_loader *loader;
     exec_batch batch[BISECT_BATCHES]; // of the step, all sequences
     int64_t step, consumed, sequences;
     bisect_points points;

@@ -39,7 +39,7 @@ static int teardown(void **state)
 
 // Adds the bytes one by one, like the worst possible tokenizer. Text that was shown must never
 // change.
-static void feed(const bench *b, infer_continuation *c, const char *bytes, int64_t count)
+static void bytes_push(const bench *b, infer_continuation *c, const char *bytes, int64_t count)
 {
     char shown[256] = {0};
     int64_t shown_count = 0;
@@ -60,7 +60,7 @@ static void expect(const bench *b, const char *const *stops, int64_t count, cons
                    const char *expected, bool stopped)
 {
     infer_continuation c = {.stops = stops, .stop_count = count};
-    feed(b, &c, text, (int64_t)strlen(text));
+    bytes_push(b, &c, text, (int64_t)strlen(text));
     assert_int_equal(c.text.count, strlen(expected));
     assert_memory_equal(c.text.items, expected, strlen(expected));
     assert_int_equal(c.stopped, stopped);

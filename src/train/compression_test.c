@@ -165,8 +165,8 @@ static const char *const modes[] = {
     "comm.compression=bf16", "comm.compression=int8",   "comm.compression=fp8",
     "comm.compression=topk", "comm.compression=onebit",
 };
-enum { MODES = COUNT_OF(modes), FEEDS_BACK = 3 }; // from this one on
-static const int unlike[] = {1, 3, 4};            // bf16 and fp8 are as int8
+enum { MODES = COUNT_OF(modes), FIRST_FEEDBACK = 3 }; // from this one on
+static const int unlike[] = {1, 3, 4};                // bf16 and fp8 are as int8
 enum { UNLIKE = COUNT_OF(unlike) };
 
 // `more`: settings of the layout, up to the first NULL.
@@ -179,7 +179,7 @@ static void weights_agree(int mode, int ranks, const char *const more[5])
     for (int r = 0; r < ranks; r++) {
         jobs[r] = (job_rank){.board = board, .rank = r, .ranks = ranks, .set = {modes[mode]}};
         int n = 1;
-        if (mode >= FEEDS_BACK) jobs[r].set[n++] = "comm.compression.warmup=0";
+        if (mode >= FIRST_FEEDBACK) jobs[r].set[n++] = "comm.compression.warmup=0";
         for (int i = 0; i < 5 && more[i] != NULL; i++) jobs[r].set[n++] = more[i];
         assert_int_equal(pthread_create(&threads[r], NULL, job_main, &jobs[r]), 0);
     }
@@ -228,7 +228,7 @@ static void plans_are_sound(int mode, const char *const more[5])
     assemble_proved proved = {0};
     const char *set[9] = {"model.vocab=257", "kernels.threads=1", modes[mode]};
     int n = 3;
-    if (mode >= FEEDS_BACK) set[n++] = "comm.compression.warmup=0";
+    if (mode >= FIRST_FEEDBACK) set[n++] = "comm.compression.warmup=0";
     for (int i = 0; i < 5 && more[i] != NULL; i++) set[n++] = more[i];
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
     test_config("sound", set, n, a, &r, &c);
@@ -316,10 +316,11 @@ static void losses_are_near(void **state)
     const double plain = rank_runs[0].seen.last_loss;
     for (int mode = 0; mode < MODES; mode++) {
         char name[32];
-        const bool feeds = mode >= FEEDS_BACK;
+        const bool feedback = mode >= FIRST_FEEDBACK;
         (void)snprintf(name, sizeof(name), "near-%d", mode);
-        n = settings(set, modes[mode], feeds ? "comm.compression.warmup=2" : NULL, "layout.dp=2");
-        if (mode == FEEDS_BACK) set[n++] = "comm.compression.keep=0.1";
+        n = settings(set, modes[mode], feedback ? "comm.compression.warmup=2" : NULL,
+                     "layout.dp=2");
+        if (mode == FIRST_FEEDBACK) set[n++] = "comm.compression.keep=0.1";
         assert_int_equal(ranks_run(name, set, n, 2, "auto", 0, NULL), ST_OK);
         const double loss = rank_runs[0].seen.last_loss, far = fabs(loss - plain) / plain;
         print_message("%s: loss %.6f, without %.6f: %.2g apart\n", modes[mode], loss, plain, far);
@@ -340,9 +341,9 @@ static void positions_apart_too(void **state)
         assert_int_equal(
             ranks_run(i == 0 ? "cp-plain" : "cp-dp-plain", set, n, ranks, "auto", 0, NULL), ST_OK);
         const double plain = rank_runs[0].seen.last_loss;
-        for (int mode = 0; mode < FEEDS_BACK; mode++) {
+        for (int mode = 0; mode < FIRST_FEEDBACK; mode++) {
             char name[32];
-            if (part_skips(TRIALS_PART, i, COUNT_OF(layouts), mode, FEEDS_BACK)) continue;
+            if (part_skips(TRIALS_PART, i, COUNT_OF(layouts), mode, FIRST_FEEDBACK)) continue;
             (void)snprintf(name, sizeof(name), "cp-%d-%d", i, mode);
             set[n] = modes[mode];
             assert_int_equal(ranks_run(name, set, n + 1, ranks, "auto", 0, NULL), ST_OK);
@@ -359,12 +360,12 @@ static void residuals_survive(void **state)
 {
     (void)state;
     static const char *const cuts[] = {"layout.zero=0", "layout.zero=1"};
-    for (int i = 0; i < 2 * (MODES - FEEDS_BACK); i++) {
+    for (int i = 0; i < 2 * (MODES - FIRST_FEEDBACK); i++) {
         const char *set[8];
         char straight[32], stopped[32];
         hash128 want, got;
-        if (part_skips(TRIALS_PART, i % 2, 2, i / 2, MODES - FEEDS_BACK)) continue;
-        int n = settings(set, modes[FEEDS_BACK + i / 2], "comm.compression.warmup=3",
+        if (part_skips(TRIALS_PART, i % 2, 2, i / 2, MODES - FIRST_FEEDBACK)) continue;
+        int n = settings(set, modes[FIRST_FEEDBACK + i / 2], "comm.compression.warmup=3",
                          i < 2 ? "layout.dp=2" : "layout.dp=3");
         set[n++] = cuts[i % 2];
         const int ranks = i < 2 ? 2 : 3;
@@ -406,7 +407,7 @@ static void pieces_stages_and_copies_too(void **state)
             set[n] = modes[mode];
             set[n + 1] = "comm.compression.warmup=2";
             set[n + 2] = "comm.compression.keep=0.1";
-            const int count = n + 1 + (mode >= FEEDS_BACK) + (mode == FEEDS_BACK);
+            const int count = n + 1 + (mode >= FIRST_FEEDBACK) + (mode == FIRST_FEEDBACK);
             (void)snprintf(name, sizeof(name), "parts-%d-%d", i, mode);
             assert_int_equal(ranks_run(name, set, count, 4, "auto", 0, &want), ST_OK);
             const double loss = rank_runs[0].seen.last_loss, far = fabs(loss - plain) / plain;

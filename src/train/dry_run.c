@@ -3,7 +3,7 @@
 #include "train/dry_run.h"
 
 #include "train/bench.h"
-#include "train/feed.h"
+#include "train/loader.h"
 
 typedef struct dry_run {
     const host *h;
@@ -11,7 +11,7 @@ typedef struct dry_run {
     run_config own; // a vocabulary may be filled in
     decoder_spec spec;
     assemble_plans plans;
-    train_feed *feed;
+    train_loader *loader;
 } dry_run;
 
 // The folder can be made and written to; what was made for that goes again.
@@ -32,7 +32,8 @@ static status about_data(const dry_run *d, char **out)
     const run_config *r = &d->own;
     const double planned =
         (double)r->train.steps * (double)r->train.global_batch * (double)r->train.seq;
-    const int64_t tokens = train_feed_tokens(d->feed), sources = train_feed_sources(d->feed);
+    const int64_t tokens = train_loader_tokens(d->loader),
+                  sources = train_loader_sources(d->loader);
     return arena_format(d->a, out, "%lld source%s  %s tokens  %.2f epochs planned",
                         (long long)sources, sources == 1 ? "" : "s",
                         text_count_human((double)tokens, count),
@@ -96,12 +97,12 @@ static status dry(dry_run *d, train_start *out, double *step_s)
 {
     char *cache = NULL, *about = NULL;
     train_bench step;
-    TRY(train_feed_model(d->feed, &d->own, &d->spec));
+    TRY(train_loader_model(d->loader, &d->own, &d->spec));
     TRY(assemble_layout_check(&d->own, &d->spec));
     TRY(memory_try(d));
     TRY(step_try(d, &step));
     TRY(folder_try(d, &cache));
-    TRY(train_feed_prepare(d->feed, cache, NULL, NULL));
+    TRY(train_loader_prepare(d->loader, cache, NULL, NULL));
     TRY(about_data(d, &about));
     const int64_t ranks = run_config_ranks(&d->own);
     *step_s = step.step_s;
@@ -109,7 +110,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                          .spec = &d->spec,
                          .run_dir = d->own.run.dir,
                          .data_about = about,
-                         .tokenizer = train_feed_tokenizer(d->feed),
+                         .tokenizer = train_loader_tokenizer(d->loader),
                          .first_step = 1,
                          .parameters = d->plans.whole->parameters,
                          .arena_bytes = d->plans.arena_bytes,
@@ -129,8 +130,8 @@ status train_dry_run(const host *h, arena *a, const run_config *r, train_start *
     d->h = h;
     d->a = a;
     d->own = *r;
-    TRY(train_feed_open(h, a, &d->own, &d->feed));
+    TRY(train_loader_open(h, a, &d->own, &d->loader));
     const status st = dry(d, out, step_s);
-    train_feed_close(d->feed);
+    train_loader_close(d->loader);
     return st;
 }

@@ -119,7 +119,7 @@ status train_folder_write(const train_folder *f, const char *name, const char *c
 static status compression_json(const train_start *s, text *t)
 {
     const plan *p = s->compressed;
-    const bool warms = run_config_feeds_back(s->config);
+    const bool warms = run_config_has_error_feedback(s->config);
     TRY(text_add(t, " \"compression\": {\"codec\": \"%s\", \"bound\": %.9g, \"from_step\": %lld, ",
                  p->codec, s->codec_bound,
                  (long long)(warms ? s->config->comm.compression.warmup + 1 : 1)));

@@ -87,8 +87,8 @@ static status data_heard(void *context, const char *line)
 
 static status model_of_run(session *s, run_config *r)
 {
-    TRY(train_feed_open(s->h, s->a, r, &s->feed));
-    return train_feed_model(s->feed, r, &s->spec);
+    TRY(train_loader_open(s->h, s->a, r, &s->loader));
+    return train_loader_model(s->loader, r, &s->spec);
 }
 
 static void options_of_run(session *s)
@@ -317,16 +317,16 @@ static status started(session *s, const config *c, const char *config_text)
     const double planned =
         (double)s->r->train.steps * (double)s->r->train.global_batch * (double)s->r->train.seq;
     TRY(arena_format(s->a, &about, "%lld source%s  %s tokens  %.2f epochs planned",
-                     (long long)train_feed_sources(s->feed),
-                     train_feed_sources(s->feed) == 1 ? "" : "s",
-                     text_count_human((double)train_feed_tokens(s->feed), count),
-                     planned / (double)max_i64(1, train_feed_tokens(s->feed))));
+                     (long long)train_loader_sources(s->loader),
+                     train_loader_sources(s->loader) == 1 ? "" : "s",
+                     text_count_human((double)train_loader_tokens(s->loader), count),
+                     planned / (double)max_i64(1, train_loader_tokens(s->loader))));
     s->start =
         (train_start){.config = s->r,
                       .spec = &s->spec,
                       .run_dir = s->folder.path,
                       .data_about = about,
-                      .tokenizer = train_feed_tokenizer(s->feed),
+                      .tokenizer = train_loader_tokenizer(s->loader),
                       .resumed = s->step > 0,
                       .first_step = s->step + 1,
                       .parameters = s->plans.whole->parameters,
@@ -412,7 +412,7 @@ static void outcome_of(const session *s, train_outcome *out)
 // The position in the data is a number of sequences, which means nothing in other data.
 static status data_compare(session *s)
 {
-    const hash128 id = train_feed_id(s->feed);
+    const hash128 id = train_loader_id(s->loader);
     (void)hash128_text(id, s->data_sum);
     int most = (int)(id.low & 0x7fffffff), least = -most; // largest, and smallest negated
     TRY(session_agree(s, &most, "data"));
@@ -444,13 +444,13 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(session_meet(s, "state")); // from here on the first rank writes in the folder
     TRY(session_saver_open(s));
     if (!session_is_first(s)) TRY(session_meet(s, "data")); // the first rank makes the shards
-    TRY(train_feed_prepare(s->feed, s->folder.cache, data_heard, s));
+    TRY(train_loader_prepare(s->loader, s->folder.cache, data_heard, s));
     if (session_is_first(s)) TRY(session_meet(s, "data"));
     TRY(data_compare(s));
-    if (s->plans.eval != NULL && !train_feed_has_valid(s->feed)) {
+    if (s->plans.eval != NULL && !train_loader_has_valid(s->loader)) {
         return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");
     }
-    TRY(train_feed_start(s->feed, &s->options.mesh, s->step + 1, s->sequences));
+    TRY(train_loader_start(s->loader, &s->options.mesh, s->step + 1, s->sequences));
     TRY(started(s, order->c, order->config_text));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
     if (session_is_first(s)) {
@@ -483,7 +483,7 @@ static void session_close(session *s)
     ckpt_saver_destroy(s->saver);
     drop(obs_metrics_close(s->metrics));
     drop(obs_events_close(s->events));
-    train_feed_close(s->feed);
+    train_loader_close(s->loader);
     train_job_destroy(&s->job);
     session_ranks_close(s);
     trace_destroy(s->ring);
@@ -544,16 +544,16 @@ status train_run(const host *h, arena *a, const train_order *order, train_outcom
 
 status train_prepare(const host *h, arena *a, const run_config *r)
 {
-    train_feed *feed = NULL;
+    train_loader *loader = NULL;
     char *cache = NULL;
     run_config own = *r; // a vocabulary may be filled in
     decoder_spec spec;
     TRY(path_join(a, r->run.dir, "cache", &cache));
-    TRY(train_feed_open(h, a, r, &feed));
-    status st = train_feed_model(feed, &own, &spec);
+    TRY(train_loader_open(h, a, r, &loader));
+    status st = train_loader_model(loader, &own, &spec);
     if (st == ST_OK) st = assemble_layout_check(&own, &spec);
     if (st == ST_OK) st = h->api->path_mkdir(h, cache);
-    if (st == ST_OK) st = train_feed_prepare(feed, cache, NULL, NULL);
-    train_feed_close(feed);
+    if (st == ST_OK) st = train_loader_prepare(loader, cache, NULL, NULL);
+    train_loader_close(loader);
     return st;
 }

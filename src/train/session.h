@@ -3,8 +3,8 @@
 #ifndef TRAIN_SESSION_H
 #define TRAIN_SESSION_H
 
-#include "train/feed.h"
 #include "train/folder.h"
+#include "train/loader.h"
 #include "train/train.h"
 
 typedef struct session {
@@ -18,7 +18,7 @@ typedef struct session {
     train_ranks ranks;
     train_job job;
     train_folder folder;
-    train_feed *feed;
+    train_loader *loader;
     obs_metrics *metrics;
     obs_events *events;
     trace_ring *ring;

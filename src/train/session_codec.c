@@ -10,7 +10,7 @@
 
 bool session_compresses(const session *s, int64_t step)
 {
-    const int64_t whole = run_config_feeds_back(s->r) ? s->r->comm.compression.warmup : 0;
+    const int64_t whole = run_config_has_error_feedback(s->r) ? s->r->comm.compression.warmup : 0;
     if (s->plans.codec.codec == NULL || step <= whole) return false;
     return s->whole_from == 0 || step < s->whole_from;
 }

@@ -23,7 +23,7 @@ static status step_post(session *s, int64_t step)
 {
     const int64_t sequences = run_config_batch(s->r, step - 1);
     exec_input input = input_of(s, step, sequences);
-    TRY(train_feed_take(s->feed, step, &input, &s->step_wait_ns[step % 2]));
+    TRY(train_loader_take(s->loader, step, &input, &s->step_wait_ns[step % 2]));
     const plan *p = assemble_plan_of(&s->plans, sequences, session_compresses(s, step));
     ASSERT(p != NULL);
     TRY(exec_begin(s->job.e, p, &input));
@@ -218,7 +218,7 @@ status session_validate(session *s, bool *whole)
         if (s->stop > 0) break;
         exec_input input = input_of(s, s->step > 0 ? s->step : 1, count);
         bool any = false;
-        TRY(train_feed_valid(s->feed, batches * count, count, &input));
+        TRY(train_loader_valid(s->loader, batches * count, count, &input));
         TRY(exec_begin(s->job.e, s->plans.eval, &input));
         TRY(exec_finish(s->job.e));
         TRY(exec_results(s->job.e, d, &step, &any));

@@ -6,7 +6,7 @@
 #include "config/run_config.h"
 #include "data/dataset.h"
 #include "data/reader.h"
-#include "train/feed.h"
+#include "train/loader.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -274,10 +274,10 @@ static status part_print(cli_context *cli, const data_tokenizer *t, const int32_
     return ST_OK;
 }
 
-static status sequence_print(cli_context *cli, const run_config *r, const train_feed *feed,
+static status sequence_print(cli_context *cli, const run_config *r, const train_loader *loader,
                              int64_t n, const data_rows *rows_of_one)
 {
-    const data_dataset *d = train_feed_dataset(feed);
+    const data_dataset *d = train_loader_dataset(loader);
     const data_place place = data_dataset_place(d, DATA_TRAIN, n);
     const int64_t seq = data_dataset_seq(d);
     const int32_t *document = rows_of_one->documents;
@@ -293,29 +293,29 @@ static status sequence_print(cli_context *cli, const run_config *r, const train_
     for (int64_t begin = 0, end = 0; begin < seq && st == ST_OK; begin = end) {
         while (end < seq && document[end] == document[begin]) end++;
         if (begin > 0) cli_print(cli, "-- next document\n");
-        st = part_print(cli, train_feed_decoder(feed), rows_of_one->ids + begin, end - begin,
+        st = part_print(cli, train_loader_decoder(loader), rows_of_one->ids + begin, end - begin,
                         &buffer);
     }
     data_bytes_deinit(&buffer);
     return st;
 }
 
-static status sequences_print(cli_context *cli, const run_config *r, train_feed *feed,
+static status sequences_print(cli_context *cli, const run_config *r, train_loader *loader,
                               int64_t count)
 {
     char *cache = NULL;
     int32_t *cells = NULL;
     TRY(path_join(cli->a, r->run.dir, "cache", &cache));
-    TRY(train_feed_prepare(feed, cache, NULL, NULL));
-    const data_dataset *d = train_feed_dataset(feed);
+    TRY(train_loader_prepare(loader, cache, NULL, NULL));
+    const data_dataset *d = train_loader_dataset(loader);
     const int64_t seq = data_dataset_seq(d);
     TRY(arena_new(cli->a, 4 * seq, &cells));
     const data_rows one = {cells, cells + seq, cells + 2 * seq, cells + 3 * seq};
     cli_print(cli, "%lld tokens, %lld sequences of %lld   tokenizer %s   order seed %lld\n",
               (long long)data_dataset_tokens(d, DATA_TRAIN),
               (long long)data_dataset_sequences(d, DATA_TRAIN), (long long)seq,
-              train_feed_tokenizer(feed), (long long)r->train.seed);
-    for (int64_t n = 0; n < count; n++) TRY(sequence_print(cli, r, feed, n, &one));
+              train_loader_tokenizer(loader), (long long)r->train.seed);
+    for (int64_t n = 0; n < count; n++) TRY(sequence_print(cli, r, loader, n, &one));
     return ST_OK;
 }
 
@@ -325,17 +325,17 @@ static status show(cli_context *cli, const cli_call *call)
     const data_flags *f = call->flags;
     run_config *r = NULL;
     config *c = NULL;
-    train_feed *feed = NULL;
+    train_loader *loader = NULL;
     const char *yaml = NULL;
     bool is_resolved = false;
     TRY(arena_new(cli->a, 1, &r));
     TRY(cli_config_file(cli, call->operands[1], &yaml, &is_resolved));
     TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, r, &c));
-    status st = train_feed_open(cli->h, cli->a, r, &feed);
+    status st = train_loader_open(cli->h, cli->a, r, &loader);
     if (st == ST_OK) {
-        st = sequences_print(cli, r, feed, f->sequences > 0 ? f->sequences : SEQUENCES_DEFAULT);
+        st = sequences_print(cli, r, loader, f->sequences > 0 ? f->sequences : SEQUENCES_DEFAULT);
     }
-    train_feed_close(feed);
+    train_loader_close(loader);
     return st;
 }
 

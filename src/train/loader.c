@@ -1,0 +1,278 @@
+// Batches for steps, out of the data floor: a thread fills the next step's rows while this one
+// runs.
+#include "train/loader.h"
+
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "op/zigzag.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { VALID_TEXT_BYTES = 64 };
+
+struct train_loader {
+    const host *h;
+    arena *a;
+    const run_config *r;
+    plan_mesh mesh;
+    data_tokenizer *tokenizer;
+    data_dataset *dataset;
+    data_loader *loader;
+    int64_t first_step, first_sequence; // where the loader began
+    data_rows valid;                    // (valid_count, seq)
+    int64_t valid_count;
+    int32_t *cut; // with layout.cp: this rank's positions of ids, labels, positions
+    int64_t cut_count;
+    status (*heard)(void *context, const char *line);
+    void *heard_context;
+};
+
+status train_loader_open(const host *h, arena *a, const run_config *r, train_loader **out)
+{
+    TRY(arena_new(a, 1, out));
+    train_loader *l = *out;
+    l->h = h;
+    l->a = a;
+    l->r = r;
+    const char *path = r->data.tokenizer;
+    if (path != NULL && strcmp(path, "auto") != 0) {
+        return data_tokenizer_open(h, a, path, &l->tokenizer);
+    }
+    // The one in model.from, where there is one; else bytes.
+    const status st = data_tokenizer_open(h, a, r->model.from, &l->tokenizer);
+    if (st != ST_NOT_FOUND || r->model.from == NULL) return st;
+    error_clear();
+    return data_tokenizer_open(h, a, NULL, &l->tokenizer);
+}
+
+int64_t train_loader_vocab(const train_loader *l)
+{
+    return data_tokenizer_vocab_size(l->tokenizer);
+}
+
+status train_loader_model(const train_loader *l, run_config *r, decoder_spec *out)
+{
+    const int64_t needed = train_loader_vocab(l);
+    TRY(model_spec_from_config(l->h, l->a, r, out));
+    if (out->vocab < needed && r->model.vocab == 0 && r->model.from == NULL) {
+        r->model.vocab = needed;
+        TRY(model_spec_from_config(l->h, l->a, r, out));
+    }
+    if (out->vocab >= needed) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "the model's vocabulary is %lld, less than the tokenizer's %lld; give another "
+                "model.vocab or data.tokenizer",
+                (long long)out->vocab, (long long)needed);
+}
+
+const char *train_loader_tokenizer(const train_loader *l)
+{
+    return data_tokenizer_name(l->tokenizer);
+}
+
+static status progress_report(void *context, const char *path, int64_t done, int64_t all)
+{
+    const train_loader *l = context;
+    char line[512];
+    if (l->heard == NULL) return ST_OK;
+    (void)snprintf(line, sizeof(line), "tokens of %s: %lld of %lld MB", path_base_name(path),
+                   (long long)(done >> 20), (long long)(all >> 20));
+    return l->heard(l->heard_context, all > (32 << 20) ? line : NULL);
+}
+
+// data.valid as the dataset wants it: nothing, a share, or a path.
+static status valid_text(const run_config *r, char buffer[VALID_TEXT_BYTES], const char **out)
+{
+    double share = 0.0;
+    *out = NULL;
+    if (!run_config_has_valid(r)) return ST_OK;
+    if (run_config_valid_share(r, &share)) {
+        (void)snprintf(buffer, VALID_TEXT_BYTES, "%.17g", share);
+        *out = buffer;
+        return ST_OK;
+    }
+    if (r->data.valid.count != 1) {
+        return fail(ST_CONFIG_RANGE,
+                    "data.valid has %lld entries; give one path or glob, or a "
+                    "share of data.train",
+                    (long long)r->data.valid.count);
+    }
+    *out = r->data.valid.items[0];
+    return ST_OK;
+}
+
+status train_loader_prepare(train_loader *l, const char *cache_folder,
+                            status (*heard)(void *context, const char *line), void *context)
+{
+    char buffer[VALID_TEXT_BYTES];
+    const char *valid = NULL;
+    TRY(valid_text(l->r, buffer, &valid));
+    l->heard = heard;
+    l->heard_context = context;
+    const data_progress progress = {.report = progress_report, .context = l};
+    const data_dataset_spec spec = {
+        .train = l->r->data.train.items,
+        .train_count = l->r->data.train.count,
+        .valid = valid,
+        .seq = l->r->train.seq,
+        .packing =
+            l->r->data.packing == RUN_PACKING_MASKED ? DATA_PACKING_MASKED : DATA_PACKING_PLAIN,
+        .seed = (uint64_t)l->r->train.seed,
+        .tokenizer = l->tokenizer,
+        .cache_folder = cache_folder,
+        .progress = &progress,
+    };
+    return data_dataset_open(l->h, l->a, &spec, &l->dataset);
+}
+
+const data_tokenizer *train_loader_decoder(const train_loader *l)
+{
+    return l->tokenizer;
+}
+
+const data_dataset *train_loader_dataset(const train_loader *l)
+{
+    return l->dataset;
+}
+
+bool train_loader_has_valid(const train_loader *l)
+{
+    return data_dataset_sequences(l->dataset, DATA_VALID) > 0;
+}
+
+int64_t train_loader_tokens(const train_loader *l)
+{
+    return data_dataset_tokens(l->dataset, DATA_TRAIN);
+}
+
+int64_t train_loader_sources(const train_loader *l)
+{
+    return data_dataset_sources(l->dataset);
+}
+
+hash128 train_loader_id(const train_loader *l)
+{
+    return data_dataset_id(l->dataset);
+}
+
+// ---- training -----------------------------------------------------------------------------------
+
+// Of a batch, what this rank takes.
+static void own_part(const train_loader *l, int64_t *first, int64_t *count)
+{
+    int64_t skipped = 0, own = 0;
+    plan_own_sequences(&l->mesh, l->r->determinism.mode == RUN_STRICT,
+                       (int32_t)l->r->determinism.shards, *count, &skipped, &own);
+    *first += skipped;
+    *count = own;
+}
+
+// Sequences that steps first_step .. step - 1 take, added to those consumed before. Pure: it reads
+// the configuration only.
+static void step_range(void *context, int64_t step, int64_t *first, int64_t *count)
+{
+    const train_loader *l = context;
+    const int64_t entries = run_config_ramp_count(l->r);
+    *first = l->first_sequence;
+    *count = run_config_batch(l->r, step - 1);
+    for (int64_t i = 0; i < entries; i++) {
+        int64_t begin = 0, size = 0, end = step - 1, next = 0, next_size = 0;
+        run_config_ramp_at(l->r, i, &begin, &size);
+        if (i + 1 < entries) {
+            run_config_ramp_at(l->r, i + 1, &next, &next_size);
+            end = min_i64(end, next);
+        }
+        begin = max_i64(begin, l->first_step - 1);
+        if (end > begin) *first += (end - begin) * size;
+    }
+    own_part(l, first, count);
+}
+
+status train_loader_start(train_loader *l, const plan_mesh *mesh, int64_t first_step,
+                          int64_t first_sequence)
+{
+    l->mesh = *mesh;
+    l->first_step = first_step;
+    l->first_sequence = first_sequence;
+    const data_loader_args args = {.h = l->h,
+                                   .dataset = l->dataset,
+                                   .split = DATA_TRAIN,
+                                   .first_step = first_step,
+                                   .last_step = l->r->train.steps,
+                                   .max_count = run_config_batch_max(l->r),
+                                   .range = step_range,
+                                   .context = l};
+    if (first_step > l->r->train.steps) return ST_OK;
+    return data_loader_create(&args, &l->loader);
+}
+
+// This rank's positions of all sequences.
+static void positions_take(const train_loader *l, const int32_t *from, int64_t count, int32_t *to)
+{
+    const int64_t ways = plan_mesh_size(&l->mesh, AXIS_CP), all = l->r->train.seq;
+    const int64_t turns = run_config_cp_turns(l->r), pieces = zigzag_pieces(turns);
+    const int64_t own = all / ways, size = own / pieces;
+    for (int64_t i = 0; i < pieces * count; i++) {
+        const int64_t first =
+            zigzag_position(ways, turns, l->mesh.at[AXIS_CP], own, i % pieces * size);
+        memcpy(to + i * size, from + i / pieces * all + first, (size_t)size * sizeof(*to));
+    }
+}
+
+static status rows_put(train_loader *l, const data_rows *rows, int64_t count, exec_input *input)
+{
+    const int64_t ways = plan_mesh_size(&l->mesh, AXIS_CP);
+    const int64_t cells = count * l->r->train.seq, own = cells / ways;
+    const int64_t bytes = own * (int64_t)sizeof(int32_t);
+    const int32_t *columns[] = {rows->ids, rows->labels, rows->positions};
+    if (ways > 1 && l->cut_count < count) {
+        TRY(arena_new(l->a, 3 * own, &l->cut));
+        l->cut_count = count;
+    }
+    for (int i = 0; i < COUNT_OF(columns) && ways > 1; i++) {
+        int32_t *to = l->cut + i * own;
+        positions_take(l, columns[i], count, to);
+        columns[i] = to;
+    }
+    input->batch[0] = (exec_batch){"ids", columns[0], bytes};
+    input->batch[1] = (exec_batch){"labels", columns[1], bytes};
+    input->batch[2] = (exec_batch){"positions", columns[2], bytes};
+    // Attention asks for those of all positions.
+    input->batch[3] = (exec_batch){"documents", rows->documents, ways * bytes};
+    input->batch_count = 4;
+    return ST_OK;
+}
+
+status train_loader_take(train_loader *l, int64_t step, exec_input *input, int64_t *wait_ns)
+{
+    data_batch batch;
+    TRY(data_loader_next(l->loader, &batch));
+    ASSERT(batch.step == step);
+    *wait_ns = batch.wait_ns;
+    return rows_put(l, &batch.rows, batch.count, input);
+}
+
+// ---- validation ---------------------------------------------------------------------------------
+
+status train_loader_valid(train_loader *l, int64_t first, int64_t count, exec_input *input)
+{
+    own_part(l, &first, &count);
+    if (l->valid_count < count) {
+        const int64_t cells = count * l->r->train.seq;
+        int32_t *all = NULL;
+        TRY(arena_new(l->a, 4 * cells, &all));
+        l->valid = (data_rows){all, all + cells, all + 2 * cells, all + 3 * cells};
+        l->valid_count = count;
+    }
+    TRY(data_batch_fill(l->dataset, DATA_VALID, first, count, &l->valid));
+    return rows_put(l, &l->valid, count, input);
+}
+
+void train_loader_close(train_loader *l)
+{
+    if (l == NULL) return;
+    data_loader_destroy(l->loader);
+    data_dataset_close(l->dataset);
+    data_tokenizer_close(l->tokenizer);
+}
