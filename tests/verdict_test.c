@@ -177,9 +177,9 @@ static void launcher_main(page *p)
     char program[] = "verdict_test",
          rank[] = "rank", *const argv[] = {program, rank, page_path, NULL};
     char logs[80];
-    comm_control_block *board = NULL;
+    comm_control_block *control_block = NULL;
     (void)snprintf(logs, sizeof(logs), "%s.logs", page_path);
-    if (comm_control_block_create(p->ranks, 77, 0, &board) != ST_OK) _exit(1);
+    if (comm_control_block_create(p->ranks, 77, 0, &control_block) != ST_OK) _exit(1);
     const launch_local_config c = {.h = host_real(),
                                    .ranks = p->ranks,
                                    .program = "/proc/self/exe",
@@ -188,7 +188,7 @@ static void launcher_main(page *p)
                                    .job = 77,
                                    .log_folder = logs,
                                    .console_fd = -1,
-                                   .control_block_fd = comm_control_block_fd(board),
+                                   .control_block_fd = comm_control_block_fd(control_block),
                                    .grace_ns = 400000000};
     _exit(launch_local(&c, &p->result) == ST_OK ? 0 : 1);
 }

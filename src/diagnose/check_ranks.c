@@ -5,7 +5,7 @@
 
 typedef struct check_rank {
     const host *h;
-    comm_control_block *board;
+    comm_control_block *control_block;
     int rank, ranks;
     check_rank_fn *work;
     void *context;
@@ -26,7 +26,7 @@ static status rank_work(const check_rank *k, comm **all)
                                 .local_rank = k->rank,
                                 .local_ranks = k->ranks,
                                 .transport = "shm",
-                                .control_block = k->board};
+                                .control_block = k->control_block};
     TRY(comm_open(&wanted, all));
     return k->work(k->context, *all, k->rank, k->a);
 }
@@ -37,7 +37,7 @@ static void *rank_main(void *context)
     comm *all = NULL;
     k->st = rank_work(k, &all);
     error_take(&k->error);
-    if (k->st != ST_OK) comm_control_block_abort(k->board, ST_PEER_LOST, k->error.text);
+    if (k->st != ST_OK) comm_control_block_abort(k->control_block, ST_PEER_LOST, k->error.text);
     comm_close(all);
     return NULL;
 }
@@ -51,7 +51,7 @@ static status ranks_start(check_rank *ranks, int count)
         started++;
     }
     if (started < count)
-        comm_control_block_abort(ranks[0].board, ST_NO_MEMORY, "no thread for a rank");
+        comm_control_block_abort(ranks[0].control_block, ST_NO_MEMORY, "no thread for a rank");
     for (int i = 0; i < started; i++) (void)pthread_join(ranks[i].thread, NULL);
     if (started < count) return fail(ST_NO_MEMORY, "no thread for rank %d", started);
     const check_rank *first = NULL; // the first rank that failed by itself, not because of another
@@ -67,13 +67,13 @@ static status ranks_start(check_rank *ranks, int count)
 status check_ranks_run(const host *h, arena *a, int count, check_rank_fn *work, void *context)
 {
     check_rank *ranks = NULL;
-    comm_control_block *board = NULL;
+    comm_control_block *control_block = NULL;
     TRY(arena_new(a, count, &ranks));
-    TRY(comm_control_block_create(count, CHECK_JOB, 0, &board));
+    TRY(comm_control_block_create(count, CHECK_JOB, 0, &control_block));
     status st = ST_OK;
     for (int i = 0; i < count && st == ST_OK; i++) {
         ranks[i] = (check_rank){.h = h,
-                                .board = board,
+                                .control_block = control_block,
                                 .rank = i,
                                 .ranks = count,
                                 .work = work,
@@ -83,6 +83,6 @@ status check_ranks_run(const host *h, arena *a, int count, check_rank_fn *work, 
     }
     if (st == ST_OK) st = ranks_start(ranks, count);
     for (int i = 1; i < count; i++) arena_destroy(ranks[i].a);
-    comm_control_block_unmap(board);
+    comm_control_block_unmap(control_block);
     return st;
 }

@@ -12,7 +12,7 @@
 enum { JOB_STEPS = 4 };
 
 typedef struct job_rank {
-    comm_control_block *board;
+    comm_control_block *control_block;
     int rank, ranks;
     const char *set[7];
     int32_t stage, piece; // of pp, of tp
@@ -152,7 +152,7 @@ static void *job_main(void *context)
     comm *all = NULL;
     arena *a = NULL;
     k->st = arena_create("rank", 0, &a);
-    if (k->st == ST_OK) k->st = rank_open(k->board, k->rank, k->ranks, &all);
+    if (k->st == ST_OK) k->st = rank_open(k->control_block, k->rank, k->ranks, &all);
     if (k->st == ST_OK) k->st = job_run(k, a, all);
     (void)snprintf(k->text, sizeof(k->text), "%.399s", k->st != ST_OK ? error_last()->text : "");
     if (k->st != ST_OK && all != NULL) comm_abort(all, k->st, k->text);
@@ -174,10 +174,11 @@ static void weights_agree(int mode, int ranks, const char *const more[5])
 {
     job_rank jobs[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
-    comm_control_block *board = NULL;
-    assert_int_equal(comm_control_block_create(ranks, RANKS_JOB, 0, &board), ST_OK);
+    comm_control_block *control_block = NULL;
+    assert_int_equal(comm_control_block_create(ranks, RANKS_JOB, 0, &control_block), ST_OK);
     for (int r = 0; r < ranks; r++) {
-        jobs[r] = (job_rank){.board = board, .rank = r, .ranks = ranks, .set = {modes[mode]}};
+        jobs[r] = (job_rank){
+            .control_block = control_block, .rank = r, .ranks = ranks, .set = {modes[mode]}};
         int n = 1;
         if (mode >= FIRST_FEEDBACK) jobs[r].set[n++] = "comm.compression.warmup=0";
         for (int i = 0; i < 5 && more[i] != NULL; i++) jobs[r].set[n++] = more[i];
@@ -200,7 +201,7 @@ static void weights_agree(int mode, int ranks, const char *const more[5])
         assert_int_equal(jobs[r].arena_bytes, jobs[r].predicted_bytes);
         assert_true(jobs[r].touched_bytes <= jobs[r].predicted_bytes);
     }
-    comm_control_block_unmap(board);
+    comm_control_block_unmap(control_block);
 }
 
 static void weights_are_the_same_on_all_ranks(void **state)

@@ -48,11 +48,11 @@ static status status_of_exit(int exit_code)
 
 // Writes the flight recorders of all ranks for a later report. If the disk fails, only the report
 // is lost.
-static void dump(cli_context *cli, const run_config *r, const comm_control_block *board)
+static void dump(cli_context *cli, const run_config *r, const comm_control_block *control_block)
 {
     text t = {.a = cli->a};
     char *folder = NULL, *path = NULL;
-    status st = cli_hang_report(board, &t);
+    status st = cli_hang_report(control_block, &t);
     if (st == ST_OK) st = path_join(cli->a, r->run.dir, "dumps", &folder);
     if (st == ST_OK) st = cli->h->api->path_mkdir(cli->h, folder);
     if (st == ST_OK) {
@@ -75,7 +75,7 @@ static status words_make(cli_context *cli, const char *const *keys, int64_t key_
 }
 
 static status start_on(cli_context *cli, const run_config *r, char *const *words, uint64_t job,
-                       comm_control_block *board)
+                       comm_control_block *control_block)
 {
     char *logs = NULL;
     launch_result result;
@@ -89,10 +89,10 @@ static status start_on(cli_context *cli, const run_config *r, char *const *words
                                    .job = job,
                                    .log_folder = logs,
                                    .console_fd = STDOUT_FILENO,
-                                   .control_block_fd = comm_control_block_fd(board)};
+                                   .control_block_fd = comm_control_block_fd(control_block)};
     TRY(launch_local(&c, &result));
     if (result.exit_code == 0) return ST_OK;
-    if (result.exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, board);
+    if (result.exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, control_block);
     return fail(status_of_exit(result.exit_code), "%s", result.text);
 }
 
@@ -100,7 +100,7 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
                        int64_t key_count)
 {
     char **words = NULL;
-    comm_control_block *board = NULL;
+    comm_control_block *control_block = NULL;
     uint64_t job = 0;
     const int64_t wanted = run_config_ranks(r);
     if (wanted > LAUNCH_LOCAL_MAX) {
@@ -112,9 +112,9 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
     TRY(words_make(cli, keys, key_count, &words));
     TRY(train_prepare(cli->h, cli->a, r));
     TRY(cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job)));
-    TRY(comm_control_block_create((int)run_config_ranks(r), job, 0, &board));
-    const status st = start_on(cli, r, words, job, board);
-    comm_control_block_unmap(board);
+    TRY(comm_control_block_create((int)run_config_ranks(r), job, 0, &control_block));
+    const status st = start_on(cli, r, words, job, control_block);
+    comm_control_block_unmap(control_block);
     return st;
 }
 
@@ -123,7 +123,7 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
 struct cli_ranks {
     launch_job job;
     launch_liveness *liveness;
-    comm_control_block *board;
+    comm_control_block *control_block;
     int rank, ranks;
     pthread_mutex_t lock; // guards the fields below, which control's thread reads and writes
     train_progress progress;
@@ -246,7 +246,7 @@ static neighbours neighbours_find(const control *c)
 
 // Ranks of an external launcher: maps the control block of the first rank on each host, by its
 // descriptor in that process.
-static status board_share(cli_ranks *k, const launch_place *place, const neighbours *n)
+static status control_block_share(cli_ranks *k, const launch_place *place, const neighbours *n)
 {
     typedef struct where {
         int64_t process;
@@ -260,9 +260,9 @@ static status board_share(cli_ranks *k, const launch_place *place, const neighbo
     if (n->count > LAUNCH_LOCAL_MAX) {
         st = fail(ST_UNSUPPORTED, "%d ranks on one host, at most %d", n->count, LAUNCH_LOCAL_MAX);
     } else if (place->rank == n->first) {
-        st = comm_control_block_create(n->count, place->job, 0, &k->board);
+        st = comm_control_block_create(n->count, place->job, 0, &k->control_block);
         mine.process = (int64_t)getpid();
-        mine.fd = st == ST_OK ? comm_control_block_fd(k->board) : -1;
+        mine.fd = st == ST_OK ? comm_control_block_fd(k->control_block) : -1;
     }
     mine.failed = st != ST_OK;
     const status swapped = control_swap(k->job.c, &mine, (int64_t)sizeof(mine), all);
@@ -276,7 +276,7 @@ static status board_share(cli_ranks *k, const launch_place *place, const neighbo
         const int fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd < 0)
             return fail(ST_IO, "rank %d's control block %s: %s", n->first, path, strerror(errno));
-        st = comm_control_block_map(fd, &k->board); // the mapping keeps its own descriptor
+        st = comm_control_block_map(fd, &k->control_block); // the mapping keeps its own descriptor
         (void)close(fd);
         TRY(st);
     }
@@ -294,8 +294,9 @@ static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *plac
 {
     const neighbours n = neighbours_find(k->job.c);
     const control_peer *self = control_peer_of(k->job.c, place->rank);
-    TRY(place->control_block_fd >= 0 ? comm_control_block_map(place->control_block_fd, &k->board)
-                                     : board_share(k, place, &n));
+    TRY(place->control_block_fd >= 0
+            ? comm_control_block_map(place->control_block_fd, &k->control_block)
+            : control_block_share(k, place, &n));
     const comm_config wanted = {.h = cli->h,
                                 .job = place->job,
                                 .rank = place->rank,
@@ -304,7 +305,7 @@ static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *plac
                                 .local_ranks = n.count,
                                 .transport = k->transport,
                                 .tuning = k->tuning,
-                                .control_block = k->board,
+                                .control_block = k->control_block,
                                 .machine = self->machine,
                                 .host = self->host,
                                 .swap = swap,
@@ -389,13 +390,13 @@ static void tell_host(const cli_ranks *k, status st, const char *said)
 {
     char why[1024];
     const bool is_shared = st == ST_PEER_LOST || st == ST_TIMEOUT || st == ST_DIVERGED;
-    if (k->board == NULL) return;
+    if (k->control_block == NULL) return;
     if (is_shared) { // all ranks share the error
         (void)snprintf(why, sizeof(why), "%.1000s", said);
     } else {
         (void)snprintf(why, sizeof(why), "rank %d failed: %.990s", k->rank, said);
     }
-    comm_control_block_abort(k->board, is_shared ? st : ST_PEER_LOST, why);
+    comm_control_block_abort(k->control_block, is_shared ? st : ST_PEER_LOST, why);
 }
 
 void cli_ranks_leave(cli_ranks *k, status st)
@@ -413,7 +414,7 @@ void cli_ranks_leave(cli_ranks *k, status st)
     comm_close(c);
     launch_leave(&k->job);
     launch_liveness_stop(k->liveness);
-    comm_control_block_unmap(k->board);
+    comm_control_block_unmap(k->control_block);
     (void)pthread_mutex_destroy(&k->lock);
     (void)error_put(&kept);
 }
