@@ -572,7 +572,7 @@ static void what_belongs_to_an_axis_goes_with_it(void **state)
     arena_destroy(f.a);
 }
 
-static void planned_runs_have_a_fleet(void **state)
+static void planned_runs_have_failures(void **state)
 {
     (void)state;
     fixture f;
@@ -681,7 +681,7 @@ int main(void)
         cmocka_unit_test(wrong_runs_are_refused_by_name),
         cmocka_unit_test(what_is_resolved_passes_again),
         cmocka_unit_test(what_belongs_to_an_axis_goes_with_it),
-        cmocka_unit_test(planned_runs_have_a_fleet),
+        cmocka_unit_test(planned_runs_have_failures),
         cmocka_unit_test(resume_refuses_what_is_fixed),
         cmocka_unit_test(documents_hold_the_whole_table),
         cmocka_unit_test(files_load),

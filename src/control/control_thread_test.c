@@ -270,7 +270,7 @@ static void test_one_fails(void **state)
     clear(&t);
 }
 
-static void test_nobody_there(void **state)
+static void test_no_peer_answers(void **state)
 {
     (void)state;
     table t;
@@ -319,7 +319,7 @@ int main(void)
         cmocka_unit_test(test_goodbye_is_heard),
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_one_fails),
-        cmocka_unit_test(test_nobody_there),
+        cmocka_unit_test(test_no_peer_answers),
         cmocka_unit_test(test_addresses),
     };
     return cmocka_run_group_tests_name("control/threads", tests, NULL, NULL);

@@ -129,7 +129,7 @@ static const row rows[] = {
      0,
      CONTROL_DEADLOCKED,
      "rank 1, which has left"},
-    {"ranks that left are nobody's fault",
+    {"ranks that left raise no suspicion",
      {IS(LEFT), IS(LEFT), IS(LEFT), IS(GOES)},
      -1,
      CONTROL_FINE,

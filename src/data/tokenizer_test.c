@@ -258,17 +258,17 @@ static char *write_file(arena *a, const char *name, const char *text, int64_t by
 // All 256 bytes with ids 0..255, then `more`, in the file's spelling.
 static char *small_vocab(arena *a, const char *more)
 {
-    enum { ROOM = 8192 };
+    enum { CAPACITY = 8192 };
     char *out = NULL;
-    assert_int_equal(arena_new(a, ROOM + (int64_t)strlen(more), &out), ST_OK);
+    assert_int_equal(arena_new(a, CAPACITY + (int64_t)strlen(more), &out), ST_OK);
     int next = 0, at = 0;
     for (int byte = 0; byte < 256; byte++) {
         const bool prints = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
         const int point = prints ? byte : 256 + next++;
-        at += snprintf(out + at, (size_t)(ROOM - at), "%s\"\\u%04x\": %d", byte == 0 ? "{" : ", ",
-                       (unsigned)point, byte);
+        at += snprintf(out + at, (size_t)(CAPACITY - at), "%s\"\\u%04x\": %d",
+                       byte == 0 ? "{" : ", ", (unsigned)point, byte);
     }
-    assert_true(at < ROOM);
+    assert_true(at < CAPACITY);
     strcat(out, more);
     strcat(out, "}");
     return out;

@@ -15,41 +15,41 @@
 #include <string.h>
 
 // Barrier of the ranks outside of steps. It has no deadline, because the references take long.
-typedef struct meeting {
+typedef struct barrier {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     int64_t ranks, here;
     uint64_t round;
     bool failed; // a rank failed, and the others stop waiting
-} meeting;
+} barrier;
 
 typedef struct bisect_run {
     bisect *b;
-    meeting m;
+    barrier barrier;
     const assemble_options *options;
 } bisect_run;
 
-static status meet(meeting *m)
+static status barrier_wait(barrier *b)
 {
-    (void)pthread_mutex_lock(&m->lock);
-    const uint64_t round = m->round;
-    if (++m->here == m->ranks) {
-        m->here = 0;
-        m->round++;
-        (void)pthread_cond_broadcast(&m->moved);
+    (void)pthread_mutex_lock(&b->lock);
+    const uint64_t round = b->round;
+    if (++b->here == b->ranks) {
+        b->here = 0;
+        b->round++;
+        (void)pthread_cond_broadcast(&b->moved);
     }
-    while (m->round == round && !m->failed) (void)pthread_cond_wait(&m->moved, &m->lock);
-    const bool failed = m->failed && m->round == round;
-    (void)pthread_mutex_unlock(&m->lock);
+    while (b->round == round && !b->failed) (void)pthread_cond_wait(&b->moved, &b->lock);
+    const bool failed = b->failed && b->round == round;
+    (void)pthread_mutex_unlock(&b->lock);
     return failed ? fail(ST_PEER_LOST, "another rank of the layout failed") : ST_OK;
 }
 
-static void meeting_fail(meeting *m)
+static void barrier_fail(barrier *b)
 {
-    (void)pthread_mutex_lock(&m->lock);
-    m->failed = true;
-    (void)pthread_cond_broadcast(&m->moved);
-    (void)pthread_mutex_unlock(&m->lock);
+    (void)pthread_mutex_lock(&b->lock);
+    b->failed = true;
+    (void)pthread_cond_broadcast(&b->moved);
+    (void)pthread_mutex_unlock(&b->lock);
 }
 
 // ---- references ---------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ static status step_prepare(bisect *b)
     return ST_OK;
 }
 
-static status step_judge(bisect *b)
+static status references_step(bisect *b)
 {
     for (int i = 0; i < REF_COUNT; i++) {
         if (b->refs[i] != NULL) TRY(bisect_rank_step(b, b->refs[i]));
@@ -205,11 +205,11 @@ static status steps_run(bisect_run *run, bisect_rank *k)
     const bool first = k->rank == 0;
     for (;;) {
         if (first && !b->over) TRY(step_prepare(b));
-        TRY(meet(&run->m));
+        TRY(barrier_wait(&run->barrier));
         if (b->over) return ST_OK;
         TRY(bisect_rank_step(b, k));
-        TRY(meet(&run->m));
-        if (first) TRY(step_judge(b));
+        TRY(barrier_wait(&run->barrier));
+        if (first) TRY(references_step(b));
     }
 }
 
@@ -217,14 +217,14 @@ static status rank_run(bisect_run *run, bisect_rank *k)
 {
     const bool first = k->rank == 0;
     TRY(bisect_rank_plan(run->b, k));
-    TRY(meet(&run->m));
+    TRY(barrier_wait(&run->barrier));
     if (first) TRY(references_plan(run));
-    TRY(meet(&run->m));
+    TRY(barrier_wait(&run->barrier));
     TRY(bisect_rank_open(k));
-    TRY(meet(&run->m));
+    TRY(barrier_wait(&run->barrier));
     if (first) TRY(references_open(run));
     TRY(steps_run(run, k));
-    return meet(&run->m); // peers access its memory
+    return barrier_wait(&run->barrier); // peers access its memory
 }
 
 static status rank_work(void *context, comm *all, int rank, arena *a)
@@ -243,7 +243,7 @@ static status rank_work(void *context, comm *all, int rank, arena *a)
         run->b->ranks[rank] = k;
         st = rank_run(run, k);
     }
-    if (st != ST_OK) meeting_fail(&run->m);
+    if (st != ST_OK) barrier_fail(&run->barrier);
     if (k != NULL) bisect_rank_close(k);
     return st;
 }
@@ -253,14 +253,14 @@ static status rank_work(void *context, comm *all, int rank, arena *a)
 static status ranks_run(bisect *b, const assemble_options *options)
 {
     enum { RANKS_MAX = 64 };
-    bisect_run run = {.b = b, .options = options, .m = {.ranks = b->rank_count}};
+    bisect_run run = {.b = b, .options = options, .barrier = {.ranks = b->rank_count}};
     if (b->rank_count > RANKS_MAX) {
         return fail(ST_UNSUPPORTED, "the layout has %lld ranks, bisect runs at most %d",
                     (long long)b->rank_count, RANKS_MAX);
     }
-    if (pthread_mutex_init(&run.m.lock, NULL) != 0) return fail(ST_INTERNAL, "no lock");
-    if (pthread_cond_init(&run.m.moved, NULL) != 0) {
-        (void)pthread_mutex_destroy(&run.m.lock);
+    if (pthread_mutex_init(&run.barrier.lock, NULL) != 0) return fail(ST_INTERNAL, "no lock");
+    if (pthread_cond_init(&run.barrier.moved, NULL) != 0) {
+        (void)pthread_mutex_destroy(&run.barrier.lock);
         return fail(ST_INTERNAL, "no condition");
     }
     const status st = b->rank_count == 1
@@ -269,8 +269,8 @@ static status ranks_run(bisect *b, const assemble_options *options)
     for (int i = 0; i < REF_COUNT; i++) {
         if (b->refs[i] != NULL) bisect_rank_close(b->refs[i]);
     }
-    (void)pthread_cond_destroy(&run.m.moved);
-    (void)pthread_mutex_destroy(&run.m.lock);
+    (void)pthread_cond_destroy(&run.barrier.moved);
+    (void)pthread_mutex_destroy(&run.barrier.lock);
     return st;
 }
 

@@ -101,7 +101,7 @@ static void scale_is_of_another_size(void *context, int rank, assemble_plans *pl
     node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 0)->attrs.scale *= 0.5f;
 }
 
-static void positions_turn_the_other_pairs(void *context, int rank, assemble_plans *plans)
+static void positions_rotate_other_pairs(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 0) node_of(plans, "layers.0", OP_FORWARD, OP_ROPE, 0)->attrs.interleaved = true;
@@ -257,7 +257,7 @@ static void recomputation_drops_others(void *context, int rank, assemble_plans *
     node_of(plans, "layers.0", OP_RECOMPUTE, OP_DROPOUT, 0)->attrs.site += 1;
 }
 
-static void positions_turn_on(void *context, int rank, assemble_plans *plans)
+static void positions_rotate_on(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
     node_of(plans, "layers.0", OP_BACKWARD_INPUT, OP_ROPE, 0)->attrs.inverse = false;
@@ -471,7 +471,7 @@ static const mistake mistakes[] = {
      "rank 1 (dp 1)"},
     {"scores of another scale", scale_is_of_another_size, TP, BISECT_FORWARD, "layers.0",
      "attention.y", NULL},
-    {"positions that turn other pairs", positions_turn_the_other_pairs, TP, BISECT_FORWARD,
+    {"positions that rotate other pairs", positions_rotate_other_pairs, TP, BISECT_FORWARD,
      "layers.0", "rope.y", "rank 0 (tp 0)"},
     {"heads that drop equally", heads_drop_equally, TP_GPT2, BISECT_FORWARD, "layers.0",
      "attention.y", "rank 1 (tp 1)"},
@@ -498,8 +498,8 @@ static const mistake mistakes[] = {
      BISECT_BACKWARD, "layers.0", "d_rmsnorm.h", NULL},
     {"recomputation that drops others", recomputation_drops_others, DP_GPT2, BISECT_BACKWARD,
      "layers.1", "", NULL},
-    {"positions that are turned on, not back", positions_turn_on, DP, BISECT_BACKWARD, "layers.1",
-     "d_matmul.y", NULL},
+    {"positions that the backward pass rotates on, not back", positions_rotate_on, DP,
+     BISECT_BACKWARD, "layers.1", "d_matmul.y", NULL},
     {"a backward of another scale", backward_scales_otherwise, TP, BISECT_BACKWARD, "layers.1",
      "d_rope.y", "rank 1 (tp 1)"},
     {"a bucket that is skipped", bucket_is_skipped, DP, BISECT_GRADIENT, "layers.0.mlp.down", "",
@@ -554,7 +554,7 @@ static const mistake mistakes[] = {
     // In bf16 roundings explain 65,536 times as much, but not these mistakes.
     {"bf16: GEMMs that are not summed over tp", gemms_are_not_summed, TP16, BISECT_FORWARD,
      "layers.1", "add.y", NULL},
-    {"bf16: positions that turn other pairs", positions_turn_the_other_pairs, TP16, BISECT_FORWARD,
+    {"bf16: positions that rotate other pairs", positions_rotate_other_pairs, TP16, BISECT_FORWARD,
      "layers.0", "rope.y", "rank 0 (tp 0)"},
     {"bf16: another divisor on one rank", last_rank_divides_by_its_own, DP16, BISECT_BACKWARD,
      "head", "d_h", "rank 2 (dp 2)"},

@@ -206,7 +206,8 @@ static status layer_make(building *b, int32_t program, int32_t index, const char
 }
 
 // Does the program train the same weights as a layer with this prefix, on top of the layers so far?
-static status trains_alike(const building *b, const built_program *p, const char *prefix, bool *out)
+static status trains_same_weights(const building *b, const built_program *p, const char *prefix,
+                                  bool *out)
 {
     *out = true;
     if (b->options->freeze.count == 0) return ST_OK;
@@ -230,7 +231,7 @@ static status decoder_program(const building *b, const decoder_shape *s, int32_t
             p->recompute != s->recompute) {
             continue;
         }
-        TRY(trains_alike(b, p, s->prefix, &is_same));
+        TRY(trains_same_weights(b, p, s->prefix, &is_same));
         if (is_same) *out = i;
     }
     return ST_OK;

@@ -53,8 +53,8 @@ void model_count(const decoder_spec *s, model_counts *out)
     sum seen = all, whole = all;
     add(&seen, mixed * e->top_k, expert);
     add(&whole, mixed * e->count, expert);
-    const int64_t beside = positions + (s->tied ? 0 : head);
-    out->total = whole.product + whole.other + beside;
-    out->active = seen.product + seen.other + beside;
+    const int64_t outside = positions + (s->tied ? 0 : head);
+    out->total = whole.product + whole.other + outside;
+    out->active = seen.product + seen.other + outside;
     out->product = seen.product;
 }

@@ -141,7 +141,7 @@ NODISCARD status model_build(arena *a, const decoder_spec *spec, const model_opt
 NODISCARD status model_rope_table(arena *a, const decoder_spec *spec, int64_t rows, int64_t seq,
                                   float **out);
 // Whether sequences of these two lengths have different tables: dynamic beyond the context,
-// LongRoPE at its border. A cache of keys turned by the one is of no use to the other.
+// LongRoPE at its limit. A cache of keys rotated by the one is of no use to the other.
 bool model_rope_changes(const decoder_spec *spec, int64_t seq_before, int64_t seq_after);
 
 // Initial values of weight w (fp32, rows * columns), a function of (name of the part, element,

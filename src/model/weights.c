@@ -186,9 +186,9 @@ static void shape_print(int ndim, const int64_t *dims, char buffer[64])
 static bool entry_fits(const safetensors_entry *e, const op_weight *w, const hf_source *source,
                        char why[160])
 {
-    const bool turned = source->tensor->transposed;
-    const int64_t dims[2] = {turned ? w->columns : source->rows,
-                             turned ? source->rows : w->columns};
+    const bool transposed = source->tensor->transposed;
+    const int64_t dims[2] = {transposed ? w->columns : source->rows,
+                             transposed ? source->rows : w->columns};
     if (e == NULL) {
         snprintf(why, 160, "is missing");
         return false;
@@ -229,9 +229,9 @@ enum { PIECE_BYTES = 1 << 20 };
 static status straight_read(const safetensors *set, const safetensors_entry *e, int64_t count,
                             unsigned char *piece, float *out)
 {
-    const int64_t width = dtype_bytes(e->type), room = PIECE_BYTES / width;
-    for (int64_t at = 0; at < count; at += room) {
-        const int64_t n = min_i64(room, count - at);
+    const int64_t width = dtype_bytes(e->type), step = PIECE_BYTES / width;
+    for (int64_t at = 0; at < count; at += step) {
+        const int64_t n = min_i64(step, count - at);
         TRY(safetensors_read(set, e, at * width, piece, n * width));
         row_read(e->type, piece, n, out + at);
     }
@@ -239,8 +239,8 @@ static status straight_read(const safetensors *set, const safetensors_entry *e, 
 }
 
 // Stored (columns, rows): a few stored rows at a time, so that both sides stay in cache.
-static status turned_read(const safetensors *set, const safetensors_entry *e, int64_t rows,
-                          int64_t columns, unsigned char *piece, float *out)
+static status transposed_read(const safetensors *set, const safetensors_entry *e, int64_t rows,
+                              int64_t columns, unsigned char *piece, float *out)
 {
     enum { WIDTH = 64 };
     float values[WIDTH * WIDTH];
@@ -267,12 +267,12 @@ static status turned_read(const safetensors *set, const safetensors_entry *e, in
 static status source_read(const safetensors *set, const safetensors_entry *e,
                           const hf_source *source, int64_t columns, float *out)
 {
-    const bool is_turned = source->tensor->transposed;
-    const int64_t row = is_turned ? source->rows * dtype_bytes(e->type) : 0; // read whole
+    const bool is_transposed = source->tensor->transposed;
+    const int64_t row = is_transposed ? source->rows * dtype_bytes(e->type) : 0; // read whole
     unsigned char *piece = malloc((size_t)max_i64(PIECE_BYTES, row));
     if (piece == NULL) return fail(ST_NO_MEMORY, "no memory to read tensor %s", source->name);
-    const status st = is_turned ? turned_read(set, e, source->rows, columns, piece, out)
-                                : straight_read(set, e, source->rows * columns, piece, out);
+    const status st = is_transposed ? transposed_read(set, e, source->rows, columns, piece, out)
+                                    : straight_read(set, e, source->rows * columns, piece, out);
     free(piece);
     return st;
 }

@@ -40,8 +40,8 @@ typedef struct train_parts {
 // The least time that a part can take: its FLOPs at the peak, or its bytes at the speed of a copy.
 double train_part_bound_s(const train_part *part, double peak_flops, double bytes_per_s);
 
-// Steps are windows of time that follow one another; a span counts in each window by what of it
-// lies inside. Spans of one stream come in any order and never overlap.
+// Steps are windows of time that follow one another; a span counts in each window with the time
+// that lies inside it. Spans of one stream come in any order and never overlap.
 typedef struct train_window {
     int64_t begin_ns, end_ns;
     double in_operation[OP_CODE_COUNT];
@@ -50,7 +50,7 @@ typedef struct train_windows {
     arena *a;
     train_window *all;
     int64_t count, capacity;
-    int64_t last_ns; // the last border
+    int64_t last_ns; // end of the last window
     struct train_span {
         op_code code;
         int64_t begin_ns, end_ns;
@@ -60,12 +60,12 @@ typedef struct train_windows {
 void train_windows_init(train_windows *w, arena *a, int64_t first_ns);
 NODISCARD status train_windows_span(train_windows *w, op_code code, int64_t begin_ns,
                                     int64_t end_ns);
-// All that the ring holds of the compute stream. Lost records are ST_INTERNAL.
+// Adds all spans of the compute stream that the ring holds. Lost records are ST_INTERNAL.
 NODISCARD status train_windows_trace(train_windows *w, trace_ring *trace);
-// As many records as the steps in flight can leave between two looks.
+// Number of records that the steps in flight can leave between two calls.
 int64_t train_trace_capacity(const plan *p);
 NODISCARD status train_windows_close(train_windows *w, int64_t end_ns); // the window ends here
-// The next window begins only then; what was since the last border is in none.
+// The next window begins at begin_ns; no window holds the time since the last one ended.
 void train_windows_resume(train_windows *w, int64_t begin_ns);
 
 // The windows whose length is the median (one, or the middle two, averaged) with the plan's costs.

@@ -1,4 +1,4 @@
-// What the machine itself gives: arithmetic, memory, latency, frequency. A step is judged by these.
+// Measures the machine itself: arithmetic, memory, latency, frequency. These figures bound a step.
 //
 // Other programs can only make a machine look slower, so every figure is the best of a few tries.
 #include "train/bench.h"
@@ -62,7 +62,7 @@ typedef struct stream {
 __attribute__((target("avx2"))) static uint64_t read_avx2(const char *from, int64_t bytes)
 {
     __m256i sum[8];
-    uint64_t lanes[4];
+    uint64_t words[4];
     for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
     for (int64_t at = 0; at + 256 <= bytes; at += 256) {
 #pragma GCC unroll 8
@@ -72,8 +72,8 @@ __attribute__((target("avx2"))) static uint64_t read_avx2(const char *from, int6
         }
     }
     for (int i = 1; i < 8; i++) sum[0] = _mm256_xor_si256(sum[0], sum[i]);
-    memcpy(lanes, &sum[0], sizeof(lanes));
-    return lanes[0] ^ lanes[1] ^ lanes[2] ^ lanes[3];
+    memcpy(words, &sum[0], sizeof(words));
+    return words[0] ^ words[1] ^ words[2] ^ words[3];
 }
 
 static uint64_t read_plain(const char *from, int64_t bytes)
@@ -280,20 +280,20 @@ static void cpu_name(char out[64])
     }
 }
 
-typedef struct meeting {
+typedef struct barrier {
     _Atomic(int) here;
     int expected;
-} meeting;
+} barrier;
 
 // Waits until a task runs on every thread, so that none can do another's.
-static void meeting_task(void *context, int64_t index, int thread)
+static void barrier_task(void *context, int64_t index, int thread)
 {
     enum { SPINS = 10000 };
-    meeting *m = context;
+    barrier *b = context;
     (void)index;
     (void)thread;
-    atomic_fetch_add(&m->here, 1);
-    for (int64_t i = 0; atomic_load(&m->here) < m->expected; i++) {
+    atomic_fetch_add(&b->here, 1);
+    for (int64_t i = 0; atomic_load(&b->here) < b->expected; i++) {
         if (i < SPINS) {
             spin_pause();
         } else {
@@ -302,7 +302,7 @@ static void meeting_task(void *context, int64_t index, int thread)
     }
 }
 
-// From handing out a task for each thread until all have met and all are done.
+// Measures the time from handing out a task for each thread until all tasks have arrived and ended.
 static status barrier_time(const host *h, const kern_context *of, double *out)
 {
     enum { TIMES = 2001 };
@@ -311,9 +311,9 @@ static status barrier_time(const host *h, const kern_context *of, double *out)
     kern_context *on = NULL;
     const status st = kernels_lead(of, true, &on);
     for (int i = 0; i < TIMES && st == ST_OK; i++) {
-        meeting m = {.expected = kern_context_threads(on)};
+        barrier b = {.expected = kern_context_threads(on)};
         const int64_t begin = now_ns(h);
-        kern_parallel_in(on, m.expected, meeting_task, &m);
+        kern_parallel_in(on, b.expected, barrier_task, &b);
         seconds[i] = (double)(now_ns(h) - begin) / 1e9;
     }
     if (st == ST_OK) *out = train_time_of(seconds, TIMES).median_s;

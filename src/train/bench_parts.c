@@ -58,7 +58,7 @@ status train_windows_span(train_windows *w, op_code code, int64_t begin_ns, int6
 {
     ASSERT(end_ns >= begin_ns);
     const struct train_span span = {code, begin_ns, end_ns};
-    // It may have run across borders that are closed by now; the latest first.
+    // The span may reach into windows that are closed by now; visits the latest first.
     for (int64_t i = w->count - 1; i >= 0 && begin_ns < w->all[i].end_ns; i--) {
         overlap_add(&w->all[i], &span);
     }
@@ -132,7 +132,7 @@ status train_windows_trace(train_windows *w, trace_ring *trace)
 
 // ---- parts --------------------------------------------------------------------------------------
 
-// What the plan's actions compute and move in one step, by kind of operation.
+// Adds FLOPs and bytes of the plan's actions in one step, by kind of operation.
 static void costs_add(const plan *p, train_part parts[OP_CODE_COUNT])
 {
     for (int64_t i = 0; i < p->action_count; i++) {

@@ -59,8 +59,8 @@ static void test_windows(void **state)
     arena_destroy(a);
 }
 
-// Spans of a stream, cut by borders anywhere and told of before or after them: the windows'
-// operations add up to what the spans last inside.
+// Windows cut the spans of a stream anywhere and are closed before or after a span is reported. The
+// times of the windows' operations add up to the times of the spans.
 static void test_windows_lose_nothing(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void test_windows_lose_nothing(void **state)
             const int64_t begin = now + gap;
             now = begin + length;
             covered += length;
-            // A border inside the span that is still running, or no border.
+            // A window ends inside the span, or none does.
             if (rng_word(seed, 3, i) % 3 == 0 && length > 0) {
                 closed = begin + (int64_t)(rng_word(seed, 4, i) % (uint64_t)length);
                 assert_ok(train_windows_close(&w, closed));

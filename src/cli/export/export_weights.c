@@ -100,7 +100,7 @@ static inline void turn_wide(const char *in, int64_t rows, int64_t columns, int6
     }
 }
 
-static void turn(const char *in, int64_t rows, int64_t columns, int64_t width, char *out)
+static void transpose(const char *in, int64_t rows, int64_t columns, int64_t width, char *out)
 {
     ASSERT(width == 2 || width == 4);
     if (width == 2) {
@@ -134,7 +134,7 @@ static status rows_read(const export_job *v, ckpt_reader *c, const export_tensor
 static status tensor_make(const export_job *v, ckpt_reader *c, const export_tensor *t, char **out)
 {
     const op_weight *w = &v->weights->weights[t->weight];
-    char *rows = malloc((size_t)t->bytes), *turned = NULL;
+    char *rows = malloc((size_t)t->bytes), *transposed = NULL;
     status st = ST_OK;
     if (rows == NULL) return fail(ST_NO_MEMORY, "no memory for %s", t->name);
     TRY_TO(free_rows, rows_read(v, c, t, rows));
@@ -142,13 +142,13 @@ static status tensor_make(const export_job *v, ckpt_reader *c, const export_tens
         *out = rows;
         return ST_OK;
     }
-    turned = malloc((size_t)t->bytes);
-    if (turned == NULL) {
+    transposed = malloc((size_t)t->bytes);
+    if (transposed == NULL) {
         st = fail(ST_NO_MEMORY, "no memory for %s", t->name);
         goto free_rows;
     }
-    turn(rows, t->rows, w->columns, dtype_bytes(v->type), turned);
-    *out = turned;
+    transpose(rows, t->rows, w->columns, dtype_bytes(v->type), transposed);
+    *out = transposed;
 free_rows:
     free(rows);
     return st;
@@ -206,16 +206,16 @@ static status tensors_list(export_job *v)
         TRY(arena_grow(a, (void **)&v->tensors, &capacity, v->tensor_count + count,
                        (int64_t)sizeof(*v->tensors)));
         for (int64_t k = 0; k < count; k++) {
-            const bool turned = parts[k].transposed;
-            export_tensor t = {
-                .name = parts[k].name,
-                .weight = i,
-                .row_begin = parts[k].row_begin,
-                .rows = parts[k].rows,
-                .transposed = turned,
-                .ndim = w->ndim,
-                .dims = {turned ? w->columns : parts[k].rows, turned ? parts[k].rows : w->columns},
-                .bytes = parts[k].rows * w->columns * dtype_bytes(v->type)};
+            const bool transposed = parts[k].transposed;
+            export_tensor t = {.name = parts[k].name,
+                               .weight = i,
+                               .row_begin = parts[k].row_begin,
+                               .rows = parts[k].rows,
+                               .transposed = transposed,
+                               .ndim = w->ndim,
+                               .dims = {transposed ? w->columns : parts[k].rows,
+                                        transposed ? parts[k].rows : w->columns},
+                               .bytes = parts[k].rows * w->columns * dtype_bytes(v->type)};
             if (v->shard_count == 0 || used + t.bytes > v->shard_bytes) {
                 v->shard_count++;
                 used = 0;

@@ -1,4 +1,4 @@
-// Replaces a folder by two renames. The old folder is moved aside before the new one takes its
+// Replaces a folder by two renames. The old folder is renamed before the new one takes its
 // name, so for a moment neither exists, but a partial folder never does.
 #include "cli/export/work_folder.h"
 
@@ -48,7 +48,7 @@ static status parent_sync(cli_context *cli, const char *path)
 status cli_work_rename(cli_context *cli, const char *work, const char *to, bool replaces)
 {
     const host_api *api = cli->h->api;
-    char *aside = NULL;
+    char *old = NULL;
     file_info info;
     TRY(api->path_sync(cli->h, work));
     TRY(api->path_info(cli->h, to, &info));
@@ -56,17 +56,17 @@ status cli_work_rename(cli_context *cli, const char *work, const char *to, bool 
         TRY(api->path_rename(cli->h, work, to));
         return parent_sync(cli, to);
     }
-    TRY(arena_format(cli->a, &aside, "%s.replaced", to));
-    cli_work_remove(cli, aside); // left by a run that was killed here
-    TRY(api->path_rename(cli->h, to, aside));
+    TRY(arena_format(cli->a, &old, "%s.replaced", to));
+    cli_work_remove(cli, old); // left by a run that was killed here
+    TRY(api->path_rename(cli->h, to, old));
     const status st = api->path_rename(cli->h, work, to);
     if (st != ST_OK) {
         error_record kept;
         error_take(&kept);
-        (void)api->path_rename(cli->h, aside, to);
+        (void)api->path_rename(cli->h, old, to);
         return error_put(&kept);
     }
     TRY(parent_sync(cli, to));
-    cli_work_remove(cli, aside);
+    cli_work_remove(cli, old);
     return ST_OK;
 }

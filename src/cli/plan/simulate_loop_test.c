@@ -136,7 +136,7 @@ static void scratch_changes_nothing(void **state)
     (void)state;
     for (int64_t i = 0; i < COUNT_OF(rows); i += 5) {
         trial t;
-        double own_s[3], room_s[3];
+        double own_s[3], scratch_s[3];
         trial_open(&t, rows[i].machine, rows[i].words);
         assert_ok(predict_step_times(t.cli.a, &t.s, &t.all));
         predict_setup in_scratch = t.s;
@@ -149,9 +149,9 @@ static void scratch_changes_nothing(void **state)
         times_compare(&t);
         const cluster machines[] = {t.s.machine, t.s.machine, t.s.machine};
         assert_ok(predict_step_elsewhere(&t.all, machines, COUNT_OF(machines), own_s));
-        assert_ok(predict_step_elsewhere(&t.some, machines, COUNT_OF(machines), room_s));
+        assert_ok(predict_step_elsewhere(&t.some, machines, COUNT_OF(machines), scratch_s));
         times_compare(&t);
-        for (int k = 0; k < COUNT_OF(machines); k++) assert_true(own_s[k] == room_s[k]);
+        for (int k = 0; k < COUNT_OF(machines); k++) assert_true(own_s[k] == scratch_s[k]);
         for (int k = 0; k < PREDICT_ARENAS; k++) arena_destroy(in_scratch.scratch[k]);
         cli_context_deinit(&t.cli);
     }

@@ -1,6 +1,6 @@
-// What the plan lets travel beside products: keys and values of a ring, and pieces of what tensor
-// parallelism sums, scatters and gathers. That nothing is read too early is the verifier's to
-// prove; here is looked at what goes on meanwhile.
+// Overlap of GEMMs with collectives: keys and values of a ring, and the row chunks that tensor
+// parallelism sums, scatters and gathers. The verifier proves that no action reads too early; these
+// tests check which transfers run at the same time as which GEMMs.
 #include "assemble/prove.h"
 #include "fixtures/train/test_job.h"
 
@@ -22,7 +22,7 @@ static void make(const char *const *list, int count, int64_t rank, made *m)
     assert_ok(assemble_rank(m->a, &m->r, &m->spec, &options, &m->plans));
 }
 
-// Proved together, as before a run.
+// Verifies the plans of all ranks together, as before a run.
 static void prove(const made *m)
 {
     const assemble_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
@@ -59,9 +59,9 @@ static op_code first_code(const plan *p, int64_t action)
     return p->bindings[a->binding].program->lists[a->list].nodes[a->ops_begin].code;
 }
 
-// All shifts but the one that brings gradients home; the product beside them waits for none of its
-// own.
-static void a_ring_turns_beside_attention(void **state)
+// Every shift of the ring overlaps with attention, except the one that returns gradients to their
+// owner. The attention does not wait for the shifts that it overlaps with.
+static void ring_shifts_overlap_attention(void **state)
 {
     (void)state;
     for (int ways = 2; ways <= 4; ways += 2) {
@@ -75,37 +75,37 @@ static void a_ring_turns_beside_attention(void **state)
         made m;
         make(list, COUNT_OF(list), 0, &m);
         const plan *p = m.plans.all[0];
-        int beside = 0, between = 0;
+        int overlapped = 0, between = 0;
         for (int64_t i = 0; i < p->action_count; i++) {
             const plan_comm *c = comm_of(p, i);
             if (c == NULL || (c->op != COLLECTIVE_SEND && c->op != COLLECTIVE_RECEIVE)) continue;
             between += p->run->groups[c->group].use == GROUP_INLINE;
             if (p->run->groups[c->group].use != GROUP_RING) continue;
-            const int64_t product = next_compute(p, i), after = next_compute(p, product + 1);
-            const op_code code = first_code(p, product);
+            const int64_t gemm = next_compute(p, i), after = next_compute(p, gemm + 1);
+            const op_code code = first_code(p, gemm);
             assert_true(code == OP_ATTENTION || code == OP_ATTENTION_BWD);
-            assert_int_equal(p->actions[product].ops_count, 1);
-            assert_false(waits_for(p, product, i));
-            // The last one of the stream is waited for right behind it.
+            assert_int_equal(p->actions[gemm].ops_count, 1);
+            assert_false(waits_for(p, gemm, i));
+            // The next compute action waits for the last shift of the stream.
             int64_t last = i;
-            for (int64_t k = i; k < product; k++) {
+            for (int64_t k = i; k < gemm; k++) {
                 if (p->actions[k].stream == p->actions[i].stream) last = k;
             }
             assert_true(waits_for(p, after, last));
-            beside++;
+            overlapped++;
         }
-        // Of each layer: keys in forward and backward, their gradients in backward; a send and a
-        // receive each.
-        assert_int_equal(beside, 2 * 2 * 3 * (ways - 1));
+        // Each layer sends and receives keys in forward and backward, and gradients of keys in
+        // backward.
+        assert_int_equal(overlapped, 2 * 2 * 3 * (ways - 1));
         assert_int_equal(between, 2 * 2);
         prove(&m);
         arena_destroy(m.a);
     }
 }
 
-// Whose products' rows come, or go, in `pieces`: of one sequence, or of several. All but the first
-// piece comes, and all but the last one goes, beside a product.
-static void rows_come_and_go_beside_products(void **state)
+// The rows of a GEMM are gathered or scattered in `pieces`, of one sequence or of several. Every
+// gather but the first and every scatter but the last overlaps with a GEMM.
+static void row_chunks_overlap_gemms(void **state)
 {
     (void)state;
     static const struct {
@@ -126,17 +126,17 @@ static void rows_come_and_go_beside_products(void **state)
             const plan_comm *c = comm_of(p, at);
             if (c == NULL || p->actions[at].stream == STREAM_COMPUTE || p->actions[at].layer < 0)
                 continue;
-            const int64_t product = next_compute(p, at);
-            const op_code code = first_code(p, product);
+            const int64_t gemm = next_compute(p, at);
+            const op_code code = first_code(p, gemm);
             gathers += c->op == COLLECTIVE_ALL_GATHER;
             scatters += c->op == COLLECTIVE_REDUCE_SCATTER;
             if (c->op == COLLECTIVE_ALL_GATHER && !c->more) continue;
             if (c->op == COLLECTIVE_REDUCE_SCATTER && !c->more) continue;
             assert_true(code == OP_MATMUL || code == OP_MATMUL_DX);
-            assert_true(c->op == COLLECTIVE_ALL_GATHER || !waits_for(p, product, at));
+            assert_true(c->op == COLLECTIVE_ALL_GATHER || !waits_for(p, gemm, at));
         }
-        // Of a layer and a micro-batch: before qkv and gate_up, behind out and down, and in
-        // backward before and behind those that stand the other way round.
+        // Each layer and micro-batch gathers before qkv and gate_up and scatters after out and
+        // down; backward gathers where forward scatters, and the reverse.
         const int microbatches = (int)(p->own_sequences / p->micro_batch);
         assert_int_equal(gathers, microbatches * runs[i].pieces * 4);
         assert_int_equal(scatters, microbatches * runs[i].pieces * 4);
@@ -148,8 +148,8 @@ static void rows_come_and_go_beside_products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ring_turns_beside_attention),
-        cmocka_unit_test(rows_come_and_go_beside_products),
+        cmocka_unit_test(ring_shifts_overlap_attention),
+        cmocka_unit_test(row_chunks_overlap_gemms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
