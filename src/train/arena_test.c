@@ -1,6 +1,8 @@
-// The arena is at most 3% above the largest sum of live bytes at any action: for every schedule, on
-// every rank, with every way of recomputing. (Whether what a step touches is all of the arena,
-// exec_test says.)
+// The arena is at most 3% larger than the largest sum of live bytes at any action, for every
+// schedule, on every rank and with every kind of recomputation. (exec_test checks that a step
+// touches the whole arena.)
+//
+//   ALL=1  tries each schedule with each depth, model and recomputation (make test: some of them)
 //
 //   ALL=1  each schedule with each depth, model and way of recomputing (make test: a part of them)
 #include "fixtures/train/test_job.h"
@@ -24,10 +26,10 @@ static const char *const recomputes[] = {"none", "selective", "full"};
 
 typedef struct arena_seen {
     int64_t ranks;
-    double worst; // of all so far
+    double worst; // over all plans so far
 } arena_seen;
 
-// All ranks of a layout but those that are alike along dp.
+// Checks all ranks of a layout, one for each set of ranks that differ only along dp.
 static void layout_check(const model_keys *model, const char *const *more, int count, double most,
                          arena_seen *out)
 {
@@ -120,7 +122,7 @@ static void one_stage_is_tight(void **state)
     print_message("%lld ranks, at most %.2f%%\n", (long long)seen.ranks, 100.0 * seen.worst);
 }
 
-// So many layers that spans are too many to be placed one by one.
+// With this many layers there are too many live intervals to place one by one.
 static void deep_ones_are_tight(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-// Single kernels, timed: the matrix products of a model's step, and attention.
+// Times single kernels: the GEMMs of a model's step, and attention.
 //
-// A call is made as the executor makes it (operands, workspace, scratch of the threads), on the cpu
-// backend. Operands are small values: large ones would be no slower, but infinities might.
+// A call is made as the executor makes it (operands, workspace, scratch memory of the threads), on
+// the cpu backend. Operands are small values: large ones are no slower, but infinities might be.
 #include "train/bench.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ static status call_create(const train_bench_on *on, op_code code, bench_call *c)
     return ST_OK;
 }
 
-// Values of -3/8 to 3/8; of integer types 0 to 6.
+// Fills a tensor with values of -3/8 to 3/8; integer types get 0 to 6.
 static status tensor(bench_call *c, dtype type, int64_t rows, int64_t columns, kern_tensor *out)
 {
     enum { PERIOD = 7 * 64 };
@@ -90,7 +90,7 @@ static status call_time(const train_bench_on *on, bench_call *c, train_time *out
     const int64_t repeats = min_i64(on->repeats > 0 ? on->repeats : MOST, MAX_REPEATS);
     c->call.workspace_bytes = kern_workspace_bytes(c->kernels, &c->call);
     TRY(piece(c, c->call.workspace_bytes, &c->call.workspace));
-    TRY(kern_run(c->kernels, &c->call)); // first touch, and awake
+    TRY(kern_run(c->kernels, &c->call)); // untimed: touches the memory and wakes the threads
     int64_t n = 0;
     while (n < repeats && (on->repeats > 0 || n < LEAST || all_s < enough_s)) {
         const int64_t begin_ns = on->h->api->monotonic_ns(on->h);
@@ -155,8 +155,8 @@ status train_gemm_time(const train_bench_on *on, train_gemm *gemm)
     return st;
 }
 
-// The shape of a node that is a GEMM with a kernel and computes all of its result; false if it is
-// none.
+// Returns the shape of a GEMM node that has a kernel and computes all of its result; false for
+// other nodes.
 static bool gemm_of(const op_program *p, const op_node *node, const extent_binding *bound,
                     train_gemm *out)
 {
@@ -164,7 +164,7 @@ static bool gemm_of(const op_program *p, const op_node *node, const extent_bindi
     op_gemm g;
     if (kind->no_kernel || kind->logits == LOGITS_STATS) return false;
     if (!op_gemm_of(p, node, bound, &g)) return false;
-    // n rows of tokens, and a weight of (m, k).
+    // x has n rows of tokens; the weight is (m, k).
     const double n = kind->grad_of == GRAD_OF_WEIGHT ? g.k : g.m;
     const double m = kind->grad_of == GRAD_OF_WEIGHT  ? g.m
                      : kind->grad_of == GRAD_OF_INPUT ? g.k
@@ -222,13 +222,13 @@ status train_bench_product(const host *h, const kern_context *kernels, dtype typ
 {
     static const int64_t sizes[][3] = {{512, 512, 512}, {1024, 1024, 1024}, {2048, 1024, 1024}};
     enum { LEAST = 3, MOST = 12 };
-    static const double enough_s = 0.1; // a size
+    static const double enough_s = 0.1; // per size
     train_bench_on on = {.h = h, .kernels = kernels, .type = type};
     double best = 0.0;
     for (int i = 0; i < COUNT_OF(sizes); i++) {
         train_gemm g = {.code = OP_MATMUL, .n = sizes[i][0], .m = sizes[i][1], .k = sizes[i][2]};
         const double work = train_gemm_flops(g.code, g.n, g.m, g.k);
-        if (best > 0.0 && work / best > enough_s) break; // a slow machine's peak shows at once
+        if (best > 0.0 && work / best > enough_s) break; // at the peak of a slow machine
         on.repeats = best > 0.0 ? (int64_t)fmin(enough_s * best / work, MOST) : MOST;
         on.repeats = max_i64(on.repeats, LEAST);
         TRY(train_gemm_time(&on, &g));
@@ -265,7 +265,7 @@ static status attention_operands(bench_call *c, dtype type, const train_attentio
     call->out[0] = y;
     call->out[1] = lse;
     if (!a->backward) return ST_OK;
-    // What the forward pass leaves is what the backward pass reads.
+    // The backward pass reads what the forward pass left.
     call->code = OP_ATTENTION;
     call->workspace_bytes = kern_workspace_bytes(c->kernels, call);
     TRY(piece(c, call->workspace_bytes, &call->workspace));

@@ -29,9 +29,8 @@ static status memory_take(int64_t bytes, void **out)
     return fail(ST_NO_MEMORY, "no %lld bytes for a measurement of memory", (long long)bytes);
 }
 
-// Where the buffers of copies begin: on a huge page and of huge pages, as what a run reads
-// (kernels/device.c). Of small pages a copy is up to a tenth slower (Zen 4, 2026-11-22: 30.5 and
-// 33.6 GB/s).
+// Allocates copy buffers on huge pages, aligned to them, as a run's memory is (kernels/device.c).
+// With small pages a copy is up to a tenth slower (Zen 4, 2026-11-22: 30.5 and 33.6 GB/s).
 static status memory_take_huge(int64_t bytes, void **out)
 {
     enum { HUGE_BYTES = 2 << 20 };
@@ -41,7 +40,7 @@ static status memory_take_huge(int64_t bytes, void **out)
     if (*out == NULL) {
         return fail(ST_NO_MEMORY, "no %lld bytes for copies; --size takes fewer", (long long)bytes);
     }
-    (void)madvise(*out, whole, MADV_HUGEPAGE); // a wish: without it only some speed goes
+    (void)madvise(*out, whole, MADV_HUGEPAGE); // a failure costs only some speed
     return ST_OK;
 }
 
@@ -54,11 +53,11 @@ typedef struct stream {
     bool avx2;
     int threads;
     char *a, *b;           // copies go from a to b
-    int64_t bytes, rounds; // bytes: of one thread
+    int64_t bytes, rounds; // bytes: per thread
     uint64_t sink[KERN_MAX_THREADS];
 } stream;
 
-// Eight lines on their way at once; the sum keeps the loads alive.
+// Keeps eight cache lines in flight; the sum keeps the compiler from removing the loads.
 __attribute__((target("avx2"))) static uint64_t read_avx2(const char *from, int64_t bytes)
 {
     __m256i sum[8];
@@ -101,19 +100,19 @@ static void stream_run(void *context, int64_t index, int thread)
         } else {
             s->sink[index] ^= s->avx2 ? read_avx2(a, s->bytes) : read_plain(a, s->bytes);
         }
-        // The next round must not be seen to do the same again.
+        // Keeps the compiler from removing the next round as a repetition.
         __asm__ volatile("" : : "r"(a), "r"(b) : "memory");
     }
 }
 
 enum { STREAM_TRIES = 4 };
 
-// Bytes/s, the best of so many tries. Each thread has a part for itself, the same one in every
+// Bytes/s, the best of `tries` tries. Each thread has a part for itself, the same one in every
 // round.
 static double stream_speed(const host *h, const kern_context *on, stream *s, int tries)
 {
     double best = 0.0;
-    for (int i = 0; i <= tries; i++) { // the first one only touches
+    for (int i = 0; i <= tries; i++) { // the first try only touches the memory
         const int64_t begin = now_ns(h);
         kern_parallel_in(on, s->threads, stream_run, s);
         const double seconds = (double)(now_ns(h) - begin) / 1e9;
@@ -124,7 +123,8 @@ static double stream_speed(const host *h, const kern_context *on, stream *s, int
     return best;
 }
 
-// Bytes/s of one kind. `bytes` are all that it touches; copies go from one half to the other.
+// Bytes/s of one kind. `bytes` counts all memory that it touches; copies go from one half to the
+// other.
 static double stream_measure(const host *h, const kern_context *on, stream_kind kind, char *memory,
                              int64_t bytes, int tries)
 {
@@ -141,7 +141,7 @@ static double stream_measure(const host *h, const kern_context *on, stream_kind 
     return stream_speed(h, on, &s, tries);
 }
 
-// Reading memory that was never written would read the system's one page of zeros.
+// Reads of memory that was never written would all read the system's single page of zeros.
 static void stream_touch(const kern_context *on, void *memory, int64_t bytes)
 {
     const int threads = kern_context_threads(on);
@@ -151,14 +151,13 @@ static void stream_touch(const kern_context *on, void *memory, int64_t bytes)
     kern_parallel_in(on, threads, stream_run, &s);
 }
 
-// The smallest size is 256 bytes a thread, twice for copies.
+// The smallest size is 256 bytes a thread, twice that for copies.
 static int64_t stream_bytes(int64_t bytes, int threads)
 {
     return max_i64(bytes, 512 * (int64_t)threads);
 }
 
-// An open context that this thread leads: of all threads, or of one (which is what a stream beside
-// the first has).
+// Opens a context that this thread leads: with all threads, or with one (as in a second stream).
 static status kernels_lead(const kern_context *of, bool all, kern_context **out)
 {
     TRY(kern_context_open(of, all ? 0 : 1, out));
@@ -166,7 +165,7 @@ static status kernels_lead(const kern_context *of, bool all, kern_context **out)
     return ST_OK;
 }
 
-// Rows of one number of threads, in memory that these threads touched first.
+// Measures all sizes with one number of threads, in memory that these threads touched first.
 static status memory_rows(const host *h, const kern_context *of, bool all, int64_t largest,
                           train_machine *out)
 {
@@ -193,8 +192,8 @@ static status memory_rows(const host *h, const kern_context *of, bool all, int64
 
 // ---- latency ------------------------------------------------------------------------------------
 
-// Every line of `memory` holds the number of the next, one cycle through all of them (Sattolo 1986,
-// doi:10.1016/0020-0190(86)90073-6), so no prefetcher can guess.
+// Every line of `memory` holds the number of the next one, in one cycle through all lines (Sattolo
+// 1986, doi:10.1016/0020-0190(86)90073-6), so no prefetcher can predict it.
 static void chain_make(char *memory, int64_t lines)
 {
     for (int64_t i = 0; i < lines; i++) memcpy(memory + i * LINE_BYTES, &i, sizeof(i));
@@ -241,7 +240,7 @@ static status latency_rows(const host *h, int64_t largest, train_machine *out)
 
 // ---- cores --------------------------------------------------------------------------------------
 
-// Additions that wait for one another take a cycle each: cycles, as they are, not as a label says.
+// Dependent additions take one cycle each, so this counts actual cycles, not the nominal frequency.
 static double frequency_seen(const host *h)
 {
     enum { ROUNDS = 100000, ADDS = 64, TRIES = 5 };
@@ -274,7 +273,7 @@ static void cpu_name(char out[64])
     size_t length = strlen(begin);
     while (length > 0 && begin[length - 1] == ' ') length--;
     memcpy(out, begin, length);
-    // It will be quoted in YAML and JSON.
+    // The name will be quoted in YAML and JSON.
     for (char *s = out; *s != '\0'; s++) {
         if (*s < ' ' || *s > '~' || *s == '"' || *s == '\\') *s = ' ';
     }
@@ -285,7 +284,7 @@ typedef struct barrier {
     int expected;
 } barrier;
 
-// Waits until a task runs on every thread, so that none can do another's.
+// Waits until a task runs on every thread, so that no thread runs two of them.
 static void barrier_task(void *context, int64_t index, int thread)
 {
     enum { SPINS = 10000 };
@@ -302,7 +301,7 @@ static void barrier_task(void *context, int64_t index, int thread)
     }
 }
 
-// Measures the time from handing out a task for each thread until all tasks have arrived and ended.
+// Measures the time from handing out one task per thread until all tasks have arrived and ended.
 static status barrier_time(const host *h, const kern_context *of, double *out)
 {
     enum { TIMES = 2001 };
@@ -335,7 +334,7 @@ static void facts_of_system(const host *h, train_machine *out)
     cpu_set_t set;
     cpu_name(out->cpu);
     for (int i = 0; i < COUNT_OF(caches); i++) out->cache_bytes[i] = system_number(caches[i]);
-    if (h == host_real()) { // a simulated host says nothing of memory
+    if (h == host_real()) { // a simulated host has no such files
         out->memory_bytes = system_number(_SC_PHYS_PAGES) * system_number(_SC_PAGESIZE);
     }
     out->cores = kern_core_count();
@@ -363,7 +362,7 @@ static status peaks(const host *h, const kern_context *kernels, train_machine *o
     return ST_OK;
 }
 
-// Four times the last cache, but no more than the machine can well spare.
+// Four times the last-level cache, but no more memory than the machine can spare.
 static int64_t largest_buffer(const host *h)
 {
     const int64_t last =
@@ -409,8 +408,8 @@ status train_copy_open(const host *h, const kern_context *kernels, int64_t large
     return ST_OK;
 }
 
-// With threads for this call alone: the caller is bound to a core while it leads them, and it has
-// other work.
+// Opens threads for this call alone: leading them binds the caller to a core, and the caller has
+// other work between calls.
 status train_copy_run(const train_copy *c, int tries, double *bytes_per_s)
 {
     kern_context *on = NULL;

@@ -1,9 +1,9 @@
-// Where the time of a step goes: spans of operations inside windows of time, and their bounds.
-// Pure.
+// Splits the time of a step: spans of operations inside windows of time, and their bounds. All
+// functions are pure.
 //
 // The executor works ahead, so the first operations of a step may begin before the results of the
-// step before were read back. A window therefore takes of each span what lies inside it; then no
-// instant is counted twice or lost, and the parts of a step add up to its length exactly.
+// step before are read back. A window therefore counts the part of each span that lies inside it:
+// no instant is counted twice or lost, and the parts of a step add up to its length exactly.
 #include "train/bench.h"
 
 #include <stdlib.h>
@@ -94,7 +94,7 @@ void train_windows_resume(train_windows *w, int64_t begin_ns)
     w->last_ns = begin_ns;
 }
 
-// The operation of a span's name; OP_CODE_COUNT if it is none.
+// Returns the operation with this span name; OP_CODE_COUNT if there is none.
 static op_code code_of(const char *name)
 {
     for (int i = 0; i < OP_CODE_COUNT; i++) {

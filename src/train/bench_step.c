@@ -1,8 +1,8 @@
-// Steps on random tokens, timed: no data, no folder, nothing kept.
+// Times steps on random tokens. It needs no data and keeps no files.
 //
 // Steps are posted one after the other as the trainer posts them, so the device never waits for the
-// host. A step lasts from the end of the one before to its own end; the median is what the machine
-// does when nothing else disturbs it. The trace ring tells what each operation took of it.
+// host. A step lasts from the end of the step before to its own end; the median leaves out steps
+// that other load disturbed. The trace ring has the time of each operation.
 #include "train/bench.h"
 
 #include "base/rng.h"
@@ -11,7 +11,7 @@
 
 typedef struct bench {
     const host *h;
-    run_config config; // as given, with the counted steps traced
+    run_config config; // as given, with tracing of the counted steps
     assemble_plans plans;
     train_job job;
     exec_input input;
@@ -19,7 +19,7 @@ typedef struct bench {
     train_windows windows;
 } bench;
 
-// ids, labels, positions, documents: one after the other, each (sequences, seq).
+// Fills ids, labels, positions and documents one after the other, each (sequences, seq).
 static status batch_make(bench *b, arena *a, int64_t vocab, int64_t sequences)
 {
     const run_config *r = &b->config;
@@ -44,7 +44,7 @@ static status batch_make(bench *b, arena *a, int64_t vocab, int64_t sequences)
     return ST_OK;
 }
 
-// Results come one step late: after step n is posted, those of n - 1.
+// Results come one step late: after step n is posted, those of step n - 1 are read.
 static status step_end(bench *b, arena *a, int64_t expected, int64_t warmup)
 {
     step_device results;
@@ -135,8 +135,8 @@ status train_bench_steps(const host *h, arena *a, const run_config *r, const dec
     TRY(arena_new(a, 1, &b));
     b->h = h;
     b->config = *r;
-    // A step's results are read before its updates are done, so the first window that counts begins
-    // with those of the step before.
+    // A step's results are read before its updates are done, so the first counted window begins
+    // with the updates of the step before.
     b->config.trace.steps = (option_range){.begin = max_i64(1, warmup), .end = warmup + steps};
     TRY(assemble_memory_choose(&b->config, spec, &options));
     TRY(assemble_rank(a, &b->config, spec, &options, &b->plans));

@@ -1,5 +1,5 @@
-// The arithmetic of `bench`: medians, windows of time, parts of a step, FLOPs. No test looks at how
-// long anything took.
+// The arithmetic of `bench`: medians, windows of time, parts of a step, FLOPs. No test depends on a
+// duration.
 #include "train/bench.h"
 
 #include "base/rng.h"
@@ -25,7 +25,7 @@ static void near_to(double found, double expected)
     assert_true(fabs(found - expected) <= 1e-9 * fmax(1.0, fabs(expected)));
 }
 
-// A span counts in each window by what of it lies inside, also if it is told of late.
+// A span counts in each window with its part inside that window, even if it is reported late.
 static void test_windows(void **state)
 {
     (void)state;
@@ -37,10 +37,10 @@ static void test_windows(void **state)
     assert_ok(train_windows_span(&w, OP_ADD, 9 * s, 11 * s));   // begins before the first window
     assert_ok(train_windows_span(&w, OP_CAST, 12 * s, 17 * s)); // runs into the second
     assert_ok(train_windows_close(&w, 15 * s));
-    assert_ok(train_windows_span(&w, OP_ADD, 14 * s, 26 * s)); // late, through all three
+    assert_ok(train_windows_span(&w, OP_ADD, 14 * s, 26 * s)); // late, in all three windows
     assert_ok(train_windows_close(&w, 20 * s));
     assert_ok(train_windows_close(&w, 30 * s));
-    assert_ok(train_windows_span(&w, OP_ADD, 1 * s, 5 * s)); // before all
+    assert_ok(train_windows_span(&w, OP_ADD, 1 * s, 5 * s)); // before the first window
     train_windows_resume(&w, 40 * s);
     assert_ok(train_windows_span(&w, OP_ADD, 31 * s, 39 * s)); // in no window
     assert_ok(train_windows_span(&w, OP_CAST, 38 * s, 43 * s));
@@ -106,8 +106,7 @@ static void test_bound(void **state)
     const train_part part = {.flops = 200.0, .bytes = 30.0};
     assert_true(train_part_bound_s(&part, 100.0, 10.0) == 3.0);
     assert_true(train_part_bound_s(&part, 50.0, 10.0) == 4.0);
-    assert_true(train_part_bound_s(&part, 0.0, 10.0) ==
-                3.0); // what was not measured bounds nothing
+    assert_true(train_part_bound_s(&part, 0.0, 10.0) == 3.0); // an unmeasured rate gives no bound
     const train_part none = {.flops = 0.0, .bytes = 0.0};
     assert_true(train_part_bound_s(&none, 50.0, 10.0) == 0.0);
 }
@@ -133,14 +132,14 @@ static int64_t calls_of(const train_gemm *all, int64_t count, op_code code, int6
     return 0;
 }
 
-// The products of a step are what FLOPs of a step count: 6 x weights in products x tokens, and the
-// rest is attention.
+// The GEMMs of a step have the FLOPs of the convention: 6 x weights in GEMMs x tokens; the rest is
+// attention.
 static void test_shapes_are_the_convention(void **state)
 {
     (void)state;
     static const struct {
         const char *name;
-        double product_weights, attention_width; // by hand
+        double product_weights, attention_width; // computed independently
     } models[] = {
         {"gpt2-124m",
          12.0 * (768.0 * 2304.0 + 768.0 * 768.0 + 2.0 * 768.0 * 3072.0) + 50257.0 * 768.0,
@@ -202,7 +201,7 @@ static void parts_check(const train_bench *b)
     near_to(sum, b->step_s);
     assert_true(parts->step_s == b->step_s);
     assert_true(b->step_s_min <= b->step_s && b->step_s <= b->step_s_max);
-    // What is computed is what is counted, and small things besides.
+    // The rows include all counted FLOPs, and small operations that are not counted.
     assert_true(flops >= b->flops && flops < 3.0 * b->flops);
 }
 
@@ -233,8 +232,8 @@ static void steps(arena *a, const char *const *keys, int64_t count, int64_t coun
         "model.heads=2", "model.ffn_dim=64", "model.vocab=257", "model.context=64",                \
         "kernels.threads=2", "eval.every=0"
 
-// The same FLOPs however the step is cut: micro-batches, shards, an even and an odd number of
-// steps.
+// The FLOPs do not depend on how the step is cut: into micro-batches or shards, with an even or an
+// odd number of steps.
 static void test_parts_of_steps(void **state)
 {
     (void)state;
@@ -323,7 +322,7 @@ static void test_machine(void **state)
     assert_ok(kern_context_create(a, "cpu", &hint, &kernels));
     assert_ok(train_machine_measure(host_real(), kernels, 1 << 20, m));
     arena_destroy(a);
-    assert_int_equal(m->memory_count, 6); // 16 KiB, 256 KiB and the largest, of one and of two
+    assert_int_equal(m->memory_count, 6); // 16 KiB, 256 KiB, the largest; one thread and two
     for (int i = 0; i < m->memory_count; i++) {
         const train_memory_row *row = &m->memory[i];
         assert_int_equal(row->threads, i < 3 ? 1 : 2);

@@ -1,17 +1,19 @@
-// Training in bf16 on several ranks is as near to one rank as rounding lets it be.
+// In bf16, the loss on several ranks differs from that on one rank by no more than rounding
+// explains.
 //
-// In bf16 two layouts do not have the same losses: a sum that is taken in another order flips the
-// rounding of some activations, and with tp every rank rounds its own term. What rounding itself
-// does to a run is seen without any layout: a *seed of rounding* rounds each weight that the run
-// starts from to bf16, up or down by chance, up as often as the part that is cut off is large, so
-// that on the mean it is the weight. Runs of one rank from five seeds are five versions of one
-// model in bf16, none better than the others. At every step the *spread* is the largest of their
-// losses less the smallest; and a layout's loss, started from the weights as they are, must lie
-// within three times the spread of that of one rank from the same weights.
+// In bf16 two layouts have different losses: another order of summation flips the rounding of some
+// activations, and with tp every rank rounds its own term. The effect of rounding alone can be
+// measured without any layout. A *rounding seed* rounds each initial weight to bf16, up or down at
+// random with probability proportional to the discarded part, so that the expected value is the
+// weight. Runs of one rank from five seeds are five equivalent versions of one model in bf16. The
+// *spread* of a step is the largest of their losses less the smallest. At every step, the loss of a
+// layout that starts from the exact weights must lie within three times the spread of the loss of
+// one rank from the same weights.
 //
-// That the bound can fail, a run shows whose learning rate is a hundredth higher: it leaves it.
+// A run with a learning rate that is a hundredth higher breaks the bound, which shows that the test
+// can fail.
 //
-// By day each layout has one of the models.
+// The daily test runs each layout with one of the models.
 #include "fixtures/train/test_ranks.h"
 
 #include "base/rng.h"
@@ -34,7 +36,7 @@ static const char *const common[] = {"train.precision=bf16", "train.steps=6",
 
 typedef struct layout {
     int ranks;
-    const char *keys[MORE]; // the rest NULL
+    const char *keys[MORE]; // unused ones are NULL
 } layout;
 
 static const layout layouts[] = {
@@ -89,8 +91,8 @@ static losses many_ranks(const char *name, int model, const layout *l)
 
 // ---- seeds of rounding --------------------------------------------------------------------------
 
-// Up or down to bf16: what is cut off, and a random number as large as can be cut off, carry or do
-// not.
+// Rounds to bf16 stochastically: adds a random number below the unit in the last place, then
+// truncates.
 static float rounded(float value, uint32_t word)
 {
     uint32_t bits = 0;
@@ -115,7 +117,7 @@ static void weights_round(const train_job *job, const op_model *m, int seed)
     }
 }
 
-// The initial weights, rounded by a seed, as a checkpoint that a run can start from.
+// Writes the initial weights, rounded by a seed, as a checkpoint that a run can start from.
 static char *rounded_write(arena *a, int model, int seed)
 {
     const char *list[SETTINGS];
@@ -146,7 +148,7 @@ static char *rounded_write(arena *a, int model, int seed)
     return path;
 }
 
-// A run of one rank from those weights, with the model that they are of.
+// Runs one rank from those weights, with their model.
 static losses rounded_run(int model, int seed)
 {
     arena *a = NULL;
@@ -159,7 +161,7 @@ static losses rounded_run(int model, int seed)
     add(&o, "run.dir=%s/seed-%d-%d", test_folder, model, seed);
     add(&o, "data.train=%s", text_path);
     for (int i = 0; i < COUNT_OF(common); i++) add(&o, "%s", common[i]);
-    // As test_config has them.
+    // as test_config does
     add(&o, "data.tokenizer=bytes");
     add(&o, "train.seq=32");
     add(&o, "train.global_batch=8");
@@ -195,7 +197,7 @@ static double spread_at(const losses seeds[SEEDS], int step)
     return most - least;
 }
 
-// The largest distance from one rank, in spreads of its step.
+// The largest distance from one rank, in units of the step's spread.
 static double worst_of(const losses *one, const losses *many, const losses seeds[SEEDS])
 {
     double worst = 0.0;

@@ -1,5 +1,5 @@
-// Every call that a save, a load or a pruning makes fails once, and once for good: the status is
-// clean, nothing leaks, what stood before still stands, and the next save works.
+// Each call of a save, a load or a pruning fails once, or fails from then on. The status must be
+// clean, nothing may leak, the older checkpoints must stay intact, and the next save must work.
 #include "fixtures/train/test_job.h"
 
 #include "checkpoint/manifest.h"
@@ -27,7 +27,7 @@ static bool stands(const char *path)
 
 typedef struct trial {
     test_job t;
-    ckpt_saver *savers[2]; // at once, and beside
+    ckpt_saver *savers[2]; // one saves in the calling thread, one in a thread of its own
     char first[4096];
     int64_t step, files, failed, hits;
 } trial;
@@ -50,7 +50,7 @@ static void trial_end(trial *x)
     test_job_drop(&x->t);
 }
 
-// Saves the next step under a plan of faults. NULL: the image could not be taken.
+// Saves the next step with injected faults. NULL: the copy of the state failed.
 static const ckpt_saved *save(trial *x, int which, const char *faults)
 {
     ckpt_saved *r = NULL;
@@ -90,7 +90,7 @@ static void check_outcome(trial *x, const ckpt_saved *r, bool once)
     } else if (r->st != ST_OK) {
         x->failed++;
         assert_true(r->error.text[0] != '\0');
-        if (once) assert_false(stands(r->path)); // the disk has its space back
+        if (once) assert_false(stands(r->path)); // a failed save frees its disk space
     } else {
         assert_int_equal(verify(r->path), ST_OK);
         if (r->after != ST_OK) assert_true(r->error.text[0] != '\0');
@@ -99,7 +99,7 @@ static void check_outcome(trial *x, const ckpt_saved *r, bool once)
     assert_int_equal(open_files(), x->files);
 }
 
-// The k-th hit of every point of the host, for every k; of memory, for a sample of them.
+// Fails the k-th hit of every fault point of the host, for every k, and a sample of allocations.
 static void each_call_of_a_save_fails_once(void **state)
 {
     (void)state;
@@ -111,7 +111,7 @@ static void each_call_of_a_save_fails_once(void **state)
                   {"host.list", 1},   {"host.link", 1},  {"arena.alloc", 83}};
     static trial x;
     trial_begin(&x);
-    for (int i = 0; i < 3; i++) assert_next_save_works(&x, 0); // so that there is what to prune
+    for (int i = 0; i < 3; i++) assert_next_save_works(&x, 0); // gives pruning something to remove
     for (int i = 0; i < COUNT_OF(points); i++) {
         const int64_t before = x.failed, stride = points[i].stride;
         int64_t k = 1;
@@ -122,7 +122,7 @@ static void each_call_of_a_save_fails_once(void **state)
                            k % 3 == 0 ? ":DISK_FULL" : "");
             const ckpt_saved *r = save(&x, which, faults);
             check_outcome(&x, r, true);
-            if (x.hits < k) break; // beyond the last
+            if (x.hits < k) break; // there are only x.hits hits
             assert_next_save_works(&x, 1 - which);
         }
         print_message("%s: %lld hits, %lld cost the checkpoint\n", points[i].name,
@@ -133,7 +133,7 @@ static void each_call_of_a_save_fails_once(void **state)
     trial_end(&x);
 }
 
-// The k-th and all later ones: a disk that is gone. What cannot be removed goes with the next save.
+// Fails the k-th call and all later ones, like a lost disk. The next save removes the leftovers.
 static void a_disk_that_stays_broken(void **state)
 {
     (void)state;
@@ -151,13 +151,13 @@ static void a_disk_that_stays_broken(void **state)
     trial_end(&x);
 }
 
-// Each stage by its name, so that none is forgotten.
+// Lists each stage by name, so that none is missing.
 static void each_stage_has_its_point(void **state)
 {
     (void)state;
     static const struct {
         const char *name;
-        bool costs_it; // the checkpoint, not only what follows it
+        bool costs_it; // true: the fault costs the checkpoint; false: only work after it
     } points[] = {{"checkpoint.folder", true},       {"checkpoint.state", true},
                   {"checkpoint.sync", true},         {"checkpoint.extra", true},
                   {"checkpoint.folder_sync", true},  {"checkpoint.manifest_tmp", true},
@@ -167,7 +167,7 @@ static void each_stage_has_its_point(void **state)
                   {"checkpoint.prune_unlink", false}};
     static trial x;
     trial_begin(&x);
-    for (int i = 0; i < 4; i++) assert_next_save_works(&x, i % 2); // so that there is what to prune
+    for (int i = 0; i < 4; i++) assert_next_save_works(&x, i % 2); // pruning has work
     for (int i = 0; i < COUNT_OF(points); i++) {
         char faults[64];
         (void)snprintf(faults, sizeof(faults), "%s=1", points[i].name);
@@ -192,7 +192,7 @@ static void each_call_of_a_load_fails_once(void **state)
     int64_t k = 1;
     trial_begin(&x);
     assert_ok(ckpt_digest(host_real(), x.t.a, x.first, &want));
-    for (; k < HITS_AT_MOST; k += k < 100 ? 1 : 61) { // most are pieces of memory
+    for (; k < HITS_AT_MOST; k += k < 100 ? 1 : 61) { // most of them are allocations
         char faults[64];
         (void)snprintf(faults, sizeof(faults), "*=%lld", (long long)k);
         assert_ok(fault_arm(faults));

@@ -1,5 +1,5 @@
-// Checkpoints on a disk that rots, is cut, or holds what somebody else put there: every change of
-// every file is found and named, and the folder keeps what it must.
+// Checkpoints on a disk with corrupt, truncated or foreign files: every change of every file is
+// found and named, and pruning keeps the checkpoints that it must keep.
 #include "fixtures/train/test_job.h"
 
 #include "checkpoint/manifest.h"
@@ -19,7 +19,7 @@ static bytes file_get(arena *a, const char *path)
     return b;
 }
 
-// In place and unsynced: thousands of them.
+// Writes in place without a sync, because the test does it thousands of times.
 static void file_set(const char *path, const char *data, int64_t count)
 {
     FILE *f = fopen(path, "wb");
@@ -88,7 +88,8 @@ static void what_is_saved_is_loaded(void **state)
             assert_int_equal(info.world, 1);
             assert_true(info.val_loss == 2.5 && isnan(info.best_val_loss) && info.best == NULL);
             assert_string_equal(info.numerics, "cpu ref");
-            // Other files, other steps: the digest is of the logical tensors alone.
+            // Other files and another step give the same digest, which covers the logical tensors
+            // alone.
             test_save(&t, 30, file_bytes == 0 ? 1000 : 0, second);
             assert_ok(ckpt_digest(host_real(), t.a, second, &y));
             assert_true(x.high == y.high && x.low == y.low);
@@ -243,13 +244,13 @@ static void files_of_two_generations_do_not_mix(void **state)
 
 // ---- hostile manifests --------------------------------------------------------------------------
 
-// Writes the manifest with one text replaced (the first time it occurs), its checksum made right.
+// Writes the manifest with the first occurrence of a text replaced, and with a correct checksum.
 static void manifest_forge(const char *path, const bytes *was, const char *from, const char *to)
 {
     char name[4400], hex[33];
     const char *at = strstr(was->data, from);
     assert_non_null(at);
-    const int64_t before = at - was->data, tail = was->count - 50; // its last lines
+    const int64_t before = at - was->data, tail = was->count - 50; // the checksum line and its end
     assert_true(before < tail);
     FILE *f = NULL;
     char *text_bytes = NULL;
@@ -426,7 +427,7 @@ static void pruning_keeps_what_it_must(void **state)
         assert_true(ckpt_saver_result(s, true, &r));
         assert_int_equal(r->st, ST_OK);
         assert_int_equal(r->after, ST_OK);
-        if (step == 7) assert_true(stands(&t, "step-0000006")); // two at least
+        if (step == 7) assert_true(stands(&t, "step-0000006")); // two are kept at least
     }
     ckpt_saver_destroy(s);
     static const char *const kept[] = {"step-0000002", "step-0000004", "step-0000007",

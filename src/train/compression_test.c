@@ -1,8 +1,8 @@
-// Gradients that travel compressed, in whole runs of several ranks: the same weights on all of
-// them, to the bit; losses near those of an uncompressed run; residuals that a checkpoint keeps;
-// and a bound that, broken, sends all ranks to the plan without compression at the same step.
+// Compressed gradients in whole runs of several ranks: all ranks have the same weights, to the bit;
+// losses are near those of an uncompressed run; checkpoints keep the residuals; and when the error
+// exceeds its bound, all ranks switch to the plan without compression at the same step.
 //
-// By day each layout has one of the codecs, and each codec some of the layouts.
+// The daily test runs each layout with one of the codecs, and each codec with some of the layouts.
 #include "assemble/prove.h"
 #include "base/rng.h"
 #include "fixtures/base/test_part.h"
@@ -15,12 +15,12 @@ typedef struct job_rank {
     comm_control_block *control_block;
     int rank, ranks;
     const char *set[7];
-    int32_t stage, piece; // of pp, of tp
-    // All of them; and from this rank's bytes those that ranks of tp have whole, and those that are
-    // cut.
+    int32_t stage, piece; // ranks along pp and tp
+    // Hashes of all weights, and of this rank's weights: those replicated over tp, and those cut by
+    // it.
     hash128 weights, whole, cut;
     double error;
-    bool drifts; // what a step tells is not of that step alone
+    bool drifts; // the values that a step reports depend on earlier steps
     int64_t arena_bytes, predicted_bytes, touched_bytes;
     status st;
     char text[400];
@@ -92,7 +92,7 @@ static status weights_hash(job_rank *k, arena *a, const train_job *job)
     return ST_OK;
 }
 
-// Of weights that ranks of tp have whole, or a piece of.
+// Hashes the weights that are cut by tp, or those that are replicated.
 static status own_hash(arena *a, const train_job *job, bool cut, hash128 *out)
 {
     const op_model *m = job->plans->model;
@@ -165,8 +165,8 @@ static const char *const modes[] = {
     "comm.compression=bf16", "comm.compression=int8",   "comm.compression=fp8",
     "comm.compression=topk", "comm.compression=onebit",
 };
-enum { MODES = COUNT_OF(modes), FIRST_FEEDBACK = 3 }; // from this one on
-static const int unlike[] = {1, 3, 4};                // bf16 and fp8 are as int8
+enum { MODES = COUNT_OF(modes), FIRST_FEEDBACK = 3 }; // first codec with error feedback
+static const int unlike[] = {1, 3, 4};                // bf16 and fp8 behave like int8
 enum { UNLIKE = COUNT_OF(unlike) };
 
 // `more`: settings of the layout, up to the first NULL.
@@ -197,7 +197,7 @@ static void weights_agree(int mode, int ranks, const char *const more[5])
         assert_true(jobs[r].error > 0 && jobs[r].error == jobs[0].error);
         assert_true(jobs[r].error < 1);
         assert_false(jobs[r].drifts);
-        // Predicted to the byte, residuals and work space too.
+        // The predicted size is exact, residuals and workspace included.
         assert_int_equal(jobs[r].arena_bytes, jobs[r].predicted_bytes);
         assert_true(jobs[r].touched_bytes <= jobs[r].predicted_bytes);
     }
@@ -218,7 +218,7 @@ static void weights_are_the_same_on_all_ranks(void **state)
     }
 }
 
-// The plans of all ranks, made as a run makes them, are sound.
+// Verifies the plans of all ranks, made as a run makes them.
 static void plans_are_sound(int mode, const char *const more[5])
 {
     run_config r;
@@ -245,7 +245,7 @@ typedef struct ranks_layout {
     const char *set[5];
 } ranks_layout;
 
-// Each of them with each way that is unlike the others; by day in part.
+// Tries each layout with each codec that differs from the others; the daily test tries some.
 static void layouts_agree(const ranks_layout *layouts, int count)
 {
     for (int i = 0; i < UNLIKE * count; i++) {
@@ -256,9 +256,9 @@ static void layouts_agree(const ranks_layout *layouts, int count)
     }
 }
 
-// What ranks of tp have whole loses the same on each: those that share a head of keys too, and a
-// vocabulary that two do not divide. A stage's ranks sum what it has.
-static void so_are_those_of_pieces_and_stages(void **state)
+// Weights that tp replicates have the same error on each rank, also with fewer key heads than ranks
+// and with a vocabulary that two does not divide. The ranks of a stage sum the stage's weights.
+static void pieces_and_stages_agree(void **state)
 {
     (void)state;
     static const ranks_layout layouts[] = {
@@ -275,9 +275,9 @@ static void so_are_those_of_pieces_and_stages(void **state)
     layouts_agree(layouts, COUNT_OF(layouts));
 }
 
-// Rows that ranks of dp have copies of, or cp cuts too; rows that the last rank of each copy has
-// none of.
-static void so_are_copies_of_rows(void **state)
+// Rows that dp replicates or that cp cuts too, and layouts where the last rank of each copy has no
+// rows.
+static void copies_of_rows_agree(void **state)
 {
     (void)state;
     static const ranks_layout layouts[] = {
@@ -305,7 +305,7 @@ static int settings(const char **out, const char *mode, const char *more, const 
     return n;
 }
 
-// Relative difference of the loss after 12 steps: measured 3e-6 (bf16), 5e-4 (int8), 8e-5 (fp8),
+// Relative difference of the loss after 12 steps; measured: 3e-6 (bf16), 5e-4 (int8), 8e-5 (fp8),
 // 0.03, 0.02.
 static void losses_are_near(void **state)
 {
@@ -330,8 +330,8 @@ static void losses_are_near(void **state)
     }
 }
 
-// Ranks that have other positions give terms as those do that have other sequences.
-static void positions_apart_too(void **state)
+// Ranks that differ in positions contribute terms like ranks that differ in sequences.
+static void positions_are_near(void **state)
 {
     (void)state;
     static const char *const layouts[][2] = {{"layout.cp=2", NULL}, {"layout.cp=2", "layout.dp=2"}};
@@ -356,7 +356,8 @@ static void positions_apart_too(void **state)
     }
 }
 
-// Stopped twice and continued, in the warm-up and behind it: residuals come back to the bit.
+// A run that stops twice, during warm-up and after it, and resumes has the same residuals, to the
+// bit.
 static void residuals_survive(void **state)
 {
     (void)state;
@@ -381,9 +382,9 @@ static void residuals_survive(void **state)
     }
 }
 
-// Of pieces, stages and copies the losses are those of whole ranks, near those of an uncompressed
-// run; and what was lost is in the checkpoint, rank by rank.
-static void pieces_stages_and_copies_too(void **state)
+// With tp, pp, cp and copies the losses equal those of whole ranks and are near those of an
+// uncompressed run; the checkpoint has the residuals of each rank.
+static void pieces_stages_and_copies_are_near(void **state)
 {
     (void)state;
     static const char *const layouts[][3] = {
@@ -426,7 +427,8 @@ static void pieces_stages_and_copies_too(void **state)
     }
 }
 
-// Of another number of ranks they mean nothing: they begin at zero, and that is said.
+// With another number of ranks the residuals have no meaning: they begin at zero, and the log says
+// so.
 static void residuals_are_of_a_layout(void **state)
 {
     (void)state;
@@ -440,13 +442,13 @@ static void residuals_are_of_a_layout(void **state)
     set[n++] = "layout.tp=2";
     assert_int_equal(ranks_run("grows", set, n, 4, "auto", 9, NULL), ST_STOPPED);
     assert_non_null(strstr(rank_runs[0].seen.said, "begins at zero for 7 of 7 buckets"));
-    // Stages have the same sums as one has, unless they share a weight.
+    // Stages have the same sums as a single stage, unless they share a weight.
     set[n - 1] = "layout.pp=2";
     assert_int_equal(ranks_run("moves", set, n - 1, 2, "auto", 4, NULL), ST_STOPPED);
     assert_int_equal(ranks_run("moves", set, n, 4, "auto", 8, NULL), ST_STOPPED);
     assert_null(strstr(rank_runs[0].seen.said, "begins at zero"));
-    // Nor are rows that as many ranks cut otherwise the same: those of two sums each, the rest goes
-    // on.
+    // Rows cut differently by the same number of ranks have other sums too; those with one sum keep
+    // their residuals.
     static const char *const copies[][3] = {{"layout.dp=2", "layout.zero=1", "layout.cp=2"},
                                             {"layout.dp=4", "layout.zero=1", "layout.zero_group=2"},
                                             {"layout.dp=4", "layout.zero=1", NULL}};
@@ -473,7 +475,7 @@ static char *file_of(arena *a, const char *name, const char *which)
     return bytes;
 }
 
-// Lines of metrics.jsonl that tell an error; they must be the first ones.
+// Counts lines of metrics.jsonl that have an error; they must be the first ones.
 static int lines_with_errors(arena *a, const char *name)
 {
     int with = 0, lines = 0;
@@ -493,7 +495,7 @@ static void all_ranks_switch_at_the_same_step(void **state)
     hash128 straight, stopped;
     arena *a = NULL;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    // Step 1 breaks the bound, step 2 is under way by then, step 3 goes without.
+    // Step 1 breaks the bound, step 2 is posted already, step 3 is uncompressed.
     const int n =
         settings(set, "comm.compression=int8", "comm.compression.bound=1e-4", "layout.dp=3");
     assert_int_equal(ranks_run("switch", set, n, 3, "auto", 0, &straight), ST_OK);
@@ -502,7 +504,7 @@ static void all_ranks_switch_at_the_same_step(void **state)
     }
     assert_int_equal(lines_with_errors(a, "switch"), 2);
     assert_non_null(strstr(file_of(a, "switch", "run.json"), "\"whole_from_step\": 3"));
-    // Stopped right after it was broken, and again when it is long past: the same step, the same
+    // Stopping right after the bound is broken, or long after, changes neither the step nor the
     // bits.
     assert_int_equal(ranks_run("broken", set, n, 3, "auto", 1, NULL), ST_STOPPED);
     assert_int_equal(ranks_run("broken", set, n, 3, "auto", 5, NULL), ST_STOPPED);
@@ -514,8 +516,8 @@ static void all_ranks_switch_at_the_same_step(void **state)
     arena_destroy(a);
 }
 
-// The stages too, and all ranks that have pieces or copies: a bound that one stage's sums alone can
-// break.
+// All stages and all ranks with pieces or copies switch, even if the sums of one stage alone break
+// the bound.
 static void ranks_of_all_stages_switch(void **state)
 {
     (void)state;
@@ -559,7 +561,7 @@ static void within_the_bound_nothing_is_switched(void **state)
     arena_destroy(a);
 }
 
-// A ramp of the batch, and weights that two layers share: a plan of each kind for each size.
+// A batch ramp, and weights that two layers share: one plan of each kind for each batch size.
 static void ramps_and_shared_weights(void **state)
 {
     (void)state;
@@ -577,12 +579,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_the_same_on_all_ranks),
-        cmocka_unit_test(so_are_those_of_pieces_and_stages),
-        cmocka_unit_test(so_are_copies_of_rows),
+        cmocka_unit_test(pieces_and_stages_agree),
+        cmocka_unit_test(copies_of_rows_agree),
         cmocka_unit_test(losses_are_near),
-        cmocka_unit_test(positions_apart_too),
+        cmocka_unit_test(positions_are_near),
         cmocka_unit_test(residuals_survive),
-        cmocka_unit_test(pieces_stages_and_copies_too),
+        cmocka_unit_test(pieces_stages_and_copies_are_near),
         cmocka_unit_test(residuals_are_of_a_layout),
         cmocka_unit_test(all_ranks_switch_at_the_same_step),
         cmocka_unit_test(ranks_of_all_stages_switch),

@@ -1,13 +1,13 @@
-// Context parallelism on whole runs: ranks that have some positions of every sequence train what
-// one trains. In strict order, with determinism.cp_shards, the digest is that of one rank. By day
-// each layout has some of the kinds and orders.
+// Context parallelism in whole runs: ranks that have some positions of every sequence give the
+// result of one rank. In strict order, with determinism.cp_shards, the digest is equal. The daily
+// test runs each layout with some of the models and orders.
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
 
 enum { SETTINGS_MAX = 20 };
 
 // Grouped queries with a window and packed documents; learned positions, biases, a tied table and
-// dropout everywhere; documents with everything made again in backward.
+// dropout everywhere; documents with full recomputation.
 static const char *const kinds[][6] = {
     {"model.arch=mistral", "model.heads=8", "model.kv_heads=4", "model.window=11",
      "data.packing=masked"},
@@ -92,17 +92,17 @@ static void strict_ranks_are_one(void **state)
     }
 }
 
-enum { GATHERED = 8 }; // so many of these
+enum { GATHERED = 8 }; // number of rows that gather
 static const layout fast_layouts[] = {
     {2, 1, 1, 1, 0, 0, false}, {4, 1, 1, 1, 0, 0, false}, {2, 2, 1, 1, 0, 0, false},
     {2, 1, 2, 1, 0, 0, false}, {2, 1, 1, 2, 0, 0, false}, {8, 1, 1, 1, 0, 0, false},
     {2, 2, 1, 1, 1, 0, false}, {2, 2, 1, 1, 3, 0, false}, // gathered
     {2, 1, 1, 1, 0, 2, false}, {4, 1, 1, 1, 0, 4, false}, {4, 1, 1, 1, 0, 2, false},
-    {2, 1, 2, 1, 0, 2, false}, {2, 1, 1, 2, 0, 2, false}, // heads dealt out
+    {2, 1, 2, 1, 0, 2, false}, {2, 1, 1, 2, 0, 2, false}, // heads distributed
     {2, 1, 1, 1, 0, 0, true},  {4, 1, 1, 1, 0, 0, true},  {4, 1, 1, 1, 0, 2, true},
     {2, 1, 2, 1, 0, 0, true},  {4, 1, 1, 2, 0, 0, true}}; // in a ring
 
-// Fast order: other bits, nearly the same losses.
+// Fast order gives other bits and nearly the same losses.
 static void fast_ranks_are_near(void **state)
 {
     (void)state;
@@ -131,7 +131,7 @@ static void fast_ranks_are_near(void **state)
     }
 }
 
-// Long enough for pieces that are smaller than one turn of the zigzag makes them.
+// Sequences whose pieces are shorter than the zigzag layout makes them.
 static void small_pieces_are_near(void **state)
 {
     (void)state;
@@ -153,7 +153,8 @@ static void small_pieces_are_near(void **state)
     }
 }
 
-// Matrices cut too: both orders hold at once, and layout.sp cuts a rank's positions once more.
+// Matrices are cut too: both strict orders hold at once, and layout.sp cuts a rank's positions
+// again.
 static void strict_with_tensor_parallelism(void **state)
 {
     (void)state;
@@ -182,7 +183,7 @@ static void strict_with_tensor_parallelism(void **state)
     }
 }
 
-// Stopped with some ranks, continued with others.
+// A run stops with one number of ranks and resumes with another.
 static void ranks_change_on_resume(void **state)
 {
     (void)state;

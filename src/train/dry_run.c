@@ -1,5 +1,4 @@
-// A run without its steps. The order is that of train_run(), so that the first complaint is the
-// same.
+// A run without its steps. The order is that of train_run(), so both report the same first error.
 #include "train/dry_run.h"
 
 #include "train/bench.h"
@@ -14,7 +13,7 @@ typedef struct dry_run {
     train_loader *loader;
 } dry_run;
 
-// The folder can be made and written to; what was made for that goes again.
+// Checks that the folder can be made and written to, then removes it if it was made here.
 static status folder_try(const dry_run *d, char **cache)
 {
     const host_api *api = d->h->api;
@@ -40,15 +39,15 @@ static status about_data(const dry_run *d, char **out)
                         planned / (double)max_i64(1, tokens));
 }
 
-// Of one rank: they share the cores of this host.
+// Threads of one rank: the ranks share the cores of this host.
 static int threads_of(const run_config *r)
 {
     if (r->kernels.threads > 0) return (int)r->kernels.threads;
     return (int)max_i64(1, assemble_threads(r) / run_config_ranks(r));
 }
 
-// The memory of the whole run, its evaluation too: of the first rank of each stage, which needs
-// most. The plans of the first stage stay.
+// Checks the memory of the whole run, evaluation included, on the first rank of each stage, which
+// needs the most. The plans of the first stage are kept.
 static status memory_try(dry_run *d)
 {
     run_config *r = &d->own;
@@ -70,8 +69,8 @@ static status memory_try(dry_run *d)
     return ST_OK;
 }
 
-// About what one rank does in a step, without the others: its part of the batch, through a model
-// with its number of layers, and with its part of heads, feed-forward and vocabulary.
+// Runs approximately one rank's work of a step without the other ranks: its part of the batch
+// through a model with its number of layers and its part of heads, feed-forward and vocabulary.
 static status step_try(const dry_run *d, train_bench *out)
 {
     run_config alone = d->own;

@@ -1,12 +1,12 @@
-// What `train --dry-run` does: everything that can go wrong before the first step, and one step.
+// `train --dry-run`: tries everything that can fail before the first step, then runs one step.
 #ifndef TRAIN_DRY_RUN_H
 #define TRAIN_DRY_RUN_H
 
 #include "train/train.h"
 
-// Configuration to plans, memory, weights, data files and tokenizer, the run's folder; then a step
-// on random tokens, *step_s seconds. Leaves no run behind, but tokens that it prepared in its
-// cache.
+// Checks the configuration, plans, memory, weights, data files, tokenizer and the run's folder,
+// then runs a step on random tokens, which takes *step_s seconds. It leaves no run folder behind;
+// tokens that it prepared stay in the cache.
 NODISCARD status train_dry_run(const host *h, arena *a, const run_config *r, train_start *out,
                                double *step_s);
 

@@ -1,5 +1,5 @@
-// What is said of a run that does not fit: each remedy does what it says, and of layers to
-// recompute no fewer would do.
+// Errors about a run that does not fit: each suggested setting has the stated effect, and the
+// suggested number of layers to recompute is the smallest that fits.
 #include "fixtures/train/test_job.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static void as_few_layers_as_it_takes(void **state)
                          ST_DOES_NOT_FIT);
         static const char key[] = "train.recompute=full train.recompute_layers=";
         const char *said = strstr(error_last()->text, key);
-        // Nothing is said of layers where it takes all.
+        // The error names no number of layers if all must recompute.
         const int64_t layers = said != NULL ? strtoll(said + sizeof(key) - 1, NULL, 10) : 8;
         fewer += layers < 8 ? 1 : 0;
         error_clear();

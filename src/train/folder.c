@@ -1,4 +1,4 @@
-// A run's folder. Every file in it is written whole and renamed into place.
+// The folder of a run. Every file in it is written completely and renamed into place.
 #include "train/folder.h"
 
 #include <stdio.h>
@@ -23,9 +23,9 @@ static status lock_held_by(const train_folder *f, const char *path)
                 f->path, (int)strcspn(held, "\n"), held);
 }
 
-// The lock is the system's, not the file's being there: a process that was killed, a machine that
-// lost power and a process number that came again leave nothing behind. So the file stays: removing
-// it would let a third process lock another of that name.
+// The lock is a lock of the operating system, not the existence of the file. So a killed process, a
+// power loss or a reused process number leaves no lock behind. The file itself stays: after its
+// removal a third process could lock another file of that name.
 static status lock_take(train_folder *f)
 {
     char mine[320], *path = NULL;
@@ -50,8 +50,8 @@ close_lock : {
     return st;
 }
 
-// Makes <path>/checkpoints durable, and what leads to it: a checkpoint is no safer than the folder
-// it lies in. Folders above that may not be opened were not made here.
+// Makes <path>/checkpoints and its parent folders durable, because a checkpoint is only as durable
+// as the folders above it. Parents that cannot be opened were not created here.
 static status folder_sync(const train_folder *f)
 {
     char *at = NULL;
@@ -95,7 +95,7 @@ status train_folder_open(const host *h, arena *a, const char *path, train_folder
     return ST_OK;
 }
 
-// The name of the holder goes with the lock.
+// The name of the holder is removed with the lock.
 void train_folder_close(train_folder *f)
 {
     if (f->lock == NULL) return;
@@ -115,7 +115,7 @@ status train_folder_write(const train_folder *f, const char *name, const char *c
     return host_write_all(f->h, path, contents, (int64_t)strlen(contents));
 }
 
-// From which step on gradients travel compressed, up to which, and as what buckets.
+// Writes the steps with compressed gradients (first and last) and their buckets.
 static status compression_json(const train_start *s, text *t)
 {
     const plan *p = s->compressed;
@@ -129,7 +129,7 @@ static status compression_json(const train_start *s, text *t)
     TRY(text_add(t, "\"buckets\": ["));
     const char *between = "";
     for (int64_t i = 0; i < p->bucket_count; i++) {
-        if (p->buckets[i].name[0] == '\0') continue; // a sum that travels whole
+        if (p->buckets[i].name[0] == '\0') continue; // the codec leaves this sum uncompressed
         TRY(text_add(t, "%s{\"name\": ", between));
         between = ", ";
         TRY(text_add_json(t, p->buckets[i].name));

@@ -1,10 +1,10 @@
-// A job on a device: constants up, weights in, optimizer state zero.
+// A job on a device: uploads constants, loads weights, clears optimizer state.
 #include "train/job.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Optimizer state starts at zero, whatever its type: all floating types write zero as zero bytes.
+// Optimizer state starts at zero: in all floating-point types zero is zero bytes.
 static status state_clear(train_job *job)
 {
     const plan_table *run = &job->plans->run;
@@ -14,7 +14,7 @@ static status state_clear(train_job *job)
     return ST_OK;
 }
 
-// For a checkpoint: the first rank has what others hold pieces of.
+// Gathers pieces for a checkpoint: the first rank receives the pieces of the others.
 static status state_give(void *ranks, int rank, int owner, void *data, int64_t bytes)
 {
     const comm_item item = {.in = data, .out = data, .count = bytes};
@@ -29,7 +29,7 @@ static status state_give(void *ranks, int rank, int owner, void *data, int64_t b
     return comm_run(ranks, &args);
 }
 
-// What ranks hold pieces of goes to all of them.
+// Broadcasts the pieces of each rank to all ranks.
 static status state_share(void *ranks, int owner, void *data, int64_t bytes)
 {
     const comm_item item = {.in = data, .out = data, .count = bytes};
@@ -44,7 +44,7 @@ static status state_share(void *ranks, int owner, void *data, int64_t bytes)
     return comm_run(ranks, &args);
 }
 
-// The arena lies where the ranks of this host reach it.
+// Allocates the arena where the other ranks of this host can access it.
 static status memory_take(void *context, int64_t bytes, void **out)
 {
     train_job *job = context;
@@ -128,14 +128,14 @@ void train_job_destroy(train_job *job)
     job->groups = NULL;
 }
 
-// Initial values, a piece of a chunk a task. Their bits depend on names and elements alone. A chunk
-// stays in the last-level cache until it is on the device.
+// Sets initial values; a task fills one piece of a chunk. The bits depend only on names and
+// elements. A chunk stays in the last-level cache until it is on the device.
 enum { INIT_PIECE = 1 << 15, INIT_CHUNK = 1 << 21 };
 typedef struct init_task {
     const op_model *m;
     int64_t weight, begin, count;
     uint64_t seed;
-    float *values; // of element `begin`
+    float *values; // values of element `begin` and those after it
 } init_task;
 
 static void init_piece(void *context, int64_t index, int thread)
@@ -198,7 +198,7 @@ status train_job_weights(train_job *job, arena *a)
     file_info info;
     TRY(path_join(a, from, "manifest.json", &manifest));
     TRY(job->h->api->path_info(job->h, manifest, &info));
-    if (info.kind == FILE_KIND_REGULAR) { // a checkpoint of ours: from a run, or imported
+    if (info.kind == FILE_KIND_REGULAR) { // a checkpoint of a Trireme run, or an imported one
         ckpt_info facts;
         return ckpt_load(&job->state, a, from, true, &facts);
     }

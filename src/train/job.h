@@ -1,15 +1,15 @@
-// A training job put together on a device: plans (assemble/assemble.h), executor, weights;
-// everything but time passing.
+// A training job on a device: plans (assemble/assemble.h), executor and weights. It has no clock,
+// data or files; a session adds these.
 #ifndef TRAIN_JOB_H
 #define TRAIN_JOB_H
 
 #include "assemble/assemble.h"
 #include "checkpoint/checkpoint.h"
 
-// The ranks of a run, as a job sees them. All NULL: there is one.
+// Communication between the ranks of a run, for one job. All NULL: there is only one rank.
 typedef struct train_ranks {
     comm *all;
-    comm_group *hosts; // all, for what hosts settle between steps
+    comm_group *hosts; // all ranks; the hosts use it between steps
 } train_ranks;
 
 typedef struct train_job {
@@ -22,15 +22,16 @@ typedef struct train_job {
     comm_memory *memory; // of the device's arena, where peers reach it
 } train_job;
 
-// Makes the device and its arena, uploads constants, clears optimizer state and the step block.
+// Creates the device and its arena, uploads constants, clears optimizer state and the step block.
 NODISCARD status train_job_create(const host *h, arena *a, assemble_plans *plans,
                                   const assemble_options *options, const train_ranks *ranks,
                                   trace_ring *trace, train_job *out);
 void train_job_destroy(train_job *job);
-// Weights from model.from (a Hugging Face folder, or a checkpoint), or initial values from the
-// seed.
+// Loads weights from model.from (a Hugging Face folder or a checkpoint), or sets initial values
+// from the seed.
 NODISCARD status train_job_weights(train_job *job, arena *a);
-// What the bits of a run depend on besides its configuration: kernels, level, device, libraries.
+// Hashes the inputs besides the configuration that determine the bits of a run: kernels, level,
+// device, libraries.
 NODISCARD status train_job_numerics(const train_job *job, const assemble_options *options, arena *a,
                                     char **out);
 

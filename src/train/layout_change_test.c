@@ -1,8 +1,8 @@
-// A run goes on in another layout than it was saved in, bit for bit: saved in each layout, loaded
-// in others, one digest in strict order.
+// A run resumes in another layout bit for bit: it is saved in each layout and loaded in others,
+// with one digest in strict order.
 //
-//   ALL_PAIRS=1  every layout by every other (make test: each by one, in fp32 or bf16; make
-//                test-night: in both)
+//   ALL_PAIRS=1  each layout to each other one (make test: to one other, in fp32 or bf16;
+//                make test-night: in both)
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
 
@@ -40,7 +40,7 @@ static const layout layouts[] = {
     {4, {"layout.dp=2", "layout.cp=2", "layout.zero=1"}},
 };
 
-// `more` on top of what all have. Precisions differ in what is saved.
+// Adds `more` to the common settings. The precisions save different tensors.
 static int settings_of(const layout *l, const char *precision, const char **out)
 {
     int n = 0;
@@ -61,7 +61,7 @@ static status layout_run(const char *name, const layout *l, const char *precisio
     return ranks_run(name, settings, n, l->ranks, "auto", stop_after, out);
 }
 
-// Saved after two steps by one, finished by another.
+// Saves after two steps in one layout and finishes in another.
 static void pair_check(int from, int to, const char *precision, hash128 want)
 {
     char name[32];
@@ -84,7 +84,7 @@ static void layouts_change_on_resume(void **state)
 {
     static const char *const precisions[] = {"train.precision=fp32", "train.precision=bf16"};
     (void)state;
-    const bool all = getenv("ALL_PAIRS") != NULL; // of the test, not of the program
+    const bool all = getenv("ALL_PAIRS") != NULL; // a setting of the test, not of the program
     for (int p = 0; p < COUNT_OF(precisions); p++) {
         hash128 want;
         char name[32];

@@ -1,6 +1,6 @@
-// One digest for every layout: a seeded walk through layouts of 1 to 8 ranks (threads of this
-// process), each trained in strict order, in fp32 and in bf16, and compared with one rank. In fast
-// order the losses are near.
+// One digest for every layout: a random walk, from a seed, through layouts of 1 to 8 ranks (threads
+// of this process). Each trains in strict order, in fp32 and in bf16, and is compared with one
+// rank. In fast order the losses are near.
 //
 //   LAYOUTS  layouts of each kind of model (8; make test: 3; make test-night: 120)
 //   STEPS    of each run (6; 30)
@@ -12,8 +12,8 @@
 
 enum { SHARDS = 8, SETTINGS = 32, SETTING_BYTES = 64 };
 
-// GPT-2's kind: learned positions, LayerNorm, biases, one table for embedding and head. Llama's:
-// rotary positions, RMSNorm, grouped queries, gated feed-forward.
+// The GPT-2 kind has learned positions, LayerNorm, biases, one table for embedding and head; the
+// Llama kind has rotary positions, RMSNorm, grouped queries, a gated MLP.
 static const char *const models[][8] = {
     {"model.arch=gpt2", "model.layers=8", "model.dim=32", "model.heads=4", "model.kv_heads=4",
      "model.ffn_dim=48", "model.dropout=0.1", "train.z_loss=1e-4"},
@@ -49,11 +49,11 @@ static void set_word(layout *l, const char *key, const char *word)
 
 static int64_t number(const char *name, int64_t otherwise)
 {
-    const char *value = getenv(name); // of the test, not of the program
+    const char *value = getenv(name); // a setting of the test, not of the program
     return value != NULL ? strtoll(value, NULL, 10) : otherwise;
 }
 
-static uint32_t walk; // the state of the walk
+static uint32_t walk; // state of the walk
 static int64_t pick(int64_t count)
 {
     walk = walk * 1664525u + 1013904223u;
@@ -86,7 +86,7 @@ static void pipeline_pick(layout *l, int64_t pp, int64_t dp)
     const char *schedule = schedules[pick(COUNT_OF(schedules))];
     const bool even = pp % 2 == 0 && (dp == 1 || dp == 2);
     if (strncmp(schedule, "dualpipe", 8) == 0 && (!even || pp > 4)) schedule = "zb-h1";
-    if (pp > 4 && strcmp(schedule, "1f1b") != 0) schedule = "gpipe"; // a layer for each chunk
+    if (pp > 4 && strcmp(schedule, "1f1b") != 0) schedule = "gpipe"; // needs a layer for each chunk
     const bool by_pp = pp != 3 && 16 % (dp * pp) == 0;               // micro-batches
     if (!by_pp && strcmp(schedule, "interleaved") == 0) schedule = "1f1b";
     set(l, "layout.pp", pp);
@@ -96,7 +96,7 @@ static void pipeline_pick(layout *l, int64_t pp, int64_t dp)
         static const char *const of_three[] = {"3,4,1", "2.5,4,1.5", "0,4.5,3.5"};
         set_word(l, "layout.stages", of_three[pick(3)]);
     }
-    // Of layers, with stages that meet in the middle of one.
+    // Cuts stages by layers, with a stage boundary in the middle of one.
     const bool has_chunks = strcmp(schedule, "interleaved") == 0 || strstr(schedule, "-v") != NULL;
     if (pp == 2 && !has_chunks && pick(2) == 0) set_word(l, "layout.stages", "4.5,3.5");
 }
@@ -119,8 +119,8 @@ static void layout_pick(layout *l, int kind, int64_t steps, walk_order order)
     if (cp > 1) set(l, "layout.cp", cp);
     if (tp > 1) set_word(l, "layout.sp", pick(2) == 0 ? "yes" : "no");
     if (dp > 1) set(l, "layout.dp", dp);
-    // dp that does not divide the batch leaves ranks with different numbers of micro-batches, which
-    // ZeRO-2 and ZeRO-3 cannot always have.
+    // If dp does not divide the batch, ranks have different numbers of micro-batches, which ZeRO-2
+    // and ZeRO-3 do not always support.
     const bool even = (strict ? SHARDS : 16) % dp == 0;
     const bool once = pick(2) == 0; // strict order never sums in micro-batches
     const int64_t zero = pick(even || (once && pp == 1) ? 4 : !strict ? 2 : pp > 1 ? 3 : 4);
@@ -144,7 +144,7 @@ static void settings_print(const layout *l, const char *what)
     print_message("\n");
 }
 
-// The layout's run against that of one rank.
+// Compares a layout's run with that of one rank.
 static void layout_compare(const layout *l, const char *name, const run_seen *seen, hash128 one)
 {
     hash128 many;

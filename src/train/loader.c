@@ -1,5 +1,5 @@
-// Batches for steps, out of the data floor: a thread fills the next step's rows while this one
-// runs.
+// Batches of steps from the data module: a thread fills the rows of the next step while the current
+// step runs.
 #include "train/loader.h"
 
 #include "data/dataset.h"
@@ -19,7 +19,7 @@ struct train_loader {
     data_tokenizer *tokenizer;
     data_dataset *dataset;
     data_loader *loader;
-    int64_t first_step, first_sequence; // where the loader began
+    int64_t first_step, first_sequence; // the data loader's start
     data_rows valid;                    // (valid_count, seq)
     int64_t valid_count;
     int32_t *cut; // with layout.cp: this rank's positions of ids, labels, positions
@@ -39,7 +39,7 @@ status train_loader_open(const host *h, arena *a, const run_config *r, train_loa
     if (path != NULL && strcmp(path, "auto") != 0) {
         return data_tokenizer_open(h, a, path, &l->tokenizer);
     }
-    // The one in model.from, where there is one; else bytes.
+    // Takes the tokenizer in model.from if there is one, else bytes.
     const status st = data_tokenizer_open(h, a, r->model.from, &l->tokenizer);
     if (st != ST_NOT_FOUND || r->model.from == NULL) return st;
     error_clear();
@@ -81,7 +81,7 @@ static status progress_report(void *context, const char *path, int64_t done, int
     return l->heard(l->heard_context, all > (32 << 20) ? line : NULL);
 }
 
-// data.valid as the dataset wants it: nothing, a share, or a path.
+// Formats data.valid for the dataset: NULL, a share, or a path.
 static status valid_text(const run_config *r, char buffer[VALID_TEXT_BYTES], const char **out)
 {
     double share = 0.0;
@@ -158,7 +158,7 @@ hash128 train_loader_id(const train_loader *l)
 
 // ---- training -----------------------------------------------------------------------------------
 
-// Of a batch, what this rank takes.
+// This rank's range of sequences in a batch.
 static void own_part(const train_loader *l, int64_t *first, int64_t *count)
 {
     int64_t skipped = 0, own = 0;
@@ -168,8 +168,8 @@ static void own_part(const train_loader *l, int64_t *first, int64_t *count)
     *count = own;
 }
 
-// Sequences that steps first_step .. step - 1 take, added to those consumed before. Pure: it reads
-// the configuration only.
+// Returns the range of sequences of a step: those consumed before, plus those that steps first_step
+// .. step - 1 take. Pure: it reads only the configuration.
 static void step_range(void *context, int64_t step, int64_t *first, int64_t *count)
 {
     const train_loader *l = context;
@@ -207,7 +207,7 @@ status train_loader_start(train_loader *l, const plan_mesh *mesh, int64_t first_
     return data_loader_create(&args, &l->loader);
 }
 
-// This rank's positions of all sequences.
+// Copies this rank's positions of all sequences.
 static void positions_take(const train_loader *l, const int32_t *from, int64_t count, int32_t *to)
 {
     const int64_t ways = plan_mesh_size(&l->mesh, AXIS_CP), all = l->r->train.seq;
@@ -238,7 +238,7 @@ static status rows_put(train_loader *l, const data_rows *rows, int64_t count, ex
     input->batch[0] = (exec_batch){"ids", columns[0], bytes};
     input->batch[1] = (exec_batch){"labels", columns[1], bytes};
     input->batch[2] = (exec_batch){"positions", columns[2], bytes};
-    // Attention asks for those of all positions.
+    // Attention reads the documents of all positions.
     input->batch[3] = (exec_batch){"documents", rows->documents, ways * bytes};
     input->batch_count = 4;
     return ST_OK;

@@ -1,10 +1,10 @@
-// Several ranks train what one trains: threads of this process as ranks, over shared memory. In
-// strict order the digest of weights and optimizer is the same for every number of them. By day
-// each number of ranks, cut and mesh has some of the kinds.
+// Several ranks give the result of one rank: ranks are threads of this process over shared memory.
+// In strict order the digest of weights and optimizer state is the same for every number of ranks.
+// The daily test runs each number of ranks, cut and mesh with some of the models.
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
 
-// Settings under which any number of ranks must give the digest of one.
+// Settings under which any number of ranks must have the digest of one rank.
 static const char *const kinds[][6] = {
     {"determinism=strict", "train.micro_batch=2"},
     {"determinism=strict", "model.dropout=0.1", "model.tied=yes", "train.micro_batch=1"},
@@ -16,7 +16,7 @@ static const char *const kinds[][6] = {
 
 enum { DP_MAX = 4 };
 
-// And how the state is cut.
+// How the optimizer state is cut.
 static const char *const cuts[] = {"layout.zero=0", "layout.zero=1", "layout.zero=3"};
 
 static int settings_of(int kind, const char **out)
@@ -55,12 +55,12 @@ static void any_number_of_ranks_is_one(void **state)
     }
 }
 
-// What a run can be asked for works the same in all layouts: each of these on two meshes, in turn
-// (by day on one).
+// Options of a run work in all layouts: each is tried on two meshes in turn (one in the daily
+// test).
 static const char *const features[][4] = {
     {"train.precision=bf16", "train.recompute=selective"},
     {"train.precision=fp16"},
-    {"optimizer.name=muon"}, // not with tp
+    {"optimizer.name=muon"}, // tp does not support it
     {"train.batch_ramp=0=4,1=6,3=8", "optimizer.clip=0.1"},
     {"train.precision=bf16", "precision.master=none", "optimizer.stochastic_rounding=yes"},
     {"model.dropout=0.2", "train.recompute=full", "train.z_loss=1e-3"},
@@ -121,7 +121,7 @@ static void features_are_the_same_in_every_layout(void **state)
     }
 }
 
-// Stopped by a signal to one rank, continued by another number of ranks.
+// A signal to one rank stops the run; another number of ranks resumes it.
 static void ranks_change_on_resume(void **state)
 {
     (void)state;
@@ -143,7 +143,7 @@ static void ranks_change_on_resume(void **state)
     assert_same(straight, changed);
 }
 
-// Fast order: other bits, the same losses.
+// Fast order gives other bits and nearly the same losses.
 static void fast_ranks_are_near(void **state)
 {
     (void)state;

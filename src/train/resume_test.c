@@ -1,6 +1,6 @@
-// A run that is cut and goes on is the run that was not cut: weights, optimizer, data, random
-// numbers, loss scale, batch ramp, evaluations, the best checkpoint and the metrics. And what a run
-// does when its newest checkpoint, or all of them, are damaged, or the disk is full.
+// An interrupted and resumed run equals an uninterrupted one: weights, optimizer, data, random
+// numbers, loss scale, batch ramp, evaluations, best checkpoint and metrics. Further tests damage
+// the newest checkpoint, or all of them, or fill the disk.
 #include "base/fault.h"
 #include "fixtures/train/test_run.h"
 
@@ -35,7 +35,7 @@ static void link_target(const char *run, const char *name, char out[256])
     out[n] = '\0';
 }
 
-// As a crash before its save leaves it.
+// Leaves the folder as a crash before this save does.
 static void remove_checkpoint(const char *run, const char *name)
 {
     char command[600];
@@ -58,7 +58,8 @@ static void damage(const char *run, const char *name)
     arena_destroy(a);
 }
 
-// metrics.jsonl without what is of the clock: "time", "tokens_per_s", "mfu", "wait".
+// Reads metrics.jsonl without fields that depend on the clock: "time", "tokens_per_s", "mfu",
+// "wait".
 static char *metrics_of(arena *a, const char *run)
 {
     char path[512], *all = NULL;
@@ -98,7 +99,7 @@ static void one_way_is_resumed(const char *const *settings, int count, int numbe
     (void)snprintf(cut, sizeof(cut), "cut-%d", number);
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
     assert_int_equal(test_run(straight, settings, count, "auto", &watch, &want), ST_OK);
-    // Stopped after 5 or 6 steps, and what was saved last is lost: step 4 is the newest.
+    // The run stops after 5 or 6 steps and loses its last save: step 4 is the newest.
     assert_int_equal(test_run(cut, settings, count, "auto", &first, &have), ST_STOPPED);
     status_line(cut, line);
     assert_non_null(strstr(line, "stopped 75 SIGTERM in step "));
@@ -108,7 +109,7 @@ static void one_way_is_resumed(const char *const *settings, int count, int numbe
     assert_same(have, want);
     assert_string_equal(metrics_of(a, cut), metrics_of(a, straight));
     assert_int_equal(watch.validated, 4);  // 2, 4, 6, 8
-    assert_int_equal(second.validated, 2); // 6, 8: none at the step it goes on from
+    assert_int_equal(second.validated, 2); // 6, 8: none at the step where it resumes
     assert_true(second.best_val_loss == watch.best_val_loss);
     link_target(straight, "checkpoints/best", best);
     link_target(cut, "checkpoints/best", again);
@@ -143,7 +144,7 @@ static void resumed_is_straight(void **state)
     }
 }
 
-// An early best one outlives what comes after it, over a restart too.
+// An early best checkpoint outlives later ones, over a restart too.
 static void the_best_one_stays(void **state)
 {
     (void)state;
@@ -178,7 +179,7 @@ static void an_older_one_by_name(void **state)
     assert_same(out, want);
     assert_true(stands("older", "checkpoints/step-0000006.1/manifest.json"));
     assert_true(stands("older", "checkpoints/step-0000004/manifest.json"));
-    // The new branch is the newest, though the old one goes further.
+    // The new branch is the newest, though the old one has more steps.
     remove_checkpoint("older", "checkpoints/step-0000006.1");
     memset(&watch, 0, sizeof(watch));
     assert_int_equal(test_run("older", four, 3, "auto", &watch, &out), ST_OK);
@@ -209,7 +210,7 @@ static void damaged_ones_are_told_of(void **state)
     assert_non_null(strstr(watch.said, "step-0000004 cannot be used: "));
     assert_non_null(strstr(watch.said, "going on from step-0000002"));
     assert_true(stands("damaged", "checkpoints/step-0000006.1/manifest.json"));
-    // None is left.
+    // No checkpoint is intact.
     static const char *const all[] = {"step-0000002/manifest.json", "step-0000004/manifest.json",
                                       "step-0000004.1/manifest.json",
                                       "step-0000006.1/manifest.json"};
@@ -247,7 +248,7 @@ static void a_failed_save_costs_no_more(void **state)
         assert_non_null(strstr(watch.said, "(wanted "));
         assert_non_null(strstr(watch.said, "step-0000002 is safe"));
         assert_false(stands(name, "checkpoints/step-0000004"));
-        // For good: the run ends, and its last whole checkpoint is whole.
+        // The disk stays full: the run ends, and its last complete checkpoint is intact.
         (void)snprintf(name, sizeof(name), "fuller-%d", i);
         memset(&watch, 0, sizeof(watch));
         assert_int_equal(fault_arm("checkpoint.state=2+:DISK_FULL"), ST_OK);
@@ -262,7 +263,7 @@ static void a_failed_save_costs_no_more(void **state)
     }
 }
 
-// A save that is on the way when a run fails is waited for, and named.
+// When a run fails during a save, it waits for the save and names the checkpoint.
 static void a_failing_run_names_what_is_safe(void **state)
 {
     (void)state;
@@ -281,7 +282,7 @@ static void a_failing_run_names_what_is_safe(void **state)
     assert_non_null(strstr(line, "last good checkpoint: step-"));
 }
 
-// Another text of the same length under the same name: its sequences have other numbers.
+// Replaces the text by another of the same length: its sequences have other contents.
 static void replaced_data_is_refused(void **state)
 {
     (void)state;

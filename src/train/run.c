@@ -1,4 +1,4 @@
-// A run: open the folder, put the job together, go on from where it was, close everything.
+// A run: opens the folder, builds the job, continues from the last checkpoint, closes everything.
 #include "assemble/prove.h"
 #include "train/session.h"
 
@@ -50,8 +50,8 @@ bool session_should_stop(session *s)
     return s->stop > 0;
 }
 
-// Why a run stops travels with that it stops: a signal that all ranks get reaches some of them
-// later.
+// The reason of a stop is sent along with the stop itself: a signal to all ranks reaches some of
+// them later.
 status session_stop_agree(session *s)
 {
     static const char *const reasons[] = {"asked to stop", "train.max_time is over", "SIGUSR1",
@@ -72,7 +72,7 @@ status session_stop_agree(session *s)
     return ST_OK;
 }
 
-// Much text takes long to become tokens; nothing has to be saved by then.
+// Called while text becomes tokens, which may take long; there is no state to save yet.
 static status data_heard(void *context, const char *line)
 {
     session *s = context;
@@ -118,7 +118,7 @@ static status trace_of_run(session *s)
     return obs_trace_create(s->a, &s->trace);
 }
 
-// The first rank's is trace.json, each other one's stands beside its log, where that is.
+// Rank 0 writes trace.json; each other rank writes its trace next to its log, if it has one.
 static status trace_write(session *s)
 {
     char *path = NULL, *logs = NULL;
@@ -131,12 +131,12 @@ static status trace_write(session *s)
     TRY(path_join(s->a, s->folder.path, "logs", &logs));
     TRY(s->h->api->path_info(s->h, logs, &info));
     if (info.kind != FILE_KIND_FOLDER)
-        return ST_OK; // of a run on several hosts it may lie elsewhere
+        return ST_OK; // on several hosts, the log may lie on another host
     TRY(arena_format(s->a, &path, "%s/trace-%05d.json", logs, comm_rank(s->ranks.all)));
     return obs_trace_write(s->trace, s->h, path);
 }
 
-// What takes the least memory of what any rank wants: stages of a pipeline differ in size.
+// Agrees on the tightest memory settings that any rank needs: pipeline stages differ in size.
 static status memory_agree(session *s, run_config *r)
 {
     TRY(assemble_memory_choose(r, &s->spec, &s->options));
@@ -148,8 +148,7 @@ static status memory_agree(session *s, run_config *r)
     return ST_OK;
 }
 
-// The first rank makes the plans of all, and proves that they fit together; all hear what became of
-// it.
+// The first rank makes the plans of all ranks and verifies them together; all ranks get the result.
 static status plans_verify(session *s)
 {
     const bool is_first = session_is_first(s);
@@ -210,7 +209,7 @@ static status begin_anew(session *s)
     return ST_OK;
 }
 
-// Remembers a checkpoint that cannot be used, and why, aloud.
+// Records a checkpoint that cannot be used, and warns with the reason.
 static status refused(session *s, const ckpt_entry *e, text *tried)
 {
     TRY(arena_grow(s->a, (void **)&s->damaged.names, &s->damaged.capacity, s->damaged.count + 1,
@@ -221,7 +220,7 @@ static status refused(session *s, const ckpt_entry *e, text *tried)
                     error_last()->text);
 }
 
-// The newest checkpoint that is whole: a damaged one is told of and the one before it is tried.
+// Loads the newest intact checkpoint: on a damaged one it warns and tries the one before it.
 static status resume_newest(session *s, const ckpt_entries *list)
 {
     text tried = {.a = s->a};
@@ -242,7 +241,7 @@ static status resume_newest(session *s, const ckpt_entries *list)
                 s->folder.path, tried.bytes);
 }
 
-// The newest checkpoint that is whole, for advice; NULL: none.
+// Returns the newest intact checkpoint, for an error's advice; NULL: none.
 static const char *newest_whole(session *s, const ckpt_entries *list)
 {
     const char *name = NULL;
@@ -258,7 +257,7 @@ static const char *newest_whole(session *s, const ckpt_entries *list)
     return name;
 }
 
-// `resume` is a path, or the name of one of this run's checkpoints.
+// Loads `resume`, which is a path or the name of one of this run's checkpoints.
 static status resume_from(session *s, const ckpt_entries *list, const char *resume)
 {
     const char *path = resume;
@@ -267,7 +266,7 @@ static status resume_from(session *s, const ckpt_entries *list, const char *resu
         if (strcmp(list->items[i].name, resume) == 0) path = list->items[i].path;
     }
     TRY(s->h->api->path_info(s->h, path, &info));
-    if (list->count > 0) { // by whatever name: from the newest no new branch grows
+    if (list->count > 0) { // under any name: resuming from the newest one starts no new branch
         TRY(s->h->api->path_info(s->h, list->items[0].path, &newest));
         s->fork = list->items[0].fork + (newest.inode != info.inode ? 1 : 0);
     }
@@ -373,11 +372,11 @@ static status steps_all(session *s)
         if (due && s->stop < 2) TRY(session_save_begin(s, false));
     }
     if (s->stop >= 2) return ST_OK;
-    TRY(session_save_last(s)); // after the last step, or the one at which it was stopped
+    TRY(session_save_last(s)); // after the last step, or after the step where the run stopped
     return trace_write(s);
 }
 
-// 0: no step was begun.
+// Returns 0 if no step was begun.
 static double start_seconds(const session *s)
 {
     const int64_t first = exec_first_action_ns(s->job.e);
@@ -409,12 +408,12 @@ static void outcome_of(const session *s, train_outcome *out)
         s->peak_flops > 0.0 ? out->tokens_per_s * s->flops_per_token / s->peak_flops : (double)NAN;
 }
 
-// The position in the data is a number of sequences, which means nothing in other data.
+// The position in the data is a number of sequences, which has no meaning in other data.
 static status data_compare(session *s)
 {
     const hash128 id = train_loader_id(s->loader);
     (void)hash128_text(id, s->data_sum);
-    int most = (int)(id.low & 0x7fffffff), least = -most; // largest, and smallest negated
+    int most = (int)(id.low & 0x7fffffff), least = -most; // maximum, negated minimum
     TRY(session_agree(s, &most, "data"));
     TRY(session_agree(s, &least, "data"));
     if (most != -least) {
@@ -441,11 +440,11 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     }
     TRY(job_of_run(s, r));
     TRY(state_of_run(s, order->resume));
-    TRY(session_meet(s, "state")); // from here on the first rank writes in the folder
+    TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));
-    if (!session_is_first(s)) TRY(session_meet(s, "data")); // the first rank makes the shards
+    if (!session_is_first(s)) TRY(session_barrier(s, "data")); // the first rank makes the shards
     TRY(train_loader_prepare(s->loader, s->folder.cache, data_heard, s));
-    if (session_is_first(s)) TRY(session_meet(s, "data"));
+    if (session_is_first(s)) TRY(session_barrier(s, "data"));
     TRY(data_compare(s));
     if (s->plans.eval != NULL && !train_loader_has_valid(s->loader)) {
         return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");
@@ -469,7 +468,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
                 path_base_name(s->newest_path));
 }
 
-// Clean-up keeps the first error; what fails now cannot be told any more.
+// Ignores a status during clean-up, which keeps the first error.
 static void drop(status st)
 {
     (void)st;
@@ -479,7 +478,7 @@ static void session_close(session *s)
 {
     error_record kept;
     error_take(&kept);
-    drop(session_save_poll(s, true)); // a save that has begun is worth waiting for
+    drop(session_save_poll(s, true)); // waits for a save that has begun
     ckpt_saver_destroy(s->saver);
     drop(obs_metrics_close(s->metrics));
     drop(obs_events_close(s->events));
@@ -490,7 +489,7 @@ static void session_close(session *s)
     drop(error_put(&kept));
 }
 
-// Where to go back to, for a person who has to look.
+// Adds the checkpoint to return to, for a person who has to look.
 static status numerics_advise(const session *s, status st)
 {
     const char *path = path_or_null(s->newest_path);
@@ -508,7 +507,7 @@ static void status_write(session *s, status st)
     if (st == ST_OK) {
         drop(train_folder_status(&s->folder, "done", code, NULL));
     } else {
-        char *end = kept.text + strcspn(kept.text, ";"); // where a stop says more than scripts want
+        char *end = kept.text + strcspn(kept.text, ";"); // STATUS ends here
         const char was = *end;
         if (st == ST_STOPPED) *end = '\0';
         drop(train_folder_status(&s->folder, st == ST_STOPPED ? "stopped" : "failed", code,
@@ -520,7 +519,7 @@ static void status_write(session *s, status st)
 
 status train_run(const host *h, arena *a, const train_order *order, train_outcome *out)
 {
-    run_config own = *order->r; // a vocabulary may be filled in
+    run_config own = *order->r; // the vocabulary may be filled in
     session *s = NULL;
     memset(out, 0, sizeof(*out));
     TRY(arena_new(a, 1, &s));
@@ -546,7 +545,7 @@ status train_prepare(const host *h, arena *a, const run_config *r)
 {
     train_loader *loader = NULL;
     char *cache = NULL;
-    run_config own = *r; // a vocabulary may be filled in
+    run_config own = *r; // the vocabulary may be filled in
     decoder_spec spec;
     TRY(path_join(a, r->run.dir, "cache", &cache));
     TRY(train_loader_open(h, a, r, &loader));

@@ -1,9 +1,10 @@
-// Gradients that travel compressed: when they do, what they lose, and when that is too much.
+// Compressed gradients: decides which steps compress, measures the relative error, and stops
+// compressing when the error exceeds its bound.
 //
-// Losses are added over the ranks in the step itself and come back with its results, a step late:
-// step n is judged when step n + 1 has been posted, so all ranks go on without compression from
-// step n + 2 on. That holds too where a border (an evaluation, a save, a signal) would allow for
-// less: the run's bits do not depend on borders. The step is in the checkpoint.
+// The step itself adds the errors over the ranks and returns them with its results, one step late.
+// The error of step n is known after step n + 1 has been posted, so all ranks stop compressing at
+// step n + 2. An evaluation, a save or a signal in between would allow an earlier stop, but does
+// not cause one: the bits of a run do not depend on such events. The checkpoint holds the step.
 #include "train/session.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@ bool session_compresses(const session *s, int64_t step)
     return s->whole_from == 0 || step < s->whole_from;
 }
 
-// A disk that does not take it costs the record, not the run.
+// A failed write costs the record; the run goes on.
 static status switch_record(session *s)
 {
     s->start.whole_from = s->whole_from;
@@ -26,7 +27,7 @@ static status switch_record(session *s)
     return ST_OK;
 }
 
-// Out of bound: what is said, recorded and done.
+// The error is out of bound: reports and records it, and stops compressing.
 static status switch_over(session *s, const plan *p, const char *worst, const obs_record *record)
 {
     s->whole_from = record->step + 2;
@@ -51,7 +52,7 @@ status session_codec_take(session *s, obs_record *record)
     record->codec_error = 0.0;
     for (int64_t i = 0; i < p->bucket_count; i++) {
         const double *row = &losses[i * COMM_REALS];
-        if (p->buckets[i].name[0] == '\0') continue; // a stage with fewer
+        if (p->buckets[i].name[0] == '\0') continue; // this stage has fewer buckets
         const double error = comm_compressed_error(row);
         s->codec_errors[count++] = error;
         bytes += row[COMM_BYTES_SENT];

@@ -1,8 +1,9 @@
-// What the ranks of a run settle between steps.
+// Agreement of the ranks of a run between steps.
 //
-// All ranks run the same session: same steps, same results, to the bit. The first one has the
-// folder, the checkpoints and the user's ear. Only what comes from outside can differ (a signal, a
-// clock), and that is agreed on before each step; so no rank begins a step that another will not.
+// All ranks run the same session: same steps and same results, to the bit. Rank 0 owns the run
+// folder and the checkpoints and reports to the user. Only external events (a signal, a clock) can
+// differ between ranks. They are agreed on before each step, so no rank begins a step that another
+// does not begin.
 #include "train/session.h"
 
 plan_mesh session_mesh(const session *s)
@@ -32,7 +33,7 @@ status session_ranks_open(session *s, comm *all)
 
 void session_ranks_close(session *s)
 {
-    s->ranks = (train_ranks){0}; // the hosts' group is the job's own
+    s->ranks = (train_ranks){0}; // the job owns the hosts' group
 }
 
 status session_agree(const session *s, int *value, const char *what)
@@ -44,7 +45,7 @@ status session_agree(const session *s, int *value, const char *what)
     return ST_OK;
 }
 
-status session_meet(const session *s, const char *what)
+status session_barrier(const session *s, const char *what)
 {
     return s->ranks.hosts != NULL ? comm_barrier(s->ranks.hosts, what) : ST_OK;
 }

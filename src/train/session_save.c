@@ -1,5 +1,5 @@
-// Saving and loading a session's state. A save is begun between two steps and its outcome is looked
-// at between later ones; the last save of a session is waited for.
+// Saves and loads a session's state. A save begins between two steps; its result is polled between
+// later steps. The last save of a session is waited for.
 #include "train/session.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static const char *name_or_null(const char *path)
     return path != NULL && path[0] != '\0' ? path_base_name(path) : NULL;
 }
 
-// A disk that is full or fails costs that checkpoint, told aloud, not the run.
+// A full or failing disk costs that checkpoint and logs a warning; the run goes on.
 static void given_up_say(session *s, const ckpt_saved *r)
 {
     char space[96] = "", wanted[32], left[32], safe[320] = "";
@@ -102,8 +102,8 @@ status session_save_poll(session *s, bool wait)
 status session_save_begin(session *s, bool is_best)
 {
     session_progress(s, "saving", false);
-    const bool first = session_is_first(s);                                  // which saves for all
-    int due = first && s->saved_step != s->step && s->begun_step != s->step; // not by an evaluation
+    const bool first = session_is_first(s); // the first rank saves for all
+    int due = first && s->saved_step != s->step && s->begun_step != s->step; // not begun yet
     if (assemble_cuts_state(s->r)) TRY(session_agree(s, &due, "save"));
     if (!first) {
         s->saved_step = s->step;
@@ -148,7 +148,7 @@ status session_save_last(session *s)
     int again = s->saved_step != s->step;
     TRY(session_agree(s, &again, "save again"));
     if (!again) return ST_OK;
-    TRY(session_save_begin(s, false)); // what was given up gets one more try
+    TRY(session_save_begin(s, false)); // a failed save is tried once more
     TRY(session_save_poll(s, true));
     if (s->saved_step == s->step) return ST_OK;
     const char *name = name_or_null(s->newest_path);
@@ -160,7 +160,7 @@ status session_save_last(session *s)
 
 // ---- loading ------------------------------------------------------------------------------------
 
-// The best checkpoint so far, if it still stands beside the one that names it.
+// Finds the best checkpoint so far, if it still stands next to the checkpoint that names it.
 static status best_find(session *s, const char *best)
 {
     char *path = NULL, *manifest = NULL;
@@ -175,7 +175,7 @@ static status best_find(session *s, const char *best)
     return ST_OK;
 }
 
-// Each rank reads what is its own: damage that one finds is found by all.
+// Each rank reads its own part; damage that one rank finds is an error on all ranks.
 static status all_load(session *s, const char *path, ckpt_info *info)
 {
     error_record own;

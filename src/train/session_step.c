@@ -1,5 +1,5 @@
 // Steps and evaluations. Step n is posted before the results of step n - 1 are read, so the device
-// never waits for the host; a step's time is what passes on the device between two ends.
+// never waits for the host. The time of a step is the device time between two step ends.
 #include "train/session.h"
 
 #include "train/lr/lr.h"
@@ -44,7 +44,8 @@ static const char *why_skipped(const session *s, const step_device *d, char buff
     return "gradient norm far above the median of recent steps";
 }
 
-// Policies that stop a run look at results on the host, a step late; the device has masked since.
+// Policies that stop a run look at results on the host one step late; the device has masked the
+// update by then.
 static status policies_apply(session *s, const step_device *d, int64_t step, const char *why)
 {
     s->skipped_in_a_row = d->skip != 0 ? s->skipped_in_a_row + 1 : 0;
@@ -64,8 +65,8 @@ static status policies_apply(session *s, const step_device *d, int64_t step, con
     return ST_OK;
 }
 
-// Since the last record: by then the next step has begun, so a share is off by what that one did,
-// and is cut off at the whole step.
+// Adds communication times since the last record. The next step has begun by then, so a share
+// includes some of that step and is capped at the step's length.
 static void comm_apply(session *s, obs_record *record, double seconds)
 {
     const device_stream_times now = exec_stream_times(s->job.e);
@@ -97,7 +98,7 @@ static void times_apply(session *s, const step_device *d, int64_t step, obs_reco
     record->time = (double)s->h->api->unix_ns(s->h) / 1e9;
 }
 
-// The record of a finished step. `last`: its line in metrics.jsonl waits for the evaluation.
+// Makes the record of a finished step. `last`: its line in metrics.jsonl waits for the evaluation.
 static status result_take(session *s, obs_record *record)
 {
     step_device *d = s->results;
@@ -137,7 +138,7 @@ static bool eval_due(const session *s, int64_t step)
            ((s->r->eval.every > 0 && step % s->r->eval.every == 0) || step == s->r->train.steps);
 }
 
-// A disk that takes no record costs the record, not the run; the first time is told.
+// A failed write costs the record; the run goes on. Only the first failure is reported.
 static status record_or_go_on(session *s, int64_t step, status st)
 {
     if (st != ST_DISK_FULL && st != ST_IO) return st;
@@ -149,7 +150,8 @@ static status record_or_go_on(session *s, int64_t step, status st)
     return ST_OK;
 }
 
-// Ends the record: with the validation loss where one is due. Who is to stop evaluates no more.
+// Completes the record with the validation loss if one is due. A run that is to stop evaluates no
+// more.
 static status record_end(session *s, obs_record *record)
 {
     if (eval_due(s, record->step) && s->stop == 0) {
@@ -163,7 +165,7 @@ static status record_end(session *s, obs_record *record)
         TRY(record_or_go_on(s, record->step, obs_metrics_add(s->metrics, record)));
     }
     if (!s->best_due) return session_save_poll(s, false);
-    s->best_due = false; // after the step's line: a run that goes on from here has it
+    s->best_due = false; // after the step's line, so that a resumed run has it
     return session_save_begin(s, true);
 }
 
@@ -190,11 +192,11 @@ status session_steps(session *s, int64_t until)
     return ST_OK;
 }
 
-// What follows from a validation loss: the best one so far is told, and its weights are to be
-// saved.
+// Handles a validation loss: reports it, and marks the weights to be saved if it is the best so
+// far.
 static void validated(session *s, int64_t batches, int64_t begin_ns)
 {
-    const bool best = !(s->val_loss >= s->best_val_loss); // NaN: nothing known yet
+    const bool best = !(s->val_loss >= s->best_val_loss); // NaN: no best loss yet
     if (best) s->best_val_loss = s->val_loss;
     if (s->w->validated != NULL) {
         s->w->validated(s->w->context, s->step, s->r->train.steps, s->val_loss, batches,
@@ -203,8 +205,8 @@ static void validated(session *s, int64_t batches, int64_t begin_ns)
     s->best_due = best && s->r->checkpoint.every > 0;
 }
 
-// Mean loss over the tokens of eval.batches fixed batches: the same ones every time. One that was
-// asked to stop is given up: it may take longer than there is until a kill.
+// Mean loss over the tokens of eval.batches fixed batches, the same ones every time. On a stop
+// request it ends early, because the rest may take longer than the time until a kill.
 status session_validate(session *s, bool *whole)
 {
     step_device *d = s->results;

@@ -1,20 +1,20 @@
-// Tensor parallelism on whole runs: ranks that have pieces of each matrix train what one trains. In
-// strict order, with sums inside matrices cut by determinism.tp_shards, the digest is that of one
-// rank. By day each mesh has some of the models and orders.
+// Tensor parallelism in whole runs: ranks that have pieces of each matrix give the result of one
+// rank. In strict order, with the sums inside matrices cut by determinism.tp_shards, the digest is
+// equal. The daily test runs each mesh with some of the models and orders.
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
 
 enum { SETTINGS_MAX = 18 };
 
-// Small models of both kinds: grouped queries, whose heads of keys are fewer than ranks, gates and
-// no biases; learned positions, biases, a tied table and dropout everywhere. The vocabulary (bytes)
-// and the feed-forward need not be even.
+// Small models of both kinds: grouped queries with fewer key heads than ranks, gates and no biases;
+// learned positions, biases, a tied table and dropout everywhere. The vocabulary (bytes) and the
+// MLP width need not be even.
 static const char *const kinds[][6] = {
     {"train.steps=4", "model.heads=8", "model.kv_heads=2"},
     {"train.steps=4", "model.arch=gpt2", "model.heads=4", "model.kv_heads=4", "model.dropout=0.1",
      "model.tied=yes"},
     {"train.steps=4", "model.arch=qwen3", "model.heads=8", "model.kv_heads=2"}, // norms of heads
-    {"train.steps=4", "model.arch=qwen2", "model.heads=4", "model.kv_heads=1",  // their biases
+    {"train.steps=4", "model.arch=qwen2", "model.heads=4", "model.kv_heads=1",  // biases of qkv
      "model.dropout=0.1"},
 };
 enum { STRICT_KINDS = 4 };
@@ -29,7 +29,7 @@ static int settings_of(int kind, const char **out)
     return n;
 }
 
-// Ranks along tp, and along dp; rows cut by positions.
+// Ranks along tp and along dp; whether positions are cut (layout.sp).
 static const struct {
     int tp, dp;
     bool sp;
@@ -39,12 +39,12 @@ static const char *const orders[][6] = {
     {"determinism=strict", "determinism.tp_shards=4"},
     {"determinism=strict", "determinism.tp_shards=4", "train.precision=bf16",
      "precision.master=none", "precision.moments=bf16", "optimizer.stochastic_rounding=yes"},
-    // Weight gradients piece by piece of a sequence, and each rank of tp has its rows of every
-    // piece.
+    // Weight gradients are summed by pieces of a sequence, and each rank of tp has its rows of
+    // every piece.
     {"determinism=strict", "determinism.tp_shards=4", "train.precision=bf16", "train.micro_batch=2",
      "determinism.cp_shards=2"},
 };
-// Of each order: the first mesh, and each so many.
+// For each order: the first mesh, and the distance to the next.
 static const int first_mesh[] = {0, 0, 2}, mesh_step[] = {1, 3, 2};
 
 static void strict_ranks_are_one(void **state)
@@ -73,7 +73,7 @@ static void strict_ranks_are_one(void **state)
             settings[n + 1] = dp;
             settings[n + 2] = "kernels.threads=1";
             settings[n + 3] = meshes[m].sp ? "layout.sp=yes" : "layout.sp=no";
-            settings[n + 4] = "layout.zero=1"; // which takes several along dp
+            settings[n + 4] = "layout.zero=1"; // which cuts over several ranks along dp
             assert_int_equal(ranks_run(name, settings, n + 4 + (meshes[m].dp > 1),
                                        meshes[m].tp * meshes[m].dp, "auto", 0, &many),
                              ST_OK);
@@ -86,8 +86,8 @@ static void strict_ranks_are_one(void **state)
     }
 }
 
-// The directions of a matrix's pieces are gathered: one rank's bits, also where heads of keys have
-// copies, in several parts, with a rounding that is drawn for each element of the whole.
+// Muon gathers the update of a matrix's pieces: the bits are those of one rank, also with copies of
+// key heads, in several parts, and with stochastic rounding per element of the whole matrix.
 static void muon_takes_pieces(void **state)
 {
     static const struct {
@@ -124,8 +124,8 @@ static void muon_takes_pieces(void **state)
     }
 }
 
-// Messages so large that they travel in pieces beside the products: positions of one sequence, or
-// sequences.
+// Collectives so large that they run in chunks overlapped with the GEMMs: positions of one
+// sequence, or sequences.
 static void large_messages_go_in_pieces(void **state)
 {
     static const struct {
@@ -135,7 +135,7 @@ static void large_messages_go_in_pieces(void **state)
          {"layout.tp=2"}},
         {{"model.layers=1", "train.seq=512", "train.micro_batch=2"},
          {"layout.tp=2", "layout.sp=yes"}},
-        // Several in flight.
+        // several in flight
         {{"model.layers=2", "train.seq=1024", "train.micro_batch=1"},
          {"layout.tp=2", "layout.pp=2"}},
     };
@@ -159,9 +159,9 @@ static void large_messages_go_in_pieces(void **state)
     }
 }
 
-// In fast order with layout.sp one sequence does too, and what is gathered: a rank has its part of
-// every piece of it, of dropout too.
-static void so_do_positions_that_are_cut(void **state)
+// In fast order with layout.sp, the positions of one sequence are cut as well, and gathers too: a
+// rank has its part of every chunk, of dropout masks too.
+static void cut_positions_go_in_pieces(void **state)
 {
     static const char *const more[][4] = {
         {"model.dropout=0.1"},
@@ -198,7 +198,8 @@ static void so_do_positions_that_are_cut(void **state)
     }
 }
 
-// A vocabulary so large that the head works on half a micro-batch at a time, to keep its logits.
+// With a vocabulary this large, the head processes half a micro-batch at a time, to keep its
+// logits.
 static void large_vocabularies_go_by_chunks(void **state)
 {
     (void)state;
@@ -217,8 +218,8 @@ static void large_vocabularies_go_by_chunks(void **state)
     assert_same(one, two);
 }
 
-// Fast order, and what strict refuses: norms of heads, whose gradients are terms; rows cut by
-// positions.
+// Fast order supports what strict order refuses: head norms, whose gradients are terms, and rows
+// cut by positions.
 static const char *const fast[][5] = {
     {"layout.tp=2"},
     {"layout.tp=4", "train.recompute=selective"},
@@ -229,7 +230,7 @@ static const char *const fast[][5] = {
 };
 static const int fast_ranks[] = {2, 4, 4, 2, 8, 4};
 
-// Other bits, nearly the same losses.
+// Fast order gives other bits and nearly the same losses.
 static void fast_ranks_are_near(void **state)
 {
     (void)state;
@@ -269,7 +270,7 @@ int main(void)
         cmocka_unit_test(strict_ranks_are_one),
         cmocka_unit_test(muon_takes_pieces),
         cmocka_unit_test(large_messages_go_in_pieces),
-        cmocka_unit_test(so_do_positions_that_are_cut),
+        cmocka_unit_test(cut_positions_go_in_pieces),
         cmocka_unit_test(large_vocabularies_go_by_chunks),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);

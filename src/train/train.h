@@ -1,7 +1,7 @@
 // Training: a run from its configuration to its last checkpoint.
 //
-// train_run() owns the run's folder and the passing of time. It prints nothing: a watcher hears
-// what happens, and is asked between steps whether to stop.
+// train_run() owns the run's folder and its clocks. It prints nothing: it tells a watcher about
+// events and asks it between steps whether to stop.
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
@@ -11,7 +11,7 @@
 #include "observe/observe.h"
 #include "train/job.h"
 
-// What is known before the first step.
+// Facts that are known before the first step.
 typedef struct train_start {
     const run_config *config;
     const decoder_spec *spec;
@@ -19,34 +19,34 @@ typedef struct train_start {
     const char *data_about; // "1 source  1,021,334 tokens  0.43 epochs planned"
     const char *tokenizer;
     bool resumed;
-    int64_t first_step; // the step that comes next, from 1
+    int64_t first_step; // the next step, counted from 1
     int64_t parameters;
     int64_t arena_bytes, available_bytes;
-    int64_t snapshot_bytes; // the copy of the state that is saved beside training
+    int64_t snapshot_bytes; // copy of the state that is saved while training continues
     const plan *largest;
-    const plan *compressed; // of steps whose gradients travel compressed; NULL: none do
-    double codec_bound;     // of their relative error; 0: none
-    int64_t whole_from;     // step from which they travel whole again; 0: not known of any
-    int threads;            // of each rank
+    const plan *compressed; // plan of steps with compressed gradients; NULL: no compression
+    double codec_bound;     // bound of their relative error; 0: none
+    int64_t whole_from; // first step without compression after the bound was broken; 0: none known
+    int threads;        // per rank
     int ranks;
-    const char *transport, *tuning; // between ranks: its name, the table's text; NULL: none
-    const char *level;              // of kernels
+    const char *transport, *tuning; // transport name and tuning table between ranks; NULL: none
+    const char *level;              // kernel level
     double flops_per_token, peak_flops;
 } train_start;
 
 // A checkpoint that is durable and verified.
 typedef struct train_saved {
     int64_t step, steps, bytes;
-    double seconds; // from the copy to the end of reading back
-    double stall_s; // for which training stood still: the copy, and what it waited for the rest
+    double seconds; // from the copy to the end of verification
+    double stall_s; // time that training waited: the copy, and the wait for an earlier save
     const char *path;
 } train_saved;
 
-// Where a run is, for whoever must tell a slow one from one that stands.
+// The state of a run, from which the failure detector tells a slow rank from a stuck one.
 typedef struct train_progress {
-    int64_t step;      // the one begun last
-    uint64_t counter;  // grows with whatever is done
-    int64_t step_ns;   // of a usual step; 0: what is being done now has no usual time
+    int64_t step;      // the last one begun
+    uint64_t counter;  // grows with every unit of work
+    int64_t step_ns;   // usual time of a step; 0: the current work has no usual time
     const char *doing; // "training", "evaluating", ...; static
 } train_progress;
 
@@ -58,7 +58,7 @@ typedef struct train_watcher {
                       double seconds, bool best);
     void (*saved)(void *context, const train_saved *saved);
     void (*said)(void *context, log_level level, const char *text);
-    void (*progress)(void *progress_context, const train_progress *p); // often; NULL: nobody asks
+    void (*progress)(void *progress_context, const train_progress *p); // called often; NULL: unused
     void *progress_context;
     // 0: go on; 1: finish the step, save, stop; 2: stop at once. *why, for STATUS: "SIGTERM".
     int (*stop_asked)(void *context, const char **why);
@@ -71,21 +71,21 @@ typedef struct train_outcome {
     double loss, val_loss, best_val_loss;
     double tokens_per_s, mfu;                 // means of this session
     const char *checkpoint, *best_checkpoint; // NULL: none
-    bool stopped;                             // asked to, before the last step
+    bool stopped;                             // on request, before the last step
 } train_outcome;
 
-// Before there are ranks: refuses a layout that the model does not have, and makes the run's texts
-// tokens, if they are not yet, so that no rank waits for that in an operation.
+// Runs before the ranks start: refuses a layout that does not fit the model, and converts the run's
+// text to tokens, so that no rank waits for that inside a collective.
 NODISCARD status train_prepare(const host *h, arena *a, const run_config *r);
 
 typedef struct train_order {
     const run_config *r;
-    const config *c;         // where r's values are from
-    const char *config_text; // as the user gave it; NULL where the run's folder has it
+    const config *c;         // source of r's values
+    const char *config_text; // as given by the user; NULL: the run's folder has it
     const char
         *resume; // "auto" (the newest checkpoint of run.dir, if any), "none", or a checkpoint
-    // The ranks of the run, all of which run the same order; NULL: this process is all there is.
-    // The first one has the folder; the others' watchers hear of steps, not of files.
+    // The ranks of the run, which all get the same order; NULL: this is the only process. The first
+    // rank owns the folder; the watchers of the others hear of steps, not of files.
     comm *ranks;
     const train_watcher *watcher;
 } train_order;

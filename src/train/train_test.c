@@ -1,5 +1,5 @@
-// Whole runs of a tiny model: the same weights for every way to run them, resumed as straight, and
-// the folder that is left behind.
+// Whole runs of a tiny model: the same weights for every way of running them, resumed or not, and
+// the folder that a run leaves.
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_run.h"
 
@@ -61,7 +61,7 @@ static void resumed_is_straight(void **state)
     assert_int_equal(test_run("resumed", more, 5, "auto", &watch, &out), ST_OK);
     assert_int_equal(watch.steps, 6);
     assert_same(out, straight);
-    // Once more: it is finished, nothing changes.
+    // Another start finds a finished run and changes nothing.
     assert_int_equal(test_run("resumed", more, 5, "auto", &watch, &out), ST_OK);
     assert_same(out, straight);
 }
@@ -92,7 +92,7 @@ static void a_damaged_checkpoint_falls_back(void **state)
     run_seen watch = {0};
     hash128 out = {0, 0};
     assert_int_equal(test_run("fallback", more, 2, "auto", &watch, &out), ST_OK);
-    assert_int_equal(watch.steps, 6); // from step 4 on
+    assert_int_equal(watch.steps, 6); // steps after step 4
     assert_true(watch.warned > 0);
     assert_same(out, straight);
 }
@@ -127,7 +127,8 @@ static void a_ramp_changes_the_batch(void **state)
     assert_same(digest_of("ramp", more, 3), digest_of("ramp-1", other, 3));
 }
 
-// Transient bytes of one sequence: linear in its length, for attention keeps no matrix of scores.
+// Transient bytes of one sequence grow linearly with its length, because attention stores no score
+// matrix.
 static void memory_is_linear_in_the_sequence(void **state)
 {
     (void)state;
@@ -158,10 +159,10 @@ static void memory_is_linear_in_the_sequence(void **state)
         arena_destroy(a);
     }
     const double first = (double)(bytes[1] - bytes[0]), second = (double)(bytes[2] - bytes[1]);
-    assert_true(second < 2.1 * first); // twice as many tokens more
+    assert_true(second < 2.1 * first); // growth for twice as many tokens
 }
 
-// A sequence of 8,192 positions trains; by day with sanitizers a shorter one.
+// A sequence of 8,192 positions trains; the daily test with sanitizers uses a shorter one.
 static void a_long_sequence_trains(void **state)
 {
     (void)state;

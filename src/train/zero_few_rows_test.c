@@ -1,5 +1,5 @@
-// ZeRO over more ranks than a weight has rows: some ranks keep nothing of it. The answer is that of
-// one rank, in every stage, and a checkpoint of such ranks loads in any layout, bit for bit.
+// ZeRO over more ranks than a weight has rows, so some ranks have no rows of it. The result is that
+// of one rank at every stage, and a checkpoint of such ranks loads in any layout, bit for bit.
 #include "fixtures/train/test_ranks.h"
 
 enum { KEYS = 8, COMMON = 11 };
@@ -64,7 +64,7 @@ static void strict_has_one_digest(void **state)
         assert_int_equal(layout_run(name, &layouts[i], strict, bf16, 0, &seen, &got), ST_OK);
         assert_same(got, want);
     }
-    // Saved after two steps by one, finished by another.
+    // Saves after two steps in one layout and finishes in another.
     static const int pairs[][2] = {{2, 3}, {3, 0}, {1, 6}, {6, 2}};
     for (int i = 0; i < COUNT_OF(pairs); i++) {
         char name[32];
@@ -83,14 +83,15 @@ static void fast_is_near(void **state)
     assert_int_equal(layout_run("fast", one, "determinism=fast", NULL, 0, &alone, NULL), ST_OK);
     for (int i = 0; i + 1 < COUNT_OF(layouts); i++) {
         char name[32];
-        // Ranks meet in every micro-batch of stages 2 and 3, and of three some have more.
+        // Stages 2 and 3 have a collective in every micro-batch, and of three ranks some have more
+        // micro-batches.
         if (layouts[i].ranks == 6 && i == 3) continue;
         (void)snprintf(name, sizeof(name), "fast-%d", i);
         assert_int_equal(layout_run(name, &layouts[i], "determinism=fast", NULL, 0, &seen, NULL),
                          ST_OK);
         assert_true(fabs(seen.last_loss - alone.last_loss) < 1e-3);
     }
-    // Compressed, ranks without rows have nothing of the sums either, nor of those across copies.
+    // With compression, ranks without rows have no part of the sums, nor of those across copies.
     static const int compressed[] = {0, 5};
     for (int i = 0; i < COUNT_OF(compressed); i++) {
         assert_int_equal(layout_run(i == 0 ? "small" : "copies", &layouts[compressed[i]],

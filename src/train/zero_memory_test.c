@@ -1,6 +1,6 @@
-// What ZeRO leaves on a rank: weights, gradients, master copies and moments of plans in mixed
-// precision take the bytes of the paper's Table 1 (Rajbhandari et al. 2020, arXiv:1910.02054): 16
-// for each parameter, of which stage 1 cuts 12, stage 2 cuts 14 and stage 3 all.
+// Bytes per rank under ZeRO: weights, gradients, master copies and moments in mixed precision take
+// the bytes of the paper's Table 1 (Rajbhandari et al. 2020, arXiv:1910.02054): 16 for each
+// parameter, of which stage 1 cuts 12, stage 2 cuts 14 and stage 3 all.
 #include "fixtures/train/test_job.h"
 
 enum { MOST_RANKS = 1024 };
@@ -60,7 +60,7 @@ static double bytes_kept(int ranks, int rank, int zero, double *vectors)
     return per_parameter;
 }
 
-// The table has two or three digits.
+// The paper's table has two or three digits.
 static bool near(double kept, double gb)
 {
     return fabs(kept - gb) <= 0.01 * gb + (gb < 0.2 ? 0.003 : 0.0);
@@ -83,7 +83,7 @@ static void a_rank_keeps_what_the_paper_says(void **state)
         if (sscanf(line, "%*[^,],%lf,%d,ZeRO-%d%*[^,],%lf", &parameters, &ranks, &zero, &gb) != 4) {
             continue;
         }
-        if (ranks > MOST_RANKS || parameters > 100.0) continue; // the same for larger models
+        if (ranks > MOST_RANKS || parameters > 100.0) continue; // larger models behave the same
         for (int rank = 0; rank<ranks; rank += ranks> 4 ? ranks - 1 : 1) {
             double vectors = 0.0;
             const double all = bytes_kept(ranks, rank, zero, &vectors);
