@@ -197,7 +197,7 @@ static const option rows[] = {
     INT("model.head_dim", model.head_dim, "0", 0, 256, FIXED, "",
         .help = "width of a head; 0 takes the preset's, or dim / heads"),
     INT("model.ffn_dim", model.ffn_dim, "0", 0, 1 << 22, FIXED, "",
-        .help = "width of the feed-forward part; 0 takes the preset's, or the usual width "
+        .help = "width of the MLP; 0 takes the preset's, or the usual width "
                 "for dim",
         .also = "intermediate_size, d_ff"),
     INT("model.vocab", model.vocab, "0", 0, 1 << 24, FIXED, "tokens",
@@ -226,7 +226,7 @@ static const option rows[] = {
                    "architecture's choice",
            .also = "bias"),
     CHOICE("model.mlp_bias", model.mlp_bias, "auto", BOOL_WORDS, FIXED,
-           .help = "biases of the feed-forward part; auto takes the preset's or architecture's "
+           .help = "biases of the MLP; auto takes the preset's or architecture's "
                    "choice"),
     CHOICE("model.qk_norm", model.qk_norm, "auto", BOOL_WORDS, FIXED,
            .help = "norm over each head of queries and keys; auto takes the preset's or "

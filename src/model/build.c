@@ -2,22 +2,22 @@
 //
 //   h -> norm -> attention -> d;  h' = h + d -> norm -> mlp -> e;  h'' = h' + e     (every layer)
 //
-// A layer in whose middle two stages of a pipeline meet is two rows, which hand over h'. Layers of
-// one shape share a program: a layer's program is emitted once for each window and each way to
-// recompute. Blocks declare the weights of "a layer of this shape"; here each layer gets its own,
-// named "layers.<n>.<name>", in the order of the forward pass.
+// A layer with a stage boundary in its middle is two rows; the first passes h' to the second.
+// Layers of one shape share a program: it is emitted once for each window and each kind of
+// recomputation. Blocks declare the weights of "a layer of this shape"; build.c gives each layer
+// its own weights, named "layers.<n>.<name>", in the order of the forward pass.
 #include "model/block/block.h"
 
 #include <string.h>
 
 typedef struct built_program {
     op_program *p;
-    // Of decoder layers:
+    // The shape of decoder layers that share this program:
     int32_t window;
     bool has_experts;
     op_recompute recompute;
     op_layer_part part;
-    bool frozen_input; // nothing below it is trained
+    bool frozen_input; // no weight below it is trained
     block_context c;
 } built_program;
 
@@ -31,10 +31,10 @@ typedef struct building {
     op_layer *layers;
     op_weight *weights;
     int64_t weight_count, weight_capacity;
-    bool trains; // some weight so far is trained
+    bool trains; // a weight added so far is trained
 } building;
 
-// The residual stream that comes from the layers so far.
+// Declares the residual stream that enters from the layers below.
 static status stream_input(building *b, built_program *bp, tensor_id *h)
 {
     TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), h));
@@ -90,9 +90,9 @@ static const model_block *mlp_of(const decoder_spec *s, bool has_experts)
     return s->mlp == MODEL_MLP_SWIGLU ? &model_block_mlp_swiglu : &model_block_mlp_gelu;
 }
 
-// Of which decoder layer, for whoever has the same shape.
+// The shape of a decoder layer, and one layer that has it.
 typedef struct decoder_shape {
-    const char *prefix; // of its weights' names: which of them are frozen depends on it
+    const char *prefix; // prefix of the layer's weight names, which decide about freezing
     int32_t layer, window;
     bool has_experts;
     op_recompute recompute;
@@ -108,7 +108,7 @@ static status attention_emit(building *b, block_context *c, tensor_id *h, tensor
     return attention->emit(c, x, d);
 }
 
-// The norm adds what attention has left to add.
+// The norm also adds the output of attention to the residual stream.
 static status mlp_emit(building *b, block_context *c, bool has_experts, tensor_id *h, tensor_id *d)
 {
     tensor_id x = TENSOR_NONE;
@@ -155,7 +155,7 @@ static status named(arena *a, const char *prefix, const char *name, const char *
     return ST_OK;
 }
 
-// The weight of one layer from the block's declaration.
+// Creates the weight of one layer from the block's declaration.
 static status weight_make(building *b, const char *prefix, const block_weight *w, int32_t *row)
 {
     if (w->shared != NULL) return weight_find(b, w->shared, row);
@@ -205,7 +205,7 @@ static status layer_make(building *b, int32_t program, int32_t index, const char
     return ST_OK;
 }
 
-// Does the program train the same weights as a layer with this prefix, on top of the layers so far?
+// Returns in *out whether the program trains the same weights as the layer with this prefix.
 static status trains_same_weights(const building *b, const built_program *p, const char *prefix,
                                   bool *out)
 {
@@ -220,7 +220,7 @@ static status trains_same_weights(const building *b, const built_program *p, con
     return ST_OK;
 }
 
-// *out: -1 if there is none yet.
+// Finds the program of this shape; *out: -1 if it does not exist yet.
 static status decoder_program(const building *b, const decoder_shape *s, int32_t *out)
 {
     *out = -1;
@@ -237,8 +237,7 @@ static status decoder_program(const building *b, const decoder_shape *s, int32_t
     return ST_OK;
 }
 
-// Of so many layers that recompute, every stage of a pipeline has its share: they are spread
-// evenly.
+// Spreads the layers that recompute evenly, so every pipeline stage has its share.
 static op_recompute decoder_recompute(const building *b, int64_t index)
 {
     const int64_t layers = b->spec->layers, count = b->options->recompute_layers;
@@ -271,7 +270,7 @@ static status decoder_make(building *b, int32_t index, op_layer_part part)
 static status decoders_make(building *b)
 {
     const model_options *o = b->options;
-    int32_t next = 0; // of those in two rows
+    int32_t next = 0; // index into the layers with two rows
     for (int32_t i = 0; i < b->spec->layers; i++) {
         if (next < o->halved_count && o->halved[next] == i) {
             TRY(decoder_make(b, i, LAYER_ATTENTION));
@@ -304,8 +303,8 @@ static status constants_make(building *b)
     return ST_OK;
 }
 
-// What a training step leaves out of frozen layers. A layer that hands no gradient down and trains
-// nothing runs forward only.
+// Counts the work that frozen layers skip in a training step: a layer that trains nothing and
+// passes no gradient down runs only forward.
 static void skipped_count(op_model *m, const decoder_spec *spec)
 {
     for (int32_t i = 0; i < m->layer_count; i++) {
@@ -313,7 +312,7 @@ static void skipped_count(op_model *m, const decoder_spec *spec)
         const op_program *p = m->programs[layer->program];
         const bool forward_only =
             p->lists[OP_BACKWARD_INPUT].count == 0 && p->lists[OP_BACKWARD_WEIGHT].count == 0;
-        if (p->input_count == 0) continue; // the embedding is no product
+        if (p->input_count == 0) continue; // the embedding has no GEMM
         for (tensor_id t = 0; t < p->tensor_count; t++) {
             const int32_t row = layer->weight_of[t];
             if (row < 0 || !m->weights[row].is_product || p->tensors[t].view_of != TENSOR_NONE) {
@@ -337,14 +336,14 @@ static void totals(op_model *m, const decoder_spec *spec)
         if (m->weights[i].is_product) m->product_parameters += count;
     }
     const model_latent *l = &spec->latent;
-    // Scores are as wide as queries, what they weigh as values: half of both.
+    // The scores have the width of queries and the outputs the width of values: half of each.
     const int64_t head =
         l->kv_rank > 0 ? (l->nope_dim + l->rope_dim + l->value_dim) / 2 : spec->head_dim;
     m->attention_width = spec->layers * spec->heads * head;
     if (spec->experts.count == 0) return;
     model_counts counts;
     model_count(spec, &counts);
-    m->product_parameters = counts.product; // that a token meets
+    m->product_parameters = counts.product; // those that one token uses
 }
 
 static status build(building *b)
@@ -375,7 +374,7 @@ static status build(building *b)
     return model_freeze_check(m, &b->options->freeze);
 }
 
-// Planned, but without kernels yet: what will run is refused.
+// Refuses models without kernels, unless the result will not be executed.
 static status unbuilt_refuse(const decoder_spec *s, const model_options *options)
 {
     if (options->sizes_only && options->purpose == PURPOSE_TRAIN) return ST_OK;

@@ -1,5 +1,5 @@
-// Rows of a built model: a decoder layer that is two of them has the weights and the operations of
-// the whole one.
+// Rows of a built model: a decoder layer that is split into two rows has the weights and the
+// operations of the whole layer.
 #include "base/host.h"
 #include "model/model.h"
 
@@ -27,7 +27,7 @@ static op_model *built(arena *a, const char *preset, const int32_t *halved, int3
     return m;
 }
 
-// The weights that a row's program reads.
+// Counts the weights that a row's program reads.
 static int64_t weights_of(const op_model *m, const op_layer *layer)
 {
     const op_program *p = m->programs[layer->program];
@@ -62,10 +62,11 @@ static void layers_in_two_rows(void **state)
         const op_layer *both = &whole->layers[1 + 3];
         assert_string_equal(first->name, "layers.3.attn");
         assert_string_equal(second->name, "layers.3.mlp");
-        assert_int_equal(first->index, 3); // which is what dropout draws by
+        assert_int_equal(first->index, 3); // dropout draws depend on it
         assert_int_equal(second->index, 3);
         assert_int_equal(weights_of(cut, first) + weights_of(cut, second), weights_of(whole, both));
-        // The residual that the norm adds in the middle is an operation of its own between rows.
+        // Between two rows, the addition to the residual stream is a separate operation instead of
+        // a part of the norm.
         assert_int_equal(nodes_of(cut, first, OP_FORWARD) + nodes_of(cut, second, OP_FORWARD),
                          nodes_of(whole, both, OP_FORWARD) + 1);
         for (int list = OP_BACKWARD_INPUT; list <= OP_BACKWARD_WEIGHT; list++) {

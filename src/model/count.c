@@ -1,10 +1,10 @@
-// Parameters from sizes alone: total, and those that one token meets. Where a model can be built
-// this agrees with what is built (a test holds all presets to it); where it cannot yet (experts,
-// latent attention) it is what the planner has.
+// Counts parameters from the sizes alone: all of them, and those that one token uses. The counts
+// equal those of built models (a test checks all presets). For models that cannot be built yet
+// (experts, latent attention) the planner uses these counts.
 #include "model/model.h"
 
 typedef struct sum {
-    int64_t product, other; // in matrix products; norms and biases
+    int64_t product, other; // in GEMMs; in norms and biases
 } sum;
 
 static sum attention_count(const decoder_spec *s)

@@ -1,6 +1,6 @@
-// Which weights are trained. train.freeze lists patterns of names, as the shell has them for files;
-// a weight that one of them matches keeps its values. A fused weight (q, k and v) is one matrix to
-// the gradient, so it is frozen as a whole: by its own name, or by patterns for all of its parts.
+// Selects the weights that are trained. train.freeze lists name patterns in shell syntax; a weight
+// that matches one of them keeps its values. A fused weight (q, k and v) is one matrix for its
+// gradient, so it is frozen as a whole: by its own name, or by patterns for all of its parts.
 #include "model/block/block.h"
 
 #include <fnmatch.h>
@@ -48,7 +48,7 @@ status model_freeze_weight(const model_options *options, const char *prefix, con
     return ST_OK;
 }
 
-// A pattern that names nothing is a mistake: the user believes that something is frozen.
+// A pattern without a match is a mistake: the user believes that it freezes a weight.
 static status pattern_check(const op_model *m, const char *pattern)
 {
     for (int64_t i = 0; i < m->weight_count; i++) {

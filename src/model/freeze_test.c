@@ -1,4 +1,4 @@
-// Frozen weights in a model's programs: which gradients are appended, and which patterns are
+// Frozen weights in a model's programs: the gradients that are appended, and the patterns that are
 // refused.
 #include "base/host.h"
 #include "model/model.h"
@@ -75,12 +75,11 @@ static void nothing_is_computed_below_the_first_trained_weight(void **state)
         assert_int_not_equal(half->lists[OP_BACKWARD_INPUT].nodes[i].code, OP_ATTENTION_BWD);
     }
     assert_int_equal(gradients(program_of(m, 4)), gradients(whole)); // layer 3 trains all
-    assert_int_equal(gradients(program_of(m, 7)), 1); // of the head the norm: its matrix is frozen
+    assert_int_equal(gradients(program_of(m, 7)), 1); // only the head's norm: its matrix is frozen
     assert_true(op_model_flops_per_token(m, 32) < op_model_flops_per_token(all, 32));
 }
 
-// A layer above trained ones still hands the gradient down, though none of its own weights is
-// trained.
+// A frozen layer above trained ones still passes the gradient down, though it trains no weight.
 static void a_gradient_passes_through_a_frozen_layer(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 // Models: one decoder spec, blocks that emit forward operations, whole models as lists of blocks,
-// Hugging Face folders in and out. Nothing here knows devices, gradients or parallelism.
+// reading and writing of Hugging Face folders. This module knows no devices, gradients or
+// parallelism.
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -25,7 +26,7 @@ typedef enum model_rope_kind {
     MODEL_ROPE_LONGROPE
 } model_rope_kind;
 
-// Names and meanings as in Hugging Face's rope_parameters; absent numbers are NaN.
+// Names and meanings are those of Hugging Face's rope_parameters; absent numbers are NaN.
 typedef struct model_rope {
     model_rope_kind kind;
     double theta, factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow;
@@ -35,35 +36,35 @@ typedef struct model_rope {
     const double *short_factor, *long_factor; // LongRoPE: head_dim / 2 each
 } model_rope;
 
-// Tokens that end a text; the first is the tokenizer's end of text, chat models have more.
+// Tokens that end a text: the first is the tokenizer's end-of-text token; chat models have more.
 enum { MODEL_ENDS = 8 };
 typedef struct model_ends {
     int32_t ids[MODEL_ENDS];
     int count;
 } model_ends;
 
-// Experts in place of the feed-forward part: a token takes top_k of `count`, and all `shared` ones.
+// Experts that replace the MLP: a token uses top_k of `count` experts and all `shared` ones.
 typedef struct model_experts {
     int64_t count;                  // 0: none, the model is dense
-    int64_t top_k, shared, ffn_dim; // ffn_dim: of one expert
-    int64_t dense_layers;           // the first so many layers are dense
-    int64_t every;                  // of the others each `every`-th has experts (1: all)
+    int64_t top_k, shared, ffn_dim; // ffn_dim: width of one expert
+    int64_t dense_layers;           // number of dense layers at the bottom
+    int64_t every;                  // every `every`-th layer of the rest has experts (1: all)
 } model_experts;
-// Multi-head latent attention: keys and values from a narrow latent row (DeepSeek-V2,
+// Multi-head latent attention: keys and values are made from a narrow latent row (DeepSeek-V2,
 // arXiv:2405.04434).
 typedef struct model_latent {
-    int64_t q_rank, kv_rank; // kv_rank 0: none; q_rank 0: queries straight from the width
-    int64_t nope_dim, rope_dim, value_dim; // of a head: parts of queries and keys, and values
+    int64_t q_rank, kv_rank; // kv_rank 0: none; q_rank 0: queries are made from x itself
+    int64_t nope_dim, rope_dim, value_dim; // per head: two parts of queries and keys; values
 } model_latent;
 
-// One spec for every decoder here. Plain data; model_spec_check states what must hold.
+// One spec for every decoder. It is plain data; model_spec_check states its invariants.
 typedef struct decoder_spec {
     const char *arch; // row of the arch family: "gpt2", "llama", "mistral", "qwen2", "qwen3"
     int64_t layers, dim, heads, kv_heads, head_dim, ffn_dim, vocab, context;
     model_norm norm;
     float norm_eps;
     model_mlp mlp;
-    op_activation activation; // of MODEL_MLP_GELU
+    op_activation activation; // used by MODEL_MLP_GELU
     model_position position;
     model_rope rope;
     bool rope_interleaved;
@@ -74,80 +75,82 @@ typedef struct decoder_spec {
     float init_std;
     int32_t bos_token; // -1: none
     model_ends ends;
-    dtype saved; // what its files say their weights are: fp32, bf16 or fp16
-    // What can be counted, planned and simulated but not trained yet: model_build refuses it by
-    // name where the model is to run.
+    dtype saved; // type of the weights in its files: fp32, bf16 or fp16
+    // Parts that can be counted, planned and simulated but not trained yet: model_build refuses to
+    // build them for execution.
     model_experts experts;
     model_latent latent;
 } decoder_spec;
 
-// Has decoder layer `index` experts in place of its feed-forward part?
+// Returns whether decoder layer `index` has experts in place of its MLP.
 static inline bool model_has_experts(const decoder_spec *s, int64_t index)
 {
     const int64_t at = index - s->experts.dense_layers, every = max_i64(s->experts.every, 1);
     return s->experts.count > 0 && at >= 0 && at % every == every - 1;
 }
 
-// What a program is emitted for, beyond the spec.
+// Inputs of model_build in addition to the spec.
 typedef struct model_options {
     op_purpose purpose;
     dtype compute, grad; // activations and working weights; gradient accumulators
     op_recompute recompute;
-    int64_t recompute_layers; // of decoder layers so many, spread evenly, recompute; 0: all of them
-    int64_t seq; // longest sequence: size of the rope table (and its length, for dynamic, LongRoPE)
+    int64_t recompute_layers; // this many decoder layers, spread evenly, recompute; 0: all of them
+    int64_t seq; // longest sequence: size of the rope table; dynamic and LongRoPE depend on it
     float z_loss;
-    // Patterns (fnmatch) of the names of weights that are not trained: "layers.0.*". Training only.
+    // Patterns (fnmatch) of the names of weights to freeze, e.g. "layers.0.*". Training only.
     option_list freeze;
     bool documents; // packed: attention stays within a document
-    bool logits;    // EVALUATE: also logits of all rows (fp32) as boundary output 0 of the head
-    bool losses;    // EVALUATE: the loss of every row (fp32) as the head's next boundary output
-    // Decoder layers that are two rows, attention and feed-forward part, ascending: where stages
-    // meet in them.
+    bool logits;    // EVALUATE: the logits of all rows (fp32) are boundary output 0 of the head
+    bool losses;    // EVALUATE: the loss of every row (fp32) is the head's next boundary output
+    // Decoder layers that are two rows, attention and MLP, in ascending order, because a stage
+    // boundary lies inside them.
     const int32_t *halved;
     int32_t halved_count;
-    // nothing will run: constants have no data, and what has no kernels yet may be built
+    // no execution: constants have no data, and operations without kernels are allowed
     bool sizes_only;
 } model_options;
 
-// model.preset, or model.from (a Hugging Face folder), and model.* keys over it.
+// Reads model.preset or model.from (a Hugging Face folder), then applies the other model.* keys.
 NODISCARD status model_spec_from_config(const host *h, arena *a, const run_config *config,
                                         decoder_spec *out);
 NODISCARD status model_spec_from_hf(const host *h, arena *a, const char *folder, decoder_spec *out);
-// The same from a parsed config.json; `file` stands in errors.
+// The same from a parsed config.json; error messages contain `file`.
 NODISCARD status model_spec_from_json(arena *a, const json *root, const char *file,
                                       decoder_spec *out);
 NODISCARD status model_spec_preset(const host *h, arena *a, const char *name, decoder_spec *out);
 NODISCARD status model_spec_check(const decoder_spec *spec);
-// Of the sizes alone, without emitting anything; as model_build counts where it can build.
+// Parameter counts from the sizes alone; they equal those of model_build where it can build.
 typedef struct model_counts {
     int64_t total;
-    int64_t active; // that one token meets: all but the experts that it does not take
-    // of active, those in matrix products: FLOPs of a token are 6 x these, and attention's
+    int64_t active; // parameters that one token uses: all but those of experts that it skips
+    // those of `active` in GEMMs: FLOPs of a token are 6 x these, plus attention's
     int64_t product;
 } model_counts;
 void model_count(const decoder_spec *spec, model_counts *out);
 NODISCARD status model_spec_print_json(const decoder_spec *spec, text *out);
-// `, "eos_token_id": ...`, for config.json and generation_config.json: null, a number or a list.
+// Appends `, "eos_token_id": ...`, for config.json and generation_config.json: null, a number or a
+// list.
 NODISCARD status model_ends_add(text *t, const model_ends *ends); // Hugging Face config.json
 const char *
-model_dtype_name(dtype type); // "bfloat16": as config.json has it; NULL: no weights' type
+model_dtype_name(dtype type); // "bfloat16" etc., as in config.json; NULL: not a weight type
 
-// Emits the whole model for one purpose. Weights are the same rows for every purpose. In PREFILL
-// and DECODE the head's boundary output 0 is the sampled ids (B), output 1 the logits (B,V).
+// Emits the whole model for one purpose. All purposes have the same rows of weights. In PREFILL and
+// DECODE the head's boundary output 0 is the sampled ids (B) and output 1 the logits (B,V).
 NODISCARD status model_build(arena *a, const decoder_spec *spec, const model_options *options,
                              op_model **out);
 
-// cos and sin of positions 0..rows-1: row = head_dim/2 cosines, head_dim/2 sines.
+// Cosines and sines of positions 0..rows-1: a row has head_dim/2 cosines, then head_dim/2 sines.
 NODISCARD status model_rope_table(arena *a, const decoder_spec *spec, int64_t rows, int64_t seq,
                                   float **out);
-// Whether sequences of these two lengths have different tables: dynamic beyond the context,
-// LongRoPE at its limit. A cache of keys rotated by the one is of no use to the other.
+// Returns whether sequences of these two lengths have different tables: dynamic beyond the context,
+// LongRoPE when one is within its original context and the other is not. Keys cached under one
+// table cannot be used under the other.
 bool model_rope_changes(const decoder_spec *spec, int64_t seq_before, int64_t seq_after);
 
-// Initial values of weight w (fp32, rows * columns), a function of (name of the part, element,
-// seed).
+// Initial values of weight w (fp32, rows * columns): a function of the part's name, the element and
+// the seed.
 void model_weight_init(const op_model *m, int64_t weight, uint64_t seed, float *values);
-// Elements begin to begin + count - 1 of it, row by row: threads may share a weight.
+// Elements begin to begin + count - 1 of weight w, row by row, so that threads can share a weight.
 void model_weight_init_range(const op_model *m, int64_t weight, uint64_t seed, int64_t begin,
                              int64_t count, float *values);
 
@@ -155,8 +158,8 @@ void model_weight_init_range(const op_model *m, int64_t weight, uint64_t seed, i
 // names, layout (GPT-2's [in, out]) and fusion.
 NODISCARD status model_weight_read(const safetensors *file, const decoder_spec *spec,
                                    const op_model *m, int64_t weight, float *values);
-// The Hugging Face tensors of weight w: how many, their names, and element-wise mapping:
-// hf tensor k is rows [row_begin, row_begin + rows) of the weight, transposed or not.
+// The Hugging Face tensors of weight w: their number, names and element-wise mapping. Tensor k is
+// rows [row_begin, row_begin + rows) of the weight, transposed or not.
 typedef struct model_hf_tensor {
     const char *name;
     int64_t row_begin, rows;
@@ -164,8 +167,8 @@ typedef struct model_hf_tensor {
 } model_hf_tensor;
 NODISCARD status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m,
                                   int64_t weight, model_hf_tensor **out, int64_t *count);
-// Every tensor of the file is used, and every weight is there with its shape: all complaints at
-// once.
+// Checks that the file has every weight with its shape and no unknown tensors. The error lists all
+// differences.
 NODISCARD status model_hf_check(arena *a, const safetensors *file, const decoder_spec *spec,
                                 const op_model *m);
 

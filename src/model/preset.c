@@ -1,5 +1,5 @@
-// Reads a preset: one YAML file of sizes, with names as in a run's model.* keys. A name that is a
-// path is read from there, so a cluster's own models need no build.
+// Reads a preset: one YAML file of sizes with the names of a run's model.* keys. A name that is a
+// path is read from that file, so a user's own models need no rebuild.
 #include "model/preset.h"
 #include "base/format/config.h"
 #include "base/text.h"
@@ -46,7 +46,8 @@ typedef struct preset {
         .help = (text), __VA_ARGS__                                                                \
     }
 
-// Kinds of rotary positions in the order of model_rope_kind. (LongRoPE comes from folders only.)
+// Kinds of rotary positions in the order of model_rope_kind. (LongRoPE comes from model folders
+// only.)
 static const option rows[] = {
     OTHER("about", TEXT, about, NULL, "one line", .choices = NULL),
     INT("parameters", parameters, "0", 0, 9e15, "as published; a test counts them"),
@@ -54,7 +55,7 @@ static const option rows[] = {
     OTHER("sources", LIST, sources, NULL, "where the sizes are from", .choices = NULL),
     OTHER("reported", LIST, reported, NULL, "keys that others than its makers told",
           .choices = NULL),
-    OTHER("assumed", LIST, assumed, NULL, "keys that nobody outside knows", .choices = NULL),
+    OTHER("assumed", LIST, assumed, NULL, "keys whose values are assumed", .choices = NULL),
     OTHER("differs", LIST, differs, NULL, "what the real model has otherwise", .choices = NULL),
     OTHER("arch", TEXT, arch, NULL, "gpt2, llama, mistral, qwen2 or qwen3", .choices = NULL),
     INT("layers", layers, NULL, 1, 1e4, "blocks"),
@@ -62,7 +63,7 @@ static const option rows[] = {
     INT("heads", heads, NULL, 1, 1 << 16, "attention heads"),
     INT("kv_heads", kv_heads, "0", 0, 1 << 16, "heads of keys and values; 0 is heads"),
     INT("head_dim", head_dim, "0", 0, 256, "width of a head; 0 is dim / heads"),
-    INT("ffn_dim", ffn_dim, NULL, 1, 1 << 22, "width of the feed-forward part"),
+    INT("ffn_dim", ffn_dim, NULL, 1, 1 << 22, "width of the MLP"),
     INT("vocab", vocab, NULL, 1, 1 << 24, "tokens"),
     INT("context", context, NULL, 1, 1 << 24, "longest sequence"),
     INT("window", window, "0", 0, 1 << 24, "attention window of every layer; 0 is none"),
@@ -70,8 +71,7 @@ static const option rows[] = {
     OTHER("tied", BOOL, tied, "false", "one matrix for embedding and head", .choices = NULL),
     OTHER("attention_bias", BOOL, attention_bias, "false", "biases of the attention, of llama",
           .choices = NULL),
-    OTHER("mlp_bias", BOOL, mlp_bias, "false", "biases of the feed-forward part, of llama",
-          .choices = NULL),
+    OTHER("mlp_bias", BOOL, mlp_bias, "false", "biases of the MLP, of llama", .choices = NULL),
     INT("bos_token", bos_token, "-1", -1, INT32_MAX, "-1 is none"),
     INT("eos_token", eos_token, "-1", -1, INT32_MAX, "-1 is none"),
     INT("experts.count", experts.count, "0", 0, 1 << 16, "0 is a dense model"),

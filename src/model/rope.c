@@ -1,4 +1,4 @@
-// Frequencies of rotary positions, and the table of their cosines and sines. See rope.h.
+// Frequencies of rotary positions, and the table of their cosines and sines (interface: rope.h).
 #include "model/rope.h"
 
 #include <math.h>
@@ -22,14 +22,14 @@ static void plain(const decoder_spec *s, double theta, double *f)
     }
 }
 
-// Chen et al. 2023, arXiv:2306.15595: positions are divided.
+// Linear interpolation (Chen et al. 2023, arXiv:2306.15595): positions are divided by the factor.
 static void linear(const decoder_spec *s, double *f)
 {
     plain(s, s->rope.theta, f);
     for (int64_t i = 0; i < s->head_dim / 2; i++) f[i] /= s->rope.factor;
 }
 
-// NTK-aware: beyond the context the base grows with the longest sequence.
+// NTK-aware: beyond the original context, the base grows with the longest sequence.
 static void dynamic(const decoder_spec *s, int64_t seq, double *f)
 {
     const double context = (double)s->context, dim = (double)s->head_dim;
@@ -38,7 +38,7 @@ static void dynamic(const decoder_spec *s, int64_t seq, double *f)
     plain(s, s->rope.theta * pow(stretch, dim / (dim - 2.0)), f);
 }
 
-// Llama 3.1: short waves stay, long ones are stretched, those between by share.
+// Llama 3.1: keeps short wavelengths, stretches long ones, and interpolates between them.
 static void llama3(const decoder_spec *s, double *f)
 {
     const model_rope *r = &s->rope;
@@ -55,7 +55,7 @@ static void llama3(const decoder_spec *s, double *f)
     }
 }
 
-// The pair index at which a wave makes this many turns within the original context.
+// Returns the pair index whose wave makes this many turns within the original context.
 static double pair_of_turns(const decoder_spec *s, double turns)
 {
     return (double)s->head_dim * log(original_context(s) / (turns * TWO_PI)) /
@@ -73,7 +73,7 @@ static void yarn(const decoder_spec *s, double *f, double *attention)
     const model_rope *r = &s->rope;
     const double factor = or_else(r->factor, (double)s->context / original_context(s));
     const double fast = or_else(r->beta_fast, 32.0), slow = or_else(r->beta_slow, 1.0);
-    // As in transformers, a beta of 0 is one that is not given; so are the mscales.
+    // As in transformers, a beta of 0 counts as absent; so does an mscale of 0.
     double low = pair_of_turns(s, fast == 0.0 ? 32.0 : fast);
     double high = pair_of_turns(s, slow == 0.0 ? 1.0 : slow);
     if (r->truncate) {
@@ -95,7 +95,8 @@ static void yarn(const decoder_spec *s, double *f, double *attention)
     *attention = or_else(r->attention_factor, usual);
 }
 
-// LongRoPE, Ding et al. 2024, arXiv:2402.13753: a factor per pair, other ones for long sequences.
+// LongRoPE (Ding et al. 2024, arXiv:2402.13753): one factor per pair, with another set for long
+// sequences.
 static void longrope(const decoder_spec *s, int64_t seq, double *f, double *attention)
 {
     const model_rope *r = &s->rope;
@@ -147,7 +148,7 @@ bool model_rope_changes(const decoder_spec *spec, int64_t seq_before, int64_t se
            ((double)seq_before > context) != ((double)seq_after > context);
 }
 
-// The angle is a double, so that a position of a million is still right to 1e-10.
+// The angle is a double, so that position 1,000,000 is exact to 1e-10.
 void model_rope_row(const double *frequencies, int64_t pairs, double attention_factor,
                     int64_t position, float *row)
 {

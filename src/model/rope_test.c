@@ -1,4 +1,4 @@
-// Tables of rotary positions against the reference, also far out.
+// Tables of rotary positions against a reference, including large positions.
 #include "base/format/json.h"
 #include "base/format/safetensors.h"
 #include "fixtures/base/test_paths.h"
@@ -45,7 +45,7 @@ static void golden_close(golden *g)
     arena_destroy(g->a);
 }
 
-// The case as a config.json, read by the reader of those.
+// Makes the case's spec from a config.json.
 static decoder_spec spec_of(golden *g, const json *one)
 {
     decoder_spec s;
@@ -132,7 +132,7 @@ static void case_compare(golden *g, const json *one)
     const double tolerance = json_real(json_get(json_get(one, "tolerance_absolute"), "cos"), 0.0);
     assert_int_equal(model_rope_table(g->a, &s, ROWS, seq, &table), ST_OK);
     rows_compare(g, name, "", table, ROWS, pairs, tolerance);
-    // Far out as exact as near: half a bit of a float.
+    // Large positions are as exact as small ones: half a unit in the last place of a float.
     float far[16 * 256] = {0};
     const json *positions = json_get(g->root, "far_positions");
     for (int64_t i = 0; i < json_count(positions); i++) {
@@ -153,8 +153,8 @@ static void meets_reference(void **state)
     golden_close(&g);
 }
 
-// Where nothing is stretched, every kind is the plain one.
-static void kinds_meet_at_factor_one(void **state)
+// With a factor of 1, every kind equals the plain one.
+static void kinds_are_equal_at_factor_one(void **state)
 {
     (void)state;
     static const double ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -182,7 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(meets_reference),
-        cmocka_unit_test(kinds_meet_at_factor_one),
+        cmocka_unit_test(kinds_are_equal_at_factor_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-// Inside model/: limits of sizes, and what the readers of a spec share.
+// Limits of sizes and shared helpers of the spec readers. Internal to model/.
 #ifndef MODEL_SPEC_H
 #define MODEL_SPEC_H
 
@@ -6,15 +6,15 @@
 
 #include <math.h>
 
-#define MODEL_ABSENT ((double)NAN) // an option of rotary positions that is not given
+#define MODEL_ABSENT ((double)NAN) // an option of rotary positions that is absent
 
-// A config.json beyond this is none.
+// A larger config.json is refused.
 enum { MODEL_CONFIG_BYTES = 1 << 24 };
 
 typedef struct model_limits {
     int64_t min, max; // inclusive
 } model_limits;
-// As in the option table of a run; head_dim is what attention kernels take.
+// The limits of a run's option table; head_dim is limited by the attention kernels.
 static const model_limits model_limits_layers = {1, 10000};
 static const model_limits model_limits_dim = {1, 1 << 20};
 static const model_limits model_limits_heads = {1, 1 << 16};
@@ -23,13 +23,12 @@ static const model_limits model_limits_ffn = {1, 1 << 22};
 static const model_limits model_limits_vocab = {1, 1 << 24};
 static const model_limits model_limits_context = {1, 1 << 24};
 
-// Files of models with experts (spec_hf_experts.c): is this one, by its model_type; and what it
-// says.
+// Models with experts (spec_hf_experts.c): recognizes such a file by its model_type, and reads it.
 bool model_hf_has_experts(const json *root);
 NODISCARD status model_spec_from_hf_experts(arena *a, const json *root, const char *name,
                                             decoder_spec *out);
 
-// Theta 10000, nothing else: numbers absent, truncate true.
+// Theta 10000, truncate true, all other numbers absent.
 model_rope model_rope_default(void);
 
 #endif

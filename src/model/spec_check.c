@@ -1,5 +1,5 @@
-// What must hold of a decoder_spec, wherever it came from. Every spec can be written as a
-// config.json of its architecture, so whatever is trained here can be read elsewhere.
+// Invariants of a decoder_spec, independent of its source. Every valid spec can be written as a
+// config.json of its architecture, so other programs can read every model trained here.
 #include "model/arch/arch.h"
 #include "model/spec.h"
 
@@ -27,7 +27,7 @@ static status size_check(const char *name, int64_t value, model_limits limits)
                 (long long)limits.min, (long long)limits.max);
 }
 
-// The divisors of `of` next to `wanted`, from below and above.
+// Names the divisors of `of` next to `wanted`, below and above it.
 static status divisor_refuse(const decoder_spec *s)
 {
     int64_t below = s->kv_heads, above = s->kv_heads;
@@ -55,7 +55,7 @@ static status sizes_check(const decoder_spec *s)
     return ST_OK;
 }
 
-// What the architecture has; anything else could not be written down.
+// Refuses features that the architecture's config.json cannot express.
 static status arch_check(const decoder_spec *s)
 {
     if (s->arch == NULL) return fail(ST_MODEL, "the model has no architecture");
@@ -68,7 +68,7 @@ static status arch_check(const decoder_spec *s)
     } rules[] = {
         {s->norm != arch->norm, "another norm"},
         {s->norm_bias != (arch->norm == MODEL_LAYERNORM), "a norm's bias of its own"},
-        {s->mlp != arch->mlp, "another feed-forward part"},
+        {s->mlp != arch->mlp, "another kind of MLP"},
         {s->position != arch->position, "another kind of positions"},
         {s->qk_norm != arch->qk_norm, arch->qk_norm ? "no QK norm" : "a QK norm"},
         {arch->attention_bias == ARCH_BIAS_NEVER && (s->qkv_bias || s->out_bias),
@@ -79,8 +79,8 @@ static status arch_check(const decoder_spec *s)
          "other biases than those on q, k and v"},
         {arch->attention_bias == ARCH_BIAS_ALWAYS && (!s->qkv_bias || !s->out_bias),
          "attention without biases"},
-        {arch->mlp_bias == ARCH_BIAS_NEVER && s->mlp_bias, "biases in its feed-forward part"},
-        {arch->mlp_bias == ARCH_BIAS_ALWAYS && !s->mlp_bias, "no biases in its feed-forward part"},
+        {arch->mlp_bias == ARCH_BIAS_NEVER && s->mlp_bias, "biases in its MLP"},
+        {arch->mlp_bias == ARCH_BIAS_ALWAYS && !s->mlp_bias, "no biases in its MLP"},
         {is_gpt2 && s->kv_heads != s->heads, "grouped heads"},
         {is_gpt2 && s->heads * s->head_dim != s->dim, "an attention of another width"},
         {s->rope_interleaved, "interleaved pairs of rotary positions"},
@@ -113,7 +113,7 @@ static status windows_check(const decoder_spec *s)
         sliding++;
     }
     if (sliding == 0) return ST_OK;
-    if (s->experts.count > 0) return ST_OK; // it is of another type, which is only planned
+    if (s->experts.count > 0) return ST_OK; // experts have another model type
     if (arch->windows == ARCH_WINDOWS_NEVER) {
         return fail(ST_MODEL,
                     "the model is of type %s, which has no attention windows; mistral, qwen2 and "
@@ -129,7 +129,7 @@ static status windows_check(const decoder_spec *s)
     return ST_OK;
 }
 
-// Of what can only be planned.
+// Checks the parts of a spec that can only be planned.
 static status planned_check(const decoder_spec *s)
 {
     const model_experts *e = &s->experts;

@@ -1,13 +1,13 @@
-// A decoder_spec from a run's model.* keys: over a preset, over a Hugging Face folder, or from
-// sizes alone. What is not given is the preset's, or follows from the others.
+// Makes a decoder_spec from a run's model.* keys, over a preset, over a Hugging Face folder, or
+// from sizes alone. Absent keys keep the preset's value or follow from other sizes.
 #include "base/text.h"
 #include "model/arch/arch.h"
 #include "model/spec.h"
 
 #include <string.h>
 
-// GPT-2's is four times the width; a gated one has three matrices for two, so 8/3 of it, rounded up
-// to what matrix products like.
+// GPT-2's MLP is four times as wide as the model; a gated MLP has three matrices instead of two, so
+// it takes 8/3 of the width, rounded up to a multiple that suits GEMMs.
 static int64_t usual_ffn(const decoder_spec *s)
 {
     if (s->mlp == MODEL_MLP_GELU) return 4 * s->dim;
@@ -26,8 +26,8 @@ static void size_set(int64_t *size, int64_t given)
     if (given > 0) *size = given;
 }
 
-// Sizes that follow: a head's from width and heads, key and value heads from heads, unless the
-// preset has ones of its own.
+// Derives sizes: the head size from width and heads, the key and value heads from heads, unless the
+// preset states them.
 static status sizes_apply(const run_config *c, bool is_fresh, decoder_spec *s)
 {
     const bool own_head_dim = !is_fresh && s->head_dim * s->heads != s->dim;
@@ -64,7 +64,7 @@ static void bool_set(bool *value, int32_t choice)
     if (choice != RUN_AUTO) *value = choice == RUN_YES;
 }
 
-// A window makes a Llama a Mistral: the same model, but for windows on all layers.
+// A window turns Llama into Mistral, which is the same model with windows on all layers.
 static status window_apply(arena *a, const run_config *c, decoder_spec *s)
 {
     if (c->model.window == 0) return ST_OK;
@@ -76,8 +76,7 @@ static status window_apply(arena *a, const run_config *c, decoder_spec *s)
     return ST_OK;
 }
 
-// Windows by layer of a preset, for another number of layers: by layer number, the last one
-// repeated.
+// Adapts a preset's windows to another number of layers: by layer number, repeating the last.
 static status windows_fit(arena *a, int64_t layers_before, decoder_spec *s)
 {
     if (s->windows == NULL || s->layers == layers_before) return ST_OK;
@@ -118,10 +117,10 @@ status model_spec_from_config(const host *h, arena *a, const run_config *c, deco
         }
         TRY(keys_apply(a, c, is_fresh, &s));
     }
-    // A run's dropout is what the run says, 0 unless given, and never the folder's.
+    // Dropout is that of the run's configuration (default 0), never that of the model's folder.
     s.dropout_embedding = s.dropout_attention = s.dropout_residual = (float)c->model.dropout;
     decoder_spec checked = s;
-    if (checked.vocab == 0) checked.vocab = 1; // the tokenizer will say
+    if (checked.vocab == 0) checked.vocab = 1; // the tokenizer sets it later
     TRY(model_spec_check(&checked));
     *out = s;
     return ST_OK;

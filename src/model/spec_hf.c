@@ -1,9 +1,10 @@
-// A decoder_spec from a Hugging Face config.json, in the spelling of transformers 5
+// Makes a decoder_spec from a Hugging Face config.json, in the spelling of transformers 5
 // (rope_parameters, layer_types) and in the older one that most published checkpoints have
-// (rope_theta, rope_scaling with rope_type or type, max_window_layers). What the file does not say
-// is what transformers takes.
+// (rope_theta, rope_scaling with rope_type or type, max_window_layers). Absent keys get the
+// defaults of transformers.
 //
-// The file is not trusted: a wrong type, a missing key, a size beyond all reason or an option that
+// The file is untrusted input: a wrong type, a missing key, an excessive size, or an option that
+// changes the mathematics in an unsupported way is refused with file and key.
 // would change the mathematics and that no block here has is refused with file and key.
 #include "base/text.h"
 #include "model/arch/arch.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 
 typedef struct reader {
-    const char *file; // stands in errors
+    const char *file; // for error messages
     const json *root;
     arena *a;
     const model_arch *arch;
@@ -25,7 +26,7 @@ typedef struct double_limits {
 } double_limits;
 
 enum { SHOWN_BYTES = 64 };
-// A text from the file as errors may show it: short, and nothing that moves a terminal's cursor.
+// Formats a string of the file for error messages: short, and without terminal control characters.
 static const char *shown(const char *source, char buffer[SHOWN_BYTES])
 {
     snprintf(buffer, SHOWN_BYTES, "%.48s", source);
@@ -35,7 +36,7 @@ static const char *shown(const char *source, char buffer[SHOWN_BYTES])
     return buffer;
 }
 
-// What stands there, for errors.
+// Describes the value found, for error messages.
 static const char *found(const json *value, char buffer[SHOWN_BYTES])
 {
     char inner[SHOWN_BYTES];
@@ -92,7 +93,7 @@ static status int_check(const reader *r, const char *key, const json *value, mod
     return ST_OK;
 }
 
-// Absent or null: `otherwise`, where it is not negative; else refused.
+// Absent or null: returns `otherwise` if it is not negative, else refuses.
 static status int_read(const reader *r, const char *key, model_limits limits, int64_t otherwise,
                        int64_t *out)
 {
@@ -104,7 +105,7 @@ static status int_read(const reader *r, const char *key, model_limits limits, in
     return int_check(r, key, value, limits, out);
 }
 
-// NaN in `otherwise`: needed.
+// A NaN `otherwise` makes the key required.
 static status real_read(const reader *r, const json *map, const char *key, double_limits limits,
                         double otherwise, double *out)
 {
@@ -175,7 +176,7 @@ static status arch_read(reader *r)
     return ST_OK;
 }
 
-// Options that change the mathematics, and the one value of each that we compute.
+// Options that change the mathematics, with the only supported value of each.
 static status unsupported_refuse(const reader *r, const json *map)
 {
     static const struct {
@@ -242,7 +243,7 @@ static status sizes_read(const reader *r, decoder_spec *s)
     TRY(int_read(r, k->heads, model_limits_heads, needed, &s->heads));
     s->kv_heads = s->heads;
     if (k->kv_heads != NULL) {
-        // Absent it is the class's default, null means as many as heads.
+        // An absent key takes the class's default; null means as many as heads.
         const bool is_absent = json_get(r->root, k->kv_heads) == NULL;
         const int64_t otherwise = is_absent && r->arch->kv_heads > 0 ? r->arch->kv_heads : s->heads;
         TRY(int_read(r, k->kv_heads, model_limits_heads, otherwise, &s->kv_heads));
@@ -270,7 +271,7 @@ static status token_read(const reader *r, const char *key, int32_t otherwise, co
     return ST_OK;
 }
 
-// One, or since Llama 3.1 a list.
+// Reads one id or, since Llama 3.1, a list.
 static status ends_read(const reader *r, const decoder_spec *s, model_ends *out)
 {
     const char *key = "eos_token_id";
@@ -343,7 +344,7 @@ static status dropouts_read(const reader *r, decoder_spec *s)
 
 // ---- windows ------------------------------------------------------------------------------------
 
-// The window that layers may have; 0: none.
+// Reads the window size of layers with a window; 0: none.
 static status window_read(const reader *r, int64_t *out)
 {
     *out = 0;
@@ -360,7 +361,7 @@ static status window_read(const reader *r, int64_t *out)
     return int_check(r, "sliding_window", value, model_limits_context, out);
 }
 
-// Whether each layer slides, from layer_types.
+// Reads from layer_types whether each layer has a sliding window.
 static status layer_types_read(const reader *r, const json *types, decoder_spec *s, bool *slides)
 {
     if (json_kind_of(types) != JSON_LIST || json_count(types) != s->layers) {
@@ -425,11 +426,11 @@ static status rope_kind_read(const reader *r, const json *map, model_rope *rope)
         if (json_get(map, "factor") != NULL) {
             return wrong(r, "rope_type", type, "a text, since there is a \"factor\"");
         }
-        return ST_OK; // theta alone: the default
+        return ST_OK; // only theta is given: default kind
     }
     if (json_kind_of(type) != JSON_TEXT) return wrong(r, key, type, "a text");
     const char *name = json_text(type, "");
-    if (strcmp(name, "su") == 0) name = "longrope"; // its first name
+    if (strcmp(name, "su") == 0) name = "longrope"; // its former name
     int64_t known = 0;
     for (; model_rope_names[known] != NULL; known++) {
         if (strcmp(name, model_rope_names[known]) != 0) continue;
@@ -490,7 +491,7 @@ static status rope_options_read(const reader *r, const json *map, const decoder_
     }
     const char *original = "original_max_position_embeddings";
     const json *context = json_get(map, original);
-    if (!is_given(context)) context = json_get(r->root, original); // Phi's place for it
+    if (!is_given(context)) context = json_get(r->root, original); // the key of Phi models
     if (is_given(context)) {
         TRY(int_check(r, original, context, model_limits_context, &rope->original_context));
     }
@@ -528,8 +529,8 @@ static status rope_read(const reader *r, decoder_spec *s)
 
 // ---- all of it ----------------------------------------------------------------------------------
 
-// Only a word about the files, which say it themselves: one that is unknown is no error.
-// Transformers 5 writes "dtype", those before it "torch_dtype".
+// Reads the type of the weights, which only informs: an unknown type is no error. Transformers 5
+// writes "dtype", earlier versions "torch_dtype".
 static dtype saved_read(const reader *r)
 {
     static const dtype known[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};

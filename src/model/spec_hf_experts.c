@@ -1,26 +1,25 @@
-// A decoder_spec from the config.json of a model with experts: Mixtral, Qwen 2 and 3 MoE, DeepSeek
-// V2 and V3, DBRX, Llama 4, gpt-oss. Such a model can be counted, planned and simulated; what would
-// train it is refused elsewhere (model_build), and import by name.
+// Makes a decoder_spec from the config.json of a model with experts: Mixtral, Qwen 2 and 3 MoE,
+// DeepSeek V2 and V3, DBRX, Llama 4, gpt-oss. Such a model can be counted, planned and simulated;
+// model_build refuses to build it for training, and import refuses its weights.
 //
-// Each type is a row: which keys hold which sizes, and the dense architecture whose blocks it
-// otherwise has. What changes no size (how scores are scaled, losses that balance experts) is
-// passed over.
+// Each type is a row: the keys that hold its sizes, and the dense architecture whose blocks it
+// shares. Keys that change no size (scaling of scores, losses that balance experts) are ignored.
 #include "model/arch/arch.h"
 #include "model/spec.h"
 
 #include <string.h>
 
 typedef struct hf_type {
-    const char *type, *arch;     // model_type, and the architecture that it is like
-    const char *sizes;           // the map that holds its sizes; NULL: the file's own
-    const char *attention, *ffn; // maps in it for those of attention and of experts; NULL: none
+    const char *type, *arch;     // model_type, and the dense architecture with the same blocks
+    const char *sizes;           // the map that holds its sizes; NULL: the root
+    const char *attention, *ffn; // inner maps of attention and expert sizes; NULL: none
     const char *layers, *dim, *heads, *kv_heads, *context;
-    const char *dense_ffn; // NULL: there is no layer without experts
+    const char *dense_ffn; // NULL: every layer has experts
     const char *expert_ffn, *count, *top_k;
-    const char *shared;      // experts that every token meets; NULL: always_shared
-    const char *shared_ffn;  // or their columns together
-    const char *dense_first; // layers without experts at the beginning
-    const char *every;       // of the others each so many have experts
+    const char *shared;      // experts that every token uses; NULL: always_shared
+    const char *shared_ffn;  // or their total width
+    const char *dense_first; // number of layers without experts at the bottom
+    const char *every;       // every n-th of the other layers has experts
     int64_t always_shared;
 } hf_type;
 
@@ -110,7 +109,7 @@ static bool is_given(const json *value)
     return value != NULL && json_kind_of(value) != JSON_NULL_VALUE;
 }
 
-// Absent or null: `otherwise`, where it is not negative; else refused. A key of NULL is absent.
+// Absent or null: returns `otherwise` if it is not negative, else refuses. A NULL key is absent.
 static status size_read(const hf_reader *r, const json *map, const char *key, model_limits limits,
                         int64_t otherwise, int64_t *out)
 {
@@ -191,11 +190,11 @@ static status latent_read(const hf_reader *r, decoder_spec *s)
     TRY(size_read(r, r->sizes, "qk_nope_head_dim", head, -1, &l->nope_dim));
     TRY(size_read(r, r->sizes, "qk_rope_head_dim", head, -1, &l->rope_dim));
     TRY(size_read(r, r->sizes, "v_head_dim", head, -1, &l->value_dim));
-    s->kv_heads = s->heads; // each has its own, made from the same row
+    s->kv_heads = s->heads; // each head has its own keys and values, made from the same row
     return ST_OK;
 }
 
-// Layers that slide, by name.
+// Reads which layers have a sliding window, by name.
 static status sliding_read(const hf_reader *r, arena *a, decoder_spec *s)
 {
     const json *names = json_get(r->sizes, "layer_types");
@@ -211,7 +210,7 @@ static status sliding_read(const hf_reader *r, arena *a, decoder_spec *s)
     return ST_OK;
 }
 
-// A map within another; the other itself where there is none.
+// Returns the inner map, or `of` itself if there is none.
 static const json *map_of(const json *of, const char *key)
 {
     const json *map = key != NULL ? json_get(of, key) : NULL;

@@ -1,5 +1,5 @@
-// config.json files of models with experts, as their makers' sizes are published: parameters in all
-// and of a token; and what of such a file is refused.
+// config.json files of models with experts: parameter counts, in total and per token, match
+// published figures; unsupported files are refused.
 #include "model/model.h"
 #include "model/spec.h"
 
@@ -42,7 +42,7 @@ static status read_text(const char *bytes, decoder_spec *out)
 
 typedef struct published {
     const char *name, *config;
-    double total, active; // billions; active 0: counted in another way there
+    double total, active; // billions; active 0: published figures count differently
 } published;
 
 static const published models[] = {
@@ -166,7 +166,7 @@ static void built_as_counted(void **state)
         assert_int_equal(model_build(a, &s, &options, &m), ST_OK);
         assert_int_equal(m->parameters, counts.total);
         assert_int_equal(m->product_parameters, counts.product);
-        // What is to run is refused, and says so.
+        // Building for execution is refused with a message.
         options.sizes_only = false;
         assert_int_equal(model_build(a, &s, &options, &m), ST_UNSUPPORTED);
         assert_non_null(strstr(error_last()->text, "experts"));
@@ -178,7 +178,7 @@ static void layers_alternate(void **state)
 {
     (void)state;
     decoder_spec s;
-    assert_int_equal(read_text(models[7].config, &s), ST_OK); // each second one has experts
+    assert_int_equal(read_text(models[7].config, &s), ST_OK); // every second one has experts
     for (int64_t i = 0; i < s.layers; i++) assert_int_equal(model_has_experts(&s, i), i % 2 == 1);
     assert_int_equal(read_text(models[4].config, &s), ST_OK); // all but the first three
     for (int64_t i = 0; i < s.layers; i++) assert_int_equal(model_has_experts(&s, i), i >= 3);

@@ -1,7 +1,7 @@
-// A decoder_spec as a Hugging Face config.json, which loads back equal.
+// Writes a decoder_spec as a Hugging Face config.json that reads back to an equal spec.
 //
-// Rotary positions are spelled the older way (rope_theta, rope_scaling): transformers 4 and 5 both
-// read it. What a key would only repeat is left out.
+// Rotary positions have the older spelling (rope_theta, rope_scaling), which transformers 4 and 5
+// both read. Keys that only repeat a default are left out.
 #include "base/text.h"
 #include "model/arch/arch.h"
 #include "model/spec.h"
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The shortest text that reads back as the same number, always with a point or an exponent: a
-// reader with strict types would refuse an int where it wants a float.
+// Formats the shortest text that reads back as the same number, always with a point or an exponent
+// for floats, because strict readers refuse an integer there.
 static const char *number(double value, bool is_float, char buffer[40])
 {
     for (int digits = is_float ? 6 : 15; digits <= 17; digits++) {
@@ -97,7 +97,7 @@ static status options_add(const model_arch *arch, const decoder_spec *s, text *t
 static status windows_add(const model_arch *arch, const decoder_spec *s, text *t)
 {
     int32_t window = 0;
-    int64_t full = 0; // layers before the first window
+    int64_t full = 0; // number of layers before the first window
     if (arch->windows == ARCH_WINDOWS_NEVER) return ST_OK;
     for (int64_t i = 0; s->windows != NULL && i < s->layers; i++) {
         if (s->windows[i] > 0) window = s->windows[i];

@@ -1,4 +1,4 @@
-// Specs: both spellings of config.json, what they print, what is refused and how; presets against
+// Specs: both spellings of config.json, printing, refused files and their messages; presets against
 // published parameter counts; the model.* keys of a run.
 #include "fixtures/base/test_paths.h"
 #include "model/arch/arch.h"
@@ -35,7 +35,7 @@ static bool same(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-// Everything but pointers is compared by value; windows and factors by what they point to.
+// Compares everything but pointers by value, and windows and factors by their elements.
 static void assert_equal(const decoder_spec *a, const decoder_spec *b)
 {
     assert_string_equal(a->arch, b->arch);
@@ -98,7 +98,7 @@ static void case_load(const char *folder, const char *name)
     json *root = NULL;
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     const status st = model_spec_from_hf(host_real(), a, path, &newer);
-    // The reference data also has models that are not known here, and some that are planned only.
+    // The reference data also has models that are unknown here, and some that can only be planned.
     const bool is_known = st == ST_OK || strstr(error_last()->text, "unknown model type") == NULL;
     if (!is_known || (st == ST_OK && (newer.experts.count > 0 || newer.latent.kv_rank > 0))) {
         error_clear();
@@ -132,7 +132,7 @@ static void both_spellings(void **state)
     arena_destroy(a);
 }
 
-// A complete config of each kind, so that a row below changes one thing.
+// A complete config of each kind; each row below changes one key.
 #define LLAMA(more)                                                                           \
     "{\"model_type\": \"llama\", \"vocab_size\": 257, \"num_hidden_layers\": 4,"              \
     "\"max_position_embeddings\": 64, \"num_attention_heads\": 4, \"intermediate_size\": 96," \
@@ -187,7 +187,7 @@ static void silence_is_the_default(void **state)
     assert_int_equal(s.ffn_dim, 100);
     assert_int_equal(s.activation, ACT_GELU_ERF);
     assert_false(s.tied);
-    // Without a type the class says it.
+    // Without a type, the class name decides.
     s = read_one(a,
                  "{\"architectures\": [\"Qwen3ForCausalLM\"], \"vocab_size\": 257,"
                  "\"num_hidden_layers\": 1, \"max_position_embeddings\": 64,"
@@ -391,7 +391,7 @@ static void specs_out_of_their_architecture(void **state)
 
 // ---- presets ------------------------------------------------------------------------------------
 
-// What is built, and that counting without building agrees.
+// Counts the parameters of the built model, and checks that counting without building agrees.
 static int64_t parameters_of(arena *a, const decoder_spec *s)
 {
     op_model *m = NULL;
@@ -409,8 +409,8 @@ static int64_t parameters_of(arena *a, const decoder_spec *s)
     return m->parameters;
 }
 
-// Figures that people print have three digits at best; two of the presets stand for models whose
-// positions or biases differ a little.
+// Published figures have three digits at most; two of the presets stand for models whose positions
+// or biases differ slightly.
 static void assert_near_published(const char *name, const decoder_spec *s, double published)
 {
     model_counts counts;
@@ -558,7 +558,7 @@ static void keys_alone(void **state)
                                  NULL};
     if (from_run(a, sizes, &s) != ST_OK) fail_msg("%s", error_last()->text);
     assert_string_equal(s.arch, "llama");
-    assert_int_equal(s.vocab, 0); // the tokenizer's
+    assert_int_equal(s.vocab, 0); // set by the tokenizer
     assert_int_equal(s.context, 96);
     assert_int_equal(s.head_dim, 16);
     assert_int_equal(s.ffn_dim, 192); // 8/3 of 64, rounded up

@@ -1,8 +1,8 @@
-// Values of weights: initial ones, and those of Hugging Face files.
+// Values of weights: initial values, and those of Hugging Face files.
 //
-// A file may hold one weight as several tensors (q, k, v), or transposed (GPT-2), with the
-// architecture's prefix before its names or without it, in fp32, bf16 or fp16. The table in arch/
-// says which; here it is looked up and the values are moved.
+// A file may hold one weight as several tensors (q, k, v) or transposed (GPT-2), with or without
+// the architecture's prefix, in fp32, bf16 or fp16. The tables in arch/ describe the names and
+// layouts; this file looks them up and converts the values.
 #include "base/rng.h"
 #include "base/text.h"
 #include "model/arch/arch.h"
@@ -13,12 +13,12 @@
 
 // ---- initial values -----------------------------------------------------------------------------
 
-// Part of a part: elements [begin, end) of it, keyed by its name.
+// Fills elements [begin, end) of a part from random numbers keyed by its name.
 static void normal_fill(const weight_part *part, float std, uint64_t seed, int64_t begin,
                         int64_t end, float *values)
 {
     const uint64_t key = rng_name_key(part->name);
-    enum { PIECE = 4096 }; // stays in the first cache between the two passes
+    enum { PIECE = 4096 }; // stays in the L1 cache between the two passes
     for (int64_t at = begin; at < end; at += PIECE) {
         const int64_t count = min_i64(PIECE, end - at);
         float *out = values + (at - begin);
@@ -57,7 +57,8 @@ void model_weight_init(const op_model *m, int64_t weight, uint64_t seed, float *
 // ---- names --------------------------------------------------------------------------------------
 enum { NAME_BYTES = 128 };
 
-// Our name with its layer's number as '#', and the number; -1 without one.
+// Splits our name into a pattern, with '#' for the layer number, and that number; -1 if it has
+// none.
 static void pattern_of(const char *ours, char pattern[NAME_BYTES], int *layer)
 {
     int used = 0;
@@ -70,7 +71,7 @@ static void pattern_of(const char *ours, char pattern[NAME_BYTES], int *layer)
     snprintf(pattern, NAME_BYTES, "%s", ours);
 }
 
-// The tensor of files that holds this weight or part; NULL if there is none of that name.
+// Finds the row of the tensor that holds this weight or part; NULL if none has that name.
 static const arch_tensor *tensor_of(const model_arch *arch, const char *ours, int *layer)
 {
     char pattern[NAME_BYTES];
@@ -81,10 +82,11 @@ static const arch_tensor *tensor_of(const model_arch *arch, const char *ours, in
     return NULL;
 }
 
-// The head stands beside the model, so it has no prefix.
+// The head lies outside the inner model, so it has no prefix.
 static const arch_tensor head_tensor = {"head", "lm_head.weight", false};
 
-// The name as transformers saves it. `bare` of it is what models saved without their head have.
+// Makes the name that transformers saves. Models saved without their head have the name without the
+// prefix, `bare`.
 static void name_make(const model_arch *arch, const arch_tensor *t, int layer,
                       char name[NAME_BYTES])
 {
@@ -104,7 +106,7 @@ typedef struct hf_source {
     int64_t row_begin, rows;
 } hf_source;
 
-// The tensors of files that make up weight w: one, or one for each part.
+// Lists the file tensors that make up weight w: one, or one for each part.
 static status sources_of(const decoder_spec *spec, const op_weight *w, hf_source out[4], int *count)
 {
     const model_arch *arch = model_arch_find(spec->arch);
@@ -154,7 +156,7 @@ status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m, i
     return ST_OK;
 }
 
-// With the prefix or without it.
+// Finds the entry with or without the prefix.
 static const safetensors_entry *entry_find(const safetensors *set, const model_arch *arch,
                                            const char *name)
 {
@@ -182,7 +184,7 @@ static void shape_print(int ndim, const int64_t *dims, char buffer[64])
     }
 }
 
-// Whether the entry can be weight w's source; if not, why, on one line.
+// Returns whether the entry can be weight w's source; if not, `why` states the reason on one line.
 static bool entry_fits(const safetensors_entry *e, const op_weight *w, const hf_source *source,
                        char why[160])
 {
@@ -209,7 +211,7 @@ static bool entry_fits(const safetensors_entry *e, const op_weight *w, const hf_
     return true;
 }
 
-// The file's bytes may lie at any address: they are copied before they are looked at.
+// Values in the file may be unaligned, so they are copied before use.
 static void row_read(dtype type, const unsigned char *data, int64_t count, float *out)
 {
     if (type == DTYPE_F32) {
@@ -225,7 +227,7 @@ static void row_read(dtype type, const unsigned char *data, int64_t count, float
 
 enum { PIECE_BYTES = 1 << 20 };
 
-// A tensor in stored order, piece by piece.
+// Reads a tensor in stored order, piece by piece.
 static status straight_read(const safetensors *set, const safetensors_entry *e, int64_t count,
                             unsigned char *piece, float *out)
 {
@@ -238,7 +240,8 @@ static status straight_read(const safetensors *set, const safetensors_entry *e, 
     return ST_OK;
 }
 
-// Stored (columns, rows): a few stored rows at a time, so that both sides stay in cache.
+// Reads a tensor stored as (columns, rows), a few stored rows at a time, so that source and target
+// stay in cache.
 static status transposed_read(const safetensors *set, const safetensors_entry *e, int64_t rows,
                               int64_t columns, unsigned char *piece, float *out)
 {
@@ -268,7 +271,7 @@ static status source_read(const safetensors *set, const safetensors_entry *e,
                           const hf_source *source, int64_t columns, float *out)
 {
     const bool is_transposed = source->tensor->transposed;
-    const int64_t row = is_transposed ? source->rows * dtype_bytes(e->type) : 0; // read whole
+    const int64_t row = is_transposed ? source->rows * dtype_bytes(e->type) : 0; // a stored row
     unsigned char *piece = malloc((size_t)max_i64(PIECE_BYTES, row));
     if (piece == NULL) return fail(ST_NO_MEMORY, "no memory to read tensor %s", source->name);
     const status st = is_transposed ? transposed_read(set, e, source->rows, columns, piece, out)
@@ -305,7 +308,8 @@ static bool ends_with(const char *name, const char *end)
     return length >= tail && strcmp(name + length - tail, end) == 0;
 }
 
-// Masks and tables that are no weights, and the head of a tied model, which is the embedding.
+// Ignores masks and tables that are not weights, and the head of a tied model, which is the
+// embedding.
 static bool is_ignored(const model_arch *arch, const decoder_spec *spec, const char *name)
 {
     for (const char *const *b = arch->buffers; *b != NULL; b++) {
@@ -328,7 +332,7 @@ static status complain(complaints *c, const char *name, const char *why)
 
 static int64_t entry_index(const safetensors *set, const safetensors_entry *e)
 {
-    return e - safetensors_at(set, 0); // sorted by name, one array
+    return e - safetensors_at(set, 0); // entries are one array, sorted by name
 }
 
 static status weights_check(complaints *c, const safetensors *set, const decoder_spec *spec,

@@ -1,6 +1,6 @@
-// Values of weights: initial ones are keyed by part and element, however they are asked for; those
-// of files come through names, prefixes, layouts and types, and a file that does not fit says all
-// at once.
+// Values of weights: initial values depend on part and element only, for every way of reading them;
+// file values are right for all names, prefixes, layouts and types; an unsuitable file gives one
+// error with all differences.
 #include "base/rng.h"
 #include "fixtures/base/test_paths.h"
 #include "model/arch/arch.h"
@@ -113,7 +113,7 @@ static void ranges_are_the_whole(void **state)
 
 // ---- files --------------------------------------------------------------------------------------
 
-typedef struct wish {  // how a file differs from what transformers saves
+typedef struct wish {  // the difference between a file and the one that transformers saves
     const char *strip; // this prefix is missing
     const char *skip;  // this tensor is missing
     const char *extra; // one more tensor, of 3 elements
@@ -148,7 +148,7 @@ static void tensor_declare(safetensors_writer *out, const wish *wanted, const mo
                                   flat ? 1 : w->ndim, flat ? &all : dims));
 }
 
-// All tensors, declared or written.
+// Declares or writes all tensors.
 static void tensors_pass(arena *a, safetensors_writer *out, const decoder_spec *s,
                          const op_model *m, const wish *wanted, bool declare)
 {

@@ -70,7 +70,7 @@ static status memory_try(dry_run *d)
 }
 
 // Runs approximately one rank's work of a step without the other ranks: its part of the batch
-// through a model with its number of layers and its part of heads, feed-forward and vocabulary.
+// through a model with its number of layers and its part of heads, MLP and vocabulary.
 static status step_try(const dry_run *d, train_bench *out)
 {
     run_config alone = d->own;

@@ -1,4 +1,4 @@
-// All architectures, and the words that their config.json files share.
+// All architectures, and the strings that their config.json files share.
 #include "base/text.h"
 #include "model/arch/arch.h"
 #include "model/spec.h"

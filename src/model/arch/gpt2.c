@@ -1,5 +1,5 @@
-// GPT-2: learned positions, LayerNorm with bias, a plain GELU feed-forward part, biases everywhere,
-// a tied head. Source: Radford et al. 2019. Its matrices are stored (in, out), q, k and v in one.
+// GPT-2: learned positions, LayerNorm with bias, a plain GELU MLP, biases everywhere, a tied head.
+// Source: Radford et al. 2019. Its matrices are stored (in, out), with q, k and v in one.
 #include "model/arch/arch.h"
 
 static const arch_keys keys = {

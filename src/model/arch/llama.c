@@ -1,6 +1,6 @@
-// Llama 1, 2, 3 and 3.1, and all that keeps its shape: RMSNorm, rotary positions, gated SiLU,
-// grouped queries. Sources: Touvron et al. 2023, arXiv:2302.13971 and 2307.09288; Dubey et al.
-// 2024, arXiv:2407.21783. The keys and tensors of Mistral and Qwen are the same.
+// Llama 1, 2, 3 and 3.1, and models with the same architecture: RMSNorm, rotary positions, gated
+// SiLU, grouped queries. Sources: Touvron et al. 2023, arXiv:2302.13971 and 2307.09288; Dubey et
+// al. 2024, arXiv:2407.21783. Mistral and Qwen have the same keys and tensors.
 #include "model/arch/arch.h"
 
 const arch_keys arch_keys_llama = {

@@ -2,7 +2,7 @@
 // packed documents; in generation with a cache of keys and values. Sources: Vaswani et al. 2017,
 // arXiv:1706.03762; Ainslie et al. 2023, arXiv:2305.13245; Su et al. 2021, arXiv:2104.09864.
 //
-//   x (tokens, dim) -> qkv (tokens, (H + 2 KV) D) -> q | k | v -> norm, turn -> attention -> out
+//   x (tokens, dim) -> qkv (tokens, (H + 2 KV) D) -> q | k | v -> norm, rotate -> attention -> out
 #include "model/block/block.h"
 
 #include <math.h>
@@ -36,8 +36,8 @@ static status views_make(block_context *c, heads *h)
     return op_view(c->p, h->qkv, "v", h->q_dim + h->kv_dim, h->kv_dim, &h->v);
 }
 
-// Turns q and k: as one tensor where they still are one (values pass), else one by one.
-static status turn(block_context *c, heads *h)
+// Rotates q and k: as one tensor while they still are one (values pass through), else separately.
+static status rotate(block_context *c, heads *h)
 {
     const decoder_spec *s = c->spec;
     const int32_t q_heads = (int32_t)s->heads, kv_heads = (int32_t)s->kv_heads;
@@ -66,7 +66,7 @@ static status qk_norm(block_context *c, heads *h)
     return op_rmsnorm(c->p, h->k, wk, TENSOR_NONE, s->norm_eps, 0.0f, &h->k, &same);
 }
 
-// Keys and values go into the cache, and attention reads them from there.
+// Appends keys and values to the cache; attention reads them from there.
 static status cache(block_context *c, heads *h, tensor_id *lengths)
 {
     const extent rows = {.scale = 1, .symbol = EXTENT_CACHE};
@@ -93,7 +93,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     TRY(qkv_make(c, x, &h));
     if (s->qk_norm) TRY(qk_norm(c, &h));
     if (s->position == MODEL_POSITION_ROPE) {
-        TRY(turn(c, &h));
+        TRY(rotate(c, &h));
     } else if (!s->qk_norm) {
         TRY(views_make(c, &h));
     }

@@ -1,4 +1,4 @@
-// What all blocks use: weights, norms and batch tensors by name.
+// Helpers for all blocks: weights, norms and batch tensors by name.
 #include "model/block/block.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static const char *joined(block_context *c, const char *a, const char *b)
     return arena_format(c->p->a, &out, "%s.%s", a, b) == ST_OK ? out : NULL;
 }
 
-// Whether the weight declared last is frozen, by the names that it has by now.
+// Marks the last declared weight as frozen if the names known so far match a pattern.
 static status freeze(block_context *c)
 {
     const block_weight *w = &c->weights[c->weight_count - 1];
@@ -130,8 +130,8 @@ static void parts_set(block_weight *w, const linear_spec *spec)
     ASSERT(spec->part_count == 0 || sum == w->rows);
 }
 
-// The bias has the weight's parts, each with ".bias" behind its name. A bias of a term of y belongs
-// to the whole sum, so it is not cut.
+// The bias has the weight's parts, each with ".bias" after its name. If y is a term of a sum, the
+// bias belongs to the whole sum, so it is not cut.
 static status linear_bias(block_context *c, const linear_spec *spec, tensor_id *b)
 {
     block_weight w = vector_of(joined(c, spec->name, "bias"), spec->rows, INIT_ZEROS,

@@ -1,5 +1,6 @@
-// Token embedding, and GPT-2's learned positions. The bottom of a model: no input, *y is the
-// residual stream (tokens, dim). Its table is not a product; tied, it is the head's matrix too.
+// Token embedding, and GPT-2's learned positions, at the bottom of a model: it has no input, and *y
+// is the residual stream (tokens, dim). The table lookup is not a GEMM; if tied, the table is the
+// head's matrix too.
 #include "model/block/block.h"
 
 static status emit(block_context *c, tensor_id x, tensor_id *y)

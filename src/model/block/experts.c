@@ -1,15 +1,15 @@
-// Feed-forward parts of which a token takes a few (Shazeer et al. 2017, arXiv:1701.06538;
-// DeepSeek-AI 2024, arXiv:2401.06066): planned and priced, and not trained yet (model_build
+// Experts: MLPs of which each token uses a few (Shazeer et al. 2017, arXiv:1701.06538; DeepSeek-AI
+// 2024, arXiv:2401.06066). They can be planned and priced, but not trained yet (model_build
 // refuses).
 //
 //   x -> router -> ids, weights;  x, ids -> rows by expert -> gate_up -> scaled by weights -> down
-//                                 -> added up = y
-//   x -> the shared experts, which every token meets, as one wide part: added to y
+//                                 -> summed = y
+//   x -> the shared experts, which every token uses, as one wide MLP: added to y
 #include "model/block/block.h"
 
 #include <string.h>
 
-// A matrix of every expert, one below the other: their rows are cut over AXIS_EP too.
+// Declares a matrix of all experts, stacked along the rows, which AXIS_EP cuts too.
 static status expert_matrix(block_context *c, const char *name, int64_t rows, int64_t columns,
                             int cut_dim, tensor_id *out)
 {
@@ -38,7 +38,7 @@ static status gated(block_context *c, const op_permuted *p, tensor_id *a)
     return op_swiglu(c->p, h, a);
 }
 
-// The shared experts, which every token meets, as one wide feed-forward part.
+// Emits the shared experts, which every token uses, as one wide MLP.
 static status shared(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;

@@ -1,13 +1,13 @@
-// The top of a model: final norm, then what the purpose wants of the vocabulary.
+// The top of a model: final norm, then the output that the purpose needs.
 //
 //   train     loss, its gradient and the matrix's gradient, in one operation (op.h, HEAD_LOSS)
-//   evaluate  the loss (and all logits, where `check` compares them)
-//   prefill, decode   logits of each sequence's last row, and the token drawn from them
+//   evaluate  the loss (and all logits, for `check` to compare)
+//   prefill, decode   logits of each sequence's last row, and the token sampled from them
 //
-// x: the residual stream; no *y.
+// x is the residual stream; there is no *y.
 #include "model/block/block.h"
 
-// Logits are fp32 whatever the type of the model.
+// Logits are fp32 for every type of the model.
 static status logits(block_context *c, tensor_id x, tensor_id w, extent rows, tensor_id *out)
 {
     op_node node = op_node_of(OP_MATMUL);

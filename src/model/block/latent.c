@@ -1,10 +1,10 @@
 // Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1): keys and values
-// are made from one narrow row of each token. Planned and priced, for its operations have no
+// are made from one narrow row of each token. It can be planned and priced; its operations have no
 // kernels yet.
 //
 //   x -> q_a -> norm -> q_b ---------------------+
-//   x -> kv_a -> norm -> kv_b (k and v, by heads) +-> turned, put together -> attention -> out
-//   x -> k_rope (the part of keys that is turned) +
+//   x -> kv_a -> norm -> kv_b (k and v, by heads) +-> rotated, joined -> attention -> out
+//   x -> k_rope (the part of keys that is rotated) +
 #include "model/block/block.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static status narrow(block_context *c, const char *name, const char *norm, tenso
     return op_rmsnorm(c->p, row, w, TENSOR_NONE, c->spec->norm_eps, 0.0f, y, &same);
 }
 
-// From `columns` columns to so many of each head.
+// Projects `columns` columns to a given number for each head.
 static status wide(block_context *c, const char *name, tensor_id x, int64_t columns, int64_t each,
                    tensor_id *y)
 {

@@ -1,10 +1,10 @@
-// The two feed-forward blocks: gated, y = (silu(x Wg) * (x Wu)) Wd (Shazeer 2020,
-// arXiv:2002.05202), and plain, y = act(x Wu + bu) Wd + bd.
+// The two MLP blocks: gated, y = (silu(x Wg) * (x Wu)) Wd (Shazeer 2020, arXiv:2002.05202), and
+// plain, y = act(x Wu + bu) Wd + bd.
 #include "model/block/block.h"
 
 enum { SITE_MLP = 2 };
 
-// Down to the residual stream, with bias and dropout where the spec has them.
+// The down projection into the residual stream, with bias and dropout if the spec has them.
 static status down(block_context *c, tensor_id a, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
