@@ -28,7 +28,7 @@ static status holder_of(cli_context *cli, const char *run, long *pid)
 }
 
 // Opens the control block among the descriptors of that process; -1: it has none, or has ended.
-static int board_open(long pid)
+static int control_block_open(long pid)
 {
     char folder[64], path[400], name[128];
     (void)snprintf(folder, sizeof(folder), "/proc/%ld/fd", pid);
@@ -92,7 +92,7 @@ static status run(cli_context *cli, const cli_call *call)
 {
     long pid = 0;
     TRY(holder_of(cli, call->operands[0], &pid));
-    const int fd = pid > 0 ? board_open(pid) : -1;
+    const int fd = pid > 0 ? control_block_open(pid) : -1;
     return fd >= 0 ? live_tell(cli, fd) : dump_tell(cli, call->operands[0]);
 }
 
