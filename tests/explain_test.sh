@@ -128,6 +128,26 @@ code "one without a switch" 0 env COLUMNS=80 "$trireme" explain catalog juwels-b
 says "what two devices have of the links" out '^ +no switch: 100\.0 GB/s from one to another$'
 code "one run" 0 "$trireme" explain catalog gpt-4
 says "what was only told of it" out '^reported +cluster\.devices=24960'
+code "the profiles" 0 env COLUMNS=80 "$trireme" catalog profiles
+fits "80 columns of them"
+says "one of them" out '^  torchtitan +torchtitan on H100'
+code "one profile" 0 env COLUMNS=80 "$trireme" catalog profiles torchtitan
+fits "80 columns of its page"
+says "a key with its meaning" out '^  launch: 8 +time of a kernel'
+says "what it was fitted on" out '^fitted on torchtitan_2024_12_compiled'
+code "one link" 0 "$trireme" catalog link nvlink4
+says "in the units of its file" out '^  gbit_s: 200 '
+code "one model" 0 "$trireme" catalog models deepseek-v3
+says "what differs" out '^differs +a further block'
+code "no such profile" 3 "$trireme" catalog profiles megatrn
+says "the nearest profile" err 'did you mean megatron'
+code "every entry has a page" 0 bash -c '
+    for kind in models runs devices links clusters profiles; do
+        "$1" catalog $kind | sed -n "s/^  \([a-z0-9][^ ]*\) .*/\1/p" | while read -r name; do
+            "$1" catalog $kind $name >"$2/page" || exit 1
+            [ "$(wc -l <"$2/page")" -ge 3 ] || { echo "$kind $name is short"; exit 1; }
+        done || exit 1
+    done' pages "$trireme" "$dir"
 
 # --- a run on a cluster ---
 code "a cluster that is not here" 0 explain --cluster h100 layout.tp=2 layout.pp=4 layout.dp=2 --svg "$dir/cluster.svg"

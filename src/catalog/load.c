@@ -2,6 +2,7 @@
 // own, its device's and the link's of each level; a file's own values override those of the files
 // that it names.
 #include "catalog/catalog.h"
+#include "catalog/entry_internal.h"
 #include "catalog/fields.h"
 #include "cost/cost.h"
 
@@ -282,6 +283,21 @@ status catalog_cluster_load(const host *h, arena *a, const char *name, const cha
     return ST_OK;
 }
 
+status catalog_cluster_sheet(const host *h, arena *a, const char *name, catalog_sheet **out)
+{
+    return cluster_sheet(h, a, name, NULL, 0, out);
+}
+
+status catalog_device_sheet(const host *h, arena *a, const char *name, catalog_sheet **out)
+{
+    return sheet_of(h, a, &device_sheet, name, "", out);
+}
+
+status catalog_link_sheet(const host *h, arena *a, const char *name, catalog_sheet **out)
+{
+    return sheet_of(h, a, &link_sheet, name, "", out);
+}
+
 static catalog_notes notes_of(const catalog_sheet *s)
 {
     return (catalog_notes){*catalog_sheet_list(s, "sources"), *catalog_sheet_list(s, "assumed")};
@@ -290,7 +306,7 @@ static catalog_notes notes_of(const catalog_sheet *s)
 status catalog_cluster_notes(const host *h, arena *a, const char *name, catalog_notes *out)
 {
     catalog_sheet *s = NULL;
-    TRY(cluster_sheet(h, a, name, NULL, 0, &s));
+    TRY(catalog_cluster_sheet(h, a, name, &s));
     *out = notes_of(s);
     return ST_OK;
 }
@@ -298,7 +314,7 @@ status catalog_cluster_notes(const host *h, arena *a, const char *name, catalog_
 status catalog_device_notes(const host *h, arena *a, const char *name, catalog_notes *out)
 {
     catalog_sheet *s = NULL;
-    TRY(sheet_of(h, a, &device_sheet, name, "", &s));
+    TRY(catalog_device_sheet(h, a, name, &s));
     *out = notes_of(s);
     return ST_OK;
 }
@@ -306,7 +322,7 @@ status catalog_device_notes(const host *h, arena *a, const char *name, catalog_n
 status catalog_link_notes(const host *h, arena *a, const char *name, catalog_notes *out)
 {
     catalog_sheet *s = NULL;
-    TRY(sheet_of(h, a, &link_sheet, name, "", &s));
+    TRY(catalog_link_sheet(h, a, name, &s));
     *out = notes_of(s);
     return ST_OK;
 }

@@ -2,6 +2,7 @@
 // their table (cost/habits.h).
 #include "catalog/profile.h"
 
+#include "catalog/entry_internal.h"
 #include "catalog/sheet.h"
 #include "cost/habits.h"
 
@@ -94,6 +95,11 @@ static status sheet_read(const host *h, arena *a, const char *name, const char *
     TRY(catalog_sheet_add(*out, "", &habit_fields, offsetof(profile_sheet, habits), false));
     TRY(catalog_sheet_add(*out, "", &list_fields, -1, false));
     return catalog_sheet_read(*out, h, "profiles", "profile", name, "", overrides, override_count);
+}
+
+status catalog_profile_sheet(const host *h, arena *a, const char *name, catalog_sheet **out)
+{
+    return sheet_read(h, a, name, NULL, 0, out);
 }
 
 // The base of the program's entry for a device; NULL: none.

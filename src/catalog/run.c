@@ -1,5 +1,6 @@
 // Reads the runs of the catalogue.
 #include "catalog/run.h"
+#include "catalog/entry_internal.h"
 #include "catalog/sheet.h"
 
 #include <string.h>
@@ -40,13 +41,18 @@ static status settings_take(const catalog_sheet *s, const char *key, const optio
     return ST_OK;
 }
 
+status catalog_run_sheet(const host *h, arena *a, const char *name, catalog_sheet **out)
+{
+    TRY(catalog_sheet_create(a, "A run", out));
+    TRY(catalog_sheet_add(*out, "", &fields, -1, false));
+    return catalog_sheet_read(*out, h, "runs", "run", name, "", NULL, 0);
+}
+
 status catalog_run_load(const host *h, arena *a, const char *name, catalog_run *out)
 {
     catalog_sheet *s = NULL;
     catalog_run r = {.name = name};
-    TRY(catalog_sheet_create(a, "A run", &s));
-    TRY(catalog_sheet_add(s, "", &fields, -1, false));
-    TRY(catalog_sheet_read(s, h, "runs", "run", name, "", NULL, 0));
+    TRY(catalog_run_sheet(h, a, name, &s));
     r.about = catalog_sheet_text(s, "about");
     r.model = catalog_sheet_text(s, "model");
     r.cluster = catalog_sheet_text(s, "cluster");

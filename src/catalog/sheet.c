@@ -257,6 +257,25 @@ void catalog_sheet_apply(const catalog_sheet *s, void *target)
     }
 }
 
+int64_t catalog_sheet_count(const catalog_sheet *s)
+{
+    return s->count;
+}
+
+const option *catalog_sheet_option(const catalog_sheet *s, int64_t row)
+{
+    ASSERT(row >= 0 && row < s->count);
+    return &s->options[row];
+}
+
+status catalog_sheet_print(const catalog_sheet *s, int64_t row, text *out)
+{
+    ASSERT(row >= 0 && row < s->count);
+    // A figure as people write it: 200, not 2e2.
+    if (s->options[row].kind == OPTION_REAL) return text_add(out, "%.10g", s->slots[row].real);
+    return option_print(&s->options[row], s->slots, out);
+}
+
 bool catalog_sheet_is_given(const catalog_sheet *s, const char *key)
 {
     const int64_t i = row_of(s, key);

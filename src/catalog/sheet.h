@@ -47,6 +47,11 @@ int64_t catalog_sheet_whole(const catalog_sheet *s, const char *key);
 double catalog_sheet_real(const catalog_sheet *s, const char *key);      // in the file's unit
 const char *catalog_sheet_text(const catalog_sheet *s, const char *key); // "" if not given
 const option_list *catalog_sheet_list(const catalog_sheet *s, const char *key);
+// Rows in the order in which they were added: all keys that a file may have.
+int64_t catalog_sheet_count(const catalog_sheet *s);
+const option *catalog_sheet_option(const catalog_sheet *s, int64_t row);
+// Prints the value of a row as a file would have it.
+NODISCARD status catalog_sheet_print(const catalog_sheet *s, int64_t row, text *out);
 // The program's entry that was read, or that the file is based on; NULL: none.
 const char *catalog_sheet_entry(const catalog_sheet *s);
 // "catalog/clusters/h100.yaml:3:9": the place of the key, or the file.

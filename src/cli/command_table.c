@@ -17,6 +17,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_import,
     &cli_command_export,
     &cli_command_explain,
+    &cli_command_catalog,
     &cli_command_inspect,
     &cli_command_data,
     &cli_command_bench,

@@ -14,6 +14,7 @@ extern const cli_command cli_command_digest;
 extern const cli_command cli_command_import;
 extern const cli_command cli_command_export;
 extern const cli_command cli_command_explain;
+extern const cli_command cli_command_catalog;
 extern const cli_command cli_command_inspect;
 extern const cli_command cli_command_data;
 extern const cli_command cli_command_bench;

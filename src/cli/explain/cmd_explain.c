@@ -131,9 +131,10 @@ static status catalog(cli_context *cli, const cli_call *call)
     const explain_flags *f = call->flags;
     if (f->svg != NULL || f->rank != NULL || f->lists != NULL || f->equal || f->json ||
         f->more != NULL || call->key_count > 0) {
-        return fail(ST_USAGE, "explain catalog takes at most one name");
+        return fail(ST_USAGE, "explain catalog takes no flags and no keys");
     }
-    return explain_catalog(cli, call->operand_count > 1 ? call->operands[1] : NULL);
+    return explain_catalog(cli, call->operand_count > 1 ? call->operands[1] : NULL,
+                           call->operand_count > 2 ? call->operands[2] : NULL);
 }
 
 // True unless there is a file or a folder of that name.
@@ -176,7 +177,7 @@ const cli_command cli_command_explain = {
     .synopsis =
         "CONFIG|RUN [--svg FILE] [--lists FILE] [--equal] [--rank R] [key.path=value ...] | "
         "CONFIG|PRESET|FOLDER|RUN --cluster NAME|FILE [--svg FILE] [key.path=value ...] | "
-        "claims [--json] [--more FILE] | catalog [NAME|FILE]",
+        "claims [--json] [--more FILE] | catalog [KIND] [NAME|FILE]",
     .about =
         "Plans the run as `trireme train` would and shows it; starts nothing and writes only the "
         "requested files. The timeline shows a step of one pipeline in virtual time: work takes time "
@@ -188,7 +189,8 @@ const cli_command cli_command_explain = {
         "the catalogue, it simulates the step there, and the picture shows the step in time, the memory, "
         "and the part of the network that each axis uses. `explain claims` computes the figures that "
         "people quote about large runs, each with a verdict (match, only_if, wrong, no_public_basis) and why. "
-        "`explain catalog` lists the known clusters, devices and runs; with a name, it shows one of "
+        "`explain catalog` is `trireme catalog`: it lists the known models, runs, devices, links, "
+        "clusters and profiles; with a name, it shows one of "
         "them: peaks dense and sparse, links one way and both, in bits and bytes, prices, failures, and "
         "the source of each figure, or that it is assumed.",
     .examples =
@@ -200,7 +202,7 @@ const cli_command cli_command_explain = {
     .flags = &flags,
     .flags_bytes = sizeof(explain_flags),
     .operand_min = 1,
-    .operand_max = 2,
+    .operand_max = 3,
     .takes_keys = true,
     .words = "claims, catalog",
     .run = run,

@@ -68,8 +68,9 @@ NODISCARD status explain_row(const explain *x, int32_t pp);
 // Shows figures that people quote, with verdicts (claims.h); `more`: a user's file of them, NULL:
 // none.
 NODISCARD status explain_claims(cli_context *cli, const char *more, bool as_json);
-// Shows the catalogue, or one entry of it: a cluster, a device, a run. name NULL: all entries.
-NODISCARD status explain_catalog(cli_context *cli, const char *name);
+// Shows the catalogue. word: a kind ("profiles") or the name of an entry; NULL: all entries of all
+// kinds. name: an entry of that kind; NULL: all of them.
+NODISCARD status explain_catalog(cli_context *cli, const char *word, const char *name);
 // Shows a simulated run on a cluster of the catalogue: as text and, if `svg` is not NULL, as one
 // picture.
 NODISCARD status explain_cluster(cli_context *cli, const cli_call *call, const char *machine,

@@ -1,279 +1,258 @@
-// `explain catalog [NAME]`: shows the entries of the catalogue, and one entry with figures that are
-// easily confused side by side: dense and sparse, one way and both, bits and bytes, sold and
-// usable.
-#include "catalog/catalog.h"
+// The catalogue by kind: what kinds there are, the entries of one, and a page for each entry. Any
+// page ends with its keys, where each is from, its sources, and what a profile was fitted on.
+#include "catalog/entry.h"
 #include "catalog/files.h"
-#include "catalog/run.h"
+#include "cli/explain/catalog_pages.h"
 #include "cli/explain/explain.h"
-#include "cli/wrap.h"
-#include "cost/cost.h"
+#include "model/preset.h"
 
 #include <string.h>
 
-static const char *const math_names[] = {"fp64", "fp32", "tf32", "bf16",
-                                         "fp16", "fp8",  "int8", "fp4"};
-_Static_assert(COUNT_OF(math_names) == MATH_COUNT, "a name for each type");
-static const char *const cause_names[] = {"device",  "device memory", "host",     "network",
-                                          "storage", "software",      "facility", "other"};
-_Static_assert(COUNT_OF(cause_names) == CAUSE_COUNT, "a name for each cause");
+typedef struct kind {
+    const char *name; // the folder in catalog/
+    const char *about;
+    // NULL: the entry's keys are its page
+    status (*page)(cli_context *cli, const char *name, text *t);
+} kind;
 
-// Adds `head`, padded to `width`, and text beside it over as many lines as it needs. Blanks of the
-// head are replaced until the lines are made, so that the line breaking ignores them.
-static status column_add(cli_context *cli, text *t, const char *head, int width,
-                         const char *content)
+// In this order a name without a kind is looked up.
+static const kind kinds[] = {
+    {"clusters", "devices, links, prices and failures of one installation", catalog_cluster_page},
+    {"devices", "peaks, memory, kernels' best speeds", catalog_device_page},
+    {"runs", "published and supposed runs, which `simulate NAME` predicts", catalog_run_page},
+    {"models", "shapes of models, for `simulate MODEL --cluster NAME`", catalog_model_page},
+    {"profiles", "speeds and habits of software, for profile=NAME", NULL},
+    {"links", "ports and cables of clusters", NULL},
+};
+
+static bool is_models(const kind *k)
 {
-    enum { OTHER_BLANK = 0x1f };
-    char *line = NULL;
-    const int64_t begin = t->length;
-    TRY(arena_format(cli->a, &line, "%-*s%s", width, head, content));
-    for (int i = 0; i < width; i++) {
-        if (line[i] == ' ') line[i] = OTHER_BLANK;
-    }
-    TRY(wrap_sentences(t, line, width, cli->columns));
-    for (int64_t i = begin; i < t->length; i++) {
-        if (t->bytes[i] == OTHER_BLANK) t->bytes[i] = ' ';
-    }
-    return text_add(t, "\n");
+    return strcmp(k->name, "models") == 0;
 }
 
-static status line_add(cli_context *cli, text *t, const char *head, const char *content)
+static const model_preset_file *model_find(const char *name)
 {
-    return column_add(cli, t, head, 10, content);
-}
-
-static bool is_in(cli_context *cli, const char *folder, const char *name, const char ***names,
-                  int64_t *count)
-{
-    if (catalog_names(cli->a, folder, names, count) != ST_OK) return false;
-    for (int64_t i = 0; i < *count; i++) {
-        if (strcmp((*names)[i], name) == 0) return true;
+    for (const model_preset_file *f = model_preset_files; f->name != NULL; f++) {
+        if (strcmp(f->name, name) == 0) return f;
     }
-    return false;
+    return NULL;
 }
 
-// ---- all entries --------------------------------------------------------------------------------
-
-static status about_of(cli_context *cli, const char *folder, const char *name, const char **out)
+static status names_of(cli_context *cli, const kind *k, const char ***names, int64_t *count)
 {
-    if (strcmp(folder, "clusters") == 0) {
-        cluster *c = NULL;
-        TRY(arena_new(cli->a, 1, &c));
-        TRY(catalog_cluster_load(cli->h, cli->a, name, NULL, 0, c));
-        *out = c->about;
-    } else if (strcmp(folder, "devices") == 0) {
-        cluster_device d;
-        TRY(catalog_device_load(cli->h, cli->a, name, &d));
-        *out = d.about;
-    } else {
-        catalog_run r;
-        TRY(catalog_run_load(cli->h, cli->a, name, &r));
-        *out = r.about;
+    int64_t all = 0;
+    if (!is_models(k)) return catalog_names(cli->a, k->name, names, count);
+    while (model_preset_files[all].name != NULL) all++;
+    TRY(arena_new(cli->a, all + 1, names));
+    for (int64_t i = 0; i < all; i++) (*names)[i] = model_preset_files[i].name;
+    *count = all;
+    return ST_OK;
+}
+
+static bool is_in(const kind *k, const char *name)
+{
+    if (is_models(k)) return model_find(name) != NULL;
+    return catalog_file_find(k->name, name) != NULL;
+}
+
+// ---- lists --------------------------------------------------------------------------------------
+
+static status model_about(cli_context *cli, const char *name, const char **out)
+{
+    const model_preset_file *f = model_find(name);
+    if (f == NULL) return fail(ST_CONFIG, "there is no model \"%.64s\"", name);
+    decoder_spec spec;
+    model_preset_facts facts;
+    TRY(model_preset_parse(cli->a, f->yaml, (int64_t)strlen(f->yaml), name, &spec, &facts));
+    *out = facts.about;
+    return ST_OK;
+}
+
+static status about_of(cli_context *cli, const kind *k, const char *name, const char **out)
+{
+    catalog_entry e;
+    if (is_models(k)) return model_about(cli, name, out);
+    TRY(catalog_entry_load(cli->h, cli->a, k->name, name, &e));
+    *out = e.about;
+    return ST_OK;
+}
+
+static status list_add(cli_context *cli, const kind *k, text *t)
+{
+    const char **names = NULL, *about = NULL;
+    int64_t count = 0;
+    size_t width = 20;
+    TRY(names_of(cli, k, &names, &count));
+    for (int64_t i = 0; i < count; i++) {
+        if (strlen(names[i]) + 4 > width) width = strlen(names[i]) + 4;
+    }
+    TRY(text_add(t, "%s\n", k->name));
+    for (int64_t i = 0; i < count; i++) {
+        char *name = NULL;
+        TRY(about_of(cli, k, names[i], &about));
+        TRY(arena_format(cli->a, &name, "  %s", names[i]));
+        TRY(catalog_column_add(cli, t, name, (int)width, about));
     }
     return ST_OK;
 }
 
-static status list_print(cli_context *cli, const char *folder)
+static status kinds_add(cli_context *cli, text *t)
 {
-    const char **names = NULL, *about = NULL;
-    int64_t count = 0;
-    text t = {.a = cli->a};
-    TRY(catalog_names(cli->a, folder, &names, &count));
-    TRY(text_add(&t, "%s\n", folder));
-    for (int64_t i = 0; i < count; i++) {
-        char *name = NULL;
-        TRY(about_of(cli, folder, names[i], &about));
-        TRY(arena_format(cli->a, &name, "  %s", names[i]));
-        TRY(column_add(cli, &t, name, 20, about));
+    TRY(text_add(t, "trireme catalog KIND lists one kind, trireme catalog KIND NAME shows an "
+                    "entry:\n\n"));
+    for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
+        const char **names = NULL;
+        int64_t count = 0;
+        char *head = NULL;
+        TRY(names_of(cli, &kinds[i], &names, &count));
+        TRY(arena_format(cli->a, &head, "  %-10s%4lld", kinds[i].name, (long long)count));
+        TRY(catalog_column_add(cli, t, head, 18, kinds[i].about));
     }
-    cli_print_text(cli, &t);
     return ST_OK;
 }
 
 // ---- one entry ----------------------------------------------------------------------------------
 
-static status peaks_add(text *t, const cluster_device *d)
+// "catalog/profiles/fsdp.yaml:3:10" as "fsdp:3".
+static int place_short(const char *place, const char **begin)
 {
-    TRY(text_add(t, "peak      TFLOP/s     dense    with 2:4 sparsity\n"));
-    for (int i = 0; i < MATH_COUNT; i++) {
-        if (d->peak_flops[i] <= 0.0) continue;
-        TRY(text_add(t, "            %-6s%9.1f", math_names[i], d->peak_flops[i] / 1e12));
-        if (d->sparse_flops[i] > 0.0) TRY(text_add(t, "%16.1f", d->sparse_flops[i] / 1e12));
-        TRY(text_add(t, "\n"));
+    const char *slash = strrchr(place, '/'), *end = strstr(place, ".yaml");
+    *begin = slash != NULL ? slash + 1 : place;
+    return end != NULL && end > *begin ? (int)(end - *begin) : (int)strlen(*begin);
+}
+
+static status keys_add(cli_context *cli, const kind *k, const char *name, text *t)
+{
+    catalog_entry e;
+    TRY(catalog_entry_load(cli->h, cli->a, k->name, name, &e));
+    if (k->page == NULL) {
+        char *head = NULL;
+        TRY(arena_format(cli->a, &head, "%.*s", (int)strlen(k->name) - 1, k->name));
+        TRY(catalog_column_add(cli, t, head, 10, name));
+        TRY(catalog_column_add(cli, t, "", 10, e.about));
+    }
+    TRY(text_add(t, "\nkeys of the entry and of those that it is based on\n"));
+    for (int64_t i = 0; i < e.key_count; i++) {
+        const catalog_key *c = &e.keys[i];
+        const char *from = NULL;
+        char *head = NULL, *line = NULL;
+        const int length = place_short(c->place, &from);
+        TRY(arena_format(cli->a, &head, "  %s: %s", c->key, c->value));
+        TRY(arena_format(cli->a, &line, "%s (%.*s)", c->help, length, from));
+        const bool is_short = strlen(head) < 34;
+        if (!is_short) TRY(catalog_column_add(cli, t, "  ", 2, head + 2));
+        TRY(catalog_column_add(cli, t, is_short ? head : "", 34, line));
+    }
+    if (k->page != NULL) return ST_OK;
+    const catalog_notes notes = {.sources = e.sources, .assumed = e.assumed};
+    TRY(catalog_notes_add(cli, t, "sources", &notes));
+    if (strcmp(k->name, "profiles") != 0) return ST_OK;
+    text fitted = {.a = cli->a};
+    for (int64_t i = 0; i < e.fitted_on.count; i++) {
+        TRY(text_add(&fitted, "%s%s", i == 0 ? "" : ", ", e.fitted_on.items[i]));
+    }
+    TRY(text_add(t, "\n"));
+    return catalog_column_add(cli, t, "fitted on", 10,
+                              e.fitted_on.count > 0
+                                  ? fitted.bytes
+                                  : "no table of published figures: its numbers are from the "
+                                    "sources above, or assumed");
+}
+
+static status entry_add(cli_context *cli, const kind *k, const char *name, text *t)
+{
+    if (k->page != NULL) TRY(k->page(cli, name, t));
+    // A model's page has its file, and a run's has its settings.
+    const bool is_shown = is_models(k) || strcmp(k->name, "runs") == 0;
+    return is_shown ? ST_OK : keys_add(cli, k, name, t);
+}
+
+// Other kinds that have the same name.
+static status others_add(const kind *shown, const char *name, text *t)
+{
+    for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
+        if (&kinds[i] == shown || !is_in(&kinds[i], name)) continue;
+        TRY(text_add(t, "\nalso      trireme catalog %s %s\n", kinds[i].name, name));
     }
     return ST_OK;
 }
 
-static status device_add(cli_context *cli, text *t, const cluster_device *d)
+static const kind *kind_find(const char *word)
 {
-    char lanes[32], matrix[32];
-    TRY(line_add(cli, t, "device", d->about));
-    TRY(peaks_add(t, d));
-    TRY(text_add(t, "memory    %.6g GB as sold, %.4g GiB (%.4g GB) for programs, %.6g GB/s\n",
-                 d->memory_bytes / 1e9, d->usable_bytes / 1073741824.0, d->usable_bytes / 1e9,
-                 d->memory_bytes_s / 1e9));
-    if (d->units > 0 && d->lanes_per_unit > 0) {
-        TRY(text_add(t, "units     %d with %d lanes each: %s; matrix units: %s; dies: %d\n",
-                     d->units, d->lanes_per_unit,
-                     explain_count((int64_t)d->units * d->lanes_per_unit, lanes),
-                     explain_count((int64_t)d->units * d->matrix_units_per_unit, matrix), d->dies));
+    for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
+        const size_t length = strlen(kinds[i].name);
+        if (strcmp(kinds[i].name, word) == 0) return &kinds[i];
+        // "profile" for "profiles"
+        if (strlen(word) == length - 1 && strncmp(kinds[i].name, word, length - 1) == 0) {
+            return &kinds[i];
+        }
     }
-    if (d->sold_watts > 0.0)
-        return text_add(t, "power     limited to %.6g W of %.6g\n", d->watts, d->sold_watts);
-    return text_add(t, "power     %.6g W\n", d->watts);
+    return NULL;
 }
 
-static status links_add(text *t, const cluster *c)
+static status unknown_refuse(cli_context *cli, const char *name)
 {
-    char count[32];
-    TRY(text_add(t, "links     of one device          one way  both ways  one way   first  taper\n"
-                    "            devices                 GB/s       GB/s   Gbit/s      us\n"));
-    for (int i = 0; i < c->level_count; i++) {
-        const cluster_level *l = &c->levels[i];
-        TRY(text_add(t, "  %-10.10s%9s %-13.13s%9.1f%11.1f%9.0f%8.1f%7.3g\n", l->name,
-                     explain_count(l->devices, count), l->link, l->bytes_s / 1e9,
-                     2 * l->bytes_s / 1e9, 8 * l->bytes_s / 1e9, 1e6 * l->latency_s, l->taper));
-        const double share = cost_links_share(c, i, 2);
-        if (share >= 1.0) continue;
-        TRY(text_add(t, "            no switch: %.1f GB/s from one to another\n",
-                     l->bytes_s * share / 1e9));
-    }
-    return ST_OK;
+    const char **all = NULL;
+    int64_t count = 0;
+    while (catalog_files[count].name != NULL) count++;
+    TRY(arena_new(cli->a, count + COUNT_OF(kinds), &all));
+    for (int64_t i = 0; i < count; i++) all[i] = catalog_files[i].name;
+    for (int64_t i = 0; i < COUNT_OF(kinds); i++) all[count++] = kinds[i].name;
+    const char *near = text_nearest(name, all, count);
+    return fail(ST_CONFIG,
+                "the catalogue has no kind and no entry \"%.64s\"%s%s; `trireme catalog` lists the "
+                "kinds, and a path to a cluster's YAML file does too",
+                name, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near);
 }
 
-static status prices_add(cli_context *cli, text *t, const cluster_prices *p)
-{
-    const struct {
-        const char *name;
-        double usd;
-    } rows[] = {{"on demand", p->on_demand_usd_h},
-                {"reserved", p->reserved_usd_h},
-                {"spot", p->spot_usd_h},
-                {"owned", p->owned_usd_h}};
-    text all = {.a = cli->a};
-    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
-        if (rows[i].usd > 0.0) TRY(text_add(&all, "$%.2f %s, ", rows[i].usd, rows[i].name));
-    }
-    TRY(text_add(&all, "per device and hour; $%.2f per kWh", p->kwh_usd));
-    return line_add(cli, t, "price", all.bytes);
-}
-
-static status failures_add(cli_context *cli, text *t, const cluster *c)
-{
-    char device_hours[32], devices[32], every[32];
-    const cluster_failures *f = &c->failures;
-    text causes = {.a = cli->a};
-    TRY(text_add(&causes, "one interruption in %s device-hours: every %s on all %s",
-                 explain_count((int64_t)f->mtbf_device_h, device_hours),
-                 text_duration_human(3600.0 * f->mtbf_device_h / (double)c->devices, every),
-                 explain_count(c->devices, devices)));
-    if (f->share[CAUSE_OTHER] >= 1.0) TRY(text_add(&causes, "; the causes are not known"));
-    const char *before = ":";
-    for (int i = 0; i < CAUSE_COUNT && f->share[CAUSE_OTHER] < 1.0; i++) {
-        if (f->share[i] <= 0.0) continue;
-        TRY(text_add(&causes, "%s %s %.1f%%", before, cause_names[i], 100.0 * f->share[i]));
-        before = ",";
-    }
-    return line_add(cli, t, "failures", causes.bytes);
-}
-
-static status notes_add(cli_context *cli, text *t, const char *of, const catalog_notes *n)
-{
-    text assumed = {.a = cli->a};
-    if (n->sources.count + n->assumed.count > 0) TRY(text_add(t, "\n%s\n", of));
-    for (int64_t i = 0; i < n->sources.count; i++) {
-        TRY(line_add(cli, t, "  from", n->sources.items[i]));
-    }
-    for (int64_t i = 0; i < n->assumed.count; i++) {
-        TRY(text_add(&assumed, "%s%s", i == 0 ? "" : ", ", n->assumed.items[i]));
-    }
-    return n->assumed.count > 0 ? column_add(cli, t, "  assumed", 11, assumed.bytes) : ST_OK;
-}
-
-static status cluster_print(cli_context *cli, const char *name)
-{
-    char devices[32];
-    cluster *c = NULL;
-    catalog_notes notes;
-    text t = {.a = cli->a};
-    TRY(arena_new(cli->a, 1, &c));
-    TRY(catalog_cluster_load(cli->h, cli->a, name, NULL, 0, c));
-    TRY(line_add(cli, &t, "cluster", c->about));
-    TRY(text_add(&t, "devices   %s, %d in a node\n", explain_count(c->devices, devices),
-                 c->node.devices));
-    TRY(device_add(cli, &t, &c->device));
-    TRY(links_add(&t, c));
-    TRY(prices_add(cli, &t, &c->prices));
-    TRY(failures_add(cli, &t, c));
-    TRY(catalog_cluster_notes(cli->h, cli->a, name, &notes));
-    TRY(notes_add(cli, &t, "cluster", &notes));
-    if (!catalog_is_path(c->device.name)) {
-        TRY(catalog_device_notes(cli->h, cli->a, c->device.name, &notes));
-        TRY(notes_add(cli, &t, c->device.name, &notes));
-    }
-    for (int i = 0; i < c->level_count; i++) {
-        const char *link = c->levels[i].link;
-        if (*link == '\0' || catalog_is_path(link)) continue;
-        if (i > 0 && strcmp(link, c->levels[i - 1].link) == 0) continue;
-        TRY(catalog_link_notes(cli->h, cli->a, link, &notes));
-        TRY(notes_add(cli, &t, link, &notes));
-    }
-    cli_print_text(cli, &t);
-    return ST_OK;
-}
-
-static status device_print(cli_context *cli, const char *name)
-{
-    cluster_device d;
-    catalog_notes notes;
-    text t = {.a = cli->a};
-    TRY(catalog_device_load(cli->h, cli->a, name, &d));
-    TRY(device_add(cli, &t, &d));
-    TRY(catalog_device_notes(cli->h, cli->a, name, &notes));
-    TRY(notes_add(cli, &t, "figures", &notes));
-    cli_print_text(cli, &t);
-    return ST_OK;
-}
-
-static status settings_add(cli_context *cli, text *t, const char *head, const option_list *l)
-{
-    text all = {.a = cli->a};
-    if (l->count == 0) return ST_OK;
-    for (int64_t i = 0; i < l->count; i++) {
-        TRY(text_add(&all, "%s%s", i == 0 ? "" : " ", l->items[i]));
-    }
-    return line_add(cli, t, head, all.bytes);
-}
-
-static status run_print(cli_context *cli, const char *name)
-{
-    catalog_run r;
-    text t = {.a = cli->a};
-    TRY(catalog_run_load(cli->h, cli->a, name, &r));
-    TRY(line_add(cli, &t, "run", r.about));
-    TRY(line_add(cli, &t, "model", r.model));
-    TRY(line_add(cli, &t, "cluster", r.cluster));
-    TRY(settings_add(cli, &t, "public", &r.told));
-    TRY(settings_add(cli, &t, "reported", &r.reported));
-    TRY(settings_add(cli, &t, "assumed", &r.assumed));
-    const catalog_notes notes = {.sources = r.sources};
-    TRY(notes_add(cli, &t, "figures", &notes));
-    cli_print_text(cli, &t);
-    return ST_OK;
-}
-
-status explain_catalog(cli_context *cli, const char *name)
+static status unknown_of_kind(cli_context *cli, const kind *k, const char *name)
 {
     const char **names = NULL;
     int64_t count = 0;
-    if (name == NULL) {
-        TRY(list_print(cli, "clusters"));
-        cli_print(cli, "\n");
-        TRY(list_print(cli, "devices"));
-        cli_print(cli, "\n");
-        return list_print(cli, "runs");
+    TRY(names_of(cli, k, &names, &count));
+    const char *near = text_nearest(name, names, count);
+    return fail(
+        ST_CONFIG, "there is no entry \"%.64s\" among the %s%s%s; `trireme catalog %s` lists all",
+        name, k->name, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near, k->name);
+}
+
+static status word_add(cli_context *cli, const char *word, text *t)
+{
+    if (catalog_is_path(word)) return entry_add(cli, &kinds[0], word, t);
+    for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
+        if (!is_in(&kinds[i], word)) continue;
+        TRY(entry_add(cli, &kinds[i], word, t));
+        return others_add(&kinds[i], word, t);
     }
-    if (is_in(cli, "clusters", name, &names, &count)) return cluster_print(cli, name);
-    if (is_in(cli, "devices", name, &names, &count)) return device_print(cli, name);
-    if (is_in(cli, "runs", name, &names, &count)) return run_print(cli, name);
-    return cluster_print(cli, name); // a path, or an unknown name
+    return unknown_refuse(cli, word);
+}
+
+static status all_add(cli_context *cli, text *t)
+{
+    TRY(kinds_add(cli, t));
+    for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
+        TRY(text_add(t, "\n"));
+        TRY(list_add(cli, &kinds[i], t));
+    }
+    return ST_OK;
+}
+
+status explain_catalog(cli_context *cli, const char *word, const char *name)
+{
+    text t = {.a = cli->a};
+    const kind *k = word != NULL ? kind_find(word) : NULL;
+    if (word == NULL) {
+        TRY(all_add(cli, &t));
+    } else if (k == NULL) {
+        if (name != NULL) return unknown_refuse(cli, word);
+        TRY(word_add(cli, word, &t));
+    } else if (name == NULL) {
+        TRY(list_add(cli, k, &t));
+    } else if (catalog_is_path(name) || is_in(k, name)) {
+        TRY(entry_add(cli, k, name, &t));
+    } else {
+        return unknown_of_kind(cli, k, name);
+    }
+    cli_print_text(cli, &t);
+    return ST_OK;
 }
