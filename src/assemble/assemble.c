@@ -268,7 +268,7 @@ void assemble_scratch_destroy(assemble_scratch *r)
     for (int i = 0; r != NULL && i < THREAD_POOL_MAX; i++) {
         arena_destroy(r->all[i].lists);
         arena_destroy(r->all[i].places);
-        for (int k = 0; k < 2; k++) arena_destroy(r->all[i].borders[k].a);
+        for (int k = 0; k < 2; k++) arena_destroy(r->all[i].boundary[k].a);
     }
     free(r);
 }
@@ -280,7 +280,7 @@ static status scratch_prepare(plan_rooms *r)
     if (r->lists == NULL) TRY(arena_create("lowering", 0, &r->lists));
     if (r->places == NULL) TRY(arena_create("plan memory", 0, &r->places));
     for (int k = 0; k < 2; k++) {
-        if (r->borders[k].a == NULL) TRY(arena_create("boundary buffers", 0, &r->borders[k].a));
+        if (r->boundary[k].a == NULL) TRY(arena_create("boundary buffers", 0, &r->boundary[k].a));
     }
     return ST_OK;
 }

@@ -170,33 +170,34 @@ static int32_t neighbour_of(const estimate_layout *l, int32_t pp, int32_t chunk,
     return rank;
 }
 
-status estimate_times_of(const estimate_layout *l, arena *a, border_times *out)
+status estimate_times_of(const estimate_layout *l, arena *a, boundary_timelines *out)
 {
     schedule_list *lists = NULL;
     const schedule_request r = request_of(l);
-    *out = (border_times){.schedule = l->schedule, .shape = r};
+    *out = (boundary_timelines){.schedule = l->schedule, .shape = r};
     if (l->schedule == NULL) return ST_OK;
     TRY(arena_new(a, l->pp, &lists));
     for (int32_t pp = 0; pp < l->pp; pp++) {
         TRY(plan_schedule_emit(l->schedule, &r, pp, a, &lists[pp]));
     }
-    return plan_borders_play(a, l->schedule, &r, lists, false, out);
+    return plan_boundary_simulate(a, l->schedule, &r, lists, false, out);
 }
 
-status estimate_work_of(const estimate_layout *l, const border_times *times, int32_t pp, arena *a,
-                        estimate_work *out)
+status estimate_work_of(const estimate_layout *l, const boundary_timelines *times, int32_t pp,
+                        arena *a, estimate_work *out)
 {
     *out = (estimate_work){.list = {0}};
     if (l->schedule == NULL) return ST_OK;
     arena *work = NULL;
-    border_times own;
-    plan_borders borders = {.count = 0};
+    boundary_timelines own;
+    plan_boundary_buffers boundary = {.count = 0};
     const schedule_request r = request_of(l);
     TRY(plan_schedule_emit(l->schedule, &r, pp, a, &out->list));
     TRY(arena_create("boundary buffers", 0, &work));
     status st = times == NULL ? estimate_times_of(l, work, &own) : ST_OK;
-    if (st == ST_OK) st = plan_borders_make(work, times == NULL ? &own : times, pp, NULL, &borders);
-    out->boundary_buffers = borders.count;
+    if (st == ST_OK)
+        st = plan_boundary_assign(work, times == NULL ? &own : times, pp, NULL, &boundary);
+    out->boundary_buffers = boundary.count;
     arena_destroy(work);
     return st;
 }

@@ -17,7 +17,7 @@
 
 #include "config/optimizers.h"
 #include "cost/cost.h"
-#include "plan/lower/borders.h"
+#include "plan/lower/boundary.h"
 #include "plan/plan.h"
 
 #ifdef __cplusplus
@@ -84,9 +84,9 @@ typedef struct estimate_work {
     int32_t boundary_buffers; // buffers for tensors from and to other stages
 } estimate_work;
 // `times`: simulated lists of the layout's schedule (estimate_times_of); NULL: simulated here.
-NODISCARD status estimate_work_of(const estimate_layout *l, const border_times *times, int32_t pp,
-                                  arena *a, estimate_work *out);
-NODISCARD status estimate_times_of(const estimate_layout *l, arena *a, border_times *out);
+NODISCARD status estimate_work_of(const estimate_layout *l, const boundary_timelines *times,
+                                  int32_t pp, arena *a, estimate_work *out);
+NODISCARD status estimate_times_of(const estimate_layout *l, arena *a, boundary_timelines *out);
 
 typedef struct estimate_memory {
     int64_t kind[BYTES_KIND_COUNT]; // at the peak

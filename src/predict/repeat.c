@@ -142,7 +142,7 @@ static status slot_tensors_find(const lower_passes *s, slot_tensors *out)
     TRY(arena_new(in->a, most * out->slots, &out->rows));
     TRY(arena_new(in->a, most, &out->chunk));
     memset(out->class_of, -1, (size_t)in->p->tensor_count * sizeof(*out->class_of));
-    for (int32_t k = 0; k < s->b.slots.borders.count; k++) {
+    for (int32_t k = 0; k < s->b.slots.boundary.count; k++) {
         out->is_buffer[s->b.slots.buffer_ref[k]] = true;
     }
     for (int32_t i = 0; i < m->layer_count && out->slots > 1; i++) {
@@ -321,7 +321,7 @@ static status few_make(arena *a, arena *work, const plan_request *request, plan_
     s->local.fewest_microbatches = s->local.most_microbatches = 0; // all ranks have the same number
     TRY(plan_lower_collect(s));
     if (s->b.slots.slot_count != x.all.slot_count ||
-        s->b.slots.borders.count != x.all.borders.count) {
+        s->b.slots.boundary.count != x.all.boundary.count) {
         return ST_OK;
     }
     TRY(plan_lower_live(s));

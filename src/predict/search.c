@@ -231,7 +231,7 @@ static status stages_measure(search *s, search_found *f, stage_bytes *out)
     family *of = NULL;
     const measured *m = NULL;
     const int32_t *first_layer = NULL;
-    border_times times;
+    boundary_timelines times;
     const schedule_request shape = {.stages = l->pp, .microbatches = 1, .chunks = l->chunks};
     const int32_t depth = l->schedule != NULL ? plan_schedule_depth(l->schedule, &shape) : 1;
     TRY(search_family_of(s, l, &of));

@@ -210,7 +210,7 @@ status search_ways_of(search *s, int32_t pp, int64_t microbatches, way_list **ou
 static status pipe_works(search *s, const estimate_layout *l, shared_pipe *p)
 {
     const int32_t last = l->pp - 1, ranks[WORK_RANKS] = {0, last, 1, last / 2};
-    border_times times;
+    boundary_timelines times;
     arena_reset(s->work);
     TRY(estimate_times_of(l, s->work, &times));
     for (int i = 0; i < WORK_RANKS; i++) {

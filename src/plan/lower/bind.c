@@ -148,7 +148,8 @@ static status visits_bind(binder *b)
         bound_visit *out = &b->out->visits[i];
         out->actions_begin = (int32_t)b->out->action_count;
         if (visit->microbatch < 0) continue;
-        if (visit->forward && visit->opens) TRY(bind_borders(b, visit->chunk, visit->microbatch));
+        if (visit->forward && visit->opens)
+            TRY(bind_boundaries(b, visit->chunk, visit->microbatch));
         for (int32_t k = 0; k < visit->runs_count; k++) {
             TRY(run_bind(b, visit, &x->runs[visit->runs_begin + k]));
         }

@@ -2,7 +2,7 @@
 #ifndef PLAN_LOWER_BIND_H
 #define PLAN_LOWER_BIND_H
 
-#include "plan/lower/borders.h"
+#include "plan/lower/boundary.h"
 #include "plan/lower/expand.h"
 
 // One use of a weight by one layer, and its accumulators.
@@ -31,8 +31,8 @@ typedef struct bound_slots {
     int32_t slot_count;
     int32_t *pool;     // [chunk] chunks whose stages follow each other here share slots: a number
     int32_t **slot_of; // [chunk][micro-batch]; -1: not this chunk's
-    bool (*crosses)[BORDER_COUNT]; // [chunk] what it receives from other ranks and sends to them
-    plan_borders borders;
+    bool (*crosses)[BOUNDARY_COUNT]; // [chunk] what it receives from other ranks and sends to them
+    plan_boundary_buffers boundary;
     int32_t *buffer_ref; // [buffer] transient tensor
 } bound_slots;
 
@@ -90,13 +90,13 @@ static inline bool bind_passes(const bound *b, int32_t weight)
 }
 // The buffer of a message; -1: nothing of it crosses to another rank.
 static inline int32_t bind_buffer(const lower_input *in, const bound_slots *s, int32_t chunk,
-                                  int32_t microbatch, border_kind kind)
+                                  int32_t microbatch, boundary_kind kind)
 {
     if (!s->crosses[chunk][kind]) return -1;
-    return s->borders.buffer[kind][(int64_t)chunk * in->pipe.shape.microbatches + microbatch];
+    return s->boundary.buffer[kind][(int64_t)chunk * in->pipe.shape.microbatches + microbatch];
 }
 // The layer, and the tensor of its program, that a chunk hands to another stage or gets from one.
-int32_t bind_border_layer(const expand_chunk *c, border_kind kind);
-tensor_id bind_border_tensor(const lower_input *in, const expand_chunk *c, border_kind kind);
+int32_t bind_boundary_layer(const expand_chunk *c, boundary_kind kind);
+tensor_id bind_boundary_tensor(const lower_input *in, const expand_chunk *c, boundary_kind kind);
 
 #endif

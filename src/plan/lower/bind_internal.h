@@ -5,19 +5,19 @@
 #include "plan/lower/bind.h"
 
 // A binding of the border layers of a chunk for some buffers.
-typedef struct border_binding {
+typedef struct boundary_binding {
     int32_t layer, slot;
-    int32_t ref[BORDER_COUNT]; // what its micro-batch has at the stage boundaries; -1: none
+    int32_t ref[BOUNDARY_COUNT]; // what its micro-batch has at the stage boundaries; -1: none
     int32_t binding[TREE_MAX_BUFFERS];
     int32_t next; // of the same layer and slot; -1
-} border_binding;
+} boundary_binding;
 
 typedef struct binder {
     const lower_input *in;
     const expanded *x;
     bound *out;
-    border_binding *borders;
-    int64_t border_count, border_capacity;
+    boundary_binding *boundary_bindings;
+    int64_t boundary_count, boundary_capacity;
     bool *touched; // [transient tensor] an accumulator that has been written in this step
     bool *summed;  // [weight] its whole gradient has been summed before
 } binder;
@@ -37,8 +37,8 @@ NODISCARD status bind_use_add(binder *b, int32_t layer, tensor_id t);
 NODISCARD status bind_whole_weight(binder *b, int32_t weight, plan_tensor *own, int32_t *whole);
 // bind_slots.c: tensors of the buffers, and the bindings of a micro-batch that use them.
 NODISCARD status bind_buffers(binder *b);
-NODISCARD status bind_borders(binder *b, int32_t chunk, int32_t microbatch);
-bool bind_is_border(const binder *b, int32_t layer, tensor_id t);
+NODISCARD status bind_boundaries(binder *b, int32_t chunk, int32_t microbatch);
+bool bind_is_boundary(const binder *b, int32_t layer, tensor_id t);
 // bind_packed.c: what a layer's nodes keep of weights.
 NODISCARD status bind_packed(binder *b, int32_t layer, const int32_t *out[OP_LIST_COUNT]);
 // bind_update.c

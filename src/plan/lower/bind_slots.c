@@ -4,7 +4,7 @@
 // A micro-batch in flight has a *slot* of each chunk that it is in: tensors of its own for
 // everything between forward and backward. Chunks whose stages follow each other on one rank share
 // their slots, so that nothing needs to be handed over. A message between stages has a buffer
-// (borders.h), whose bytes are its own through the whole step, for messages are under way while
+// (boundary.h), whose bytes are its own through the whole step, for messages are under way while
 // others are computed. The first and the last layer of a chunk have a binding for each set of
 // buffers.
 #include "plan/lower/bind_internal.h"
@@ -105,28 +105,28 @@ static status crosses_find(const lower_input *in, const expanded *x, bound_slots
         const expand_chunk *chunk = &x->chunks[c];
         int32_t other = 0, its = 0;
         if (expand_neighbour(in, me, c, 1, &other, &its) && other != me) {
-            out->crosses[c][BORDER_OUT] = true;
-            out->crosses[c][BORDER_D_OUT] = hands_gradient(in, chunk->end_layer);
+            out->crosses[c][BOUNDARY_OUT] = true;
+            out->crosses[c][BOUNDARY_D_OUT] = hands_gradient(in, chunk->end_layer);
         }
         if (expand_neighbour(in, me, c, -1, &other, &its) && other != me) {
-            out->crosses[c][BORDER_IN] = true;
-            out->crosses[c][BORDER_D_IN] = hands_gradient(in, chunk->first_layer);
+            out->crosses[c][BOUNDARY_IN] = true;
+            out->crosses[c][BOUNDARY_D_IN] = hands_gradient(in, chunk->first_layer);
         }
     }
     return ST_OK;
 }
 
 // The lists of all ranks, in simulated time.
-static status times_play(const lower_input *in, arena *a, border_times *out)
+static status times_play(const lower_input *in, arena *a, boundary_timelines *out)
 {
     const plan_pipeline *p = &in->pipe;
     schedule_list *lists = NULL;
     TRY(arena_new(a, p->shape.stages, &lists));
     for (int32_t pp = 0; pp < p->shape.stages; pp++) TRY(expand_list(in, pp, a, &lists[pp]));
-    return plan_borders_play(a, p->schedule, &p->shape, lists, in->r->optimizer == NULL, out);
+    return plan_boundary_simulate(a, p->schedule, &p->shape, lists, in->r->optimizer == NULL, out);
 }
 
-static bool times_are_of(const lower_input *in, const border_times *t)
+static bool times_are_of(const lower_input *in, const boundary_timelines *t)
 {
     const schedule_request *x = &t->shape, *y = &in->pipe.shape;
     return t->schedule == in->pipe.schedule && t->forward_only == (in->r->optimizer == NULL) &&
@@ -135,32 +135,32 @@ static bool times_are_of(const lower_input *in, const border_times *t)
 
 // Those of this pipeline if they are kept; else they take the place of those that were not used
 // last.
-static border_room *times_room(const lower_input *in, plan_rooms *rooms)
+static boundary_cache *times_room(const lower_input *in, plan_rooms *rooms)
 {
     int k = 0;
-    while (k < PLAN_BORDER_ROOMS && !times_are_of(in, &rooms->borders[k].times)) k++;
-    if (k == PLAN_BORDER_ROOMS) k = (rooms->borders_used + 1) % PLAN_BORDER_ROOMS;
-    rooms->borders_used = k;
-    return &rooms->borders[k];
+    while (k < PLAN_BOUNDARY_CACHES && !times_are_of(in, &rooms->boundary[k].times)) k++;
+    if (k == PLAN_BOUNDARY_CACHES) k = (rooms->boundary_used + 1) % PLAN_BOUNDARY_CACHES;
+    rooms->boundary_used = k;
+    return &rooms->boundary[k];
 }
 
 // Which buffer each message has; the lists of all ranks are needed for that alone.
 static status buffers_assign(const lower_input *in, bound_slots *out)
 {
     const plan_pipeline *p = &in->pipe;
-    border_room own = {0}, *room = in->r->rooms != NULL ? times_room(in, in->r->rooms) : &own;
+    boundary_cache own = {0}, *room = in->r->rooms != NULL ? times_room(in, in->r->rooms) : &own;
     status st = ST_OK;
     if (p->schedule == NULL || p->shape.stages < 2) return ST_OK;
-    if (room == &own) TRY(arena_create("borders", 0, &own.a));
+    if (room == &own) TRY(arena_create("boundary buffers", 0, &own.a));
     if (!times_are_of(in, &room->times)) {
         arena_reset(room->a);
-        room->times = (border_times){0};
+        room->times = (boundary_timelines){0};
         TRY_TO(done, times_play(in, room->a, &room->times));
     }
-    TRY_TO(done, plan_borders_make(in->a, &room->times, in->r->mesh.at[AXIS_PP], out->crosses[0],
-                                   &out->borders));
+    TRY_TO(done, plan_boundary_assign(in->a, &room->times, in->r->mesh.at[AXIS_PP], out->crosses[0],
+                                      &out->boundary));
 done:
-    if (st != ST_OK) room->times = (border_times){0};
+    if (st != ST_OK) room->times = (boundary_timelines){0};
     arena_destroy(own.a);
     return st;
 }
@@ -176,40 +176,40 @@ status plan_bind_slots(const lower_input *in, const expanded *x, bound_slots *ou
 
 // ---- buffers ------------------------------------------------------------------------------------
 
-int32_t bind_border_layer(const expand_chunk *c, border_kind kind)
+int32_t bind_boundary_layer(const expand_chunk *c, boundary_kind kind)
 {
-    return kind == BORDER_IN || kind == BORDER_D_IN ? c->first_layer : c->end_layer - 1;
+    return kind == BOUNDARY_IN || kind == BOUNDARY_D_IN ? c->first_layer : c->end_layer - 1;
 }
 
-tensor_id bind_border_tensor(const lower_input *in, const expand_chunk *c, border_kind kind)
+tensor_id bind_boundary_tensor(const lower_input *in, const expand_chunk *c, boundary_kind kind)
 {
-    const op_program *p = in->m->programs[in->m->layers[bind_border_layer(c, kind)].program];
-    const tensor_id *ids = kind == BORDER_IN      ? p->inputs
-                           : kind == BORDER_D_IN  ? p->d_inputs
-                           : kind == BORDER_D_OUT ? p->d_outputs
-                                                  : p->outputs;
+    const op_program *p = in->m->programs[in->m->layers[bind_boundary_layer(c, kind)].program];
+    const tensor_id *ids = kind == BOUNDARY_IN      ? p->inputs
+                           : kind == BOUNDARY_D_IN  ? p->d_inputs
+                           : kind == BOUNDARY_D_OUT ? p->d_outputs
+                                                    : p->outputs;
     return op_owner(p, ids[0]).id;
 }
 
-bool bind_is_border(const binder *b, int32_t layer, tensor_id t)
+bool bind_is_boundary(const binder *b, int32_t layer, tensor_id t)
 {
     const int32_t chunk = b->x->chunk_of[layer];
     const expand_chunk *c = &b->x->chunks[chunk];
-    for (int kind = 0; kind < BORDER_COUNT; kind++) {
+    for (int kind = 0; kind < BOUNDARY_COUNT; kind++) {
         if (!b->out->slots.crosses[chunk][kind]) continue;
-        if (bind_border_layer(c, (border_kind)kind) != layer) continue;
-        if (bind_border_tensor(b->in, c, (border_kind)kind) == t) return true;
+        if (bind_boundary_layer(c, (boundary_kind)kind) != layer) continue;
+        if (bind_boundary_tensor(b->in, c, (boundary_kind)kind) == t) return true;
     }
     return false;
 }
 
 // Is tensor t touched by a list behind that which makes it?
-static bool is_touched_later(const op_program *p, border_kind kind, tensor_id t)
+static bool is_touched_later(const op_program *p, boundary_kind kind, tensor_id t)
 {
     for (int list = OP_FORWARD + 1; list < OP_LIST_COUNT; list++) {
         const bool is_after =
-            kind == BORDER_OUT ||
-            (kind == BORDER_D_IN && list == OP_BACKWARD_WEIGHT && p->output_count > 0);
+            kind == BOUNDARY_OUT ||
+            (kind == BOUNDARY_D_IN && list == OP_BACKWARD_WEIGHT && p->output_count > 0);
         for (int64_t i = 0; i < p->lists[list].count && is_after; i++) {
             const op_node *node = &p->lists[list].nodes[i];
             for (int k = 0; k < OP_MAX_IN; k++) {
@@ -225,13 +225,13 @@ static bool is_touched_later(const op_program *p, border_kind kind, tensor_id t)
 
 // A buffer may be for anything that crosses between stages: one tensor, and all are alike. What is
 // sent is not touched after the action that makes it.
-static status border_check(const lower_input *in, const expand_chunk *c, border_kind kind,
-                           const plan_tensor *like)
+static status boundary_check(const lower_input *in, const expand_chunk *c, boundary_kind kind,
+                             const plan_tensor *like)
 {
-    const bool below = kind == BORDER_IN || kind == BORDER_D_IN;
-    const op_layer *layer = &in->m->layers[bind_border_layer(c, kind)];
+    const bool below = kind == BOUNDARY_IN || kind == BOUNDARY_D_IN;
+    const op_layer *layer = &in->m->layers[bind_boundary_layer(c, kind)];
     const op_program *p = in->m->programs[layer->program];
-    const tensor_id t = bind_border_tensor(in, c, kind);
+    const tensor_id t = bind_boundary_tensor(in, c, kind);
     if ((below ? p->input_count : p->output_count) == 1 && t != TENSOR_NONE) {
         const plan_tensor tensor = lower_tensor_like(&p->tensors[t], &in->bound);
         if (tensor.type == like->type && tensor.ndim == like->ndim &&
@@ -244,20 +244,20 @@ static status border_check(const lower_input *in, const expand_chunk *c, border_
                 layer->name);
 }
 
-static status borders_check(const binder *b, plan_tensor *tensor)
+static status boundaries_check(const binder *b, plan_tensor *tensor)
 {
     const lower_input *in = b->in;
     for (int32_t c = 0; c < b->x->chunk_count; c++) {
-        for (int kind = 0; kind < BORDER_COUNT; kind++) {
+        for (int kind = 0; kind < BOUNDARY_COUNT; kind++) {
             const expand_chunk *chunk = &b->x->chunks[c];
             if (!b->out->slots.crosses[c][kind]) continue;
-            const op_layer *layer = &in->m->layers[bind_border_layer(chunk, (border_kind)kind)];
-            const tensor_id t = bind_border_tensor(in, chunk, (border_kind)kind);
+            const op_layer *layer = &in->m->layers[bind_boundary_layer(chunk, (boundary_kind)kind)];
+            const tensor_id t = bind_boundary_tensor(in, chunk, (boundary_kind)kind);
             if (tensor->bytes == 0 && t != TENSOR_NONE) {
                 *tensor =
                     lower_tensor_like(&in->m->programs[layer->program]->tensors[t], &in->bound);
             }
-            TRY(border_check(in, chunk, (border_kind)kind, tensor));
+            TRY(boundary_check(in, chunk, (boundary_kind)kind, tensor));
         }
     }
     return ST_OK;
@@ -267,12 +267,12 @@ status bind_buffers(binder *b)
 {
     bound_slots *slots = &b->out->slots;
     plan_tensor tensor = {.bytes = 0};
-    TRY(borders_check(b, &tensor));
+    TRY(boundaries_check(b, &tensor));
     tensor.kind = BYTES_ACTIVATIONS;
     tensor.role = ROLE_ACTIVATION;
-    TRY(arena_new(b->in->a, slots->borders.count + 1, &slots->buffer_ref));
-    for (int32_t k = 0; k < slots->borders.count; k++) {
-        (void)snprintf(tensor.name, sizeof(tensor.name), "border#%d", (int)k);
+    TRY(arena_new(b->in->a, slots->boundary.count + 1, &slots->buffer_ref));
+    for (int32_t k = 0; k < slots->boundary.count; k++) {
+        (void)snprintf(tensor.name, sizeof(tensor.name), "boundary#%d", (int)k);
         TRY(plan_tensor_push(b->in->p, &tensor, &slots->buffer_ref[k]));
     }
     return ST_OK;
@@ -280,7 +280,7 @@ status bind_buffers(binder *b)
 
 // ---- bindings of the first and the last layer of a chunk ----------------------------------------
 
-static status binding_make(binder *b, border_binding *made)
+static status binding_make(binder *b, boundary_binding *made)
 {
     const lower_input *in = b->in;
     const layer_slot *slot = &b->out->layers[made->layer].slots[made->slot];
@@ -292,9 +292,9 @@ static status binding_make(binder *b, border_binding *made)
         int32_t *map = NULL;
         TRY(arena_new(in->p->run->a, program->tensor_count + 1, &map));
         memcpy(map, binding.tensor, (size_t)program->tensor_count * sizeof(int32_t));
-        for (int kind = 0; kind < BORDER_COUNT; kind++) {
+        for (int kind = 0; kind < BOUNDARY_COUNT; kind++) {
             if (made->ref[kind] < 0) continue;
-            map[bind_border_tensor(in, c, (border_kind)kind)] = made->ref[kind];
+            map[bind_boundary_tensor(in, c, (boundary_kind)kind)] = made->ref[kind];
         }
         binding.tensor = map;
         TRY(bind_add_binding(in, &binding, &made->binding[k]));
@@ -309,36 +309,36 @@ static status layer_bind(binder *b, int32_t chunk, int32_t layer, int32_t microb
     const expand_chunk *c = &b->x->chunks[chunk];
     const bound_slots *slots = &b->out->slots;
     layer_slot *slot = &b->out->layers[layer].slots[slots->slot_of[chunk][microbatch]];
-    border_binding want = {
+    boundary_binding want = {
         .layer = layer, .slot = slots->slot_of[chunk][microbatch], .next = slot->bound - 1};
     int32_t at = slot->bound - 1;
-    for (int kind = 0; kind < BORDER_COUNT; kind++) {
-        const bool is_mine = bind_border_layer(c, (border_kind)kind) == layer;
+    for (int kind = 0; kind < BOUNDARY_COUNT; kind++) {
+        const bool is_mine = bind_boundary_layer(c, (boundary_kind)kind) == layer;
         const int32_t buffer =
-            is_mine ? bind_buffer(in, slots, chunk, microbatch, (border_kind)kind) : -1;
+            is_mine ? bind_buffer(in, slots, chunk, microbatch, (boundary_kind)kind) : -1;
         want.ref[kind] = buffer >= 0 ? slots->buffer_ref[buffer] : -1;
         if (buffer < 0) continue;
-        slot->tensor[bind_border_tensor(in, c, (border_kind)kind)] = want.ref[kind];
+        slot->tensor[bind_boundary_tensor(in, c, (boundary_kind)kind)] = want.ref[kind];
     }
-    while (at >= 0 && memcmp(b->borders[at].ref, want.ref, sizeof(want.ref)) != 0) {
-        at = b->borders[at].next;
+    while (at >= 0 && memcmp(b->boundary_bindings[at].ref, want.ref, sizeof(want.ref)) != 0) {
+        at = b->boundary_bindings[at].next;
     }
     if (at < 0) {
         TRY(binding_make(b, &want));
-        TRY(arena_grow(in->a, (void **)&b->borders, &b->border_capacity, b->border_count + 1,
-                       (int64_t)sizeof(want)));
-        at = (int32_t)b->border_count;
-        b->borders[b->border_count++] = want;
+        TRY(arena_grow(in->a, (void **)&b->boundary_bindings, &b->boundary_capacity,
+                       b->boundary_count + 1, (int64_t)sizeof(want)));
+        at = (int32_t)b->boundary_count;
+        b->boundary_bindings[b->boundary_count++] = want;
         slot->bound = at + 1;
     }
-    memcpy(slot->binding, b->borders[at].binding, sizeof(slot->binding));
+    memcpy(slot->binding, b->boundary_bindings[at].binding, sizeof(slot->binding));
     return ST_OK;
 }
 
-status bind_borders(binder *b, int32_t chunk, int32_t microbatch)
+status bind_boundaries(binder *b, int32_t chunk, int32_t microbatch)
 {
     const expand_chunk *c = &b->x->chunks[chunk];
-    if (b->out->slots.borders.count == 0) return ST_OK;
+    if (b->out->slots.boundary.count == 0) return ST_OK;
     TRY(layer_bind(b, chunk, c->first_layer, microbatch));
     if (c->end_layer - 1 == c->first_layer) return ST_OK;
     return layer_bind(b, chunk, c->end_layer - 1, microbatch);

@@ -130,7 +130,7 @@ static status local_add(const binder *b, int32_t layer_row, tensor_id t)
         slots_set(b, layer_row, t, b->out->step_ref);
         return ST_OK;
     case ROLE_ACTIVATION:
-        return bind_is_border(b, layer_row, t) ? ST_OK : activations_add(b, layer_row, t);
+        return bind_is_boundary(b, layer_row, t) ? ST_OK : activations_add(b, layer_row, t);
     case ROLE_WEIGHT:      // weights_add
     case ROLE_WEIGHT_GRAD: // bind_use_add, per accumulator
     case ROLE_INPUT:       // the layer below made it
@@ -144,9 +144,9 @@ static status local_add(const binder *b, int32_t layer_row, tensor_id t)
 }
 
 // What comes from another stage has a tensor here.
-static status border_add(const binder *b, int32_t layer, tensor_id t)
+static status boundary_add(const binder *b, int32_t layer, tensor_id t)
 {
-    if (t == TENSOR_NONE || bind_is_border(b, layer, t)) return ST_OK;
+    if (t == TENSOR_NONE || bind_is_boundary(b, layer, t)) return ST_OK;
     return activations_add(b, layer, t);
 }
 
@@ -158,7 +158,7 @@ static bool share_slots(const binder *b, int32_t below, int32_t above)
 }
 
 // Activations go upwards between layers, their gradients downwards.
-static status border_join(binder *b, int32_t i)
+static status boundary_join(binder *b, int32_t i)
 {
     const op_model *m = b->in->m;
     const op_program *below = program_of(b, i), *above = program_of(b, i + 1);
@@ -173,8 +173,8 @@ static status border_join(binder *b, int32_t i)
         const tensor_id d_out = below->d_outputs[k], d_in = above->d_inputs[k];
         const bool graded = train && d_out != TENSOR_NONE && d_in != TENSOR_NONE;
         if (!share_slots(b, i, i + 1)) {
-            if (is_here(b, i + 1)) TRY(border_add(b, i + 1, in));
-            if (is_here(b, i) && graded) TRY(border_add(b, i, d_out));
+            if (is_here(b, i + 1)) TRY(boundary_add(b, i + 1, in));
+            if (is_here(b, i) && graded) TRY(boundary_add(b, i, d_out));
             continue;
         }
         for (int32_t s = 0; s < b->out->slots.slot_count; s++) {
@@ -335,6 +335,6 @@ status bind_tensors(binder *b)
             }
         }
     }
-    for (int32_t i = 0; i + 1 < m->layer_count; i++) TRY(border_join(b, i));
+    for (int32_t i = 0; i + 1 < m->layer_count; i++) TRY(boundary_join(b, i));
     return layer_bindings_make(b);
 }

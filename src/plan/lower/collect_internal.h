@@ -44,18 +44,19 @@ typedef struct link_message {
 // What comes over one link, in the order in which it is sent.
 typedef struct link_state {
     int32_t group;
-    border_kind kind;
+    boundary_kind kind;
     link_message *messages;
     int64_t count, capacity, taken;
 } link_state;
 enum { COLLECT_MAX_LINKS = 8 };
 typedef struct collect_links {
     int32_t (
-        *group)[BORDER_COUNT]; // [chunk] row of the groups; -1: nothing crosses to another rank
+        *group)[BOUNDARY_COUNT]; // [chunk] row of the groups; -1: nothing crosses to another rank
     link_state links[COLLECT_MAX_LINKS];
     int32_t link_count;
-    int32_t *received[BORDER_COUNT]; // [chunk * micro-batches + micro-batch] action that brings it
-    border_buffer *buffers;          // [buffer]
+    int32_t
+        *received[BOUNDARY_COUNT]; // [chunk * micro-batches + micro-batch] action that brings it
+    boundary_buffer *buffers;      // [buffer]
 } collect_links;
 
 // Floats of a sum that travels compressed, and of those a rank's piece.

@@ -24,25 +24,25 @@ static status chunk_groups(collector *c, int32_t chunk)
     int32_t *group = c->links.group[chunk];
     const int32_t me = in->r->mesh.at[AXIS_PP];
     int32_t above = -1, below = -1, its = 0;
-    for (int kind = 0; kind < BORDER_COUNT; kind++) group[kind] = -1;
+    for (int kind = 0; kind < BOUNDARY_COUNT; kind++) group[kind] = -1;
     (void)expand_neighbour(in, me, chunk, 1, &above, &its);
     (void)expand_neighbour(in, me, chunk, -1, &below, &its);
-    if (crosses[BORDER_OUT]) {
-        TRY(link_group(c, me, above, GROUP_LINK_FORWARD, &group[BORDER_OUT]));
+    if (crosses[BOUNDARY_OUT]) {
+        TRY(link_group(c, me, above, GROUP_LINK_FORWARD, &group[BOUNDARY_OUT]));
     }
-    if (crosses[BORDER_D_OUT]) {
-        TRY(link_group(c, above, me, GROUP_LINK_BACKWARD, &group[BORDER_D_OUT]));
+    if (crosses[BOUNDARY_D_OUT]) {
+        TRY(link_group(c, above, me, GROUP_LINK_BACKWARD, &group[BOUNDARY_D_OUT]));
     }
-    if (crosses[BORDER_IN]) {
-        TRY(link_group(c, below, me, GROUP_LINK_FORWARD, &group[BORDER_IN]));
+    if (crosses[BOUNDARY_IN]) {
+        TRY(link_group(c, below, me, GROUP_LINK_FORWARD, &group[BOUNDARY_IN]));
     }
-    if (crosses[BORDER_D_IN]) {
-        TRY(link_group(c, me, below, GROUP_LINK_BACKWARD, &group[BORDER_D_IN]));
+    if (crosses[BOUNDARY_D_IN]) {
+        TRY(link_group(c, me, below, GROUP_LINK_BACKWARD, &group[BOUNDARY_D_IN]));
     }
     return ST_OK;
 }
 
-static link_state *link_of(collect_links *l, int32_t group, border_kind kind)
+static link_state *link_of(collect_links *l, int32_t group, boundary_kind kind)
 {
     for (int32_t i = 0; i < l->link_count; i++) {
         if (l->links[i].group == group) return &l->links[i];
@@ -53,7 +53,7 @@ static link_state *link_of(collect_links *l, int32_t group, border_kind kind)
     return link;
 }
 
-static status message_add(collector *c, int32_t chunk, int32_t microbatch, border_kind kind)
+static status message_add(collector *c, int32_t chunk, int32_t microbatch, boundary_kind kind)
 {
     if (c->links.group[chunk][kind] < 0) return ST_OK;
     link_state *link = link_of(&c->links, c->links.group[chunk][kind], kind);
@@ -75,11 +75,11 @@ static status messages_from(collector *c, int32_t from)
         int32_t chunk = -1, microbatch = -1, to = -1, its = -1;
         if (expand_has_forward(a) && expand_neighbour(in, from, a->chunk, 1, &to, &its) &&
             to == me) {
-            TRY(message_add(c, its, a->microbatch, BORDER_IN));
+            TRY(message_add(c, its, a->microbatch, BOUNDARY_IN));
         }
         if (expand_input_half(a, &chunk, &microbatch) &&
             expand_neighbour(in, from, chunk, -1, &to, &its) && to == me) {
-            TRY(message_add(c, its, microbatch, BORDER_D_OUT));
+            TRY(message_add(c, its, microbatch, BOUNDARY_D_OUT));
         }
     }
     return ST_OK;
@@ -107,14 +107,14 @@ status collect_links_begin(collector *c)
     const int64_t items = (int64_t)c->x->chunk_count * in->pipe.shape.microbatches;
     TRY(arena_new(in->a, c->x->chunk_count, &c->links.group));
     for (int32_t k = 0; k < c->x->chunk_count; k++) TRY(chunk_groups(c, k));
-    for (int kind = 0; kind < BORDER_COUNT; kind++) {
+    for (int kind = 0; kind < BOUNDARY_COUNT; kind++) {
         TRY(arena_new(in->a, items, &c->links.received[kind]));
         memset(c->links.received[kind], -1, (size_t)items * sizeof(int32_t));
     }
-    TRY(arena_new(in->a, slots->borders.count + 1, &c->links.buffers));
-    for (int32_t b = 0; b < slots->borders.count; b++) {
+    TRY(arena_new(in->a, slots->boundary.count + 1, &c->links.buffers));
+    for (int32_t b = 0; b < slots->boundary.count; b++) {
         c->links.buffers[b] =
-            (border_buffer){.ref = slots->buffer_ref[b], .first = -1, .compute = -1, .sent = -1};
+            (boundary_buffer){.ref = slots->buffer_ref[b], .first = -1, .compute = -1, .sent = -1};
     }
     return messages_find(c);
 }
@@ -122,22 +122,22 @@ status collect_links_begin(collector *c)
 // ---- buffers ------------------------------------------------------------------------------------
 
 // NULL: nothing of it crosses to another rank.
-static border_buffer *buffer_of(const collector *c, int32_t chunk, int32_t microbatch,
-                                border_kind kind)
+static boundary_buffer *buffer_of(const collector *c, int32_t chunk, int32_t microbatch,
+                                  boundary_kind kind)
 {
     const int32_t buffer = bind_buffer(c->in, &c->b->slots, chunk, microbatch, kind);
     ASSERT(buffer >= 0 || !c->b->slots.crosses[chunk][kind]);
     return buffer >= 0 ? &c->links.buffers[buffer] : NULL;
 }
 
-static void buffer_take(border_buffer *b)
+static void buffer_take(boundary_buffer *b)
 {
     ASSERT(!b->is_held); // the simulated lists say so: the action that had it is done by now
     b->is_held = true;
 }
 
 // It is free when this action is done.
-static void buffer_leave(border_buffer *b, int32_t compute, int32_t sent)
+static void buffer_leave(boundary_buffer *b, int32_t compute, int32_t sent)
 {
     if (b == NULL) return;
     b->is_held = false;
@@ -148,24 +148,24 @@ static void buffer_leave(border_buffer *b, int32_t compute, int32_t sent)
 // ---- messages -----------------------------------------------------------------------------------
 
 // Both ends have one name for it.
-static comm_note note_of(const collector *c, int32_t chunk, int32_t microbatch, border_kind kind)
+static comm_note note_of(const collector *c, int32_t chunk, int32_t microbatch, boundary_kind kind)
 {
     const int32_t stage = c->x->chunks[chunk].stage;
-    const bool ahead = kind == BORDER_IN || kind == BORDER_OUT;
-    const int32_t below = kind == BORDER_IN || kind == BORDER_D_IN ? stage - 1 : stage;
+    const bool ahead = kind == BOUNDARY_IN || kind == BOUNDARY_OUT;
+    const int32_t below = kind == BOUNDARY_IN || kind == BOUNDARY_D_IN ? stage - 1 : stage;
     return (comm_note){.text = ahead ? "activations" : "gradients",
                        .from = ahead ? below : below + 1,
                        .to = ahead ? below + 1 : below,
                        .microbatch = microbatch};
 }
 
-static status message_push(collector *c, int32_t chunk, int32_t microbatch, border_kind kind,
+static status message_push(collector *c, int32_t chunk, int32_t microbatch, boundary_kind kind,
                            int32_t after, int32_t *action)
 {
     const lower_input *in = c->in;
     const int32_t ref = buffer_of(c, chunk, microbatch, kind)->ref;
     const int32_t group = c->links.group[chunk][kind];
-    const bool sends = kind == BORDER_OUT || kind == BORDER_D_IN;
+    const bool sends = kind == BOUNDARY_OUT || kind == BOUNDARY_D_IN;
     const plan_tensor *t = plan_tensor_at(in->p, ref);
     const comm_note note = note_of(c, chunk, microbatch, kind);
     plan_comm comm = {.op = sends ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE,
@@ -181,7 +181,7 @@ static status message_push(collector *c, int32_t chunk, int32_t microbatch, bord
 }
 
 // Everything on the link up to the message that is needed now.
-static status receive(collector *c, const layer_visit *visit, border_kind kind)
+static status receive(collector *c, const layer_visit *visit, boundary_kind kind)
 {
     const int32_t group = c->links.group[visit->chunk][kind];
     const int64_t n = c->in->pipe.shape.microbatches;
@@ -195,7 +195,7 @@ static status receive(collector *c, const layer_visit *visit, border_kind kind)
                         (int)c->x->chunks[visit->chunk].stage, (int)visit->microbatch);
         }
         const link_message *m = &link->messages[link->taken++];
-        border_buffer *b = buffer_of(c, m->chunk, m->microbatch, kind);
+        boundary_buffer *b = buffer_of(c, m->chunk, m->microbatch, kind);
         int32_t action = -1;
         buffer_take(b);
         TRY(message_push(c, m->chunk, m->microbatch, kind, b->compute, &action));
@@ -207,9 +207,9 @@ static status receive(collector *c, const layer_visit *visit, border_kind kind)
 }
 
 // Before what it sends is made.
-static status send_begin(collector *c, const layer_visit *visit, border_kind kind)
+static status send_begin(collector *c, const layer_visit *visit, boundary_kind kind)
 {
-    border_buffer *b = buffer_of(c, visit->chunk, visit->microbatch, kind);
+    boundary_buffer *b = buffer_of(c, visit->chunk, visit->microbatch, kind);
     if (b == NULL) return ST_OK;
     buffer_take(b);
     return b->sent >= 0 ? collect_wait_next(c, b->sent) : ST_OK;
@@ -223,9 +223,9 @@ static int32_t compute_from(const plan *p, int32_t at)
 }
 
 // `first`: the action from which on it was made.
-static status send(collector *c, const layer_visit *visit, border_kind kind, int32_t first)
+static status send(collector *c, const layer_visit *visit, boundary_kind kind, int32_t first)
 {
-    border_buffer *b = buffer_of(c, visit->chunk, visit->microbatch, kind);
+    boundary_buffer *b = buffer_of(c, visit->chunk, visit->microbatch, kind);
     int32_t action = -1;
     if (b == NULL) return ST_OK;
     first = compute_from(c->in->p, first);
@@ -239,28 +239,29 @@ static status send(collector *c, const layer_visit *visit, border_kind kind, int
 
 status collect_chunk_begin(collector *c, const layer_visit *visit)
 {
-    if (visit->forward) TRY(receive(c, visit, BORDER_IN));
-    if (visit->forward) TRY(send_begin(c, visit, BORDER_OUT));
-    if (visit->input) TRY(receive(c, visit, BORDER_D_OUT));
-    return visit->input ? send_begin(c, visit, BORDER_D_IN) : ST_OK;
+    if (visit->forward) TRY(receive(c, visit, BOUNDARY_IN));
+    if (visit->forward) TRY(send_begin(c, visit, BOUNDARY_OUT));
+    if (visit->input) TRY(receive(c, visit, BOUNDARY_D_OUT));
+    return visit->input ? send_begin(c, visit, BOUNDARY_D_IN) : ST_OK;
 }
 
 status collect_chunk_end(collector *c, const layer_visit *visit, int32_t first)
 {
-    if (visit->forward) TRY(send(c, visit, BORDER_OUT, first));
-    if (visit->input) TRY(send(c, visit, BORDER_D_IN, first));
+    if (visit->forward) TRY(send(c, visit, BOUNDARY_OUT, first));
+    if (visit->input) TRY(send(c, visit, BOUNDARY_D_IN, first));
     if (!visit->weight && (!visit->forward || c->in->r->optimizer != NULL)) return ST_OK;
-    buffer_leave(buffer_of(c, visit->chunk, visit->microbatch, BORDER_IN), c->last_compute, -1);
+    buffer_leave(buffer_of(c, visit->chunk, visit->microbatch, BOUNDARY_IN), c->last_compute, -1);
     if (visit->forward) return ST_OK;
-    buffer_leave(buffer_of(c, visit->chunk, visit->microbatch, BORDER_D_OUT), c->last_compute, -1);
+    buffer_leave(buffer_of(c, visit->chunk, visit->microbatch, BOUNDARY_D_OUT), c->last_compute,
+                 -1);
     return ST_OK;
 }
 
 // What the first use of a buffer in a step must wait for is of the step before.
 status collect_steps_join(collector *c)
 {
-    for (int32_t b = 0; b < c->b->slots.borders.count; b++) {
-        const border_buffer *x = &c->links.buffers[b];
+    for (int32_t b = 0; b < c->b->slots.boundary.count; b++) {
+        const boundary_buffer *x = &c->links.buffers[b];
         ASSERT(x->first >= 0 && !x->is_held);
         if (x->compute >= 0) TRY(collect_wait(c, x->first, -1 - x->compute));
         if (x->sent >= 0) TRY(collect_wait(c, x->first, -1 - x->sent));

@@ -186,8 +186,8 @@ static status repeats_find(const lower_passes *s, const bool **out)
         const int64_t begin = p->first_sequence + m * p->micro_batch;
         repeats[m] = true;
         for (int32_t k = tree->first + 1; k < tree->last; k++) {
-            const int64_t border = tree->begin[k];
-            if (border > begin && border < begin + p->micro_batch) repeats[m] = false;
+            const int64_t shard_begin = tree->begin[k];
+            if (shard_begin > begin && shard_begin < begin + p->micro_batch) repeats[m] = false;
         }
     }
     *out = repeats;

@@ -43,9 +43,9 @@ static bool is_alike(const lower_input *in, const expanded *x, const bound *b, i
     if (program->tensors[t].role != ROLE_ACTIVATION || program->tensors[t].view_of != TENSOR_NONE) {
         return false;
     }
-    for (int kind = 0; kind < BORDER_COUNT; kind++) { // a message's buffer is no slot's
-        if (!crosses[kind] || bind_border_layer(c, (border_kind)kind) != layer) continue;
-        if (bind_border_tensor(in, c, (border_kind)kind) == t) return false;
+    for (int kind = 0; kind < BOUNDARY_COUNT; kind++) { // a message's buffer is no slot's
+        if (!crosses[kind] || bind_boundary_layer(c, (boundary_kind)kind) != layer) continue;
+        if (bind_boundary_tensor(in, c, (boundary_kind)kind) == t) return false;
     }
     for (int32_t s = 0; s < b->slots.slot_count; s++) {
         if (b->layers[layer].slots[s].tensor[t] < 0) return false;

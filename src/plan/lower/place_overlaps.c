@@ -46,14 +46,14 @@ status rows_sort(arena *a, const int64_t *keys, int64_t count, int64_t most, int
 }
 
 // Where spans begin and end, in the order of time; who begins as another ends meets it.
-typedef struct border_list {
+typedef struct endpoint_list {
     int64_t *keys;    // 2 x time, and 1 more where it ends
     int32_t *numbers; // of the unit
     int32_t *order;
     int64_t count;
-} border_list;
+} endpoint_list;
 
-static status borders_sort(arena *a, const placing *pl, int64_t count, border_list *out)
+static status endpoints_sort(arena *a, const placing *pl, int64_t count, endpoint_list *out)
 {
     int64_t i = 0, last = 0;
     TRY(arena_new(a, count + 1, &out->keys));
@@ -78,7 +78,7 @@ status meets_find(arena *a, placing *pl)
 {
     enum { MOST = 1 << 14 }; // units: 32 MiB of bits
     const int64_t n = pl->order_count;
-    border_list borders = {0};
+    endpoint_list endpoints = {0};
     uint64_t *open = NULL;
     int64_t count = 0;
     for (int64_t k = 0; k < n; k++) {
@@ -89,10 +89,10 @@ status meets_find(arena *a, placing *pl)
     pl->words = (n + 63) / 64;
     TRY(arena_new(a, n * pl->words, &pl->meets));
     TRY(arena_new(a, pl->words + 1, &open));
-    TRY(borders_sort(a, pl, count, &borders));
+    TRY(endpoints_sort(a, pl, count, &endpoints));
     for (int64_t i = 0; i < count; i++) {
-        const int64_t number = borders.numbers[borders.order[i]];
-        const bool begins = borders.keys[borders.order[i]] % 2 == 0;
+        const int64_t number = endpoints.numbers[endpoints.order[i]];
+        const bool begins = endpoints.keys[endpoints.order[i]] % 2 == 0;
         const uint64_t bit = UINT64_C(1) << (number % 64);
         uint64_t *row = &pl->meets[number * pl->words];
         for (int64_t w = 0; w < pl->words && begins; w++) row[w] |= open[w];

@@ -3,7 +3,7 @@
 #ifndef PLAN_LOWER_ROOMS_H
 #define PLAN_LOWER_ROOMS_H
 
-#include "plan/lower/borders.h"
+#include "plan/lower/boundary.h"
 #include "plan/pipeline.h"
 
 #ifdef __cplusplus
@@ -16,7 +16,7 @@ extern "C" {
 // actions name the tensors of their slots, wherever intervals are spent.
 typedef enum plan_last { PLAN_WHOLE, PLAN_PLACED, PLAN_COLLECTED } plan_last;
 
-enum { PLAN_BORDER_ROOMS = 2 };
+enum { PLAN_BOUNDARY_CACHES = 2 };
 
 // Of a caller that makes many plans, one after the other; a plan without them has its own, of whose
 // pages the system asks a third of the time.
@@ -24,8 +24,8 @@ typedef struct plan_rooms {
     arena *lists, *places; // that it is made in, and its tensors placed
     // Of two pipelines, whose lists are simulated once: of all micro-batches, and of few
     // (predict/repeat.h).
-    border_room borders[PLAN_BORDER_ROOMS];
-    int borders_used; // the one that was used last
+    boundary_cache boundary[PLAN_BOUNDARY_CACHES];
+    int boundary_used; // the one that was used last
     // The plan before, whose lists are about as long: memory is reserved for as much; NULL: there
     // is none.
     const struct plan *like;

@@ -13,13 +13,13 @@
 //
 // The plays have a gradient as long as a forward, and half as long again: a thing takes a buffer
 // that is free in all of them, of several the one that has been free for longest.
-#include "plan/lower/borders.h"
+#include "plan/lower/boundary.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { MESSAGE_TICKS = 4 };
-static const timeline_cost costs_of[BORDER_PLAYS] = {{2, 2, 2}, {2, 3, 2}};
+static const timeline_cost costs_of[BOUNDARY_TIMELINES] = {{2, 2, 2}, {2, 3, 2}};
 
 // A forward and a backward side by side are one after the other in a plan.
 static status list_split(arena *a, const schedule_list *from, schedule_list *out)
@@ -37,14 +37,15 @@ static status list_split(arena *a, const schedule_list *from, schedule_list *out
     return ST_OK;
 }
 
-status plan_borders_play(arena *a, const plan_schedule *s, const schedule_request *r,
-                         const schedule_list *lists, bool forward_only, border_times *out)
+status plan_boundary_simulate(arena *a, const plan_schedule *s, const schedule_request *r,
+                              const schedule_list *lists, bool forward_only,
+                              boundary_timelines *out)
 {
     schedule_list *split = NULL;
-    *out = (border_times){.schedule = s, .shape = *r, .forward_only = forward_only};
+    *out = (boundary_timelines){.schedule = s, .shape = *r, .forward_only = forward_only};
     TRY(arena_new(a, r->stages, &split));
     for (int32_t i = 0; i < r->stages; i++) TRY(list_split(a, &lists[i], &split[i]));
-    for (int k = 0; k < BORDER_PLAYS; k++) {
+    for (int k = 0; k < BOUNDARY_TIMELINES; k++) {
         const timeline_costs costs = {.each = costs_of[k]};
         plan_timeline *t = NULL;
         const status st = plan_timeline_lists(a, s, r, &costs, split, &t);
@@ -61,21 +62,21 @@ status plan_borders_play(arena *a, const plan_schedule *s, const schedule_reques
 
 // ---- what is held when --------------------------------------------------------------------------
 
-typedef struct border_use {
-    int64_t begin[BORDER_PLAYS], end[BORDER_PLAYS];
+typedef struct boundary_use {
+    int64_t begin[BOUNDARY_TIMELINES], end[BOUNDARY_TIMELINES];
     int64_t at; // chunk * micro-batches + micro-batch
-    border_kind kind;
-} border_use;
+    boundary_kind kind;
+} boundary_use;
 
-typedef struct border_walk {
-    const border_times *t;
+typedef struct boundary_walk {
+    const boundary_timelines *t;
     int32_t rank;
-    bool linked[SCHEDULE_MAX_CHUNKS][BORDER_COUNT];
-    border_use *uses; // [kind * chunks * micro-batches + at]
-    int64_t items;    // chunks * micro-batches
-} border_walk;
+    bool linked[SCHEDULE_MAX_CHUNKS][BOUNDARY_COUNT];
+    boundary_use *uses; // [kind * chunks * micro-batches + at]
+    int64_t items;      // chunks * micro-batches
+} boundary_walk;
 
-static void links_find(border_walk *w)
+static void links_find(boundary_walk *w)
 {
     const schedule_request *r = &w->t->shape;
     const plan_schedule *s = w->t->schedule;
@@ -87,26 +88,26 @@ static void links_find(border_walk *w)
             if (stage < 0 || stage >= depth) continue;
             plan_schedule_holder(s, r, stage, plan_schedule_direction(s, c), &other, &its);
             if (other == w->rank) continue;
-            w->linked[c][step > 0 ? BORDER_OUT : BORDER_IN] = true;
-            w->linked[c][step > 0 ? BORDER_D_OUT : BORDER_D_IN] = !w->t->forward_only;
+            w->linked[c][step > 0 ? BOUNDARY_OUT : BOUNDARY_IN] = true;
+            w->linked[c][step > 0 ? BOUNDARY_D_OUT : BOUNDARY_D_IN] = !w->t->forward_only;
         }
     }
 }
 
 // What an action of the rank begins or ends, in one play.
-static void action_note(border_walk *w, int play, const schedule_action *x, timeline_span span)
+static void action_note(boundary_walk *w, int play, const schedule_action *x, timeline_span span)
 {
     const plan_timeline *t = w->t->plays[play];
     const int64_t m = w->t->shape.microbatches, at = x->chunk * m + x->microbatch;
     const int64_t stage = plan_schedule_stage(w->t->schedule, &w->t->shape, w->rank, x->chunk);
-    border_use *in = &w->uses[BORDER_IN * w->items + at];
-    border_use *d_out = &w->uses[BORDER_D_OUT * w->items + at];
-    border_use *out = &w->uses[BORDER_OUT * w->items + at];
-    border_use *d_in = &w->uses[BORDER_D_IN * w->items + at];
+    boundary_use *in = &w->uses[BOUNDARY_IN * w->items + at];
+    boundary_use *d_out = &w->uses[BOUNDARY_D_OUT * w->items + at];
+    boundary_use *out = &w->uses[BOUNDARY_OUT * w->items + at];
+    boundary_use *d_in = &w->uses[BOUNDARY_D_IN * w->items + at];
     const bool input = x->kind == SCHEDULE_BACKWARD || x->kind == SCHEDULE_BACKWARD_INPUT;
     const bool weight = x->kind == SCHEDULE_BACKWARD || x->kind == SCHEDULE_BACKWARD_WEIGHT;
     if (x->kind == SCHEDULE_FORWARD) {
-        if (w->linked[x->chunk][BORDER_IN]) {
+        if (w->linked[x->chunk][BOUNDARY_IN]) {
             in->begin[play] = t->output[(stage - 1) * m + x->microbatch];
         }
         out->begin[play] = span.begin;
@@ -114,7 +115,7 @@ static void action_note(border_walk *w, int play, const schedule_action *x, time
         if (w->t->forward_only) in->end[play] = span.end;
     }
     if (input) {
-        if (w->linked[x->chunk][BORDER_D_OUT]) {
+        if (w->linked[x->chunk][BOUNDARY_D_OUT]) {
             d_out->begin[play] = t->gradient[(stage + 1) * m + x->microbatch] - MESSAGE_TICKS;
         }
         d_in->begin[play] = span.begin;
@@ -125,7 +126,7 @@ static void action_note(border_walk *w, int play, const schedule_action *x, time
 
 static int compare_uses(const void *a, const void *b)
 {
-    const border_use *x = a, *y = b;
+    const boundary_use *x = a, *y = b;
     if (x->begin[0] != y->begin[0]) return x->begin[0] < y->begin[0] ? -1 : 1;
     if (x->kind != y->kind) return (int)x->kind - (int)y->kind;
     return x->at < y->at ? -1 : x->at > y->at;
@@ -133,7 +134,7 @@ static int compare_uses(const void *a, const void *b)
 
 // Does the micro-batch go through the chunk? Without backward one of two directions does all of
 // them.
-static bool passes(const border_times *t, int32_t chunk, int32_t microbatch)
+static bool passes(const boundary_timelines *t, int32_t chunk, int32_t microbatch)
 {
     int32_t first = 0, count = 0;
     if (t->forward_only) return t->schedule->shape != SHAPE_TWO || chunk == 0;
@@ -142,16 +143,16 @@ static bool passes(const border_times *t, int32_t chunk, int32_t microbatch)
 }
 
 // Uses that are, one behind the other; in the order of their beginning.
-static int64_t uses_gather(border_walk *w)
+static int64_t uses_gather(boundary_walk *w)
 {
     const int32_t m = w->t->shape.microbatches;
     int64_t count = 0;
-    for (int kind = 0; kind < BORDER_COUNT; kind++) {
+    for (int kind = 0; kind < BOUNDARY_COUNT; kind++) {
         for (int64_t at = 0; at < w->items; at++) {
             const int32_t chunk = (int32_t)(at / m);
             if (!w->linked[chunk][kind] || !passes(w->t, chunk, (int32_t)(at % m))) continue;
-            border_use use = w->uses[kind * w->items + at];
-            use.kind = (border_kind)kind;
+            boundary_use use = w->uses[kind * w->items + at];
+            use.kind = (boundary_kind)kind;
             use.at = at;
             w->uses[count++] = use; // never before what is still to be read
         }
@@ -160,16 +161,16 @@ static int64_t uses_gather(border_walk *w)
     return count;
 }
 
-static bool is_free(const border_use *held, const border_use *next)
+static bool is_free(const boundary_use *held, const boundary_use *next)
 {
-    for (int k = 0; k < BORDER_PLAYS; k++) {
+    for (int k = 0; k < BOUNDARY_TIMELINES; k++) {
         if (held->end[k] > next->begin[k]) return false;
     }
     return true;
 }
 
 // The same border of the same chunk.
-static bool is_alike(const border_walk *w, const border_use *a, const border_use *b)
+static bool is_alike(const boundary_walk *w, const boundary_use *a, const boundary_use *b)
 {
     const int64_t m = w->t->shape.microbatches;
     return a->kind == b->kind && a->at / m == b->at / m;
@@ -178,13 +179,13 @@ static bool is_alike(const border_walk *w, const border_use *a, const border_use
 // Where stages lie in a V both ways of a border carry activations and gradients, in the order in
 // which neighbours send: a buffer that goes from border to border could close a circle (zb-v with 4
 // stages and 16 micro-batches).
-static status uses_deal(arena *a, border_walk *w, int64_t count, plan_borders *out)
+static status uses_deal(arena *a, boundary_walk *w, int64_t count, plan_boundary_buffers *out)
 {
-    border_use *last = NULL; // [buffer]
+    boundary_use *last = NULL; // [buffer]
     const bool alike_only = w->t->schedule->shape != SHAPE_LOOP;
     TRY(arena_new(a, count + 1, &last));
     for (int64_t i = 0; i < count; i++) {
-        const border_use *use = &w->uses[i];
+        const boundary_use *use = &w->uses[i];
         int32_t best = out->count;
         for (int32_t b = 0; b < out->count && w->t->plays[0] != NULL; b++) {
             if (!is_free(&last[b], use) || (alike_only && !is_alike(w, &last[b], use))) continue;
@@ -197,25 +198,25 @@ static status uses_deal(arena *a, border_walk *w, int64_t count, plan_borders *o
     return ST_OK;
 }
 
-status plan_borders_make(arena *a, const border_times *t, int32_t rank, const bool *crosses,
-                         plan_borders *out)
+status plan_boundary_assign(arena *a, const boundary_timelines *t, int32_t rank,
+                            const bool *crosses, plan_boundary_buffers *out)
 {
-    border_walk *w = NULL;
-    *out = (plan_borders){.count = 0};
+    boundary_walk *w = NULL;
+    *out = (plan_boundary_buffers){.count = 0};
     TRY(arena_new(a, 1, &w));
     w->t = t;
     w->rank = rank;
     w->items = (int64_t)t->shape.chunks * t->shape.microbatches;
-    TRY(arena_new(a, BORDER_COUNT * w->items, &w->uses));
+    TRY(arena_new(a, BOUNDARY_COUNT * w->items, &w->uses));
     links_find(w);
     for (int32_t c = 0; c < t->shape.chunks && crosses != NULL; c++) {
-        memcpy(w->linked[c], crosses + (ptrdiff_t)c * BORDER_COUNT, sizeof(w->linked[c]));
+        memcpy(w->linked[c], crosses + (ptrdiff_t)c * BOUNDARY_COUNT, sizeof(w->linked[c]));
     }
-    for (int kind = 0; kind < BORDER_COUNT; kind++) {
+    for (int kind = 0; kind < BOUNDARY_COUNT; kind++) {
         TRY(arena_new(a, w->items, &out->buffer[kind]));
         memset(out->buffer[kind], -1, (size_t)w->items * sizeof(int32_t));
     }
-    for (int k = 0; k < BORDER_PLAYS && t->plays[k] != NULL; k++) {
+    for (int k = 0; k < BOUNDARY_TIMELINES && t->plays[k] != NULL; k++) {
         const timeline_rank *mine = &t->plays[k]->ranks[rank];
         for (int64_t i = 0; i < mine->list.count; i++) {
             action_note(w, k, &mine->list.actions[i], mine->spans[i]);

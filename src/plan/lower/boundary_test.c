@@ -1,6 +1,6 @@
 // Buffers at borders: who shares one is never there at the same time, as the lists are played; and
 // there are few.
-#include "plan/lower/borders.h"
+#include "plan/lower/boundary.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ typedef struct sample {
     const plan_schedule *s;
     schedule_request r;
     schedule_list *lists;
-    border_times times;
+    boundary_timelines times;
 } sample;
 
 // False: the schedule does not take so many.
@@ -39,13 +39,13 @@ static bool sample_open(sample *x, const grid *g, int32_t stages, int32_t microb
     for (int32_t i = 0; i < stages; i++) {
         assert_int_equal(plan_schedule_emit(x->s, &x->r, i, x->a, &x->lists[i]), ST_OK);
     }
-    assert_int_equal(plan_borders_play(x->a, x->s, &x->r, x->lists, false, &x->times), ST_OK);
+    assert_int_equal(plan_boundary_simulate(x->a, x->s, &x->r, x->lists, false, &x->times), ST_OK);
     return true;
 }
 
-static int32_t buffers_of(const sample *x, int32_t rank, plan_borders *out)
+static int32_t buffers_of(const sample *x, int32_t rank, plan_boundary_buffers *out)
 {
-    assert_int_equal(plan_borders_make(x->a, &x->times, rank, NULL, out), ST_OK);
+    assert_int_equal(plan_boundary_assign(x->a, &x->times, rank, NULL, out), ST_OK);
     return out->count;
 }
 
@@ -55,8 +55,8 @@ typedef struct need {
     int32_t buffer;
 } need;
 
-static void need_add(need *all, int64_t *count, const plan_borders *b, border_kind kind, int64_t at,
-                     timeline_span span)
+static void need_add(need *all, int64_t *count, const plan_boundary_buffers *b, boundary_kind kind,
+                     int64_t at, timeline_span span)
 {
     const int32_t buffer = b->buffer[kind][at];
     if (buffer >= 0) all[(*count)++] = (need){span.begin, span.end, buffer};
@@ -64,7 +64,7 @@ static void need_add(need *all, int64_t *count, const plan_borders *b, border_ki
 
 // Things of a chunk and micro-batch of one rank, of lists without a forward beside a backward.
 static int64_t needs_of(const sample *x, const plan_timeline *t, int32_t rank,
-                        const plan_borders *b, need *all)
+                        const plan_boundary_buffers *b, need *all)
 {
     const timeline_rank *mine = &t->ranks[rank];
     const int64_t m = x->r.microbatches;
@@ -84,16 +84,16 @@ static int64_t needs_of(const sample *x, const plan_timeline *t, int32_t rank,
             done = mine->spans[k];
         }
         const timeline_span made = mine->spans[i];
-        need_add(all, &count, b, BORDER_OUT, at, (timeline_span){made.begin, made.end + MESSAGE});
-        need_add(all, &count, b, BORDER_D_IN, at,
+        need_add(all, &count, b, BOUNDARY_OUT, at, (timeline_span){made.begin, made.end + MESSAGE});
+        need_add(all, &count, b, BOUNDARY_D_IN, at,
                  (timeline_span){input.begin, input.end + MESSAGE});
-        if (b->buffer[BORDER_IN][at] >= 0) {
+        if (b->buffer[BOUNDARY_IN][at] >= 0) {
             const int64_t came = t->output[(stage - 1) * m + f->microbatch];
-            need_add(all, &count, b, BORDER_IN, at, (timeline_span){came, done.end});
+            need_add(all, &count, b, BOUNDARY_IN, at, (timeline_span){came, done.end});
         }
-        if (b->buffer[BORDER_D_OUT][at] >= 0) {
+        if (b->buffer[BOUNDARY_D_OUT][at] >= 0) {
             const int64_t came = t->gradient[(stage + 1) * m + f->microbatch];
-            need_add(all, &count, b, BORDER_D_OUT, at, (timeline_span){came - MESSAGE, done.end});
+            need_add(all, &count, b, BOUNDARY_D_OUT, at, (timeline_span){came - MESSAGE, done.end});
         }
     }
     return count;
@@ -116,7 +116,7 @@ static void who_shares_a_buffer_is_not_there_at_once(void **state)
             assert_int_equal(plan_timeline_play(x.a, x.s, &x.r, &costs, &t), ST_OK);
             assert_int_equal(arena_new(x.a, items, &all), ST_OK);
             for (int32_t rank = 0; rank < stages; rank++) {
-                plan_borders b;
+                plan_boundary_buffers b;
                 (void)buffers_of(&x, rank, &b);
                 const int64_t count = needs_of(&x, t, rank, &b, all);
                 assert_true(count > 0);
@@ -150,7 +150,7 @@ static void there_are_few(void **state)
                 sample x;
                 if (!sample_open(&x, &schedules[i], stages, (8 + 8 * turn) * stages)) continue;
                 for (int32_t rank = 0; rank < stages; rank++) {
-                    plan_borders b;
+                    plan_boundary_buffers b;
                     const int32_t count = buffers_of(&x, rank, &b);
                     const int32_t live = x.times.plays[0]->ranks[rank].live_peak;
                     if (count > each * live + ON_THEIR_WAY) {
@@ -176,7 +176,7 @@ static void a_circle_shares_nothing(void **state)
     static const char lists[] = "B0.0 F0.0 F0.1 B0.1\nF0.1 B0.1 F0.0 B0.0\n";
     arena *a = NULL;
     sample x = {.r = {.stages = 2, .microbatches = 2, .chunks = 1}};
-    plan_borders b;
+    plan_boundary_buffers b;
     assert_int_equal(arena_create("borders test", 0, &a), ST_OK);
     x.a = a;
     assert_int_equal(plan_schedule_parse(a, "circle", lists, (int64_t)strlen(lists), &x.s), ST_OK);
@@ -184,7 +184,7 @@ static void a_circle_shares_nothing(void **state)
     for (int32_t i = 0; i < 2; i++) {
         assert_int_equal(plan_schedule_emit(x.s, &x.r, i, a, &x.lists[i]), ST_OK);
     }
-    assert_int_equal(plan_borders_play(a, x.s, &x.r, x.lists, false, &x.times), ST_OK);
+    assert_int_equal(plan_boundary_simulate(a, x.s, &x.r, x.lists, false, &x.times), ST_OK);
     assert_int_equal(buffers_of(&x, 0, &b), 4); // two outputs, two gradients of them
     arena_destroy(a);
 }

@@ -7,8 +7,8 @@
 // play, what is sent two forwards before, for the message. Lowering makes each wait for the one
 // before it. A wait that the play keeps anyway delays nothing in it: a step in equal times is as
 // long as if each thing had bytes of its own, and no circle comes about.
-#ifndef PLAN_LOWER_BORDERS_H
-#define PLAN_LOWER_BORDERS_H
+#ifndef PLAN_LOWER_BOUNDARY_H
+#define PLAN_LOWER_BOUNDARY_H
 
 #include "plan/schedule/timeline.h"
 
@@ -17,53 +17,53 @@ extern "C" {
 #endif
 
 // Where a chunk meets a stage of another rank: what it receives and what it sends.
-typedef enum border_kind {
-    BORDER_IN,    // its input, received
-    BORDER_D_OUT, // the gradient of its output, received
-    BORDER_OUT,   // its output, sent
-    BORDER_D_IN,  // the gradient of its input, sent
-    BORDER_COUNT
-} border_kind;
+typedef enum boundary_kind {
+    BOUNDARY_IN,    // its input, received
+    BOUNDARY_D_OUT, // the gradient of its output, received
+    BOUNDARY_OUT,   // its output, sent
+    BOUNDARY_D_IN,  // the gradient of its input, sent
+    BOUNDARY_COUNT
+} boundary_kind;
 
-enum { BORDER_PLAYS = 2 };
+enum { BOUNDARY_TIMELINES = 2 };
 
 // Played lists: of a schedule, the numbers of ranks, chunks and micro-batches alone.
-typedef struct border_times {
+typedef struct boundary_timelines {
     const plan_schedule *schedule;
     schedule_request shape;
     bool forward_only;
-    const plan_timeline *plays[BORDER_PLAYS]; // NULL: ranks wait for each other for ever
-} border_times;
+    const plan_timeline *plays[BOUNDARY_TIMELINES]; // NULL: ranks wait for each other for ever
+} boundary_timelines;
 
 // Kept for the next plan of the same pipeline.
-typedef struct border_room {
+typedef struct boundary_cache {
     arena *a;
-    border_times times;
-} border_room;
+    boundary_timelines times;
+} boundary_cache;
 
-typedef struct plan_borders {
-    int32_t
-        *buffer[BORDER_COUNT]; // [chunk * micro-batches + micro-batch]; -1: it crosses nothing here
+typedef struct plan_boundary_buffers {
+    int32_t *buffer
+        [BOUNDARY_COUNT]; // [chunk * micro-batches + micro-batch]; -1: it crosses nothing here
     int32_t count;
-} plan_borders;
+} plan_boundary_buffers;
 
 // A buffer while a plan is made: actions, -1: none.
-typedef struct border_buffer {
+typedef struct boundary_buffer {
     int32_t ref;     // the plan's tensor
     int32_t first;   // the first of the step that writes it
     int32_t compute; // what had it last was read by this one last,
     int32_t sent;    // or sent by this one
     bool is_held;
-} border_buffer;
+} boundary_buffer;
 
 // `lists`: of every rank.
-NODISCARD status plan_borders_play(arena *a, const plan_schedule *s, const schedule_request *r,
-                                   const schedule_list *lists, bool forward_only,
-                                   border_times *out);
-// What crosses: [chunk * BORDER_COUNT + kind] of the rank. NULL: activations and gradients at each
+NODISCARD status plan_boundary_simulate(arena *a, const plan_schedule *s, const schedule_request *r,
+                                        const schedule_list *lists, bool forward_only,
+                                        boundary_timelines *out);
+// What crosses: [chunk * BOUNDARY_COUNT + kind] of the rank. NULL: activations and gradients at each
 // stage boundary to another rank; below the first trained weight no gradient crosses.
-NODISCARD status plan_borders_make(arena *a, const border_times *t, int32_t rank,
-                                   const bool *crosses, plan_borders *out);
+NODISCARD status plan_boundary_assign(arena *a, const boundary_timelines *t, int32_t rank,
+                                      const bool *crosses, plan_boundary_buffers *out);
 
 #ifdef __cplusplus
 }
