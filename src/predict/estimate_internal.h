@@ -4,7 +4,7 @@
 #define PREDICT_ESTIMATE_INTERNAL_H
 
 #include "cost/habits.h"
-#include "plan/lower/beside.h"
+#include "plan/lower/overlap.h"
 #include "predict/estimate.h"
 
 #include <string.h>
@@ -68,13 +68,13 @@ struct estimate {
     const op_model *m;
     int64_t local_seq;
     extent_binding bound;
-    beside_rule overlap_rule;
+    overlap_rule overlap_rule;
     program_estimate *programs; // [program]
 };
 // The rule that decides which GEMMs of a list overlap with collectives.
-static inline beside_rule estimate_overlap_rule(const estimate *e, op_list list)
+static inline overlap_rule estimate_overlap_rule(const estimate *e, op_list list)
 {
-    beside_rule rule = e->overlap_rule;
+    overlap_rule rule = e->overlap_rule;
     rule.is_whole = list != OP_BACKWARD_WEIGHT;
     return rule;
 }

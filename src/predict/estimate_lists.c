@@ -1,5 +1,5 @@
 // Least time of a list for one micro-batch on the compute stream, with collectives of tp and cp.
-// The parts of a list are those that lowering makes (plan/lower/beside.h); each begins when the one
+// The parts of a list are those that lowering makes (plan/lower/overlap.h); each begins when the one
 // before is done:
 //
 //   sum      | GEMM 1 | GEMM 2 |                  all GEMMs and the last sum, or
@@ -70,18 +70,18 @@ static int64_t nodes_ns(const list_prices *x, int32_t begin, int32_t count, doub
 }
 
 // Share of rows in the first or the last piece; all rows are 1.
-static double share_of(const beside_rule *r, int32_t pieces, bool first)
+static double share_of(const overlap_rule *r, int32_t pieces, bool first)
 {
-    const int64_t all = plan_beside_row(r, pieces, pieces);
+    const int64_t all = plan_overlap_row(r, pieces, pieces);
     const int64_t rows =
-        first ? plan_beside_row(r, 1, pieces) : all - plan_beside_row(r, pieces - 1, pieces);
+        first ? plan_overlap_row(r, 1, pieces) : all - plan_overlap_row(r, pieces - 1, pieces);
     return (double)rows / (double)all;
 }
 
-static int64_t pieces_ns(const list_prices *x, const beside_rule *r, const beside_part *part,
+static int64_t pieces_ns(const list_prices *x, const overlap_rule *r, const overlap_part *part,
                          int32_t begin)
 {
-    const bool sums = part->kind == BESIDE_SUM;
+    const bool sums = part->kind == OVERLAP_SUM;
     const int32_t gemms = part->nodes - 1, first = sums ? begin : begin + 1;
     const op_node *node = &x->nodes[sums ? begin + gemms : begin];
     const int64_t collective = collective_ns(x, node, 1.0);
@@ -92,7 +92,7 @@ static int64_t pieces_ns(const list_prices *x, const beside_rule *r, const besid
     return max_i64(nodes_ns(x, first, gemms, 1.0) + held + alone, collective + free);
 }
 
-static int64_t ring_ns(const list_prices *x, const beside_part *part, int32_t begin)
+static int64_t ring_ns(const list_prices *x, const overlap_part *part, int32_t begin)
 {
     int64_t turn = 0, held = 0;
     for (int32_t i = 0; i < part->nodes - 1; i++) {
@@ -116,25 +116,25 @@ static int64_t between_ns(const list_prices *x, int32_t begin)
 int64_t estimate_list_ns(const estimate *e, const cost_model *m, const estimate_links *links,
                          const op_program *p, op_list list, const extent_binding *bound)
 {
-    const beside_rule rule = estimate_overlap_rule(e, list);
+    const overlap_rule rule = estimate_overlap_rule(e, list);
     const list_prices x = {
         .m = m, .links = links, .p = p, .nodes = p->lists[list].nodes, .bound = bound};
     const int32_t count = (int32_t)p->lists[list].count;
     int64_t ns = 0;
     for (int32_t i = 0; i < count;) {
-        const beside_part part = plan_beside_next(&rule, p, list, i, count - i);
+        const overlap_part part = plan_overlap_next(&rule, p, list, i, count - i);
         switch (part.kind) {
-        case BESIDE_MESSAGE:
+        case OVERLAP_COLLECTIVE:
             ns += between_ns(&x, i);
             break;
-        case BESIDE_SUM:
-        case BESIDE_GATHER:
+        case OVERLAP_SUM:
+        case OVERLAP_GATHER:
             ns += pieces_ns(&x, &rule, &part, i);
             break;
-        case BESIDE_RING:
+        case OVERLAP_RING:
             ns += ring_ns(&x, &part, i);
             break;
-        case BESIDE_NOTHING:
+        case OVERLAP_COMPUTE:
         default:
             ns += nodes_ns(&x, i, part.nodes, 1.0);
             break;

@@ -113,16 +113,16 @@ static void operands_touch(local *l, const op_node *node, int64_t begin, int64_t
 
 // Collectives that overlap with GEMMs, from `at` on: tensors that either reads or writes live while
 // either runs.
-static void part_note(local *l, op_list list, int64_t first, const beside_part *part)
+static void part_note(local *l, op_list list, int64_t first, const overlap_part *part)
 {
     const op_node *nodes = &l->p->lists[list].nodes[first];
     const int64_t at = l->list_at[list] + first, last = at + part->nodes - 1;
-    const bool sums = part->kind == BESIDE_SUM;
-    if (part->kind == BESIDE_NOTHING || part->kind == BESIDE_MESSAGE) return;
+    const bool sums = part->kind == OVERLAP_SUM;
+    if (part->kind == OVERLAP_COMPUTE || part->kind == OVERLAP_COLLECTIVE) return;
     if (sums) touch(l, op_owner(l->p, nodes[part->nodes - 1].out[0]).id, at);
     for (int32_t i = 0; i < part->nodes; i++) {
         const bool is_compute = !op_communicates(nodes[i].code);
-        if (part->kind == BESIDE_RING) {
+        if (part->kind == OVERLAP_RING) {
             if (!is_compute) operands_touch(l, &nodes[i], at + i, last);
         } else if (is_compute) { // piece after piece
             operands_touch(l, &nodes[i], sums ? at : at + 1, sums ? last - 1 : last);
@@ -134,10 +134,10 @@ static void part_note(local *l, op_list list, int64_t first, const beside_part *
 
 static void parts_note(local *l, op_list list)
 {
-    const beside_rule rule = estimate_overlap_rule(l->e, list);
+    const overlap_rule rule = estimate_overlap_rule(l->e, list);
     const int32_t count = (int32_t)node_count(l, list);
     for (int32_t i = 0; i < count;) {
-        const beside_part part = plan_beside_next(&rule, l->p, list, i, count - i);
+        const overlap_part part = plan_overlap_next(&rule, l->p, list, i, count - i);
         part_note(l, list, i, &part);
         i += part.nodes;
     }

@@ -5,8 +5,8 @@
 #ifndef PLAN_LOWER_COLLECT_INTERNAL_H
 #define PLAN_LOWER_COLLECT_INTERNAL_H
 
-#include "plan/lower/beside.h"
 #include "plan/lower/collect.h"
+#include "plan/lower/overlap.h"
 
 // Sums of gradients stand on streams of their own: whole ones, those of rows for who keeps them,
 // and those of rows among who keeps the same.

@@ -15,15 +15,15 @@
 //   compute                        | GEMM, rows 0.. | GEMM, rows n/2.. |
 //   tp        | gather of rows 0.. | of rows n/2..  |
 //
-// Which GEMMs, and how many pieces, beside.h says. Of one sequence whose positions are cut a rank
+// Which GEMMs, and how many pieces, overlap.h says. Of one sequence whose positions are cut a rank
 // has its part of every piece in fast order (plan.cut_pieces); in strict order, where shards say
 // which positions a rank has, it goes whole.
 #include "plan/lower/collect_internal.h"
 
-static beside_rule rule_of(const collector *c, const plan_action *action)
+static overlap_rule rule_of(const collector *c, const plan_action *action)
 {
     const plan_request *r = c->in->r;
-    return (beside_rule){
+    return (overlap_rule){
         .sequences = r->micro_batch,
         .seq = c->in->p->seq,
         .cut_pieces = c->in->p->strict ? 1 : c->in->p->cut_pieces,
@@ -40,9 +40,9 @@ static status compute_add(collector *c, const plan_action *action)
 
 static void rows_set(const collector *c, int32_t piece, int32_t pieces, plan_action *action)
 {
-    const beside_rule rule = rule_of(c, action);
-    const int32_t begin = (int32_t)plan_beside_row(&rule, piece, pieces);
-    const int32_t count = (int32_t)plan_beside_row(&rule, piece + 1, pieces) - begin;
+    const overlap_rule rule = rule_of(c, action);
+    const int32_t begin = (int32_t)plan_overlap_row(&rule, piece, pieces);
+    const int32_t count = (int32_t)plan_overlap_row(&rule, piece + 1, pieces) - begin;
     if (rule.sequences > 1) {
         action->sequence_begin = begin;
         action->sequence_count = count;
@@ -71,7 +71,7 @@ static status summed_add(collector *c, const plan_action *action, int32_t pieces
 
 static status gathered_add(collector *c, const plan_action *action, int32_t pieces)
 {
-    int32_t come[BESIDE_PIECES_MAX];
+    int32_t come[OVERLAP_PIECES_MAX];
     plan_action piece = *action;
     piece.ops_count = 1;
     for (int32_t i = 0; i < pieces; i++) {
@@ -102,20 +102,20 @@ static status ring_add(collector *c, const plan_action *action)
     return collect_wait_next(c, last);
 }
 
-static status part_add(collector *c, const plan_action *action, const beside_part *part)
+static status part_add(collector *c, const plan_action *action, const overlap_part *part)
 {
     switch (part->kind) {
-    case BESIDE_MESSAGE:
+    case OVERLAP_COLLECTIVE:
         TRY(collect_inline(c, action));
         collect_tick(c);
         return collect_waits_take(c);
-    case BESIDE_SUM:
+    case OVERLAP_SUM:
         return summed_add(c, action, part->pieces);
-    case BESIDE_GATHER:
+    case OVERLAP_GATHER:
         return gathered_add(c, action, part->pieces);
-    case BESIDE_RING:
+    case OVERLAP_RING:
         return ring_add(c, action);
-    case BESIDE_NOTHING:
+    case OVERLAP_COMPUTE:
     default:
         return compute_add(c, action);
     }
@@ -124,14 +124,14 @@ static status part_add(collector *c, const plan_action *action, const beside_par
 status collect_nodes(collector *c, const plan_action *whole)
 {
     plan_action action = *whole;
-    const beside_rule rule = rule_of(c, whole);
+    const overlap_rule rule = rule_of(c, whole);
     const op_program *program = c->in->p->bindings[whole->binding].program;
     const int32_t end = whole->ops_begin + whole->ops_count;
     action.stream = STREAM_COMPUTE;
     while (action.ops_begin < end) {
         action.ops_count = end - action.ops_begin;
-        const beside_part next = plan_beside_next(&rule, program, (op_list)action.list,
-                                                  action.ops_begin, action.ops_count);
+        const overlap_part next = plan_overlap_next(&rule, program, (op_list)action.list,
+                                                    action.ops_begin, action.ops_count);
         action.ops_count = next.nodes;
         TRY(part_add(c, &action, &next));
         action.ops_begin += next.nodes;

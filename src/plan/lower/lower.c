@@ -1,6 +1,6 @@
 // Lowering, the driver: checks what is asked for, and calls the passes (lower.h) one after the
 // other.
-#include "plan/lower/beside.h"
+#include "plan/lower/overlap.h"
 #include "plan/lower/passes.h"
 
 #include <string.h>
@@ -63,8 +63,8 @@ static int64_t cut_pieces_of(const plan_request *r)
     const int32_t own = r->strict ? r->cp_shards / plan_mesh_size(&r->mesh, AXIS_CP) : 0;
     if (own > 1) return 2 * (int64_t)own;
     if (r->strict || r->rows_inline) return 1;
-    return plan_beside_cut_pieces(r->model, plan_mesh_size(&r->mesh, AXIS_TP), r->micro_batch,
-                                  r->seq);
+    return plan_overlap_cut_pieces(r->model, plan_mesh_size(&r->mesh, AXIS_TP), r->micro_batch,
+                                   r->seq);
 }
 
 status plan_lower_begin(arena *a, arena *work, const plan_request *request, plan_table *run,

@@ -1,8 +1,8 @@
-// See beside.h. Rows are independent, of products as of sums, so pieces change no bit. They are
+// See overlap.h. Rows are independent, of products as of sums, so pieces change no bit. They are
 // sequences of the micro-batch, or positions of its only one. What is cut by positions must be on
 // all ranks, whatever the piece: so one sequence goes in pieces of which each rank has a part. A
 // message below a MiB costs more than it hides.
-#include "plan/lower/beside.h"
+#include "plan/lower/overlap.h"
 
 enum { PIECE_BYTES = 1 << 20, PIECE_POSITIONS = 64 };
 
@@ -39,11 +39,11 @@ static bool reads(const op_node *node, tensor_id t)
 // That a message of so many bytes may go in, of `most` at most.
 static int64_t pieces_below(int64_t bytes, int64_t most)
 {
-    return min_i64(most, min_i64(bytes / PIECE_BYTES, BESIDE_PIECES_MAX));
+    return min_i64(most, min_i64(bytes / PIECE_BYTES, OVERLAP_PIECES_MAX));
 }
 
 // all: what the communication sums, scatters or gathers, with all its rows. Below 2: it goes whole.
-static int32_t pieces_of(const beside_rule *r, const op_program *p, const op_node *node,
+static int32_t pieces_of(const overlap_rule *r, const op_program *p, const op_node *node,
                          tensor_id all)
 {
     const op_tensor *t = &p->tensors[all];
@@ -67,7 +67,7 @@ static bool cuts_positions(const op_program *p, const op_node *node)
     return own->ndim == 2 && own->dims[0].symbol == EXTENT_TOKENS_CUT && own->dims[0].scale == 1;
 }
 
-int64_t plan_beside_cut_pieces(const op_model *m, int64_t tp, int64_t sequences, int64_t seq)
+int64_t plan_overlap_cut_pieces(const op_model *m, int64_t tp, int64_t sequences, int64_t seq)
 {
     int64_t bytes = 0;
     if (tp == 1 || sequences > 1) return 1;
@@ -91,7 +91,7 @@ int64_t plan_beside_cut_pieces(const op_model *m, int64_t tp, int64_t sequences,
 
 // The last of `run` nodes, whose results the message behind them sums, and nobody else needs before
 // it does.
-static int32_t summed(const beside_rule *r, const op_program *p, op_list list, int32_t begin,
+static int32_t summed(const overlap_rule *r, const op_program *p, op_list list, int32_t begin,
                       int32_t run)
 {
     const op_node *sum = node_at(p, list, begin + run);
@@ -108,7 +108,7 @@ static int32_t summed(const beside_rule *r, const op_program *p, op_list list, i
 }
 
 // Products behind the gather that the range begins with, which read nothing but it and weights.
-static int32_t gathered(const beside_rule *r, const op_program *p, op_list list, int32_t begin,
+static int32_t gathered(const overlap_rule *r, const op_program *p, op_list list, int32_t begin,
                         int32_t count)
 {
     const op_node *gather = node_at(p, list, begin);
@@ -145,26 +145,26 @@ static int32_t shifted(const op_program *p, op_list list, int32_t begin, int32_t
     return shifts;
 }
 
-static beside_part message_part(const beside_rule *r, const op_program *p, op_list list,
-                                int32_t begin, int32_t count)
+static overlap_part message_part(const overlap_rule *r, const op_program *p, op_list list,
+                                 int32_t begin, int32_t count)
 {
     const op_node *node = node_at(p, list, begin);
     const int32_t shifts = shifted(p, list, begin, count);
-    if (shifts > 0) return (beside_part){BESIDE_RING, shifts + 1, 1};
+    if (shifts > 0) return (overlap_part){OVERLAP_RING, shifts + 1, 1};
     const int32_t products = gathered(r, p, list, begin, count);
-    if (products == 0) return (beside_part){BESIDE_MESSAGE, 1, 1};
-    return (beside_part){BESIDE_GATHER, products + 1, pieces_of(r, p, node, node->out[0])};
+    if (products == 0) return (overlap_part){OVERLAP_COLLECTIVE, 1, 1};
+    return (overlap_part){OVERLAP_GATHER, products + 1, pieces_of(r, p, node, node->out[0])};
 }
 
-beside_part plan_beside_next(const beside_rule *r, const op_program *p, op_list list, int32_t begin,
-                             int32_t count)
+overlap_part plan_overlap_next(const overlap_rule *r, const op_program *p, op_list list,
+                               int32_t begin, int32_t count)
 {
     int32_t run = 0, products = 0;
     ASSERT(count > 0 && begin + count <= p->lists[list].count);
     while (run < count && !op_communicates(node_at(p, list, begin + run)->code)) run++;
     if (run == 0) return message_part(r, p, list, begin, count);
     if (run + 1 < count) products = summed(r, p, list, begin, run); // somebody must wait for it
-    if (products == 0 || products < run) return (beside_part){BESIDE_NOTHING, run - products, 1};
+    if (products == 0 || products < run) return (overlap_part){OVERLAP_COMPUTE, run - products, 1};
     const op_node *sum = node_at(p, list, begin + run);
-    return (beside_part){BESIDE_SUM, run + 1, pieces_of(r, p, sum, sum->in[0])};
+    return (overlap_part){OVERLAP_SUM, run + 1, pieces_of(r, p, sum, sum->in[0])};
 }
