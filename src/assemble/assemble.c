@@ -252,7 +252,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
 // ---- all stages --------------------------------------------------------------------------------
 
 struct assemble_scratch {
-    plan_rooms all[THREAD_POOL_MAX]; // [worker] those without arenas have had no work yet
+    plan_scratch all[THREAD_POOL_MAX]; // [worker] those without arenas have had no work yet
 };
 
 status assemble_scratch_create(assemble_scratch **out)
@@ -274,7 +274,7 @@ void assemble_scratch_destroy(assemble_scratch *r)
 }
 
 // Earlier plans made in this memory may be gone.
-static status scratch_prepare(plan_rooms *r)
+static status scratch_prepare(plan_scratch *r)
 {
     r->like = NULL;
     if (r->lists == NULL) TRY(arena_create("lowering", 0, &r->lists));
@@ -317,12 +317,12 @@ static int32_t stage_of(const stage_pool *c, int32_t k)
     return c->options->peak_stages != NULL ? c->options->peak_stages[k] : k;
 }
 
-static status stages_work(stage_pool *c, plan_rooms *scratch)
+static status stages_work(stage_pool *c, plan_scratch *scratch)
 {
     const bool peak = c->options->peak_stages != NULL;
     plan_request request = *c->request;
     TRY(scratch_prepare(scratch));
-    request.rooms = scratch;
+    request.scratch = scratch;
     while (atomic_load(&c->most) <= c->limit && !atomic_load(&c->failed)) {
         const int32_t k = atomic_fetch_add(&c->next, 1); // every stage that is begun is finished
         if (k >= c->count) break;

@@ -17,7 +17,7 @@
 #include "op/collective.h"
 #include "op/model.h"
 #include "op/step.h"
-#include "plan/lower/rooms.h"
+#include "plan/lower/scratch.h"
 #include "plan/mesh.h"
 
 #ifdef __cplusplus
@@ -279,7 +279,7 @@ typedef struct plan_request {
     plan_panels_fn panels; // training: weights are packed once a step; NULL: once for each product
     plan_fuses_fn fuses;   // NULL: each node is a launch of its own
     void *workspace_context;
-    plan_rooms *rooms; // NULL: its own
+    plan_scratch *scratch; // NULL: its own
 } plan_request;
 
 // Whole weights and whole gradients that come and go with every layer (ZeRO-3, ZeRO-2).

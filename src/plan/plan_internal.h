@@ -48,7 +48,7 @@ typedef struct life_table {
 } life_table;
 
 // The end of work in a room that is lent (kept for the next plan), or was made for it.
-static inline void plan_room_leave(arena *a, const arena *lent)
+static inline void plan_arena_release(arena *a, const arena *lent)
 {
     if (a == lent) {
         arena_reset(a);

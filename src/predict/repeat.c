@@ -338,11 +338,11 @@ static status few_make(arena *a, arena *work, const plan_request *request, plan_
 
 status predict_plan_bytes(arena *a, const plan_request *request, plan_table *run, plan **out)
 {
-    arena *const lent = request->rooms != NULL ? request->rooms->lists : NULL, *work = lent;
+    arena *const lent = request->scratch != NULL ? request->scratch->lists : NULL, *work = lent;
     bool done = false;
     if (work == NULL) TRY(arena_create("lowering", 0, &work));
     const status st = few_make(a, work, request, run, out, &done);
-    plan_room_leave(work, lent);
+    plan_arena_release(work, lent);
     TRY(st);
     return done ? ST_OK : plan_create(a, request, run, out);
 }

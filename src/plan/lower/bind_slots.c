@@ -135,32 +135,33 @@ static bool times_are_of(const lower_input *in, const boundary_timelines *t)
 
 // Those of this pipeline if they are kept; else they take the place of those that were not used
 // last.
-static boundary_cache *times_room(const lower_input *in, plan_rooms *rooms)
+static boundary_cache *cached_timelines(const lower_input *in, plan_scratch *scratch)
 {
     int k = 0;
-    while (k < PLAN_BOUNDARY_CACHES && !times_are_of(in, &rooms->boundary[k].times)) k++;
-    if (k == PLAN_BOUNDARY_CACHES) k = (rooms->boundary_used + 1) % PLAN_BOUNDARY_CACHES;
-    rooms->boundary_used = k;
-    return &rooms->boundary[k];
+    while (k < PLAN_BOUNDARY_CACHES && !times_are_of(in, &scratch->boundary[k].times)) k++;
+    if (k == PLAN_BOUNDARY_CACHES) k = (scratch->boundary_used + 1) % PLAN_BOUNDARY_CACHES;
+    scratch->boundary_used = k;
+    return &scratch->boundary[k];
 }
 
 // Which buffer each message has; the lists of all ranks are needed for that alone.
 static status buffers_assign(const lower_input *in, bound_slots *out)
 {
     const plan_pipeline *p = &in->pipe;
-    boundary_cache own = {0}, *room = in->r->rooms != NULL ? times_room(in, in->r->rooms) : &own;
+    boundary_cache own = {0},
+                   *cache = in->r->scratch != NULL ? cached_timelines(in, in->r->scratch) : &own;
     status st = ST_OK;
     if (p->schedule == NULL || p->shape.stages < 2) return ST_OK;
-    if (room == &own) TRY(arena_create("boundary buffers", 0, &own.a));
-    if (!times_are_of(in, &room->times)) {
-        arena_reset(room->a);
-        room->times = (boundary_timelines){0};
-        TRY_TO(done, times_play(in, room->a, &room->times));
+    if (cache == &own) TRY(arena_create("boundary buffers", 0, &own.a));
+    if (!times_are_of(in, &cache->times)) {
+        arena_reset(cache->a);
+        cache->times = (boundary_timelines){0};
+        TRY_TO(done, times_play(in, cache->a, &cache->times));
     }
-    TRY_TO(done, plan_boundary_assign(in->a, &room->times, in->r->mesh.at[AXIS_PP], out->crosses[0],
-                                      &out->boundary));
+    TRY_TO(done, plan_boundary_assign(in->a, &cache->times, in->r->mesh.at[AXIS_PP],
+                                      out->crosses[0], &out->boundary));
 done:
-    if (st != ST_OK) room->times = (boundary_timelines){0};
+    if (st != ST_OK) cache->times = (boundary_timelines){0};
     arena_destroy(own.a);
     return st;
 }

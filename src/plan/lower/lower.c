@@ -219,7 +219,7 @@ status plan_lower_place_input(lower_passes *s, place_input *out)
                          .pools = s->in.pipe.schedule != NULL &&
                                   (lower_gathers_weights(r) || lower_scatters_gradients(r)),
                          .enough = r->enough_bytes - p->run->run_bytes,
-                         .scratch = r->rooms != NULL ? r->rooms->places : NULL};
+                         .scratch = r->scratch != NULL ? r->scratch->places : NULL};
     return ST_OK;
 }
 
@@ -231,7 +231,7 @@ static status plan_make(arena *a, arena *work, const plan_request *request, plan
     TRY(arena_new(work, 1, &s));
     TRY(plan_lower_begin(a, work, request, run, s));
     *out = s->in.p;
-    TRY(lists_reserve(s->in.p, request->rooms != NULL ? request->rooms->like : NULL));
+    TRY(lists_reserve(s->in.p, request->scratch != NULL ? request->scratch->like : NULL));
     TRY(plan_lower_collect(s));
     if (request->last == PLAN_COLLECTED) return plan_lower_keep(s->in.p);
     TRY(plan_lower_live(s));
@@ -249,11 +249,11 @@ static status plan_make(arena *a, arena *work, const plan_request *request, plan
 
 status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out)
 {
-    arena *const lent = request->rooms != NULL ? request->rooms->lists : NULL, *work = lent;
+    arena *const lent = request->scratch != NULL ? request->scratch->lists : NULL, *work = lent;
     plan *p = NULL;
     if (work == NULL) TRY(arena_create("lowering", 0, &work));
     const status st = plan_make(a, work, request, run, &p);
     if (st == ST_OK) *out = p;
-    plan_room_leave(work, lent);
+    plan_arena_release(work, lent);
     return st;
 }

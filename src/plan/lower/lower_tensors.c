@@ -52,7 +52,7 @@ void lower_name(plan_tensor *t, const char *a, const char *separator, const char
     const char *const parts[] = {a, separator, b};
     size_t at = 0;
     for (int i = 0; i < COUNT_OF(parts); i++) {
-        const size_t room = sizeof(t->name) - 1 - at, length = strnlen(parts[i], room);
+        const size_t left = sizeof(t->name) - 1 - at, length = strnlen(parts[i], left);
         memcpy(t->name + at, parts[i], length);
         at += length;
     }

@@ -244,7 +244,7 @@ static status place_in(const place_input *in, bool sizes_only)
     arena *a = in->scratch;
     if (a == NULL) TRY(arena_create("plan memory", 0, &a));
     const status st = place(in, a, sizes_only);
-    plan_room_leave(a, in->scratch);
+    plan_arena_release(a, in->scratch);
     return st;
 }
 

@@ -55,7 +55,7 @@ static status pool_rows_find(const plan *p, arena *a, const life_table *lives, c
     return ST_OK;
 }
 
-// Of `count` tensors; out: room for all of them. *total of them, in the order of their beginning.
+// Of `count` tensors; out: spans for all of them. *total of them, in the order of their beginning.
 static status spans_gather(arena *a, placing *pl, const pool_row *rows, int64_t count,
                            pool_span *out, pool_span *sorted, int64_t *total)
 {
@@ -84,23 +84,23 @@ static status spans_gather(arena *a, placing *pl, const pool_row *rows, int64_t 
     return ST_OK;
 }
 
-static life_span *span_of(const pool_span *s, life_span *room)
+static life_span *span_of(const pool_span *s, life_span *spans)
 {
-    *room = (life_span){s->begin, s->end, -1};
-    return room;
+    *spans = (life_span){s->begin, s->end, -1};
+    return spans;
 }
 
 // Each is a unit behind the others.
 static status pool_part(arena *a, placing *pl, pool_span *all, int64_t n, int64_t bytes)
 {
-    life_span *room = NULL;
-    TRY(arena_new(a, n + 1, &room));
+    life_span *spans = NULL;
+    TRY(arena_new(a, n + 1, &spans));
     TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->unit_count + n,
                    (int64_t)sizeof(unit)));
     for (int64_t k = 0; k < n; k++) {
         const int32_t row = (int32_t)pl->unit_count++;
         pl->units[row] = (unit){
-            .bytes = bytes, .spans = span_of(&all[k], &room[k]), .span_count = 1, .leader = row};
+            .bytes = bytes, .spans = span_of(&all[k], &spans[k]), .span_count = 1, .leader = row};
         for (int64_t s = 0; s < all[k].count; s++) all[k].first[s].copy = row;
     }
     return ST_OK;
@@ -137,12 +137,12 @@ static status pool_share(arena *a, placing *pl, const pool_row *rows, int64_t co
 // The spans of `count` tensors; of each `copy` is then the unit that it came to.
 static status pool_deal(arena *a, placing *pl, const pool_row *rows, int64_t count, pooling how)
 {
-    pool_span *room = NULL, *all = NULL;
+    pool_span *spans = NULL, *all = NULL;
     int64_t total = 0, n = 0;
     for (int64_t i = 0; i < count; i++) total += pl->units[rows[i].row].span_count;
-    TRY(arena_new(a, total + 1, &room));
+    TRY(arena_new(a, total + 1, &spans));
     TRY(arena_new(a, total + 1, &all));
-    TRY(spans_gather(a, pl, rows, count, room, all, &n));
+    TRY(spans_gather(a, pl, rows, count, spans, all, &n));
     if (how == POOL_PIECES) return pool_part(a, pl, all, n, rows->bytes);
     return pool_share(a, pl, rows, count, all, n);
 }

@@ -1,7 +1,7 @@
 // Options of building plans that say nothing of what they are of: which pass is the last, and
 // scratch memory to reuse.
-#ifndef PLAN_LOWER_ROOMS_H
-#define PLAN_LOWER_ROOMS_H
+#ifndef PLAN_LOWER_SCRATCH_H
+#define PLAN_LOWER_SCRATCH_H
 
 #include "plan/lower/boundary.h"
 #include "plan/pipeline.h"
@@ -20,7 +20,7 @@ enum { PLAN_BOUNDARY_CACHES = 2 };
 
 // Of a caller that makes many plans, one after the other; a plan without them has its own, of whose
 // pages the system asks a third of the time.
-typedef struct plan_rooms {
+typedef struct plan_scratch {
     arena *lists, *places; // that it is made in, and its tensors placed
     // Of two pipelines, whose lists are simulated once: of all micro-batches, and of few
     // (predict/repeat.h).
@@ -29,7 +29,7 @@ typedef struct plan_rooms {
     // The plan before, whose lists are about as long: memory is reserved for as much; NULL: there
     // is none.
     const struct plan *like;
-} plan_rooms;
+} plan_scratch;
 
 #ifdef __cplusplus
 }
