@@ -7,45 +7,45 @@
 
 // A stretch of time in which a tensor's bytes matter: from its first write to its last use. Time
 // counts nodes on the compute stream.
-typedef struct life_span {
+typedef struct live_interval {
     int64_t begin, end; // inclusive
     // the tensor that it is spent in, of those that are alike; -1: its own. Until it is dealt the
     // micro-batch that it is of; -1: of none
     int32_t copy;
-} life_span;
+} live_interval;
 
-typedef struct life {
-    life_span *spans;
+typedef struct lifetime {
+    live_interval *spans;
     int64_t count, capacity;
     bool open;  // the next touch extends the last span; else it begins a new one
     bool dealt; // its spans have copies
-} life;
+} lifetime;
 
 // At `time` a node reads `from` for the last time and may write `to` over it.
-typedef struct life_link {
+typedef struct inplace_link {
     int32_t from, to;
     int64_t time;
-} life_link;
+} inplace_link;
 
 // Tensors that are alike, one for each slot of a pipeline. What one of them holds between two spans
 // means nothing, so each span may be spent elsewhere.
-typedef struct life_copies {
+typedef struct slot_copies {
     int32_t *rows;     // [class * slots + slot] transient tensor
     int32_t *class_of; // [transient tensor]; -1: it is like no other
     int64_t count, tensors;
     int32_t slots;
-} life_copies;
+} slot_copies;
 
-typedef struct life_table {
+typedef struct lifetime_table {
     arena *a;
-    life_copies copies; // count 0: there are none
-    life *lives;        // [transient tensor]
+    slot_copies copies;  // count 0: there are none
+    lifetime *lifetimes; // [transient tensor]
     int64_t capacity;
-    life_link *links;
+    inplace_link *links;
     int64_t link_count, link_capacity;
     int64_t now;
     int32_t microbatch; // of spans that begin
-} life_table;
+} lifetime_table;
 
 // The end of work in a room that is lent (kept for the next plan), or was made for it.
 static inline void plan_arena_release(arena *a, const arena *lent)

@@ -157,7 +157,7 @@ static status slot_tensors_find(const lower_passes *s, slot_tensors *out)
 // ---- intervals ---------------------------------------------------------------------------------
 
 typedef struct row_span {
-    life_span span;
+    live_interval span;
     int32_t row;
 } row_span;
 
@@ -169,28 +169,29 @@ typedef struct repeating {
     row_span *spans;
     int64_t count;
     int64_t first, second,
-        rest;  // index of the first span of a round, of the next round, and of the others
-    life *out; // [transient tensor]
+        rest;      // index of the first span of a round, of the next round, and of the others
+    lifetime *out; // [transient tensor]
 } repeating;
 
 static status spans_sort(repeating *x)
 {
     arena *a = x->s->in.a;
-    const life_table *lives = &x->s->lives;
+    const lifetime_table *lifetimes = &x->s->lifetimes;
     int64_t *keys = NULL, i = 0;
     int32_t *order = NULL;
     row_span *all = NULL;
-    for (int64_t row = 0; row < lives->capacity; row++) x->count += lives->lives[row].count;
+    for (int64_t row = 0; row < lifetimes->capacity; row++)
+        x->count += lifetimes->lifetimes[row].count;
     TRY(arena_new(a, x->count + 1, &keys));
     TRY(arena_new(a, x->count + 1, &all));
     TRY(arena_new(a, x->count + 1, &x->spans));
-    for (int32_t row = 0; row < lives->capacity; row++) {
-        for (int64_t k = 0; k < lives->lives[row].count; k++, i++) {
-            all[i] = (row_span){lives->lives[row].spans[k], row};
+    for (int32_t row = 0; row < lifetimes->capacity; row++) {
+        for (int64_t k = 0; k < lifetimes->lifetimes[row].count; k++, i++) {
+            all[i] = (row_span){lifetimes->lifetimes[row].spans[k], row};
             keys[i] = all[i].span.begin;
         }
     }
-    TRY(rows_sort(a, keys, x->count, lives->now, &order));
+    TRY(rows_sort(a, keys, x->count, lifetimes->now, &order));
     for (i = 0; i < x->count; i++) x->spans[i] = all[order[i]];
     for (i = 0; i < x->count; i++) {
         const int64_t begin = x->spans[i].span.begin;
@@ -229,7 +230,7 @@ static bool is_steady(const repeating *x)
         if (i >= x->rest || s->span.end < r->time[REPEAT_UNTIL]) continue;
         const bool is_of_step =
             i < x->first && x->slots.class_of[s->row] < 0; // the interval ends with the step
-        if (!is_of_step || x->s->lives.lives[s->row].count > 1) return false;
+        if (!is_of_step || x->s->lifetimes.lifetimes[s->row].count > 1) return false;
     }
     return true;
 }
@@ -245,8 +246,8 @@ static int32_t row_later(const repeating *x, const row_span *s, int32_t microbat
 
 static void span_put(repeating *x, int32_t row, int64_t begin, int64_t end)
 {
-    life *to = &x->out[row];
-    if (to->spans != NULL) to->spans[to->count] = (life_span){begin, end, -1};
+    lifetime *to = &x->out[row];
+    if (to->spans != NULL) to->spans[to->count] = (live_interval){begin, end, -1};
     to->count++;
 }
 
@@ -275,26 +276,26 @@ static void spans_put(repeating *x)
 }
 
 // Turns the intervals of few into those of all. false: they do not repeat.
-static status lives_repeat(lower_passes *s, const repeat *r, bool *done)
+static status lifetimes_repeat(lower_passes *s, const repeat *r, bool *done)
 {
-    life_table *lives = &s->lives;
+    lifetime_table *lifetimes = &s->lifetimes;
     repeating x = {.s = s, .r = r};
     TRY(slot_tensors_find(s, &x.slots));
     TRY(spans_sort(&x));
     *done = is_steady(&x);
     if (!*done) return ST_OK;
-    TRY(arena_new(s->in.a, lives->capacity + 1, &x.out));
+    TRY(arena_new(s->in.a, lifetimes->capacity + 1, &x.out));
     spans_put(&x);
-    for (int64_t row = 0; row < lives->capacity; row++) {
-        life *to = &x.out[row];
+    for (int64_t row = 0; row < lifetimes->capacity; row++) {
+        lifetime *to = &x.out[row];
         if (to->count == 0) continue;
         TRY(arena_new(s->in.a, to->count, &to->spans));
         to->capacity = to->count;
         to->count = 0;
     }
     spans_put(&x);
-    lives->lives = x.out;
-    lives->now += r->rounds * (r->time[1] - r->time[0]);
+    lifetimes->lifetimes = x.out;
+    lifetimes->now += r->rounds * (r->time[1] - r->time[0]);
     s->in.p->repeated = (int64_t)r->rounds * r->round;
     return ST_OK;
 }
@@ -326,7 +327,7 @@ static status few_make(arena *a, arena *work, const plan_request *request, plan_
     }
     TRY(plan_lower_live(s));
     times_find(s, &x);
-    TRY(lives_repeat(s, &x, done));
+    TRY(lifetimes_repeat(s, &x, done));
     if (!*done) return ST_OK;
     TRY(plan_lower_place_input(s, &place));
     TRY(plan_place_sizes(&place));

@@ -29,37 +29,38 @@
 
 #include <string.h>
 
-status life_touch(life_table *t, int64_t row, int64_t time)
+status lifetime_touch(lifetime_table *t, int64_t row, int64_t time)
 {
     ASSERT(row >= 0);
     if (row >= t->capacity) {
         const int64_t before = t->capacity;
-        TRY(arena_grow(t->a, (void **)&t->lives, &t->capacity, row + 1, (int64_t)sizeof(life)));
-        memset(t->lives + before, 0, (size_t)(t->capacity - before) * sizeof(life));
+        TRY(arena_grow(t->a, (void **)&t->lifetimes, &t->capacity, row + 1,
+                       (int64_t)sizeof(lifetime)));
+        memset(t->lifetimes + before, 0, (size_t)(t->capacity - before) * sizeof(lifetime));
     }
-    life *l = &t->lives[row];
+    lifetime *l = &t->lifetimes[row];
     if (l->open) {
-        life_span *last = &l->spans[l->count - 1];
+        live_interval *last = &l->spans[l->count - 1];
         if (time > last->end) last->end = time;
         return ST_OK;
     }
     TRY(arena_grow(t->a, (void **)&l->spans, &l->capacity, l->count + 1,
-                   (int64_t)sizeof(life_span)));
-    l->spans[l->count++] = (life_span){time, time, t->microbatch};
+                   (int64_t)sizeof(live_interval)));
+    l->spans[l->count++] = (live_interval){time, time, t->microbatch};
     l->open = true;
     return ST_OK;
 }
 
-void life_close(life_table *t, int64_t row)
+void lifetime_close(lifetime_table *t, int64_t row)
 {
-    if (row >= 0 && row < t->capacity) t->lives[row].open = false;
+    if (row >= 0 && row < t->capacity) t->lifetimes[row].open = false;
 }
 
 typedef struct live_state {
     arena *a;
     const live_input *in;
     const plan *p;
-    life_table *out;
+    lifetime_table *out;
     list_uses lists;
     int32_t *microbatch_of; // [action] its own, or that of the next one that computes
     int32_t *run_of;        // [tensor] run that touched it last
@@ -99,16 +100,16 @@ static bool is_repeated(const live_state *s, int32_t microbatch)
 // Transient tensor `row` at a time, for a micro-batch.
 static status row_touch(live_state *s, int32_t row, int32_t microbatch, int64_t time)
 {
-    life_table *out = s->out;
+    lifetime_table *out = s->out;
     if (s->is_link[row]) return ST_OK;
     const bool held = is_held(&s->p->tensors[row]);
     if (!held && is_repeated(s, microbatch)) return ST_OK;
     out->microbatch = microbatch;
-    const bool fresh = row >= out->capacity || out->lives[row].count == 0;
+    const bool fresh = row >= out->capacity || out->lifetimes[row].count == 0;
     if (held && fresh && s->in->repeats != NULL && microbatch >= 1) {
-        TRY(life_touch(out, row, s->second_begins));
+        TRY(lifetime_touch(out, row, s->second_begins));
     }
-    return life_touch(out, row, time);
+    return lifetime_touch(out, row, time);
 }
 
 // The first access of a run that writes begins a new interval.
@@ -116,7 +117,7 @@ static status row_access(live_state *s, int32_t row, bool writes, int32_t microb
 {
     if (s->run_of[row] != s->run) {
         s->run_of[row] = s->run;
-        if (writes && !is_held(&s->p->tensors[row])) life_close(s->out, row);
+        if (writes && !is_held(&s->p->tensors[row])) lifetime_close(s->out, row);
     }
     return row_touch(s, row, microbatch, time);
 }
@@ -156,7 +157,7 @@ static bool outs_are_live(const live_state *s, const plan_comm *c)
 {
     for (int32_t i = c->items_begin; i < c->items_begin + c->items_count; i++) {
         const int32_t row = owner_of(s->p, s->p->items[i].out);
-        if (row >= 0 && (row >= s->out->capacity || !s->out->lives[row].open)) return false;
+        if (row >= 0 && (row >= s->out->capacity || !s->out->lifetimes[row].open)) return false;
     }
     return true;
 }
@@ -254,18 +255,18 @@ static status comm_done(live_state *s, int32_t action, int32_t by)
 static status workspace_touch(live_state *s, const op_node *node, int32_t row, int32_t microbatch,
                               int64_t time)
 {
-    if (plan_access_workspace(node) == ACCESS_WRITE) life_close(s->out, row);
+    if (plan_access_workspace(node) == ACCESS_WRITE) lifetime_close(s->out, row);
     return row_touch(s, row, microbatch, time);
 }
 
 static status inplace_note(live_state *s, int32_t from, int32_t to, int64_t time)
 {
-    life_table *out = s->out;
+    lifetime_table *out = s->out;
     if (from < 0 || to < 0 || from == to || s->linked[to] == from + 1) return ST_OK;
     s->linked[to] = from + 1;
     TRY(arena_grow(out->a, (void **)&out->links, &out->link_capacity, out->link_count + 1,
-                   (int64_t)sizeof(life_link)));
-    out->links[out->link_count++] = (life_link){from, to, time};
+                   (int64_t)sizeof(inplace_link)));
+    out->links[out->link_count++] = (inplace_link){from, to, time};
     return ST_OK;
 }
 
@@ -343,8 +344,8 @@ static status actions_walk(live_state *s)
 static status whole_step(live_state *s, int32_t row)
 {
     s->out->microbatch = -1;
-    TRY(life_touch(s->out, row, 0));
-    return life_touch(s->out, row, s->in->begins[s->p->action_count]);
+    TRY(lifetime_touch(s->out, row, 0));
+    return lifetime_touch(s->out, row, s->in->begins[s->p->action_count]);
 }
 
 static void links_find(live_state *s)
@@ -382,7 +383,7 @@ static status packed_touch(live_state *s)
     }
     s->out->microbatch = -1;
     for (int32_t row = 0; row < (int32_t)p->tensor_count; row++) {
-        if (uses[row].count == 1) TRY(life_touch(s->out, row, uses[row].first));
+        if (uses[row].count == 1) TRY(lifetime_touch(s->out, row, uses[row].first));
         if (uses[row].count > 1) TRY(whole_step(s, row));
     }
     return ST_OK;
@@ -414,7 +415,7 @@ static status state_make(live_state *s)
     return ST_OK;
 }
 
-status plan_live(const live_input *in, life_table *out)
+status plan_live(const live_input *in, lifetime_table *out)
 {
     live_state s = {.a = out->a, .in = in, .p = in->p, .out = out, .lists = {.a = out->a}};
     TRY(state_make(&s));
@@ -426,7 +427,7 @@ status plan_live(const live_input *in, life_table *out)
     out->microbatch = -1;
     for (int64_t i = 0; i < in->kept_count; i++) {
         const int32_t row = owner_of(in->p, in->kept[i]);
-        if (row >= 0) TRY(life_touch(out, row, out->now));
+        if (row >= 0) TRY(lifetime_touch(out, row, out->now));
     }
     return packed_touch(&s);
 }

@@ -15,10 +15,10 @@ typedef struct live_input {
 } live_input;
 
 // `out` keeps its arena; all else is filled.
-NODISCARD status plan_live(const live_input *in, life_table *out);
+NODISCARD status plan_live(const live_input *in, lifetime_table *out);
 
 // Extends (or begins) the interval of transient tensor `row` at time `now`.
-NODISCARD status life_touch(life_table *t, int64_t row, int64_t time);
-void life_close(life_table *t, int64_t row);
+NODISCARD status lifetime_touch(lifetime_table *t, int64_t row, int64_t time);
+void lifetime_close(lifetime_table *t, int64_t row);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct bench {
     plan_comm comms[ACTIONS];
     plan_comm_item items[ACTIONS];
     int64_t begins[ACTIONS + 1];
-    life_table out;
+    lifetime_table out;
 } bench;
 
 static void node_add(op_program *program, op_list list, tensor_id in, tensor_id out)
@@ -119,7 +119,7 @@ static int32_t sum_add(bench *x, int32_t ref, int32_t on)
 static void spans_are(const bench *x, int32_t row, int64_t count, const int64_t spans[][2])
 {
     assert_true(row < x->out.capacity);
-    const life *l = &x->out.lives[row];
+    const lifetime *l = &x->out.lifetimes[row];
     assert_int_equal(l->count, count);
     for (int64_t i = 0; i < count; i++) {
         assert_int_equal(l->spans[i].begin, spans[i][0]);

@@ -204,18 +204,18 @@ status plan_lower_live(lower_passes *s)
     }
     in.begins = s->begins;
     TRY(repeats_find(s, &in.repeats));
-    s->lives = (life_table){.a = s->in.a};
-    return plan_live(&in, &s->lives);
+    s->lifetimes = (lifetime_table){.a = s->in.a};
+    return plan_live(&in, &s->lifetimes);
 }
 
 status plan_lower_place_input(lower_passes *s, place_input *out)
 {
     const plan_request *r = s->in.r;
     plan *p = s->in.p;
-    TRY(place_alike(&s->in, &s->x, &s->b, &s->lives.copies));
+    TRY(place_alike(&s->in, &s->x, &s->b, &s->lifetimes.copies));
     plan_table_place(p->run); // again with more plans; here its sum is asked for
     *out = (place_input){.p = p,
-                         .lives = &s->lives,
+                         .lifetimes = &s->lifetimes,
                          .pools = s->in.pipe.schedule != NULL &&
                                   (lower_gathers_weights(r) || lower_scatters_gradients(r)),
                          .enough = r->enough_bytes - p->run->run_bytes,
@@ -242,7 +242,8 @@ static status plan_make(arena *a, arena *work, const plan_request *request, plan
     }
     TRY(plan_place_offsets(&place));
     TRY(plan_collect_names(&s->in, &s->c));
-    if (s->lives.copies.count > 0 || place.pools) TRY(place_moves(&s->in, &s->lives, s->begins));
+    if (s->lifetimes.copies.count > 0 || place.pools)
+        TRY(place_moves(&s->in, &s->lifetimes, s->begins));
     TRY(plan_lower_keep(s->in.p));
     return plan_fuse(request, s->in.p);
 }

@@ -13,7 +13,7 @@ typedef struct lower_passes {
     bound b;
     collected c;
     int64_t *begins; // [action + 1] nodes on the compute stream before it
-    life_table lives;
+    lifetime_table lifetimes;
 } lower_passes;
 
 // Checks the request, makes an empty plan (in `a`; its lists grow in `work`), and finds the

@@ -12,10 +12,10 @@
 
 #include <string.h>
 
-int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end)
+int32_t lifetime_row_at(const lifetime_table *t, int32_t row, int64_t begin, int64_t end)
 {
-    if (row < 0 || row >= t->capacity || !t->lives[row].dealt) return row;
-    const life *l = &t->lives[row];
+    if (row < 0 || row >= t->capacity || !t->lifetimes[row].dealt) return row;
+    const lifetime *l = &t->lifetimes[row];
     int64_t low = 0, high = l->count; // the first span that ends at `begin` or later
     while (low < high) {
         const int64_t i = low + (high - low) / 2;
@@ -35,7 +35,7 @@ int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end)
 }
 
 // One unit for `from` and `to` if nowhere both matter at once.
-static status fuse(const plan *p, arena *a, placing *pl, const life_link *link)
+static status fuse(const plan *p, arena *a, placing *pl, const inplace_link *link)
 {
     const int32_t x = unit_leader(pl, link->from), y = unit_leader(pl, link->to);
     if (x == y || pl->units[x].bytes != pl->units[y].bytes) return ST_OK;
@@ -43,13 +43,13 @@ static status fuse(const plan *p, arena *a, placing *pl, const life_link *link)
     int64_t touches = 0;
     if (spans_meet(&pl->units[x], &pl->units[y], link, &touches) || touches == 0) return ST_OK;
     unit *u = &pl->units[x], *v = &pl->units[y];
-    life_span *all = NULL;
+    live_interval *all = NULL;
     TRY(arena_new(a, u->span_count + v->span_count, &all));
     int64_t kept = 0;
     for (int64_t i = 0, k = 0; i < u->span_count || k < v->span_count;) {
         const bool is_first =
             k == v->span_count || (i < u->span_count && u->spans[i].begin <= v->spans[k].begin);
-        const life_span next = is_first ? u->spans[i++] : v->spans[k++];
+        const live_interval next = is_first ? u->spans[i++] : v->spans[k++];
         if (kept > 0 && next.begin <= all[kept - 1].end) {
             all[kept - 1].end = max_i64(all[kept - 1].end, next.end);
         } else {
@@ -80,18 +80,18 @@ typedef struct attempt {
 } attempt;
 
 // Tensors that a node may overwrite in place are fused: once for all attempts.
-static status units_fuse(const plan *p, arena *a, const life_table *lives, placing *pl)
+static status units_fuse(const plan *p, arena *a, const lifetime_table *lifetimes, placing *pl)
 {
     *pl = (placing){.count = p->tensor_count, .unit_count = p->tensor_count};
     TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->count + 1,
                    (int64_t)sizeof(unit)));
     for (int64_t i = 0; i < pl->count; i++) {
         pl->units[i] = (unit){.leader = (int32_t)i, .bytes = p->tensors[i].bytes};
-        if (i >= lives->capacity) continue;
-        pl->units[i].spans = lives->lives[i].spans;
-        pl->units[i].span_count = lives->lives[i].count;
+        if (i >= lifetimes->capacity) continue;
+        pl->units[i].spans = lifetimes->lifetimes[i].spans;
+        pl->units[i].span_count = lifetimes->lifetimes[i].count;
     }
-    for (int64_t i = 0; i < lives->link_count; i++) TRY(fuse(p, a, pl, &lives->links[i]));
+    for (int64_t i = 0; i < lifetimes->link_count; i++) TRY(fuse(p, a, pl, &lifetimes->links[i]));
     return ST_OK;
 }
 
@@ -109,8 +109,8 @@ static status units_order(arena *a, placing *pl)
 }
 
 // Of fused ones.
-static status units_make(const plan *p, arena *a, const life_table *lives, const placing *fused,
-                         const attempt *how, placing *pl)
+static status units_make(const plan *p, arena *a, const lifetime_table *lifetimes,
+                         const placing *fused, const attempt *how, placing *pl)
 {
     *pl = (placing){.count = fused->count, .unit_count = fused->count};
     TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->count + 1,
@@ -120,8 +120,8 @@ static status units_make(const plan *p, arena *a, const life_table *lives, const
         unit *u = &pl->units[i];
         for (int64_t k = 0; k < u->span_count; k++) u->spans[k].copy = -1;
     }
-    TRY(copies_make(a, lives, how->how, pl));
-    TRY(pools_make(p, a, lives, how->pools, pl));
+    TRY(copies_make(a, lifetimes, how->how, pl));
+    TRY(pools_make(p, a, lifetimes, how->pools, pl));
     return units_order(a, pl);
 }
 
@@ -180,14 +180,14 @@ static const attempt passing[] = {
     {DEAL_SHARE, POOL_SHARE}, {DEAL_SHARE, POOL_PIECES}, {DEAL_PIECES, POOL_PIECES}};
 
 // The tensors' offsets, and where their spans are spent.
-static status places_settle(plan *p, arena *a, const life_table *lives, const placing *pl)
+static status places_settle(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
 {
     for (int64_t i = 0; i < pl->count; i++) {
         if (p->tensors[i].is_part) continue;
         p->tensors[i].offset = pl->best[unit_leader(pl, (int32_t)i)];
     }
-    TRY(copies_settle(p, a, lives, pl));
-    return pools_settle(p, a, lives, pl);
+    TRY(copies_settle(p, a, lifetimes, pl));
+    return pools_settle(p, a, lifetimes, pl);
 }
 
 // The best of the attempts that are worth it: `best` has its units and offsets, `taken` how they
@@ -197,7 +197,7 @@ static status attempts_try(const place_input *in, arena *a, bool sizes_only, pla
 {
     plan *p = in->p;
     const int64_t enough = in->enough;
-    const bool copies = in->lives->copies.count > 0;
+    const bool copies = in->lifetimes->copies.count > 0;
     const attempt *all = has_pools(in) ? passing : copies ? alike : alone;
     const int count = has_pools(in) ? COUNT_OF(passing)
                       : copies      ? COUNT_OF(alike)
@@ -208,7 +208,7 @@ static status attempts_try(const place_input *in, arena *a, bool sizes_only, pla
         int64_t total = 0;
         const attempt next = all[i];
         if (!is_far(p, next.how, enough)) break;
-        TRY(units_make(p, a, in->lives, fused, &next, &pl));
+        TRY(units_make(p, a, in->lifetimes, fused, &next, &pl));
         if (i > 0 && pl.order_count > MOST_UNITS) continue;
         total = units_bytes(&pl);
         const bool is_enough = sizes_only && total <= enough; // wherever they are
@@ -226,17 +226,17 @@ static status place(const place_input *in, arena *a, bool sizes_only)
 {
     placing fused = {0}, best = {0};
     attempt taken = {0};
-    TRY(units_fuse(in->p, a, in->lives, &fused));
+    TRY(units_fuse(in->p, a, in->lifetimes, &fused));
     TRY(units_order(a, &fused));
     TRY(place_bound(in->p, a, &fused));
     TRY(attempts_try(in, a, sizes_only, &fused, &best, &taken));
     if (sizes_only) return ST_OK;
     const int64_t *offsets = best.best;
-    if (has_pools(in) || in->lives->copies.count > 0) { // the intervals say so again
-        TRY(units_make(in->p, a, in->lives, &fused, &taken, &best));
+    if (has_pools(in) || in->lifetimes->copies.count > 0) { // the intervals say so again
+        TRY(units_make(in->p, a, in->lifetimes, &fused, &taken, &best));
     }
     for (int64_t i = 0; i < best.unit_count; i++) best.best[i] = offsets[i];
-    return places_settle(in->p, a, in->lives, &best);
+    return places_settle(in->p, a, in->lifetimes, &best);
 }
 
 static status place_in(const place_input *in, bool sizes_only)

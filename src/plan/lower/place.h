@@ -7,7 +7,7 @@
 
 typedef struct place_input {
     plan *p;
-    life_table *lives;
+    lifetime_table *lifetimes;
     bool pools;     // all intervals of a step are recorded, so what passes may change its place
     int64_t enough; // transient bytes: with no more, no better places are looked for; 0: the best
     arena *scratch; // to work in, empty before and after; NULL: its own
@@ -21,11 +21,12 @@ NODISCARD status plan_place_offsets(const place_input *in);
 
 // Before: tensors of slots that are alike.
 NODISCARD status place_alike(const lower_input *in, const expanded *x, const bound *b,
-                             life_copies *out);
+                             slot_copies *out);
 // After plan_place_offsets: actions and communications get the tensors of their time.
-NODISCARD status place_moves(const lower_input *in, const life_table *lives, const int64_t *begins);
+NODISCARD status place_moves(const lower_input *in, const lifetime_table *lifetimes,
+                             const int64_t *begins);
 // The tensor that `row` is to be between two times, all of one interval of it.
-int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end);
+int32_t lifetime_row_at(const lifetime_table *t, int32_t row, int64_t begin, int64_t end);
 
 // Rows [0, count) in the order of their keys, which are 0 to `most`; where these are equal, in
 // their own. Times are such keys: there are a few for each interval, and to compare intervals took

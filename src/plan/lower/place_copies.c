@@ -17,16 +17,16 @@ struct copy_group {
     int32_t span_count;
 };
 
-static status group_find(const placing *pl, const life_table *lives, arena *a, int64_t class,
-                         copy_group *out)
+static status group_find(const placing *pl, const lifetime_table *lifetimes, arena *a,
+                         int64_t class, copy_group *out)
 {
-    const life_copies *c = &lives->copies;
+    const slot_copies *c = &lifetimes->copies;
     *out = (copy_group){0};
     TRY(arena_new(a, c->slots, &out->slot));
     TRY(arena_new(a, c->slots, &out->leader));
     for (int32_t s = 0; s < c->slots; s++) {
         const int32_t row = c->rows[class * c->slots + s];
-        if (row >= lives->capacity || lives->lives[row].count == 0) continue;
+        if (row >= lifetimes->capacity || lifetimes->lifetimes[row].count == 0) continue;
         out->slot[out->count] = s;
         out->leader[out->count++] = unit_leader(pl, row);
     }
@@ -35,12 +35,12 @@ static status group_find(const placing *pl, const life_table *lives, arena *a, i
 
 // Were they fused with the same classes in every slot, and with nothing else? `owner`: of a unit
 // the first class that is in it, which it is found by.
-static void groups_check(const placing *pl, const life_table *lives, int64_t *owner)
+static void groups_check(const placing *pl, const lifetime_table *lifetimes, int64_t *owner)
 {
-    const life_copies *c = &lives->copies;
+    const slot_copies *c = &lifetimes->copies;
     for (int64_t i = 0; i < pl->count; i++) {
         const bool alike = i < c->tensors && c->class_of[i] >= 0;
-        if (!alike && i < lives->capacity && lives->lives[i].count > 0) {
+        if (!alike && i < lifetimes->capacity && lifetimes->lifetimes[i].count > 0) {
             pl->is_odd[unit_leader(pl, (int32_t)i)] = true;
         }
         owner[i] = -1;
@@ -76,7 +76,7 @@ static bool group_is_odd(const placing *pl, const copy_group *g)
     return false;
 }
 
-static status unit_push(placing *pl, arena *a, int64_t bytes, life_span *spans, int64_t count,
+static status unit_push(placing *pl, arena *a, int64_t bytes, live_interval *spans, int64_t count,
                         int32_t *out)
 {
     TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->unit_count + 1,
@@ -88,7 +88,7 @@ static status unit_push(placing *pl, arena *a, int64_t bytes, life_span *spans, 
 
 // A span, and where its unit is to be written down.
 typedef struct shared_span {
-    life_span span;
+    live_interval span;
     int64_t bytes;
     int32_t *unit;
 } shared_span;
@@ -157,7 +157,7 @@ static int64_t busy_pop(unit_ends *e)
 }
 
 // The first unit that is free when the span begins; a new one behind them if none is.
-static int32_t unit_take(unit_ends *e, const life_span *span)
+static int32_t unit_take(unit_ends *e, const live_interval *span)
 {
     while (e->busy_count > 0 && e->busy[0] >> UNIT_BITS < span->begin) {
         const uint64_t ended = (uint64_t)busy_pop(e) & ((UINT64_C(1) << UNIT_BITS) - 1);
@@ -181,7 +181,7 @@ static int32_t unit_take(unit_ends *e, const life_span *span)
 static status spans_share(placing *pl, arena *a, const shared_span *all, int64_t count)
 {
     int64_t *ends = NULL, *sizes = NULL, units = 0;
-    life_span *spans = NULL;
+    live_interval *spans = NULL;
     unit_ends busy = {.count = 0};
     ASSERT(count < 1 << UNIT_BITS);
     TRY(arena_new(a, count, &ends));
@@ -253,17 +253,17 @@ static status spans_part(placing *pl, arena *a, copy_group *g, deal how)
     return ST_OK;
 }
 
-status copies_make(arena *a, const life_table *lives, deal how, placing *pl)
+status copies_make(arena *a, const lifetime_table *lifetimes, deal how, placing *pl)
 {
-    const int64_t classes = lives->copies.count;
+    const int64_t classes = lifetimes->copies.count;
     int64_t *owner = NULL; // [unit]
     if (classes == 0) return ST_OK;
     TRY(arena_new(a, classes, &pl->groups));
     TRY(arena_new(a, pl->count + 1, &owner));
     TRY(arena_new(a, pl->count + 1, &pl->is_odd));
     TRY(arena_new(a, pl->count + 1, &pl->old));
-    for (int64_t k = 0; k < classes; k++) TRY(group_find(pl, lives, a, k, &pl->groups[k]));
-    groups_check(pl, lives, owner);
+    for (int64_t k = 0; k < classes; k++) TRY(group_find(pl, lifetimes, a, k, &pl->groups[k]));
+    groups_check(pl, lifetimes, owner);
     memcpy(pl->old, pl->units, (size_t)pl->count * sizeof(unit));
     for (int64_t k = 0; k < classes; k++) {
         copy_group *g = &pl->groups[k];
@@ -277,12 +277,14 @@ status copies_make(arena *a, const life_table *lives, deal how, placing *pl)
 
 // Where a tensor's own spans went, by those of the unit that they were in; to_row: of the unit's
 // spans.
-static void spans_follow(const life_table *lives, const placing *pl, int64_t class,
+static void spans_follow(const lifetime_table *lifetimes, const placing *pl, int64_t class,
                          const int32_t *to_row)
 {
     const copy_group *g = &pl->groups[class];
     for (int32_t i = 0; i < g->count; i++) {
-        life *l = &lives->lives[lives->copies.rows[class * lives->copies.slots + g->slot[i]]];
+        lifetime *l =
+            &lifetimes
+                 ->lifetimes[lifetimes->copies.rows[class * lifetimes->copies.slots + g->slot[i]]];
         l->dealt = true;
         const unit *u = &pl->old[g->leader[i]];
         int64_t at = 0;
@@ -295,7 +297,7 @@ static void spans_follow(const life_table *lives, const placing *pl, int64_t cla
 }
 
 // A tensor for each place that spans of a class have; `to_row`: of each span.
-static status spans_place(plan *p, arena *a, const life_copies *c, const placing *pl, int64_t class,
+static status spans_place(plan *p, arena *a, const slot_copies *c, const placing *pl, int64_t class,
                           int32_t *to_row)
 {
     const copy_group *first = &pl->groups[pl->groups[class].first];
@@ -316,9 +318,9 @@ static status spans_place(plan *p, arena *a, const life_copies *c, const placing
     return ST_OK;
 }
 
-status copies_settle(plan *p, arena *a, const life_table *lives, const placing *pl)
+status copies_settle(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
 {
-    const life_copies *c = &lives->copies;
+    const slot_copies *c = &lifetimes->copies;
     for (int64_t k = 0; k < c->count; k++) {
         const copy_group *g = &pl->groups[k];
         if (g->count == 0 || group_is_odd(pl, g)) continue;
@@ -326,7 +328,7 @@ status copies_settle(plan *p, arena *a, const life_table *lives, const placing *
         int32_t *to_row = NULL;
         TRY(arena_new(a, first->span_count + 1, &to_row));
         TRY(spans_place(p, a, c, pl, k, to_row));
-        spans_follow(lives, pl, k, to_row);
+        spans_follow(lifetimes, pl, k, to_row);
     }
     return ST_OK;
 }

@@ -9,7 +9,7 @@
 // Tensors that are fused, or a span that is placed alone.
 typedef struct unit {
     int64_t bytes, offset, area;
-    life_span *spans; // sorted, disjoint
+    live_interval *spans; // sorted, disjoint
     int64_t span_count;
     int32_t leader;
     int32_t number; // among those that are placed
@@ -42,7 +42,7 @@ static inline int32_t unit_leader(const placing *pl, int32_t row)
 NODISCARD status meets_find(arena *a, placing *pl);
 // Do two units overlap anywhere but at the single points where `from` hands its bytes to `to` (link
 // not NULL)?
-bool spans_meet(const unit *a, const unit *b, const life_link *link, int64_t *touches);
+bool spans_meet(const unit *a, const unit *b, const inplace_link *link, int64_t *touches);
 
 // Tries `count` orders from number `first` on, and keeps the best of them and of what `total` has
 // been so far. The first ORDERS_PLAIN are by size and time, the others those shaken.
@@ -62,16 +62,18 @@ typedef enum deal {
     DEAL_COUNT
 } deal;
 // DEAL_SLOTS: nothing is dealt, but it is known which could be.
-NODISCARD status copies_make(arena *a, const life_table *lives, deal how, placing *pl);
-// Tells lives and tensors where they went.
-NODISCARD status copies_settle(plan *p, arena *a, const life_table *lives, const placing *pl);
+NODISCARD status copies_make(arena *a, const lifetime_table *lifetimes, deal how, placing *pl);
+// Tells lifetimes and tensors where they went.
+NODISCARD status copies_settle(plan *p, arena *a, const lifetime_table *lifetimes,
+                               const placing *pl);
 
 // What is done with the spans of what passes: each stays in its tensor, they are dealt to few
 // units, or each is placed alone.
 typedef enum pooling { POOL_NONE, POOL_SHARE, POOL_PIECES } pooling;
-NODISCARD status pools_make(const plan *p, arena *a, const life_table *lives, pooling how,
+NODISCARD status pools_make(const plan *p, arena *a, const lifetime_table *lifetimes, pooling how,
                             placing *pl);
-// Tells lives and tensors where they went.
-NODISCARD status pools_settle(plan *p, arena *a, const life_table *lives, const placing *pl);
+// Tells lifetimes and tensors where they went.
+NODISCARD status pools_settle(plan *p, arena *a, const lifetime_table *lifetimes,
+                              const placing *pl);
 
 #endif

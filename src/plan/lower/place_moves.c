@@ -2,8 +2,8 @@
 //
 // A slot has a tensor of each name for its micro-batch, from the forward to the last half of the
 // backward; most live for a part of that only, and fewer of them are in use at a time than there
-// are slots. So when all lives are known, memory assignment finds each a place anew
-// (plan_internal.h, life_copies), and here the actions are told: each gets a binding with the
+// are slots. So when all lifetimes are known, memory assignment finds each a place anew
+// (plan_internal.h, slot_copies), and here the actions are told: each gets a binding with the
 // tensors that are its own at its time. What a link reads or writes stays with its slot, for links
 // go on beside the products.
 #include "base/hash.h"
@@ -24,7 +24,7 @@ typedef struct moved_part {
 
 typedef struct renaming {
     const lower_input *in;
-    const life_table *lives;
+    const lifetime_table *lifetimes;
     int32_t *map;   // [tensor of the program] of the action that is looked at
     int32_t *slots; // [hash of a map, & mask] its first variant; -1
     uint64_t mask;
@@ -53,10 +53,10 @@ static bool is_alike(const lower_input *in, const expanded *x, const bound *b, i
     return true;
 }
 
-status place_alike(const lower_input *in, const expanded *x, const bound *b, life_copies *out)
+status place_alike(const lower_input *in, const expanded *x, const bound *b, slot_copies *out)
 {
     int64_t capacity = 0;
-    *out = (life_copies){.slots = b->slots.slot_count, .tensors = in->p->tensor_count};
+    *out = (slot_copies){.slots = b->slots.slot_count, .tensors = in->p->tensor_count};
     if (out->slots < 2 || in->r->optimizer == NULL) return ST_OK;
     TRY(arena_new(in->a, out->tensors + 1, &out->class_of));
     memset(out->class_of, -1, (size_t)out->tensors * sizeof(*out->class_of));
@@ -95,7 +95,7 @@ static status ref_move(renaming *r, int32_t ref, int64_t begin, int64_t end, int
     const plan_tensor *t = &p->tensors[ref];
     const bool is_part = t->is_part;
     const int32_t whole = is_part ? t->whole : ref;
-    const int32_t to = life_moved(r->lives, whole, begin, end);
+    const int32_t to = lifetime_row_at(r->lifetimes, whole, begin, end);
     if (!is_part) *out = to;
     if (!is_part || to == whole) return ST_OK;
     for (int64_t i = 0; i < r->part_count; i++) {
@@ -159,8 +159,8 @@ static plan_comm_item item_moved(const renaming *r, const plan_action *a,
     const bool writes = item->out >= 0 && (of_layer || tensors[item->out].passes);
     const int64_t read = of_layer ? time : time - 1;
     plan_comm_item out = *item;
-    if (reads) out.in = life_moved(r->lives, item->in, read, read);
-    if (writes) out.out = life_moved(r->lives, item->out, time, time);
+    if (reads) out.in = lifetime_row_at(r->lifetimes, item->in, read, read);
+    if (writes) out.out = lifetime_row_at(r->lifetimes, item->out, time, time);
     return out;
 }
 
@@ -207,10 +207,10 @@ static status items_move(const renaming *r, plan_action *a, int64_t time, const 
     return ST_OK;
 }
 
-status place_moves(const lower_input *in, const life_table *lives, const int64_t *begins)
+status place_moves(const lower_input *in, const lifetime_table *lifetimes, const int64_t *begins)
 {
     plan *p = in->p;
-    renaming r = {.in = in, .lives = lives};
+    renaming r = {.in = in, .lifetimes = lifetimes};
     int32_t *users = NULL;
     int64_t most = 2; // of a sum of two
     for (int32_t i = 0; i < in->m->program_count; i++) {

@@ -107,12 +107,12 @@ status meets_find(arena *a, placing *pl)
 }
 
 // Do the spans meet anywhere but at the single points where `from` hands its bytes to `to`?
-bool spans_meet(const unit *a, const unit *b, const life_link *link, int64_t *touches)
+bool spans_meet(const unit *a, const unit *b, const inplace_link *link, int64_t *touches)
 {
     int64_t i = 0, j = 0;
     *touches = 0;
     while (i < a->span_count && j < b->span_count) {
-        const life_span x = a->spans[i], y = b->spans[j];
+        const live_interval x = a->spans[i], y = b->spans[j];
         if (x.end < y.begin) {
             i++;
         } else if (y.end < x.begin) {

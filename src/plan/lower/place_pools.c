@@ -26,7 +26,7 @@ static int compare_pool_rows(const void *a, const void *b)
 // Spans of one tensor that go together: where one begins as the one before it ends (a visit without
 // work).
 typedef struct pool_span {
-    life_span *first;
+    live_interval *first;
     int64_t count, begin, end;
 } pool_span;
 
@@ -35,8 +35,8 @@ static bool is_alike(const pool_row *a, const pool_row *b)
     return a->kind == b->kind && a->bytes == b->bytes;
 }
 
-static status pool_rows_find(const plan *p, arena *a, const life_table *lives, const placing *pl,
-                             pool_row **out, int64_t *count)
+static status pool_rows_find(const plan *p, arena *a, const lifetime_table *lifetimes,
+                             const placing *pl, pool_row **out, int64_t *count)
 {
     bool *joins = NULL; // [tensor] others were fused with it
     TRY(arena_new(a, pl->count + 1, &joins));
@@ -46,9 +46,9 @@ static status pool_rows_find(const plan *p, arena *a, const life_table *lives, c
         if (leader != i) joins[i] = joins[leader] = true;
     }
     *count = 0;
-    for (int32_t i = 0; i < pl->count && i < lives->capacity; i++) {
+    for (int32_t i = 0; i < pl->count && i < lifetimes->capacity; i++) {
         const plan_tensor *t = &p->tensors[i];
-        if (!t->passes || joins[i] || lives->lives[i].count == 0) continue;
+        if (!t->passes || joins[i] || lifetimes->lifetimes[i].count == 0) continue;
         (*out)[(*count)++] = (pool_row){t->bytes, (int32_t)t->kind, i};
     }
     qsort(*out, (size_t)*count, sizeof(**out), compare_pool_rows);
@@ -64,7 +64,7 @@ static status spans_gather(arena *a, placing *pl, const pool_row *rows, int64_t 
     for (int64_t i = 0; i < count; i++) {
         unit *u = &pl->units[rows[i].row];
         for (int64_t k = 0; k < u->span_count; k++) {
-            life_span *s = &u->spans[k];
+            live_interval *s = &u->spans[k];
             if (k == 0 || s->begin > out[n - 1].end) {
                 out[n++] = (pool_span){.first = s, .begin = s->begin, .end = s->end};
             }
@@ -84,16 +84,16 @@ static status spans_gather(arena *a, placing *pl, const pool_row *rows, int64_t 
     return ST_OK;
 }
 
-static life_span *span_of(const pool_span *s, life_span *spans)
+static live_interval *span_of(const pool_span *s, live_interval *spans)
 {
-    *spans = (life_span){s->begin, s->end, -1};
+    *spans = (live_interval){s->begin, s->end, -1};
     return spans;
 }
 
 // Each is a unit behind the others.
 static status pool_part(arena *a, placing *pl, pool_span *all, int64_t n, int64_t bytes)
 {
-    life_span *spans = NULL;
+    live_interval *spans = NULL;
     TRY(arena_new(a, n + 1, &spans));
     TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->unit_count + n,
                    (int64_t)sizeof(unit)));
@@ -147,12 +147,13 @@ static status pool_deal(arena *a, placing *pl, const pool_row *rows, int64_t cou
     return pool_share(a, pl, rows, count, all, n);
 }
 
-status pools_make(const plan *p, arena *a, const life_table *lives, pooling how, placing *pl)
+status pools_make(const plan *p, arena *a, const lifetime_table *lifetimes, pooling how,
+                  placing *pl)
 {
     pool_row *rows = NULL;
     int64_t count = 0;
     if (how == POOL_NONE) return ST_OK;
-    TRY(pool_rows_find(p, a, lives, pl, &rows, &count));
+    TRY(pool_rows_find(p, a, lifetimes, pl, &rows, &count));
     TRY(arena_new(a, pl->count + 1, &pl->is_pooled));
     for (int64_t from = 0, end = 0; from < count; from = end) {
         for (end = from; end < count && is_alike(&rows[from], &rows[end]); end++) {
@@ -164,13 +165,13 @@ status pools_make(const plan *p, arena *a, const life_table *lives, pooling how,
 }
 
 // A tensor of its own weight's name for each place that the spans of one came to.
-status pools_settle(plan *p, arena *a, const life_table *lives, const placing *pl)
+status pools_settle(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
 {
     int32_t *rows = NULL;
     int64_t capacity = 0;
     for (int64_t i = 0; i < pl->count && pl->is_pooled != NULL; i++) {
         if (!pl->is_pooled[i]) continue;
-        life *l = &lives->lives[i];
+        lifetime *l = &lifetimes->lifetimes[i];
         int64_t count = 0;
         TRY(arena_grow(a, (void **)&rows, &capacity, l->count + 1, (int64_t)sizeof(*rows)));
         l->dealt = true;
