@@ -59,7 +59,7 @@ static bool is_same(const assemble_plans *few, const assemble_plans *all)
            x->transient_bytes == y->transient_bytes && x->live_bytes == y->live_bytes &&
            x->tensor_count == y->tensor_count &&
            memcmp(x->live_by_kind, y->live_by_kind, sizeof(x->live_by_kind)) == 0 &&
-           memcmp(x->passing_by_kind, y->passing_by_kind, sizeof(x->passing_by_kind)) == 0 &&
+           memcmp(x->unsharded_by_kind, y->unsharded_by_kind, sizeof(x->unsharded_by_kind)) == 0 &&
            memcmp(x->live_without, y->live_without, sizeof(x->live_without)) == 0;
 }
 

@@ -250,7 +250,7 @@ static double gathered_s(const cost_model *m, const cost_group *g, const plan *p
     for (int32_t i = 0; i < c->items_count; i++) {
         const plan_comm_item *item = &p->items[c->items_begin + i];
         const plan_tensor *t = plan_tensor_at(p, gathers ? item->out : item->in);
-        if (!t->passes) continue;
+        if (!t->is_unsharded) continue;
         const double elements =
             item->total > 0 ? (double)item->total : (double)item->count * (double)g->ranks;
         const double bytes = elements * (double)dtype_bytes(c->type);

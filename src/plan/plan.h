@@ -91,7 +91,7 @@ typedef struct plan_tensor {
     int32_t pieces, stages[PLAN_MAX_HOLDERS];
     // Transient rows only: a whole weight, or a whole gradient, of which the rank keeps its rows:
     // it comes and goes with every layer.
-    bool passes;
+    bool is_unsharded;
     // Transient rows only: a weight in the form that products read (lower/bind_packed.c).
     bool is_panels;
     bool is_part;  // transient rows only: bytes of another tensor, `offset` from its beginning
@@ -283,7 +283,7 @@ typedef struct plan_request {
 } plan_request;
 
 // Whole weights and whole gradients that come and go with every layer (ZeRO-3, ZeRO-2).
-enum { PLAN_PASSING_WEIGHTS = 1, PLAN_PASSING_GRADIENTS = 2, PLAN_PASSING_COUNT = 4 };
+enum { PLAN_UNSHARDED_WEIGHTS = 1, PLAN_UNSHARDED_GRADIENTS = 2, PLAN_UNSHARDED_COUNT = 4 };
 
 typedef struct plan {
     op_purpose purpose;
@@ -328,8 +328,8 @@ typedef struct plan {
         repeated;
     int64_t live_bytes;                     // the largest sum of live transient bytes at any node
     int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node
-    int64_t passing_by_kind[BYTES_KIND_COUNT]; // of those: whole weights and gradients that pass
-    int64_t live_without[PLAN_PASSING_COUNT];  // live_bytes, were there none of these that pass
+    int64_t unsharded_by_kind[BYTES_KIND_COUNT]; // of those: whole weights and gradients that pass
+    int64_t live_without[PLAN_UNSHARDED_COUNT];  // live_bytes, were there none of these that pass
 } plan;
 
 // Which of the sequences of a step are this rank's. In strict order it has whole shards.
@@ -358,21 +358,21 @@ int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_
 void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT]);
 // What other software holds of whole weights and gradients that pass, in elements; 0: what the plan
 // does. Of weights so many, or the largest one; of gradients one, and a bucket of so many
-// (passing_limit.c).
-typedef struct plan_passing_limits {
+// (unsharded_limit.c).
+typedef struct plan_unsharded_limits {
     int64_t weights, gradients;
-} plan_passing_limits;
+} plan_unsharded_limits;
 // Bytes that such software does not hold of those at the fullest moment, by kind: none too many.
 // Pure.
-void plan_memory_spared(const plan *p, const plan_passing_limits *limits,
+void plan_memory_spared(const plan *p, const plan_unsharded_limits *limits,
                         int64_t spared[BYTES_KIND_COUNT]);
 // The same where no plan is made. Of weights (0) and gradients (1): bytes held at most, where the
 // largest one has so many; and, of what passes at the fullest moment, those that are not held.
 // without: as in plan.live_without.
-int64_t plan_passing_most(const plan_passing_limits *limits, int which, int64_t largest,
-                          dtype type);
-void plan_passing_spare(const int64_t without[PLAN_PASSING_COUNT], const int64_t passing[2],
-                        const int64_t most[2], int64_t spared[2]);
+int64_t plan_unsharded_most(const plan_unsharded_limits *limits, int which, int64_t largest,
+                            dtype type);
+void plan_unsharded_spare(const int64_t without[PLAN_UNSHARDED_COUNT], const int64_t unsharded[2],
+                          const int64_t most[2], int64_t spared[2]);
 // "Where the bytes go", a line per kind and the largest tensors.
 NODISCARD status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_bytes,
                                    text *out);

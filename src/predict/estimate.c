@@ -607,25 +607,25 @@ static void limits_set(const rank_layers *k, int64_t most[2])
         }
     }
     for (int i = 0; i < 2; i++) {
-        most[i] = plan_passing_most(&k->e->r.limits, i, largest[i], type[i]);
+        most[i] = plan_unsharded_most(&k->e->r.limits, i, largest[i], type[i]);
     }
 }
 
 // Subtracts gathered weights and unsharded gradients that other software does not hold
-// (plan/passing_limit.c).
+// (plan/unsharded_limit.c).
 static void transient_limit(rank_layers *k, const estimate_work *work, kinds *live)
 {
     const plan_kind_of_bytes kind[2] = {BYTES_WEIGHTS, BYTES_GRADIENTS};
     layer_bytes with[PROGRAMS_MAX];
-    int64_t without[PLAN_PASSING_COUNT] = {kinds_sum(live)}, transient[2], most[2], spared[2];
+    int64_t without[PLAN_UNSHARDED_COUNT] = {kinds_sum(live)}, transient[2], most[2], spared[2];
     limits_set(k, most);
     memcpy(with, k->of, sizeof(with));
-    for (uint32_t bits = 1; bits < PLAN_PASSING_COUNT; bits++) {
+    for (uint32_t bits = 1; bits < PLAN_UNSHARDED_COUNT; bits++) {
         kinds rest;
         for (int32_t p = 0; p < k->e->m->program_count; p++) {
             k->of[p] = with[p];
-            if ((bits & PLAN_PASSING_GRADIENTS) != 0) k->of[p].grads_unsharded = 0;
-            if ((bits & PLAN_PASSING_WEIGHTS) == 0) continue;
+            if ((bits & PLAN_UNSHARDED_GRADIENTS) != 0) k->of[p].grads_unsharded = 0;
+            if ((bits & PLAN_UNSHARDED_WEIGHTS) == 0) continue;
             memset(k->of[p].weights_gathered, 0, sizeof(k->of[p].weights_gathered));
         }
         live_measure(k, work, &rest);
@@ -635,7 +635,7 @@ static void transient_limit(rank_layers *k, const estimate_work *work, kinds *li
         }
     }
     memcpy(k->of, with, sizeof(with));
-    plan_passing_spare(without, transient, most, spared);
+    plan_unsharded_spare(without, transient, most, spared);
     for (int i = 0; i < 2; i++) live->at[kind[i]] -= spared[i];
 }
 

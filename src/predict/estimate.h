@@ -52,10 +52,10 @@ typedef struct estimate_request {
     int64_t scratch_bytes;
     plan_workspace_fn workspace; // NULL: operations need none
     void *workspace_context;
-    plan_passing_limits limits; // of other software
-    bool rows_inline;           // as in plan_request
-    bool sums_once;             // the same
-    const plan_codec *codec;    // the same; for layouts with several ranks of dp or cp
+    plan_unsharded_limits limits; // of other software
+    bool rows_inline;             // as in plan_request
+    bool sums_once;               // the same
+    const plan_codec *codec;      // the same; for layouts with several ranks of dp or cp
     // an estimate of the same model with another micro-batch, which must live as long; NULL
     const struct estimate *reuse_from;
 } estimate_request;

@@ -7,10 +7,10 @@
 // weights: those of GEMMs in fp8 only.
 #include "predict/habits.h"
 
-plan_passing_limits predict_habit_limits(const cost_profile *p)
+plan_unsharded_limits predict_habit_limits(const cost_profile *p)
 {
     const cost_habits *h = cost_habits_of(p);
-    return (plan_passing_limits){h->live_parameters, h->reduce_bucket};
+    return (plan_unsharded_limits){h->live_parameters, h->reduce_bucket};
 }
 
 bool predict_habit_rows_inline(const cost_profile *p)

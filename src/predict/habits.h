@@ -7,7 +7,7 @@
 #include "predict/step.h"
 
 // Limits of gathered weights and unsharded gradients.
-plan_passing_limits predict_habit_limits(const cost_profile *p);
+plan_unsharded_limits predict_habit_limits(const cost_profile *p);
 // Rows that layout.sp gathers stand between GEMMs (plan_request.rows_inline).
 bool predict_habit_rows_inline(const cost_profile *p);
 // Full recomputation runs all of a layer again (assemble_options.whole_again).

@@ -180,7 +180,7 @@ static void stage_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTE
     const assemble_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
     const plan *p = plans->all[0];
     const cost_profile *profile = &x->of->profile;
-    const plan_passing_limits limits = predict_habit_limits(profile);
+    const plan_unsharded_limits limits = predict_habit_limits(profile);
     int64_t sum = 0, spared[BYTES_KIND_COUNT];
     plan_memory_by_kind(p, bytes);
     plan_memory_spared(p, &limits, spared);

@@ -128,7 +128,7 @@ static status sums_bind(binder *b, const layer_visit *visit, bound_visit *out)
     for (int64_t u = 0; u < tensors->use_count; u++) {
         weight_use *use = &all->uses[tensors->use_begin + u];
         int32_t action = -1;
-        if (bind_passes(all, use->weight)) TRY(sum_bind(b, visit, use, &action));
+        if (bind_is_unsharded(all, use->weight)) TRY(sum_bind(b, visit, use, &action));
         TRY(arena_grow(b->in->a, (void **)&all->sums, &all->sum_capacity, all->sum_count + 1,
                        (int64_t)sizeof(int32_t)));
         all->sums[all->sum_count++] = action;

@@ -84,7 +84,7 @@ NODISCARD status plan_bind(const lower_input *in, const expanded *x, bound *out)
 // The part that depends on schedule and layout alone.
 NODISCARD status plan_bind_slots(const lower_input *in, const expanded *x, bound_slots *out);
 
-static inline bool bind_passes(const bound *b, int32_t weight)
+static inline bool bind_is_unsharded(const bound *b, int32_t weight)
 {
     return b->rows_of[weight] >= 0;
 }

@@ -38,10 +38,10 @@ static status weight_add(binder *b, int32_t layer, tensor_id t)
     tensor.weight = w;
     tensor.bytes = lower_padded_bytes(in, w, &tensor);
     lower_name(&tensor, in->m->weights[w].name, "", "");
-    const bool passes = lower_gathers_weights(in->r) && lower_rows(in, w).cut;
-    if (passes) TRY(bind_whole_weight(b, w, &tensor, &whole));
+    const bool gathered = lower_gathers_weights(in->r) && lower_rows(in, w).cut;
+    if (gathered) TRY(bind_whole_weight(b, w, &tensor, &whole));
     TRY(lower_run_tensor(in->p->run, &tensor, &ref));
-    slots_set(b, layer, t, passes ? whole : ref);
+    slots_set(b, layer, t, gathered ? whole : ref);
     return ST_OK;
 }
 

@@ -239,7 +239,7 @@ static status gradients_finish(binder *b)
         const shard_tree *tree = expand_tree(b->x, use->layer);
         plan_rows own = lower_rows(in, use->weight);
         int32_t mine = -1, *to = &final[use->weight];
-        if (bind_passes(b->out, use->weight)) {
+        if (bind_is_unsharded(b->out, use->weight)) {
             own.first = 0; // of what pads the last rank's there is no sum
             TRY(lower_part(in, b->out->rows_of[use->weight], own, to));
             continue;

@@ -10,7 +10,7 @@ status bind_whole_weight(binder *b, int32_t weight, plan_tensor *own, int32_t *w
     int32_t *row = &b->out->whole_of[weight];
     if (*row < 0) {
         plan_tensor t = *own;
-        t.passes = true;
+        t.is_unsharded = true;
         lower_name(&t, "whole", ".", own->name);
         TRY(plan_tensor_push(b->in->p, &t, row));
     }
@@ -21,7 +21,7 @@ status bind_whole_weight(binder *b, int32_t weight, plan_tensor *own, int32_t *w
 
 // Of a use whose whole gradient passes: `buffer` is it; this rank's rows are made with the first
 // use.
-static status passing_add(binder *b, plan_tensor *whole, int32_t *buffer)
+static status unsharded_add(binder *b, plan_tensor *whole, int32_t *buffer)
 {
     const int32_t weight = whole->weight;
     const char *name = b->in->m->weights[weight].name;
@@ -29,7 +29,7 @@ static status passing_add(binder *b, plan_tensor *whole, int32_t *buffer)
     lower_own_rows(b->in, weight, &own);
     lower_name(&own, "grad", ".", name);
     TRY(plan_tensor_push(b->in->p, &own, &b->out->rows_of[weight]));
-    whole->passes = true;
+    whole->is_unsharded = true;
     lower_name(whole, "whole.grad", ".", name);
     return plan_tensor_push(b->in->p, whole, buffer);
 }
@@ -53,7 +53,7 @@ static status accumulator_add(binder *b, const op_tensor *local, const weight_us
     tensor.weight = use->weight;
     tensor.bytes = lower_padded_bytes(in, use->weight, &tensor);
     if (lower_scatters_gradients(in->r) && lower_rows(in, use->weight).cut) {
-        return passing_add(b, &tensor, buffer);
+        return unsharded_add(b, &tensor, buffer);
     }
     (void)snprintf(tensor.name, sizeof(tensor.name), "grad.%s%s%s", name, first ? "" : "@",
                    first ? "" : in->m->layers[use->layer].name);

@@ -134,7 +134,7 @@ static int compare_uses(const void *a, const void *b)
 
 // Does the micro-batch go through the chunk? Without backward one of two directions does all of
 // them.
-static bool passes(const boundary_timelines *t, int32_t chunk, int32_t microbatch)
+static bool goes_through(const boundary_timelines *t, int32_t chunk, int32_t microbatch)
 {
     int32_t first = 0, count = 0;
     if (t->forward_only) return t->schedule->shape != SHAPE_TWO || chunk == 0;
@@ -150,7 +150,7 @@ static int64_t uses_gather(boundary_walk *w)
     for (int kind = 0; kind < BOUNDARY_COUNT; kind++) {
         for (int64_t at = 0; at < w->items; at++) {
             const int32_t chunk = (int32_t)(at / m);
-            if (!w->linked[chunk][kind] || !passes(w->t, chunk, (int32_t)(at % m))) continue;
+            if (!w->linked[chunk][kind] || !goes_through(w->t, chunk, (int32_t)(at % m))) continue;
             boundary_use use = w->uses[kind * w->items + at];
             use.kind = (boundary_kind)kind;
             use.at = at;

@@ -155,12 +155,12 @@ static status actions_add(collector *c, int32_t begin, int32_t count)
 static status visit_add(collector *c, const layer_visit *visit, const bound_visit *made)
 {
     TRY(collect_visit_begin(c));
-    if (visit->makes_gradients) TRY(collect_passing_begin(c, visit->layer));
+    if (visit->makes_gradients) TRY(collect_unsharded_begin(c, visit->layer));
     if (visit->forward && c->first_forward[visit->layer] < 0) {
         c->first_forward[visit->layer] = (int32_t)c->in->p->action_count;
     }
     TRY(actions_add(c, made->actions_begin, made->actions_count));
-    if (visit->makes_gradients) TRY(collect_passing_sum(c, visit->layer, made));
+    if (visit->makes_gradients) TRY(collect_unsharded_sum(c, visit->layer, made));
     TRY(collect_visit_end(c));
     return visit->completes ? collect_gradients(c, visit->layer) : ST_OK;
 }

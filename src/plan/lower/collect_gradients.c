@@ -128,7 +128,7 @@ static status rows_reduce(collector *c, const weight_use *use, int32_t last)
 static bool is_together(const collector *c, const weight_use *use, lower_kind kind, plan_sort sort)
 {
     const int32_t w = use->weight;
-    if (use->shared || bind_passes(c->b, w) || collect_is_scattered(c, w)) return false;
+    if (use->shared || bind_is_unsharded(c->b, w) || collect_is_scattered(c, w)) return false;
     if (lower_kind_of(c->in, w) != kind) return false;
     return c->in->r->codec == NULL || plan_sort_of(&c->in->m->weights[w]) == sort;
 }
@@ -186,7 +186,7 @@ static status layer_terms_reduce(collector *c, int32_t layer, int32_t copies)
     TRY(tp_sum(c, copies, &comm));
     for (int64_t u = 0; u < c->b->layers[layer].use_count; u++) {
         const weight_use *use = use_of(c, layer, u);
-        if (copies_of(c, use->weight) != copies || bind_passes(c->b, use->weight)) continue;
+        if (copies_of(c, use->weight) != copies || bind_is_unsharded(c->b, use->weight)) continue;
         ASSERT(!c->in->r->strict); // op_model_partition refuses
         const int32_t buffer = use->buffer[0];
         const plan_tensor *t = &c->in->p->tensors[buffer];
@@ -219,13 +219,13 @@ status collect_terms_end(collector *c)
     int32_t action = -1;
     bool any = false;
     for (int32_t w = 0; w < m->weight_count; w++) {
-        any = any || (m->weights[w].partial_grad && bind_passes(c->b, w) &&
+        any = any || (m->weights[w].partial_grad && bind_is_unsharded(c->b, w) &&
                       lower_rows(c->in, w).count > 0);
     }
     if (!any) return ST_OK;
     TRY(tp_sum(c, 1, &comm));
     for (int32_t w = 0; w < m->weight_count; w++) {
-        if (!m->weights[w].partial_grad || !bind_passes(c->b, w)) continue;
+        if (!m->weights[w].partial_grad || !bind_is_unsharded(c->b, w)) continue;
         ASSERT(m->weights[w].partial_copies == 1);
         const int32_t rows = c->b->rows_of[w];
         const plan_tensor *t = &c->in->p->tensors[rows];
@@ -253,7 +253,7 @@ status collect_gradients(collector *c, int32_t layer)
         const weight_use *use = use_of(c, layer, u);
         const int32_t w = use->weight;
         if (use->shared) continue; // complete when the lowest layer that uses it is
-        if (bind_passes(c->b, w)) {
+        if (bind_is_unsharded(c->b, w)) {
             TRY(collect_across_sum(c, w, c->b->rows_of[w], c->zero.summed_by[w]));
         } else if (collect_is_scattered(c, w)) {
             TRY(rows_reduce(c, use, last));

@@ -23,10 +23,10 @@ typedef struct collect_groups { // rows of the groups
 } collect_groups;
 
 // A whole gradient on its way into the rows that its ranks keep.
-typedef struct passing_sum {
+typedef struct unsharded_sum {
     int32_t tensor, action;
     int64_t visit; // that made it
-} passing_sum;
+} unsharded_sum;
 
 typedef struct collect_zero {
     int32_t *gather_of;   // [weight] action: its all_gather after the update; -1: none
@@ -34,8 +34,8 @@ typedef struct collect_zero {
     int64_t *needed_at;   // [weight] visit that it was last brought for
     int32_t *summed_by;   // [weight] action: the last sum into this rank's rows of its gradient; -1
     int64_t visit;        // that begins next, or is on the way
-    passing_sum *passing;
-    int64_t passing_count, passing_capacity, passing_done;
+    unsharded_sum *unsharded;
+    int64_t unsharded_count, unsharded_capacity, unsharded_done;
 } collect_zero;
 
 typedef struct link_message {
@@ -157,9 +157,9 @@ NODISCARD status collect_zero_begin(collector *c);
 NODISCARD status collect_visit_begin(collector *c);
 NODISCARD status collect_visit_end(collector *c);
 // Before a layer makes its gradients, and when it has made them: they go where they stay.
-NODISCARD status collect_passing_begin(collector *c, int32_t layer);
-NODISCARD status collect_passing_sum(collector *c, int32_t layer, const bound_visit *visit);
-NODISCARD status collect_passing_end(collector *c);
+NODISCARD status collect_unsharded_begin(collector *c, int32_t layer);
+NODISCARD status collect_unsharded_sum(collector *c, int32_t layer, const bound_visit *visit);
+NODISCARD status collect_unsharded_end(collector *c);
 // Sums of rows that are whole on the ranks that cut; now across, where there are copies.
 NODISCARD status collect_across_sum(collector *c, int32_t weight, int32_t ref, int32_t after);
 NODISCARD status collect_weight_gather(collector *c, int32_t weight, int32_t after);

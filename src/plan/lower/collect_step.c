@@ -63,7 +63,7 @@ static status holders_reduce(collector *c)
         int32_t holders[PLAN_MAX_HOLDERS];
         if (!c->b->holds[w] || in->m->weights[w].frozen) continue;
         if (plan_pipeline_holders(&in->pipe, w, holders) < 2) continue;
-        if (c->x->two_ways && !bind_passes(c->b, w)) continue; // they are summed already
+        if (c->x->two_ways && !bind_is_unsharded(c->b, w)) continue; // they are summed already
         const plan_group pair = plan_group_pair(&in->r->mesh, holders[0], holders[1], 0);
         const plan_tensor *t = plan_tensor_at(in->p, final);
         if (t->dims[0] == 0) continue; // on both stages: rows go by dp
@@ -91,7 +91,7 @@ status collect_update(collector *c, int32_t *decide)
     for (int32_t i = c->in->m->layer_count - 1; i >= 0 && c->x->two_ways; i--) {
         if (c->x->chunk_of[i] >= 0) TRY(collect_gradients(c, i));
     }
-    TRY(collect_passing_end(c));
+    TRY(collect_unsharded_end(c));
     for (int i = 0; i < KIND_COUNT * SUM_STREAMS; i++) {
         const int32_t sum = c->last_sum[i / SUM_STREAMS][i % SUM_STREAMS];
         if (sum >= 0) TRY(collect_wait_next(c, sum));

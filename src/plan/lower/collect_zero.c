@@ -255,33 +255,33 @@ status collect_forward_waits(collector *c)
 // ---- gradients ----------------------------------------------------------------------------------
 
 // The compute action that comes next waits for the oldest sums.
-static status passing_release(collector *c, int64_t count)
+static status unsharded_release(collector *c, int64_t count)
 {
     collect_zero *z = &c->zero;
-    for (; z->passing_done < count; z->passing_done++) {
-        const passing_sum *s = &z->passing[z->passing_done];
-        const bool is_first = z->passing_done == 0 || s[-1].action != s->action;
+    for (; z->unsharded_done < count; z->unsharded_done++) {
+        const unsharded_sum *s = &z->unsharded[z->unsharded_done];
+        const bool is_first = z->unsharded_done == 0 || s[-1].action != s->action;
         if (is_first) TRY(collect_wait_next(c, s->action));
     }
     return ST_OK;
 }
 
 // Those of the micro-batches before are summed before the layer makes them anew.
-status collect_passing_begin(collector *c, int32_t layer)
+status collect_unsharded_begin(collector *c, int32_t layer)
 {
     const layer_tensors *tensors = &c->b->layers[layer];
     collect_zero *z = &c->zero;
     for (int64_t u = 0; u < tensors->use_count; u++) {
         const weight_use *use = &c->b->uses[tensors->use_begin + u];
-        if (!bind_passes(c->b, use->weight)) continue;
-        for (int64_t i = z->passing_done; i < z->passing_count; i++) {
-            if (z->passing[i].tensor == use->buffer[0]) TRY(passing_release(c, i + 1));
+        if (!bind_is_unsharded(c->b, use->weight)) continue;
+        for (int64_t i = z->unsharded_done; i < z->unsharded_count; i++) {
+            if (z->unsharded[i].tensor == use->buffer[0]) TRY(unsharded_release(c, i + 1));
         }
     }
     return ST_OK;
 }
 
-static status passing_item(collector *c, plan_comm *comm, const weight_use *use, int32_t sum)
+static status unsharded_item(collector *c, plan_comm *comm, const weight_use *use, int32_t sum)
 {
     const lower_input *in = c->in;
     collect_zero *z = &c->zero;
@@ -299,13 +299,14 @@ static status passing_item(collector *c, plan_comm *comm, const weight_use *use,
     ASSERT(comm->items_count == 0 || comm->type == t->type);
     comm->type = t->type;
     TRY(collect_item(c, comm, &item));
-    TRY(arena_grow(in->a, (void **)&z->passing, &z->passing_capacity, z->passing_count + 1,
-                   (int64_t)sizeof(passing_sum)));
-    z->passing[z->passing_count++] = (passing_sum){.tensor = whole, .visit = z->visit};
+    TRY(arena_grow(in->a, (void **)&z->unsharded, &z->unsharded_capacity, z->unsharded_count + 1,
+                   (int64_t)sizeof(unsharded_sum)));
+    z->unsharded[z->unsharded_count++] = (unsharded_sum){.tensor = whole, .visit = z->visit};
     return ST_OK;
 }
 
-static status passing_sum_of(collector *c, int32_t layer, const bound_visit *visit, lower_kind kind)
+static status unsharded_sum_of(collector *c, int32_t layer, const bound_visit *visit,
+                               lower_kind kind)
 {
     const layer_tensors *tensors = &c->b->layers[layer];
     collect_zero *z = &c->zero;
@@ -314,32 +315,32 @@ static status passing_sum_of(collector *c, int32_t layer, const bound_visit *vis
         .op = COLLECTIVE_REDUCE_SCATTER, .reduction = REDUCTION_SUM, .group = c->groups[kind].cut};
     const comm_note note = {
         .before = "gradients, ", .text = c->in->m->layers[layer].name, .from = -1};
-    const int64_t begin = z->passing_count;
+    const int64_t begin = z->unsharded_count;
     for (int64_t u = 0; u < tensors->use_count; u++) {
         const weight_use *use = &c->b->uses[tensors->use_begin + u];
         const int32_t w = use->weight;
-        if (!bind_passes(c->b, w) || lower_kind_of(c->in, w) != kind) continue;
-        TRY(passing_item(c, &comm, use, c->b->sums[visit->sums_begin + u]));
+        if (!bind_is_unsharded(c->b, w) || lower_kind_of(c->in, w) != kind) continue;
+        TRY(unsharded_item(c, &comm, use, c->b->sums[visit->sums_begin + u]));
     }
     if (comm.items_count == 0) return ST_OK;
     TRY(collect_comm(c, &comm, &note, c->last_compute, last_sum));
-    for (int64_t i = begin; i < z->passing_count; i++) {
-        z->passing[i].action = *last_sum;
-        z->summed_by[c->in->p->tensors[z->passing[i].tensor].weight] = *last_sum;
+    for (int64_t i = begin; i < z->unsharded_count; i++) {
+        z->unsharded[i].action = *last_sum;
+        z->summed_by[c->in->p->tensors[z->unsharded[i].tensor].weight] = *last_sum;
     }
     return ST_OK;
 }
 
-status collect_passing_sum(collector *c, int32_t layer, const bound_visit *visit)
+status collect_unsharded_sum(collector *c, int32_t layer, const bound_visit *visit)
 {
     if (!lower_scatters_gradients(c->in->r)) return ST_OK;
-    TRY(passing_sum_of(c, layer, visit, KIND_DENSE));
-    return passing_sum_of(c, layer, visit, KIND_EXPERT);
+    TRY(unsharded_sum_of(c, layer, visit, KIND_DENSE));
+    return unsharded_sum_of(c, layer, visit, KIND_EXPERT);
 }
 
-status collect_passing_end(collector *c)
+status collect_unsharded_end(collector *c)
 {
-    return passing_release(c, c->zero.passing_count);
+    return unsharded_release(c, c->zero.unsharded_count);
 }
 
 status collect_across_sum(collector *c, int32_t weight, int32_t ref, int32_t after)
@@ -369,9 +370,9 @@ status collect_across_sum(collector *c, int32_t weight, int32_t ref, int32_t aft
 status collect_visit_begin(collector *c)
 {
     collect_zero *z = &c->zero;
-    int64_t old = z->passing_done;
-    while (old < z->passing_count && z->passing[old].visit <= z->visit - 2) old++;
-    TRY(passing_release(c, old));
+    int64_t old = z->unsharded_done;
+    while (old < z->unsharded_count && z->unsharded[old].visit <= z->visit - 2) old++;
+    TRY(unsharded_release(c, old));
     if (!lower_gathers_weights(c->in->r)) return ST_OK;
     TRY(weights_gather(c, z->visit)); // the step's first one: others are brought ahead
     TRY(weights_wait(c, &c->x->visits[z->visit]));

@@ -159,24 +159,24 @@ static bool is_far(const plan *p, deal how, int64_t enough)
     return p->transient_bytes == INT64_MAX || over > p->live_bytes / 1000 * most[how];
 }
 
-static bool has_passing(const plan *p)
+static bool has_unsharded(const plan *p)
 {
     for (int64_t i = 0; i < p->tensor_count; i++) {
-        if (p->tensors[i].passes) return true;
+        if (p->tensors[i].is_unsharded) return true;
     }
     return false;
 }
 
 static bool has_pools(const place_input *in)
 {
-    return in->pools && has_passing(in->p);
+    return in->pools && has_unsharded(in->p);
 }
 
 // Which are worth it, the quickest first.
-static const attempt alone[] = {{DEAL_SLOTS, POOL_NONE}};
-static const attempt alike[] = {
+static const attempt plain_attempts[] = {{DEAL_SLOTS, POOL_NONE}};
+static const attempt slot_attempts[] = {
     {DEAL_SHARE, POOL_NONE}, {DEAL_SLOTS, POOL_NONE}, {DEAL_PIECES, POOL_NONE}};
-static const attempt passing[] = {
+static const attempt unsharded_attempts[] = {
     {DEAL_SHARE, POOL_SHARE}, {DEAL_SHARE, POOL_PIECES}, {DEAL_PIECES, POOL_PIECES}};
 
 // The tensors' offsets, and where their spans are spent.
@@ -198,10 +198,12 @@ static status attempts_try(const place_input *in, arena *a, bool sizes_only, pla
     plan *p = in->p;
     const int64_t enough = in->enough;
     const bool copies = in->lifetimes->copies.count > 0;
-    const attempt *all = has_pools(in) ? passing : copies ? alike : alone;
-    const int count = has_pools(in) ? COUNT_OF(passing)
-                      : copies      ? COUNT_OF(alike)
-                                    : COUNT_OF(alone);
+    const attempt *all = has_pools(in) ? unsharded_attempts
+                         : copies      ? slot_attempts
+                                       : plain_attempts;
+    const int count = has_pools(in) ? COUNT_OF(unsharded_attempts)
+                      : copies      ? COUNT_OF(slot_attempts)
+                                    : COUNT_OF(plain_attempts);
     placing pl = {0};
     p->transient_bytes = INT64_MAX;
     for (int i = 0; i < count; i++) {

@@ -155,8 +155,8 @@ static plan_comm_item item_moved(const renaming *r, const plan_action *a,
 {
     const plan_tensor *tensors = r->in->p->tensors;
     const bool of_layer = a->layer >= 0;
-    const bool reads = item->in >= 0 && (of_layer || tensors[item->in].passes);
-    const bool writes = item->out >= 0 && (of_layer || tensors[item->out].passes);
+    const bool reads = item->in >= 0 && (of_layer || tensors[item->in].is_unsharded);
+    const bool writes = item->out >= 0 && (of_layer || tensors[item->out].is_unsharded);
     const int64_t read = of_layer ? time : time - 1;
     plan_comm_item out = *item;
     if (reads) out.in = lifetime_row_at(r->lifetimes, item->in, read, read);

@@ -48,7 +48,7 @@ static status pool_rows_find(const plan *p, arena *a, const lifetime_table *life
     *count = 0;
     for (int32_t i = 0; i < pl->count && i < lifetimes->capacity; i++) {
         const plan_tensor *t = &p->tensors[i];
-        if (!t->passes || joins[i] || lifetimes->lifetimes[i].count == 0) continue;
+        if (!t->is_unsharded || joins[i] || lifetimes->lifetimes[i].count == 0) continue;
         (*out)[(*count)++] = (pool_row){t->bytes, (int32_t)t->kind, i};
     }
     qsort(*out, (size_t)*count, sizeof(**out), compare_pool_rows);

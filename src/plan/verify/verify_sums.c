@@ -422,7 +422,7 @@ static status layer_walk(sums_walk *w, const verify_facts *f, int32_t action, co
         verify_bytes in = {0};
         if (!operand_bytes(f, b, node->in[k], &in) || in.tensor < f->run_count) continue;
         const plan_tensor *t = verify_tensor(f, in.tensor);
-        if (t->passes && t->kind == BYTES_WEIGHTS) TRY(gathered_check(w, f, action, in));
+        if (t->is_unsharded && t->kind == BYTES_WEIGHTS) TRY(gathered_check(w, f, action, in));
     }
     for (int k = 0; k < OP_MAX_OUT; k++) {
         verify_bytes out = {0}, in = {0};

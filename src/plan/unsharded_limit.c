@@ -15,11 +15,11 @@
 
 #include <string.h>
 
-void plan_passing_spare(const int64_t without[PLAN_PASSING_COUNT], const int64_t passing[2],
-                        const int64_t most[2], int64_t spared[2])
+void plan_unsharded_spare(const int64_t without[PLAN_UNSHARDED_COUNT], const int64_t unsharded[2],
+                          const int64_t most[2], int64_t spared[2])
 {
     int64_t least = without[0];
-    for (uint32_t bits = 1; bits < PLAN_PASSING_COUNT; bits++) {
+    for (uint32_t bits = 1; bits < PLAN_UNSHARDED_COUNT; bits++) {
         int64_t held = without[bits];
         for (int i = 0; i < 2; i++) {
             if ((bits & 1u << i) == 0) continue;
@@ -29,12 +29,13 @@ void plan_passing_spare(const int64_t without[PLAN_PASSING_COUNT], const int64_t
     }
     int64_t all = without[0] - least;
     for (int i = 0; i < 2; i++) {
-        spared[i] = min_i64(all, max_i64(passing[i] - most[i], 0));
+        spared[i] = min_i64(all, max_i64(unsharded[i] - most[i], 0));
         all -= spared[i];
     }
 }
 
-int64_t plan_passing_most(const plan_passing_limits *limits, int which, int64_t largest, dtype type)
+int64_t plan_unsharded_most(const plan_unsharded_limits *limits, int which, int64_t largest,
+                            dtype type)
 {
     const int64_t width = dtype_bytes(type);
     if (which == 0) {
@@ -43,24 +44,24 @@ int64_t plan_passing_most(const plan_passing_limits *limits, int which, int64_t 
     return limits->gradients > 0 ? largest + limits->gradients * width : INT64_MAX;
 }
 
-void plan_memory_spared(const plan *p, const plan_passing_limits *limits,
+void plan_memory_spared(const plan *p, const plan_unsharded_limits *limits,
                         int64_t spared[BYTES_KIND_COUNT])
 {
     const plan_kind_of_bytes kinds[2] = {BYTES_WEIGHTS, BYTES_GRADIENTS};
-    int64_t most[2], passing[2], largest[2] = {0}, out[2] = {0};
+    int64_t most[2], unsharded[2], largest[2] = {0}, out[2] = {0};
     dtype type[2] = {DTYPE_F32, DTYPE_F32};
     memset(spared, 0, BYTES_KIND_COUNT * sizeof(*spared));
     for (int64_t k = 0; k < p->tensor_count; k++) {
         const plan_tensor *t = &p->tensors[k];
         const int i = t->kind == BYTES_WEIGHTS ? 0 : 1;
-        if (!t->passes || t->bytes <= largest[i]) continue;
+        if (!t->is_unsharded || t->bytes <= largest[i]) continue;
         largest[i] = t->bytes;
         type[i] = t->type;
     }
     for (int i = 0; i < 2; i++) {
-        passing[i] = p->passing_by_kind[kinds[i]];
-        most[i] = plan_passing_most(limits, i, largest[i], type[i]);
+        unsharded[i] = p->unsharded_by_kind[kinds[i]];
+        most[i] = plan_unsharded_most(limits, i, largest[i], type[i]);
     }
-    plan_passing_spare(p->live_without, passing, most, out);
+    plan_unsharded_spare(p->live_without, unsharded, most, out);
     for (int i = 0; i < 2; i++) spared[kinds[i]] = out[i];
 }
