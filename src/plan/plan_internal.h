@@ -17,8 +17,8 @@ typedef struct live_interval {
 typedef struct lifetime {
     live_interval *spans;
     int64_t count, capacity;
-    bool open;  // the next touch extends the last span; else it begins a new one
-    bool dealt; // its spans have copies
+    bool open;           // the next touch extends the last span; else it begins a new one
+    bool is_distributed; // its spans have copies
 } lifetime;
 
 // At `time` a node reads `from` for the last time and may write `to` over it.

@@ -170,7 +170,7 @@ static bool is_free(const boundary_use *held, const boundary_use *next)
 }
 
 // The same border of the same chunk.
-static bool is_alike(const boundary_walk *w, const boundary_use *a, const boundary_use *b)
+static bool same_boundary(const boundary_walk *w, const boundary_use *a, const boundary_use *b)
 {
     const int64_t m = w->t->shape.microbatches;
     return a->kind == b->kind && a->at / m == b->at / m;
@@ -179,16 +179,17 @@ static bool is_alike(const boundary_walk *w, const boundary_use *a, const bounda
 // Where stages lie in a V both ways of a border carry activations and gradients, in the order in
 // which neighbours send: a buffer that goes from border to border could close a circle (zb-v with 4
 // stages and 16 micro-batches).
-static status uses_deal(arena *a, boundary_walk *w, int64_t count, plan_boundary_buffers *out)
+static status uses_assign(arena *a, boundary_walk *w, int64_t count, plan_boundary_buffers *out)
 {
     boundary_use *last = NULL; // [buffer]
-    const bool alike_only = w->t->schedule->shape != SHAPE_LOOP;
+    const bool same_only = w->t->schedule->shape != SHAPE_LOOP;
     TRY(arena_new(a, count + 1, &last));
     for (int64_t i = 0; i < count; i++) {
         const boundary_use *use = &w->uses[i];
         int32_t best = out->count;
         for (int32_t b = 0; b < out->count && w->t->plays[0] != NULL; b++) {
-            if (!is_free(&last[b], use) || (alike_only && !is_alike(w, &last[b], use))) continue;
+            if (!is_free(&last[b], use) || (same_only && !same_boundary(w, &last[b], use)))
+                continue;
             if (best == out->count || last[b].end[0] < last[best].end[0]) best = b;
         }
         if (best == out->count) out->count++;
@@ -222,5 +223,5 @@ status plan_boundary_assign(arena *a, const boundary_timelines *t, int32_t rank,
             action_note(w, k, &mine->list.actions[i], mine->spans[i]);
         }
     }
-    return uses_deal(a, w, uses_gather(w), out);
+    return uses_assign(a, w, uses_gather(w), out);
 }

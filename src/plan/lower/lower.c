@@ -212,7 +212,7 @@ status plan_lower_place_input(lower_passes *s, place_input *out)
 {
     const plan_request *r = s->in.r;
     plan *p = s->in.p;
-    TRY(place_alike(&s->in, &s->x, &s->b, &s->lifetimes.copies));
+    TRY(place_find_copies(&s->in, &s->x, &s->b, &s->lifetimes.copies));
     plan_table_place(p->run); // again with more plans; here its sum is asked for
     *out = (place_input){.p = p,
                          .lifetimes = &s->lifetimes,

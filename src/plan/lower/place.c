@@ -2,7 +2,7 @@
 //
 // Every tensor has its intervals of time (live.h); two may share bytes only if no interval of one
 // overlaps one of the other. First, tensors that a node may overwrite in place are fused into one
-// *unit*. Units of a pipeline's slots may exchange intervals (`deal` says how): what lives from the
+// *unit*. Units of a pipeline's slots may exchange intervals (`distribution` says how): what lives from the
 // input half of a backward to its weight half would else overlap its like of each other slot at
 // some time, and zb-h2 takes 25% more than the bound, in whatever order units are placed; in
 // DualPipe a forward fills a slot as a backward empties one, which takes up to 60%
@@ -14,7 +14,7 @@
 
 int32_t lifetime_row_at(const lifetime_table *t, int32_t row, int64_t begin, int64_t end)
 {
-    if (row < 0 || row >= t->capacity || !t->lifetimes[row].dealt) return row;
+    if (row < 0 || row >= t->capacity || !t->lifetimes[row].is_distributed) return row;
     const lifetime *l = &t->lifetimes[row];
     int64_t low = 0, high = l->count; // the first span that ends at `begin` or later
     while (low < high) {
@@ -75,7 +75,7 @@ static int64_t area_of(const unit *u)
 
 // A way to make units: how spans of slots are dealt, and whether those of what passes are.
 typedef struct attempt {
-    deal how;
+    distribution how;
     pooling pools;
 } attempt;
 
@@ -150,11 +150,11 @@ static status units_shake(arena *a, placing *pl, int64_t enough, int64_t *total)
 }
 
 // Dealing in another way is for what is far from the bound, in thousandths.
-static bool is_far(const plan *p, deal how, int64_t enough)
+static bool is_far(const plan *p, distribution how, int64_t enough)
 {
     if (p->transient_bytes <= enough) return false;
-    static const int64_t most[DEAL_COUNT] = {
-        [DEAL_SLOTS] = 5, [DEAL_SHARE] = 20, [DEAL_PIECES] = 40};
+    static const int64_t most[DISTRIBUTE_COUNT] = {
+        [DISTRIBUTE_SLOTS] = 5, [DISTRIBUTE_SHARE] = 20, [DISTRIBUTE_PIECES] = 40};
     const int64_t over = p->transient_bytes - p->live_bytes;
     return p->transient_bytes == INT64_MAX || over > p->live_bytes / 1000 * most[how];
 }
@@ -173,11 +173,12 @@ static bool has_pools(const place_input *in)
 }
 
 // Which are worth it, the quickest first.
-static const attempt plain_attempts[] = {{DEAL_SLOTS, POOL_NONE}};
+static const attempt plain_attempts[] = {{DISTRIBUTE_SLOTS, POOL_NONE}};
 static const attempt slot_attempts[] = {
-    {DEAL_SHARE, POOL_NONE}, {DEAL_SLOTS, POOL_NONE}, {DEAL_PIECES, POOL_NONE}};
-static const attempt unsharded_attempts[] = {
-    {DEAL_SHARE, POOL_SHARE}, {DEAL_SHARE, POOL_PIECES}, {DEAL_PIECES, POOL_PIECES}};
+    {DISTRIBUTE_SHARE, POOL_NONE}, {DISTRIBUTE_SLOTS, POOL_NONE}, {DISTRIBUTE_PIECES, POOL_NONE}};
+static const attempt unsharded_attempts[] = {{DISTRIBUTE_SHARE, POOL_SHARE},
+                                             {DISTRIBUTE_SHARE, POOL_PIECES},
+                                             {DISTRIBUTE_PIECES, POOL_PIECES}};
 
 // The tensors' offsets, and where their spans are spent.
 static status places_settle(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)

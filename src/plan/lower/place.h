@@ -20,8 +20,8 @@ NODISCARD status plan_place_sizes(const place_input *in);
 NODISCARD status plan_place_offsets(const place_input *in);
 
 // Before: tensors of slots that are alike.
-NODISCARD status place_alike(const lower_input *in, const expanded *x, const bound *b,
-                             slot_copies *out);
+NODISCARD status place_find_copies(const lower_input *in, const expanded *x, const bound *b,
+                                   slot_copies *out);
 // After plan_place_offsets: actions and communications get the tensors of their time.
 NODISCARD status place_moves(const lower_input *in, const lifetime_table *lifetimes,
                              const int64_t *begins);

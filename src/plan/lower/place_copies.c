@@ -1,8 +1,8 @@
-// Pass 5 of lowering, tensors that are alike.
+// Pass 5 of lowering, tensors that are equivalent.
 //
 // Slots of a pipeline have a tensor of each name each. What one holds between two spans means
 // nothing, so spans may be dealt anew: each to the first tensor of as many bytes that is free
-// (DEAL_SHARE), or each is placed alone (DEAL_PIECES). Those that were fused otherwise in one slot
+// (DISTRIBUTE_SHARE), or each is placed alone (DISTRIBUTE_PIECES). Those that were fused otherwise in one slot
 // than in another stay where they are.
 #include "plan/lower/place_internal.h"
 
@@ -39,8 +39,8 @@ static void groups_check(const placing *pl, const lifetime_table *lifetimes, int
 {
     const slot_copies *c = &lifetimes->copies;
     for (int64_t i = 0; i < pl->count; i++) {
-        const bool alike = i < c->tensors && c->class_of[i] >= 0;
-        if (!alike && i < lifetimes->capacity && lifetimes->lifetimes[i].count > 0) {
+        const bool equivalent = i < c->tensors && c->class_of[i] >= 0;
+        if (!equivalent && i < lifetimes->capacity && lifetimes->lifetimes[i].count > 0) {
             pl->is_odd[unit_leader(pl, (int32_t)i)] = true;
         }
         owner[i] = -1;
@@ -209,7 +209,7 @@ static status spans_share(placing *pl, arena *a, const shared_span *all, int64_t
 }
 
 // Of all groups whose tensors do not keep to their slots.
-static status shares_deal(placing *pl, arena *a, int64_t classes)
+static status shares_distribute(placing *pl, arena *a, int64_t classes)
 {
     shared_span *all = NULL;
     int64_t count = 0;
@@ -235,8 +235,8 @@ static status shares_deal(placing *pl, arena *a, int64_t classes)
     return ST_OK;
 }
 
-// Spans leave their slots: each is a unit behind the others, or finds one later (shares_deal).
-static status spans_part(placing *pl, arena *a, copy_group *g, deal how)
+// Spans leave their slots: each is a unit behind the others, or finds one later (shares_distribute).
+static status spans_part(placing *pl, arena *a, copy_group *g, distribution how)
 {
     int32_t total = 0, k = 0;
     for (int32_t i = 0; i < g->count; i++) total += (int32_t)pl->units[g->leader[i]].span_count;
@@ -246,14 +246,15 @@ static status spans_part(placing *pl, arena *a, copy_group *g, deal how)
         const unit u = pl->units[g->leader[i]];
         for (int64_t s = 0; s < u.span_count; s++, k++) {
             u.spans[s].copy = k;
-            if (how == DEAL_PIECES) TRY(unit_push(pl, a, u.bytes, &u.spans[s], 1, &g->unit_of[k]));
+            if (how == DISTRIBUTE_PIECES)
+                TRY(unit_push(pl, a, u.bytes, &u.spans[s], 1, &g->unit_of[k]));
         }
-        if (how == DEAL_PIECES) pl->units[g->leader[i]].span_count = 0;
+        if (how == DISTRIBUTE_PIECES) pl->units[g->leader[i]].span_count = 0;
     }
     return ST_OK;
 }
 
-status copies_make(arena *a, const lifetime_table *lifetimes, deal how, placing *pl)
+status copies_make(arena *a, const lifetime_table *lifetimes, distribution how, placing *pl)
 {
     const int64_t classes = lifetimes->copies.count;
     int64_t *owner = NULL; // [unit]
@@ -268,11 +269,11 @@ status copies_make(arena *a, const lifetime_table *lifetimes, deal how, placing 
     for (int64_t k = 0; k < classes; k++) {
         copy_group *g = &pl->groups[k];
         if (g->count == 0 || g->first != k) continue;
-        const bool stays = how == DEAL_SLOTS || group_is_odd(pl, g);
+        const bool stays = how == DISTRIBUTE_SLOTS || group_is_odd(pl, g);
         if (!stays) TRY(spans_part(pl, a, g, how));
         for (int32_t i = 0; i < g->count && stays; i++) pl->is_odd[g->leader[i]] = true;
     }
-    return how == DEAL_SHARE ? shares_deal(pl, a, classes) : ST_OK;
+    return how == DISTRIBUTE_SHARE ? shares_distribute(pl, a, classes) : ST_OK;
 }
 
 // Where a tensor's own spans went, by those of the unit that they were in; to_row: of the unit's
@@ -285,7 +286,7 @@ static void spans_follow(const lifetime_table *lifetimes, const placing *pl, int
         lifetime *l =
             &lifetimes
                  ->lifetimes[lifetimes->copies.rows[class * lifetimes->copies.slots + g->slot[i]]];
-        l->dealt = true;
+        l->is_distributed = true;
         const unit *u = &pl->old[g->leader[i]];
         int64_t at = 0;
         for (int64_t k = 0; k < l->count; k++) { // both ascend

@@ -55,14 +55,15 @@ NODISCARD status orders_try(arena *a, placing *pl, int first, int count, int64_t
 NODISCARD status place_bound(plan *p, arena *a, placing *fused);
 
 // How spans are dealt to tensors that are alike.
-typedef enum deal {
-    DEAL_SLOTS,  // all stay in their slots
-    DEAL_SHARE,  // to the first tensor of as many bytes, of any name, that is free
-    DEAL_PIECES, // each is placed alone, and there are as many tensors as places that are found
-    DEAL_COUNT
-} deal;
-// DEAL_SLOTS: nothing is dealt, but it is known which could be.
-NODISCARD status copies_make(arena *a, const lifetime_table *lifetimes, deal how, placing *pl);
+typedef enum distribution {
+    DISTRIBUTE_SLOTS, // all stay in their slots
+    DISTRIBUTE_SHARE, // to the first tensor of as many bytes, of any name, that is free
+    DISTRIBUTE_PIECES, // each is placed alone, and there are as many tensors as places that are found
+    DISTRIBUTE_COUNT
+} distribution;
+// DISTRIBUTE_SLOTS: nothing is dealt, but it is known which could be.
+NODISCARD status copies_make(arena *a, const lifetime_table *lifetimes, distribution how,
+                             placing *pl);
 // Tells lifetimes and tensors where they went.
 NODISCARD status copies_settle(plan *p, arena *a, const lifetime_table *lifetimes,
                                const placing *pl);

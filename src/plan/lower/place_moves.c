@@ -34,8 +34,8 @@ typedef struct renaming {
     int64_t part_count, part_capacity;
 } renaming;
 
-static bool is_alike(const lower_input *in, const expanded *x, const bound *b, int32_t layer,
-                     tensor_id t)
+static bool has_copies(const lower_input *in, const expanded *x, const bound *b, int32_t layer,
+                       tensor_id t)
 {
     const op_program *program = in->m->programs[in->m->layers[layer].program];
     const expand_chunk *c = &x->chunks[x->chunk_of[layer]];
@@ -53,7 +53,7 @@ static bool is_alike(const lower_input *in, const expanded *x, const bound *b, i
     return true;
 }
 
-status place_alike(const lower_input *in, const expanded *x, const bound *b, slot_copies *out)
+status place_find_copies(const lower_input *in, const expanded *x, const bound *b, slot_copies *out)
 {
     int64_t capacity = 0;
     *out = (slot_copies){.slots = b->slots.slot_count, .tensors = in->p->tensor_count};
@@ -63,7 +63,7 @@ status place_alike(const lower_input *in, const expanded *x, const bound *b, slo
     for (int32_t i = 0; i < in->m->layer_count; i++) {
         const op_program *program = in->m->programs[in->m->layers[i].program];
         for (tensor_id t = 0; t < program->tensor_count && x->chunk_of[i] >= 0; t++) {
-            if (!is_alike(in, x, b, i, t)) continue;
+            if (!has_copies(in, x, b, i, t)) continue;
             TRY(arena_grow(in->a, (void **)&out->rows, &capacity, (out->count + 1) * out->slots,
                            (int64_t)sizeof(*out->rows)));
             for (int32_t s = 0; s < out->slots; s++) {

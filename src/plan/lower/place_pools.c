@@ -30,7 +30,7 @@ typedef struct pool_span {
     int64_t count, begin, end;
 } pool_span;
 
-static bool is_alike(const pool_row *a, const pool_row *b)
+static bool is_equivalent(const pool_row *a, const pool_row *b)
 {
     return a->kind == b->kind && a->bytes == b->bytes;
 }
@@ -135,7 +135,8 @@ static status pool_share(arena *a, placing *pl, const pool_row *rows, int64_t co
 }
 
 // The spans of `count` tensors; of each `copy` is then the unit that it came to.
-static status pool_deal(arena *a, placing *pl, const pool_row *rows, int64_t count, pooling how)
+static status pool_distribute(arena *a, placing *pl, const pool_row *rows, int64_t count,
+                              pooling how)
 {
     pool_span *spans = NULL, *all = NULL;
     int64_t total = 0, n = 0;
@@ -156,10 +157,10 @@ status pools_make(const plan *p, arena *a, const lifetime_table *lifetimes, pool
     TRY(pool_rows_find(p, a, lifetimes, pl, &rows, &count));
     TRY(arena_new(a, pl->count + 1, &pl->is_pooled));
     for (int64_t from = 0, end = 0; from < count; from = end) {
-        for (end = from; end < count && is_alike(&rows[from], &rows[end]); end++) {
+        for (end = from; end < count && is_equivalent(&rows[from], &rows[end]); end++) {
             pl->is_pooled[rows[end].row] = true;
         }
-        TRY(pool_deal(a, pl, &rows[from], end - from, how));
+        TRY(pool_distribute(a, pl, &rows[from], end - from, how));
     }
     return ST_OK;
 }
@@ -174,7 +175,7 @@ status pools_settle(plan *p, arena *a, const lifetime_table *lifetimes, const pl
         lifetime *l = &lifetimes->lifetimes[i];
         int64_t count = 0;
         TRY(arena_grow(a, (void **)&rows, &capacity, l->count + 1, (int64_t)sizeof(*rows)));
-        l->dealt = true;
+        l->is_distributed = true;
         for (int64_t k = 0; k < l->count; k++) {
             const int64_t offset = pl->best[l->spans[k].copy];
             int64_t at = 0;
