@@ -1,11 +1,11 @@
-// Closed forms for interrupted runs. All results are exact except plan_normal_slowest(); those
+// Closed forms for interrupted runs. All results are exact except cost_normal_slowest(); those
 // without a closed form are found by bisection, to within a few bits of the last.
 #include "cost/failure.h"
 #include "base/base.h"
 
 #include <math.h>
 
-double plan_kept_share(double mtbf, double write, double restart, double interval)
+double cost_kept_share(double mtbf, double write, double restart, double interval)
 {
     ASSERT(mtbf > 0.0 && write >= 0.0 && restart >= 0.0);
     if (interval <= 0.0) return 0.0;
@@ -14,13 +14,13 @@ double plan_kept_share(double mtbf, double write, double restart, double interva
     return interval / took;
 }
 
-double plan_interval_young(double mtbf, double write)
+double cost_interval_young(double mtbf, double write)
 {
     return sqrt(2.0 * write * mtbf);
 }
 
 // With x = t/M and v = w/M: log1p(-x) + x + v, which falls from v at 0 to minus infinity at 1.
-double plan_interval_best(double mtbf, double write)
+double cost_interval_best(double mtbf, double write)
 {
     ASSERT(mtbf > 0.0 && write >= 0.0);
     double low = 0.0, high = 1.0;
@@ -36,7 +36,7 @@ double plan_interval_best(double mtbf, double write)
     return low * mtbf;
 }
 
-double plan_poisson_below(double mean, int64_t n)
+double cost_poisson_below(double mean, int64_t n)
 {
     ASSERT(mean >= 0.0);
     double sum = 0.0;
@@ -52,14 +52,14 @@ double plan_poisson_below(double mean, int64_t n)
     return fmin(sum, 1.0);
 }
 
-int64_t plan_spares_for(double mean_out, double probability)
+int64_t cost_spares_for(double mean_out, double probability)
 {
     ASSERT(mean_out >= 0.0 && probability > 0.0 && probability < 1.0);
     int64_t low = -1, high = 1; // low is not enough, high is
-    while (plan_poisson_below(mean_out, high) < probability) high *= 2;
+    while (cost_poisson_below(mean_out, high) < probability) high *= 2;
     while (high - low > 1) {
         const int64_t n = low + (high - low) / 2;
-        if (plan_poisson_below(mean_out, n) < probability) {
+        if (cost_poisson_below(mean_out, n) < probability) {
             low = n;
         } else {
             high = n;
@@ -68,13 +68,13 @@ int64_t plan_spares_for(double mean_out, double probability)
     return high;
 }
 
-double plan_out_for(int64_t spares, double probability)
+double cost_out_for(int64_t spares, double probability)
 {
     ASSERT(spares >= 0 && probability > 0.0 && probability < 1.0);
     double low = 0.0, high = (double)spares + 1.0;
     for (int i = 0; i < 60; i++) {
         const double mean = 0.5 * (low + high);
-        if (plan_poisson_below(mean, spares) >= probability) {
+        if (cost_poisson_below(mean, spares) >= probability) {
             low = mean;
         } else {
             high = mean;
@@ -83,7 +83,7 @@ double plan_out_for(int64_t spares, double probability)
     return low;
 }
 
-double plan_normal_slowest(double n)
+double cost_normal_slowest(double n)
 {
     if (n <= 1.0) return 0.0;
     const double above = 0.625 / (n + 0.25); // share of all numbers that are larger

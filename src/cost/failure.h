@@ -22,22 +22,22 @@ extern "C" {
 
 // All arguments have one unit of time and are positive; writes and restarts may be 0. Returns the
 // share of time that is kept, 0 to 1; t = 0 keeps nothing.
-double plan_kept_share(double mtbf, double write, double restart, double interval);
-double plan_interval_young(double mtbf, double write);
+double cost_kept_share(double mtbf, double write, double restart, double interval);
+double cost_interval_young(double mtbf, double write);
 // The exact optimum; 0 if a checkpoint costs nothing.
-double plan_interval_best(double mtbf, double write);
+double cost_interval_best(double mtbf, double write);
 
 // P(N <= n) for a Poisson number of this mean: the number of machines in repair if they fail `mean`
 // times during one repair (M/G/infinity, for any distribution of repair times).
-double plan_poisson_below(double mean, int64_t n);
+double cost_poisson_below(double mean, int64_t n);
 // The fewest spares that suffice with this probability.
-int64_t plan_spares_for(double mean_out, double probability);
+int64_t cost_spares_for(double mean_out, double probability);
 // The largest mean for which `spares` suffice with this probability.
-double plan_out_for(int64_t spares, double probability);
+double cost_out_for(int64_t spares, double probability);
 
 // Mean of the largest of n standard normal numbers: the lag of the slowest of n ranks in standard
 // deviations (Blom 1958: the quantile (n - 3/8)/(n + 1/4)). 0 for n = 1.
-double plan_normal_slowest(double n);
+double cost_normal_slowest(double n);
 
 #ifdef __cplusplus
 }

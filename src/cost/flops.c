@@ -82,12 +82,12 @@ static const flops_rule rows[] = {
      .token = hardware_96},
 };
 
-const flops_rule *plan_flops_at(int row)
+const flops_rule *cost_flops_at(int row)
 {
     return row >= 0 && row < COUNT_OF(rows) ? &rows[row] : NULL;
 }
 
-const flops_rule *plan_flops_find(const char *name)
+const flops_rule *cost_flops_find(const char *name)
 {
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         if (strcmp(rows[i].name, name) == 0) return &rows[i];
@@ -95,14 +95,14 @@ const flops_rule *plan_flops_find(const char *name)
     return NULL;
 }
 
-double plan_flops_rate(const flops_rule *rule, const flops_model *m, double seq, double batch,
+double cost_flops_rate(const flops_rule *rule, const flops_model *m, double seq, double batch,
                        double devices, double step_s)
 {
     ASSERT(devices > 0.0 && step_s > 0.0);
     return rule->token(m, seq) * seq * batch / (devices * step_s);
 }
 
-double plan_flops_time_s(const flops_rule *rule, const flops_model *m, double seq, double tokens,
+double cost_flops_time_s(const flops_rule *rule, const flops_model *m, double seq, double tokens,
                          double devices, double rate)
 {
     ASSERT(devices > 0.0 && rate > 0.0);

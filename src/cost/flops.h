@@ -29,14 +29,14 @@ typedef struct flops_rule {
     double (*token)(const flops_model *m, double seq);
 } flops_rule;
 
-const flops_rule *plan_flops_find(const char *name); // NULL: unknown name
-const flops_rule *plan_flops_at(int row); // in table order, the default first; NULL after the last
+const flops_rule *cost_flops_find(const char *name); // NULL: unknown name
+const flops_rule *cost_flops_at(int row); // in table order, the default first; NULL after the last
 
 // FLOP/s of one of `devices` that compute a step of `batch` sequences in step_s.
-double plan_flops_rate(const flops_rule *rule, const flops_model *m, double seq, double batch,
+double cost_flops_rate(const flops_rule *rule, const flops_model *m, double seq, double batch,
                        double devices, double step_s);
 // Seconds for `tokens` at `rate` FLOP/s per device.
-double plan_flops_time_s(const flops_rule *rule, const flops_model *m, double seq, double tokens,
+double cost_flops_time_s(const flops_rule *rule, const flops_model *m, double seq, double tokens,
                          double devices, double rate);
 
 #ifdef __cplusplus

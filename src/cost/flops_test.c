@@ -13,7 +13,7 @@
 
 static const flops_rule *rule(const char *name)
 {
-    const flops_rule *r = plan_flops_find(name);
+    const flops_rule *r = cost_flops_find(name);
     assert_non_null(r);
     return r;
 }
@@ -43,7 +43,7 @@ static bool ranges_meet(double a, double a_half, double b, double b_half)
 static double rate_of_row(const test_csv *c, const flops_rule *r, gate g, double step_s)
 {
     const flops_model m = model_of(c, g);
-    return plan_flops_rate(r, &m, test_csv_number(c, "seq"), test_csv_number(c, "global_batch"),
+    return cost_flops_rate(r, &m, test_csv_number(c, "seq"), test_csv_number(c, "global_batch"),
                            test_csv_number(c, "gpus"), step_s);
 }
 
@@ -67,7 +67,7 @@ static void rows_are_what_they_say(void **state)
                            .parameters = l * 12 * h * h + v * h,
                            .product_parameters = l * 12 * h * h + v * h};
     const double full = rule("nemo")->token(&m, s), attention = 12 * l * h * s;
-    assert_string_equal(plan_flops_at(0)->name, "causal");
+    assert_string_equal(cost_flops_at(0)->name, "causal");
     assert_near(rule("model-72")->token(&m, s) / full, 1.0, 1e-12);
     assert_near(rule("palm")->token(&m, s) / full, 1.0, 1e-12);
     assert_near(rule("llm-foundry")->token(&m, s) / full, 1.0, 1e-12);
@@ -76,15 +76,15 @@ static void rows_are_what_they_say(void **state)
     // head adds a pass.
     assert_near((rule("selective-72")->token(&m, s) - full) / attention, 1.0, 1e-9);
     assert_near(rule("hardware-96")->token(&m, s) / (full + (full - 6 * v * h) / 3), 1.0, 1e-12);
-    assert_null(plan_flops_find("causa"));
-    assert_null(plan_flops_at(-1));
+    assert_null(cost_flops_find("causa"));
+    assert_null(cost_flops_at(-1));
     int count = 0;
-    for (; plan_flops_at(count) != NULL; count++) {
-        assert_ptr_equal(plan_flops_find(plan_flops_at(count)->name), plan_flops_at(count));
+    for (; cost_flops_at(count) != NULL; count++) {
+        assert_ptr_equal(cost_flops_find(cost_flops_at(count)->name), cost_flops_at(count));
     }
     assert_int_equal(count, 7);
     // A rate times a day gives a day's FLOPs.
-    assert_near(plan_flops_time_s(rule("nemo"), &m, s, 1e9, 10, full * 1e8 / 3600), 3600, 1e-6);
+    assert_near(cost_flops_time_s(rule("nemo"), &m, s, 1e9, 10, full * 1e8 / 3600), 3600, 1e-6);
 }
 
 // PaLM prints 46.2% for 540.35B parameters, 118 layers of 48 heads of 256 and 2048 tokens at 238.3k
@@ -143,7 +143,7 @@ static void sc21_days_follow_from_flops(void **state)
     while (test_csv_line(&c) > 0) {
         const flops_model m = model_of(&c, PLAIN);
         const double rate = test_csv_number(&c, "tflops_per_gpu");
-        const double days = plan_flops_time_s(rule("hardware-96"), &m, test_csv_number(&c, "seq"),
+        const double days = cost_flops_time_s(rule("hardware-96"), &m, test_csv_number(&c, "seq"),
                                               300e9, test_csv_number(&c, "gpus"), 1e12 * rate) /
                             86400;
         assert_true(ranges_meet(days, 0, noted(&c, "recomputed from TFLOPs: "), 0.05));

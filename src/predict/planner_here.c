@@ -83,7 +83,7 @@ status predict_here(const host *h, arena *a, const char *name, predict_planner *
     TRY(arena_new(a, 1, &p->each.base.r));
     p->each.base.name = name;
     p->each.base.profile = cost_profile_trireme();
-    p->each.base.rule = plan_flops_at(0);
+    p->each.base.rule = cost_flops_at(0);
     *out = p;
     return ST_OK;
 }

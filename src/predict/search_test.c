@@ -77,7 +77,7 @@ static void each_make(world *w, arena *a)
     c->base.name = "test";
     c->base.machine = w->c;
     c->base.profile = w->profile;
-    c->base.rule = plan_flops_at(0);
+    c->base.rule = cost_flops_at(0);
     assert_ok(candidates_scratch_create(c));
 }
 

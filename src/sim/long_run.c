@@ -207,7 +207,7 @@ static double kept_guess(const sim_long_run_input *in, double interval_s)
         *(is_warned(in, &in->events[e]) ? &told : &untold) += in->events[e].rate_h / 3600.0;
     }
     const double kept = untold > 0.0
-                            ? plan_kept_share(1.0 / untold, in->write_s, in->restart_s, interval_s)
+                            ? cost_kept_share(1.0 / untold, in->write_s, in->restart_s, interval_s)
                             : interval_s / (interval_s + in->write_s);
     return kept * exp(-told * (in->restart_s + in->write_s)) / in->slowdown;
 }
@@ -222,7 +222,7 @@ static double interval_choose(const sim_long_run_input *in, double work_s)
     const double step_s = in->step_s * in->slowdown;
     double wanted_s = in->interval_s;
     if (wanted_s <= 0.0) {
-        wanted_s = untold > 0.0 ? plan_interval_best(1.0 / untold, in->write_s) : work_s;
+        wanted_s = untold > 0.0 ? cost_interval_best(1.0 / untold, in->write_s) : work_s;
         wanted_s = fmax(wanted_s, in->least_interval_s - in->write_s);
     }
     return fmin(fmax(round(wanted_s / step_s), 1.0) * step_s, work_s);
@@ -314,7 +314,7 @@ status sim_long_run_simulate(arena *a, const sim_long_run_input *in, sim_long_ru
         for (int32_t e = in->event_count - 1; e >= 0; e--) {
             if (in->events[e].devices > 0) each = in->events[e].devices;
         }
-        r.never_lacks = plan_poisson_below(mean_out, in->spares / each);
+        r.never_lacks = cost_poisson_below(mean_out, in->spares / each);
     }
     r.samples = in->samples > 0 ? in->samples : SAMPLES;
     r.samples = max_i64(min_i64(r.samples, (int64_t)(EVENTS_ALL / (events + 1.0))), SAMPLES_LEAST);

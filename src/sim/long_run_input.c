@@ -60,7 +60,7 @@ static void events_make(const run_config *r, const cluster *c, double n, sim_lon
 // A synchronous step is as slow as its slowest device.
 static double slowdown_of(const cluster_failures *f, double n, double nodes)
 {
-    const double jitter = 1.0 + f->jitter * plan_normal_slowest(n);
+    const double jitter = 1.0 + f->jitter * cost_normal_slowest(n);
     if (!(f->slow_share > 0.0) || !(f->slow_speed > 0.0) || f->slow_speed >= 1.0) return jitter;
     const double some =
         1.0 - pow(1.0 - fmin(f->slow_share, 1.0), nodes); // probability that at least one is slow

@@ -59,7 +59,7 @@ static void samples_meet_the_closed_form(void **state)
         sim_long_run_input in = month(c[0], c[1], c[2], c[3]);
         sim_long_run_result r;
         arena_destroy(simulate(&in, &r));
-        const double kept = plan_kept_share(c[0], c[1], c[2], r.interval_s);
+        const double kept = cost_kept_share(c[0], c[1], c[2], r.interval_s);
         near_to(r.kept, kept, 1e-12);
         // The means are over 200 samples of a month each; the closed form gives the mean of 1 /
         // goodput.
@@ -110,7 +110,7 @@ static void spares_hold_as_long_as_they_can(void **state)
     in.events[0].repair_h = 24.0;
     arena_destroy(simulate(&in, &r));
     assert_true(r.never_lacks > 0.99 && r.share.wait < 0.01);
-    near_to(r.never_lacks, plan_poisson_below(3600.0 / 948.0 * 24.0, 125), 1e-12);
+    near_to(r.never_lacks, cost_poisson_below(3600.0 / 948.0 * 24.0, 125), 1e-12);
     in.events[0].repair_h = 48.0;
     arena_destroy(simulate(&in, &r));
     assert_true(r.never_lacks < 1e-3 && r.share.wait > 0.2);
@@ -301,7 +301,7 @@ static void published_statistics_are_met(void **state)
     // The report's formula for the share of time kept equals ours to first order.
     const double nodes = 256.0, of_day = nodes * rate / 1000.0, wait = 300.0, every = 3600.0;
     const double theirs = (1.0 - of_day / 86400.0 * (wait + every / 2.0)) / (1.0 + 5.0 / every);
-    near_to(plan_kept_share(86400.0 / of_day, 5.0, wait, every), theirs, 0.002);
+    near_to(cost_kept_share(86400.0 / of_day, 5.0, wait, every), theirs, 0.002);
     arena_destroy(a);
 }
 

@@ -271,17 +271,17 @@ static double of_four(int which, const formula_value *v)
 {
     switch (which) {
     case 0:
-        return plan_kept_share(v[0].number, v[1].number, v[2].number, v[3].number);
+        return cost_kept_share(v[0].number, v[1].number, v[2].number, v[3].number);
     case 1:
-        return plan_interval_best(v[0].number, v[1].number);
+        return cost_interval_best(v[0].number, v[1].number);
     case 2:
-        return plan_interval_young(v[0].number, v[1].number);
+        return cost_interval_young(v[0].number, v[1].number);
     case 3:
-        return plan_poisson_below(v[0].number, (int64_t)v[1].number);
+        return cost_poisson_below(v[0].number, (int64_t)v[1].number);
     case 4:
-        return (double)plan_spares_for(v[0].number, v[1].number);
+        return (double)cost_spares_for(v[0].number, v[1].number);
     default:
-        return plan_out_for((int64_t)v[0].number, v[1].number);
+        return cost_out_for((int64_t)v[0].number, v[1].number);
     }
 }
 
@@ -334,7 +334,7 @@ static status call(void *context, const char *function, const formula_value *v, 
         return bubble(v, count, out);
     }
     if (strcmp(function, "slowest") == 0 && count == 1) {
-        *out = plan_normal_slowest(v[0].number);
+        *out = cost_normal_slowest(v[0].number);
         return ST_OK;
     }
     return failure_call(function, v, count, out);

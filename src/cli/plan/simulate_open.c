@@ -254,10 +254,10 @@ static status rule_take(const opening *o, predict_setup *out)
     const char *names[32];
     int64_t count = 0;
     text all = {.a = o->cli->a};
-    out->rule = plan_flops_find(out->r->flops_convention);
+    out->rule = cost_flops_find(out->r->flops_convention);
     if (out->rule != NULL) return ST_OK;
-    for (; plan_flops_at((int)count) != NULL && count < COUNT_OF(names); count++) {
-        names[count] = plan_flops_at((int)count)->name;
+    for (; cost_flops_at((int)count) != NULL && count < COUNT_OF(names); count++) {
+        names[count] = cost_flops_at((int)count)->name;
         TRY(text_add(&all, "%s%s", count == 0 ? "" : ", ", names[count]));
     }
     const char *near = text_nearest(out->r->flops_convention, names, count);
