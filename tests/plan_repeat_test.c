@@ -37,7 +37,7 @@ static void trial_open(trial *t, const char *words)
 }
 
 // Of every stage.
-static assemble_plans *assembled(trial *t, train_plan_fn make)
+static assemble_plans *assembled(trial *t, assemble_plan_fn make)
 {
     assemble_plans *plans = NULL;
     const assemble_options options = {.threads = 1,

@@ -101,7 +101,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
 }
 
 // `most` sequences at once.
-static status plan_push(arena *a, train_plan_fn make, plan_request *request, int64_t most,
+static status plan_push(arena *a, assemble_plan_fn make, plan_request *request, int64_t most,
                         assemble_plans *out)
 {
     plan *p = NULL;

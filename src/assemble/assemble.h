@@ -41,7 +41,8 @@ NODISCARD status assemble_scratch_create(assemble_scratch **out);
 void assemble_scratch_destroy(assemble_scratch *r); // NULL is legal
 
 // Makes a plan as plan_create does.
-typedef status (*train_plan_fn)(arena *a, const plan_request *request, plan_table *run, plan **out);
+typedef status (*assemble_plan_fn)(arena *a, const plan_request *request, plan_table *run,
+                                   plan **out);
 
 typedef struct assemble_options {
     int threads;            // of the device that will run the plans; at least 1
@@ -56,7 +57,7 @@ typedef struct assemble_options {
     plan_mesh mesh;         // zero: one rank
     bool sizes_only;        // the plans are looked at, not run: constants have no data
     plan_last last;         // (plan_request)
-    train_plan_fn make;     // of stages; NULL: plan_create
+    assemble_plan_fn make;  // of stages; NULL: plan_create
     bool rows_inline;       // as other software has them (plan_request)
     bool whole_again;       // the same of train.recompute=full (op_program_recompute_rest)
     // Stages to make, of which only the largest arena matters: the others are placed just well
