@@ -1,6 +1,5 @@
-// Least time of a list for one micro-batch on the compute stream, with collectives of tp and cp.
-// The parts of a list are those that lowering makes (plan/lower/overlap.h); each begins when the one
-// before is done:
+// The parts of a list are those that lowering makes (plan/lower/overlap.h); each begins when the
+// one before is done:
 //
 //   sum      | GEMM 1 | GEMM 2 |                  all GEMMs and the last sum, or
 //                     | sum 1  | sum 2 |          the first GEMM and all sums

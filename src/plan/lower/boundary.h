@@ -60,8 +60,9 @@ typedef struct boundary_buffer {
 NODISCARD status plan_boundary_simulate(arena *a, const plan_schedule *s, const schedule_request *r,
                                         const schedule_list *lists, bool forward_only,
                                         boundary_timelines *out);
-// What crosses: [chunk * BOUNDARY_COUNT + kind] of the rank. NULL: activations and gradients at each
-// stage boundary to another rank; below the first trained weight no gradient crosses.
+// `crosses`: [chunk * BOUNDARY_COUNT + kind] true if the rank's chunk sends or receives that
+// tensor. NULL: activations and gradients cross each stage boundary to another rank, except that no
+// gradient crosses below the first trained weight.
 NODISCARD status plan_boundary_assign(arena *a, const boundary_timelines *t, int32_t rank,
                                       const bool *crosses, plan_boundary_buffers *out);
 

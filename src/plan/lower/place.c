@@ -1,13 +1,14 @@
 // Pass 5 of lowering: which transient tensors share bytes, and their offsets.
 //
-// Every tensor has its intervals of time (live.h); two may share bytes only if no interval of one
-// overlaps one of the other. First, tensors that a node may overwrite in place are fused into one
-// *unit*. Units of a pipeline's slots may exchange intervals (`distribution` says how): what lives from the
-// input half of a backward to its weight half would else overlap its like of each other slot at
-// some time, and zb-h2 takes 25% more than the bound, in whatever order units are placed; in
-// DualPipe a forward fills a slot as a backward empties one, which takes up to 60%
-// (place_copies.c). So may those that only pass (place_pools.c). Then units are placed in several
-// orders, and the best one is kept (place_orders.c).
+// Every tensor has live intervals (live.h); two tensors may share bytes only if no interval of one
+// overlaps an interval of the other. First, tensors that a node may overwrite in place are fused
+// into one *unit*. Then equivalent units of a pipeline's slots may exchange intervals (the enum
+// `distribution` lists the ways; place_copies.c). Without this step, a tensor that lives from the
+// input half of a backward to its weight half overlaps the same tensor of every other slot at some
+// time, and zb-h2 takes 25% more than the bound in any order of placement; in DualPipe a forward
+// fills a slot while a backward empties one, which costs up to 60%. Unsharded weights and gradients
+// may exchange intervals too (place_pools.c). Finally the units are placed in several orders, and
+// the best result is kept (place_orders.c).
 #include "plan/lower/place_internal.h"
 
 #include <string.h>

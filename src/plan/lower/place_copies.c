@@ -1,9 +1,9 @@
 // Pass 5 of lowering, tensors that are equivalent.
 //
-// Slots of a pipeline have a tensor of each name each. What one holds between two spans means
-// nothing, so spans may be dealt anew: each to the first tensor of as many bytes that is free
-// (DISTRIBUTE_SHARE), or each is placed alone (DISTRIBUTE_PIECES). Those that were fused otherwise in one slot
-// than in another stay where they are.
+// Each slot of a pipeline has its own tensor of each name. A tensor's contents mean nothing between
+// two of its live intervals, so intervals may be distributed anew: each to the first tensor of as
+// many bytes that is free (DISTRIBUTE_SHARE), or each is placed alone (DISTRIBUTE_PIECES). Tensors
+// that were fused differently in different slots stay where they are.
 #include "plan/lower/place_internal.h"
 
 #include <string.h>
@@ -235,7 +235,7 @@ static status shares_distribute(placing *pl, arena *a, int64_t classes)
     return ST_OK;
 }
 
-// Spans leave their slots: each is a unit behind the others, or finds one later (shares_distribute).
+// Spans leave their slots: each becomes a unit of its own, or shares_distribute() finds it one.
 static status spans_part(placing *pl, arena *a, copy_group *g, distribution how)
 {
     int32_t total = 0, k = 0;

@@ -56,9 +56,9 @@ NODISCARD status place_bound(plan *p, arena *a, placing *fused);
 
 // How spans are dealt to tensors that are alike.
 typedef enum distribution {
-    DISTRIBUTE_SLOTS, // all stay in their slots
-    DISTRIBUTE_SHARE, // to the first tensor of as many bytes, of any name, that is free
-    DISTRIBUTE_PIECES, // each is placed alone, and there are as many tensors as places that are found
+    DISTRIBUTE_SLOTS,  // all stay in their slots
+    DISTRIBUTE_SHARE,  // to the first tensor of as many bytes, of any name, that is free
+    DISTRIBUTE_PIECES, // each is placed alone, with one tensor for each place
     DISTRIBUTE_COUNT
 } distribution;
 // DISTRIBUTE_SLOTS: nothing is dealt, but it is known which could be.
