@@ -65,6 +65,11 @@ static int64_t utf8_length(const unsigned char *s, int64_t left)
     return need;
 }
 
+int64_t text_mark_bytes(const char *bytes, int64_t count)
+{
+    return count >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 bool text_is_utf8(const char *bytes, int64_t count)
 {
     const unsigned char *s = (const unsigned char *)bytes;

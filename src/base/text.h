@@ -35,6 +35,8 @@ const char *text_nearest(const char *word, const char *const *candidates, int64_
 bool text_parse_i64(const char *s, int64_t *out);
 bool text_parse_f64(const char *s, double *out); // 3e-4, .5, 1, inf and nan are refused
 bool text_is_utf8(const char *bytes, int64_t count);
+// Bytes of the UTF-8 byte order mark at the beginning, which Windows editors write: 3 or 0.
+int64_t text_mark_bytes(const char *bytes, int64_t count);
 
 #ifdef __cplusplus
 }

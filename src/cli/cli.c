@@ -99,6 +99,20 @@ static void text_shown(const char *from, char out[ERROR_TEXT_BYTES])
     out[i] = '\0';
 }
 
+void cli_warn(cli_context *cli, const char *format, ...)
+{
+    char said[ERROR_TEXT_BYTES], shown[ERROR_TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(said, sizeof(said), format, args);
+    va_end(args);
+    text_shown(said, shown);
+    (void)fflush(cli->out);
+    if (fprintf(cli->err, "warning  %s\n", shown) < 0 || fflush(cli->err) != 0) {
+        clearerr(cli->err);
+    }
+}
+
 void cli_print_error(cli_context *cli, status st)
 {
     const char *red = cli->colour ? "\033[1;31m" : "", *plain = cli->colour ? "\033[0m" : "";

@@ -36,6 +36,7 @@ void cli_push(cli_context *cli); // flushes to the terminal or file now
 NODISCARD status cli_flush(cli_context *cli);
 // Prints "error[C012] ..." from the record to err. A configuration error is a complete text
 // already.
+void cli_warn(cli_context *cli, const char *format, ...) PRINTF_LIKE(2, 3); // "warning  ..." to err
 void cli_print_error(cli_context *cli, status st);
 
 // The user's arguments of a command.

@@ -50,6 +50,7 @@ static status from_checkpoint(cli_context *cli, cli_model *out)
     out->strict = r->determinism.mode == RUN_STRICT;
     out->seq = r->train.seq;
     out->crosses_texts = r->data.packing == RUN_PACKING_PLAIN;
+    out->takes_special_as_text = r->data.special_tokens == RUN_SPECIAL_TEXT;
     out->tokenizer = r->data.tokenizer;
     // `import` writes no model keys; a run from initial weights must have some.
     out->is_fresh = r->model.from == NULL && (r->model.preset != NULL || r->model.layers > 0);
@@ -102,5 +103,6 @@ status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *
     }
     if (strcmp(path, "bytes") == 0) path = NULL;
     TRY(data_tokenizer_open(cli->h, cli->a, path, out));
+    if (model->takes_special_as_text) data_tokenizer_set_flags(*out, 0);
     return ST_OK;
 }

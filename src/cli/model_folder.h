@@ -14,8 +14,9 @@ typedef struct cli_model {
     dtype compute;         // the run's type; fp32 for a Hugging Face folder
     const char *tokenizer; // a path, or "bytes"; NULL: unknown
     // Runs and their checkpoints only; otherwise false, 0, false.
-    bool strict;        // determinism
-    int64_t seq;        // train.seq
+    bool strict;                // determinism
+    int64_t seq;                // train.seq
+    bool takes_special_as_text; // data.special_tokens is text
     bool crosses_texts; // data.packing is plain: a sequence continues from one document to the next
     bool is_fresh;      // the run began with initial weights, not with a folder's
 } cli_model;

@@ -47,6 +47,8 @@ typedef enum run_arch {
 } run_arch;
 typedef enum run_auto_bool { RUN_AUTO, RUN_NO, RUN_YES } run_auto_bool; // AUTO: as the preset
 typedef enum run_packing { RUN_PACKING_MASKED, RUN_PACKING_PLAIN } run_packing;
+typedef enum run_special { RUN_SPECIAL_TOKENS, RUN_SPECIAL_TEXT } run_special;
+typedef enum run_on_error { RUN_ON_ERROR_STOP, RUN_ON_ERROR_SKIP } run_on_error;
 typedef enum run_level {
     RUN_LEVEL_AUTO, // the best level of this CPU
     RUN_LEVEL_SCALAR,
@@ -161,10 +163,12 @@ typedef struct run_config {
         int32_t tied, attention_bias, mlp_bias, qk_norm; // run_auto_bool
     } model;
     struct {
-        option_list train;     // paths or globs, each perhaps "path=weight"
-        option_list valid;     // one share of train ("0.05", "0": none), or paths
-        const char *tokenizer; // "auto", "bytes" or a path
-        int32_t packing;       // run_packing
+        option_list train;      // paths or globs, each perhaps "path=weight"
+        option_list valid;      // one share of train ("0.05", "0": none), or paths
+        const char *tokenizer;  // "auto", "bytes" or a path
+        int32_t packing;        // run_packing
+        int32_t special_tokens; // run_special
+        int32_t on_error;       // run_on_error
     } data;
     struct {
         int64_t limit; // bytes; 0: the machine's memory

@@ -45,6 +45,7 @@ typedef struct data_dataset_spec {
     data_tokenizer *tokenizer; // borrowed; NULL: the dataset can read only token files
     int64_t vocab; // the model's vocabulary, which all ids must be below; 0: the tokenizer's
     const char *cache_folder;      // folder of the shards of text files
+    bool skips_bad_lines;          // of JSON lines; otherwise they are errors
     const data_progress *progress; // progress of preparing texts; NULL for none
 } data_dataset_spec;
 

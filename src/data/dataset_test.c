@@ -530,9 +530,10 @@ static void test_shard_of_another_tokenizer(void **state)
     (void)state;
     char *shard = NULL;
     const char *text_path = write_file("t.txt", "some text", 9);
-    assert_int_equal(
-        data_prepare(host_real(), memory, tokenizer, text_path, path_of("cache"), NULL, &shard),
-        ST_OK);
+    assert_int_equal(data_prepare(host_real(), memory, tokenizer, text_path,
+                                  &(const data_prepare_options){.cache_folder = path_of("cache")},
+                                  &shard),
+                     ST_OK);
     const char *train[] = {shard};
     data_dataset_spec spec = spec_of(train, 1, 4);
     spec.tokenizer = tokenizer;

@@ -1,9 +1,11 @@
 // Reads text files: bytes from plain, gzip and zstd files, and documents from the bytes.
 //
-// Two small families in layers. The last file ending chooses the codec (.gz, .zst). The ending
-// before it chooses the document form: .jsonl, .ndjson and .json hold a JSON object per line whose
-// `text` is a document; any other file is one document. The reader streams: it holds one piece of a
-// text or one line.
+// Two small families in layers. The first bytes choose the codec (gzip, zstd, plain), and where
+// they do not tell, the name's ending. JSON lines hold a JSON object per line whose `text` is a
+// document: a file is taken for them if its first line is an object, or if it is named .jsonl,
+// .jsonlines, .ndjson or .json. Any other text is one document. Files that are no text are refused
+// by what they hold (content.h). A UTF-8 byte order mark is skipped. The reader streams: it holds
+// one piece of a text or one line.
 #ifndef DATA_READER_H
 #define DATA_READER_H
 
@@ -27,7 +29,6 @@ typedef struct data_reader data_reader;
 
 typedef struct data_codec {
     const char *name;
-    const char *ending; // file ending; NULL: any
     status (*begin)(data_reader *r);
     // Sets *done at the end of the data. May return fewer bytes than asked, and 0 only when done.
     status (*read)(data_reader *r, void *buffer, int64_t bytes, int64_t *got);
@@ -35,6 +36,7 @@ typedef struct data_codec {
 } data_codec;
 extern const data_codec data_codec_gzip, data_codec_zstd, data_codec_plain;
 
+// Reads the first bytes and refuses what is no text.
 NODISCARD status data_reader_open(const host *h, const char *path, data_reader **out);
 // *got = 0: the end. Damage is ST_DAMAGED with the offset in the compressed file.
 NODISCARD status data_reader_read(data_reader *r, void *buffer, int64_t bytes, int64_t *got);
@@ -42,6 +44,12 @@ NODISCARD status data_reader_read(data_reader *r, void *buffer, int64_t bytes, i
 int64_t data_reader_position(const data_reader *r);
 int64_t data_reader_file_bytes(const data_reader *r);
 void data_reader_close(data_reader *r); // NULL is legal
+
+// Refuses bytes that are no UTF-8 text by what they hold, as data_reader_open does.
+NODISCARD status data_text_check(const char *path, const char *bytes, int64_t count);
+
+// Refuses a file of raw tokens that begins like a known other kind of file.
+NODISCARD status data_tokens_check(const char *path, const uint8_t *head, int64_t count);
 
 // ---- documents ----------------------------------------------------------------------------------
 typedef struct data_documents data_documents;
@@ -52,10 +60,17 @@ typedef struct data_piece {
     bool ends_document;
 } data_piece;
 
-// can_cut: a document may come in several pieces (data_tokenizer_can_cut).
-NODISCARD status data_documents_open(const host *h, const char *path, bool can_cut,
+enum {
+    // Skips lines that are no JSON object with a text; otherwise they are errors. Beside it, the
+    // flags of data_tokenizer_cuts say where a document may be cut into pieces.
+    DATA_SKIP_BAD_LINES = 4
+};
+NODISCARD status data_documents_open(const host *h, const char *path, int flags,
                                      data_documents **out);
 NODISCARD status data_documents_next(data_documents *d, data_piece *out);
+bool data_documents_are_lines(const data_documents *d); // JSON lines
+// Lines skipped so far, and the error of the first one ("" if there is none).
+int64_t data_documents_skipped(const data_documents *d, const char **first);
 const data_reader *data_documents_reader(const data_documents *d);
 void data_documents_close(data_documents *d); // NULL is legal
 

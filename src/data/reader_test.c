@@ -51,10 +51,10 @@ static int64_t zstd(const void *from, int64_t count, uint8_t *to, int64_t capaci
 }
 
 // All documents of a file, each ended by '\x01'.
-static status read_documents(const char *path, bool can_cut, data_bytes *out)
+static status read_documents(const char *path, int flags, data_bytes *out)
 {
     data_documents *d = NULL;
-    TRY(data_documents_open(host_real(), path, can_cut, &d));
+    TRY(data_documents_open(host_real(), path, flags, &d));
     status st = ST_OK;
     for (;;) {
         data_piece piece;
@@ -71,7 +71,7 @@ close_documents:
 static void expect_documents(const char *path, const char *wanted, int64_t count)
 {
     data_bytes got = {0};
-    const status st = read_documents(path, true, &got);
+    const status st = read_documents(path, DATA_CUT_BLANKS, &got);
     if (st != ST_OK) fail_msg("%s", error_last()->text);
     assert_int_equal(got.count, count);
     if (count > 0) assert_memory_equal(got.items, wanted, (size_t)count);
@@ -82,7 +82,7 @@ static void expect_failure(const char *path, status wanted, const char *words)
 {
     data_bytes got = {0};
     error_clear();
-    assert_int_equal(read_documents(path, true, &got), wanted);
+    assert_int_equal(read_documents(path, DATA_CUT_BLANKS, &got), wanted);
     if (strstr(error_last()->text, words) == NULL) {
         fail_msg("\"%s\" lacks \"%s\"", error_last()->text, words);
     }
@@ -149,7 +149,7 @@ static void test_damaged_codecs(void **state)
             memcpy(broken, packed, (size_t)n);
             broken[at] ^= 0x55;
             data_bytes got = {0};
-            const status st = read_documents(write_file(name, broken, n), true, &got);
+            const status st = read_documents(write_file(name, broken, n), DATA_CUT_BLANKS, &got);
             assert_true(st == ST_OK || st == ST_DAMAGED);
             data_bytes_deinit(&got);
         }
@@ -183,6 +183,119 @@ static void test_bad_lines(void **state)
     expect_failure("/dev/zero", ST_DAMAGED, "/dev/zero");
 }
 
+// What a file holds decides how it is read, whatever its name says.
+static void test_form_by_content(void **state)
+{
+    (void)state;
+    static const char lines[] = "{\"text\": \"one\"}\n{\"id\": NaN, \"text\": \"two\"}\n";
+    static const char *const names[] = {"part-00000", "P.JSONL", "p.jsonlines", "p.txt",
+                                        "P.JSONL.GZ", "p.gzip",  "shard",       "p.zstd"};
+    uint8_t packed[4096];
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        expect_documents(write_file(i < 4 ? names[i] : "plain", TEXT_AND_BYTES(lines)),
+                         TEXT_AND_BYTES("one\x01two\x01"));
+        int64_t n = gzip(TEXT_AND_BYTES(lines), packed, sizeof(packed));
+        expect_documents(write_file(names[i], packed, n), TEXT_AND_BYTES("one\x01two\x01"));
+        n = zstd(TEXT_AND_BYTES(lines), packed, sizeof(packed));
+        expect_documents(write_file(names[i], packed, n), TEXT_AND_BYTES("one\x01two\x01"));
+    }
+    expect_documents(write_file("mark.jsonl", TEXT_AND_BYTES("\xef\xbb\xbf{\"text\": \"a\"}\n")),
+                     TEXT_AND_BYTES("a\x01"));
+    expect_documents(write_file("mark.txt", TEXT_AND_BYTES("\xef\xbb\xbf"
+                                                           "a b")),
+                     TEXT_AND_BYTES("a b\x01"));
+    // Texts that look like something else.
+    static const char *const texts[] = {"{ x }\n", "{\"a\n", "BZh is no bzip2",
+                                        "{}\n{\"text\": 1}\n",
+                                        "caf\xe9 \x1b"
+                                        "[1m\n"};
+    for (int64_t i = 0; i < COUNT_OF(texts); i++) {
+        char wanted[64];
+        const int n = snprintf(wanted, sizeof(wanted), "%s\x01", texts[i]);
+        expect_documents(write_file("t", texts[i], (int64_t)strlen(texts[i])), wanted, n);
+    }
+    expect_failure(write_file("part-1", TEXT_AND_BYTES("{\"content\": \"a\"}\n")), ST_DATA,
+                   "no key \"text\"");
+}
+
+static void test_files_that_are_no_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head;
+        int64_t count;
+        const char *words;
+    } rows[] = {
+        {TEXT_AND_BYTES("\xfd"
+                        "7zXZ\0"),
+         "xz data; unpack it"},
+        {TEXT_AND_BYTES("BZh91AY&SY"), "bzip2 data; unpack it"},
+        {TEXT_AND_BYTES("\x04\x22\x4d\x18"), "lz4 data; unpack it"},
+        {TEXT_AND_BYTES("PK\x03\x04"), "zip archive"},
+        {TEXT_AND_BYTES("%PDF-1.7\n"), "PDF document; extract its text"},
+        {TEXT_AND_BYTES("\x7f"
+                        "ELF"),
+         "ELF program"},
+        {TEXT_AND_BYTES("\x89PNG\r\n\x1a\n"), "PNG picture"},
+        {TEXT_AND_BYTES("PAR1"), "Parquet file; write its rows as JSON lines"},
+        {TEXT_AND_BYTES("\xff\xfe"
+                        "a\0b\0"),
+         "UTF-16 text; convert it"},
+        {TEXT_AND_BYTES("\xfe\xff\0"
+                        "a\0b"),
+         "UTF-16 text; convert it"},
+        {TEXT_AND_BYTES("\xff\xfe\0\0"
+                        "a\0\0\0"),
+         "UTF-32 text; convert it"},
+        {TEXT_AND_BYTES("\0\0\xfe\xff\0\0\0"
+                        "a"),
+         "UTF-32 text; convert it"},
+        {TEXT_AND_BYTES("a\0b\0c\0d\0"), "UTF-16 text without a byte order mark"},
+        {TEXT_AND_BYTES("text and \0 in it"), "byte 0x00 at byte 9"},
+        {TEXT_AND_BYTES("\x01\x02\x03\x04\x05\x06\x07\x0e\x0f\x10"), "10 control characters"},
+    };
+    uint8_t packed[4096];
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        const char *path = write_file("a.txt", rows[i].head, rows[i].count);
+        data_reader *r = NULL;
+        error_clear();
+        assert_int_not_equal(data_reader_open(host_real(), path, &r), ST_OK);
+        if (strstr(error_last()->text, rows[i].words) == NULL) {
+            fail_msg("\"%s\" lacks \"%s\"", error_last()->text, rows[i].words);
+        }
+        const int64_t n = gzip(rows[i].head, rows[i].count, packed, sizeof(packed));
+        assert_int_not_equal(data_reader_open(host_real(), write_file("b", packed, n), &r), ST_OK);
+        assert_non_null(strstr(error_last()->text, rows[i].words));
+    }
+}
+
+// Bad lines are counted and left out, and the first is kept; a damaged file stays an error.
+static void test_bad_lines_skipped(void **state)
+{
+    (void)state;
+    static const char lines[] = "{\"text\": \"a\"}\n{\"text\": \"b\n[1]\n{\"text\": NaN}\n"
+                                "{\"text\": \"\\ud83d x\"}\n{\"text\": \"c\"}\n";
+    const char *path = write_file("s.jsonl", TEXT_AND_BYTES(lines)), *first = NULL;
+    data_documents *d = NULL;
+    data_piece piece;
+    assert_int_equal(data_documents_open(host_real(), path, DATA_SKIP_BAD_LINES, &d), ST_OK);
+    assert_int_equal(data_documents_next(d, &piece), ST_OK);
+    assert_memory_equal(piece.bytes, "a", 1);
+    assert_int_equal(data_documents_next(d, &piece), ST_OK);
+    assert_memory_equal(piece.bytes, "c", 1);
+    assert_int_equal(data_documents_next(d, &piece), ST_OK);
+    assert_null(piece.bytes);
+    assert_int_equal(data_documents_skipped(d, &first), 4);
+    assert_non_null(strstr(first, "s.jsonl:2:12"));
+    data_documents_close(d);
+    uint8_t packed[4096];
+    const int64_t n = gzip(TEXT_AND_BYTES(lines), packed, sizeof(packed));
+    data_bytes got = {0};
+    assert_int_equal(read_documents(write_file("s.gz", packed, n - 9), DATA_SKIP_BAD_LINES, &got),
+                     ST_DAMAGED);
+    data_bytes_deinit(&got);
+}
+
 // The pieces of a long text make up the text, each cut is before white space that follows another
 // character, and there are several pieces.
 static void test_cuts(void **state)
@@ -210,7 +323,7 @@ static void test_cuts(void **state)
     }
     const char *path = write_file("long.txt", all, BYTES);
     data_documents *d = NULL;
-    assert_int_equal(data_documents_open(host_real(), path, true, &d), ST_OK);
+    assert_int_equal(data_documents_open(host_real(), path, DATA_CUT_BLANKS, &d), ST_OK);
     int64_t at = 0, pieces = 0;
     for (;;) {
         data_piece piece;
@@ -233,12 +346,13 @@ static void test_cuts(void **state)
     data_documents_close(d);
     // Without permission to cut, and without a place for a cut, the text stays whole.
     data_bytes got = {0};
-    assert_int_equal(read_documents(path, false, &got), ST_OK);
+    assert_int_equal(read_documents(path, 0, &got), ST_OK);
     assert_int_equal(got.count, BYTES + 1);
     data_bytes_deinit(&got);
     memset(all, 'x', BYTES);
     data_bytes whole = {0};
-    assert_int_equal(read_documents(write_file("long.txt", all, BYTES), true, &whole), ST_OK);
+    assert_int_equal(read_documents(write_file("long.txt", all, BYTES), DATA_CUT_BLANKS, &whole),
+                     ST_OK);
     assert_int_equal(whole.count, BYTES + 1);
     data_bytes_deinit(&whole);
     free(all);
@@ -257,7 +371,7 @@ static void test_faults(void **state)
         snprintf(plan, sizeof(plan), "*=%d", k);
         assert_int_equal(fault_arm(plan), ST_OK);
         data_bytes got = {0};
-        const status st = read_documents(path, true, &got);
+        const status st = read_documents(path, DATA_CUT_BLANKS, &got);
         data_bytes_deinit(&got);
         assert_int_equal(fault_arm(NULL), ST_OK);
         if (st == ST_OK) {
@@ -284,9 +398,10 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms_and_codecs), cmocka_unit_test(test_damaged_codecs),
-        cmocka_unit_test(test_bad_lines),        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_forms_and_codecs),  cmocka_unit_test(test_damaged_codecs),
+        cmocka_unit_test(test_bad_lines),         cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_form_by_content),   cmocka_unit_test(test_files_that_are_no_text),
+        cmocka_unit_test(test_bad_lines_skipped), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

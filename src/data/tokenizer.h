@@ -72,9 +72,18 @@ int32_t data_tokenizer_eot(const data_tokenizer *t);        // end-of-text id, -
 hash128 data_tokenizer_id(const data_tokenizer *t);
 // The id of a token by its text ("<|im_start|>"); -1 if there is none.
 int32_t data_tokenizer_find(const data_tokenizer *t, const char *text);
-// True if encoding pieces of a text, cut before white space that does not follow white space,
-// equals encoding the whole. The program then reads long files piece by piece.
-bool data_tokenizer_can_cut(const data_tokenizer *t);
+enum {
+    DATA_CUT_BLANKS = 1,  // before white space that does not follow white space
+    DATA_CUT_ANYWHERE = 2 // between any two bytes
+};
+// Where a text may be cut so that encoding the pieces equals encoding the whole; 0: nowhere. The
+// program then reads long files piece by piece.
+int data_tokenizer_cuts(const data_tokenizer *t);
+
+// The flags for encoding texts and prompts (data.special_tokens). After opening, special tokens in
+// a text are recognised.
+int data_tokenizer_flags(const data_tokenizer *t);
+void data_tokenizer_set_flags(data_tokenizer *t, int flags);
 
 #ifdef __cplusplus
 }

@@ -63,6 +63,9 @@ void data_shard_abandon(data_shard_writer *w);            // NULL is legal
 typedef struct data_progress {
     // Called from time to time; a status other than ST_OK ends the work with that status.
     status (*report)(void *context, const char *path, int64_t done_bytes, int64_t all_bytes);
+    // Called once for a file of which lines were skipped: their number and the error of the first.
+    // NULL: not told.
+    status (*skipped)(void *context, const char *path, int64_t lines, const char *first);
     void *context;
 } data_progress;
 
@@ -70,9 +73,13 @@ typedef struct data_progress {
 // exist yet. Its name is a hash of the tokenizer's id and of the file's name, size and time, so a
 // changed file gets a new shard and an unchanged one never does. progress may be NULL. *shard_path
 // is in `a`.
+typedef struct data_prepare_options {
+    const char *cache_folder;
+    bool skips_bad_lines; // of JSON lines; otherwise they are errors
+    const data_progress *progress;
+} data_prepare_options;
 NODISCARD status data_prepare(const host *h, arena *a, data_tokenizer *t, const char *text_path,
-                              const char *cache_folder, const data_progress *progress,
-                              char **shard_path);
+                              const data_prepare_options *options, char **shard_path);
 
 #ifdef __cplusplus
 }

@@ -207,6 +207,32 @@ static void test_nanogpt(void **state)
     expect_refusal(write_file("odd.bin", tokens, 5), 10, ST_DAMAGED, "5 bytes");
 }
 
+// Raw tokens of another width, which would be read as twice or four times as many, and files of
+// another kind under the name.
+static void test_nanogpt_of_another_width(void **state)
+{
+    (void)state;
+    uint32_t wide[64];
+    int64_t wider[64];
+    uint16_t right[64];
+    for (int i = 0; i < 64; i++) {
+        wide[i] = (uint32_t)i * 7;
+        wider[i] = i * 7;
+        right[i] = (uint16_t)(i % 2 == 0 ? i : 0); // every second token is 0 in a true file too
+    }
+    expect_refusal(write_file("wide.bin", wide, sizeof(wide)), 50257, ST_DATA, "uint32 numbers");
+    expect_refusal(write_file("wider.bin", wider, sizeof(wider)), 50257, ST_DATA, "int64 numbers");
+    right[33] = 5;
+    const char *path = write_file("right.bin", right, sizeof(right));
+    data_tokens_close(open_tokens(path, 50257));
+    expect_refusal(path, 128256, ST_DATA, "cannot name the tokenizer's 128256");
+    memcpy(right, "PK\x03\x04", 4);
+    expect_refusal(write_file("pytorch_model.bin", right, sizeof(right)), 50257, ST_UNSUPPORTED,
+                   "zip archive");
+    memcpy(right, "\x93NUMPY", 6);
+    expect_refusal(write_file("array.bin", right, sizeof(right)), 50257, ST_UNSUPPORTED, "NumPy");
+}
+
 static const char *write_llmc(int32_t magic, int32_t version, int32_t count, const void *tokens,
                               int64_t bytes)
 {
@@ -434,14 +460,14 @@ static void test_prepare(void **state)
     const char *text_path = write_file("p.txt", "hello\n", 6);
     const char *cache = path_of("cache/deep");
     progress_count c = {.answer = ST_STOPPED};
-    const data_progress progress = {count_progress, &c};
+    const data_progress progress = {.report = count_progress, .skipped = NULL, .context = &c};
+    const data_prepare_options options = {.cache_folder = cache, .progress = &progress};
     char *shard = NULL, *again = NULL;
-    assert_int_equal(
-        data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &shard),
-        ST_STOPPED);
+    assert_int_equal(data_prepare(host_real(), memory, tokenizer, text_path, &options, &shard),
+                     ST_STOPPED);
     c.answer = ST_OK;
-    assert_int_equal(
-        data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &shard), ST_OK);
+    assert_int_equal(data_prepare(host_real(), memory, tokenizer, text_path, &options, &shard),
+                     ST_OK);
     assert_int_equal(c.calls, 2);
     assert_int_equal(c.done, 6);
     assert_int_equal(c.all, 6);
@@ -454,17 +480,17 @@ static void test_prepare(void **state)
     data_tokens_close(t);
     // The second time no text is read; a damaged shard is rebuilt, and so is the shard of a changed
     // text.
-    assert_int_equal(
-        data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &again), ST_OK);
+    assert_int_equal(data_prepare(host_real(), memory, tokenizer, text_path, &options, &again),
+                     ST_OK);
     assert_string_equal(shard, again);
     assert_int_equal(c.calls, 2);
     assert_int_equal(truncate(shard, 100), 0);
-    assert_int_equal(
-        data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &again), ST_OK);
+    assert_int_equal(data_prepare(host_real(), memory, tokenizer, text_path, &options, &again),
+                     ST_OK);
     assert_int_equal(c.calls, 3);
     (void)write_file("p.txt", "hello!\n", 7);
-    assert_int_equal(
-        data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &again), ST_OK);
+    assert_int_equal(data_prepare(host_real(), memory, tokenizer, text_path, &options, &again),
+                     ST_OK);
     assert_string_not_equal(shard, again);
     file_names names;
     assert_int_equal(host_real()->api->path_list(host_real(), memory, cache, &names), ST_OK);
@@ -494,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_shard_damage),
         cmocka_unit_test(test_shard_faults),
         cmocka_unit_test(test_nanogpt),
+        cmocka_unit_test(test_nanogpt_of_another_width),
         cmocka_unit_test(test_llmc),
         cmocka_unit_test(test_megatron_types),
         cmocka_unit_test(test_megatron_damage),

@@ -82,13 +82,14 @@ static status ending_take(reading *v, const char *context, const char *ending,
 {
     v->ids.count = v->text.count = 0;
     const int64_t context_bytes = (int64_t)strlen(context);
-    TRY(data_tokenizer_encode(v->t, context, context_bytes, 0, &v->ids));
+    TRY(data_tokenizer_encode(v->t, context, context_bytes, data_tokenizer_flags(v->t), &v->ids));
     const int64_t context_count = v->ids.count;
     v->ids.count = 0;
     TRY(data_bytes_add(&v->text, context, context_bytes));
     TRY(data_bytes_add(&v->text, " ", 1));
     TRY(data_bytes_add(&v->text, ending, (int64_t)strlen(ending)));
-    TRY(data_tokenizer_encode(v->t, v->text.items, v->text.count, 0, &v->ids));
+    TRY(data_tokenizer_encode(v->t, v->text.items, v->text.count, data_tokenizer_flags(v->t),
+                              &v->ids));
     if (context_count < 1 || v->ids.count <= context_count) {
         return refused(v, "a context or an ending has no token");
     }
@@ -124,11 +125,11 @@ static int64_t label_of(const json *value)
     return label;
 }
 
-static status example_of_json(reading *v, const json *root)
+static status example_of_json(reading *v, json *const *members)
 {
     const char *endings[HELLASWAG_ENDINGS_MAX];
-    const char *context = json_text(json_get(root, "ctx"), NULL);
-    const json *list = json_get(root, "endings");
+    const char *context = json_text(members[0], NULL);
+    const json *list = members[1];
     const int64_t count = json_kind_of(list) == JSON_LIST ? json_count(list) : 0;
     if (context == NULL || count < 2 || count > HELLASWAG_ENDINGS_MAX) {
         return refused(v, "expected {\"ctx\": text, \"endings\": [texts], \"label\": number}");
@@ -137,17 +138,17 @@ static status example_of_json(reading *v, const json *root)
         endings[i] = json_text(json_at(list, i), NULL);
         if (endings[i] == NULL) return refused(v, "an ending is no text");
     }
-    return example_add(v, context, endings, count, label_of(json_get(root, "label")));
+    return example_add(v, context, endings, count, label_of(members[2]));
 }
 
 static status json_example(reading *v, const char *line)
 {
-    json *root = NULL;
-    char *what = NULL;
-    TRY(arena_format(v->a, &what, "%s: line %lld", v->path, (long long)v->line));
-    TRY(json_parse(line, (int64_t)strlen(line), what, &root));
-    const status st = example_of_json(v, root);
-    json_free(root);
+    static const char *const keys[] = {"ctx", "endings", "label"};
+    json *members[COUNT_OF(keys)];
+    TRY(json_parse_members(line, (int64_t)strlen(line), v->path, v->line, keys, COUNT_OF(keys),
+                           members));
+    const status st = example_of_json(v, members);
+    for (int64_t i = 0; i < COUNT_OF(keys); i++) json_free(members[i]);
     return st;
 }
 

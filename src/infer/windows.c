@@ -63,7 +63,8 @@ static status text_more(infer_windows *w)
         w->texts = NULL;
         return ST_OK;
     }
-    status st = data_tokenizer_encode(w->spec.tokenizer, piece.bytes, piece.count, 0, &ids);
+    status st = data_tokenizer_encode(w->spec.tokenizer, piece.bytes, piece.count,
+                                      data_tokenizer_flags(w->spec.tokenizer), &ids);
     if (st == ST_OK) st = push(w, ids.items, ids.count);
     w->in_document = w->in_document || ids.count > 0;
     data_ids_deinit(&ids);
@@ -129,8 +130,7 @@ static status path_open(infer_windows *w, const char *path)
                     path);
     }
     if (!is_tokens) {
-        return data_documents_open(w->h, path, data_tokenizer_can_cut(w->spec.tokenizer),
-                                   &w->texts);
+        return data_documents_open(w->h, path, data_tokenizer_cuts(w->spec.tokenizer), &w->texts);
     }
     data_tokens *t = NULL;
     TRY(data_tokens_open(w->h, w->a, path, w->spec.vocab, &t));

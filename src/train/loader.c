@@ -28,6 +28,19 @@ struct train_loader {
     void *heard_context;
 };
 
+static status tokenizer_open(train_loader *l)
+{
+    const char *path = l->r->data.tokenizer, *from = l->r->model.from;
+    if (path != NULL && strcmp(path, "auto") != 0) {
+        return data_tokenizer_open(l->h, l->a, path, &l->tokenizer);
+    }
+    // Takes the tokenizer in model.from if there is one, else bytes.
+    const status st = data_tokenizer_open(l->h, l->a, from, &l->tokenizer);
+    if (st != ST_NOT_FOUND || from == NULL) return st;
+    error_clear();
+    return data_tokenizer_open(l->h, l->a, NULL, &l->tokenizer);
+}
+
 status train_loader_open(const host *h, arena *a, const run_config *r, train_loader **out)
 {
     TRY(arena_new(a, 1, out));
@@ -35,15 +48,10 @@ status train_loader_open(const host *h, arena *a, const run_config *r, train_loa
     l->h = h;
     l->a = a;
     l->r = r;
-    const char *path = r->data.tokenizer;
-    if (path != NULL && strcmp(path, "auto") != 0) {
-        return data_tokenizer_open(h, a, path, &l->tokenizer);
-    }
-    // Takes the tokenizer in model.from if there is one, else bytes.
-    const status st = data_tokenizer_open(h, a, r->model.from, &l->tokenizer);
-    if (st != ST_NOT_FOUND || r->model.from == NULL) return st;
-    error_clear();
-    return data_tokenizer_open(h, a, NULL, &l->tokenizer);
+    TRY(tokenizer_open(l));
+    const bool has_special = r->data.special_tokens == RUN_SPECIAL_TOKENS;
+    data_tokenizer_set_flags(l->tokenizer, has_special ? DATA_ENCODE_SPECIAL : 0);
+    return ST_OK;
 }
 
 int64_t train_loader_vocab(const train_loader *l)
@@ -81,6 +89,17 @@ static status progress_report(void *context, const char *path, int64_t done, int
     return l->heard(l->heard_context, all > (32 << 20) ? line : NULL);
 }
 
+static status skipped_report(void *context, const char *path, int64_t lines, const char *first)
+{
+    const train_loader *l = context;
+    char line[512];
+    if (l->heard == NULL) return ST_OK;
+    (void)snprintf(line, sizeof(line),
+                   "%s: skipped %lld line%s (data.on_error: skip); the first: %s",
+                   path_base_name(path), (long long)lines, lines == 1 ? "" : "s", first);
+    return l->heard(l->heard_context, line);
+}
+
 // Formats data.valid for the dataset: NULL, a share, or a path.
 static status valid_text(const run_config *r, char buffer[VALID_TEXT_BYTES], const char **out)
 {
@@ -110,7 +129,8 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
     TRY(valid_text(l->r, buffer, &valid));
     l->heard = heard;
     l->heard_context = context;
-    const data_progress progress = {.report = progress_report, .context = l};
+    const data_progress progress = {
+        .report = progress_report, .skipped = skipped_report, .context = l};
     const data_dataset_spec spec = {
         .train = l->r->data.train.items,
         .train_count = l->r->data.train.count,
@@ -121,6 +141,7 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
         .seed = (uint64_t)l->r->train.seed,
         .tokenizer = l->tokenizer,
         .cache_folder = cache_folder,
+        .skips_bad_lines = l->r->data.on_error == RUN_ON_ERROR_SKIP,
         .progress = &progress,
     };
     return data_dataset_open(l->h, l->a, &spec, &l->dataset);

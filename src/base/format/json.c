@@ -17,7 +17,7 @@
 // MAX_DEPTH bounds the recursion. The program has its own parser instead of jansson because it
 // needs members by index in O(1), integers beyond int64_t as reals (tokenizer files hold 10^30),
 // and the memory bound.
-#include "base/format/json.h"
+#include "base/format/json_internal.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -50,9 +50,9 @@ typedef struct document {
 } document;
 
 typedef struct parser {
-    const char *begin, *at, *end;
-    const char *what;
-    uint64_t *units;                   // values, keys and orders
+    const json_input *in;
+    const char *begin, *at, *end; // begin: the first byte of the value, which may be a part of `in`
+    uint64_t *units;              // values, keys and orders
     int64_t closed, open, units_count; // units[0..closed), units[open..units_count)
     char *pool;                        // texts and numbers
     int64_t pool_used, pool_bytes;
@@ -86,27 +86,32 @@ static const void *members_of(const json *value, int64_t *count)
     return place;
 }
 
-static status complain(const parser *p, const char *at, const char *expected)
+status json_complain(const json_input *in, const char *at, const char *expected)
 {
-    int64_t line = 1, column = 1;
-    for (const char *s = p->begin; s < at; s++) {
+    int64_t line = in->line, column = 1;
+    for (const char *s = in->begin; s < at; s++) {
         column++;
         if (*s == '\n') {
             line++;
             column = 1;
         }
     }
-    if (at >= p->end) {
-        return fail(ST_DAMAGED, "%s:%lld:%lld: %s, got the end of the text", p->what,
+    if (at >= in->end) {
+        return fail(ST_DAMAGED, "%s:%lld:%lld: %s, got the end of the text", in->what,
                     (long long)line, (long long)column, expected);
     }
     const unsigned char c = (unsigned char)*at;
     if (c < 0x20 || c >= 0x7f) {
-        return fail(ST_DAMAGED, "%s:%lld:%lld: %s, got byte 0x%02x", p->what, (long long)line,
+        return fail(ST_DAMAGED, "%s:%lld:%lld: %s, got byte 0x%02x", in->what, (long long)line,
                     (long long)column, expected, c);
     }
-    return fail(ST_DAMAGED, "%s:%lld:%lld: %s, got '%c'", p->what, (long long)line,
+    return fail(ST_DAMAGED, "%s:%lld:%lld: %s, got '%c'", in->what, (long long)line,
                 (long long)column, expected, c);
+}
+
+static status complain(const parser *p, const char *at, const char *expected)
+{
+    return json_complain(p->in, at, expected);
 }
 
 static void skip_blanks(parser *p)
@@ -115,21 +120,21 @@ static void skip_blanks(parser *p)
         p->at++;
 }
 
-static bool hex4(const parser *p, const char *s, uint32_t *out)
+// Reads four hexadecimal digits. Returns NULL, or the first byte that is none.
+static const char *hex4(const parser *p, const char *s, uint32_t *out)
 {
-    if (p->end - s < 4) return false;
     uint32_t value = 0;
-    for (int i = 0; i < 4; i++) {
-        const char c = s[i];
+    for (int i = 0; i < 4; i++, s++) {
+        const char c = s < p->end ? *s : '\0';
         const int digit = c >= '0' && c <= '9'   ? c - '0'
                           : c >= 'a' && c <= 'f' ? c - 'a' + 10
                           : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                                  : -1;
-        if (digit < 0) return false;
+        if (digit < 0) return s;
         value = value << 4 | (uint32_t)digit;
     }
     *out = value;
-    return true;
+    return NULL;
 }
 
 static char *put_utf8(char *out, uint32_t c)
@@ -155,16 +160,21 @@ static char *put_utf8(char *out, uint32_t c)
 // p->at is at the 'u' of \uXXXX. A pair of surrogates is one character.
 static status parse_unicode(parser *p, char **out)
 {
-    const char *at = p->at;
-    uint32_t c, low;
-    if (!hex4(p, at + 1, &c)) return complain(p, at, "four hexadecimal digits expected after \\u");
-    p->at = at + 5;
+    const char *escape = p->at - 1;
+    uint32_t c = 0, low = 0;
+    const char *wrong = hex4(p, escape + 2, &c);
+    if (wrong != NULL) return complain(p, wrong, "four hexadecimal digits expected after \\u");
+    p->at = escape + 6;
     if (c >= 0xDC00 && c < 0xE000)
-        return complain(p, at, "a high surrogate expected before a low one");
+        return complain(p, escape,
+                        "a high surrogate (\\ud800 to \\udbff) expected before a low one");
     if (c >= 0xD800 && c < 0xDC00) {
         const bool is_pair = p->end - p->at >= 6 && p->at[0] == '\\' && p->at[1] == 'u' &&
-                             hex4(p, p->at + 2, &low) && low >= 0xDC00 && low < 0xE000;
-        if (!is_pair) return complain(p, at, "a low surrogate expected after a high one");
+                             hex4(p, p->at + 2, &low) == NULL && low >= 0xDC00 && low < 0xE000;
+        if (!is_pair) {
+            return complain(p, p->at,
+                            "a low surrogate (\\udc00 to \\udfff) expected after a high one");
+        }
         c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
         p->at += 6;
     }
@@ -372,7 +382,7 @@ static status close_map(parser *p, int64_t base, const char *open, json *out)
     for (int64_t i = 1; i < count; i++) {
         const char *key = key_of(&pairs[sorted[i]]);
         if (strcmp(key_of(&pairs[sorted[i - 1]]), key) == 0) {
-            return fail(ST_DAMAGED, "%s: key \"%.200s\" stands twice in one map", p->what, key);
+            return fail(ST_DAMAGED, "%s: key \"%.200s\" stands twice in one map", p->in->what, key);
         }
     }
     return ST_OK;
@@ -537,9 +547,9 @@ static void measure(parser *p)
     p->pool_bytes = n.bytes + lengths * (int64_t)sizeof(uint32_t) + n.wide * 8 + 8;
 }
 
-status json_parse(const char *bytes, int64_t count, const char *what, json **out)
+status json_parse_part(const json_input *in, const char *from, const char *to, json **out)
 {
-    parser p = {.begin = bytes, .at = bytes, .end = bytes + count, .what = what};
+    parser p = {.in = in, .begin = from, .at = from, .end = to};
     arena *a;
     void *block;
     status st;
@@ -559,6 +569,12 @@ give_up:
     return st;
 }
 
+status json_parse(const char *bytes, int64_t count, const char *what, json **out)
+{
+    const json_input in = {.begin = bytes, .end = bytes + count, .what = what, .line = 1};
+    return json_parse_part(&in, in.begin, in.end, out);
+}
+
 status json_read(const host *h, const char *path, int64_t limit_bytes, json **out)
 {
     arena *a;
@@ -567,7 +583,8 @@ status json_read(const host *h, const char *path, int64_t limit_bytes, json **ou
     status st;
     TRY(arena_create("json file", 0, &a));
     TRY_TO(destroy_arena, host_read_own(h, a, path, limit_bytes, &bytes, &count));
-    st = json_parse(bytes, count, path, out);
+    const int64_t mark = text_mark_bytes(bytes, count); // Windows editors write one
+    st = json_parse(bytes + mark, count - mark, path, out);
 destroy_arena:
     arena_destroy(a);
     return st;

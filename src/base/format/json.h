@@ -18,9 +18,20 @@ typedef struct json json; // a parsed value; immutable, so any thread may read i
 // `what` names the input in errors: "what:line:column: ...", ST_DAMAGED. The value copies all
 // texts.
 NODISCARD status json_parse(const char *bytes, int64_t count, const char *what, json **out);
-// For a folder that others made: refuses a link (FILE_READ_OWN).
+// For a folder that others made: refuses a link (FILE_READ_OWN). Skips a UTF-8 byte order mark.
 NODISCARD status json_read(const host *h, const char *path, int64_t limit_bytes, json **out);
 void json_free(json *value); // NULL is legal
+
+// Parses some members of an object that stands on a line of data: values[i] is that of keys[i],
+// NULL where the object has no such key or the line holds another value than an object; the caller
+// frees each. Other members are only skipped and cost no memory: they may hold what Python writes
+// or accepts (NaN, Infinity, a key twice, numbers beyond a double, 1,024 levels, any bytes in
+// texts). A wanted key that comes twice is an error; NaN and Infinity count as null.
+// `line`: the line's number in `what`, for errors.
+enum { JSON_MEMBERS_MAX = 8 };
+NODISCARD status json_parse_members(const char *bytes, int64_t count, const char *what,
+                                    int64_t line, const char *const *keys, int64_t key_count,
+                                    json **values);
 
 typedef enum json_kind {
     JSON_NONE,

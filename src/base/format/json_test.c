@@ -425,9 +425,89 @@ static void sizes_of_lists_and_maps(void **state)
     free(text);
 }
 
+// Members that are not asked for may hold what Python writes; those that are must be right.
+static void test_members(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"text", "label"};
+    static const char *const good[] = {
+        "{\"text\":\"a\",\"x\":NaN}",
+        "{\"x\":-Infinity,\"y\":Infinity,\"text\":\"a\"}",
+        "{\"m\":{\"a\":1,\"a\":2},\"text\":\"a\"}",
+        "{\"x\":1e400,\"text\":\"a\"}",
+        "{\"x\":\"\\ud83d \xff\",\"text\":\"a\"}",
+        " { \"y\" : \"b\" , \"x\" : [ { } , [ ] , [1,{\"k\":[2]}] ] , \"text\" : \"a\" } ",
+        "{\"te\\u0078t\":\"a\"}",
+    };
+    static const char *const bad[] = {
+        "{\"text\":\"a\",\"x\":nan}",
+        "{\"text\":\"a\",\"x\":[1}",
+        "{\"text\":\"a\"",
+        "{\"text\":\"a\"} x",
+        "{\"text\":\"a\",}",
+        "{\"text\":\"a\" \"b\":1}",
+        "{\"text\":\"a\",\"x\":[1,]}",
+        "{\"text\":\"a\",\"x\":1.}",
+        "{\"text\":\"\\ud83d\"}",
+        "{\"text\":\"\xff\"}",
+        "{\"text\":\"a\",\"x\":\"b}",
+        "{text:\"a\"}",
+        "{\"text\":\"a\",\"text\":\"b\"}",
+    };
+    json *found[2];
+    for (int64_t i = 0; i < COUNT_OF(good); i++) {
+        const status st =
+            json_parse_members(good[i], (int64_t)strlen(good[i]), "w", 7, keys, 2, found);
+        if (st != ST_OK) fail_msg("%s: %s", good[i], error_last()->text);
+        assert_string_equal(json_text(found[0], ""), "a");
+        assert_null(found[1]);
+        json_free(found[0]);
+    }
+    for (int64_t i = 0; i < COUNT_OF(bad); i++) {
+        error_clear();
+        if (json_parse_members(bad[i], (int64_t)strlen(bad[i]), "w", 7, keys, 2, found) == ST_OK) {
+            fail_msg("%s was taken", bad[i]);
+        }
+        assert_non_null(strstr(error_last()->text, "w:7:"));
+    }
+    char deep[4096];
+    for (int levels = 1023; levels <= 1024; levels++) {
+        const int n = snprintf(deep, sizeof(deep), "{\"text\":\"a\",\"x\":");
+        memset(deep + n, '[', (size_t)levels + 1);
+        memset(deep + n + levels + 1, ']', (size_t)levels + 1);
+        deep[n + 2 * levels + 2] = '}';
+        const status st = json_parse_members(deep, n + 2 * levels + 3, "w", 1, keys, 2, found);
+        assert_int_equal(st, levels == 1023 ? ST_OK : ST_DAMAGED);
+        if (st == ST_OK) json_free(found[0]);
+    }
+    // Another value than an object has no members; NaN counts as null.
+    assert_int_equal(json_parse_members("[1]", 3, "w", 1, keys, 2, found), ST_OK);
+    assert_null(found[0]);
+    assert_int_equal(json_parse_members("{\"text\":NaN}", 12, "w", 1, keys, 1, found), ST_OK);
+    assert_int_equal(json_kind_of(found[0]), JSON_NULL_VALUE);
+    json_free(found[0]);
+}
+
+// The message of a lone surrogate names the place and byte where the other half is missing.
+static void test_place_of_lone_surrogate(void **state)
+{
+    (void)state;
+    json *v = NULL;
+    assert_int_equal(json_parse("[\"\\ud83d tail\"]", 15, "w", &v), ST_DAMAGED);
+    assert_non_null(strstr(error_last()->text, "w:1:9: a low surrogate"));
+    assert_non_null(strstr(error_last()->text, "got ' '"));
+    assert_int_equal(json_parse("[\"\\udc00\"]", 10, "w", &v), ST_DAMAGED);
+    assert_non_null(strstr(error_last()->text, "w:1:3: a high surrogate"));
+    assert_int_equal(json_parse("[\"\\u12g4\"]", 10, "w", &v), ST_DAMAGED);
+    assert_non_null(strstr(error_last()->text, "w:1:7: four hexadecimal"));
+    assert_non_null(strstr(error_last()->text, "got 'g'"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_place_of_lone_surrogate),
         cmocka_unit_test(values),
         cmocka_unit_test(order_is_the_files),
         cmocka_unit_test(scalars_stand_alone),

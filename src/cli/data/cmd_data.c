@@ -14,6 +14,7 @@
 typedef struct data_flags {
     const char *tokenizer, *out;
     int64_t sequences, vocab;
+    int32_t special_tokens, on_error; // in the order of their choices
     bool json;
 } data_flags;
 
@@ -34,6 +35,18 @@ static const option rows[] = {
      .default_text = "0",
      .max = INT32_MAX,
      .help = "vocabulary that inspect checks all ids against; 0 is the file's own"},
+    {.key = "special-tokens",
+     .kind = OPTION_CHOICE,
+     .offset = AT(special_tokens),
+     .default_text = "tokens",
+     .choices = "tokens, text",
+     .help = "special tokens that are spelled in texts, as data.special_tokens"},
+    {.key = "on-error",
+     .kind = OPTION_CHOICE,
+     .offset = AT(on_error),
+     .default_text = "stop",
+     .choices = "stop, skip",
+     .help = "lines that pack cannot read, as data.on_error"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
@@ -95,6 +108,7 @@ static status inspect(cli_context *cli, const cli_call *call)
     const data_flags *f = call->flags;
     data_tokenizer *t = NULL;
     if (f->tokenizer != NULL) TRY(data_tokenizer_open(cli->h, cli->a, f->tokenizer, &t));
+    if (t != NULL && f->special_tokens == 1) data_tokenizer_set_flags(t, 0);
     const status st = inspect_all(cli, call, t);
     data_tokenizer_close(t);
     return st;
@@ -106,6 +120,7 @@ typedef struct packing {
     cli_context *cli;
     const char *folder;
     data_tokenizer *tokenizer;
+    bool skips;    // lines that cannot be read
     char **shards; // [text]
     int64_t count;
     int64_t begin_ns, shown_ns;
@@ -125,6 +140,14 @@ static status pack_progress(void *context, const char *path, int64_t done, int64
               text_bytes_human(done, have), text_bytes_human(all, whole),
               text_bytes_human((int64_t)((double)done / seconds), speed));
     cli_push(p->cli);
+    return ST_OK;
+}
+
+static status pack_skipped(void *context, const char *path, int64_t lines, const char *first)
+{
+    packing *p = context;
+    cli_warn(p->cli, "%s: skipped %lld line%s; the first: %s", path, (long long)lines,
+             lines == 1 ? "" : "s", first);
     return ST_OK;
 }
 
@@ -151,7 +174,9 @@ static status file_hash(const host *h, const char *path, hash128 *out)
 
 static status pack_one(packing *p, const char *path)
 {
-    const data_progress progress = {.report = pack_progress, .context = p};
+    const data_progress progress = {.report = pack_progress, .skipped = pack_skipped, .context = p};
+    const data_prepare_options options = {
+        .cache_folder = p->folder, .skips_bad_lines = p->skips, .progress = &progress};
     cli_context *cli = p->cli;
     bool is_tokens = false;
     TRY(data_path_check(path));
@@ -160,8 +185,8 @@ static status pack_one(packing *p, const char *path)
         return fail(ST_USAGE, "%s is a token file already; data.train accepts it unchanged", path);
     }
     p->begin_ns = cli->h->api->monotonic_ns(cli->h);
-    const status st = data_prepare(cli->h, cli->a, p->tokenizer, path, p->folder, &progress,
-                                   &p->shards[p->count]);
+    const status st =
+        data_prepare(cli->h, cli->a, p->tokenizer, path, &options, &p->shards[p->count]);
     if (cli->live) cli_print(cli, "\r\033[K");
     TRY(st);
     p->count++;
@@ -238,8 +263,9 @@ static status pack(cli_context *cli, const cli_call *call)
     const data_flags *f = call->flags;
     if (f->tokenizer == NULL) return fail(ST_USAGE, "data pack needs --tokenizer");
     if (f->out == NULL) return fail(ST_USAGE, "data pack needs --out, the folder for the shards");
-    packing p = {.cli = cli, .folder = f->out};
+    packing p = {.cli = cli, .folder = f->out, .skips = f->on_error == 1};
     TRY(data_tokenizer_open(cli->h, cli->a, f->tokenizer, &p.tokenizer));
+    if (f->special_tokens == 1) data_tokenizer_set_flags(p.tokenizer, 0);
     const status st = pack_all(&p, call);
     data_tokenizer_close(p.tokenizer);
     return st;
@@ -351,10 +377,14 @@ static status only(const cli_call *call, const char *name, bool tokenizer, bool 
     if (!out && f->out != NULL) return fail(ST_USAGE, "data %s takes no --out", name);
     if ((is_show || out) && f->json) return fail(ST_USAGE, "data %s takes no --json", name);
     if ((is_show || out) && f->vocab > 0) return fail(ST_USAGE, "data %s takes no --vocab", name);
+    if (is_show && f->special_tokens != 0) {
+        return fail(ST_USAGE, "data show takes no --special-tokens; write data.special_tokens=...");
+    }
     if (is_show) {
         if (call->operand_count == 2) return ST_OK;
         return fail(ST_USAGE, "data show takes one configuration");
     }
+    if (!out && f->on_error != 0) return fail(ST_USAGE, "data %s takes no --on-error", name);
     if (f->sequences > 0) return fail(ST_USAGE, "data %s takes no --sequences", name);
     if (call->key_count == 0) return ST_OK;
     return fail(ST_USAGE, "data %s takes no keys; a file of the name \"%s\" is written after --",

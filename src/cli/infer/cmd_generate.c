@@ -230,7 +230,8 @@ static status prompt_take(generation *v, int64_t i)
     const prompt_text *t = &v->list.items[i];
     p->grown.stops = v->f->stop.items;
     p->grown.stop_count = v->f->stop.count;
-    TRY(data_tokenizer_encode(v->tokenizer, t->bytes, t->count, DATA_ENCODE_SPECIAL, &p->prompt));
+    TRY(data_tokenizer_encode(v->tokenizer, t->bytes, t->count, data_tokenizer_flags(v->tokenizer),
+                              &p->prompt));
     if (p->prompt.count == 0) {
         return fail(ST_USAGE, "%s has no token in this model's tokenizer", name_of(v, i, buffer));
     }

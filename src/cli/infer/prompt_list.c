@@ -3,8 +3,10 @@
 
 #include "base/format/json.h"
 #include "base/text.h"
+#include "data/reader.h"
 
 #include <string.h>
+#include <strings.h>
 
 static status standard_input(cli_context *cli, char **bytes, int64_t *count)
 {
@@ -42,46 +44,50 @@ status prompt_list_one(cli_context *cli, const char *given, prompt_list *out)
         return fail(ST_USAGE, is_input ? "standard input is empty; give a text to continue"
                                        : "--prompt is empty; give a text to continue");
     }
-    return add(cli, out, is_input ? bytes : given, count, 0);
+    if (!is_input) return add(cli, out, given, count, 0);
+    TRY(data_text_check("standard input", bytes, count));
+    const int64_t mark = text_mark_bytes(bytes, count);
+    return add(cli, out, bytes + mark, count - mark, 0);
 }
 
 static bool has_ending(const char *path, const char *ending)
 {
     const size_t n = strlen(path), m = strlen(ending);
-    return n > m && strcmp(path + n - m, ending) == 0;
+    return n > m && strcasecmp(path + n - m, ending) == 0;
 }
+
+static const char *const prompt_keys[] = {"prompt"};
 
 // True if the first line is a JSON object with a text "prompt".
 static bool is_json_line(const char *bytes, int64_t count)
 {
-    json *value = NULL;
-    if (count == 0 || bytes[0] != '{' || json_parse(bytes, count, "line", &value) != ST_OK) {
+    json *prompt = NULL;
+    if (count == 0 || bytes[0] != '{' ||
+        json_parse_members(bytes, count, "line", 1, prompt_keys, 1, &prompt) != ST_OK) {
         error_clear();
         return false;
     }
-    const bool is = json_kind_of(json_get(value, "prompt")) == JSON_TEXT;
-    json_free(value);
+    const bool is = json_kind_of(prompt) == JSON_TEXT;
+    json_free(prompt);
     return is;
 }
 
 static status add_json(cli_context *cli, prompt_list *list, const char *bytes, int64_t count,
                        int64_t line)
 {
-    char *what = NULL;
-    json *value = NULL;
-    TRY(arena_format(cli->a, &what, "%s: line %lld", list->path, (long long)line));
-    TRY(json_parse(bytes, count, what, &value));
-    const json *prompt = json_get(value, "prompt");
-    if (json_kind_of(prompt) != JSON_TEXT || json_text_bytes(prompt) == 0) {
-        json_free(value);
-        return fail(ST_DATA, "%s: expected {\"prompt\": \"...\"} with a text that is not empty",
-                    what);
+    json *prompt = NULL;
+    TRY(json_parse_members(bytes, count, list->path, line, prompt_keys, 1, &prompt));
+    const int64_t length = json_text_bytes(prompt);
+    if (json_kind_of(prompt) != JSON_TEXT || length == 0) {
+        json_free(prompt);
+        return fail(ST_DATA,
+                    "%s: line %lld: expected {\"prompt\": \"...\"} with a text that is not empty",
+                    list->path, (long long)line);
     }
     char *copy = NULL;
-    const int64_t length = json_text_bytes(prompt);
     const status st = arena_alloc(cli->a, length, (void **)&copy);
     if (st == ST_OK) memcpy(copy, json_text(prompt, ""), (size_t)length);
-    json_free(value);
+    json_free(prompt);
     TRY(st);
     return add(cli, list, copy, length, line);
 }
@@ -90,7 +96,8 @@ status prompt_list_file(cli_context *cli, const char *path, prompt_list *out)
 {
     char *bytes = NULL;
     int64_t count = 0, line = 0;
-    bool is_json = has_ending(path, ".jsonl") || has_ending(path, ".ndjson");
+    bool is_json =
+        has_ending(path, ".jsonl") || has_ending(path, ".jsonlines") || has_ending(path, ".ndjson");
     bool is_first = true;
     const bool is_input = strcmp(path, "-") == 0;
     out->path = is_input ? "standard input" : path;
@@ -99,7 +106,8 @@ status prompt_list_file(cli_context *cli, const char *path, prompt_list *out)
     } else {
         TRY(host_read_all(cli->h, cli->a, path, PROMPT_BYTES_MAX, &bytes, &count));
     }
-    for (int64_t at = 0; at < count;) {
+    TRY(data_text_check(out->path, bytes, count));
+    for (int64_t at = text_mark_bytes(bytes, count); at < count;) {
         const char *end = memchr(bytes + at, '\n', (size_t)(count - at));
         int64_t length = (end != NULL ? end - bytes : count) - at;
         const char *begin = bytes + at;

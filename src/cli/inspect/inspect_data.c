@@ -105,7 +105,8 @@ static status text_scan(inspect_report *r, data_documents *d, data_ids *ids, tex
         if (!text_is_utf8(piece.bytes, piece.count)) out->is_utf8 = false;
         if (r->tokenizer == NULL) continue;
         ids->count = 0;
-        TRY(data_tokenizer_encode(r->tokenizer, piece.bytes, piece.count, 0, ids));
+        TRY(data_tokenizer_encode(r->tokenizer, piece.bytes, piece.count,
+                                  data_tokenizer_flags(r->tokenizer), ids));
         out->tokens += ids->count;
     }
     return ST_OK;
@@ -117,12 +118,9 @@ status inspect_text(inspect_report *r, const inspect_probe *p)
     data_ids ids = {0};
     text_facts facts = {0};
     char human[32];
-    const bool can_cut = r->tokenizer == NULL || data_tokenizer_can_cut(r->tokenizer);
-    if (inspect_ends(p, ".jsonl") || inspect_ends(p, ".ndjson") || inspect_ends(p, ".jsonl.gz") ||
-        inspect_ends(p, ".jsonl.zst")) {
-        r->kind = "JSON lines";
-    }
-    TRY(data_documents_open(r->cli->h, p->path, can_cut, &d));
+    const int cuts = r->tokenizer == NULL ? DATA_CUT_ANYWHERE : data_tokenizer_cuts(r->tokenizer);
+    TRY(data_documents_open(r->cli->h, p->path, cuts, &d));
+    if (data_documents_are_lines(d)) r->kind = "JSON lines";
     const int64_t file_bytes = data_reader_file_bytes(data_documents_reader(d));
     status st = text_scan(r, d, &ids, &facts);
     data_documents_close(d);

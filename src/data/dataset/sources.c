@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 static bool ends_with(const char *name, const char *end)
 {
@@ -46,7 +47,8 @@ status data_path_check(const char *path)
         {".safetensors", "a file of tensors, not of text or tokens"},
     };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
-        if (ends_with(path, rows[i][0])) {
+        const size_t n = strlen(path), m = strlen(rows[i][0]);
+        if (n >= m && strcasecmp(path + n - m, rows[i][0]) == 0) {
             return fail(ST_UNSUPPORTED, "%s: %s", path, rows[i][1]);
         }
     }
@@ -77,7 +79,10 @@ static status add_file(const host *h, arena *a, const data_dataset_spec *spec, c
             return fail(ST_CONFIG, "%s: a text needs data.tokenizer", path);
         }
         char *shard = NULL;
-        TRY(data_prepare(h, a, spec->tokenizer, path, spec->cache_folder, spec->progress, &shard));
+        const data_prepare_options options = {.cache_folder = spec->cache_folder,
+                                              .skips_bad_lines = spec->skips_bad_lines,
+                                              .progress = spec->progress};
+        TRY(data_prepare(h, a, spec->tokenizer, path, &options, &shard));
         tokens_path = shard;
     }
     int64_t vocab = spec->vocab;

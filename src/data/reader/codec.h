@@ -18,6 +18,9 @@ struct data_reader {
     int64_t input_at, input_count;
     void *stream; // the codec's state
     bool done;
+    // The first decoded bytes, which data_reader_open checks: head[head_at .. head_count).
+    uint8_t *head;
+    int64_t head_at, head_count;
 };
 
 // Reads more input if the buffer is empty; input_count stays 0 at the end of the file.

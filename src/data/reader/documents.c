@@ -1,82 +1,35 @@
 // Documents from bytes. A plain text is one document, returned in pieces; each line of a JSON-lines
 // file is one document.
 //
-// A text may be cut before white space that follows another character. No word of a byte-level
-// tokenizer spans that place or looks past it, so the pieces' tokens equal those of the whole. A
-// text without such a place (letters only, for megabytes) is held whole, up to a limit.
+// Where the tokenizer allows it, a long text is cut before white space that follows another
+// character. No word of a byte-level tokenizer spans that place or looks past it, so the pieces'
+// tokens equal those of the whole. A text without such a place (letters only, for megabytes) is
+// held whole, up to a limit.
 #include "base/fault.h"
 #include "base/format/json.h"
-#include "data/reader.h"
+#include "data/reader/content.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct data_documents {
     data_reader *reader;
     char *path;
-    bool is_lines, can_cut, at_end;
+    int flags; // DATA_CUT_*, DATA_SKIP_BAD_LINES
+    bool is_lines, is_named_lines, at_end;
     int64_t line; // number of the last line returned
     // window[begin..end) holds bytes that were read and not returned yet. Those before `searched`
     // hold no newline.
     char *window;
     int64_t begin, end, capacity, searched;
-    json *parsed;   // the line of the last piece
-    bool has_begun; // a text's document has begun, so its end must be reported
+    json *parsed;     // the text of the last line
+    const char *rest; // the part of it that was not returned yet
+    int64_t rest_count;
+    int64_t skipped;         // bad lines
+    char first_skipped[300]; // the error of the first one
+    bool has_begun;          // a text's document has begun, so its end must be reported
 };
-
-static bool is_lines_name(const char *path)
-{
-    static const char *const forms[] = {".jsonl", ".ndjson", ".json"};
-    static const char *const codecs[] = {"", ".gz", ".zst"};
-    const size_t n = strlen(path);
-    for (int64_t i = 0; i < COUNT_OF(forms); i++) {
-        for (int64_t k = 0; k < COUNT_OF(codecs); k++) {
-            const size_t m = strlen(forms[i]), c = strlen(codecs[k]);
-            if (n > m + c && strcmp(path + n - c, codecs[k]) == 0 &&
-                memcmp(path + n - c - m, forms[i], m) == 0) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-status data_documents_open(const host *h, const char *path, bool can_cut, data_documents **out)
-{
-    data_documents *d = calloc(1, sizeof(*d));
-    if (d == NULL) return fail(ST_NO_MEMORY, "%s: no memory to read it", path);
-    status st = ST_OK;
-    d->can_cut = can_cut;
-    d->is_lines = is_lines_name(path);
-    d->path = strdup(path);
-    d->window = malloc(DATA_PIECE_BYTES);
-    d->capacity = DATA_PIECE_BYTES;
-    if (d->path == NULL || d->window == NULL) {
-        st = fail(ST_NO_MEMORY, "%s: no memory to read it", path);
-        goto close_documents;
-    }
-    TRY_TO(close_documents, data_reader_open(h, path, &d->reader));
-    *out = d;
-    return ST_OK;
-close_documents:
-    data_documents_close(d);
-    return st;
-}
-
-void data_documents_close(data_documents *d)
-{
-    if (d == NULL) return;
-    json_free(d->parsed);
-    data_reader_close(d->reader);
-    free(d->window);
-    free(d->path);
-    free(d);
-}
-
-const data_reader *data_documents_reader(const data_documents *d)
-{
-    return d->reader;
-}
 
 // Drops the returned bytes from the window and reads more into it.
 static status read_more(data_documents *d)
@@ -111,6 +64,56 @@ static status read_more(data_documents *d)
     return ST_OK;
 }
 
+// JSON lines by name, or by the first line.
+static status find_form(data_documents *d)
+{
+    d->is_named_lines = content_is_lines_name(d->path);
+    d->is_lines = d->is_named_lines;
+    while (!d->is_lines && !d->at_end && d->end < DATA_PIECE_BYTES &&
+           memchr(d->window, '\n', (size_t)d->end) == NULL) {
+        TRY(read_more(d));
+    }
+    if (!d->is_lines) d->is_lines = content_is_lines(d->window, d->end, d->at_end);
+    return ST_OK;
+}
+
+status data_documents_open(const host *h, const char *path, int flags, data_documents **out)
+{
+    data_documents *d = calloc(1, sizeof(*d));
+    if (d == NULL) return fail(ST_NO_MEMORY, "%s: no memory to read it", path);
+    status st = ST_OK;
+    d->flags = flags;
+    d->path = strdup(path);
+    d->window = malloc(DATA_PIECE_BYTES);
+    d->capacity = DATA_PIECE_BYTES;
+    if (d->path == NULL || d->window == NULL) {
+        st = fail(ST_NO_MEMORY, "%s: no memory to read it", path);
+        goto close_documents;
+    }
+    TRY_TO(close_documents, data_reader_open(h, path, &d->reader));
+    TRY_TO(close_documents, find_form(d));
+    *out = d;
+    return ST_OK;
+close_documents:
+    data_documents_close(d);
+    return st;
+}
+
+void data_documents_close(data_documents *d)
+{
+    if (d == NULL) return;
+    json_free(d->parsed);
+    data_reader_close(d->reader);
+    free(d->window);
+    free(d->path);
+    free(d);
+}
+
+const data_reader *data_documents_reader(const data_documents *d)
+{
+    return d->reader;
+}
+
 static bool is_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
@@ -132,9 +135,11 @@ static bool is_word_end(const char *text, int64_t at)
     return !(a == 0xe3 && b == 0x80 && c == 0x80);   // U+3000
 }
 
-// The last place in the window for a cut; 0 if there is none.
-static int64_t find_cut(const char *text, int64_t count)
+// The last place for a cut; 0 if there is none.
+static int64_t find_cut(const data_documents *d, const char *text, int64_t count)
 {
+    if ((d->flags & DATA_CUT_ANYWHERE) != 0) return count;
+    if ((d->flags & DATA_CUT_BLANKS) == 0) return 0;
     for (int64_t at = count - 1; at > 0; at--) {
         if (is_blank(text[at]) && is_word_end(text, at)) return at;
     }
@@ -153,8 +158,8 @@ static status next_text_piece(data_documents *d, data_piece *out)
             d->has_begun = false;
             return ST_OK;
         }
-        if (d->can_cut && d->end == d->capacity) {
-            const int64_t cut = find_cut(text, held);
+        if (d->flags != 0 && d->end == d->capacity) {
+            const int64_t cut = find_cut(d, text, held);
             if (cut > 0) {
                 *out = (data_piece){text, cut, false};
                 d->begin += cut;
@@ -185,43 +190,94 @@ static status next_line(data_documents *d, const char **line, int64_t *count)
         if (d->at_end) return ST_OK;
         const int64_t held = d->end - d->begin;
         if (held >= DATA_LINE_BYTES_MAX) {
-            return fail(ST_DATA, "%s:%lld: a line of more than %d bytes", d->path,
-                        (long long)d->line + 1, DATA_LINE_BYTES_MAX);
+            return fail(ST_DATA, "%s:%lld: a line of more than %d bytes; split the document",
+                        d->path, (long long)d->line + 1, DATA_LINE_BYTES_MAX);
         }
         TRY(read_more(d));
         d->searched = d->begin + held;
     }
 }
 
-static status next_line_piece(data_documents *d, data_piece *out)
+// The text of a line, in d->parsed.
+static status parse_line(data_documents *d, const char *line, int64_t count)
+{
+    static const char *const keys[] = {"text"};
+    json_free(d->parsed);
+    d->parsed = NULL;
+    const status st = json_parse_members(line, count, d->path, d->line, keys, 1, &d->parsed);
+    if (st != ST_OK && d->line == 1 && count == 1) {
+        note("JSON lines are expected, an object on each line; `jq -c .` writes an object so, and "
+             "`jq -c .[]` the objects of a list");
+    }
+    TRY(st);
+    if (json_kind_of(d->parsed) == JSON_TEXT) return ST_OK;
+    while (count > 1 && is_blank(*line)) {
+        line++;
+        count--;
+    }
+    return fail(ST_DATA, "%s:%lld: %s; a JSON object with the key \"text\" on each line expected%s",
+                d->path, (long long)d->line,
+                *line != '{'        ? "no object"
+                : d->parsed == NULL ? "no key \"text\""
+                                    : "\"text\" is no text",
+                d->is_named_lines ? "" : ", as the first line is a JSON object");
+}
+
+// Keeps the error of the first bad line and counts the others.
+static void skip_line(data_documents *d)
+{
+    if (d->skipped++ == 0) {
+        (void)snprintf(d->first_skipped, sizeof(d->first_skipped), "%.299s", error_last()->text);
+    }
+    error_clear();
+}
+
+static status next_text(data_documents *d, bool *found)
 {
     const char *line = NULL;
     int64_t count = 0;
-    do {
+    for (*found = false; !*found;) {
         TRY(next_line(d, &line, &count));
-        while (line != NULL && count > 0 && is_blank(line[count - 1])) count--;
-    } while (line != NULL && count == 0);
-    *out = (data_piece){0};
-    if (line == NULL) return ST_OK;
-
-    json_free(d->parsed);
-    d->parsed = NULL;
-    const status st = json_parse(line, count, d->path, &d->parsed);
-    if (st != ST_OK) {
-        note("while reading %s:%lld", d->path, (long long)d->line);
-        return st;
+        if (line == NULL) return ST_OK;
+        while (count > 0 && is_blank(line[count - 1])) count--;
+        if (count == 0) continue;
+        const status st = parse_line(d, line, count);
+        *found = st == ST_OK;
+        if (*found) continue;
+        if ((d->flags & DATA_SKIP_BAD_LINES) == 0) return st;
+        skip_line(d);
     }
-    const json *found = json_get(d->parsed, "text");
-    if (json_kind_of(found) != JSON_TEXT) {
-        return fail(ST_DATA,
-                    "%s:%lld: %s; a JSON object with the key \"text\" on each line expected",
-                    d->path, (long long)d->line,
-                    json_kind_of(d->parsed) != JSON_MAP ? "no object"
-                    : found == NULL                     ? "no key \"text\""
-                                                        : "\"text\" is no text");
-    }
-    *out = (data_piece){json_text(found, ""), json_text_bytes(found), true};
     return ST_OK;
+}
+
+// A long text comes in pieces too, so its tokens need little memory.
+static status next_line_piece(data_documents *d, data_piece *out)
+{
+    bool found = d->rest != NULL;
+    *out = (data_piece){0};
+    if (!found) {
+        TRY(next_text(d, &found));
+        if (!found) return ST_OK;
+        d->rest = json_text(d->parsed, "");
+        d->rest_count = json_text_bytes(d->parsed);
+    }
+    const int64_t most = min_i64(d->rest_count, DATA_PIECE_BYTES);
+    const int64_t cut = most < d->rest_count ? find_cut(d, d->rest, most) : 0;
+    *out = (data_piece){d->rest, cut > 0 ? cut : d->rest_count, cut == 0};
+    d->rest = cut > 0 ? d->rest + cut : NULL;
+    d->rest_count -= cut;
+    return ST_OK;
+}
+
+bool data_documents_are_lines(const data_documents *d)
+{
+    return d->is_lines;
+}
+
+int64_t data_documents_skipped(const data_documents *d, const char **first)
+{
+    *first = d->first_skipped;
+    return d->skipped;
 }
 
 status data_documents_next(data_documents *d, data_piece *out)

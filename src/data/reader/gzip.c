@@ -66,5 +66,4 @@ static void end(data_reader *r)
     free(s);
 }
 
-const data_codec data_codec_gzip = {
-    .name = "gzip", .ending = ".gz", .begin = begin, .read = read_gzip, .end = end};
+const data_codec data_codec_gzip = {.name = "gzip", .begin = begin, .read = read_gzip, .end = end};

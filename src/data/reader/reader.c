@@ -1,18 +1,11 @@
-// Opens files by name, reads through the codec, and limits the expansion of a file.
+// Opens files, checks what they hold, reads through the codec, and limits the expansion of a file.
 #include "base/fault.h"
+#include "base/text.h"
 #include "data/reader/codec.h"
+#include "data/reader/content.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-// Asked in this order; plain takes all other files.
-static const data_codec *const codecs[] = {&data_codec_gzip, &data_codec_zstd};
-
-static bool ends_with(const char *name, const char *ending)
-{
-    const size_t n = strlen(name), m = strlen(ending);
-    return n > m && strcmp(name + n - m, ending) == 0;
-}
 
 status reader_fill(data_reader *r)
 {
@@ -48,41 +41,18 @@ static void plain_end(data_reader *r)
 const data_codec data_codec_plain = {
     .name = "plain", .begin = plain_begin, .read = plain_read, .end = plain_end};
 
-static const data_codec *codec_of(const char *path)
+// Chooses the codec by the first bytes as they are stored.
+static status choose_codec(data_reader *r)
 {
-    for (int64_t i = 0; i < COUNT_OF(codecs); i++) {
-        if (ends_with(path, codecs[i]->ending)) return codecs[i];
-    }
-    return &data_codec_plain;
+    uint8_t head[16];
+    const int64_t count = min_i64((int64_t)sizeof(head), r->file_bytes);
+    if (count > 0) TRY(r->h->api->file_read(r->f, 0, head, count));
+    r->codec = content_codec(r->path, head, count);
+    return r->codec->begin(r);
 }
 
-status data_reader_open(const host *h, const char *path, data_reader **out)
+static status read_codec(data_reader *r, void *buffer, int64_t bytes, int64_t *got)
 {
-    TRY(fault_point("data.reader.open"));
-    status st = ST_OK;
-    data_reader *r = calloc(1, sizeof(*r));
-    if (r == NULL) return fail(ST_NO_MEMORY, "%s: no memory to read it", path);
-    r->h = h;
-    r->path = strdup(path);
-    r->input = malloc(READER_INPUT_BYTES);
-    if (r->path == NULL || r->input == NULL) {
-        st = fail(ST_NO_MEMORY, "%s: no memory to read it", path);
-        goto close_reader;
-    }
-    TRY_TO(close_reader, h->api->file_open(h, path, FILE_READ, &r->f));
-    TRY_TO(close_reader, h->api->file_size(r->f, &r->file_bytes));
-    r->codec = codec_of(path);
-    TRY_TO(close_reader, r->codec->begin(r));
-    *out = r;
-    return ST_OK;
-close_reader:
-    data_reader_close(r);
-    return st;
-}
-
-status data_reader_read(data_reader *r, void *buffer, int64_t bytes, int64_t *got)
-{
-    ASSERT(bytes > 0);
     *got = 0;
     if (r->done) return ST_OK;
     TRY(fault_point("data.reader.read"));
@@ -96,6 +66,55 @@ status data_reader_read(data_reader *r, void *buffer, int64_t bytes, int64_t *go
         return fail(ST_DAMAGED, "%s: %lld bytes give more than %lld; at most %d to one expected",
                     r->path, (long long)used, (long long)r->given, DATA_EXPANSION_MAX);
     }
+    return ST_OK;
+}
+
+// Decodes the first bytes, checks that they are text and skips a byte order mark.
+static status read_head(data_reader *r)
+{
+    int64_t got = 1;
+    while (got > 0 && r->head_count < CONTENT_HEAD_BYTES) {
+        TRY(read_codec(r, r->head + r->head_count, CONTENT_HEAD_BYTES - r->head_count, &got));
+        r->head_count += got;
+    }
+    TRY(content_check_text(r->path, r->head, r->head_count));
+    r->head_at = text_mark_bytes((const char *)r->head, r->head_count);
+    return ST_OK;
+}
+
+status data_reader_open(const host *h, const char *path, data_reader **out)
+{
+    TRY(fault_point("data.reader.open"));
+    status st = ST_OK;
+    data_reader *r = calloc(1, sizeof(*r));
+    if (r == NULL) return fail(ST_NO_MEMORY, "%s: no memory to read it", path);
+    r->h = h;
+    r->path = strdup(path);
+    r->input = malloc(READER_INPUT_BYTES);
+    r->head = malloc(CONTENT_HEAD_BYTES);
+    if (r->path == NULL || r->input == NULL || r->head == NULL) {
+        st = fail(ST_NO_MEMORY, "%s: no memory to read it", path);
+        goto close_reader;
+    }
+    TRY_TO(close_reader, h->api->file_open(h, path, FILE_READ, &r->f));
+    TRY_TO(close_reader, h->api->file_size(r->f, &r->file_bytes));
+    TRY_TO(close_reader, choose_codec(r));
+    TRY_TO(close_reader, read_head(r));
+    *out = r;
+    return ST_OK;
+close_reader:
+    data_reader_close(r);
+    return st;
+}
+
+status data_reader_read(data_reader *r, void *buffer, int64_t bytes, int64_t *got)
+{
+    ASSERT(bytes > 0);
+    const int64_t held = r->head_count - r->head_at;
+    if (held == 0) return read_codec(r, buffer, bytes, got);
+    *got = min_i64(bytes, held);
+    memcpy(buffer, r->head + r->head_at, (size_t)*got);
+    r->head_at += *got;
     return ST_OK;
 }
 
@@ -115,6 +134,7 @@ void data_reader_close(data_reader *r)
     if (r->codec != NULL) r->codec->end(r);
     if (r->f != NULL) (void)r->h->api->file_close(r->f); // the file was only read
     free(r->input);
+    free(r->head);
     free(r->path);
     free(r);
 }

@@ -63,5 +63,4 @@ static void end(data_reader *r)
     free(s);
 }
 
-const data_codec data_codec_zstd = {
-    .name = "zstd", .ending = ".zst", .begin = begin, .read = read_zstd, .end = end};
+const data_codec data_codec_zstd = {.name = "zstd", .begin = begin, .read = read_zstd, .end = end};

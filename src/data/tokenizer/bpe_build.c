@@ -317,8 +317,8 @@ static int32_t find_eot(const bpe *v, const char *wanted)
     return -1;
 }
 
-// Encoding plain text never gives the end-of-text token, whatever the file calls it: a document
-// that spells the token would otherwise end itself.
+// Encoding without DATA_ENCODE_SPECIAL never gives the end-of-text token, whatever the file calls
+// it: a document that spells the token would otherwise end itself.
 static void eot_guard(bpe *v, int32_t eot)
 {
     v->has_plain_added = false;
@@ -330,6 +330,18 @@ static void eot_guard(bpe *v, int32_t eot)
         }
         v->has_plain_added = v->has_plain_added || !a->special;
     }
+}
+
+// A piece that ends before white space may cut a token that contains some.
+static bool has_blank_in_added(const bpe *v)
+{
+    for (int64_t i = 0; i < v->added_count; i++) {
+        for (int32_t k = 0; k < v->added[i].count; k++) {
+            const char c = v->added[i].bytes[k];
+            if (c == ' ' || (c >= '\t' && c <= '\r')) return true;
+        }
+    }
+    return false;
 }
 
 status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **out)
@@ -350,10 +362,15 @@ status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **o
     add_number(b->hash, eot);
     add_number(b->hash, v->ignore_merges ? 1 : 0);
     add_number(b->hash, v->add_prefix_space ? 1 : 0);
+    const bool can_cut = !v->has_plain_added && !v->add_prefix_space && !has_blank_in_added(v);
+    bool has_special = false;
+    for (int64_t i = 0; i < v->added_count; i++) has_special = has_special || v->added[i].special;
     *t = (data_tokenizer){.row = &data_tokenizer_row_bpe,
                           .vocab_size = v->tokens_count,
                           .eot = eot,
-                          .can_cut = !v->has_plain_added && !v->add_prefix_space,
+                          .cuts = can_cut ? DATA_CUT_BLANKS : 0,
+                          .has_special = has_special,
+                          .flags = has_special ? DATA_ENCODE_SPECIAL : 0,
                           .id = hash_end(b->hash),
                           .bpe = v};
     b->hash = NULL;

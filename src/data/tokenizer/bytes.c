@@ -62,7 +62,7 @@ status data_tokenizer_open_bytes(arena *a, data_tokenizer **out)
     *t = (data_tokenizer){.row = &data_tokenizer_row_bytes,
                           .vocab_size = BYTES_VOCAB,
                           .eot = BYTES_EOT,
-                          .can_cut = true,
+                          .cuts = DATA_CUT_BLANKS | DATA_CUT_ANYWHERE,
                           .id = hash128_of("bytes 1", 7)};
     *out = t;
     return ST_OK;

@@ -28,7 +28,9 @@ struct data_tokenizer {
     const data_tokenizer_row *row;
     int64_t vocab_size;
     int32_t eot;
-    bool can_cut;
+    int cuts;         // DATA_CUT_*
+    bool has_special; // DATA_ENCODE_SPECIAL changes something
+    int flags;        // DATA_ENCODE_*, see data_tokenizer_flags
     hash128 id;
     struct bpe *bpe; // of the row `bpe`
 };

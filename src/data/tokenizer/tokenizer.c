@@ -203,7 +203,17 @@ int32_t data_tokenizer_find(const data_tokenizer *t, const char *text)
     return t->row->find(t, text);
 }
 
-bool data_tokenizer_can_cut(const data_tokenizer *t)
+int data_tokenizer_cuts(const data_tokenizer *t)
 {
-    return t->can_cut;
+    return t->cuts;
+}
+
+int data_tokenizer_flags(const data_tokenizer *t)
+{
+    return t->flags;
+}
+
+void data_tokenizer_set_flags(data_tokenizer *t, int flags)
+{
+    t->flags = t->has_special ? flags : 0;
 }

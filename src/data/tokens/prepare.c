@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREPARE_VERSION = 1 }; // increment when the content of shards changes: all are rebuilt
+// Increment when the content of shards changes: all are rebuilt. The flags are added to it.
+enum { PREPARE_VERSION = 1, PREPARE_SPECIAL = 1 << 16, PREPARE_SKIPS = 1 << 17 };
 static const int64_t stale_ns = INT64_C(3600) * 1000000000;
 
 static status shard_name(const host *h, arena *a, const data_tokenizer *t, const char *text_path,
-                         const char *cache_folder, char **out)
+                         const data_prepare_options *options, char **out)
 {
     file_info info;
     TRY(h->api->path_info(h, text_path, &info));
@@ -29,7 +30,9 @@ static status shard_name(const host *h, arena *a, const data_tokenizer *t, const
         int64_t version, bytes, modified_ns;
         uint64_t inode, path;
         hash128 tokenizer;
-    } key = {PREPARE_VERSION,
+    } key = {PREPARE_VERSION +
+                 ((data_tokenizer_flags(t) & DATA_ENCODE_SPECIAL) != 0 ? PREPARE_SPECIAL : 0) +
+                 (options->skips_bad_lines ? PREPARE_SKIPS : 0),
              info.bytes,
              info.modified_ns,
              info.inode,
@@ -39,7 +42,7 @@ static status shard_name(const host *h, arena *a, const data_tokenizer *t, const
     char *name = NULL;
     TRY(arena_format(a, &name, "%.100s-%s.tok", path_base_name(text_path),
                      hash128_text(hash128_of(&key, sizeof(key)), digits)));
-    return path_join(a, cache_folder, name, out);
+    return path_join(a, options->cache_folder, name, out);
 }
 
 // Removes temporary files of this shard that a killed process left and that have not been written
@@ -73,6 +76,15 @@ static status report(const data_progress *progress, const char *path, const data
                             data_reader_file_bytes(r));
 }
 
+static status report_skipped(const data_progress *progress, const char *path,
+                             const data_documents *d)
+{
+    const char *first = NULL;
+    const int64_t lines = data_documents_skipped(d, &first);
+    if (lines == 0 || progress == NULL || progress->skipped == NULL) return ST_OK;
+    return progress->skipped(progress->context, path, lines, first);
+}
+
 static status copy_documents(data_tokenizer *t, data_documents *d, data_shard_writer *w,
                              const char *path, const data_progress *progress)
 {
@@ -85,7 +97,8 @@ static status copy_documents(data_tokenizer *t, data_documents *d, data_shard_wr
         TRY_TO(free_ids, data_documents_next(d, &piece));
         if (piece.bytes == NULL) break;
         ids.count = 0;
-        TRY_TO(free_ids, data_tokenizer_encode(t, piece.bytes, piece.count, 0, &ids));
+        TRY_TO(free_ids,
+               data_tokenizer_encode(t, piece.bytes, piece.count, data_tokenizer_flags(t), &ids));
         TRY_TO(free_ids, data_shard_add(w, ids.items, ids.count));
         if (piece.ends_document) TRY_TO(free_ids, data_shard_end_document(w));
         since_report += piece.count;
@@ -101,14 +114,16 @@ free_ids:
 }
 
 static status make_shard(const host *h, data_tokenizer *t, const char *text_path,
-                         const char *shard_path, const data_progress *progress)
+                         const char *shard_path, const data_prepare_options *options)
 {
     data_documents *d = NULL;
     data_shard_writer *w = NULL;
     status st = ST_OK;
-    TRY(data_documents_open(h, text_path, data_tokenizer_can_cut(t), &d));
+    const int skips = options->skips_bad_lines ? DATA_SKIP_BAD_LINES : 0;
+    TRY(data_documents_open(h, text_path, data_tokenizer_cuts(t) | skips, &d));
     TRY_TO(close_documents, data_shard_create(h, shard_path, t, &w));
-    TRY_TO(abandon_writer, copy_documents(t, d, w, text_path, progress));
+    TRY_TO(abandon_writer, copy_documents(t, d, w, text_path, options->progress));
+    TRY_TO(abandon_writer, report_skipped(options->progress, text_path, d));
     st = data_shard_finish(w);
     w = NULL;
 abandon_writer:
@@ -119,10 +134,10 @@ close_documents:
 }
 
 status data_prepare(const host *h, arena *a, data_tokenizer *t, const char *text_path,
-                    const char *cache_folder, const data_progress *progress, char **shard_path)
+                    const data_prepare_options *options, char **shard_path)
 {
     char *path = NULL;
-    TRY(shard_name(h, a, t, text_path, cache_folder, &path));
+    TRY(shard_name(h, a, t, text_path, options, &path));
     file_info info;
     TRY(h->api->path_info(h, path, &info));
     if (info.kind == FILE_KIND_REGULAR) {
@@ -134,9 +149,9 @@ status data_prepare(const host *h, arena *a, data_tokenizer *t, const char *text
         }
         error_clear(); // rebuilds a damaged shard of the cache
     }
-    TRY(h->api->path_mkdir(h, cache_folder));
-    remove_stale(h, a, path, cache_folder);
-    TRY(make_shard(h, t, text_path, path, progress));
+    TRY(h->api->path_mkdir(h, options->cache_folder));
+    remove_stale(h, a, path, options->cache_folder);
+    TRY(make_shard(h, t, text_path, path, options));
     *shard_path = path;
     return ST_OK;
 }

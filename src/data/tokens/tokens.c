@@ -214,9 +214,12 @@ static status bad_token(const data_tokens *t, token_type type, const void *at, i
         id = *(const uint32_t *)at;
         break;
     }
-    return fail(ST_DATA, "%s: token %lld at byte %lld is %lld, below %lld expected", t->path,
+    return fail(ST_DATA, "%s: token %lld at byte %lld is %lld, below %lld expected%s", t->path,
                 (long long)index, (long long)(t->offset + index * token_type_bytes(type)),
-                (long long)id, (long long)(t->vocab > 0 ? t->vocab : INT32_MAX));
+                (long long)id, (long long)(t->vocab > 0 ? t->vocab : INT32_MAX),
+                t->format == &data_token_format_nanogpt
+                    ? "; the file must hold uint16 tokens of this tokenizer"
+                    : "");
 }
 
 static status read_at(const data_tokens *t, int64_t offset, void *out, int64_t bytes)
