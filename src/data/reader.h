@@ -61,8 +61,8 @@ typedef struct data_piece {
 } data_piece;
 
 enum {
-    // Skips lines that are no JSON object with a text; otherwise they are errors. Beside it, the
-    // flags of data_tokenizer_cuts say where a document may be cut into pieces.
+    // Skips lines that are no JSON object with a text; otherwise they are errors. The flags of
+    // data_tokenizer_cuts may be added: they say where a document may be cut into pieces.
     DATA_SKIP_BAD_LINES = 4
 };
 NODISCARD status data_documents_open(const host *h, const char *path, int flags,

@@ -183,7 +183,7 @@ static void test_bad_lines(void **state)
     expect_failure("/dev/zero", ST_DAMAGED, "/dev/zero");
 }
 
-// What a file holds decides how it is read, whatever its name says.
+// The content of a file decides how it is read, whatever its name says.
 static void test_form_by_content(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// What a file holds, by its first bytes. Private to this folder.
+// Recognises files by their first bytes. Private to this folder.
 #ifndef DATA_READER_CONTENT_H
 #define DATA_READER_CONTENT_H
 
