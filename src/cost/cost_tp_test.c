@@ -109,7 +109,7 @@ static double head_ns(const cost_model *m, op_code code, int64_t columns, int64_
     assert_int_equal(op_tensor_make(p, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(columns),
                                     extent_of(DIM), &node.in[1]),
                      ST_OK);
-    node.attrs.piece.whole_rows = whole;
+    node.piece.whole_rows = whole;
     node.attrs.kept = true;
     const extent_binding bound = {
         .value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = ROWS, [EXTENT_SEQS] = 1}};

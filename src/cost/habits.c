@@ -34,7 +34,7 @@ bool cost_has_all_logits(const cost_profile *p)
 cost_columns cost_habit_columns(const cost_model *m, const op_node *node, double vocab)
 {
     if (!cost_has_all_logits(m->profile)) return (cost_columns){vocab, vocab};
-    const double all = fmax((double)node->attrs.piece.whole_rows, vocab);
+    const double all = fmax((double)node->piece.whole_rows, vocab);
     return (cost_columns){cost_habits_of(m->profile)->whole_head ? all : vocab, all};
 }
 

@@ -31,6 +31,7 @@ typedef struct kern_tensor {
 typedef struct kern_call {
     op_code code;
     op_attrs attrs;
+    op_piece piece;
     kern_tensor in[OP_MAX_IN], out[OP_MAX_OUT];
     step_block *step; // device memory
     void *workspace;  // workspace_bytes of the backend's row for this call; aligned to 64

@@ -110,21 +110,20 @@ static void positions_rotate_other_pairs(void *context, int rank, assemble_plans
 static void vocabulary_begins_elsewhere(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
-    if (rank == 0) node_of(plans, "embed", OP_FORWARD, OP_EMBEDDING, 0)->attrs.piece.first_row += 1;
+    if (rank == 0) node_of(plans, "embed", OP_FORWARD, OP_EMBEDDING, 0)->piece.first_row += 1;
 }
 
 static void labels_are_of_another_piece(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank != 1) return;
-    node_of(plans, "head", OP_BACKWARD_WEIGHT, OP_HEAD_STATS, 0)->attrs.piece.first_row = 0;
+    node_of(plans, "head", OP_BACKWARD_WEIGHT, OP_HEAD_STATS, 0)->piece.first_row = 0;
 }
 
 static void heads_drop_equally(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
-    if (rank == 1)
-        node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 0)->attrs.piece.first_head = 0;
+    if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 0)->piece.first_head = 0;
 }
 
 static void dropout_is_of_another_use(void *context, int rank, assemble_plans *plans)
@@ -169,14 +168,14 @@ static void weights_begin_by_rank(void *context, int rank, assemble_plans *plans
 static void mask_is_of_another_piece(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
-    if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 0)->attrs.piece.cp_at = 0;
+    if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 0)->piece.cp_at = 0;
 }
 
 static void backward_masks_another_piece(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
     if (rank == 0)
-        node_of(plans, "layers.0", OP_BACKWARD_INPUT, OP_ATTENTION_BWD, 0)->attrs.piece.cp_at = 1;
+        node_of(plans, "layers.0", OP_BACKWARD_INPUT, OP_ATTENTION_BWD, 0)->piece.cp_at = 1;
 }
 
 // ---- pipelines ----------------------------------------------------------------------------------
@@ -391,13 +390,13 @@ static void update_is_done_twice(void *context, int rank, assemble_plans *plans)
 static void keys_are_of_another_rank(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
-    if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 1)->attrs.piece.key_at = 1;
+    if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 1)->piece.key_at = 1;
 }
 
 static void ring_gradients_are_of_another_rank(void *context, int rank, assemble_plans *plans)
 {
     (void)context, (void)rank;
-    node_of(plans, "layers.1", OP_BACKWARD_INPUT, OP_ATTENTION_BWD, 1)->attrs.piece.key_at = rank;
+    node_of(plans, "layers.1", OP_BACKWARD_INPUT, OP_ATTENTION_BWD, 1)->piece.key_at = rank;
 }
 
 static void rows_are_not_in_order(void *context, int rank, assemble_plans *plans)

@@ -84,6 +84,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     memset(call, 0, sizeof(*call));
     call->code = node->code;
     call->attrs = node->attrs;
+    call->piece = node->piece;
     for (int k = 0; k < OP_MAX_IN; k++) {
         call->in[k] = exec_operand(p, action, node->in[k], base);
     }
@@ -102,14 +103,14 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
         call->fills = action->fills;
     }
     call->seq = action->position_count > 0 ? action->position_count : p->seq;
-    if (node->attrs.piece.seq_ways > 1) call->seq *= node->attrs.piece.seq_ways;
+    if (node->piece.seq_ways > 1) call->seq *= node->piece.seq_ways;
     call->cache_seq = p->cache_seq;
     call->first_row = b->first_row;
-    call->first_head = node->attrs.piece.first_head;
-    if (node->attrs.piece.row_ways > 1) {
+    call->first_head = node->piece.first_head;
+    if (node->piece.row_ways > 1) {
         call->seq = p->seq_cut;
-        call->cut_ways = node->attrs.piece.row_ways;
-        call->cut_at = node->attrs.piece.row_at;
+        call->cut_ways = node->piece.row_ways;
+        call->cut_at = node->piece.row_at;
         call->cut_pieces = p->cut_pieces;
     }
     call->first_sequence = p->first_sequence +
@@ -131,7 +132,8 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
 static kern_call shapes_call(const exec_workspace_context *c, const op_program *program,
                              const op_node *node, const extent_binding *bound)
 {
-    kern_call call = {.code = node->code, .attrs = node->attrs, .strict = c->strict};
+    kern_call call = {
+        .code = node->code, .attrs = node->attrs, .piece = node->piece, .strict = c->strict};
     for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
         const tensor_id t = op_operand(node, k);
         if (t == TENSOR_NONE) continue;
@@ -156,7 +158,7 @@ int64_t exec_workspace(void *context, const op_program *program, const op_node *
 {
     const exec_workspace_context *c = context;
     kern_call call = shapes_call(c, program, node, bound);
-    call.seq = seq * max_i64(node->attrs.piece.seq_ways, 1);
+    call.seq = seq * max_i64(node->piece.seq_ways, 1);
     call.cache_seq = cache_seq;
     return kern_workspace_bytes(c->kernels, &call);
 }

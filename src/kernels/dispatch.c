@@ -110,6 +110,7 @@ static void check_call(const kern_call *c)
 {
     const op_kind *kind = op_kind_of(c->code);
     shape_book book = {.facts = {.attrs = &c->attrs,
+                                 .piece = &c->piece,
                                  .seq = c->seq,
                                  .cache_seq = c->cache_seq,
                                  .loss_divisor = c->loss_divisor,

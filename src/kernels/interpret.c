@@ -120,6 +120,7 @@ status kern_interpret_node(kern_interpret *it, const op_node *node, bool accumul
     kern_call call = {
         .code = node->code,
         .attrs = node->attrs,
+        .piece = node->piece,
         .step = it->step,
         .seq = bound[EXTENT_TOKENS] / sequences,
         .cache_seq = bound[EXTENT_CACHE] / sequences,

@@ -393,9 +393,9 @@ static void test_muon_parts(void **state)
         const update apart = update_make(b, DTYPE_F32, DTYPE_F32);
         step_block step = step_of(1, 1);
         kern_call call = update_call(OP_MUON, &fused, &step);
-        call.attrs.piece.part_count = 2;
-        call.attrs.piece.part_rows[0] = 8;
-        call.attrs.piece.part_rows[1] = 16;
+        call.piece.part_count = 2;
+        call.piece.part_rows[0] = 8;
+        call.piece.part_rows[1] = 16;
         execute(b, &b->runs[r], &call);
         for (int part = 0; part < 2; part++) {
             kern_call alone = update_call(OP_MUON, &apart, &step);

@@ -201,7 +201,10 @@ static void run_piece(trial *t, int k, kern_call *call, step_block *step, cut *o
     *call = *whole;
     *step = t->before;
     call->step = step;
-    t->s.kind->cut(t->s.program, &t->s.node, t->rule_idx, WAYS, k, &call->attrs);
+    op_node piece;
+    op_node_cut(t->s.program, &t->s.node, t->rule_idx, WAYS, k, &piece);
+    call->attrs = piece.attrs;
+    call->piece = piece.piece;
     if (is_cut_by_tokens(t)) call->first_sequence += k; // one of the two sequences each
     if (call->attrs.heads < whole->attrs.heads) call->first_head = (int64_t)k * call->attrs.heads;
     for (int i = 0; i < OP_MAX_IN; i++) {

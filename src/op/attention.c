@@ -32,12 +32,11 @@ static void rope_place(const op_program *p, const op_node *node, op_rule *rules,
 }
 
 static void rope_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
-                     op_attrs *attrs)
+                     op_node *piece)
 {
     (void)p;
     (void)at;
-    *attrs = node->attrs;
-    if (rule == 2) attrs->heads = node->attrs.heads / ways;
+    if (rule == 2) piece->attrs.heads = node->attrs.heads / ways;
 }
 
 static op_cost rope_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -59,6 +58,7 @@ static status rope_gradient(op_program *p, const op_node *node)
     dx.in[1] = node->in[1];
     dx.in[2] = node->in[2];
     dx.attrs = node->attrs;
+    dx.piece = node->piece;
     dx.attrs.inverse = !node->attrs.inverse;
     return op_grad_append(p, &dx, node->in[0]);
 }
@@ -131,27 +131,26 @@ static status heads_check(const op_node *node, const op_shapes *shapes)
 // Keys are those of the queries' rows, or of all ranks' rows; documents are of all rows.
 static status rows_check(const op_node *node, const op_shapes *shapes, bool cached)
 {
-    const op_attrs *a = &node->attrs;
+    const op_piece *piece = &node->piece;
     extent keys = shapes->of['N'], all = keys;
-    if (a->piece.cp_ways > 1) all.scale *= a->piece.cp_ways;
-    if (!a->piece.ring) keys = all;
-    if (a->piece.ring && (a->piece.cp_ways < 2 || a->piece.key_at < 0 ||
-                          a->piece.key_at >= a->piece.cp_ways || a->piece.shards > 0)) {
-        return fail(ST_MODEL, "attention: keys of rank %d of %d, in a ring", (int)a->piece.key_at,
-                    (int)a->piece.cp_ways);
+    if (piece->cp_ways > 1) all.scale *= piece->cp_ways;
+    if (!piece->ring) keys = all;
+    if (piece->ring && (piece->cp_ways < 2 || piece->key_at < 0 ||
+                        piece->key_at >= piece->cp_ways || piece->shards > 0)) {
+        return fail(ST_MODEL, "attention: keys of rank %d of %d, in a ring", (int)piece->key_at,
+                    (int)piece->cp_ways);
     }
     if (shapes->of['Z'].scale >= 0 && !extent_equal(all, shapes->of['Z'])) {
         return fail(ST_MODEL, "attention: documents are not of all rows");
     }
-    if (cached && a->piece.cp_ways > 1) {
+    if (cached && piece->cp_ways > 1) {
         return fail(ST_MODEL, "attention: over a cache queries are not cut by positions");
     }
     if (!cached && !extent_equal(keys, shapes->of['S'])) {
         return fail(ST_MODEL, "attention: queries and keys differ in rows, and there is no cache");
     }
-    if (a->piece.cp_ways > 1 && (a->piece.cp_at < 0 || a->piece.cp_at >= a->piece.cp_ways)) {
-        return fail(ST_MODEL, "attention: rank %d of %d", (int)a->piece.cp_at,
-                    (int)a->piece.cp_ways);
+    if (piece->cp_ways > 1 && (piece->cp_at < 0 || piece->cp_at >= piece->cp_ways)) {
+        return fail(ST_MODEL, "attention: rank %d of %d", (int)piece->cp_at, (int)piece->cp_ways);
     }
     return ST_OK;
 }
@@ -179,14 +178,13 @@ static void attention_place(const op_program *p, const op_node *node, op_rule *r
 }
 
 static void attention_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
-                          op_attrs *attrs)
+                          op_node *piece)
 {
     (void)p;
-    *attrs = node->attrs;
     if (rule != 2) return;
-    attrs->heads = node->attrs.heads / ways;
-    attrs->kv_heads = node->attrs.kv_heads / ways;
-    attrs->piece.first_head = node->attrs.piece.first_head + at * attrs->heads;
+    piece->attrs.heads = node->attrs.heads / ways;
+    piece->attrs.kv_heads = node->attrs.kv_heads / ways;
+    piece->piece.first_head = node->piece.first_head + at * piece->attrs.heads;
 }
 
 // Pairs of a query and a key that it sees, over all sequences. With a cache the bound: a full one.
@@ -196,9 +194,9 @@ static double attention_pairs(const op_program *p, const op_node *node, tensor_i
 {
     const int32_t window = node->attrs.window;
     const double seqs = (double)max_i64(bound->value[EXTENT_SEQS], 1);
-    const double ways = (double)max_i64(node->attrs.piece.cp_ways, 1);
+    const double ways = (double)max_i64(node->piece.cp_ways, 1);
     const double queries = ways * op_dim(p, q, 0, bound) / seqs;
-    const double keys = node->attrs.piece.ring ? queries : op_dim(p, k, 0, bound) / seqs;
+    const double keys = node->piece.ring ? queries : op_dim(p, k, 0, bound) / seqs;
     const double before = keys - queries; // keys that stand before the first query
     const double most = window > 0 ? (double)window : keys;
     double growing = most - before; // queries that see all keys before them
@@ -206,7 +204,7 @@ static double attention_pairs(const op_program *p, const op_node *node, tensor_i
     if (growing > queries) growing = queries;
     const double pairs =
         growing * before + growing * (growing + 1.0) / 2.0 + (queries - growing) * most;
-    return pairs * seqs / (node->attrs.piece.ring ? ways * ways : ways);
+    return pairs * seqs / (node->piece.ring ? ways * ways : ways);
 }
 
 static op_cost attention_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -230,6 +228,7 @@ static status attention_gradient(op_program *p, const op_node *node)
     back.in[5] = node->out[1];
     back.in[6] = node->in[3];
     back.attrs = node->attrs;
+    back.piece = node->piece;
     for (int i = 0; i < 3; i++) {
         TRY(op_grad_new(p, node->in[i], &back.out[i]));
     }
@@ -241,18 +240,18 @@ static status attention_gradient(op_program *p, const op_node *node)
 // Queries of some ranks: keys of all of them, or in a ring of one.
 static void ranks_check(const op_facts *f)
 {
-    const op_attrs *a = f->attrs;
-    const int64_t ways = a->piece.cp_ways, rows = op_fact(f, 'N');
-    ASSERT(op_fact(f, 'S') == rows * (a->piece.ring ? 1 : ways));
-    ASSERT(f->seq % zigzag_pieces(a->piece.cp_turns) == 0 && a->piece.cp_turns <= ZIGZAG_MAX_TURNS);
-    ASSERT(op_fact(f, 'B') < 0 && a->piece.cp_at >= 0 && a->piece.cp_at < ways);
-    ASSERT(!a->piece.ring ||
-           (a->piece.key_at >= 0 && a->piece.key_at < ways && a->piece.shards == 0));
+    const op_piece *piece = f->piece;
+    const int64_t ways = piece->cp_ways, rows = op_fact(f, 'N');
+    ASSERT(op_fact(f, 'S') == rows * (piece->ring ? 1 : ways));
+    ASSERT(f->seq % zigzag_pieces(piece->cp_turns) == 0 && piece->cp_turns <= ZIGZAG_MAX_TURNS);
+    ASSERT(op_fact(f, 'B') < 0 && piece->cp_at >= 0 && piece->cp_at < ways);
+    ASSERT(!piece->ring || (piece->key_at >= 0 && piece->key_at < ways && piece->shards == 0));
 }
 
 static void attention_check(const op_facts *f)
 {
     const op_attrs *a = f->attrs;
+    const op_piece *piece = f->piece;
     const int64_t heads = op_fact(f, 'H'), rows = op_fact(f, 'N'), keys = op_fact(f, 'S');
     op_check_sequences(f);
     ASSERT(a->heads > 0 && a->kv_heads > 0 && a->head_dim > 0);
@@ -267,13 +266,13 @@ static void attention_check(const op_facts *f)
         ASSERT(keys % (rows / f->seq) == 0);
         ASSERT(keys >= rows);
     }
-    if (a->piece.cp_ways > 1) ranks_check(f);
+    if (piece->cp_ways > 1) ranks_check(f);
     const int64_t documents = op_fact(f, 'Z');
-    ASSERT(documents < 0 || documents == rows * max_i64(a->piece.cp_ways, 1));
-    if (a->piece.shards > 0) { // backward: its queries are of one shard
-        const int64_t own = a->piece.shards / max_i64(a->piece.cp_ways, 1);
+    ASSERT(documents < 0 || documents == rows * max_i64(piece->cp_ways, 1));
+    if (piece->shards > 0) { // backward: its queries are of one shard
+        const int64_t own = piece->shards / max_i64(piece->cp_ways, 1);
         ASSERT(f->seq % (2 * own) == 0);
-        ASSERT(a->piece.first_shard / own == (a->piece.cp_ways > 1 ? a->piece.cp_at : 0));
+        ASSERT(piece->first_shard / own == (piece->cp_ways > 1 ? piece->cp_at : 0));
     }
 }
 
@@ -337,7 +336,6 @@ const op_kind op_row_attention_merge = {
     .inplace = {0, 1, -1, -1},
     .infer = merge_infer,
     .place = merge_place,
-    .cut = op_cut_nothing,
     .cost = merge_cost,
     .check = merge_check,
 };
@@ -349,16 +347,17 @@ static status bwd_infer(op_program *p, op_node *node, uint32_t wanted)
     TRY(heads_check(node, &shapes));
     TRY(rows_check(node, &shapes, false));
     const op_attrs *a = &node->attrs;
+    const op_piece *piece = &node->piece;
     if (shapes.of['Y'].scale != (int64_t)a->heads * value_dim(a)) {
         return fail(ST_MODEL, "attention_bwd: %lld columns of dy, expected %d heads of %d",
                     (long long)shapes.of['Y'].scale, (int)a->heads, (int)value_dim(a));
     }
-    const int32_t ways = a->piece.cp_ways > 1 ? a->piece.cp_ways : 1,
-                  at = a->piece.cp_ways > 1 ? a->piece.cp_at : 0;
-    if (a->piece.shards > 0 &&
-        (a->piece.shards % ways != 0 || a->piece.first_shard / (a->piece.shards / ways) != at)) {
+    const int32_t ways = piece->cp_ways > 1 ? piece->cp_ways : 1,
+                  at = piece->cp_ways > 1 ? piece->cp_at : 0;
+    if (piece->shards > 0 &&
+        (piece->shards % ways != 0 || piece->first_shard / (piece->shards / ways) != at)) {
         return fail(ST_MODEL, "attention_bwd: rank %d of %d has no shard %d of %d", (int)at,
-                    (int)ways, (int)a->piece.first_shard, (int)a->piece.shards);
+                    (int)ways, (int)piece->first_shard, (int)piece->shards);
     }
     return op_shapes_out(p, node, wanted, &shapes);
 }
@@ -374,10 +373,10 @@ static void bwd_place(const op_program *p, const op_node *node, op_rule *rules, 
 static op_cost bwd_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     const op_attrs *a = &node->attrs;
+    const op_piece *piece = &node->piece;
     op_cost cost = op_cost_bytes(p, node, bound);
     double pairs = attention_pairs(p, node, node->in[1], node->in[2], bound);
-    if (a->piece.shards > 0)
-        pairs /= (double)a->piece.shards / (double)max_i64(a->piece.cp_ways, 1);
+    if (piece->shards > 0) pairs /= (double)piece->shards / (double)max_i64(piece->cp_ways, 1);
     cost.flops =
         pairs * (double)a->heads * (6.0 * (double)a->head_dim + 4.0 * (double)value_dim(a) + 8.0);
     cost.flops += 2.0 * op_elements(p, node->in[0], bound); // the row sums of dy * y

@@ -10,19 +10,20 @@
 static status axis_check(const op_node *node)
 {
     const op_attrs *a = &node->attrs;
+    const op_piece *piece = &node->piece;
     const char *name = op_kind_of(node->code)->name;
     if ((int)a->axis < 0 || a->axis >= AXIS_COUNT) {
         return fail(ST_MODEL, "%s: %d is no axis of a mesh", name, (int)a->axis);
     }
     int terms = 0;
     for (int i = 0; i < OP_MAX_IN; i++) terms += node->in[i] == TENSOR_NONE ? 0 : 1;
-    if (a->piece.shards == 0 && terms > 1) {
+    if (piece->shards == 0 && terms > 1) {
         return fail(ST_MODEL, "%s: %d terms, and no order that tells whose they are", name, terms);
     }
-    if (a->piece.shards > 0 &&
-        (a->piece.first_shard < 0 || a->piece.first_shard + terms > a->piece.shards)) {
+    if (piece->shards > 0 &&
+        (piece->first_shard < 0 || piece->first_shard + terms > piece->shards)) {
         return fail(ST_MODEL, "%s: %d terms from shard %d on, of %d", name, terms,
-                    (int)a->piece.first_shard, (int)a->piece.shards);
+                    (int)piece->first_shard, (int)piece->shards);
     }
     return ST_OK;
 }
@@ -49,7 +50,6 @@ const op_kind op_row_all_reduce = {
     .inplace = {0, -1, -1, -1},
     .infer = like_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = op_cost_bytes,
 };
 
@@ -111,28 +111,27 @@ const op_kind op_row_reduce_scatter = {
     .inplace = {-1, -1, -1, -1},
     .infer = scatter_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = op_cost_bytes,
 };
 
 // Of a weight's parts each rank gives as many rows, so that all ranks' are the part.
 static status parts_check(const op_program *p, const op_node *node)
 {
-    const op_attrs *a = &node->attrs;
+    const op_piece *piece = &node->piece;
     int64_t whole = 0;
     if (node->out[0] == TENSOR_NONE)
         return fail(ST_MODEL, "all_gather: parts of what, nobody says");
     const extent rows = op_at(p, node->in[0])->dims[0], all = op_at(p, node->out[0])->dims[0];
-    for (int i = 0; i < a->piece.part_count; i++) {
-        const bool inside = a->piece.part_first[i] >= 0 && a->piece.part_rows[i] > 0 &&
-                            a->piece.part_first[i] + a->piece.part_rows[i] <= rows.scale;
-        if (!inside || a->piece.part_whole[i] % a->piece.part_rows[i] != 0) {
+    for (int i = 0; i < piece->part_count; i++) {
+        const bool inside = piece->part_first[i] >= 0 && piece->part_rows[i] > 0 &&
+                            piece->part_first[i] + piece->part_rows[i] <= rows.scale;
+        if (!inside || piece->part_whole[i] % piece->part_rows[i] != 0) {
             return fail(ST_MODEL, "all_gather: rows [%lld, %lld) of part %d of %lld",
-                        (long long)a->piece.part_first[i],
-                        (long long)(a->piece.part_first[i] + a->piece.part_rows[i]), i,
-                        (long long)a->piece.part_whole[i]);
+                        (long long)piece->part_first[i],
+                        (long long)(piece->part_first[i] + piece->part_rows[i]), i,
+                        (long long)piece->part_whole[i]);
         }
-        whole += a->piece.part_whole[i];
+        whole += piece->part_whole[i];
     }
     if (rows.symbol == EXTENT_ONE && extent_equal(all, extent_of(whole))) return ST_OK;
     return fail(ST_MODEL, "all_gather: parts of %lld rows are not those of %s", (long long)whole,
@@ -145,7 +144,7 @@ static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
     const bool vector = op_at(p, node->in[0])->ndim == 1; // a number for each row
     TRY(op_shapes_in_as(p, node, vector ? "fP" : "fPD", &shapes));
     TRY(axis_check(node));
-    if (node->attrs.piece.part_count > 0) {
+    if (node->piece.part_count > 0) {
         TRY(parts_check(p, node));
         op_shapes_bind(&shapes, 'N', op_at(p, node->out[0])->dims[0]);
     } else if (node->attrs.stacked || node->attrs.zigzag) {
@@ -170,7 +169,6 @@ const op_kind op_row_all_gather = {
     .inplace = {-1, -1, -1, -1},
     .infer = gather_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = op_cost_bytes,
 };
 
@@ -186,7 +184,6 @@ const op_kind op_row_all_to_all = {
     .inplace = {-1, -1, -1, -1},
     .infer = like_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = op_cost_bytes,
 };
 
@@ -202,6 +199,5 @@ const op_kind op_row_shift = {
     .inplace = {-1, -1, -1, -1},
     .infer = like_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = op_cost_bytes,
 };

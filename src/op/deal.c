@@ -11,7 +11,7 @@ static int32_t repeat_of(const op_node *node)
 
 static status tiles_check(const op_program *p, const op_node *node, int64_t whole)
 {
-    const int32_t tiles = node->attrs.piece.shard_count;
+    const int32_t tiles = node->piece.shard_count;
     if (tiles >= 1 && whole % tiles == 0 && tiles % repeat_of(node) == 0) return ST_OK;
     return fail(ST_MODEL, "%s: %s is not %d tiles, of which %d are alike",
                 op_kind_of(node->code)->name, op_at(p, node->in[0])->name, (int)tiles,
@@ -24,8 +24,8 @@ static status unstack_infer(op_program *p, op_node *node, uint32_t wanted)
     TRY(op_shapes_in(p, node, &shapes));
     extent rows = shapes.of['R'], columns = shapes.of['C'];
     TRY(tiles_check(p, node, rows.scale));
-    rows.scale /= node->attrs.piece.shard_count;
-    columns.scale *= node->attrs.piece.shard_count / repeat_of(node);
+    rows.scale /= node->piece.shard_count;
+    columns.scale *= node->piece.shard_count / repeat_of(node);
     op_shapes_bind(&shapes, 'N', rows);
     op_shapes_bind(&shapes, 'E', columns);
     return op_shapes_out(p, node, wanted, &shapes);
@@ -33,7 +33,7 @@ static status unstack_infer(op_program *p, op_node *node, uint32_t wanted)
 
 static void tiles_are_whole(const op_facts *f)
 {
-    const int64_t tiles = f->attrs->piece.shard_count, repeat = max_i64(f->attrs->repeat, 1);
+    const int64_t tiles = f->piece->shard_count, repeat = max_i64(f->attrs->repeat, 1);
     const int64_t rows = op_fact(f, 'R');
     ASSERT(rows % tiles == 0 && rows / tiles == op_fact(f, 'N') && tiles % repeat == 0);
     ASSERT(op_fact(f, 'E') * repeat == tiles * op_fact(f, 'C'));
@@ -48,7 +48,6 @@ const op_kind op_row_unstack = {
     .inplace = {-1, -1, -1, -1},
     .infer = unstack_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = op_cost_bytes,
     .check = tiles_are_whole,
 };
@@ -59,8 +58,8 @@ static status stack_infer(op_program *p, op_node *node, uint32_t wanted)
     TRY(op_shapes_in(p, node, &shapes));
     extent rows = shapes.of['N'], columns = shapes.of['E'];
     TRY(tiles_check(p, node, columns.scale * repeat_of(node)));
-    rows.scale *= node->attrs.piece.shard_count;
-    columns.scale = columns.scale * repeat_of(node) / node->attrs.piece.shard_count;
+    rows.scale *= node->piece.shard_count;
+    columns.scale = columns.scale * repeat_of(node) / node->piece.shard_count;
     op_shapes_bind(&shapes, 'R', rows);
     op_shapes_bind(&shapes, 'C', columns);
     return op_shapes_out(p, node, wanted, &shapes);
@@ -75,7 +74,6 @@ const op_kind op_row_stack = {
     .inplace = {-1, -1, -1, -1},
     .infer = stack_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = op_cost_bytes,
     .check = tiles_are_whole,
 };
@@ -90,10 +88,10 @@ static status zip_infer(op_program *p, op_node *node, uint32_t wanted)
 
 static void zip_check(const op_facts *f)
 {
-    const int64_t tiles = f->attrs->piece.shard_count, rows = op_fact(f, 'R'), tile = rows / tiles;
+    const int64_t tiles = f->piece->shard_count, rows = op_fact(f, 'R'), tile = rows / tiles;
     ASSERT(rows == tiles * tile);
     ASSERT(tile == 0 || tile % f->seq == 0);
-    ASSERT(tiles == 1 || f->seq % zigzag_pieces(f->attrs->piece.cp_turns) == 0);
+    ASSERT(tiles == 1 || f->seq % zigzag_pieces(f->piece->cp_turns) == 0);
 }
 
 const op_kind op_row_zip = {
@@ -105,7 +103,6 @@ const op_kind op_row_zip = {
     .inplace = {-1, -1, -1, -1},
     .infer = zip_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = op_cost_bytes,
     .check = zip_check,
 };

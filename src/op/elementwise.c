@@ -48,7 +48,6 @@ const op_kind op_row_add = {
     .inplace = {0, -1, -1, -1},
     .infer = op_infer_signature,
     .place = linear_place,
-    .cut = op_cut_nothing,
     .cost = one_flop,
     .gradient = add_gradient,
 };
@@ -72,7 +71,6 @@ const op_kind op_row_add_bias = {
     .inplace = {0, -1, -1, -1},
     .infer = op_infer_signature,
     .place = bias_place,
-    .cut = op_cut_nothing,
     .cost = one_flop,
 };
 
@@ -102,7 +100,6 @@ const op_kind op_row_sum = {
     .inplace = {0, -1, -1, -1},
     .infer = op_infer_signature,
     .place = sum_place,
-    .cut = op_cut_nothing,
     .cost = sum_cost,
 };
 
@@ -158,7 +155,6 @@ const op_kind op_row_swiglu = {
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_gate,
     .place = op_place_pointwise,
-    .cut = op_cut_nothing,
     .cost = swiglu_cost,
     .gradient = swiglu_gradient,
     .check = op_check_gate,
@@ -197,7 +193,6 @@ const op_kind op_row_swiglu_bwd = {
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_gate_bwd,
     .place = op_place_pointwise,
-    .cut = op_cut_nothing,
     .cost = swiglu_bwd_cost,
     .check = op_check_gate,
 };
@@ -239,6 +234,7 @@ static status activation_gradient(op_program *p, const op_node *node)
     dx.in[0] = node->in[0];
     dx.in[1] = op_grad_get(p, node->out[0]);
     dx.attrs = node->attrs;
+    dx.piece = node->piece;
     return op_grad_append(p, &dx, node->in[0]);
 }
 
@@ -253,7 +249,6 @@ const op_kind op_row_activation = {
     .inplace = {0, -1, -1, -1},
     .infer = activation_infer,
     .place = op_place_pointwise,
-    .cut = op_cut_nothing,
     .cost = activation_cost,
     .gradient = activation_gradient,
 };
@@ -284,7 +279,6 @@ const op_kind op_row_activation_bwd = {
     .inplace = {1, -1, -1, -1},
     .infer = activation_bwd_infer,
     .place = op_place_pointwise,
-    .cut = op_cut_nothing,
     .cost = activation_bwd_cost,
 };
 
@@ -312,13 +306,13 @@ static void dropout_place(const op_program *p, const op_node *node, op_rule *rul
 
 // Rows are cut by positions: a row's position is part of its counter too.
 static void dropout_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
-                        op_attrs *attrs)
+                        op_node *piece)
 {
     (void)p;
-    *attrs = node->attrs;
+    (void)node;
     if (rule != 1) return;
-    attrs->piece.row_ways = ways;
-    attrs->piece.row_at = at;
+    piece->piece.row_ways = ways;
+    piece->piece.row_at = at;
 }
 
 // Ten rounds of Philox for four elements: about twelve integer operations for each.
@@ -331,7 +325,8 @@ static status dropout_gradient(op_program *p, const op_node *node)
 {
     op_node dx = op_node_of(OP_DROPOUT);
     dx.in[0] = op_grad_get(p, node->out[0]);
-    dx.attrs = node->attrs; // the same site: the same elements
+    dx.attrs = node->attrs;
+    dx.piece = node->piece; // the same site: the same elements
     return op_grad_append(p, &dx, node->in[0]);
 }
 
@@ -377,7 +372,6 @@ const op_kind op_row_cast = {
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
     .place = op_place_pointwise,
-    .cut = op_cut_nothing,
     .cost = one_flop,
     .gradient = cast_gradient,
 };
@@ -393,6 +387,5 @@ const op_kind op_row_tree_add = {
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
     .place = linear_place,
-    .cut = op_cut_nothing,
     .cost = one_flop,
 };

@@ -17,14 +17,13 @@ static void embedding_place(const op_program *p, const op_node *node, op_rule *r
     // By tokens, by features, by vocabulary: then an id is in one piece, and the others have -0,
     // which changes nothing in a sum.
     OP_RULES(rules, count, "0r0r:0", "r1r1:1", "r0rr:p");
-    if (node->attrs.piece.whole_rows > 0) *count -= 1; // cut already
+    if (node->piece.whole_rows > 0) *count -= 1; // cut already
 }
 
 static void embedding_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
-                          op_attrs *attrs)
+                          op_node *piece)
 {
-    *attrs = node->attrs;
-    if (rule == 3) op_cut_rows(p, node->in[1], ways, at, attrs);
+    if (rule == 3) op_cut_rows(p, node->in[1], ways, at, &piece->piece);
 }
 
 // Of a table only the rows that are asked for are read.
@@ -98,14 +97,13 @@ static void dw_place(const op_program *p, const op_node *node, op_rule *rules, i
 {
     (void)p;
     OP_RULES(rules, count, "00:p", "r1:1", "rr:0"); // the last: rows of the table
-    if (node->attrs.piece.whole_rows > 0) *count -= 1;
+    if (node->piece.whole_rows > 0) *count -= 1;
 }
 
 static void dw_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
-                   op_attrs *attrs)
+                   op_node *piece)
 {
-    *attrs = node->attrs;
-    if (rule == 3) op_cut_rows(p, node->out[0], ways, at, attrs);
+    if (rule == 3) op_cut_rows(p, node->out[0], ways, at, &piece->piece);
 }
 
 static op_cost dw_cost(const op_program *p, const op_node *node, const extent_binding *bound)

@@ -108,6 +108,7 @@ static status route_gradient(op_program *p, const op_node *node)
 {
     op_node back = op_node_of(OP_ROUTE_BWD);
     back.attrs = node->attrs;
+    back.piece = node->piece;
     back.in[0] = op_grad_get(p, node->out[1]);
     back.in[1] = node->in[0];
     back.in[2] = node->out[0];
@@ -125,7 +126,6 @@ const op_kind op_row_route = {
     .inplace = {-1, -1, -1, -1},
     .infer = route_infer,
     .place = route_place,
-    .cut = op_cut_nothing,
     .cost = route_cost,
     .gradient = route_gradient,
     .check = experts_check,
@@ -149,7 +149,6 @@ const op_kind op_row_route_bwd = {
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
     .place = route_place,
-    .cut = op_cut_nothing,
     .cost = route_bwd_cost,
     .check = experts_check,
 };
@@ -251,7 +250,6 @@ const op_kind op_row_permute = {
     .kept_by_selective = true,
     .infer = permute_infer,
     .place = permute_place,
-    .cut = op_cut_nothing,
     .cost = permute_cost,
     .gradient = permute_gradient,
     .check = experts_check,
@@ -279,7 +277,6 @@ const op_kind op_row_permute_bwd = {
     .optional_out = 1u << 1,
     .infer = permute_bwd_infer,
     .place = rows_place,
-    .cut = op_cut_nothing,
     .cost = rows_added,
     .check = experts_check,
 };
@@ -316,7 +313,6 @@ const op_kind op_row_unpermute = {
     .optional_in = 1u << 2,
     .infer = unpermute_infer,
     .place = rows_place,
-    .cut = op_cut_nothing,
     .cost = rows_added,
     .gradient = unpermute_gradient,
     .check = experts_check,
@@ -350,7 +346,6 @@ const op_kind op_row_unpermute_bwd = {
     .optional_out = 1u << 1,
     .infer = unpermute_bwd_infer,
     .place = rows_place,
-    .cut = op_cut_nothing,
     .cost = op_cost_bytes,
     .check = experts_check,
 };
@@ -419,6 +414,7 @@ static status grouped_matmul_gradient(op_program *p, const op_node *node)
 {
     op_node dx = op_node_of(OP_GROUPED_MATMUL_DX), dw = op_node_of(OP_GROUPED_MATMUL_DW);
     dx.attrs = dw.attrs = node->attrs;
+    dx.piece = dw.piece = node->piece;
     dx.in[0] = dw.in[0] = op_grad_get(p, node->out[0]);
     dx.in[1] = node->in[1];
     dw.in[1] = node->in[0];
@@ -442,7 +438,6 @@ const op_kind op_row_grouped_matmul = {
     .kept_by_selective = true,
     .infer = grouped_matmul_infer,
     .place = grouped_matmul_place,
-    .cut = op_cut_nothing,
     .cost = grouped_matmul_cost,
     .gradient = grouped_matmul_gradient,
     .check = experts_check,
@@ -478,7 +473,6 @@ const op_kind op_row_grouped_matmul_dx = {
     .kept_by_selective = true,
     .infer = grouped_matmul_dx_infer,
     .place = grouped_matmul_dx_place,
-    .cut = op_cut_nothing,
     .cost = grouped_matmul_cost,
     .check = experts_check,
 };
@@ -525,7 +519,6 @@ const op_kind op_row_grouped_matmul_dw = {
     .kept_by_selective = true,
     .infer = grouped_matmul_dw_infer,
     .place = grouped_matmul_dw_place,
-    .cut = op_cut_nothing,
     .cost = grouped_matmul_dw_cost,
     .check = experts_check,
 };
@@ -575,7 +568,6 @@ const op_kind op_row_scale_rows = {
     .inplace = {0, -1, -1, -1},
     .infer = scale_rows_infer,
     .place = scale_rows_place,
-    .cut = op_cut_nothing,
     .cost = scale_rows_cost,
     .gradient = scale_rows_gradient,
     .check = experts_check,
@@ -614,7 +606,6 @@ const op_kind op_row_scale_rows_ds = {
     .inplace = {-1, -1, -1, -1},
     .infer = scale_rows_ds_infer,
     .place = scale_rows_ds_place,
-    .cut = op_cut_nothing,
     .cost = scale_rows_ds_cost,
     .check = experts_check,
 };

@@ -27,6 +27,7 @@ static status gradient(op_program *p, const op_node *node)
 {
     op_node dh = op_node_of(OP_GEGLU_BWD);
     dh.attrs = node->attrs;
+    dh.piece = node->piece;
     dh.in[0] = node->in[0];
     dh.in[1] = op_grad_get(p, node->out[0]);
     return op_grad_append(p, &dh, node->in[0]);
@@ -42,7 +43,6 @@ const op_kind op_row_geglu = {
     .inplace = {-1, -1, -1, -1},
     .infer = infer,
     .place = op_place_pointwise,
-    .cut = op_cut_nothing,
     .cost = cost,
     .gradient = gradient,
     .check = op_check_gate,
@@ -70,7 +70,6 @@ const op_kind op_row_geglu_bwd = {
     .inplace = {-1, -1, -1, -1},
     .infer = bwd_infer,
     .place = op_place_pointwise,
-    .cut = op_cut_nothing,
     .cost = bwd_cost,
     .check = op_check_gate,
 };

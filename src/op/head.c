@@ -6,28 +6,27 @@
 // Of the gradient of x, side by side.
 static int64_t terms_of(const op_node *node)
 {
-    return node->in[3] == TENSOR_NONE ? 1 : node->attrs.piece.shard_count;
+    return node->in[3] == TENSOR_NONE ? 1 : node->piece.shard_count;
 }
 
 static status stats_check(const op_program *p, const op_node *node)
 {
-    const op_attrs *a = &node->attrs;
+    const op_piece *piece = &node->piece;
     const op_tensor *stats = op_at(p, node->in[3]), *w = op_at(p, node->in[1]);
     const extent rows = op_at(p, node->in[0])->dims[0];
     const int64_t tiles = rows.scale > 0 ? stats->dims[0].scale / rows.scale : 0;
-    const int64_t whole = a->piece.whole_rows > 0 ? a->piece.whole_rows : w->dims[0].scale;
+    const int64_t whole = piece->whole_rows > 0 ? piece->whole_rows : w->dims[0].scale;
     if (stats->dims[0].symbol != rows.symbol || tiles * rows.scale != stats->dims[0].scale ||
-        stats->dims[1].scale * tiles != 3 * (int64_t)a->piece.shards) {
-        return fail(ST_MODEL, "head_loss: %s is not of %d shards", stats->name,
-                    (int)a->piece.shards);
+        stats->dims[1].scale * tiles != 3 * (int64_t)piece->shards) {
+        return fail(ST_MODEL, "head_loss: %s is not of %d shards", stats->name, (int)piece->shards);
     }
-    if (a->piece.shard_count < 1 || a->piece.first_shard < 0 ||
-        a->piece.first_shard + a->piece.shard_count > a->piece.shards ||
-        a->piece.first_row != op_piece_begin(whole, a->piece.shards, a->piece.first_shard)) {
+    if (piece->shard_count < 1 || piece->first_shard < 0 ||
+        piece->first_shard + piece->shard_count > piece->shards ||
+        piece->first_row != op_piece_begin(whole, piece->shards, piece->first_shard)) {
         return fail(ST_MODEL, "%s: shards %d to %d of %d are not where row %lld is",
-                    op_kind_of(node->code)->name, (int)a->piece.first_shard,
-                    (int)(a->piece.first_shard + a->piece.shard_count - 1), (int)a->piece.shards,
-                    (long long)a->piece.first_row);
+                    op_kind_of(node->code)->name, (int)piece->first_shard,
+                    (int)(piece->first_shard + piece->shard_count - 1), (int)piece->shards,
+                    (long long)piece->first_row);
     }
     return ST_OK;
 }
@@ -59,22 +58,20 @@ static void head_place(const op_program *p, const op_node *node, op_rule *rules,
 }
 
 // Whole shards.
-static void shards_cut(const op_program *p, const op_node *node, int ways, int at, op_attrs *attrs)
+static void shards_cut(const op_program *p, const op_node *node, int ways, int at, op_node *piece)
 {
     const int64_t whole = op_at(p, node->in[1])->dims[0].scale;
-    attrs->piece.shard_count = node->attrs.piece.shard_count / ways;
-    attrs->piece.first_shard = node->attrs.piece.first_shard + at * attrs->piece.shard_count;
-    attrs->piece.whole_rows =
-        node->attrs.piece.whole_rows > 0 ? node->attrs.piece.whole_rows : whole;
-    attrs->piece.first_row =
-        op_piece_begin(attrs->piece.whole_rows, node->attrs.piece.shards, attrs->piece.first_shard);
+    piece->piece.shard_count = node->piece.shard_count / ways;
+    piece->piece.first_shard = node->piece.first_shard + at * piece->piece.shard_count;
+    piece->piece.whole_rows = node->piece.whole_rows > 0 ? node->piece.whole_rows : whole;
+    piece->piece.first_row =
+        op_piece_begin(piece->piece.whole_rows, node->piece.shards, piece->piece.first_shard);
 }
 
 static void head_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
-                     op_attrs *attrs)
+                     op_node *piece)
 {
-    *attrs = node->attrs;
-    if (rule == 1 && node->in[3] != TENSOR_NONE) shards_cut(p, node, ways, at, attrs);
+    if (rule == 1 && node->in[3] != TENSOR_NONE) shards_cut(p, node, ways, at, piece);
 }
 
 static op_cost head_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -91,12 +88,12 @@ static op_cost head_cost(const op_program *p, const op_node *node, const extent_
 static void terms_check(const op_facts *f)
 {
     const bool cut = op_has_in(f, 3);
-    const int64_t terms = cut ? f->attrs->piece.shard_count : 1, rows = op_fact(f, 'N');
+    const int64_t terms = cut ? f->piece->shard_count : 1, rows = op_fact(f, 'N');
     if (op_has_out(f, 1)) ASSERT(op_fact(f, 'E') == terms * op_fact(f, 'D'));
     if (!cut || rows == 0) return;
     const int64_t tiles = op_fact(f, 'R') / rows;
     ASSERT(tiles * rows == op_fact(f, 'R'));
-    ASSERT(tiles * op_fact(f, 'Q') == 3 * (int64_t)f->attrs->piece.shards);
+    ASSERT(tiles * op_fact(f, 'Q') == 3 * (int64_t)f->piece->shards);
 }
 
 static void head_check(const op_facts *f)
@@ -132,12 +129,12 @@ static status stats_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
-    const op_attrs *a = &node->attrs;
-    if (a->piece.shard_count < 1 || a->piece.first_shard + a->piece.shard_count > a->piece.shards) {
-        return fail(ST_MODEL, "head_stats: %d shards from %d on, of %d", (int)a->piece.shard_count,
-                    (int)a->piece.first_shard, (int)a->piece.shards);
+    const op_piece *piece = &node->piece;
+    if (piece->shard_count < 1 || piece->first_shard + piece->shard_count > piece->shards) {
+        return fail(ST_MODEL, "head_stats: %d shards from %d on, of %d", (int)piece->shard_count,
+                    (int)piece->first_shard, (int)piece->shards);
     }
-    op_shapes_bind(&shapes, 'Q', extent_of(3 * (int64_t)a->piece.shard_count));
+    op_shapes_bind(&shapes, 'Q', extent_of(3 * (int64_t)piece->shard_count));
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
@@ -149,10 +146,9 @@ static void stats_place(const op_program *p, const op_node *node, op_rule *rules
 }
 
 static void stats_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
-                      op_attrs *attrs)
+                      op_node *piece)
 {
-    *attrs = node->attrs;
-    if (rule == 2) shards_cut(p, node, ways, at, attrs);
+    if (rule == 2) shards_cut(p, node, ways, at, piece);
 }
 
 static op_cost stats_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -165,8 +161,8 @@ static op_cost stats_cost(const op_program *p, const op_node *node, const extent
 
 static void stats_facts(const op_facts *f)
 {
-    ASSERT(f->attrs->piece.shard_count > 0);
-    ASSERT(op_fact(f, 'Q') == 3 * (int64_t)f->attrs->piece.shard_count);
+    ASSERT(f->piece->shard_count > 0);
+    ASSERT(op_fact(f, 'Q') == 3 * (int64_t)f->piece->shard_count);
 }
 
 const op_kind op_row_head_stats = {

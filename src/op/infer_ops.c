@@ -37,7 +37,6 @@ const op_kind op_row_cache_append = {
     .inplace = {-1, -1, -1, -1},
     .infer = cache_append_infer,
     .place = cache_append_place,
-    .cut = op_cut_nothing,
     .cost = cache_append_cost,
     .check = op_check_sequences,
 };
@@ -68,7 +67,6 @@ const op_kind op_row_gather = {
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
     .place = gather_place,
-    .cut = op_cut_nothing,
     .cost = gather_cost,
 };
 
@@ -115,7 +113,6 @@ const op_kind op_row_sample = {
     .inplace = {-1, -1, -1, -1},
     .infer = sample_infer,
     .place = sample_place,
-    .cut = op_cut_nothing,
     .cost = sample_cost,
     .check = sample_check,
 };

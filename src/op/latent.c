@@ -32,14 +32,13 @@ static status columns_bind(const op_node *node, op_shapes *shapes)
 }
 
 static void latent_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
-                       op_attrs *attrs)
+                       op_node *piece)
 {
     (void)p;
     (void)at;
-    *attrs = node->attrs;
     if (rule != 2) return;
-    attrs->heads = node->attrs.heads / ways;
-    attrs->kv_heads = node->attrs.kv_heads / ways;
+    piece->attrs.heads = node->attrs.heads / ways;
+    piece->attrs.kv_heads = node->attrs.kv_heads / ways;
 }
 
 // Three operations for each element that is turned; what is not is copied.
@@ -67,6 +66,7 @@ static status latent_gradient(op_program *p, const op_node *node)
 {
     op_node back = op_node_of(OP_LATENT_BWD), dr = op_node_of(OP_LATENT_DR);
     back.attrs = dr.attrs = node->attrs;
+    back.piece = dr.piece = node->piece;
     for (int o = 0; o < 3; o++) back.in[o] = op_grad_get(p, node->out[o]);
     dr.in[0] = back.in[1];
     for (int i = 0; i < 2; i++) {

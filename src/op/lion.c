@@ -30,6 +30,5 @@ const op_kind op_row_lion = {
     .inplace = {-1, -1, -1, -1},
     .infer = infer,
     .place = op_place_update,
-    .cut = op_cut_nothing,
     .cost = cost,
 };

@@ -64,7 +64,6 @@ const op_kind op_row_matmul = {
     .inplace = {-1, -1, -1, -1},
     .infer = matmul_infer,
     .place = matmul_place,
-    .cut = op_cut_nothing,
     .cost = matmul_cost,
     .gradient = matmul_gradient,
 };
@@ -96,7 +95,6 @@ const op_kind op_row_matmul_dx = {
     .inplace = {2, -1, -1, -1},
     .infer = op_infer_signature,
     .place = dx_place,
-    .cut = op_cut_nothing,
     .cost = dx_cost,
 };
 
@@ -127,7 +125,6 @@ const op_kind op_row_matmul_dw = {
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
     .place = dw_place,
-    .cut = op_cut_nothing,
     .cost = dw_cost,
 };
 
@@ -155,6 +152,5 @@ const op_kind op_row_bias_dw = {
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
     .place = bias_place,
-    .cut = op_cut_nothing,
     .cost = bias_cost,
 };

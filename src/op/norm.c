@@ -85,6 +85,7 @@ static status rms_gradient(op_program *p, const op_node *node)
         dx.in[3] = node->in[1];
         dx.in[4] = residual_take(p, node, 2, 2);
         dx.attrs = node->attrs;
+        dx.piece = node->piece;
         TRY(op_grad_new(p, h, &dx.out[0]));
         TRY(op_append(p, OP_BACKWARD_INPUT, &dx, 0));
         TRY(residual_give(p, node, 2, dx.out[0]));
@@ -118,7 +119,6 @@ const op_kind op_row_rmsnorm = {
     .inplace = {-1, -1, 0, -1},
     .infer = rms_infer,
     .place = rms_place,
-    .cut = op_cut_nothing,
     .cost = rms_cost,
     .gradient = rms_gradient,
     .check = rms_check,
@@ -156,7 +156,6 @@ const op_kind op_row_rmsnorm_dx = {
     .inplace = {4, -1, -1, -1},
     .infer = rms_dx_infer,
     .place = rms_dx_place,
-    .cut = op_cut_nothing,
     .cost = rms_dx_cost,
     .check = rms_check,
 };
@@ -200,7 +199,6 @@ const op_kind op_row_rmsnorm_dw = {
     .inplace = {-1, -1, -1, -1},
     .infer = rms_dw_infer,
     .place = rms_dw_place,
-    .cut = op_cut_nothing,
     .cost = rms_dw_cost,
     .check = rms_check,
 };
@@ -268,6 +266,7 @@ static status layer_gradient(op_program *p, const op_node *node)
         dx.in[4] = node->in[1];
         dx.in[5] = residual_take(p, node, 3, 3);
         dx.attrs = node->attrs;
+        dx.piece = node->piece;
         TRY(op_grad_new(p, h, &dx.out[0]));
         TRY(op_append(p, OP_BACKWARD_INPUT, &dx, 0));
         TRY(residual_give(p, node, 3, dx.out[0]));
@@ -287,7 +286,6 @@ const op_kind op_row_layernorm = {
     .inplace = {-1, -1, -1, 0},
     .infer = layer_infer,
     .place = layer_place,
-    .cut = op_cut_nothing,
     .cost = layer_cost,
     .gradient = layer_gradient,
 };
@@ -316,7 +314,6 @@ const op_kind op_row_layernorm_dx = {
     .inplace = {5, -1, -1, -1},
     .infer = op_infer_signature,
     .place = layer_dx_place,
-    .cut = op_cut_nothing,
     .cost = layer_dx_cost,
 };
 
@@ -345,6 +342,5 @@ const op_kind op_row_layernorm_dw = {
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
     .place = layer_dw_place,
-    .cut = op_cut_nothing,
     .cost = layer_dw_cost,
 };

@@ -89,11 +89,8 @@ void op_rules(const char *const *texts, int text_count, op_rule *rules, int *cou
     } while (0)
 // For rows whose only rule is the first.
 void op_place_replicate(const op_program *p, const op_node *node, op_rule *rules, int *count);
-// Attributes that no cut changes.
-void op_cut_nothing(const op_program *p, const op_node *node, int rule, int ways, int at,
-                    op_attrs *attrs);
 // Of a weight (operand `t`) cut by rows: which of them the piece has.
-void op_cut_rows(const op_program *p, tensor_id t, int ways, int at, op_attrs *attrs);
+void op_cut_rows(const op_program *p, tensor_id t, int ways, int at, op_piece *piece);
 // Piece k of n of a dim of d elements begins here; n: its end is that of the last.
 static inline int64_t op_piece_begin(int64_t d, int64_t n, int64_t k)
 {

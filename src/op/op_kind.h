@@ -50,6 +50,7 @@ typedef enum op_sorts { SORTS_NOTHING, SORTS_INPUT, SORTS_OUTPUT } op_sorts;
 // signature.
 typedef struct op_facts {
     const op_attrs *attrs;
+    const op_piece *piece;
     int64_t extent[128]; // by letter; -1: every operand with this letter is missing
     uint32_t in, out;    // bit i: operand i is there
     int64_t seq, cache_seq;
@@ -105,9 +106,10 @@ typedef struct op_kind {
     // 1 of a tensor with parts (q, k and v; gate and up) cuts every part by itself. What a rule
     // says of a missing operand means nothing.
     void (*place)(const op_program *p, const op_node *node, op_rule *rules, int *count);
-    // The attributes of piece `at` of `ways` when cut by rule `rule`; p has the whole's shapes.
+    // Changes `piece`, a copy of `node`, to piece `at` of `ways` under rule `rule`. p has the shapes
+    // of the whole. NULL: the attributes of a piece are those of the whole.
     void (*cut)(const op_program *p, const op_node *node, int rule, int ways, int at,
-                op_attrs *attrs);
+                op_node *piece);
     op_cost (*cost)(const op_program *p, const op_node *node, const extent_binding *bound);
     // Appends the operations of its gradients, using op_grad_* below. NULL: not differentiable.
     status (*gradient)(op_program *p, const op_node *node);
@@ -131,6 +133,9 @@ typedef struct op_gemm {
 } op_gemm;
 bool op_gemm_of(const op_program *p, const op_node *node, const extent_binding *bound,
                 op_gemm *out);
+// Piece `at` of `ways` of a node that rule `rule` cuts; its operands are still those of the whole.
+void op_node_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                 op_node *piece);
 // The sums of the step block that an operation adds to, and the one that decides on the update.
 bool op_adds_loss(op_code code);
 bool op_adds_norm(op_code code);

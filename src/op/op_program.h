@@ -117,7 +117,6 @@ typedef struct op_attrs {
     // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
     bool kept;
     int32_t repeat; // STACK, UNSTACK: tiles of the same columns; 0: 1
-    op_piece piece;
 } op_attrs;
 
 typedef enum op_list {
@@ -132,6 +131,7 @@ typedef struct op_node {
     op_code code;
     tensor_id in[OP_MAX_IN], out[OP_MAX_OUT]; // TENSOR_NONE where missing
     op_attrs attrs;
+    op_piece piece;
 } op_node;
 // A node without operands and with all attributes zero.
 op_node op_node_of(op_code code);

@@ -70,7 +70,6 @@ static void test_rows_are_in_order(void **state)
         }
         assert_non_null(k->infer);
         assert_non_null(k->place);
-        assert_non_null(k->cut);
         assert_non_null(k->cost);
         assert_true(op_sample_count((op_code)code) > 0);
     }
@@ -275,10 +274,9 @@ static void check_rules(arena *a, const sample *s, int variant)
             if (s->node->out[o] != TENSOR_NONE) cuts |= rules[r].out[o].kind != PLACE_REPLICATE;
         }
         assert_true(cuts == (r > 0));
-        op_attrs attrs;
-        memset(&attrs, 0xff, sizeof(attrs));
-        s->kind->cut(s->p, s->node, r, 2, 1, &attrs);
-        if (r == 0) assert_memory_equal(&attrs, &s->node->attrs, sizeof(attrs));
+        op_node piece;
+        op_node_cut(s->p, s->node, r, 2, 1, &piece);
+        if (r == 0) assert_memory_equal(&piece, s->node, sizeof(piece));
     }
 }
 
@@ -311,8 +309,8 @@ static void check_cut(arena *a, const sample *s, int variant)
         memcpy(tensors, s->p->tensors, (size_t)s->p->tensor_count * sizeof(*tensors));
         q.tensors = tensors;
         q.tensor_capacity = s->p->tensor_count + 8;
-        op_node piece = *s->node;
-        s->kind->cut(s->p, s->node, r, 2, 1, &piece.attrs);
+        op_node piece;
+        op_node_cut(s->p, s->node, r, 2, 1, &piece);
         bool even = s->node->attrs.heads % 2 == 0 && s->node->attrs.kv_heads % 2 == 0;
         if (rules[r].in[0].kind == PLACE_SHARD && rules[r].in[0].dim == 0) even = true;
         bool done[64] = {false};

@@ -47,7 +47,6 @@ const op_kind op_row_step_begin = {
     .inplace = {-1, -1, -1, -1},
     .infer = block_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = begin_cost,
 };
 
@@ -72,7 +71,6 @@ const op_kind op_row_step_decide = {
     .inplace = {-1, -1, -1, -1},
     .infer = block_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = decide_cost,
 };
 
@@ -108,7 +106,6 @@ const op_kind op_row_step_loss = {
     .inplace = {-1, -1, -1, -1},
     .infer = loss_infer,
     .place = loss_place,
-    .cut = op_cut_nothing,
     .cost = loss_cost,
 };
 
@@ -145,7 +142,6 @@ const op_kind op_row_grad_norm = {
     .inplace = {-1, -1, -1, -1},
     .infer = norm_infer,
     .place = norm_place,
-    .cut = op_cut_nothing,
     .cost = norm_cost,
 };
 
@@ -192,7 +188,6 @@ const op_kind op_row_adamw = {
     .inplace = {-1, -1, -1, -1},
     .infer = adamw_infer,
     .place = op_place_update,
-    .cut = op_cut_nothing,
     .cost = adamw_cost,
 };
 
@@ -203,12 +198,12 @@ static status muon_parts(const op_node *node, const op_shapes *shapes, char lett
 {
     int64_t rows = 0, parts = 0;
     TRY(op_shapes_constant(node, shapes, letter, &rows));
-    if (node->attrs.piece.part_count < 0 || node->attrs.piece.part_count > MUON_PARTS) {
-        return fail(ST_MODEL, "muon: %d parts, expected 0 to %d", (int)node->attrs.piece.part_count,
+    if (node->piece.part_count < 0 || node->piece.part_count > MUON_PARTS) {
+        return fail(ST_MODEL, "muon: %d parts, expected 0 to %d", (int)node->piece.part_count,
                     (int)MUON_PARTS);
     }
-    for (int k = 0; k < node->attrs.piece.part_count; k++) parts += part_rows[k];
-    if (node->attrs.piece.part_count > 0 && parts != rows) {
+    for (int k = 0; k < node->piece.part_count; k++) parts += part_rows[k];
+    if (node->piece.part_count > 0 && parts != rows) {
         return fail(ST_MODEL, "muon: the parts have %lld rows, the weight %lld", (long long)parts,
                     (long long)rows);
     }
@@ -220,7 +215,7 @@ static status muon_infer(op_program *p, op_node *node, uint32_t wanted)
     op_states_in_place(node, 2);
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
-    TRY(muon_parts(node, &shapes, 'R', node->attrs.piece.part_rows));
+    TRY(muon_parts(node, &shapes, 'R', node->piece.part_rows));
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
@@ -235,21 +230,21 @@ static op_cost muon_cost(const op_program *p, const op_node *node, const extent_
 {
     op_cost cost = op_cost_pointwise(p, node, bound, node->in[0], 12.0);
     const double columns = op_dim(p, node->in[0], 1, bound);
-    if (node->attrs.piece.part_count == 0) {
+    if (node->piece.part_count == 0) {
         cost.flops += newton_schulz_flops(op_dim(p, node->in[0], 0, bound), columns);
     }
-    for (int k = 0; k < node->attrs.piece.part_count; k++) {
-        cost.flops += newton_schulz_flops((double)node->attrs.piece.part_rows[k], columns);
+    for (int k = 0; k < node->piece.part_count; k++) {
+        cost.flops += newton_schulz_flops((double)node->piece.part_rows[k], columns);
     }
     return cost;
 }
 
 static void muon_check(const op_facts *f)
 {
-    ASSERT(f->attrs->piece.part_count >= 0 && f->attrs->piece.part_count <= MUON_PARTS);
+    ASSERT(f->piece->part_count >= 0 && f->piece->part_count <= MUON_PARTS);
     int64_t rows = 0;
-    for (int32_t k = 0; k < f->attrs->piece.part_count; k++) rows += f->attrs->piece.part_rows[k];
-    if (f->attrs->piece.part_count > 1) ASSERT(rows == op_fact(f, 'R'));
+    for (int32_t k = 0; k < f->piece->part_count; k++) rows += f->piece->part_rows[k];
+    if (f->piece->part_count > 1) ASSERT(rows == op_fact(f, 'R'));
 }
 
 const op_kind op_row_muon = {
@@ -266,7 +261,6 @@ const op_kind op_row_muon = {
     .inplace = {-1, -1, -1, -1},
     .infer = muon_infer,
     .place = op_place_replicate, // the unit is a whole matrix
-    .cut = op_cut_nothing,
     .cost = muon_cost,
     .check = muon_check,
 };
@@ -296,36 +290,35 @@ const op_kind op_row_muon_direction = {
     .inplace = {-1, -1, -1, -1},
     .infer = direction_infer,
     .place = op_place_replicate, // its random counters are those of one piece
-    .cut = op_cut_nothing,
     .cost = direction_cost,
 };
 
 static status update_infer(op_program *p, op_node *node, uint32_t wanted)
 {
-    const op_attrs *a = &node->attrs;
+    const op_piece *piece = &node->piece;
     if (node->out[0] == TENSOR_NONE) node->out[0] = node->in[1];
     op_shapes shapes;
     int64_t columns = 0, whole = 0;
     TRY(op_shapes_in(p, node, &shapes));
-    TRY(muon_parts(node, &shapes, 'R', a->piece.part_rows));
-    TRY(muon_parts(node, &shapes, 'Q', a->piece.part_whole));
+    TRY(muon_parts(node, &shapes, 'R', piece->part_rows));
+    TRY(muon_parts(node, &shapes, 'Q', piece->part_whole));
     TRY(op_shapes_constant(node, &shapes, 'C', &columns));
     TRY(op_shapes_constant(node, &shapes, 'E', &whole));
-    if (a->piece.part_count < 1 || a->piece.first_column < 0 ||
-        a->piece.first_column + columns > whole || a->piece.whole_columns != whole) {
+    if (piece->part_count < 1 || piece->first_column < 0 || piece->first_column + columns > whole ||
+        piece->whole_columns != whole) {
         return fail(ST_MODEL, "muon_update: columns [%lld, %lld) of %lld, %lld expected",
-                    (long long)a->piece.first_column, (long long)(a->piece.first_column + columns),
-                    (long long)a->piece.whole_columns, (long long)whole);
+                    (long long)piece->first_column, (long long)(piece->first_column + columns),
+                    (long long)piece->whole_columns, (long long)whole);
     }
     int64_t before = 0; // rows of the parts before
-    for (int k = 0; k < a->piece.part_count; k++) {
-        const int64_t first = a->piece.part_first[k] - before;
-        if (first < 0 || first + a->piece.part_rows[k] > a->piece.part_whole[k]) {
+    for (int k = 0; k < piece->part_count; k++) {
+        const int64_t first = piece->part_first[k] - before;
+        if (first < 0 || first + piece->part_rows[k] > piece->part_whole[k]) {
             return fail(ST_MODEL, "muon_update: rows [%lld, %lld) of part %d of %lld",
-                        (long long)first, (long long)(first + a->piece.part_rows[k]), k,
-                        (long long)a->piece.part_whole[k]);
+                        (long long)first, (long long)(first + piece->part_rows[k]), k,
+                        (long long)piece->part_whole[k]);
         }
-        before += a->piece.part_whole[k];
+        before += piece->part_whole[k];
     }
     return op_shapes_out(p, node, wanted, &shapes);
 }
@@ -334,8 +327,8 @@ static op_cost update_cost(const op_program *p, const op_node *node, const exten
 {
     op_cost cost = op_cost_pointwise(p, node, bound, node->in[1], 6.0);
     const double columns = op_dim(p, node->in[0], 1, bound);
-    for (int k = 0; k < node->attrs.piece.part_count; k++) {
-        cost.flops += newton_schulz_flops((double)node->attrs.piece.part_whole[k], columns);
+    for (int k = 0; k < node->piece.part_count; k++) {
+        cost.flops += newton_schulz_flops((double)node->piece.part_whole[k], columns);
     }
     return cost;
 }
@@ -343,18 +336,18 @@ static op_cost update_cost(const op_program *p, const op_node *node, const exten
 // A piece of each part, and of the columns.
 static void update_check(const op_facts *f)
 {
-    const op_attrs *a = f->attrs;
+    const op_piece *piece = f->piece;
     int64_t rows = 0, whole = 0;
-    for (int32_t k = 0; k < a->piece.part_count; k++) {
-        ASSERT(a->piece.part_first[k] >= whole);
-        ASSERT(a->piece.part_first[k] - whole + a->piece.part_rows[k] <= a->piece.part_whole[k]);
-        rows += a->piece.part_rows[k];
-        whole += a->piece.part_whole[k];
+    for (int32_t k = 0; k < piece->part_count; k++) {
+        ASSERT(piece->part_first[k] >= whole);
+        ASSERT(piece->part_first[k] - whole + piece->part_rows[k] <= piece->part_whole[k]);
+        rows += piece->part_rows[k];
+        whole += piece->part_whole[k];
     }
     ASSERT(rows == op_fact(f, 'R') && whole == op_fact(f, 'Q'));
-    ASSERT(a->piece.whole_columns == op_fact(f, 'E'));
-    ASSERT(a->piece.first_column >= 0 &&
-           a->piece.first_column + op_fact(f, 'C') <= a->piece.whole_columns);
+    ASSERT(piece->whole_columns == op_fact(f, 'E'));
+    ASSERT(piece->first_column >= 0 &&
+           piece->first_column + op_fact(f, 'C') <= piece->whole_columns);
 }
 
 const op_kind op_row_muon_update = {
@@ -369,7 +362,6 @@ const op_kind op_row_muon_update = {
     .inplace = {-1, -1, -1, -1},
     .infer = update_infer,
     .place = op_place_replicate,
-    .cut = op_cut_nothing,
     .cost = update_cost,
     .check = update_check,
 };

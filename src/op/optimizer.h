@@ -41,19 +41,18 @@ static inline philox_words optimizer_random(const step_host *h, int32_t tensor_i
 typedef struct optimizer_run {
     int64_t element, count;
 } optimizer_run;
-static inline optimizer_run optimizer_run_of(const op_attrs *a, int64_t at, int64_t columns)
+static inline optimizer_run optimizer_run_of(const op_piece *piece, int64_t at, int64_t columns)
 {
     optimizer_run run = {at, INT64_MAX};
-    if (a->piece.whole_columns == 0) return run;
+    if (piece->whole_columns == 0) return run;
     int64_t row = at / columns;
     const int64_t column = at % columns;
     int k = 0;
-    for (; k + 1 < a->piece.part_count && row >= a->piece.part_rows[k]; k++)
-        row -= a->piece.part_rows[k];
+    for (; k + 1 < piece->part_count && row >= piece->part_rows[k]; k++) row -= piece->part_rows[k];
     run.element =
-        (a->piece.part_first[k] + row) * a->piece.whole_columns + a->piece.first_column + column;
+        (piece->part_first[k] + row) * piece->whole_columns + piece->first_column + column;
     run.count =
-        (a->piece.whole_columns == columns ? (a->piece.part_rows[k] - row) * columns : columns) -
+        (piece->whole_columns == columns ? (piece->part_rows[k] - row) * columns : columns) -
         column;
     return run;
 }

@@ -53,22 +53,20 @@ void op_place_replicate(const op_program *p, const op_node *node, op_rule *rules
     op_rules(NULL, 0, rules, count);
 }
 
-void op_cut_nothing(const op_program *p, const op_node *node, int rule, int ways, int at,
-                    op_attrs *attrs)
+void op_node_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                 op_node *piece)
 {
-    (void)p;
-    (void)rule;
-    (void)ways;
-    (void)at;
-    *attrs = node->attrs;
+    const op_kind *kind = op_kind_of(node->code);
+    *piece = *node;
+    if (kind->cut != NULL) kind->cut(p, node, rule, ways, at, piece);
 }
 
-void op_cut_rows(const op_program *p, tensor_id t, int ways, int at, op_attrs *attrs)
+void op_cut_rows(const op_program *p, tensor_id t, int ways, int at, op_piece *piece)
 {
     const extent rows = op_at(p, t)->dims[0];
     ASSERT(rows.symbol == EXTENT_ONE);
-    attrs->piece.whole_rows = rows.scale;
-    attrs->piece.first_row = op_piece_begin(rows.scale, ways, at);
+    piece->whole_rows = rows.scale;
+    piece->first_row = op_piece_begin(rows.scale, ways, at);
 }
 
 static double operand_bytes(const op_program *p, tensor_id t, const extent_binding *bound)

@@ -49,7 +49,7 @@ static int64_t collective_ns(const list_prices *x, const op_node *node, double s
 {
     const cost_group *g = group_of(x, node);
     const op_collective op = op_kind_of(node->code)->collective;
-    if (node->attrs.piece.inside > 0 || node->attrs.piece.across > 0) return 0;
+    if (node->piece.inside > 0 || node->piece.across > 0) return 0;
     return cost_collective_ns(x->m, g, op, collective_bytes(x, node, g->ranks) * share);
 }
 

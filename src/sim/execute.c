@@ -21,6 +21,7 @@ typedef struct shape {
     op_code code;
     int32_t words;
     op_attrs attrs;
+    op_piece piece;
     int64_t seqs;
     int64_t word[OPERANDS * (1 + OP_MAX_DIMS)];
 } shape;
@@ -69,6 +70,7 @@ static void shape_of(const kern_call *call, shape *out)
     memset(out, 0, offsetof(shape, word));
     out->code = call->code;
     memcpy(&out->attrs, &call->attrs, sizeof(out->attrs));
+    memcpy(&out->piece, &call->piece, sizeof(out->piece));
     out->attrs.site = 0; // the site identifies the call and does not change its cost
     out->attrs.tensor_index = 0;
     // The first operand of ATTENTION holds the queries; that of its backward holds the gradient of
@@ -92,6 +94,7 @@ static int64_t shape_ns(const cost_model *m, const shape *s)
     op_node node = op_node_of(s->code);
     const extent_binding bound = {.value = {[EXTENT_ONE] = 1, [EXTENT_SEQS] = s->seqs}};
     node.attrs = s->attrs;
+    node.piece = s->piece;
     for (int32_t w = 0; w < s->words;) {
         const int64_t word = s->word[w++];
         const int k = (int)(word & 255);

@@ -8,8 +8,7 @@ static status emit(op_program *p, const op_weight *w, int32_t weight_index, cons
                    tensor_id weight, tensor_id grad)
 {
     const dtype moments = run_config_types(r).moments;
-    op_node node = op_node_of(OP_ADAMW);
-    node.attrs = assemble_optimizer_attrs(w, weight_index, r);
+    op_node node = assemble_optimizer_node(OP_ADAMW, w, weight_index, r);
     node.attrs.beta1 = (float)r->optimizer.beta1;
     node.attrs.beta2 = (float)r->optimizer.beta2;
     node.attrs.eps = (float)r->optimizer.eps;

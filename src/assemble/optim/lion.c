@@ -8,8 +8,7 @@
 static status emit(op_program *p, const op_weight *w, int32_t weight_index, const run_config *r,
                    tensor_id weight, tensor_id grad)
 {
-    op_node node = op_node_of(OP_LION);
-    node.attrs = assemble_optimizer_attrs(w, weight_index, r);
+    op_node node = assemble_optimizer_node(OP_LION, w, weight_index, r);
     node.attrs.beta1 = (float)r->optimizer.beta1;
     node.attrs.beta2 = (float)r->optimizer.beta2;
     node.in[0] = grad;

@@ -14,26 +14,25 @@ typedef struct tensors {
         weight; // weight: the working copy; TENSOR_NONE: the master serves as weight
 } tensors;
 
-static op_attrs attrs_of(const op_weight *w, int32_t weight_index, const run_config *r)
+static op_node node_of(op_code code, const op_weight *w, int32_t weight_index, const run_config *r)
 {
-    op_attrs a = {.tensor_index = weight_index,
-                  .decay = w->decay,
-                  .nesterov = r->optimizer.nesterov,
-                  .match_rms = r->optimizer.muon_lr_adjust == RUN_MUON_MATCH_RMS_ADAMW,
-                  .stochastic = r->optimizer.stochastic_rounding,
-                  .momentum = (float)r->optimizer.momentum,
-                  .weight_decay = (float)r->optimizer.weight_decay,
-                  .eps = 1e-7f, // the clamp of the norm, not optimizer.eps
-                  .lr_scale = 1.0f,
-                  .piece.part_count = w->part_count};
-    for (int i = 0; i < w->part_count; i++) a.piece.part_rows[i] = w->parts[i].rows;
-    return a;
+    op_node node = op_node_of(code);
+    node.attrs = (op_attrs){.tensor_index = weight_index,
+                            .decay = w->decay,
+                            .nesterov = r->optimizer.nesterov,
+                            .match_rms = r->optimizer.muon_lr_adjust == RUN_MUON_MATCH_RMS_ADAMW,
+                            .stochastic = r->optimizer.stochastic_rounding,
+                            .momentum = (float)r->optimizer.momentum,
+                            .weight_decay = (float)r->optimizer.weight_decay,
+                            .eps = 1e-7f, // the clamp of the norm, not optimizer.eps
+                            .lr_scale = 1.0f};
+    node.piece.part_count = w->part_count;
+    for (int i = 0; i < w->part_count; i++) node.piece.part_rows[i] = w->parts[i].rows;
+    return node;
 }
 
-static status whole_emit(op_program *p, const op_attrs *a, const tensors *t)
+static status whole_emit(op_program *p, op_node node, const tensors *t)
 {
-    op_node node = op_node_of(OP_MUON);
-    node.attrs = *a;
     node.in[0] = t->grad;
     node.in[1] = node.out[0] = t->master;
     node.in[2] = node.out[1] = t->m;
@@ -78,13 +77,12 @@ static status rows_gather(op_program *p, const op_weight *w, tensor_id u, tensor
 {
     op_node gather = op_node_of(OP_ALL_GATHER);
     gather.attrs.axis = AXIS_TP;
-    gather.attrs.piece.part_count = w->part_count;
+    gather.piece.part_count = w->part_count;
     for (int i = 0; i < w->part_count; i++) {
         int64_t rows = 0;
-        gather.attrs.piece.part_first[i] =
-            w->parts[i].row_begin + op_part_share(w, i, w->at, &rows);
-        gather.attrs.piece.part_rows[i] = rows;
-        gather.attrs.piece.part_whole[i] = op_weight_piece(w, i).whole_rows;
+        gather.piece.part_first[i] = w->parts[i].row_begin + op_part_share(w, i, w->at, &rows);
+        gather.piece.part_rows[i] = rows;
+        gather.piece.part_whole[i] = op_weight_piece(w, i).whole_rows;
     }
     TRY(work_make(p, "whole", whole_rows_of(w), w->columns, whole));
     gather.in[0] = u;
@@ -98,7 +96,7 @@ static status columns_gather(op_program *p, const op_weight *w, tensor_id u, ten
     op_node gather = op_node_of(OP_ALL_GATHER), put = op_node_of(OP_UNSTACK);
     gather.attrs.axis = AXIS_TP;
     gather.attrs.stacked = true;
-    put.attrs.piece.shard_count = w->ways;
+    put.piece.shard_count = w->ways;
     TRY(work_make(p, "tiles", w->ways * w->rows, w->columns, &gather.out[0]));
     TRY(work_make(p, "whole", w->rows, w->ways * w->columns, whole));
     gather.in[0] = u;
@@ -108,20 +106,20 @@ static status columns_gather(op_program *p, const op_weight *w, tensor_id u, ten
     return op_append(p, OP_FORWARD, &put, 0);
 }
 
-static status piece_emit(op_program *p, const op_weight *w, op_attrs a, const tensors *t)
+static status piece_emit(op_program *p, const op_weight *w, op_node first, const tensors *t)
 {
-    op_node first = op_node_of(OP_MUON_DIRECTION), second = op_node_of(OP_MUON_UPDATE);
     int64_t before = 0; // rows of the parts before
     for (int i = 0; i < w->part_count; i++) {
         const weight_piece piece = op_weight_piece(w, i);
-        a.piece.part_first[i] = before + piece.row;
-        a.piece.part_whole[i] = piece.whole_rows;
-        a.piece.whole_columns = piece.whole_columns;
-        a.piece.first_column = piece.column;
+        first.piece.part_first[i] = before + piece.row;
+        first.piece.part_whole[i] = piece.whole_rows;
+        first.piece.whole_columns = piece.whole_columns;
+        first.piece.first_column = piece.column;
         before += piece.whole_rows;
     }
     TRY(even_check(w, w->ways));
-    first.attrs = second.attrs = a;
+    op_node second = first;
+    second.code = OP_MUON_UPDATE;
     first.in[0] = t->grad;
     first.in[1] = first.out[0] = t->m;
     TRY(work_make(p, "direction", w->rows, w->columns, &first.out[1]));
@@ -137,11 +135,11 @@ static status piece_emit(op_program *p, const op_weight *w, op_attrs a, const te
 static status emit(op_program *p, const op_weight *w, int32_t weight_index, const run_config *r,
                    tensor_id weight, tensor_id grad)
 {
-    const op_attrs attrs = attrs_of(w, weight_index, r);
     tensors t = {.grad = grad, .m = TENSOR_NONE};
     TRY(assemble_optimizer_master(p, w, r, weight, &t.master, &t.weight));
     TRY(assemble_optimizer_state(p, "m", w, run_config_types(r).moments, &t.m));
-    return w->ways > 1 ? piece_emit(p, w, attrs, &t) : whole_emit(p, &attrs, &t);
+    if (w->ways > 1) return piece_emit(p, w, node_of(OP_MUON_DIRECTION, w, weight_index, r), &t);
+    return whole_emit(p, node_of(OP_MUON, w, weight_index, r), &t);
 }
 
 const assemble_optimizer assemble_optimizer_muon = {.emit = emit};

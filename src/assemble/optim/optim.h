@@ -33,8 +33,9 @@ NODISCARD status assemble_optimizer_state(op_program *p, const char *name, const
                                           dtype type, tensor_id *out);
 NODISCARD status assemble_optimizer_master(op_program *p, const op_weight *w, const run_config *r,
                                            tensor_id weight, tensor_id *master, tensor_id *copy);
-// Attributes common to element-wise updates: the random counters of a piece's elements depend on
-// its position in the whole weight.
-op_attrs assemble_optimizer_attrs(const op_weight *w, int32_t weight_index, const run_config *r);
+// A node with the attributes common to element-wise updates. Its piece says where this rank's
+// elements are in the whole weight: their random counters depend on it.
+op_node assemble_optimizer_node(op_code code, const op_weight *w, int32_t weight_index,
+                                const run_config *r);
 
 #endif

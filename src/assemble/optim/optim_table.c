@@ -29,25 +29,27 @@ status assemble_optimizer_master(op_program *p, const op_weight *w, const run_co
     return assemble_optimizer_state(p, "master", w, DTYPE_F32, master);
 }
 
-op_attrs assemble_optimizer_attrs(const op_weight *w, int32_t weight_index, const run_config *r)
+op_node assemble_optimizer_node(op_code code, const op_weight *w, int32_t weight_index,
+                                const run_config *r)
 {
-    op_attrs attrs = {.tensor_index = weight_index,
-                      .decay = w->decay,
-                      .stochastic = r->optimizer.stochastic_rounding,
-                      .weight_decay = (float)r->optimizer.weight_decay,
-                      .lr_scale = 1.0f};
+    op_node node = op_node_of(code);
+    node.attrs = (op_attrs){.tensor_index = weight_index,
+                            .decay = w->decay,
+                            .stochastic = r->optimizer.stochastic_rounding,
+                            .weight_decay = (float)r->optimizer.weight_decay,
+                            .lr_scale = 1.0f};
     int64_t begin = 0; // of the part within the whole weight
-    if (w->ways <= 1) return attrs;
-    attrs.piece.part_count = w->part_count;
+    if (w->ways <= 1) return node;
+    node.piece.part_count = w->part_count;
     for (int i = 0; i < w->part_count; i++) {
         const weight_piece piece = op_weight_piece(w, i);
-        attrs.piece.part_rows[i] = piece.rows;
-        attrs.piece.part_first[i] = begin + piece.row;
-        attrs.piece.whole_columns = piece.whole_columns;
-        attrs.piece.first_column = piece.column;
+        node.piece.part_rows[i] = piece.rows;
+        node.piece.part_first[i] = begin + piece.row;
+        node.piece.whole_columns = piece.whole_columns;
+        node.piece.first_column = piece.column;
         begin += piece.whole_rows;
     }
-    return attrs;
+    return node;
 }
 
 // The layers' programs declare the type of the working copy.

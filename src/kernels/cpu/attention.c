@@ -87,43 +87,43 @@ attention_sequence attention_sequence_of(const kern_call *call, const kern_tenso
 
 int64_t attention_key_runs(const kern_call *call)
 {
-    return call->attrs.piece.ring ? zigzag_pieces(call->attrs.piece.cp_turns) : 1;
+    return call->piece.ring ? zigzag_pieces(call->piece.cp_turns) : 1;
 }
 
 void attention_keys(const kern_call *call, const kern_tensor *documents, int64_t sequence,
                     int64_t keys, cpu_attention_tile *tile)
 {
-    const op_attrs *a = &call->attrs;
-    const int64_t pieces = zigzag_pieces(a->piece.cp_turns), size = keys / pieces;
+    const op_piece *piece = &call->piece;
+    const int64_t pieces = zigzag_pieces(piece->cp_turns), size = keys / pieces;
     tile->keys = keys;
-    tile->ways = a->piece.ring ? 1 : a->piece.cp_ways;
-    tile->turns = a->piece.cp_turns;
+    tile->ways = piece->ring ? 1 : piece->cp_ways;
+    tile->turns = piece->cp_turns;
     tile->key_run_count = attention_key_runs(call);
     tile->key_runs[0] = (zigzag_run){.count = keys};
-    for (int64_t i = 0; i < pieces && a->piece.ring; i++) {
+    for (int64_t i = 0; i < pieces && piece->ring; i++) {
         tile->key_runs[i] = (zigzag_run){.row = i * size, .count = size};
         tile->key_runs[i].position =
-            zigzag_position(a->piece.cp_ways, a->piece.cp_turns, a->piece.key_at, keys, i * size);
+            zigzag_position(piece->cp_ways, piece->cp_turns, piece->key_at, keys, i * size);
     }
     tile->documents = tensor_has(documents) ? documents : NULL;
-    tile->document_row = sequence * keys * (a->piece.ring ? a->piece.cp_ways : 1);
+    tile->document_row = sequence * keys * (piece->ring ? piece->cp_ways : 1);
 }
 
 int attention_runs(const kern_call *call, int64_t position, zigzag_run runs[ATTENTION_RUNS])
 {
-    const op_attrs *a = &call->attrs;
-    const int64_t pieces = zigzag_pieces(a->piece.cp_turns), size = call->seq / pieces;
-    if (a->piece.shards > 0) { // backward of one shard
-        zigzag_shard(a->piece.cp_ways, a->piece.cp_at, call->seq, a->piece.shards,
-                     a->piece.first_shard, runs);
+    const op_piece *piece = &call->piece;
+    const int64_t pieces = zigzag_pieces(piece->cp_turns), size = call->seq / pieces;
+    if (piece->shards > 0) { // backward of one shard
+        zigzag_shard(piece->cp_ways, piece->cp_at, call->seq, piece->shards, piece->first_shard,
+                     runs);
         return 2;
     }
     runs[0] = (zigzag_run){.position = position, .count = call->seq};
-    if (a->piece.cp_ways <= 1) return 1;
+    if (piece->cp_ways <= 1) return 1;
     for (int64_t i = 0; i < pieces; i++) {
         runs[i] = (zigzag_run){.row = i * size, .count = size};
-        runs[i].position = zigzag_position(a->piece.cp_ways, a->piece.cp_turns, a->piece.cp_at,
-                                           call->seq, runs[i].row);
+        runs[i].position =
+            zigzag_position(piece->cp_ways, piece->cp_turns, piece->cp_at, call->seq, runs[i].row);
     }
     return (int)pieces;
 }
@@ -364,7 +364,7 @@ static void merge_task(void *context, int64_t index, int thread)
 
 static bool is_decode(const kern_call *call)
 {
-    return call->seq == 1 && call->attrs.piece.cp_ways <= 1 && !tensor_has(&call->in[3]) &&
+    return call->seq == 1 && call->piece.cp_ways <= 1 && !tensor_has(&call->in[3]) &&
            !(call->attrs.dropout > 0.0F);
 }
 

@@ -111,8 +111,7 @@ static void sum_keys(const bwd_job *job, float *sums, int64_t member, int64_t be
     const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim, wide = align_up(dim, 16);
     const int64_t group = heads / c->attrs.kv_heads;
     const int64_t sequence = member / heads, kv = member % heads / group;
-    const int64_t ways =
-        c->attrs.piece.ring ? 1 : c->attrs.piece.cp_ways; // that the rows are gathered from
+    const int64_t ways = c->piece.ring ? 1 : c->piece.cp_ways; // that the rows are gathered from
     for (int pass = 0; pass < 2; pass++) {
         const kern_tensor *out = &c->out[1 + pass];
         for (int64_t key = begin; key < end; key++) {
@@ -123,8 +122,8 @@ static void sum_keys(const bwd_job *job, float *sums, int64_t member, int64_t be
                 job->vec->add(sum, sum, other, dim);
             }
             int64_t side = 0;
-            const int64_t row = sequence * job->keys +
-                                zigzag_row(ways, c->attrs.piece.cp_turns, job->keys, key, &side);
+            const int64_t row =
+                sequence * job->keys + zigzag_row(ways, c->piece.cp_turns, job->keys, key, &side);
             const float factor = pass == 0 ? c->attrs.scale : 1.0F;
             if (side > AHEAD) {
                 const int64_t next = (row + AHEAD) * out->strides[0] + kv * dim;

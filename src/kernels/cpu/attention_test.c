@@ -584,8 +584,8 @@ static void piece_create(fixture *f, const fixture *whole, int32_t ways, int32_t
     kern_call *calls[] = {&f->forward, &f->backward};
     for (int i = 0; i < 2; i++) {
         calls[i]->in[i == 0 ? 3 : 6] = whole->forward.in[3];
-        calls[i]->attrs.piece.cp_ways = ways;
-        calls[i]->attrs.piece.cp_at = at;
+        calls[i]->piece.cp_ways = ways;
+        calls[i]->piece.cp_at = at;
     }
 }
 
@@ -605,8 +605,8 @@ static void shard_backward(pieces *p, fixture *f, int32_t ways, int32_t at, int3
 {
     zigzag_run runs[2];
     const int64_t queries = f->s.queries, keys = f->s.sequences * CP_SEQ;
-    f->backward.attrs.piece.shards = CP_SHARDS;
-    f->backward.attrs.piece.first_shard = shard;
+    f->backward.piece.shards = CP_SHARDS;
+    f->backward.piece.first_shard = shard;
     run(f, &f->backward, kern_level_of_machine(), NULL);
     zigzag_shard(ways, at, queries, CP_SHARDS, shard, runs);
     for (int64_t b = 0; b < f->s.sequences; b++) {
@@ -696,11 +696,11 @@ static void test_rings_in_bf16(void **state)
             kern_call *calls[] = {&f[i].forward, &f[i].backward};
             for (int k = 0; k < 2; k++) {
                 calls[k]->strict = i == 1;
-                calls[k]->attrs.piece.ring = true;
-                calls[k]->attrs.piece.cp_ways = 3;
-                calls[k]->attrs.piece.cp_turns = 2;
-                calls[k]->attrs.piece.cp_at = 1;
-                calls[k]->attrs.piece.key_at = key_at;
+                calls[k]->piece.ring = true;
+                calls[k]->piece.cp_ways = 3;
+                calls[k]->piece.cp_turns = 2;
+                calls[k]->piece.cp_at = 1;
+                calls[k]->piece.key_at = key_at;
             }
             run_both(&f[i], kern_level_of_machine(), NULL);
         }

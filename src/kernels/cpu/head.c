@@ -72,7 +72,7 @@ static head_panels panels_of(const kern_call *call, kern_level level)
     if (is_stats || !call->attrs.kept) {
         p.logits = gemm_panels_bytes(level, w->type, is_free, w->dims[0], w->dims[1]);
     }
-    if (!is_stats && call->attrs.piece.shard_count <= 1 && call->out[1].data != NULL) {
+    if (!is_stats && call->piece.shard_count <= 1 && call->out[1].data != NULL) {
         p.dx = gemm_panels_bytes(level, w->type, is_free, w->dims[1], w->dims[0]);
     }
     p.logits = align_up(p.logits, ALIGN_TENSOR);
@@ -125,12 +125,12 @@ static void row_of_x(const chunk *c, int64_t index, float scale)
 // Rows of the whole vocabulary, of which w may be a piece, and where a shard begins in w.
 static int64_t vocabulary_of(const kern_call *call)
 {
-    return call->attrs.piece.whole_rows > 0 ? call->attrs.piece.whole_rows : call->in[1].dims[0];
+    return call->piece.whole_rows > 0 ? call->piece.whole_rows : call->in[1].dims[0];
 }
 
 static int64_t shard_begin(const kern_call *call, int64_t shard)
 {
-    return vocabulary_of(call) * shard / call->attrs.piece.shards - call->attrs.piece.first_row;
+    return vocabulary_of(call) * shard / call->piece.shards - call->piece.first_row;
 }
 
 // Of a whole row of logits: the highest, the sum of exp(logit - highest), the label's.
@@ -144,7 +144,7 @@ enum { MAX_SHARDS = 64 };
 static row_stats stats_of(const kern_call *call, int64_t token)
 {
     const kern_tensor *stats = &call->in[3];
-    const int64_t count = call->attrs.piece.shards, per_tile = stats->dims[1] / 3;
+    const int64_t count = call->piece.shards, per_tile = stats->dims[1] / 3;
     const int64_t tokens = call->in[0].dims[0];
     double tops[MAX_SHARDS], sums[MAX_SHARDS];
     row_stats out = {-HUGE_VAL, 0.0, 0.0};
@@ -196,7 +196,7 @@ static void piece_task(void *context, int64_t index, int thread)
     } else {
         const row_stats s = stats_of(call, c->first + index);
         const double log_sum = log(s.sum), lse = s.top + log_sum, z = (double)call->attrs.z_loss;
-        const int64_t at = label - call->attrs.piece.first_row;
+        const int64_t at = label - call->piece.first_row;
         loss = (s.top - s.label) + log_sum + z * lse * lse;
         if (c->wants_grad) {
             (void)c->leaf->exponents(row, rows, (float)s.top);
@@ -306,16 +306,16 @@ static void dx_make(const kern_context *context, chunk *c, int64_t begin, int64_
 
 static void dx_terms(const kern_context *context, chunk *c)
 {
-    const op_attrs *a = &c->call->attrs;
+    const op_piece *piece = &c->call->piece;
     if (c->call->out[1].data == NULL) return;
     c->term = 0;
     if (!c->cut) {
         dx_make(context, c, 0, c->call->in[1].dims[0]);
         return;
     }
-    for (; c->term < a->piece.shard_count; c->term++) {
-        dx_make(context, c, shard_begin(c->call, a->piece.first_shard + c->term),
-                shard_begin(c->call, a->piece.first_shard + c->term + 1));
+    for (; c->term < piece->shard_count; c->term++) {
+        dx_make(context, c, shard_begin(c->call, piece->first_shard + c->term),
+                shard_begin(c->call, piece->first_shard + c->term + 1));
     }
 }
 
@@ -403,14 +403,14 @@ static void stats_task(void *context, int64_t index, int thread)
     (void)thread;
     const chunk *c = context;
     const kern_call *call = c->call;
-    const op_attrs *a = &call->attrs;
+    const op_piece *piece = &call->piece;
     const kern_tensor *out = &call->out[0];
     const int64_t label = label_of(call, c->first + index);
     float *row = c->logits + index * c->layout.stride;
-    for (int64_t i = 0; i < a->piece.shard_count; i++) {
-        const int64_t begin = shard_begin(call, a->piece.first_shard + i);
-        const int64_t end = shard_begin(call, a->piece.first_shard + i + 1);
-        const int64_t at = label - a->piece.first_row;
+    for (int64_t i = 0; i < piece->shard_count; i++) {
+        const int64_t begin = shard_begin(call, piece->first_shard + i);
+        const int64_t end = shard_begin(call, piece->first_shard + i + 1);
+        const int64_t at = label - piece->first_row;
         const int64_t to = (c->first + index) * out->strides[0] + 3 * i;
         double top = label < 0 ? 0.0 : -HUGE_VAL, sum = 0.0, own = 0.0;
         if (label >= 0 && end > begin) {

@@ -146,7 +146,7 @@ static void run_in_shards(problem *p, const kern_context *context, int64_t token
     static float stats[TOKENS * 12], terms[TOKENS * DIM * 4];
     kern_call call = {
         .code = OP_HEAD_STATS, .step = &p->step, .loss_divisor = 10.0, .strict = true};
-    call.attrs.piece.shards = call.attrs.piece.shard_count = 4;
+    call.piece.shards = call.piece.shard_count = 4;
     call.attrs.kept = kept;
     call.attrs.z_loss = 0.01f;
     call.in[0] = matrix(p->x, DTYPE_F32, tokens, DIM);

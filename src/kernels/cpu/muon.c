@@ -35,13 +35,12 @@ typedef struct muon_job {
 
 static int32_t part_count(const kern_call *call)
 {
-    return call->attrs.piece.part_count > 1 ? call->attrs.piece.part_count : 1;
+    return call->piece.part_count > 1 ? call->piece.part_count : 1;
 }
 
 static int64_t part_rows(const kern_call *call, int32_t part)
 {
-    return call->attrs.piece.part_count > 1 ? call->attrs.piece.part_rows[part]
-                                            : call->in[0].dims[0];
+    return call->piece.part_count > 1 ? call->piece.part_rows[part] : call->in[0].dims[0];
 }
 
 static int64_t part_floats(int64_t rows, int64_t columns)
@@ -54,8 +53,8 @@ int64_t cpu_muon_update_workspace(const kern_call *call, int threads)
 {
     (void)threads;
     int64_t most = 0;
-    for (int32_t part = 0; part < call->attrs.piece.part_count; part++) {
-        most = max_i64(most, part_floats(call->attrs.piece.part_whole[part], call->in[0].dims[1]));
+    for (int32_t part = 0; part < call->piece.part_count; part++) {
+        most = max_i64(most, part_floats(call->piece.part_whole[part], call->in[0].dims[1]));
     }
     return most * (int64_t)sizeof(float);
 }
@@ -89,7 +88,7 @@ static cpu_update_span row_span(const muon_job *job, int64_t row, float *directi
     span.weight_out = span_of(job->weight_out, at);
     span.n = job->own_columns;
     span.element =
-        optimizer_run_of(&job->call->attrs, at * job->own_columns, job->own_columns).element;
+        optimizer_run_of(&job->call->piece, at * job->own_columns, job->own_columns).element;
     span.direction = direction;
     return span;
 }
@@ -317,7 +316,7 @@ status cpu_muon_direction(const kern_context *context, const kern_call *call)
 status cpu_muon_update(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
-    const op_attrs *a = &call->attrs;
+    const op_piece *piece = &call->piece;
     if (is_masked(call)) return ST_OK;
     muon_job job = job_of(context, call);
     int64_t before = 0; // rows of the parts before
@@ -326,11 +325,11 @@ status cpu_muon_update(const kern_context *context, const kern_call *call)
     job.weight_out = &call->out[1];
     job.columns = call->in[0].dims[1];
     job.own_columns = call->in[1].dims[1];
-    job.column = a->piece.first_column;
-    for (int32_t part = 0; part < a->piece.part_count; part++) {
-        job.rows = a->piece.part_whole[part];
-        job.own_rows = a->piece.part_rows[part];
-        job.row = a->piece.part_first[part] - before;
+    job.column = piece->first_column;
+    for (int32_t part = 0; part < piece->part_count; part++) {
+        job.rows = piece->part_whole[part];
+        job.own_rows = piece->part_rows[part];
+        job.row = piece->part_first[part] - before;
         buffers_set(&job);
         for (int64_t i = 0; i < job.rows; i++) {
             memcpy(job.x + i * job.columns, tensor_row(&call->in[0], before + i).at,

@@ -37,7 +37,7 @@ static void update_task(void *context, int64_t index, int thread)
         // Where all lie together the field was cut as one row.
         const int64_t at = c->first_row * columns + i * job->cut.columns + piece.column;
         for (int64_t done = 0; done < piece.columns;) {
-            const optimizer_run run = optimizer_run_of(&c->attrs, at + done, columns);
+            const optimizer_run run = optimizer_run_of(&c->piece, at + done, columns);
             const int64_t n = min_i64(run.count, piece.columns - done);
             run_update(job->update, i, piece.column + done, n, run.element);
             done += n;

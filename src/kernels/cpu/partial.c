@@ -114,7 +114,7 @@ static void unstack_task(void *context, int64_t index, int thread)
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const int64_t width = x->dims[1], repeat = max_i64(job->call->attrs.repeat, 1);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
-        for (int64_t tile = 0; tile < job->call->attrs.piece.shard_count; tile += repeat) {
+        for (int64_t tile = 0; tile < job->call->piece.shard_count; tile += repeat) {
             const cpu_span to = cpu_span_offset(tensor_row(y, i), tile / repeat * width);
             if (repeat > 1) {
                 tiles_add(job, i, tile, repeat, to);
@@ -149,7 +149,7 @@ static void zip_task(void *context, int64_t index, int thread)
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
         const int64_t other =
-            zip_row(c->attrs.piece.shard_count, c->attrs.piece.cp_turns, x->dims[0], c->seq, i);
+            zip_row(c->piece.shard_count, c->piece.cp_turns, x->dims[0], c->seq, i);
         job->vec->cast(tensor_row(y, c->attrs.inverse ? i : other),
                        tensor_row(x, c->attrs.inverse ? other : i), piece.columns);
     }

@@ -161,17 +161,17 @@ static void dropout_task(void *context, int64_t index, int thread)
     const cpu_row_job *job = context;
     const kern_call *call = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    const op_piece *own = &call->piece;
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
         const dropout_stream stream = dropout_stream_of(&call->step->host, call->attrs.site, 0,
                                                         call->first_sequence + i / call->seq);
-        const op_attrs *a = &call->attrs;
         const int64_t whole = call->seq * max_i64(call->cut_ways, 1);
         const int64_t row =
             cut_position(call->cut_ways, call->cut_pieces, call->cut_at, call->seq, i % call->seq);
         const int64_t position =
-            zigzag_position(a->piece.cp_ways, a->piece.cp_turns, a->piece.cp_at, whole, row);
+            zigzag_position(own->cp_ways, own->cp_turns, own->cp_at, whole, row);
         job->vec->dropout(tensor_row(&call->out[0], i), tensor_row(&call->in[0], i), 0,
-                          piece.columns, &stream, position, a->dropout);
+                          piece.columns, &stream, position, call->attrs.dropout);
     }
 }
 

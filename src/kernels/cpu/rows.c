@@ -21,7 +21,7 @@ static status check_rows(const char *what, const kern_tensor *numbers, int64_t n
 // Rows of the whole table, of which this may be a piece.
 static int64_t vocabulary_of(const kern_call *c, const kern_tensor *table)
 {
-    return c->attrs.piece.whole_rows > 0 ? c->attrs.piece.whole_rows : table->dims[0];
+    return c->piece.whole_rows > 0 ? c->piece.whole_rows : table->dims[0];
 }
 
 // What changes nothing in a sum, not even the sign of a zero.
@@ -43,7 +43,7 @@ static void embedding_task(void *context, int64_t index, int thread)
     const bool has_positions = tensor_has(&c->in[2]);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
         const cpu_span x = tensor_row(&c->out[0], i);
-        const int64_t id = tensor_int(&c->in[0], i) - c->attrs.piece.first_row;
+        const int64_t id = tensor_int(&c->in[0], i) - c->piece.first_row;
         if (id < 0 || id >= c->in[1].dims[0]) {
             negative_zeros(x, piece.columns);
             continue;
@@ -93,7 +93,7 @@ static void fold_task(void *context, int64_t index, int thread)
     const int64_t column = index * CPU_FOLD_COLUMNS;
     const int64_t count = min_i64(CPU_FOLD_COLUMNS, dx->dims[1] - column);
     for (int64_t i = 0; i < dx->dims[0]; i++) {
-        const int64_t row = tensor_int(&job->call->in[0], i) - job->call->attrs.piece.first_row;
+        const int64_t row = tensor_int(&job->call->in[0], i) - job->call->piece.first_row;
         if (row < 0 || row >= table->dims[0]) continue;
         const cpu_span sum = cpu_span_at(table, row * table->strides[0] + column);
         job->vec->add(sum, sum, cpu_span_at(dx, i * dx->strides[0] + column), count);

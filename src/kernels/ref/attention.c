@@ -28,21 +28,21 @@ typedef struct span {
 static int64_t position_of(const kern_call *c, const span *s, int64_t t)
 {
     if (s->ways <= 1) return s->shift + t;
-    return zigzag_position(s->ways, c->attrs.piece.cp_turns, s->at, c->seq, t);
+    return zigzag_position(s->ways, c->piece.cp_turns, s->at, c->seq, t);
 }
 
 static int64_t key_row(const kern_call *c, const span *s, int64_t key)
 {
     int64_t run = 0;
-    const bool gathered = s->ways > 1 && !c->attrs.piece.ring;
+    const bool gathered = s->ways > 1 && !c->piece.ring;
     if (!gathered) return s->key_begin + key;
-    return s->key_begin + zigzag_row(s->ways, c->attrs.piece.cp_turns, s->key_count, key, &run);
+    return s->key_begin + zigzag_row(s->ways, c->piece.cp_turns, s->key_count, key, &run);
 }
 
 static int64_t key_position(const kern_call *c, const span *s, int64_t key)
 {
-    if (!c->attrs.piece.ring) return key;
-    return zigzag_position(s->ways, c->attrs.piece.cp_turns, c->attrs.piece.key_at, c->seq, key);
+    if (!c->piece.ring) return key;
+    return zigzag_position(s->ways, c->piece.cp_turns, c->piece.key_at, c->seq, key);
 }
 
 static int64_t sequences(const kern_call *c)
@@ -53,10 +53,8 @@ static int64_t sequences(const kern_call *c)
 // Forward: lengths (operand 4) gives the live part of a cache.
 static span span_of(const kern_call *c, int64_t keys, const kern_tensor *lengths, int64_t b)
 {
-    span s = {.sequence = b,
-              .query_begin = b * c->seq,
-              .ways = c->attrs.piece.cp_ways,
-              .at = c->attrs.piece.cp_at};
+    span s = {
+        .sequence = b, .query_begin = b * c->seq, .ways = c->piece.cp_ways, .at = c->piece.cp_at};
     if (lengths != NULL && ref_has(lengths)) {
         s.key_begin = b * c->cache_seq;
         s.key_count = ref_int(lengths, b);
@@ -75,7 +73,7 @@ static bool is_visible(const kern_call *c, const kern_tensor *documents, const s
     if (at > position) return false;
     if (c->attrs.window > 0 && at <= position - c->attrs.window) return false;
     if (!ref_has(documents)) return true;
-    const int64_t all = s->key_count * (c->attrs.piece.ring ? s->ways : 1);
+    const int64_t all = s->key_count * (c->piece.ring ? s->ways : 1);
     const int64_t first = s->sequence * all; // they are by position
     return ref_int(documents, first + position) == ref_int(documents, first + at);
 }
@@ -237,7 +235,7 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
     const int64_t row = s->query_begin + t;
     double *p = buffer, *dp = p + s->key_count;
     double *dk = dp + s->key_count, *dv = dk + s->key_count * dim;
-    if (c->attrs.piece.ring) {
+    if (c->piece.ring) {
         ring_probabilities(c, s, t, h, p);
     } else {
         (void)probabilities(c, q, k, &c->in[6], s, t, h, p);
@@ -255,7 +253,7 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
         dp[key] = keep * dot;
         mean += p[key] * dp[key];
     }
-    if (c->attrs.piece.ring) mean = ring_mean(c, row, h);
+    if (c->piece.ring) mean = ring_mean(c, row, h);
     for (int64_t key = 0; key < s->key_count; key++) {
         dp[key] = p[key] == 0.0 ? 0.0 : p[key] * (dp[key] - mean) * (double)c->attrs.scale;
         for (int64_t d = 0; d < dim; d++)
@@ -273,11 +271,10 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
 // The queries whose gradients are asked for, in order: all, or the two pieces of a shard.
 static int runs_of(const kern_call *c, zigzag_run runs[2])
 {
-    const op_attrs *a = &c->attrs;
+    const op_piece *piece = &c->piece;
     runs[0] = (zigzag_run){.count = c->seq};
-    if (a->piece.shards == 0) return 1;
-    zigzag_shard(a->piece.cp_ways, a->piece.cp_at, c->seq, a->piece.shards, a->piece.first_shard,
-                 runs);
+    if (piece->shards == 0) return 1;
+    zigzag_shard(piece->cp_ways, piece->cp_at, c->seq, piece->shards, piece->first_shard, runs);
     return 2;
 }
 

@@ -41,13 +41,13 @@ static void copy(const kern_tensor *target, const kern_tensor *source)
 // ---- a vocabulary in shards ---------------------------------------------------------------------
 static int64_t whole_of(const kern_call *c)
 {
-    return c->attrs.piece.whole_rows > 0 ? c->attrs.piece.whole_rows : c->in[1].dims[0];
+    return c->piece.whole_rows > 0 ? c->piece.whole_rows : c->in[1].dims[0];
 }
 
 // Where a shard begins among the rows of w.
 static int64_t shard_begin(const kern_call *c, int64_t shard)
 {
-    return whole_of(c) * shard / c->attrs.piece.shards - c->attrs.piece.first_row;
+    return whole_of(c) * shard / c->piece.shards - c->piece.first_row;
 }
 
 int64_t ref_head_stats_workspace(const kern_call *c, int threads)
@@ -80,10 +80,10 @@ status ref_head_stats(const kern_context *context, const kern_call *c)
         const int64_t label = ref_int(&c->in[2], n);
         TRY(label_check(c, n, label));
         if (label >= 0) logits_make(c, n, logits);
-        for (int64_t i = 0; i < c->attrs.piece.shard_count; i++) {
-            const int64_t begin = shard_begin(c, c->attrs.piece.first_shard + i);
-            const int64_t end = shard_begin(c, c->attrs.piece.first_shard + i + 1);
-            const int64_t at = label - c->attrs.piece.first_row;
+        for (int64_t i = 0; i < c->piece.shard_count; i++) {
+            const int64_t begin = shard_begin(c, c->piece.first_shard + i);
+            const int64_t end = shard_begin(c, c->piece.first_shard + i + 1);
+            const int64_t at = label - c->piece.first_row;
             double highest = label < 0 ? 0.0 : -HUGE_VAL, sum = 0.0;
             for (int64_t v = begin; v < end && label >= 0; v++) highest = fmax(highest, logits[v]);
             for (int64_t v = begin; v < end && label >= 0; v++) sum += exp(logits[v] - highest);
@@ -107,7 +107,7 @@ static row_stats stats_of(const kern_call *c, int64_t n)
     const int64_t rows = c->in[0].dims[0], per_tile = stats->dims[1] / 3;
     row_stats out = {-HUGE_VAL, 0.0, 0.0};
     double sums[64];
-    const int64_t count = c->attrs.piece.shards;
+    const int64_t count = c->piece.shards;
     ASSERT(count <= COUNT_OF(sums));
     for (int64_t s = 0; s < count; s++) {
         out.highest = fmax(out.highest, ref_get(stats, s / per_tile * rows + n, s % per_tile * 3));
@@ -130,7 +130,7 @@ static double piece_loss(const kern_call *c, int64_t n, int64_t label, double *l
 {
     const row_stats s = stats_of(c, n);
     const double z_loss = (double)c->attrs.z_loss, lse = s.highest + log(s.sum);
-    const int64_t at = label - c->attrs.piece.first_row;
+    const int64_t at = label - c->piece.first_row;
     for (int64_t v = 0; v < c->in[1].dims[0]; v++) {
         logits[v] = exp(logits[v] - s.highest) / s.sum * (1.0 + 2.0 * z_loss * lse);
     }
@@ -160,9 +160,9 @@ static void row_gradients(const kern_call *c, const kern_tensor *dw, int64_t n,
 {
     const kern_tensor *x = &c->in[0], *w = &c->in[1], *dx = &c->out[1];
     const bool cut = ref_has(&c->in[3]);
-    for (int64_t i = 0; i < (cut ? c->attrs.piece.shard_count : 1) && ref_has(dx); i++) {
-        const int64_t begin = cut ? shard_begin(c, c->attrs.piece.first_shard + i) : 0;
-        const int64_t end = cut ? shard_begin(c, c->attrs.piece.first_shard + i + 1) : w->dims[0];
+    for (int64_t i = 0; i < (cut ? c->piece.shard_count : 1) && ref_has(dx); i++) {
+        const int64_t begin = cut ? shard_begin(c, c->piece.first_shard + i) : 0;
+        const int64_t end = cut ? shard_begin(c, c->piece.first_shard + i + 1) : w->dims[0];
         for (int64_t j = 0; j < x->dims[1]; j++) {
             double sum = 0.0;
             for (int64_t v = begin; v < end; v++) sum += d_logits[v] * ref_get(w, v, j);

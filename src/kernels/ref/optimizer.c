@@ -51,7 +51,7 @@ status ref_adamw(const kern_context *context, const kern_call *c)
             const int64_t at = (c->first_row + i) * columns + j;
             const philox_words random =
                 optimizer_random(&step->host, c->attrs.tensor_index,
-                                 optimizer_run_of(&c->attrs, at, columns).element);
+                                 optimizer_run_of(&c->piece, at, columns).element);
             ref_put_update(c, &c->out[0], i, j, p, random.w[0]);
             ref_put_update(c, &c->out[1], i, j, m_new, random.w[1]);
             ref_put_update(c, &c->out[2], i, j, v_new, random.w[2]);
@@ -69,14 +69,14 @@ static void part_rows(const kern_call *c, int32_t k, int64_t *begin, int64_t *ro
 {
     *begin = 0;
     *rows = c->in[0].dims[0];
-    if (c->attrs.piece.part_count <= 1) return;
-    for (int32_t i = 0; i < k; i++) *begin += c->attrs.piece.part_rows[i];
-    *rows = c->attrs.piece.part_rows[k];
+    if (c->piece.part_count <= 1) return;
+    for (int32_t i = 0; i < k; i++) *begin += c->piece.part_rows[i];
+    *rows = c->piece.part_rows[k];
 }
 
 static int32_t part_count(const kern_call *c)
 {
-    return c->attrs.piece.part_count > 1 ? c->attrs.piece.part_count : 1;
+    return c->piece.part_count > 1 ? c->piece.part_count : 1;
 }
 
 // Two matrices (small, large) and two (small, small), where small is the lesser side of a part.
@@ -102,8 +102,8 @@ int64_t ref_muon_update_workspace(const kern_call *c, int threads)
 {
     (void)threads;
     int64_t most = 0;
-    for (int32_t k = 0; k < c->attrs.piece.part_count; k++) {
-        most = max_i64(most, part_bytes(c->attrs.piece.part_whole[k], c->in[0].dims[1]));
+    for (int32_t k = 0; k < c->piece.part_count; k++) {
+        most = max_i64(most, part_bytes(c->piece.part_whole[k], c->in[0].dims[1]));
     }
     return most;
 }
@@ -221,7 +221,7 @@ static void muon_part(const kern_call *c, int64_t begin, int64_t rows)
 
 static int64_t element_of(const kern_call *c, int64_t i, int64_t j, int64_t columns)
 {
-    return optimizer_run_of(&c->attrs, i * columns + j, columns).element;
+    return optimizer_run_of(&c->piece, i * columns + j, columns).element;
 }
 
 status ref_muon_direction(const kern_context *context, const kern_call *c)
@@ -241,13 +241,13 @@ status ref_muon_direction(const kern_context *context, const kern_call *c)
 status ref_muon_update(const kern_context *context, const kern_call *c)
 {
     (void)context;
-    const op_attrs *a = &c->attrs;
+    const op_piece *piece = &c->piece;
     const int64_t all = c->in[0].dims[1], columns = c->in[1].dims[1];
     int64_t begin = 0, own = 0; // of the part in the whole, and here
     double *x = c->workspace;
     if (ref_is_masked(&c->step->device)) return ST_OK;
-    for (int32_t k = 0; k < a->piece.part_count; k++) {
-        const int64_t rows = a->piece.part_whole[k], first = a->piece.part_first[k] - begin;
+    for (int32_t k = 0; k < piece->part_count; k++) {
+        const int64_t rows = piece->part_whole[k], first = piece->part_first[k] - begin;
         const bool tall = rows > all;
         for (int64_t i = 0; i < rows; i++) {
             for (int64_t j = 0; j < all; j++) {
@@ -255,17 +255,17 @@ status ref_muon_update(const kern_context *context, const kern_call *c)
             }
         }
         orthogonalise(c, rows, all);
-        for (int64_t i = 0; i < a->piece.part_rows[k]; i++) {
+        for (int64_t i = 0; i < piece->part_rows[k]; i++) {
             for (int64_t j = 0; j < columns; j++) {
                 const int64_t at[2] = {own + i, j}, row = first + i,
-                              column = a->piece.first_column + j;
+                              column = piece->first_column + j;
                 master_put(c, &c->in[1], c->out, at, element_of(c, own + i, j, columns),
                            x[tall ? column * rows + row : row * all + column],
                            size_of(c, rows, all));
             }
         }
         begin += rows;
-        own += a->piece.part_rows[k];
+        own += piece->part_rows[k];
     }
     return ST_OK;
 }

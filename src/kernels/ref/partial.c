@@ -75,7 +75,7 @@ status ref_zip(const kern_context *context, const kern_call *c)
     const kern_tensor *x = &c->in[0], *y = &c->out[0];
     for (int64_t i = 0; i < y->dims[0]; i++) {
         const int64_t other =
-            zip_row(c->attrs.piece.shard_count, c->attrs.piece.cp_turns, x->dims[0], c->seq, i);
+            zip_row(c->piece.shard_count, c->piece.cp_turns, x->dims[0], c->seq, i);
         for (int64_t j = 0; j < y->dims[1]; j++) {
             if (c->attrs.inverse) {
                 ref_put(y, i, j, ref_get(x, other, j));

@@ -138,11 +138,11 @@ status ref_dropout(const kern_context *context, const kern_call *c)
     const kern_tensor *x = &c->in[0], *y = &c->out[0];
     for (int64_t i = 0; i < y->dims[0]; i++) {
         const int64_t sequence = c->first_sequence + i / c->seq;
-        const op_attrs *a = &c->attrs;
+        const op_piece *piece = &c->piece;
         const int64_t whole = c->seq * max_i64(c->cut_ways, 1);
         const int64_t row = cut_position(c->cut_ways, c->cut_pieces, c->cut_at, c->seq, i % c->seq);
         const int64_t position =
-            zigzag_position(a->piece.cp_ways, a->piece.cp_turns, a->piece.cp_at, whole, row);
+            zigzag_position(piece->cp_ways, piece->cp_turns, piece->cp_at, whole, row);
         const dropout_stream stream = dropout_stream_of(&c->step->host, c->attrs.site, 0, sequence);
         for (int64_t j = 0; j < y->dims[1]; j++) {
             const float factor = dropout_factor_at(&stream, position, j, c->attrs.dropout);

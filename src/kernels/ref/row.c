@@ -13,7 +13,7 @@ static status check_row(const char *what, int64_t row, int64_t value, int64_t co
 // Rows of the whole table, of which this may be a piece.
 static int64_t vocabulary_of(const kern_call *c, const kern_tensor *table)
 {
-    return c->attrs.piece.whole_rows > 0 ? c->attrs.piece.whole_rows : table->dims[0];
+    return c->piece.whole_rows > 0 ? c->piece.whole_rows : table->dims[0];
 }
 
 status ref_embedding(const kern_context *context, const kern_call *c)
@@ -22,7 +22,7 @@ status ref_embedding(const kern_context *context, const kern_call *c)
     const kern_tensor *ids = &c->in[0], *table = &c->in[1], *positions = &c->in[2];
     const kern_tensor *position_table = &c->in[3], *x = &c->out[0];
     for (int64_t n = 0; n < x->dims[0]; n++) {
-        const int64_t id = ref_int(ids, n) - c->attrs.piece.first_row;
+        const int64_t id = ref_int(ids, n) - c->piece.first_row;
         TRY(check_row("embedding", n, ref_int(ids, n), vocabulary_of(c, table)));
         const int64_t position = ref_has(positions) ? ref_int(positions, n) : 0;
         if (ref_has(positions)) {
@@ -54,7 +54,7 @@ status ref_embedding_dw(const kern_context *context, const kern_call *c)
     const kern_tensor *ids = &c->in[0], *dx = &c->in[1], *table = &c->out[0];
     if (!c->accumulate) ref_zero(table);
     for (int64_t n = 0; n < dx->dims[0]; n++) {
-        const int64_t id = ref_int(ids, n), row = id - c->attrs.piece.first_row;
+        const int64_t id = ref_int(ids, n), row = id - c->piece.first_row;
         TRY(check_row("embedding", n, id, vocabulary_of(c, table)));
         if (came_before(ids, n) || row < 0 || row >= table->dims[0]) continue;
         for (int64_t j = 0; j < dx->dims[1]; j++) {

@@ -64,18 +64,18 @@ static status gather_push(context_pass *c, op_list list, const op_node *node, in
     op_node gather = op_node_of(OP_ALL_GATHER);
     gather.attrs.axis = AXIS_CP;
     gather.attrs.zigzag = true;
-    gather.attrs.piece.cp_turns = c->how->turns;
+    gather.piece.cp_turns = c->how->turns;
     gather.in[0] = mine.both;
     gather.out[0] = all->both;
     return op_append(c->p, list, &gather, 0);
 }
 
-static void rows_set(const context_pass *c, op_attrs *attrs)
+static void rows_set(const context_pass *c, op_piece *piece)
 {
     if (c->ways == 1) return;
-    attrs->piece.cp_ways = c->ways;
-    attrs->piece.cp_at = c->at;
-    attrs->piece.cp_turns = c->how->turns;
+    piece->cp_ways = c->ways;
+    piece->cp_at = c->at;
+    piece->cp_turns = c->how->turns;
 }
 
 status context_attend(context_pass *c, op_list list, const op_node *node)
@@ -84,7 +84,7 @@ status context_attend(context_pass *c, op_list list, const op_node *node)
     key_values all;
     if (c->ways > 1 && c->how->ring) return context_ring_forward(c, list, node);
     TRY(gather_push(c, list, node, 1, "kv", &all));
-    rows_set(c, &local.attrs);
+    rows_set(c, &local.piece);
     local.in[1] = all.k;
     local.in[2] = all.v;
     return op_append(c->p, list, &local, 0);
@@ -109,10 +109,10 @@ static status terms_push(context_pass *c, const op_node *node, const key_values 
     for (int32_t i = 0; i < count; i++) {
         op_node term = *node;
         TRY(context_pair(c, node->in[2], node->in[3], "d_kv", c->ways, type, &terms[i]));
-        rows_set(c, &term.attrs);
+        rows_set(c, &term.piece);
         if (c->how->ordered) {
-            term.attrs.piece.shards = c->how->shards;
-            term.attrs.piece.first_shard = c->at * count + i;
+            term.piece.shards = c->how->shards;
+            term.piece.first_shard = c->at * count + i;
         }
         term.in[2] = all->k;
         term.in[3] = all->v;
@@ -141,12 +141,12 @@ status context_attend_bwd(context_pass *c, const op_node *node)
         TRY(context_pair(c, node->in[2], node->in[3], "d_kv_sum", 1, type, &sum));
         scatter.attrs.axis = AXIS_CP;
         scatter.attrs.zigzag = true;
-        scatter.attrs.piece.cp_turns = c->how->turns;
+        scatter.piece.cp_turns = c->how->turns;
         for (int32_t i = 0; i < count; i++) scatter.in[i] = terms[i].both;
         scatter.out[0] = sum.both;
         if (c->how->ordered) {
-            scatter.attrs.piece.shards = c->how->shards;
-            scatter.attrs.piece.first_shard = c->at * count;
+            scatter.piece.shards = c->how->shards;
+            scatter.piece.first_shard = c->at * count;
         }
         TRY(op_append(c->p, OP_BACKWARD_INPUT, &scatter, 0));
         from = &sum;
@@ -168,9 +168,9 @@ static status node_push(context_pass *c, op_list list, const op_node *node)
         return c->heads > 1 ? context_heads_backward(c, node) : context_attend_bwd(c, node);
     }
     if (node->code == OP_DROPOUT && c->how->ways > 1) {
-        local.attrs.piece.cp_ways = c->how->ways;
-        local.attrs.piece.cp_at = c->how->at;
-        local.attrs.piece.cp_turns = c->how->turns;
+        local.piece.cp_ways = c->how->ways;
+        local.piece.cp_at = c->how->at;
+        local.piece.cp_turns = c->how->turns;
     }
     return op_append(c->p, list, &local, 0);
 }

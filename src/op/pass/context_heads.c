@@ -53,7 +53,7 @@ static status node_push(context_pass *c, op_list list, op_code code, tensor_id f
                         int32_t repeat)
 {
     op_node node = op_node_of(code);
-    node.attrs.piece.shard_count = c->heads;
+    node.piece.shard_count = c->heads;
     node.attrs.repeat = repeat > 1 ? repeat : 0;
     node.attrs.axis = AXIS_CP;
     node.in[0] = from;
@@ -64,8 +64,8 @@ static status node_push(context_pass *c, op_list list, op_code code, tensor_id f
 static status zip_push(context_pass *c, op_list list, tensor_id from, tensor_id to, bool inverse)
 {
     op_node node = op_node_of(OP_ZIP);
-    node.attrs.piece.shard_count = c->heads;
-    node.attrs.piece.cp_turns = c->how->turns;
+    node.piece.shard_count = c->heads;
+    node.piece.cp_turns = c->how->turns;
     node.attrs.inverse = inverse;
     node.in[0] = from;
     node.out[0] = to;
@@ -114,12 +114,12 @@ static status repeat_find(const context_pass *c, const op_attrs *a, int32_t *rep
                 a->heads, a->kv_heads, c->how->ordered ? " in strict order" : "");
 }
 
-static void heads_set(const context_pass *c, int32_t repeat, op_attrs *a)
+static void heads_set(const context_pass *c, int32_t repeat, op_node *inner)
 {
-    a->heads /= c->heads;
-    a->kv_heads = a->kv_heads * repeat / c->heads;
-    a->piece.first_head += c->head_at * a->heads;
-    a->piece.seq_ways = c->heads;
+    inner->attrs.heads /= c->heads;
+    inner->attrs.kv_heads = inner->attrs.kv_heads * repeat / c->heads;
+    inner->piece.first_head += c->head_at * inner->attrs.heads;
+    inner->piece.seq_ways = c->heads;
 }
 
 // The log-sum-exp of this rank's heads, which stays until backward.
@@ -147,7 +147,7 @@ status context_heads_forward(context_pass *c, op_list list, const op_node *node)
     part_add(&out, node->out[0], 1);
     TRY(deal_push(c, list, &in, "qkv_heads", &operands));
     TRY(dealt_make(c, &out, "y_heads", &y));
-    heads_set(c, repeat, &inner.attrs);
+    heads_set(c, repeat, &inner);
     for (int i = 0; i < 3; i++) inner.in[i] = operands.part[i];
     inner.out[0] = y.all;
     TRY(lse_find(c, node->out[1], &inner.out[1]));
@@ -169,7 +169,7 @@ status context_heads_backward(context_pass *c, const op_node *node)
     for (int i = 0; i < 3; i++) part_add(&out, node->out[i], i > 0 ? repeat : 1);
     TRY(deal_push(c, list, &in, "dy_qkv_y_heads", &operands));
     TRY(dealt_make(c, &out, "d_qkv_heads", &grads));
-    heads_set(c, repeat, &inner.attrs);
+    heads_set(c, repeat, &inner);
     for (int i = 0; i < PARTS_MAX; i++) inner.in[i] = operands.part[i];
     TRY(lse_find(c, node->in[5], &inner.in[5]));
     for (int i = 0; i < 3; i++) inner.out[i] = grads.part[i];

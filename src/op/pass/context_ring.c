@@ -47,13 +47,13 @@ static status ring_go(context_pass *c, op_list list, int step, const key_values 
     return shift_push(c, list, have->both, next->both);
 }
 
-static void ring_set(const context_pass *c, int step, op_attrs *attrs)
+static void ring_set(const context_pass *c, int step, op_piece *piece)
 {
-    attrs->piece.ring = true;
-    attrs->piece.cp_ways = c->ways;
-    attrs->piece.cp_at = c->at;
-    attrs->piece.cp_turns = c->how->turns;
-    attrs->piece.key_at = (c->at - step + c->ways) % c->ways;
+    piece->ring = true;
+    piece->cp_ways = c->ways;
+    piece->cp_at = c->at;
+    piece->cp_turns = c->how->turns;
+    piece->key_at = (c->at - step + c->ways) % c->ways;
 }
 
 // ---- forward ------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ static status step_forward(context_pass *c, op_list list, const op_node *node, i
 {
     op_node part = *node;
     TRY(attended_make(c, node, "ring_part", out));
-    ring_set(c, step, &part.attrs);
+    ring_set(c, step, &part.piece);
     part.in[1] = keys->k;
     part.in[2] = keys->v;
     part.out[0] = out->y;
@@ -133,7 +133,7 @@ static status step_backward(context_pass *c, const op_node *node, int step, cons
     const op_tensor q = *op_at(c->p, node->in[1]);
     TRY(context_tensor(c, "ring_dq", sum_type(c), q.dims[0].scale, q.dims[1].scale, &out->dq));
     TRY(context_pair(c, keys->k, keys->v, "ring_d_kv", 1, sum_type(c), &out->d_kv));
-    ring_set(c, step, &part.attrs);
+    ring_set(c, step, &part.piece);
     part.in[2] = keys->k;
     part.in[3] = keys->v;
     part.out[0] = out->dq;

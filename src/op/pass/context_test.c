@@ -69,7 +69,7 @@ static void keys_are_gathered_or_travel(void **state)
             assert_int_equal(most_rows(p), 1); // never more keys than the rank's own
             uint32_t met = 0;
             for (int k = 0; k < ways; k++) {
-                met |= 1u << node_of(p, OP_FORWARD, OP_ATTENTION, k)->attrs.piece.key_at;
+                met |= 1u << node_of(p, OP_FORWARD, OP_ATTENTION, k)->piece.key_at;
             }
             assert_int_equal(met, (1u << ways) - 1);
         }
@@ -90,9 +90,9 @@ static void heads_are_dealt_out(void **state)
             assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_ALL_TO_ALL), 2);
             assert_int_equal(count_of(p, OP_FORWARD, OP_ALL_GATHER), ways > heads);
             assert_int_equal(node->attrs.heads, BLOCK_HEADS / heads);
-            assert_int_equal(node->attrs.piece.first_head, at % heads * (BLOCK_HEADS / heads));
+            assert_int_equal(node->piece.first_head, at % heads * (BLOCK_HEADS / heads));
             assert_int_equal(node->attrs.kv_heads, heads < BLOCK_KV ? BLOCK_KV / heads : 1);
-            assert_int_equal(node->attrs.piece.seq_ways, heads);
+            assert_int_equal(node->piece.seq_ways, heads);
             assert_int_equal(op_at(p, node->in[0])->dims[0].scale, heads);
             assert_int_equal(op_at(p, node->in[1])->dims[0].scale, ways);
         }

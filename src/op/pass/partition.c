@@ -191,9 +191,9 @@ static status step_append(partition *c, op_list list, op_code code, tensor_id in
     if (code == OP_ALL_GATHER) {
         node.attrs.axis = AXIS_TP;
         node.attrs.stacked = true;
-        if (copies > 1) node.attrs.piece.across = copies;
+        if (copies > 1) node.piece.across = copies;
     }
-    if (code == OP_UNSTACK) node.attrs.piece.shard_count = c->how->ways / copies;
+    if (code == OP_UNSTACK) node.piece.shard_count = c->how->ways / copies;
     return op_append(c->p, list, &node, 0);
 }
 
@@ -483,8 +483,8 @@ static status node_push(partition *c, op_list list, const op_node *node)
     op_rule rule;
     int index = 0;
     TRY(rule_choose(c, node, &rule, &index));
-    op_node local = *node;
-    op_kind_of(node->code)->cut(c->whole, node, index, c->how->ways, c->how->at, &local.attrs);
+    op_node local;
+    op_node_cut(c->whole, node, index, c->how->ways, c->how->at, &local);
     if (is_by_heads(node->code)) heads_count(c, node, &local.attrs);
     for (int i = 0; i < OP_MAX_IN; i++) {
         if (node->in[i] == TENSOR_NONE || rule.in[i].kind == PLACE_SHARD) continue;

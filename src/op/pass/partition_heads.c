@@ -79,7 +79,7 @@ static status term_push(partition *c, op_list list, const op_node *local, const 
     op_node term = *local;
     term.attrs.heads = t->q_heads;
     term.attrs.kv_heads = 1;
-    term.attrs.piece.first_head += k * t->q_heads;
+    term.piece.first_head += k * t->q_heads;
     TRY(columns_of(c, &term.in[0], k * q, q));
     TRY(columns_of(c, &term.in[1], k * q, q));
     TRY(columns_of(c, &term.in[2], kv, t->head_dim));
@@ -102,10 +102,10 @@ static status terms_add(partition *c, op_list list, const key_terms *t, const te
     sum.out[0] = y;
     if (t->ranks == 1) return op_append(c->p, list, &sum, 0);
     sum.attrs.axis = AXIS_TP;
-    sum.attrs.piece.inside = t->ranks;
+    sum.piece.inside = t->ranks;
     if (c->how->ordered) {
-        sum.attrs.piece.shards = t->of_head;
-        sum.attrs.piece.first_shard = t->first;
+        sum.piece.shards = t->of_head;
+        sum.piece.first_shard = t->first;
     }
     if (like.view_of == TENSOR_NONE) return op_append(c->p, list, &sum, 0);
     // What travels lies in one piece.

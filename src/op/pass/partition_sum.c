@@ -29,8 +29,8 @@ static status terms_add(partition *c, op_list list, const tensor_id *terms, int3
     sum.out[0] = y;
     if (!alone) sum.attrs.axis = AXIS_TP;
     if (!alone && c->how->ordered) {
-        sum.attrs.piece.shards = exact ? c->how->ways : c->how->shards;
-        sum.attrs.piece.first_shard = exact ? c->how->at : cut_first(c->how);
+        sum.piece.shards = exact ? c->how->ways : c->how->shards;
+        sum.piece.first_shard = exact ? c->how->at : cut_first(c->how);
     }
     return op_append(c->p, list, &sum, 0);
 }
@@ -171,14 +171,14 @@ status partition_sum(partition *c, op_list list, const op_node *node)
 
 // ---- the head -----------------------------------------------------------------------------------
 
-static void head_attrs(const partition *c, int64_t vocab, op_attrs *attrs)
+static void head_attrs(const partition *c, int64_t vocab, op_node *head)
 {
-    attrs->piece.shards = cut_shards(c->how);
-    attrs->piece.shard_count = cut_terms(c->how);
-    attrs->piece.first_shard = cut_first(c->how);
-    attrs->piece.whole_rows = vocab;
-    attrs->piece.first_row = cut_begin(c->how, vocab);
-    attrs->kept = c->whole->purpose == PURPOSE_TRAIN;
+    head->piece.shards = cut_shards(c->how);
+    head->piece.shard_count = cut_terms(c->how);
+    head->piece.first_shard = cut_first(c->how);
+    head->piece.whole_rows = vocab;
+    head->piece.first_row = cut_begin(c->how, vocab);
+    head->attrs.kept = c->whole->purpose == PURPOSE_TRAIN;
 }
 
 // Statistics of all shards.
@@ -187,8 +187,9 @@ static status stats_push(partition *c, op_list list, const op_node *head, tensor
     op_node stats = op_node_of(OP_HEAD_STATS);
     memcpy(stats.in, head->in, 3 * sizeof(stats.in[0]));
     stats.attrs = head->attrs;
+    stats.piece = head->piece;
     const extent rows = op_at(c->whole, head->out[0])->dims[0];
-    const extent columns = extent_of(3 * (int64_t)head->attrs.piece.shard_count);
+    const extent columns = extent_of(3 * (int64_t)head->piece.shard_count);
     TRY(partition_make(c, head->out[0], "stats", DTYPE_F64, rows, columns, &stats.out[0]));
     TRY(op_append(c->p, list, &stats, 0));
     *all = stats.out[0];
@@ -212,7 +213,7 @@ status partition_head(partition *c, op_list list, const op_node *node)
     const placement all = {.kind = PLACE_REPLICATE}, rows = {.kind = PLACE_SHARD, .dim = 0};
     op_node head = *node;
     tensor_id terms[OP_CUT_MAX_TERMS];
-    head_attrs(c, op_at(c->whole, node->in[1])->dims[0].scale, &head.attrs);
+    head_attrs(c, op_at(c->whole, node->in[1])->dims[0].scale, &head);
     TRY(partition_all_rows(c, list, node->in[0], &head.in[0]));
     TRY(partition_set(c, node->out[0], all, NULL));
     TRY(stats_push(c, list, &head, &head.in[3]));

@@ -170,7 +170,7 @@ static void sums_stand_where_they_must(void **state)
                 const op_node *sum = node_of(p, (op_list)list, OP_ALL_REDUCE, k);
                 const op_node *maker = maker_of(p, (op_list)list, sum->in[0]);
                 assert_int_equal(sum->attrs.axis, AXIS_TP);
-                assert_int_equal(sum->attrs.piece.shards, 0);
+                assert_int_equal(sum->piece.shards, 0);
                 assert_non_null(maker);
                 assert_int_equal(maker->code, list == OP_FORWARD ? OP_MATMUL : OP_MATMUL_DX);
                 assert_int_equal(index_of(p, (op_list)list, maker) + 1,
@@ -200,8 +200,8 @@ static void heads_talk_in_statistics(void **state)
         assert_true(n[1].attrs.stacked);
         assert_int_equal(n[2].code, OP_HEAD_LOSS);
         assert_int_equal(n[2].in[3], n[1].out[0]);
-        assert_int_equal(n[2].attrs.piece.first_row, 25 * at);
-        assert_int_equal(n[2].attrs.piece.whole_rows, 50);
+        assert_int_equal(n[2].piece.first_row, 25 * at);
+        assert_int_equal(n[2].piece.whole_rows, 50);
         assert_int_equal(op_at(p, n[2].in[1])->dims[0].scale, 25);
         assert_int_equal(n[3].code, OP_ALL_REDUCE);
         assert_int_equal(count_of(p, OP_BACKWARD_WEIGHT, OP_STEP_LOSS), at == 0);
@@ -255,7 +255,7 @@ static void rows_are_gathered_once(void **state)
     assert_int_equal(count_of(p, OP_BACKWARD_WEIGHT, OP_ALL_GATHER), 2);
     assert_int_equal(op_at(p, p->inputs[0])->dims[0].symbol, EXTENT_TOKENS_CUT);
     const op_node *drop = node_of(p, OP_FORWARD, OP_DROPOUT, 0);
-    assert_int_equal(drop->attrs.piece.row_ways, 2);
+    assert_int_equal(drop->piece.row_ways, 2);
     // Norms see some rows only: their gradients are terms. (Products have gathered what biases
     // need.)
     int64_t terms = 0;
@@ -294,8 +294,8 @@ static void ordered_sums_have_all_shards(void **state)
             while (terms < OP_MAX_IN && sum->in[terms] != TENSOR_NONE) terms++;
             assert_int_equal(terms, 4 / ways);
             if (ways == 1) continue;
-            assert_int_equal(sum->attrs.piece.shards, 4);
-            assert_int_equal(sum->attrs.piece.first_shard, (ways - 1) * terms);
+            assert_int_equal(sum->piece.shards, 4);
+            assert_int_equal(sum->piece.first_shard, (ways - 1) * terms);
         }
         // Each term of dx goes over q, k and v, or gate and up, one after the other.
         assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_MATMUL_DX), 2 + (4 / ways) * (3 + 2));
@@ -316,13 +316,13 @@ static void shared_keys_are_summed_once(void **state)
         const op_node *attention = node_of(p, OP_FORWARD, OP_ATTENTION, 0);
         assert_int_equal(attention->attrs.heads, 1);
         assert_int_equal(attention->attrs.kv_heads, 1);
-        assert_int_equal(attention->attrs.piece.first_head, at);
+        assert_int_equal(attention->piece.first_head, at);
         int inside = 0;
         for (int k = 0; k < 4; k++) {
             const op_node *sum = node_of(p, OP_BACKWARD_INPUT, OP_ALL_REDUCE, k);
-            if (sum->attrs.piece.inside == 0) continue;
+            if (sum->piece.inside == 0) continue;
             const op_node *back = node_of(p, OP_BACKWARD_INPUT, OP_ATTENTION_BWD, 0);
-            assert_int_equal(sum->attrs.piece.inside, 2);
+            assert_int_equal(sum->piece.inside, 2);
             assert_true(sum->in[0] == back->out[1] || sum->in[0] == back->out[2]);
             inside++;
         }

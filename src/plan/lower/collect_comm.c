@@ -72,7 +72,7 @@ static status pieces_push(inline_comm *k)
     const bool scatter = k->comm.op == COLLECTIVE_REDUCE_SCATTER;
     const tensor_id own_rows = scatter ? k->node->out[0] : k->node->in[0];
     const int64_t mine = k->c->in->r->seq * tensor_of(k, own_rows)->dims[0].scale;
-    const int64_t all = mine * k->ways, pieces = zigzag_pieces(k->node->attrs.piece.cp_turns);
+    const int64_t all = mine * k->ways, pieces = zigzag_pieces(k->node->piece.cp_turns);
     const int64_t size = mine / pieces;
     for (int64_t i = pieces * k->begin; i < pieces * (k->begin + k->count); i++) {
         const int64_t whole = i / pieces * all + i % pieces * (all / pieces), own = i * size;
@@ -116,7 +116,7 @@ static status tiles_push(inline_comm *k)
 // Of a weight: all of the rank's rows, or part by part those that it gives.
 static status weight_push(inline_comm *k)
 {
-    const op_piece *a = &k->node->attrs.piece;
+    const op_piece *a = &k->node->piece;
     int64_t to = 0;
     if (a->part_count == 0) return rows_push(k, 0, 0, tensor_of(k, k->node->in[0])->dims[0].scale);
     for (int32_t i = 0; i < a->part_count; i++) {
@@ -143,7 +143,7 @@ static status items_push(inline_comm *k)
 static status leaves_push(inline_comm *k)
 {
     plan *p = k->c->in->p;
-    const op_piece *a = &k->node->attrs.piece;
+    const op_piece *a = &k->node->piece;
     if (a->shards == 0) return ST_OK;
     k->comm.shards = a->shards;
     k->comm.leaves_begin = (int32_t)p->leaf_count;
@@ -160,8 +160,9 @@ static status leaves_push(inline_comm *k)
 static plan_group group_of(const collector *c, const op_node *node, group_use use)
 {
     const op_attrs *a = &node->attrs;
+    const op_piece *piece = &node->piece;
     if (a->axis == AXIS_TP)
-        return plan_group_tp(&c->in->r->mesh, a->piece.inside, a->piece.across, use);
+        return plan_group_tp(&c->in->r->mesh, piece->inside, piece->across, use);
     const uint32_t of_cp =
         collective_of(node) == COLLECTIVE_ALL_TO_ALL ? MESH_CP_HEADS : MESH_CP_REST;
     const uint32_t axes = a->axis == AXIS_CP ? of_cp : MESH_AXIS(a->axis); // of ep: those alone

@@ -96,8 +96,7 @@ static int32_t summed(const overlap_rule *r, const op_program *p, op_list list, 
 {
     const op_node *sum = node_at(p, list, begin + run);
     const bool sums = is_op(sum, COLLECTIVE_ALL_REDUCE) || is_op(sum, COLLECTIVE_REDUCE_SCATTER);
-    if (!r->is_whole || !sums || sum->attrs.axis != AXIS_TP || sum->attrs.piece.inside > 0)
-        return 0;
+    if (!r->is_whole || !sums || sum->attrs.axis != AXIS_TP || sum->piece.inside > 0) return 0;
     int32_t products = 0;
     while (products < run) {
         const op_node *node = node_at(p, list, begin + run - 1 - products);
