@@ -4,9 +4,6 @@
 #include "assemble/optim/optim.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
-#include "op/pass/context.h"
-#include "op/pass/expert_ranks.h"
-#include "op/pass/partition.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,20 +15,6 @@ static const bool poison_dead_bytes = true;
 #else
 static const bool poison_dead_bytes = false;
 #endif
-
-// This rank's piece of a model along tp.
-static status model_cut(arena *a, const run_config *r, const plan_mesh *mesh, op_model *whole,
-                        op_model **local)
-{
-    const bool strict = r->determinism.mode == RUN_STRICT;
-    const op_cut how = {.ways = plan_mesh_size(mesh, AXIS_TP),
-                        .at = mesh->at[AXIS_TP],
-                        .shards = strict ? (int32_t)r->determinism.tp_shards : 1,
-                        .ordered = strict,
-                        .rows = r->layout.sp,
-                        .whole_experts = mesh->whole_experts};
-    return op_model_partition(a, whole, &how, local);
-}
 
 bool assemble_goes_in_ring(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
                            int64_t micro_batch)
@@ -46,20 +29,25 @@ bool assemble_goes_in_ring(const run_config *r, const decoder_spec *spec, const 
     return gathered * dtype_bytes(run_config_types(r).compute) > GATHERED_BYTES;
 }
 
-// This rank's positions along cp.
-static status context_cut(arena *a, const assemble_plans *p, const plan_mesh *mesh, op_model *whole,
-                          op_model **local)
+op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh)
 {
-    const run_config *r = p->config;
     const bool strict = r->determinism.mode == RUN_STRICT;
-    const op_context how = {.ways = plan_mesh_size(mesh, AXIS_CP),
-                            .at = mesh->at[AXIS_CP],
-                            .heads = plan_mesh_heads(mesh),
-                            .shards = strict ? (int32_t)r->determinism.cp_shards : 1,
-                            .ordered = strict,
-                            .ring = assemble_goes_in_ring(r, p->spec, mesh, r->train.micro_batch),
-                            .turns = run_config_cp_turns(r)};
-    return op_model_context(a, whole, &how, local);
+    return (op_cuts){
+        .tp = {.ways = plan_mesh_size(mesh, AXIS_TP),
+               .at = mesh->at[AXIS_TP],
+               .shards = strict ? (int32_t)r->determinism.tp_shards : 1,
+               .ordered = strict,
+               .rows = r->layout.sp,
+               .whole_experts = mesh->whole_experts},
+        .cp = {.ways = plan_mesh_size(mesh, AXIS_CP),
+               .at = mesh->at[AXIS_CP],
+               .heads = plan_mesh_heads(mesh),
+               .shards = strict ? (int32_t)r->determinism.cp_shards : 1,
+               .ordered = strict,
+               .ring = assemble_goes_in_ring(r, spec, mesh, r->train.micro_batch),
+               .turns = run_config_cp_turns(r)},
+        .expert_ways = plan_mesh_ep(mesh),
+    };
 }
 
 static bool is_whole_again(const assemble_options *o, const run_config *r)
@@ -84,9 +72,9 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
     TRY(run_config_halved(r, a, &halved, &options.halved_count));
     options.halved = halved;
     TRY(model_build(a, out->spec, &options, &out->whole));
-    TRY(model_cut(a, r, &o->mesh, out->whole, &out->model));
-    TRY(context_cut(a, out, &o->mesh, out->model, &out->model));
-    TRY(op_model_experts(a, out->model, plan_mesh_ep(&o->mesh), &out->model));
+    const op_cuts cuts = assemble_cuts(r, out->spec, &o->mesh);
+    op_model *of_tp = NULL;
+    TRY(op_model_cut(a, out->whole, &cuts, &of_tp, &out->model));
     for (int32_t i = 0; i < out->model->program_count && is_whole_again(o, r); i++) {
         TRY(op_program_recompute_rest(out->model->programs[i]));
     }
@@ -95,9 +83,10 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
     options.recompute = RECOMPUTE_NONE;
     options.z_loss = 0.0f; // the reported loss is the cross-entropy
     options.logits = o->logits;
-    TRY(model_build(a, out->spec, &options, &out->evaluate));
-    TRY(model_cut(a, r, &o->mesh, out->evaluate, &out->evaluate));
-    return context_cut(a, out, &o->mesh, out->evaluate, &out->evaluate);
+    op_model *whole = NULL;
+    of_tp = NULL;
+    TRY(model_build(a, out->spec, &options, &whole));
+    return op_model_cut(a, whole, &cuts, &of_tp, &out->evaluate);
 }
 
 // `most` sequences at once.

@@ -7,6 +7,7 @@
 #include "config/run_config.h"
 #include "exec/exec.h"
 #include "model/model.h"
+#include "op/pass/cut.h"
 #include "plan/place.h"
 
 enum { ASSEMBLE_MAX_PLANS = 64 };
@@ -83,6 +84,8 @@ NODISCARD status assemble_memory_settle(run_config *r, const decoder_spec *spec,
 // rank waits for its neighbour.
 bool assemble_goes_in_ring(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
                            int64_t micro_batch);
+// How the passes of op/pass/cut.h cut a model for the rank at the coordinates of `mesh`.
+op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh);
 // The largest divisor of `sequences` that is at most `most`.
 int64_t assemble_divisor_below(int64_t sequences, int64_t most);
 // The arena must live as long as the plans.

@@ -106,8 +106,8 @@ typedef struct op_kind {
     // 1 of a tensor with parts (q, k and v; gate and up) cuts every part by itself. What a rule
     // says of a missing operand means nothing.
     void (*place)(const op_program *p, const op_node *node, op_rule *rules, int *count);
-    // Changes `piece`, a copy of `node`, to piece `at` of `ways` under rule `rule`. p has the shapes
-    // of the whole. NULL: the attributes of a piece are those of the whole.
+    // Changes `piece`, a copy of `node`, to piece `at` of `ways` under a rule. p has the shapes of
+    // the whole. NULL: a piece has the attributes of the whole.
     void (*cut)(const op_program *p, const op_node *node, int rule, int ways, int at,
                 op_node *piece);
     op_cost (*cost)(const op_program *p, const op_node *node, const extent_binding *bound);

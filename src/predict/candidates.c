@@ -2,9 +2,6 @@
 #include "predict/candidates.h"
 
 #include "base/thread_pool.h"
-#include "op/pass/context.h"
-#include "op/pass/expert_ranks.h"
-#include "op/pass/partition.h"
 #include "predict/habits.h"
 
 #include <stdatomic.h>
@@ -90,8 +87,12 @@ bool candidates_ring(const candidates *c, const search_layout *l)
 static status model_make(const candidates *c, arena *a, candidate_model *x)
 {
     const run_config *r = c->base.r;
-    run_config of_cp = *r;
-    of_cp.layout.cp = x->cp;
+    run_config own = *r;
+    own.layout.cp = x->cp;
+    own.layout.sp = x->sp;
+    const plan_mesh mesh = {.size = {[AXIS_CP] = x->cp, [AXIS_TP] = x->tp},
+                            .cp_heads = heads_of(c),
+                            .whole_experts = x->whole_experts};
     const run_types types = run_config_types(r);
     model_options options = {.purpose = PURPOSE_TRAIN,
                              .compute = types.compute,
@@ -105,16 +106,13 @@ static status model_make(const candidates *c, arena *a, candidate_model *x)
     int32_t *halved = NULL;
     if (c->has_layout) TRY(run_config_halved(r, a, &halved, &options.halved_count));
     options.halved = halved;
-    const op_cut cut = {
-        .ways = x->tp, .shards = 1, .rows = x->sp, .whole_experts = x->whole_experts};
-    const op_context pieces = {.ways = x->cp,
-                               .heads = heads_of(c),
-                               .shards = 1,
-                               .ring = x->ring,
-                               .turns = run_config_cp_turns(&of_cp)};
+    op_cuts cuts = assemble_cuts(&own, &c->base.spec, &mesh);
+    cuts.cp.ring = x->ring; // as the micro-batch of the layout decides
+    // Candidates are compared without the additional terms of strict order.
+    cuts.tp.ordered = cuts.cp.ordered = false;
+    cuts.tp.shards = cuts.cp.shards = 1;
     if (x->whole == NULL) TRY(model_build(a, &c->base.spec, &options, &x->whole));
-    if (x->cut == NULL) TRY(op_model_partition(a, x->whole, &cut, &x->cut));
-    return op_model_context(a, x->cut, &pieces, &x->local);
+    return op_model_cut(a, x->whole, &cuts, &x->cut, &x->local);
 }
 
 // Layouts with equal recomputation share a model; those that also cut it equally along tp share one
