@@ -1,5 +1,5 @@
-// Very many micro-batches of which a few are lowered (predict/repeat.h): to the last byte what a plan of all of them
-// says, for every schedule, and where rounds do not repeat themselves too.
+// Very many micro-batches of which a few are lowered (predict/repeat.h): to the last byte what a
+// plan of all of them says, for every schedule, and where rounds do not repeat themselves too.
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_job.h"
 #include "predict/repeat.h"

@@ -231,7 +231,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
                               .scratch_bytes = kern_scratch_bytes(out->kernels),
                               .workspace = exec_workspace,
                               .fuses = exec_fuses,
-                              .panels = r->kernels.keep_panels ? exec_panels : NULL,
+                              .packed_bytes = r->kernels.keep_panels ? exec_packed_bytes : NULL,
                               .workspace_context = workspace};
     TRY(pipeline_choose(a, options, request, out));
     codec_choose(options, out);

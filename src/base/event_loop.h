@@ -9,7 +9,7 @@
 //
 // A user keeps for each stream what it does next, and runs the loop:
 //
-//   for (int32_t s; (s = event_loop_next(&loop)) != EVENT_NOBODY;)
+//   for (int32_t s; (s = event_loop_next(&loop)) != EVENT_NONE;)
 //       do its work until event_loop_wait() or event_loop_arrive() says that it stops
 //
 // A stream that stops for good is one that waits for itself: the user looks for streams with work
@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-enum { EVENT_NOBODY = -1 };
+enum { EVENT_NONE = -1 };
 #define EVENT_NOT_YET INT64_MIN
 
 // When a piece of work began and ended. Before it has ended `begin` is the first stream that waits
@@ -36,7 +36,7 @@ typedef struct event_span {
 static inline event_span event_span_open(void)
 {
     event_span span;
-    span.begin = EVENT_NOBODY;
+    span.begin = EVENT_NONE;
     span.end = EVENT_NOT_YET;
     return span;
 }
@@ -71,10 +71,10 @@ static inline void event_loop_wake_all(event_loop *loop)
     for (int32_t i = loop->stream_count; i-- > 0;) event_loop_wake(loop, i);
 }
 
-// A stream that can go on; EVENT_NOBODY: there is none.
+// A stream that can go on; EVENT_NONE: there is none.
 static inline int32_t event_loop_next(event_loop *loop)
 {
-    return loop->ready_count > 0 ? loop->ready[--loop->ready_count] : EVENT_NOBODY;
+    return loop->ready_count > 0 ? loop->ready[--loop->ready_count] : EVENT_NONE;
 }
 
 // true: it has ended, at span->end. false: the stream stops, and is woken when it ends.
@@ -97,7 +97,7 @@ static inline void event_loop_end(event_loop *loop, event_span *span, int64_t be
     DEBUG_ASSERT(span->end == EVENT_NOT_YET);
     span->begin = begin;
     span->end = end;
-    for (; waiter != EVENT_NOBODY; waiter = loop->streams[waiter].next_waiter) {
+    for (; waiter != EVENT_NONE; waiter = loop->streams[waiter].next_waiter) {
         event_loop_wake(loop, waiter);
     }
 }

@@ -189,7 +189,7 @@ static void times_are_those_of_the_reference(void **state)
             for (int32_t s = 0; order == 2 && s < STREAMS; s++) {
                 event_loop_wake(&y.loop, (s * 5 + 3) % STREAMS);
             }
-            for (int32_t s; (s = event_loop_next(&y.loop)) != EVENT_NOBODY;) run(&y, s);
+            for (int32_t s; (s = event_loop_next(&y.loop)) != EVENT_NONE;) run(&y, s);
             for (int32_t s = 0; s < STREAMS; s++) {
                 assert_int_equal(y.at[s], p.count[s]);
                 assert_int_equal(y.at[s], d.at[s]);
@@ -217,7 +217,7 @@ static void what_waits_for_itself_stays(void **state)
     put(&p, 2, WORK, 7, 0);
     player_begin(a, &p, &y);
     event_loop_wake_all(&y.loop);
-    for (int32_t s; (s = event_loop_next(&y.loop)) != EVENT_NOBODY;) run(&y, s);
+    for (int32_t s; (s = event_loop_next(&y.loop)) != EVENT_NONE;) run(&y, s);
     assert_int_equal(y.at[0], 0);
     assert_int_equal(y.at[1], 0);
     assert_int_equal(y.at[2], 1);
@@ -240,7 +240,7 @@ static void streams_are_added_later(void **state)
     for (int32_t i = 0; i < 1000; i++) assert_int_equal(loop.streams[i].free, i + 1);
     event_loop_wake_all(&loop);
     for (int32_t i = 0; i < 1000; i++) assert_int_equal(event_loop_next(&loop), i);
-    assert_int_equal(event_loop_next(&loop), EVENT_NOBODY);
+    assert_int_equal(event_loop_next(&loop), EVENT_NONE);
     arena_destroy(a);
 }
 

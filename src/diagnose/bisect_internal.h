@@ -52,8 +52,8 @@ typedef struct bisect_rank {
     const plan *p; // the compared plan
     arena *seen_arena;
     int32_t *cells; // of the batch, if cp cuts it
-    exec_tap *taps;
-    int64_t tap_count, tap_capacity;
+    exec_probe *probes;
+    int64_t probe_count, probe_capacity;
     bisect_seen *seen;  // [point]
     bisect_seen *grads; // [weight] the rows that it updates
     step_device results;

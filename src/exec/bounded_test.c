@@ -113,8 +113,8 @@ static void state_walk(job *j, bool write, uint64_t *bits)
     }
 }
 
-// Which experts token i takes in a step: all three in turn; one for all; few; none at all; two for
-// some; all again.
+// Returns the experts that token i takes in a step: all three in turn; one for all; few; none; two
+// for some; all again.
 static int32_t expert_of(int step, int i, int k)
 {
     switch (step % STEPS) {
@@ -251,8 +251,8 @@ static status verify(job *j)
     return plan_verify(j->a, &alone, plans, 0, &v);
 }
 
-// What counts rows is read by all who have them: bytes that anything else takes in between are
-// found.
+// A tensor that counts rows is live as long as any tensor with those rows: the test finds bytes
+// that another tensor takes in between.
 static void counts_are_verified(void **state)
 {
     (void)state;

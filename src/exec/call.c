@@ -61,16 +61,16 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     return out;
 }
 
-// Workspace or panels of a node; -1: it has none.
-static int32_t room_at(const int32_t *rows, int64_t at)
+// The plan tensor of a node's workspace or packed weights; -1: it has none.
+static int32_t row_at(const int32_t *rows, int64_t at)
 {
     return rows != NULL ? rows[at] : -1;
 }
 
-// Whether sums over rows go on after even numbers of them, in whatever layout: they do at the
-// borders of sequences and of the pieces that cp_shards makes, two for each. Texts in a cache grow
-// by any number.
-static bool folds_in_pairs(const plan *p)
+// Whether every sum over rows is split after an even number of rows in every layout: sums are split
+// between sequences and between the pieces that cp_shards makes, two for each shard. Sequences in a
+// cache grow by any number of rows.
+static bool sums_in_pairs(const plan *p)
 {
     const int64_t pieces = p->cp_shards > 1 ? 2 * (int64_t)p->cp_shards : 1;
     return p->cache_seq == 0 && p->whole_seq % (2 * pieces) == 0;
@@ -92,14 +92,14 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
         call->out[k] = exec_operand(p, action, node->out[k], base);
     }
     call->step = (step_block *)(void *)(base + plan_tensor_offset(p, p->step_ref));
-    const int32_t space = room_at(b->workspace[action->list], at);
+    const int32_t space = row_at(b->workspace[action->list], at);
     if (space >= 0) {
         call->workspace = base + plan_tensor_offset(p, space);
         call->workspace_bytes = p->tensors[space].dims[0];
     }
-    const int32_t panels = room_at(b->panels[action->list], at);
-    if (panels >= 0) {
-        call->panels = base + plan_tensor_offset(p, panels);
+    const int32_t packed = row_at(b->packed[action->list], at);
+    if (packed >= 0) {
+        call->panels = base + plan_tensor_offset(p, packed);
         call->fills = action->fills;
     }
     call->seq = action->position_count > 0 ? action->position_count : p->seq;
@@ -120,7 +120,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->accumulate = action->accumulate;
     call->poison = p->poison;
     call->strict = p->strict;
-    call->in_pairs = p->strict && folds_in_pairs(p);
+    call->in_pairs = p->strict && sums_in_pairs(p);
     call->step_no = (int32_t)step_no;
     call->microbatch = action->microbatch;
     call->layer = b->layer >= 0 ? p->model->layers[b->layer].index : -1;
@@ -169,12 +169,12 @@ bool exec_fuses(void *context, const plan *p, const op_program *program, const o
     const exec_workspace_context *c = context;
     kern_call a = shapes_call(c, program, first, bound);
     const kern_call b = shapes_call(c, program, second, bound);
-    a.in_pairs = p->strict && folds_in_pairs(p);
+    a.in_pairs = p->strict && sums_in_pairs(p);
     return kern_fuses(c->kernels, &a, &b);
 }
 
-int64_t exec_panels(void *context, const op_program *program, const op_node *node,
-                    const extent_binding *bound)
+int64_t exec_packed_bytes(void *context, const op_program *program, const op_node *node,
+                          const extent_binding *bound)
 {
     const exec_workspace_context *c = context;
     const kern_call call = shapes_call(c, program, node, bound);

@@ -1,7 +1,7 @@
-// Context parallelism for real: ranks as threads that have some positions of every sequence, alone,
-// with dp, with pipelines, with ZeRO. In strict order, where one rank has several shards of a
-// sequence and another one, the weights and moments are the same to the bit; in fast order near
-// them.
+// Trains with context parallelism: ranks are threads that have some positions of every sequence,
+// alone, with dp, with pipelines and with ZeRO. In strict order, also where ranks have different
+// numbers of shards of a sequence, weights and moments have the same bits; in fast order they are
+// close.
 #include "fixtures/exec/test_trials.h"
 
 enum { SHARDS = 4, CP_SHARDS = 4 };
@@ -36,8 +36,8 @@ static void fast_is_near(void **state)
     trials_run(layouts, COUNT_OF(layouts), 4, false, true, SHARDS, CP_SHARDS);
 }
 
-// Heads dealt out, by themselves and with positions gathered or in a ring over the rest; fewer
-// heads of keys than ranks, where several have the same.
+// Heads distributed over ranks, alone and with positions gathered or in a ring over the rest; fewer
+// key heads than ranks, where several ranks have the same one.
 static const trial head_layouts[] = {
     {.pp = 1, .dp = 1, .cp = 2, .cp_heads = 2, .micro_batch = 4},
     {.pp = 1, .dp = 1, .cp = 4, .cp_heads = 2, .micro_batch = 2, .recompute = RECOMPUTE_FULL},
@@ -56,7 +56,8 @@ static const trial ring_layouts[] = {
     {.pp = 1, .dp = 2, .cp = 2, .turns = 2, .micro_batch = 4}, // gathered
 };
 
-// By day each layout in one of these turns; what strict order refuses is in the next one then.
+// The quick suite runs each layout in one of these turns; a layout that strict order refuses moves
+// to the next one.
 static void run_list(const trial *list, int count, const trial *like, int turn, int turns)
 {
     static reference one;

@@ -17,11 +17,11 @@ enum { SLOTS = 2 }; // steps in flight
 
 typedef struct plan_state {
     const plan *p;
-    device_event **events; // [action]; NULL: no other stream waits for it
-    exec_deaths *deaths;   // [binding] in debug builds, for poison.c; else NULL
-    comm_args *comms;      // [communication of the plan]
-    const exec_tap *taps;
-    int64_t tap_count;
+    device_event **events;     // [action]; NULL: no other stream waits for it
+    exec_last_uses *last_uses; // [binding] in debug builds, for poison.c; else NULL
+    comm_args *comms;          // [communication of the plan]
+    const exec_probe *probes;
+    int64_t probe_count;
     bool is_covered; // its bytes are in touched_bytes
 } plan_state;
 
@@ -56,8 +56,8 @@ struct exec {
     const plan_state *running;  // plan of the current step
     const plan_state *previous; // plan of the step before, NULL after a drain
     int64_t action, node;       // cursor
-    int64_t tap;                // index of the plan's next tap
-    bool launched;              // the work under the cursor is posted, not all of its taps are
+    int64_t probe;              // index of the plan's next probe
+    bool launched;              // the work under the cursor is posted, not all of its probes are
     int64_t together;   // nodes of the last launch: the one under the cursor, and those before
     int stage;          // of an action: its waits, its work, the record of its event
     int64_t results_ns; // end of the step whose results were taken last
@@ -86,13 +86,13 @@ static status plan_events_make(exec *e, plan_state *s)
     return ST_OK;
 }
 
-static status plan_deaths_make(exec *e, plan_state *s)
+static status last_uses_make(exec *e, plan_state *s)
 {
     if (!s->p->poison) return ST_OK;
-    TRY(arena_new(e->a, s->p->binding_count, &s->deaths));
+    TRY(arena_new(e->a, s->p->binding_count, &s->last_uses));
     for (int64_t i = 0; i < s->p->binding_count; i++) {
         const plan_binding *b = &s->p->bindings[i];
-        if (b->layer >= 0) TRY(exec_deaths_make(e->a, b->program, &s->deaths[i]));
+        if (b->layer >= 0) TRY(exec_last_uses_make(e->a, b->program, &s->last_uses[i]));
     }
     return ST_OK;
 }
@@ -134,7 +134,7 @@ static status slots_make(exec *e)
     return ST_OK;
 }
 
-// The arena. What the device has left is said where it is too little.
+// Allocates the arena. If the device has too little free memory, the error says how much it has.
 static status memory_take(exec *e)
 {
     const device_api *api = e->config.api;
@@ -202,7 +202,7 @@ static status create_parts(exec *e)
         e->plans[i].p = e->config.plans[i];
         TRY(counts_check(e->plans[i].p));
         TRY(plan_events_make(e, &e->plans[i]));
-        TRY(plan_deaths_make(e, &e->plans[i]));
+        TRY(last_uses_make(e, &e->plans[i]));
         TRY(exec_comms_make(e->a, e->plans[i].p, e->base, &e->plans[i].comms));
         TRY(plan_sums_make(e, &e->plans[i]));
     }
@@ -315,7 +315,7 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     slot->posted = slot->taken = false;
     e->current = next;
     e->running = state;
-    e->action = e->node = e->tap = 0;
+    e->action = e->node = e->probe = 0;
     e->launched = false;
     e->stage = 0;
     if (e->first_action_ns == 0) {
@@ -344,17 +344,17 @@ static status post_waits(exec *e, const plan_action *action, bool *posted)
     return ST_OK;
 }
 
-// Fills the bytes that are dead after the node just posted. A full queue skips them: this is a
-// check.
+// Fills the bytes whose last use was the node just posted. If the queue is full they are skipped,
+// because this is only a check.
 static status post_poison(exec *e, const plan_action *action, int64_t at)
 {
-    if (e->running->deaths == NULL) return ST_OK;
-    const exec_deaths *deaths = &e->running->deaths[action->binding];
+    if (e->running->last_uses == NULL) return ST_OK;
+    const exec_last_uses *last_uses = &e->running->last_uses[action->binding];
     for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
         void *from = NULL;
         int64_t bytes = 0;
         bool posted = true;
-        if (!exec_poison_after(deaths, e->running->p, action, at, k, e->base, &from, &bytes)) {
+        if (!exec_poison_after(last_uses, e->running->p, action, at, k, e->base, &from, &bytes)) {
             continue;
         }
         TRY(e->config.api->fill(e->streams[action->stream], from, 0xff, bytes, &posted));
@@ -364,14 +364,14 @@ static status post_poison(exec *e, const plan_action *action, int64_t at)
 }
 
 // The nodes that are launched with the one under the cursor: it, and the next one where the plan
-// fused them and nobody wants to see what lies between.
+// fused them and no probe reads the value between them.
 static int64_t nodes_together(const exec *e, const plan_action *action)
 {
     const plan_state *s = e->running;
     const bool *fused = s->p->bindings[action->binding].fused[action->list];
     const bool is_last = e->node + 1 >= action->ops_count;
     if (is_last || fused == NULL || !fused[action->ops_begin + e->node]) return 1;
-    const exec_tap *next = e->tap < s->tap_count ? &s->taps[e->tap] : NULL;
+    const exec_probe *next = e->probe < s->probe_count ? &s->probes[e->probe] : NULL;
     return next != NULL && next->action == e->action && next->node == e->node ? 1 : 2;
 }
 
@@ -392,12 +392,12 @@ static status post_nodes(exec *e, const plan_action *action, bool *posted)
     return ST_OK;
 }
 
-// Posts the taps of the node just posted.
-static status post_taps(exec *e, const plan_action *action, bool *posted)
+// Posts the probes of the node just posted.
+static status post_probes(exec *e, const plan_action *action, bool *posted)
 {
     const plan_state *s = e->running;
-    for (; e->tap < s->tap_count; e->tap++) {
-        const exec_tap *t = &s->taps[e->tap];
+    for (; e->probe < s->probe_count; e->probe++) {
+        const exec_probe *t = &s->probes[e->probe];
         if (t->action != e->action || t->node != e->node) return ST_OK;
         const char *from = e->base + plan_tensor_offset(s->p, t->ref);
         TRY(e->config.api->copy_out(e->streams[action->stream], t->to, from, t->bytes, posted));
@@ -458,7 +458,7 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
     const plan_comm *c = &p->comms[action->comm];
     comm_group *group = e->config.groups != NULL ? e->config.groups[c->group] : NULL;
     if (group == NULL) {
-        return fail(ST_INTERNAL, "the plan has %s in a group that nobody made", c->name);
+        return fail(ST_INTERNAL, "the plan has %s in a group that was not created", c->name);
     }
     comm_args args = e->running->comms[action->comm];
     args.step = e->slots[e->current].step;
@@ -477,7 +477,7 @@ static status post_work(exec *e, const plan_action *action, bool *posted)
         for (; e->node < action->ops_count; e->node++) {
             if (!e->launched) TRY(post_nodes(e, action, posted));
             e->launched = e->launched || *posted;
-            if (*posted) TRY(post_taps(e, action, posted));
+            if (*posted) TRY(post_probes(e, action, posted));
             if (!*posted) return ST_OK;
             e->launched = false;
             for (int64_t k = e->together - 1; k >= 0; k--) {
@@ -488,7 +488,7 @@ static status post_work(exec *e, const plan_action *action, bool *posted)
     case ACTION_COMMUNICATE:
         if (!e->launched) TRY(post_communication(e, action, posted));
         e->launched = e->launched || *posted;
-        if (*posted) TRY(post_taps(e, action, posted));
+        if (*posted) TRY(post_probes(e, action, posted));
         if (*posted) e->launched = false;
         return ST_OK;
     case ACTION_KIND_COUNT:
@@ -530,12 +530,12 @@ status exec_advance(exec *e, exec_state *state)
     return ST_OK;
 }
 
-void exec_tap_set(exec *e, const plan *p, const exec_tap *taps, int64_t count)
+void exec_probes_set(exec *e, const plan *p, const exec_probe *probes, int64_t count)
 {
     for (int64_t i = 0; i < e->config.plan_count; i++) {
         if (e->plans[i].p != p) continue;
-        e->plans[i].taps = taps;
-        e->plans[i].tap_count = taps != NULL ? count : 0;
+        e->plans[i].probes = probes;
+        e->plans[i].probe_count = probes != NULL ? count : 0;
     }
 }
 

@@ -5,8 +5,7 @@
 // value that a step computes, and it knows neither the kind of the device nor that of the
 // transport. The trainer and generation use it with real ones, the simulator with virtual ones.
 //
-//   exec_begin(step n) .. exec_advance until POSTED .. exec_begin(step n+1) ..  exec_results(step
-//                                                                               n)
+//   exec_begin(step n) .. exec_advance until POSTED .. exec_begin(step n+1) .. exec_results(step n)
 //
 // A step's results are read one step late, so the device never waits for the host.
 #ifndef EXEC_EXEC_H
@@ -90,18 +89,18 @@ int64_t exec_results_ns(const exec *e);
 // Posts the rest of the step and waits until the device has done everything.
 NODISCARD status exec_finish(exec *e);
 
-// A look into a step, for bisect: right after node `node` of action `action` (0 for a
+// A probe of a step, for bisect: right after node `node` of action `action` (0 for a
 // communication) the stream copies the tensor's first bytes to host memory, before anything can
 // overwrite them. The plan does not change.
-typedef struct exec_tap {
+typedef struct exec_probe {
     int32_t action, node;
     int32_t ref; // as in bindings
     int64_t bytes;
     void *to; // valid until exec_finish
-} exec_tap;
-// Sets the taps of all later steps of this plan; call it after exec_finish. They are sorted by
+} exec_probe;
+// Sets the probes of all later steps of this plan; call it after exec_finish. They are sorted by
 // action and node, and borrowed. NULL removes them.
-void exec_tap_set(exec *e, const plan *p, const exec_tap *taps, int64_t count);
+void exec_probes_set(exec *e, const plan *p, const exec_probe *probes, int64_t count);
 
 // These read and write run tensors between steps (after exec_finish). Offsets and sizes are in
 // bytes.
@@ -128,7 +127,8 @@ double exec_peak_flops(const exec *e, dtype type); // of the device (device_api)
 // Host clock at which the first action of the first step was posted; 0 before that.
 int64_t exec_first_action_ns(const exec *e);
 
-// plan_workspace_fn and plan_panels_fn of a backend. Their context is an exec_workspace_context.
+// plan_workspace_fn and plan_packed_bytes_fn of a backend. Their context is an
+// exec_workspace_context.
 typedef struct exec_workspace_context {
     const kern_context *kernels; // of the run
     bool strict;
@@ -137,8 +137,8 @@ int64_t exec_workspace(void *context, const op_program *program, const op_node *
                        const extent_binding *bound, int64_t seq, int64_t cache_seq);
 bool exec_fuses(void *context, const plan *p, const op_program *program, const op_node *first,
                 const op_node *second, const extent_binding *bound);
-int64_t exec_panels(void *context, const op_program *program, const op_node *node,
-                    const extent_binding *bound);
+int64_t exec_packed_bytes(void *context, const op_program *program, const op_node *node,
+                          const extent_binding *bound);
 
 #ifdef __cplusplus
 }

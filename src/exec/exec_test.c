@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-// Counts the allocations of this process, where the C library lets a program stand before it.
+// Counts the allocations of this process, where the C library lets a program replace malloc.
 #if defined(__has_feature)
 #    if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #        define SANITIZED 1

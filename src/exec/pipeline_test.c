@@ -1,6 +1,6 @@
-// Pipelines for real: ranks as threads over shared memory, every schedule, alone and with dp. In
-// strict order the weights and moments of every stage are those of one rank, to the bit; in fast
-// order near them.
+// Trains with pipelines: ranks are threads over shared memory, with every schedule, alone and with
+// dp. In strict order the weights and moments of every stage have the bits of a run on one rank; in
+// fast order they are close.
 #include "fixtures/exec/test_trials.h"
 
 enum { SHARDS = 8 };

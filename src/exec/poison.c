@@ -1,5 +1,5 @@
-// Which bytes die when. The plan lets tensors share bytes by their lifetimes; here lifetimes are
-// worked out a second time, from the program alone, so a mistake in either shows as a NaN.
+// The last uses of tensors. The plan lets tensors share bytes by their live intervals; this file
+// derives last uses a second time, from the program alone, so a mistake in either shows as a NaN.
 #include "exec/poison.h"
 
 #include "plan/access.h"
@@ -14,7 +14,8 @@ static tensor_id owner_of(const op_program *p, const op_node *node, int k)
     return plan_access_operand(p, node, k, false).owner;
 }
 
-// Activations of the program's own: not declared outputs, nor gradients that the layer below reads.
+// Whether it is an activation of the program alone: no declared output and no gradient that the
+// layer below reads.
 static bool is_private(const op_program *p, tensor_id t)
 {
     if (p->tensors[t].role != ROLE_ACTIVATION) return false;
@@ -44,7 +45,7 @@ static void uses_walk(const op_program *p, const int *lists, int count, last_use
                 const tensor_id t = owner_of(p, node, k);
                 if (t != TENSOR_NONE) last[t] = (last_use){lists[l], n, k};
             }
-            // The tensor that counts rows is needed as long as they are.
+            // A tensor that counts rows is needed as long as those rows are.
             for (int k = 0; k < OPERANDS; k++) {
                 const tensor_id t = op_count_of(p, op_operand(node, k));
                 const bool is_operand =
@@ -65,7 +66,7 @@ static bool is_made_again(const op_program *p, tensor_id t)
     return false;
 }
 
-// What a communication reads may be on its way beside the nodes that follow.
+// Whether a communication reads it, which may still run while later nodes compute.
 static bool is_sent(const op_program *p, tensor_id t)
 {
     for (int l = 0; l < OP_LIST_COUNT; l++) {
@@ -79,14 +80,14 @@ static bool is_sent(const op_program *p, tensor_id t)
     return false;
 }
 
-static void mark(exec_deaths *out, const op_program *p, const last_use *last, tensor_id t)
+static void mark(exec_last_uses *out, const op_program *p, const last_use *last, tensor_id t)
 {
     if (last[t].list >= 0 && last[t].operand >= 0 && is_private(p, t) && !is_sent(p, t)) {
-        out->dies[last[t].list][last[t].node * OPERANDS + last[t].operand] = 1;
+        out->is_last[last[t].list][last[t].node * OPERANDS + last[t].operand] = 1;
     }
 }
 
-status exec_deaths_make(arena *a, const op_program *p, exec_deaths *out)
+status exec_last_uses_make(arena *a, const op_program *p, exec_last_uses *out)
 {
     const int forward[] = {OP_FORWARD};
     int backward[] = {OP_RECOMPUTE, OP_BACKWARD_INPUT, OP_BACKWARD_WEIGHT};
@@ -95,7 +96,7 @@ status exec_deaths_make(arena *a, const op_program *p, exec_deaths *out)
         backward[2] = OP_BACKWARD_INPUT;
     }
     for (int l = 0; l < OP_LIST_COUNT; l++) {
-        TRY(arena_new(a, p->lists[l].count * OPERANDS + 1, &out->dies[l]));
+        TRY(arena_new(a, p->lists[l].count * OPERANDS + 1, &out->is_last[l]));
     }
     last_use *first = NULL, *second = NULL;
     TRY(arena_new(a, p->tensor_count + 1, &first));
@@ -105,14 +106,14 @@ status exec_deaths_make(arena *a, const op_program *p, exec_deaths *out)
     uses_walk(p, backward, COUNT_OF(backward), second);
     for (tensor_id t = 0; t < p->tensor_count; t++) {
         if (p->tensors[t].view_of != TENSOR_NONE) continue;
-        // Kept from forward to backward: dies there only.
+        // A tensor that is kept from forward to backward has its last use in backward only.
         if (second[t].list < 0 || is_made_again(p, t)) mark(out, p, first, t);
         mark(out, p, second, t);
     }
     return ST_OK;
 }
 
-// The whole tensor of an operand, all its rows: what lies where in the arena.
+// The address range of the whole tensor of an operand, all its rows, in the arena.
 static void place_of(const plan *p, const plan_action *action, tensor_id t, char *base, char **from,
                      char **to)
 {
@@ -122,13 +123,14 @@ static void place_of(const plan *p, const plan_action *action, tensor_id t, char
     *to = *from + plan_tensor_at(p, ref)->bytes;
 }
 
-bool exec_poison_after(const exec_deaths *d, const plan *p, const plan_action *action, int64_t at,
-                       int operand, char *base, void **from, int64_t *bytes)
+bool exec_poison_after(const exec_last_uses *d, const plan *p, const plan_action *action,
+                       int64_t at, int operand, char *base, void **from, int64_t *bytes)
 {
-    if (d->dies[action->list] == NULL || d->dies[action->list][at * OPERANDS + operand] == 0) {
+    if (d->is_last[action->list] == NULL ||
+        d->is_last[action->list][at * OPERANDS + operand] == 0) {
         return false;
     }
-    // Of several pieces of a micro-batch the last one ends the tensor's life.
+    // Only the last of several pieces of a micro-batch is the last use.
     if (action->sequence_begin + action->sequence_count < p->micro_batch) return false;
     const bool zigzag = action->list == OP_BACKWARD_WEIGHT; // there the two in the middle come last
     const int32_t last = action->position_begin + (zigzag ? 0 : action->position_count);

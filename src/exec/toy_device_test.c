@@ -27,7 +27,7 @@ static void ok(status st)
     assert_int_equal(st, ST_OK);
 }
 
-// The kernels of an accelerator, which know nothing of threads and vector units.
+// Kernels of an accelerator, without threads and vector units.
 static const device_kernels *kernels_without_hints(void)
 {
     static device_kernels run;
@@ -73,7 +73,7 @@ static void rank_close(toy_rank *r)
     arena_destroy(r->a);
 }
 
-// Posts a step of all ranks in turn, as far as the queues of each take it.
+// Posts a step of all ranks in turn, as far as the queue of each has space.
 static void step_post(toy_rank *ranks, int count, const trial *t, int s)
 {
     bool posted[MAX_RANKS] = {false};
@@ -160,7 +160,7 @@ static void bench_close(const bench *b)
     arena_destroy(b->a);
 }
 
-// The system reads the byte for us, and says so where it cannot.
+// Lets the system read the byte, which reports an error where it cannot.
 static bool host_reads(const void *memory)
 {
     int ends[2];
@@ -247,7 +247,7 @@ static status nothing_run(const void *const *shares, int32_t members)
     return ST_OK;
 }
 
-// A rendezvous that a member does not come to is an error, and no hang.
+// A rendezvous at which a member never arrives is an error, not a hang.
 static void a_rendezvous_waits_for_all(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-// What ZeRO cuts, for real: ranks as threads over shared memory, every stage, alone, in groups and
-// in pipelines. In strict order the weights and moments of every rank are those of one, to the bit;
-// in fast order near them.
+// Trains with ZeRO: ranks are threads over shared memory, with every stage, alone, in groups and in
+// pipelines. In strict order the weights and moments of every rank have the bits of a run on one
+// rank; in fast order they are close.
 #include "fixtures/exec/test_trials.h"
 
 enum { SHARDS = 8 };
@@ -35,7 +35,7 @@ static const trial layouts[] = {
     {.zero = 3, .once = true, .pp = 2, .dp = 2, .schedule = "dualpipe-v", .micro_batch = 1},
 };
 
-// Of three ranks in strict order one has fewer shards, so fewer micro-batches.
+// In strict order one of three ranks has fewer shards, so fewer micro-batches.
 static const trial uneven[] = {
     {.zero = 2, .pp = 1, .dp = 3, .micro_batch = 2},
     {.zero = 3, .pp = 1, .dp = 3, .micro_batch = 2},

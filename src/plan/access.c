@@ -148,7 +148,7 @@ int32_t plan_access_node(const plan *p, const plan_action *action, int64_t at,
 {
     const plan_binding *b = &p->bindings[action->binding];
     const op_node *node = &b->program->lists[action->list].nodes[at];
-    const int32_t *spaces = b->workspace[action->list], *packed = b->panels[action->list];
+    const int32_t *spaces = b->workspace[action->list], *packed = b->packed[action->list];
     int32_t n = 0;
     for (int k = 0; k < ACCESS_OUT; k++) {
         out[n] = tensor_bytes(p, action, node->in[k], k);

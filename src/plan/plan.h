@@ -89,11 +89,11 @@ typedef struct plan_tensor {
     // stages of the pipeline, ascending; -1: there is no second. A rank of another stage has no
     // bytes of it.
     int32_t pieces, stages[PLAN_MAX_HOLDERS];
-    // Transient rows only: a whole weight, or a whole gradient, of which the rank keeps its rows:
-    // it comes and goes with every layer.
+    // Transient rows only: a gathered weight (ZeRO-3) or an unsharded gradient (ZeRO-2, ZeRO-3), of
+    // which the rank keeps only its rows. It has bytes only around its layer.
     bool is_unsharded;
-    // Transient rows only: a weight in the form that products read (lower/bind_packed.c).
-    bool is_panels;
+    // Transient rows only: a weight in the order in which GEMMs read it (lower/bind_packed.c).
+    bool is_packed;
     bool is_part;  // transient rows only: bytes of another tensor, `offset` from its beginning
     int32_t whole; // a reference, as in bindings
 } plan_tensor;
@@ -181,7 +181,8 @@ typedef struct plan_action {
     // of them.
     int32_t position_begin, position_count;
     bool accumulate; // accumulators continue; false: they start from +0
-    // it makes the panels of its nodes (plan_binding); else earlier actions of the step have
+    // it packs the weights of its nodes (plan_binding.packed); else earlier actions of the step
+    // have
     bool fills;
     // Into plan.waits: actions on other streams that must be done; w >= 0: action w of this step,
     // w < 0: action -1 - w of the step before.
@@ -196,7 +197,7 @@ typedef struct plan_binding {
     int32_t layer;                           // -1 for optimizer and step programs
     const int32_t *tensor;                   // [tensor of the program]
     const int32_t *workspace[OP_LIST_COUNT]; // [node] plan tensor, or -1
-    const int32_t *panels[OP_LIST_COUNT];    // the same; NULL: no node has any
+    const int32_t *packed[OP_LIST_COUNT];    // the same; NULL: no node has any
     // [node] It and the next one are one launch, in an action that has both (lower/fuse.c). NULL:
     // none.
     const bool *fused[OP_LIST_COUNT];
@@ -219,9 +220,9 @@ static inline int64_t plan_ref_row(int32_t ref)
 typedef int64_t (*plan_workspace_fn)(void *context, const op_program *program, const op_node *node,
                                      const extent_binding *bound, int64_t seq, int64_t cache_seq);
 
-// The same for what a node keeps of its weight, if it is given room (kern_call.panels).
-typedef int64_t (*plan_panels_fn)(void *context, const op_program *program, const op_node *node,
-                                  const extent_binding *bound);
+// The same for the packed weight of a node, which later calls on the weight reuse.
+typedef int64_t (*plan_packed_bytes_fn)(void *context, const op_program *program,
+                                        const op_node *node, const extent_binding *bound);
 
 // How gradients travel compressed; what codecs are is for others to know. Bytes for a sum of
 // `count` floats over `ranks`, of which each gets `piece` (0: all of it): of the residual, to work
@@ -276,13 +277,14 @@ typedef struct plan_request {
         enough_bytes; // of the arena: with no more, no better places are looked for; 0: the best
     int64_t scratch_bytes; // for the threads; a row of the table
     plan_workspace_fn workspace;
-    plan_panels_fn panels; // training: weights are packed once a step; NULL: once for each product
-    plan_fuses_fn fuses;   // NULL: each node is a launch of its own
+    plan_packed_bytes_fn
+        packed_bytes;    // training: weights are packed once a step; NULL: once a GEMM
+    plan_fuses_fn fuses; // NULL: each node is a launch of its own
     void *workspace_context;
     plan_scratch *scratch; // NULL: its own
 } plan_request;
 
-// Whole weights and whole gradients that come and go with every layer (ZeRO-3, ZeRO-2).
+// Bits for the gathered weights (ZeRO-3) and unsharded gradients (ZeRO-2, ZeRO-3) of layers.
 enum { PLAN_UNSHARDED_WEIGHTS = 1, PLAN_UNSHARDED_GRADIENTS = 2, PLAN_UNSHARDED_COUNT = 4 };
 
 typedef struct plan {
@@ -328,8 +330,8 @@ typedef struct plan {
         repeated;
     int64_t live_bytes;                     // the largest sum of live transient bytes at any node
     int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node
-    int64_t unsharded_by_kind[BYTES_KIND_COUNT]; // of those: whole weights and gradients that pass
-    int64_t live_without[PLAN_UNSHARDED_COUNT];  // live_bytes, were there none of these that pass
+    int64_t unsharded_by_kind[BYTES_KIND_COUNT]; // of those: plan_tensor.is_unsharded
+    int64_t live_without[PLAN_UNSHARDED_COUNT];  // live_bytes without these
 } plan;
 
 // Which of the sequences of a step are this rank's. In strict order it has whole shards.
@@ -356,19 +358,19 @@ int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_
 
 // Bytes by kind at the fullest moment of a plan; the sum is run_bytes + live_bytes.
 void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT]);
-// What other software holds of whole weights and gradients that pass, in elements; 0: what the plan
-// does. Of weights so many, or the largest one; of gradients one, and a bucket of so many
-// (unsharded_limit.c).
+// Limits of other software on unsharded tensors, in elements; 0: as many as the plan has. It holds
+// gathered weights up to the limit, or the largest one; and one gradient besides a bucket of so
+// many elements (unsharded_limit.c).
 typedef struct plan_unsharded_limits {
     int64_t weights, gradients;
 } plan_unsharded_limits;
-// Bytes that such software does not hold of those at the fullest moment, by kind: none too many.
-// Pure.
+// Returns in `spared`, by kind, a lower bound on the unsharded bytes at the fullest moment of the
+// plan that such software does not hold. Pure.
 void plan_memory_spared(const plan *p, const plan_unsharded_limits *limits,
                         int64_t spared[BYTES_KIND_COUNT]);
-// The same where no plan is made. Of weights (0) and gradients (1): bytes held at most, where the
-// largest one has so many; and, of what passes at the fullest moment, those that are not held.
-// without: as in plan.live_without.
+// The same without a plan, for weights (0) and gradients (1). The first returns the bytes held at
+// most, given the bytes of the largest tensor. The second returns which of the unsharded bytes at
+// the fullest moment are not held. without: as in plan.live_without.
 int64_t plan_unsharded_most(const plan_unsharded_limits *limits, int which, int64_t largest,
                             dtype type);
 void plan_unsharded_spare(const int64_t without[PLAN_UNSHARDED_COUNT], const int64_t unsharded[2],

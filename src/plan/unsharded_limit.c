@@ -1,16 +1,18 @@
-// What other software holds of the weights and gradients that pass through a rank (ZeRO-2, ZeRO-3).
+// Gathered weights and unsharded gradients that other software holds (ZeRO-2, ZeRO-3).
 //
-// A plan has two layers' weights and one layer's gradients whole. DeepSpeed gathers and sums weight
-// by weight: it keeps to a number of elements of weights (stage3_max_live_parameters), of which one
-// may be larger; and a gradient is copied to a bucket of so many elements (reduce_bucket_size),
-// which is there besides, or summed as it is if it is larger. Where each moment's bytes are o + w +
-// g (others, whole weights, whole gradients), that software has o + min(w, W) + min(g, G). Of the
-// plan's fullest moments with and without w and g the sums are kept (plan.live_without), and none
-// of these can be less than the largest of what it has:
+// A plan holds two layers' gathered weights and one layer's unsharded gradients. DeepSpeed gathers
+// and sums weight by weight: it limits the elements of gathered weights
+// (stage3_max_live_parameters), though a single weight may be larger; and it copies a gradient to a
+// bucket of limited size (reduce_bucket_size), which is allocated besides, or sums a larger
+// gradient in place. If the bytes at a moment are o + w + g (others, gathered weights, unsharded
+// gradients), that software has o + min(w, W) + min(g, G). The plan records its largest sums with
+// and without w and g (plan.live_without). Each of these is an upper bound of the other software's
+// peak:
 //
 //   max(o + w + g)    max(o + g) + W    max(o + w) + G    max(o) + W + G
 //
-// The least of them is taken. What it lies below the plan's is taken off the weights first.
+// The function takes the least of them and subtracts the difference to the plan's peak from the
+// weights first.
 #include "plan/plan.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-// What other software holds of what passes: against a dull count of moments with others, weights
-// and gradients, and on plans of ZeRO's stages.
+// Tests unsharded_limit.c against a plain count over moments with other bytes, weights and
+// gradients, and on plans of the ZeRO stages.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -17,7 +17,7 @@ static int64_t dice(uint32_t *seed, int64_t most)
     return (int64_t)(*seed >> 8) % (most + 1);
 }
 
-// Bytes of others, whole weights and whole gradients at each moment.
+// Draws bytes of others, gathered weights and unsharded gradients for each moment.
 static void none_too_many_are_spared(void **state)
 {
     (void)state;

@@ -50,7 +50,7 @@ static bool may_repeat(const lower_input *in)
     const plan_schedule *s = in->pipe.schedule;
     const int64_t own = in->pipe.shape.microbatches;
     return r->optimizer != NULL && s != NULL && s->file == NULL && !r->strict && r->codec == NULL &&
-           r->panels == NULL &&
+           r->packed_bytes == NULL &&
            (r->most_microbatches == 0 ||
             (r->most_microbatches == own && r->fewest_microbatches == own));
 }

@@ -29,7 +29,7 @@ typedef struct rendezvous {
 typedef struct timed_action {
     int64_t ns; // its delay included
     int32_t waits_begin, waits_count;
-    int32_t rendezvous; // EVENT_NOBODY: none, or in lockstep
+    int32_t rendezvous; // EVENT_NONE: none, or in lockstep
 } timed_action;
 
 typedef struct rank_state {
@@ -37,8 +37,8 @@ typedef struct rank_state {
     const sim_prices *prices;
     timed_action *actions;
     sim_span *spans;        // [step * actions + action]
-    int32_t *stream_of;     // [stream number] in simulator.streams; EVENT_NOBODY
-    int32_t *rendezvous_of; // [row of run->groups]; EVENT_NOBODY: its ranks are in lockstep
+    int32_t *stream_of;     // [stream number] in simulator.streams; EVENT_NONE
+    int32_t *rendezvous_of; // [row of run->groups]; EVENT_NONE: its ranks are in lockstep
     int64_t issued;         // time until which the host has issued actions of the compute stream
 } rank_state;
 
@@ -70,7 +70,7 @@ static status streams_of_rank(simulator *s, int32_t r)
     for (int64_t i = 0; i < p->action_count; i++) counts[p->actions[i].stream]++;
     int32_t begin = 0;
     for (int32_t n = 0; n < most; n++) {
-        rank->stream_of[n] = EVENT_NOBODY;
+        rank->stream_of[n] = EVENT_NONE;
         next[n] = begin;
         if (counts[n] == 0) continue;
         rank->stream_of[n] = s->stream_count;
@@ -100,11 +100,11 @@ static status rendezvous_of_rank(simulator *s, int32_t r)
     rank_state *rank = &s->ranks[r];
     const plan_table *run = rank->p->run;
     TRY(arena_new(s->a, run->group_count + 1, &rank->rendezvous_of));
-    for (int64_t g = 0; g < run->group_count; g++) rank->rendezvous_of[g] = EVENT_NOBODY;
+    for (int64_t g = 0; g < run->group_count; g++) rank->rendezvous_of[g] = EVENT_NONE;
     for (int64_t i = 0; i < rank->p->comm_count; i++) {
         const int32_t g = rank->p->comms[i].group;
         const bool spans = (run->groups[g].axes & MESH_AXIS(AXIS_PP)) != 0;
-        if (!spans || rank->rendezvous_of[g] != EVENT_NOBODY) continue;
+        if (!spans || rank->rendezvous_of[g] != EVENT_NONE) continue;
         TRY(rendezvous_find(s, &run->groups[g], &rank->rendezvous_of[g]));
     }
     return ST_OK;
@@ -123,7 +123,7 @@ static status actions_of_rank(simulator *s, int32_t r)
             .ns = prices->ns[i] + sim_held(prices, i),
             .waits_begin = x->waits_begin,
             .waits_count = x->waits_count,
-            .rendezvous = sends ? rank->rendezvous_of[p->comms[x->comm].group] : EVENT_NOBODY};
+            .rendezvous = sends ? rank->rendezvous_of[p->comms[x->comm].group] : EVENT_NONE};
     }
     return ST_OK;
 }
@@ -174,7 +174,7 @@ static void gap_count(const rank_state *rank, sim_times *t, const plan_action *o
     const int32_t group = rank->p->comms[on->comm].group;
     const traffic kind = traffic_of(rank->p->run->groups[group].axes);
     // Until all ranks have arrived, the rank waits for the others; ranks in lockstep do not wait.
-    const bool met = rank->rendezvous_of[group] != EVENT_NOBODY;
+    const bool met = rank->rendezvous_of[group] != EVENT_NONE;
     const int64_t under_way = met ? max_i64(0, min_i64(to - from, to - span->begin)) : to - from;
     t->exposed[kind] += under_way;
     t->bubble += to - from - under_way;
@@ -273,7 +273,7 @@ static bool begin_of(simulator *s, int32_t number, int64_t *begin, int64_t *caus
     rank_state *rank = &s->ranks[l->rank];
     const timed_action *x = &rank->actions[action_of(l)];
     *begin = s->loop.streams[number].free;
-    *cause = EVENT_NOBODY;
+    *cause = EVENT_NONE;
     for (int32_t i = 0; i < x->waits_count; i++) {
         const int32_t on = rank->p->waits[x->waits_begin + i];
         const int32_t step = on >= 0 ? l->step : l->step - 1;
@@ -317,11 +317,11 @@ static void stream_run(simulator *s, int32_t number)
     while (l->step < s->steps) {
         const int32_t action = action_of(l);
         const timed_action *x = &rank->actions[action];
-        int64_t begin = 0, cause = EVENT_NOBODY, ns = x->ns;
+        int64_t begin = 0, cause = EVENT_NONE, ns = x->ns;
         if (!begin_of(s, number, &begin, &cause)) return;
         const int64_t tail = sim_tail(rank->prices, action);
         if (tail > 0) ns = max_i64(ns, state->waited + tail - begin);
-        if (x->rendezvous != EVENT_NOBODY) {
+        if (x->rendezvous != EVENT_NONE) {
             if (!arrive(s, number, &s->all_rendezvous[x->rendezvous].at, begin, ns)) return;
             continue;
         }
@@ -385,7 +385,7 @@ status sim_step_run(arena *a, const sim_rank *ranks, int32_t count, const sim_pr
         s.ranks[r].prices = &prices[r];
     }
     TRY(prepare(&s));
-    for (int32_t i; (i = event_loop_next(&s.loop)) != EVENT_NOBODY;) stream_run(&s, i);
+    for (int32_t i; (i = event_loop_next(&s.loop)) != EVENT_NONE;) stream_run(&s, i);
     TRY(stuck_name(&s));
     TRY(step_make(&s));
     *out = s.out;

@@ -172,7 +172,7 @@ static void stream_run(stream *l)
 {
     virtual_world *w = l->rank->clock->world;
     event_loop_wake(&w->loop, l->loop_stream);
-    for (int32_t s; (s = event_loop_next(&w->loop)) != EVENT_NOBODY;) {
+    for (int32_t s; (s = event_loop_next(&w->loop)) != EVENT_NONE;) {
         stream *at = w->streams[s];
         while (!w->loop.streams[s].has_arrived && at->head < at->tail && item_run(w, at)) {
         }

@@ -26,7 +26,7 @@ static bool weight_stays(const binder *b, int32_t layer_row, const op_program *p
 static int32_t row_of(const plan *p, int64_t first, const char *name)
 {
     for (int64_t i = first; i < p->tensor_count; i++) {
-        if (p->tensors[i].is_panels && strcmp(p->tensors[i].name, name) == 0) return (int32_t)i;
+        if (p->tensors[i].is_packed && strcmp(p->tensors[i].name, name) == 0) return (int32_t)i;
     }
     return -1;
 }
@@ -40,13 +40,13 @@ static status node_packed(binder *b, int32_t layer_row, const op_node *node, int
     *row = -1;
     if (!weight_stays(b, layer_row, program, node, &owner)) return ST_OK;
     const plan_request *r = b->in->r;
-    const int64_t bytes = r->panels(r->workspace_context, program, node, &b->in->bound);
+    const int64_t bytes = r->packed_bytes(r->workspace_context, program, node, &b->in->bound);
     if (bytes == 0) return ST_OK;
     plan_tensor tensor = {.type = DTYPE_U8,
                           .ndim = 1,
                           .dims = {bytes},
                           .kind = BYTES_BUFFERS,
-                          .is_panels = true,
+                          .is_packed = true,
                           .weight = -1,
                           .bytes = align_up(bytes, ALIGN_TENSOR)};
     // Views are of some rows of the owner.
@@ -60,7 +60,7 @@ status bind_packed(binder *b, int32_t layer_row, const int32_t *out[OP_LIST_COUN
 {
     const op_program *program = b->in->m->programs[b->in->m->layers[layer_row].program];
     const int64_t first = b->in->p->tensor_count;
-    if (b->in->r->panels == NULL || b->in->r->optimizer == NULL) return ST_OK;
+    if (b->in->r->packed_bytes == NULL || b->in->r->optimizer == NULL) return ST_OK;
     for (int list = 0; list < OP_LIST_COUNT; list++) {
         int32_t *rows = NULL;
         TRY(arena_new(b->in->p->run->a, program->lists[list].count + 1, &rows));

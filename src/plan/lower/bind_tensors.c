@@ -268,7 +268,7 @@ static status slot_bindings_make(const binder *b, int32_t layer, int32_t slot,
         }
         plan_binding made = {.program = program, .layer = layer, .tensor = map};
         memcpy(made.workspace, spaces, sizeof(made.workspace));
-        memcpy(made.panels, packed, sizeof(made.panels));
+        memcpy(made.packed, packed, sizeof(made.packed));
         TRY(bind_add_binding(b->in, &made, &mine->binding[k]));
     }
     return ST_OK;

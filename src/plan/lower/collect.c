@@ -233,12 +233,12 @@ static status fills_set(const lower_input *in)
 {
     plan *p = in->p;
     bool *filled = NULL; // [transient tensor]
-    if (in->r->panels == NULL) return ST_OK;
+    if (in->r->packed_bytes == NULL) return ST_OK;
     TRY(arena_new(in->a, p->tensor_count + 1, &filled));
     for (int64_t i = 0; i < p->action_count; i++) {
         plan_action *a = &p->actions[i];
         const int32_t *rows =
-            a->kind == ACTION_COMPUTE ? p->bindings[a->binding].panels[a->list] : NULL;
+            a->kind == ACTION_COMPUTE ? p->bindings[a->binding].packed[a->list] : NULL;
         for (int32_t k = 0; rows != NULL && k < a->ops_count; k++) {
             const int32_t row = rows[a->ops_begin + k];
             if (row < 0 || filled[row]) continue;

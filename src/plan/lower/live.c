@@ -375,7 +375,7 @@ static status packed_touch(live_state *s)
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *a = &p->actions[i];
         const int32_t *rows =
-            a->kind == ACTION_COMPUTE ? p->bindings[a->binding].panels[a->list] : NULL;
+            a->kind == ACTION_COMPUTE ? p->bindings[a->binding].packed[a->list] : NULL;
         for (int32_t k = 0; rows != NULL && k < a->ops_count; k++) {
             const int32_t row = rows[a->ops_begin + k];
             if (row >= 0 && uses[row].count++ == 0) uses[row].first = s->in->begins[i] + k;

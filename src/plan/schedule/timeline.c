@@ -236,7 +236,7 @@ status plan_timeline_lists(arena *a, const plan_schedule *s, const schedule_requ
     p.t->costs = *costs;
     TRY(prepare(a, &p, lists));
     event_loop_wake_all(&p.loop);
-    for (int32_t i; (i = event_loop_next(&p.loop)) != EVENT_NOBODY;) run(&p, i);
+    for (int32_t i; (i = event_loop_next(&p.loop)) != EVENT_NONE;) run(&p, i);
     for (int32_t i = 0; i < r->stages; i++) {
         if (p.next[i] < p.t->ranks[i].list.count) return name_circle(a, &p, i);
     }

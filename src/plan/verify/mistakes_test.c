@@ -579,13 +579,13 @@ static void micro_batch_goes_backward_twice(sample_job *j)
 
 enum { PLAIN, ZERO, STRICT, AGAIN, PIPE }; // AGAIN: activations are made again; PIPE: two stages
 
-static void panels_are_not_made(sample_job *j)
+static void packed_weights_are_not_made(sample_job *j)
 {
     plan *p = j->plans[1];
     sample_action(p, sample_find_list(p, "layers.1", OP_FORWARD, 0, 0))->fills = false;
 }
 
-static void panels_lie_over_an_accumulator(sample_job *j)
+static void packed_weights_lie_over_an_accumulator(sample_job *j)
 {
     plan *p = j->plans[0];
     sample_tensor(p, "panels.matmul.layers.0/qkv")->offset =
@@ -658,9 +658,9 @@ static const mistake mistakes[] = {
      "grad.layers.0.up|outside the arena"},
     {"a tensor too small for what is written", tensor_is_too_small, PLAIN,
      "layers.1/swiglu.a|forward of layers.1"},
-    {"panels that nobody makes", panels_are_not_made, PLAIN,
+    {"packed weights that no action makes", packed_weights_are_not_made, PLAIN,
      "forward of layers.1, micro-batch 0|panels.matmul.layers.1/|nothing has written"},
-    {"panels over an accumulator", panels_lie_over_an_accumulator, PLAIN,
+    {"packed weights over an accumulator", packed_weights_lie_over_an_accumulator, PLAIN,
      "panels.matmul.layers.0/qkv|grad.layers.0.qkv"},
     {"an accumulator that starts again", accumulator_starts_again, PLAIN,
      "micro-batch 1|starts grad.layers.1|is lost"},

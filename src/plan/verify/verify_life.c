@@ -3,8 +3,8 @@
 //
 // The arena's bytes behind the run tensors belong to one tensor at a time: whoever wrote them last.
 // They are walked in an order that "before" allows; since nothing races, any such order shows the
-// same. Accumulators and panels live through the step; all else belongs to the micro-batch that
-// wrote it.
+// same. Accumulators and packed weights live through the step; all else belongs to the micro-batch
+// that wrote it.
 #include "plan/verify/verify_internal.h"
 
 typedef struct byte_state {
@@ -88,7 +88,7 @@ static void touch_write(const life_walk *w, int32_t action, const verify_touch *
 {
     int32_t microbatch = w->f->p->actions[action].microbatch;
     const plan_tensor *t = verify_tensor(w->f, touch->tensor);
-    if (t->kind == BYTES_GRADIENTS || t->is_panels) microbatch = -1;
+    if (t->kind == BYTES_GRADIENTS || t->is_packed) microbatch = -1;
     for (int32_t k = w->begin[touch->span]; k < w->end[touch->span]; k++) {
         byte_state *is = &w->pieces[k];
         const bool goes_on = is->tensor == touch->tensor && is->microbatch == microbatch;
