@@ -23,7 +23,7 @@ static status plan_prove(arena *a, const plan_mesh *mesh, assemble_plans *const 
     }
     TRY(plan_verify(a, mesh, plans, DEVICE_QUEUE_ITEMS, &v));
     out->actions += v.actions;
-    out->meetings += v.meetings;
+    out->rendezvous += v.rendezvous;
     out->waits += v.waits;
     out->sums += v.sums;
     for (int64_t r = 0; r < out->ranks; r++) {

@@ -668,7 +668,7 @@ void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
     layers_measure(&k);
     live_measure(&k, work, &live);
     const bool limited = e->r.limits.weights > 0 || e->r.limits.gradients > 0;
-    if (limited && l->zero >= 2) unsharded_limit(&k, work, &live);
+    if (limited && l->zero >= 2) transient_limit(&k, work, &live);
     const kinds run = run_tensors(&k);
     memory_sum(&run, &live, pp, out);
 }

@@ -54,7 +54,7 @@ static status run(cli_context *cli, const cli_call *call)
               "proved   %lld plan%s: %lld actions, %lld waits, %lld collectives, %lld sums of "
               "gradients; made in %.0f ms, proved in %.1f ms\n",
               (long long)v.plans, v.plans == 1 ? "" : "s of each rank", (long long)v.actions,
-              (long long)v.waits, (long long)v.meetings, (long long)v.sums, v.make_s * 1e3,
+              (long long)v.waits, (long long)v.rendezvous, (long long)v.sums, v.make_s * 1e3,
               v.prove_s * 1e3);
     if (any) {
         cli_print(

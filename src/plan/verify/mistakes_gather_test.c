@@ -1,6 +1,6 @@
-// Mistakes of those who cut weights over ranks (ZeRO-3), one by one planted in a sound plan: what a
-// gather brings for a layer is followed row by row, and the message names the layer that would have
-// read it. See mistakes_test.c.
+// Mistakes with weights that are cut over ranks (ZeRO-3), planted one by one in a sound plan, like
+// those of mistakes_test.c. The verifier follows gathered rows one by one, and its message names
+// the layer that would have read the wrong ones.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-// In all ranks: a gather of a layer's weights brings another layer's, of one shape.
+// On all ranks a gather of a layer's weights brings those of another layer with the same shape.
 static void gather_brings_another_weight(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
@@ -21,7 +21,7 @@ static void gather_brings_another_weight(sample_job *j)
     }
 }
 
-// One rank gives the first weight's rows, the other ranks the second's, which has as many.
+// One rank sends rows of the first weight, the others rows of the second, which has as many.
 static void gather_takes_another_weight_of_one_rank(sample_job *j)
 {
     plan *p = j->plans[1];
@@ -30,7 +30,7 @@ static void gather_takes_another_weight_of_one_rank(sample_job *j)
     sample_item(p, one, 0)->in = sample_item(p, other, 0)->in;
 }
 
-// Each rank's first half, then each rank's second half: all bytes, in another order than rows have.
+// Gathers each rank's first half, then each rank's second half: all bytes, but not in row order.
 static void gather_brings_other_rows(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
@@ -54,8 +54,8 @@ static void gather_brings_other_rows(sample_job *j)
     }
 }
 
-// The backward of a layer would find what was gathered for its forward, and other layers have come
-// since.
+// The backward of a layer would read the gather for its forward, which other layers have
+// overwritten.
 static void gather_is_left_out(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
@@ -64,7 +64,7 @@ static void gather_is_left_out(sample_job *j)
     }
 }
 
-// The first one of a step, before the last step's update is there.
+// Runs the first gather of a step before the last step's update.
 static void gather_brings_stale_weights(sample_job *j)
 {
     sample_forget_waits(j->plans[1],
@@ -74,7 +74,7 @@ static void gather_brings_stale_weights(sample_job *j)
 static const struct {
     const char *name;
     void (*make)(sample_job *j);
-    const char *says[3]; // all stand in the message
+    const char *says[3]; // parts of the message
 } mistakes[] = {
     {"a gather that brings another layer's weight",
      gather_brings_another_weight,

@@ -1,7 +1,7 @@
-// Classic mistakes of those who lay out training over many ranks, one by one planted in plans that
-// are sound: each is found before anything starts, and the message names the place. Here are those
-// that the verifier finds, in plans changed behind plan_create's back; what only running shows (the
-// contract between ranks, a comparison with one rank block by block) is tested where that is.
+// Classic mistakes in distributed training, planted one by one in sound plans. The verifier finds
+// each before the start, and its message names the place. This test changes plans after
+// plan_create. Mistakes that only show in a run have their tests with the contract between ranks
+// and with bisect.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -200,13 +200,13 @@ static void groups_wait_for_each_other(sample_job *j)
         assert_int_equal(plan_table_group(p->run, &other, &row), ST_OK);
         const int32_t one = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0);
         const int32_t two = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.0", 0);
-        if (r == 0) { // there the second one is told to go first
+        if (r == 0) { // here the second one goes first
             const plan_action first = *sample_action(p, one);
             const int32_t wait = p->waits[sample_action(p, two)->waits_begin];
             p->waits[first.waits_begin] = wait;
             *sample_action(p, one) = *sample_action(p, two);
             *sample_action(p, two) = first;
-            // both stand where the later one stood
+            // both are at the place of the later one
             const plan_action moved = *sample_action(p, one);
             for (int32_t i = one; i + 1 < two; i++) p->actions[i] = p->actions[i + 1];
             p->actions[two - 1] = moved;
@@ -386,7 +386,7 @@ static void norm_leaves_a_weight_out(sample_job *j)
 
 static void norm_counts_a_weight_on_every_rank(sample_job *j)
 {
-    // Rank 1 has no norm of what is not cut; now it has rank 0's instead of one of its rows.
+    // Rank 1 has no norm of uncut weights; now it has rank 0's instead of one of its rows.
     plan *p = j->plans[1];
     const plan *first = j->plans[0];
     for (int n = 0;; n++) {
@@ -440,7 +440,7 @@ static void uses_are_added_backwards(sample_job *j)
     swap_first_two(sample_own_map(p, sample_find_node(p, OP_TREE_ADD, n)));
 }
 
-// ---- of pipelines -------------------------------------------------------------------------------
+// ---- mistakes in pipelines ----------------------------------------------------------------------
 
 static const char ahead[] = "activations, stage 0 to 1, micro-batch ";
 static const char back[] = "gradients, stage 1 to 0, micro-batch ";
@@ -524,7 +524,7 @@ static void tied_weights_are_summed_apart(sample_job *j)
     }
 }
 
-// Each waits until its message is taken before it takes another's.
+// Each rank waits until its message is received before it receives one.
 static void links_stand_on_the_stream_that_computes(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
@@ -549,7 +549,7 @@ static void loss_stays_on_the_last_stage(sample_job *j)
     }
 }
 
-// comm can run it, but no reader of a plan knows what it writes.
+// comm can run the operation, but readers of a plan do not know what it writes.
 static void sums_go_to_the_first_rank_alone(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
@@ -577,7 +577,7 @@ static void micro_batch_goes_backward_twice(sample_job *j)
     }
 }
 
-enum { PLAIN, ZERO, STRICT, AGAIN, PIPE }; // AGAIN: activations are made again; PIPE: two stages
+enum { PLAIN, ZERO, STRICT, AGAIN, PIPE }; // AGAIN: activations are recomputed; PIPE: two stages
 
 static void packed_weights_are_not_made(sample_job *j)
 {
@@ -596,17 +596,17 @@ typedef struct mistake {
     const char *name;
     void (*make)(sample_job *j);
     int with;         // zero, strict order or recomputation
-    const char *says; // parts that all stand in the message
+    const char *says; // parts of the message
 } mistake;
 
-// Parts of a message are parted by bars.
+// Bars separate the parts of a message.
 static const mistake mistakes[] = {
     {"a sum that does not wait for its gradients", sum_does_not_wait, PLAIN,
      "rank 1, action|all_reduce of gradients, layers.1, dp|grad.layers.1."},
     {"a sum that waits for an earlier micro-batch only", sum_waits_for_an_earlier_micro_batch,
      PLAIN, "backward_weight of layers.0, micro-batch 1|gradients, layers.0"},
     {"a norm that does not wait for the sums", norm_does_not_wait, PLAIN,
-     "grad_norm|all_reduce of gradients|nothing says which comes first"},
+     "grad_norm|all_reduce of gradients|no wait orders them"},
     {"a forward that does not wait for gathered weights", forward_does_not_wait_for_weights, ZERO,
      "all_gather of layers.1|of the next step|forward of layers.1"},
     {"a batch that is copied while it is read", batch_is_copied_while_it_is_read, PLAIN,
@@ -620,7 +620,7 @@ static const mistake mistakes[] = {
     {"a gather that does not wait for the update", gather_does_not_wait, ZERO,
      "adamw of grad.layers.1.up|all_gather of layers.1.up"},
     {"an optimizer on another stream", optimizer_stands_on_another_stream, PLAIN,
-     "adamw of grad.|nothing says which comes first"},
+     "adamw of grad.|no wait orders them"},
     {"buckets swapped on one rank", buckets_are_swapped_on_one_rank, PLAIN,
      "rank 0, action|gradients, layers.1 and gradients, layers.0"},
     {"a bucket skipped on one rank", bucket_is_skipped_on_one_rank, PLAIN,
@@ -659,7 +659,7 @@ static const mistake mistakes[] = {
     {"a tensor too small for what is written", tensor_is_too_small, PLAIN,
      "layers.1/swiglu.a|forward of layers.1"},
     {"packed weights that no action makes", packed_weights_are_not_made, PLAIN,
-     "forward of layers.1, micro-batch 0|panels.matmul.layers.1/|nothing has written"},
+     "forward of layers.1, micro-batch 0|panels.matmul.layers.1/|no action has written"},
     {"packed weights over an accumulator", packed_weights_lie_over_an_accumulator, PLAIN,
      "panels.matmul.layers.0/qkv|grad.layers.0.qkv"},
     {"an accumulator that starts again", accumulator_starts_again, PLAIN,
@@ -676,7 +676,7 @@ static const mistake mistakes[] = {
     {"a forward that is skipped", forward_is_skipped, PLAIN, "layers.0/|micro-batch 1"},
     {"a recomputation that is skipped", recomputation_is_skipped, AGAIN, "layers.0/|rank 0"},
     {"a backward before its forward", backward_comes_before_forward, PLAIN,
-     "backward_input of layers.1|nothing has written"},
+     "backward_input of layers.1|no action has written"},
     {"an optimizer that takes another gradient", optimizer_takes_another_gradient, PLAIN,
      "rank 0|adamw"},
     {"an optimizer that leaves a weight out", optimizer_leaves_a_weight_out, PLAIN,
@@ -755,8 +755,8 @@ static void each_mistake_is_found_and_named(void **state)
     int missed = 0;
     for (int64_t i = 0; i < COUNT_OF(mistakes); i++) {
         const mistake *m = &mistakes[i];
-        // Strict: 16 sequences over 8 shards, so that a micro-batch of 2 is a shard; of two ranks
-        // any sum would be in order.
+        // Strict order uses 16 sequences over 8 shards, so that a micro-batch of 2 is a shard, and
+        // more than two ranks, because the sum of two is always in order.
         const bool is_pipe = m->with == PIPE, is_strict = m->with == STRICT;
         const sample_settings s = {.dp = is_strict ? 4
                                          : is_pipe ? 1

@@ -1,10 +1,10 @@
-// The verifier as a whole, and the words in which it names actions. See verify.h.
+// The entry of the verifier and its error messages.
 #include "plan/verify/verify_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// ---- words --------------------------------------------------------------------------------------
+// ---- names of actions ---------------------------------------------------------------------------
 
 static const char *list_name(int32_t list)
 {
@@ -31,7 +31,7 @@ static void name_communication(const plan *p, const plan_action *a, char *out, s
     (void)snprintf(out, bytes, "%s of %s, %s", op_collective_name(c->op), c->name, group);
 }
 
-// An optimizer's or a tree's node, by what it works on.
+// Names a node of an optimizer or of a tree by its first operand.
 static void name_nodes(const plan *p, const plan_action *a, char *out, size_t bytes)
 {
     const plan_binding *b = &p->bindings[a->binding];
@@ -90,14 +90,15 @@ const char *verify_name(const verifier *v, int32_t rank, int32_t action,
     return out;
 }
 
-// ---- what the graph found -----------------------------------------------------------------------
+// ---- findings of the graph ----------------------------------------------------------------------
 
 static const char *step_words(int32_t step)
 {
     return step == 0 ? "" : " of the next step";
 }
 
-// Meetings make a cycle of several ranks; what stands between them on a stream only waits its turn.
+// A cycle of several ranks shows its communications only; the actions between them just wait for
+// their turn on a stream.
 static bool is_shown(const verifier *v, const verify_finding *found, int32_t i)
 {
     const verify_at *at = &found->cycle[i];
@@ -125,8 +126,8 @@ static status cycle_fail(const verifier *v, const verify_finding *found)
     }
     return fail(
         ST_BROKEN_PLAN,
-        "ranks wait for each other for ever, in a circle of %d actions:%s\n  and so on, back "
-        "to the first",
+        "ranks wait for each other for ever, in a cycle of %d actions:%s\n  which waits for "
+        "the first",
         found->cycle_count, t.bytes);
 }
 
@@ -138,8 +139,8 @@ static status race_fail(const verifier *v, const verify_finding *found)
     const char *x = verify_tensor(f, f->span_tensor[found->span_a])->name;
     const char *y = verify_tensor(f, f->span_tensor[found->span_b])->name;
     return fail(ST_BROKEN_PLAN,
-                "%s%s and %s%s touch the same bytes, one writes, and nothing says which comes "
-                "first: %s%s%s, bytes [%lld, %lld) of the arena",
+                "%s%s and %s%s access the same bytes and one writes, but no wait orders "
+                "them: %s%s%s, bytes [%lld, %lld) of the arena",
                 verify_name(v, found->a.rank, found->a.action, one), step_words(found->a.step),
                 verify_name(v, found->b.rank, found->b.action, other), step_words(found->b.step), x,
                 x != y ? " and " : "", x != y ? y : "", (long long)max_i64(a.begin, b.begin),
@@ -156,7 +157,7 @@ static status finding_fail(const verifier *v)
     case VERIFY_LATER:
         (void)verify_name(v, found->a.rank, found->a.action, one);
         if (found->b.action >= v->facts[found->a.rank].p->action_count) {
-            return fail(ST_BROKEN_PLAN, "%s waits for action %d, which there is not", one,
+            return fail(ST_BROKEN_PLAN, "%s waits for action %d, which does not exist", one,
                         found->b.action);
         }
         return fail(ST_BROKEN_PLAN, "%s waits for %s, which is not before it in the list", one,
@@ -170,8 +171,8 @@ static status finding_fail(const verifier *v)
     case VERIFY_UNORDERED:
         return fail(
             ST_BROKEN_PLAN,
-            "%s%s and %s%s are of one group, and nothing says that the first has ended when "
-            "the second begins",
+            "%s%s and %s%s use one group, but no wait makes the first end before the second "
+            "begins",
             verify_name(v, found->a.rank, found->a.action, one), step_words(found->a.step),
             verify_name(v, found->b.rank, found->b.action, other), step_words(found->b.step));
     case VERIFY_RACE:
@@ -181,7 +182,7 @@ static status finding_fail(const verifier *v)
     }
 }
 
-// ---- the whole ----------------------------------------------------------------------------------
+// ---- the entry ----------------------------------------------------------------------------------
 
 static status facts_make(verifier *v)
 {
@@ -225,7 +226,7 @@ status plan_verify(arena *a, const plan_mesh *mesh, const plan *const *plans, in
     TRY(facts_make(v));
     TRY(verify_graph_run(a, &v->graph, &v->result));
     TRY(finding_fail(v));
-    out->meetings = v->result.meeting_count;
-    TRY(verify_lives(v));
+    out->rendezvous = v->result.rendezvous_count;
+    TRY(verify_written(v));
     return verify_sums(v);
 }

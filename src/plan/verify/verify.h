@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 typedef struct plan_verified {
-    int64_t ranks, actions, meetings; // of one step, over all ranks
+    int64_t ranks, actions, rendezvous; // of one step, over all ranks
     int64_t waits;
     int64_t sums; // of gradients, weight by weight and rank by rank, that were followed to the end
     int64_t *peak_bytes; // [rank] of the arena

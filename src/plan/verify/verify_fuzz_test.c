@@ -1,5 +1,5 @@
-// Plans with one thing changed at random: the verifier refuses them or finds the change harmless;
-// it never falls over what it reads.
+// Changes one value of a plan at random: the verifier refuses the plan or finds the change
+// harmless, and it never crashes.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -18,7 +18,7 @@ static int32_t roll(dice *d, int64_t sides)
     return sides <= 0 ? 0 : (int32_t)((d->state >> 33) % (uint64_t)sides);
 }
 
-// A number near the old one, or anything.
+// Returns a number near the old one, or any number.
 static int32_t other(dice *d, int32_t old)
 {
     static const int32_t steps[] = {1, -1, 2, -2, 7, -7};
@@ -179,8 +179,8 @@ static void what_is_changed_is_refused_or_harmless(void **state)
         }
         arena_destroy(a);
     }
-    // The rest changed what nobody reads (the peer of a sum, say), or moved bytes to where nobody
-    // is.
+    // The other changes were to unused values (such as the peer of a sum), or moved bytes to an
+    // unused place.
     assert_true(refused > PLANS * 2 / 3);
 }
 

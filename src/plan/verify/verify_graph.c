@@ -1,10 +1,10 @@
-// Order, meetings and races of actions that are nothing but that. See verify_graph.h.
+// Finds deadlocks, mismatched collectives and races of actions.
 //
-// Meetings are made first. Then two steps are played: an action is due when all that it needs has
-// ended, which is a walk in topological order; what is never due waits for ever, and a cycle among
-// it is found by going from each to what it waits for. While it plays, each action gets its clock,
-// and its uses are held against the last ones of the same bytes: a write, and a read per stream.
-// Bytes that only one stream touches need none of that.
+// The rendezvous are made first. Then two steps are simulated: an action is due when all actions
+// that it needs have ended, which is a walk in topological order. An action that is never due waits
+// for ever, and following the waits from it leads to a cycle. During the simulation each action
+// gets its clock, and its uses are compared with the last ones of the same bytes: a write, and a
+// read per stream. Bytes that only one stream touches need no comparison.
 #include "plan/verify/verify_graph.h"
 
 #include <stdlib.h>
@@ -29,63 +29,62 @@ typedef struct rank_state {
     int32_t *next;         // [action] on its stream; -1: none in this step
     int32_t *before;       // [action] the one before it in its port, on this rank; -1: the first
     int32_t *port_last;    // [action] of a port's first action: the port's last
-    // [action] who waits for it: rows of waiting.
+    // [action] The actions that wait for it: rows of waiting.
     int32_t *waiting_begin, *waiting; // 2 * action + (1: of the next step)
-    // [step * actions + action] place of the last one before it on its stream that must have ended
-    // for it to be posted whole, -1: none; and how far the host has come: actions that it has begun
-    // to post.
-    int32_t *room;
-    int32_t cursor;
+    // [step * actions + action] The last action before it on its stream that must have ended for
+    // the queue to have space for it, as step * actions + action; -1: none.
+    int32_t *space_after;
+    int32_t cursor; // actions that the host has begun to post
     // [span] its shared pieces
     int32_t *piece_begin, *piece_end;
     shadow *shadows;
     shadow_read *reads; // [piece * streams + stream]
 } rank_state;
 
-typedef struct player {
+typedef struct simulation {
     arena *a;
     const verify_graph *g;
     verify_result *out;
     int32_t *base;
     int32_t *rank_of; // [action over all ranks]
     int32_t total;
-    int32_t *meeting_of; // [action over all ranks]; -1
+    int32_t *rendezvous_of; // [action over all ranks]; -1
     rank_state *ranks;
-    // Of both steps: [step * total + action].
+    // [step * total + action] in both steps.
     int32_t *needs;
     bool *begun, *ended;
     int32_t *queue;
     int32_t queue_head, queue_tail;
-    int32_t *arrived;           // [step * meetings + meeting]
-    int64_t *clock, *met_clock; // rows of `width`
+    int32_t *arrived;                  // [step * rendezvous_count + rendezvous]
+    int64_t *clock, *rendezvous_clock; // rows of `width`
     int32_t width;
     int32_t *clock_stream; // [rank] where its streams begin in a row
-    bool far, limited;     // limited: by what streams take; then bytes and clocks are not looked at
+    bool far, limited;     // limited: queues are; bytes and clocks are not checked then
     int32_t *order;
     int32_t order_count;
-} player;
+} simulation;
 
-static const verify_action *action_at(const player *p, int32_t number)
+static const verify_action *action_at(const simulation *p, int32_t number)
 {
     const int32_t rank = p->rank_of[number];
     return &p->g->ranks[rank].actions[number - p->base[rank]];
 }
 
-static verify_at at_of(const player *p, int32_t number, int32_t step)
+static verify_at at_of(const simulation *p, int32_t number, int32_t step)
 {
     const int32_t rank = p->rank_of[number];
     return (verify_at){.rank = rank, .action = number - p->base[rank], .step = step};
 }
 
-static bool found(player *p, verify_kind kind, verify_at a, verify_at b)
+static bool found(simulation *p, verify_kind kind, verify_at a, verify_at b)
 {
     p->out->finding = (verify_finding){.kind = kind, .a = a, .b = b, .span_a = -1, .span_b = -1};
     return true;
 }
 
-// ---- what is given ------------------------------------------------------------------------------
+// ---- the input ----------------------------------------------------------------------------------
 
-static status numbers_make(player *p)
+static status numbers_make(simulation *p)
 {
     TRY(arena_new(p->a, p->g->rank_count + 1, &p->base));
     for (int32_t r = 0; r < p->g->rank_count; r++) {
@@ -100,8 +99,8 @@ static status numbers_make(player *p)
     return ST_OK;
 }
 
-// Waits must be for what is posted already: an event that nobody has recorded yet holds nobody up.
-static bool waits_are_late(player *p)
+// Finds a wait for an action that is posted later: waiting on an unrecorded event does not block.
+static bool waits_are_late(simulation *p)
 {
     for (int32_t r = 0; r < p->g->rank_count; r++) {
         const verify_rank *rank = &p->g->ranks[r];
@@ -119,7 +118,7 @@ static bool waits_are_late(player *p)
     return false;
 }
 
-static status streams_make(player *p, int32_t r)
+static status streams_make(simulation *p, int32_t r)
 {
     const verify_rank *rank = &p->g->ranks[r];
     rank_state *s = &p->ranks[r];
@@ -138,8 +137,8 @@ static status streams_make(player *p, int32_t r)
     return ST_OK;
 }
 
-// Turns the waits round.
-static status waiting_make(player *p, int32_t r)
+// Inverts the waits: lists the waiting actions of each action.
+static status waiting_make(simulation *p, int32_t r)
 {
     const verify_rank *rank = &p->g->ranks[r];
     rank_state *s = &p->ranks[r];
@@ -165,14 +164,14 @@ static status waiting_make(player *p, int32_t r)
     return ST_OK;
 }
 
-// ---- meetings -----------------------------------------------------------------------------------
+// ---- rendezvous ---------------------------------------------------------------------------------
 
 typedef struct port_lists {
     int32_t *begin;   // [port]
     int32_t *actions; // by port, then by rank and place in its list
 } port_lists;
 
-static status port_lists_make(player *p, port_lists *lists)
+static status port_lists_make(simulation *p, port_lists *lists)
 {
     const int32_t ports = p->g->port_count;
     TRY(arena_new(p->a, ports + 2, &lists->begin));
@@ -191,7 +190,7 @@ static status port_lists_make(player *p, port_lists *lists)
 }
 
 // Chains a rank's actions in a port.
-static void port_chain(player *p, const int32_t *actions, int32_t count)
+static void port_chain(simulation *p, const int32_t *actions, int32_t count)
 {
     for (int32_t i = 0; i < count; i++) {
         const int32_t rank = p->rank_of[actions[i]], own = actions[i] - p->base[rank];
@@ -203,8 +202,8 @@ static void port_chain(player *p, const int32_t *actions, int32_t count)
     }
 }
 
-static bool meeting_is_wrong(player *p, const int32_t *const *lists, const int32_t *counts,
-                             const verify_port *port, int32_t k)
+static bool rendezvous_is_wrong(simulation *p, const int32_t *const *lists, const int32_t *counts,
+                                const verify_port *port, int32_t k)
 {
     int32_t some = 0;
     while (counts[some] <= k) some++;
@@ -221,9 +220,9 @@ static bool meeting_is_wrong(player *p, const int32_t *const *lists, const int32
     return false;
 }
 
-// The n-th action of each member is the n-th meeting of the port.
-static status port_meet(player *p, const int32_t *actions, int32_t count, int32_t row,
-                        verify_meeting *meetings, int32_t *meeting_count)
+// Makes the rendezvous of a port: the n-th actions of all members are the n-th one.
+static status port_match(simulation *p, const int32_t *actions, int32_t count, int32_t row,
+                         verify_rendezvous *rendezvous, int32_t *rendezvous_count)
 {
     const verify_port *port = &p->g->ports[row];
     const int32_t **lists = NULL;
@@ -237,27 +236,27 @@ static status port_meet(player *p, const int32_t *actions, int32_t count, int32_
         if (counts[m] > most) most = counts[m];
     }
     for (int32_t k = 0; k < most; k++) {
-        if (meeting_is_wrong(p, lists, counts, port, k)) return ST_OK;
+        if (rendezvous_is_wrong(p, lists, counts, port, k)) return ST_OK;
         int32_t *members = NULL;
         TRY(arena_new(p->a, port->member_count, &members));
         for (int32_t m = 0; m < port->member_count; m++) {
             members[m] = lists[m][k];
-            p->meeting_of[members[m]] = *meeting_count;
+            p->rendezvous_of[members[m]] = *rendezvous_count;
         }
-        meetings[(*meeting_count)++] =
-            (verify_meeting){.port = row, .members = members, .member_count = port->member_count};
+        rendezvous[(*rendezvous_count)++] = (verify_rendezvous){
+            .port = row, .members = members, .member_count = port->member_count};
     }
     return ST_OK;
 }
 
-static status meetings_make(player *p)
+static status rendezvous_make(simulation *p)
 {
     port_lists lists = {0};
-    verify_meeting *meetings = NULL;
+    verify_rendezvous *rendezvous = NULL;
     TRY(port_lists_make(p, &lists));
-    TRY(arena_new(p->a, p->total + 1, &meetings));
-    TRY(arena_new(p->a, p->total + 1, &p->meeting_of));
-    memset(p->meeting_of, -1, (size_t)p->total * sizeof(int32_t));
+    TRY(arena_new(p->a, p->total + 1, &rendezvous));
+    TRY(arena_new(p->a, p->total + 1, &p->rendezvous_of));
+    memset(p->rendezvous_of, -1, (size_t)p->total * sizeof(int32_t));
     for (int32_t r = 0; r < p->g->rank_count; r++) {
         const int32_t count = p->g->ranks[r].action_count;
         TRY(arena_new(p->a, count + 1, &p->ranks[r].before));
@@ -269,10 +268,10 @@ static status meetings_make(player *p)
         const int32_t *actions = &lists.actions[lists.begin[i]];
         const int32_t count = lists.begin[i + 1] - lists.begin[i];
         port_chain(p, actions, count);
-        TRY(port_meet(p, actions, count, i, meetings, &p->out->meeting_count));
+        TRY(port_match(p, actions, count, i, rendezvous, &p->out->rendezvous_count));
         if (p->out->finding.kind != VERIFY_SOUND) return ST_OK;
     }
-    p->out->meetings = meetings;
+    p->out->rendezvous = rendezvous;
     return ST_OK;
 }
 
@@ -308,7 +307,7 @@ int32_t verify_edge_find(const int64_t *edges, int32_t count, int64_t value)
     return low;
 }
 
-// Which streams use each span, and whether any writes.
+// Marks the streams that use each span, and whether any of them writes.
 static void span_streams(const verify_rank *rank, uint64_t *streams, bool *written)
 {
     for (int32_t i = 0; i < rank->action_count; i++) {
@@ -317,15 +316,16 @@ static void span_streams(const verify_rank *rank, uint64_t *streams, bool *writt
         for (int32_t k = 0; k < action->uses_count; k++) {
             const verify_use *use = &rank->uses[action->uses_begin + k];
             streams[use->span] |= UINT64_C(1) << bit;
-            // What lies beyond the bits counts as many.
+            // Streams beyond the mask count as several.
             if (action->stream >= STREAM_BITS - 1) streams[use->span] |= 3;
             written[use->span] |= use->writes;
         }
     }
 }
 
-// The arena is cut at all edges; pieces that several streams touch, and one writes, are numbered.
-static status pieces_make(player *p, int32_t r)
+// Cuts the arena at all edges of spans and numbers the pieces that several streams touch and at
+// least one writes.
+static status pieces_make(simulation *p, int32_t r)
 {
     const verify_rank *rank = &p->g->ranks[r];
     rank_state *s = &p->ranks[r];
@@ -373,20 +373,21 @@ static status pieces_make(player *p, int32_t r)
 
 // ---- clocks -------------------------------------------------------------------------------------
 
-// Where an action of a stream stands on its clock; grows along the stream, step after step.
-static int64_t position_of(const player *p, int32_t number, int32_t step)
+// The position of an action on the clock of its stream; it grows along the stream and with the
+// step.
+static int64_t position_of(const simulation *p, int32_t number, int32_t step)
 {
     const int32_t rank = p->rank_of[number];
     return (int64_t)step * p->g->ranks[rank].action_count + (number - p->base[rank]);
 }
 
-static verify_at at_position(const player *p, int32_t rank, int64_t position)
+static verify_at at_position(const simulation *p, int32_t rank, int64_t position)
 {
     const int32_t count = p->g->ranks[rank].action_count;
     return (verify_at){rank, (int32_t)(position % count), (int32_t)(position / count)};
 }
 
-static int64_t *clock_at(const player *p, int32_t number, int32_t step)
+static int64_t *clock_at(const simulation *p, int32_t number, int32_t step)
 {
     return &p->clock[((int64_t)step * p->total + number) * p->width];
 }
@@ -396,26 +397,26 @@ static void clock_join(int64_t *into, const int64_t *from, int32_t width)
     for (int32_t i = 0; i < width; i++) into[i] = max_i64(into[i], from[i]);
 }
 
-// Adds that an action has ended.
-static void clock_join_end(const player *p, int64_t *into, int32_t number, int32_t step)
+// Records in a clock that an action has ended.
+static void clock_join_end(const simulation *p, int64_t *into, int32_t number, int32_t step)
 {
-    const int32_t meeting = p->meeting_of[number], rank = p->rank_of[number];
+    const int32_t met = p->rendezvous_of[number], rank = p->rank_of[number];
     const int64_t *from = clock_at(p, number, step);
-    if (p->far && meeting >= 0) {
-        from = &p->met_clock[((int64_t)step * p->out->meeting_count + meeting) * p->width];
+    if (p->far && met >= 0) {
+        from = &p->rendezvous_clock[((int64_t)step * p->out->rendezvous_count + met) * p->width];
     }
     clock_join(into, from, p->width);
     int64_t *own = &into[p->clock_stream[rank] + action_at(p, number)->stream];
     *own = max_i64(*own, position_of(p, number, step));
 }
 
-static bool is_before(const player *p, int32_t rank, int32_t stream, int64_t position,
+static bool is_before(const simulation *p, int32_t rank, int32_t stream, int64_t position,
                       const int64_t *clock)
 {
     return position <= clock[p->clock_stream[rank] + stream];
 }
 
-static void clock_make(player *p, int32_t number, int32_t step)
+static void clock_make(simulation *p, int32_t number, int32_t step)
 {
     const int32_t rank = p->rank_of[number], own = number - p->base[rank];
     const verify_rank *given = &p->g->ranks[rank];
@@ -423,7 +424,7 @@ static void clock_make(player *p, int32_t number, int32_t step)
     const rank_state *s = &p->ranks[rank];
     int64_t *clock = clock_at(p, number, step);
     for (int32_t i = 0; i < p->width; i++) clock[i] = -1;
-    // The stream's clock is carried in s->last, which moves along while the steps are played.
+    // s->last holds the last action of the stream so far in the simulation.
     const int32_t before = s->last[action->stream];
     if (before >= 0) {
         const int32_t count = given->action_count;
@@ -438,9 +439,9 @@ static void clock_make(player *p, int32_t number, int32_t step)
     p->ranks[rank].last[action->stream] = (int32_t)position_of(p, number, step);
 }
 
-// ---- what is checked when an action begins ------------------------------------------------------
+// ---- checks when an action begins ---------------------------------------------------------------
 
-static bool race_found(player *p, verify_at a, int32_t use_a, verify_at b, int32_t use_b)
+static bool race_found(simulation *p, verify_at a, int32_t use_a, verify_at b, int32_t use_b)
 {
     const verify_rank *rank = &p->g->ranks[a.rank];
     (void)found(p, VERIFY_RACE, a, b);
@@ -449,7 +450,7 @@ static bool race_found(player *p, verify_at a, int32_t use_a, verify_at b, int32
     return true;
 }
 
-static bool use_races(player *p, int32_t number, int32_t step, int32_t use_row)
+static bool use_races(simulation *p, int32_t number, int32_t step, int32_t use_row)
 {
     const int32_t rank = p->rank_of[number];
     const verify_rank *given = &p->g->ranks[rank];
@@ -480,12 +481,12 @@ static bool use_races(player *p, int32_t number, int32_t step, int32_t use_row)
     return false;
 }
 
-static bool port_is_unordered(player *p, int32_t number, int32_t step)
+static bool port_is_unordered(simulation *p, int32_t number, int32_t step)
 {
     const int32_t rank = p->rank_of[number], own = number - p->base[rank];
     const rank_state *s = &p->ranks[rank];
     int32_t before = s->before[own], before_step = step;
-    if (p->meeting_of[number] < 0) return false;
+    if (p->rendezvous_of[number] < 0) return false;
     if (before < 0) {
         before = s->port_last[own];
         before_step = step - 1;
@@ -499,7 +500,7 @@ static bool port_is_unordered(player *p, int32_t number, int32_t step)
     return found(p, VERIFY_UNORDERED, at_of(p, other, before_step), at_of(p, number, step));
 }
 
-static bool begin_is_wrong(player *p, int32_t number, int32_t step)
+static bool begin_is_wrong(simulation *p, int32_t number, int32_t step)
 {
     const verify_action *action = action_at(p, number);
     clock_make(p, number, step);
@@ -510,23 +511,23 @@ static bool begin_is_wrong(player *p, int32_t number, int32_t step)
     return false;
 }
 
-// ---- playing ------------------------------------------------------------------------------------
+// ---- the simulation -----------------------------------------------------------------------------
 
-static void needs_one_less(player *p, int32_t number, int32_t step)
+static void needs_one_less(simulation *p, int32_t number, int32_t step)
 {
     const int32_t id = step * p->total + number;
     ASSERT(p->needs[id] > 0);
     if (--p->needs[id] == 0) p->queue[p->queue_tail++] = id;
 }
 
-// The host goes on posting as far as streams take it.
-static void cursor_advance(player *p, int32_t rank)
+// The host posts further actions as far as the queues have space.
+static void cursor_advance(simulation *p, int32_t rank)
 {
     rank_state *s = &p->ranks[rank];
     const int32_t count = p->g->ranks[rank].action_count;
     while (p->limited && s->cursor < STEPS * count) {
-        if (s->cursor > 0 && s->room[s->cursor - 1] >= 0) {
-            const int32_t place = s->room[s->cursor - 1];
+        if (s->cursor > 0 && s->space_after[s->cursor - 1] >= 0) {
+            const int32_t place = s->space_after[s->cursor - 1];
             if (!p->ended[place / count * p->total + p->base[rank] + place % count]) return;
         }
         const int32_t next = s->cursor++;
@@ -534,15 +535,15 @@ static void cursor_advance(player *p, int32_t rank)
     }
 }
 
-static status room_make(player *p, int32_t r)
+static status space_after_make(simulation *p, int32_t r)
 {
     const verify_rank *rank = &p->g->ranks[r];
     rank_state *s = &p->ranks[r];
-    int64_t *posted = NULL; // [place] pieces of work up to its end, on its stream
+    int64_t *posted = NULL; // [place] queue entries of its stream up to its end
     int64_t *sum = NULL;    // [stream]
-    int32_t *oldest = NULL; // [stream] place of the oldest one that may still be in the queue
+    int32_t *oldest = NULL; // [stream] place of the oldest action that may still be in the queue
     const int32_t all = STEPS * rank->action_count;
-    TRY(arena_new(p->a, all + 1, &s->room));
+    TRY(arena_new(p->a, all + 1, &s->space_after));
     TRY(arena_new(p->a, all + 1, &posted));
     TRY(arena_new(p->a, rank->stream_count, &sum));
     TRY(arena_new(p->a, rank->stream_count, &oldest));
@@ -551,9 +552,9 @@ static status room_make(player *p, int32_t r)
         const verify_action *action = &rank->actions[i % rank->action_count];
         const int32_t stream = action->stream;
         posted[i] = sum[stream] += action->items;
-        s->room[i] = -1;
+        s->space_after[i] = -1;
         while (oldest[stream] < i && posted[oldest[stream]] <= posted[i] - p->g->queue_items) {
-            s->room[i] = oldest[stream];
+            s->space_after[i] = oldest[stream];
             const int32_t own = oldest[stream] % rank->action_count;
             const int32_t before = oldest[stream] - own;
             oldest[stream] = s->next[own] >= 0 ? before + s->next[own]
@@ -563,7 +564,7 @@ static status room_make(player *p, int32_t r)
     return ST_OK;
 }
 
-static void action_end(player *p, int32_t number, int32_t step)
+static void action_end(simulation *p, int32_t number, int32_t step)
 {
     const int32_t rank = p->rank_of[number], own = number - p->base[rank];
     const rank_state *s = &p->ranks[rank];
@@ -581,25 +582,26 @@ static void action_end(player *p, int32_t number, int32_t step)
     cursor_advance(p, rank);
 }
 
-static void action_begin(player *p, int32_t number, int32_t step)
+static void action_begin(simulation *p, int32_t number, int32_t step)
 {
-    const int32_t row = p->meeting_of[number];
+    const int32_t row = p->rendezvous_of[number];
     p->begun[step * p->total + number] = true;
     if (row < 0) {
         if (step == 0) p->order[p->order_count++] = number;
         action_end(p, number, step);
         return;
     }
-    const int64_t at = (int64_t)step * p->out->meeting_count + row;
-    const verify_meeting *meeting = &p->out->meetings[row];
-    if (p->far) clock_join(&p->met_clock[at * p->width], clock_at(p, number, step), p->width);
-    if (++p->arrived[at] < meeting->member_count) return;
+    const int64_t at = (int64_t)step * p->out->rendezvous_count + row;
+    const verify_rendezvous *met = &p->out->rendezvous[row];
+    if (p->far)
+        clock_join(&p->rendezvous_clock[at * p->width], clock_at(p, number, step), p->width);
+    if (++p->arrived[at] < met->member_count) return;
     if (step == 0) p->order[p->order_count++] = -1 - row;
-    for (int32_t m = 0; m < meeting->member_count; m++) action_end(p, meeting->members[m], step);
+    for (int32_t m = 0; m < met->member_count; m++) action_end(p, met->members[m], step);
 }
 
-// How many things must end before each action, in both steps.
-static void needs_count(player *p)
+// Counts the actions and posts that must end before each action, in both steps.
+static void needs_count(simulation *p)
 {
     for (int32_t step = 0; step < STEPS; step++) {
         for (int32_t i = 0; i < p->total; i++) {
@@ -617,8 +619,8 @@ static void needs_count(player *p)
     }
 }
 
-// What an action that never ends waits for: of those, one that never ends either.
-static int32_t blocker_of(const player *p, int32_t id)
+// Returns an action that never ends and for which the given one, which never ends either, waits.
+static int32_t blocker_of(const simulation *p, int32_t id)
 {
     const int32_t number = id % p->total, step = id / p->total;
     const int32_t rank = p->rank_of[number], own = number - p->base[rank];
@@ -626,14 +628,14 @@ static int32_t blocker_of(const player *p, int32_t id)
     const verify_action *action = &given->actions[own];
     const rank_state *s = &p->ranks[rank];
     if (p->limited &&
-        step * given->action_count + own >= s->cursor) { // not posted: who is in the way
-        const int32_t place = s->room[s->cursor - 1];
+        step * given->action_count + own >= s->cursor) { // not posted: its queue is full
+        const int32_t place = s->space_after[s->cursor - 1];
         return place / given->action_count * p->total + p->base[rank] + place % given->action_count;
     }
     if (p->begun[id]) {
-        const verify_meeting *meeting = &p->out->meetings[p->meeting_of[number]];
-        for (int32_t m = 0; m < meeting->member_count; m++) {
-            const int32_t other = step * p->total + meeting->members[m];
+        const verify_rendezvous *met = &p->out->rendezvous[p->rendezvous_of[number]];
+        for (int32_t m = 0; m < met->member_count; m++) {
+            const int32_t other = step * p->total + met->members[m];
             if (!p->begun[other]) return other;
         }
     }
@@ -648,14 +650,14 @@ static int32_t blocker_of(const player *p, int32_t id)
         if (!p->ended[step * p->total + p->base[rank] + i]) return id - own + i;
         break;
     }
-    ASSERT(step > 0); // the last one of the stream in the step before
+    ASSERT(step > 0); // it waits for the last action of the stream in the step before
     for (int32_t i = given->action_count - 1;; i--) {
         ASSERT(i >= 0);
         if (given->actions[i].stream == action->stream) return id - own + i - p->total;
     }
 }
 
-static status cycle_find(player *p)
+static status cycle_find(simulation *p)
 {
     const int32_t all = STEPS * p->total;
     int32_t id = 0, count = 0;
@@ -675,7 +677,7 @@ static status cycle_find(player *p)
     return ST_OK;
 }
 
-static status clocks_make(player *p)
+static status clocks_make(simulation *p)
 {
     TRY(arena_new(p->a, p->g->rank_count + 1, &p->clock_stream));
     p->width = 1;
@@ -688,13 +690,13 @@ static status clocks_make(player *p)
     }
     TRY(arena_new(p->a, (int64_t)STEPS * p->total * p->width, &p->clock));
     if (!p->far) return ST_OK;
-    const int64_t met = (int64_t)STEPS * p->out->meeting_count * p->width;
-    TRY(arena_new(p->a, met + 1, &p->met_clock));
-    memset(p->met_clock, -1, (size_t)met * sizeof(int64_t));
+    const int64_t met = (int64_t)STEPS * p->out->rendezvous_count * p->width;
+    TRY(arena_new(p->a, met + 1, &p->rendezvous_clock));
+    memset(p->rendezvous_clock, -1, (size_t)met * sizeof(int64_t));
     return ST_OK;
 }
 
-static status play_make(player *p)
+static status simulation_make(simulation *p)
 {
     const int64_t all = (int64_t)STEPS * p->total;
     TRY(arena_new(p->a, all + 1, &p->needs));
@@ -702,11 +704,11 @@ static status play_make(player *p)
     TRY(arena_new(p->a, all + 1, &p->ended));
     TRY(arena_new(p->a, all + 1, &p->queue));
     TRY(arena_new(p->a, p->total + 1, &p->order));
-    TRY(arena_new(p->a, (int64_t)STEPS * p->out->meeting_count + 1, &p->arrived));
+    TRY(arena_new(p->a, (int64_t)STEPS * p->out->rendezvous_count + 1, &p->arrived));
     p->queue_head = p->queue_tail = p->order_count = 0;
     p->out->finding = (verify_finding){.kind = VERIFY_SOUND};
     if (p->limited) {
-        for (int32_t r = 0; r < p->g->rank_count; r++) TRY(room_make(p, r));
+        for (int32_t r = 0; r < p->g->rank_count; r++) TRY(space_after_make(p, r));
         return ST_OK;
     }
     TRY(clocks_make(p));
@@ -717,13 +719,12 @@ static status play_make(player *p)
     return ST_OK;
 }
 
-static status play(player *p)
+static status simulate(simulation *p)
 {
-    TRY(play_make(p));
+    TRY(simulation_make(p));
     needs_count(p);
     for (int32_t r = 0; r < p->g->rank_count; r++) cursor_advance(p, r);
-    // A cycle is worse than a race, and what comes before it may be its reason: so it is told
-    // first.
+    // A cycle is reported before a race, because a race may be a consequence of it.
     bool wrong = p->limited;
     verify_finding first = {0};
     while (p->queue_head < p->queue_tail) {
@@ -744,27 +745,27 @@ static status play(player *p)
 
 status verify_graph_run(arena *a, const verify_graph *g, verify_result *out)
 {
-    player p = {.a = a, .g = g, .out = out};
+    simulation p = {.a = a, .g = g, .out = out};
     memset(out, 0, sizeof(*out));
     TRY(numbers_make(&p));
     if (p.total == 0 || waits_are_late(&p)) return ST_OK;
     ASSERT(p.total < INT32_MAX / STEPS - 1);
     TRY(arena_new(a, g->rank_count + 1, &p.ranks));
-    TRY(meetings_make(&p));
+    TRY(rendezvous_make(&p));
     if (out->finding.kind != VERIFY_SOUND) return ST_OK;
     for (int32_t r = 0; r < g->rank_count; r++) {
         TRY(streams_make(&p, r));
         TRY(waiting_make(&p, r));
     }
-    TRY(play(&p));
+    TRY(simulate(&p));
     if (out->finding.kind == VERIFY_RACE || out->finding.kind == VERIFY_UNORDERED) {
-        p.far = out->far = true; // perhaps other ranks order them
-        TRY(play(&p));
+        p.far = out->far = true; // other ranks may order them
+        TRY(simulate(&p));
     }
     if (out->finding.kind != VERIFY_SOUND || g->queue_items == 0) return ST_OK;
     p.far = false;
     p.limited = true;
-    TRY(play(&p));
+    TRY(simulate(&p));
     out->finding.queues = out->finding.kind == VERIFY_CYCLE;
     return ST_OK;
 }

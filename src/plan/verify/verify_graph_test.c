@@ -1,7 +1,6 @@
-// The graph of the verifier against brute force: small random programs, some sound and some broken,
-// of which an exhaustive search over all interleavings of two steps says whether any of them
-// deadlocks, races, mixes up what meets, or overlaps two operations of one port. The verifier must
-// say the same of each.
+// Compares the verifier's graph with brute force on small random programs, sound and broken ones.
+// An exhaustive search over all interleavings of two steps finds deadlocks, races, mismatched
+// collectives and overlapping operations of one port. The verifier must agree on every program.
 #include "base/rng.h"
 #include "plan/verify/verify_graph.h"
 
@@ -16,10 +15,10 @@
 enum {
     RANKS = 3,
     STREAMS = 3,
-    ACTIONS = 6, // of a rank
+    ACTIONS = 6, // per rank
     PORTS = 3,
     SPANS = 4,
-    ENTRIES = 2 * ACTIONS, // of a stream, in two steps
+    ENTRIES = 2 * ACTIONS, // per stream, in two steps
     STATES = 1 << 19
 };
 
@@ -97,8 +96,8 @@ static void rank_settle(program *p, int32_t r, int32_t streams)
     p->ranks[r].stream_count = streams;
 }
 
-// Two streams of rank 0 touch the same bytes, and only what rank 1 answers puts them in order:
-// sound, but for what the dice take away.
+// Two streams of rank 0 access the same bytes, and only a reply of rank 1 orders them: sound,
+// unless a random change removes a wait.
 static void answer_draw(program *p, dice *d)
 {
     memset(p, 0, sizeof(*p));
@@ -128,20 +127,20 @@ static void answer_draw(program *p, dice *d)
     p->graph = (verify_graph){p->ranks, 2, p->ports, 2, 0};
 }
 
-// Two ports, a stream for each, and each rank's list has them in another order: sound, unless a
-// stream that is full keeps the host from the other one.
+// Two ports with a stream each, in a different order on each rank: sound, unless a full queue keeps
+// the host from posting to the other stream.
 static void shuffle_draw(program *p, dice *d)
 {
     memset(p, 0, sizeof(*p));
-    int32_t meetings[2];
+    int32_t rendezvous[2];
     for (int32_t i = 0; i < 2; i++) {
         p->members[i][0] = 0;
         p->members[i][1] = 1;
         p->ports[i] = (verify_port){p->members[i], 2};
-        meetings[i] = 1 + roll(d, 3);
+        rendezvous[i] = 1 + roll(d, 3);
     }
     for (int32_t r = 0; r < 2; r++) {
-        int32_t left[2] = {meetings[0], meetings[1]};
+        int32_t left[2] = {rendezvous[0], rendezvous[1]};
         while (left[0] + left[1] > 0) {
             const int32_t port = left[0] == 0 || (left[1] > 0 && roll(d, 2) == 0) ? 1 : 0;
             left[port]--;
@@ -163,7 +162,7 @@ static void ports_draw(program *p, dice *d, int32_t ranks, int32_t ports)
     }
 }
 
-// A mistake, perhaps: two change places, the last is gone, the first is something else.
+// Makes a random mistake: swaps two actions, drops the last, or changes the first.
 static void mistake_draw(program *p, dice *d, int32_t r)
 {
     verify_rank *rank = &p->ranks[r];
@@ -178,7 +177,8 @@ static void mistake_draw(program *p, dice *d, int32_t r)
     if (roll(d, 24) == 0) p->actions[r][0].what += 7;
 }
 
-// Meetings are dealt to their members in one order, which is sound; then mistakes are made.
+// Collectives are distributed to their members in one order, which is sound; then mistakes are
+// made.
 static void program_draw(program *p, dice *d)
 {
     memset(p, 0, sizeof(*p));
@@ -216,8 +216,8 @@ static void program_draw(program *p, dice *d)
 // One action of one step, on its stream.
 typedef struct entry {
     int32_t rank, action, step;
-    int32_t stream, place; // row of streams, and how many come before it there
-    int32_t number;        // among its rank's in its port, over both steps
+    int32_t stream, place; // row of streams, and the number of entries before it there
+    int32_t number;        // index among its rank's entries in its port, over both steps
 } entry;
 
 enum { FOUND_DEADLOCK = 1, FOUND_RACE = 2, FOUND_MIXED = 4, FOUND_OVERLAP = 8 };
@@ -231,7 +231,7 @@ typedef struct search {
     uint8_t *seen;
     uint32_t *stack;
     int32_t rank_entries[RANKS][2 * ACTIONS], rank_length[RANKS]; // in the order of the list
-    int32_t queue; // that a stream takes; 0: any number
+    int32_t queue; // capacity of a stream's queue; 0: no limit
     int64_t depth, states, limit;
     uint32_t found;
 } search;
@@ -275,7 +275,7 @@ static const verify_action *action_of(const search *s, const entry *e)
     return &s->p->actions[e->rank][e->action];
 }
 
-// Has the host posted it? It posts in the order of the list, and waits where a stream is full.
+// Whether the host has posted it: it posts in the order of the list and waits for a full queue.
 static bool is_posted(const search *s, const int32_t *progress, const entry *e)
 {
     int32_t waiting[RANKS * STREAMS] = {0};
@@ -302,7 +302,7 @@ static bool may_begin(const search *s, const int32_t *progress, const entry *e)
     return true;
 }
 
-// The entry of that rank that meets e; NULL: there is none.
+// Returns the entry of that rank that matches e; NULL: there is none.
 static const entry *partner_of(const search *s, const entry *e, int32_t rank)
 {
     for (int32_t i = 0; i < s->entry_count; i++) {
@@ -341,7 +341,8 @@ static bool do_race(const program *p, int32_t rank, const verify_action *a, cons
     return false;
 }
 
-// What is wrong in a state: two that run at once, or one that began before its turn in its port.
+// Finds an error in a state: two entries that run at once, or one that began before its turn in its
+// port.
 static void state_check(search *s, const int32_t *progress)
 {
     for (int32_t i = 0; i < s->entry_count; i++) {
@@ -382,7 +383,7 @@ static void state_expand(search *s, uint32_t state)
     if (!moved && !done) s->found |= FOUND_DEADLOCK;
 }
 
-// False: too large to be searched.
+// Returns false if the program is too large for the search.
 static bool search_prepare(search *s, const program *p)
 {
     s->p = p;
@@ -468,7 +469,7 @@ static void verifier_agrees_with_all_interleavings(void **state)
         if (kind == VERIFY_RACE) assert_true((found & FOUND_RACE) != 0);
         if (kind == VERIFY_UNORDERED) assert_true((found & FOUND_OVERLAP) != 0);
         if (kind != VERIFY_SOUND) continue;
-        // Sound so far: and where a stream takes one, or two?
+        // A sound program is checked again with queues of one and of two entries.
         s->queue = p->graph.queue_items = 1 + n / 16 % 2;
         const bool blocks = (search_run(s) & FOUND_DEADLOCK) != 0;
         arena_reset(a);
@@ -478,7 +479,7 @@ static void verifier_agrees_with_all_interleavings(void **state)
         full += blocks;
         s->queue = 0;
     }
-    // The dice make enough of each kind to mean something.
+    // The random programs must include enough of each kind.
     print_message("sound %lld (%lld by other ranks' order) differs %lld missing %lld cycle %lld "
                   "unordered %lld race %lld, full streams %lld, %lld states\n",
                   (long long)kinds[VERIFY_SOUND], (long long)far, (long long)kinds[VERIFY_DIFFERS],

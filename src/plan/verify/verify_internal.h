@@ -1,6 +1,7 @@
-// Shared by the files of the verifier: verify.c (the whole, and its words), verify_touch.c (which
-// bytes actions touch), verify_life.c (what was written before it is read), verify_meet.c (who
-// meets whom), verify_terms.c (what sums hold) and verify_sums.c (what actions do to sums).
+// Declarations shared by the files of the verifier: verify.c (the entry and the messages),
+// verify_touch.c (bytes that actions touch), verify_match.c (matching collectives),
+// verify_written.c (every read byte was written before), verify_terms.c (sets of terms) and
+// verify_sums.c (terms of sums).
 #ifndef PLAN_VERIFY_VERIFY_INTERNAL_H
 #define PLAN_VERIFY_VERIFY_INTERNAL_H
 
@@ -9,18 +10,18 @@
 
 enum { VERIFY_NAME_BYTES = 320, VERIFY_COLUMNS = 64 };
 
-// A tensor of a rank is a row of all its tables: run tensors first, then the plan's own; parts of
-// tensors are their wholes.
+// An access to a tensor. Tensors of a rank are numbered: run tensors first, then the plan's own. A
+// part of a tensor has the number of the whole.
 typedef struct verify_touch {
     int32_t tensor, span;
-    uint64_t columns; // bits, of the ranges that views cut its columns into
+    uint64_t columns; // a bit for each range into which views cut the columns
     bool writes;
 } verify_touch;
 
-// Actions that do the same to the same bytes share one.
+// The accesses of an action. Actions with the same accesses share a pattern.
 typedef struct verify_pattern {
     int32_t touches_begin,
-        touches_count; // in the order of nodes, what a node reads before it writes
+        touches_count; // in the order of nodes, the reads of a node before its writes
     int32_t uses_begin, uses_count;
 } verify_pattern;
 
@@ -28,8 +29,8 @@ typedef struct verify_facts {
     const plan *p;
     plan_mesh at;
     int32_t rank, run_count, tensor_count;
-    verify_span *where; // [tensor] in the arena
-    int64_t **cuts;     // [tensor] where views begin and end, in columns, ascending
+    verify_span *where; // [tensor] its bytes in the arena
+    int64_t **cuts;     // [tensor] edges of views, in columns, ascending
     int32_t *cut_count, *cut_capacity;
     // The first tensor_count of them are whole tensors.
     verify_span *spans;
@@ -45,10 +46,10 @@ typedef struct verify_facts {
     verify_action *actions;
 } verify_facts;
 
-// One direction between two members of a group, or the group.
+// A port: one direction between two members of a group, or the whole group.
 typedef struct verify_place {
     plan_group group;
-    int32_t from, to; // ranks; -1: all together
+    int32_t from, to; // ranks; -1: the whole group
     int32_t *members, member_count;
 } verify_place;
 
@@ -78,29 +79,30 @@ static inline int32_t verify_leaves(const plan_comm *c)
     return c->leaves_count > 0 ? c->leaves_count : 1;
 }
 
-// Where an item's bytes are, as a tensor of the rank; bytes 0: it has none on this rank.
+// The bytes of an item and the tensor of the rank that holds them; bytes 0: it has none on this
+// rank.
 typedef struct verify_bytes {
     int32_t tensor;
     int64_t begin, bytes; // in the arena
 } verify_bytes;
 verify_bytes verify_item_in(const verify_facts *f, const plan_comm *c, int32_t item);
-// Bytes from one rank's piece to the next.
+// Returns the distance in bytes from one rank's piece to the next.
 int64_t verify_piece_bytes(const verify_facts *f, const plan_comm *c, int32_t item);
 verify_bytes verify_item_out(const verify_facts *f, const plan_comm *c, int32_t item);
-// The tensor and first byte that a reference stands for.
+// Returns the tensor and the bytes of a reference.
 void verify_resolve(const verify_facts *f, int32_t ref, int32_t *tensor, int64_t *begin,
                     int64_t *bytes);
 
-// verify_touch.c: what a rank's actions touch, as patterns and spans.
+// verify_touch.c: finds the accesses of a rank's actions, as patterns and spans.
 NODISCARD status verify_touches(verifier *v, verify_facts *f);
-// verify_meet.c: whether a communication's group is one; then fills places and the ports of the
-// actions, and explains what does not meet.
+// verify_match.c: checks the group of a communication; fills places and the ports of the actions;
+// reports collectives that do not match.
 NODISCARD status verify_group(const verifier *v, const verify_facts *f, int32_t action);
 NODISCARD status verify_places(verifier *v);
 status verify_differs(const verifier *v, const verify_finding *found);
 status verify_misses(const verifier *v, const verify_finding *found);
-// verify_life.c
-NODISCARD status verify_lives(verifier *v);
+// verify_written.c
+NODISCARD status verify_written(verifier *v);
 // verify_sums.c
 NODISCARD status verify_sums(verifier *v);
 

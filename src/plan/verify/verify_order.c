@@ -1,10 +1,10 @@
-// The verifier: which rows a term is of, and the order of summation in strict plans.
+// The verifier: the rows of a term, and the order of summation in strict plans.
 //
-// Rows of the global batch are cut into *cells* by position: those of the ranks of cp, or of strict
-// order the shards of a sequence (op/zigzag.h). In a cell rows are numbered sequence after
-// sequence, so what an action adds is a range of them. The leaves of the tree over shards are, for
-// the first cell, the shards of the batch, then those for the second: what a sum holds is a node if
-// it is all that the node's leaves have.
+// The rows of the global batch are cut into *cells* by position: one per rank of cp, or in strict
+// order one per shard of a sequence (op/zigzag.h). Within a cell, rows are numbered sequence after
+// sequence, so an action adds a range of rows. The leaves of the tree over shards are the shards of
+// the batch in the first cell, then those in the second, and so on. A sum is a node of the tree if
+// it has exactly the rows of the node's leaves.
 #include "plan/verify/verify_sums.h"
 
 #include "op/zigzag.h"
@@ -18,7 +18,7 @@ static int32_t ways_of(const verify_facts *f)
     return plan_mesh_size(&f->at, AXIS_CP);
 }
 
-// Cells of a sequence, on all ranks; of a rank they follow one another.
+// Counts the cells of a sequence on all ranks; those of one rank are consecutive.
 static int32_t row_cells(const verify_facts *f)
 {
     return f->p->cp_shards > ways_of(f) ? f->p->cp_shards : ways_of(f);
@@ -29,15 +29,15 @@ int64_t verify_unit(const verify_facts *f)
     return f->p->seq * ways_of(f) / row_cells(f);
 }
 
-// Ranks of tp, side by side, that have the same term of the same rows; 0: there are no terms of
-// ranks.
+// Counts the consecutive ranks of tp with the same term for the same rows; 0: all ranks of tp have
+// the same terms.
 static int32_t term_copies(const verify_facts *f, int32_t weight)
 {
     const op_weight *w = weight >= 0 ? &f->p->model->weights[weight] : NULL;
     return w != NULL && w->partial_grad ? w->partial_copies : 0;
 }
 
-// Where ranks of tp have terms of the same rows, each of them is a cell of its own.
+// Counts the different terms of ranks of tp for the same rows; each has a cell of its own.
 static int32_t term_ranks(const verify_facts *f, int32_t weight)
 {
     const int32_t copies = term_copies(f, weight);
@@ -49,7 +49,7 @@ int32_t verify_cells(const verify_facts *f, int32_t weight)
     return row_cells(f) * term_ranks(f, weight);
 }
 
-// The piece of one cell that an action covers; 0: its rows are no such piece.
+// Returns the piece of one cell that an action covers; 0: its rows are not in one cell.
 static int piece_term(const verify_facts *f, const plan_action *action, int32_t own,
                       verify_term *out)
 {
@@ -82,7 +82,7 @@ int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, in
     const int32_t tp = term_ranks(f, weight);
     const int32_t at = tp > 1 ? f->at.at[AXIS_TP] / term_copies(f, weight) : 0;
     const int32_t own = row_cells(f) / ways_of(f), first = f->at.at[AXIS_CP] * own;
-    if (action->position_count > 0) { // there is no tp that shares rows
+    if (action->position_count > 0) { // no tp distributes rows here
         out[0] = (verify_term){source, first, begin, begin};
         return tp == 1 ? piece_term(f, action, own, &out[0]) : 0;
     }
@@ -101,7 +101,7 @@ static int64_t power_above(int64_t count)
     return size;
 }
 
-// First row of a shard, in a cell.
+// Returns the first row of a shard in a cell.
 static int64_t shard_begin(const verify_facts *f, int64_t shard)
 {
     const plan *p = f->p;
@@ -119,7 +119,7 @@ static int64_t leaves_of_cell(const verify_facts *f)
     return row_cells(f) == 1 ? f->p->shards : power_above(f->p->shards);
 }
 
-// Are these rows, of one source, all that leaves [begin, end) have?
+// Whether these rows are of one source and exactly those of leaves [begin, end).
 static bool is_all_of(const verify_facts *f, const verify_term *rows, int32_t count, int64_t begin,
                       int64_t end)
 {
@@ -145,7 +145,7 @@ static int64_t leaf_of(const verify_facts *f, const verify_term *t)
     return t->cell * leaves_of_cell(f) + shard;
 }
 
-// Left and right of one node?
+// Whether two sums are the left and right child of one node.
 static bool are_siblings(const verify_facts *f, const verify_terms *left, const verify_terms *right)
 {
     const int64_t leaf = leaf_of(f, &left->rows[0]);
@@ -161,8 +161,8 @@ static bool are_siblings(const verify_facts *f, const verify_terms *left, const 
     return false;
 }
 
-bool verify_fold_is_right(const verify_facts *f, const verify_terms *held, const verify_term *next,
-                          bool starts)
+bool verify_shard_is_right(const verify_facts *f, const verify_terms *held, const verify_term *next,
+                           bool starts)
 {
     int64_t shard = 0;
     while (shard < f->p->shards && shard_begin(f, shard + 1) <= next->begin) shard++;
@@ -174,7 +174,7 @@ bool verify_fold_is_right(const verify_facts *f, const verify_terms *held, const
            last->begin == shard_begin(f, shard);
 }
 
-// Whole sums of uses, one after the other.
+// Whether the terms are complete sums of uses.
 static bool are_whole(const verify_facts *f, const verify_terms *t)
 {
     for (int32_t i = 0; i < t->count;) {
@@ -190,7 +190,7 @@ bool verify_order_is_right(const verify_facts *f, const verify_terms *to, const 
 {
     if (to->count == 0 || from->count == 0) return false;
     const int32_t last = to->rows[to->count - 1].source, next = from->rows[0].source;
-    if (from->rows[from->count - 1].source != next) return false; // several at once
+    if (from->rows[from->count - 1].source != next) return false; // several uses at once
     if (to->rows[0].source == next && last == next) return are_siblings(f, to, from);
     return next > last && are_whole(f, to) && are_whole(f, from);
 }

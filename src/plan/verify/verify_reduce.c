@@ -1,9 +1,10 @@
-// The verifier: what meetings do to sums. A sum over ranks joins what its members hold, stretch of
-// bytes by stretch, and no term may come from two of them; gathers, broadcasts and messages bring
-// what is there; the step's own sums are told by the field that an item begins at.
+// The verifier: the effect of communication on sums. A sum over ranks joins the terms of its
+// members, range of bytes by range, and no two members may have a term in common. Gathers,
+// broadcasts and messages copy terms. The field at which an item begins identifies the sums of the
+// step block.
 #include "plan/verify/verify_sums.h"
 
-// One tensor of a sum over ranks: stretch by stretch what all members hold, put where it goes.
+// A range of one tensor of a sum over ranks, with the terms of all members.
 typedef struct joined {
     int64_t begin, end; // from the tensor's first byte in the operation
     verify_terms terms;
@@ -21,7 +22,7 @@ static int32_t leaves_of(const sums_walk *w, int32_t member)
     return verify_leaves(verify_comm(w->facts[member], w->action[member]));
 }
 
-// The first byte behind `from` where what an input holds changes.
+// Returns the first byte behind `from` where the terms of an input change.
 static int64_t edge_behind(const sums_walk *w, int32_t member, verify_bytes in, int64_t from)
 {
     const verify_facts *f = w->facts[member];
@@ -37,7 +38,7 @@ static int64_t edge_behind(const sums_walk *w, int32_t member, verify_bytes in, 
     return next;
 }
 
-// Cut where any member's input changes: between two cuts each holds one value.
+// Cuts where the terms of any member's input change: between two cuts each member has one value.
 static status stretches_make(sums_walk *w, int32_t item, joined **rows, int32_t *count)
 {
     int64_t capacity = 0;
@@ -57,8 +58,8 @@ static status stretches_make(sums_walk *w, int32_t item, joined **rows, int32_t 
     return ST_OK;
 }
 
-// Strict: what comes is the node that its leaf says; or two ranks add whole uses, which is the same
-// either way round.
+// Strict order: checks that an input is the node that its leaf names, or that two ranks add whole
+// uses, which gives the same bits in either order.
 static status comer_check(const sums_walk *w, const verify_facts *f, int32_t action, int32_t leaf,
                           const joined *s, const verify_value *value)
 {
@@ -71,7 +72,7 @@ static status comer_check(const sums_walk *w, const verify_facts *f, int32_t act
             return ST_OK;
         }
         return fail(ST_BROKEN_PLAN,
-                    "%s adds what is no whole sum of a use, or not the next one, and the plan is "
+                    "%s adds an incomplete sum of a use, or not the next one, and the plan is "
                     "strict",
                     verify_name(w->v, f->rank, action, name));
     }
@@ -82,7 +83,7 @@ static status comer_check(const sums_walk *w, const verify_facts *f, int32_t act
                 verify_name(w->v, f->rank, action, name), leaf, node->begin, node->end);
 }
 
-// What one input holds comes to the sum of a stretch.
+// Adds the terms of one input to the sum of a range.
 static status input_add(sums_walk *w, int32_t member, int32_t item, int32_t leaf, joined *s)
 {
     const verify_facts *f = w->facts[member];
@@ -97,7 +98,7 @@ static status input_add(sums_walk *w, int32_t member, int32_t item, int32_t leaf
     for (int64_t i = 0; i < values->count; i++) {
         if (values->rows[i].begin <= at && at < values->rows[i].end) value = &values->rows[i];
     }
-    if (value == NULL) return ST_OK; // it holds nothing
+    if (value == NULL) return ST_OK; // it has no terms
     TRY(comer_check(w, f, action, leaf, s, value));
     TRY(verify_terms_add(w->v->a, &s->terms, &value->terms, &s->terms, &twice));
     value->taken = true;
@@ -124,7 +125,7 @@ static status stretches_put(sums_walk *w, int32_t item, const joined *rows, int3
         const plan_comm *c = verify_comm(f, w->action[i]);
         const int32_t leaves = verify_leaves(c);
         const verify_bytes out = verify_item_out(f, c, item * leaves);
-        int64_t from = 0; // of the sum, where the output begins
+        int64_t from = 0; // where the output begins in the sum
         if (out.bytes == 0) continue;
         if (c->op == COLLECTIVE_REDUCE_SCATTER) {
             const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
@@ -154,7 +155,7 @@ static status gradients_sum(sums_walk *w, int32_t item)
     return stretches_put(w, item, rows, count);
 }
 
-// In strict order what rounds must come with an order.
+// Strict order: checks that a sum of rounding values has an order.
 static status sum_has_order(const sums_walk *w)
 {
     const verify_facts *f = w->facts[0];
@@ -165,13 +166,13 @@ static status sum_has_order(const sums_walk *w)
     const bool adds = (c->op == COLLECTIVE_ALL_REDUCE || c->op == COLLECTIVE_REDUCE_SCATTER) &&
                       c->reduction == REDUCTION_SUM;
     if (!f->p->strict || !rounds || !adds || (c->leaves_count > 0 && !c->compressed)) return ST_OK;
-    // Of two there is one order; what they are is looked at when they are added.
+    // Two terms have one order; a later check looks at their contents.
     if (w->member_count == 2 && c->op == COLLECTIVE_ALL_REDUCE && !c->compressed) return ST_OK;
     return fail(ST_BROKEN_PLAN, "%s adds %s in no fixed order, and the plan is strict",
                 verify_name(w->v, f->rank, w->action[0], name), dtype_name(c->type));
 }
 
-// The step's sums, by the field that an item begins at.
+// Adds the sums of the step block; the field at which the item begins identifies the sum.
 static status step_sum(sums_walk *w, int32_t item)
 {
     static const int64_t fields[STEP_SUMS] = {
@@ -200,15 +201,15 @@ static status step_sum(sums_walk *w, int32_t item)
     return ST_OK;
 }
 
-// What one member gives in a gather, broadcast or message, before anybody writes.
+// The input of one member to a gather, broadcast or message, before any output is written.
 typedef struct given {
     verify_value *rows;
     int64_t count;
     verify_bytes in;
 } given;
 
-// What a rank keeps of a weight that passes (ZeRO-3) is those rows of it from the step's beginning
-// on, but for what has been updated since.
+// Adds the rows of a weight that a rank keeps (ZeRO-3): they are valid from the beginning of the
+// step until they are updated.
 static status kept_rows_add(sums_walk *w, const verify_facts *f, const verify_bytes *in)
 {
     const plan_tensor *t = verify_tensor(f, in->tensor);
@@ -234,7 +235,7 @@ static status kept_rows_add(sums_walk *w, const verify_facts *f, const verify_by
     return ST_OK;
 }
 
-// They are forgotten when they are given: after the step each byte must be an updated one.
+// Removes these rows after the transfer, because after the step each byte must be an updated one.
 static status kept_rows_drop(sums_walk *w, const verify_facts *f, const verify_bytes *in)
 {
     verify_values *held = verify_held(w, f, in->tensor);
@@ -245,8 +246,9 @@ static status kept_rows_drop(sums_walk *w, const verify_facts *f, const verify_b
     return ST_OK;
 }
 
-// Is it a weight that is gathered for the layers, and not one that is kept?
-static bool passes(const verify_facts *f, const plan_comm *c, int32_t item, const verify_bytes *in)
+// Whether the item gathers a weight for the layers into a transient tensor.
+static bool is_gathered(const verify_facts *f, const plan_comm *c, int32_t item,
+                        const verify_bytes *in)
 {
     const verify_bytes out = verify_item_out(f, c, item);
     return in->tensor < f->run_count && out.bytes > 0 && out.tensor >= f->run_count &&
@@ -259,7 +261,7 @@ static status given_take(sums_walk *w, int32_t member, int32_t item, given *g)
     int64_t first = 0, last = 0;
     g->in = verify_item_in(f, verify_comm(f, w->action[member]), item);
     if (g->in.bytes == 0) return ST_OK;
-    const bool kept = passes(f, verify_comm(f, w->action[member]), item, &g->in);
+    const bool kept = is_gathered(f, verify_comm(f, w->action[member]), item, &g->in);
     if (kept) TRY(kept_rows_add(w, f, &g->in));
     verify_values *held = verify_held(w, f, g->in.tensor);
     const int64_t begin = verify_first(f, g->in);
@@ -273,7 +275,7 @@ static status given_take(sums_walk *w, int32_t member, int32_t item, given *g)
     return kept ? kept_rows_drop(w, f, &g->in) : ST_OK;
 }
 
-// The taker's bytes are then what the giver's were.
+// Copies the values of the sender's bytes to the receiver.
 static status given_put(sums_walk *w, const given *g, int32_t giver, int32_t taker, int32_t item)
 {
     const verify_facts *f = w->facts[taker], *from = w->facts[giver];
@@ -309,7 +311,7 @@ static status copies_walk(sums_walk *w, int32_t item)
     return ST_OK;
 }
 
-// What lives through the run is summed in place, and of accumulators only accumulators.
+// Checks that run tensors are summed in place, and accumulators only into accumulators.
 static status sum_stays(const sums_walk *w, int32_t item)
 {
     char name[VERIFY_NAME_BYTES];
@@ -318,9 +320,9 @@ static status sum_stays(const sums_walk *w, int32_t item)
         const plan_comm *c = verify_comm(f, w->action[i]);
         const verify_bytes in = input_of(w, i, item, 0);
         const verify_bytes out = verify_item_out(f, c, item * verify_leaves(c));
-        const bool lives = in.tensor < f->run_count || out.tensor < f->run_count;
+        const bool is_run = in.tensor < f->run_count || out.tensor < f->run_count;
         const bool is_like = verify_accumulates(f, in.tensor) == verify_accumulates(f, out.tensor);
-        if (out.bytes == 0 || out.begin == in.begin || (!lives && is_like)) continue;
+        if (out.bytes == 0 || out.begin == in.begin || (!is_run && is_like)) continue;
         return fail(ST_BROKEN_PLAN, "%s writes its sum of %s over %s",
                     verify_name(w->v, f->rank, w->action[i], name),
                     verify_tensor(f, in.tensor)->name, verify_tensor(f, out.tensor)->name);
@@ -328,7 +330,7 @@ static status sum_stays(const sums_walk *w, int32_t item)
     return ST_OK;
 }
 
-status verify_meeting_sums(sums_walk *w)
+status verify_rendezvous_sums(sums_walk *w)
 {
     const verify_facts *f = w->facts[0];
     const plan_comm *c = verify_comm(f, w->action[0]);

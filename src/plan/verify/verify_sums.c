@@ -1,20 +1,20 @@
 // The verifier: every gradient is summed exactly once.
 //
-// The step is walked again, and of every accumulator it is known which terms its bytes hold: a node
-// of a layer adds what its use of the weight gives for the sequences of its action; a sum over
-// ranks joins what its members hold; an optimizer, and the norm, must find every use of the weight
-// on every sequence of the global batch, once. Likewise tokens and losses where the step is
-// decided, and the norm's elements. What optimizers write, and gathers bring, must be every byte of
-// weights and states, once. Of a weight that is gathered for the layers (ZeRO-3), every byte that
-// one of them reads must be its own, and not updated yet.
+// The verifier walks the step and tracks the set of terms in the bytes of every accumulator. A node
+// of a layer adds the term of its use of the weight for the sequences of its action. A sum over
+// ranks joins the terms of its members. An optimizer, and the norm, must find every use of the
+// weight on every sequence of the global batch exactly once. The same holds for tokens and losses
+// when the step is decided, and for the elements of the norm. Optimizers and gathers must write
+// every byte of weights and states exactly once. Every byte of a gathered weight (ZeRO-3) that a
+// layer reads must belong to that weight and not be updated yet.
 //
-// In strict order the terms also have an order: a shard's are one left fold, nodes of the tree over
-// shards are joined left with right, whole sums of uses in the order of their forward.
+// In strict order the terms also have an order: a shard is a left-to-right sum, nodes of the tree
+// over shards are joined left with right, and complete sums of uses in the order of their forward.
 #include "plan/verify/verify_sums.h"
 
 #include <string.h>
 
-// ---- who is summed ------------------------------------------------------------------------------
+// ---- sources of terms ---------------------------------------------------------------------------
 
 static status sources_make(sums_walk *w)
 {
@@ -62,22 +62,22 @@ static status order_fail(const sums_walk *w, const verify_facts *f, int32_t acti
 {
     char name[VERIFY_NAME_BYTES], other[VERIFY_NAME_BYTES];
     return fail(ST_BROKEN_PLAN,
-                "%s does not go on in strict order with what %s holds from %s: a shard is one left "
-                "fold, shards are a tree, uses come in the order of their forward",
+                "%s breaks the strict order of %s after %s: a shard is added from left to right, "
+                "shards are a tree, uses come in the order of their forward",
                 verify_name(w->v, f->rank, action, name), tensor,
                 verify_name(w->v, f->rank, value->maker, other));
 }
 
 // ---- actions of one rank ------------------------------------------------------------------------
 
-// An accumulator as one value; NULL where there is none.
+// Returns an accumulator as one value; NULL if it has none.
 static verify_value *value_whole(const sums_walk *w, const verify_facts *f, int32_t tensor)
 {
     verify_values *values = verify_held(w, f, tensor);
     return values->count == 1 ? &values->rows[0] : NULL;
 }
 
-// A node's terms come into an accumulator, which starts anew or goes on.
+// Adds the terms of a node to an accumulator, which starts anew or continues.
 static status terms_come(sums_walk *w, const verify_facts *f, int32_t action, int32_t tensor,
                          const verify_terms *terms)
 {
@@ -94,13 +94,13 @@ static status terms_come(sums_walk *w, const verify_facts *f, int32_t action, in
                     verify_name(w->v, f->rank, old->maker, other));
     }
     if (!starts && (old == NULL || old->taken)) {
-        return fail(ST_BROKEN_PLAN, "%s goes on with %s, %s",
-                    verify_name(w->v, f->rank, action, name), name_of,
-                    old == NULL ? "which nobody has begun" : "whose sum has been taken");
+        return fail(ST_BROKEN_PLAN, "%s continues %s, %s", verify_name(w->v, f->rank, action, name),
+                    name_of,
+                    old == NULL ? "which no action has started" : "whose sum has been taken");
     }
     if (p->strict &&
         (terms->count != 1 ||
-         !verify_fold_is_right(f, old != NULL ? &old->terms : NULL, &terms->rows[0], starts))) {
+         !verify_shard_is_right(f, old != NULL ? &old->terms : NULL, &terms->rows[0], starts))) {
         const verify_value none = {.maker = action};
         return order_fail(w, f, action, name_of, old != NULL ? old : &none);
     }
@@ -111,7 +111,7 @@ static status terms_come(sums_walk *w, const verify_facts *f, int32_t action, in
     return verify_values_set(w->v->a, verify_held(w, f, tensor), &value);
 }
 
-// target += source, stretch by stretch.
+// Adds source to target, range by range.
 static status tree_add(sums_walk *w, const verify_facts *f, int32_t action, verify_bytes target,
                        verify_bytes source)
 {
@@ -123,7 +123,7 @@ static status tree_add(sums_walk *w, const verify_facts *f, int32_t action, veri
     char name[VERIFY_NAME_BYTES];
     int64_t first = 0, last = 0;
     TRY(verify_values_cut(w->v->a, to, t0, t0 + bytes, &first, &last));
-    for (int64_t i = first; i < last; i++) { // the source is cut where the target is, and back
+    for (int64_t i = first; i < last; i++) { // cuts the source where the target is cut
         int64_t a = 0, b = 0;
         const int64_t shift = s0 - t0;
         TRY(verify_values_cut(w->v->a, from, to->rows[i].begin + shift, to->rows[i].end + shift, &a,
@@ -132,7 +132,7 @@ static status tree_add(sums_walk *w, const verify_facts *f, int32_t action, veri
     int64_t s_first = 0, s_last = 0;
     TRY(verify_values_cut(w->v->a, from, s0, s0 + bytes, &s_first, &s_last));
     if (s_first == s_last || first == last) {
-        return fail(ST_BROKEN_PLAN, "%s adds to %s, and one of both holds nothing",
+        return fail(ST_BROKEN_PLAN, "%s adds to %s, but one of the two has no terms",
                     verify_name(w->v, f->rank, action, name), name_of);
     }
     for (int64_t k = s_first; k < s_last; k++) {
@@ -140,7 +140,8 @@ static status tree_add(sums_walk *w, const verify_facts *f, int32_t action, veri
         verify_term twice = {0};
         TRY(verify_values_cut(w->v->a, to, part->begin - s0 + t0, part->end - s0 + t0, &first,
                               &last));
-        if (last - first != 1) continue; // nothing there to add to: it is found missing
+        if (last - first != 1)
+            continue; // there is no sum to add to: a later check finds it missing
         verify_value *sum = &to->rows[first];
         if (f->p->strict && !verify_order_is_right(f, &sum->terms, &part->terms)) {
             return order_fail(w, f, action, name_of, sum);
@@ -155,7 +156,7 @@ static status tree_add(sums_walk *w, const verify_facts *f, int32_t action, veri
     return ST_OK;
 }
 
-// Of its elements: what fills it up to a multiple of 64 bytes is nobody's.
+// Counts the bytes of its elements, without the padding to a multiple of 64 bytes.
 static int64_t held_bytes(const plan_tensor *t)
 {
     int64_t bytes = dtype_bytes(t->type);
@@ -163,7 +164,7 @@ static int64_t held_bytes(const plan_tensor *t)
     return bytes;
 }
 
-// All uses of the weight, on all sequences, once, in every byte that is taken.
+// Checks that every byte of a gradient has all uses of the weight on all sequences, once.
 static status sum_is_whole(sums_walk *w, const verify_facts *f, int32_t action, verify_bytes grad)
 {
     verify_values *values = verify_held(w, f, grad.tensor);
@@ -234,8 +235,8 @@ static int32_t norm_cell(const verify_facts *f, int32_t weight)
     return f->p->model->weights[weight].ways > 1 ? f->at.at[AXIS_TP] : 0;
 }
 
-// A norm may be taken piece by piece: of each range of rows all columns once, of a vector any
-// elements.
+// A norm may be computed in pieces: all columns of a range of rows at once, or any elements of a
+// vector.
 static status norm_add(sums_walk *w, const verify_facts *f, int32_t index, verify_bytes grad)
 {
     const plan_action *action = &f->p->actions[index];
@@ -245,12 +246,12 @@ static status norm_add(sums_walk *w, const verify_facts *f, int32_t index, verif
     const op_weight *weight = &f->p->model->weights[t->weight];
     const bool vector = t->ndim == 1;
     const int64_t width = dtype_bytes(t->type), all = vector ? 1 : t->dims[1];
-    const int64_t before = t->piece_rows * plan_zero_place(&f->at) * all; // of other ranks
+    const int64_t before = t->piece_rows * plan_zero_place(&f->at) * all; // rows of other ranks
     const int64_t from = before + verify_first(f, grad) / width;
     verify_term term = {.source = t->weight, .cell = norm_cell(f, t->weight)};
     char name[VERIFY_NAME_BYTES];
     int64_t reached = 0, of_row = 0;
-    for (int32_t i = 0; i < action->ops_count; i++) { // in their order
+    for (int32_t i = 0; i < action->ops_count; i++) { // in the order of the list
         const op_tensor *view = &b->program->tensors[nodes[i].in[0]];
         const op_owned owned = op_owner(b->program, nodes[i].in[0]);
         const int64_t column = owned.column, row = owned.row;
@@ -289,8 +290,8 @@ static status loss_is_whole(const sums_walk *w, const verify_facts *f, int32_t a
     return ST_OK;
 }
 
-// Elements of a weight that rank `cell` of tp answers for: part by part. Other ranks may have a row
-// or column more or less; whether a rank counted all of its own was seen when it did.
+// Checks the elements of a weight that rank `cell` of tp counts, part by part. Other ranks may have
+// a row or column more or less; an earlier check saw whether a rank counted all of its own.
 static bool norm_lacks(const sums_walk *w, const verify_facts *f, int32_t index, int32_t cell,
                        verify_term *lack)
 {
@@ -337,7 +338,7 @@ static bool operand_bytes(const verify_facts *f, const plan_binding *b, tensor_i
     return true;
 }
 
-// An optimizer's node: the gradients that it takes, the bytes that it makes new.
+// Checks the gradients that an optimizer's node reads, and records the bytes that it updates.
 static status update_walk(sums_walk *w, const verify_facts *f, int32_t action,
                           const plan_binding *b, const op_node *node)
 {
@@ -385,8 +386,8 @@ static status update_walk(sums_walk *w, const verify_facts *f, int32_t action,
     return ST_OK;
 }
 
-// A weight that was gathered for the layer (ZeRO-3): every byte its own, as it was when the step
-// began.
+// Checks a gathered weight (ZeRO-3): every byte belongs to it and is from the beginning of the
+// step.
 static status gathered_check(const sums_walk *w, const verify_facts *f, int32_t action,
                              verify_bytes in)
 {
@@ -468,13 +469,13 @@ static status action_walk(sums_walk *w, const verify_facts *f, int32_t index)
     return ST_OK;
 }
 
-// ---- the whole ----------------------------------------------------------------------------------
+// ---- the entry ----------------------------------------------------------------------------------
 
 static status value_is_own(const sums_walk *w, const verify_facts *f, const plan_tensor *t,
                            const verify_value *value)
 {
     char name[VERIFY_NAME_BYTES];
-    // A piece is moved by what comes before it.
+    // A piece is shifted by the rows before it.
     const bool in_place = t->piece_rows > 0 || value->shift == 0;
     if (value->weight == t->weight && value->kind == (int32_t)t->kind && in_place) return ST_OK;
     return fail(ST_BROKEN_PLAN,
@@ -487,7 +488,7 @@ static status value_is_own(const sums_walk *w, const verify_facts *f, const plan
                 f->p->model->weights[value->weight].name);
 }
 
-// No action of a step writes a frozen weight.
+// Checks that no action of a step writes a frozen weight.
 static status frozen_is_kept(const sums_walk *w, const verify_facts *f, int32_t tensor)
 {
     const verify_values *values = verify_held(w, f, tensor);
@@ -498,7 +499,7 @@ static status frozen_is_kept(const sums_walk *w, const verify_facts *f, int32_t 
                 verify_tensor(f, tensor)->name);
 }
 
-// After the step every byte of a trained weight, and of its optimizer's state, is new, and its own.
+// Checks that the step has updated every byte of a trained weight and of its optimizer's state.
 static status update_is_whole(sums_walk *w, const verify_facts *f)
 {
     for (int32_t i = 0; i < f->run_count; i++) {
@@ -566,14 +567,14 @@ status verify_sums(verifier *v)
             TRY(action_walk(&w, &v->facts[rank], one - r->base[rank]));
             continue;
         }
-        const verify_meeting *meeting = &r->meetings[-1 - one];
-        w.member_count = meeting->member_count;
+        const verify_rendezvous *met = &r->rendezvous[-1 - one];
+        w.member_count = met->member_count;
         for (int32_t k = 0; k < w.member_count; k++) {
-            const int32_t rank = w.rank_of[meeting->members[k]];
+            const int32_t rank = w.rank_of[met->members[k]];
             w.facts[k] = &v->facts[rank];
-            w.action[k] = meeting->members[k] - r->base[rank];
+            w.action[k] = met->members[k] - r->base[rank];
         }
-        TRY(verify_meeting_sums(&w));
+        TRY(verify_rendezvous_sums(&w));
     }
     for (int32_t i = 0; i < v->rank_count; i++) {
         if (w.ranks[i].decides) TRY(update_is_whole(&w, &v->facts[i]));

@@ -1,5 +1,5 @@
-// Shared by verify_sums.c (what a rank's actions do to sums), verify_reduce.c (what meetings do)
-// and verify_order.c (strict order).
+// Declarations shared by verify_sums.c (the effect of a rank's actions on sums), verify_reduce.c
+// (the effect of communication) and verify_order.c (strict order).
 #ifndef PLAN_VERIFY_VERIFY_SUMS_H
 #define PLAN_VERIFY_VERIFY_SUMS_H
 
@@ -9,10 +9,9 @@
 enum { STEP_TOKENS, STEP_LOSS, STEP_NORM, STEP_SUMS };
 
 typedef struct rank_sums {
-    verify_values
-        *held; // [tensor]: of accumulators which terms, of run tensors which bytes are new
+    verify_values *held; // [tensor]: the terms of accumulators, the updated bytes of run tensors
     verify_terms step[STEP_SUMS];
-    bool decides, has_loss; // a plan of training; a model that counts tokens
+    bool decides, has_loss; // it is a training plan; the model counts tokens
 } rank_sums;
 
 // A use of a weight: a layer's accumulator.
@@ -24,12 +23,12 @@ typedef struct sums_walk {
     verifier *v;
     rank_sums *ranks;
     int32_t *rank_of; // [action over all ranks]
-    // Numbers of uses, by layer and then by tensor of its program: the order of their forward.
+    // Uses are numbered by layer and then by tensor of its program: the order of their forward.
     const op_model *model;
     verify_source *sources;
     int32_t source_count;
     int32_t *first_source; // [layer]
-    // Of the meeting that is walked.
+    // The current rendezvous.
     const verify_facts **facts;
     int32_t *action, member_count;
 } sums_walk;
@@ -38,7 +37,7 @@ static inline verify_values *verify_held(const sums_walk *w, const verify_facts 
 {
     return &w->ranks[f->rank].held[tensor];
 }
-// From the tensor's first byte.
+// Returns the offset from the tensor's first byte.
 static inline int64_t verify_first(const verify_facts *f, verify_bytes b)
 {
     return b.begin - f->where[b.tensor].begin;
@@ -54,11 +53,11 @@ static inline const char *verify_use_name(const sums_walk *w, int32_t source)
 }
 
 // verify_reduce.c
-NODISCARD status verify_meeting_sums(sums_walk *w);
-// verify_order.c: rows are cut into cells, and numbered in each; `unit` of a sequence.
+NODISCARD status verify_rendezvous_sums(sums_walk *w);
+// verify_order.c: rows are cut into cells and numbered in each, `unit` rows for a sequence.
 enum { VERIFY_MAX_TERMS = 64 };
 int64_t verify_unit(const verify_facts *f);
-static inline long long verify_from(const verify_facts *f, int64_t row) // sequences, for people
+static inline long long verify_from(const verify_facts *f, int64_t row) // sequences, for messages
 {
     return (long long)(row / verify_unit(f));
 }
@@ -66,17 +65,18 @@ static inline long long verify_upto(const verify_facts *f, int64_t row)
 {
     return (long long)((row - 1) / verify_unit(f) + 1);
 }
-// Cells of the sums of a weight's gradient; weight -1: of tokens.
+// Counts the cells in the sums of a weight's gradient; weight -1: in those of tokens.
 int32_t verify_cells(const verify_facts *f, int32_t weight);
-// The terms that an action on its rows gives: one for each cell.
+// Lists the terms of an action on its rows: one for each cell.
 int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, int32_t source,
                         verify_term out[VERIFY_MAX_TERMS]);
-// Strict: one left fold over a shard's rows, from its first on.
-bool verify_fold_is_right(const verify_facts *f, const verify_terms *held, const verify_term *next,
-                          bool starts);
-// Nodes of the tree over shards, left and right of one; or a whole use after those of earlier ones.
+// Strict order: whether `next` continues the left-to-right sum over a shard's rows, from its first.
+bool verify_shard_is_right(const verify_facts *f, const verify_terms *held, const verify_term *next,
+                           bool starts);
+// Whether two sums are the children of one node of the tree over shards, or `from` is a complete
+// use after earlier ones.
 bool verify_order_is_right(const verify_facts *f, const verify_terms *to, const verify_terms *from);
-// These terms are what the leaf says.
+// Whether the terms are those that the leaf names.
 bool verify_leaf_is_right(const verify_facts *f, const plan_comm_leaf *leaf,
                           const verify_terms *held);
 

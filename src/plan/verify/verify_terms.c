@@ -1,4 +1,4 @@
-// Sums as sets of terms. See verify_terms.h.
+// Sets of terms as sorted ranges.
 #include "plan/verify/verify_terms.h"
 
 #include <string.h>
@@ -58,7 +58,7 @@ bool verify_terms_lack(const verify_terms *t, int32_t source, int32_t cell, int6
     return reached < end;
 }
 
-// One value becomes two at this byte, if there is one across it.
+// Splits the value that contains this byte in two.
 static status cut_at(arena *a, verify_values *v, int64_t byte)
 {
     for (int64_t i = 0; i < v->count; i++) {

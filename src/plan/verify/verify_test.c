@@ -1,5 +1,5 @@
-// The verifier on whole plans: all that plan_create makes is sound, for every number of ranks, ZeRO
-// stage, order, micro-batch and recompute policy; and what it counts is right.
+// Tests the verifier on whole plans: every plan of plan_create is sound, for every number of ranks,
+// ZeRO stage, order, micro-batch and recompute policy, and its counts are right.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -31,7 +31,7 @@ static void sample_is_sound(const sample_settings *s, int64_t *sound)
                              plan_arena_bytes(&j.tables[r], (const plan *const[]){one}, 1));
         }
         if (!s->alone) assert_true(v.sums > 0);
-        if (s->dp > 1) assert_true(v.meetings > 0);
+        if (s->dp > 1) assert_true(v.rendezvous > 0);
         (*sound)++;
     }
     arena_destroy(a);
@@ -87,7 +87,7 @@ static void so_are_compressed_ones_and_evaluations(void **state)
     assert_int_equal(sound, 12 + 2 * COUNT_OF(schedules));
 }
 
-// Each sum measures in a row of one table, whose rows do not end where tensors do.
+// Each sum has a row of measurements in one table, whose rows do not end at tensors' ends.
 static void sums_of_any_number_measure_apart(void **state)
 {
     (void)state;
@@ -133,8 +133,8 @@ static void pipelines_are_sound(void **state)
     assert_true(sound > 50);
 }
 
-// A circle of waits may need many ranks and micro-batches to close: buffers that a V's borders
-// shared did, from four stages and 16 micro-batches on.
+// A cycle of waits may need many ranks and micro-batches: shared buffers at the stage boundaries of
+// a V caused one from four stages and 16 micro-batches on.
 static void long_pipelines_are_sound(void **state)
 {
     (void)state;
@@ -155,8 +155,8 @@ static void long_pipelines_are_sound(void **state)
     assert_int_equal(sound, 6 * COUNT_OF(schedules));
 }
 
-// Whole gradients of a layer whose halves of a backward follow one another: where one is summed as
-// the next begins, the same weight's next gradient is another tensor.
+// Unsharded gradients of a layer whose backward halves follow one another: if one is summed while
+// the next begins, the next gradient of the same weight is another tensor.
 static void whole_gradients_come_anew(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
-// The verifier: which bytes an action touches, and whether they are its tensors'.
+// The verifier: the bytes that an action accesses, and whether they are inside its tensors.
 //
-// plan/access says which bytes an action touches; here they become stretches of the arena, and are
-// checked against the tensors that they belong to. What an action touches does not depend on the
-// micro-batch (of batch tensors all rows are taken), so actions that do the same to the same
-// tensors share a *pattern*, and a plan of many micro-batches costs little more.
+// plan/access lists the accesses of an action. This file maps them to ranges of the arena and
+// checks them against the tensors. Accesses do not depend on the micro-batch (they cover all rows
+// of batch tensors), so actions with the same accesses share a *pattern*, and a plan of many
+// micro-batches costs little more.
 #include "base/hash.h"
 #include "plan/access.h"
 #include "plan/verify/verify_internal.h"
@@ -33,7 +33,7 @@ void verify_resolve(const verify_facts *f, int32_t ref, int32_t *tensor, int64_t
     *begin = f->where[*tensor].begin + within;
 }
 
-// Where in the arena they lie.
+// Finds the place of each tensor in the arena.
 static verify_bytes bytes_of(const verify_facts *f, const plan_access *a)
 {
     verify_bytes b = {0};
@@ -62,7 +62,7 @@ static status tensors_make(verifier *v, verify_facts *f)
     return ST_OK;
 }
 
-// What is touched lies in the arena; a tensor that no action touches lies nowhere.
+// Checks that accessed tensors are in the arena; a tensor without accesses has no place.
 static status arena_has_all(const verify_facts *f)
 {
     const plan *p = f->p;
@@ -87,7 +87,7 @@ static int compare_rows(const void *a, const void *b)
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-// Run tensors live always: no two may share a byte.
+// Run tensors are always live: no two may share a byte.
 static status run_is_apart(verifier *v, const verify_facts *f)
 {
     verify_span *sorted = NULL;
@@ -143,7 +143,7 @@ static status cuts_make(verifier *v, verify_facts *f)
     return ST_OK;
 }
 
-// Columns [begin, end) as bits: bit k is what lies between cuts k - 1 and k, if anything does.
+// Returns columns [begin, end) as bits: bit k stands for the columns between cuts k - 1 and k.
 static uint64_t columns_of(const verify_facts *f, int32_t tensor, int64_t begin, int64_t end)
 {
     uint64_t bits = 0;
@@ -159,7 +159,7 @@ static uint64_t columns_of(const verify_facts *f, int32_t tensor, int64_t begin,
     return bits;
 }
 
-// ---- what is collected --------------------------------------------------------------------------
+// ---- the lists of accesses ----------------------------------------------------------------------
 
 static status span_find(verifier *v, verify_facts *f, int32_t tensor, verify_span where,
                         int32_t *span)
@@ -167,7 +167,7 @@ static status span_find(verifier *v, verify_facts *f, int32_t tensor, verify_spa
     const verify_span whole = f->where[tensor];
     *span = tensor;
     if (where.begin <= whole.begin && where.end >= whole.end) return ST_OK;
-    // Of a part: among those added last it may be there already.
+    // A span of a part may be among those added last.
     for (int64_t i = f->span_count - 1; i >= f->tensor_count && i >= f->span_count - 32; i--) {
         *span = (int32_t)i;
         if (f->spans[i].begin == where.begin && f->spans[i].end == where.end &&
@@ -193,7 +193,7 @@ static status touch_push(verifier *v, verify_facts *f, const verify_touch *touch
     return ST_OK;
 }
 
-// What is updated is read, then written.
+// An update is a read and then a write.
 static status touches_push(verifier *v, verify_facts *f, const verify_touch *touch,
                            access_kind kind)
 {
@@ -214,7 +214,7 @@ static status bytes_touch(verifier *v, verify_facts *f, const verify_bytes *b, a
     return touches_push(v, f, &touch, kind);
 }
 
-// The touches since `begin` become a pattern; for order alone each span counts once.
+// Makes a pattern of the accesses since `begin`; the check of order needs each span once.
 static status pattern_push(verifier *v, verify_facts *f, int64_t begin, int32_t *use_of,
                            int32_t *pattern)
 {
@@ -246,9 +246,9 @@ static status pattern_push(verifier *v, verify_facts *f, int64_t begin, int32_t 
 typedef struct operand {
     verify_touch touch;
     verify_span where;
-    tensor_id local; // the program's tensor; of what no program names a number of its own
+    tensor_id local; // the program's tensor; a number of its own if the program does not name it
     access_kind kind;
-    int32_t number; // of the operand
+    int32_t number; // index of the operand
 } operand;
 
 static tensor_id local_of(const op_program *program, const op_node *node, int32_t number)
@@ -260,7 +260,7 @@ static tensor_id local_of(const op_program *program, const op_node *node, int32_
     return op_operand(node, number);
 }
 
-// Do all of its operands stand for tensors of the plan?
+// Checks that all operands of a node have tensors of the plan.
 static status refs_check(const verifier *v, const verify_facts *f, int32_t index,
                          const op_node *node)
 {
@@ -309,7 +309,7 @@ static bool spans_meet(verify_span a, verify_span b)
     return a.begin < b.end && b.begin < a.end;
 }
 
-// May a kernel write `out` while it reads (or also writes) `other`?
+// Whether a kernel may write `out` while it reads or writes `other`.
 static bool is_allowed(const op_node *node, const operand *out, const operand *other)
 {
     const op_kind *kind = op_kind_of(node->code);
@@ -320,7 +320,7 @@ static bool is_allowed(const op_node *node, const operand *out, const operand *o
         (out->touch.columns & other->touch.columns) == 0) {
         return true;
     }
-    if (out->local == other->local) return true; // the program's own, as optimizers have it
+    if (out->local == other->local) return true; // in place by the program itself, as in optimizers
     return inplace && out->where.begin == other->where.begin && out->where.end == other->where.end;
 }
 
@@ -425,8 +425,8 @@ static status items_check(const verifier *v, const verify_facts *f, int32_t inde
                 (long long)p->item_count, (long long)p->leaf_count);
 }
 
-// Where an input and an output share bytes they are in place: the same, or this rank's piece of the
-// other.
+// Checks that an input and an output that share bytes are in place: equal, or one is this rank's
+// piece of the other.
 static status inplace_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item)
 {
     const plan_comm *c = verify_comm(f, index);
@@ -434,7 +434,7 @@ static status inplace_check(const verifier *v, const verify_facts *f, int32_t in
     const int32_t first = item / verify_leaves(c) * verify_leaves(c);
     const verify_bytes in = verify_item_in(f, c, item), out = verify_item_out(f, c, first);
     char name[VERIFY_NAME_BYTES];
-    int64_t right = out.begin; // of the input
+    int64_t right = out.begin; // expected begin of the input
     const int64_t before = me * verify_piece_bytes(f, c, first);
     if (c->op == COLLECTIVE_ALL_GATHER) right += before;
     if (c->op == COLLECTIVE_REDUCE_SCATTER) right -= before;
@@ -479,7 +479,7 @@ static status access_touch(void *context, const plan_access *a)
 {
     const touching *t = context;
     verify_bytes b = bytes_of(t->f, a);
-    // What fills an item's tensor up to its alignment goes with its last element.
+    // The padding of an item's tensor belongs to its last element.
     const verify_span whole = t->f->where[b.tensor];
     const int64_t end = b.begin + b.bytes - whole.begin, all = whole.end - whole.begin;
     if (a->operand == ACCESS_ITEM && b.bytes > 0 && align_up(end, ALIGN_TENSOR) == all) {
@@ -540,7 +540,7 @@ static status action_touch(verifier *v, verify_facts *f, int32_t index)
     }
 }
 
-// The pattern of an action like it, or where to note a new one.
+// Returns the slot of the pattern of an equivalent action, or a free slot.
 static int32_t *pattern_slot(const verify_facts *f, int32_t *table, int64_t slots, int32_t index)
 {
     const plan_action *a = &f->p->actions[index];
@@ -578,7 +578,7 @@ static status patterns_make(verifier *v, verify_facts *f)
         }
         const int64_t begin = f->touch_count;
         TRY(action_touch(v, f, i));
-        // New rows are zero: no use of a pattern that began later.
+        // New rows are zero: the pattern has no uses yet.
         TRY(arena_grow(v->a, (void **)&use_of, &use_capacity, f->span_count + 1,
                        (int64_t)sizeof(int32_t)));
         TRY(pattern_push(v, f, begin, use_of, &f->pattern_of[i]));
@@ -587,7 +587,8 @@ static status patterns_make(verifier *v, verify_facts *f)
     return ST_OK;
 }
 
-// As the executor posts it: its waits, its work, an event for who waits for it.
+// Counts the queue entries of an action: its waits, its work, an event for actions that wait for
+// it.
 static int32_t items_of(const verify_facts *f, const plan_action *a, bool is_awaited)
 {
     enum { COPIES = 10 }; // the step block and the batch tensors, at most
@@ -617,7 +618,7 @@ status verify_touches(verifier *v, verify_facts *f)
     TRY(arena_has_all(f));
     for (int64_t i = 0; i < f->p->wait_count; i++) {
         const int64_t on = f->p->waits[i] >= 0 ? f->p->waits[i] : -1 - (int64_t)f->p->waits[i];
-        if (on < count) awaited[on] = true; // what is not is told of later
+        if (on < count) awaited[on] = true; // a wait for no action is reported later
     }
     for (int32_t i = 0; i < count; i++) {
         const plan_action *a = &f->p->actions[i];

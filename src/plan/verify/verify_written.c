@@ -1,26 +1,26 @@
-// The verifier: what is read has been written, in this step and for this micro-batch, and by nobody
-// else since.
+// The verifier: every byte that an action reads was written in this step, for this micro-batch, and
+// no other tensor has overwritten it since.
 //
-// The arena's bytes behind the run tensors belong to one tensor at a time: whoever wrote them last.
-// They are walked in an order that "before" allows; since nothing races, any such order shows the
-// same. Accumulators and packed weights live through the step; all else belongs to the micro-batch
-// that wrote it.
+// The arena's bytes behind the run tensors belong to one tensor at a time: the one written last.
+// The actions are walked in an order that "before" allows; as there are no races, every such order
+// gives the same result. Accumulators and packed weights are valid for the whole step, all other
+// tensors for the micro-batch that wrote them.
 #include "plan/verify/verify_internal.h"
 
 typedef struct byte_state {
-    int32_t tensor; // -1: nobody has written
+    int32_t tensor; // -1: no action has written it
     int32_t microbatch, action;
-    uint64_t columns; // that have been written in this life
+    uint64_t columns; // written in this live interval
 } byte_state;
 
-typedef struct life_walk {
+typedef struct written_walk {
     const verifier *v;
     const verify_facts *f;
     int32_t *begin, *end; // [span] its pieces
     byte_state *pieces;
-} life_walk;
+} written_walk;
 
-static status walk_make(life_walk *w)
+static status walk_make(written_walk *w)
 {
     const verify_facts *f = w->f;
     int64_t *edges = NULL;
@@ -35,7 +35,7 @@ static status walk_make(life_walk *w)
     }
     const int32_t edge_count = verify_edges_sort(edges, n);
     for (int64_t i = 0; i < f->span_count; i++) {
-        if (f->span_tensor[i] < f->run_count) continue; // run tensors are nobody else's
+        if (f->span_tensor[i] < f->run_count) continue; // run tensors share no bytes
         w->begin[i] = verify_edge_find(edges, edge_count, f->spans[i].begin);
         w->end[i] = verify_edge_find(edges, edge_count, f->spans[i].end);
     }
@@ -44,7 +44,7 @@ static status walk_make(life_walk *w)
     return ST_OK;
 }
 
-static status read_fail(const life_walk *w, int32_t action, const verify_touch *touch,
+static status read_fail(const written_walk *w, int32_t action, const verify_touch *touch,
                         const byte_state *is)
 {
     const verify_facts *f = w->f;
@@ -52,7 +52,7 @@ static status read_fail(const life_walk *w, int32_t action, const verify_touch *
     const char *name = verify_name(w->v, f->rank, action, reader);
     const char *tensor = verify_tensor(f, touch->tensor)->name;
     if (is->tensor < 0) {
-        return fail(ST_BROKEN_PLAN, "%s reads %s, which nothing has written in this step", name,
+        return fail(ST_BROKEN_PLAN, "%s reads %s, which no action has written in this step", name,
                     tensor);
     }
     (void)verify_name(w->v, f->rank, is->action, writer);
@@ -62,15 +62,16 @@ static status read_fail(const life_walk *w, int32_t action, const verify_touch *
     }
     const int32_t microbatch = f->p->actions[action].microbatch;
     if (is->microbatch != microbatch && is->microbatch >= 0 && microbatch >= 0) {
-        return fail(ST_BROKEN_PLAN, "%s reads %s, where that of micro-batch %d stands, by %s", name,
+        return fail(ST_BROKEN_PLAN,
+                    "%s reads %s, which holds the values of micro-batch %d, written by %s", name,
                     tensor, is->microbatch, writer);
     }
     return fail(ST_BROKEN_PLAN,
-                "%s reads %s, of which some columns have not been written; the last were by %s",
+                "%s reads %s, but some of its columns were not written; the last ones were by %s",
                 name, tensor, writer);
 }
 
-static status touch_read(const life_walk *w, int32_t action, const verify_touch *touch)
+static status touch_read(const written_walk *w, int32_t action, const verify_touch *touch)
 {
     const int32_t microbatch = w->f->p->actions[action].microbatch;
     for (int32_t k = w->begin[touch->span]; k < w->end[touch->span]; k++) {
@@ -84,7 +85,7 @@ static status touch_read(const life_walk *w, int32_t action, const verify_touch 
     return ST_OK;
 }
 
-static void touch_write(const life_walk *w, int32_t action, const verify_touch *touch)
+static void touch_write(const written_walk *w, int32_t action, const verify_touch *touch)
 {
     int32_t microbatch = w->f->p->actions[action].microbatch;
     const plan_tensor *t = verify_tensor(w->f, touch->tensor);
@@ -99,7 +100,7 @@ static void touch_write(const life_walk *w, int32_t action, const verify_touch *
     }
 }
 
-static status action_walk(const life_walk *w, int32_t action)
+static status action_walk(const written_walk *w, int32_t action)
 {
     const verify_facts *f = w->f;
     const verify_pattern *pattern = &f->patterns[f->pattern_of[action]];
@@ -115,22 +116,22 @@ static status action_walk(const life_walk *w, int32_t action)
     return ST_OK;
 }
 
-status verify_lives(verifier *v)
+status verify_written(verifier *v)
 {
     const verify_result *r = &v->result;
-    life_walk *walks = NULL;
+    written_walk *walks = NULL;
     int32_t *rank_of = NULL;
     TRY(arena_new(v->a, v->rank_count, &walks));
     TRY(arena_new(v->a, r->base[v->rank_count] + 1, &rank_of));
     for (int32_t i = 0; i < v->rank_count; i++) {
-        walks[i] = (life_walk){.v = v, .f = &v->facts[i]};
+        walks[i] = (written_walk){.v = v, .f = &v->facts[i]};
         TRY(walk_make(&walks[i]));
         for (int32_t k = r->base[i]; k < r->base[i + 1]; k++) rank_of[k] = i;
     }
     for (int32_t i = 0; i < r->order_count; i++) {
         const int32_t one = r->order[i];
-        const int32_t *members = one >= 0 ? &one : r->meetings[-1 - one].members;
-        const int32_t count = one >= 0 ? 1 : r->meetings[-1 - one].member_count;
+        const int32_t *members = one >= 0 ? &one : r->rendezvous[-1 - one].members;
+        const int32_t count = one >= 0 ? 1 : r->rendezvous[-1 - one].member_count;
         for (int32_t m = 0; m < count; m++) {
             const int32_t rank = rank_of[members[m]];
             TRY(action_walk(&walks[rank], members[m] - r->base[rank]));

@@ -1,8 +1,8 @@
-// The verifier: who meets whom, and what must be equal between them.
+// The verifier: matches the collectives and messages of ranks and compares their arguments.
 //
-// Operations of a group are numbered in the order of each member's list, messages in the order of
-// their direction: the n-th of each are one. The tables of groups are the ranks' own, so groups are
-// compared by what they are.
+// The collectives of a group are numbered in the order of each member's list, and the messages of a
+// direction likewise: the n-th of all members match. Each rank has its own table of groups, so
+// groups are compared by value.
 #include "base/hash.h"
 #include "plan/verify/verify_internal.h"
 
@@ -14,7 +14,7 @@ static bool is_message(op_collective op)
     return op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE;
 }
 
-// Plans use these operations only.
+// Whether plans use this operation.
 static bool is_planned(const plan_comm *c)
 {
     static const bool planned[COLLECTIVE_COUNT] = {
@@ -26,7 +26,7 @@ static bool is_planned(const plan_comm *c)
            (unsigned)c->reduction < REDUCTION_AVG;
 }
 
-// All that members must agree on; leaves are each rank's own.
+// Hashes everything that members must agree on. The leaves may differ between ranks.
 static uint64_t what_of(const plan *p, const plan_comm *c)
 {
     const int32_t leaves = verify_leaves(c);
@@ -77,7 +77,7 @@ static status place_find(verifier *v, const plan_mesh *at, const plan_group *g, 
     return ST_OK;
 }
 
-// The group of a communication: one of the table, with this rank in it, on the stream that is its.
+// Checks the group of a communication: it is in the table, has other ranks, and contains the peer.
 status verify_group(const verifier *v, const verify_facts *f, int32_t action)
 {
     char name[VERIFY_NAME_BYTES];
@@ -94,7 +94,7 @@ status verify_group(const verifier *v, const verify_facts *f, int32_t action)
     const int64_t size = plan_group_size(&f->at, g);
     const int32_t stage = f->at.at[AXIS_PP];
     if (size < 2 || (plan_group_is_stages(g) && stage != g->from && stage != g->to)) {
-        return fail(ST_BROKEN_PLAN, "%s: the rank has nobody to meet in this group",
+        return fail(ST_BROKEN_PLAN, "%s: no other rank is in this group",
                     verify_name(v, f->rank, action, name));
     }
     const bool is_rooted = is_message(c->op) || c->op == COLLECTIVE_BROADCAST;
@@ -106,8 +106,7 @@ status verify_group(const verifier *v, const verify_facts *f, int32_t action)
     return ST_OK;
 }
 
-// Of each group of the table: where its plain operations meet, its last sends and its last
-// receives.
+// The ports of a group of the table: of its collectives, its last sends and its last receives.
 typedef struct known_place {
     int32_t row[3], peer[3];
 } known_place;
@@ -150,7 +149,7 @@ status verify_places(verifier *v)
     return ST_OK;
 }
 
-// The first thing that two communications do not agree on.
+// Describes the first difference between two communications.
 static void difference(const plan *p, const plan_comm *x, const plan *q, const plan_comm *y,
                        char *out, size_t bytes)
 {
@@ -187,7 +186,7 @@ status verify_differs(const verifier *v, const verify_finding *found)
     const verify_facts *f = &v->facts[found->a.rank], *g = &v->facts[found->b.rank];
     difference(f->p, verify_comm(f, found->a.action), g->p, verify_comm(g, found->b.action), why,
                sizeof(why));
-    return fail(ST_BROKEN_PLAN, "%s meets %s, and they are not the same: %s",
+    return fail(ST_BROKEN_PLAN, "%s matches %s, but they differ: %s",
                 verify_name(v, found->a.rank, found->a.action, one),
                 verify_name(v, found->b.rank, found->b.action, other), why);
 }
@@ -197,10 +196,11 @@ status verify_misses(const verifier *v, const verify_finding *found)
     char one[VERIFY_NAME_BYTES], other[VERIFY_NAME_BYTES];
     const char *name = verify_name(v, found->a.rank, found->a.action, one);
     if (found->b.action < 0) {
-        return fail(ST_BROKEN_PLAN, "%s waits for rank %d for ever, which has nothing to meet it",
-                    name, found->b.rank);
+        return fail(ST_BROKEN_PLAN,
+                    "%s waits for rank %d for ever, which posts no matching operation", name,
+                    found->b.rank);
     }
     return fail(ST_BROKEN_PLAN,
-                "%s waits for rank %d for ever, whose last in this group is before it: %s", name,
-                found->b.rank, verify_name(v, found->b.rank, found->b.action, other));
+                "%s waits for rank %d for ever, whose last operation in this group is earlier: %s",
+                name, found->b.rank, verify_name(v, found->b.rank, found->b.action, other));
 }
