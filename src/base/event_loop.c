@@ -1,5 +1,5 @@
-// Streams and rendezvous of a discrete-event loop. What they do is inline: it is the inner loop of
-// every simulation.
+// Creates streams and rendezvous of a discrete-event loop. The other functions are inline, because
+// they are the inner loop of every simulation.
 #include "base/event_loop.h"
 
 #include <string.h>

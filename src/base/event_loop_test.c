@@ -1,6 +1,6 @@
-// The loop against a dull reference over random programs of streams: works, events that others wait
-// for, rendezvous. Times do not depend on the order in which streams are visited; what waits for
-// itself stays.
+// Compares the event loop with a plain reference on random programs of streams: work, events that
+// other streams wait for, rendezvous. Times do not depend on the order in which streams are
+// visited; streams in a cycle of waits stay blocked.
 #include "base/event_loop.h"
 
 #include <setjmp.h>
@@ -9,20 +9,20 @@
 
 #include <cmocka.h>
 
-enum { STREAMS = 6, ITEMS = 40, EVENTS = STREAMS * ITEMS, MEETINGS = 3 };
+enum { STREAMS = 6, ITEMS = 40, EVENTS = STREAMS * ITEMS, RENDEZVOUS = 3 };
 
-typedef enum kind { WORK, SIGNAL, WAIT, MEET } kind;
+typedef enum kind { WORK, SIGNAL, WAIT, ARRIVE } kind;
 typedef struct item {
     kind kind;
-    int64_t ns;   // WORK, MEET
+    int64_t ns;   // WORK, ARRIVE
     int32_t what; // event, rendezvous
 } item;
 
 typedef struct program {
     item items[STREAMS][2 * ITEMS];
     int32_t count[STREAMS];
-    int32_t members[MEETINGS], events;
-    int32_t member[MEETINGS][STREAMS];
+    int32_t members[RENDEZVOUS], events;
+    int32_t member[RENDEZVOUS][STREAMS];
 } program;
 
 static uint64_t seed_state;
@@ -37,12 +37,12 @@ static void put(program *p, int32_t s, kind k, int64_t ns, int32_t what)
     p->items[s][p->count[s]++] = (item){k, ns, what};
 }
 
-// Written in an order in which it can be done: each wait is for an event that is there.
+// Makes a program in a feasible order: each wait is for an event that exists.
 static void program_make(program *p, uint64_t seed)
 {
     memset(p, 0, sizeof(*p));
     seed_state = seed;
-    for (int m = 0; m < MEETINGS; m++) {
+    for (int m = 0; m < RENDEZVOUS; m++) {
         for (int32_t s = 0; s < STREAMS; s++) {
             if (random_below(2) == 0 || (s >= STREAMS - 2 && p->members[m] < 2)) {
                 p->member[m][p->members[m]++] = s;
@@ -51,7 +51,7 @@ static void program_make(program *p, uint64_t seed)
     }
     for (int i = 0; i < STREAMS * ITEMS / 2; i++) {
         const int32_t s = (int32_t)random_below(STREAMS);
-        const int32_t m = (int32_t)random_below(MEETINGS);
+        const int32_t m = (int32_t)random_below(RENDEZVOUS);
         bool fits = true;
         switch (random_below(4)) {
         case 0:
@@ -66,7 +66,7 @@ static void program_make(program *p, uint64_t seed)
             for (int k = 0; k < p->members[m]; k++)
                 fits = fits && p->count[p->member[m][k]] < ITEMS;
             for (int k = 0; fits && k < p->members[m]; k++) {
-                put(p, p->member[m][k], MEET, random_below(100), m);
+                put(p, p->member[m][k], ARRIVE, random_below(100), m);
             }
             break;
         default:
@@ -75,20 +75,20 @@ static void program_make(program *p, uint64_t seed)
     }
 }
 
-typedef struct player {
+typedef struct simulation {
     const program *p;
     event_loop loop;
     event_span events[EVENTS];
-    event_rendezvous meetings[MEETINGS];
+    event_rendezvous rendezvous[RENDEZVOUS];
     int32_t at[STREAMS];
-} player;
+} simulation;
 
-static void run(player *y, int32_t s)
+static void run(simulation *y, int32_t s)
 {
     for (; y->at[s] < y->p->count[s]; y->at[s]++) {
         const item *x = &y->p->items[s][y->at[s]];
         event_stream *stream = &y->loop.streams[s];
-        event_rendezvous *r = &y->meetings[x->what % MEETINGS];
+        event_rendezvous *r = &y->rendezvous[x->what % RENDEZVOUS];
         switch (x->kind) {
         case WORK:
             stream->free += x->ns;
@@ -100,7 +100,7 @@ static void run(player *y, int32_t s)
             if (!event_loop_wait(&y->loop, s, &y->events[x->what])) return;
             stream->free = max_i64(stream->free, y->events[x->what].end);
             break;
-        case MEET:
+        case ARRIVE:
             if (!event_loop_arrive(&y->loop, s, r, stream->free, x->ns)) return;
             for (int32_t i = 0; i < r->members; i++) {
                 y->loop.streams[r->streams[i]].free = r->begin + r->ns;
@@ -111,30 +111,30 @@ static void run(player *y, int32_t s)
     }
 }
 
-static void player_begin(arena *a, const program *p, player *y)
+static void simulation_begin(arena *a, const program *p, simulation *y)
 {
     memset(y, 0, sizeof(*y));
     y->p = p;
     assert_int_equal(event_loop_add(a, &y->loop, STREAMS), ST_OK);
     for (int i = 0; i < EVENTS; i++) y->events[i] = event_span_open();
-    for (int m = 0; m < MEETINGS; m++) {
-        assert_int_equal(event_rendezvous_make(a, p->members[m], &y->meetings[m]), ST_OK);
+    for (int m = 0; m < RENDEZVOUS; m++) {
+        assert_int_equal(event_rendezvous_make(a, p->members[m], &y->rendezvous[m]), ST_OK);
     }
 }
 
-typedef struct dull {
+typedef struct reference {
     const program *p;
     int64_t free[STREAMS], ends[EVENTS];
     int32_t at[STREAMS];
-} dull;
+} reference;
 
-static bool dull_meets(dull *d, int32_t m)
+static bool reference_arrive(reference *d, int32_t m)
 {
     int64_t begin = 0, ns = 0;
     for (int k = 0; k < d->p->members[m]; k++) {
         const int32_t s = d->p->member[m][k];
         const item *x = &d->p->items[s][d->at[s]];
-        if (d->at[s] == d->p->count[s] || x->kind != MEET || x->what != m) return false;
+        if (d->at[s] == d->p->count[s] || x->kind != ARRIVE || x->what != m) return false;
         begin = max_i64(begin, d->free[s]);
         ns = max_i64(ns, x->ns);
     }
@@ -145,12 +145,12 @@ static bool dull_meets(dull *d, int32_t m)
     return true;
 }
 
-// Does the stream's next item, if it can.
-static bool dull_does(dull *d, int32_t s)
+// Runs the stream's next item if it is ready.
+static bool reference_do(reference *d, int32_t s)
 {
     const item *x = &d->p->items[s][d->at[s]];
     if (d->at[s] == d->p->count[s]) return false;
-    if (x->kind == MEET) return dull_meets(d, x->what);
+    if (x->kind == ARRIVE) return reference_arrive(d, x->what);
     if (x->kind == WAIT && d->ends[x->what] < 0) return false;
     if (x->kind == WORK) d->free[s] += x->ns;
     if (x->kind == SIGNAL) d->ends[x->what] = d->free[s];
@@ -159,15 +159,15 @@ static bool dull_does(dull *d, int32_t s)
     return true;
 }
 
-// Round after round each stream does what it can, without a list of who may go on.
-static void dull_run(const program *p, dull *d)
+// Runs all ready items round after round, without a list of ready streams.
+static void reference_run(const program *p, reference *d)
 {
     memset(d, 0, sizeof(*d));
     d->p = p;
     for (int i = 0; i < EVENTS; i++) d->ends[i] = -1;
     for (bool moved = true; moved;) {
         moved = false;
-        for (int32_t s = 0; s < STREAMS; s++) moved = dull_does(d, s) || moved;
+        for (int32_t s = 0; s < STREAMS; s++) moved = reference_do(d, s) || moved;
     }
 }
 
@@ -177,13 +177,13 @@ static void times_are_those_of_the_reference(void **state)
     for (uint64_t seed = 1; seed <= 200; seed++) {
         arena *a = NULL;
         program p;
-        player y;
-        dull d;
+        simulation y;
+        reference d;
         assert_int_equal(arena_create("test", 0, &a), ST_OK);
         program_make(&p, seed);
-        dull_run(&p, &d);
+        reference_run(&p, &d);
         for (int order = 0; order < 3; order++) {
-            player_begin(a, &p, &y);
+            simulation_begin(a, &p, &y);
             if (order == 0) event_loop_wake_all(&y.loop);
             for (int32_t s = 0; order == 1 && s < STREAMS; s++) event_loop_wake(&y.loop, s);
             for (int32_t s = 0; order == 2 && s < STREAMS; s++) {
@@ -201,21 +201,21 @@ static void times_are_those_of_the_reference(void **state)
     }
 }
 
-// Two streams that each wait for what the other does afterwards stand; a third one is done.
-static void what_waits_for_itself_stays(void **state)
+// Two streams that wait for each other stay blocked; a third one finishes.
+static void cycles_block(void **state)
 {
     (void)state;
     arena *a = NULL;
     program p = {.events = 2};
-    player y;
+    simulation y;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    for (int m = 0; m < MEETINGS; m++) p.members[m] = 1;
+    for (int m = 0; m < RENDEZVOUS; m++) p.members[m] = 1;
     for (int32_t s = 0; s < 2; s++) {
         put(&p, s, WAIT, 0, 1 - s);
         put(&p, s, SIGNAL, 0, s);
     }
     put(&p, 2, WORK, 7, 0);
-    player_begin(a, &p, &y);
+    simulation_begin(a, &p, &y);
     event_loop_wake_all(&y.loop);
     for (int32_t s; (s = event_loop_next(&y.loop)) != EVENT_NONE;) run(&y, s);
     assert_int_equal(y.at[0], 0);
@@ -247,7 +247,7 @@ static void streams_are_added_later(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(times_are_those_of_the_reference),
-                                       cmocka_unit_test(what_waits_for_itself_stays),
+                                       cmocka_unit_test(cycles_block),
                                        cmocka_unit_test(streams_are_added_later)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -290,10 +290,10 @@ static status compare_read(reader *r, double *out)
 
 static status not_read(reader *r, double *out)
 {
-    bool is_turned = false;
-    while (takes(r, "not")) is_turned = !is_turned;
+    bool is_negated = false;
+    while (takes(r, "not")) is_negated = !is_negated;
     TRY(compare_read(r, out));
-    if (is_turned) *out = *out == 0.0 ? 1.0 : 0.0;
+    if (is_negated) *out = *out == 0.0 ? 1.0 : 0.0;
     return ST_OK;
 }
 

@@ -1,14 +1,14 @@
 // The trace ring: a bounded queue in which writers overwrite the oldest record and never wait.
 //
-// A writer takes a ticket by one fetch_add; ticket t goes to slot t mod capacity. Each slot has a
-// sequence number, which is odd while a writer fills the slot:
+// A writer takes a position by one fetch_add; position t goes to slot t mod capacity. Each slot has
+// a sequence number, which is odd while a writer fills the slot:
 //
 //   2t + 1   record t is being written        2t + 2   record t is complete
 //
 // The reader reads the number, copies the slot, reads the number again, and keeps the copy only if
 // both numbers show record t complete (a seqlock). The words are atomics, so a copy that raced with
 // an overwrite is discarded garbage and not undefined behaviour. A writer that finds its slot still
-// in use by a writer one ring behind gives up its record. The reader takes every ticket or counts
+// in use by a writer one ring behind gives up its record. The reader takes every record or counts
 // it as dropped. Source: Boehm 2012, "Can seqlocks get along with programming language memory
 // models?", doi:10.1145/2247684.2247688.
 #include "base/trace.h"
@@ -36,9 +36,9 @@ _Static_assert(HEAD_WORDS == 7, "number and head are one line of 64 bytes");
 struct trace_ring {
     const host *h;
     int64_t capacity;                   // a power of two
-    _Alignas(64) _Atomic uint64_t next; // ticket of the next writer
-    _Alignas(64) _Atomic uint64_t read; // ticket of the next record for the reader
-    _Atomic uint64_t dropped;           // tickets that the reader passed without a record
+    _Alignas(64) _Atomic uint64_t next; // position of the next writer
+    _Alignas(64) _Atomic uint64_t read; // position of the next record for the reader
+    _Atomic uint64_t dropped;           // positions that the reader passed without a record
     trace_slot slots[];
 };
 
@@ -63,18 +63,18 @@ void trace_destroy(trace_ring *t)
     free(t);
 }
 
-static uint64_t complete(uint64_t ticket)
+static uint64_t complete(uint64_t position)
 {
-    return 2 * ticket + 2;
+    return 2 * position + 2;
 }
 
 // Acquires the slot for writing; false if another writer is in it or has overtaken this one.
-static bool slot_acquire(trace_slot *slot, uint64_t ticket)
+static bool slot_acquire(trace_slot *slot, uint64_t position)
 {
     uint64_t seen = atomic_load_explicit(&slot->sequence, memory_order_relaxed);
     do {
-        if ((seen & 1) != 0 || seen > complete(ticket)) return false;
-    } while (!atomic_compare_exchange_weak_explicit(&slot->sequence, &seen, 2 * ticket + 1,
+        if ((seen & 1) != 0 || seen > complete(position)) return false;
+    } while (!atomic_compare_exchange_weak_explicit(&slot->sequence, &seen, 2 * position + 1,
                                                     memory_order_relaxed, memory_order_relaxed));
     return true;
 }
@@ -82,9 +82,9 @@ static bool slot_acquire(trace_slot *slot, uint64_t ticket)
 void trace_put(trace_ring *t, const trace_record *record)
 {
     if (t == NULL) return;
-    const uint64_t ticket = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
-    trace_slot *slot = &t->slots[ticket & (uint64_t)(t->capacity - 1)];
-    if (!slot_acquire(slot, ticket)) return;
+    const uint64_t position = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
+    trace_slot *slot = &t->slots[position & (uint64_t)(t->capacity - 1)];
+    if (!slot_acquire(slot, position)) return;
     uint64_t words[RECORD_WORDS];
     memcpy(words, record, sizeof(words));
     // Only notes have a text; a span copies only its head. The reader never shows an old text
@@ -94,7 +94,7 @@ void trace_put(trace_ring *t, const trace_record *record)
         // Release: a reader that sees this word sees the odd number too.
         atomic_store_explicit(&slot->words[i], words[i], memory_order_release);
     }
-    atomic_store_explicit(&slot->sequence, complete(ticket), memory_order_release);
+    atomic_store_explicit(&slot->sequence, complete(position), memory_order_release);
 }
 
 void trace_note(trace_ring *t, log_level level, const char *format, ...)
@@ -113,12 +113,12 @@ void trace_note(trace_ring *t, log_level level, const char *format, ...)
 
 typedef enum slot_look { SLOT_TAKEN, SLOT_GONE, SLOT_NOT_YET } slot_look;
 
-static slot_look slot_copy(const trace_slot *slot, uint64_t ticket, trace_record *out)
+static slot_look slot_copy(const trace_slot *slot, uint64_t position, trace_record *out)
 {
     uint64_t words[RECORD_WORDS];
     const uint64_t before = atomic_load_explicit(&slot->sequence, memory_order_acquire);
-    if (before < complete(ticket)) return SLOT_NOT_YET;
-    if (before > complete(ticket)) return SLOT_GONE;
+    if (before < complete(position)) return SLOT_NOT_YET;
+    if (before > complete(position)) return SLOT_GONE;
     for (int i = 0; i < RECORD_WORDS; i++) {
         // Acquire: the second read of the number comes after.
         words[i] = atomic_load_explicit(&slot->words[i], memory_order_acquire);
@@ -129,14 +129,14 @@ static slot_look slot_copy(const trace_slot *slot, uint64_t ticket, trace_record
     return SLOT_TAKEN;
 }
 
-// A writer with a ticket needs some nanoseconds to write; a writer that gave up never will. The
+// A writer with a position needs some nanoseconds to write; a writer that gave up never will. The
 // reader is in no hurry and tells them apart by waiting about a millisecond.
-static slot_look slot_wait(const trace_slot *slot, uint64_t ticket, trace_record *out)
+static slot_look slot_wait(const trace_slot *slot, uint64_t position, trace_record *out)
 {
-    slot_look look = slot_copy(slot, ticket, out);
+    slot_look look = slot_copy(slot, position, out);
     for (int i = 0; i < 1000 && look == SLOT_NOT_YET; i++) {
         sched_yield();
-        look = slot_copy(slot, ticket, out);
+        look = slot_copy(slot, position, out);
     }
     return look;
 }

@@ -73,8 +73,8 @@ static status add_source_line(const config_source *s, config_mark mark, text *ou
         TRY(text_add_bytes(out, is_control ? " " : line + i, 1));
     }
     TRY(text_add(out, "\n      | %*s", (int)mark.column - 1, ""));
-    const int64_t room = max_i64(chars - mark.column + 1, 1);
-    const int64_t width = min_i64(max_i64(mark.width, 1), room);
+    const int64_t space = max_i64(chars - mark.column + 1, 1);
+    const int64_t width = min_i64(max_i64(mark.width, 1), space);
     for (int64_t i = 0; i < width; i++) TRY(text_add(out, "^"));
     return ST_OK;
 }

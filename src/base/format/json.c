@@ -29,7 +29,7 @@ enum { MAX_DEPTH = 64, MAX_NUMBER_BYTES = 400, SMALL_INT_DIGITS = 18 };
 #define SMALL_INT_MAX INT64_C(999999999999999999) // 18 digits: 61 bits hold them
 
 // The low 3 bits of a value; 0 is an integer that needs its own 8 bytes.
-enum { TAG_BITS = 3, TAG_MASK = 7, TAG_WIDE_INT = 0, COUNT_SHIFT = 51, COUNT_BESIDE = 8191 };
+enum { TAG_BITS = 3, TAG_MASK = 7, TAG_WIDE_INT = 0, COUNT_SHIFT = 51, COUNT_INLINE = 8191 };
 static const uint64_t place_mask = (UINT64_C(1) << 48) - 1;
 _Static_assert((int)JSON_MAP == (int)TAG_MASK, "every kind fits the tag");
 
@@ -82,7 +82,7 @@ static const void *members_of(const json *value, int64_t *count)
 {
     const char *place = place_of(value);
     *count = (int64_t)(value->word >> COUNT_SHIFT);
-    if (*count == COUNT_BESIDE) *count = eight_bytes(place - 8);
+    if (*count == COUNT_INLINE) *count = eight_bytes(place - 8);
     return place;
 }
 
@@ -318,14 +318,14 @@ static status close_units(parser *p, int64_t base, int64_t count, json_kind kind
         p->units[i] = p->units[k];
         p->units[k] = kept;
     }
-    const int64_t head = count >= COUNT_BESIDE ? 1 : 0;
+    const int64_t head = count >= COUNT_INLINE ? 1 : 0;
     if (p->closed + head > p->open) return complain(p, p->at, "a well-formed text expected");
     uint64_t *place = p->units + p->closed + head;
     memmove(place, p->units + p->open, (size_t)many * sizeof(*place));
     if (head > 0) p->units[p->closed] = (uint64_t)count;
     p->open = base;
     p->closed += head + many;
-    *out = value_at(kind, place, min_i64(count, COUNT_BESIDE));
+    *out = value_at(kind, place, min_i64(count, COUNT_INLINE));
     return ST_OK;
 }
 
@@ -541,7 +541,7 @@ static void measure(parser *p)
     // The order of c keys takes no unit for one key, and otherwise at most c - 1, and 2 for 3. Long
     // lists and maps store their count separately.
     const int64_t orders = max_i64(min_i64((2 * n.keys + 2) / 3, n.keys - n.maps), 0);
-    p->units_count = p->open = n.values + n.keys + orders + n.values / COUNT_BESIDE + 1;
+    p->units_count = p->open = n.values + n.keys + orders + n.values / COUNT_INLINE + 1;
     const int64_t lengths =
         max_i64(min_i64(n.filled, n.texts - n.keys), 0); // texts that are no keys
     p->pool_bytes = n.bytes + lengths * (int64_t)sizeof(uint32_t) + n.wide * 8 + 8;

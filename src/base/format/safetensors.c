@@ -2,7 +2,7 @@
 //
 // Opening reads only the headers; a tensor is read when the caller asks for it. An index maps
 // tensors to files. It decides which tensors the set holds, and each must be in the file that it
-// names. File names come from outside, so only files beside the index are opened.
+// names. File names come from outside, so only files in the folder of the index are opened.
 #include "base/format/safetensors.h"
 #include "base/format/json.h"
 #include "base/format/safetensors_internal.h"
