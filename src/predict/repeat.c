@@ -5,7 +5,7 @@
 //   list of few    a a a a [ b b ] [ b b ] c c c c              [ ]: a round, of later
 //                          at      at + period    until          micro-batches each time
 //
-// The list of few equals that of all without some rounds (plan_schedule_fold), up to `until`
+// The list of few equals that of all without some rounds (plan_schedule_repeat), up to `until`
 // literally. Its live intervals become those of all:
 //   intervals that begin before `at` stay as they are;
 //   those that begin in the first round occur once per round, each a round's time later;
@@ -63,12 +63,12 @@ static status repeat_find(const lower_input *in, const expanded *all, repeat *x)
     for (int i = 0; i < COUNT_OF(rounds) && x->rounds == 0; i++) {
         schedule_request of_few = *shape;
         schedule_list few = {0};
-        schedule_fold fold;
+        schedule_repeat fold;
         of_few.microbatches = few_of(shape, rounds[i]);
         const int32_t more = shape->microbatches - of_few.microbatches;
         if (of_few.microbatches > shape->microbatches / 2) continue;
         TRY(plan_schedule_emit(in->pipe.schedule, &of_few, in->r->mesh.at[AXIS_PP], in->a, &few));
-        if (!plan_schedule_fold(&few, &all->list, more / rounds[i], rounds[i], &fold)) continue;
+        if (!plan_schedule_repeat(&few, &all->list, more / rounds[i], rounds[i], &fold)) continue;
         *x = (repeat){.few = of_few.microbatches,
                       .round = rounds[i],
                       .rounds = more / rounds[i],

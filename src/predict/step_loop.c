@@ -91,10 +91,11 @@ static status schedule_has_loop(arena *a, const run_config *r, const step_loop *
     all.microbatches = (int32_t)f->all;
     for (int32_t pp = 0; pp < few.stages && *out; pp++) {
         schedule_list x = {0}, y = {0};
-        schedule_fold fold;
+        schedule_repeat repeat;
         TRY(plan_schedule_emit(request.schedule, &few, pp, a, &x));
         TRY(plan_schedule_emit(request.schedule, &all, pp, a, &y));
-        *out = plan_schedule_fold(&x, &y, (f->all - f->few) / f->round, (int32_t)f->round, &fold);
+        *out =
+            plan_schedule_repeat(&x, &y, (f->all - f->few) / f->round, (int32_t)f->round, &repeat);
     }
     return ST_OK;
 }

@@ -98,7 +98,7 @@ static bool is_the_timeline(const schedule_case *x, int32_t pp, int32_t microbat
     job j;
     if (!job_make(&s, &j)) return false;
     lists_price(&j, 1000, input, weight);
-    assert_int_equal(plan_timeline_play(j.a, schedule, &shape, &costs, &t), ST_OK);
+    assert_int_equal(plan_timeline_simulate(j.a, schedule, &shape, &costs, &t), ST_OK);
     const sim_step *step = simulate(&j, 1);
     // In a pair the plan sends the forward's output before the backward is done; the timeline sends
     // both at the end.
@@ -193,7 +193,8 @@ static void real_prices_are_the_timeline_too(void **state)
                                             s.sequences, &pipe),
                          ST_OK);
         stage_costs(&j, &pipe, costs);
-        assert_int_equal(plan_timeline_play(j.a, request.schedule, &pipe.shape, &all, &t), ST_OK);
+        assert_int_equal(plan_timeline_simulate(j.a, request.schedule, &pipe.shape, &all, &t),
+                         ST_OK);
         const int64_t simulated = simulate(&j, 1)->first_ns;
         if (simulated != t->length) {
             print_error("%s pp %d, %d micro-batches: %lld, timeline %lld\n", s.schedule, (int)s.pp,

@@ -1,5 +1,6 @@
 // Fuzz entry: a pipeline schedule from any bytes. What is read is validated and played; what can be
-// played must print and read back to the same text. What is refused must be the user's fault (exit 3).
+// played must print and read back to the same text. What is refused must be the user's fault (exit
+// 3).
 #include "plan/schedule/timeline.h"
 
 #include <string.h>
@@ -35,7 +36,7 @@ static status read_and_play(arena *a, const char *bytes, int64_t length)
     text one = {.a = a}, two = {.a = a};
     TRY(plan_schedule_parse(a, "fuzz", bytes, length, &s));
     if (!request_of(s, &r)) return ST_OK;
-    TRY(plan_timeline_play(a, s, &r, &costs, &t));
+    TRY(plan_timeline_simulate(a, s, &r, &costs, &t));
     ASSERT(t->length > 0 && t->bubble >= 0 && t->barrier >= 0);
     TRY(plan_schedule_print(s, &r, &one));
     const status st = plan_schedule_parse(a, "fuzz", one.bytes, one.length, &again);

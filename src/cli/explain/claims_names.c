@@ -259,7 +259,7 @@ static status bubble(const formula_value *v, int32_t count, double *out)
         return fail(ST_CONFIG, "bubble: more than %d stages x micro-batches x chunks", ACTIONS_MAX);
     }
     TRY(arena_create("bubble", 0, &a));
-    const status st = plan_timeline_play(a, schedule, &r, &costs, &t);
+    const status st = plan_timeline_simulate(a, schedule, &r, &costs, &t);
     if (st == ST_OK) {
         *out = 1.0 - (double)t->ranks[0].busy / (double)t->length;
     }

@@ -140,7 +140,7 @@ status explain_simulate(const explain *x, explain_price price, int64_t least, pl
         request = fewer;
     }
     error_clear();
-    return plan_timeline_play(x->cli->a, x->schedule, &request, &costs, out);
+    return plan_timeline_simulate(x->cli->a, x->schedule, &request, &costs, out);
 }
 
 // ---- text ---------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ static void who_shares_a_buffer_is_not_there_at_once(void **state)
             const int64_t items = 4LL * x.r.chunks * x.r.microbatches;
             plan_timeline *t = NULL;
             need *all = NULL;
-            assert_int_equal(plan_timeline_play(x.a, x.s, &x.r, &costs, &t), ST_OK);
+            assert_int_equal(plan_timeline_simulate(x.a, x.s, &x.r, &costs, &t), ST_OK);
             assert_int_equal(arena_new(x.a, items, &all), ST_OK);
             for (int32_t rank = 0; rank < stages; rank++) {
                 plan_boundary_buffers b;

@@ -4,8 +4,8 @@
 //   rank 0   F0 F1 F2 F3 .. .. .. .. B0 B1 B2 B3
 //   rank 1   .. F0 F1 F2 F3 .. B0 B1 B2 B3
 //
-// The paper's backwards come last micro-batch first; here they come in order, for the gradient of a
-// weight is one left fold over the micro-batches. The bubble is the same.
+// In the paper the backward of the last micro-batch comes first; here they come in order, because
+// the gradient of a weight is a left-to-right sum over the micro-batches. The bubble is the same.
 #include "plan/schedule/schedule_internal.h"
 
 static status emit(const plan_schedule *self, const schedule_request *r, int32_t rank, arena *a,

@@ -1,4 +1,4 @@
-// What all schedules share: limits, where chunks lie, and whether lists are whole.
+// Functions for all schedules: limits, the stages of chunks, and the check of lists.
 #include "plan/schedule/schedule_internal.h"
 
 #include <stdio.h>
@@ -74,13 +74,13 @@ status plan_schedule_emit(const plan_schedule *s, const schedule_request *r, int
     ASSERT(rank >= 0 && rank < r->stages);
     ASSERT(r->chunks >= s->chunks_min && r->chunks <= s->chunks_max);
     *out = (schedule_list){0};
-    // Not more than this, so the list does not move while it grows.
+    // An upper bound, so the list does not move while it grows.
     TRY(arena_grow(a, (void **)&out->actions, &out->capacity,
                    3 * (int64_t)r->microbatches * r->chunks, sizeof(schedule_action)));
     return s->emit(s, r, rank, a, out);
 }
 
-// --- where chunks lie ----------------------------------------------------------------------------
+// --- stages of chunks ----------------------------------------------------------------------------
 int32_t plan_schedule_depth(const plan_schedule *s, const schedule_request *r)
 {
     return s->shape == SHAPE_TWO ? r->stages : r->stages * r->chunks;
@@ -117,7 +117,7 @@ void plan_schedule_share(const plan_schedule *s, const schedule_request *r, int3
     *count = s->shape != SHAPE_TWO ? r->microbatches : chunk == 0 ? half : r->microbatches - half;
 }
 
-// --- are they whole? -----------------------------------------------------------------------------
+// --- the check of lists --------------------------------------------------------------------------
 const char *schedule_place(const plan_schedule *s, int32_t rank, char buffer[256])
 {
     const int64_t line = plan_schedule_line(s, rank);
@@ -200,7 +200,7 @@ status schedule_list_validate(const plan_schedule *s, const schedule_request *r,
     for (int64_t i = 0; i < (int64_t)r->chunks * r->microbatches; i++) seen[i] = 0;
     for (w.action = 0; w.action < list->count; w.action++) {
         const schedule_action *x = &list->actions[w.action];
-        // Side by side, the backward cannot be that of the forward.
+        // The backward in such a pair cannot be that of its forward.
         if (x->kind == SCHEDULE_BOTH) {
             TRY(walk_part(&w, x->chunk_b, x->microbatch_b, SEEN_INPUT | SEEN_WEIGHT));
         }

@@ -1,4 +1,4 @@
-// Shared by the files of plan/schedule/ only: the rows, and how they write their lists.
+// Declarations shared by the files of plan/schedule/: the rows, and functions that write lists.
 #ifndef PLAN_SCHEDULE_SCHEDULE_INTERNAL_H
 #define PLAN_SCHEDULE_SCHEDULE_INTERNAL_H
 
@@ -18,14 +18,13 @@ NODISCARD status schedule_push(arena *a, schedule_list *list, schedule_kind kind
                                int32_t microbatch);
 NODISCARD status schedule_push_both(arena *a, schedule_list *list, int32_t chunk,
                                     int32_t microbatch, int32_t chunk_b, int32_t microbatch_b);
-// As plan_schedule_validate, of one rank's list. `seen` has chunks x microbatches bytes.
+// Validates the list of one rank (plan_schedule_validate). `seen` has chunks x microbatches bytes.
 NODISCARD status schedule_list_validate(const plan_schedule *s, const schedule_request *r,
                                         int32_t rank, const schedule_list *list, uint8_t *seen);
-// "rank 2 (pipe.txt, line 4)", or "rank 2 of zb-h1": whose list an error is about.
+// Names the list of a rank in an error: "rank 2 (pipe.txt, line 4)", or "rank 2 of zb-h1".
 const char *schedule_place(const plan_schedule *s, int32_t rank, char buffer[256]);
 
-// The two halves of a list's action, in the order in which they count: a backward or nothing, and a
-// forward or nothing; -1: there is none.
+// The chunk and micro-batch of the backward in an action; -1: it has none.
 static inline int32_t schedule_backward_chunk(const schedule_action *x)
 {
     return x->kind == SCHEDULE_FORWARD ? -1 : x->kind == SCHEDULE_BOTH ? x->chunk_b : x->chunk;

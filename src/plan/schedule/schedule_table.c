@@ -1,4 +1,5 @@
-// The schedules. To add one: its file, its declaration in schedule_internal.h, and a row here.
+// The table of schedules. A new one needs a file, a declaration in schedule_internal.h and a row
+// here.
 #include "plan/schedule/schedule_internal.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-// Every schedule over a grid of sizes: lists are whole, chunks lie where they should, text is read
-// back; what cannot be is refused with a choice that can; hostile files are refused by line and
-// rank.
+// Tests every schedule over a grid of sizes: lists are complete, chunks have the right stages, text
+// reads back to the same schedule, an impossible request is refused with a possible choice, and
+// hostile files are refused by line and rank.
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/timeline.h"
 
@@ -28,7 +28,7 @@ static void check_ok(status st)
 
 typedef void (*visitor)(arena *a, const plan_schedule *s, const schedule_request *r);
 
-// All rows x stages x micro-batches x chunks that are legal; how many.
+// Runs over all legal rows x stages x micro-batches x chunks and returns their number.
 static int visit_grid(visitor visit, int32_t stages, int32_t microbatches)
 {
     int visited = 0;
@@ -54,7 +54,7 @@ static void one_is_whole(arena *a, const plan_schedule *s, const schedule_reques
 {
     plan_timeline *t;
     check_ok(plan_schedule_validate(s, r, a));
-    check_ok(plan_timeline_play(a, s, r, &unit, &t));
+    check_ok(plan_timeline_simulate(a, s, r, &unit, &t));
     int64_t parts = 0;
     for (int32_t i = 0; i < r->stages; i++) {
         const timeline_rank *rank = &t->ranks[i];
@@ -67,11 +67,11 @@ static void one_is_whole(arena *a, const plan_schedule *s, const schedule_reques
             parts += kind == SCHEDULE_BOTH ? 3 : kind == SCHEDULE_BACKWARD ? 2 : 1;
         }
     }
-    // A forward and two halves of every micro-batch on every stage (of both directions).
+    // Every stage (of both directions) has a forward and two halves of every micro-batch.
     assert_int_equal(parts, 3 * (int64_t)plan_schedule_depth(s, r) * r->microbatches);
 }
 
-static void all_lists_are_whole_and_can_be_played(void **state)
+static void all_lists_are_complete_and_run(void **state)
 {
     (void)state;
     assert_true(visit_grid(one_is_whole, 16, 40) > 4000);
@@ -95,7 +95,7 @@ static void one_lies_right(arena *a, const plan_schedule *s, const schedule_requ
             }
         }
         assert_int_equal(held, depth);
-        // Neighbouring stages lie on one rank, on neighbours, or a loop goes back to the first.
+        // Neighbouring stages are on one rank, on neighbours, or a loop returns to the first.
         for (int32_t stage = 1; stage < depth; stage++) {
             int32_t from, to, chunk;
             plan_schedule_holder(s, r, stage - 1, direction, &from, &chunk);
@@ -128,7 +128,7 @@ static void one_is_read_back(arena *a, const plan_schedule *s, const schedule_re
     assert_int_equal(read->shape, s->shape);
     check_ok(plan_schedule_validate(read, r, a));
     check_ok(plan_schedule_print(read, r, &again));
-    // All but the sentence in the first line.
+    // Compare everything except the sentence in the first line.
     assert_string_equal(strchr(written.bytes, '\n'), strchr(again.bytes, '\n'));
     for (int32_t rank = 0; rank < r->stages; rank++) {
         assert_int_equal(plan_schedule_line(read, rank), 3 + rank);
@@ -142,7 +142,7 @@ static void what_is_written_can_be_read(void **state)
     assert_true(visit_grid(one_is_read_back, 6, 16) > 300);
 }
 
-// The refusal names a number; with it the request is legal.
+// The refusal names a number that makes the request legal.
 static void refusals_name_a_choice_that_is_legal(void **state)
 {
     (void)state;
@@ -180,7 +180,7 @@ static void refusals_name_a_choice_that_is_legal(void **state)
     assert_null(plan_schedule_find("pipedream"));
 }
 
-// A file's text; "" if it is read, whole, and can be played, else the complaint.
+// Reads and simulates the text of a file. Returns "" on success, else the error.
 static const char *complaint(arena *a, const char *bytes, int32_t stages, int32_t microbatches,
                              int32_t chunks)
 {
@@ -190,7 +190,7 @@ static const char *complaint(arena *a, const char *bytes, int32_t stages, int32_
     error_clear();
     if (plan_schedule_parse(a, "pipe.txt", bytes, (int64_t)strlen(bytes), &s) != ST_OK ||
         plan_schedule_check(s, &r) != ST_OK || plan_schedule_validate(s, &r, a) != ST_OK ||
-        plan_timeline_play(a, s, &r, &unit, &t) != ST_OK) {
+        plan_timeline_simulate(a, s, &r, &unit, &t) != ST_OK) {
         return error_last()->text;
     }
     return "";
@@ -287,7 +287,7 @@ static void changed_bytes_are_survived(void **state)
             good.bytes[i] = with[j];
             arena_reset(b);
             if (plan_schedule_parse(b, "f", good.bytes, good.length, &s) == ST_OK &&
-                plan_timeline_play(b, s, &r, &unit, &t) == ST_OK) {
+                plan_timeline_simulate(b, s, &r, &unit, &t) == ST_OK) {
                 read++;
             } else {
                 refused++;
@@ -317,7 +317,7 @@ static void file_limits_hold(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_lists_are_whole_and_can_be_played),
+        cmocka_unit_test(all_lists_are_complete_and_run),
         cmocka_unit_test(chunks_lie_where_stages_are),
         cmocka_unit_test(what_is_written_can_be_read),
         cmocka_unit_test(refusals_name_a_choice_that_is_legal),

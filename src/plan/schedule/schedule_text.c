@@ -1,8 +1,8 @@
 // Schedules as text: read from a file that a user wrote, and written so that it can be read again.
 //
-// The file is hostile until it is read: its length, ranks and actions have limits, numbers are
-// bounded before they are used, and every error names the line, the rank and what stands there.
-// What the lists mean is not asked here but by plan_schedule_validate and plan_timeline_play.
+// The file is untrusted: its length, ranks and actions have limits, numbers are bounded before they
+// are used, and every error names the line, the rank and the text there. plan_schedule_validate and
+// plan_timeline_simulate check the meaning of the lists.
 #include "plan/schedule/schedule_internal.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ typedef struct reader {
 
 static const char *const shapes[] = {[SHAPE_LOOP] = "loop", [SHAPE_V] = "v", [SHAPE_TWO] = "two"};
 
-// The word as it may stand in an error: short, and printable.
+// Copies the word for an error message: short and printable.
 static const char *shown(const reader *r, char buffer[SHOWN_BYTES + 4])
 {
     const int64_t n = min_i64(r->word_bytes, SHOWN_BYTES);
@@ -45,7 +45,7 @@ static bool is_space(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-// The next word of the line; false at its end. A comment ends a line.
+// Reads the next word of the line; false at its end. A comment ends a line.
 static bool next_word(reader *r)
 {
     while (r->at < r->end && is_space(*r->at)) r->at++;
@@ -70,7 +70,7 @@ static status bad_word(const reader *r)
         (long long)r->f->lists[r->f->stages - 1].count + 1, shown(r, buffer));
 }
 
-// A number at *at, below `limit`; -1 if there is none.
+// Reads a number at *at, below `limit`; -1 if there is none.
 static int32_t number(const char **at, const char *end, int32_t limit)
 {
     int32_t value = 0;
@@ -84,7 +84,7 @@ static int32_t number(const char **at, const char *end, int32_t limit)
     return value;
 }
 
-// "c.m" at *at.
+// Reads "c.m" at *at.
 static bool pair(const char **at, const char *end, int32_t *chunk, int32_t *microbatch)
 {
     *chunk = number(at, end, SCHEDULE_MAX_CHUNKS);
@@ -169,8 +169,7 @@ static status read_line(reader *r)
     return ST_OK;
 }
 
-// --- the schedule that it is
-// -----------------------------------------------------------------------
+// --- the schedule --------------------------------------------------------------------------------
 static status check(const plan_schedule *self, const schedule_request *r)
 {
     const schedule_file *f = self->file;

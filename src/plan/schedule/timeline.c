@@ -1,5 +1,5 @@
-// Ranks are streams of an event loop (base/event_loop.h): one runs until it needs an output or a
-// gradient that is not made, and goes on when another rank has made it.
+// Timelines by an event loop (base/event_loop.h). Each rank is a stream: it runs until it needs an
+// output or a gradient that does not exist yet, and resumes when another rank has made it.
 #include "plan/schedule/timeline.h"
 
 #include "base/event_loop.h"
@@ -7,9 +7,9 @@
 
 #include <stdio.h>
 
-enum { CIRCLE_SHOWN = 6 };
+enum { CYCLE_SHOWN = 6 };
 
-typedef struct player {
+typedef struct simulation {
     const plan_schedule *s;
     const schedule_request *r;
     const timeline_costs *costs;
@@ -18,21 +18,21 @@ typedef struct player {
     event_span *output, *gradient; // [stage * microbatches + micro-batch]
     int64_t *next;                 // [rank] action
     event_loop loop;               // of ranks
-} player;
+} simulation;
 
-// Something that an action needs.
+// An input of an action.
 typedef struct need {
     event_span *made; // NULL: nothing
     int32_t from;     // the rank that makes it
     schedule_action what;
 } need;
 
-static need need_of(const player *p, int32_t chunk, int32_t i, int32_t rank, bool is_backward)
+static need need_of(const simulation *p, int32_t chunk, int32_t i, int32_t rank, bool is_backward)
 {
     const int32_t stage = plan_schedule_stage(p->s, p->r, rank, chunk);
     const int32_t direction = plan_schedule_direction(p->s, chunk);
     const bool is_last = stage == p->depth - 1;
-    // The last stage's gradient comes from its own loss, which a whole list has before.
+    // The last stage's gradient comes from its own loss, which a complete list computes before.
     if (is_backward ? is_last : stage == 0) return (need){0};
     const int32_t other = is_backward ? stage + 1 : stage - 1;
     const int64_t at = other * (int64_t)p->r->microbatches + i;
@@ -43,8 +43,8 @@ static need need_of(const player *p, int32_t chunk, int32_t i, int32_t rank, boo
     return n;
 }
 
-// What an action needs: of its forward [0], of its backward [1].
-static void needs_of(const player *p, int32_t rank, const schedule_action *x, need needs[2])
+// Finds the inputs of an action: of its forward [0], of its backward [1].
+static void needs_of(const simulation *p, int32_t rank, const schedule_action *x, need needs[2])
 {
     const bool has_forward = x->kind == SCHEDULE_FORWARD || x->kind == SCHEDULE_BOTH;
     const bool has_input = !has_forward && x->kind != SCHEDULE_BACKWARD_WEIGHT;
@@ -54,13 +54,13 @@ static void needs_of(const player *p, int32_t rank, const schedule_action *x, ne
     if (x->kind == SCHEDULE_BOTH) needs[1] = need_of(p, x->chunk_b, x->microbatch_b, rank, true);
 }
 
-static const timeline_cost *cost_of(const player *p, int32_t rank, int32_t chunk)
+static const timeline_cost *cost_of(const simulation *p, int32_t rank, int32_t chunk)
 {
     const timeline_costs *c = p->costs;
     return c->stages != NULL ? &c->stages[plan_schedule_stage(p->s, p->r, rank, chunk)] : &c->each;
 }
 
-static int64_t length_of(const player *p, int32_t rank, const schedule_action *x)
+static int64_t length_of(const simulation *p, int32_t rank, const schedule_action *x)
 {
     const timeline_cost *c = cost_of(p, rank, x->chunk);
     switch (x->kind) {
@@ -80,7 +80,7 @@ static int64_t length_of(const player *p, int32_t rank, const schedule_action *x
            min_i64(p->costs->hidden, c->forward);
 }
 
-static void make(player *p, int32_t rank, const schedule_action *x, int64_t begin, int64_t end)
+static void make(simulation *p, int32_t rank, const schedule_action *x, int64_t begin, int64_t end)
 {
     const int64_t m = p->r->microbatches;
     if (x->kind == SCHEDULE_BACKWARD_WEIGHT) return;
@@ -95,7 +95,7 @@ static void make(player *p, int32_t rank, const schedule_action *x, int64_t begi
     }
 }
 
-static void run(player *p, int32_t rank)
+static void run(simulation *p, int32_t rank)
 {
     timeline_rank *t = &p->t->ranks[rank];
     event_stream *stream = &p->loop.streams[rank];
@@ -120,9 +120,9 @@ static void run(player *p, int32_t rank)
     }
 }
 
-// --- who waits for whom --------------------------------------------------------------------------
-// The first thing that a rank that stands waits for.
-static need blocked_on(const player *p, int32_t rank)
+// --- deadlocks -----------------------------------------------------------------------------------
+// Returns the first missing input of a blocked rank.
+static need blocked_on(const simulation *p, int32_t rank)
 {
     need needs[2];
     needs_of(p, rank, &p->t->ranks[rank].list.actions[p->next[rank]], needs);
@@ -131,9 +131,9 @@ static need blocked_on(const player *p, int32_t rank)
     return needs[i];
 }
 
-static status name_circle(arena *a, const player *p, int32_t rank)
+static status cycle_fail(arena *a, const simulation *p, int32_t rank)
 {
-    // Follow the waits: after as many steps as there are ranks we go round the circle.
+    // Follow the waits: after as many steps as there are ranks, the walk is on the cycle.
     for (int32_t i = 0; i < p->r->stages; i++) rank = blocked_on(p, rank).from;
     text t = {.a = a};
     int32_t at = rank, shown = 0;
@@ -141,7 +141,7 @@ static status name_circle(arena *a, const player *p, int32_t rank)
         const need n = blocked_on(p, at);
         const int64_t k = p->next[at];
         char place[256], mine[48];
-        if (shown++ < CIRCLE_SHOWN) {
+        if (shown++ < CYCLE_SHOWN) {
             TRY(text_add(&t, "%s%s, action %lld, %s waits for the %s of %d.%d from rank %d",
                          shown > 1 ? "; " : "", schedule_place(p->s, at, place), (long long)k + 1,
                          plan_schedule_action_print(&p->t->ranks[at].list.actions[k], mine),
@@ -150,11 +150,11 @@ static status name_circle(arena *a, const player *p, int32_t rank)
         }
         at = n.from;
     } while (at != rank);
-    if (shown > CIRCLE_SHOWN) TRY(text_add(&t, "; and so on, %d ranks in a circle", shown));
+    if (shown > CYCLE_SHOWN) TRY(text_add(&t, "; and so on, %d ranks in a cycle", shown));
     return fail(ST_CONFIG, "the schedule waits for itself: %s", t.bytes);
 }
 
-// --- what it took --------------------------------------------------------------------------------
+// --- the results ---------------------------------------------------------------------------------
 static int32_t live_peak(const schedule_list *list)
 {
     int32_t live = 0, peak = 0;
@@ -192,7 +192,7 @@ static void sum_up(plan_timeline *t)
     t->barrier = with - without;
 }
 
-static status prepare(arena *a, player *p, const schedule_list *lists)
+static status prepare(arena *a, simulation *p, const schedule_list *lists)
 {
     const int64_t ranks = p->r->stages, items = p->depth * p->r->microbatches;
     TRY(arena_new(a, ranks, &p->t->ranks));
@@ -208,8 +208,8 @@ static status prepare(arena *a, player *p, const schedule_list *lists)
     return event_loop_add(a, &p->loop, p->r->stages);
 }
 
-// When outputs and gradients were made.
-static status ends_keep(arena *a, const player *p)
+// Keeps the times when outputs and gradients were made.
+static status ends_keep(arena *a, const simulation *p)
 {
     const int64_t items = p->depth * p->r->microbatches;
     int64_t *output = NULL, *gradient = NULL;
@@ -228,7 +228,7 @@ status plan_timeline_lists(arena *a, const plan_schedule *s, const schedule_requ
                            const timeline_costs *costs, const schedule_list *lists,
                            plan_timeline **out)
 {
-    player p = {.s = s, .r = r, .costs = costs};
+    simulation p = {.s = s, .r = r, .costs = costs};
     p.depth = plan_schedule_depth(s, r);
     TRY(arena_new(a, 1, &p.t));
     p.t->schedule = s;
@@ -238,7 +238,7 @@ status plan_timeline_lists(arena *a, const plan_schedule *s, const schedule_requ
     event_loop_wake_all(&p.loop);
     for (int32_t i; (i = event_loop_next(&p.loop)) != EVENT_NONE;) run(&p, i);
     for (int32_t i = 0; i < r->stages; i++) {
-        if (p.next[i] < p.t->ranks[i].list.count) return name_circle(a, &p, i);
+        if (p.next[i] < p.t->ranks[i].list.count) return cycle_fail(a, &p, i);
     }
     sum_up(p.t);
     TRY(ends_keep(a, &p));
@@ -246,8 +246,8 @@ status plan_timeline_lists(arena *a, const plan_schedule *s, const schedule_requ
     return ST_OK;
 }
 
-status plan_timeline_play(arena *a, const plan_schedule *s, const schedule_request *r,
-                          const timeline_costs *costs, plan_timeline **out)
+status plan_timeline_simulate(arena *a, const plan_schedule *s, const schedule_request *r,
+                              const timeline_costs *costs, plan_timeline **out)
 {
     schedule_list *lists = NULL;
     uint8_t *seen = NULL;

@@ -1,5 +1,5 @@
-// Played timelines against the published formulas: as formulas here, and, where ../shared is,
-// against the formulas' own text in its table, which is evaluated.
+// Compares simulated timelines with the published formulas: with those written here and, where
+// ../shared exists, with the text of the formulas in its table, which the test evaluates.
 #include "plan/schedule/timeline.h"
 
 #include "fixtures/base/test_paths.h"
@@ -26,7 +26,7 @@ static const plan_timeline *play(arena *a, const char *name, schedule_request r,
     plan_timeline *t;
     const plan_schedule *s = plan_schedule_find(name);
     assert_non_null(s);
-    const status st = plan_timeline_play(a, s, &r, &costs, &t);
+    const status st = plan_timeline_simulate(a, s, &r, &costs, &t);
     if (st != ST_OK) print_error("%s\n", error_last()->text);
     assert_int_equal(st, ST_OK);
     return t;
@@ -39,8 +39,8 @@ static timeline_costs with_barrier(timeline_costs costs)
 }
 
 // ---- pictures -----------------------------------------------------------------------------------
-// A rank's row, a column per unit of time: F, I, W and the micro-batch, small letters for chunk 1
-// (b of a whole backward is written over both of its columns).
+// Draws a row per rank and a column per unit of time: F, I, W and the micro-batch, small letters
+// for chunk 1 (b of a whole backward fills both of its columns).
 static void row_print(const timeline_rank *rank, int64_t length, char *out)
 {
     static const char letters[2][4] = {"FBIW", "fbiw"};
@@ -115,7 +115,7 @@ static void pictures_are_as_published(void **state)
 }
 
 // ---- formulas as text ---------------------------------------------------------------------------
-// "(p-1)(T_F+T_B-T_W)": numbers, names, + - * / (a missing * is read as one), brackets.
+// Evaluates "(p-1)(T_F+T_B-T_W)": numbers, names, + - * / (a missing * counts as one), brackets.
 typedef struct formula_name {
     const char *name;
     double value;
@@ -178,7 +178,7 @@ static double formula_sum(formula *f)
     return value;
 }
 
-// The formula at the beginning of the text.
+// Evaluates the formula at the beginning of the text.
 static double evaluate(const char *formula_text, const formula_name *names)
 {
     formula f = {.at = formula_text, .names = names};
@@ -196,7 +196,7 @@ typedef struct csv {
     int count;
 } csv;
 
-// False, and a line that says so, where ../shared is not there.
+// Returns false and prints why if ../shared does not exist.
 static bool csv_open(csv *c, const char *name)
 {
     char path[1024];
@@ -214,7 +214,7 @@ static bool csv_open(csv *c, const char *name)
     return true;
 }
 
-// The next line's cells; quoted ones may hold commas.
+// Splits the next line into cells; quoted ones may hold commas.
 static bool csv_next(csv *c)
 {
     if (*c->at == '\0') return false;
@@ -236,8 +236,8 @@ static bool csv_next(csv *c)
     return true;
 }
 
-// ---- a dull player ------------------------------------------------------------------------------
-// Goes over all actions until no time changes any more; every action begins as late as it must.
+// ---- a reference simulation ---------------------------------------------------------------------
+// Visits all actions until no time changes any more; every action begins as late as it must.
 static int64_t dull_end(const plan_timeline *t, int32_t rank, int32_t chunk, int32_t i,
                         bool forward)
 {
@@ -273,8 +273,7 @@ static int64_t dull_need(const plan_timeline *t, int32_t rank, int32_t chunk, in
     return end + (holder != rank ? t->costs.latency : 0);
 }
 
-// The times are a fixed point: each action begins exactly when the last thing that it waits for is
-// there.
+// The times are a fixed point: each action begins exactly when the last of its dependencies ends.
 static void assert_begins_right(const plan_timeline *t)
 {
     for (int32_t rank = 0; rank < t->request.stages; rank++) {
@@ -327,7 +326,7 @@ static void every_action_begins_when_it_can(void **state)
 }
 
 // ---- formulas -----------------------------------------------------------------------------------
-static void plain_ones_meet(arena *a, int32_t p, int32_t m, timeline_costs c)
+static void plain_ones_match(arena *a, int32_t p, int32_t m, timeline_costs c)
 {
     const int64_t whole = c.each.forward + c.each.backward_input + c.each.backward_weight;
     const plan_timeline *g = play(a, "gpipe", (schedule_request){p, m, 1}, c);
@@ -343,7 +342,7 @@ static void plain_ones_meet(arena *a, int32_t p, int32_t m, timeline_costs c)
     }
 }
 
-static void plain_schedules_meet_their_formulas(void **state)
+static void plain_schedules_match_their_formulas(void **state)
 {
     (void)state;
     static const timeline_costs costs[] = {
@@ -353,8 +352,8 @@ static void plain_schedules_meet_their_formulas(void **state)
         for (int32_t p = 1; p <= 16; p++) {
             for (int32_t m = 1; m <= 40; m++) {
                 arena_reset(a);
-                plain_ones_meet(a, p, m, costs[i]);
-                plain_ones_meet(a, p, m, with_barrier(costs[i]));
+                plain_ones_match(a, p, m, costs[i]);
+                plain_ones_match(a, p, m, with_barrier(costs[i]));
             }
         }
     }
@@ -371,7 +370,7 @@ static void interleaving_divides_the_bubble(void **state)
                 const schedule_request r = {p, m, v};
                 arena_reset(a);
                 const plan_timeline *t = play(a, "interleaved", r, unit);
-                // Units are of a chunk, which is a v-th of a stage.
+                // Times are in units of a chunk, which is a v-th of a stage.
                 assert_int_equal(t->bubble, 3 * (p - 1));
                 assert_int_equal(t->live_peak, min_i64((int64_t)m * v, v * p + p - 1));
                 assert_int_equal(t->ranks[0].live_peak, t->live_peak);
@@ -408,8 +407,8 @@ static void zero_bubbles_are_as_published(void **state)
     arena_destroy(a);
 }
 
-// F and B side by side take `both`. Idle time is counted over the whole step; where nothing is
-// hidden it is the same on all ranks (else the middle one, which has a pair less, idles most).
+// An overlapped F and B take `both`. Idle time is counted over the whole step; if the overlap saves
+// no time it is the same on all ranks (else the middle one, which has a pair less, idles most).
 static void dual_pipes_are_as_published(void **state)
 {
     (void)state;
@@ -446,7 +445,7 @@ typedef struct published {
     const char *memory; // where the formula of the memory begins
 } published;
 
-static void row_meets(arena *a, const csv *c, const published *row, int32_t p, int32_t m)
+static void row_matches(arena *a, const csv *c, const published *row, int32_t p, int32_t m)
 {
     const schedule_request r = {p, m, row->chunks};
     const double v = row->chunks, per = strncmp(row->row, "Interleaved", 11) == 0 ? v : 1.0;
@@ -477,7 +476,7 @@ static void row_meets(arena *a, const csv *c, const published *row, int32_t p, i
     assert_true(evaluate(memory, names) == (double)t->live_peak);
 }
 
-static void the_table_of_formulas_is_met(void **state)
+static void the_table_of_formulas_matches(void **state)
 {
     (void)state;
     static const published rows[] = {
@@ -501,7 +500,7 @@ static void the_table_of_formulas_is_met(void **state)
             for (int32_t p = 2; p <= 16; p += 2) {
                 for (int32_t m = 2 * p; m <= 4 * p; m += p) {
                     arena_reset(a);
-                    row_meets(a, &c, &rows[i], p, m);
+                    row_matches(a, &c, &rows[i], p, m);
                 }
             }
             met++;
@@ -512,15 +511,15 @@ static void the_table_of_formulas_is_met(void **state)
     free(c.bytes);
 }
 
-static double played_share(arena *a, const char *schedule, int32_t p, int32_t m)
+static double simulated_share(arena *a, const char *schedule, int32_t p, int32_t m)
 {
     const plan_timeline *t = play(a, schedule, (schedule_request){p, m, 1}, unit);
     return (double)t->bubble / (double)(t->ranks[0].busy + t->bubble);
 }
 
-// Its rates are of profiled times that are not in it: what can be held against it is the share of
-// 1F1B with equal times, in its notes, and which schedule has less.
-static void the_zero_bubble_tables_are_met(void **state)
+// The rates in the table come from profiled times that it does not have. The test compares the
+// share of 1F1B with equal times, from its notes, and the order of the schedules.
+static void the_zero_bubble_tables_match(void **state)
 {
     (void)state;
     static const char *const ours[][2] = {{"1F1B", "1f1b"}, {"ZB-H1", "zb-h1"}, {"ZB-H2", "zb-h2"}};
@@ -541,7 +540,7 @@ static void the_zero_bubble_tables_are_met(void **state)
         if (note == NULL) continue;
         char share[16];
         arena_reset(a);
-        snprintf(share, sizeof(share), "%.4f", played_share(a, "1f1b", p, m));
+        snprintf(share, sizeof(share), "%.4f", simulated_share(a, "1f1b", p, m));
         assert_int_equal(strncmp(note + strlen("(p-1)/(m+p-1) = "), share, 6), 0);
         shares++;
         for (int64_t i = 0; i < COUNT_OF(ours) && c.cell[RATE][0] != '\0'; i++) {
@@ -551,7 +550,7 @@ static void the_zero_bubble_tables_are_met(void **state)
             seen[count].p = p;
             seen[count].m = m;
             seen[count].rate = strtod(c.cell[RATE], NULL);
-            seen[count++].share = played_share(a, ours[i][1], p, m);
+            seen[count++].share = simulated_share(a, ours[i][1], p, m);
         }
     }
     for (int i = 0; i < count; i++) {
@@ -573,12 +572,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_are_as_published),
         cmocka_unit_test(every_action_begins_when_it_can),
-        cmocka_unit_test(plain_schedules_meet_their_formulas),
+        cmocka_unit_test(plain_schedules_match_their_formulas),
         cmocka_unit_test(interleaving_divides_the_bubble),
         cmocka_unit_test(zero_bubbles_are_as_published),
         cmocka_unit_test(dual_pipes_are_as_published),
-        cmocka_unit_test(the_table_of_formulas_is_met),
-        cmocka_unit_test(the_zero_bubble_tables_are_met),
+        cmocka_unit_test(the_table_of_formulas_matches),
+        cmocka_unit_test(the_zero_bubble_tables_match),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

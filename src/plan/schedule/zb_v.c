@@ -1,11 +1,10 @@
-// ZB-V: two chunks per rank, folded so that the last stage lies beside the first; each rank does as
-// much as any other, holds as many activations, and waits for nothing. Source: Qi et al. 2024,
-// arXiv:2401.10241, section 6, whose greedy search finds these lists; written here as what it
-// finds.
+// ZB-V: two chunks per rank in a V, so that the first and the last stage are on one rank. All ranks
+// have equal work and equal activations, and none waits. Source: Qi et al. 2024, arXiv:2401.10241,
+// section 6, whose greedy search finds these lists; this file writes its result directly.
 //
-// F, I and W are of chunk 0, f, i and w of chunk 1; in equal times every list is without a gap:
+// F, I and W belong to chunk 0, f, i and w to chunk 1. With equal times no list has a gap:
 //
-//   2 (P - r) - 1 times F, then f, r times F f        until the first gradient is there
+//   2 (P - r) - 1 times F, then f, r times F f        until the first gradient arrives
 //   P - 1 - r times  i w f, then i w
 //   m - P times      F I W f i w                      without F when there are no more
 //   the last of them without its i w, then r + 1 times i I
@@ -15,9 +14,8 @@
 //   P = 2, m = 4   rank 0   F F F f i w f i w F I W f i w I W f i I w I W W
 //                  rank 1   . F f F f i w F I W f i w F I W f i I i I w W w W
 //
-// A rank holds 2 P micro-batches x chunks at most, and so all ranks do; without the optimizer's
-// barrier there is no bubble from 2 P - 1 micro-batches on. With fewer, what is no more left is
-// passed over.
+// Every rank holds at most 2 P micro-batches x chunks. Without the optimizer's barrier there is no
+// bubble with 2 P - 1 micro-batches or more. With fewer, the lists skip actions that do not exist.
 #include "plan/schedule/schedule_internal.h"
 
 typedef struct writer {
@@ -25,7 +23,7 @@ typedef struct writer {
     arena *a;
     schedule_list *out;
     int32_t forwards[2], inputs[2], weights[2]; // [chunk] done
-    uint8_t *waiting;                           // chunks whose W wait, oldest first
+    uint8_t *waiting;                           // chunks with W pending, oldest first
     int64_t waiting_begin, waiting_end;
 } writer;
 

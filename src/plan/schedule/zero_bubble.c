@@ -1,9 +1,9 @@
-// ZB-H1 and ZB-H2: a backward is cut into the half that the rank before waits for (I) and the
-// gradients of weights (W), which wait until there is nothing else to do.
+// ZB-H1 and ZB-H2: a backward is split into the half for which the rank before waits (I) and the
+// gradients of weights (W), which run when the rank would be idle.
 // Source: Qi et al. 2024, "Zero Bubble Pipeline Parallelism", arXiv:2401.10241, section 2.
 //
 // Rank r of P begins with `ahead` forwards, then repeats I W F, where W lags `delay` micro-batches
-// behind I. So a rank never holds more than ahead + delay micro-batches, the same on all ranks:
+// behind I. So no rank holds more than ahead + delay micro-batches, the same sum on all ranks:
 //
 //           ahead           delay    held      bubble, if F, I and W take equally long
 //   ZB-H1   P - r           r        P         P - 1: a third of that of 1F1B
@@ -13,7 +13,7 @@
 //                  rank 1   .. F0 F1 .. I0 F2 I1 W0 F3 I2 W1 ...
 //                  rank 2   .. .. F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 ...
 //
-// When there are no more forwards every I is followed by a W, so that waits for I are filled.
+// After the last forward every I is followed by a W, which fills the wait for the next I.
 #include "plan/schedule/schedule_internal.h"
 
 static status emit_lagging(const schedule_request *r, arena *a, int32_t ahead, int32_t delay,

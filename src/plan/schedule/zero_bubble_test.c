@@ -1,7 +1,7 @@
-// The published bubble rates of zero-bubble schedules, played with the times that their authors
-// profiled.
+// Simulates zero-bubble schedules with the times that their authors profiled, and compares the
+// bubble rates with the published ones.
 //
-// The paper (arXiv:2401.10241) prints the rates of its tables 4 and 5 beside the mean times of F,
+// The paper (arXiv:2401.10241) prints the rates of its tables 4 and 5 with the mean times of F,
 // B, W and of a message, for each model and number of micro-batches (its table 9). They are below,
 // in microseconds. A rate is (cost - m (F + B + W)) / cost; nothing is fitted, and the four printed
 // digits must come out.
@@ -55,7 +55,7 @@ static double rate_of(arena *a, const profiled *x, const scheme *s)
     plan_timeline *t;
     int64_t length = 0;
     arena_reset(a);
-    assert_int_equal(plan_timeline_play(a, plan_schedule_find(s->ours), &r, &costs, &t), ST_OK);
+    assert_int_equal(plan_timeline_simulate(a, plan_schedule_find(s->ours), &r, &costs, &t), ST_OK);
     // The longest of a rank: these schedules run without the optimizer's barrier.
     for (int32_t i = 0; i < x->stages; i++) {
         length = max_i64(length, t->ranks[i].end - t->ranks[i].begin);
@@ -85,8 +85,8 @@ static void published_rates_come_out(void **state)
             const double printed = test_csv_number(&c, "bubble_rate"), rate = rate_of(a, x, s);
             const double off = rate - printed;
             if (off > 0.5001e-4 || off < -0.5001e-4) {
-                print_error("%s %s %d: %.4f is printed, %.5f is played\n", x->model, s->published,
-                            x->microbatches, printed, rate);
+                print_error("%s %s %d: %.4f is printed, %.5f is simulated\n", x->model,
+                            s->published, x->microbatches, printed, rate);
             }
             assert_true(off <= 0.5001e-4 && off >= -0.5001e-4);
             met[i / COUNT_OF(times)]++;

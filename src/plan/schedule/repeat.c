@@ -1,5 +1,5 @@
-// Is a long list a short one with rounds more in its middle? Once a pipeline is full, a schedule
-// does with a round of micro-batches what it did with the one before.
+// Loop compression of schedules. Once a pipeline is full, a schedule repeats a round of actions for
+// later micro-batches, so a long list is a short one with more rounds in its middle.
 #include "plan/schedule/schedule_internal.h"
 
 static bool is_later(const schedule_action *x, const schedule_action *y, int32_t by)
@@ -9,8 +9,8 @@ static bool is_later(const schedule_action *x, const schedule_action *y, int32_t
            x->microbatch_b + (x->chunk_b >= 0 ? by : 0) == y->microbatch_b;
 }
 
-bool plan_schedule_fold(const schedule_list *few, const schedule_list *all, int64_t rounds,
-                        int32_t round, schedule_fold *out)
+bool plan_schedule_repeat(const schedule_list *few, const schedule_list *all, int64_t rounds,
+                          int32_t round, schedule_repeat *out)
 {
     const int64_t more = all->count - few->count, period = more / rounds;
     int64_t until = 0, from = few->count;
@@ -24,6 +24,6 @@ bool plan_schedule_fold(const schedule_list *few, const schedule_list *all, int6
     for (int64_t i = from; i < from + more; i++) {
         if (!is_later(&all->actions[i], &all->actions[i + period], round)) return false;
     }
-    *out = (schedule_fold){.until = until, .from = from, .period = period};
+    *out = (schedule_repeat){.until = until, .from = from, .period = period};
     return true;
 }
