@@ -160,7 +160,7 @@ static void sums_are_hidden_where_there_are_no_stages(void **state)
     p.overlap[TRAFFIC_DP] = p.overlap[TRAFFIC_TP] = 0.0;
     for (int pp = 1; pp <= 2; pp++) {
         const plan_mesh mesh = {.size = {[AXIS_DP] = 4, [AXIS_TP] = 2, [AXIS_PP] = pp}};
-        const cost_group sums = group_along(&c, &mesh, AXIS_DP, GROUP_ASIDE);
+        const cost_group sums = group_along(&c, &mesh, AXIS_DP, GROUP_OVERLAPPED);
         const cost_group rows = group_along(&c, &mesh, AXIS_TP, GROUP_INLINE);
         h.dp_beside = false;
         assert_close(cost_overlap(&p, &sums, true), 0.0, 0.0);
@@ -224,7 +224,7 @@ static void none_changes_nothing(void **state)
     const plan_mesh mesh = {.size = {[AXIS_DP] = 8, [AXIS_TP] = 2, [AXIS_CP] = 2}, .ep = 8};
     const cost_model of_bare = {.c = &c, .profile = &bare}, of_none = {.c = &c, .profile = &none};
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        const cost_group g = group_along(&c, &mesh, (mesh_axis)axis, GROUP_ASIDE);
+        const cost_group g = group_along(&c, &mesh, (mesh_axis)axis, GROUP_OVERLAPPED);
         for (int op = COLLECTIVE_ALL_REDUCE; op <= COLLECTIVE_RECEIVE; op++) {
             assert_int_equal(cost_collective_ns(&of_bare, &g, (op_collective)op, 1e8),
                              cost_collective_ns(&of_none, &g, (op_collective)op, 1e8));

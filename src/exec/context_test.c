@@ -79,7 +79,7 @@ static void run_list(const trial *list, int count, const trial *like, int turn, 
     reference_free(&one);
 }
 
-static void heads_are_dealt_out(void **state)
+static void heads_are_distributed(void **state)
 {
     (void)state;
     static const trial likes[] = {
@@ -105,7 +105,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strict_has_the_bits_of_one_rank),
         cmocka_unit_test(fast_is_near),
-        cmocka_unit_test(heads_are_dealt_out),
+        cmocka_unit_test(heads_are_distributed),
         cmocka_unit_test(keys_travel_in_a_ring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-// Which bytes an action touches: said from what the executor gives to kernels (exec/call.c) and to
-// comm.
+// The bytes that an action accesses, derived from the arguments that the executor gives to kernels
+// (exec/call.c) and to comm.
 #include "plan/access.h"
 
 int32_t plan_access_owner(const plan *p, int32_t ref, int64_t *begin)
@@ -33,13 +33,13 @@ operand_access plan_access_operand(const op_program *program, const op_node *nod
 
 access_kind plan_access_workspace(const op_node *node)
 {
-    // The logits that the head's statistics have left there.
+    // The workspace holds the logits of the node that computes the head's statistics.
     const bool goes_on = op_kind_of(node->code)->logits == LOGITS_LOSS && node->attrs.kept;
     return goes_on ? ACCESS_UPDATE : ACCESS_WRITE;
 }
 
-// Of `owner`, which has rows of tokens, those of the action's sequences and positions: bytes
-// [*begin, *begin + *bytes).
+// Narrows the access to the rows of the action's sequences and positions, if `owner` has rows of
+// tokens.
 static void rows_of(const plan *p, const plan_action *action, const op_tensor *owner,
                     plan_access *out)
 {
@@ -61,7 +61,8 @@ static void rows_of(const plan *p, const plan_action *action, const op_tensor *o
     out->needs = max_i64(out->needs, out->begin + part);
 }
 
-// The bytes of tensor `local` of the program, as an operand; ref -1: nothing stands for it.
+// Returns the access to tensor `t` of the program as operand k; ref -1: the plan has no tensor for
+// it.
 static plan_access tensor_bytes(const plan *p, const plan_action *action, tensor_id t, int k)
 {
     plan_access out = {.ref = -1, .operand = k};
@@ -100,7 +101,7 @@ tensor_id plan_access_count(const op_program *program, const op_node *node, int 
     return count;
 }
 
-// All of a tensor that no program names.
+// Returns the access to a whole tensor that the program does not name.
 static plan_access whole_bytes(const plan *p, int32_t ref, int operand, access_kind kind)
 {
     plan_access out = {.kind = kind, .operand = operand, .bytes = plan_tensor_at(p, ref)->bytes};
@@ -110,7 +111,7 @@ static plan_access whole_bytes(const plan *p, int32_t ref, int operand, access_k
 
 // ---- the step block -----------------------------------------------------------------------------
 
-// Fields [first, end).
+// Returns the access to fields [first, end).
 static plan_access fields_of(const plan *p, uint32_t first, uint32_t end, access_kind kind)
 {
     plan_access out = {.kind = kind, .operand = ACCESS_STEP};
@@ -120,8 +121,8 @@ static plan_access fields_of(const plan *p, uint32_t first, uint32_t end, access
     return out;
 }
 
-// The fields that the operation's row names. Neighbours that are touched alike are one access; the
-// host's part is another one than the device's.
+// Lists the accesses to fields that the operation's row names. Neighbouring fields with the same
+// kind of access are one; the host's part and the device's part are separate.
 static int32_t step_fields(const plan *p, const op_node *node, plan_access *out)
 {
     const op_kind *kind = op_kind_of(node->code);
@@ -176,7 +177,7 @@ int32_t plan_access_node(const plan *p, const plan_action *action, int64_t at,
 
 // ---- communications -----------------------------------------------------------------------------
 
-// Elements of an item that a rank gives, or gets.
+// Returns the elements of an item that a rank sends or receives.
 static int64_t elements_of(const plan_comm *c, const plan_comm_item *i, int64_t ranks, int32_t me,
                            bool of_out)
 {
@@ -216,7 +217,7 @@ static plan_access item_bytes(const plan *p, const plan_comm *c, int32_t ref, in
     return out;
 }
 
-// Whose leaves stand side by side.
+// Returns the leaves of a tensor, which are consecutive items.
 static int32_t leaves_of(const plan_comm *c)
 {
     return c->leaves_count > 0 ? c->leaves_count : 1;
@@ -252,7 +253,7 @@ plan_access plan_access_item_out(const plan *p, const plan_mesh *mesh, const pla
     if (!c->compressed || c->op != COLLECTIVE_REDUCE_SCATTER) {
         out = item_bytes(p, c, i->out, i->out_offset,
                          elements_of(c, i, plan_group_size(mesh, g), me, true));
-    } else { // of one vector this rank's piece becomes the sum
+    } else { // this rank's piece of one vector becomes the sum
         const int64_t begin = min_i64(c->piece * me, i->count);
         const int64_t end = min_i64(begin + c->piece, i->count);
         out = item_bytes(p, c, i->out, i->out_offset + begin * dtype_bytes(c->type), end - begin);
@@ -261,8 +262,8 @@ plan_access plan_access_item_out(const plan *p, const plan_mesh *mesh, const pla
     return out;
 }
 
-// What a codec works in: the sum's residual, the stream's workspace, and its row of what sums have
-// lost.
+// Visits the tensors of a codec: the workspace of the stream, the residual of the sum, and its row
+// of measured losses.
 static status codec_each(const plan *p, const plan_comm *c, access_visit visit, void *context)
 {
     plan_access a = whole_bytes(p, c->work, ACCESS_WORKSPACE, ACCESS_WRITE);

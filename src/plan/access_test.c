@@ -1,5 +1,5 @@
-// What an action touches: rows of a micro-batch, accumulators, workspaces, items of communications;
-// and that all actions of sample plans stay inside the tensors of their plan.
+// Tests the accesses of actions: rows of a micro-batch, accumulators, workspaces, items of
+// communications. All actions of sample plans stay inside the tensors of their plan.
 #include "fixtures/plan/verify_sample.h"
 #include "plan/access.h"
 
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-// One tensor of each role, in a program that adds to a gradient and works on rows of tokens.
+// A program with a tensor of each role, which adds to a gradient and works on rows of tokens.
 typedef struct bench {
     arena *a;
     plan_table run;
@@ -83,7 +83,7 @@ static void rows_of_an_action_are_those_of_its_sequences(void **state)
     assert_int_equal(plan_access_node(&x.p, &action, 0, all), 4);
     assert_int_equal(all[0].begin, SEQ * DIM * 4);
     assert_int_equal(all[0].bytes, SEQ * DIM * 4);
-    assert_int_equal(all[1].begin, 0); // of a weight all rows
+    assert_int_equal(all[1].begin, 0); // all rows of a weight
     assert_int_equal(all[1].bytes, DIM * DIM * 4);
     assert_int_equal(all[2].kind, ACCESS_WRITE);
     action.position_begin = 2;
@@ -115,7 +115,7 @@ static void an_accumulator_is_read_where_it_goes_on(void **state)
     arena_destroy(x.a);
 }
 
-// What a member of a group gives to an item and gets of it.
+// The bytes that a member of a group sends and receives for an item.
 static void items_are_pieces_of_their_ranks(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void items_are_pieces_of_their_ranks(void **state)
     bench_open(&x);
     (void)tensor_add(&x, "x", ROLE_ACTIVATION, extent_of(16));
     plan_comm_item item = {.in = 0, .out = 0, .count = 10};
-    const plan_group group = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
+    const plan_group group = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_OVERLAPPED);
     plan_comm c = {.op = COLLECTIVE_ALL_REDUCE, .type = DTYPE_F32, .items_count = 1};
     x.p.items = &item;
     x.p.item_count = 1;

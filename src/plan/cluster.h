@@ -1,17 +1,17 @@
-// A cluster as plain data: what a device computes, what lies between devices, what it costs, how it
-// fails. plan/cost prices with it, the search and the simulator read the same; `catalog` fills it
-// from YAML (catalog/catalog.h), tests fill it by hand. Pure: no I/O, no functions that can fail.
+// A cluster as plain data: the speed of devices, the links between them, their cost and their
+// failure rates. cost, the search and the simulator read it; `catalog` fills it from YAML
+// (catalog/catalog.h), tests fill it by hand. Pure: no I/O, no functions that can fail.
 //
 // Conventions that hold for every field, because most wrong figures come from mixing them up:
 //   - SI units, in the name: bytes (not bits), seconds, watts, hours where _h, US dollars where
 //     _usd;
-//     1 GB/s is 1e9 bytes/s. An "80 GB" card has 80e9 here, as people count; its chips have 80 GiB,
-//     of which programs get usable_bytes (79.1 GiB = 84.9e9): what fits is asked of usable_bytes;
+//     1 GB/s is 1e9 bytes/s. An "80 GB" device has 80e9 here; its chips have 80 GiB, of
+//     which programs get usable_bytes (79.1 GiB = 84.9e9). Checks of what fits use usable_bytes;
 //   - peaks are dense (no structured sparsity), at the boost clock of the data sheet;
 //   - a device is what one rank runs on: a GPU package (B200: both dies), one GCD of an MI250X, a
 //     TPU chip (both cores), a Trainium chip (all of its cores);
 //   - bandwidths of links are per device and per direction;
-//   - 0 in a field that may be unknown means "not known", and says so.
+//   - 0 means "not known" in fields whose comments say so.
 #ifndef PLAN_CLUSTER_H
 #define PLAN_CLUSTER_H
 
@@ -21,8 +21,8 @@
 extern "C" {
 #endif
 
-// Types of products that hardware has units for. (A dtype says how bytes are kept; fp32 weights may
-// be multiplied as tf32.)
+// Types in which matrix units multiply. (A dtype is the storage format; fp32 weights may be
+// multiplied as tf32.)
 typedef enum cluster_math {
     MATH_FP64,
     MATH_FP32,
@@ -37,15 +37,15 @@ typedef enum cluster_math {
 
 typedef struct cluster_device {
     const char *name, *about; // "h100"; one line for people
-    const char *entry; // of the catalogue, where `name` is a file that is based on it; NULL: none
-    const char *maker; // "nvidia", "amd", "google", "aws", "cpu"
-    // Matrix products, dense, FLOP/s (int8: operations/s). 0: it has no unit for the type.
+    const char *entry;        // catalogue entry on which the file `name` is based; NULL: none
+    const char *maker;        // "nvidia", "amd", "google", "aws", "cpu"
+    // Dense GEMMs, FLOP/s (int8: operations/s). 0: it has no unit for the type.
     double peak_flops[MATH_COUNT];
-    // As vendors print it with 2:4 structured sparsity. Never used as a peak. 0: none.
+    // The vendor's figure with 2:4 structured sparsity. Never used as a peak. 0: none.
     double sparse_flops[MATH_COUNT];
     double vector_flops;   // fp32 outside the matrix units
-    double memory_bytes;   // installed: what the box says, in 1e9
-    double usable_bytes;   // what a process can get of it (driver, ECC and context off)
+    double memory_bytes;   // installed, as sold, in 1e9
+    double usable_bytes;   // available to a process, without driver, ECC and context
     double memory_bytes_s; // peak of the device's own memory, reads and writes together
     double l2_bytes;       // last cache before memory; 0: not known
     double clock_hz;       // boost; 0: not known
@@ -54,37 +54,36 @@ typedef struct cluster_device {
     // them.
     int32_t units, lanes_per_unit, matrix_units_per_unit;
     int32_t dies;                   // pieces of silicon in one device
-    int32_t tile_m, tile_n, tile_k; // a product's usual tile; 0: no such quantisation
-    double launch_s;                // from one kernel's end to the next one's begin, queue full
-    // The best that good kernels reach on large shapes, whatever software asks for them (a profile
-    // multiplies): share of peak_flops by type; 0: as for bf16.
+    int32_t tile_m, tile_n, tile_k; // a GEMM's usual tile; 0: no such quantisation
+    double launch_s; // from one kernel's end to the next one's start with a full queue
+    // Share of peak_flops by type that good kernels reach on large shapes, with any software (a
+    // profile multiplies it); 0: as for bf16.
     double gemm_share[MATH_COUNT];
     // share(m, n, k) = gemm_share x m/(m + half_m) x n/(n + half_n) x k/(k + half_k). A tile begins
     // and ends in the same time whatever its type: faster types need a longer k (half_k_fp8; 0: as
     // the others).
     double gemm_half_m, gemm_half_n, gemm_half_k, gemm_half_k_fp8;
-    double memory_share;      // of memory_bytes_s, that streaming kernels reach
-    double memory_half_bytes; // an operation that moves so many bytes reaches half of that
+    double memory_share;      // share of memory_bytes_s that streaming kernels reach
+    double memory_half_bytes; // an operation of this size reaches half of that
     double attention_forward_share,
         attention_backward_share; // of the bf16 peak, causal half counted
-    // Of attention's time with heads of 128: what goes by scores (exponentials), not by the heads'
-    // size.
+    // Share of attention's time with heads of 128 that depends on scores (exponentials), not on the
+    // size of heads.
     double attention_forward_scores, attention_backward_scores;
+    double attention_half; // tokens of a sequence with half of that share; 0: no dependence
     double
-        attention_half; // tokens of a sequence at which attention reaches half of that; 0: at all
-    double
-        team; // of what all units do each for itself, that they do on one operation (cores; 0: all)
-    // Operands a second that arithmetic element by element takes (norms, activations), of fp32 and
-    // of 16 bits: what bounds it where memory is not; 0: memory always is.
+        team; // share of the units' separate speed that they reach on one operation (cores; 0: all)
+    // Operands per second of elementwise arithmetic (norms, activations), fp32 and 16 bits: its
+    // bound where memory is not; 0: memory is always the bound.
     double pointwise_fp32_s, pointwise_16_s;
-    double pointwise_half; // columns of a row at which half of them is reached; 0: at all
+    double pointwise_half; // columns of a row at which half of it is reached; 0: at any width
     double watts,
         idle_watts;     // TDP of the device, or its limit; and when nothing runs (0: not known)
-    double limit_watts; // that it is held to, below its TDP; 0: it is not
+    double limit_watts; // power limit below its TDP; 0: none
     double sold_watts;  // TDP, where cost_limit_power() has put the limit in its place; 0: watts
 } cluster_device;
 
-// How the devices, or the groups of the level below, are joined.
+// The topology that connects the devices, or the groups of the level below.
 typedef enum cluster_shape {
     SHAPE_SWITCH,    // any to any at full bandwidth (NVSwitch, one leaf)
     SHAPE_RING,      // each to two neighbours
@@ -92,8 +91,8 @@ typedef enum cluster_shape {
     SHAPE_MESH,      // every pair has links of its own (4 A100, MI300X); bandwidth over all links
     SHAPE_CUBE,      // eight, of which each has 4 of 6 links to three and 2 to a fourth (DGX-1)
     SHAPE_HOST,      // through PCIe and the host's memory
-    SHAPE_RAILS,     // the devices of one place in their nodes have a network of their own
-    SHAPE_FAT_TREE,  // tiers of switches; taper says what is lacking at the top
+    SHAPE_RAILS,     // devices with the same index in their nodes have a network of their own
+    SHAPE_FAT_TREE,  // tiers of switches; taper is the oversubscription at the top
     SHAPE_DRAGONFLY, // groups, all to all between them
     SHAPE_WIDE,      // between halls or sites, over long fibres
     SHAPE_COUNT
@@ -101,20 +100,21 @@ typedef enum cluster_shape {
 
 enum { CLUSTER_LEVELS = 8, CLUSTER_DIMS = 3 };
 
-// One level of the hierarchy. Two devices talk over the innermost level whose group holds both.
+// One level of the hierarchy. Two devices communicate over the innermost level whose group has
+// both.
 typedef struct cluster_level {
     const char *name; // "nvlink", "host", "rail", "leaf", "pod", "site"
-    const char *link; // row of catalog/links it is made of: "nvlink4", "ndr"; "" if none
+    const char *link; // its row of catalog/links: "nvlink4", "ndr"; "" if none
     cluster_shape shape;
     int64_t devices; // in one group of this level; ascending, a multiple of the level below. The
-                     // outermost level's group holds the whole cluster, whatever this says
-    double bytes_s;  // per device, per direction, of the wire, all of its ports at this level
+                     // outermost level's group always holds the whole cluster
+    double bytes_s;  // wire speed per device and direction, all of its ports at this level
     double latency_s;
-    double efficiency; // share of bytes_s that payload of large collectives reaches
-    double taper; // oversubscription: when all talk over it at once each gets bytes_s / taper; >= 1
-    int32_t dims[CLUSTER_DIMS]; // of SHAPE_TORUS, 0 where not so many
+    double efficiency; // share of bytes_s that the payload of large collectives reaches
+    double taper; // oversubscription: if all devices send at once, each gets bytes_s / taper; >= 1
+    int32_t dims[CLUSTER_DIMS]; // dims of SHAPE_TORUS; 0: no more
     bool reduces;               // switches add on the way (SHARP, NVLS): all_reduce sends data once
-    double joules_per_bit;      // of what is sent, both ends; 0: not known
+    double joules_per_bit;      // per bit sent, both ends; 0: not known
 } cluster_level;
 
 typedef struct cluster_node {
@@ -122,7 +122,7 @@ typedef struct cluster_node {
     double host_memory_bytes;
     int32_t cpu_cores;
     double host_bytes_s; // between a device and the host's memory, per device, per direction
-    double watts;        // of a busy node without its devices: CPUs, memory, fans, NICs
+    double watts;        // a busy node without its devices: CPUs, memory, fans, NICs
     // To and from the file system, per node.
     double storage_write_bytes_s, storage_read_bytes_s;
 } cluster_node;
@@ -131,14 +131,14 @@ typedef struct cluster_node {
 typedef struct cluster_prices {
     double on_demand_usd_h, reserved_usd_h, spot_usd_h;
     double owned_usd_h;          // depreciation and hall, without energy
-    double spot_interruptions_h; // of one node, an hour
-    double device_usd;           // to buy, its share of the node and network included
+    double spot_interruptions_h; // of one node, per hour
+    double device_usd;           // price with its share of the node and network
     double kwh_usd;
 } cluster_prices;
 
-// What an interruption was blamed on; shares of all of them.
+// Causes of interruptions.
 typedef enum cluster_cause {
-    CAUSE_DEVICE,        // GPU, or what cannot be told from it
+    CAUSE_DEVICE,        // GPU, and causes that cannot be distinguished from it
     CAUSE_DEVICE_MEMORY, // HBM, SRAM
     CAUSE_HOST,          // CPU, memory, board, unattended reboot
     CAUSE_NETWORK,       // NICs, cables, switches
@@ -152,21 +152,21 @@ typedef enum cluster_cause {
 typedef struct cluster_failures {
     double mtbf_device_h;      // device-hours between interruptions of a job, all causes together
     double share[CAUSE_COUNT]; // adds up to 1
-    // Correlated ones, on top: one takes a whole group of devices with it. 0: none counted.
-    double mtbf_node_h;   // hours of one node between
-    double mtbf_switch_h; // hours of one leaf switch or rack between
+    // Correlated failures, in addition: each takes down a whole group of devices. 0: not counted.
+    double mtbf_node_h;   // hours between failures of one node
+    double mtbf_switch_h; // hours between failures of one leaf switch or rack
     int32_t switch_devices;
     double repair_h;  // until a replaced node is back
-    double detect_s;  // until the job knows
-    double restart_s; // from then to the first new step, without reading the checkpoint
-    // Devices that are slow but not dead: share of nodes at a time, and their speed.
+    double detect_s;  // until the job detects it
+    double restart_s; // from then to the first new step, without the read of the checkpoint
+    // Slow but working devices: share of nodes at a time, and their speed.
     double slow_share, slow_speed;
-    double jitter; // of a step's time on one device, standard deviation over mean
+    double jitter; // standard deviation over mean of a step's time on one device
 } cluster_failures;
 
 typedef struct cluster {
     const char *name, *about;
-    int64_t devices; // of the whole cluster
+    int64_t devices; // in the whole cluster
     cluster_device device;
     cluster_node node;
     cluster_level levels[CLUSTER_LEVELS]; // innermost first
@@ -174,7 +174,7 @@ typedef struct cluster {
     cluster_prices prices;
     cluster_failures failures;
     double storage_write_bytes_s,
-        storage_read_bytes_s; // of the file system in all; 0: no limit known
+        storage_read_bytes_s; // of the whole file system; 0: no limit known
     double pue;               // energy of the hall over that of the machines in it, >= 1
 } cluster;
 

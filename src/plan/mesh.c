@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-// From the outermost on.
+// Axes, the outermost first.
 static const mesh_axis order[] = {AXIS_PP, AXIS_DP, AXIS_CP, AXIS_TP, AXIS_EP};
 _Static_assert(COUNT_OF(order) == AXIS_COUNT, "each axis once");
 
@@ -34,8 +34,8 @@ plan_mesh plan_mesh_from(const plan_mesh *m, int64_t rank)
     return out;
 }
 
-// A part of an axis of `size` ranks, `count` of them: the bit of the part, of the axis where they
-// are all, or none.
+// Returns the bit for `count` of the `size` ranks of an axis: that of the part, that of the axis if
+// they are all, or 0 if there is only one.
 static uint32_t part_bit(uint32_t part, mesh_axis axis, int32_t count, int32_t size)
 {
     if (count <= 1) return 0;
@@ -55,9 +55,9 @@ plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use)
         {MESH_DP_ACROSS, AXIS_DP, dp / plan_zero_dp(m), dp},
         {MESH_CP_HEADS, AXIS_CP, heads, cp},
         {MESH_CP_REST, AXIS_CP, cp / heads, cp},
-        {MESH_DP_ALIKE, AXIS_DP, dp / plan_ep_dp(m), dp},
-        {MESH_CP_ALIKE, AXIS_CP, cp / plan_ep_cp(m), cp},
-        {MESH_TP_ALIKE, AXIS_TP, plan_expert_tp(m) / plan_ep_tp(m), tp},
+        {MESH_DP_SAME, AXIS_DP, dp / plan_ep_dp(m), dp},
+        {MESH_CP_SAME, AXIS_CP, cp / plan_ep_cp(m), cp},
+        {MESH_TP_SAME, AXIS_TP, plan_expert_tp(m) / plan_ep_tp(m), tp},
     };
     plan_group g = {.from = -1, .to = -1, .use = use};
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
@@ -118,12 +118,13 @@ int plan_group_compare(const plan_group *a, const plan_group *b)
     return 0;
 }
 
-// Of one axis: of the places 0.. those from `first` on, `step` apart.
+// Coordinates along one axis: `count` of them from `first` on, `step` apart.
 typedef struct axis_part {
     int32_t first, count, step;
 } axis_part;
 
-// The ranks side by side that `at` is in, and those that have its place among other such `ways`.
+// Return the `ways` consecutive coordinates that contain `at`, and those with the same place among
+// other such `ways`.
 static axis_part part_inside(int32_t at, int32_t ways)
 {
     return (axis_part){at / ways * ways, ways, 1};
@@ -144,9 +145,9 @@ static axis_part part_of(const plan_mesh *m, const plan_group *g, mesh_axis axis
     } halves[] = {{AXIS_DP, MESH_DP_INSIDE, MESH_DP_ACROSS, plan_zero_dp(m)},
                   {AXIS_CP, MESH_CP_HEADS, MESH_CP_REST, plan_mesh_heads(m)},
                   {AXIS_TP, MESH_TP_INSIDE, MESH_TP_ACROSS, g->copies},
-                  {AXIS_DP, MESH_AXIS(AXIS_EP), MESH_DP_ALIKE, plan_ep_dp(m)},
-                  {AXIS_CP, MESH_AXIS(AXIS_EP), MESH_CP_ALIKE, plan_ep_cp(m)},
-                  {AXIS_TP, MESH_AXIS(AXIS_EP), MESH_TP_ALIKE, plan_ep_tp(m)}};
+                  {AXIS_DP, MESH_AXIS(AXIS_EP), MESH_DP_SAME, plan_ep_dp(m)},
+                  {AXIS_CP, MESH_AXIS(AXIS_EP), MESH_CP_SAME, plan_ep_cp(m)},
+                  {AXIS_TP, MESH_AXIS(AXIS_EP), MESH_TP_SAME, plan_ep_tp(m)}};
     if (axis == AXIS_PP && plan_group_is_stages(g)) {
         const int32_t lower = g->from < g->to ? g->from : g->to;
         return (axis_part){lower, 2, g->from + g->to - 2 * lower};
@@ -197,7 +198,7 @@ int64_t plan_members_below(const plan_members *s, int64_t rank)
         each /= s->count[i];
         const int64_t whole = min_i64(rest / s->stride[i], s->count[i]);
         below += whole * each;
-        if (whole == s->count[i]) return below; // all that begin here are
+        if (whole == s->count[i]) return below; // it is above all of them
         rest -= whole * s->stride[i];
     }
     return rest > 0 ? below + 1 : below;
@@ -246,8 +247,8 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
     } halves[] = {{MESH_DP_INSIDE, AXIS_DP, " inside"}, {MESH_DP_ACROSS, AXIS_DP, " across"},
                   {MESH_CP_HEADS, AXIS_CP, " heads"},   {MESH_CP_REST, AXIS_CP, " rest"},
                   {MESH_TP_INSIDE, AXIS_TP, " inside"}, {MESH_TP_ACROSS, AXIS_TP, " across"},
-                  {MESH_DP_ALIKE, AXIS_DP, " alike"},   {MESH_CP_ALIKE, AXIS_CP, " alike"},
-                  {MESH_TP_ALIKE, AXIS_TP, " alike"}};
+                  {MESH_DP_SAME, AXIS_DP, " same"},     {MESH_CP_SAME, AXIS_CP, " alike"},
+                  {MESH_TP_SAME, AXIS_TP, " same"}};
     int at = 0;
     out[0] = '\0';
     for (int i = 0; i < COUNT_OF(order); i++) {
@@ -268,7 +269,7 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
     }
 }
 
-// ---- what a message is for ----------------------------------------------------------------------
+// ---- traffic ------------------------------------------------------------------------------------
 traffic traffic_of(uint32_t axes)
 {
     const uint32_t tp = MESH_AXIS(AXIS_TP) | MESH_TP_INSIDE | MESH_TP_ACROSS; // all of tp or some

@@ -1,4 +1,5 @@
-// The mesh: ranks and coordinates are one to one, and a group's members agree on who is in it.
+// Tests the mesh: ranks and coordinates map one to one, and the members of a group agree on the
+// group.
 #include "plan/mesh.h"
 
 #include <setjmp.h>
@@ -36,7 +37,8 @@ static void ranks_are_coordinates(void **state)
     }
 }
 
-// Every member of a group names the same members, in the same order, and stands at its own place.
+// Checks that every member of a group lists the same members in the same order, itself at its
+// place.
 static void check_group(const plan_mesh *m, const plan_group *g)
 {
     int32_t mine[128], theirs[128];
@@ -59,13 +61,13 @@ static void check_group(const plan_mesh *m, const plan_group *g)
     }
 }
 
-// Ranks that share experts, and those that have the same: every rank of dp x cp, and of tp where it
-// cuts no expert, is in one of each, and two of them meet in one rank only.
+// Groups over which experts are distributed, and groups with the same experts: every rank of dp x
+// cp, and of tp if it cuts no expert, is in one of each, and two such groups share one rank only.
 static void experts_are_dealt_out(void **state)
 {
     (void)state;
     static const int32_t rows[][5] = {
-        // dp, cp, tp, ep, are they whole?
+        // dp, cp, tp, ep, whole_experts
         {8, 1, 1, 4, 0}, {8, 1, 2, 8, 0},  {4, 2, 1, 2, 0},  {4, 4, 2, 2, 0}, {4, 2, 1, 8, 0},
         {6, 2, 1, 4, 0}, {6, 1, 1, 3, 0},  {4, 2, 4, 1, 1},  {4, 2, 4, 2, 1}, {4, 2, 4, 4, 1},
         {4, 2, 4, 8, 1}, {4, 2, 4, 16, 1}, {4, 2, 4, 32, 1}, {3, 4, 2, 4, 1}, {6, 2, 2, 12, 1}};
@@ -81,21 +83,21 @@ static void experts_are_dealt_out(void **state)
         for (int64_t r = 0; r < plan_mesh_ranks(&whole); r++) {
             const plan_mesh m = plan_mesh_from(&whole, r);
             const plan_group ep = plan_group_of(&m, MESH_AXIS(AXIS_EP), GROUP_INLINE);
-            const plan_group alike = plan_group_of(&m, MESH_EXPERT_DATA, GROUP_ASIDE);
+            const plan_group same = plan_group_of(&m, MESH_EXPERT_DATA, GROUP_OVERLAPPED);
             int32_t a[128], b[128];
             int64_t shared = 0;
             check_group(&m, &ep);
-            check_group(&m, &alike);
-            const int64_t n = plan_group_size(&m, &ep), k = plan_group_size(&m, &alike);
+            check_group(&m, &same);
+            const int64_t n = plan_group_size(&m, &ep), k = plan_group_size(&m, &same);
             assert_int_equal(n, rows[i][3]);
             assert_int_equal(n * k, ranks);
             plan_group_members(&m, &ep, a);
-            plan_group_members(&m, &alike, b);
+            plan_group_members(&m, &same, b);
             for (int64_t x = 0; x < n * k; x++) shared += a[x / k] == b[x % k] ? 1 : 0;
             assert_int_equal(shared, 1);
-            // They are what ZeRO cuts over.
+            // ZeRO cuts over these groups.
             assert_int_equal(k, plan_expert_ways(&m));
-            assert_int_equal(plan_group_place(&m, &alike), plan_expert_place(&m));
+            assert_int_equal(plan_group_place(&m, &same), plan_expert_place(&m));
         }
     }
     static const int32_t others[][5] = {
@@ -117,7 +119,7 @@ static void members_agree(void **state)
         for (int64_t r = 0; r < plan_mesh_ranks(&m); r++) {
             const plan_mesh at = plan_mesh_from(&m, r);
             for (uint32_t axes = 0; axes <= MESH_ALL; axes++) {
-                const plan_group g = plan_group_of(&at, axes, GROUP_ASIDE);
+                const plan_group g = plan_group_of(&at, axes, GROUP_OVERLAPPED);
                 check_group(&at, &g);
             }
             for (int32_t other = 0; other < sizes[i][0]; other++) {
@@ -137,8 +139,8 @@ static void members_agree(void **state)
     }
 }
 
-// Groups of a part of dp cut it into rows and columns: each rank is in one of each, and they meet
-// in it alone.
+// Groups of a part of dp cut it into rows and columns: each rank is in one of each, and a row and a
+// column share one rank only.
 static void halves_of_dp_are_a_grid(void **state)
 {
     (void)state;
@@ -151,10 +153,10 @@ static void halves_of_dp_are_a_grid(void **state)
             for (int64_t r = 0; r < plan_mesh_ranks(&m) && dp % inside == 0; r++) {
                 int32_t row[64], column[64];
                 const plan_mesh at = plan_mesh_from(&m, r);
-                const plan_group in = plan_group_of(&at, MESH_DP_INSIDE, GROUP_ASIDE);
-                const plan_group over = plan_group_of(&at, MESH_DP_ACROSS, GROUP_ASIDE);
-                const plan_group all = plan_group_of(&at, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
-                const plan_group cut = plan_group_of(&at, MESH_ZERO, GROUP_ASIDE); // with cp
+                const plan_group in = plan_group_of(&at, MESH_DP_INSIDE, GROUP_OVERLAPPED);
+                const plan_group over = plan_group_of(&at, MESH_DP_ACROSS, GROUP_OVERLAPPED);
+                const plan_group all = plan_group_of(&at, MESH_AXIS(AXIS_DP), GROUP_OVERLAPPED);
+                const plan_group cut = plan_group_of(&at, MESH_ZERO, GROUP_OVERLAPPED); // with cp
                 assert_int_equal(plan_group_size(&at, &cut), plan_zero_ways(&at));
                 assert_int_equal(plan_group_place(&at, &cut), plan_zero_place(&at));
                 check_group(&at, &in);
@@ -175,7 +177,7 @@ static void halves_of_dp_are_a_grid(void **state)
     }
 }
 
-// Ranks of cp that deal heads out lie side by side; the rest of cp is those with the same heads.
+// Ranks of cp that distribute heads are consecutive; the rest of cp has the same heads.
 static void halves_of_cp_are_a_grid(void **state)
 {
     (void)state;
@@ -191,7 +193,7 @@ static void halves_of_cp_are_a_grid(void **state)
         assert_int_equal(plan_group_size(&at, &heads), 3);
         assert_int_equal(plan_group_size(&at, &rest), 2);
         plan_group_members(&at, &heads, members);
-        assert_int_equal(members[1] - members[0], 2); // side by side, but for tp
+        assert_int_equal(members[1] - members[0], 2); // consecutive, except for tp
         plan_group_members(&at, &rest, members);
         assert_int_equal(members[1] - members[0], 6);
         plan_group_name(&heads, name);
@@ -207,7 +209,7 @@ static void halves_of_cp_are_a_grid(void **state)
     assert_true(plan_group_equal(&cp, &rest));
 }
 
-// So do groups of a part of tp.
+// Groups of a part of tp cut it in the same way.
 static void halves_of_tp_are_a_grid(void **state)
 {
     (void)state;
@@ -237,15 +239,15 @@ static void halves_of_tp_are_a_grid(void **state)
     }
 }
 
-// Axes that have one rank are not in it: "dp+cp" without cp is "dp".
+// Axes of one rank are dropped: "dp+cp" without cp is "dp".
 static void names_are_of_what_is_there(void **state)
 {
     (void)state;
     char name[PLAN_GROUP_NAME_BYTES];
     const plan_mesh m = mesh_of(sizes[1]);
     const uint32_t both = MESH_AXIS(AXIS_DP) | MESH_AXIS(AXIS_CP);
-    const plan_group with = plan_group_of(&m, both, GROUP_ASIDE);
-    const plan_group without = plan_group_of(&m, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
+    const plan_group with = plan_group_of(&m, both, GROUP_OVERLAPPED);
+    const plan_group without = plan_group_of(&m, MESH_AXIS(AXIS_DP), GROUP_OVERLAPPED);
     const plan_group inlined = plan_group_of(&m, MESH_AXIS(AXIS_DP), GROUP_INLINE);
     assert_true(plan_group_equal(&with, &without));
     assert_false(plan_group_equal(&with, &inlined));

@@ -1,7 +1,7 @@
-// Layers on stages.
+// Assigns layers to the stages of a pipeline.
 #include "plan/pipeline.h"
 
-// FLOPs of a layer, forward and backward, on a sequence of a usual length.
+// Returns the FLOPs of a layer, forward and backward, on a sequence of a usual length.
 static double layer_flops(const op_model *m, int32_t layer_row)
 {
     enum { USUAL = 1024 };
@@ -18,15 +18,15 @@ static double layer_flops(const op_model *m, int32_t layer_row)
     return flops;
 }
 
-// Fills stage after stage up to `most` FLOPs, and never below one decoder layer; the last takes
-// what is left. Is it within `most`, too?
+// Fills stage after stage up to `most` FLOPs, with at least one decoder layer each; the last stage
+// takes the rest. Returns whether it also has at most `most`.
 static bool stages_fill(const double *flops, int32_t decoders, int32_t depth, double most,
                         int32_t *count)
 {
     double cost = flops[0]; // the embedding
     int32_t at = 0;
     for (int32_t s = 0; s < depth; s++) {
-        const int32_t later = depth - 1 - s; // stages that want a layer each
+        const int32_t later = depth - 1 - s; // stages that need a layer each
         if (later == 0) cost += flops[decoders + 1];
         count[s] = 0;
         while (at < decoders - later &&
@@ -40,7 +40,8 @@ static bool stages_fill(const double *flops, int32_t decoders, int32_t depth, do
     return true;
 }
 
-// The cut whose dearest stage is cheapest: a head is worth several layers.
+// Finds the cut that minimises the FLOPs of the largest stage: a head costs as much as several
+// layers.
 static status stages_balance(arena *a, const op_model *m, int32_t depth, int32_t decoders,
                              int32_t *count)
 {
@@ -50,7 +51,7 @@ static status stages_balance(arena *a, const op_model *m, int32_t depth, int32_t
         flops[i] = layer_flops(m, i);
         high += flops[i];
     }
-    for (int i = 0; i < 50; i++) { // to 2^-50 of the whole
+    for (int i = 0; i < 50; i++) { // precision 2^-50 of the sum
         const double middle = 0.5 * (low + high);
         if (stages_fill(flops, decoders, depth, middle, count)) {
             high = middle;
@@ -62,7 +63,7 @@ static status stages_balance(arena *a, const op_model *m, int32_t depth, int32_t
     return ST_OK;
 }
 
-// Rows of each stage, but for embedding and head: as asked for, or as even in FLOPs as can be.
+// Counts the rows of each stage without embedding and head: as requested, or balanced by FLOPs.
 static status rows_of_stages(arena *a, const op_model *m, const plan_pipeline_request *r,
                              int32_t depth, int32_t *count)
 {
@@ -86,7 +87,8 @@ static status rows_of_stages(arena *a, const op_model *m, const plan_pipeline_re
     for (int32_t i = 0; i < depth; i++) {
         count[i] = r->rows[i];
         sum += count[i];
-        if (count[i] < (i == 0 || i == depth - 1 ? 0 : 1)) { // both ends have more than decoders
+        if (count[i] <
+            (i == 0 || i == depth - 1 ? 0 : 1)) { // the first and last have embedding and head
             return fail(ST_CONFIG_RANGE,
                         "layout.stages: stage %d has %d layers, expected 1 or more", (int)i,
                         (int)count[i]);
@@ -109,7 +111,7 @@ static status stages_cut(arena *a, const op_model *m, const plan_pipeline_reques
         return ST_OK;
     }
     TRY(rows_of_stages(a, m, r, out->depth, count));
-    int32_t at = 1; // the embedding stands with the first stage, the head with the last
+    int32_t at = 1; // the embedding is on the first stage, the head on the last
     for (int32_t i = 0; i < out->depth; i++) {
         at += count[i];
         first[i + 1] = at;
@@ -118,8 +120,8 @@ static status stages_cut(arena *a, const op_model *m, const plan_pipeline_reques
     return ST_OK;
 }
 
-// Lists from a file are the user's: what is missing in them, or there twice, breaks the plan.
-// Whether ranks wait for each other for ever is for the verifier to find.
+// Validates lists from a user's file: an action that is missing or comes twice breaks the plan. The
+// verifier finds ranks that wait for each other.
 static status lists_check(arena *a, const plan_schedule *s, const schedule_request *r)
 {
     if (s->file == NULL) return ST_OK;
@@ -136,15 +138,15 @@ static void holder_add(int32_t holders[PLAN_MAX_HOLDERS], int32_t rank)
     for (int i = 0; i < PLAN_MAX_HOLDERS; i++) {
         if (holders[i] == at) return;
         if (holders[i] >= 0 && holders[i] < at) continue;
-        const int32_t next = holders[i]; // it moves on by one
+        const int32_t next = holders[i]; // moves to the next slot
         holders[i] = at;
         if (next < 0) return;
         at = next;
     }
-    ASSERT(at < 0); // more holders than there are places for
+    ASSERT(at < 0); // more than PLAN_MAX_HOLDERS
 }
 
-// In one pass over the layers.
+// Finds the holders of all weights in one pass over the layers.
 static status holders_find(arena *a, plan_pipeline *p)
 {
     int32_t(*holders)[PLAN_MAX_HOLDERS] = NULL;

@@ -1,4 +1,4 @@
-// Who holds what: arithmetic on shapes and coordinates.
+// Pieces of logical tensors: arithmetic on shapes and coordinates.
 #include "plan/place.h"
 
 #include <string.h>
@@ -29,7 +29,8 @@ static int64_t cut_at(int64_t whole, int64_t ways, int64_t k)
     return whole * k / ways;
 }
 
-// The weight as op_model_partition makes it for this rank: along dim 0 each part is cut by itself.
+// Returns the weight as op_model_partition makes it for this rank: dim 0 of each part is cut
+// separately.
 static op_weight local_of(const plan_places *p, const plan_mesh *mesh, int32_t weight)
 {
     op_weight w = p->whole->weights[weight];
@@ -85,7 +86,7 @@ plan_piece plan_piece_of(const plan_places *p, int64_t rank, int32_t weight, int
                         .at = (first - own.first) * local.columns};
 }
 
-// Of ranks that hold the same, the first.
+// Whether the rank is the first of those that hold the same piece.
 static bool is_first(const plan_places *p, const plan_mesh *mesh, int32_t weight, int part,
                      plan_what what)
 {
@@ -93,7 +94,8 @@ static bool is_first(const plan_places *p, const plan_mesh *mesh, int32_t weight
     if (mesh->at[AXIS_PP] != stage) return false;
     const op_weight local = local_of(p, mesh, weight);
     const int32_t copies = local.parts[part].copies;
-    if (local.ways < 2 && mesh->at[AXIS_TP] != 0) return false; // all its ranks have all of it
+    if (local.ways < 2 && mesh->at[AXIS_TP] != 0)
+        return false; // each of its ranks has the whole part
     if (local.ways > 1 && copies > 1 && mesh->at[AXIS_TP] % copies != 0) return false;
     return plan_zero_is_first(mesh, rows_of(p, mesh, &local, weight, what).cut);
 }
@@ -127,12 +129,12 @@ int64_t plan_piece_before(const plan_piece *piece, int64_t columns, int64_t at)
     return (row - piece->row) * piece->columns + in_row;
 }
 
-// Elements that stand side by side in the part and in the piece.
+// A range of elements that are consecutive in the part and in the piece.
 typedef struct span {
     int64_t begin, end;
 } span;
 
-// The first of them among elements [at, end) of the part; empty where there are none left.
+// Returns the first range in elements [at, end) of the part; empty if there is none.
 static span span_next(const plan_piece *piece, int64_t columns, int64_t at, int64_t end)
 {
     const span none = {end, end};
@@ -142,7 +144,7 @@ static span span_next(const plan_piece *piece, int64_t columns, int64_t at, int6
     if (piece->columns == columns) return at < last ? (span){at, last} : none;
     const int64_t in_row = at % columns, right = piece->column + piece->columns;
     if (in_row < piece->column) at += piece->column - in_row;
-    if (in_row >= right) at += columns - in_row + piece->column; // the next row's
+    if (in_row >= right) at += columns - in_row + piece->column; // in the next row
     if (at >= last) return none;
     return (span){at, min_i64(last, at / columns * columns + right)};
 }

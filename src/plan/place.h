@@ -1,18 +1,17 @@
-// Which rank holds which piece of every logical tensor. Pure.
+// Maps every logical tensor to the pieces that ranks hold. Pure.
 //
-// The logical tensor is a part of a weight, or of its optimizer state: it has a shape, initial
-// values, a place in checkpoints and in the digest, whatever the layout. A rank holds one rectangle
-// of it or nothing:
+// A logical tensor is a part of a weight or of its optimizer state. Its shape, its initial values
+// and its place in checkpoints and in the digest do not depend on the layout. A rank holds one
+// rectangle of it or nothing:
 //
-//   pp   the whole part, on the stages whose layers use the weight (a tied table on two)
-//   tp   rows, or columns, of each part by itself; what tp does not cut all its ranks have, and a
-//        head of keys those whose queries look at it
-//   dp   of optimizer state, and of the weight itself in stage 3, rows of what tp has left in the
-//        rank's tensor, its parts taken together (ZeRO)
+//   pp   the whole part, on the stages whose layers use the weight (a tied table is on two)
+//   tp   rows or columns of each part; all ranks of tp have a part that tp does not cut, and a key
+//        head is on the ranks with its queries
+//   dp   rows of optimizer state, in stage 3 also of the weight, out of the rank's tensor after the
+//        cut by tp with all its parts (ZeRO)
 //
-// A piece's rows lie one after the other in the rank's own tensor. Checkpoints, initial values,
-// digests and pictures are made from this; op_model_partition and plan_rows_of cut by the same
-// rule.
+// The rows of a piece are consecutive in the rank's own tensor. Checkpoints, initial values,
+// digests and pictures use this map; op_model_partition and plan_rows_of cut by the same rule.
 #ifndef PLAN_PLACE_H
 #define PLAN_PLACE_H
 
@@ -23,43 +22,44 @@
 extern "C" {
 #endif
 
-// All that decides who holds what.
+// All inputs of the map.
 typedef struct plan_places {
     const op_model *whole;
-    plan_mesh mesh; // as this rank sees it
+    plan_mesh mesh; // seen from this rank
     int32_t zero;
     const bool *whole_units; // [weight] its optimizer needs the matrix in one piece; NULL: none
-    // [weight] ranks of the pp axis that hold it, ascending; -1: there is no second. NULL: there is
-    // one stage.
+    // [weight] ranks of the pp axis that hold it, ascending; -1: there is no second. NULL: one
+    // stage.
     const int32_t (*stages)[PLAN_MAX_HOLDERS];
 } plan_places;
 
-// `stages`, as a pipeline has them.
+// Fills `stages` from a pipeline.
 NODISCARD status plan_places_stages(plan_places *p, arena *a, const plan_pipeline *pipeline);
 
 typedef enum plan_what { PLACE_WEIGHT, PLACE_STATE } plan_what;
 
 typedef struct plan_piece {
-    int64_t row, rows, column, columns; // of the part; rows 0: nothing
-    int64_t at; // element of the rank's tensor with which the first row begins
+    int64_t row, rows, column, columns; // in the part; rows 0: no piece
+    int64_t at;                         // element of the rank's tensor where the first row begins
 } plan_piece;
 
-// What rank `rank` of the job holds of part `part` of weight `weight`.
+// Returns the piece of part `part` of weight `weight` that rank `rank` of the job holds.
 plan_piece plan_piece_of(const plan_places *p, int64_t rank, int32_t weight, int part,
                          plan_what what);
-// Elements of a piece before element `at` of the part, which has `columns` columns.
+// Counts the elements of a piece before element `at` of the part, which has `columns` columns.
 int64_t plan_piece_before(const plan_piece *piece, int64_t columns, int64_t at);
 
-// The first holders of a part: ranks, ascending along each axis, whose pieces are all of it, each
-// element once. They are asked for one by one, from -1 on; -1: that was the last.
+// Iterates over the first holders of a part: ranks, ascending along each axis, whose pieces cover
+// each element once. `rank` is the last one returned, -1 at the beginning. Returns -1 after the
+// last.
 int64_t plan_holder_next(const plan_places *p, int64_t rank, int32_t weight, int part,
                          plan_what what);
-// Does every rank hold all of the weight, so that no one need ask another?
+// Whether every rank holds the whole weight.
 bool plan_is_everywhere(const plan_places *p, int32_t weight, plan_what what);
 
-// Copies the piece's elements among [begin, begin + count) of the part, which lie at `whole`, to or
-// from `own`, where they follow one another: `own` is element plan_piece_before(begin) of the
-// piece. Elements have `width` bytes. Returns how many there were.
+// Copy the piece's elements among [begin, begin + count) of the part, which are at `whole`, to or
+// from `own`, where they are consecutive: `own` is element plan_piece_before(begin) of the piece.
+// Elements have `width` bytes. Return the number of elements.
 int64_t plan_piece_take(const plan_piece *piece, int64_t columns, int64_t begin, int64_t count,
                         int64_t width, const void *whole, void *own);
 int64_t plan_piece_put(const plan_piece *piece, int64_t columns, int64_t begin, int64_t count,

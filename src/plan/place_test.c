@@ -1,5 +1,5 @@
-// Pieces of logical tensors: over a grid of meshes every element has its holders, the first of them
-// is found, and what is cut into pieces comes together again.
+// Tests pieces of logical tensors over a grid of meshes: every element has its holders, the first
+// of them is found, and the pieces of a tensor join to the tensor again.
 #include "plan/place.h"
 
 #include "base/rng.h"
@@ -13,15 +13,15 @@
 
 enum { CELLS = 256, RANKS = 64 };
 
-// A weight of each kind: cut by rows, part by part, by columns, not at all, too small for ZeRO, a
-// matrix that its optimizer needs whole.
+// A weight of each kind: cut by rows, part by part, by columns, not cut, too small for ZeRO, and a
+// matrix that its optimizer needs in one piece.
 static const struct {
     int ndim, cut;
     int64_t columns;
     int parts;
     int64_t rows[3];
     bool whole;
-    int64_t heads; // of the parts after the first
+    int64_t heads; // in the parts after the first
 } kinds[] = {{2, 0, 6, 1, {13}, false, 0},       {2, 0, 6, 3, {8, 4, 4}, false, 0},
              {1, 0, 1, 3, {8, 4, 4}, false, 0},  {2, 1, 8, 1, {6}, false, 0},
              {1, -1, 1, 1, {6}, false, 0},       {2, -1, 6, 1, {5}, false, 0},
@@ -71,7 +71,7 @@ static bool holds(const plan_piece *p, int64_t columns, int64_t element)
            column < p->column + p->columns;
 }
 
-// Every element has as many holders as there are replicas, and the first holders have it once.
+// Every element has one holder per replica, and the first holders have it once.
 static void check_cover(const fixture *f, int32_t w, int part, plan_what what)
 {
     const plan_places *p = &f->places;
@@ -94,7 +94,7 @@ static void check_cover(const fixture *f, int32_t w, int part, plan_what what)
         }
         assert_int_equal(chosen, lowest);
         assert_true(chosen >= 0);
-        // Replicas: what does not cut it multiplies.
+        // The axes that do not cut the part multiply its replicas.
         const plan_mesh mesh = plan_mesh_from(&p->mesh, lowest);
         int64_t replicas = 1;
         const int32_t tp = plan_mesh_size(&mesh, AXIS_TP);
@@ -109,7 +109,7 @@ static void check_cover(const fixture *f, int32_t w, int part, plan_what what)
     }
 }
 
-// What a rank holds of a weight is one tensor without holes.
+// The pieces of a weight on a rank are one tensor without gaps.
 static void check_local(const fixture *f, int64_t rank, int32_t w, plan_what what)
 {
     unsigned char used[CELLS] = {0};
@@ -125,7 +125,7 @@ static void check_local(const fixture *f, int64_t rank, int32_t w, plan_what wha
     for (int64_t k = 0; k < total; k++) assert_int_equal(used[k], 1);
 }
 
-// whole -> pieces, in ranges that end anywhere -> whole.
+// Copies a tensor to its pieces, in ranges that end anywhere, and back.
 static void check_round_trip(const fixture *f, int32_t w, int part, plan_what what, uint64_t seed)
 {
     static int32_t locals[RANKS][CELLS];
@@ -195,15 +195,14 @@ static void pieces_are_the_whole(void **state)
     check_mesh(1, 1, 1, 5, 0); // more ways than some parts have rows
 }
 
-// An example by hand: dp 2 x tp 2 with ZeRO; of q (8 x 6), k and v (4 x 6), rank 3 has the last
-// rows.
+// An example by hand: dp 2 x tp 2 with ZeRO; rank 3 has the last rows of q (8 x 6), k and v (4 x
+// 6).
 static void an_example(void **state)
 {
     (void)state;
     fixture f;
     make(&f, 1, 2, 1, 2, 1);
-    // Its tensor: q rows 4..7, k 2..3, v 2..3: 8 rows, of which the second dp rank updates the last
-    // 4.
+    // Its tensor has q rows 4..7, k 2..3, v 2..3: 8 rows. The second dp rank updates the last 4.
     const plan_piece weight = plan_piece_of(&f.places, 3, 1, 1, PLACE_WEIGHT);
     assert_int_equal(weight.row, 2);
     assert_int_equal(weight.rows, 2);
@@ -214,7 +213,7 @@ static void an_example(void **state)
     const plan_piece state_of_v = plan_piece_of(&f.places, 3, 1, 2, PLACE_STATE);
     assert_int_equal(state_of_v.row, 2);
     assert_int_equal(state_of_v.at, 2 * 6);
-    // By columns: attn.out (6 x 8).
+    // attn.out (6 x 8) is cut by columns.
     const plan_piece out = plan_piece_of(&f.places, 1, 3, 0, PLACE_WEIGHT);
     assert_int_equal(out.column, 4);
     assert_int_equal(out.columns, 4);

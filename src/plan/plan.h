@@ -1,11 +1,11 @@
 // The plan: one training step (or evaluation, or token) as data.
 //
-// From a model's programs, a batch and a layout, pure functions make the list of actions that a
-// rank does in one step and the table of tensors with their bytes and offsets. Executor, verifier,
-// simulator, memory table and pictures all read it; nothing else knows what a step is.
+// From a model's programs, a batch and a layout, pure functions make the list of actions of a rank
+// in one step and the table of tensors with their bytes and offsets. Executor, verifier, simulator,
+// memory table and pictures all read this record; there is no other description of a step.
 //
-//   plan_table   run-lifetime tensors, shared by all plans of a process (weights, states, batch
-//                ...)
+//   plan_table   tensors that live through the run, shared by all plans of a process (weights,
+//                states, batch ...)
 //   plan         actions, bindings, and tensors that live from action to action (activations ...)
 //
 //   arena:  | run tensors | transient tensors of whichever plan runs            |
@@ -25,9 +25,9 @@ extern "C" {
 #endif
 
 enum { PLAN_NAME_BYTES = 96, PLAN_MAX_SHARDS = 64, PLAN_MAX_CP_SHARDS = 64 };
-#define PLAN_FEEDBACK "feedback." // of compression: how the names of its run tensors begin
+#define PLAN_FEEDBACK "feedback." // prefix of the run tensors of compression
 
-// What a tensor's bytes are for, as the memory table and `simulate` name them.
+// Kinds of bytes in the memory table and in `simulate`.
 typedef enum plan_kind_of_bytes {
     BYTES_WEIGHTS,
     BYTES_GRADIENTS,
@@ -39,29 +39,27 @@ typedef enum plan_kind_of_bytes {
 } plan_kind_of_bytes;
 const char *plan_bytes_name(plan_kind_of_bytes kind);
 
-// Rows of a weight that one rank updates, and holds optimizer state of (ZeRO); in stage 2 also of
-// its gradient, in stage 3 of the weight itself. The ranks of a group that cuts have `piece` rows
-// each, as far as they go: one rank's are cut off at the weight's end, and those behind it have
-// none.
+// The rows of a weight that one rank updates and whose optimizer state it holds (ZeRO); in stage 2
+// also the rows of its gradient, in stage 3 those of the weight itself. The ranks of a group that
+// cuts have `piece` rows each, up to the weight's end: one rank may have fewer, later ranks none.
 typedef struct plan_rows {
     int64_t first, count, piece;
-    // Among ranks pieces are equal, and the last rank's filled up, so a whole tensor has `padded`
-    // rows and a piece of it `kept`. With `ends` nothing is filled up, and operations are told
-    // where pieces end: where whole ranks have none that would be up to as much again as the
-    // weight.
+    // Pieces are equal on all ranks and the last one is padded, so a whole tensor has `padded` rows
+    // and a piece of it `kept`. With `ends` there is no padding, and operations get the ends of
+    // pieces: if whole ranks had none, the padding could be as large as the weight.
     int64_t kept, padded;
     bool ends;
     bool cut; // false: every rank updates all of it
 } plan_rows;
-// `whole`: the optimizer needs the matrix in one piece.
+// Finds the rows of this rank. `whole`: the optimizer needs the matrix in one piece.
 plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, bool whole);
-// Is it of experts that several ranks share?
+// Whether it is a weight of experts that are distributed over ranks.
 static inline bool plan_is_shared_out(const plan_mesh *m, const op_weight *w)
 {
     return w->is_expert && plan_experts_apart(m);
 }
-// Ranks of dp that cut it, and which of them this one is: of experts, those that have the same
-// ones.
+// The number of ranks that cut the weight, and the number of this rank among them. A weight of
+// experts is cut over the ranks with the same experts.
 static inline int32_t plan_weight_ways(const plan_mesh *m, const op_weight *w)
 {
     return plan_is_shared_out(m, w) ? plan_expert_ways(m) : plan_zero_ways(m);
@@ -78,16 +76,16 @@ typedef struct plan_tensor {
     int64_t dims[OP_MAX_DIMS];
     plan_kind_of_bytes kind;
     tensor_role role;
-    bool is_run;    // lives through the run; else from action to action
+    bool is_run;    // live through the run; else from action to action
     int32_t weight; // row of the model's weights it belongs to; -1
     int64_t bytes;  // multiple of 64
     int64_t offset; // in the arena; of a transient tensor: behind run_bytes
     // Cut over dp and cp: it holds rows [r p, r p + dims[0]) of a larger one, of which the rank
     // with number r (plan_zero_place) holds piece r of p rows. 0: it is whole.
     int64_t piece_rows;
-    // Of which there are so many, where it is no piece of a weight: one for each rank of these
-    // stages of the pipeline, ascending; -1: there is no second. A rank of another stage has no
-    // bytes of it.
+    // For a tensor that is no piece of a weight, the number of such tensors: one for each rank of
+    // these stages of the pipeline, ascending; -1: there is no second. Ranks of other stages have
+    // no bytes of it.
     int32_t pieces, stages[PLAN_MAX_HOLDERS];
     // Transient rows only: a gathered weight (ZeRO-3) or an unsharded gradient (ZeRO-2, ZeRO-3), of
     // which the rank keeps only its rows. It has bytes only around its layer.
@@ -102,11 +100,10 @@ typedef struct plan_table {
     arena *a;
     plan_tensor *tensors;
     int64_t count, capacity;
-    int32_t *by_name; // [by_name_slots] row + 1, where its name's hash says or behind it; 0: none
+    int32_t *by_name; // [by_name_slots] row + 1, at the hash of its name or behind it; 0: none
     int64_t by_name_slots;
-    int64_t run_bytes; // after plan_table_place
-    plan_group
-        *groups; // that the plans' communications name by their row; each has this rank in it
+    int64_t run_bytes;  // after plan_table_place
+    plan_group *groups; // plan_comm.group is a row of it; each group has this rank
     int64_t group_count, group_capacity;
 } plan_table;
 
@@ -119,16 +116,16 @@ typedef enum action_kind {
     ACTION_KIND_COUNT
 } action_kind;
 
-// One stream for each group of the table comes behind them, but for those that are used on the
-// compute stream.
+// Behind these there is one stream for each group of the table, except for those on the compute
+// stream.
 enum { STREAM_COMPUTE, STREAM_COPY, STREAM_GROUPS };
 
 // An operation among the ranks of a group.
 typedef struct plan_comm_item {
     int32_t in, out;               // references, as in bindings; -1: it has none (SEND, RECEIVE)
     int64_t in_offset, out_offset; // bytes from the tensor's beginning
-    int64_t count;                 // elements: of a rank's piece where there are pieces
-    int64_t total; // of all pieces, which end there (plan_rows.ends); 0: they are equal
+    int64_t count;                 // elements, of a rank's piece if there are pieces
+    int64_t total; // elements of all pieces (plan_rows.ends); 0: the pieces are equal
 } plan_comm_item;
 
 // A term of a sum: the node over shards [begin, end) of the fixed tree.
@@ -140,33 +137,34 @@ typedef struct plan_comm {
     op_collective op;
     op_reduction reduction;
     int32_t group; // row of run->groups
-    int32_t peer;  // SEND, RECEIVE: whom with; BROADCAST: from whom; its place in the group
+    int32_t peer;  // SEND, RECEIVE, BROADCAST (the root): its place in the group
     dtype type;
-    // Into plan.items: the tensors one after the other, of each its leaves side by side, the first
-    // with the result.
+    // Into plan.items: tensor after tensor, the leaves of each consecutive, the first with the
+    // result.
     int32_t items_begin, items_count;
-    int32_t leaves_begin, leaves_count; // into plan.leaves; 0: no order is asked for
-    int32_t shards;                     // of the tree that the leaves are nodes of
-    const char *name;                   // for people; equal on all ranks
-    bool more;                          // it is of some rows of its tensors, and others follow
-    // A sum that travels compressed: its row of plan.buckets, and what it needs. The items, in
-    // place, are a vector of `total` floats, of which a reduce_scatter gives each rank `piece`.
+    int32_t leaves_begin, leaves_count; // into plan.leaves; 0: any order
+    int32_t shards;                     // of the tree whose nodes the leaves are
+    const char *name;                   // for messages; equal on all ranks
+    bool more;                          // it covers some rows of its tensors, and others follow
+    // A compressed sum: its row of plan.buckets and its tensors. The items, in place, are a vector
+    // of `total` floats; a reduce_scatter gives each rank `piece` of them.
     bool compressed;
     int32_t bucket;
     int64_t total, piece;
-    // that a rank sends to each of the others; and once more, where all get the sum
+    // sent to each other rank, and once more if all ranks get the sum
     int64_t stream_bytes;
     int32_t feedback, work; // references; feedback -1: the codec keeps no residual
 } plan_comm;
 
-// A sum that travels compressed, of whatever stage: all ranks have the same list. Each stage has as
-// many rows of it, the last ones empty (no name) where it has fewer sums.
+// A compressed sum of any stage: all ranks have the same list. Each stage has the same number of
+// rows; if it has fewer sums, its last rows are empty (no name).
 typedef struct plan_bucket {
     char name[PLAN_NAME_BYTES];
-    int64_t count; // floats, on the rank that has most
+    int64_t count; // floats, on the rank with most
 } plan_bucket;
 
-// One thing that one rank does in one step. Plain data: printed, checked, priced, played, executed.
+// An action of one rank in one step. Plain data, which other modules print, verify, price, simulate
+// and execute.
 typedef struct plan_action {
     action_kind kind;
     int32_t stream;
@@ -175,10 +173,11 @@ typedef struct plan_action {
     int32_t binding;              // into the plan's bindings: its program and tensors
     int32_t list;                 // op_list
     int32_t ops_begin, ops_count; // into that list of the binding's program
-    // Rows of the micro-batch that the action covers; 0, all but for weight gradients in strict.
+    // Rows of the micro-batch that the action covers; 0 except for weight gradients in strict
+    // order.
     int32_t sequence_begin, sequence_count;
-    // Of these sequences (then there is one) this rank's rows from position_begin on; count 0: all
-    // of them.
+    // This rank's rows of that sequence from position_begin on (then it is one sequence); count 0:
+    // all of them.
     int32_t position_begin, position_count;
     bool accumulate; // accumulators continue; false: they start from +0
     // it packs the weights of its nodes (plan_binding.packed); else earlier actions of the step
@@ -190,7 +189,7 @@ typedef struct plan_action {
     int32_t comm; // ACTION_COMMUNICATE: its record in plan.comms
 } plan_action;
 
-// The tensors of a program -> the tensors of the plan. Ids >= 0 are rows of plan.tensors, ids < -1
+// Maps the tensors of a program to those of the plan. Ids >= 0 are rows of plan.tensors, ids < -1
 // are run tensors (plan_run_ref). Batch tensors are offset by the micro-batch when used.
 typedef struct plan_binding {
     const op_program *program;
@@ -198,10 +197,9 @@ typedef struct plan_binding {
     const int32_t *tensor;                   // [tensor of the program]
     const int32_t *workspace[OP_LIST_COUNT]; // [node] plan tensor, or -1
     const int32_t *packed[OP_LIST_COUNT];    // the same; NULL: no node has any
-    // [node] It and the next one are one launch, in an action that has both (lower/fuse.c). NULL:
-    // none.
+    // [node] It and the next one are one launch in an action with both (lower/fuse.c). NULL: none.
     const bool *fused[OP_LIST_COUNT];
-    int64_t first_row; // where row 0 is in the whole weight, if the binding is of a piece
+    int64_t first_row; // index of row 0 in the whole weight, if the binding is of a piece
 } plan_binding;
 static inline int32_t plan_run_ref(int64_t row)
 {
@@ -216,7 +214,7 @@ static inline int64_t plan_ref_row(int32_t ref)
     return ref < -1 ? (int64_t)(-2 - ref) : (int64_t)ref;
 }
 
-// Asked for every node: scratch bytes of the backend for it on `sequences` sequences. Pure.
+// Returns the bytes of workspace that a backend needs for a node. Pure.
 typedef int64_t (*plan_workspace_fn)(void *context, const op_program *program, const op_node *node,
                                      const extent_binding *bound, int64_t seq, int64_t cache_seq);
 
@@ -224,24 +222,24 @@ typedef int64_t (*plan_workspace_fn)(void *context, const op_program *program, c
 typedef int64_t (*plan_packed_bytes_fn)(void *context, const op_program *program,
                                         const op_node *node, const extent_binding *bound);
 
-// How gradients travel compressed; what codecs are is for others to know. Bytes for a sum of
-// `count` floats over `ranks`, of which each gets `piece` (0: all of it): of the residual, to work
-// in, and of the stream that a rank sends to each of the others.
+// The codec of compressed gradients, without its code. Its functions return bytes for a sum of
+// `count` floats over `ranks`, of which each gets `piece` (0: all of it): of the residual, of the
+// workspace, and of the stream that a rank sends to each other rank.
 typedef int64_t (*plan_codec_bytes_fn)(void *context, int64_t count, int32_t ranks, int64_t piece);
 typedef struct plan_codec {
     const char *name;
-    int32_t reals; // that a rank measures of each sum
+    int32_t reals; // measurements of a rank per sum
     plan_codec_bytes_fn feedback_bytes, work_bytes, stream_bytes;
     void *context;
 } plan_codec;
-// What the ranks of tp have of a weight: a piece each, all of it each, or of some parts pieces and
-// of some copies. Of each sort that travels compressed there is a sum apart; SORT_PLAIN travels as
-// it is.
+// How ranks of tp hold a weight: each has a piece, each has all of it, or each has pieces of some
+// parts and copies of others. Each compressed sort has a separate sum; SORT_PLAIN is not
+// compressed.
 typedef enum plan_sort { SORT_CUT, SORT_WHOLE, SORT_PLAIN, SORT_COUNT } plan_sort;
 plan_sort plan_sort_of(const op_weight *w);
 
-// Whether the backend runs two nodes that follow each other as one, element by element of the
-// first's result. Pure.
+// Whether the backend runs two consecutive nodes as one launch, element by element of the first's
+// result. Pure.
 struct plan;
 typedef bool (*plan_fuses_fn)(void *context, const struct plan *p, const op_program *program,
                               const op_node *first, const op_node *second,
@@ -249,32 +247,32 @@ typedef bool (*plan_fuses_fn)(void *context, const struct plan *p, const op_prog
 
 typedef struct plan_request {
     const op_model *model;
-    int64_t sequences;      // of the step: the global batch
+    int64_t sequences;      // in the step: the global batch
     int64_t micro_batch;    // divides this rank's sequences
-    int64_t seq, cache_seq; // seq: of all ranks along AXIS_CP, which divide it
+    int64_t seq, cache_seq; // seq: on all ranks along AXIS_CP, which divide it
     plan_mesh mesh;
     plan_pipeline_request pipeline;
     int32_t zero; // ZeRO stage: cuts the optimizer's state; from 2 on gradients; 3: weights
     // Micro-batches of the dp ranks with the fewest and the most; 0: all have as many as this one.
     int64_t fewest_microbatches, most_microbatches;
-    bool sums_once; // gradients stay whole until the last micro-batch, with zero = 3 too
+    bool sums_once; // gradients stay unsharded until the last micro-batch, with zero = 3 too
     bool strict;
     int32_t shards;    // determinism.shards
     int32_t cp_shards; // determinism.cp_shards; 0 is read as 1
     int32_t tp_shards; // determinism.tp_shards: terms of sums inside a matrix; 0 is read as 1
     bool poison;       // debug: fill dead bytes with NaN patterns
-    // For training: one program per weight, as the optimizer wrote it. NULL otherwise.
-    op_program *const *optimizer; // on the rows that plan_rows_of gives this rank
+    // For training: one program of the optimizer per weight. NULL otherwise.
+    op_program *const *optimizer; // on this rank's rows (plan_rows_of)
     const bool *whole_units;      // [weight] its optimizer needs the matrix in one piece
     // ROLE_STATE tensors of these programs are named "m", "v", "master": run tensor "m.<weight>".
-    const plan_codec *codec; // of gradients between ranks; NULL: they travel as they are
+    const plan_codec *codec; // compresses gradients between ranks; NULL: none
     bool keep_gradients;     // finished gradients stay readable after the step (check)
-    // What layout.sp gathers, or scatters of one sequence, stands between products, as other
-    // software has it.
+    // Gathers and scatters of layout.sp are between GEMMs on the compute stream, as in other
+    // software.
     bool rows_inline;
-    plan_last last; // pass that is needed
+    plan_last last; // the last pass that the caller needs
     int64_t
-        enough_bytes; // of the arena: with no more, no better places are looked for; 0: the best
+        enough_bytes; // the search for a smaller arena stops at this size; 0: it never stops early
     int64_t scratch_bytes; // for the threads; a row of the table
     plan_workspace_fn workspace;
     plan_packed_bytes_fn
@@ -291,7 +289,7 @@ typedef struct plan {
     op_purpose purpose;
     const op_model *model;
     plan_table *run;
-    arena *a;             // that its lists grow in while it is made; then that of `run`
+    arena *a;             // holds its lists while they grow; then the arena of `run`
     plan_tensor *tensors; // transient
     int64_t tensor_count, tensor_capacity;
     plan_action *actions;
@@ -306,27 +304,27 @@ typedef struct plan {
     int64_t item_count, item_capacity;
     plan_comm_leaf *leaves;
     int64_t leaf_count, leaf_capacity;
-    // What the model's last layer leaves of the first micro-batch, rows of tensors; -1: it is
-    // elsewhere. With one micro-batch they last until the next step.
+    // Outputs of the model's last layer for the first micro-batch, rows of tensors; -1: on another
+    // rank. With one micro-batch they stay valid until the next step.
     int32_t outputs[OP_MAX_BOUNDARY];
-    const char *codec; // of gradients between ranks; NULL: none
+    const char *codec; // compresses gradients between ranks; NULL: none
     plan_bucket *buckets;
     int32_t bucket_count;
-    int32_t losses; // run tensor with what they measure, `codec_reals` each; -1: none
+    int32_t losses; // run tensor with their measurements, `codec_reals` each; -1: none
     int32_t codec_reals;
     int32_t shards;
-    int32_t cp_shards;                     // strict: of a sequence
-    int64_t sequences;                     // of the step, on all ranks
+    int32_t cp_shards;                     // strict: shards of a sequence
+    int64_t sequences;                     // in the step, on all ranks
     int64_t first_sequence, own_sequences; // this rank's
     int64_t micro_batch, seq, cache_seq;   // seq: rows of a sequence on this rank
-    int64_t whole_seq;                     // on all ranks along AXIS_CP
-    int64_t seq_cut;     // positions of a sequence on a rank, where they are cut over AXIS_TP
-    int64_t cut_pieces;  // of each of so many pieces of it (op/zigzag.h: cut_position)
+    int64_t whole_seq;                     // rows on all ranks along AXIS_CP
+    int64_t seq_cut;                       // positions of a sequence on a rank if AXIS_TP cuts them
+    int64_t cut_pieces;  // pieces of a sequence that are each cut (op/zigzag.h: cut_position)
     double loss_divisor; // sequences * seq
     int32_t step_ref;    // the step block
     bool strict, poison;
     int64_t transient_bytes,
-        // of the arena; micro-batches that only stand as often as others (predict/repeat.h)
+        // of the arena; micro-batches left out by loop compression (predict/repeat.h)
         repeated;
     int64_t live_bytes;                     // the largest sum of live transient bytes at any node
     int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node
@@ -334,11 +332,11 @@ typedef struct plan {
     int64_t live_without[PLAN_UNSHARDED_COUNT];  // live_bytes without these
 } plan;
 
-// Which of the sequences of a step are this rank's. In strict order it has whole shards.
+// Returns this rank's sequences of a step. In strict order they are whole shards.
 void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
                         int64_t *first, int64_t *count);
-// What extents are on `sequences` sequences of a plan; positions > 0: on so many rows instead of
-// all of them.
+// Returns the values of extents for `sequences` sequences of a plan; positions > 0: for that number
+// of rows instead of all.
 extent_binding plan_bound(const plan *p, int64_t sequences, int64_t positions);
 // Makes a plan; adds the run tensors that it needs to `run` (shared by several plans).
 NODISCARD status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out);
@@ -350,17 +348,17 @@ NODISCARD status plan_table_group(plan_table *run, const plan_group *group, int3
 NODISCARD status plan_table_push(plan_table *run, const plan_tensor *tensor);
 // Row of a run tensor by name; -1: none.
 int64_t plan_table_find(const plan_table *run, const char *name);
-// Where a reference of a binding stands in the arena.
+// Return the tensor of a reference of a binding, and its offset in the arena.
 const plan_tensor *plan_tensor_at(const plan *p, int32_t ref);
 int64_t plan_tensor_offset(const plan *p, int32_t ref);
-// The arena that all these plans need.
+// Returns the size of the arena that all these plans need.
 int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_t count);
 
-// Bytes by kind at the fullest moment of a plan; the sum is run_bytes + live_bytes.
+// Returns bytes by kind at the fullest moment of a plan; the sum is run_bytes + live_bytes.
 void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT]);
 // Limits of other software on unsharded tensors, in elements; 0: as many as the plan has. It holds
-// gathered weights up to the limit, or the largest one; and one gradient besides a bucket of so
-// many elements (unsharded_limit.c).
+// gathered weights up to the limit, or the largest one; and one gradient in addition to a bucket
+// of that size (unsharded_limit.c).
 typedef struct plan_unsharded_limits {
     int64_t weights, gradients;
 } plan_unsharded_limits;
@@ -375,10 +373,10 @@ int64_t plan_unsharded_most(const plan_unsharded_limits *limits, int which, int6
                             dtype type);
 void plan_unsharded_spare(const int64_t without[PLAN_UNSHARDED_COUNT], const int64_t unsharded[2],
                           const int64_t most[2], int64_t spared[2]);
-// "Where the bytes go", a line per kind and the largest tensors.
+// Prints the memory by kind, and the largest tensors.
 NODISCARD status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_bytes,
                                    text *out);
-// plan.json: tensors with offsets, actions of the first micro-batches, totals.
+// Prints plan.json: tensors with offsets, actions of the first micro-batches, totals.
 NODISCARD status plan_print_json(const plan *p, text *out);
 
 #ifdef __cplusplus

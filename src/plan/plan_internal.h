@@ -1,23 +1,23 @@
-// Shared by the files of plan/ only: what lowering learns about lifetimes while it emits actions,
-// and what memory assignment makes of it.
+// Declarations shared by the files of plan/ only: live intervals, which lowering finds while it
+// emits actions, and the memory assignment uses.
 #ifndef PLAN_PLAN_INTERNAL_H
 #define PLAN_PLAN_INTERNAL_H
 
 #include "plan/plan.h"
 
-// A stretch of time in which a tensor's bytes matter: from its first write to its last use. Time
-// counts nodes on the compute stream.
+// An interval in which a tensor's bytes are live: from its first write to its last use. Time counts
+// nodes on the compute stream.
 typedef struct live_interval {
     int64_t begin, end; // inclusive
-    // the tensor that it is spent in, of those that are alike; -1: its own. Until it is dealt the
-    // micro-batch that it is of; -1: of none
+    // Before distribution the micro-batch of the interval; -1: none. Afterwards the equivalent
+    // tensor that holds it; -1: the tensor itself.
     int32_t copy;
 } live_interval;
 
 typedef struct lifetime {
     live_interval *spans;
     int64_t count, capacity;
-    bool open;           // the next touch extends the last span; else it begins a new one
+    bool open;           // the next access extends the last interval; else it begins a new one
     bool is_distributed; // its spans have copies
 } lifetime;
 
@@ -27,11 +27,11 @@ typedef struct inplace_link {
     int64_t time;
 } inplace_link;
 
-// Tensors that are alike, one for each slot of a pipeline. What one of them holds between two spans
-// means nothing, so each span may be spent elsewhere.
+// Equivalent tensors, one for each slot of a pipeline. None is live between two of its intervals,
+// so any of them may hold each interval.
 typedef struct slot_copies {
     int32_t *rows;     // [class * slots + slot] transient tensor
-    int32_t *class_of; // [transient tensor]; -1: it is like no other
+    int32_t *class_of; // [transient tensor]; -1: no other is equivalent
     int64_t count, tensors;
     int32_t slots;
 } slot_copies;
@@ -47,7 +47,7 @@ typedef struct lifetime_table {
     int32_t microbatch; // of spans that begin
 } lifetime_table;
 
-// The end of work in a room that is lent (kept for the next plan), or was made for it.
+// Ends the use of a scratch arena: a lent one is kept for the next plan, an own one destroyed.
 static inline void plan_arena_release(arena *a, const arena *lent)
 {
     if (a == lent) {

@@ -1,4 +1,5 @@
-// Plans: the tree over shards, lifetimes that never overlap, memory near its bound, refusals.
+// Tests plans: the tree over shards, live intervals that share no bytes, memory near its lower
+// bound, refusals.
 #include "fixtures/plan/plan_sample.h"
 #include "plan/lower/shards.h"
 
@@ -11,7 +12,7 @@
 
 enum { TREE_TEXT = 2048 };
 
-// What a tree sums, as text: "((0 1)(2 3))". Absent shards leave nothing.
+// Prints the sum of a tree: "((0 1)(2 3))". Absent shards add nothing.
 static void tree_text(int64_t sequences, int32_t shards, int32_t begin, int32_t size, char *out)
 {
     if (begin >= shards) return;
@@ -31,13 +32,13 @@ static void tree_text(int64_t sequences, int32_t shards, int32_t begin, int32_t 
     }
 }
 
-// The same from the merges of the schedule: what stands in the buffers at the end.
+// The same from the merges of the schedule: the contents of the buffers at the end.
 static void schedule_text(const shard_tree *t, char buffers[TREE_MAX_BUFFERS][TREE_TEXT])
 {
     memset(buffers, 0, (size_t)TREE_MAX_BUFFERS * TREE_TEXT);
     for (int32_t s = t->first; s < t->last; s++) {
         if (t->leaf[s] >= 0) {
-            assert_string_equal(buffers[t->leaf[s]], ""); // nobody's sum is overwritten
+            assert_string_equal(buffers[t->leaf[s]], ""); // no sum is overwritten
             snprintf(buffers[t->leaf[s]], TREE_TEXT, "%d", s);
         }
         for (int k = 0; k < t->merge_count[s]; k++) {
@@ -51,7 +52,7 @@ static void schedule_text(const shard_tree *t, char buffers[TREE_MAX_BUFFERS][TR
     }
 }
 
-// What an operation over all ranks makes of their nodes: a node that somebody has, or its halves.
+// Prints the result of an operation over all ranks: a node that a rank has, or its halves.
 typedef struct given_node {
     int32_t begin, end;
     char sum[TREE_TEXT];
@@ -77,7 +78,7 @@ static void given_text(const given_node *nodes, int count, int32_t shards, int32
     }
 }
 
-// Ranks that own consecutive shards, whatever their number, make of them the one tree.
+// Any number of ranks with consecutive shards compute the same tree.
 static void one_way_is_the_tree(int32_t shards, int64_t sequences, int32_t ranks, const char *want)
 {
     static char buffers[TREE_MAX_BUFFERS][TREE_TEXT];
@@ -127,8 +128,7 @@ static void shards_are_summed_by_one_tree(void **state)
     }
 }
 
-// Shards of sequences: whatever ranks have them, each has a tree over the batch, and their sums one
-// more.
+// Shards of sequences: on any ranks, each has a tree over the batch, and their sums have one more.
 static void shards_of_sequences_are_one_tree(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void shards_of_sequences_are_one_tree(void **state)
                 r.mesh.size[AXIS_CP] = cp;
                 r.mesh.at[AXIS_CP] = at;
                 assert_int_equal(shard_tree_make(&t, &r, 0, 0), ST_OK);
-                // A rank's leaves are whole trees, and those whole nodes above them.
+                // The leaves of a rank are whole trees or whole nodes above them.
                 assert_int_equal(t.node_count, 1);
                 assert_int_equal(t.node[0].begin, t.leaf_count / cp * at);
                 assert_int_equal(t.node[0].end, t.leaf_count / cp * (at + 1));

@@ -1,11 +1,11 @@
-// The plan in words: the memory table, and plan.json.
+// Prints a plan: the memory table, and plan.json.
 #include "plan/plan_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Transient bytes of one kind can be told only at one moment; the fullest one is what the user asks
-// about. Tensors share bytes, so kinds are counted by what is live then.
+// Transient bytes by kind are those at the fullest moment, when they determine the peak. Tensors
+// share bytes, so the table counts the tensors that are live then.
 void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT])
 {
     for (int k = 0; k < BYTES_KIND_COUNT; k++) bytes[k] = p->live_by_kind[k];
@@ -108,7 +108,7 @@ static status print_tensor(const plan *p, int32_t ref, text *out, bool last)
                     (long long)plan_tensor_offset(p, ref), (long long)t->bytes, last ? "" : ",");
 }
 
-// The places in the list of operations whose launch takes the next one along.
+// Lists the operations whose launch includes the next one.
 static status print_fused(const plan *p, const plan_action *a, text *out)
 {
     const bool *fused = p->bindings[a->binding].fused[a->list];

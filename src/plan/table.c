@@ -1,4 +1,4 @@
-// The tensor table: where everything lies, and "where the bytes go".
+// The tensor table: names, offsets and the memory by kind.
 #include "base/hash.h"
 #include "plan/plan_internal.h"
 
@@ -16,7 +16,7 @@ const char *plan_bytes_name(plan_kind_of_bytes kind)
     return names[kind];
 }
 
-// Where the name's row stands, or is to stand.
+// Returns the slot of a name's row, or the free slot for it.
 static int64_t slot_of(const plan_table *run, const char *name)
 {
     int64_t at = (int64_t)(hash64(name, (int64_t)strlen(name), 0) % (uint64_t)run->by_name_slots);
@@ -33,7 +33,7 @@ int64_t plan_table_find(const plan_table *run, const char *name)
 
 status plan_table_push(plan_table *run, const plan_tensor *tensor)
 {
-    if (2 * (run->count + 1) > run->by_name_slots) { // at most half of it is taken
+    if (2 * (run->count + 1) > run->by_name_slots) { // at most half of the slots are in use
         const int64_t slots = max_i64(4 * run->count, 64);
         TRY(arena_new(run->a, slots, &run->by_name));
         run->by_name_slots = slots;

@@ -3,7 +3,7 @@
 // A plan holds two layers' gathered weights and one layer's unsharded gradients. DeepSpeed gathers
 // and sums weight by weight: it limits the elements of gathered weights
 // (stage3_max_live_parameters), though a single weight may be larger; and it copies a gradient to a
-// bucket of limited size (reduce_bucket_size), which is allocated besides, or sums a larger
+// bucket of limited size (reduce_bucket_size), which is an additional allocation, or sums a larger
 // gradient in place. If the bytes at a moment are o + w + g (others, gathered weights, unsharded
 // gradients), that software has o + min(w, W) + min(g, G). The plan records its largest sums with
 // and without w and g (plan.live_without). Each of these is an upper bound of the other software's

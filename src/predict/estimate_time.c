@@ -26,12 +26,12 @@ void estimate_links_of(const cluster *c, const plan_mesh *mesh, estimate_links *
     *out = (estimate_links){.tp = group_of(c, mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE),
                             .cp = group_of(c, mesh, MESH_CP_REST, GROUP_INLINE),
                             .heads = group_of(c, mesh, MESH_CP_HEADS, GROUP_INLINE),
-                            .data = group_of(c, mesh, MESH_DATA, GROUP_ASIDE),
-                            .inside = group_of(c, mesh, MESH_ZERO, GROUP_ASIDE),
-                            .across = group_of(c, mesh, MESH_DP_ACROSS, GROUP_ASIDE),
+                            .data = group_of(c, mesh, MESH_DATA, GROUP_OVERLAPPED),
+                            .inside = group_of(c, mesh, MESH_ZERO, GROUP_OVERLAPPED),
+                            .across = group_of(c, mesh, MESH_DP_ACROSS, GROUP_OVERLAPPED),
                             .pp = {.ranks = 1},
                             .ep = group_of(c, mesh, MESH_AXIS(AXIS_EP), GROUP_INLINE),
-                            .expert_data = group_of(c, mesh, MESH_EXPERT_DATA, GROUP_ASIDE),
+                            .expert_data = group_of(c, mesh, MESH_EXPERT_DATA, GROUP_OVERLAPPED),
                             .pairs = {{.ranks = 1}, {.ranks = 1}}};
     if (stages == 1) return;
     plan_mesh at = *mesh;

@@ -84,7 +84,7 @@ static inline int64_t sim_sum_ns(const sim_sums *s, int32_t number, int64_t alon
 {
     return s->ns != NULL && s->ns[number] != SIM_ALONE ? s->ns[number] : alone;
 }
-// Price of a collective on its stream; `overlapped`: it runs beside the compute stream and delays
+// Price of a collective on its stream; `overlapped`: it overlaps the compute stream and delays
 // that stream's next action.
 void sim_collective_price(const cost_model *m, const cost_group *g, const plan *p,
                           const plan_comm *c, bool overlapped, int64_t *ns, int64_t *held);
@@ -139,7 +139,7 @@ NODISCARD status sim_repeats(arena *a, const sim_rank *ranks, const sim_step *st
 typedef struct sim_executed {
     int64_t first_ns, step_ns;
     int64_t calls; // kernels launched, on all ranks
-    // Of the fullest rank: the bytes allocated and the highest byte that an operand covered.
+    // The bytes allocated on the fullest rank, and its highest byte that an operand covered.
     int64_t arena_bytes, touched_bytes;
 } sim_executed;
 NODISCARD status sim_execute(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,

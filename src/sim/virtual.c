@@ -353,7 +353,7 @@ static status virtual_event_query(device_event *e, bool *done)
 static status virtual_event_sync(device_event *e)
 {
     if (e->done == e->recorded) return ST_OK;
-    return fail(ST_INTERNAL, "a virtual device waits for an event that nobody brings");
+    return fail(ST_INTERNAL, "a virtual device waits for an event that no stream records");
 }
 
 static int64_t virtual_event_ns(const device_event *e)

@@ -18,7 +18,7 @@ static const char *const cause_names[] = {"device",  "device memory", "host",   
                                           "storage", "software",      "facility", "other"};
 _Static_assert(COUNT_OF(cause_names) == CAUSE_COUNT, "a name for each cause");
 
-// Adds `head`, padded to `width`, and text beside it over as many lines as it needs. Blanks of the
+// Adds `head`, padded to `width`, and text next to it over as many lines as it needs. Blanks of the
 // head are replaced until the lines are made, so that the line breaking ignores them.
 status catalog_column_add(cli_context *cli, text *t, const char *head, int width,
                           const char *content)

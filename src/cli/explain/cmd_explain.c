@@ -61,7 +61,7 @@ static status rank_read(const explain *x, const char *word, int64_t *out)
                 (long long)x->ranks - 1);
 }
 
-static status card(explain *x, const char *word)
+static status print_rank(explain *x, const char *word)
 {
     int64_t rank = 0;
     assemble_plans *plans = NULL;
@@ -168,7 +168,7 @@ static status run(cli_context *cli, const cli_call *call)
     }
     TRY(arena_new(cli->a, 1, &x));
     TRY(explain_open(cli, call, x));
-    return f->rank != NULL ? card(x, f->rank) : all(x, f);
+    return f->rank != NULL ? print_rank(x, f->rank) : all(x, f);
 }
 
 const cli_command cli_command_explain = {

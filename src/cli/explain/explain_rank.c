@@ -152,7 +152,7 @@ static void print_place(const explain *x, const plan *p, const plan_mesh *mesh, 
 static status print_group(const explain *x, const plan_mesh *mesh, const plan_group *g)
 {
     enum { SHOWN = 4 };
-    static const char *const uses[] = {[GROUP_ASIDE] = "overlapped with computation",
+    static const char *const uses[] = {[GROUP_OVERLAPPED] = "overlapped with computation",
                                        [GROUP_INLINE] = "between computations",
                                        [GROUP_RING] = "overlapped with computation, in a ring",
                                        [GROUP_LINK_FORWARD] = "activations",

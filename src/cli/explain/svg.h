@@ -16,7 +16,7 @@ typedef struct svg_font {
 
 NODISCARD status svg_begin(text *out, double width, double height, const char *title);
 NODISCARD status svg_end(text *out);
-// A rectangle with round corners; `stroke` < 0: without a border.
+// A rectangle with round corners; `stroke` < 0: without an outline.
 NODISCARD status svg_box(text *out, const double at[4], double round, uint32_t fill,
                          int64_t stroke);
 NODISCARD status svg_line(text *out, const double from_to[4], uint32_t colour, double width,

@@ -306,7 +306,7 @@ status collect_codec_losses(collector *c)
     TRY(lower_run_tensor(p->run, &t, &p->losses));
     p->codec = c->in->r->codec->name;
     p->codec_reals = (int32_t)reals;
-    const plan_group stage = plan_group_of(mesh, MESH_ALL & ~MESH_AXIS(AXIS_PP), GROUP_ASIDE);
+    const plan_group stage = plan_group_of(mesh, MESH_ALL & ~MESH_AXIS(AXIS_PP), GROUP_OVERLAPPED);
     plan_comm sum = {.op = COLLECTIVE_ALL_REDUCE, .reduction = REDUCTION_SUM, .type = DTYPE_F64};
     const comm_note sum_note = {.before = "losses of compression", .from = -1};
     plan_comm_item item = {.in = p->losses,
@@ -320,7 +320,7 @@ status collect_codec_losses(collector *c)
     TRY(collect_sums_wait(c, action));
     TRY(collect_wait_next(c, action));
     if (stages == 1) return ST_OK;
-    const plan_group across = plan_group_of(mesh, MESH_AXIS(AXIS_PP), GROUP_ASIDE);
+    const plan_group across = plan_group_of(mesh, MESH_AXIS(AXIS_PP), GROUP_OVERLAPPED);
     const comm_note note = {.before = "losses of compression, of all stages", .from = -1};
     plan_comm gather = {.op = COLLECTIVE_ALL_GATHER, .type = DTYPE_F64};
     item.out_offset = 0;

@@ -364,7 +364,7 @@ status collect_ring(collector *c, const plan_action *action, int32_t *out)
 
 status collect_aside(collector *c, const plan_action *action, bool more, int32_t *out)
 {
-    TRY(message(c, action, GROUP_ASIDE, more, c->last_compute, out));
+    TRY(message(c, action, GROUP_OVERLAPPED, more, c->last_compute, out));
     for (int64_t i = 0; i < c->next_wait_count; i++) { // it may come before the next compute action
         TRY(collect_wait(c, *out, c->next_waits[i]));
     }

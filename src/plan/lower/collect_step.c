@@ -31,7 +31,7 @@ status collect_step_sums(collector *c)
     const lower_input *in = c->in;
     if (plan_mesh_ranks(&in->r->mesh) == 1) return ST_OK;
     const int32_t last = c->last_compute;
-    const plan_group all = plan_group_of(&in->r->mesh, MESH_ALL, GROUP_ASIDE);
+    const plan_group all = plan_group_of(&in->r->mesh, MESH_ALL, GROUP_OVERLAPPED);
     TRY(collect_codec_losses(c));
     plan_comm sums = {.op = COLLECTIVE_ALL_REDUCE, .reduction = REDUCTION_SUM, .type = DTYPE_I64};
     TRY(plan_table_group(in->p->run, &all, &sums.group));

@@ -23,7 +23,7 @@
 
 static status row_of_group(const lower_input *in, uint32_t axes, int32_t *row)
 {
-    const plan_group g = plan_group_of(&in->r->mesh, axes, GROUP_ASIDE);
+    const plan_group g = plan_group_of(&in->r->mesh, axes, GROUP_OVERLAPPED);
     *row = -1;
     return g.axes != 0 ? plan_table_group(in->p->run, &g, row) : ST_OK;
 }

@@ -43,7 +43,7 @@ static void bench_open(bench *x)
     memset(x, 0, sizeof(*x));
     op_program *program = NULL;
     const plan_mesh mesh = {.size = {1, 2, 1, 1, 1}};
-    const plan_group aside = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
+    const plan_group aside = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_OVERLAPPED);
     const plan_tensor step = {.name = "step", .bytes = 8192, .role = ROLE_STEP, .is_run = true};
     int32_t group = -1;
     assert_int_equal(arena_create("live", 0, &x->a), ST_OK);

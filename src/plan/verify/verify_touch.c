@@ -570,8 +570,8 @@ static status patterns_make(verifier *v, verify_facts *f)
     for (int32_t i = 0; i < count; i++) {
         const plan_action *a = &f->p->actions[i];
         TRY(action_check(v, f, i));
-        const bool is_alike = a->kind == ACTION_COMPUTE || a->kind == ACTION_OPTIMIZER;
-        int32_t *slot = is_alike ? pattern_slot(f, table, slots, i) : NULL;
+        const bool shares_pattern = a->kind == ACTION_COMPUTE || a->kind == ACTION_OPTIMIZER;
+        int32_t *slot = shares_pattern ? pattern_slot(f, table, slots, i) : NULL;
         if (slot != NULL && *slot >= 0) {
             f->pattern_of[i] = f->pattern_of[*slot];
             continue;
