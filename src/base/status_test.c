@@ -76,7 +76,7 @@ static void long_texts_are_cut_at_characters(void **state)
 
 static void *fail_in_thread(void *out)
 {
-    (void)record_failure(ST_DEVICE, "lane %d", 2);
+    (void)record_failure(ST_DEVICE, "stream %d", 2);
     error_take(out);
     return NULL;
 }
@@ -91,7 +91,7 @@ static void records_are_per_thread_and_travel(void **state)
     pthread_join(thread, NULL);
     assert_string_equal(error_last()->text, "mine");
     assert_int_equal(error_put(&carried), ST_DEVICE);
-    assert_string_equal(error_last()->text, "lane 2");
+    assert_string_equal(error_last()->text, "stream 2");
 }
 
 static void hook(void *context)

@@ -1,9 +1,8 @@
-// From a node of an action to a kernel's call.
+// Makes the call of a kernel from a node of an action.
 //
-// A program names tensors; the action's binding says which tensors of the plan they are; the plan
-// says where those lie. Batch tensors hold the whole step, so a micro-batch is a range of their
-// rows; an action on some of a micro-batch's sequences is a range of all tensors that have rows of
-// tokens.
+// A program names tensors; the action's binding maps them to tensors of the plan, which have
+// offsets. Batch tensors hold the whole step, so a micro-batch is a range of their rows; an action
+// on some of a micro-batch's sequences is a range of all tensors that have rows of tokens.
 #include "exec/call.h"
 
 #include <string.h>
@@ -37,7 +36,7 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     const op_owned owned = op_owner(b->program, t);
     const op_tensor *local = &b->program->tensors[t], *owner = &b->program->tensors[owned.id];
     const int32_t ref = b->tensor[owned.id];
-    if (ref == -1) return out; // nothing stands for it
+    if (ref == -1) return out; // the plan has no tensor for it
     const int64_t sequences = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
     const extent_binding bound = plan_bound(p, sequences, action->position_count);
     out.type = local->type;

@@ -247,7 +247,7 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
     } halves[] = {{MESH_DP_INSIDE, AXIS_DP, " inside"}, {MESH_DP_ACROSS, AXIS_DP, " across"},
                   {MESH_CP_HEADS, AXIS_CP, " heads"},   {MESH_CP_REST, AXIS_CP, " rest"},
                   {MESH_TP_INSIDE, AXIS_TP, " inside"}, {MESH_TP_ACROSS, AXIS_TP, " across"},
-                  {MESH_DP_SAME, AXIS_DP, " same"},     {MESH_CP_SAME, AXIS_CP, " alike"},
+                  {MESH_DP_SAME, AXIS_DP, " same"},     {MESH_CP_SAME, AXIS_CP, " same"},
                   {MESH_TP_SAME, AXIS_TP, " same"}};
     int at = 0;
     out[0] = '\0';

@@ -63,7 +63,7 @@ static void check_group(const plan_mesh *m, const plan_group *g)
 
 // Groups over which experts are distributed, and groups with the same experts: every rank of dp x
 // cp, and of tp if it cuts no expert, is in one of each, and two such groups share one rank only.
-static void experts_are_dealt_out(void **state)
+static void experts_are_distributed(void **state)
 {
     (void)state;
     static const int32_t rows[][5] = {
@@ -264,7 +264,7 @@ int main(void)
         cmocka_unit_test(ranks_are_coordinates),   cmocka_unit_test(members_agree),
         cmocka_unit_test(halves_of_dp_are_a_grid), cmocka_unit_test(halves_of_cp_are_a_grid),
         cmocka_unit_test(halves_of_tp_are_a_grid), cmocka_unit_test(names_are_of_what_is_there),
-        cmocka_unit_test(experts_are_dealt_out),
+        cmocka_unit_test(experts_are_distributed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

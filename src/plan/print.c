@@ -63,7 +63,7 @@ status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_by
                  text_bytes_human(arena_bytes - sum, human),
                  100.0 * (double)(arena_bytes - sum) / (double)max_i64(all, 1)));
     if (snapshot_bytes > 0) {
-        TRY(text_add(out, "    %-12s %10s  %4.1f%%  the state, while it is saved beside training\n",
+        TRY(text_add(out, "    %-12s %10s  %4.1f%%  the state, while it is saved during training\n",
                      "snapshot", text_bytes_human(snapshot_bytes, human),
                      100.0 * (double)snapshot_bytes / (double)max_i64(all, 1)));
     }

@@ -1,49 +1,49 @@
-// DualPipe and DualPipe-V: two streams of micro-batches meet on every rank, and a forward of one
-// runs side by side with a backward of the other, so that each hides the other's communication.
-// Sources: DeepSeek-V3 report 2024, arXiv:2412.19437, section 3.2.1; the V, DualPipe cut in half:
-// Sea AI Lab 2025; phases and their lengths as in github.com/deepseek-ai/DualPipe, where both are
-// drawn.
+// DualPipe and DualPipe-V: every rank has two flows of micro-batches in opposite directions. A
+// forward of one overlaps with a backward of the other, so that each hides the other's
+// communication. Sources: DeepSeek-V3 report 2024, arXiv:2412.19437, section 3.2.1; the V is
+// DualPipe cut in half: Sea AI Lab 2025; phases and their lengths are those of
+// github.com/deepseek-ai/DualPipe.
 //
-//   dualpipe     two copies of the stages: chunk 0 of rank r is stage r of the stream down, chunk 1
-//                stage P - 1 - r of the stream up. The first half of the micro-batches goes down.
-//   dualpipe-v   one pipeline of 2 P stages folded into a V: all micro-batches go down through
-//                chunks 0 and up through chunks 1. The same lists, as if the ranks of the lower
-//                half were gone.
+//   dualpipe     two copies of the stages: chunk 0 of rank r is stage r of the flow down, chunk 1
+//                stage P - 1 - r of the flow up. The first half of the micro-batches goes down.
+//   dualpipe-v   one pipeline of 2 P stages in a V: all micro-batches go down through
+//                chunks 0 and up through chunks 1. The lists are those of dualpipe without
+//                the ranks of the lower half.
 //
-// With D stages in a stream, n micro-batches of it, and h = the distance from the nearer end of the
-// ranks (of the V: the rank), a rank that calls the nearer stream a and the other b does
+// A flow has D stages and n micro-batches; h is the distance from the nearer end of the ranks (in
+// the V: the rank). A rank calls the nearer flow a and the other b, and its list is
 //
 //   2 (D/2 - h - 1)  Fa               D/2 - h - 1   Bb, Fb+Ba
 //   h + 1            Fa Fb            h + 1         Bb Ba, the second half of them as Ib Ia
 //   D/2 - h - 1      Ib Wb Fb         D/2 - h - 1   W Ia
 //   n - D + h + 1    Fa+Bb, Fb+Ba     h + 1         W
 //
-// where the middle rank begins its fourth phase with Fa and Bb apart. It holds D + 1 micro-batches
-// at most, and its bubble is (D/2 - 1) (F+B together + B - 3 W).
+// where the middle rank begins its fourth phase with a separate Fa and Bb. It holds at most D + 1
+// micro-batches, and its bubble is (D/2 - 1) (F+B together + B - 3 W).
 #include "plan/schedule/schedule_internal.h"
 
 typedef struct writer {
     arena *a;
     schedule_list *out;
-    int32_t chunk[2];   // of streams a and b
-    int32_t base[2];    // [stream] its first micro-batch
-    int32_t forward[2]; // [stream] how many it has had
+    int32_t chunk[2];   // of flows a and b
+    int32_t base[2];    // [flow] its first micro-batch
+    int32_t forward[2]; // [flow] forwards so far
     int32_t backward[2];
-    schedule_action *waiting; // I whose W has not come, oldest first
+    schedule_action *waiting; // I with W pending, oldest first
     int64_t waiting_begin, waiting_end;
 } writer;
 
 enum { A, B };
 
-static status forward(writer *w, int stream)
+static status forward(writer *w, int flow)
 {
-    return schedule_push(w->a, w->out, SCHEDULE_FORWARD, w->chunk[stream],
-                         w->base[stream] + w->forward[stream]++);
+    return schedule_push(w->a, w->out, SCHEDULE_FORWARD, w->chunk[flow],
+                         w->base[flow] + w->forward[flow]++);
 }
 
-static status backward(writer *w, int stream, bool put_off)
+static status backward(writer *w, int flow, bool put_off)
 {
-    const int32_t chunk = w->chunk[stream], i = w->base[stream] + w->backward[stream]++;
+    const int32_t chunk = w->chunk[flow], i = w->base[flow] + w->backward[flow]++;
     if (!put_off) return schedule_push(w->a, w->out, SCHEDULE_BACKWARD, chunk, i);
     w->waiting[w->waiting_end++] = (schedule_action){.chunk = chunk, .microbatch = i};
     return schedule_push(w->a, w->out, SCHEDULE_BACKWARD_INPUT, chunk, i);
@@ -56,14 +56,14 @@ static status weights(writer *w)
     return schedule_push(w->a, w->out, SCHEDULE_BACKWARD_WEIGHT, x.chunk, x.microbatch);
 }
 
-static status both(writer *w, int stream_f, int stream_b)
+static status both(writer *w, int flow_f, int flow_b)
 {
-    return schedule_push_both(w->a, w->out, w->chunk[stream_f],
-                              w->base[stream_f] + w->forward[stream_f]++, w->chunk[stream_b],
-                              w->base[stream_b] + w->backward[stream_b]++);
+    return schedule_push_both(w->a, w->out, w->chunk[flow_f],
+                              w->base[flow_f] + w->forward[flow_f]++, w->chunk[flow_b],
+                              w->base[flow_b] + w->backward[flow_b]++);
 }
 
-// `n` micro-batches of each stream, h as above, `far` = D/2 - h - 1 ranks from here to the middle.
+// n: micro-batches of each flow. h: see above. far: D/2 - h - 1, ranks from here to the middle.
 static status fill(writer *w, int32_t n, int32_t h, int32_t far)
 {
     for (int32_t i = 0; i < 2 * far; i++) TRY(forward(w, A));
@@ -95,7 +95,7 @@ static status drain(writer *w, int32_t h, int32_t far)
         TRY(backward(w, B, false));
         TRY(both(w, B, A));
     }
-    // Of these 2 (h + 1) backwards the last h + 1 leave their weights for later.
+    // The last h + 1 of these 2 (h + 1) backwards put off their weight gradients.
     for (int32_t i = 0; i < 2 * (h + 1); i++) {
         TRY(backward(w, i % 2 == 0 ? B : A, i >= h + 1));
     }
@@ -111,7 +111,7 @@ static status emit(const plan_schedule *self, const schedule_request *r, int32_t
                    schedule_list *out)
 {
     const bool two = self->shape == SHAPE_TWO;
-    const bool lower = two && rank >= r->stages / 2; // nearer to the last rank: stream a goes up
+    const bool lower = two && rank >= r->stages / 2; // nearer to the last rank: flow a goes up
     const int32_t h = lower ? r->stages - 1 - rank : rank;
     const int32_t far = (two ? r->stages / 2 : r->stages) - h - 1;
     const int32_t n = two ? r->microbatches / 2 : r->microbatches;

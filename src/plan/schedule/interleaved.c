@@ -1,14 +1,14 @@
 // Interleaved 1F1B: each rank has V chunks of the model, P stages apart, and works on P
-// micro-batches of one chunk before it goes on to the next. The bubble of 1F1B divided by V; V
-// times its messages. Source: Narayanan et al. 2021, section 2.2.2, arXiv:2104.04473 (the order is
-// Megatron's).
+// micro-batches of one chunk before it goes on to the next. The bubble is that of 1F1B divided by
+// V, with V times its messages. Source: Narayanan et al. 2021, section 2.2.2, arXiv:2104.04473 (the
+// order is Megatron's).
 //
 //   P = 2, V = 2        chunk.micro-batch
 //   rank 0   F0.0 F0.1 F1.0 F1.1 F0.2 B1.0 F0.3 B1.1 ...
 //
-// The k-th forward of a rank is of chunk (k / P) mod V; its k-th backward of the chunk as far from
-// the end. Rounds of P V actions take P micro-batches through all chunks, so their number must be a
-// multiple of P.
+// The k-th forward of a rank is of chunk (k / P) mod V; its k-th backward is of the chunk as far
+// from the end. Rounds of P V actions take P micro-batches through all chunks, so their number must
+// be a multiple of P.
 #include "plan/schedule/schedule_internal.h"
 
 static status check(const plan_schedule *self, const schedule_request *r)

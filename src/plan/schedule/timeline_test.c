@@ -467,7 +467,7 @@ static void row_matches(arena *a, const csv *c, const published *row, int32_t p,
         assert_int_equal(t->bubble, 0);
     }
     if (share[0] == '(') {
-        // Of the whole step.
+        // The share is of the whole step.
         const double all = (double)(t->ranks[0].busy + t->bubble);
         const double difference = evaluate(share, names) - (double)t->bubble / all;
         assert_true(difference < 1e-12 && difference > -1e-12);
