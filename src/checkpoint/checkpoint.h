@@ -7,8 +7,9 @@
 //     manifest.json                      names, types, shapes, files, places, checksums, the digest
 //
 // A checkpoint exists from the moment its manifest is renamed into place, which happens after every
-// byte of the other files has been synced. A folder without a manifest is debris. Tensors are in
-// logical order, so the digest is the same for any layout.
+// byte of the other files has been synced. A folder without a manifest is debris if a mark says so
+// (folder.c); else its manifest is lost. Tensors are in logical order, so the digest is the same
+// for any layout.
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 
@@ -71,6 +72,12 @@ typedef struct ckpt_info {
     // Set only by ckpt_load: the number of compression residuals that it restored, and of those
     // that the checkpoint lacks for this layout and codec. The latter keep their values.
     int64_t residuals, residuals_missing;
+    // Set only by ckpt_load of a whole state: the updates that its step block counts, applied and
+    // skipped; in a checkpoint of a run they are its steps.
+    int64_t updates;
+    // Set only by ckpt_load: the number of tensors whose values it converted to the types of this
+    // run, and of those among them whose type is narrower here.
+    int64_t converted, rounded;
 } ckpt_info;
 
 // Writes <folder>/step-<step>[.<fork>] and returns its path once it is durable and verified.
@@ -85,6 +92,10 @@ NODISCARD status ckpt_load(const ckpt_state *s, arena *a, const char *path, bool
                            ckpt_info *info);
 // Reads the manifest's record only.
 NODISCARD status ckpt_info_read(const host *h, arena *a, const char *path, ckpt_info *out);
+// Reads an extra file, such as "config.json", and checks its bytes against the manifest; a zero
+// byte follows them. *out is NULL if the checkpoint has no such file.
+NODISCARD status ckpt_extra_read(const host *h, arena *a, const char *path, const char *name,
+                                 char **out, int64_t *bytes);
 // ---- the folder of checkpoints ------------------------------------------------------------------
 
 typedef struct ckpt_entry {
@@ -100,7 +111,25 @@ NODISCARD status ckpt_list(const host *h, arena *a, const char *folder, ckpt_ent
 // Returns the first of them; *path is NULL and *step is -1 if there is none.
 NODISCARD status ckpt_newest(const host *h, arena *a, const char *folder, char **path,
                              int64_t *step);
+// Folders with the state of a checkpoint whose manifest.json is lost, newest first. Nothing of them
+// can be verified, so they are never loaded, and never removed.
+NODISCARD status ckpt_list_lost(const host *h, arena *a, const char *folder, ckpt_entries *out);
+bool ckpt_is_newer(const ckpt_entry *x, const ckpt_entry *y); // by fork, then by step
 bool ckpt_name_parse(const char *name, int64_t *step, int64_t *fork);
+
+typedef enum ckpt_folder {
+    CKPT_FOLDER_DEBRIS,   // of a save or a removal that was cut off; also a folder without state
+    CKPT_FOLDER_COMPLETE, // it has a manifest
+    CKPT_FOLDER_LOST      // it has state, but its manifest is lost
+} ckpt_folder;
+NODISCARD status ckpt_folder_look(const host *h, arena *a, const char *path, ckpt_folder *out);
+// True if the folder is a checkpoint or was one: then it is opened as one, so that a lost manifest
+// is named, and not as a model's folder.
+NODISCARD status ckpt_folder_is(const host *h, arena *a, const char *path, bool *out);
+// Describes a folder whose manifest is lost: what is left of it, and how to go on. Returns
+// ST_DAMAGED with that text, or another error.
+NODISCARD status ckpt_lost_fail(const host *h, arena *a, const char *path);
+bool ckpt_is_state_file(const char *name);
 
 typedef struct ckpt_keep {
     int64_t keep;       // number of newest checkpoints to keep; at least 2
@@ -112,8 +141,8 @@ typedef struct ckpt_keep {
     const char *saved; // name of the checkpoint just written, which is kept; may be NULL
 } ckpt_keep;
 NODISCARD status ckpt_prune(const host *h, arena *a, const char *folder, const ckpt_keep *k);
-// Removes the debris of interrupted saves: folders without a manifest, half-made links. `removed`
-// gets their names.
+// Removes the debris of interrupted saves: folders that ckpt_folder_look calls debris, half-made
+// links. `removed` gets their names.
 NODISCARD status ckpt_debris_remove(const host *h, arena *a, const char *folder, text *removed);
 
 // ---- asynchronous saving ------------------------------------------------------------------------

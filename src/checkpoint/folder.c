@@ -4,6 +4,11 @@
 // resumes from a checkpoint other than its newest (the newest is damaged, or the user asked for an
 // older one) starts a new fork. All checkpoints of a later fork count as newer than those of
 // earlier forks.
+//
+// A folder without manifest.json is one of two things. It is debris if a save or a removal was cut
+// off: then it has no state, or one of the marks that both put there first and remove last,
+// manifest.json.tmp and manifest.json.removed. With state and without a mark, its manifest is lost:
+// the folder was a checkpoint, and nothing here ever removes it.
 #include "base/fault.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/save.h"
@@ -42,17 +47,54 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static status has_manifest(const host *h, arena *a, const char *path, bool *out)
+static bool is_mark(const char *name)
+{
+    return strcmp(name, CKPT_MANIFEST_NAME ".tmp") == 0 ||
+           strcmp(name, CKPT_MANIFEST_NAME ".removed") == 0;
+}
+
+bool ckpt_is_state_file(const char *name)
+{
+    static const char begin[] = "state-", end[] = ".safetensors";
+    const size_t n = strlen(name);
+    return n > sizeof(end) && strncmp(name, begin, sizeof(begin) - 1) == 0 &&
+           strcmp(name + n - (sizeof(end) - 1), end) == 0;
+}
+
+status ckpt_folder_look(const host *h, arena *a, const char *path, ckpt_folder *out)
 {
     char *manifest = NULL;
     file_info info;
+    file_names names = {0};
+    *out = CKPT_FOLDER_DEBRIS;
     TRY(path_join(a, path, CKPT_MANIFEST_NAME, &manifest));
     TRY(h->api->path_info(h, manifest, &info));
-    *out = info.kind == FILE_KIND_REGULAR;
+    if (info.kind == FILE_KIND_REGULAR) {
+        *out = CKPT_FOLDER_COMPLETE;
+        return ST_OK;
+    }
+    TRY(h->api->path_info(h, path, &info));
+    if (info.kind != FILE_KIND_FOLDER) return ST_OK;
+    TRY(h->api->path_list(h, a, path, &names));
+    bool is_marked = false, has_state = false;
+    for (int64_t i = 0; i < names.count; i++) {
+        is_marked |= is_mark(names.names[i]);
+        has_state |= ckpt_is_state_file(names.names[i]);
+    }
+    if (has_state && !is_marked) *out = CKPT_FOLDER_LOST;
     return ST_OK;
 }
 
-status ckpt_list(const host *h, arena *a, const char *folder, ckpt_entries *out)
+status ckpt_folder_is(const host *h, arena *a, const char *path, bool *out)
+{
+    ckpt_folder kind = CKPT_FOLDER_DEBRIS;
+    TRY(ckpt_folder_look(h, a, path, &kind));
+    *out = kind != CKPT_FOLDER_DEBRIS;
+    return ST_OK;
+}
+
+static status list(const host *h, arena *a, const char *folder, ckpt_folder wanted,
+                   ckpt_entries *out)
 {
     file_info info;
     file_names names = {0};
@@ -63,18 +105,33 @@ status ckpt_list(const host *h, arena *a, const char *folder, ckpt_entries *out)
     TRY(arena_new(a, names.count, &out->items));
     for (int64_t i = 0; i < names.count; i++) {
         ckpt_entry e = {.name = names.names[i]};
-        bool whole = false;
+        ckpt_folder kind = CKPT_FOLDER_DEBRIS;
         char *path = NULL;
         if (!ckpt_name_parse(e.name, &e.step, &e.fork)) continue;
         TRY(path_join(a, folder, e.name, &path));
-        TRY(has_manifest(h, a, path, &whole));
+        TRY(ckpt_folder_look(h, a, path, &kind));
         e.path = path;
-        if (whole) out->items[out->count++] = e;
+        if (kind == wanted) out->items[out->count++] = e;
     }
     if (out->count > 1) {
         qsort(out->items, (size_t)out->count, sizeof(*out->items), compare_entries);
     }
     return ST_OK;
+}
+
+status ckpt_list(const host *h, arena *a, const char *folder, ckpt_entries *out)
+{
+    return list(h, a, folder, CKPT_FOLDER_COMPLETE, out);
+}
+
+status ckpt_list_lost(const host *h, arena *a, const char *folder, ckpt_entries *out)
+{
+    return list(h, a, folder, CKPT_FOLDER_LOST, out);
+}
+
+bool ckpt_is_newer(const ckpt_entry *x, const ckpt_entry *y)
+{
+    return compare_entries(x, y) < 0;
 }
 
 status ckpt_newest(const host *h, arena *a, const char *folder, char **path, int64_t *step)
@@ -88,26 +145,36 @@ status ckpt_newest(const host *h, arena *a, const char *folder, char **path, int
     return arena_strdup(a, list.items[0].path, path);
 }
 
-status ckpt_remove(const host *h, arena *a, const char *path)
+// Removes the files of a folder, the marks only, or all except the marks.
+static status files_remove(const host *h, arena *a, const char *path, bool marks)
 {
     file_names names = {0};
+    TRY(h->api->path_list(h, a, path, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        char *name = NULL;
+        if (is_mark(names.names[i]) != marks) continue;
+        TRY(path_join(a, path, names.names[i], &name));
+        TRY(fault_point("checkpoint.prune_unlink"));
+        TRY(h->api->path_remove(h, name));
+    }
+    return ST_OK;
+}
+
+status ckpt_remove(const host *h, arena *a, const char *path)
+{
     char *manifest = NULL, *gone = NULL;
-    bool whole = false;
-    TRY(has_manifest(h, a, path, &whole));
-    if (whole) {
+    ckpt_folder kind = CKPT_FOLDER_DEBRIS;
+    TRY(ckpt_folder_look(h, a, path, &kind));
+    if (kind == CKPT_FOLDER_COMPLETE) {
         TRY(path_join(a, path, CKPT_MANIFEST_NAME, &manifest));
         TRY(path_join(a, path, CKPT_MANIFEST_NAME ".removed", &gone));
         TRY(fault_point("checkpoint.prune_rename"));
         TRY(h->api->path_rename(h, manifest, gone));
         TRY(h->api->path_sync(h, path));
     }
-    TRY(h->api->path_list(h, a, path, &names));
-    for (int64_t i = 0; i < names.count; i++) {
-        char *name = NULL;
-        TRY(path_join(a, path, names.names[i], &name));
-        TRY(fault_point("checkpoint.prune_unlink"));
-        TRY(h->api->path_remove(h, name));
-    }
+    TRY(files_remove(h, a, path, false));
+    TRY(h->api->path_sync(h, path)); // the mark must not be gone before the state is
+    TRY(files_remove(h, a, path, true));
     return h->api->path_remove(h, path);
 }
 
@@ -117,7 +184,7 @@ status ckpt_name_free(const host *h, arena *a, const char *folder, int64_t step,
     for (;; fork++) {
         char *path = NULL;
         file_info info;
-        bool whole = false;
+        ckpt_folder kind = CKPT_FOLDER_DEBRIS;
         if (fork == 0) {
             TRY(arena_format(a, name, "step-%07lld", (long long)step));
         } else {
@@ -127,8 +194,8 @@ status ckpt_name_free(const host *h, arena *a, const char *folder, int64_t step,
         TRY(h->api->path_info(h, path, &info));
         if (info.kind == FILE_KIND_NONE) return ST_OK;
         if (info.kind != FILE_KIND_FOLDER) continue;
-        TRY(has_manifest(h, a, path, &whole));
-        if (whole) continue;
+        TRY(ckpt_folder_look(h, a, path, &kind));
+        if (kind != CKPT_FOLDER_DEBRIS) continue;
         if (ckpt_remove(h, a, path) == ST_OK) return ST_OK;
         error_clear(); // a folder that cannot be removed keeps its name
     }
@@ -147,10 +214,10 @@ status ckpt_debris_remove(const host *h, arena *a, const char *folder, text *rem
         char *path = NULL;
         TRY(path_join(a, folder, name, &path));
         if (ckpt_name_parse(name, &step, &fork)) {
-            bool whole = false;
+            ckpt_folder kind = CKPT_FOLDER_DEBRIS;
             TRY(h->api->path_info(h, path, &info));
-            TRY(has_manifest(h, a, path, &whole));
-            if (whole || info.kind != FILE_KIND_FOLDER) continue;
+            TRY(ckpt_folder_look(h, a, path, &kind));
+            if (kind != CKPT_FOLDER_DEBRIS || info.kind != FILE_KIND_FOLDER) continue;
             TRY(ckpt_remove(h, a, path));
         } else if (strcmp(name, "latest.tmp") == 0 || strcmp(name, "best.tmp") == 0) {
             TRY(h->api->path_remove(h, path));

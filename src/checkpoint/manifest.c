@@ -209,6 +209,34 @@ static status read_tensors(const parsing *p)
     return ST_OK;
 }
 
+// A run counts up: each step takes at least one sequence and at most 2^24, each with at most 2^24
+// tokens (the limits of train.global_batch and train.seq). Numbers beyond that are from no run, and
+// would overflow in computations with them.
+static status check_counts(const parsing *p, const ckpt_info *info)
+{
+    enum { STEP_DIGITS = 12, BITS_OF_BATCH = 24, BITS_OF_SEQ = 24, MAX_BITS = 62 };
+    int64_t most_steps = 1;
+    for (int i = 0; i < STEP_DIGITS; i++) most_steps *= 10;
+    const bool steps = info->step <= most_steps;
+    const bool sequences = info->sequences >= info->step &&
+                           info->sequences >> BITS_OF_BATCH <= info->step &&
+                           (info->step > 0 || info->sequences == 0);
+    const bool tokens = info->tokens >> BITS_OF_SEQ <= info->sequences &&
+                        (info->sequences > 0 || info->tokens == 0) && info->tokens >> MAX_BITS == 0;
+    if (!steps || !sequences || !tokens) {
+        return fail(ST_DAMAGED,
+                    "%s: step %lld, %lld sequences and %lld tokens are not the counts of one run",
+                    p->what, (long long)info->step, (long long)info->sequences,
+                    (long long)info->tokens);
+    }
+    if (info->seed < 0 || info->world < 1 || info->world > INT32_MAX || info->whole_from < 0) {
+        return fail(ST_DAMAGED, "%s: seed %lld, world %lld or whole_from %lld is out of range",
+                    p->what, (long long)info->seed, (long long)info->world,
+                    (long long)info->whole_from);
+    }
+    return ST_OK;
+}
+
 static status read_record(const parsing *p)
 {
     static const char *const counts[] = {"step", "sequences", "tokens", "seed"};
@@ -239,7 +267,7 @@ static status read_record(const parsing *p)
                     .config = config_digest != NULL ? config_digest : "",
                     .data = data,
                     .whole_from = json_int(json_get(p->root, "whole_from"), 0)};
-    return ST_OK;
+    return check_counts(p, &p->out->info);
 }
 
 static status read_all(const parsing *p)

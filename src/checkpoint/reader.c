@@ -82,6 +82,9 @@ static status manifest_read(ckpt_reader *r)
     TRY(path_join(r->a, r->path, CKPT_MANIFEST_NAME, &path));
     const status opened = r->h->api->file_open(r->h, path, FILE_READ_OWN, &f);
     if (opened == ST_NOT_FOUND) {
+        ckpt_folder kind = CKPT_FOLDER_DEBRIS;
+        TRY(ckpt_folder_look(r->h, r->a, r->path, &kind));
+        if (kind == CKPT_FOLDER_LOST) return ckpt_lost_fail(r->h, r->a, r->path);
         return fail(ST_NOT_FOUND,
                     "%s does not exist; only a folder with a manifest is a checkpoint", path);
     }
@@ -122,6 +125,25 @@ static status reader_make(const host *h, const char *path, ckpt_reader **out)
 destroy_arena:
     arena_destroy(a);
     return st;
+}
+
+// A folder called "step-0000100" holds step 100: otherwise folder or manifest were exchanged. Any
+// other name says nothing.
+status ckpt_reader_name_check(const ckpt_reader *r)
+{
+    int64_t length = (int64_t)strlen(r->path), step = 0, fork = 0;
+    char name[64];
+    while (length > 1 && r->path[length - 1] == '/') length--;
+    int64_t begin = length;
+    while (begin > 0 && r->path[begin - 1] != '/') begin--;
+    if (length - begin >= (int64_t)sizeof(name)) return ST_OK;
+    memcpy(name, r->path + begin, (size_t)(length - begin));
+    name[length - begin] = '\0';
+    if (!ckpt_name_parse(name, &step, &fork) || step == r->manifest.info.step) return ST_OK;
+    return fail(ST_DAMAGED,
+                "%s: its name says step %lld, its manifest.json says step %lld; the folder was "
+                "renamed or its files were exchanged",
+                r->path, (long long)step, (long long)r->manifest.info.step);
 }
 
 status ckpt_reader_open_manifest(const host *h, const char *path, ckpt_reader **out)
@@ -245,6 +267,7 @@ status ckpt_reader_open(const host *h, const char *path, ckpt_reader **out)
     TRY(ckpt_reader_open_manifest(h, path, &r));
     status st = ckpt_reader_cover_check(r);
     if (st == ST_OK) st = files_check(r);
+    if (st == ST_OK) st = ckpt_reader_name_check(r);
     if (st == ST_OK) {
         *out = r;
     } else {
@@ -373,4 +396,30 @@ status ckpt_reader_extra_check(ckpt_reader *r, const ckpt_file *extra)
     if (sum.high == extra->checksum.high && sum.low == extra->checksum.low) return ST_OK;
     return fail(ST_DAMAGED, "%s/%s byte 0: checksum %s, the manifest says %s", r->path, extra->name,
                 hash128_text(sum, have), hash128_text(extra->checksum, want));
+}
+
+status ckpt_extra_read(const host *h, arena *a, const char *path, const char *name, char **out,
+                       int64_t *bytes)
+{
+    ckpt_reader *r = NULL;
+    char *contents = NULL, have[33], want[33];
+    TRY(ckpt_reader_open_manifest(h, path, &r));
+    status st = ST_OK;
+    for (int64_t i = 0; i < r->manifest.extra_count && contents == NULL; i++) {
+        const ckpt_file *f = &r->manifest.extras[i];
+        if (strcmp(f->name, name) != 0) continue;
+        TRY_TO(close_reader, file_take(r, f->name, f->bytes));
+        TRY_TO(close_reader, arena_new(a, f->bytes + 1, &contents));
+        TRY_TO(close_reader, r->h->api->file_read(r->handle, 0, contents, f->bytes));
+        *bytes = f->bytes;
+        const hash128 sum = hash128_of(contents, f->bytes);
+        if (sum.high == f->checksum.high && sum.low == f->checksum.low) continue;
+        st = fail(ST_DAMAGED, "%s/%s byte 0: checksum %s, the manifest says %s", r->path, name,
+                  hash128_text(sum, have), hash128_text(f->checksum, want));
+        goto close_reader;
+    }
+    *out = contents;
+close_reader:
+    ckpt_reader_close(r);
+    return st;
 }

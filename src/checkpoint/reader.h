@@ -14,6 +14,8 @@ NODISCARD status ckpt_reader_extra_check(ckpt_reader *r, const ckpt_file *extra)
 NODISCARD status ckpt_reader_head_check(ckpt_reader *r, const ckpt_file *state, int64_t *tensors);
 // Checks that the manifest's tensors fill its state files.
 NODISCARD status ckpt_reader_cover_check(ckpt_reader *r);
+// Checks that the step in the folder's name, if it has one, is the manifest's.
+NODISCARD status ckpt_reader_name_check(const ckpt_reader *r);
 // Checks everything. With a report, every damage adds a line to it; without one, the first damage
 // ends the check.
 NODISCARD status ckpt_reader_verify(ckpt_reader *r, const char *path, text *report);

@@ -177,10 +177,11 @@ static status state_files_write(saving *v)
 
 // ---- extra files and manifest -------------------------------------------------------------------
 
-static status file_put(const host *h, const char *path, const void *bytes, int64_t count)
+static status file_put(const host *h, const char *path, file_mode mode, const void *bytes,
+                       int64_t count)
 {
     file *f = NULL;
-    TRY(h->api->file_open(h, path, FILE_CREATE, &f));
+    TRY(h->api->file_open(h, path, mode, &f));
     status st = h->api->file_write(f, bytes, count);
     if (st == ST_OK) st = h->api->file_sync(f);
     if (st == ST_OK) return h->api->file_close(f);
@@ -200,7 +201,7 @@ static status extras_write(saving *v, const ckpt_extra *extras, int64_t count)
         const int64_t bytes = (int64_t)strlen(extras[i].text);
         TRY(fault_point("checkpoint.extra"));
         TRY(path_join(v->a, v->folder, extras[i].name, &path));
-        TRY(file_put(v->h, path, extras[i].text, bytes));
+        TRY(file_put(v->h, path, FILE_CREATE, extras[i].text, bytes));
         m->extras[i] = (ckpt_file){
             .name = extras[i].name, .bytes = bytes, .checksum = hash128_of(extras[i].text, bytes)};
     }
@@ -216,7 +217,7 @@ static status manifest_write(saving *v)
     TRY(path_join(v->a, v->folder, CKPT_MANIFEST_NAME ".tmp", &temporary));
     TRY(path_join(v->a, v->folder, CKPT_MANIFEST_NAME, &path));
     TRY(fault_point("checkpoint.manifest_tmp"));
-    TRY(file_put(v->h, temporary, t.bytes, t.length));
+    TRY(file_put(v->h, temporary, FILE_WRITE, t.bytes, t.length));
     TRY(fault_point("checkpoint.manifest"));
     TRY(v->h->api->path_rename(v->h, temporary, path));
     TRY(fault_point("checkpoint.durable"));
@@ -268,6 +269,18 @@ static status save_into(const ckpt_image *image, arena *a, const char *folder,
     return st;
 }
 
+// The mark of a save in progress: manifest.json.tmp, which becomes the manifest at the end. It is
+// durable before any state is, so a folder with state and without both has lost its manifest.
+static status mark_write(const host *h, arena *a, const char *own)
+{
+    char *mark = NULL;
+    file *f = NULL;
+    TRY(path_join(a, own, CKPT_MANIFEST_NAME ".tmp", &mark));
+    TRY(h->api->file_open(h, mark, FILE_CREATE, &f));
+    TRY(h->api->file_close(f));
+    return h->api->path_sync(h, own);
+}
+
 status ckpt_image_save(const ckpt_image *image, arena *a, const char *folder, const ckpt_info *info,
                        const ckpt_extra *extras, int64_t extra_count, const char *name)
 {
@@ -276,7 +289,8 @@ status ckpt_image_save(const ckpt_image *image, arena *a, const char *folder, co
     TRY(path_join(a, folder, name, &own));
     TRY(fault_point("checkpoint.folder"));
     TRY(h->api->path_mkdir(h, own));
-    status st = h->api->path_sync(h, folder);
+    status st = mark_write(h, a, own);
+    if (st == ST_OK) st = h->api->path_sync(h, folder);
     if (st == ST_OK) st = save_into(image, a, own, info, extras, extra_count);
     if (st == ST_OK) st = read_back(h, own);
     if (st == ST_OK) return ST_OK;

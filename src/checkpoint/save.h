@@ -29,7 +29,7 @@ NODISCARD status ckpt_image_save(const ckpt_image *image, arena *a, const char *
                                  int64_t extra_count, const char *name);
 
 // Finds "step-0000100", or "step-0000100.<fork>" and up if that name exists. A folder that holds a
-// manifest is never written again; one without is debris and is removed.
+// manifest, or has lost it, is never written again; debris is removed.
 NODISCARD status ckpt_name_free(const host *h, arena *a, const char *folder, int64_t step,
                                 int64_t fork, char **name);
 // Removes the manifest first, by rename: from then on the folder is debris, whatever happens.

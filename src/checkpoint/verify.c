@@ -49,7 +49,7 @@ static status all_read(verifying *v)
     for (int64_t i = 0; i < m->extra_count; i++) {
         TRY(count_damage(v, ckpt_reader_extra_check(v->r, &m->extras[i])));
     }
-    return ST_OK;
+    return count_damage(v, ckpt_reader_name_check(v->r));
 }
 
 static status root_check(const ckpt_reader *r, const char *path, hash128 have)

@@ -30,6 +30,9 @@ status cli_operand_kind(cli_context *cli, const char *path, operand_kind *out)
     }
     for (int64_t i = 0; i < COUNT_OF(marks); i++) {
         bool has = false;
+        // A checkpoint that has lost its manifest is none of the other kinds.
+        if (marks[i].kind == OPERAND_HF) TRY(ckpt_folder_is(cli->h, cli->a, path, &has));
+        if (has) return ckpt_lost_fail(cli->h, cli->a, path);
         TRY(cli_has_file(cli, path, marks[i].name, &has));
         if (!has) continue;
         *out = marks[i].kind;
@@ -54,6 +57,9 @@ status cli_checkpoint_of(cli_context *cli, const char *path, char **out)
     int64_t step = -1;
     TRY(ckpt_newest(cli->h, cli->a, folder, &newest, &step));
     if (newest == NULL) {
+        ckpt_entries lost;
+        TRY(ckpt_list_lost(cli->h, cli->a, folder, &lost));
+        if (lost.count > 0) return ckpt_lost_fail(cli->h, cli->a, lost.items[0].path);
         return fail(ST_NOT_FOUND, "the run %s has no checkpoint yet (none in %s is whole)", path,
                     folder);
     }

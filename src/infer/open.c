@@ -116,12 +116,10 @@ static status weight_fresh(void *context, int64_t weight, float *values)
 static status weights_put(infer_core *c, const char *folder)
 {
     const ckpt_state state = {.h = c->h, .e = c->e, .model = c->model, .run = &c->run};
-    char *manifest = NULL;
-    file_info info;
+    bool is_checkpoint = false;
     if (folder == NULL) return ckpt_weights_put(&state, weight_fresh, c);
-    TRY(path_join(c->a, folder, "manifest.json", &manifest));
-    TRY(c->h->api->path_info(c->h, manifest, &info));
-    if (info.kind == FILE_KIND_REGULAR) {
+    TRY(ckpt_folder_is(c->h, c->a, folder, &is_checkpoint));
+    if (is_checkpoint) {
         ckpt_info facts;
         return ckpt_load(&state, c->a, folder, true, &facts);
     }

@@ -318,6 +318,13 @@ static void hostile_manifests_are_refused(void **state)
          ST_DAMAGED},
         {"\"digest\": \"", "\"digest\": \"z", ST_DAMAGED},
         {"\"best\": null", "\"best\": \"../step-0000001\"", ST_SECURITY},
+        {"\"step\": 10", "\"step\": 11", ST_DAMAGED}, // the folder is called step-0000010
+        {"\"step\": 10", "\"step\": 1000000000000000000", ST_DAMAGED},
+        {"\"sequences\": 80", "\"sequences\": 9", ST_DAMAGED}, // in 10 steps
+        {"\"sequences\": 80", "\"sequences\": 9000000000000000000", ST_DAMAGED},
+        {"\"tokens\": 640", "\"tokens\": 9000000000000000000", ST_DAMAGED},
+        {"\"seed\": 1", "\"seed\": -1", ST_DAMAGED},
+        {"\"world\": 1", "\"world\": 0", ST_DAMAGED},
         {"{\n", "[", ST_DAMAGED},
     };
     test_job t;
@@ -467,6 +474,90 @@ static void debris_goes(void **state)
     test_job_drop(&t);
 }
 
+// State without a manifest and without the mark of a save in progress was a checkpoint: no function
+// removes it, takes its name or loads it, and the error says what can still be read.
+static void a_lost_manifest_keeps_its_state(void **state)
+{
+    (void)state;
+    test_job t;
+    char first[4096], again[4096], name[4400];
+    ckpt_entries lost;
+    text removed = {.a = NULL};
+    ckpt_info info;
+    test_job_make(&t, "fp32");
+    removed.a = t.a;
+    test_save(&t, 10, 0, first);
+    join(name, first, "manifest.json");
+    assert_int_equal(unlink(name), 0);
+    assert_ok(ckpt_debris_remove(host_real(), t.a, t.folder, &removed));
+    assert_int_equal(removed.length, 0);
+    assert_ok(ckpt_list_lost(host_real(), t.a, t.folder, &lost));
+    assert_int_equal(lost.count, 1);
+    assert_int_equal(lost.items[0].step, 10);
+    assert_int_equal(ckpt_load(&t.job.state, t.a, first, false, &info), ST_DAMAGED);
+    assert_non_null(strstr(error_last()->text, "state-00000-of-00001.safetensors can be read"));
+    test_save(&t, 10, 0, again);
+    assert_string_equal(path_base_name(again), "step-0000010.1");
+    join(name, first, "state-00000-of-00001.safetensors");
+    assert_int_equal(truncate(name, 100), 0);
+    assert_int_equal(ckpt_info_read(host_real(), t.a, first, &info), ST_DAMAGED);
+    assert_non_null(strstr(error_last()->text, "cannot be read"));
+    test_job_drop(&t);
+}
+
+// A block with numbers that no run writes is refused, although its checksum is right.
+static void numbers_of_no_run_are_refused(void **state)
+{
+    (void)state;
+    enum { APPLIED, HISTORY, SCALE, CASES };
+    test_job t;
+    test_job_make(&t, "fp32");
+    const int64_t row = plan_table_find(&t.plans.run, "step");
+    static step_block good, bad;
+    assert_ok(exec_read(t.job.e, row, 0, &good, (int64_t)sizeof(good)));
+    for (int i = 0; i < CASES; i++) {
+        char path[4096];
+        ckpt_info info;
+        bad = good;
+        if (i == APPLIED) bad.device.applied = -1;
+        if (i == HISTORY) bad.device.history_count = INT64_MIN;
+        if (i == SCALE) bad.device.loss_scale = 0.0;
+        assert_ok(exec_write(t.job.e, row, 0, &bad, (int64_t)sizeof(bad)));
+        test_save(&t, 10 + i, 0, path);
+        assert_int_equal(ckpt_load(&t.job.state, t.a, path, false, &info), ST_DAMAGED);
+        assert_non_null(strstr(error_last()->text, "step/counts"));
+        assert_ok(exec_write(t.job.e, row, 0, &good, (int64_t)sizeof(good)));
+    }
+    test_job_drop(&t);
+}
+
+// Each precision loads the state of each other one: equal values where the types hold them.
+static void any_precision_is_loaded(void **state)
+{
+    (void)state;
+    static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+    for (int from = 0; from < COUNT_OF(precisions); from++) {
+        test_job x;
+        char path[4096];
+        float want[8 * 257], have[8 * 257]; // the embedding
+        test_job_make(&x, precisions[from]);
+        test_job_move(&x, 0.0625f);
+        test_save(&x, 10, 0, path);
+        assert_ok(ckpt_weight_get(&x.job.state, 0, want));
+        for (int to = 0; to < COUNT_OF(precisions); to++) {
+            test_job y;
+            ckpt_info info;
+            test_job_make(&y, precisions[to]);
+            assert_ok(ckpt_load(&y.job.state, y.a, path, false, &info));
+            assert_int_equal(info.rounded, 0); // masters are fp32
+            assert_ok(ckpt_weight_get(&y.job.state, 0, have));
+            assert_memory_equal(have, want, sizeof(want));
+            test_job_drop(&y);
+        }
+        test_job_drop(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +572,9 @@ int main(void)
         cmocka_unit_test(a_manifest_is_never_written_again),
         cmocka_unit_test(pruning_keeps_what_it_must),
         cmocka_unit_test(debris_goes),
+        cmocka_unit_test(a_lost_manifest_keeps_its_state),
+        cmocka_unit_test(numbers_of_no_run_are_refused),
+        cmocka_unit_test(any_precision_is_loaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

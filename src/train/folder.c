@@ -206,23 +206,24 @@ status train_folder_events(const train_folder *f, char **path)
                         (long long)(f->h->api->unix_ns(f->h) / 1000000000), name);
 }
 
-status train_folder_compare(const train_folder *f, const run_config *now, const config *c,
-                            text *log)
+status train_folder_before(const train_folder *f, run_config **out)
 {
     char *path = NULL, *yaml = NULL;
     int64_t bytes = 0;
     file_info info;
-    run_config was;
+    run_config *was = NULL;
     config *was_config = NULL;
+    *out = NULL;
     TRY(path_join(f->a, f->path, "config.resolved.yaml", &path));
     TRY(f->h->api->path_info(f->h, path, &info));
     if (info.kind != FILE_KIND_REGULAR) return ST_OK;
     TRY(host_read_all(f->h, f->a, path, SMALL_FILE_BYTES, &yaml, &bytes));
-    memset(&was, 0, sizeof(was));
+    TRY(arena_new(f->a, 1, &was));
     TRY(config_parse(
         f->a, &run_config_table,
-        &(const config_input){.yaml = yaml, .bytes = bytes, .name = path, .folder = f->path}, &was,
+        &(const config_input){.yaml = yaml, .bytes = bytes, .name = path, .folder = f->path}, was,
         &was_config));
-    run_config_complete(&was);
-    return run_config_compare(f->a, &was, now, c, log);
+    run_config_complete(was);
+    *out = was;
+    return ST_OK;
 }

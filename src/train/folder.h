@@ -30,8 +30,7 @@ NODISCARD status train_folder_status(const train_folder *f, const char *state, i
                                      const char *reason);
 // Path of this session's TensorBoard file: events.out.tfevents.<Unix seconds>.<host>.
 NODISCARD status train_folder_events(const train_folder *f, char **path);
-// Compares with the configuration of the folder's run; `log` receives the differences.
-NODISCARD status train_folder_compare(const train_folder *f, const run_config *now, const config *c,
-                                      text *log);
+// The configuration that the folder's run was made with; *out is NULL if there is none.
+NODISCARD status train_folder_before(const train_folder *f, run_config **out);
 
 #endif

@@ -61,6 +61,11 @@ static void memory_give(void *context, void *memory)
     job->memory = NULL;
 }
 
+static double first_scale(const run_config *r)
+{
+    return r->train.precision == RUN_FP16 ? r->precision.loss_scale.initial : 1.0;
+}
+
 status train_job_create(const host *h, arena *a, assemble_plans *plans,
                         const assemble_options *options, const train_ranks *ranks,
                         trace_ring *trace, train_job *out)
@@ -112,11 +117,27 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
     status st = ST_OK;
     TRY_TO(destroy_job, exec_constants_write(out->e, plans->model));
     TRY_TO(destroy_job, state_clear(out));
-    const double scale = r->train.precision == RUN_FP16 ? r->precision.loss_scale.initial : 1.0;
-    TRY_TO(destroy_job, exec_step_reset(out->e, scale));
+    TRY_TO(destroy_job, exec_step_reset(out->e, first_scale(r)));
     return ST_OK;
 destroy_job:
     train_job_destroy(out);
+    return st;
+}
+
+status train_job_scale_reset(train_job *job)
+{
+    const int64_t row = plan_table_find(&job->plans->run, "step");
+    step_block *block = calloc(2, sizeof(*block));
+    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
+    status st = exec_read(job->e, row, 0, &block[0], (int64_t)sizeof(*block));
+    if (st == ST_OK) {
+        step_device_init(&block[1].device, first_scale(job->plans->config));
+        block->device.loss_scale = block[1].device.loss_scale;
+        block->device.scale_good_steps = block[1].device.scale_good_steps;
+        block->device.scale_hysteresis_left = block[1].device.scale_hysteresis_left;
+        st = exec_write(job->e, row, 0, &block[0], (int64_t)sizeof(*block));
+    }
+    free(block);
     return st;
 }
 
@@ -194,11 +215,9 @@ status train_job_weights(train_job *job, arena *a)
 {
     const char *from = job->plans->config->model.from;
     if (from == NULL) return weights_from_seed(job);
-    char *manifest = NULL;
-    file_info info;
-    TRY(path_join(a, from, "manifest.json", &manifest));
-    TRY(job->h->api->path_info(job->h, manifest, &info));
-    if (info.kind == FILE_KIND_REGULAR) { // a checkpoint of a Trireme run, or an imported one
+    bool is_checkpoint = false; // from a run, or imported
+    TRY(ckpt_folder_is(job->h, a, from, &is_checkpoint));
+    if (is_checkpoint) {
         ckpt_info facts;
         return ckpt_load(&job->state, a, from, true, &facts);
     }

@@ -224,6 +224,94 @@ static void damaged_ones_are_told_of(void **state)
     assert_non_null(strstr(error_last()->text, "--resume none"));
 }
 
+static void remove_manifest(const char *run, const char *checkpoint)
+{
+    char path[512], name[128];
+    (void)snprintf(name, sizeof(name), "checkpoints/%s/manifest.json", checkpoint);
+    path_of(path, run, name);
+    assert_int_equal(unlink(path), 0);
+}
+
+// The run goes on from an older checkpoint, and stops where there is none; it never removes state
+// or begins anew by itself.
+static void a_lost_manifest_is_told_of(void **state)
+{
+    (void)state;
+    static const char state_file[] = "checkpoints/step-0000006/state-00000-of-00001.safetensors";
+    run_seen watch = {0};
+    hash128 want, out;
+    assert_int_equal(test_run("lost", four, 3, "auto", &watch, &want), ST_OK);
+    remove_manifest("lost", "step-0000006");
+    assert_int_equal(test_run("lost", four, 3, "auto", &watch, &out), ST_OK);
+    assert_same(out, want);
+    assert_int_equal(watch.trained, 2);
+    assert_non_null(strstr(watch.said, "step-0000006 has lost its manifest.json"));
+    assert_true(stands("lost", state_file));
+    assert_true(stands("lost", "checkpoints/step-0000006.1/manifest.json"));
+    remove_manifest("lost", "step-0000006.1");
+    remove_manifest("lost", "step-0000004");
+    remove_manifest("lost", "step-0000002");
+    assert_int_equal(test_run("lost", four, 3, "auto", &watch, NULL), ST_DAMAGED);
+    assert_non_null(strstr(error_last()->text, "step-0000006.1 has lost its manifest.json"));
+    assert_non_null(strstr(error_last()->text, "--resume none"));
+    assert_true(stands("lost", state_file));
+    assert_int_equal(test_run("lost", four, 3, "none", &watch, &out), ST_OK);
+    assert_same(out, want);
+    assert_true(stands("lost", state_file));
+}
+
+// ---- other settings -----------------------------------------------------------------------------
+
+static void nothing_is_left_to_do(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"train.steps=4", "optimizer.lr=1e-3"};
+    run_seen watch = {0};
+    hash128 want, out;
+    assert_int_equal(test_run("finished", more, 1, "auto", &watch, &want), ST_OK);
+    assert_int_equal(watch.trained, 4);
+    assert_int_equal(test_run("finished", more, 2, "auto", &watch, &out), ST_OK);
+    assert_int_equal(watch.trained, 0);
+    assert_same(out, want);
+}
+
+// A decayed rate does not rise again without a word, and does so where its own keys ask for it.
+static void a_stretched_schedule_is_told_of(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"train.steps=8", "optimizer.lr=1e-4"};
+    run_seen watch = {0};
+    hash128 out;
+    assert_int_equal(test_run("stretched", more, 0, "auto", &watch, &out), ST_OK);
+    assert_int_equal(test_run("stretched", more, 1, "auto", &watch, &out), ST_OK);
+    assert_non_null(strstr(watch.said, "raises the learning rate from"));
+    memset(&watch, 0, sizeof(watch));
+    assert_int_equal(test_run("lowered", more, 0, "auto", &watch, &out), ST_OK);
+    assert_int_equal(test_run("lowered", more, 2, "auto", &watch, &out), ST_OK);
+    assert_null(strstr(watch.said, "raises the learning rate"));
+}
+
+// A loss scale belongs to fp16: the run takes its own first one, or none.
+static void precision_may_change(void **state)
+{
+    (void)state;
+    static const char *const precisions[] = {"train.precision=fp32", "train.precision=fp16",
+                                             "train.precision=bf16", "train.precision=fp16"};
+    static const double scales[] = {1.0, 65536.0, 1.0, 65536.0};
+    run_seen watch = {0};
+    for (int i = 0; i < COUNT_OF(precisions); i++) {
+        char steps[32];
+        hash128 out;
+        (void)snprintf(steps, sizeof(steps), "train.steps=%d", 3 * (i + 1));
+        const char *const more[] = {steps, precisions[i]};
+        assert_int_equal(test_run("precision", more, 2, "auto", &watch, &out), ST_OK);
+        assert_int_equal(watch.trained, 3);
+        assert_true(watch.loss_scale == scales[i]);
+        assert_true(watch.last_loss < 6.0);
+    }
+    assert_non_null(strstr(watch.said, "train.precision = bf16, bf16 weights with an fp32 master"));
+}
+
 // ---- a disk that is full ------------------------------------------------------------------------
 
 static void a_failed_save_costs_no_more(void **state)
@@ -314,6 +402,10 @@ int main(void)
         cmocka_unit_test(the_best_one_stays),
         cmocka_unit_test(an_older_one_by_name),
         cmocka_unit_test(damaged_ones_are_told_of),
+        cmocka_unit_test(a_lost_manifest_is_told_of),
+        cmocka_unit_test(nothing_is_left_to_do),
+        cmocka_unit_test(a_stretched_schedule_is_told_of),
+        cmocka_unit_test(precision_may_change),
         cmocka_unit_test(a_failed_save_costs_no_more),
         cmocka_unit_test(a_failing_run_names_what_is_safe),
         cmocka_unit_test(replaced_data_is_refused),

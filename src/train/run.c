@@ -1,5 +1,6 @@
 // A run: opens the folder, builds the job, continues from the last checkpoint, closes everything.
 #include "assemble/prove.h"
+#include "train/lr/lr.h"
 #include "train/session.h"
 
 #include <math.h>
@@ -288,16 +289,51 @@ static status resume_from(session *s, const ckpt_entries *list, const char *resu
                 why.text, whole, s->folder.path, whole);
 }
 
+// Checkpoints whose manifest is lost are never loaded and never removed. Checkpoints that this
+// session writes count as newer than they are.
+static status lost_say(session *s, const ckpt_entries *lost, const ckpt_entries *list,
+                       const char *resume)
+{
+    if (lost->count == 0) return ST_OK;
+    const bool is_newest = list->count == 0 || ckpt_is_newer(&lost->items[0], &list->items[0]);
+    if (list->count == 0 && strcmp(resume, "auto") == 0) {
+        error_record why;
+        const status st = ckpt_lost_fail(s->h, s->a, lost->items[0].path);
+        error_take(&why);
+        return fail(st, "%.3800s\n  or begin anew with --resume none, which keeps the folder",
+                    why.text);
+    }
+    for (int64_t i = 0; i < lost->count; i++) {
+        session_say(s, LOG_WARN,
+                    "%s has lost its manifest.json and is not used; nothing of it was removed, and "
+                    "manifest.json can be put back from a copy",
+                    lost->items[i].name);
+    }
+    if (is_newest) s->fork = max_i64(s->fork, lost->items[0].fork + 1);
+    return ST_OK;
+}
+
 static status state_of_run(session *s, const char *resume)
 {
-    ckpt_entries list;
+    ckpt_entries list, lost;
     s->saved_step = s->begun_step = -1;
     s->val_loss = s->best_val_loss = s->loss = (double)NAN;
     TRY(ckpt_list(s->h, s->a, s->folder.checkpoints, &list));
-    if (strcmp(resume, "auto") == 0) return resume_newest(s, &list);
-    if (strcmp(resume, "none") != 0) return resume_from(s, &list, resume);
-    s->fork = list.count > 0 ? list.items[0].fork + 1 : 0;
-    return begin_anew(s);
+    TRY(ckpt_list_lost(s->h, s->a, s->folder.checkpoints, &lost));
+    if (strcmp(resume, "auto") == 0) {
+        TRY(lost_say(s, &lost, &list, resume));
+        const int64_t fork = s->fork;
+        TRY(resume_newest(s, &list));
+        s->fork = max_i64(s->fork, fork);
+        return ST_OK;
+    }
+    if (strcmp(resume, "none") != 0) {
+        TRY(resume_from(s, &list, resume));
+    } else {
+        s->fork = list.count > 0 ? list.items[0].fork + 1 : 0;
+        TRY(begin_anew(s));
+    }
+    return lost_say(s, &lost, &list, resume);
 }
 
 static const plan *largest_plan(const assemble_plans *plans)
@@ -394,12 +430,14 @@ static void outcome_of(const session *s, train_outcome *out)
     *out = (train_outcome){.steps = s->step,
                            .tokens = s->tokens,
                            .skipped = s->skipped,
+                           .trained = s->step - (s->start.first_step - 1),
                            .wall_s = (double)(session_now(s) - s->begin_ns) / 1e9,
                            .busy_s = busy,
                            .start_s = start_seconds(s),
                            .loss = s->loss,
                            .val_loss = s->val_loss,
                            .best_val_loss = s->best_val_loss,
+                           .lr_next = lr_rate(s->r, min_i64(s->step, s->r->train.steps)),
                            .tokens_per_s = busy > 0.0 ? (double)s->session_tokens / busy : 0.0,
                            .checkpoint = path_or_null(s->newest_path),
                            .best_checkpoint = path_or_null(s->best_path),
@@ -431,10 +469,12 @@ static status data_compare(session *s)
 static status run_in_folder(session *s, run_config *r, const train_order *order, train_outcome *out)
 {
     text changed = {.a = s->a};
+    run_config *was = NULL;
     char *metrics = NULL, *events = NULL;
     TRY(model_of_run(s, r)); // fills in the vocabulary, which is compared too
     if (strcmp(order->resume, "none") != 0) {
-        TRY(train_folder_compare(&s->folder, r, order->c, &changed));
+        TRY(train_folder_before(&s->folder, &was));
+        if (was != NULL) TRY(run_config_compare(s->a, was, r, order->c, &changed));
         s->codec_changed = changed.length > 0 && strstr(changed.bytes, "comm.compression.") != NULL;
         if (changed.length > 0) session_say(s, LOG_INFO, "changed since: %s", changed.bytes);
     }
@@ -527,6 +567,7 @@ status train_run(const host *h, arena *a, const train_order *order, train_outcom
     s->h = h;
     s->a = a;
     s->r = &own;
+    s->c = order->c;
     s->w = order->watcher;
     s->begin_ns = h->api->monotonic_ns(h);
     const bool first = order->ranks == NULL || comm_rank(order->ranks) == 0;

@@ -11,6 +11,7 @@ typedef struct session {
     const host *h;
     arena *a;
     const run_config *r;
+    const config *c; // where r's values are from
     const train_watcher *w;
     assemble_options options;
     decoder_spec spec;

@@ -1,5 +1,6 @@
 // Saves and loads a session's state. A save begins between two steps; its result is polled between
 // later steps. The last save of a session is waited for.
+#include "train/lr/lr.h"
 #include "train/session.h"
 
 #include <math.h>
@@ -188,20 +189,113 @@ static status all_load(session *s, const char *path, ckpt_info *info)
     return fail((status)worst, "%s: another rank could not load its part of it", path);
 }
 
+// The configuration in a checkpoint, checked; *out is NULL if it has none.
+static status config_of(session *s, const char *path, run_config **out)
+{
+    char *yaml = NULL;
+    int64_t bytes = 0;
+    config *c = NULL;
+    *out = NULL;
+    TRY(ckpt_extra_read(s->h, s->a, path, "config.resolved.yaml", &yaml, &bytes));
+    if (yaml == NULL) return ST_OK;
+    const config_input input = {.yaml = yaml, .bytes = bytes, .name = path, .folder = path};
+    run_config *was = NULL;
+    TRY(arena_new(s->a, 1, &was));
+    TRY(config_parse(s->a, &run_config_table, &input, was, &c));
+    run_config_complete(was);
+    *out = was;
+    return ST_OK;
+}
+
+// The state of a checkpoint does not fit this run. Names the keys that differ, if its configuration
+// shows them; otherwise the first error stays.
+static status keys_differ(session *s, const char *path)
+{
+    run_config *was = NULL;
+    error_record why;
+    text log = {.a = s->a};
+    error_take(&why);
+    if (config_of(s, path, &was) != ST_OK || was == NULL) return error_put(&why);
+    if (run_config_compare(s->a, was, s->r, s->c, &log) == ST_OK) return error_put(&why);
+    error_record keys;
+    error_take(&keys);
+    return fail(ST_CONFIG_FIXED, "%s does not fit this run:\n%.3000s", path, keys.text);
+}
+
+static const char *precision_text(const run_config *r, char buffer[96])
+{
+    const run_types t = run_config_types(r);
+    (void)snprintf(buffer, 96, "train.precision = %s, %s weights%s, %s optimizer state",
+                   dtype_name(t.compute), dtype_name(t.weights),
+                   t.has_master ? " with an fp32 master" : "", dtype_name(t.moments));
+    return buffer;
+}
+
+// Values of another precision have been converted. A loss scale belongs to fp16 alone.
+static status precision_follow(session *s, const run_config *was, const char *path,
+                               const ckpt_info *info)
+{
+    char before[96], now[96];
+    if ((was->train.precision == RUN_FP16) != (s->r->train.precision == RUN_FP16)) {
+        TRY(train_job_scale_reset(&s->job));
+    }
+    const bool same = strcmp(precision_text(was, before), precision_text(s->r, now)) == 0;
+    if (same && info->converted == 0) return ST_OK;
+    session_say(
+        s, LOG_INFO, "%s has %s; this run has %s: %lld tensors were converted, %lld rounded",
+        path_base_name(path), before, now, (long long)info->converted, (long long)info->rounded);
+    return ST_OK;
+}
+
+// More steps stretch a schedule that decays over the run, so the learning rate jumps up. That is
+// rarely meant, and is said aloud unless the rate's own keys were changed too.
+static void rate_compare(session *s, const run_config *was)
+{
+    const run_config *r = s->r;
+    const bool same_rule = was->schedule.name == r->schedule.name &&
+                           was->schedule.min_ratio == r->schedule.min_ratio &&
+                           was->schedule.decay_steps == r->schedule.decay_steps &&
+                           was->optimizer.lr == r->optimizer.lr;
+    if (!same_rule || s->step <= max_i64(r->schedule.warmup, was->schedule.warmup)) return;
+    if (was->train.steps >= r->train.steps || s->step >= r->train.steps) return;
+    const double before = lr_rate(was, s->step - 1), now = lr_rate(r, s->step);
+    if (!(now > 1.2 * before)) return; // more than a schedule changes in a step
+    const double kept = before > 1e-3 * r->optimizer.lr ? before : 0.1 * r->optimizer.lr;
+    session_say(s, LOG_WARN,
+                "train.steps = %lld stretches the schedule, which raises the learning rate from "
+                "%.3g to %.3g; optimizer.lr=%.3g schedule.min_ratio=1 trains on at a constant rate",
+                (long long)r->train.steps, before, now, kept);
+}
+
+static status counts_check(const session *s, const char *path, const ckpt_info *info)
+{
+    if (info->updates != info->step) {
+        return fail(ST_DAMAGED,
+                    "%s: its step block counts %lld updates, its manifest.json says step %lld",
+                    path, (long long)info->updates, (long long)info->step);
+    }
+    if (info->seed == s->r->train.seed) return ST_OK;
+    return fail(ST_CONFIG_FIXED, "%s was made with train.seed = %lld, this run has %lld", path,
+                (long long)info->seed, (long long)s->r->train.seed);
+}
+
 status session_load(session *s, const char *path)
 {
     ckpt_info info;
-    TRY(all_load(s, path, &info));
-    if (info.seed != s->r->train.seed) {
-        return fail(ST_CONFIG_FIXED, "%s was made with train.seed = %lld, this run has %lld", path,
-                    (long long)info.seed, (long long)s->r->train.seed);
-    }
+    run_config *was = NULL;
+    const status loaded = all_load(s, path, &info);
+    if (loaded == ST_CONFIG_FIXED || loaded == ST_MODEL) return keys_differ(s, path);
+    TRY(loaded);
+    TRY(counts_check(s, path, &info));
+    TRY(config_of(s, path, &was));
+    if (was != NULL) TRY(precision_follow(s, was, path, &info));
     if (strcmp(info.numerics, s->numerics) != 0) {
         session_say(s, LOG_WARN,
                     "the checkpoint was made by \"%s\", this is \"%s\": bits may differ from here",
                     info.numerics, s->numerics);
     }
     s->step = s->saved_step = info.step;
+    if (was != NULL) rate_compare(s, was);
     s->sequences = info.sequences;
     s->tokens = info.tokens;
     s->data_before = info.data;

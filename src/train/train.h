@@ -66,9 +66,11 @@ typedef struct train_watcher {
 
 typedef struct train_outcome {
     int64_t steps, tokens, skipped;
+    int64_t trained;       // steps of this session; 0: the run had its last step before
     double wall_s, busy_s; // of this session; busy: inside steps
     double start_s;        // from the start of train_run to the first action of the first step
     double loss, val_loss, best_val_loss;
+    double lr_next;                           // learning rate of a step after the last one
     double tokens_per_s, mfu;                 // means of this session
     const char *checkpoint, *best_checkpoint; // NULL: none
     bool stopped;                             // on request, before the last step

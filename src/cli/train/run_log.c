@@ -28,7 +28,7 @@ struct run_log {
     error_record error;
     int64_t warning_count;
     char *warnings[WARNINGS_KEPT];
-    int64_t live_ns, step;
+    int64_t live_ns, step, steps; // of the run: the last finished one, and all
     double peak_flops;
 };
 
@@ -232,6 +232,7 @@ static void on_started(void *context, const train_start *start)
     text t = {.a = log->lines};
     log->peak_flops = start->peak_flops;
     log->step = start->first_step - 1;
+    log->steps = start->config->train.steps;
     const status st = run_log_print_start(start, &t);
     keep(log, st);
     if (st == ST_OK) put_lines(log, !log->quiet && !log->is_json, t.bytes);
@@ -362,12 +363,47 @@ static int on_stop_asked(void *context, const char **why)
 
 // ---- the end ------------------------------------------------------------------------------------
 
+// A command that trains on after the last step. A schedule that decays over the run has ended near
+// zero, and more steps would stretch it and raise the rate again, so the command keeps a rate.
+static void end_continue(run_log *log, const train_outcome *o)
+{
+    const run_config *r = log->r;
+    const int32_t name = r->schedule.name;
+    const bool decays =
+        name == RUN_SCHEDULE_LINEAR || name == RUN_SCHEDULE_COSINE || name == RUN_SCHEDULE_WSD;
+    const char *dir = r->run.dir;
+    const long long more = (long long)(2 * o->steps);
+    if (!decays || r->schedule.min_ratio >= 1.0) {
+        say(log, "         trireme train %s train.steps=%lld", dir, more);
+        return;
+    }
+    const double end = o->lr_next, small = 1e-3 * r->optimizer.lr;
+    const double rate = end > small ? end : 0.1 * r->optimizer.lr;
+    say(log, "         trireme train %s train.steps=%lld optimizer.lr=%.3g schedule.min_ratio=1",
+        dir, more, rate);
+    say(log, "         (the learning rate has decayed to %.2g; this trains on at a constant %.3g)",
+        end, rate);
+}
+
+// A run that had its last step before: it says so, and has no loss or time of its own.
+static void end_nothing(run_log *log, const train_outcome *o)
+{
+    char steps[40];
+    const int64_t asked = log->steps;
+    say(log, "done     this run has all its %s steps; nothing was trained (train.steps = %lld)",
+        grouped(o->steps, steps), (long long)asked);
+}
+
 static void end_totals(run_log *log, const train_outcome *o)
 {
     char steps[40], tokens[32], wall[32], busy[32], speed[32], peak[32];
-    say(log, "done     %s steps  %s tokens  %s wall, %s in steps  loss %.4f",
-        grouped(o->steps, steps), text_count_human((double)o->tokens, tokens),
-        text_duration_human(o->wall_s, wall), text_duration_human(o->busy_s, busy), o->loss);
+    if (o->trained <= 0) {
+        end_nothing(log, o);
+    } else {
+        say(log, "done     %s steps  %s tokens  %s wall, %s in steps  loss %.4f",
+            grouped(o->steps, steps), text_count_human((double)o->tokens, tokens),
+            text_duration_human(o->wall_s, wall), text_duration_human(o->busy_s, busy), o->loss);
+    }
     if (!isnan(o->val_loss)) {
         say(log, "         val %.4f, best %.4f", o->val_loss, o->best_val_loss);
     }
@@ -383,8 +419,7 @@ static void end_totals(run_log *log, const train_outcome *o)
         say(log, "         %s (best)", o->best_checkpoint);
     }
     say(log, "next     trireme generate %s --prompt \"...\"", log->r->run.dir);
-    say(log, "         trireme train %s train.steps=%lld", log->r->run.dir,
-        (long long)(2 * log->r->train.steps));
+    end_continue(log, o);
     say(log, "         trireme export %s %s-hf", log->r->run.dir, log->r->run.dir);
 }
 
@@ -430,6 +465,10 @@ void run_log_end(run_log *log, status st, const train_outcome *outcome)
     error_take(&error);
     live_clear(log);
     if (st == ST_OK && !log->is_json) end_totals(log, outcome);
+    if (st == ST_OK && log->is_json && outcome->trained <= 0) {
+        say(log, "{\"event\": \"done\", \"step\": %lld, \"trained\": 0}",
+            (long long)outcome->steps);
+    }
     end_warnings(log);
     if (st != ST_OK && may_write(log, st)) {
         const status told = end_json(log, st, &error);
