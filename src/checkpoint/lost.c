@@ -1,5 +1,5 @@
-// Describes the folder of a checkpoint whose manifest.json is lost: which of its state files can still
-// be read, and how to go on. It reads headers only, because no checksum of the values is left.
+// Describes the folder of a checkpoint whose manifest.json is lost: which of its state files can
+// still be read, and how to go on. It reads headers only, as no checksum of the values is left.
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 
