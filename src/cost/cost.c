@@ -228,8 +228,8 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
 
 // The input is read and written in one byte per element, as it is and transposed: the GEMM over
 // rows that computes the weights' gradients reads those bytes again. Weights are cast once in a
-// step, which is negligible beside the GEMMs (Transformer Engine keeps the cast weights after the
-// first micro-batch, is_first_microbatch).
+// step, which is negligible compared with the GEMMs (Transformer Engine keeps the cast weights
+// after the first micro-batch, is_first_microbatch).
 static double fp8_s(const cost_model *m, const cost_gemm *p, double count, bool casts_rows)
 {
     const cluster_device *d = &m->c->device;

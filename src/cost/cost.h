@@ -129,9 +129,9 @@ int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, co
 // Time of a copy between a device and its host.
 int64_t cost_copy_ns(const cost_model *m, double bytes);
 
-// Share of a collective's time that GEMMs hide, where the plan has it between them or overlapped
-// with them (`overlapped`): in the second case it is the part that the simulator need not add, and
-// 1 for collectives that profile.beside and dp_beside cover.
+// Share of a collective's time that GEMMs hide, if the plan has it between them or overlapped with
+// them (`overlapped`). In the second case it is the part that the simulator need not add, and 1 for
+// the collectives that the habits `beside` and `dp_beside` cover.
 double cost_overlap(const cost_profile *p, const cost_group *g, bool overlapped);
 // Share of a collective's time by which overlapped GEMMs slow down: a slower link takes
 // proportionally less of the device.

@@ -48,7 +48,7 @@ double cost_habit_logits_s(const cost_model *m, double rows, double vocab, doubl
            cost_memory_s(m, 2.0 * bytes);
 }
 
-// Time to add a weight's gradient to the step's sum, beside the operation that computed it.
+// Time to add a weight's gradient to the step's sum, in addition to the operation that computed it.
 static double sums_s(const cost_model *m, const op_program *p, const op_node *node,
                      const extent_binding *bound)
 {
@@ -164,7 +164,7 @@ cost_exchange cost_habit_exchange(const cost_model *m, const cost_group *g, doub
     return x;
 }
 
-// A collective occupies compute units of the device, as many as its links can feed, and memory
+// A collective occupies compute units of the device, as many as its links can keep busy, and memory
 // bandwidth; both are proportional to bytes per second. The share of a group is therefore the rate
 // at which one of its ranks receives, over that of the innermost links.
 double cost_crowding(const cost_model *m, const cost_group *g)

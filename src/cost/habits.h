@@ -24,104 +24,111 @@ extern "C" {
 #define COST_HABITS(REAL, COUNT, FLAG)                                                             \
     /* Operations. */                                                                              \
     REAL(attention_half, attention_half, 1, 0, 1e6, 0,                                             \
-         "positions at which attention has half of its speed; 0: the device's entry")              \
+         "number of positions at which attention reaches half of its speed; 0: the value of "      \
+         "the device's entry")                                                                     \
     REAL(pointwise, pointwise, 1, 0.01, 100, 1,                                                    \
-         "bytes that element-wise operations move, relative to the plan's; below 1: fused")        \
+         "bytes that element-wise operations move, relative to the plan; below 1: they are "       \
+         "fused")                                                                                  \
     REAL(eager_pointwise, eager_pointwise, 1, 0, 100, 0,                                           \
-         "the same, of RMSNorm, rotary positions and gated activations that are chains of a "      \
-         "framework's operations; 0: as pointwise")                                                \
+         "the same for RMSNorm, rotary positions and gated activations that a framework runs "     \
+         "as chains of operations; 0: the value of pointwise")                                     \
     REAL(attention_kernels, attention_kernels, 1, 0.01, 100, 1,                                    \
-         "kernels that an attention is launched as; 1: it is fused")                               \
+         "number of kernels that an attention launches; 1: it is fused")                           \
     REAL(sum16_bytes, sum16_bytes, 1, 0, 100, 0,                                                   \
-         "bytes that a kernel of its own moves for each element of a weight's gradient, in each "  \
-         "micro-batch, to add it to a sum of two bytes; 0: what makes it adds it")                 \
-    REAL(sum32_bytes, sum32_bytes, 1, 0, 100, 0, "the same, to a sum of four bytes")               \
+         "bytes per element of a weight's gradient that a separate kernel moves in each "          \
+         "micro-batch to add it to a sum of two bytes; 0: the GEMM adds it")                       \
+    REAL(sum32_bytes, sum32_bytes, 1, 0, 100, 0, "the same for a sum of four bytes")               \
     FLAG(whole_again, false,                                                                       \
-         "full recomputation runs all of a layer again, what no gradient needs too")               \
+         "full recomputation repeats all operations of a layer, even those that no gradient "      \
+         "needs")                                                                                  \
     FLAG(whole_logits, false,                                                                      \
-         "each rank of tp gathers the logits of all columns, and makes their loss")                \
+         "each rank of tp gathers the logits of all columns and computes their loss")              \
     FLAG(whole_head, false,                                                                        \
-         "each rank of tp makes the logits of all columns by itself; bytes of the weight are a "   \
-         "piece's")                                                                                \
-    /* The host issues operations, and is ahead of the device where that takes less time. */       \
-    REAL(step_s, step_s, 1, 0, 60, 0,                                                              \
-         "seconds of the host's work in each step that nothing hides")                             \
+         "each rank of tp computes the logits of all columns itself, but stores only its "         \
+         "piece of the weight")                                                                    \
+    /* The host issues operations; it runs ahead of the device if issuing takes less time. */      \
+    REAL(step_s, step_s, 1, 0, 60, 0, "seconds of host work in each step that nothing hides")      \
     REAL(issue_s, issue_us, 1e-6, 0, 100000, 0,                                                    \
-         "microseconds in which the host issues an operation of a layer; 0: it is always ahead")   \
+         "microseconds that the host takes to issue an operation of a layer; 0: the host is "      \
+         "always ahead")                                                                           \
     REAL(expert_issue_s, expert_issue_us, 1e-6, 0, 100000, 0,                                      \
-         "of a layer's experts in a forward pass, besides; twice as many in a backward pass")      \
+         "additional microseconds of the host for the experts of a layer in a forward pass; a "    \
+         "backward pass takes twice as long")                                                      \
     REAL(expert_product_s, expert_product_us, 1e-6, 0, 100000, 0,                                  \
-         "of each expert's part of a product")                                                     \
-    FLAG(expert_wait, false, "the host waits until the router has said how many rows go where")    \
-    /* Messages. */                                                                                \
+         "microseconds that the host takes to issue each expert's part of a GEMM")                 \
+    FLAG(expert_wait, false,                                                                       \
+         "the host waits until the router has determined the rows of each expert")                 \
+    /* Collectives and transfers. */                                                               \
     FLAG(dp_beside, false,                                                                         \
-         "where there is no pipeline sums of gradients go beside the backward pass, whatever "     \
+         "without a pipeline, sums of gradients overlap with the backward pass, whatever "         \
          "dp_overlap says")                                                                        \
     FLAG(beside, true,                                                                             \
-         "messages of tensor and context parallelism go beside products as the plan has them, "    \
-         "and are hidden by what is played then; no: tp_overlap and cp_overlap say how much, and " \
-         "rows that layout.sp gathers stand between products")                                     \
+         "collectives of tensor and context parallelism overlap with GEMMs as the plan has "       \
+         "them, and the simulated GEMMs hide them; no: tp_overlap and cp_overlap give the "        \
+         "hidden share, and gathers of layout.sp stand between GEMMs")                             \
     FLAG(pp_pieces, false,                                                                         \
-         "between stages each rank of tp sends a piece of the rows that all of them have, which "  \
-         "is gathered there")                                                                      \
+         "if all ranks of tp hold the same rows at a stage boundary, each sends a piece of "       \
+         "them, and the next stage gathers the pieces")                                            \
     COUNT(ep_nodes, 1 << 20,                                                                       \
-          "of experts: a token's row goes once to each node, to so many at most; 0: to each "      \
-          "expert by itself")                                                                      \
+          "a token's row is sent to its experts once per node, to at most this many nodes; 0: "    \
+          "once per expert")                                                                       \
     REAL(ep_bytes, ep_bytes, 1, 0, 1, 1,                                                           \
-         "of experts: bytes of rows that travel, relative to the plan's")                          \
+         "bytes of experts' rows that are sent, relative to the plan")                             \
     REAL(imbalance, imbalance, 1, 0.01, 100, 1,                                                    \
-         "of experts: rows of the fullest rank, relative to the mean")                             \
+         "rows of the rank with most rows of experts, relative to the mean")                       \
     REAL(ep_gb_s, ep_gb_s, 1, 0, 1e5, 0,                                                           \
-         "of experts: gigabytes a second that a rank sends at most, however fast its links are; "  \
-         "0: no bound")                                                                            \
-    REAL(cp_gb_s, cp_gb_s, 1, 0, 1e5, 0, "the same, of context parallelism's messages")            \
+         "largest rate at which a rank sends rows of experts in GB/s, whatever its links "         \
+         "reach; 0: no limit")                                                                     \
+    REAL(cp_gb_s, cp_gb_s, 1, 0, 1e5, 0, "the same for collectives of context parallelism")        \
     FLAG(expert_sorts, false,                                                                      \
-         "rows that have come are put in order of a rank's experts, and back before they go")      \
+         "received rows are sorted by expert, and sorted back before they are returned")           \
     FLAG(rings, false,                                                                             \
-         "gathers, scatters and sums go round rings of all ranks, so that a node's links carry "   \
-         "the pieces of its own ranks too, as NCCL's; no: what other nodes have, once")            \
+         "gathers, scatters and sums use rings over all ranks, as NCCL does, so the links of "     \
+         "a node also transfer pieces of its own ranks; no: they transfer only pieces of "         \
+         "other nodes, once")                                                                      \
     COUNT(sum_bytes, 1e15,                                                                         \
-          "bytes of gradients that are summed or scattered at once, when all of them are there, "  \
-          "of what is summed once in a step; 0: layer by layer")                                   \
+          "bytes of gradients that one sum or scatter covers, when all of them are complete, "     \
+          "if gradients are summed once in a step; 0: layer by layer")                             \
     REAL(hop_s, hop_us, 1e-6, 0, 100000, 0,                                                        \
-         "microseconds of a hop within a node, of gathers and scatters that go round a ring of "   \
-         "all ranks; 0: the links' latencies, and doubling where that is quicker")                 \
-    REAL(hop_outside_s, hop_outside_us, 1e-6, 0, 100000, 0, "the same between nodes")              \
+         "microseconds of a hop within a node for gathers and scatters over a ring of all "        \
+         "ranks; 0: the latencies of the links, and doubling where it is faster")                  \
+    REAL(hop_outside_s, hop_outside_us, 1e-6, 0, 100000, 0, "the same for a hop between nodes")    \
     REAL(piece_s, piece_us, 1e-6, 0, 100000, 0,                                                    \
-         "microseconds for each rank's piece of what ZeRO-3 gathers and scatters, which goes "     \
-         "tensor by tensor through a buffer then; 0: layer by layer, in place")                    \
+         "microseconds for each rank's piece in a gather or scatter of ZeRO-3, which then "        \
+         "goes tensor by tensor through a buffer; 0: layer by layer, in place")                    \
     COUNT(reuse_distance, 1e15,                                                                    \
-          "with piece_us: a weight is gathered again between being computed again and its "        \
-          "gradient where so many elements of others are used; 0: always")                         \
+          "with piece_us: a weight is gathered again between its recomputation and its "           \
+          "gradient if at least this many elements of other weights are used in between; 0: "      \
+          "always")                                                                                \
     COUNT(persistent, 1e15,                                                                        \
-          "with piece_us: weights of fewer elements are whole on every rank of ZeRO-3, and "       \
-          "gathered after the update, piece by piece")                                             \
+          "with piece_us: weights with fewer elements stay whole on every rank of ZeRO-3 and "     \
+          "are gathered piece by piece after the update")                                          \
     REAL(crowding, crowding, 1, 0, 1, 0,                                                           \
-         "by which products slow down while messages go beside them over the innermost links; "    \
-         "slower ones take as much less")                                                          \
-    FLAG(fp8_gathers, false, "under fp8 rows are cast before layout.sp gathers them over tp")      \
+         "share by which GEMMs slow down while collectives overlap with them over the "            \
+         "innermost links; slower links take proportionally less")                                 \
+    FLAG(fp8_gathers, false, "under fp8, rows are cast before layout.sp gathers them over tp")     \
     /* Bytes. */                                                                                   \
     REAL(activations, activations, 1, 0.01, 100, 1,                                                \
-         "bytes kept for the backward pass, relative to the plan's")                               \
+         "bytes kept for the backward pass, relative to the plan")                                 \
     REAL(score_bytes, score_bytes, 1, 0, 16, 0,                                                    \
-         "bytes kept of each score where attention is not fused; 0: it is")                        \
+         "bytes kept of each attention score if attention is not fused; 0: it is fused")           \
     REAL(mask_bytes, mask_bytes, 1, 0, 16, 0,                                                      \
-         "bytes kept of each element of a layer's rows: the masks of its dropouts")                \
+         "bytes of dropout masks kept for each element of a layer's rows")                         \
     REAL(logit_bytes, logit_bytes, 1, 0, 64, 0,                                                    \
-         "bytes of each logit of a micro-batch that are there at once at the loss; 0: they go by " \
-         "chunks")                                                                                 \
+         "bytes per logit of a micro-batch that exist at the same time at the loss; 0: the "       \
+         "loss is computed in chunks")                                                             \
     FLAG(fp8_inputs, false,                                                                        \
-         "under fp8 the inputs of products are kept for the gradients of weights in one byte")     \
-    FLAG(fp8_weights, false,                                                                       \
-         "under fp8 weights of products are kept in one byte, and in that alone")                  \
+         "under fp8, inputs of GEMMs are kept for the gradients of weights in one byte")           \
+    FLAG(fp8_weights, false, "under fp8, weights of GEMMs are kept only in one byte")              \
     COUNT(live_parameters, 1e15,                                                                   \
-          "elements of whole weights that ZeRO-3 holds at a time; 0: two layers', as the plan")    \
+          "elements of gathered weights that ZeRO-3 holds at a time; 0: those of two layers, "     \
+          "as in the plan")                                                                        \
     COUNT(reduce_bucket, 1e15,                                                                     \
-          "elements of the bucket that ZeRO-2 and 3 copy a gradient to; 0: none, a layer's are "   \
-          "held")                                                                                  \
+          "elements of the bucket into which ZeRO-2 and ZeRO-3 copy gradients; 0: there is no "    \
+          "bucket, and the gradients of a layer are held")                                         \
     COUNT(loose_grads, 8,                                                                          \
-          "gradients of at most so many bytes an element come and go, too; wider ones have a "     \
-          "buffer that stays")
+          "gradients of at most this many bytes per element are allocated and freed within a "     \
+          "step too; wider ones have a permanent buffer")
 // clang-format on
 
 #define HABIT_REAL(field, key, scale, least, most, none, help) double field;

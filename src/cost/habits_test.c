@@ -193,9 +193,9 @@ static void rings_take_their_hops(void **state)
     assert_int_equal(cost_collective_ns(&m, &two, COLLECTIVE_ALL_REDUCE, bytes), sum);
 }
 
-// The loss of GEMMs beside a collective is proportional to the rate at which a rank receives: one
-// rank on each of eight nodes receives 50 x 0.8 of 400 x 0.5 GB/s; with eight on each of two nodes,
-// whose ports all fetch for all, it is 8 of those over 8/15 of the bytes.
+// The loss of GEMMs that overlap with a collective is proportional to the rate at which a rank
+// receives: one rank on each of eight nodes receives 50 x 0.8 of 400 x 0.5 GB/s; with eight on each
+// of two nodes, whose ports all fetch for all, it is 8 of those over 8/15 of the bytes.
 static void slow_links_crowd_less(void **state)
 {
     (void)state;
