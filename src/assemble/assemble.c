@@ -151,8 +151,8 @@ static status pipeline_choose(arena *a, const assemble_options *o, plan_request 
     TRY(run_config_pipeline(r, a, &request->pipeline));
     TRY(arena_new(a, 1, &pipeline));
     TRY(plan_pipeline_make(a, out->whole, &o->mesh, &request->pipeline, 0, pipeline));
-    // All plans are cut alike: by its own FLOPs, evaluation would want weights that other stages
-    // hold.
+    // All plans use the same cut into stages. With a cut by its own FLOPs, evaluation would need
+    // weights that other stages hold.
     TRY(arena_new(a, pipeline->depth, &rows));
     for (int32_t i = 0; i < pipeline->depth; i++) {
         rows[i] = pipeline->first_layer[i + 1] - pipeline->first_layer[i] - (i == 0 ? 1 : 0) -

@@ -1,9 +1,9 @@
 // Chooses settings that a run file leaves open and that trade memory for speed.
 //
-// Two settings change no bit in strict order and only rounding in fast mode: what the backward pass
-// recomputes, and how many sequences a micro-batch has. If the user gives neither, a run whose
-// transient bytes (activations, gradients) are few beside its state keeps all activations, with at
-// most 4,096 tokens at once. Otherwise the choice is, in this order:
+// Two settings change no bit in strict order and only rounding in fast mode: the operations that
+// the backward pass recomputes, and the number of sequences of a micro-batch. If the user gives
+// neither, a run whose transient bytes (activations, gradients) are few compared with its state
+// keeps all activations, with at most 4,096 tokens at once. Otherwise the choice is, in this order:
 //
 //   recompute `selective`   if repeating pointwise work is at most 2% of a step's work and saves a
 //                           tenth of the peak: GPT-2 124M at 4 x 1,024 tokens takes 3.34 instead of

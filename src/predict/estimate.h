@@ -3,8 +3,8 @@
 //
 // A model's programs are measured once for each way to cut them and each micro-batch
 // (estimate_make): the bytes that a layer's forward, the halves of its backward and the time
-// between them hold, and their times. Any number of layouts is then judged by sums over layers and
-// one pass over a schedule's list:
+// between them hold, and their times. Any number of layouts is then evaluated by sums over layers
+// and one pass over a schedule's list:
 //
 //   memory   run tensors, exact; live bytes at the peak: exact without transient tensors (ZeRO 0
 //            and 1), otherwise too high by at most two layers' weights and gradients

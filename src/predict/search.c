@@ -1,4 +1,5 @@
-// The search: its order, the layouts it judges, and the ones it keeps. search.h describes the idea.
+// The search: its order, the layouts that it examines, and the ones that it keeps. search.h
+// describes the idea.
 #include "predict/search_internal.h"
 
 #include <stdio.h>
@@ -306,7 +307,7 @@ static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_ref
     return ST_OK;
 }
 
-// Called when its bytes or its step are known.
+// Records a layout whose bytes or step are known.
 static status found_judge(search *s, int64_t rows, const search_found *f)
 {
     // Layouts that did not fit count too, so the search ends where it would if they were simulated.

@@ -1,10 +1,10 @@
 // Pass 2 of lowering: which tensors each run of a layer works on.
 //
-// Every run of a list becomes an action with a binding: that of its layer in the slot of the
-// micro-batch, with the accumulators of its shard. A weight list is cut where nodes that start an
-// accumulator and nodes that go on with one meet. Merges of accumulators, the norm of gradients and
-// updates are actions on programs of their own (bind_uses.c, bind_update.c). Communications come in
-// later.
+// Every run of a list becomes an action. Its binding is that of the layer in the slot of the
+// micro-batch, with the accumulators of the shard. A weight list is cut where nodes that start an
+// accumulator are next to nodes that continue one. Merges of accumulators, the norm of gradients
+// and updates are actions on programs of their own (bind_uses.c, bind_update.c). Pass 3 adds the
+// communications.
 #include "plan/lower/bind_internal.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ status bind_action(binder *b, const plan_action *action, int32_t *index)
 
 // ---- runs ---------------------------------------------------------------------------------------
 
-// The accumulator that a node adds to; -1: to none.
+// The accumulator that a node adds to; -1: the node adds to none.
 static int32_t accumulator_of(const plan_binding *b, const op_node *node)
 {
     for (int k = 0; k < OP_MAX_OUT; k++) {
@@ -47,7 +47,8 @@ static void node_started(binder *b, const plan_binding *binding, const op_node *
     }
 }
 
-// A weight list: stretches of nodes that start accumulators, or go on with them.
+// Binds a weight list as alternating ranges of nodes that start accumulators and nodes that
+// continue them.
 static status weight_list_bind(binder *b, plan_action action)
 {
     const plan_binding binding = b->in->p->bindings[action.binding];
@@ -103,14 +104,15 @@ static status run_bind(binder *b, const layer_visit *visit, const layer_run *run
 
 // ---- gradients that pass ------------------------------------------------------------------------
 
-// What is summed so far goes along in this rank's own rows of the whole gradient.
+// Adds the sum of the micro-batches so far to this rank's own rows of the new whole gradient, so
+// the next reduction includes it.
 static status sum_bind(binder *b, const layer_visit *visit, weight_use *use, int32_t *action)
 {
     const int32_t w = use->weight, whole = use->buffer[0];
     const plan_rows rows = lower_rows(b->in, w);
     int32_t mine = -1;
     *action = -1;
-    b->touched[whole] = false; // it is made anew
+    b->touched[whole] = false; // every micro-batch starts it again
     if (!b->summed[w] || rows.count == 0) return ST_OK;
     if (use->adds > 0) {
         mine = b->out->adds[use->adds - 1].target;
@@ -172,14 +174,15 @@ static status keep(binder *b, int32_t ref)
     return ST_OK;
 }
 
-// What the model's last layer leaves of the first micro-batch; the next one overwrites it.
+// Keeps the outputs of the model's last layer for the first micro-batch; the next micro-batch
+// overwrites them.
 static status outputs_keep(binder *b)
 {
     const lower_input *in = b->in;
     const int32_t top = in->m->layer_count - 1, chunk = b->x->chunk_of[top];
     const int32_t slot = chunk >= 0 ? b->out->slots.slot_of[chunk][0] : -1;
     for (int k = 0; k < OP_MAX_BOUNDARY; k++) in->p->outputs[k] = -1;
-    if (slot < 0) return ST_OK; // another rank's, or of the pipeline's other direction
+    if (slot < 0) return ST_OK; // another rank has it, or the pipeline's other direction
     const plan_binding *binding = &in->p->bindings[b->out->layers[top].slots[slot].binding[0]];
     for (int k = 0; k < binding->program->output_count; k++) {
         const tensor_id t = op_owner(binding->program, binding->program->outputs[k]).id;

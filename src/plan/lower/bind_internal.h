@@ -4,12 +4,12 @@
 
 #include "plan/lower/bind.h"
 
-// A binding of the border layers of a chunk for some buffers.
+// A binding of the first or last layer of a chunk for one set of boundary buffers.
 typedef struct boundary_binding {
     int32_t layer, slot;
-    int32_t ref[BOUNDARY_COUNT]; // what its micro-batch has at the stage boundaries; -1: none
+    int32_t ref[BOUNDARY_COUNT]; // boundary tensors of its micro-batch; -1: none
     int32_t binding[TREE_MAX_BUFFERS];
-    int32_t next; // of the same layer and slot; -1
+    int32_t next; // row with the same layer and slot; -1
 } boundary_binding;
 
 typedef struct binder {
@@ -19,27 +19,27 @@ typedef struct binder {
     boundary_binding *boundary_bindings;
     int64_t boundary_count, boundary_capacity;
     bool *touched; // [transient tensor] an accumulator that has been written in this step
-    bool *summed;  // [weight] its whole gradient has been summed before
+    bool *summed;  // [weight] an earlier micro-batch has summed its whole gradient
 } binder;
 
 NODISCARD status bind_add_binding(const lower_input *in, const plan_binding *binding, int32_t *out);
 NODISCARD status bind_action(binder *b, const plan_action *action, int32_t *index);
-// target += source, for one use (NULL: of none), as an action of one node.
+// Adds an action of one node, target += source, for one use (NULL: for no use).
 NODISCARD status bind_tree_add(binder *b, weight_use *use, int32_t target, int32_t source,
                                int32_t microbatch, int32_t *index);
 // bind_tensors.c: fills layers, uses, holds, step_ref and the layers' bindings.
 NODISCARD status bind_tensors(binder *b);
-// Scratch of each node of a program: one tensor each, live at that node only.
+// Workspaces of the nodes of a program: one tensor for each node, live at that node only.
 NODISCARD status bind_workspaces(const lower_input *in, const op_program *program, const char *name,
                                  const int32_t *out[OP_LIST_COUNT]);
 // bind_uses.c
 NODISCARD status bind_use_add(binder *b, int32_t layer, tensor_id t);
 NODISCARD status bind_whole_weight(binder *b, int32_t weight, plan_tensor *own, int32_t *whole);
-// bind_slots.c: tensors of the buffers, and the bindings of a micro-batch that use them.
+// bind_slots.c: tensors of the boundary buffers, and the bindings of a micro-batch that use them.
 NODISCARD status bind_buffers(binder *b);
 NODISCARD status bind_boundaries(binder *b, int32_t chunk, int32_t microbatch);
 bool bind_is_boundary(const binder *b, int32_t layer, tensor_id t);
-// bind_packed.c: what a layer's nodes keep of weights.
+// bind_packed.c: packed weights of a layer's nodes.
 NODISCARD status bind_packed(binder *b, int32_t layer, const int32_t *out[OP_LIST_COUNT]);
 // bind_update.c
 NODISCARD status bind_step_node(binder *b, op_code code, int32_t *index);

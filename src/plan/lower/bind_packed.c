@@ -1,18 +1,19 @@
 // Pass 2 of lowering, packed weights: weights in the form that GEMMs read, packed once a step
 // instead of once for each GEMM.
 //
-// What a GEMM reads of a weight differs between forward and backward, so each operation has a
-// tensor of its own for each weight, which a recomputation shares with the forward that it repeats.
-// The first action of a step that needs it fills it. Where others follow, its bytes are its own all
-// through the step: those of forward and backward are in use side by side for most of it, and what
-// a part of it spared, placing lost again (6% of a small model's arena). Weights that only pass
-// (ZeRO-3) are gone before they are needed again: they have none.
+// Forward and backward GEMMs need differently packed weights, so each operation has its own packed
+// tensor for each weight; a recomputation shares the tensor of the forward that it repeats. The
+// first action of a step that needs the tensor fills it. If other actions follow, the tensor is
+// live through the whole step: those of forward and backward are in use at the same time for most
+// of it, and shorter intervals saved less than placement lost again (6% of a small model's arena).
+// Weights that are gathered for one layer at a time (ZeRO-3) have no packed tensor, because they
+// are released before the next use.
 #include "plan/lower/bind_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// The weight that a node multiplies with: its owner, and whether it stays.
+// Finds the weight that a node multiplies with. True if the weight stays through the step.
 static bool weight_stays(const binder *b, int32_t layer_row, const op_program *program,
                          const op_node *node, tensor_id *owner)
 {
@@ -22,7 +23,7 @@ static bool weight_stays(const binder *b, int32_t layer_row, const op_program *p
            plan_ref_is_run(b->out->layers[layer_row].slots[0].tensor[t]);
 }
 
-// A row that has the name already, of those from `first` on; -1: there is none.
+// Row with this name among those from `first` on; -1: none.
 static int32_t row_of(const plan *p, int64_t first, const char *name)
 {
     for (int64_t i = first; i < p->tensor_count; i++) {
@@ -49,7 +50,7 @@ static status node_packed(binder *b, int32_t layer_row, const op_node *node, int
                           .is_packed = true,
                           .weight = -1,
                           .bytes = align_up(bytes, ALIGN_TENSOR)};
-    // Views are of some rows of the owner.
+    // A view covers some rows of its owner.
     (void)snprintf(tensor.name, sizeof(tensor.name), "panels.%s.%s/%s",
                    op_kind_of(node->code)->name, layer->name, program->tensors[node->in[1]].name);
     *row = row_of(b->in->p, first, tensor.name);

@@ -1,12 +1,11 @@
-// Pass 2 of lowering, slots: the tensors of micro-batches in flight, and of what crosses to other
+// Pass 2 of lowering, slots: the tensors of micro-batches in flight and of transfers between
 // stages.
 //
-// A micro-batch in flight has a *slot* of each chunk that it is in: tensors of its own for
-// everything between forward and backward. Chunks whose stages follow each other on one rank share
-// their slots, so that nothing needs to be handed over. A message between stages has a buffer
-// (boundary.h), whose bytes are its own through the whole step, for messages are under way while
-// others are computed. The first and the last layer of a chunk have a binding for each set of
-// buffers.
+// A micro-batch in flight has a *slot* in each chunk that it is in: its own tensors for everything
+// between forward and backward. Chunks with consecutive stages on one rank share slots, so nothing
+// is copied between them. A transfer between stages has a buffer (boundary.h) that owns its bytes
+// through the whole step, because transfers run while other micro-batches are computed. The first
+// and the last layer of a chunk have one binding for each set of buffers.
 #include "plan/lower/bind_internal.h"
 
 #include <stdio.h>
@@ -30,11 +29,11 @@ static status pools_make(const lower_input *in, const expanded *x, bound_slots *
     return ST_OK;
 }
 
-// Who takes slots.
+// The state of slot assignment.
 typedef struct slot_walk {
     const expanded *x;
     bound_slots *out;
-    int32_t *open;    // [slot] chunks of its pool that have still to finish with it; 0: free
+    int32_t *open;    // [slot] chunks of its pool that still use it; 0: free
     bool **uses_slot; // [chunk][slot]
 } slot_walk;
 
@@ -65,8 +64,8 @@ static void slot_take(slot_walk *w, const schedule_action *a)
     if (slot + 1 > out->slot_count) out->slot_count = slot + 1;
 }
 
-// Each micro-batch takes a slot that is free, from its first forward in a pool to its last action
-// there. A pool has numbers of its own, as many as it has in flight.
+// Each micro-batch holds a free slot from its first forward in a pool to its last action there.
+// Each pool numbers its own slots and has as many as micro-batches are in flight.
 static status slots_assign(const lower_input *in, const expanded *x, bound_slots *out)
 {
     const int64_t most = (int64_t)in->pipe.shape.microbatches * x->chunk_count;
@@ -90,7 +89,8 @@ static status slots_assign(const lower_input *in, const expanded *x, bound_slots
 
 // ---- what crosses -------------------------------------------------------------------------------
 
-// Does the layer hand a gradient to the one below it? Below the first trained weight none does.
+// True if the layer passes a gradient to the one below it; below the first trained weight none
+// does.
 static bool hands_gradient(const lower_input *in, int32_t layer)
 {
     if (in->r->optimizer == NULL) return false;
@@ -116,8 +116,8 @@ static status crosses_find(const lower_input *in, const expanded *x, bound_slots
     return ST_OK;
 }
 
-// The lists of all ranks, in simulated time.
-static status times_play(const lower_input *in, arena *a, boundary_timelines *out)
+// Simulates the lists of all ranks.
+static status timelines_simulate(const lower_input *in, arena *a, boundary_timelines *out)
 {
     const plan_pipeline *p = &in->pipe;
     schedule_list *lists = NULL;
@@ -133,8 +133,8 @@ static bool times_are_of(const lower_input *in, const boundary_timelines *t)
            x->stages == y->stages && x->microbatches == y->microbatches && x->chunks == y->chunks;
 }
 
-// Those of this pipeline if they are kept; else they take the place of those that were not used
-// last.
+// The cache entry with the timelines of this pipeline; otherwise the entry that was not used last,
+// to be filled.
 static boundary_cache *cached_timelines(const lower_input *in, plan_scratch *scratch)
 {
     int k = 0;
@@ -144,7 +144,7 @@ static boundary_cache *cached_timelines(const lower_input *in, plan_scratch *scr
     return &scratch->boundary[k];
 }
 
-// Which buffer each message has; the lists of all ranks are needed for that alone.
+// Assigns a buffer to each transfer. Only this step needs the lists of all ranks.
 static status buffers_assign(const lower_input *in, bound_slots *out)
 {
     const plan_pipeline *p = &in->pipe;
@@ -156,7 +156,7 @@ static status buffers_assign(const lower_input *in, bound_slots *out)
     if (!times_are_of(in, &cache->times)) {
         arena_reset(cache->a);
         cache->times = (boundary_timelines){0};
-        TRY_TO(done, times_play(in, cache->a, &cache->times));
+        TRY_TO(done, timelines_simulate(in, cache->a, &cache->times));
     }
     TRY_TO(done, plan_boundary_assign(in->a, &cache->times, in->r->mesh.at[AXIS_PP],
                                       out->crosses[0], &out->boundary));
@@ -204,7 +204,7 @@ bool bind_is_boundary(const binder *b, int32_t layer, tensor_id t)
     return false;
 }
 
-// Is tensor t touched by a list behind that which makes it?
+// True if a list after the one that writes tensor t accesses it.
 static bool is_touched_later(const op_program *p, boundary_kind kind, tensor_id t)
 {
     for (int list = OP_FORWARD + 1; list < OP_LIST_COUNT; list++) {
@@ -224,8 +224,8 @@ static bool is_touched_later(const op_program *p, boundary_kind kind, tensor_id 
     return false;
 }
 
-// A buffer may be for anything that crosses between stages: one tensor, and all are alike. What is
-// sent is not touched after the action that makes it.
+// Checks that one buffer fits every boundary tensor: exactly one tensor crosses each boundary, all
+// have the same shape, and a sent tensor is not accessed after the action that writes it.
 static status boundary_check(const lower_input *in, const expand_chunk *c, boundary_kind kind,
                              const plan_tensor *like)
 {
@@ -241,7 +241,8 @@ static status boundary_check(const lower_input *in, const expand_chunk *c, bound
             return ST_OK;
         }
     }
-    return fail(ST_INTERNAL, "what crosses the stage boundary of layer %s is not as others are",
+    return fail(ST_INTERNAL,
+                "the tensor at the stage boundary of layer %s differs from other boundary tensors",
                 layer->name);
 }
 
@@ -303,7 +304,7 @@ static status binding_make(binder *b, boundary_binding *made)
     return ST_OK;
 }
 
-// The layer's binding in the micro-batch's slot becomes that of its buffers.
+// Makes the layer's binding in the micro-batch's slot use the micro-batch's boundary buffers.
 static status layer_bind(binder *b, int32_t chunk, int32_t layer, int32_t microbatch)
 {
     const lower_input *in = b->in;

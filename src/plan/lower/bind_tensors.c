@@ -1,5 +1,5 @@
-// Pass 2 of lowering, tensors: which tensors a step has, and which tensor of the plan stands for
-// which tensor of a program. Layers of one shape share a program; each has a binding of its own
+// Pass 2 of lowering, tensors: lists the tensors of a step and maps the tensors of each program to
+// tensors of the plan. Layers of one shape share a program; each layer has its own binding
 // (several, where strict mode has several accumulators).
 #include "plan/access.h"
 #include "plan/lower/bind_internal.h"
@@ -17,7 +17,7 @@ static const op_program *program_of(const binder *b, int32_t layer)
     return b->in->m->programs[b->in->m->layers[layer].program];
 }
 
-// Of all slots the same.
+// Sets the same tensor in all slots.
 static void slots_set(const binder *b, int32_t layer, tensor_id t, int32_t ref)
 {
     for (int32_t s = 0; s < b->out->slots.slot_count; s++) {
@@ -45,7 +45,7 @@ static status weight_add(binder *b, int32_t layer, tensor_id t)
     return ST_OK;
 }
 
-// Types of working weights are what the programs say.
+// Adds the working weights, with the types that the programs state.
 static status weights_add(binder *b)
 {
     for (int32_t i = 0; i < b->in->m->layer_count; i++) {
@@ -82,7 +82,8 @@ static status step_add(binder *b)
     return lower_run_tensor(in->p->run, &scratch, &ref);
 }
 
-// Of all slots: "layers.3/h", and of those but the first "layers.3/h#2".
+// Adds one tensor for each slot: "layers.3/h" for the first, "layers.3/h#2" and so on for the
+// others.
 static status activations_add(const binder *b, int32_t layer, tensor_id t)
 {
     const op_tensor *local = &program_of(b, layer)->tensors[t];
@@ -143,14 +144,14 @@ static status local_add(const binder *b, int32_t layer_row, tensor_id t)
     }
 }
 
-// What comes from another stage has a tensor here.
+// Adds a tensor for a boundary tensor that comes from another stage.
 static status boundary_add(const binder *b, int32_t layer, tensor_id t)
 {
     if (t == TENSOR_NONE || bind_is_boundary(b, layer, t)) return ST_OK;
     return activations_add(b, layer, t);
 }
 
-// Do both layers share the slots of their micro-batches?
+// True if both layers share the slots of their micro-batches.
 static bool share_slots(const binder *b, int32_t below, int32_t above)
 {
     const int32_t *pool = b->out->slots.pool, *chunk_of = b->x->chunk_of;
@@ -195,7 +196,7 @@ status bind_add_binding(const lower_input *in, const plan_binding *binding, int3
     return ST_OK;
 }
 
-// Where a head's logits are left for the node that goes on with them.
+// The workspace in which a head leaves its logits for the node that continues with them.
 static int32_t stats_workspace(const op_program *program, int list, const int32_t *rows,
                                int64_t end)
 {
@@ -293,7 +294,7 @@ static status layer_bindings_make(binder *b)
     return ST_OK;
 }
 
-// A map for each slot of the layers that are here.
+// Makes a tensor map for each slot of each layer on this rank.
 static status layers_make(binder *b)
 {
     const op_model *m = b->in->m;

@@ -1,22 +1,22 @@
-// Pass 2 of lowering, the end of a step: uses of one weight are added, then the norm of this rank's
-// share of the gradients, the decision, and the optimizer, weight by weight. Each is an action on a
-// program of its own.
+// Pass 2 of lowering, the end of a step: gradients of several uses of one weight are added; then
+// come the norm of this rank's share of the gradients, the decision, and the optimizer, weight by
+// weight. Each is an action on a program of its own.
 #include "plan/lower/bind_internal.h"
 
 #include <string.h>
 
 // ---- the norm -----------------------------------------------------------------------------------
 
-// The norm of one gradient is taken in blocks that do not depend on how the weight is cut: pieces
-// of it.
+// The norm of one gradient is computed in blocks that do not depend on how the weight is cut. A
+// piece is the part of a block that this rank has.
 enum { NORM_MAX_PIECES = 64 };
 typedef struct norm_piece {
-    int64_t row, rows;    // of the rows that this rank updates; of a vector: one
-    int64_t begin, count; // columns; elements of a vector
+    int64_t row, rows;    // among the rows that this rank updates; a vector has one
+    int64_t begin, count; // columns, or elements of a vector
 } norm_piece;
 
-// Blocks are cut where determinism.tp_shards cuts the columns of the whole weight, so that they are
-// the same for any number of ranks.
+// Block boundaries are where determinism.tp_shards cuts the columns of the whole weight, so they
+// are the same for any number of ranks.
 static int32_t columns_of_norm(const lower_input *in, const op_weight *w, norm_piece *out)
 {
     const plan_request *r = in->r;
@@ -51,7 +51,7 @@ static bool has_copies(const op_weight *w)
     return false;
 }
 
-// Of parts that several ranks have each counts its share.
+// Lists the pieces that this rank counts. If several ranks hold a part, each counts its share.
 static int32_t norm_pieces(const lower_input *in, int32_t weight, norm_piece out[NORM_MAX_PIECES])
 {
     const op_weight *w = &in->m->weights[weight];
@@ -78,8 +78,8 @@ static int32_t norm_pieces(const lower_input *in, int32_t weight, norm_piece out
     return count;
 }
 
-// A weight that several ranks update is counted in the norm by the first of them, where norms are
-// summed.
+// True if this rank counts the weight in the norm. If several ranks update a weight and norms are
+// summed over them, only the first rank counts it.
 static bool norm_is_mine(const binder *b, int32_t weight)
 {
     const lower_input *in = b->in;
@@ -87,7 +87,7 @@ static bool norm_is_mine(const binder *b, int32_t weight)
     const plan_mesh *mesh = &in->r->mesh;
     int32_t holders[PLAN_MAX_HOLDERS];
     if (!b->out->holds[weight] || w->frozen) return false;
-    const bool others = w->is_expert && mesh->whole_experts; // not those of its tp
+    const bool others = w->is_expert && mesh->whole_experts; // ranks of tp have other experts
     if (w->ways <= 1 && !others && mesh->at[AXIS_TP] != 0) return false;
     (void)plan_pipeline_holders(&in->pipe, weight, holders);
     if (holders[0] != mesh->at[AXIS_PP]) return false;
@@ -99,7 +99,7 @@ static bool norm_is_mine(const binder *b, int32_t weight)
     return plan_zero_is_first(mesh, is_cut);
 }
 
-// Piece by piece; tensor 0 is the gradient, a vector as one row.
+// Adds a norm node for each piece. Tensor 0 is the gradient; a vector is one row.
 static status norm_nodes_add(const lower_input *in, op_program *program, int32_t grad,
                              int32_t weight)
 {
@@ -129,7 +129,7 @@ static status norm_nodes_add(const lower_input *in, op_program *program, int32_t
 
 // ---- programs of the step -----------------------------------------------------------------------
 
-// An optimizer action on all of a program; `map` says what its tensors are.
+// Adds an optimizer action that runs a whole program; `binding->tensor` maps its tensors.
 static status program_bind(binder *b, const op_program *program, const char *name,
                            plan_binding *binding, int32_t *index)
 {
@@ -147,7 +147,7 @@ static status program_bind(binder *b, const op_program *program, const char *nam
     return bind_action(b, &action, index);
 }
 
-// Of nodes without tensors but the step block, and a gradient (-1: none).
+// Binds a program whose only tensors are the step block and a gradient (-1: no gradient).
 static status step_program_bind(binder *b, const op_program *program, op_code code, int32_t grad,
                                 int32_t *index)
 {
@@ -179,7 +179,7 @@ static status norm_bind(binder *b, int32_t weight)
     const int32_t grad = b->out->update.final[weight];
     TRY(op_program_create(b->in->p->run->a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &program));
     TRY(norm_nodes_add(b->in, program, grad, weight));
-    if (program->lists[OP_FORWARD].count == 0) return ST_OK; // others count all of it
+    if (program->lists[OP_FORWARD].count == 0) return ST_OK; // other ranks count all of it
     return step_program_bind(b, program, OP_GRAD_NORM, grad, NULL);
 }
 
@@ -221,15 +221,15 @@ static status optimizer_bind(binder *b, int32_t weight, int32_t weight_ref, int3
                                                : -1;
         if (map[i] == -1) TRY(optimizer_tensor(b, weight, t, &rows, &map[i]));
     }
-    if (rows.count == 0) return ST_OK; // the names of its states are all that it has
+    if (rows.count == 0) return ST_OK; // its states have names but no rows here
     plan_binding binding = {.tensor = map, .first_row = rows.first};
     return program_bind(b, program, in->m->weights[weight].name, &binding, index);
 }
 
 // ---- the whole ----------------------------------------------------------------------------------
 
-// Where each weight's gradient is complete: uses are added in the order of their forward, on the
-// rows that this rank updates.
+// Finds the tensor with each weight's complete gradient. Uses are added in the order of their
+// forward, on the rows that this rank updates.
 static status gradients_finish(binder *b)
 {
     const lower_input *in = b->in;
@@ -240,7 +240,7 @@ static status gradients_finish(binder *b)
         plan_rows own = lower_rows(in, use->weight);
         int32_t mine = -1, *to = &final[use->weight];
         if (bind_is_unsharded(b->out, use->weight)) {
-            own.first = 0; // of what pads the last rank's there is no sum
+            own.first = 0; // the padding of the last rank's rows has no sum
             TRY(lower_part(in, b->out->rows_of[use->weight], own, to));
             continue;
         }
@@ -281,7 +281,8 @@ status bind_update(binder *b)
     for (int32_t w = 0; w < weights; w++) {
         const int64_t row = plan_table_find(in->p->run, in->m->weights[w].name);
         if (!b->out->holds[w] || in->m->weights[w].frozen) continue;
-        int32_t mine = plan_run_ref(row); // gathered or not, it is this rank's rows, or whole
+        int32_t mine =
+            plan_run_ref(row); // this rank's rows if weights are gathered, else the whole weight
         ASSERT(row >= 0);
         if (!lower_gathers_weights(in->r)) {
             TRY(lower_part(in, plan_run_ref(row), lower_rows(in, w), &mine));

@@ -1,5 +1,5 @@
-// Pass 2 of lowering, weights that layers share and what ZeRO cuts: accumulators of each use, whole
-// weights and gradients that come and go with every layer, and this rank's rows of them.
+// Pass 2 of lowering, weights that layers share or that ZeRO cuts: accumulators of each use,
+// weights and gradients that are unsharded for one layer at a time, and this rank's rows of them.
 #include "plan/lower/bind_internal.h"
 
 #include <stdio.h>
@@ -19,8 +19,8 @@ status bind_whole_weight(binder *b, int32_t weight, plan_tensor *own, int32_t *w
     return ST_OK;
 }
 
-// Of a use whose whole gradient passes: `buffer` is it; this rank's rows are made with the first
-// use.
+// Adds the tensors of a use whose whole gradient exists only for one layer at a time: `buffer` gets
+// the whole gradient. The first use of a weight also adds this rank's rows of it.
 static status unsharded_add(binder *b, plan_tensor *whole, int32_t *buffer)
 {
     const int32_t weight = whole->weight;
@@ -86,7 +86,7 @@ status bind_use_add(binder *b, int32_t layer, tensor_id t)
 
 // ---- sums of accumulators -----------------------------------------------------------------------
 
-// A program of one node, source and target.
+// Makes a program of one node that adds a source to a target.
 static status add_program(const lower_input *in, int32_t target, int32_t source, int32_t *binding)
 {
     op_program *program = NULL;

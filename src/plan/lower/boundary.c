@@ -1,18 +1,18 @@
-// Buffers at borders: intervals of played times, each to a buffer that is free.
+// Buffers at stage boundaries: each interval of simulated time goes to a buffer that is free.
 //
-//   an input       from when it is made until the chunk has done with the micro-batch
-//   its gradient   from two forwards before it is made, until then
-//   what is sent   from the beginning of the action that makes it until two forwards after its end
+//   an input       from the time when it is made until the chunk's last action on the micro-batch
+//   its gradient   from two forwards before it is made until the same action
+//   a sent tensor  from the beginning of the action that makes it until two forwards after its end
 //
-// An input's buffer is free no sooner than a slot was; two forwards sooner steps would be 0.4%
-// shorter in the median of 130 simulated ones.
+// An input's buffer becomes free no sooner than its slot. If inputs were received two forwards
+// earlier, steps would be 0.4% shorter in the median of 130 simulated ones.
 //
-// Two forwards are for the message and for steps whose parts are not equally long: with one, 1 of
-// 120 plans with uneven layers was 0.3% slower than with bytes of its own for each thing, with two
-// none (sim/step_test.c).
+// The two forwards leave time for the transfer and for stages of unequal duration: with one
+// forward, 1 of 120 plans with uneven layers was 0.3% slower than with separate buffers; with two,
+// none was (sim/step_test.c).
 //
-// The plays have a gradient as long as a forward, and half as long again: a thing takes a buffer
-// that is free in all of them, of several the one that has been free for longest.
+// In the first simulation a gradient takes as long as a forward, in the second half as long again.
+// A tensor takes a buffer that is free in both; if several are, the one that has been free longest.
 #include "plan/lower/boundary.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 enum { MESSAGE_TICKS = 4 };
 static const timeline_cost costs_of[BOUNDARY_TIMELINES] = {{2, 2, 2}, {2, 3, 2}};
 
-// A forward and a backward side by side are one after the other in a plan.
+// A schedule action with a forward and a backward becomes two consecutive actions, as in a plan.
 static status list_split(arena *a, const schedule_list *from, schedule_list *out)
 {
     TRY(arena_new(a, 2 * from->count + 1, &out->actions));
@@ -49,18 +49,18 @@ status plan_boundary_simulate(arena *a, const plan_schedule *s, const schedule_r
         const timeline_costs costs = {.each = costs_of[k]};
         plan_timeline *t = NULL;
         const status st = plan_timeline_lists(a, s, r, &costs, split, &t);
-        if (st == ST_CONFIG) { // a circle, which the verifier names
+        if (st == ST_CONFIG) { // a deadlock, which the verifier reports
             error_record why;
             error_take(&why);
             return ST_OK;
         }
         TRY(st);
-        out->plays[k] = t;
+        out->timelines[k] = t;
     }
     return ST_OK;
 }
 
-// ---- what is held when --------------------------------------------------------------------------
+// ---- intervals of the buffers -------------------------------------------------------------------
 
 typedef struct boundary_use {
     int64_t begin[BOUNDARY_TIMELINES], end[BOUNDARY_TIMELINES];
@@ -94,10 +94,10 @@ static void links_find(boundary_walk *w)
     }
 }
 
-// What an action of the rank begins or ends, in one play.
-static void action_note(boundary_walk *w, int play, const schedule_action *x, timeline_span span)
+// Records the intervals that an action of the rank begins or ends in one simulation.
+static void action_note(boundary_walk *w, int idx, const schedule_action *x, timeline_span span)
 {
-    const plan_timeline *t = w->t->plays[play];
+    const plan_timeline *t = w->t->timelines[idx];
     const int64_t m = w->t->shape.microbatches, at = x->chunk * m + x->microbatch;
     const int64_t stage = plan_schedule_stage(w->t->schedule, &w->t->shape, w->rank, x->chunk);
     boundary_use *in = &w->uses[BOUNDARY_IN * w->items + at];
@@ -108,20 +108,20 @@ static void action_note(boundary_walk *w, int play, const schedule_action *x, ti
     const bool weight = x->kind == SCHEDULE_BACKWARD || x->kind == SCHEDULE_BACKWARD_WEIGHT;
     if (x->kind == SCHEDULE_FORWARD) {
         if (w->linked[x->chunk][BOUNDARY_IN]) {
-            in->begin[play] = t->output[(stage - 1) * m + x->microbatch];
+            in->begin[idx] = t->output[(stage - 1) * m + x->microbatch];
         }
-        out->begin[play] = span.begin;
-        out->end[play] = span.end + MESSAGE_TICKS;
-        if (w->t->forward_only) in->end[play] = span.end;
+        out->begin[idx] = span.begin;
+        out->end[idx] = span.end + MESSAGE_TICKS;
+        if (w->t->forward_only) in->end[idx] = span.end;
     }
     if (input) {
         if (w->linked[x->chunk][BOUNDARY_D_OUT]) {
-            d_out->begin[play] = t->gradient[(stage + 1) * m + x->microbatch] - MESSAGE_TICKS;
+            d_out->begin[idx] = t->gradient[(stage + 1) * m + x->microbatch] - MESSAGE_TICKS;
         }
-        d_in->begin[play] = span.begin;
-        d_in->end[play] = span.end + MESSAGE_TICKS;
+        d_in->begin[idx] = span.begin;
+        d_in->end[idx] = span.end + MESSAGE_TICKS;
     }
-    if (weight) in->end[play] = d_out->end[play] = span.end;
+    if (weight) in->end[idx] = d_out->end[idx] = span.end;
 }
 
 static int compare_uses(const void *a, const void *b)
@@ -132,8 +132,8 @@ static int compare_uses(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-// Does the micro-batch go through the chunk? Without backward one of two directions does all of
-// them.
+// True if the micro-batch goes through the chunk. Without backward one of two directions does all
+// micro-batches.
 static bool goes_through(const boundary_timelines *t, int32_t chunk, int32_t microbatch)
 {
     int32_t first = 0, count = 0;
@@ -142,7 +142,8 @@ static bool goes_through(const boundary_timelines *t, int32_t chunk, int32_t mic
     return microbatch >= first && microbatch < first + count;
 }
 
-// Uses that are, one behind the other; in the order of their beginning.
+// Moves the existing uses to the front of the array, sorts them by beginning and returns their
+// number.
 static int64_t uses_gather(boundary_walk *w)
 {
     const int32_t m = w->t->shape.microbatches;
@@ -154,7 +155,7 @@ static int64_t uses_gather(boundary_walk *w)
             boundary_use use = w->uses[kind * w->items + at];
             use.kind = (boundary_kind)kind;
             use.at = at;
-            w->uses[count++] = use; // never before what is still to be read
+            w->uses[count++] = use; // an entry that has been read already
         }
     }
     qsort(w->uses, (size_t)count, sizeof(*w->uses), compare_uses);
@@ -169,16 +170,17 @@ static bool is_free(const boundary_use *held, const boundary_use *next)
     return true;
 }
 
-// The same border of the same chunk.
+// True if both uses are at the same boundary of the same chunk.
 static bool same_boundary(const boundary_walk *w, const boundary_use *a, const boundary_use *b)
 {
     const int64_t m = w->t->shape.microbatches;
     return a->kind == b->kind && a->at / m == b->at / m;
 }
 
-// Where stages lie in a V both ways of a border carry activations and gradients, in the order in
-// which neighbours send: a buffer that goes from border to border could close a circle (zb-v with 4
-// stages and 16 micro-batches).
+// If stages lie in a V, both directions of a boundary transfer activations and gradients, in the
+// order in which the neighbours send. There a buffer that moves from one boundary to another could
+// close a cycle of waits (zb-v with 4 stages and 16 micro-batches), so only the same boundary
+// shares.
 static status uses_assign(arena *a, boundary_walk *w, int64_t count, plan_boundary_buffers *out)
 {
     boundary_use *last = NULL; // [buffer]
@@ -187,7 +189,7 @@ static status uses_assign(arena *a, boundary_walk *w, int64_t count, plan_bounda
     for (int64_t i = 0; i < count; i++) {
         const boundary_use *use = &w->uses[i];
         int32_t best = out->count;
-        for (int32_t b = 0; b < out->count && w->t->plays[0] != NULL; b++) {
+        for (int32_t b = 0; b < out->count && w->t->timelines[0] != NULL; b++) {
             if (!is_free(&last[b], use) || (same_only && !same_boundary(w, &last[b], use)))
                 continue;
             if (best == out->count || last[b].end[0] < last[best].end[0]) best = b;
@@ -217,8 +219,8 @@ status plan_boundary_assign(arena *a, const boundary_timelines *t, int32_t rank,
         TRY(arena_new(a, w->items, &out->buffer[kind]));
         memset(out->buffer[kind], -1, (size_t)w->items * sizeof(int32_t));
     }
-    for (int k = 0; k < BOUNDARY_TIMELINES && t->plays[k] != NULL; k++) {
-        const timeline_rank *mine = &t->plays[k]->ranks[rank];
+    for (int k = 0; k < BOUNDARY_TIMELINES && t->timelines[k] != NULL; k++) {
+        const timeline_rank *mine = &t->timelines[k]->ranks[rank];
         for (int64_t i = 0; i < mine->list.count; i++) {
             action_note(w, k, &mine->list.actions[i], mine->spans[i]);
         }

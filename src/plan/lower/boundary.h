@@ -1,12 +1,14 @@
-// Buffers for what crosses the borders of a rank's chunks: which of them each thing has. Pure.
+// Buffers for the tensors that cross stage boundaries: assigns each tensor that a rank sends or
+// receives to a buffer. Pure.
 //
-// What is sent needs its bytes from its making until the message has gone, what is received from
-// when it may come until nobody reads it any more. Which of these stretches meet depends on when
-// things happen, and that no rank knows; so the lists of all ranks are played in equal times
-// (timeline.h), and two things share a buffer only if one is gone before the other begins in the
-// play, what is sent two forwards before, for the message. Lowering makes each wait for the one
-// before it. A wait that the play keeps anyway delays nothing in it: a step in equal times is as
-// long as if each thing had bytes of its own, and no circle comes about.
+// A sent tensor occupies its buffer from the action that makes it until the transfer is done; a
+// received one from the earliest time at which it may arrive until its last use. Which of these
+// intervals overlap depends on timing, which no rank knows, so the lists of all ranks are simulated
+// with unit-time actions (timeline.h). Two tensors share a buffer only if the first is done with it
+// before the second begins in the simulation; a sent tensor counts as done two forwards after its
+// action, to leave time for the transfer. Lowering makes each tensor wait for the previous one in
+// its buffer. The simulation satisfies these waits anyway, so they delay nothing in it: a step with
+// unit-time actions is as long as with separate buffers, and the waits form no cycle.
 #ifndef PLAN_LOWER_BOUNDARY_H
 #define PLAN_LOWER_BOUNDARY_H
 
@@ -16,7 +18,7 @@
 extern "C" {
 #endif
 
-// Where a chunk meets a stage of another rank: what it receives and what it sends.
+// The tensors that a chunk exchanges with stages of other ranks.
 typedef enum boundary_kind {
     BOUNDARY_IN,    // its input, received
     BOUNDARY_D_OUT, // the gradient of its output, received
@@ -27,36 +29,36 @@ typedef enum boundary_kind {
 
 enum { BOUNDARY_TIMELINES = 2 };
 
-// Played lists: of a schedule, the numbers of ranks, chunks and micro-batches alone.
+// Simulated lists. They depend only on the schedule and on the numbers of ranks, chunks and
+// micro-batches.
 typedef struct boundary_timelines {
     const plan_schedule *schedule;
     schedule_request shape;
     bool forward_only;
-    const plan_timeline *plays[BOUNDARY_TIMELINES]; // NULL: ranks wait for each other for ever
+    const plan_timeline *timelines[BOUNDARY_TIMELINES]; // NULL: the lists deadlock
 } boundary_timelines;
 
-// Kept for the next plan of the same pipeline.
+// Timelines that are kept for the next plan of the same pipeline.
 typedef struct boundary_cache {
     arena *a;
     boundary_timelines times;
 } boundary_cache;
 
 typedef struct plan_boundary_buffers {
-    int32_t *buffer
-        [BOUNDARY_COUNT]; // [chunk * micro-batches + micro-batch]; -1: it crosses nothing here
+    int32_t *buffer[BOUNDARY_COUNT]; // [chunk * micro-batches + micro-batch]; -1: no transfer
     int32_t count;
 } plan_boundary_buffers;
 
-// A buffer while a plan is made: actions, -1: none.
+// State of a buffer while a plan is made. Actions are rows of the list; -1: none.
 typedef struct boundary_buffer {
     int32_t ref;     // the plan's tensor
-    int32_t first;   // the first of the step that writes it
-    int32_t compute; // what had it last was read by this one last,
-    int32_t sent;    // or sent by this one
+    int32_t first;   // first action of the step that writes it
+    int32_t compute; // action that last read the buffer's previous tensor,
+    int32_t sent;    // or that sent it
     bool is_held;
 } boundary_buffer;
 
-// `lists`: of every rank.
+// Simulates `lists`, one for every rank.
 NODISCARD status plan_boundary_simulate(arena *a, const plan_schedule *s, const schedule_request *r,
                                         const schedule_list *lists, bool forward_only,
                                         boundary_timelines *out);

@@ -1,5 +1,5 @@
-// Buffers at borders: who shares one is never there at the same time, as the lists are played; and
-// there are few.
+// Buffers at stage boundaries: tensors that share a buffer are never live at the same time in the
+// simulation, and there are few buffers.
 #include "plan/lower/boundary.h"
 
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-enum { UNIT = 2, MESSAGE = 4 }; // a forward, and what a message may take
+enum { UNIT = 2, MESSAGE = 4 }; // durations of a forward and of a transfer
 
 typedef struct grid {
     const char *name;
@@ -27,14 +27,14 @@ typedef struct sample {
     boundary_timelines times;
 } sample;
 
-// False: the schedule does not take so many.
+// False: the schedule does not support these numbers.
 static bool sample_open(sample *x, const grid *g, int32_t stages, int32_t microbatches)
 {
     *x = (sample){.s = plan_schedule_find(g->name),
                   .r = {.stages = stages, .microbatches = microbatches, .chunks = g->chunks}};
     assert_non_null(x->s);
     if (plan_schedule_check(x->s, &x->r) != ST_OK) return false;
-    assert_int_equal(arena_create("borders test", 0, &x->a), ST_OK);
+    assert_int_equal(arena_create("boundary test", 0, &x->a), ST_OK);
     assert_int_equal(arena_new(x->a, stages, &x->lists), ST_OK);
     for (int32_t i = 0; i < stages; i++) {
         assert_int_equal(plan_schedule_emit(x->s, &x->r, i, x->a, &x->lists[i]), ST_OK);
@@ -49,7 +49,7 @@ static int32_t buffers_of(const sample *x, int32_t rank, plan_boundary_buffers *
     return out->count;
 }
 
-// When the bytes of one thing are needed, by a play of its own.
+// The interval in which one tensor needs its bytes, from a separate simulation.
 typedef struct need {
     int64_t begin, end;
     int32_t buffer;
@@ -62,7 +62,8 @@ static void need_add(need *all, int64_t *count, const plan_boundary_buffers *b, 
     if (buffer >= 0) all[(*count)++] = (need){span.begin, span.end, buffer};
 }
 
-// Things of a chunk and micro-batch of one rank, of lists without a forward beside a backward.
+// Tensors of a chunk and micro-batch of one rank, for lists without combined forward and backward
+// actions.
 static int64_t needs_of(const sample *x, const plan_timeline *t, int32_t rank,
                         const plan_boundary_buffers *b, need *all)
 {
@@ -106,7 +107,7 @@ static void who_shares_a_buffer_is_not_there_at_once(void **state)
     for (int64_t i = 0; i < COUNT_OF(schedules); i++) {
         for (int32_t stages = 2; stages <= 6; stages++) {
             sample x;
-            if (strcmp(schedules[i].name, "dualpipe") == 0) continue; // side by side
+            if (strcmp(schedules[i].name, "dualpipe") == 0) continue; // its actions are combined
             if (strcmp(schedules[i].name, "dualpipe-v") == 0) continue;
             if (!sample_open(&x, &schedules[i], stages, 4 * stages)) continue;
             const timeline_costs costs = {.each = {UNIT, UNIT, UNIT}};
@@ -134,15 +135,15 @@ static void who_shares_a_buffer_is_not_there_at_once(void **state)
     assert_true(shared > 1000);
 }
 
-// Two for each in flight, of which some only wait for their gradients of weights, and a few on
-// their way: not four for each, and no more for more micro-batches.
+// Two buffers for each micro-batch in flight (some only wait for their weight gradients), and a few
+// for transfers: not four for each, and no more for more micro-batches.
 static void there_are_few(void **state)
 {
     (void)state;
     enum { ON_THEIR_WAY = 8 };
     for (int64_t i = 0; i < COUNT_OF(schedules); i++) {
-        if (strcmp(schedules[i].name, "gpipe") == 0) continue; // all are in flight
-        // Four where only alike things share.
+        if (strcmp(schedules[i].name, "gpipe") == 0) continue; // all micro-batches are in flight
+        // Four if only tensors of the same boundary share.
         const int32_t each = plan_schedule_find(schedules[i].name)->shape != SHAPE_LOOP ? 4 : 2;
         for (int32_t stages = 4; stages <= 16; stages *= 2) {
             int32_t before[16] = {0};
@@ -152,7 +153,7 @@ static void there_are_few(void **state)
                 for (int32_t rank = 0; rank < stages; rank++) {
                     plan_boundary_buffers b;
                     const int32_t count = buffers_of(&x, rank, &b);
-                    const int32_t live = x.times.plays[0]->ranks[rank].live_peak;
+                    const int32_t live = x.times.timelines[0]->ranks[rank].live_peak;
                     if (count > each * live + ON_THEIR_WAY) {
                         print_error("%s, rank %d of %d: %d buffers, %d in flight\n",
                                     schedules[i].name, (int)rank, (int)stages, (int)count,
@@ -168,8 +169,7 @@ static void there_are_few(void **state)
     }
 }
 
-// Ranks that wait for each other for ever are for the verifier to find: each thing has bytes of its
-// own.
+// The verifier reports deadlocks; for lists with one, each tensor has its own buffer.
 static void a_circle_shares_nothing(void **state)
 {
     (void)state;
@@ -177,7 +177,7 @@ static void a_circle_shares_nothing(void **state)
     arena *a = NULL;
     sample x = {.r = {.stages = 2, .microbatches = 2, .chunks = 1}};
     plan_boundary_buffers b;
-    assert_int_equal(arena_create("borders test", 0, &a), ST_OK);
+    assert_int_equal(arena_create("boundary test", 0, &a), ST_OK);
     x.a = a;
     assert_int_equal(plan_schedule_parse(a, "circle", lists, (int64_t)strlen(lists), &x.s), ST_OK);
     assert_int_equal(arena_new(a, 2, &x.lists), ST_OK);
@@ -185,7 +185,7 @@ static void a_circle_shares_nothing(void **state)
         assert_int_equal(plan_schedule_emit(x.s, &x.r, i, a, &x.lists[i]), ST_OK);
     }
     assert_int_equal(plan_boundary_simulate(a, x.s, &x.r, x.lists, false, &x.times), ST_OK);
-    assert_int_equal(buffers_of(&x, 0, &b), 4); // two outputs, two gradients of them
+    assert_int_equal(buffers_of(&x, 0, &b), 4); // two outputs and their gradients
     arena_destroy(a);
 }
 

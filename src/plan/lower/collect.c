@@ -3,10 +3,10 @@
 //   copy in | begin | micro-batch 0: forward of all layers, backward of all layers | 1 | ... |
 //           norm of all gradients | decide | optimizer, weight by weight | read back
 //
-// The walk goes over the visits of pass 1 in the order of the compute stream and adds what pass 2
-// has bound to them. Where a list has communications it is cut (collect_nodes.c); between visits
-// come sums of gradients, gathers of weights and messages between stages, on streams of their own.
-// What waits for what is said here.
+// The walk follows the visits of pass 1 in the order of the compute stream and adds the actions
+// that pass 2 has bound to them. A list is cut at its communications (collect_nodes.c); between
+// visits the walk adds sums of gradients, gathers of weights and transfers between stages, on
+// streams of their own. It also records the waits between actions.
 #include "plan/lower/collect_internal.h"
 
 #include <string.h>
@@ -58,7 +58,7 @@ status collect_waits_take(collector *c)
     return ST_OK;
 }
 
-// Each action's waits side by side.
+// Groups the waits by action.
 static status waits_settle(collector *c)
 {
     plan *p = c->in->p;
@@ -128,7 +128,7 @@ static const char *word(const char *part)
 
 status plan_collect_names(const lower_input *in, const collected *c)
 {
-    enum { TEXT_BYTES = 60 }; // that a layer or a weight has of it
+    enum { TEXT_BYTES = 60 }; // for the name of a layer or a weight
     for (int64_t i = 0; i < in->p->comm_count; i++) {
         const comm_note *n = &c->notes[i];
         char *name = NULL;
@@ -165,13 +165,13 @@ static status visit_add(collector *c, const layer_visit *visit, const bound_visi
     return visit->completes ? collect_gradients(c, visit->layer) : ST_OK;
 }
 
-// A micro-batch that only other ranks have: this one takes part in their gathers.
+// Adds a visit of a micro-batch that only other ranks have: this rank takes part in their gathers.
 static status remote_visit_add(collector *c, const layer_visit *visit)
 {
     const int64_t before = c->in->p->action_count;
     c->microbatch = -1;
     TRY(collect_visit_begin(c));
-    if (c->in->p->action_count > before) collect_tick(c); // it has a time of its own
+    if (c->in->p->action_count > before) collect_tick(c); // it takes one time step
     TRY(collect_visit_end(c));
     return visit->completes ? collect_gradients(c, visit->layer) : ST_OK;
 }
@@ -179,7 +179,7 @@ static status remote_visit_add(collector *c, const layer_visit *visit)
 static status visits_add(collector *c)
 {
     const expanded *x = c->x;
-    int32_t first = 0; // action that the chunk's work begins with
+    int32_t first = 0; // first action of the chunk's work
     for (int64_t i = 0; i < x->visit_count; i++) {
         const layer_visit *visit = &x->visits[i];
         c->out->visit_action[i] = (int32_t)c->in->p->action_count;
@@ -222,13 +222,14 @@ static status step_add(collector *c)
     TRY(collect_wait(c, begin_at, copy_at));
     TRY(collect_wait(c, begin_at, -1 - back_at)); // its results have been read
     TRY(collect_wait(c, back_at, decide_at));
-    for (int64_t i = 0; i < c->next_wait_count; i++) { // without an update nothing came after them
+    for (int64_t i = 0; i < c->next_wait_count;
+         i++) { // without an update no later action takes these waits
         TRY(collect_wait(c, back_at, c->next_waits[i]));
     }
     return waits_settle(c);
 }
 
-// The first action that reads packed weights makes them.
+// Marks the first action that reads packed weights: it packs them.
 static status fills_set(const lower_input *in)
 {
     plan *p = in->p;

@@ -3,23 +3,23 @@
 // it), a tensor per stream that the sums of the stream work in, for they are in order, and a table
 // of what each of them lost.
 //
-// What is lost must be the same on all ranks that have the same weights. So of what ranks of tp
-// have there are sums apart: of pieces, and of what all of them have whole, where each does the
-// same. Weights of which some parts are pieces and some are copies travel as they are.
+// The codec's loss must be the same on all ranks with the same weights. So ranks of tp have
+// separate sums for weights that are cut and for weights that each of them holds whole, whose sums
+// all of them compute. Weights with both cut and copied parts are not compressed.
 //
-// Of rows that other ranks have copies of (layout.zero_group) there are two sums, one after the
-// other, each with a codec: inside, to who keeps the rows, and of these rows across those who keep
-// the same. One sum over all ranks, of which each keeps its rows, would lose less often, but the
-// copies are there to send little between groups of ranks, and by that sum a rank sends its whole
+// Rows that other ranks hold copies of (layout.zero_group) need two sums, one after the other, each
+// with a codec: one inside the group, to the ranks that keep the rows, and one across the ranks
+// that keep the same rows. A single sum over all ranks would lose less often. But the copies exist
+// to send little between groups of ranks, and with a single sum a rank would send its whole
 // gradient there instead of its rows.
 //
-// The table has a row for each sum of each stage, known to all ranks from the model alone:
+// The table has a row for each sum of each stage; the model alone determines it:
 //
 //   rows   | sums of stage 0, as many as of the fullest stage | of stage 1 | ...
 //
-// Rows of a stage are added over its ranks before the step's sums are, gathered over the stages,
-// and read back with the step's results: so every rank of the job sees the same numbers for the
-// same step, and can draw the same conclusion.
+// Before the step's sums are added, the rows of a stage are summed over its ranks, gathered over
+// the stages, and read back with the step's results. So every rank of the job sees the same numbers
+// for the same step, and draws the same conclusion.
 #include "plan/lower/collect_internal.h"
 
 #include <stdio.h>
@@ -36,8 +36,8 @@ plan_sort plan_sort_of(const op_weight *w)
 
 // ---- which sums there are -----------------------------------------------------------------------
 
-// The piece of a weight that is none, or cut and no copy, as rank `at` of tp has it; of experts
-// those of this rank of ep.
+// The weight as rank `at` of tp has it; only for weights that are whole or cut without copies. For
+// experts, those of this rank of ep.
 static op_weight weight_at(const collector *c, int32_t weight, int64_t at)
 {
     op_weight w = c->in->m->weights[weight];
@@ -62,9 +62,10 @@ static int32_t sum_ranks(const collector *c, int32_t group)
     return (int32_t)plan_group_size(&c->in->r->mesh, &c->in->p->run->groups[group]);
 }
 
-// "layers.0"; of a weight's rows "embed.rows"; with tp "layers.0.tp2.cut". Where rows have copies
-// it is said how they are cut, "embed.rows.zero2.cp1" and "embed.across.zero2.cp1": as many ranks
-// may cut them otherwise, and what was lost is of other elements then.
+// Names of sums: "layers.0"; for the rows of a weight "embed.rows"; with tp "layers.0.tp2.cut". If
+// rows have copies the name states how they are cut, "embed.rows.zero2.cp1" and
+// "embed.across.zero2.cp1", because the same number of ranks may cut them differently, and the
+// residual then belongs to other elements.
 static void sum_name(const collector *c, int stream, const char *layer, int32_t weight,
                      char out[PLAN_NAME_BYTES])
 {
@@ -93,7 +94,7 @@ static codec_bucket *bucket_find(const collector *c, int32_t stage, const char *
     return NULL;
 }
 
-// A weight's share of a sum, which begins with its first weight.
+// Adds a weight's share to a sum; the first weight creates the sum.
 static status share_add(collector *c, int32_t stage, int stream, int32_t group, const char *layer,
                         int32_t weight)
 {
@@ -134,8 +135,8 @@ static status weight_add(collector *c, int32_t stage, const char *layer, int32_t
     return share_add(c, stage, SUM_ACROSS, groups->across, layer, weight);
 }
 
-// Those of one stage, layer by layer upwards: what several layers of it use is summed with the
-// lowest.
+// Adds the sums of one stage, from the lowest layer upwards: a weight that several layers of it use
+// is summed with the lowest.
 static status stage_add(collector *c, int32_t stage, int32_t *seen)
 {
     for (int32_t i = 0; i < c->in->m->layer_count; i++) {
@@ -156,8 +157,8 @@ static status stage_add(collector *c, int32_t stage, int32_t *seen)
 
 // ---- what they need -----------------------------------------------------------------------------
 
-// The residual: a row for each rank of the stages that have such a sum, all as long as the longest.
-// On other ranks its name is all there is of it.
+// Adds the residual: a row for each rank of the stages that have such a sum, all as long as the
+// longest. Other ranks have only its name.
 static status feedback_add(collector *c, codec_bucket *b)
 {
     const plan_codec *codec = c->in->r->codec;
@@ -219,7 +220,7 @@ status collect_codec_begin(collector *c)
     return ST_OK;
 }
 
-// Of the stream that a group's sums stand on.
+// The workspace of the stream on which a group's sums run.
 static status work_of(collector *c, int32_t group, int32_t *out)
 {
     int i = 0;

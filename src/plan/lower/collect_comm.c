@@ -1,13 +1,13 @@
-// Pass 3 of lowering, communications inside a list (op/pass/partition.h, op/pass/context.h): which
-// ranks, and which rows of which tensors.
+// Pass 3 of lowering, communications inside a list (op/pass/partition.h, op/pass/context.h): their
+// groups, and the rows of their tensors.
 //
-// Rows that are cut by positions: rank r of w has the r-th of w parts of every sequence, or where
-// strict order has several shards of it here, of each piece of those (op/zigzag.h), so what gathers
-// or scatters them has an item for each.
+// For rows that are cut by positions, rank r of w has the r-th of w parts of every sequence; if
+// strict order places several shards of a sequence on the rank, it has the r-th part of each of
+// their pieces (op/zigzag.h). So a gather or scatter has an item for each piece.
 #include "op/zigzag.h"
 #include "plan/lower/collect_internal.h"
 
-// The node that the action's range begins with.
+// The first node of the action's range.
 static const op_node *node_of(const collector *c, const plan_action *action)
 {
     const op_program *program = c->in->p->bindings[action->binding].program;
@@ -19,7 +19,7 @@ static op_collective collective_of(const op_node *node)
     return op_kind_of(node->code)->collective;
 }
 
-// What the items of a communication are made from.
+// The inputs for the items of a communication.
 typedef struct inline_comm {
     collector *c;
     const plan_binding *b;
@@ -36,7 +36,7 @@ static const op_tensor *tensor_of(const inline_comm *k, tensor_id t)
     return &k->b->program->tensors[t];
 }
 
-// Elements of `rows` rows of the tensor.
+// Number of elements in `rows` rows of the tensor.
 static int64_t elements(const inline_comm *k, tensor_id t, int64_t rows)
 {
     const op_tensor *tensor = tensor_of(k, t);
@@ -49,7 +49,7 @@ static int64_t bytes(const inline_comm *k, tensor_id t, int64_t rows)
     return elements(k, t, rows) * dtype_bytes(tensor_of(k, t)->type);
 }
 
-// Rows in_row.. of all terms, side by side, and out_row.. of the result.
+// Adds an item with rows in_row.. of all terms, one after the other, and out_row.. of the result.
 static status rows_push(inline_comm *k, int64_t in_row, int64_t out_row, int64_t count_rows)
 {
     const tensor_id to = k->node->out[0];
@@ -66,7 +66,8 @@ static status rows_push(inline_comm *k, int64_t in_row, int64_t out_row, int64_t
     return ST_OK;
 }
 
-// Of context parallelism (op/zigzag.h): the first pieces of all ranks, then the second ones.
+// Adds items for context parallelism (op/zigzag.h): the first pieces of all ranks, then the second
+// ones.
 static status pieces_push(inline_comm *k)
 {
     const bool scatter = k->comm.op == COLLECTIVE_REDUCE_SCATTER;
@@ -81,7 +82,7 @@ static status pieces_push(inline_comm *k)
     return ST_OK;
 }
 
-// Piece by piece: of each all positions on one side, this rank's on the other.
+// Adds an item for each piece, with all its positions on one side and this rank's on the other.
 static status positions_push(inline_comm *k)
 {
     const int64_t each = tensor_of(k, k->node->in[0])->dims[0].scale; // rows of a token
@@ -105,7 +106,7 @@ static status positions_push(inline_comm *k)
     return ST_OK;
 }
 
-// A tile of rows for each rank.
+// Adds an item with a tile of rows for each rank.
 static status tiles_push(inline_comm *k)
 {
     const extent of = tensor_of(k, k->node->in[0])->dims[0];
@@ -113,7 +114,7 @@ static status tiles_push(inline_comm *k)
     return rows_push(k, 0, 0, k->count * seq * of.scale / k->ways);
 }
 
-// Of a weight: all of the rank's rows, or part by part those that it gives.
+// Adds the items of a weight: all of the rank's rows, or the rows that it contributes to each part.
 static status weight_push(inline_comm *k)
 {
     const op_piece *a = &k->node->piece;
@@ -156,7 +157,7 @@ static status leaves_push(inline_comm *k)
     return ST_OK;
 }
 
-// Ranks that the node is between. Of cp there are two kinds, and more of tp (plan/mesh.h).
+// The group of the node. There are two kinds of groups of cp, and more of tp (plan/mesh.h).
 static plan_group group_of(const collector *c, const op_node *node, group_use use)
 {
     const op_attrs *a = &node->attrs;
@@ -165,22 +166,22 @@ static plan_group group_of(const collector *c, const op_node *node, group_use us
         return plan_group_tp(&c->in->r->mesh, piece->inside, piece->across, use);
     const uint32_t of_cp =
         collective_of(node) == COLLECTIVE_ALL_TO_ALL ? MESH_CP_HEADS : MESH_CP_REST;
-    const uint32_t axes = a->axis == AXIS_CP ? of_cp : MESH_AXIS(a->axis); // of ep: those alone
+    const uint32_t axes = a->axis == AXIS_CP ? of_cp : MESH_AXIS(a->axis); // ep has only these
     return plan_group_of(&c->in->r->mesh, axes, use);
 }
 
 // ---- records that are shared --------------------------------------------------------------------
 
-// Actions of one binding that do the same on as many rows have one record for all micro-batches: a
-// one-stage plan has as many records as its layers have communications. Not in strict order, whose
-// leaves are counted action by action; nor of sums of accumulators, of which only the last one of a
-// step may have a tail (sim/price.c).
+// Actions of one binding that do the same on as many rows share one record for all micro-batches,
+// so a one-stage plan has as many records as its layers have communications. Exceptions are strict
+// order, whose leaves are counted for each action, and sums of accumulators, of which only the last
+// one of a step may have a tail (sim/price.c).
 struct shared_comm {
     const op_node *node;
     int32_t binding, sequence_begin, sequence_count, position_begin, position_count;
     int32_t use,
-        part;     // group_use; part: 1 of what others follow, and of the second half of a shift
-    int32_t comm; // 1 more; 0: an empty slot
+        part;     // group_use; part: 1 if others follow, or for the second half of a shift
+    int32_t comm; // 1 + record; 0: an empty slot
 };
 enum { SHARED_SLOTS = 1 << 13 };
 
@@ -197,7 +198,7 @@ static shared_comm shared_key(const collector *c, const plan_action *action, gro
                          .part = part};
 }
 
-// Its slot, or the empty one that it may have; NULL: it is not to be shared.
+// The action's slot, or an empty slot for it; NULL: it may not be shared.
 static shared_comm *shared_find(collector *c, const plan_action *action, group_use use,
                                 int32_t part)
 {
@@ -235,7 +236,7 @@ status collect_shared_begin(collector *c)
     return c->in->p->strict ? ST_OK : arena_new(c->in->a, SHARED_SLOTS, &c->shared);
 }
 
-// Another action of the record that is in a slot.
+// Adds another action of the record in a slot.
 static status shared_push(collector *c, const plan_action *action, const shared_comm *s,
                           int32_t after, int32_t *pushed)
 {
@@ -246,7 +247,7 @@ static status shared_push(collector *c, const plan_action *action, const shared_
 
 // ---- actions ------------------------------------------------------------------------------------
 
-// It waits for action `after`, unless that is -1. *pushed: its row.
+// Adds the communication. It waits for action `after`, unless that is -1. `*pushed`: its action.
 static status comm_push(inline_comm *k, const plan_action *action, int32_t part, int32_t after,
                         int32_t *pushed)
 {
@@ -257,8 +258,8 @@ static status comm_push(inline_comm *k, const plan_action *action, int32_t part,
     return ST_OK;
 }
 
-// To the next rank and from the one before, after action `after` where that is one. Every other one
-// sends first, so that none waits for ever.
+// Sends to the next rank and receives from the one before, after action `after` unless that is -1.
+// Every other rank sends first, so the ring cannot deadlock.
 static status shift_push(inline_comm *k, const plan_action *action, const plan_group *group,
                          int32_t after, int32_t *last)
 {
@@ -279,7 +280,7 @@ static status shift_push(inline_comm *k, const plan_action *action, const plan_g
     return ST_OK;
 }
 
-// What it makes is its name.
+// Names the communication after the tensor that it makes.
 static void note_set(inline_comm *k, int32_t layer)
 {
     const tensor_id t = k->node->out[0];
@@ -292,7 +293,7 @@ static void note_set(inline_comm *k, int32_t layer)
     }
 }
 
-// All of it but the items.
+// Fills the record except for its items.
 static status comm_begin(collector *c, const plan_action *action, const plan_group *group,
                          inline_comm *out)
 {
@@ -365,7 +366,7 @@ status collect_ring(collector *c, const plan_action *action, int32_t *out)
 status collect_aside(collector *c, const plan_action *action, bool more, int32_t *out)
 {
     TRY(message(c, action, GROUP_OVERLAPPED, more, c->last_compute, out));
-    for (int64_t i = 0; i < c->next_wait_count; i++) { // it may come before the next compute action
+    for (int64_t i = 0; i < c->next_wait_count; i++) { // it may run before the next compute action
         TRY(collect_wait(c, *out, c->next_waits[i]));
     }
     return ST_OK;

@@ -1,4 +1,4 @@
-// Pass 3 of lowering, sums of gradients over ranks: data parallelism, and what ZeRO-1 cuts.
+// Pass 3 of lowering, sums of gradients over ranks for data parallelism and ZeRO-1.
 //
 //   last micro-batch, layer by layer downwards: its gradients are complete -> summed over the ranks
 //   (all of a layer in one
@@ -10,7 +10,7 @@
 // whose users are cut) are summed there first, on the compute stream.
 #include "plan/lower/collect_internal.h"
 
-// The nodes of the trees that this rank has; the same for every sum of a step.
+// Adds the tree nodes that this rank has; they are the same for every sum of a step.
 static status leaves_push(collector *c)
 {
     plan *p = c->in->p;
@@ -33,7 +33,7 @@ static const weight_use *use_of(const collector *c, int32_t layer, int64_t u)
     return &c->b->uses[c->b->layers[layer].use_begin + u];
 }
 
-// The terms of one weight's sum, the result in the first.
+// Adds the terms of one weight's sum; the first receives the result.
 static status terms_push(collector *c, plan_comm *comm, const weight_use *use, plan_rows rows)
 {
     const plan_tensor *t = &c->in->p->tensors[use->buffer[0]];
@@ -65,7 +65,7 @@ static plan_comm sum_of(const collector *c, const weight_use *use, op_collective
                        .shards = tree->leaf_count};
 }
 
-// Compressed, the whole gradient without what pads it is one vector, of which a rank gets its rows.
+// A compressed gradient, without its padding, is one vector, of which a rank gets its rows.
 static status rows_compress(collector *c, plan_comm *comm, comm_note *note, int32_t weight)
 {
     const op_weight *w = &c->in->m->weights[weight];
@@ -84,9 +84,9 @@ static plan_rows whole_rows(const op_weight *w)
     return (plan_rows){.count = w->rows, .piece = w->rows};
 }
 
-// Along dp; where the pipeline goes both ways, with the stage that has the layer for the other way
-// too, whose terms are those of other shards: then every rank gets the whole sum, also where it
-// updates some rows only.
+// The group that sums along dp. If the pipeline has two directions, it includes the stage that has
+// the layer for the other direction, whose terms are those of other shards. Then every rank gets
+// the whole sum, even if it updates only some rows.
 status collect_sum_group(collector *c, lower_kind kind, int32_t *group)
 {
     const lower_input *in = c->in;
@@ -98,15 +98,15 @@ status collect_sum_group(collector *c, lower_kind kind, int32_t *group)
     return plan_table_group(in->p->run, &g, group);
 }
 
-// Not in strict order where several ranks hold the same rows: the tree over shards is finished in
-// one operation among all.
+// False in strict order if several ranks hold the same rows: one operation among all ranks then
+// completes the tree over shards.
 bool collect_is_scattered(const collector *c, int32_t weight)
 {
     const bool one_copy = collect_groups_of(c, weight)->across < 0 || !c->in->r->strict;
     return lower_rows(c->in, weight).cut && !c->x->two_ways && one_copy;
 }
 
-// A weight's sum, row by row to those that update them.
+// Adds the sum of a weight whose rows go to the ranks that update them.
 static status rows_reduce(collector *c, const weight_use *use, int32_t last)
 {
     const plan_rows rows = lower_rows(c->in, use->weight);
@@ -124,7 +124,7 @@ static status rows_reduce(collector *c, const weight_use *use, int32_t last)
     return collect_across_sum(c, use->weight, mine, *last_sum);
 }
 
-// Is it summed with those of its kind and sort, whole?
+// True if the whole gradient is summed together with those of its kind and sort.
 static bool is_together(const collector *c, const weight_use *use, lower_kind kind, plan_sort sort)
 {
     const int32_t w = use->weight;
@@ -133,8 +133,8 @@ static bool is_together(const collector *c, const weight_use *use, lower_kind ki
     return c->in->r->codec == NULL || plan_sort_of(&c->in->m->weights[w]) == sort;
 }
 
-// All whole gradients of one kind of a layer, in one operation; where some travel compressed, of
-// one sort.
+// Adds one operation for all whole gradients of one kind of a layer; if some are compressed, for
+// those of one sort.
 static status together_reduce(collector *c, int32_t layer, lower_kind kind, plan_sort sort,
                               int32_t last)
 {
@@ -160,13 +160,13 @@ static status together_reduce(collector *c, int32_t layer, lower_kind kind, plan
 
 // ---- gradients that are terms -------------------------------------------------------------------
 
-// A sum of terms that are the same on `copies` ranks side by side: of one of each. Such are all of
-// a model.
+// Adds a sum of terms that are equal on `copies` neighbouring ranks: it takes one of each. This
+// holds for all such sums of a model.
 static status tp_sum(const collector *c, int32_t copies, plan_comm *comm)
 {
     const plan_group group = plan_group_tp(&c->in->r->mesh, 0, copies, GROUP_INLINE);
     *comm = (plan_comm){.op = COLLECTIVE_ALL_REDUCE, .reduction = REDUCTION_SUM};
-    ASSERT(group.axes != 0); // else it is no sum: op_model_partition
+    ASSERT(group.axes != 0); // op_model_partition makes no sum without an axis
     return plan_table_group(c->in->p->run, &group, &comm->group);
 }
 
@@ -210,7 +210,7 @@ static status terms_reduce(collector *c, int32_t layer)
     return ST_OK;
 }
 
-// Of those that have copies, heads' norms, there are no rows: they are vectors.
+// Weights with copies (norms of heads) are vectors, so they have no rows to cut.
 status collect_terms_end(collector *c)
 {
     const op_model *m = c->in->m;
@@ -252,7 +252,7 @@ status collect_gradients(collector *c, int32_t layer)
     for (int64_t u = 0; u < c->b->layers[layer].use_count; u++) {
         const weight_use *use = use_of(c, layer, u);
         const int32_t w = use->weight;
-        if (use->shared) continue; // complete when the lowest layer that uses it is
+        if (use->shared) continue; // it is complete when the lowest layer that uses it is
         if (bind_is_unsharded(c->b, w)) {
             TRY(collect_across_sum(c, w, c->b->rows_of[w], c->zero.summed_by[w]));
         } else if (collect_is_scattered(c, w)) {

@@ -1,10 +1,10 @@
-// Pass 3 of lowering, messages between stages.
+// Pass 3 of lowering, transfers between stages.
 //
-// A receive waits until the action that had the buffer before has read it, or has sent it; what is
-// made in a buffer waits for the send that had it before. Links are in order: a stage receives in
-// the order in which its neighbour sends, which follows from the neighbour's list. Each receive
-// stands in the list before the first action that needs it, or one that comes after it on its link;
-// so the list, done one action after the other, is legal too.
+// A receive waits until the last action that used its buffer has read or sent the previous tensor;
+// an action that writes a buffer waits for the send that used it before. Links are in order: a
+// stage receives in the order in which its neighbour sends, which follows from the neighbour's
+// list. A receive stands in the list before the first action that needs it or a later receive of
+// its link, so running the list one action after the other is valid too.
 #include "plan/lower/collect_internal.h"
 
 #include <string.h>
@@ -63,7 +63,7 @@ static status message_add(collector *c, int32_t chunk, int32_t microbatch, bound
     return ST_OK;
 }
 
-// What rank `from` sends to this one, in its order.
+// Lists the transfers that rank `from` sends to this one, in order.
 static status messages_from(collector *c, int32_t from)
 {
     const lower_input *in = c->in;
@@ -121,7 +121,7 @@ status collect_links_begin(collector *c)
 
 // ---- buffers ------------------------------------------------------------------------------------
 
-// NULL: nothing of it crosses to another rank.
+// The buffer of a tensor; NULL: it crosses to no other rank.
 static boundary_buffer *buffer_of(const collector *c, int32_t chunk, int32_t microbatch,
                                   boundary_kind kind)
 {
@@ -132,11 +132,11 @@ static boundary_buffer *buffer_of(const collector *c, int32_t chunk, int32_t mic
 
 static void buffer_take(boundary_buffer *b)
 {
-    ASSERT(!b->is_held); // the simulated lists say so: the action that had it is done by now
+    ASSERT(!b->is_held); // in the simulated lists its last user is done by now
     b->is_held = true;
 }
 
-// It is free when this action is done.
+// Records the actions after which the buffer is free.
 static void buffer_leave(boundary_buffer *b, int32_t compute, int32_t sent)
 {
     if (b == NULL) return;
@@ -147,7 +147,7 @@ static void buffer_leave(boundary_buffer *b, int32_t compute, int32_t sent)
 
 // ---- messages -----------------------------------------------------------------------------------
 
-// Both ends have one name for it.
+// The name of a transfer, equal on both ends.
 static comm_note note_of(const collector *c, int32_t chunk, int32_t microbatch, boundary_kind kind)
 {
     const int32_t stage = c->x->chunks[chunk].stage;
@@ -176,11 +176,11 @@ static status message_push(collector *c, int32_t chunk, int32_t microbatch, boun
     for (int d = 0; d < t->ndim; d++) item.count *= t->dims[d];
     TRY(collect_item(c, &comm, &item));
     TRY(collect_comm(c, &comm, &note, after, action));
-    in->p->actions[*action].microbatch = microbatch; // it may be added before its turn
+    in->p->actions[*action].microbatch = microbatch; // not c->microbatch: it may be added early
     return ST_OK;
 }
 
-// Everything on the link up to the message that is needed now.
+// Receives all transfers of the link up to the one that is needed now.
 static status receive(collector *c, const layer_visit *visit, boundary_kind kind)
 {
     const int32_t group = c->links.group[visit->chunk][kind];
@@ -206,7 +206,7 @@ static status receive(collector *c, const layer_visit *visit, boundary_kind kind
     return collect_wait_next(c, received[wanted]);
 }
 
-// Before what it sends is made.
+// Waits, before a tensor is made, until its buffer is free.
 static status send_begin(collector *c, const layer_visit *visit, boundary_kind kind)
 {
     boundary_buffer *b = buffer_of(c, visit->chunk, visit->microbatch, kind);
@@ -215,14 +215,14 @@ static status send_begin(collector *c, const layer_visit *visit, boundary_kind k
     return b->sent >= 0 ? collect_wait_next(c, b->sent) : ST_OK;
 }
 
-// The first action on the compute stream from `at` on; messages and weights may come before.
+// The first action on the compute stream from `at` on; transfers and gathers may come before it.
 static int32_t compute_from(const plan *p, int32_t at)
 {
     while (at < p->action_count && p->actions[at].stream != STREAM_COMPUTE) at++;
     return at;
 }
 
-// `first`: the action from which on it was made.
+// Adds the send of a tensor; `first`: the first action that makes it.
 static status send(collector *c, const layer_visit *visit, boundary_kind kind, int32_t first)
 {
     boundary_buffer *b = buffer_of(c, visit->chunk, visit->microbatch, kind);
@@ -257,7 +257,7 @@ status collect_chunk_end(collector *c, const layer_visit *visit, int32_t first)
     return ST_OK;
 }
 
-// What the first use of a buffer in a step must wait for is of the step before.
+// Makes the first use of each buffer in a step wait for the last use in the step before.
 status collect_steps_join(collector *c)
 {
     for (int32_t b = 0; b < c->b->slots.boundary.count; b++) {

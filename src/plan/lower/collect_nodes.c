@@ -1,4 +1,4 @@
-// Pass 3 of lowering, lists: where a list has communications it is cut, for the next node waits for
+// Pass 3 of lowering, lists: a list is cut at its communications, because the next node waits for
 // them.
 //
 //   nodes of a list   a  b  ALL_REDUCE  c  d
@@ -15,9 +15,9 @@
 //   compute                        | GEMM, rows 0.. | GEMM, rows n/2.. |
 //   tp        | gather of rows 0.. | of rows n/2..  |
 //
-// Which GEMMs, and how many pieces, overlap.h says. Of one sequence whose positions are cut a rank
-// has its part of every piece in fast order (plan.cut_pieces); in strict order, where shards say
-// which positions a rank has, it goes whole.
+// overlap.h decides which GEMMs are split and into how many pieces. If the positions of the only
+// sequence are cut, a rank has a part of every piece in fast order (plan.cut_pieces); in strict
+// order the shards determine a rank's positions, so there is no split.
 #include "plan/lower/collect_internal.h"
 
 static overlap_rule rule_of(const collector *c, const plan_action *action)

@@ -1,5 +1,5 @@
-// Pass 3 of lowering, the end of a step: what ranks sum of the step block, weights that two stages
-// hold, and the update.
+// Pass 3 of lowering, the end of a step: sums of the step block over ranks, gradients of weights
+// that two stages hold, and the update.
 //
 //   sums of gradients | uses added | holders summed | norm | sums of the step block | decide |
 //   optimizer | gathers
@@ -16,7 +16,7 @@ static status word_push(collector *c, plan_comm *comm, int64_t offset, int64_t w
     return collect_item(c, comm, &item);
 }
 
-// A sum, or the like, that the decision waits for.
+// Adds a sum or another collective that the decision waits for.
 static status step_sum_push(collector *c, const plan_comm *comm, const char *name, int32_t after)
 {
     const comm_note note = {.before = name, .from = -1};
@@ -41,7 +41,7 @@ status collect_step_sums(collector *c)
     if (norms) TRY(word_push(c, &sums, (int64_t)offsetof(step_device, norm_sum), SUM_WORDS));
     TRY(step_sum_push(c, &sums, "sums of the step", last));
     if (!norms) return ST_OK;
-    // None is -1: as an unsigned number above all others.
+    // The value -1 (none) is above all others as an unsigned number.
     plan_comm bad = {.op = COLLECTIVE_ALL_REDUCE,
                      .reduction = REDUCTION_MIN,
                      .group = sums.group,
@@ -50,7 +50,7 @@ status collect_step_sums(collector *c)
     return step_sum_push(c, &bad, "lowest bad tensor", last);
 }
 
-// Gradients of weights that two stages hold: the sum of both, on the rows that this rank updates.
+// Sums the gradients of weights that two stages hold, on the rows that this rank updates.
 static status holders_reduce(collector *c)
 {
     const lower_input *in = c->in;
@@ -63,10 +63,11 @@ static status holders_reduce(collector *c)
         int32_t holders[PLAN_MAX_HOLDERS];
         if (!c->b->holds[w] || in->m->weights[w].frozen) continue;
         if (plan_pipeline_holders(&in->pipe, w, holders) < 2) continue;
-        if (c->x->two_ways && !bind_is_unsharded(c->b, w)) continue; // they are summed already
+        if (c->x->two_ways && !bind_is_unsharded(c->b, w))
+            continue; // their sum is complete already
         const plan_group pair = plan_group_pair(&in->r->mesh, holders[0], holders[1], 0);
         const plan_tensor *t = plan_tensor_at(in->p, final);
-        if (t->dims[0] == 0) continue; // on both stages: rows go by dp
+        if (t->dims[0] == 0) continue; // on both stages, because dp cuts the rows
         const plan_comm_item item = {
             .in = final, .out = final, .count = t->dims[0] * (t->ndim > 1 ? t->dims[1] : 1)};
         TRY(plan_table_group(in->p->run, &pair, &comm.group));

@@ -1,17 +1,18 @@
-// Pass 3 of lowering, what is cut over dp and cp: the optimizer's state (ZeRO-1), gradients
-// (ZeRO-2) and weights (ZeRO-3).
+// Pass 3 of lowering, tensors that ZeRO cuts over dp and cp: the optimizer's state (ZeRO-1),
+// gradients (ZeRO-2) and weights (ZeRO-3).
 //
-// What stays is a rank's rows of each; the whole tensor passes: it has bytes only around the layer
-// that needs it. A *visit* is what a layer does at a time, and visits follow one another on the
+// A rank keeps its rows of each tensor; the whole, unsharded tensor has bytes only around the layer
+// that needs it. A *visit* is what a layer does at one time, and visits follow one another on the
 // compute stream.
 //
 //   compute   | visit v - 1       | visit v           | visit v + 1       |
 //   dp                            | sum of v - 1      | sum of v ...
 //                                 | gather for v + 1  | gather for v + 2
 //
-// A whole gradient is made anew in every micro-batch. The rows that a rank has summed so far go
-// along in its own rows of it, so that the sum over ranks is the sum of all so far, and takes their
-// place. Visit v + 2 waits until the sum of v is done: then the whole gradient's bytes are free.
+// A whole gradient is computed again in every micro-batch. The rows that a rank has summed so far
+// are added to its own rows of the whole gradient, so the sum over ranks is the sum of all
+// micro-batches so far and replaces these rows. Visit v + 2 waits until the sum of v is done; then
+// the whole gradient's bytes are free.
 //
 // A whole weight is gathered one visit ahead: the gather waits for the visit before that.
 //
@@ -52,7 +53,7 @@ static status rows_new(const lower_input *in, int32_t **out)
     return ST_OK;
 }
 
-// Where each micro-batch has operations among ranks, they must have as many.
+// Checks that all ranks have as many micro-batches if each micro-batch has collectives.
 static status microbatches_check(const lower_input *in)
 {
     const plan_request *r = in->r;
@@ -93,7 +94,7 @@ status collect_zero_begin(collector *c)
 
 // ---- weights ------------------------------------------------------------------------------------
 
-// Does a visit run this list?
+// True if a visit runs this list.
 static bool visit_runs(const layer_visit *v, bool has_loss, op_list list)
 {
     switch (list) {
@@ -110,7 +111,7 @@ static bool visit_runs(const layer_visit *v, bool has_loss, op_list list)
     }
 }
 
-// Does a node of the visit read tensor t, or a view of it?
+// True if a node of the visit reads tensor t or a view of it.
 static bool visit_reads(const op_program *program, const layer_visit *v, tensor_id t)
 {
     for (int list = 0; list < OP_LIST_COUNT; list++) {
@@ -133,14 +134,14 @@ static status gather_push(collector *c, const plan_comm *comm, int32_t layer,
     int32_t action = -1;
     if (comm->items_count == 0) return ST_OK;
     TRY(collect_comm(c, comm, &note, c->last_compute, &action));
-    c->in->p->actions[action].microbatch = -1; // a weight is of none
+    c->in->p->actions[action].microbatch = -1; // a weight belongs to no micro-batch
     for (int64_t i = 0; i < count; i++) *brought[i] = action;
     return ST_OK;
 }
 
-// The weight that tensor t of the layer's program is, if it is to be brought for the visit; else
-// -1. What the visit before it, or the one before that, has needed is still there, for it would
-// have to be brought at once.
+// The weight that tensor t of the layer's program is, if it must be gathered for the visit; else
+// -1. A weight of the last two visits is still there, because otherwise it would have to be
+// gathered at once.
 static int32_t weight_to_bring(collector *c, int64_t visit, tensor_id t)
 {
     const layer_visit *v = &c->x->visits[visit];
@@ -155,7 +156,7 @@ static int32_t weight_to_bring(collector *c, int64_t visit, tensor_id t)
     return is_there ? -1 : w;
 }
 
-// Brings what a visit reads and nothing has brought.
+// Gathers the weights that a visit reads and that are not there yet.
 static status weights_gather(collector *c, int64_t visit)
 {
     const lower_input *in = c->in;
@@ -191,7 +192,7 @@ static status weights_gather(collector *c, int64_t visit)
     return gather_push(c, &comm, layer, brought, count);
 }
 
-// The compute action that comes next waits for what the visit reads.
+// Makes the next compute action wait for the weights that the visit reads.
 static status weights_wait(collector *c, const layer_visit *v)
 {
     const op_layer *layer = &c->in->m->layers[v->layer];
@@ -254,7 +255,7 @@ status collect_forward_waits(collector *c)
 
 // ---- gradients ----------------------------------------------------------------------------------
 
-// The compute action that comes next waits for the oldest sums.
+// Makes the next compute action wait for the oldest `count` sums.
 static status unsharded_release(collector *c, int64_t count)
 {
     collect_zero *z = &c->zero;
@@ -266,7 +267,8 @@ static status unsharded_release(collector *c, int64_t count)
     return ST_OK;
 }
 
-// Those of the micro-batches before are summed before the layer makes them anew.
+// Waits until the layer's whole gradients of earlier micro-batches are summed, before it makes new
+// ones.
 status collect_unsharded_begin(collector *c, int32_t layer)
 {
     const layer_tensors *tensors = &c->b->layers[layer];
@@ -288,7 +290,7 @@ static status unsharded_item(collector *c, plan_comm *comm, const weight_use *us
     const int32_t w = use->weight, whole = use->buffer[0];
     const plan_rows rows = lower_rows(in, w);
     const plan_tensor *t = &in->p->tensors[whole];
-    if (sum >= 0) { // what is summed so far goes along
+    if (sum >= 0) { // adds the sum so far
         TRY(collect_wait_next(c, z->summed_by[w]));
         TRY(collect_nodes(c, &c->b->actions[sum]));
     }
@@ -348,8 +350,9 @@ status collect_across_sum(collector *c, int32_t weight, int32_t ref, int32_t aft
     const lower_kind kind = lower_kind_of(c->in, weight);
     if (c->groups[kind].across < 0) return ST_OK;
     const plan_tensor *t = plan_tensor_at(c->in->p, ref);
-    // Nor have the others of this group any of it. Compressed, they sum nothing: what each sum lost
-    // is added over all ranks in place, so all of them must write it in every step.
+    // The other ranks of this group have no rows either. A compressed sum is still needed: the
+    // losses of each sum are added over all ranks in place, so all of them must write theirs in
+    // every step.
     if (t->dims[0] == 0 && !collect_is_compressed(c, weight)) return ST_OK;
     plan_comm comm = {.op = COLLECTIVE_ALL_REDUCE,
                       .reduction = REDUCTION_SUM,
@@ -374,7 +377,7 @@ status collect_visit_begin(collector *c)
     while (old < z->unsharded_count && z->unsharded[old].visit <= z->visit - 2) old++;
     TRY(unsharded_release(c, old));
     if (!lower_gathers_weights(c->in->r)) return ST_OK;
-    TRY(weights_gather(c, z->visit)); // the step's first one: others are brought ahead
+    TRY(weights_gather(c, z->visit)); // the step's first visit; others are gathered ahead
     TRY(weights_wait(c, &c->x->visits[z->visit]));
     return weights_gather(c, z->visit + 1);
 }

@@ -1,4 +1,5 @@
-// Pass 1 of lowering: a schedule's coarse actions become what layers do.
+// Pass 1 of lowering: turns a schedule's coarse actions into visits of layers and runs of their
+// lists.
 //
 //   schedule   F chunk 0, micro-batch 3           B chunk 0, micro-batch 3
 //   visits     layer 0 forward, 1 forward, ...    layer 1 backward, layer 0 backward
@@ -8,9 +9,9 @@
 // backward-weight list; a layer without an output (the head) makes its gradient in the weight list,
 // which then comes before the input list.
 //
-// In strict mode the weight list runs once per shard that the micro-batch overlaps, on that shard's
-// rows, into the shard's own accumulators; when a shard is complete, accumulators are merged up the
-// one binary tree over shards (shards.h). So bits depend on the shards alone.
+// In strict mode the weight list runs once for each shard that the micro-batch overlaps, on the
+// rows of that shard, into the shard's own accumulators; when a shard is complete, its accumulators
+// are merged along the one binary tree over shards (shards.h). So bits depend on the shards alone.
 //
 // Pure: schedule, model and layout in, two lists out.
 #include "plan/lower/expand.h"
@@ -31,8 +32,8 @@ static status action_add(arena *a, schedule_list *list, schedule_kind kind, int3
     return ST_OK;
 }
 
-// Without backward: as many micro-batches as there are ranks through one chunk, then through the
-// next. Of two directions the first will do.
+// A list without backward: as many micro-batches as there are ranks go through one chunk, then
+// through the next. If the schedule has two directions, only the first is used.
 static status forward_list(const lower_input *in, arena *a, schedule_list *out)
 {
     const schedule_request *r = &in->pipe.shape;
@@ -104,7 +105,7 @@ bool expand_neighbour(const lower_input *in, int32_t pp, int32_t chunk, int32_t 
 typedef struct expander {
     const lower_input *in;
     expanded *out;
-    int64_t *piece; // [program] sequences that its weight list runs on at once; 0: not known yet
+    int64_t *piece; // [program] sequences for which its weight list runs at once; 0: not known yet
 } expander;
 
 static status run_add(expander *e, layer_run run)
@@ -126,8 +127,9 @@ static status list_add(expander *e, int32_t layer, op_list list)
                                   .sequence_count = (int32_t)e->in->r->micro_batch});
 }
 
-// Logits of a piece of the vocabulary are made for statistics, and are still there for the losses,
-// if no more sequences are worked on at once than a chunk of the head has.
+// Sequences that a head's weight list runs on at once. The statistics pass leaves logits of a piece
+// of the vocabulary, which the losses can reuse if no more sequences are processed at once than a
+// chunk of the head has.
 static int64_t piece_of(expander *e, int32_t layer)
 {
     int64_t *piece = &e->piece[e->in->m->layers[layer].program];
@@ -145,8 +147,9 @@ static int64_t piece_of(expander *e, int32_t layer)
     return *piece;
 }
 
-// A leaf's sequences: all rows of them, or where several shards of a sequence are here the two
-// pieces of one, sequence after sequence, as a rank that has no other would take them.
+// Adds the runs of a leaf. They cover all rows of its sequences; if several shards of a sequence
+// are on this rank, they cover the leaf's two pieces of each sequence, sequence after sequence, as
+// a rank with a single shard would.
 static status leaf_add(expander *e, const shard_tree *tree, int32_t leaf, int32_t begin,
                        int32_t count)
 {
@@ -180,7 +183,7 @@ static status merges_add(expander *e, const shard_tree *tree, int32_t leaf)
     return ST_OK;
 }
 
-// The weight gradients of a layer for a micro-batch, shard by shard.
+// Adds the runs for the weight gradients of a layer for a micro-batch, shard by shard.
 static status weights_add(expander *e, int32_t layer, int32_t microbatch)
 {
     const plan_request *r = e->in->r;
@@ -234,8 +237,8 @@ static status forward_add(expander *e, int32_t chunk, int32_t microbatch)
     return ST_OK;
 }
 
-// Is it the last one that passes through the chunk? Where the pipeline goes both ways two stages
-// finish their layers in different orders, and all gradients are summed at the end.
+// True for the last micro-batch that goes through the chunk. If the pipeline has two directions,
+// two stages finish their layers in different orders, and all gradients are summed at the end.
 static bool is_last(const expander *e, int32_t chunk, int32_t microbatch)
 {
     const plan_pipeline *p = &e->in->pipe;
@@ -252,7 +255,7 @@ static status backward_add(expander *e, int32_t chunk, int32_t microbatch, bool 
     const op_model *m = e->in->m;
     const expand_chunk *c = &e->out->chunks[chunk];
     for (int32_t layer = c->end_layer - 1; layer >= c->first_layer; layer--) {
-        // A layer whose loss makes its gradients has all of its backward in the input half.
+        // A layer with a loss does all of its backward in the input half.
         const bool has_loss = m->programs[m->layers[layer].program]->output_count == 0;
         TRY(visit_add(e, (layer_visit){.layer = layer,
                                        .chunk = chunk,
@@ -271,8 +274,8 @@ static status backward_add(expander *e, int32_t chunk, int32_t microbatch, bool 
     return ST_OK;
 }
 
-// Ranks with more micro-batches gather weights in those too, and all take part: they are like the
-// first ones.
+// Ranks with more micro-batches gather weights in the additional ones too, and every rank takes
+// part. The additional visits repeat those of the first micro-batches.
 static status remote_add(expander *e)
 {
     expanded *x = e->out;
@@ -288,7 +291,7 @@ static status remote_add(expander *e)
         TRY(visit_add(e, visit));
     }
     for (int64_t i = 0; i < x->visit_count - count && count > 0; i++) {
-        x->visits[i].completes = false; // the last micro-batch is another rank's
+        x->visits[i].completes = false; // another rank has the last micro-batch
     }
     return ST_OK;
 }

@@ -1,4 +1,5 @@
-// Pass 1 of lowering: a schedule's coarse actions become what layers do.
+// Pass 1 of lowering: turns a schedule's coarse actions into visits of layers and runs of their
+// lists.
 #ifndef PLAN_LOWER_EXPAND_H
 #define PLAN_LOWER_EXPAND_H
 
@@ -13,13 +14,13 @@ typedef struct layer_run {
     int32_t sequence_begin, sequence_count, position_begin, position_count; // as in plan_action
 } layer_run;
 
-// What a layer does at a time for a micro-batch: forward, or backward, of which a half may come
-// apart.
+// One visit of a layer for a micro-batch: forward, or backward, or one half of a backward that is
+// split.
 typedef struct layer_visit {
-    int32_t layer, chunk, microbatch; // -1: a micro-batch that only other ranks have, with no runs
+    int32_t layer, chunk, microbatch; // microbatch -1: only other ranks have it, no runs
     bool forward, input, weight;
     bool opens, closes;   // the first and the last layer of the chunk's action
-    bool makes_gradients; // of weights
+    bool makes_gradients; // the visit makes gradients of weights
     bool completes;       // gradients of the layer's weights are complete in this step
     int32_t runs_begin, runs_count;
 } layer_visit;
@@ -43,21 +44,23 @@ typedef struct expanded {
 } expanded;
 
 NODISCARD status plan_expand(const lower_input *in, expanded *out);
-// The list and the chunks alone.
+// Fills only the list and the chunks.
 NODISCARD status plan_expand_chunks(const lower_input *in, expanded *out);
 
-// The schedule's list of a stage's rank; without an optimizer it goes forward only.
+// The schedule's list for rank pp of the pipeline; without an optimizer it has forward actions
+// only.
 NODISCARD status expand_list(const lower_input *in, int32_t pp, arena *a, schedule_list *out);
 bool expand_has_forward(const schedule_action *a);
-// The chunk and micro-batch of which the action makes the gradient of the input, or those of the
-// weights. False: of none.
+// The chunk and micro-batch for which the action computes the gradient of the input, or the
+// gradients of the weights. False: the action computes none.
 bool expand_input_half(const schedule_action *a, int32_t *chunk, int32_t *microbatch);
 bool expand_weight_half(const schedule_action *a, int32_t *chunk, int32_t *microbatch);
-// Who has the stage after (step 1) or before (-1) a chunk of rank pp; false: there is none.
+// The rank, and its chunk, that has the stage after (step 1) or before (-1) a chunk of rank pp;
+// false: there is no such stage.
 bool expand_neighbour(const lower_input *in, int32_t pp, int32_t chunk, int32_t step, int32_t *rank,
                       int32_t *its_chunk);
 
-// The tree over shards that a layer's gradients are summed by.
+// The tree over shards that sums a layer's gradients.
 static inline const shard_tree *expand_tree(const expanded *x, int32_t layer)
 {
     return &x->trees[x->two_ways ? x->chunk_of[layer] : 0];

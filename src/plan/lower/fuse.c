@@ -1,19 +1,19 @@
-// Fusion. A GEMM and the operation behind it that works element by element on its result become one
-// launch, so the result is still in cache when it is read:
+// Fusion. A GEMM and the element-wise operation that follows it on its result become one launch, so
+// the result is still in cache when it is read:
 //
 //   h = x w^T  |  a = gelu(h)        two launches, h goes to memory and comes back
-//   h = x w^T, a = gelu(h)           one launch: each tile of h is worked on as it is finished
+//   h = x w^T, a = gelu(h)           one launch: each tile of h is processed when it is done
 //
-// Two things must be so. The backend can do it: it is asked once for each pair of a program, by
-// shapes (plan_fuses_fn). And the second operation writes nothing that the first still reads: that
-// depends on where tensors lie, so each binding is looked at after memory was assigned. The bits
-// are those of two launches, and an action that has only one of the two operations launches it
+// Fusion has two conditions. The backend must support the pair: it is asked once for each pair of a
+// program, by shapes (plan_fuses_fn). And the second operation must not write bytes that the first
+// still reads, which depends on offsets, so each binding is checked after memory is assigned. The
+// bits are those of two launches. An action that has only one of the two operations launches it
 // alone.
 #include "plan/access.h"
 #include "plan/lower/lower.h"
 
-// Bytes of one tensor, as far as two tensors of a plan can be compared before run tensors have
-// places: those of different run tensors never overlap.
+// The byte range of one tensor, comparable before run tensors have offsets: ranges of different run
+// tensors never overlap.
 typedef struct stretch {
     int32_t run_ref; // -1: transient
     int64_t begin, end;
@@ -29,7 +29,8 @@ static stretch stretch_of_ref(const plan *p, int32_t ref)
     return (stretch){is_run ? owner : -1, begin + within, begin + t->bytes};
 }
 
-// Of the whole tensor that `t` is a view of; empty where nothing stands for it.
+// The byte range of the whole tensor that `t` is a view of; empty if no tensor of the plan stands
+// for it.
 static stretch stretch_of(const plan *p, const plan_binding *b, tensor_id t)
 {
     const tensor_id owner = op_owner(b->program, t).id;
@@ -47,8 +48,8 @@ static bool begin_together(stretch a, stretch b)
     return a.run_ref == b.run_ref && a.begin == b.begin && a.begin < a.end && b.begin < b.end;
 }
 
-// Whether the second operation's result lies on nothing that the first one reads while it makes its
-// own.
+// True if the second operation's result overlaps no bytes that the first one reads while it writes
+// its own result.
 static bool lies_apart(const plan *p, const plan_binding *b, int32_t list, int64_t at)
 {
     const op_node *first = &b->program->lists[list].nodes[at], *second = first + 1;
@@ -56,7 +57,7 @@ static bool lies_apart(const plan *p, const plan_binding *b, int32_t list, int64
     for (int i = 0; i < OP_MAX_IN; i++) {
         const stretch in = stretch_of(p, b, first->in[i]);
         if (!begin_together(in, made) && overlap(out, in))
-            return false; // else it goes on in its result
+            return false; // otherwise it continues in its result
     }
     const int32_t *workspace = b->workspace[list];
     if (workspace != NULL && workspace[at] >= 0 && overlap(out, stretch_of_ref(p, workspace[at]))) {
@@ -65,7 +66,7 @@ static bool lies_apart(const plan *p, const plan_binding *b, int32_t list, int64
     return (begin_together(out, made) && out.end == made.end) || !overlap(out, made);
 }
 
-// What the backend said of a program: the same for all bindings, which have the same shapes.
+// The backend's answers for a program. They hold for all bindings, which have the same shapes.
 typedef struct answers {
     const op_program *program;
     bool *of[OP_LIST_COUNT]; // [node]

@@ -1,4 +1,4 @@
-// Fusion: which pairs the plan marks, and that it marks none whose operands would meet in memory.
+// Fusion: the plan marks the right pairs, and none whose operands would overlap in memory.
 #include "fixtures/plan/plan_sample.h"
 #include "plan/lower/lower.h"
 
@@ -83,13 +83,13 @@ static void pairs_are_marked_where_the_backend_fuses(void **state)
     request.workspace_context = &no;
     assert_int_equal(pairs_count(make(a, &request, &run)), 0);
     assert_true(no.count > 0);
-    request.last = PLAN_COLLECTED; // of a plan that is only priced nothing is launched
+    request.last = PLAN_COLLECTED; // a plan that is only priced launches nothing
     request.workspace_context = &yes;
     assert_int_equal(pairs_count(make(a, &request, &run)), 0);
     arena_destroy(a);
 }
 
-// Its result is moved onto what the GEMM reads: the pair is not marked any more.
+// The test moves the result onto the GEMM's input: the pair is not marked any more.
 static void operands_that_meet_are_not_fused(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Live intervals: from the write of a tensor's bytes until their last use, by what actions access
-// (plan/access.h).
+// Live intervals: from the write of a tensor's bytes until their last use, derived from the
+// accesses of actions (plan/access.h).
 //
 // Time counts nodes on the compute stream. What computes touches its operands node by node. A
 // communication on another stream runs at any time between two actions of the compute stream: from
@@ -9,19 +9,19 @@
 //   compute stream   | GEMM | ...   | ...        | reads the sum |
 //   another stream          | sum: its operands  |
 //
-// An interval begins anew where bytes are written that the actions of one list on one micro-batch
-// (a *run*) have not touched before; any other access extends the last one. Four sorts of tensors
-// have one interval:
-//   accumulators   from the first term of the step on; others than activations may read them at any
+// A new interval begins when an action writes bytes that the actions of one list on one micro-batch
+// (a *run*) have not accessed before; any other access extends the last interval. Four kinds of
+// tensors have a single interval:
+//   accumulators   from the first term of the step on; optimizer and sums may read them at any
 //                  time
-//   buffers of links between stages: all of the step, for messages of the next step may come while
-//                  this one ends
-//   packed weights that several nodes read: all of the step
+//   buffers of transfers between stages: the whole step, because transfers of the next step may
+//                  arrive while this one ends
+//   packed weights that several nodes read: the whole step
 //   tensors that are read after the step: until its end
 //
-// Where a stage does one micro-batch after the other all after the second do as it did, so their
-// intervals are not recorded. An accumulator that is first touched in one of them is live from the
-// second on: each of those could be the one.
+// If a stage runs one micro-batch after the other, all micro-batches after the second repeat it, so
+// their intervals are not recorded. An accumulator that is first accessed in one of them counts as
+// live from the second micro-batch on, because the first access may be in any of them.
 #include "plan/lower/live.h"
 
 #include "plan/access.h"
@@ -63,11 +63,11 @@ typedef struct live_state {
     lifetime_table *out;
     list_uses lists;
     int32_t *microbatch_of; // [action] its own, or that of the next one that computes
-    int32_t *run_of;        // [tensor] run that touched it last
+    int32_t *run_of;        // [tensor] run that accessed it last
     int32_t run;
     int32_t
-        *linked;   // [tensor] what it may take the place of, of the last node that said so, 1 more
-    bool *is_link; // [tensor] a buffer of a link
+        *linked;   // [tensor] 1 + tensor whose bytes it may take over, as the last such node states
+    bool *is_link; // [tensor] a buffer of a transfer between stages
     int64_t second_begins;
     // Communications on other streams.
     int32_t
@@ -86,7 +86,7 @@ static int32_t owner_of(const plan *p, int32_t ref)
     return ref;
 }
 
-// An accumulator: its bytes mean something until the step ends.
+// True for an accumulator: its contents are needed until the step ends.
 static bool is_held(const plan_tensor *t)
 {
     return t->kind == BYTES_GRADIENTS && !t->is_unsharded;
@@ -97,7 +97,7 @@ static bool is_repeated(const live_state *s, int32_t microbatch)
     return s->in->repeats != NULL && microbatch >= 0 && s->in->repeats[microbatch];
 }
 
-// Transient tensor `row` at a time, for a micro-batch.
+// Records an access to transient tensor `row` for a micro-batch.
 static status row_touch(live_state *s, int32_t row, int32_t microbatch, int64_t time)
 {
     lifetime_table *out = s->out;
@@ -112,7 +112,7 @@ static status row_touch(live_state *s, int32_t row, int32_t microbatch, int64_t 
     return lifetime_touch(out, row, time);
 }
 
-// The first access of a run that writes begins a new interval.
+// The first write of a run begins a new interval.
 static status row_access(live_state *s, int32_t row, bool writes, int32_t microbatch, int64_t time)
 {
     if (s->run_of[row] != s->run) {
@@ -130,13 +130,14 @@ static status ref_touch(live_state *s, int32_t ref, int32_t microbatch, int64_t 
     return row >= 0 ? row_touch(s, row, microbatch, time) : ST_OK;
 }
 
-// What it reads is there since `read`, what it writes from `time` on.
+// Records the beginning of a communication: it reads its inputs from time `read` and writes its
+// outputs from `time` on.
 static status comm_begin(live_state *s, int32_t action, int64_t read, int64_t time)
 {
     const plan_action *a = &s->p->actions[action];
     const plan_comm *c = &s->p->comms[a->comm];
     const int32_t microbatch = s->microbatch_of[action];
-    if (a->layer < 0) s->run++; // of no list
+    if (a->layer < 0) s->run++; // it belongs to no list
     for (int writes = 0; writes < 2; writes++) {
         for (int32_t i = c->items_begin; i < c->items_begin + c->items_count; i++) {
             const plan_comm_item *item = &s->p->items[i];
@@ -181,14 +182,16 @@ static status comm_post(live_state *s, int32_t action)
     s->last[a->stream] = action;
     s->next[action] = -1;
     int64_t time = s->in->begins[behind == s->last_compute ? action : behind + 1];
-    // A sum beside its product comes row by row: it is live from the product's first rows on.
+    // A sum that overlaps with its GEMM arrives row by row: it is live from the GEMM's first rows
+    // on.
     if (a->layer >= 0 && is_sum(c) && behind >= 0) time = s->in->begins[behind];
-    // Where all that is written is live, no moment of the compute stream need be taken for it.
+    // If all outputs are live already, the communication needs no time step of its own on the
+    // compute stream.
     const int64_t read = time > 0 && outs_are_live(s, c) ? time - 1 : time;
     return comm_begin(s, action, read, time);
 }
 
-// Does communication `later` begin only when `action` is done?
+// True if communication `later` begins only after `action` is done.
 static bool is_ordered(const plan *p, int32_t action, int32_t later)
 {
     const plan_action *a = &p->actions[later];
@@ -362,8 +365,8 @@ static void links_find(live_state *s)
     }
 }
 
-// Packed weights: one that a single node reads (a head does so once for each of its chunks) is live
-// at that node only.
+// A packed weight that a single node reads (a head does so once for each of its chunks) is live at
+// that node only.
 static status packed_touch(live_state *s)
 {
     typedef struct packed_use {

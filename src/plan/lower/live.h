@@ -7,14 +7,14 @@
 typedef struct live_input {
     const plan *p;
     const int64_t *begins; // [action + 1] when it begins: nodes on the compute stream before it
-    // [micro-batch] Its intervals are those of the one before, only later, so they are not
-    // recorded; NULL: of none.
+    // [micro-batch] true if it repeats the intervals of the one before, so they are not recorded;
+    // NULL: none does.
     const bool *repeats;
     const int32_t *kept; // transient tensors that outlive the step
     int64_t kept_count;
 } live_input;
 
-// `out` keeps its arena; all else is filled.
+// Fills `out`, except its arena.
 NODISCARD status plan_live(const live_input *in, lifetime_table *out);
 
 // Extends (or begins) the interval of transient tensor `row` at time `now`.

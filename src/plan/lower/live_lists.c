@@ -19,7 +19,7 @@ static status list_make(arena *a, const op_program *program, int32_t list, list_
             out->uses[uses++] =
                 (operand_use){is.owner, is.kind != ACCESS_READ, is.kind == ACCESS_UPDATE};
         }
-        for (int k = 0; k < ACCESS_WORKSPACE; k++) { // what counts their rows is read
+        for (int k = 0; k < ACCESS_WORKSPACE; k++) { // a row count is a read
             const tensor_id count = plan_access_count(program, node, k);
             if (count == TENSOR_NONE) continue;
             out->uses[uses++] = (operand_use){.owner = op_owner(program, count).id};

@@ -1,5 +1,5 @@
-// What the lists of programs access, node by node: worked out once for each list, as layers share
-// programs.
+// Tensors that the lists of programs access, node by node. They are computed once for each list,
+// because layers share programs.
 #ifndef PLAN_LOWER_LIVE_LISTS_H
 #define PLAN_LOWER_LIVE_LISTS_H
 
@@ -8,10 +8,10 @@
 typedef struct operand_use {
     tensor_id owner;
     bool writes;
-    bool adds; // if the action accumulates
+    bool adds; // it adds to the tensor if the action accumulates
 } operand_use;
 
-// An output that may take the bytes of an input.
+// An output that may overwrite the bytes of an input.
 typedef struct inplace_use {
     tensor_id from, to;
 } inplace_use;
@@ -25,7 +25,7 @@ typedef struct list_use {
     inplace_use *inplaces;
 } list_use;
 
-// A hash table; its arena is kept, all else begins as zero.
+// A hash table; it keeps its arena, all other fields begin as zero.
 typedef struct list_uses {
     arena *a;
     list_use *lists;

@@ -1,5 +1,5 @@
-// Live intervals of a small list of actions, written by hand: what a stream's order and waits say
-// of operands that are under way.
+// Live intervals of a small list of actions, written by hand: the order of a stream and its waits
+// determine how long operands of communications are live.
 #include "fixtures/plan/verify_sample.h"
 #include "plan/lower/live.h"
 
@@ -78,7 +78,7 @@ static void bench_open(bench *x)
                   .step_ref = plan_run_ref(0)};
 }
 
-// -1 or the action that it waits for.
+// Adds an action; `on`: the action that it waits for, or -1.
 static int32_t action_add(bench *x, plan_action a, int32_t on)
 {
     const int32_t i = (int32_t)x->p.action_count++;
@@ -201,7 +201,7 @@ static void accumulators_have_one_interval(void **state)
     arena_destroy(x.a);
 }
 
-// What is read after the step stays to its end.
+// A tensor that is read after the step is live until its end.
 static void kept_tensors_live_to_the_end(void **state)
 {
     (void)state;

@@ -1,5 +1,4 @@
-// Lowering, the driver: checks what is asked for, and calls the passes (lower.h) one after the
-// other.
+// Lowering, the driver: checks the request and calls the passes (lower.h) one after the other.
 #include "plan/lower/overlap.h"
 #include "plan/lower/passes.h"
 
@@ -108,7 +107,8 @@ status plan_lower_begin(arena *a, arena *work, const plan_request *request, plan
 
 // ---- lists --------------------------------------------------------------------------------------
 
-// As much as a plan has that is like it, and a sixteenth: where the lists stay.
+// Reserves memory for as many entries as a similar plan has, plus a sixteenth, so that the lists do
+// not move.
 static status lists_reserve(plan *p, const plan *like)
 {
     if (like == NULL) return ST_OK;
@@ -129,7 +129,7 @@ static status lists_reserve(plan *p, const plan *like)
     return ST_OK;
 }
 
-// A list that has all its items.
+// Copies a complete list into arena `a`.
 static status list_keep(arena *a, void **items, int64_t count, int64_t *capacity,
                         int64_t item_bytes)
 {
@@ -141,11 +141,11 @@ static status list_keep(arena *a, void **items, int64_t count, int64_t *capacity
     return ST_OK;
 }
 
-// What grows leaves what it was behind: plans of a step with many micro-batches were three times as
-// large with that.
+// Copies the plan's lists into the arena of the plan. A growing list leaves its old copies in
+// `work`; with them, plans of a step with many micro-batches were three times as large.
 status plan_lower_keep(plan *p)
 {
-    if (p->a == p->run->a) return ST_OK; // they have grown there
+    if (p->a == p->run->a) return ST_OK; // the lists are there already
     p->a = p->run->a;
     TRY(list_keep(p->a, (void **)&p->tensors, p->tensor_count, &p->tensor_capacity,
                   (int64_t)sizeof(*p->tensors)));
@@ -170,8 +170,8 @@ status plan_lower_collect(lower_passes *s)
     return plan_collect(&s->in, &s->x, &s->b, &s->c);
 }
 
-// Where a stage does one micro-batch after the other, all but the first two do as the one before;
-// but those that overlap several shards, whose weight lists run several times.
+// If a stage runs one micro-batch after the other, all but the first two repeat the one before,
+// except those that overlap several shards, whose weight lists run several times.
 static status repeats_find(const lower_passes *s, const bool **out)
 {
     enum { FIRST = 2 };
@@ -213,7 +213,7 @@ status plan_lower_place_input(lower_passes *s, place_input *out)
     const plan_request *r = s->in.r;
     plan *p = s->in.p;
     TRY(place_find_copies(&s->in, &s->x, &s->b, &s->lifetimes.copies));
-    plan_table_place(p->run); // again with more plans; here its sum is asked for
+    plan_table_place(p->run); // for run_bytes; the caller repeats it after the last plan
     *out = (place_input){.p = p,
                          .lifetimes = &s->lifetimes,
                          .pools = s->in.pipe.schedule != NULL &&

@@ -1,4 +1,4 @@
-// Lowering, what several passes need: rows of weights, and tensors of a plan.
+// Lowering, helpers of several passes: rows of weights, and tensors of a plan.
 #include "plan/lower/lower.h"
 
 #include <string.h>
@@ -46,7 +46,8 @@ plan_tensor lower_tensor_like(const op_tensor *t, const extent_binding *bound)
     return out;
 }
 
-// As "%s%s%s" would, cut off where it is too long: a plan names tens of thousands of tensors.
+// Formats "%s%s%s", truncated to the size of the name, without snprintf: a plan names tens of
+// thousands of tensors.
 void lower_name(plan_tensor *t, const char *a, const char *separator, const char *b)
 {
     const char *const parts[] = {a, separator, b};
@@ -66,7 +67,7 @@ plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, 
     const int64_t ways = plan_weight_ways(mesh, w), rows = w->rows;
     const plan_rows all = {.count = rows, .piece = rows, .kept = rows, .padded = rows};
     if (zero < 1 || ways == 1 || whole || w->ndim == 1 || rows == 0) return all;
-    if (w->frozen && zero < 3) return all; // stages 1 and 2 cut what an update needs
+    if (w->frozen && zero < 3) return all; // stages 1 and 2 shard only tensors of an update
     const int64_t piece = (rows + ways - 1) / ways;
     const int64_t first = min_i64(piece * plan_weight_place(mesh, w), rows);
     const int64_t count = min_i64(piece, rows - first);
@@ -112,7 +113,6 @@ status lower_part(const lower_input *in, int32_t whole, plan_rows rows, int32_t 
     return plan_tensor_push(in->p, &t, out);
 }
 
-// The rank's own rows of a tensor that is as large as the weight.
 void lower_own_rows(const lower_input *in, int32_t weight, plan_tensor *t)
 {
     const plan_rows rows = lower_rows(in, weight);

@@ -1,5 +1,5 @@
-// What ZeRO cuts: the plans of all ranks are sound, for every stage, group, schedule and order; and
-// a rank holds what the paper says.
+// ZeRO: the plans of all ranks are sound, for every stage, group, schedule and order; and a rank
+// holds as much as the paper says.
 #include "fixtures/plan/verify_sample.h"
 
 #include <setjmp.h>
@@ -20,7 +20,7 @@ static void print_settings(const sample_settings *s, const char *why)
         s->compressed, why);
 }
 
-// Of plans that are made; what is refused is refused for its micro-batches.
+// Counts sound plans; a layout may be refused only for its micro-batches.
 static void job_is_sound(const sample_settings *s, int64_t *sound)
 {
     arena *a = NULL;
@@ -90,7 +90,7 @@ static void ranks_without_rows_are_sound(void **state)
     assert_true(sound >= 20);
 }
 
-// Plans of all ranks, broken by each of the mistakes in turn, are refused.
+// The verifier refuses the plans of all ranks after each of the mistakes.
 static void each_is_found(const sample_settings *s, int mistakes,
                           void (*make)(sample_job *j, int mistake))
 {
@@ -108,7 +108,7 @@ static void each_is_found(const sample_settings *s, int mistakes,
     }
 }
 
-// An end of pieces that is told wrong, on one rank or all.
+// Changes the end of pieces, on one rank or on all.
 static void wrong_end_make(sample_job *j, int mistake)
 {
     for (int32_t r = mistake == 0 ? 5 : 0; r < 6; r++) {
@@ -160,7 +160,7 @@ static void pipelines_are_sound(void **state)
     assert_true(sound > 50);
 }
 
-// What orders a passing tensor is missed where it is left out: the sum that waits for its
+// The verifier misses each wait that orders an unsharded tensor: the sum that waits for its
 // gradients, the layer that waits for its weights, and the first gather, which waits for the update
 // of the step before.
 static void every_wait_is_needed(void **state)
@@ -186,8 +186,8 @@ static void every_wait_is_needed(void **state)
     }
 }
 
-// Rows that have copies, compressed: inside and across, also where some ranks have no rows of some
-// weights.
+// Compressed sums of rows with copies, inside and across groups, also if some ranks have no rows of
+// some weights.
 static void compressed_copies_are_sound(void **state)
 {
     (void)state;
@@ -211,7 +211,8 @@ static void compressed_copies_are_sound(void **state)
     assert_int_equal(sound, 4 * COUNT_OF(groups));
 }
 
-// A sum across that is left out, works where those inside do, or is whole on one rank only.
+// Mistakes of the sum across groups: it is left out, shares the workspace of a sum inside, or is
+// whole on one rank only.
 static void wrong_sum_make(sample_job *j, int mistake)
 {
     for (int32_t r = 0; r < (mistake == 2 ? 1 : 4); r++) {

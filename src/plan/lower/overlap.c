@@ -1,7 +1,7 @@
-// See overlap.h. Rows are independent, of products as of sums, so pieces change no bit. They are
-// sequences of the micro-batch, or positions of its only one. What is cut by positions must be on
-// all ranks, whatever the piece: so one sequence goes in pieces of which each rank has a part. A
-// message below a MiB costs more than it hides.
+// The overlap rule: splits a list into parts. Rows are independent in GEMMs and in sums, so
+// splitting changes no bit. Pieces are sequences of the micro-batch, or positions of its only
+// sequence. A gather or scatter over positions needs every rank to have a part of every piece, so
+// one sequence is cut into such pieces. A collective of less than a MiB costs more than it hides.
 #include "plan/lower/overlap.h"
 
 enum { PIECE_BYTES = 1 << 20, PIECE_POSITIONS = 64 };
@@ -17,7 +17,7 @@ static bool is_op(const op_node *node, op_collective op)
     return kind->communicates && kind->collective == op;
 }
 
-// Every row of its result comes from the same row of what it reads.
+// True for a GEMM in which each row of the result depends on the same row of the input alone.
 static bool is_product(const op_program *p, const op_node *node)
 {
     if (node->code != OP_MATMUL && node->code != OP_MATMUL_DX) return false;
@@ -36,13 +36,14 @@ static bool reads(const op_node *node, tensor_id t)
 
 // ---- pieces -------------------------------------------------------------------------------------
 
-// That a message of so many bytes may go in, of `most` at most.
+// Number of pieces into which a collective of this size may be split, at most `most`.
 static int64_t pieces_below(int64_t bytes, int64_t most)
 {
     return min_i64(most, min_i64(bytes / PIECE_BYTES, OVERLAP_PIECES_MAX));
 }
 
-// all: what the communication sums, scatters or gathers, with all its rows. Below 2: it goes whole.
+// `all`: the tensor that the communication sums, scatters or gathers, with all its rows. Below 2:
+// no split.
 static int32_t pieces_of(const overlap_rule *r, const op_program *p, const op_node *node,
                          tensor_id all)
 {
@@ -53,11 +54,11 @@ static int32_t pieces_of(const overlap_rule *r, const op_program *p, const op_no
     if (cut) most = r->cut_pieces;
     int64_t pieces = pieces_below(bytes, most);
     while (cut && pieces > 1 && most % pieces != 0)
-        pieces--; // each is several of those that are cut
+        pieces--; // each piece is a whole number of cut pieces
     return (int32_t)pieces;
 }
 
-// Does the node gather or scatter rows over all of tp, that are cut by positions?
+// True if the node gathers or scatters, over all of tp, rows that are cut by positions.
 static bool cuts_positions(const op_program *p, const op_node *node)
 {
     const bool gathers = is_op(node, COLLECTIVE_ALL_GATHER);
@@ -89,8 +90,8 @@ int64_t plan_overlap_cut_pieces(const op_model *m, int64_t tp, int64_t sequences
 
 // ---- parts --------------------------------------------------------------------------------------
 
-// The last of `run` nodes, whose results the message behind them sums, and nobody else needs before
-// it does.
+// Number of GEMMs at the end of `run` nodes whose results the collective after them sums. No other
+// node needs these results before the sum.
 static int32_t summed(const overlap_rule *r, const op_program *p, op_list list, int32_t begin,
                       int32_t run)
 {
@@ -106,7 +107,8 @@ static int32_t summed(const overlap_rule *r, const op_program *p, op_list list, 
     return products > 0 && pieces_of(r, p, sum, sum->in[0]) > 1 ? products : 0;
 }
 
-// Products behind the gather that the range begins with, which read nothing but it and weights.
+// Number of GEMMs after the gather that begins the range, which read only the gathered rows and
+// weights.
 static int32_t gathered(const overlap_rule *r, const op_program *p, op_list list, int32_t begin,
                         int32_t count)
 {
@@ -130,12 +132,12 @@ static bool is_operand(const op_program *p, const op_node *node, tensor_id of)
     return false;
 }
 
-// Shifts that the range begins with, if the node behind them does without what they bring.
+// Number of shifts that begin the range, if the node after them does not read the received tensors.
 static int32_t shifted(const op_program *p, op_list list, int32_t begin, int32_t count)
 {
     int32_t shifts = 0;
     while (shifts < count && is_op(node_at(p, list, begin + shifts), COLLECTIVE_SEND)) shifts++;
-    if (shifts == 0 || shifts + 1 >= count) return 0; // somebody must wait for them
+    if (shifts == 0 || shifts + 1 >= count) return 0; // a later node must wait for them
     const op_node *product = node_at(p, list, begin + shifts);
     if (op_communicates(product->code)) return 0;
     for (int32_t i = 0; i < shifts; i++) {
@@ -162,7 +164,7 @@ overlap_part plan_overlap_next(const overlap_rule *r, const op_program *p, op_li
     ASSERT(count > 0 && begin + count <= p->lists[list].count);
     while (run < count && !op_communicates(node_at(p, list, begin + run)->code)) run++;
     if (run == 0) return message_part(r, p, list, begin, count);
-    if (run + 1 < count) products = summed(r, p, list, begin, run); // somebody must wait for it
+    if (run + 1 < count) products = summed(r, p, list, begin, run); // a later node must wait
     if (products == 0 || products < run) return (overlap_part){OVERLAP_COMPUTE, run - products, 1};
     const op_node *sum = node_at(p, list, begin + run);
     return (overlap_part){OVERLAP_SUM, run + 1, pieces_of(r, p, sum, sum->in[0])};

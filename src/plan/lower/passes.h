@@ -1,4 +1,4 @@
-// The passes of lowering one after the other, for callers that go on by themselves after some of
+// The passes of lowering one by one, for callers that stop or continue on their own after some of
 // them.
 #ifndef PLAN_LOWER_PASSES_H
 #define PLAN_LOWER_PASSES_H
@@ -7,7 +7,7 @@
 #include "plan/lower/place.h"
 
 typedef struct lower_passes {
-    plan_request local; // of this rank's rows
+    plan_request local; // for this rank's rows
     lower_input in;
     expanded x;
     bound b;
@@ -22,9 +22,9 @@ NODISCARD status plan_lower_begin(arena *a, arena *work, const plan_request *req
                                   plan_table *run, lower_passes *s);
 NODISCARD status plan_lower_collect(lower_passes *s); // expand, bind, collect
 NODISCARD status plan_lower_live(lower_passes *s);
-// What plan_place_sizes and plan_place_offsets are given.
+// Makes the input of plan_place_sizes and plan_place_offsets.
 NODISCARD status plan_lower_place_input(lower_passes *s, place_input *out);
-// The lists of the plan leave `work`.
+// Copies the lists of the plan out of `work`.
 NODISCARD status plan_lower_keep(plan *p);
 
 #endif

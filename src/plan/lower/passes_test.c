@@ -1,5 +1,5 @@
-// The passes of lowering one by one, over small models, every schedule and order: what each makes
-// is whole, and no pass changes what those before it have made.
+// The passes of lowering one by one, over small models, every schedule and order: the result of
+// each is complete, and no pass changes the results of those before it.
 #include "fixtures/plan/plan_sample.h"
 #include "plan/access.h"
 #include "plan/lower/passes.h"
@@ -138,7 +138,7 @@ static void expand_makes_all_visits(void **state)
 
 // ---- bind ---------------------------------------------------------------------------------------
 
-// Every operand of every action stands for a tensor.
+// Every operand of every action has a tensor.
 static void operands_are_bound(bench *x, const setting *s)
 {
     const plan *p = x->s.in.p;
@@ -164,8 +164,8 @@ static void bind_gives_every_operand_a_tensor(void **state)
 
 // ---- collect ------------------------------------------------------------------------------------
 
-// What computes is what was bound, in its order, cut or not; waits are on what comes before, or on
-// the step before.
+// The compute actions are the bound ones, in order, cut or not; waits refer to earlier actions or
+// to the step before.
 static void list_is_whole(bench *x, const setting *s)
 {
     const plan *p = x->s.in.p;

@@ -17,7 +17,7 @@ int32_t lifetime_row_at(const lifetime_table *t, int32_t row, int64_t begin, int
 {
     if (row < 0 || row >= t->capacity || !t->lifetimes[row].is_distributed) return row;
     const lifetime *l = &t->lifetimes[row];
-    int64_t low = 0, high = l->count; // the first span that ends at `begin` or later
+    int64_t low = 0, high = l->count; // the first interval that ends at `begin` or later
     while (low < high) {
         const int64_t i = low + (high - low) / 2;
         if (l->spans[i].end < begin) {
@@ -26,7 +26,8 @@ int32_t lifetime_row_at(const lifetime_table *t, int32_t row, int64_t begin, int
             high = i;
         }
     }
-    // One that a message ended as this action began is not what its later nodes made anew.
+    // An interval that a communication ended when this action began does not hold a tensor that the
+    // action's later nodes write anew.
     while (low + 1 < l->count && l->spans[low + 1].begin <= end &&
            l->spans[low + 1].begin > l->spans[low].end) {
         low++;
@@ -35,7 +36,7 @@ int32_t lifetime_row_at(const lifetime_table *t, int32_t row, int64_t begin, int
     return l->spans[low].copy >= 0 ? l->spans[low].copy : row;
 }
 
-// One unit for `from` and `to` if nowhere both matter at once.
+// Fuses the units of `from` and `to` if they never hold data at the same time.
 static status fuse(const plan *p, arena *a, placing *pl, const inplace_link *link)
 {
     const int32_t x = unit_leader(pl, link->from), y = unit_leader(pl, link->to);
@@ -63,7 +64,7 @@ static status fuse(const plan *p, arena *a, placing *pl, const inplace_link *lin
     return ST_OK;
 }
 
-enum { MOST_UNITS = 4096 }; // of another way than the first: placing takes their square
+enum { MOST_UNITS = 4096 }; // limit of all attempts but the first: placing takes quadratic time
 
 static int64_t area_of(const unit *u)
 {
@@ -74,13 +75,13 @@ static int64_t area_of(const unit *u)
     return area;
 }
 
-// A way to make units: how spans of slots are dealt, and whether those of what passes are.
+// A way to make units: the distribution of intervals over slots, and that of unsharded tensors.
 typedef struct attempt {
     distribution how;
     pooling pools;
 } attempt;
 
-// Tensors that a node may overwrite in place are fused: once for all attempts.
+// Fuses tensors that a node may overwrite in place; once for all attempts.
 static status units_fuse(const plan *p, arena *a, const lifetime_table *lifetimes, placing *pl)
 {
     *pl = (placing){.count = p->tensor_count, .unit_count = p->tensor_count};
@@ -109,7 +110,7 @@ static status units_order(arena *a, placing *pl)
     return ST_OK;
 }
 
-// Of fused ones.
+// Makes the units of an attempt from the fused ones.
 static status units_make(const plan *p, arena *a, const lifetime_table *lifetimes,
                          const placing *fused, const attempt *how, placing *pl)
 {
@@ -133,7 +134,7 @@ static status units_place(arena *a, placing *pl, int64_t enough, int64_t *total)
     return orders_try(a, pl, 0, ORDERS_PLAIN, enough, total);
 }
 
-// One behind the other they need no more than this.
+// Bytes of all units placed one after the other: an upper bound.
 static int64_t units_bytes(const placing *pl)
 {
     int64_t bytes = 0;
@@ -141,8 +142,8 @@ static int64_t units_bytes(const placing *pl)
     return bytes;
 }
 
-// What is still far after all of these is shaken. More units than these are not worth the time, for
-// placing takes their square.
+// If the best attempt is still far from the bound, perturbed orders are tried, but not for more
+// units than this, because placing takes quadratic time.
 enum { MOST_SHAKEN = 1500 };
 static status units_shake(arena *a, placing *pl, int64_t enough, int64_t *total)
 {
@@ -150,7 +151,7 @@ static status units_shake(arena *a, placing *pl, int64_t enough, int64_t *total)
     return orders_try(a, pl, ORDERS_PLAIN, ORDERS_SHAKEN, enough, total);
 }
 
-// Dealing in another way is for what is far from the bound, in thousandths.
+// True if the result is so far from the bound (in thousandths) that another distribution is tried.
 static bool is_far(const plan *p, distribution how, int64_t enough)
 {
     if (p->transient_bytes <= enough) return false;
@@ -173,7 +174,7 @@ static bool has_pools(const place_input *in)
     return in->pools && has_unsharded(in->p);
 }
 
-// Which are worth it, the quickest first.
+// The attempts in order, the quickest first.
 static const attempt plain_attempts[] = {{DISTRIBUTE_SLOTS, POOL_NONE}};
 static const attempt slot_attempts[] = {
     {DISTRIBUTE_SHARE, POOL_NONE}, {DISTRIBUTE_SLOTS, POOL_NONE}, {DISTRIBUTE_PIECES, POOL_NONE}};
@@ -181,7 +182,7 @@ static const attempt unsharded_attempts[] = {{DISTRIBUTE_SHARE, POOL_SHARE},
                                              {DISTRIBUTE_SHARE, POOL_PIECES},
                                              {DISTRIBUTE_PIECES, POOL_PIECES}};
 
-// The tensors' offsets, and where their spans are spent.
+// Sets the tensors' offsets, and the tensor of each interval.
 static status places_settle(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
 {
     for (int64_t i = 0; i < pl->count; i++) {
@@ -192,8 +193,7 @@ static status places_settle(plan *p, arena *a, const lifetime_table *lifetimes, 
     return pools_settle(p, a, lifetimes, pl);
 }
 
-// The best of the attempts that are worth it: `best` has its units and offsets, `taken` how they
-// were made.
+// Runs the attempts: `best` gets the units and offsets of the best one, `taken` how it was made.
 static status attempts_try(const place_input *in, arena *a, bool sizes_only, placing *fused,
                            placing *best, attempt *taken)
 {
@@ -215,7 +215,7 @@ static status attempts_try(const place_input *in, arena *a, bool sizes_only, pla
         TRY(units_make(p, a, in->lifetimes, fused, &next, &pl));
         if (i > 0 && pl.order_count > MOST_UNITS) continue;
         total = units_bytes(&pl);
-        const bool is_enough = sizes_only && total <= enough; // wherever they are
+        const bool is_enough = sizes_only && total <= enough; // for any placement
         if (!is_enough) TRY(units_place(a, &pl, max_i64(p->live_bytes, enough), &total));
         if (total >= p->transient_bytes) continue;
         p->transient_bytes = total;
@@ -236,7 +236,8 @@ static status place(const place_input *in, arena *a, bool sizes_only)
     TRY(attempts_try(in, a, sizes_only, &fused, &best, &taken));
     if (sizes_only) return ST_OK;
     const int64_t *offsets = best.best;
-    if (has_pools(in) || in->lifetimes->copies.count > 0) { // the intervals say so again
+    if (has_pools(in) ||
+        in->lifetimes->copies.count > 0) { // attempts_try() has overwritten the intervals
         TRY(units_make(in->p, a, in->lifetimes, &fused, &taken, &best));
     }
     for (int64_t i = 0; i < best.unit_count; i++) best.best[i] = offsets[i];

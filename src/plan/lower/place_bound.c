@@ -1,10 +1,10 @@
-// Pass 5 of lowering, the bound: the largest sum of live bytes at any time, which no assignment can
-// be below. Tests hold the arena to it.
+// Pass 5 of lowering, the bound: the largest sum of live bytes at any time, which is a lower bound
+// of any assignment. Tests compare the arena with it.
 #include "plan/lower/place_internal.h"
 
 #include <string.h>
 
-// Is it a whole weight, or a whole gradient, that comes and goes?
+// Which kind of unsharded tensor it is: weight, gradient or (0) neither.
 static uint32_t unsharded_of(const plan *p, int32_t row)
 {
     const plan_tensor *t = &p->tensors[row];
@@ -12,13 +12,13 @@ static uint32_t unsharded_of(const plan *p, int32_t row)
     return t->kind == BYTES_WEIGHTS ? PLAN_UNSHARDED_WEIGHTS : PLAN_UNSHARDED_GRADIENTS;
 }
 
-// The largest sum of live bytes at any time: no assignment can need less. What it would be without
-// what passes, too.
+// Finds the largest sum of live bytes at any time, also without unsharded weights, without
+// unsharded gradients, and without both.
 static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
 {
     int64_t last = 0, live[PLAN_UNSHARDED_COUNT] = {0};
-    int64_t *more[PLAN_UNSHARDED_COUNT] = {0}; // [what passes][time] than a moment before
-    uint32_t all = 0;                          // that pass
+    int64_t *more[PLAN_UNSHARDED_COUNT] = {0}; // [kinds][time] increase over the time before
+    uint32_t all = 0;                          // kinds that occur
     for (int64_t k = 0; k < pl->order_count; k++) {
         const unit *u = &pl->units[pl->order[k]];
         last = max_i64(last, u->spans[u->span_count - 1].end);
@@ -56,7 +56,7 @@ static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
     return ST_OK;
 }
 
-// What the bytes of the fullest moment are for.
+// Splits the bytes of the fullest moment by kind.
 static void live_kinds(plan *p, const placing *pl, int64_t when)
 {
     for (int64_t k = 0; k < pl->order_count; k++) {

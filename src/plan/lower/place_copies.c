@@ -1,4 +1,4 @@
-// Pass 5 of lowering, tensors that are equivalent.
+// Pass 5 of lowering: equivalent tensors of slots.
 //
 // Each slot of a pipeline has its own tensor of each name. A tensor's contents mean nothing between
 // two of its live intervals, so intervals may be distributed anew: each to the first tensor of as
@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-// The units of one class, of the slots that have any span.
+// The units of one class of equivalent tensors, for the slots that have a live interval.
 struct copy_group {
     int32_t *slot, *leader;
     int32_t count;
-    int64_t first;    // class: of those that were fused with it the first
-    int32_t *unit_of; // [span of the group] where they are not placed by their slots
+    int64_t first;    // the first class among those fused with it
+    int32_t *unit_of; // [interval of the group]; NULL: intervals stay in their slots
     int32_t span_count;
 };
 
@@ -33,8 +33,8 @@ static status group_find(const placing *pl, const lifetime_table *lifetimes, are
     return ST_OK;
 }
 
-// Were they fused with the same classes in every slot, and with nothing else? `owner`: of a unit
-// the first class that is in it, which it is found by.
+// Checks that tensors were fused with the same classes in every slot, and with no others. `owner`:
+// the first class in each unit, which identifies the unit.
 static void groups_check(const placing *pl, const lifetime_table *lifetimes, int64_t *owner)
 {
     const slot_copies *c = &lifetimes->copies;
@@ -67,7 +67,7 @@ static void groups_check(const placing *pl, const lifetime_table *lifetimes, int
     }
 }
 
-// One unit that is odd leaves all of its group as they were.
+// One odd unit keeps its whole group unchanged.
 static bool group_is_odd(const placing *pl, const copy_group *g)
 {
     for (int32_t i = 0; i < g->count; i++) {
@@ -86,14 +86,14 @@ static status unit_push(placing *pl, arena *a, int64_t bytes, live_interval *spa
     return ST_OK;
 }
 
-// A span, and where its unit is to be written down.
+// An interval, and the place where its unit is recorded.
 typedef struct shared_span {
     live_interval span;
     int64_t bytes;
     int32_t *unit;
 } shared_span;
 
-// By bytes, the largest first; and by their beginning.
+// Sorts by bytes, the largest first, then by beginning.
 static status shares_sort(arena *a, shared_span **all, int64_t count)
 {
     int64_t *keys = NULL, *sizes = NULL, last = 0, size_count = 0, capacity = 0;
@@ -110,7 +110,7 @@ static status shares_sort(arena *a, shared_span **all, int64_t count)
         const int64_t bytes = (*all)[i].bytes;
         int64_t at = 0;
         while (at < size_count && sizes[at] > bytes) at++;
-        if (at < size_count && sizes[at] == bytes) continue; // there are few
+        if (at < size_count && sizes[at] == bytes) continue; // there are few sizes
         TRY(arena_grow(a, (void **)&sizes, &capacity, size_count + 1, (int64_t)sizeof(*sizes)));
         memmove(&sizes[at + 1], &sizes[at], (size_t)(size_count++ - at) * sizeof(*sizes));
         sizes[at] = bytes;
@@ -125,10 +125,10 @@ static status shares_sort(arena *a, shared_span **all, int64_t count)
     return ST_OK;
 }
 
-// Units of a size, as spans are dealt to them in the order of their beginning.
+// The units of one size, while intervals are assigned to them in order of their beginning.
 typedef struct unit_ends {
-    int64_t *busy;  // [busy_count] end << UNIT_BITS | unit: a heap, the first that ends at its top
-    uint64_t *free; // [unit / 64] bits of those that are
+    int64_t *busy;  // [busy_count] end << UNIT_BITS | unit: a heap with the first end on top
+    uint64_t *free; // [unit / 64] bits of the free units
     int64_t busy_count, count;
 } unit_ends;
 enum { UNIT_BITS = 24 };
@@ -156,7 +156,7 @@ static int64_t busy_pop(unit_ends *e)
     return top;
 }
 
-// The first unit that is free when the span begins; a new one behind them if none is.
+// The first unit that is free when the interval begins; a new one if none is.
 static int32_t unit_take(unit_ends *e, const live_interval *span)
 {
     while (e->busy_count > 0 && e->busy[0] >> UNIT_BITS < span->begin) {
@@ -176,8 +176,8 @@ static int32_t unit_take(unit_ends *e, const live_interval *span)
     return (int32_t)to;
 }
 
-// Spans of as many bytes, in the order of their beginning: each to the first unit that is free, so
-// there are as many as are in use at once, and those behind are free most of the time.
+// Assigns intervals of one size, in the order of their beginning, to the first free unit. So there
+// are as many units as intervals live at once, and the last units are free most of the time.
 static status spans_share(placing *pl, arena *a, const shared_span *all, int64_t count)
 {
     int64_t *ends = NULL, *sizes = NULL, units = 0;
@@ -208,7 +208,7 @@ static status spans_share(placing *pl, arena *a, const shared_span *all, int64_t
     return ST_OK;
 }
 
-// Of all groups whose tensors do not keep to their slots.
+// Distributes the intervals of all groups whose tensors leave their slots.
 static status shares_distribute(placing *pl, arena *a, int64_t classes)
 {
     shared_span *all = NULL;
@@ -276,8 +276,8 @@ status copies_make(arena *a, const lifetime_table *lifetimes, distribution how, 
     return how == DISTRIBUTE_SHARE ? shares_distribute(pl, a, classes) : ST_OK;
 }
 
-// Where a tensor's own spans went, by those of the unit that they were in; to_row: of the unit's
-// spans.
+// Finds the tensor of each live interval of a class from the intervals of its unit. `to_row`:
+// tensors of the unit's intervals.
 static void spans_follow(const lifetime_table *lifetimes, const placing *pl, int64_t class,
                          const int32_t *to_row)
 {
@@ -289,7 +289,7 @@ static void spans_follow(const lifetime_table *lifetimes, const placing *pl, int
         l->is_distributed = true;
         const unit *u = &pl->old[g->leader[i]];
         int64_t at = 0;
-        for (int64_t k = 0; k < l->count; k++) { // both ascend
+        for (int64_t k = 0; k < l->count; k++) { // both are sorted
             while (u->spans[at].end < l->spans[k].begin) at++;
             ASSERT(at < u->span_count);
             l->spans[k].copy = to_row[u->spans[at].copy];
@@ -297,7 +297,8 @@ static void spans_follow(const lifetime_table *lifetimes, const placing *pl, int
     }
 }
 
-// A tensor for each place that spans of a class have; `to_row`: of each span.
+// Makes a tensor for each offset that intervals of a class have. `to_row`: the tensor of each
+// interval.
 static status spans_place(plan *p, arena *a, const slot_copies *c, const placing *pl, int64_t class,
                           int32_t *to_row)
 {

@@ -1,35 +1,36 @@
-// Shared by the files of pass 5: place.c (the attempts), _orders (places in one order), _copies
-// (tensors of slots), _overlaps (which are live with which), _pools (what passes) and _bound (the
-// least that any assignment needs).
+// Shared by the files of pass 5: place.c (the attempts), _orders (placement in one order), _copies
+// (tensors of slots), _overlaps (units that are live at the same time), _pools (unsharded tensors)
+// and _bound (the least that any assignment needs).
 #ifndef PLAN_LOWER_PLACE_INTERNAL_H
 #define PLAN_LOWER_PLACE_INTERNAL_H
 
 #include "plan/lower/place.h"
 
-// Tensors that are fused, or a span that is placed alone.
+// Fused tensors, or a live interval that is placed alone.
 typedef struct unit {
     int64_t bytes, offset, area;
     live_interval *spans; // sorted, disjoint
     int64_t span_count;
     int32_t leader;
-    int32_t number; // among those that are placed
+    int32_t number; // number among the placed units
 } unit;
 
 typedef struct copy_group copy_group;
 
 typedef struct placing {
-    unit *units; // [tensor]; only leaders are placed. Behind them spans that are placed one by one
+    unit *units; // [tensor]; only leaders are placed. Intervals that are placed alone follow them
     int64_t count, unit_count, unit_capacity;
     int32_t *order;
     int64_t order_count;
     int64_t *best; // [tensor] offsets of the best order so far
-    // [number * words + word] bits of those whose spans meet its own; NULL: too many units
+    // [number * words + word] bits of the units whose intervals overlap its own; NULL: too many
+    // units
     uint64_t *meets;
     int64_t words;
     copy_group *groups; // [class]
-    unit *old;          // [tensor] before spans were dealt
-    bool *is_odd;       // [unit] its spans stay
-    bool *is_pooled;    // [tensor] it passes, and its spans know their units; NULL: none is
+    unit *old;          // [tensor] before intervals were distributed
+    bool *is_odd;       // [unit] its intervals stay
+    bool *is_pooled;    // [tensor] unsharded, and its intervals record their units; NULL: none is
 } placing;
 
 static inline int32_t unit_leader(const placing *pl, int32_t row)
@@ -38,37 +39,37 @@ static inline int32_t unit_leader(const placing *pl, int32_t row)
     return row;
 }
 
-// Fills meets and words, and the units' numbers; of too many units there is no table.
+// Fills the table of overlaps and the units' numbers; with too many units there is no table.
 NODISCARD status meets_find(arena *a, placing *pl);
-// Do two units overlap anywhere but at the single points where `from` hands its bytes to `to` (link
-// not NULL)?
+// True if two units overlap anywhere but at the single times when `from` passes its bytes to `to`
+// (if link is not NULL).
 bool spans_meet(const unit *a, const unit *b, const inplace_link *link, int64_t *touches);
 
-// Tries `count` orders from number `first` on, and keeps the best of them and of what `total` has
-// been so far. The first ORDERS_PLAIN are by size and time, the others those shaken.
+// Tries `count` orders from number `first` on, and keeps the best of them if it needs less than
+// `total`. The first ORDERS_PLAIN orders are by size and time, the others are random perturbations
+// of these.
 enum { ORDERS_PLAIN = 4, ORDERS_SHAKEN = 24 };
 NODISCARD status orders_try(arena *a, placing *pl, int first, int count, int64_t enough,
                             int64_t *total);
 
-// The largest sum of live bytes at any time, and what it is of: fills live_bytes, live_by_kind and
-// the like.
+// Fills live_bytes, live_by_kind and the other sums at the fullest moment.
 NODISCARD status place_bound(plan *p, arena *a, placing *fused);
 
-// How spans are dealt to tensors that are alike.
+// How live intervals are distributed over equivalent tensors.
 typedef enum distribution {
-    DISTRIBUTE_SLOTS,  // all stay in their slots
-    DISTRIBUTE_SHARE,  // to the first tensor of as many bytes, of any name, that is free
+    DISTRIBUTE_SLOTS,  // each stays in its slot
+    DISTRIBUTE_SHARE,  // to the first free tensor of as many bytes, of any name
     DISTRIBUTE_PIECES, // each is placed alone, with one tensor for each place
     DISTRIBUTE_COUNT
 } distribution;
-// DISTRIBUTE_SLOTS: nothing is dealt, but it is known which could be.
+// Makes the units of an attempt. With DISTRIBUTE_SLOTS it only finds which intervals could move.
 NODISCARD status copies_make(arena *a, const lifetime_table *lifetimes, distribution how,
                              placing *pl);
 // Tells lifetimes and tensors where they went.
 NODISCARD status copies_settle(plan *p, arena *a, const lifetime_table *lifetimes,
                                const placing *pl);
 
-// What is done with the spans of what passes: each stays in its tensor, they are dealt to few
+// How live intervals of unsharded tensors are distributed: each stays in its tensor, they share few
 // units, or each is placed alone.
 typedef enum pooling { POOL_NONE, POOL_SHARE, POOL_PIECES } pooling;
 NODISCARD status pools_make(const plan *p, arena *a, const lifetime_table *lifetimes, pooling how,

@@ -1,23 +1,24 @@
-// Pass 5 of lowering, slots: which of the tensors that are alike a micro-batch uses.
+// Pass 5 of lowering, slots: gives each micro-batch the tensors that its live intervals were
+// assigned to.
 //
 // A slot has a tensor of each name for its micro-batch, from the forward to the last half of the
-// backward; most live for a part of that only, and fewer of them are in use at a time than there
-// are slots. So when all lifetimes are known, memory assignment finds each a place anew
-// (plan_internal.h, slot_copies), and here the actions are told: each gets a binding with the
-// tensors that are its own at its time. What a link reads or writes stays with its slot, for links
-// go on beside the products.
+// backward. Most tensors are live only for a part of that, and fewer of them are live at a time
+// than there are slots. So after all lifetimes are known, memory assignment distributes the
+// intervals again (plan_internal.h, slot_copies), and this file updates the actions: each gets a
+// binding with the tensors of its time. Tensors that a transfer between stages reads or writes stay
+// with their slots, because transfers overlap with computation.
 #include "base/hash.h"
 #include "plan/lower/place_internal.h"
 
 #include <string.h>
 
-// A binding made from another one.
+// A binding that was made from another one.
 typedef struct variant {
     int32_t from, binding;
-    int32_t next; // in the same slot; -1
+    int32_t next; // in the same hash slot; -1
 } variant;
 
-// A part of a tensor that has come to another one.
+// A part of a tensor whose bytes moved to another tensor.
 typedef struct moved_part {
     int32_t from, whole, to;
 } moved_part;
@@ -25,7 +26,7 @@ typedef struct moved_part {
 typedef struct renaming {
     const lower_input *in;
     const lifetime_table *lifetimes;
-    int32_t *map;   // [tensor of the program] of the action that is looked at
+    int32_t *map;   // [tensor of the program] for the current action
     int32_t *slots; // [hash of a map, & mask] its first variant; -1
     uint64_t mask;
     variant *variants;
@@ -43,7 +44,7 @@ static bool has_copies(const lower_input *in, const expanded *x, const bound *b,
     if (program->tensors[t].role != ROLE_ACTIVATION || program->tensors[t].view_of != TENSOR_NONE) {
         return false;
     }
-    for (int kind = 0; kind < BOUNDARY_COUNT; kind++) { // a message's buffer is no slot's
+    for (int kind = 0; kind < BOUNDARY_COUNT; kind++) { // boundary buffers belong to no slot
         if (!crosses[kind] || bind_boundary_layer(c, (boundary_kind)kind) != layer) continue;
         if (bind_boundary_tensor(in, c, (boundary_kind)kind) == t) return false;
     }
@@ -86,7 +87,7 @@ static status binding_push(plan *p, const plan_binding *binding, int32_t *out)
     return ST_OK;
 }
 
-// What a reference is to be between two times.
+// The reference that replaces `ref` between two times.
 static status ref_move(renaming *r, int32_t ref, int64_t begin, int64_t end, int32_t *out)
 {
     plan *p = r->in->p;
@@ -113,7 +114,7 @@ static status ref_move(renaming *r, int32_t ref, int64_t begin, int64_t end, int
     return ST_OK;
 }
 
-// The binding of an action, with the tensors that are its own at its time.
+// Gives an action a binding with the tensors of its time.
 static status binding_move(renaming *r, plan_action *action, int64_t begin, int64_t end)
 {
     plan_binding b = r->in->p->bindings[action->binding];
@@ -147,9 +148,9 @@ static status binding_move(renaming *r, plan_action *action, int64_t begin, int6
     return ST_OK;
 }
 
-// What an item is to be at a time. Of a layer's own communications, between its nodes or overlapped
-// with them, all has changed its place; of others only what passes: it is read when the node before
-// is done, and written from now on.
+// The item of a communication at a time. A layer's own communications, between its nodes or
+// overlapped with them, use moved tensors everywhere; others only for unsharded tensors, which are
+// read when the node before is done and written from now on.
 static plan_comm_item item_moved(const renaming *r, const plan_action *a,
                                  const plan_comm_item *item, int64_t time)
 {
@@ -164,8 +165,8 @@ static plan_comm_item item_moved(const renaming *r, const plan_action *a,
     return out;
 }
 
-// A record of its own for an action whose items go elsewhere than those of the others that have its
-// record.
+// Gives an action its own communication record if its items move differently from those of the
+// other actions with the same record.
 static status comm_own(plan *p, plan_action *a)
 {
     plan_comm made = p->comms[a->comm];
@@ -187,7 +188,7 @@ static bool is_same_item(const plan_comm_item *a, const plan_comm_item *b)
     return a->in == b->in && a->out == b->out;
 }
 
-// users: [communication] actions that have it.
+// `users`: [communication] number of actions with this record.
 static status items_move(const renaming *r, plan_action *a, int64_t time, const int32_t *users)
 {
     plan *p = r->in->p;
@@ -212,7 +213,7 @@ status place_moves(const lower_input *in, const lifetime_table *lifetimes, const
     plan *p = in->p;
     renaming r = {.in = in, .lifetimes = lifetimes};
     int32_t *users = NULL;
-    int64_t most = 2; // of a sum of two
+    int64_t most = 2; // for a sum of two
     for (int32_t i = 0; i < in->m->program_count; i++) {
         most = max_i64(most, in->m->programs[i]->tensor_count);
     }

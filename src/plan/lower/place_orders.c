@@ -1,5 +1,5 @@
-// Pass 5 of lowering, one order after the other: each unit at the lowest offset that no conflicting
-// unit already placed covers. The order decides how well they pack; the best of a few orders is
+// Pass 5 of lowering: tries one order after the other. Each unit gets the lowest offset at which no
+// conflicting unit lies. The order decides how well the units pack; the best of a few orders is
 // kept (greedy by size is rarely more than 2% above the bound: Pisarchyk and Lee 2020,
 // arXiv:2001.03288).
 #include "base/hash.h"
@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What the units are sorted by, largest first.
+// Sort keys of the units, largest first.
 typedef enum order_key {
     ORDER_BYTES,
     ORDER_AREA,
-    ORDER_HULL, // bytes x time from the first use to the last: what comes and goes keeps its place
+    ORDER_HULL, // bytes x time from the first use to the last; gaps count
     ORDER_BEGIN,
     ORDER_KEY_COUNT,
-    // From there on the first three shaken: of a few that are near a good one some are nearly
-    // always better.
+    // The orders after these are random perturbations of the first three. Among a few orders close
+    // to a good one, one is nearly always better.
     ORDER_SHAKEN_COUNT = ORDER_KEY_COUNT + ORDERS_SHAKEN
 } order_key;
 _Static_assert((int)ORDER_KEY_COUNT == (int)ORDERS_PLAIN, "plain orders");
@@ -33,7 +33,7 @@ static int compare_items(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
-// By up to half as much again, the same on all machines.
+// Scales the key by a pseudo-random factor of 1 to 1.5, the same on all machines.
 static int64_t shaken(int64_t key, int32_t row, int turn)
 {
     const uint64_t what[] = {(uint64_t)row, (uint64_t)turn};
@@ -77,16 +77,16 @@ typedef struct stretch {
     int64_t begin, end; // bytes
 } stretch;
 
-// Units that have their places, by offset, so that holes are met in that order without sorting.
+// The units placed so far, by offset, so gaps are found in that order without sorting.
 typedef struct placed {
     stretch *at;     // [placed]
-    int32_t *number; // [placed] its bit
+    int32_t *number; // [placed] number of the unit
     int32_t *row;    // [number]
-    int32_t *met;    // those of a unit
+    int32_t *met;    // placed units that conflict with the current one
 } placed;
 
-// Which of `count` placed ones `u` meets, into all->met. Nobody can guess it, so nothing is decided
-// by it.
+// Lists in all->met which of the `count` placed units overlap `u` in time. The branch would be
+// unpredictable, so the loop has none.
 static int64_t met_find(const placing *pl, const unit *u, placed *all, int64_t count)
 {
     int64_t n = 0, touches = 0;
@@ -107,13 +107,13 @@ static int64_t met_find(const placing *pl, const unit *u, placed *all, int64_t c
     return n;
 }
 
-// The narrowest hole that takes so many bytes, which keeps large ones whole; or behind all.
+// Offset of the narrowest gap with enough bytes, which keeps large gaps whole; otherwise the end.
 static int64_t place_find(const placed *all, int64_t count, int64_t bytes)
 {
     int64_t at = 0, best_at = -1, best_gap = INT64_MAX;
     for (int64_t j = 0; j < count; j++) {
         const stretch x = all->at[all->met[j]];
-        if (x.begin - at >= bytes && x.begin - at < best_gap) { // seldom
+        if (x.begin - at >= bytes && x.begin - at < best_gap) { // rare
             best_gap = x.begin - at;
             best_at = at;
         }
@@ -124,7 +124,7 @@ static int64_t place_find(const placed *all, int64_t count, int64_t bytes)
 
 static void placed_insert(placed *all, int64_t count, const unit *u)
 {
-    int64_t low = 0, high = count; // behind all that begin where it does
+    int64_t low = 0, high = count; // after all that begin at the same offset
     while (low < high) {
         const int64_t middle = (low + high) / 2;
         const bool is_behind = all->at[middle].begin > u->offset;
@@ -137,8 +137,7 @@ static void placed_insert(placed *all, int64_t count, const unit *u)
     all->number[low] = u->number;
 }
 
-// Places the units in the given order. Returns the bytes needed, or gives up where they are `limit`
-// or more.
+// Places the units in the given order. Returns the bytes needed, or stops at `limit` or more.
 static int64_t place_in_order(placing *pl, placed *all, int64_t limit)
 {
     int64_t total = 0;

@@ -1,9 +1,9 @@
-// Pass 5 of lowering, overlaps: which units are live at the same time, as a table of bits.
+// Pass 5 of lowering, overlaps: a bit table of the units that are live at the same time.
 #include "plan/lower/place_internal.h"
 
 #include <string.h>
 
-// Turns 64 x 64 bits over their diagonal (Hacker's Delight, 7-3).
+// Transposes a matrix of 64 x 64 bits (Hacker's Delight, 7-3).
 static void bits_transpose(uint64_t x[64])
 {
     uint64_t mask = UINT64_C(0x00000000ffffffff);
@@ -16,7 +16,7 @@ static void bits_transpose(uint64_t x[64])
     }
 }
 
-// What meets is known to both: each block is added to its mirror.
+// Makes the table symmetric: adds each block to its mirror.
 static void meets_mirror(placing *pl)
 {
     const int64_t n = pl->order_count, words = pl->words;
@@ -45,10 +45,11 @@ status rows_sort(arena *a, const int64_t *keys, int64_t count, int64_t most, int
     return ST_OK;
 }
 
-// Where spans begin and end, in the order of time; who begins as another ends meets it.
+// The ends of live intervals in the order of time. An interval that begins when another ends
+// overlaps it.
 typedef struct endpoint_list {
-    int64_t *keys;    // 2 x time, and 1 more where it ends
-    int32_t *numbers; // of the unit
+    int64_t *keys;    // 2 x time, plus 1 for an end
+    int32_t *numbers; // number of the unit
     int32_t *order;
     int64_t count;
 } endpoint_list;
@@ -72,8 +73,8 @@ static status endpoints_sort(arena *a, const placing *pl, int64_t count, endpoin
     return rows_sort(a, out->keys, count, last, &out->order);
 }
 
-// Which units meet, once for all orders: a bit for each pair. Through time from border to border:
-// who begins meets all that have begun and not ended.
+// Fills the bit table once for all orders. It walks through the ends of intervals in time: a unit
+// that begins overlaps all that have begun and not ended.
 status meets_find(arena *a, placing *pl)
 {
     enum { MOST = 1 << 14 }; // units: 32 MiB of bits
@@ -106,7 +107,8 @@ status meets_find(arena *a, placing *pl)
     return ST_OK;
 }
 
-// Do the spans meet anywhere but at the single points where `from` hands its bytes to `to`?
+// True if the intervals overlap anywhere but at the single times when `from` passes its bytes to
+// `to`.
 bool spans_meet(const unit *a, const unit *b, const inplace_link *link, int64_t *touches)
 {
     int64_t i = 0, j = 0;

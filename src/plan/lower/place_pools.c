@@ -1,10 +1,10 @@
-// Pass 5 of lowering, what passes.
+// Pass 5 of lowering: unsharded weights and gradients.
 //
-// Whole weights and gradients come and go with the layers (ZeRO-2, ZeRO-3), and one place for all
-// the spans of one would have to be free at each of them. Those of all layers are alike; so their
-// spans are dealt to as few units as are in use at once, each to the first that is free, and these
-// have hardly a pause (POOL_SHARE). Or each span is a unit (POOL_PIECES), which packs better beside
-// other tensors that come and go, and takes longer.
+// Whole weights and gradients exist only around the layer that needs them (ZeRO-2, ZeRO-3). One
+// place for all intervals of a tensor would have to be free at each of them. The tensors of all
+// layers are equivalent, so their intervals are distributed over as few units as are live at once,
+// each to the first free unit, and these units are almost always in use (POOL_SHARE). Or each
+// interval is a unit (POOL_PIECES), which packs better with other short intervals but takes longer.
 #include "plan/lower/place_internal.h"
 
 #include <stdlib.h>
@@ -23,8 +23,8 @@ static int compare_pool_rows(const void *a, const void *b)
     return x->row < y->row ? -1 : 1;
 }
 
-// Spans of one tensor that go together: where one begins as the one before it ends (a visit without
-// work).
+// Consecutive intervals of one tensor that stay together because one begins when the one before
+// ends (a visit without work).
 typedef struct pool_span {
     live_interval *first;
     int64_t count, begin, end;
@@ -38,7 +38,7 @@ static bool is_equivalent(const pool_row *a, const pool_row *b)
 static status pool_rows_find(const plan *p, arena *a, const lifetime_table *lifetimes,
                              const placing *pl, pool_row **out, int64_t *count)
 {
-    bool *joins = NULL; // [tensor] others were fused with it
+    bool *joins = NULL; // [tensor] other tensors were fused with it
     TRY(arena_new(a, pl->count + 1, &joins));
     TRY(arena_new(a, pl->count + 1, out));
     for (int32_t i = 0; i < pl->count; i++) {
@@ -55,7 +55,8 @@ static status pool_rows_find(const plan *p, arena *a, const lifetime_table *life
     return ST_OK;
 }
 
-// Of `count` tensors; out: spans for all of them. *total of them, in the order of their beginning.
+// Gathers the intervals of `count` tensors; `out` and `sorted` have space for all of them. `sorted`
+// gets them, `*total` in number, in the order of their beginning.
 static status spans_gather(arena *a, placing *pl, const pool_row *rows, int64_t count,
                            pool_span *out, pool_span *sorted, int64_t *total)
 {
@@ -90,7 +91,7 @@ static live_interval *span_of(const pool_span *s, live_interval *spans)
     return spans;
 }
 
-// Each is a unit behind the others.
+// Makes each interval a unit after the existing ones.
 static status pool_part(arena *a, placing *pl, pool_span *all, int64_t n, int64_t bytes)
 {
     live_interval *spans = NULL;
@@ -106,11 +107,11 @@ static status pool_part(arena *a, placing *pl, pool_span *all, int64_t n, int64_
     return ST_OK;
 }
 
-// To the first of `count` tensors' units that is free.
+// Assigns each interval to the first free unit of the `count` tensors.
 static status pool_share(arena *a, placing *pl, const pool_row *rows, int64_t count, pool_span *all,
                          int64_t n)
 {
-    int64_t *taken = NULL, *last = NULL; // last: when its last one ends
+    int64_t *taken = NULL, *last = NULL; // end of the unit's last interval
     int32_t *unit_of = NULL;
     TRY(arena_new(a, count + 1, &taken));
     TRY(arena_new(a, count + 1, &last));
@@ -118,7 +119,7 @@ static status pool_share(arena *a, placing *pl, const pool_row *rows, int64_t co
     for (int64_t k = 0; k < n; k++) {
         int32_t to = 0;
         while (taken[to] > 0 && last[to] >= all[k].begin) to++;
-        ASSERT(to < count); // each has its own to fall back on
+        ASSERT(to < count); // its own unit is free at the latest
         last[to] = all[k].end;
         taken[to]++;
         unit_of[k] = rows[to].row;
@@ -134,7 +135,8 @@ static status pool_share(arena *a, placing *pl, const pool_row *rows, int64_t co
     return ST_OK;
 }
 
-// The spans of `count` tensors; of each `copy` is then the unit that it came to.
+// Distributes the intervals of `count` tensors; `copy` of each becomes the unit that it was
+// assigned to.
 static status pool_distribute(arena *a, placing *pl, const pool_row *rows, int64_t count,
                               pooling how)
 {
@@ -165,7 +167,8 @@ status pools_make(const plan *p, arena *a, const lifetime_table *lifetimes, pool
     return ST_OK;
 }
 
-// A tensor of its own weight's name for each place that the spans of one came to.
+// Makes a tensor, with the name of its weight, for each offset that intervals of one tensor were
+// placed at.
 status pools_settle(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
 {
     int32_t *rows = NULL;

@@ -1,5 +1,5 @@
-// Options of building plans that say nothing of what they are of: which pass is the last, and
-// scratch memory to reuse.
+// Options and reusable scratch memory for building plans. They do not change the plan, except for
+// the last pass that is run.
 #ifndef PLAN_LOWER_SCRATCH_H
 #define PLAN_LOWER_SCRATCH_H
 
@@ -10,23 +10,24 @@
 extern "C" {
 #endif
 
-// The last pass that is needed: all of them; those up to the sizes of places (times and bytes); or
-// those up to the finished list (times alone), where transient tensors get no offsets. Only a whole
-// plan can be executed, verified or printed: communications of others have no names, and their
-// actions name the tensors of their slots, wherever intervals are spent.
+// The last pass that is needed. PLAN_WHOLE runs all; PLAN_PLACED stops after the sizes (times and
+// bytes); PLAN_COLLECTED stops after the finished list (times alone), so transient tensors get no
+// offsets. Only a whole plan can be executed, verified or printed: in the others, communications
+// have no names, and actions name the tensors of their slots even if an interval is placed
+// elsewhere.
 typedef enum plan_last { PLAN_WHOLE, PLAN_PLACED, PLAN_COLLECTED } plan_last;
 
 enum { PLAN_BOUNDARY_CACHES = 2 };
 
-// Of a caller that makes many plans, one after the other; a plan without them has its own, of whose
-// pages the system asks a third of the time.
+// Scratch memory of a caller that makes many plans, one after the other. A plan without it
+// allocates its own; the system then spends a third of the time on mapping pages.
 typedef struct plan_scratch {
-    arena *lists, *places; // that it is made in, and its tensors placed
-    // Of two pipelines, whose lists are simulated once: of all micro-batches, and of few
+    arena *lists, *places; // for the lists of a plan, and for placing its tensors
+    // Simulated lists of two pipelines: the one with all micro-batches and the one with few
     // (predict/repeat.h).
     boundary_cache boundary[PLAN_BOUNDARY_CACHES];
-    int boundary_used; // the one that was used last
-    // The plan before, whose lists are about as long: memory is reserved for as much; NULL: there
+    int boundary_used; // the entry that was used last
+    // The previous plan, whose lists are about as long; memory is reserved accordingly. NULL: there
     // is none.
     const struct plan *like;
 } plan_scratch;

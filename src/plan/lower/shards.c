@@ -1,18 +1,18 @@
-// The one binary tree in which gradients of shards are summed, and the accumulators that it needs.
+// The one binary tree that sums the gradients of shards, and the accumulators that it needs.
 //
-// Strict order (design.md): a shard's gradient is one left-to-right sum over its tokens; shards are
-// summed by a fixed binary tree over their numbers. Written as a binary counter that carries, at
-// most 1 + log2 S accumulators are alive: after shard s there are as many merges as s has trailing
-// ones.
+// Strict order: a shard's gradient is one left-to-right sum over its tokens; shards are summed by a
+// fixed binary tree over their numbers. The tree is evaluated like an incrementing binary counter,
+// so at most 1 + log2 S accumulators are live: after shard s there are as many merges as s has
+// trailing ones.
 //
 //   shard      0    1          2    3
 //   buffer     a    b          b    c
 //   then            a += b          b += c, a += b          the sum is in a
 //
-// With determinism.cp_shards there is such a tree for each shard of a sequence (op/zigzag.h), and
-// their sums are summed by one more: so a rank that has one of them has as few accumulators, and
-// hands over as little, as without. (Shards of a sequence first, then those of the batch, would be
-// an accumulator for each shard.)
+// With determinism.cp_shards there is one such tree for each shard of a sequence (op/zigzag.h), and
+// another tree sums their sums. So a rank with one of these shards has as few accumulators, and
+// sends as little, as without cp_shards. (With shards of a sequence summed first and then those of
+// the batch, each shard would need an accumulator.)
 #include "plan/lower/shards.h"
 
 #include <stdlib.h>
@@ -25,8 +25,9 @@ static int32_t power_above(int32_t count)
     return size;
 }
 
-// The number of a leaf in the tree: all shards of the batch for the first shard of a sequence, then
-// all for the second. Subtrees are whole: what pads them is empty, and empty leaves are absent.
+// The number of a leaf in the tree: first all shards of the batch for the first shard of a
+// sequence, then all for the second, and so on. Subtrees are padded to full size; padding leaves
+// are empty, and empty leaves are absent.
 static int32_t leaf_number(const shard_tree *t, int32_t shard, int32_t cp)
 {
     return t->cp_shards > 1 ? cp * power_above(t->shard_count) + shard : shard;
@@ -56,15 +57,15 @@ typedef struct tree_walk {
     int count, top; // nodes that wait; level of the root
 } tree_walk;
 
-// The accumulator of a leaf: the lowest free buffer.
+// Takes the lowest free buffer as the accumulator of a leaf.
 static status leaf_take(tree_walk *w, int8_t *buffer)
 {
     int8_t b = 0;
     while (b < TREE_MAX_BUFFERS && w->used[b]) b++;
     if (b == TREE_MAX_BUFFERS) {
         return fail(ST_CONFIG_RANGE,
-                    "determinism.shards = %d with determinism.cp_shards = %d leaves one rank more "
-                    "than %d sums of each gradient; with fewer shards it goes",
+                    "determinism.shards = %d with determinism.cp_shards = %d leaves one rank with "
+                    "more than %d sums of each gradient; use fewer shards",
                     (int)w->t->shard_count, (int)w->t->cp_shards, (int)TREE_MAX_BUFFERS);
     }
     w->used[b] = true;
@@ -81,7 +82,8 @@ static int waiting_find(const tree_walk *w, int32_t begin, int level)
     return -1;
 }
 
-// A leaf is complete: up the tree, as far as neighbours are complete here, or absent everywhere.
+// Completes a leaf: merges up the tree while the sibling is complete on this rank or absent
+// everywhere.
 static void leaf_end(tree_walk *w, int at, waiting_node n)
 {
     shard_tree *t = w->t;
@@ -111,7 +113,7 @@ static int node_compare(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-// Shard by shard. The leaves of a shard are all open while it goes on, and end together.
+// Fills the tree shard by shard. All leaves of a shard are open at the same time and end together.
 static status tree_make(shard_tree *t)
 {
     tree_walk w = {.t = t};
@@ -136,7 +138,7 @@ static status tree_make(shard_tree *t)
     if (w.count > TREE_MAX_NODES) {
         return fail(ST_CONFIG_RANGE,
                     "determinism.shards = %d and determinism.cp_shards = %d leave a rank with %d "
-                    "partial sums, at most %d; with fewer it goes",
+                    "partial sums, expected at most %d; use fewer shards",
                     (int)t->shard_count, (int)t->cp_shards, w.count, (int)TREE_MAX_NODES);
     }
     t->node_count = w.count;
@@ -144,7 +146,7 @@ static status tree_make(shard_tree *t)
     return ST_OK;
 }
 
-// The shards [first, last) of strict order; else all that there is, one shard.
+// Sets the shards [first, last) of strict order; in fast order there is one shard.
 static void shards_set(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end)
 {
     memset(t, 0, sizeof(*t));
