@@ -363,7 +363,7 @@ status collect_ring(collector *c, const plan_action *action, int32_t *out)
     return shift(c, action, GROUP_RING, c->last_compute, out);
 }
 
-status collect_aside(collector *c, const plan_action *action, bool more, int32_t *out)
+status collect_overlapped(collector *c, const plan_action *action, bool more, int32_t *out)
 {
     TRY(message(c, action, GROUP_OVERLAPPED, more, c->last_compute, out));
     for (int64_t i = 0; i < c->next_wait_count; i++) { // it may run before the next compute action

@@ -132,7 +132,8 @@ NODISCARD status collect_shared_begin(collector *c); // before any communication
 // stream, after the compute action added last (`more`: other rows of it follow); or, for a ring,
 // both the send and the receive.
 NODISCARD status collect_inline(collector *c, const plan_action *action);
-NODISCARD status collect_aside(collector *c, const plan_action *action, bool more, int32_t *out);
+NODISCARD status collect_overlapped(collector *c, const plan_action *action, bool more,
+                                    int32_t *out);
 NODISCARD status collect_ring(collector *c, const plan_action *action, int32_t *out);
 
 // collect_gradients.c: sums of a layer's gradients when all are complete, and the remaining sums

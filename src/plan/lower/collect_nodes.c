@@ -63,7 +63,7 @@ static status summed_add(collector *c, const plan_action *action, int32_t pieces
         TRY(compute_add(c, &piece));
         piece.ops_begin += products;
         piece.ops_count = 1;
-        TRY(collect_aside(c, &piece, i + 1 < pieces, &last));
+        TRY(collect_overlapped(c, &piece, i + 1 < pieces, &last));
     }
     collect_tick(c);
     return collect_wait_next(c, last);
@@ -76,7 +76,7 @@ static status gathered_add(collector *c, const plan_action *action, int32_t piec
     piece.ops_count = 1;
     for (int32_t i = 0; i < pieces; i++) {
         rows_set(c, i, pieces, &piece);
-        TRY(collect_aside(c, &piece, i + 1 < pieces, &come[i]));
+        TRY(collect_overlapped(c, &piece, i + 1 < pieces, &come[i]));
     }
     collect_tick(c);
     piece.ops_begin++;
