@@ -5,7 +5,7 @@
 
 // Two nodes of eight: rings also bring a node the pieces of its own ranks, 15/16 of the bytes
 // instead of 8/16, except for sums that switches compute. Within a node they change nothing.
-static void rings_carry_a_nodes_own_pieces(void **state)
+static void rings_transfer_a_nodes_own_pieces(void **state)
 {
     (void)state;
     enum { NODES_LEVEL = 1 };
@@ -239,7 +239,7 @@ static void none_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rings_carry_a_nodes_own_pieces),
+        cmocka_unit_test(rings_transfer_a_nodes_own_pieces),
         cmocka_unit_test(rows_of_experts_are_held_up),
         cmocka_unit_test(keys_and_values_are_held_up),
         cmocka_unit_test(fp8_rows_are_gathered_in_a_byte),

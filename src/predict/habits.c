@@ -209,13 +209,13 @@ int64_t predict_kept_bytes(const predict_step *x, int32_t stage)
     const bool fp8 = h->fp8_inputs && r->train.precision == RUN_FP8;
     const int64_t elements =
         p->micro_batch * (r->layout.sp ? p->seq_cut : p->seq) * x->of->spec.dim;
-    const int64_t besides = scores_kept(x, p) + logits_kept(x, p);
-    if (!fp8 && h->mask_bytes <= 0.0) return besides;
+    const int64_t other = scores_kept(x, p) + logits_kept(x, p);
+    if (!fp8 && h->mask_bytes <= 0.0) return other;
     for (int32_t i = 0; i < p->model->program_count && i < KEPT_PROGRAMS; i++) {
         bytes[i] = (int64_t)(h->mask_bytes * (double)elements);
         if (fp8) bytes[i] += inputs_kept(p, p->model->programs[i]);
     }
-    return besides + layers_kept(p, bytes);
+    return other + layers_kept(p, bytes);
 }
 
 int64_t predict_spared_weights(const predict_step *x, int32_t stage)

@@ -308,7 +308,7 @@ static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_ref
 }
 
 // Records a layout whose bytes or step are known.
-static status found_judge(search *s, int64_t rows, const search_found *f)
+static status found_record(search *s, int64_t rows, const search_found *f)
 {
     // Layouts that did not fit count too, so the search ends where it would if they were simulated.
     s->simulated_rows += rows;
@@ -324,7 +324,7 @@ static status candidate_look(search *s, search_found *f)
     s->looked++;
     TRY(fits_so_far(s, rows, f, &is_refused));
     if (is_refused) return ST_OK;
-    if (!f->fits) return found_judge(s, rows, f);
+    if (!f->fits) return found_record(s, rows, f);
     ASSERT(s->wait_count < WAITING_MOST);
     s->waits[s->wait_count++] = (waiting){f, rows};
     return ST_OK;
@@ -343,7 +343,7 @@ static status waiting_simulate(search *s)
         TRY(refused(s, candidates_simulate(s->r->each, &f->layout, &f->simulated), &is_refused));
         if (is_refused) continue;
         s->out->simulated++;
-        TRY(found_judge(s, s->waits[i].rows, f));
+        TRY(found_record(s, s->waits[i].rows, f));
     }
     return ST_OK;
 }

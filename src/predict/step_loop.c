@@ -25,10 +25,10 @@ typedef struct step_loop {
 // leave whole rounds.
 static bool loop_find(const run_config *r, int64_t rounds, step_loop *out)
 {
-    enum { BESIDES = 8 }; // additional ones for short rounds
+    enum { MORE_ROUNDS = 8 }; // additional ones for short rounds
     const int64_t pp = r->layout.pp, together = r->layout.dp * r->train.micro_batch;
     const int64_t batch = run_config_batch_max(r), all = batch / together;
-    rounds += (BESIDES + pp - 1) / pp;
+    rounds += (MORE_ROUNDS + pp - 1) / pp;
     *out = (step_loop){.few = rounds * pp + all % pp, .round = pp, .all = all};
     return batch % together == 0 && run_config_ramp_count(r) == 1 &&
            r->determinism.mode != RUN_STRICT;
