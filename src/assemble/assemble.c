@@ -265,7 +265,7 @@ void assemble_scratch_destroy(assemble_scratch *r)
 // Earlier plans made in this memory may be gone.
 static status scratch_prepare(plan_scratch *r)
 {
-    r->like = NULL;
+    r->similar = NULL;
     if (r->lists == NULL) TRY(arena_create("lowering", 0, &r->lists));
     if (r->places == NULL) TRY(arena_create("plan memory", 0, &r->places));
     for (int k = 0; k < 2; k++) {
@@ -321,7 +321,7 @@ static status stages_work(stage_pool *c, plan_scratch *scratch)
         // on the order of the workers.
         request.enough_bytes = peak ? min_i64(most - 1, c->limit) : 0;
         TRY(stage_assemble(c, stage_of(c, k), &request, out));
-        scratch->like = out->all[0];
+        scratch->similar = out->all[0];
         while (out->arena_bytes > most &&
                !atomic_compare_exchange_weak(&c->most, &most, out->arena_bytes)) {
         }

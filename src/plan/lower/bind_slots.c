@@ -227,7 +227,7 @@ static bool is_touched_later(const op_program *p, boundary_kind kind, tensor_id 
 // Checks that one buffer fits every boundary tensor: exactly one tensor crosses each boundary, all
 // have the same shape, and a sent tensor is not accessed after the action that writes it.
 static status boundary_check(const lower_input *in, const expand_chunk *c, boundary_kind kind,
-                             const plan_tensor *like)
+                             const plan_tensor *expected)
 {
     const bool below = kind == BOUNDARY_IN || kind == BOUNDARY_D_IN;
     const op_layer *layer = &in->m->layers[bind_boundary_layer(c, kind)];
@@ -235,8 +235,8 @@ static status boundary_check(const lower_input *in, const expand_chunk *c, bound
     const tensor_id t = bind_boundary_tensor(in, c, kind);
     if ((below ? p->input_count : p->output_count) == 1 && t != TENSOR_NONE) {
         const plan_tensor tensor = lower_tensor_like(&p->tensors[t], &in->bound);
-        if (tensor.type == like->type && tensor.ndim == like->ndim &&
-            memcmp(tensor.dims, like->dims, sizeof(tensor.dims)) == 0 &&
+        if (tensor.type == expected->type && tensor.ndim == expected->ndim &&
+            memcmp(tensor.dims, expected->dims, sizeof(tensor.dims)) == 0 &&
             !is_touched_later(p, kind, t)) {
             return ST_OK;
         }

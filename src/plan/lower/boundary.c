@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESSAGE_TICKS = 4 };
+enum { TRANSFER_TICKS = 4 };
 static const timeline_cost costs_of[BOUNDARY_TIMELINES] = {{2, 2, 2}, {2, 3, 2}};
 
 // A schedule action with a forward and a backward becomes two consecutive actions, as in a plan.
@@ -111,15 +111,15 @@ static void action_note(boundary_walk *w, int idx, const schedule_action *x, tim
             in->begin[idx] = t->output[(stage - 1) * m + x->microbatch];
         }
         out->begin[idx] = span.begin;
-        out->end[idx] = span.end + MESSAGE_TICKS;
+        out->end[idx] = span.end + TRANSFER_TICKS;
         if (w->t->forward_only) in->end[idx] = span.end;
     }
     if (input) {
         if (w->linked[x->chunk][BOUNDARY_D_OUT]) {
-            d_out->begin[idx] = t->gradient[(stage + 1) * m + x->microbatch] - MESSAGE_TICKS;
+            d_out->begin[idx] = t->gradient[(stage + 1) * m + x->microbatch] - TRANSFER_TICKS;
         }
         d_in->begin[idx] = span.begin;
-        d_in->end[idx] = span.end + MESSAGE_TICKS;
+        d_in->end[idx] = span.end + TRANSFER_TICKS;
     }
     if (weight) in->end[idx] = d_out->end[idx] = span.end;
 }

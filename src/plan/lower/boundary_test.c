@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-enum { UNIT = 2, MESSAGE = 4 }; // durations of a forward and of a transfer
+enum { UNIT = 2, TRANSFER = 4 }; // durations of a forward and of a transfer
 
 typedef struct grid {
     const char *name;
@@ -85,16 +85,18 @@ static int64_t needs_of(const sample *x, const plan_timeline *t, int32_t rank,
             done = mine->spans[k];
         }
         const timeline_span made = mine->spans[i];
-        need_add(all, &count, b, BOUNDARY_OUT, at, (timeline_span){made.begin, made.end + MESSAGE});
+        need_add(all, &count, b, BOUNDARY_OUT, at,
+                 (timeline_span){made.begin, made.end + TRANSFER});
         need_add(all, &count, b, BOUNDARY_D_IN, at,
-                 (timeline_span){input.begin, input.end + MESSAGE});
+                 (timeline_span){input.begin, input.end + TRANSFER});
         if (b->buffer[BOUNDARY_IN][at] >= 0) {
             const int64_t came = t->output[(stage - 1) * m + f->microbatch];
             need_add(all, &count, b, BOUNDARY_IN, at, (timeline_span){came, done.end});
         }
         if (b->buffer[BOUNDARY_D_OUT][at] >= 0) {
             const int64_t came = t->gradient[(stage + 1) * m + f->microbatch];
-            need_add(all, &count, b, BOUNDARY_D_OUT, at, (timeline_span){came - MESSAGE, done.end});
+            need_add(all, &count, b, BOUNDARY_D_OUT, at,
+                     (timeline_span){came - TRANSFER, done.end});
         }
     }
     return count;

@@ -59,7 +59,7 @@ status collect_waits_take(collector *c)
 }
 
 // Groups the waits by action.
-static status waits_settle(collector *c)
+static status waits_store(collector *c)
 {
     plan *p = c->in->p;
     for (int64_t i = 0; i < c->pair_count; i++) p->actions[c->pairs[i].action].waits_count++;
@@ -226,7 +226,7 @@ static status step_add(collector *c)
          i++) { // without an update no later action takes these waits
         TRY(collect_wait(c, back_at, c->next_waits[i]));
     }
-    return waits_settle(c);
+    return waits_store(c);
 }
 
 // Marks the first action that reads packed weights: it packs them.

@@ -336,8 +336,8 @@ static status shift(collector *c, const plan_action *action, group_use use, int3
 }
 
 // A gather or a sum; `more`: other rows of it follow.
-static status message(collector *c, const plan_action *action, group_use use, bool more,
-                      int32_t after, int32_t *out)
+static status collective_push(collector *c, const plan_action *action, group_use use, bool more,
+                              int32_t after, int32_t *out)
 {
     const shared_comm *s = shared_find(c, action, use, more ? 1 : 0);
     if (s != NULL && s->comm > 0) return shared_push(c, action, s, after, out);
@@ -355,7 +355,7 @@ status collect_inline(collector *c, const plan_action *action)
     if (collective_of(node_of(c, action)) == COLLECTIVE_SEND) { // a shift
         return shift(c, action, GROUP_INLINE, -1, &c->last_compute);
     }
-    return message(c, action, GROUP_INLINE, false, -1, &c->last_compute);
+    return collective_push(c, action, GROUP_INLINE, false, -1, &c->last_compute);
 }
 
 status collect_ring(collector *c, const plan_action *action, int32_t *out)
@@ -365,7 +365,7 @@ status collect_ring(collector *c, const plan_action *action, int32_t *out)
 
 status collect_overlapped(collector *c, const plan_action *action, bool more, int32_t *out)
 {
-    TRY(message(c, action, GROUP_OVERLAPPED, more, c->last_compute, out));
+    TRY(collective_push(c, action, GROUP_OVERLAPPED, more, c->last_compute, out));
     for (int64_t i = 0; i < c->next_wait_count; i++) { // it may run before the next compute action
         TRY(collect_wait(c, *out, c->next_waits[i]));
     }

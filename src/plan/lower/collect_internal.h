@@ -38,14 +38,14 @@ typedef struct collect_zero {
     int64_t unsharded_count, unsharded_capacity, unsharded_done;
 } collect_zero;
 
-typedef struct link_message {
+typedef struct link_transfer {
     int32_t chunk, microbatch;
-} link_message;
+} link_transfer;
 // Transfers received over one link, in the order in which they are sent.
 typedef struct link_state {
     int32_t group;
     boundary_kind kind;
-    link_message *messages;
+    link_transfer *transfers;
     int64_t count, capacity, taken;
 } link_state;
 enum { COLLECT_MAX_LINKS = 8 };

@@ -57,14 +57,14 @@ static status message_add(collector *c, int32_t chunk, int32_t microbatch, bound
 {
     if (c->links.group[chunk][kind] < 0) return ST_OK;
     link_state *link = link_of(&c->links, c->links.group[chunk][kind], kind);
-    TRY(arena_grow(c->in->a, (void **)&link->messages, &link->capacity, link->count + 1,
-                   (int64_t)sizeof(link_message)));
-    link->messages[link->count++] = (link_message){chunk, microbatch};
+    TRY(arena_grow(c->in->a, (void **)&link->transfers, &link->capacity, link->count + 1,
+                   (int64_t)sizeof(link_transfer)));
+    link->transfers[link->count++] = (link_transfer){chunk, microbatch};
     return ST_OK;
 }
 
 // Lists the transfers that rank `from` sends to this one, in order.
-static status messages_from(collector *c, int32_t from)
+static status transfers_from(collector *c, int32_t from)
 {
     const lower_input *in = c->in;
     const int32_t me = in->r->mesh.at[AXIS_PP];
@@ -95,7 +95,7 @@ static status messages_find(collector *c)
             sends = sends || (expand_neighbour(c->in, me, k, 1, &rank, &its) && rank == pp);
             sends = sends || (expand_neighbour(c->in, me, k, -1, &rank, &its) && rank == pp);
         }
-        if (sends) TRY(messages_from(c, pp));
+        if (sends) TRY(transfers_from(c, pp));
     }
     return ST_OK;
 }
@@ -145,7 +145,7 @@ static void buffer_leave(boundary_buffer *b, int32_t compute, int32_t sent)
     b->sent = sent;
 }
 
-// ---- messages -----------------------------------------------------------------------------------
+// ---- transfers ----------------------------------------------------------------------------------
 
 // The name of a transfer, equal on both ends.
 static comm_note note_of(const collector *c, int32_t chunk, int32_t microbatch, boundary_kind kind)
@@ -194,7 +194,7 @@ static status receive(collector *c, const layer_visit *visit, boundary_kind kind
             return fail(ST_INTERNAL, "stage %d never gets micro-batch %d",
                         (int)c->x->chunks[visit->chunk].stage, (int)visit->microbatch);
         }
-        const link_message *m = &link->messages[link->taken++];
+        const link_transfer *m = &link->transfers[link->taken++];
         boundary_buffer *b = buffer_of(c, m->chunk, m->microbatch, kind);
         int32_t action = -1;
         buffer_take(b);

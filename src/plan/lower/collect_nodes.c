@@ -54,14 +54,14 @@ static void rows_set(const collector *c, int32_t piece, int32_t pieces, plan_act
 
 static status summed_add(collector *c, const plan_action *action, int32_t pieces)
 {
-    const int32_t products = action->ops_count - 1;
+    const int32_t gemms = action->ops_count - 1;
     int32_t last = -1;
     for (int32_t i = 0; i < pieces; i++) {
         plan_action piece = *action;
         rows_set(c, i, pieces, &piece);
-        piece.ops_count = products;
+        piece.ops_count = gemms;
         TRY(compute_add(c, &piece));
-        piece.ops_begin += products;
+        piece.ops_begin += gemms;
         piece.ops_count = 1;
         TRY(collect_overlapped(c, &piece, i + 1 < pieces, &last));
     }

@@ -109,19 +109,19 @@ status plan_lower_begin(arena *a, arena *work, const plan_request *request, plan
 
 // Reserves memory for as many entries as a similar plan has, plus a sixteenth, so that the lists do
 // not move.
-static status lists_reserve(plan *p, const plan *like)
+static status lists_reserve(plan *p, const plan *similar)
 {
-    if (like == NULL) return ST_OK;
+    if (similar == NULL) return ST_OK;
     p->a = p->run->a;
     const struct {
         void **items;
         int64_t *capacity, count, bytes;
     } lists[] = {
-        {(void **)&p->actions, &p->action_capacity, like->action_count, sizeof(*p->actions)},
-        {(void **)&p->tensors, &p->tensor_capacity, like->tensor_count, sizeof(*p->tensors)},
-        {(void **)&p->bindings, &p->binding_capacity, like->binding_count, sizeof(*p->bindings)},
-        {(void **)&p->comms, &p->comm_capacity, like->comm_count, sizeof(*p->comms)},
-        {(void **)&p->items, &p->item_capacity, like->item_count, sizeof(*p->items)}};
+        {(void **)&p->actions, &p->action_capacity, similar->action_count, sizeof(*p->actions)},
+        {(void **)&p->tensors, &p->tensor_capacity, similar->tensor_count, sizeof(*p->tensors)},
+        {(void **)&p->bindings, &p->binding_capacity, similar->binding_count, sizeof(*p->bindings)},
+        {(void **)&p->comms, &p->comm_capacity, similar->comm_count, sizeof(*p->comms)},
+        {(void **)&p->items, &p->item_capacity, similar->item_count, sizeof(*p->items)}};
     for (int64_t i = 0; i < COUNT_OF(lists); i++) {
         TRY(arena_grow(p->a, lists[i].items, lists[i].capacity, lists[i].count / 16 * 17 + 64,
                        lists[i].bytes));
@@ -231,7 +231,7 @@ static status plan_make(arena *a, arena *work, const plan_request *request, plan
     TRY(arena_new(work, 1, &s));
     TRY(plan_lower_begin(a, work, request, run, s));
     *out = s->in.p;
-    TRY(lists_reserve(s->in.p, request->scratch != NULL ? request->scratch->like : NULL));
+    TRY(lists_reserve(s->in.p, request->scratch != NULL ? request->scratch->similar : NULL));
     TRY(plan_lower_collect(s));
     if (request->last == PLAN_COLLECTED) return plan_lower_keep(s->in.p);
     TRY(plan_lower_live(s));

@@ -18,7 +18,7 @@ static bool is_op(const op_node *node, op_collective op)
 }
 
 // True for a GEMM in which each row of the result depends on the same row of the input alone.
-static bool is_product(const op_program *p, const op_node *node)
+static bool is_gemm(const op_program *p, const op_node *node)
 {
     if (node->code != OP_MATMUL && node->code != OP_MATMUL_DX) return false;
     const extent from = p->tensors[node->in[0]].dims[0], to = p->tensors[node->out[0]].dims[0];
@@ -98,13 +98,13 @@ static int32_t summed(const overlap_rule *r, const op_program *p, op_list list, 
     const op_node *sum = node_at(p, list, begin + run);
     const bool sums = is_op(sum, COLLECTIVE_ALL_REDUCE) || is_op(sum, COLLECTIVE_REDUCE_SCATTER);
     if (!r->is_whole || !sums || sum->attrs.axis != AXIS_TP || sum->piece.inside > 0) return 0;
-    int32_t products = 0;
-    while (products < run) {
-        const op_node *node = node_at(p, list, begin + run - 1 - products);
-        if (!is_product(p, node) || !reads(sum, node->out[0])) break;
-        products++;
+    int32_t gemms = 0;
+    while (gemms < run) {
+        const op_node *node = node_at(p, list, begin + run - 1 - gemms);
+        if (!is_gemm(p, node) || !reads(sum, node->out[0])) break;
+        gemms++;
     }
-    return products > 0 && pieces_of(r, p, sum, sum->in[0]) > 1 ? products : 0;
+    return gemms > 0 && pieces_of(r, p, sum, sum->in[0]) > 1 ? gemms : 0;
 }
 
 // Number of GEMMs after the gather that begins the range, which read only the gathered rows and
@@ -115,13 +115,13 @@ static int32_t gathered(const overlap_rule *r, const op_program *p, op_list list
     const op_node *gather = node_at(p, list, begin);
     if (!r->is_whole || !r->gathers || !is_op(gather, COLLECTIVE_ALL_GATHER)) return 0;
     if (!cuts_positions(p, gather)) return 0;
-    int32_t products = 0;
-    while (products + 1 < count) {
-        const op_node *node = node_at(p, list, begin + products + 1);
-        if (!is_product(p, node) || node->in[0] != gather->out[0]) break;
-        products++;
+    int32_t gemms = 0;
+    while (gemms + 1 < count) {
+        const op_node *node = node_at(p, list, begin + gemms + 1);
+        if (!is_gemm(p, node) || node->in[0] != gather->out[0]) break;
+        gemms++;
     }
-    return products > 0 && pieces_of(r, p, gather, gather->out[0]) > 1 ? products : 0;
+    return gemms > 0 && pieces_of(r, p, gather, gather->out[0]) > 1 ? gemms : 0;
 }
 
 static bool is_operand(const op_program *p, const op_node *node, tensor_id of)
@@ -138,34 +138,34 @@ static int32_t shifted(const op_program *p, op_list list, int32_t begin, int32_t
     int32_t shifts = 0;
     while (shifts < count && is_op(node_at(p, list, begin + shifts), COLLECTIVE_SEND)) shifts++;
     if (shifts == 0 || shifts + 1 >= count) return 0; // a later node must wait for them
-    const op_node *product = node_at(p, list, begin + shifts);
-    if (op_communicates(product->code)) return 0;
+    const op_node *next = node_at(p, list, begin + shifts);
+    if (op_communicates(next->code)) return 0;
     for (int32_t i = 0; i < shifts; i++) {
-        if (is_operand(p, product, node_at(p, list, begin + i)->out[0])) return 0;
+        if (is_operand(p, next, node_at(p, list, begin + i)->out[0])) return 0;
     }
     return shifts;
 }
 
-static overlap_part message_part(const overlap_rule *r, const op_program *p, op_list list,
-                                 int32_t begin, int32_t count)
+static overlap_part collective_part(const overlap_rule *r, const op_program *p, op_list list,
+                                    int32_t begin, int32_t count)
 {
     const op_node *node = node_at(p, list, begin);
     const int32_t shifts = shifted(p, list, begin, count);
     if (shifts > 0) return (overlap_part){OVERLAP_RING, shifts + 1, 1};
-    const int32_t products = gathered(r, p, list, begin, count);
-    if (products == 0) return (overlap_part){OVERLAP_COLLECTIVE, 1, 1};
-    return (overlap_part){OVERLAP_GATHER, products + 1, pieces_of(r, p, node, node->out[0])};
+    const int32_t gemms = gathered(r, p, list, begin, count);
+    if (gemms == 0) return (overlap_part){OVERLAP_COLLECTIVE, 1, 1};
+    return (overlap_part){OVERLAP_GATHER, gemms + 1, pieces_of(r, p, node, node->out[0])};
 }
 
 overlap_part plan_overlap_next(const overlap_rule *r, const op_program *p, op_list list,
                                int32_t begin, int32_t count)
 {
-    int32_t run = 0, products = 0;
+    int32_t run = 0, gemms = 0;
     ASSERT(count > 0 && begin + count <= p->lists[list].count);
     while (run < count && !op_communicates(node_at(p, list, begin + run)->code)) run++;
-    if (run == 0) return message_part(r, p, list, begin, count);
-    if (run + 1 < count) products = summed(r, p, list, begin, run); // a later node must wait
-    if (products == 0 || products < run) return (overlap_part){OVERLAP_COMPUTE, run - products, 1};
+    if (run == 0) return collective_part(r, p, list, begin, count);
+    if (run + 1 < count) gemms = summed(r, p, list, begin, run); // a later node must wait
+    if (gemms == 0 || gemms < run) return (overlap_part){OVERLAP_COMPUTE, run - gemms, 1};
     const op_node *sum = node_at(p, list, begin + run);
     return (overlap_part){OVERLAP_SUM, run + 1, pieces_of(r, p, sum, sum->in[0])};
 }

@@ -43,7 +43,8 @@ static status fuse(const plan *p, arena *a, placing *pl, const inplace_link *lin
     if (x == y || pl->units[x].bytes != pl->units[y].bytes) return ST_OK;
     if (p->tensors[link->from].bytes != p->tensors[link->to].bytes) return ST_OK;
     int64_t touches = 0;
-    if (spans_meet(&pl->units[x], &pl->units[y], link, &touches) || touches == 0) return ST_OK;
+    if (intervals_overlap(&pl->units[x], &pl->units[y], link, &touches) || touches == 0)
+        return ST_OK;
     unit *u = &pl->units[x], *v = &pl->units[y];
     live_interval *all = NULL;
     TRY(arena_new(a, u->span_count + v->span_count, &all));
@@ -129,7 +130,7 @@ static status units_make(const plan *p, arena *a, const lifetime_table *lifetime
 
 static status units_place(arena *a, placing *pl, int64_t enough, int64_t *total)
 {
-    TRY(meets_find(a, pl));
+    TRY(overlaps_find(a, pl));
     *total = INT64_MAX;
     return orders_try(a, pl, 0, ORDERS_PLAIN, enough, total);
 }
@@ -144,11 +145,11 @@ static int64_t units_bytes(const placing *pl)
 
 // If the best attempt is still far from the bound, perturbed orders are tried, but not for more
 // units than this, because placing takes quadratic time.
-enum { MOST_SHAKEN = 1500 };
-static status units_shake(arena *a, placing *pl, int64_t enough, int64_t *total)
+enum { MOST_PERTURBED = 1500 };
+static status units_perturb(arena *a, placing *pl, int64_t enough, int64_t *total)
 {
-    if (pl->order_count > MOST_SHAKEN) return ST_OK;
-    return orders_try(a, pl, ORDERS_PLAIN, ORDERS_SHAKEN, enough, total);
+    if (pl->order_count > MOST_PERTURBED) return ST_OK;
+    return orders_try(a, pl, ORDERS_PLAIN, ORDERS_PERTURBED, enough, total);
 }
 
 // True if the result is so far from the bound (in thousandths) that another distribution is tried.
@@ -183,14 +184,14 @@ static const attempt unsharded_attempts[] = {{DISTRIBUTE_SHARE, POOL_SHARE},
                                              {DISTRIBUTE_PIECES, POOL_PIECES}};
 
 // Sets the tensors' offsets, and the tensor of each interval.
-static status places_settle(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
+static status places_apply(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
 {
     for (int64_t i = 0; i < pl->count; i++) {
         if (p->tensors[i].is_part) continue;
         p->tensors[i].offset = pl->best[unit_leader(pl, (int32_t)i)];
     }
-    TRY(copies_settle(p, a, lifetimes, pl));
-    return pools_settle(p, a, lifetimes, pl);
+    TRY(copies_apply(p, a, lifetimes, pl));
+    return pools_apply(p, a, lifetimes, pl);
 }
 
 // Runs the attempts: `best` gets the units and offsets of the best one, `taken` how it was made.
@@ -223,7 +224,7 @@ static status attempts_try(const place_input *in, arena *a, bool sizes_only, pla
         *taken = next;
     }
     const int64_t near = max_i64(p->live_bytes / 100 * 103, enough);
-    return units_shake(a, best, near, &p->transient_bytes);
+    return units_perturb(a, best, near, &p->transient_bytes);
 }
 
 static status place(const place_input *in, arena *a, bool sizes_only)
@@ -241,7 +242,7 @@ static status place(const place_input *in, arena *a, bool sizes_only)
         TRY(units_make(in->p, a, in->lifetimes, &fused, &taken, &best));
     }
     for (int64_t i = 0; i < best.unit_count; i++) best.best[i] = offsets[i];
-    return places_settle(in->p, a, in->lifetimes, &best);
+    return places_apply(in->p, a, in->lifetimes, &best);
 }
 
 static status place_in(const place_input *in, bool sizes_only)

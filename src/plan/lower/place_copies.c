@@ -311,8 +311,8 @@ static status spans_place(plan *p, arena *a, const slot_copies *c, const placing
         while (at < count && p->tensors[rows[at]].offset != offset) at++;
         if (at == count && at < c->slots) rows[count++] = c->rows[class * c->slots + at];
         if (at == count) {
-            const plan_tensor like = p->tensors[c->rows[class * c->slots]];
-            TRY(plan_tensor_push(p, &like, &rows[count++]));
+            const plan_tensor copy = p->tensors[c->rows[class * c->slots]];
+            TRY(plan_tensor_push(p, &copy, &rows[count++]));
         }
         p->tensors[rows[at]].offset = offset;
         to_row[k] = rows[at];
@@ -320,7 +320,7 @@ static status spans_place(plan *p, arena *a, const slot_copies *c, const placing
     return ST_OK;
 }
 
-status copies_settle(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
+status copies_apply(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
 {
     const slot_copies *c = &lifetimes->copies;
     for (int64_t k = 0; k < c->count; k++) {

@@ -25,7 +25,7 @@ typedef struct placing {
     int64_t *best; // [tensor] offsets of the best order so far
     // [number * words + word] bits of the units whose intervals overlap its own; NULL: too many
     // units
-    uint64_t *meets;
+    uint64_t *overlaps;
     int64_t words;
     copy_group *groups; // [class]
     unit *old;          // [tensor] before intervals were distributed
@@ -40,15 +40,15 @@ static inline int32_t unit_leader(const placing *pl, int32_t row)
 }
 
 // Fills the table of overlaps and the units' numbers; with too many units there is no table.
-NODISCARD status meets_find(arena *a, placing *pl);
+NODISCARD status overlaps_find(arena *a, placing *pl);
 // True if two units overlap anywhere but at the single times when `from` passes its bytes to `to`
 // (if link is not NULL).
-bool spans_meet(const unit *a, const unit *b, const inplace_link *link, int64_t *touches);
+bool intervals_overlap(const unit *a, const unit *b, const inplace_link *link, int64_t *touches);
 
 // Tries `count` orders from number `first` on, and keeps the best of them if it needs less than
 // `total`. The first ORDERS_PLAIN orders are by size and time, the others are random perturbations
 // of these.
-enum { ORDERS_PLAIN = 4, ORDERS_SHAKEN = 24 };
+enum { ORDERS_PLAIN = 4, ORDERS_PERTURBED = 24 };
 NODISCARD status orders_try(arena *a, placing *pl, int first, int count, int64_t enough,
                             int64_t *total);
 
@@ -66,8 +66,8 @@ typedef enum distribution {
 NODISCARD status copies_make(arena *a, const lifetime_table *lifetimes, distribution how,
                              placing *pl);
 // Tells lifetimes and tensors where they went.
-NODISCARD status copies_settle(plan *p, arena *a, const lifetime_table *lifetimes,
-                               const placing *pl);
+NODISCARD status copies_apply(plan *p, arena *a, const lifetime_table *lifetimes,
+                              const placing *pl);
 
 // How live intervals of unsharded tensors are distributed: each stays in its tensor, they share few
 // units, or each is placed alone.
@@ -75,7 +75,6 @@ typedef enum pooling { POOL_NONE, POOL_SHARE, POOL_PIECES } pooling;
 NODISCARD status pools_make(const plan *p, arena *a, const lifetime_table *lifetimes, pooling how,
                             placing *pl);
 // Tells lifetimes and tensors where they went.
-NODISCARD status pools_settle(plan *p, arena *a, const lifetime_table *lifetimes,
-                              const placing *pl);
+NODISCARD status pools_apply(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl);
 
 #endif

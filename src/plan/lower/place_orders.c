@@ -17,7 +17,7 @@ typedef enum order_key {
     ORDER_KEY_COUNT,
     // The orders after these are random perturbations of the first three. Among a few orders close
     // to a good one, one is nearly always better.
-    ORDER_SHAKEN_COUNT = ORDER_KEY_COUNT + ORDERS_SHAKEN
+    ORDER_PERTURBED_COUNT = ORDER_KEY_COUNT + ORDERS_PERTURBED
 } order_key;
 _Static_assert((int)ORDER_KEY_COUNT == (int)ORDERS_PLAIN, "plain orders");
 typedef struct sort_item {
@@ -34,7 +34,7 @@ static int compare_items(const void *a, const void *b)
 }
 
 // Scales the key by a pseudo-random factor of 1 to 1.5, the same on all machines.
-static int64_t shaken(int64_t key, int32_t row, int turn)
+static int64_t perturbed(int64_t key, int32_t row, int turn)
 {
     const uint64_t what[] = {(uint64_t)row, (uint64_t)turn};
     return key + (int64_t)((double)(hash64(what, sizeof(what), 0) >> 40) * 0x1p-25 * (double)key);
@@ -52,7 +52,7 @@ static int64_t key_of(const unit *u, order_key key)
         return (end - begin + 1) * (u->bytes / ALIGN_TENSOR);
     case ORDER_BEGIN:
     case ORDER_KEY_COUNT:
-    case ORDER_SHAKEN_COUNT:
+    case ORDER_PERTURBED_COUNT:
     default:
         return -begin;
     }
@@ -67,7 +67,7 @@ static void sort_units(placing *pl, sort_item *items, order_key key)
         items[i].tie = u->bytes;
         items[i].key = key < ORDER_KEY_COUNT
                            ? key_of(u, key)
-                           : shaken(key_of(u, (order_key)(key % ORDER_BEGIN)), row, (int)key);
+                           : perturbed(key_of(u, (order_key)(key % ORDER_BEGIN)), row, (int)key);
     }
     qsort(items, (size_t)pl->order_count, sizeof(*items), compare_items);
     for (int64_t i = 0; i < pl->order_count; i++) pl->order[i] = items[i].row;
@@ -79,29 +79,29 @@ typedef struct stretch {
 
 // The units placed so far, by offset, so gaps are found in that order without sorting.
 typedef struct placed {
-    stretch *at;     // [placed]
-    int32_t *number; // [placed] number of the unit
-    int32_t *row;    // [number]
-    int32_t *met;    // placed units that conflict with the current one
+    stretch *at;        // [placed]
+    int32_t *number;    // [placed] number of the unit
+    int32_t *row;       // [number]
+    int32_t *conflicts; // placed units that conflict with the current one
 } placed;
 
-// Lists in all->met which of the `count` placed units overlap `u` in time. The branch would be
-// unpredictable, so the loop has none.
-static int64_t met_find(const placing *pl, const unit *u, placed *all, int64_t count)
+// Lists in all->conflicts which of the `count` placed units overlap `u` in time. The branch would
+// be unpredictable, so the loop has none.
+static int64_t conflicts_find(const placing *pl, const unit *u, placed *all, int64_t count)
 {
     int64_t n = 0, touches = 0;
-    if (pl->meets == NULL) {
+    if (pl->overlaps == NULL) {
         for (int64_t j = 0; j < count; j++) {
             const unit *other = &pl->units[all->row[all->number[j]]];
-            all->met[n] = (int32_t)j;
-            n += spans_meet(u, other, NULL, &touches) ? 1 : 0;
+            all->conflicts[n] = (int32_t)j;
+            n += intervals_overlap(u, other, NULL, &touches) ? 1 : 0;
         }
         return n;
     }
-    const uint64_t *row = &pl->meets[u->number * pl->words];
+    const uint64_t *row = &pl->overlaps[u->number * pl->words];
     for (int64_t j = 0; j < count; j++) {
         const uint32_t number = (uint32_t)all->number[j];
-        all->met[n] = (int32_t)j;
+        all->conflicts[n] = (int32_t)j;
         n += (int64_t)(row[number / 64] >> (number % 64) & 1);
     }
     return n;
@@ -112,7 +112,7 @@ static int64_t place_find(const placed *all, int64_t count, int64_t bytes)
 {
     int64_t at = 0, best_at = -1, best_gap = INT64_MAX;
     for (int64_t j = 0; j < count; j++) {
-        const stretch x = all->at[all->met[j]];
+        const stretch x = all->at[all->conflicts[j]];
         if (x.begin - at >= bytes && x.begin - at < best_gap) { // rare
             best_gap = x.begin - at;
             best_at = at;
@@ -143,7 +143,7 @@ static int64_t place_in_order(placing *pl, placed *all, int64_t limit)
     int64_t total = 0;
     for (int64_t i = 0; i < pl->order_count && total < limit; i++) {
         unit *u = &pl->units[pl->order[i]];
-        u->offset = place_find(all, met_find(pl, u, all, i), u->bytes);
+        u->offset = place_find(all, conflicts_find(pl, u, all, i), u->bytes);
         total = max_i64(total, u->offset + u->bytes);
         placed_insert(all, i, u);
     }
@@ -158,7 +158,7 @@ status orders_try(arena *a, placing *pl, int first, int count, int64_t enough, i
     TRY(arena_new(a, pl->order_count + 1, &all.at));
     TRY(arena_new(a, pl->order_count + 1, &all.number));
     TRY(arena_new(a, pl->order_count + 1, &all.row));
-    TRY(arena_new(a, pl->order_count + 1, &all.met));
+    TRY(arena_new(a, pl->order_count + 1, &all.conflicts));
     for (int64_t i = 0; i < pl->order_count; i++) {
         all.row[pl->units[pl->order[i]].number] = pl->order[i];
     }

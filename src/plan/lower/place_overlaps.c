@@ -17,18 +17,18 @@ static void bits_transpose(uint64_t x[64])
 }
 
 // Makes the table symmetric: adds each block to its mirror.
-static void meets_mirror(placing *pl)
+static void overlaps_mirror(placing *pl)
 {
     const int64_t n = pl->order_count, words = pl->words;
     uint64_t block[64];
     for (int64_t i = 0; i < words; i++) {
         for (int64_t j = 0; j < words; j++) {
             for (int64_t k = 0; k < 64; k++) {
-                block[k] = 64 * i + k < n ? pl->meets[(64 * i + k) * words + j] : 0;
+                block[k] = 64 * i + k < n ? pl->overlaps[(64 * i + k) * words + j] : 0;
             }
             bits_transpose(block);
             for (int64_t k = 0; k < 64 && 64 * j + k < n; k++) {
-                pl->meets[(64 * j + k) * words + i] |= block[k];
+                pl->overlaps[(64 * j + k) * words + i] |= block[k];
             }
         }
     }
@@ -75,7 +75,7 @@ static status endpoints_sort(arena *a, const placing *pl, int64_t count, endpoin
 
 // Fills the bit table once for all orders. It walks through the ends of intervals in time: a unit
 // that begins overlaps all that have begun and not ended.
-status meets_find(arena *a, placing *pl)
+status overlaps_find(arena *a, placing *pl)
 {
     enum { MOST = 1 << 14 }; // units: 32 MiB of bits
     const int64_t n = pl->order_count;
@@ -88,14 +88,14 @@ status meets_find(arena *a, placing *pl)
     }
     if (n > MOST) return ST_OK;
     pl->words = (n + 63) / 64;
-    TRY(arena_new(a, n * pl->words, &pl->meets));
+    TRY(arena_new(a, n * pl->words, &pl->overlaps));
     TRY(arena_new(a, pl->words + 1, &open));
     TRY(endpoints_sort(a, pl, count, &endpoints));
     for (int64_t i = 0; i < count; i++) {
         const int64_t number = endpoints.numbers[endpoints.order[i]];
         const bool begins = endpoints.keys[endpoints.order[i]] % 2 == 0;
         const uint64_t bit = UINT64_C(1) << (number % 64);
-        uint64_t *row = &pl->meets[number * pl->words];
+        uint64_t *row = &pl->overlaps[number * pl->words];
         for (int64_t w = 0; w < pl->words && begins; w++) row[w] |= open[w];
         if (begins) {
             open[number / 64] |= bit;
@@ -103,13 +103,13 @@ status meets_find(arena *a, placing *pl)
             open[number / 64] &= ~bit;
         }
     }
-    meets_mirror(pl);
+    overlaps_mirror(pl);
     return ST_OK;
 }
 
 // True if the intervals overlap anywhere but at the single times when `from` passes its bytes to
 // `to`.
-bool spans_meet(const unit *a, const unit *b, const inplace_link *link, int64_t *touches)
+bool intervals_overlap(const unit *a, const unit *b, const inplace_link *link, int64_t *touches)
 {
     int64_t i = 0, j = 0;
     *touches = 0;

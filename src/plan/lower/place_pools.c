@@ -169,7 +169,7 @@ status pools_make(const plan *p, arena *a, const lifetime_table *lifetimes, pool
 
 // Makes a tensor, with the name of its weight, for each offset that intervals of one tensor were
 // placed at.
-status pools_settle(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
+status pools_apply(plan *p, arena *a, const lifetime_table *lifetimes, const placing *pl)
 {
     int32_t *rows = NULL;
     int64_t capacity = 0;
@@ -185,8 +185,8 @@ status pools_settle(plan *p, arena *a, const lifetime_table *lifetimes, const pl
             while (at < count && p->tensors[rows[at]].offset != offset) at++;
             if (at == count && at == 0) rows[count++] = (int32_t)i;
             if (at == count) {
-                const plan_tensor like = p->tensors[i];
-                TRY(plan_tensor_push(p, &like, &rows[count++]));
+                const plan_tensor copy = p->tensors[i];
+                TRY(plan_tensor_push(p, &copy, &rows[count++]));
             }
             p->tensors[rows[at]].offset = offset;
             l->spans[k].copy = rows[at];

@@ -29,7 +29,7 @@ typedef struct plan_scratch {
     int boundary_used; // the entry that was used last
     // The previous plan, whose lists are about as long; memory is reserved accordingly. NULL: there
     // is none.
-    const struct plan *like;
+    const struct plan *similar;
 } plan_scratch;
 
 #ifdef __cplusplus
