@@ -101,8 +101,11 @@ static const catalog_field device_rows[] = {
            .help =
                "share of the time of a forward attention with heads of 128 that does not depend on "
                "the size of heads"),
-    DEVICE("attention_scores.backward", REAL, attention_backward_scores, .max = 1.0,
-           .help = "the same share for a backward attention"),
+    DEVICE(
+        "attention_scores.backward", REAL, attention_backward_scores, .max = 1.0,
+        .help =
+            "share of the time of a backward attention with heads of 128 that does not depend on "
+            "the size of heads"),
     DEVICE("attention_half", REAL, attention_half, .max = 1e6,
            .help = "tokens of a sequence at which attention reaches half of attention_share"),
     DEVICE("team", REAL, team, .value = "1", .max = 1.0,

@@ -30,14 +30,14 @@ extern "C" {
          "bytes that element-wise operations move, relative to the plan; below 1: they are "       \
          "fused")                                                                                  \
     REAL(eager_pointwise, eager_pointwise, 1, 0, 100, 0,                                           \
-         "the same for RMSNorm, rotary positions and gated activations that a framework runs "     \
-         "as chains of operations; 0: the value of pointwise")                                     \
+         "bytes that RMSNorm, rotary positions and gated activations move, relative to the "       \
+         "plan, if a framework runs them as chains of operations; 0: the value of pointwise")      \
     REAL(attention_kernels, attention_kernels, 1, 0.01, 100, 1,                                    \
          "number of kernels that an attention launches; 1: it is fused")                           \
     REAL(sum16_bytes, sum16_bytes, 1, 0, 100, 0,                                                   \
          "bytes per element of a weight's gradient that a separate kernel moves in each "          \
          "micro-batch to add it to a sum of two bytes; 0: the GEMM adds it")                       \
-    REAL(sum32_bytes, sum32_bytes, 1, 0, 100, 0, "the same for a sum of four bytes")               \
+    REAL(sum32_bytes, sum32_bytes, 1, 0, 100, 0, "as sum16_bytes, for a sum of four bytes")        \
     FLAG(whole_again, false,                                                                       \
          "full recomputation repeats all operations of a layer, even those that no gradient "      \
          "needs")                                                                                  \
@@ -79,7 +79,9 @@ extern "C" {
     REAL(ep_gb_s, ep_gb_s, 1, 0, 1e5, 0,                                                           \
          "largest rate at which a rank sends rows of experts in GB/s, whatever its links "         \
          "reach; 0: no limit")                                                                     \
-    REAL(cp_gb_s, cp_gb_s, 1, 0, 1e5, 0, "the same for collectives of context parallelism")        \
+    REAL(cp_gb_s, cp_gb_s, 1, 0, 1e5, 0,                                                           \
+         "largest rate at which a rank sends in collectives of context parallelism in GB/s; "      \
+         "0: no limit")                                                                            \
     FLAG(expert_sorts, false,                                                                      \
          "received rows are sorted by expert, and sorted back before they are returned")           \
     FLAG(rings, false,                                                                             \
@@ -92,7 +94,8 @@ extern "C" {
     REAL(hop_s, hop_us, 1e-6, 0, 100000, 0,                                                        \
          "microseconds of a hop within a node for gathers and scatters over a ring of all "        \
          "ranks; 0: the latencies of the links, and doubling where it is faster")                  \
-    REAL(hop_outside_s, hop_outside_us, 1e-6, 0, 100000, 0, "the same for a hop between nodes")    \
+    REAL(hop_outside_s, hop_outside_us, 1e-6, 0, 100000, 0,                                        \
+         "microseconds of a hop between nodes; if hop_us is 0 too, the latencies of the links")    \
     REAL(piece_s, piece_us, 1e-6, 0, 100000, 0,                                                    \
          "microseconds for each rank's piece in a gather or scatter of ZeRO-3, which then "        \
          "goes tensor by tensor through a buffer; 0: layer by layer, in place")                    \
