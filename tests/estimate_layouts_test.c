@@ -108,7 +108,7 @@ static double most_over = 1.0, most_under = 1.0;
 
 static void stage_compare(trial *t, const char *what, int32_t pp)
 {
-    int64_t kind[BYTES_KIND_COUNT];
+    int64_t kind[PLAN_BYTES_COUNT];
     assemble_plans *plans = assembled(t, pp);
     const estimate_layout l = layout_of(t, plans);
     const estimate *e = measured(t, plans);
@@ -141,9 +141,9 @@ static void stage_compare(trial *t, const char *what, int32_t pp)
     }
     assert_int_equal(m.run_bytes, plans->run.run_bytes);
     assert_true(is_right);
-    assert_int_equal(m.kind[BYTES_MASTER], kind[BYTES_MASTER]);
-    assert_int_equal(m.kind[BYTES_MOMENTS], kind[BYTES_MOMENTS]);
-    for (int k = 0; k < BYTES_KIND_COUNT && !passes && packing == 0; k++)
+    assert_int_equal(m.kind[PLAN_BYTES_MASTER], kind[PLAN_BYTES_MASTER]);
+    assert_int_equal(m.kind[PLAN_BYTES_MOMENTS], kind[PLAN_BYTES_MOMENTS]);
+    for (int k = 0; k < PLAN_BYTES_COUNT && !passes && packing == 0; k++)
         assert_int_equal(m.kind[k], kind[k]);
 }
 
@@ -338,7 +338,7 @@ static void bytes_of_experts_are_exact(void **state)
                  2}};
     enum { EXPERT = 3 * 128 * 96, LAYERS = 3, COUNT = 8 };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
-        int64_t with[BYTES_KIND_COUNT] = {0}, weights = 0, moments = 0;
+        int64_t with[PLAN_BYTES_COUNT] = {0}, weights = 0, moments = 0;
         trial t;
         trial_open(&t, "model.arch=llama", rows[i].keys, rows[i].keys[4] != NULL ? 6 : 4);
         model_change(&t, EXPERTS);
@@ -347,9 +347,9 @@ static void bytes_of_experts_are_exact(void **state)
         for (int64_t k = 0; k < plans->run.count; k++) {
             const plan_tensor *x = &plans->run.tensors[k];
             if (x->weight < 0 || !plans->model->weights[x->weight].is_expert) continue;
-            *(x->kind == BYTES_MOMENTS   ? &moments
-              : x->kind == BYTES_WEIGHTS ? &weights
-                                         : with) += x->bytes;
+            *(x->kind == PLAN_BYTES_MOMENTS   ? &moments
+              : x->kind == PLAN_BYTES_WEIGHTS ? &weights
+                                              : with) += x->bytes;
         }
         // bf16, and two moments of fp32
         assert_int_equal(weights, 2 * LAYERS * COUNT * EXPERT / rows[i].ep);

@@ -29,7 +29,7 @@ static void every_weight_of_a_stage_is_trained_there(void **state)
         for (int64_t i = 0; i < plans.run.count; i++) {
             const plan_tensor *t = &plans.run.tensors[i];
             char moment[PLAN_NAME_BYTES + 2];
-            if (t->kind != BYTES_WEIGHTS || t->role != ROLE_WEIGHT) continue;
+            if (t->kind != PLAN_BYTES_WEIGHTS || t->role != ROLE_WEIGHT) continue;
             (void)snprintf(moment, sizeof(moment), "m.%s", t->name);
             if (plan_table_find(&plans.run, moment) < 0)
                 print_error("%s on %d\n", t->name, (int)rank);

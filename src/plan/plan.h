@@ -29,13 +29,13 @@ enum { PLAN_NAME_BYTES = 96, PLAN_MAX_SHARDS = 64, PLAN_MAX_CP_SHARDS = 64 };
 
 // Kinds of bytes in the memory table and in `simulate`.
 typedef enum plan_kind_of_bytes {
-    BYTES_WEIGHTS,
-    BYTES_GRADIENTS,
-    BYTES_MASTER,
-    BYTES_MOMENTS,
-    BYTES_ACTIVATIONS,
-    BYTES_BUFFERS, // batch, constants, workspaces, scratch, caches, the step block
-    BYTES_KIND_COUNT
+    PLAN_BYTES_WEIGHTS,
+    PLAN_BYTES_GRADIENTS,
+    PLAN_BYTES_MASTER,
+    PLAN_BYTES_MOMENTS,
+    PLAN_BYTES_ACTIVATIONS,
+    PLAN_BYTES_BUFFERS, // batch, constants, workspaces, scratch, caches, the step block
+    PLAN_BYTES_COUNT
 } plan_kind_of_bytes;
 const char *plan_bytes_name(plan_kind_of_bytes kind);
 
@@ -327,8 +327,8 @@ typedef struct plan {
         // of the arena; micro-batches left out by loop compression (predict/repeat.h)
         repeated;
     int64_t live_bytes;                     // the largest sum of live transient bytes at any node
-    int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node
-    int64_t unsharded_by_kind[BYTES_KIND_COUNT]; // of those: plan_tensor.is_unsharded
+    int64_t live_by_kind[PLAN_BYTES_COUNT]; // at that node
+    int64_t unsharded_by_kind[PLAN_BYTES_COUNT]; // of those: plan_tensor.is_unsharded
     int64_t live_without[PLAN_UNSHARDED_COUNT];  // live_bytes without these
 } plan;
 
@@ -355,7 +355,7 @@ int64_t plan_tensor_offset(const plan *p, int32_t ref);
 int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_t count);
 
 // Returns bytes by kind at the fullest moment of a plan; the sum is run_bytes + live_bytes.
-void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT]);
+void plan_memory_by_kind(const plan *p, int64_t bytes[PLAN_BYTES_COUNT]);
 // Limits of other software on unsharded tensors, in elements; 0: as many as the plan has. It holds
 // gathered weights up to the limit, or the largest one; and one gradient in addition to a bucket
 // of that size (unsharded_limit.c).
@@ -365,7 +365,7 @@ typedef struct plan_unsharded_limits {
 // Returns in `spared`, by kind, a lower bound on the unsharded bytes at the fullest moment of the
 // plan that such software does not hold. Pure.
 void plan_memory_spared(const plan *p, const plan_unsharded_limits *limits,
-                        int64_t spared[BYTES_KIND_COUNT]);
+                        int64_t spared[PLAN_BYTES_COUNT]);
 // The same without a plan, for weights (0) and gradients (1). The first returns the bytes held at
 // most, given the bytes of the largest tensor. The second returns which of the unsharded bytes at
 // the fullest moment are not held. without: as in plan.live_without.

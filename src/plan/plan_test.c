@@ -208,9 +208,9 @@ static void memory_is_near_its_bound(void **state)
         assert_true(p->transient_bytes >= p->live_bytes);
         assert_true((double)(run.run_bytes + p->transient_bytes) <=
                     1.05 * (double)(run.run_bytes + p->live_bytes));
-        int64_t kinds[BYTES_KIND_COUNT], sum = 0;
+        int64_t kinds[PLAN_BYTES_COUNT], sum = 0;
         plan_memory_by_kind(p, kinds);
-        for (int k = 0; k < BYTES_KIND_COUNT; k++) sum += kinds[k];
+        for (int k = 0; k < PLAN_BYTES_COUNT; k++) sum += kinds[k];
         assert_int_equal(sum, run.run_bytes + p->live_bytes);
         arena_destroy(a);
     }

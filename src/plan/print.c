@@ -6,9 +6,9 @@
 
 // Transient bytes by kind are those at the fullest moment, when they determine the peak. Tensors
 // share bytes, so the table counts the tensors that are live then.
-void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT])
+void plan_memory_by_kind(const plan *p, int64_t bytes[PLAN_BYTES_COUNT])
 {
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) bytes[k] = p->live_by_kind[k];
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) bytes[k] = p->live_by_kind[k];
     for (int64_t i = 0; i < p->run->count; i++) {
         bytes[p->run->tensors[i].kind] += p->run->tensors[i].bytes;
     }
@@ -49,11 +49,11 @@ static status print_largest(const plan *p, text *out)
 status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_bytes, text *out)
 {
     char human[32];
-    int64_t bytes[BYTES_KIND_COUNT], sum = 0;
+    int64_t bytes[PLAN_BYTES_COUNT], sum = 0;
     const int64_t all = arena_bytes + snapshot_bytes;
     plan_memory_by_kind(p, bytes);
     TRY(text_add(out, "  where the bytes go\n"));
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
         sum += bytes[k];
         TRY(text_add(out, "    %-12s %10s  %4.1f%%\n", plan_bytes_name((plan_kind_of_bytes)k),
                      text_bytes_human(bytes[k], human),
@@ -145,7 +145,7 @@ static status print_action(const plan *p, int64_t i, text *out)
 
 status plan_print_json(const plan *p, text *out)
 {
-    int64_t bytes[BYTES_KIND_COUNT];
+    int64_t bytes[PLAN_BYTES_COUNT];
     plan_memory_by_kind(p, bytes);
     TRY(text_add(out,
                  "{\n \"sequences\": %lld,\n \"micro_batch\": %lld,\n \"seq\": %lld,\n \"strict\": "
@@ -154,7 +154,7 @@ status plan_print_json(const plan *p, text *out)
                  (long long)p->sequences, (long long)p->micro_batch, (long long)p->whole_seq,
                  p->strict ? "true" : "false", (long long)p->run->run_bytes,
                  (long long)p->transient_bytes, (long long)p->live_bytes));
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
         TRY(text_add(out, "%s\"%s\": %lld", k == 0 ? "" : ", ",
                      plan_bytes_name((plan_kind_of_bytes)k), (long long)bytes[k]));
     }

@@ -7,12 +7,12 @@
 
 const char *plan_bytes_name(plan_kind_of_bytes kind)
 {
-    static const char *const names[BYTES_KIND_COUNT] = {
-        [BYTES_WEIGHTS] = "weights", [BYTES_GRADIENTS] = "gradients",
-        [BYTES_MASTER] = "master",   [BYTES_MOMENTS] = "moments",
-        [BYTES_BUFFERS] = "buffers", [BYTES_ACTIVATIONS] = "activations",
+    static const char *const names[PLAN_BYTES_COUNT] = {
+        [PLAN_BYTES_WEIGHTS] = "weights", [PLAN_BYTES_GRADIENTS] = "gradients",
+        [PLAN_BYTES_MASTER] = "master",   [PLAN_BYTES_MOMENTS] = "moments",
+        [PLAN_BYTES_BUFFERS] = "buffers", [PLAN_BYTES_ACTIVATIONS] = "activations",
     };
-    ASSERT(kind >= 0 && kind < BYTES_KIND_COUNT);
+    ASSERT(kind >= 0 && kind < PLAN_BYTES_COUNT);
     return names[kind];
 }
 

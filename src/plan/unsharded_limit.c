@@ -47,15 +47,15 @@ int64_t plan_unsharded_most(const plan_unsharded_limits *limits, int which, int6
 }
 
 void plan_memory_spared(const plan *p, const plan_unsharded_limits *limits,
-                        int64_t spared[BYTES_KIND_COUNT])
+                        int64_t spared[PLAN_BYTES_COUNT])
 {
-    const plan_kind_of_bytes kinds[2] = {BYTES_WEIGHTS, BYTES_GRADIENTS};
+    const plan_kind_of_bytes kinds[2] = {PLAN_BYTES_WEIGHTS, PLAN_BYTES_GRADIENTS};
     int64_t most[2], unsharded[2], largest[2] = {0}, out[2] = {0};
     dtype type[2] = {DTYPE_F32, DTYPE_F32};
-    memset(spared, 0, BYTES_KIND_COUNT * sizeof(*spared));
+    memset(spared, 0, PLAN_BYTES_COUNT * sizeof(*spared));
     for (int64_t k = 0; k < p->tensor_count; k++) {
         const plan_tensor *t = &p->tensors[k];
-        const int i = t->kind == BYTES_WEIGHTS ? 0 : 1;
+        const int i = t->kind == PLAN_BYTES_WEIGHTS ? 0 : 1;
         if (!t->is_unsharded || t->bytes <= largest[i]) continue;
         largest[i] = t->bytes;
         type[i] = t->type;

@@ -54,7 +54,7 @@ static void plans_have_less_with_limits(void **state)
         const sample_settings s = {
             .dp = 2, .zero = zero, .sequences = 8, .micro_batch = 1, .layers = 4};
         sample_job job;
-        int64_t spared[BYTES_KIND_COUNT];
+        int64_t spared[PLAN_BYTES_COUNT];
         arena *a = NULL;
         assert_int_equal(arena_create("limits", 0, &a), ST_OK);
         assert_int_equal(sample_make(a, &s, &job), ST_OK);
@@ -64,16 +64,16 @@ static void plans_have_less_with_limits(void **state)
             assert_true(p->live_without[i] <= p->live_bytes);
         }
         plan_memory_spared(p, &few, spared);
-        assert_true(zero < 3 || spared[BYTES_WEIGHTS] > 0);
-        assert_true(zero < 2 || spared[BYTES_WEIGHTS] + spared[BYTES_GRADIENTS] > 0);
-        assert_true(zero > 1 || spared[BYTES_WEIGHTS] + spared[BYTES_GRADIENTS] == 0);
-        assert_true(spared[BYTES_WEIGHTS] <= p->unsharded_by_kind[BYTES_WEIGHTS]);
-        assert_true(spared[BYTES_GRADIENTS] <= p->unsharded_by_kind[BYTES_GRADIENTS]);
-        assert_int_equal(spared[BYTES_ACTIVATIONS], 0);
+        assert_true(zero < 3 || spared[PLAN_BYTES_WEIGHTS] > 0);
+        assert_true(zero < 2 || spared[PLAN_BYTES_WEIGHTS] + spared[PLAN_BYTES_GRADIENTS] > 0);
+        assert_true(zero > 1 || spared[PLAN_BYTES_WEIGHTS] + spared[PLAN_BYTES_GRADIENTS] == 0);
+        assert_true(spared[PLAN_BYTES_WEIGHTS] <= p->unsharded_by_kind[PLAN_BYTES_WEIGHTS]);
+        assert_true(spared[PLAN_BYTES_GRADIENTS] <= p->unsharded_by_kind[PLAN_BYTES_GRADIENTS]);
+        assert_int_equal(spared[PLAN_BYTES_ACTIVATIONS], 0);
         plan_memory_spared(p, &none, spared);
-        assert_int_equal(spared[BYTES_WEIGHTS] + spared[BYTES_GRADIENTS], 0);
+        assert_int_equal(spared[PLAN_BYTES_WEIGHTS] + spared[PLAN_BYTES_GRADIENTS], 0);
         plan_memory_spared(p, &many, spared);
-        assert_int_equal(spared[BYTES_WEIGHTS] + spared[BYTES_GRADIENTS], 0);
+        assert_int_equal(spared[PLAN_BYTES_WEIGHTS] + spared[PLAN_BYTES_GRADIENTS], 0);
         arena_destroy(a);
     }
 }

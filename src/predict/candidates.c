@@ -318,9 +318,9 @@ status candidates_fit(const candidates *c, const search_layout *l, const int32_t
 int64_t candidates_bytes(const candidates *c, const estimate_memory *m)
 {
     const cost_profile *profile = &c->base.profile;
-    const double kept = predict_habit_activations(profile, m->kind[BYTES_ACTIVATIONS]);
-    const int64_t lost =
-        cost_lost_bytes(profile, kept, m->kind[BYTES_GRADIENTS], run_config_types(c->base.r).grads);
-    return estimate_memory_bytes(m) - m->kind[BYTES_ACTIVATIONS] + (int64_t)kept + lost +
+    const double kept = predict_habit_activations(profile, m->kind[PLAN_BYTES_ACTIVATIONS]);
+    const int64_t lost = cost_lost_bytes(profile, kept, m->kind[PLAN_BYTES_GRADIENTS],
+                                         run_config_types(c->base.r).grads);
+    return estimate_memory_bytes(m) - m->kind[PLAN_BYTES_ACTIVATIONS] + (int64_t)kept + lost +
            profile->context_bytes;
 }

@@ -17,7 +17,7 @@ extern "C" {
 typedef struct search_simulated {
     int64_t step_ns;
     int64_t peak_bytes; // of the fullest rank, with the additional bytes of the profile's software
-    int64_t kind[BYTES_KIND_COUNT];
+    int64_t kind[PLAN_BYTES_COUNT];
 } search_simulated;
 
 // Figures of a simulated layout, kept for printing.

@@ -271,9 +271,9 @@ static layer_bytes bytes_of_layer(const rank_layers *k, int32_t program)
         if (w->has_grad && !is_there) out.held += b.grad_kept;
         out.is_ahead = out.is_ahead || is_there;
         if (w->other_holder >= 0 && k->has_program[w->other_holder]) continue; // counted there
-        out.run.at[BYTES_WEIGHTS] += b.kept;
-        out.run.at[BYTES_MASTER] += b.master;
-        out.run.at[BYTES_MOMENTS] += b.moments;
+        out.run.at[PLAN_BYTES_WEIGHTS] += b.kept;
+        out.run.at[PLAN_BYTES_MASTER] += b.master;
+        out.run.at[PLAN_BYTES_MOMENTS] += b.moments;
     }
     return out;
 }
@@ -315,11 +315,11 @@ static kinds run_tensors(const rank_layers *k)
             kinds_add(&run, &k->of[k->e->m->layers[i].program].run, 1);
         }
     }
-    run.at[BYTES_BUFFERS] += named_bytes(k);
-    run.at[BYTES_BUFFERS] += align_up((int64_t)sizeof(step_block), ALIGN_TENSOR);
+    run.at[PLAN_BYTES_BUFFERS] += named_bytes(k);
+    run.at[PLAN_BYTES_BUFFERS] += align_up((int64_t)sizeof(step_block), ALIGN_TENSOR);
     estimate_codec_run(k->e, k->l, k->pp, &run);
     if (k->e->r.scratch_bytes > 0) {
-        run.at[BYTES_BUFFERS] += align_up(k->e->r.scratch_bytes, 4096);
+        run.at[PLAN_BYTES_BUFFERS] += align_up(k->e->r.scratch_bytes, 4096);
     }
     return run;
 }
@@ -390,12 +390,12 @@ static kinds visit_most(const program_estimate *p, const program_visits *v, cons
 {
     kinds first = v->most[phase == PHASE_BACKWARD ? PHASE_INPUT : phase];
     const estimate_phase half = phase == PHASE_BACKWARD ? PHASE_INPUT : phase;
-    first.at[BYTES_WEIGHTS] += b->weights_gathered[half];
-    if (makes_gradients(p, half)) first.at[BYTES_GRADIENTS] += b->grads_unsharded;
+    first.at[PLAN_BYTES_WEIGHTS] += b->weights_gathered[half];
+    if (makes_gradients(p, half)) first.at[PLAN_BYTES_GRADIENTS] += b->grads_unsharded;
     if (phase != PHASE_BACKWARD || p->program->output_count == 0) return first;
     kinds second = v->most[PHASE_BACKWARD];
-    second.at[BYTES_WEIGHTS] += b->weights_gathered[PHASE_WEIGHT];
-    second.at[BYTES_GRADIENTS] += b->grads_unsharded;
+    second.at[PLAN_BYTES_WEIGHTS] += b->weights_gathered[PHASE_WEIGHT];
+    second.at[PLAN_BYTES_GRADIENTS] += b->grads_unsharded;
     raise_to(&first, &second);
     return first;
 }
@@ -407,7 +407,7 @@ static void visit_change(const chunk_walk *w, const program_estimate *p, const p
     const bool has_loss = p->program->output_count == 0;
     if (phase == PHASE_FORWARD) kinds_add(base, &v->saved, 1);
     if (phase == PHASE_INPUT && !has_loss) kinds_add(base, &v->left, 1);
-    if (makes_gradients(p, phase) && is_first(w, p)) base->at[BYTES_GRADIENTS] += b->held;
+    if (makes_gradients(p, phase) && is_first(w, p)) base->at[PLAN_BYTES_GRADIENTS] += b->held;
 }
 
 static chunk_move move_of(const chunk_walk *w, estimate_phase phase)
@@ -428,11 +428,12 @@ static chunk_move move_of(const chunk_walk *w, estimate_phase phase)
         kinds now = visit_most(p, v, b, phase);
         kinds_add(&now, &base, 1);
         if (is_first(w, p) && b->is_ahead && makes_gradients(p, phase)) {
-            now.at[BYTES_GRADIENTS] += b->held;
+            now.at[PLAN_BYTES_GRADIENTS] += b->held;
         }
-        if (n > 0) now.at[BYTES_GRADIENTS] += out.behind;
+        if (n > 0) now.at[PLAN_BYTES_GRADIENTS] += out.behind;
         if (n + 1 < count) {
-            now.at[BYTES_WEIGHTS] += k->of[k->e->m->layers[next].program].weights_gathered[phase];
+            now.at[PLAN_BYTES_WEIGHTS] +=
+                k->of[k->e->m->layers[next].program].weights_gathered[phase];
         }
         if (n == 0) {
             out.first = now;
@@ -451,10 +452,10 @@ static chunk_move move_of(const chunk_walk *w, estimate_phase phase)
 
 static void bytes_shift(chunk_move *m, int64_t most, int64_t change)
 {
-    m->most.at[BYTES_ACTIVATIONS] += most;
-    m->first.at[BYTES_ACTIVATIONS] += most;
-    m->last.at[BYTES_ACTIVATIONS] += most;
-    m->change.at[BYTES_ACTIVATIONS] += change;
+    m->most.at[PLAN_BYTES_ACTIVATIONS] += most;
+    m->first.at[PLAN_BYTES_ACTIVATIONS] += most;
+    m->last.at[PLAN_BYTES_ACTIVATIONS] += most;
+    m->change.at[PLAN_BYTES_ACTIVATIONS] += change;
 }
 
 // A tensor handed to another chunk of the same rank stays alive between the two.
@@ -519,9 +520,9 @@ static void move_end(rank_walk *w, const chunk_move *next)
     const bool is_same = next == NULL || next->first_layer == m->last_layer;
     const int64_t ahead = is_same ? 0 : next->ahead;
     kinds full[3] = {m->most, m->first, m->last};
-    full[1].at[BYTES_GRADIENTS] += w->behind;
-    full[2].at[BYTES_WEIGHTS] += ahead;
-    if (m->first_layer == m->last_layer) full[1].at[BYTES_WEIGHTS] += ahead;
+    full[1].at[PLAN_BYTES_GRADIENTS] += w->behind;
+    full[2].at[PLAN_BYTES_WEIGHTS] += ahead;
+    if (m->first_layer == m->last_layer) full[1].at[PLAN_BYTES_WEIGHTS] += ahead;
     for (int i = 0; i < 3; i++) {
         kinds_add(&full[i], &w->before_at, 1);
         raise_to(&w->most, &full[i]);
@@ -583,7 +584,7 @@ static void live_measure(const rank_layers *k, const estimate_work *work, kinds 
     memset(&w, 0, sizeof(w));
     for (int32_t c = 0; c < k->l->chunks; c++) chunk_measure(k, c, &w.chunks[c]);
     list_walk(&w, k->l, &work->list);
-    w.most.at[BYTES_ACTIVATIONS] += work->boundary_buffers * w.chunks[0].boundary;
+    w.most.at[PLAN_BYTES_ACTIVATIONS] += work->boundary_buffers * w.chunks[0].boundary;
     *out = w.most;
 }
 
@@ -615,7 +616,7 @@ static void limits_set(const rank_layers *k, int64_t most[2])
 // (plan/unsharded_limit.c).
 static void transient_limit(rank_layers *k, const estimate_work *work, kinds *live)
 {
-    const plan_kind_of_bytes kind[2] = {BYTES_WEIGHTS, BYTES_GRADIENTS};
+    const plan_kind_of_bytes kind[2] = {PLAN_BYTES_WEIGHTS, PLAN_BYTES_GRADIENTS};
     layer_bytes with[PROGRAMS_MAX];
     int64_t without[PLAN_UNSHARDED_COUNT] = {kinds_sum(live)}, transient[2], most[2], spared[2];
     limits_set(k, most);
@@ -642,7 +643,7 @@ static void transient_limit(rank_layers *k, const estimate_work *work, kinds *li
 static void memory_sum(const kinds *run, const kinds *live, int32_t pp, estimate_memory *out)
 {
     *out = (estimate_memory){.run_bytes = kinds_sum(run), .live_bytes = kinds_sum(live), .pp = pp};
-    for (int i = 0; i < BYTES_KIND_COUNT; i++) out->kind[i] = run->at[i] + live->at[i];
+    for (int i = 0; i < PLAN_BYTES_COUNT; i++) out->kind[i] = run->at[i] + live->at[i];
 }
 
 void estimate_memory_run(const estimate *e, const estimate_layout *l, int32_t pp,

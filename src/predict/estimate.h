@@ -89,7 +89,7 @@ NODISCARD status estimate_work_of(const estimate_layout *l, const boundary_timel
 NODISCARD status estimate_times_of(const estimate_layout *l, arena *a, boundary_timelines *out);
 
 typedef struct estimate_memory {
-    int64_t kind[BYTES_KIND_COUNT]; // at the peak
+    int64_t kind[PLAN_BYTES_COUNT]; // at the peak
     int64_t run_bytes, live_bytes;  // their sum is the peak
     int32_t pp;                     // the rank of the pipeline
 } estimate_memory;

@@ -109,8 +109,8 @@ void estimate_codec_run(const estimate *e, const estimate_layout *l, int32_t pp,
     for (int32_t r = 0; r < l->pp; r++) { // a row of the table for each sum of the fullest stage
         const rank_sums s = sums_of(e, l, r);
         most = max_i64(most, s.count);
-        if (r == pp) run->at[BYTES_GRADIENTS] += s.residuals;
+        if (r == pp) run->at[PLAN_BYTES_GRADIENTS] += s.residuals;
     }
     const int64_t row = (int64_t)codec->reals * (int64_t)sizeof(double);
-    if (most > 0) run->at[BYTES_BUFFERS] += align_up(l->pp * most * row, ALIGN_TENSOR);
+    if (most > 0) run->at[PLAN_BYTES_BUFFERS] += align_up(l->pp * most * row, ALIGN_TENSOR);
 }

@@ -10,18 +10,18 @@
 #include <string.h>
 
 typedef struct kinds {
-    int64_t at[BYTES_KIND_COUNT];
+    int64_t at[PLAN_BYTES_COUNT];
 } kinds;
 static inline int64_t kinds_sum(const kinds *k)
 {
     int64_t sum = 0;
-    for (int i = 0; i < BYTES_KIND_COUNT; i++) sum += k->at[i];
+    for (int i = 0; i < PLAN_BYTES_COUNT; i++) sum += k->at[i];
     return sum;
 }
 // to += times from
 static inline void kinds_add(kinds *to, const kinds *from, int64_t times)
 {
-    for (int i = 0; i < BYTES_KIND_COUNT; i++) to->at[i] += times * from->at[i];
+    for (int i = 0; i < PLAN_BYTES_COUNT; i++) to->at[i] += times * from->at[i];
 }
 
 // Phases of a layer.

@@ -229,10 +229,10 @@ static status unit_make(local *l, tensor_id t)
     u->bytes = tensor_bytes(l, t);
     if (tensor->role == ROLE_ACTIVATION || tensor->role == ROLE_INPUT ||
         tensor->role == ROLE_INPUT_GRAD) {
-        u->kind = BYTES_ACTIVATIONS;
+        u->kind = PLAN_BYTES_ACTIVATIONS;
         spans_set(l, t, u);
     } else if (tensor->role == ROLE_WEIGHT_GRAD && (l->variant & VARIANT_FIRST) != 0) {
-        u->kind = BYTES_GRADIENTS;
+        u->kind = PLAN_BYTES_GRADIENTS;
         if (l->touched[t].backward[0] >= 0) span_add(u, l->touched[t].backward[0], l->end - 1);
     }
     return ST_OK;
@@ -334,13 +334,13 @@ static status workspaces_add(local *l)
             const bool is_loss = op_kind_of(node->code)->logits == LOGITS_LOSS;
             if (is_loss && node->attrs.kept && kept_at >= 0) {
                 const int64_t more = align_up(max_i64(kept, bytes), ALIGN_TENSOR);
-                l->live[kept_at].at[BYTES_BUFFERS] += more - align_up(kept, ALIGN_TENSOR);
+                l->live[kept_at].at[PLAN_BYTES_BUFFERS] += more - align_up(kept, ALIGN_TENSOR);
                 for (from = kept_at + 1; from <= time; from++) {
-                    l->live[from].at[BYTES_BUFFERS] += more;
+                    l->live[from].at[PLAN_BYTES_BUFFERS] += more;
                 }
                 continue;
             }
-            l->live[time].at[BYTES_BUFFERS] += align_up(bytes, ALIGN_TENSOR);
+            l->live[time].at[PLAN_BYTES_BUFFERS] += align_up(bytes, ALIGN_TENSOR);
         }
     }
     return ST_OK;
@@ -390,7 +390,7 @@ static status variant_measure(local *l, program_visits *out)
     out->left = l->live[l->begin[2]];
     out->most[PHASE_WEIGHT] = most_of(l, l->begin[3], l->end);
     out->most[PHASE_BACKWARD] = out->most[PHASE_WEIGHT];
-    if (!l->has_loss) out->most[PHASE_BACKWARD].at[BYTES_ACTIVATIONS] += handed_down(l);
+    if (!l->has_loss) out->most[PHASE_BACKWARD].at[PLAN_BYTES_ACTIVATIONS] += handed_down(l);
     return ST_OK;
 }
 

@@ -226,7 +226,7 @@ int64_t predict_spared_weights(const predict_step *x, int32_t stage)
         return 0;
     for (int64_t i = 0; i < p->run->count; i++) {
         const plan_tensor *t = &p->run->tensors[i];
-        const bool kept = t->kind == BYTES_WEIGHTS && t->weight >= 0 && t->type == DTYPE_BF16;
+        const bool kept = t->kind == PLAN_BYTES_WEIGHTS && t->weight >= 0 && t->type == DTYPE_BF16;
         if (kept && p->model->weights[t->weight].is_matrix) spared += t->bytes / 2;
     }
     return spared;

@@ -175,46 +175,46 @@ static void times_sum(predict_step *out)
 
 // Bytes of the plan by kind for the profile's software, without its allocator's losses and its
 // runtime.
-static void stage_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
+static void stage_bytes(const predict_step *x, int32_t stage, int64_t bytes[PLAN_BYTES_COUNT])
 {
     const assemble_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
     const plan *p = plans->all[0];
     const cost_profile *profile = &x->of->profile;
     const plan_unsharded_limits limits = predict_habit_limits(profile);
-    int64_t sum = 0, spared[BYTES_KIND_COUNT];
+    int64_t sum = 0, spared[PLAN_BYTES_COUNT];
     plan_memory_by_kind(p, bytes);
     plan_memory_spared(p, &limits, spared);
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
         sum += bytes[k];
         bytes[k] -= spared[k];
     }
-    bytes[BYTES_BUFFERS] += plans->arena_bytes - sum; // holes between tensors
+    bytes[PLAN_BYTES_BUFFERS] += plans->arena_bytes - sum; // holes between tensors
     // A profile may keep fewer activations than are alive at the peak: the rest is 0, not negative.
-    const int64_t own = (int64_t)predict_habit_activations(profile, bytes[BYTES_ACTIVATIONS]);
-    bytes[BYTES_ACTIVATIONS] = max_i64(0, own + predict_kept_bytes(x, stage));
-    bytes[BYTES_WEIGHTS] -= predict_spared_weights(x, stage);
+    const int64_t own = (int64_t)predict_habit_activations(profile, bytes[PLAN_BYTES_ACTIVATIONS]);
+    bytes[PLAN_BYTES_ACTIVATIONS] = max_i64(0, own + predict_kept_bytes(x, stage));
+    bytes[PLAN_BYTES_WEIGHTS] -= predict_spared_weights(x, stage);
 }
 
 // Bytes that the allocator loses.
-static int64_t stage_lost(const predict_step *x, const int64_t bytes[BYTES_KIND_COUNT])
+static int64_t stage_lost(const predict_step *x, const int64_t bytes[PLAN_BYTES_COUNT])
 {
-    return cost_lost_bytes(&x->of->profile, (double)bytes[BYTES_ACTIVATIONS],
-                           bytes[BYTES_GRADIENTS], run_config_types(x->of->r).grads);
+    return cost_lost_bytes(&x->of->profile, (double)bytes[PLAN_BYTES_ACTIVATIONS],
+                           bytes[PLAN_BYTES_GRADIENTS], run_config_types(x->of->r).grads);
 }
 
-int64_t predict_step_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
+int64_t predict_step_bytes(const predict_step *x, int32_t stage, int64_t bytes[PLAN_BYTES_COUNT])
 {
     int64_t all = 0;
     stage_bytes(x, stage, bytes);
-    bytes[BYTES_BUFFERS] += stage_lost(x, bytes) + x->of->profile.context_bytes;
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) all += bytes[k];
+    bytes[PLAN_BYTES_BUFFERS] += stage_lost(x, bytes) + x->of->profile.context_bytes;
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) all += bytes[k];
     return all;
 }
 
 static void memory_sum(const predict_setup *s, predict_step *out)
 {
     for (int32_t i = 0; i < out->stages; i++) {
-        int64_t bytes[BYTES_KIND_COUNT];
+        int64_t bytes[PLAN_BYTES_COUNT];
         if (out->ranks[i].p == NULL) continue; // not among the requested stages
         const int64_t all = predict_step_bytes(out, i, bytes);
         if (all <= out->peak_bytes) continue;

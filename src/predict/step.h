@@ -62,7 +62,7 @@ typedef struct predict_step {
     int32_t fullest;  // stage
     int64_t peak_bytes, usable_bytes;
     int64_t lost_bytes; // part of peak_bytes lost by the allocator of the profile's software
-    int64_t memory[BYTES_KIND_COUNT]; // they add up to peak_bytes
+    int64_t memory[PLAN_BYTES_COUNT]; // they add up to peak_bytes
     bool fits;
     double state_bytes; // of one checkpoint
 } predict_step;
@@ -99,7 +99,7 @@ NODISCARD status predict_step_plan(arena *a, const predict_setup *s, const int32
 NODISCARD status predict_step_execute(arena *a, const predict_step *x, sim_executed *out);
 cost_model predict_prices(const predict_setup *s);
 // Bytes of one stage by kind, with the profile's habits; returns their sum.
-int64_t predict_step_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT]);
+int64_t predict_step_bytes(const predict_step *x, int32_t stage, int64_t bytes[PLAN_BYTES_COUNT]);
 
 // Simulates the long run with failures; requires s->has_length.
 NODISCARD status predict_long_run(arena *a, const predict_step *x, sim_long_run_input *in,

@@ -251,7 +251,7 @@ static bool is_certain(const predict_step *x, int64_t tokens)
     bool fits = true;
     for (int32_t i = 0; i < x->stages; i++) {
         const assemble_plans *plans = &x->plans[i];
-        int64_t bytes[BYTES_KIND_COUNT];
+        int64_t bytes[PLAN_BYTES_COUNT];
         if (x->ranks[i].p == NULL) continue; // not requested, or after one that is too large
         const int64_t live = x->ranks[i].p->live_bytes;
         const int64_t holes = live / 100 * HOLES_PERCENT * (x->of->r->layout.zero >= 2 ? 2 : 1);
@@ -280,7 +280,7 @@ static status peak_try(arena *a, const predict_setup *s, const step_loop *f, con
     out->of = s;
     *done = is_equivalent && is_certain(out, tokens);
     out->peak_bytes += tokens;
-    out->memory[BYTES_BUFFERS] += tokens;
+    out->memory[PLAN_BYTES_BUFFERS] += tokens;
     out->fits = out->peak_bytes <= out->usable_bytes;
     return ST_OK;
 }

@@ -43,7 +43,7 @@ static double whole_pieces(const cost_habits *h, const sim_rank *rank)
     double pieces = 0.0;
     bool cuts = false;
     for (int64_t t = 0; t < p->tensor_count && !cuts; t++) {
-        cuts = p->tensors[t].is_unsharded && p->tensors[t].kind == BYTES_WEIGHTS;
+        cuts = p->tensors[t].is_unsharded && p->tensors[t].kind == PLAN_BYTES_WEIGHTS;
     }
     for (int32_t w = 0; w < p->model->weight_count && cuts; w++) {
         const op_weight *x = &p->model->weights[w];

@@ -93,7 +93,7 @@ static bool is_step_sum(const plan *p, const plan_comm *c)
 {
     if (c->op != COLLECTIVE_ALL_REDUCE && c->op != COLLECTIVE_REDUCE_SCATTER) return false;
     const plan_tensor *t = plan_tensor_at(p, p->items[c->items_begin].in);
-    return t->kind == BYTES_GRADIENTS && !t->is_unsharded;
+    return t->kind == PLAN_BYTES_GRADIENTS && !t->is_unsharded;
 }
 
 // The communication of an action that sums gradients once in a step, overlapped with compute; NULL

@@ -53,7 +53,7 @@ static double bytes_kept(int ranks, int rank, int zero, double *vectors)
     }
     for (int64_t i = 0; i < p->tensor_count; i++) {
         const plan_tensor *t = &p->tensors[i];
-        if (t->kind == BYTES_GRADIENTS && !t->is_unsharded && !t->is_part) bytes += t->bytes;
+        if (t->kind == PLAN_BYTES_GRADIENTS && !t->is_unsharded && !t->is_part) bytes += t->bytes;
     }
     const double per_parameter = (double)bytes / (double)plans->whole->parameters;
     arena_destroy(a);

@@ -20,7 +20,7 @@ enum {
 // The bytes of one rank.
 typedef struct explain_bytes {
     int64_t rank;
-    int64_t kind[BYTES_KIND_COUNT]; // at the peak
+    int64_t kind[PLAN_BYTES_COUNT]; // at the peak
     int64_t all;                    // its arena, and the copy that is saved in the background
     int64_t snapshot;
 } explain_bytes;
@@ -62,7 +62,7 @@ NODISCARD status explain_print(const explain *x, explain_price price, const expl
                                int32_t count);
 NODISCARD status explain_svg(const explain *x, explain_price price, const explain_bytes *bytes,
                              int32_t count, text *out);
-extern const uint32_t explain_bytes_colours[BYTES_KIND_COUNT];
+extern const uint32_t explain_bytes_colours[PLAN_BYTES_COUNT];
 // Shows the actions of one pp rank in a step, unless they are too many to simulate.
 NODISCARD status explain_row(const explain *x, int32_t pp);
 // Shows figures that people quote, with verdicts (claims.h); `more`: a user's file of them, NULL:

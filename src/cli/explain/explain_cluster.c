@@ -253,14 +253,14 @@ static status memory_draw(picture *p)
                   text_bytes_human(x->usable_bytes, human)));
     p->top += 20;
     for (int32_t i = 0; i < rows; i++) {
-        int64_t kind[BYTES_KIND_COUNT];
+        int64_t kind[PLAN_BYTES_COUNT];
         const int32_t stage = stage_of(x, i);
         const int64_t all = predict_step_bytes(x, stage, kind);
         const double y = p->top + row * i, ground[4] = {left_of(), y, width_of(), row * 0.8};
         double at = left_of();
         TRY(svg_label(p->out, margin, y + row * 0.4, &name_font, "pp %d", (int)stage));
         TRY(svg_box(p->out, ground, 2.0, GROUND, -1));
-        for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+        for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
             const double box[4] = {at, y, unit * (double)kind[k], row * 0.8};
             if (box[2] > 0.05) TRY(svg_box(p->out, box, 0.0, explain_bytes_colours[k], -1));
             at += box[2];
@@ -272,7 +272,7 @@ static status memory_draw(picture *p)
     TRY(svg_line(p->out, line, LIMIT, 1.5, true));
     p->top += row * rows + 16;
     double at = left_of();
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
         TRY(legend_item(p, &at, explain_bytes_colours[k], plan_bytes_name((plan_kind_of_bytes)k)));
     }
     p->top += 48;

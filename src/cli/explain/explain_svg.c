@@ -15,9 +15,10 @@
 enum { INK = 0x1f2a37, QUIET = 0x6b7785, HAIR = 0xd9dfe6, GROUND = 0xeef1f5 };
 static const uint32_t forward_colour = 0x2f6fb5, both_colour = 0x1d7f5f, input_colour = 0x2f9e7a,
                       weight_colour = 0xe5a33a;
-const uint32_t explain_bytes_colours[BYTES_KIND_COUNT] = {
-    [BYTES_WEIGHTS] = 0x2f6fb5, [BYTES_GRADIENTS] = 0x2f9e7a,   [BYTES_MASTER] = 0x6a5fb3,
-    [BYTES_MOMENTS] = 0xa98ccf, [BYTES_ACTIVATIONS] = 0xe5a33a, [BYTES_BUFFERS] = 0xa3aebb};
+const uint32_t explain_bytes_colours[PLAN_BYTES_COUNT] = {
+    [PLAN_BYTES_WEIGHTS] = 0x2f6fb5,     [PLAN_BYTES_GRADIENTS] = 0x2f9e7a,
+    [PLAN_BYTES_MASTER] = 0x6a5fb3,      [PLAN_BYTES_MOMENTS] = 0xa98ccf,
+    [PLAN_BYTES_ACTIVATIONS] = 0xe5a33a, [PLAN_BYTES_BUFFERS] = 0xa3aebb};
 static const double page = 1280.0, margin = 40.0, label_width = 96.0, note_width = 132.0;
 static const svg_font heading = {.size = 16, .bold = true, .colour = INK},
                       small = {.size = 12, .colour = QUIET},
@@ -279,7 +280,7 @@ static status stage_bytes_draw(const picture *p, const explain_bytes *b, double 
     double x = left;
     const double ground[4] = {left, y, wide, height};
     TRY(svg_box(p->out, ground, 3.0, GROUND, -1));
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
         const double at[4] = {x, y, scale * (double)b->kind[k], height};
         if (at[2] > 0.05) TRY(svg_box(p->out, at, 0.0, explain_bytes_colours[k], -1));
         x += at[2];
@@ -301,11 +302,11 @@ static status kind_draw(const picture *p, double *x, uint32_t colour, const char
 static status kinds_draw(const picture *p)
 {
     double x = mesh_left + mesh_width + 20.0;
-    int64_t all[BYTES_KIND_COUNT] = {0};
+    int64_t all[PLAN_BYTES_COUNT] = {0};
     for (int32_t i = 0; i < p->count; i++) {
-        for (int k = 0; k < BYTES_KIND_COUNT; k++) all[k] += p->bytes[i].kind[k];
+        for (int k = 0; k < PLAN_BYTES_COUNT; k++) all[k] += p->bytes[i].kind[k];
     }
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
         if (all[k] == 0) continue;
         TRY(kind_draw(p, &x, explain_bytes_colours[k], plan_bytes_name((plan_kind_of_bytes)k)));
     }

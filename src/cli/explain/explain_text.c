@@ -269,21 +269,21 @@ static void print_mesh(const explain *x, int32_t shown)
 
 static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t count)
 {
-    static const char *const heads[BYTES_KIND_COUNT] = {"weights", "grads",       "master",
+    static const char *const heads[PLAN_BYTES_COUNT] = {"weights", "grads",       "master",
                                                         "moments", "activations", "buffers"};
     char human[32], rank[32];
     cli_print(x->cli, "\nbytes     of the first rank of each stage, at the peak\n");
     cli_print(x->cli, "  %-7s", "rank");
-    for (int k = 0; k < BYTES_KIND_COUNT; k++)
-        cli_print(x->cli, " %*s", k == BYTES_ACTIVATIONS ? 11 : 8, heads[k]);
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++)
+        cli_print(x->cli, " %*s", k == PLAN_BYTES_ACTIVATIONS ? 11 : 8, heads[k]);
     cli_print(x->cli, " %9s\n", "together");
     for (int32_t i = 0; i < count; i++) {
         if (i > 0 && bytes[i].rank - bytes[i - 1].rank > x->ranks / x->r->layout.pp) {
             cli_print(x->cli, "  ...\n");
         }
         cli_print(x->cli, "  %-7s", explain_count(bytes[i].rank, rank));
-        for (int k = 0; k < BYTES_KIND_COUNT; k++) {
-            cli_print(x->cli, " %*s", k == BYTES_ACTIVATIONS ? 11 : 8,
+        for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
+            cli_print(x->cli, " %*s", k == PLAN_BYTES_ACTIVATIONS ? 11 : 8,
                       text_bytes_human(bytes[i].kind[k], human));
         }
         cli_print(x->cli, " %9s\n", text_bytes_human(bytes[i].all, human));

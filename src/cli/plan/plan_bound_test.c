@@ -107,9 +107,9 @@ static void simulated_is_not_faster(predict_planner *p, const search_found *f, g
             "%s zero %d recompute %d micro-batch %d: %lld bytes of rank %d, %lld in plans\n",
             search_layout_name(&f->layout, name), f->layout.zero, f->layout.recompute,
             (int)f->layout.micro_batch, (long long)f->bytes, stage, (long long)lives);
-        int64_t kind[BYTES_KIND_COUNT];
+        int64_t kind[PLAN_BYTES_COUNT];
         plan_memory_by_kind(plans->all[0], kind);
-        for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+        for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
             print_error("  %-12s %10lld, in plans %10lld\n", plan_bytes_name((plan_kind_of_bytes)k),
                         (long long)f->memory.kind[k], (long long)kind[k]);
         }

@@ -203,10 +203,10 @@ static status memory_lines(const predict_planner *p, const search_found *f, doub
                            text *t)
 {
     char bytes[32];
-    int64_t kind[BYTES_KIND_COUNT];
+    int64_t kind[PLAN_BYTES_COUNT];
     memcpy(kind, f->simulated.peak_bytes > 0 ? f->simulated.kind : f->memory.kind, sizeof(kind));
     TRY(text_add(t, "\nmemory    fullest rank of %s:\n", f->fits ? "# 1" : "the smallest layout"));
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
         TRY(text_add(t, "%s%-11s %9s", k % 3 == 0 ? "          " : "   ",
                      plan_bytes_name((plan_kind_of_bytes)k), text_bytes_human(kind[k], bytes)));
         if (k % 3 == 2) TRY(text_add(t, "\n"));

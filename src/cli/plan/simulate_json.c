@@ -48,10 +48,10 @@ static status layout_add(const run_config *r, text *t)
     return text_add(t, "}");
 }
 
-static status memory_add(const int64_t bytes[BYTES_KIND_COUNT], text *t)
+static status memory_add(const int64_t bytes[PLAN_BYTES_COUNT], text *t)
 {
     TRY(text_add(t, "\"memory\": {"));
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
         TRY(text_add(t, "%s\"%s\": %lld", k == 0 ? "" : ", ",
                      plan_bytes_name((plan_kind_of_bytes)k), (long long)bytes[k]));
     }
@@ -94,7 +94,7 @@ static status stages_add(const predict_step *x, text *t)
     const int64_t apart = x->devices / x->stages;
     TRY(text_add(t, "\"stages\": ["));
     for (int32_t i = 0; i < x->stages; i++) {
-        int64_t bytes[BYTES_KIND_COUNT];
+        int64_t bytes[PLAN_BYTES_COUNT];
         const int64_t all = predict_step_bytes(x, i, bytes);
         const sim_times *s = &x->step->times[i];
         const double whole = (double)s->length;

@@ -54,7 +54,7 @@ static status memory_lines(const predict_step *x, text *t)
     const int64_t over = x->peak_bytes - x->usable_bytes;
     TRY(text_add(t, x->fits ? "fits, %s left\n" : "does not fit, %s over\n",
                  text_bytes_human(over < 0 ? -over : over, other)));
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+    for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
         TRY(text_add(t, "%s%s %s", k % 3 == 0 ? "          " : "   ",
                      plan_bytes_name((plan_kind_of_bytes)k),
                      text_bytes_human(x->memory[k], other)));
@@ -73,7 +73,7 @@ static status stage_lines(const predict_step *x, text *t)
             i = x->stages - STAGES_SHOWN / 2;
             TRY(text_add(t, "...\n"));
         }
-        int64_t kinds[BYTES_KIND_COUNT], exposed = 0;
+        int64_t kinds[PLAN_BYTES_COUNT], exposed = 0;
         const sim_times *s = &x->step->times[i];
         const double whole = (double)s->length;
         for (int k = 0; k < TRAFFIC_COUNT; k++) exposed += s->exposed[k];

@@ -46,7 +46,7 @@ static status node_packed(binder *b, int32_t layer_row, const op_node *node, int
     plan_tensor tensor = {.type = DTYPE_U8,
                           .ndim = 1,
                           .dims = {bytes},
-                          .kind = BYTES_BUFFERS,
+                          .kind = PLAN_BYTES_BUFFERS,
                           .is_packed = true,
                           .weight = -1,
                           .bytes = align_up(bytes, ALIGN_TENSOR)};

@@ -270,7 +270,7 @@ status bind_buffers(binder *b)
     bound_slots *slots = &b->out->slots;
     plan_tensor tensor = {.bytes = 0};
     TRY(boundaries_check(b, &tensor));
-    tensor.kind = BYTES_ACTIVATIONS;
+    tensor.kind = PLAN_BYTES_ACTIVATIONS;
     tensor.role = ROLE_ACTIVATION;
     TRY(arena_new(b->in->a, slots->boundary.count + 1, &slots->buffer_ref));
     for (int32_t k = 0; k < slots->boundary.count; k++) {

@@ -34,7 +34,7 @@ static status weight_add(binder *b, int32_t layer, tensor_id t)
     ASSERT(w >= 0 && w < in->m->weight_count);
     b->out->holds[w] = true;
     plan_tensor tensor = lower_tensor_like(local, &in->bound);
-    tensor.kind = BYTES_WEIGHTS;
+    tensor.kind = PLAN_BYTES_WEIGHTS;
     tensor.weight = w;
     tensor.bytes = lower_padded_bytes(in, w, &tensor);
     lower_name(&tensor, in->m->weights[w].name, "", "");
@@ -66,7 +66,7 @@ static status step_add(binder *b)
                         .type = DTYPE_U8,
                         .ndim = 1,
                         .dims = {(int64_t)sizeof(step_block)},
-                        .kind = BYTES_BUFFERS,
+                        .kind = PLAN_BYTES_BUFFERS,
                         .role = ROLE_STEP,
                         .weight = -1,
                         .bytes = align_up((int64_t)sizeof(step_block), ALIGN_TENSOR)};
@@ -88,7 +88,7 @@ static status activations_add(const binder *b, int32_t layer, tensor_id t)
 {
     const op_tensor *local = &program_of(b, layer)->tensors[t];
     plan_tensor tensor = lower_tensor_like(local, &b->in->bound);
-    tensor.kind = BYTES_ACTIVATIONS;
+    tensor.kind = PLAN_BYTES_ACTIVATIONS;
     lower_name(&tensor, b->in->m->layers[layer].name, "/", local->name);
     const size_t length = strlen(tensor.name);
     for (int32_t s = 0; s < b->out->slots.slot_count; s++) {
@@ -109,7 +109,7 @@ static status run_tensor_add(const binder *b, int32_t layer, tensor_id t, const 
     const extent_binding all = plan_bound(p, p->own_sequences, 0);
     plan_tensor tensor = lower_tensor_like(local, whole ? &all : &b->in->bound);
     int32_t ref = -1;
-    tensor.kind = BYTES_BUFFERS;
+    tensor.kind = PLAN_BYTES_BUFFERS;
     lower_name(&tensor, owner, separator, local->name);
     TRY(lower_run_tensor(p->run, &tensor, &ref));
     slots_set(b, layer, t, ref);
@@ -213,7 +213,7 @@ static status workspace_add(const lower_input *in, const op_node *node, const ch
     plan_tensor tensor = {.type = DTYPE_U8,
                           .ndim = 1,
                           .dims = {bytes},
-                          .kind = BYTES_BUFFERS,
+                          .kind = PLAN_BYTES_BUFFERS,
                           .weight = -1,
                           .bytes = align_up(bytes, ALIGN_TENSOR)};
     (void)snprintf(tensor.name, sizeof(tensor.name), "workspace.%s.%s", name,

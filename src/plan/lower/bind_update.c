@@ -193,7 +193,7 @@ static status optimizer_tensor(const binder *b, int32_t weight, const op_tensor 
     plan_tensor tensor = lower_tensor_like(t, &in->bound);
     lower_name(&tensor, t->name, ".", name);
     if (t->role == ROLE_STATE) {
-        tensor.kind = strcmp(t->name, "master") == 0 ? BYTES_MASTER : BYTES_MOMENTS;
+        tensor.kind = strcmp(t->name, "master") == 0 ? PLAN_BYTES_MASTER : PLAN_BYTES_MOMENTS;
         tensor.weight = weight;
         if (rows->cut) tensor.piece_rows = rows->piece;
         return lower_run_tensor(in->p->run, &tensor, ref);
@@ -202,7 +202,7 @@ static status optimizer_tensor(const binder *b, int32_t weight, const op_tensor 
         return fail(ST_INTERNAL, "optimizer of %s has a tensor %s of role %d", name, t->name,
                     (int)t->role);
     }
-    tensor.kind = BYTES_BUFFERS;
+    tensor.kind = PLAN_BYTES_BUFFERS;
     return plan_tensor_push(in->p, &tensor, ref);
 }
 

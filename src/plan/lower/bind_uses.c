@@ -49,7 +49,7 @@ static status accumulator_add(binder *b, const op_tensor *local, const weight_us
     const char *name = in->m->weights[use->weight].name;
     const bool first = use_of_weight(b->out, use->weight) == NULL;
     plan_tensor tensor = lower_tensor_like(local, &in->bound);
-    tensor.kind = BYTES_GRADIENTS;
+    tensor.kind = PLAN_BYTES_GRADIENTS;
     tensor.weight = use->weight;
     tensor.bytes = lower_padded_bytes(in, use->weight, &tensor);
     if (lower_scatters_gradients(in->r) && lower_rows(in, use->weight).cut) {

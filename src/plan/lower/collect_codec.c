@@ -176,7 +176,7 @@ static status feedback_add(collector *c, codec_bucket *b)
     plan_tensor t = {.type = DTYPE_U8,
                      .ndim = 2,
                      .dims = {1, bytes},
-                     .kind = BYTES_GRADIENTS,
+                     .kind = PLAN_BYTES_GRADIENTS,
                      .role = ROLE_STATE,
                      .weight = -1,
                      .piece_rows = 1,
@@ -229,7 +229,7 @@ static status work_of(collector *c, int32_t group, int32_t *out)
         const plan_tensor t = {.name = "compression.work",
                                .type = DTYPE_U8,
                                .ndim = 1,
-                               .kind = BYTES_GRADIENTS,
+                               .kind = PLAN_BYTES_GRADIENTS,
                                .weight = -1};
         ASSERT(i < COUNT_OF(c->codec.works));
         c->codec.works[i].group = group;
@@ -300,7 +300,7 @@ status collect_codec_losses(collector *c)
                      .type = DTYPE_F64,
                      .ndim = 2,
                      .dims = {p->bucket_count, reals},
-                     .kind = BYTES_BUFFERS,
+                     .kind = PLAN_BYTES_BUFFERS,
                      .role = ROLE_ACTIVATION,
                      .weight = -1,
                      .bytes = align_up(stages * piece * WIDTH, ALIGN_TENSOR)};

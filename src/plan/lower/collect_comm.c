@@ -225,7 +225,7 @@ static void shared_add(collector *c, const plan_action *action, group_use use, i
     const plan *p = c->in->p;
     shared_comm *s = shared_find(c, action, use, part);
     const int32_t in = p->items[p->comms[comm].items_begin].in;
-    if (s == NULL || (in >= 0 && p->tensors[in].kind == BYTES_GRADIENTS)) return;
+    if (s == NULL || (in >= 0 && p->tensors[in].kind == PLAN_BYTES_GRADIENTS)) return;
     *s = shared_key(c, action, use, part);
     s->comm = comm + 1;
     c->shared_count++;

@@ -89,7 +89,7 @@ static int32_t owner_of(const plan *p, int32_t ref)
 // True for an accumulator: its contents are needed until the step ends.
 static bool is_held(const plan_tensor *t)
 {
-    return t->kind == BYTES_GRADIENTS && !t->is_unsharded;
+    return t->kind == PLAN_BYTES_GRADIENTS && !t->is_unsharded;
 }
 
 static bool is_repeated(const live_state *s, int32_t microbatch)

@@ -59,7 +59,7 @@ static void bench_open(bench *x)
                          ST_OK);
         assert_int_equal(made, t);
         x->map[t] = t;
-        x->tensors[t] = (plan_tensor){.bytes = 64, .kind = BYTES_ACTIVATIONS};
+        x->tensors[t] = (plan_tensor){.bytes = 64, .kind = PLAN_BYTES_ACTIVATIONS};
     }
     node_add(program, OP_FORWARD, 0, 1);
     node_add(program, OP_BACKWARD_INPUT, 1, 2);
@@ -191,7 +191,7 @@ static void accumulators_have_one_interval(void **state)
     (void)state;
     bench x;
     bench_open(&x);
-    x.tensors[1].kind = BYTES_GRADIENTS;
+    x.tensors[1].kind = PLAN_BYTES_GRADIENTS;
     for (int32_t m = 0; m < 2; m++) (void)list_add(&x, OP_FORWARD, m, -1);
     const int32_t sum = sum_add(&x, 1, 1);
     (void)list_add(&x, OP_BACKWARD_INPUT, 2, -1);

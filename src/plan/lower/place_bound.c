@@ -9,7 +9,7 @@ static uint32_t unsharded_of(const plan *p, int32_t row)
 {
     const plan_tensor *t = &p->tensors[row];
     if (!t->is_unsharded) return 0;
-    return t->kind == BYTES_WEIGHTS ? PLAN_UNSHARDED_WEIGHTS : PLAN_UNSHARDED_GRADIENTS;
+    return t->kind == PLAN_BYTES_WEIGHTS ? PLAN_UNSHARDED_WEIGHTS : PLAN_UNSHARDED_GRADIENTS;
 }
 
 // Finds the largest sum of live bytes at any time, also without unsharded weights, without

@@ -252,7 +252,7 @@ static bool is_gathered(const verify_facts *f, const plan_comm *c, int32_t item,
 {
     const verify_bytes out = verify_item_out(f, c, item);
     return in->tensor < f->run_count && out.bytes > 0 && out.tensor >= f->run_count &&
-           verify_tensor(f, in->tensor)->kind == BYTES_WEIGHTS;
+           verify_tensor(f, in->tensor)->kind == PLAN_BYTES_WEIGHTS;
 }
 
 static status given_take(sums_walk *w, int32_t member, int32_t item, given *g)

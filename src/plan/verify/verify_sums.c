@@ -423,7 +423,7 @@ static status layer_walk(sums_walk *w, const verify_facts *f, int32_t action, co
         verify_bytes in = {0};
         if (!operand_bytes(f, b, node->in[k], &in) || in.tensor < f->run_count) continue;
         const plan_tensor *t = verify_tensor(f, in.tensor);
-        if (t->is_unsharded && t->kind == BYTES_WEIGHTS) TRY(gathered_check(w, f, action, in));
+        if (t->is_unsharded && t->kind == PLAN_BYTES_WEIGHTS) TRY(gathered_check(w, f, action, in));
     }
     for (int k = 0; k < OP_MAX_OUT; k++) {
         verify_bytes out = {0}, in = {0};
@@ -504,8 +504,8 @@ static status update_is_whole(sums_walk *w, const verify_facts *f)
 {
     for (int32_t i = 0; i < f->run_count; i++) {
         const plan_tensor *t = verify_tensor(f, i);
-        const bool is_state = t->kind == BYTES_MASTER || t->kind == BYTES_MOMENTS;
-        if (t->weight < 0 || (t->kind != BYTES_WEIGHTS && !is_state)) continue;
+        const bool is_state = t->kind == PLAN_BYTES_MASTER || t->kind == PLAN_BYTES_MOMENTS;
+        if (t->weight < 0 || (t->kind != PLAN_BYTES_WEIGHTS && !is_state)) continue;
         if (f->p->model->weights[t->weight].frozen) {
             TRY(frozen_is_kept(w, f, i));
             continue;

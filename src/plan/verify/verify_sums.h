@@ -45,7 +45,7 @@ static inline int64_t verify_first(const verify_facts *f, verify_bytes b)
 static inline bool verify_accumulates(const verify_facts *f, int32_t tensor)
 {
     const plan_tensor *t = verify_tensor(f, tensor);
-    return tensor >= f->run_count && t->kind == BYTES_GRADIENTS && t->weight >= 0;
+    return tensor >= f->run_count && t->kind == PLAN_BYTES_GRADIENTS && t->weight >= 0;
 }
 static inline const char *verify_use_name(const sums_walk *w, int32_t source)
 {

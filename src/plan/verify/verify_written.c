@@ -89,7 +89,7 @@ static void touch_write(const written_walk *w, int32_t action, const verify_touc
 {
     int32_t microbatch = w->f->p->actions[action].microbatch;
     const plan_tensor *t = verify_tensor(w->f, touch->tensor);
-    if (t->kind == BYTES_GRADIENTS || t->is_packed) microbatch = -1;
+    if (t->kind == PLAN_BYTES_GRADIENTS || t->is_packed) microbatch = -1;
     for (int32_t k = w->begin[touch->span]; k < w->end[touch->span]; k++) {
         byte_state *is = &w->pieces[k];
         const bool goes_on = is->tensor == touch->tensor && is->microbatch == microbatch;
