@@ -38,8 +38,8 @@ typedef struct slot_copies {
 
 typedef struct lifetime_table {
     arena *a;
-    slot_copies copies;  // count 0: there are none
-    lifetime *lifetimes; // [transient tensor]
+    slot_copies copies; // count 0: there are none
+    lifetime *rows;     // [transient tensor]
     int64_t capacity;
     inplace_link *links;
     int64_t link_count, link_capacity;

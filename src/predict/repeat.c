@@ -180,14 +180,13 @@ static status spans_sort(repeating *x)
     int64_t *keys = NULL, i = 0;
     int32_t *order = NULL;
     row_span *all = NULL;
-    for (int64_t row = 0; row < lifetimes->capacity; row++)
-        x->count += lifetimes->lifetimes[row].count;
+    for (int64_t row = 0; row < lifetimes->capacity; row++) x->count += lifetimes->rows[row].count;
     TRY(arena_new(a, x->count + 1, &keys));
     TRY(arena_new(a, x->count + 1, &all));
     TRY(arena_new(a, x->count + 1, &x->spans));
     for (int32_t row = 0; row < lifetimes->capacity; row++) {
-        for (int64_t k = 0; k < lifetimes->lifetimes[row].count; k++, i++) {
-            all[i] = (row_span){lifetimes->lifetimes[row].spans[k], row};
+        for (int64_t k = 0; k < lifetimes->rows[row].count; k++, i++) {
+            all[i] = (row_span){lifetimes->rows[row].spans[k], row};
             keys[i] = all[i].span.begin;
         }
     }
@@ -230,7 +229,7 @@ static bool is_steady(const repeating *x)
         if (i >= x->rest || s->span.end < r->time[REPEAT_UNTIL]) continue;
         const bool is_of_step =
             i < x->first && x->slots.class_of[s->row] < 0; // the interval ends with the step
-        if (!is_of_step || x->s->lifetimes.lifetimes[s->row].count > 1) return false;
+        if (!is_of_step || x->s->lifetimes.rows[s->row].count > 1) return false;
     }
     return true;
 }
@@ -294,7 +293,7 @@ static status lifetimes_repeat(lower_passes *s, const repeat *r, bool *done)
         to->count = 0;
     }
     spans_put(&x);
-    lifetimes->lifetimes = x.out;
+    lifetimes->rows = x.out;
     lifetimes->now += r->rounds * (r->time[1] - r->time[0]);
     s->in.p->repeated = (int64_t)r->rounds * r->round;
     return ST_OK;

@@ -34,11 +34,10 @@ status lifetime_touch(lifetime_table *t, int64_t row, int64_t time)
     ASSERT(row >= 0);
     if (row >= t->capacity) {
         const int64_t before = t->capacity;
-        TRY(arena_grow(t->a, (void **)&t->lifetimes, &t->capacity, row + 1,
-                       (int64_t)sizeof(lifetime)));
-        memset(t->lifetimes + before, 0, (size_t)(t->capacity - before) * sizeof(lifetime));
+        TRY(arena_grow(t->a, (void **)&t->rows, &t->capacity, row + 1, (int64_t)sizeof(lifetime)));
+        memset(t->rows + before, 0, (size_t)(t->capacity - before) * sizeof(lifetime));
     }
-    lifetime *l = &t->lifetimes[row];
+    lifetime *l = &t->rows[row];
     if (l->open) {
         live_interval *last = &l->spans[l->count - 1];
         if (time > last->end) last->end = time;
@@ -53,7 +52,7 @@ status lifetime_touch(lifetime_table *t, int64_t row, int64_t time)
 
 void lifetime_close(lifetime_table *t, int64_t row)
 {
-    if (row >= 0 && row < t->capacity) t->lifetimes[row].open = false;
+    if (row >= 0 && row < t->capacity) t->rows[row].open = false;
 }
 
 typedef struct live_state {
@@ -105,7 +104,7 @@ static status row_touch(live_state *s, int32_t row, int32_t microbatch, int64_t 
     const bool held = is_held(&s->p->tensors[row]);
     if (!held && is_repeated(s, microbatch)) return ST_OK;
     out->microbatch = microbatch;
-    const bool fresh = row >= out->capacity || out->lifetimes[row].count == 0;
+    const bool fresh = row >= out->capacity || out->rows[row].count == 0;
     if (held && fresh && s->in->repeats != NULL && microbatch >= 1) {
         TRY(lifetime_touch(out, row, s->second_begins));
     }
@@ -158,7 +157,7 @@ static bool outs_are_live(const live_state *s, const plan_comm *c)
 {
     for (int32_t i = c->items_begin; i < c->items_begin + c->items_count; i++) {
         const int32_t row = owner_of(s->p, s->p->items[i].out);
-        if (row >= 0 && (row >= s->out->capacity || !s->out->lifetimes[row].open)) return false;
+        if (row >= 0 && (row >= s->out->capacity || !s->out->rows[row].open)) return false;
     }
     return true;
 }

@@ -119,7 +119,7 @@ static int32_t sum_add(bench *x, int32_t ref, int32_t on)
 static void spans_are(const bench *x, int32_t row, int64_t count, const int64_t spans[][2])
 {
     assert_true(row < x->out.capacity);
-    const lifetime *l = &x->out.lifetimes[row];
+    const lifetime *l = &x->out.rows[row];
     assert_int_equal(l->count, count);
     for (int64_t i = 0; i < count; i++) {
         assert_int_equal(l->spans[i].begin, spans[i][0]);

@@ -15,8 +15,8 @@
 
 int32_t lifetime_row_at(const lifetime_table *t, int32_t row, int64_t begin, int64_t end)
 {
-    if (row < 0 || row >= t->capacity || !t->lifetimes[row].is_distributed) return row;
-    const lifetime *l = &t->lifetimes[row];
+    if (row < 0 || row >= t->capacity || !t->rows[row].is_distributed) return row;
+    const lifetime *l = &t->rows[row];
     int64_t low = 0, high = l->count; // the first interval that ends at `begin` or later
     while (low < high) {
         const int64_t i = low + (high - low) / 2;
@@ -91,8 +91,8 @@ static status units_fuse(const plan *p, arena *a, const lifetime_table *lifetime
     for (int64_t i = 0; i < pl->count; i++) {
         pl->units[i] = (unit){.leader = (int32_t)i, .bytes = p->tensors[i].bytes};
         if (i >= lifetimes->capacity) continue;
-        pl->units[i].spans = lifetimes->lifetimes[i].spans;
-        pl->units[i].span_count = lifetimes->lifetimes[i].count;
+        pl->units[i].spans = lifetimes->rows[i].spans;
+        pl->units[i].span_count = lifetimes->rows[i].count;
     }
     for (int64_t i = 0; i < lifetimes->link_count; i++) TRY(fuse(p, a, pl, &lifetimes->links[i]));
     return ST_OK;

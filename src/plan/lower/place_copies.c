@@ -26,7 +26,7 @@ static status group_find(const placing *pl, const lifetime_table *lifetimes, are
     TRY(arena_new(a, c->slots, &out->leader));
     for (int32_t s = 0; s < c->slots; s++) {
         const int32_t row = c->rows[class * c->slots + s];
-        if (row >= lifetimes->capacity || lifetimes->lifetimes[row].count == 0) continue;
+        if (row >= lifetimes->capacity || lifetimes->rows[row].count == 0) continue;
         out->slot[out->count] = s;
         out->leader[out->count++] = unit_leader(pl, row);
     }
@@ -40,7 +40,7 @@ static void groups_check(const placing *pl, const lifetime_table *lifetimes, int
     const slot_copies *c = &lifetimes->copies;
     for (int64_t i = 0; i < pl->count; i++) {
         const bool equivalent = i < c->tensors && c->class_of[i] >= 0;
-        if (!equivalent && i < lifetimes->capacity && lifetimes->lifetimes[i].count > 0) {
+        if (!equivalent && i < lifetimes->capacity && lifetimes->rows[i].count > 0) {
             pl->is_odd[unit_leader(pl, (int32_t)i)] = true;
         }
         owner[i] = -1;
@@ -284,8 +284,7 @@ static void spans_follow(const lifetime_table *lifetimes, const placing *pl, int
     const copy_group *g = &pl->groups[class];
     for (int32_t i = 0; i < g->count; i++) {
         lifetime *l =
-            &lifetimes
-                 ->lifetimes[lifetimes->copies.rows[class * lifetimes->copies.slots + g->slot[i]]];
+            &lifetimes->rows[lifetimes->copies.rows[class * lifetimes->copies.slots + g->slot[i]]];
         l->is_distributed = true;
         const unit *u = &pl->old[g->leader[i]];
         int64_t at = 0;

@@ -48,7 +48,7 @@ static status pool_rows_find(const plan *p, arena *a, const lifetime_table *life
     *count = 0;
     for (int32_t i = 0; i < pl->count && i < lifetimes->capacity; i++) {
         const plan_tensor *t = &p->tensors[i];
-        if (!t->is_unsharded || joins[i] || lifetimes->lifetimes[i].count == 0) continue;
+        if (!t->is_unsharded || joins[i] || lifetimes->rows[i].count == 0) continue;
         (*out)[(*count)++] = (pool_row){t->bytes, (int32_t)t->kind, i};
     }
     qsort(*out, (size_t)*count, sizeof(**out), compare_pool_rows);
@@ -175,7 +175,7 @@ status pools_apply(plan *p, arena *a, const lifetime_table *lifetimes, const pla
     int64_t capacity = 0;
     for (int64_t i = 0; i < pl->count && pl->is_pooled != NULL; i++) {
         if (!pl->is_pooled[i]) continue;
-        lifetime *l = &lifetimes->lifetimes[i];
+        lifetime *l = &lifetimes->rows[i];
         int64_t count = 0;
         TRY(arena_grow(a, (void **)&rows, &capacity, l->count + 1, (int64_t)sizeof(*rows)));
         l->is_distributed = true;
