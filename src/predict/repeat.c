@@ -63,18 +63,18 @@ static status repeat_find(const lower_input *in, const expanded *all, repeat *x)
     for (int i = 0; i < COUNT_OF(rounds) && x->rounds == 0; i++) {
         schedule_request of_few = *shape;
         schedule_list few = {0};
-        schedule_repeat fold;
+        schedule_repeat loop;
         of_few.microbatches = few_of(shape, rounds[i]);
         const int32_t more = shape->microbatches - of_few.microbatches;
         if (of_few.microbatches > shape->microbatches / 2) continue;
         TRY(plan_schedule_emit(in->pipe.schedule, &of_few, in->r->mesh.at[AXIS_PP], in->a, &few));
-        if (!plan_schedule_repeat(&few, &all->list, more / rounds[i], rounds[i], &fold)) continue;
+        if (!plan_schedule_repeat(&few, &all->list, more / rounds[i], rounds[i], &loop)) continue;
         *x = (repeat){.few = of_few.microbatches,
                       .round = rounds[i],
                       .rounds = more / rounds[i],
-                      .at = fold.from + (rounds[i] == 1 ? 8 : 1) * fold.period,
-                      .period = fold.period,
-                      .until = fold.until};
+                      .at = loop.from + (rounds[i] == 1 ? 8 : 1) * loop.period,
+                      .period = loop.period,
+                      .until = loop.until};
         if (x->at + 2 * x->period > x->until) x->rounds = 0;
     }
     return ST_OK;
