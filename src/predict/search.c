@@ -388,7 +388,7 @@ static status none_valid(const search *s)
     }
     return fail(ST_CONFIG_CONFLICT,
                 "no layout of %lld devices is valid for %lld sequences of %lld tokens in a step; "
-                "most often in the way: %s",
+                "most frequent reason: %s",
                 (long long)s->r->devices, (long long)s->r->global_batch, (long long)s->r->seq,
                 search_rule_name(most));
 }

@@ -313,7 +313,7 @@ static status comm_begin(collector *c, const plan_action *action, const plan_gro
     k.comm.type = tensor_of(&k, node->in[0])->type;
     note_set(&k, action->layer);
     if (group->axes == 0) {
-        return fail(ST_INTERNAL, "%s is between ranks, and there is one",
+        return fail(ST_INTERNAL, "%s needs several ranks, and there is one",
                     tensor_of(&k, node->out[0])->name);
     }
     TRY(plan_table_group(in->p->run, group, &k.comm.group));

@@ -191,7 +191,7 @@ static status receive(collector *c, const layer_visit *visit, boundary_kind kind
     link_state *link = link_of(&c->links, group, kind);
     while (received[wanted] < 0) {
         if (link->taken == link->count) {
-            return fail(ST_INTERNAL, "stage %d never gets micro-batch %d",
+            return fail(ST_INTERNAL, "stage %d never receives micro-batch %d",
                         (int)c->x->chunks[visit->chunk].stage, (int)visit->microbatch);
         }
         const link_transfer *m = &link->transfers[link->taken++];

@@ -18,17 +18,19 @@ static status cp_check(const plan_request *r)
             shards);
     }
     if (shards / ways > TREE_MAX_CP || shards > PLAN_MAX_CP_SHARDS) {
-        return fail(ST_CONFIG_RANGE,
-                    "determinism.cp_shards = %d is more than %d, or than %d for each rank of "
-                    "layout.cp = %d",
-                    shards, (int)PLAN_MAX_CP_SHARDS, (int)TREE_MAX_CP, ways);
+        return fail(
+            ST_CONFIG_RANGE,
+            "determinism.cp_shards = %d: expected at most %d, and at most %d for each rank of "
+            "layout.cp = %d",
+            shards, (int)PLAN_MAX_CP_SHARDS, (int)TREE_MAX_CP, ways);
     }
     const int64_t pieces = 2 * max_i64(ways, shards);
     if (r->seq % pieces == 0) return ST_OK;
-    return fail(ST_CONFIG_CONFLICT,
-                "train.seq = %lld is not a multiple of %lld, the pieces of layout.cp and "
-                "determinism.cp_shards",
-                (long long)r->seq, (long long)pieces);
+    return fail(
+        ST_CONFIG_CONFLICT,
+        "train.seq = %lld: expected a multiple of %lld, the number of pieces that layout.cp and "
+        "determinism.cp_shards make",
+        (long long)r->seq, (long long)pieces);
 }
 
 static status request_check(const plan_request *r, int64_t *first, int64_t *own)
@@ -42,10 +44,12 @@ static status request_check(const plan_request *r, int64_t *first, int64_t *own)
     TRY(cp_check(r));
     plan_own_sequences(&r->mesh, r->strict, r->shards, r->sequences, first, own);
     if (*own < 1) {
-        return fail(ST_CONFIG_CONFLICT,
-                    "layout.dp = %d leaves rank %d without a sequence of a step of %lld%s", ranks,
-                    r->mesh.at[AXIS_DP], (long long)r->sequences,
-                    r->strict ? ", of which it takes whole shards (determinism.shards)" : "");
+        return fail(
+            ST_CONFIG_CONFLICT,
+            "layout.dp = %d leaves rank %d without one of the %lld sequences of a step%s; use "
+            "fewer ranks or a larger train.global_batch",
+            ranks, r->mesh.at[AXIS_DP], (long long)r->sequences,
+            r->strict ? ": strict order needs whole shards (determinism.shards)" : "");
     }
     if (r->micro_batch <= 0 || *own % r->micro_batch != 0) {
         return fail(ST_CONFIG_CONFLICT,

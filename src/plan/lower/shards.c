@@ -187,11 +187,12 @@ status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_
         int32_t cut = trees[0].first;
         while (cut < trees[0].last && trees[0].begin[cut] < middle) cut++;
         if (trees[0].begin[cut] != middle) {
-            return fail(ST_CONFIG_CONFLICT,
-                        "determinism = strict: each direction of the pipeline takes whole shards, "
-                        "but %lld of %lld sequences are none (determinism.shards = %d)",
-                        (long long)(middle - own_begin), (long long)(own_end - own_begin),
-                        (int)r->shards);
+            return fail(
+                ST_CONFIG_CONFLICT,
+                "determinism = strict: each direction of the pipeline needs whole shards, but "
+                "%lld of %lld sequences are not a whole number of shards; change "
+                "determinism.shards = %d",
+                (long long)(middle - own_begin), (long long)(own_end - own_begin), (int)r->shards);
         }
         trees[0].last = trees[1].first = cut;
     }
