@@ -123,16 +123,16 @@ typedef struct axis_part {
     int32_t first, count, step;
 } axis_part;
 
-// Return the `ways` consecutive coordinates that contain `at`, and those with the same place among
-// other such `ways`.
-static axis_part part_inside(int32_t at, int32_t ways)
+// Return the `count` consecutive coordinates that contain `at`, and those with the same place among
+// other such `count`.
+static axis_part part_inside(int32_t at, int32_t count)
 {
-    return (axis_part){at / ways * ways, ways, 1};
+    return (axis_part){at / count * count, count, 1};
 }
 
-static axis_part part_across(int32_t at, int32_t size, int32_t ways)
+static axis_part part_across(int32_t at, int32_t size, int32_t count)
 {
-    return (axis_part){at % ways, size / ways, ways};
+    return (axis_part){at % count, size / count, count};
 }
 
 static axis_part part_of(const plan_mesh *m, const plan_group *g, mesh_axis axis)
@@ -141,7 +141,7 @@ static axis_part part_of(const plan_mesh *m, const plan_group *g, mesh_axis axis
     const struct {
         mesh_axis of;
         uint32_t inside, across;
-        int32_t ways;
+        int32_t count;
     } halves[] = {{AXIS_DP, MESH_DP_INSIDE, MESH_DP_ACROSS, plan_zero_dp(m)},
                   {AXIS_CP, MESH_CP_HEADS, MESH_CP_REST, plan_mesh_heads(m)},
                   {AXIS_TP, MESH_TP_INSIDE, MESH_TP_ACROSS, g->copies},
@@ -154,8 +154,8 @@ static axis_part part_of(const plan_mesh *m, const plan_group *g, mesh_axis axis
     }
     for (int i = 0; i < COUNT_OF(halves); i++) {
         if (halves[i].of != axis) continue;
-        if ((g->axes & halves[i].inside) != 0) return part_inside(at, halves[i].ways);
-        if ((g->axes & halves[i].across) != 0) return part_across(at, size, halves[i].ways);
+        if ((g->axes & halves[i].inside) != 0) return part_inside(at, halves[i].count);
+        if ((g->axes & halves[i].across) != 0) return part_across(at, size, halves[i].count);
     }
     return (g->axes & MESH_AXIS(axis)) != 0 ? (axis_part){0, size, 1} : (axis_part){at, 1, 1};
 }

@@ -30,7 +30,7 @@ static inline int32_t plan_zero_dp(const plan_mesh *m)
 {
     return m->zero_group > 0 ? m->zero_group : plan_mesh_size(m, AXIS_DP);
 }
-static inline int32_t plan_zero_ways(const plan_mesh *m)
+static inline int32_t plan_zero_size(const plan_mesh *m)
 {
     return plan_zero_dp(m) * plan_mesh_size(m, AXIS_CP);
 }
@@ -87,9 +87,9 @@ static inline bool plan_experts_apart(const plan_mesh *m)
 {
     return plan_mesh_ep(m) > 1 || plan_expert_tp(m) > 1;
 }
-// plan_zero_ways and plan_zero_place for a weight of experts: among the ranks with the same
+// plan_zero_size and plan_zero_place for a weight of experts: among the ranks with the same
 // experts.
-static inline int32_t plan_expert_ways(const plan_mesh *m)
+static inline int32_t plan_expert_size(const plan_mesh *m)
 {
     return plan_mesh_size(m, AXIS_DP) * plan_mesh_size(m, AXIS_CP) * plan_expert_tp(m) /
            plan_mesh_ep(m);

@@ -96,7 +96,7 @@ static void experts_are_distributed(void **state)
             for (int64_t x = 0; x < n * k; x++) shared += a[x / k] == b[x % k] ? 1 : 0;
             assert_int_equal(shared, 1);
             // ZeRO cuts over these groups.
-            assert_int_equal(k, plan_expert_ways(&m));
+            assert_int_equal(k, plan_expert_size(&m));
             assert_int_equal(plan_group_place(&m, &same), plan_expert_place(&m));
         }
     }
@@ -157,7 +157,7 @@ static void halves_of_dp_are_a_grid(void **state)
                 const plan_group over = plan_group_of(&at, MESH_DP_ACROSS, GROUP_OVERLAPPED);
                 const plan_group all = plan_group_of(&at, MESH_AXIS(AXIS_DP), GROUP_OVERLAPPED);
                 const plan_group cut = plan_group_of(&at, MESH_ZERO, GROUP_OVERLAPPED); // with cp
-                assert_int_equal(plan_group_size(&at, &cut), plan_zero_ways(&at));
+                assert_int_equal(plan_group_size(&at, &cut), plan_zero_size(&at));
                 assert_int_equal(plan_group_place(&at, &cut), plan_zero_place(&at));
                 check_group(&at, &in);
                 check_group(&at, &over);
@@ -168,10 +168,10 @@ static void halves_of_dp_are_a_grid(void **state)
                 assert_int_equal(plan_group_equal(&in, &all), inside == dp);
                 plan_group_members(&at, &in, row);
                 plan_group_members(&at, &over, column);
-                int met = 0;
+                int shared = 0;
                 for (int64_t x = 0; x < rows * columns; x++)
-                    met += row[x / columns] == column[x % columns];
-                assert_int_equal(met, 1);
+                    shared += row[x / columns] == column[x % columns];
+                assert_int_equal(shared, 1);
             }
         }
     }
@@ -230,9 +230,9 @@ static void halves_of_tp_are_a_grid(void **state)
             assert_int_equal(over.axes == 0, copies == 6);
             plan_group_members(&at, &in, row);
             plan_group_members(&at, &over, column);
-            int met = 0;
-            for (int64_t x = 0; x < 6; x++) met += row[x / columns] == column[x % columns];
-            assert_int_equal(met, 1);
+            int shared = 0;
+            for (int64_t x = 0; x < 6; x++) shared += row[x / columns] == column[x % columns];
+            assert_int_equal(shared, 1);
             for (int64_t i = 0; i < columns; i++) assert_int_equal(column[i] % copies, r % copies);
             for (int64_t i = 1; i < rows; i++) assert_int_equal(row[i], row[i - 1] + 1);
         }

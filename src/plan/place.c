@@ -24,9 +24,9 @@ static bool stage_holds(const plan_places *p, const plan_mesh *mesh, int32_t wei
     return false;
 }
 
-static int64_t cut_at(int64_t whole, int64_t ways, int64_t k)
+static int64_t cut_at(int64_t whole, int64_t size, int64_t k)
 {
-    return whole * k / ways;
+    return whole * k / size;
 }
 
 // Returns the weight as op_model_partition makes it for this rank: dim 0 of each part is cut
@@ -34,22 +34,22 @@ static int64_t cut_at(int64_t whole, int64_t ways, int64_t k)
 static op_weight local_of(const plan_places *p, const plan_mesh *mesh, int32_t weight)
 {
     op_weight w = p->whole->weights[weight];
-    const int64_t ways = plan_mesh_size(mesh, AXIS_TP), at = mesh->at[AXIS_TP];
-    const int dim = ways > 1 ? w.cut_dim[AXIS_TP] : -1;
+    const int64_t size = plan_mesh_size(mesh, AXIS_TP), at = mesh->at[AXIS_TP];
+    const int dim = size > 1 ? w.cut_dim[AXIS_TP] : -1;
     if (dim < 0) return w;
-    w.ways = (int32_t)ways;
+    w.ways = (int32_t)size;
     w.at = (int32_t)at;
     w.whole_columns = w.columns;
     if (dim == 1) {
-        w.first_column = cut_at(w.columns, ways, at);
-        w.columns = cut_at(w.columns, ways, at + 1) - w.first_column;
+        w.first_column = cut_at(w.columns, size, at);
+        w.columns = cut_at(w.columns, size, at + 1) - w.first_column;
     }
     int64_t rows = 0;
     for (int i = 0; i < w.part_count; i++) {
         weight_part *part = &w.parts[i];
         part->whole_rows = part->rows;
         part->copies = dim == 0 ? op_part_copies(part->heads, w.ways) : 1;
-        const int64_t pieces = ways / part->copies, piece = at / part->copies;
+        const int64_t pieces = size / part->copies, piece = at / part->copies;
         part->first = dim == 0 ? cut_at(part->rows, pieces, piece) : 0;
         if (dim == 0) part->rows = cut_at(part->rows, pieces, piece + 1) - part->first;
         part->row_begin = rows;

@@ -192,7 +192,7 @@ static void pieces_are_the_whole(void **state)
     check_mesh(1, 1, 3, 2, 1);
     check_mesh(2, 3, 2, 1, 1);
     check_mesh(1, 5, 1, 1, 1);
-    check_mesh(1, 1, 1, 5, 0); // more ways than some parts have rows
+    check_mesh(1, 1, 1, 5, 0); // more ranks of tp than rows in some parts
 }
 
 // An example by hand: dp 2 x tp 2 with ZeRO; rank 3 has the last rows of q (8 x 6), k and v (4 x

@@ -60,9 +60,9 @@ static inline bool plan_is_shared_out(const plan_mesh *m, const op_weight *w)
 }
 // The number of ranks that cut the weight, and the number of this rank among them. A weight of
 // experts is cut over the ranks with the same experts.
-static inline int32_t plan_weight_ways(const plan_mesh *m, const op_weight *w)
+static inline int32_t plan_weight_size(const plan_mesh *m, const op_weight *w)
 {
-    return plan_is_shared_out(m, w) ? plan_expert_ways(m) : plan_zero_ways(m);
+    return plan_is_shared_out(m, w) ? plan_expert_size(m) : plan_zero_size(m);
 }
 static inline int32_t plan_weight_place(const plan_mesh *m, const op_weight *w)
 {

@@ -42,13 +42,13 @@ static void sum_add(rank_sums *s, int64_t count, int64_t ranks, int64_t piece)
 static int64_t data_ranks(const rank_sums *s, bool is_shared_out)
 {
     const int64_t all = (int64_t)s->l->dp * max_i64(s->e->r.cp, 1);
-    return (is_shared_out ? plan_expert_ways(&s->mesh) : all) * (s->bidirectional ? 2 : 1);
+    return (is_shared_out ? plan_expert_size(&s->mesh) : all) * (s->bidirectional ? 2 : 1);
 }
 
 // Rows that are cut: sums inside, and across the ranks that keep the same rows.
 static void rows_add(rank_sums *s, const op_weight *w, const plan_rows *rows)
 {
-    const int64_t ways = plan_weight_ways(&s->mesh, w);
+    const int64_t ways = plan_weight_size(&s->mesh, w);
     const int64_t across = data_ranks(s, plan_is_shared_out(&s->mesh, w)) / ways;
     sum_add(s, w->rows * w->columns, ways, rows->piece * w->columns);
     sum_add(s, rows->piece * w->columns, across, 0);

@@ -39,7 +39,7 @@ status sim_habit_buckets(arena *a, const cost_model *m, const cost_group *groups
 static double whole_pieces(const cost_habits *h, const sim_rank *rank)
 {
     const plan *p = rank->p;
-    const int64_t ranks = plan_zero_ways(&rank->mesh);
+    const int64_t ranks = plan_zero_size(&rank->mesh);
     double pieces = 0.0;
     bool cuts = false;
     for (int64_t t = 0; t < p->tensor_count && !cuts; t++) {

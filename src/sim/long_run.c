@@ -202,27 +202,28 @@ static sim_percentiles percentiles(double *values, int64_t count)
 // closed form, announced ones as a save and a restart.
 static double kept_guess(const sim_long_run_input *in, double interval_s)
 {
-    double untold = 0.0, told = 0.0; // per second
+    double unannounced = 0.0, announced = 0.0; // per second
     for (int32_t e = 0; e < in->event_count; e++) {
-        *(is_warned(in, &in->events[e]) ? &told : &untold) += in->events[e].rate_h / 3600.0;
+        *(is_warned(in, &in->events[e]) ? &announced : &unannounced) +=
+            in->events[e].rate_h / 3600.0;
     }
-    const double kept = untold > 0.0
-                            ? cost_kept_share(1.0 / untold, in->write_s, in->restart_s, interval_s)
-                            : interval_s / (interval_s + in->write_s);
-    return kept * exp(-told * (in->restart_s + in->write_s)) / in->slowdown;
+    const double kept = unannounced > 0.0 ? cost_kept_share(1.0 / unannounced, in->write_s,
+                                                            in->restart_s, interval_s)
+                                          : interval_s / (interval_s + in->write_s);
+    return kept * exp(-announced * (in->restart_s + in->write_s)) / in->slowdown;
 }
 
 // Rounds the wanted interval to whole steps and returns the wall time at work of one interval.
 static double interval_choose(const sim_long_run_input *in, double work_s)
 {
-    double untold = 0.0;
+    double unannounced = 0.0;
     for (int32_t e = 0; e < in->event_count; e++) {
-        if (!is_warned(in, &in->events[e])) untold += in->events[e].rate_h / 3600.0;
+        if (!is_warned(in, &in->events[e])) unannounced += in->events[e].rate_h / 3600.0;
     }
     const double step_s = in->step_s * in->slowdown;
     double wanted_s = in->interval_s;
     if (wanted_s <= 0.0) {
-        wanted_s = untold > 0.0 ? cost_interval_best(1.0 / untold, in->write_s) : work_s;
+        wanted_s = unannounced > 0.0 ? cost_interval_best(1.0 / unannounced, in->write_s) : work_s;
         wanted_s = fmax(wanted_s, in->least_interval_s - in->write_s);
     }
     return fmin(fmax(round(wanted_s / step_s), 1.0) * step_s, work_s);

@@ -132,20 +132,20 @@ static void spot_nodes_lose_no_work(void **state)
 {
     (void)state;
     sim_long_run_input in = month(7200.0, 60.0, 300.0, 1800.0);
-    sim_long_run_result told, untold;
-    arena_destroy(simulate(&in, &untold));
+    sim_long_run_result announced, unannounced;
+    arena_destroy(simulate(&in, &unannounced));
     in.events[0].warning_s = 120.0;
-    arena_destroy(simulate(&in, &told));
-    assert_true(told.share.rework < 0.01 * untold.share.rework + 0.001);
-    assert_true(told.goodput.p50 > untold.goodput.p50);
-    near_to(told.goodput.p50, told.kept, 0.01);
+    arena_destroy(simulate(&in, &announced));
+    assert_true(announced.share.rework < 0.01 * unannounced.share.rework + 0.001);
+    assert_true(announced.goodput.p50 > unannounced.goodput.p50);
+    near_to(announced.goodput.p50, announced.kept, 0.01);
     // Failures come often and the checkpoint interval is longer than the time between them; the run
     // advances nevertheless.
     in = month(1000.0, 10.0, 60.0, 100000.0);
     in.events[0].warning_s = 120.0;
-    arena_destroy(simulate(&in, &told));
-    near_to(told.goodput.p50, told.kept, 0.02);
-    assert_true(told.kept > 0.9);
+    arena_destroy(simulate(&in, &announced));
+    near_to(announced.goodput.p50, announced.kept, 0.02);
+    assert_true(announced.kept > 0.9);
 }
 
 static void equal_inputs_give_equal_bits(void **state)

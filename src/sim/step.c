@@ -174,8 +174,8 @@ static void gap_count(const rank_state *rank, sim_times *t, const plan_action *o
     const int32_t group = rank->p->comms[on->comm].group;
     const traffic kind = traffic_of(rank->p->run->groups[group].axes);
     // Until all ranks have arrived, the rank waits for the others; ranks in lockstep do not wait.
-    const bool met = rank->rendezvous_of[group] != EVENT_NONE;
-    const int64_t under_way = met ? max_i64(0, min_i64(to - from, to - span->begin)) : to - from;
+    const bool spans = rank->rendezvous_of[group] != EVENT_NONE;
+    const int64_t under_way = spans ? max_i64(0, min_i64(to - from, to - span->begin)) : to - from;
     t->exposed[kind] += under_way;
     t->bubble += to - from - under_way;
 }

@@ -77,7 +77,7 @@ static void sum_name(const collector *c, int stream, const char *layer, int32_t 
     const char *sort = plan_sort_of(w) == SORT_CUT ? "cut" : "whole";
     char cut[32] = "", pieces[32] = "";
     if (stream != SUM_WHOLE && collect_groups_of(c, weight)->across >= 0) {
-        (void)snprintf(cut, sizeof(cut), ".zero%d.cp%d", (int)plan_weight_ways(m, w),
+        (void)snprintf(cut, sizeof(cut), ".zero%d.cp%d", (int)plan_weight_size(m, w),
                        (int)plan_mesh_size(m, AXIS_CP));
     }
     if (tp > 1) (void)snprintf(pieces, sizeof(pieces), ".tp%d.%s", (int)tp, sort);

@@ -36,13 +36,13 @@ static status groups_find(collector *c)
     collect_groups *dense = &c->groups[KIND_DENSE], *expert = &c->groups[KIND_EXPERT];
     *dense = *expert = (collect_groups){-1, -1, -1};
     TRY(row_of_group(in, MESH_DATA, &dense->data));
-    if (in->r->zero > 0 && plan_zero_ways(m) > 1) {
+    if (in->r->zero > 0 && plan_zero_size(m) > 1) {
         TRY(row_of_group(in, MESH_ZERO, &dense->cut));
         TRY(row_of_group(in, MESH_DP_ACROSS, &dense->across));
     }
     if (!plan_experts_apart(m)) return ST_OK;
     TRY(row_of_group(in, MESH_EXPERT_DATA, &expert->data));
-    if (in->r->zero > 0 && plan_expert_ways(m) > 1) expert->cut = expert->data;
+    if (in->r->zero > 0 && plan_expert_size(m) > 1) expert->cut = expert->data;
     return ST_OK;
 }
 

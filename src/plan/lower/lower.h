@@ -37,14 +37,14 @@ static inline lower_kind lower_kind_of(const lower_input *in, int32_t weight)
 // ZeRO-3: sharded weights are gathered for the layers that read them.
 static inline bool lower_gathers_weights(const plan_request *r)
 {
-    return r->zero >= 3 && plan_zero_ways(&r->mesh) > 1;
+    return r->zero >= 3 && plan_zero_size(&r->mesh) > 1;
 }
 // ZeRO-2: gradients of sharded weights are reduce-scattered after every micro-batch. In strict
 // order accumulators stay whole, because the sum of a shard continues from one micro-batch to the
 // next.
 static inline bool lower_scatters_gradients(const plan_request *r)
 {
-    return r->zero >= 2 && plan_zero_ways(&r->mesh) > 1 && r->optimizer != NULL && !r->strict &&
+    return r->zero >= 2 && plan_zero_size(&r->mesh) > 1 && r->optimizer != NULL && !r->strict &&
            !r->sums_once;
 }
 

@@ -64,7 +64,7 @@ void lower_name(plan_tensor *t, const char *a, const char *separator, const char
 
 plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, bool whole)
 {
-    const int64_t ways = plan_weight_ways(mesh, w), rows = w->rows;
+    const int64_t ways = plan_weight_size(mesh, w), rows = w->rows;
     const plan_rows all = {.count = rows, .piece = rows, .kept = rows, .padded = rows};
     if (zero < 1 || ways == 1 || whole || w->ndim == 1 || rows == 0) return all;
     if (w->frozen && zero < 3) return all; // stages 1 and 2 shard only tensors of an update

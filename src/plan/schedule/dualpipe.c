@@ -132,7 +132,7 @@ static status check_two(const plan_schedule *self, const schedule_request *r)
     if (ranks % 2 != 0) {
         return fail(
             ST_CONFIG_CONFLICT,
-            "layout.pp: %s has streams that meet in the middle of an even number of stages, and "
+            "layout.pp: %s has pipelines that meet in the middle of an even number of stages, and "
             "%d is odd; take %d or %d, or layout.schedule=dualpipe-v",
             self->name, ranks, ranks > 1 ? ranks - 1 : 2, ranks + 1);
     }

@@ -493,7 +493,7 @@ static void the_table_of_formulas_matches(void **state)
     csv c;
     if (!csv_open(&c, "validation/schedule_formulas.csv")) skip();
     arena *a = fresh();
-    int met = 0;
+    int matched = 0;
     while (csv_next(&c)) {
         for (int64_t i = 0; i < COUNT_OF(rows); i++) {
             if (strcmp(c.cell[0], rows[i].row) != 0) continue;
@@ -503,10 +503,10 @@ static void the_table_of_formulas_matches(void **state)
                     row_matches(a, &c, &rows[i], p, m);
                 }
             }
-            met++;
+            matched++;
         }
     }
-    assert_int_equal(met, COUNT_OF(rows));
+    assert_int_equal(matched, COUNT_OF(rows));
     arena_destroy(a);
     free(c.bytes);
 }

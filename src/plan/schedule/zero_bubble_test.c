@@ -70,7 +70,7 @@ static void published_rates_come_out(void **state)
     (void)state;
     test_csv c;
     arena *a;
-    int met[COUNT_OF(schemes)] = {0};
+    int matched[COUNT_OF(schemes)] = {0};
     if (!test_csv_open(&c, "validation/zero_bubble_tables.csv")) skip();
     assert_int_equal(arena_create("zero bubble test", 0, &a), ST_OK);
     while (test_csv_line(&c) > 0) {
@@ -89,16 +89,16 @@ static void published_rates_come_out(void **state)
                             s->published, x->microbatches, printed, rate);
             }
             assert_true(off <= 0.5001e-4 && off >= -0.5001e-4);
-            met[i / COUNT_OF(times)]++;
+            matched[i / COUNT_OF(times)]++;
         }
     }
     test_csv_close(&c);
     arena_destroy(a);
-    assert_int_equal(met[0], 8);
-    assert_int_equal(met[1], 6);
-    assert_int_equal(met[2], 3);
-    assert_int_equal(met[3], 9);
-    assert_int_equal(met[4], 9);
+    assert_int_equal(matched[0], 8);
+    assert_int_equal(matched[1], 6);
+    assert_int_equal(matched[2], 3);
+    assert_int_equal(matched[3], 9);
+    assert_int_equal(matched[4], 9);
 }
 
 int main(void)

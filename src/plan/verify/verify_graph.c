@@ -400,10 +400,10 @@ static void clock_join(int64_t *into, const int64_t *from, int32_t width)
 // Records in a clock that an action has ended.
 static void clock_join_end(const simulation *p, int64_t *into, int32_t number, int32_t step)
 {
-    const int32_t met = p->rendezvous_of[number], rank = p->rank_of[number];
+    const int32_t row = p->rendezvous_of[number], rank = p->rank_of[number];
     const int64_t *from = clock_at(p, number, step);
-    if (p->far && met >= 0) {
-        from = &p->rendezvous_clock[((int64_t)step * p->out->rendezvous_count + met) * p->width];
+    if (p->far && row >= 0) {
+        from = &p->rendezvous_clock[((int64_t)step * p->out->rendezvous_count + row) * p->width];
     }
     clock_join(into, from, p->width);
     int64_t *own = &into[p->clock_stream[rank] + action_at(p, number)->stream];
@@ -592,12 +592,13 @@ static void action_begin(simulation *p, int32_t number, int32_t step)
         return;
     }
     const int64_t at = (int64_t)step * p->out->rendezvous_count + row;
-    const verify_rendezvous *met = &p->out->rendezvous[row];
+    const verify_rendezvous *rendezvous = &p->out->rendezvous[row];
     if (p->far)
         clock_join(&p->rendezvous_clock[at * p->width], clock_at(p, number, step), p->width);
-    if (++p->arrived[at] < met->member_count) return;
+    if (++p->arrived[at] < rendezvous->member_count) return;
     if (step == 0) p->order[p->order_count++] = -1 - row;
-    for (int32_t m = 0; m < met->member_count; m++) action_end(p, met->members[m], step);
+    for (int32_t m = 0; m < rendezvous->member_count; m++)
+        action_end(p, rendezvous->members[m], step);
 }
 
 // Counts the actions and posts that must end before each action, in both steps.
@@ -633,9 +634,9 @@ static int32_t blocker_of(const simulation *p, int32_t id)
         return place / given->action_count * p->total + p->base[rank] + place % given->action_count;
     }
     if (p->begun[id]) {
-        const verify_rendezvous *met = &p->out->rendezvous[p->rendezvous_of[number]];
-        for (int32_t m = 0; m < met->member_count; m++) {
-            const int32_t other = step * p->total + met->members[m];
+        const verify_rendezvous *rendezvous = &p->out->rendezvous[p->rendezvous_of[number]];
+        for (int32_t m = 0; m < rendezvous->member_count; m++) {
+            const int32_t other = step * p->total + rendezvous->members[m];
             if (!p->begun[other]) return other;
         }
     }
@@ -690,9 +691,9 @@ static status clocks_make(simulation *p)
     }
     TRY(arena_new(p->a, (int64_t)STEPS * p->total * p->width, &p->clock));
     if (!p->far) return ST_OK;
-    const int64_t met = (int64_t)STEPS * p->out->rendezvous_count * p->width;
-    TRY(arena_new(p->a, met + 1, &p->rendezvous_clock));
-    memset(p->rendezvous_clock, -1, (size_t)met * sizeof(int64_t));
+    const int64_t all = (int64_t)STEPS * p->out->rendezvous_count * p->width;
+    TRY(arena_new(p->a, all + 1, &p->rendezvous_clock));
+    memset(p->rendezvous_clock, -1, (size_t)all * sizeof(int64_t));
     return ST_OK;
 }
 

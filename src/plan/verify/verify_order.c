@@ -13,7 +13,7 @@
 
 // ---- rows ---------------------------------------------------------------------------------------
 
-static int32_t ways_of(const verify_facts *f)
+static int32_t cp_size_of(const verify_facts *f)
 {
     return plan_mesh_size(&f->at, AXIS_CP);
 }
@@ -21,12 +21,12 @@ static int32_t ways_of(const verify_facts *f)
 // Counts the cells of a sequence on all ranks; those of one rank are consecutive.
 static int32_t row_cells(const verify_facts *f)
 {
-    return f->p->cp_shards > ways_of(f) ? f->p->cp_shards : ways_of(f);
+    return f->p->cp_shards > cp_size_of(f) ? f->p->cp_shards : cp_size_of(f);
 }
 
 int64_t verify_unit(const verify_facts *f)
 {
-    return f->p->seq * ways_of(f) / row_cells(f);
+    return f->p->seq * cp_size_of(f) / row_cells(f);
 }
 
 // Counts the consecutive ranks of tp with the same term for the same rows; 0: all ranks of tp have
@@ -53,10 +53,10 @@ int32_t verify_cells(const verify_facts *f, int32_t weight)
 static int piece_term(const verify_facts *f, const plan_action *action, int32_t own,
                       verify_term *out)
 {
-    const int64_t ways = ways_of(f), at = f->at.at[AXIS_CP];
+    const int64_t cp = cp_size_of(f), at = f->at.at[AXIS_CP];
     for (int32_t k = 0; k < own; k++) {
         zigzag_run runs[2];
-        zigzag_shard(ways, at, f->p->seq, ways * own, at * own + k, runs);
+        zigzag_shard(cp, at, f->p->seq, cp * own, at * own + k, runs);
         for (int i = 0; i < 2; i++) {
             if (runs[i].row != action->position_begin || runs[i].count != action->position_count) {
                 continue;
@@ -81,7 +81,7 @@ int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, in
     const int64_t begin = (p->first_sequence + before + action->sequence_begin) * unit;
     const int32_t tp = term_ranks(f, weight);
     const int32_t at = tp > 1 ? f->at.at[AXIS_TP] / term_copies(f, weight) : 0;
-    const int32_t own = row_cells(f) / ways_of(f), first = f->at.at[AXIS_CP] * own;
+    const int32_t own = row_cells(f) / cp_size_of(f), first = f->at.at[AXIS_CP] * own;
     if (action->position_count > 0) { // no tp distributes rows here
         out[0] = (verify_term){source, first, begin, begin};
         return tp == 1 ? piece_term(f, action, own, &out[0]) : 0;

@@ -78,8 +78,8 @@ static verify_value *value_whole(const sums_walk *w, const verify_facts *f, int3
 }
 
 // Adds the terms of a node to an accumulator, which starts anew or continues.
-static status terms_come(sums_walk *w, const verify_facts *f, int32_t action, int32_t tensor,
-                         const verify_terms *terms)
+static status terms_add(sums_walk *w, const verify_facts *f, int32_t action, int32_t tensor,
+                        const verify_terms *terms)
 {
     const plan *p = f->p;
     const bool starts = !p->actions[action].accumulate;
@@ -441,7 +441,7 @@ static status layer_walk(sums_walk *w, const verify_facts *f, int32_t action, co
         TRY(arena_new(w->v->a, count, &kept));
         memcpy(kept, terms, (size_t)count * sizeof(*kept));
         const verify_terms mine = {kept, count};
-        TRY(terms_come(w, f, action, out.tensor, &mine));
+        TRY(terms_add(w, f, action, out.tensor, &mine));
     }
     return op_adds_loss(node->code) ? loss_add(w, f, action) : ST_OK;
 }
@@ -567,12 +567,12 @@ status verify_sums(verifier *v)
             TRY(action_walk(&w, &v->facts[rank], one - r->base[rank]));
             continue;
         }
-        const verify_rendezvous *met = &r->rendezvous[-1 - one];
-        w.member_count = met->member_count;
+        const verify_rendezvous *rendezvous = &r->rendezvous[-1 - one];
+        w.member_count = rendezvous->member_count;
         for (int32_t k = 0; k < w.member_count; k++) {
-            const int32_t rank = w.rank_of[met->members[k]];
+            const int32_t rank = w.rank_of[rendezvous->members[k]];
             w.facts[k] = &v->facts[rank];
-            w.action[k] = met->members[k] - r->base[rank];
+            w.action[k] = rendezvous->members[k] - r->base[rank];
         }
         TRY(verify_rendezvous_sums(&w));
     }

@@ -420,7 +420,7 @@ static status items_check(const verifier *v, const verify_facts *f, int32_t inde
         c->leaves_begin >= 0 && c->leaves_begin + c->leaves_count <= p->leaf_count) {
         return ST_OK;
     }
-    return fail(ST_BROKEN_PLAN, "%s: %d items for %d leaves, of %lld and %lld in the plan",
+    return fail(ST_BROKEN_PLAN, "%s: %d items for %d terms, of %lld and %lld in the plan",
                 verify_name(v, f->rank, index, name), c->items_count, verify_leaves(c),
                 (long long)p->item_count, (long long)p->leaf_count);
 }
@@ -438,9 +438,9 @@ static status inplace_check(const verifier *v, const verify_facts *f, int32_t in
     const int64_t before = me * verify_piece_bytes(f, c, first);
     if (c->op == COLLECTIVE_ALL_GATHER) right += before;
     if (c->op == COLLECTIVE_REDUCE_SCATTER) right -= before;
-    const bool meet = in.bytes > 0 && out.bytes > 0 && in.begin < out.begin + out.bytes &&
-                      out.begin < in.begin + in.bytes;
-    if (!meet || (in.begin == right && item == first && c->op != COLLECTIVE_ALL_TO_ALL))
+    const bool overlap = in.bytes > 0 && out.bytes > 0 && in.begin < out.begin + out.bytes &&
+                         out.begin < in.begin + in.bytes;
+    if (!overlap || (in.begin == right && item == first && c->op != COLLECTIVE_ALL_TO_ALL))
         return ST_OK;
     return fail(
         ST_BROKEN_PLAN,
