@@ -67,6 +67,7 @@ typedef struct ckpt_info {
     const char *numerics;           // further inputs that determine the bits, besides the config
     const char *config;             // checksum of the resolved configuration; may be NULL
     const char *data;               // identifies the numbering of sequences; NULL: unknown
+    const char *tokenizer;          // identifies the tokenizer (data_tokenizer_id); NULL: unknown
     // Step from which gradients are sent uncompressed because their error left its bound; 0: none.
     int64_t whole_from;
     // Set only by ckpt_load: the number of compression residuals that it restored, and of those
@@ -92,6 +93,9 @@ NODISCARD status ckpt_load(const ckpt_state *s, arena *a, const char *path, bool
                            ckpt_info *info);
 // Reads the manifest's record only.
 NODISCARD status ckpt_info_read(const host *h, arena *a, const char *path, ckpt_info *out);
+// Checks the bytes of all extra files against the manifest; other code may then read config.json
+// and tokenizer files.
+NODISCARD status ckpt_extras_verify(const host *h, const char *path);
 // Reads an extra file, such as "config.json", and checks its bytes against the manifest; a zero
 // byte follows them. *out is NULL if the checkpoint has no such file.
 NODISCARD status ckpt_extra_read(const host *h, arena *a, const char *path, const char *name,

@@ -246,11 +246,14 @@ static status info_keep(const ckpt_reader *r, arena *a, ckpt_info *out)
 {
     const ckpt_info *info = ckpt_reader_info(r);
     char *numerics = NULL, *best = NULL, *config_sum = NULL, *data = NULL;
+    char *tokenizer = NULL;
     TRY(arena_strdup(a, info->numerics, &numerics));
     TRY(arena_strdup(a, info->config, &config_sum));
     if (info->best != NULL) TRY(arena_strdup(a, info->best, &best));
     if (info->data != NULL) TRY(arena_strdup(a, info->data, &data));
+    if (info->tokenizer != NULL) TRY(arena_strdup(a, info->tokenizer, &tokenizer));
     *out = *info;
+    out->tokenizer = tokenizer;
     out->numerics = numerics;
     out->config = config_sum;
     out->best = best;

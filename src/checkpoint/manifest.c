@@ -249,10 +249,12 @@ static status read_record(const parsing *p)
         }
     }
     char *numerics = NULL, *best = NULL, *config_digest = NULL, *data = NULL;
+    char *tokenizer = NULL;
     TRY(text_of(p, p->root, "numerics", &numerics));
     TRY(text_of(p, p->root, "best", &best));
     TRY(text_of(p, p->root, "config", &config_digest));
     TRY(text_of(p, p->root, "data", &data));
+    TRY(text_of(p, p->root, "tokenizer", &tokenizer));
     if (best != NULL) TRY(check_file_name(p, best));
     p->out->info =
         (ckpt_info){.step = values[0],
@@ -266,6 +268,7 @@ static status read_record(const parsing *p)
                     .numerics = numerics != NULL ? numerics : "",
                     .config = config_digest != NULL ? config_digest : "",
                     .data = data,
+                    .tokenizer = tokenizer,
                     .whole_from = json_int(json_get(p->root, "whole_from"), 0)};
     return check_counts(p, &p->out->info);
 }
@@ -343,6 +346,7 @@ static status print_record(const ckpt_info *info, text *t)
     }
     TRY(text_or_null(t, "numerics", info->numerics));
     TRY(text_or_null(t, "config", info->config));
+    if (info->tokenizer != NULL) TRY(text_or_null(t, "tokenizer", info->tokenizer));
     return text_or_null(t, "data", info->data);
 }
 

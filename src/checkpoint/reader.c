@@ -423,3 +423,15 @@ close_reader:
     ckpt_reader_close(r);
     return st;
 }
+
+status ckpt_extras_verify(const host *h, const char *path)
+{
+    ckpt_reader *r = NULL;
+    TRY(ckpt_reader_open_manifest(h, path, &r));
+    status st = ckpt_reader_name_check(r);
+    for (int64_t i = 0; i < r->manifest.extra_count && st == ST_OK; i++) {
+        st = ckpt_reader_extra_check(r, &r->manifest.extras[i]);
+    }
+    ckpt_reader_close(r);
+    return st;
+}

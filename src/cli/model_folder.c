@@ -2,6 +2,7 @@
 // run folder.
 #include "cli/model_folder.h"
 
+#include "checkpoint/checkpoint.h"
 #include "config/run_config.h"
 
 #include <string.h>
@@ -34,13 +35,20 @@ static status from_folder(cli_context *cli, const char *folder, cli_model *out)
 // Reads the run's settings: precision and tokenizer.
 static status from_checkpoint(cli_context *cli, cli_model *out)
 {
-    enum { CONFIG_LIMIT_BYTES = 1 << 22 };
     char *path = NULL, *yaml = NULL;
     int64_t bytes = 0;
     run_config *r = NULL;
     config *c = NULL;
+    ckpt_info info;
+    TRY(ckpt_extras_verify(cli->h, out->folder)); // config.json and the tokenizer too
+    TRY(ckpt_info_read(cli->h, cli->a, out->folder, &info));
+    out->tokenizer_id = info.tokenizer;
     TRY(path_join(cli->a, out->folder, "config.resolved.yaml", &path));
-    TRY(host_read_own(cli->h, cli->a, path, CONFIG_LIMIT_BYTES, &yaml, &bytes));
+    TRY(ckpt_extra_read(cli->h, cli->a, out->folder, "config.resolved.yaml", &yaml, &bytes));
+    if (yaml == NULL) {
+        return fail(ST_DAMAGED, "%s: the manifest lists no such file, which every run writes",
+                    path);
+    }
     TRY(arena_new(cli->a, 1, &r));
     TRY(config_parse(
         cli->a, &run_config_table,
@@ -91,6 +99,18 @@ status cli_model_find(cli_context *cli, const char *path, cli_model *out)
     return model_spec_from_hf(cli->h, cli->a, out->folder, &out->spec);
 }
 
+status cli_tokenizer_check(const cli_model *model, const char *path, const data_tokenizer *t)
+{
+    char hex[33];
+    if (model->tokenizer_id == NULL) return ST_OK;
+    if (strcmp(hash128_text(data_tokenizer_id(t), hex), model->tokenizer_id) == 0) return ST_OK;
+    return fail(
+        ST_DATA,
+        "the tokenizer %s has changed since %s was trained with it (%s, then %s), so its ids "
+        "mean something else; put the file back, or name a tokenizer with --tokenizer",
+        path != NULL ? path : "bytes", model->folder, hex, model->tokenizer_id);
+}
+
 status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *wanted,
                           data_tokenizer **out)
 {
@@ -102,7 +122,14 @@ status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *
                     model->folder);
     }
     if (strcmp(path, "bytes") == 0) path = NULL;
-    TRY(data_tokenizer_open(cli->h, cli->a, path, out));
-    if (model->takes_special_as_text) data_tokenizer_set_flags(*out, 0);
+    data_tokenizer *t = NULL;
+    TRY(data_tokenizer_open(cli->h, cli->a, path, &t));
+    const status st = wanted == NULL ? cli_tokenizer_check(model, path, t) : ST_OK;
+    if (st != ST_OK) {
+        data_tokenizer_close(t);
+        return st;
+    }
+    if (model->takes_special_as_text) data_tokenizer_set_flags(t, 0);
+    *out = t;
     return ST_OK;
 }

@@ -13,6 +13,8 @@ typedef struct cli_model {
     decoder_spec spec;
     dtype compute;         // the run's type; fp32 for a Hugging Face folder
     const char *tokenizer; // a path, or "bytes"; NULL: unknown
+    // Id of the tokenizer of the run that wrote the checkpoint, as 32 hex digits; NULL: unknown.
+    const char *tokenizer_id;
     // Runs and their checkpoints only; otherwise false, 0, false.
     bool strict;                // determinism
     int64_t seq;                // train.seq
@@ -47,5 +49,9 @@ NODISCARD status cli_model_find(cli_context *cli, const char *path, cli_model *o
 // Opens `wanted` (NULL: the model's own), written as data.tokenizer. Ids must fit the vocabulary.
 NODISCARD status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *wanted,
                                     data_tokenizer **out);
+
+// Refuses the model's own tokenizer if it is not the one that the model was trained with.
+NODISCARD status cli_tokenizer_check(const cli_model *model, const char *path,
+                                     const data_tokenizer *t);
 
 #endif

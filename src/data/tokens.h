@@ -38,13 +38,18 @@ hash128 data_tokens_tokenizer(const data_tokens *t);
 // Checksum of all tokens, if the file has one; otherwise zero.
 hash128 data_tokens_checksum(const data_tokens *t);
 
-// Reads tokens [first, first + count) into ids. No allocation; any threads at once.
+// The first byte of a native shard's text that is no UTF-8; -1: none is known.
+int64_t data_tokens_malformed(const data_tokens *t);
+
+// Reads tokens [first, first + count) into ids. No allocation; any threads at once. Native shards
+// have a hash for each block, which is checked at every read: ST_DAMAGED names file and bytes.
 NODISCARD status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int32_t *ids);
 // Calls mark(context, token) for each document that begins in (first, first + count]; ascending.
 // Only for files with a list (data_tokens_documents > 0).
 NODISCARD status data_tokens_boundaries(const data_tokens *t, int64_t first, int64_t count,
                                         void (*mark)(void *context, int64_t token), void *context);
-// Checks a native shard's checksum of all its tokens; ST_OK for files that have none.
+// Checks a native shard whole: the hash of each block and that of all tokens; ST_OK for files that
+// have none.
 NODISCARD status data_tokens_verify(const data_tokens *t);
 
 // ---- writing shards -----------------------------------------------------------------------------
@@ -56,6 +61,8 @@ NODISCARD status data_shard_create(const host *h, const char *path, const data_t
 NODISCARD status data_shard_add(data_shard_writer *w, const int32_t *ids, int64_t count);
 // Ends the document with the tokenizer's end-of-text token. An empty document adds no token.
 NODISCARD status data_shard_end_document(data_shard_writer *w);
+// Records that this byte of the text is no UTF-8; only the first call counts.
+void data_shard_malformed(data_shard_writer *w, int64_t at);
 NODISCARD status data_shard_finish(data_shard_writer *w); // frees w, also on failure
 void data_shard_abandon(data_shard_writer *w);            // NULL is legal
 
@@ -66,6 +73,9 @@ typedef struct data_progress {
     // Called once for a file of which lines were skipped: their number and the error of the first.
     // NULL: not told.
     status (*skipped)(void *context, const char *path, int64_t lines, const char *first);
+    // Called for a text that is not UTF-8, whenever its shard is opened: the first such byte,
+    // counted over the documents' text. NULL: not told.
+    status (*malformed)(void *context, const char *path, int64_t at);
     void *context;
 } data_progress;
 

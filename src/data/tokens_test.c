@@ -112,7 +112,7 @@ static void test_shard_there_and_back(void **state)
     expect_refusal(path_of("a.tok"), 256, ST_DATA, "vocabulary of 257");
 }
 
-// Changes each byte in turn: open, verify or read must detect it.
+// Changes each byte in turn: open or verify must detect it, and no read hands out a changed byte.
 static void test_shard_damage(void **state)
 {
     (void)state;
@@ -126,15 +126,14 @@ static void test_shard_damage(void **state)
         bytes[at] = (char)(bytes[at] ^ 0x41);
         data_tokens *t = NULL;
         if (data_tokens_open(host_real(), memory, path, 0, &t) != ST_OK) continue;
-        // The remaining bytes are tokens (which verify checks), padding, or the list of documents.
+        // The remaining bytes are tokens, padding, the list of documents, or the block's hash.
         int32_t ids[9];
         boundary_list list = {.count = 0};
-        const bool in_tokens = at >= 64 && at < 64 + 2 * 9;
-        assert_int_equal(data_tokens_verify(t), in_tokens ? ST_DAMAGED : ST_OK);
-        const status read = data_tokens_read(t, 0, 9, ids);
-        assert_true(read == ST_OK || (in_tokens && read == ST_DATA));
-        const status boundaries = data_tokens_boundaries(t, 0, 8, add_boundary, &list);
-        assert_true(boundaries == ST_OK || boundaries == ST_DAMAGED);
+        assert_int_equal(data_tokens_verify(t), ST_DAMAGED);
+        assert_int_equal(data_tokens_read(t, 0, 9, ids), ST_DAMAGED);
+        assert_int_equal(data_tokens_read(t, 8, 1, ids), ST_DAMAGED);
+        assert_int_equal(data_tokens_boundaries(t, 0, 8, add_boundary, &list), ST_DAMAGED);
+        assert_non_null(strstr(error_last()->text, "broken.bin"));
         assert_true(at >= 64 && at < count - 64);
         data_tokens_close(t);
     }
@@ -426,14 +425,69 @@ static void test_own_shard_cut_under_the_run(void **state)
     for (int64_t i = 401; i < 401 + COUNT_OF(wanted); i++) wanted[count++] = i * per;
     expect_boundaries(t, 400 * per, count * per, wanted, count);
     assert_int_equal(data_tokens_verify(t), ST_OK);
-    assert_int_equal(truncate(path, 4096), 0); // for a file with no page in memory
+    // A file with no page in memory; its first block is whole, but its hash is gone.
+    assert_int_equal(truncate(path, 4160), 0);
     int32_t got[64];
     boundary_list list = {.count = 0};
-    assert_int_equal(data_tokens_read(t, 0, 64, got), ST_OK);
+    assert_int_equal(data_tokens_read(t, 0, 64, got), ST_DAMAGED);
     assert_int_equal(data_tokens_read(t, data_tokens_count(t) - 64, 64, got), ST_DAMAGED);
-    assert_non_null(strstr(error_last()->text, "own-cut.tok: ends at byte 4096"));
+    assert_non_null(strstr(error_last()->text, "own-cut.tok: ends at byte 4160"));
     assert_int_equal(data_tokens_boundaries(t, 0, 10, add_boundary, &list), ST_DAMAGED);
     assert_int_equal(data_tokens_verify(t), ST_DAMAGED);
+    data_tokens_close(t);
+}
+
+// Another shard of the same size, written over an open one in place, is no longer the same data,
+// although its own hashes are right.
+static void test_shard_overwritten_under_the_run(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000 }; // three blocks
+    data_tokens *t = NULL;
+    int32_t ids[COUNT], got[COUNT];
+    const char *const names[] = {"first.tok", "other.tok"};
+    for (int k = 0; k < 2; k++) {
+        data_shard_writer *w = NULL;
+        for (int i = 0; i < COUNT; i++) ids[i] = (i + (i >= 4000 ? k : 0)) % 256;
+        assert_int_equal(data_shard_create(host_real(), path_of(names[k]), tokenizer, &w), ST_OK);
+        assert_int_equal(data_shard_add(w, ids, COUNT), ST_OK);
+        assert_int_equal(data_shard_finish(w), ST_OK);
+    }
+    char *bytes = NULL;
+    int64_t count = 0;
+    t = open_tokens(path_of(names[0]), 0);
+    assert_int_equal(data_tokens_read(t, 0, COUNT, got), ST_OK);
+    assert_int_equal(host_read_all(host_real(), memory, path_of(names[1]), 1 << 20, &bytes, &count),
+                     ST_OK);
+    (void)write_file(names[0], bytes, count);
+    // The first block's tokens did not change, but it is not known what it belongs to.
+    assert_int_equal(data_tokens_read(t, 0, 8, got), ST_DAMAGED);
+    assert_int_equal(data_tokens_read(t, 4500, 8, got), ST_DAMAGED);
+    assert_non_null(strstr(error_last()->text, "first.tok"));
+    assert_non_null(strstr(error_last()->text, "changed during the run"));
+    data_tokens_close(t);
+}
+
+// Shards of version 1 have no hashes of blocks.
+static void test_earlier_shard(void **state)
+{
+    (void)state;
+    char *bytes = NULL;
+    int64_t count = 0;
+    int32_t got[9];
+    assert_int_equal(
+        host_read_all(host_real(), memory, make_shard("v2.tok"), 1 << 20, &bytes, &count), ST_OK);
+    bytes[7] = '1';
+    const uint64_t hash = hash64(bytes, 56, 0);
+    memcpy(bytes + 56, &hash, sizeof(hash));
+    memmove(bytes + count - 72, bytes + count - 64, 64); // over the hash of the only block
+    data_tokens *t = open_tokens(write_file("v1.tok", bytes, count - 8), 0);
+    assert_string_equal(data_tokens_format(t), "trireme");
+    assert_int_equal(data_tokens_malformed(t), -1);
+    assert_int_equal(data_tokens_read(t, 0, 9, got), ST_OK);
+    assert_int_equal(got[4], 255);
+    expect_boundaries(t, 0, 8, (int64_t[]){4, 6}, 2);
+    assert_int_equal(data_tokens_verify(t), ST_OK);
     data_tokens_close(t);
 }
 
@@ -460,7 +514,8 @@ static void test_prepare(void **state)
     const char *text_path = write_file("p.txt", "hello\n", 6);
     const char *cache = path_of("cache/deep");
     progress_count c = {.answer = ST_STOPPED};
-    const data_progress progress = {.report = count_progress, .skipped = NULL, .context = &c};
+    const data_progress progress = {
+        .report = count_progress, .skipped = NULL, .malformed = NULL, .context = &c};
     const data_prepare_options options = {.cache_folder = cache, .progress = &progress};
     char *shard = NULL, *again = NULL;
     assert_int_equal(data_prepare(host_real(), memory, tokenizer, text_path, &options, &shard),
@@ -497,6 +552,37 @@ static void test_prepare(void **state)
     assert_int_equal(names.count, 2); // no temporary file is left
 }
 
+static int64_t malformed_at(const char *name, const char *bytes, int64_t count)
+{
+    const data_prepare_options options = {.cache_folder = path_of("cache/utf8")};
+    char *shard = NULL;
+    const char *path = write_file(name, bytes, count);
+    const status st = data_prepare(host_real(), memory, tokenizer, path, &options, &shard);
+    if (st != ST_OK) print_error("%s\n", error_last()->text);
+    assert_int_equal(st, ST_OK);
+    data_tokens *t = open_tokens(shard, 0);
+    const int64_t at = data_tokens_malformed(t);
+    data_tokens_close(t);
+    return at;
+}
+
+// A shard knows whether its text was UTF-8, wherever the reader cut it into pieces.
+static void test_malformed_text(void **state)
+{
+    (void)state;
+    enum { LONG = 3000001 };
+    char *text = malloc(LONG);
+    assert_non_null(text);
+    for (int i = 0; i + 1 < LONG; i += 2) memcpy(text + i, "\xc3\xa9", 2);
+    text[LONG - 1] = '\n';
+    assert_int_equal(malformed_at("long.txt", text, LONG), -1);
+    text[2000001] = 'x';
+    assert_int_equal(malformed_at("long-bad.txt", text, LONG), 2000000);
+    free(text);
+    assert_int_equal(malformed_at("latin1.txt", "caf\xe9 au lait\n", 13), 3);
+    assert_int_equal(malformed_at("torn.txt", "caf\xc3", 4), 3);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -526,7 +612,10 @@ int main(void)
         cmocka_unit_test(test_megatron_damage),
         cmocka_unit_test(test_cut_under_the_run),
         cmocka_unit_test(test_own_shard_cut_under_the_run),
+        cmocka_unit_test(test_shard_overwritten_under_the_run),
+        cmocka_unit_test(test_earlier_shard),
         cmocka_unit_test(test_prepare),
+        cmocka_unit_test(test_malformed_text),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -2,6 +2,7 @@
 // step runs.
 #include "train/loader.h"
 
+#include "checkpoint/checkpoint.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "op/zigzag.h"
@@ -24,7 +25,7 @@ struct train_loader {
     int64_t valid_count;
     int32_t *cut; // with layout.cp: this rank's positions of ids, labels, positions
     int64_t cut_count;
-    status (*heard)(void *context, const char *line);
+    status (*heard)(void *context, log_level level, const char *line);
     void *heard_context;
 };
 
@@ -41,6 +42,16 @@ static status tokenizer_open(train_loader *l)
     return data_tokenizer_open(l->h, l->a, NULL, &l->tokenizer);
 }
 
+// The tokenizer and config.json of a checkpoint to begin from are checked before they are used; its
+// tensors are when they are loaded.
+static status origin_check(const train_loader *l)
+{
+    bool is_checkpoint = false;
+    if (l->r->model.from == NULL) return ST_OK;
+    TRY(ckpt_folder_is(l->h, l->a, l->r->model.from, &is_checkpoint));
+    return is_checkpoint ? ckpt_extras_verify(l->h, l->r->model.from) : ST_OK;
+}
+
 status train_loader_open(const host *h, arena *a, const run_config *r, train_loader **out)
 {
     TRY(arena_new(a, 1, out));
@@ -48,6 +59,7 @@ status train_loader_open(const host *h, arena *a, const run_config *r, train_loa
     l->h = h;
     l->a = a;
     l->r = r;
+    TRY(origin_check(l));
     TRY(tokenizer_open(l));
     const bool has_special = r->data.special_tokens == RUN_SPECIAL_TOKENS;
     data_tokenizer_set_flags(l->tokenizer, has_special ? DATA_ENCODE_SPECIAL : 0);
@@ -86,7 +98,7 @@ static status progress_report(void *context, const char *path, int64_t done, int
     if (l->heard == NULL) return ST_OK;
     (void)snprintf(line, sizeof(line), "tokens of %s: %lld of %lld MB", path_base_name(path),
                    (long long)(done >> 20), (long long)(all >> 20));
-    return l->heard(l->heard_context, all > (32 << 20) ? line : NULL);
+    return l->heard(l->heard_context, LOG_INFO, all > (32 << 20) ? line : NULL);
 }
 
 static status skipped_report(void *context, const char *path, int64_t lines, const char *first)
@@ -97,7 +109,20 @@ static status skipped_report(void *context, const char *path, int64_t lines, con
     (void)snprintf(line, sizeof(line),
                    "%s: skipped %lld line%s (data.on_error: skip); the first: %s",
                    path_base_name(path), (long long)lines, lines == 1 ? "" : "s", first);
-    return l->heard(l->heard_context, line);
+    return l->heard(l->heard_context, LOG_INFO, line);
+}
+
+static status malformed_report(void *context, const char *path, int64_t at)
+{
+    const train_loader *l = context;
+    char line[512];
+    if (l->heard == NULL) return ST_OK;
+    (void)snprintf(
+        line, sizeof(line),
+        "%.200s is not UTF-8 (byte %lld of its text): the model learns its bytes as they "
+        "are, or U+FFFD; convert the file of data.train with iconv",
+        path_base_name(path), (long long)at);
+    return l->heard(l->heard_context, LOG_WARN, line);
 }
 
 // Formats data.valid for the dataset: NULL, a share, or a path.
@@ -122,15 +147,18 @@ static status valid_text(const run_config *r, char buffer[VALID_TEXT_BYTES], con
 }
 
 status train_loader_prepare(train_loader *l, const char *cache_folder,
-                            status (*heard)(void *context, const char *line), void *context)
+                            status (*heard)(void *context, log_level level, const char *line),
+                            void *context)
 {
     char buffer[VALID_TEXT_BYTES];
     const char *valid = NULL;
     TRY(valid_text(l->r, buffer, &valid));
     l->heard = heard;
     l->heard_context = context;
-    const data_progress progress = {
-        .report = progress_report, .skipped = skipped_report, .context = l};
+    const data_progress progress = {.report = progress_report,
+                                    .skipped = skipped_report,
+                                    .malformed = malformed_report,
+                                    .context = l};
     const data_dataset_spec spec = {
         .train = l->r->data.train.items,
         .train_count = l->r->data.train.count,

@@ -19,9 +19,11 @@ NODISCARD status train_loader_model(const train_loader *l, run_config *r, decode
 const char *train_loader_tokenizer(const train_loader *l);
 // Converts text to token shards in cache_folder if they do not exist yet, and splits off the
 // validation data. Calls `heard` (may be NULL) every few MB, with a progress line if the work is
-// long, else with NULL; any status but ST_OK that it returns ends the work.
+// long, else with NULL, and with warnings about the text; any status but ST_OK that it returns ends
+// the work.
 NODISCARD status train_loader_prepare(train_loader *l, const char *cache_folder,
-                                      status (*heard)(void *context, const char *line),
+                                      status (*heard)(void *context, log_level level,
+                                                      const char *line),
                                       void *context);
 // Access to tokenizer and dataset, to inspect training data; the dataset exists after prepare.
 const struct data_tokenizer *train_loader_decoder(const train_loader *l);

@@ -1,5 +1,6 @@
 // A run: opens the folder, builds the job, continues from the last checkpoint, closes everything.
 #include "assemble/prove.h"
+#include "data/tokenizer.h"
 #include "train/lr/lr.h"
 #include "train/session.h"
 
@@ -74,11 +75,11 @@ status session_stop_agree(session *s)
 }
 
 // Called while text becomes tokens, which may take long; there is no state to save yet.
-static status data_heard(void *context, const char *line)
+static status data_heard(void *context, log_level level, const char *line)
 {
     session *s = context;
     session_progress(s, "preparing data", false);
-    if (line != NULL) session_say(s, LOG_INFO, "%s", line);
+    if (line != NULL && session_is_first(s)) session_say(s, level, "%s", line);
     if (!session_should_stop(s)) return ST_OK;
     return fail(ST_STOPPED, "%s before step %lld, while text became tokens; nothing is lost",
                 s->stop_reason, (long long)s->step + 1);
@@ -451,6 +452,7 @@ static status data_compare(session *s)
 {
     const hash128 id = train_loader_id(s->loader);
     (void)hash128_text(id, s->data_sum);
+    (void)hash128_text(data_tokenizer_id(train_loader_decoder(s->loader)), s->tokenizer_sum);
     int most = (int)(id.low & 0x7fffffff), least = -most; // maximum, negated minimum
     TRY(session_agree(s, &most, "data"));
     TRY(session_agree(s, &least, "data"));

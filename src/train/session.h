@@ -53,7 +53,7 @@ typedef struct session {
     int64_t saved_step, begun_step; // newest save, and the one in progress; -1: none
     error_record save_error;        // error of the last failed save
     ckpt_extra extras[2];
-    char config_sum[33], data_sum[33];
+    char config_sum[33], data_sum[33], tokenizer_sum[33];
     const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known
     int64_t fork;            // branch number of the checkpoints that this session writes
     train_start start;       // as passed to the watcher

@@ -128,6 +128,7 @@ status session_save_begin(session *s, bool is_best)
                                        .numerics = s->numerics,
                                        .config = s->config_sum,
                                        .data = s->data_sum,
+                                       .tokenizer = s->tokenizer_sum,
                                        .whole_from = s->whole_from},
                               .extras = s->extras,
                               .extra_count = COUNT_OF(extras),

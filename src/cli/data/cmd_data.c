@@ -174,7 +174,8 @@ static status file_hash(const host *h, const char *path, hash128 *out)
 
 static status pack_one(packing *p, const char *path)
 {
-    const data_progress progress = {.report = pack_progress, .skipped = pack_skipped, .context = p};
+    const data_progress progress = {
+        .report = pack_progress, .skipped = pack_skipped, .malformed = NULL, .context = p};
     const data_prepare_options options = {
         .cache_folder = p->folder, .skips_bad_lines = p->skips, .progress = &progress};
     cli_context *cli = p->cli;

@@ -195,10 +195,11 @@ static status end_of_text_find(export_job *v, const char **out)
     const int32_t id = data_tokenizer_eot(t);
     const int64_t ids = data_tokenizer_vocab_size(t);
     end_of_text_set(v, id);
-    status st = ST_OK;
+    const bool is_own = v->tokenizer == v->model.tokenizer;
+    status st = is_own ? cli_tokenizer_check(&v->model, v->tokenizer, t) : ST_OK;
     // A tokenizer other than the run's must fit: ids without rows in the model would fail only at
     // their use.
-    if (v->tokenizer != v->model.tokenizer && ids > v->model.spec.vocab) {
+    if (st == ST_OK && !is_own && ids > v->model.spec.vocab) {
         st = fail(ST_USAGE, "the tokenizer %s has %lld ids, the model %lld; give another, or none",
                   v->tokenizer, (long long)ids, (long long)v->model.spec.vocab);
     }

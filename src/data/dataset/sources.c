@@ -67,6 +67,14 @@ static status check_tokenizer(const data_dataset_spec *spec, const data_tokens *
                 hash128_text(given, given_text));
 }
 
+static status malformed_tell(const data_dataset_spec *spec, const char *path, const data_tokens *t)
+{
+    const data_progress *p = spec->progress;
+    const int64_t at = data_tokens_malformed(t);
+    return at >= 0 && p != NULL && p->malformed != NULL ? p->malformed(p->context, path, at)
+                                                        : ST_OK;
+}
+
 static status add_file(const host *h, arena *a, const data_dataset_spec *spec, const char *path,
                        source *s)
 {
@@ -90,6 +98,7 @@ static status add_file(const host *h, arena *a, const data_dataset_spec *spec, c
     data_tokens *t = NULL;
     TRY(data_tokens_open(h, a, tokens_path, vocab, &t));
     status st = check_tokenizer(spec, t);
+    if (st == ST_OK && !is_tokens) st = malformed_tell(spec, path, t);
     void *items = s->files;
     if (st == ST_OK) {
         st = arena_grow(a, &items, &s->file_capacity, s->file_count + 1, sizeof(source_file));

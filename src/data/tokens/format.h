@@ -6,6 +6,8 @@
 
 #include "data/tokens.h"
 
+enum { TOKEN_BLOCK_BYTES = 4096 }; // a block of a native shard, which has a hash of its own
+
 typedef enum token_type {
     TOKEN_U8,
     TOKEN_I8,
@@ -45,6 +47,9 @@ struct data_tokens {
     int64_t documents_at, documents_count;
     bool has_checksum;           // native shards only
     hash128 tokenizer, checksum; // native shards only
+    // Byte of the hashes of blocks, which cover [offset, blocks_at); 0: there are none.
+    int64_t blocks_at;
+    int64_t malformed; // byte of the shard's text that is no UTF-8; -1: none is known
 };
 
 extern const data_token_format data_token_format_shard;

@@ -5,13 +5,14 @@
 // shard at once write different temporary files and rename equal bytes.
 #include "base/fault.h"
 #include "data/reader.h"
+#include "data/tokenizer/family.h"
 #include "data/tokens.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 // Increment when the content of shards changes: all are rebuilt. The flags are added to it.
-enum { PREPARE_VERSION = 1, PREPARE_SPECIAL = 1 << 16, PREPARE_SKIPS = 1 << 17 };
+enum { PREPARE_VERSION = 2, PREPARE_SPECIAL = 1 << 16, PREPARE_SKIPS = 1 << 17 };
 static const int64_t stale_ns = INT64_C(3600) * 1000000000;
 
 static status shard_name(const host *h, arena *a, const data_tokenizer *t, const char *text_path,
@@ -85,6 +86,49 @@ static status report_skipped(const data_progress *progress, const char *path,
     return progress->skipped(progress->context, path, lines, first);
 }
 
+// Looks for the first byte that is no UTF-8. A piece may end inside a character, whose first bytes
+// are kept for the next one.
+typedef struct utf8_watch {
+    int64_t before; // bytes of text before `kept`
+    char kept[4];
+    int64_t kept_count;
+} utf8_watch;
+
+static void utf8_look(utf8_watch *u, const char *bytes, int64_t count, data_shard_writer *w)
+{
+    while (u->kept_count > 0 && count > 0) { // the character that the last piece ended in
+        u->kept[u->kept_count++] = *bytes++;
+        count--;
+        uint32_t point = 0;
+        bool torn = false;
+        const int length = utf8_next((const uint8_t *)u->kept, u->kept_count, &point, &torn);
+        if (length < 0 && torn) continue;
+        if (length < 0) data_shard_malformed(w, u->before);
+        u->before += u->kept_count;
+        u->kept_count = 0;
+    }
+    const int64_t valid = utf8_valid_prefix(bytes, count);
+    u->before += valid;
+    if (valid == count) return;
+    uint32_t point = 0;
+    bool torn = false;
+    (void)utf8_next((const uint8_t *)bytes + valid, count - valid, &point, &torn);
+    if (!torn) {
+        data_shard_malformed(w, u->before);
+        u->before += count - valid;
+        return;
+    }
+    u->kept_count = count - valid;
+    memcpy(u->kept, bytes + valid, (size_t)u->kept_count);
+}
+
+static void utf8_end(utf8_watch *u, data_shard_writer *w)
+{
+    if (u->kept_count > 0) data_shard_malformed(w, u->before);
+    u->before += u->kept_count;
+    u->kept_count = 0;
+}
+
 static status copy_documents(data_tokenizer *t, data_documents *d, data_shard_writer *w,
                              const char *path, const data_progress *progress)
 {
@@ -92,11 +136,14 @@ static status copy_documents(data_tokenizer *t, data_documents *d, data_shard_wr
     data_ids ids = {0};
     status st = ST_OK;
     int64_t since_report = 0;
+    utf8_watch utf8 = {0};
     for (;;) {
         data_piece piece;
         TRY_TO(free_ids, data_documents_next(d, &piece));
         if (piece.bytes == NULL) break;
         ids.count = 0;
+        utf8_look(&utf8, piece.bytes, piece.count, w);
+        if (piece.ends_document) utf8_end(&utf8, w);
         TRY_TO(free_ids,
                data_tokenizer_encode(t, piece.bytes, piece.count, data_tokenizer_flags(t), &ids));
         TRY_TO(free_ids, data_shard_add(w, ids.items, ids.count));

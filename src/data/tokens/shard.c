@@ -1,11 +1,17 @@
 // Native token files, prepared once from a text.
 //
-//   0    "TRIRTOK1"  u32 bytes per token  i32 end-of-text id  i64 vocabulary  u64[2] tokenizer id
+//   0    "TRIRTOK2"  u32 bytes per token  i32 end-of-text id  i64 vocabulary  u64[2] tokenizer id
 //        zeros to 56, u64 hash of those 56
 //   64   tokens, uint16 or uint32; zeros to a multiple of 8
 //        u64 where each document begins
+//   t    u64 for each 4096 bytes of [64, t): their hash, xor the low half of the hash of all tokens
 //        u64 tokens  u64 documents  u64 byte of the document list  u64[2] hash of all tokens
-//        zeros to 56, u64 hash of those 56
+//        u64 1 + byte of the text that is no UTF-8, or 0; zeros to 56, u64 hash of those 56
+//
+// A read checks the hash of every block that it touches, each time: a shard that rots, or that
+// another process overwrites during the run, is noticed before its tokens are used. The hash of all
+// tokens is part of each block's hash, so blocks of another shard do not fit either. "TRIRTOK1" has
+// no hashes of blocks, and is read without them.
 //
 // The counts are at the end because the writer makes one pass. It writes a temporary name and
 // renames it when the disk has all bytes, so an existing shard is complete. The hashes detect later
@@ -18,7 +24,7 @@
 #include <string.h>
 
 enum { FRAME_BYTES = 64, FRAMES_BYTES = 128, FRAME_HASHED = 56, WRITE_BYTES = 1 << 20 };
-static const char magic[8] = "TRIRTOK1";
+static const char magic[8] = "TRIRTOK2", magic_before[8] = "TRIRTOK1";
 
 typedef struct shard_head {
     char magic[8];
@@ -32,14 +38,26 @@ typedef struct shard_head {
 typedef struct shard_tail {
     uint64_t tokens, documents, documents_at;
     hash128 checksum;
-    uint64_t zero[2];
+    uint64_t malformed; // 1 + byte of the text; 0: the text is UTF-8
+    uint64_t zero;
     uint64_t hash;
 } shard_tail;
 _Static_assert(sizeof(shard_head) == FRAME_BYTES && sizeof(shard_tail) == FRAME_BYTES, "as drawn");
 
 static bool fits(const token_probe *p)
 {
-    return memcmp(p->head, magic, sizeof(magic)) == 0;
+    return memcmp(p->head, magic, sizeof(magic)) == 0 ||
+           memcmp(p->head, magic_before, sizeof(magic_before)) == 0;
+}
+
+static bool has_blocks(const shard_head *head)
+{
+    return memcmp(head->magic, magic, sizeof(magic)) == 0;
+}
+
+static int64_t block_count(int64_t begin, int64_t end)
+{
+    return (end - begin + TOKEN_BLOCK_BYTES - 1) / TOKEN_BLOCK_BYTES;
 }
 
 static status check_frames(data_tokens *t, const shard_head *head, const shard_tail *tail,
@@ -55,13 +73,16 @@ static status check_frames(data_tokens *t, const shard_head *head, const shard_t
     }
     // The hashes do not stop an attacker, so the code checks the numbers as well.
     const uint64_t file_bytes = (uint64_t)bytes;
-    const bool ok =
-        (head->width == 2 || head->width == 4) && head->vocab > 0 && head->vocab <= INT32_MAX &&
-        tail->tokens <= file_bytes && tail->documents <= file_bytes &&
-        tail->documents_at % 8 == 0 &&
-        tail->documents_at ==
-            (uint64_t)align_up(FRAME_BYTES + (int64_t)(tail->tokens * head->width), 8) &&
-        tail->documents_at + 8 * tail->documents + FRAME_BYTES == file_bytes;
+    bool ok = (head->width == 2 || head->width == 4) && head->vocab > 0 &&
+              head->vocab <= INT32_MAX && tail->tokens <= file_bytes &&
+              tail->documents <= file_bytes && tail->documents_at % 8 == 0 &&
+              tail->documents_at ==
+                  (uint64_t)align_up(FRAME_BYTES + (int64_t)(tail->tokens * head->width), 8);
+    if (ok) {
+        const int64_t end = (int64_t)(tail->documents_at + 8 * tail->documents);
+        const int64_t blocks = has_blocks(head) ? block_count(FRAME_BYTES, end) : 0;
+        ok = end + 8 * blocks + FRAME_BYTES == bytes;
+    }
     if (!ok) {
         return fail(ST_DAMAGED,
                     "%s: %llu tokens of %u bytes and %llu documents do not fit its %lld "
@@ -100,6 +121,9 @@ static status open_shard(data_tokens *t, arena *a, const token_probe *p)
     t->tokenizer = head.tokenizer;
     t->checksum = tail.checksum;
     t->has_checksum = true;
+    if (!has_blocks(&head)) return ST_OK;
+    t->blocks_at = t->documents_at + 8 * t->documents_count;
+    t->malformed = (int64_t)tail.malformed - 1;
     return ST_OK;
 }
 
@@ -119,6 +143,11 @@ struct data_shard_writer {
     uint64_t tokens, document_begin;
     uint64_t *documents;
     int64_t documents_count, documents_capacity;
+    uint64_t *blocks; // their hashes
+    int64_t blocks_count, blocks_capacity;
+    uint8_t block[TOKEN_BLOCK_BYTES]; // of the bytes written last
+    int64_t in_block;
+    uint64_t malformed;
     hash_stream *hash;
 };
 
@@ -164,12 +193,45 @@ abandon_writer:
     return st;
 }
 
+static status block_end(data_shard_writer *w)
+{
+    if (w->in_block == 0) return ST_OK;
+    if (w->blocks_count == w->blocks_capacity) {
+        const int64_t grown = max_i64(1024, 2 * w->blocks_capacity);
+        uint64_t *moved = realloc(w->blocks, (size_t)grown * sizeof(*moved));
+        if (moved == NULL) {
+            return fail(ST_NO_MEMORY, "%s: no memory for the hashes of %lld blocks", w->path,
+                        (long long)grown);
+        }
+        w->blocks = moved;
+        w->blocks_capacity = grown;
+    }
+    w->blocks[w->blocks_count] = hash64(w->block, w->in_block, (uint64_t)w->blocks_count);
+    w->blocks_count++;
+    w->in_block = 0;
+    return ST_OK;
+}
+
+// Writes bytes of the part that blocks cover.
+static status body_write(data_shard_writer *w, const void *bytes, int64_t count)
+{
+    const uint8_t *from = bytes;
+    for (int64_t at = 0; at < count;) {
+        const int64_t n = min_i64(count - at, TOKEN_BLOCK_BYTES - w->in_block);
+        memcpy(w->block + w->in_block, from + at, (size_t)n);
+        w->in_block += n;
+        at += n;
+        if (w->in_block == TOKEN_BLOCK_BYTES) TRY(block_end(w));
+    }
+    return w->h->api->file_write(w->f, bytes, count);
+}
+
 static status flush(data_shard_writer *w)
 {
     if (w->buffered == 0) return ST_OK;
     TRY(fault_point("data.shard.write"));
     hash_add(w->hash, w->buffer, w->buffered);
-    TRY(w->h->api->file_write(w->f, w->buffer, w->buffered));
+    TRY(body_write(w, w->buffer, w->buffered));
     w->buffered = 0;
     return ST_OK;
 }
@@ -215,18 +277,25 @@ static status write_rest(data_shard_writer *w)
     shard_tail tail = {.tokens = w->tokens,
                        .documents = (uint64_t)w->documents_count,
                        .documents_at = (uint64_t)align_up(end, 8),
-                       .checksum = hash_end(w->hash)};
+                       .checksum = hash_end(w->hash),
+                       .malformed = w->malformed};
     w->hash = NULL;
     tail.hash = hash64(&tail, FRAME_HASHED, 0);
     const host_api *api = w->h->api;
     const int64_t padding = (int64_t)tail.documents_at - end;
-    if (padding > 0) TRY(api->file_write(w->f, zeros, padding));
-    if (w->documents_count > 0) {
-        TRY(api->file_write(w->f, w->documents, 8 * w->documents_count));
-    }
+    if (padding > 0) TRY(body_write(w, zeros, padding));
+    if (w->documents_count > 0) TRY(body_write(w, w->documents, 8 * w->documents_count));
+    TRY(block_end(w));
+    for (int64_t i = 0; i < w->blocks_count; i++) w->blocks[i] ^= tail.checksum.low;
+    if (w->blocks_count > 0) TRY(api->file_write(w->f, w->blocks, 8 * w->blocks_count));
     TRY(api->file_write(w->f, &tail, sizeof(tail)));
     TRY(fault_point("data.shard.sync"));
     return api->file_sync(w->f);
+}
+
+void data_shard_malformed(data_shard_writer *w, int64_t at)
+{
+    if (w->malformed == 0) w->malformed = (uint64_t)at + 1;
 }
 
 static status sync_folder(const host *h, const char *path)
@@ -283,5 +352,6 @@ void data_shard_abandon(data_shard_writer *w)
     free(w->path);
     free(w->buffer);
     free(w->documents);
+    free(w->blocks);
     free(w);
 }

@@ -105,7 +105,7 @@ status data_tokens_open(const host *h, arena *a, const char *path, int64_t vocab
     }
     data_tokens *t = NULL;
     TRY(arena_new(a, 1, &t));
-    *t = (data_tokens){.h = h, .format = format, .vocab = vocab};
+    *t = (data_tokens){.h = h, .format = format, .vocab = vocab, .malformed = -1};
     TRY(arena_strdup(a, path, &t->path));
     const status st = format->open(t, a, &p);
     if (st != ST_OK) {
@@ -229,6 +229,40 @@ static status read_at(const data_tokens *t, int64_t offset, void *out, int64_t b
     return st;
 }
 
+// Reads a block of a shard and checks its hash.
+static status block_read(const data_tokens *t, int64_t block, uint8_t bytes[TOKEN_BLOCK_BYTES],
+                         int64_t *count)
+{
+    const int64_t at = t->offset + block * TOKEN_BLOCK_BYTES;
+    uint64_t entry = 0;
+    *count = min_i64(TOKEN_BLOCK_BYTES, t->blocks_at - at);
+    TRY(read_at(t, at, bytes, *count));
+    TRY(read_at(t, t->blocks_at + 8 * block, &entry, sizeof(entry)));
+    if ((hash64(bytes, *count, (uint64_t)block) ^ t->checksum.low) == entry) return ST_OK;
+    return fail(ST_DAMAGED,
+                "%s: the checksum of bytes %lld to %lld is wrong: the file is damaged, or it was "
+                "changed during the run; remove it if it lies in a run's cache folder, and the "
+                "next start makes it again from the text",
+                t->path, (long long)at, (long long)(at + *count - 1));
+}
+
+// Reads bytes that blocks cover, if the file has blocks; no unchecked byte is handed out.
+static status read_checked(const data_tokens *t, int64_t offset, void *out, int64_t bytes)
+{
+    uint8_t block_bytes[TOKEN_BLOCK_BYTES], *to = out;
+    if (t->blocks_at == 0) return read_at(t, offset, out, bytes);
+    for (int64_t done = 0; done < bytes;) {
+        const int64_t at = offset + done - t->offset;
+        const int64_t begin = at % TOKEN_BLOCK_BYTES;
+        int64_t have = 0;
+        TRY(block_read(t, at / TOKEN_BLOCK_BYTES, block_bytes, &have));
+        const int64_t n = min_i64(bytes - done, have - begin);
+        memcpy(to + done, block_bytes + begin, (size_t)n);
+        done += n;
+    }
+    return ST_OK;
+}
+
 status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int32_t *ids)
 {
     ASSERT(first >= 0 && count >= 0 && first <= t->count - count);
@@ -239,7 +273,7 @@ status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int3
     for (int64_t done = 0; done < count;) {
         const int64_t n = min_i64(capacity, count - done);
         const int64_t offset = t->offset + (first + done) * width;
-        TRY(read_at(t, offset, buffer, n * width));
+        TRY(read_checked(t, offset, buffer, n * width));
         const int64_t good = widen(t->type, buffer, n, limit, ids + done);
         if (good < n) {
             const char *at = (const char *)buffer + good * width;
@@ -250,28 +284,52 @@ status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int3
     return ST_OK;
 }
 
-// A window of the list of documents; the file's part is read when it is needed.
+// A window of the list of documents; the file's part is read, and checked, when it is needed.
 typedef struct boundary_window {
     const data_tokens *t;
     int64_t first, count;
     uint64_t begins[256];
 } boundary_window;
 
-static status boundary_at(boundary_window *w, int64_t i, int64_t stretch, uint64_t *out)
+static status boundary_at(boundary_window *w, int64_t i, int64_t *out)
 {
     const data_tokens *t = w->t;
-    if (t->documents != NULL) {
-        *out = t->documents[i];
-        return ST_OK;
-    }
-    if (i < w->first || i >= w->first + w->count) {
+    if (t->documents == NULL && (i < w->first || i >= w->first + w->count)) {
         w->first = i;
         w->count = 0; // until the read succeeds
-        const int64_t n = min_i64(stretch, t->documents_count - i);
-        TRY(read_at(t, t->documents_at + 8 * i, w->begins, 8 * n));
+        const int64_t n = min_i64(COUNT_OF(w->begins), t->documents_count - i);
+        TRY(read_checked(t, t->documents_at + 8 * i, w->begins, 8 * n));
         w->count = n;
     }
-    *out = w->begins[i - w->first];
+    const uint64_t begin = t->documents != NULL ? t->documents[i] : w->begins[i - w->first];
+    if (begin > (uint64_t)t->count) {
+        return fail(ST_DAMAGED, "%s: document %lld begins at token %llu of %lld", t->path,
+                    (long long)i, (unsigned long long)begin, (long long)t->count);
+    }
+    *out = (int64_t)begin;
+    return ST_OK;
+}
+
+// The first document that begins after `first`, by bisection. It reads single entries unchecked;
+// the caller checks what it found.
+static status boundary_find(const data_tokens *t, int64_t first, int64_t *out)
+{
+    int64_t low = 0, high = t->documents_count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        uint64_t begin = 0;
+        if (t->documents != NULL) {
+            begin = t->documents[middle];
+        } else {
+            TRY(read_at(t, t->documents_at + 8 * middle, &begin, sizeof(begin)));
+        }
+        if (begin <= (uint64_t)first) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    *out = low;
     return ST_OK;
 }
 
@@ -279,25 +337,38 @@ status data_tokens_boundaries(const data_tokens *t, int64_t first, int64_t count
                               void (*mark)(void *context, int64_t token), void *context)
 {
     boundary_window w = {.t = t};
-    int64_t low = 0, high = t->documents_count; // the first document that begins after `first`
-    uint64_t begin = 0;
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        TRY(boundary_at(&w, middle, 1, &begin));
-        if (begin <= (uint64_t)first) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+    int64_t next = 0, begin = 0;
+    TRY(boundary_find(t, first, &next));
+    int64_t before = 0;
+    if (next > 0) TRY(boundary_at(&w, next - 1, &before));
+    if (next > 0 && before > first) {
+        return fail(ST_DAMAGED, "%s: document %lld begins at token %lld, at most %lld expected",
+                    t->path, (long long)next - 1, (long long)before, (long long)first);
     }
-    for (uint64_t before = (uint64_t)first; low < t->documents_count; low++, before = begin) {
-        TRY(boundary_at(&w, low, COUNT_OF(w.begins), &begin));
-        if (begin > (uint64_t)(first + count)) break;
+    for (before = first; next < t->documents_count; next++, before = begin) {
+        TRY(boundary_at(&w, next, &begin));
+        if (begin > first + count) break;
         if (begin < before) {
-            return fail(ST_DAMAGED, "%s: document %lld begins at token %llu, before the one before",
-                        t->path, (long long)low, (unsigned long long)begin);
+            return fail(ST_DAMAGED, "%s: document %lld begins at token %lld, before the one before",
+                        t->path, (long long)next, (long long)begin);
         }
-        if (begin > before) mark(context, (int64_t)begin);
+        if (begin > before) mark(context, begin);
+    }
+    return ST_OK;
+}
+
+int64_t data_tokens_malformed(const data_tokens *t)
+{
+    return t->malformed;
+}
+
+// Checks every block, which covers the list of documents too.
+static status blocks_verify(const data_tokens *t)
+{
+    uint8_t bytes[TOKEN_BLOCK_BYTES];
+    int64_t count = 0;
+    for (int64_t i = 0; t->offset + i * TOKEN_BLOCK_BYTES < t->blocks_at; i++) {
+        TRY(block_read(t, i, bytes, &count));
     }
     return ST_OK;
 }
@@ -305,6 +376,7 @@ status data_tokens_boundaries(const data_tokens *t, int64_t first, int64_t count
 status data_tokens_verify(const data_tokens *t)
 {
     enum { PIECE = 1 << 20 };
+    if (t->blocks_at > 0) TRY(blocks_verify(t));
     if (!t->has_checksum || t->count == 0) return ST_OK;
     hash_stream *hash = hash_begin();
     void *piece = malloc(PIECE);

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# What people meet at the command line around checkpoints and a second start: files that changed, runs that are done.
+set -u
+. tests/support/check.sh
+
+for i in $(seq 300); do echo "the oar and the ship went out by night $i and the crew sang of salt and wind"; done >text.txt
+cat >c.yaml <<END
+run: {dir: r}
+train: {steps: 2, seq: 16, global_batch: 2}
+model: {layers: 1, dim: 8, heads: 1, ffn_dim: 8}
+data: {train: text.txt, tokenizer: bytes, valid: 0}
+eval: {every: 0}
+kernels: {threads: 1}
+END
+
+# ---- a run that is done says so
+check 0 -- train c.yaml
+grep -q 'loss nan' out && { echo "a loss of nan"; failures=$((failures + 1)); }
+check 0 'this run has all its 2 steps; nothing was trained' 'train.steps=4' -- train c.yaml optimizer.lr=1e-3
+grep -q 'loss nan' out && { echo "a loss of nan"; failures=$((failures + 1)); }
+check 0 '"event": "done"' -- train c.yaml log.format=json
+
+# ---- nothing of a checkpoint is used before its checksum is compared
+last=r/checkpoints/step-0000002
+for file in config.json config.resolved.yaml; do
+    cp "$last/$file" kept && sed -i 's/1/2/' "$last/$file"
+    check 5 "$file" checksum -- eval r --data text.txt
+    check 5 "$file" checksum -- generate r --prompt a --max-tokens 1
+    check 5 "$file" checksum -- export r exported
+    check 5 "$file" checksum -- train c.yaml run.dir=other model.layers=0 model.dim=0 model.heads=0 model.ffn_dim=0 model.from=$last
+    cp kept "$last/$file"
+done
+
+# ---- a tokenizer that changed since is not the model's
+check 0 -- export r exported
+check 0 -- train c.yaml run.dir=bpe data.tokenizer=exported/tokenizer.json
+check 0 -- eval bpe --data text.txt --limit 100
+sed -i 's/"a": 97/"a": 98/; s/"b": 98/"b": 97/' exported/tokenizer.json
+check 5 'tokenizer.json has changed' -- eval bpe --data text.txt
+check 5 'tokenizer.json has changed' -- generate bpe --prompt a --max-tokens 1
+check 5 'tokenizer.json has changed' -- export bpe exported2
+check 0 -- eval bpe --data text.txt --limit 100 --tokenizer bytes
+
+# ---- a manifest that is lost
+rm "$last/manifest.json"
+check 5 'lost its manifest.json' 'state-00000-of-00001.safetensors can be read' '--resume none' -- train c.yaml
+check 5 'lost its manifest.json' -- eval r --data text.txt
+check 5 'lost its manifest.json' -- generate "$last" --prompt a
+[ -e "$last/state-00000-of-00001.safetensors" ] || { echo "its state is gone"; failures=$((failures + 1)); }
+
+[ $failures = 0 ]
