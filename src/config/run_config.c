@@ -288,6 +288,11 @@ static bool same_value(const option *o, const run_config *was, const run_config 
     return true;
 }
 
+void run_config_before(run_config *was, const config *c)
+{
+    if (!config_is_given(c, "schedule.warmup_from")) was->schedule.warmup_from = RUN_WARMUP_ZERO;
+}
+
 status run_config_compare(arena *a, const run_config *was, const run_config *now, const config *c,
                           text *log)
 {

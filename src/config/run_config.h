@@ -36,6 +36,9 @@ typedef enum run_schedule {
     RUN_SCHEDULE_WSD,
     RUN_SCHEDULE_INVERSE_SQRT
 } run_schedule;
+// Update k of a warm-up of W updates, k from 1, has this share of the peak: (k - 1) / W, as
+// transformers and Megatron count; k / W; k / (W + 1).
+typedef enum run_warmup { RUN_WARMUP_ZERO, RUN_WARMUP_ONE, RUN_WARMUP_NANOGPT } run_warmup;
 typedef enum run_decay { RUN_DECAY_LINEAR, RUN_DECAY_COSINE, RUN_DECAY_ONE_MINUS_SQRT } run_decay;
 typedef enum run_arch {
     RUN_ARCH_AUTO, // the preset's or folder's; otherwise llama
@@ -134,6 +137,7 @@ typedef struct run_config {
     struct {
         int32_t name; // run_schedule
         int64_t warmup;
+        int32_t warmup_from; // run_warmup
         double min_ratio;
         int64_t decay_steps; // WSD only
         int32_t decay_shape; // run_decay, WSD only
@@ -288,6 +292,9 @@ NODISCARD status run_config_check(const run_config *r, const config *c, arena *a
 // Then derives values from others: train.global_batch (of a ramp), train.micro_batch,
 // schedule.timescale, layout.pipeline of a schedule that is no file.
 void run_config_complete(run_config *r);
+// Gives keys that did not exist when the configuration of a run was written the values that they
+// stand for; after config_parse().
+void run_config_before(run_config *was, const config *c);
 // For a resume. Refuses changed keys of class fixed by name (ST_CONFIG_FIXED) and adds changed keys
 // of class recorded to `log`, one "key: old -> new" per line. Compares paths by their last part;
 // the data's digest checks that the contents are equal.

@@ -127,6 +127,13 @@ static const option rows[] = {
     INT("schedule.warmup", schedule.warmup, "0", 0, 1e12, RECORDED, "steps",
         .help = "steps in which the learning rate rises to its peak",
         .also = "warmup_steps, warmup_iters, lr_warmup"),
+    CHOICE("schedule.warmup_from", schedule.warmup_from, "one", "zero, one, nanogpt", RECORDED,
+           .help =
+               "count of the first update in the warm-up: with one, update k of W has k / W of "
+               "the peak; with nanogpt k / (W + 1); with zero, as in transformers and Megatron, "
+               "(k - 1) / W, so the first update changes nothing; a run from before this key "
+               "keeps zero",
+           .also = "warmup_start, warmup_init"),
     REAL("schedule.min_ratio", schedule.min_ratio, "0", 0, 1, RECORDED,
          .help = "final learning rate of the linear, cosine and WSD rules as a share of the "
                  "peak",

@@ -223,6 +223,7 @@ status train_folder_before(const train_folder *f, run_config **out)
         f->a, &run_config_table,
         &(const config_input){.yaml = yaml, .bytes = bytes, .name = path, .folder = f->path}, was,
         &was_config));
+    run_config_before(was, was_config);
     run_config_complete(was);
     *out = was;
     return ST_OK;

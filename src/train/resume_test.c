@@ -291,6 +291,33 @@ static void a_stretched_schedule_is_told_of(void **state)
     assert_null(strstr(watch.said, "raises the learning rate"));
 }
 
+// A run from before schedule.warmup_from existed goes on with the counting that it began with.
+static void an_earlier_warmup_is_kept(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"schedule.warmup=6", "determinism=strict",
+                                       "schedule.warmup_from=zero"};
+    static const char key[] = "  warmup_from: ";
+    run_seen watch = {0}, first = {.stop_after = 2};
+    hash128 want, out;
+    arena *a = NULL;
+    char path[512], *yaml = NULL;
+    int64_t bytes = 0;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    assert_int_equal(test_run("counted", more, 3, "auto", &watch, &want), ST_OK);
+    assert_int_equal(test_run("earlier", more, 3, "auto", &first, &out), ST_STOPPED);
+    path_of(path, "earlier", "config.resolved.yaml");
+    assert_int_equal(host_read_all(host_real(), a, path, 1 << 20, &yaml, &bytes), ST_OK);
+    char *line = strstr(yaml, key);
+    assert_non_null(line);
+    const char *next = strchr(line, '\n') + 1;
+    memmove(line, next, strlen(next) + 1);
+    assert_int_equal(host_write_all(host_real(), path, yaml, (int64_t)strlen(yaml)), ST_OK);
+    assert_int_equal(test_run("earlier", more, 2, "auto", &watch, &out), ST_OK);
+    assert_same(out, want);
+    arena_destroy(a);
+}
+
 // A loss scale belongs to fp16: the run takes its own first one, or none.
 static void precision_may_change(void **state)
 {
@@ -405,6 +432,7 @@ int main(void)
         cmocka_unit_test(a_lost_manifest_is_told_of),
         cmocka_unit_test(nothing_is_left_to_do),
         cmocka_unit_test(a_stretched_schedule_is_told_of),
+        cmocka_unit_test(an_earlier_warmup_is_kept),
         cmocka_unit_test(precision_may_change),
         cmocka_unit_test(a_failed_save_costs_no_more),
         cmocka_unit_test(a_failing_run_names_what_is_safe),

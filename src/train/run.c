@@ -476,6 +476,10 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(model_of_run(s, r)); // fills in the vocabulary, which is compared too
     if (strcmp(order->resume, "none") != 0) {
         TRY(train_folder_before(&s->folder, &was));
+        // A run keeps its way of counting, also one that was begun before the key existed.
+        if (was != NULL && !config_is_given(order->c, "schedule.warmup_from")) {
+            r->schedule.warmup_from = was->schedule.warmup_from;
+        }
         if (was != NULL) TRY(run_config_compare(s->a, was, r, order->c, &changed));
         s->codec_changed = changed.length > 0 && strstr(changed.bytes, "comm.compression.") != NULL;
         if (changed.length > 0) session_say(s, LOG_INFO, "changed since: %s", changed.bytes);

@@ -203,6 +203,7 @@ static status config_of(session *s, const char *path, run_config **out)
     run_config *was = NULL;
     TRY(arena_new(s->a, 1, &was));
     TRY(config_parse(s->a, &run_config_table, &input, was, &c));
+    run_config_before(was, c);
     run_config_complete(was);
     *out = was;
     return ST_OK;

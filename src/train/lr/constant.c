@@ -3,7 +3,7 @@
 
 static double rate(const lr_settings *s, int64_t finished)
 {
-    if (finished < s->warmup) return s->peak * ((double)finished / (double)s->warmup);
+    if (finished < s->warmup) return s->peak * lr_warmup_share(s, finished);
     return s->peak;
 }
 

@@ -6,7 +6,7 @@
 
 static double rate(const lr_settings *s, int64_t finished)
 {
-    if (finished < s->warmup) return s->peak * ((double)finished / (double)s->warmup);
+    if (finished < s->warmup) return s->peak * lr_warmup_share(s, finished);
     const double x = (double)(finished - s->warmup) / (double)max_i64(1, s->steps - s->warmup);
     const double factor = s->min_ratio + (1.0 - s->min_ratio) * (1.0 + cos(acos(-1.0) * x)) / 2.0;
     return s->peak * fmax(0.0, factor);

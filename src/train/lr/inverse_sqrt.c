@@ -6,7 +6,7 @@
 
 static double rate(const lr_settings *s, int64_t finished)
 {
-    if (finished < s->warmup) return s->peak * ((double)finished / (double)s->warmup);
+    if (finished < s->warmup) return s->peak * lr_warmup_share(s, finished);
     const double t = (double)max_i64(1, s->timescale);
     return s->peak / sqrt(((double)(finished - s->warmup) + t) / t);
 }

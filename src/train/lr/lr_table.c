@@ -29,6 +29,7 @@ lr_settings lr_settings_of(const run_config *r)
         .decay_steps = r->schedule.decay_steps,
         .timescale = r->schedule.timescale,
         .decay_shape = (run_decay)r->schedule.decay_shape,
+        .warmup_from = (run_warmup)r->schedule.warmup_from,
     };
 }
 

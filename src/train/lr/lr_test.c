@@ -80,11 +80,37 @@ static void rates_stay_between_zero_and_peak(void **state)
     assert_null(lr_rule_find("linearly"));
 }
 
+// The first update of a new run changes weights, and no counting exceeds the peak.
+static void warmups_are_counted_by_key(void **state)
+{
+    (void)state;
+    static const double first[] = {0.0, 0.25, 0.2}, last[] = {0.75, 1.0, 0.8};
+    static const char *const names[] = {"constant", "linear", "cosine", "inverse_sqrt", "wsd"};
+    for (int w = 0; w < COUNT_OF(first); w++) {
+        for (int i = 0; i < COUNT_OF(names); i++) {
+            const lr_settings s = {.peak = 1.0,
+                                   .steps = 50,
+                                   .warmup = 4,
+                                   .decay_steps = 10,
+                                   .timescale = 4,
+                                   .warmup_from = (run_warmup)w};
+            const lr_rule *rule = lr_rule_find(names[i]);
+            assert_true(fabs(rule->rate(&s, 0) - first[w]) < 1e-15);
+            assert_true(fabs(rule->rate(&s, 3) - last[w]) < 1e-15);
+            assert_true(fabs(rule->rate(&s, 4) - 1.0) < 1e-15);
+        }
+    }
+    assert_int_equal(option_find(&run_config_table, "schedule.warmup_from")->kind, OPTION_CHOICE);
+    assert_string_equal(option_find(&run_config_table, "schedule.warmup_from")->default_text,
+                        "one");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_rates),
         cmocka_unit_test(rates_stay_between_zero_and_peak),
+        cmocka_unit_test(warmups_are_counted_by_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static double rate(const lr_settings *s, int64_t finished)
 {
     const double m = s->min_ratio;
     if (finished < s->warmup) {
-        return s->peak * (m + (1.0 - m) * ((double)finished / (double)s->warmup));
+        return s->peak * (m + (1.0 - m) * lr_warmup_share(s, finished));
     }
     const int64_t decay_begin = s->steps - s->decay_steps;
     if (finished < decay_begin) return s->peak;
