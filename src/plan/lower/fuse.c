@@ -59,9 +59,10 @@ static bool lies_apart(const plan *p, const plan_binding *b, int32_t list, int64
         if (!begin_together(in, made) && overlap(out, in))
             return false; // otherwise it continues in its result
     }
-    const int32_t *workspace = b->workspace[list];
-    if (workspace != NULL && workspace[at] >= 0 && overlap(out, stretch_of_ref(p, workspace[at]))) {
-        return false;
+    const int32_t *const held[] = {b->workspace[list], b->packed[list]};
+    for (int i = 0; i < COUNT_OF(held); i++) {
+        const bool is_there = held[i] != NULL && held[i][at] >= 0;
+        if (is_there && overlap(out, stretch_of_ref(p, held[i][at]))) return false;
     }
     return (begin_together(out, made) && out.end == made.end) || !overlap(out, made);
 }

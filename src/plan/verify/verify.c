@@ -227,6 +227,7 @@ status plan_verify(arena *a, const plan_mesh *mesh, const plan *const *plans, in
     TRY(verify_graph_run(a, &v->graph, &v->result));
     TRY(finding_fail(v));
     out->rendezvous = v->result.rendezvous_count;
+    TRY(verify_fused(v));
     TRY(verify_written(v));
     return verify_sums(v);
 }

@@ -12,7 +12,8 @@
 //      norm; every rank updates every byte of its weights and states once
 //   e  strict: one left-to-right sum in a shard, the fixed tree over shards, uses in the order of
 //      their forward
-//   f  the bytes that each rank needs
+//   f  of two nodes in one launch the second writes nothing that the first still reads
+//   g  the bytes that each rank needs
 //
 // It reads what the executor executes, and nothing else: a plan that was changed in memory, or that
 // a user's schedule made, is proved or refused like any other.

@@ -105,5 +105,7 @@ status verify_misses(const verifier *v, const verify_finding *found);
 NODISCARD status verify_written(verifier *v);
 // verify_sums.c
 NODISCARD status verify_sums(verifier *v);
+// verify_fused.c
+NODISCARD status verify_fused(const verifier *v);
 
 #endif
