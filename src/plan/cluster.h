@@ -140,7 +140,7 @@ typedef struct cluster_prices {
 typedef enum cluster_cause {
     CAUSE_DEVICE,        // GPU, and causes that cannot be distinguished from it
     CAUSE_DEVICE_MEMORY, // HBM, SRAM
-    CAUSE_HOST,          // CPU, memory, board, unattended reboot
+    CAUSE_HOST,          // CPU, memory, mainboard, unattended reboot
     CAUSE_NETWORK,       // NICs, cables, switches
     CAUSE_STORAGE,
     CAUSE_SOFTWARE,

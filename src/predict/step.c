@@ -304,10 +304,10 @@ status predict_step_part(arena *a, const predict_setup *s, const sim_stretch *st
 status predict_step_plan(arena *a, const predict_setup *s, const int32_t *stages, int32_t count,
                          predict_step *out)
 {
-    const bool alike = !adds_bytes(&s->profile);
+    const bool is_plain = !adds_bytes(&s->profile);
     const assemble_options how = {.last = PLAN_PLACED,
-                                  .make = alike ? predict_plan_bytes : NULL,
-                                  .peak_stages = alike ? stages : NULL,
+                                  .make = is_plain ? predict_plan_bytes : NULL,
+                                  .peak_stages = is_plain ? stages : NULL,
                                   .peak_count = count,
                                   .peak_limit =
                                       usable_of(&s->machine.device) - s->profile.context_bytes};

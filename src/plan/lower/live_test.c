@@ -43,13 +43,13 @@ static void bench_open(bench *x)
     memset(x, 0, sizeof(*x));
     op_program *program = NULL;
     const plan_mesh mesh = {.size = {1, 2, 1, 1, 1}};
-    const plan_group aside = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_OVERLAPPED);
+    const plan_group sums = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_OVERLAPPED);
     const plan_tensor step = {.name = "step", .bytes = 8192, .role = ROLE_STEP, .is_run = true};
     int32_t group = -1;
     assert_int_equal(arena_create("live", 0, &x->a), ST_OK);
     x->run.a = x->out.a = x->a;
     assert_int_equal(plan_table_push(&x->run, &step), ST_OK);
-    assert_int_equal(plan_table_group(&x->run, &aside, &group), ST_OK);
+    assert_int_equal(plan_table_group(&x->run, &sums, &group), ST_OK);
     assert_int_equal(op_program_create(x->a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &program), ST_OK);
     for (int32_t t = 0; t < 3; t++) {
         const char *const names[] = {"x", "y", "z"};
