@@ -95,6 +95,10 @@ int64_t host_memory_bytes(const host *h);
 // The same for an idle machine: installed memory, limited by the limit of the control group.
 int64_t host_memory_installed(const host *h);
 
+// For the text of an error: the limit of the process that made a system call fail with this errno,
+// and the remedy, in parentheses after a blank; "" if no limit did.
+const char *host_limit_remedy(int error);
+
 // Reads whole small files. Refuses more than `limit_bytes` before it allocates. A NUL follows the
 // last byte of the text and is not counted.
 NODISCARD status host_read_all(const host *h, arena *a, const char *path, int64_t limit_bytes,

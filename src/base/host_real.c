@@ -39,7 +39,7 @@ static status fail_errno(int error, const char *operation, const char *path)
                         : error == ENOENT || error == ENOTDIR ? ST_NOT_FOUND
                         : error == ENOMEM                     ? ST_NO_MEMORY
                                                               : ST_IO;
-    return fail(code, "%s: %s failed: %s", path, operation, reason);
+    return fail(code, "%s: %s failed: %s%s", path, operation, reason, host_limit_remedy(error));
 }
 
 static int64_t clock_ns(clockid_t clock)

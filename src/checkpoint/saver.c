@@ -127,8 +127,10 @@ status ckpt_image_bytes(const ckpt_state *state, int64_t *bytes)
 static status thread_start(ckpt_saver *s)
 {
     TRY(fault_point("checkpoint.thread"));
-    if (pthread_create(&s->thread, NULL, writer, s) != 0) {
-        return fail(ST_NO_MEMORY, "cannot start the thread that writes checkpoints");
+    const int error = pthread_create(&s->thread, NULL, writer, s);
+    if (error != 0) {
+        return fail(ST_NO_MEMORY, "cannot start the thread that writes checkpoints (error %d)%s",
+                    error, host_limit_remedy(error));
     }
     s->has_thread = true;
     return ST_OK;

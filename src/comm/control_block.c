@@ -125,16 +125,16 @@ static status file_make(comm_control_block *b)
     TRY(fault_point("comm.control_block.create"));
     b->fd = memfd_create("trireme-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (b->fd < 0) {
-        return fail(ST_NO_MEMORY, "cannot make the control block of this host's ranks: %s",
-                    strerror(errno));
+        return fail(ST_NO_MEMORY, "cannot make the control block of this host's ranks: %s%s",
+                    strerror(errno), host_limit_remedy(errno));
     }
     const int error = ftruncate(b->fd, b->bytes) != 0 ? errno
                       : fcntl(b->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0
                           ? errno
                           : posix_fallocate(b->fd, 0, hot_bytes(b->local_ranks));
     if (error == 0) return ST_OK;
-    return fail(ST_NO_MEMORY, "cannot reserve the control block of %d ranks: %s", b->local_ranks,
-                strerror(error));
+    return fail(ST_NO_MEMORY, "cannot reserve the control block of %d ranks, %lld bytes: %s%s",
+                b->local_ranks, (long long)b->bytes, strerror(error), host_limit_remedy(error));
 }
 
 static int cores_here(void)
@@ -203,7 +203,8 @@ status comm_control_block_map(int fd, comm_control_block **out)
     status st;
     b->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (b->fd < 0) {
-        st = fail(ST_IO, "cannot take descriptor %d as a control block: %s", fd, strerror(errno));
+        st = fail(ST_IO, "cannot take descriptor %d as a control block: %s%s", fd, strerror(errno),
+                  host_limit_remedy(errno));
         goto unmap_block;
     }
     TRY_TO(unmap_block, file_check(b));
@@ -248,8 +249,8 @@ status block_reserve(comm_control_block *b, const void *at, int64_t bytes)
     ASSERT(begin >= 0 && end <= b->bytes);
     const int error = posix_fallocate(b->fd, begin, end - begin);
     if (error == 0) return ST_OK;
-    return fail(ST_NO_MEMORY, "no %lld bytes of shared memory for a group of ranks: %s",
-                (long long)(end - begin), strerror(error));
+    return fail(ST_NO_MEMORY, "no %lld bytes of shared memory for a group of ranks: %s%s",
+                (long long)(end - begin), strerror(error), host_limit_remedy(error));
 }
 
 static status slot_make(comm_control_block *b, block_row *row, int64_t hot, int64_t bytes)

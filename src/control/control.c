@@ -332,9 +332,12 @@ static status prepare(control *c)
     TRY(fault_point("control.open"));
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->wake_fd < 0)
-        return fail(ST_IO, "cannot open a descriptor for control: %s", strerror(errno));
-    if (control_thread_start(&c->thread, control_main, c) != 0) {
-        return fail(ST_NO_MEMORY, "cannot start the control thread");
+        return fail(ST_IO, "cannot open a descriptor for control: %s%s", strerror(errno),
+                    host_limit_remedy(errno));
+    const int error = control_thread_start(&c->thread, control_main, c);
+    if (error != 0) {
+        return fail(ST_NO_MEMORY, "cannot start the control thread (error %d)%s", error,
+                    host_limit_remedy(error));
     }
     return ST_OK;
 }

@@ -176,7 +176,8 @@ status control_key_pipe(const control_key *k, int *fd)
     int ends[2];
     TRY(fault_point("control.key.pipe"));
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        return fail(ST_IO, "cannot create a pipe for the job's key: %s", strerror(errno));
+        return fail(ST_IO, "cannot create a pipe for the job's key: %s%s", strerror(errno),
+                    host_limit_remedy(errno));
     }
     // An empty pipe takes 32 bytes in one write.
     const ssize_t n = write(ends[1], k->bytes, CONTROL_KEY_BYTES);

@@ -236,12 +236,15 @@ static status server_init(control_server *s)
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->epoll_fd < 0 || s->wake_fd < 0) {
-        return fail(ST_IO, "cannot open descriptors for the coordinator: %s", strerror(errno));
+        return fail(ST_IO, "cannot open descriptors for the coordinator: %s%s", strerror(errno),
+                    host_limit_remedy(errno));
     }
     watch(s, s->listen_fd, IS_LISTENER, EPOLLIN, EPOLL_CTL_ADD);
     watch(s, s->wake_fd, IS_WAKE, EPOLLIN, EPOLL_CTL_ADD);
-    if (control_thread_start(&s->thread, server_main, s) != 0) {
-        return fail(ST_NO_MEMORY, "cannot start the coordinator's thread");
+    const int error = control_thread_start(&s->thread, server_main, s);
+    if (error != 0) {
+        return fail(ST_NO_MEMORY, "cannot start the coordinator's thread (error %d)%s", error,
+                    host_limit_remedy(error));
     }
     return ST_OK;
 }

@@ -118,7 +118,10 @@ status control_listen(const char *where, bool allow_wildcard, int *fd,
     }
     TRY(fault_point("control.listen"));
     const int s = socket(a.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s < 0) return fail(ST_IO, "cannot create a socket for \"%s\": %s", where, strerror(errno));
+    if (s < 0) {
+        return fail(ST_IO, "cannot create a socket for \"%s\": %s%s", where, strerror(errno),
+                    host_limit_remedy(errno));
+    }
     // The mask lets only the owner connect to a bound path.
     const mode_t mask = umask(0177);
     const bool is_ok = (a.at.ss_family == AF_UNIX ||
@@ -150,7 +153,10 @@ status control_connect(const char *where, int timeout_ms, int *fd)
     TRY(parse_address(where, false, &a));
     TRY(fault_point("control.connect"));
     const int s = socket(a.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s < 0) return fail(ST_IO, "cannot create a socket for \"%s\": %s", where, strerror(errno));
+    if (s < 0) {
+        return fail(ST_IO, "cannot create a socket for \"%s\": %s%s", where, strerror(errno),
+                    host_limit_remedy(errno));
+    }
     int error = connect(s, (struct sockaddr *)&a.at, a.bytes) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
         struct pollfd p = {.fd = s, .events = POLLOUT};
@@ -266,8 +272,10 @@ bool control_watch(const control_peer *peer, int *fd)
 {
     *fd = (int)syscall(SYS_pidfd_open, (pid_t)peer->pid, 0U);
     if (*fd < 0) return errno != ESRCH;
-    // Another process may have this pid by now; its start time then differs.
-    if (peer->started == 0 || stat_of(peer->pid).started == peer->started) return true;
+    // Another process may have this pid by now; its start time then differs. 0: it cannot be read,
+    // for example because this process has no descriptor left.
+    const uint64_t started = stat_of(peer->pid).started;
+    if (peer->started == 0 || started == 0 || started == peer->started) return true;
     (void)close(*fd);
     *fd = -1;
     return false;

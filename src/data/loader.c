@@ -93,8 +93,10 @@ status data_loader_create(const data_loader_args *args, data_loader **out)
     TRY_TO(destroy_loader, allocate(l));
     if (!args->no_thread) {
         TRY_TO(destroy_loader, fault_point("data.loader.thread"));
-        if (pthread_create(&l->thread, NULL, run, l) != 0) {
-            st = fail(ST_NO_MEMORY, "the system gives no thread for the loader");
+        const int error = pthread_create(&l->thread, NULL, run, l);
+        if (error != 0) {
+            st = fail(ST_NO_MEMORY, "cannot start the thread of the data loader (error %d)%s",
+                      error, host_limit_remedy(error));
             goto destroy_loader;
         }
         l->has_thread = true;

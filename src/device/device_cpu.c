@@ -385,7 +385,8 @@ static status stream_create(device *base, const char *name, int32_t number, devi
     TRY_TO(destroy_stream, d->config.run->open(d->config.kernels, number, &stream->context));
     const int error = pthread_create(&stream->thread, NULL, stream_main, stream);
     if (error != 0) {
-        st = fail(ST_NO_MEMORY, "cannot start the thread of stream %s (error %d)", name, error);
+        st = fail(ST_NO_MEMORY, "cannot start the thread of stream %s (error %d)%s", name, error,
+                  host_limit_remedy(error));
         goto destroy_stream;
     }
     pthread_mutex_lock(&d->lock);

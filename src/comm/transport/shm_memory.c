@@ -60,22 +60,26 @@ static status memory_make(int64_t bytes, int *fd_out, void **out)
 {
     TRY(fault_point("comm.shm.region"));
     const int fd = memfd_create("trireme-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return fail(ST_NO_MEMORY, "cannot make shared memory: %s", strerror(errno));
+    if (fd < 0)
+        return fail(ST_NO_MEMORY, "cannot make shared memory: %s%s", strerror(errno),
+                    host_limit_remedy(errno));
     const int error = ftruncate(fd, bytes) != 0                                  ? errno
                       : fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ? errno
                                                                                  : 0;
     void *at = MAP_FAILED;
     if (error == 0) at = map_shared(fd, bytes);
     if (at == MAP_FAILED) {
-        const status st = fail(ST_NO_MEMORY, "cannot make %lld bytes of shared memory: %s",
-                               (long long)bytes, strerror(error != 0 ? error : errno));
+        const int cause = error != 0 ? error : errno;
+        const status st = fail(ST_NO_MEMORY, "cannot make %lld bytes of shared memory: %s%s",
+                               (long long)bytes, strerror(cause), host_limit_remedy(cause));
         (void)close(fd);
         return st;
     }
     const int reserve_error = memory_reserve(fd, at, bytes);
     if (reserve_error != 0) {
-        const status st = fail(ST_NO_MEMORY, "no %lld bytes of shared memory are free: %s",
-                               (long long)bytes, strerror(reserve_error));
+        const status st =
+            fail(ST_NO_MEMORY, "no %lld bytes of shared memory are free: %s%s", (long long)bytes,
+                 strerror(reserve_error), host_limit_remedy(reserve_error));
         (void)munmap(at, (size_t)bytes);
         (void)close(fd);
         return st;

@@ -148,7 +148,8 @@ status kern_pool_create(int threads, kern_pool **out)
         const int error = pthread_create(&w->thread, NULL, worker_main, w);
         if (error != 0) {
             kern_pool_destroy(pool);
-            return fail(ST_NO_MEMORY, "cannot start thread %d of %d (error %d)", i, threads, error);
+            return fail(ST_NO_MEMORY, "cannot start thread %d of %d (error %d)%s", i, threads,
+                        error, host_limit_remedy(error));
         }
         pool->threads = i + 1;
     }
