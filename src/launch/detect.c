@@ -1,6 +1,9 @@
 // Finds out which launcher started this process. The table has one row per launcher: the variables
-// that must all be set, and a function that reads the rest. Rows are in order of trust: variables
-// set closest to this process come first.
+// that must all be set, those that only this launcher sets, and a function that reads the rest. Rows
+// are in order of trust: variables set closest to this process come first.
+//
+// A set that is begun but not complete is refused: otherwise each of N processes would train alone,
+// into the same folder. So are values that contradict each other.
 #include "launch/launch.h"
 
 #include "base/hash.h"
@@ -9,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PORT_FIRST = 20000, PORT_COUNT = 10000, NEEDS_MAX = 4 };
+enum { PORT_FIRST = 20000, PORT_COUNT = 10000, NEEDS_MAX = 4, NAMES_BYTES = 256 };
 
 typedef struct env {
     launch_lookup lookup;
@@ -46,10 +49,32 @@ static status get_ranks(const env *e, const char *rank, const char *ranks, launc
     return get_number(e, rank, 0, p->ranks - 1, &p->rank);
 }
 
+// The ranks of a host are numbered in the order of all ranks. So at least as many ranks come before
+// this one, and after it, as the host has there.
+static status check_local(const char *rank, const char *ranks, const launch_place *p)
+{
+    if (p->local_rank < 0) return ST_OK;
+    const bool is_beyond = p->local_ranks > 0 && p->local_rank >= p->local_ranks;
+    const bool is_early = p->local_rank > p->rank;
+    const bool is_late = p->local_ranks > 0 && p->local_ranks - p->local_rank > p->ranks - p->rank;
+    if (is_beyond) {
+        return fail(ST_CONFIG, "%s is %d, but %s is %d: it must be smaller; correct one of them",
+                    rank, p->local_rank, ranks, p->local_ranks);
+    }
+    if (!is_early && !is_late) return ST_OK;
+    return fail(
+        ST_CONFIG,
+        "rank %d of %d cannot have %s=%d%s: a host's ranks are numbered in the order of all "
+        "ranks; correct these variables, or start the ranks with a launcher that sets them",
+        p->rank, p->ranks, rank, p->local_rank,
+        is_late ? " with so many ranks after it on its host" : "");
+}
+
 static status get_local(const env *e, const char *rank, const char *ranks, launch_place *p)
 {
     TRY(get_if(e, ranks, 1, p->ranks, &p->local_ranks));
-    return get_if(e, rank, 0, p->ranks - 1, &p->local_rank);
+    TRY(get_if(e, rank, 0, p->ranks - 1, &p->local_rank));
+    return check_local(rank, ranks, p);
 }
 
 static uint64_t job_of(const char *launcher, const char *a, const char *b)
@@ -149,6 +174,7 @@ static status read_slurm(const env *e, launch_place *p)
     int node = -1;
     TRY(get_if(e, "SLURM_NODEID", 0, LAUNCH_HOSTS_MAX, &node));
     if (node >= 0 && tasks != NULL) p->local_ranks = tasks_on_node(tasks, node);
+    TRY(check_local("SLURM_LOCALID", "the number of tasks on this node", p));
     // A restarted job gets another number, so that processes of the previous run cannot join it.
     char step[64];
     const char *restarts = get(e, "SLURM_RESTART_COUNT");
@@ -214,16 +240,26 @@ static status read_kubernetes(const env *e, launch_place *p)
 typedef struct launcher {
     const char *name;
     const char *needs[NEEDS_MAX];
+    const char *signs[NEEDS_MAX]; // one of these shows that this launcher started the process
     status (*read)(const env *e, launch_place *p);
 } launcher;
 
 static const launcher launchers[] = {
-    {"trireme", {"TRIREME_LAUNCH"}, read_ours},
-    {"torchrun", {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}, read_torchrun},
-    {"slurm", {"SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_NODELIST"}, read_slurm},
-    {"openmpi", {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, read_openmpi},
-    {"pmi", {"PMI_RANK", "PMI_SIZE"}, read_pmi},
-    {"kubernetes", {"JOB_COMPLETION_INDEX", "WORLD_SIZE"}, read_kubernetes},
+    {"trireme", {"TRIREME_LAUNCH"}, {NULL}, read_ours},
+    {"torchrun",
+     {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"},
+     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+     read_torchrun},
+    {"slurm",
+     {"SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_NODELIST"},
+     {"SLURM_PROCID", "SLURM_LOCALID"},
+     read_slurm},
+    {"openmpi",
+     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+     read_openmpi},
+    {"pmi", {"PMI_RANK", "PMI_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, read_pmi},
+    {"kubernetes", {"JOB_COMPLETION_INDEX", "WORLD_SIZE"}, {NULL}, read_kubernetes},
 };
 
 static bool is_complete(const env *e, const launcher *l)
@@ -245,6 +281,84 @@ static bool is_batch_step(const env *e)
     int64_t id = 0;
     return step == NULL || !text_parse_i64(step, &id) ||
            id >= ((INT64_C(0xffff) << 16) | FIRST_SPECIAL_LOW);
+}
+
+// Joins the names of the row that are set, or not set, to a text like "RANK and WORLD_SIZE".
+static int names_join(const env *e, const char *const *names, bool is_set, char out[NAMES_BYTES])
+{
+    const char *found[NEEDS_MAX];
+    int count = 0;
+    for (int i = 0; i < NEEDS_MAX && names[i] != NULL; i++) {
+        if ((get(e, names[i]) != NULL) == is_set) found[count++] = names[i];
+    }
+    out[0] = '\0';
+    for (int i = 0; i < count; i++) {
+        const size_t used = strlen(out);
+        const char *between = i == 0 ? "" : i + 1 < count ? ", " : " and ";
+        (void)snprintf(out + used, NAMES_BYTES - used, "%s%s", between, found[i]);
+    }
+    return count;
+}
+
+// True if the variables of an incomplete set do not say that there are other ranks.
+static bool is_alone(const env *e, const launcher *l)
+{
+    const char *rank = get(e, "RANK"), *ranks = get(e, "WORLD_SIZE");
+    if (l->read == read_torchrun) {
+        return ranks != NULL && strcmp(ranks, "1") == 0 && (rank == NULL || strcmp(rank, "0") == 0);
+    }
+    // sbatch and salloc set these variables, too.
+    rank = get(e, "SLURM_PROCID");
+    return l->read == read_slurm && get(e, "SLURM_JOB_ID") != NULL && is_batch_step(e) &&
+           (rank == NULL || strcmp(rank, "0") == 0);
+}
+
+static status refuse_incomplete(const env *e)
+{
+    char set[NAMES_BYTES], missing[NAMES_BYTES];
+    for (int64_t i = 0; i < COUNT_OF(launchers); i++) {
+        const launcher *l = &launchers[i];
+        const int count = names_join(e, l->signs, true, set);
+        if (count == 0 || is_alone(e, l)) continue;
+        const int wanted = names_join(e, l->needs, false, missing);
+        return fail(ST_CONFIG,
+                    "%s %s set in the environment, but %s %s not: this process cannot know its "
+                    "place among the ranks; set %s on every rank, or unset %s to train with this "
+                    "process alone",
+                    set, count > 1 ? "are" : "is", missing, wanted > 1 ? "are" : "is",
+                    wanted > 1 ? "them all" : "it", count > 1 ? "these" : "it");
+    }
+    return ST_OK;
+}
+
+// RANK and WORLD_SIZE that are not torchrun's, because its set is not complete, and differ from what
+// another launcher says.
+static status refuse_other_rank(const env *e, const launch_place *p)
+{
+    static const char *const names[] = {"RANK", "WORLD_SIZE"};
+    const int values[] = {p->rank, p->ranks};
+    for (int i = 0; i < 2; i++) {
+        int given = values[i];
+        TRY(get_if(e, names[i], 0, CONTROL_RANKS_MAX, &given));
+        if (given == values[i]) continue;
+        return fail(ST_CONFIG,
+                    "%s is %d, but the variables of %s say %d: unset %s, or set all of RANK, "
+                    "WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+                    names[i], given, p->launcher, values[i], names[i]);
+    }
+    return ST_OK;
+}
+
+// Variables that alone do not show other ranks, but that a user may have set for some.
+static void note_leftover(const env *e, launch_place *p)
+{
+    const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX", NULL};
+    char set[NAMES_BYTES];
+    const int count = names_join(e, names, true, set);
+    if (count == 0 || get(e, "WORLD_SIZE") != NULL) return;
+    (void)snprintf(p->note, sizeof(p->note),
+                   "%.64s %s set, but RANK and WORLD_SIZE are not, so this process trains alone",
+                   set, count > 1 ? "are" : "is");
 }
 
 static status override_address(const env *e, launch_place *p)
@@ -285,9 +399,14 @@ status launch_detect(launch_lookup lookup, void *context, launch_place *out)
         p.launcher = l->name;
         TRY(l->read(&e, &p));
         if (l->read != read_ours) TRY(override_address(&e, &p));
+        if (l->read != read_ours && l->read != read_torchrun && l->read != read_kubernetes) {
+            TRY(refuse_other_rank(&e, &p));
+        }
         *out = p;
         return ST_OK;
     }
+    TRY(refuse_incomplete(&e));
+    note_leftover(&e, &p);
     if (is_in_slurm) {
         (void)snprintf(
             p.note, sizeof(p.note),

@@ -63,8 +63,8 @@ static const row rows[] = {
      -1,
      -1,
      "[fe80::1]:29501"},
-    {"torchrun without a port is not complete",
-     {"RANK=3", "WORLD_SIZE=8", "MASTER_ADDR=n1"},
+    {"one process of one",
+     {"RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0"},
      ST_OK,
      "none",
      0,
@@ -212,6 +212,67 @@ static void test_launchers(void **state)
     }
 }
 
+// Sets that are begun but not complete, or contradict themselves, are refused by the variable's name.
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *variables[VARIABLES_MAX], *named;
+    } sets[] = {
+        {{"RANK=3", "WORLD_SIZE=8", "MASTER_ADDR=n1"}, "but MASTER_PORT is not"},
+        {{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_PORT=29500"}, "but MASTER_ADDR is not"},
+        {{"RANK=0", "WORLD_SIZE=2"}, "but MASTER_ADDR and MASTER_PORT are not"},
+        {{"RANK=0"}, "but WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not"},
+        {{"WORLD_SIZE=2"}, "but RANK, MASTER_ADDR and MASTER_PORT are not"},
+        {{"RANK=1", "WORLD_SIZE=1"}, "but MASTER_ADDR and MASTER_PORT are not"},
+        {{"LOCAL_RANK=1"}, "LOCAL_RANK is set"},
+        {{"LOCAL_WORLD_SIZE=2", "MASTER_ADDR=n1"}, "LOCAL_WORLD_SIZE is set"},
+        {{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=2", "MASTER_ADDR=n1", "MASTER_PORT=29500"},
+         "LOCAL_RANK=2"},
+        {{"RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=n1",
+          "MASTER_PORT=29500"},
+         "LOCAL_RANK is 2, but LOCAL_WORLD_SIZE is 2"},
+        {{"RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=n1",
+          "MASTER_PORT=29500"},
+         "LOCAL_RANK=0"},
+        {{"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=n1",
+          "MASTER_PORT=29500"},
+         "LOCAL_WORLD_SIZE is \"4\""},
+        {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=n1", "MASTER_PORT=0"}, "MASTER_PORT is \"0\""},
+        {{"SLURM_PROCID=1", "SLURM_NTASKS=2"}, "SLURM_STEP_ID and SLURM_JOB_NODELIST are not"},
+        {{"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_JOB_NODELIST=n1"},
+         "but SLURM_NTASKS is not"},
+        {{"SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_NTASKS=2",
+          "SLURM_JOB_NODELIST=n1", "SLURM_LOCALID=1"},
+         "SLURM_LOCALID=1"},
+        {{"OMPI_COMM_WORLD_RANK=0"}, "but OMPI_COMM_WORLD_SIZE is not"},
+        {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "WORLD_SIZE=4"}, "WORLD_SIZE is 4"},
+        {{"PMI_SIZE=2"}, "but PMI_RANK is not"},
+        {{"PMI_RANK=2", "PMI_SIZE=2"}, "PMI_RANK is \"2\""},
+    };
+    for (int64_t i = 0; i < COUNT_OF(sets); i++) {
+        const char *variables[VARIABLES_MAX];
+        memcpy(variables, sets[i].variables, sizeof(variables));
+        launch_place p;
+        assert_int_equal(launch_detect(lookup, variables, &p), ST_CONFIG);
+        if (strstr(error_last()->text, sets[i].named) == NULL) {
+            print_message("%s: %s\n", sets[i].named, error_last()->text);
+        }
+        assert_non_null(strstr(error_last()->text, sets[i].named));
+    }
+}
+
+// An address alone is no sign of other ranks, but the user learns that it has no effect.
+static void test_leftover(void **state)
+{
+    (void)state;
+    const char *variables[VARIABLES_MAX] = {"MASTER_ADDR=n1", "MASTER_PORT=29500"};
+    launch_place p;
+    assert_int_equal(launch_detect(lookup, variables, &p), ST_OK);
+    assert_string_equal(p.launcher, "none");
+    assert_non_null(strstr(p.note, "MASTER_ADDR and MASTER_PORT are set"));
+}
+
 // All ranks of a job derive the same job number, and another job a different one.
 static void test_job_names(void **state)
 {
@@ -285,8 +346,8 @@ static void test_host_lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launchers),
-        cmocka_unit_test(test_job_names),
+        cmocka_unit_test(test_launchers),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_leftover),   cmocka_unit_test(test_job_names),
         cmocka_unit_test(test_host_lists),
     };
     return cmocka_run_group_tests_name("launch/detect", tests, NULL, NULL);
