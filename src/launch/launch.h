@@ -1,7 +1,8 @@
 // Starts and supervises processes: finds out which rank this process is, and starts local ranks.
 //
 //   launch_detect          reads the environment of a launcher: trireme's own, torchrun, srun,
-//                          Open MPI, PMI or a Kubernetes indexed job; the first complete set wins
+//                          Open MPI, PMI or a Kubernetes indexed job; the first complete set wins,
+//                          and an incomplete one is refused
 //   launch_local           starts N ranks of this program on this machine and waits until all ended
 //   launch_join            joins this rank to the job; on rank 0 it starts the coordinator first
 //   launch_liveness_start  tells a rank that its launcher is gone; it stops with a checkpoint
@@ -35,7 +36,8 @@ typedef struct launch_place {
     char note[256]; // a hint for the user: "inside sbatch without srun: ..."; or ""
 } launch_place;
 
-// A set that exists but cannot be read gives ST_CONFIG and names the variable. TRIREME_ADDRESS and
+// A set that exists but cannot be read, is not complete or contradicts itself gives ST_CONFIG and
+// names the variables. TRIREME_ADDRESS and
 // TRIREME_PORT override the coordinator's address, except under trireme's own launcher.
 NODISCARD status launch_detect(launch_lookup lookup, void *context, launch_place *out);
 
@@ -61,16 +63,20 @@ typedef struct launch_local_config {
 } launch_local_config;
 
 typedef struct launch_result {
-    int exit_code;    // exit code for this process, from the table of exit codes
-    int rank;         // the first rank that failed; -1: none
-    int ended_by;     // the signal that ended it; 0: it exited
-    int64_t ended_at; // monotonic time at which its end was noticed
+    int exit_code;       // exit code for this process, from the table of exit codes
+    int rank;            // the first rank that failed; -1: none
+    int ended_by;        // the signal that ended it; 0: it exited
+    int64_t ended_at;    // monotonic time at which its end was noticed
+    bool is_interrupted; // a second SIGINT ended the job; `text` says no more
     // Shown last: which rank failed, where and how, and the end of its log.
     char text[LAUNCH_TEXT_BYTES];
 } launch_result;
 
 // Returns when all ranks have ended and have been waited for. It fails only if they could not be
-// started. Meanwhile SIGTERM, SIGINT and SIGUSR1 are forwarded and have no effect on this process.
+// started. Meanwhile SIGTERM, SIGINT, SIGUSR1 and SIGHUP are forwarded and have no effect on this
+// process; SIGHUP stays ignored if it was. A rank starts with these signals blocked and must unblock
+// them when it has handlers, so that one that comes early is not lost and does not kill it. A SIGINT
+// after another of these signals kills all ranks.
 NODISCARD status launch_local(const launch_local_config *config, launch_result *out);
 
 // ---- the rank's side ----------------------------------------------------------------------------

@@ -5,10 +5,12 @@
 //               closes when this process ends
 //
 // Every rank has its own process group, so a ^C in the terminal reaches this process alone, which
-// forwards it once. A readable pidfd reports the end of a rank. After the first failure the other
-// ranks have a grace time: they learn of it through control and end by themselves with their own
-// diagnosis. Then they get SIGTERM, then SIGKILL. Every ended rank is waited for, so no zombie and
-// no orphan remains.
+// forwards it once. A second ^C kills all ranks: forwarded signals can merge on the way, so some
+// ranks would take both for one. A readable pidfd reports the end of a rank; without one this
+// process asks again after a short time. After the first failure the other ranks have a grace time:
+// they learn of it through control and end by themselves with their own diagnosis. Then they get
+// SIGTERM, then SIGKILL; a stopped rank cannot learn of anything and gets SIGKILL after a second. Every
+// ended rank is waited for, so no zombie and no orphan remains.
 #include "launch/local_internal.h"
 
 #include "base/fault.h"
@@ -25,8 +27,14 @@
 #include <unistd.h>
 
 static const int64_t term_ns = INT64_C(2000000000); // longest time from SIGTERM to SIGKILL
+static const int64_t stopped_ns = INT64_C(1000000000);
+enum {
+    LOOK_MS = 20,     // between two looks at a rank without a pidfd
+    STOPPED_MS = 100, // between two looks for stopped ranks after a failure
+    IDLE_MS = 5000    // between two looks at the counter of the OOM killer
+};
 
-static const int forwarded[] = {SIGTERM, SIGINT, SIGUSR1};
+static const int forwarded[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
 // A child's program, arguments, environment and descriptors. They are prepared before the fork,
 // because only system calls are safe between fork and exec.
@@ -35,20 +43,19 @@ typedef struct child_setup {
     char **environment;
     int keep[5], keep_count; // descriptors that the child inherits
     int out_fd, null_fd;
-    sigset_t mask;
 } child_setup;
 
 static status fail_system(const char *what)
 {
     return fail(errno == ENOMEM || errno == EAGAIN ? ST_NO_MEMORY : ST_IO,
-                "cannot start local ranks: %s: %s", what, strerror(errno));
+                "cannot start local ranks: %s: %s%s", what, strerror(errno),
+                host_limit_remedy(errno));
 }
 
 static void child(const child_setup *b, const launch_local_config *c) __attribute__((noreturn));
 static void child(const child_setup *b, const launch_local_config *c)
 {
     (void)setpgid(0, 0);
-    (void)sigprocmask(SIG_SETMASK, &b->mask, NULL);
     bool is_ok = dup2(b->null_fd, 0) == 0 && dup2(b->out_fd, 1) == 1 && dup2(b->out_fd, 2) == 2;
     for (int i = 0; i < b->keep_count; i++) {
         is_ok = is_ok && fcntl(b->keep[i], F_SETFD, 0) == 0;
@@ -85,12 +92,14 @@ static status open_log(local *l, int rank, int *fd)
     char path[LAUNCH_PATH_BYTES];
     launch_log_path(l->config, rank, path);
     *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
-    return *fd < 0 ? fail(ST_IO, "%s: open for writing failed: %s", path, strerror(errno)) : ST_OK;
+    if (*fd >= 0) return ST_OK;
+    return fail(ST_IO, "%s: open for writing failed: %s%s", path, strerror(errno),
+                host_limit_remedy(errno));
 }
 
 static status start_rank(local *l, int rank)
 {
-    child_setup b = {.mask = l->mask_before, .null_fd = l->null_fd, .out_fd = -1};
+    child_setup b = {.null_fd = l->null_fd, .out_fd = -1};
     int key_fd = -1, log_fd = -1;
     status st = ST_OK;
     const int listen_fd = rank == 0 ? l->listen_fd : -1;
@@ -117,8 +126,7 @@ static status start_rank(local *l, int rank)
     r->is_alive = true;
     l->alive++;
     (void)setpgid(pid, pid); // the child does the same; the first call counts
-    r->pidfd = (int)syscall(SYS_pidfd_open, pid, 0U);
-    if (r->pidfd < 0) st = fail_system("pidfd_open");
+    r->pidfd = (int)syscall(SYS_pidfd_open, pid, 0U); // -1: run_once asks without it
 done:
     if (key_fd >= 0) (void)close(key_fd);
     if (rank == 0) {
@@ -174,10 +182,14 @@ static void end_rank(local *l, int rank, int64_t now)
     }
     if (r->pidfd >= 0) (void)close(r->pidfd);
     r->pidfd = -1;
+    if (r->ended_by == SIGKILL && !r->was_ended) r->by_oom = launch_oom_find(l);
     if (severity(r) > 0 && (l->first < 0 || severity(r) > severity(&l->ranks[l->first]))) {
         l->first = rank;
     }
-    if (severity(r) > 0 && l->end_at == 0) l->end_at = now + l->grace_ns;
+    if (severity(r) > 0 && l->failed_at == 0) {
+        l->failed_at = now;
+        l->end_at = now + l->grace_ns;
+    }
     if (l->config->on_end != NULL) {
         char said[256];
         launch_say_end(l, rank, said, sizeof(said));
@@ -189,7 +201,35 @@ static void forward_signals(local *l)
 {
     struct signalfd_siginfo info;
     while (read(l->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        signal_all(l, (int)info.ssi_signo);
+        if (info.ssi_signo == SIGINT && l->is_asked) {
+            l->is_interrupted = true;
+            signal_all(l, SIGKILL);
+        } else {
+            signal_all(l, (int)info.ssi_signo);
+        }
+        l->is_asked = true;
+    }
+}
+
+static bool is_stopped(const local_rank *r)
+{
+    siginfo_t info = {0};
+    return r->is_alive && waitid(P_PID, (id_t)r->pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
+}
+
+// After a failure: ends the ranks that SIGSTOP holds, once the others have ended. Those may need up
+// to stopped_ns to see for themselves that a rank is stopped, and should not see it die instead.
+static void end_stopped(local *l, int64_t now)
+{
+    int stopped = 0;
+    if (l->failed_at == 0) return;
+    for (int i = 0; i < l->config->ranks; i++) stopped += is_stopped(&l->ranks[i]);
+    if (stopped == 0 || (stopped < l->alive && now - l->failed_at < stopped_ns)) return;
+    for (int i = 0; i < l->config->ranks; i++) {
+        if (!is_stopped(&l->ranks[i])) continue;
+        l->ranks[i].was_stopped = l->ranks[i].was_forced = true;
+        signal_rank(l, i, SIGKILL);
     }
 }
 
@@ -205,6 +245,18 @@ static void escalate(local *l, int64_t now)
     l->end_at = now + min_i64(term_ns, l->grace_ns);
 }
 
+// Longest time for which run_once may sleep.
+static int sleep_ms(const local *l)
+{
+    int64_t ms = IDLE_MS;
+    for (int r = 0; r < l->config->ranks; r++) {
+        if (l->ranks[r].is_alive && l->ranks[r].pidfd < 0) ms = LOOK_MS;
+    }
+    if (l->end_at == 0) return (int)ms;
+    const int64_t left_ms = max_i64(l->end_at - launch_now(l), 0) / 1000000 + 1;
+    return (int)min_i64(ms, min_i64(left_ms, STOPPED_MS));
+}
+
 static void run_once(local *l)
 {
     enum { SIGNALS, OUTPUT, CONSOLE, FIXED };
@@ -217,16 +269,19 @@ static void run_once(local *l)
     for (int r = 0; r < ranks; r++) {
         polls[FIXED + r] = (struct pollfd){.fd = l->ranks[r].pidfd, .events = POLLIN};
     }
-    int64_t now = launch_now(l);
-    const int64_t left = l->end_at == 0 ? INT32_MAX : max_i64(l->end_at - now, 0) / 1000000 + 1;
-    (void)poll(polls, (nfds_t)(FIXED + ranks), l->end_at == 0 ? -1 : (int)min_i64(left, INT32_MAX));
-    now = launch_now(l);
+    // poll refuses more entries than `ulimit -n`. Then this process looks at all of them.
+    const bool is_blind = poll(polls, (nfds_t)(FIXED + ranks), sleep_ms(l)) < 0 && errno != EINTR;
+    if (is_blind) (void)usleep(LOOK_MS * 1000);
+    const int64_t now = launch_now(l);
     for (int r = 0; r < ranks; r++) {
-        if (polls[FIXED + r].revents != 0) end_rank(l, r, now);
+        if (!l->ranks[r].is_alive) continue;
+        if (is_blind || l->ranks[r].pidfd < 0 || polls[FIXED + r].revents != 0) end_rank(l, r, now);
     }
-    if (polls[SIGNALS].revents != 0) forward_signals(l);
-    if (polls[OUTPUT].revents != 0) launch_output_read(l);
-    if (polls[CONSOLE].revents != 0) launch_output_write(l);
+    if (is_blind || polls[SIGNALS].revents != 0) forward_signals(l);
+    if (l->pipe_out >= 0 && (is_blind || polls[OUTPUT].revents != 0)) launch_output_read(l);
+    if (is_blind || polls[CONSOLE].revents != 0) launch_output_write(l);
+    end_stopped(l, now);
+    launch_oom_look(l, now);
     escalate(l, now);
 }
 
@@ -253,8 +308,13 @@ static status prepare(local *l)
     l->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (l->null_fd < 0) return fail_system("/dev/null");
     sigset_t set;
+    struct sigaction hang_up;
     (void)sigemptyset(&set);
-    for (int i = 0; i < 3; i++) (void)sigaddset(&set, forwarded[i]);
+    for (int i = 0; i < COUNT_OF(forwarded); i++) (void)sigaddset(&set, forwarded[i]);
+    // nohup ignores it on purpose, but a blocked signal arrives even if it is ignored.
+    if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler == SIG_IGN) {
+        (void)sigdelset(&set, SIGHUP);
+    }
     if (pthread_sigmask(SIG_BLOCK, &set, &l->mask_before) != 0) return fail_system("sigmask");
     l->is_masked = true;
     l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -288,6 +348,7 @@ status launch_local(const launch_local_config *config, launch_result *out)
     l->listen_fd = l->liveness_out = l->liveness_in = l->pipe_out = l->pipe_in = l->null_fd = -1;
     l->log_fd = l->signal_fd = -1;
     for (int r = 0; r < config->ranks; r++) l->ranks[r].pidfd = -1;
+    launch_oom_look(l, launch_now(l));
     status st = prepare(l);
     for (int r = 0; r < config->ranks && st == ST_OK; r++) st = start_rank(l, r);
     error_record cause;

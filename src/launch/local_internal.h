@@ -1,5 +1,5 @@
-// State and functions that local.c (processes) and local_output.c (their output and the report on a
-// failure) share.
+// State and functions that local.c (processes), local_output.c (their output and the report on a
+// failure) and oom.c (kills by the kernel) share.
 #ifndef LAUNCH_LOCAL_INTERNAL_H
 #define LAUNCH_LOCAL_INTERNAL_H
 
@@ -10,13 +10,18 @@
 
 enum { LAUNCH_PATH_BYTES = 4096, LAUNCH_QUEUE_BYTES = 1 << 20, LAUNCH_LIVE_BYTES = 4096 };
 
+// Whether the kernel's OOM killer sent a SIGKILL; UNKNOWN: the kernel shows no counter.
+typedef enum oom_verdict { OOM_UNKNOWN, OOM_NOT, OOM_KILLED } oom_verdict;
+
 typedef struct local_rank {
     pid_t pid;
     int pidfd;
     bool is_alive;
-    uint64_t sent;   // signals that we sent or forwarded, one bit each
-    bool was_ended;  // one of these signals ended it
-    bool was_forced; // it had not ended by itself in time
+    uint64_t sent;      // signals that we sent or forwarded, one bit each
+    bool was_ended;     // one of these signals ended it
+    bool was_forced;    // it had not ended by itself in time
+    bool was_stopped;   // SIGSTOP held it
+    oom_verdict by_oom; // of an end by SIGKILL
     int exit_code, ended_by;
     int64_t ended_at;
 } local_rank;
@@ -29,9 +34,11 @@ typedef struct local {
     int listen_fd, liveness_out, liveness_in, pipe_out, pipe_in, null_fd, log_fd, signal_fd;
     sigset_t mask_before;
     bool is_masked;
-    int alive, first;         // first: the rank whose end is the cause; -1: none
-    int last_signal;          // last signal sent to end the remaining ranks; 0: none
-    int64_t grace_ns, end_at; // end_at: time of the next signal; 0: none
+    int alive, first;                     // first: the rank whose end is the cause; -1: none
+    int last_signal;                      // last signal sent to end the remaining ranks; 0: none
+    int64_t grace_ns, failed_at, end_at;  // end_at: time of the next signal; 0: none
+    bool is_asked, is_interrupted;        // a signal was forwarded; a second ^C came
+    int64_t oom_at, oom_last, oom_before; // counts at oom_at and one look earlier; -1: unknown
     // Rank 0's output that waits for the console.
     uint8_t *queue;
     int64_t queue_begin, queue_count, dropped;
@@ -52,5 +59,10 @@ void launch_output_write(local *l); // writes as much as the console accepts
 void launch_output_end(local *l);
 void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes);
 void launch_tell(const local *l, launch_result *out);
+// Processes that the OOM killer has ended in this process's control group, or on this machine; -1:
+// unknown. root: prefix of all paths, for tests; "" in use.
+int64_t launch_oom_kills(const char *root);
+void launch_oom_look(local *l, int64_t now); // notes the counter from time to time
+oom_verdict launch_oom_find(const local *l);
 
 #endif

@@ -145,9 +145,15 @@ void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes)
     if (l->config->h->api->machine_name(l->config->h, host_name) != ST_OK) error_clear();
     if (r->ended_by != 0) {
         const char *name = sigabbrev_np(r->ended_by);
-        (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) died by signal %d (SIG%s)%s", rank,
+        static const char *const causes[] = {
+            [OOM_UNKNOWN] = "",
+            [OOM_NOT] = ": it was killed from outside, not by the kernel's OOM killer",
+            [OOM_KILLED] = ": the kernel's OOM killer ended it, because the memory of this machine "
+                           "or of its control group ran out",
+        };
+        (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) died by signal %d (SIG%s)%s%s", rank,
                        host_name, r->ended_by, name == NULL ? "?" : name,
-                       r->was_ended ? ", which the launcher forwarded" : "");
+                       r->was_ended ? ", which the launcher forwarded" : "", causes[r->by_oom]);
     } else {
         (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) ended with exit code %d", rank,
                        host_name, r->exit_code);
@@ -195,6 +201,14 @@ void launch_tell(const local *l, launch_result *out)
 {
     *out = (launch_result){.rank = l->first};
     const int ranks = l->config->ranks;
+    if (l->is_interrupted) {
+        out->rank = -1;
+        out->is_interrupted = true;
+        out->ended_by = SIGINT;
+        (void)snprintf(out->text, sizeof(out->text),
+                       "a second SIGINT ended the run at once, without a checkpoint");
+        return;
+    }
     if (l->first < 0) {
         for (int r = 0; r < ranks; r++) {
             const local_rank *k = &l->ranks[r];
@@ -219,7 +233,8 @@ void launch_tell(const local *l, launch_result *out)
         const size_t used = strlen(out->text);
         if (!l->ranks[r].was_forced) continue;
         (void)snprintf(out->text + used, sizeof(out->text) - used,
-                       "; rank %d did not end by itself, so the launcher ended it", r);
+                       "; rank %d did not end by itself%s, so the launcher ended it", r,
+                       l->ranks[r].was_stopped ? " because it was stopped (SIGSTOP)" : "");
     }
     add_tail(l, l->first, out->text, sizeof(out->text));
 }

@@ -2,6 +2,7 @@
 // in turn killed, stopped, spun, refused and frozen together. The test checks for the right verdict
 // on the right rank, the right exit code, and no process left behind.
 #include "launch/launch.h"
+#include "launch/local_internal.h"
 
 #include "fixtures/base/test_watch.h"
 
@@ -20,7 +21,14 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 4, STEPS = 40, FATE_STEP = 8, WAIT_MS = 20000, FROZEN_US = 2500000 };
+enum {
+    RANKS = 4,
+    STEPS = 40,
+    FATE_STEP = 8,
+    WAIT_MS = 20000,
+    FROZEN_US = 2500000,
+    INTERRUPTED = 99
+};
 static char program[4096], folder[64];
 
 // ---- a rank -------------------------------------------------------------------------------------
@@ -123,7 +131,11 @@ static int rank_main(const char *fate, int victim)
     launch_place place;
     launch_job j = {0};
     launch_liveness *liveness = NULL;
+    sigset_t term;
+    (void)sigemptyset(&term);
+    (void)sigaddset(&term, SIGTERM);
     (void)signal(SIGTERM, on_signal);
+    (void)sigprocmask(SIG_UNBLOCK, &term, NULL); // the launcher blocks it
     (void)signal(SIGPIPE, SIG_IGN);
     watch_start(60);
     if (launch_detect(look, NULL, &place) != ST_OK || place.ranks != RANKS) return 2;
@@ -349,7 +361,7 @@ static pid_t fork_launcher(void)
         const launch_local_config c = config_of(argv);
         launch_result result;
         const status st = launch_local(&c, &result);
-        _exit(st == ST_OK ? result.exit_code : 1);
+        _exit(st != ST_OK ? 1 : result.is_interrupted ? INTERRUPTED : result.exit_code);
     }
     assert_true(pid > 0);
     assert_true(logs_have("running"));
@@ -435,6 +447,68 @@ static void test_frozen(void **state)
     check_stopped_together();
 }
 
+// Writes a file under a folder that stands for the root of the file system.
+static void file_put(const char *root, const char *path, const char *content)
+{
+    char whole[512];
+    (void)snprintf(whole, sizeof(whole), "%s%s", root, path);
+    for (char *at = strchr(whole + strlen(root) + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
+        *at = '\0';
+        (void)mkdir(whole, 0700);
+        *at = '/';
+    }
+    FILE *f = fopen(whole, "w");
+    assert_non_null(f);
+    if (f == NULL) return;
+    (void)fputs(content, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void file_remove(const char *root, const char *path)
+{
+    char whole[512];
+    (void)snprintf(whole, sizeof(whole), "%s%s", root, path);
+    for (; strlen(whole) > strlen(root); *strrchr(whole, '/') = '\0') (void)remove(whole);
+}
+
+// The counter of the process's control group is preferred to that of the machine, in both versions.
+static void test_oom_counter(void **state)
+{
+    (void)state;
+    char root[128];
+    static const char *const paths[] = {"/proc/vmstat", "/proc/self/cgroup",
+                                        "/sys/fs/cgroup/a/b/memory.events",
+                                        "/sys/fs/cgroup/memory/c/memory.oom_control"};
+    (void)snprintf(root, sizeof(root), "%s/root", folder);
+    assert_int_equal(mkdir(root, 0700), 0);
+    assert_int_equal(launch_oom_kills(root), -1);
+    file_put(root, paths[0], "nr_free_pages 5\noom_kill 7\n");
+    assert_int_equal(launch_oom_kills(root), 7);
+    file_put(root, paths[1], "8:pids:/\n4:memory:/c\n0::/a/b\n");
+    assert_int_equal(launch_oom_kills(root), 7);
+    file_put(root, paths[3], "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+    assert_int_equal(launch_oom_kills(root), 2);
+    file_put(root, paths[2], "low 0\nmax 12\noom 3\noom_kill 4\noom_group_kill 0\n");
+    assert_int_equal(launch_oom_kills(root), 4);
+    for (int64_t i = COUNT_OF(paths) - 1; i >= 0; i--) file_remove(root, paths[i]);
+    assert_int_equal(rmdir(root), 0);
+}
+
+// Two ^C: how many of them a rank sees does not matter, the job ends at once and says so.
+static void test_interrupted(void **state)
+{
+    (void)state;
+    const pid_t pid = fork_launcher();
+    int how = 0;
+    assert_int_equal(kill(pid, SIGINT), 0);
+    for (int i = 0; i < 200 && waitpid(pid, &how, WNOHANG) == 0; i++) {
+        (void)kill(pid, SIGINT);
+        (void)usleep(10000);
+    }
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), INTERRUPTED);
+}
+
 static void test_cannot_start(void **state)
 {
     (void)state;
@@ -462,6 +536,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_stopped),         cmocka_unit_test(test_spins),
         cmocka_unit_test(test_fails_by_itself), cmocka_unit_test(test_config_differs),
         cmocka_unit_test(test_signal),          cmocka_unit_test(test_launcher_killed),
+        cmocka_unit_test(test_oom_counter),     cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_frozen),          cmocka_unit_test(test_cannot_start),
     };
     const int failed = cmocka_run_group_tests_name("launch/local", tests, NULL, NULL);

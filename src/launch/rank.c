@@ -47,7 +47,7 @@ static status join(const launch_join_config *config, launch_job *j)
     } else {
         return fail(ST_SECURITY,
                     "ranks that %s started need a shared key: make a file of 32 random bytes, "
-                    "chmod 600 it, and name it",
+                    "chmod 600 it, and set TRIREME_KEY to its path on every rank",
                     p->launcher);
     }
     if (p->rank == 0) TRY(start_coordinator(config, j));
@@ -139,8 +139,8 @@ status launch_liveness_start(int fd, int64_t grace_ns, void (*on_end)(void *cont
         if (l->stop_fd >= 0) (void)close(l->stop_fd);
         (void)close(fd);
         free(l);
-        return fail(ST_NO_MEMORY, "cannot start the thread that watches the launcher: %s",
-                    strerror(error));
+        return fail(ST_NO_MEMORY, "cannot start the thread that watches the launcher: %s%s",
+                    strerror(error), host_limit_remedy(error));
     }
     *out = l;
     return ST_OK;

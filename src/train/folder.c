@@ -187,6 +187,23 @@ status train_folder_rerun(const train_folder *f, const train_start *s)
     return train_folder_write(f, "run.json", t.bytes);
 }
 
+// A full disk may have no block for a second file. Then STATUS is written in place, where it has one.
+static status status_put(const train_folder *f, const char *line, int64_t bytes)
+{
+    char *path = NULL;
+    file *out = NULL;
+    if (f->reader) return ST_OK;
+    TRY(path_join(f->a, f->path, "STATUS", &path));
+    const status st = host_write_all(f->h, path, line, bytes);
+    if (st != ST_DISK_FULL) return st;
+    error_record full;
+    error_take(&full);
+    if (f->h->api->file_open(f->h, path, FILE_WRITE, &out) != ST_OK) return error_put(&full);
+    const status written = f->h->api->file_write(out, line, bytes);
+    if (f->h->api->file_close(out) == ST_OK && written == ST_OK) return ST_OK;
+    return error_put(&full);
+}
+
 status train_folder_status(const train_folder *f, const char *state, int exit_code,
                            const char *reason)
 {
@@ -195,7 +212,24 @@ status train_folder_status(const train_folder *f, const char *state, int exit_co
     if (exit_code >= 0) TRY(text_add(&t, " %d", exit_code));
     if (reason != NULL) TRY(text_add(&t, " %.*s", (int)strcspn(reason, "\n"), reason));
     TRY(text_add(&t, "\n"));
-    return train_folder_write(f, "STATUS", t.bytes);
+    return status_put(f, t.bytes, t.length);
+}
+
+void train_end_write(const host *h, arena *a, const char *run_dir, const char *state, int exit_code,
+                     const char *reason)
+{
+    train_folder f;
+    file_info info;
+    error_record kept;
+    error_take(&kept);
+    status st = train_folder_join(h, a, run_dir, &f);
+    if (st == ST_OK) st = h->api->path_info(h, f.checkpoints, &info);
+    if (st == ST_OK && info.kind == FILE_KIND_FOLDER && lock_take(&f) == ST_OK) {
+        f.reader = false;
+        if (train_folder_status(&f, state, exit_code, reason) != ST_OK) error_clear();
+        train_folder_close(&f);
+    }
+    (void)error_put(&kept);
 }
 
 status train_folder_events(const train_folder *f, char **path)

@@ -60,31 +60,58 @@ static status live_tell(cli_context *cli, int fd)
     return ST_OK;
 }
 
-// Prints the newest report that a launcher left.
-static status dump_tell(cli_context *cli, const char *run)
+static status file_tell(cli_context *cli, const char *path, bool is_last)
 {
     enum { DUMP_BYTES = 16 << 20 };
-    char *folder = NULL, *path = NULL, *dump = NULL;
+    char *dump = NULL;
     int64_t bytes = 0;
     file_info info;
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    TRY(host_read_all(cli->h, cli->a, path, DUMP_BYTES, &dump, &bytes));
+    while (bytes > 0 && dump[bytes - 1] == '\n') dump[--bytes] = '\0';
+    cli_print(cli, "%s", path);
+    if (is_last) {
+        const int64_t age_ns = cli->h->api->unix_ns(cli->h) - info.modified_ns;
+        cli_print(cli, ", written %.1f s ago while the run was alive", (double)age_ns / 1e9);
+    }
+    cli_print(cli, ":\n%s\n", dump);
+    return ST_OK;
+}
+
+// Prints the newest report that a launcher left, or those that all hosts of a killed job left.
+static status dump_tell(cli_context *cli, const char *run)
+{
+    char *folder = NULL, *path = NULL, *newest = NULL;
+    int64_t newest_ns = INT64_MIN;
+    bool is_last = false;
+    file_info info;
     file_names names = {0};
-    const char *newest = NULL;
     TRY(path_join(cli->a, run, "dumps", &folder));
     TRY(cli->h->api->path_info(cli->h, folder, &info));
     if (info.kind == FILE_KIND_FOLDER) {
         TRY(cli->h->api->path_list(cli->h, cli->a, folder, &names));
     }
     for (int64_t i = 0; i < names.count; i++) {
-        if (strncmp(names.names[i], "hang-", 5) == 0) newest = names.names[i]; // sorted by time
+        const bool is_of_host = strncmp(names.names[i], "last-", 5) == 0;
+        if (!is_of_host && strncmp(names.names[i], "hang-", 5) != 0) continue;
+        TRY(path_join(cli->a, folder, names.names[i], &path));
+        TRY(cli->h->api->path_info(cli->h, path, &info));
+        if (info.modified_ns < newest_ns) continue;
+        newest = path;
+        newest_ns = info.modified_ns;
+        is_last = is_of_host;
     }
     if (newest == NULL) {
         return fail(ST_NOT_FOUND,
                     "no process of %s with several ranks is alive, and %s has no report", run,
                     folder);
     }
-    TRY(path_join(cli->a, folder, newest, &path));
-    TRY(host_read_all(cli->h, cli->a, path, DUMP_BYTES, &dump, &bytes));
-    cli_print(cli, "%s:\n%s", path, dump);
+    if (!is_last) return file_tell(cli, newest, false);
+    for (int64_t i = 0; i < names.count; i++) {
+        if (strncmp(names.names[i], "last-", 5) != 0) continue;
+        TRY(path_join(cli->a, folder, names.names[i], &path));
+        TRY(file_tell(cli, path, true));
+    }
     return ST_OK;
 }
 
@@ -103,7 +130,8 @@ const cli_command cli_command_hang_report = {
     .about =
         "For a live run, prints the newest operations of all ranks of this host, read from their "
         "flight recorders without stopping them. For a run that failed, prints the report that the "
-        "launcher wrote into the run's dumps/.",
+        "launcher wrote into the run's dumps/. If all its processes were killed at once, prints the "
+        "report that was written last, which is at most half a second older than that.",
     .examples = "  trireme hang-report demo/run\n",
     .operand_min = 1,
     .operand_max = 1,

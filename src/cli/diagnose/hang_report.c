@@ -2,7 +2,8 @@
 //
 // The recorders are shared memory that outlives kill -9 as long as some process holds the control
 // block: the launcher, which writes this report into the run's dumps/ when a job fails, or a live
-// rank, whose control block the command `hang-report` opens.
+// rank, whose control block the command `hang-report` opens. For a kill of all processes at once,
+// post_mortem.c writes the report at intervals.
 #include "cli/diagnose/hang_report.h"
 
 #include "comm/recorder.h"

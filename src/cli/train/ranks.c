@@ -14,6 +14,8 @@
 
 #include "base/hash.h"
 #include "cli/diagnose/hang_report.h"
+#include "cli/diagnose/post_mortem.h"
+#include "cli/train/run_log.h"
 #include "comm/recorder.h"
 
 #include <errno.h>
@@ -74,6 +76,15 @@ static status words_make(cli_context *cli, const char *const *keys, int64_t key_
     return ST_OK;
 }
 
+// Ends this process as the second ^C ended its ranks.
+static void interrupt(cli_context *cli, const run_config *r)
+{
+    train_end_write(cli->h, cli->a, r->run.dir, "failed", 128 + SIGINT, RUN_LOG_QUIT);
+    cli_push(cli);
+    (void)signal(SIGINT, SIG_DFL);
+    (void)raise(SIGINT);
+}
+
 static status start_on(cli_context *cli, const run_config *r, char *const *words, uint64_t job,
                        comm_control_block *control_block)
 {
@@ -90,9 +101,22 @@ static status start_on(cli_context *cli, const run_config *r, char *const *words
                                    .log_folder = logs,
                                    .console_fd = STDOUT_FILENO,
                                    .control_block_fd = comm_control_block_fd(control_block)};
-    TRY(launch_local(&c, &result));
+    post_mortem *last = NULL;
+    TRY(post_mortem_start(cli->h, r->run.dir, control_block, &last));
+    const status st = launch_local(&c, &result);
+    post_mortem_stop(last, false); // now dump() has the whole
+    if (st != ST_OK) {
+        train_end_write(cli->h, cli->a, r->run.dir, "failed", status_exit_code(st),
+                        error_last()->text);
+        return st;
+    }
+    if (result.is_interrupted) interrupt(cli, r);
     if (result.exit_code == 0) return ST_OK;
     if (result.exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, control_block);
+    // Rank 0 has written STATUS if it ended by its own error.
+    if (result.rank > 0 || result.ended_by != 0) {
+        train_end_write(cli->h, cli->a, r->run.dir, "failed", result.exit_code, result.text);
+    }
     return fail(status_of_exit(result.exit_code), "%s", result.text);
 }
 
@@ -124,6 +148,7 @@ struct cli_ranks {
     launch_job job;
     launch_liveness *liveness;
     comm_control_block *control_block;
+    post_mortem *last; // under another's launcher, in the first rank of a host
     int rank, ranks;
     pthread_mutex_t lock; // guards the fields below, which control's thread reads and writes
     train_progress progress;
@@ -144,7 +169,11 @@ static void on_notice(void *context, const control_notice *n)
     if (!k->lost) {
         k->lost = true;
         (void)snprintf(k->why, sizeof(k->why), "%.*s", (int)sizeof(k->why) - 1, n->text);
-        if (k->c != NULL) comm_abort(k->c, ST_PEER_LOST, k->why);
+        if (k->c != NULL) {
+            comm_abort(k->c, ST_PEER_LOST, k->why);
+        } else if (k->control_block != NULL) { // comm_open() waits for the other ranks of this host
+            comm_control_block_abort(k->control_block, ST_PEER_LOST, k->why);
+        }
     }
     (void)pthread_mutex_unlock(&k->lock);
 }
@@ -245,8 +274,9 @@ static neighbours neighbours_find(const control *c)
 }
 
 // Ranks of an external launcher: maps the control block of the first rank on each host, by its
-// descriptor in that process.
-static status control_block_share(cli_ranks *k, const launch_place *place, const neighbours *n)
+// descriptor in that process. *out may be set on failure too.
+static status control_block_share(const cli_ranks *k, const launch_place *place,
+                                  const neighbours *n, comm_control_block **out)
 {
     typedef struct where {
         int64_t process;
@@ -260,9 +290,9 @@ static status control_block_share(cli_ranks *k, const launch_place *place, const
     if (n->count > LAUNCH_LOCAL_MAX) {
         st = fail(ST_UNSUPPORTED, "%d ranks on one host, at most %d", n->count, LAUNCH_LOCAL_MAX);
     } else if (place->rank == n->first) {
-        st = comm_control_block_create(n->count, place->job, 0, &k->control_block);
+        st = comm_control_block_create(n->count, place->job, 0, out);
         mine.process = (int64_t)getpid();
-        mine.fd = st == ST_OK ? comm_control_block_fd(k->control_block) : -1;
+        mine.fd = st == ST_OK ? comm_control_block_fd(*out) : -1;
     }
     mine.failed = st != ST_OK;
     const status swapped = control_swap(k->job.c, &mine, (int64_t)sizeof(mine), all);
@@ -276,7 +306,7 @@ static status control_block_share(cli_ranks *k, const launch_place *place, const
         const int fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd < 0)
             return fail(ST_IO, "rank %d's control block %s: %s", n->first, path, strerror(errno));
-        st = comm_control_block_map(fd, &k->control_block); // the mapping keeps its own descriptor
+        st = comm_control_block_map(fd, out); // the mapping keeps its own descriptor
         (void)close(fd);
         TRY(st);
     }
@@ -290,13 +320,24 @@ static status swap(void *context, const control_group *g, const void *mine, int6
     return control_group_swap(context, g, mine, bytes, all);
 }
 
-static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *place)
+static status comm_join(cli_context *cli, const run_config *r, const launch_place *place,
+                        cli_ranks *k)
 {
     const neighbours n = neighbours_find(k->job.c);
     const control_peer *self = control_peer_of(k->job.c, place->rank);
-    TRY(place->control_block_fd >= 0
-            ? comm_control_block_map(place->control_block_fd, &k->control_block)
-            : control_block_share(k, place, &n));
+    comm_control_block *b = NULL;
+    const status shared = place->control_block_fd >= 0
+                              ? comm_control_block_map(place->control_block_fd, &b)
+                              : control_block_share(k, place, &n, &b);
+    (void)pthread_mutex_lock(&k->lock);
+    k->control_block = b;
+    const bool is_lost = k->lost;
+    (void)pthread_mutex_unlock(&k->lock);
+    TRY(shared);
+    if (r != NULL && place->control_block_fd < 0 && n.here == 0) {
+        TRY(post_mortem_start(cli->h, r->run.dir, b, &k->last));
+    }
+    if (is_lost) return fail(ST_PEER_LOST, "%s", k->why);
     const comm_config wanted = {.h = cli->h,
                                 .job = place->job,
                                 .rank = place->rank,
@@ -357,7 +398,7 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
                                   .on_notice = on_notice,
                                   .context = k};
     TRY(launch_join(&c, &k->job));
-    return comm_join(cli, k, place);
+    return comm_join(cli, r, place, k);
 }
 
 status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
@@ -414,6 +455,7 @@ void cli_ranks_leave(cli_ranks *k, status st)
     comm_close(c);
     launch_leave(&k->job);
     launch_liveness_stop(k->liveness);
+    post_mortem_stop(k->last, failed);
     comm_control_block_unmap(k->control_block);
     (void)pthread_mutex_destroy(&k->lock);
     (void)error_put(&kept);

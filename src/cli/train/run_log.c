@@ -226,6 +226,16 @@ status run_log_print_start(const train_start *s, text *out)
     return print_target(s, out);
 }
 
+// Rank 0 has the run's folder. A second ^C ends this process without a way back to it.
+static void quit_prepare(run_log *log)
+{
+    char *path = NULL;
+    if (log->rank != 0) return;
+    const status st = path_join(log->lines, log->r->run.dir, "STATUS", &path);
+    if (st == ST_OK) cli_signals_on_quit(path, RUN_LOG_QUIT_STATUS);
+    keep(log, st);
+}
+
 static void on_started(void *context, const train_start *start)
 {
     run_log *log = context;
@@ -233,6 +243,7 @@ static void on_started(void *context, const train_start *start)
     log->peak_flops = start->peak_flops;
     log->step = start->first_step - 1;
     log->steps = start->config->train.steps;
+    quit_prepare(log);
     const status st = run_log_print_start(start, &t);
     keep(log, st);
     if (st == ST_OK) put_lines(log, !log->quiet && !log->is_json, t.bytes);

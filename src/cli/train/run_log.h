@@ -7,6 +7,10 @@
 
 typedef struct run_log run_log;
 
+// For people and STATUS: the end of a run by a second ^C.
+#define RUN_LOG_QUIT        "a second SIGINT ended the run at once, without a checkpoint"
+#define RUN_LOG_QUIT_STATUS "failed 130 " RUN_LOG_QUIT "\n"
+
 // r must outlive the log. The log opens files with the first line, because train_run() makes the
 // run's folder. Rank 0 writes log.txt. This process writes logs/rank-<rank>.log, unless `is_kept`:
 // then the process that keeps this one's output writes it.

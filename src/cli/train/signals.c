@@ -1,18 +1,23 @@
-// Signals that stop a run. A handler can reach only global data, so this file has the program's one
-// global.
+// Signals that stop a run. A handler can reach only global data, so this file has the program's
+// globals.
 //
 // First signal: the handler notes it and, on a terminal, reports it at once, because a step may
-// take long. Second INT: the default action, raised again. All functions that the handler calls are
+// take long. Second INT: the run's STATUS is written, and the default action is raised again. All functions that the handler calls are
 // async-signal-safe.
 #include "cli/train/signals.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t asked_by; // number of the first signal; 0: none yet
 static volatile sig_atomic_t is_quiet;
+
+// File that the second INT writes, and its text; "": none. The handler cannot format.
+static char quit_path[4096], quit_temporary[4096 + 8], quit_text[256];
 
 static void say(const char *words)
 {
@@ -20,11 +25,22 @@ static void say(const char *words)
     (void)written; // a failed write cannot be reported
 }
 
+static void write_last(void)
+{
+    if (quit_path[0] == '\0') return;
+    const int fd = open(quit_temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return;
+    const size_t bytes = strlen(quit_text);
+    const bool is_whole = write(fd, quit_text, bytes) == (ssize_t)bytes;
+    if (close(fd) == 0 && is_whole) (void)rename(quit_temporary, quit_path);
+}
+
 static void on_signal(int number)
 {
     const int kept = errno;
     if (number == SIGINT && asked_by != 0) {
         say("\n");
+        write_last();
         (void)signal(SIGINT, SIG_DFL);
         (void)raise(SIGINT); // delivered when this handler returns
     } else if (asked_by == 0) {
@@ -36,7 +52,7 @@ static void on_signal(int number)
     errno = kept;
 }
 
-static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
+static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 enum { NUMBER_COUNT = sizeof(numbers) / sizeof(numbers[0]) };
 
 void cli_signals_begin(void)
@@ -46,18 +62,39 @@ void cli_signals_begin(void)
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     (void)sigemptyset(&action.sa_mask);
-    for (int i = 0; i < NUMBER_COUNT; i++) (void)sigaction(numbers[i], &action, NULL);
+    sigset_t set;
+    (void)sigemptyset(&set);
+    asked_by = is_quiet = 0;
+    quit_path[0] = '\0';
+    for (int i = 0; i < NUMBER_COUNT; i++) {
+        struct sigaction before;
+        if (numbers[i] == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 &&
+            before.sa_handler == SIG_IGN) {
+            continue; // nohup
+        }
+        (void)sigaction(numbers[i], &action, NULL);
+        (void)sigaddset(&set, numbers[i]);
+    }
     action.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &action, NULL);
-    // A write beyond the file size limit returns an error instead.
-    (void)sigaction(SIGXFSZ, &action, NULL);
-    asked_by = is_quiet = 0;
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL); // the launcher of local ranks blocks them
 }
 
 void cli_signals_begin_quiet(void)
 {
     cli_signals_begin();
     is_quiet = 1;
+}
+
+void cli_signals_on_quit(const char *path, const char *words)
+{
+    const size_t length = strlen(path);
+    if (length >= sizeof(quit_path)) return;
+    (void)snprintf(quit_temporary, sizeof(quit_temporary), "%s.tmp", path);
+    (void)snprintf(quit_text, sizeof(quit_text), "%s", words);
+    memcpy(quit_path + 1, path + 1,
+           length); // the first byte comes last: a handler sees all or none
+    quit_path[0] = path[0];
 }
 
 void cli_signals_raise(void)
@@ -70,9 +107,14 @@ void cli_signals_raise(void)
 
 void cli_signals_end(void)
 {
-    for (int i = 0; i < NUMBER_COUNT; i++) (void)signal(numbers[i], SIG_DFL);
+    for (int i = 0; i < NUMBER_COUNT; i++) {
+        struct sigaction now;
+        if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler == on_signal) {
+            (void)signal(numbers[i], SIG_DFL);
+        }
+    }
+    quit_path[0] = '\0';
     (void)signal(SIGPIPE, SIG_DFL);
-    (void)signal(SIGXFSZ, SIG_DFL);
 }
 
 bool cli_signals_asked(void)
@@ -89,6 +131,8 @@ const char *cli_signals_name(void)
         return "SIGTERM";
     case SIGUSR1:
         return "SIGUSR1";
+    case SIGHUP:
+        return "SIGHUP";
     default:
         return "";
     }

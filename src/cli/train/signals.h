@@ -4,11 +4,14 @@
 
 #include <stdbool.h>
 
-// From here on INT, TERM and USR1 are only noted; a second INT ends the process, so the shell sees
-// 130. Writes to a closed pipe fail instead of killing the process.
+// From here on INT, TERM, USR1 and HUP are only noted; HUP stays ignored under nohup. A second INT
+// ends the process, so the shell sees 130. Writes to a closed pipe fail instead of killing the
+// process.
 void cli_signals_begin(void);
 // The same without a message on a terminal.
 void cli_signals_begin_quiet(void);
+// A second INT writes `words` to the file `path` before it ends the process. Both are copied.
+void cli_signals_on_quit(const char *path, const char *words);
 void cli_signals_end(void);
 bool cli_signals_asked(void);
 const char *cli_signals_name(void); // "SIGTERM"; "" before any came
