@@ -17,14 +17,14 @@ static void descriptors_open(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) >= 0) continue;
-        // open() returns the lowest free number, which is fd. A folder keeps the number in use where
-        // there is no /dev/null; writes to it fail.
+        // open() returns the lowest free number, which is fd. A folder keeps the number in use
+        // where there is no /dev/null; writes to it fail.
         if (open("/dev/null", O_RDWR | O_NOCTTY) < 0) (void)open("/", O_RDONLY | O_DIRECTORY);
     }
 }
 
-// The kernel reads the limit whenever the main thread's stack grows, so the soft limit can be raised
-// here. New threads get the limit as their stack's size, unless it is set.
+// The kernel reads the limit whenever the main thread's stack grows, so the soft limit can be
+// raised here. New threads get the limit as their stack's size, unless it is set.
 static status stacks_prepare(void)
 {
     struct rlimit limit;

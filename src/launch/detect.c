@@ -1,6 +1,6 @@
 // Finds out which launcher started this process. The table has one row per launcher: the variables
-// that must all be set, those that only this launcher sets, and a function that reads the rest. Rows
-// are in order of trust: variables set closest to this process come first.
+// that must all be set, those that only this launcher sets, and a function that reads the rest.
+// Rows are in order of trust: variables set closest to this process come first.
 //
 // A set that is begun but not complete is refused: otherwise each of N processes would train alone,
 // into the same folder. So are values that contradict each other.
@@ -331,8 +331,8 @@ static status refuse_incomplete(const env *e)
     return ST_OK;
 }
 
-// RANK and WORLD_SIZE that are not torchrun's, because its set is not complete, and differ from what
-// another launcher says.
+// RANK and WORLD_SIZE that are not torchrun's, because its set is not complete, and differ from
+// what another launcher says.
 static status refuse_other_rank(const env *e, const launch_place *p)
 {
     static const char *const names[] = {"RANK", "WORLD_SIZE"};

@@ -212,7 +212,8 @@ static void test_launchers(void **state)
     }
 }
 
-// Sets that are begun but not complete, or contradict themselves, are refused by the variable's name.
+// Sets that are begun but not complete, or contradict themselves, are refused by the variable's
+// name.
 static void test_refused(void **state)
 {
     (void)state;

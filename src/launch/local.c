@@ -9,8 +9,8 @@
 // ranks would take both for one. A readable pidfd reports the end of a rank; without one this
 // process asks again after a short time. After the first failure the other ranks have a grace time:
 // they learn of it through control and end by themselves with their own diagnosis. Then they get
-// SIGTERM, then SIGKILL; a stopped rank cannot learn of anything and gets SIGKILL after a second. Every
-// ended rank is waited for, so no zombie and no orphan remains.
+// SIGTERM, then SIGKILL; a stopped rank cannot learn of anything and gets SIGKILL after a second.
+// Every ended rank is waited for, so no zombie and no orphan remains.
 #include "launch/local_internal.h"
 
 #include "base/fault.h"

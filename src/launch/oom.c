@@ -4,7 +4,8 @@
 // (version 1), and for the whole machine in /proc/vmstat. The counter of the group is preferred,
 // because that of the machine also counts other users' processes. A kill counts before the end of
 // the process is visible, which may take seconds for a large one; so the launcher compares with the
-// count of 5 to 10 s ago, and not with that of the start, when other processes may have been killed.
+// count of 5 to 10 s ago, and not with that of the start, when other processes may have been
+// killed.
 #include "launch/local_internal.h"
 
 #include <fcntl.h>

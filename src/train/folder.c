@@ -187,7 +187,8 @@ status train_folder_rerun(const train_folder *f, const train_start *s)
     return train_folder_write(f, "run.json", t.bytes);
 }
 
-// A full disk may have no block for a second file. Then STATUS is written in place, where it has one.
+// A full disk may have no block for a second file. Then STATUS is written in place, where it has
+// one.
 static status status_put(const train_folder *f, const char *line, int64_t bytes)
 {
     char *path = NULL;

@@ -1,11 +1,11 @@
 // Writes the flight recorders of this host to a file at intervals.
 //
-// The control block is shared memory without a name, so that no kill can leave it behind; but a kill
-// of all processes (a scheduler's, a machine that runs out of memory) takes the recorders along. A
-// file in the page cache survives that. The recorders themselves do not lie in a mapped file: a
-// store to one can wait for the disk, in the middle of an operation of 200 ns, and faults when
-// another process truncates it. So the file is up to half a second old; a job that hangs for longer
-// is shown exactly.
+// The control block is shared memory without a name, so that no kill can leave it behind; but a
+// kill of all processes (a scheduler's, a machine that runs out of memory) takes the recorders
+// along. A file in the page cache survives that. The recorders themselves do not lie in a mapped
+// file: a store to one can wait for the disk, in the middle of an operation of 200 ns, and faults
+// when another process truncates it. So the file is up to half a second old; a job that hangs for
+// longer is shown exactly.
 #include "cli/diagnose/post_mortem.h"
 
 #include "cli/diagnose/hang_report.h"

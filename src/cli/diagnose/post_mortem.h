@@ -12,7 +12,8 @@
 typedef struct post_mortem post_mortem;
 NODISCARD status post_mortem_start(const host *h, const char *run_dir, const comm_control_block *b,
                                    post_mortem **out);
-// Without `keep` the file is removed: the run ended in order, or has a better report. NULL is legal.
+// Without `keep` the file is removed: the run ended in order, or has a better report. NULL is
+// legal.
 void post_mortem_stop(post_mortem *p, bool keep);
 
 #endif

@@ -2,8 +2,8 @@
 // globals.
 //
 // First signal: the handler notes it and, on a terminal, reports it at once, because a step may
-// take long. Second INT: the run's STATUS is written, and the default action is raised again. All functions that the handler calls are
-// async-signal-safe.
+// take long. Second INT: the run's STATUS is written, and the default action is raised again. All
+// functions that the handler calls are async-signal-safe.
 #include "cli/train/signals.h"
 
 #include <errno.h>
