@@ -4,10 +4,14 @@
 // A connection is a STRANGER until its hello carries a correct MAC, CLAIMED until its proof does,
 // then JOINED. At most CONTROL_PENDING_MAX connections are strangers or claims, each for at most
 // two seconds. A client that opens sockets and sends nothing therefore blocks no rank: the
-// coordinator closes the oldest stranger to free a slot for the next connection. When all ranks
-// have joined, the coordinator compares their digests. If they differ, it requests the facts of one
-// rank of the majority and one of the minority, tells all ranks what differs, and ends the job
-// before its first step.
+// coordinator closes the oldest stranger to free a slot for the next connection. A claim with a
+// wrong key, or one that was changed on the way, is refused and reported at once. If no process
+// joins as that rank within two seconds, the job ends for all ranks, because they would wait for a
+// process that has given up. So a stranger can end a job, but only while ranks are missing.
+//
+// When all ranks have joined, the coordinator compares their digests. If they differ, it requests
+// the facts of one rank of the majority and one of the minority, tells all ranks what differs, and
+// ends the job before its first step.
 #include "control/coordinator_internal.h"
 
 #include "base/fault.h"
@@ -214,17 +218,30 @@ static void put_hello(control_coordinator *b, coordinator_line *line, control_he
                            .epoch = b->config.epoch,
                            .rank = b->config.rank,
                            .ranks = b->config.ranks,
-                           .code = (uint32_t)code,
-                           .pid = b->config.self.pid,
-                           .started = b->config.self.started,
-                           .machine = b->config.self.machine};
+                           .code = (uint32_t)code};
     uint8_t frame[CONTROL_HELLO_BYTES];
-    memcpy(hello.host, b->config.self.host, sizeof(hello.host));
+    if (type != CONTROL_REJECT) { // a stranger learns no name of a host
+        hello.pid = b->config.self.pid;
+        hello.started = b->config.self.started;
+        hello.machine = b->config.self.machine;
+        memcpy(hello.host, b->config.self.host, sizeof(hello.host));
+    }
     status st = b->config.h->api->random_fill(b->config.h, hello.nonce, sizeof(hello.nonce));
     control_hello_print(&hello, frame);
     control_handshake_seal(&line->handshake, frame);
     if (st == ST_OK) st = control_stream_put_raw(&line->stream, frame, sizeof(frame));
     if (st != ST_OK) control_coordinator_drop(b, (int)(line - b->lines));
+}
+
+// Notes a claim that failed the handshake.
+static void note_claim(control_coordinator *b, const control_hello *m, int64_t now)
+{
+    if (b->phase != COORDINATOR_JOINING || m->rank < 0 || m->rank >= b->config.ranks) return;
+    coordinator_member *member = &b->members[m->rank];
+    if (member->has_joined || member->refused_at != 0) return;
+    member->refused_at = now;
+    member->claimed = (control_peer){.machine = m->machine, .pid = m->pid, .started = m->started};
+    memcpy(member->claimed.host, m->host, sizeof(m->host));
 }
 
 static void reject(control_coordinator *b, int connection, status code)
@@ -242,7 +259,7 @@ static bool is_same_process(const control_peer *holder, const control_hello *m)
 }
 
 // Handles the first frame, which claims a rank.
-static void on_hello(control_coordinator *b, int connection, const uint8_t *frame)
+static void on_hello(control_coordinator *b, int connection, const uint8_t *frame, int64_t now)
 {
     coordinator_line *line = &b->lines[connection];
     control_hello *m = &line->hello;
@@ -250,7 +267,7 @@ static void on_hello(control_coordinator *b, int connection, const uint8_t *fram
         control_coordinator_refuse(
             b, -1, ST_SECURITY,
             "a connection was closed because it does not speak the control protocol");
-        control_coordinator_drop(b, connection);
+        reject(b, connection, ST_SECURITY); // a rank whose frame was changed should not try again
         return;
     }
     if (!control_handshake_check(&line->handshake, frame)) {
@@ -258,7 +275,9 @@ static void on_hello(control_coordinator *b, int connection, const uint8_t *fram
         control_coordinator_refuse(
             b, m->rank, ST_SECURITY, "rank %d (%s, process %lld) was refused: %s", m->rank, m->host,
             (long long)m->pid,
-            is_other ? "it belongs to another job or epoch" : "it has another key");
+            is_other ? "it belongs to another job or epoch"
+                     : "it has another key, or its message was changed on the way");
+        if (!is_other) note_claim(b, m, now);
         reject(b, connection, ST_SECURITY);
         return;
     }
@@ -292,14 +311,18 @@ static void on_proof(control_coordinator *b, int connection, const uint8_t *fram
 {
     coordinator_line *line = &b->lines[connection];
     control_hello m;
-    const bool is_proof = control_hello_parse(frame, &m) && m.type == CONTROL_PROOF &&
-                          m.rank == line->rank && m.ranks == b->config.ranks &&
+    const bool is_hello = control_hello_parse(frame, &m);
+    const bool is_reject = is_hello && m.type == CONTROL_REJECT;
+    const bool is_proof = is_hello && m.type == CONTROL_PROOF && m.rank == line->rank &&
+                          m.ranks == b->config.ranks &&
                           control_handshake_check(&line->handshake, frame);
     if (!is_proof) {
-        control_coordinator_refuse(b, line->rank, ST_SECURITY,
-                                   "a connection from %s that claims rank %d could not prove it",
-                                   line->hello.host, line->rank);
-        control_coordinator_drop(b, connection);
+        control_coordinator_refuse(
+            b, line->rank, ST_SECURITY,
+            "a connection from %s that claims rank %d could not prove it%s", line->hello.host,
+            line->rank, is_reject ? ": it refused this coordinator's key or message" : "");
+        note_claim(b, &line->hello, now);
+        reject(b, connection, ST_SECURITY);
         return;
     }
     coordinator_member *member = &b->members[line->rank];
@@ -321,6 +344,7 @@ static void on_proof(control_coordinator *b, int connection, const uint8_t *fram
     line->state = LINE_JOINED;
     member->line = connection;
     member->has_joined = true;
+    member->refused_at = 0;
     member->peer = (control_peer){.machine = m.machine, .pid = m.pid, .started = m.started};
     memcpy(member->peer.host, m.host, sizeof(m.host));
     memcpy(member->digest, m.digest, sizeof(m.digest));
@@ -346,7 +370,7 @@ static void on_bytes(control_coordinator *b, const control_event *e, int64_t now
             const uint8_t *frame = control_stream_hello(&line->stream);
             if (frame == NULL) return;
             if (line->state == LINE_STRANGER) {
-                on_hello(b, e->connection, frame);
+                on_hello(b, e->connection, frame, now);
             } else {
                 on_proof(b, e->connection, frame, now);
             }

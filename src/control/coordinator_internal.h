@@ -32,6 +32,8 @@ typedef struct coordinator_member {
     uint8_t *record;
     int64_t record_bytes;
     control_verdict told; // last verdict that was sent to all ranks
+    int64_t refused_at;   // while joining: a claim of this rank failed the handshake; 0: none
+    control_peer claimed; // by that claim, which proved nothing
     bool has_promised;
     int64_t promised;
 } coordinator_member;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FINDINGS_MAX = 16, COMPARE_MS = 2000, NAMES_MAX = 8 };
+enum { FINDINGS_MAX = 16, COMPARE_MS = 2000, CLAIM_MS = 2000, NAMES_MAX = 8 };
 
 // ---- comparing ----------------------------------------------------------------------------------
 static bool is_like(const control_coordinator *b, int x, int y)
@@ -388,6 +388,23 @@ static void expire(control_coordinator *b, int64_t now)
     }
 }
 
+// Ends the job if a claim of a missing rank failed and no other process has joined as that rank.
+static void check_claims(control_coordinator *b, int64_t now)
+{
+    char said[CONTROL_TEXT_BYTES];
+    for (int r = 0; r < b->config.ranks && b->phase == COORDINATOR_JOINING; r++) {
+        const coordinator_member *m = &b->members[r];
+        if (m->refused_at == 0 || now - m->refused_at < (int64_t)CLAIM_MS * 1000000) continue;
+        (void)snprintf(
+            said, sizeof(said),
+            "rank %d (%s, process %lld) was refused, because its key is not the job's or "
+            "its message was changed on the way, and no other process joined as rank %d; "
+            "TRIREME_KEY must name the same key on every rank",
+            r, m->claimed.host, (long long)m->claimed.pid, r);
+        control_coordinator_end(b, ST_SECURITY, said);
+    }
+}
+
 static void join_too_late(control_coordinator *b)
 {
     char said[CONTROL_TEXT_BYTES], missing[CONTROL_TEXT_BYTES / 2] = "";
@@ -448,6 +465,7 @@ static void tick(control_coordinator *b, int64_t now)
         b->seen[r].moved_at = min_i64(b->seen[r].moved_at + late, now);
     }
     expire(b, now);
+    check_claims(b, now);
     if (b->phase == COORDINATOR_JOINING && now >= b->join_until) join_too_late(b);
     if (b->phase == COORDINATOR_COMPARING && now >= b->compare_until) end_compare(b);
     if (b->phase == COORDINATOR_RUNNING) detect_failures(b, now, 0);

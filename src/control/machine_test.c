@@ -206,6 +206,75 @@ static void test_wrong_key(void **state)
     }
 }
 
+// If no process joins as a refused rank, the others do not wait for the whole limit of joining.
+static void test_wrong_key_ends_the_job(void **state)
+{
+    (void)state;
+    job j;
+    const char *said;
+    job_init(&j, 2, key, 11);
+    job_start_coordinator(&j);
+    control_member_config c = job_config(&j, 0);
+    (void)job_add(&j, &c);
+    c = job_config(&j, 1);
+    c.key = other_key;
+    const int bad = job_add(&j, &c);
+    job_run(&j, 3000 * MS);
+    assert_int_equal(control_member_error(j.r[bad].m, &said), ST_SECURITY);
+    assert_int_equal(control_member_error(j.r[0].m, &said), ST_SECURITY);
+    assert_non_null(strstr(said, "rank 1 (n1, process 101) was refused, because its key is not"));
+    assert_true(control_coordinator_is_done(j.coordinator));
+    job_deinit(&j);
+}
+
+// A byte of one frame of the handshake is changed on the way: both sides say so and end.
+static void test_changed_handshake(void **state)
+{
+    (void)state;
+    enum { FRAMES = 3, PLACES = 5 };
+    static const int places[PLACES] = {40, 100, 130, 152, 250}; // digest, nonce, pid, host, MAC
+    for (int i = 0; i < FRAMES * PLACES; i++) {
+        const int frame = i % FRAMES, place = places[i / FRAMES];
+        uint8_t bytes[CONTROL_HELLO_BYTES];
+        const char *said;
+        job j;
+        job_init(&j, 2, key, 12);
+        job_start_coordinator(&j);
+        control_member_config c = job_config(&j, 1);
+        control_member *m = NULL;
+        assert_int_equal(control_member_create(&c, j.now, &m), ST_OK);
+        const int line = control_coordinator_accept(j.coordinator, j.now);
+        const control_event opened = {.kind = CONTROL_OPENED};
+        control_member_handle(m, &opened, j.now);
+        for (int k = 0; k < 6; k++) { // the three frames, and what the answer to the changed one is
+            const bool to_rank = k % 2 == 1;
+            const control_span s = to_rank ? control_coordinator_output(j.coordinator, line)
+                                           : control_member_output(m);
+            if (s.bytes < CONTROL_HELLO_BYTES) continue;
+            memcpy(bytes, s.data, sizeof(bytes));
+            if (k == frame) bytes[place] ^= 1;
+            const control_event e = {.kind = CONTROL_BYTES,
+                                     .connection = line,
+                                     .bytes = bytes,
+                                     .count = CONTROL_HELLO_BYTES};
+            if (to_rank) {
+                control_coordinator_sent(j.coordinator, line, CONTROL_HELLO_BYTES);
+                control_member_handle(m, &e, j.now);
+            } else {
+                control_member_sent(m, CONTROL_HELLO_BYTES);
+                control_coordinator_handle(j.coordinator, &e, j.now);
+            }
+        }
+        assert_int_equal(control_member_error(m, &said), ST_SECURITY);
+        assert_false(control_member_may_retry(m));
+        control_member_destroy(m);
+        job_run(&j, 3000 * MS);
+        assert_true(control_coordinator_is_done(j.coordinator));
+        assert_true(job_said(&j, "rank 1"));
+        job_deinit(&j);
+    }
+}
+
 // A coordinator without the key cannot convince a rank that it holds it.
 static void test_false_coordinator(void **state)
 {
@@ -693,6 +762,8 @@ int main(void)
         cmocka_unit_test(test_groups_swap),
         cmocka_unit_test(test_group_swap_loses_a_member),
         cmocka_unit_test(test_wrong_key),
+        cmocka_unit_test(test_wrong_key_ends_the_job),
+        cmocka_unit_test(test_changed_handshake),
         cmocka_unit_test(test_false_coordinator),
         cmocka_unit_test(test_second_claimant),
         cmocka_unit_test(test_comes_again),

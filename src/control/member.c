@@ -172,11 +172,31 @@ static void send_hello(control_member *m, control_hello_type type)
     if (st != ST_OK) end(m, st, "%s", error_last()->text);
 }
 
-static void condemn_key(control_member *m)
+static void condemn_key(control_member *m, uint64_t job)
 {
     m->is_condemned = true;
-    end(m, ST_SECURITY, "rank %d (%s) was refused: its key is not the key of job %016llx, epoch %u",
-        m->config.rank, m->config.self.host, (unsigned long long)m->config.job, m->config.epoch);
+    end(m, ST_SECURITY,
+        "rank %d (%s) was refused: its key is not the key of job %016llx, epoch %u, or a message was "
+        "changed on the way; %s",
+        m->config.rank, m->config.self.host, (unsigned long long)m->config.job, m->config.epoch,
+        job != m->config.job
+            ? "the coordinator is of another job: all ranks must spell its address in the same way"
+            : "TRIREME_KEY must name the same key on every rank");
+}
+
+// Tells the coordinator that its challenge proved nothing. This frame is not sealed: it can only
+// refuse.
+static void refuse_coordinator(control_member *m)
+{
+    const control_hello hello = {.type = CONTROL_REJECT,
+                                 .job = m->config.job,
+                                 .epoch = m->config.epoch,
+                                 .rank = m->config.rank,
+                                 .ranks = m->config.ranks,
+                                 .code = ST_SECURITY};
+    uint8_t frame[CONTROL_HELLO_BYTES];
+    control_hello_print(&hello, frame);
+    if (control_stream_put_raw(&m->stream, frame, sizeof(frame)) != ST_OK) error_clear();
 }
 
 static void on_hello(control_member *m, const uint8_t *frame)
@@ -186,7 +206,7 @@ static void on_hello(control_member *m, const uint8_t *frame)
     if (is_one && hello.type == CONTROL_REJECT) {
         // A REJECT frame is not sealed, so it can only refuse.
         if (hello.code == ST_SECURITY || hello.code == ST_OK) {
-            condemn_key(m);
+            condemn_key(m, hello.job);
             return;
         }
         m->is_condemned = true;
@@ -206,7 +226,8 @@ static void on_hello(control_member *m, const uint8_t *frame)
     }
     if (hello.job != m->config.job || hello.epoch != m->config.epoch ||
         !control_handshake_check(&m->handshake, frame)) {
-        condemn_key(m);
+        refuse_coordinator(m);
+        condemn_key(m, hello.job);
         return;
     }
     send_hello(m, CONTROL_PROOF);
@@ -386,6 +407,11 @@ static void on_bytes(control_member *m, const void *bytes, int64_t count)
             end(m, ST_SECURITY, "the coordinator sent a malformed message (type %d, %lld bytes)",
                 f.type, (long long)f.bytes);
         }
+    }
+    if (st == ST_SECURITY && m->state == CONTROL_WAITING) {
+        m->is_condemned = true; // to try again would only repeat it until the time is over
+        end(m, st, "rank %d (%s) was refused, or a message to it was changed on the way: %s",
+            m->config.rank, m->config.self.host, error_last()->text);
     }
     if (st != ST_OK) end(m, st, "%s", error_last()->text);
 }

@@ -155,7 +155,9 @@ struct cli_ranks {
     comm *c;
     const char *transport;
     const char *tuning; // contents of the file of comm.tuning
-    bool lost;          // a notice came before there was an operation to abort
+    FILE *err;
+    int refusals_told; // by the coordinator's thread alone
+    bool lost;         // a notice came before there was an operation to abort
     char why[1024];
 };
 
@@ -176,6 +178,18 @@ static void on_notice(void *context, const control_notice *n)
         }
     }
     (void)pthread_mutex_unlock(&k->lock);
+}
+
+// Rank 0: the coordinator refused a process. It is told at once, while this rank may still wait for
+// the others. Strangers can cause many refusals, so only the first ones are told.
+static void on_coordinator_notice(void *context, const control_notice *n)
+{
+    enum { TOLD_MAX = 8 };
+    cli_ranks *k = context;
+    if (n->kind != CONTROL_NOTE_REFUSED || k->refusals_told >= TOLD_MAX) return;
+    k->refusals_told++;
+    (void)fprintf(k->err, "warning  %s\n", n->text);
+    (void)fflush(k->err);
 }
 
 void cli_ranks_progress(void *ranks, const train_progress *p)
@@ -396,6 +410,7 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
                                   .limits = {.stuck_ns = stuck_ns},
                                   .report = report,
                                   .on_notice = on_notice,
+                                  .on_coordinator_notice = on_coordinator_notice,
                                   .context = k};
     TRY(launch_join(&c, &k->job));
     return comm_join(cli, r, place, k);
@@ -408,6 +423,7 @@ status cli_ranks_join(cli_context *cli, const run_config *r, const char *transpo
     cli_ranks *k = NULL;
     TRY(arena_new(cli->a, 1, &k));
     k->transport = transport != NULL ? transport : words[r != NULL ? r->comm.transport : 0];
+    k->err = cli->err;
     k->rank = place->rank;
     k->ranks = place->ranks;
     if (pthread_mutex_init(&k->lock, NULL) != 0) return fail(ST_NO_MEMORY, "no memory for a lock");
