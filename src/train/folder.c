@@ -31,6 +31,7 @@ static status lock_take(train_folder *f)
     char mine[320], *path = NULL;
     bool taken = false;
     file *lock = NULL;
+    file_info info;
     status st;
     TRY(lock_text(f->h, mine));
     TRY(path_join(f->a, f->path, "lock", &path));
@@ -39,7 +40,10 @@ static status lock_take(train_folder *f)
     if (!taken) TRY_TO(close_lock, lock_held_by(f, path));
     TRY_TO(close_lock, f->h->api->file_truncate(lock, 0));
     TRY_TO(close_lock, f->h->api->file_write(lock, mine, (int64_t)strlen(mine)));
+    TRY_TO(close_lock, f->h->api->path_info(f->h, path, &info));
     f->lock = lock;
+    f->lock_path = path;
+    f->lock_inode = info.inode;
     return ST_OK;
 close_lock : {
     error_record first;
@@ -77,21 +81,48 @@ status train_folder_join(const host *h, arena *a, const char *path, train_folder
     return ST_OK;
 }
 
+static status folders_make(const train_folder *f)
+{
+    char *logs = NULL;
+    TRY(path_join(f->a, f->path, "logs", &logs));
+    TRY(f->h->api->path_mkdir(f->h, f->checkpoints));
+    TRY(f->h->api->path_mkdir(f->h, f->cache));
+    return f->h->api->path_mkdir(f->h, logs);
+}
+
 status train_folder_open(const host *h, arena *a, const char *path, train_folder *out)
 {
     train_folder f;
-    char *logs = NULL;
     TRY(train_folder_join(h, a, path, &f));
     f.reader = false;
-    TRY(path_join(a, path, "logs", &logs));
-    TRY(h->api->path_mkdir(h, f.checkpoints));
-    TRY(h->api->path_mkdir(h, f.cache));
-    TRY(h->api->path_mkdir(h, logs));
+    TRY(folders_make(&f));
     TRY(lock_take(&f));
     const status st = folder_sync(&f);
     if (st != ST_OK) train_folder_close(&f);
     TRY(st);
     *out = f;
+    return ST_OK;
+}
+
+// While the lock file is open, no other file can get its inode.
+bool train_folder_is_lost(const train_folder *f)
+{
+    file_info info;
+    if (f->lock == NULL) return false;
+    if (f->h->api->path_info(f->h, f->lock_path, &info) != ST_OK) {
+        error_clear(); // a disk that fails for a while
+        return false;
+    }
+    return info.kind == FILE_KIND_NONE || info.inode != f->lock_inode;
+}
+
+status train_folder_remake(train_folder *f)
+{
+    file *const before = f->lock;
+    TRY(folders_make(f));
+    TRY(lock_take(f));
+    const status closed = f->h->api->file_close(before);
+    if (closed != ST_OK) error_clear();
     return ST_OK;
 }
 

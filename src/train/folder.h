@@ -9,7 +9,9 @@ typedef struct train_folder {
     const host *h;
     arena *a;
     const char *path, *checkpoints, *cache;
-    file *lock;  // held while it is open
+    file *lock; // held while it is open
+    const char *lock_path;
+    uint64_t lock_inode;
     bool reader; // true on every rank but the first: it writes no file here
 } train_folder;
 
@@ -19,6 +21,10 @@ NODISCARD status train_folder_open(const host *h, arena *a, const char *path, tr
 // Opens the folder on the other ranks of a run, whose first rank holds the lock.
 NODISCARD status train_folder_join(const host *h, arena *a, const char *path, train_folder *out);
 void train_folder_close(train_folder *f);
+// True if the path no longer leads to the folder that was opened.
+bool train_folder_is_lost(const train_folder *f);
+// Makes the folder again and takes its lock.
+NODISCARD status train_folder_remake(train_folder *f);
 NODISCARD status train_folder_write(const train_folder *f, const char *name, const char *text);
 // Writes config.yaml (as given), config.resolved.yaml, plan.json and run.json.
 NODISCARD status train_folder_describe(const train_folder *f, const train_start *s, const config *c,

@@ -468,11 +468,40 @@ static status data_compare(session *s)
         path_base_name(s->newest_path), s->data_sum, s->data_before, s->newest_path);
 }
 
+// Ignores a status during clean-up, which keeps the first error.
+static void drop(status st)
+{
+    (void)st;
+}
+
+status session_records_open(session *s)
+{
+    char *metrics_path = NULL, *events_path = NULL;
+    obs_metrics *metrics = NULL;
+    obs_events *events = NULL;
+    TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &metrics_path));
+    TRY(train_folder_events(&s->folder, &events_path));
+    TRY(obs_metrics_open(s->h, s->a, metrics_path, s->step, &metrics));
+    const status st = obs_events_open(s->h, s->a, events_path, s->step, &events);
+    if (st != ST_OK) {
+        error_record kept;
+        error_take(&kept);
+        drop(obs_metrics_close(metrics));
+        return error_put(&kept);
+    }
+    drop(obs_metrics_close(s->metrics));
+    drop(obs_events_close(s->events));
+    s->metrics = metrics;
+    s->events = events;
+    return ST_OK;
+}
+
 static status run_in_folder(session *s, run_config *r, const train_order *order, train_outcome *out)
 {
     text changed = {.a = s->a};
     run_config *was = NULL;
-    char *metrics = NULL, *events = NULL;
+    s->config = order->c;
+    s->config_text = order->config_text;
     TRY(model_of_run(s, r)); // fills in the vocabulary, which is compared too
     if (strcmp(order->resume, "none") != 0) {
         TRY(train_folder_before(&s->folder, &was));
@@ -498,12 +527,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(train_loader_start(s->loader, &s->options.mesh, s->step + 1, s->sequences));
     TRY(started(s, order->c, order->config_text));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
-    if (session_is_first(s)) {
-        TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &metrics));
-        TRY(obs_metrics_open(s->h, s->a, metrics, s->step, &s->metrics));
-        TRY(train_folder_events(&s->folder, &events));
-        TRY(obs_events_open(s->h, s->a, events, s->step, &s->events));
-    }
+    if (session_is_first(s)) TRY(session_records_open(s));
     TRY(steps_all(s));
     outcome_of(s, out);
     if (!out->stopped) return ST_OK;
@@ -512,12 +536,6 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     }
     return fail(ST_STOPPED, "%s in step %lld; %s is durable", s->stop_reason, (long long)s->step,
                 path_base_name(s->newest_path));
-}
-
-// Ignores a status during clean-up, which keeps the first error.
-static void drop(status st)
-{
-    (void)st;
 }
 
 static void session_close(session *s)

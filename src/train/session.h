@@ -57,6 +57,10 @@ typedef struct session {
     const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known
     int64_t fork;            // branch number of the checkpoints that this session writes
     train_start start;       // as passed to the watcher
+    const config *config;    // with config_text, as in train_order
+    const char *config_text;
+    int64_t folder_at;   // time of the last look at the folder
+    bool is_folder_lost; // it is gone and could not be made again
     struct {
         const char **names; // checkpoints that could not be used
         int64_t count, capacity;
@@ -77,6 +81,12 @@ NODISCARD status session_save_poll(session *s, bool wait);
 // Saves, and returns when the checkpoint is durable and verified, or fails.
 NODISCARD status session_save_last(session *s);
 NODISCARD status session_load(session *s, const char *path);
+
+// session_folder.c: makes the run's folder again if it was removed. At most once a second, unless
+// `at_once`. ST_LOCKED: another process uses a folder in its place.
+NODISCARD status session_folder_check(session *s, bool at_once);
+// run.c: opens metrics.jsonl and the events file at this step; those of before are closed.
+NODISCARD status session_records_open(session *s);
 
 // session_ranks.c
 NODISCARD status session_ranks_open(session *s, comm *all); // NULL: this is the only process

@@ -145,6 +145,7 @@ status session_save_begin(session *s, bool is_best)
 
 status session_save_last(session *s)
 {
+    TRY(session_folder_check(s, true));
     TRY(session_save_begin(s, false));
     TRY(session_save_poll(s, true));
     int again = s->saved_step != s->step;

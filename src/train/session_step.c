@@ -161,6 +161,7 @@ static status record_end(session *s, obs_record *record)
     }
     if (s->ring != NULL) TRY(obs_trace_take(s->trace, s->ring));
     if (session_is_first(s)) {
+        TRY(session_folder_check(s, false));
         TRY(record_or_go_on(s, record->step, obs_events_add(s->events, record)));
         TRY(record_or_go_on(s, record->step, obs_metrics_add(s->metrics, record)));
     }

@@ -58,6 +58,7 @@ typedef struct train_watcher {
                       double seconds, bool best);
     void (*saved)(void *context, const train_saved *saved);
     void (*said)(void *context, log_level level, const char *text);
+    void (*folder_made)(void *context); // again, after it was removed: open its files anew
     void (*progress)(void *progress_context, const train_progress *p); // called often; NULL: unused
     void *progress_context;
     // 0: go on; 1: finish the step, save, stop; 2: stop at once. *why, for STATUS: "SIGTERM".

@@ -356,6 +356,18 @@ static void on_said(void *context, log_level level, const char *said)
     put_lines(log, warns || !log->quiet, lines);
 }
 
+// The files lie in a folder that was removed. The next line opens them in the new one.
+static void on_folder_made(void *context)
+{
+    run_log *log = context;
+    for (int i = 0; i < LOG_FILES; i++) {
+        const status closed = log->cli->h->api->file_close(log->files[i]);
+        keep(log, closed);
+        log->files[i] = NULL;
+    }
+    log->files_tried = false;
+}
+
 static int on_stop_asked(void *context, const char **why)
 {
     run_log *log = context;
@@ -520,6 +532,7 @@ train_watcher run_log_watcher(run_log *log)
         .validated = on_validated,
         .saved = on_saved,
         .said = on_said,
+        .folder_made = on_folder_made,
         .stop_asked = on_stop_asked,
     };
 }
