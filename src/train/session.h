@@ -60,6 +60,7 @@ typedef struct session {
     const config *config;    // with config_text, as in train_order
     const char *config_text;
     int64_t folder_at;   // time of the last look at the folder
+    int folder_looks;    // in a row that did not find it
     bool is_folder_lost; // it is gone and could not be made again
     struct {
         const char **names; // checkpoints that could not be used

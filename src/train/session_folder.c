@@ -19,7 +19,12 @@ status session_folder_check(session *s, bool at_once)
     const int64_t now = session_now(s);
     if (!session_is_first(s) || (!at_once && now - s->folder_at < look_ns)) return ST_OK;
     s->folder_at = now;
-    if (!train_folder_is_lost(&s->folder)) return ST_OK;
+    if (!train_folder_is_lost(&s->folder)) {
+        s->folder_looks = 0;
+        return ST_OK;
+    }
+    // The first look may come while `rm -rf` is at work, which would remove new files, too.
+    if (!at_once && s->folder_looks++ == 0) return ST_OK;
     // Names of checkpoints that are not there any more must not be kept or given as advice.
     s->newest_path[0] = s->best_path[0] = '\0';
     s->saved_step = -1;

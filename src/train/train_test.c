@@ -97,6 +97,30 @@ static void a_damaged_checkpoint_falls_back(void **state)
     assert_same(out, straight);
 }
 
+// The folder of a run is moved away under it: the run says so and leaves a whole run where the
+// folder was.
+static void a_moved_folder_is_made_again(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"determinism=strict"};
+    static const char *const files[] = {"run.json", "config.resolved.yaml", "metrics.jsonl",
+                                        "STATUS", "checkpoints/step-0000006/manifest.json"};
+    char from[128], to[128], path[256];
+    (void)snprintf(from, sizeof(from), "%s/moved", test_folder);
+    (void)snprintf(to, sizeof(to), "%s/moved-away", test_folder);
+    run_seen watch = {.folder = from, .folder_moves_to = to};
+    hash128 out = {0, 0};
+    assert_int_equal(test_run("moved", more, 1, "none", &watch, &out), ST_OK);
+    assert_non_null(strstr(watch.said, "was removed, moved or replaced"));
+    assert_same(out, digest_of("stays", more, 1));
+    for (int64_t i = 0; i < COUNT_OF(files); i++) {
+        file_info info;
+        (void)snprintf(path, sizeof(path), "%s/%s", from, files[i]);
+        assert_int_equal(host_real()->api->path_info(host_real(), path, &info), ST_OK);
+        assert_int_equal(info.kind, FILE_KIND_REGULAR);
+    }
+}
+
 static void every_precision_and_optimizer_learns(void **state)
 {
     (void)state;
@@ -198,6 +222,7 @@ int main(void)
         cmocka_unit_test(every_precision_and_optimizer_learns),
         cmocka_unit_test(a_ramp_changes_the_batch),
         cmocka_unit_test(a_damaged_checkpoint_falls_back),
+        cmocka_unit_test(a_moved_folder_is_made_again),
         cmocka_unit_test(memory_is_linear_in_the_sequence),
         cmocka_unit_test(a_long_sequence_trains),
         cmocka_unit_test(what_does_not_fit_is_refused),
