@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -18,7 +19,8 @@ enum {
     CONNECT_MS = 2000,
     RETRY_FIRST_MS = 10,
     RETRY_MOST_MS = 250,
-    FIXED_FDS = 2 // wake-up, connection
+    CANCEL_MS = 100, // between two questions whether a join is cancelled
+    FIXED_FDS = 2    // wake-up, connection
 };
 
 static const int64_t late_ns = INT64_C(2000000000);
@@ -352,6 +354,36 @@ static status reason(control *c)
     return fail(ST_PEER_LOST, "this rank has left the job");
 }
 
+// Ends the join with the status of this thread's record. The caller holds the lock.
+static void cancel(control *c, status st)
+{
+    c->is_closing = true;
+    control_member_fail(c->m, st, error_last()->text);
+    error_take(&c->error);
+    c->error.code = st;
+    wake(c);
+}
+
+// Returns when the member runs, or its thread has ended. The caller holds the lock.
+static void await_join(control *c)
+{
+    const control_config *g = &c->config;
+    // OVER may be the end of one connection of several; the thread decides whether it tries again.
+    while (!c->is_over && control_member_state(c->m) != CONTROL_RUNNING) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += CANCEL_MS * INT64_C(1000000);
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (g->cancelled == NULL || c->is_closing) {
+            (void)pthread_cond_wait(&c->changed, &c->lock);
+        } else if (pthread_cond_timedwait(&c->changed, &c->lock, &until) == ETIMEDOUT) {
+            const status st = g->cancelled(g->context);
+            if (st != ST_OK) cancel(c, st);
+        }
+    }
+}
+
 status control_open(const control_config *config, control **out)
 {
     control *c = calloc(1, sizeof(*c));
@@ -369,10 +401,7 @@ status control_open(const control_config *config, control **out)
         return st;
     }
     lock(c);
-    // OVER may be the end of one connection of several; the thread decides whether it tries again.
-    while (!c->is_over && control_member_state(c->m) != CONTROL_RUNNING) {
-        (void)pthread_cond_wait(&c->changed, &c->lock);
-    }
+    await_join(c);
     st = control_member_state(c->m) == CONTROL_RUNNING ? ST_OK : reason(c);
     unlock(c);
     if (st != ST_OK) {

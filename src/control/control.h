@@ -59,6 +59,9 @@ typedef struct control_config {
     // rank's presence is monitored. control_notice_kind describes the notices.
     void (*report)(void *context, control_report *out);
     void (*on_notice)(void *context, const control_notice *n);
+    // control_open asks it several times a second; with any other result than ST_OK the join fails
+    // with it. NULL: never.
+    status (*cancelled)(void *context);
     void *context;
 } control_config;
 

@@ -98,6 +98,7 @@ typedef struct launch_join_config {
     control_limits limits;
     void (*report)(void *context, control_report *out);
     void (*on_notice)(void *context, const control_notice *n);
+    status (*cancelled)(void *context); // as in control_config
     // Called on rank 0, for the log.
     void (*on_coordinator_notice)(void *context, const control_notice *n);
     void *context;
@@ -105,12 +106,19 @@ typedef struct launch_join_config {
 NODISCARD status launch_join(const launch_join_config *config, launch_job *out);
 void launch_leave(launch_job *j); // Collective; a zeroed job is legal
 
-// Starts a thread that calls on_end once when the launcher is gone, and ends the process grace_ns
-// later (exit code 7), so that no orphan remains. A grace_ns of 0 means never. Takes ownership of
-// fd.
+// Starts a thread that watches the launcher through the pipe `fd`, which it takes.
+typedef struct launch_liveness_config {
+    void (*on_end)(void *context); // once, when the launcher is gone
+    // The process ends (exit code 7) this long after it, so that no orphan remains; 0: never.
+    int64_t grace_ns;
+    // Once, when another rank of this launcher has failed; NULL: not called. Ranks that have joined
+    // also learn it from control.
+    void (*on_failure)(void *context);
+    void *context;
+} launch_liveness_config;
 typedef struct launch_liveness launch_liveness;
-NODISCARD status launch_liveness_start(int fd, int64_t grace_ns, void (*on_end)(void *context),
-                                       void *context, launch_liveness **out);
+NODISCARD status launch_liveness_start(int fd, const launch_liveness_config *config,
+                                       launch_liveness **out);
 void launch_liveness_stop(launch_liveness *l); // NULL is legal
 
 #ifdef __cplusplus

@@ -189,6 +189,8 @@ static void end_rank(local *l, int rank, int64_t now)
     if (severity(r) > 0 && l->failed_at == 0) {
         l->failed_at = now;
         l->end_at = now + l->grace_ns;
+        const ssize_t n = write(l->liveness_in, "", 1); // tells ranks that have not joined yet
+        (void)n;
     }
     if (l->config->on_end != NULL) {
         char said[256];
@@ -333,6 +335,7 @@ static void release(local *l)
                   &l->pipe_in,   &l->null_fd,      &l->log_fd,      &l->signal_fd};
     for (int64_t i = 0; i < COUNT_OF(fds); i++) close_fd(fds[i]);
     if (l->is_masked) (void)pthread_sigmask(SIG_SETMASK, &l->mask_before, NULL);
+    (void)sigaction(SIGPIPE, &l->pipe_before, NULL);
     control_key_destroy(l->key);
     free(l->queue);
 }
@@ -349,6 +352,9 @@ status launch_local(const launch_local_config *config, launch_result *out)
     l->log_fd = l->signal_fd = -1;
     for (int r = 0; r < config->ranks; r++) l->ranks[r].pidfd = -1;
     launch_oom_look(l, launch_now(l));
+    // A console that was closed (`| head`) ends neither this process nor the job.
+    const struct sigaction ignored = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignored, &l->pipe_before);
     status st = prepare(l);
     for (int r = 0; r < config->ranks && st == ST_OK; r++) st = start_rank(l, r);
     error_record cause;

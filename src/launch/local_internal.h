@@ -33,6 +33,7 @@ typedef struct local {
     char address[CONTROL_ADDRESS_BYTES];
     int listen_fd, liveness_out, liveness_in, pipe_out, pipe_in, null_fd, log_fd, signal_fd;
     sigset_t mask_before;
+    struct sigaction pipe_before; // disposition of SIGPIPE
     bool is_masked;
     int alive, first;                     // first: the rank whose end is the cause; -1: none
     int last_signal;                      // last signal sent to end the remaining ranks; 0: none

@@ -150,8 +150,8 @@ static int rank_main(const char *fate, int victim)
                                        .report = report,
                                        .on_notice = on_notice,
                                        .context = &r};
-    if (launch_liveness_start(place.liveness_fd, 0, on_launcher_gone, &r, &liveness) != ST_OK)
-        return 2;
+    const launch_liveness_config watched = {.on_end = on_launcher_gone, .context = &r};
+    if (launch_liveness_start(place.liveness_fd, &watched, &liveness) != ST_OK) return 2;
     const status st = launch_join(&config, &j);
     if (st != ST_OK) {
         (void)dprintf(1, "error[%s] %s\n", status_code(st), error_last()->text);

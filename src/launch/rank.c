@@ -64,6 +64,7 @@ static status join(const launch_join_config *config, launch_job *j)
                               .limits = config->limits,
                               .report = config->report,
                               .on_notice = config->on_notice,
+                              .cancelled = config->cancelled,
                               .context = config->context};
     return control_open(&c, &j->c);
 }
@@ -91,9 +92,7 @@ void launch_leave(launch_job *j)
 // ---- liveness of the launcher -------------------------------------------------------------------
 struct launch_liveness {
     int fd, stop_fd;
-    int64_t grace_ns;
-    void (*on_end)(void *context);
-    void *context;
+    launch_liveness_config config;
     pthread_t thread;
 };
 
@@ -108,27 +107,32 @@ static bool is_stopped(const launch_liveness *l, int64_t limit_ns)
 static void *liveness_main(void *context)
 {
     const launch_liveness *l = context;
+    const launch_liveness_config *c = &l->config;
+    short events = POLLIN;
     for (;;) {
-        struct pollfd p[2] = {{.fd = l->fd, .events = POLLIN},
+        struct pollfd p[2] = {{.fd = l->fd, .events = events},
                               {.fd = l->stop_fd, .events = POLLIN}};
         if (poll(p, 2, -1) < 0) continue;
         if (p[1].revents != 0) return NULL;
-        if (p[0].revents != 0) break; // the pipe carries no data: it has closed
+        if ((p[0].revents & ~POLLIN) != 0) break; // it has closed
+        // A byte, which stays in the pipe for the other ranks: one of them has failed.
+        if (p[0].revents == 0) continue;
+        events = 0;
+        if (c->on_failure != NULL) c->on_failure(c->context);
     }
-    l->on_end(l->context);
-    if (l->grace_ns > 0 && !is_stopped(l, l->grace_ns)) _exit(7);
+    c->on_end(c->context);
+    if (c->grace_ns > 0 && !is_stopped(l, c->grace_ns)) _exit(7);
     return NULL;
 }
 
-status launch_liveness_start(int fd, int64_t grace_ns, void (*on_end)(void *context), void *context,
-                             launch_liveness **out)
+status launch_liveness_start(int fd, const launch_liveness_config *config, launch_liveness **out)
 {
     launch_liveness *l = calloc(1, sizeof(*l));
     if (l == NULL) {
         (void)close(fd);
         return fail(ST_NO_MEMORY, "no memory to watch the launcher");
     }
-    *l = (launch_liveness){.fd = fd, .grace_ns = grace_ns, .on_end = on_end, .context = context};
+    *l = (launch_liveness){.fd = fd, .config = *config};
     l->stop_fd = eventfd(0, EFD_CLOEXEC);
     sigset_t all, before;
     (void)sigfillset(&all);

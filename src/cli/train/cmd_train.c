@@ -131,8 +131,8 @@ static status train(cli_context *cli, const source *s, const train_flags *f, con
         const train_order order = {r, c, s->config_text, f->resume, all, &watcher};
         st = train_run(cli->h, cli->a, &order, &outcome);
     } else if (place->rank == 0) {
-        train_end_write(cli->h, cli->a, r->run.dir, "failed", status_exit_code(st),
-                        error_last()->text);
+        train_end_write(cli->h, cli->a, r->run.dir, st == ST_STOPPED ? "stopped" : "failed",
+                        status_exit_code(st), error_last()->text);
     }
     cli_ranks_leave(ranks, st);
     run_log_end(log, st, &outcome);

@@ -16,12 +16,14 @@
 #include "cli/diagnose/hang_report.h"
 #include "cli/diagnose/post_mortem.h"
 #include "cli/train/run_log.h"
+#include "cli/train/signals.h"
 #include "comm/recorder.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -157,7 +159,8 @@ struct cli_ranks {
     const char *tuning; // contents of the file of comm.tuning
     FILE *err;
     int refusals_told; // by the coordinator's thread alone
-    bool lost;         // a notice came before there was an operation to abort
+    atomic_bool has_peer_failed;
+    bool lost; // a notice came before there was an operation to abort
     char why[1024];
 };
 
@@ -223,6 +226,23 @@ static void report(void *context, control_report *out)
                    k->progress.doing != NULL ? k->progress.doing : "starting");
     if (k->c != NULL) edges_find(k, out);
     (void)pthread_mutex_unlock(&k->lock);
+}
+
+// While ranks join: a stop signal, or the end of another rank, which the launcher reports.
+static status cancelled(void *context)
+{
+    const cli_ranks *k = context;
+    if (atomic_load(&k->has_peer_failed)) {
+        return fail(ST_PEER_LOST, "another rank ended before all ranks had joined");
+    }
+    if (!cli_signals_asked()) return ST_OK;
+    return fail(ST_STOPPED, "%s before all ranks had joined; nothing is lost", cli_signals_name());
+}
+
+static void on_peer_failure(void *context)
+{
+    cli_ranks *k = context;
+    atomic_store(&k->has_peer_failed, true);
 }
 
 // No parent can forward signals now, so the rank acts as if one had come.
@@ -396,8 +416,11 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
     control_fact *facts = NULL;
     int64_t count = 0;
     if (place->liveness_fd >= 0) {
-        TRY(launch_liveness_start(place->liveness_fd, grace_ns, on_launcher_gone, NULL,
-                                  &k->liveness));
+        const launch_liveness_config l = {.on_end = on_launcher_gone,
+                                          .grace_ns = grace_ns,
+                                          .on_failure = on_peer_failure,
+                                          .context = k};
+        TRY(launch_liveness_start(place->liveness_fd, &l, &k->liveness));
     }
     if (place->local_ranks > 1) kern_cores_divide(place->local_rank, place->local_ranks);
     TRY(tuning_read(cli, r, &k->tuning));
@@ -410,6 +433,7 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
                                   .limits = {.stuck_ns = stuck_ns},
                                   .report = report,
                                   .on_notice = on_notice,
+                                  .cancelled = cancelled,
                                   .on_coordinator_notice = on_coordinator_notice,
                                   .context = k};
     TRY(launch_join(&c, &k->job));
