@@ -1,0 +1,101 @@
+#!/bin/bash
+# Unusual surroundings and ends of a run: closed descriptors, small limits, a launcher's variables that are
+# not complete, another key, SIGHUP, a second ^C, kills of one rank and of all. Each ends in time, says what it was, and
+# leaves a STATUS that is true.
+set -u
+. tests/support/named.sh
+cd "$dir" || exit 1
+for _ in $(seq 300); do echo "the oar and the ship went out by night and the crew sang"; done >text.txt
+cat >c.yaml <<'Y'
+model: {preset: tiny, layers: 1, dim: 32, heads: 2}
+data: {train: text.txt, tokenizer: bytes, valid: 0}
+train: {steps: 2, seq: 32, global_batch: 4}
+eval: {every: 0}
+checkpoint: {every: 0}
+kernels: {threads: 1}
+Y
+train() { # NAME KEY...
+    timeout 60 "$trireme" train c.yaml run.dir="$dir/$1" "${@:2}"
+}
+start() { # NAME KEY...: beside this script, until it takes steps; $run is its number
+    "$trireme" train c.yaml run.dir="$dir/$1" train.steps=10000000 "${@:2}" >"$1.out" 2>"$1.err" </dev/null &
+    run=$!
+    for _ in $(seq 400); do
+        [ ! -s "$1/metrics.jsonl" ] || return 0
+        sleep 0.02
+    done
+}
+ended() { # NAME EXPECTED NUMBER: the exit code of a run that was started
+    local got=0
+    wait "$3" 2>/dev/null || got=$?
+    cp "${1%%[ ,]*}.out" out && cp "${1%%[ ,]*}.err" err
+    same "$1: exit code" "$got" "$2"
+}
+ranks_of() { # NAME [RANK]: process numbers of the ranks of a run
+    local at
+    for at in /proc/[0-9]*; do
+        if tr '\0' ' ' 2>/dev/null <"$at/cmdline" | grep -q "run.dir=$dir/$1 " &&
+            tr '\0' '\n' 2>/dev/null <"$at/environ" | grep -q "^TRIREME_LAUNCH=${2-}"; then
+            echo "${at#/proc/}"
+        fi
+    done
+}
+
+# These wait for two seconds, so they run beside the others.
+head -c 32 /dev/urandom >key0
+head -c 32 /dev/urandom >key1
+chmod 600 key0 key1
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000)) TRIREME_KEY=key$rank \
+        timeout 60 "$trireme" train c.yaml run.dir="$dir/keys" layout.dp=2 >key$rank.out 2>key$rank.err &
+    keys[rank]=$!
+done
+: >out
+: >err
+for closed in '>&-' '<&- >&- 2>&-'; do
+    eval 'train "closed$closed" layout.dp=2 '"$closed"
+    same "$closed: exit code" "$?" 0
+    if [ -d "closed$closed/checkpoints/step-0000002" ]; then passed "$closed: trained"; else failed "$closed: trained"; fi
+done
+code "ulimit -f" 4 bash -c 'ulimit -f 1000; exec "$@"' . "$trireme" train c.yaml run.dir="$dir/f" layout.dp=2
+says "ulimit -f is named" err 'ulimit -f'
+code "ulimit -n" 4 bash -c 'ulimit -n 16; exec "$@"' . timeout -s KILL 20 "$trireme" train c.yaml run.dir="$dir/n" layout.dp=4
+says "ulimit -n is named" err 'ulimit -n'
+code "ulimit -s" 4 bash -c 'ulimit -s 256; exec "$@"' . "$trireme" train c.yaml run.dir="$dir/s"
+says "ulimit -s is named" err 'ulimit -s'
+code "RANK without MASTER_ADDR" 3 env RANK=0 WORLD_SIZE=2 MASTER_PORT=29500 "$trireme" train c.yaml run.dir="$dir/t"
+says "MASTER_ADDR is named" err 'MASTER_ADDR is not'
+
+start one
+kill -HUP $run
+ended one 75 $run
+says "SIGHUP saves" one/STATUS '^stopped 75 SIGHUP in step'
+start quits
+kill -INT $run
+for _ in $(seq 100); do kill -INT $run 2>/dev/null || break; done
+ended "quits, one rank" 130 $run
+says "a second ^C" quits/STATUS '^failed 130 a second SIGINT'
+start first layout.dp=2
+kill -9 "$(ranks_of first 0)"
+ended "first rank killed" 7 $run
+says "its STATUS" first/STATUS '^failed 7 rank 0 .*died by signal 9'
+start both layout.dp=2
+kill -INT $run
+for _ in $(seq 100); do kill -INT $run 2>/dev/null || break; done
+ended "both ranks, a second ^C" 130 $run
+says "its STATUS" both/STATUS '^failed 130 a second SIGINT'
+
+start hung layout.dp=2
+sleep 0.5 # the report is written twice a second
+kill -9 $run $(ranks_of hung)
+wait $run 2>/dev/null
+code "hang-report after a kill of all" 0 "$trireme" hang-report hung
+says "it has the last operations" out '^rank 1 .* [0-9]+ operations'
+says "by their names" out '#[0-9]+ (sum|none) of'
+for rank in 0 1; do
+    wait "${keys[rank]}"
+    same "another key, rank $rank: exit code" "$?" 76
+    cp key$rank.err err
+    says "rank $rank says so" err 'rank 1 .* was refused.*key'
+done
+[ $failures = 0 ]
