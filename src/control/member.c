@@ -220,8 +220,12 @@ static void on_hello(control_member *m, const uint8_t *frame)
         return;
     }
     if (!is_one || hello.type != CONTROL_CHALLENGE) {
+        refuse_coordinator(m);
+        m->is_condemned = true;
         end(m, ST_SECURITY,
-            "the process at the coordinator's address is not the coordinator of a job");
+            "rank %d (%s): the process at the coordinator's address is not the coordinator of a job, "
+            "or its message was changed on the way",
+            m->config.rank, m->config.self.host);
         return;
     }
     if (hello.job != m->config.job || hello.epoch != m->config.epoch ||
