@@ -52,7 +52,7 @@ typedef struct kern_call {
     bool accumulate;     // "+=" outputs: false = start from +0
     bool strict;         // bits of a row may not depend on other rows, threads or position
     // Of strict: sums over rows that go on from one call to the next have had an even number of
-    // rows, so a unit that takes two at a time gives one fold.
+    // rows, so a unit that takes two at a time gives one sequential sum.
     bool in_pairs;
     bool poison; // bounded outputs: rows that are not there become NaN (bytes 0xFF)
     // A second call that the plan fused with this one (kern_fuses): both are one launch. NULL:

@@ -319,7 +319,7 @@ static int64_t unit_count(const sample *s)
 }
 
 // Accumulators narrower than fp32 are rounded at the cut (kernels/ref/ref.h).
-static bool folds_survive_cuts(const sample_memory *m)
+static bool sums_survive_cuts(const sample_memory *m)
 {
     for (int o = 0; o < OP_MAX_OUT; o++) {
         const kern_tensor *out = &m->call.out[o];
@@ -347,7 +347,7 @@ static void cuts(trial *t, const backend_run *run)
     if (units < 2 || is_stacked(&t->s)) return;
     sample_memory *whole = sample_memory_create(t->a, &t->s, 0);
     sample_fill(whole, 3, false);
-    if (!folds_survive_cuts(whole)) return;
+    if (!sums_survive_cuts(whole)) return;
     if (!execute(t, whole, run, false, true)) return;
     const int64_t places[2] = {1, units - units / 3};
     for (int k = 0; k < 2; k++) {

@@ -4,10 +4,10 @@
 //   logits -> ROUTE -> PERMUTE -> GROUPED_MATMUL, scale, GROUPED_MATMUL -> UNPERMUTE
 //
 // Rows are ordered by expert and, within an expert, by token, so a weight's gradient is one left
-// fold over the tokens of its expert. How many rows an expert has is known on the device alone
-// (offsets): shapes have the bound. A block may apply a token's weights to rows before the second
-// product (PERMUTE's scale): then nothing of what experts give needs to be kept for the gradient of
-// the weights. Or UNPERMUTE applies them.
+// sequential sum over the tokens of its expert. How many rows an expert has is known on the device
+// alone (offsets): shapes have the bound. A block may apply a token's weights to rows before the
+// second product (PERMUTE's scale): then nothing of what experts give needs to be kept for the
+// gradient of the weights. Or UNPERMUTE applies them.
 //
 // Cut by tokens (dim 0) rows are not a piece of the whole's rows: each rank has those of its own
 // tokens, in its own order, with offsets of its own. So rows may be cut between PERMUTE and

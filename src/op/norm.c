@@ -3,7 +3,7 @@
 //        x ----(+)---- h ------------------> h goes on as the residual
 //               |      |
 //        delta -'      '--- norm --- y        the gradient that comes back along h (dh) is
-//                                             folded into dx, which is x's and delta's alike
+//                                             added to dx, the gradient of both x and delta
 #include "op/op_internal.h"
 
 // Groups of columns that are normed by themselves: the extent of C / D.

@@ -137,7 +137,7 @@ static inline op_owned op_owner(const op_program *p, tensor_id t)
 NODISCARD status op_program_differentiate(op_program *p);
 // For gradient rules. The gradient of an output so far: TENSOR_NONE if nothing depends on it.
 tensor_id op_grad_get(const op_program *p, tensor_id t);
-// Takes the gradient so far away, so that the rule can fold it into what it makes (norms).
+// Takes the gradient so far away, so that the rule can add it to what it makes (norms).
 tensor_id op_grad_take(op_program *p, tensor_id t);
 // A tensor for a gradient like t. For a view: the same columns of the gradient of its whole.
 NODISCARD status op_grad_new(op_program *p, tensor_id t, tensor_id *d);

@@ -11,12 +11,13 @@ extern "C" {
 // Operands, in order; [x] may be missing (tensor_id -1). N rows = tokens of the micro-batch, row
 // b*T + t is position t of sequence b. Statistics (r, mean, lse, losses) are fp32. "+=" outputs
 // are accumulators: the kernel continues from what is there, or from +0 where call.accumulate is
-// false; every sum over rows is one left fold, row after row, so a cut between rows changes no bit.
+// false; every sum over rows is one sequential sum, row after row, so a cut between rows changes no
+// bit.
 //   EMBEDDING      ids(N) table(V,D) [positions(N) position_table(P,D)]  -> x(N,D); of a table cut
 //                  by rows (attrs.piece.whole_rows): x = -0 where the id is not in the piece
 //   EMBEDDING_DW   ids(N) dx(N,D)                                         -> += dtable(V,D)
 //   MATMUL         x(N,K) w(M,K) [bias(M)]          -> y(N,M) = act(x w^T + bias)
-//   MATMUL_DX      dy(N,M) w(M,K) [before(N,K)]     -> dx(N,K) = before + dy w: the fold goes on
+//   MATMUL_DX      dy(N,M) w(M,K) [before(N,K)]     -> dx(N,K) = before + dy w: the sum continues
 //   MATMUL_DW      dy(N,M) x(N,K)                   -> += dw(M,K) = dy^T x
 //   BIAS_DW        dy(N,M)                          -> += db(M)
 //   ADD            a b                              -> y = a + b
@@ -135,7 +136,7 @@ extern "C" {
 //   GROUPED_MATMUL x(R,K) w(E*M,K) [offsets(E+1)]   -> y(R,M): each row with the matrix of its
 //                  expert, one of E = attrs.experts. Without offsets each expert has R / E rows
 //   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets]   -> dx(R,K)
-//   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]     -> += dw(E*M,K): for each expert one left fold
+//   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]     -> += dw(E*M,K): a sequential sum for each expert
 //                  over its rows
 //   SCALE_ROWS     x(R,F) scale(R,1)                -> y(R,F) = x * scale
 //   SCALE_ROWS_DS  dy(R,F) x(R,F)                   -> dscale(R,1)

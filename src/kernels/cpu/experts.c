@@ -416,7 +416,7 @@ status cpu_grouped_matmul_dx(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// How many rows an expert has had before is any number, so its fold never goes by pairs.
+// How many rows an expert has had before is any number, so its sum never takes pairs.
 status cpu_grouped_matmul_dw(const kern_context *context, const kern_call *call)
 {
     const int64_t columns = call->in[0].dims[1];

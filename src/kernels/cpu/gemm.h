@@ -1,7 +1,7 @@
 // C (m x n) = or += A (m x k) B (k x n), for every operand order, type and size that training
 // meets.
 //
-// The bits: each element of C is one left fold over k, in order,
+// The bits: each element of C is one sequential sum over k, in order,
 //     c = fma(a[k-1], b[k-1], ... fma(a[1], b[1], fma(a[0], b[0], c0)))      c0 = C or +0
 // in fp32, rounded once more where C is narrower. So they depend neither on m and n, nor on the
 // place in a tile, the number of threads, the blocking or the vector level, and a product that
@@ -35,7 +35,7 @@ typedef struct gemm_args {
     int64_t ldc;
     bool accumulate; // c0 = C; with an epilogue, C must hold what has not been through it
     bool any_order;  // fast mode: a faster unit may sum bf16 in another order, fixed by the shape
-    bool in_pairs;   // the fold may go over pairs of k, if it goes on from C after whole pairs only
+    bool in_pairs;   // the sum may take pairs of k, if it continues from C after whole pairs only
     bool rounds;     // with one of these: fp32 operands may be rounded to bf16 on their way there
     void *panels; // all of B as such a product packed it before; NULL: it is packed as it is used
     bool fills;   // this one packs it there first, whatever m is

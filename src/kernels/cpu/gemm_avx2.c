@@ -331,11 +331,11 @@ AVX2 void gemm_avx2_pack(float *panels, int64_t width, const gemm_lines *l)
 
 // ---- few rows -----------------------------------------------------------------------------------
 // Eight rows of w at a time are turned in registers, so that a lane is a column of y and k runs in
-// order: the same fold as in the tiles. Two such groups hide each other's latency.
+// order: the same sum as in the tiles. Two such groups hide each other's latency.
 enum { FLAT_GROUP = 16 }; // columns of y at a time
 
-AVX2_LEAF void flat_fold(__m256 *sum, const gemm_flat *f, const __m256 *turned, int64_t steps,
-                         int64_t rows, int64_t k)
+AVX2_LEAF void flat_sum(__m256 *sum, const gemm_flat *f, const __m256 *turned, int64_t steps,
+                        int64_t rows, int64_t k)
 {
     for (int64_t r = 0; r < rows; r++) {
         const float *x = f->x + r * f->x_stride + k;
@@ -390,7 +390,7 @@ AVX2_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows, dtype t
         for (int64_t g = 0; g < 2; g++) {
             __m256 t[16];
             turn_steps(t, lines + g * 8, k, type);
-            flat_fold(sum[g], f, t, steps, rows, k);
+            flat_sum(sum[g], f, t, steps, rows, k);
         }
     }
     flat_rest(sum, f, lines, k, type);

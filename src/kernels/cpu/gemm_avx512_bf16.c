@@ -6,12 +6,12 @@
 // with half of them. What is fp32 in memory (logits and their gradients) is rounded to nearest even
 // while it is packed.
 //
-// The bits: each element of C is a left fold over pairs of k, from the first pair to the last. They
-// depend on neither m and n nor on blocking and threads, and a product that continues from C after
-// an even number of steps gives the bits of one longer product. They are not those of the other
-// units (the steps of a pair change places, and subnormal numbers count as zero), so strict mode
-// comes here only where its sums go on after whole pairs, and what it then gives belongs to this
-// level.
+// The bits: each element of C is a sequential sum over pairs of k, from the first pair to the last.
+// They depend on neither m and n nor on blocking and threads, and a product that continues from C
+// after an even number of steps gives the bits of one longer product. They are not those of the
+// other units (the steps of a pair change places, and subnormal numbers count as zero), so strict
+// mode comes here only where its sums go on after whole pairs, and what it then gives belongs to
+// this level.
 #include "kernels/cpu/gemm_unit.h"
 
 #include <immintrin.h>

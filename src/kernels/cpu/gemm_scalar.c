@@ -1,4 +1,4 @@
-// Matrix products in plain C: the same folds as the vector units, one fma at a time.
+// Matrix products in plain C: the same sequential sums as the vector units, one fma at a time.
 //
 // For machines without AVX2, and to hold the vector units against. fmaf rounds once on every
 // machine, in software where there is no instruction for it.

@@ -1,9 +1,9 @@
 // Matrix products: the promise of gemm.h, bit by bit.
 //
-// The reference is the left fold itself, written out with fmaf. Every level, thread count, type,
-// operand order and cut must give its bits; the fold in turn is held against sums in double. The
-// unit for bf16 adds in pairs: it is held against sums in double, and its bits against their own
-// under other threads, pieces and cuts.
+// The reference is the sequential sum itself, written out with fmaf. Every level, thread count,
+// type, operand order and cut must give its bits; this sum in turn is compared with sums in double.
+// The unit for bf16 adds in pairs: it is held against sums in double, and its bits against their
+// own under other threads, pieces and cuts.
 #include "kernels/cpu/gemm_unit.h"
 
 #include <math.h>
@@ -193,7 +193,7 @@ static void check_shape(shape s, dtype a, dtype b, dtype c, int variant)
     free(want);
 }
 
-static void every_level_gives_the_left_fold(void **state)
+static void every_level_gives_the_sequential_sum(void **state)
 {
     (void)state;
     for (int64_t l = 0; l < COUNT_OF(levels); l++) {
@@ -207,7 +207,7 @@ static void every_level_gives_the_left_fold(void **state)
     }
 }
 
-static void every_type_gives_the_left_fold(void **state)
+static void every_type_gives_the_sequential_sum(void **state)
 {
     (void)state;
     for (int mix = 1; mix < 27; mix++) {
@@ -222,7 +222,7 @@ static void every_type_gives_the_left_fold(void **state)
 
 // The flat driver: lines that are turned whole and what follows them, groups of columns and a last
 // one.
-static void few_rows_give_the_left_fold(void **state)
+static void few_rows_give_the_sequential_sum(void **state)
 {
     (void)state;
     static const shape few[] = {{1, 16, 64}, {1, 83, 103}, {3, 17, 64}, {8, 70, 97}, {2, 5, 33}};
@@ -500,9 +500,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversions_are_exact),
-        cmocka_unit_test(every_level_gives_the_left_fold),
-        cmocka_unit_test(every_type_gives_the_left_fold),
-        cmocka_unit_test(few_rows_give_the_left_fold),
+        cmocka_unit_test(every_level_gives_the_sequential_sum),
+        cmocka_unit_test(every_type_gives_the_sequential_sum),
+        cmocka_unit_test(few_rows_give_the_sequential_sum),
         cmocka_unit_test(large_products_are_blocked_rightly),
         cmocka_unit_test(a_cut_in_k_changes_no_bit),
         cmocka_unit_test(passes_change_no_bit),

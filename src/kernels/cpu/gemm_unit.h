@@ -51,9 +51,9 @@ typedef struct gemm_unit {
     // floats of what comes next that a step fetches: a panel of B while some of A go over the one
     // before
     int ahead;
-    // to (mr x nr) = fold over kc that starts from `from`, or from +0 where that is NULL. Full
-    // tiles only; `to` may be `from`. Meanwhile kc * u->ahead floats from `ahead` on come nearer,
-    // and kc / 4 lines of `later`.
+    // to (mr x nr) = sequential sum over kc that starts from `from`, or from +0 where that is NULL.
+    // Full tiles only; `to` may be `from`. Meanwhile kc * u->ahead floats from `ahead` on come
+    // nearer, and kc / 4 lines of `later`.
     void (*kernel)(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
                    const float *ahead, gemm_fetch later);
     // ceil(count / width) panels, each kc / steps (rounded up) * width places, one after the other.

@@ -19,10 +19,10 @@
 // begin their workspace with the logits: where they have one workspace (attrs.kept) and all tokens
 // are one chunk, the logits are still there, else they are made again.
 //
-// dw is one left fold over tokens that continues from memory, dx one over the vocabulary: the bits
-// do not depend on R, which is even. Logits and their gradients are fp32 in every precision; where
-// w is bf16 and the order is free or goes by pairs, gradients are rounded to bf16 on their way into
-// a product, if the CPU has a unit for that.
+// dw is one sequential sum over tokens that continues from memory, dx one over the vocabulary: the
+// bits do not depend on R, which is even. Logits and their gradients are fp32 in every precision;
+// where w is bf16 and the order is free or goes by pairs, gradients are rounded to bf16 on their
+// way into a product, if the CPU has a unit for that.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_unit.h"

@@ -5,9 +5,9 @@
 //   LayerNorm  y = (h - mean) r w + b      r = 1 / sqrt(var(h) + eps)
 //
 // Statistics are in double: a running fp32 sum of 4,096 squares gathers too many roundings. Weight
-// gradients, and those of biases, are one left fold over the rows for each column, so tasks own
-// columns, never rows.
-// Sources: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016, arXiv:1607.06450.
+// gradients, and those of biases, are one sequential sum over the rows for each column, so tasks
+// own columns, never rows. Sources: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016,
+// arXiv:1607.06450.
 #include "kernels/cpu/vec_call.h"
 
 typedef struct norm_job {
@@ -161,22 +161,22 @@ status cpu_layernorm_dx(const kern_context *context, const kern_call *call)
 }
 
 // ---- weight gradients ---------------------------------------------------------------------------
-typedef struct fold_job {
+typedef struct column_sum_job {
     const kern_call *call;
     const cpu_vec *vec;
     const kern_tensor *dw, *db; // db may be NULL
     const float *r;
     int64_t r_stride, dim, groups;
     const double *mean;
-} fold_job;
+} column_sum_job;
 
-static void fold_task(void *context, int64_t index, int thread)
+static void column_sum_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const fold_job *job = context;
+    const column_sum_job *job = context;
     const kern_tensor *dy = &job->call->in[0], *h = &job->call->in[1];
-    const int64_t column = index * CPU_FOLD_COLUMNS;
-    const cpu_norm_fold fold = {
+    const int64_t column = index * CPU_SUM_COLUMNS;
+    const cpu_norm_sum sum = {
         .dy = cpu_span_at(dy, 0),
         .h = cpu_span_at(h, 0),
         .dy_stride = dy->strides[0],
@@ -188,18 +188,18 @@ static void fold_task(void *context, int64_t index, int thread)
         .groups = job->groups,
         .dim = job->dim,
         .column = column,
-        .count = min_i64(CPU_FOLD_COLUMNS, job->dim - column),
+        .count = min_i64(CPU_SUM_COLUMNS, job->dim - column),
         .dw = cpu_span_at(job->dw, 0),
         .db = job->db != NULL ? cpu_span_at(job->db, 0) : (cpu_span){0},
         .accumulate = job->call->accumulate,
     };
-    job->vec->norm_dw(&fold);
+    job->vec->norm_dw(&sum);
 }
 
-static void fold_run(const kern_context *context, fold_job *job, kern_task task)
+static void column_sum_run(const kern_context *context, column_sum_job *job, kern_task task)
 {
     job->vec = cpu_vec_of(context->level);
-    const int64_t blocks = (job->dim + CPU_FOLD_COLUMNS - 1) / CPU_FOLD_COLUMNS;
+    const int64_t blocks = (job->dim + CPU_SUM_COLUMNS - 1) / CPU_SUM_COLUMNS;
     kern_parallel(context->pool, blocks, task, job);
 }
 
@@ -207,7 +207,7 @@ status cpu_rmsnorm_dw(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
     const kern_tensor *r = &call->in[2], *dw = &call->out[0];
-    fold_job job = {
+    column_sum_job job = {
         .call = call,
         .dw = dw,
         .r = r->data,
@@ -215,7 +215,7 @@ status cpu_rmsnorm_dw(const kern_context *context, const kern_call *call)
         .dim = dw->dims[0],
         .groups = call->in[0].dims[1] / dw->dims[0],
     };
-    fold_run(context, &job, fold_task);
+    column_sum_run(context, &job, column_sum_task);
     return ST_OK;
 }
 
@@ -242,7 +242,7 @@ status cpu_layernorm_dw(const kern_context *context, const kern_call *call)
 {
     const kern_tensor *dy = &call->in[0];
     TRY(norm_run(context, call, dy->dims[0], dy->dims[1], 1, means_task));
-    fold_job job = {
+    column_sum_job job = {
         .call = call,
         .dw = &call->out[0],
         .db = tensor_has(&call->out[1]) ? &call->out[1] : NULL,
@@ -252,7 +252,7 @@ status cpu_layernorm_dw(const kern_context *context, const kern_call *call)
         .dim = dy->dims[1],
         .groups = 1,
     };
-    fold_run(context, &job, fold_task);
+    column_sum_run(context, &job, column_sum_task);
     return ST_OK;
 }
 
@@ -260,25 +260,25 @@ status cpu_layernorm_dw(const kern_context *context, const kern_call *call)
 static void sum_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const fold_job *job = context;
+    const column_sum_job *job = context;
     const kern_tensor *dy = &job->call->in[0], *db = &job->call->out[0];
-    const int64_t column = index * CPU_FOLD_COLUMNS;
-    const cpu_row_fold fold = {
+    const int64_t column = index * CPU_SUM_COLUMNS;
+    const cpu_row_sum sum = {
         .sum = cpu_span_at(db, column),
         .x = cpu_span_at(dy, column),
         .rows = dy->dims[0],
         .stride = dy->strides[0],
-        .count = min_i64(CPU_FOLD_COLUMNS, job->dim - column),
+        .count = min_i64(CPU_SUM_COLUMNS, job->dim - column),
         .accumulate = job->call->accumulate,
     };
-    job->vec->sum_rows(&fold);
+    job->vec->sum_rows(&sum);
 }
 
 // The bits of a product with ones that continues from db (gemm.h): fma(1, x, s) is s + x.
 status cpu_bias_dw(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
-    fold_job job = {.call = call, .dim = call->out[0].dims[0]};
-    fold_run(context, &job, sum_task);
+    column_sum_job job = {.call = call, .dim = call->out[0].dims[0]};
+    column_sum_run(context, &job, sum_task);
     return ST_OK;
 }

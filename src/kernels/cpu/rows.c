@@ -84,14 +84,14 @@ static void zero_task(void *context, int64_t index, int thread)
     }
 }
 
-// Tasks own columns: every element is one left fold over the tokens, in their order.
-static void fold_task(void *context, int64_t index, int thread)
+// Tasks own columns: every element is one sequential sum over the tokens, in their order.
+static void column_sum_task(void *context, int64_t index, int thread)
 {
     (void)thread;
     const cpu_row_job *job = context;
     const kern_tensor *dx = &job->call->in[1], *table = &job->call->out[0];
-    const int64_t column = index * CPU_FOLD_COLUMNS;
-    const int64_t count = min_i64(CPU_FOLD_COLUMNS, dx->dims[1] - column);
+    const int64_t column = index * CPU_SUM_COLUMNS;
+    const int64_t count = min_i64(CPU_SUM_COLUMNS, dx->dims[1] - column);
     for (int64_t i = 0; i < dx->dims[0]; i++) {
         const int64_t row = tensor_int(&job->call->in[0], i) - job->call->piece.first_row;
         if (row < 0 || row >= table->dims[0]) continue;
@@ -107,8 +107,8 @@ status cpu_embedding_dw(const kern_context *context, const kern_call *call)
     TRY(check_rows("embedding", &call->in[0], dx->dims[0], vocabulary_of(call, table)));
     if (!call->accumulate) cpu_rows_run(context, call, table->dims[0], table->dims[1], zero_task);
     cpu_row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    const int64_t blocks = (dx->dims[1] + CPU_FOLD_COLUMNS - 1) / CPU_FOLD_COLUMNS;
-    kern_parallel(context->pool, blocks, fold_task, &job);
+    const int64_t blocks = (dx->dims[1] + CPU_SUM_COLUMNS - 1) / CPU_SUM_COLUMNS;
+    kern_parallel(context->pool, blocks, column_sum_task, &job);
     return ST_OK;
 }
 

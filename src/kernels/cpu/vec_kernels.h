@@ -41,26 +41,26 @@ typedef struct cpu_norm_row {
     float mean, r; // forward: results; backward: r is read
 } cpu_norm_row;
 
-// Columns column .. column + count - 1 of dw and db, folded over all rows and groups in order.
-enum { CPU_FOLD_COLUMNS = 64 };
-typedef struct cpu_norm_fold {
+// Columns column .. column + count - 1 of dw and db, summed over all rows and groups in order.
+enum { CPU_SUM_COLUMNS = 64 };
+typedef struct cpu_norm_sum {
     cpu_span dy, h;
     int64_t dy_stride, h_stride;
     const float *r;     // (rows, groups), row stride r_stride
     const double *mean; // (rows); NULL: 0
     int64_t r_stride;
     int64_t rows, groups, dim;
-    int64_t column, count; // count <= CPU_FOLD_COLUMNS
+    int64_t column, count; // count <= CPU_SUM_COLUMNS
     cpu_span dw, db;
     bool accumulate;
-} cpu_norm_fold;
+} cpu_norm_sum;
 
-// sum[j] = or += x[i][j] over the rows i, one left fold for each of `count` columns.
-typedef struct cpu_row_fold {
+// sum[j] = or += x[i][j] over the rows i, one sequential sum for each of `count` columns.
+typedef struct cpu_row_sum {
     cpu_span sum, x; // of the first column
     int64_t rows, stride, count;
     bool accumulate;
-} cpu_row_fold;
+} cpu_row_sum;
 
 typedef struct cpu_rope_row {
     cpu_span x, y;
@@ -118,9 +118,9 @@ struct cpu_attention_chunk;
     X(void, rmsnorm_dx, (const cpu_norm_row *row))                                                 \
     X(void, layernorm, (cpu_norm_row * row))                                                       \
     X(void, layernorm_dx, (const cpu_norm_row *row))                                               \
-    X(void, norm_dw, (const cpu_norm_fold *fold))                                                  \
+    X(void, norm_dw, (const cpu_norm_sum *sum))                                                    \
     X(double, row_mean, (cpu_span x, int64_t n))                                                   \
-    X(void, sum_rows, (const cpu_row_fold *fold))                                                  \
+    X(void, sum_rows, (const cpu_row_sum *sum))                                                    \
     X(void, attention, (const struct cpu_attention_tile *tile))                                    \
     X(void, attention_bwd, (const struct cpu_attention_tile *tile))                                \
     X(void, attention_chunk, (const struct cpu_attention_chunk *chunk))                            \

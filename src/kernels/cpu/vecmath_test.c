@@ -237,23 +237,23 @@ static void run_norms(const cpu_vec *vec, const norm_case *c, norm_memory *m)
     vec->layernorm_dx(&row);
     row.dh = (cpu_span){0};
     vec->rmsnorm_dx(&row);
-    cpu_norm_fold fold = {.dy = h, .h = x, .dy_stride = n, .h_stride = n, .r = r, .mean = mean};
-    fold.r_stride = fold.groups = 1;
-    fold.rows = NORM_ROWS;
-    fold.dim = n;
-    fold.dw = dw;
-    fold.db = db;
-    fold.accumulate = true;
-    for (fold.column = 0; fold.column < n; fold.column += CPU_FOLD_COLUMNS) {
-        fold.count = min_i64(CPU_FOLD_COLUMNS, n - fold.column);
-        vec->norm_dw(&fold);
+    cpu_norm_sum args = {.dy = h, .h = x, .dy_stride = n, .h_stride = n, .r = r, .mean = mean};
+    args.r_stride = args.groups = 1;
+    args.rows = NORM_ROWS;
+    args.dim = n;
+    args.dw = dw;
+    args.db = db;
+    args.accumulate = true;
+    for (args.column = 0; args.column < n; args.column += CPU_SUM_COLUMNS) {
+        args.count = min_i64(CPU_SUM_COLUMNS, n - args.column);
+        vec->norm_dw(&args);
     }
-    fold.mean = NULL;
-    fold.db.at = NULL;
-    fold.column = 0;
-    fold.count = min_i64(CPU_FOLD_COLUMNS, n);
-    vec->norm_dw(&fold);
-    const cpu_row_fold sum = {db, x, NORM_ROWS, n, n, c->has_delta};
+    args.mean = NULL;
+    args.db.at = NULL;
+    args.column = 0;
+    args.count = min_i64(CPU_SUM_COLUMNS, n);
+    vec->norm_dw(&args);
+    const cpu_row_sum sum = {db, x, NORM_ROWS, n, n, c->has_delta};
     vec->sum_rows(&sum);
 }
 
@@ -275,7 +275,7 @@ static void test_norms_agree(void **state)
     }
 }
 
-// A left fold, column by column, and nothing beyond the columns.
+// A sequential sum, column by column, and nothing beyond the columns.
 static void test_sum_rows(void **state)
 {
     (void)state;
@@ -289,10 +289,10 @@ static void test_sum_rows(void **state)
             float sum[MOST + 1];
             for (int64_t j = 0; j <= n; j++) sum[j] = 0.1F * (float)j;
             const cpu_span to = {sum, DTYPE_F32}, from = {x, DTYPE_BF16};
-            const cpu_row_fold fold = {to, from, ROWS, MOST, n, n % 3 != 0};
-            tables[t]->sum_rows(&fold);
+            const cpu_row_sum args = {to, from, ROWS, MOST, n, n % 3 != 0};
+            tables[t]->sum_rows(&args);
             for (int64_t j = 0; j < n; j++) {
-                float want = fold.accumulate ? 0.1F * (float)j : 0.0F;
+                float want = args.accumulate ? 0.1F * (float)j : 0.0F;
                 for (int64_t i = 0; i < ROWS; i++) want += f32_from_bf16(x[i * MOST + j]);
                 assert_int_equal(bits_of(sum[j]), bits_of(want));
             }

@@ -251,11 +251,11 @@ status ref_grouped_matmul_dw(const kern_context *context, const kern_call *c)
         group g;
         TRY(group_of(c, m / columns, &g));
         for (int64_t k = 0; k < dw->dims[1]; k++) {
-            ref_fold fold = ref_fold_begin(dw, c->accumulate, m, k);
+            ref_total total = ref_total_begin(dw, c->accumulate, m, k);
             for (int64_t n = g.begin; n < g.end; n++) {
-                ref_fold_add(&fold, ref_get(dy, n, m % columns), ref_get(x, n, k));
+                ref_total_add(&total, ref_get(dy, n, m % columns), ref_get(x, n, k));
             }
-            ref_fold_end(&fold, dw, m, k);
+            ref_total_end(&total, dw, m, k);
         }
     }
     return ST_OK;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-// An accumulator narrower than fp32 cannot hold a fold that comes back row after row: a twin in
+// An accumulator narrower than fp32 cannot hold a total that comes back row after row: a twin in
 // fp32 does, and is rounded once at the end.
 static bool needs_twin(const kern_tensor *dw)
 {
@@ -171,9 +171,9 @@ static void row_gradients(const kern_call *c, const kern_tensor *dw, int64_t n,
     }
     for (int64_t v = 0; v < w->dims[0] && ref_has(dw); v++) {
         for (int64_t j = 0; j < x->dims[1]; j++) {
-            ref_fold fold = ref_fold_begin(dw, true, v, j);
-            ref_fold_add(&fold, d_logits[v], ref_get(x, n, j));
-            ref_fold_end(&fold, dw, v, j);
+            ref_total total = ref_total_begin(dw, true, v, j);
+            ref_total_add(&total, d_logits[v], ref_get(x, n, j));
+            ref_total_end(&total, dw, v, j);
         }
     }
 }

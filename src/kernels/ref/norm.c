@@ -87,14 +87,14 @@ status ref_rmsnorm_dw(const kern_context *context, const kern_call *c)
     const kern_tensor *dy = &c->in[0], *h = &c->in[1], *r = &c->in[2], *dw = &c->out[0];
     const int64_t dim = dw->dims[0], groups = dy->dims[1] / dim;
     for (int64_t j = 0; j < dim; j++) {
-        ref_fold fold = ref_fold_begin(dw, c->accumulate, 0, j);
+        ref_total total = ref_total_begin(dw, c->accumulate, 0, j);
         for (int64_t i = 0; i < dy->dims[0]; i++) {
             for (int64_t g = 0; g < groups; g++) {
                 const int64_t at = g * dim + j;
-                ref_fold_add(&fold, ref_get(dy, i, at), ref_get(h, i, at) * ref_get(r, i, g));
+                ref_total_add(&total, ref_get(dy, i, at), ref_get(h, i, at) * ref_get(r, i, g));
             }
         }
-        ref_fold_end(&fold, dw, 0, j);
+        ref_total_end(&total, dw, 0, j);
     }
     return ST_OK;
 }
@@ -175,16 +175,16 @@ status ref_layernorm_dw(const kern_context *context, const kern_call *c)
     double *means = c->workspace;
     for (int64_t i = 0; i < rows; i++) means[i] = row_mean(h, i);
     for (int64_t j = 0; j < dy->dims[1]; j++) {
-        ref_fold fold = ref_fold_begin(dw, c->accumulate, 0, j);
+        ref_total total = ref_total_begin(dw, c->accumulate, 0, j);
         for (int64_t i = 0; i < rows; i++) {
             const double n = (ref_get(h, i, j) - means[i]) * ref_get(r, 0, i);
-            ref_fold_add(&fold, ref_get(dy, i, j), n);
+            ref_total_add(&total, ref_get(dy, i, j), n);
         }
-        ref_fold_end(&fold, dw, 0, j);
+        ref_total_end(&total, dw, 0, j);
         if (!ref_has(db)) continue;
-        fold = ref_fold_begin(db, c->accumulate, 0, j);
-        for (int64_t i = 0; i < rows; i++) ref_fold_add(&fold, ref_get(dy, i, j), 1.0);
-        ref_fold_end(&fold, db, 0, j);
+        total = ref_total_begin(db, c->accumulate, 0, j);
+        for (int64_t i = 0; i < rows; i++) ref_total_add(&total, ref_get(dy, i, j), 1.0);
+        ref_total_end(&total, db, 0, j);
     }
     return ST_OK;
 }

@@ -168,9 +168,9 @@ status ref_tree_add(const kern_context *context, const kern_call *c)
     const kern_tensor *source = &c->in[0], *sum = &c->out[0];
     for (int64_t i = 0; i < ref_rows(sum); i++) {
         for (int64_t j = 0; j < ref_columns(sum); j++) {
-            ref_fold fold = ref_fold_begin(sum, c->accumulate, i, j);
-            ref_fold_add(&fold, ref_get(source, i, j), 1.0);
-            ref_fold_end(&fold, sum, i, j);
+            ref_total total = ref_total_begin(sum, c->accumulate, i, j);
+            ref_total_add(&total, ref_get(source, i, j), 1.0);
+            ref_total_end(&total, sum, i, j);
         }
     }
     return ST_OK;

@@ -36,11 +36,11 @@ status ref_matmul_dw(const kern_context *context, const kern_call *c)
     const kern_tensor *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
     for (int64_t m = 0; m < dw->dims[0]; m++) {
         for (int64_t k = 0; k < dw->dims[1]; k++) {
-            ref_fold fold = ref_fold_begin(dw, c->accumulate, m, k);
+            ref_total total = ref_total_begin(dw, c->accumulate, m, k);
             for (int64_t n = 0; n < dy->dims[0]; n++) {
-                ref_fold_add(&fold, ref_get(dy, n, m), ref_get(x, n, k));
+                ref_total_add(&total, ref_get(dy, n, m), ref_get(x, n, k));
             }
-            ref_fold_end(&fold, dw, m, k);
+            ref_total_end(&total, dw, m, k);
         }
     }
     return ST_OK;
@@ -51,9 +51,9 @@ status ref_bias_dw(const kern_context *context, const kern_call *c)
     (void)context;
     const kern_tensor *dy = &c->in[0], *db = &c->out[0];
     for (int64_t m = 0; m < db->dims[0]; m++) {
-        ref_fold fold = ref_fold_begin(db, c->accumulate, 0, m);
-        for (int64_t n = 0; n < dy->dims[0]; n++) ref_fold_add(&fold, ref_get(dy, n, m), 1.0);
-        ref_fold_end(&fold, db, 0, m);
+        ref_total total = ref_total_begin(db, c->accumulate, 0, m);
+        for (int64_t n = 0; n < dy->dims[0]; n++) ref_total_add(&total, ref_get(dy, n, m), 1.0);
+        ref_total_end(&total, db, 0, m);
     }
     return ST_OK;
 }

@@ -2,8 +2,9 @@
 //
 // It is what the tests trust, so it has no vector code, no blocking and no threads. Sums inside a
 // row run in double and are rounded once, to the type of the output; any floating type is accepted,
-// fp64 too, so that finite differences can be taken. Sums over rows ("+=" outputs) are one left
-// fold in the accumulator's own type that continues from memory: a cut between rows changes no bit.
+// fp64 too, so that finite differences can be taken. Sums over rows ("+=" outputs) are one
+// sequential sum in the type of the accumulator that continues from memory: a cut between rows
+// changes no bit.
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
 
@@ -67,25 +68,26 @@ static inline double ref_rounded(const kern_tensor *t, double value)
     return dtype_load(t->type, &cell, 0);
 }
 
-// ---- folds over rows ----------------------------------------------------------------------------
-// fp64 accumulators fold in fp64, all others in fp32. (Accumulators narrower than fp32 are rounded
-// where the fold goes back to memory, so for them, and only them, a cut does change bits.)
-typedef struct ref_fold {
+// ---- sequential sums over rows ------------------------------------------------------------------
+// fp64 accumulators are summed in fp64, the others in fp32. (Accumulators narrower than fp32 are
+// rounded where the sum goes back to memory, so for them, and only for them, a cut changes bits.)
+typedef struct ref_total {
     bool wide;
     float narrow_sum;
     double wide_sum;
-} ref_fold;
+} ref_total;
 
-static inline ref_fold ref_fold_begin(const kern_tensor *acc, bool accumulate, int64_t i, int64_t j)
+static inline ref_total ref_total_begin(const kern_tensor *acc, bool accumulate, int64_t i,
+                                        int64_t j)
 {
-    ref_fold f;
+    ref_total f;
     f.wide = acc->type == DTYPE_F64;
     f.wide_sum = accumulate ? ref_get(acc, i, j) : 0.0;
     f.narrow_sum = (float)f.wide_sum;
     return f;
 }
 
-static inline void ref_fold_add(ref_fold *f, double a, double b)
+static inline void ref_total_add(ref_total *f, double a, double b)
 {
     if (f->wide) {
         f->wide_sum = fma(a, b, f->wide_sum);
@@ -94,7 +96,7 @@ static inline void ref_fold_add(ref_fold *f, double a, double b)
     }
 }
 
-static inline void ref_fold_end(const ref_fold *f, const kern_tensor *acc, int64_t i, int64_t j)
+static inline void ref_total_end(const ref_total *f, const kern_tensor *acc, int64_t i, int64_t j)
 {
     ref_put(acc, i, j, f->wide ? f->wide_sum : (double)f->narrow_sum);
 }

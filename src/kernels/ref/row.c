@@ -47,7 +47,7 @@ static bool came_before(const kern_tensor *ids, int64_t n)
     return false;
 }
 
-// Each table row is one fold over the rows that name it.
+// Each table row is one sequential sum over the rows that name it.
 status ref_embedding_dw(const kern_context *context, const kern_call *c)
 {
     (void)context;
@@ -58,11 +58,11 @@ status ref_embedding_dw(const kern_context *context, const kern_call *c)
         TRY(check_row("embedding", n, id, vocabulary_of(c, table)));
         if (came_before(ids, n) || row < 0 || row >= table->dims[0]) continue;
         for (int64_t j = 0; j < dx->dims[1]; j++) {
-            ref_fold fold = ref_fold_begin(table, true, row, j);
+            ref_total total = ref_total_begin(table, true, row, j);
             for (int64_t i = n; i < dx->dims[0]; i++) {
-                if (ref_int(ids, i) == id) ref_fold_add(&fold, ref_get(dx, i, j), 1.0);
+                if (ref_int(ids, i) == id) ref_total_add(&total, ref_get(dx, i, j), 1.0);
             }
-            ref_fold_end(&fold, table, row, j);
+            ref_total_end(&total, table, row, j);
         }
     }
     return ST_OK;

@@ -105,7 +105,7 @@ static void test_llama(void **state)
     MUST(op_program_differentiate(p));
     check_flow(p);
     assert_int_equal(p->lists[OP_FORWARD].count, 11);
-    // No addition at all: residual gradients are folded into the norms.
+    // No addition at all: residual gradients are added inside the norms.
     static const op_code input[] = {OP_MATMUL_DX, OP_SWIGLU_BWD,    OP_MATMUL_DX, OP_RMSNORM_DX,
                                     OP_MATMUL_DX, OP_ATTENTION_BWD, OP_ROPE,      OP_ROPE,
                                     OP_MATMUL_DX, OP_RMSNORM_DX};

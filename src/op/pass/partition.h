@@ -16,9 +16,9 @@
 // head: rows of the table on each rank, HEAD_STATS in between.
 //
 // Order. With `ordered` (strict) a sum inside a matrix is cut into `shards` terms whatever `ways`
-// is: each a left fold of its own (over the parts of a fused weight one after the other), added by
-// the fixed tree over shards. So one rank that has all shards, and any number that has some, get
-// the same bits.
+// is: each a sequential sum of its own (over the parts of a fused weight one after the other),
+// added by the fixed tree over shards. So one rank that has all shards, and any number that has
+// some, get the same bits.
 #ifndef OP_PASS_PARTITION_H
 #define OP_PASS_PARTITION_H
 
