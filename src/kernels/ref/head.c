@@ -1,32 +1,32 @@
-// The end of a model: the head's product with its cross-entropy, and the choice of a next token.
+// The end of a model: the head's GEMM with its cross-entropy, and the choice of the next token.
 #include "base/rng.h"
 #include "kernels/ref/ref.h"
 
 #include <string.h>
 
-// An accumulator narrower than fp32 cannot hold a total that comes back row after row: a twin in
-// fp32 does, and is rounded once at the end.
-static bool needs_twin(const kern_tensor *dw)
+// dw gains a term from every row. If its type is narrower than fp32, an fp32 accumulator in the
+// workspace takes the terms and is rounded to dw once, at the end.
+static bool needs_fp32_sum(const kern_tensor *dw)
 {
     return ref_has(dw) && dw->type != DTYPE_F32 && dw->type != DTYPE_F64;
 }
 
-// One row of logits, and the twin.
+// Bytes of one row of logits, and of the fp32 accumulator if one is needed.
 int64_t ref_head_loss_workspace(const kern_call *c, int threads)
 {
     (void)threads;
     const int64_t logits = c->in[1].dims[0] * (int64_t)sizeof(double);
     const int64_t weights = c->in[1].dims[0] * c->in[1].dims[1];
-    return logits + (needs_twin(&c->out[2]) ? weights * (int64_t)sizeof(float) : 0);
+    return logits + (needs_fp32_sum(&c->out[2]) ? weights * (int64_t)sizeof(float) : 0);
 }
 
-static kern_tensor twin_of(const kern_call *c)
+static kern_tensor fp32_accumulator(const kern_call *c)
 {
-    kern_tensor twin = c->out[2];
-    twin.data = (double *)c->workspace + c->in[1].dims[0];
-    twin.type = DTYPE_F32;
-    twin.strides[0] = twin.dims[1];
-    return twin;
+    kern_tensor sum = c->out[2];
+    sum.data = (double *)c->workspace + c->in[1].dims[0];
+    sum.type = DTYPE_F32;
+    sum.strides[0] = sum.dims[1];
+    return sum;
 }
 
 static void copy(const kern_tensor *target, const kern_tensor *source)
@@ -187,9 +187,9 @@ status ref_head_loss(const kern_context *context, const kern_call *c)
     const bool wants_grad = ref_has(dx) || ref_has(dw);
     const double unit = wants_grad ? c->step->device.loss_scale / c->loss_divisor : 0.0;
     double *logits = c->workspace;
-    const kern_tensor sum = needs_twin(dw) ? twin_of(c) : *dw;
+    const kern_tensor sum = needs_fp32_sum(dw) ? fp32_accumulator(c) : *dw;
     if (ref_has(dw) && !c->accumulate) ref_zero(&sum);
-    if (needs_twin(dw) && c->accumulate) copy(&sum, dw);
+    if (needs_fp32_sum(dw) && c->accumulate) copy(&sum, dw);
     for (int64_t n = 0; n < x->dims[0]; n++) {
         const int64_t label = ref_int(labels, n);
         TRY(label_check(c, n, label));
@@ -206,7 +206,7 @@ status ref_head_loss(const kern_context *context, const kern_call *c)
         for (int64_t v = 0; v < vocab; v++) logits[v] *= unit;
         row_gradients(c, &sum, n, logits);
     }
-    if (needs_twin(dw)) copy(dw, &sum);
+    if (needs_fp32_sum(dw)) copy(dw, &sum);
     return ST_OK;
 }
 
