@@ -402,16 +402,16 @@ static void cross_entropy_case(golden *g)
 static void check_lse(golden *g, const kern_tensor *lse, const int64_t *q_dims)
 {
     const int64_t batch = q_dims[0], seq = q_dims[1], heads = q_dims[2];
-    kern_tensor turned = vector(g, DTYPE_F32, batch * seq * heads); // (B, H, T) of the files
+    kern_tensor transposed = vector(g, DTYPE_F32, batch * seq * heads); // (B, H, T) of the files
     for (int64_t b = 0; b < batch; b++) {
         for (int64_t t = 0; t < seq; t++) {
             for (int64_t h = 0; h < heads; h++) {
-                ((float *)turned.data)[(b * heads + h) * seq + t] =
+                ((float *)transposed.data)[(b * heads + h) * seq + t] =
                     ((const float *)lse->data)[(b * seq + t) * heads + h];
             }
         }
     }
-    check(g, "lse", &turned);
+    check(g, "lse", &transposed);
 }
 
 // The same keys in a cache with room to spare, whose unused rows are NaN.

@@ -330,13 +330,13 @@ static status build_block(op_program *p, tensor_id x, tensor_id *delta, tensor_i
     TRY(weight2(p, "o", DIM, Q, &w_o));
     TRY(weight2(p, "gate_up", GATED, DIM, &w_gate_up));
     TRY(weight2(p, "down", DIM, FFN, &w_down));
-    tensor_id y, h, qkv, turned, q, k, v, a, o, gate_up, gated;
+    tensor_id y, h, qkv, rotated, q, k, v, a, o, gate_up, gated;
     TRY(op_rmsnorm(p, x, norm1, *delta, 1e-3f, 0.0f, &y, &h));
     TRY(op_matmul(p, y, w_qkv, TENSOR_NONE, ACT_NONE, &qkv));
-    TRY(op_rope(p, qkv, positions, table, HEADS + KV, HEAD_DIM, false, &turned));
-    TRY(op_view(p, turned, "q", 0, Q, &q));
-    TRY(op_view(p, turned, "k", Q, K, &k));
-    TRY(op_view(p, turned, "v", Q + K, K, &v));
+    TRY(op_rope(p, qkv, positions, table, HEADS + KV, HEAD_DIM, false, &rotated));
+    TRY(op_view(p, rotated, "q", 0, Q, &q));
+    TRY(op_view(p, rotated, "k", Q, K, &k));
+    TRY(op_view(p, rotated, "v", Q + K, K, &v));
     const op_attrs attrs = attention_attrs(KV);
     TRY(op_attention(p, q, k, v, TENSOR_NONE, TENSOR_NONE, &attrs, &a));
     TRY(op_matmul(p, a, w_o, TENSOR_NONE, ACT_NONE, &o));

@@ -1,24 +1,24 @@
 // Multi-head latent attention: queries, keys and values put together from what narrow rows were
-// widened to, and turned (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1). Rows with a cost and no
-// kernel yet: op_codes.h.
+// widened to, and rotated (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1). Rows with a cost and
+// no kernel yet: op_codes.h.
 #include "op/op_internal.h"
 
 // Columns of heads: C of queries and keys, V of values, E of what was widened, of which P of each
-// head are turned.
+// head are rotated.
 static status columns_bind(const op_node *node, op_shapes *shapes)
 {
     const op_attrs *a = &node->attrs;
-    int64_t turned = 0;
-    TRY(op_shapes_constant(node, shapes, 'P', &turned));
+    int64_t rotated = 0;
+    TRY(op_shapes_constant(node, shapes, 'P', &rotated));
     const int64_t heads = a->heads, size = a->head_dim, value = a->value_dim;
     const struct {
         char letter;
         int64_t columns;
-    } all[] = {{'C', heads * size}, {'E', heads * (size - turned + value)}, {'V', heads * value}};
-    if (heads < 1 || value < 1 || turned < 1 || turned >= size) {
-        return fail(ST_MODEL, "%s: %lld heads of %lld and %lld, of which %lld are turned",
+    } all[] = {{'C', heads * size}, {'E', heads * (size - rotated + value)}, {'V', heads * value}};
+    if (heads < 1 || value < 1 || rotated < 1 || rotated >= size) {
+        return fail(ST_MODEL, "%s: %lld heads of %lld and %lld, of which %lld are rotated",
                     op_kind_of(node->code)->name, (long long)heads, (long long)size,
-                    (long long)value, (long long)turned);
+                    (long long)value, (long long)rotated);
     }
     for (int i = 0; i < COUNT_OF(all); i++) {
         const extent wanted = extent_of(all[i].columns), met = shapes->of[(int)all[i].letter];
@@ -41,7 +41,7 @@ static void latent_cut(const op_program *p, const op_node *node, int rule, int w
     piece->attrs.kv_heads = node->attrs.kv_heads / ways;
 }
 
-// Three operations for each element that is turned; what is not is copied.
+// Three operations for each element that is rotated; what is not is copied.
 static op_cost latent_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     return op_cost_pointwise(p, node, bound, node->in[0], 3.0);

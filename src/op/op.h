@@ -72,7 +72,7 @@ NODISCARD status op_attention(op_program *p, tensor_id q, tensor_id k, tensor_id
                               tensor_id documents, tensor_id lengths, const op_attrs *attrs,
                               tensor_id *y);
 NODISCARD status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id cache);
-// q and k turned, and put together with v: see LATENT in op_codes.h.
+// q and k rotated, and put together with v: see LATENT in op_codes.h.
 NODISCARD status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t head_dim,
                            int32_t value_dim, tensor_id out[3]);
 NODISCARD status op_route(op_program *p, tensor_id logits, int32_t top_k, bool normalize,

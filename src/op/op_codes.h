@@ -35,7 +35,7 @@ extern "C" {
 //   LAYERNORM_DX   dy h mean r w [dh]               -> dx
 //   LAYERNORM_DW   dy h mean r                      -> += dw(D) [+= db(D)]
 //   ROPE           x(N,C) positions(N) table(P,D)   -> y(N,C); the first attrs.heads *
-//                  attrs.head_dim columns are turned, the others (values) copied; table row: D/2
+//                  attrs.head_dim columns are rotated, the others (values) copied; table row: D/2
 //                  cosines, D/2 sines (attention factor included); attrs.inverse: the transposed
 //                  turn
 //   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] -> y(N,H*D) lse(N,H)
@@ -136,14 +136,14 @@ extern "C" {
 //   GROUPED_MATMUL x(R,K) w(E*M,K) [offsets(E+1)]   -> y(R,M): each row with the matrix of its
 //                  expert, one of E = attrs.experts. Without offsets each expert has R / E rows
 //   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets]   -> dx(R,K)
-//   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]     -> += dw(E*M,K): a sequential sum for each expert
+//   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]   -> += dw(E*M,K): a sequential sum for each expert
 //                  over its rows
 //   SCALE_ROWS     x(R,F) scale(R,1)                -> y(R,F) = x * scale
 //   SCALE_ROWS_DS  dy(R,F) x(R,F)                   -> dscale(R,1)
 //
 // What can be planned, priced and simulated, and has no kernels yet (op/latent.c).
 //   LATENT         q(N,H*D) kv(N,H*(D-P+V)) r(N,P) positions(N) table(S,P) -> q(N,H*D) k(N,H*D)
-//                  v(N,H*V): the last P columns of each head turned; r, of one head, is every
+//                  v(N,H*V): the last P columns of each head rotated; r, of one head, is every
 //                  head's. D = attrs.head_dim, V = attrs.value_dim
 //   LATENT_BWD     dq dk dv positions table         -> dq dkv
 //   LATENT_DR      dk positions table               -> dr(N,P): the sum over heads

@@ -9,7 +9,7 @@
 //           columns, packs B for itself and uses it at once, while it is in the L2 cache. B streams
 //           through memory once, and no other core has its panels to be taken back from.
 //   flat    up to 8 rows, B stored along k (a weight, in generation): no panels at all, each weight
-//           is read once and turned in registers.
+//           is read once and transposed in registers.
 //   deep    C narrower than fp32 and a very large k: each task packs all it needs for a tile of C.
 //
 // All panels lie in the pool's scratch: each thread has a private part, the rest of all threads

@@ -330,11 +330,11 @@ AVX2 void gemm_avx2_pack(float *panels, int64_t width, const gemm_lines *l)
 }
 
 // ---- few rows -----------------------------------------------------------------------------------
-// Eight rows of w at a time are turned in registers, so that a lane is a column of y and k runs in
-// order: the same sum as in the tiles. Two such groups hide each other's latency.
+// Eight rows of w at a time are transposed in registers, so that a lane is a column of y and k runs
+// in order: the same sum as in the tiles. Two such groups hide each other's latency.
 enum { FLAT_GROUP = 16 }; // columns of y at a time
 
-AVX2_LEAF void flat_sum(__m256 *sum, const gemm_flat *f, const __m256 *turned, int64_t steps,
+AVX2_LEAF void flat_sum(__m256 *sum, const gemm_flat *f, const __m256 *transposed, int64_t steps,
                         int64_t rows, int64_t k)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -342,7 +342,7 @@ AVX2_LEAF void flat_sum(__m256 *sum, const gemm_flat *f, const __m256 *turned, i
         __m256 s = sum[r];
         UNROLL
         for (int i = 0; i < steps; i++)
-            s = _mm256_fmadd_ps(_mm256_broadcast_ss(x + i), turned[i], s);
+            s = _mm256_fmadd_ps(_mm256_broadcast_ss(x + i), transposed[i], s);
         sum[r] = s;
     }
 }

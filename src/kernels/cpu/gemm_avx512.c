@@ -55,9 +55,9 @@ AVX512 static void kernel(const float *a, const float *b, gemm_sums from, gemm_s
 }
 
 // ---- few rows of bf16 ---------------------------------------------------------------------------
-// As gemm_avx2.c's: sixteen rows of w are turned in registers, a lane is a column of y and k runs
-// in order. A token of GPT-2 124M or Llama 135M takes 1 to 8% less time so (Zen 4, two threads,
-// 2026-11-22).
+// As gemm_avx2.c's: sixteen rows of w are transposed in registers, a lane is a column of y and k
+// runs in order. A token of GPT-2 124M or Llama 135M takes 1 to 8% less time so (Zen 4, two
+// threads, 2026-11-22).
 enum { FLAT_GROUP = 16, FLAT_STEPS = 32 }; // columns of y at a time; steps of k in a cache line
 
 // Lane 4 i + c of four: four words (of two steps) of line 4 i, from `byte` on, in 128 bits.

@@ -100,7 +100,8 @@ static void word_put(float *panel, int64_t width, const gemm_lines *l, int64_t f
 }
 
 // Lines whose elements follow each other along k: words of bf16 lie in memory as in the panel, and
-// are turned as the words that they are; those of fp32 are rounded into a piece of memory first.
+// are transposed as the words that they are; those of fp32 are rounded into a piece of memory
+// first.
 enum { PIECE = 32 }; // words
 
 UNIT static void round_along_k(float *words, const gemm_lines *l, int64_t first, int64_t count,
@@ -119,14 +120,14 @@ UNIT static void round_along_k(float *words, const gemm_lines *l, int64_t first,
 
 static void panel_along_k(float *panel, int64_t width, const gemm_lines *l, int64_t first)
 {
-    enum { TURNED = 8 }; // words at a time
+    enum { TRANSPOSED_WORDS = 8 }; // words at a time
     const int64_t count = min_i64(width, l->count - first), whole = l->kc / 2;
     gemm_lines words = {.type = DTYPE_F32, .k_stride = 1, .count = count};
     int64_t done = 0;
     if (l->type == DTYPE_BF16 && l->line_stride % 2 == 0) {
         words.data = element_at(l, first, 0);
         words.line_stride = l->line_stride / 2;
-        words.kc = done = whole - whole % TURNED;
+        words.kc = done = whole - whole % TRANSPOSED_WORDS;
         gemm_avx2_pack(panel, width, &words);
     } else if (l->type == DTYPE_F32) {
         _Alignas(64) float rounded[NR * PIECE];

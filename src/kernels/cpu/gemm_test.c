@@ -220,8 +220,8 @@ static void every_type_gives_the_sequential_sum(void **state)
     }
 }
 
-// The flat driver: lines that are turned whole and what follows them, groups of columns and a last
-// one.
+// The flat driver: lines that are transposed whole and what follows them, groups of columns and a
+// last one.
 static void few_rows_give_the_sequential_sum(void **state)
 {
     (void)state;

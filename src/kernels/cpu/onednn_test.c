@@ -63,7 +63,7 @@ static void compare(const gemm_args *g, const char *before, double limit)
 
 typedef struct trial {
     dtype in, out;
-    bool a_turned, b_turned, accumulate, epilogue;
+    bool a_transposed, b_transposed, accumulate, epilogue;
     int64_t m;
 } trial;
 
@@ -72,8 +72,8 @@ static bool try_product(onednn *o, kern_pool *const pools[3], const trial *t)
 {
     enum { N = 40, K = 77 };
     gemm_args g = {.m = t->m, .n = N, .k = K, .c_type = t->out, .ldc = N + PAD};
-    g.a = matrix_make(t->m, K, t->in, t->a_turned);
-    g.b = matrix_make(K, N, t->in, t->b_turned);
+    g.a = matrix_make(t->m, K, t->in, t->a_transposed);
+    g.b = matrix_make(K, N, t->in, t->b_transposed);
     g.accumulate = t->accumulate;
     if (t->epilogue) g.epilogue = twice;
     const gemm_matrix c0 = matrix_make(t->m, N, t->out, false);
@@ -117,8 +117,8 @@ static void every_product_is_right(void **state)
     for (int v = 0; v < 2 * 5 * 16; v++) {
         const trial t = {.in = ins[v % 2],
                          .m = heights[v / 2 % 5],
-                         .a_turned = (v / 10 & 1) != 0,
-                         .b_turned = (v / 10 & 2) != 0,
+                         .a_transposed = (v / 10 & 1) != 0,
+                         .b_transposed = (v / 10 & 2) != 0,
                          .accumulate = (v / 10 & 12) == 4,
                          .epilogue = (v / 10 & 12) == 8,
                          .out = (v / 10 & 12) == 12 ? DTYPE_BF16 : DTYPE_F32};

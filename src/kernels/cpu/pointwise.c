@@ -190,7 +190,7 @@ static void rope_task(void *context, int64_t index, int thread)
     const kern_call *call = job->call;
     const kern_tensor *x = &call->in[0], *y = &call->out[0], *table = &call->in[2];
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
-    const int64_t turned = (int64_t)call->attrs.heads * call->attrs.head_dim;
+    const int64_t rotated = (int64_t)call->attrs.heads * call->attrs.head_dim;
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
         const int64_t position = tensor_int(&call->in[1], i);
         const cpu_rope_row row = {
@@ -203,9 +203,9 @@ static void rope_task(void *context, int64_t index, int thread)
             .inverse = call->attrs.inverse,
         };
         job->vec->rope(&row);
-        const cpu_span rest = cpu_span_at(x, i * x->strides[0] + turned);
-        const cpu_span rest_out = cpu_span_at(y, i * y->strides[0] + turned);
-        if (rest.at != rest_out.at) job->vec->cast(rest_out, rest, piece.columns - turned);
+        const cpu_span rest = cpu_span_at(x, i * x->strides[0] + rotated);
+        const cpu_span rest_out = cpu_span_at(y, i * y->strides[0] + rotated);
+        if (rest.at != rest_out.at) job->vec->cast(rest_out, rest, piece.columns - rotated);
     }
 }
 

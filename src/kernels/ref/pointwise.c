@@ -176,8 +176,8 @@ status ref_tree_add(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// Turns pairs of features by the angle of their position; columns past the turned heads are copied.
-// Source: Su et al. 2021, arXiv:2104.09864.
+// Rotates pairs of features by the angle of their position; columns past the rotated heads are
+// copied. Source: Su et al. 2021, arXiv:2104.09864.
 status ref_rope(const kern_context *context, const kern_call *c)
 {
     (void)context;

@@ -126,7 +126,7 @@ static void test_llama(void **state)
     assert_int_equal(norm1->in[4], norm2->out[0]);
     assert_int_equal(p->d_inputs[0], norm1->out[0]);
     assert_int_equal(op_at(p, p->d_outputs[0])->role, ROLE_INPUT_GRAD);
-    // q and k come back turned the other way, v straight, all into one tensor.
+    // The gradients of q and k are rotated back, that of v is not; all are parts of one tensor.
     const op_node *back = node_of(p, OP_BACKWARD_INPUT, OP_ATTENTION_BWD, 0);
     const op_node *dk = node_of(p, OP_BACKWARD_INPUT, OP_ROPE, 0);
     const op_node *dq = node_of(p, OP_BACKWARD_INPUT, OP_ROPE, 1);

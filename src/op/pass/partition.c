@@ -453,9 +453,9 @@ static void heads_count(const partition *c, const op_node *node, op_attrs *attrs
         attrs->kv_heads = (int32_t)(part_size(c->how, &s->parts, 0) / node->attrs.head_dim);
         return;
     }
-    const int64_t turned = (int64_t)node->attrs.heads * node->attrs.head_dim;
-    int64_t before = 0, here = 0; // of the parts that are turned; others pass
-    for (int i = 0; i < s->parts.count && before < turned; i++) {
+    const int64_t rotated = (int64_t)node->attrs.heads * node->attrs.head_dim;
+    int64_t before = 0, here = 0; // of the parts that are rotated; others pass
+    for (int i = 0; i < s->parts.count && before < rotated; i++) {
         before += s->parts.size[i];
         here += part_size(c->how, &s->parts, i);
     }
