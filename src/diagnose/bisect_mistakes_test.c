@@ -402,7 +402,7 @@ static void ring_gradients_are_of_another_rank(void *context, int rank, assemble
 static void rows_are_not_in_order(void *context, int rank, assemble_plans *plans)
 {
     (void)context;
-    if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ZIP, 0)->attrs.inverse = true;
+    if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ZIGZAG, 0)->attrs.inverse = true;
 }
 
 // ---- the list -----------------------------------------------------------------------------------

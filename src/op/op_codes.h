@@ -59,14 +59,14 @@ extern "C" {
 //   ACTIVATION_BWD x dy                             -> dx
 //   DROPOUT        x                                -> y (attrs.dropout, attrs.site); its own
 //                  gradient
-//   UNSTACK        x(W*N,C)                         -> y(N,W*C/R): tiles of rows side by side, W of
-//                  them (attrs.piece.shard_count): what an ALL_GATHER of columns has stacked. R
-//                  neighbours (attrs.repeat) are of the same columns, and are added
-//   STACK          x(N,C)                           -> y(W*N,C*R/W): the other way round; R
-//                  neighbours get the same columns
-//   ZIP            x(W*N,C)                         -> y(W*N,C): tiles of rows of W ranks of
-//                  AXIS_CP side by side -> the rows of each sequence by position (op/zigzag.h);
-//                  attrs.inverse: back
+//   UNPACK         x(W*N,C)                         -> y(N,W*C/R): the W tiles of rows of x
+//                  (attrs.piece.shard_count) become columns, as an ALL_GATHER of columns needs. R
+//                  neighbouring tiles (attrs.repeat) have the same columns and are added
+//   PACK           x(N,C)                           -> y(W*N,C*R/W): the inverse; R neighbouring
+//                  tiles get the same columns
+//   ZIGZAG         x(W*N,C)                         -> y(W*N,C): tiles of rows of W neighbouring
+//                  ranks of AXIS_CP -> the rows of each sequence by position (op/zigzag.h);
+//                  attrs.inverse: the inverse
 //   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)];
 //                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
 //                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss
@@ -115,8 +115,8 @@ extern "C" {
 //   SHIFT          x                                -> y: what the rank before has; the last one is
 //                  before the first
 // With attrs.zigzag REDUCE_SCATTER and ALL_GATHER are between all rows and those of a rank along
-// AXIS_CP. Along AXIS_CP an ALL_TO_ALL is among the ranks that deal heads out, all else among the
-// others (plan/mesh.h).
+// AXIS_CP. Along AXIS_CP an ALL_TO_ALL is among the ranks that exchange heads, every other
+// collective among the other ranks of the axis (plan/mesh.h).
 //
 // Experts (op/experts.c). A token takes T of E experts; of each that it takes it has a row. R = T N
 // bounds the rows; offsets(E+1), made on the device, says how many there are: those of expert e are
@@ -183,9 +183,9 @@ extern "C" {
     X(ADD, add)                         \
     X(ADD_BIAS, add_bias)               \
     X(SUM, sum)                         \
-    X(UNSTACK, unstack)                 \
-    X(STACK, stack)                     \
-    X(ZIP, zip)                         \
+    X(UNPACK, unpack)                   \
+    X(PACK, pack)                       \
+    X(ZIGZAG, zigzag)                   \
     X(RMSNORM, rmsnorm)                 \
     X(RMSNORM_DX, rmsnorm_dx)           \
     X(RMSNORM_DW, rmsnorm_dw)           \

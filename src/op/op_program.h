@@ -69,7 +69,7 @@ typedef struct op_piece {
     int64_t whole_rows, first_row;
     int32_t first_head; // number in the layer of the first head
     // Shards of a sum in a fixed order: how many there are (0: no order), which is the first here,
-    // and how many are. STACK, UNSTACK, ZIP: shard_count tiles.
+    // and how many are. PACK, UNPACK, ZIGZAG: shard_count tiles.
     int32_t shards, first_shard, shard_count;
     int32_t row_ways,
         row_at; // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
@@ -80,7 +80,7 @@ typedef struct op_piece {
     // (op/zigzag.h); keys and documents are all there are. 0: all rows. `ring`: keys are those of
     // rank key_at.
     int32_t cp_ways, cp_at, key_at;
-    int32_t cp_turns; // of the zigzag, of communications and ZIP too; 0: 1
+    int32_t cp_turns; // of the zigzag, of communications and ZIGZAG too; 0: 1
     bool ring;
     // ATTENTION, ATTENTION_BWD: rows of a sequence, in those that it has elsewhere; 0: 1
     int32_t seq_ways;
@@ -116,7 +116,7 @@ typedef struct op_attrs {
     bool zigzag;    // ALL_GATHER, REDUCE_SCATTER: gathered rows and those of a rank (op/zigzag.h)
     // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
     bool kept;
-    int32_t repeat; // STACK, UNSTACK: tiles of the same columns; 0: 1
+    int32_t repeat; // PACK, UNPACK: tiles of the same columns; 0: 1
 } op_attrs;
 
 typedef enum op_list {

@@ -4,9 +4,9 @@
 //   4 ranks, pieces by position   0 1 2 3 4 5 6 7
 //   rank                          0 1 2 3 3 2 1 0
 //
-// With several `turns` that goes on: 2 n t pieces, of which 2 n at a time are dealt out so.
-// Documents that are shorter than the sequence begin anywhere, and many small pieces are as many
-// pairs of a query and a key on each rank as no few large ones are.
+// With several `turns` that goes on: 2 n t pieces, of which 2 n at a time are distributed in this
+// way. Documents that are shorter than the sequence begin anywhere, and many small pieces are as
+// many pairs of a query and a key on each rank as no few large ones are.
 //
 // A rank's rows of a sequence are its pieces, one after the other. Gathered rows are the first
 // pieces of all ranks, then the second ones: 0 1 2 3 7 6 5 4, and so on. Shards of strict order
@@ -82,10 +82,12 @@ static inline int64_t cut_position(int64_t ways, int64_t pieces, int64_t at, int
     return (row / size * ways + at) * size + row % size;
 }
 
-// Tiles of rows, each those of one of `tiles` ranks side by side, `rows` in all and `seq` of a
-// sequence in each: where row `row` stands when every sequence's are together and by position.
-// Ranks side by side have, of fewer ranks, the rows of one.
-static inline int64_t zip_row(int64_t tiles, int64_t turns, int64_t rows, int64_t seq, int64_t row)
+// Of `rows` rows in `tiles` tiles, one tile for each of as many neighbouring ranks, with `seq` rows
+// of each sequence in a tile: returns the index of row `row` after the rows of each sequence are
+// put together in the order of their positions. Neighbouring ranks together have the rows that one
+// rank has if the axis has fewer ranks.
+static inline int64_t zigzag_ordered_row(int64_t tiles, int64_t turns, int64_t rows, int64_t seq,
+                                         int64_t row)
 {
     if (tiles <= 1) return row;
     const int64_t each = rows / tiles, tile = row / each, size = seq / zigzag_pieces(turns);

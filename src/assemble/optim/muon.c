@@ -93,7 +93,7 @@ static status rows_gather(op_program *p, const op_weight *w, tensor_id u, tensor
 // Columns: gathered rank after rank, then joined column by column.
 static status columns_gather(op_program *p, const op_weight *w, tensor_id u, tensor_id *whole)
 {
-    op_node gather = op_node_of(OP_ALL_GATHER), put = op_node_of(OP_UNSTACK);
+    op_node gather = op_node_of(OP_ALL_GATHER), put = op_node_of(OP_UNPACK);
     gather.attrs.axis = AXIS_TP;
     gather.attrs.stacked = true;
     put.piece.shard_count = w->ways;

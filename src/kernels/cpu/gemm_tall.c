@@ -66,8 +66,8 @@ static gemm_job pass_of(const tall_stream *s, int64_t pass)
     return job;
 }
 
-// Of the shared ones panel `index` of a pass. Those of a slot are dealt to the threads' scratch one
-// after the other.
+// Panel `index` of a pass, in shared scratch. The panels of a slot are distributed over the
+// threads' scratch, one after the other.
 static float *shared_panel(const tall_stream *s, const gemm_job *job, int64_t slot, int64_t index)
 {
     const int64_t nr = job->unit->nr, before = slot * s->slot_panels * nr * s->depth;

@@ -82,7 +82,7 @@ status cpu_sum(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- columns that are dealt out -----------------------------------------------------------------
+// ---- tiles of columns ---------------------------------------------------------------------------
 
 // Tiles of the same columns, added in their order.
 static void tiles_add(const cpu_row_job *job, int64_t row, int64_t tile, int64_t repeat,
@@ -106,7 +106,7 @@ static void tiles_add(const cpu_row_job *job, int64_t row, int64_t tile, int64_t
     }
 }
 
-static void unstack_task(void *context, int64_t index, int thread)
+static void unpack_task(void *context, int64_t index, int thread)
 {
     (void)thread;
     const cpu_row_job *job = context;
@@ -125,7 +125,7 @@ static void unstack_task(void *context, int64_t index, int thread)
     }
 }
 
-static void stack_task(void *context, int64_t index, int thread)
+static void pack_task(void *context, int64_t index, int thread)
 {
     (void)thread;
     const cpu_row_job *job = context;
@@ -140,7 +140,7 @@ static void stack_task(void *context, int64_t index, int thread)
     }
 }
 
-static void zip_task(void *context, int64_t index, int thread)
+static void zigzag_task(void *context, int64_t index, int thread)
 {
     (void)thread;
     const cpu_row_job *job = context;
@@ -149,7 +149,7 @@ static void zip_task(void *context, int64_t index, int thread)
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
         const int64_t other =
-            zip_row(c->piece.shard_count, c->piece.cp_turns, x->dims[0], c->seq, i);
+            zigzag_ordered_row(c->piece.shard_count, c->piece.cp_turns, x->dims[0], c->seq, i);
         job->vec->cast(tensor_row(y, c->attrs.inverse ? i : other),
                        tensor_row(x, c->attrs.inverse ? other : i), piece.columns);
     }
@@ -162,17 +162,17 @@ static status moved(const kern_context *context, const kern_call *call, kern_tas
     return ST_OK;
 }
 
-status cpu_unstack(const kern_context *context, const kern_call *call)
+status cpu_unpack(const kern_context *context, const kern_call *call)
 {
-    return moved(context, call, unstack_task);
+    return moved(context, call, unpack_task);
 }
 
-status cpu_stack(const kern_context *context, const kern_call *call)
+status cpu_pack(const kern_context *context, const kern_call *call)
 {
-    return moved(context, call, stack_task);
+    return moved(context, call, pack_task);
 }
 
-status cpu_zip(const kern_context *context, const kern_call *call)
+status cpu_zigzag(const kern_context *context, const kern_call *call)
 {
-    return moved(context, call, zip_task);
+    return moved(context, call, zigzag_task);
 }

@@ -36,7 +36,7 @@ status ref_sum(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-status ref_unstack(const kern_context *context, const kern_call *c)
+status ref_unpack(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const kern_tensor *x = &c->in[0], *y = &c->out[0];
@@ -55,7 +55,7 @@ status ref_unstack(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-status ref_stack(const kern_context *context, const kern_call *c)
+status ref_pack(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const kern_tensor *x = &c->in[0], *y = &c->out[0];
@@ -69,13 +69,13 @@ status ref_stack(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-status ref_zip(const kern_context *context, const kern_call *c)
+status ref_zigzag(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const kern_tensor *x = &c->in[0], *y = &c->out[0];
     for (int64_t i = 0; i < y->dims[0]; i++) {
         const int64_t other =
-            zip_row(c->piece.shard_count, c->piece.cp_turns, x->dims[0], c->seq, i);
+            zigzag_ordered_row(c->piece.shard_count, c->piece.cp_turns, x->dims[0], c->seq, i);
         for (int64_t j = 0; j < y->dims[1]; j++) {
             if (c->attrs.inverse) {
                 ref_put(y, i, j, ref_get(x, other, j));

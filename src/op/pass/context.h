@@ -28,7 +28,7 @@ extern "C" {
 
 typedef struct op_context {
     int32_t ways, at; // ranks along AXIS_CP, and which one this is
-    int32_t heads;    // of them, side by side, that deal heads out; 0: 1
+    int32_t heads;    // neighbouring ranks that distribute heads; 0: 1
     int32_t shards;   // ordered: a multiple of ways
     bool ordered;
     bool ring;     // not with ordered

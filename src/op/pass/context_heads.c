@@ -1,18 +1,18 @@
-// Context parallelism over heads: ranks that have neighbouring pieces of a sequence exchange them,
-// so that each has all their positions of some heads. See context.h.
+// Context parallelism over heads (context.h): ranks that have neighbouring pieces of a sequence
+// exchange them, so that each rank has all positions of some heads.
 //
-//   STACK columns into a tile for each rank -> ALL_TO_ALL -> ZIP the rows by position -> attention
-//   attention -> ZIP back -> ALL_TO_ALL -> UNSTACK
+//   PACK columns into a tile for each rank -> ALL_TO_ALL -> ZIGZAG rows by position -> attention
+//   attention -> ZIGZAG back -> ALL_TO_ALL -> UNPACK
 //
-// Where there are fewer heads of keys than ranks a head goes to several, and their gradients are
-// added.
+// If there are fewer heads of keys than ranks, several ranks receive the same head, and their
+// gradients of it are added.
 #include "op/pass/context_internal.h"
 
 #include <stdio.h>
 
 enum { PARTS_MAX = 5 };
 
-// Tensors that are exchanged together, and how many ranks get the same columns of each.
+// Tensors that are exchanged together, and the number of ranks that get the same columns of each.
 typedef struct exchange {
     tensor_id of[PARTS_MAX];
     int32_t repeat[PARTS_MAX];
@@ -25,12 +25,13 @@ static void part_add(exchange *x, tensor_id t, int32_t repeat)
     x->repeat[x->count++] = repeat;
 }
 
-// Side by side: the columns that one rank gets of each.
-typedef struct dealt {
+// One tensor with tiles of rows, one tile for each rank. Its columns are those that one rank gets
+// of each exchanged tensor, one after the other; part[i] is the view of tensor i.
+typedef struct tile_set {
     tensor_id all, part[PARTS_MAX];
-} dealt;
+} tile_set;
 
-static status dealt_make(context_pass *c, const exchange *x, const char *name, dealt *out)
+static status tile_set_make(context_pass *c, const exchange *x, const char *name, tile_set *out)
 {
     int64_t width[PARTS_MAX], columns = 0;
     for (int i = 0; i < x->count; i++) {
@@ -61,9 +62,9 @@ static status node_push(context_pass *c, op_list list, op_code code, tensor_id f
     return op_append(c->p, list, &node, 0);
 }
 
-static status zip_push(context_pass *c, op_list list, tensor_id from, tensor_id to, bool inverse)
+static status zigzag_push(context_pass *c, op_list list, tensor_id from, tensor_id to, bool inverse)
 {
-    op_node node = op_node_of(OP_ZIP);
+    op_node node = op_node_of(OP_ZIGZAG);
     node.piece.shard_count = c->heads;
     node.piece.cp_turns = c->how->turns;
     node.attrs.inverse = inverse;
@@ -72,36 +73,38 @@ static status zip_push(context_pass *c, op_list list, tensor_id from, tensor_id 
     return op_append(c->p, list, &node, 0);
 }
 
-// All positions of this rank's heads.
-static status deal_push(context_pass *c, op_list list, const exchange *x, const char *name,
-                        dealt *out)
+// Appends the exchange that gives each rank all positions of its heads.
+static status distribute_push(context_pass *c, op_list list, const exchange *x, const char *name,
+                              tile_set *out)
 {
-    dealt away, come;
-    TRY(dealt_make(c, x, "dealt", &away));
-    TRY(dealt_make(c, x, "come", &come));
-    TRY(dealt_make(c, x, name, out));
+    tile_set sent, received;
+    TRY(tile_set_make(c, x, "sent_heads", &sent));
+    TRY(tile_set_make(c, x, "received_heads", &received));
+    TRY(tile_set_make(c, x, name, out));
     for (int i = 0; i < x->count; i++) {
-        TRY(node_push(c, list, OP_STACK, x->of[i], away.part[i], x->repeat[i]));
+        TRY(node_push(c, list, OP_PACK, x->of[i], sent.part[i], x->repeat[i]));
     }
-    TRY(node_push(c, list, OP_ALL_TO_ALL, away.all, come.all, 0));
-    return zip_push(c, list, come.all, out->all, false);
+    TRY(node_push(c, list, OP_ALL_TO_ALL, sent.all, received.all, 0));
+    return zigzag_push(c, list, received.all, out->all, false);
 }
 
-// The other way round: what this rank made of its heads goes to where the positions are.
-static status collect_push(context_pass *c, op_list list, const exchange *x, const dealt *from)
+// Appends the inverse exchange: the results of this rank's heads go to the ranks that have the
+// positions.
+static status collect_push(context_pass *c, op_list list, const exchange *x, const tile_set *from)
 {
-    dealt away, come;
-    TRY(dealt_make(c, x, "dealt", &away));
-    TRY(dealt_make(c, x, "come", &come));
-    TRY(zip_push(c, list, from->all, away.all, true));
-    TRY(node_push(c, list, OP_ALL_TO_ALL, away.all, come.all, 0));
+    tile_set sent, received;
+    TRY(tile_set_make(c, x, "sent_heads", &sent));
+    TRY(tile_set_make(c, x, "received_heads", &received));
+    TRY(zigzag_push(c, list, from->all, sent.all, true));
+    TRY(node_push(c, list, OP_ALL_TO_ALL, sent.all, received.all, 0));
     for (int i = 0; i < x->count; i++) {
-        TRY(node_push(c, list, OP_UNSTACK, come.part[i], x->of[i], x->repeat[i]));
+        TRY(node_push(c, list, OP_UNPACK, received.part[i], x->of[i], x->repeat[i]));
     }
     return ST_OK;
 }
 
-// Ranks that get the same head of keys: 1, or there are fewer of those than ranks.
+// Returns the number of ranks that get the same head of keys; above 1 if there are fewer heads of
+// keys than ranks.
 static status repeat_find(const context_pass *c, const op_attrs *a, int32_t *repeat)
 {
     *repeat = 1;
@@ -110,7 +113,7 @@ static status repeat_find(const context_pass *c, const op_attrs *a, int32_t *rep
     *repeat = c->heads / a->kv_heads;
     if (whole && c->heads % a->kv_heads == 0 && !c->how->ordered) return ST_OK;
     return fail(ST_CONFIG_CONFLICT,
-                "layout.cp_heads = %d does not deal out %d heads with %d heads of keys%s", c->heads,
+                "layout.cp_heads = %d cannot distribute %d heads with %d heads of keys%s", c->heads,
                 a->heads, a->kv_heads, c->how->ordered ? " in strict order" : "");
 }
 
@@ -122,13 +125,13 @@ static void heads_set(const context_pass *c, int32_t repeat, op_node *inner)
     inner->piece.seq_ways = c->heads;
 }
 
-// The log-sum-exp of this rank's heads, which stays until backward.
+// The log-sum-exp of this rank's heads, which is kept until the backward pass.
 static status lse_find(context_pass *c, tensor_id whole, tensor_id *out)
 {
     const op_tensor lse = *op_at(c->p, whole);
     *out = c->lse_of[whole];
     if (*out != TENSOR_NONE) return ST_OK;
-    TRY(context_tensor(c, "lse_dealt", lse.type, c->heads * lse.dims[0].scale,
+    TRY(context_tensor(c, "lse_heads", lse.type, c->heads * lse.dims[0].scale,
                        lse.dims[1].scale / c->heads, out));
     c->lse_of[whole] = *out;
     return ST_OK;
@@ -138,15 +141,15 @@ status context_heads_forward(context_pass *c, op_list list, const op_node *node)
 {
     op_node inner = *node;
     exchange in = {.count = 0}, out = {.count = 0};
-    dealt operands, y;
+    tile_set operands, y;
     int32_t repeat = 1;
     TRY(repeat_find(c, &node->attrs, &repeat));
     part_add(&in, node->in[0], 1);
     part_add(&in, node->in[1], repeat);
     part_add(&in, node->in[2], repeat);
     part_add(&out, node->out[0], 1);
-    TRY(deal_push(c, list, &in, "qkv_heads", &operands));
-    TRY(dealt_make(c, &out, "y_heads", &y));
+    TRY(distribute_push(c, list, &in, "qkv_heads", &operands));
+    TRY(tile_set_make(c, &out, "y_heads", &y));
     heads_set(c, repeat, &inner);
     for (int i = 0; i < 3; i++) inner.in[i] = operands.part[i];
     inner.out[0] = y.all;
@@ -160,15 +163,15 @@ status context_heads_backward(context_pass *c, const op_node *node)
     const op_list list = OP_BACKWARD_INPUT;
     op_node inner = *node;
     exchange in = {.count = 0}, out = {.count = 0};
-    dealt operands, grads;
+    tile_set operands, grads;
     int32_t repeat = 1;
     TRY(repeat_find(c, &node->attrs, &repeat));
     for (int i = 0; i < PARTS_MAX; i++) { // dy, q, k, v, y
         part_add(&in, node->in[i], i == 2 || i == 3 ? repeat : 1);
     }
     for (int i = 0; i < 3; i++) part_add(&out, node->out[i], i > 0 ? repeat : 1);
-    TRY(deal_push(c, list, &in, "dy_qkv_y_heads", &operands));
-    TRY(dealt_make(c, &out, "d_qkv_heads", &grads));
+    TRY(distribute_push(c, list, &in, "dy_qkv_y_heads", &operands));
+    TRY(tile_set_make(c, &out, "d_qkv_heads", &grads));
     heads_set(c, repeat, &inner);
     for (int i = 0; i < PARTS_MAX; i++) inner.in[i] = operands.part[i];
     TRY(lse_find(c, node->in[5], &inner.in[5]));

@@ -1,5 +1,5 @@
 // Between the files of context parallelism: context.c (the pass; keys and values gathered),
-// context_heads.c (heads dealt out instead) and context_ring.c (keys and values that travel).
+// context_heads.c (heads distributed instead) and context_ring.c (keys and values that travel).
 #ifndef OP_PASS_CONTEXT_INTERNAL_H
 #define OP_PASS_CONTEXT_INTERNAL_H
 
@@ -12,8 +12,9 @@ typedef struct context_pass {
     const op_program *whole;
     op_program *p;    // the rank's; tensors have the same ids in both
     int32_t ways, at; // of positions: ranks that have the same heads, and which of them this is
-    int32_t heads, head_at; // of heads: ranks that deal them out, and which of them this is
-    tensor_id *lse_of;      // [tensor of the whole] what stands for it where heads are dealt out
+    int32_t heads, head_at; // ranks among which heads are distributed, and this rank's index
+    tensor_id
+        *lse_of; // [tensor of the whole] the tensor that replaces it where heads are distributed
 } context_pass;
 
 // Keys and values of an attention side by side, and where each begins.

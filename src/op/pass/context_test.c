@@ -1,5 +1,5 @@
 // Context parallelism as a pass: what stands in a rank's program, that a ring never has all keys,
-// and how even the pieces are that positions are dealt out in.
+// and how even the distribution of positions is.
 #include "base/rng.h"
 #include "fixtures/op/blocks_fixture.h"
 #include "op/pass/context.h"
@@ -76,7 +76,7 @@ static void keys_are_gathered_or_travel(void **state)
     }
 }
 
-static void heads_are_dealt_out(void **state)
+static void heads_are_distributed(void **state)
 {
     (void)state;
     static const int32_t layouts[][2] = {{2, 2}, {4, 2}, {4, 4}, {8, 4}};
@@ -123,7 +123,7 @@ static void what_cannot_be_is_refused(void **state)
 
 // Every position once; gathered rows are where zigzag_row says; what several ranks bring together
 // is what one of fewer ranks has.
-static void positions_are_dealt_out_once(void **state)
+static void positions_are_distributed_once(void **state)
 {
     (void)state;
     for (int64_t turns = 1; turns <= ZIGZAG_MAX_TURNS; turns *= 2) {
@@ -142,7 +142,8 @@ static void positions_are_dealt_out_once(void **state)
             assert_int_equal(met, seq * (seq - 1) / 2);
             for (int64_t heads = 2; heads <= ways; heads *= 2) {
                 for (int64_t row = 0; row < 2 * heads * rows; row++) { // two sequences
-                    const int64_t to = zip_row(heads, turns, 2 * heads * rows, rows, row);
+                    const int64_t to =
+                        zigzag_ordered_row(heads, turns, 2 * heads * rows, rows, row);
                     const int64_t tile = row / (2 * rows), each = heads * rows;
                     assert_int_equal(to / each, row % (2 * rows) / rows);
                     assert_int_equal(zigzag_position(ways / heads, turns, 0, each, to % each),
@@ -218,9 +219,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(keys_are_gathered_or_travel, setup, teardown),
-        cmocka_unit_test_setup_teardown(heads_are_dealt_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(heads_are_distributed, setup, teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, setup, teardown),
-        cmocka_unit_test(positions_are_dealt_out_once),
+        cmocka_unit_test(positions_are_distributed_once),
         cmocka_unit_test(packed_documents_are_balanced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,7 +193,7 @@ static status step_append(partition *c, op_list list, op_code code, tensor_id in
         node.attrs.stacked = true;
         if (copies > 1) node.piece.across = copies;
     }
-    if (code == OP_UNSTACK) node.piece.shard_count = c->how->ways / copies;
+    if (code == OP_UNPACK) node.piece.shard_count = c->how->ways / copies;
     return op_append(c->p, list, &node, 0);
 }
 
@@ -217,7 +217,7 @@ static status all_columns(partition *c, op_list list, tensor_id t, tensor_id *ou
         TRY(partition_make(c, t, "tiles", local.type, stacked, local.dims[1], &tiles));
         TRY(step_append(c, list, OP_ALL_GATHER, from, tiles, copies));
         TRY(partition_make(c, t, "all", local.type, whole.dims[0], whole.dims[1], &s->all));
-        TRY(step_append(c, list, OP_UNSTACK, tiles, s->all, copies));
+        TRY(step_append(c, list, OP_UNPACK, tiles, s->all, copies));
     }
     *out = c->state[t].all;
     return ST_OK;
@@ -490,8 +490,8 @@ static status node_push(partition *c, op_list list, const op_node *node)
         if (node->in[i] == TENSOR_NONE || rule.in[i].kind == PLACE_SHARD) continue;
         TRY(all_of(c, list, node->in[i], &local.in[i]));
     }
-    // Rows that were gathered are those of several ranks, taken to be evenly dealt: no rank has
-    // their offsets.
+    // Rows that were gathered are those of several ranks, taken to be evenly distributed: no rank
+    // has their offsets.
     const bool has_own_rows = !c->how->rows || placement_equal(rule.in[0], rows_cut);
     if (is_grouped(node->code) && !has_own_rows) local.in[2] = TENSOR_NONE;
     TRY(outputs_set(c, node, &rule));

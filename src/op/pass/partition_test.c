@@ -420,7 +420,7 @@ static void norms_of_heads_keep_order(void **state)
         op_model whole = llama(RECOMPUTE_NONE, true);
         const op_model *m = cut_model(&whole, &how);
         const op_program *p = m->programs[0];
-        assert_int_equal(count_of(p, OP_BACKWARD_WEIGHT, OP_UNSTACK), ways == 1 ? 0 : 6);
+        assert_int_equal(count_of(p, OP_BACKWARD_WEIGHT, OP_UNPACK), ways == 1 ? 0 : 6);
         for (int64_t w = 0; w < m->weight_count; w++) assert_false(m->weights[w].partial_grad);
         check_flow(p, RECOMPUTE_NONE);
     }

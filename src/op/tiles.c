@@ -1,6 +1,6 @@
-// Columns dealt out to tiles of rows, one for each rank, and back; rows of several ranks brought
-// into the order of positions. What stands around an ALL_GATHER of columns or an ALL_TO_ALL:
-// copies, but where tiles of the same columns are added.
+// PACK cuts columns into tiles of rows, one for each rank; UNPACK is the inverse; ZIGZAG brings the
+// rows of several ranks into the order of positions. They stand before and after an ALL_GATHER of
+// columns or an ALL_TO_ALL. They copy, except that UNPACK adds tiles of the same columns.
 #include "op/op_internal.h"
 #include "op/zigzag.h"
 
@@ -13,12 +13,14 @@ static status tiles_check(const op_program *p, const op_node *node, int64_t whol
 {
     const int32_t tiles = node->piece.shard_count;
     if (tiles >= 1 && whole % tiles == 0 && tiles % repeat_of(node) == 0) return ST_OK;
-    return fail(ST_MODEL, "%s: %s is not %d tiles, of which %d are alike",
-                op_kind_of(node->code)->name, op_at(p, node->in[0])->name, (int)tiles,
-                (int)repeat_of(node));
+    return fail(
+        ST_MODEL,
+        "%s: the rows of %s do not make %d tiles, in groups of %d that have the same columns",
+        op_kind_of(node->code)->name, op_at(p, node->in[0])->name, (int)tiles,
+        (int)repeat_of(node));
 }
 
-static status unstack_infer(op_program *p, op_node *node, uint32_t wanted)
+static status unpack_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
@@ -39,20 +41,20 @@ static void tiles_are_whole(const op_facts *f)
     ASSERT(op_fact(f, 'E') * repeat == tiles * op_fact(f, 'C'));
 }
 
-const op_kind op_row_unstack = {
-    .code = OP_UNSTACK,
-    .name = "unstack",
+const op_kind op_row_unpack = {
+    .code = OP_UNPACK,
+    .name = "unpack",
     .in = "fRC",
     .out = "fNE",
     .made = "y",
     .inplace = {-1, -1, -1, -1},
-    .infer = unstack_infer,
+    .infer = unpack_infer,
     .place = op_place_replicate,
     .cost = op_cost_bytes,
     .check = tiles_are_whole,
 };
 
-static status stack_infer(op_program *p, op_node *node, uint32_t wanted)
+static status pack_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
@@ -65,20 +67,20 @@ static status stack_infer(op_program *p, op_node *node, uint32_t wanted)
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
-const op_kind op_row_stack = {
-    .code = OP_STACK,
-    .name = "stack",
+const op_kind op_row_pack = {
+    .code = OP_PACK,
+    .name = "pack",
     .in = "fNE",
     .out = "fRC",
     .made = "y",
     .inplace = {-1, -1, -1, -1},
-    .infer = stack_infer,
+    .infer = pack_infer,
     .place = op_place_replicate,
     .cost = op_cost_bytes,
     .check = tiles_are_whole,
 };
 
-static status zip_infer(op_program *p, op_node *node, uint32_t wanted)
+static status zigzag_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
@@ -86,7 +88,7 @@ static status zip_infer(op_program *p, op_node *node, uint32_t wanted)
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
-static void zip_check(const op_facts *f)
+static void zigzag_check(const op_facts *f)
 {
     const int64_t tiles = f->piece->shard_count, rows = op_fact(f, 'R'), tile = rows / tiles;
     ASSERT(rows == tiles * tile);
@@ -94,15 +96,15 @@ static void zip_check(const op_facts *f)
     ASSERT(tiles == 1 || f->seq % zigzag_pieces(f->piece->cp_turns) == 0);
 }
 
-const op_kind op_row_zip = {
-    .code = OP_ZIP,
-    .name = "zip",
+const op_kind op_row_zigzag = {
+    .code = OP_ZIGZAG,
+    .name = "zigzag",
     .in = "fRC",
     .out = "fRC",
     .made = "y",
     .inplace = {-1, -1, -1, -1},
-    .infer = zip_infer,
+    .infer = zigzag_infer,
     .place = op_place_replicate,
     .cost = op_cost_bytes,
-    .check = zip_check,
+    .check = zigzag_check,
 };
