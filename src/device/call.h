@@ -36,9 +36,9 @@ typedef struct kern_call {
     step_block *step; // device memory
     void *workspace;  // workspace_bytes of the backend's row for this call; aligned to 64
     int64_t workspace_bytes;
-    // What the operation keeps of its weight for calls like this one: panels_bytes of the backend's
-    // row; aligned to 64. NULL: nothing. It is there already, or (fills) this call makes it.
-    void *panels;
+    // Packed weight, kept for several calls: packed_bytes of the backend's row, aligned to 64.
+    // NULL: none. With `fills` this call packs it; without, an earlier call has.
+    void *packed;
     bool fills;
     int64_t seq;            // T: rows per sequence
     int64_t cache_seq;      // S_max of caches; 0 without

@@ -1,14 +1,14 @@
 // The cpu device: memory is the process's own, each stream is a thread with a bounded queue.
 //
 // Stream 0 has a kernel context with all threads of the device, so matrix products use all cores;
-// other streams (copies, optimizer pieces beside communication) have a context with one thread
-// each. One lock guards all queues, events and the error: work items are kernels of microseconds to
-// seconds, so the lock is idle nearly always. Stream 0 looks for work for some microseconds before
-// it sleeps, because the executor posts the next actions while the present one runs; other streams
-// leave the cores to it.
+// other streams (copies, optimizer pieces that overlap communication) have a context with one
+// thread each. One lock guards all queues, events and the error: work items are kernels of
+// microseconds to seconds, so the lock is idle nearly always. Stream 0 looks for work for some
+// microseconds before it sleeps, because the executor posts the next actions while the present one
+// runs; other streams leave the cores to it.
 //
-// An error is kept in the device: after the first, streams only pass events, so that everybody who
-// waits comes back, and every later call returns it.
+// The device keeps the first error. After it, streams execute only events, so that every waiting
+// thread returns, and every later call returns the error.
 #include "device/device_internal.h"
 
 #include "base/spin.h"

@@ -1,17 +1,17 @@
-// The shadow device: stands for a GPU, to find what only an asynchronous device would break.
+// The shadow device imitates a GPU, to find mistakes that show only on an asynchronous device.
 //
-//   memory   the host cannot touch it: pages have no access rights but while the device works
-//   streams    queues; posted work runs only inside later calls, late, in an order that the seed
-//            picks among all that streams and events allow
+//   memory   the host cannot touch it: pages have access rights only while the device works
+//   streams  queues; posted work runs only inside later calls, in an order that the seed picks from
+//            all orders that streams and events allow
 //   copies   read their source when they run, so a host buffer that is reused too early shows
 //
 // All work runs in the thread that calls, so that a seed repeats its order exactly. An order is
-// drawn item by item: half of the time any stream that may go on, else the first in a fixed ranking
-// of the streams, which starves some streams as long as the rules let it. Work of streams that wait
-// for an event stays until the event is done; if nobody can go on, the device says who waits for
-// whom.
+// drawn item by item: half of the time from any stream that can continue, else from the first
+// one in a fixed ranking of the streams, which starves some streams as long as the rules allow.
+// Streams that wait for an event keep their work until the event is done. If no stream can
+// continue, the error names the streams that wait for each other.
 //
-// Not for speed: changing the rights of a large arena costs milliseconds.
+// The device is slow: changing the access rights of a large arena costs milliseconds.
 #include "device/device_internal.h"
 
 #include <stdio.h>
@@ -151,7 +151,7 @@ static status deadlock(const shadow_device *d)
         const device_stream *stream = d->streams[i];
         if (stream->head == stream->tail || used >= sizeof(names)) continue;
         const device_event *e = stream->items[stream->head % QUEUE_ITEMS].event;
-        const char *other = e != NULL && e->stream != NULL ? e->stream->name : "nobody";
+        const char *other = e != NULL && e->stream != NULL ? e->stream->name : "no stream";
         const int wrote = snprintf(names + used, sizeof(names) - used, "%s%s waits for %s",
                                    used > 0 ? ", " : "", stream->name, other);
         used += wrote > 0 ? (size_t)wrote : 0;

@@ -401,8 +401,9 @@ static status gate_open(void *context)
     return ST_OK;
 }
 
-// Who waits for room is woken by the work that makes it, and finds as much as a plan may count on.
-static void room_is_awaited(void **state)
+// Work that leaves a full queue wakes a thread that waits for queue space, and the queue takes as
+// many items as a plan may count on.
+static void queue_space_is_awaited(void **state)
 {
     (void)state;
     const device_api *api = &device_cpu;
@@ -621,7 +622,7 @@ int main(void)
         cmocka_unit_test(kernels_are_asked),
         cmocka_unit_test(full_queues_say_so),
         cmocka_unit_test(two_calls_are_one_launch),
-        cmocka_unit_test(room_is_awaited),
+        cmocka_unit_test(queue_space_is_awaited),
         cmocka_unit_test(fill_sets_every_byte),
         cmocka_unit_test(large_copies_are_whole),
         cmocka_unit_test(traced_steps_leave_spans),

@@ -98,7 +98,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     }
     const int32_t packed = row_at(b->packed[action->list], at);
     if (packed >= 0) {
-        call->panels = base + plan_tensor_offset(p, packed);
+        call->packed = base + plan_tensor_offset(p, packed);
         call->fills = action->fills;
     }
     call->seq = action->position_count > 0 ? action->position_count : p->seq;
@@ -177,5 +177,5 @@ int64_t exec_packed_bytes(void *context, const op_program *program, const op_nod
 {
     const exec_workspace_context *c = context;
     const kern_call call = shapes_call(c, program, node, bound);
-    return kern_panels_bytes(c->kernels, &call);
+    return kern_packed_bytes(c->kernels, &call);
 }

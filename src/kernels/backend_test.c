@@ -1,14 +1,12 @@
 // Every operation on every backend, over all samples of fixtures/op/op_sample.h.
 //
-//   against ref        same numbers within a tolerance for the type; nothing but outputs is
-//                      written;
-//                      outputs start as NaN, so nobody reads them unless asked to accumulate
-//   layouts            rows apart, outputs on top of the inputs that the operation's row allows,
-//                      one thread and two: not one bit changes
-//   panels             what is kept of a weight by the first call, and read by the second: not one
-//                      bit changes
-//   cuts               two calls, each with some of the rows, accumulators going on from the first
-//                      to the second: not one bit changes (strict)
+//   against ref        the same numbers within a tolerance for the type; a call writes nothing but
+//                      its outputs, which start as NaN, so only accumulating calls may read them
+//   layouts            gaps between rows, outputs on top of the inputs that the operation's row
+//                      allows, one thread and two: no bit changes
+//   packed weights     packed by the first call and read by the second: no bit changes
+//   cuts               two calls, each with some of the rows; accumulators continue from the first
+//                      to the second: no bit changes (strict)
 #include "fixtures/base/test_part.h"
 #include "fixtures/kernels/sample_values.h"
 
@@ -226,25 +224,26 @@ static void layouts(trial *t, const backend_run *run, const backend_run *single)
     }
 }
 
-// ---- panels -------------------------------------------------------------------------------------
+// ---- packed weights -----------------------------------------------------------------------------
 
-static void panels(trial *t, const backend_run *run)
+static void packed_weights(trial *t, const backend_run *run)
 {
     for (int strict = 0; strict < 2; strict++) {
         sample_memory *plain = sample_memory_create(t->a, &t->s, 0);
         sample_fill(plain, 2, false);
         plain->call.strict = strict != 0;
-        const int64_t bytes = kern_panels_bytes(&run->context, &plain->call);
+        const int64_t bytes = kern_packed_bytes(&run->context, &plain->call);
         if (bytes == 0 || !execute(t, plain, run, false, strict != 0)) continue;
-        void *room = kt_make(t->a, DTYPE_U8, 1, &bytes).data;
-        memset(room, 0xff, (size_t)bytes); // NaN
+        void *packed = kt_make(t->a, DTYPE_U8, 1, &bytes).data;
+        memset(packed, 0xff, (size_t)bytes); // NaN
         for (int call = 0; call < 2; call++) {
             sample_memory *kept = sample_memory_create(t->a, &t->s, 0);
             sample_fill(kept, 2, false);
-            kept->call.panels = room;
+            kept->call.packed = packed;
             kept->call.fills = call == 0;
             (void)execute(t, kept, run, false, strict != 0);
-            compare(t, plain, kept, 0.0, run->name, call == 0 ? "panels made" : "panels kept");
+            compare(t, plain, kept, 0.0, run->name,
+                    call == 0 ? "weights packed" : "packed weights kept");
             t->kept++;
         }
     }
@@ -379,7 +378,7 @@ static void try_operation(trial *t, op_code code)
             if (is_left_out(t, r)) continue;
             if (r < t->run_count - 1 && sample_largest(&t->s) > 2500) continue;
             layouts(t, &t->runs[r], &t->single[r]);
-            panels(t, &t->runs[r]);
+            packed_weights(t, &t->runs[r]);
             cuts(t, &t->runs[r]);
         }
         arena_destroy(t->a);
@@ -400,7 +399,7 @@ static void test_all_operations(void **state)
         print_error("%s: %lld failures\n", op_kind_of((op_code)code)->name,
                     (long long)(t.failures - failures));
     }
-    print_message("%lld outputs compared, %lld calls with panels\n", (long long)t.compared,
+    print_message("%lld outputs compared, %lld calls with packed weights\n", (long long)t.compared,
                   (long long)t.kept);
     assert_true(t.kept > 0);
     backend_runs_deinit(runs, t.run_count);

@@ -76,11 +76,11 @@ int64_t kern_workspace_bytes(const kern_context *c, const kern_call *call)
     return c->backend->workspace_bytes[call->code](call, kern_context_threads(c));
 }
 
-int64_t kern_panels_bytes(const kern_context *c, const kern_call *call)
+int64_t kern_packed_bytes(const kern_context *c, const kern_call *call)
 {
     ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
-    if (c->backend->panels_bytes[call->code] == NULL) return 0;
-    return c->backend->panels_bytes[call->code](call, c->level);
+    if (c->backend->packed_bytes[call->code] == NULL) return 0;
+    return c->backend->packed_bytes[call->code](call, c->level);
 }
 
 // A plan fuses what its backend can; where the operands of a launch do not allow it, the two calls

@@ -257,7 +257,7 @@ status kern_call_run(const kern_context *context, const kern_call *call)
     const int64_t workspace = kern_workspace_bytes(context, call);
     ASSERT(call->workspace_bytes >= workspace);
     ASSERT(workspace == 0 || ((uintptr_t)call->workspace % ALIGN_TENSOR) == 0);
-    ASSERT(((uintptr_t)call->panels % ALIGN_TENSOR) == 0);
+    ASSERT(((uintptr_t)call->packed % ALIGN_TENSOR) == 0);
     if (is_bounded(call)) return bounded_run(context, call);
     return context->backend->run[call->code](context, call);
 }

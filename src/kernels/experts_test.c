@@ -209,7 +209,7 @@ static void check_order(const backend_run *run, choice ids)
         assert_true(kern_interpret_get(h.it, h.b.rows.row_of, k) == -1.0);
         assert_true(kern_interpret_get(h.it, op_grad_get(h.b.p, h.b.weights), k) == 0.0);
     }
-    for (int64_t e = row * DIM; e < TOKENS * TAKEN * DIM; e++) { // nobody has written there
+    for (int64_t e = row * DIM; e < TOKENS * TAKEN * DIM; e++) { // no kernel has written there
         assert_true(isnan(kern_interpret_get(h.it, h.b.rows.rows, e)));
     }
     // Experts without rows have gradients of zero.

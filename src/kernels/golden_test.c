@@ -414,7 +414,7 @@ static void check_lse(golden *g, const kern_tensor *lse, const int64_t *q_dims)
     check(g, "lse", &transposed);
 }
 
-// The same keys in a cache with room to spare, whose unused rows are NaN.
+// The same keys in a larger cache, whose unused rows are NaN.
 static void cached_attention(golden *g, kern_call call, int64_t batch, int64_t keys)
 {
     call.cache_seq = keys + 3;

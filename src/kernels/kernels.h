@@ -38,7 +38,7 @@ kern_scratch_bytes(const kern_context *c); // of the device's threads, for devic
 int64_t kern_workspace_bytes(const kern_context *c, const kern_call *call);
 // Of a weight in the form that products read, for all calls of a step that differ in their rows
 // only: what they can keep, if they are given space. 0: nothing.
-int64_t kern_panels_bytes(const kern_context *c, const kern_call *call);
+int64_t kern_packed_bytes(const kern_context *c, const kern_call *call);
 
 // Of two calls that follow each other: whether `second` works element by element on what the GEMM
 // `first` makes, and the backend does so while a tile of it is in cache. For it `first.then` may be

@@ -53,8 +53,8 @@ typedef struct kern_backend {
     kern_fn run[OP_CODE_COUNT]; // NULL: not supported; the dispatcher reports it
     // Scratch beyond the per-thread one that a call needs; NULL: none. Pure.
     int64_t (*workspace_bytes[OP_CODE_COUNT])(const kern_call *call, int threads);
-    // Of kern_panels_bytes. NULL: nothing. Pure.
-    int64_t (*panels_bytes[OP_CODE_COUNT])(const kern_call *call, kern_level level);
+    // Of kern_packed_bytes. NULL: nothing. Pure.
+    int64_t (*packed_bytes[OP_CODE_COUNT])(const kern_call *call, kern_level level);
     // Of a product: can it take up such a call, which reads its result element by element? NULL:
     // none. Pure.
     kern_pair_fn fuses[OP_CODE_COUNT];

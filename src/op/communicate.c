@@ -114,13 +114,15 @@ const op_kind op_row_reduce_scatter = {
     .cost = op_cost_bytes,
 };
 
-// Of a weight's parts each rank gives as many rows, so that all ranks' are the part.
+// Checks the parts of a weight: every rank has the same number of rows of a part, and the rows of
+// all ranks make up the part.
 static status parts_check(const op_program *p, const op_node *node)
 {
     const op_piece *piece = &node->piece;
     int64_t whole = 0;
     if (node->out[0] == TENSOR_NONE)
-        return fail(ST_MODEL, "all_gather: parts of what, nobody says");
+        return fail(ST_MODEL,
+                    "all_gather: the node has parts but no output tensor that they are parts of");
     const extent rows = op_at(p, node->in[0])->dims[0], all = op_at(p, node->out[0])->dims[0];
     for (int i = 0; i < piece->part_count; i++) {
         const bool inside = piece->part_first[i] >= 0 && piece->part_rows[i] > 0 &&

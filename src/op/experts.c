@@ -210,8 +210,8 @@ static op_cost permute_cost(const op_program *p, const op_node *node, const exte
     return cost_without(p, node, bound, 1u << 1, 1u << 1 | 1u << 2);
 }
 
-// The gradients of inputs `in` (TENSOR_NONE: there is none) are outputs 0 and 1 of `back`; one that
-// nobody wants is made and left.
+// The gradients of inputs `in` (TENSOR_NONE: there is none) are outputs 0 and 1 of `back`. If
+// a gradient is not wanted, its output is computed but not used.
 static status two_gradients(op_program *p, op_node *back, const tensor_id in[2])
 {
     for (int i = 0; i < 2; i++) {

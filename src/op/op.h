@@ -157,8 +157,9 @@ typedef enum op_recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL 
 NODISCARD status op_program_recompute(op_program *p, op_recompute policy);
 // Does the list make tensor t, which owns its bytes, or a view of it?
 bool op_list_makes(const op_program *p, op_list list, tensor_id t);
-// Adds to a layer's recompute list what no gradient needs, as other software runs that again too:
-// into tensors that nobody reads. For simulations; of a rank's program, after it was cut.
+// Adds to a layer's recompute list the nodes that no gradient needs, because other software runs
+// them again too. Their outputs are tensors that no node reads. For simulations of a rank's
+// program, after it was cut.
 NODISCARD status op_program_recompute_rest(op_program *p);
 
 // ---- sizes --------------------------------------------------------------------------------------

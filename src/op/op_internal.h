@@ -131,7 +131,7 @@ static inline double op_dim(const op_program *p, tensor_id t, int dim, const ext
 NODISCARD status op_grad_append(op_program *p, op_node *node, tensor_id t);
 
 // ---- passes over whole models (op/pass/rewrite.c) -----------------------------------------------
-// The same tensors with the same numbers, the same borders, and no nodes yet.
+// Copies the tensors with their ids and the boundary of `from`; the copy has no nodes yet.
 NODISCARD status op_program_copy(arena *a, const op_program *from, op_program **out);
 // The layers of `whole` over programs that have more tensors behind its own: those stand for no
 // weight.

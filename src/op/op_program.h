@@ -155,7 +155,7 @@ typedef struct op_program {
         op_node *nodes;
         int64_t count, capacity;
     } lists[OP_LIST_COUNT];
-    // What crosses the block's border: activations in and out, and their gradients.
+    // The tensors that cross the block's boundary: activations in and out, and their gradients.
     int input_count, output_count;
     tensor_id inputs[OP_MAX_BOUNDARY], outputs[OP_MAX_BOUNDARY];
     tensor_id d_inputs[OP_MAX_BOUNDARY], d_outputs[OP_MAX_BOUNDARY];

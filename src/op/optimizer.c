@@ -119,7 +119,8 @@ static status norm_infer(op_program *p, op_node *node, uint32_t wanted)
 
 static void norm_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
-    // By columns only at borders of the 1,024 elements that are summed in double; the plan knows.
+    // Columns may be cut only at multiples of the 1,024 elements that are summed in double; the
+    // plan sees to that.
     OP_RULES(rules, count, "0:p", "1:p");
     if (op_at(p, node->in[0])->ndim == 1) *count -= 1;
 }

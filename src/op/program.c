@@ -1,5 +1,5 @@
-// Writing programs: tensors, views, borders, and appending nodes. The words that blocks use for
-// single operations stand in emit.c.
+// Building programs: tensors, views, boundaries, and appending nodes. The functions that blocks
+// call for single operations are in emit.c.
 #include "op/op_internal.h"
 
 #include "op/step.h"

@@ -1,5 +1,5 @@
-// Programs: tensors, views and borders, what blocks' words append for each purpose, and errors that
-// a model's author can act on.
+// Programs: tensors, views and boundaries, the nodes that the functions for blocks append for each
+// purpose, and errors that a model's author can act on.
 #include "fixtures/op/blocks_fixture.h"
 #include "op/step.h"
 
@@ -72,7 +72,7 @@ static void test_views(void **state)
     assert_int_equal(op_view(p, block_batch(p, "ids"), "u", 0, 1, &v), ST_MODEL);
 }
 
-static void test_borders(void **state)
+static void test_boundaries(void **state)
 {
     (void)state;
     op_program *p = program(PURPOSE_TRAIN, DTYPE_F32);
@@ -103,7 +103,7 @@ static void test_purposes(void **state)
     assert_int_equal(node_of(train, OP_FORWARD, OP_MATMUL, 2)->attrs.activation, ACT_NONE);
     assert_true(node_of(train, OP_FORWARD, OP_ATTENTION, 0)->attrs.dropout > 0.0f);
     assert_true(node_of(evaluate, OP_FORWARD, OP_ATTENTION, 0)->attrs.dropout == 0.0f);
-    // The scale that nobody gave.
+    // The default scale.
     assert_true(node_of(train, OP_FORWARD, OP_ATTENTION, 0)->attrs.scale ==
                 (float)(1.0 / sqrt(6.0)));
     // Losses only, in the forward list.
@@ -146,10 +146,10 @@ static void test_names(void **state)
     char name[OP_NAME_BYTES];
     for (int n = 1; n < 20;
          n++) { // one after the other, as if the lowest free number were looked for
-        char wanted[16] = "twin";
+        char wanted[16] = "name";
         tensor_id t = TENSOR_NONE;
-        if (n > 1) (void)snprintf(wanted, sizeof(wanted), "twin.%d", n);
-        op_name_unique(p, "", "twin", name);
+        if (n > 1) (void)snprintf(wanted, sizeof(wanted), "name.%d", n);
+        op_name_unique(p, "", "name", name);
         assert_string_equal(name, wanted);
         MUST(
             op_tensor_make(p, name, ROLE_ACTIVATION, DTYPE_F32, 1, extent_of(1), extent_of(0), &t));
@@ -298,7 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),      cmocka_unit_test(test_views),
-        cmocka_unit_test(test_borders),    cmocka_unit_test(test_purposes),
+        cmocka_unit_test(test_boundaries), cmocka_unit_test(test_purposes),
         cmocka_unit_test(test_types),      cmocka_unit_test(test_names),
         cmocka_unit_test(test_generation), cmocka_unit_test(test_optimizer_is_in_place),
         cmocka_unit_test(test_errors),     cmocka_unit_test(bounded_rows),

@@ -190,8 +190,8 @@ static bool name_make(const op_program *p, const char *prefix, const char *name,
 {
     char number[16] = "";
     if (n > 1) (void)snprintf(number, sizeof(number), ".%d", n);
-    const int room = OP_NAME_BYTES - 1 - (int)strlen(prefix) - (int)strlen(number);
-    (void)snprintf(out, OP_NAME_BYTES, "%s%.*s%s", prefix, room, name, number);
+    const int width = OP_NAME_BYTES - 1 - (int)strlen(prefix) - (int)strlen(number);
+    (void)snprintf(out, OP_NAME_BYTES, "%s%.*s%s", prefix, width, name, number);
     for (int64_t i = 0; i < p->tensor_count; i++) {
         if (strcmp(p->tensors[i].name, out) == 0) return false;
     }

@@ -32,7 +32,7 @@ int64_t step_field_begin(uint32_t field)
     return (int64_t)begins[bit];
 }
 
-enum { DIGIT_BITS = 32, EXACT_LOW_BIT = 22 }; // bit 22 of digit 0 weighs 2^-1074
+enum { DIGIT_BITS = 32, EXACT_LOW_BIT = 22 }; // bit 22 of digit 0 has weight 2^-1074
 
 static uint64_t bits_of(double value)
 {
@@ -233,12 +233,13 @@ static verdict bad_verdict(const step_settings *s, const step_device *d)
         if (s->nan == NAN_COUNT) return VERDICT_APPLY;
         return s->nan == NAN_STOP ? VERDICT_HALT : VERDICT_SKIP;
     }
-    // Overflows are how the scale finds its place; what a lower scale cannot cure is not one.
+    // Overflows are expected while the scale is found; NaN that a lower scale cannot cure is not
+    // one.
     const bool helpless = !is_finite(d->loss) || d->loss_scale <= s->scale_floor;
     return s->nan == NAN_STOP && helpless ? VERDICT_HALT : VERDICT_SKIP;
 }
 
-static verdict judge(step_block *b)
+static verdict verdict_of(step_block *b)
 {
     const step_settings *s = &b->settings;
     step_device *d = &b->device;
@@ -280,7 +281,7 @@ void step_decide(step_block *b)
         d->skip = 1;
         return;
     }
-    const verdict v = judge(b);
+    const verdict v = verdict_of(b);
     d->skip = v == VERDICT_APPLY ? 0 : 1;
     d->halt = v == VERDICT_HALT ? 1 : 0;
     if (v == VERDICT_APPLY) {

@@ -18,7 +18,7 @@ extern "C" {
 
 enum { EXACT_DIGITS = 68, STEP_HISTORY = 64 };
 
-// digit[i] weighs 2^(32 i - 1074 - 22): i64 with room for 2^31 unsettled additions.
+// digit[i] has weight 2^(32 i - 1074 - 22): an i64 takes 2^31 additions before carries must move.
 typedef struct exact_sum {
     int64_t digit[EXACT_DIGITS];
     int64_t not_finite; // how many infinities or NaNs were added

@@ -34,7 +34,7 @@ static uint64_t word64(uint64_t stream, uint64_t i)
     return (uint64_t)rng_word(7, stream, 2 * i) << 32 | rng_word(7, stream, 2 * i + 1);
 }
 
-// Any finite double, all exponents alike.
+// Any finite double; all exponents are equally likely.
 static double any_double(uint64_t stream, uint64_t i)
 {
     const double x = double_of(word64(stream, i));
@@ -182,7 +182,7 @@ static void test_not_finite(void **state)
     assert_true(isnan(exact_value(&a)));
 }
 
-// Many additions without a carry being settled, both signs.
+// Many additions, of both signs, before carries move.
 static void test_many_additions(void **state)
 {
     (void)state;

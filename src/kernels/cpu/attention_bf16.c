@@ -1,11 +1,11 @@
 // Attention in bf16, forward and backward, for processors with AVX-512 BF16: leaves of attention.c
 // and attention_bwd.c.
 //
-// vec_attention.inc widens bf16 to fp32 and promises the same bits at every level. Where nobody
-// asked for that (fast mode, or strict sums by pairs) and all tensors are bf16, these leaves
-// multiply bf16 pairs with vdpbf16ps, twice the work of an fma, as flash attention does on GPUs
-// (Dao 2023, arXiv:2307.08691): P and dS are rounded to bf16, by 2^-8 of each term at most, before
-// they are multiplied; scores, softmax, its sums and all accumulators stay in fp32.
+// vec_attention.inc widens bf16 to fp32 and promises the same bits at every level. Where the
+// caller does not ask for that (fast mode, or strict sums by pairs) and all tensors are bf16, these
+// leaves multiply bf16 pairs with vdpbf16ps, twice the work of an fma, as flash attention does on
+// GPUs (Dao 2023, arXiv:2307.08691): P and dS are rounded to bf16, by 2^-8 of each term at most,
+// before they are multiplied; scores, softmax, its sums and all accumulators stay in fp32.
 //
 // What a query's bits depend on is the same as there: its own keys only. A key that it does not see
 // is a pair's zero, key tiles begin at fixed places, and every lane of a panel is by itself.

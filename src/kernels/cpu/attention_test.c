@@ -155,9 +155,9 @@ static void run(fixture *f, kern_call *c, kern_level level, kern_pool *pool)
 }
 
 // ---- the naive loop -----------------------------------------------------------------------------
-// Beside each result, how far bf16 may be from it: what is rounded to bf16 is off by BF16_UNIT of
-// itself at most. That is every result; and in bf16 leaves P and dS of each key, so sums of
-// absolute terms count. The rest is fp32, FP32_TERM of a term.
+// Each result has a bound on the error of bf16. A value that is rounded to bf16 is off by BF16_UNIT
+// of itself at most. That applies to every result and, in bf16 leaves, to P and dS of each key, so
+// the bound counts sums of absolute terms. All other terms are fp32: FP32_TERM of a term.
 #define BF16_UNIT 0x1p-8
 #define FP32_TERM 1e-5
 typedef struct naive {

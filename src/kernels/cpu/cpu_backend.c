@@ -20,12 +20,12 @@ const kern_backend kern_backend_cpu = {
             [OP_ATTENTION] = cpu_attention_workspace,
             [OP_ATTENTION_BWD] = cpu_attention_bwd_workspace,
         },
-    .panels_bytes =
+    .packed_bytes =
         {
-            [OP_MATMUL] = cpu_matmul_panels,
-            [OP_MATMUL_DX] = cpu_matmul_dx_panels,
-            [OP_HEAD_LOSS] = cpu_head_loss_panels,
-            [OP_HEAD_STATS] = cpu_head_stats_panels,
+            [OP_MATMUL] = cpu_matmul_packed_bytes,
+            [OP_MATMUL_DX] = cpu_matmul_dx_packed_bytes,
+            [OP_HEAD_LOSS] = cpu_head_loss_packed_bytes,
+            [OP_HEAD_STATS] = cpu_head_stats_packed_bytes,
         },
     .fuses =
         {

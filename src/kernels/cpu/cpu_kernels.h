@@ -28,10 +28,10 @@ int64_t cpu_sample_workspace(const kern_call *call, int threads);
 int64_t cpu_layernorm_dw_workspace(const kern_call *call, int threads);
 
 // What products keep of their weights, for the rows that can.
-int64_t cpu_matmul_panels(const kern_call *call, kern_level level);
-int64_t cpu_matmul_dx_panels(const kern_call *call, kern_level level);
-int64_t cpu_head_loss_panels(const kern_call *call, kern_level level);
-int64_t cpu_head_stats_panels(const kern_call *call, kern_level level);
+int64_t cpu_matmul_packed_bytes(const kern_call *call, kern_level level);
+int64_t cpu_matmul_dx_packed_bytes(const kern_call *call, kern_level level);
+int64_t cpu_head_loss_packed_bytes(const kern_call *call, kern_level level);
+int64_t cpu_head_stats_packed_bytes(const kern_call *call, kern_level level);
 
 // Whether a product can take up what follows it, which cpu_matmul and cpu_matmul_dx then do by
 // pieces of rows.

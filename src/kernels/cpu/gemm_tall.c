@@ -13,12 +13,13 @@
 //
 //     pack 0 | rows of pass 0, among them pack 1 | rows of pass 1, among them pack 2 | ..
 //
-// A task waits for earlier ones only (its panel packed; the half that it packs free; its rows done
-// with by the pass before), so the first unfinished task of the list never waits: threads that
-// sleep or are slow hold nobody up for longer than one task. Waits are rare, for whoever waits for
-// a task comes a pass after it. Of panels that are kept (gemm_args.panels) the passes remain, for
-// the caches; nobody packs. With barriers between the passes two threads of a Zen 3 waited 4% of
-// the time of 4096 x 3072 x 768, 13% of 768 x 768 x 4096 and 16% of 320 x 768 x 50257 (2026-11).
+// A task waits only for earlier ones (its panel is packed; the half that it packs is free; the pass
+// before is done with its rows), so the first unfinished task of the list never waits: a thread
+// that sleeps or is slow delays the others by one task at most. Waits are rare, because a task
+// waits only for tasks that began a pass earlier. With packed weights that are kept
+// (gemm_args.panels) the passes remain, for the caches, but no task packs. With barriers between
+// the passes two threads of a Zen 3 waited 4% of the time of 4096 x 3072 x 768, 13% of 768 x 768 x
+// 4096 and 16% of 320 x 768 x 50257 (2026-11).
 #include "kernels/cpu/gemm_job.h"
 
 #include "base/spin.h"
@@ -27,7 +28,7 @@
 #include <stdatomic.h>
 
 enum {
-    ROWS = 72,    // per task: panels of A of 147 KiB beside a tile of sums of 152 in an L2 of 512
+    ROWS = 72,    // per task: panels of A of 147 KiB and a tile of sums of 152 KiB fit an L2 of 512
     DEPTH = 1024, // at most this much of k in a pass where C is fp32
     PANELS = 8,   // of B, packed by one task
     COLUMNS = GEMM_PIECE,  // of the private tile
@@ -220,8 +221,8 @@ static void block_multiply(tall_stream *s, int64_t pass, int64_t index, int thre
 }
 
 // ---- the list -----------------------------------------------------------------------------------
-// How many of the first x tasks of a pass pack the next one: none at first and none at last, so
-// that nobody waits for what has just begun.
+// Returns how many of the first x tasks of a pass pack the next pass. None of the first and none of
+// the last tasks do, so that no task waits for one that has only just begun.
 static int64_t packs_before(const tall_stream *s, int64_t x)
 {
     const int64_t middle = s->blocks + s->groups - 2 * s->lead;
@@ -268,10 +269,11 @@ static void stream_run(tall_stream *s)
     const int64_t nr = job->unit->nr;
     s->k_passes = job->direct ? (g->k + DEPTH - 1) / DEPTH : 1;
     s->depth = align_up((g->k + s->k_passes - 1) / s->k_passes, 8);
-    const int64_t room = (GEMM_SCRATCH - GEMM_SHARED) / (nr * s->depth); // panels, in each thread's
-    ASSERT(room > 0);
-    s->slots = room >= SLOTS && (s->k_passes > 1 || g->n > room * threads * nr) ? SLOTS : 1;
-    s->slot_panels = room / s->slots;
+    const int64_t capacity =
+        (GEMM_SCRATCH - GEMM_SHARED) / (nr * s->depth); // panels, in each thread's
+    ASSERT(capacity > 0);
+    s->slots = capacity >= SLOTS && (s->k_passes > 1 || g->n > capacity * threads * nr) ? SLOTS : 1;
+    s->slot_panels = capacity / s->slots;
     const int64_t most = s->slot_panels * threads * nr, n_passes = (g->n + most - 1) / most;
     s->width = align_up((g->n + n_passes - 1) / n_passes, nr);
     s->passes = n_passes * s->k_passes;

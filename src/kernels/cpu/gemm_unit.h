@@ -61,8 +61,8 @@ typedef struct gemm_unit {
     // n contiguous elements, to fp32 and back (nearest even).
     void (*load)(float *out, const void *data, dtype type, int64_t n);
     void (*store)(void *data, dtype type, const float *values, int64_t n);
-    // As store, past the caches: for what nobody reads soon. Ordered by no release, only by a
-    // fence.
+    // As store, past the caches, for data that is not read soon. A release does not order these
+    // stores; a fence does.
     void (*stream)(void *data, dtype type, const float *values, int64_t n);
     void (*flat)(const gemm_flat *args); // NULL: there is none
 } gemm_unit;

@@ -79,13 +79,13 @@ static head_panels panels_of(const kern_call *call, kern_level level)
     return p;
 }
 
-int64_t cpu_head_loss_panels(const kern_call *call, kern_level level)
+int64_t cpu_head_loss_packed_bytes(const kern_call *call, kern_level level)
 {
     const head_panels p = panels_of(call, level);
     return p.logits + p.dx;
 }
 
-int64_t cpu_head_stats_panels(const kern_call *call, kern_level level)
+int64_t cpu_head_stats_packed_bytes(const kern_call *call, kern_level level)
 {
     return panels_of(call, level).logits;
 }
@@ -340,9 +340,9 @@ static void panels_find(chunk *c, kern_level level)
 {
     const kern_call *call = c->call;
     const head_panels p = panels_of(call, level);
-    if (call->panels == NULL) return;
-    if (p.logits > 0) c->logits_panels = call->panels;
-    if (p.dx > 0) c->dx_panels = (char *)call->panels + p.logits;
+    if (call->packed == NULL) return;
+    if (p.logits > 0) c->logits_panels = call->packed;
+    if (p.dx > 0) c->dx_panels = (char *)call->packed + p.logits;
 }
 
 static status labels_check(const kern_call *call)

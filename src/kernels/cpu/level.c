@@ -62,10 +62,10 @@ kern_level kern_level_of_machine(void)
     return KERN_AMX;
 }
 
-// Intel's cores that have tiles multiply pairs of bf16 beside them at half of fp32's speed (196 to
-// 210 and 383 GFLOP/s of two cores whose tiles are hidden, as a virtual machine may have them):
-// there products of what is unpacked to fp32 are faster. Its cores from before tiles, without
-// AVX-VNNI, and AMD's are twice as fast in pairs.
+// Intel's cores with tile units (AMX) multiply pairs of bf16 in vectors at half of the speed of
+// fp32 (196 to 210 against 383 GFLOP/s on two cores of a virtual machine that hides the tile
+// units), so unpacking to fp32 is faster there. Intel's older cores, without AVX-VNNI, and AMD's
+// are twice as fast in pairs.
 kern_level kern_level_fastest(void)
 {
     uint32_t a, b, c, d, most;

@@ -29,7 +29,7 @@ static gemm_args product_into(const kern_call *call, gemm_matrix a, gemm_matrix 
                        .c = c->data,
                        .c_type = c->type,
                        .ldc = c->strides[0],
-                       .panels = call->panels,
+                       .panels = call->packed,
                        .fills = call->fills};
 }
 
@@ -114,13 +114,13 @@ static void epilogue_set(gemm_args *g, const finish *f)
 }
 
 // The weight w (M x K) as these products read it: x w^T over K, dy w over M.
-int64_t cpu_matmul_panels(const kern_call *call, kern_level level)
+int64_t cpu_matmul_packed_bytes(const kern_call *call, kern_level level)
 {
     const kern_tensor *w = &call->in[1];
     return gemm_panels_bytes(level, w->type, !call->strict, w->dims[0], w->dims[1]);
 }
 
-int64_t cpu_matmul_dx_panels(const kern_call *call, kern_level level)
+int64_t cpu_matmul_dx_packed_bytes(const kern_call *call, kern_level level)
 {
     const kern_tensor *w = &call->in[1];
     return gemm_panels_bytes(level, w->type, !call->strict, w->dims[1], w->dims[0]);

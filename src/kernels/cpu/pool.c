@@ -1,28 +1,28 @@
 // Threads that share the tasks of one kernel.
 //
-// One leader calls kern_parallel; the workers live as long as the pool. A job is published by
-// raising `ticket` to an odd number and closed by raising it again:
+// One leader calls kern_parallel; the workers live as long as the pool. The leader opens a job by
+// raising `generation` to an odd number and closes it by raising the number again:
 //
-//   leader   write the job | ticket odd (open) | run tasks .. | ticket even (closed) | wait active
-//            = 0
-//   worker                  see an odd ticket | active += 1 | same ticket still? run tasks | active
-//                           -= 1
+//   leader  write the job | odd generation (open) | run tasks | even generation (closed) | wait for
+//           active = 0
+//   worker  see an odd generation | active += 1 | if the generation is still the same: run tasks |
+//           active -= 1
 //
-// Every thread has a range of the tasks that follow one another, its share, and takes them from the
-// front: so it walks through memory in order, and through the same part of it in every kernel
-// (which it touched first, where memory has places). Who is done takes single tasks from the back
-// of the others' shares, so a core that a neighbour slows down does fewer:
+// Every thread has a share, a range of consecutive tasks, and takes tasks from its front. So it
+// walks through memory in order, and through the same part of memory in every kernel (which it
+// touched first, on machines with several NUMA nodes). A thread whose share is empty steals single
+// tasks from the back of the other shares, so a core that a neighbour slows down does fewer:
 //
-//   thread 0   0 1 2 3 4 >     < 9      | 10 11 12 > ..  thread 1, done with 10 .. 19, takes 9, 8,
-//              ..
+//   thread 0   0 1 2 3 4 >     < 9      | 10 11 12 > ..  thread 1, done with 10 .. 19, steals 9, 8
 //
-// Who does a task changes no bit of it, and a share is one word, taken from by compare and swap.
-// The leader waits only for workers that joined: one that still sleeps when the last task is done
-// finds the ticket closed and touches nothing. Join and close are both sequentially consistent
-// (store, then load the other's word), so one of the two always sees the other.
+// The bits of a task do not depend on the thread that runs it. A share is one word, changed by
+// compare and swap. The leader waits only for workers that joined: a worker that still sleeps when
+// the last task is done finds the generation closed and touches nothing. Join and close are both
+// sequentially consistent (store, then load the other's word), so one of the two always sees the
+// other.
 //
-// Waiting: spin for about 40 us, for kernels follow each other within microseconds, then sleep in a
-// futex, for the cores may be wanted by others.
+// A waiting thread spins for about 40 us, because kernels follow each other within microseconds,
+// then sleeps in a futex, because other processes may need the core.
 #include "kernels/cpu/pool.h"
 
 #include "base/spin.h"
@@ -41,7 +41,7 @@ typedef struct worker {
     _Alignas(64) _Atomic(uint64_t) share; // tasks not yet taken: first << 32 | end
     kern_pool *pool;
     pthread_t thread;
-    int number; // of 0, the leader, only the share is used
+    int number; // worker 0 is the leader; only its share is used
 } worker;
 
 struct kern_pool {
@@ -51,11 +51,11 @@ struct kern_pool {
     onednn *products;
     bool products_tried;
 
-    kern_task task; // the job: written while the ticket is even and nobody is active
+    kern_task task; // the job: written while the generation is even and no worker is active
     void *context;
 
-    _Alignas(64) _Atomic(uint32_t) ticket; // odd: a job is open
-    _Atomic(uint32_t) sleepers;            // workers that may be in futex_wait on the ticket
+    _Alignas(64) _Atomic(uint32_t) generation; // odd: a job is open
+    _Atomic(uint32_t) sleepers; // workers that may be in futex_wait on the generation
     _Atomic(bool) stop;
     _Alignas(64) _Atomic(uint32_t) active; // workers inside the job
     _Atomic(bool) leader_sleeps;           // it may be in futex_wait on `active`
@@ -113,21 +113,21 @@ static void *worker_main(void *argument)
     const worker *w = argument;
     kern_pool *pool = w->pool;
     if (pool->pins != NULL) pool_pins_apply(pool->pins, w->number);
-    uint32_t seen = 0; // the last ticket looked at
+    uint32_t seen = 0; // the last generation looked at
     for (;;) {
-        uint32_t ticket = atomic_load(&pool->ticket);
-        if (ticket == seen) {
+        uint32_t generation = atomic_load(&pool->generation);
+        if (generation == seen) {
             atomic_fetch_add(&pool->sleepers, 1);
-            word_wait(&pool->ticket, seen);
+            word_wait(&pool->generation, seen);
             atomic_fetch_sub(&pool->sleepers, 1);
             if (atomic_load(&pool->stop)) return NULL;
             continue;
         }
         if (atomic_load(&pool->stop)) return NULL;
-        seen = ticket;
-        if ((ticket & 1) == 0) continue;
+        seen = generation;
+        if ((generation & 1) == 0) continue;
         atomic_fetch_add(&pool->active, 1);
-        if (atomic_load(&pool->ticket) == ticket) tasks_run(pool, w->number);
+        if (atomic_load(&pool->generation) == generation) tasks_run(pool, w->number);
         atomic_fetch_sub(&pool->active, 1);
         if (atomic_load(&pool->leader_sleeps)) futex_wake_all(&pool->active);
     }
@@ -162,8 +162,8 @@ void kern_pool_destroy(kern_pool *pool)
     if (pool == NULL) return;
     ASSERT(!atomic_load(&pool->busy));
     atomic_store(&pool->stop, true);
-    atomic_fetch_add(&pool->ticket, 2);
-    futex_wake_all(&pool->ticket);
+    atomic_fetch_add(&pool->generation, 2);
+    futex_wake_all(&pool->generation);
     for (int i = 1; i < pool->threads; i++) (void)pthread_join(pool->workers[i].thread, NULL);
     pool_pins_destroy(pool->pins);
     onednn_destroy(pool->products);
@@ -233,10 +233,10 @@ void kern_parallel(kern_pool *pool, int64_t count, kern_task task, void *context
         const uint64_t end = (uint64_t)(count * (i + 1) / pool->threads);
         atomic_store_explicit(&pool->workers[i].share, first << 32 | end, memory_order_relaxed);
     }
-    atomic_fetch_add(&pool->ticket, 1);
-    if (atomic_load(&pool->sleepers) != 0) futex_wake_all(&pool->ticket);
+    atomic_fetch_add(&pool->generation, 1);
+    if (atomic_load(&pool->sleepers) != 0) futex_wake_all(&pool->generation);
     tasks_run(pool, 0);
-    atomic_fetch_add(&pool->ticket, 1);
+    atomic_fetch_add(&pool->generation, 1);
     if (atomic_load(&pool->active) != 0) workers_await(pool);
     atomic_store(&pool->busy, false);
 }

@@ -9,9 +9,9 @@
 //                                digits: those within a few temperatures of the best, more if that
 //                                was not enough.
 //
-// A sequence's text does not depend on what else is in the batch. Sums are by blocks in their
-// order, whoever adds them; `ref` has one sum, so the last bit of a border between two tokens may
-// differ.
+// A sequence's text does not depend on what else is in the batch. Sums are taken by
+// blocks, in their order, whichever thread adds them; `ref` has one sum, so the last bit of the
+// boundary between two tokens may differ.
 #include "kernels/cpu/vec_call.h"
 
 #include <math.h>
@@ -194,7 +194,7 @@ static double weight_of(double logit, double best, double temperature)
     return isnan(weight) ? 0.0 : weight;
 }
 
-static void weigh_task(void *context, int64_t index, int thread)
+static void weights_task(void *context, int64_t index, int thread)
 {
     const sample_job *job = context;
     const int64_t b = index / job->blocks, begin = index % job->blocks * BLOCK;
@@ -317,7 +317,7 @@ status cpu_sample(const kern_context *context, const kern_call *call)
                       .scratch = space + weights_bytes(call) + parts_bytes(call),
                       .scratch_bytes = scratch_bytes(call)};
     kern_parallel(context->pool, sequences * job.blocks, best_task, &job);
-    kern_parallel(context->pool, sequences * job.blocks, weigh_task, &job);
+    kern_parallel(context->pool, sequences * job.blocks, weights_task, &job);
     kern_parallel(context->pool, sequences, draw_task, &job);
     return ST_OK;
 }

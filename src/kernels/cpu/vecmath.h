@@ -2,7 +2,7 @@
 //
 // A file that includes this sets VEC_AVX2 to 1 (vec_avx2.c) or 0 (vec_scalar.c) first, and
 // VEC_AVX512 where it has that too (vec_avx512.c); all then include the same kernels (*.inc).
-// Vectors have eight lanes, with AVX-512 sixteen. The plain C twin works on structs of eight
+// Vectors have eight lanes, with AVX-512 sixteen. The plain C version works on structs of eight
 // floats, step by step as the vector code does: same polynomial, same fma, same order of sums. So
 // the bits are equal at every level and for every element, be it in the body or the tail of a row.
 // (NaN is NaN at all of them, but its payload may differ.)
@@ -266,8 +266,8 @@ typedef struct vphilox {
 } vphilox;
 
 #if VEC_AVX512
-// Even lanes and odd lanes apart, each in the low half of 64 bits: a product needs no more than
-// that, and what it leaves in the high half nobody reads.
+// Even and odd lanes are separate, each in the low half of 64 bits. A product reads only the low
+// halves, so the high halves of its result are not cleared.
 VEC_INLINE void philox_half(vi w[4], uint32_t k0, uint32_t k1)
 {
     for (int round = 0; round < 10; round++) {

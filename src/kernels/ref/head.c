@@ -146,7 +146,8 @@ static double row_loss(double *logits, int64_t vocab, int64_t label, double z_lo
     for (int64_t v = 0; v < vocab; v++) highest = fmax(highest, logits[v]);
     for (int64_t v = 0; v < vocab; v++) sum += exp(logits[v] - highest);
     const double lse = highest + log(sum);
-    // Apart, so that a loss near 0 keeps its bits beside large logits.
+    // The two differences are taken first, so that a loss near 0 keeps its bits if logits are
+    // large.
     const double loss = (highest - logits[label]) + log(sum) + z_loss * lse * lse;
     for (int64_t v = 0; v < vocab; v++) {
         logits[v] = exp(logits[v] - highest) / sum * (1.0 + 2.0 * z_loss * lse);

@@ -1,14 +1,14 @@
-// Attention in a ring: keys and values travel, so that no rank ever has all of them. See context.h.
+// Attention in a ring (context.h): keys and values travel, so that no rank ever has all of them.
 //
 //   step i of n   rank r has the keys of rank r - i; SHIFT sends them on while they are used
-//   forward       what each step gives, and its log-sum-exp, is merged with what there is
-//   backward      dq is a sum over the steps; dk and dv travel behind their keys, each rank adds
-//                 what its queries give, and after n shifts they are at home. They set out with the
-//                 next keys, before what
-//                 is here is used, so the plan can let both travel beside that
+//   forward       the result of each step, with its log-sum-exp, is merged with the result so far
+//   backward      dq is a sum over the steps; dk and dv travel one step behind their keys, each
+//                 rank adds the terms of its queries, and after n shifts they are back at their
+//                 rank. They are sent together with the next keys, before the attention of the
+//                 present keys, so the plan can overlap the communication with that attention
 //
-// Sums over the steps are kept in fp32. Their order follows from who is where, so the bits are
-// those of the layout: strict order gathers instead.
+// Sums over the steps are kept in fp32. Their order depends on the rank, so the bits depend on the
+// layout; strict order gathers the keys instead.
 #include "op/pass/context_internal.h"
 
 #include <stdio.h>

@@ -1,20 +1,20 @@
 // Gradients: walks the forward list backwards and lets each row append what its gradient needs.
 //
-// A tensor's gradient so far is one tensor; a second contribution appends an addition. By the time
-// the walk reaches the node that made a tensor, all who read it have had their turn, so what is
-// there is the whole gradient.
+// A tensor's gradient so far is one tensor; a second contribution appends an addition. When the
+// walk reaches the node that made a tensor, it has passed all nodes that read the tensor, so the
+// gradient is complete.
 //
-// A gradient of a view is the same columns of its whole's gradient, so q, k and v that are columns
-// of one product's result give one gradient without a copy:
+// The gradient of a view is the same columns of the gradient of its whole tensor, so q, k and v,
+// which are columns of the result of one GEMM, give one gradient without a copy:
 //
 //   qkv  (N, (H + 2 KV) D)      q | k | v        views
-//   dqkv (N, (H + 2 KV) D)     dq |dk |dv        each range written by whoever made it
+//   dqkv (N, (H + 2 KV) D)     dq |dk |dv        each range written by its own node
 //
 // Frozen tensors (op_tensor.frozen) get no gradient, so no operation is appended below the first
 // trained weight, and a program whose output is frozen has no backward lists at all.
 //
-// The ranges are pieces (op_program.grad_pieces). They are joined, and checked to be all columns,
-// when the walk reaches the whole's own node.
+// The ranges are pieces (op_program.grad_pieces). When the walk reaches the node that made the
+// whole tensor, they are joined and checked to cover all columns.
 #include "op/op_internal.h"
 
 #include <string.h>

@@ -15,16 +15,16 @@ typedef struct expert_pass {
 } expert_pass;
 
 // Rows of t before they are sent, or after they came back: a tensor like it.
-static status twin_of(expert_pass *c, tensor_id t, tensor_id *out)
+static status sent_copy(expert_pass *c, tensor_id t, tensor_id *out)
 {
     if (c->on_the_way[t] == TENSOR_NONE) {
-        op_tensor twin = *op_at(c->p, t);
+        op_tensor copy = *op_at(c->p, t);
         char wanted[OP_NAME_BYTES];
-        (void)snprintf(wanted, sizeof(wanted), "%.36s.sent", twin.name);
-        op_name_unique(c->p, "", wanted, twin.name);
-        twin.role = ROLE_ACTIVATION;
-        twin.of = TENSOR_NONE;
-        TRY(op_tensor_add(c->p, &twin, &c->on_the_way[t]));
+        (void)snprintf(wanted, sizeof(wanted), "%.36s.sent", copy.name);
+        op_name_unique(c->p, "", wanted, copy.name);
+        copy.role = ROLE_ACTIVATION;
+        copy.of = TENSOR_NONE;
+        TRY(op_tensor_add(c->p, &copy, &c->on_the_way[t]));
     }
     *out = c->on_the_way[t];
     return ST_OK;
@@ -45,12 +45,12 @@ static status node_push(expert_pass *c, op_list list, const op_node *node)
     switch ((int)node->code) {
     case OP_PERMUTE:
     case OP_UNPERMUTE_BWD: // made here, read where the expert is
-        TRY(twin_of(c, node->out[0], &local.out[0]));
+        TRY(sent_copy(c, node->out[0], &local.out[0]));
         TRY(op_append(c->p, list, &local, 0));
         return exchange_push(c, list, local.out[0], node->out[0]);
     case OP_UNPERMUTE:
     case OP_PERMUTE_BWD: // made where the expert is, read here
-        TRY(twin_of(c, node->in[0], &local.in[0]));
+        TRY(sent_copy(c, node->in[0], &local.in[0]));
         TRY(exchange_push(c, list, node->in[0], local.in[0]));
         return op_append(c->p, list, &local, 0);
     case OP_GROUPED_MATMUL:

@@ -1,8 +1,8 @@
-// Tensor parallelism as a pass over programs: where each tensor lies, and which rule of its row
-// each node follows. See partition.h.
+// Tensor parallelism as a pass over programs (partition.h): it decides the placement of each tensor
+// and the rule of its operation row that each node follows.
 //
-// A tensor of the rank's program has the number that it has in the whole one, and the shape of the
-// rank's piece; what is needed beside them (terms of sums, gathered rows) comes behind. Lists are
+// A tensor of the rank's program has the id that it has in the whole program, and the shape of the
+// rank's piece; additional tensors (terms of sums, gathered rows) follow. Lists are
 // walked in the order in which they run, so a tensor's placement is known when a node reads it.
 #include "op/pass/partition_internal.h"
 
@@ -12,7 +12,7 @@
 static const placement replicate = {.kind = PLACE_REPLICATE};
 static const placement rows_cut = {.kind = PLACE_SHARD, .dim = 0};
 
-// Of what all ranks share: residual stream, norms.
+// The placement of tensors that all ranks share: residual stream, norms.
 static placement shared_place(const partition *c)
 {
     return c->how->rows ? rows_cut : replicate;
@@ -80,7 +80,7 @@ status partition_set(partition *c, tensor_id t, placement at, const cut_parts *p
         s->parts = *parts;
         local->dims[at.dim] = extent_of(parts_size(c->how, parts));
     }
-    // Of several ranks' rows, gathered, nobody has the count.
+    // No rank has the count of the gathered rows of several ranks.
     const bool has_own_rows = !c->how->rows || placement_equal(at, rows_cut);
     if (!has_own_rows) local->dims[0] = extent_exact(local->dims[0]);
     for (tensor_id v = 0; v < c->whole->tensor_count; v++) {
@@ -615,8 +615,8 @@ static status heads_check(const op_cut *how, const op_program *p)
     return ST_OK;
 }
 
-// What a layer leaves is what the next one takes.
-static status borders_check(const op_model *m, op_program *const *programs)
+// The outputs of a layer have the shapes of the inputs of the next one.
+static status boundaries_check(const op_model *m, op_program *const *programs)
 {
     for (int32_t i = 0; i + 1 < m->layer_count; i++) {
         const op_program *below = programs[m->layers[i].program];
@@ -626,8 +626,10 @@ static status borders_check(const op_model *m, op_program *const *programs)
             const op_tensor *to = op_at(above, above->inputs[k]);
             for (int d = 0; d < from->ndim; d++) {
                 if (extent_equal(from->dims[d], to->dims[d])) continue;
-                return fail(ST_INTERNAL, "%s leaves layer %s in another piece than %s takes it",
-                            from->name, m->layers[i].name, m->layers[i + 1].name);
+                return fail(
+                    ST_INTERNAL,
+                    "the piece of %s that layer %s writes differs from the piece that layer %s reads",
+                    from->name, m->layers[i].name, m->layers[i + 1].name);
             }
         }
     }
@@ -650,7 +652,7 @@ static status layers_cut(arena *a, const op_model *whole, op_program *const *pro
         }
     }
     m->layers = layers;
-    return borders_check(m, programs);
+    return boundaries_check(m, programs);
 }
 
 status op_model_partition(arena *a, op_model *whole, const op_cut *how, op_model **local)

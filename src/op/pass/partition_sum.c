@@ -164,7 +164,7 @@ status partition_sum(partition *c, op_list list, const op_node *node)
     case OP_LATENT_DR:
         return term_push(c, list, node, false);
     default:
-        return fail(ST_INTERNAL, "%s is a sum over ranks, which nobody adds",
+        return fail(ST_INTERNAL, "%s makes a sum over ranks, but no rule adds the terms",
                     op_kind_of(node->code)->name);
     }
 }
