@@ -1,4 +1,5 @@
-// The backends. To add one: a row here; kernels/backend_test.c then holds it against `ref`.
+// The table of backends. To add one, add a row here; kernels/backend_test.c then compares it with
+// `ref`.
 #include "kernels/backend_table.h"
 
 #include <string.h>

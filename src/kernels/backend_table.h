@@ -1,4 +1,4 @@
-// The backends, a row each.
+// Declares the backends, one row of backend_table.c each.
 #ifndef KERNELS_BACKEND_TABLE_H
 #define KERNELS_BACKEND_TABLE_H
 

@@ -25,9 +25,9 @@ typedef struct trial {
     int64_t compared, kept, failures;
 } trial;
 
-// Largest error over largest value. bf16 has 8 bits and fp16 11; where a kernel also rounds
-// something on the way to them (probabilities, gradients of logits), errors of several such
-// roundings add up.
+// Largest error over largest value. bf16 has 8 bits and fp16 11; if a kernel also rounds
+// intermediate values (probabilities, gradients of logits), errors of several such roundings add
+// up.
 static double tolerance_of(dtype type)
 {
     switch ((int)type) {
@@ -98,8 +98,7 @@ static bool same_step(const step_device *a, const step_device *b)
            same_bits(a->grad_norm, b->grad_norm) && same_bits(a->grad_factor, b->grad_factor);
 }
 
-// Where the gradients of a norm cancel (one column), their error is that of the terms: about r dy
-// w.
+// If the gradients of a norm cancel (one column), their error is that of the terms: about r dy w.
 static double size_of_terms(const sample_memory *m)
 {
     const kern_call *c = &m->call;
@@ -148,7 +147,7 @@ static void compare(trial *t, const sample_memory *want, const sample_memory *go
 
 // ---- against ref --------------------------------------------------------------------------------
 
-// False: the backend does not do this (fp64), which is its right.
+// Runs the call. False: the backend does not support it (fp64).
 static bool execute(trial *t, sample_memory *m, const backend_run *run, bool accumulate,
                     bool strict)
 {
@@ -158,7 +157,7 @@ static bool execute(trial *t, sample_memory *m, const backend_run *run, bool acc
     return false;
 }
 
-// By day with sanitizers each variant of an operation has some of the backends.
+// Short runs with sanitizers test each variant of an operation on some of the backends.
 static bool is_left_out(const trial *t, int r)
 {
     const int variants = op_sample_count(t->s.node.code);
@@ -176,7 +175,7 @@ static void against_ref(trial *t, bool accumulate)
         if (t->runs[r].backend->run[t->s.node.code] == NULL) continue;
         if (is_left_out(t, r)) continue;
         if (r < t->run_count - 1 && accumulate && sample_largest(&t->s) > 2500) continue;
-        // Without strict only where the fastest code runs.
+        // Calls that are not strict run only on the fastest backend.
         for (int strict = r == t->run_count - 1 ? 0 : 1; strict < 2; strict++) {
             sample_memory *got = sample_memory_create(t->a, &t->s, 0);
             sample_fill(got, 1, accumulate);
@@ -257,7 +256,7 @@ static bool needs_whole_sequences(op_code code)
            code == OP_DROPOUT;
 }
 
-// Rows of the operand that belong to one unit (a sequence, or a row); 0: it is not cut.
+// Returns the rows of the operand that belong to one unit (a sequence, or a row); 0: it is not cut.
 static int64_t rows_per_unit(const sample *s, tensor_id id)
 {
     if (id == TENSOR_NONE) return 0;
@@ -286,7 +285,7 @@ static void cut_operand(kern_tensor *k, int64_t per_unit, int64_t begin, int64_t
     k->dims[0] = (end - begin) * per_unit;
 }
 
-// Units [begin, end) of the call alone.
+// Returns the call restricted to units [begin, end).
 static kern_call cut_call(const sample *s, const kern_call *whole, int64_t begin, int64_t end)
 {
     kern_call c = *whole;
@@ -328,7 +327,8 @@ static bool sums_survive_cuts(const sample_memory *m)
     return true;
 }
 
-// Some operand has all rows once for each rank, one after the other: rows cannot be cut out of it.
+// Returns whether an operand has all rows once for each rank, one after the other, so that rows
+// cannot be cut out of it.
 static bool is_stacked(const sample *s)
 {
     for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
@@ -364,7 +364,7 @@ static void cuts(trial *t, const backend_run *run)
     }
 }
 
-// ---- all of it ----------------------------------------------------------------------------------
+// ---- all operations -----------------------------------------------------------------------------
 
 static void try_operation(trial *t, op_code code)
 {
@@ -407,7 +407,7 @@ static void test_all_operations(void **state)
     assert_int_equal(t.failures, 0);
 }
 
-// A backend without a kernel is a status, found before anything runs.
+// A missing kernel is an error status, found before anything runs.
 static void test_missing_kernel(void **state)
 {
     (void)state;
@@ -425,7 +425,7 @@ static void test_missing_kernel(void **state)
     assert_null(kern_backend_find("abacus"));
 }
 
-// `ref` has every operation; what others lack is said.
+// `ref` has every operation; the test prints which ones other backends lack.
 static void test_tables_are_full(void **state)
 {
     (void)state;

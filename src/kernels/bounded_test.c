@@ -1,9 +1,9 @@
 // Bounded rows: operands whose dims[0] is a bound, with the live count in device memory.
 //
-// Operations that go row by row, over their samples, on every backend: with a count of k they give,
-// to the bit, what the first k rows alone give; inputs hold NaN beyond, and outputs are left alone
-// there, or poisoned where the call says so. Counts of both integer types, of no row and of all
-// rows; a count beyond the bound is refused.
+// Runs the samples of operations that work row by row on every backend. With a count of k the
+// result equals, to the bit, that of the first k rows alone; inputs hold NaN after them, and
+// outputs are unchanged there, or poisoned if the call says so. Counts have both integer types and
+// include no row and all rows; a count above the bound is refused.
 #include "fixtures/kernels/sample_values.h"
 
 #include <setjmp.h>
@@ -50,7 +50,7 @@ static bool same_element(const kern_tensor *a, const kern_tensor *b, int64_t e)
     return memcmp(&x, &y, sizeof(x)) == 0 || (isnan(x) && isnan(y));
 }
 
-// The first `rows` rows alone, against as many of all.
+// Compares the first `rows` rows alone with the same rows of the whole.
 static void try_count(trial *t, int64_t rows, const void *count, dtype type, bool poison)
 {
     sample_memory *alone = sample_memory_create(t->a, &t->s, 3);
@@ -139,7 +139,7 @@ static void a_count_beyond_the_bound_is_refused(void **state)
     assert_true(y[2] == 6.0f && y[3] == 0.0f);
 }
 
-// PERMUTE makes the count of its own rows: what was there before does not matter.
+// PERMUTE writes the count of its own rows, so the value before the call does not matter.
 static void a_count_may_be_made_by_the_call(void **state)
 {
     (void)state;

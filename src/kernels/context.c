@@ -1,7 +1,7 @@
-// Contexts: a backend with the hints that it was set up with, and how a device runs calls in it.
+// A context is a backend with its hints; this file also says how a device runs calls in it.
 //
-// A context is made once for a device and only asked. For each of its streams the device opens a
-// copy, which has threads: all of them for stream 0, one for each other stream.
+// A device has one context, which is only queried. For each of its streams the device opens a copy
+// with threads: all threads for stream 0, one thread for every other stream.
 #include "kernels/cpu/pool.h"
 
 #include <stdlib.h>
@@ -83,8 +83,8 @@ int64_t kern_packed_bytes(const kern_context *c, const kern_call *call)
     return c->backend->packed_bytes[call->code](call, c->level);
 }
 
-// A plan fuses what its backend can; where the operands of a launch do not allow it, the two calls
-// run one after the other, which gives the same bits.
+// Runs both calls of a fused launch. If the operands do not allow the backend to fuse them, the
+// calls run one after the other, which gives the same bits.
 static status run_both(const kern_context *c, const kern_call *call)
 {
     kern_call first = *call;
@@ -100,7 +100,7 @@ status kern_run(const kern_context *c, const kern_call *call)
 }
 
 // ---- for a device -------------------------------------------------------------------------------
-// What the context was set up for, and is there.
+// Returns the level that the context was set up for, if this machine has it.
 static kern_level level_here(const kern_context *of)
 {
     const kern_level machine = kern_level_of_machine();
@@ -180,8 +180,8 @@ static double peak_flops(const kern_context *of, dtype type)
     return kern_peak_flops(of, 0, type);
 }
 
-// Two threads of a Zen 3 207 GFLOP/s and 19 to 31 GB/s, two with AMX 2.3 TFLOP/s of bf16 and 10
-// GB/s (2026-11).
+// Measured: two threads of a Zen 3 reach 207 GFLOP/s and 19 to 31 GB/s, two with AMX 2.3 TFLOP/s of
+// bf16 and 10 GB/s (2026-11).
 double kern_flops_per_byte(const kern_context *c, dtype type)
 {
     const kern_level level = level_here(c);

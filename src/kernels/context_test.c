@@ -1,4 +1,4 @@
-// Contexts: hints, what a plan asks of them, and what a device runs in those that it opens.
+// Contexts: hints, the queries of plans, and the calls that a device runs in its contexts.
 #include "kernels/kernels_internal.h"
 
 #include <setjmp.h>
@@ -36,7 +36,7 @@ static void hints_are_taken(void **state)
     assert_true(kern_device_kernels.threads(context_of("ref", 0, NULL)) >= 1);
 }
 
-// What is taken where nothing is asked for is there, and gives up no more than a unit for bf16.
+// The default level exists on this machine and is at least a unit for bf16 if there is one.
 static void the_fastest_level_is_there(void **state)
 {
     (void)state;
@@ -49,7 +49,8 @@ static void the_fastest_level_is_there(void **state)
     }
 }
 
-// A plan may be for a machine that has more than this one; a device here uses what is there.
+// A plan may be for a machine with higher levels than this one; a device here uses the levels that
+// exist.
 static void a_device_uses_what_is_there(void **state)
 {
     (void)state;
@@ -66,7 +67,7 @@ static void a_device_uses_what_is_there(void **state)
     kern_context_close(NULL);
 }
 
-// What a plan was told is what the call finds when it runs.
+// A call needs the bytes that its plan was told.
 static void plans_and_calls_agree(void **state)
 {
     (void)state;

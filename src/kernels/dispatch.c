@@ -1,16 +1,16 @@
-// The one door to all kernels: checks a call once, for every backend, then runs it.
+// The entry to all kernels: it checks a call once, for every backend, then runs it.
 //
-// What an operation's operands look like, and which may be missing, is in its row (op/op.h), as is
-// what the signature cannot say (`check`).
+// The row of an operation (op/op.h) states its operands, which of them may be missing, and the
+// checks that a signature cannot express (`check`).
 //
-// Shapes come from the plan, so a wrong one is a bug and trips ASSERT. Only what a backend lacks is
-// a status.
+// Shapes come from the plan, so a wrong shape is a bug and trips ASSERT. The only error status is
+// that a backend lacks something.
 #include "kernels/kernels_internal.h"
 
 #include <string.h>
 
-// What is known of a call so far: extents by letter, and the shape of '*', which has up to two
-// dims.
+// Facts about a call that are known so far: extents by letter, and the shape of '*', which has up
+// to two dims.
 typedef struct shape_book {
     op_facts facts;
     int32_t any_ndim;
@@ -22,11 +22,11 @@ static void check_strides(const kern_tensor *t)
     ASSERT(t->ndim >= 1 && t->ndim <= 2);
     for (int32_t d = 0; d < t->ndim; d++) ASSERT(t->dims[d] >= 0);
     ASSERT(t->strides[t->ndim - 1] == 1);
-    // Rows may be apart (views), but may not lie on one another.
+    // Rows may have gaps between them (views) but may not overlap.
     if (t->ndim == 2 && t->dims[0] > 1) ASSERT(t->strides[0] >= t->dims[1]);
 }
 
-// One word: "fNK". `length` characters.
+// Checks an operand against one word, such as "fNK", of `length` characters.
 static void check_operand(const char *word, int64_t length, const kern_tensor *t, shape_book *book)
 {
     if (word[0] == '.') return;
@@ -49,8 +49,8 @@ static void check_operand(const char *word, int64_t length, const kern_tensor *t
     }
 }
 
-// All words of one side, and which operands are there. A missing operand must be optional, one
-// beyond the words must be missing.
+// Checks all words of one side, and which operands are present. A missing operand must be optional;
+// operands beyond the words must be missing. Returns the present ones as bits.
 static uint32_t check_side(const char *words, const kern_tensor *operands, int64_t count,
                            uint32_t optional, shape_book *book)
 {
@@ -78,7 +78,7 @@ static bool is_dense(const kern_tensor *t)
     return t->ndim == 1 || t->dims[0] <= 1 || t->strides[0] == t->dims[1];
 }
 
-// Bytes from the first element to the last, rows between included.
+// Returns the bytes from the first element to the last, gaps between rows included.
 static int64_t reach(const kern_tensor *t)
 {
     const int64_t columns = t->dims[t->ndim - 1], rows = t->ndim == 2 ? t->dims[0] : 1;
@@ -86,9 +86,8 @@ static int64_t reach(const kern_tensor *t)
     return ((t->ndim == 2 ? (rows - 1) * t->strides[0] : 0) + columns) * dtype_bytes(t->type);
 }
 
-// An output may lie on an input only where the operation's row says so, or where it is the new
-// value of a state. (Views of one whole may be woven into each other: there only equal starts are
-// seen.)
+// An output may overlap an input only if the operation's row allows it, or if it is the new value
+// of a state. (Views of one tensor may be interleaved: for them only equal starts are detected.)
 static void check_overlaps(const kern_call *c, const op_kind *kind)
 {
     for (int o = 0; o < OP_MAX_OUT; o++) {
@@ -120,13 +119,14 @@ static void check_call(const kern_call *c)
     book.facts.out = check_side(kind->out, c->out, OP_MAX_OUT, kind->optional_out, &book);
     if (kind->check != NULL) kind->check(&book.facts);
     check_overlaps(c, kind);
-    // What reads the step block only for random numbers does without it where there are none.
+    // Operations that read the step block only for random numbers need no step block if they draw
+    // none.
     const bool needs_step = kind->step_writes != 0 || kind->updates_state;
     if (needs_step || c->attrs.dropout > 0.0f) ASSERT(c->step != NULL);
 }
 
 // ---- two calls as one ---------------------------------------------------------------------------
-// The input in which a GEMM's result may come tile by tile; -1: none.
+// Returns the input in which the result of a GEMM may arrive tile by tile; -1: none.
 static int tiled_input(op_code code)
 {
     int at = OP_MAX_IN - 1;
@@ -178,7 +178,7 @@ bool kern_joins(const kern_context *context, const kern_call *first, const kern_
     if (is_bounded(first) || is_bounded(second)) return false;
     for (int i = 0; i < OP_MAX_IN; i++) {
         const kern_tensor *in = &first->in[i];
-        const bool adds_to = in->data == made->data; // it goes on in its result
+        const bool adds_to = in->data == made->data; // it continues from its result
         if (in->data != NULL && !adds_to && meets(out, in->data, reach(in))) return false;
     }
     if (meets(out, first->workspace, first->workspace_bytes)) return false;
@@ -188,7 +188,7 @@ bool kern_joins(const kern_context *context, const kern_call *first, const kern_
 
 // ---- bounded rows -------------------------------------------------------------------------------
 
-// Is the count among what the call writes?
+// Returns whether the call writes the count of t.
 static bool makes_count(const kern_call *c, const kern_tensor *t)
 {
     for (int o = 0; o < OP_MAX_OUT; o++) {
@@ -206,7 +206,7 @@ static status count_read(const kern_call *c, const kern_tensor *t, int64_t *rows
                 (long long)*rows, (long long)t->dims[0]);
 }
 
-// The call on the rows that are there.
+// Sets *out to the call restricted to the rows that exist.
 static status call_count(const kern_call *c, kern_call *out)
 {
     *out = *c;

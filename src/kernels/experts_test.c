@@ -1,12 +1,11 @@
-// A block of experts through its operations, on `ref` and on `cpu`: what single rows against `ref`
-// cannot show.
+// A block of experts through its operations, on `ref` and on `cpu`: properties that single
+// operations against `ref` cannot show.
 //
-//   cut by tokens   two halves, each with rows in an order of its own, give the bits of the whole:
-//                   results and gradients of tokens, and gradients of weights that go on from one
-//                   half to the next
+//   cut by tokens   two halves, each with its own order of rows, give the bits of the whole:
+//                   results and gradients of tokens, and gradients of weights that continue from
+//                   one half to the next
 //   loads           all tokens in one expert, experts without tokens, tokens without experts
-//   rows that are not there hold NaN (the interpreter's fresh memory), and nothing of them comes
-//   out
+//   missing rows    hold NaN (the interpreter's fresh memory), which reaches no result
 #include "fixtures/kernels/sample_fixture.h"
 #include "kernels/interpret.h"
 
@@ -30,7 +29,7 @@ static int64_t all_in_one(int64_t token, int64_t k)
     return k == 0 ? 3 : -1;
 }
 
-// The first expert has nothing, and every third token takes none.
+// The first expert has no rows, and every third token takes no expert.
 static int64_t holes(int64_t token, int64_t k)
 {
     return token % 3 == 0 ? -1 : 1 + (token + k) % (EXPERTS - 1);
@@ -65,7 +64,7 @@ static void block_write(arena *a, block *b)
     must(op_program_differentiate(b->p));
 }
 
-// Tokens [begin, begin + count) of the block; gradients of weights go on from `before`.
+// Tokens [begin, begin + count) of the block; gradients of weights continue from `before`.
 typedef struct half {
     block b;
     kern_interpret *it;
@@ -121,7 +120,7 @@ static void half_run(arena *a, half *h, const backend_run *run, choice ids, int6
     must(kern_interpret_run(h->it, OP_BACKWARD_WEIGHT, before != NULL));
 }
 
-// Row `token` of the whole's tensor is that of the half that has it, to the bit.
+// Row `token` of the whole tensor equals that of the half that has it, to the bit.
 static void same_rows(const half *whole, const half *part, tensor_id t)
 {
     const int64_t columns = whole->b.p->tensors[t].dims[1].scale;
@@ -181,7 +180,7 @@ static double offset(const half *h, int64_t e)
     return kern_interpret_get(h->it, h->b.rows.offsets, e);
 }
 
-// Rows of an expert are in the order of tokens, and each token's are where row_of says.
+// Rows of an expert are in the order of tokens, and those of a token are at the indices in row_of.
 static void check_order(const backend_run *run, choice ids)
 {
     arena *a = NULL;
@@ -231,7 +230,7 @@ static void rows_are_ordered_by_expert_and_token(void **state)
     each_backend(check_order, holes);
 }
 
-// Numbers that are no expert's, or no row's, are an error of data.
+// Invalid ids of experts or rows are errors of the data.
 static void check_refusals(const backend_run *run, choice ids)
 {
     arena *a = NULL;

@@ -1,8 +1,8 @@
-// Every backend against what trusted software computed: ../shared/golden/ops.
+// Every backend against results of reference software, which are in the folder golden/ops.
 //
 // A result passes if max|got - ref| <= tolerance * max|ref| + floor, with the numbers of the files.
-// All failures of a case are printed before the test gives up. Without the folder it says so and
-// skips.
+// All failures of a case are printed before the test fails. Without the folder the test reports
+// that and is skipped.
 #include "base/format/json.h"
 #include "base/format/safetensors.h"
 #include "fixtures/kernels/backend_fixture.h"
@@ -59,7 +59,7 @@ static void golden_close(golden *g)
     arena_destroy(g->a);
 }
 
-// Memory for one tensor, followed by nothing: the sanitizer sees what runs over.
+// Memory for one tensor, at the end of an allocation: the sanitizer detects accesses after it.
 static void *memory(golden *g, int64_t bytes)
 {
     char *data;
@@ -97,7 +97,7 @@ static int64_t elements(const safetensors_entry *e)
     return count;
 }
 
-// For what every case has.
+// Returns an entry that every case has.
 static const safetensors_entry *entry_needed(const golden *g, const char *tensor)
 {
     const safetensors_entry *e = entry(g, tensor);
@@ -127,7 +127,7 @@ static kern_tensor load_vector(golden *g, const char *tensor)
     return t;
 }
 
-// A missing operand where the case has none.
+// Returns a missing operand if the case has none.
 static kern_tensor load_optional(golden *g, const char *tensor)
 {
     if (entry(g, tensor) == NULL) return (kern_tensor){.data = NULL};
@@ -547,7 +547,7 @@ static void newton_schulz_case(golden *g)
     }
 }
 
-// ---- all of it ----------------------------------------------------------------------------------
+// ---- all cases ----------------------------------------------------------------------------------
 
 static void compare(const char *op, op_code code, void (*one_case)(golden *g))
 {
@@ -565,7 +565,7 @@ static void compare(const char *op, op_code code, void (*one_case)(golden *g))
             g.run = &runs[r];
             g.one = json_at(cases, i);
             g.name = json_text(json_get(g.one, "name"), "");
-            // Cases that overflow plain fp32 are for information.
+            // Cases that overflow plain fp32 are only reported.
             if (json_bool(json_get(g.one, "stress"), false)) continue;
             memset(&g.step, 0, sizeof(g.step));
             step_device_init(&g.step.device, 1.0);

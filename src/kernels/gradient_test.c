@@ -1,10 +1,10 @@
 // Gradient rules and kernels together, against central differences in double.
 //
-// A case writes a small program; op_program_differentiate adds its backward lists. The loss is
-// sum(c * output) with random c, or the head's own. Every element of every weight and input is
-// moved by +-h, the forward list run again on `ref` in fp64, and the slope compared with what the
-// backward lists left in the gradients. The last case is a network of two transformer blocks, which
-// is also run with recomputation: to the bit the same gradients.
+// A case builds a small program; op_program_differentiate adds its backward lists. The loss is
+// sum(c * output) with random c, or that of the head. Every element of every weight and input is
+// moved by +-h, the forward list runs again on `ref` in fp64, and the slope is compared with the
+// gradients of the backward lists. The last case is a network of two transformer blocks, which also
+// runs with recomputation and then has the same gradients to the bit.
 #include "fixtures/kernels/sample_fixture.h"
 #include "kernels/interpret.h"
 #include "kernels/kernels_internal.h"
@@ -150,7 +150,7 @@ static status build_layernorm_residual(op_program *p)
     return build_norm(p, true, true, false, 0.0f);
 }
 
-// Norm of every head apart: the weight is as wide as one.
+// A norm of each head separately: the weight is as wide as one head.
 static status build_rmsnorm_groups(op_program *p)
 {
     tensor_id x, w, y;
@@ -278,8 +278,8 @@ static status build_head(op_program *p)
     return op_head_loss(p, x, w, labels, 0.1f, &loss);
 }
 
-// Experts as model/block/experts.c writes them: weights go along, and are applied between the
-// products.
+// Experts as model/block/experts.c builds them: weights travel with the rows and are applied
+// between the GEMMs.
 static status build_experts(op_program *p)
 {
     tensor_id x, router, up, down, logits, ids, weights, h, a, d, y;
@@ -367,7 +367,8 @@ typedef struct subject {
     double divisor;
 } subject;
 
-// Names say what integers may be: ids and labels of VOCAB, positions of PLACES, documents of two.
+// Names determine the range of integers: ids and labels of VOCAB, positions of PLACES, documents of
+// two.
 static double integer_value(const char *name, int64_t row)
 {
     if (strcmp(name, "positions") == 0) return (double)(row % SEQ * 2 % PLACES);
@@ -482,7 +483,7 @@ static double slope(subject *s, tensor_id t, int64_t element)
     return (above - below) / (2.0 * step);
 }
 
-// Of one tensor: the largest error over the largest slope.
+// Checks one tensor: the largest error over the largest slope.
 static int check_tensor(subject *s, const char *name, tensor_id t)
 {
     const int64_t count = kern_interpret_elements(s->it, t);
@@ -559,7 +560,7 @@ static void test_differences(void **state)
     assert_int_equal(failures, 0);
 }
 
-// Every operation that has a gradient rule is in some example.
+// Every operation with a gradient rule occurs in some example.
 static void test_rules_are_covered(void **state)
 {
     (void)state;
@@ -583,8 +584,8 @@ static void test_rules_are_covered(void **state)
 
 // ---- recomputation ------------------------------------------------------------------------------
 
-// What the forward list made and the policy does not keep becomes NaN before the backward lists
-// run.
+// Fills tensors that the forward list made and the policy does not keep with NaN before the
+// backward lists run.
 static void forget(subject *s, op_recompute policy)
 {
     for (int64_t n = 0; n < s->p->lists[OP_FORWARD].count; n++) {

@@ -1,4 +1,4 @@
-// The interpreter of programs. See interpret.h.
+// The interpreter of programs (interpret.h): one buffer per tensor, one kernel call per node.
 #include "kernels/interpret.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-// Two calls as one launch (kern_fuses): a GEMM that takes up the activation after it, or the
-// gradient of the one before it, gives the bits of two calls; and it is not asked to where they
-// would meet in memory.
+// Two calls as one launch (kern_fuses): a GEMM fused with the activation after it, or with the
+// gradient of the one before it, gives the bits of two calls; and calls are not fused if their
+// operands would overlap.
 #include "fixtures/kernels/backend_fixture.h"
 #include "fixtures/kernels/tensor_fixture.h"
 
@@ -12,7 +12,7 @@
 enum { PAD = 7 }; // elements between rows
 
 // Rows for each driver of gemm.c (one token, a piece of a batch, many), columns for one piece and
-// for several, and so deep that narrow sums need a driver of their own.
+// for several, and so deep that narrow sums need their own driver.
 typedef struct shape {
     int64_t m, n, k;
 } shape;
@@ -39,7 +39,7 @@ static void fill(trial *t, kern_tensor *m, double size)
 {
     t->seed++;
     for (int64_t i = 0; i < kt_elements(m); i++) {
-        // Some are so small that a cast which takes subnormals for zeros would be seen.
+        // Some values are so small that a cast which flushes subnormals to zero would show.
         const double x = test_uniform(t->seed, 0, i) * size;
         kt_put(m, i, i % 97 == 5 ? x * 0x1p-130 : x);
     }
@@ -94,13 +94,13 @@ static uint8_t *bits_of(const kern_tensor *m, uint8_t *to)
     return to;
 }
 
-// What the two have written, one after the other or as one.
+// Returns the bytes that the two calls have written, separately or as one launch.
 static int64_t outcome(const trial *t, const backend_run *run, bool joined, uint8_t *to)
 {
     kern_call first = t->first;
     kern_tensor before = first.in[2];
     if (first.code == OP_MATMUL_DX && before.data != NULL) {
-        // It goes on in the output, as a plan has it.
+        // It continues in the output, as in a plan.
         for (int64_t i = 0; i < kt_elements(&before); i++) {
             kt_put(&first.out[0], i, kt_get(&before, i));
         }
@@ -170,7 +170,7 @@ static void test_same_bits(void **state)
                 most += 10;
             }
         }
-        // All but SwiGLU, for which these have too few rows or columns.
+        // All pairs but SwiGLU, for which these shapes have too few rows or columns.
         if (backend_is_ref(runs[r].backend)) {
             assert_int_equal(joined, 0);
         } else {
@@ -180,7 +180,7 @@ static void test_same_bits(void **state)
     backend_runs_deinit(runs, count);
 }
 
-// SwiGLU with many rows of many columns is taken up, and with few is not.
+// SwiGLU with many rows and columns is fused, with few it is not.
 static void test_swiglu(void **state)
 {
     (void)state;
@@ -209,8 +209,8 @@ static void test_swiglu(void **state)
     }
 }
 
-// What the first still reads may not be written, and what comes second must read what the first
-// makes.
+// The second call may not write operands that the first still reads, and must read the result of
+// the first.
 static void test_refused(void **state)
 {
     (void)state;
@@ -241,8 +241,8 @@ static void test_refused(void **state)
     backend_runs_deinit(&run, 1);
 }
 
-// Where the operands do not allow it, the two calls of a launch run one after the other: here the
-// activation is written over what the GEMM reads.
+// If the operands do not allow fusion, the two calls of a launch run one after the other: here the
+// activation overwrites an operand of the GEMM.
 static void test_apart(void **state)
 {
     (void)state;
@@ -265,7 +265,7 @@ static void test_apart(void **state)
     backend_runs_deinit(&run, 1);
 }
 
-// A plan asks before there are threads, by shapes alone, and is told what the threads then do.
+// A plan asks before threads exist, by shapes alone, and its answer is what the threads then do.
 static void test_planned(void **state)
 {
     (void)state;

@@ -1,12 +1,12 @@
 // Kernels: the code of every operation, for devices to run (device/device.h).
 //
-// A *backend* is one table of kernels by operation: `ref` (naive, double where it matters, the one
-// the tests trust) and `cpu` (vector code chosen at run time). A *context* is a backend that was
-// set up with hints. Plans ask it how many bytes a call needs; a device opens one of its own for
-// each stream and runs calls in it. Nothing outside this folder looks into either.
+// A *backend* is one table of kernels by operation: `ref` (naive, double where precision needs it,
+// the reference of the tests) and `cpu` (vector code chosen at run time). A *context* is a backend
+// with hints. Plans ask it how many bytes a call needs; a device opens its own context for each
+// stream and runs calls in it. Both are opaque outside this folder.
 //
-// A kernel gets its operands as addresses with types, dims and strides; it allocates nothing, waits
-// for nothing and reads nothing but its operands, its workspace and the step block.
+// A kernel gets its operands as addresses with types, dims and strides. It allocates nothing, waits
+// for nothing, and reads only its operands, its workspace and the step block.
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
@@ -19,36 +19,36 @@ extern "C" {
 // ---- contexts -----------------------------------------------------------------------------------
 enum { KERN_MAX_THREADS = 256 };
 
-// Read by backends that run on the host's cores; others ignore it.
+// Backends that run on the host's cores read these hints; others ignore them.
 typedef struct kern_hint {
     int threads; // of a device's large work; 0: one per core. At most KERN_MAX_THREADS are used
     const char
         *level; // the highest vector units to use, as kernels.level has it; NULL: the fastest
 } kern_hint;
 
-// Lives in the arena. Starts no thread and touches no device, so plans for other machines have one
-// too. ST_UNSUPPORTED: there is no such backend, or no such level.
+// Makes a context in the arena. It starts no thread and touches no device, so plans for other
+// machines have one too. ST_UNSUPPORTED: the backend or the level does not exist.
 NODISCARD status kern_context_create(arena *a, const char *backend, const kern_hint *hint,
                                      kern_context **out);
 extern const device_kernels kern_device_kernels; // for device_config.run
 
-// What a plan asks. Only shapes, types and attributes of the call are read; pure.
+// Queries for plans. They are pure: only shapes, types and attributes of the call are read.
 int64_t
 kern_scratch_bytes(const kern_context *c); // of the device's threads, for device_api.scratch_set
 int64_t kern_workspace_bytes(const kern_context *c, const kern_call *call);
-// Of a weight in the form that products read, for all calls of a step that differ in their rows
-// only: what they can keep, if they are given space. 0: nothing.
+// Bytes of the packed weight that the calls of a step which differ only in their rows can share, if
+// the plan gives them space. 0: the kernel keeps none.
 int64_t kern_packed_bytes(const kern_context *c, const kern_call *call);
 
-// Of two calls that follow each other: whether `second` works element by element on what the GEMM
-// `first` makes, and the backend does so while a tile of it is in cache. For it `first.then` may be
-// `second`; the bits are those of two calls. That the second's result lies on nothing that the
-// first reads is not asked.
+// Returns whether `second` works element by element on the result of the GEMM `first`, and the
+// backend does so while a tile of the result is in cache. Then `first.then` may be `second`, with
+// the bits of two calls. The function does not check whether the result of `second` overlaps an
+// operand of `first`.
 bool kern_fuses(const kern_context *c, const kern_call *first, const kern_call *second);
 
-// A context with threads, for one stream of a device: 0 has all threads, others have one. A thread
-// that runs calls itself and is no device leads it: it takes a core as the other threads do, which
-// it would else share with one of them. Then it closes the context, and has its places back.
+// Opens a context with threads for one stream of a device: stream 0 has all threads, others have
+// one. A calling thread that runs calls itself and is no device thread is pinned like a worker, so
+// that they never share a core; closing the context restores its affinity.
 NODISCARD status kern_context_open(const kern_context *of, int32_t stream, kern_context **out);
 void kern_context_lead(kern_context *c);
 void kern_context_close(kern_context *c); // NULL is legal
@@ -61,15 +61,15 @@ NODISCARD status kern_run(const kern_context *c, const kern_call *call);
 // i only. Not re-entrant.
 void kern_parallel_in(const kern_context *c, int64_t count, device_task task, void *context);
 
-// What a context is, on this machine.
+// Properties of a context on this machine.
 const char *
 kern_context_level(const kern_context *c); // its vector units, as kernels.level names them
 int kern_context_threads(const kern_context *c);
-// FLOP/s of so many threads (0: all) in a register loop of multiply-adds; of a narrower type than
-// fp32: of bf16 products, where the level has them. Takes some 20 ms. 0 if it could not be
+// Returns the FLOP/s of `threads` threads (0: all) in a register loop of multiply-adds; for types
+// narrower than fp32, of bf16 GEMMs if the level has them. Takes some 20 ms. 0 if it could not be
 // measured.
 double kern_peak_flops(const kern_context *c, int threads, dtype type);
-// FLOPs of GEMMs in the time in which a byte goes through memory, roughly.
+// Returns roughly how many FLOPs of a GEMM take as long as one byte of memory traffic.
 double kern_flops_per_byte(const kern_context *c, dtype type);
 
 // ---- the machine --------------------------------------------------------------------------------
@@ -79,10 +79,11 @@ NODISCARD status
 kern_level_check(const char *level);      // ST_DEVICE: not on this machine. NULL is legal
 bool kern_machine_has_avx2(void);         // with FMA and F16C: for vector code outside this folder
 bool kern_onednn_version(int version[3]); // false: oneDNN is not built in
-// Cores (not hyperthreads) that this process may use; at least 1. Asks hwloc, some milliseconds.
+// Returns the number of cores (not hyperthreads) that this process may use, at least 1. Asks hwloc,
+// which takes some milliseconds.
 int kern_core_count(void);
-// Keeps this process to its part of these cores; where there are fewer than parts, several share
-// one. Before any thread of it is started.
+// Restricts this process to its part of these cores; if there are fewer cores than parts, several
+// parts share a core. Call it before the process starts a thread.
 void kern_cores_divide(int part, int parts);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// Inside kernels/: what a backend is made of, and the context that its kernels get.
+// Inside kernels/: the structure of a backend, and the context that its kernels get.
 #ifndef KERNELS_KERNELS_INTERNAL_H
 #define KERNELS_KERNELS_INTERNAL_H
 
@@ -15,9 +15,8 @@ enum { KERN_SCRATCH_BYTES = 4 << 20 }; // of each thread
 // `threads` includes the calling thread. Worker threads are pinned through hwloc where there is one
 // core for each.
 NODISCARD status kern_pool_create(int threads, kern_pool **out);
-// The calling thread, which will call kern_parallel, takes a core as the pool's own threads do:
-// else it may sit down on theirs. Then the same thread must destroy the pool, and has its places
-// back.
+// Pins the calling thread, which will call kern_parallel, like a worker of the pool, so that they
+// never share a core. The same thread must destroy the pool, which restores its affinity.
 void kern_pool_lead(kern_pool *pool);
 void kern_pool_destroy(kern_pool *pool);
 int kern_pool_threads(const kern_pool *pool);
@@ -51,12 +50,12 @@ typedef bool (*kern_pair_fn)(const kern_context *context, const kern_call *first
 typedef struct kern_backend {
     const char *name;           // as written in a config
     kern_fn run[OP_CODE_COUNT]; // NULL: not supported; the dispatcher reports it
-    // Scratch beyond the per-thread one that a call needs; NULL: none. Pure.
+    // Bytes of scratch that a call needs beyond the per-thread scratch; NULL: none. Pure.
     int64_t (*workspace_bytes[OP_CODE_COUNT])(const kern_call *call, int threads);
-    // Of kern_packed_bytes. NULL: nothing. Pure.
+    // Implements kern_packed_bytes; NULL: 0 bytes. Pure.
     int64_t (*packed_bytes[OP_CODE_COUNT])(const kern_call *call, kern_level level);
-    // Of a product: can it take up such a call, which reads its result element by element? NULL:
-    // none. Pure.
+    // Whether a GEMM can also run a following call that reads its result element by element; NULL:
+    // never. Pure.
     kern_pair_fn fuses[OP_CODE_COUNT];
 } kern_backend;
 extern const kern_backend kern_backend_ref;
@@ -70,10 +69,10 @@ struct kern_context {
     kern_pool *pool; // of an open context; NULL: its calls run in the calling thread alone
     void *scratch;   // of an open context, until the device gives it some
 };
-// One call, checked (dispatch.c). ST_UNSUPPORTED if the backend has no kernel for it.
+// Runs one checked call (dispatch.c). ST_UNSUPPORTED if the backend has no kernel for it.
 NODISCARD status kern_call_run(const kern_context *c, const kern_call *call);
-// Whether the backend can run first.then = second as one: it fuses them, the operands are where
-// kern_fuses supposed them, and the second writes nothing that the first still reads.
+// Returns whether the backend can run first.then = second as one launch: it fuses them, the
+// operands are where kern_fuses assumed, and the second writes nothing that the first still reads.
 bool kern_joins(const kern_context *context, const kern_call *first, const kern_call *second);
 
 #ifdef __cplusplus

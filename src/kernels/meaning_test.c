@@ -1,5 +1,5 @@
-// What comparing backends with each other cannot show: that random, masked and counted things mean
-// what they should. Every check runs on every backend.
+// Properties that a comparison of backends cannot show: random, masked and counted operations have
+// their defined meaning. Every check runs on every backend.
 #include "fixtures/kernels/sample_fixture.h"
 #include "op/dropout.h"
 
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-// What the optimizer tests update.
+// The tensors that the optimizer tests update.
 enum { ROWS = 24, COLUMNS = 20, ELEMENTS = ROWS * COLUMNS };
 enum { BYTES_NARROW = 2 * ELEMENTS, BYTES_WIDE = 4 * ELEMENTS };
 
@@ -108,7 +108,7 @@ static void test_dropout_share(void **state)
     }
 }
 
-// What is dropped is a function of (seed, step, site, sequence, position, feature).
+// Whether an element is dropped is a function of (seed, step, site, sequence, position, feature).
 static void test_dropout_place(void **state)
 {
     bench *b = *state;
@@ -148,7 +148,7 @@ static kern_tensor columns_of(const kern_tensor *t, int64_t begin, int64_t count
     return view;
 }
 
-// Heads cut over ranks drop what they would drop together: first_head says which they are.
+// Heads cut over ranks drop the same elements as together: first_head gives their index.
 static void test_dropout_heads(void **state)
 {
     bench *b = *state;
@@ -210,7 +210,7 @@ typedef struct chooser {
     double temperature, top_k, top_p, min_p;
 } chooser;
 
-// Ids of `count` sequences that all see the same logits 0, 1, 2, 3 ... / 2 (the last is best).
+// Returns ids of `count` sequences that all have the logits 0, 1, 2, 3 ... / 2 (the last is best).
 static kern_tensor choose(bench *b, const backend_run *run, const chooser *how, int64_t count,
                           int64_t vocab)
 {
@@ -344,8 +344,8 @@ static void test_masks(void **state)
     }
 }
 
-// Algorithm 2 of Chen et al. 2023 in double, written down a second time: ten steps of gradients
-// that change.
+// Algorithm 2 of Chen et al. 2023 in double, written independently: ten steps with changing
+// gradients.
 static void test_lion(void **state)
 {
     bench *b = *state;
@@ -383,7 +383,7 @@ static void test_lion(void **state)
     }
 }
 
-// Parts are orthogonalised apart: a fused weight is updated as its parts would be alone.
+// Parts are orthogonalized separately: a fused weight is updated like its parts alone.
 static void test_muon_parts(void **state)
 {
     bench *b = *state;
@@ -489,7 +489,7 @@ static void test_step_sums(void **state)
     }
 }
 
-// Data that points outside a table is a status, not a crash.
+// An index outside a table is an error status, not a crash.
 static void test_rows_outside(void **state)
 {
     bench *b = *state;

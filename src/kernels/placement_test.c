@@ -1,5 +1,5 @@
-// Placement rules against kernels: an operation cut in two as each of its rules says, run piece by
-// piece on `ref`, joined or summed, gives what the whole gives.
+// Placement rules against kernels: an operation is cut in two by each of its rules and run piece by
+// piece on `ref`; the joined or summed pieces equal the whole.
 //
 //   shard d     the piece is every rank's half along dim d (halves of each part of a fused operand)
 //   replicate   the piece is the whole; as an output, equal on both ranks
@@ -35,7 +35,7 @@ static void widen(sample *s)
         const bool is_params = s->node.code == OP_SAMPLE && t == s->node.in[1];
         if (tensor->type < DTYPE_F64 && !is_params) tensor->type = DTYPE_F64;
     }
-    // Two sequences: what is cut by tokens is cut between them.
+    // Two sequences: cuts by tokens are between them.
     const int64_t seq = sample_seq(s), cache = sample_cache_seq(s);
     s->bound.value[EXTENT_SEQS] = WAYS;
     s->bound.value[EXTENT_TOKENS] = WAYS * seq;
@@ -44,8 +44,8 @@ static void widen(sample *s)
 
 // ---- which elements a piece holds ---------------------------------------------------------------
 
-// Length of the first of the parts that lie side by side in a fused operand's columns; each part is
-// cut apart. The whole width where there is one part.
+// Returns the length of the first of the parts in a fused operand's columns; each part is cut
+// separately. The whole width if there is one part.
 static int64_t first_part(const kern_call *c, bool is_input, int operand, const kern_tensor *t,
                           int dim)
 {
@@ -64,7 +64,7 @@ static bool halves(int64_t extent_count, int64_t unit)
     return extent_count % (WAYS * unit) == 0;
 }
 
-// A weight of experts, or its gradient?
+// Returns the number of experts if the operand is a weight of experts, or its gradient.
 static int64_t blocks_of(const kern_call *c, bool is_input, int operand)
 {
     const bool is_product = c->code == OP_GROUPED_MATMUL || c->code == OP_GROUPED_MATMUL_DX;
@@ -73,7 +73,7 @@ static int64_t blocks_of(const kern_call *c, bool is_input, int operand)
     return is_weight ? c->attrs.experts : 1;
 }
 
-// Can the operand be cut along the dim into equal pieces that still mean something?
+// Returns whether the operand can be cut along the dim into equal pieces that are still valid.
 static bool can_cut(const kern_call *c, bool is_input, int operand, const kern_tensor *t, int dim)
 {
     if (dim >= t->ndim) return false;
@@ -96,7 +96,7 @@ static bool can_cut(const kern_call *c, bool is_input, int operand, const kern_t
     return halves(part, unit) && halves(t->dims[dim], 1);
 }
 
-// Index along the cut dim in the whole of a piece's index.
+// Maps the index of a piece to the index in the whole, along the cut dim.
 static int64_t index_in_whole(int64_t part, int64_t width, int piece, int64_t index)
 {
     const int64_t here = part / WAYS;
@@ -111,7 +111,7 @@ typedef struct cut {
         blocks; // of rows, one below the other, that are each cut apart: the matrices of experts
 } cut;
 
-// Rows of experts that are cut by tokens lie in an order of each rank's own: experts_test.c has
+// If rows of experts are cut by tokens, each rank has its own order of rows; experts_test.c tests
 // those.
 static bool has_own_order(const kern_call *c, const op_rule *rule)
 {
@@ -137,7 +137,7 @@ static kern_tensor piece_make(const trial *t, const kern_tensor *whole, const cu
     return kt_make(t->a, whole->type, whole->ndim, dims);
 }
 
-// The whole's element that a piece's element is.
+// Returns the element of the whole that corresponds to an element of a piece.
 static int64_t element_in_whole(const kern_tensor *whole, const kern_tensor *piece, const cut *c,
                                 int k, int64_t element)
 {
@@ -182,7 +182,7 @@ static void fill_piece(const trial *t, int operand, const kern_tensor *piece, co
     }
 }
 
-// Is the operand that holds the rows of tokens cut by them?
+// Returns whether the operand with the rows of tokens is cut by them.
 static bool is_cut_by_tokens(const trial *t)
 {
     for (int i = 0; i < OP_MAX_IN; i++) {
@@ -300,7 +300,7 @@ static void try_variant(trial *t, op_code code, int variant)
     t->before = t->whole->step;
     sample_fill(t->whole, 4, false);
     must(sample_run(t->whole, &t->run, false, false));
-    // State that is updated in place: pieces start from what it was.
+    // State is updated in place, so pieces start from its old value.
     sample_memory *start = sample_memory_create(t->a, &t->s, 0);
     sample_fill(start, 4, false);
     for (int i = 0; i < OP_MAX_IN; i++) {

@@ -1,13 +1,13 @@
-// Attention, forward. Memory is linear in the sequence: no score outlives its tile.
+// Attention, forward. Memory is linear in the sequence: scores exist only for one tile at a time.
 //
 //   many queries   a task is some tiles of queries of one head of one sequence (vec_attention.inc),
 //                  which share its keys in fp32; long rows first, so that the last tasks are short
 //   one query      (generation) a task is a piece of the cache of one key-value head, read once for
 //                  its whole group of heads (vec_decode.inc); pieces are merged in their order
 //
-// Pieces and tiles lie at fixed positions of the sequence, so no bit depends on the number of
-// threads or on the other sequences. Nor on which ranks have its queries, for what lies elsewhere
-// is copied from there, a tile at a time.
+// Pieces and tiles begin at fixed positions of the sequence, so no bit depends on the number of
+// threads or on the other sequences. Nor does a bit depend on which ranks have the queries, because
+// keys of other ranks are copied here, a tile at a time.
 #include "kernels/cpu/attention.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ int64_t cpu_attention_scratch(int64_t dim, bool backward)
                    3 * rows * tall + 2 * rows * wide + 2 * keys * ATTENTION_STRIDE_BWD + 4 * rows);
 }
 
-// Not of one type or level only: a plan's bytes are the same wherever it runs.
+// The size does not depend on type or level, so a plan has the same bytes on every machine.
 int64_t cpu_attention_packed(int64_t keys, int64_t dim, int64_t runs)
 {
     return max_i64(attention_bf16_packed(keys, dim, runs), 2 * align_up(keys * dim, 16));
@@ -151,7 +151,7 @@ static int64_t tile_count(const kern_call *call, int64_t rows)
     return tiles;
 }
 
-// The queries of tile `tile` of a sequence.
+// Returns the queries of tile `tile` of a sequence.
 static zigzag_run tile_run(const tile_job *job, int64_t position, int64_t tile)
 {
     zigzag_run runs[ATTENTION_RUNS];
@@ -169,9 +169,9 @@ static zigzag_run tile_run(const tile_job *job, int64_t position, int64_t tile)
     }
 }
 
-// Queries of a tile. Each tile reads all keys, so large ones read less; but wide heads would not
-// stay in the second cache, and each thread wants several tiles, or it waits for another's last
-// one. No bit depends on it.
+// Returns the number of queries of a tile. Each tile reads all keys, so larger tiles read less in
+// total. But with wide heads a large tile would leave the L2 cache, and each thread needs several
+// tiles, or it waits for the last tile of another. No bit depends on the number.
 static int64_t tile_rows_of(const kern_call *call, int threads)
 {
     enum { TILES_OF_A_THREAD = 8 };
@@ -181,8 +181,8 @@ static int64_t tile_rows_of(const kern_call *call, int threads)
     return few ? ATTENTION_QUERIES / 2 : rows;
 }
 
-// Tiles of a task: each packs the keys of its head anew, so several share them, but each thread
-// wants several tasks. No bit depends on it.
+// Returns the number of tiles of a task. Each task packs the keys of its head again, so several
+// tiles share them, but each thread needs several tasks. No bit depends on the number.
 static int64_t tile_group_of(int64_t tiles, int threads)
 {
     enum { TASKS_OF_A_THREAD = 8, MOST = 4 };
@@ -227,7 +227,7 @@ static void tile_task(void *context, int64_t index, int thread)
     const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim,
                   sequences = attention_sequences(c);
     ASSERT(heads > 0 && sequences > 0); // else there are no tasks
-    // The longest rows of all heads and sequences first.
+    // The longest rows of all heads and sequences come first.
     const int64_t end = job->tiles - index / (heads * sequences) * job->group;
     const int64_t sequence = index / heads % sequences, head = index % heads;
     const attention_sequence s = attention_sequence_of(c, k, lengths_of(c), sequence);
@@ -261,7 +261,7 @@ static void tile_task(void *context, int64_t index, int thread)
 }
 
 // ---- one query ----------------------------------------------------------------------------------
-// A piece's results for one head: highest score, sum, then the output from PIECE_OUT on.
+// Results of a piece for one head: highest score, sum, then the output from PIECE_OUT on.
 enum { PIECE_OUT = 16 };
 
 typedef struct decode_job {
@@ -316,7 +316,7 @@ static void piece_task(void *context, int64_t index, int thread)
     if (chunk.begin < chunk.end) job->vec->attention_chunk(&chunk);
 }
 
-// One head: pieces that hold a visible key, in their order.
+// Merges the pieces of one head that have a visible key, in their order.
 static void merge_head(const decode_job *job, int64_t b, int64_t head)
 {
     const kern_call *c = job->call;
@@ -334,7 +334,7 @@ static void merge_head(const decode_job *job, int64_t b, int64_t head)
     double sum = 0.0;
     for (int64_t i = begin; i < end; i++) {
         const float h = pieces[i * group * job->result];
-        // Written so that a NaN stays.
+        // This form of the comparison keeps a NaN.
         if (!(h <= highest)) highest = h;
     }
     for (int64_t i = begin; i < end; i++) {
@@ -370,7 +370,8 @@ static bool is_decode(const kern_call *call)
 
 // ---- two sets of keys ---------------------------------------------------------------------------
 
-// The weight of one of two sets whose sums are exp(lse); exp of more than 0 is never asked for.
+// Returns the weight of one of two sets whose sums are exp(lse). The argument of exp is never above
+// 0.
 static float merge_weight(const cpu_vec *vec, float lse, float highest)
 {
     const float below = (lse - highest) * 1.44269504088896340736F;

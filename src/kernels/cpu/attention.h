@@ -1,4 +1,4 @@
-// Between attention.c, attention_bwd.c and their leaves: one tile of queries of one head.
+// Interface between attention.c, attention_bwd.c and their leaves: one tile of queries of one head.
 #ifndef KERNELS_CPU_ATTENTION_H
 #define KERNELS_CPU_ATTENTION_H
 
@@ -26,16 +26,16 @@ static inline int64_t attention_key_tile(int64_t dim)
     return dim <= 128 ? ATTENTION_KEYS : ATTENTION_KEYS_WIDE;
 }
 
-// Queries, or keys, of a sequence that lie and stand side by side: there are so many such runs at
-// most.
+// Largest number of runs of a sequence: queries or keys that are contiguous both in memory and in
+// position.
 enum { ATTENTION_RUNS = ZIGZAG_MAX_RUNS };
 
-// A tile of queries of one head of one sequence, and all the keys that the call has of it.
+// A tile of queries of one head of one sequence, and all keys of the sequence in the call.
 typedef struct cpu_attention_tile {
-    int64_t dim, rows;   // of the tile
-    int64_t position;    // of its first query among the keys; may be negative
-    int64_t keys;        // of the sequence
-    int64_t ways, turns; // keys lie as rows gathered from so many ranks (op/zigzag.h)
+    int64_t dim, rows;                   // of the tile
+    int64_t position;                    // of its first query among the keys; may be negative
+    int64_t keys;                        // of the sequence
+    int64_t ways, turns;                 // keys are rows gathered from `ways` ranks (op/zigzag.h)
     zigzag_run key_runs[ATTENTION_RUNS]; // by position; row: counted in keys, as sums are
     int64_t key_run_count;
     int64_t window; // 0: none
@@ -49,13 +49,13 @@ typedef struct cpu_attention_tile {
     float dropout;
     dropout_stream stream;
     float *scratch; // cpu_attention_scratch floats
-    // Keys and values of the head in fp32, row after row, as they lie in the call, for all its
-    // tiles (cpu_attention_packed floats; in bf16 as bf16_panel.inc has them). A tile packs what is
-    // missing: of each run of keys those below packed[run] are there, but for what no later tile
-    // sees.
+    // Keys and values of the head in fp32, row after row in the order of the call, for all tiles of
+    // the head (cpu_attention_packed floats; bf16_panel.inc gives the layout in bf16). A tile packs
+    // the keys that are missing: in each run of keys, those below packed[run] are already packed,
+    // except for keys that no later tile sees.
     float *packed_k, *packed_v;
     int64_t *packed;
-    // Backward. dk and dv are sums (keys, align_up(dim, 16)) in fp32, without the scale in dk.
+    // Backward. dk and dv are fp32 sums (keys, align_up(dim, 16)); dk lacks the scale.
     cpu_span dy, dq;
     int64_t dy_stride, dq_stride;
     float *dk, *dv;
@@ -63,12 +63,12 @@ typedef struct cpu_attention_tile {
 
 int64_t cpu_attention_scratch(int64_t dim, bool backward); // in floats
 int64_t cpu_attention_packed(int64_t keys, int64_t dim, int64_t runs);
-// Runs of keys that a call has of a sequence.
+// Returns the number of runs of keys of a sequence in a call.
 int64_t attention_key_runs(const kern_call *call);
-// Where a thread's tiles pack the keys of a head: nothing is there yet. Keeps `packed`.
+// Sets where the tiles of a thread pack the keys of a head; no key is packed yet. Keeps `packed`.
 void attention_pack_begin(cpu_attention_tile *tile, float *at, int64_t packed[ATTENTION_RUNS]);
 
-// The same in bf16 (attention_bf16.c): whether a call may, and its leaves.
+// The bf16 version (attention_bf16.c): whether a call may use it, and its leaves.
 typedef void (*attention_leaf)(const cpu_attention_tile *tile);
 bool attention_is_bf16(const kern_context *context, const kern_call *call);
 void attention_bf16(const cpu_attention_tile *tile);
@@ -77,13 +77,14 @@ int64_t attention_bf16_rows(int64_t dim);                   // queries of a back
 int64_t attention_bf16_scratch(int64_t dim, bool backward); // in floats
 int64_t attention_bf16_packed(int64_t keys, int64_t dim, int64_t runs);
 
-// One query of each head of a group against keys begin .. end - 1 of a cache.
+// One query of each head of a group, against keys begin .. end - 1 of a cache.
 typedef struct cpu_attention_chunk {
     int64_t dim, heads, begin, end;
     float scale;
     cpu_span q, k, v; // first head's; key 0's
     int64_t k_stride, v_stride;
-    // Results of each head: highest score (in units of log 2), sum, output (dim) not yet divided.
+    // Results of each head: highest score (in units of log 2), sum, output (dim) before the
+    // division by the sum.
     float *highest, *sum, *out;
     int64_t head_stride; // between heads' results, in floats
     float *scratch;      // cpu_attention_chunk_scratch floats
@@ -91,15 +92,15 @@ typedef struct cpu_attention_chunk {
 
 int64_t cpu_attention_chunk_scratch(int64_t dim, int64_t heads);
 
-// What one sequence of a call looks like.
+// The shape of one sequence of a call.
 typedef struct attention_sequence {
     int64_t query_row, key_row, keys;
     int64_t position; // of query 0
 } attention_sequence;
-// The keys of a sequence, and the documents of all its positions, into the tile.
+// Writes the keys of a sequence, and the documents of all its positions, into the tile.
 void attention_keys(const kern_call *call, const kern_tensor *documents, int64_t sequence,
                     int64_t keys, cpu_attention_tile *tile);
-// Queries of each sequence that lie and stand side by side, in their order: how many.
+// Returns the number of runs of queries of each sequence and stores the runs in their order.
 int attention_runs(const kern_call *call, int64_t position, zigzag_run runs[ATTENTION_RUNS]);
 int64_t attention_sequences(const kern_call *call);
 NODISCARD status attention_check(const kern_call *call, const kern_tensor *k,

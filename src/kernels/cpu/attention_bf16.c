@@ -7,8 +7,8 @@
 // GPUs (Dao 2023, arXiv:2307.08691): P and dS are rounded to bf16, by 2^-8 of each term at most,
 // before they are multiplied; scores, softmax, its sums and all accumulators stay in fp32.
 //
-// What a query's bits depend on is the same as there: its own keys only. A key that it does not see
-// is a pair's zero, key tiles begin at fixed places, and every lane of a panel is by itself.
+// As there, the bits of a query depend on its own keys only: a key that it does not see is a zero
+// in a pair, key tiles begin at fixed positions, and the lanes of a panel are independent.
 #include "kernels/cpu/attention.h"
 
 #include <immintrin.h>

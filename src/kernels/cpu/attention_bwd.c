@@ -1,11 +1,12 @@
-// Attention, backward. A task is one head of one sequence, all its query tiles in order
-// (vec_attention_bwd.inc), with sums of dk and dv in fp32 of its own.
+// Attention, backward. A task is one head of one sequence: all its query tiles in order
+// (vec_attention_bwd.inc), with its own fp32 sums of dk and dv.
 //
-// Query heads that share a key-value head add to the same dk and dv. Their tasks run side by side,
-// so each keeps its sums, and a second pass adds them in the order of the heads. To bound that
-// memory, heads are done in waves of whole groups; a wave is a multiple of the threads, so none
-// waits long. A head with keys of its own stores them at once, and its thread uses the same sums
-// again. The bits of a result depend on neither waves nor threads.
+// Query heads that share a key-value head add to the same dk and dv. Their tasks run at the same
+// time, so each keeps its own sums, and a second pass adds these in the order of the heads. To
+// bound that memory, heads are processed in waves of whole groups; the size of a wave is a multiple
+// of the number of threads, so no thread waits long. A head that shares no key-value head stores
+// its sums at once, and its thread reuses the buffers. The bits of a result depend neither on waves
+// nor on threads.
 #include "kernels/cpu/attention.h"
 
 #include <string.h>
@@ -22,7 +23,7 @@ typedef struct bwd_job {
     int64_t rows;          // queries of a tile
     int64_t keys;          // of a sequence
     int64_t first, count;  // heads of this wave, counted over sequences
-    bool is_alone;         // each head has keys of its own, and each thread the sums of one head
+    bool is_alone;         // no two heads share keys, and each thread has the sums of one head
     int64_t scratch, sums; // floats: per thread; of dk or dv of one head
     float *scratch_at, *sums_at;
 } bwd_job;
@@ -58,7 +59,8 @@ static int64_t thread_floats(const kern_call *call)
            cpu_attention_packed(key_count(call), call->attrs.head_dim, attention_key_runs(call));
 }
 
-// Heads of a wave: whole groups, and where that is not too many a multiple of the threads.
+// Returns the number of heads of a wave: whole groups and, unless that is too many, a multiple of
+// the threads.
 static int64_t wave_heads(const kern_call *call, int threads)
 {
     const int64_t group = call->attrs.heads / call->attrs.kv_heads;
@@ -76,7 +78,7 @@ int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads)
     return (threads * thread_floats(call) + sums) * (int64_t)sizeof(float);
 }
 
-// All tiles of queries that lie side by side.
+// Processes all tiles of one run of queries.
 static void run_backward(const bwd_job *job, cpu_attention_tile *t, const attention_sequence *s,
                          const zigzag_run *run, int64_t head)
 {
@@ -96,15 +98,16 @@ static void run_backward(const bwd_job *job, cpu_attention_tile *t, const attent
     }
 }
 
-// Asks for a row that will be written: rows lie far apart, and a head's are stored at once.
+// Prefetches a row that will be written: rows are far apart, and the rows of a head are stored
+// together.
 static void row_fetch(cpu_span row, int64_t dim)
 {
     const int64_t bytes = dim * dtype_bytes(row.type);
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)row.at + i, 1, 3);
 }
 
-// dk and dv of keys begin .. end - 1 of one key-value head: the sums of its group, head after head.
-// `sums`: of the first one, which is head `member` of all sequences.
+// Computes dk and dv of keys begin .. end - 1 of one key-value head as the sums of its group, head
+// after head. `sums`: of the first one, which is head `member` of all sequences.
 static void sum_keys(const bwd_job *job, float *sums, int64_t member, int64_t begin, int64_t end)
 {
     const kern_call *c = job->call;

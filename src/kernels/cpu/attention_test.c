@@ -1,4 +1,4 @@
-// Attention, forward and backward, against a naive loop in double over many odd shapes; and that
+// Attention, forward and backward, against a naive loop in double over many odd shapes, and that
 // the bits of a sequence depend on nothing but the sequence.
 #include "fixtures/base/test_part.h"
 #include "kernels/cpu/attention.h"
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 typedef struct shape {
-    int64_t sequences, queries, keys; // keys of a sequence; 0: as many as queries
+    int64_t sequences, queries, keys; // keys of a sequence; 0: the number of queries
     int64_t heads, kv_heads, dim;
     int32_t window;
     int64_t document; // length of a document; 0: none
@@ -105,7 +105,7 @@ static void fixture_create(fixture *f, const shape *s, double spread)
         f->lengths = buffer(f, s->sequences * 4);
         for (int64_t b = 0; b < s->sequences; b++) {
             f->lengths[b] = (int32_t)(s->keys - b * (s->keys - s->queries) / s->sequences);
-            // What lies beyond is never read.
+            // Keys after the length are never read.
             for (int64_t i = f->lengths[b]; i < s->keys; i++) {
                 for (int64_t j = 0; j < s->kv_heads * s->dim; j++) {
                     const int64_t row = b * s->keys + i;
@@ -179,7 +179,7 @@ static bool is_seen(const fixture *f, int64_t b, int64_t position, int64_t key)
     return documents[key] == documents[position];
 }
 
-// p[key] = probability of each key; returns the log-sum-exp.
+// Sets p[key] to the probability of each key; returns the log-sum-exp.
 static double naive_softmax(const fixture *f, double *p, int64_t b, int64_t t, int64_t h)
 {
     const shape *s = &f->s;
@@ -229,7 +229,7 @@ static void add_off(double *to, double factor, const float *from, int64_t n)
     for (int64_t i = 0; i < n; i++) to[i] += factor * fabs((double)from[i]);
 }
 
-// How far delta may be: y was rounded, and made of rounded P.
+// Returns the error bound of delta: y was rounded, and made of rounded P.
 static double delta_off(const fixture *f, const naive *n, int64_t at)
 {
     double off = 0.0;
@@ -283,21 +283,21 @@ static double difference(const kern_tensor *t, const double *want)
             const double got = dtype_load(t->type, t->data, i * t->strides[0] + j);
             if (isinf(x) && got == x) continue;
             largest = fmax(largest, fabs(x));
-            // Written so that a NaN counts.
+            // This form of the comparison counts a NaN.
             if (!(fabs(got - x) <= most)) most = fabs(got - x);
         }
     }
     return most / largest;
 }
 
-// Largest difference, relative to what it may be in bf16.
+// Returns the largest difference, relative to the error bound of bf16.
 static double difference_bf16(const kern_tensor *t, const double *want, const double *off)
 {
     double most = 0.0;
     for (int64_t i = 0; i < t->dims[0] * t->dims[1]; i++) {
         const int64_t at = i / t->dims[1] * t->strides[0] + i % t->dims[1];
         const double got = dtype_load(t->type, t->data, at);
-        // Twice rounded, and squares of the unit: one part in thirty.
+        // Rounded twice, plus squares of the unit: one part in thirty.
         const double may = 1.03 * (off[i] + BF16_UNIT * fabs(want[i])) + 1e-30;
         if (!(fabs(got - want[i]) / may <= most)) most = fabs(got - want[i]) / may;
     }
@@ -328,8 +328,8 @@ static void naive_destroy(naive *n)
     for (int64_t i = 0; i < COUNT_OF(sums); i++) free(sums[i]);
 }
 
-// Runs both directions; how far each result is, in parts of what it may be. off: y, dq, dk, dv;
-// lse.
+// Runs both directions and returns the error of each result relative to its bound. off: y, dq, dk,
+// dv; lse.
 static void offsets_of(fixture *f, const naive *n, kern_level level, double off[5])
 {
     const dtype type = f->s.type;
@@ -394,14 +394,15 @@ static const shape shapes[] = {
     // Enough heads for one thread to take its largest tiles, while three take smaller ones.
     {4, 150, 0, 2, 1, 24, 0, 0, 0.0F, DTYPE_F32, false, 0},
     {4, 270, 0, 2, 2, 8, 40, 100, 0.0F, DTYPE_F32, false, 0},
-    // Three tiles in a task of one thread, one in those of three: keys are packed once, or thrice.
+    // Three tiles in a task of one thread, one tile per task with three threads: keys are packed
+    // once, or three times.
     {1, 520, 0, 12, 4, 8, 130, 0, 0.0F, DTYPE_F32, false, 0},
     {3, 5, 90, 6, 2, 16, 0, 0, 0.0F, DTYPE_F32, true, 0},
     {3, 1, 90, 6, 2, 16, 0, 0, 0.0F, DTYPE_F32, true, 2},
     {2, 1, 1100, 3, 1, 40, 0, 0, 0.0F, DTYPE_BF16, true, 0},
     {2, 1, 1100, 3, 1, 33, 600, 0, 0.0F, DTYPE_F32, true, 0},
     {1, 1, 700, 2, 2, 256, 0, 0, 0.0F, DTYPE_F16, true, 0},
-    // In bf16 with leaves of their own: odd lengths and heads, each mask, and all of them at once.
+    // In bf16, which has its own leaves: odd lengths and heads, each mask, and all of them at once.
     {2, 7, 0, 3, 1, 5, 0, 0, 0.0F, DTYPE_BF16, false, 3},
     {1, 1, 0, 1, 1, 16, 0, 0, 0.0F, DTYPE_BF16, false, 0},
     {1, 64, 0, 2, 1, 16, 0, 0, 0.0F, DTYPE_BF16, false, 0},
@@ -418,7 +419,7 @@ static const shape shapes[] = {
     {3, 5, 90, 6, 2, 16, 0, 0, 0.0F, DTYPE_BF16, true, 0},
 };
 
-// Three tests take all shapes; by day with sanitizers each shape is in one of them.
+// Three tests run all shapes; short runs with sanitizers test each shape in one of them.
 enum { AGAINST_DOUBLE, THREADS, LEVELS, WALKS };
 
 static void test_against_double(void **state)
@@ -430,7 +431,7 @@ static void test_against_double(void **state)
     }
 }
 
-// Scores to a hundred and more: almost one-hot rows.
+// Scores above a hundred: almost one-hot rows.
 static void test_peaked(void **state)
 {
     (void)state;
@@ -518,8 +519,8 @@ static void test_levels_have_the_same_bits(void **state)
     }
 }
 
-// The first rows of a sequence alone, in another place of memory, give the same bits as before the
-// rest was there: forward rows see nothing of what follows.
+// The first rows of a sequence alone, at another address, give the same bits as with the other rows
+// after them: forward rows see no later row.
 static void test_rows_ignore_what_follows(void **state)
 {
     (void)state;
@@ -541,7 +542,7 @@ static void test_rows_ignore_what_follows(void **state)
 }
 
 // ---- pieces of sequences ------------------------------------------------------------------------
-// Of context parallelism: `whole` has all queries, and what backward of each shard of them gives.
+// Context parallelism: `whole` has all queries, and the backward results of each shard of them.
 enum { CP_SHARDS = 4, CP_SEQ = 240 };
 typedef struct pieces {
     fixture whole;
@@ -564,7 +565,7 @@ static int64_t gathered_row(int64_t ways, int64_t row)
     return row / CP_SEQ * CP_SEQ + zigzag_row(ways, 1, CP_SEQ, row % CP_SEQ, &run);
 }
 
-// Queries of rank `at` of `ways` and the keys of all, as they lie there.
+// Makes the queries of rank `at` of `ways` and the keys of all ranks, in the order of that rank.
 static void piece_create(fixture *f, const fixture *whole, int32_t ways, int32_t at)
 {
     shape s = whole->s;
@@ -600,7 +601,8 @@ static void forward_is_same(const fixture *f, const fixture *whole, int32_t ways
     }
 }
 
-// What the queries of one shard give: kept, or compared with what is kept.
+// Runs the backward of the queries of one shard and stores the results, or compares them with the
+// stored ones.
 static void shard_backward(pieces *p, fixture *f, int32_t ways, int32_t at, int32_t shard)
 {
     zigzag_run runs[2];
@@ -683,8 +685,8 @@ static void test_pieces_have_the_bits_of_the_whole(void **state)
 }
 
 // ---- rings --------------------------------------------------------------------------------------
-// Rank 1's queries against the keys that each rank has, in bf16 leaves and in fp32: pieces of 37
-// rows, so that runs of keys begin at odd places.
+// The queries of rank 1 against the keys of each rank, in bf16 leaves and in fp32: pieces of 37
+// rows, so that runs of keys begin at odd addresses.
 static void test_rings_in_bf16(void **state)
 {
     (void)state;

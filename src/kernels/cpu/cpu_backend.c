@@ -1,7 +1,7 @@
-// The table of the vector backend: every operation that is not between ranks has a kernel here.
+// The table of the vector backend, which has a kernel for every operation except collectives.
 //
-// To add a kernel: its file in this folder and, where it needs shared scratch, its workspace
-// function below. kernels/backend_test.c then compares it with `ref` by itself.
+// To add a kernel, write its file in this folder and, if it needs shared scratch, a workspace
+// function below. kernels/backend_test.c then compares it with `ref`.
 #include "kernels/cpu/cpu_kernels.h"
 
 const kern_backend kern_backend_cpu = {

@@ -1,4 +1,4 @@
-// Updates that work element by element: what AdamW and its kin share (cpu/optimizer.c).
+// Updates that work element by element: the common part of the optimizers (cpu/optimizer.c).
 #ifndef KERNELS_CPU_CPU_UPDATE_H
 #define KERNELS_CPU_CPU_UPDATE_H
 
@@ -27,7 +27,8 @@ typedef struct cpu_update {
     const kern_tensor *tensors[CPU_UPDATE_TENSORS]; // NULL: the update has none
 } cpu_update;
 
-// Of the call's attributes and the step; rate is the learning rate, without a bias correction.
+// Returns the constants that follow from the attributes of the call and the step; rate is the
+// learning rate, without a bias correction.
 cpu_update_span cpu_update_constants(const kern_call *call);
 NODISCARD status cpu_update_run(const kern_context *context, const cpu_update *u);
 

@@ -1,10 +1,10 @@
-// Experts: the router's choice, rows ordered by expert and back, products with a matrix per expert.
+// Experts: the router's choice, rows ordered by expert and back, GEMMs with one matrix per expert.
 //
-// PERMUTE numbers its rows in one pass over the tokens in the calling thread; everything else is by
-// rows, each of one task, so its bits depend on no other row. A grouped product is one product
-// (gemm.h) for each expert that has rows, as many as its offsets say where they lie: the host does
-// not know them. Sums over a token's experts are in fp32, in the order of its experts; dot products
-// in double, in DOT_LANES interleaved sums.
+// PERMUTE numbers its rows in one pass over the tokens in the calling thread. All other operations
+// work by rows, each in one task, so the bits of a row depend on no other row. A grouped GEMM is
+// one GEMM (gemm.h) for each expert that has rows; the kernel reads the number of rows from the
+// offsets in device memory, which the host does not know. Sums over the experts of a token are in
+// fp32, in the order of its experts; dot products are in double, in DOT_LANES interleaved sums.
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec_call.h"
 
@@ -33,7 +33,7 @@ static cpu_span wide(float *values)
     return (cpu_span){.at = values, .type = DTYPE_F32};
 }
 
-// One number of an fp32 statistic.
+// Returns a pointer to one number of an fp32 statistic.
 static float *statistic(const kern_tensor *t, int64_t row, int64_t column)
 {
     return (float *)t->data + row * tensor_stride(t) + column;
@@ -60,8 +60,8 @@ static double dot(const cpu_vec *vec, cpu_span a, cpu_span b, int64_t n)
 
 // ---- the router ---------------------------------------------------------------------------------
 
-// The largest logits so far, descending, in the token's weights; of equal ones the first stays
-// first.
+// Inserts a logit into the largest ones so far, which are kept descending in the token's weights;
+// among equal logits the first stays first.
 static void choose(const kern_call *c, int64_t n, float value, int64_t e, int64_t *count)
 {
     const kern_tensor *ids = &c->out[0];
@@ -81,7 +81,7 @@ static void choose(const kern_call *c, int64_t n, float value, int64_t e, int64_
     int_put(ids, n, at, e);
 }
 
-// exp(x - top) of `count` logits from e on.
+// Computes exp(x - top) of `count` logits from e on.
 static void powers(const cpu_row_job *job, int64_t n, int64_t e, int64_t count, float top, float *x)
 {
     const kern_tensor *logits = &job->call->in[job->call->code == OP_ROUTE ? 0 : 1];
@@ -129,7 +129,7 @@ status cpu_route(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// Source: as in kernels/ref/experts.c.
+// The formula is in kernels/ref/experts.c.
 static void route_bwd_row(const cpu_row_job *job, int64_t n)
 {
     const kern_call *c = job->call;
@@ -181,8 +181,8 @@ status cpu_route_bwd(const kern_context *context, const kern_call *call)
 
 // ---- there and back -----------------------------------------------------------------------------
 
-// Counts each expert's rows in the offset behind it, adds them up, and hands rows out: while it
-// does, offsets[e] is the next row of e, and so at the end where e + 1 begins.
+// Counts the rows of each expert in the offset behind it, adds the counts up, and assigns rows.
+// While it assigns, offsets[e] is the next row of e, so at the end it is the begin of e + 1.
 static status rows_number(const kern_call *c)
 {
     const kern_tensor *ids = &c->in[1], *row_of = &c->out[1], *offsets = &c->out[2];
@@ -250,7 +250,7 @@ static status rows_check(const kern_call *c, const kern_tensor *row_of, int64_t 
     return ST_OK;
 }
 
-// A token's rows, times their weights where there are any, added up.
+// Adds up the rows of a token, times their weights if there are any.
 static void token_add(const cpu_row_job *job, const kern_tensor *weights, int64_t n)
 {
     const kern_call *c = job->call;
@@ -363,7 +363,7 @@ static status group_of(const kern_call *c, int64_t e, group *out)
                 (long long)e, (long long)begin, (long long)end, (long long)rows);
 }
 
-// Rows from `row` on.
+// Returns the rows of t from `row` on.
 static gemm_matrix matrix_from(const kern_tensor *t, int64_t row)
 {
     return gemm_rows(tensor_row(t, row).at, t->type, t->strides[0]);
@@ -416,7 +416,7 @@ status cpu_grouped_matmul_dx(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// How many rows an expert has had before is any number, so its sum never takes pairs.
+// An expert may have had any number of rows before, so its sum never takes pairs.
 status cpu_grouped_matmul_dw(const kern_context *context, const kern_call *call)
 {
     const int64_t columns = call->in[0].dims[1];

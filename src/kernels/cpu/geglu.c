@@ -1,4 +1,5 @@
-// a = gelu(gate) * up, the halves of h, and its gradient, row by row (op/geglu.c).
+// GEGLU (op/geglu.c): a = gelu(gate) * up, where gate and up are the halves of h, and its gradient,
+// row by row.
 #include "kernels/cpu/vec_call.h"
 
 static void forward_task(void *context, int64_t index, int thread)

@@ -1,4 +1,5 @@
-// The loops around the micro-kernels: who packs what, who multiplies what, and where sums wait.
+// The loops around the GEMM micro-kernels: they decide how operands are packed, how the work is
+// divided between threads, and where partial sums are kept.
 //
 // Four drivers, by the shape of C:
 //
@@ -7,17 +8,17 @@
 //   short   few rows (a piece of a batch, one token each of some sequences; a chunk of the head,
 //           whose columns are a vocabulary): A is packed once and shared; each task takes some
 //           columns, packs B for itself and uses it at once, while it is in the L2 cache. B streams
-//           through memory once, and no other core has its panels to be taken back from.
-//   flat    up to 8 rows, B stored along k (a weight, in generation): no panels at all, each weight
+//           through memory once, and no other core has cached its panels.
+//   flat    up to 8 rows, B stored along k (a weight, in generation): no panels, each weight
 //           is read once and transposed in registers.
-//   deep    C narrower than fp32 and a very large k: each task packs all it needs for a tile of C.
+//   deep    C narrower than fp32 and a very large k: each task packs what a tile of C needs.
 //
-// All panels lie in the pool's scratch: each thread has a private part, the rest of all threads
-// together is the shared panel. The k dimension is never split between threads, and blocks of it
-// follow each other through fp32 sums in memory, so blocking changes no bit (gemm.h).
+// All panels are in the pool's scratch: each thread has a private part, and the remaining parts of
+// all threads together are the shared panel. The k dimension is never split between threads, and
+// successive blocks of k continue from fp32 sums in memory, so blocking changes no bit (gemm.h).
 //
-// From one shared panel to the next the sums wait in C where that is fp32. Where it is narrower the
-// panel must span all of k, lest they be rounded between: hence `deep`.
+// Between shared panels the sums are kept in C if C is fp32. If C is narrower the panel must span
+// all of k, or the sums would be rounded between panels; that is the driver `deep`.
 //
 // Source of the blocking: Goto & van de Geijn 2008, doi:10.1145/1356052.1356053.
 #include "kernels/cpu/gemm_job.h"
@@ -63,7 +64,8 @@ float *gemm_private(const gemm_job *job, int thread)
     return kern_pool_scratch(job->pool, thread);
 }
 
-// Shared panel `index` of those with `floats` floats. None lies in the scratch of two threads.
+// Returns shared panel `index`, of `floats` floats each. A panel is always in the scratch of one
+// thread.
 static float *shared_panel(const gemm_job *job, int64_t index, int64_t floats)
 {
     const int64_t per_thread = (GEMM_SCRATCH - GEMM_SHARED) / floats;
@@ -85,8 +87,8 @@ void *gemm_c_at(const gemm_args *g, int64_t i, int64_t j)
     return (char *)g->c + (i * g->ldc + j) * (g->c_type == DTYPE_F32 ? 4 : 2);
 }
 
-// Rows [first, first + count) of a matrix as lines along k; columns are the rows of the transposed
-// one.
+// Returns rows [first, first + count) of a matrix as lines along k; columns are the rows of the
+// transposed matrix.
 static gemm_lines lines_of(gemm_matrix m, int64_t first, int64_t count)
 {
     return (gemm_lines){.data = element_at(m.data, m.type, first * m.row_stride),
@@ -96,7 +98,8 @@ static gemm_lines lines_of(gemm_matrix m, int64_t first, int64_t count)
                         .count = count};
 }
 
-// Places [k, k + kc) of the panels of lines that begin at k = 0. The last place may be half empty.
+// Returns places [k, k + kc) of the panels of lines that begin at k = 0. The last place may be half
+// empty.
 static gemm_lines lines_from(const gemm_job *job, gemm_lines lines, int64_t k, int64_t kc)
 {
     const int64_t first = k * job->unit->steps;
@@ -127,7 +130,7 @@ void gemm_pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, int6
     job->unit->pack(out, job->unit->nr, &columns);
 }
 
-// ---- what comes next ----------------------------------------------------------------------------
+// ---- prefetching --------------------------------------------------------------------------------
 static gemm_region region_of(const void *at, dtype type, int64_t rows, int64_t stride,
                              int64_t columns)
 {
@@ -138,7 +141,7 @@ static gemm_region region_of(const void *at, dtype type, int64_t rows, int64_t s
                          .lines = (columns * width + 63) / 64 + ((stride * width) % 64 != 0)};
 }
 
-// Lines that lie along k or across.
+// Returns the memory region of lines that are contiguous along k or across it.
 static gemm_region region_of_lines(gemm_lines l)
 {
     return l.k_stride == 1 ? region_of(l.data, l.type, l.count, l.line_stride, l.kc)
@@ -161,8 +164,8 @@ gemm_region gemm_region_c(const gemm_job *job, int64_t i, int64_t rows, int64_t 
     return region_of(gemm_c_at(g, i, j), g->c_type, rows, g->ldc, columns);
 }
 
-// Along rows that are long, else down a column of lines. What is beyond an end is asked for in
-// vain.
+// Prefetches along rows if they are long, else down a column of lines. Prefetches beyond an end
+// have no effect.
 gemm_fetch gemm_queue_take(gemm_queue *q, int64_t kc)
 {
     const int64_t lines = max_i64(kc / 4, 1);
@@ -197,7 +200,7 @@ void gemm_multiply(const gemm_unit *u, const gemm_tile *t, gemm_sums from, gemm_
     for (int64_t i = 0; i < rows; i++) memcpy(to.at + i * to.stride, tile + i * u->nr, bytes);
 }
 
-// C itself, where sums can wait in it.
+// Returns C itself, if C can hold the sums.
 static gemm_sums sums_in_c(const gemm_job *job, int64_t i, int64_t j)
 {
     return (gemm_sums){.at = gemm_c_at(job->args, i, j), .stride = job->args->ldc};
@@ -227,7 +230,7 @@ void gemm_sums_finish(const gemm_job *job, gemm_sums s, int64_t i, int64_t j, in
     if (job->streams) atomic_thread_fence(memory_order_seq_cst);
 }
 
-// Where a short or a deep task keeps its sums from its first to its last block of k.
+// Returns where a short or a deep task keeps its sums from its first block of k to its last.
 static gemm_sums sums_begin(const gemm_job *job, float *tile, int64_t i, int64_t j, int64_t rows,
                             int64_t columns)
 {
@@ -271,8 +274,8 @@ static void short_task(void *context, int64_t index, int thread)
             panels = gemm_kept_panel(job, j0, job->k0 + k);
             stride = u->nr * job->args->k;
         }
-        // A panel of A stays in the first cache, those of B in the second: the other way round all
-        // of A would pass through it once for every panel of B (3% of 320 x 50257 x 768, Zen 3,
+        // A panel of A stays in the L1 cache, those of B in the L2 cache. In the opposite order all
+        // of A would pass through L1 once for every panel of B (3% of 320 x 50257 x 768, Zen 3,
         // 2026-11).
         for (int64_t r = 0; r < rows; r += u->mr) {
             const float *a = shared_panel(job, r / u->mr, u->mr * depth) + k * u->mr;
@@ -288,8 +291,8 @@ static void short_task(void *context, int64_t index, int thread)
     gemm_sums_finish(job, c, job->m0, j0, rows, columns);
 }
 
-// All of A fits into the shared panel, and B is so wide that there are tasks enough for all
-// threads.
+// Returns whether all of A fits into the shared panel, and B is so wide that there are enough tasks
+// for all threads.
 static bool is_wide(const gemm_job *job)
 {
     const gemm_args *g = job->args;
@@ -434,14 +437,15 @@ static bool has_scratch(const gemm_job *job)
     return job->planned || kern_pool_scratch(job->pool, 0) != NULL;
 }
 
-// Units for bf16: AMX through oneDNN, AVX-512 bf16 our own: 4096 x 3072 x 768 and its gradients
-// take 11 to 23% less time than with oneDNN 2.6 (Zen 4, 2026-11: bench/RESULTS.md).
+// Whether a unit for bf16 computes the product: AMX through oneDNN, AVX-512 bf16 with our own
+// kernels, because 4096 x 3072 x 768 and its gradients take 11 to 23% less time than with oneDNN
+// 2.6 (Zen 4, 2026-11: bench/RESULTS.md).
 static bool is_for_bf16_unit(const gemm_job *job, kern_level level)
 {
     const gemm_args *g = job->args;
     const bool narrow = g->a.type == DTYPE_BF16 && g->b.type == DTYPE_BF16;
     const bool rounds = g->rounds && g->a.type != DTYPE_F16 && g->b.type != DTYPE_F16;
-    // In pairs the unit is taken whatever m is, which other layouts have more or less of.
+    // Sums by pairs use the unit whatever m is, because m depends on the layout.
     return (g->in_pairs || (g->any_order && g->m > GEMM_FLAT_ROWS)) && level >= KERN_AVX512_BF16 &&
            (narrow || rounds) && g->k > 0 && has_scratch(job);
 }
@@ -459,10 +463,11 @@ static bool is_for_onednn(const gemm_job *job, kern_level level)
            g->a.type == DTYPE_BF16 && g->b.type == DTYPE_BF16 && has_onednn(job);
 }
 
-// ---- panels that are kept -----------------------------------------------------------------------
+// ---- packed weights that are kept ---------------------------------------------------------------
 enum { KEPT_PANELS = 8 }; // of a task
 
-// Whose panels products with such a B take at this level; NULL: none are kept for them.
+// Returns the unit whose panels GEMMs with such a B take at this level; NULL: no panels are kept
+// for them.
 static const gemm_unit *unit_of_kept(kern_level level, dtype type, bool any_order)
 {
     if (type == DTYPE_F32) return gemm_unit_of(level);
@@ -506,7 +511,7 @@ static void panels_fill(const kern_context *context, const gemm_args *args)
 // ---- which driver -------------------------------------------------------------------------------
 typedef enum driver { PLAIN, FLAT, SHORT, DEEP, TALL, DRIVER_COUNT } driver;
 
-// Also the unit, and k in its places: `places` lives as long as the job.
+// Chooses the driver and the unit, and converts k to places: `places` lives as long as the job.
 static driver driver_choose(gemm_job *job, kern_level level, gemm_args *places)
 {
     const bool in_pairs = is_for_bf16_unit(job, level);

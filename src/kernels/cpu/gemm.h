@@ -1,12 +1,12 @@
 // C (m x n) = or += A (m x k) B (k x n), for every operand order, type and size that training
-// meets.
+// needs.
 //
 // The bits: each element of C is one sequential sum over k, in order,
 //     c = fma(a[k-1], b[k-1], ... fma(a[1], b[1], fma(a[0], b[0], c0)))      c0 = C or +0
-// in fp32, rounded once more where C is narrower. So they depend neither on m and n, nor on the
-// place in a tile, the number of threads, the blocking or the vector level, and a product that
-// continues from C gives the bits of one longer product. (NaN is NaN, its payload may differ.) Only
-// a product that says any_order or in_pairs may have other bits, on CPUs with units for bf16.
+// in fp32, rounded once more if C is narrower. So they depend neither on m and n, nor on the
+// position in a tile, the number of threads, the blocking or the vector level, and a GEMM that
+// continues from C gives the bits of one longer GEMM. (NaN is NaN, its payload may differ.) Only a
+// GEMM with any_order or in_pairs may have other bits, on CPUs with units for bf16.
 #ifndef KERNELS_CPU_GEMM_H
 #define KERNELS_CPU_GEMM_H
 
@@ -16,14 +16,15 @@
 extern "C" {
 #endif
 
-// Element (i, j) lies at data + i * row_stride + j * column_stride elements; fp32, bf16 or fp16.
+// Element (i, j) is at data + i * row_stride + j * column_stride elements; fp32, bf16 or fp16.
 typedef struct gemm_matrix {
     const void *data;
     dtype type;
     int64_t row_stride, column_stride;
 } gemm_matrix;
 
-// Called on finished values: C(i, j .. j+count-1) in fp32, before they are rounded to C's type.
+// A function that is called on finished values: C(i, j .. j+count-1) in fp32, before they are
+// rounded to the type of C.
 typedef void (*gemm_epilogue)(const void *context, float *values, int64_t i, int64_t j,
                               int64_t count);
 
@@ -33,7 +34,7 @@ typedef struct gemm_args {
     void *c; // row-major, row stride ldc elements
     dtype c_type;
     int64_t ldc;
-    bool accumulate; // c0 = C; with an epilogue, C must hold what has not been through it
+    bool accumulate; // c0 = C; with an epilogue, C must hold values that have not passed through it
     bool any_order;  // fast mode: a faster unit may sum bf16 in another order, fixed by the shape
     bool in_pairs;   // the sum may take pairs of k, if it continues from C after whole pairs only
     bool rounds;     // with one of these: fp32 operands may be rounded to bf16 on their way there
@@ -43,18 +44,19 @@ typedef struct gemm_args {
     const void *epilogue_context;
 } gemm_args;
 
-// Whether an epilogue leaves all sums as they are without one; and, if it is wanted, whether each
-// row is finished and stored from its first column to its last, at most GEMM_PIECE of them at a
-// time.
+// Returns whether the sums with an epilogue are those without one and, with along_rows, whether
+// each row is finished and stored from its first column to its last, at most GEMM_PIECE columns at
+// a time.
 enum { GEMM_PIECE = 512 };
 bool gemm_may_finish(const kern_context *context, const gemm_args *args, bool along_rows);
 
-// Uses the pool and its scratch; without scratch (a NULL pool) a slow loop with the same bits.
+// Runs a GEMM on the pool and its scratch; without scratch (a NULL pool) a slow loop gives the same
+// bits.
 void gemm_run(const kern_context *context, const gemm_args *args);
 
-// A weight that many products of a step read can be packed for all of them at once. Bytes of panels
-// of (k x n) in such products; 0: they have no use for it (oneDNN packs for itself; where bf16 has
-// no unit, panels are fp32 and twice as large as what they are made of).
+// Returns the bytes of the packed panels of a (k x n) weight that many GEMMs of a step read, so
+// that it is packed once for all of them. 0: such GEMMs do not use panels (oneDNN packs for itself;
+// without a unit for bf16, panels are fp32 and twice as large as the weight).
 int64_t gemm_panels_bytes(kern_level level, dtype type, bool any_order, int64_t n, int64_t k);
 
 static inline gemm_matrix gemm_rows(const void *data, dtype type, int64_t row_stride)

@@ -1,8 +1,8 @@
-// Matrix products with AVX2 and FMA: tiles of 6 rows and 16 columns.
+// GEMM micro-kernels with AVX2 and FMA: tiles of 6 rows and 16 columns.
 //
-// 12 accumulators, 2 vectors of B and 2 of A fill the 16 registers; 12 fma per step of k against 8
-// loads keep both multipliers of a core busy (one fma has a latency of 4, two start per cycle, so
-// at least 8 must be on their way). Measured on Zen 3: see bench/RESULTS.md.
+// 12 accumulators, 2 vectors of B and 2 of A fill the 16 registers. 12 fma per step of k and 8
+// loads keep both multipliers of a core busy (an fma has a latency of 4 and two start per cycle, so
+// at least 8 must be in flight). bench/RESULTS.md has measurements on Zen 3.
 #include "kernels/cpu/gemm_unit.h"
 
 #include <immintrin.h>
@@ -11,7 +11,7 @@
 #define AVX2      __attribute__((target("avx2,fma,f16c")))
 #define AVX2_LEAF static inline AVX2 __attribute__((always_inline))
 
-// Arrays of vectors become registers only where loops over them are gone.
+// Compilers keep arrays of vectors in registers only if the loops over them are unrolled.
 #define UNROLL _Pragma("GCC unroll 16")
 
 enum { MR = 6, NR = 16, AHEAD = 2 };
@@ -74,7 +74,7 @@ AVX2_LEAF __m256 load8(const void *data, int64_t index, dtype type)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
-// As bf16_from_f32: nearest even, a NaN stays one.
+// Rounds like bf16_from_f32: to nearest even; a NaN stays one.
 AVX2_LEAF __m128i bf16_round(__m256 x)
 {
     const __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
@@ -155,8 +155,8 @@ AVX2 void gemm_avx2_stream(void *data, dtype type, const float *values, int64_t 
 }
 
 // ---- packing ------------------------------------------------------------------------------------
-// From lines 0..7 at p: t[i] = 32-bit word i of every line. Halves of lines i and i + 4 are loaded
-// into one register, which spares 8 of 24 shuffles.
+// Loads 32-bit word i of lines 0..7 at p into t[i]. Halves of lines i and i + 4 are loaded into one
+// register, which saves 8 of 24 shuffles.
 AVX2_LEAF __m256 halves(const void *low, const void *high)
 {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
@@ -181,8 +181,8 @@ AVX2_LEAF void turn8(__m256 t[8], const char *const p[8], int64_t byte)
           halves(p[2] + byte, p[6] + byte), halves(p[3] + byte, p[7] + byte));
 }
 
-// t[i] = element k + i of lines 0..7, in fp32; STEPS elements at a time. In bf16 a word holds two:
-// the lower half is the first.
+// Loads element k + i of lines 0..7, in fp32, into t[i]; STEPS elements at a time. In bf16 a word
+// holds two elements, the first one in the lower half.
 AVX2_LEAF int64_t steps_of(dtype type)
 {
     return type == DTYPE_BF16 ? 16 : 8;
@@ -213,7 +213,7 @@ AVX2_LEAF void turn_steps(__m256 t[16], const char *const p[8], int64_t k, dtype
     }
 }
 
-// Panels are 6, 14 (6 + 8), 16 or 32 lines wide: strips of 8 and at most one of 6.
+// Panels are 6, 14 (6 + 8), 16 or 32 lines wide: strips of 8 lines and at most one of 6.
 AVX2_LEAF void put(float *out, __m256 x, bool six)
 {
     if (!six) {
@@ -224,7 +224,7 @@ AVX2_LEAF void put(float *out, __m256 x, bool six)
     _mm_storel_pi((void *)(out + 4), _mm256_extractf128_ps(x, 1));
 }
 
-// A strip whose lines' elements follow each other along k, to out[k * width + 0..7].
+// Packs a strip whose lines are contiguous along k, to out[k * width + 0..7].
 AVX2_LEAF void strip_along_k(float *out, int64_t width, const gemm_lines *l, int64_t first,
                              dtype type, bool six)
 {
@@ -248,7 +248,7 @@ AVX2_LEAF void strip_along_k(float *out, int64_t width, const gemm_lines *l, int
     }
 }
 
-// A strip whose lines lie side by side, steps [k, end).
+// Packs steps [k, end) of a strip whose lines are contiguous across k.
 AVX2_LEAF void strip_across(float *out, int64_t width, const gemm_lines *l, int64_t first,
                             int64_t k, int64_t end, dtype type, bool six)
 {
@@ -267,11 +267,12 @@ AVX2_LEAF void strip_across(float *out, int64_t width, const gemm_lines *l, int6
     }
 }
 
-// Lines side by side: 16 steps of k at a time over all panels, so that each piece of memory is read
-// on when it is open, and few pages are in use at once.
+// Lines that are contiguous across k are packed 16 steps of k at a time over all panels, so that
+// each open row of memory is read to its end, and few pages are in use at once.
 enum { ACROSS_STEPS = 16 };
 
-// Each step is another piece of memory, which the hardware does not foresee.
+// Prefetches the next steps. Each step is in another piece of memory, which the hardware does not
+// predict.
 AVX2_LEAF void prefetch_across(const gemm_lines *l, int64_t k, int64_t end, dtype type)
 {
     const int64_t width = type == DTYPE_F32 ? 4 : 2;
@@ -347,7 +348,7 @@ AVX2_LEAF void flat_sum(__m256 *sum, const gemm_flat *f, const __m256 *transpose
     }
 }
 
-// What follows the last whole step of k.
+// Adds the steps after the last whole group of steps.
 AVX2_LEAF void flat_rest(__m256 sum[2][GEMM_FLAT_ROWS], const gemm_flat *f,
                          const char *const *lines, int64_t k, dtype type)
 {
@@ -364,14 +365,15 @@ AVX2_LEAF void flat_rest(__m256 sum[2][GEMM_FLAT_ROWS], const gemm_flat *f,
     }
 }
 
-// Columns [j, j + 16) of y, or fewer at the end: missing rows of w are read as the last one.
+// Computes columns [j, j + 16) of y, or fewer at the end, where the last row of w stands in for
+// missing rows.
 AVX2_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows, dtype type)
 {
     const int64_t width = type == DTYPE_F32 ? 4 : 2, steps = steps_of(type);
-    // The next group, line after line as it lies in memory: rows side by side would be 16 places at
-    // a time, which the memory serves a third slower (Zen 3, 2026-11-21). Into the second cache,
-    // which has more lines on their way at once than the first: 30 GB/s of weights instead of 18 to
-    // 25 (Zen 4, 2026-11-22), as much as reading alone.
+    // Prefetches the next group, line after line in the order of memory: interleaving its rows
+    // would read at 16 addresses at a time, which takes memory a third longer (Zen 3, 2026-11-21).
+    // The prefetch goes to the L2 cache, which can have more lines in flight than L1: 30 GB/s of
+    // weights instead of 18 to 25 (Zen 4, 2026-11-22), as fast as reading alone.
     const char *ahead = (const char *)f->w + (j + FLAT_GROUP) * f->w_stride * width;
     const char *lines[FLAT_GROUP];
     for (int i = 0; i < FLAT_GROUP; i++) {

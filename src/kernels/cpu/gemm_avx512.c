@@ -1,8 +1,10 @@
-// Matrix products with AVX-512: tiles of 14 rows and 32 columns, 28 accumulators of 32 registers.
+// GEMM micro-kernels with AVX-512: tiles of 14 rows and 32 columns, 28 accumulators of 32
+// registers.
 //
-// Packing and conversion are the AVX2 unit's: they wait for memory, not for arithmetic. So does the
-// product of few rows, but with half of the instructions a core looks twice as far ahead: bf16 has
-// its own here. Untested where the machine has no AVX-512; gemm_test.c says so when it skips it.
+// Packing and conversion use the AVX2 code, because they wait for memory, not for arithmetic. GEMMs
+// of few rows wait for memory too, but with half of the instructions a core looks twice as far
+// ahead, so bf16 has its own code here. Without AVX-512 in the machine this file is not tested;
+// gemm_test.c reports that.
 #include "kernels/cpu/gemm_unit.h"
 
 #include <immintrin.h>
@@ -10,7 +12,7 @@
 #define AVX512      __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c")))
 #define AVX512_LEAF static inline AVX512 __attribute__((always_inline))
 
-// Arrays of vectors become registers only where loops over them are gone.
+// Compilers keep arrays of vectors in registers only if the loops over them are unrolled.
 #define UNROLL _Pragma("GCC unroll 16")
 
 enum { MR = 14, NR = 32, AHEAD = 8 };
@@ -55,12 +57,13 @@ AVX512 static void kernel(const float *a, const float *b, gemm_sums from, gemm_s
 }
 
 // ---- few rows of bf16 ---------------------------------------------------------------------------
-// As gemm_avx2.c's: sixteen rows of w are transposed in registers, a lane is a column of y and k
-// runs in order. A token of GPT-2 124M or Llama 135M takes 1 to 8% less time so (Zen 4, two
-// threads, 2026-11-22).
+// As in gemm_avx2.c, but sixteen rows of w are transposed in registers: a lane is a column of y and
+// k runs in order. This saves 1 to 8% of the time of a token of GPT-2 124M or Llama 135M (Zen 4,
+// two threads, 2026-11-22).
 enum { FLAT_GROUP = 16, FLAT_STEPS = 32 }; // columns of y at a time; steps of k in a cache line
 
-// Lane 4 i + c of four: four words (of two steps) of line 4 i, from `byte` on, in 128 bits.
+// Loads four words (of two steps) of line 4 i, from `byte` on, into the 128 bits of lanes 4 i .. 4
+// i + 3.
 AVX512_LEAF __m512 quarters(const char *const *p, int64_t byte)
 {
     __m512 x = _mm512_castps128_ps512(_mm_loadu_ps((const void *)(p[0] + byte)));
@@ -69,8 +72,8 @@ AVX512_LEAF __m512 quarters(const char *const *p, int64_t byte)
     return _mm512_insertf32x4(x, _mm_loadu_ps((const void *)(p[12] + byte)), 3);
 }
 
-// t[i] = element k + i of sixteen lines, in fp32, for eight of them.
-AVX512_LEAF void turn_eight(__m512 t[8], const char *const *p, int64_t k)
+// Loads element k + i of sixteen lines, in fp32, into t[i], for eight values of i.
+AVX512_LEAF void transpose_eight(__m512 t[8], const char *const *p, int64_t k)
 {
     const __m512 r0 = quarters(p, k * 2), r1 = quarters(p + 1, k * 2);
     const __m512 r2 = quarters(p + 2, k * 2), r3 = quarters(p + 3, k * 2);
@@ -86,7 +89,7 @@ AVX512_LEAF void turn_eight(__m512 t[8], const char *const *p, int64_t k)
     }
 }
 
-// What follows the last whole line of k.
+// Adds the steps after the last whole cache line of k.
 AVX512_LEAF void flat_rest(__m512 sum[GEMM_FLAT_ROWS], const gemm_flat *f, const char *const *lines,
                            int64_t k)
 {
@@ -101,7 +104,8 @@ AVX512_LEAF void flat_rest(__m512 sum[GEMM_FLAT_ROWS], const gemm_flat *f, const
     }
 }
 
-// Columns [j, j + 16) of y, or fewer at the end: missing rows of w are read as the last one.
+// Computes columns [j, j + 16) of y, or fewer at the end, where the last row of w stands in for
+// missing rows.
 AVX512_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows)
 {
     const char *w = f->w, *lines[FLAT_GROUP];
@@ -111,8 +115,8 @@ AVX512_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows)
     for (int64_t r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
     int64_t k = 0;
     for (; k + FLAT_STEPS <= f->k; k += FLAT_STEPS) {
-        // The next group comes to the second cache, as it lies in memory; of this one the next
-        // lines to the first.
+        // Prefetches the next group into L2, in the order of memory, and the next lines of this
+        // group into L1.
         UNROLL
         for (int i = 0; i < FLAT_GROUP; i++) {
             _mm_prefetch(ahead + (int64_t)i * 64, _MM_HINT_T1);
@@ -122,7 +126,7 @@ AVX512_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows)
         UNROLL
         for (int64_t part = 0; part < FLAT_STEPS; part += 8) {
             __m512 t[8];
-            turn_eight(t, lines, k + part);
+            transpose_eight(t, lines, k + part);
             for (int64_t r = 0; r < rows; r++) {
                 const float *x = f->x + r * f->x_stride + k + part;
                 __m512 s = sum[r];

@@ -1,16 +1,17 @@
-// Matrix products of bf16 with AVX-512's unit for it: tiles of 14 rows and 32 columns, as in fp32.
+// GEMM micro-kernels of bf16 with the AVX-512 unit for it: tiles of 14 rows and 32 columns, as in
+// fp32.
 //
-// A word of a panel, 32 bits, holds two steps of k, the earlier one in the lower half; an
+// A word of a panel, 32 bits, holds two steps of k, the earlier one in the lower half. An
 // instruction adds both products to a sum in fp32, first the upper half's, each with one rounding
-// (2,000,000 random words on a Zen 4). So every driver runs as in fp32 over words instead of steps,
-// with half of them. What is fp32 in memory (logits and their gradients) is rounded to nearest even
-// while it is packed.
+// (tested with 2,000,000 random words on a Zen 4). So every driver runs as in fp32, over words
+// instead of steps, with half as many. fp32 operands (logits and their gradients) are rounded to
+// nearest even while they are packed.
 //
 // The bits: each element of C is a sequential sum over pairs of k, from the first pair to the last.
-// They depend on neither m and n nor on blocking and threads, and a product that continues from C
-// after an even number of steps gives the bits of one longer product. They are not those of the
-// other units (the steps of a pair change places, and subnormal numbers count as zero), so strict
-// mode comes here only where its sums go on after whole pairs, and what it then gives belongs to
+// They depend neither on m and n nor on blocking and threads, and a GEMM that continues from C
+// after an even number of steps gives the bits of one longer GEMM. The bits differ from those of
+// the other units (the steps of a pair are swapped, and subnormal numbers count as zero), so strict
+// mode uses this unit only if its sums continue after whole pairs, and the result is specific to
 // this level.
 #include "kernels/cpu/gemm_unit.h"
 
@@ -86,7 +87,7 @@ static uint16_t bits_at(const gemm_lines *l, int64_t line, int64_t k)
     return bf16_from_f32(*(const float *)(const void *)at);
 }
 
-// Any strides; beyond the lines and the last step there are zeros.
+// Packs one word, for any strides; zeros follow after the lines and the last step.
 static void word_put(float *panel, int64_t width, const gemm_lines *l, int64_t first, int64_t word)
 {
     for (int64_t i = 0; i < width; i++) {
@@ -99,9 +100,8 @@ static void word_put(float *panel, int64_t width, const gemm_lines *l, int64_t f
     }
 }
 
-// Lines whose elements follow each other along k: words of bf16 lie in memory as in the panel, and
-// are transposed as the words that they are; those of fp32 are rounded into a piece of memory
-// first.
+// Lines that are contiguous along k: words of bf16 have the same layout in memory as in the panel
+// and are transposed as words; fp32 words are rounded into a small buffer first.
 enum { PIECE = 32 }; // words
 
 UNIT static void round_along_k(float *words, const gemm_lines *l, int64_t first, int64_t count,
@@ -141,7 +141,8 @@ static void panel_along_k(float *panel, int64_t width, const gemm_lines *l, int6
     for (; done < words_of(l); done++) word_put(panel, width, l, first, done);
 }
 
-// Lines side by side: 16 of one step of k as bf16, in the lower halves of words.
+// Loads 16 lines that are contiguous across k, at one step of k, as bf16 in the lower halves of
+// words.
 UNIT_LEAF __m512i step16(const gemm_lines *l, int64_t first, int64_t k, __mmask16 lines, dtype type)
 {
     const char *at = element_at(l, first, k);
@@ -169,8 +170,8 @@ UNIT_LEAF void strip_across(float *panel, int64_t width, const gemm_lines *l, in
     }
 }
 
-// Some words of k at a time over all panels, so that each piece of memory is read on when it is
-// open.
+// Packs some words of k at a time over all panels, so that each open row of memory is read to its
+// end.
 enum { ACROSS_WORDS = 8 };
 
 UNIT_LEAF void pack_across(float *panels, int64_t width, const gemm_lines *l, dtype type)

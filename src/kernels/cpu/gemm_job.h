@@ -1,4 +1,5 @@
-// Inside the products: one product on its way, its scratch, and what all drivers do with a tile.
+// Inside the GEMMs: one GEMM in progress, its scratch, and the operations on tiles that all drivers
+// share.
 #ifndef KERNELS_CPU_GEMM_JOB_H
 #define KERNELS_CPU_GEMM_JOB_H
 
@@ -31,7 +32,7 @@ typedef struct gemm_job {
     bool planned; // a plan asks: there is no pool yet, but there will be one with scratch
     int64_t m0, m1, n0, n1, k0, k1; // of this pass
     int64_t columns;                // short: of a task
-    int64_t mc, pieces;             // deep: rows of a task, tasks side by side
+    int64_t mc, pieces;             // deep: rows of a task, tasks in a row of C
     bool direct;                    // C can hold sums
     bool streams;                   // C is too large to be found in a cache later
     const float *kept;              // all panels of B, each of all k; NULL: they are made here
@@ -44,11 +45,11 @@ void gemm_run_tall(const gemm_job *job);
 float *gemm_private(const gemm_job *job, int thread);
 void *gemm_c_at(const gemm_args *g, int64_t i, int64_t j);
 
-// Rows [i, i + count) of A (columns [j, j + count) of B), places [k, k + kc) of their panels.
+// Pack rows [i, i + count) of A (columns [j, j + count) of B), places [k, k + kc) of their panels.
 void gemm_pack_a(const gemm_job *job, float *out, int64_t i, int64_t count, int64_t k, int64_t kc);
 void gemm_pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, int64_t k, int64_t kc);
 
-// The kept panel of column j, from place k on.
+// Returns the kept panel of column j, from place k on.
 static inline const float *gemm_kept_panel(const gemm_job *job, int64_t j, int64_t k)
 {
     return job->kept + j * job->args->k + k * job->unit->nr;
@@ -57,14 +58,14 @@ static inline const float *gemm_kept_panel(const gemm_job *job, int64_t j, int64
 typedef struct gemm_tile {
     const float *a, *b; // a panel of each
     int64_t kc;
-    const float *ahead;    // what comes next, for the caches
+    const float *ahead;    // the next operand, for prefetching
     int64_t rows, columns; // that are left of the piece
     gemm_fetch later;
 } gemm_tile;
 
-// What a thread will read from memory in its next task, some lines of it with each tile of this
-// one: packing and reading C would wait for memory while nothing is multiplied (the head's dw of
-// 640 x 50257 x 768 in bf16 on a Zen 4: 139 ms without, 125 with).
+// The memory that a thread will read in its next task. It prefetches some lines of it with each
+// tile of the present task, because packing and reading C would wait for memory while nothing is
+// multiplied (the head's dw of 640 x 50257 x 768 in bf16 on a Zen 4: 139 ms without, 125 with).
 typedef struct gemm_region {
     const char *at;
     int64_t rows, stride; // bytes from row to row
@@ -76,20 +77,23 @@ typedef struct gemm_queue {
     int64_t next; // share of this region
 } gemm_queue;
 
-// Rows [i, i + count) of A and columns [j, j + count) of B, places [k, k + kc); C of some rows.
+// Regions of rows [i, i + count) of A and columns [j, j + count) of B, places [k, k + kc), and of
+// some rows of C.
 gemm_region gemm_region_a(const gemm_job *job, int64_t i, int64_t count, int64_t k, int64_t kc);
 gemm_region gemm_region_b(const gemm_job *job, int64_t j, int64_t count, int64_t k, int64_t kc);
 gemm_region gemm_region_c(const gemm_job *job, int64_t i, int64_t rows, int64_t j, int64_t columns);
-// The lines that go with a tile of kc places.
+// Returns the lines to prefetch during a tile of kc places.
 gemm_fetch gemm_queue_take(gemm_queue *q, int64_t kc);
 
-// The micro-kernel on a tile that may hang over the edge of the piece: then in a buffer.
+// Runs the micro-kernel on a tile. If the tile exceeds the edge of the piece, the sums go through a
+// buffer.
 void gemm_multiply(const gemm_unit *u, const gemm_tile *t, gemm_sums from, gemm_sums to);
 
-// What C holds, where the product continues.
+// Loads the values of C from which the GEMM continues.
 void gemm_sums_load(const gemm_job *job, gemm_sums s, int64_t i, int64_t j, int64_t rows,
                     int64_t columns);
-// The sums of a pass go to C, unless they are there; those of the last one are finished first.
+// Stores the sums of a pass to C, unless they are there already; those of the last pass are
+// finished first.
 void gemm_sums_finish(const gemm_job *job, gemm_sums s, int64_t i, int64_t j, int64_t rows,
                       int64_t columns);
 
@@ -99,7 +103,7 @@ static inline gemm_sums gemm_sums_at(gemm_sums s, int64_t i, int64_t j)
     return s;
 }
 
-// [0, depth) in equal blocks of at most GEMM_KC.
+// Returns the block size that cuts [0, depth) into equal blocks of at most GEMM_KC.
 static inline int64_t gemm_k_block(int64_t depth)
 {
     const int64_t blocks = (depth + GEMM_KC - 1) / GEMM_KC;

@@ -1,7 +1,7 @@
-// Matrix products in plain C: the same sequential sums as the vector units, one fma at a time.
+// GEMMs in plain C: the same sequential sums as the vector units, one fma at a time.
 //
-// For machines without AVX2, and to hold the vector units against. fmaf rounds once on every
-// machine, in software where there is no instruction for it.
+// For machines without AVX2, and as the reference of the vector units. fmaf rounds once on every
+// machine, in software if there is no instruction for it.
 #include "kernels/cpu/gemm_unit.h"
 
 #include <math.h>

@@ -1,15 +1,15 @@
-// Products with many rows: a stream of tasks without barriers.
+// GEMMs with many rows: a stream of tasks without barriers.
 //
-// B goes through the shared panel in passes: some columns, some steps of k. A pass has tasks that
-// pack its part of B and tasks that take up to 72 rows of A each, pack them for themselves and run
-// over the whole panel, some columns at a time, whose sums lie in a private tile (L2):
+// B is packed into the shared panel in passes: some columns, some steps of k. A pass has tasks that
+// pack its part of B, and tasks that take up to 72 rows of A each, pack them for themselves and
+// multiply them with the whole panel, some columns at a time, with sums in a private tile (L2):
 //
 //     for columns j of the pass, COLUMNS at a time:   tile = C[rows, j] or 0
 //       for k of the pass, GEMM_KC at a time:         tile += A[rows, k] B[k, j]
 //                                                     C[rows, j] = tile, by whole rows
 //
-// The panel has two halves, for this pass and the next one. All tasks of a product form one list,
-// and every thread takes the next of it:
+// The panel has two halves, for this pass and the next one. All tasks of a GEMM form one list, and
+// every thread takes the next task of it:
 //
 //     pack 0 | rows of pass 0, among them pack 1 | rows of pass 1, among them pack 2 | ..
 //
@@ -97,8 +97,8 @@ static void await(const _Atomic(int64_t) *word, int64_t least)
 }
 
 // ---- B ------------------------------------------------------------------------------------------
-// Some neighbouring panels at once: where B's columns lie side by side, whole pieces of rows are
-// read.
+// Packs some neighbouring panels at once: if the columns of B are contiguous, it reads whole pieces
+// of rows.
 static void group_pack(tall_stream *s, int64_t pass, int64_t index)
 {
     const gemm_job job = pass_of(s, pass);
@@ -115,7 +115,7 @@ static void group_pack(tall_stream *s, int64_t pass, int64_t index)
 }
 
 // ---- rows ---------------------------------------------------------------------------------------
-// What a task computes at a time.
+// The part of the result that a task computes at a time.
 typedef struct tall_piece {
     const tall_stream *stream;
     const gemm_job *job;
@@ -151,9 +151,9 @@ static void piece_block(const tall_piece *p, const float *a, int64_t k, int64_t 
     }
 }
 
-// Between the blocks of k the sums wait in the private tile, in the L2 cache. From there they go to
-// C row by row: the micro-kernel would write it a line here and a line there, which costs 4% of a
-// product of 1024 x 3072 x 768 (Zen 3, 2026-11).
+// Between the blocks of k the sums are kept in the private tile, in the L2 cache. From there they
+// are stored to C row by row: the micro-kernel would store lines of C in scattered order, which
+// costs 4% of a GEMM of 1024 x 3072 x 768 (Zen 3, 2026-11).
 static void piece_run(const tall_piece *p)
 {
     const gemm_job *job = p->job;
@@ -172,14 +172,14 @@ static void piece_run(const tall_piece *p)
     gemm_sums_finish(job, p->tile, p->i, p->j, p->rows, p->columns);
 }
 
-// Where block `index` begins, in whole panels: shares that differ by one panel at most.
+// Returns the first row of block `index`, in whole panels: blocks differ by one panel at most.
 static int64_t block_row(const tall_stream *s, int64_t index)
 {
     const int64_t mr = s->job.unit->mr, rows = s->job.m1 - s->job.m0, panels = (rows + mr - 1) / mr;
     return s->job.m0 + min_i64(panels * index / s->blocks * mr, rows);
 }
 
-// The rows that this thread will probably take next.
+// Returns the rows that this thread will probably take next.
 static gemm_queue later_of(const tall_stream *s, const gemm_job *job, int64_t index)
 {
     gemm_queue q = {.count = 0};
@@ -253,7 +253,7 @@ static void stream_task(void *context, int64_t index, int thread)
     }
 }
 
-// Tasks of at most ROWS rows, as many for one thread as for another.
+// Returns the number of tasks of at most ROWS rows, the same for every thread.
 static int64_t blocks_of(int64_t m, int64_t mr, int threads)
 {
     const int64_t panels = (m + mr - 1) / mr, most = ROWS / mr;

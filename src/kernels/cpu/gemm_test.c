@@ -1,9 +1,9 @@
-// Matrix products: the promise of gemm.h, bit by bit.
+// GEMMs: the contract of gemm.h, bit by bit.
 //
-// The reference is the sequential sum itself, written out with fmaf. Every level, thread count,
-// type, operand order and cut must give its bits; this sum in turn is compared with sums in double.
-// The unit for bf16 adds in pairs: it is held against sums in double, and its bits against their
-// own under other threads, pieces and cuts.
+// The reference is the sequential sum, written with fmaf. Every level, thread count, type, operand
+// order and cut must give its bits; this sum in turn is compared with sums in double. The unit for
+// bf16 adds in pairs: its results are compared with sums in double, and its bits with those of
+// other threads, pieces and cuts.
 #include "kernels/cpu/gemm_unit.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ typedef struct shape {
     int64_t m, n, k;
 } shape;
 
-// Every driver, its edges, and sizes around the blocks.
+// Shapes for every driver, its edges, and sizes around the blocks.
 static const shape shapes[] = {
     {1, 1, 1},    {1, 40, 9},   {2, 64, 31},   {5, 17, 8},    {8, 129, 61},  {9, 33, 5},
     {13, 37, 70}, {64, 16, 20}, {145, 5, 260}, {151, 50, 9},  {147, 530, 3}, {7, 3, 0},
@@ -63,7 +63,7 @@ static int64_t width_of(dtype type)
     return type == DTYPE_F32 ? 4 : 2;
 }
 
-// A matrix of exactly the bytes that it needs, so that ASan sees a step too far.
+// A matrix of exactly the bytes that it needs, so that ASan detects an access after the end.
 static gemm_matrix matrix_make(int64_t rows, int64_t columns, dtype type, bool transposed)
 {
     const int64_t inner = transposed ? rows : columns, outer = transposed ? columns : rows;
@@ -85,7 +85,8 @@ static float at(const gemm_matrix *m, int64_t i, int64_t j)
     return gemm_load_one(m->type, m->data, i * m->row_stride + j * m->column_stride);
 }
 
-// A bias and a squash, to see that the epilogue gets the right place and finished sums.
+// A bias and a nonlinear function, to check that the epilogue gets the right indices and finished
+// sums.
 static void bent(const void *context, float *values, int64_t i, int64_t j, int64_t count)
 {
     const float *bias = context;
@@ -123,7 +124,7 @@ static bool has_level(kern_level level)
     return level <= kern_level_of_machine();
 }
 
-// The same product with panels of B that are kept; they have exactly the bytes that are asked for.
+// Packs the panels of B for the same GEMM, in exactly the bytes that gemm_panels_bytes returns.
 // NULL: there are none.
 static void *panels_make(const kern_context *context, gemm_args *g)
 {
@@ -145,7 +146,7 @@ static void check(const gemm_args *g, const char *c0, int64_t c_bytes, const cha
     for (int64_t l = 0; l < COUNT_OF(levels); l++) {
         if (!has_level(levels[l])) continue;
         for (int threads = 0; threads <= 3; threads++) {
-            // The plain loops are slow: once for every case is enough.
+            // The plain loops are slow, so one run per case is enough.
             if (threads == 0 && l != 0) continue;
             if (threads != 2 && threads != 0 && l == 0) continue;
             const kern_context context = {.pool = pools[threads], .level = levels[l]};
@@ -154,7 +155,7 @@ static void check(const gemm_args *g, const char *c0, int64_t c_bytes, const cha
                 run.c = got;
                 memcpy(got, c0, (size_t)c_bytes);
                 void *panels = kept > 0 ? panels_make(&context, &run) : NULL;
-                memset(scratch, 0xff, 64 * 1024); // NaN: what is not packed must not be read
+                memset(scratch, 0xff, 64 * 1024); // NaN: unpacked memory must not be read
                 gemm_run(&context, &run);
                 free(panels);
                 if (memcmp(got, want, (size_t)c_bytes) == 0) continue;
@@ -213,15 +214,14 @@ static void every_type_gives_the_sequential_sum(void **state)
     for (int mix = 1; mix < 27; mix++) {
         const dtype a = types[mix % 3], b = types[mix / 3 % 3], c = types[mix / 9];
         for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
-            // All variants and mixes meet each other over the shapes.
+            // Over the shapes, every variant is combined with every mix of types.
             if ((mix + i) % 2 != 0) continue;
             check_shape(shapes[i], a, b, c, (int)(mix * 7 + i * 5) % 16);
         }
     }
 }
 
-// The flat driver: lines that are transposed whole and what follows them, groups of columns and a
-// last one.
+// The flat driver: whole groups of lines and the remaining ones, groups of columns and a last one.
 static void few_rows_give_the_sequential_sum(void **state)
 {
     (void)state;
@@ -243,7 +243,7 @@ static void large_products_are_blocked_rightly(void **state)
     check_shape((shape){3, 17, 17000}, DTYPE_F32, DTYPE_BF16, DTYPE_F16, 2 | 4 | 8);
 }
 
-// A product over all of k equals two, the second continuing from the first, at every cut.
+// A GEMM over all of k equals two, the second continuing from the first, at every cut.
 static void a_cut_in_k_changes_no_bit(void **state)
 {
     (void)state;
@@ -274,8 +274,8 @@ static void a_cut_in_k_changes_no_bit(void **state)
     matrix_free(b);
 }
 
-// Several passes over columns and over k, packed while others are multiplied: the bits of a product
-// that is made piece by piece.
+// Several passes over columns and over k, packed while others are multiplied, give the bits of a
+// GEMM that is computed piece by piece.
 static void passes_change_no_bit(void **state)
 {
     (void)state;
@@ -336,7 +336,7 @@ static void run_free(const gemm_args *g, int threads, bool in_pairs, bool keeps)
     run.in_pairs = in_pairs;
     const kern_context context = {.pool = pools[threads], .level = KERN_AVX512_BF16};
     void *panels = keeps ? panels_make(&context, &run) : NULL;
-    memset(scratch, 0xff, 64 * 1024); // NaN: what is not packed must not be read
+    memset(scratch, 0xff, 64 * 1024); // NaN: unpacked memory must not be read
     gemm_run(&context, &run);
     free(panels);
 }
@@ -346,7 +346,7 @@ static double rounded_at(const gemm_matrix *m, int64_t i, int64_t j)
     return (double)f32_from_bf16(bf16_from_f32(at(m, i, j)));
 }
 
-// Every term and every sum is rounded once, in fp32; C once more where it is narrower.
+// Every term and every sum is rounded once, in fp32; C once more if it is narrower.
 static void near_the_exact_sum(const gemm_args *g, const char *c0, const char *got)
 {
     for (int64_t i = 0; i < g->m; i++) {
@@ -387,7 +387,7 @@ static void check_free(shape s, dtype a, dtype b, dtype c, int variant)
         assert_memory_equal(first, other, bytes);
     }
     near_the_exact_sum(&g, c0.data, first);
-    // The last rows and columns alone: another place in the tiles, the same bits.
+    // The last rows and columns alone: other positions in the tiles, the same bits.
     memcpy(other, c0.data, bytes);
     const int64_t i = s.m - s.m * 2 / 3, j = s.n / 3;
     gemm_args part = g;

@@ -1,28 +1,28 @@
 // The end of a model: logits, cross-entropy and both gradients, some tokens at a time.
 //
 // All logits of a step would be the largest tensor by far (GPT-2, 4096 tokens: 823 MB). So a chunk
-// of R tokens goes through everything before the next one starts:
+// of R tokens goes through all steps before the next chunk starts:
 //
 //   logits (R x V) = x w^T      softmax, loss; e in place      dx = s (e w)
 //                                                              dw += e^T (s x)
 //
-// The gradient of a row of logits is s e, with one number s for the row: it is put on dx and on a
-// copy of x, which are narrow, and the wide row is spared a pass over memory.
+// The gradient of a row of logits is s e, with one number s for the row. s is applied to dx and to
+// a copy of x, which are narrow, so the wide row needs no further pass over memory.
 //
 // A chunk costs 6 R V D operations, but w is read and packed twice and dw read and written once per
-// chunk whatever R is: with few rows that traffic sets the speed. Two threads of a Zen 3 take 430
-// ms for the three products of 320 rows (64 MB of logits), 820 ms for those of 640 (V = 50257, D =
-// 768, 2026-11).
+// chunk whatever R is, so with few rows that traffic determines the speed. Two threads of a Zen 3
+// take 430 ms for the three GEMMs of 320 rows (64 MB of logits), 820 ms for those of 640 (V =
+// 50257, D = 768, 2026-11).
 //
-// A vocabulary in pieces: HEAD_STATS makes the logits of its piece and keeps three numbers of each
-// shard; when those of all shards are there, HEAD_LOSS goes on with the sums of the whole. Both
-// begin their workspace with the logits: where they have one workspace (attrs.kept) and all tokens
-// are one chunk, the logits are still there, else they are made again.
+// If the vocabulary is cut, HEAD_STATS computes the logits of its piece and keeps three numbers of
+// each shard. When those of all shards exist, HEAD_LOSS continues with the sums of the whole. Both
+// begin their workspace with the logits: if they share a workspace (attrs.kept) and all tokens are
+// one chunk, the logits are still there, else they are computed again.
 //
 // dw is one sequential sum over tokens that continues from memory, dx one over the vocabulary: the
-// bits do not depend on R, which is even. Logits and their gradients are fp32 in every precision;
-// where w is bf16 and the order is free or goes by pairs, gradients are rounded to bf16 on their
-// way into a product, if the CPU has a unit for that.
+// bits do not depend on R, which is even. Logits and their gradients are fp32 in every precision.
+// If w is bf16 and the order is free or goes by pairs, gradients are rounded to bf16 when a GEMM
+// packs them, if the CPU has a unit for that.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_unit.h"
@@ -31,8 +31,8 @@
 #include <math.h>
 #include <string.h>
 
-// The workspace: R rows of logits; R of x with their factors, fp32; R of dx in fp32 where dx is
-// narrower; the factors.
+// The workspace: R rows of logits; R rows of x times their factors, in fp32; R rows of dx in fp32
+// if dx is narrower; the factors.
 typedef struct head_layout {
     int64_t rows;   // R
     int64_t stride; // of logits, in elements
@@ -58,8 +58,9 @@ int64_t cpu_head_loss_workspace(const kern_call *call, int threads)
     return layout_of(call).bytes;
 }
 
-// Panels of w that are kept: for x w^T, but where the logits come from HEAD_STATS, which keeps them
-// then; behind these for dx, but where w's rows are in several shards, of which each makes a term.
+// Bytes of the packed panels of w. First those for x w^T, unless HEAD_STATS computes the logits,
+// which keeps them then; after them those for dx, unless the rows of w are in several shards, of
+// which each makes a term.
 typedef struct head_panels {
     int64_t logits, dx; // bytes
 } head_panels;
@@ -101,7 +102,7 @@ typedef struct chunk {
     void *logits_panels, *dx_panels; // of w; NULL: they are not kept
     bool wants_grad;
     bool cut;    // the vocabulary is in shards, whose statistics are known
-    double unit; // what a loss is multiplied with before it is differentiated
+    double unit; // factor of a loss before it is differentiated
 } chunk;
 
 static int64_t label_of(const kern_call *call, int64_t token)
@@ -111,7 +112,7 @@ static int64_t label_of(const kern_call *call, int64_t token)
     return ((const int64_t *)labels->data)[token];
 }
 
-// A row of x with its factor, which dx waits for.
+// Computes a row of x times its factor, which dx waits for.
 static void row_of_x(const chunk *c, int64_t index, float scale)
 {
     const kern_tensor *x = &c->call->in[0];
@@ -122,7 +123,8 @@ static void row_of_x(const chunk *c, int64_t index, float scale)
     c->leaf->scale(row, dim, scale);
 }
 
-// Rows of the whole vocabulary, of which w may be a piece, and where a shard begins in w.
+// Return the rows of the whole vocabulary, of which w may be a piece, and the first row of a shard
+// in w.
 static int64_t vocabulary_of(const kern_call *call)
 {
     return call->piece.whole_rows > 0 ? call->piece.whole_rows : call->in[1].dims[0];
@@ -133,14 +135,15 @@ static int64_t shard_begin(const kern_call *call, int64_t shard)
     return vocabulary_of(call) * shard / call->piece.shards - call->piece.first_row;
 }
 
-// Of a whole row of logits: the highest, the sum of exp(logit - highest), the label's.
+// Statistics of a whole row of logits: the highest, the sum of exp(logit - highest), the label's
+// logit.
 typedef struct row_stats {
     double top, sum, label;
 } row_stats;
 
 enum { MAX_SHARDS = 64 };
 
-// Shards' sums are added by the tree: neighbours first.
+// Adds the sums of shards by the tree: neighbours first.
 static row_stats stats_of(const kern_call *call, int64_t token)
 {
     const kern_tensor *stats = &call->in[3];
@@ -165,8 +168,8 @@ static row_stats stats_of(const kern_call *call, int64_t token)
     return out;
 }
 
-// A row of logits becomes e, or the gradient itself where e could not hold the label's; the factor
-// that is missing. label: in this row; -1: in another piece.
+// Turns a row of logits into e, or into the gradient itself if e could not represent the label's.
+// Returns the factor that is missing. label: in this row; -1: in another piece.
 static double row_differentiate(const chunk *c, float *row, int64_t label, double weight,
                                 double sum)
 {
@@ -176,13 +179,13 @@ static double row_differentiate(const chunk *c, float *row, int64_t label, doubl
         if (label >= 0) row[label] = (float)((p - 1.0) / factor);
         return factor * c->unit;
     }
-    // Near 0 or below: no number would bring the label's back.
+    // Near 0 or below, no finite factor would restore the label's gradient.
     c->leaf->scale(row, c->call->in[1].dims[0], (float)factor);
     if (label >= 0) row[label] = (float)(p - 1.0);
     return c->unit;
 }
 
-// The same as softmax_task where other pieces have the rest of the row.
+// Like softmax_task, if other pieces have the rest of the row.
 static void piece_task(void *context, int64_t index, int thread)
 {
     (void)thread;
@@ -208,7 +211,7 @@ static void piece_task(void *context, int64_t index, int thread)
     dtype_store(call->out[0].type, call->out[0].data, c->first + index, loss);
 }
 
-// Loss of one token; its logits become e, and s e is the gradient of its scaled loss:
+// Computes the loss of one token. Its logits become e, and s e is the gradient of its scaled loss:
 //     unit * (p (1 + 2 z lse) - [v = label])
 static void softmax_task(void *context, int64_t index, int thread)
 {
@@ -232,7 +235,7 @@ static void softmax_task(void *context, int64_t index, int thread)
     dtype_store(call->out[0].type, call->out[0].data, c->first + index, loss);
 }
 
-// What all three products share.
+// Returns the arguments that all three GEMMs share.
 static gemm_args product_begin(const chunk *c)
 {
     const bool is_free = !c->call->strict, pairs = c->call->in_pairs;
@@ -282,7 +285,7 @@ static void dx_narrow_task(void *context, int64_t index, int thread)
                           c->dx + index * dim, dim);
 }
 
-// The term of rows [begin, end) of w; all of dx where the vocabulary is not cut.
+// Computes the term of rows [begin, end) of w, which is all of dx if the vocabulary is not cut.
 static void dx_make(const kern_context *context, chunk *c, int64_t begin, int64_t end)
 {
     const kern_tensor *w = &c->call->in[1], *dx = &c->call->out[1];
@@ -374,8 +377,8 @@ status cpu_head_loss(const kern_context *context, const kern_call *call)
     c.dx = c.factors + rows;
     if (c.wants_grad) c.unit = call->step->device.loss_scale / call->loss_divisor;
     panels_find(&c, context->level);
-    // once without tokens too: an accumulator that starts here starts from +0, and panels are
-    // filled
+    // the loop runs once even without tokens: an accumulator that starts here starts from +0, and
+    // weights are packed
     do {
         c.rows = min_i64(c.layout.rows, tokens - c.first);
         const bool is_kept = c.cut && call->attrs.kept && rows == tokens;

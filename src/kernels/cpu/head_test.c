@@ -1,6 +1,6 @@
 // The head over more than one chunk: the same bits for any cut of the tokens, and the right values.
 //
-// kernels/backend_test.c holds small cases against `ref`; here the vocabulary is so large that a
+// kernels/backend_test.c compares small cases with `ref`; here the vocabulary is so large that a
 // chunk of logits holds only some of the tokens.
 #include "kernels/cpu/cpu_kernels.h"
 
@@ -51,7 +51,7 @@ static kern_tensor vector(void *data, dtype type, int64_t count)
     return (kern_tensor){.data = data, .type = type, .ndim = 1, .dims = {count}, .strides = {1}};
 }
 
-// Tokens [begin, end).
+// Runs tokens [begin, end).
 static void run(problem *p, const kern_context *context, int64_t begin, int64_t end, bool narrow)
 {
     const int64_t rows = end - begin, at = begin * DIM;
@@ -77,7 +77,7 @@ static void run(problem *p, const kern_context *context, int64_t begin, int64_t 
     free(call.workspace);
 }
 
-// Loss, and the gradient by x, of one token in double.
+// Checks the loss and the gradient by x of one token, in double.
 static void token_check(const problem *p, int64_t n)
 {
     if (p->labels[n] < 0) {
@@ -174,7 +174,7 @@ static void run_in_shards(problem *p, const kern_context *context, int64_t token
     free(loss.workspace);
 }
 
-// One chunk, and two: logits that stayed and logits made again are the same.
+// One chunk, and two: kept logits and recomputed logits give the same bits.
 static void logits_that_stay_change_no_bit(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void a_label_outside_is_refused(void **state)
     free(p);
 }
 
-// Where 1 + 2 z lse is near zero or below, no factor can be taken out of a row.
+// If 1 + 2 z lse is near zero or below, no common factor can be taken out of a row.
 static void a_strong_z_loss_keeps_its_gradient(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
-// Which vector units this machine has: by cpuid, and by what the operating system saves of them.
+// Finds the vector units of this machine: by cpuid, and by the registers that the operating system
+// saves.
 //
-// A bit in cpuid alone is not enough: the system must keep the wide registers over a task switch
-// (XCR0, read by xgetbv), and for AMX tiles the process must ask for leave to use them.
+// A bit in cpuid alone is not enough: the system must save the wide registers at a task switch
+// (XCR0, read by xgetbv), and for AMX tiles the process must request permission.
 #include "kernels/kernels_internal.h"
 
 #include <cpuid.h>
@@ -49,7 +50,7 @@ kern_level kern_level_of_machine(void)
     if (__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) == 0 || !((b7 >> 5) & 1)) return KERN_SCALAR;
     if (__get_cpuid_count(7, 1, &a71, &b, &c, &d) == 0) a71 = 0;
 
-    // F, DQ, BW, VL: what every server core with AVX-512 has.
+    // F, DQ, BW, VL, which every server core with AVX-512 has.
     const uint64_t avx512 = (1u << 16) | (1u << 17) | (1u << 30) | (1u << 31);
     if (!has_all(b7, avx512) || !has_all(xcr0, XCR0_AVX512)) return KERN_AVX2;
     if (!((a71 >> 5) & 1)) return KERN_AVX512;

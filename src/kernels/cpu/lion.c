@@ -1,4 +1,4 @@
-// Lion, in one pass over memory: see op/lion.c.
+// The Lion optimizer (op/lion.c), in one pass over memory.
 #include "kernels/cpu/cpu_update.h"
 
 status cpu_lion(const kern_context *context, const kern_call *call)

@@ -1,10 +1,10 @@
-// The matrix products of a layer, as calls of our packed product (gemm.h).
+// The GEMMs of a layer, as calls of gemm.h.
 //
 // Weights are stored (out, in): y = x w^T reads both along k. Bias and activation are applied to a
-// tile of finished sums while it is in cache, and so is an operation that works element by element
-// on the result (call.then): the activation of a layer and its gradient. Gradients of weights
-// continue from their accumulator, token after token, so a cut between tokens changes no bit where
-// the accumulator is fp32; a narrower one is rounded once per call.
+// tile of finished sums while it is in cache, and so is a following operation that works element by
+// element on the result (call.then), such as an activation or its gradient. Gradients of weights
+// continue from their accumulator, token after token, so a cut between tokens changes no bit if the
+// accumulator is fp32; a narrower one is rounded once per call.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec_kernels.h"
@@ -41,7 +41,8 @@ typedef struct finish {
     const kern_tensor *made;
 } finish;
 
-// Columns j .. of row i of the result have become `row`, of the result's own type.
+// Runs the second call on columns j .. of row i of the result, which are in `row`, in the type of
+// the result.
 static void then_row(const finish *f, cpu_span row, int64_t i, int64_t j, int64_t count)
 {
     const kern_call *then = f->then;
@@ -74,7 +75,7 @@ static void then_row(const finish *f, cpu_span row, int64_t i, int64_t j, int64_
     }
 }
 
-// What the next operation reads has been rounded to the type in which it lies.
+// Rounds the values to the type of the result, because the next operation reads rounded values.
 static void then_rounded(const finish *f, float *values, int64_t i, int64_t j, int64_t count)
 {
     uint16_t narrow[GEMM_PIECE];
@@ -113,7 +114,7 @@ static void epilogue_set(gemm_args *g, const finish *f)
     g->epilogue_context = f;
 }
 
-// The weight w (M x K) as these products read it: x w^T over K, dy w over M.
+// The weight w (M x K) in the order in which these GEMMs read it: x w^T over K, dy w over M.
 int64_t cpu_matmul_packed_bytes(const kern_call *call, kern_level level)
 {
     const kern_tensor *w = &call->in[1];
@@ -143,7 +144,7 @@ static gemm_args dx_of(const kern_call *call)
 bool cpu_matmul_fuses(const kern_context *context, const kern_call *first, const kern_call *second)
 {
     const gemm_args g = forward_of(first);
-    // A row's gates are read from where they lie when its other half comes.
+    // The gates of a row are read from the result when the other half of the row is finished.
     const bool along_rows = second->code == OP_SWIGLU;
     if (along_rows && g.n < 2 * GEMM_PIECE) return false;
     return gemm_may_finish(context, &g, along_rows);

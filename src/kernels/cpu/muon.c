@@ -3,13 +3,13 @@
 //   x = u / |u|      s = x x^T      x <- a x + (b s + c s s) x
 //
 // s and c s s are symmetric: only their lower triangle is computed, by blocks of rows, and
-// mirrored, which spares a quarter of all. s is taken on the lesser side; with a tall matrix that
-// is x^T x, and the products stand on the other side of x, so nothing is transposed. Sources:
-// Jordan et al. 2024, kellerjordan.github.io/posts/muon; as torch.optim.Muon has it (momentum is a
-// mean, the norm is clamped at eps), here in fp32.
+// mirrored, which saves a quarter of the work. s is taken over the shorter side; for a tall matrix
+// that is x^T x, and the GEMMs multiply x from the other side, so nothing is transposed. Sources:
+// Jordan et al. 2024, kellerjordan.github.io/posts/muon, with the conventions of torch.optim.Muon
+// (momentum is a mean, the norm is clamped at eps), here in fp32.
 //
-// Where ranks have pieces of a matrix the passes over elements are of a piece, each in a call of
-// its own, and what lies between them is of the whole matrix: the same bits.
+// If ranks have pieces of a matrix, the passes over elements work on a piece, each in its own call,
+// and the steps between them work on the whole matrix, with the same bits.
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec_call.h"
 #include "op/block_sum.h"
@@ -22,7 +22,7 @@ typedef struct muon_job {
     const kern_call *call;
     const cpu_vec *vec;
     cpu_update_span constants;
-    // The operands of the passes; what is missing is not touched.
+    // The operands of the passes; missing ones are not touched.
     const kern_tensor *grad, *master, *m, *master_out, *m_out, *weight_out;
     int64_t begin, own_rows, own_columns; // of the part: rows of the operands
     int64_t row, column;                  // with which row and column of the part they begin
@@ -75,7 +75,8 @@ static cpu_span span_of(const kern_tensor *t, int64_t row)
     return t != NULL ? tensor_row(t, row) : (cpu_span){NULL, DTYPE_F32};
 }
 
-// Row `row` of the part's rows here; `direction` is where it has its direction.
+// Returns row `row` of the part's rows on this rank; `direction` is where the direction of the row
+// is.
 static cpu_update_span row_span(const muon_job *job, int64_t row, float *direction)
 {
     const int64_t at = job->begin + row;
@@ -117,7 +118,7 @@ static void end_task(void *context, int64_t index, int thread)
     }
 }
 
-// In blocks of one row, added in order.
+// Returns the sum of squares, in blocks of one row, added in order.
 static double squares_of(const muon_job *job)
 {
     double sum = 0.0;
@@ -137,7 +138,7 @@ static void scale(const muon_job *job, float *y, const float *x, double factor, 
     job->vec->scale(to, from, (float)factor, n);
 }
 
-// What of the arguments is the same for all products here.
+// Runs a GEMM with the arguments that all GEMMs here share.
 static void product(const muon_job *job, gemm_args args)
 {
     args.c_type = DTYPE_F32;
@@ -152,7 +153,7 @@ typedef struct mirror {
     int64_t n;
 } mirror;
 
-// Sixteen rows; sixteen columns at a time, so that what is read lies in few lines.
+// Tiles of sixteen rows by sixteen columns, so that the reads touch few cache lines.
 enum { MIRROR_TILE = 16 };
 static void mirror_task(void *context, int64_t index, int thread)
 {
@@ -170,7 +171,8 @@ static void mirror_task(void *context, int64_t index, int thread)
 }
 _Static_assert(TRIANGLE_ROWS % MIRROR_TILE == 0, "rows of a task end at one column");
 
-// c (n, n), which is symmetric but for rounding: what lies above the blocks is taken from below.
+// Computes c (n, n), which is symmetric except for rounding: elements above the blocks are copied
+// from below.
 static void product_symmetric(const muon_job *job, float *c, int64_t n, int64_t k, gemm_matrix a,
                               gemm_matrix b, bool accumulate)
 {
@@ -237,7 +239,7 @@ static void begin_run(muon_job *job)
     kern_parallel(job->context->pool, job->cut.count, begin_task, job);
 }
 
-// x is made orthogonal, and what of it is here goes into the weight.
+// Makes x orthogonal and applies the part of it that is on this rank to the weight.
 static void end_run(muon_job *job)
 {
     const int64_t rows = job->rows, columns = job->columns;

@@ -1,5 +1,5 @@
-// Muon on matrices of more than one block of rows, where the symmetric products are done by halves:
-// against `ref`, and the same bits with any number of threads.
+// Muon on matrices of more than one block of rows, where only halves of the symmetric GEMMs are
+// computed: against `ref`, and with the same bits for any number of threads.
 #include "fixtures/kernels/backend_fixture.h"
 #include "fixtures/kernels/tensor_fixture.h"
 #include "kernels/cpu/pool.h"

@@ -1,12 +1,12 @@
 // RMSNorm and LayerNorm, forward and backward, fused with the residual addition before them.
 //
-//   h = x + delta, rounded as stored: what backward reads is what forward normed
+//   h = x + delta, rounded as stored, because backward reads the value that forward normalized
 //   RMSNorm    y = h r (w + plus)          r = 1 / sqrt(mean(h^2) + eps), per group of w's size
 //   LayerNorm  y = (h - mean) r w + b      r = 1 / sqrt(var(h) + eps)
 //
-// Statistics are in double: a running fp32 sum of 4,096 squares gathers too many roundings. Weight
-// gradients, and those of biases, are one sequential sum over the rows for each column, so tasks
-// own columns, never rows. Sources: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016,
+// Statistics are in double, because a running fp32 sum of 4,096 squares has too many rounding
+// errors. Gradients of weights and biases are one sequential sum over the rows for each column, so
+// tasks own columns, never rows. Sources: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016,
 // arXiv:1607.06450.
 #include "kernels/cpu/vec_call.h"
 
@@ -27,7 +27,7 @@ static status norm_run(const kern_context *context, const kern_call *call, int64
     return ST_OK;
 }
 
-// Group g of row i.
+// Returns group g of row i.
 static cpu_span group_of(const norm_job *job, const kern_tensor *t, int64_t i, int64_t g)
 {
     return cpu_span_at(t, i * tensor_stride(t) + g * job->dim);
@@ -219,7 +219,7 @@ status cpu_rmsnorm_dw(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// The rows' means once more, in double.
+// Workspace for the means of the rows, computed again in double.
 int64_t cpu_layernorm_dw_workspace(const kern_call *call, int threads)
 {
     (void)threads;
@@ -274,7 +274,7 @@ static void sum_task(void *context, int64_t index, int thread)
     job->vec->sum_rows(&sum);
 }
 
-// The bits of a product with ones that continues from db (gemm.h): fma(1, x, s) is s + x.
+// The bits are those of a GEMM with ones that continues from db (gemm.h): fma(1, x, s) is s + x.
 status cpu_bias_dw(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));

@@ -1,15 +1,14 @@
-// The one file that calls oneDNN. Its C API changed between 2.x and 3.x: both are spoken here.
+// The only file that calls oneDNN. It supports both C APIs, 2.x and 3.x.
 //
-// A product is cut into bands of rows of C, by its shape alone, never by the number of threads.
-// Each band is one primitive that runs whole inside one of our threads: oneDNN's own threading
-// (OpenMP in Debian's build) is told to use one thread, by each thread for itself, so nothing
-// oversubscribes. For one shape and type its order along k is fixed, so bits repeat from run to run
-// and for any number of threads; but they may differ between shapes, so strict mode never comes
-// here.
+// A GEMM is cut into bands of rows of C, by its shape alone, never by the number of threads. Each
+// band is one primitive that runs inside one of our threads: each thread tells oneDNN's own
+// threading (OpenMP in Debian's build) to use one thread, so the cores are not oversubscribed. For
+// one shape and type the order along k is fixed, so bits repeat from run to run and for any number
+// of threads; but they may differ between shapes, so strict mode never uses oneDNN.
 //
 // Nothing is allocated after the first use of a shape: primitives, memory handles and streams are
-// kept, scratch is the pool's. Where C is narrower than fp32 or has an epilogue, a band is made in
-// fp32 in the thread's scratch first.
+// kept, and scratch is the pool's. If C is narrower than fp32 or has an epilogue, a band is first
+// computed in fp32 in the scratch of the thread.
 #include "kernels/cpu/onednn.h"
 
 #include "kernels/cpu/gemm_unit.h"
@@ -29,7 +28,7 @@ enum {
     TILE_FLOATS = (KERN_SCRATCH_BYTES - PAD_BYTES) / 4,
 };
 
-// What a primitive depends on.
+// The key of a primitive.
 typedef struct shape_key {
     int64_t m, n, k, ldc;
     int64_t a_strides[2], b_strides[2];
@@ -181,7 +180,7 @@ static void entry_clear(const onednn *o, shape_entry *e)
 
 static void entry_fill(const onednn *o, shape_entry *e)
 {
-    // A primitive is made for as many threads as OpenMP would use now.
+    // A primitive is made for the number of threads that OpenMP would use now.
     if (o->omp_threads != NULL) o->omp_threads(1);
     const shape_key *k = &e->key;
     matrix_desc d[3];
@@ -200,7 +199,7 @@ static void entry_fill(const onednn *o, shape_entry *e)
     for (int i = 0; i < 3; i++) desc_free(&d[i]);
 }
 
-// The entry of a shape, made if it is new; NULL: not for oneDNN.
+// Returns the entry of a shape, made if it is new; NULL: oneDNN does not compute it.
 static shape_entry *entry_of(onednn *o, const shape_key *key)
 {
     for (int i = 0; i < o->count; i++) {
@@ -309,7 +308,7 @@ onednn *onednn_create(int threads)
         ok = dnnl_stream_create(&o->streams[t], o->engine, dnnl_stream_default_flags) ==
              dnnl_success;
     }
-    // Debian's oneDNN brings the OpenMP runtime along; other builds may use none.
+    // Debian's oneDNN loads the OpenMP runtime; other builds may use none.
     void *symbol = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     memcpy(&o->omp_threads, &symbol, sizeof(symbol));
     if (ok) return o;

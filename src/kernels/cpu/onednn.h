@@ -1,4 +1,4 @@
-// Matrix products by oneDNN, where it is the faster one: bf16 on CPUs with bf16 or AMX units.
+// GEMMs by oneDNN, where it is faster: bf16 on CPUs with bf16 or AMX units.
 #ifndef KERNELS_CPU_ONEDNN_H
 #define KERNELS_CPU_ONEDNN_H
 
@@ -13,7 +13,8 @@ typedef struct onednn onednn;
 onednn *onednn_create(int threads); // NULL: not built in, or it does not start
 void onednn_destroy(onednn *o);     // NULL is legal
 
-// False: this product is not for oneDNN (type, shape, too many shapes); nothing was done.
+// Runs a GEMM. False: oneDNN does not compute it (type, shape, too many shapes), and nothing was
+// done.
 bool onednn_run(onednn *o, kern_pool *pool, const gemm_args *args);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-// Products by oneDNN against sums in double, and the same bits for any number of threads.
+// GEMMs by oneDNN against sums in double, and the same bits for any number of threads.
 //
-// What oneDNN has no primitive for on this CPU (bf16 without AVX-512) is skipped and named.
+// Cases without a oneDNN primitive on this CPU (bf16 without AVX-512) are skipped and named.
 #include "kernels/cpu/onednn.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ static void compare(const gemm_args *g, const char *before, double limit)
             if (g->epilogue != NULL) sum *= 2.0;
             assert_true(fabs(dtype_load(g->c_type, g->c, at) - sum) <= limit);
         }
-        // What lies between the rows is not C's.
+        // Memory between the rows does not belong to C.
         const int64_t gap = (i * g->ldc + g->n) * width;
         assert_memory_equal((char *)g->c + gap, before + gap, (size_t)(PAD * width));
     }
@@ -67,7 +67,7 @@ typedef struct trial {
     int64_t m;
 } trial;
 
-// False: oneDNN does not do it here.
+// Returns false if oneDNN does not compute it.
 static bool try_product(onednn *o, kern_pool *const pools[3], const trial *t)
 {
     enum { N = 40, K = 77 };

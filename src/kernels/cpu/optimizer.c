@@ -1,7 +1,7 @@
 // Updates that work element by element, in one pass over memory: unscale and clip, moments, decay,
-// update, cast to the working copy. What they cost is what they read and write.
+// update, cast to the working copy. Memory traffic sets their time.
 //
-// The gradient that arrives is a raw accumulator; step->device.grad_factor makes it the clipped
+// The gradient operand is a raw accumulator; step->device.grad_factor scales it to the clipped
 // mean. A skipped step and a halted run write nothing.
 #include "op/optimizer.h"
 #include "kernels/cpu/cpu_update.h"
@@ -11,7 +11,7 @@ typedef struct update_job {
     cpu_cut cut;
 } update_job;
 
-// n elements of a row, the first of which is number `element` of the whole weight.
+// Updates n elements of a row, the first of which is number `element` of the whole weight.
 static void run_update(const cpu_update *u, int64_t row, int64_t column, int64_t n, int64_t element)
 {
     cpu_update_span span = u->constants;
@@ -34,7 +34,7 @@ static void update_task(void *context, int64_t index, int thread)
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const int64_t columns = c->in[0].ndim == 2 ? c->in[0].dims[1] : 1;
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
-        // Where all lie together the field was cut as one row.
+        // Contiguous operands were cut as one row.
         const int64_t at = c->first_row * columns + i * job->cut.columns + piece.column;
         for (int64_t done = 0; done < piece.columns;) {
             const optimizer_run run = optimizer_run_of(&c->piece, at + done, columns);
@@ -83,8 +83,8 @@ status cpu_update_run(const kern_context *context, const cpu_update *u)
     return ST_OK;
 }
 
-// Source: Loshchilov & Hutter 2019, arXiv:1711.05101; decay is of the old value, eps outside the
-// root, after bias correction; t counts applied updates, this one included.
+// Source: Loshchilov & Hutter 2019, arXiv:1711.05101. Decay uses the old value; eps is added
+// outside the root, after bias correction; t counts applied updates, this one included.
 status cpu_adamw(const kern_context *context, const kern_call *call)
 {
     const op_attrs *a = &call->attrs;

@@ -1,5 +1,5 @@
-// Operations that stand where a sum is cut: the terms that one rank has, and what comes after the
-// sum.
+// Operations around a sum that is split over ranks: the terms of one rank, and the operations after
+// the sum.
 #include "kernels/cpu/vec_call.h"
 #include "op/zigzag.h"
 
@@ -33,7 +33,7 @@ status cpu_add_bias(const kern_context *context, const kern_call *call)
 
 enum { BLOCK = 256 }; // of eight terms in fp32: 8 KiB, which stay in the first cache
 
-// Neighbours first, then neighbours of those: what the tree over shards does with as many leaves.
+// Adds neighbours first, then the sums of neighbours, like the tree over as many shards.
 static void block_sum_tree(const partial_job *job, int64_t element[], int64_t n)
 {
     float terms[OP_MAX_IN][BLOCK];
@@ -84,7 +84,7 @@ status cpu_sum(const kern_context *context, const kern_call *call)
 
 // ---- tiles of columns ---------------------------------------------------------------------------
 
-// Tiles of the same columns, added in their order.
+// Adds tiles of the same columns, in their order.
 static void tiles_add(const cpu_row_job *job, int64_t row, int64_t tile, int64_t repeat,
                       cpu_span to)
 {

@@ -1,8 +1,8 @@
-// The peak of a core's arithmetic, as a loop of independent multiply-adds on registers finds it.
+// Measures the arithmetic peak of a core with a loop of independent multiply-adds on registers.
 //
-// What share of this a step reaches is its MFU. The loop keeps more accumulators than latency times
-// ports, so nothing but the units limits it; all threads run it at once, as they do in a step. Time
-// is that of the thread on its core: what other programs take of the core does not lower the peak.
+// The MFU of a step is relative to this peak. The loop has more accumulators than latency times
+// ports, so only the units limit it; all threads run it at the same time, as in a step. The clock
+// is that of the thread, so other programs on the core do not lower the peak.
 #include "kernels/cpu/pool.h"
 
 #include <immintrin.h>
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-// A try takes half a millisecond; a neighbour on the same core's other thread halves it, and comes
-// and goes: after few tries one run's peak was half of the next one's.
+// A try takes half a millisecond. A neighbour on the other hyperthread of the core halves the
+// speed, at irregular times; with few tries the peak of one run was half of the next one's.
 enum { PEAK_ROUNDS = 200000, PEAK_TRIES = 32 };
 
 typedef struct peak_task {
@@ -32,7 +32,7 @@ static double seconds(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// 12 accumulators x 8 lanes x 2 FLOPs a round.
+// Each round is 12 accumulators x 8 lanes x 2 FLOPs.
 __attribute__((target("avx2,fma"))) static float loop_avx2(void)
 {
     __m256 acc[12];
@@ -61,7 +61,7 @@ __attribute__((target("avx512f"))) static float loop_avx512(void)
     return sum;
 }
 
-// Pairs of bf16 products: 16 lanes x 2 products x 2 FLOPs.
+// Each instruction is 16 lanes x 2 products x 2 FLOPs.
 __attribute__((target("avx512f,avx512bf16"))) static float loop_avx512_bf16(void)
 {
     __m512 acc[16];
@@ -78,7 +78,7 @@ __attribute__((target("avx512f,avx512bf16"))) static float loop_avx512_bf16(void
     return sum;
 }
 
-// Four 16 x 16 tiles, each round a product of 16 x 32 by 32 x 16: 16384 multiply-adds a tile.
+// Four 16 x 16 tiles; each round is a GEMM of 16 x 32 by 32 x 16: 16384 multiply-adds a tile.
 __attribute__((target("amx-tile,amx-bf16"))) static float loop_amx(void)
 {
     struct {
@@ -123,10 +123,10 @@ static float loop_scalar(void)
     return sum;
 }
 
-// The tasks begin together, each on a thread of its own: a thread that is done before another has
-// woken would take both, and two cores would count as one. Not for ever: a core may be taken by
-// others.
-static void meet(peak_task *t)
+// Waits until all tasks have begun, each on its own thread: a thread that finishes before another
+// wakes up would run both tasks, and two cores would count as one. The wait is bounded, because
+// other programs may occupy a core.
+static void rendezvous(peak_task *t)
 {
     const double limit = seconds(CLOCK_MONOTONIC) + 0.05;
     atomic_fetch_add(&t->here, 1);
@@ -137,7 +137,7 @@ static void run(void *context, int64_t index, int thread)
 {
     peak_task *t = context;
     (void)thread;
-    meet(t);
+    rendezvous(t);
     float *sink = &t->sink[index];
     const double begin = seconds(CLOCK_THREAD_CPUTIME_ID);
     if (t->bf16 && t->level >= KERN_AMX) {

@@ -1,7 +1,7 @@
 // Operations that work element by element: sums, activations, dropout, casts, rotations.
 //
-// All of them wait for memory, so the pieces are contiguous and a thread streams through its own.
-// Storage is fp32, bf16 or fp16, arithmetic fp32.
+// All of them are limited by memory, so the pieces are contiguous and each thread streams through
+// its own. Storage is fp32, bf16 or fp16, arithmetic fp32.
 #include "kernels/cpu/vec_call.h"
 #include "op/zigzag.h"
 
@@ -13,7 +13,7 @@ typedef struct field_job {
     const kern_tensor *y, *a, *b; // b may be NULL
 } field_job;
 
-// A contiguous field was cut as one row; then row is 0.
+// Contiguous operands were cut as one row; then row is 0.
 static cpu_span field_at(const kern_tensor *t, int64_t row, int64_t column)
 {
     return cpu_span_at(t, row * tensor_stride(t) + column);
@@ -68,7 +68,7 @@ status cpu_add(const kern_context *context, const kern_call *call)
     return field_run(context, call, &call->in[0], &call->in[1]);
 }
 
-// Other types than fp32, bf16 and fp16: one by one, over double.
+// Casts between types other than fp32, bf16 and fp16, one element at a time, through double.
 static void cast_any_task(void *context, int64_t index, int thread)
 {
     (void)thread;
@@ -105,7 +105,7 @@ status cpu_activation_bwd(const kern_context *context, const kern_call *call)
     return field_run(context, call, &call->in[0], &call->in[1]);
 }
 
-// dst += src is an ADD, or a cast where dst starts from 0.
+// dst += src is an ADD, or a cast if dst starts from 0.
 status cpu_tree_add(const kern_context *context, const kern_call *call)
 {
     kern_call sum = *call;

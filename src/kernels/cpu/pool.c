@@ -63,8 +63,8 @@ struct kern_pool {
     _Alignas(64) worker workers[];
 };
 
-// Spins on `word` until it differs from `old` or about 40 us have gone, then sleeps in the kernel.
-// May return early.
+// Spins on `word` until it differs from `old` or about 40 us have passed, then sleeps in the
+// kernel. May return early.
 static void word_wait(const _Atomic(uint32_t) *word, uint32_t old)
 {
     const uint64_t begin = spin_ticks();
@@ -81,7 +81,7 @@ static void futex_wake_all(const _Atomic(uint32_t) *word)
 }
 
 // Takes the first or the last task of a share; -1: it is empty. A share only shrinks during a job,
-// so no value of it comes twice.
+// so it never has the same value twice.
 static int64_t task_take(_Atomic(uint64_t) *share, bool from_front)
 {
     uint64_t old = atomic_load_explicit(share, memory_order_relaxed);

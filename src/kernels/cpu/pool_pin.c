@@ -1,7 +1,8 @@
-// Which cores there are and where threads sit: the one file that knows hwloc.
+// Finds the cores and pins threads to them: the only file that uses hwloc.
 //
-// A core's hyperthreads share its multipliers, so a pool of products wants one thread per core. The
-// process's own binding (taskset, a container, a launcher) is respected: only cores inside count.
+// The hyperthreads of a core share its multipliers, so a pool for GEMMs uses one thread per core.
+// The affinity of the process (taskset, a container, a launcher) is respected: only cores inside it
+// count.
 #include "kernels/cpu/pool.h"
 
 #include <hwloc.h>
@@ -14,7 +15,7 @@ struct pool_pins {
     hwloc_bitmap_t sets[KERN_MAX_THREADS];
 };
 
-// The machine down to cores and nothing else: no caches, no devices. NULL: hwloc could not tell.
+// Loads the topology down to cores, without caches and devices. NULL: hwloc failed.
 static hwloc_topology_t topology_load(void)
 {
     hwloc_topology_t t;
@@ -26,8 +27,8 @@ static hwloc_topology_t topology_load(void)
     return NULL;
 }
 
-// The cores that this process may use: how many, and (where `sets` is given) each one's first
-// hardware thread among those allowed, as a bitmap that the caller frees.
+// Returns the number of cores that this process may use and, if `sets` is given, the first allowed
+// hardware thread of each as a bitmap that the caller frees.
 static int cores_list(hwloc_topology_t t, hwloc_bitmap_t *sets)
 {
     hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
@@ -74,7 +75,7 @@ void kern_cores_divide(int part, int parts)
         if (i >= first && i < end) hwloc_bitmap_or(mine, mine, sets[i]);
         hwloc_bitmap_free(sets[i]);
     }
-    // A refusal costs some speed, never a result.
+    // If the system refuses, the process is slower but no result changes.
     if (count > 0) (void)hwloc_set_cpubind(t, mine, HWLOC_CPUBIND_PROCESS);
     if (mine != NULL) hwloc_bitmap_free(mine);
     if (t != NULL) hwloc_topology_destroy(t);
@@ -99,7 +100,8 @@ pool_pins *pool_pins_create(int threads)
 void pool_pins_apply(const pool_pins *pins, int thread)
 {
     ASSERT(thread >= 0 && thread < pins->count);
-    // A refusal (a container's policy) costs some speed, never a result: nothing to report.
+    // If the system refuses (a container's policy), the pool is slower but no result changes, so
+    // nothing is reported.
     (void)hwloc_set_cpubind(pins->topology, pins->sets[thread], HWLOC_CPUBIND_THREAD);
 }
 

@@ -1,5 +1,4 @@
-// The pool: every task once, whatever the counts, the pauses between jobs and the number of
-// threads.
+// The pool runs every task once, for all counts, pauses between jobs and numbers of threads.
 #include "kernels/cpu/pool.h"
 
 #include <sched.h>
@@ -57,7 +56,7 @@ static void every_task_runs_once(void **state)
     assert_int_equal(kern_pool_threads(NULL), 1);
 }
 
-// After a pause the workers sleep: the next job must wake them, or do without them.
+// After a pause the workers sleep: the next job must wake them, or run without them.
 static void sleepers_wake(void **state)
 {
     (void)state;
@@ -90,7 +89,8 @@ static void all_threads_take_part(void **state)
     kern_pool_destroy(pool);
 }
 
-// Task 0 is the first of thread 0's share and ends last: its share must be done by the others.
+// Task 0 is the first of thread 0's share and ends last, so other threads must run the rest of its
+// share.
 typedef struct held_up {
     job j;
     _Atomic(int) done;

@@ -1,6 +1,6 @@
-// Operations that pick rows: embedding tables, gathers, caches.
+// Operations that select rows: embedding tables, gathers, caches.
 //
-// A number that stands outside its table comes from data, not from a bug: it is a status. All
+// A row number outside its table comes from data, not from a bug, so it is an error status. All
 // numbers are checked first, then the rows are moved.
 #include "kernels/cpu/vec_call.h"
 
@@ -18,13 +18,13 @@ static status check_rows(const char *what, const kern_tensor *numbers, int64_t n
     return ST_OK;
 }
 
-// Rows of the whole table, of which this may be a piece.
+// Returns the rows of the whole table, of which `table` may be a piece.
 static int64_t vocabulary_of(const kern_call *c, const kern_tensor *table)
 {
     return c->piece.whole_rows > 0 ? c->piece.whole_rows : table->dims[0];
 }
 
-// What changes nothing in a sum, not even the sign of a zero.
+// Fills with -0, which changes no sum, not even the sign of a zero.
 static void negative_zeros(cpu_span x, int64_t n)
 {
     if (x.type == DTYPE_F32) {
@@ -135,7 +135,7 @@ status cpu_gather(const kern_context *context, const kern_call *call)
 }
 
 // Row t of T goes to cached position lengths[b] - T + t. Positions before 0 are padding at the
-// front of a prompt that is shorter than T: they have no place and are left out.
+// front of a prompt that is shorter than T and are skipped.
 static void append_task(void *context, int64_t index, int thread)
 {
     (void)thread;

@@ -1,5 +1,5 @@
-// Choosing the next token: the same candidates, order and random words as `ref`, without sorting
-// what can not be drawn.
+// Choice of the next token: the same candidates, order and random words as `ref`, without sorting
+// candidates that cannot be drawn.
 //
 //   1. the best logit            in blocks of the vocabulary, by all threads
 //   2. weights and their sums    likewise: exp((logit - best) / temperature)
@@ -53,7 +53,7 @@ static int64_t parts_bytes(const kern_call *call)
     return align_up(call->in[0].dims[0] * block_count(call) * (int64_t)sizeof(block), 64);
 }
 
-// Two arrays of candidates and one of weights.
+// Returns the bytes of two arrays of candidates and one of weights.
 static int64_t scratch_bytes(const kern_call *call)
 {
     return align_up(call->in[0].dims[1] * (int64_t)(2 * sizeof(candidate) + sizeof(double)), 64);
@@ -64,7 +64,8 @@ int64_t cpu_sample_workspace(const kern_call *call, int threads)
     return weights_bytes(call) + parts_bytes(call) + threads * scratch_bytes(call);
 }
 
-// NaN counts as lowest, and both zeros are equal, so that ties go to the lower id.
+// Maps a logit to its order. NaN counts as lowest, and both zeros are equal, so that ties go to the
+// lower id.
 static uint32_t order_of(double logit)
 {
     float x = isnan(logit) ? -INFINITY : (float)logit;
@@ -75,7 +76,7 @@ static uint32_t order_of(double logit)
     return ~rising;
 }
 
-// By digits from the lowest, each pass stable; an odd number of passes ends in `other`.
+// Radix sort from the lowest digit, each pass stable; an odd number of passes ends in `other`.
 static candidate *sort(candidate *items, candidate *other, int64_t count)
 {
     for (int digit = 0; digit < DIGITS; digit++) {
@@ -220,7 +221,7 @@ static double total_of(const sample_job *job, int64_t b)
     return sum;
 }
 
-// In the order of ids, over blocks and then inside one.
+// Draws in the order of ids, over blocks and then inside one.
 static int64_t draw_any(const sample_job *job, int64_t b, float uniform)
 {
     const block *parts = job->parts + b * job->blocks;
@@ -239,7 +240,7 @@ static int64_t draw_any(const sample_job *job, int64_t b, float uniform)
     return last;
 }
 
-// The candidates with a weight of at least `least`, and the sum of their weights.
+// Gathers the candidates with a weight of at least `least`, and the sum of their weights.
 static int64_t gather(const sample_job *job, int64_t b, double least, candidate *items, double *sum)
 {
     const double *weights = job->weights + b * job->vocab;
@@ -254,8 +255,8 @@ static int64_t gather(const sample_job *job, int64_t b, double least, candidate 
     return count;
 }
 
-// Whether the filters keep none but the `count` likeliest candidates, whose weights sum up to `sum`
-// and are all that reach `least`.
+// Returns whether the filters keep only candidates among the `count` likeliest, whose weights sum
+// up to `sum` and are all that reach `least`.
 static bool is_enough(const sample_params *p, int64_t count, double sum, double least, double total)
 {
     if (p->top_k > 0) return count >= p->top_k; // the share is of these

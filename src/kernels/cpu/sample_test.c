@@ -1,5 +1,5 @@
-// Choosing a token: the cpu kernel, which sorts only what may be drawn, against `ref`, which sorts
-// all.
+// Choice of a token: the cpu kernel, which sorts only candidates that may be drawn, against `ref`,
+// which sorts all.
 #include "fixtures/kernels/backend_fixture.h"
 #include "fixtures/kernels/tensor_fixture.h"
 #include "kernels/cpu/pool.h"

@@ -1,7 +1,7 @@
 // Operations on the step block: sums over tokens and parameters, and the decision at the end.
 //
-// The sums are exact (op/step.h), so neither their order nor who adds what can change a bit; what
-// is added is fixed in op/block_sum.h.
+// The sums are exact (op/step.h), so neither their order nor the rank that adds a term can change a
+// bit. op/block_sum.h fixes the terms.
 #include "kernels/cpu/vec_call.h"
 #include "op/block_sum.h"
 
@@ -19,7 +19,7 @@ status cpu_step_begin(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// A few thousand losses: not worth a thread.
+// A few thousand losses are not worth a second thread.
 status cpu_step_loss(const kern_context *context, const kern_call *call)
 {
     (void)context;
@@ -42,7 +42,7 @@ status cpu_step_decide(const kern_context *context, const kern_call *call)
 }
 
 // ---- the norm of a gradient ---------------------------------------------------------------------
-enum { NORM_PARTS = 16 }; // each with a sum of its own
+enum { NORM_PARTS = 16 }; // each with its own sum
 
 typedef struct norm_job {
     const kern_tensor *grad;

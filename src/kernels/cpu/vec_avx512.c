@@ -1,6 +1,7 @@
-// The leaves of the vector backend with AVX-512 (vec_kernels.h). What it gains over AVX2 are fewer
-// instructions, masks and three-way logic; on a core that halves its wide operations the arithmetic
-// itself is as fast. Tiles of attention hold sixteen queries in two vectors of AVX2, so they stay.
+// The leaves of the vector backend with AVX-512 (vec_kernels.h). Its gains over AVX2 are fewer
+// instructions, masks and three-way logic; on a core that splits its wide operations the arithmetic
+// itself is not faster. Tiles of attention hold sixteen queries in two AVX2 vectors, so they do not
+// change.
 #define VEC_AVX2   1
 #define VEC_AVX512 1
 #define VEC_TABLE  cpu_vec_avx512

@@ -1,4 +1,4 @@
-// How kernels that go over rows cut their work (vec_call.h). The pieces do not depend on the number
+// Cuts the work of kernels that go over rows (vec_call.h). The pieces do not depend on the number
 // of threads, and no leaf's result depends on the pieces.
 #include "kernels/cpu/vec_call.h"
 

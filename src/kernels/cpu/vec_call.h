@@ -1,4 +1,4 @@
-// What the kernels of this folder ask of their operands.
+// Operand checks and work cutting that the kernels of this folder share.
 #ifndef KERNELS_CPU_VEC_CALL_H
 #define KERNELS_CPU_VEC_CALL_H
 
@@ -10,7 +10,7 @@ static inline bool tensor_has(const kern_tensor *t)
     return t->data != NULL;
 }
 
-// A tensor of other than two dims is one row: those are contiguous.
+// A tensor with one, three or more dims counts as one row, because it is contiguous.
 static inline int64_t tensor_rows(const kern_tensor *t)
 {
     return t->ndim == 2 ? t->dims[0] : 1;
@@ -45,8 +45,8 @@ static inline int64_t tensor_int(const kern_tensor *t, int64_t i)
     return ((const int64_t *)t->data)[i];
 }
 
-bool cpu_type_is_vector(dtype type); // fp32, bf16, fp16: what a cpu_span may be
-// ST_UNSUPPORTED if an operand that is a float of some kind is none that the leaves can read.
+bool cpu_type_is_vector(dtype type); // fp32, bf16, fp16: the types of a cpu_span
+// Returns ST_UNSUPPORTED if an operand has a floating-point type that the leaves cannot read.
 NODISCARD status cpu_call_check(const kern_call *call);
 
 // A range of elements that one task handles: rows row .. row + rows - 1, and of each the columns
@@ -55,8 +55,8 @@ typedef struct cpu_piece {
     int64_t row, rows, column, columns;
 } cpu_piece;
 
-// How a rows x columns field is cut into pieces of about 16k elements. Contiguous operands are one
-// long row. Cuts within a row lie at multiples of 64.
+// The cut of rows x columns elements into pieces of about 16k elements. Contiguous operands are one
+// long row. Cuts within a row are at multiples of 64.
 typedef struct cpu_cut {
     int64_t rows, columns;             // of the field
     int64_t piece_rows, piece_columns; // of a piece

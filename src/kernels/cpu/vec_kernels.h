@@ -1,7 +1,8 @@
 // The leaves of the vector backend: loops over one row or a piece of it, once per level.
 //
-// A kernel (norm.c, pointwise.c, ...) decides who does what, and calls these through the table of
-// the context's level. All tables are made from the same sources (*.inc), so their bits are equal.
+// A kernel (norm.c, pointwise.c, ...) divides the work and calls these functions through the table
+// of the context's level. All tables are compiled from the same sources (*.inc), so their bits are
+// equal.
 #ifndef KERNELS_CPU_VEC_KERNELS_H
 #define KERNELS_CPU_VEC_KERNELS_H
 
@@ -32,7 +33,7 @@ static inline cpu_span cpu_span_offset(cpu_span s, int64_t elements)
     return s;
 }
 
-// One row of a norm; what an operation does not have is NULL.
+// One row of a norm; operands that an operation does not have are NULL.
 typedef struct cpu_norm_row {
     cpu_span x, delta, w, b, y, h; // forward
     cpu_span dy, dh, dx;           // backward, with h and w
@@ -70,8 +71,8 @@ typedef struct cpu_rope_row {
 } cpu_rope_row;
 
 // n elements of one tensor, the first of which is number `element` of the whole. Muon uses it
-// twice: its first pass reads grad and m, writes m_out and `direction`; the second reads that
-// again.
+// twice: its first pass reads grad and m and writes m_out and `direction`, which the second pass
+// reads.
 typedef struct cpu_update_span {
     cpu_span grad, master, m, v;                   // read
     cpu_span master_out, m_out, v_out, weight_out; // written; weight_out may be missing
@@ -85,16 +86,16 @@ typedef struct cpu_update_span {
     bool stochastic;
     const step_host *step;
     int32_t tensor_index;
-    float *direction; // Muon: what is made orthogonal, and the result
+    float *direction; // Muon: input and result of the orthogonalization
     bool nesterov;
 } cpu_update_span;
 
 struct cpu_attention_tile;
 struct cpu_attention_chunk;
 
-// The functions of a level: result, name and arguments. To add one: a line here, and vec_<name> in
-// an .inc file. finish: values = activation of (values + bias). dropout: columns begin .. begin + n
-// - 1, begin % 4 = 0. attention: see attention.h. block_squares: op/block_sum.h, n <=
+// The functions of a level: result, name and arguments. To add one, add a line here and vec_<name>
+// in an .inc file. finish: values = activation of (values + bias). dropout: columns begin .. begin
+// + n - 1, begin % 4 = 0. attention: see attention.h. block_squares: op/block_sum.h, n <=
 // BLOCK_SUM_ELEMENTS. function: y[i] = f(x[i]); 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid.
 #define CPU_VEC_TABLE(X)                                                                           \
     X(void, add, (cpu_span y, cpu_span a, cpu_span b, int64_t n))                                  \

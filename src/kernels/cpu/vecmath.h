@@ -1,11 +1,11 @@
-// A vector of floats, and the functions that kernels need of it, with one meaning everywhere.
+// A vector of floats, and the functions on it that kernels use, with one meaning at every level.
 //
-// A file that includes this sets VEC_AVX2 to 1 (vec_avx2.c) or 0 (vec_scalar.c) first, and
-// VEC_AVX512 where it has that too (vec_avx512.c); all then include the same kernels (*.inc).
+// A file that includes this header first sets VEC_AVX2 to 1 (vec_avx2.c) or 0 (vec_scalar.c), and
+// VEC_AVX512 if it has that too (vec_avx512.c); all of them then include the same kernels (*.inc).
 // Vectors have eight lanes, with AVX-512 sixteen. The plain C version works on structs of eight
-// floats, step by step as the vector code does: same polynomial, same fma, same order of sums. So
-// the bits are equal at every level and for every element, be it in the body or the tail of a row.
-// (NaN is NaN at all of them, but its payload may differ.)
+// floats, step by step like the vector code: same polynomial, same fma, same order of sums. So the
+// bits are equal at every level and for every element, in the body or the tail of a row. (NaN is
+// NaN at all of them, but its payload may differ.)
 //
 // Errors, measured against double libm in vecmath_test.c, in units of the last place:
 //   v_exp 0.8 (subnormal results too)   v_exp2_neg 2.1, 0 below -126   v_tanh 1.2   v_erf 0.9
@@ -49,7 +49,7 @@ enum { VEC_LANES = 8 };
 #    include "kernels/cpu/vec_lanes_scalar.inc"
 #endif
 
-// Element i of a vector: i.
+// Returns a vector whose element i is i.
 VEC_INLINE vi vi_lanes(void)
 {
     static const int32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -57,8 +57,9 @@ VEC_INLINE vi vi_lanes(void)
 }
 
 // ---- loads and stores of any float type ---------------------------------------------------------
-// Elements i .. i+n-1 of a span, n >= 1; lanes from n on are 0 (loads) or not written (stores).
-// What is less than a vector is not inlined: each loop ends with some of it, for three types.
+// Load and store elements i .. i+n-1 of a span, n >= 1; lanes from n on are 0 (loads) or not
+// written (stores). Partial vectors are not inlined, because each loop ends with one, for three
+// types.
 VEC_REST vf load_rest(cpu_span s, int64_t i, int64_t n)
 {
     if (s.type == DTYPE_F32) return vf_load_first((const float *)s.at + i, DTYPE_F32, n);
@@ -95,9 +96,9 @@ VEC_INLINE void v_store(cpu_span s, int64_t i, int64_t n, vf x)
     }
 }
 
-// Statements for the elements i .. i + left - 1 of n, a vector at a time. They are compiled twice:
-// for whole vectors, where `left` is a constant and nothing is asked about it, and for what is
-// left.
+// Runs statements for the elements i .. i + left - 1 of n, a vector at a time. They are compiled
+// twice: for whole vectors, where `left` is a constant and needs no test, and for the remaining
+// elements.
 #define V_FOR(i, left, n, ...)                         \
     do {                                               \
         int64_t i = 0;                                 \
@@ -111,7 +112,7 @@ VEC_INLINE void v_store(cpu_span s, int64_t i, int64_t n, vf x)
         }                                              \
     } while (0)
 
-// The type that two share; DTYPE_COUNT where they differ.
+// Returns the type that both have; DTYPE_COUNT if they differ.
 VEC_INLINE dtype v_common(dtype a, dtype b)
 {
     return a == b ? a : DTYPE_COUNT;
@@ -123,8 +124,9 @@ VEC_INLINE cpu_span v_as(cpu_span s, dtype type)
     return s;
 }
 
-// loop(type, ...) where the type of all operands, if they have one, is a constant: asked for at
-// every vector it costs more than the arithmetic of a sum. Loops take their spans through v_as.
+// Calls loop(type, ...) with the common type of all operands, if they have one, as a constant:
+// testing it at every vector would cost more than the arithmetic of a sum. Loops take their spans
+// through v_as.
 #define V_BY_TYPE(type, loop, ...)          \
     do {                                    \
         if ((type) == DTYPE_BF16) {         \
@@ -136,7 +138,7 @@ VEC_INLINE cpu_span v_as(cpu_span s, dtype type)
         }                                   \
     } while (0)
 
-// What x becomes when it is stored in a type and read again.
+// Returns x as stored in a type and read again.
 VEC_INLINE vf v_rounded(dtype type, vf x)
 {
     if (type == DTYPE_F32) return x;
@@ -147,13 +149,13 @@ VEC_INLINE vf v_rounded(dtype type, vf x)
 }
 
 // ---- functions ----------------------------------------------------------------------------------
-// 2^n for integer n in [-126, 127]; n = -127 gives 0.
+// Returns 2^n for integer n in [-126, 127]; n = -127 gives 0.
 VEC_INLINE vf v_power_of_two(vi n)
 {
     return vi_as_float(vi_shl(vi_add(n, vi_set(127)), 23));
 }
 
-// e^r of e^x = 2^n e^r, |r| <= ln2/2.
+// Returns e^r of e^x = 2^n e^r, |r| <= ln2/2.
 VEC_INLINE vf exp_fraction(vf x, vf n)
 {
     vf r = vf_fma(n, vf_set(-0x1.62e430p-1F), x);
@@ -167,8 +169,8 @@ VEC_INLINE vf exp_fraction(vf x, vf n)
     return vf_fma(p, r, vf_set(1.0F));
 }
 
-// 2^n is applied in two steps, so that subnormal results and those just below the overflow come out
-// rounded once.
+// Computes e^x. 2^n is applied in two steps, so that subnormal results and those just below the
+// overflow are rounded once.
 VEC_INLINE vf v_exp(vf x)
 {
     x = vf_min(vf_set(89.5F), vf_max(vf_set(-105.0F), x)); // keeps NaN
@@ -177,8 +179,8 @@ VEC_INLINE vf v_exp(vf x)
     return vf_mul(vf_mul(p, v_power_of_two(half)), v_power_of_two(vi_sub(whole, half)));
 }
 
-// 2^x for x <= 0, exactly 1 at 0; what is below 2^-126 is 0. The softmax's exp. x + 1.5 2^23 + 127
-// is rounded to a whole number, whose lowest bits are the exponent of the result.
+// Computes 2^x for x <= 0, exactly 1 at 0; results below 2^-126 are 0. The softmax uses it. x + 1.5
+// 2^23 + 127 is rounded to a whole number, whose lowest bits are the exponent of the result.
 #define EXP2_SHIFT 0x1.8000FEp+23F
 VEC_INLINE vf v_exp2_neg(vf x)
 {
@@ -194,7 +196,8 @@ VEC_INLINE vf v_exp2_neg(vf x)
     return vf_mul(p, vi_as_float(vi_shl(vf_as_int(shifted), 23)));
 }
 
-// The same of four vectors in step: each step has four results that do not wait for each other.
+// Like v_exp2_neg for four vectors together: each step has four results that do not depend on each
+// other.
 VEC_INLINE void v_exp2_neg_4(vf x[4])
 {
     static const float c[5] = {0x1.3cea88p-7F, 0x1.c6b752p-5F, 0x1.ebf9bcp-3F, 0x1.62e42ap-1F,
@@ -210,8 +213,8 @@ VEC_INLINE void v_exp2_neg_4(vf x[4])
     for (int i = 0; i < 4; i++) x[i] = vf_mul(p[i], vi_as_float(vi_shl(vf_as_int(n[i]), 23)));
 }
 
-// 1 / (1 + e^-x). Nothing needs e^-x below 2^-125, and beyond 2^127.5 it may be infinite (n = 128):
-// so 2^n takes one step.
+// Computes 1 / (1 + e^-x). The result does not change for e^-x below 2^-125, and above 2^127.5 e^-x
+// may be infinite (n = 128), so 2^n takes one step.
 VEC_INLINE vf v_sigmoid(vf x)
 {
     const vf one = vf_set(1.0F), y = vf_min(vf_set(88.75F), vf_max(vf_set(-87.0F), vf_negate(x)));
@@ -220,7 +223,8 @@ VEC_INLINE vf v_sigmoid(vf x)
     return vf_div(one, vf_add(one, e));
 }
 
-// Near 0 the odd polynomial of Cephes (Moshier, tanhf.c); beyond it 1 - 2 / (e^2x + 1).
+// Computes tanh: near 0 by the odd polynomial of Cephes (Moshier, tanhf.c), elsewhere 1 - 2 / (e^2x
+// + 1).
 VEC_INLINE vf v_tanh(vf x)
 {
     const vf one = vf_set(1.0F), a = vf_abs(x), z = vf_mul(x, x);
@@ -235,7 +239,8 @@ VEC_INLINE vf v_tanh(vf x)
     return vf_copysign(vf_select(vf_less(a, vf_set(0.625F)), near, far), x);
 }
 
-// Two polynomials, after N. Juffa's erff: odd up to 475/512, beyond it 1 - e^-q(|x|).
+// Computes erf by two polynomials, after N. Juffa's erff: odd up to 475/512, above it 1 -
+// e^-q(|x|).
 VEC_INLINE vf v_erf(vf x)
 {
     const vf t = vf_abs(x), s = vf_mul(x, x);
@@ -246,7 +251,7 @@ VEC_INLINE vf v_erf(vf x)
     r = vf_fma(r, t, vf_set(-0x1.450aa0p-1F));
     r = vf_fma(r, t, vf_set(-0x1.079d0cp-3F));
     r = vf_fma(r, t, vf_negate(t));
-    // Beyond 4 it is 1 in fp32, while the polynomial leaves its range.
+    // Above 4 erf is 1 in fp32, and the polynomial leaves its range.
     r = vf_select(vf_less(vf_set(4.0F), t), vf_set(-105.0F), r);
     const vf far = vf_copysign(vf_sub(vf_set(1.0F), v_exp(r)), x);
     vf p = vf_set(-0x1.38e000p-11F);
@@ -287,7 +292,7 @@ VEC_INLINE vphilox v_philox(vphilox c, uint32_t k0, uint32_t k1)
     for (int k = 0; k < 4; k++) odd[k] = vi_high(c.w[k]);
     philox_half(c.w, k0, k1);
     philox_half(odd, k0, k1);
-    for (int k = 0; k < 4; k++) c.w[k] = vi_zip(c.w[k], odd[k]);
+    for (int k = 0; k < 4; k++) c.w[k] = vi_interleave(c.w[k], odd[k]);
     return c;
 }
 #else
@@ -308,7 +313,7 @@ VEC_INLINE vphilox v_philox(vphilox c, uint32_t k0, uint32_t k1)
 }
 #endif
 
-// rng_uniform of a word per lane.
+// Returns rng_uniform of a word per lane.
 VEC_INLINE vf v_uniform(vi words)
 {
     return vf_mul(vi_to_float(vi_shr(words, 8)), vf_set(0x1p-24F));

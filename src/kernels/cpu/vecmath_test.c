@@ -1,5 +1,5 @@
 // The vector functions against double libm, the levels against each other to the bit, and the
-// leaves that have a scalar truth elsewhere against it.
+// leaves against their scalar references.
 #include "kernels/cpu/vec_kernels.h"
 #include "op/block_sum.h"
 #include "op/optimizer.h"
@@ -53,7 +53,7 @@ static double ulps(double want, float got)
     return fabs((double)got - want) / spacing;
 }
 
-// Over every 9973rd float pattern, both signs.
+// The worst error over every 9973rd float pattern, both signs.
 static double worst(const cpu_vec *vec, int which, float low, float high)
 {
     float x[LOT], y[LOT];
@@ -76,7 +76,7 @@ static double worst(const cpu_vec *vec, int which, float low, float high)
 enum { TABLES = 3 };
 static const cpu_vec *const tables[TABLES] = {&cpu_vec_scalar, &cpu_vec_avx2, &cpu_vec_avx512};
 
-// How many of the tables this machine can run.
+// Returns the number of tables that this machine can run.
 static int table_count(void)
 {
     const kern_level level = kern_level_of_machine();
@@ -106,7 +106,7 @@ static void test_errors(void **state)
     }
 }
 
-// Four vectors in step, as the softmax takes them, are what one at a time is.
+// Four vectors together, as the softmax takes them, equal one at a time.
 static void test_exp2_of_four(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void test_levels_agree(void **state)
                 x[i] = round < 30 ? float_of(rng_word(1, round, i))
                                   : rng_tensor_normal(7, round, i) * (float)(round - 20);
             }
-            // Another offset each round: elements pass through body and tail.
+            // Each round has another offset, so elements pass through body and tail.
             check_functions(tables[t], x, LOT - (int64_t)round, round);
         }
     }
@@ -226,7 +226,7 @@ static void run_norms(const cpu_vec *vec, const norm_case *c, norm_memory *m)
     if (c->keeps_h) row.h = h;
     vec->rmsnorm(&row);
     m->r = row.r;
-    row.b = row.y; // adds up what the first wrote
+    row.b = row.y; // adds to the output of the first
     vec->layernorm(&row);
     m->mean = row.mean + 3.0F * row.r;
     const float r[NORM_ROWS] = {row.r, 0.5F, 2.0F, 1.0F, 0.1F};
@@ -275,7 +275,7 @@ static void test_norms_agree(void **state)
     }
 }
 
-// A sequential sum, column by column, and nothing beyond the columns.
+// A sequential sum, column by column; no column after the last one changes.
 static void test_sum_rows(void **state)
 {
     (void)state;

@@ -7,16 +7,17 @@
 //   query T-1           . . . x x x  (window 3)  (0: no limit), and only those of its own document.
 //
 // Query head h reads key-value head h / (heads / kv_heads). Dropout acts on the probabilities.
-// Backward makes the probabilities anew from q and k instead of reading lse: its fp32 has too few
-// bits for scores in the thousands. In a ring it must: other ranks have the other keys.
+// Backward computes the probabilities again from q and k instead of reading lse, whose fp32 has too
+// few bits for scores in the thousands. In a ring it must read lse, because other ranks have the
+// other keys.
 //
-// Queries of a rank of several stand where op/zigzag.h says, and their keys are gathered rows, or
-// those of one rank of a ring; everything else goes by position.
+// With context parallelism, op/zigzag.h gives the positions of a rank's queries, and the keys are
+// gathered rows, or those of one rank of a ring; everything else depends on positions only.
 #include "kernels/ref/ref.h"
 #include "op/dropout.h"
 #include "op/zigzag.h"
 
-// What one sequence of a call looks like.
+// The shape of one sequence of a call.
 typedef struct span {
     int64_t sequence;             // within the call
     int64_t key_begin, key_count; // rows of k and v; S
@@ -50,7 +51,7 @@ static int64_t sequences(const kern_call *c)
     return c->seq > 0 ? c->in[0].dims[0] / c->seq : 0;
 }
 
-// Forward: lengths (operand 4) gives the live part of a cache.
+// Forward: lengths (operand 4) gives the valid part of a cache.
 static span span_of(const kern_call *c, int64_t keys, const kern_tensor *lengths, int64_t b)
 {
     span s = {
@@ -78,7 +79,8 @@ static bool is_visible(const kern_call *c, const kern_tensor *documents, const s
     return ref_int(documents, first + position) == ref_int(documents, first + at);
 }
 
-// p[s] = score of key s for head h of query t, -infinity where it is not seen. Returns the highest.
+// Sets p[s] to the score of key s for head h of query t, -infinity if the query does not see it.
+// Returns the highest.
 static double scores(const kern_call *c, const kern_tensor *q, const kern_tensor *k,
                      const kern_tensor *documents, const span *s, int64_t t, int64_t h, double *p)
 {
@@ -98,8 +100,8 @@ static double scores(const kern_call *c, const kern_tensor *q, const kern_tensor
     return highest;
 }
 
-// p[s] = probability of key s, 0 where it is not seen. Returns log-sum-exp, -infinity if nothing
-// is.
+// Sets p[s] to the probability of key s, 0 if the query does not see it. Returns log-sum-exp,
+// -infinity if the query sees no key.
 static double probabilities(const kern_call *c, const kern_tensor *q, const kern_tensor *k,
                             const kern_tensor *documents, const span *s, int64_t t, int64_t h,
                             double *p)
@@ -120,7 +122,7 @@ static double probabilities(const kern_call *c, const kern_tensor *q, const kern
     return highest + log(sum);
 }
 
-// 0 or 1 / (1 - p) for one probability.
+// Returns 0 or 1 / (1 - p) for one probability.
 static double keep_factor(const kern_call *c, const span *s, int64_t t, int64_t h, int64_t key)
 {
     if (!(c->attrs.dropout > 0.0f)) return 1.0;
@@ -137,7 +139,7 @@ int64_t ref_attention_workspace(const kern_call *c, int threads)
     return c->in[1].dims[0] * (int64_t)sizeof(double);
 }
 
-// One query of one head: y and its log-sum-exp.
+// Computes one query of one head: y and its log-sum-exp.
 static void query_forward(const kern_call *c, const span *s, int64_t t, int64_t h, double *p)
 {
     const kern_tensor *v = &c->in[2], *y = &c->out[0], *lse = &c->out[1];
@@ -174,7 +176,8 @@ status ref_attention(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// Two sets of keys: their sums are exp(lse), and -infinity is a query that saw none.
+// Merges the results over two sets of keys, whose sums are exp(lse); -infinity means that the query
+// saw no key.
 status ref_attention_merge(const kern_context *context, const kern_call *c)
 {
     (void)context;
@@ -196,7 +199,7 @@ status ref_attention_merge(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// p, dp (keys), dk, dv (keys, head_dim) of one key-value head.
+// Workspace: p, dp (keys), dk, dv (keys, head_dim) of one key-value head.
 int64_t ref_attention_bwd_workspace(const kern_call *c, int threads)
 {
     (void)threads;
@@ -205,7 +208,7 @@ int64_t ref_attention_bwd_workspace(const kern_call *c, int threads)
     return keys * (2 + 2 * (int64_t)c->attrs.head_dim) * (int64_t)sizeof(double);
 }
 
-// Probabilities among the keys of all ranks, as forward left their sum.
+// Computes probabilities relative to the keys of all ranks, from the sum that forward saved.
 static void ring_probabilities(const kern_call *c, const span *s, int64_t t, int64_t h, double *p)
 {
     const double lse = ref_get(&c->in[5], s->query_begin + t, h);
@@ -215,7 +218,7 @@ static void ring_probabilities(const kern_call *c, const span *s, int64_t t, int
     }
 }
 
-// The sum of p dp over the keys of all ranks: dy y.
+// Returns the sum of p dp over the keys of all ranks, which is dy y.
 static double ring_mean(const kern_call *c, int64_t row, int64_t h)
 {
     const int64_t dim = c->attrs.head_dim;
@@ -226,7 +229,7 @@ static double ring_mean(const kern_call *c, int64_t row, int64_t h)
     return sum;
 }
 
-// One query of one head: adds to dk and dv, writes dq.
+// Processes one query of one head: adds to dk and dv, writes dq.
 //   dv += m p dy,  dp = m (dy . v),  ds = p (dp - sum p dp),  dq = scale ds k,  dk += scale ds q
 static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t h, double *buffer)
 {
@@ -268,7 +271,8 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
     }
 }
 
-// The queries whose gradients are asked for, in order: all, or the two pieces of a shard.
+// Returns the runs of queries whose gradients are wanted, in order: all, or the two pieces of a
+// shard.
 static int runs_of(const kern_call *c, zigzag_run runs[2])
 {
     const op_piece *piece = &c->piece;
@@ -278,7 +282,7 @@ static int runs_of(const kern_call *c, zigzag_run runs[2])
     return 2;
 }
 
-// One query head: adds to dk and dv.
+// Processes one query head: adds to dk and dv.
 static void head_backward(const kern_call *c, const span *s, int64_t h)
 {
     zigzag_run runs[2];

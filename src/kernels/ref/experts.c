@@ -1,8 +1,8 @@
-// Experts: the router's choice, rows ordered by expert and back, products with a matrix per expert.
+// Experts: the router's choice, rows ordered by expert and back, GEMMs with one matrix per expert.
 //
-// offsets(E+1) says which rows are each expert's; rows from offsets[E] on are neither read nor
-// written. An id that is no expert of the table, or offsets that do not rise within the rows, come
-// from data: they are a status.
+// offsets(E+1) gives the rows of each expert; rows from offsets[E] on are neither read nor written.
+// An invalid expert id, or offsets that do not rise within the rows, come from data, so they are an
+// error status.
 #include "kernels/ref/ref.h"
 
 // ---- the router ---------------------------------------------------------------------------------
@@ -57,8 +57,9 @@ status ref_route(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// p_e (d_e - sum of d p over the chosen), d being 0 where an expert is not chosen; p_e follows from
-// the first weight, that of the largest logit. Normalized, p is 0 but for the chosen.
+// dlogits_e = p_e (d_e - sum of d p over the chosen), where d is 0 for experts that were not
+// chosen; p_e follows from the first weight, that of the largest logit. If normalized, p is 0
+// except for the chosen experts.
 status ref_route_bwd(const kern_context *context, const kern_call *c)
 {
     (void)context;
@@ -124,7 +125,7 @@ static status row_check(const kern_call *c, int64_t row, int64_t rows)
                 (long long)rows);
 }
 
-// y[n] = the sum of a token's rows, times their weights where there are any.
+// Sets y[n] to the sum of a token's rows, times their weights if there are any.
 static status rows_add(const kern_call *c, const kern_tensor *weights, const kern_tensor *y)
 {
     const kern_tensor *rows = &c->in[0], *row_of = &c->in[1];
@@ -241,7 +242,7 @@ status ref_grouped_matmul_dx(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// An expert without rows has its gradient as it was, or zeros.
+// If an expert has no rows, its gradient keeps its value, or becomes zero.
 status ref_grouped_matmul_dw(const kern_context *context, const kern_call *c)
 {
     (void)context;

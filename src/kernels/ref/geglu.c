@@ -1,4 +1,5 @@
-// a = gelu(gate) * up, the halves of h, and its gradient (op/geglu.c): a gate as SwiGLU's is.
+// GEGLU (op/geglu.c): a = gelu(gate) * up, where gate and up are the halves of h, and its gradient;
+// computed like SwiGLU.
 #include "kernels/ref/ref.h"
 
 status ref_geglu(const kern_context *context, const kern_call *c)

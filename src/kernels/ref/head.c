@@ -44,7 +44,7 @@ static int64_t whole_of(const kern_call *c)
     return c->piece.whole_rows > 0 ? c->piece.whole_rows : c->in[1].dims[0];
 }
 
-// Where a shard begins among the rows of w.
+// Returns the first row of a shard in w.
 static int64_t shard_begin(const kern_call *c, int64_t shard)
 {
     return whole_of(c) * shard / c->piece.shards - c->piece.first_row;
@@ -100,7 +100,7 @@ typedef struct row_stats {
     double highest, sum, label; // of the whole row of logits; sum: of exp(logit - highest)
 } row_stats;
 
-// Shards' sums are added by the tree: neighbours first.
+// Adds the sums of shards by the tree: neighbours first.
 static row_stats stats_of(const kern_call *c, int64_t n)
 {
     const kern_tensor *stats = &c->in[3];
@@ -125,7 +125,7 @@ static row_stats stats_of(const kern_call *c, int64_t n)
     return out;
 }
 
-// The same as row_loss, of a piece of the logits.
+// Like row_loss, for a piece of the logits.
 static double piece_loss(const kern_call *c, int64_t n, int64_t label, double *logits)
 {
     const row_stats s = stats_of(c, n);
@@ -138,8 +138,8 @@ static double piece_loss(const kern_call *c, int64_t n, int64_t label, double *l
     return (s.highest - s.label) + log(s.sum) + z_loss * lse * lse;
 }
 
-// loss = lse - logit[label] + z lse^2; its gradient is p (1 + 2 z lse) - [v = label].
-// On return logits[v] holds the gradient of the unscaled loss.
+// Returns the loss, lse - logit[label] + z lse^2; its gradient is p (1 + 2 z lse) - [v = label]. On
+// return logits[v] holds the gradient of the unscaled loss.
 static double row_loss(double *logits, int64_t vocab, int64_t label, double z_loss)
 {
     double highest = -HUGE_VAL, sum = 0.0;
@@ -224,7 +224,8 @@ int64_t ref_sample_workspace(const kern_call *c, int threads)
     return c->in[0].dims[1] * (int64_t)sizeof(candidate);
 }
 
-// Higher first; ties go to the lower id. NaN counts as lowest, so the order is total.
+// Orders candidates by descending logit; ties go to the lower id. NaN counts as lowest, so the
+// order is total.
 static bool comes_before(const candidate *a, const candidate *b)
 {
     const double x = isnan(a->weight) ? -HUGE_VAL : a->weight;
@@ -232,7 +233,7 @@ static bool comes_before(const candidate *a, const candidate *b)
     return x > y || (x == y && a->id < b->id);
 }
 
-// Heap sort: in place, since kernels allocate nothing.
+// Heap sort, because it works in place and kernels allocate nothing.
 static void sift_down(candidate *items, int64_t root, int64_t count)
 {
     for (;;) {
@@ -294,14 +295,14 @@ static int64_t draw(const candidate *items, int64_t count, float uniform, int64_
     return best; // only where no weight is a number
 }
 
-// Without a filter every candidate stays, in the order of ids.
+// Returns whether any filter is on. Without one every candidate stays, in the order of ids.
 static bool has_filter(const float *params)
 {
     return params[1] >= 1.0F || (params[2] > 0.0F && params[2] < 1.0F) || params[3] > 0.0F;
 }
 
-// The random word of a draw: the sequence's seed and how many it drew before; so its text does not
-// depend on what else is in the batch, nor on its row.
+// The random word of a draw depends on the seed of the sequence and the number of its draws so far,
+// so the text does not depend on the other sequences of the batch, nor on its row.
 status ref_sample(const kern_context *context, const kern_call *c)
 {
     (void)context;

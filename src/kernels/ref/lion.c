@@ -1,4 +1,4 @@
-// Lion, in double, with the state rounded once where it is stored: see op/lion.c.
+// The Lion optimizer (op/lion.c) in double; the state is rounded once, when it is stored.
 #include "kernels/ref/ref.h"
 #include "op/optimizer.h"
 

@@ -1,5 +1,5 @@
-// Matrix products, the plain way: one dot product in double per element of the output.
-// Weights are stored (out, in), as in Hugging Face files: y = x w^T.
+// Naive GEMMs: one dot product in double per element of the output. Weights are stored (out, in),
+// as in Hugging Face files: y = x w^T.
 #include "kernels/ref/ref.h"
 
 status ref_matmul(const kern_context *context, const kern_call *c)

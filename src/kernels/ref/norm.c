@@ -1,13 +1,13 @@
 // RMSNorm and LayerNorm, forward and backward, fused with the residual addition before them.
 //
-//   h = x + delta, rounded to its type: what backward reads is what forward normed
+//   h = x + delta, rounded to its type, because backward reads the value that forward normalized
 //   RMSNorm    y = h r (w + plus),         r = 1 / sqrt(mean(h^2) + eps)
 //   LayerNorm  y = (h - mean) r w + b,     r = 1 / sqrt(var(h) + eps)
 //
 // Sources: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016, arXiv:1607.06450.
 #include "kernels/ref/ref.h"
 
-// h of one element; stored if it is wanted. x alone where there is no delta.
+// Returns h of one element and stores it if it is wanted. Without delta, h is x.
 static double residual(const kern_call *c, const kern_tensor *delta, const kern_tensor *h,
                        int64_t i, int64_t j)
 {
@@ -33,7 +33,7 @@ status ref_rmsnorm(const kern_context *context, const kern_call *c)
             const double scale = 1.0 / sqrt(squares / (double)dim + (double)c->attrs.eps);
             for (int64_t j = 0; j < dim; j++) {
                 const double v = residual(c, delta, h, i, g * dim + j);
-                // h first: y may lie where x or delta lay.
+                // h is stored first, because y may overlap x or delta.
                 if (ref_has(h)) ref_put(h, i, g * dim + j, v);
                 ref_put(y, i, g * dim + j, v * scale * (ref_get(w, 0, j) + (double)c->attrs.plus));
             }
@@ -43,8 +43,8 @@ status ref_rmsnorm(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// 1 / sqrt(mean(h^2) + eps) of one group, once more in double: where eps is all that keeps dx from
-// 0 (one column), the 24 bits of the stored r are too few.
+// Computes 1 / sqrt(mean(h^2) + eps) of one group again in double: if only eps keeps dx from 0 (one
+// column), the 24 bits of the stored r are too few.
 static double group_scale(const kern_call *c, const kern_tensor *h, int64_t i, int64_t begin,
                           int64_t dim)
 {
@@ -126,8 +126,8 @@ status ref_layernorm(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// The mean of a row of h, once more in double: the stored one has 24 bits, which is too few where
-// the mean is far larger than the deviation from it.
+// Computes the mean of a row of h again in double: the stored one has 24 bits, too few if the mean
+// is far larger than the deviation from it.
 static double row_mean(const kern_tensor *h, int64_t i)
 {
     double sum = 0.0;

@@ -1,6 +1,6 @@
 // AdamW and Muon, in double, with the state rounded once where it is stored.
 //
-// The gradient that arrives is a raw accumulator; step->device.grad_factor makes it the clipped
+// The gradient operand is a raw accumulator; step->device.grad_factor scales it to the clipped
 // mean. A skipped step and a halted run write nothing.
 #include "op/optimizer.h"
 #include "kernels/ref/ref.h"
@@ -25,9 +25,8 @@ void ref_put_update(const kern_call *c, const kern_tensor *t, int64_t i, int64_t
     }
 }
 
-// Source: Loshchilov & Hutter 2019, arXiv:1711.05101. Decay comes first and is of the old value;
-// eps is added outside the root, after bias correction. t counts applied updates, this one
-// included.
+// Source: Loshchilov & Hutter 2019, arXiv:1711.05101. Decay uses the old value and comes first; eps
+// is added outside the root, after bias correction. t counts applied updates, this one included.
 status ref_adamw(const kern_context *context, const kern_call *c)
 {
     (void)context;
@@ -62,9 +61,11 @@ status ref_adamw(const kern_context *context, const kern_call *c)
 }
 
 // ---- Muon ---------------------------------------------------------------------------------------
-// Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; as torch.optim.Muon has it.
+// Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon, with the conventions of
+// torch.optim.Muon.
 
-// Part `k` of the weight: its first row and how many. Parts lie one after the other along dim 0.
+// Returns the first row and the number of rows of part `k` of the weight. Parts follow each other
+// along dim 0.
 static void part_rows(const kern_call *c, int32_t k, int64_t *begin, int64_t *rows)
 {
     *begin = 0;
@@ -79,7 +80,8 @@ static int32_t part_count(const kern_call *c)
     return c->piece.part_count > 1 ? c->piece.part_count : 1;
 }
 
-// Two matrices (small, large) and two (small, small), where small is the lesser side of a part.
+// Returns the bytes of two matrices (small, large) and two (small, small), where small is the
+// shorter side of a part.
 static int64_t part_bytes(int64_t rows, int64_t columns)
 {
     const int64_t low = min_i64(rows, columns);
@@ -108,7 +110,8 @@ int64_t ref_muon_update_workspace(const kern_call *c, int threads)
     return most;
 }
 
-// Five steps of x <- a x + (b A + c A^2) x with A = x x^T; x (rows, columns), rows <= columns.
+// Performs five steps of x <- a x + (b A + c A^2) x with A = x x^T; x (rows, columns), rows <=
+// columns.
 static void newton_schulz(double *x, double *next, double *a, double *b, int64_t rows,
                           int64_t columns)
 {
@@ -140,7 +143,7 @@ static void newton_schulz(double *x, double *next, double *a, double *b, int64_t
     }
 }
 
-// New momentum and the direction that follows from it, of one element of the rank's piece.
+// Updates the momentum of one element of the rank's piece and returns its direction.
 static double direction(const kern_call *c, const kern_tensor *m, int64_t i, int64_t j)
 {
     const double mu = optimizer_beta(c->attrs.momentum);
@@ -158,7 +161,8 @@ static void momentum_put(const kern_call *c, const kern_tensor *m, const kern_te
     ref_put_update(c, out, i, j, mu * ref_get(m, i, j) + (1.0 - mu) * g, random.w[1]);
 }
 
-// What is at the workspace's beginning, with its lesser side first, is made orthogonal there.
+// Makes the matrix at the beginning of the workspace orthogonal, in place; its shorter side comes
+// first.
 static void orthogonalise(const kern_call *c, int64_t rows, int64_t columns)
 {
     const int64_t low = min_i64(rows, columns), high = max_i64(rows, columns);
@@ -177,7 +181,8 @@ static void orthogonalise(const kern_call *c, int64_t rows, int64_t columns)
     newton_schulz(x, next, a, b, low, high);
 }
 
-// One element of the master weight and its copy; the update is of a part of (rows, columns).
+// Updates one element of the master weight and its copy; the update is of a part of (rows,
+// columns).
 static void master_put(const kern_call *c, const kern_tensor *master, const kern_tensor out[2],
                        const int64_t at[2], int64_t element, double update, double size)
 {
@@ -195,8 +200,8 @@ static double size_of(const kern_call *c, int64_t rows, int64_t columns)
                               : sqrt(fmax(1.0, (double)rows / (double)columns));
 }
 
-// One part: momentum, orthogonalisation, update. In the buffer x is stored with its lesser side
-// first.
+// Processes one part: momentum, orthogonalization, update. In the buffer x is stored with its
+// shorter side first.
 static void muon_part(const kern_call *c, int64_t begin, int64_t rows)
 {
     const int64_t columns = c->in[0].dims[1];

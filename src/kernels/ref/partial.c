@@ -1,5 +1,5 @@
-// Operations that stand where a sum is cut: the terms that one rank has, and what comes after the
-// sum.
+// Operations around a sum that is split over ranks: the terms of one rank, and the operations after
+// the sum.
 #include "kernels/ref/ref.h"
 #include "op/zigzag.h"
 
@@ -15,7 +15,7 @@ status ref_add_bias(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// Neighbours first, then neighbours of those.
+// Adds neighbours first, then the sums of neighbours.
 status ref_sum(const kern_context *context, const kern_call *c)
 {
     (void)context;

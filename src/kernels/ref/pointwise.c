@@ -1,7 +1,7 @@
 // Operations that work element by element: sums, activations, dropout, casts, rotations.
 //
-// An output may be one of the inputs (op rows say which): every element is read before the element
-// at the same place is written.
+// An output may be one of the inputs (operation rows say which): every element is read before the
+// element at the same position is written.
 #include "kernels/ref/ref.h"
 #include "op/dropout.h"
 #include "op/zigzag.h"
@@ -91,7 +91,8 @@ status ref_activation_bwd(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// a = act(gate) * up, the halves of h. Source: Shazeer 2020, arXiv:2002.05202.
+// Computes a = act(gate) * up, where gate and up are the halves of h. Source: Shazeer 2020,
+// arXiv:2002.05202.
 status ref_gate(const kern_call *c, op_activation kind)
 {
     const kern_tensor *h = &c->in[0], *a = &c->out[0];

@@ -1,4 +1,4 @@
-// The row of the `ref` backend: every operation that is not between ranks has a kernel here.
+// The row of the `ref` backend, which has a kernel for every operation except collectives.
 #include "kernels/ref/ref.h"
 
 const kern_backend kern_backend_ref = {

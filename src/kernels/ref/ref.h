@@ -1,8 +1,8 @@
-// The `ref` backend: every operation once more, as plainly as it can be written.
+// The `ref` backend: a naive implementation of every operation.
 //
-// It is what the tests trust, so it has no vector code, no blocking and no threads. Sums inside a
-// row run in double and are rounded once, to the type of the output; any floating type is accepted,
-// fp64 too, so that finite differences can be taken. Sums over rows ("+=" outputs) are one
+// It is the reference of the tests, so it has no vector code, no blocking and no threads. Sums
+// inside a row are computed in double and rounded once, to the type of the output. Every floating
+// type is accepted, fp64 too, for finite differences. Sums over rows ("+=" outputs) are one
 // sequential sum in the type of the accumulator that continues from memory: a cut between rows
 // changes no bit.
 #ifndef KERNELS_REF_REF_H
@@ -18,7 +18,7 @@ static inline bool ref_has(const kern_tensor *t)
     return t->data != NULL;
 }
 
-// A 1-dim tensor is one row.
+// A 1-dim tensor has one row.
 static inline int64_t ref_rows(const kern_tensor *t)
 {
     return t->ndim == 2 ? t->dims[0] : 1;
@@ -60,7 +60,7 @@ static inline int64_t ref_int(const kern_tensor *t, int64_t j)
     return ((const int64_t *)t->data)[j];
 }
 
-// The value that a store to `t` leaves there.
+// Returns the value that a store to `t` leaves there.
 static inline double ref_rounded(const kern_tensor *t, double value)
 {
     double cell = 0.0; // wide and aligned enough for any type
@@ -118,7 +118,7 @@ NODISCARD status ref_gate_bwd(const kern_call *c, op_activation kind);
 
 // ---- updates (ref/optimizer.c) ------------------------------------------------------------------
 bool ref_is_masked(const step_device *d); // a skipped step and a halted run write nothing
-// Stores one element, stochastically if asked and the type is narrower than fp32.
+// Stores one element, with stochastic rounding if it is on and the type is narrower than fp32.
 void ref_put_update(const kern_call *c, const kern_tensor *t, int64_t i, int64_t j, double value,
                     uint32_t random_bits);
 

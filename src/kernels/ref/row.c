@@ -1,6 +1,6 @@
-// Operations that pick rows: embedding tables, gathers, caches.
+// Operations that select rows: embedding tables, gathers, caches.
 //
-// A number that stands outside its table comes from data, not from a bug: it is a status.
+// A row number outside its table comes from data, not from a bug, so it is an error status.
 #include "kernels/ref/ref.h"
 
 static status check_row(const char *what, int64_t row, int64_t value, int64_t count)
@@ -10,7 +10,7 @@ static status check_row(const char *what, int64_t row, int64_t value, int64_t co
                 (long long)row, (long long)value, (long long)count);
 }
 
-// Rows of the whole table, of which this may be a piece.
+// Returns the rows of the whole table, of which `table` may be a piece.
 static int64_t vocabulary_of(const kern_call *c, const kern_tensor *table)
 {
     return c->piece.whole_rows > 0 ? c->piece.whole_rows : table->dims[0];
@@ -81,7 +81,7 @@ status ref_gather(const kern_context *context, const kern_call *c)
 }
 
 // Row t of T goes to cached position lengths[b] - T + t. Positions before 0 are padding at the
-// front of a prompt that is shorter than T: they have no place and are left out.
+// front of a prompt that is shorter than T and are skipped.
 status ref_cache_append(const kern_context *context, const kern_call *c)
 {
     (void)context;

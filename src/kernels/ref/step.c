@@ -1,7 +1,8 @@
 // Operations on the step block: sums over tokens and parameters, and the decision at the end.
 //
-// The sums are exact (op/step.h), so neither their order nor who adds what can change a bit; what
-// is left to fix is the piece that is summed in double before it is added (op/block_sum.h).
+// The sums are exact (op/step.h), so neither their order nor the rank that adds a term can change a
+// bit. Only the size of the pieces that are summed in double before they are added is fixed
+// (op/block_sum.h).
 #include "kernels/ref/ref.h"
 #include "op/block_sum.h"
 
