@@ -1,8 +1,8 @@
 // Rotary positions and attention, with their gradients.
 //
-// Attention is never held as a matrix: the forward keeps the log-sum-exp of every row and head, and
-// the backward computes probabilities again from it. Costs here count the pairs that a causal mask
-// and a window leave; documents are not known before the data are.
+// Attention is never stored as a matrix: the forward keeps the log-sum-exp of every row and head,
+// and the backward computes probabilities again from it. Costs here count the pairs that a causal
+// mask and a window leave; documents are not known before the data are.
 #include "op/op_internal.h"
 #include "op/zigzag.h"
 
@@ -44,7 +44,7 @@ static op_cost rope_cost(const op_program *p, const op_node *node, const extent_
     const double rows = op_dim(p, node->in[0], 0, bound);
     op_cost cost = op_cost_bytes(p, node, bound);
     const op_tensor *table = op_at(p, node->in[2]);
-    // Of the table one row per token, at most.
+    // At most one row of the table is read per token.
     cost.bytes_read -= op_elements(p, node->in[2], bound) * (double)dtype_bytes(table->type);
     cost.bytes_read += rows * (double)node->attrs.head_dim * (double)dtype_bytes(table->type);
     cost.flops = 3.0 * rows * (double)node->attrs.heads * (double)node->attrs.head_dim;
@@ -128,7 +128,8 @@ static status heads_check(const op_node *node, const op_shapes *shapes)
     return ST_OK;
 }
 
-// Keys are those of the queries' rows, or of all ranks' rows; documents are of all rows.
+// Checks that keys have the rows of the queries, or the rows of all ranks, and documents those of
+// all ranks.
 static status rows_check(const op_node *node, const op_shapes *shapes, bool cached)
 {
     const op_piece *piece = &node->piece;
@@ -187,8 +188,9 @@ static void attention_cut(const op_program *p, const op_node *node, int rule, in
     piece->piece.first_head = node->piece.first_head + at * piece->attrs.heads;
 }
 
-// Pairs of a query and a key that it sees, over all sequences. With a cache the bound: a full one.
-// A rank of several has its share: causal ones are balanced, and with a window nearly.
+// Returns the pairs of a query and a key that it sees, over all sequences. With a cache it is the
+// bound, of a full cache. With context parallelism a rank has its share: causal masks are balanced,
+// and windows nearly so.
 static double attention_pairs(const op_program *p, const op_node *node, tensor_id q, tensor_id k,
                               const extent_binding *bound)
 {
@@ -197,7 +199,7 @@ static double attention_pairs(const op_program *p, const op_node *node, tensor_i
     const double ways = (double)max_i64(node->piece.cp_ways, 1);
     const double queries = ways * op_dim(p, q, 0, bound) / seqs;
     const double keys = node->piece.ring ? queries : op_dim(p, k, 0, bound) / seqs;
-    const double before = keys - queries; // keys that stand before the first query
+    const double before = keys - queries; // keys before the first query
     const double most = window > 0 ? (double)window : keys;
     double growing = most - before; // queries that see all keys before them
     if (growing < 0.0) growing = 0.0;
@@ -237,7 +239,7 @@ static status attention_gradient(op_program *p, const op_node *node)
     return ST_OK;
 }
 
-// Queries of some ranks: keys of all of them, or in a ring of one.
+// With context parallelism, keys are those of all ranks, or in a ring those of one.
 static void ranks_check(const op_facts *f)
 {
     const op_piece *piece = f->piece;
@@ -261,7 +263,7 @@ static void attention_check(const op_facts *f)
     ASSERT(op_fact(f, 'E') == (int64_t)a->kv_heads * a->head_dim);
     ASSERT(op_fact(f, 'V') == op_fact(f, 'E') && op_fact(f, 'Y') == op_fact(f, 'C'));
     ASSERT(heads < 0 || heads == a->heads);
-    // Without a cache every sequence has as many keys, at least one for each query.
+    // Without a cache every sequence has the same number of keys, at least one for each query.
     if (op_fact(f, 'B') < 0 && rows > 0) {
         ASSERT(keys % (rows / f->seq) == 0);
         ASSERT(keys >= rows);
@@ -295,7 +297,7 @@ const op_kind op_row_attention = {
     .check = attention_check,
 };
 
-// What two sets of keys give, weighted by their sums.
+// The results over two sets of keys are averaged, weighted by their sums.
 static status merge_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
@@ -369,7 +371,7 @@ static void bwd_place(const op_program *p, const op_node *node, op_rule *rules, 
     OP_RULES(rules, count, "0000000:000", "111111r:111");
 }
 
-// Five products of the forward's two: scores again, dv, dp, dq, dk.
+// Five GEMMs of the size of the forward's two: scores again, dv, dp, dq, dk.
 static op_cost bwd_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     const op_attrs *a = &node->attrs;

@@ -10,8 +10,7 @@ extern "C" {
 
 // n is the number of ranks of the group.
 typedef enum op_collective {
-    //                            in                       out                 count is of elements
-    //                                                     in
+    // COLLECTIVE_               in                       out                 count: elements of
     COLLECTIVE_ALL_REDUCE,     // count                    count               in
     COLLECTIVE_REDUCE_SCATTER, // n * count, piece r to r  count               out
     COLLECTIVE_ALL_GATHER,     // count                    n * count           in
@@ -38,7 +37,7 @@ typedef enum op_reduction {
 const char *
 op_collective_name(op_collective op); // "all_reduce"; "?" for a number that is no operation
 const char *op_reduction_name(op_reduction r); // "sum"
-// False: no operation has this name, and *out stays as it is.
+// Returns false, and leaves *out unchanged, if no operation has this name.
 bool op_collective_parse(const char *name, op_collective *out);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// Every operation and reduction has a name of its own; an operation's name is read back as itself.
+// Every operation and reduction has a unique name, and an operation is found by its name.
 #include "op/collective.h"
 
 #include <setjmp.h>

@@ -1,7 +1,6 @@
-// What ranks along an axis do together, as nodes of a program: shapes and bytes. A partition puts
-// them where one placement becomes another (op/pass/partition.h); lowering makes communications of
-// them, so they have no kernels, and the only placement that they know is that of the program that
-// they stand in.
+// Collectives along an axis as nodes of a program: shapes and bytes. A partition inserts them where
+// one placement becomes another (op/pass/partition.h), and lowering turns them into communications,
+// so they have no kernels, and their only placement is that of their program.
 //
 //   partial -> replicate  ALL_REDUCE       partial -> shard of rows  REDUCE_SCATTER
 //   shard of rows -> replicate  ALL_GATHER     shard of rows -> shard of columns        ALL_TO_ALL
@@ -28,7 +27,7 @@ static status axis_check(const op_node *node)
     return ST_OK;
 }
 
-// What comes out is like each of what goes in.
+// The output has the shape and type of each input.
 static status like_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
@@ -53,7 +52,8 @@ const op_kind op_row_all_reduce = {
     .cost = op_cost_bytes,
 };
 
-// The rows of t, of which there may be several for a token, of another number of ranks.
+// Returns the extent of the rows of t (there may be several for each token) on another number of
+// ranks.
 static extent rows_of(const op_program *p, tensor_id t, extent_symbol symbol)
 {
     return extent_make(op_at(p, t)->dims[0].scale, symbol);
@@ -68,7 +68,7 @@ static status rows_check(const op_program *p, const op_node *node, tensor_id t,
                 tensor->name, symbol == EXTENT_TOKENS ? "a micro-batch" : "a rank's piece of it");
 }
 
-// Of how many ranks, only the result knows.
+// Only the shape of the result determines the number of ranks.
 static status pieces_check(const op_program *p, const op_node *node, tensor_id one, tensor_id all)
 {
     const char *name = op_kind_of(node->code)->name;

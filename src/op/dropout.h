@@ -1,5 +1,5 @@
-// Dropout's random bits: which element is dropped is a function of (seed, step, where) and of
-// nothing else, so layout, micro-batch, packing, threads and recomputation change nothing.
+// Dropout's random bits: whether an element is dropped is a function of (seed, step, position)
+// only, so layout, micro-batch, packing, threads and recomputation change no bit.
 //
 //   key      seed folded to 32 bits, step
 //   counter  site << 12 | head, sequence, position, index / 4    one call gives four elements
@@ -23,7 +23,7 @@ typedef struct dropout_stream {
     uint32_t sequence;
 } dropout_stream;
 
-// 2^12 heads and 2^20 sites: no two uses share a counter.
+// 2^12 heads and 2^20 sites fit, so no two uses share a counter.
 static inline dropout_stream dropout_stream_of(const step_host *h, int32_t site, int32_t head,
                                                int64_t sequence)
 {
@@ -36,7 +36,7 @@ static inline dropout_stream dropout_stream_of(const step_host *h, int32_t site,
     return s;
 }
 
-// The words of elements 4 * quad .. 4 * quad + 3 of one row.
+// Returns the words of elements 4 * quad .. 4 * quad + 3 of one row.
 static inline philox_words dropout_words(const dropout_stream *s, int64_t position, int64_t quad)
 {
     uint32_t counter[4];
@@ -47,13 +47,13 @@ static inline philox_words dropout_words(const dropout_stream *s, int64_t positi
     return philox4x32_10(counter, s->key);
 }
 
-// What an element is multiplied with: 0, or 1 / (1 - p), which keeps the mean.
+// Returns the factor of an element: 0, or 1 / (1 - p), which keeps the mean.
 static inline float dropout_factor(uint32_t word, float p)
 {
     return rng_uniform(word) >= p ? 1.0f / (1.0f - p) : 0.0f;
 }
 
-// One element; kernels that walk along a row take four at a time.
+// Returns the factor of one element; kernels that walk along a row take four at a time.
 static inline float dropout_factor_at(const dropout_stream *s, int64_t position, int64_t index,
                                       float p)
 {

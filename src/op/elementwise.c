@@ -1,8 +1,9 @@
-// Operations that look at one element, or one row, at a time: addition, activations, gates,
-// dropout, casts, and the sum of two accumulators.
+// Operations on one element, or one row, at a time: addition, activations, gates, dropout, casts,
+// and the sum of two accumulators.
 #include "op/op_internal.h"
 
-// Every operand has one shape: by rows, by columns; `sums` where terms may be added afterwards too.
+// All operands have one shape: they are cut by rows or by columns; with `sums` they may be terms
+// that are added later.
 static void same_place(const op_program *p, tensor_id t, bool sums, op_rule *rules, int *count)
 {
     if (op_at(p, t)->ndim == 2 && sums) {
@@ -59,8 +60,8 @@ static void bias_place(const op_program *p, const op_node *node, op_rule *rules,
     OP_RULES(rules, count, "0r:0", "10:1", "pp:p");
 }
 
-// What op_matmul leaves to be added where its product is a sum over ranks: it has no gradient rule
-// of its own, for it comes after differentiation.
+// The bias of a GEMM whose result is a sum over ranks: a partition adds it after the sum. It has no
+// gradient rule, because partitions run after differentiation.
 const op_kind op_row_add_bias = {
     .code = OP_ADD_BIAS,
     .name = "add_bias",
@@ -300,11 +301,11 @@ static void dropout_place(const op_program *p, const op_node *node, op_rule *rul
 {
     (void)p;
     (void)node;
-    // Not by columns: a feature's number is part of its random counter.
+    // No cut by columns, because the index of a feature is part of its random counter.
     OP_RULES(rules, count, "0:0", "p:p");
 }
 
-// Rows are cut by positions: a row's position is part of its counter too.
+// Rows are cut by positions; the position of a row is part of its counter too.
 static void dropout_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
                         op_node *piece)
 {
@@ -315,7 +316,7 @@ static void dropout_cut(const op_program *p, const op_node *node, int rule, int 
     piece->piece.row_at = at;
 }
 
-// Ten rounds of Philox for four elements: about twelve integer operations for each.
+// Ten rounds of Philox for four elements are about twelve integer operations for each.
 static op_cost dropout_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     return op_cost_pointwise(p, node, bound, node->out[0], 13.0);

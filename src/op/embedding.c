@@ -1,4 +1,4 @@
-// Embedding: rows of a table by id, plus rows of a position table; and the table's gradient.
+// Embedding: rows of a table by id, plus rows of a position table, and the gradient of the table.
 #include "op/op_internal.h"
 
 static status embedding_infer(op_program *p, op_node *node, uint32_t wanted)
@@ -14,8 +14,8 @@ static status embedding_infer(op_program *p, op_node *node, uint32_t wanted)
 static void embedding_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     (void)p;
-    // By tokens, by features, by vocabulary: then an id is in one piece, and the others have -0,
-    // which changes nothing in a sum.
+    // Cut by tokens, by features, or by vocabulary: then an id is in one piece, and the other
+    // pieces give -0, which changes no sum.
     OP_RULES(rules, count, "0r0r:0", "r1r1:1", "r0rr:p");
     if (node->piece.whole_rows > 0) *count -= 1; // cut already
 }
@@ -26,7 +26,7 @@ static void embedding_cut(const op_program *p, const op_node *node, int rule, in
     if (rule == 3) op_cut_rows(p, node->in[1], ways, at, &piece->piece);
 }
 
-// Of a table only the rows that are asked for are read.
+// Only the wanted rows of a table are read.
 static op_cost embedding_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     const tensor_id x = node->out[0];
@@ -84,7 +84,7 @@ const op_kind op_row_embedding = {
 
 static status dw_infer(op_program *p, op_node *node, uint32_t wanted)
 {
-    // Only the table's own tensor knows how many rows it has.
+    // Only the tensor of the table knows the number of its rows.
     if (node->out[0] == TENSOR_NONE) {
         return fail(ST_MODEL, "embedding_dw: the accumulator must be given");
     }

@@ -1,8 +1,8 @@
-// The words of blocks: a function per forward operation, which makes the node and appends it.
+// The functions that blocks call: one per forward operation, which makes the node and appends it.
 //
-// What differs between training and the other purposes is decided here, so that a block says what
-// it means once: training keeps activations apart from products (their gradients need the values
-// before), others fuse them; only training drops.
+// Differences between training and the other purposes are decided here, so that a block states the
+// computation once: training separates activations from GEMMs (their gradients need the values
+// before), other purposes fuse them; only training drops.
 #include "op/op_internal.h"
 
 #include <math.h>

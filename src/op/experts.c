@@ -1,23 +1,23 @@
-// Mixture of experts: which expert takes which token, the way there and back, and products whose
-// rows meet different matrices (Shazeer et al. 2017, arXiv:1701.06538).
+// Mixture of experts: the choice of experts for each token, the permutation to experts and back,
+// and GEMMs whose rows use different matrices (Shazeer et al. 2017, arXiv:1701.06538).
 //
 //   logits -> ROUTE -> PERMUTE -> GROUPED_MATMUL, scale, GROUPED_MATMUL -> UNPERMUTE
 //
-// Rows are ordered by expert and, within an expert, by token, so a weight's gradient is one left
-// sequential sum over the tokens of its expert. How many rows an expert has is known on the device
-// alone (offsets): shapes have the bound. A block may apply a token's weights to rows before the
-// second product (PERMUTE's scale): then nothing of what experts give needs to be kept for the
-// gradient of the weights. Or UNPERMUTE applies them.
+// Rows are ordered by expert and, within an expert, by token, so the gradient of a weight is one
+// sequential sum over the tokens of its expert. Only the device knows how many rows an expert has
+// (offsets): shapes have the bound. A block may apply the weights of a token to rows before the
+// second GEMM (PERMUTE's scale); then the outputs of experts need not be kept for the gradient of
+// these weights. Otherwise UNPERMUTE applies them.
 //
-// Cut by tokens (dim 0) rows are not a piece of the whole's rows: each rank has those of its own
-// tokens, in its own order, with offsets of its own. So rows may be cut between PERMUTE and
-// UNPERMUTE, and gathered nowhere.
+// If tokens (dim 0) are cut, the rows of a rank are not a piece of the whole rows: each rank has
+// the rows of its own tokens, in its own order, with its own offsets. So rows may be cut between
+// PERMUTE and UNPERMUTE but are never gathered.
 //
-// Costs count an expert's choice once, as the weight that goes with it: ids and offsets are left
-// out, and so is what PERMUTE writes of row_of, which UNPERMUTE reads.
+// Costs count the choice of an expert once, as the weight that belongs to it: ids and offsets are
+// left out, and so is row_of, which PERMUTE writes and UNPERMUTE reads.
 #include "op/op_internal.h"
 
-// R and the column of scales, from ids or row_of (N,T).
+// Binds R and the column of scales, from ids or row_of (N,T).
 static status rows_bind(const op_node *node, op_shapes *shapes)
 {
     int64_t taken = 0;
@@ -34,7 +34,7 @@ static status rows_bind(const op_node *node, op_shapes *shapes)
                 (long long)taken);
 }
 
-// An optional output is made where the optional input that it belongs to is there.
+// Returns the bit of an optional output if its optional input is present.
 static uint32_t output_wanted(const op_node *node, int in, int out)
 {
     return node->in[in] == TENSOR_NONE ? 0 : 1u << out;
@@ -46,7 +46,7 @@ static double bytes_of(const op_program *p, tensor_id t, const extent_binding *b
     return op_elements(p, t, bound) * (double)dtype_bytes(op_at(p, t)->type);
 }
 
-// What all operands cost but those: bit i of `in`, bit o of `out`.
+// Returns the cost of all operands except the given ones: bit i of `in`, bit o of `out`.
 static op_cost cost_without(const op_program *p, const op_node *node, const extent_binding *bound,
                             uint32_t in, uint32_t out)
 {
@@ -60,7 +60,8 @@ static op_cost cost_without(const op_program *p, const op_node *node, const exte
     return cost;
 }
 
-// Each expert has M of the W rows of a weight, and there is an offset more than experts.
+// Checks that each expert has M of the W rows of a weight, and that there is one offset more than
+// experts.
 static void experts_check(const op_facts *f)
 {
     const int64_t rows = op_fact(f, 'R'), tokens = op_fact(f, 'N'), offsets = op_fact(f, 'X');
@@ -174,7 +175,7 @@ static op_cost rows_added(const op_program *p, const op_node *node, const extent
     return op_cost_pointwise(p, node, bound, node->in[0], 1.0);
 }
 
-// Offsets come first: the last of them counts the rows.
+// Makes the offsets first, because the last of them counts the rows.
 static status offsets_make(op_program *p, op_node *node, op_shapes *shapes)
 {
     const extent count = extent_of((int64_t)node->attrs.experts + 1);
@@ -235,7 +236,8 @@ static status permute_gradient(op_program *p, const op_node *node)
     return two_gradients(p, &back, in);
 }
 
-// Kept by recompute `selective`, as products are: to make it again is to send it again.
+// Recompute `selective` keeps the rows, as it keeps results of GEMMs, because computing them again
+// means sending them again.
 const op_kind op_row_permute = {
     .code = OP_PERMUTE,
     .name = "permute",
@@ -352,7 +354,7 @@ const op_kind op_row_unpermute_bwd = {
 
 // ---- products -----------------------------------------------------------------------------------
 
-// Rows of the weight (W) are M for each expert; offsets (X) are one more than experts.
+// Binds rows of the weight (W), M for each expert; there is one more offset (X) than experts.
 static status experts_bind(const op_node *node, op_shapes *shapes)
 {
     const char *name = op_kind_of(node->code)->name;

@@ -1,5 +1,5 @@
-// Extents of tensors: constants, symbols that are bound when a plan is made, and bounds whose live
-// count is known on the device alone.
+// Extents of tensors: constants, symbols that a plan binds, and bounds whose live count only the
+// device knows.
 #ifndef OP_EXTENT_H
 #define OP_EXTENT_H
 
@@ -12,10 +12,10 @@ extern "C" {
 typedef int32_t tensor_id; // a row of the program's tensor table
 #define TENSOR_NONE ((tensor_id)-1)
 
-// An extent: scale times what the symbol is bound to. A *bounded* one, of dim 0, is a bound: how
-// many rows there are is known on the device alone, as element count_at of the integer tensor
-// `count` of the same program. Shapes, bytes and costs go by the bound; kernels neither read nor
-// write a row from the live count on.
+// An extent: scale times the value of the symbol. A *bounded* one, of dim 0, is an upper bound:
+// only the device knows the number of rows, as element count_at of the integer tensor `count` of
+// the same program. Shapes, bytes and costs use the bound; kernels neither read nor write a row
+// from the live count on.
 typedef enum extent_symbol {
     EXTENT_ONE,        // a constant
     EXTENT_TOKENS,     // rows of the micro-batch: sequences * seq
@@ -31,7 +31,7 @@ typedef struct extent {
     int32_t count_at;
     tensor_id count;
 } extent;
-// Exactly as many.
+// Makes an exact extent.
 static inline extent extent_make(int64_t scale, extent_symbol symbol)
 {
     extent e;
@@ -50,7 +50,7 @@ static inline extent extent_tokens(int64_t per_token)
 {
     return extent_make(per_token, EXTENT_TOKENS);
 }
-// At most `bound`, and as many as element `at` of `count` says.
+// Makes an extent of at most `bound`; element `at` of `count` has the live number.
 static inline extent extent_bounded(extent bound, tensor_id count, int32_t at)
 {
     extent e = bound;

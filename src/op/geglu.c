@@ -1,7 +1,6 @@
 // GEGLU: a feed-forward gate by GELU (Shazeer 2020, arXiv:2002.05202), and its gradient.
 //
-//   GEGLU      h(N,2F)   -> a(N,F) = gelu(h[:, :F]) * h[:, F:], attrs.activation: GELU by tanh or
-//              by erf
+//   GEGLU      h(N,2F)   -> a(N,F) = gelu(h[:, :F]) * h[:, F:]; attrs.activation: tanh or erf GELU
 //   GEGLU_BWD  h da      -> dh(N,2F)
 #include "op/op_internal.h"
 

@@ -1,9 +1,9 @@
-// The head: product with the vocabulary, softmax and cross-entropy in one, in chunks that never
-// hold all the logits. In training one node makes the losses and both gradients, for the logits of
-// a chunk are there only once.
+// The head: GEMM with the vocabulary, softmax and cross-entropy in one, in chunks that never hold
+// all logits. In training one node computes the losses and both gradients, because the logits of a
+// chunk exist only once.
 #include "op/op_internal.h"
 
-// Of the gradient of x, side by side.
+// Returns the number of terms of the gradient of x, one after the other in its columns.
 static int64_t terms_of(const op_node *node)
 {
     return node->in[3] == TENSOR_NONE ? 1 : node->piece.shard_count;
@@ -57,7 +57,7 @@ static void head_place(const op_program *p, const op_node *node, op_rule *rules,
     *count = 2;
 }
 
-// Whole shards.
+// Cuts the vocabulary into whole shards.
 static void shards_cut(const op_program *p, const op_node *node, int ways, int at, op_node *piece)
 {
     const int64_t whole = op_at(p, node->in[1])->dims[0].scale;
@@ -84,7 +84,8 @@ static op_cost head_cost(const op_program *p, const op_node *node, const extent_
     return cost;
 }
 
-// The gradient of x has a term for each shard of the vocabulary; the statistics are of all shards.
+// Checks that the gradient of x has a term for each shard of the vocabulary and that the statistics
+// are of all shards.
 static void terms_check(const op_facts *f)
 {
     const bool cut = op_has_in(f, 3);

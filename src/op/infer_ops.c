@@ -1,5 +1,5 @@
-// Operations of generation: keys and values into the cache, the rows that are wanted, the next
-// token.
+// Operations of generation: storing keys and values in the cache, gathering the wanted rows,
+// choosing the next token.
 #include "op/op_internal.h"
 
 static status cache_append_infer(op_program *p, op_node *node, uint32_t wanted)
@@ -92,7 +92,7 @@ static void sample_place(const op_program *p, const op_node *node, op_rule *rule
     OP_RULES(rules, count, "000:0"); // by sequences
 }
 
-// An exponential, two sums and a few passes of selection for each logit.
+// Counts an exponential, two sums and a few passes of selection for each logit.
 static op_cost sample_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     return op_cost_pointwise(p, node, bound, node->in[0], 20.0);

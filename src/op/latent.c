@@ -1,10 +1,10 @@
-// Multi-head latent attention: queries, keys and values put together from what narrow rows were
-// widened to, and rotated (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1). Rows with a cost and
-// no kernel yet: op_codes.h.
+// Multi-head latent attention: queries, keys and values assembled from the results of
+// up-projections, and rotated (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1). These rows have a
+// cost but no kernel yet (op_codes.h).
 #include "op/op_internal.h"
 
-// Columns of heads: C of queries and keys, V of values, E of what was widened, of which P of each
-// head are rotated.
+// Binds columns of heads: C of queries and keys, V of values, E of the up-projection; P columns of
+// each head are rotated.
 static status columns_bind(const op_node *node, op_shapes *shapes)
 {
     const op_attrs *a = &node->attrs;
@@ -41,7 +41,7 @@ static void latent_cut(const op_program *p, const op_node *node, int rule, int w
     piece->attrs.kv_heads = node->attrs.kv_heads / ways;
 }
 
-// Three operations for each element that is rotated; what is not is copied.
+// Three operations for each rotated element; the other elements are copied.
 static op_cost latent_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     return op_cost_pointwise(p, node, bound, node->in[0], 3.0);

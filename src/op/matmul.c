@@ -1,4 +1,4 @@
-// Matrix products: y = act(x w^T + bias) with weights stored (out, in), and their gradients.
+// GEMMs: y = act(x w^T + bias) with weights stored (out, in), and their gradients.
 #include "op/op_internal.h"
 
 static status matmul_infer(op_program *p, op_node *node, uint32_t wanted)
@@ -15,7 +15,7 @@ static status matmul_infer(op_program *p, op_node *node, uint32_t wanted)
 static void matmul_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     (void)p;
-    // By tokens; by columns of y; along K, where every rank has a term of y (and of the bias).
+    // Cut by tokens; by columns of y; along K, where every rank has a term of y (and of the bias).
     OP_RULES(rules, count, "0rr:0", "r00:1", "11p:p");
     if (node->attrs.activation != ACT_NONE) *count -= 1; // not of a term
 }

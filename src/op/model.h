@@ -1,8 +1,8 @@
-// A whole model as data: what `model` writes and `plan` reads.
+// A whole model as data: `model` writes it and `plan` reads it.
 //
 // A model is a stack of layers (embedding, blocks, head). Layers of equal shape share one program;
-// each says which of the model's weights stand for the program's. The activation of each layer's
-// output 0 is the next layer's input 0. Nothing here knows how many devices there are.
+// each maps the weights of the program to its weights of the model. The activation of each layer's
+// output 0 is the next layer's input 0. Nothing here depends on the number of devices.
 #ifndef OP_MODEL_H
 #define OP_MODEL_H
 
@@ -14,26 +14,27 @@ extern "C" {
 
 typedef enum weight_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS } weight_init;
 
-// The logical tensor: it has initial values, an optimizer, a place in checkpoints and the digest.
+// The logical tensor, which has initial values, an optimizer, and a place in checkpoints and the
+// digest.
 typedef struct weight_part {
     const char *name;          // "layers.3.attn.q"
     int64_t row_begin, rows;   // in the physical tensor
     int64_t first, whole_rows; // of a rank's piece: which of the logical tensor's rows these are
     int64_t heads;             // rows are cut between them; 0: anywhere
-    int32_t copies; // of a piece: so many ranks along AXIS_TP, side by side, have the same; 0: one
+    int32_t copies;            // neighbouring ranks along AXIS_TP that have the same piece; 0: one
 } weight_part;
 
-// Where a part has fewer heads than there are ranks, several share one: each of so many has a copy
-// of it.
+// Returns the number of ranks that have a copy of the same head: above 1 if a part has fewer heads
+// than there are ranks.
 static inline int32_t op_part_copies(int64_t heads, int32_t ways)
 {
     return heads > 0 && heads < ways && ways % heads == 0 ? (int32_t)(ways / heads) : 1;
 }
 
-// A physical tensor (rows, columns), or (rows) when ndim is 1. Fused ones have several parts.
-// op_model_partition makes a rank's pieces of them: along dim 0 every part is cut by itself, and
-// piece k of n of a dim of d elements is [d k / n, d (k + 1) / n), so that any d can be cut; of a
-// part with c copies it is piece k / c of n / c.
+// A physical tensor (rows, columns), or (rows) if ndim is 1. Fused tensors have several parts.
+// op_model_partition makes a rank's pieces: along dim 0 every part is cut separately, and piece k
+// of n of a dim of d elements is [d k / n, d (k + 1) / n), so that any d can be cut; of a part with
+// c copies it is piece k / c of n / c.
 typedef struct op_weight {
     const char *name; // "layers.3.attn.qkv"
     int ndim;
@@ -48,17 +49,16 @@ typedef struct op_weight {
     bool frozen;     // not trained: it has no gradient and no optimizer state
     bool is_expert;  // its rows are those of experts, which ranks along AXIS_EP share
     int8_t cut_dim[AXIS_COUNT];
-    // Of a piece: number `at` of `ways` along AXIS_TP; ways is 0 or 1 where every rank has all of
-    // it.
+    // Piece `at` of `ways` along AXIS_TP; ways is 0 or 1 if every rank has the whole weight.
     int32_t ways, at;
     int64_t first_column, whole_columns;
-    // Its gradient is a term on each rank of AXIS_TP; the sum is everybody's (replicated weights
-    // whose users are cut); or of so many ranks side by side each has the same term.
+    // Its gradient is a term on each rank of AXIS_TP, and all ranks need the sum (replicated
+    // weights whose users are cut); with copies, that many neighbouring ranks have the same term.
     bool partial_grad;
     int32_t partial_copies;
 } op_weight;
 
-// Where a part lies in its logical tensor: all of it where the weight is no piece.
+// The place of a part in its logical tensor: all of it if the weight is not a piece.
 typedef struct weight_piece {
     int64_t row, rows, whole_rows;
     int64_t column, columns, whole_columns;
@@ -77,8 +77,8 @@ static inline weight_piece op_weight_piece(const op_weight *w, int part)
     return out;
 }
 
-// Of a piece that several ranks have: the rows of it, from its first on, that rank `at` answers for
-// (in the norm, say), so that each is counted once. All of it where there is one copy.
+// Returns the rows, from *row on, of a piece on several ranks that rank `at` is responsible for (in
+// the norm, for example), so that each row is counted once. With one copy these are all rows.
 static inline int64_t op_part_share(const op_weight *w, int part, int32_t at, int64_t *rows)
 {
     const weight_part *p = &w->parts[part];
@@ -90,10 +90,10 @@ static inline int64_t op_part_share(const op_weight *w, int part, int32_t at, in
     return begin - first;
 }
 
-// A decoder layer is one row, or two where a pipeline's stages meet in its middle: between them
-// stands the residual stream alone, as between layers.
+// A decoder layer is one row, or two if a stage boundary is in its middle; only the residual stream
+// crosses it there, as between layers.
 typedef enum op_layer_part { LAYER_WHOLE, LAYER_ATTENTION, LAYER_MLP } op_layer_part;
-// What its row's name ends with.
+// Returns the suffix of the row's name.
 static inline const char *op_layer_part_end(op_layer_part part)
 {
     return part == LAYER_WHOLE ? "" : part == LAYER_ATTENTION ? ".attn" : ".mlp";
@@ -107,7 +107,7 @@ typedef struct op_layer {
     const int32_t *weight_of; // [tensor of the program] row in weights; -1 if it is none
 } op_layer;
 
-// A table that is made once at start, in fp32.
+// A constant table, computed once at start, in fp32.
 typedef struct op_constant {
     const char *name; // the ROLE_CONSTANT tensor's name in programs: "rope"
     int64_t rows, columns;
@@ -127,15 +127,14 @@ typedef struct op_model {
     // For reports: FLOPs of a token = 6 * product_parameters + 6 * seq * attention_width.
     int64_t parameters, product_parameters;
     int64_t attention_width; // sum over layers of heads * head_dim
-    // Of frozen models: weights in products times the gradients (of the weight, of its input) that
+    // For frozen models: weights in GEMMs times the gradients (of the weight, of its input) that
     // are not computed, and the attention width of layers that run forward only.
     int64_t skipped_parameters, skipped_width;
 } op_model;
 
-// By the convention of the project (design.md, README): 6 x the weights that take part in products,
-// plus 6 L T (heads x head size) for causal attention; recomputation never counts. A frozen
-// weight's gradient is not computed and not counted; nor is the backward pass below the first
-// trained weight.
+// FLOPs of a token by the convention of the README: 6 x the weights in GEMMs, plus 6 L T (heads x
+// head size) for causal attention; recomputation never counts. The gradient of a frozen weight is
+// not computed and not counted; nor is the backward pass below the first trained weight.
 static inline double op_model_flops_per_token(const op_model *m, int64_t seq)
 {
     const double attention = 6.0 * (double)m->attention_width - 4.0 * (double)m->skipped_width;

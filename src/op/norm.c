@@ -6,7 +6,7 @@
 //                                             added to dx, the gradient of both x and delta
 #include "op/op_internal.h"
 
-// Groups of columns that are normed by themselves: the extent of C / D.
+// Binds the groups of columns that are normalized separately: the extent of C / D.
 static status groups_bind(const op_node *node, op_shapes *shapes)
 {
     int64_t columns = 0, dim = 0;
@@ -35,7 +35,7 @@ static status rms_infer(op_program *p, op_node *node, uint32_t wanted)
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
     TRY(groups_bind(node, &shapes));
-    // With a delta the gradient rule needs h, wanted or not.
+    // With a delta the gradient rule needs h, even if the caller does not want it.
     const uint32_t h = node->in[2] == TENSOR_NONE ? 0u : 1u << 2;
     return op_shapes_out(p, node, (wanted & ~(1u << 2)) | h, &shapes);
 }
@@ -56,13 +56,13 @@ static op_cost rms_cost(const op_program *p, const op_node *node, const extent_b
     return op_cost_pointwise(p, node, bound, node->in[0], node->in[2] == TENSOR_NONE ? 4.0 : 5.0);
 }
 
-// The gradient that came to h, past the norm. It leaves h: what the rule makes holds it.
+// Takes the gradient that reached h past the norm; the gradient that the rule makes includes it.
 static tensor_id residual_take(op_program *p, const op_node *node, int delta, int h)
 {
     return op_grad_take(p, node->in[delta] == TENSOR_NONE ? node->in[0] : node->out[h]);
 }
 
-// dx belongs to x and to delta, for both were added with weight one.
+// Gives dx to x and to delta, because both were added with weight one.
 static status residual_give(op_program *p, const op_node *node, int delta, tensor_id dx)
 {
     TRY(op_grad_add(p, node->in[0], dx));
@@ -229,7 +229,8 @@ static op_cost layer_cost(const op_program *p, const op_node *node, const extent
     return op_cost_pointwise(p, node, bound, node->in[0], per_element);
 }
 
-// Of a frozen gain only the bias's gradient is made, which is the plain sum of dy over rows.
+// For a frozen gain only the gradient of the bias is computed, which is the plain sum of dy over
+// rows.
 static status layer_dw(op_program *p, const op_node *node, tensor_id dy, tensor_id h)
 {
     if (!op_trains(p, node->in[1])) {

@@ -1,19 +1,20 @@
-// What each operation is, without running it: operands, shapes, placement, cost, gradient.
+// Operations and programs: operands, shapes, placement, cost and gradient of each operation,
+// everything except its kernels.
 //
-// Everything is plain data. A *program* is what one block of a model (or an optimizer, for one
-// weight) writes: a table of tensors and four lists of nodes,
+// Everything is plain data. A block of a model (or an optimizer, for one weight) writes a
+// *program*: a table of tensors and four lists of nodes,
 //
 //   forward          appended by the block
 //   backward input   appended by the gradient rules: what the layer below waits for
 //   backward weight  appended by the gradient rules: products that add to weight gradients
 //   recompute        forward nodes emitted again before the backward lists (op/pass/recompute.c)
 //
-// Extents that differ from plan to plan are symbols (tokens of a micro-batch, cached positions);
-// they are bound when a plan is made. Kernels meet the same codes in kernels/kernels.h.
+// Extents that differ from plan to plan are symbols (tokens of a micro-batch, cached positions); a
+// plan binds them. Kernels use the same codes (kernels/kernels.h).
 //
-// To add an operation: a line in OP_TABLE (op/op_codes.h), a row in a file here, and an entry in
-// the table of each backend that has a kernel. The contract tests op_table_test.c and
-// kernels/backend_test.c run over every row by themselves.
+// To add an operation, write a line in OP_TABLE (op/op_codes.h), a row in a file here, and an entry
+// in the table of each backend that has a kernel. The contract tests op_table_test.c and
+// kernels/backend_test.c then run over its row.
 #ifndef OP_OP_H
 #define OP_OP_H
 
@@ -25,14 +26,15 @@
 extern "C" {
 #endif
 
-// Logits that a head has in memory at once; what has fewer rows makes them once (attrs.kept).
+// Bytes of logits that a head has in memory at once. A head with fewer rows computes them once
+// (attrs.kept).
 enum { OP_HEAD_CHUNK_BYTES = 128 << 20, OP_HEAD_ROW_STEP = 64 };
-// Rows of `vocab` logits in a chunk: at least two.
+// Returns the rows of `vocab` logits in a chunk: at least two.
 static inline int64_t op_head_chunk_rows(int64_t vocab)
 {
     const int64_t stride = (vocab + 15) / 16 * 16;
     int64_t rows = OP_HEAD_CHUNK_BYTES / (stride * 4);
-    // Even: sums over rows go by pairs.
+    // Even, because sums over rows go by pairs.
     rows -= rows % (rows > OP_HEAD_ROW_STEP ? OP_HEAD_ROW_STEP : 2);
     return rows > 2 ? rows : 2;
 }
@@ -41,12 +43,12 @@ static inline int64_t op_head_chunk_rows(int64_t vocab)
 NODISCARD status op_program_create(arena *a, op_purpose purpose, dtype compute, dtype grad,
                                    op_program **out);
 NODISCARD status op_tensor_add(op_program *p, const op_tensor *tensor, tensor_id *out);
-// A named tensor with up to two extents (ndim 1 or 2).
+// Adds a named tensor with up to two extents (ndim 1 or 2).
 NODISCARD status op_tensor_make(op_program *p, const char *name, tensor_role role, dtype type,
                                 int ndim, extent rows, extent columns, tensor_id *out);
 NODISCARD status op_view(op_program *p, tensor_id of, const char *name, int64_t column_begin,
                          int64_t column_count, tensor_id *out);
-// Some rows of a weight, or of its gradient.
+// Adds a view of some rows of a weight, or of its gradient.
 NODISCARD status op_view_rows(op_program *p, tensor_id of, const char *name, int64_t row_begin,
                               int64_t row_count, tensor_id *out);
 NODISCARD status op_input(op_program *p, const char *name, extent rows, extent columns,
@@ -55,7 +57,7 @@ NODISCARD status op_output(op_program *p, tensor_id t); // declares it a boundar
 // Appends to a list: `node->out` may name tensors (in-place on state) or be TENSOR_NONE to be made.
 NODISCARD status op_append(op_program *p, op_list list, op_node *node, uint32_t wanted);
 
-// Forward operations in the words of a block. Optional operands: TENSOR_NONE.
+// Forward operations, called by blocks. Optional operands: TENSOR_NONE.
 NODISCARD status op_embedding(op_program *p, tensor_id ids, tensor_id table, tensor_id positions,
                               tensor_id position_table, tensor_id *x);
 NODISCARD status op_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id bias,
@@ -72,7 +74,7 @@ NODISCARD status op_attention(op_program *p, tensor_id q, tensor_id k, tensor_id
                               tensor_id documents, tensor_id lengths, const op_attrs *attrs,
                               tensor_id *y);
 NODISCARD status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id cache);
-// q and k rotated, and put together with v: see LATENT in op_codes.h.
+// Rotates q and k and joins them with v: LATENT in op_codes.h.
 NODISCARD status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t head_dim,
                            int32_t value_dim, tensor_id out[3]);
 NODISCARD status op_route(op_program *p, tensor_id logits, int32_t top_k, bool normalize,
@@ -89,14 +91,14 @@ NODISCARD status op_grouped_matmul(op_program *p, tensor_id x, tensor_id w, tens
                                    int32_t experts, tensor_id *y);
 NODISCARD status op_scale_rows(op_program *p, tensor_id x, tensor_id scale, tensor_id *y);
 NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);
-// The same with GELU, by tanh or by erf, instead of SiLU.
+// Like op_swiglu, with GELU by tanh or by erf instead of SiLU.
 NODISCARD status op_geglu(op_program *p, tensor_id h, op_activation gelu, tensor_id *a);
 NODISCARD status op_activate(op_program *p, tensor_id x, op_activation activation, tensor_id *y);
 NODISCARD status op_dropout(op_program *p, tensor_id x, float probability, int32_t site,
                             tensor_id *y);
-// Train: loss and both gradients in one node of the backward-weight list, which of a program with
-// this operation runs before its backward-input list. Evaluate: token losses only, in the forward
-// list. The losses reach the step block through op_step_loss.
+// Train: loss and both gradients in one node of the backward-weight list, which a program with this
+// operation runs before its backward-input list. Evaluate: token losses only, in the forward list.
+// op_step_loss adds the losses to the step block.
 NODISCARD status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels,
                               float z_loss, tensor_id *token_loss);
 // Adds token losses to the step block; in the list where op_head_loss puts its node.
@@ -104,7 +106,7 @@ NODISCARD status op_step_loss(op_program *p, tensor_id token_loss, tensor_id lab
 NODISCARD status op_gather(op_program *p, tensor_id x, tensor_id rows, tensor_id *y);
 NODISCARD status op_sample_ids(op_program *p, tensor_id logits, tensor_id params, tensor_id draws,
                                tensor_id *ids);
-// A tensor of that type with x's values (nearest even).
+// Makes a tensor of that type with the values of x (nearest even).
 NODISCARD status op_cast(op_program *p, tensor_id x, dtype type, tensor_id *y);
 
 // Operand k of a node: its inputs first, then its outputs.
@@ -114,8 +116,8 @@ static inline tensor_id op_operand(const op_node *node, int k)
 }
 
 // ---- views --------------------------------------------------------------------------------------
-// The tensor that owns a tensor's bytes: itself, or the one that it is a view of, from this column
-// and row on. TENSOR_NONE: TENSOR_NONE.
+// Returns the tensor that owns a tensor's bytes: itself, or the one that it is a view of, and the
+// column and row where the view begins. TENSOR_NONE: TENSOR_NONE.
 typedef struct op_owned {
     tensor_id id;
     int64_t column, row;
@@ -135,27 +137,31 @@ static inline op_owned op_owner(const op_program *p, tensor_id t)
 // Walks the forward list backwards and appends to both backward lists. Boundary outputs get
 // ROLE_INPUT_GRAD tensors in d_outputs, boundary inputs their gradients in d_inputs.
 NODISCARD status op_program_differentiate(op_program *p);
-// For gradient rules. The gradient of an output so far: TENSOR_NONE if nothing depends on it.
+// For gradient rules: returns the gradient of an output so far; TENSOR_NONE if nothing depends on
+// it.
 tensor_id op_grad_get(const op_program *p, tensor_id t);
-// Takes the gradient so far away, so that the rule can add it to what it makes (norms).
+// Removes and returns the gradient so far, so that the rule can add it to the gradient that it
+// makes (norms).
 tensor_id op_grad_take(op_program *p, tensor_id t);
-// A tensor for a gradient like t. For a view: the same columns of the gradient of its whole.
+// Makes a tensor for a gradient of t. For a view: the same columns of the gradient of the whole
+// tensor.
 NODISCARD status op_grad_new(op_program *p, tensor_id t, tensor_id *d);
-// Adds d to what t has: becomes the gradient, or appends an ADD. Nothing for batch and constants.
+// Adds d to the gradient of t: d becomes the gradient, or an ADD is appended. Does nothing for
+// batch and constants.
 NODISCARD status op_grad_add(op_program *p, tensor_id t, tensor_id d);
-// The accumulator of a weight's gradient (one per use).
+// Makes the accumulator of a weight's gradient (one per use).
 NODISCARD status op_grad_weight(op_program *p, tensor_id weight, tensor_id *accumulator);
-// Is t an activation or an input that depends on something trained?
+// Returns whether t is an activation or an input that depends on a trained weight.
 bool op_wants_grad(const op_program *p, tensor_id t);
-// Is t a weight that is trained? A rule appends no gradient of a frozen one.
+// Returns whether t is a trained weight. A rule appends no gradient of a frozen one.
 bool op_trains(const op_program *p, tensor_id t);
 
 // ---- recomputation ------------------------------------------------------------------------------
 typedef enum op_recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } op_recompute;
 // After differentiation: fills the recompute list with the forward nodes that must run again before
-// the backward lists: FULL keeps only the block's inputs, SELECTIVE also what products made.
+// the backward lists: FULL keeps only the block's inputs, SELECTIVE also the results of GEMMs.
 NODISCARD status op_program_recompute(op_program *p, op_recompute policy);
-// Does the list make tensor t, which owns its bytes, or a view of it?
+// Returns whether the list writes tensor t, which owns its bytes, or a view of it.
 bool op_list_makes(const op_program *p, op_list list, tensor_id t);
 // Adds to a layer's recompute list the nodes that no gradient needs, because other software runs
 // them again too. Their outputs are tensors that no node reads. For simulations of a rank's
@@ -165,8 +171,8 @@ NODISCARD status op_program_recompute_rest(op_program *p);
 // ---- sizes --------------------------------------------------------------------------------------
 int64_t op_tensor_elements(const op_tensor *t, const extent_binding *bound);
 int64_t op_tensor_bytes(const op_tensor *t, const extent_binding *bound); // 0 for a view
-// FLOPs by the convention of reports: 6 x weights in products per token, plus 6 L T (heads x head
-// size) for causal attention; see train/ for its use. Costs here count what a node really computes.
+// FLOPs that a node really computes. Reports use another convention: 6 x weights in GEMMs per
+// token, plus 6 L T (heads x head size) for causal attention (op_model_flops_per_token).
 op_cost op_node_cost(const op_program *p, const op_node *node, const extent_binding *bound);
 
 #ifdef __cplusplus

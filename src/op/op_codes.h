@@ -1,4 +1,4 @@
-// The operations: their names, and what each takes and gives.
+// The operations: their names, operands and results.
 #ifndef OP_OP_CODES_H
 #define OP_OP_CODES_H
 
@@ -10,11 +10,11 @@ extern "C" {
 
 // Operands, in order; [x] may be missing (tensor_id -1). N rows = tokens of the micro-batch, row
 // b*T + t is position t of sequence b. Statistics (r, mean, lse, losses) are fp32. "+=" outputs
-// are accumulators: the kernel continues from what is there, or from +0 where call.accumulate is
+// are accumulators: the kernel continues from the present value, or from +0 if call.accumulate is
 // false; every sum over rows is one sequential sum, row after row, so a cut between rows changes no
 // bit.
 //   EMBEDDING      ids(N) table(V,D) [positions(N) position_table(P,D)]  -> x(N,D); of a table cut
-//                  by rows (attrs.piece.whole_rows): x = -0 where the id is not in the piece
+//                  by rows (piece.whole_rows): x = -0 where the id is not in the piece
 //   EMBEDDING_DW   ids(N) dx(N,D)                                         -> += dtable(V,D)
 //   MATMUL         x(N,K) w(M,K) [bias(M)]          -> y(N,M) = act(x w^T + bias)
 //   MATMUL_DX      dy(N,M) w(M,K) [before(N,K)]     -> dx(N,K) = before + dy w: the sum continues
@@ -23,12 +23,12 @@ extern "C" {
 //   ADD            a b                              -> y = a + b
 //   ADD_BIAS       x(N,M) bias(M)                   -> y(N,M) = x + bias
 //   SUM            a [b c d e f g h]                -> y: the tree over shards, ((a + b) + (c + d))
-//                  + ..., in fp32, rounded once: what ALL_REDUCE does between ranks in order, for
-//                  the terms that one rank has
+//                  + ..., in fp32, rounded once: for the terms of one rank; ALL_REDUCE does the
+//                  same between ranks in strict order
 //   RMSNORM        x(N,G*D) w(D) [delta]            -> y r(N,G) [h = x + delta]; each of the G
-//                  groups of D columns of a row is normed by itself (G = 1 but for QK norm); y = h
-//                  * r * (w + attrs.plus)
-//   RMSNORM_DX     dy h r w [dh]                    -> dx (+ dh, the gradient that came to h past
+//                  groups of D columns of a row is normalized separately (G > 1: QK norm);
+//                  y = h * r * (w + attrs.plus)
+//   RMSNORM_DX     dy h r w [dh]                    -> dx (+ dh, the gradient that reached h past
 //                  the norm)
 //   RMSNORM_DW     dy h r                           -> += dw(D)
 //   LAYERNORM      x(N,D) w(D) [b(D)] [delta]       -> y mean(N) r(N) [h]
@@ -36,31 +36,31 @@ extern "C" {
 //   LAYERNORM_DW   dy h mean r                      -> += dw(D) [+= db(D)]
 //   ROPE           x(N,C) positions(N) table(P,D)   -> y(N,C); the first attrs.heads *
 //                  attrs.head_dim columns are rotated, the others (values) copied; table row: D/2
-//                  cosines, D/2 sines (attention factor included); attrs.inverse: the transposed
-//                  turn
+//                  cosines, D/2 sines (attention factor included); attrs.inverse: the inverse
+//                  rotation
 //   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] -> y(N,H*D) lse(N,H)
 //                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v
-//                  are (B*S_max, KV*D), query t of T stands at lengths[b] - T + t, keys <
-//                  lengths[b]. With attrs.piece.cp_ways = W > 1: Nk = W N, gathered rows;
-//                  documents(Nk) by position; or, with attrs.piece.ring, Nk = N: the rows of rank
-//                  attrs.piece.key_at, and what they alone give. With attrs.piece.seq_ways = H a
-//                  sequence has H times the rows that it has elsewhere. With attrs.value_dim = V
+//                  are (B*S_max, KV*D), query t of T has position lengths[b] - T + t, keys <
+//                  lengths[b]. With piece.cp_ways = W > 1: Nk = W N, gathered rows;
+//                  documents(Nk) by position; or, with piece.ring, Nk = N: the rows of rank
+//                  piece.key_at, and the result over them alone. With piece.seq_ways =
+//                  H a sequence has H times its rows in other operations. With attrs.value_dim = V
 //                  heads of v and y have V columns instead of D (no kernel takes that).
 //   ATTENTION_MERGE a(N,H*D) lse_a(N,H) b lse_b    -> y(N,H*D) lse(N,H): attention over the keys of
 //                  both
-//   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv; with attrs.piece.shards > 0 the
-//                  queries of shard attrs.piece.first_shard only (op/zigzag.h): their rows of dq,
-//                  what they add to dk and dv
+//   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv; with piece.shards > 0 the
+//                  queries of shard piece.first_shard only (op/zigzag.h): their rows of dq,
+//                  their terms of dk and dv
 //   CACHE_APPEND   x(N,KV*D) lengths(B)             -> cache(B*S_max, KV*D): rows lengths[b]-T ..
 //                  lengths[b]-1
 //   SWIGLU         h(N,2F)                          -> a(N,F) = silu(h[:, :F]) * h[:, F:]
 //   SWIGLU_BWD     h da                             -> dh(N,2F)
 //   ACTIVATION     x                                -> y (attrs.activation)
 //   ACTIVATION_BWD x dy                             -> dx
-//   DROPOUT        x                                -> y (attrs.dropout, attrs.site); its own
+//   DROPOUT        x                                -> y (attrs.dropout, attrs.site); also its
 //                  gradient
 //   UNPACK         x(W*N,C)                         -> y(N,W*C/R): the W tiles of rows of x
-//                  (attrs.piece.shard_count) become columns, as an ALL_GATHER of columns needs. R
+//                  (piece.shard_count) become columns, as an ALL_GATHER of columns needs. R
 //                  neighbouring tiles (attrs.repeat) have the same columns and are added
 //   PACK           x(N,C)                           -> y(W*N,C*R/W): the inverse; R neighbouring
 //                  tiles get the same columns
@@ -71,15 +71,15 @@ extern "C" {
 //                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
 //                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss
 //                  too. With stats(R,3Q), all shards' of HEAD_STATS: tile t of R / N has shards
-//                  t Q .. t Q + Q-1 of each row. w may be a piece then (attrs.piece.whole_rows),
-//                  dx(N,D*shard_count) has a term of the sum for each of its shards, side by side.
+//                  t Q .. t Q + Q-1 of each row. w may be a piece then (piece.whole_rows),
+//                  dx(N,D*shard_count) has a term of the sum for each of its shards, by columns.
 //   HEAD_STATS     x(N,D) w(V,D) labels(N)          -> stats(N,3*shard_count): of each shard of
-//                  vocabulary (attrs.piece.shards) that w has: highest logit, sum of exp(logit -
+//                  vocabulary (piece.shards) that w has: highest logit, sum of exp(logit -
 //                  highest), the label's logit (0 where it is not in the shard)
 //   GATHER         x(N,D) rows(B)                   -> y(B,D)
 //   SAMPLE         logits(B,V) params(B,8, fp32) draws(B, i64) -> ids(B); params: temperature,
 //                  top_k, top_p, min_p, seed low, seed high (bits), 0, 0; temperature 0: greedy,
-//                  ties to the lower id; draws[b]: how many tokens sequence b drew before. Its
+//                  ties to the lower id; draws[b]: number of earlier draws of sequence b. Its
 //                  random word follows from its seed and that count alone, so its text does not
 //                  depend on its row
 //   CAST           x                                -> y of another type (nearest even)
@@ -95,33 +95,33 @@ extern "C" {
 //   MUON           grad master m                    -> master m [weight]
 //   MUON_DIRECTION grad m                           -> m u: the first half of MUON, element by
 //                  element
-//   MUON_UPDATE    u(R,C) master(r,c)               -> master [weight]: the second, of a piece: u
-//                  is all of the matrix (attrs.piece.part_whole rows of each part),
-//                  attrs.piece.part_first, part_rows, first_column and whole_columns say what of it
-//                  the piece is
+//   MUON_UPDATE    u(R,C) master(r,c)               -> master [weight]: the second half, on a
+//                  piece: u is the whole matrix (piece.part_whole rows of each part);
+//                  piece.part_first, part_rows, first_column and whole_columns give the
+//                  piece's place in it
 //
-// What ranks along attrs.axis do together; op/pass/partition.c puts these between the others, and
-// lowering makes communications of them. No kernels. In order (attrs.piece.shards > 0) input i is
-// the term of shard attrs.piece.first_shard + i of the fixed tree; else there is one input.
+// Collectives along attrs.axis; op/pass/partition.c inserts them, and lowering turns them into
+// communications. They have no kernels. In order (piece.shards > 0) input i is
+// the term of shard piece.first_shard + i of the fixed tree; else there is one input.
 //   ALL_REDUCE     a [b c d e f g h]                -> y: the sum of all ranks' terms
-//   REDUCE_SCATTER a [b c d e f g h]                -> y: of the sum this rank's rows, 1 / ways of
+//   REDUCE_SCATTER a [b c d e f g h]                -> y: this rank's rows of the sum, 1 / ways of
 //                  the positions of each sequence
-//   ALL_GATHER     x                                -> y: of rows cut so, all rows; attrs.stacked:
-//                  of each rank all rows, one rank after the other; of a weight, with
-//                  attrs.piece.part_count: part by part part_rows rows from row part_first of x on,
-//                  which are as many of part_whole
+//   ALL_GATHER     x                                -> y: the inverse cut, all rows; attrs.stacked:
+//                  all rows of each rank, one rank after the other; for a weight, with
+//                  piece.part_count: part by part, part_rows of part_whole rows, from row
+//                  part_first of x on
 //   ALL_TO_ALL     x(W*N,C)                         -> y(W*N,C): tile i goes to rank i, and tile i
-//                  of y came from it
-//   SHIFT          x                                -> y: what the rank before has; the last one is
+//                  of y comes from rank i
+//   SHIFT          x                                -> y: x of the rank before; the last rank is
 //                  before the first
-// With attrs.zigzag REDUCE_SCATTER and ALL_GATHER are between all rows and those of a rank along
-// AXIS_CP. Along AXIS_CP an ALL_TO_ALL is among the ranks that exchange heads, every other
+// With attrs.zigzag REDUCE_SCATTER and ALL_GATHER convert between all rows and those of a rank
+// along AXIS_CP. Along AXIS_CP an ALL_TO_ALL is among the ranks that exchange heads, every other
 // collective among the other ranks of the axis (plan/mesh.h).
 //
-// Experts (op/experts.c). A token takes T of E experts; of each that it takes it has a row. R = T N
-// bounds the rows; offsets(E+1), made on the device, says how many there are: those of expert e are
-// rows offsets[e] to offsets[e+1] - 1, and no kernel reads or writes a row from offsets[E] on. An
-// id below 0 asks for no expert: its row_of is -1.
+// Experts (op/experts.c). A token takes T of E experts and has a row for each of them. R = T N
+// bounds the rows; offsets(E+1), computed on the device, gives their number: expert e has rows
+// offsets[e] to offsets[e+1] - 1, and no kernel reads or writes a row from offsets[E] on. An id
+// below 0 stands for no expert: its row_of is -1.
 //   ROUTE          logits(N,E)                      -> ids(N,T) weights(N,T): the attrs.top_k = T
 //                  largest logits, descending, ties to the lower id; weights are the softmax over
 //                  all E, or with attrs.normalize over those T
@@ -141,10 +141,10 @@ extern "C" {
 //   SCALE_ROWS     x(R,F) scale(R,1)                -> y(R,F) = x * scale
 //   SCALE_ROWS_DS  dy(R,F) x(R,F)                   -> dscale(R,1)
 //
-// What can be planned, priced and simulated, and has no kernels yet (op/latent.c).
+// Operations that can be planned, priced and simulated but have no kernels yet (op/latent.c).
 //   LATENT         q(N,H*D) kv(N,H*(D-P+V)) r(N,P) positions(N) table(S,P) -> q(N,H*D) k(N,H*D)
-//                  v(N,H*V): the last P columns of each head rotated; r, of one head, is every
-//                  head's. D = attrs.head_dim, V = attrs.value_dim
+//                  v(N,H*V): the last P columns of each head rotated; all heads share r, which
+//                  is one head. D = attrs.head_dim, V = attrs.value_dim
 //   LATENT_BWD     dq dk dv positions table         -> dq dkv
 //   LATENT_DR      dk positions table               -> dr(N,P): the sum over heads
 #define OP_TABLE(X)         \

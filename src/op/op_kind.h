@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-// How one tensor lies along one mesh axis. PARTIAL: every rank holds a term of the sum.
+// The placement of one tensor along one mesh axis. PARTIAL: every rank holds a term of the sum.
 typedef enum place_kind { PLACE_REPLICATE, PLACE_SHARD, PLACE_PARTIAL, PLACE_ANY } place_kind;
 typedef struct placement {
     place_kind kind;
@@ -28,7 +28,7 @@ typedef struct op_cost {
     double flops, bytes_read, bytes_written;
 } op_cost;
 
-// How cost/ prices an operation.
+// The class by which cost/ prices an operation.
 typedef enum op_cost_class {
     COST_MEMORY,    // by the bytes that it moves and, if `pointwise`, its arithmetic on them
     COST_GEMM,      // by the shape that `gemm` names, or by FLOPs where it names none
@@ -43,7 +43,7 @@ typedef enum op_grad_of { GRAD_OF_NONE, GRAD_OF_INPUT, GRAD_OF_WEIGHT } op_grad_
 // cut in order, then losses and gradients.
 typedef enum op_logits { LOGITS_NONE, LOGITS_STATS, LOGITS_LOSS } op_logits;
 
-// Which rows an operation reorders by expert: those of input 0 or of output 0.
+// The rows that an operation reorders by expert: those of input 0 or of output 0.
 typedef enum op_sorts { SORTS_NOTHING, SORTS_INPUT, SORTS_OUTPUT } op_sorts;
 
 // One call of an operation as the `check` of its row sees it: its extents by the letters of its
@@ -63,13 +63,12 @@ typedef struct op_kind {
     op_code code;
     const char *name;
     // The signature: operands as text, a word each. A letter for the type, then a letter for each
-    // dim. A letter that comes again has the same extent again, so "fNK fMK fM" and "fNM" say all
-    // that there is to check and to create for a GEMM with a bias. "f*": any shape, the same in all
-    // words with a star. ".": the step block.
+    // dim. A letter that comes again has the same extent again, so "fNK fMK fM" and "fNM" say
+    // everything that is checked and created for a GEMM with a bias. "f*": any shape, the same in
+    // all words with a star. ".": the step block.
     //
-    //   f floating   g floating, created with the program's gradient type   s statistic: fp32 (fp64
-    //                in
-    //   tests)   i integers, created as int32   p fp32   a any
+    //   f floating point   g floating point, created with the program's gradient type   p fp32
+    //   s statistic: fp32 (fp64 in tests)   i integers, created as int32   a any type
     const char *in, *out;
     const char *made;                   // names of the outputs that it creates, a word each
     uint32_t optional_in, optional_out; // bit i: operand i may be missing
@@ -84,8 +83,8 @@ typedef struct op_kind {
     bool pointwise; // looks at an element, or a row, at a time
     // early frameworks ran it as several kernels (norms without mean, rotations, gates)
     bool composed;
-    // GEMMs: letters of the signature: rows and columns of the result, and what is summed over.
-    // With attrs.experts the letter of the rows of tokens is shared between so many matrices.
+    // GEMMs: letters of the signature for rows and columns of the result, and the summed dim. With
+    // attrs.experts the letter of the rows of tokens is divided among that many matrices.
     const char *gemm;
     op_grad_of grad_of;
     op_logits logits;
@@ -94,17 +93,17 @@ typedef struct op_kind {
     op_sorts sorts;
     bool no_kernel;         // it can be planned, priced and simulated only
     int host_issues;        // routing: further kernels that the host issues for each of these
-    bool host_waits;        // the host waits for the result before it can issue what follows
-    bool kept_by_selective; // recompute `selective` keeps what it makes (GEMMs, attention)
-    // Output o may take the bytes of input inplace[o] where that input dies here; -1: never.
+    bool host_waits;        // the host waits for the result before it issues the next operation
+    bool kept_by_selective; // recompute `selective` keeps its results (GEMMs, attention)
+    // Output o may reuse the bytes of input inplace[o] if this is the input's last use; -1: never.
     int8_t inplace[OP_MAX_OUT];
     // Checks the inputs and the outputs given, and creates the outputs that are TENSOR_NONE and
     // either required or wanted (bit o of `wanted`: only optional outputs need it).
     status (*infer)(op_program *p, op_node *node, uint32_t wanted);
-    // Its rules, as data; *count <= OP_MAX_RULES. Ops without rows of tokens have the first only.
-    // Shard 0 of tokens is by whole sequences where an operation looks at more than one row. Shard
-    // 1 of a tensor with parts (q, k and v; gate and up) cuts every part by itself. What a rule
-    // says of a missing operand means nothing.
+    // The placement rules, as data; *count <= OP_MAX_RULES. Operations without rows of tokens have
+    // only the first one. Shard 0 of tokens is by whole sequences if an operation reads more than
+    // one row at a time. Shard 1 of a tensor with parts (q, k and v; gate and up) cuts every part
+    // separately. The entry of a missing operand has no meaning.
     void (*place)(const op_program *p, const op_node *node, op_rule *rules, int *count);
     // Changes `piece`, a copy of `node`, to piece `at` of `ways` under a rule. p has the shapes of
     // the whole. NULL: a piece has the attributes of the whole.
@@ -113,7 +112,7 @@ typedef struct op_kind {
     op_cost (*cost)(const op_program *p, const op_node *node, const extent_binding *bound);
     // Appends the operations of its gradients, using op_grad_* below. NULL: not differentiable.
     status (*gradient)(op_program *p, const op_node *node);
-    // What the signature cannot say of a call with legal shapes: asserts it. NULL: nothing.
+    // Asserts the conditions of a call that the signature cannot express. NULL: none.
     void (*check)(const op_facts *facts);
 } op_kind;
 
@@ -127,7 +126,7 @@ static inline bool op_has_kernel(op_code code)
     return !op_kind_of(code)->communicates && !op_kind_of(code)->no_kernel;
 }
 bool op_type_fits(char letter, dtype type); // the first letter of a signature's word
-// Of a GEMM with a shape: `count` products of (m, k) and (k, n). False: the row names no shape.
+// The shape of a GEMM: `count` GEMMs of (m, k) and (k, n). False: the row names no shape.
 typedef struct op_gemm {
     double m, n, k, count;
 } op_gemm;
@@ -136,7 +135,7 @@ bool op_gemm_of(const op_program *p, const op_node *node, const extent_binding *
 // Piece `at` of `ways` of a node that rule `rule` cuts; its operands are still those of the whole.
 void op_node_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
                  op_node *piece);
-// The sums of the step block that an operation adds to, and the one that decides on the update.
+// Whether an operation adds to the sums of the step block, and whether it decides on the update.
 bool op_adds_loss(op_code code);
 bool op_adds_norm(op_code code);
 bool op_decides(op_code code);

@@ -26,7 +26,7 @@ typedef enum tensor_role {
     ROLE_STEP         // the step block
 } tensor_role;
 
-// A mesh axis and a tensor's dim are different things (design.md, words).
+// An axis of the mesh of ranks, not a dim of a tensor.
 typedef enum mesh_axis { AXIS_PP, AXIS_DP, AXIS_CP, AXIS_TP, AXIS_EP, AXIS_COUNT } mesh_axis;
 
 typedef struct op_tensor {
@@ -62,37 +62,39 @@ typedef enum op_activation {
     ACT_RELU
 } op_activation;
 
-// Which part of the whole an operation computes, as the passes cut it (op/pass/). Zeros: all of it.
+// The part of the whole that an operation computes, as the passes cut it (op/pass/). Zeros: all of
+// it.
 typedef struct op_piece {
-    // Rows of the weight: w has whole_rows all in all (0: it is no piece), and its own begin at
+    // Rows of the weight: the whole weight has whole_rows (0: w is not a piece), and w begins at
     // first_row.
     int64_t whole_rows, first_row;
     int32_t first_head; // number in the layer of the first head
-    // Shards of a sum in a fixed order: how many there are (0: no order), which is the first here,
-    // and how many are. PACK, UNPACK, ZIGZAG: shard_count tiles.
+    // Shards of a sum in a fixed order: their number (0: no order), the first one of this node, and
+    // the number of its shards. PACK, UNPACK, ZIGZAG: shard_count tiles.
     int32_t shards, first_shard, shard_count;
     int32_t row_ways,
         row_at; // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
-    // Of communications along AXIS_TP: among so many ranks side by side; among those that lie so
-    // far apart. 0: all.
+    // Communications along AXIS_TP: among `inside` neighbouring ranks, or among ranks at a distance
+    // of `across`. 0: all ranks.
     int32_t inside, across;
     // ATTENTION, ATTENTION_BWD, DROPOUT: the rows of a sequence are those of rank cp_at of cp_ways
-    // (op/zigzag.h); keys and documents are all there are. 0: all rows. `ring`: keys are those of
-    // rank key_at.
+    // (op/zigzag.h); keys and documents are those of all ranks. 0: all rows. `ring`: keys are those
+    // of rank key_at.
     int32_t cp_ways, cp_at, key_at;
     int32_t cp_turns; // of the zigzag, of communications and ZIGZAG too; 0: 1
     bool ring;
-    // ATTENTION, ATTENTION_BWD: rows of a sequence, in those that it has elsewhere; 0: 1
+    // ATTENTION, ATTENTION_BWD: rows of a sequence, in multiples of its rows in other operations;
+    // 0: 1
     int32_t seq_ways;
-    // Updates: columns of the whole weight (0: it is no piece) and the first one here; of each part
-    // its rows here, the row of the whole weight that they begin with, and the rows that it has as
-    // a whole. ALL_GATHER of a weight: the same.
+    // Updates: columns of the whole weight (0: not a piece) and the first one of the piece; for
+    // each part its rows in the piece, the row of the whole weight where they begin, and its rows
+    // in the whole. ALL_GATHER of a weight: the same.
     int64_t whole_columns, first_column;
     int32_t part_count;
     int64_t part_rows[4], part_first[4], part_whole[4];
 } op_piece;
 
-// What an operation computes. One flat struct for all operations: plain data is easy to print, hash
+// Attributes of an operation. One flat struct for all operations: plain data is easy to print, hash
 // and compare.
 typedef struct op_attrs {
     op_activation activation;
@@ -107,14 +109,15 @@ typedef struct op_attrs {
     bool inverse;         // ROPE: turn back
     bool decay;           // ADAMW, MUON: weight decay applies
     bool nesterov;
-    bool stochastic; // ADAMW, MUON: stochastic rounding of what is stored narrower than fp32
+    bool stochastic; // ADAMW, MUON: stochastic rounding of values stored narrower than fp32
     bool match_rms;  // MUON: 0.2 sqrt(max(rows, columns)) instead of sqrt(max(1, rows / columns))
     float eps, scale, plus, dropout, z_loss;
     float beta1, beta2, weight_decay, momentum, lr_scale;
     mesh_axis axis; // of communications
     bool stacked;   // ALL_GATHER
     bool zigzag;    // ALL_GATHER, REDUCE_SCATTER: gathered rows and those of a rank (op/zigzag.h)
-    // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
+    // HEAD_STATS, HEAD_LOSS: both have one workspace, which may keep the logits of the first for
+    // the second
     bool kept;
     int32_t repeat; // PACK, UNPACK: tiles of the same columns; 0: 1
 } op_attrs;
@@ -133,7 +136,7 @@ typedef struct op_node {
     op_attrs attrs;
     op_piece piece;
 } op_node;
-// A node without operands and with all attributes zero.
+// Returns a node without operands and with all attributes zero.
 op_node op_node_of(op_code code);
 
 typedef enum op_purpose {
@@ -162,7 +165,7 @@ typedef struct op_program {
     tensor_id step;     // the step block, made on first use
     tensor_id *grad_of; // [tensor] gradient so far while differentiating; TENSOR_NONE if none
     int64_t grad_of_capacity;
-    // Gradients of views, while differentiating: columns of the gradient of their whole.
+    // Gradients of views during differentiation: columns of the gradient of the whole tensor.
     struct op_grad_piece {
         tensor_id whole, grad_whole, grad_view;
         int64_t begin, count; // columns

@@ -1,5 +1,5 @@
-// The table of operations: a row each, in the order of their codes. The rows themselves stand in
-// the files of their groups.
+// The table of operations: one row each, in the order of their codes. The rows are defined in the
+// files of their groups.
 #include "op/op_internal.h"
 
 static const op_kind *const table[OP_CODE_COUNT] = {

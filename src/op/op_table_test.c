@@ -1,4 +1,4 @@
-// The contract of every row, over every sample: what op.h says of a row holds of the row.
+// The contract of every row, over every sample: each statement of op.h about rows holds.
 #include "fixtures/op/op_sample.h"
 #include "op/op_internal.h"
 #include "op/step.h"
@@ -89,8 +89,8 @@ static void test_traits(void **state)
         if (k->accumulates != 0 && k->logits == LOGITS_NONE) {
             assert_true(k->grad_of == GRAD_OF_WEIGHT || k->merges_sums);
         }
-        // An update reads the decision; the step's sums are added to by operations without other
-        // results.
+        // An update reads the decision; only operations without other results add to the sums of
+        // the step.
         const uint32_t decided = STEP_FIELD_HOST | STEP_FIELD_DECIDED;
         if (k->updates_state) assert_int_equal(k->step_reads & decided, decided);
         if (k->step_writes != 0) assert_string_equal(k->out, ".");
@@ -100,7 +100,8 @@ static void test_traits(void **state)
     }
 }
 
-// The letters of `gemm` give the FLOPs of the row's own cost, but for what comes with the GEMM.
+// The letters of `gemm` give the FLOPs of the row's own cost, except for operations fused with the
+// GEMM.
 static void check_gemm(arena *a, const sample *s, int variant)
 {
     (void)a;
@@ -142,7 +143,7 @@ static void check_shape(arena *a, const sample *s, int variant)
         if ((k->accumulates >> o & 1u) != 0) {
             assert_int_equal(op_at(s->p, t)->role, ROLE_WEIGHT_GRAD);
         }
-        // What may be written over has the same elements.
+        // An input that may be overwritten has as many elements as the output.
         if (k->inplace[o] < 0 || s->node->in[k->inplace[o]] == TENSOR_NONE) continue;
         assert_int_equal(op_tensor_elements(op_at(s->p, t), &s->bound),
                          op_tensor_elements(op_at(s->p, s->node->in[k->inplace[o]]), &s->bound));
@@ -155,7 +156,7 @@ static void test_operands(void **state)
     each_sample(check_shape);
 }
 
-// Every optional operand is there in one sample and missing in another.
+// Every optional operand is present in one sample and missing in another.
 static void test_samples_cover_options(void **state)
 {
     (void)state;
@@ -195,7 +196,7 @@ static void check_cost(arena *a, const sample *s, int variant)
     (void)variant;
     const op_cost once = op_node_cost(s->p, s->node, &s->bound);
     assert_true(once.flops >= 0.0 && once.bytes_read >= 0.0 && once.bytes_written > 0.0);
-    // Twice the sequences: nothing costs less, and only weights are read once all the same.
+    // Twice the sequences: no cost decreases, and only weights are still read once.
     extent_binding twice = s->bound;
     for (int k = EXTENT_ONE + 1; k < EXTENT_SYMBOL_COUNT; k++) twice.value[k] *= 2;
     const op_cost more = op_node_cost(s->p, s->node, &twice);
@@ -217,7 +218,7 @@ static void test_cost(void **state)
     each_sample(check_cost);
 }
 
-// The FLOPs of products are what the books say.
+// The FLOPs of GEMMs have their textbook values.
 static void test_cost_of_products(void **state)
 {
     (void)state;
@@ -286,7 +287,7 @@ static void test_rules(void **state)
     each_sample(check_rules);
 }
 
-// A cut node is a legal node on its pieces: infer accepts the pieces and makes the pieces of the
+// A cut node is a valid node on its pieces: infer accepts the pieces and makes the pieces of the
 // outputs.
 static extent cut_extent(extent e, int ways, bool *whole)
 {
@@ -322,7 +323,7 @@ static void check_cut(arena *a, const sample *s, int variant)
             done[t] = true;
             tensors[t].dims[at.dim] = cut_extent(tensors[t].dims[at.dim], 2, &even);
         }
-        // Halves of a gate have to stay even themselves.
+        // Halves of a gate must be even themselves.
         if (s->kind->code == OP_SWIGLU || s->kind->code == OP_SWIGLU_BWD) {
             even = even && tensors[piece.in[0]].dims[1].scale % 2 == 0;
         }
@@ -339,7 +340,7 @@ static void test_cut_nodes_are_legal(void **state)
     each_sample(check_cut);
 }
 
-// Each required operand that is taken away is refused, by a clear error that names the operation.
+// Each missing required operand is refused with a clear error that names the operation.
 static void check_missing(arena *a, const sample *s, int variant)
 {
     (void)a;

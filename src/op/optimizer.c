@@ -1,6 +1,6 @@
-// Operations of the end of a step: what reaches the step block, and the optimizers' updates.
+// Operations at the end of a step: sums into the step block, and the optimizers' updates.
 //
-// Updates are in place: an output that is not given is the input of its name.
+// Updates are in place: an output that is not given is the input of the same name.
 #include "op/op_internal.h"
 
 #include "op/step.h"
@@ -55,7 +55,7 @@ static op_cost decide_cost(const op_program *p, const op_node *node, const exten
     (void)p;
     (void)node;
     (void)bound;
-    // Two exact sums are settled, and the history is ranked.
+    // Two exact sums are normalized, and the history is sorted.
     const op_cost cost = {2.0 * EXACT_DIGITS + (double)STEP_HISTORY * STEP_HISTORY,
                           (double)sizeof(step_block), (double)sizeof(step_device)};
     return cost;
@@ -167,7 +167,7 @@ void op_place_update(const op_program *p, const op_node *node, op_rule *rules, i
 {
     OP_RULES(rules, count, "0000:0000", "1111:1111");
     if (op_at(p, node->in[0])->ndim == 1) *count -= 1;
-    // An element's number in the whole tensor is part of its random counter.
+    // The index of an element in the whole tensor is part of its random counter.
     if (node->attrs.stochastic) *count = 1;
 }
 
@@ -334,7 +334,7 @@ static op_cost update_cost(const op_program *p, const op_node *node, const exten
     return cost;
 }
 
-// A piece of each part, and of the columns.
+// Checks the piece of each part, and of the columns.
 static void update_check(const op_facts *f)
 {
     const op_piece *piece = f->piece;

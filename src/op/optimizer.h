@@ -1,4 +1,4 @@
-// What every backend's optimizer kernels must agree on to the bit: constants and random bits.
+// Constants and random bits on which the optimizer kernels of all backends agree to the bit.
 #ifndef OP_OPTIMIZER_H
 #define OP_OPTIMIZER_H
 
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-// Attributes are floats, and 1 - 0.999f is off by 1e-5: a beta is read as the decimal of at most
+// Attributes are floats, and 1 - 0.999f is off by 1e-5, so a beta is read as the decimal of at most
 // seven places that the user wrote.
 static inline double optimizer_beta(float beta)
 {
@@ -31,13 +31,14 @@ static inline philox_words optimizer_random(const step_host *h, int32_t tensor_i
     counter[0] = (uint32_t)element;
     counter[1] = (uint32_t)((uint64_t)element >> 32);
     counter[2] = (uint32_t)tensor_index;
-    // The top bit keeps these words apart from initial values, which have a name there.
+    // The top bit separates these words from those of initial values, which have a hash of the name
+    // there.
     counter[3] = (uint32_t)h->step | 0x80000000u;
     return philox4x32_10(counter, key);
 }
 
-// Elements that follow one another in the whole tensor too, from element `at` of this rank's tensor
-// on, which has `columns` columns (a vector 1).
+// Elements that are contiguous in the whole tensor too, from element `at` of this rank's tensor on,
+// which has `columns` columns (a vector: 1).
 typedef struct optimizer_run {
     int64_t element, count;
 } optimizer_run;

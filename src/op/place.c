@@ -1,4 +1,4 @@
-// Placement rules from text, and what a node costs: helpers of the rows.
+// Helpers of operation rows: placement rules from text, and the cost of a node.
 #include "op/op_internal.h"
 
 #include <string.h>
@@ -96,7 +96,7 @@ op_cost op_cost_pointwise(const op_program *p, const op_node *node, const extent
     return cost;
 }
 
-// The extent that a letter of the signature stands for; 0 where its operands are missing.
+// Returns the extent of a letter of the signature; 0 if its operands are missing.
 static double letter_extent(const op_program *p, const op_node *node, char letter,
                             const extent_binding *bound)
 {

@@ -35,7 +35,7 @@ op_node op_node_of(op_code code)
     return node;
 }
 
-// Rows alone may be bounded, by an element of a whole vector of integers.
+// Only rows may be bounded, by an element of a whole vector of integers.
 static status counts_check(const op_program *p, const op_tensor *t)
 {
     for (int d = 1; d < t->ndim; d++) {
@@ -205,7 +205,7 @@ static status operands_check(const op_program *p, const op_node *node)
     return ST_OK;
 }
 
-// What is computed from frozen tensors alone is frozen.
+// Tensors computed only from frozen tensors are frozen.
 static void freeze_outputs(op_program *p, const op_node *node)
 {
     for (int i = 0; i < OP_MAX_IN; i++) {
@@ -248,7 +248,7 @@ int64_t op_tensor_elements(const op_tensor *t, const extent_binding *bound)
     int64_t count = 1;
     for (int d = 0; d < t->ndim; d++) {
         const bool fits = size_mul(count, extent_value(t->dims[d], bound), &count);
-        ASSERT(fits); // the plan bounds what a user may ask for
+        ASSERT(fits); // the plan bounds the numbers that a user may set
     }
     return count;
 }

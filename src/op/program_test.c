@@ -93,7 +93,7 @@ static void test_boundaries(void **state)
 static void test_purposes(void **state)
 {
     (void)state;
-    // Training keeps the activation apart, evaluation fuses it and drops nothing.
+    // Training has a separate activation; evaluation fuses it and drops nothing.
     const op_program *train = block_gpt2(a, PURPOSE_TRAIN, 0.1f);
     const op_program *evaluate = block_gpt2(a, PURPOSE_EVALUATE, 0.1f);
     assert_int_equal(count_of(train, OP_FORWARD, OP_DROPOUT), 2);
@@ -129,7 +129,7 @@ static void test_types(void **state)
     assert_int_equal(op_at(p, node_of(p, OP_FORWARD, OP_ATTENTION, 0)->out[1])->type, DTYPE_F32);
 }
 
-// Names are unique, for the plan, the trace and errors call tensors by them.
+// Names are unique, because the plan, the trace and errors refer to tensors by name.
 static void test_names(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void test_generation(void **state)
     MUST(op_output(p, ids));
 }
 
-// Updates go where the states are.
+// Updates write into the states.
 static void test_optimizer_is_in_place(void **state)
 {
     (void)state;
@@ -260,7 +260,7 @@ static void test_errors(void **state)
     assert_int_equal(p->lists[OP_FORWARD].count, 0); // nothing of all this was appended
 }
 
-// Rows that are counted on the device: what has them, what is made of them, and what cannot be.
+// Rows that the device counts: tensors that have them, results made of them, and errors.
 static void bounded_rows(void **state)
 {
     (void)state;
@@ -278,7 +278,7 @@ static void bounded_rows(void **state)
     assert_int_equal(op_count_of(p, w), TENSOR_NONE);
     const extent_binding bound = {{1, 12, 3, 30}};
     assert_int_equal(op_tensor_elements(op_at(p, y), &bound), 2 * 12 * 5);
-    // Other rows, or the same bound counted by another element, are other rows.
+    // Other rows, or the same bound with another element as the count, are different rows.
     tensor_id other;
     MUST(op_tensor_make(p, "other", ROLE_ACTIVATION, DTYPE_BF16, 2,
                         extent_bounded(extent_tokens(2), counts, 1), extent_of(5), &other));

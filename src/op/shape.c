@@ -1,4 +1,4 @@
-// Shapes and types from text: what every row's infer() is made of (op_internal.h has the words).
+// Shapes and types from text, for the infer() of every row (op_internal.h explains the words).
 #include "op/op_internal.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ static extent_text extent_print(extent e)
     return out;
 }
 
-// Where an operand stands in its node, for errors.
+// The position of an operand in its node, for errors.
 typedef struct operand {
     const op_program *p;
     const char *op, *side;
@@ -78,7 +78,7 @@ typedef struct operand {
     tensor_id t;
     const char *word;
     int64_t length; // of the word
-    bool any_count; // what travels between ranks is counted on both sides
+    bool any_count; // sent and received rows have their own counts
 } operand;
 
 static status dim_check(const operand *o, int dim, extent got, extent expected)
@@ -198,7 +198,7 @@ static bool name_make(const op_program *p, const char *prefix, const char *name,
     return true;
 }
 
-// Numbers are given out in order, so the first free one is found by halving: a ring of 64 ranks has
+// Numbers are assigned in order, so bisection finds the first free one: a ring of 64 ranks has
 // hundreds of tensors of one name.
 void op_name_unique(const op_program *p, const char *prefix, const char *name,
                     char out[OP_NAME_BYTES])

@@ -1,10 +1,10 @@
 // Exact sums, and the decision at the end of a step.
 //
 // An exact sum is a fixed-point number wide enough for every double, in 32-bit digits that are held
-// in 64-bit words. Adding a double adds at most three 32-bit pieces to three words; carries wait in
-// the words' upper halves until the value is asked for. Additions of integers commute, so the words
-// themselves, and not only the value, are equal for every order and every tree of merges.
-// Source: Kulisch, "Computer Arithmetic and Validity", 2008.
+// in 64-bit words. Adding a double adds at most three 32-bit pieces to three words; carries stay in
+// the upper halves of the words until the value is read. Additions of integers commute, so the
+// words themselves, not only the value, are equal for every order and every tree of merges. Source:
+// Kulisch, "Computer Arithmetic and Validity", 2008.
 //
 // The decision uses + - * / and sqrt only, which IEEE 754 defines to the last bit.
 #include "op/step.h"
@@ -95,7 +95,7 @@ static void carries_settle(int64_t digit[EXACT_DIGITS])
     }
 }
 
-// The 64 bits whose lowest is bit `at` of the settled digits.
+// Returns the 64 bits whose lowest is bit `at` of the normalized digits.
 static uint64_t bits_at(const int64_t digit[EXACT_DIGITS], int64_t at)
 {
     const int64_t i = at / DIGIT_BITS, shift = at % DIGIT_BITS;
@@ -114,7 +114,7 @@ static bool any_below(const int64_t digit[EXACT_DIGITS], int64_t at)
     return ((uint64_t)digit[at / DIGIT_BITS] & mask) != 0;
 }
 
-// Highest bit set in the settled digits; -1: none.
+// Returns the highest set bit of the normalized digits; -1: none.
 static int64_t highest_bit(const int64_t digit[EXACT_DIGITS])
 {
     for (int64_t i = EXACT_DIGITS - 1; i >= 0; i--) {
@@ -126,7 +126,7 @@ static int64_t highest_bit(const int64_t digit[EXACT_DIGITS])
     return -1;
 }
 
-// The double nearest to the settled, non-negative digits, ties to even.
+// Returns the double nearest to the normalized, non-negative digits, ties to even.
 static double digits_round(const int64_t digit[EXACT_DIGITS])
 {
     const int64_t top = highest_bit(digit);
@@ -176,7 +176,7 @@ static bool is_finite(double x)
     return x - x == 0.0;
 }
 
-// Beyond this only gradients that are all zero would let the scale grow.
+// Above this value only gradients that are all zero would let the scale grow.
 static const double scale_most = 0x1p64;
 
 static void scale_update(const step_settings *s, step_device *d, bool overflow)
@@ -202,7 +202,7 @@ static void scale_update(const step_settings *s, step_device *d, bool overflow)
     if (d->loss_scale < scale_most) d->loss_scale *= 2.0;
 }
 
-// Median of the last `count` norms of the ring, 1 <= count <= STEP_HISTORY.
+// Returns the median of the last `count` norms of the ring, 1 <= count <= STEP_HISTORY.
 static double history_median(const step_device *d, int64_t count)
 {
     double sorted[STEP_HISTORY];
@@ -224,7 +224,7 @@ static bool is_spike(const step_settings *s, const step_device *d)
     return d->grad_norm > s->spike_threshold * history_median(d, window);
 }
 
-// What becomes of this step's update.
+// The decision about this step's update.
 typedef enum verdict { VERDICT_APPLY, VERDICT_SKIP, VERDICT_HALT } verdict;
 
 static verdict bad_verdict(const step_settings *s, const step_device *d)
@@ -272,7 +272,8 @@ void step_decide(step_block *b)
         d->grad_norm = sqrt(exact_value(&d->norm_sum)) * unscale;
     }
     d->grad_factor = unscale;
-    // A norm that is not finite cannot clip; its step is applied only where the user counts NaNs.
+    // A norm that is not finite cannot clip; its step is applied only if the user chose to count
+    // NaNs.
     if (s->clip > 0.0 && is_finite(d->grad_norm)) {
         const double factor = s->clip / (d->grad_norm + 1e-6);
         if (factor < 1.0) d->grad_factor = unscale * factor;

@@ -1,8 +1,9 @@
-// The step block: all that changes from step to step, in device memory, read by kernels.
+// The step block: all values that change from step to step, in device memory, read by kernels.
 //
 // The host part is written before a step starts (a copy on the copy stream). The device part is
-// written by STEP_BEGIN, STEP_LOSS, GRAD_NORM and STEP_DECIDE only; it is in checkpoint and digest.
-// No action's presence or arguments depend on a value in it, so a step can be captured whole.
+// written by STEP_BEGIN, STEP_LOSS, GRAD_NORM and STEP_DECIDE only; it is part of checkpoint and
+// digest. No action's presence or arguments depend on its values, so a step can be captured as a
+// whole.
 //
 // Sums over tokens and parameters are exact: doubles are added into a wide fixed-point integer, so
 // their order cannot matter (Kulisch accumulator: 32-bit digits in 64-bit words, carries settled
@@ -67,7 +68,7 @@ typedef struct step_device {
     int64_t bad_tensor; // lowest weight index whose gradient is not finite; -1: none
     double loss;        // mean over unmasked tokens; NaN if there are none
     double grad_norm;   // of the mean loss, before clipping
-    double grad_factor; // what the optimizer multiplies gradients with: unscale * clip
+    double grad_factor; // the optimizer's factor for gradients: unscale * clip
     exact_sum loss_sum, norm_sum;
 } step_device;
 
@@ -77,7 +78,7 @@ typedef struct step_block {
     step_device device;
 } step_block;
 
-// The parts of the block that operations read or write; a bit each in their rows (op/op.h).
+// The parts of the block that operations read or write; one bit each in their rows (op/op.h).
 enum step_field {
     STEP_FIELD_HOST = 1 << 0,       // host and settings
     STEP_FIELD_COUNTS = 1 << 1,     // applied, skipped, halt
@@ -90,26 +91,26 @@ enum step_field {
     STEP_FIELD_LOSS_SUM = 1 << 8,
     STEP_FIELD_NORM_SUM = 1 << 9,
     STEP_FIELD_END = 1 << 10,
-    // Together: what STEP_DECIDE leaves to the optimizers, what STEP_BEGIN sets to zero, the
-    // device's part.
+    // Unions: the fields that STEP_DECIDE passes to the optimizers, those that STEP_BEGIN sets to
+    // zero, and the device part.
     STEP_FIELD_DECIDED = STEP_FIELD_LOSS_SUM - STEP_FIELD_COUNTS,
     STEP_FIELD_OF_THIS = STEP_FIELD_END - STEP_FIELD_TOKENS,
     STEP_FIELD_DEVICE = STEP_FIELD_END - STEP_FIELD_COUNTS
 };
-// The first byte of a field in step_block; of STEP_FIELD_END the size of the block.
+// Returns the first byte of a field in step_block; for STEP_FIELD_END the size of the block.
 int64_t step_field_begin(uint32_t field);
 
 void step_device_init(step_device *d, double initial_loss_scale);
-// What STEP_DECIDE computes, in one place for every backend. Pure.
+// Computes STEP_DECIDE, in one function for every backend. Pure.
 // True gradient = accumulated * loss_divisor / (loss_scale * tokens); grad_norm is its 2-norm;
 // grad_factor = loss_divisor / (loss_scale * tokens) * min(1, clip / (norm + 1e-6)).
-// tokens = 0: nothing to learn, the update is masked, not counted as bad.
-// Not finite (norm or loss): NAN_COUNT updates all the same, NAN_SKIP masks, NAN_STOP masks and
+// tokens = 0: the update is masked but not counted as bad.
+// Not finite (norm or loss): NAN_COUNT updates anyway, NAN_SKIP masks, NAN_STOP masks and
 // halts. With loss scaling an overflow always masks and lowers the scale; NAN_STOP halts only where
 // a lower scale cannot help: the loss itself is not finite, or the scale is at its floor.
 // SPIKE_COUNT changes nothing here: the host compares the norms. Every finite norm enters the ring,
 // so after a lasting change the median follows. While halted only the last group of fields changes,
-// so the state does not depend on how late the host looks.
+// so the state does not depend on when the host reads it.
 void step_decide(step_block *b);
 
 #ifdef __cplusplus

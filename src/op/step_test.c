@@ -60,7 +60,7 @@ static void test_one_value(void **state)
     }
 }
 
-// Two addends: the processor's own sum is the correctly rounded one.
+// Two addends: the processor's sum is the correctly rounded one.
 static void test_two_values(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void test_nan_policies(void **state)
     }
 }
 
-// While halted nothing moves but what is of the step itself, however many steps follow.
+// While halted only the values of the step itself change, however many steps follow.
 static void test_halt(void **state)
 {
     (void)state;
@@ -320,7 +320,7 @@ static void test_loss_scale(void **state)
     b.settings.scale_window = 3;
     b.settings.scale_hysteresis = 2;
     b.settings.scale_floor = 300.0;
-    // o: overflow. The scale that the next step runs with.
+    // o: overflow. The number is the scale of the next step.
     static const struct {
         char kind;
         double scale;
@@ -353,7 +353,7 @@ static void test_loss_scale(void **state)
     assert_int_equal(d->history_count, applied);
 }
 
-// Stopping is for what a lower scale cannot cure.
+// NAN_STOP halts only if a lower scale cannot help.
 static void test_loss_scale_and_stop(void **state)
 {
     (void)state;

@@ -1,17 +1,17 @@
-// Which positions of a sequence a rank of context parallelism holds, balanced for causal attention:
-// of 2 n equal pieces rank i of n has pieces i and 2 n - 1 - i.
+// The positions of a sequence that a rank of context parallelism holds, balanced for causal
+// attention: rank i of n has pieces i and 2 n - 1 - i of 2 n equal pieces.
 //
 //   4 ranks, pieces by position   0 1 2 3 4 5 6 7
 //   rank                          0 1 2 3 3 2 1 0
 //
-// With several `turns` that goes on: 2 n t pieces, of which 2 n at a time are distributed in this
-// way. Documents that are shorter than the sequence begin anywhere, and many small pieces are as
-// many pairs of a query and a key on each rank as no few large ones are.
+// With several `turns` the pattern repeats: 2 n t pieces, of which 2 n at a time are distributed in
+// this way. Documents that are shorter than the sequence begin anywhere, and many small pieces
+// balance the pairs of a query and a key over the ranks better than few large ones.
 //
-// A rank's rows of a sequence are its pieces, one after the other. Gathered rows are the first
+// The rows of a rank of a sequence are its pieces, one after the other. Gathered rows are the first
 // pieces of all ranks, then the second ones: 0 1 2 3 7 6 5 4, and so on. Shards of strict order
 // (one turn) are the ranks of the largest n: rank i of n has the shards i S / n .. (i + 1) S / n -
-// 1 of S, whole pieces of its own ones.
+// 1 of S, which are whole pieces of its own.
 #ifndef OP_ZIGZAG_H
 #define OP_ZIGZAG_H
 
@@ -23,13 +23,13 @@ extern "C" {
 
 enum { ZIGZAG_MAX_TURNS = 4, ZIGZAG_MAX_RUNS = 2 * ZIGZAG_MAX_TURNS };
 
-// Pieces that a rank has; 0 turns are read as one.
+// Returns the number of pieces of a rank; 0 turns count as one.
 static inline int64_t zigzag_pieces(int64_t turns)
 {
     return turns > 1 ? 2 * turns : 2;
 }
 
-// The position of row `row` of a rank's `rows`. One rank has all of them in order.
+// Returns the position of row `row` of a rank's `rows`. One rank has all rows in order.
 static inline int64_t zigzag_position(int64_t ways, int64_t turns, int64_t at, int64_t rows,
                                       int64_t row)
 {
@@ -39,8 +39,8 @@ static inline int64_t zigzag_position(int64_t ways, int64_t turns, int64_t at, i
     return (k / 2 * 2 * ways + place) * size + row % size;
 }
 
-// Where position p of `all` stands among the gathered rows of a sequence, and how many follow it
-// side by side.
+// Returns the index of position p of `all` among the gathered rows of a sequence, and how many
+// consecutive positions follow it contiguously.
 static inline int64_t zigzag_row(int64_t ways, int64_t turns, int64_t all, int64_t p, int64_t *run)
 {
     if (ways <= 1) {
@@ -53,12 +53,13 @@ static inline int64_t zigzag_row(int64_t ways, int64_t turns, int64_t all, int64
     return (turn * 2 * ways + (k < ways ? k : 3 * ways - 1 - k)) * size + inside;
 }
 
-// Rows of a rank that lie side by side, and where they stand.
+// Contiguous rows of a rank, and their positions.
 typedef struct zigzag_run {
     int64_t row, position, count;
 } zigzag_run;
 
-// The two pieces of shard `shard` of `shards` among the rows of rank `at` of `ways`, which has it.
+// Returns the two pieces of shard `shard` of `shards` among the rows of rank `at` of `ways`, which
+// has the shard.
 static inline void zigzag_shard(int64_t ways, int64_t at, int64_t rows, int64_t shards,
                                 int64_t shard, zigzag_run out[2])
 {
@@ -71,9 +72,9 @@ static inline void zigzag_shard(int64_t ways, int64_t at, int64_t rows, int64_t 
     out[0].count = out[1].count = half;
 }
 
-// Positions that AXIS_TP cuts: of each of `pieces` equal pieces of a sequence rank `at` of `ways`
-// has its part, so that a piece that is worked on alone is on all of them. Where row `row` of its
-// `rows` stands among all.
+// Returns the position of row `row` of a rank's `rows` if AXIS_TP cuts positions: of each of
+// `pieces` equal pieces of a sequence rank `at` of `ways` has its part, so that all ranks work on a
+// piece that is processed alone.
 static inline int64_t cut_position(int64_t ways, int64_t pieces, int64_t at, int64_t rows,
                                    int64_t row)
 {

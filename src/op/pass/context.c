@@ -1,4 +1,4 @@
-// Context parallelism as a pass over programs: what becomes of attention. See context.h.
+// Context parallelism as a pass over programs (context.h): it replaces attention nodes.
 #include "op/pass/context_internal.h"
 #include "op/zigzag.h"
 
@@ -45,7 +45,7 @@ status context_sum(context_pass *c, op_list list, tensor_id a, tensor_id b, tens
 
 // ---- keys and values gathered -------------------------------------------------------------------
 
-// All keys and values of the node's operands first, first + 1; nothing moves where there is one
+// Gathers the keys and values that are operands first, first + 1 of the node; does nothing with one
 // rank.
 static status gather_push(context_pass *c, op_list list, const op_node *node, int first,
                           const char *name, key_values *all)
@@ -90,7 +90,7 @@ status context_attend(context_pass *c, op_list list, const op_node *node)
     return op_append(c->p, list, &local, 0);
 }
 
-// dk, or dv: a sum of terms that this rank has, or what a rank has of everybody's.
+// Sums dk or dv over the terms of this rank and over all ranks.
 static status sum_push(context_pass *c, const key_values *terms, int32_t count, bool of_v,
                        tensor_id out)
 {
@@ -100,7 +100,7 @@ static status sum_push(context_pass *c, const key_values *terms, int32_t count, 
     return op_append(c->p, OP_BACKWARD_INPUT, &sum, 0);
 }
 
-// A term each of one shard's queries, or of all of them.
+// Appends one term for the queries of each shard, or one for all queries.
 static status terms_push(context_pass *c, const op_node *node, const key_values *all,
                          key_values terms[OP_CONTEXT_MAX_TERMS])
 {
@@ -184,7 +184,7 @@ static status list_walk(context_pass *c, op_list list)
     return ST_OK;
 }
 
-// Which batch tensor is documents: they keep all rows.
+// Finds the batch tensor with the documents, which keeps all rows.
 static void documents_widen(context_pass *c)
 {
     static const struct {

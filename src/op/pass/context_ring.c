@@ -27,7 +27,8 @@ static status shift_push(context_pass *c, op_list list, tensor_id from, tensor_i
     return op_append(c->p, list, &shift, 0);
 }
 
-// The keys and values of the node's operands first, first + 1, ready to go.
+// Copies the keys and values that are operands first, first + 1 of the node into one tensor, which
+// is sent first.
 static status ring_begin(context_pass *c, op_list list, const op_node *node, int first,
                          key_values *out)
 {
@@ -37,7 +38,7 @@ static status ring_begin(context_pass *c, op_list list, const op_node *node, int
     return context_copy(c, list, v, out->v);
 }
 
-// They go on; the last step sends nothing. *next is what comes.
+// Sends them to the next rank; the last step sends nothing. *next is the tensor that arrives.
 static status ring_go(context_pass *c, op_list list, int step, const key_values *have,
                       key_values *next)
 {
@@ -58,7 +59,7 @@ static void ring_set(const context_pass *c, int step, op_piece *piece)
 
 // ---- forward ------------------------------------------------------------------------------------
 
-// An output and its log-sum-exp.
+// An output of attention and its log-sum-exp.
 typedef struct attended {
     tensor_id y, lse;
 } attended;
@@ -142,8 +143,8 @@ static status step_backward(context_pass *c, const op_node *node, int step, cons
     return op_append(c->p, OP_BACKWARD_INPUT, &part, 0);
 }
 
-// What a step gives comes to what there is; the gradients of keys are those that have come with
-// them, `come`.
+// Adds the result of a step to the sums so far; the gradients of keys are added to those that
+// arrived with the keys, `come`.
 static status sums_add(context_pass *c, const op_node *node, int step, const ring_sums *part,
                        const key_values *come, ring_sums *all)
 {

@@ -1,5 +1,5 @@
-// Context parallelism as a pass: what stands in a rank's program, that a ring never has all keys,
-// and how even the distribution of positions is.
+// Context parallelism as a pass: the operations of a rank's program, that a ring never has all
+// keys, and how even the distribution of positions is.
 #include "base/rng.h"
 #include "fixtures/op/blocks_fixture.h"
 #include "op/pass/context.h"
@@ -20,7 +20,7 @@ static int teardown(void **state)
     return 0;
 }
 
-// A layer of the fixture's second family, for one rank.
+// Cuts a layer of the fixture's second family for one rank.
 static const op_program *cut(const op_context *how)
 {
     static op_model whole;
@@ -121,8 +121,8 @@ static void what_cannot_be_is_refused(void **state)
 
 // ---- pieces -------------------------------------------------------------------------------------
 
-// Every position once; gathered rows are where zigzag_row says; what several ranks bring together
-// is what one of fewer ranks has.
+// Every position occurs once; gathered rows are at the index that zigzag_row returns; several
+// neighbouring ranks together have the rows of one rank of a smaller axis.
 static void positions_are_distributed_once(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void positions_are_distributed_once(void **state)
     }
 }
 
-// Documents of random lengths around a mean, packed into sequences.
+// Draws documents of random lengths around a mean, packed into sequences.
 static void documents_draw(uint64_t seed, int64_t seq, int64_t mean, int32_t *length_so_far)
 {
     int64_t left = 0;
@@ -163,14 +163,14 @@ static void documents_draw(uint64_t seed, int64_t seq, int64_t mean, int32_t *le
         if (left <= 0) { // between a quarter of the mean and seven quarters
             left = mean / 4 +
                    (int64_t)(rng_word(seed, 1, (uint64_t)drawn++) % (uint64_t)(3 * mean / 2));
-            if (t == 0) n = (int64_t)(rng_word(seed, 2, 0) % (uint64_t)mean); // one goes on
+            if (t == 0) n = (int64_t)(rng_word(seed, 2, 0) % (uint64_t)mean); // one continues
         }
         length_so_far[t] = (int32_t)(n++ + 1);
         if (length_so_far[t] > t + 1) length_so_far[t] = (int32_t)(t + 1);
     }
 }
 
-// Pairs of the fullest rank over the mean.
+// Returns the pairs of the fullest rank over the mean.
 static double unevenness(int64_t ways, int64_t turns, int64_t sequences, int64_t mean)
 {
     enum { SEQ = 1024 };
@@ -208,8 +208,8 @@ static void packed_documents_are_balanced(void **state)
                           (long long)means[i], (long long)ways, mean[0], mean[1],
                           (int)ZIGZAG_MAX_TURNS);
             assert_true(mean[1] < 1.2);
-            // Those of 64 are shorter than a piece; those of 4,096 fill every sequence, as causal
-            // masks do.
+            // Documents of 64 tokens are shorter than a piece; those of 4,096 fill every sequence,
+            // like causal masks.
             assert_true(mean[1] < mean[0] || means[i] < 128 || mean[0] < 1.005);
         }
     }

@@ -54,7 +54,7 @@ tensor_id op_grad_take(op_program *p, tensor_id t)
     return d;
 }
 
-// A tensor of its own for a gradient of t.
+// Makes a new tensor for a gradient of t.
 static status grad_make(op_program *p, tensor_id t, tensor_role role, tensor_id *d)
 {
     op_tensor grad = *op_at(p, t);
@@ -81,7 +81,7 @@ static int64_t overlap(const struct op_grad_piece *piece, int64_t begin, int64_t
     return max_i64(to - from, 0);
 }
 
-// How many of t's columns already have a piece.
+// Returns how many of the columns already have a piece.
 static int64_t columns_taken(const op_program *p, tensor_id whole, int64_t begin, int64_t count)
 {
     int64_t taken = 0;
@@ -139,8 +139,8 @@ static bool is_piece(const op_program *p, tensor_id d)
     return false;
 }
 
-// d for the columns of view t: is there already if op_grad_new made it, else it is added to what is
-// there, or copied.
+// Adds d to the gradient of view t. If op_grad_new made d, it is in place already; else it is added
+// to the present gradient, or copied.
 static status view_add(op_program *p, tensor_id t, tensor_id d)
 {
     if (is_piece(p, d) && op_at(p, d)->of == t) return ST_OK;
@@ -205,7 +205,7 @@ status op_grad_append(op_program *p, op_node *node, tensor_id t)
     return op_grad_add(p, t, node->out[0]);
 }
 
-// Joins the pieces of a whole: from here its gradient is an ordinary one.
+// Joins the pieces of a whole tensor; then its gradient is an ordinary one.
 static status pieces_join(op_program *p, tensor_id whole)
 {
     const struct op_grad_piece *first = piece_of_whole(p, whole);
@@ -225,14 +225,15 @@ static status pieces_join(op_program *p, tensor_id whole)
     return op_grad_add(p, whole, d);
 }
 
-// Before the rule of the node that made t: its gradient is complete and can be had by op_grad_get.
+// Runs before the rule of the node that made t: the gradient is complete, and op_grad_get returns
+// it.
 static status grad_settle(op_program *p, tensor_id t)
 {
     const tensor_id whole = op_owner(p, t).id;
     TRY(pieces_join(p, whole));
     const tensor_id d = op_grad_get(p, whole);
     if (whole == t || d == TENSOR_NONE) return ST_OK;
-    // The node wrote some columns of a tensor that others wrote too.
+    // The node wrote some columns of a tensor that other nodes wrote too.
     const int64_t begin = op_at(p, t)->view_begin, count = op_at(p, t)->dims[1].scale;
     char name[OP_NAME_BYTES];
     op_name_unique(p, "d_", op_at(p, t)->name, name);
@@ -260,8 +261,8 @@ static status node_differentiate(op_program *p, const op_node *node)
     return kind->gradient(p, node);
 }
 
-// A program with a loss of its own runs its weight list first; nothing there may wait for the
-// other.
+// A program with a loss runs its weight list first; no node of that list may depend on the other
+// list.
 static status order_check(const op_program *p)
 {
     if (p->output_count > 0) return ST_OK;
@@ -299,7 +300,7 @@ status op_program_differentiate(op_program *p)
         TRY(op_grad_add(p, p->outputs[i], p->d_outputs[i]));
     }
     for (int64_t i = p->lists[OP_FORWARD].count - 1; i >= 0; i--) {
-        // A copy: rules append, and lists may move.
+        // A copy, because rules append to the lists, and lists may move.
         const op_node node = p->lists[OP_FORWARD].nodes[i];
         TRY(node_differentiate(p, &node));
     }

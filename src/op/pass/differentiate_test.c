@@ -1,5 +1,5 @@
-// Differentiation: what the lists of whole blocks look like, and what holds of any program's lists.
-// That the numbers are gradients is for the kernels' tests, which run these lists.
+// Differentiation: the lists of whole blocks, and properties of any program's lists. The tests of
+// the kernels run these lists and check that the numbers are gradients.
 #include "fixtures/op/blocks_fixture.h"
 
 static arena *a;
@@ -17,7 +17,7 @@ static int teardown(void **state)
     return 0;
 }
 
-// Columns [begin, end) of the bytes that t stands for.
+// Returns columns [begin, end) of the bytes of t.
 static void columns(const op_program *p, tensor_id t, int64_t *begin, int64_t *end)
 {
     const op_tensor *x = op_at(p, t);
@@ -25,8 +25,8 @@ static void columns(const op_program *p, tensor_id t, int64_t *begin, int64_t *e
     *end = *begin + (x->ndim == 2 ? x->dims[1].scale : 1);
 }
 
-// Runs the lists in order and follows which columns of which tensor have been written: everything
-// is written before it is read, whole, and exactly once.
+// Runs the lists in order and tracks which columns of which tensor have been written: every byte is
+// written before it is read, completely, and exactly once.
 typedef struct written {
     unsigned char column[4096];
 } written;
@@ -73,7 +73,7 @@ static void check_flow(const op_program *p)
             write_columns(p, n, w);
         }
     }
-    // Every weight has one accumulator, of its shape, for each of its uses; all uses here are one.
+    // Every weight has one accumulator, of its shape, for each use; here each weight has one use.
     for (tensor_id t = 0; t < p->tensor_count; t++) {
         if (op_at(p, t)->role != ROLE_WEIGHT) continue;
         int uses = 0;
@@ -105,7 +105,7 @@ static void test_llama(void **state)
     MUST(op_program_differentiate(p));
     check_flow(p);
     assert_int_equal(p->lists[OP_FORWARD].count, 11);
-    // No addition at all: residual gradients are added inside the norms.
+    // There is no addition: residual gradients are added inside the norms.
     static const op_code input[] = {OP_MATMUL_DX, OP_SWIGLU_BWD,    OP_MATMUL_DX, OP_RMSNORM_DX,
                                     OP_MATMUL_DX, OP_ATTENTION_BWD, OP_ROPE,      OP_ROPE,
                                     OP_MATMUL_DX, OP_RMSNORM_DX};
@@ -119,7 +119,7 @@ static void test_llama(void **state)
     for (int64_t i = 0; i < COUNT_OF(products); i++) {
         assert_int_equal(p->lists[OP_BACKWARD_WEIGHT].nodes[i].code, products[i]);
     }
-    // The second norm takes the output's gradient past it; the first what the second made.
+    // The second norm adds the gradient of the output; the first adds that of the second.
     const op_node *norm2 = node_of(p, OP_BACKWARD_INPUT, OP_RMSNORM_DX, 0);
     const op_node *norm1 = node_of(p, OP_BACKWARD_INPUT, OP_RMSNORM_DX, 1);
     assert_int_equal(norm2->in[4], p->d_outputs[0]);
@@ -147,7 +147,7 @@ static void test_llama_with_qk_norm(void **state)
     check_flow(p);
     assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_RMSNORM_DX), 4);
     assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_ADD), 0);
-    // Their dx are columns of the gradient of qkv.
+    // The dx of both are columns of the gradient of qkv.
     const op_node *k = node_of(p, OP_BACKWARD_INPUT, OP_RMSNORM_DX, 1);
     assert_int_not_equal(op_at(p, k->out[0])->view_of, TENSOR_NONE);
 }
@@ -188,7 +188,7 @@ static void test_head(void **state)
     assert_int_equal(p->d_inputs[0], norm->out[0]);
 }
 
-// A head straight on the block's input: its own dx is the block's.
+// A head directly on the block's input: its dx is the block's.
 static void test_bare_head(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void test_embedding(void **state)
     assert_int_equal(p->lists[OP_BACKWARD_INPUT].count, 1); // dropout's
 }
 
-// One tensor read by three nodes: two additions, in the walk's order.
+// Three nodes read one tensor: two additions, in the order of the walk.
 static void test_several_uses(void **state)
 {
     (void)state;
@@ -238,11 +238,12 @@ static void test_several_uses(void **state)
     MUST(op_output(p, out));
     MUST(op_program_differentiate(p));
     check_flow(p);
-    // s twice, and x three times.
+    // s is read twice, and x three times.
     assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_ADD), 3);
 }
 
-// Views that are used twice are added to in place; a view that gets another's gradient is copied.
+// Gradients of views that are used twice are added in place; the gradient of one view given to
+// another is copied.
 static void test_views(void **state)
 {
     (void)state;
@@ -293,7 +294,7 @@ static void test_refusals(void **state)
     // Only training has gradients.
     p = block_llama(a, PURPOSE_EVALUATE, false);
     assert_int_equal(op_program_differentiate(p), ST_INTERNAL);
-    // A product before the loss: its weight gradient would wait for the other list.
+    // A GEMM before the loss: its weight gradient would depend on the other list.
     MUST(op_program_create(a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &p));
     MUST(op_input(p, "x", extent_tokens(1), extent_of(8), &x));
     MUST(op_matmul(p, x, block_weight(p, "w", 8, 8), TENSOR_NONE, ACT_SILU, &y));

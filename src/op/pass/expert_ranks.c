@@ -1,4 +1,4 @@
-// Expert parallelism as a pass over programs. See expert_ranks.h.
+// Expert parallelism as a pass over programs (expert_ranks.h).
 #include "op/pass/expert_ranks.h"
 
 #include "op/op_internal.h"
@@ -14,7 +14,7 @@ typedef struct expert_pass {
     tensor_id *on_the_way;
 } expert_pass;
 
-// Rows of t before they are sent, or after they came back: a tensor like it.
+// Returns a tensor like t, for the rows before they are sent, or after they came back.
 static status sent_copy(expert_pass *c, tensor_id t, tensor_id *out)
 {
     if (c->on_the_way[t] == TENSOR_NONE) {
@@ -64,7 +64,7 @@ static status node_push(expert_pass *c, op_list list, const op_node *node)
     }
 }
 
-// Weights of experts, and their gradients: as many rows of each part as a rank's experts have.
+// Cuts the weights of experts and their gradients: each part keeps the rows of the rank's experts.
 static status weights_cut(expert_pass *c)
 {
     for (tensor_id t = 0; t < c->p->tensor_count; t++) {
@@ -82,7 +82,7 @@ static status weights_cut(expert_pass *c)
     return ST_OK;
 }
 
-// As many rows come as go: all that there can be.
+// Makes the numbers of sent and received rows equal, at the bound.
 static void rows_even(expert_pass *c)
 {
     for (tensor_id t = 0; t < c->p->tensor_count; t++) {

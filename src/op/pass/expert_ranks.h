@@ -1,13 +1,15 @@
-// Expert parallelism, as a pass over a model: what one of several ranks that share a layer's
-// experts does.
+// Expert parallelism, a pass over a model: the programs of one of several ranks that share the
+// experts of a layer.
 //
-// Each has every ways-th part of the experts, and the rows of all of their tokens that take those.
-// Rows travel between the tokens' ranks and the experts' by an ALL_TO_ALL along AXIS_EP each:
+// Each rank has 1 / ways of the experts, and processes the rows of all tokens of these ranks that
+// take its experts. An ALL_TO_ALL along AXIS_EP moves rows from the ranks of the tokens to those of
+// the experts, and another one back:
 //
 //   PERMUTE -> ALL_TO_ALL -> experts -> ALL_TO_ALL -> UNPERMUTE          and back the same way
 //
-// Experts are taken to be evenly loaded: as many rows come as go, and products have no offsets. A
-// row takes its scale along: the message is that of the rows.
+// The experts are assumed to be evenly loaded: a rank receives as many rows as it sends, and GEMMs
+// have no offsets. A row travels together with its scale: the size of the collective is that of the
+// rows.
 #ifndef OP_PASS_EXPERT_RANKS_H
 #define OP_PASS_EXPERT_RANKS_H
 
@@ -17,8 +19,8 @@
 extern "C" {
 #endif
 
-// Of models for training, after differentiation and op_model_partition; tensors keep their numbers
-// in the programs. Nothing to do: *local is the model itself.
+// For models for training, after differentiation and op_model_partition; tensors keep their ids in
+// the programs. If nothing changes, *local is the model itself.
 NODISCARD status op_model_experts(arena *a, op_model *whole, int32_t ways, op_model **local);
 
 #ifdef __cplusplus

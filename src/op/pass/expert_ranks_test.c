@@ -1,5 +1,5 @@
-// What a rank of several that share experts does: which messages, where, and what lies between
-// them; and that tensor parallelism cuts the same blocks.
+// The programs of ranks that share experts: their collectives and the operations between them; and
+// tensor parallelism cuts the same blocks.
 #include "fixtures/op/blocks_fixture.h"
 #include "op/pass/expert_ranks.h"
 #include "op/pass/partition.h"
@@ -30,7 +30,7 @@ static tensor_id expert_weight(op_program *p, const char *name, int64_t rows, in
     return w;
 }
 
-// A block of experts alone, as model/block/experts.c writes it.
+// A block of experts only, as model/block/experts.c builds it.
 static op_program *block_experts(op_recompute recompute)
 {
     op_program *p = NULL;
@@ -122,7 +122,8 @@ static double flops_of(const op_program *p)
     return flops;
 }
 
-// Everything that is read was made before, or is no activation; in the order of the lists.
+// Checks, in the order of the lists, that every tensor that a node reads was made before, or is no
+// activation.
 static void made_before_read(const op_program *p)
 {
     bool made[256] = {false};
@@ -154,10 +155,10 @@ static void rows_travel_there_and_back(void **state)
         assert_int_equal(nodes_of(p, OP_FORWARD, OP_ALL_TO_ALL, AXIS_EP), 2);
         assert_int_equal(nodes_of(p, OP_BACKWARD_INPUT, OP_ALL_TO_ALL, AXIS_EP), 2);
         assert_int_equal(nodes_of(p, OP_BACKWARD_WEIGHT, OP_ALL_TO_ALL, AXIS_EP), 0);
-        // What is made again is sent again; `selective` keeps what came.
+        // Recomputed rows are sent again; `selective` keeps the received rows.
         const int again = policy == RECOMPUTE_FULL ? 1 : 0;
         assert_int_equal(nodes_of(p, OP_RECOMPUTE, OP_ALL_TO_ALL, AXIS_EP), again);
-        // A rank has a quarter of the experts and as many rows: the same work.
+        // A rank has a quarter of the experts and as many rows, which is the same work.
         assert_true(flops_of(p) == flops_of(before));
         for (int64_t w = 0; w < local->weight_count; w++) {
             const op_weight *x = &local->weights[w];
@@ -180,7 +181,8 @@ static void one_rank_is_the_model_itself(void **state)
     assert_int_equal(op_model_experts(a, whole, 7, &local), ST_CONFIG_CONFLICT);
 }
 
-// Each expert's columns are cut, by rows of tokens or not: half of the work on each of two ranks.
+// The columns of each expert are cut, with rows of tokens cut or not: each of two ranks does half
+// of the work.
 static void tensor_parallelism_cuts_them(void **state)
 {
     (void)state;
@@ -192,7 +194,8 @@ static void tensor_parallelism_cuts_them(void **state)
         const op_program *p = local->programs[0];
         made_before_read(p);
         assert_true(2.0 * flops_of(p) == flops_of(whole->programs[0]));
-        // The sum of what experts give is made before it is sent back, of rows cut or whole.
+        // The sum of the experts' terms is taken before the rows are sent back, with rows cut or
+        // whole.
         assert_int_equal(
             nodes_of(p, OP_FORWARD, rows == 1 ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, AXIS_TP), 1);
         assert_int_equal(nodes_of(p, OP_FORWARD, OP_ALL_TO_ALL, AXIS_EP), 2);
@@ -201,8 +204,8 @@ static void tensor_parallelism_cuts_them(void **state)
     }
 }
 
-// Experts that it leaves whole: a rank sends its own rows, nothing of them is gathered or summed
-// over tp, and so are no gradients of experts; the router's are.
+// Experts that tensor parallelism leaves whole: a rank sends its own rows, none of them is gathered
+// or summed over tp, and neither are gradients of experts; those of the router are.
 static void tensor_parallelism_leaves_them_whole(void **state)
 {
     (void)state;

@@ -32,7 +32,7 @@ static cut_parts one_part(int64_t size)
 
 // ---- tensors ------------------------------------------------------------------------------------
 
-// Columns of a view -> columns of the rank's piece. Views cover whole parts.
+// Maps columns of a view to columns of the rank's piece. Views cover whole parts.
 static status view_settle(partition *c, tensor_id v)
 {
     const op_tensor *view = op_at(c->whole, v);
@@ -89,19 +89,20 @@ status partition_set(partition *c, tensor_id t, placement at, const cut_parts *p
     return ST_OK;
 }
 
-// Is it an expert's weight that tp does not cut?
+// Returns whether it is a weight of experts that tp does not cut.
 static bool is_whole_expert(const op_cut *how, const int8_t cut_dim[AXIS_COUNT])
 {
     return how->whole_experts && cut_dim[AXIS_EP] >= 0;
 }
 
-// The dim along which a weight is cut, as the block allows; -1: every rank has all of it.
+// Returns the dim along which a weight is cut, as the block allows; -1: every rank has the whole
+// weight.
 static int8_t dim_of_cut(const op_cut *how, const int8_t cut_dim[AXIS_COUNT])
 {
     return is_whole_expert(how, cut_dim) ? -1 : cut_dim[AXIS_TP];
 }
 
-// A weight, and its gradient's accumulator.
+// Sets the placement of a weight, or of the accumulator of its gradient.
 static status weight_set(partition *c, tensor_id t, const op_tensor *weight)
 {
     const int8_t dim = dim_of_cut(c->how, weight->cut_dim);
@@ -197,8 +198,8 @@ static status step_append(partition *c, op_list list, op_code code, tensor_id in
     return op_append(c->p, list, &node, 0);
 }
 
-// All columns of what is cut by heads: copied where it is a view, gathered, and put side by side.
-// Of what has copies a rank has all there is, or gathers one of each.
+// Gathers all columns of a tensor that is cut by heads: it copies views, gathers, and joins the
+// columns. If heads have copies, the rank has all of them, or gathers one copy of each.
 static status all_columns(partition *c, op_list list, tensor_id t, tensor_id *out)
 {
     tensor_state *s = &c->state[t];
@@ -223,7 +224,7 @@ static status all_columns(partition *c, op_list list, tensor_id t, tensor_id *ou
     return ST_OK;
 }
 
-// t as every rank needs it where a rule asks for all of it.
+// Returns t as all ranks need it if a rule reads the whole tensor.
 static status all_of(partition *c, op_list list, tensor_id t, tensor_id *out)
 {
     const placement at = c->state[t].at;
@@ -235,7 +236,8 @@ static status all_of(partition *c, op_list list, tensor_id t, tensor_id *out)
 
 enum { COLUMNS_PRICE = 100, TERMS_PRICE = 1000 };
 
-// Cut by heads, evenly and in one part: only for what has no order otherwise.
+// Returns whether columns can be gathered: cut by heads, evenly and in one part. Only for sums that
+// have no order otherwise.
 static bool columns_gather(const partition *c, tensor_id t)
 {
     const tensor_state *s = &c->state[t];
@@ -245,7 +247,7 @@ static bool columns_gather(const partition *c, tensor_id t)
            s->parts.size[0] % (c->how->ways / s->parts.copies[0]) == 0;
 }
 
-// What it costs to bring an input to what a rule wants; -1: it cannot be.
+// Returns the cost of bringing an input to the placement that a rule wants; -1: impossible.
 static int input_price(const partition *c, const op_node *node, int i, placement want)
 {
     const tensor_state *s = &c->state[node->in[i]];
@@ -262,7 +264,8 @@ static int input_price(const partition *c, const op_node *node, int i, placement
     return -1;
 }
 
-// Accumulators lie as their weights do, or are a term on each rank.
+// Returns the cost of an output. Accumulators have the placement of their weights, or are a term on
+// each rank.
 static int output_price(const partition *c, const op_node *node, int o, placement get)
 {
     const op_tensor *t = op_at(c->whole, node->out[o]);
@@ -303,8 +306,8 @@ static bool rule_cuts(const op_node *node, const op_rule *rule)
     return false;
 }
 
-// The norm of the only head of keys, which every rank has: there is one group, so no row cuts it by
-// heads.
+// Returns whether the node is the norm of the only head of keys, which every rank has: with one
+// group, no rule cuts it by heads.
 static bool is_norm_of_copies(const partition *c, const op_node *node)
 {
     if (node->code != OP_RMSNORM && node->code != OP_RMSNORM_DX && node->code != OP_RMSNORM_DW) {
@@ -315,7 +318,7 @@ static bool is_norm_of_copies(const partition *c, const op_node *node)
     return columns && c->how->ways > 1 && s->parts.count == 1 && s->parts.copies[0] == c->how->ways;
 }
 
-// As one rank would do it, on what stays a copy.
+// Sets the rule for tensors that stay copies, as one rank would compute them.
 static void rule_of_copies(const partition *c, const op_node *node, op_rule *out)
 {
     *out = (op_rule){0};
@@ -329,7 +332,7 @@ static void rule_of_copies(const partition *c, const op_node *node, op_rule *out
     }
 }
 
-// The rule that asks for the least communication, and among those one that leaves the result cut.
+// Chooses the rule with the least communication, and among those one that leaves the result cut.
 static status rule_choose(const partition *c, const op_node *node, op_rule *out, int *index)
 {
     op_rule rules[OP_MAX_RULES];
@@ -373,8 +376,8 @@ static bool parts_fit(const tensor_state *s, const op_tensor *t, int64_t columns
            t->dims[1].scale == columns;
 }
 
-// How the columns of output o fall into parts: as those of what it is the gradient of, of the
-// weight that made it, or of an input that is as wide.
+// Returns how the columns of output o divide into parts: like those of the tensor that it is the
+// gradient of, of the weight that made it, or of an input of the same width.
 static cut_parts output_parts(const partition *c, const op_node *node, int o)
 {
     const op_tensor *t = op_at(c->whole, op_owner(c->whole, node->out[o]).id);
@@ -401,8 +404,8 @@ static cut_parts output_parts(const partition *c, const op_node *node, int o)
     return parts;
 }
 
-// On how many ranks side by side a term that a node makes is the same: that of heads which they
-// share.
+// Returns on how many neighbouring ranks a term that a node makes is the same, because they share
+// its heads.
 static int32_t copies_of_term(const partition *c, const op_node *node)
 {
     const tensor_state *of = &c->state[node->in[0]];
@@ -420,8 +423,8 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
             const tensor_id weight = op_at(c->whole, t)->of;
             const int8_t *cut_dim = op_at(c->whole, weight)->cut_dim;
             if (rule->out[o].kind != PLACE_PARTIAL) continue;
-            // Summed among the ranks that have the same expert (plan/mesh.h), with all other sums
-            // of a step.
+            // Gradients of whole experts are summed among the ranks that have the same expert
+            // (plan/mesh.h), with all other sums of a step.
             if (is_whole_expert(c->how, cut_dim)) continue;
             if (c->how->ordered) {
                 return fail(ST_UNSUPPORTED,
@@ -442,8 +445,8 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
 
 // ---- nodes --------------------------------------------------------------------------------------
 
-// Of heads that several ranks have a rank's share is more than a part in `ways`: what is there is
-// counted.
+// Sets the numbers of heads. If several ranks have a head, the share of a rank is more than 1 /
+// ways, so the present heads are counted.
 static void heads_count(const partition *c, const op_node *node, op_attrs *attrs)
 {
     const tensor_id of = node->in[node->code == OP_ATTENTION_BWD ? 2 : node->code == OP_ATTENTION];
@@ -478,7 +481,7 @@ static status node_push(partition *c, op_list list, const op_node *node)
     const bool vocabulary =
         node->code == OP_HEAD_LOSS && c->state[node->in[1]].at.kind == PLACE_SHARD;
     if (vocabulary) return partition_head(c, list, node);
-    // Losses are everybody's, and added up by the first.
+    // All ranks have the losses, so only the first rank adds them up.
     if (node->code == OP_STEP_LOSS && c->how->at > 0) return ST_OK;
     op_rule rule;
     int index = 0;
@@ -490,8 +493,8 @@ static status node_push(partition *c, op_list list, const op_node *node)
         if (node->in[i] == TENSOR_NONE || rule.in[i].kind == PLACE_SHARD) continue;
         TRY(all_of(c, list, node->in[i], &local.in[i]));
     }
-    // Rows that were gathered are those of several ranks, taken to be evenly distributed: no rank
-    // has their offsets.
+    // Gathered rows are those of several ranks, assumed to be evenly distributed: no rank has their
+    // offsets.
     const bool has_own_rows = !c->how->rows || placement_equal(rule.in[0], rows_cut);
     if (is_grouped(node->code) && !has_own_rows) local.in[2] = TENSOR_NONE;
     TRY(outputs_set(c, node, &rule));
@@ -501,7 +504,7 @@ static status node_push(partition *c, op_list list, const op_node *node)
     return is_sum ? partition_sum(c, list, &local) : op_append(c->p, list, &local, 0);
 }
 
-// What runs again is what the same nodes of the forward list became.
+// The recompute list has the cut versions of the same nodes of the forward list.
 static status recompute_push(partition *c)
 {
     const int64_t count = c->whole->lists[OP_RECOMPUTE].count;
@@ -520,8 +523,8 @@ static status recompute_push(partition *c)
     return ST_OK;
 }
 
-// What forward gathered does not wait for backward: a rank keeps its own rows, and gathers again
-// where a product reads them, unless that ran again and is there.
+// Tensors that the forward gathered are not kept for the backward: a rank keeps its own rows and
+// gathers again before a GEMM reads them, unless the gather is part of the recomputation.
 static void gathered_forget(partition *c)
 {
     const op_program *p = c->p;
@@ -626,10 +629,9 @@ static status boundaries_check(const op_model *m, op_program *const *programs)
             const op_tensor *to = op_at(above, above->inputs[k]);
             for (int d = 0; d < from->ndim; d++) {
                 if (extent_equal(from->dims[d], to->dims[d])) continue;
-                return fail(
-                    ST_INTERNAL,
-                    "the piece of %s that layer %s writes differs from the piece that layer %s reads",
-                    from->name, m->layers[i].name, m->layers[i + 1].name);
+                return fail(ST_INTERNAL,
+                            "the piece of %s that layer %s writes is not that which layer %s reads",
+                            from->name, m->layers[i].name, m->layers[i + 1].name);
             }
         }
     }

@@ -1,25 +1,25 @@
-// Partition, keys that queries of several ranks look at: grouped heads, of which there are fewer
-// than ranks.
+// Partition of grouped heads: heads of keys that queries of several ranks attend to, because there
+// are fewer of them than ranks.
 //
 // The ranks that share a head of keys all have it: its rows of the weights, its columns of k and v.
-// So the forward asks for nothing. In the backward each has what its own queries add to dk and dv,
-// and their sum is made at once, among those ranks:
+// So the forward needs no communication. In the backward each rank has the terms of its own queries
+// of dk and dv, and these ranks sum them at once:
 //
 //   heads of queries    0 1 | 2 3 | 4 5 | 6 7        4 ranks
 //   heads of keys       0   | 0   | 1   | 1
 //   dk, dv              t0    t1    t2    t3    ->   t0 + t1, the same | t2 + t3, the same
 //
-// From there all goes on as if the head were the rank's own: its rows of a weight's gradient are
-// whole, and the same bits, on all of its ranks. What dx = dy w would have of it several times,
-// each adds its share of (partition_sum.c). The traffic is 2 head_dim numbers a token and
-// micro-batch, where the sum of dx is dim.
+// From there on the head is treated like the rank's own: its rows of the gradient of a weight are
+// complete, with the same bits, on all of its ranks. dx = dy w would count the head several times,
+// so each rank adds its share of it (partition_sum.c). The traffic is 2 head_dim numbers per token
+// and micro-batch, where the sum of dx is dim.
 //
 // In strict order such a sum has a term for each of the most ranks that could share a head:
-// gcd(tp_shards, heads) of them over all heads of keys. One rank that has them all makes them one
-// by one, and adds them by the tree.
+// gcd(tp_shards, heads) of them over all heads of keys. One rank that has all of them computes the
+// terms one by one and adds them by the tree.
 #include "op/pass/partition_internal.h"
 
-// How the queries of a rank fall into terms.
+// The division of a rank's queries into terms.
 typedef struct key_terms {
     int32_t of_head;  // terms of a head's sum, on all ranks
     int32_t here;     // of them, on this rank
@@ -57,7 +57,7 @@ bool partition_shares_keys(const partition *c, const op_node *node)
     return by_heads && terms_of(c->how, &node->attrs).of_head > 1;
 }
 
-// Columns of an operand; the operand itself where they are all.
+// Returns columns of an operand; the operand itself if they are all.
 static status columns_of(partition *c, tensor_id *t, int64_t begin, int64_t count)
 {
     const tensor_id of = *t;
@@ -71,7 +71,7 @@ static status term_make(partition *c, tensor_id like_id, int64_t columns, tensor
     return partition_make(c, like_id, "term", like.type, like.dims[0], extent_of(columns), out);
 }
 
-// Piece `k` of the rank's queries, all of which look at one head of keys.
+// Appends piece `k` of the rank's queries, which all attend to one head of keys.
 static status term_push(partition *c, op_list list, const op_node *local, const key_terms *t,
                         int32_t k, tensor_id dk, tensor_id dv)
 {
@@ -92,7 +92,7 @@ static status term_push(partition *c, op_list list, const op_node *local, const 
     return op_append(c->p, list, &term, 0);
 }
 
-// y = the sum of this rank's terms, and of those of the ranks that share the head.
+// Sets y to the sum of this rank's terms, and of those of the ranks that share the head.
 static status terms_add(partition *c, op_list list, const key_terms *t, const tensor_id *terms,
                         tensor_id y)
 {
@@ -108,7 +108,7 @@ static status terms_add(partition *c, op_list list, const key_terms *t, const te
         sum.piece.first_shard = t->first;
     }
     if (like.view_of == TENSOR_NONE) return op_append(c->p, list, &sum, 0);
-    // What travels lies in one piece.
+    // The sent columns must be contiguous.
     op_node put = op_node_of(OP_SUM);
     TRY(partition_make(c, y, "sum", like.type, like.dims[0], like.dims[1], &put.in[0]));
     sum.out[0] = put.in[0];

@@ -8,15 +8,15 @@
 
 enum { PARTS_MAX = 4 };
 
-// A dim that is cut: its parts, which lie side by side and are cut each by itself; whole sizes. Of
-// a part of which there are copies, so many ranks side by side have the same piece.
+// A dim that is cut: its parts follow each other and each is cut separately; sizes are those of the
+// whole. If a part has copies, that many neighbouring ranks have the same piece.
 typedef struct cut_parts {
     int count;
     int64_t size[PARTS_MAX];
     int32_t copies[PARTS_MAX]; // at least 1
 } cut_parts;
 
-// What is known of a tensor of the whole program.
+// The state of a tensor of the whole program.
 typedef struct tensor_state {
     bool known;
     placement at;
@@ -30,7 +30,7 @@ typedef struct partition {
     const op_program *whole;
     op_program *p; // the rank's; tensors have the same ids in both
     tensor_state *state;
-    // [tensor] a weight whose gradient is a term on so many ranks side by side; 0: on none
+    // [tensor] a weight whose gradient is a term on this many neighbouring ranks; 0: on none
     int32_t *partial;
     int64_t *forward_end; // [node of the whole's forward list] where its nodes end in the rank's
 } partition;
@@ -43,7 +43,7 @@ static inline int64_t cut_size(const op_cut *how, int64_t d)
 {
     return op_piece_begin(d, how->ways, how->at + 1) - cut_begin(how, d);
 }
-// Of a part: where this rank's piece begins, and how long it is.
+// The begin and the length of this rank's piece of a part.
 static inline int64_t part_begin(const op_cut *how, const cut_parts *parts, int i)
 {
     const int32_t copies = parts->copies[i];
@@ -62,7 +62,7 @@ static inline bool parts_have_copies(const cut_parts *parts)
     }
     return false;
 }
-// Terms of a sum that this rank has, the number of the first, and of all.
+// The number of terms of a sum on this rank, the index of the first, and the number of all.
 static inline int32_t cut_terms(const op_cut *how)
 {
     return how->ordered ? how->shards / how->ways : 1;
@@ -83,22 +83,22 @@ static inline bool placement_equal(placement a, placement b)
 // partition.c
 // The placement of an activation is known now, and with it that of all its views.
 NODISCARD status partition_set(partition *c, tensor_id t, placement at, const cut_parts *parts);
-// t with all of its rows: itself, or gathered.
+// Returns t with all of its rows: itself, or gathered.
 NODISCARD status partition_all_rows(partition *c, op_list list, tensor_id t, tensor_id *out);
-// A new activation of t's type, named after it.
+// Makes an activation of t's type, named after it.
 NODISCARD status partition_make(partition *c, tensor_id t, const char *suffix, dtype type,
                                 extent rows, extent columns, tensor_id *out);
-// partition_sum.c: appends `node` (in local ids, attributes cut), whose output 0 is a sum, and the
-// sum.
+// partition_sum.c: appends `node` (in local ids, attributes cut), whose output 0 is a sum over
+// ranks, and the operations that add it.
 NODISCARD status partition_sum(partition *c, op_list list, const op_node *node);
 NODISCARD status partition_head(partition *c, op_list list, const op_node *node);
-// Columns of a tensor of the rank's program, as a view.
+// Makes a view of columns of a tensor of the rank's program.
 NODISCARD status partition_columns(partition *c, tensor_id of, int64_t begin, int64_t end,
                                    tensor_id *out);
-// partition_heads.c: gradients of attention, where queries of several ranks, or shards, have the
-// same keys.
+// partition_heads.c: gradients of attention if queries of several ranks, or shards, have the same
+// keys.
 bool partition_shares_keys(const partition *c, const op_node *node);
-// `node` is the whole's, `local` it in local ids with attributes cut.
+// `node` is a node of the whole program, `local` the same in local ids with attributes cut.
 NODISCARD status partition_attention(partition *c, op_list list, const op_node *node,
                                      const op_node *local);
 

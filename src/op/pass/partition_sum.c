@@ -1,15 +1,15 @@
-// Partition, nodes whose result is a sum over ranks: their terms, and what adds them.
+// Partition of nodes whose result is a sum over ranks: their terms, and the operations that add
+// them.
 //
 //   ways   order      terms of a rank    added by
 //   1      shards S   S                  SUM
-//   n      shards S   S / n              ALL_REDUCE (REDUCE_SCATTER), the terms as leaves of the
-//          tree
+//   n      shards S   S / n              ALL_REDUCE (REDUCE_SCATTER) of the terms, by the tree
 //   n      none       1                  ALL_REDUCE (REDUCE_SCATTER)
 #include "op/pass/partition_internal.h"
 
 #include <string.h>
 
-// A term like y; y itself where it is the only one.
+// Makes a tensor for a term like y; y itself if it is the only term.
 static status term_make(partition *c, tensor_id y, int32_t terms, tensor_id *out)
 {
     const op_tensor like = *op_at(c->whole, y);
@@ -18,7 +18,8 @@ static status term_make(partition *c, tensor_id y, int32_t terms, tensor_id *out
     return partition_make(c, y, "term", like.type, like.dims[0], like.dims[1], out);
 }
 
-// y = the sum of all ranks' terms. exact: a single one of all is not -0, so they are one a rank.
+// Sets y to the sum of the terms of all ranks. exact: at most one of all terms is not -0, so each
+// rank has one term.
 static status terms_add(partition *c, op_list list, const tensor_id *terms, int32_t count,
                         bool exact, tensor_id y)
 {
@@ -35,8 +36,8 @@ static status terms_add(partition *c, op_list list, const tensor_id *terms, int3
     return op_append(c->p, list, &sum, 0);
 }
 
-// Where shard `s` begins among this rank's columns of a part; of one that other ranks have too it
-// is its own shards that a rank adds.
+// Returns the begin of shard `s` among this rank's columns of a part. If other ranks have the part
+// too, each rank adds its own shards only.
 static int64_t shard_begin(const partition *c, const cut_parts *parts, int i, int32_t s)
 {
     return op_piece_begin(parts->size[i], cut_shards(c->how), s) - part_begin(c->how, parts, i);
@@ -92,7 +93,7 @@ static status product_push(partition *c, op_list list, const op_node *node)
 
 // ---- dx = dy w over cut rows of w ---------------------------------------------------------------
 
-// One term: the parts of a fused weight one after the other.
+// Appends one term: the parts of a fused weight one after the other.
 static status dx_term(partition *c, op_list list, const op_node *node, int32_t shard, tensor_id dx)
 {
     const cut_parts *parts = &c->state[node->in[1]].parts;
@@ -135,8 +136,8 @@ static status dx_push(partition *c, op_list list, const op_node *node)
     return terms_add(c, list, terms, count, false, node->out[0]);
 }
 
-// A term a rank. exact: an id is in one piece of the table, what the others add changes no bit;
-// else the sum has no order.
+// Appends one term per rank. exact: an id is in one piece of the table, so the terms of other ranks
+// change no bit; otherwise the sum has no order.
 static status term_push(partition *c, op_list list, const op_node *node, bool exact)
 {
     op_node term = *node;
@@ -181,7 +182,7 @@ static void head_attrs(const partition *c, int64_t vocab, op_node *head)
     head->attrs.kept = c->whole->purpose == PURPOSE_TRAIN;
 }
 
-// Statistics of all shards.
+// Gathers the statistics of all shards.
 static status stats_push(partition *c, op_list list, const op_node *head, tensor_id *all)
 {
     op_node stats = op_node_of(OP_HEAD_STATS);
@@ -230,7 +231,7 @@ status partition_head(partition *c, op_list list, const op_node *node)
     for (int32_t k = 0; k < count && count > 1; k++) {
         TRY(partition_columns(c, head.out[1], k * dim, (k + 1) * dim, &terms[k]));
         if (c->how->ways == 1) continue;
-        op_node apart = op_node_of(OP_CAST); // what travels lies in one piece
+        op_node apart = op_node_of(OP_CAST); // the sent tensor must be contiguous
         apart.in[0] = terms[k];
         TRY(partition_make(c, dx, "term", like.type, like.dims[0], like.dims[1], &apart.out[0]));
         TRY(op_append(c->p, list, &apart, 0));

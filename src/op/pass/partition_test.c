@@ -1,5 +1,5 @@
-// The pieces of a program: which communications, how many and where, the shapes of what lies
-// between them, and that everything is made before it is read.
+// The pieces of a program: number and positions of collectives, the shapes of the tensors between
+// them, and that every tensor is written before it is read.
 #include "fixtures/op/blocks_fixture.h"
 #include "op/pass/partition.h"
 
@@ -28,7 +28,7 @@ typedef struct cut_row {
     int64_t heads[3]; // of the parts, where they are of heads
 } cut_row;
 
-// What blocks of model/ declare, for those of the fixture.
+// The cuts of the fixture's blocks, as blocks of model/ declare them.
 static const cut_row cuts[] = {
     {"qkv",
      0,
@@ -87,7 +87,7 @@ static op_weight weight_like(const op_tensor *t)
     return w;
 }
 
-// A block and a head.
+// A model of a block and a head.
 static op_model model_of(op_program *block, op_program *head, op_recompute policy)
 {
     op_program **programs = NULL;
@@ -153,7 +153,8 @@ static const op_node *maker_of(const op_program *p, op_list list, tensor_id t)
     return NULL;
 }
 
-// One sum after attention, one after the MLP; backward one before each norm; biases after the sums.
+// One sum after attention, one after the MLP; in the backward one before each norm; biases after
+// the sums.
 static void sums_stand_where_they_must(void **state)
 {
     (void)state;
@@ -186,7 +187,7 @@ static void sums_stand_where_they_must(void **state)
     }
 }
 
-// The head: statistics, then losses; its dx is a sum; losses are counted by the first rank.
+// The head: statistics, then losses; its dx is a sum; the first rank counts losses.
 static void heads_talk_in_statistics(void **state)
 {
     (void)state;
@@ -220,8 +221,8 @@ static bool backward_reads(const op_program *p, tensor_id t)
     return false;
 }
 
-// All rows of what norms make are there for a product, and not until backward: they are gathered
-// again there, or by what runs again.
+// All rows of the outputs of norms exist for a GEMM but not until the backward: they are gathered
+// again there, or by the recomputation.
 static void gathered_rows_are_not_kept(void **state)
 {
     (void)state;
@@ -239,8 +240,8 @@ static void gathered_rows_are_not_kept(void **state)
     }
 }
 
-// Rows by positions: what is summed is scattered, what products read is gathered, once for forward
-// and once for backward.
+// Rows cut by positions: sums are scattered, inputs of GEMMs are gathered, once for forward and
+// once for backward.
 static void rows_are_gathered_once(void **state)
 {
     (void)state;
@@ -256,8 +257,8 @@ static void rows_are_gathered_once(void **state)
     assert_int_equal(op_at(p, p->inputs[0])->dims[0].symbol, EXTENT_TOKENS_CUT);
     const op_node *drop = node_of(p, OP_FORWARD, OP_DROPOUT, 0);
     assert_int_equal(drop->piece.row_ways, 2);
-    // Norms see some rows only: their gradients are terms. (Products have gathered what biases
-    // need.)
+    // Norms read some rows only, so their gradients are terms. (GEMMs have gathered the rows that
+    // biases need.)
     int64_t terms = 0;
     for (int64_t w = 0; w < m->weight_count; w++) {
         const bool cut = m->weights[w].cut_dim[AXIS_TP] >= 0;
@@ -269,7 +270,7 @@ static void rows_are_gathered_once(void **state)
 
 // ---- order --------------------------------------------------------------------------------------
 
-// Every sum has as many terms, whatever the number of ranks; one rank adds all of them itself.
+// Every sum has the same number of terms for any number of ranks; one rank adds all of them itself.
 static void ordered_sums_have_all_shards(void **state)
 {
     (void)state;
@@ -279,8 +280,8 @@ static void ordered_sums_have_all_shards(void **state)
         const op_program *p = cut_model(&whole, &how)->programs[0];
         const op_code code = ways == 1 ? OP_SUM : OP_ALL_REDUCE;
         assert_int_equal(count_of(p, OP_FORWARD, code), 2);
-        // Of dk and dv, too: a head of keys is looked at by two shards.
-        const int copies = ways == 4 ? 1 : 0; // what is added over ranks goes into a view by a copy
+        // The sums of dk and dv too: two shards attend to a head of keys.
+        const int copies = ways == 4 ? 1 : 0; // a sum over ranks is copied into a view
         assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_ALL_REDUCE), ways == 4   ? 4
                                                                         : ways == 2 ? 2
                                                                                     : 0);
@@ -297,15 +298,15 @@ static void ordered_sums_have_all_shards(void **state)
             assert_int_equal(sum->piece.shards, 4);
             assert_int_equal(sum->piece.first_shard, (ways - 1) * terms);
         }
-        // Each term of dx goes over q, k and v, or gate and up, one after the other.
+        // Each term of dx adds q, k and v, or gate and up, one after the other.
         assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_MATMUL_DX), 2 + (4 / ways) * (3 + 2));
     }
 }
 
 // ---- keys that several ranks have ---------------------------------------------------------------
 
-// Four ranks and two heads of keys: each has one of them; dk and dv are summed by two ranks, and of
-// what they make of dx each adds half.
+// Four ranks and two heads of keys: each rank has one head; two ranks sum dk and dv, and each of
+// them adds half of their terms of dx.
 static void shared_keys_are_summed_once(void **state)
 {
     (void)state;
@@ -340,7 +341,7 @@ static void shared_keys_are_summed_once(void **state)
     }
 }
 
-// Norms of heads of keys: a term for each head, not for each rank; of one head there is no sum.
+// Norms of heads of keys: one term for each head, not for each rank; with one head there is no sum.
 static void norms_of_shared_keys_have_a_term_a_head(void **state)
 {
     (void)state;
@@ -359,7 +360,8 @@ static void norms_of_shared_keys_have_a_term_a_head(void **state)
 
 // ---- everything is there ------------------------------------------------------------------------
 
-// Walks the lists as they run; true if all that a node reads of the program's own has been made.
+// Walks the lists as they run and checks that the tensors of the program that a node reads have
+// been written.
 static void check_flow(const op_program *p, op_recompute policy)
 {
     bool *made = NULL;
@@ -410,7 +412,7 @@ static void all_is_made_before_it_is_read(void **state)
     }
 }
 
-// Norms of heads: their gradients have all heads' columns gathered, for terms of heads have no
+// Norms of heads: their gradients gather the columns of all heads, because terms of heads have no
 // order.
 static void norms_of_heads_keep_order(void **state)
 {
@@ -428,7 +430,8 @@ static void norms_of_heads_keep_order(void **state)
 
 // ---- pieces -------------------------------------------------------------------------------------
 
-// All ranks' pieces are the whole, each element once; programs and model agree on their shapes.
+// The pieces of all ranks make up the whole, each element once; programs and model agree on their
+// shapes.
 static void check_pieces(int32_t ways)
 {
     op_model whole = llama(RECOMPUTE_NONE, false);

@@ -1,11 +1,12 @@
-// Recomputation: which forward nodes run again before the backward lists, so that what they made
-// need not be kept in between.
+// Recomputation: chooses the forward nodes that run again before the backward lists, so that their
+// results need not be kept.
 //
-// Kept is what the policy says: with FULL nothing that the block made, with SELECTIVE what products
-// and attention made (their log-sum-exp too). Whatever else the backward lists read is made again
-// by the nodes that made it, and so on down to what is kept: the closure is the least set, and its
-// forward order is a legal one. Random operations draw by counter, so they repeat themselves; every
-// kernel gives the same bits for the same inputs, so recomputation changes no bit.
+// The policy says which tensors are kept: with FULL no result of the block, with SELECTIVE the
+// results of GEMMs and attention (their log-sum-exp too). All other tensors that the backward lists
+// read are recomputed by the nodes that made them, and so on down to kept tensors: the closure is
+// the least set, and its forward order is valid. Random operations draw by counter, so they repeat
+// their results; every kernel gives the same bits for the same inputs, so recomputation changes no
+// bit.
 #include "op/op_internal.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ typedef struct closure {
     bool *again;  // [forward node]
 } closure;
 
-// Of bounded rows their count too.
+// Bounded rows need their count too.
 static void need_inputs(closure *c, const op_node *node)
 {
     for (int i = 0; i < OP_MAX_IN; i++) {
@@ -51,7 +52,7 @@ status op_program_recompute(op_program *p, op_recompute policy)
             need_inputs(&c, &p->lists[list].nodes[i]);
         }
     }
-    // Backwards, so that a node's readers are known before it is asked.
+    // Backwards, so that the readers of a node are known before the node is decided.
     for (int64_t i = p->lists[OP_FORWARD].count - 1; i >= 0; i--) {
         const op_node *node = &p->lists[OP_FORWARD].nodes[i];
         c.again[i] = node_is_needed(&c, node) && !node_is_kept(node, policy);
@@ -94,7 +95,7 @@ static status tensor_repeat(op_program *p, tensor_id t, tensor_id *out)
 
 status op_program_recompute_rest(op_program *p)
 {
-    tensor_id *repeated = NULL; // [tensor] itself, or what it is as it is made again here
+    tensor_id *repeated = NULL; // [tensor] itself, or its recomputed version
     if (p->lists[OP_RECOMPUTE].count == 0 || p->input_count == 0 || p->output_count == 0) {
         return ST_OK;
     }
@@ -111,7 +112,7 @@ status op_program_recompute_rest(op_program *p)
             TRY(tensor_repeat(p, node.out[o], &repeated[node.out[o]]));
             node.out[o] = repeated[node.out[o]];
         }
-        for (int o = 0; o < OP_MAX_OUT; o++) { // rows are counted by what was repeated with them
+        for (int o = 0; o < OP_MAX_OUT; o++) { // the count of rows is the recomputed one
             if (op_count_of(p, node.out[o]) == TENSOR_NONE) continue;
             extent *rows = &p->tensors[node.out[o]].dims[0];
             rows->count = repeated[rows->count];

@@ -1,5 +1,5 @@
-// Recomputation: with any policy, all that the backward lists read is there, and nothing is made
-// again without need.
+// Recomputation: with any policy, all tensors that the backward lists read exist, and no node runs
+// again unnecessarily.
 #include "fixtures/op/blocks_fixture.h"
 
 static arena *a;
@@ -23,7 +23,7 @@ static bool made_here(const op_program *p, tensor_id t)
     return role == ROLE_ACTIVATION || role == ROLE_WEIGHT_GRAD;
 }
 
-// What is there when the forward is over and only what the policy keeps is left.
+// The tensors that exist after the forward, when only those that the policy keeps remain.
 static void kept(const op_program *p, op_recompute policy, bool *there)
 {
     for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
@@ -36,7 +36,7 @@ static void kept(const op_program *p, op_recompute policy, bool *there)
     }
 }
 
-// The first tensor that is read before it is there; TENSOR_NONE: none. skip: a node of the
+// Returns the first tensor that is read before it exists; TENSOR_NONE: none. skip: a node of the
 // recompute list that is left out.
 static tensor_id first_unmet(const op_program *p, op_recompute policy, int64_t skip)
 {
@@ -68,7 +68,7 @@ static void check_policy(op_program *p, op_recompute policy)
     const tensor_id unmet = first_unmet(p, policy, -1);
     if (unmet != TENSOR_NONE) print_error("%s is not there\n", op_at(p, unmet)->name);
     assert_int_equal(unmet, TENSOR_NONE);
-    // Least: whatever is left out is missed.
+    // The list is minimal: leaving out any node makes a tensor missing.
     for (int64_t i = 0; i < p->lists[OP_RECOMPUTE].count; i++) {
         assert_int_not_equal(first_unmet(p, policy, i), TENSOR_NONE);
     }
@@ -93,7 +93,7 @@ static void check_policy(op_program *p, op_recompute policy)
 static void check_all(op_program *p)
 {
     MUST(op_program_differentiate(p));
-    // Any order of calls: each replaces the list.
+    // Calls may come in any order, because each replaces the list.
     check_policy(p, RECOMPUTE_FULL);
     check_policy(p, RECOMPUTE_NONE);
     check_policy(p, RECOMPUTE_SELECTIVE);
@@ -116,7 +116,7 @@ static void test_llama(void **state)
     op_program *p = block_llama(a, PURPOSE_TRAIN, false);
     MUST(op_program_differentiate(p));
     MUST(op_program_recompute(p, RECOMPUTE_FULL));
-    // All but the last product and the last addition, which nothing backward reads.
+    // All nodes but the last GEMM and the last addition, which no backward node reads.
     assert_int_equal(p->lists[OP_RECOMPUTE].count, p->lists[OP_FORWARD].count - 2);
     MUST(op_program_recompute(p, RECOMPUTE_SELECTIVE));
     static const op_code selective[] = {OP_RMSNORM, OP_ROPE, OP_ROPE, OP_RMSNORM, OP_SWIGLU};
@@ -126,8 +126,8 @@ static void test_llama(void **state)
     }
 }
 
-// As other software does it: the same operations as forward, of which those that no gradient needs
-// come last, and write nothing that anybody reads.
+// As in other software: the same operations as forward; those that no gradient needs come last, and
+// no node reads their results.
 static void test_rest(void **state)
 {
     (void)state;
@@ -160,7 +160,7 @@ static void test_rest(void **state)
     assert_int_equal(p->lists[OP_RECOMPUTE].count, 0);
 }
 
-// A tensor that two nodes write, half each: a reader of either half needs both made again.
+// Two nodes write a tensor, half each: a reader of either half needs both again.
 static void test_halves(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// What passes from whole models to those of one rank share (partition.c, context.c).
+// Functions that passes from whole models to those of one rank share (partition.c, context.c).
 #include "op/op_internal.h"
 
 #include <string.h>
