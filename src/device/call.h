@@ -1,8 +1,8 @@
-// The launch record: one call of a kernel, as an executor fills it, a device queues it and a
-// backend runs it.
+// The launch record: one call of a kernel. The executor fills it, a device queues it and a backend
+// runs it.
 //
-// A device copies the record and looks at nothing in it but the names for the trace. Kernels
-// (kernels/) get operands as addresses with types, dims and strides.
+// A device copies the record and reads only the names for the trace in it. Kernels (kernels/) get
+// operands as addresses with types, dims and strides.
 #ifndef DEVICE_CALL_H
 #define DEVICE_CALL_H
 
@@ -20,10 +20,10 @@ typedef struct kern_tensor {
     int32_t ndim;
     int64_t dims[OP_MAX_DIMS];
     int64_t strides[OP_MAX_DIMS];
-    // Of bounded rows: where device memory has their count, dims[0] being the bound. NULL: dims are
+    // Address in device memory of the count of bounded rows; dims[0] is the bound. NULL: dims are
     // exact. Kernels neither read nor write rows from the count on. For backends that run on the
-    // host kern_run sees to it: it gives them the live count as dims[0]. Where a call itself makes
-    // the count, its kernel gets the bound.
+    // host, kern_run passes the live count as dims[0]. If a call itself computes the count, its
+    // kernel gets the bound.
     const void *count;
     dtype count_type; // DTYPE_I32 or DTYPE_I64
 } kern_tensor;
@@ -43,22 +43,22 @@ typedef struct kern_call {
     int64_t seq;            // T: rows per sequence
     int64_t cache_seq;      // S_max of caches; 0 without
     int64_t first_sequence; // number within the global batch of the sequence of row 0
-    // DROPOUT of positions that are cut over AXIS_TP (op/zigzag.h: cut_position): the rank's place
-    // in how many, and the pieces of a sequence. 0: they are not.
+    // DROPOUT of positions that are cut over AXIS_TP (op/zigzag.h: cut_position): the number of
+    // ranks, this rank's index, and the pieces of a sequence. 0: they are not cut.
     int64_t cut_ways, cut_at, cut_pieces;
     int64_t first_head;  // number within the layer of head 0, where heads are cut: dropout
     int64_t first_row;   // number within the weight of row 0, where rows are cut: optimizers
     double loss_divisor; // HEAD_LOSS
     bool accumulate;     // "+=" outputs: false = start from +0
     bool strict;         // bits of a row may not depend on other rows, threads or position
-    // Of strict: sums over rows that go on from one call to the next have had an even number of
-    // rows, so a unit that takes two at a time gives one sequential sum.
+    // With strict: sums over rows that continue over several calls have had an even number of rows
+    // so far, so a unit that takes two rows at a time gives one sequential sum.
     bool in_pairs;
     bool poison; // bounded outputs: rows that are not there become NaN (bytes 0xFF)
     // A second call that the plan fused with this one (kern_fuses): both are one launch. NULL:
     // none.
     const struct kern_call *then;
-    // For the trace: who and where.
+    // For the trace: step, micro-batch, layer and names.
     int32_t step_no, microbatch, layer;
 } kern_call;
 

@@ -1,5 +1,5 @@
-// Parts that the cpu and the shadow device share: memory from the system, and work items that run
-// in a host thread.
+// Shared code of the cpu and the shadow device: memory from the system, and work items that run in
+// a host thread.
 #include "device/device_internal.h"
 
 #include <errno.h>
@@ -13,8 +13,8 @@ static const char *const op_names[OP_CODE_COUNT] = {
 #undef OP_NAME
 };
 
-// Large copies by all threads of the stream: initial weights go to memory that was never touched,
-// where the system takes longer for the pages than a thread for the bytes.
+// All threads of the stream make a large copy: initial weights go to memory that was never touched,
+// and there the system needs longer to provide the pages than a thread to copy the bytes.
 enum { COPY_PIECE_BYTES = 1 << 21 };
 
 static void copy_piece(void *context, int64_t index, int thread)
@@ -81,7 +81,7 @@ status device_memory_map(device_memory *m, int64_t bytes, void **out)
     ASSERT(bytes >= 0);
     ASSERT(m->count < DEVICE_MAX_PIECES);
     const int64_t whole = align_up(max_i64(bytes, 1), DEVICE_PAGE_BYTES);
-    // A large piece starts on a huge page, or its first and last megabytes would get none.
+    // A large piece starts on a huge page; otherwise its first and last megabytes would get none.
     const int64_t slack = whole >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 0;
     char *map = mmap(NULL, (size_t)(whole + slack), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,11 +1,11 @@
 // Devices: memory, streams and events. All work is posted to a stream and completes later.
 //
 //   cpu      streams are threads; large work of stream 0 uses a pool of threads
-//   shadow   memory that the host cannot touch, streams that complete late, in every legal order
-//            that a seed picks: it stands for a GPU in tests
+//   shadow   the host cannot touch its memory; streams complete late, in a legal order that a seed
+//            picks: it imitates a GPU in tests
 //
-// A device knows no kernel. Its config hands it a kern_context (kernels/), which it cannot look
-// into, and the functions that run calls in it. So every device runs every backend.
+// A device knows no kernel. Its config contains a kern_context (kernels/), which is opaque to it,
+// and the functions that run calls in that context. So every device runs every backend.
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
@@ -25,22 +25,23 @@ typedef struct device_event device_event;
 typedef struct kern_context kern_context; // of a backend: opaque here
 typedef void (*device_task)(void *context, int64_t index, int thread);
 
-// How a device whose kernels run in host threads runs them: kern_device_kernels in
-// kernels/kernels.h.
+// The functions by which a device whose kernels run in host threads runs them: kern_device_kernels
+// in kernels/kernels.h.
 typedef struct device_kernels {
-    // A context of its own for one stream of a device. Stream 0 does the large work of a step, with
-    // all threads that the device's context was made for.
+    // Opens a context for one stream of a device. Stream 0 does the large work of a step, with all
+    // threads of the device's context.
     status (*open)(const kern_context *of, int32_t stream, kern_context **out);
     void (*close)(kern_context *c);
     void (*enter)(const kern_context *c); // by the thread that will run the stream's calls
     status (*run)(const kern_context *c, const kern_call *call);
-    // Runs task(context, i, thread) for i in 0..count-1 on the stream's threads: large copies.
+    // Runs task(context, i, thread) for i in 0..count-1 on the threads of the stream: large copies.
     void (*parallel)(const kern_context *c, int64_t count, device_task task, void *context);
-    // Memory for the threads' scratch, borrowed; until it is set the context uses its own.
+    // Sets the memory for the scratch of the threads, borrowed; before that the context uses its
+    // own.
     void (*scratch_set)(kern_context *c, void *scratch);
     int (*threads)(const kern_context *of);
     const char *(*level)(const kern_context *of); // the vector units that are used, by name
-    double (*peak_flops)(const kern_context *of, dtype type); // as device_api has it
+    double (*peak_flops)(const kern_context *of, dtype type); // as in device_api
 } device_kernels;
 
 // ---- devices ------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ typedef struct device_config {
     uint64_t seed;     // shadow: picks the order
     trace_ring *trace; // NULL: none. Spans are put there for steps in [trace_begin, trace_end]
     int64_t trace_begin, trace_end;
-    // Where alloc takes its memory, such as pages that other processes reach; zeros. NULL: the
+    // The source of alloc's memory, such as pages that other processes can map; zeroed. NULL: the
     // device's own. Not for devices whose memory the host cannot touch.
     status (*memory_take)(void *context, int64_t bytes, void **out);
     void (*memory_give)(void *context, void *memory);
@@ -61,16 +62,16 @@ typedef struct device_config {
 
 typedef status (*device_host_fn)(void *context);
 
-// Of a stream, since it was made. 0 and 0 where time is not real (shadow).
+// Times of a stream since it was made. Both are 0 on a device without real time (shadow).
 typedef struct device_stream_times {
     int64_t worked_ns;  // that its work took
     int64_t awaited_ns; // that stream 0 stood still for its events
 } device_stream_times;
 
-// What a device is, for people and for what results depend on.
+// Properties of a device, for reports and for everything that results depend on.
 typedef struct device_facts {
     const char *name;  // "cpu"
-    const char *level; // what its kernels were chosen for ("avx512"); bits of bf16 depend on it
+    const char *level; // the level of its kernels ("avx512"); bits of bf16 depend on it
     int units;         // cores that run kernels
 } device_facts;
 
@@ -84,51 +85,52 @@ typedef struct device_api {
     const char *name;
     status (*create)(const device_config *config, device **out);
     void (*destroy)(device *d); // waits for all streams
-    bool fresh_is_zero;         // what alloc gives; debug builds: false
-    // Memory comes in few large pieces (the plan's arena); aligned to 4096. Debug builds fill it
-    // with 0xFF bytes (NaN in every floating type).
+    bool fresh_is_zero;         // alloc returns zeroed memory; debug builds: false
+    // Allocates memory in few large pieces (the plan's arena), aligned to 4096. Debug builds fill
+    // it with 0xFF bytes (NaN in every floating-point type).
     status (*alloc)(device *d, int64_t bytes, void **out);
     void (*release)(device *d, void *memory);
-    // Host memory that copies reach without a detour (pinned), aligned to 64; zeros. Freed before
-    // the device.
+    // Allocates pinned host memory, which copies access directly; aligned to 64, zeroed. Must be
+    // freed before the device is destroyed.
     status (*host_alloc)(device *d, int64_t bytes, void **out);
     void (*host_free)(device *d, void *memory); // NULL is legal
-    // Bytes of device memory: that can be allocated now, and all; 0: not known.
+    // Bytes of device memory: available now, and total; 0: not known.
     device_memory_info (*memory_info)(const device *d);
     status (*stream_create)(device *d, const char *name, int32_t number, device_stream **out);
-    // Posting copies the call, and the one in `then`, and returns at once; false in *posted if the
-    // stream's queue is full.
+    // Posts the call and the one in `then`, which are copied, and returns at once; *posted is false
+    // if the queue of the stream is full.
     status (*launch)(device_stream *s, const kern_call *call, bool *posted);
-    // Host memory must stay until an event after it is done. It may be any; a device may be slower,
-    // and wait for the copy, where it is not of host_alloc.
+    // The host memory must stay valid until a later event is done. It may be any memory; if it is
+    // not from host_alloc, a device may be slower and wait for the copy.
     status (*copy_in)(device_stream *s, void *to, const void *source, int64_t bytes, bool *posted);
     status (*copy_out)(device_stream *s, void *to, const void *source, int64_t bytes, bool *posted);
     // Sets `bytes` bytes of device memory to `value`.
     status (*fill)(device_stream *s, void *to, int value, int64_t bytes, bool *posted);
-    // Runs fn(context) in the stream's order, in its thread: work that is no kernel's. Its error is
-    // one of the device.
+    // Runs fn(context) in the order of the stream, in its thread, for work that is not a kernel.
+    // Its error becomes one of the device.
     status (*call)(device_stream *s, device_host_fn fn, void *context, bool *posted);
-    // Scratch of stream 0's threads comes from the arena (kern_scratch_bytes), borrowed until
-    // destroy. Until it is set the device uses its own. NULL: its kernels need none.
+    // Sets the scratch of stream 0's threads, memory of the arena (kern_scratch_bytes), borrowed
+    // until destroy. Before that the device uses its own. NULL: its kernels need none.
     status (*scratch_set)(device *d, void *scratch);
     status (*event_create)(device *d, device_event **out); // owned by the device
-    // record: the event is done when all work posted to the stream before is. wait: the stream goes
-    // on only when the event's latest record before this call is done. Neither blocks the host.
+    // record: the event is done when all work that was posted to the stream before is done. wait:
+    // the stream continues only when the event's latest record before this call is done. Neither
+    // blocks the host.
     status (*event_record)(device_event *e, device_stream *s, bool *posted);
     status (*event_wait)(device_stream *s, device_event *e, bool *posted);
     // An error of any kernel is sticky: every later call returns it.
     status (*event_query)(device_event *e, bool *done);
     status (*event_sync)(device_event *e); // the host sleeps until it is done
-    // When its latest record was done, by the host's monotonic clock; after event_sync.
+    // Time at which the latest record was done, by the host's monotonic clock; after event_sync.
     int64_t (*event_ns)(const device_event *e);
     device_stream_times (*stream_times)(const device_stream *s); // any thread
     status (*sync)(device *d);                                   // until all streams are empty
-    // Until one of the queues is half as long as now, or all are empty; NULL where only a query
+    // Waits until one of the queues is half as long as now, or all are empty; NULL if only a query
     // makes space.
     status (*space_await)(device *d);
     device_facts (*facts)(const device *d);
-    // FLOP/s of all units in matrix products of this type. A CPU is measured, which takes some 20
-    // ms. 0: not known.
+    // FLOP/s of all units in GEMMs of this type. A CPU is measured, which takes some 20 ms. 0: not
+    // known.
     double (*peak_flops)(const device *d, dtype type);
 } device_api;
 

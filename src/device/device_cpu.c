@@ -1,6 +1,6 @@
-// The cpu device: memory is the process's own, each stream is a thread with a bounded queue.
+// The cpu device: its memory is that of the process, each stream is a thread with a bounded queue.
 //
-// Stream 0 has a kernel context with all threads of the device, so matrix products use all cores;
+// Stream 0 has a kernel context with all threads of the device, so GEMMs use all cores;
 // other streams (copies, optimizer pieces that overlap communication) have a context with one
 // thread each. One lock guards all queues, events and the error: work items are kernels of
 // microseconds to seconds, so the lock is idle nearly always. Stream 0 looks for work for some
@@ -71,7 +71,7 @@ static bool is_ready(const device_stream *stream)
     return w->kind != WORK_WAIT || w->event->done >= w->record;
 }
 
-// With the lock held, as all changes of what a stream waits for.
+// The caller holds the lock, as for all changes of the state that a stream waits for.
 static void stream_wake(device_stream *stream)
 {
     atomic_fetch_add(&stream->pulse, 1);
@@ -83,7 +83,7 @@ static int64_t now_ns(const cpu_device *d)
     return d->config.h->api->monotonic_ns(d->config.h);
 }
 
-// Until the head of the queue may run. With the lock; false: the end.
+// Waits until the head of the queue may run. The caller holds the lock. False: the stream ends.
 static bool work_sleep(device_stream *stream)
 {
     cpu_device *d = stream->device;
@@ -103,8 +103,8 @@ static bool work_sleep(device_stream *stream)
     return true;
 }
 
-// Called and left with the lock held. The time for which products stand still goes to the stream
-// whose event they wait for.
+// Called and returns with the lock held. The time in which the compute stream waits is charged to
+// the stream whose event it waits for.
 static bool work_await(device_stream *stream)
 {
     const int64_t head = stream->head;
@@ -160,7 +160,7 @@ static void *stream_main(void *argument)
 }
 
 // ---- the host's side ----------------------------------------------------------------------------
-// Ends a call that holds the lock: gives it back, and the device's error if there is one.
+// Ends a call that holds the lock: releases it and returns the device's error, if there is one.
 static status unlock(cpu_device *d)
 {
     const bool failed = d->failed;
@@ -169,8 +169,8 @@ static status unlock(cpu_device *d)
     return failed ? error_put(&d->error) : ST_OK;
 }
 
-// The first of the next `count` free items of a queue, NULL if there are not so many. The lock is
-// held after.
+// Returns the first of the next `count` free items of a queue, NULL if fewer are free. The lock is
+// held after it.
 static device_work *items_begin(device_stream *stream, int64_t count)
 {
     pthread_mutex_lock(&stream->device->lock);
@@ -244,7 +244,8 @@ static status event_record(device_event *e, device_stream *stream, bool *posted)
 {
     device_work *w = item_begin(stream);
     if (w != NULL) {
-        // Records are numbered; numbers of two streams could be reached out of order.
+        // Records are numbered; numbers of two streams could be reached out of order, so an event
+        // has one stream at a time.
         ASSERT(e->stream == NULL || e->stream == stream || e->done == e->recorded);
         e->stream = stream;
         w->kind = WORK_RECORD;
@@ -324,7 +325,8 @@ static bool any_is_wanted(const cpu_device *d)
     return false;
 }
 
-// One stream is enough: what another waits for may come after the caller's next call.
+// Waiting for one stream is enough: the work that another stream waits for may be posted by the
+// caller's next call.
 static status space_await(device *base)
 {
     cpu_device *d = device_of(base);

@@ -28,8 +28,8 @@ typedef struct device_work {
     kern_call call; // with `then`: the next item's
 } device_work;
 
-// A launch takes an item of a queue for each of its calls, and runs when the first one's turn
-// comes.
+// Returns the number of queue items of a work item: a launch takes one for each of its calls, and
+// runs at the position of the first.
 static inline int64_t device_work_items(const device_work *w)
 {
     return w->kind == WORK_CALL && w->call.then != NULL ? 2 : 1;
@@ -48,8 +48,8 @@ typedef struct device_memory {
         int64_t bytes; // whole pages
     } pieces[DEVICE_MAX_PIECES];
 } device_memory;
-// Whole pages from the system, in huge pages where they are to be had. Fresh memory is zero; in
-// debug builds 0xFF bytes: NaN in every floating type.
+// Allocates whole pages from the system, huge pages if possible. Fresh memory is zero; in debug
+// builds 0xFF bytes: NaN in every floating-point type.
 NODISCARD status device_memory_map(device_memory *m, int64_t bytes, void **out);
 #ifdef TRIREME_DEBUG
 #    define DEVICE_FRESH_IS_ZERO false
@@ -57,7 +57,7 @@ NODISCARD status device_memory_map(device_memory *m, int64_t bytes, void **out);
 #    define DEVICE_FRESH_IS_ZERO true
 #endif
 void device_memory_unmap(device_memory *m, void *data);
-void device_memory_deinit(device_memory *m); // unmaps what is left
+void device_memory_deinit(device_memory *m); // unmaps the remaining pieces
 
 // ---- a device that is the host ------------------------------------------------------------------
 device_facts device_host_facts(const char *name, const device_config *config);

@@ -90,7 +90,7 @@ static bool is_ready(const device_stream *stream)
     return w->kind != WORK_WAIT || w->event->done >= w->record;
 }
 
-// The stream that goes on next; NULL: none can.
+// Picks the stream that continues next; NULL: none can.
 static device_stream *stream_pick(shadow_device *d)
 {
     device_stream *ready[MAX_STREAMS], *first = NULL;
@@ -133,7 +133,8 @@ static bool advance(shadow_device *d)
     return true;
 }
 
-// Some polls do much, most little, some nothing: a host that counts on progress is found out.
+// Some polls do much work, most do little, some do none, so a host that relies on progress by
+// polling fails in tests.
 static void advance_some(shadow_device *d)
 {
     const uint64_t word = draw(d);
@@ -160,8 +161,8 @@ static status deadlock(const shadow_device *d)
 }
 
 // ---- the host's side ----------------------------------------------------------------------------
-// The first of the next `count` free items; NULL if there are not so many, which moves the device
-// on a little.
+// Returns the first of the next `count` free items; NULL if fewer are free, in which case the
+// device does some work.
 static status items_begin(device_stream *stream, int64_t count, device_work **out)
 {
     shadow_device *d = stream->device;
@@ -198,7 +199,7 @@ static status launch(device_stream *stream, const kern_call *call, bool *posted)
         stream->tail += count - 1; // the last one is counted below
     }
     TRY(item_end(stream, w, posted));
-    // A GPU may be at work before the host has posted the next action.
+    // A GPU may start before the host has posted the next action.
     if ((draw(stream->device) & 3) == 0) advance_some(stream->device);
     return ST_OK;
 }
@@ -242,7 +243,8 @@ static status event_record(device_event *e, device_stream *stream, bool *posted)
     device_work *w;
     TRY(item_begin(stream, &w));
     if (w != NULL) {
-        // Records are numbered; numbers of two streams could be reached out of order.
+        // Records are numbered; numbers of two streams could be reached out of order, so an event
+        // has one stream at a time.
         ASSERT(e->stream == NULL || e->stream == stream || e->done == e->recorded);
         e->stream = stream;
         w->kind = WORK_RECORD;

@@ -1,4 +1,4 @@
-// All devices, a row each.
+// The table of devices, one row each.
 #include "device/device.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 // The contract of devices, over every row: order, events, errors, memory, full queues.
 //
-// The kernels are fakes: what is tested here is when things run, not what they compute.
+// The kernels are fakes: the test checks when things run, not what they compute.
 #include "device/device.h"
 
 #include <semaphore.h>
@@ -132,7 +132,7 @@ static kern_call call_of(op_code code, void *memory, int64_t a, int64_t b, int64
     return call;
 }
 
-// Posts until the queue takes it; the device must get on by being polled.
+// Posts until the queue takes it; polling must make the device progress.
 #define POST(api, event, posting)                                       \
     do {                                                                \
         bool posted_ = false, done_;                                    \
@@ -143,7 +143,7 @@ static kern_call call_of(op_code code, void *memory, int64_t a, int64_t b, int64
         }                                                               \
     } while (0)
 
-// ---- order: a random program on random streams gives what it gives in sequence ------------------
+// ---- order: a random program on random streams equals its sequential run ------------------------
 typedef struct use {
     int64_t writer,
         reader[STREAMS]; // latest operation that wrote; latest reader on each stream; -1
@@ -203,7 +203,7 @@ static void program_check(const char *name, unsigned seed)
         for (int l = 0; l < STREAMS; l++) r.uses[i].reader[l] = -1;
         for (int j = 0; j < WIDTH; j++) r.sequential[i][j] = (float)(i * WIDTH + j);
     }
-    // Operation 0: the initial values, from a host buffer that lives until the end.
+    // Operation 0: the initial values, from a host buffer that stays valid until the end.
     static float initial[CELLS][WIDTH], result[CELLS][WIDTH];
     memcpy(initial, r.sequential, sizeof(initial));
     POST(r.api, r.events[0],
@@ -296,8 +296,8 @@ static void events_without_record_are_done(void **state)
     }
 }
 
-// Facts are those of the kernels, scratch goes to stream 0, and each stream's thread opens its
-// context.
+// The facts are those of the kernels, scratch goes to stream 0, and the thread of each stream opens
+// its context.
 static void kernels_are_asked(void **state)
 {
     (void)state;
@@ -321,7 +321,8 @@ static void kernels_are_asked(void **state)
     assert_true(atomic_load(&entered) >= 2);
 }
 
-// A queue is bounded: it says so, loses nothing, and takes more once it was polled.
+// A queue is bounded: it reports that it is full, loses no work, and accepts more after it was
+// polled.
 static void full_queues_say_so(void **state)
 {
     (void)state;
@@ -352,8 +353,8 @@ static void full_queues_say_so(void **state)
     }
 }
 
-// Two calls of one launch take two places of the queue and run in its order, both once, also where
-// the queue is full.
+// Two calls of one launch take two items of the queue and run in its order, each once, even if the
+// queue is full.
 static void two_calls_are_one_launch(void **state)
 {
     (void)state;
@@ -420,8 +421,8 @@ static void queue_space_is_awaited(void **state)
     assert_int_equal(api->call(stream, gate_pass, &gate, &posted), ST_OK);
     while (posted) assert_int_equal(api->fill(stream, memory, 1, 8, &posted), ST_OK);
     assert_int_equal(api->call(other, gate_open, &gate, &posted), ST_OK);
-    // It comes back when much has been done, in this stream or in the other one: not once for each
-    // piece of work.
+    // It returns when much has been done, in this stream or in the other one: not once for each
+    // item of work.
     int awaits = 0;
     for (int i = 0; i < DEVICE_QUEUE_ITEMS; i += posted) {
         assert_int_equal(api->fill(stream, memory, 2, 8, &posted), ST_OK);
@@ -490,8 +491,7 @@ static void large_copies_are_whole(void **state)
     free(result);
 }
 
-// Only calls of the steps that were asked for leave a span, on their stream, with the operation's
-// name.
+// Only calls of the traced steps leave a span, on their stream, with the name of the operation.
 static void traced_steps_leave_spans(void **state)
 {
     (void)state;
@@ -534,8 +534,7 @@ static void traced_steps_leave_spans(void **state)
     }
 }
 
-// Pinned memory comes zeroed and aligned; the device's own memory is no less than what is free of
-// it.
+// Pinned memory is zeroed and aligned; the total memory of the device is at least its free memory.
 static void host_memory_is_given(void **state)
 {
     (void)state;
@@ -567,7 +566,7 @@ static void host_memory_is_given(void **state)
     }
 }
 
-// ---- what only the shadow shows -----------------------------------------------------------------
+// ---- mistakes that only the shadow device shows -------------------------------------------------
 static void host_cannot_touch_shadow_memory(void **state)
 {
     (void)state;
