@@ -278,7 +278,7 @@ static status memory_run(bench_rank *b)
     }
     free(b->counts);
     free(own);
-    comm_memory_destroy(m); // peers have maps of their own
+    comm_memory_destroy(m); // peers have their own mappings
     return st;
 }
 

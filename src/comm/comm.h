@@ -53,7 +53,7 @@ const char *comm_order_name(comm_order o);
 typedef struct comm_item {
     const void *in;
     void *out;
-    int64_t count; // op/collective.h says of what
+    int64_t count; // op/collective.h defines it per operation
     // REDUCE_SCATTER, ALL_GATHER: elements of all pieces together, the same on all ranks. The last
     // pieces may be shorter, or empty. 0: n * count.
     int64_t total;
@@ -99,7 +99,7 @@ typedef struct comm_path {
     const char *name; // of the transport
     bool is_there, hosts_apart;
     const char *words; // how or why not; static, as is cost
-    const char *cost;  // what a slow fall-back costs, and the remedy; NULL: it is fast
+    const char *cost;  // the cost of a slow fallback, and the remedy; NULL: it is fast
 } comm_path;
 int comm_paths(comm_path *out, int capacity); // how many
 

@@ -74,7 +74,7 @@ struct comm_group {
     void *scratch;
     int64_t scratch_bytes;
     uint64_t *sent, *received; // messages to and from each rank; NULL before the first
-    // Of the thread that calls, and of the thread of the stream, which runs posted operations.
+    // Caches of the calling thread, and of the thread of the stream, which runs posted operations.
     comm_memo caller, stream;
     bool dead;          // set once, under the owner's lock, after `error`
     error_record error; // why
@@ -103,7 +103,7 @@ NODISCARD status comm_algorithm_run(comm_group *g, comm_memo *memo, const comm_a
                                     const comm_contract *contract, int64_t posted_ns);
 NODISCARD status comm_compressed_run(comm_group *g, comm_memo *memo, const comm_args *args,
                                      uint64_t sequence, int64_t posted_ns);
-// These surround a posted operation.
+// Called before and after a posted operation.
 void comm_busy_begin(comm_group *g);
 void comm_busy_end(comm_group *g);
 void comm_group_close(comm_group *g); // which is not in the owner's list any more

@@ -234,7 +234,7 @@ static void the_dead_are_not_waited_for(void **state)
     }
 }
 
-// ---- who is waited for --------------------------------------------------------------------------
+// ---- ranks that are waited for ------------------------------------------------------------------
 typedef struct watch {
     comm *c;
     comm_awaited seen[FIXTURE_RANKS];

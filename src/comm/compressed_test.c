@@ -22,10 +22,10 @@ typedef struct trial {
     float (*results)[COUNT]; // [rank]: of the last step
     double (*reals)[COMM_REALS];
     bool bad;          // one rank has a value that is not finite
-    double off[COUNT]; // rank 0: what arrived so far, less what was sent
+    double off[COUNT]; // rank 0: sum of decoded values minus sum of sent values
 } trial;
 
-// Of rank and step; with a mean, so that what is lost every time shows.
+// Values of a rank in a step, with a mean, so that a systematic loss shows.
 static float value_at(int rank, int step, int64_t i)
 {
     uint64_t z = (uint64_t)(rank * 31 + step) * 1000003u + (uint64_t)i;
@@ -226,7 +226,7 @@ static void feedback_makes_up_for_it(void **unused)
             run(&t);
             for (int64_t j = 0; j < COUNT; j++) off[i] += t.off[j] * t.off[j];
         }
-        for (int64_t j = 0; j < COUNT; j++) { // what is sent in all
+        for (int64_t j = 0; j < COUNT; j++) { // the total that is sent
             double sent = 0;
             for (int s = 0; s < 400; s++) sent += (double)(value_at(0, s, j) + value_at(1, s, j));
             most += sent * sent;

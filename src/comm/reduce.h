@@ -73,7 +73,7 @@ typedef struct comm_reduce_args {
 } comm_reduce_args;
 void comm_reduce(const comm_reducer *r, const comm_reduce_args *args);
 
-// ---- without a program: what algorithms over messages do between two of them -------------------
+// ---- without a program: sums of two buffers, for algorithms over messages -----------------------
 // out = a (+) b; out may be a or b. avg adds.
 void comm_reduce_two(comm_vectors vectors, dtype type, op_reduction reduction, const void *a,
                      const void *b, void *out, int64_t count);

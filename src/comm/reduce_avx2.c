@@ -9,7 +9,7 @@
 #define REDUCE_TABLE  comm_reduce_avx2
 #define REDUCE_INLINE __attribute__((target("avx2,fma,f16c"), always_inline)) static inline
 
-// What is less than a group.
+// The elements after the last whole group.
 #define REDUCE_SEQUENTIAL_REST(T, OP)                                          \
     if (i < f->end) {                                                          \
         reduce_sequential_args rest = *f;                                      \

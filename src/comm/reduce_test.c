@@ -359,8 +359,8 @@ static void test_tree(void **unused)
 }
 
 // ---- any owners, the same bits -----------------------------------------------------------------
-// What an owner of shards [begin, end) has: the sums of the tree's nodes that lie wholly in its
-// part.
+// The terms of an owner of shards [begin, end): the sums of the nodes of the tree that are
+// completely inside its shards.
 static int nodes_of(int32_t begin, int32_t end, int32_t shards, comm_term *terms)
 {
     int n = 0;

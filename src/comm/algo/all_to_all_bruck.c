@@ -37,7 +37,7 @@ static status run_one(comm_call *call, const comm_item *item)
             memcpy(held + i * bytes, arrived + k++ * bytes, (size_t)bytes);
         }
     }
-    for (int i = 0; bytes > 0 && i < n; i++) { // what came i ranks on is from i ranks before
+    for (int i = 0; bytes > 0 && i < n; i++) { // block i is from the rank i places before
         memcpy(message_at(item->out, (rank + n - i) % n, bytes), held + i * bytes, (size_t)bytes);
     }
     return ST_OK;

@@ -9,8 +9,7 @@ static status run_one(comm_call *call, const comm_item *item)
     const int n = call->size, rank = call->rank;
     const int64_t bytes = item->count * dtype_bytes(call->args->type);
     const void *in = item->in;
-    if (in == item->out &&
-        bytes > 0) { // in place: what arrives must not fall on what is still to go
+    if (in == item->out && bytes > 0) { // in place: received data must not overwrite unsent data
         memcpy(call->scratch, in, (size_t)(n * bytes));
         in = call->scratch;
     } else if (bytes > 0) {

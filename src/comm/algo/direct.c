@@ -20,7 +20,7 @@ struct comm_direct {
     comm_descriptor descriptor;
     comm_reducer reducer;
     uint64_t reducer_key;
-    uint64_t inline_key; // what the reducer is for, if it is for operands in descriptors; else 0
+    uint64_t inline_key; // key of the reducer, if it is for operands in descriptors; else 0
     comm_term *terms;    // of all ranks
     const char **in;
     char **out;
@@ -326,7 +326,7 @@ static status reach(comm_call *c, int rank, comm_place place, const void *own, i
                     void **out)
 {
     *out = NULL;
-    if (rank == c->rank) { // casts const away: what is `in` is only read
+    if (rank == c->rank) { // casts const away: `in` is only read
         memcpy(out, &own, sizeof(own));
         return ST_OK;
     }
@@ -398,8 +398,8 @@ static status share_run(comm_call *c, int rank, direct_touch touch, direct_core 
     return ST_OK;
 }
 
-// Of two ranks on one core, the first to arrive yields the core to the other, which then does the
-// shares of both and saves a context switch. The bits do not depend on the rank that adds.
+// If two ranks share a core, the first to arrive yields it to the other, which then does the shares
+// of both; that saves a context switch. The bits do not depend on the rank that adds.
 static status run_place(comm_call *c, direct_touch touch, direct_core core)
 {
     const comm_transport *t = c->transport;
@@ -424,7 +424,7 @@ typedef struct staging {
     direct_touch touch;
     int64_t chunk;          // elements of each piece in a round
     int64_t item, from, to; // elements [from, to) of each piece of this item
-    int any;                // what is staged on any rank
+    int any;                // buffers that are staged on any rank
 } staging;
 
 static char *stage_piece(const staging *s, char *stage, int piece)

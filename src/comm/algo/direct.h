@@ -28,7 +28,7 @@ typedef enum direct_touch {
     DIRECT_BOTH
 } direct_touch;
 
-// A stretch of one item, of all ranks. Bytes: count elements of width.
+// A range of one item, of all ranks, in bytes: count elements of width.
 typedef struct direct_view {
     const comm_call *call;
     int rank; // whose share this is: the call's, or one that has no core now
@@ -47,19 +47,19 @@ typedef struct direct_view {
 } direct_view;
 typedef void (*direct_core)(const direct_view *v);
 
-// Of a group; kept from operation to operation.
+// State of a group, kept from operation to operation.
 typedef struct comm_direct comm_direct;
 NODISCARD status comm_direct_create(int size, comm_direct **out);
 void comm_direct_destroy(comm_direct *d); // NULL is legal
 
 NODISCARD status direct_run(comm_call *call, direct_touch touch, direct_core core);
 void direct_copy(const direct_view *v, char *to, const char *from, int64_t bytes);
-// Elements of rank r's piece, where pieces may end.
+// Returns the elements of rank r's piece; pieces may end before the last rank.
 static inline int64_t direct_piece(const direct_view *v, int r)
 {
     return min_i64(max_i64(comm_item_piece(v->item, r) - v->from, 0), v->count);
 }
-// The group's descriptor with the contract, and nothing else in it.
+// Returns the group's descriptor with the contract, and nothing else in it.
 comm_descriptor *direct_descriptor(comm_call *call);
 // [begin, end) of `count` elements, the part of `rank` of `size`, cut at cache lines.
 void direct_share(int64_t count, int64_t width, int rank, int size, int64_t *begin, int64_t *end);

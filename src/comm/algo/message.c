@@ -1,4 +1,4 @@
-// See message.h.
+// Functions that the algorithms over messages share (message.h).
 #include "comm/algo/message.h"
 
 #include "comm/args.h"

@@ -64,7 +64,7 @@ static void run_rank(world *w, int rank)
         .base = {.transport = &fixture_transport, .members = {.count = w->size, .me = rank}},
         .net = &w->net};
     const int64_t bytes = w->row->scratch == NULL ? 0 : w->row->scratch(&w->args[rank], w->size);
-    void *scratch = NULL; // filled, so that what is not written is seen
+    void *scratch = NULL; // filled, so that unwritten bytes show
     if (posix_memalign(&scratch, 64, (size_t)bytes + 64) != 0) abort();
     memset(scratch, 0xa5, (size_t)bytes + 64);
     comm_call call = {.args = &w->args[rank],
@@ -515,7 +515,7 @@ static void test_doubling_differs(void **unused)
     world_end(&w);
 }
 
-// What a row says of its bytes: a ring moves 2 (n - 1) / n of them per rank.
+// The bytes of a row: a ring moves 2 (n - 1) / n of them per rank.
 static void test_bytes(void **unused)
 {
     (void)unused;

@@ -23,13 +23,13 @@ typedef struct node_list {
     int32_t count, shards;
 } node_list;
 
-// One term of the sums on this rank.
+// One term of the sums of this rank.
 typedef struct node_term {
     comm_term term;
     int32_t rank, term_idx;
 } node_term;
 
-// Lies in the scratch of the call, with what follows it.
+// The state of the call, at the begin of its scratch; the tables follow.
 typedef struct pieces {
     comm_call *call;
     pieces_scope scope;
@@ -50,7 +50,7 @@ static int64_t terms_most(const comm_args *args, int size)
     return min_i64(min_i64(args->shards, (int64_t)size * COMM_MAX_TERMS), COMM_REDUCE_MAX_TERMS);
 }
 
-// What comes before the blocks.
+// Returns the bytes of the tables before the blocks.
 static int64_t tables_bytes(int64_t terms, int size)
 {
     return align_up((int64_t)sizeof(pieces), ALIGN_TENSOR) +

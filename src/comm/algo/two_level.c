@@ -60,8 +60,9 @@ static status run_inside(const comm_call *call, const comm_algorithm *row, const
     return row->run(&c);
 }
 
-// Of `pieces` of an item, the first and those that are 1, 2, ... times `apart` behind it: all
-// elements, if some have ended (0: none has). False: there are no elements.
+// Sets *total to the elements of piece `first` and of those 1, 2, ... times `apart` behind it,
+// among the `pieces` pieces of an item, if some pieces have ended; 0: none has. False: there are no
+// elements.
 static bool pieces_end(const comm_item *item, int64_t first, int64_t pieces, int64_t apart,
                        int64_t *total)
 {
@@ -96,7 +97,7 @@ static status all_reduce_one(comm_call *call, const comm_item *item)
         TRY(run_inside(call, &comm_algorithm_all_gather_direct, &gather));
     }
     if (rest == 0 && part > 0) return ST_OK;
-    // What does not divide, less than an element for each: all columns do the same.
+    // The remainder, less than an element for each column; all columns do the same.
     char *const last = message_at(out, part * size, width);
     const comm_item tail = {
         .in = message_at(item->in, part * size, width), .out = last, .count = rest};

@@ -115,7 +115,8 @@ __attribute__((target("avx2"))) static int64_t measure_avx2(const float *v, cons
     return i;
 }
 
-// What a block lost; v, if it may be written, becomes the residual. Eight sums, added in one order.
+// Returns the loss of a block; v, if it may be written, becomes the residual. Eight sums, added in
+// one order.
 static void block_measure(comm_vectors vectors, const float *v, const float *back, int64_t n,
                           float *residual, comm_loss *loss)
 {

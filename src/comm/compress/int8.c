@@ -29,8 +29,8 @@ static void quantize_f32(const float *v, int64_t n, float factor, int8_t *q)
     }
 }
 
-// What is not finite becomes INT32_MIN in the conversion, or too large; both saturate: set apart by
-// mask.
+// The conversion turns values that are not finite into INT32_MIN or saturates them, so a mask marks
+// them separately.
 __attribute__((target("avx2"))) static void quantize_avx2(const float *v, int64_t n, float factor,
                                                           int8_t *q)
 {

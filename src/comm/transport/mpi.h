@@ -15,7 +15,7 @@ extern "C" {
 enum {
     MPI_NAME = 96, // of a tensor or a call site, in frames
     MPI_TEXT = 1400,
-    MPI_FRAME_BYTES = 4096, // with what it carries
+    MPI_FRAME_BYTES = 4096, // with its payload
     MPI_PIECE_BYTES = 1 << 30
 };
 
@@ -24,7 +24,7 @@ enum { MPI_TAG_FRAME, MPI_TAG_PIECE, MPI_TAG_NOTE, MPI_TAG_KINDS = 4, MPI_TAG_GR
 
 // The frame before each message. A short message travels behind it, a longer one in pieces.
 typedef struct mpi_frame {
-    comm_contract contract; // its checksum: CRC-32C of what is before it
+    comm_contract contract; // its checksum: CRC-32C of the bytes before it
     int64_t total;
     uint32_t sum; // of the message
     uint32_t unused;

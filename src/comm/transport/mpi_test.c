@@ -44,7 +44,7 @@ static status one(comm_group *g, const comm_algorithm *row, dtype type, int64_t 
                             .site = "here"};
     comm_choice choice;
     if (comm_choose(g, &args, &choice) != ST_OK)
-        return ST_OK; // not for so many ranks, or not messages
+        return ST_OK; // not for this number of ranks, or not over messages
     const int64_t bytes = reference_pieces(&r, rank, false) * count * dtype_bytes(type);
     reference_fill(&r, rank, count, in);
     memset(out, 0x5a, (size_t)bytes + 1);
@@ -182,7 +182,7 @@ static int rank_main(const way *w)
     printf("rank %d %s: %s %s\n", config.rank, is_right ? "is right" : "is wrong", status_name(st),
            st == ST_OK ? "" : error_last()->text);
     (void)fflush(stdout);
-    if (st != ST_OK) usleep(500000); // who fails ends the others
+    if (st != ST_OK) usleep(500000); // a rank that fails ends the others
     comm_close(c);
     return is_right ? 0 : 3;
 }

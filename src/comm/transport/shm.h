@@ -47,9 +47,8 @@ typedef struct shm_member {
     // written last.
     shm_descriptor descriptors[2];
     uint64_t departed; // count of departures
-    uint64_t
-        stolen;   // count of the departure that its share was last begun for << 16 | who began it
-    uint32_t cpu; // 1 + where it last waited; ranks that share cores
+    uint64_t stolen;   // count of the departure that its share was last begun for << 16 | that rank
+    uint32_t cpu;      // 1 + where it last waited; ranks that share cores
     char unused[SHM_LINE - 20];
 } shm_member;
 

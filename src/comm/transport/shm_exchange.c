@@ -24,7 +24,7 @@ typedef struct half {
     char *to;
     int64_t total, done;
     bool begun, ended;
-    comm_place place; // of what is sent
+    comm_place place; // of the message
 } half;
 
 static status end_open(shm_port *p, shm_end *end, int from, int to)

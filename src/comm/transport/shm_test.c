@@ -100,7 +100,7 @@ static void heartbeats_do_not_wait_for_memory(void **state)
 typedef struct shares {
     atomic_bool taken;
     comm *_Atomic waiting; // of the rank that does
-    bool is_seen;          // to wait for whom it should
+    bool is_seen;          // to wait for the right rank
 } shares;
 
 // Until it waits for `rank`; bounded by the deadline of its wait.

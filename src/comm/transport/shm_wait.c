@@ -113,7 +113,7 @@ void shm_contract_get(const shm_descriptor *t, comm_contract *out)
                            .checksum = b.number};
 }
 
-// ---- what went wrong ----------------------------------------------------------------------------
+// ---- errors -------------------------------------------------------------------------------------
 static comm_party party_of(const shm_port *p, int member, const comm_contract *k,
                            char tensor[BLOCK_NAME_BYTES], char site[BLOCK_NAME_BYTES])
 {

@@ -17,7 +17,7 @@ enum {
     UCX_ADDRESS = 4096 - 88, // of a worker
     UCX_NAME = 96,           // of a tensor or a call site, in frames
     UCX_TEXT = 1400,
-    UCX_FRAME_BYTES = 4096, // with what it carries
+    UCX_FRAME_BYTES = 4096, // with its payload
     UCX_PIECE_BYTES = 512 << 10,
     UCX_WINDOW = 4, // pieces in progress
     UCX_LINK = 256, // text
@@ -55,10 +55,10 @@ typedef struct ucx_peer {
 // The frame before each message. A short message travels behind it; a longer one comes in pieces,
 // and after several pieces their checksum.
 typedef struct ucx_frame {
-    comm_contract contract; // its checksum: CRC-32C of what is before it
+    comm_contract contract; // its checksum: CRC-32C of the bytes before it
     int64_t total;
     uint32_t sum;   // of the message, if it is inline or one piece
-    uint32_t check; // of what follows to the end of the names
+    uint32_t check; // of the bytes from here to the end of the names
     char tensor[UCX_NAME], site[UCX_NAME];
 } ucx_frame;
 enum { UCX_INLINE = UCX_FRAME_BYTES - (int)sizeof(ucx_frame) };

@@ -204,7 +204,7 @@ static void send_begin(ucx_port *p, const comm_contract *contract, ucx_half *h)
     const int64_t carried = h->total <= UCX_INLINE ? h->total : 0;
     if (carried > 0) memcpy(h->parcel.payload, h->at, (size_t)carried);
     f->sum = h->total <= UCX_PIECE_BYTES ? crc32c(0, h->at, h->total) : 0;
-    if (fault_point("comm.ucx.damage") != ST_OK) { // what a test does to a message
+    if (fault_point("comm.ucx.damage") != ST_OK) { // a test damages a message
         error_clear();
         f->sum ^= 1;
     }
@@ -414,7 +414,7 @@ static void drop(ucx_port *p)
     error_record kept;
     error_take(&kept);
     half_cancel(p, &p->receive);
-    half_cancel(p, &p->send); // what it waits to hear
+    half_cancel(p, &p->send); // the answer that it waits for
     if (!rest(p, 20000000)) {
         if (p->send.peer != NULL && !half_rests(&p->send)) ucx_peer_close(p->send.peer);
         if (p->receive.peer != NULL && !half_rests(&p->receive)) ucx_peer_close(p->receive.peer);

@@ -23,14 +23,14 @@
 
 enum { RANKS = 6, SWAP = 4096, TEXT = 1024, MOST = 1400000, CIRCLES = 8 };
 
-// What the members of a group give each other before they can talk.
+// The data that the members of a group exchange before they can communicate.
 typedef struct circle {
     uint64_t key; // 0: none
     atomic_int here;
     unsigned char bytes[RANKS][SWAP];
 } circle;
 
-// What all processes of a job share.
+// The memory that all processes of a job share.
 typedef struct job {
     int ranks, hosts;
     bool side_by_side;
@@ -38,7 +38,7 @@ typedef struct job {
     status (*body)(comm *c);
     comm_control_block *blocks[RANKS];
     pid_t pids[RANKS];
-    atomic_bool is_over; // who stands still may go on
+    atomic_bool is_over; // stopped ranks may continue
     struct {
         status st;
         char text[TEXT];
@@ -203,7 +203,7 @@ static status one(comm_group *g, const comm_algorithm *row, dtype type, int64_t 
                             .tensor = "x",
                             .site = "here"};
     comm_choice choice;
-    if (comm_choose(g, &args, &choice) != ST_OK) return ST_OK; // not for so many ranks or bytes
+    if (comm_choose(g, &args, &choice) != ST_OK) return ST_OK; // not for such ranks or bytes
     if (row->levels) two_levels++;
     const int64_t bytes = reference_pieces(&r, rank, false) * count * dtype_bytes(type);
     reference_fill(&r, rank, count, memory_in);

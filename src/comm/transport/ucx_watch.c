@@ -69,7 +69,7 @@ void ucx_port_fail(ucx_port *p, status code, const char *text)
     if (p->across != NULL) ucx_port_fail(ucx_port_of(p->across), code, text);
     if (p->inner == NULL) return;
     const status st = fail(code, "%s", p->failure.text);
-    (void)st; // what kill tells
+    (void)st; // the error of kill
     (void)comm_transport_shm.kill(p->inner);
 }
 
@@ -133,7 +133,7 @@ typedef struct sent_note {
 static void on_note_sent(void *request, ucs_status_t st, void *user_data)
 {
     sent_note *s = user_data;
-    (void)st; // who does not get it is gone
+    (void)st; // a rank that does not get it is gone
     s->link->notes--;
     s->link->ucp.request_free(request);
     free(s);
