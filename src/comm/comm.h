@@ -75,7 +75,7 @@ typedef struct comm_args {
     const comm_item *items;
     int item_count;
     // COMM_ORDER_SHARD: the tree nodes that this rank has, ascending. items then holds item_count *
-    // term_count items: the terms of a tensor side by side, the first of them with its `out`.
+    // term_count items: the terms of a tensor follow each other, the first one with its `out`.
     // Without terms each rank has one, and its number is the shard.
     const comm_term *terms;
     int term_count;

@@ -1,5 +1,5 @@
-// Operations over threads and processes against a naive reference; what a group says when its ranks
-// die or do not come. Ranks that differ: mismatch_test.c.
+// Operations over threads and processes against a naive reference, and the errors of a group if
+// ranks die or do not come. mismatch_test.c tests ranks that differ.
 #include "fixtures/comm/test_ranks.h"
 #include "fixtures/comm/test_reference.h"
 #include "kernels/kernels.h"

@@ -164,7 +164,7 @@ static status own_encode(const exchange *x)
     return ST_OK;
 }
 
-// Exchanges streams of bytes, as an operation of the group with a contract of its own.
+// Exchanges streams of bytes, as an operation of the group with its own contract.
 static status exchange_run(exchange *x, op_collective op, const void *in)
 {
     const comm_item item = {.in = in, .out = x->received, .count = x->l.slot};

@@ -37,8 +37,8 @@ typedef struct comm_cut {
 } comm_cut;
 int64_t comm_compressed_state_bytes(const comm_cut *c); // of a rank; 0: none
 int64_t comm_compressed_work_bytes(const comm_cut *c);
-// Bytes that a rank sends to each other rank, of its own pieces; an all_reduce sends as many of the
-// sum.
+// Bytes that a rank sends to each other rank for the pieces that it has; an all_reduce sends as
+// many for the sum.
 int64_t comm_compressed_stream_bytes(const comm_cut *c);
 
 // Compression of a sum, for comm_args.compressed. Each of its exchanges takes a number of the

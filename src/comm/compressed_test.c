@@ -1,6 +1,6 @@
-// Sums that travel compressed: what every rank ends with is what a plain loop over the same codec
-// makes of the same pieces, to the bit and on all ranks, whatever the number of ranks and the cut
-// into tensors; what is measured is what was lost; a residual makes up for it over many steps.
+// Compressed sums: the result of every rank equals, to the bit, that of a plain loop over the same
+// codec and the same pieces, for all numbers of ranks and cuts into tensors; the measured loss is
+// the real one; a residual compensates for it over many steps.
 #include "comm/compressed.h"
 #include "fixtures/comm/test_ranks.h"
 
@@ -50,13 +50,13 @@ static void fill(int rank, int step, float *values)
     for (int64_t i = 0; i < COUNT; i++) values[i] = value_at(rank, step, i);
 }
 
-// Who gets the sum of element i: where only its owner does, the others are not looked at.
+// The ranks that get the sum of element i: if only its owner does, the others are not checked.
 static int64_t piece_of(const trial *t)
 {
     return t->piece > 0 ? t->piece : align_up((COUNT + t->ranks - 1) / t->ranks, 16);
 }
 
-// The sum, and behind it a plain operation: their exchanges have numbers of their own.
+// The sum, and a plain operation after it: their exchanges have different numbers.
 static status post_and_wait(comm *c, device *d, device_stream *stream, const comm_args *args)
 {
     bool posted = false;
@@ -212,7 +212,7 @@ static void all_ranks_have_the_plain_loops_bits(void **unused)
     }
 }
 
-// Without feedback every step loses the same part of the mean; with it what is missing does not
+// Without feedback every step loses the same part of the mean; with it the missing part does not
 // grow.
 static void feedback_makes_up_for_it(void **unused)
 {

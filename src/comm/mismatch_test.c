@@ -1,6 +1,6 @@
 // Ranks that disagree: every field of the contract in turn, on a rank that the seed picks, among
-// two to four ranks, as threads or processes, by way of descriptors (direct) or of messages (ring).
-// Every rank must say the same, and name two ranks, what each has, and where.
+// two to four ranks, as threads or processes, over descriptors (direct) or messages (ring). Every
+// rank must report the same error, which names two ranks, their values and their call sites.
 //
 // Job, epoch, group and sequence are the library's own: no caller can get them wrong alone, so they
 // are changed inside.

@@ -1,5 +1,5 @@
-// Posting: what a transport's post() is given, by a row of its own that takes operations as it
-// likes; and the blocking transports on a device without host functions.
+// Posting: the calls of a transport's post(), recorded by a row that takes operations in any order;
+// and the blocking transports on a device without host functions.
 #include "comm/comm.h"
 #include "comm/transport/transport.h"
 #include "comm/transport/transport_table.h"

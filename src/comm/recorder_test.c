@@ -1,5 +1,5 @@
-// The flight recorder: what was written reads back, the newest of many; what a killed process had
-// begun is there; and a control block full of nonsense is no danger to who reads it.
+// The flight recorder: written records are read back, the newest of many; the unfinished operation
+// of a killed process is recorded; and a reader survives a control block full of random bytes.
 #include "comm/control_block.h"
 #include "comm/recorder.h"
 #include "comm/recorder_write.h"

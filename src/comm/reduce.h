@@ -1,9 +1,9 @@
 // Sums (and max, min, avg) of several buffers, in one pass over memory.
 //
-// Every collective that adds something adds it here: out = in[0] (+) in[1] (+) ... , each element
-// of each input read once, the result written to one or several outputs. What is done per element
-// is decided once per operation, in a *reducer*: a small program of steps over blocks that stay in
-// the first cache.
+// Every collective that adds uses this module: out = in[0] (+) in[1] (+) ... , each element
+// of each input read once, the result written to one or several outputs. The steps
+// per element are decided once per operation, in a *reducer*: a small program of steps over blocks
+// that stay in the L1 cache.
 //
 //   sequential  ((x0 + x1) + x2) + ..., for order `rank` and for all integers, max and min
 //   tree        node [b, b + 2^k) = left half + right half, for order `shard`. The terms are tree
@@ -54,7 +54,7 @@ typedef struct comm_reducer {
 // True for a type that can be reduced so: fp8 and bool cannot, integers have no average.
 bool comm_reduce_can(dtype type, op_reduction reduction);
 
-// Left to right over `inputs` >= 1 buffers. divisor: what avg divides by, >= 1.
+// Makes a reducer that adds `inputs` >= 1 buffers from left to right. divisor: of avg, >= 1.
 NODISCARD status comm_reducer_sequential(comm_vectors vectors, dtype type, op_reduction reduction,
                                          int32_t inputs, int64_t divisor, comm_reducer *out);
 // By the tree over `shards`; input i is the node terms[i]. Terms ascend and do not overlap.

@@ -163,7 +163,7 @@ REDUCE_INLINE floats load_bf16(const uint16_t *p)
                     _mm256_castsi256_ps(_mm256_slli_epi32(y, 16)),
                     _mm256_castsi256_ps(_mm256_and_si256(y, upper))};
 }
-// In the upper half of each 32 bits, nearest even; the one NaN stays what it is.
+// Rounds to bf16 in the upper half of each 32 bits, to nearest even; the one NaN keeps its bits.
 REDUCE_INLINE __m256i bf16_bits(__m256 x)
 {
     const __m256i bits = _mm256_castps_si256(x);

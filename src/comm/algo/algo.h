@@ -22,7 +22,8 @@ typedef enum comm_stores_choice {
     COMM_STORES_STREAM
 } comm_stores_choice;
 
-// The parts of a group on several hosts with as many ranks on each, those of a host side by side.
+// The subgroups of a group on several hosts with the same number of ranks on each, with
+// neighbouring numbers.
 typedef struct comm_levels {
     comm_port *local;           // the ranks of this host: direct
     comm_port *across;          // those with this rank's number on their host

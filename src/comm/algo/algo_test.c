@@ -81,8 +81,8 @@ static bool adds(op_collective op)
            op == COLLECTIVE_REDUCE_SCATTER;
 }
 
-// Barrier, send and all_to_allv have tests of their own.
-// Those of two levels: transport/ucx_test.c.
+// Barrier, send and all_to_allv have their own tests, and so have algorithms with two levels
+// (transport/ucx_test.c).
 static bool has_reference(const comm_algorithm *row)
 {
     return !row->levels && reference_pieces(&(reference){.op = row->op, .size = 2}, 0, false) > 0;
@@ -94,7 +94,7 @@ static bool is_left_out(int64_t type, int reduction, int64_t size)
     return !is_whole_product && reduction + type > 1 && (reduction + type + size) % 3 != 0;
 }
 
-// The least elements of so many bytes; other sizes are counts.
+// Sizes in bytes, rounded up to whole elements; other sizes are counts.
 static int64_t count_of(int64_t size, dtype type)
 {
     return size == MIB_AND_BYTE ? (size - 1) / dtype_bytes(type) + 1 : size;
@@ -266,7 +266,7 @@ static void pieces_may_end(void **unused)
     for (int i = 0; i < COUNT_OF(ranks); i++) job_run(ranks[i], false, ended_body, NULL);
 }
 
-// A rank with nothing of its own that says otherwise than the others is told so.
+// A rank without elements whose arguments differ from those of the others gets the error too.
 static status ends_differ_body(comm *c, void *context)
 {
     float in[8] = {0}, out[8] = {0};

@@ -1,7 +1,7 @@
 // Chooses the algorithm of an operation: by name, by the tuning table, else the first row that
 // fits.
 //
-// The choice depends only on what is equal on all ranks, so not on the place of a buffer.
+// The choice depends only on values that are equal on all ranks, so not on the address of a buffer.
 #include "comm/comm_internal.h"
 
 #include <stdio.h>

@@ -98,7 +98,7 @@ void direct_copy(const direct_view *v, char *to, const char *from, int64_t bytes
     memcpy(to, from, (size_t)bytes);
 }
 
-// Uses non-temporal stores if the caches cannot hold what all ranks write.
+// Uses non-temporal stores if the caches cannot hold the data that all ranks write.
 static bool streams(const comm_call *c, int64_t written)
 {
     if (c->stores != COMM_STORES_AUTO) return c->stores == COMM_STORES_STREAM;
@@ -201,7 +201,7 @@ static status descriptor_fill(comm_call *c, direct_touch touch, comm_descriptor 
             list->entries[i] = entry_of(c, &a->items[i], i % terms == 0, touch, &t->staged);
         }
     }
-    // all_to_all in place would overwrite what peers still read.
+    // all_to_all in place would overwrite data that peers have not read yet.
     for (int i = 0; i < a->item_count && a->op == COLLECTIVE_ALL_TO_ALL && c->size > 1; i++) {
         if (a->items[i].in == a->items[i].out && a->items[i].count > 0) t->staged |= COMM_STAGED_IN;
     }

@@ -6,11 +6,11 @@
 //
 //   inline  operands of at most 512 bytes (1,024 where ranks share cores) lie in the descriptors:
 //           arrive, core on copies, done
-//   place   all buffers that peers touch are in shared regions: arrive, core, depart. Where ranks
-//           share cores, who has one does the shares of those that have none: one change of tasks
-//           less
-//   staged  some are not: rounds over pieces that fit the stages: copy in, depart, core, depart,
-//           copy out
+//   place   all buffers that peers touch are in shared regions: arrive, core, depart. If ranks
+//           share cores, the running rank does the shares of those that wait for a core, which
+//           saves a context switch
+//   staged  some buffers are not: rounds over pieces that fit the stages: copy in, depart, core,
+//           depart, copy out
 #ifndef COMM_ALGO_DIRECT_H
 #define COMM_ALGO_DIRECT_H
 

@@ -7,9 +7,9 @@
 //   rank 1 has nodes [3,4) [4,8), and gets part 1 of [0,2) [2,3)
 //
 // Cost: n - 1 latencies per block; with one node per rank (n - 1) / n of the bytes, which is the
-// least possible. What waits for the sum is cut into blocks, so scratch does not grow with the
-// tensor. Which nodes a rank has is told first, in a message of 136 bytes to each, unless every
-// rank has one, its own number.
+// minimum. Received terms are cut into blocks, so scratch does not grow with the tensor. Each rank
+// first sends the list of its nodes to every other rank in a message of 136 bytes, unless every
+// rank has one node, its own number.
 #include "comm/algo/pieces.h"
 
 #include "comm/args.h"
@@ -97,7 +97,8 @@ static status lists_trade(pieces *p)
     return ST_OK;
 }
 
-// Ascending over all ranks; what is no forest of nodes is refused by comm_reducer_tree.
+// Sorts the terms of all ranks in ascending order; comm_reducer_tree refuses terms that are no
+// forest of nodes.
 static status terms_sort(pieces *p, int64_t most)
 {
     p->term_count = 0;

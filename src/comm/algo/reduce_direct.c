@@ -1,4 +1,4 @@
-// Reduce in one pass: rank r adds piece r of everybody's buffers and writes the sum to the root's
+// Reduce in one pass: rank r adds piece r of all ranks' buffers and writes the sum to the root's
 // output. Cost: n reads and one write of bytes/n per rank, two waits; inline the root adds all.
 #include "comm/algo/algo_table.h"
 #include "comm/algo/direct.h"

@@ -1,5 +1,5 @@
-// Reduce-scatter in one pass: rank r adds piece r of everybody's input into its own output.
-// Cost: n reads and one write of a piece per rank, two waits; inline one.
+// Reduce-scatter in one pass: rank r adds piece r of all ranks' inputs into its output. Cost: n
+// reads and one write of a piece per rank, two waits; inline one.
 #include "comm/algo/algo_table.h"
 #include "comm/algo/direct.h"
 

@@ -1,4 +1,4 @@
-// Send and receive: one message, whose contract is checked by who receives it.
+// Send and receive: one message, whose contract the receiver checks.
 #include "comm/algo/algo_table.h"
 
 static status run(comm_call *call)

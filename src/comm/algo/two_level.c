@@ -4,14 +4,14 @@
 //
 //   all_reduce       add up part l inside, to local rank l; add that up in the column; gather
 //                    inside
-//   reduce_scatter   add up inside what the column's ranks will get; scatter that in the column
+//   reduce_scatter   add the pieces of the column's ranks inside the host; scatter in the column
 //   all_gather       gather in the column; then inside, host by host
 //   broadcast        down the root's column; then inside
-//   barrier          inside; then in every column: who comes out has met all
+//   barrier          inside the host; then in every column: a rank that leaves has met all others
 //
-// For groups with as many ranks on each host, those of a host side by side. Sums are made in an
-// order that depends on where ranks are: order `any`. Types that would be rounded between the
-// levels are not taken.
+// For groups with the same number of ranks on each host, with neighbouring numbers. The order of
+// sums depends on the hosts of the ranks: order `any`. Types that would be rounded between the
+// levels are not accepted.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/algo_table.h"
 #include "comm/algo/message.h"

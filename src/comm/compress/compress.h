@@ -61,7 +61,7 @@ typedef struct comm_codec {
     void (*encode_block)(comm_vectors vectors, const float *v, int64_t n, unsigned char *out);
     bool (*decode_block)(comm_vectors vectors, const unsigned char *in, int64_t n, float *v);
     int64_t (*most_bytes)(const comm_bucket *b);
-    // v becomes what is lost. Returns the bytes.
+    // Encodes a block; v becomes the loss. Returns the bytes.
     int64_t (*encode)(const comm_bucket *b, float *v, unsigned char *out, comm_loss *loss);
     bool (*decode)(const comm_bucket *b, const unsigned char *in, int64_t bytes, float *v);
 } comm_codec;
@@ -77,7 +77,7 @@ int64_t comm_compress_state_bytes(const comm_codec *c, const comm_bucket *b); //
 // out: comm_compress_bytes of it. state: zeros before the first step; NULL without feedback.
 NODISCARD status comm_compress(const comm_codec *c, const comm_bucket *b, const float *x,
                                void *state, void *out, int64_t *out_bytes, comm_loss *loss);
-// x: b->count floats. non_finite: what the sender counted.
+// x: b->count floats. non_finite: the sender's count of values that are not finite.
 NODISCARD status comm_decompress(const comm_codec *c, const comm_bucket *b, const void *in,
                                  int64_t in_bytes, float *x, int64_t *non_finite);
 

@@ -1,5 +1,6 @@
-// Codecs: errors stay within what theory allows, what is measured is what was lost, feedback makes
-// the mean of many steps right, NaN is told and stays where it is, and no stream is believed.
+// Codecs: errors stay within the theoretical bound, the measured loss is the real one, feedback
+// makes the mean of many steps right, NaN is reported and stays in its place, and decoders check
+// every stream.
 #include "comm/compress/compress.h"
 
 #include <float.h>
@@ -208,7 +209,7 @@ static void nan_stays_where_it_is(void **unused)
         const float *residual = state;
         for (int64_t i = 16; state != NULL && i < 16 + COUNT; i++)
             assert_true(isfinite(residual[i]) != 0);
-        // The next step knows nothing of it.
+        // The next step has no trace of it.
         bytes = encode(c, &b, clean, state, stream, &loss);
         assert_int_equal(loss.non_finite, 0);
         assert_int_equal(ST_OK, comm_decompress(c, &b, stream, bytes, y, &bad));
@@ -226,7 +227,7 @@ static double norm_of(const double *x, int64_t count)
 }
 
 // e' = v - C(v), v = e + x, ||e'|| <= q ||v||: so ||e|| <= q / (1 - q) max ||x||, and the mean of
-// what arrived differs from the mean of x by ||e|| / steps.
+// the decoded values differs from the mean of x by ||e|| / steps.
 static void feedback_loses_nothing(void **unused)
 {
     (void)unused;

@@ -1,7 +1,7 @@
 // e4m3 per value and a scale per block that maps the largest magnitude to 448. Relative error at
-// most 2^-4, but for values below largest / 28672, where the absolute one is at most largest /
-// 458752. NaN has a code of its own. A block is: largest (fp32) | n bytes. Source: Micikevicius et
-// al. 2022, arXiv:2209.05433.
+// most 2^-4, except for values below largest / 28672, where the absolute one is at most largest /
+// 458752. NaN has its own code. A block is: largest (fp32) | n bytes. Source: Micikevicius et al.
+// 2022, arXiv:2209.05433.
 #include "comm/compress/compress_table.h"
 #include "comm/compress/scale.h"
 

@@ -1,5 +1,5 @@
 // A byte per value and a scale per block: q = round(v / largest * 127). Absolute error at most
-// largest / 254. -128 stands for what is not finite. A block is: largest (fp32) | n bytes.
+// largest / 254. -128 marks values that are not finite. A block is: largest (fp32) | n bytes.
 #include "comm/compress/compress_table.h"
 #include "comm/compress/scale.h"
 

@@ -1,8 +1,8 @@
-// The k values of largest magnitude, exactly, with their places; the rest is fed back. k = keep *
-// count, up. Of equal magnitudes the first win; what is not finite comes before all. Squared error
-// at most (1 - keep) of the whole. The payload is k pairs (place, bits), places ascending. Source:
-// Lin et al. 2018, arXiv:1712.01887; the threshold is found byte by byte from histograms, in four
-// passes.
+// Keeps the k values of largest magnitude, exactly, with their indices; the rest is fed back. k =
+// keep * count, rounded up. Among equal magnitudes the first win; values that are not finite come
+// before all. Squared error at most (1 - keep) of the whole. The payload is k pairs (index, bits),
+// indices ascending. Source: Lin et al. 2018, arXiv:1712.01887; the threshold is found byte by byte
+// from histograms, in four passes.
 #include "comm/compress/compress_table.h"
 
 #include <math.h>

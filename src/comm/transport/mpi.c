@@ -1,7 +1,7 @@
 // The transport over MPI: messages through the library of a site, whose launcher starts the ranks.
 //
 // Ranks of the job are those of MPI_COMM_WORLD. Every message goes through MPI, also within a host.
-// A group has tags of its own; contracts, checksums and names travel in frames, as over UCX.
+// Each group has its own tags; contracts, checksums and names are sent in frames, as over UCX.
 // mpi_exchange.c has the messages and the notes.
 //
 // A process can initialise MPI only once, and MPI survives no failure. After a failure it is not

@@ -1,7 +1,7 @@
-// Ranks over MPI: this program starts itself under mpirun, with 2 to 4 ranks. All algorithms of
-// messages against the naive reference; what is said when ranks differ, in a field or in which
-// messages would meet, when one is late, when a message is damaged; and that ranks which mpirun did
-// not start are refused.
+// Ranks over MPI: this program starts itself under mpirun, with 2 to 4 ranks. All algorithms over
+// messages against the naive reference; the errors if ranks differ, in a field or in their
+// messages, if one is late, or if a message is damaged; and that ranks which mpirun did not start
+// are refused.
 #include "base/fault.h"
 #include "comm/algo/algo.h"
 #include "comm/comm_internal.h"

@@ -21,8 +21,8 @@ typedef struct shm_slot { // of a group; then `count` members, then as many stag
     block_failure failure;
 } shm_slot;
 
-// A brief descriptor is one cache line, all of which a peer waits for: the payload, and the
-// contract without what every brief one has in common (no shards, high halves of numbers zero, one
+// A brief descriptor is one cache line, so a peer waits for one line: the payload, and the contract
+// without the fields that all brief ones share (no shards, high halves of numbers zero, one
 // tensor).
 typedef struct shm_brief {
     uint32_t magic, epoch; // SHM_BRIEF_MAGIC
@@ -150,7 +150,7 @@ static inline shm_port *shm_port_of(comm_port *p)
     return (shm_port *)p;
 }
 
-// Gives the contract that stands there, brief or full, with its number in `checksum`.
+// Returns the contract in a descriptor, brief or full, with its number in `checksum`.
 void shm_contract_get(const shm_descriptor *t, comm_contract *out);
 
 // The object of a wait.

@@ -1,11 +1,11 @@
 // Work stealing for ranks that share cores: a running rank does the shares of an operation that
 // others have not begun.
 //
-// A rendezvous of two ranks on one core takes a context switch: the first shows its descriptor and
-// yields, the second finds both there. If the second did only its own share, the first would have
-// to run again before either could leave. So the running rank takes, one after the other, the
-// shares that no rank has begun: its own, those of ranks that wait on its core, those of others. A
-// rank that runs later finds its share done and goes on to the next operation, where it is the
+// A rendezvous of two ranks on one core takes a context switch: the first publishes its descriptor
+// and yields, the second finds both. If the second did only its own share, the first would have to
+// run again before either could leave. So the running rank takes, one after the other, the shares
+// that no rank has begun: its own, those of ranks that wait on its core, those of others. A rank
+// that runs later finds its share done and continues with the next operation, where it is the
 // first. This makes one context switch per operation instead of two.
 //
 // The word `stolen` of the member whose share it is holds the count of the departure and the thief,

@@ -1,5 +1,5 @@
-// Regions that peers map; what other threads of a rank may ask of its shared memory while one is
-// busy with it; shares of an operation that ranks do for each other; and deadlines of ranks that
+// Regions that peers map; calls of other threads of a rank into its shared memory while one thread
+// is busy with it; shares of an operation that ranks do for each other; and deadlines of ranks that
 // were stopped.
 #include "comm/transport/shm.h"
 
@@ -17,7 +17,7 @@
 // ---- regions -----------------------------------------------------------------------------------
 enum { HUGE_PAGE = 2 << 20 };
 
-// Each rank reads what the other has at both ends of its region, and leaves its own there.
+// Each rank reads the values of the other at both ends of its region, and writes its own there.
 static status region_body(comm *c, void *context)
 {
     const int64_t bytes = *(const int64_t *)context;
@@ -68,8 +68,8 @@ static void *ask(void *context)
     return NULL;
 }
 
-// To map a peer's gigabytes takes seconds, and each heartbeat asks whom this rank waits for: one
-// that comes late is a false verdict.
+// Mapping a peer's gigabytes takes seconds, and each heartbeat asks which ranks this rank waits
+// for; a late heartbeat would cause a false verdict.
 static status busy_body(comm *c, void *context)
 {
     (void)context;
@@ -217,8 +217,8 @@ static status freeze(const frozen *f)
     return ST_OK;
 }
 
-// A job that is stopped as a whole goes on: rank 0 waits in an operation, rank 2 for a message of
-// rank 1.
+// A job that was stopped as a whole continues: rank 0 waits in an operation, rank 2 for a message
+// of rank 1.
 static status frozen_body(comm *c, void *context)
 {
     frozen *f = context;

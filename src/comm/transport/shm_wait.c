@@ -1,19 +1,18 @@
 // Waits in shared memory: they spin while every rank has a core, sleep otherwise, and always have a
 // deadline.
 //
-// A waiter reads one word per peer and spins for a while. Where ranks share cores, it then yields
-// its core for a while, which costs less than a sleep and a wake-up: at once if a rank that it
-// waits for last waited on this core, and after a spin if all of them have cores of their own. Then
-// it counts itself as a sleeper of the slot and sleeps on the slot's bell. The last rank to write
-// its word rings, so a phase costs one wake-up per sleeper and not one per pair. If each rank has a
-// core, sleepers are rare, and the writer looks for them without a fence: a ring that it misses
-// costs one millisecond, the longest first sleep. A wake-up takes longer (about 200 us) than a wait
-// spins, so two ranks could wake each other forever. Therefore a wait spins longer after a short
-// sleep.
+// A waiter reads one word per peer and spins for a while. If ranks share cores, it then yields its
+// core for a while, which costs less than a sleep and a wake-up: at once if a rank that it waits
+// for last waited on this core, and after a spin if each of them has its own core. Then it counts
+// itself as a sleeper of the slot and sleeps on the slot's bell. The last rank to write its word
+// rings, so a phase costs one wake-up per sleeper and not one per pair. If each rank has a core,
+// sleepers are rare, and the writer looks for them without a fence: a ring that it misses costs one
+// millisecond, the longest first sleep. A wake-up takes longer (about 200 us) than a wait spins, so
+// two ranks could wake each other forever. Therefore a wait spins longer after a short sleep.
 //
 // Every wait checks three words that end it (of this rank, of the group, of the host) and the clock
 // (timeout_tracker.h leaves out the time in which the rank was stopped). The text of a timeout
-// names the ranks that did not come, and what each did last.
+// names the missing ranks, and the last operation of each.
 #include "comm/transport/shm.h"
 #include "comm/transport/timeout_tracker.h"
 

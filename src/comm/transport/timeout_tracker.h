@@ -1,9 +1,9 @@
 // Inside comm/transport/: measures how long a rank has waited, against a deadline.
 //
-// It leaves out time in which the rank could not look at the clock: the rank or its machine was
-// stopped, mostly with all other ranks, and it has not seen yet what came meanwhile. A deadline
-// that counted such time would end every wait of a job that goes on after a pause. A rank that runs
-// while others are stopped looks often and counts all of the time.
+// It leaves out time in which the rank could not read the clock, because the rank or its machine
+// was stopped, mostly with all other ranks, and has not seen yet the messages of that time. A
+// deadline that counted such time would end every wait of a job that continues after a pause. A
+// rank that runs while others are stopped reads the clock often and counts all of the time.
 #ifndef COMM_TRANSPORT_TIMEOUT_TRACKER_H
 #define COMM_TRANSPORT_TIMEOUT_TRACKER_H
 

@@ -22,9 +22,9 @@
 // come), ST_PEER_LOST or ST_DIVERGED. They spin while each rank has a core, and sleep otherwise.
 //
 // post() enqueues an operation on a stream of a device. The executor uses nothing else. A row with
-// a post() of its own (a library that posts to streams, the simulator's virtual transport) needs
-// neither direct nor messages: no algorithm runs over it, and comm_run() refuses it. The rows above
-// have post = comm_post_blocking, which runs an algorithm in a host function on the stream.
+// its own post() (a library that posts to streams, the simulator's virtual transport) needs neither
+// direct nor messages: no algorithm runs over it, and comm_run() refuses it. The rows above have
+// post = comm_post_blocking, which runs an algorithm in a host function on the stream.
 #ifndef COMM_TRANSPORT_H
 #define COMM_TRANSPORT_H
 
@@ -121,9 +121,9 @@ struct comm_transport {
     bool stamps;      // arrive() writes to port->begun, unless it is NULL
     // Returns whether it can serve these ranks here; if not, with the reason in *why (static text).
     bool (*available)(const comm_config *config, const char **why);
-    // Returns whether this machine can use it, with texts that say how or why not, and what a slow
-    // fall-back costs (both static; *cost stays as it is if it is fast). NULL: `doctor` does not
-    // report it.
+    // Returns whether this machine can use the transport, with texts that say how or why not, and
+    // the cost of a slow fallback (both static; *cost is unchanged if it is fast). NULL: `doctor`
+    // does not report it.
     bool (*probe)(const char **words, const char **cost);
     status (*open)(const comm_config *config, comm_link **out);
     void (*close)(comm_link *link);
@@ -146,8 +146,8 @@ struct comm_transport {
     int (*steal)(comm_port *port);
     void (*complete)(comm_port *port, int rank);
     status (*wait_all)(comm_port *port);
-    // list_begin() gives the list of this rank, with space for so many entries, to be filled before
-    // arrive(). list() gives that of any rank after it.
+    // list_begin() returns this rank's list with space for `count` entries, to be filled before
+    // arrive(). list() returns that of any rank after it.
     status (*list_begin)(comm_port *port, int64_t entries, comm_list **mine);
     const comm_list *(*list)(const comm_port *port, int rank);
     // Gives the address at which this rank sees bytes of another.

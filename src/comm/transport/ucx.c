@@ -460,7 +460,8 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     return port_open(link, m, out);
 }
 
-// Returns the number of members per host if all hosts have as many, side by side; else 0.
+// Returns the number of members per host if all hosts have the same number, with neighbouring
+// numbers; else 0.
 static int ranks_per_host(const ucx_port *p)
 {
     const comm_link *link = p->base.link;

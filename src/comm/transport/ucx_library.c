@@ -19,7 +19,7 @@ static void *open_quietly(const char *name)
     return library;
 }
 
-// UCX's warnings would go to the stdout of the program. A user who sets another level gets it.
+// UCX's warnings would go to the stdout of the program. The level that a user sets is respected.
 static void silence(void *ucs)
 {
     typedef ucs_status_t get_value(const char *name, char *value, size_t max);

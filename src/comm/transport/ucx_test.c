@@ -1,6 +1,6 @@
-// Ranks on several hosts: processes that say they are apart, over UCX's TCP. All algorithms against
-// the naive reference; what is said when ranks differ, die, stand still, come late, or a message is
-// damaged.
+// Ranks on several hosts: processes that pretend to be on different ones, over UCX's TCP. All
+// algorithms against the naive reference, and the errors if ranks differ, die, stop or come late,
+// or a message is damaged.
 #include "base/fault.h"
 #include "comm/algo/algo.h"
 #include "comm/comm_internal.h"
@@ -78,8 +78,8 @@ static status swap(void *context, const control_group *g, const void *mine, int6
     return ST_OK;
 }
 
-// Ranks lie on hosts in turn, so that no two neighbours of a ring share one; or side by side, which
-// makes two levels.
+// Ranks are assigned to hosts in turn, so that no two neighbours of a ring share one; or neighbours
+// share a host, which makes two levels.
 static int host_of(int rank)
 {
     return all->side_by_side ? rank / (all->ranks / all->hosts) : rank % all->hosts;
@@ -133,7 +133,7 @@ static void rank_main(int rank)
     _exit(0);
 }
 
-// hosts < 0: so many, ranks side by side.
+// hosts < 0: that many hosts, and neighbours share one.
 static void job_run(int ranks, int hosts, int64_t deadline_ms, status (*body)(comm *c))
 {
     pthread_mutexattr_t shared;
@@ -382,7 +382,7 @@ static status comes_late(comm *c)
     return sum_of(c, 10, "there");
 }
 
-// A job that was stopped as a whole, or its only core was taken away: what it did not see does not
+// The job was stopped as a whole, or lost its only core: time in which a rank did not run does not
 // count.
 static status is_frozen(comm *c)
 {
