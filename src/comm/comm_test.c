@@ -299,7 +299,7 @@ static status waits_body(comm *c, void *context)
     return is_over ? ST_OK : fail_at(__FILE__, __LINE__, ST_INTERNAL, "a wait that is over");
 }
 
-static void waits_are_told(void **state)
+static void waits_are_reported(void **state)
 {
     (void)state;
     int by_message = 1;
@@ -419,7 +419,7 @@ int main(void)
         cmocka_unit_test(messages_go_round),
         cmocka_unit_test(deadlines_name_who_is_missing),
         cmocka_unit_test(the_dead_are_not_waited_for),
-        cmocka_unit_test(waits_are_told),
+        cmocka_unit_test(waits_are_reported),
         cmocka_unit_test(streams_communicate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

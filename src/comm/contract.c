@@ -48,8 +48,8 @@ static void names(difference *d, const char *field, const char *a, const char *b
 }
 
 // Finds the first field that differs, in the order of how much a field explains.
-static void find(const comm_contract *a, const comm_party *who_a, const comm_contract *b,
-                 const comm_party *who_b, difference *d)
+static void find(const comm_contract *a, const comm_caller *caller_a, const comm_contract *b,
+                 const comm_caller *caller_b, difference *d)
 {
     if (a->magic != b->magic)
         numbers(d, "version of the protocol", a->magic, b->magic);
@@ -66,11 +66,11 @@ static void find(const comm_contract *a, const comm_party *who_a, const comm_con
               op_collective_name((op_collective)b->op));
     } else if (a->items != b->items) {
         numbers(d, "number of tensors", a->items, b->items);
-    } else if (a->tensor != b->tensor && who_a->tensor != NULL && who_b->tensor != NULL &&
-               strcmp(who_a->tensor, who_b->tensor) == 0) {
+    } else if (a->tensor != b->tensor && caller_a->tensor != NULL && caller_b->tensor != NULL &&
+               strcmp(caller_a->tensor, caller_b->tensor) == 0) {
         names(d, "sizes of the single tensors", "one list", "another");
     } else if (a->tensor != b->tensor)
-        names(d, "tensor", who_a->tensor, who_b->tensor);
+        names(d, "tensor", caller_a->tensor, caller_b->tensor);
     else if (a->type != b->type) {
         names(d, "type", dtype_name((dtype)a->type), dtype_name((dtype)b->type));
     } else if (a->count != b->count)
@@ -89,7 +89,7 @@ static void find(const comm_contract *a, const comm_party *who_a, const comm_con
         numbers(d, "algorithm", a->algorithm, b->algorithm);
 }
 
-static void side(const comm_contract *k, const comm_party *who, const char *value, char *out,
+static void side(const comm_contract *k, const comm_caller *who, const char *value, char *out,
                  size_t bytes)
 {
     char what[256];
@@ -101,14 +101,14 @@ static void side(const comm_contract *k, const comm_party *who, const char *valu
                    has_site ? who->site : "");
 }
 
-status comm_contract_refuse(const char *group, const comm_contract *a, const comm_party *who_a,
-                            const comm_contract *b, const comm_party *who_b)
+status comm_contract_refuse(const char *group, const comm_contract *a, const comm_caller *caller_a,
+                            const comm_contract *b, const comm_caller *caller_b)
 {
     difference d;
     char one[640], other[640];
-    find(a, who_a, b, who_b, &d);
-    side(a, who_a, d.a, one, sizeof(one));
-    side(b, who_b, d.b, other, sizeof(other));
+    find(a, caller_a, b, caller_b, &d);
+    side(a, caller_a, d.a, one, sizeof(one));
+    side(b, caller_b, d.b, other, sizeof(other));
     return fail(ST_DIVERGED, "collectives of group %s differ in %s: %s; %s",
                 group != NULL && group[0] != '\0' ? group : "?", d.field, one, other);
 }

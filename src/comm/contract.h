@@ -36,10 +36,10 @@ typedef struct comm_contract { // one cache line
 enum { COMM_MAGIC = 0x434d3031 }; // "10MC"
 
 // Names of a side in the text. Empty or NULL ones are left out.
-typedef struct comm_party {
+typedef struct comm_caller {
     int rank; // of the job
     const char *host, *tensor, *site;
-} comm_party;
+} comm_caller;
 
 // Returns the bits in which word i of two lines differs.
 static inline uint64_t comm_word_xor(const void *a, const void *b, int i)
@@ -59,8 +59,8 @@ static inline bool comm_contract_equal(const comm_contract *a, const comm_contra
 }
 // Fails with ST_DIVERGED and a text that names both sides. Ranks that name the same two sides in
 // the same order give the same text.
-status comm_contract_refuse(const char *group, const comm_contract *a, const comm_party *who_a,
-                            const comm_contract *b, const comm_party *who_b);
+status comm_contract_refuse(const char *group, const comm_contract *a, const comm_caller *caller_a,
+                            const comm_contract *b, const comm_caller *caller_b);
 // Writes a text such as "all_reduce #12 of gradients (16 x fp32)". Returns buffer.
 const char *comm_contract_text(const comm_contract *k, const char *tensor, char *buffer, int bytes);
 // Hash of a name, as contracts, tables of names and the recorder have it; 0 for NULL and "".

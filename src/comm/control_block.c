@@ -270,7 +270,7 @@ static status slot_make(comm_control_block *b, block_row *row, int64_t hot, int6
 
 // Waits while another rank makes the slot. If that rank dies, the abort of the launcher ends this
 // wait.
-static status row_await(comm_control_block *b, const block_row *row, uint32_t *state)
+static status row_wait(comm_control_block *b, const block_row *row, uint32_t *state)
 {
     const int64_t begin = system_ns();
     while ((*state = half_get(&row->state)) == 1) {
@@ -299,7 +299,7 @@ status block_slot(comm_control_block *b, uint64_t key, uint32_t kind, int64_t ho
             *out = b->area + row->offset;
             return ST_OK;
         }
-        TRY(row_await(b, row, &state));
+        TRY(row_wait(b, row, &state));
         if (row->key != key || row->kind != kind) continue;
         if (state == 2 && row->offset + (uint64_t)bytes <= (uint64_t)b->area_bytes) {
             *out = b->area + row->offset;

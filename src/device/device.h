@@ -127,7 +127,7 @@ typedef struct device_api {
     status (*sync)(device *d);                                   // until all streams are empty
     // Waits until one of the queues is half as long as now, or all are empty; NULL if only a query
     // makes space.
-    status (*space_await)(device *d);
+    status (*space_wait)(device *d);
     device_facts (*facts)(const device *d);
     // FLOP/s of all units in GEMMs of this type. A CPU is measured, which takes some 20 ms. 0: not
     // known.

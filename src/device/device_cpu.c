@@ -105,7 +105,7 @@ static bool work_sleep(device_stream *stream)
 
 // Called and returns with the lock held. The time in which the compute stream waits is charged to
 // the stream whose event it waits for.
-static bool work_await(device_stream *stream)
+static bool work_wait(device_stream *stream)
 {
     const int64_t head = stream->head;
     if (is_ready(stream)) return true;
@@ -136,7 +136,7 @@ static void *stream_main(void *argument)
     cpu_device *d = stream->device;
     d->config.run->enter(stream->context);
     pthread_mutex_lock(&d->lock);
-    while (work_await(stream)) {
+    while (work_wait(stream)) {
         device_work *w = &stream->items[stream->head % QUEUE_ITEMS];
         status st = ST_OK;
         if (!d->failed && w->kind <= WORK_HOST) {
@@ -327,7 +327,7 @@ static bool any_is_wanted(const cpu_device *d)
 
 // Waiting for one stream is enough: the work that another stream waits for may be posted by the
 // caller's next call.
-static status space_await(device *base)
+static status space_wait(device *base)
 {
     cpu_device *d = device_of(base);
     bool any = false;
@@ -505,7 +505,7 @@ const device_api device_cpu = {
     .event_sync = event_sync,
     .event_ns = event_ns,
     .sync = sync_all,
-    .space_await = space_await,
+    .space_wait = space_wait,
     .facts = facts,
     .peak_flops = peak_flops,
 };

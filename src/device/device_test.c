@@ -417,7 +417,7 @@ static void queue_space_is_awaited(void **state)
     assert_int_equal(api->stream_create(d, "compute", 0, &stream), ST_OK);
     assert_int_equal(api->stream_create(d, "other", 1, &other), ST_OK);
     assert_int_equal(api->alloc(d, 8, &memory), ST_OK);
-    assert_int_equal(api->space_await(d), ST_OK);
+    assert_int_equal(api->space_wait(d), ST_OK);
     assert_int_equal(api->call(stream, gate_pass, &gate, &posted), ST_OK);
     while (posted) assert_int_equal(api->fill(stream, memory, 1, 8, &posted), ST_OK);
     assert_int_equal(api->call(other, gate_open, &gate, &posted), ST_OK);
@@ -427,7 +427,7 @@ static void queue_space_is_awaited(void **state)
     for (int i = 0; i < DEVICE_QUEUE_ITEMS; i += posted) {
         assert_int_equal(api->fill(stream, memory, 2, 8, &posted), ST_OK);
         if (posted) continue;
-        assert_int_equal(api->space_await(d), ST_OK);
+        assert_int_equal(api->space_wait(d), ST_OK);
         assert_true(++awaits <= 12);
     }
     assert_int_equal(api->sync(d), ST_OK);

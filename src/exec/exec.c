@@ -547,7 +547,7 @@ status exec_sleep(exec *e)
     // A real device wakes this thread when much of its work is done. Polling every 0.2 ms instead
     // would interrupt the GEMMs of both cores 3,000 times a second: 2 to 4% of a step of Llama 135M
     // (two cores of a Zen 4, 2026-11-22).
-    if (api->space_await != NULL) return api->space_await(e->device);
+    if (api->space_wait != NULL) return api->space_wait(e->device);
     // Some devices make progress only during a query.
     TRY(api->event_query(e->slots[e->current].done, &done));
     h->api->sleep_ns(h, 200000);

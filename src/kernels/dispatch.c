@@ -11,11 +11,11 @@
 
 // Facts about a call that are known so far: extents by letter, and the shape of '*', which has up
 // to two dims.
-typedef struct shape_book {
+typedef struct shape_bindings {
     op_facts facts;
     int32_t any_ndim;
     int64_t any_dims[OP_MAX_DIMS];
-} shape_book;
+} shape_bindings;
 
 static void check_strides(const kern_tensor *t)
 {
@@ -27,23 +27,24 @@ static void check_strides(const kern_tensor *t)
 }
 
 // Checks an operand against one word, such as "fNK", of `length` characters.
-static void check_operand(const char *word, int64_t length, const kern_tensor *t, shape_book *book)
+static void check_operand(const char *word, int64_t length, const kern_tensor *t,
+                          shape_bindings *bindings)
 {
     if (word[0] == '.') return;
     ASSERT(op_type_fits(word[0], t->type));
     check_strides(t);
     if (word[1] == '*') {
-        if (book->any_ndim == 0) {
-            book->any_ndim = t->ndim;
-            memcpy(book->any_dims, t->dims, sizeof(t->dims));
+        if (bindings->any_ndim == 0) {
+            bindings->any_ndim = t->ndim;
+            memcpy(bindings->any_dims, t->dims, sizeof(t->dims));
         }
-        ASSERT(t->ndim == book->any_ndim);
-        for (int32_t d = 0; d < t->ndim; d++) ASSERT(t->dims[d] == book->any_dims[d]);
+        ASSERT(t->ndim == bindings->any_ndim);
+        for (int32_t d = 0; d < t->ndim; d++) ASSERT(t->dims[d] == bindings->any_dims[d]);
         return;
     }
     ASSERT(t->ndim == (int32_t)length - 1);
     for (int32_t d = 0; d < t->ndim; d++) {
-        int64_t *known = &book->facts.extent[(unsigned char)word[1 + d]];
+        int64_t *known = &bindings->facts.extent[(unsigned char)word[1 + d]];
         if (*known < 0) *known = t->dims[d];
         ASSERT(*known == t->dims[d]);
     }
@@ -52,7 +53,7 @@ static void check_operand(const char *word, int64_t length, const kern_tensor *t
 // Checks all words of one side, and which operands are present. A missing operand must be optional;
 // operands beyond the words must be missing. Returns the present ones as bits.
 static uint32_t check_side(const char *words, const kern_tensor *operands, int64_t count,
-                           uint32_t optional, shape_book *book)
+                           uint32_t optional, shape_bindings *bindings)
 {
     int64_t i = 0;
     uint32_t there = 0;
@@ -60,7 +61,7 @@ static uint32_t check_side(const char *words, const kern_tensor *operands, int64
         const int64_t length = (int64_t)strcspn(word, " ");
         ASSERT(i < count);
         if (operands[i].data != NULL) {
-            check_operand(word, length, &operands[i], book);
+            check_operand(word, length, &operands[i], bindings);
             there |= 1u << i;
         } else {
             const bool empty = operands[i].ndim > 0 && operands[i].dims[0] == 0;
@@ -108,16 +109,16 @@ static void check_overlaps(const kern_call *c, const op_kind *kind)
 static void check_call(const kern_call *c)
 {
     const op_kind *kind = op_kind_of(c->code);
-    shape_book book = {.facts = {.attrs = &c->attrs,
-                                 .piece = &c->piece,
-                                 .seq = c->seq,
-                                 .cache_seq = c->cache_seq,
-                                 .loss_divisor = c->loss_divisor,
-                                 .has_step = c->step != NULL}};
-    for (int64_t i = 0; i < COUNT_OF(book.facts.extent); i++) book.facts.extent[i] = -1;
-    book.facts.in = check_side(kind->in, c->in, OP_MAX_IN, kind->optional_in, &book);
-    book.facts.out = check_side(kind->out, c->out, OP_MAX_OUT, kind->optional_out, &book);
-    if (kind->check != NULL) kind->check(&book.facts);
+    shape_bindings bindings = {.facts = {.attrs = &c->attrs,
+                                         .piece = &c->piece,
+                                         .seq = c->seq,
+                                         .cache_seq = c->cache_seq,
+                                         .loss_divisor = c->loss_divisor,
+                                         .has_step = c->step != NULL}};
+    for (int64_t i = 0; i < COUNT_OF(bindings.facts.extent); i++) bindings.facts.extent[i] = -1;
+    bindings.facts.in = check_side(kind->in, c->in, OP_MAX_IN, kind->optional_in, &bindings);
+    bindings.facts.out = check_side(kind->out, c->out, OP_MAX_OUT, kind->optional_out, &bindings);
+    if (kind->check != NULL) kind->check(&bindings.facts);
     check_overlaps(c, kind);
     // Operations that read the step block only for random numbers need no step block if they draw
     // none.

@@ -80,7 +80,7 @@ void exact_merge(exact_sum *s, const exact_sum *other)
 }
 
 // Moves carries up, so that all digits but the top one are in [0, 2^32).
-static void carries_settle(int64_t digit[EXACT_DIGITS])
+static void carries_normalize(int64_t digit[EXACT_DIGITS])
 {
     for (int i = 0; i + 1 < EXACT_DIGITS; i++) {
         // Floor division by 2^32 without shifting a negative number.
@@ -151,11 +151,11 @@ double exact_value(const exact_sum *s)
     if (s->not_finite != 0) return double_of(UINT64_C(0x7ff8) << 48);
     int64_t digit[EXACT_DIGITS];
     memcpy(digit, s->digit, sizeof(digit));
-    carries_settle(digit);
+    carries_normalize(digit);
     const bool negative = digit[EXACT_DIGITS - 1] < 0;
     if (negative) {
         for (int i = 0; i < EXACT_DIGITS; i++) digit[i] = -digit[i];
-        carries_settle(digit);
+        carries_normalize(digit);
     }
     const double magnitude = digits_round(digit);
     return negative ? -magnitude : magnitude;

@@ -98,7 +98,8 @@ static void link_close(comm_link *link)
 {
     if (link == NULL) return;
     ASSERT(link->ports == NULL);
-    const bool whole = !link->has_failed && link->failure.code == ST_OK && link->graves == NULL;
+    const bool whole =
+        !link->has_failed && link->failure.code == ST_OK && link->closed_ports == NULL;
     (void)pthread_mutex_lock(&link->lock);
     if (link->begun && whole) (void)link->mpi.Finalize();
     (void)pthread_mutex_unlock(&link->lock);
@@ -141,8 +142,8 @@ static void leave(comm_port *base)
         break;
     }
     if (p->busy) { // something may still be written to it
-        p->next = link->graves;
-        link->graves = p;
+        p->next = link->closed_ports;
+        link->closed_ports = p;
         p = NULL;
     }
     (void)pthread_mutex_unlock(&link->lock);

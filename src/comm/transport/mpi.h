@@ -75,7 +75,7 @@ typedef struct mpi_port {
     struct mpi_port *next; // the link's list
     uint64_t key;
     int tag;
-    bool busy, told;
+    bool busy, announced;
     comm_contract now; // this rank's operation
     char tensor[MPI_NAME], site[MPI_NAME];
     mpi_failure failure;
@@ -87,7 +87,7 @@ struct comm_link {
     mpi_library mpi;
     pthread_mutex_t lock; // of all of MPI, and the ports
     comm_link *memory;    // where regions come from
-    mpi_port *ports, *graves;
+    mpi_port *ports, *closed_ports;
     mpi_sent_note *notes;
     mpi_failure failure; // of this rank
     bool has_failed;     // some group

@@ -54,7 +54,7 @@ static void note_take(comm_link *link, mpi_note *n)
     if (p == NULL || n->from < 0 || n->from >= link->config.ranks) return;
     n->tensor[MPI_NAME - 1] = n->site[MPI_NAME - 1] = n->text[MPI_TEXT - 1] = '\0';
     if (n->word == MPI_WORD_FAILED) {
-        p->told = true; // by the one that failed
+        p->announced = true; // by the one that failed
         mpi_port_fail(p, n->code > ST_OK && n->code < STATUS_COUNT ? (status)n->code : ST_PEER_LOST,
                       n->text);
         return;
@@ -105,8 +105,8 @@ status mpi_refuse(mpi_port *p, int from, const comm_contract *theirs, const char
                   const char *site)
 {
     const int me = p->base.link->config.rank;
-    const comm_party own = {.rank = me, .tensor = p->tensor, .site = p->site};
-    const comm_party other = {.rank = from, .tensor = tensor, .site = site};
+    const comm_caller own = {.rank = me, .tensor = p->tensor, .site = p->site};
+    const comm_caller other = {.rank = from, .tensor = tensor, .site = site};
     const char *group = p->base.members.name;
     if (me < from) return comm_contract_refuse(group, &p->now, &own, theirs, &other);
     return comm_contract_refuse(group, theirs, &other, &p->now, &own);
@@ -136,10 +136,10 @@ status mpi_kill(comm_port *base)
                   .key = p->key,
                   .code = (int32_t)p->failure.code};
     (void)snprintf(n.text, sizeof(n.text), "%s", p->failure.text);
-    for (int i = 0; i < base->members.count && !p->told; i++) {
+    for (int i = 0; i < base->members.count && !p->announced; i++) {
         if (i != base->members.me) mpi_note_send(link, base->members.ranks[i], &n);
     }
-    p->told = true;
+    p->announced = true;
     while (!notes_are_gone(link) && mpi_now(link) - begin < most_ns) {
         link->config.h->api->sleep_ns(link->config.h, nap_ns);
     }

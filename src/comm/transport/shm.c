@@ -72,7 +72,7 @@ static int64_t spins_of(int64_t ns)
     return max_i64(1, ns / one);
 }
 
-static status record_await(comm_link *link, int local)
+static status record_wait(comm_link *link, int local)
 {
     const comm_config *config = &link->config;
     const rank_record *record = rank_record_of(link->control_block, local);
@@ -112,7 +112,7 @@ static status record_publish(comm_link *link)
     record->rank = config->rank;
     half_put(&record->failure.state, 0);
     half_put(&record->here, config->epoch + 1);
-    for (int i = 0; i < config->local_ranks; i++) TRY(record_await(link, i));
+    for (int i = 0; i < config->local_ranks; i++) TRY(record_wait(link, i));
     return ST_OK;
 }
 
@@ -305,7 +305,7 @@ static bool briefs_equal(const shm_brief *a, const shm_brief *b)
 }
 
 // Fetches the line for writing, so the next descriptor does not wait for it.
-static void line_claim(const void *line)
+static void line_acquire(const void *line)
 {
 #ifdef __x86_64__
     __asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
@@ -349,7 +349,7 @@ static status arrive(comm_port *base, const comm_descriptor *mine)
             return shm_contracts_check(p, true);
         }
     }
-    line_claim(&me->descriptors[(w.number + 1) & 1]);
+    line_acquire(&me->descriptors[(w.number + 1) & 1]);
     return ST_OK;
 }
 

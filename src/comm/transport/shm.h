@@ -137,7 +137,7 @@ struct shm_port {
     int64_t list_bytes;
     bool has_stage;
     bool brief;                        // the descriptor of the last arrival
-    bool dozed;                        // the last sleep was short
+    bool slept_briefly;                // the last sleep was short
     uint32_t noted_tensor, noted_site; // names that the control block has,
     uint64_t noted_changes;            // when it had been written so often
     int cursor;                        // the member that a wait looks at

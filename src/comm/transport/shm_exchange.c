@@ -110,8 +110,8 @@ static status refuse(const shm_port *p, int peer, const comm_contract *mine,
     block_name_get(records[0], mine->site, names[1]);
     block_name_get(records[1], theirs->tensor, names[2]);
     block_name_get(records[1], theirs->site, names[3]);
-    const comm_party me = {.rank = records[0]->rank, .tensor = names[0], .site = names[1]};
-    const comm_party they = {.rank = records[1]->rank, .tensor = names[2], .site = names[3]};
+    const comm_caller me = {.rank = records[0]->rank, .tensor = names[0], .site = names[1]};
+    const comm_caller they = {.rank = records[1]->rank, .tensor = names[2], .site = names[3]};
     return comm_contract_refuse(p->base.members.name, theirs, &they, mine, &me);
 }
 

@@ -31,8 +31,8 @@ enum {
     FIRST_SLEEP_NS = 1000000,
     LONGEST_SLEEP_NS = 5000000,
     YIELD_NS = 1000000,
-    DOZE_NS = 2000000,
-    DOZE_SPINS = 10, // times as long as another spin
+    BRIEF_SLEEP_NS = 2000000,
+    BRIEF_SLEEP_SPINS = 10, // times as long as another spin
     SPINS_PER_LOOK = 64,
     SPINS_AT_ONCE = 16 // about 0.3 us, for which the last time is used again
 };
@@ -113,13 +113,13 @@ void shm_contract_get(const shm_descriptor *t, comm_contract *out)
 }
 
 // ---- errors -------------------------------------------------------------------------------------
-static comm_party party_of(const shm_port *p, int member, const comm_contract *k,
-                           char tensor[BLOCK_NAME_BYTES], char site[BLOCK_NAME_BYTES])
+static comm_caller caller_of(const shm_port *p, int member, const comm_contract *k,
+                             char tensor[BLOCK_NAME_BYTES], char site[BLOCK_NAME_BYTES])
 {
     const rank_record *record = rank_record_of(p->base.link->control_block, shm_local(p, member));
     block_name_get(record, k->tensor, tensor);
     block_name_get(record, k->site, site);
-    return (comm_party){.rank = p->base.members.ranks[member], .tensor = tensor, .site = site};
+    return (comm_caller){.rank = p->base.members.ranks[member], .tensor = tensor, .site = site};
 }
 
 // Compares with the first member that is there, so all ranks find the same pair and give the same
@@ -139,8 +139,8 @@ status shm_contracts_check(const shm_port *p, bool all)
         }
         if (comm_contract_equal(&other, &k)) continue;
         char names[4][BLOCK_NAME_BYTES];
-        const comm_party a = party_of(p, first, &other, names[0], names[1]);
-        const comm_party b = party_of(p, i, &k, names[2], names[3]);
+        const comm_caller a = caller_of(p, first, &other, names[0], names[1]);
+        const comm_caller b = caller_of(p, i, &k, names[2], names[3]);
         return comm_contract_refuse(p->base.members.name, &other, &a, &k, &b);
     }
     return ST_OK;
@@ -157,7 +157,7 @@ static int missing_text(const shm_wait *w, int member, char *out, int bytes)
     const uint32_t one = half_get(&m->descriptors[0].brief.number);
     const uint32_t two = half_get(&m->descriptors[1].brief.number);
     shm_contract_get(&m->descriptors[one > two ? 0 : 1], &k);
-    const comm_party who = party_of(p, member, &k, tensor, site);
+    const comm_caller who = caller_of(p, member, &k, tensor, site);
     if (one == 0 && two == 0) {
         return snprintf(out, (size_t)bytes, "rank %d (nothing yet in this group)", who.rank);
     }
@@ -187,7 +187,7 @@ static status timed_out(const shm_wait *w, int64_t waited_ns)
     }
     comm_contract k;
     shm_contract_get(&p->members[p->base.members.me].descriptors[p->arrived & 1], &k);
-    const comm_party me = party_of(p, p->base.members.me, &k, tensor, site);
+    const comm_caller me = caller_of(p, p->base.members.me, &k, tensor, site);
     return fail(ST_TIMEOUT, "rank %d waited %.1f s %s %s at %s in group %s; not there: %s", me.rank,
                 (double)waited_ns / 1e9, w->arrives ? "to begin" : "to end",
                 comm_contract_text(&k, tensor, mine, sizeof(mine)), site[0] != '\0' ? site : "?",
@@ -262,13 +262,14 @@ static status sleep_until(const shm_wait *w)
 
 int64_t shm_spins(const shm_port *p)
 {
-    return p->base.link->spins * (p->dozed ? DOZE_SPINS : 1);
+    return p->base.link->spins * (p->slept_briefly ? BRIEF_SLEEP_SPINS : 1);
 }
 
 void shm_slept(shm_port *p, int64_t begin_ns)
 {
     const host *h = p->base.link->config.h;
-    p->dozed = !p->base.link->crowded && h->api->monotonic_ns(h) - begin_ns < DOZE_NS;
+    p->slept_briefly =
+        !p->base.link->crowded && h->api->monotonic_ns(h) - begin_ns < BRIEF_SLEEP_NS;
 }
 
 static status wait_asleep(const shm_wait *w)

@@ -270,7 +270,7 @@ static void pulse_stop(comm_link *link)
 // all closed. So after a failure the worker stays until the process ends.
 static bool worker_close(comm_link *link)
 {
-    bool whole = link->failure.code == ST_OK && !link->has_failed && link->graves == NULL;
+    bool whole = link->failure.code == ST_OK && !link->has_failed && link->closed_ports == NULL;
     (void)pthread_mutex_lock(&link->lock);
     if (whole && link->pulse_runs) whole = goodbye(link);
     for (int i = 0; link->pulse_runs && i < link->config.ranks; i++)
@@ -287,9 +287,9 @@ static void link_close(comm_link *link)
     ASSERT(link->ports == NULL);
     pulse_stop(link);
     const bool whole = worker_close(link);
-    while (link->graves != NULL && whole) {
-        ucx_port *p = link->graves;
-        link->graves = p->next;
+    while (link->closed_ports != NULL && whole) {
+        ucx_port *p = link->closed_ports;
+        link->closed_ports = p->next;
         port_free(p);
     }
     if (link->inner != NULL) comm_transport_shm.close(link->inner);
@@ -362,8 +362,8 @@ static void leave(comm_port *base)
         break;
     }
     if (p->busy) { // something may still be written to it
-        p->next = link->graves;
-        link->graves = p;
+        p->next = link->closed_ports;
+        link->closed_ports = p;
         p = NULL;
     }
     (void)pthread_mutex_unlock(&link->lock);

@@ -125,13 +125,13 @@ typedef struct ucx_port {
     comm_port *inner;  // of the members on this host; NULL: this rank is the only one
     int *inner_of;     // member -> its index there; -1: elsewhere
     comm_port *across; // of the members with this rank's number on their hosts; NULL: not opened
-    uint64_t *begun;   // of the members, as far as they told
+    uint64_t *begun;   // of the members, as far as they announced it
     comm_contract now; // this rank's operation
     uint64_t own_begun;
     char tensor[UCX_NAME], site[UCX_NAME];
     bool busy;       // in an exchange
     bool has_waited; // so long that it asked
-    bool told;       // the others know of the failure
+    bool announced;  // the others know of the failure
     ucx_failure failure;
     ucx_half send, receive;
 } ucx_port;
@@ -153,7 +153,7 @@ struct comm_link {
     ucx_peer *peers;
     bool knows_all;                  // it has joined a group of all ranks
     error_record unusable;           // why this rank cannot reach other hosts; code ST_OK: it can
-    ucx_port *ports, *graves;        // graves: closed while a request was in progress
+    ucx_port *ports, *closed_ports;  // closed_ports: closed while a request was in progress
     comm_link *inner;                // of this host; NULL: this rank is alone there
     ucx_region regions[UCX_REGIONS]; // without an inner link
     int notes;                       // in flight

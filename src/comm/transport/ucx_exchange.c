@@ -23,7 +23,7 @@
 
 static const int64_t ask_ns = INT64_C(200000000);
 static const int64_t look_ns = INT64_C(20000000);
-static const int64_t last_words_ns = INT64_C(250000000);
+static const int64_t linger_ns = INT64_C(250000000);
 static const int64_t nap_ns = INT64_C(5000000);
 
 // ---- requests ----------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ static status half_check(const ucx_port *p, const ucx_half *h)
     if (h->ended || !h->peer->gone) return ST_OK;
     const int64_t now = ucx_now(p->base.link);
     if (h->peer->gone_ns == 0) h->peer->gone_ns = now;
-    if (now - h->peer->gone_ns < last_words_ns) return ST_OK;
+    if (now - h->peer->gone_ns < linger_ns) return ST_OK;
     return lost(h->peer, h->peer->why, ucx_doing_text(p, doing, sizeof(doing)));
 }
 
@@ -434,7 +434,7 @@ static status reach(ucx_port *p, const ucx_peer *peer)
     error_record kept;
     if (ucx_peer_open(link, peer->rank) == ST_OK) return ST_OK;
     error_take(&kept);
-    while (ucx_now(link) - begin < last_words_ns) {
+    while (ucx_now(link) - begin < linger_ns) {
         if (!ucx_pump(link)) link->config.h->api->sleep_ns(link->config.h, 1000000);
         TRY(stopped(p));
     }
@@ -545,10 +545,10 @@ static status wait_for(ucx_port *p, const comm_contract *contract)
         TRY(step(p, contract, &w, &moved));
         if (p->send.ended && p->receive.ended) return ST_OK;
         idle = moved ? 0 : idle + 1;
-        const bool tired = idle > link->spins;
-        const bool armed = tired && link->ucp.worker_arm(link->worker) == UCS_OK;
+        const bool is_idle = idle > link->spins;
+        const bool armed = is_idle && link->ucp.worker_arm(link->worker) == UCS_OK;
         (void)pthread_mutex_unlock(&link->lock);
-        if (tired) nap(link, armed);
+        if (is_idle) nap(link, armed);
         (void)pthread_mutex_lock(&link->lock);
     }
 }

@@ -49,9 +49,9 @@ status ucx_refuse(ucx_port *p, int from, const comm_contract *theirs, const char
 {
     const comm_link *link = p->base.link;
     const int me = link->config.rank;
-    const comm_party own = {
+    const comm_caller own = {
         .rank = me, .host = host_of(link, me), .tensor = p->tensor, .site = p->site};
-    const comm_party other = {
+    const comm_caller other = {
         .rank = from, .host = host_of(link, from), .tensor = tensor, .site = site};
     const char *group = p->base.members.name;
     if (me < from) return comm_contract_refuse(group, &p->now, &own, theirs, &other);
@@ -112,10 +112,10 @@ status ucx_kill(comm_port *base)
                   .key = p->key,
                   .code = (int32_t)p->failure.code};
     n.text_bytes = snprintf(n.text, sizeof(n.text), "%s", p->failure.text);
-    for (int i = 0; i < base->members.count && !p->told; i++) {
+    for (int i = 0; i < base->members.count && !p->announced; i++) {
         if (!is_here(p, i)) ucx_note_send(link, base->members.ranks[i], &n);
     }
-    p->told = true;
+    p->announced = true;
     while (link->notes > 0 && ucx_now(link) - begin < most_ns) {
         if (!ucx_pump(link)) link->config.h->api->sleep_ns(link->config.h, 20000);
     }
@@ -235,7 +235,7 @@ void ucx_note_take(comm_link *link, const void *data, size_t bytes)
     } else if (n.word == UCX_ANSWER && member >= 0) {
         p->begun[member] = n.begun;
     } else if (n.word == UCX_FAILED && member >= 0 && n.code > ST_OK && n.code < STATUS_COUNT) {
-        p->told = true; // by the one that failed
+        p->announced = true; // by the one that failed
         ucx_port_fail(p, (status)n.code, n.text);
     }
     (void)error_put(&kept);
@@ -280,12 +280,12 @@ void ucx_ask(ucx_port *p)
         if (peer->asked_ns == 0) peer->asked_ns = now;
         ucx_note_send(link, peer->rank, &n);
     }
-    for (int i = 1, told = 0; i < m->count && told < UCX_ASKED; i++) {
+    for (int i = 1, asked = 0; i < m->count && asked < UCX_ASKED; i++) {
         const int member = (m->me + i) % m->count;
         const ucx_peer *peer = &link->peers[m->ranks[member]];
         if (is_here(p, member) || peer == p->send.peer || peer == p->receive.peer) continue;
         ucx_note_send(link, peer->rank, &n);
-        told++;
+        asked++;
     }
 }
 

@@ -389,17 +389,17 @@ static void merge_row(const kern_call *c, const cpu_vec *vec, int64_t row)
     float *lse = (float *)tensor_row(&c->out[1], row).at;
     for (int64_t h = 0; h < heads; h++) {
         const float highest = la[h] >= lb[h] ? la[h] : lb[h];
-        const bool blind = highest == -INFINITY;
-        const float wa = blind ? 0.0F : merge_weight(vec, la[h], highest);
-        const float wb = blind ? 0.0F : merge_weight(vec, lb[h], highest), sum = wa + wb;
+        const bool sees_none = highest == -INFINITY;
+        const float wa = sees_none ? 0.0F : merge_weight(vec, la[h], highest);
+        const float wb = sees_none ? 0.0F : merge_weight(vec, lb[h], highest), sum = wa + wb;
         float a[256], b[256];
         const cpu_span to_a = {a, DTYPE_F32}, to_b = {b, DTYPE_F32};
         vec->scale(to_a, cpu_span_offset(tensor_row(&c->in[0], row), h * dim),
-                   blind ? 0.0F : wa / sum, dim);
+                   sees_none ? 0.0F : wa / sum, dim);
         vec->scale(to_b, cpu_span_offset(tensor_row(&c->in[2], row), h * dim),
-                   blind ? 0.0F : wb / sum, dim);
+                   sees_none ? 0.0F : wb / sum, dim);
         vec->add(cpu_span_offset(tensor_row(&c->out[0], row), h * dim), to_a, to_b, dim);
-        lse[h] = blind ? highest : (float)((double)highest + log((double)sum));
+        lse[h] = sees_none ? highest : (float)((double)highest + log((double)sum));
     }
 }
 

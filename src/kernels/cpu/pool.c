@@ -205,7 +205,7 @@ onednn *pool_onednn(kern_pool *pool)
     return pool->products;
 }
 
-static void workers_await(kern_pool *pool)
+static void workers_wait(kern_pool *pool)
 {
     atomic_store(&pool->leader_sleeps, true);
     uint32_t active;
@@ -237,6 +237,6 @@ void kern_parallel(kern_pool *pool, int64_t count, kern_task task, void *context
     if (atomic_load(&pool->sleepers) != 0) futex_wake_all(&pool->generation);
     tasks_run(pool, 0);
     atomic_fetch_add(&pool->generation, 1);
-    if (atomic_load(&pool->active) != 0) workers_await(pool);
+    if (atomic_load(&pool->active) != 0) workers_wait(pool);
     atomic_store(&pool->busy, false);
 }

@@ -187,13 +187,14 @@ status ref_attention_merge(const kern_context *context, const kern_call *c)
         for (int64_t h = 0; h < heads; h++) {
             const double la = ref_get(&c->in[1], i, h), lb = ref_get(&c->in[3], i, h);
             const double highest = fmax(la, lb);
-            const bool blind = highest == -HUGE_VAL;
-            const double wa = blind ? 0.0 : exp(la - highest), wb = blind ? 0.0 : exp(lb - highest);
+            const bool sees_none = highest == -HUGE_VAL;
+            const double wa = sees_none ? 0.0 : exp(la - highest),
+                         wb = sees_none ? 0.0 : exp(lb - highest);
             for (int64_t j = h * dim; j < (h + 1) * dim; j++) {
                 const double sum = wa * ref_get(a, i, j) + wb * ref_get(b, i, j);
-                ref_put(y, i, j, blind ? 0.0 : sum / (wa + wb));
+                ref_put(y, i, j, sees_none ? 0.0 : sum / (wa + wb));
             }
-            ref_put(&c->out[1], i, h, blind ? highest : highest + log(wa + wb));
+            ref_put(&c->out[1], i, h, sees_none ? highest : highest + log(wa + wb));
         }
     }
     return ST_OK;

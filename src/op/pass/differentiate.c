@@ -227,7 +227,7 @@ static status pieces_join(op_program *p, tensor_id whole)
 
 // Runs before the rule of the node that made t: the gradient is complete, and op_grad_get returns
 // it.
-static status grad_settle(op_program *p, tensor_id t)
+static status grad_finish(op_program *p, tensor_id t)
 {
     const tensor_id whole = op_owner(p, t).id;
     TRY(pieces_join(p, whole));
@@ -251,7 +251,7 @@ static status node_differentiate(op_program *p, const op_node *node)
     bool needed = false;
     for (int o = 0; o < OP_MAX_OUT; o++) {
         if (node->out[o] == TENSOR_NONE) continue;
-        TRY(grad_settle(p, node->out[o]));
+        TRY(grad_finish(p, node->out[o]));
         needed = needed || op_grad_get(p, node->out[o]) != TENSOR_NONE;
     }
     if (!needed) return ST_OK;
@@ -305,7 +305,7 @@ status op_program_differentiate(op_program *p)
         TRY(node_differentiate(p, &node));
     }
     for (int i = 0; i < p->input_count; i++) {
-        TRY(grad_settle(p, p->inputs[i]));
+        TRY(grad_finish(p, p->inputs[i]));
         p->d_inputs[i] = op_grad_get(p, p->inputs[i]);
     }
     return order_check(p);

@@ -33,7 +33,7 @@ static cut_parts one_part(int64_t size)
 // ---- tensors ------------------------------------------------------------------------------------
 
 // Maps columns of a view to columns of the rank's piece. Views cover whole parts.
-static status view_settle(partition *c, tensor_id v)
+static status view_set(partition *c, tensor_id v)
 {
     const op_tensor *view = op_at(c->whole, v);
     const tensor_state *of = &c->state[view->view_of];
@@ -84,7 +84,7 @@ status partition_set(partition *c, tensor_id t, placement at, const cut_parts *p
     const bool has_own_rows = !c->how->rows || placement_equal(at, rows_cut);
     if (!has_own_rows) local->dims[0] = extent_exact(local->dims[0]);
     for (tensor_id v = 0; v < c->whole->tensor_count; v++) {
-        if (op_at(c->whole, v)->view_of == owner) TRY(view_settle(c, v));
+        if (op_at(c->whole, v)->view_of == owner) TRY(view_set(c, v));
     }
     return ST_OK;
 }
