@@ -89,6 +89,12 @@ start hung layout.dp=2
 sleep 0.5 # the report is written twice a second
 kill -9 $run $(ranks_of hung)
 wait $run 2>/dev/null
+for _ in $(seq 100); do # until the system has buried them
+    "$trireme" inspect hung | grep -q killed && break
+    sleep 0.02
+done
+code "inspect after a kill of all" 0 "$trireme" inspect hung
+says "it knows that the run does not go on" out '^status .*killed: STATUS says running, but process [0-9]+ has ended'
 code "hang-report after a kill of all" 0 "$trireme" hang-report hung
 says "it has the last operations" out '^rank 1 .* [0-9]+ operations'
 says "by their names" out '#[0-9]+ (sum|none) of'

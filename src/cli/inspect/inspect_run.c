@@ -2,7 +2,9 @@
 #include "cli/inspect/inspect.h"
 #include "config/run_config.h"
 
+#include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -128,14 +130,53 @@ static status run_json_tell(inspect_report *r, const char *folder)
     return st;
 }
 
+enum { STATUS_LIMIT_BYTES = 1 << 16 };
+
+// Finds out whether the process that took the run's lock was killed: it is not there, and the lock,
+// which contains "HOST:PROCESS", is free. The lock alone would do, but to take it could refuse a
+// run that begins now. *process is 0 if it was not killed, or runs elsewhere.
+static status killed_find(inspect_report *r, const inspect_probe *p, int64_t *process)
+{
+    const host *h = r->cli->h;
+    char here[HOST_NAME_BYTES], *path = NULL, *held = NULL;
+    int64_t bytes = 0, number = 0;
+    bool is_free = false;
+    file *lock = NULL;
+    *process = 0;
+    if (!inspect_has(p, "lock")) return ST_OK;
+    TRY(h->api->machine_name(h, here));
+    TRY(path_join(r->cli->a, p->path, "lock", &path));
+    TRY(host_read_all(h, r->cli->a, path, STATUS_LIMIT_BYTES, &held, &bytes));
+    const size_t length = strlen(here);
+    if (strncmp(held, here, length) != 0 || held[length] != ':') return ST_OK;
+    held[length + 1 + strcspn(held + length + 1, "\n")] = '\0';
+    if (!text_parse_i64(held + length + 1, &number) || number <= 0 || number > INT32_MAX ||
+        kill((pid_t)number, 0) == 0 || errno != ESRCH) {
+        return ST_OK;
+    }
+    TRY(h->api->file_open(h, path, FILE_READ, &lock));
+    const status st = h->api->file_lock(lock, &is_free);
+    TRY(h->api->file_close(lock));
+    TRY(st);
+    if (is_free) *process = number;
+    return ST_OK;
+}
+
 static status status_tell(inspect_report *r, const inspect_probe *p)
 {
-    enum { STATUS_LIMIT_BYTES = 1 << 16 };
+    int64_t process = 0;
     char *path = NULL, *line = NULL;
     int64_t bytes = 0;
     if (!inspect_has(p, "STATUS")) return inspect_add(r, "status", "not told");
     TRY(path_join(r->cli->a, p->path, "STATUS", &path));
     TRY(host_read_all(r->cli->h, r->cli->a, path, STATUS_LIMIT_BYTES, &line, &bytes));
+    // A process that is killed cannot write STATUS.
+    if (strncmp(line, "running", 7) == 0) TRY(killed_find(r, p, &process));
+    if (process > 0) {
+        return inspect_add(r, "status",
+                           "killed: STATUS says running, but process %lld has ended without a word",
+                           (long long)process);
+    }
     return inspect_add(r, "status", "%.*s", (int)strcspn(line, "\n"), line);
 }
 
