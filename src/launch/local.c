@@ -34,8 +34,6 @@ enum {
     IDLE_MS = 5000    // between two looks at the counter of the OOM killer
 };
 
-static const int forwarded[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
-
 // A child's program, arguments, environment and descriptors. They are prepared before the fork,
 // because only system calls are safe between fork and exec.
 typedef struct child_setup {
@@ -311,8 +309,7 @@ static status prepare(local *l)
     if (l->null_fd < 0) return fail_system("/dev/null");
     sigset_t set;
     struct sigaction hang_up;
-    (void)sigemptyset(&set);
-    for (int i = 0; i < COUNT_OF(forwarded); i++) (void)sigaddset(&set, forwarded[i]);
+    launch_signals(&set);
     // nohup ignores it on purpose, but a blocked signal arrives even if it is ignored.
     if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler == SIG_IGN) {
         (void)sigdelset(&set, SIGHUP);

@@ -52,6 +52,7 @@ typedef struct local {
     local_rank ranks[LAUNCH_LOCAL_MAX];
 } local;
 
+void launch_signals(sigset_t *out); // that the launcher forwards to its ranks
 int64_t launch_now(const local *l);
 void launch_log_path(const launch_local_config *c, int rank, char out[LAUNCH_PATH_BYTES]);
 void launch_output_read(local *l); // moves rank 0's output from the pipe to its log and the queue

@@ -1,5 +1,5 @@
 // The rank's side of a launch: it joins the job and notices when the launcher is gone.
-#include "launch/launch.h"
+#include "launch/local_internal.h"
 
 #include "base/fault.h"
 
@@ -69,9 +69,19 @@ static status join(const launch_join_config *config, launch_job *j)
     return control_open(&c, &j->c);
 }
 
+void launch_signals(sigset_t *out)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
+    (void)sigemptyset(out);
+    for (int64_t i = 0; i < COUNT_OF(numbers); i++) (void)sigaddset(out, numbers[i]);
+}
+
 status launch_join(const launch_join_config *config, launch_job *out)
 {
     launch_job j = {0};
+    sigset_t forwarded;
+    launch_signals(&forwarded);
+    (void)pthread_sigmask(SIG_UNBLOCK, &forwarded, NULL); // the launcher blocked them
     const status st = join(config, &j);
     if (st != ST_OK) {
         launch_leave(&j);

@@ -62,8 +62,6 @@ void cli_signals_begin(void)
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     (void)sigemptyset(&action.sa_mask);
-    sigset_t set;
-    (void)sigemptyset(&set);
     asked_by = is_quiet = 0;
     quit_path[0] = '\0';
     for (int i = 0; i < NUMBER_COUNT; i++) {
@@ -73,11 +71,9 @@ void cli_signals_begin(void)
             continue; // nohup
         }
         (void)sigaction(numbers[i], &action, NULL);
-        (void)sigaddset(&set, numbers[i]);
     }
     action.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &action, NULL);
-    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL); // the launcher of local ranks blocks them
 }
 
 void cli_signals_begin_quiet(void)
