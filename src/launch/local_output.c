@@ -138,6 +138,14 @@ void launch_output_end(local *l)
     if (n > 0 && l->log_fd >= 0) write_whole(l->log_fd, (const uint8_t *)message, n);
 }
 
+static const char *cause_of_kill(const local_rank *r)
+{
+    if (r->by_oom == OOM_NOT) return ": it was killed from outside, not by the kernel's OOM killer";
+    if (r->by_oom == OOM_UNKNOWN) return "";
+    return ": the kernel's OOM killer ended it, because the memory of this machine or of its control "
+           "group ran out";
+}
+
 void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes)
 {
     const local_rank *r = &l->ranks[rank];
@@ -145,15 +153,9 @@ void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes)
     if (l->config->h->api->machine_name(l->config->h, host_name) != ST_OK) error_clear();
     if (r->ended_by != 0) {
         const char *name = sigabbrev_np(r->ended_by);
-        static const char *const causes[] = {
-            [OOM_UNKNOWN] = "",
-            [OOM_NOT] = ": it was killed from outside, not by the kernel's OOM killer",
-            [OOM_KILLED] = ": the kernel's OOM killer ended it, because the memory of this machine "
-                           "or of its control group ran out",
-        };
         (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) died by signal %d (SIG%s)%s%s", rank,
                        host_name, r->ended_by, name == NULL ? "?" : name,
-                       r->was_ended ? ", which the launcher forwarded" : "", causes[r->by_oom]);
+                       r->was_ended ? ", which the launcher forwarded" : "", cause_of_kill(r));
     } else {
         (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) ended with exit code %d", rank,
                        host_name, r->exit_code);
