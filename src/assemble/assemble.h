@@ -125,6 +125,8 @@ int assemble_threads(const run_config *r);
 // Bytes that one of `local` ranks on this host may take: memory.limit, or its share of the free
 // memory.
 int64_t assemble_memory_limit(const host *h, const run_config *r, int64_t local);
+// The share of the peak of all threads that exists: `ranks` on one host with `cores` cores.
+double assemble_cores_share(int threads, int ranks, int cores);
 // The type whose peak FLOP/s is the reference for a run's utilization.
 dtype assemble_peak_type(const run_config *r);
 

@@ -11,6 +11,12 @@ int64_t assemble_memory_limit(const host *h, const run_config *r, int64_t local)
     return r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(h) / local;
 }
 
+double assemble_cores_share(int threads, int ranks, int cores)
+{
+    const double wanted = (double)threads * (double)max_i64(ranks, 1);
+    return cores > 0 && wanted > (double)cores ? (double)cores / wanted : 1.0;
+}
+
 dtype assemble_peak_type(const run_config *r)
 {
     return r->train.precision == RUN_FP32 ? DTYPE_F32 : DTYPE_BF16;

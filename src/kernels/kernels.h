@@ -82,6 +82,9 @@ bool kern_onednn_version(int version[3]); // false: oneDNN is not built in
 // Returns the number of cores (not hyperthreads) that this process may use, at least 1. Asks hwloc,
 // which takes some milliseconds.
 int kern_core_count(void);
+// The number of cores of this machine that so many processes like this one have together, whether
+// each has its own part or all share the same cores. As slow as kern_core_count().
+int kern_cores_shared(int processes);
 // Restricts this process to its part of these cores; if there are fewer cores than parts, several
 // parts share a core. Call it before the process starts a thread.
 void kern_cores_divide(int part, int parts);

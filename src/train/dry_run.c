@@ -1,6 +1,7 @@
 // A run without its steps. The order is that of train_run(), so both report the same first error.
 #include "train/dry_run.h"
 
+#include "train/advice.h"
 #include "train/bench.h"
 #include "train/loader.h"
 
@@ -11,6 +12,7 @@ typedef struct dry_run {
     decoder_spec spec;
     assemble_plans plans;
     train_loader *loader;
+    text warnings;
 } dry_run;
 
 // Checks that the folder can be made and written to, then removes it if it was made here.
@@ -23,6 +25,12 @@ static status folder_try(const dry_run *d, char **cache)
     TRY(path_join(d->a, d->own.run.dir, "dry-run", &probe));
     TRY(host_write_all(d->h, probe, "x", 1));
     return api->path_remove(d->h, probe);
+}
+
+static status data_heard(void *context, log_level level, const char *line)
+{
+    dry_run *d = context;
+    return level == LOG_WARN && line != NULL ? text_add(&d->warnings, "%s\n", line) : ST_OK;
 }
 
 static status about_data(const dry_run *d, char **out)
@@ -101,9 +109,14 @@ static status dry(dry_run *d, train_start *out, double *step_s)
     TRY(memory_try(d));
     TRY(step_try(d, &step));
     TRY(folder_try(d, &cache));
-    TRY(train_loader_prepare(d->loader, cache, NULL, NULL));
+    TRY(train_loader_prepare(d->loader, cache, data_heard, d));
     TRY(about_data(d, &about));
     const int64_t ranks = run_config_ranks(&d->own);
+    const train_facts facts = {.tokens = train_loader_tokens(d->loader),
+                               .threads = step.threads,
+                               .ranks = (int)ranks,
+                               .cores = kern_core_count()};
+    TRY(train_advice(&d->own, &facts, &d->warnings));
     *step_s = step.step_s;
     *out = (train_start){.config = &d->own,
                          .spec = &d->spec,
@@ -118,7 +131,9 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                          .threads = step.threads,
                          .ranks = (int)ranks,
                          .level = step.level,
-                         .peak_flops = step.peak_flops * (double)ranks};
+                         .peak_flops = step.peak_flops * (double)ranks *
+                                       assemble_cores_share(facts.threads, facts.ranks, facts.cores),
+                         .warnings = d->warnings.bytes};
     return ST_OK;
 }
 
@@ -129,6 +144,7 @@ status train_dry_run(const host *h, arena *a, const run_config *r, train_start *
     d->h = h;
     d->a = a;
     d->own = *r;
+    d->warnings.a = a;
     TRY(train_loader_open(h, a, &d->own, &d->loader));
     const status st = dry(d, out, step_s);
     train_loader_close(d->loader);

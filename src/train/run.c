@@ -196,8 +196,12 @@ static status job_of_run(session *s, run_config *r)
     TRY(train_job_numerics(&s->job, &s->options, s->a, &numerics));
     s->numerics = numerics;
     s->flops_per_token = op_model_flops_per_token(s->plans.whole, s->r->train.seq);
-    s->peak_flops =
-        exec_peak_flops(s->job.e, assemble_peak_type(s->r)) * (double)run_config_ranks(s->r);
+    const int local = s->ranks.all != NULL ? comm_local_ranks(s->ranks.all) : 1;
+    s->facts = (train_facts){
+        .threads = s->options.threads, .ranks = local, .cores = kern_cores_shared(local)};
+    s->peak_flops = exec_peak_flops(s->job.e, assemble_peak_type(s->r)) *
+                    assemble_cores_share(s->facts.threads, local, s->facts.cores) *
+                    (double)run_config_ranks(s->r);
     return ST_OK;
 }
 
@@ -346,6 +350,22 @@ static const plan *largest_plan(const assemble_plans *plans)
     return largest;
 }
 
+// Warns once of settings that are rarely meant.
+static status settings_advise(session *s)
+{
+    text lines = {.a = s->a};
+    s->facts.tokens = train_loader_tokens(s->loader);
+    if (!session_is_first(s)) return ST_OK;
+    TRY(train_advice(s->r, &s->facts, &lines));
+    for (char *line = lines.bytes; line != NULL && *line != '\0';) {
+        char *end = strchr(line, '\n');
+        *end = '\0';
+        session_say(s, LOG_WARN, "%s", line);
+        line = end + 1;
+    }
+    return ST_OK;
+}
+
 static status started(session *s, const config *c, const char *config_text)
 {
     char *about = NULL, count[32];
@@ -386,7 +406,7 @@ static status started(session *s, const config *c, const char *config_text)
     TRY(config_print_resolved(c, s->r, &s->config_yaml));
     (void)hash128_text(hash128_of(s->config_yaml.bytes, s->config_yaml.length), s->config_sum);
     if (s->w->started != NULL) s->w->started(s->w->context, &s->start);
-    return ST_OK;
+    return settings_advise(s);
 }
 
 // ---- the run ------------------------------------------------------------------------------------
@@ -597,6 +617,7 @@ status train_run(const host *h, arena *a, const train_order *order, train_outcom
     const bool first = order->ranks == NULL || comm_rank(order->ranks) == 0;
     TRY(first ? train_folder_open(h, a, own.run.dir, &s->folder)
               : train_folder_join(h, a, own.run.dir, &s->folder));
+    if (s->w->opened != NULL) s->w->opened(s->w->context, s->folder.path);
     status st = session_ranks_open(s, order->ranks);
     if (st == ST_OK) st = run_in_folder(s, &own, order, out);
     session_close(s);

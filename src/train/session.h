@@ -3,6 +3,7 @@
 #ifndef TRAIN_SESSION_H
 #define TRAIN_SESSION_H
 
+#include "train/advice.h"
 #include "train/folder.h"
 #include "train/loader.h"
 #include "train/train.h"
@@ -29,6 +30,8 @@ typedef struct session {
     text config_json, config_yaml; // stored in checkpoints
     const char *numerics;
     double flops_per_token, peak_flops;
+    train_facts facts;       // of data and machine
+    train_guessing guessing; // losses of this session
     // The run so far.
     int64_t first_step, step; // step: the last finished one
     int64_t sequences, tokens, skipped_in_a_row;

@@ -150,6 +150,18 @@ static status record_or_go_on(session *s, int64_t step, status st)
     return ST_OK;
 }
 
+// A loss that stays above that of guessing is the sign of a learning rate that is too high.
+static void divergence_warn(session *s, const obs_record *record)
+{
+    const bool is_last = record->step == s->r->train.steps;
+    if (!train_guessing_see(&s->guessing, s->spec.vocab, record->loss, is_last)) return;
+    session_say(s, LOG_WARN,
+                "step %lld: loss %.4g is above that of guessing (ln %lld = %.4g), so training "
+                "diverges; take a lower optimizer.lr than %g, or a longer schedule.warmup than %lld",
+                (long long)record->step, record->loss, (long long)s->spec.vocab,
+                log((double)s->spec.vocab), s->r->optimizer.lr, (long long)s->r->schedule.warmup);
+}
+
 // Completes the record with the validation loss if one is due. A run that is to stop evaluates no
 // more.
 static status record_end(session *s, obs_record *record)
@@ -162,6 +174,7 @@ static status record_end(session *s, obs_record *record)
     if (s->ring != NULL) TRY(obs_trace_take(s->trace, s->ring));
     if (session_is_first(s)) {
         TRY(session_folder_check(s, false));
+        divergence_warn(s, record);
         TRY(record_or_go_on(s, record->step, obs_events_add(s->events, record)));
         TRY(record_or_go_on(s, record->step, obs_metrics_add(s->metrics, record)));
     }

@@ -32,6 +32,7 @@ typedef struct train_start {
     const char *transport, *tuning; // transport name and tuning table between ranks; NULL: none
     const char *level;              // kernel level
     double flops_per_token, peak_flops;
+    const char *warnings; // lines about settings and data, of a dry run; NULL: none
 } train_start;
 
 // A checkpoint that is durable and verified.
@@ -52,6 +53,8 @@ typedef struct train_progress {
 
 typedef struct train_watcher {
     void *context;
+    // The run's folder is open, and nothing else has been done. NULL: not told.
+    void (*opened)(void *context, const char *run_dir);
     void (*started)(void *context, const train_start *start);
     void (*step)(void *context, const obs_record *record);
     void (*validated)(void *context, int64_t step, int64_t steps, double loss, int64_t batches,

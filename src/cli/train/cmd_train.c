@@ -95,16 +95,45 @@ static status source_find(cli_context *cli, const cli_call *call, source *s)
     return ST_OK;
 }
 
+static status head_print(cli_context *cli, const run_config *r)
+{
+    text t = {.a = cli->a};
+    TRY(run_log_print_head(r->run.dir, &t));
+    cli_print_text(cli, &t);
+    cli_push(cli);
+    return ST_OK;
+}
+
+static void warnings_print(cli_context *cli, char *lines)
+{
+    for (char *line = lines; line != NULL && *line != '\0';) {
+        char *end = strchr(line, '\n');
+        if (end != NULL) *end = '\0';
+        cli_print(cli, "warning  %s\n", line);
+        line = end == NULL ? NULL : end + 1;
+    }
+}
+
 static status dry_run(cli_context *cli, const run_config *r)
 {
     train_start start;
     double step_s = 0.0;
+    char whole[32], *warnings = NULL;
     text t = {.a = cli->a};
+    TRY(head_print(cli, r));
     TRY(train_dry_run(cli->h, cli->a, r, &start, &step_s));
     TRY(run_log_print_start(&start, &t));
     cli_print_text(cli, &t);
+    if (start.warnings != NULL) TRY(arena_strdup(cli->a, start.warnings, &warnings));
+    warnings_print(cli, warnings);
+    const bool alone = run_config_ranks(r) > 1;
     cli_print(cli, "dry run  one step on random tokens took %.3g s%s; no weights were trained\n",
-              step_s, run_config_ranks(r) > 1 ? " on one rank alone" : "");
+              step_s, alone ? " on one rank alone" : "");
+    const double all_s = step_s * (double)start.config->train.steps;
+    cli_print(cli, "         the whole run of %lld steps would take about %s, without evaluations "
+                   "and checkpoints%s\n",
+              (long long)start.config->train.steps, text_duration_human(all_s, whole),
+              alone ? " and without the time of ranks for each other" : "");
     return ST_OK;
 }
 
@@ -208,6 +237,7 @@ static status run(cli_context *cli, const cli_call *call)
                   r->dropped);
     }
     if (run_config_ranks(r) > 1 && place.ranks == 1) {
+        if (!f->quiet && r->log.format != RUN_LOG_JSON) TRY(head_print(cli, r));
         return cli_ranks_start(cli, r, s.found, s.found_count);
     }
     return train(cli, &s, f, r, c, &place);

@@ -184,17 +184,21 @@ static status recompute_print(const run_config *r, const decoder_spec *m, text *
     return text_add(out, " (chosen: %.1f%% more work)\n", 100.0 * r->train.recompute_cost);
 }
 
+status run_log_print_head(const char *run_dir, text *out)
+{
+    return text_add(out, "trireme %s  run %s  dir %s\n", TRIREME_VERSION, path_base_name(run_dir),
+                    run_dir);
+}
+
 status run_log_print_start(const train_start *s, text *out)
 {
     const run_config *r = s->config;
     const decoder_spec *m = s->spec;
     char count[32], need[32], have[32], tokens[40], seq[40];
-    TRY(text_add(out, "trireme %s  run %s  dir %s  ", TRIREME_VERSION, path_base_name(s->run_dir),
-                 s->run_dir));
     if (s->resumed) {
-        TRY(text_add(out, "(continued after step %lld)\n", (long long)s->first_step - 1));
+        TRY(text_add(out, "start    (continued after step %lld)\n", (long long)s->first_step - 1));
     } else {
-        TRY(text_add(out, "(new)\n"));
+        TRY(text_add(out, "start    (new)\n"));
     }
     TRY(text_add(out, "model    %s  %lld layers  d=%lld  heads %lld/%lld  vocab %s   %s params\n",
                  m->arch, (long long)m->layers, (long long)m->dim, (long long)m->heads,
@@ -234,6 +238,19 @@ static void quit_prepare(run_log *log)
     const status st = path_join(log->lines, log->r->run.dir, "STATUS", &path);
     if (st == ST_OK) cli_signals_on_quit(path, RUN_LOG_QUIT_STATUS);
     keep(log, st);
+}
+
+// The first line comes before any work. Where another process has started this rank, that one has
+// written it to the terminal before it prepared the data.
+static void on_opened(void *context, const char *run_dir)
+{
+    run_log *log = context;
+    text t = {.a = log->lines};
+    const status st = run_log_print_head(run_dir, &t);
+    keep(log, st);
+    const bool on_terminal = !log->quiet && !log->is_json && !log->is_kept;
+    if (st == ST_OK) put_lines(log, on_terminal, t.bytes);
+    arena_reset(log->lines);
 }
 
 static void on_started(void *context, const train_start *start)
@@ -527,6 +544,7 @@ train_watcher run_log_watcher(run_log *log)
 {
     return (train_watcher){
         .context = log,
+        .opened = on_opened,
         .started = on_started,
         .step = on_step,
         .validated = on_validated,

@@ -20,7 +20,9 @@ train_watcher run_log_watcher(run_log *log);
 // Prints the last lines (totals and the next command, or the error as JSON) and closes the files.
 void run_log_end(run_log *log, status st, const train_outcome *outcome);
 
-// The first lines: model, data and machine. Also for a dry run.
+// The first line, before any work: program and run.
+NODISCARD status run_log_print_head(const char *run_dir, text *out);
+// The lines after it: model, data and machine. Also for a dry run.
 NODISCARD status run_log_print_start(const train_start *start, text *out);
 
 #endif

@@ -63,6 +63,17 @@ int kern_core_count(void)
     return count > 0 ? count : 1;
 }
 
+int kern_cores_shared(int processes)
+{
+    const int own = kern_core_count();
+    hwloc_topology_t t = processes > 1 ? topology_load() : NULL;
+    if (t == NULL) return own;
+    const int all = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE);
+    hwloc_topology_destroy(t);
+    const int64_t most = (int64_t)own * processes;
+    return all > 0 && all < most ? all : (int)min_i64(most, INT32_MAX);
+}
+
 void kern_cores_divide(int part, int parts)
 {
     ASSERT(part >= 0 && part < parts);
