@@ -20,6 +20,15 @@ check 0 'this run has all its 2 steps; nothing was trained' 'train.steps=4' -- t
 grep -q 'loss nan' out && { echo "a loss of nan"; failures=$((failures + 1)); }
 check 0 '"event": "done"' -- train c.yaml log.format=json
 
+# ---- settings that are rarely meant, each with its key; a dry run tells the length of the run
+long=(train.steps=20000 train.global_batch=64 schedule.warmup=30000)
+check 0 'schedule.warmup = 30000 is longer' '(epochs)' 'the whole run of 20000 steps' -- train c.yaml run.dir=dry "${long[@]}" --dry-run
+check 0 'kernels.threads = 9 is more threads' 'optimizer.lr than 10' -- train c.yaml run.dir=high train.steps=12 optimizer.lr=10 kernels.threads=9
+same "the first line" "$(head -1 out | cut -d' ' -f1)" trireme
+check 3 'train.steps and train.tokens' -- train c.yaml run.dir=tokens train.steps=3 train.tokens=100
+check 0 'target   4 steps' -- train c.yaml run.dir=tokens train.tokens=100
+check 0 'target   8 steps' -- train c.yaml run.dir=epochs train.epochs=0.01
+
 # ---- nothing of a checkpoint is used before its checksum is compared
 last=r/checkpoints/step-0000002
 for file in config.json config.resolved.yaml; do

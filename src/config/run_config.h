@@ -123,7 +123,8 @@ typedef struct run_config {
         option_list freeze;     // name patterns of weights that are not trained
         option_list batch_ramp; // "step=size" texts; read by run_config_batch()
         int64_t max_time;       // ns; 0: none
-        int64_t tokens;         // planned runs only, instead of steps; 0: not given
+        int64_t tokens;         // instead of steps; kept by planned runs only; 0: not given
+        double epochs;          // instead of steps, until run_length_of_epochs(); 0: not given
     } train;
     struct {
         int32_t name; // run_optimizer
@@ -245,9 +246,8 @@ typedef struct run_config {
         int32_t format; // run_log_format
     } log;
     // ---- planned runs only (sim/long_run.h); 0: the cluster's value
-    bool
-        // `trireme simulate` and `plan`, which start no run; set by run_config_load_planned().
-        planned;
+    // `trireme simulate` and `plan`, which start no run; set by run_config_load_planned().
+    bool planned;
     bool searched; // the layout search is not done: set by run_config_load_searched()
     struct {
         double mtbf_device_h, repair_h;

@@ -415,14 +415,21 @@ static void check_comm(checker *k)
 // Refuses keys that take effect only in a planned run.
 static void check_planned(checker *k)
 {
-    static const char *const of_planned[] = {"train.tokens",         "layout.ep",
-                                             "layout.etp",           "checkpoint.write_s",
-                                             "checkpoint.restart_s", "checkpoint.interval_s",
-                                             "fleet.mtbf_device_h",  "fleet.repair_h",
-                                             "fleet.spares",         "price.kind",
-                                             "price.device_hour",    "price.kwh",
-                                             "cluster.devices",      "profile",
-                                             "flops_convention",     NULL};
+    static const char *const of_planned[] = {"layout.ep",
+                                             "layout.etp",
+                                             "checkpoint.write_s",
+                                             "checkpoint.restart_s",
+                                             "checkpoint.interval_s",
+                                             "fleet.mtbf_device_h",
+                                             "fleet.repair_h",
+                                             "fleet.spares",
+                                             "price.kind",
+                                             "price.device_hour",
+                                             "price.kwh",
+                                             "cluster.devices",
+                                             "profile",
+                                             "flops_convention",
+                                             NULL};
     if (!k->r->planned && k->r->train.precision == RUN_FP8) {
         config_complain(
             k->l, "train.precision", ST_UNSUPPORTED,
@@ -432,9 +439,10 @@ static void check_planned(checker *k)
     if (!k->r->planned) {
         check_refuse_keys(k, of_planned,
                           "it applies only to `trireme simulate` and `trireme plan`");
-    } else if (k->r->train.tokens > 0 && check_is_changed(k, "train.steps")) {
-        CONFLICT("train.tokens",
-                 "train.tokens and train.steps are both given; leave one of them out");
+    } else if (k->r->train.epochs > 0) {
+        CONFLICT("train.epochs",
+                 "train.epochs = %g needs the data, which is not read here; give train.tokens",
+                 k->r->train.epochs);
     }
 }
 

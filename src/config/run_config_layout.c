@@ -1,6 +1,7 @@
 // The layout of a run over ranks: the meaning of its keys, and conflicts between them.
 // assemble/layout.c has the checks that need the model (tp must divide the heads).
 #include "config/run_config_internal.h"
+#include "config/run_length.h"
 #include "op/pass/context.h"
 #include "op/pass/partition.h"
 #include "op/zigzag.h"
@@ -187,7 +188,7 @@ status run_config_follow(run_config *r, const config *c, arena *a)
         TRY(text_add(&dropped, "%s%s", dropped.length > 0 ? ", " : "", key->key));
     }
     if (dropped.length > 0) r->dropped = dropped.bytes;
-    return ST_OK;
+    return run_length_choose(r, c, a);
 }
 
 // ---- keys without effect ------------------------------------------------------------------------

@@ -84,9 +84,13 @@ static const option rows[] = {
                   "is no limit"),
 
     INT("train.tokens", train.tokens, "0", 0, 9e15, FREE, "tokens",
-        .help = "length of the run instead of train.steps, for `simulate` and `plan`; 0 is "
+        .help = "length of the run in tokens, instead of train.steps, which follows from it; 0 is "
                 "not given",
         .also = "total_tokens, max_tokens"),
+    REAL("train.epochs", train.epochs, "0", 0, 1e9, FREE,
+         .help = "length of the run in readings of the training data, instead of train.steps, "
+                 "which follows from it; 0 is not given",
+         .also = "num_train_epochs, max_epochs, num_epochs"),
 
     // ---- optimizer
     CHOICE("optimizer.name", optimizer.name, "adamw", RUN_OPTIMIZER_NAMES, FIXED,

@@ -1,6 +1,7 @@
 // The configuration of a run: ten lines train a model, every row of the table has its own field,
 // and conflicts are refused by name, all at once.
 #include "config/run_config.h"
+#include "config/run_length.h"
 
 #include "fixtures/base/test_paths.h"
 
@@ -327,7 +328,10 @@ static const wrong_run wrong_runs[] = {
     {"fleet: {spares: 8}\n", ST_CONFIG_CONFLICT,
      "fleet.spares has no effect: it applies only to `trireme simulate` and `trireme plan`"},
     {"checkpoint: {interval_s: 60}\n", ST_CONFIG_CONFLICT, "checkpoint.interval_s has no effect"},
-    {"train: {tokens: 1e9}\n", ST_CONFIG_CONFLICT, "train.tokens has no effect"},
+    {"train: {tokens: 1e9, steps: 5}\n", ST_CONFIG_CONFLICT,
+     "train.steps and train.tokens are both given"},
+    {"train: {epochs: 2, tokens: 1000}\n", ST_CONFIG_CONFLICT,
+     "train.tokens and train.epochs are both given"},
     {"layout: {vpp: 2}\n", ST_CONFIG_CONFLICT, "layout.vpp has no effect: layout.pp is 1"},
     {"layout: {stages: [6, 6]}\n", ST_CONFIG_CONFLICT, "layout.stages has no effect: layout.pp"},
     {"layout: {schedule: zb-h1}\n", ST_CONFIG_CONFLICT, "layout.schedule has no effect"},
@@ -589,6 +593,36 @@ static void planned_runs_have_failures(void **state)
     arena_destroy(f.a);
 }
 
+// The length of a run has three forms, of which the command line's replaces the file's.
+static void a_length_has_three_forms(void **state)
+{
+    (void)state;
+    fixture f;
+    const char *const tokens[] = {"train.tokens=10001"};
+    const char *const ramp[] = {"train.tokens=10001", "train.batch_ramp=0=2,3=4"};
+    const char *const both[] = {"train.tokens=1000", "train.epochs=1"};
+    const char *const epochs[] = {"train.epochs=2.5"};
+    const char *lines = "train: {steps: 77, seq: 100, global_batch: 10}\n";
+    assert_int_equal(load(&f, base_yaml, lines, tokens, 1), ST_OK);
+    assert_int_equal(f.r.train.steps, 11); // of 1000 tokens
+    assert_int_equal(f.r.train.tokens, 0);
+    arena_destroy(f.a);
+    assert_int_equal(load(&f, base_yaml, "train: {seq: 100}\n", ramp, 2), ST_OK);
+    assert_int_equal(f.r.train.steps, 27); // 3 of 2 sequences, 24 of 4 for the other 95
+    arena_destroy(f.a);
+    assert_int_equal(load(&f, base_yaml, lines, both, 2), ST_CONFIG_CONFLICT);
+    arena_destroy(f.a);
+    assert_int_equal(load(&f, base_yaml, lines, epochs, 1), ST_OK);
+    assert_int_equal(run_length_of_epochs(&f.r, f.c, f.a, 41), ST_OK);
+    assert_int_equal(f.r.train.steps, 11); // 103 sequences
+    assert_true(f.r.train.epochs == 0.0);
+    arena_destroy(f.a);
+    const char *const wsd[] = {"train.epochs=1", "schedule.name=wsd", "schedule.decay_steps=50"};
+    assert_int_equal(load(&f, base_yaml, lines, wsd, 3), ST_OK);
+    assert_int_equal(run_length_of_epochs(&f.r, f.c, f.a, 41), ST_CONFIG_CONFLICT);
+    arena_destroy(f.a);
+}
+
 static void resume_refuses_what_is_fixed(void **state)
 {
     (void)state;
@@ -682,6 +716,7 @@ int main(void)
         cmocka_unit_test(what_is_resolved_passes_again),
         cmocka_unit_test(what_belongs_to_an_axis_goes_with_it),
         cmocka_unit_test(planned_runs_have_failures),
+        cmocka_unit_test(a_length_has_three_forms),
         cmocka_unit_test(resume_refuses_what_is_fixed),
         cmocka_unit_test(documents_hold_the_whole_table),
         cmocka_unit_test(files_load),

@@ -18,7 +18,7 @@ NODISCARD status train_advice(const run_config *r, const train_facts *facts, tex
 
 // Tells a learning rate that diverges: losses above that of guessing, ln(vocabulary).
 typedef struct train_guessing {
-    double limit; // a loss above it is worse than guessing, and than the first loss
+    double limit;         // a loss above it is worse than guessing, and than the first loss
     int64_t steps, above; // seen; in a row above the limit
     bool told;
 } train_guessing;

@@ -1,6 +1,7 @@
 // A run without its steps. The order is that of train_run(), so both report the same first error.
 #include "train/dry_run.h"
 
+#include "config/run_length.h"
 #include "train/advice.h"
 #include "train/bench.h"
 #include "train/loader.h"
@@ -8,6 +9,7 @@
 typedef struct dry_run {
     const host *h;
     arena *a;
+    const config *c;
     run_config own; // a vocabulary may be filled in
     decoder_spec spec;
     assemble_plans plans;
@@ -110,6 +112,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
     TRY(step_try(d, &step));
     TRY(folder_try(d, &cache));
     TRY(train_loader_prepare(d->loader, cache, data_heard, d));
+    TRY(run_length_of_epochs(&d->own, d->c, d->a, train_loader_sequences(d->loader)));
     TRY(about_data(d, &about));
     const int64_t ranks = run_config_ranks(&d->own);
     const train_facts facts = {.tokens = train_loader_tokens(d->loader),
@@ -118,32 +121,35 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                                .cores = kern_core_count()};
     TRY(train_advice(&d->own, &facts, &d->warnings));
     *step_s = step.step_s;
-    *out = (train_start){.config = &d->own,
-                         .spec = &d->spec,
-                         .run_dir = d->own.run.dir,
-                         .data_about = about,
-                         .tokenizer = train_loader_tokenizer(d->loader),
-                         .first_step = 1,
-                         .parameters = d->plans.whole->parameters,
-                         .arena_bytes = d->plans.arena_bytes,
-                         .snapshot_bytes = d->plans.snapshot_bytes,
-                         .available_bytes = assemble_memory_limit(d->h, &d->own, ranks),
-                         .threads = step.threads,
-                         .ranks = (int)ranks,
-                         .level = step.level,
-                         .peak_flops = step.peak_flops * (double)ranks *
-                                       assemble_cores_share(facts.threads, facts.ranks, facts.cores),
-                         .warnings = d->warnings.bytes};
+    *out =
+        (train_start){.config = &d->own,
+                      .spec = &d->spec,
+                      .run_dir = d->own.run.dir,
+                      .data_about = about,
+                      .tokenizer = train_loader_tokenizer(d->loader),
+                      .first_step = 1,
+                      .parameters = d->plans.whole->parameters,
+                      .arena_bytes = d->plans.arena_bytes,
+                      .snapshot_bytes = d->plans.snapshot_bytes,
+                      .available_bytes = assemble_memory_limit(d->h, &d->own, ranks),
+                      .threads = step.threads,
+                      .ranks = (int)ranks,
+                      .level = step.level,
+                      .peak_flops = step.peak_flops * (double)ranks *
+                                    assemble_cores_share(facts.threads, facts.ranks, facts.cores),
+                      .warnings = d->warnings.bytes};
     return ST_OK;
 }
 
-status train_dry_run(const host *h, arena *a, const run_config *r, train_start *out, double *step_s)
+status train_dry_run(const host *h, arena *a, const run_config *r, const config *c,
+                     train_start *out, double *step_s)
 {
     dry_run *d = NULL;
     TRY(arena_new(a, 1, &d));
     d->h = h;
     d->a = a;
     d->own = *r;
+    d->c = c;
     d->warnings.a = a;
     TRY(train_loader_open(h, a, &d->own, &d->loader));
     const status st = dry(d, out, step_s);

@@ -7,7 +7,7 @@
 // Checks the configuration, plans, memory, weights, data files, tokenizer and the run's folder,
 // then runs a step on random tokens, which takes *step_s seconds. It leaves no run folder behind;
 // tokens that it prepared stay in the cache.
-NODISCARD status train_dry_run(const host *h, arena *a, const run_config *r, train_start *out,
-                               double *step_s);
+NODISCARD status train_dry_run(const host *h, arena *a, const run_config *r, const config *c,
+                               train_start *out, double *step_s);
 
 #endif

@@ -185,6 +185,11 @@ const data_dataset *train_loader_dataset(const train_loader *l)
     return l->dataset;
 }
 
+int64_t train_loader_sequences(const train_loader *l)
+{
+    return data_dataset_sequences(l->dataset, DATA_TRAIN);
+}
+
 bool train_loader_has_valid(const train_loader *l)
 {
     return data_dataset_sequences(l->dataset, DATA_VALID) > 0;

@@ -28,6 +28,7 @@ NODISCARD status train_loader_prepare(train_loader *l, const char *cache_folder,
 // Access to tokenizer and dataset, to inspect training data; the dataset exists after prepare.
 const struct data_tokenizer *train_loader_decoder(const train_loader *l);
 const struct data_dataset *train_loader_dataset(const train_loader *l);
+int64_t train_loader_sequences(const train_loader *l); // of the training data, in one epoch
 bool train_loader_has_valid(const train_loader *l);
 int64_t train_loader_tokens(const train_loader *l); // of the training data
 int64_t train_loader_sources(const train_loader *l);

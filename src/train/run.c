@@ -1,5 +1,6 @@
 // A run: opens the folder, builds the job, continues from the last checkpoint, closes everything.
 #include "assemble/prove.h"
+#include "config/run_length.h"
 #include "data/tokenizer.h"
 #include "train/lr/lr.h"
 #include "train/session.h"
@@ -516,6 +517,25 @@ status session_records_open(session *s)
     return ST_OK;
 }
 
+// The first rank makes the shards, and the others read them.
+static status data_of_run(session *s)
+{
+    if (s->has_data) return ST_OK;
+    if (!session_is_first(s)) TRY(session_barrier(s, "data"));
+    TRY(train_loader_prepare(s->loader, s->folder.cache, data_heard, s));
+    if (session_is_first(s)) TRY(session_barrier(s, "data"));
+    s->has_data = true;
+    return ST_OK;
+}
+
+// A length in epochs needs the data before anything that depends on the number of steps.
+static status length_of_run(session *s, run_config *r, const config *c)
+{
+    if (r->train.epochs <= 0) return ST_OK;
+    TRY(data_of_run(s));
+    return run_length_of_epochs(r, c, s->a, train_loader_sequences(s->loader));
+}
+
 static status run_in_folder(session *s, run_config *r, const train_order *order, train_outcome *out)
 {
     text changed = {.a = s->a};
@@ -523,6 +543,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     s->config = order->c;
     s->config_text = order->config_text;
     TRY(model_of_run(s, r)); // fills in the vocabulary, which is compared too
+    TRY(length_of_run(s, r, order->c));
     if (strcmp(order->resume, "none") != 0) {
         TRY(train_folder_before(&s->folder, &was));
         // A run keeps its way of counting, also one that was begun before the key existed.
@@ -537,9 +558,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(state_of_run(s, order->resume));
     TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));
-    if (!session_is_first(s)) TRY(session_barrier(s, "data")); // the first rank makes the shards
-    TRY(train_loader_prepare(s->loader, s->folder.cache, data_heard, s));
-    if (session_is_first(s)) TRY(session_barrier(s, "data"));
+    TRY(data_of_run(s));
     TRY(data_compare(s));
     if (s->plans.eval != NULL && !train_loader_has_valid(s->loader)) {
         return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");

@@ -21,6 +21,7 @@ typedef struct session {
     train_job job;
     train_folder folder;
     train_loader *loader;
+    bool has_data; // the loader has its dataset
     obs_metrics *metrics;
     obs_events *events;
     trace_ring *ring;

@@ -155,11 +155,12 @@ static void divergence_warn(session *s, const obs_record *record)
 {
     const bool is_last = record->step == s->r->train.steps;
     if (!train_guessing_see(&s->guessing, s->spec.vocab, record->loss, is_last)) return;
-    session_say(s, LOG_WARN,
-                "step %lld: loss %.4g is above that of guessing (ln %lld = %.4g), so training "
-                "diverges; take a lower optimizer.lr than %g, or a longer schedule.warmup than %lld",
-                (long long)record->step, record->loss, (long long)s->spec.vocab,
-                log((double)s->spec.vocab), s->r->optimizer.lr, (long long)s->r->schedule.warmup);
+    session_say(
+        s, LOG_WARN,
+        "step %lld: loss %.4g is above that of guessing (ln %lld = %.4g), so training "
+        "diverges; take a lower optimizer.lr than %g, or a longer schedule.warmup than %lld",
+        (long long)record->step, record->loss, (long long)s->spec.vocab, log((double)s->spec.vocab),
+        s->r->optimizer.lr, (long long)s->r->schedule.warmup);
 }
 
 // Completes the record with the validation loss if one is due. A run that is to stop evaluates no

@@ -114,14 +114,14 @@ static void warnings_print(cli_context *cli, char *lines)
     }
 }
 
-static status dry_run(cli_context *cli, const run_config *r)
+static status dry_run(cli_context *cli, const run_config *r, const config *c)
 {
     train_start start;
     double step_s = 0.0;
     char whole[32], *warnings = NULL;
     text t = {.a = cli->a};
     TRY(head_print(cli, r));
-    TRY(train_dry_run(cli->h, cli->a, r, &start, &step_s));
+    TRY(train_dry_run(cli->h, cli->a, r, c, &start, &step_s));
     TRY(run_log_print_start(&start, &t));
     cli_print_text(cli, &t);
     if (start.warnings != NULL) TRY(arena_strdup(cli->a, start.warnings, &warnings));
@@ -130,8 +130,9 @@ static status dry_run(cli_context *cli, const run_config *r)
     cli_print(cli, "dry run  one step on random tokens took %.3g s%s; no weights were trained\n",
               step_s, alone ? " on one rank alone" : "");
     const double all_s = step_s * (double)start.config->train.steps;
-    cli_print(cli, "         the whole run of %lld steps would take about %s, without evaluations "
-                   "and checkpoints%s\n",
+    cli_print(cli,
+              "         the whole run of %lld steps would take about %s, without evaluations "
+              "and checkpoints%s\n",
               (long long)start.config->train.steps, text_duration_human(all_s, whole),
               alone ? " and without the time of ranks for each other" : "");
     return ST_OK;
@@ -229,7 +230,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(arena_new(cli->a, 1, &r));
     TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
     TRY(micro_batch_find(cli, started, r, &s));
-    if (f->dry_run) return dry_run(cli, r);
+    if (f->dry_run) return dry_run(cli, r, c);
     TRY(console_find(cli, &place));
     if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
     if (r->dropped != NULL && place.ranks == 1) {
