@@ -29,6 +29,16 @@ check 3 'train.steps and train.tokens' -- train c.yaml run.dir=tokens train.step
 check 0 'target   4 steps' -- train c.yaml run.dir=tokens train.tokens=100
 check 0 'target   8 steps' -- train c.yaml run.dir=epochs train.epochs=0.01
 
+# ---- anew, in a folder of its own; the earlier run is kept
+check 0 'kept in' '(new)' -- train c.yaml run.dir=high train.steps=2 --fresh
+check 0 '(new)' -- train high --fresh train.steps=3
+same "both earlier runs" "$(cat high.before-1/STATUS high.before-2/STATUS)" "done 0
+done 0"
+same "the given text" "$(cat high/config.yaml)" "$(cat c.yaml)"
+check 2 '--resume none' -- train high --fresh --resume none
+mkdir -p mine && cp text.txt mine
+check 2 'holds no run' -- train c.yaml run.dir=mine --fresh
+
 # ---- nothing of a checkpoint is used before its checksum is compared
 last=r/checkpoints/step-0000002
 for file in config.json config.resolved.yaml; do

@@ -54,6 +54,48 @@ close_lock : {
     return st;
 }
 
+// The first free name of <path>.before-1, <path>.before-2, ...
+static status aside_name(const host *h, arena *a, const char *path, char **out)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') length--;
+    for (int64_t n = 1;; n++) {
+        file_info info;
+        TRY(arena_format(a, out, "%.*s.before-%lld", (int)length, path, (long long)n));
+        TRY(h->api->path_info(h, *out, &info));
+        if (info.kind == FILE_KIND_NONE) return ST_OK;
+    }
+}
+
+status train_folder_set_aside(const host *h, arena *a, const char *path, char **to)
+{
+    static const char *const marks[] = {"run.json", "STATUS", "metrics.jsonl"};
+    train_folder f = {.h = h, .a = a, .path = path};
+    file_info info;
+    bool is_run = false;
+    *to = NULL;
+    TRY(h->api->path_info(h, path, &info));
+    if (info.kind == FILE_KIND_NONE) return ST_OK;
+    for (int64_t i = 0; i < COUNT_OF(marks) && !is_run; i++) {
+        char *mark = NULL;
+        TRY(path_join(a, path, marks[i], &mark));
+        TRY(h->api->path_info(h, mark, &info));
+        is_run = info.kind == FILE_KIND_REGULAR;
+    }
+    if (!is_run) {
+        file_names names;
+        TRY(h->api->path_list(h, a, path, &names));
+        if (names.count == 0) return ST_OK;
+        return fail(ST_USAGE, "%s holds no run, so it is not moved aside; give another run.dir",
+                    path);
+    }
+    TRY(lock_take(&f)); // a run that is in use stays where it is
+    status st = aside_name(h, a, path, to);
+    if (st == ST_OK) st = h->api->path_rename(h, path, *to);
+    train_folder_close(&f);
+    return st;
+}
+
 // Makes <path>/checkpoints and its parent folders durable, because a checkpoint is only as durable
 // as the folders above it. Parents that cannot be opened were not created here.
 static status folder_sync(const train_folder *f)

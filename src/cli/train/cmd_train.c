@@ -6,13 +6,14 @@
 #include "cli/train/run_log.h"
 #include "cli/train/signals.h"
 #include "train/dry_run.h"
+#include "train/folder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct train_flags {
     const char *resume;
-    bool dry_run, quiet;
+    bool fresh, dry_run, quiet;
 } train_flags;
 
 #define AT(field) (int64_t) offsetof(train_flags, field)
@@ -24,6 +25,12 @@ static const option rows[] = {
      .help = "start of the run: auto continues from the run's newest checkpoint if there is one, "
              "none starts from the beginning; or a checkpoint, by its path or by its name in the "
              "run"},
+    {.key = "fresh",
+     .kind = OPTION_BOOL,
+     .offset = AT(fresh),
+     .default_text = "false",
+     .help = "starts the run anew in an empty folder: the earlier run's folder is renamed to "
+             "RUN.before-1 and kept"},
     {.key = "dry-run",
      .kind = OPTION_BOOL,
      .offset = AT(dry_run),
@@ -59,9 +66,25 @@ static status source_of_run(cli_context *cli, const char *path, source *s)
     return ST_OK;
 }
 
+enum { CONFIG_LIMIT_BYTES = 1 << 22 };
+
+// A run that starts anew gets the text that the earlier one was given, which moves away with it.
+static status text_keep(cli_context *cli, const char *run, source *s)
+{
+    char *path = NULL, *given = NULL;
+    int64_t bytes = 0;
+    bool has = false;
+    TRY(cli_has_file(cli, run, "config.yaml", &has));
+    if (!has) return ST_OK;
+    TRY(path_join(cli->a, run, "config.yaml", &path));
+    TRY(host_read_all(cli->h, cli->a, path, CONFIG_LIMIT_BYTES, &given, &bytes));
+    s->config_text = given;
+    return ST_OK;
+}
+
 static status source_find(cli_context *cli, const cli_call *call, source *s)
 {
-    enum { CONFIG_LIMIT_BYTES = 1 << 22 };
+    const train_flags *f = call->flags;
     const char *path = call->operands[0];
     char *given = NULL;
     int64_t bytes = 0;
@@ -89,7 +112,7 @@ static status source_find(cli_context *cli, const cli_call *call, source *s)
         s->yaml_path = path;
     }
     for (int64_t i = 0; i < call->key_count; i++) s->keys[s->key_count++] = call->keys[i];
-    if (is_run) return ST_OK;
+    if (is_run) return f->fresh ? text_keep(cli, path, s) : ST_OK;
     TRY(host_read_all(cli->h, cli->a, s->yaml_path, CONFIG_LIMIT_BYTES, &given, &bytes));
     s->config_text = given;
     return ST_OK;
@@ -216,6 +239,31 @@ static status micro_batch_find(cli_context *cli, const launch_place *started, ru
     return plan_memory_keys(cli->a, r, s->found, &s->found_count);
 }
 
+// Moves the folder of an earlier run aside, before anything is written in the new one. Ranks that
+// another process has started find it done.
+static status fresh_make(cli_context *cli, const train_flags *f, const run_config *r,
+                         const launch_place *place)
+{
+    char *to = NULL;
+    if (!f->fresh || strcmp(place->launcher, "trireme") == 0) return ST_OK;
+    if (strcmp(f->resume, "auto") != 0) {
+        return fail(ST_USAGE,
+                    "--fresh begins with an empty folder, so --resume %s has no effect; "
+                    "leave one of them out",
+                    f->resume);
+    }
+    if (place->ranks > 1) {
+        return fail(ST_UNSUPPORTED,
+                    "--fresh moves a folder that %d ranks would open at once; move %s yourself, or "
+                    "give another run.dir",
+                    place->ranks, r->run.dir);
+    }
+    if (f->dry_run) return ST_OK;
+    TRY(train_folder_set_aside(cli->h, cli->a, r->run.dir, &to));
+    if (to != NULL && !f->quiet) cli_print(cli, "note     the earlier run is kept in %s\n", to);
+    return ST_OK;
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const train_flags *f = call->flags;
@@ -230,6 +278,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(arena_new(cli->a, 1, &r));
     TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
     TRY(micro_batch_find(cli, started, r, &s));
+    TRY(fresh_make(cli, f, r, &place));
     if (f->dry_run) return dry_run(cli, r, c);
     TRY(console_find(cli, &place));
     if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
@@ -247,7 +296,8 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_train = {
     .name = "train",
     .summary = "train a model, or continue a run",
-    .synopsis = "CONFIG|RUN [--resume auto|PATH|none] [--dry-run] [--quiet] [key.path=value ...]",
+    .synopsis =
+        "CONFIG|RUN [--resume auto|PATH|none] [--fresh] [--dry-run] [--quiet] [key.path=value ...]",
     .about =
         "The same command again continues the run in run.dir; so does `trireme train RUN`. On "
         "INT (Ctrl-C), TERM, USR1 or HUP the run finishes the step, saves and exits with 75; a "
