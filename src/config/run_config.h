@@ -242,8 +242,8 @@ typedef struct run_config {
         const char *tuning; // path of a table from `bench comm --tune`; NULL: built-in choices
     } comm;
     struct {
-        int64_t every;  // steps per line
-        int32_t format; // run_log_format
+        int64_t every, metrics_limit; // steps per line; bytes of metrics.jsonl, 0: no limit
+        int32_t format;               // run_log_format
     } log;
     // ---- planned runs only (sim/long_run.h); 0: the cluster's value
     // `trireme simulate` and `plan`, which start no run; set by run_config_load_planned().

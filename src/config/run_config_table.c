@@ -458,6 +458,10 @@ static const option rows[] = {
     INT("log.every", log.every, "10", 1, 1e9, FREE, "steps",
         .help = "steps per line of the log; the metrics file has every step",
         .also = "log_interval, logging_steps"),
+    OTHER("log.metrics_limit", BYTES, log.metrics_limit, "0", FREE,
+          .help = "size at which metrics.jsonl is rotated: the file is renamed to "
+                  "metrics-STEP.jsonl, with the last step in it, and another one begins; 0 is "
+                  "never"),
     CHOICE("log.format", log.format, "text", "text, json", FREE,
            .help = "format of the log's lines"),
 };

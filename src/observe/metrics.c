@@ -9,9 +9,29 @@
 enum { METRICS_LIMIT_BYTES = 1 << 30 };
 
 struct obs_metrics {
+    const host *h;
     obs_append file;
-    arena *a;
+    arena *a; // of a line
+    char *path;
+    int64_t limit; // bytes; 0: the file is never rotated
 };
+
+// A rotated file is metrics-<last step>.jsonl next to metrics.jsonl.
+static const char rotated_begin[] = "metrics-", rotated_end[] = ".jsonl";
+
+static bool rotated_parse(const char *name, int64_t *last)
+{
+    const size_t begin = sizeof(rotated_begin) - 1;
+    if (strncmp(name, rotated_begin, begin) != 0) return false;
+    const char *digits = name + begin;
+    const size_t count = strspn(digits, "0123456789");
+    char number[20];
+    if (count == 0 || count >= sizeof(number) || strcmp(digits + count, rotated_end) != 0) {
+        return false;
+    }
+    (void)snprintf(number, sizeof(number), "%.*s", (int)count, digits);
+    return text_parse_i64(number, last);
+}
 
 // Returns where the lines of steps after `finished` begin. A torn last line is cut, too.
 static int64_t kept_bytes(const char *bytes, int64_t count, int64_t finished)
@@ -52,13 +72,44 @@ static status cut_back(const host *h, const char *path, int64_t finished)
     return st;
 }
 
-status obs_metrics_open(const host *h, arena *a, const char *path, int64_t finished_steps,
-                        obs_metrics **out)
+// A rotated file whose last step is not finished: the resumed run writes it again, so its name is
+// metrics.jsonl again, and its later lines are cut. Those that begin later are removed.
+static status rotated_cut(const host *h, arena *a, const char *folder, const char *path,
+                          int64_t finished)
+{
+    file_names names;
+    TRY(h->api->path_list(h, a, folder, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        char *own = NULL;
+        int64_t last = 0;
+        file_info info;
+        if (!rotated_parse(names.names[i], &last) || last <= finished) continue;
+        TRY(path_join(a, folder, names.names[i], &own));
+        TRY(cut_back(h, own, finished));
+        TRY(h->api->path_info(h, own, &info));
+        TRY(info.bytes > 0 ? h->api->path_rename(h, own, path) : h->api->path_remove(h, own));
+    }
+    return ST_OK;
+}
+
+static status folder_of(arena *a, const char *path, char **out)
+{
+    const int length = (int)(path_base_name(path) - path);
+    return arena_format(a, out, "%.*s", length > 0 ? length : 2, length > 0 ? path : "./");
+}
+
+status obs_metrics_open(const host *h, arena *a, const obs_metrics_config *c, obs_metrics **out)
 {
     obs_metrics *m = NULL;
-    TRY(cut_back(h, path, finished_steps));
+    char *folder = NULL;
+    TRY(cut_back(h, c->path, c->finished_steps));
+    TRY(folder_of(a, c->path, &folder));
+    TRY(rotated_cut(h, a, folder, c->path, c->finished_steps));
     TRY(arena_new(a, 1, &m));
-    TRY(obs_append_open(h, path, &m->file));
+    m->h = h;
+    m->limit = c->limit_bytes;
+    TRY(arena_strdup(a, c->path, &m->path));
+    TRY(obs_append_open(h, c->path, &m->file));
     const status st = arena_create("metrics line", 0, &m->a);
     if (st != ST_OK) {
         (void)obs_append_close(&m->file);
@@ -66,6 +117,22 @@ status obs_metrics_open(const host *h, arena *a, const char *path, int64_t finis
     }
     *out = m;
     return ST_OK;
+}
+
+// Gives the full file its own name and begins another. A failure costs nothing but the size: the
+// file goes on growing.
+static status rotate(obs_metrics *m, int64_t step)
+{
+    char *to = NULL;
+    const int folder = (int)(path_base_name(m->path) - m->path);
+    TRY(arena_format(m->a, &to, "%.*s%s%07lld%s", folder, m->path, rotated_begin, (long long)step,
+                     rotated_end));
+    TRY(obs_append_close(&m->file));
+    const status moved = m->h->api->path_rename(m->h, m->path, to);
+    error_record kept;
+    error_take(&kept);
+    TRY(obs_append_open(m->h, m->path, &m->file));
+    return moved == ST_OK ? ST_OK : error_put(&kept);
 }
 
 static status number(text *t, const char *name, double value)
@@ -110,7 +177,8 @@ status obs_metrics_add(obs_metrics *m, const obs_record *r)
     text t = {.a = m->a};
     TRY(obs_print_json(r, &t));
     TRY(text_add(&t, "\n"));
-    return obs_append_write(&m->file, t.bytes, t.length);
+    TRY(obs_append_write(&m->file, t.bytes, t.length));
+    return m->limit > 0 && m->file.bytes >= m->limit ? rotate(m, r->step) : ST_OK;
 }
 
 status obs_metrics_close(obs_metrics *m)

@@ -34,10 +34,16 @@ typedef struct obs_record {
     int64_t codec_bytes;
 } obs_record;
 
-// metrics.jsonl: one JSON object per line, appended. A resumed run cuts it back to the resumed
-// step.
+// metrics.jsonl: one JSON object per line, appended. A file that has reached limit_bytes becomes
+// metrics-<its last step>.jsonl, and another one begins. A resumed run cuts the lines of steps
+// after the resumed step from all of them.
 typedef struct obs_metrics obs_metrics;
-NODISCARD status obs_metrics_open(const host *h, arena *a, const char *path, int64_t finished_steps,
+typedef struct obs_metrics_config {
+    const char *path;
+    int64_t finished_steps;
+    int64_t limit_bytes; // 0: never
+} obs_metrics_config;
+NODISCARD status obs_metrics_open(const host *h, arena *a, const obs_metrics_config *c,
                                   obs_metrics **out);
 NODISCARD status obs_metrics_add(obs_metrics *m, const obs_record *r);
 NODISCARD status obs_metrics_close(obs_metrics *m); // NULL is legal

@@ -117,13 +117,15 @@ static void metrics_are_cut_back(void **state)
     int64_t count = 0, lines = 0;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
     (void)snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
-    assert_int_equal(obs_metrics_open(host_real(), a, path, 0, &m), ST_OK);
+    assert_int_equal(obs_metrics_open(host_real(), a, &(obs_metrics_config){path, 0, 0}, &m),
+                     ST_OK);
     for (int64_t step = 1; step <= 12; step++) {
         const obs_record r = record_of(step);
         assert_int_equal(obs_metrics_add(m, &r), ST_OK);
     }
     assert_int_equal(obs_metrics_close(m), ST_OK);
-    assert_int_equal(obs_metrics_open(host_real(), a, path, 9, &m), ST_OK);
+    assert_int_equal(obs_metrics_open(host_real(), a, &(obs_metrics_config){path, 9, 0}, &m),
+                     ST_OK);
     assert_int_equal(obs_metrics_close(m), ST_OK);
     assert_int_equal(host_read_all(host_real(), a, path, 1 << 20, &bytes, &count), ST_OK);
     for (char *line = bytes; *line != '\0'; lines++) {
@@ -139,6 +141,57 @@ static void metrics_are_cut_back(void **state)
     arena_destroy(a);
 }
 
+// Returns the steps of a file's lines as text: "1 2 3 ".
+static const char *steps_of(arena *a, const char *name)
+{
+    char path[160], *bytes = NULL;
+    int64_t count = 0;
+    text t = {.a = a};
+    (void)snprintf(path, sizeof(path), "%s/rotated/%s", folder, name);
+    assert_int_equal(host_read_all(host_real(), a, path, 1 << 20, &bytes, &count), ST_OK);
+    assert_int_equal(text_add(&t, "%s", ""), ST_OK);
+    for (char *line = bytes; *line != '\0'; line = strchr(line, '\n') + 1) {
+        const char *digits = line + strlen("{\"step\": ");
+        assert_int_equal(text_add(&t, "%.*s ", (int)strcspn(digits, ","), digits), ST_OK);
+    }
+    return t.bytes;
+}
+
+// Full files get names of their own; a resumed run goes on in the one that has its last step.
+static void metrics_are_rotated(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    obs_metrics *m = NULL;
+    char path[160], within[128];
+    file_names names;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    (void)snprintf(within, sizeof(within), "%s/rotated", folder);
+    assert_int_equal(host_real()->api->path_mkdir(host_real(), within), ST_OK);
+    (void)snprintf(path, sizeof(path), "%s/metrics.jsonl", within);
+    text line = {.a = a};
+    const obs_record one = record_of(1);
+    assert_int_equal(obs_print_json(&one, &line), ST_OK);
+    obs_metrics_config c = {
+        .path = path, .finished_steps = 0, .limit_bytes = line.length * 5 / 2}; // three lines
+    static const int64_t finished[] = {0, 5, 3}, last[] = {8, 5, 4};
+    static const char *const newest[] = {"7 8 ", "4 5 ", "4 "};
+    for (int i = 0; i < COUNT_OF(finished); i++) {
+        c.finished_steps = finished[i];
+        assert_int_equal(obs_metrics_open(host_real(), a, &c, &m), ST_OK);
+        for (int64_t step = finished[i] + 1; step <= last[i]; step++) {
+            const obs_record r = record_of(step);
+            assert_int_equal(obs_metrics_add(m, &r), ST_OK);
+        }
+        assert_int_equal(obs_metrics_close(m), ST_OK);
+        assert_string_equal(steps_of(a, "metrics.jsonl"), newest[i]);
+        assert_string_equal(steps_of(a, "metrics-0000003.jsonl"), "1 2 3 ");
+        assert_int_equal(host_real()->api->path_list(host_real(), a, within, &names), ST_OK);
+        assert_int_equal(names.count, i == 0 ? 3 : 2);
+    }
+    arena_destroy(a);
+}
+
 // The file cannot grow past the middle of a line; later it can.
 static void a_line_that_failed_leaves_nothing(void **state)
 {
@@ -151,7 +204,8 @@ static void a_line_that_failed_leaves_nothing(void **state)
     struct rlimit limit;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
     (void)snprintf(path, sizeof(path), "%s/torn.jsonl", folder);
-    assert_int_equal(obs_metrics_open(host_real(), a, path, 0, &m), ST_OK);
+    assert_int_equal(obs_metrics_open(host_real(), a, &(obs_metrics_config){path, 0, 0}, &m),
+                     ST_OK);
     assert_int_equal(obs_metrics_add(m, &r), ST_OK);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     const rlim_t before = limit.rlim_cur;
@@ -207,9 +261,13 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc_has_its_published_value),       cmocka_unit_test(events_can_be_read),
-        cmocka_unit_test(lines_fit_their_columns),           cmocka_unit_test(metrics_are_cut_back),
-        cmocka_unit_test(a_line_that_failed_leaves_nothing), cmocka_unit_test(live_lines_fit),
+        cmocka_unit_test(crc_has_its_published_value),
+        cmocka_unit_test(events_can_be_read),
+        cmocka_unit_test(lines_fit_their_columns),
+        cmocka_unit_test(metrics_are_cut_back),
+        cmocka_unit_test(metrics_are_rotated),
+        cmocka_unit_test(a_line_that_failed_leaves_nothing),
+        cmocka_unit_test(live_lines_fit),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

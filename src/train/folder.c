@@ -55,7 +55,7 @@ close_lock : {
 }
 
 // The first free name of <path>.before-1, <path>.before-2, ...
-static status aside_name(const host *h, arena *a, const char *path, char **out)
+static status away_name(const host *h, arena *a, const char *path, char **out)
 {
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/') length--;
@@ -67,7 +67,7 @@ static status aside_name(const host *h, arena *a, const char *path, char **out)
     }
 }
 
-status train_folder_set_aside(const host *h, arena *a, const char *path, char **to)
+status train_folder_move_away(const host *h, arena *a, const char *path, char **to)
 {
     static const char *const marks[] = {"run.json", "STATUS", "metrics.jsonl"};
     train_folder f = {.h = h, .a = a, .path = path};
@@ -86,11 +86,11 @@ status train_folder_set_aside(const host *h, arena *a, const char *path, char **
         file_names names;
         TRY(h->api->path_list(h, a, path, &names));
         if (names.count == 0) return ST_OK;
-        return fail(ST_USAGE, "%s holds no run, so it is not moved aside; give another run.dir",
+        return fail(ST_USAGE, "%s holds no run, so it is not moved away; give another run.dir",
                     path);
     }
     TRY(lock_take(&f)); // a run that is in use stays where it is
-    status st = aside_name(h, a, path, to);
+    status st = away_name(h, a, path, to);
     if (st == ST_OK) st = h->api->path_rename(h, path, *to);
     train_folder_close(&f);
     return st;

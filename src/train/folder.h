@@ -20,9 +20,9 @@ typedef struct train_folder {
 NODISCARD status train_folder_open(const host *h, arena *a, const char *path, train_folder *out);
 // Opens the folder on the other ranks of a run, whose first rank holds the lock.
 NODISCARD status train_folder_join(const host *h, arena *a, const char *path, train_folder *out);
-// Renames the folder of an earlier run to <path>.before-1, or the next free number, *to; NULL: there
-// was no run. A folder that is in use, or that holds something else, is refused.
-NODISCARD status train_folder_set_aside(const host *h, arena *a, const char *path, char **to);
+// Renames the folder of an earlier run to <path>.before-1, or the next free number, *to; NULL:
+// there was no run. A folder that is in use, or that holds something else, is refused.
+NODISCARD status train_folder_move_away(const host *h, arena *a, const char *path, char **to);
 void train_folder_close(train_folder *f);
 // True if the path no longer leads to the folder that was opened.
 bool train_folder_is_lost(const train_folder *f);

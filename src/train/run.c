@@ -502,7 +502,9 @@ status session_records_open(session *s)
     obs_events *events = NULL;
     TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &metrics_path));
     TRY(train_folder_events(&s->folder, &events_path));
-    TRY(obs_metrics_open(s->h, s->a, metrics_path, s->step, &metrics));
+    const obs_metrics_config of_metrics = {
+        .path = metrics_path, .finished_steps = s->step, .limit_bytes = s->r->log.metrics_limit};
+    TRY(obs_metrics_open(s->h, s->a, &of_metrics, &metrics));
     const status st = obs_events_open(s->h, s->a, events_path, s->step, &events);
     if (st != ST_OK) {
         error_record kept;

@@ -95,7 +95,9 @@ static void metrics(arena *a, const char *bytes, int64_t count, int64_t finished
     files.files[0] = (struct file){"metrics.jsonl", bytes, count, NULL};
     const host h = {.api = &memory_api, .state = &files};
     obs_metrics *m = NULL;
-    must(obs_metrics_open(&h, a, "metrics.jsonl", finished, &m));
+    const obs_metrics_config c = {
+        .path = "metrics.jsonl", .finished_steps = finished, .limit_bytes = 0};
+    must(obs_metrics_open(&h, a, &c, &m));
     const struct file *f = &files.files[0];
     ASSERT(f->count <= count && (f->count == 0 || memcmp(f->bytes, bytes, (size_t)f->count) == 0));
     ASSERT(f->count == 0 || ((const char *)f->bytes)[f->count - 1] == '\n');

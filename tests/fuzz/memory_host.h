@@ -76,6 +76,16 @@ static inline status memory_folder_sync(const host *h, const char *folder)
     return ST_OK;
 }
 
+// It has no folders, so no names are listed.
+static inline status memory_list(const host *h, arena *a, const char *folder, file_names *out)
+{
+    (void)h;
+    (void)a;
+    (void)folder;
+    *out = (file_names){0};
+    return ST_OK;
+}
+
 static inline void memory_free(memory_files *m)
 {
     for (int i = 0; i < MEMORY_FILES; i++) free(m->files[i].written);
@@ -134,6 +144,7 @@ static const host_api memory_api = {
     .file_map = memory_map,
     .file_close = memory_close,
     .path_info = memory_info,
+    .path_list = memory_list,
     .path_rename = memory_rename,
     .path_sync = memory_folder_sync,
 };

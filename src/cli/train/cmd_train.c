@@ -239,7 +239,7 @@ static status micro_batch_find(cli_context *cli, const launch_place *started, ru
     return plan_memory_keys(cli->a, r, s->found, &s->found_count);
 }
 
-// Moves the folder of an earlier run aside, before anything is written in the new one. Ranks that
+// Moves the folder of an earlier run away, before anything is written in the new one. Ranks that
 // another process has started find it done.
 static status fresh_make(cli_context *cli, const train_flags *f, const run_config *r,
                          const launch_place *place)
@@ -259,7 +259,7 @@ static status fresh_make(cli_context *cli, const train_flags *f, const run_confi
                     place->ranks, r->run.dir);
     }
     if (f->dry_run) return ST_OK;
-    TRY(train_folder_set_aside(cli->h, cli->a, r->run.dir, &to));
+    TRY(train_folder_move_away(cli->h, cli->a, r->run.dir, &to));
     if (to != NULL && !f->quiet) cli_print(cli, "note     the earlier run is kept in %s\n", to);
     return ST_OK;
 }
