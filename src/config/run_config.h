@@ -163,6 +163,7 @@ typedef struct run_config {
         int32_t arch;       // run_arch
         // 0: as in the preset, or derived from the others.
         int64_t layers, dim, heads, kv_heads, head_dim, ffn_dim, vocab, context, window;
+        int64_t experts, experts_per_token, shared_experts, expert_ffn_dim, dense_layers;
         double rope_theta, norm_eps; // 0: as the preset
         double dropout;
         int32_t tied, attention_bias, mlp_bias, qk_norm; // run_auto_bool

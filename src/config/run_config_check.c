@@ -209,11 +209,28 @@ static void check_heads(checker *k)
 
 static void check_model(checker *k)
 {
-    static const char *const of_sizes[] = {
-        "model.layers",   "model.dim",   "model.heads",    "model.kv_heads", "model.head_dim",
-        "model.ffn_dim",  "model.vocab", "model.context",  "model.window",   "model.rope_theta",
-        "model.norm_eps", "model.tied",  "model.mlp_bias", "model.qk_norm",  "model.attention_bias",
-        "model.arch",     NULL};
+    static const char *const of_sizes[] = {"model.layers",
+                                           "model.dim",
+                                           "model.heads",
+                                           "model.kv_heads",
+                                           "model.head_dim",
+                                           "model.ffn_dim",
+                                           "model.vocab",
+                                           "model.context",
+                                           "model.window",
+                                           "model.rope_theta",
+                                           "model.norm_eps",
+                                           "model.tied",
+                                           "model.mlp_bias",
+                                           "model.qk_norm",
+                                           "model.attention_bias",
+                                           "model.experts",
+                                           "model.experts_per_token",
+                                           "model.shared_experts",
+                                           "model.expert_ffn_dim",
+                                           "model.dense_layers",
+                                           "model.arch",
+                                           NULL};
     static const char *const needed[] = {"model.layers", "model.dim", "model.heads"};
     static const char *const of_preset[] = {"model.arch", NULL};
     static const char *const of_rope[] = {"model.rope_theta", NULL};

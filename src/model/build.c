@@ -378,12 +378,6 @@ static status build(building *b)
 static status unbuilt_refuse(const decoder_spec *s, const model_options *options)
 {
     if (options->sizes_only && options->purpose == PURPOSE_TRAIN) return ST_OK;
-    if (s->experts.count > 0) {
-        return fail(ST_UNSUPPORTED,
-                    "the model has %lld experts, %lld of them for a token: models with experts "
-                    "cannot be trained yet, only counted and simulated",
-                    (long long)s->experts.count, (long long)s->experts.top_k);
-    }
     if (s->latent.kv_rank > 0) {
         return fail(ST_UNSUPPORTED,
                     "the model has latent attention (kv_rank %lld), which cannot be trained yet, "

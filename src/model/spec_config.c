@@ -59,6 +59,21 @@ static status sizes_apply(const run_config *c, bool is_fresh, decoder_spec *s)
     return ST_OK;
 }
 
+// Experts replace the MLP where the configuration or the preset has any.
+static void experts_set(const run_config *c, decoder_spec *s)
+{
+    model_experts *e = &s->experts;
+    size_set(&e->count, c->model.experts);
+    size_set(&e->top_k, c->model.experts_per_token);
+    size_set(&e->shared, c->model.shared_experts);
+    size_set(&e->ffn_dim, c->model.expert_ffn_dim);
+    size_set(&e->dense_layers, c->model.dense_layers);
+    if (e->count == 0) return;
+    if (e->top_k == 0) e->top_k = 2;
+    if (e->ffn_dim == 0) e->ffn_dim = s->ffn_dim;
+    if (e->every == 0) e->every = 1;
+}
+
 static void bool_set(bool *value, int32_t choice)
 {
     if (choice != RUN_AUTO) *value = choice == RUN_YES;
@@ -91,6 +106,7 @@ static status keys_apply(arena *a, const run_config *c, bool is_fresh, decoder_s
 {
     const int64_t layers = s->layers;
     TRY(sizes_apply(c, is_fresh, s));
+    experts_set(c, s);
     TRY(windows_fit(a, layers, s));
     TRY(window_apply(a, c, s));
     if (c->model.rope_theta > 0.0) s->rope.theta = c->model.rope_theta;
