@@ -443,8 +443,8 @@ static bool is_trained(arena *a, const char *name)
         error_clear();
         return false;
     }
-    const bool is_planned = spec.experts.count > 0 || spec.latent.kv_rank > 0;
-    if (is_planned) printf("left out: %s: experts, latent attention are planned only\n", name);
+    const bool is_planned = model_is_planned_only(&spec);
+    if (is_planned) printf("left out: %s: its experts or attention are planned only\n", name);
     return !is_planned;
 }
 

@@ -196,6 +196,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
                          const assemble_options *options, plan_request *request,
                          assemble_plans *out)
 {
+    if (!options->sizes_only) TRY(assemble_train_check(r, spec));
     memset(out, 0, sizeof(*out));
     out->config = r;
     out->spec = spec;

@@ -100,6 +100,12 @@ NODISCARD status assemble_stages(arena *a, const run_config *r, const decoder_sp
 exec_codec assemble_codec_of(const run_config *r);
 // Refuses a layout that the model's shapes do not allow, and names the nearest that they allow.
 NODISCARD status assemble_layout_check(const run_config *r, const decoder_spec *spec);
+// Refuses options that a model with experts cannot be trained with yet, though `simulate` knows
+// them. assemble_rank() calls it unless options->sizes_only.
+NODISCARD status assemble_train_check(const run_config *r, const decoder_spec *spec);
+// Strict order: the most sequences of a micro-batch that never spans several shards of a batch.
+// Micro-batches of any divisor do not either.
+int64_t assemble_shard_sequences(const run_config *r);
 // The plan of a step with this many sequences; NULL: there is none.
 const plan *assemble_plan_of(const assemble_plans *plans, int64_t sequences, bool compressed);
 

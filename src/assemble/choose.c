@@ -54,6 +54,23 @@ static double share_again(const run_config *r, const assemble_plans *plans)
     return all > 0.0 ? work[OP_RECOMPUTE] / (all - work[OP_RECOMPUTE]) : 0.0;
 }
 
+int64_t assemble_shard_sequences(const run_config *r)
+{
+    const int64_t shards = r->determinism.shards;
+    int64_t common = 0;
+    for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
+        int64_t step = 0, size = 0;
+        run_config_ramp_at(r, i, &step, &size);
+        int64_t one = size % shards == 0 ? size / shards : 1; // uneven shards differ by one
+        while (one > 0) {
+            const int64_t rest = common % one;
+            common = one;
+            one = rest;
+        }
+    }
+    return common;
+}
+
 static status trial_make(const run_config *r, const decoder_spec *spec,
                          const assemble_options *options, trial *out)
 {
@@ -115,6 +132,10 @@ status assemble_memory_choose(run_config *r, const decoder_spec *spec,
                            (int32_t)r->determinism.shards, r->train.global_batch, &first, &own);
         const int64_t most = max_i64(own / (PIPELINE_FILL * r->layout.pp), 1);
         r->train.micro_batch = assemble_divisor_below(own, min_i64(most, r->train.micro_batch));
+    }
+    if (chosen && spec->experts.count > 0 && r->determinism.mode == RUN_STRICT) {
+        r->train.micro_batch =
+            assemble_divisor_below(assemble_shard_sequences(r), r->train.micro_batch);
     }
     TRY(trial_make(r, spec, options, &now));
     if (r->train.recompute_chosen) TRY(recompute_choose(r, spec, options, &now));

@@ -122,6 +122,56 @@ static status experts_check(const run_config *r, const decoder_spec *s)
                 nearest_of(s, r, fits_ep, ep, s->experts.count, near), share_of_tp(r, s));
 }
 
+// The rows of experts are ordered by expert, so no shard of a batch has a range of them. A size of
+// micro-batches that is not chosen yet will fit in a shard (assemble_memory_choose).
+static status experts_order_check(const run_config *r)
+{
+    plan_mesh mesh = run_config_mesh(r, 0);
+    const int32_t dp = plan_mesh_size(&mesh, AXIS_DP), shards = (int32_t)r->determinism.shards;
+    const int64_t batches = r->train.micro_batch_chosen ? 0 : run_config_ramp_count(r);
+    for (int64_t i = 0; i < batches * dp; i++) {
+        int64_t step = 0, size = 0, first = 0, own = 0;
+        run_config_ramp_at(r, i / dp, &step, &size);
+        mesh.at[AXIS_DP] = (int32_t)(i % dp);
+        plan_own_sequences(&mesh, true, shards, size, &first, &own);
+        const int64_t at_once = assemble_divisor_below(own, r->train.micro_batch);
+        if (at_once == 1 || (size % shards == 0 && size / shards % at_once == 0)) continue;
+        return fail(ST_UNSUPPORTED,
+                    "determinism.mode = strict: micro-batches of %lld sequences span several of "
+                    "the %d shards of a batch of %lld, and a model with experts cannot be trained "
+                    "so yet; use train.micro_batch=%lld, or determinism.mode=fast",
+                    (long long)at_once, (int)shards, (long long)size,
+                    (long long)assemble_divisor_below(assemble_shard_sequences(r), at_once));
+    }
+    if (r->determinism.cp_shards == r->layout.cp) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "determinism.cp_shards = %lld differs from layout.cp = %lld, and a model with "
+                "experts cannot be trained so yet; use determinism.cp_shards=%lld, or "
+                "determinism.mode=fast",
+                (long long)r->determinism.cp_shards, (long long)r->layout.cp,
+                (long long)r->layout.cp);
+}
+
+status assemble_train_check(const run_config *r, const decoder_spec *spec)
+{
+    if (spec->experts.count == 0) return ST_OK;
+    if (r->layout.tp > 1 || r->layout.ep > 1) {
+        const bool is_tp = r->layout.tp > 1;
+        return fail(ST_UNSUPPORTED,
+                    "layout.%s = %lld: experts cannot be cut between ranks in training yet, only "
+                    "in `plan` and `simulate`; use layout.%s=1, and layout.dp, layout.zero, "
+                    "layout.pp or layout.cp instead",
+                    is_tp ? "tp" : "ep", (long long)(is_tp ? r->layout.tp : r->layout.ep),
+                    is_tp ? "tp" : "ep");
+    }
+    if (r->optimizer.name == RUN_MUON) {
+        return fail(ST_UNSUPPORTED,
+                    "optimizer.name = muon would take the stacked matrices of all experts for one; "
+                    "a model with experts cannot be trained with it yet; use optimizer.name=adamw");
+    }
+    return r->determinism.mode == RUN_STRICT ? experts_order_check(r) : ST_OK;
+}
+
 status assemble_layout_check(const run_config *r, const decoder_spec *spec)
 {
     char near[64];

@@ -6,6 +6,7 @@
 // Layers of one shape share a program: it is emitted once for each window and each kind of
 // recomputation. Blocks declare the weights of "a layer of this shape"; build.c gives each layer
 // its own weights, named "layers.<n>.<name>", in the order of the forward pass.
+#include "model/arch/arch.h"
 #include "model/block/block.h"
 
 #include <string.h>
@@ -374,17 +375,25 @@ static status build(building *b)
     return model_freeze_check(m, &b->options->freeze);
 }
 
-// Refuses models without kernels, unless the result will not be executed.
+// Refuses models that cannot be trained, unless the result will not be executed.
 static status unbuilt_refuse(const decoder_spec *s, const model_options *options)
 {
-    if (options->sizes_only && options->purpose == PURPOSE_TRAIN) return ST_OK;
-    if (s->latent.kv_rank > 0) {
+    const bool is_counted = options->sizes_only && options->purpose == PURPOSE_TRAIN;
+    if (is_counted || !model_is_planned_only(s)) return ST_OK;
+    if (s->latent.kv_rank == 0) {
+        const model_experts *e = &s->experts;
         return fail(ST_UNSUPPORTED,
-                    "the model has latent attention (kv_rank %lld), which cannot be trained yet, "
-                    "only counted and simulated",
-                    (long long)s->latent.kv_rank);
+                    "a model with %lld experts, %lld of them shared, and %lld dense layers cannot "
+                    "be trained yet, only counted and simulated; experts are trained as Mixtral "
+                    "has them: in every layer (model.dense_layers=0), none shared "
+                    "(model.shared_experts=0), no biases, model.arch=llama or mistral",
+                    (long long)(e->count + e->shared), (long long)e->shared,
+                    (long long)e->dense_layers);
     }
-    return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "the model has latent attention (kv_rank %lld), which cannot be trained yet, "
+                "only counted and simulated",
+                (long long)s->latent.kv_rank);
 }
 
 status model_build(arena *a, const decoder_spec *spec, const model_options *options, op_model **out)

@@ -59,7 +59,7 @@ typedef struct model_latent {
 
 // One spec for every decoder. It is plain data; model_spec_check states its invariants.
 typedef struct decoder_spec {
-    const char *arch; // row of the arch family: "gpt2", "llama", "mistral", "qwen2", "qwen3"
+    const char *arch; // row of the arch family: "gpt2", "llama", "mixtral"
     int64_t layers, dim, heads, kv_heads, head_dim, ffn_dim, vocab, context;
     model_norm norm;
     float norm_eps;
@@ -76,11 +76,12 @@ typedef struct decoder_spec {
     int32_t bos_token; // -1: none
     model_ends ends;
     dtype saved; // type of the weights in its files: fp32, bf16 or fp16
-    // Parts that can be counted, planned and simulated but not trained yet: model_build refuses to
-    // build them for execution.
     model_experts experts;
     model_latent latent;
 } decoder_spec;
+// Returns whether the model can be counted, planned and simulated but neither trained nor written
+// yet: latent attention, and experts in forms that no row of arch/ has.
+bool model_is_planned_only(const decoder_spec *spec);
 
 // Returns whether decoder layer `index` has experts in place of its MLP.
 static inline bool model_has_experts(const decoder_spec *s, int64_t index)

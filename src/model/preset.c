@@ -57,7 +57,8 @@ static const option rows[] = {
           .choices = NULL),
     OTHER("assumed", LIST, assumed, NULL, "keys whose values are assumed", .choices = NULL),
     OTHER("differs", LIST, differs, NULL, "what the real model has otherwise", .choices = NULL),
-    OTHER("arch", TEXT, arch, NULL, "gpt2, llama, mistral, qwen2 or qwen3", .choices = NULL),
+    OTHER("arch", TEXT, arch, NULL, "gpt2, llama, mistral, mixtral, qwen2 or qwen3",
+          .choices = NULL),
     INT("layers", layers, NULL, 1, 1e4, "blocks"),
     INT("dim", dim, NULL, 1, 1 << 20, "width"),
     INT("heads", heads, NULL, 1, 1 << 16, "attention heads"),
@@ -206,7 +207,7 @@ static status unknown_refuse(arena *a, const char *name)
                 name, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near, all.bytes);
 }
 
-status model_spec_preset(const host *h, arena *a, const char *name, decoder_spec *out)
+status model_preset_find(const host *h, arena *a, const char *name, decoder_spec *out)
 {
     model_preset_facts facts;
     if (is_path(name)) {
@@ -220,4 +221,11 @@ status model_spec_preset(const host *h, arena *a, const char *name, decoder_spec
         return model_preset_parse(a, f->yaml, (int64_t)strlen(f->yaml), name, out, &facts);
     }
     return unknown_refuse(a, name);
+}
+
+status model_spec_preset(const host *h, arena *a, const char *name, decoder_spec *out)
+{
+    TRY(model_preset_find(h, a, name, out));
+    model_experts_arch(out);
+    return ST_OK;
 }

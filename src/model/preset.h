@@ -22,5 +22,8 @@ typedef struct model_preset_facts {
 // Parses a preset's text; error messages contain `name`.
 NODISCARD status model_preset_parse(arena *a, const char *yaml, int64_t bytes, const char *name,
                                     decoder_spec *out, model_preset_facts *facts);
+// Reads a preset by name or path as it is written. model_spec_preset() also turns a Llama with
+// experts into a Mixtral.
+NODISCARD status model_preset_find(const host *h, arena *a, const char *name, decoder_spec *out);
 
 #endif

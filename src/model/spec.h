@@ -20,6 +20,7 @@ static const model_limits model_limits_dim = {1, 1 << 20};
 static const model_limits model_limits_heads = {1, 1 << 16};
 static const model_limits model_limits_head_dim = {1, 256};
 static const model_limits model_limits_ffn = {1, 1 << 22};
+static const model_limits model_limits_experts = {1, 1 << 16};
 static const model_limits model_limits_vocab = {1, 1 << 24};
 static const model_limits model_limits_context = {1, 1 << 24};
 
@@ -27,6 +28,9 @@ static const model_limits model_limits_context = {1, 1 << 24};
 bool model_hf_has_experts(const json *root);
 NODISCARD status model_spec_from_hf_experts(arena *a, const json *root, const char *name,
                                             decoder_spec *out);
+
+// Turns Llama and Mistral with experts into Mixtral where its files can hold the model.
+void model_experts_arch(decoder_spec *s);
 
 // Theta 10000, truncate true, all other numbers absent.
 model_rope model_rope_default(void);

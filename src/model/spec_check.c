@@ -4,6 +4,7 @@
 #include "model/spec.h"
 
 #include <math.h>
+#include <string.h>
 
 model_rope model_rope_default(void)
 {
@@ -62,6 +63,7 @@ static status arch_check(const decoder_spec *s)
     const model_arch *arch = model_arch_find(s->arch);
     if (arch == NULL) return model_arch_unknown("the model", s->arch);
     const bool is_gpt2 = arch->keys->kv_heads == NULL;
+    const model_experts *e = &s->experts;
     const struct {
         bool wrong;
         const char *what;
@@ -84,6 +86,10 @@ static status arch_check(const decoder_spec *s)
         {is_gpt2 && s->kv_heads != s->heads, "grouped heads"},
         {is_gpt2 && s->heads * s->head_dim != s->dim, "an attention of another width"},
         {s->rope_interleaved, "interleaved pairs of rotary positions"},
+        {arch->experts != NULL && e->count == 0, "no experts"},
+        {arch->experts != NULL && e->shared > 0, "experts that every token uses"},
+        {arch->experts != NULL && (e->dense_layers > 0 || e->every > 1), "layers without experts"},
+        {arch->experts != NULL && e->ffn_dim != s->ffn_dim, "another width of its experts"},
     };
     for (int64_t i = 0; i < COUNT_OF(rules); i++) {
         if (rules[i].wrong) {
@@ -113,7 +119,7 @@ static status windows_check(const decoder_spec *s)
         sliding++;
     }
     if (sliding == 0) return ST_OK;
-    if (s->experts.count > 0) return ST_OK; // experts have another model type
+    if (s->experts.count > 0 && arch->experts == NULL) return ST_OK; // another model type
     if (arch->windows == ARCH_WINDOWS_NEVER) {
         return fail(ST_MODEL,
                     "the model is of type %s, which has no attention windows; mistral, qwen2 and "
@@ -207,6 +213,29 @@ static status share_check(const char *name, float value)
 {
     if (value >= 0.0f && value < 1.0f) return ST_OK;
     return fail(ST_MODEL, "the model's %s is %g, expected 0 to less than 1", name, (double)value);
+}
+
+static bool has_window_gaps(const decoder_spec *s)
+{
+    int64_t sliding = 0;
+    for (int64_t i = 0; s->windows != NULL && i < s->layers; i++) sliding += s->windows[i] > 0;
+    return sliding != 0 && sliding != s->layers;
+}
+
+void model_experts_arch(decoder_spec *s)
+{
+    const model_experts *e = &s->experts;
+    const bool is_like = strcmp(s->arch, "llama") == 0 || strcmp(s->arch, "mistral") == 0;
+    if (!is_like || e->count == 0 || e->shared > 0 || e->dense_layers > 0 || e->every > 1) return;
+    if (s->qkv_bias || s->mlp_bias || s->latent.kv_rank > 0 || has_window_gaps(s)) return;
+    s->arch = "mixtral";
+    s->ffn_dim = e->ffn_dim; // no layer has a dense MLP
+}
+
+bool model_is_planned_only(const decoder_spec *spec)
+{
+    const bool has_row = spec->experts.count == 0 || model_arch_find(spec->arch)->experts != NULL;
+    return spec->latent.kv_rank > 0 || !has_row;
 }
 
 status model_spec_check(const decoder_spec *spec)

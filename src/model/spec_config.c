@@ -2,6 +2,7 @@
 // from sizes alone. Absent keys keep the preset's value or follow from other sizes.
 #include "base/text.h"
 #include "model/arch/arch.h"
+#include "model/preset.h"
 #include "model/spec.h"
 
 #include <string.h>
@@ -59,8 +60,27 @@ static status sizes_apply(const run_config *c, bool is_fresh, decoder_spec *s)
     return ST_OK;
 }
 
+// Refuses keys of experts for a model that has none.
+static status experts_refuse(const run_config *c)
+{
+    const struct {
+        const char *key;
+        int64_t given;
+    } keys[] = {{"model.experts_per_token", c->model.experts_per_token},
+                {"model.shared_experts", c->model.shared_experts},
+                {"model.expert_ffn_dim", c->model.expert_ffn_dim},
+                {"model.dense_layers", c->model.dense_layers}};
+    for (int64_t i = 0; i < COUNT_OF(keys); i++) {
+        if (keys[i].given == 0) continue;
+        return fail(ST_CONFIG_CONFLICT,
+                    "%s = %lld has no effect: the model has no experts; give model.experts",
+                    keys[i].key, (long long)keys[i].given);
+    }
+    return ST_OK;
+}
+
 // Experts replace the MLP where the configuration or the preset has any.
-static void experts_set(const run_config *c, decoder_spec *s)
+static status experts_set(const run_config *c, decoder_spec *s)
 {
     model_experts *e = &s->experts;
     size_set(&e->count, c->model.experts);
@@ -68,10 +88,16 @@ static void experts_set(const run_config *c, decoder_spec *s)
     size_set(&e->shared, c->model.shared_experts);
     size_set(&e->ffn_dim, c->model.expert_ffn_dim);
     size_set(&e->dense_layers, c->model.dense_layers);
-    if (e->count == 0) return;
+    if (e->count == 0) return experts_refuse(c);
     if (e->top_k == 0) e->top_k = 2;
     if (e->ffn_dim == 0) e->ffn_dim = s->ffn_dim;
     if (e->every == 0) e->every = 1;
+    const bool is_dense_used = e->dense_layers > 0 || e->every > 1;
+    if (is_dense_used || c->model.ffn_dim == 0 || c->model.ffn_dim == e->ffn_dim) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "model.ffn_dim = %lld has no effect: every layer has experts, and their width is "
+                "model.expert_ffn_dim = %lld; give the latter alone",
+                (long long)c->model.ffn_dim, (long long)e->ffn_dim);
 }
 
 static void bool_set(bool *value, int32_t choice)
@@ -106,7 +132,7 @@ static status keys_apply(arena *a, const run_config *c, bool is_fresh, decoder_s
 {
     const int64_t layers = s->layers;
     TRY(sizes_apply(c, is_fresh, s));
-    experts_set(c, s);
+    TRY(experts_set(c, s));
     TRY(windows_fit(a, layers, s));
     TRY(window_apply(a, c, s));
     if (c->model.rope_theta > 0.0) s->rope.theta = c->model.rope_theta;
@@ -116,6 +142,7 @@ static status keys_apply(arena *a, const run_config *c, bool is_fresh, decoder_s
     if (strcmp(s->arch, "qwen2") != 0) bool_set(&s->out_bias, c->model.attention_bias);
     bool_set(&s->mlp_bias, c->model.mlp_bias);
     bool_set(&s->qk_norm, c->model.qk_norm);
+    model_experts_arch(s);
     return ST_OK;
 }
 
@@ -129,7 +156,7 @@ status model_spec_from_config(const host *h, arena *a, const run_config *c, deco
         if (is_fresh) {
             s = model_arch_spec(arch_of(c->model.arch));
         } else {
-            TRY(model_spec_preset(h, a, c->model.preset, &s));
+            TRY(model_preset_find(h, a, c->model.preset, &s));
         }
         TRY(keys_apply(a, c, is_fresh, &s));
     }

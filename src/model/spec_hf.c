@@ -5,7 +5,6 @@
 //
 // The file is untrusted input: a wrong type, a missing key, an excessive size, or an option that
 // changes the mathematics in an unsupported way is refused with file and key.
-// would change the mathematics and that no block here has is refused with file and key.
 #include "base/text.h"
 #include "model/arch/arch.h"
 #include "model/spec.h"
@@ -181,7 +180,7 @@ static status unsupported_refuse(const reader *r, const json *map)
 {
     static const struct {
         const char *key;
-        enum { HARMLESS_FALSE, HARMLESS_TRUE, HARMLESS_ONE, HARMLESS_NULL } harmless;
+        enum { HARMLESS_FALSE, HARMLESS_TRUE, HARMLESS_ZERO, HARMLESS_ONE, HARMLESS_NULL } harmless;
     } rows[] = {
         {"scale_attn_weights", HARMLESS_TRUE},
         {"scale_attn_by_inverse_layer_idx", HARMLESS_FALSE},
@@ -192,8 +191,10 @@ static status unsupported_refuse(const reader *r, const json *map)
         {"attn_logit_softcapping", HARMLESS_NULL},
         {"final_logit_softcapping", HARMLESS_NULL},
         {"clip_qkv", HARMLESS_NULL},
+        {"output_router_logits", HARMLESS_FALSE}, // true adds a loss that balances the experts
+        {"router_jitter_noise", HARMLESS_ZERO},
     };
-    static const char *const words[] = {"false", "true", "1", "null"};
+    static const char *const words[] = {"false", "true", "0", "1", "null"};
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         const json *value = json_get(map, rows[i].key);
         if (!is_given(value)) continue;
@@ -201,6 +202,7 @@ static status unsupported_refuse(const reader *r, const json *map)
         const bool fine =
             (rows[i].harmless == HARMLESS_FALSE && is_bool && !json_bool(value, true)) ||
             (rows[i].harmless == HARMLESS_TRUE && is_bool && json_bool(value, false)) ||
+            (rows[i].harmless == HARMLESS_ZERO && json_real(value, 1.0) == 0.0) ||
             (rows[i].harmless == HARMLESS_ONE && json_real(value, 0.0) == 1.0);
         if (fine) continue;
         char expected[64];
@@ -253,6 +255,19 @@ static status sizes_read(const reader *r, decoder_spec *s)
     const int64_t ffn = s->mlp == MODEL_MLP_GELU ? 4 * s->dim : needed;
     TRY(int_read(r, k->ffn_dim, model_limits_ffn, ffn, &s->ffn_dim));
     return int_read(r, k->context, model_limits_context, needed, &s->context);
+}
+
+static status experts_read(const reader *r, decoder_spec *s)
+{
+    const arch_keys *k = r->arch->keys;
+    const int64_t needed = -1;
+    model_experts *e = &s->experts;
+    if (k->experts == NULL) return ST_OK;
+    TRY(int_read(r, k->experts, model_limits_experts, needed, &e->count));
+    TRY(int_read(r, k->experts_per_token, model_limits_experts, needed, &e->top_k));
+    e->ffn_dim = s->ffn_dim;
+    e->every = 1;
+    return ST_OK;
 }
 
 static status token_read(const reader *r, const char *key, int32_t otherwise, const decoder_spec *s,
@@ -510,7 +525,8 @@ static status rope_read(const reader *r, decoder_spec *s)
     const json *map = json_get(r->root, key);
     if (is_given(map) && json_kind_of(map) != JSON_MAP) return wrong(r, key, map, "a map or null");
     const json *theta_of = is_given(json_get(map, "rope_theta")) ? map : r->root;
-    TRY(real_read(r, theta_of, "rope_theta", (double_limits){1.0, 1e15}, 10000.0, &s->rope.theta));
+    const double usual = r->arch->rope_theta > 0.0 ? r->arch->rope_theta : s->rope.theta;
+    TRY(real_read(r, theta_of, "rope_theta", (double_limits){1.0, 1e15}, usual, &s->rope.theta));
     if (!is_given(map)) return ST_OK;
     for (int64_t i = 0; i < json_count(map); i++) {
         const json *value = NULL;
@@ -553,6 +569,7 @@ static status read_all(reader *r, decoder_spec *s)
     *s = model_arch_spec(arch);
     s->saved = saved_read(r);
     TRY(sizes_read(r, s));
+    TRY(experts_read(r, s));
     TRY(float_read(r, arch->keys->norm_eps, 1.0, arch->norm_eps, &s->norm_eps));
     TRY(float_read(r, "initializer_range", 10.0, 0.02, &s->init_std));
     TRY(activation_read(r, s));

@@ -1,6 +1,6 @@
-// Makes a decoder_spec from the config.json of a model with experts: Mixtral, Qwen 2 and 3 MoE,
-// DeepSeek V2 and V3, DBRX, Llama 4, gpt-oss. Such a model can be counted, planned and simulated;
-// model_build refuses to build it for training, and import refuses its weights.
+// Makes a decoder_spec from the config.json of a model with experts that has no row in arch/:
+// Qwen 2 and 3 MoE, DeepSeek V2 and V3, DBRX, Llama 4, gpt-oss. Such a model can be counted,
+// planned and simulated; model_build refuses to train it, and import refuses its weights.
 //
 // Each type is a row: the keys that hold its sizes, and the dense architecture whose blocks it
 // shares. Keys that change no size (scaling of scores, losses that balance experts) are ignored.
@@ -24,11 +24,6 @@ typedef struct hf_type {
 } hf_type;
 
 static const hf_type types[] = {
-    {.type = "mixtral",
-     .arch = "llama",
-     .expert_ffn = "intermediate_size",
-     .count = "num_local_experts",
-     .top_k = "num_experts_per_tok"},
     {.type = "qwen2_moe",
      .arch = "qwen2",
      .dense_ffn = "intermediate_size",
@@ -157,7 +152,7 @@ static status shape_read(const hf_reader *r, decoder_spec *s)
 static status experts_read(const hf_reader *r, decoder_spec *s)
 {
     const hf_type *t = r->t;
-    const model_limits some = {1, 1 << 16}, any = {0, 1 << 16};
+    const model_limits some = model_limits_experts, any = {0, some.max};
     model_experts *e = &s->experts;
     int64_t columns = 0;
     TRY(size_read(r, r->ffn, t->count, some, -1, &e->count));

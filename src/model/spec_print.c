@@ -75,6 +75,8 @@ static status sizes_add(const model_arch *arch, const decoder_spec *s, text *t)
     TRY(add_int(t, k->kv_heads, s->kv_heads));
     TRY(add_int(t, k->head_dim, s->head_dim));
     TRY(add_int(t, k->ffn_dim, s->ffn_dim));
+    TRY(add_int(t, k->experts, s->experts.count));
+    TRY(add_int(t, k->experts_per_token, s->experts.top_k));
     TRY(add_int(t, k->context, s->context));
     TRY(add_float(t, k->norm_eps, s->norm_eps));
     TRY(add_float(t, "initializer_range", s->init_std));
@@ -167,10 +169,14 @@ static status rope_add(const decoder_spec *s, text *t)
 status model_spec_print_json(const decoder_spec *spec, text *out)
 {
     TRY(model_spec_check(spec));
-    if (spec->experts.count > 0 || spec->latent.kv_rank > 0) {
-        return fail(ST_UNSUPPORTED, "a model with experts or latent attention cannot be written");
-    }
     const model_arch *arch = model_arch_find(spec->arch);
+    if (model_is_planned_only(spec)) {
+        return fail(ST_UNSUPPORTED,
+                    "a %s model with %lld experts%s cannot be trained or written yet, only counted "
+                    "and simulated",
+                    arch->name, (long long)spec->experts.count,
+                    spec->latent.kv_rank > 0 ? " and latent attention" : "");
+    }
     TRY(text_add(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"",
                  arch->causal_class, arch->name));
     TRY(text_add(out, ",\n  \"torch_dtype\": \"%s\"", model_dtype_name(spec->saved)));

@@ -1,8 +1,8 @@
 // Values of weights: initial values, and those of Hugging Face files.
 //
-// A file may hold one weight as several tensors (q, k, v) or transposed (GPT-2), with or without
-// the architecture's prefix, in fp32, bf16 or fp16. The tables in arch/ describe the names and
-// layouts; this file looks them up and converts the values.
+// A file may hold one weight as several tensors (q, k, v; those of experts) or transposed (GPT-2),
+// with or without the architecture's prefix, in fp32, bf16 or fp16. The tables in arch/ describe
+// names and layouts; this file looks them up and converts the values.
 #include "base/rng.h"
 #include "base/text.h"
 #include "model/arch/arch.h"
@@ -71,33 +71,42 @@ static void pattern_of(const char *ours, char pattern[NAME_BYTES], int *layer)
     snprintf(pattern, NAME_BYTES, "%s", ours);
 }
 
-// Finds the row of the tensor that holds this weight or part; NULL if none has that name.
-static const arch_tensor *tensor_of(const model_arch *arch, const char *ours, int *layer)
+// Finds the first row of a table for this weight or part; NULL if none has that name.
+static const arch_tensor *row_find(const arch_tensor *rows, const char *pattern)
 {
-    char pattern[NAME_BYTES];
-    pattern_of(ours, pattern, layer);
-    for (const arch_tensor *t = arch->tensors; t->ours != NULL; t++) {
+    for (const arch_tensor *t = rows; t != NULL && t->ours != NULL; t++) {
         if (strcmp(t->ours, pattern) == 0) return t;
     }
     return NULL;
 }
 
+static const arch_tensor *tensor_of(const model_arch *arch, const char *ours, int *layer)
+{
+    char pattern[NAME_BYTES];
+    pattern_of(ours, pattern, layer);
+    const arch_tensor *found = row_find(arch->tensors, pattern);
+    return found != NULL ? found : row_find(arch->experts, pattern);
+}
+
 // The head lies outside the inner model, so it has no prefix.
 static const arch_tensor head_tensor = {"head", "lm_head.weight", false};
 
-// Makes the name that transformers saves. Models saved without their head have the name without the
-// prefix, `bare`.
-static void name_make(const model_arch *arch, const arch_tensor *t, int layer,
+// Makes the name that transformers saves: "#" of the table is the layer, "@" the expert. Models
+// saved without their head have the name without the prefix, `bare`.
+static void name_make(const model_arch *arch, const arch_tensor *t, int layer, int64_t expert,
                       char name[NAME_BYTES])
 {
-    const char *prefix = t == &head_tensor ? "" : arch->prefix;
-    const char *number = strchr(t->theirs, '#');
-    if (number == NULL) {
-        snprintf(name, NAME_BYTES, "%s%s", prefix, t->theirs);
-    } else {
-        snprintf(name, NAME_BYTES, "%s%.*s%d%s", prefix, (int)(number - t->theirs), t->theirs,
-                 layer, number + 1);
+    int used = snprintf(name, NAME_BYTES, "%s", t == &head_tensor ? "" : arch->prefix);
+    for (const char *from = t->theirs; *from != '\0';) {
+        const int plain = (int)strcspn(from, "#@");
+        used += snprintf(name + used, (size_t)(NAME_BYTES - used), "%.*s", plain, from);
+        from += plain;
+        if (*from == '\0') break;
+        used += snprintf(name + used, (size_t)(NAME_BYTES - used), "%lld",
+                         *from == '#' ? (long long)layer : (long long)expert);
+        from++;
     }
+    ASSERT(used < NAME_BYTES);
 }
 
 typedef struct hf_source {
@@ -106,53 +115,93 @@ typedef struct hf_source {
     int64_t row_begin, rows;
 } hf_source;
 
-// Lists the file tensors that make up weight w: one, or one for each part.
-static status sources_of(const decoder_spec *spec, const op_weight *w, hf_source out[4], int *count)
+// The file tensors that make up one weight: one, or one for each part; of a weight that stacks
+// experts these repeat for each expert, whose rows follow each other.
+typedef struct hf_sources {
+    const model_arch *arch;
+    const arch_tensor *tensors[4];
+    int64_t row_begin[4], rows[4];
+    int count; // of one expert
+    int layer;
+    int64_t experts, rows_of_expert; // experts is 1 where the weight stacks none
+} hf_sources;
+
+static int64_t source_count(const hf_sources *all)
+{
+    return all->count * all->experts;
+}
+
+static void source_at(const hf_sources *all, int64_t index, hf_source *out)
+{
+    const int64_t k = index % all->count, expert = index / all->count;
+    out->tensor = all->tensors[k];
+    out->row_begin = expert * all->rows_of_expert + all->row_begin[k];
+    out->rows = all->rows[k];
+    name_make(all->arch, out->tensor, all->layer, expert, out->name);
+}
+
+// One row of the table for each matrix of an expert, all equally large.
+static void experts_sources(const decoder_spec *spec, const op_weight *w, hf_sources *out)
+{
+    const arch_tensor *first = out->tensors[0];
+    out->experts = spec->experts.count;
+    out->rows_of_expert = w->rows / out->experts;
+    out->count = 0;
+    for (const arch_tensor *t = first; t->ours != NULL && strcmp(t->ours, first->ours) == 0; t++) {
+        ASSERT(out->count < COUNT_OF(out->tensors));
+        out->tensors[out->count++] = t;
+    }
+    for (int k = 0; k < out->count; k++) {
+        out->rows[k] = out->rows_of_expert / out->count;
+        out->row_begin[k] = k * out->rows[k];
+    }
+}
+
+static status sources_of(const decoder_spec *spec, const op_weight *w, hf_sources *out)
 {
     const model_arch *arch = model_arch_find(spec->arch);
     ASSERT(arch != NULL);
-    int layer = -1;
-    out[0].tensor =
-        strcmp(w->name, head_tensor.ours) == 0 ? &head_tensor : tensor_of(arch, w->name, &layer);
-    if (out[0].tensor != NULL) {
-        out[0].row_begin = 0;
-        out[0].rows = w->rows;
-        name_make(arch, out[0].tensor, layer, out[0].name);
-        *count = 1;
+    *out = (hf_sources){.arch = arch, .count = 1, .layer = -1, .experts = 1};
+    out->tensors[0] = strcmp(w->name, head_tensor.ours) == 0
+                          ? &head_tensor
+                          : tensor_of(arch, w->name, &out->layer);
+    if (out->tensors[0] != NULL) {
+        out->rows[0] = w->rows;
+        if (w->is_expert) experts_sources(spec, w, out);
         return ST_OK;
     }
     for (int p = 0; p < w->part_count; p++) {
-        out[p].tensor = tensor_of(arch, w->parts[p].name, &layer);
-        if (out[p].tensor == NULL) {
+        out->tensors[p] = tensor_of(arch, w->parts[p].name, &out->layer);
+        if (out->tensors[p] == NULL) {
             return fail(ST_INTERNAL, "%s has no name for %s in Hugging Face files", arch->name,
                         w->parts[p].name);
         }
-        out[p].row_begin = w->parts[p].row_begin;
-        out[p].rows = w->parts[p].rows;
-        name_make(arch, out[p].tensor, layer, out[p].name);
+        out->row_begin[p] = w->parts[p].row_begin;
+        out->rows[p] = w->parts[p].rows;
     }
-    *count = w->part_count;
+    out->count = w->part_count;
     return ST_OK;
 }
 
 status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m, int64_t weight,
                         model_hf_tensor **out, int64_t *count)
 {
-    hf_source sources[4];
-    int source_count = 0;
+    hf_sources sources;
     model_hf_tensor *all = NULL;
-    TRY(sources_of(spec, &m->weights[weight], sources, &source_count));
-    TRY(arena_new(a, source_count, &all));
-    for (int i = 0; i < source_count; i++) {
+    TRY(sources_of(spec, &m->weights[weight], &sources));
+    TRY(arena_new(a, source_count(&sources), &all));
+    for (int64_t i = 0; i < source_count(&sources); i++) {
+        hf_source source;
         char *name = NULL;
-        TRY(arena_strdup(a, sources[i].name, &name));
+        source_at(&sources, i, &source);
+        TRY(arena_strdup(a, source.name, &name));
         all[i] = (model_hf_tensor){.name = name,
-                                   .row_begin = sources[i].row_begin,
-                                   .rows = sources[i].rows,
-                                   .transposed = sources[i].tensor->transposed};
+                                   .row_begin = source.row_begin,
+                                   .rows = source.rows,
+                                   .transposed = source.tensor->transposed};
     }
     *out = all;
-    *count = source_count;
+    *count = source_count(&sources);
     return ST_OK;
 }
 
@@ -285,17 +334,18 @@ status model_weight_read(const safetensors *set, const decoder_spec *spec, const
 {
     const op_weight *w = &m->weights[weight];
     const model_arch *arch = model_arch_find(spec->arch);
-    hf_source sources[4];
-    int count = 0;
-    TRY(sources_of(spec, w, sources, &count));
-    for (int i = 0; i < count; i++) {
+    hf_sources sources;
+    TRY(sources_of(spec, w, &sources));
+    for (int64_t i = 0; i < source_count(&sources); i++) {
         char why[160];
-        const safetensors_entry *e = entry_find(set, arch, sources[i].name);
-        if (!entry_fits(e, w, &sources[i], why)) {
-            return fail(ST_MODEL, "tensor %s %s", sources[i].name, why);
+        hf_source source;
+        source_at(&sources, i, &source);
+        const safetensors_entry *e = entry_find(set, arch, source.name);
+        if (!entry_fits(e, w, &source, why)) {
+            return fail(ST_MODEL, "tensor %s %s", source.name, why);
         }
-        float *out = values + sources[i].row_begin * w->columns;
-        TRY(source_read(set, e, &sources[i], w->columns, out));
+        float *out = values + source.row_begin * w->columns;
+        TRY(source_read(set, e, &source, w->columns, out));
     }
     return ST_OK;
 }
@@ -340,16 +390,15 @@ static status weights_check(complaints *c, const safetensors *set, const decoder
 {
     const model_arch *arch = model_arch_find(spec->arch);
     for (int64_t i = 0; i < m->weight_count; i++) {
-        hf_source sources[4];
-        int count = 0;
-        TRY(sources_of(spec, &m->weights[i], sources, &count));
-        for (int s = 0; s < count; s++) {
+        hf_sources sources;
+        TRY(sources_of(spec, &m->weights[i], &sources));
+        for (int64_t s = 0; s < source_count(&sources); s++) {
             char why[160];
-            const safetensors_entry *e = entry_find(set, arch, sources[s].name);
+            hf_source source;
+            source_at(&sources, s, &source);
+            const safetensors_entry *e = entry_find(set, arch, source.name);
             if (e != NULL) used[entry_index(set, e)] = true;
-            if (!entry_fits(e, &m->weights[i], &sources[s], why)) {
-                TRY(complain(c, sources[s].name, why));
-            }
+            if (!entry_fits(e, &m->weights[i], &source, why)) TRY(complain(c, source.name, why));
         }
     }
     return ST_OK;

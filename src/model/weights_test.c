@@ -8,6 +8,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -35,6 +36,9 @@ static decoder_spec small(const char *arch)
     s.ffn_dim = 40;
     s.vocab = 31;
     s.context = 16;
+    if (strcmp(arch, "mixtral") == 0) {
+        s.experts = (model_experts){.count = 3, .top_k = 2, .ffn_dim = s.ffn_dim, .every = 1};
+    }
     return s;
 }
 
@@ -213,7 +217,7 @@ static void values_check(arena *a, const safetensors *set, const decoder_spec *s
 static void files_are_read(void **state)
 {
     (void)state;
-    static const char *const archs[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
+    static const char *const archs[] = {"gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3"};
     static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     char folder[64];
     assert_non_null(test_scratch(folder));
@@ -239,6 +243,30 @@ static void files_are_read(void **state)
         }
     }
     test_scratch_remove(folder);
+}
+
+// A weight that stacks experts has the gate of an expert, then its up, then those of the next one.
+static void experts_are_stacked(void **state)
+{
+    (void)state;
+    arena *a = arena_make();
+    const decoder_spec s = small("mixtral");
+    const op_model *m = build(a, &s);
+    model_hf_tensor *hf = NULL;
+    int64_t count = 0;
+    const int64_t w = weight_index(m, "layers.1.mlp.experts.gate_up");
+    OK(model_hf_tensors(a, &s, m, w, &hf, &count));
+    assert_int_equal(m->weights[w].rows, 3 * 2 * 40);
+    assert_int_equal(count, 3 * 2);
+    for (int64_t i = 0; i < count; i++) {
+        char name[96];
+        snprintf(name, sizeof(name), "model.layers.1.block_sparse_moe.experts.%d.w%d.weight",
+                 (int)(i / 2), i % 2 == 0 ? 1 : 3);
+        assert_string_equal(hf[i].name, name);
+        assert_int_equal(hf[i].row_begin, 40 * i);
+        assert_int_equal(hf[i].rows, 40);
+    }
+    arena_destroy(a);
 }
 
 static void misfits_are_told(void **state)
@@ -281,6 +309,7 @@ int main(void)
         cmocka_unit_test(initial_values_are_of_parts),
         cmocka_unit_test(ranges_are_the_whole),
         cmocka_unit_test(files_are_read),
+        cmocka_unit_test(experts_are_stacked),
         cmocka_unit_test(misfits_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,6 +108,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
     train_bench step;
     TRY(train_loader_model(d->loader, &d->own, &d->spec));
     TRY(assemble_layout_check(&d->own, &d->spec));
+    TRY(assemble_train_check(&d->own, &d->spec));
     TRY(memory_try(d));
     TRY(step_try(d, &step));
     TRY(folder_try(d, &cache));

@@ -658,6 +658,7 @@ status train_prepare(const host *h, arena *a, const run_config *r)
     TRY(train_loader_open(h, a, r, &loader));
     status st = train_loader_model(loader, &own, &spec);
     if (st == ST_OK) st = assemble_layout_check(&own, &spec);
+    if (st == ST_OK) st = assemble_train_check(&own, &spec);
     if (st == ST_OK) st = h->api->path_mkdir(h, cache);
     if (st == ST_OK) st = train_loader_prepare(loader, cache, NULL, NULL);
     train_loader_close(loader);

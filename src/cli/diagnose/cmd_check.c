@@ -32,6 +32,8 @@ enum { GENERATED_MAX = 4096 };
 typedef struct continuation {
     bool is_there, is_equal, ref_is_equal;
     int64_t count, same; // ids compared, and how many agree before the first difference
+    double gap;          // at the first difference, by how much the wanted id's logit is smaller
+                         // than the largest, relative to the largest absolute value; 0: none
     int32_t prompt[GENERATED_MAX], ids[GENERATED_MAX];
     int64_t prompt_count;
 } continuation;
@@ -63,7 +65,23 @@ static status continuation_read(cli_context *cli, const char *folder, continuati
     return st;
 }
 
-static status continuation_grow(infer *g, continuation *c)
+static status gap_read(cli_context *cli, const infer *g, int32_t wanted, double *gap)
+{
+    const int64_t vocab = infer_spec(g)->vocab;
+    float *logits = NULL;
+    double most = 0.0, best = -(double)INFINITY;
+    if (wanted < 0 || wanted >= vocab) return fail(ST_DAMAGED, "generation.json: no id %d", wanted);
+    TRY(arena_new(cli->a, vocab, &logits));
+    TRY(infer_logits(g, 0, logits));
+    for (int64_t i = 0; i < vocab; i++) {
+        best = fmax(best, (double)logits[i]);
+        most = fmax(most, fabs((double)logits[i]));
+    }
+    *gap = most > 0.0 ? (best - (double)logits[wanted]) / most : 0.0;
+    return ST_OK;
+}
+
+static status continuation_grow(cli_context *cli, infer *g, continuation *c)
 {
     const infer_sampling greedy = {.temperature = 0.0};
     int32_t id = 0;
@@ -73,7 +91,8 @@ static status continuation_grow(infer *g, continuation *c)
         c->same++;
         if (i + 1 < c->count) TRY(infer_next(g, id, &id));
     }
-    return ST_OK;
+    c->gap = 0.0;
+    return c->same == c->count ? ST_OK : gap_read(cli, g, c->ids[c->same], &c->gap);
 }
 
 static status continuation_run(cli_context *cli, const char *folder, const run_config *r,
@@ -86,16 +105,17 @@ static status continuation_run(cli_context *cli, const char *folder, const run_c
         .backend = backend,
         .compute = run_config_types(r).compute,
         .context = c->prompt_count + c->count,
+        .logits = true,
         .strict = r->determinism.mode == RUN_STRICT,
     };
     TRY(infer_open(cli->h, cli->a, folder, &options, &g));
-    const status st = continuation_grow(g, c);
+    const status st = continuation_grow(cli, g, c);
     infer_close(g);
     return st;
 }
 
-// In bf16 and fp16 a continuation may differ from fp32's where two logits are close; then it must
-// do so with the reference kernels too.
+// In bf16 and fp16 a continuation may differ from fp32's where two logits are closer than the limit
+// of logits, or where the reference kernels differ too.
 static status continuation_check(cli_context *cli, const char *folder, const diagnose_check *t,
                                  continuation *c)
 {
@@ -113,7 +133,9 @@ static status continuation_check(cli_context *cli, const char *folder, const dia
 
 static bool continuation_is_good(const continuation *c, const diagnose_check *t)
 {
-    return !c->is_there || c->is_equal || (t->is_narrow && !c->ref_is_equal);
+    const check_item *logits = &t->items[CHECK_LOGITS];
+    const bool is_close = logits->is_there && c->gap <= logits->limit;
+    return !c->is_there || c->is_equal || (t->is_narrow && (!c->ref_is_equal || is_close));
 }
 
 // ---- output -------------------------------------------------------------------------------------

@@ -230,7 +230,7 @@ static status import(importing *v)
 {
     arena *a = v->cli->a;
     TRY(model_spec_from_hf(v->cli->h, a, v->from, &v->spec));
-    if (v->spec.experts.count > 0) {
+    if (v->spec.experts.count > 0 && model_is_planned_only(&v->spec)) {
         return fail(
             ST_UNSUPPORTED,
             "%s: a model with %lld experts cannot be imported, because it cannot be trained yet; "

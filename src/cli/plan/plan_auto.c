@@ -23,6 +23,13 @@ static const predict_started *started_of(const launch_place *place, predict_star
     return own;
 }
 
+// Experts cannot be cut between ranks in training yet (assemble_train_check).
+static void experts_fix(search_fixed *f)
+{
+    if (f->tp == 0) f->tp = 1;
+    if (f->ep == 0) f->ep = 1;
+}
+
 status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, int64_t key_count,
                  const launch_place *started, const char ***out, int64_t *count)
 {
@@ -39,6 +46,7 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     TRY(run_config_load_searched(cli->h, cli->a, yaml, all, key_count + 1, false, r, &c));
     TRY(plan_fix(c, r, &p->fixed));
     TRY(model_find(cli, p));
+    if (p->each.base.spec.experts.count > 0) experts_fix(&p->fixed);
     TRY(arena_create("a simulation", 0, &p->each.work));
     const status st = predict_here_layout(p, started_of(started, &own), &best);
     candidates_scratch_destroy(&p->each);

@@ -25,11 +25,14 @@ typedef enum arch_windows {
 typedef struct arch_keys {
     const char *layers, *dim, *heads, *kv_heads, *head_dim, *ffn_dim, *context, *norm_eps;
     const char *activation, *dropout_attention, *dropout_residual, *dropout_embedding;
+    // Models with experts: ffn_dim is then the width of one expert.
+    const char *experts, *experts_per_token;
 } arch_keys;
 extern const arch_keys arch_keys_llama; // shared by all architectures like Llama
 
 // One tensor of a file. `ours` is a weight or a part of one; "layers.#." stands for every layer.
-// `theirs` is the name after the prefix.
+// `theirs` is the name after the prefix. Weights that stack experts have one row for each matrix of
+// an expert, in the order of its rows; "@" in `theirs` stands for the number of the expert.
 typedef struct arch_tensor {
     const char *ours, *theirs;
     bool transposed; // stored (columns, rows)
@@ -41,6 +44,7 @@ typedef struct model_arch {
     const char *base_class;     // class name without the head; such files lack the prefix
     const char *prefix;         // prefix of tensor names: "model."
     const arch_tensor *tensors; // ends with an empty row
+    const arch_tensor *experts; // those of layers with experts, likewise; NULL: it has no experts
     const char *const *buffers; // ends of names of tensors that hold no weights; NULL-terminated
     const arch_keys *keys;
     model_norm norm;
@@ -51,9 +55,10 @@ typedef struct model_arch {
     bool qk_norm;
     // Defaults of transformers for keys that config.json lacks.
     bool tied;
-    int64_t kv_heads; // 0: heads
-    int64_t head_dim; // 0: dim / heads
-    int64_t window;   // 0: none
+    int64_t kv_heads;  // 0: heads
+    int64_t head_dim;  // 0: dim / heads
+    int64_t window;    // 0: none
+    double rope_theta; // 0: 10000
     const char *activation;
     double norm_eps, dropout;
     int32_t bos_token, eos_token;
@@ -62,6 +67,7 @@ typedef struct model_arch {
 extern const model_arch model_arch_gpt2;
 extern const model_arch model_arch_llama;
 extern const model_arch model_arch_mistral;
+extern const model_arch model_arch_mixtral;
 extern const model_arch model_arch_qwen2;
 extern const model_arch model_arch_qwen3;
 

@@ -86,20 +86,23 @@ status block_vector(block_context *c, const char *name, int64_t rows, weight_ini
     return weight_add(c, &w, out);
 }
 
-status block_parts(block_context *c, int count, const char *const *names, const int64_t *rows)
+// The program's tensor has the parts of all experts, because sizes of a cut follow from them. The
+// weight itself is one part, since each expert has its own rows of every part.
+status block_experts(block_context *c, const char *name, int64_t rows, int64_t columns, int parts,
+                     int cut_dim, tensor_id *out)
 {
-    ASSERT(c->weight_count > 0 && count <= BLOCK_MAX_PARTS);
-    block_weight *w = &c->weights[c->weight_count - 1];
-    op_tensor *t = &c->p->tensors[c->weight_ids[c->weight_count - 1]];
-    int64_t sum = 0;
-    w->part_count = t->part_count = count;
-    for (int i = 0; i < count; i++) {
-        w->parts[i].name = t->parts[i].name = names[i];
-        w->parts[i].rows = t->parts[i].rows = rows[i];
-        sum += rows[i];
+    const int64_t all = c->spec->experts.count * rows;
+    ASSERT(parts >= 1 && parts <= BLOCK_MAX_PARTS && rows % parts == 0);
+    block_weight w = matrix_of(c, name, all, columns, cut_dim);
+    w.cut_dim[AXIS_EP] = 0;
+    TRY(weight_add(c, &w, out));
+    op_tensor *t = &c->p->tensors[*out];
+    t->part_count = parts > 1 ? parts : 0;
+    for (int i = 0; i < t->part_count; i++) {
+        t->parts[i].name = name;
+        t->parts[i].rows = all / parts;
     }
-    ASSERT(sum == w->rows);
-    return freeze(c);
+    return ST_OK;
 }
 
 status block_shared(block_context *c, const char *name)

@@ -69,9 +69,8 @@ extern const model_block model_block_attention;
 extern const model_block model_block_mlp_gelu;
 extern const model_block model_block_mlp_swiglu;
 extern const model_block model_block_head;
-// These blocks can be planned; they have no kernels.
 extern const model_block model_block_experts;
-extern const model_block model_block_latent;
+extern const model_block model_block_latent;      // it can be planned; it has no kernels
 const model_block *model_block_at(int64_t index); // row of the table; NULL past its end
 
 // ---- for blocks ---------------------------------------------------------------------------------
@@ -82,9 +81,10 @@ NODISCARD status block_matrix(block_context *c, const char *name, int64_t rows, 
                               int cut_dim, tensor_id *out);
 NODISCARD status block_vector(block_context *c, const char *name, int64_t rows, weight_init init,
                               int cut_dim, tensor_id *out);
-// Gives the last declared weight these parts, in order along its rows.
-NODISCARD status block_parts(block_context *c, int count, const char *const *names,
-                             const int64_t *rows);
+// Declares a matrix (experts * rows, columns): one matrix (rows, columns) for each expert, stacked.
+// The rows of an expert are `parts` parts (gate and up), each of which tp may cut along cut_dim.
+NODISCARD status block_experts(block_context *c, const char *name, int64_t rows, int64_t columns,
+                               int parts, int cut_dim, tensor_id *out);
 // Makes the last declared weight an alias of this one of the model: the tied embedding.
 NODISCARD status block_shared(block_context *c, const char *name);
 // Marks the last declared weight as a projection into the residual stream: GPT-2 initialises it

@@ -1,39 +1,24 @@
 // Experts: MLPs of which each token uses a few (Shazeer et al. 2017, arXiv:1701.06538; DeepSeek-AI
-// 2024, arXiv:2401.06066). They can be planned and priced, but not trained yet (model_build
-// refuses).
+// 2024, arXiv:2401.06066). The matrices of all experts are one weight, expert after expert:
+// mlp.experts.gate_up has the rows of the gate of expert 0, of its up, of the gate of expert 1 ...
 //
 //   x -> router -> ids, weights;  x, ids -> rows by expert -> gate_up -> scaled by weights -> down
 //                                 -> summed = y
 //   x -> the shared experts, which every token uses, as one wide MLP: added to y
 #include "model/block/block.h"
 
-#include <string.h>
-
-// Declares a matrix of all experts, stacked along the rows, which AXIS_EP cuts too.
-static status expert_matrix(block_context *c, const char *name, int64_t rows, int64_t columns,
-                            int cut_dim, tensor_id *out)
-{
-    TRY(block_matrix(c, name, c->spec->experts.count * rows, columns, cut_dim, out));
-    c->weights[c->weight_count - 1].cut_dim[AXIS_EP] = 0;
-    c->p->tensors[*out].cut_dim[AXIS_EP] = 0;
-    return ST_OK;
-}
-
 static status gated(block_context *c, const op_permuted *p, tensor_id *a)
 {
     const decoder_spec *s = c->spec;
-    const char *const names[] = {"mlp.experts.gate", "mlp.experts.up"};
     const int32_t count = (int32_t)s->experts.count;
     const int64_t width = s->experts.ffn_dim;
-    const int64_t parts[] = {s->experts.count * width, s->experts.count * width};
     tensor_id w = TENSOR_NONE, h = TENSOR_NONE;
     if (s->mlp != MODEL_MLP_SWIGLU) {
-        TRY(expert_matrix(c, "mlp.experts.up", width, s->dim, 0, &w));
+        TRY(block_experts(c, "mlp.experts.up", width, s->dim, 1, 0, &w));
         TRY(op_grouped_matmul(c->p, p->rows, w, p->offsets, count, &h));
         return op_activate(c->p, h, s->activation, a);
     }
-    TRY(expert_matrix(c, "mlp.experts.gate_up", 2 * width, s->dim, 0, &w));
-    TRY(block_parts(c, 2, names, parts));
+    TRY(block_experts(c, "mlp.experts.gate_up", 2 * width, s->dim, 2, 0, &w));
     TRY(op_grouped_matmul(c->p, p->rows, w, p->offsets, count, &h));
     return op_swiglu(c->p, h, a);
 }
@@ -80,7 +65,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     TRY(op_permute(c->p, x, ids, weights, (int32_t)e->count, &p)); // (top_k tokens, dim)
     TRY(gated(c, &p, &a));                                         // (top_k tokens, ffn)
     TRY(op_scale_rows(c->p, a, p.scale, &a));
-    TRY(expert_matrix(c, "mlp.experts.down", s->dim, e->ffn_dim, 1, &w));
+    TRY(block_experts(c, "mlp.experts.down", s->dim, e->ffn_dim, 1, 1, &w));
     block_residual_projection(c);
     TRY(op_grouped_matmul(c->p, a, w, p.offsets, (int32_t)e->count, &d));
     TRY(op_unpermute(c->p, d, p.row_of, TENSOR_NONE, y)); // (tokens, dim)

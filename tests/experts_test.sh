@@ -1,0 +1,57 @@
+#!/bin/bash
+# Mixtures of experts: a small one learns, has one digest in every layout that strict order allows, goes
+# on exactly after a stop, and is exported and read back; options that it cannot have yet are refused.
+set -u
+. tests/support/named.sh
+cd "$dir" || exit 1
+"$trireme" init demo >/dev/null || exit 1
+keys="model.preset=moe-tiny model.layers=2 model.dim=32 model.heads=2 model.expert_ffn_dim=16 model.context=64
+      train.seq=32 train.global_batch=8 eval.every=0 checkpoint.every=0 kernels.threads=1 schedule.name=constant
+      schedule.min_ratio=0 optimizer.lr=1e-2"
+strict="determinism=strict train.steps=4"
+train() { # NAME KEY...
+    local name=$1
+    shift
+    timeout 60 "$trireme" train demo/config.yaml --quiet run.dir="$dir/$name" $keys "$@"
+}
+digest() { "$trireme" digest "$dir/$1" 2>&1; }
+loss() { sed -n "s/^{\"step\": $2,.*\"loss\": \([0-9.]*\).*/\1/p" "$1/metrics.jsonl"; }
+
+code "strict, one rank" 0 train one $strict
+want=$(digest one)
+number=0
+for layout in "layout.dp=2 layout.zero=3 train.recompute=selective" "layout.pp=2 train.recompute=full"; do
+    number=$((number + 1))
+    code "$layout" 0 train "l$number" $strict $layout
+    same "$layout: the same digest" "$(digest "l$number")" "$want"
+done
+code "two steps" 0 train resumed $strict train.steps=2
+code "two more" 0 train resumed $strict
+same "go on exactly" "$(digest resumed)" "$want"
+code "fast, bf16" 0 train bf16 train.precision=bf16 train.steps=20 layout.dp=2 layout.zero=2
+same "learns" "$(awk -v a="$(loss bf16 1)" -v b="$(loss bf16 20)" 'BEGIN { print(a > 5 && b > 0 && b < a - 1.5) }')" 1
+
+code "export" 0 "$trireme" export one one.hf
+says "is a Mixtral" one.hf/config.json '"model_type": "mixtral"'
+says "with its experts" one.hf/config.json '"num_local_experts": 8'
+code "import" 0 "$trireme" import one.hf again
+code "export it again" 0 "$trireme" export again again.hf
+if cmp -s one.hf/model.safetensors again.hf/model.safetensors; then passed "the same bytes"; else failed "the same bytes"; fi
+code "generate" 0 "$trireme" generate one.hf --prompt 'the ' --temperature 0 --max-tokens 8
+cp out text
+code "from the run" 0 "$trireme" generate one --prompt 'the ' --temperature 0 --max-tokens 8
+if cmp -s out text; then passed "the same text"; else failed "the same text"; fi
+
+refused() { # NAME PATTERN KEY...
+    local name=$1 pattern=$2
+    shift 2
+    code "$name is refused" 3 train refused "$@"
+    says "by name" err "$pattern"
+}
+refused "tp" 'layout.tp = 2: experts cannot be cut between ranks' layout.tp=2
+refused "Muon" 'optimizer.name = muon .* use optimizer.name=adamw' optimizer.name=muon
+refused "a micro-batch of several shards" 'use train.micro_batch=1, or' $strict train.micro_batch=2
+refused "a shared expert" 'model.shared_experts=0' model.shared_experts=1
+refused "a width that no MLP has" 'model.ffn_dim = 64 has no effect' model.ffn_dim=64
+refused "a key of experts without them" 'model.expert_ffn_dim = 16 has no effect' model.preset=tiny
+[ $failures = 0 ]
