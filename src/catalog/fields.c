@@ -28,6 +28,8 @@
 
 static const catalog_field device_rows[] = {
     DEVICE("maker", TEXT, maker, .help = "manufacturer: nvidia, amd, google, aws, intel, cpu"),
+    DEVICE("software.1", TEXT, software[0], .help = "profile of software that was measured on it"),
+    DEVICE("software.2", TEXT, software[1], .help = "profile of another one"),
     TFLOPS("fp64", MATH_FP64),
     TFLOPS("fp32", MATH_FP32),
     TFLOPS("tf32", MATH_TF32),

@@ -8,6 +8,11 @@
 static const catalog_field rows[] = {
     {.key = "model", .kind = OPTION_TEXT, .help = "a preset of models"},
     {.key = "cluster", .kind = OPTION_TEXT, .help = "an entry of clusters"},
+    {.key = "published",
+     .kind = OPTION_TEXT,
+     .help = "a figure of the run, as simulate's JSON names it: step_s=60.1"},
+    {.key = "published_source", .kind = OPTION_TEXT, .help = "where that figure is from"},
+    {.key = "difference", .kind = OPTION_TEXT, .help = "why the prediction differs from it"},
     {.key = "public", .kind = OPTION_LIST, .help = "key=value, as its makers published them"},
     {.key = "reported", .kind = OPTION_LIST, .help = "key=value, as others told them"},
 };
@@ -59,6 +64,14 @@ status catalog_run_load(const host *h, arena *a, const char *name, catalog_run *
     if (*r.model == '\0' || *r.cluster == '\0') {
         return fail(ST_CONFIG_KEY, "%s: a run needs \"model\" and \"cluster\"",
                     catalog_sheet_place(s, ""));
+    }
+    r.published = catalog_sheet_text(s, "published");
+    r.published_source = catalog_sheet_text(s, "published_source");
+    r.difference = catalog_sheet_text(s, "difference");
+    if (*r.published != '\0' && (strchr(r.published, '=') == NULL || *r.published_source == '\0')) {
+        return fail(ST_CONFIG_SYNTAX,
+                    "%s  published: expected figure=value, and a published_source",
+                    catalog_sheet_place(s, "published"));
     }
     r.told = *catalog_sheet_list(s, "public");
     r.reported = *catalog_sheet_list(s, "reported");

@@ -17,7 +17,10 @@ typedef struct catalog_run {
     // "layout.tp=8": published by its makers, reported by others, or not known publicly.
     option_list told, reported, assumed;
     option_list sources;
-    const char **settings; // all three lists in sequence
+    // A figure that its makers published: "tflops_per_device=400"; "" if there is none.
+    const char *published, *published_source;
+    const char *difference; // why the prediction differs from it; ""
+    const char **settings;  // all three lists in sequence
     int64_t setting_count;
 } catalog_run;
 

@@ -39,6 +39,8 @@ typedef struct cluster_device {
     const char *name, *about; // "h100"; one line for people
     const char *entry;        // catalogue entry on which the file `name` is based; NULL: none
     const char *maker;        // "nvidia", "amd", "google", "aws", "cpu"
+    // Profiles of the two softwares that were measured on it, or on the device nearest to it.
+    const char *software[2];
     // Dense GEMMs, FLOP/s (int8: operations/s). 0: it has no unit for the type.
     double peak_flops[MATH_COUNT];
     // The vendor's figure with 2:4 structured sparsity. Never used as a peak. 0: none.

@@ -60,7 +60,9 @@ status predict_search(predict_planner *p, arena *a, int32_t simulations, search_
                                     .wanted = p->wanted,
                                     .simulations = simulations,
                                     .rows = p->rows,
-                                    .each = &p->each};
+                                    .each = &p->each,
+                                    .progress = p->progress,
+                                    .progress_context = p->progress_context};
     candidates_begin(&p->each, simulations > 0);
     return search_run(a, &request, out);
 }

@@ -29,7 +29,9 @@ typedef struct predict_planner {
     int32_t wanted, simulations;
     int64_t rows; // search_request.rows
     exec_workspace_context workspace;
-    exec_codec codec; // of gradients between ranks
+    exec_codec codec;            // of gradients between ranks
+    search_progress_fn progress; // of every search; NULL: no caller shows it
+    void *progress_context;
 } predict_planner;
 
 // Sets the number of devices of the same machine; 0: as many as the cluster has.

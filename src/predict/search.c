@@ -407,8 +407,21 @@ static status rest_count(search *s)
     return ST_OK;
 }
 
+static void progress_tell(const search *s)
+{
+    const search_request *r = s->r;
+    if (r->progress == NULL) return;
+    const search_progress now = {.devices = r->devices,
+                                 .layers = r->layers,
+                                 .layouts = s->out->layouts,
+                                 .looked = s->looked,
+                                 .simulated = s->out->simulated};
+    r->progress(r->progress_context, &now);
+}
+
 static status item_look(search *s, const item *x)
 {
+    progress_tell(s);
     if (x->g != NULL) return search_group_open(s, x->g, x->least_ns);
     return x->c->found == NULL ? candidate_tighten(s, x->c) : candidate_look(s, x->c->found);
 }

@@ -29,6 +29,14 @@ search_fixed search_fixed_none(void);
 
 enum { SEARCH_MICRO_BATCH_MAX = 64, SEARCH_CP_MAX = 64, SEARCH_CHUNKS_MAX = 8 };
 
+// How far a search is, for a caller that shows it.
+typedef struct search_progress {
+    int64_t devices;
+    int32_t layers;
+    int64_t layouts, looked, simulated; // layouts: valid ones; looked: those judged one by one
+} search_progress;
+typedef void (*search_progress_fn)(void *context, const search_progress *now);
+
 typedef struct search_request {
     int64_t devices;
     int32_t layers; // of the decoder
@@ -50,10 +58,12 @@ typedef struct search_request {
     const cost_model *prices;
     int64_t usable_bytes;
     search_fixed fixed;
-    int32_t wanted;      // number of plans, best first
-    int32_t simulations; // at most; 0: none, memory alone decides
-    int64_t rows;        // limit on all simulated rows, once there are `wanted`; 0: none
-    candidates *each;    // makes models of layouts and simulates them
+    int32_t wanted;              // number of plans, best first
+    int32_t simulations;         // at most; 0: none, memory alone decides
+    int64_t rows;                // limit on all simulated rows, once there are `wanted`; 0: none
+    candidates *each;            // makes models of layouts and simulates them
+    search_progress_fn progress; // called between two layouts; NULL: never
+    void *progress_context;
 } search_request;
 
 // Reasons why a layout is invalid, counted in this order.

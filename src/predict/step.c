@@ -263,6 +263,16 @@ static status step_and_bytes(arena *a, const predict_setup *s, plan_last last, p
     return ST_OK;
 }
 
+// Bytes of the micro-batches' tokens, which grow with their number.
+static int64_t batch_bytes(const plan_table *run)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < run->count; i++) {
+        if (strncmp(run->tensors[i].name, "batch.", 6) == 0) bytes += run->tensors[i].bytes;
+    }
+    return bytes;
+}
+
 status predict_step_make(arena *a, const predict_setup *s, predict_step *out)
 {
     return step_and_bytes(a, s, PLAN_WHOLE, out);
@@ -271,14 +281,26 @@ status predict_step_make(arena *a, const predict_setup *s, predict_step *out)
 // Additional bytes of the profile's software are counted from the actions of all micro-batches.
 status predict_step_show(arena *a, const predict_setup *s, predict_step *out)
 {
-    const assemble_options how = {.last = PLAN_PLACED, .make = predict_plan_bytes};
+    assemble_options how = {.last = PLAN_PLACED, .make = predict_plan_bytes};
+    const predict_setup *of = s;
     predict_step *sized = NULL;
-    if (adds_bytes(&s->profile)) return step_and_bytes(a, s, PLAN_PLACED, out);
+    if (adds_bytes(&s->profile)) {
+        TRY(predict_step_few(a, s, &of));
+        if (of == s) return step_and_bytes(a, s, PLAN_PLACED, out);
+        how.make = NULL;
+    }
     TRY(arena_new(a, 1, &sized));
     TRY(predict_step_times(a, s, out));
-    TRY(step_plan(a, s, &how, sized));
+    TRY(step_plan(a, of, &how, sized));
     out->sized = sized->plans;
     memory_sum(s, out);
+    if (of == s) return ST_OK;
+    const int64_t tokens = batch_bytes(&sized->plans[out->fullest].run) *
+                           (run_config_batch_max(s->r) - run_config_batch_max(of->r)) /
+                           run_config_batch_max(of->r);
+    out->peak_bytes += tokens;
+    out->memory[PLAN_BYTES_BUFFERS] += tokens;
+    out->fits = out->peak_bytes <= out->usable_bytes;
     return ST_OK;
 }
 

@@ -35,7 +35,8 @@ typedef struct predict_setup {
     // valid until the next one. Each thread that simulates at the same time has its own arena, the
     // first thread the first. NULL: the arena of the plans.
     arena *scratch[PREDICT_ARENAS];
-    bool has_length; // train.steps or train.tokens is given: there is a long run to predict
+    bool has_profile; // the user or the run named the software
+    bool has_length;  // train.steps or train.tokens is given: there is a long run to predict
 } predict_setup;
 
 // A step and its figures. Bytes are those of the fullest rank.
@@ -50,6 +51,7 @@ typedef struct predict_step {
     int64_t devices;
     int64_t micro_batch, microbatches;
     int64_t simulated; // micro-batches that were simulated
+    bool is_line;      // the times are on the line through two steps with fewer micro-batches
     int64_t rounds; // rounds not simulated, each as long as `stretch` says; 0: all were simulated
     sim_stretch stretch; // of the simulated ones
     double step_s, tokens_per_s;
@@ -69,6 +71,9 @@ typedef struct predict_step {
 NODISCARD status predict_step_make(arena *a, const predict_setup *s, predict_step *out);
 // The same for a caller that shows the figures: its plans cannot be executed.
 NODISCARD status predict_step_show(arena *a, const predict_setup *s, predict_step *out);
+// For a step with so many micro-batches that planning all takes minutes: the same run with few,
+// whose live bytes are equal. *out stays `s` for any other step.
+NODISCARD status predict_step_few(arena *a, const predict_setup *s, const predict_setup **out);
 // The same without bytes, which take most of the time: they stay 0, and `fits` is false. Of very
 // many micro-batches not all are simulated.
 NODISCARD status predict_step_times(arena *a, const predict_setup *s, predict_step *out);

@@ -6,8 +6,9 @@
 // with few. If its middle repeats itself (sim_repeats), all ranks are after a round in the state
 // before it, only later; one more round then extends the step by exactly that time, and the rest is
 // linear, to the nanosecond. If it does not repeat (collectives that fall behind a little with each
-// micro-batch, for example), twice as many are tried, and in the end all. A search uses this;
-// `simulate` simulates every micro-batch.
+// micro-batch, for example), twice as many are tried, and in the end all. Where all would take
+// minutes and gigabytes, the line through the last two tries gives the step, and the prediction
+// says so (predict_step.is_line).
 #include "predict/step.h"
 
 #include "base/thread_pool.h"
@@ -149,7 +150,8 @@ static status times_try(arena *a, const predict_setup *s, const step_loop *f, pr
     out->microbatches = f->all;
     out->stretch = middle;
     TRY(period_of(a, out, &period));
-    *done = period > 0 && batch_is_even(out);
+    // A host that is ahead at first may fall behind later.
+    *done = period > 0 && batch_is_even(out) && !cost_has_host(&s->profile);
     if (!*done) return ST_OK;
     out->rounds = (f->all - f->few) / f->round;
     out->step->step_ns += out->rounds * period;
@@ -159,14 +161,70 @@ static status times_try(arena *a, const predict_setup *s, const step_loop *f, pr
     return ST_OK;
 }
 
+// A step with so many micro-batches, times its stages, takes seconds to simulate.
+enum { LINE_ROWS = 4096 };
+
+// The times of a step with `few` micro-batches.
+typedef struct some_times {
+    int64_t few, step_ns;
+    sim_times *times; // [stages]
+} some_times;
+
+static status times_keep(arena *a, const predict_step *x, int64_t few, some_times *out)
+{
+    TRY(arena_new(a, x->stages, &out->times));
+    memcpy(out->times, x->step->times, (size_t)x->stages * sizeof(*out->times));
+    out->few = few;
+    out->step_ns = x->step->step_ns;
+    return ST_OK;
+}
+
+static int64_t on_line(const some_times *before, int64_t few, int64_t all, int64_t v1, int64_t v2)
+{
+    return v2 + (int64_t)((double)(v2 - v1) * (double)(all - few) / (double)(few - before->few));
+}
+
+// Sets the times of all micro-batches from those of `few` in *out and of fewer before. The parts
+// of a rank's time still add up to its length.
+static void times_extend(const some_times *before, int64_t few, int64_t all, predict_step *out)
+{
+    sim_step *x = out->step;
+    x->step_ns = on_line(before, few, all, before->step_ns, x->step_ns);
+    for (int32_t i = 0; i < out->stages; i++) {
+        sim_times *to = &x->times[i];
+        const sim_times *from = &before->times[i];
+        const int64_t length = on_line(before, few, all, from->length, to->length);
+        to->compute = on_line(before, few, all, from->compute, to->compute);
+        to->data = on_line(before, few, all, from->data, to->data);
+        to->host = on_line(before, few, all, from->host, to->host);
+        int64_t rest = length - to->compute - to->data - to->host;
+        for (int k = 0; k < TRAFFIC_COUNT; k++) {
+            to->exposed[k] = on_line(before, few, all, from->exposed[k], to->exposed[k]);
+            rest -= to->exposed[k];
+        }
+        to->bubble = rest;
+        to->length = length;
+    }
+    out->is_line = true;
+}
+
 status predict_step_times(arena *a, const predict_setup *s, predict_step *out)
 {
     step_loop f;
-    // A host that is ahead at first may fall behind later.
-    bool done = false, has_loop = loop_find(s->r, TIME_ROUNDS, &f) && !cost_has_host(&s->profile);
+    some_times before = {.few = 0};
+    bool done = false, has_loop = loop_find(s->r, TIME_ROUNDS, &f);
+    const bool is_huge = has_loop && f.all * f.round >= 4 * LINE_ROWS;
+    has_loop = has_loop && (is_huge || !cost_has_host(&s->profile));
     for (; has_loop && !done && times_are_worth_while(&f); f.few += f.few - f.few % f.round) {
         TRY(schedule_has_loop(a, s->r, &f, &has_loop));
-        if (has_loop) TRY(times_try(a, s, &f, out, &done));
+        if (!has_loop) break;
+        TRY(times_try(a, s, &f, out, &done));
+        const bool is_long = f.few * f.round >= LINE_ROWS;
+        if (!done && is_huge && is_long && before.few > 0 && batch_is_even(out)) {
+            times_extend(&before, f.few, f.all, out);
+            done = true;
+        }
+        if (!done) TRY(times_keep(a, out, f.few, &before));
     }
     if (!done) TRY(predict_step_simulate(a, s, out));
     predict_step_figures(s, out);
@@ -238,6 +296,17 @@ static bool bytes_have_loop(const run_config *r, step_loop *f)
     const plan_schedule *x = r->layout.pp > 1 ? r->layout.pipeline : NULL;
     const bool one_way = x == NULL || (x->shape == SHAPE_LOOP && !x->splits_backward);
     return one_way && loop_find(r, BYTES_ROUNDS, f) && bytes_are_worth_while(f);
+}
+
+status predict_step_few(arena *a, const predict_setup *s, const predict_setup **out)
+{
+    step_loop f;
+    predict_setup *few = NULL;
+    const bool is_long = bytes_have_loop(s->r, &f) && f.all * f.round >= 4 * LINE_ROWS;
+    if (!is_long) return ST_OK;
+    TRY(shorter(a, s, f.few + f.round, &few));
+    *out = few;
+    return ST_OK;
 }
 
 // An arena is at least its live bytes and, in such a pipeline, at most this much more; twice that

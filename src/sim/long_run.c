@@ -21,6 +21,7 @@ enum {
 typedef struct repair {
     double until_s;
     int64_t devices;
+    bool is_unpaid;
 } repair;
 typedef struct repairs {
     arena *a;
@@ -39,21 +40,22 @@ typedef struct sample {
     repairs out;
     // Results of the sample.
     double wall_s, saved_s, rework_s, save_s, restart_s, wait_s;
+    double unpaid_s; // device-seconds that the provider took back
     int64_t failures, most_out;
     int64_t by_event[SIM_LONG_RUN_EVENTS];
 } sample;
 
 // ---- repairs -----------------------------------------------------------------------------------
 
-static status repairs_push(repairs *q, double until_s, int64_t devices)
+static status repairs_push(repairs *q, repair r)
 {
     TRY(arena_grow(q->a, (void **)&q->heap, &q->capacity, q->count + 1, (int64_t)sizeof(repair)));
     int64_t i = q->count++;
-    for (; i > 0 && q->heap[(i - 1) / 2].until_s > until_s; i = (i - 1) / 2) {
+    for (; i > 0 && q->heap[(i - 1) / 2].until_s > r.until_s; i = (i - 1) / 2) {
         q->heap[i] = q->heap[(i - 1) / 2];
     }
-    q->heap[i] = (repair){until_s, devices};
-    q->devices += devices;
+    q->heap[i] = r;
+    q->devices += r.devices;
     return ST_OK;
 }
 
@@ -103,7 +105,9 @@ static status take_out(sample *s, int32_t event)
     s->by_event[event]++;
     repairs_until(&s->out, s->wall_s);
     if (e->devices == 0 || e->repair_h <= 0.0) return ST_OK;
-    TRY(repairs_push(&s->out, s->wall_s + e->repair_h * 3600.0, e->devices));
+    const double repair_s = e->repair_h * 3600.0;
+    TRY(repairs_push(&s->out, (repair){s->wall_s + repair_s, e->devices, e->is_unpaid}));
+    if (e->is_unpaid) s->unpaid_s += repair_s * (double)e->devices;
     s->most_out = max_i64(s->most_out, s->out.devices);
     while (s->in->spares >= 0 && s->out.devices > s->in->spares) {
         const double back_s = s->out.heap[0].until_s;
@@ -172,6 +176,10 @@ static status sample_simulate(sample *s, double work_s)
 {
     bool ended = false;
     while (!ended) TRY(go_on(s, work_s, &ended));
+    for (int64_t i = 0; i < s->out.count; i++) { // devices that return after the end
+        const repair *r = &s->out.heap[i];
+        if (r->is_unpaid) s->unpaid_s -= fmax(r->until_s - s->wall_s, 0.0) * (double)r->devices;
+    }
     return ST_OK;
 }
 
@@ -214,7 +222,7 @@ static double kept_guess(const sim_long_run_input *in, double interval_s)
 }
 
 // Rounds the wanted interval to whole steps and returns the wall time at work of one interval.
-static double interval_choose(const sim_long_run_input *in, double work_s)
+static double interval_choose(const sim_long_run_input *in, double work_s, bool *raised)
 {
     double unannounced = 0.0;
     for (int32_t e = 0; e < in->event_count; e++) {
@@ -224,8 +232,10 @@ static double interval_choose(const sim_long_run_input *in, double work_s)
     double wanted_s = in->interval_s;
     if (wanted_s <= 0.0) {
         wanted_s = unannounced > 0.0 ? cost_interval_best(1.0 / unannounced, in->write_s) : work_s;
-        wanted_s = fmax(wanted_s, in->least_interval_s - in->write_s);
     }
+    const double least_s = in->least_interval_s - in->write_s;
+    *raised = in->interval_s > 0.0 && in->interval_s < least_s;
+    if (wanted_s < least_s) return fmin(ceil(least_s / step_s) * step_s, work_s);
     return fmin(fmax(round(wanted_s / step_s), 1.0) * step_s, work_s);
 }
 
@@ -245,21 +255,47 @@ static status ends_check(const sim_long_run_input *in, const sim_long_run_result
 }
 
 // Indices of the samples' values; each list has `count` entries.
-enum { V_GOODPUT, V_DAYS, V_HOURS, V_COST, V_ENERGY, V_FAILURES, V_SPARES, V_COUNT };
+enum { V_GOODPUT, V_DAYS, V_HOURS, V_SPARE_HOURS, V_COST, V_ENERGY, V_FAILURES, V_SPARES, V_COUNT };
+
+// Adds a sample's bill to the mean; returns its sum. `spare_h`: paid device-hours of spares, which
+// are negative where a provider took more devices back than are held as spares.
+static double bill_add(const sim_long_run_input *in, const sample *s, double spare_h, double kwh,
+                       sim_long_run_result *r)
+{
+    const double hours = s->wall_s / 3600.0, n = (double)in->devices;
+    const double idle_h = (s->restart_s + s->wait_s) / 3600.0;
+    const sim_bill b = {.work = n * (hours - idle_h) * in->device_usd_h,
+                        .idle = n * idle_h * in->device_usd_h,
+                        .spares = spare_h * in->device_usd_h,
+                        .network = (n * hours + spare_h) * in->network_usd_h,
+                        .storage = hours * in->storage_usd_h,
+                        .energy = kwh * in->kwh_usd};
+    const double share = 1.0 / (double)r->samples;
+    r->bill.work += b.work * share;
+    r->bill.idle += b.idle * share;
+    r->bill.spares += b.spares * share;
+    r->bill.network += b.network * share;
+    r->bill.storage += b.storage * share;
+    r->bill.energy += b.energy * share;
+    return b.work + b.idle + b.spares + b.network + b.storage + b.energy;
+}
 
 static void note_sample(const sim_long_run_input *in, const sample *s, double work_s, int64_t i,
                         double *const values[V_COUNT], sim_long_run_result *r)
 {
     const double hours = s->wall_s / 3600.0, n = (double)in->devices;
-    const double spares = (double)max_i64(in->spares, 0);
+    // Found or given, spares are held from the first hour to the last.
+    const double spares = (double)(in->spares >= 0 ? in->spares : s->most_out);
+    const double spare_h = spares * hours - s->unpaid_s / 3600.0;
     const double idle_h = (s->restart_s + s->wait_s) / 3600.0;
     values[V_GOODPUT][i] = in->step_s * (double)in->steps / s->wall_s;
     values[V_DAYS][i] = hours / 24.0;
-    values[V_HOURS][i] = hours * (n + spares);
+    values[V_HOURS][i] = hours * n;
+    values[V_SPARE_HOURS][i] = spare_h;
     values[V_ENERGY][i] = (n * ((hours - idle_h) * in->busy_watts + idle_h * in->idle_watts) +
                            spares * hours * in->idle_watts) /
                           1000.0;
-    values[V_COST][i] = values[V_HOURS][i] * in->device_usd_h + values[V_ENERGY][i] * in->kwh_usd;
+    values[V_COST][i] = bill_add(in, s, spare_h, values[V_ENERGY][i], r);
     values[V_FAILURES][i] = (double)s->failures;
     values[V_SPARES][i] = (double)s->most_out;
     const double share = 1.0 / (s->wall_s * (double)r->samples);
@@ -307,7 +343,9 @@ status sim_long_run_simulate(arena *a, const sim_long_run_input *in, sim_long_ru
     }
     const double work_s = in->step_s * in->slowdown * (double)in->steps;
     r.mtbf_s = begin.rate_s > 0.0 ? 1.0 / begin.rate_s : 0.0;
-    begin.interval_s = r.interval_s = interval_choose(in, work_s);
+    begin.interval_s = r.interval_s = interval_choose(in, work_s, &r.interval_raised);
+    const double cycle_s = r.interval_s + in->write_s;
+    r.store_bytes_s = cycle_s > 0.0 ? in->checkpoint_bytes / cycle_s : 0.0;
     r.kept = kept_guess(in, r.interval_s);
     TRY(ends_check(in, &r, work_s, &events));
     if (in->spares >= 0 && in->event_count > 0) {
@@ -329,8 +367,9 @@ status sim_long_run_simulate(arena *a, const sim_long_run_input *in, sim_long_ru
         begin.out = s.out; // reuses its memory for the next sample
         begin.out.count = begin.out.devices = 0;
     }
-    sim_percentiles *const to[V_COUNT] = {&r.goodput,    &r.days,     &r.device_hours, &r.cost_usd,
-                                          &r.energy_kwh, &r.failures, &r.spares};
+    sim_percentiles *const to[V_COUNT] = {&r.goodput,     &r.days,     &r.device_hours,
+                                          &r.spare_hours, &r.cost_usd, &r.energy_kwh,
+                                          &r.failures,    &r.spares};
     for (int v = 0; v < V_COUNT; v++) *to[v] = percentiles(values[v], r.samples);
     *out = r;
     return ST_OK;

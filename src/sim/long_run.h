@@ -30,6 +30,7 @@ typedef struct sim_long_run_event {
     // time between the warning and the loss (spot): long enough for a checkpoint, so no work is
     // lost
     double warning_s;
+    bool is_unpaid; // the provider took the devices back, so they cost no money until they return
 } sim_long_run_event;
 
 typedef struct sim_long_run_input {
@@ -41,10 +42,15 @@ typedef struct sim_long_run_input {
     double restart_s;        // from an interruption to the first new step, detection included
     double write_s;          // the run stops this long for one checkpoint
     double interval_s;       // work between two checkpoints; 0: the best interval
-    double least_interval_s; // time until a checkpoint is stored
-    int64_t spares;          // devices; -1: as many as needed, at no cost
-    double slowdown;         // factor on every step by jitter and slow devices; 1: none
+    double least_interval_s; // between two checkpoints: the store's bandwidth, and a minute
+    // spare devices that are held; -1: as many as each sample needs at once, at the same price
+    int64_t spares;
+    double slowdown; // factor on every step by jitter and slow devices; 1: none
     double device_usd_h, kwh_usd;
+    double network_usd_h;          // of a device, where its price does not include the network
+    double storage_usd_h;          // of all checkpoints that are kept
+    double checkpoint_bytes;       // of one checkpoint; 0: unknown
+    double store_bytes_s;          // the store takes so many bytes per second; 0: no limit known
     double busy_watts, idle_watts; // per device, with its share of node and facility
     int64_t samples;               // 0: 1,000
     uint64_t seed;
@@ -54,13 +60,26 @@ typedef struct sim_percentiles {
     double p10, p50, p90, mean;
 } sim_percentiles;
 
+// Parts of the bill in US dollars, as means over the samples; they add up to the mean cost.
+typedef struct sim_bill {
+    double work;   // devices of the job while it computes and saves
+    double idle;   // the same devices during restarts and while the job waits for spares
+    double spares; // devices that are held as spares
+    double network, storage, energy;
+} sim_bill;
+
 typedef struct sim_long_run_result {
-    // goodput: steps x step_s divided by the run's time. spares: the largest number of devices in
-    // repair at once.
-    sim_percentiles goodput, days, device_hours, cost_usd, energy_kwh, failures, spares;
-    double interval_s; // a multiple of the step
-    double mtbf_s;     // mean time between interruptions of the job; 0: it never fails
-    double kept;       // goodput by the closed form of cost/failure.h, with enough spares
+    // goodput: steps x step_s divided by the run's time. device_hours: of the devices that the job
+    // needs. spare_hours: of those held as spares. spares: the largest number of devices in repair
+    // at once.
+    sim_percentiles goodput, days, device_hours, spare_hours, cost_usd, energy_kwh, failures,
+        spares;
+    sim_bill bill;
+    double interval_s;    // a multiple of the step
+    bool interval_raised; // the interval that was asked for is below least_interval_s
+    double store_bytes_s; // mean load on the store while the job works
+    double mtbf_s;        // mean time between interruptions of the job; 0: it never fails
+    double kept;          // goodput by the closed form of cost/failure.h, with enough spares
     // probability that `spares` devices suffice for one kind of event at any time; -1: not computed
     double never_lacks;
     // Average shares of the run's time; they add up to 1.

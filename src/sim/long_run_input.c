@@ -54,6 +54,7 @@ static void events_make(const run_config *r, const cluster *c, double n, sim_lon
     if (r->price.kind == RUN_PRICE_SPOT && taken > 0.0) {
         event_add(in, "spot", n / (double)node * taken, node, repair);
         in->events[in->event_count - 1].warning_s = spot_warning_s;
+        in->events[in->event_count - 1].is_unpaid = true;
     }
 }
 
@@ -66,6 +67,9 @@ static double slowdown_of(const cluster_failures *f, double n, double nodes)
         1.0 - pow(1.0 - fmin(f->slow_share, 1.0), nodes); // probability that at least one is slow
     return fmax(jitter, 1.0) * (1.0 + some * (1.0 / f->slow_speed - 1.0));
 }
+
+// Between two checkpoints at least: more of them than one a minute help no run.
+static const double interval_floor_s = 60.0;
 
 // Bytes per second of all nodes to or from the file system; 0: unknown.
 static double storage_of(double node_bytes_s, double all_bytes_s, double nodes)
@@ -85,11 +89,11 @@ static void checkpoints_make(const run_config *r, const cluster *c, const sim_lo
     const double of_one = step->state_bytes / (double)step->devices;
     const double to_host_s = c->node.host_bytes_s > 0.0 ? of_one / c->node.host_bytes_s : 0.0;
     in->write_s = r->checkpoint.async ? to_host_s : to_disk_s;
-    in->least_interval_s = r->checkpoint.async ? to_disk_s : 0.0;
-    if (r->checkpoint.write_s > 0.0) {
-        in->write_s = r->checkpoint.write_s;
-        in->least_interval_s = 0.0;
-    }
+    if (r->checkpoint.write_s > 0.0) in->write_s = r->checkpoint.write_s;
+    // The store must have taken one before the next begins.
+    in->least_interval_s = fmax(interval_floor_s, to_disk_s);
+    in->checkpoint_bytes = step->state_bytes;
+    in->store_bytes_s = write_s;
     in->restart_s = c->failures.detect_s + c->failures.restart_s +
                     (read_s > 0.0 ? step->state_bytes / read_s : 0.0);
     if (r->checkpoint.restart_s > 0.0) in->restart_s = r->checkpoint.restart_s;

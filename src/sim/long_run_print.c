@@ -12,6 +12,7 @@ status sim_long_run_json(const sim_long_run_result *r, text *out)
         const sim_percentiles *p;
     } rows[] = {{"days", &r->days},
                 {"gpu_hours", &r->device_hours},
+                {"spare_hours", &r->spare_hours},
                 {"cost_usd", &r->cost_usd},
                 {"energy_kwh", &r->energy_kwh},
                 {"failures", &r->failures},
@@ -23,12 +24,21 @@ status sim_long_run_json(const sim_long_run_result *r, text *out)
                      i == 0 ? "" : ", ", rows[i].name, rows[i].p->p10, rows[i].p->p50,
                      rows[i].p->p90));
     }
-    return ST_OK;
+    TRY(text_add(out,
+                 ", \"bill_usd\": {\"work\": %.10g, \"idle\": %.10g, \"spares\": %.10g, "
+                 "\"network\": %.10g, \"storage\": %.10g, \"energy\": %.10g}",
+                 r->bill.work, r->bill.idle, r->bill.spares, r->bill.network, r->bill.storage,
+                 r->bill.energy));
+    return text_add(out, ", \"store_bytes_s\": %.10g", r->store_bytes_s);
 }
 
 // Formats a number as "1,234,567" or "12.3".
 static const char *number(double value, char buffer[32])
 {
+    if (fabs(value) >= 1000.0 && fabs(value) < 1e5) {
+        snprintf(buffer, 32, "%.0f", value);
+        return buffer;
+    }
     if (fabs(value) < 1000.0) {
         snprintf(buffer, 32, fabs(value) < 10.0 ? "%.2f" : "%.1f", value);
         return buffer;
@@ -60,9 +70,50 @@ static status causes(const sim_long_run_input *in, const sim_long_run_result *r,
     return text_add(out, "\n");
 }
 
-status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_result *r, text *out)
+// The checkpoint interval, and its load on the store.
+static status saving(const sim_long_run_input *in, const sim_long_run_result *r, text *out)
 {
     char a[32], b[32], c[32];
+    TRY(text_add(out, "saving    every %s, each takes %s; a restart takes %s\n",
+                 text_duration_human(r->interval_s, a), text_duration_human(in->write_s, b),
+                 text_duration_human(in->restart_s, c)));
+    if (r->interval_raised) {
+        TRY(text_add(out, "          the interval asked for is shorter than the store allows\n"));
+    }
+    if (!(in->checkpoint_bytes > 0.0)) return ST_OK;
+    TRY(text_add(out, "storage   %s per checkpoint, %s/s in the mean",
+                 text_bytes_human((int64_t)in->checkpoint_bytes, a),
+                 text_bytes_human((int64_t)r->store_bytes_s, b)));
+    if (!(in->store_bytes_s > 0.0)) return text_add(out, "\n");
+    return text_add(out, ",\n          %.2g%% of the %s/s that it takes\n",
+                    100.0 * r->store_bytes_s / in->store_bytes_s,
+                    text_bytes_human((int64_t)in->store_bytes_s, c));
+}
+
+// Parts of the mean cost, the largest of which people ask about first.
+static status bill(const sim_long_run_result *r, text *out)
+{
+    const struct {
+        const char *name;
+        double usd;
+    } rows[] = {{"work", r->bill.work},       {"idle time", r->bill.idle},
+                {"spares", r->bill.spares},   {"network", r->bill.network},
+                {"storage", r->bill.storage}, {"energy", r->bill.energy}};
+    char a[32];
+    TRY(text_add(out, "bill     "));
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        TRY(text_add(out, "%s%s $%s",
+                     i == 0   ? " "
+                     : i == 4 ? ",\n          "
+                              : ", ",
+                     rows[i].name, number(rows[i].usd, a)));
+    }
+    return text_add(out, "\n");
+}
+
+status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_result *r, text *out)
+{
+    char a[32];
     TRY(line(out, "time", &r->days, "", " days"));
     TRY(text_add(out, "goodput   %.1f%% (%.1f to %.1f)\n", 100.0 * r->goodput.p50,
                  100.0 * r->goodput.p10, 100.0 * r->goodput.p90));
@@ -75,9 +126,7 @@ status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_resul
         TRY(text_add(out, "failures  %.0f (%.0f to %.0f), one every %s\n", r->failures.p50,
                      r->failures.p10, r->failures.p90, text_duration_human(r->mtbf_s, a)));
         TRY(causes(in, r, out));
-        TRY(text_add(out, "saving    every %s, each takes %s; a restart takes %s\n",
-                     text_duration_human(r->interval_s, a), text_duration_human(in->write_s, b),
-                     text_duration_human(in->restart_s, c)));
+        TRY(saving(in, r, out));
         TRY(text_add(out, "spares    %.0f devices in repair at once (%.0f to %.0f)\n",
                      r->spares.p50, r->spares.p10, r->spares.p90));
     } else {
@@ -87,6 +136,7 @@ status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_resul
     if (in->busy_watts > 0.0) TRY(line(out, "energy", &r->energy_kwh, "", " kWh"));
     if (in->device_usd_h > 0.0 || in->kwh_usd > 0.0) {
         TRY(line(out, "cost", &r->cost_usd, "$", ""));
+        TRY(bill(r, out));
     } else {
         TRY(text_add(out, "cost      unknown: give price.device_hour=USD\n"));
     }

@@ -127,6 +127,46 @@ static void spares_hold_as_long_as_they_can(void **state)
     near_to(r.share.wait * r.days.mean * 24.0, 5.0 * r.failures.mean, 0.1);
 }
 
+// Found spares are paid as given ones are, and so is their energy; devices that a provider took
+// back are not paid until they return.
+static void spares_cost_the_same_found_or_given(void **state)
+{
+    (void)state;
+    sim_long_run_input in = month(36000.0, 10.0, 60.0, 0.0);
+    sim_long_run_result found, given;
+    in.events[0].devices = 8;
+    in.events[0].repair_h = 24.0;
+    in.device_usd_h = 2.0;
+    in.kwh_usd = 0.1;
+    in.busy_watts = in.idle_watts = 1000.0;
+    arena_destroy(simulate(&in, &found));
+    in.spares = (int64_t)found.spares.p50;
+    arena_destroy(simulate(&in, &given));
+    near_to(found.cost_usd.p50, given.cost_usd.p50, 0.005);
+    near_to(found.device_hours.p50, given.device_hours.p50, 0.005);
+    near_to(given.spare_hours.p50, given.days.p50 * 24.0 * (double)in.spares, 1e-3);
+    assert_true(found.bill.spares > 0.0 && found.bill.idle > 0.0 && found.bill.energy > 0.0);
+    in.events[0].is_unpaid = true;
+    arena_destroy(simulate(&in, &found));
+    assert_true(found.cost_usd.p50 < given.cost_usd.p50);
+}
+
+// The store must have taken a checkpoint before the next one begins.
+static void the_interval_has_a_floor(void **state)
+{
+    (void)state;
+    sim_long_run_input in = month(1000.0, 0.1, 60.0, 0.0);
+    sim_long_run_result r;
+    in.least_interval_s = 60.0;
+    in.checkpoint_bytes = 60e9;
+    arena_destroy(simulate(&in, &r));
+    assert_true(r.interval_s >= 59.9 && !r.interval_raised);
+    near_to(r.store_bytes_s, 60e9 / (r.interval_s + 0.1), 1e-9);
+    in.interval_s = 5.0;
+    arena_destroy(simulate(&in, &r));
+    assert_true(r.interval_s >= 59.9 && r.interval_raised);
+}
+
 // A job that is warned two minutes before saves its work.
 static void spot_nodes_lose_no_work(void **state)
 {
@@ -226,7 +266,9 @@ static void published_failures_are_met(void **state)
     near_to(out.failures.mean / out.days.mean * 54.0, 419.0, 0.02);
     assert_true(out.goodput.p50 > 0.9); // the report gives this value
     near_to(out.by_event[2], 0.3 * out.failures.mean, 0.02);
-    near_to(out.cost_usd.p50, out.device_hours.p50 * 2.0, 1e-12);
+    near_to(out.cost_usd.mean, (out.device_hours.mean + out.spare_hours.mean) * 2.0, 1e-9);
+    near_to(out.bill.work + out.bill.idle + out.bill.spares, out.cost_usd.mean, 1e-9);
+    assert_true(in.least_interval_s == 60.0 && out.interval_s >= 60.0);
     // 100,000 devices: one interruption every 30.4 minutes.
     const sim_long_run_step large = {.step_s = 5.0, .devices = 100000, .state_bytes = 405e9 * 14.0};
     sim_long_run_input_make(&r, &c, &large, &in);
@@ -396,6 +438,8 @@ int main(void)
         cmocka_unit_test(samples_meet_the_closed_form),
         cmocka_unit_test(without_failures_it_is_exact),
         cmocka_unit_test(spares_hold_as_long_as_they_can),
+        cmocka_unit_test(spares_cost_the_same_found_or_given),
+        cmocka_unit_test(the_interval_has_a_floor),
         cmocka_unit_test(spot_nodes_lose_no_work),
         cmocka_unit_test(equal_inputs_give_equal_bits),
         cmocka_unit_test(what_never_ends_is_refused),

@@ -398,7 +398,10 @@ status explain_cluster(cli_context *cli, const cli_call *call, const char *machi
     predict_setup *s = NULL;
     predict_step *x = NULL;
     text t = {.a = cli->a}, drawn = {.a = cli->a};
-    simulate_request w = {call->operands[0], machine, call->keys, call->key_count};
+    simulate_request w = {.operand = call->operands[0],
+                          .cluster = machine,
+                          .keys = call->keys,
+                          .key_count = call->key_count};
     TRY(simulate_named(cli, &w));
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));

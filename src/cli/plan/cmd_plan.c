@@ -124,7 +124,7 @@ static status plans_json(predict_planner *p, const search_result *found, text *t
         TRY(candidates_show(&p->each, p->each.work, &found->plans[i].layout, &s, x));
         if (s.has_length) TRY(predict_long_run(p->each.work, x, &in, &long_run));
         if (i > 0) TRY(text_add(t, ", "));
-        TRY(simulate_print_json(p->each.work, x, s.has_length ? &long_run : NULL, t));
+        TRY(simulate_print_json(p->each.work, x, NULL, s.has_length ? &long_run : NULL, t));
     }
     return text_add(t, "]");
 }
@@ -279,22 +279,46 @@ static status keys_with_batch(cli_context *cli, const cli_call *call, const char
     return ST_OK;
 }
 
+// The best layout by other software.
+static status software_print(cli_context *cli, predict_planner *p, const search_result *found,
+                             text *t)
+{
+    predict_setup s;
+    predict_step *x = NULL;
+    sim_long_run_input in;
+    sim_long_run_result long_run;
+    if (found->count == 0) return ST_OK;
+    arena_reset(p->each.work);
+    TRY(arena_new(p->each.work, 1, &x));
+    TRY(candidates_show(&p->each, p->each.work, &found->plans[0].layout, &s, x));
+    if (s.has_length) TRY(predict_long_run(p->each.work, x, &in, &long_run));
+    TRY(text_add(t, "\n"));
+    return simulate_print_software(cli, x, s.has_length ? &long_run : NULL, t);
+}
+
 static status answered(planning *x, const plan_flags *f, arena *a)
 {
     predict_planner *p = &x->p;
     predict_answer q;
     predict_question question = ASK_NOTHING;
     double limit = 0.0;
+    cli_progress *progress = NULL;
     search_result found;
     text t = {.a = a};
     TRY(question_of(f, &question, &limit));
-    TRY(predict_ask(p, question, limit, &q));
-    TRY(predict_search(p, a, p->simulations, &found));
+    cli_progress_begin(x->cli, "planning", &progress);
+    plan_watch(p, progress);
+    status st = predict_ask(p, question, limit, &q);
+    if (st == ST_OK) st = predict_search(p, a, p->simulations, &found);
+    cli_progress_end(progress);
+    p->progress = NULL;
+    TRY(st);
     if (f->json) {
         TRY(json_print(p, a, &found, &q, &t));
     } else {
         TRY(answer_print(p, &q, &t));
         TRY(plan_print_text(p, a, &found, &t));
+        TRY(software_print(x->cli, p, &found, &t));
     }
     cli_print_text(x->cli, &t);
     if (found.count == 0) return does_not_fit(p, a, &found);

@@ -1,6 +1,7 @@
 // `simulate`: simulates a step of the trainer's own plan on a cluster that need not be present.
 #include "cli/commands.h"
 #include "cli/plan/simulate.h"
+#include "cli/progress.h"
 
 typedef struct simulate_flags {
     const char *cluster, *trace;
@@ -39,6 +40,19 @@ static status trace_write(cli_context *cli, const predict_step *x, const char *p
     return host_write_all(cli->h, path, t.bytes, t.length);
 }
 
+// long_run: NULL without one; `in`: its input.
+static status text_print(cli_context *cli, const simulate_request *w, const predict_step *x,
+                         const sim_long_run_result *long_run, const sim_long_run_input *in, text *t)
+{
+    TRY(simulate_print_text(cli->a, x, t));
+    TRY(simulate_print_published(cli, w, x, long_run, t));
+    TRY(simulate_print_assumed(cli, w, x, long_run, t));
+    if (long_run == NULL) return ST_OK;
+    TRY(text_add(t, "\n"));
+    if (x->fits) return sim_long_run_print(in, long_run, t);
+    return text_add(t, "time      no days and no cost are printed of a run that does not fit\n");
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const simulate_flags *f = call->flags;
@@ -47,23 +61,28 @@ static status run(cli_context *cli, const cli_call *call)
     sim_long_run_input in;
     sim_long_run_result long_run;
     sim_executed done;
+    cli_progress *progress = NULL;
     text t = {.a = cli->a};
-    simulate_request w = {call->operands[0], f->cluster, call->keys, call->key_count};
+    simulate_request w = {.operand = call->operands[0],
+                          .cluster = f->cluster,
+                          .keys = call->keys,
+                          .key_count = call->key_count};
     TRY(simulate_named(cli, &w));
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));
     TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, false, s));
-    TRY(predict_step_make(cli->a, s, x));
-    if (s->has_length) TRY(predict_long_run(cli->a, x, &in, &long_run));
-    if (f->execute) TRY(predict_step_execute(cli->a, x, &done));
+    cli_progress_begin(cli, "simulating a step", &progress);
+    // A trace has every action, and the executor runs the plans; the figures need less.
+    const bool whole = f->execute || f->trace != NULL;
+    status st = whole ? predict_step_make(cli->a, s, x) : predict_step_show(cli->a, s, x);
+    if (st == ST_OK && s->has_length) st = predict_long_run(cli->a, x, &in, &long_run);
+    if (st == ST_OK && f->execute) st = predict_step_execute(cli->a, x, &done);
+    cli_progress_end(progress);
+    TRY(st);
     if (f->json) {
-        TRY(simulate_print_json(cli->a, x, s->has_length ? &long_run : NULL, &t));
+        TRY(simulate_print_json(cli->a, x, &w, s->has_length ? &long_run : NULL, &t));
     } else {
-        TRY(simulate_print_text(cli->a, x, &t));
-        if (s->has_length) {
-            TRY(text_add(&t, "\n"));
-            TRY(sim_long_run_print(&in, &long_run, &t));
-        }
+        TRY(text_print(cli, &w, x, s->has_length ? &long_run : NULL, &in, &t));
     }
     cli_print_text(cli, &t);
     if (f->execute && !f->json) {

@@ -7,6 +7,7 @@
 #define CLI_PLAN_PLAN_H
 
 #include "cli/plan/simulate.h"
+#include "cli/progress.h"
 #include "launch/launch.h"
 #include "predict/planner.h"
 
@@ -20,6 +21,8 @@ typedef struct planning {
     int64_t run_key_count;
 } planning;
 
+// Shows on the progress line how far the searches of a planner are; progress: may be NULL.
+void plan_watch(predict_planner *p, cli_progress *progress);
 // Closes what plan_open() opened.
 void plan_close(planning *x);
 NODISCARD status plan_open(cli_context *cli, const char *operand, const char *cluster,

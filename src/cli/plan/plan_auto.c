@@ -48,7 +48,11 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     TRY(model_find(cli, p));
     if (p->each.base.spec.experts.count > 0) experts_fix(&p->fixed);
     TRY(arena_create("a simulation", 0, &p->each.work));
+    cli_progress *progress = NULL;
+    cli_progress_begin(cli, "layout: auto", &progress);
+    plan_watch(p, progress);
     const status st = predict_here_layout(p, started_of(started, &own), &best);
+    cli_progress_end(progress);
     candidates_scratch_destroy(&p->each);
     TRY(st);
     int64_t n = key_count;
@@ -69,7 +73,11 @@ status plan_micro_batch_here(cli_context *cli, const launch_place *started, run_
     TRY(model_find(cli, p));
     TRY(assemble_layout_check(r, &s->spec));
     TRY(predict_here_share(p, started_of(started, &own), run_config_ranks(r)));
-    TRY(predict_micro_batch(cli->h, cli->a, s));
+    cli_progress *progress = NULL;
+    cli_progress_begin(cli, "train.micro_batch: auto", &progress);
+    const status st = predict_micro_batch(cli->h, cli->a, s);
+    cli_progress_end(progress);
+    TRY(st);
     r->train = s->r->train;
     return ST_OK;
 }

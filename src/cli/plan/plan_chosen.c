@@ -8,12 +8,16 @@ status plan_chosen(cli_context *cli, const simulate_request *run, const config *
     planning *x = NULL;
     const char **all = NULL;
     search_layout best = {.dp = 0};
+    cli_progress *progress = NULL;
     TRY(arena_new(cli->a, 1, &x));
     TRY(arena_new(cli->a, run->key_count + PLAN_LAYOUT_KEYS, &all));
     TRY(plan_open(cli, run->operand, run->cluster, run->keys, run->key_count, x));
+    cli_progress_begin(cli, "layout: auto", &progress);
+    plan_watch(&x->p, progress);
     // The file's micro-batches and recomputation apply too.
     status st = plan_fix(c, given, &x->p.fixed);
     if (st == ST_OK) st = predict_best_layout(&x->p, &best);
+    cli_progress_end(progress);
     for (int64_t i = 0; i < run->key_count; i++) all[i] = run->keys[i];
     *out = all;
     *count = run->key_count;

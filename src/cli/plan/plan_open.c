@@ -118,6 +118,19 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
     return st;
 }
 
+static void progress_show(void *context, const search_progress *now)
+{
+    cli_progress_say(context, "%lld devices, %d layers: %lld of %lld layouts, %lld simulated",
+                     (long long)now->devices, now->layers, (long long)now->looked,
+                     (long long)now->layouts, (long long)now->simulated);
+}
+
+void plan_watch(predict_planner *p, cli_progress *progress)
+{
+    p->progress = progress_show;
+    p->progress_context = progress;
+}
+
 void plan_close(planning *x)
 {
     candidates_scratch_destroy(&x->p.each);

@@ -129,8 +129,8 @@ static status layers_add(arena *a, const predict_step *x, text *t)
     return text_add(t, "]");
 }
 
-status simulate_print_json(arena *a, const predict_step *x, const sim_long_run_result *run,
-                           text *out)
+status simulate_print_json(arena *a, const predict_step *x, const simulate_request *w,
+                           const sim_long_run_result *run, text *out)
 {
     const run_config *r = x->of->r;
     TRY(text_add(out, "{\"model\": "));
@@ -139,6 +139,8 @@ status simulate_print_json(arena *a, const predict_step *x, const sim_long_run_r
     TRY(text_add_json(out, x->of->machine.name));
     TRY(text_add(out, ", \"profile\": "));
     TRY(text_add_json(out, x->of->profile.name));
+    TRY(text_add(out, ", \"assumes\": "));
+    TRY(text_add_json(out, simulate_assumes(x)));
     TRY(text_add(out, ", \"parameters\": %lld, \"global_batch\": %lld, \"seq\": %lld, ",
                  (long long)x->parameters, (long long)run_config_batch_max(r),
                  (long long)r->train.seq));
@@ -152,6 +154,7 @@ status simulate_print_json(arena *a, const predict_step *x, const sim_long_run_r
     TRY(text_add(out, ", "));
     TRY(idle_add(x, run, out));
     TRY(text_add(out, ", "));
+    if (w != NULL) TRY(simulate_published_json(w, x, run, out));
     if (run != NULL) {
         TRY(sim_long_run_json(run, out));
         TRY(text_add(out, ", "));

@@ -279,7 +279,8 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
     TRY(keys_split(o, keys, key_count));
     TRY(operand_take(o, operand));
     if (!searched && o->first.layout.mode == RUN_LAYOUT_AUTO) {
-        const simulate_request run = {operand, cluster_name, keys, key_count};
+        const simulate_request run = {
+            .operand = operand, .cluster = cluster_name, .keys = keys, .key_count = key_count};
         const char **more = NULL;
         TRY(plan_chosen(cli, &run, o->c, &o->first, &more, &count));
         return simulate_open(cli, operand, cluster_name, more, count, false, out);
@@ -293,6 +294,7 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
     TRY(model_take(o, out));
     TRY(assemble_layout_check(out->r, &out->spec));
     TRY(rule_take(o, out));
+    out->has_profile = config_is_given(o->c, "profile");
     out->has_length = out->r->train.tokens > 0 || config_is_given(o->c, "train.steps");
     TRY(cluster_take(o, cluster_name, out));
     TRY(memory_take(o, out));

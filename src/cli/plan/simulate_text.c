@@ -32,6 +32,9 @@ static status model_lines(const predict_step *x, text *t)
 static status step_lines(const predict_step *x, text *t)
 {
     char step[32], rate[32];
+    if (!x->fits) {
+        return text_add(t, "step      not printed: the run does not fit, so it has no speed\n");
+    }
     TRY(text_add(t, "step      %s   %s tok/s   %.4g TFLOP/s per device   MFU %.1f%%   HFU %.1f%%\n",
                  text_duration_human(x->step_s, step), text_count_human(x->tokens_per_s, rate),
                  x->flops_per_device * 1e-12, 100.0 * x->mfu, 100.0 * x->hfu));
