@@ -111,7 +111,8 @@ static status step_check(const loading *l, const int64_t c[STEP_COUNTS], const d
     bool good = c[HALT] == 0 || c[HALT] == 1;
     for (int i = 0; i < STEP_COUNTS; i++) good = good && c[i] >= 0;
     good = good && c[GOOD_STEPS] <= step && c[HISTORY_COUNT] <= step;
-    good = good && isfinite(r[0]) && r[0] > 0.0;
+    good =
+        good && r[0] >= 0x1p-24 && r[0] <= 0x1p65; // between the least floor and the last doubling
     for (int i = 1; i < STEP_REALS; i++) good = good && isfinite(r[i]) && r[i] >= 0.0;
     if (good) return ST_OK;
     return fail(ST_DAMAGED,

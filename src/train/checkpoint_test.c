@@ -509,7 +509,7 @@ static void a_lost_manifest_keeps_its_state(void **state)
 static void numbers_of_no_run_are_refused(void **state)
 {
     (void)state;
-    enum { APPLIED, HISTORY, SCALE, CASES };
+    enum { APPLIED, HISTORY, SCALE, TINY_SCALE, CASES };
     test_job t;
     test_job_make(&t, "fp32");
     const int64_t row = plan_table_find(&t.plans.run, "step");
@@ -522,6 +522,7 @@ static void numbers_of_no_run_are_refused(void **state)
         if (i == APPLIED) bad.device.applied = -1;
         if (i == HISTORY) bad.device.history_count = INT64_MIN;
         if (i == SCALE) bad.device.loss_scale = 0.0;
+        if (i == TINY_SCALE) bad.device.loss_scale = 5e-324;
         assert_ok(exec_write(t.job.e, row, 0, &bad, (int64_t)sizeof(bad)));
         test_save(&t, 10 + i, 0, path);
         assert_int_equal(ckpt_load(&t.job.state, t.a, path, false, &info), ST_DAMAGED);

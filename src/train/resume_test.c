@@ -255,6 +255,8 @@ static void a_lost_manifest_is_told_of(void **state)
     assert_non_null(strstr(error_last()->text, "step-0000006.1 has lost its manifest.json"));
     assert_non_null(strstr(error_last()->text, "--resume none"));
     assert_true(stands("lost", state_file));
+    assert_int_equal(test_run("lost", four, 3, "step-0000004", &watch, NULL), ST_DAMAGED);
+    assert_non_null(strstr(error_last()->text, "step-0000004 has lost its manifest.json"));
     assert_int_equal(test_run("lost", four, 3, "none", &watch, &out), ST_OK);
     assert_same(out, want);
     assert_true(stands("lost", state_file));

@@ -333,6 +333,10 @@ static status state_of_run(session *s, const char *resume)
         s->fork = max_i64(s->fork, fork);
         return ST_OK;
     }
+    for (int64_t i = 0; i < lost.count; i++) {
+        if (strcmp(lost.items[i].name, resume) != 0) continue;
+        return ckpt_lost_fail(s->h, s->a, lost.items[i].path);
+    }
     if (strcmp(resume, "none") != 0) {
         TRY(resume_from(s, &list, resume));
     } else {

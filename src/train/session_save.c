@@ -239,7 +239,7 @@ static status precision_follow(session *s, const run_config *was, const char *pa
                                const ckpt_info *info)
 {
     char before[96], now[96];
-    if ((was->train.precision == RUN_FP16) != (s->r->train.precision == RUN_FP16)) {
+    if (was->train.precision != RUN_FP16 || s->r->train.precision != RUN_FP16) {
         TRY(train_job_scale_reset(&s->job));
     }
     const bool same = strcmp(precision_text(was, before), precision_text(s->r, now)) == 0;
