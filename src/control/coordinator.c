@@ -180,6 +180,13 @@ void control_coordinator_end(control_coordinator *b, status code, const char *sa
     }
 }
 
+bool control_coordinator_fail(control_coordinator *b, status code, const char *said)
+{
+    if (b->phase != COORDINATOR_JOINING) return false;
+    control_coordinator_end(b, code, said);
+    return true;
+}
+
 // ---- strangers ----------------------------------------------------------------------------------
 int control_coordinator_accept(control_coordinator *b, int64_t now)
 {

@@ -52,7 +52,7 @@ typedef enum control_notice_kind {
     CONTROL_NOTE_JOINED,  // coordinator: the rank proved that it belongs to the job
     CONTROL_NOTE_REFUSED, // coordinator: a connection was refused; code and text say which and why
     CONTROL_NOTE_VERDICT, // rank, verdict, text. For a member's own rank: it has been fenced
-    CONTROL_NOTE_FAILED   // the rank gave up by itself; code and text say why
+    CONTROL_NOTE_FAILED   // the rank (or the coordinator) gave up; code and text say why
 } control_notice_kind;
 
 typedef struct control_notice {
@@ -115,6 +115,8 @@ void control_coordinator_sent(control_coordinator *b, int connection, int64_t co
 bool control_coordinator_is_open(const control_coordinator *b, int connection);
 // The caller then closes the connection once its output is sent.
 bool control_coordinator_drops(const control_coordinator *b, int connection);
+// Ends the job for all ranks if some are still missing; returns false otherwise.
+bool control_coordinator_fail(control_coordinator *b, status code, const char *said);
 bool control_coordinator_notice(control_coordinator *b, control_notice *out);
 bool control_coordinator_is_done(const control_coordinator *b); // all ranks have left or failed
 int control_coordinator_pending(const control_coordinator *b);  // connections not authenticated yet

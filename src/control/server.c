@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -110,11 +111,27 @@ static void write_line(control_server *s, int i)
     if (!wants || now - line->dropped_at > (int64_t)LINGER_MS * 1000000) hang_up(s, i);
 }
 
+// This process has no descriptor left for a rank that wants to join. Without this, the listener
+// would stay readable, and the other ranks would wait for the whole limit of joining.
+static void cannot_accept(control_server *s, int error)
+{
+    control_notice n = {.kind = CONTROL_NOTE_FAILED, .rank = CONTROL_COORDINATOR, .code = ST_IO};
+    if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return;
+    watch(s, s->listen_fd, IS_LISTENER, 0, EPOLL_CTL_DEL);
+    (void)snprintf(n.text, sizeof(n.text), "rank 0 cannot accept the connections of ranks: %s%s",
+                   strerror(error), host_limit_remedy(error));
+    if (!control_coordinator_fail(s->coordinator, n.code, n.text)) return;
+    if (s->config.on_notice != NULL) s->config.on_notice(s->config.context, &n);
+}
+
 static void accept_some(control_server *s)
 {
     for (int k = 0; k < ACCEPTS_AT_ONCE; k++) {
         const int fd = control_accept(s->listen_fd);
-        if (fd < 0) return;
+        if (fd < 0) {
+            cannot_accept(s, errno);
+            return;
+        }
         const int i = control_coordinator_accept(s->coordinator, now_of(s));
         if (i < 0) {
             (void)close(fd);

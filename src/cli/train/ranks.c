@@ -160,7 +160,8 @@ struct cli_ranks {
     FILE *err;
     int refusals_told; // by the coordinator's thread alone
     atomic_bool has_peer_failed;
-    bool lost; // a notice came before there was an operation to abort
+    status lost_code; // of the coordinator, before all ranks have joined
+    bool lost;        // a notice came before there was an operation to abort
     char why[1024];
 };
 
@@ -189,6 +190,13 @@ static void on_coordinator_notice(void *context, const control_notice *n)
 {
     enum { TOLD_MAX = 8 };
     cli_ranks *k = context;
+    if (n->kind == CONTROL_NOTE_FAILED && n->rank == CONTROL_COORDINATOR) {
+        (void)pthread_mutex_lock(&k->lock);
+        k->lost = true;
+        k->lost_code = n->code;
+        (void)snprintf(k->why, sizeof(k->why), "%.*s", (int)sizeof(k->why) - 1, n->text);
+        (void)pthread_mutex_unlock(&k->lock);
+    }
     if (n->kind != CONTROL_NOTE_REFUSED || k->refusals_told >= TOLD_MAX) return;
     k->refusals_told++;
     (void)fprintf(k->err, "warning  %s\n", n->text);
@@ -231,7 +239,11 @@ static void report(void *context, control_report *out)
 // While ranks join: a stop signal, or the end of another rank, which the launcher reports.
 static status cancelled(void *context)
 {
-    const cli_ranks *k = context;
+    cli_ranks *k = context;
+    (void)pthread_mutex_lock(&k->lock);
+    const status lost = k->lost ? k->lost_code : ST_OK;
+    (void)pthread_mutex_unlock(&k->lock);
+    if (lost != ST_OK) return fail(lost, "%s", k->why);
     if (atomic_load(&k->has_peer_failed)) {
         return fail(ST_PEER_LOST, "another rank ended before all ranks had joined");
     }
