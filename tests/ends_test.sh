@@ -17,11 +17,11 @@ Y
 train() { # NAME KEY...
     timeout 60 "$trireme" train c.yaml run.dir="$dir/$1" "${@:2}"
 }
-start() { # NAME KEY...: beside this script, until it takes steps; $run is its number
+start() { # NAME KEY...: beside this script, until it takes steps (not awaited of RANK=1); $run is its number
     "$trireme" train c.yaml run.dir="$dir/$1" train.steps=10000000 "${@:2}" >"$1.out" 2>"$1.err" </dev/null &
     run=$!
     for _ in $(seq 400); do
-        [ ! -s "$1/metrics.jsonl" ] || return 0
+        [ ! -s "$1/metrics.jsonl" ] && [ "${RANK-0}" != 1 ] || return 0
         sleep 0.02
     done
 }
@@ -98,6 +98,16 @@ says "it knows that the run does not go on" out '^status .*killed: STATUS says r
 code "hang-report after a kill of all" 0 "$trireme" hang-report hung
 says "it has the last operations" out '^rank 1 .* [0-9]+ operations'
 says "by their names" out '#[0-9]+ (sum|none) of'
+cp key0 key1
+for rank in 1 0; do
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000 + 1)) TRIREME_KEY=key$rank \
+        start torchrun layout.dp=2
+    [ $rank = 0 ] || other=$run
+done
+kill -9 $run
+wait $run
+ended torchrun 7 $other
+says "torchrun, first rank killed: STATUS" torchrun/STATUS '^failed 7 rank 0 .* is dead'
 for rank in 0 1; do
     wait "${keys[rank]}"
     same "another key, rank $rank: exit code" "$?" 76

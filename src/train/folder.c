@@ -289,18 +289,33 @@ status train_folder_status(const train_folder *f, const char *state, int exit_co
     return status_put(f, t.bytes, t.length);
 }
 
-void train_end_write(const host *h, arena *a, const char *run_dir, const char *state, int exit_code,
-                     const char *reason)
+static bool says_running(const train_folder *f)
+{
+    char *path = NULL, *line = NULL;
+    int64_t bytes = 0;
+    if (path_join(f->a, f->path, "STATUS", &path) != ST_OK ||
+        host_read_all(f->h, f->a, path, SMALL_FILE_BYTES, &line, &bytes) != ST_OK) {
+        error_clear();
+        return false;
+    }
+    return strncmp(line, "running", 7) == 0;
+}
+
+void train_end_write(const host *h, arena *a, const char *run_dir, train_end_writer who,
+                     const char *state, int exit_code, const char *reason)
 {
     train_folder f;
     file_info info;
     error_record kept;
+    char said[ERROR_TEXT_BYTES]; // `reason` may be the text of the record
+    (void)snprintf(said, sizeof(said), "%s", reason);
     error_take(&kept);
     status st = train_folder_join(h, a, run_dir, &f);
     if (st == ST_OK) st = h->api->path_info(h, f.checkpoints, &info);
     if (st == ST_OK && info.kind == FILE_KIND_FOLDER && lock_take(&f) == ST_OK) {
         f.reader = false;
-        if (train_folder_status(&f, state, exit_code, reason) != ST_OK) error_clear();
+        const bool is_due = who == TRAIN_END_WRITER_FIRST || says_running(&f);
+        if (is_due && train_folder_status(&f, state, exit_code, said) != ST_OK) error_clear();
         train_folder_close(&f);
     }
     (void)error_put(&kept);

@@ -97,9 +97,11 @@ typedef struct train_order {
 } train_order;
 
 // Writes the run's STATUS after a session whose rank 0 could not: it was killed, or never came to
-// train_run(). Does nothing if run_dir is no run, or if another process is using it.
-void train_end_write(const host *h, arena *a, const char *run_dir, const char *state, int exit_code,
-                     const char *reason);
+// train_run(). Does nothing if run_dir is no run, or if another process is using it. FIRST is rank
+// 0 or the launcher; OTHER ranks write only if STATUS still says "running".
+typedef enum train_end_writer { TRAIN_END_WRITER_FIRST, TRAIN_END_WRITER_OTHER } train_end_writer;
+void train_end_write(const host *h, arena *a, const char *run_dir, train_end_writer who,
+                     const char *state, int exit_code, const char *reason);
 
 // Returns ST_STOPPED (exit 75) if it stopped with a checkpoint before the last step.
 NODISCARD status train_run(const host *h, arena *a, const train_order *order, train_outcome *out);

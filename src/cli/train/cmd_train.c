@@ -161,6 +161,12 @@ static status dry_run(cli_context *cli, const run_config *r, const config *c)
     return ST_OK;
 }
 
+static void end_write(cli_context *cli, const run_config *r, train_end_writer who, status st)
+{
+    train_end_write(cli->h, cli->a, r->run.dir, who, st == ST_STOPPED ? "stopped" : "failed",
+                    status_exit_code(st), error_last()->text);
+}
+
 // Trains as one process, or as one rank of several.
 static status train(cli_context *cli, const source *s, const train_flags *f, const run_config *r,
                     const config *c, const launch_place *place)
@@ -184,9 +190,10 @@ static status train(cli_context *cli, const source *s, const train_flags *f, con
         const train_order order = {r, c, s->config_text, f->resume, all, &watcher};
         st = train_run(cli->h, cli->a, &order, &outcome);
     } else if (place->rank == 0) {
-        train_end_write(cli->h, cli->a, r->run.dir, st == ST_STOPPED ? "stopped" : "failed",
-                        status_exit_code(st), error_last()->text);
+        end_write(cli, r, TRAIN_END_WRITER_FIRST, st);
     }
+    // Rank 0 may have been killed.
+    if (place->rank > 0 && st != ST_OK) end_write(cli, r, TRAIN_END_WRITER_OTHER, st);
     cli_ranks_leave(ranks, st);
     run_log_end(log, st, &outcome);
     cli_signals_end();

@@ -81,7 +81,8 @@ static status words_make(cli_context *cli, const char *const *keys, int64_t key_
 // Ends this process as the second ^C ended its ranks.
 static void interrupt(cli_context *cli, const run_config *r)
 {
-    train_end_write(cli->h, cli->a, r->run.dir, "failed", 128 + SIGINT, RUN_LOG_QUIT);
+    train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST, "failed", 128 + SIGINT,
+                    RUN_LOG_QUIT);
     cli_push(cli);
     (void)signal(SIGINT, SIG_DFL);
     (void)raise(SIGINT);
@@ -108,8 +109,8 @@ static status start_on(cli_context *cli, const run_config *r, char *const *words
     const status st = launch_local(&c, &result);
     post_mortem_stop(last, false); // now dump() has the whole
     if (st != ST_OK) {
-        train_end_write(cli->h, cli->a, r->run.dir, "failed", status_exit_code(st),
-                        error_last()->text);
+        train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST, "failed",
+                        status_exit_code(st), error_last()->text);
         return st;
     }
     if (result.is_interrupted) interrupt(cli, r);
@@ -117,7 +118,8 @@ static status start_on(cli_context *cli, const run_config *r, char *const *words
     if (result.exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, control_block);
     // Rank 0 has written STATUS if it ended by its own error.
     if (result.rank > 0 || result.ended_by != 0) {
-        train_end_write(cli->h, cli->a, r->run.dir, "failed", result.exit_code, result.text);
+        train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST, "failed",
+                        result.exit_code, result.text);
     }
     return fail(status_of_exit(result.exit_code), "%s", result.text);
 }
@@ -136,10 +138,15 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
                     (long long)wanted, LAUNCH_LOCAL_MAX);
     }
     TRY(words_make(cli, keys, key_count, &words));
-    TRY(train_prepare(cli->h, cli->a, r));
-    TRY(cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job)));
-    TRY(comm_control_block_create((int)run_config_ranks(r), job, 0, &control_block));
-    const status st = start_on(cli, r, words, job, control_block);
+    status st = train_prepare(cli->h, cli->a, r);
+    if (st == ST_OK) st = cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job));
+    if (st == ST_OK) st = comm_control_block_create((int)wanted, job, 0, &control_block);
+    if (st != ST_OK) {
+        train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST, "failed",
+                        status_exit_code(st), error_last()->text);
+        return st;
+    }
+    st = start_on(cli, r, words, job, control_block);
     comm_control_block_unmap(control_block);
     return st;
 }
