@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 typedef enum model_norm { MODEL_RMSNORM, MODEL_LAYERNORM } model_norm;
+// GELU: plain. SWIGLU: gated, with SiLU or, by `activation`, GELU.
 typedef enum model_mlp { MODEL_MLP_GELU, MODEL_MLP_SWIGLU } model_mlp;
 typedef enum model_position { MODEL_POSITION_LEARNED, MODEL_POSITION_ROPE } model_position;
 typedef enum model_rope_kind {
@@ -64,7 +65,7 @@ typedef struct decoder_spec {
     model_norm norm;
     float norm_eps;
     model_mlp mlp;
-    op_activation activation; // used by MODEL_MLP_GELU
+    op_activation activation; // of a gated MLP: SiLU or a GELU
     model_position position;
     model_rope rope;
     bool rope_interleaved;

@@ -321,8 +321,8 @@ static status activation_read(const reader *r, decoder_spec *s)
         return fail(ST_MODEL, "%s: \"%s\": no such activation \"%s\"; known: %s", r->file, key,
                     shown(name, buffer), model_activation_names);
     }
-    if (s->mlp == MODEL_MLP_SWIGLU && s->activation != ACT_SILU) {
-        return wrong(r, key, value, "\"silu\", the only gated activation that is supported");
+    if (s->mlp == MODEL_MLP_SWIGLU && s->activation == ACT_RELU) {
+        return wrong(r, key, value, "\"silu\" or a GELU, the gated activations that are supported");
     }
     return ST_OK;
 }
@@ -558,11 +558,27 @@ static dtype saved_read(const reader *r)
     return DTYPE_F32;
 }
 
+// Models of text and pictures keep the text model's sizes one level deeper.
+static status nested_refuse(const reader *r)
+{
+    const json *text_model = json_get(r->root, "text_config");
+    if (json_kind_of(text_model) != JSON_MAP || json_get(r->root, "hidden_size") != NULL) {
+        return ST_OK;
+    }
+    char buffer[SHOWN_BYTES];
+    return fail(ST_MODEL,
+                "%s: the sizes are in \"text_config\" (model type %s), as in models of text and "
+                "pictures, which are not supported; save the text model alone, for example "
+                "transformers' model.language_model.save_pretrained(FOLDER)",
+                r->file, found(json_get(text_model, "model_type"), buffer));
+}
+
 static status read_all(reader *r, decoder_spec *s)
 {
     if (json_kind_of(r->root) != JSON_MAP) {
         return fail(ST_MODEL, "%s: expected a map of options, as Hugging Face writes it", r->file);
     }
+    TRY(nested_refuse(r));
     TRY(arch_read(r));
     TRY(unsupported_refuse(r, r->root));
     const model_arch *arch = r->arch;

@@ -90,6 +90,7 @@ static const arch_tensor *tensor_of(const model_arch *arch, const char *ours, in
 
 // The head lies outside the inner model, so it has no prefix.
 static const arch_tensor head_tensor = {"head", "lm_head.weight", false};
+static const char embedding_name[] = "embed.tokens";
 
 // Makes the name that transformers saves: "#" of the table is the layer, "@" the expert. Models
 // saved without their head have the name without the prefix, `bare`.
@@ -205,14 +206,16 @@ status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m, i
     return ST_OK;
 }
 
-// Finds the entry with or without the prefix.
-static const safetensors_entry *entry_find(const safetensors *set, const model_arch *arch,
-                                           const char *name)
+// Finds the entry with or without the prefix. A tied pair may be stored under the head's name.
+static const safetensors_entry *entry_find(const safetensors *set, const decoder_spec *spec,
+                                           const hf_source *source)
 {
+    const char *name = source->name, *prefix = model_arch_find(spec->arch)->prefix;
     const safetensors_entry *e = safetensors_find(set, name);
-    const size_t length = strlen(arch->prefix);
-    if (e != NULL || strncmp(name, arch->prefix, length) != 0) return e;
-    return safetensors_find(set, name + length);
+    const size_t length = strlen(prefix);
+    if (e == NULL && strncmp(name, prefix, length) == 0) e = safetensors_find(set, name + length);
+    const bool is_pair = spec->tied && strcmp(source->tensor->ours, embedding_name) == 0;
+    return e == NULL && is_pair ? safetensors_find(set, head_tensor.theirs) : e;
 }
 
 // ---- values -------------------------------------------------------------------------------------
@@ -333,14 +336,13 @@ status model_weight_read(const safetensors *set, const decoder_spec *spec, const
                          int64_t weight, float *values)
 {
     const op_weight *w = &m->weights[weight];
-    const model_arch *arch = model_arch_find(spec->arch);
     hf_sources sources;
     TRY(sources_of(spec, w, &sources));
     for (int64_t i = 0; i < source_count(&sources); i++) {
         char why[160];
         hf_source source;
         source_at(&sources, i, &source);
-        const safetensors_entry *e = entry_find(set, arch, source.name);
+        const safetensors_entry *e = entry_find(set, spec, &source);
         if (!entry_fits(e, w, &source, why)) {
             return fail(ST_MODEL, "tensor %s %s", source.name, why);
         }
@@ -368,6 +370,87 @@ static bool is_ignored(const model_arch *arch, const decoder_spec *spec, const c
     return spec->tied && strcmp(name, head_tensor.theirs) == 0;
 }
 
+// ---- the head of a tied model -------------------------------------------------------------------
+
+// Compares two tensors of `count` elements as fp32, piece by piece.
+static status values_compare(const safetensors *set, const safetensors_entry *const pair[2],
+                             int64_t count, bool *same)
+{
+    enum { PIECE_VALUES = PIECE_BYTES / 4 };
+    float *values = malloc(2 * PIECE_VALUES * sizeof(float));
+    unsigned char *piece = malloc(PIECE_BYTES);
+    status st = ST_OK;
+    *same = true;
+    if (values == NULL || piece == NULL) {
+        st = fail(ST_NO_MEMORY, "no memory to compare tensor %s", pair[0]->name);
+    }
+    for (int64_t at = 0; st == ST_OK && *same && at < count; at += PIECE_VALUES) {
+        const int64_t n = min_i64(PIECE_VALUES, count - at);
+        for (int i = 0; i < 2 && st == ST_OK; i++) {
+            const int64_t width = dtype_bytes(pair[i]->type);
+            st = safetensors_read(set, pair[i], at * width, piece, n * width);
+            if (st == ST_OK) row_read(pair[i]->type, piece, n, values + i * PIECE_VALUES);
+        }
+        *same =
+            st != ST_OK || memcmp(values, values + PIECE_VALUES, (size_t)n * sizeof(float)) == 0;
+    }
+    free(values);
+    free(piece);
+    return st;
+}
+
+// A file of a tied model may hold its head too, which must then be the embedding: another head
+// would be lost.
+static status tied_head_check(const safetensors *set, const decoder_spec *spec, const op_model *m)
+{
+    const safetensors_entry *pair[2] = {safetensors_find(set, head_tensor.theirs), NULL};
+    if (!spec->tied || pair[0] == NULL) return ST_OK;
+    for (int64_t i = 0; i < m->weight_count; i++) {
+        hf_sources sources;
+        hf_source source;
+        bool same = true;
+        if (strcmp(m->weights[i].name, embedding_name) != 0) continue;
+        TRY(sources_of(spec, &m->weights[i], &sources));
+        source_at(&sources, 0, &source);
+        pair[1] = entry_find(set, spec, &source);
+        if (pair[1] == NULL || pair[1] == pair[0]) return ST_OK;
+        const int64_t values = m->weights[i].rows * m->weights[i].columns;
+        const bool fits = pair[0]->ndim == 2 && type_is_read(pair[0]->type) &&
+                          pair[0]->dims[0] == m->weights[i].rows &&
+                          pair[0]->dims[1] == m->weights[i].columns;
+        if (fits) TRY(values_compare(set, pair, values, &same));
+        if (fits && same) return ST_OK;
+        return fail(
+            ST_MODEL,
+            "config.json says \"tie_word_embeddings\": true, but %s differs from %s; set it "
+            "to false to keep both, or remove %s",
+            head_tensor.theirs, pair[1]->name, head_tensor.theirs);
+    }
+    return ST_OK;
+}
+
+// ---- complaints ---------------------------------------------------------------------------------
+
+// Prefixes that wrappers of models put before every name.
+static const char *const wrapper_hints[][2] = {
+    {"module.", "DistributedDataParallel adds it; save model.module.state_dict()"},
+    {"_orig_mod.", "torch.compile adds it; save model._orig_mod.state_dict()"},
+    {"_fsdp_wrapped_module.", "FSDP adds it; save a full state dict"},
+    {"base_model.model.", "PEFT adds it; merge the adapter: merge_and_unload()"},
+    {"language_model.", "models of text and pictures have it; save the text model alone"},
+    {"model.language_model.", "models of text and pictures have it; save the text model alone"},
+};
+
+static const char *const *wrapper_of(const char *name)
+{
+    for (int64_t i = 0; i < COUNT_OF(wrapper_hints); i++) {
+        if (strncmp(name, wrapper_hints[i][0], strlen(wrapper_hints[i][0])) == 0) {
+            return wrapper_hints[i];
+        }
+    }
+    return NULL;
+}
+
 enum { COMPLAINTS_SHOWN = 12 };
 typedef struct complaints {
     text lines;
@@ -388,7 +471,6 @@ static int64_t entry_index(const safetensors *set, const safetensors_entry *e)
 static status weights_check(complaints *c, const safetensors *set, const decoder_spec *spec,
                             const op_model *m, bool *used)
 {
-    const model_arch *arch = model_arch_find(spec->arch);
     for (int64_t i = 0; i < m->weight_count; i++) {
         hf_sources sources;
         TRY(sources_of(spec, &m->weights[i], &sources));
@@ -396,7 +478,7 @@ static status weights_check(complaints *c, const safetensors *set, const decoder
             char why[160];
             hf_source source;
             source_at(&sources, s, &source);
-            const safetensors_entry *e = entry_find(set, arch, source.name);
+            const safetensors_entry *e = entry_find(set, spec, &source);
             if (e != NULL) used[entry_index(set, e)] = true;
             if (!entry_fits(e, &m->weights[i], &source, why)) TRY(complain(c, source.name, why));
         }
@@ -408,6 +490,7 @@ status model_hf_check(arena *a, const safetensors *set, const decoder_spec *spec
 {
     const model_arch *arch = model_arch_find(spec->arch);
     complaints c = {.lines = {.a = a}};
+    const char *const *wrapper = NULL;
     bool *used = NULL;
     TRY(arena_new(a, safetensors_count(set), &used));
     TRY(weights_check(&c, set, spec, m, used));
@@ -415,10 +498,14 @@ status model_hf_check(arena *a, const safetensors *set, const decoder_spec *spec
         const char *name = safetensors_at(set, i)->name;
         if (used[i] || is_ignored(arch, spec, name)) continue;
         TRY(complain(&c, name, "is not part of this model"));
+        if (wrapper == NULL) wrapper = wrapper_of(name);
     }
-    if (c.count == 0) return ST_OK;
+    if (c.count == 0) return tied_head_check(set, spec, m);
     if (c.count > COMPLAINTS_SHOWN) {
         TRY(text_add(&c.lines, "\n  and %lld more", (long long)(c.count - COMPLAINTS_SHOWN)));
+    }
+    if (wrapper != NULL) {
+        TRY(text_add(&c.lines, "\n  the names begin with \"%s\": %s", wrapper[0], wrapper[1]));
     }
     return fail(ST_MODEL, "the weights do not fit the model that config.json describes:%s",
                 c.lines.bytes);

@@ -117,12 +117,15 @@ static void ranges_are_the_whole(void **state)
 
 // ---- files --------------------------------------------------------------------------------------
 
+typedef enum tied_head { HEAD_NONE, HEAD_SAME, HEAD_OTHER } tied_head; // beside the embedding
+
 typedef struct wish {  // the difference between a file and the one that transformers saves
     const char *strip; // this prefix is missing
     const char *skip;  // this tensor is missing
     const char *extra; // one more tensor, of 3 elements
     const char *flat;  // this tensor has one dim
     dtype type;
+    tied_head head;
 } wish;
 
 static float stored(int64_t tensor, int64_t element)
@@ -152,6 +155,19 @@ static void tensor_declare(safetensors_writer *out, const wish *wanted, const mo
                                   flat ? 1 : w->ndim, flat ? &all : dims));
 }
 
+// Declares or writes the head of a tied model, whose embedding is tensor `n`.
+static void embed_pass(safetensors_writer *out, const wish *wanted, const model_hf_tensor *hf,
+                       const op_weight *w, int64_t n, bool declare)
+{
+    const model_hf_tensor head = {.name = "lm_head.weight", .rows = hf->rows};
+    if (wanted->head == HEAD_NONE) return;
+    if (declare) {
+        tensor_declare(out, wanted, &head, w);
+    } else {
+        tensor_put(out, wanted->type, wanted->head == HEAD_OTHER ? 99 : n, hf->rows * w->columns);
+    }
+}
+
 // Declares or writes all tensors.
 static void tensors_pass(arena *a, safetensors_writer *out, const decoder_spec *s,
                          const op_model *m, const wish *wanted, bool declare)
@@ -161,6 +177,9 @@ static void tensors_pass(arena *a, safetensors_writer *out, const decoder_spec *
         model_hf_tensor *hf = NULL;
         int64_t count = 0;
         OK(model_hf_tensors(a, s, m, w, &hf, &count));
+        if (strcmp(m->weights[w].name, "embed.tokens") == 0) {
+            embed_pass(out, wanted, &hf[0], &m->weights[w], n, declare);
+        }
         for (int64_t i = 0; i < count; i++, n++) {
             if (wanted->skip != NULL && strcmp(wanted->skip, hf[i].name) == 0) continue;
             if (declare) {
@@ -231,10 +250,9 @@ static void files_are_read(void **state)
             const op_model *m = build(a, &s);
             const wish wanted = {.type = types[k],
                                  .strip = k == 2 ? arch->prefix : NULL,
-                                 .extra = k == 1 ? "lm_head.weight"
-                                          : i == 0
-                                              ? "transformer.h.1.attn.bias"
-                                              : "model.layers.0.self_attn.rotary_emb.inv_freq"};
+                                 .head = k == 1 ? HEAD_SAME : HEAD_NONE,
+                                 .extra = i == 0 ? "transformer.h.1.attn.bias"
+                                                 : "model.layers.0.self_attn.rotary_emb.inv_freq"};
             safetensors *set = file_make(a, folder, &s, m, &wanted);
             OK(model_hf_check(a, set, &s, m));
             values_check(a, set, &s, m);
@@ -267,6 +285,36 @@ static void experts_are_stacked(void **state)
         assert_int_equal(hf[i].rows, 40);
     }
     arena_destroy(a);
+}
+
+// The head alone is enough of a tied pair; a head with other values would be lost.
+static void heads_of_tied_models(void **state)
+{
+    (void)state;
+    char folder[64];
+    arena *a = arena_make();
+    decoder_spec s = small("llama");
+    s.tied = true;
+    const op_model *m = build(a, &s);
+    assert_non_null(test_scratch(folder));
+    const wish alone = {.type = DTYPE_BF16, .head = HEAD_SAME, .skip = "model.embed_tokens.weight"};
+    safetensors *set = file_make(a, folder, &s, m, &alone);
+    OK(model_hf_check(a, set, &s, m));
+    values_check(a, set, &s, m);
+    safetensors_close(set);
+    const wish other = {.type = DTYPE_F16, .head = HEAD_OTHER};
+    set = file_make(a, folder, &s, m, &other);
+    assert_int_equal(model_hf_check(a, set, &s, m), ST_MODEL);
+    assert_non_null(strstr(error_last()->text, "lm_head.weight differs from model.embed_tokens"));
+    assert_non_null(strstr(error_last()->text, "tie_word_embeddings"));
+    safetensors_close(set);
+    const wish wrapped = {.type = DTYPE_F32, .extra = "module.model.norm.weight"};
+    set = file_make(a, folder, &s, m, &wrapped);
+    assert_int_equal(model_hf_check(a, set, &s, m), ST_MODEL);
+    assert_non_null(strstr(error_last()->text, "save model.module.state_dict()"));
+    safetensors_close(set);
+    arena_destroy(a);
+    test_scratch_remove(folder);
 }
 
 static void misfits_are_told(void **state)
@@ -310,6 +358,7 @@ int main(void)
         cmocka_unit_test(ranges_are_the_whole),
         cmocka_unit_test(files_are_read),
         cmocka_unit_test(experts_are_stacked),
+        cmocka_unit_test(heads_of_tied_models),
         cmocka_unit_test(misfits_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -194,6 +194,33 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+// Names the files of other formats, which people expect to be read.
+static status complain_of_folder(safetensors *s, const char *path)
+{
+    static const char *const torch_ends[] = {".bin", ".pt", ".pth", ".bin.index.json"};
+    file_names names;
+    TRY(s->h->api->path_list(s->h, s->a, path, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        const char *name = names.names[i];
+        for (int64_t k = 0; k < COUNT_OF(torch_ends); k++) {
+            if (!ends_with(name, torch_ends[k])) continue;
+            return fail(ST_NOT_FOUND,
+                        "%s: holds %.200s but neither %s nor %s; a pickle of PyTorch is a program "
+                        "and is never read; save it with transformers: "
+                        "model.save_pretrained(FOLDER, safe_serialization=True)",
+                        path, name, single_name, index_name);
+        }
+        if (!ends_with(name, ".safetensors") && !ends_with(name, ".gguf")) continue;
+        return fail(ST_NOT_FOUND, "%s: holds %.200s but neither %s nor %s%s", path, name,
+                    single_name, index_name,
+                    strcmp(name, "adapter_model.safetensors") == 0
+                        ? "; an adapter (LoRA) is not a model; merge it: merge_and_unload()"
+                    : strncmp(name, "model-0", 7) == 0 ? "; download the index too"
+                                                       : "");
+    }
+    return fail(ST_NOT_FOUND, "%s: holds neither %s nor %s", path, single_name, index_name);
+}
+
 static status open_path(safetensors *s, const char *path)
 {
     file_info info;
@@ -208,7 +235,7 @@ static status open_path(safetensors *s, const char *path)
     if (info.kind != FILE_KIND_NONE) return open_single(s, single);
     TRY(s->h->api->path_info(s->h, index, &info));
     if (info.kind != FILE_KIND_NONE) return open_index(s, index);
-    return fail(ST_NOT_FOUND, "%s: holds neither %s nor %s", path, single_name, index_name);
+    return complain_of_folder(s, path);
 }
 
 static status open_set(const host *h, const char *path, bool is_mapped, safetensors **out)

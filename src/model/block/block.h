@@ -93,6 +93,8 @@ void block_residual_projection(block_context *c);
 // Declares the weight and the bias of a projection and appends its GEMM. x: (tokens, columns), *y:
 // (tokens, rows).
 NODISCARD status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y);
+// Appends the gate of a gated MLP: a = act(h[:, :ffn]) * h[:, ffn:]. h: (tokens, 2 ffn).
+NODISCARD status block_gate(block_context *c, tensor_id h, tensor_id *a);
 // Appends the spec's norm: y = norm(x + delta), h = x + delta; delta TENSOR_NONE: h = x.
 NODISCARD status block_norm(block_context *c, const char *name, tensor_id x, tensor_id delta,
                             tensor_id *y, tensor_id *h);

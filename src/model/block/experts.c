@@ -20,7 +20,7 @@ static status gated(block_context *c, const op_permuted *p, tensor_id *a)
     }
     TRY(block_experts(c, "mlp.experts.gate_up", 2 * width, s->dim, 2, 0, &w));
     TRY(op_grouped_matmul(c->p, p->rows, w, p->offsets, count, &h));
-    return op_swiglu(c->p, h, a);
+    return block_gate(c, h, a);
 }
 
 // Emits the shared experts, which every token uses, as one wide MLP.
@@ -44,7 +44,7 @@ static status shared(block_context *c, tensor_id x, tensor_id *y)
     tensor_id h = TENSOR_NONE, a = TENSOR_NONE;
     if (s->mlp == MODEL_MLP_SWIGLU) {
         TRY(block_linear(c, &gate_up, x, &h));
-        TRY(op_swiglu(c->p, h, &a));
+        TRY(block_gate(c, h, &a));
     } else {
         TRY(block_linear(c, &up, x, &a));
     }

@@ -1,5 +1,5 @@
-// The two MLP blocks: gated, y = (silu(x Wg) * (x Wu)) Wd (Shazeer 2020, arXiv:2002.05202), and
-// plain, y = act(x Wu + bu) Wd + bd.
+// The two MLP blocks: gated, y = (act(x Wg) * (x Wu)) Wd with SiLU or GELU (Shazeer 2020,
+// arXiv:2002.05202), and plain, y = act(x Wu + bu) Wd + bd.
 #include "model/block/block.h"
 
 enum { SITE_MLP = 2 };
@@ -21,6 +21,12 @@ static status down(block_context *c, tensor_id a, tensor_id *y)
     return ST_OK;
 }
 
+status block_gate(block_context *c, tensor_id h, tensor_id *a)
+{
+    const op_activation activation = c->spec->activation;
+    return activation == ACT_SILU ? op_swiglu(c->p, h, a) : op_geglu(c->p, h, activation, a);
+}
+
 static status emit_swiglu(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
@@ -33,7 +39,7 @@ static status emit_swiglu(block_context *c, tensor_id x, tensor_id *y)
                                            {.name = "mlp.up", .rows = s->ffn_dim}}};
     tensor_id h = TENSOR_NONE, a = TENSOR_NONE;
     TRY(block_linear(c, &gate_up, x, &h)); // (tokens, 2 ffn)
-    TRY(op_swiglu(c->p, h, &a));           // (tokens, ffn)
+    TRY(block_gate(c, h, &a));             // (tokens, ffn)
     return down(c, a, y);
 }
 
