@@ -21,6 +21,7 @@ static const wanted_file wanted[] = {
     {"special_tokens_map.json", "special_tokens_map.json", false},
     {"added_tokens.json", "added_tokens.json", false},
     {"chat_template.jinja", "chat_template.jinja", false},
+    {"chat_template.json", "chat_template.json", false},
     {"generation_config.json", "generation_config.json", false},
     {"vocab.json", "vocab.json", true},
     {"encoder.json", "vocab.json", true},
@@ -256,17 +257,21 @@ static status tokenizer_write(export_job *v)
 
 static status generation_write(const export_job *v)
 {
+    static const char name[] = "generation_config.json";
     text t = {.a = v->cli->a};
-    bool there = false;
-    TRY(has(v, "generation_config.json", &there));
+    bool there = false, is_imported = false;
+    TRY(has(v, name, &there));
     if (there) return ST_OK;
+    // `import` keeps the file beside the weights, whatever tokenizer is exported.
+    TRY(cli_has_file(v->cli, v->model.folder, name, &is_imported));
+    if (is_imported) return copy(v, v->model.folder, name, name);
     TRY(text_add(&t, "{\n  \"_from_model_config\": true"));
     if (v->model.spec.bos_token >= 0) {
         TRY(text_add(&t, ",\n  \"bos_token_id\": %d", v->model.spec.bos_token));
     }
     if (v->model.spec.ends.count > 0) TRY(model_ends_add(&t, &v->model.spec.ends));
     TRY(text_add(&t, "\n}\n"));
-    return put(v, "generation_config.json", &t);
+    return put(v, name, &t);
 }
 
 status export_files_write(export_job *v)
