@@ -84,7 +84,8 @@ typedef struct host_api {
 
 struct host {
     const host_api *api;
-    void *state; // of a simulated host
+    void *state;      // of a simulated host
+    const char *home; // the folder that "~" means in paths; NULL: unknown
 };
 
 const host *host_real(void);

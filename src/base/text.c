@@ -127,6 +127,22 @@ status text_add_json(text *t, const char *utf8)
     return text_add_bytes(t, "\"", 1);
 }
 
+status text_quote(arena *a, const char *word, const char **out)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_@%+=:,./-";
+    text t = {.a = a};
+    *out = word;
+    if (*word != '\0' && word[strspn(word, plain)] == '\0') return ST_OK;
+    TRY(text_add(&t, "'"));
+    for (const char *s = word; *s != '\0'; s++) {
+        TRY(*s == '\'' ? text_add(&t, "'\\''") : text_add_bytes(&t, s, 1));
+    }
+    TRY(text_add(&t, "'"));
+    *out = t.bytes;
+    return ST_OK;
+}
+
 // Prints three significant digits.
 static void three_digits(double value, const char *unit, char buffer[32])
 {
@@ -254,6 +270,74 @@ const char *text_nearest(const char *word, const char *const *candidates, int64_
     return best != NULL ? best : shortest_beginning(word, candidates, count);
 }
 
+// ---- names ---------------------------------------------------------------------------------------
+
+// The next character that counts in a name.
+static char name_next(const char **at)
+{
+    while (**at == '-' || **at == '_') (*at)++;
+    const char c = **at;
+    if (c != '\0') (*at)++;
+    return (char)tolower((unsigned char)c);
+}
+
+static bool is_same_name(const char *a, const char *b)
+{
+    for (;;) {
+        const char c = name_next(&a);
+        if (c != name_next(&b)) return false;
+        if (c == '\0') return true;
+    }
+}
+
+int64_t text_find_name(const char *word, const char *const *names, int64_t count)
+{
+    int64_t found = -1, alike = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (strcmp(word, names[i]) == 0) return i;
+        if (!is_same_name(word, names[i])) continue;
+        found = i;
+        alike++;
+    }
+    return alike == 1 ? found : -1;
+}
+
+// Orders candidates for a word: those that contain it, or that it contains, come first, the
+// shortest of them leading.
+static int64_t remoteness(const char *word, const char *candidate)
+{
+    enum { LEAST = 3, APART = 1000 };
+    const bool contains = strlen(word) >= LEAST && strcasestr(candidate, word) != NULL;
+    const bool is_part = strlen(candidate) >= LEAST && strcasestr(word, candidate) != NULL;
+    if (contains || is_part) return (int64_t)strlen(candidate);
+    const int64_t d = distance(word, candidate);
+    return d < INT64_MAX - APART ? APART + d : d;
+}
+
+status text_add_nearest(text *t, const char *word, const char *const *candidates, int64_t count)
+{
+    const char *best[TEXT_NEAREST];
+    int64_t far[TEXT_NEAREST], n = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t d = remoteness(word, candidates[i]);
+        int64_t at = n;
+        while (at > 0 && d < far[at - 1]) at--;
+        if (at == TEXT_NEAREST) continue;
+        n = min_i64(n + 1, TEXT_NEAREST);
+        for (int64_t k = n - 1; k > at; k--) {
+            best[k] = best[k - 1];
+            far[k] = far[k - 1];
+        }
+        best[at] = candidates[i];
+        far[at] = d;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const char *before = i == 0 ? "; did you mean " : i == n - 1 ? " or " : ", ";
+        TRY(text_add(t, "%s%s%s", before, best[i], i == n - 1 ? "?" : ""));
+    }
+    return ST_OK;
+}
+
 typedef struct digits {
     uint64_t value; // all digits, without the point
     int64_t count, after_point;
@@ -286,8 +370,10 @@ static bool suffix_factor(const char *s, uint64_t *factor)
     } suffixes[] = {
         {"", 1},
         {"k", 1000},
+        {"K", 1000},
         {"M", 1000000},
         {"G", 1000000000},
+        {"B", 1000000000}, // billion: of bytes, option_value.c reads it first
         {"T", UINT64_C(1000000000000)},
         {"KiB", UINT64_C(1) << 10},
         {"MiB", UINT64_C(1) << 20},

@@ -18,6 +18,10 @@ NODISCARD status text_add(text *t, const char *format, ...) PRINTF_LIKE(2, 3);
 NODISCARD status text_add_bytes(text *t, const void *bytes, int64_t count);
 NODISCARD status text_add_json(text *t, const char *utf8); // quoted and escaped
 
+// The word as a shell reads it: itself, or in single quotes where it holds a blank or anything else
+// that a shell does not take literally. In `a`.
+NODISCARD status text_quote(arena *a, const char *word, const char **out);
+
 // "1.25 GiB", "37 B". Returns buffer.
 const char *text_bytes_human(int64_t bytes, char buffer[32]);
 // "41.2k", "3.1M", "950".
@@ -29,9 +33,19 @@ const char *text_duration_human(double seconds, char buffer[32]);
 // a third of the word, the shortest candidate that begins with the word, or NULL.
 const char *text_nearest(const char *word, const char *const *candidates, int64_t count);
 
+// Index of the name that the word means: an equal one, else the only one that is equal without
+// letter case, '-' and '_'; -1 for none.
+int64_t text_find_name(const char *word, const char *const *names, int64_t count);
+
+// Appends "; did you mean a, b or c?" with the candidates nearest to the word: those that contain
+// it, then those of the least distance. Nothing if there is no candidate.
+enum { TEXT_NEAREST = 3 };
+NODISCARD status text_add_nearest(text *t, const char *word, const char *const *candidates,
+                                  int64_t count);
+
 // Strict number parsing of a whole NUL-terminated string; false if it is not one or overflows.
-// Integers may be written 4194304, 4_194_304, 4e6 (if whole) or with a suffix k, M, G, KiB, MiB,
-// GiB.
+// Integers may be written 4194304, 4_194_304, 4e6 (if whole) or with a suffix k, M, G or B (1e9), T,
+// KiB, MiB, GiB, TiB.
 bool text_parse_i64(const char *s, int64_t *out);
 bool text_parse_f64(const char *s, double *out); // 3e-4, .5, 1, inf and nan are refused
 bool text_is_utf8(const char *bytes, int64_t count);

@@ -126,6 +126,9 @@ static void integers_good(void **state)
         {"1k", 1000},
         {"3M", 3000000},
         {"2G", 2000000000},
+        {"1K", 1000},
+        {"1B", 1000000000},
+        {"1.5B", 1500000000},
         {"1KiB", 1024},
         {"4MiB", 4194304},
         {"1GiB", 1073741824},
@@ -160,9 +163,7 @@ static void integers_bad(void **state)
                                  "1_k",
                                  "0x10",
                                  "1kk",
-                                 "1K",
                                  "1kib",
-                                 "1B",
                                  "1,000",
                                  "1.",
                                  ".e3",
@@ -247,9 +248,54 @@ static void utf8_meets_definition(void **state)
     assert_true(text_is_utf8(NULL, 0));
 }
 
+static void names_are_found_as_people_write_them(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"llama3.1-8b", "llama3-8b", "h100", "a_b", "a-b"};
+    const struct {
+        const char *word;
+        int64_t found;
+    } cases[] = {{"llama3.1-8b", 0}, {"Llama-3.1-8B", 0}, {"LLAMA3_8B", 1}, {"H100", 2}, {"a-b", 4},
+                 {"A-B", -1},        {"llama318b", -1},   {"h", -1},        {"", -1}};
+    for (int64_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_int_equal(text_find_name(cases[i].word, names, COUNT_OF(names)), cases[i].found);
+    }
+}
+
+static void nearest_few_and_quotes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt2-1.5b", "gpt2-124m", "gpt3-175b", "tiny", "opt-175b"};
+    arena *a;
+    const char *quoted = NULL;
+    assert_int_equal(arena_create("names", 0, &a), ST_OK);
+    text t = {.a = a};
+    assert_int_equal(text_add_nearest(&t, "gpt2", names, COUNT_OF(names)), ST_OK);
+    assert_string_equal(t.bytes, "; did you mean gpt2-1.5b, gpt2-124m or tiny?");
+    t.length = 0;
+    assert_int_equal(text_add_nearest(&t, "tinny", names + 3, 1), ST_OK);
+    assert_string_equal(t.bytes, "; did you mean tiny?");
+    t.length = 0;
+    assert_int_equal(text_add_nearest(&t, "x", names, 0), ST_OK);
+    assert_int_equal(t.length, 0);
+    const char *const words[][2] = {{"runs/a=1", "runs/a=1"},
+                                    {"my runs/a", "'my runs/a'"},
+                                    {"it's", "'it'\\''s'"},
+                                    {"~x", "'~x'"},
+                                    {"", "''"},
+                                    {"a*.txt", "'a*.txt'"}};
+    for (int64_t i = 0; i < COUNT_OF(words); i++) {
+        assert_int_equal(text_quote(a, words[i][0], &quoted), ST_OK);
+        assert_string_equal(quoted, words[i][1]);
+    }
+    arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_found_as_people_write_them),
+        cmocka_unit_test(nearest_few_and_quotes),
         cmocka_unit_test(texts_grow),
         cmocka_unit_test(json_is_escaped),
         cmocka_unit_test(sizes_for_people),

@@ -34,7 +34,9 @@ status cli_context_init(cli_context *cli, FILE *out, FILE *err)
 {
     const char *term = getenv("TERM");
     const bool smart = term != NULL && strcmp(term, "dumb") != 0;
-    *cli = (cli_context){.h = host_real(), .out = out, .err = err};
+    *cli = (cli_context){.outside = *host_real(), .out = out, .err = err};
+    cli->outside.home = getenv("HOME");
+    cli->h = &cli->outside;
     TRY(arena_create("command", 0, &cli->a));
     cli->columns = columns_of(out);
     cli->live = smart && isatty(fileno(out)) == 1;

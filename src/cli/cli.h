@@ -15,8 +15,9 @@
 #include <stdio.h>
 
 typedef struct cli_context {
-    const host *h;
-    arena *a; // lives as long as the command
+    const host *h; // &outside
+    host outside;  // the real host, with the user's home
+    arena *a;      // lives as long as the command
     FILE *out, *err;
     int columns;       // width of the terminal, or the value of COLUMNS
     bool live;         // out is a terminal, so a line can be rewritten

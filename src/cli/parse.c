@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "config/run_config.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct parsing {
@@ -68,9 +69,25 @@ static status flag_unknown(const parsing *p, const char *name, bool has_value)
                 p->command->name);
 }
 
+// The shell expands ~ only at the beginning of a word, so --out=~/x and '~/x' arrive unexpanded.
+static status home_expand(const parsing *p, const char **path)
+{
+    const char *home = getenv("HOME");
+    char *whole = NULL;
+    if ((*path)[0] != '~' || ((*path)[1] != '/' && (*path)[1] != '\0')) return ST_OK;
+    if (home == NULL || *home == '\0') {
+        return fail(ST_USAGE, "%s: ~ cannot be expanded, because HOME is not set", *path);
+    }
+    TRY(arena_format(p->a, &whole, "%s%s", home, *path + 1));
+    *path = whole;
+    return ST_OK;
+}
+
 // Reports a value's error under the name of the flag.
 static status flag_set(const parsing *p, const option *o, const char *value)
 {
+    if (*value == '\0') return fail(ST_USAGE, "--%s is empty; give a value", o->key);
+    if (o->kind == OPTION_PATH) TRY(home_expand(p, &value));
     if (option_set(o, p->a, p->flags, value, NULL, NULL) == ST_OK) return ST_OK;
     return fail(ST_USAGE, "--%s", error_last()->text);
 }
@@ -78,6 +95,7 @@ static status flag_set(const parsing *p, const option *o, const char *value)
 // A list flag adds one item each time, exactly as written.
 static status item_add(const parsing *p, const option *o, bool is_first, const char *value)
 {
+    if (*value == '\0') return fail(ST_USAGE, "--%s is empty; give a value", o->key);
     option_list *list = (option_list *)(void *)((char *)p->flags + o->offset);
     const char **items = NULL;
     const int64_t count = is_first ? 0 : list->count;
@@ -131,6 +149,23 @@ static status short_take(parsing *p, const char *argument)
                 argument, p->command->name);
 }
 
+// True for a path such as lr=3/config.yaml: a file that exists and whose beginning is no key.
+static bool is_file_with_equals(const char *argument)
+{
+    char key[128];
+    file_info info = {.kind = FILE_KIND_NONE};
+    const int64_t length = key_bytes(argument);
+    if (length >= (int64_t)sizeof(key)) return false;
+    memcpy(key, argument, (size_t)length);
+    key[length] = '\0';
+    if (option_find(&run_config_table, key) != NULL || option_is_heading(&run_config_table, key)) {
+        return false;
+    }
+    const host *h = host_real();
+    if (h->api->path_info(h, argument, &info) != ST_OK) error_clear();
+    return info.kind != FILE_KIND_NONE;
+}
+
 static status argument_take(parsing *p)
 {
     const char *argument = p->arguments[p->at++];
@@ -142,10 +177,11 @@ static status argument_take(parsing *p)
         return argument[1] == '-' ? flag_take(p, argument + 2) : short_take(p, argument);
     }
     if (!p->only_operands && p->command->takes_keys && strchr(argument, '=') != NULL &&
-        key_bytes(argument) > 0) {
+        key_bytes(argument) > 0 && !is_file_with_equals(argument)) {
         p->keys[p->call.key_count++] = argument;
         return ST_OK;
     }
+    if (!p->only_operands) TRY(home_expand(p, &argument));
     p->operands[p->call.operand_count++] = argument;
     return ST_OK;
 }

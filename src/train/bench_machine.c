@@ -334,7 +334,7 @@ static void facts_of_system(const host *h, train_machine *out)
     cpu_set_t set;
     cpu_name(out->cpu);
     for (int i = 0; i < COUNT_OF(caches); i++) out->cache_bytes[i] = system_number(caches[i]);
-    if (h == host_real()) { // a simulated host has no such files
+    if (h->api == host_real()->api) { // a simulated host has no such files
         out->memory_bytes = system_number(_SC_PHYS_PAGES) * system_number(_SC_PAGESIZE);
     }
     out->cores = kern_core_count();

@@ -291,8 +291,11 @@ static status resume_from(session *s, const ckpt_entries *list, const char *resu
         return fail(ST_DAMAGED, "%.3000s\n  no other checkpoint of %s is whole", why.text,
                     s->folder.path);
     }
+    const char *run = NULL, *quoted = NULL;
+    TRY(text_quote(s->a, s->folder.path, &run));
+    TRY(text_quote(s->a, whole, &quoted));
     return fail(ST_DAMAGED, "%.3000s\n  %s is whole; continue with: trireme train %s --resume %s",
-                why.text, whole, s->folder.path, whole);
+                why.text, whole, run, quoted);
 }
 
 // Checkpoints whose manifest is lost are never loaded and never removed. Checkpoints that this

@@ -35,6 +35,7 @@ typedef struct binder {
     config_complaints l;
     void *target;
     const char *folder, *override_folder;
+    const char *home; // NULL: unknown
 } binder;
 
 // ---- values ------------------------------------------------------------------------------------
@@ -66,12 +67,50 @@ static bool is_complaint(status st)
     return status_exit_code(st) == 3;
 }
 
+// Writes the home folder in place of "~" at the beginning of a path, or of each path of a list.
+static status expand_home(binder *b, const option *o, const char *value, const char **out)
+{
+    const bool is_list = o->kind == OPTION_PATHS || o->kind == OPTION_SHARE;
+    text t = {.a = b->a};
+    *out = value;
+    if ((!is_list && o->kind != OPTION_PATH) || strchr(value, '~') == NULL) return ST_OK;
+    bool is_begin = true; // of a path
+    for (const char *s = value; *s != '\0'; s++) {
+        if (is_begin && *s == '~') {
+            if (s[1] != '\0' && s[1] != '/' && s[1] != ',') {
+                return fail(ST_CONFIG_TYPE,
+                            "%s = %s: only ~ and ~/ are expanded; write the whole path, or ./~ for "
+                            "a file of that name",
+                            o->key, value);
+            }
+            if (b->home == NULL || *b->home == '\0') {
+                return fail(ST_CONFIG_TYPE,
+                            "%s = %s: ~ cannot be expanded, because HOME is not set", o->key,
+                            value);
+            }
+            const int64_t bytes = (int64_t)strlen(b->home);
+            text home = {.a = b->a};
+            TRY(is_list ? option_add_item(&home, b->home, bytes)
+                        : text_add_bytes(&home, b->home, bytes));
+            TRY(text_add_bytes(&t, home.bytes, home.length));
+            is_begin = false;
+            continue;
+        }
+        is_begin = is_list && (*s == ',' || (is_begin && *s == ' '));
+        TRY(text_add_bytes(&t, s, 1));
+        if (is_list && *s == '\\' && s[1] != '\0') TRY(text_add_bytes(&t, ++s, 1));
+    }
+    *out = t.bytes;
+    return ST_OK;
+}
+
 // Sets one row; a refused value becomes a complaint.
 static status set_row(binder *b, const option *o, const char *value, config_mark mark,
                       const char *folder)
 {
     row_origin *origin = &b->c->origins[o - b->c->table->rows];
-    const status st = option_set(o, b->a, b->target, value, NULL, folder);
+    status st = expand_home(b, o, value, &value);
+    if (st == ST_OK) st = option_set(o, b->a, b->target, value, NULL, folder);
     if (st != ST_OK && !is_complaint(st)) return st;
     if (st != ST_OK) config_complain_at(&b->l, mark, st, "%s", error_last()->text);
     char *place;
@@ -244,6 +283,28 @@ static status check_overrides(arena *a, const char *const *words, int64_t count)
     return bad.length == 0 ? ST_OK : fail(ST_USAGE, "%s", bad.bytes);
 }
 
+// A list or map as YAML writes it on one line, [a, b] or {a: 1}, becomes what the file's would. Any
+// other value, also a glob such as [ab].txt, stays.
+static status flow_value(binder *b, const option *o, const char *value, const char **out)
+{
+    const size_t length = strlen(value);
+    const char last = length > 1 ? value[length - 1] : '\0';
+    const bool is_flow = (value[0] == '[' && last == ']') || (value[0] == '{' && last == '}');
+    config_source source = {.name = "command line", .bytes = value, .count = (int64_t)length};
+    config_complaints l;
+    config_node *root = NULL;
+    text list = {.a = b->a};
+    bool is_flat = false;
+    *out = value;
+    if (!is_flow || !is_list_kind(o->kind)) return ST_OK;
+    config_complaints_init(&l, b->a, &source);
+    TRY(config_tree_read(&l, &root));
+    if (root == NULL || root->kind == CONFIG_SCALAR) return ST_OK;
+    TRY(flatten(b->a, root, takes_map(o->kind), &list, &is_flat));
+    if (is_flat) *out = list.bytes;
+    return ST_OK;
+}
+
 static status bind_override(binder *b, const char *word)
 {
     const char *value = strchr(word, '=') + 1;
@@ -261,8 +322,16 @@ static status bind_override(binder *b, const char *word)
                            o->key);
         return ST_OK;
     }
+    if (*value == '\0') {
+        config_complain_at(&b->l, command_line, ST_CONFIG_TYPE,
+                           "%s: the value is empty; %s=null gives the default", o->key, o->key);
+        return ST_OK;
+    }
     const config_node node = {.kind = CONFIG_SCALAR, .text = value, .is_plain = true};
-    if (!is_null(&node)) return set_row(b, o, value, command_line, b->override_folder);
+    if (!is_null(&node)) {
+        TRY(flow_value(b, o, value, &value));
+        return set_row(b, o, value, command_line, b->override_folder);
+    }
     // Removes the file's value.
     b->c->origins[o - b->c->table->rows] = (row_origin){0};
     return option_set_default(o, b->a, b->target, b->folder);
@@ -312,7 +381,7 @@ typedef struct load_args {
     const option_table *table;
     const char *yaml;
     int64_t bytes;
-    const char *name, *folder, *override_folder;
+    const char *name, *folder, *override_folder, *home;
     const char *const *overrides;
     int64_t override_count;
     void *target;
@@ -336,7 +405,8 @@ static status load(arena *a, const load_args *args, config **out)
                 .c = c,
                 .target = args->target,
                 .folder = args->folder,
-                .override_folder = args->override_folder};
+                .override_folder = args->override_folder,
+                .home = args->home};
     config_complaints_init(&b.l, a, &c->source);
     for (int64_t i = 0; i < c->table->count; i++) {
         TRY(option_set_default(&c->table->rows[i], a, args->target, args->folder));
@@ -406,6 +476,7 @@ status config_load(const host *h, arena *a, const option_table *t, const char *y
                             .name = yaml_path == NULL ? "command line" : yaml_path,
                             .folder = folder,
                             .override_folder = current,
+                            .home = h->home,
                             .overrides = overrides,
                             .override_count = override_count,
                             .target = target};

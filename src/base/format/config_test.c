@@ -187,9 +187,9 @@ static void the_command_line_wins(void **state)
     fixture f;
     static const char yaml[] = "train: {steps: 3, seq: 4}\ndeterminism: fast\n";
     static const char *const words[] = {
-        "train.steps=1e3", "determinism=strict", "determinism.shards=4", "data.train=a.txt,/b=.5",
-        "train.seq=",      "train.ramp=0=4,9=8", "policy.nan=stop",      "optimizer.name=a=b c#d",
-        "train.steps=2e3"};
+        "train.steps=1e3",        "determinism=strict",     "determinism.shards=4",
+        "data.train=a.txt,/b=.5", "train.seq=null",         "train.ramp=0=4,9=8",
+        "policy.nan=stop",        "optimizer.name=a=b c#d", "train.steps=2e3"};
     const status st = parse_bytes(&f, yaml, COUNT_OF(yaml) - 1, words, COUNT_OF(words));
     if (st != ST_OK) fail_msg("%s", error_last()->text);
     assert_int_equal(f.t.steps, 2000);
@@ -372,7 +372,8 @@ static void all_errors_come_at_once(void **state)
         "run.yaml:2:3  error[C012] unknown key \"train.stps\"; did you mean \"train.steps\"?\n"
         "    2 |   stps: 3\n"
         "      |   ^^^^\n"
-        "run.yaml:3:8  error[C011] train.seq = \"many\": expected a whole number\n"
+        "run.yaml:3:8  error[C011] train.seq = \"many\": expected a whole number such as 500, 2k, "
+        "1.5M, 1B or 1e9\n"
         "    3 |   seq: many\n"
         "      |        ^^^^\n"
         "command line  error[C011] optimizer.lr = \"fast\": expected a number\n"
@@ -472,9 +473,63 @@ static void files_are_read_with_absolute_folders(void **state)
     arena_destroy(f.a);
 }
 
+// On the command line, lists and maps may be written as in YAML; an empty value is an error.
+static void the_command_line_takes_lists_of_yaml(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *word, *first, *second;
+    } good[] = {
+        {"data.train=[a.txt, b.txt]", "a.txt", "b.txt"},
+        {"data.train={a.txt: 0.7, 'b c': 0.3}", "a.txt=0.7", "b c=0.3"},
+        {"data.train=[{a: 2}, b]", "a=2", "b"},
+        {"data.train=[ab].[tx],b", "[ab].[tx]", "b"},
+        {"data.train=a=b/c.txt,b", "a=b/c.txt", "b"},
+    };
+    fixture f;
+    for (int64_t i = 0; i < COUNT_OF(good); i++) {
+        if (parse_bytes(&f, "", 0, &good[i].word, 1) != ST_OK) fail_msg("%s", error_last()->text);
+        assert_int_equal(f.t.files.count, 2);
+        assert_string_equal(f.t.files.items[0], good[i].first);
+        assert_string_equal(f.t.files.items[1], good[i].second);
+        arena_destroy(f.a);
+    }
+    static const char *const empty[] = {"train.seq="};
+    assert_int_equal(parse_bytes(&f, "", 0, empty, 1), ST_CONFIG_TYPE);
+    assert_non_null(strstr(error_last()->text, "train.seq: the value is empty"));
+    arena_destroy(f.a);
+}
+
+// "~" begins the home folder in a path of a file or of the command line, and nowhere else.
+static void home_is_expanded(void **state)
+{
+    (void)state;
+    host h = *host_real();
+    h.home = "/home/an a";
+    static const char *const words[] = {"data.train=~/a,b~/c, ~", "optimizer.name=~/x"};
+    static const char *const wrong[] = {"data.train=~bob/a"};
+    arena *a;
+    target t;
+    config *c;
+    assert_int_equal(arena_create("home", 0, &a), ST_OK);
+    assert_int_equal(config_load(&h, a, &table, NULL, words, COUNT_OF(words), &t, &c), ST_OK);
+    assert_string_equal(t.files.items[0], "/home/an a/a");
+    assert_non_null(strstr(t.files.items[1], "/b~/c"));
+    assert_string_equal(t.files.items[2], "/home/an a");
+    assert_string_equal(t.name, "~/x");
+    assert_int_equal(config_load(&h, a, &table, NULL, wrong, 1, &t, &c), ST_CONFIG_TYPE);
+    assert_non_null(strstr(error_last()->text, "only ~ and ~/"));
+    h.home = NULL;
+    assert_int_equal(config_load(&h, a, &table, NULL, words, 1, &t, &c), ST_CONFIG_TYPE);
+    assert_non_null(strstr(error_last()->text, "HOME is not set"));
+    arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_command_line_takes_lists_of_yaml),
+        cmocka_unit_test(home_is_expanded),
         cmocka_unit_test(defaults_and_values),
         cmocka_unit_test(nulls_mean_not_given),
         cmocka_unit_test(dots_and_headings_mix),

@@ -22,7 +22,7 @@ static const char *wanted(option_kind kind)
     case OPTION_BOOL:
         return "true or false";
     case OPTION_INT:
-        return "a whole number";
+        return "a whole number such as 500, 2k, 1.5M, 1B or 1e9";
     case OPTION_REAL:
         return "a number";
     case OPTION_TEXT:
@@ -214,6 +214,11 @@ static status parse_choice(const option *o, const place *p, const char *value, i
         names[count] = words[count];
         count++;
     }
+    for (int64_t i = 0; i < count; i++) {
+        if (strcasecmp(words[i], value) != 0) continue;
+        *out = (int32_t)i;
+        return ST_OK;
+    }
     const char *near =
         strlen(value) > OPTION_KEY_BYTES_MAX ? NULL : text_nearest(value, names, count);
     char why[512];
@@ -401,7 +406,7 @@ static status set_number(const option *o, const place *p, void *field, const cha
     if (o->kind == OPTION_INT) is_number = text_parse_i64(value, &whole);
     if (o->kind == OPTION_BYTES) {
         is_number = parse_units(value, option_byte_units, OPTION_BYTE_UNITS, &whole) ||
-                    text_parse_i64(value, &whole);
+                    (strchr(value, 'B') == NULL && text_parse_i64(value, &whole)); // B: bytes
     }
     if (o->kind == OPTION_TIME) is_number = parse_time(value, &whole);
     if (o->kind == OPTION_BYTES && whole < 0) is_number = false;

@@ -182,7 +182,7 @@ static void wrong_values_are_refused_and_change_nothing(void **state)
         {"a.rate", "-1e308", ST_CONFIG_RANGE, "-1e+15 to 1e+15"},
         {"b.path", "", ST_CONFIG_TYPE, "path"},
         {"b.color", "gren", ST_CONFIG_RANGE, "did you mean \"green\"?"},
-        {"b.color", "Red", ST_CONFIG_RANGE, "red, green, blue"},
+        {"b.color", "Rod", ST_CONFIG_RANGE, "red, green, blue"},
         {"b.bytes", "4GB/s", ST_CONFIG_TYPE, "512MiB"},
         {"b.bytes", "-4", ST_CONFIG_TYPE, "512MiB"},
         {"b.bytes", "0.3B", ST_CONFIG_TYPE, "512MiB"},

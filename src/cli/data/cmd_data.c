@@ -254,8 +254,12 @@ static status pack_all(packing *p, const cli_call *call)
     for (int64_t i = 1; i < call->operand_count; i++) TRY(pack_one(p, call->operands[i]));
     TRY(pack_table(p));
     TRY(pack_others(p));
-    cli_print(p->cli, "next   trireme train CONFIG 'data.train=%s/*.tok' data.tokenizer=%s\n",
-              p->folder, f->tokenizer);
+    char *keys[2] = {NULL, NULL};
+    const char *quoted[2] = {NULL, NULL};
+    TRY(arena_format(p->cli->a, &keys[0], "data.train=%s/*.tok", p->folder));
+    TRY(arena_format(p->cli->a, &keys[1], "data.tokenizer=%s", f->tokenizer));
+    for (int i = 0; i < 2; i++) TRY(text_quote(p->cli->a, keys[i], &quoted[i]));
+    cli_print(p->cli, "next   trireme train CONFIG %s %s\n", quoted[0], quoted[1]);
     return ST_OK;
 }
 

@@ -112,8 +112,9 @@ static status folder_make(export_job *v, bool replaces)
     return cli_work_rename(v->cli, v->work, v->to, replaces);
 }
 
-static void print_done(const export_job *v)
+static status print_done(const export_job *v)
 {
+    const char *to = NULL;
     const decoder_spec *m = &v->model.spec;
     char count[32], size[32];
     cli_print(v->cli, "from       %s\n", v->model.folder);
@@ -129,7 +130,9 @@ static void print_done(const export_job *v)
     cli_print(v->cli, "tokenizer  %s", v->tokenizer == NULL ? "none" : v->tokenizer);
     if (v->tokenizer_files > 0) cli_print(v->cli, ", %lld files", (long long)v->tokenizer_files);
     cli_print(v->cli, "\nmade       %s\n", v->to);
-    cli_print(v->cli, "next       trireme generate %s --prompt 'The '\n", v->to);
+    TRY(text_quote(v->cli->a, v->to, &to));
+    cli_print(v->cli, "next       trireme generate %s --prompt 'The '\n", to);
+    return ST_OK;
 }
 
 static status run(cli_context *cli, const cli_call *call)
@@ -148,7 +151,7 @@ static status run(cli_context *cli, const cli_call *call)
         cli_work_remove(cli, v->work);
         return st;
     }
-    print_done(v);
+    TRY(print_done(v));
     return ST_OK;
 }
 

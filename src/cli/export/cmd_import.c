@@ -158,8 +158,10 @@ static bool ends_with(const char *name, const char *end)
 // GPT-2's two files have several names, and may have a prefix.
 static bool is_wanted(const char *name)
 {
-    static const char *const whole[] = {"tokenizer.json", "tokenizer_config.json",
-                                        "special_tokens_map.json", "generation_config.json"};
+    static const char *const whole[] = {"tokenizer.json",          "tokenizer_config.json",
+                                        "special_tokens_map.json", "generation_config.json",
+                                        "added_tokens.json",       "chat_template.jinja",
+                                        "chat_template.json"};
     static const char *const ends[] = {"encoder.json", "vocab.bpe", "vocab.json", "merges.txt"};
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     if (name[strspn(name, plain)] != '\0') return false;
@@ -293,6 +295,7 @@ static status print_done(importing *v)
 {
     const decoder_spec *m = &v->spec;
     char count[32];
+    const char *to = NULL;
     hash128 digest;
     char hex[33];
     bool has_tokenizer = false;
@@ -309,9 +312,10 @@ static status print_done(importing *v)
     print_tokenizer(v, &has_tokenizer);
     cli_print(v->cli, "optimizer  none here; a run from it starts with fresh moments\n");
     cli_print(v->cli, "made       %s   digest %s\n", v->to, hash128_text(digest, hex));
-    cli_print(v->cli, "next       trireme generate %s%s --prompt 'The '\n", v->to,
+    TRY(text_quote(v->cli->a, v->to, &to));
+    cli_print(v->cli, "next       trireme generate %s%s --prompt 'The '\n", to,
               has_tokenizer ? "" : " --tokenizer PATH");
-    cli_print(v->cli, "           trireme train CONFIG model.from=%s\n", v->to);
+    cli_print(v->cli, "           trireme train CONFIG model.from=%s\n", to);
     return ST_OK;
 }
 

@@ -53,8 +53,13 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(file_put(cli, configs[f->preset], config_path));
     cli_print(cli, "made   %s\n       %s   (public domain; %s says from where)\n", config_path,
               text_path, path_base_name(about_path));
-    cli_print(cli, "next   trireme train %s\n       trireme generate %s/run --prompt 'The '\n",
-              config_path, folder);
+    const char *quoted = NULL, *run_path = NULL;
+    char *run = NULL;
+    TRY(text_quote(cli->a, config_path, &quoted));
+    TRY(path_join(cli->a, folder, "run", &run));
+    TRY(text_quote(cli->a, run, &run_path));
+    cli_print(cli, "next   trireme train %s\n       trireme generate %s --prompt 'The '\n", quoted,
+              run_path);
     return ST_OK;
 }
 

@@ -405,13 +405,12 @@ static int on_stop_asked(void *context, const char **why)
 
 // A command that trains on after the last step. A schedule that decays over the run has ended near
 // zero, and more steps would stretch it and raise the rate again, so the command keeps a rate.
-static void end_continue(run_log *log, const train_outcome *o)
+static void end_continue(run_log *log, const train_outcome *o, const char *dir)
 {
     const run_config *r = log->r;
     const int32_t name = r->schedule.name;
     const bool decays =
         name == RUN_SCHEDULE_LINEAR || name == RUN_SCHEDULE_COSINE || name == RUN_SCHEDULE_WSD;
-    const char *dir = r->run.dir;
     const long long more = (long long)(2 * o->steps);
     if (!decays || r->schedule.min_ratio >= 1.0) {
         say(log, "         trireme train %s train.steps=%lld", dir, more);
@@ -423,6 +422,22 @@ static void end_continue(run_log *log, const train_outcome *o)
         dir, more, rate);
     say(log, "         (the learning rate has decayed to %.2g; this trains on at a constant %.3g)",
         end, rate);
+}
+
+// Commands that go on from the run, as a shell takes them.
+static void end_commands(run_log *log, const train_outcome *o)
+{
+    const char *dir = NULL, *to = NULL;
+    char *folder = NULL;
+    if (text_quote(log->cli->a, log->r->run.dir, &dir) != ST_OK ||
+        arena_format(log->cli->a, &folder, "%s-hf", log->r->run.dir) != ST_OK ||
+        text_quote(log->cli->a, folder, &to) != ST_OK) {
+        error_clear(); // the run itself is whole
+        return;
+    }
+    say(log, "next     trireme generate %s --prompt \"...\"", dir);
+    end_continue(log, o, dir);
+    say(log, "         trireme export %s %s", dir, to);
 }
 
 // A run that had its last step before: it says so, and has no loss or time of its own.
@@ -458,9 +473,7 @@ static void end_totals(run_log *log, const train_outcome *o)
         (o->checkpoint == NULL || strcmp(o->best_checkpoint, o->checkpoint) != 0)) {
         say(log, "         %s (best)", o->best_checkpoint);
     }
-    say(log, "next     trireme generate %s --prompt \"...\"", log->r->run.dir);
-    end_continue(log, o);
-    say(log, "         trireme export %s %s-hf", log->r->run.dir, log->r->run.dir);
+    end_commands(log, o);
 }
 
 static void end_warnings(run_log *log)

@@ -67,7 +67,7 @@ static status open_train(const host *h, arena *a, const data_dataset_spec *spec,
     TRY(arena_new(a, spec->train_count, &weights));
     for (int64_t i = 0; i < spec->train_count; i++) {
         bool has_weight = false;
-        TRY(source_parse(a, spec->train[i], &paths[i], &weights[i], &has_weight));
+        TRY(source_parse(h, a, spec->train[i], &paths[i], &weights[i], &has_weight));
         any_weight = any_weight || has_weight;
     }
     const int64_t count = any_weight ? spec->train_count : 1;

@@ -13,13 +13,17 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-status source_parse(arena *a, const char *entry, char **path, double *weight, bool *has_weight)
+status source_parse(const host *h, arena *a, const char *entry, char **path, double *weight,
+                    bool *has_weight)
 {
+    file_info info;
     *weight = 1.0;
     *has_weight = false;
     const char *equals = strrchr(entry, '=');
     double value = 0.0;
     if (equals == NULL || !text_parse_f64(equals + 1, &value)) return arena_strdup(a, entry, path);
+    TRY(h->api->path_info(h, entry, &info)); // runs/lr=3 may be a path and no weight
+    if (info.kind != FILE_KIND_NONE) return arena_strdup(a, entry, path);
     if (!(value > 0.0) || !isfinite(value)) {
         return fail(ST_CONFIG_RANGE, "data.train: %s: the weight is %s, a positive number expected",
                     entry, equals + 1);

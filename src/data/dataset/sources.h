@@ -26,8 +26,8 @@ typedef struct source {
 } source;
 
 // Splits "path=weight". A weight must be positive and finite.
-NODISCARD status source_parse(arena *a, const char *entry, char **path, double *weight,
-                              bool *has_weight);
+NODISCARD status source_parse(const host *h, arena *a, const char *entry, char **path,
+                              double *weight, bool *has_weight);
 // Adds the files of a path or glob: prepares texts and opens all files.
 NODISCARD status source_add(const host *h, arena *a, const data_dataset_spec *spec,
                             const char *path, source *s);
