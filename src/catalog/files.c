@@ -13,10 +13,16 @@ bool catalog_is_path(const char *name)
 
 const catalog_file *catalog_file_find(const char *folder, const char *name)
 {
+    const catalog_file *alike = NULL;
+    int64_t count = 0;
     for (const catalog_file *f = catalog_files; f->name != NULL; f++) {
-        if (strcmp(f->folder, folder) == 0 && strcmp(f->name, name) == 0) return f;
+        if (strcmp(f->folder, folder) != 0) continue;
+        if (strcmp(f->name, name) == 0) return f;
+        if (text_find_name(name, &f->name, 1) < 0) continue;
+        alike = f;
+        count++;
     }
-    return NULL;
+    return count == 1 ? alike : NULL;
 }
 
 status catalog_names(arena *a, const char *folder, const char ***out, int64_t *count)
@@ -37,16 +43,14 @@ static status unknown_refuse(arena *a, const char *folder, const char *what, con
 {
     const char **names = NULL;
     int64_t count = 0;
-    text all = {.a = a};
+    text near = {.a = a};
     TRY(catalog_names(a, folder, &names, &count));
-    for (int64_t i = 0; i < count; i++) {
-        TRY(text_add(&all, "%s%s", i == 0 ? "" : ", ", names[i]));
-    }
-    const char *near = text_nearest(name, names, count);
-    return fail(ST_CONFIG,
-                "there is no %s \"%.64s\"%s%s; there are %s; a path to a YAML file does too", what,
-                name, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
-                all.bytes == NULL ? "none" : all.bytes);
+    TRY(text_add_nearest(&near, name, names, count));
+    return fail(
+        ST_CONFIG,
+        "there is no %s \"%.64s\"%s `trireme catalog %s` lists all %lld; a path to a YAML file "
+        "does too",
+        what, name, near.bytes == NULL ? ";" : near.bytes, folder, (long long)count);
 }
 
 static status path_read(const host *h, arena *a, const char *name, const char *from,
@@ -79,7 +83,7 @@ status catalog_source_read(const host *h, arena *a, const char *folder, const ch
     if (catalog_is_path(name)) return path_read(h, a, name, from, out);
     const catalog_file *f = catalog_file_find(folder, name);
     if (f == NULL) return unknown_refuse(a, folder, what, name);
-    TRY(arena_format(a, &shown, "catalog/%s/%s.yaml", folder, name));
+    TRY(arena_format(a, &shown, "catalog/%s/%s.yaml", folder, f->name));
     *out = (catalog_source){
         .yaml = f->yaml, .bytes = (int64_t)strlen(f->yaml), .shown = shown, .folder = ""};
     return ST_OK;

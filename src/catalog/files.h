@@ -18,7 +18,7 @@ typedef struct catalog_file {
 extern const catalog_file
     catalog_files[]; // made by CMake, by folder and name; ends with an empty row
 
-// NULL: the program has no such file.
+// The name's case, '-' and '_' do not count (text_find_name). NULL: the program has no such file.
 const catalog_file *catalog_file_find(const char *folder, const char *name);
 
 // A text to parse, its name in errors, and the folder for its relative paths.

@@ -127,8 +127,9 @@ static status variant_name(arena *a, const char *name, const char *device, const
     if (catalog_is_path(name)) return ST_OK;
     for (; device != NULL; device = base) {
         TRY(arena_format(a, &wanted, "%s.%s", name, device));
-        if (catalog_file_find("profiles", wanted) != NULL) {
-            *out = wanted;
+        const catalog_file *f = catalog_file_find("profiles", wanted);
+        if (f != NULL) {
+            *out = f->name;
             return ST_OK;
         }
         TRY(base_of_device(a, device, &base));

@@ -20,10 +20,7 @@ static const catalog_fields fields = {rows, COUNT_OF(rows), "run"};
 
 bool catalog_run_exists(const char *name)
 {
-    for (const catalog_file *f = catalog_files; f->name != NULL; f++) {
-        if (strcmp(f->folder, "runs") == 0 && strcmp(f->name, name) == 0) return true;
-    }
-    return false;
+    return catalog_file_find("runs", name) != NULL;
 }
 
 static status settings_take(const catalog_sheet *s, const char *key, const option_list *from,

@@ -189,22 +189,60 @@ static bool is_path(const char *name)
     return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0);
 }
 
+// What people call a model whose presets have longer names, where no run of the catalogue has that
+// name.
+static const char *const aliases[][2] = {
+    {"gpt2", "gpt2-124m"},
+    {"gpt2-small", "gpt2-124m"},
+    {"gpt2-117m", "gpt2-124m"},
+    {"gpt2-355m", "gpt2-medium"},
+    {"gpt2-774m", "gpt2-large"},
+    {"gpt2-xl", "gpt2-1.5b"},
+    {"bloom", "bloom-176b"},
+    {"opt", "opt-175b"},
+    {"palm", "palm-540b"},
+    {"mt-nlg", "mt-nlg-530b"},
+    {"mistral", "mistral-7b"},
+    {"mixtral", "mixtral-8x7b"},
+    {"llama2", "llama2-7b"},
+    {"llama3", "llama3-8b"},
+    {"llama3.1", "llama3.1-8b"},
+    {"gpt-oss", "gpt-oss-120b"},
+    {"meta-llama-3-8b", "llama3-8b"},
+    {"meta-llama-3-70b", "llama3-70b"},
+};
+
+const model_preset_file *model_preset_find(const char *name)
+{
+    const model_preset_file *alike = NULL;
+    int64_t count = 0;
+    for (const model_preset_file *f = model_preset_files; f->name != NULL; f++) {
+        if (strcmp(f->name, name) == 0) return f;
+        if (text_find_name(name, &f->name, 1) < 0) continue;
+        alike = f;
+        count++;
+    }
+    if (count == 1) return alike;
+    for (int64_t i = 0; i < COUNT_OF(aliases); i++) {
+        if (text_find_name(name, aliases[i], 1) == 0) return model_preset_find(aliases[i][1]);
+    }
+    return NULL;
+}
+
 static status unknown_refuse(arena *a, const char *name)
 {
     int64_t count = 0;
     while (model_preset_files[count].name != NULL) count++;
     const char **names = NULL;
-    text all = {.a = a};
+    text near = {.a = a};
     TRY(arena_new(a, count, &names));
-    for (int64_t i = 0; i < count; i++) {
-        names[i] = model_preset_files[i].name;
-        TRY(text_add(&all, "%s%s", i == 0 ? "" : ", ", names[i]));
-    }
-    const char *near = text_nearest(name, names, count);
-    return fail(ST_MODEL,
-                "there is no preset \"%.64s\"%s%s; there are %s; a path to a YAML file or, "
-                "as model.from, a Hugging Face folder do too",
-                name, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near, all.bytes);
+    for (int64_t i = 0; i < count; i++) names[i] = model_preset_files[i].name;
+    TRY(text_add_nearest(&near, name, names, count));
+    return fail(
+        ST_MODEL,
+        "there is no preset \"%.64s\"%s `trireme catalog models` lists all %lld; a path to a "
+        "YAML file or, as model.from, a Hugging Face folder do too",
+        name, near.bytes, (long long)count);
 }
 
 status model_preset_find(const host *h, arena *a, const char *name, decoder_spec *out)
@@ -216,11 +254,9 @@ status model_preset_find(const host *h, arena *a, const char *name, decoder_spec
         TRY(host_read_all(h, a, name, MODEL_CONFIG_BYTES, &yaml, &bytes));
         return model_preset_parse(a, yaml, bytes, name, out, &facts);
     }
-    for (const model_preset_file *f = model_preset_files; f->name != NULL; f++) {
-        if (strcmp(f->name, name) != 0) continue;
-        return model_preset_parse(a, f->yaml, (int64_t)strlen(f->yaml), name, out, &facts);
-    }
-    return unknown_refuse(a, name);
+    const model_preset_file *f = model_preset_find(name);
+    if (f == NULL) return unknown_refuse(a, name);
+    return model_preset_parse(a, f->yaml, (int64_t)strlen(f->yaml), f->name, out, &facts);
 }
 
 status model_spec_preset(const host *h, arena *a, const char *name, decoder_spec *out)

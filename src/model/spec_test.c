@@ -275,7 +275,9 @@ static const struct {
     {LLAMA(", \"num_key_value_heads\": 1.5"), "found 1.5"},
     {LLAMA(", \"head_dim\": 257"), "from 1 to 256, found 257"},
     {LLAMA(", \"head_dim\": 7"), "must be even"},
-    {LLAMA(", \"hidden_act\": \"gelu\""), "only gated activation"},
+    {LLAMA(", \"hidden_act\": \"relu\""), "gated activations that are"},
+    {"{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\"}}",
+     "\"text_config\" (model type \"gemma3_text\")"},
     {LLAMA(", \"hidden_act\": \"mish\""), "no such activation \"mish\"; known: gelu_new"},
     {LLAMA(", \"hidden_act\": 3"), "\"hidden_act\": expected a text, found 3"},
     {LLAMA(", \"mlp_bias\": 1"), "\"mlp_bias\": expected true or false, found 1"},
@@ -474,7 +476,11 @@ static void presets_by_name_and_path(void **state)
     assert_int_equal(s.vocab, 257);
     assert_int_equal(model_spec_preset(host_real(), a, "gpt2-124", &s), ST_MODEL);
     assert_non_null(strstr(error_last()->text, "did you mean gpt2-124m"));
-    assert_non_null(strstr(error_last()->text, "llama3.1-405b"));
+    assert_null(strstr(error_last()->text, "llama3.1-405b")); // the nearest, not all
+    assert_string_equal(model_preset_find("gpt2")->name, "gpt2-124m");
+    assert_string_equal(model_preset_find("GPT2-XL")->name, "gpt2-1.5b");
+    assert_string_equal(model_preset_find("Llama-3.1-8B")->name, "llama3.1-8b");
+    assert_null(model_preset_find("gpt9"));
     assert_int_equal(model_spec_preset(host_real(), a, "./none.yaml", &s), ST_NOT_FOUND);
     static const struct {
         const char *yaml, *says;

@@ -215,12 +215,10 @@ static status model_source(cli_context *cli, const char *name, catalog_source *o
     if (catalog_is_path(name)) {
         return catalog_source_read(cli->h, cli->a, "models", "model", name, "", out);
     }
-    for (const model_preset_file *f = model_preset_files; f->name != NULL; f++) {
-        if (strcmp(f->name, name) != 0) continue;
-        *out = (catalog_source){
-            .yaml = f->yaml, .bytes = (int64_t)strlen(f->yaml), .shown = name, .folder = ""};
-    }
-    ASSERT(out->yaml != NULL);
+    const model_preset_file *f = model_preset_find(name);
+    ASSERT(f != NULL);
+    *out = (catalog_source){
+        .yaml = f->yaml, .bytes = (int64_t)strlen(f->yaml), .shown = f->name, .folder = ""};
     return ST_OK;
 }
 

@@ -30,14 +30,6 @@ static bool is_models(const kind *k)
     return strcmp(k->name, "models") == 0;
 }
 
-static const model_preset_file *model_find(const char *name)
-{
-    for (const model_preset_file *f = model_preset_files; f->name != NULL; f++) {
-        if (strcmp(f->name, name) == 0) return f;
-    }
-    return NULL;
-}
-
 static status names_of(cli_context *cli, const kind *k, const char ***names, int64_t *count)
 {
     int64_t all = 0;
@@ -51,7 +43,7 @@ static status names_of(cli_context *cli, const kind *k, const char ***names, int
 
 static bool is_in(const kind *k, const char *name)
 {
-    if (is_models(k)) return model_find(name) != NULL;
+    if (is_models(k)) return model_preset_find(name) != NULL;
     return catalog_file_find(k->name, name) != NULL;
 }
 
@@ -59,7 +51,7 @@ static bool is_in(const kind *k, const char *name)
 
 static status model_about(cli_context *cli, const char *name, const char **out)
 {
-    const model_preset_file *f = model_find(name);
+    const model_preset_file *f = model_preset_find(name);
     if (f == NULL) return fail(ST_CONFIG, "there is no model \"%.64s\"", name);
     decoder_spec spec;
     model_preset_facts facts;
@@ -193,16 +185,21 @@ static const kind *kind_find(const char *word)
 static status unknown_refuse(cli_context *cli, const char *name)
 {
     const char **all = NULL;
-    int64_t count = 0;
+    int64_t count = 0, presets = 0;
     while (catalog_files[count].name != NULL) count++;
-    TRY(arena_new(cli->a, count + COUNT_OF(kinds), &all));
+    while (model_preset_files[presets].name != NULL) presets++;
+    TRY(arena_new(cli->a, count + presets + COUNT_OF(kinds), &all));
     for (int64_t i = 0; i < count; i++) all[i] = catalog_files[i].name;
     for (int64_t i = 0; i < COUNT_OF(kinds); i++) all[count++] = kinds[i].name;
-    const char *near = text_nearest(name, all, count);
+    for (int64_t i = 0; model_preset_files[i].name != NULL; i++) {
+        all[count++] = model_preset_files[i].name;
+    }
+    text near = {.a = cli->a};
+    TRY(text_add_nearest(&near, name, all, count));
     return fail(ST_CONFIG,
-                "the catalogue has no kind and no entry \"%.64s\"%s%s; `trireme catalog` lists the "
+                "the catalogue has no kind and no entry \"%.64s\"%s `trireme catalog` lists the "
                 "kinds, and a path to a cluster's YAML file does too",
-                name, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near);
+                name, near.bytes);
 }
 
 static status unknown_of_kind(cli_context *cli, const kind *k, const char *name)
@@ -210,10 +207,11 @@ static status unknown_of_kind(cli_context *cli, const kind *k, const char *name)
     const char **names = NULL;
     int64_t count = 0;
     TRY(names_of(cli, k, &names, &count));
-    const char *near = text_nearest(name, names, count);
-    return fail(
-        ST_CONFIG, "there is no entry \"%.64s\" among the %s%s%s; `trireme catalog %s` lists all",
-        name, k->name, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near, k->name);
+    text near = {.a = cli->a};
+    TRY(text_add_nearest(&near, name, names, count));
+    return fail(ST_CONFIG,
+                "there is no entry \"%.64s\" among the %s%s `trireme catalog %s` lists all", name,
+                k->name, near.bytes, k->name);
 }
 
 static status word_add(cli_context *cli, const char *word, text *t)

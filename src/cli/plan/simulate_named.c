@@ -6,10 +6,12 @@
 // --cluster and a layout of the user's own it is the model. A model without any layout gets the
 // layout that the planner finds.
 #include "catalog/catalog.h"
+#include "catalog/files.h"
 #include "catalog/run.h"
 #include "cli/explain/explain.h"
 #include "cli/plan/simulate.h"
 #include "cli/run_folder.h"
+#include "model/preset.h"
 
 #include <string.h>
 
@@ -204,12 +206,35 @@ static status layout_open(cli_context *cli, simulate_request *w)
     return ST_OK;
 }
 
+// Refuses a name that is no file, no run of the catalogue and no preset.
+static status model_known(cli_context *cli, const char *name)
+{
+    const char **names = NULL, **all = NULL;
+    int64_t runs = 0, presets = 0, count = 0;
+    text near = {.a = cli->a};
+    file_info info;
+    TRY(cli->h->api->path_info(cli->h, name, &info));
+    if (info.kind != FILE_KIND_NONE || model_preset_find(name) != NULL) return ST_OK;
+    if (strchr(name, '/') != NULL) return fail(ST_NOT_FOUND, "%s is not there", name);
+    TRY(catalog_names(cli->a, "runs", &names, &runs));
+    while (model_preset_files[presets].name != NULL) presets++;
+    TRY(arena_new(cli->a, runs + presets, &all));
+    for (; count < runs; count++) all[count] = names[count];
+    for (int64_t i = 0; i < presets; i++) { // many runs have the names of their models
+        const char *preset = model_preset_files[i].name;
+        if (text_find_name(preset, names, runs) < 0) all[count++] = preset;
+    }
+    TRY(text_add_nearest(&near, name, all, count));
+    return fail(ST_NOT_FOUND, "there is no run, model or file \"%.64s\"%s", name, near.bytes);
+}
+
 status simulate_named(cli_context *cli, simulate_request *w)
 {
     catalog_run *r = NULL;
     bool is_model = false;
     if (!catalog_run_exists(w->operand)) {
         if (w->cluster != NULL) return layout_open(cli, w);
+        TRY(model_known(cli, w->operand));
         return fail(ST_USAGE,
                     "%.64s needs --cluster NAME or a YAML file; only runs of the catalogue have "
                     "their own (trireme catalog runs)",
