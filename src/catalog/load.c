@@ -76,6 +76,30 @@ static const sheet_kind device_sheet = {"A device", "devices", "device", &catalo
 static const sheet_kind link_sheet = {"A link", "links", "link", &catalog_link_fields};
 
 static status device_read(const host *h, arena *a, const char *name, const char *from,
+                          cluster_device *out);
+
+static bool is_of_file(const catalog_sheet *s, const char *key)
+{
+    const char *shown = catalog_sheet_place(s, "");
+    const size_t length = strlen(shown);
+    const char *place = catalog_sheet_place(s, key);
+    return strncmp(place, shown, length) == 0 && place[length] == ':';
+}
+
+// A file that gives memory_gb and leaves usable_gib to its base keeps the base's share.
+static status base_memory_follow(const host *h, arena *a, const catalog_sheet *s,
+                                 cluster_device *out)
+{
+    cluster_device base;
+    if (!is_of_file(s, "memory_gb") || is_of_file(s, "usable_gib")) return ST_OK;
+    const char *name = catalog_sheet_text(s, "base");
+    if (*name == '\0') return ST_OK; // device_check reports what is missing
+    TRY(device_read(h, a, name, catalog_sheet_folder(s, "base"), &base));
+    out->usable_bytes = base.usable_bytes * (out->memory_bytes / base.memory_bytes);
+    return ST_OK;
+}
+
+static status device_read(const host *h, arena *a, const char *name, const char *from,
                           cluster_device *out)
 {
     catalog_sheet *s = NULL;
@@ -85,6 +109,7 @@ static status device_read(const host *h, arena *a, const char *name, const char 
     out->about = catalog_sheet_text(s, "about");
     TRY(name_of(a, name, &out->name));
     out->entry = catalog_sheet_entry(s);
+    TRY(base_memory_follow(h, a, s, out));
     return device_check(catalog_sheet_place(s, ""), out);
 }
 
@@ -231,6 +256,18 @@ static status failures_check(const catalog_sheet *s, cluster_failures *f)
     return ST_OK;
 }
 
+// The share of the memory that programs get is the entry's, if only the memory is given.
+static void memory_follow(const catalog_sheet *s, const cluster_device *entry, cluster_device *out)
+{
+    static const char command_line[] = "command line";
+    const char *memory = "device.memory_gb", *usable = "device.usable_gib";
+    if (!catalog_sheet_is_given(s, memory) || entry->memory_bytes <= 0.0) return;
+    const bool is_nearer = strcmp(catalog_sheet_place(s, memory), command_line) == 0 &&
+                           strcmp(catalog_sheet_place(s, usable), command_line) != 0;
+    if (catalog_sheet_is_given(s, usable) && !is_nearer) return;
+    out->usable_bytes = entry->usable_bytes * (out->memory_bytes / entry->memory_bytes);
+}
+
 static status cluster_fill(const host *h, arena *a, const catalog_sheet *s, cluster *out)
 {
     const char *device = catalog_sheet_text(s, "device.mode");
@@ -245,7 +282,9 @@ static status cluster_fill(const host *h, arena *a, const catalog_sheet *s, clus
         return st;
     }
     TRY(levels_begin(h, a, s, out));
+    const cluster_device entry = out->device;
     catalog_sheet_apply(s, out); // overrides device and links
+    memory_follow(s, &entry, &out->device);
     TRY(device_check(catalog_sheet_place(s, ""), &out->device));
     cost_limit_power(&out->device);
     TRY(levels_check(a, s, out));

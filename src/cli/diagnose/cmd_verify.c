@@ -3,6 +3,7 @@
 #include "cli/model_folder.h"
 #include "cli/plan/plan.h"
 #include "cli/run_folder.h"
+#include "cli/run_model.h"
 #include "diagnose/verify.h"
 #include "model/model.h"
 
@@ -24,7 +25,7 @@ static void print_peaks(cli_context *cli, const assemble_proved *v)
 
 static status run(cli_context *cli, const cli_call *call)
 {
-    enum { VOCAB_ANY = 1 << 16 }; // stands for the tokenizer's, which only a run opens
+    enum { VOCAB_ANY = 1 << 16 }; // stands for that of a tokenizer that is missing
     const char *path = NULL;
     bool is_resolved = false;
     run_config r = {0};
@@ -35,9 +36,13 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(cli_config_file(cli, call->operands[0], &path, &is_resolved));
     TRY(run_config_load(cli->h, cli->a, path, call->keys, call->key_count, &r, &c));
     TRY(plan_micro_batch_here(cli, NULL, &r));
-    const bool any = r.model.vocab == 0 && r.model.from == NULL;
-    if (any) r.model.vocab = VOCAB_ANY;
-    TRY(model_spec_from_config(cli->h, cli->a, &r, &spec));
+    bool is_known = false;
+    TRY(cli_run_model(cli, &r, &spec, &is_known));
+    const bool any = !is_known && spec.vocab == 0;
+    if (any) {
+        r.model.vocab = VOCAB_ANY;
+        TRY(model_spec_from_config(cli->h, cli->a, &r, &spec));
+    }
     TRY(diagnose_verify(cli->h, cli->a, &r, &spec, &v));
     TRY(run_config_print_layout(&r, &layout));
     const long long ranks = (long long)run_config_ranks(&r);
@@ -57,10 +62,8 @@ static status run(cli_context *cli, const cli_call *call)
               (long long)v.waits, (long long)v.rendezvous, (long long)v.sums, v.make_s * 1e3,
               v.prove_s * 1e3);
     if (any) {
-        cli_print(
-            cli,
-            "model    with a vocabulary of %d, because that of the tokenizer is not known here\n",
-            VOCAB_ANY);
+        cli_print(cli, "model    with a vocabulary of %d, because the tokenizer is missing\n",
+                  VOCAB_ANY);
     }
     if (v.dp == 0) print_peaks(cli, &v);
     return ST_OK;

@@ -236,7 +236,7 @@ static status look_up(void *context, const char *name, const char *field, double
 
 // ---- functions ---------------------------------------------------------------------------------
 
-// Share of a step in which a rank of a pipeline is idle, without the time of collectives.
+// Share of a step in which a pipeline is idle, the mean of its ranks, without collectives.
 // bubble(schedule, stages, microbatches [, chunks [, forward, backward_input, backward_weight]])
 enum { ACTIONS_MAX = 1 << 18 }; // a second at most
 static status bubble(const formula_value *v, int32_t count, double *out)
@@ -248,7 +248,7 @@ static status bubble(const formula_value *v, int32_t count, double *out)
     schedule_request r = {.stages = (int32_t)v[1].number,
                           .microbatches = (int32_t)v[2].number,
                           .chunks = schedule->chunks_min};
-    timeline_costs costs = {.each = {1, 1, 1}};
+    timeline_costs costs = {.each = {1, 1, 1}, .optimizer_barrier = true};
     if (count > 3) r.chunks = (int32_t)v[3].number;
     if (count == 7) {
         costs.each =
@@ -261,7 +261,7 @@ static status bubble(const formula_value *v, int32_t count, double *out)
     TRY(arena_create("bubble", 0, &a));
     const status st = plan_timeline_simulate(a, schedule, &r, &costs, &t);
     if (st == ST_OK) {
-        *out = 1.0 - (double)t->ranks[0].busy / (double)t->length;
+        *out = (double)t->bubble / (double)t->length;
     }
     arena_destroy(a);
     return st;

@@ -286,7 +286,7 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
             cli_print(x->cli, " %*s", k == PLAN_BYTES_ACTIVATIONS ? 11 : 8,
                       text_bytes_human(bytes[i].kind[k], human));
         }
-        cli_print(x->cli, " %9s\n", text_bytes_human(bytes[i].all, human));
+        cli_print(x->cli, " %9s\n", text_bytes_human(bytes[i].all - bytes[i].snapshot, human));
     }
     if (bytes[0].snapshot > 0) {
         cli_print(x->cli, "  rank 0 also holds a copy of the state, %s, while it is saved\n",

@@ -172,7 +172,7 @@ static int32_t live_peak(const schedule_list *list)
 
 static void sum_up(plan_timeline *t)
 {
-    int64_t with = 0, without = 0;
+    int64_t busy = 0, window = 0;
     for (int32_t i = 0; i < t->request.stages; i++) {
         timeline_rank *rank = &t->ranks[i];
         rank->begin = rank->spans[0].begin;
@@ -184,12 +184,13 @@ static void sum_up(plan_timeline *t)
         const int64_t all = t->length - rank->busy, own = rank->end - rank->begin - rank->busy;
         rank->bubble = t->costs.optimizer_barrier ? all : own;
         rank->live_peak = live_peak(&rank->list);
-        with = max_i64(with, all);
-        without = max_i64(without, own);
-        t->bubble = max_i64(t->bubble, rank->bubble);
+        busy += rank->busy;
+        window = max_i64(window, rank->end - rank->begin);
         if (rank->live_peak > t->live_peak) t->live_peak = rank->live_peak;
     }
-    t->barrier = with - without;
+    const int64_t stages = t->request.stages, mean = (busy + stages / 2) / stages;
+    t->bubble = (t->costs.optimizer_barrier ? t->length : window) - mean;
+    t->barrier = t->length - window;
 }
 
 static status prepare(arena *a, simulation *p, const schedule_list *lists)

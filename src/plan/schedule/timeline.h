@@ -51,8 +51,8 @@ typedef struct plan_timeline {
     timeline_costs costs;
     timeline_rank *ranks; // [request.stages]
     int64_t length;       // until the last rank is done
-    int64_t bubble;       // the largest of a rank
-    int64_t barrier;      // how much the largest grows by the optimizer's barrier
+    int64_t bubble;       // idle time of a step, the mean of the ranks
+    int64_t barrier;      // how much it and the step grow by the optimizer's barrier
     int32_t live_peak;    // the largest of a rank
     const int64_t *output,
         *gradient; // [stage * micro-batches + micro-batch] times when they are made
