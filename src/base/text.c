@@ -270,7 +270,7 @@ const char *text_nearest(const char *word, const char *const *candidates, int64_
     return best != NULL ? best : shortest_beginning(word, candidates, count);
 }
 
-// ---- names ---------------------------------------------------------------------------------------
+// ---- names --------------------------------------------------------------------------------------
 
 // The next character that counts in a name.
 static char name_next(const char **at)

@@ -18,8 +18,8 @@ NODISCARD status text_add(text *t, const char *format, ...) PRINTF_LIKE(2, 3);
 NODISCARD status text_add_bytes(text *t, const void *bytes, int64_t count);
 NODISCARD status text_add_json(text *t, const char *utf8); // quoted and escaped
 
-// The word as a shell reads it: itself, or in single quotes where it holds a blank or anything else
-// that a shell does not take literally. In `a`.
+// Writes the word for a shell: itself, or in single quotes where it holds a blank or another
+// character that a shell does not take literally. In `a`.
 NODISCARD status text_quote(arena *a, const char *word, const char **out);
 
 // "1.25 GiB", "37 B". Returns buffer.
@@ -44,8 +44,8 @@ NODISCARD status text_add_nearest(text *t, const char *word, const char *const *
                                   int64_t count);
 
 // Strict number parsing of a whole NUL-terminated string; false if it is not one or overflows.
-// Integers may be written 4194304, 4_194_304, 4e6 (if whole) or with a suffix k, M, G or B (1e9), T,
-// KiB, MiB, GiB, TiB.
+// Integers may be written 4194304, 4_194_304, 4e6 (if whole) or with a suffix k, M, B or G (1e9),
+// T, KiB, MiB, GiB, TiB.
 bool text_parse_i64(const char *s, int64_t *out);
 bool text_parse_f64(const char *s, double *out); // 3e-4, .5, 1, inf and nan are refused
 bool text_is_utf8(const char *bytes, int64_t count);

@@ -505,7 +505,7 @@ static void home_is_expanded(void **state)
 {
     (void)state;
     host h = *host_real();
-    h.home = "/home/an a";
+    h.home = "/users/an a";
     static const char *const words[] = {"data.train=~/a,b~/c, ~", "optimizer.name=~/x"};
     static const char *const wrong[] = {"data.train=~bob/a"};
     arena *a;
@@ -513,9 +513,9 @@ static void home_is_expanded(void **state)
     config *c;
     assert_int_equal(arena_create("home", 0, &a), ST_OK);
     assert_int_equal(config_load(&h, a, &table, NULL, words, COUNT_OF(words), &t, &c), ST_OK);
-    assert_string_equal(t.files.items[0], "/home/an a/a");
+    assert_string_equal(t.files.items[0], "/users/an a/a");
     assert_non_null(strstr(t.files.items[1], "/b~/c"));
-    assert_string_equal(t.files.items[2], "/home/an a");
+    assert_string_equal(t.files.items[2], "/users/an a");
     assert_string_equal(t.name, "~/x");
     assert_int_equal(config_load(&h, a, &table, NULL, wrong, 1, &t, &c), ST_CONFIG_TYPE);
     assert_non_null(strstr(error_last()->text, "only ~ and ~/"));
