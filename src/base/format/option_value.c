@@ -402,7 +402,13 @@ static status set_number(const option *o, const place *p, void *field, const cha
         *(int64_t *)field = o->word;
         return ST_OK;
     }
-    if (o->kind == OPTION_REAL) is_number = text_parse_f64(value, &number);
+    if (o->kind == OPTION_REAL) {
+        is_number = text_parse_f64(value, &number);
+        if (!is_number && text_parse_i64(value, &whole)) { // 500k
+            is_number = true;
+            number = (double)whole;
+        }
+    }
     if (o->kind == OPTION_INT) is_number = text_parse_i64(value, &whole);
     if (o->kind == OPTION_BYTES) {
         is_number = parse_units(value, option_byte_units, OPTION_BYTE_UNITS, &whole) ||

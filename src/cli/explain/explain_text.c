@@ -283,13 +283,14 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
         }
         cli_print(x->cli, "  %-7s", explain_count(bytes[i].rank, rank));
         for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
+            const int64_t copy = k == PLAN_BYTES_BUFFERS ? bytes[i].snapshot : 0;
             cli_print(x->cli, " %*s", k == PLAN_BYTES_ACTIVATIONS ? 11 : 8,
-                      text_bytes_human(bytes[i].kind[k], human));
+                      text_bytes_human(bytes[i].kind[k] + copy, human));
         }
-        cli_print(x->cli, " %9s\n", text_bytes_human(bytes[i].all - bytes[i].snapshot, human));
+        cli_print(x->cli, " %9s\n", text_bytes_human(bytes[i].all, human));
     }
     if (bytes[0].snapshot > 0) {
-        cli_print(x->cli, "  rank 0 also holds a copy of the state, %s, while it is saved\n",
+        cli_print(x->cli, "  buffers of rank 0 hold a copy of the state, %s, while it is saved\n",
                   text_bytes_human(bytes[0].snapshot, human));
     }
 }
