@@ -292,14 +292,14 @@ static bool is_same_name(const char *a, const char *b)
 
 int64_t text_find_name(const char *word, const char *const *names, int64_t count)
 {
-    int64_t found = -1, alike = 0;
+    int64_t found = -1, matches = 0;
     for (int64_t i = 0; i < count; i++) {
         if (strcmp(word, names[i]) == 0) return i;
         if (!is_same_name(word, names[i])) continue;
         found = i;
-        alike++;
+        matches++;
     }
-    return alike == 1 ? found : -1;
+    return matches == 1 ? found : -1;
 }
 
 // Orders candidates for a word: those that contain it, or that it contains, come first, the

@@ -13,16 +13,16 @@ bool catalog_is_path(const char *name)
 
 const catalog_file *catalog_file_find(const char *folder, const char *name)
 {
-    const catalog_file *alike = NULL;
+    const catalog_file *found = NULL;
     int64_t count = 0;
     for (const catalog_file *f = catalog_files; f->name != NULL; f++) {
         if (strcmp(f->folder, folder) != 0) continue;
         if (strcmp(f->name, name) == 0) return f;
         if (text_find_name(name, &f->name, 1) < 0) continue;
-        alike = f;
+        found = f;
         count++;
     }
-    return count == 1 ? alike : NULL;
+    return count == 1 ? found : NULL;
 }
 
 status catalog_names(arena *a, const char *folder, const char ***out, int64_t *count)

@@ -214,15 +214,15 @@ static const char *const aliases[][2] = {
 
 const model_preset_file *model_preset_find(const char *name)
 {
-    const model_preset_file *alike = NULL;
+    const model_preset_file *found = NULL;
     int64_t count = 0;
     for (const model_preset_file *f = model_preset_files; f->name != NULL; f++) {
         if (strcmp(f->name, name) == 0) return f;
         if (text_find_name(name, &f->name, 1) < 0) continue;
-        alike = f;
+        found = f;
         count++;
     }
-    if (count == 1) return alike;
+    if (count == 1) return found;
     for (int64_t i = 0; i < COUNT_OF(aliases); i++) {
         if (text_find_name(name, aliases[i], 1) == 0) return model_preset_find(aliases[i][1]);
     }
