@@ -133,7 +133,7 @@ fits "80 columns of them"
 says "one of them" out '^  torchtitan +torchtitan on H100'
 code "one profile" 0 env COLUMNS=80 "$trireme" catalog profiles torchtitan
 fits "80 columns of its page"
-says "a key with its meaning" out '^  launch: 8 +time of a kernel'
+says "a key with its meaning" out '^  launch: 8 +time to launch a kernel'
 says "what it was fitted on" out '^fitted on torchtitan_2024_12_compiled'
 code "one link" 0 "$trireme" catalog link nvlink4
 says "in the units of its file" out '^  gbit_s: 200 '

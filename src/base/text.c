@@ -184,6 +184,24 @@ const char *text_count_human(double value, char buffer[32])
     return buffer;
 }
 
+const char *text_grouped(int64_t value, char buffer[32])
+{
+    char digits[32];
+    const int n = snprintf(digits, sizeof(digits), "%lld", (long long)value);
+    char *to = buffer;
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && digits[i - 1] != '-' && (n - i) % 3 == 0) *to++ = ',';
+        *to++ = digits[i];
+    }
+    *to = '\0';
+    return buffer;
+}
+
+const char *text_plural(int64_t count, const char *ending)
+{
+    return count == 1 ? "" : ending;
+}
+
 const char *text_duration_human(double seconds, char buffer[32])
 {
     const double size = fabs(seconds);

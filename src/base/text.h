@@ -26,6 +26,10 @@ NODISCARD status text_quote(arena *a, const char *word, const char **out);
 const char *text_bytes_human(int64_t bytes, char buffer[32]);
 // "41.2k", "3.1M", "950".
 const char *text_count_human(double value, char buffer[32]);
+// "2,048", "-12,345,678".
+const char *text_grouped(int64_t value, char buffer[32]);
+// The ending of a noun that follows a number: "" after 1, else the given one.
+const char *text_plural(int64_t count, const char *ending);
 // "3h31m", "12.4s".
 const char *text_duration_human(double seconds, char buffer[32]);
 

@@ -248,6 +248,18 @@ static void utf8_meets_definition(void **state)
     assert_true(text_is_utf8(NULL, 0));
 }
 
+static void counts_and_plurals(void **state)
+{
+    (void)state;
+    char buffer[32];
+    assert_string_equal(text_grouped(0, buffer), "0");
+    assert_string_equal(text_grouped(999, buffer), "999");
+    assert_string_equal(text_grouped(-123456, buffer), "-123,456");
+    assert_string_equal(text_grouped(INT64_MIN, buffer), "-9,223,372,036,854,775,808");
+    assert_string_equal(text_plural(1, "es"), "");
+    assert_string_equal(text_plural(0, "es"), "es");
+}
+
 static void names_are_found_as_people_write_them(void **state)
 {
     (void)state;
@@ -296,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_found_as_people_write_them),
         cmocka_unit_test(nearest_few_and_quotes),
+        cmocka_unit_test(counts_and_plurals),
         cmocka_unit_test(texts_grow),
         cmocka_unit_test(json_is_escaped),
         cmocka_unit_test(sizes_for_people),

@@ -418,7 +418,7 @@ static void join_too_late(control_coordinator *b)
     const int absent = b->config.ranks - b->joined;
     (void)snprintf(said, sizeof(said),
                    "rank%s %s%s did not join within %.0f s; %d of %d have joined",
-                   absent == 1 ? "" : "s", missing, absent > named ? ", ..." : "",
+                   text_plural(absent, "s"), missing, absent > named ? ", ..." : "",
                    (double)b->config.join_ns / 1e9, b->joined, b->config.ranks);
     control_notice n = {.kind = CONTROL_NOTE_REFUSED, .rank = -1, .code = ST_TIMEOUT};
     (void)snprintf(n.text, sizeof(n.text), "%s", said);

@@ -131,7 +131,7 @@ static int differences(const control_side *from, const control_side *other, bool
         const char *rest_value = !from_is_odd ? f.value : theirs == NULL ? "not given" : theirs;
         say(out, "%s%s is %s there and %s on the other %d rank%s", said == 0 ? "" : "; ",
             shown(f.key, key), shown(odd_value, here), shown(rest_value, there), rest,
-            rest == 1 ? "" : "s");
+            text_plural(rest, "s"));
         said++;
     }
     return said;
@@ -158,7 +158,7 @@ void control_facts_explain(const control_side *odd, const control_side *rest, un
         }
         const bool is_one = (kinds & (kinds - 1)) == 0;
         say(&s, " %s of the other %d rank%s", is_one ? "differs from that" : "differ from those",
-            rest->count, rest->count == 1 ? "" : "s");
+            rest->count, text_plural(rest->count, "s"));
     }
     const bool is_build = (kinds & 1u << CONTROL_BUILD) != 0;
     say(&s, "; start all ranks with the same %s", is_build ? "build" : "run.yaml");

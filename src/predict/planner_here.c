@@ -71,7 +71,7 @@ static status ranks_each(predict_planner *p, const predict_started *started, sea
         ST_CONFIG_CONFLICT,
         "layout = auto: no layout of %lld rank%s fits in the %lld bytes that each has on this "
         "machine for train.global_batch = %lld; `trireme plan --cluster cpu` says why",
-        (long long)most, most == 1 ? "" : "s", (long long)predict_usable_bytes(p),
+        (long long)most, text_plural(most, "s"), (long long)predict_usable_bytes(p),
         (long long)run_config_batch_max(r));
 }
 

@@ -44,7 +44,7 @@ static status about_data(const dry_run *d, char **out)
     const int64_t tokens = train_loader_tokens(d->loader),
                   sources = train_loader_sources(d->loader);
     return arena_format(d->a, out, "%lld source%s  %s tokens  %.2f epochs planned",
-                        (long long)sources, sources == 1 ? "" : "s",
+                        (long long)sources, text_plural(sources, "s"),
                         text_count_human((double)tokens, count),
                         planned / (double)max_i64(1, tokens));
 }

@@ -108,8 +108,8 @@ static status skipped_report(void *context, const char *path, int64_t lines, con
     if (l->heard == NULL) return ST_OK;
     (void)snprintf(line, sizeof(line),
                    "%s: skipped %lld line%s (data.on_error: skip); the first: %s",
-                   path_base_name(path), (long long)lines, lines == 1 ? "" : "s", first);
-    return l->heard(l->heard_context, LOG_INFO, line);
+                   path_base_name(path), (long long)lines, text_plural(lines, "s"), first);
+    return l->heard(l->heard_context, LOG_WARN, line);
 }
 
 static status malformed_report(void *context, const char *path, int64_t at)

@@ -382,7 +382,7 @@ static status started(session *s, const config *c, const char *config_text)
         (double)s->r->train.steps * (double)s->r->train.global_batch * (double)s->r->train.seq;
     TRY(arena_format(s->a, &about, "%lld source%s  %s tokens  %.2f epochs planned",
                      (long long)train_loader_sources(s->loader),
-                     train_loader_sources(s->loader) == 1 ? "" : "s",
+                     text_plural(train_loader_sources(s->loader), "s"),
                      text_count_human((double)train_loader_tokens(s->loader), count),
                      planned / (double)max_i64(1, train_loader_tokens(s->loader))));
     s->start =

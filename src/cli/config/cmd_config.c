@@ -122,7 +122,7 @@ static status diff(cli_context *cli, const cli_call *call)
     }
     if (differing == 0) return ST_OK;
     return fail(ST_ANSWER_NO, "%s and %s differ in %lld key%s", call->operands[1],
-                call->operands[2], (long long)differing, differing == 1 ? "" : "s");
+                call->operands[2], (long long)differing, text_plural(differing, "s"));
 }
 
 // ---- documents ----------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ static status pack_skipped(void *context, const char *path, int64_t lines, const
 {
     packing *p = context;
     cli_warn(p->cli, "%s: skipped %lld line%s; the first: %s", path, (long long)lines,
-             lines == 1 ? "" : "s", first);
+             text_plural(lines, "s"), first);
     return ST_OK;
 }
 

@@ -172,7 +172,7 @@ static void print_end(cli_context *cli, const bisect_report *t)
     cli_print(cli,
               "measured  %s, %s parameters, %lld rank%s, %lld sequences per step; bounds by %s\n",
               t->arch, text_count_human((double)t->parameters, count), (long long)t->ranks,
-              t->ranks == 1 ? "" : "s", (long long)t->sequences,
+              text_plural(t->ranks, "s"), (long long)t->sequences,
               t->by_fp64 ? "one rank against fp64" : "one rank in bf16 against fp32");
     if (!t->is_inside) {
         cli_print(

@@ -47,7 +47,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(run_config_print_layout(&r, &layout));
     const long long ranks = (long long)run_config_ranks(&r);
     cli_print(cli, "sound    %s, %lld rank%s, %lld sequences per step in micro-batches of %lld\n",
-              layout.bytes, ranks, ranks == 1 ? "" : "s", (long long)run_config_batch_max(&r),
+              layout.bytes, ranks, text_plural(ranks, "s"), (long long)run_config_batch_max(&r),
               (long long)v.micro_batch);
     if (v.dp > 0) {
         cli_print(

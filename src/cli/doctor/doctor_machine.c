@@ -97,7 +97,7 @@ status doctor_cpu(const doctor *d, doctor_finding *f)
     for (int64_t i = 0; i < COUNT_OF(wanted); i++) {
         if (cpu_has(info, wanted[i])) TRY(text_add(&flags, " %s", wanted[i]));
     }
-    TRY(doctor_found(d, f, "%d core%s, level %s (has%s)", cores, cores == 1 ? "" : "s", level,
+    TRY(doctor_found(d, f, "%d core%s, level %s (has%s)", cores, text_plural(cores, "s"), level,
                      flags.length > 0 ? flags.bytes : " none of ours"));
     if (!kern_machine_has_avx2()) {
         TRY(doctor_costs(d, f, DOCTOR_WARN,
@@ -170,7 +170,7 @@ status doctor_cuda(const doctor *d, doctor_finding *f)
         TRY(doctor_found(d, f, "no device"));
         return doctor_costs(d, f, DOCTOR_WARN, "training will use the CPU");
     }
-    TRY(doctor_found(d, f, "%d device%s", devices, devices == 1 ? "" : "s"));
+    TRY(doctor_found(d, f, "%d device%s", devices, text_plural(devices, "s")));
     doctor_file("/proc/driver/nvidia/version", version, sizeof(version));
     const char *kernel = strstr(version, "Kernel Module");
     if (kernel != NULL) {

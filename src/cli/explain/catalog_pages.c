@@ -67,8 +67,8 @@ static status device_add(cli_context *cli, text *t, const cluster_device *d)
     if (d->units > 0 && d->lanes_per_unit > 0) {
         TRY(text_add(t, "units     %d with %d lanes each: %s; matrix units: %s; dies: %d\n",
                      d->units, d->lanes_per_unit,
-                     explain_count((int64_t)d->units * d->lanes_per_unit, lanes),
-                     explain_count((int64_t)d->units * d->matrix_units_per_unit, matrix), d->dies));
+                     text_grouped((int64_t)d->units * d->lanes_per_unit, lanes),
+                     text_grouped((int64_t)d->units * d->matrix_units_per_unit, matrix), d->dies));
     }
     if (d->sold_watts > 0.0)
         return text_add(t, "power     limited to %.6g W of %.6g\n", d->watts, d->sold_watts);
@@ -83,7 +83,7 @@ static status links_add(text *t, const cluster *c)
     for (int i = 0; i < c->level_count; i++) {
         const cluster_level *l = &c->levels[i];
         TRY(text_add(t, "  %-10.10s%9s %-13.13s%9.1f%11.1f%9.0f%8.1f%7.3g\n", l->name,
-                     explain_count(l->devices, count), l->link, l->bytes_s / 1e9,
+                     text_grouped(l->devices, count), l->link, l->bytes_s / 1e9,
                      2 * l->bytes_s / 1e9, 8 * l->bytes_s / 1e9, 1e6 * l->latency_s, l->taper));
         const double share = cost_links_share(c, i, 2);
         if (share >= 1.0) continue;
@@ -116,9 +116,9 @@ static status failures_add(cli_context *cli, text *t, const cluster *c)
     const cluster_failures *f = &c->failures;
     text causes = {.a = cli->a};
     TRY(text_add(&causes, "one interruption in %s device-hours: every %s on all %s",
-                 explain_count((int64_t)f->mtbf_device_h, device_hours),
+                 text_grouped((int64_t)f->mtbf_device_h, device_hours),
                  text_duration_human(3600.0 * f->mtbf_device_h / (double)c->devices, every),
-                 explain_count(c->devices, devices)));
+                 text_grouped(c->devices, devices)));
     if (f->share[CAUSE_OTHER] >= 1.0) TRY(text_add(&causes, "; the causes are not known"));
     const char *before = ":";
     for (int i = 0; i < CAUSE_COUNT && f->share[CAUSE_OTHER] < 1.0; i++) {
@@ -151,7 +151,7 @@ status catalog_cluster_page(cli_context *cli, const char *name, text *t)
     TRY(arena_new(cli->a, 1, &c));
     TRY(catalog_cluster_load(cli->h, cli->a, name, NULL, 0, c));
     TRY(line_add(cli, t, "cluster", c->about));
-    TRY(text_add(t, "devices   %s, %d in a node\n", explain_count(c->devices, devices),
+    TRY(text_add(t, "devices   %s, %d in a node\n", text_grouped(c->devices, devices),
                  c->node.devices));
     TRY(device_add(cli, t, &c->device));
     TRY(links_add(t, c));
@@ -232,9 +232,10 @@ status catalog_model_page(cli_context *cli, const char *name, text *t)
     TRY(model_preset_parse(cli->a, yaml.yaml, yaml.bytes, yaml.shown, &s, &facts));
     TRY(arena_format(cli->a, &about, "%s: %s", name, facts.about));
     TRY(line_add(cli, t, "model", about));
-    TRY(text_add(t, "shape     %lld layers  dim %lld  heads %lld/%lld  ffn %lld  vocab %lld\n",
-                 (long long)s.layers, (long long)s.dim, (long long)s.heads, (long long)s.kv_heads,
-                 (long long)s.ffn_dim, (long long)s.vocab));
+    TRY(text_add(t, "shape     %lld layer%s  dim %lld  heads %lld/%lld  ffn %lld  vocab %lld\n",
+                 (long long)s.layers, text_plural(s.layers, "s"), (long long)s.dim,
+                 (long long)s.heads, (long long)s.kv_heads, (long long)s.ffn_dim,
+                 (long long)s.vocab));
     if (s.experts.count > 0) {
         TRY(text_add(t, "experts   %lld, of which a token uses %lld\n", (long long)s.experts.count,
                      (long long)s.experts.top_k));

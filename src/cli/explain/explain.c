@@ -145,19 +145,6 @@ status explain_simulate(const explain *x, explain_price price, int64_t least, pl
 
 // ---- text ---------------------------------------------------------------------------------------
 
-const char *explain_count(int64_t value, char buffer[32])
-{
-    char digits[32];
-    const int n = snprintf(digits, sizeof(digits), "%lld", (long long)value);
-    char *to = buffer;
-    for (int i = 0; i < n; i++) {
-        if (i > 0 && (n - i) % 3 == 0) *to++ = ',';
-        *to++ = digits[i];
-    }
-    *to = '\0';
-    return buffer;
-}
-
 const char *explain_layers(const explain *x, int32_t stage, char buffer[64])
 {
     const op_model *m = x->model;

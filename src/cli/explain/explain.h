@@ -54,8 +54,6 @@ NODISCARD status explain_simulate(const explain *x, explain_price price, int64_t
 
 // "embed, 0 to 7": the layers of a virtual stage. Returns buffer.
 const char *explain_layers(const explain *x, int32_t stage, char buffer[64]);
-// "dp 2 · tp 4 ..." and "41,237".
-const char *explain_count(int64_t value, char buffer[32]);
 
 // Shows the whole run: as text, and as one picture.
 NODISCARD status explain_print(const explain *x, explain_price price, const explain_bytes *bytes,

@@ -310,7 +310,7 @@ static status levels_draw(const picture *p, double height)
         TRY(svg_label(p->out, x0 + 6, p->top + 11, &small, "%s, %.0f GB/s", level->name,
                       level->bytes_s * 1e-9));
         TRY(svg_label(p->out, x1 - 4, p->top + height + 10, &small_end, "%s",
-                      explain_count((int64_t)to, n)));
+                      text_grouped((int64_t)to, n)));
         from = to;
     }
     return ST_OK;
@@ -345,7 +345,7 @@ static status reach_draw(picture *p)
         TRY(svg_label(p->out, margin, y + row / 2, &name_font, "%s", one->name));
         TRY(svg_box(p->out, box, 3.0, doings[one->kind].colour, -1));
         TRY(svg_label(p->out, page - margin, y + row / 2, &small_end, "%s ranks · %.1f%%",
-                      explain_count(one->ranks, n),
+                      text_grouped(one->ranks, n),
                       100.0 * p->x->exposed[one->kind - DOING_MESSAGE]));
         y += row;
     }
@@ -368,13 +368,13 @@ static status title_draw(picture *p)
     TRY(svg_label(p->out, margin, p->top, &title, "%s on %s", s->name, s->machine.name));
     p->top += 30;
     TRY(svg_label(p->out, margin, p->top, &note, "%s parameters on %s devices: %s",
-                  text_count_human((double)x->parameters, n[0]), explain_count(x->devices, n[1]),
+                  text_count_human((double)x->parameters, n[0]), text_grouped(x->devices, n[1]),
                   layout.bytes));
     p->top += 21;
     TRY(svg_label(p->out, margin, p->top, &note,
                   "A step of %s sequences of %s tokens takes %.3g s: %s tokens/s, MFU %.1f%%",
-                  explain_count(run_config_batch_max(s->r), n[0]),
-                  explain_count(s->r->train.seq, n[1]), x->step_s,
+                  text_grouped(run_config_batch_max(s->r), n[0]),
+                  text_grouped(s->r->train.seq, n[1]), x->step_s,
                   text_count_human(x->tokens_per_s, n[2]), 100.0 * x->mfu));
     p->top += 44;
     return ST_OK;

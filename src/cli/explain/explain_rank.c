@@ -131,7 +131,7 @@ static void print_place(const explain *x, const plan *p, const plan_mesh *mesh, 
     char number[32], ranks[32], layers[64], first[32], last[32], all[32];
     const schedule_request *r = &x->pipe.shape;
     cli_print(x->cli, "rank      %s of %s: pp %d, dp %d, cp %d, tp %d\n",
-              explain_count(rank, number), explain_count(x->ranks, ranks), mesh->at[AXIS_PP],
+              text_grouped(rank, number), text_grouped(x->ranks, ranks), mesh->at[AXIS_PP],
               mesh->at[AXIS_DP], mesh->at[AXIS_CP], mesh->at[AXIS_TP]);
     for (int32_t c = 0; c < r->chunks; c++) {
         const int32_t stage = plan_schedule_stage(x->schedule, r, mesh->at[AXIS_PP], c);
@@ -142,9 +142,9 @@ static void print_place(const explain *x, const plan *p, const plan_mesh *mesh, 
     }
     cli_print(x->cli, "step      %d micro-batches of %lld x %lld tokens; sequences %s-%s of %s\n",
               r->microbatches, (long long)p->micro_batch, (long long)p->seq,
-              explain_count(p->first_sequence, first),
-              explain_count(p->first_sequence + p->own_sequences - 1, last),
-              explain_count(p->sequences, all));
+              text_grouped(p->first_sequence, first),
+              text_grouped(p->first_sequence + p->own_sequences - 1, last),
+              text_grouped(p->sequences, all));
 }
 
 // ---- its groups ---------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ static status print_group(const explain *x, const plan_mesh *mesh, const plan_gr
             i = size - 2;
         }
         TRY(text_add(&t, i == own ? " [%s]" : " %s",
-                     explain_count(plan_group_member(mesh, g, i), number)));
+                     text_grouped(plan_group_member(mesh, g, i), number)));
     }
     cli_print(x->cli, "  %-13s %5lld ranks:%s; %s\n", name, (long long)size, t.bytes, uses[g->use]);
     return ST_OK;

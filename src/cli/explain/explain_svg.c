@@ -170,7 +170,7 @@ static status timeline_draw(picture *p)
     TRY(svg_label(p->out, margin, p->top, &heading, "Pipeline"));
     TRY(svg_label(p->out, margin + label_width, p->top, &small,
                   "%s, %d micro-batch%s%s, %s: bubble %.1f%%%s%s", t->schedule->name,
-                  t->request.microbatches, t->request.microbatches == 1 ? "" : "es", drawn,
+                  t->request.microbatches, text_plural(t->request.microbatches, "es"), drawn,
                   units[0] != '\0' ? "in equal times" : "by FLOPs",
                   100.0 * (double)t->bubble / (double)t->length, units, why));
     TRY(svg_label(p->out, page - margin, p->top, &small_end, "idle · activations held"));
@@ -200,14 +200,14 @@ static status ranks_draw(const picture *p, int64_t first, const double at[4], ui
     const svg_font name = {.size = 10, .colour = INK, .anchor = SVG_MIDDLE};
     char a[32], b[32];
     TRY(svg_box(p->out, at, 4.0, svg_lighter(colour, 0.82), svg_lighter(colour, 0.3)));
-    const double widest = 9.0 + 6.0 * (double)strlen(explain_count(p->x->ranks, a));
+    const double widest = 9.0 + 6.0 * (double)strlen(text_grouped(p->x->ranks, a));
     if (tp > SQUARES || side < widest || line < 13.0 || p->x->ranks > 10000) {
         const bool one = tp * cp == 1;
         const double y = at[1] + at[3] / 2;
         if (one)
-            return svg_label(p->out, at[0] + at[2] / 2, y, &name, "%s", explain_count(first, a));
-        return svg_label(p->out, at[0] + at[2] / 2, y, &name, "%s–%s", explain_count(first, a),
-                         explain_count(first + tp * cp - 1, b));
+            return svg_label(p->out, at[0] + at[2] / 2, y, &name, "%s", text_grouped(first, a));
+        return svg_label(p->out, at[0] + at[2] / 2, y, &name, "%s–%s", text_grouped(first, a),
+                         text_grouped(first + tp * cp - 1, b));
     }
     for (int64_t i = 0; i < tp * cp; i++) {
         const double x = at[0] + at[2] / (double)tp * ((double)(i % tp) + 0.5);
@@ -223,7 +223,7 @@ static status ranks_draw(const picture *p, int64_t first, const double at[4], ui
         const int64_t row = i / tp;
         const double y = at[1] + line * ((double)row + 0.5);
         char n[32];
-        const double wide = 9.0 + 6.0 * (double)strlen(explain_count(first + i, n));
+        const double wide = 9.0 + 6.0 * (double)strlen(text_grouped(first + i, n));
         const double box[4] = {x - wide / 2, y - 7, wide, 14};
         TRY(svg_box(p->out, box, 3.0, 0xffffff, svg_lighter(colour, 0.2)));
         TRY(svg_label(p->out, x, y, &name, "%s", n));
@@ -236,9 +236,9 @@ static double box_wanted(const explain *x)
 {
     const int64_t tp = x->r->layout.tp, inner = tp * x->r->layout.cp;
     char a[32], b[32];
-    const size_t one = strlen(explain_count(x->ranks, a));
+    const size_t one = strlen(text_grouped(x->ranks, a));
     if (tp <= SQUARES && x->ranks <= 10000) return 40.0 + (12.0 + 7.0 * (double)one) * (double)tp;
-    const size_t range = inner > 1 ? strlen(explain_count(x->ranks - inner, b)) + one + 1 : one;
+    const size_t range = inner > 1 ? strlen(text_grouped(x->ranks - inner, b)) + one + 1 : one;
     return 26.0 + 6.2 * (double)range;
 }
 
@@ -388,14 +388,14 @@ static status title_draw(picture *p, const char *layout)
     TRY(svg_label(p->out, margin, p->top, &title, "%s",
                   r->model.preset != NULL ? r->model.preset : p->x->spec.arch));
     p->top += 30;
-    TRY(svg_label(p->out, margin, p->top, &note, "%s parameters in %lld layers on %s rank%s: %s",
+    TRY(svg_label(p->out, margin, p->top, &note, "%s parameters in %lld layer%s on %s rank%s: %s",
                   text_count_human((double)p->x->model->parameters, parameters),
-                  (long long)p->x->spec.layers, explain_count(p->x->ranks, ranks),
-                  p->x->ranks == 1 ? "" : "s", layout));
+                  (long long)p->x->spec.layers, text_plural(p->x->spec.layers, "s"),
+                  text_grouped(p->x->ranks, ranks), text_plural(p->x->ranks, "s"), layout));
     p->top += 21;
     TRY(svg_label(p->out, margin, p->top, &note,
                   "A step is %s sequences of %lld tokens, %lld at once.",
-                  explain_count(run_config_batch_max(r), batch), (long long)r->train.seq,
+                  text_grouped(run_config_batch_max(r), batch), (long long)r->train.seq,
                   (long long)r->train.micro_batch));
     p->top += 44;
     return ST_OK;

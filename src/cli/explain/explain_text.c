@@ -183,14 +183,14 @@ static status print_timeline(const explain *x, explain_price price)
     const plan_timeline *t = price == PRICE_EQUAL ? equal : flops;
     const schedule_request *r = &t->request;
     cli_print(x->cli, "pipeline  %s: %d micro-batch%s, %d rank%s of pp", t->schedule->name,
-              r->microbatches, r->microbatches == 1 ? "" : "es", r->stages,
-              r->stages == 1 ? "" : "s");
+              r->microbatches, text_plural(r->microbatches, "es"), r->stages,
+              text_plural(r->stages, "s"));
     if (r->chunks > 1) cli_print(x->cli, " x %d chunks", r->chunks);
     cli_print(x->cli, price == PRICE_EQUAL ? ", in equal times\n" : ", by FLOPs\n");
     print_rows(x, t);
     print_bubbles(x, flops, equal);
-    cli_print(x->cli, "  held    at most %d micro-batches x chunks of activations on a rank\n",
-              t->live_peak);
+    cli_print(x->cli, "  held    at most %d micro-batch%s x chunks of activations on a rank\n",
+              t->live_peak, text_plural(t->live_peak, "es"));
     return ST_OK;
 }
 
@@ -212,10 +212,10 @@ static void range_print(int64_t first, int64_t count, char *out, size_t bytes)
 {
     char a[32], b[32];
     if (count == 1) {
-        (void)snprintf(out, bytes, "%s", explain_count(first, a));
+        (void)snprintf(out, bytes, "%s", text_grouped(first, a));
     } else {
-        (void)snprintf(out, bytes, "%s-%s", explain_count(first, a),
-                       explain_count(first + count - 1, b));
+        (void)snprintf(out, bytes, "%s-%s", text_grouped(first, a),
+                       text_grouped(first + count - 1, b));
     }
 }
 
@@ -242,7 +242,7 @@ static void print_mesh(const explain *x, int32_t shown)
     const bool wide = x->ranks > 9999; // "12,344-12,351"
     const int64_t cells = min_i64(dp, wide ? 3 : 5);
     cli_print(x->cli, "\nmesh      %s rank%s; rank = ((pp * %lld + dp) * %lld + cp) * %lld + tp\n",
-              explain_count(x->ranks, count), x->ranks == 1 ? "" : "s", (long long)dp,
+              text_grouped(x->ranks, count), text_plural(x->ranks, "s"), (long long)dp,
               (long long)r->layout.cp, (long long)r->layout.tp);
     cli_print(x->cli, "  %-6s  %-22s", "pp", "layers");
     for (int64_t c = 0; c < cells; c++) {
@@ -281,7 +281,7 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
         if (i > 0 && bytes[i].rank - bytes[i - 1].rank > x->ranks / x->r->layout.pp) {
             cli_print(x->cli, "  ...\n");
         }
-        cli_print(x->cli, "  %-7s", explain_count(bytes[i].rank, rank));
+        cli_print(x->cli, "  %-7s", text_grouped(bytes[i].rank, rank));
         for (int k = 0; k < PLAN_BYTES_COUNT; k++) {
             const int64_t copy = k == PLAN_BYTES_BUFFERS ? bytes[i].snapshot : 0;
             cli_print(x->cli, " %*s", k == PLAN_BYTES_ACTIVATIONS ? 11 : 8,
@@ -301,14 +301,15 @@ status explain_print(const explain *x, explain_price price, const explain_bytes 
     char parameters[32], batch[32];
     text layout = {.a = x->cli->a};
     TRY(run_config_print_layout(x->r, &layout));
-    cli_print(x->cli, "model     %s, %s parameters, %lld layers%s\n",
+    cli_print(x->cli, "model     %s, %s parameters, %lld layer%s%s\n",
               x->r->model.preset != NULL ? x->r->model.preset : x->spec.arch,
               text_count_human((double)x->model->parameters, parameters), (long long)x->spec.layers,
+              text_plural(x->spec.layers, "s"),
               x->vocab_is_known ? ""
                                 : " (vocabulary of the preset: the tokenizer is not available)");
     cli_print(x->cli, "layout    %s\n", layout.bytes);
     cli_print(x->cli, "step      %s sequences x %lld tokens, %lld at once\n\n",
-              explain_count(run_config_batch_max(x->r), batch), (long long)x->r->train.seq,
+              text_grouped(run_config_batch_max(x->r), batch), (long long)x->r->train.seq,
               (long long)x->r->train.micro_batch);
     TRY(print_timeline(x, price));
     print_mesh(x, count);

@@ -119,14 +119,14 @@ static status print_done(const export_job *v)
     char count[32], size[32];
     cli_print(v->cli, "from       %s\n", v->model.folder);
     cli_print(v->cli,
-              "model      %s  %lld layers  d=%lld  heads %lld/%lld  vocab %lld   %s params\n",
-              m->arch, (long long)m->layers, (long long)m->dim, (long long)m->heads,
-              (long long)m->kv_heads, (long long)m->vocab,
+              "model      %s  %lld layer%s  d=%lld  heads %lld/%lld  vocab %lld   %s params\n",
+              m->arch, (long long)m->layers, text_plural(m->layers, "s"), (long long)m->dim,
+              (long long)m->heads, (long long)m->kv_heads, (long long)m->vocab,
               text_count_human((double)v->weights->parameters, count));
     cli_print(
         v->cli, "weights    %lld tensors of %s, %s in %lld file%s; read back, all bytes right\n",
         (long long)v->tensor_count, dtype_name(v->type), text_bytes_human(v->total_bytes, size),
-        (long long)v->shard_count, v->shard_count == 1 ? "" : "s");
+        (long long)v->shard_count, text_plural(v->shard_count, "s"));
     cli_print(v->cli, "tokenizer  %s", v->tokenizer == NULL ? "none" : v->tokenizer);
     if (v->tokenizer_files > 0) cli_print(v->cli, ", %lld files", (long long)v->tokenizer_files);
     cli_print(v->cli, "\nmade       %s\n", v->to);

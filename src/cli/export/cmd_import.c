@@ -304,9 +304,9 @@ static status print_done(importing *v)
     digest = ckpt_reader_digest(c);
     ckpt_reader_close(c);
     cli_print(v->cli,
-              "model      %s  %lld layers  d=%lld  heads %lld/%lld  vocab %lld   %s params\n",
-              m->arch, (long long)m->layers, (long long)m->dim, (long long)m->heads,
-              (long long)m->kv_heads, (long long)m->vocab,
+              "model      %s  %lld layer%s  d=%lld  heads %lld/%lld  vocab %lld   %s params\n",
+              m->arch, (long long)m->layers, text_plural(m->layers, "s"), (long long)m->dim,
+              (long long)m->heads, (long long)m->kv_heads, (long long)m->vocab,
               text_count_human((double)v->model->parameters, count));
     print_types(v);
     print_tokenizer(v, &has_tokenizer);

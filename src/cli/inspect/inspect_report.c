@@ -103,7 +103,7 @@ static void print_verdict(const inspect_report *r)
         return;
     }
     cli_print(r->cli, "%-12sNO: %lld damage%s\n", "verified", (long long)r->damage_count,
-              r->damage_count == 1 ? "" : "s");
+              text_plural(r->damage_count, "s"));
     const char *line = r->damage.bytes;
     while (line != NULL && *line != '\0') {
         const char *end = strchr(line, '\n');

@@ -185,10 +185,10 @@ static status json_print(predict_planner *p, arena *a, const search_result *foun
 static status limit_print(const predict_answer *q, text *t)
 {
     char n[2][32];
-    TRY(text_add(t, "answer    %s devices: %.1f days, $%s\n", explain_count(q->devices, n[0]),
+    TRY(text_add(t, "answer    %s devices: %.1f days, $%s\n", text_grouped(q->devices, n[0]),
                  q->days, text_count_human(q->cost_usd, n[1])));
     if (q->boundary == 0) return text_add(t, "\n");
-    TRY(text_add(t, "          %s are too %s: ", explain_count(q->boundary, n[0]),
+    TRY(text_add(t, "          %s are too %s: ", text_grouped(q->boundary, n[0]),
                  q->question == ASK_DAYS ? "few" : "many"));
     if (q->boundary_days <= 0.0) return text_add(t, "no layout fits\n\n");
     return text_add(t, "%.1f days, $%s\n\n", q->boundary_days,
@@ -208,15 +208,15 @@ static status answer_print(const predict_planner *p, const predict_answer *q, te
     case ASK_MIN_DEVICES:
         if (q->devices == 0) {
             return text_add(t, "answer    the model does not fit on the %s devices of %s\n\n",
-                            explain_count(q->boundary, n[0]), p->each.base.machine.name);
+                            text_grouped(q->boundary, n[0]), p->each.base.machine.name);
         }
         return text_add(t, "answer    %s devices; %s are too few\n\n",
-                        explain_count(q->devices, n[0]), explain_count(q->boundary, n[1]));
+                        text_grouped(q->devices, n[0]), text_grouped(q->boundary, n[1]));
     case ASK_DAYS:
     case ASK_BUDGET:
         if (q->devices == 0) {
             return text_add(t, "answer    no number of devices up to %s suffices\n\n",
-                            explain_count(p->devices, n[0]));
+                            text_grouped(p->devices, n[0]));
         }
         return limit_print(q, t);
     case ASK_NOTHING:

@@ -54,21 +54,21 @@ static status head_lines(const predict_planner *p, const search_result *found, t
 {
     const predict_setup *s = &p->each.base;
     char n[4][32];
-    TRY(text_add(t, "model     %.30s  %lld layers  dim %lld  seq %s  batch %s\n", s->name,
-                 (long long)s->spec.layers, (long long)s->spec.dim,
-                 explain_count(s->r->train.seq, n[0]),
-                 explain_count(run_config_batch_max(s->r), n[1])));
+    TRY(text_add(t, "model     %.30s  %lld layer%s  dim %lld  seq %s  batch %s\n", s->name,
+                 (long long)s->spec.layers, text_plural(s->spec.layers, "s"),
+                 (long long)s->spec.dim, text_grouped(s->r->train.seq, n[0]),
+                 text_grouped(run_config_batch_max(s->r), n[1])));
     TRY(text_add(t, "cluster   %.30s, %s devices with %s usable   profile %s\n", s->machine.name,
-                 explain_count(p->devices, n[0]), text_bytes_human(predict_usable_bytes(p), n[1]),
+                 text_grouped(p->devices, n[0]), text_bytes_human(predict_usable_bytes(p), n[1]),
                  s->profile.name));
     TRY(text_add(t,
                  "searched  %s layouts: %s do not fit,\n"
                  "          %s ruled out by a lower bound, %s simulated\n",
-                 explain_count(found->layouts, n[0]), explain_count(found->too_large, n[1]),
-                 explain_count(found->slower, n[2]), explain_count(found->simulated, n[3])));
+                 text_grouped(found->layouts, n[0]), text_grouped(found->too_large, n[1]),
+                 text_grouped(found->slower, n[2]), text_grouped(found->simulated, n[3])));
     if (found->unknown > 0) {
         TRY(text_add(t, "          %s more might be as fast and were not simulated\n",
-                     explain_count(found->unknown, n[0])));
+                     text_grouped(found->unknown, n[0])));
     }
     return ST_OK;
 }
@@ -167,7 +167,7 @@ static status rule_lines(const search_result *found, text *t)
     char n[32];
     for (int i = 0; i < RULE_COUNT; i++) {
         if (found->ruled_out[i] == 0) continue;
-        TRY(text_add(t, "%10s  %s\n", explain_count(found->ruled_out[i], n),
+        TRY(text_add(t, "%10s  %s\n", text_grouped(found->ruled_out[i], n),
                      search_rule_name((search_rule)i)));
     }
     return ST_OK;

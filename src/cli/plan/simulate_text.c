@@ -13,19 +13,19 @@ static status model_lines(const predict_step *x, text *t)
     const run_config *r = s->r;
     char count[32], bytes[32], batch[32], seq[32];
     text layout = {.a = t->a};
-    TRY(text_add(t, "model     %.40s  %lld layers  dim %lld  heads %lld/%lld\n", s->name,
-                 (long long)s->spec.layers, (long long)s->spec.dim, (long long)s->spec.heads,
-                 (long long)s->spec.kv_heads));
+    TRY(text_add(t, "model     %.40s  %lld layer%s  dim %lld  heads %lld/%lld\n", s->name,
+                 (long long)s->spec.layers, text_plural(s->spec.layers, "s"),
+                 (long long)s->spec.dim, (long long)s->spec.heads, (long long)s->spec.kv_heads));
     TRY(text_add(t, "          %s parameters, %.4g GFLOP per token (%s)\n",
                  text_count_human((double)x->parameters, count), x->model_flops * 1e-9,
                  s->rule->name));
     TRY(text_add(t, "cluster   %s, %s devices with %s usable   profile %s\n", s->machine.name,
-                 explain_count(x->devices, count), text_bytes_human(x->usable_bytes, bytes),
+                 text_grouped(x->devices, count), text_bytes_human(x->usable_bytes, bytes),
                  s->profile.name));
     TRY(run_config_print_layout(r, &layout));
     TRY(text_add(t, "layout    %s\n", layout.bytes));
     return text_add(t, "batch     %s x %s tokens, %lld micro-batches of %lld on each rank\n",
-                    explain_count(run_config_batch_max(r), batch), explain_count(r->train.seq, seq),
+                    text_grouped(run_config_batch_max(r), batch), text_grouped(r->train.seq, seq),
                     (long long)x->microbatches, (long long)x->micro_batch);
 }
 

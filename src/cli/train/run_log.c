@@ -127,20 +127,6 @@ static void say(run_log *log, const char *format, ...)
 
 // ---- reports of the run -------------------------------------------------------------------------
 
-// 2 048: groups of three digits, because people compare totals by eye.
-static const char *grouped(int64_t n, char buffer[40])
-{
-    char digits[24];
-    const int length = snprintf(digits, sizeof(digits), "%lld", (long long)n);
-    int at = 0;
-    for (int i = 0; i < length; i++) {
-        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0) buffer[at++] = ' ';
-        buffer[at++] = digits[i];
-    }
-    buffer[at] = '\0';
-    return buffer;
-}
-
 static const char *flops_human(double flops, char buffer[32])
 {
     if (!(flops > 0.0)) return "unknown";
@@ -156,7 +142,7 @@ static status print_target(const train_start *s, text *out)
     char steps[40], tokens[32];
     const double planned =
         (double)r->train.steps * (double)r->train.global_batch * (double)r->train.seq;
-    TRY(text_add(out, "target   %s steps  %s tokens", grouped(r->train.steps, steps),
+    TRY(text_add(out, "target   %s steps  %s tokens", text_grouped(r->train.steps, steps),
                  text_count_human(planned, tokens)));
     if (r->eval.every > 0) TRY(text_add(out, "  val every %lld", (long long)r->eval.every));
     if (r->checkpoint.every > 0) {
@@ -200,9 +186,9 @@ status run_log_print_start(const train_start *s, text *out)
     } else {
         TRY(text_add(out, "start    (new)\n"));
     }
-    TRY(text_add(out, "model    %s  %lld layers  d=%lld  heads %lld/%lld  vocab %s   %s params\n",
-                 m->arch, (long long)m->layers, (long long)m->dim, (long long)m->heads,
-                 (long long)m->kv_heads, grouped(m->vocab, tokens),
+    TRY(text_add(out, "model    %s  %lld layer%s  d=%lld  heads %lld/%lld  vocab %s   %s params\n",
+                 m->arch, (long long)m->layers, text_plural(m->layers, "s"), (long long)m->dim,
+                 (long long)m->heads, (long long)m->kv_heads, text_grouped(m->vocab, tokens),
                  text_count_human((double)s->parameters, count)));
     TRY(text_add(out, "layout   "));
     if (s->ranks > 1) {
@@ -212,11 +198,11 @@ status run_log_print_start(const train_start *s, text *out)
     } else {
         TRY(text_add(out, "1 rank · "));
     }
-    TRY(text_add(out, "%d threads · %s · %s     global batch %lld seq × %s = ", s->threads,
-                 s->level, precisions[r->train.precision], (long long)r->train.global_batch,
-                 grouped(r->train.seq, seq)));
+    TRY(text_add(out, "%d thread%s · %s · %s     global batch %lld seq × %s = ", s->threads,
+                 text_plural(s->threads, "s"), s->level, precisions[r->train.precision],
+                 (long long)r->train.global_batch, text_grouped(r->train.seq, seq)));
     TRY(text_add(out, "%s tok/step, %lld at once\n",
-                 grouped(r->train.global_batch * r->train.seq, tokens),
+                 text_grouped(r->train.global_batch * r->train.seq, tokens),
                  (long long)r->train.micro_batch));
     TRY(text_add(out, "memory   %s planned / %s available%s",
                  text_bytes_human(s->arena_bytes + s->snapshot_bytes, need),
@@ -446,7 +432,7 @@ static void end_nothing(run_log *log, const train_outcome *o)
     char steps[40];
     const int64_t asked = log->steps;
     say(log, "done     this run has all its %s steps; nothing was trained (train.steps = %lld)",
-        grouped(o->steps, steps), (long long)asked);
+        text_grouped(o->steps, steps), (long long)asked);
 }
 
 static void end_totals(run_log *log, const train_outcome *o)
@@ -456,7 +442,7 @@ static void end_totals(run_log *log, const train_outcome *o)
         end_nothing(log, o);
     } else {
         say(log, "done     %s steps  %s tokens  %s wall, %s in steps  loss %.4f",
-            grouped(o->steps, steps), text_count_human((double)o->tokens, tokens),
+            text_grouped(o->steps, steps), text_count_human((double)o->tokens, tokens),
             text_duration_human(o->wall_s, wall), text_duration_human(o->busy_s, busy), o->loss);
     }
     if (!isnan(o->val_loss)) {
@@ -467,7 +453,9 @@ static void end_totals(run_log *log, const train_outcome *o)
         say(log, "         %s tok/s, mfu %.1f%% of %s", text_count_human(o->tokens_per_s, speed),
             100.0 * o->mfu, flops_human(log->peak_flops, peak));
     }
-    if (o->skipped > 0) say(log, "         %s steps skipped", grouped(o->skipped, steps));
+    if (o->skipped > 0)
+        say(log, "         %s step%s skipped", text_grouped(o->skipped, steps),
+            text_plural(o->skipped, "s"));
     if (o->checkpoint != NULL) say(log, "         %s", o->checkpoint);
     if (o->best_checkpoint != NULL &&
         (o->checkpoint == NULL || strcmp(o->best_checkpoint, o->checkpoint) != 0)) {

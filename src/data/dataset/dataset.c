@@ -51,7 +51,7 @@ static status count_sequences(source *s, int64_t seq)
     return fail(ST_DATA,
                 "%s: %lld tokens in %lld file%s, but one sequence of train.seq = %lld needs %lld",
                 s->name, (long long)s->tokens, (long long)s->file_count,
-                s->file_count == 1 ? "" : "s", (long long)seq, (long long)seq + 1);
+                text_plural(s->file_count, "s"), (long long)seq, (long long)seq + 1);
 }
 
 static status open_train(const host *h, arena *a, const data_dataset_spec *spec, data_dataset *d)

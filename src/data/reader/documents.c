@@ -204,12 +204,14 @@ static status parse_line(data_documents *d, const char *line, int64_t count)
     static const char *const keys[] = {"text"};
     json_free(d->parsed);
     d->parsed = NULL;
-    const status st = json_parse_members(line, count, d->path, d->line, keys, 1, &d->parsed);
-    if (st != ST_OK && d->line == 1 && count == 1) {
-        note("JSON lines are expected, an object on each line; `jq -c .` writes an object so, and "
-             "`jq -c .[]` the objects of a list");
+    if (d->line == 1 && count == 1 && (*line == '{' || *line == '[')) {
+        return fail(
+            ST_DATA,
+            "%s:1: JSON over several lines; JSON lines hold an object on each line, as jq -c "
+            "writes them: jq -c %s",
+            d->path, *line == '{' ? "." : ".[]");
     }
-    TRY(st);
+    TRY(json_parse_members(line, count, d->path, d->line, keys, 1, &d->parsed));
     if (json_kind_of(d->parsed) == JSON_TEXT) return ST_OK;
     while (count > 1 && is_blank(*line)) {
         line++;
