@@ -87,7 +87,8 @@ static status home_expand(const parsing *p, const char **path)
 static status flag_set(const parsing *p, const option *o, const char *value)
 {
     if (*value == '\0') return fail(ST_USAGE, "--%s is empty; give a value", o->key);
-    if (o->kind == OPTION_PATH) TRY(home_expand(p, &value));
+    const bool is_free = strcmp(o->key, "prompt") == 0; // all other texts are words or paths
+    if (o->kind == OPTION_PATH || (o->kind == OPTION_TEXT && !is_free)) TRY(home_expand(p, &value));
     if (option_set(o, p->a, p->flags, value, NULL, NULL) == ST_OK) return ST_OK;
     return fail(ST_USAGE, "--%s", error_last()->text);
 }
@@ -181,6 +182,7 @@ static status argument_take(parsing *p)
         p->keys[p->call.key_count++] = argument;
         return ST_OK;
     }
+    if (*argument == '\0') return fail(ST_USAGE, "an argument of %s is empty", p->command->name);
     if (!p->only_operands) TRY(home_expand(p, &argument));
     p->operands[p->call.operand_count++] = argument;
     return ST_OK;

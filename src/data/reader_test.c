@@ -205,8 +205,11 @@ static void test_form_by_content(void **state)
                                                            "a b")),
                      TEXT_AND_BYTES("a b\x01"));
     // Texts that look like something else.
-    static const char *const texts[] = {"{ x }\n", "{\"a\n", "BZh is no bzip2",
+    static const char *const texts[] = {"{ x }\n",
+                                        "{\"a\n",
+                                        "BZh is no bzip2",
                                         "{}\n{\"text\": 1}\n",
+                                        "A giant WAVE and 12345678 ftyp, GGUF is a format\n",
                                         "caf\xe9 \x1b"
                                         "[1m\n"};
     for (int64_t i = 0; i < COUNT_OF(texts); i++) {

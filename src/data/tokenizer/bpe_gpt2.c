@@ -1,23 +1,24 @@
 // GPT-2's two files: encoder.json, a map from tokens to ids, and vocab.bpe, a merge per line, best
 // first. (vocab.json and merges.txt are the same under the names of Hugging Face.)
 #include "base/format/json.h"
+#include "base/text.h"
 #include "data/tokenizer/bpe.h"
 
 #include <string.h>
 
-static int64_t count_lines(const char *text, int64_t bytes)
+static int64_t count_lines(const char *merges, int64_t bytes)
 {
     int64_t lines = 1;
-    for (int64_t i = 0; i < bytes; i++) lines += text[i] == '\n';
+    for (int64_t i = 0; i < bytes; i++) lines += merges[i] == '\n';
     return lines;
 }
 
-static status read_merges(bpe_builder *b, const char *text, int64_t bytes, const char *path)
+static status read_merges(bpe_builder *b, const char *merges, int64_t bytes, const char *path)
 {
-    TRY(bpe_build_merges_begin(b, count_lines(text, bytes)));
+    TRY(bpe_build_merges_begin(b, count_lines(merges, bytes)));
     int64_t line = 0;
-    for (int64_t at = 0; at < bytes;) {
-        const char *begin = text + at;
+    for (int64_t at = text_mark_bytes(merges, bytes); at < bytes;) {
+        const char *begin = merges + at;
         const char *newline = memchr(begin, '\n', (size_t)(bytes - at));
         int64_t count = newline != NULL ? newline - begin : bytes - at;
         at += count + 1;
@@ -45,12 +46,12 @@ static status build(const host *h, bpe_builder *b, const json *vocab, const char
 {
     static const char eot[] = "<|endoftext|>";
     TRY(bpe_build_tokens(b, vocab, NULL));
-    char *text = NULL;
+    char *merges = NULL;
     int64_t bytes = 0;
     arena *scratch = NULL;
     TRY(arena_create("merges", 0, &scratch));
-    status st = host_read_own(h, scratch, merges_path, TOKENIZER_FILE_MAX, &text, &bytes);
-    if (st == ST_OK) st = read_merges(b, text, bytes, merges_path);
+    status st = host_read_own(h, scratch, merges_path, TOKENIZER_FILE_MAX, &merges, &bytes);
+    if (st == ST_OK) st = read_merges(b, merges, bytes, merges_path);
     arena_destroy(scratch);
     TRY(st);
     // These files do not mark special tokens; GPT-2 has this one.
