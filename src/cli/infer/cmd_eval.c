@@ -214,9 +214,9 @@ static status loss_tell(const evaluation *v, int64_t seq, int64_t stride)
     cli_print(v->cli, "loss           %.6f nats per token\n", loss);
     cli_print(v->cli, "perplexity     %.6g\n", exp(loss));
     if (count.bytes > 0) cli_print(v->cli, "bits per byte  %.6f\n", per_byte);
-    cli_print(v->cli, "over           %lld tokens, %lld bytes, %lld documents, windows of %lld\n",
+    cli_print(v->cli, "over           %lld tokens, %lld bytes, %lld document%s, windows of %lld\n",
               (long long)count.tokens, (long long)count.bytes, (long long)count.documents,
-              (long long)seq);
+              text_plural(count.documents, "s"), (long long)seq);
     return ST_OK;
 }
 

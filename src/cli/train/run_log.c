@@ -142,8 +142,8 @@ static status print_target(const train_start *s, text *out)
     char steps[40], tokens[32];
     const double planned =
         (double)r->train.steps * (double)r->train.global_batch * (double)r->train.seq;
-    TRY(text_add(out, "target   %s steps  %s tokens", text_grouped(r->train.steps, steps),
-                 text_count_human(planned, tokens)));
+    TRY(text_add(out, "target   %s step%s  %s tokens", text_grouped(r->train.steps, steps),
+                 text_plural(r->train.steps, "s"), text_count_human(planned, tokens)));
     if (r->eval.every > 0) TRY(text_add(out, "  val every %lld", (long long)r->eval.every));
     if (r->checkpoint.every > 0) {
         TRY(text_add(out, "  checkpoint every %lld (keep %lld)", (long long)r->checkpoint.every,
@@ -441,9 +441,10 @@ static void end_totals(run_log *log, const train_outcome *o)
     if (o->trained <= 0) {
         end_nothing(log, o);
     } else {
-        say(log, "done     %s steps  %s tokens  %s wall, %s in steps  loss %.4f",
-            text_grouped(o->steps, steps), text_count_human((double)o->tokens, tokens),
-            text_duration_human(o->wall_s, wall), text_duration_human(o->busy_s, busy), o->loss);
+        say(log, "done     %s step%s  %s tokens  %s wall, %s in steps  loss %.4f",
+            text_grouped(o->steps, steps), text_plural(o->steps, "s"),
+            text_count_human((double)o->tokens, tokens), text_duration_human(o->wall_s, wall),
+            text_duration_human(o->busy_s, busy), o->loss);
     }
     if (!isnan(o->val_loss)) {
         say(log, "         val %.4f, best %.4f", o->val_loss, o->best_val_loss);
