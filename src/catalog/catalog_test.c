@@ -291,6 +291,23 @@ static void users_change_what_differs(void **state)
     assert_int_equal(c.devices, 64);
 }
 
+// Programs get the entry's share of a memory that alone is changed; usable_gib in GiB overrides it.
+static void usable_memory_follows(void **state)
+{
+    fixture *f = *state;
+    cluster base, c;
+    load(f, "h100", &base);
+    const double share = base.device.usable_bytes / base.device.memory_bytes;
+    const char *const keys[] = {"device.memory_gb=141", "device.usable_gib=100"};
+    assert_int_equal(catalog_cluster_load(f->h, f->a, "h100", keys, 1, &c), ST_OK);
+    ASSERT_NEAR(c.device.usable_bytes, 141e9 * share, 1e-9);
+    assert_int_equal(catalog_cluster_load(f->h, f->a, "H100", keys, 2, &c), ST_OK);
+    ASSERT_NEAR(c.device.usable_bytes, 100.0 * 1073741824.0, 1e-9);
+    (void)file_with(f, "larger.yaml", "base: h100\nmemory_gb: 160\n");
+    load(f, file_with(f, "with_larger.yaml", "base: h100\ndevice: larger.yaml\n"), &c);
+    ASSERT_NEAR(c.device.usable_bytes, 160e9 * share, 1e-9);
+}
+
 static const struct {
     const char *yaml, *said;
 } wrong[] = {
@@ -380,6 +397,7 @@ int main(void)
         cmocka_unit_test(what_people_confuse),
         cmocka_unit_test(failures_are_those_of_llama_3),
         cmocka_unit_test(users_change_what_differs),
+        cmocka_unit_test(usable_memory_follows),
         cmocka_unit_test(wrong_entries_are_refused),
         cmocka_unit_test(hostile_entries),
     };
