@@ -189,8 +189,7 @@ static bool is_path(const char *name)
     return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0);
 }
 
-// What people call a model whose presets have longer names, where no run of the catalogue has that
-// name.
+// Common names of models whose presets have longer names. A name of a run of the catalogue is none.
 static const char *const aliases[][2] = {
     {"gpt2", "gpt2-124m"},
     {"gpt2-small", "gpt2-124m"},

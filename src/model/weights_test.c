@@ -117,7 +117,7 @@ static void ranges_are_the_whole(void **state)
 
 // ---- files --------------------------------------------------------------------------------------
 
-typedef enum tied_head { HEAD_NONE, HEAD_SAME, HEAD_OTHER } tied_head; // beside the embedding
+typedef enum tied_head { HEAD_NONE, HEAD_SAME, HEAD_OTHER } tied_head; // of the file
 
 typedef struct wish {  // the difference between a file and the one that transformers saves
     const char *strip; // this prefix is missing

@@ -262,7 +262,7 @@ static status generation_write(const export_job *v)
     bool there = false, is_imported = false;
     TRY(has(v, name, &there));
     if (there) return ST_OK;
-    // `import` keeps the file beside the weights, whatever tokenizer is exported.
+    // `import` keeps the file with the weights, whatever tokenizer is exported.
     TRY(cli_has_file(v->cli, v->model.folder, name, &is_imported));
     if (is_imported) return copy(v, v->model.folder, name, name);
     TRY(text_add(&t, "{\n  \"_from_model_config\": true"));
