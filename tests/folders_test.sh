@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Hugging Face folders as people have them: a head beside a tied embedding, gated GELU, the files of the
+# Hugging Face folders as people have them: a head of its own with a tied embedding, gated GELU, the files of the
 # tokenizer, weights of other formats; and paths with blanks, "=" and "~".
 set -u
 . tests/support/check.sh
@@ -98,7 +98,7 @@ for act in gelu tanh; do
 done
 [ "$(loss gelu)" != "$(loss tanh)" ] || same 'the two GELU' different equal
 
-# ---- special tokens in texts and prompts alike, by a key
+# ---- special tokens in texts and prompts, by a key
 tokens_of() { "$trireme" data inspect "$1"/cache/*.tok | awk '$1 == "tokens" {print $2}'; }
 for how in tokens text; do
     check 0 -- train run.yaml model.preset=tiny model.layers=1 data.train=chat.jsonl data.tokenizer=plain/tokenizer.json \
