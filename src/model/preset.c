@@ -211,7 +211,7 @@ static const char *const aliases[][2] = {
     {"meta-llama-3-70b", "llama3-70b"},
 };
 
-const model_preset_file *model_preset_find(const char *name)
+const model_preset_file *model_preset_named(const char *name)
 {
     const model_preset_file *found = NULL;
     int64_t count = 0;
@@ -223,7 +223,7 @@ const model_preset_file *model_preset_find(const char *name)
     }
     if (count == 1) return found;
     for (int64_t i = 0; i < COUNT_OF(aliases); i++) {
-        if (text_find_name(name, aliases[i], 1) == 0) return model_preset_find(aliases[i][1]);
+        if (text_find_name(name, aliases[i], 1) == 0) return model_preset_named(aliases[i][1]);
     }
     return NULL;
 }
@@ -253,7 +253,7 @@ status model_preset_find(const host *h, arena *a, const char *name, decoder_spec
         TRY(host_read_all(h, a, name, MODEL_CONFIG_BYTES, &yaml, &bytes));
         return model_preset_parse(a, yaml, bytes, name, out, &facts);
     }
-    const model_preset_file *f = model_preset_find(name);
+    const model_preset_file *f = model_preset_named(name);
     if (f == NULL) return unknown_refuse(a, name);
     return model_preset_parse(a, f->yaml, (int64_t)strlen(f->yaml), f->name, out, &facts);
 }

@@ -477,10 +477,10 @@ static void presets_by_name_and_path(void **state)
     assert_int_equal(model_spec_preset(host_real(), a, "gpt2-124", &s), ST_MODEL);
     assert_non_null(strstr(error_last()->text, "did you mean gpt2-124m"));
     assert_null(strstr(error_last()->text, "llama3.1-405b")); // the nearest, not all
-    assert_string_equal(model_preset_find("gpt2")->name, "gpt2-124m");
-    assert_string_equal(model_preset_find("GPT2-XL")->name, "gpt2-1.5b");
-    assert_string_equal(model_preset_find("Llama-3.1-8B")->name, "llama3.1-8b");
-    assert_null(model_preset_find("gpt9"));
+    assert_string_equal(model_preset_named("gpt2")->name, "gpt2-124m");
+    assert_string_equal(model_preset_named("GPT2-XL")->name, "gpt2-1.5b");
+    assert_string_equal(model_preset_named("Llama-3.1-8B")->name, "llama3.1-8b");
+    assert_null(model_preset_named("gpt9"));
     assert_int_equal(model_spec_preset(host_real(), a, "./none.yaml", &s), ST_NOT_FOUND);
     static const struct {
         const char *yaml, *says;

@@ -215,7 +215,7 @@ static status model_source(cli_context *cli, const char *name, catalog_source *o
     if (catalog_is_path(name)) {
         return catalog_source_read(cli->h, cli->a, "models", "model", name, "", out);
     }
-    const model_preset_file *f = model_preset_find(name);
+    const model_preset_file *f = model_preset_named(name);
     ASSERT(f != NULL);
     *out = (catalog_source){
         .yaml = f->yaml, .bytes = (int64_t)strlen(f->yaml), .shown = f->name, .folder = ""};

@@ -43,7 +43,7 @@ static status names_of(cli_context *cli, const kind *k, const char ***names, int
 
 static bool is_in(const kind *k, const char *name)
 {
-    if (is_models(k)) return model_preset_find(name) != NULL;
+    if (is_models(k)) return model_preset_named(name) != NULL;
     return catalog_file_find(k->name, name) != NULL;
 }
 
@@ -51,7 +51,7 @@ static bool is_in(const kind *k, const char *name)
 
 static status model_about(cli_context *cli, const char *name, const char **out)
 {
-    const model_preset_file *f = model_preset_find(name);
+    const model_preset_file *f = model_preset_named(name);
     if (f == NULL) return fail(ST_CONFIG, "there is no model \"%.64s\"", name);
     decoder_spec spec;
     model_preset_facts facts;

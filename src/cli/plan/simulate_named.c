@@ -214,7 +214,7 @@ static status model_known(cli_context *cli, const char *name)
     text near = {.a = cli->a};
     file_info info;
     TRY(cli->h->api->path_info(cli->h, name, &info));
-    if (info.kind != FILE_KIND_NONE || model_preset_find(name) != NULL) return ST_OK;
+    if (info.kind != FILE_KIND_NONE || model_preset_named(name) != NULL) return ST_OK;
     if (strchr(name, '/') != NULL) return fail(ST_NOT_FOUND, "%s is not there", name);
     TRY(catalog_names(cli->a, "runs", &names, &runs));
     while (model_preset_files[presets].name != NULL) presets++;
