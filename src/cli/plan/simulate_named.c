@@ -106,7 +106,7 @@ static status change_note(arena *a, simulate_request *w, const char *key, int64_
     char n[2][32];
     text t = {.a = a};
     if (w->changes != NULL) TRY(text_add(&t, "%s, ", w->changes));
-    TRY(text_add(&t, "%s from %s to %s", key, explain_count(from, n[0]), explain_count(to, n[1])));
+    TRY(text_add(&t, "%s from %s to %s", key, text_grouped(from, n[0]), text_grouped(to, n[1])));
     w->changes = t.bytes;
     return ST_OK;
 }
