@@ -385,8 +385,9 @@ static status unbuilt_refuse(const decoder_spec *s, const model_options *options
         return fail(ST_UNSUPPORTED,
                     "a model with %lld experts, %lld of them shared, and %lld dense layers cannot "
                     "be trained yet, only counted and simulated; experts are trained as Mixtral "
-                    "has them: in every layer (model.dense_layers=0), none shared "
-                    "(model.shared_experts=0), no biases, model.arch=llama or mistral",
+                    "has them (model.arch=llama or mistral: in every layer, so "
+                    "model.dense_layers=0, and no biases) or as Qwen3 (model.arch=qwen3), and "
+                    "none is shared (model.shared_experts=0)",
                     (long long)(e->count + e->shared), (long long)e->shared,
                     (long long)e->dense_layers);
     }

@@ -50,6 +50,8 @@ typedef struct model_experts {
     int64_t top_k, shared, ffn_dim; // ffn_dim: width of one expert
     int64_t dense_layers;           // number of dense layers at the bottom
     int64_t every;                  // every `every`-th layer of the rest has experts (1: all)
+    // A token's weights are the softmax over all experts; false: over its own, so they add up to 1.
+    bool unscaled;
 } model_experts;
 // Multi-head latent attention: keys and values are made from a narrow latent row (DeepSeek-V2,
 // arXiv:2405.04434).

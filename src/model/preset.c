@@ -57,7 +57,7 @@ static const option rows[] = {
           .choices = NULL),
     OTHER("assumed", LIST, assumed, NULL, "keys whose values are assumed", .choices = NULL),
     OTHER("differs", LIST, differs, NULL, "what the real model has otherwise", .choices = NULL),
-    OTHER("arch", TEXT, arch, NULL, "gpt2, llama, mistral, mixtral, qwen2 or qwen3",
+    OTHER("arch", TEXT, arch, NULL, "gpt2, llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe",
           .choices = NULL),
     INT("layers", layers, NULL, 1, 1e4, "blocks"),
     INT("dim", dim, NULL, 1, 1 << 20, "width"),

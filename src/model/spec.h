@@ -29,7 +29,8 @@ bool model_hf_has_experts(const json *root);
 NODISCARD status model_spec_from_hf_experts(arena *a, const json *root, const char *name,
                                             decoder_spec *out);
 
-// Turns Llama and Mistral with experts into Mixtral where its files can hold the model.
+// Turns Llama and Mistral with experts into Mixtral, and Qwen 3 with experts into its own type,
+// where their files can hold the model.
 void model_experts_arch(decoder_spec *s);
 
 // Theta 10000, truncate true, all other numbers absent.

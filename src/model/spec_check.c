@@ -56,6 +56,36 @@ static status sizes_check(const decoder_spec *s)
     return ST_OK;
 }
 
+// Returns the form of experts that files of the architecture cannot hold; NULL: they can.
+static const char *experts_refused(const model_arch *arch, const decoder_spec *s)
+{
+    const model_experts *e = &s->experts;
+    const arch_keys *k = arch->keys;
+    const struct {
+        bool wrong;
+        const char *what;
+    } rules[] = {
+        {e->count == 0, "no experts"},
+        {e->shared > 0, "experts that every token uses"},
+        {e->every > 1 && k->every == NULL, "layers without experts"},
+        {e->dense_layers > 0 && k->dense_layers == NULL, "layers without experts"},
+        {e->dense_layers > 0 && e->every > 1, "layers without experts both below and between"},
+        {e->unscaled && k->weights_sum == NULL, "weights of experts that do not add up to 1"},
+        {e->ffn_dim != s->ffn_dim && k->expert_ffn_dim == NULL, "another width of its experts"},
+    };
+    for (int64_t i = 0; i < COUNT_OF(rules); i++) {
+        if (rules[i].wrong) return rules[i].what;
+    }
+    return NULL;
+}
+
+static status experts_check(const model_arch *arch, const decoder_spec *s)
+{
+    const char *what = arch->experts != NULL ? experts_refused(arch, s) : NULL;
+    if (what == NULL) return ST_OK;
+    return fail(ST_MODEL, "the model is of type %s, which cannot have %s", arch->name, what);
+}
+
 // Refuses features that the architecture's config.json cannot express.
 static status arch_check(const decoder_spec *s)
 {
@@ -63,7 +93,6 @@ static status arch_check(const decoder_spec *s)
     const model_arch *arch = model_arch_find(s->arch);
     if (arch == NULL) return model_arch_unknown("the model", s->arch);
     const bool is_gpt2 = arch->keys->kv_heads == NULL;
-    const model_experts *e = &s->experts;
     const struct {
         bool wrong;
         const char *what;
@@ -86,10 +115,6 @@ static status arch_check(const decoder_spec *s)
         {is_gpt2 && s->kv_heads != s->heads, "grouped heads"},
         {is_gpt2 && s->heads * s->head_dim != s->dim, "an attention of another width"},
         {s->rope_interleaved, "interleaved pairs of rotary positions"},
-        {arch->experts != NULL && e->count == 0, "no experts"},
-        {arch->experts != NULL && e->shared > 0, "experts that every token uses"},
-        {arch->experts != NULL && (e->dense_layers > 0 || e->every > 1), "layers without experts"},
-        {arch->experts != NULL && e->ffn_dim != s->ffn_dim, "another width of its experts"},
     };
     for (int64_t i = 0; i < COUNT_OF(rules); i++) {
         if (rules[i].wrong) {
@@ -97,7 +122,7 @@ static status arch_check(const decoder_spec *s)
                         rules[i].what);
         }
     }
-    return ST_OK;
+    return experts_check(arch, s);
 }
 
 static status windows_check(const decoder_spec *s)
@@ -126,7 +151,7 @@ static status windows_check(const decoder_spec *s)
                     "qwen3 have",
                     arch->name);
     }
-    if (arch->windows == ARCH_WINDOWS_ALL && sliding != s->layers) {
+    if (arch->windows != ARCH_WINDOWS_BY_LAYER && sliding != s->layers) {
         return fail(ST_MODEL,
                     "%lld of %lld layers have a window; %s has one on all or none, qwen2 and qwen3 "
                     "by layer",
@@ -224,12 +249,15 @@ static bool has_window_gaps(const decoder_spec *s)
 
 void model_experts_arch(decoder_spec *s)
 {
-    const model_experts *e = &s->experts;
-    const bool is_like = strcmp(s->arch, "llama") == 0 || strcmp(s->arch, "mistral") == 0;
-    if (!is_like || e->count == 0 || e->shared > 0 || e->dense_layers > 0 || e->every > 1) return;
-    if (s->qkv_bias || s->mlp_bias || s->latent.kv_rank > 0 || has_window_gaps(s)) return;
-    s->arch = "mixtral";
-    s->ffn_dim = e->ffn_dim; // no layer has a dense MLP
+    const bool is_qwen = strcmp(s->arch, "qwen3") == 0;
+    const bool is_llama = strcmp(s->arch, "llama") == 0 || strcmp(s->arch, "mistral") == 0;
+    decoder_spec as = *s;
+    if (s->experts.count == 0 || s->latent.kv_rank > 0 || (!is_qwen && !is_llama)) return;
+    as.arch = is_qwen ? "qwen3_moe" : "mixtral";
+    if (is_llama) as.ffn_dim = s->experts.ffn_dim; // no layer has a dense MLP
+    if (experts_refused(model_arch_find(as.arch), &as) != NULL || has_window_gaps(s)) return;
+    if (is_llama && (s->qkv_bias || s->mlp_bias)) return;
+    *s = as;
 }
 
 bool model_is_planned_only(const decoder_spec *spec)

@@ -257,17 +257,43 @@ static status sizes_read(const reader *r, decoder_spec *s)
     return int_read(r, k->context, model_limits_context, needed, &s->context);
 }
 
+// Reads the list of layers without experts: the lowest ones, from 0 on.
+static status dense_layers_read(const reader *r, decoder_spec *s)
+{
+    const char *key = r->arch->keys->dense_layers;
+    const json *list = key != NULL ? json_get(r->root, key) : NULL;
+    if (!is_given(list)) return ST_OK;
+    if (json_kind_of(list) != JSON_LIST) return wrong(r, key, list, "a list of layers");
+    s->experts.dense_layers = json_count(list);
+    const bool is_mixed = s->experts.dense_layers > 0 && s->experts.every > 1;
+    for (int64_t i = 0; i < json_count(list); i++) {
+        if (!is_mixed && json_int(json_at(list, i), -1) == i) continue;
+        return fail(ST_UNSUPPORTED,
+                    "%s: \"%s\": supported are the lowest layers in ascending order, where \"%s\" "
+                    "is 1, and an empty list",
+                    r->file, key, r->arch->keys->every);
+    }
+    return ST_OK;
+}
+
 static status experts_read(const reader *r, decoder_spec *s)
 {
     const arch_keys *k = r->arch->keys;
     const int64_t needed = -1;
     model_experts *e = &s->experts;
+    bool sums = true;
     if (k->experts == NULL) return ST_OK;
     TRY(int_read(r, k->experts, model_limits_experts, needed, &e->count));
     TRY(int_read(r, k->experts_per_token, model_limits_experts, needed, &e->top_k));
     e->ffn_dim = s->ffn_dim;
+    if (k->expert_ffn_dim != NULL) {
+        TRY(int_read(r, k->expert_ffn_dim, model_limits_ffn, needed, &e->ffn_dim));
+    }
     e->every = 1;
-    return ST_OK;
+    if (k->every != NULL) TRY(int_read(r, k->every, model_limits_layers, 1, &e->every));
+    if (k->weights_sum != NULL) TRY(bool_read(r, r->root, k->weights_sum, false, &sums));
+    e->unscaled = !sums;
+    return dense_layers_read(r, s);
 }
 
 static status token_read(const reader *r, const char *key, int32_t otherwise, const decoder_spec *s,
@@ -363,9 +389,10 @@ static status dropouts_read(const reader *r, decoder_spec *s)
 static status window_read(const reader *r, int64_t *out)
 {
     *out = 0;
-    const bool by_layer = r->arch->windows == ARCH_WINDOWS_BY_LAYER;
+    const bool has_switch =
+        r->arch->windows == ARCH_WINDOWS_BY_LAYER || r->arch->windows == ARCH_WINDOWS_SWITCH;
     bool used = r->arch->windows == ARCH_WINDOWS_ALL;
-    if (by_layer) TRY(bool_read(r, r->root, "use_sliding_window", false, &used));
+    if (has_switch) TRY(bool_read(r, r->root, "use_sliding_window", false, &used));
     if (!used) return ST_OK;
     const json *value = json_get(r->root, "sliding_window");
     if (value == NULL) {
@@ -410,8 +437,8 @@ static status windows_read(const reader *r, decoder_spec *s)
     if (is_given(types)) {
         TRY(layer_types_read(r, types, s, slides));
         for (int64_t i = 0; i < s->layers; i++) {
-            const bool may = r->arch->windows == ARCH_WINDOWS_ALL ? slides[i] == (window > 0)
-                                                                  : !slides[i] || window > 0;
+            const bool may = r->arch->windows == ARCH_WINDOWS_BY_LAYER ? !slides[i] || window > 0
+                                                                       : slides[i] == (window > 0);
             if (may) continue;
             return fail(
                 ST_MODEL, "%s: \"layer_types\": layer %lld has %s, but %s", r->file, (long long)i,

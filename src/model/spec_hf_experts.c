@@ -1,5 +1,5 @@
 // Makes a decoder_spec from the config.json of a model with experts that has no row in arch/:
-// Qwen 2 and 3 MoE, DeepSeek V2 and V3, DBRX, Llama 4, gpt-oss. Such a model can be counted,
+// Qwen 2 MoE, DeepSeek V2 and V3, DBRX, Llama 4, gpt-oss. Such a model can be counted,
 // planned and simulated; model_build refuses to train it, and import refuses its weights.
 //
 // Each type is a row: the keys that hold its sizes, and the dense architecture whose blocks it
@@ -31,13 +31,6 @@ static const hf_type types[] = {
      .count = "num_experts",
      .top_k = "num_experts_per_tok",
      .shared_ffn = "shared_expert_intermediate_size",
-     .every = "decoder_sparse_step"},
-    {.type = "qwen3_moe",
-     .arch = "qwen3",
-     .dense_ffn = "intermediate_size",
-     .expert_ffn = "moe_intermediate_size",
-     .count = "num_experts",
-     .top_k = "num_experts_per_tok",
      .every = "decoder_sparse_step"},
     {.type = "deepseek_v2",
      .arch = "llama",

@@ -75,12 +75,28 @@ static status sizes_add(const model_arch *arch, const decoder_spec *s, text *t)
     TRY(add_int(t, k->kv_heads, s->kv_heads));
     TRY(add_int(t, k->head_dim, s->head_dim));
     TRY(add_int(t, k->ffn_dim, s->ffn_dim));
-    TRY(add_int(t, k->experts, s->experts.count));
-    TRY(add_int(t, k->experts_per_token, s->experts.top_k));
     TRY(add_int(t, k->context, s->context));
     TRY(add_float(t, k->norm_eps, s->norm_eps));
     TRY(add_float(t, "initializer_range", s->init_std));
     return text_add(t, ",\n  \"%s\": \"%s\"", k->activation, model_activation_name(s->activation));
+}
+
+static status experts_add(const model_arch *arch, const decoder_spec *s, text *t)
+{
+    const arch_keys *k = arch->keys;
+    const model_experts *e = &s->experts;
+    if (e->count == 0) return ST_OK;
+    TRY(add_int(t, k->experts, e->count));
+    TRY(add_int(t, k->experts_per_token, e->top_k));
+    TRY(add_int(t, k->expert_ffn_dim, e->ffn_dim));
+    TRY(add_int(t, k->every, e->every));
+    if (k->weights_sum != NULL) TRY(add_bool(t, k->weights_sum, !e->unscaled));
+    if (k->dense_layers == NULL) return ST_OK;
+    TRY(text_add(t, ",\n  \"%s\": [", k->dense_layers));
+    for (int64_t i = 0; i < e->dense_layers; i++) {
+        TRY(text_add(t, i == 0 ? "%lld" : ", %lld", (long long)i));
+    }
+    return text_add(t, "]");
 }
 
 static status options_add(const model_arch *arch, const decoder_spec *s, text *t)
@@ -107,8 +123,9 @@ static status windows_add(const model_arch *arch, const decoder_spec *s, text *t
     }
     TRY(window == 0 ? text_add(t, ",\n  \"sliding_window\": null")
                     : add_int(t, "sliding_window", window));
-    if (arch->windows != ARCH_WINDOWS_BY_LAYER) return ST_OK;
+    if (arch->windows == ARCH_WINDOWS_ALL) return ST_OK;
     TRY(add_bool(t, "use_sliding_window", window > 0));
+    if (arch->windows == ARCH_WINDOWS_SWITCH) return ST_OK;
     TRY(add_int(t, "max_window_layers", window > 0 ? full : s->layers));
     TRY(text_add(t, ",\n  \"layer_types\": ["));
     for (int64_t i = 0; i < s->layers; i++) {
@@ -181,6 +198,7 @@ status model_spec_print_json(const decoder_spec *spec, text *out)
                  arch->causal_class, arch->name));
     TRY(text_add(out, ",\n  \"torch_dtype\": \"%s\"", model_dtype_name(spec->saved)));
     TRY(sizes_add(arch, spec, out));
+    TRY(experts_add(arch, spec, out));
     TRY(options_add(arch, spec, out));
     TRY(windows_add(arch, spec, out));
     TRY(rope_add(spec, out));

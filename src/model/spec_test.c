@@ -263,7 +263,7 @@ static const struct {
     {"{}", "\"model_type\": expected a text"},
     {"{\"model_type\": 7}", "found 7"},
     {"{\"model_type\": \"lama\"}", "did you mean \"llama\""},
-    {"{\"model_type\": \"bert\"}", "known: gpt2, llama, mistral, mixtral, qwen2, qwen3"},
+    {"{\"model_type\": \"bert\"}", "known: gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe"},
     {"{\"model_type\": \"\\u001b[2J\"}", "\"?[2J\""},
     {"{\"model_type\": \"llama\"}", "\"vocab_size\": expected a whole number from 1 to"},
     {LLAMA(", \"architectures\": [\"LlamaForSequenceClassification\"]"),

@@ -36,7 +36,7 @@ static decoder_spec small(const char *arch)
     s.ffn_dim = 40;
     s.vocab = 31;
     s.context = 16;
-    if (strcmp(arch, "mixtral") == 0) {
+    if (model_arch_find(arch)->experts != NULL) {
         s.experts = (model_experts){.count = 3, .top_k = 2, .ffn_dim = s.ffn_dim, .every = 1};
     }
     return s;
@@ -236,7 +236,8 @@ static void values_check(arena *a, const safetensors *set, const decoder_spec *s
 static void files_are_read(void **state)
 {
     (void)state;
-    static const char *const archs[] = {"gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3"};
+    static const char *const archs[] = {"gpt2",  "llama", "mistral",  "mixtral",
+                                        "qwen2", "qwen3", "qwen3_moe"};
     static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     char folder[64];
     assert_non_null(test_scratch(folder));

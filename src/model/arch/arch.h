@@ -18,6 +18,7 @@ typedef enum arch_bias {
 typedef enum arch_windows {
     ARCH_WINDOWS_NEVER,
     ARCH_WINDOWS_ALL,     // sliding_window holds for every layer
+    ARCH_WINDOWS_SWITCH,  // the same if use_sliding_window is true
     ARCH_WINDOWS_BY_LAYER // layer_types, or max_window_layers and use_sliding_window
 } arch_windows;
 
@@ -25,8 +26,11 @@ typedef enum arch_windows {
 typedef struct arch_keys {
     const char *layers, *dim, *heads, *kv_heads, *head_dim, *ffn_dim, *context, *norm_eps;
     const char *activation, *dropout_attention, *dropout_residual, *dropout_embedding;
-    // Models with experts: ffn_dim is then the width of one expert.
-    const char *experts, *experts_per_token;
+    // Models with experts. Without expert_ffn_dim, ffn_dim is the width of one expert.
+    const char *experts, *experts_per_token, *expert_ffn_dim;
+    const char *every;        // NULL: every layer has experts
+    const char *dense_layers; // list of the layers without experts; NULL: as `every` says
+    const char *weights_sum;  // whether the weights of a token add up to 1; NULL: they do
 } arch_keys;
 extern const arch_keys arch_keys_llama; // shared by all architectures like Llama
 
@@ -70,6 +74,7 @@ extern const model_arch model_arch_mistral;
 extern const model_arch model_arch_mixtral;
 extern const model_arch model_arch_qwen2;
 extern const model_arch model_arch_qwen3;
+extern const model_arch model_arch_qwen3_moe;
 
 extern const arch_tensor arch_tensors_llama[]; // shared by all architectures like Llama
 extern const char *const arch_buffers_llama[];

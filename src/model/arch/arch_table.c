@@ -6,8 +6,8 @@
 #include <string.h>
 
 static const model_arch *const table[] = {
-    &model_arch_gpt2,    &model_arch_llama, &model_arch_mistral,
-    &model_arch_mixtral, &model_arch_qwen2, &model_arch_qwen3,
+    &model_arch_gpt2,  &model_arch_llama, &model_arch_mistral,   &model_arch_mixtral,
+    &model_arch_qwen2, &model_arch_qwen3, &model_arch_qwen3_moe,
 };
 
 const model_arch *model_arch_at(int64_t index)

@@ -61,7 +61,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     tensor_id a = TENSOR_NONE, sum = TENSOR_NONE, d = TENSOR_NONE;
     op_permuted p;
     TRY(block_linear(c, &router, x, &logits));
-    TRY(op_route(c->p, logits, (int32_t)e->top_k, true, &ids, &weights));
+    TRY(op_route(c->p, logits, (int32_t)e->top_k, !e->unscaled, &ids, &weights));
     TRY(op_permute(c->p, x, ids, weights, (int32_t)e->count, &p)); // (top_k tokens, dim)
     TRY(gated(c, &p, &a));                                         // (top_k tokens, ffn)
     TRY(op_scale_rows(c->p, a, p.scale, &a));
