@@ -20,6 +20,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_catalog,
     &cli_command_inspect,
     &cli_command_data,
+    &cli_command_tokenizer,
     &cli_command_bench,
     &cli_command_doctor,
     &cli_command_hang_report,

@@ -17,6 +17,7 @@ extern const cli_command cli_command_explain;
 extern const cli_command cli_command_catalog;
 extern const cli_command cli_command_inspect;
 extern const cli_command cli_command_data;
+extern const cli_command cli_command_tokenizer;
 extern const cli_command cli_command_bench;
 extern const cli_command cli_command_doctor;
 extern const cli_command cli_command_hang_report;

@@ -1,9 +1,9 @@
 // Tokenizers: bytes of text to token ids and back.
 //
-// A family: `bytes` (each byte is its own id; the reference member, which needs no files) and `bpe`
-// (GPT-2's byte-level byte pair encoding, from its two files or a Hugging Face tokenizer.json). If
-// the program cannot read a file exactly as the reference does, it refuses the file and names the
-// reason.
+// A family: `bytes` (each byte is its own id; the reference member, which needs no files), `bpe`
+// (GPT-2's byte-level byte pair encoding, from its two files or a Hugging Face tokenizer.json) and
+// `pipeline` (the other forms of a tokenizer.json). If the program cannot read a file exactly as
+// the reference does, it refuses the file and names the reason.
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H
 
@@ -48,7 +48,9 @@ NODISCARD status data_tokenizer_encode(data_tokenizer *t, const char *text, int6
                                        int flags, data_ids *out);
 
 enum {
-    DATA_DECODE_SKIP_SPECIAL = 1 // special tokens give no text
+    DATA_DECODE_SKIP_SPECIAL = 1, // special tokens give no text
+    // The ids follow others: a decoder that takes a blank from the front of a text takes none.
+    DATA_DECODE_CONTINUES = 2
 };
 // Appends the bytes of the ids unchanged, which may end inside a character. Ids beyond the
 // vocabulary have no bytes.
@@ -56,16 +58,24 @@ NODISCARD status data_tokenizer_decode(const data_tokenizer *t, const int32_t *i
                                        int flags, data_bytes *out);
 
 // Decoding for people: returns only whole characters, and U+FFFD for bytes that are not UTF-8.
-// Zero-initialise. next(id) and end() together return the text of all the ids.
+// Zero-initialise. next(id) and end() together return the text of all the ids. end() and deinit()
+// free what it holds.
 typedef struct data_decoder {
     uint8_t pending[4];
     int32_t pending_count;
+    // A tokenizer whose decoder looks at several tokens uses these.
+    const data_tokenizer *t;
+    uint32_t begun; // bit k: the decoder's step k has had a token
+    int32_t cut;    // characters cut from the front so far
+    bool cut_is_done;
+    data_bytes run; // bytes that a later token makes whole
 } data_decoder;
 NODISCARD status data_decoder_next(data_decoder *d, const data_tokenizer *t, int32_t id, int flags,
                                    data_bytes *out);
 NODISCARD status data_decoder_end(data_decoder *d, data_bytes *out);
+void data_decoder_deinit(data_decoder *d); // for a decoder that is left before its end
 
-const char *data_tokenizer_name(const data_tokenizer *t);   // "bytes", "bpe"
+const char *data_tokenizer_name(const data_tokenizer *t);   // "bytes", "bpe", "pipeline"
 int64_t data_tokenizer_vocab_size(const data_tokenizer *t); // largest id + 1
 int32_t data_tokenizer_eot(const data_tokenizer *t);        // end-of-text id, -1 for none
 // A hash of the tokenizer's behaviour, not of its files: equal for two files of one vocabulary.

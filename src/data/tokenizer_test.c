@@ -414,9 +414,9 @@ static void test_refusals(void **state)
         {{.options = ", \"byte_fallback\": true"}, ST_UNSUPPORTED, "byte_fallback"},
         {{.options = ", \"continuing_subword_prefix\": \"##\""}, ST_UNSUPPORTED, "##"},
         {{.options = ", \"dropout\": 0.1"}, ST_UNSUPPORTED, "dropout"},
-        {{.split = "{\"type\": \"Metaspace\"}"}, ST_UNSUPPORTED, "Metaspace"},
-        {{.split = "null"}, ST_UNSUPPORTED, "null"},
-        {{.split = "{\"type\": \"ByteLevel\", \"use_regex\": false}"}, ST_UNSUPPORTED, "use_regex"},
+        {{.split = "{\"type\": \"Metaspace\"}"}, ST_DAMAGED, "replacement"},
+        {{.split = "{\"type\": \"Whitespace\"}"}, ST_UNSUPPORTED, "`Whitespace`"},
+        {{.split = "null"}, ST_UNSUPPORTED, "ByteLevel"}, // but the decoder is
         {{.more = ", \"ab\": 255"}, ST_DAMAGED, "255"},
         {{.more = ", \"ab\": -2"}, ST_DAMAGED, "-2"},
         {{.more = ", \"ab\": 1e30"}, ST_DAMAGED, "\"ab\""},
@@ -429,9 +429,9 @@ static void test_refusals(void **state)
         {{.merges = "7"}, ST_DAMAGED, "no list"},
         {{.added = "{\"id\": 300}"}, ST_DAMAGED, "content"},
         {{.added = "{\"id\": 65, \"content\": \"<x>\"}"}, ST_DAMAGED, "65"},
-        {{.added = "{\"id\": 300, \"content\": \"<x>\", \"lstrip\": true}"},
+        {{.added = "{\"id\": 300, \"content\": \"<x>\", \"single_word\": true}"},
          ST_UNSUPPORTED,
-         "lstrip"},
+         "single_word"},
     };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         expect_refusal(a, rows[i].s, rows[i].wanted, rows[i].words);
@@ -447,8 +447,8 @@ static void test_refusals(void **state)
         {"[1]", ST_DAMAGED, "model"},
         {"{\"model\": {\"type\": \"Unigram\"}}", ST_UNSUPPORTED, "Unigram"},
         {"{\"model\": {\"type\": \"WordPiece\"}}", ST_UNSUPPORTED, "WordPiece"},
-        {"{\"model\": {\"type\": \"BPE\"}, \"normalizer\": {\"type\": \"NFC\"}}", ST_UNSUPPORTED,
-         "NFC"},
+        {"{\"model\": {\"type\": \"BPE\"}, \"normalizer\": {\"type\": \"Nmt\"}}", ST_UNSUPPORTED,
+         "Nmt"},
         {"{\"model\": {\"type\": \"BPE\"}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}}",
          ST_DAMAGED, "vocabulary"},
         {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"ab\": 0}, \"merges\": []}, "

@@ -51,7 +51,7 @@ status infer_continuation_add(infer_continuation *c, const data_tokenizer *t, in
 {
     ASSERT(!c->stopped);
     const int64_t before = c->text.count;
-    TRY(data_decoder_next(&c->decoder, t, id, 0, &c->text));
+    TRY(data_decoder_next(&c->decoder, t, id, DATA_DECODE_CONTINUES, &c->text));
     settle(c, before);
     return ST_OK;
 }
@@ -68,5 +68,6 @@ status infer_continuation_end(infer_continuation *c)
 
 void infer_continuation_deinit(infer_continuation *c)
 {
+    data_decoder_deinit(&c->decoder);
     data_bytes_deinit(&c->text);
 }

@@ -235,6 +235,7 @@ status infer_windows_next(infer_windows *w, const infer_rows *rows, int64_t *fil
 
 static status id_bytes_make(infer_windows *w)
 {
+    const int how = DATA_DECODE_SKIP_SPECIAL | DATA_DECODE_CONTINUES;
     data_bytes word = {0};
     status st = ST_OK;
     w->id_count = data_tokenizer_vocab_size(w->spec.tokenizer);
@@ -242,7 +243,7 @@ static status id_bytes_make(infer_windows *w)
     for (int64_t i = 0; i < w->id_count && st == ST_OK; i++) {
         const int32_t id = (int32_t)i;
         word.count = 0;
-        st = data_tokenizer_decode(w->spec.tokenizer, &id, 1, DATA_DECODE_SKIP_SPECIAL, &word);
+        st = data_tokenizer_decode(w->spec.tokenizer, &id, 1, how, &word);
         w->id_bytes[i] = (int32_t)word.count;
     }
     data_bytes_deinit(&word);

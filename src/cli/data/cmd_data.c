@@ -298,8 +298,13 @@ static status part_print(cli_context *cli, const data_tokenizer *t, const int32_
 {
     data_decoder decoder = {.pending_count = 0};
     buffer->count = 0;
-    for (int64_t i = 0; i < count; i++) TRY(data_decoder_next(&decoder, t, ids[i], 0, buffer));
-    TRY(data_decoder_end(&decoder, buffer));
+    status st = ST_OK;
+    for (int64_t i = 0; i < count && st == ST_OK; i++) {
+        st = data_decoder_next(&decoder, t, ids[i], 0, buffer);
+    }
+    if (st == ST_OK) st = data_decoder_end(&decoder, buffer);
+    data_decoder_deinit(&decoder);
+    TRY(st);
     print_visible(cli, buffer);
     cli_print(cli, "\n");
     return ST_OK;

@@ -5,6 +5,7 @@
 #include "base/format/json.h"
 #include "cli/commands.h"
 #include "cli/infer/prompt_list.h"
+#include "cli/json_text.h"
 #include "cli/model_folder.h"
 #include "cli/train/signals.h"
 #include "infer/continuation.h"
@@ -253,22 +254,6 @@ static status prompts_take(generation *v)
 
 // ---- output -------------------------------------------------------------------------------------
 
-static status add_text(text *t, const char *bytes, int64_t count)
-{
-    TRY(text_add(t, "\""));
-    for (int64_t i = 0; i < count; i++) {
-        const unsigned char c = (unsigned char)bytes[i];
-        if (c == '"' || c == '\\') {
-            TRY(text_add(t, "\\%c", c));
-        } else if (c < ' ') {
-            TRY(text_add(t, "\\u%04x", c));
-        } else {
-            TRY(text_add_bytes(t, &bytes[i], 1));
-        }
-    }
-    return text_add(t, "\"");
-}
-
 static status add_ids(text *t, const data_ids *ids)
 {
     for (int64_t i = 0; i < ids->count; i++) {
@@ -282,7 +267,8 @@ static status add_prompt(const generation *v, int64_t i, text *t)
 {
     const prompt_text *given = &v->list.items[i];
     const growth *p = &v->growths[i];
-    if (text_is_utf8(given->bytes, given->count)) return add_text(t, given->bytes, given->count);
+    if (text_is_utf8(given->bytes, given->count))
+        return cli_add_json_text(t, given->bytes, given->count);
     data_bytes all = {0};
     data_decoder decoder = {0};
     status st = ST_OK;
@@ -290,7 +276,8 @@ static status add_prompt(const generation *v, int64_t i, text *t)
         st = data_decoder_next(&decoder, v->tokenizer, p->prompt.items[k], 0, &all);
     }
     if (st == ST_OK) st = data_decoder_end(&decoder, &all);
-    if (st == ST_OK) st = add_text(t, all.items, all.count);
+    data_decoder_deinit(&decoder);
+    if (st == ST_OK) st = cli_add_json_text(t, all.items, all.count);
     data_bytes_deinit(&all);
     return st;
 }
@@ -303,7 +290,7 @@ static status print_json(const generation *v, int64_t i)
     TRY(text_add(&t, "{\"prompt\": "));
     TRY(add_prompt(v, i, &t));
     TRY(text_add(&t, ", \"text\": "));
-    TRY(add_text(&t, p->grown.text.items, p->grown.certain));
+    TRY(cli_add_json_text(&t, p->grown.text.items, p->grown.certain));
     TRY(text_add(&t, ", \"prompt_tokens\": "));
     TRY(add_ids(&t, &p->prompt));
     TRY(text_add(&t, ", \"tokens\": "));

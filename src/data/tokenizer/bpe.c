@@ -70,20 +70,29 @@ static status encode_cached(bpe *b, const uint8_t *word, int64_t bytes, data_ids
     return ST_OK;
 }
 
+status bpe_word(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
+{
+    const int32_t whole = b->ignore_merges ? bpe_find(b, (const char *)word, bytes) : -1;
+    if (whole >= 0) return data_ids_add(out, &whole, 1);
+    if (bytes <= CACHE_WORD_BYTES) return encode_cached(b, word, bytes, out);
+    return bpe_encode_word(b, word, bytes, out);
+}
+
+status bpe_cache_open(bpe *b)
+{
+    if (b->cache != NULL) return ST_OK;
+    b->cache = malloc(sizeof(*b->cache));
+    if (b->cache == NULL) return fail(ST_NO_MEMORY, "no memory for the cache of words");
+    cache_clear(b->cache);
+    return ST_OK;
+}
+
 static status encode_words(bpe *b, const uint8_t *text, int64_t count, data_ids *out)
 {
     for (int64_t at = 0; at < count;) {
         const int64_t end = split_gpt2_next(b->classes, text, count, at);
-        const int64_t bytes = end - at;
-        DEBUG_ASSERT(bytes > 0);
-        const int32_t whole = b->ignore_merges ? bpe_find(b, (const char *)text + at, bytes) : -1;
-        if (whole >= 0) {
-            TRY(data_ids_add(out, &whole, 1));
-        } else if (bytes <= CACHE_WORD_BYTES) {
-            TRY(encode_cached(b, text + at, bytes, out));
-        } else {
-            TRY(bpe_encode_word(b, text + at, bytes, out));
-        }
+        DEBUG_ASSERT(end > at);
+        TRY(bpe_word(b, text + at, end - at, out));
         at = end;
     }
     return ST_OK;
@@ -119,11 +128,7 @@ static const bpe_added *added_at(const bpe *b, const char *text, int64_t count, 
 static status encode(data_tokenizer *t, const char *text, int64_t count, int flags, data_ids *out)
 {
     bpe *b = t->bpe;
-    if (b->cache == NULL) {
-        b->cache = malloc(sizeof(*b->cache));
-        if (b->cache == NULL) return fail(ST_NO_MEMORY, "no memory for the cache of words");
-        cache_clear(b->cache);
-    }
+    TRY(bpe_cache_open(b));
     if (utf8_valid_prefix(text, count) != count) {
         b->repaired.count = 0;
         TRY(utf8_repair(text, count, &b->repaired));
@@ -150,8 +155,8 @@ static status encode(data_tokenizer *t, const char *text, int64_t count, int fla
     return encode_stretch(b, text + begin, count - begin, out);
 }
 
-static void token(const data_tokenizer *t, int32_t id, const char **bytes, int64_t *count,
-                  bool *special)
+void bpe_row_token(const data_tokenizer *t, int32_t id, const char **bytes, int64_t *count,
+                   bool *special)
 {
     *bytes = "";
     *count = 0;
@@ -164,7 +169,7 @@ static void token(const data_tokenizer *t, int32_t id, const char **bytes, int64
     *special = (found->flags & BPE_SPECIAL) != 0;
 }
 
-static int32_t find(const data_tokenizer *t, const char *text)
+int32_t bpe_row_find(const data_tokenizer *t, const char *text)
 {
     const bpe *b = t->bpe;
     const int64_t count = (int64_t)strlen(text);
@@ -176,9 +181,8 @@ static int32_t find(const data_tokenizer *t, const char *text)
     return bpe_find(b, text, count);
 }
 
-static void close_bpe(data_tokenizer *t)
+void bpe_free(bpe *b)
 {
-    bpe *b = t->bpe;
     free(b->cache);
     free(b->symbols);
     free(b->heap);
@@ -190,5 +194,13 @@ static void close_bpe(data_tokenizer *t)
     b->symbols_capacity = b->heap_capacity = 0;
 }
 
-const data_tokenizer_row data_tokenizer_row_bpe = {
-    .name = "bpe", .encode = encode, .token = token, .find = find, .close = close_bpe};
+static void close_bpe(data_tokenizer *t)
+{
+    bpe_free(t->bpe);
+}
+
+const data_tokenizer_row data_tokenizer_row_bpe = {.name = "bpe",
+                                                   .encode = encode,
+                                                   .token = bpe_row_token,
+                                                   .find = bpe_row_find,
+                                                   .close = close_bpe};

@@ -73,6 +73,7 @@ typedef struct bpe_builder {
     char *whole;          // scratch: the bytes of a merged token
     int64_t merges_count; // merges so far, which is the next rank
     int64_t added_capacity;
+    bool is_text; // the file spells tokens as text, not as bytes
 } bpe_builder;
 NODISCARD status bpe_build_begin(bpe_builder *b, arena *a, const char *path);
 // Checks before it allocates anything by id. token: as the file spells it.
@@ -84,6 +85,11 @@ NODISCARD status bpe_build_added(bpe_builder *b, int32_t id, const char *text, i
                                  bool special);
 NODISCARD status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **out);
 void bpe_build_abandon(bpe_builder *b); // after any failure; harmless after finish
+// All merges of a tokenizer.json's list.
+NODISCARD status bpe_read_merges(bpe_builder *b, const json *merges);
+// The general form of a tokenizer.json (pipeline/read.c); builder as after begin.
+NODISCARD status pipeline_open(bpe_builder *b, const json *root, const char *eot_text,
+                               data_tokenizer **out);
 
 // The id of a byte-level token by its bytes; -1 if there is none.
 int32_t bpe_find(const bpe *b, const char *bytes, int64_t count);
@@ -92,5 +98,17 @@ const bpe_merge *bpe_merge_find(const bpe *b, int32_t left, int32_t right);
 
 // Appends the ids of one word, by merging (bpe_merge.c).
 NODISCARD status bpe_encode_word(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out);
+// The same for a word whose first ids (one for each character, say) are given.
+NODISCARD status bpe_merge_ids(bpe *b, const int32_t *ids, int64_t count, data_ids *out);
+// The same from the cache of words, which bpe_cache_open makes, and for whole words that are
+// tokens.
+NODISCARD status bpe_word(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out);
+NODISCARD status bpe_cache_open(bpe *b);
+void bpe_free(bpe *b); // what is on the heap
+
+// Every row whose vocabulary is a bpe has these two.
+void bpe_row_token(const data_tokenizer *t, int32_t id, const char **bytes, int64_t *count,
+                   bool *special);
+int32_t bpe_row_find(const data_tokenizer *t, const char *text);
 
 #endif

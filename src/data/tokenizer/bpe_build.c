@@ -23,10 +23,15 @@ static int spelled_byte(uint32_t point)
 
 // Writes the bytes that a token's spelling stands for and returns their number; bytes has space for
 // `count`. A spelling that is not byte-level stands for itself.
-static int64_t unspell(const char *text, int64_t count, char *bytes, bool *is_byte_level)
+static int64_t unspell(const bpe_builder *b, const char *text, int64_t count, char *bytes,
+                       bool *is_byte_level)
 {
     int64_t n = 0;
     *is_byte_level = count > 0;
+    if (b->is_text) {
+        memcpy(bytes, text, (size_t)count);
+        return count;
+    }
     for (int64_t at = 0; at < count;) {
         uint32_t point = 0;
         bool torn = false;
@@ -119,7 +124,7 @@ static status place_token(bpe_builder *b, int64_t id, const char *text, int64_t 
     char *raw = NULL;
     TRY(arena_new(b->a, bytes + 1, &raw));
     bool is_byte_level = false;
-    const int64_t count = unspell(text, bytes, raw, &is_byte_level);
+    const int64_t count = unspell(b, text, bytes, raw, &is_byte_level);
     if ((t->flags & BPE_PRESENT) != 0) {
         // An added token usually repeats one of the vocabulary.
         if ((flags & BPE_ADDED) != 0 && t->count == count &&
@@ -179,6 +184,7 @@ static status index_tokens(bpe_builder *b)
         while (v->by_bytes[at & (uint64_t)v->by_bytes_mask] != 0) at++;
         v->by_bytes[at & (uint64_t)v->by_bytes_mask] = (int32_t)id + 1;
     }
+    if (b->is_text) return ST_OK;
     // A vocabulary of letters lacks most bytes; the encoder then refuses a text that holds one of
     // them.
     bool has_any = false;
@@ -223,7 +229,7 @@ static status merge_side(const bpe_builder *b, const char *text, int64_t count, 
                          int64_t *bytes_count, int32_t *id)
 {
     bool is_byte_level = false;
-    *bytes_count = unspell(text, count, bytes, &is_byte_level);
+    *bytes_count = unspell(b, text, count, bytes, &is_byte_level);
     *id = is_byte_level ? bpe_find(b->vocab, bytes, *bytes_count) : -1;
     if (*id >= 0) return ST_OK;
     return fail(ST_DAMAGED, "%s: merge %lld names \"%.*s\", which is not in the vocabulary",

@@ -1,6 +1,7 @@
-// Reads Hugging Face's tokenizer.json in GPT-2's form: byte-level BPE, no normalizer, the ByteLevel
-// split. The reader refuses every other kind by the name that the file gives it, because a nearly
-// correct tokenizer is worse than none.
+// Reads Hugging Face's tokenizer.json. A file in GPT-2's form (byte-level BPE, no normalizer, the
+// ByteLevel split) becomes a `bpe`, the fastest row; pipeline/ runs every other form. The reader
+// refuses what neither knows by the name that the file gives it, because a nearly correct tokenizer
+// is worse than none.
 #include "base/format/json.h"
 #include "data/tokenizer/bpe.h"
 
@@ -44,44 +45,37 @@ static status check_model(const char *path, const json *model)
             return unsupported(path, affixes[i], json_text(affix, "?"), "none");
         }
     }
-    if (json_bool(json_get(model, "byte_fallback"), false)) {
-        return unsupported(path, "model option", "byte_fallback", "a byte-level vocabulary");
-    }
     if (json_real(json_get(model, "dropout"), 0.0) > 0.0) {
         return unsupported(path, "model option", "dropout", "none");
     }
     return ST_OK;
 }
 
-// Sets add_prefix_space.
-static status check_split(const char *path, const json *root, bpe *b)
+// The ByteLevel split of a file in GPT-2's form; NULL for other files.
+static const json *gpt2_split(const json *root)
 {
-    const json *normalizer = json_get(root, "normalizer");
-    if (!is_absent(normalizer)) {
-        return unsupported(path, "normalizer", type_of(normalizer), "none");
-    }
-    const json *split = json_get(root, "pre_tokenizer");
-    if (is_absent(split)) return unsupported(path, "pre_tokenizer", "null", "`ByteLevel`");
+    static const char *const options[] = {"single_word", "lstrip", "rstrip"};
+    const json *split = json_get(root, "pre_tokenizer"), *decoder = json_get(root, "decoder");
+    if (!is_absent(json_get(root, "normalizer"))) return NULL;
     if (strcmp(type_of(split), "Sequence") == 0 &&
         json_count(json_get(split, "pretokenizers")) == 1) {
         split = json_at(json_get(split, "pretokenizers"), 0);
     }
-    if (strcmp(type_of(split), "ByteLevel") != 0) {
-        return unsupported(path, "pre_tokenizer", type_of(split), "`ByteLevel`");
+    if (strcmp(type_of(split), "ByteLevel") != 0) return NULL;
+    if (!json_bool(json_get(split, "use_regex"), true)) return NULL;
+    if (!is_absent(decoder) && strcmp(type_of(decoder), "ByteLevel") != 0) return NULL;
+    if (json_bool(json_get(json_get(root, "model"), "byte_fallback"), false)) return NULL;
+    const json *added = json_get(root, "added_tokens");
+    for (int64_t i = 0; i < json_count(added); i++) {
+        for (int64_t k = 0; k < COUNT_OF(options); k++) {
+            if (json_bool(json_get(json_at(added, i), options[k]), false)) return NULL;
+        }
     }
-    if (!json_bool(json_get(split, "use_regex"), true)) {
-        return unsupported(path, "pre_tokenizer option", "use_regex: false", "true");
-    }
-    b->add_prefix_space = json_bool(json_get(split, "add_prefix_space"), true);
-    const json *decoder = json_get(root, "decoder");
-    if (!is_absent(decoder) && strcmp(type_of(decoder), "ByteLevel") != 0) {
-        return unsupported(path, "decoder", type_of(decoder), "`ByteLevel`");
-    }
-    return ST_OK;
+    return split;
 }
 
 // Each merge is "a b", or since 2024 ["a", "b"].
-static status read_merges(bpe_builder *b, const json *merges)
+status bpe_read_merges(bpe_builder *b, const json *merges)
 {
     if (json_kind_of(merges) != JSON_LIST) {
         return fail(ST_DAMAGED, "%s: `model.merges` is no list", b->path);
@@ -112,15 +106,8 @@ static status read_merges(bpe_builder *b, const json *merges)
 
 static status read_added(bpe_builder *b, const json *added)
 {
-    static const char *const options[] = {"single_word", "lstrip", "rstrip"};
     for (int64_t i = 0; i < json_count(added); i++) {
         const json *item = json_at(added, i), *content = json_get(item, "content");
-        for (int64_t k = 0; k < COUNT_OF(options); k++) {
-            if (json_bool(json_get(item, options[k]), false)) {
-                return fail(ST_UNSUPPORTED, "%s: added token \"%.80s\" has `%s`, not supported",
-                            b->path, json_text(content, ""), options[k]);
-            }
-        }
         TRY(bpe_build_added(b, (int32_t)json_int(json_get(item, "id"), -1), json_text(content, ""),
                             json_text_bytes(content), json_bool(json_get(item, "special"), false)));
     }
@@ -130,11 +117,13 @@ static status read_added(bpe_builder *b, const json *added)
 static status build(bpe_builder *b, const json *root, const char *eot_text, data_tokenizer **out)
 {
     const json *model = json_get(root, "model"), *added = json_get(root, "added_tokens");
+    const json *split = gpt2_split(root);
     TRY(check_model(b->path, model));
-    TRY(check_split(b->path, root, b->vocab));
+    if (split == NULL) return pipeline_open(b, root, eot_text, out);
+    b->vocab->add_prefix_space = json_bool(json_get(split, "add_prefix_space"), true);
     b->vocab->ignore_merges = json_bool(json_get(model, "ignore_merges"), false);
     TRY(bpe_build_tokens(b, json_get(model, "vocab"), added));
-    TRY(read_merges(b, json_get(model, "merges")));
+    TRY(bpe_read_merges(b, json_get(model, "merges")));
     TRY(read_added(b, added));
     return bpe_build_finish(b, eot_text, out);
 }

@@ -18,11 +18,10 @@ static int32_t rank_of(const bpe *b, int32_t left, int32_t right)
     return m != NULL ? m->rank : INT32_MAX;
 }
 
-static status encode_short(const bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
+// Changes `ids`, which has n items.
+static status merge_short(const bpe *b, int32_t *ids, int64_t n, data_ids *out)
 {
-    int32_t ids[SHORT_WORD_MAX], ranks[SHORT_WORD_MAX];
-    int64_t n = bytes;
-    for (int64_t i = 0; i < n; i++) ids[i] = b->byte_ids[word[i]];
+    int32_t ranks[SHORT_WORD_MAX];
     for (int64_t i = 0; i + 1 < n; i++) ranks[i] = rank_of(b, ids[i], ids[i + 1]);
     for (;;) {
         int64_t best = -1;
@@ -105,16 +104,16 @@ static status reserve(bpe *b, int64_t bytes)
     return ST_OK;
 }
 
-static status encode_long(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
+// Merges the symbols, of which the caller filled in the ids.
+static status merge_long(bpe *b, int64_t count, data_ids *out)
 {
-    TRY(reserve(b, bytes));
     bpe_symbol *s = b->symbols;
     int64_t heap_count = 0;
-    for (int64_t i = 0; i < bytes; i++) {
-        s[i] =
-            (bpe_symbol){b->byte_ids[word[i]], (int32_t)i - 1, i + 1 < bytes ? (int32_t)i + 1 : -1};
+    for (int64_t i = 0; i < count; i++) {
+        s[i].prev = (int32_t)i - 1;
+        s[i].next = i + 1 < count ? (int32_t)i + 1 : -1;
     }
-    for (int64_t i = 0; i + 1 < bytes; i++) push_pair(b, &heap_count, (int32_t)i);
+    for (int64_t i = 0; i + 1 < count; i++) push_pair(b, &heap_count, (int32_t)i);
     while (heap_count > 0) {
         const bpe_candidate c = heap_pop(b->heap, &heap_count);
         const int32_t next = s[c.at].next;
@@ -149,6 +148,25 @@ status bpe_encode_word(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out
 {
     DEBUG_ASSERT(bytes > 0 && bytes <= TOKENIZER_TEXT_MAX);
     if (!b->has_all_bytes) TRY(bytes_known(b, word, bytes));
-    if (bytes <= SHORT_WORD_MAX) return encode_short(b, word, bytes, out);
-    return encode_long(b, word, bytes, out);
+    if (bytes <= SHORT_WORD_MAX) {
+        int32_t ids[SHORT_WORD_MAX];
+        for (int64_t i = 0; i < bytes; i++) ids[i] = b->byte_ids[word[i]];
+        return merge_short(b, ids, bytes, out);
+    }
+    TRY(reserve(b, bytes));
+    for (int64_t i = 0; i < bytes; i++) b->symbols[i].id = b->byte_ids[word[i]];
+    return merge_long(b, bytes, out);
+}
+
+status bpe_merge_ids(bpe *b, const int32_t *ids, int64_t count, data_ids *out)
+{
+    if (count == 0) return ST_OK;
+    if (count <= SHORT_WORD_MAX) {
+        int32_t copy[SHORT_WORD_MAX];
+        memcpy(copy, ids, (size_t)count * sizeof(copy[0]));
+        return merge_short(b, copy, count, out);
+    }
+    TRY(reserve(b, count));
+    for (int64_t i = 0; i < count; i++) b->symbols[i].id = ids[i];
+    return merge_long(b, count, out);
 }

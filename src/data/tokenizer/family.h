@@ -22,6 +22,10 @@ typedef struct data_tokenizer_row {
                   bool *special);
     int32_t (*find)(const data_tokenizer *t, const char *text);
     void (*close)(data_tokenizer *t);
+    // Appends what one more id, and the end, add to the decoded bytes. NULL: the ids' own bytes.
+    status (*decode)(const data_tokenizer *t, data_decoder *d, int32_t id, int flags,
+                     data_bytes *out);
+    status (*decode_end)(const data_tokenizer *t, data_decoder *d, data_bytes *out);
 } data_tokenizer_row;
 
 struct data_tokenizer {
@@ -32,11 +36,13 @@ struct data_tokenizer {
     bool has_special; // DATA_ENCODE_SPECIAL changes something
     int flags;        // DATA_ENCODE_*, see data_tokenizer_flags
     hash128 id;
-    struct bpe *bpe; // of the row `bpe`
+    struct bpe *bpe; // of the rows `bpe` and `pipeline`
+    struct pipeline *pipeline;
 };
 
 extern const data_tokenizer_row data_tokenizer_row_bytes;
 extern const data_tokenizer_row data_tokenizer_row_bpe;
+extern const data_tokenizer_row data_tokenizer_row_pipeline;
 
 NODISCARD status data_tokenizer_open_bytes(arena *a, data_tokenizer **out);
 // From a tokenizer.json, and from the two files. `folder` may hold tokenizer_config.json.

@@ -111,7 +111,7 @@ static status open_folder(const host *h, arena *a, const char *folder, data_toke
         return fail(
             ST_UNSUPPORTED,
             "%s: holds %s, a kind of tokenizer that is not supported; supported are GPT-2's "
-            "two files and a tokenizer.json of byte-level BPE",
+            "two files and a tokenizer.json",
             folder, model);
     }
     return fail(
@@ -142,7 +142,7 @@ status data_tokenizer_open(const host *h, arena *a, const char *path, data_token
     if (ends_with(path, ".model") || ends_with(path, ".tiktoken")) {
         return fail(ST_UNSUPPORTED,
                     "%s: this kind of tokenizer file is not supported; expected a "
-                    "tokenizer.json of byte-level BPE",
+                    "tokenizer.json",
                     path);
     }
     return data_tokenizer_open_json(h, a, path, out);
@@ -164,9 +164,23 @@ status data_tokenizer_encode(data_tokenizer *t, const char *text, int64_t bytes,
     return t->row->encode(t, text, bytes, flags, out);
 }
 
+static status decode_with_row(const data_tokenizer *t, const int32_t *ids, int64_t count, int flags,
+                              data_bytes *out)
+{
+    data_decoder d = {.pending_count = 0};
+    status st = ST_OK;
+    for (int64_t i = 0; i < count && st == ST_OK; i++) {
+        st = t->row->decode(t, &d, ids[i], flags, out);
+    }
+    if (st == ST_OK) st = t->row->decode_end(t, &d, out);
+    data_decoder_deinit(&d);
+    return st;
+}
+
 status data_tokenizer_decode(const data_tokenizer *t, const int32_t *ids, int64_t count, int flags,
                              data_bytes *out)
 {
+    if (t->row->decode != NULL) return decode_with_row(t, ids, count, flags, out);
     for (int64_t i = 0; i < count; i++) {
         const char *bytes = NULL;
         int64_t length = 0;

@@ -72,17 +72,11 @@ status utf8_repair(const char *bytes, int64_t count, data_bytes *out)
     return ST_OK;
 }
 
-status data_decoder_next(data_decoder *d, const data_tokenizer *t, int32_t id, int flags,
-                         data_bytes *out)
+static status add_whole_characters(data_decoder *d, const char *bytes, int64_t count,
+                                   data_bytes *out)
 {
-    const char *token = NULL;
-    int64_t count = 0;
-    bool special = false;
-    t->row->token(t, id, &token, &count, &special);
-    if (special && (flags & DATA_DECODE_SKIP_SPECIAL) != 0) return ST_OK;
-
     for (int64_t i = 0; i < count; i++) {
-        d->pending[d->pending_count++] = (uint8_t)token[i];
+        d->pending[d->pending_count++] = (uint8_t)bytes[i];
         // At most two iterations: a byte that breaks a character may itself begin one.
         while (d->pending_count > 0) {
             uint32_t point;
@@ -102,10 +96,44 @@ status data_decoder_next(data_decoder *d, const data_tokenizer *t, int32_t id, i
     return ST_OK;
 }
 
+// The row's own decoder; id -1: the end.
+static status decode_with_row(data_decoder *d, const data_tokenizer *t, int32_t id, int flags,
+                              data_bytes *out)
+{
+    data_bytes raw = {0};
+    status st = id >= 0 ? t->row->decode(t, d, id, flags, &raw) : t->row->decode_end(t, d, &raw);
+    if (st == ST_OK) st = add_whole_characters(d, raw.items, raw.count, out);
+    data_bytes_deinit(&raw);
+    return st;
+}
+
+status data_decoder_next(data_decoder *d, const data_tokenizer *t, int32_t id, int flags,
+                         data_bytes *out)
+{
+    d->t = t;
+    if (t->row->decode != NULL) {
+        return id >= 0 ? decode_with_row(d, t, id, flags, out) : ST_OK;
+    }
+    const char *token = NULL;
+    int64_t count = 0;
+    bool special = false;
+    t->row->token(t, id, &token, &count, &special);
+    if (special && (flags & DATA_DECODE_SKIP_SPECIAL) != 0) return ST_OK;
+    return add_whole_characters(d, token, count, out);
+}
+
 status data_decoder_end(data_decoder *d, data_bytes *out)
 {
-    const int32_t pending = d->pending_count;
-    d->pending_count = 0;
+    status st = ST_OK;
+    if (d->t != NULL && d->t->row->decode != NULL) st = decode_with_row(d, d->t, -1, 0, out);
     // The pending bytes are always one maximal part: the beginning of one character.
-    return pending > 0 ? data_bytes_add(out, "\xef\xbf\xbd", 3) : ST_OK;
+    if (st == ST_OK && d->pending_count > 0) st = data_bytes_add(out, "\xef\xbf\xbd", 3);
+    data_decoder_deinit(d);
+    return st;
+}
+
+void data_decoder_deinit(data_decoder *d)
+{
+    data_bytes_deinit(&d->run);
+    *d = (data_decoder){.pending_count = 0};
 }

@@ -1,0 +1,146 @@
+// Decodes token by token: each step takes tokens and gives tokens to the next. The last step's
+// tokens together are the text.
+#include "data/tokenizer/pipeline/pipeline.h"
+
+#include <string.h>
+
+static bool begins_with(const char *text, int64_t count, const char *with, int64_t with_bytes)
+{
+    return count >= with_bytes && memcmp(text, with, (size_t)with_bytes) == 0;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// The byte of a token such as <0x0A>; -1 for another token. The reference's number parser also
+// takes a plus sign.
+static int byte_of(const char *token, int64_t count)
+{
+    if (count != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>') return -1;
+    const int high = token[3] == '+' ? 0 : hex_digit(token[3]), low = hex_digit(token[4]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+static status step_run(const pipeline *p, data_decoder *d, int step, const char *token,
+                       int64_t count, data_bytes *out);
+
+// Bytes that are one text pass as it; otherwise each of them becomes U+FFFD.
+static status flush_run(const pipeline *p, data_decoder *d, int step, data_bytes *out)
+{
+    status st = ST_OK;
+    data_bytes run = d->run;
+    if (run.count == 0) return ST_OK;
+    d->run = (data_bytes){0};
+    if (utf8_valid_prefix(run.items, run.count) == run.count) {
+        st = step_run(p, d, step + 1, run.items, run.count, out);
+    } else {
+        for (int64_t i = 0; i < run.count && st == ST_OK; i++) {
+            st = step_run(p, d, step + 1, "\xef\xbf\xbd", 3, out);
+        }
+    }
+    data_bytes_deinit(&run);
+    return st;
+}
+
+static status byte_fallback(const pipeline *p, data_decoder *d, int step, const char *token,
+                            int64_t count, data_bytes *out)
+{
+    const int byte = byte_of(token, count);
+    if (byte >= 0) return data_bytes_add(&d->run, &(char){(char)byte}, 1);
+    TRY(flush_run(p, d, step, out));
+    return step_run(p, d, step + 1, token, count, out);
+}
+
+// Replaces within one token; `to` is empty for a mark that goes away.
+static status replace(const pipeline *p, data_decoder *d, int step, const char *token,
+                      int64_t count, const char *to, int64_t to_bytes, data_bytes *out)
+{
+    const decoder_step *s = &p->decoders[step];
+    data_bytes changed = {0};
+    status st = ST_OK;
+    int64_t from = 0;
+    for (int64_t at = 0; at < count && st == ST_OK;) {
+        if (!begins_with(token + at, count - at, s->from, s->from_bytes)) {
+            at++;
+            continue;
+        }
+        st = data_bytes_add(&changed, token + from, at - from);
+        if (st == ST_OK) st = data_bytes_add(&changed, to, to_bytes);
+        from = at += s->from_bytes;
+    }
+    if (st == ST_OK && from == 0) {
+        st = step_run(p, d, step + 1, token, count, out);
+    } else {
+        if (st == ST_OK) st = data_bytes_add(&changed, token + from, count - from);
+        if (st == ST_OK) st = step_run(p, d, step + 1, changed.items, changed.count, out);
+    }
+    data_bytes_deinit(&changed);
+    return st;
+}
+
+static status strip(const pipeline *p, data_decoder *d, int step, const char *token, int64_t count,
+                    data_bytes *out)
+{
+    const decoder_step *s = &p->decoders[step];
+    int64_t cut = s->after_fuse ? d->cut : 0;
+    bool is_done = s->after_fuse && d->cut_is_done;
+    while (!is_done && count > 0) {
+        is_done = cut == s->cut || !begins_with(token, count, s->from, s->from_bytes);
+        if (is_done) break;
+        cut++;
+        token += s->from_bytes;
+        count -= s->from_bytes;
+    }
+    if (s->after_fuse) {
+        d->cut = (int32_t)cut;
+        d->cut_is_done = is_done;
+    }
+    return step_run(p, d, step + 1, token, count, out);
+}
+
+// The depth of the recursion is the number of steps, at most PIPELINE_STEPS_MAX.
+static status step_run(const pipeline *p, data_decoder *d, int step, const char *token,
+                       int64_t count, data_bytes *out)
+{
+    if (step == p->decoder_count) return data_bytes_add(out, token, count);
+    const decoder_step *s = &p->decoders[step];
+    const bool is_first = (d->begun >> step & 1) == 0;
+    d->begun |= 1u << step;
+    switch (s->kind) {
+    case DECODER_REPLACE:
+        return replace(p, d, step, token, count, s->to, s->to_bytes, out);
+    case DECODER_METASPACE: {
+        const bool drops = is_first && !s->keeps_first;
+        return replace(p, d, step, token, count, " ", drops ? 0 : 1, out);
+    }
+    case DECODER_BYTE_FALLBACK:
+        return byte_fallback(p, d, step, token, count, out);
+    case DECODER_STRIP:
+        return strip(p, d, step, token, count, out);
+    case DECODER_JOIN:
+        if (!is_first) TRY(data_bytes_add(out, " ", 1));
+        break;
+    case DECODER_BYTE_LEVEL: // the tokens are bytes already
+    case DECODER_FUSE:
+        break;
+    }
+    return step_run(p, d, step + 1, token, count, out);
+}
+
+status pipeline_decode(const pipeline *p, data_decoder *d, const char *token, int64_t count,
+                       data_bytes *out)
+{
+    return step_run(p, d, 0, token, count, out);
+}
+
+status pipeline_decode_end(const pipeline *p, data_decoder *d, data_bytes *out)
+{
+    for (int step = 0; step < p->decoder_count; step++) {
+        if (p->decoders[step].kind == DECODER_BYTE_FALLBACK) TRY(flush_run(p, d, step, out));
+    }
+    return ST_OK;
+}

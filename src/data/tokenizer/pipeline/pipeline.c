@@ -1,0 +1,69 @@
+// The row `pipeline` of the family of tokenizers.
+#include "data/tokenizer/pipeline/pipeline.h"
+
+static status encode(data_tokenizer *t, const char *text, int64_t count, int flags, data_ids *out)
+{
+    pipeline *p = t->pipeline;
+    TRY(bpe_cache_open(p->vocab));
+    if (utf8_valid_prefix(text, count) != count) {
+        p->repaired.count = 0;
+        TRY(utf8_repair(text, count, &p->repaired));
+        text = p->repaired.items;
+        count = p->repaired.count;
+        if (count > TOKENIZER_TEXT_MAX) {
+            return fail(ST_DATA, "a text of %lld bytes that are no UTF-8", (long long)count);
+        }
+    }
+    return pipeline_encode(p, text, count, (flags & DATA_ENCODE_SPECIAL) != 0, out);
+}
+
+static status decode(const data_tokenizer *t, data_decoder *d, int32_t id, int flags,
+                     data_bytes *out)
+{
+    const bpe *b = t->bpe;
+    if (id < 0 || id >= b->tokens_count) return ST_OK;
+    const bpe_token *token = &b->tokens[id];
+    if ((token->flags & BPE_PRESENT) == 0) return ST_OK;
+    if ((token->flags & BPE_SPECIAL) != 0 && (flags & DATA_DECODE_SKIP_SPECIAL) != 0) return ST_OK;
+    if ((flags & DATA_DECODE_CONTINUES) != 0) {
+        d->begun = UINT32_MAX;
+        d->cut_is_done = true;
+    }
+    return pipeline_decode(t->pipeline, d, token->bytes, token->count, out);
+}
+
+static status decode_end(const data_tokenizer *t, data_decoder *d, data_bytes *out)
+{
+    return pipeline_decode_end(t->pipeline, d, out);
+}
+
+void pipeline_free(pipeline *p)
+{
+    for (int i = 0; i < p->normalizer_count; i++) pattern_close(&p->normalizers[i].pattern);
+    for (int i = 0; i < p->splitter_count; i++) {
+        splitter *s = &p->splitters[i];
+        pattern_close(&s->pattern);
+        data_bytes_deinit(&s->changed);
+        pieces_deinit(&s->pieces);
+    }
+    p->normalizer_count = p->splitter_count = 0;
+    data_bytes_deinit(&p->repaired);
+    for (int i = 0; i < 2; i++) data_bytes_deinit(&p->normal[i]);
+    data_ids_deinit(&p->points);
+    data_ids_deinit(&p->symbols);
+    pieces_deinit(&p->matches);
+}
+
+static void close_pipeline(data_tokenizer *t)
+{
+    pipeline_free(t->pipeline);
+    bpe_free(t->bpe);
+}
+
+const data_tokenizer_row data_tokenizer_row_pipeline = {.name = "pipeline",
+                                                        .encode = encode,
+                                                        .token = bpe_row_token,
+                                                        .find = bpe_row_find,
+                                                        .close = close_pipeline,
+                                                        .decode = decode,
+                                                        .decode_end = decode_end};

@@ -1,0 +1,153 @@
+// The general form of a Hugging Face tokenizer.json. Private to this folder.
+//
+//   text ──added tokens──> stretches ──normalizers──> ──added tokens──> ──pre-tokenizers──> words
+//   words ──model──> ids ──decoder──> text
+//
+// Each step does what the reference library does with the same fields. The reader (read.c) refuses
+// every step and option that it does not know by its name in the file.
+#ifndef DATA_TOKENIZER_PIPELINE_PIPELINE_H
+#define DATA_TOKENIZER_PIPELINE_PIPELINE_H
+
+#include "base/format/json.h"
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/pipeline/pattern.h"
+
+enum { PIPELINE_STEPS_MAX = 16 }; // of each kind
+
+typedef enum normalizer_kind {
+    NORMALIZER_NFC,
+    NORMALIZER_NFD,
+    NORMALIZER_NFKC,
+    NORMALIZER_NFKD,
+    NORMALIZER_REPLACE,
+    NORMALIZER_PREPEND,
+    NORMALIZER_STRIP
+} normalizer_kind;
+
+typedef struct normalizer {
+    normalizer_kind kind;
+    pattern pattern;  // REPLACE
+    const char *text; // REPLACE: the new text; PREPEND
+    int64_t text_bytes;
+    bool left, right; // STRIP
+} normalizer;
+
+typedef enum splitter_kind {
+    SPLITTER_PATTERN,
+    SPLITTER_BYTE_LEVEL,
+    SPLITTER_METASPACE,
+    SPLITTER_DIGITS,
+    SPLITTER_WHITE_SPACE
+} splitter_kind;
+
+// A behaviour says where a match and the text between two matches go.
+typedef enum split_behaviour {
+    SPLIT_REMOVED,
+    SPLIT_ISOLATED,
+    SPLIT_MERGED_WITH_PREVIOUS,
+    SPLIT_MERGED_WITH_NEXT,
+    SPLIT_CONTIGUOUS
+} split_behaviour;
+
+enum { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS };
+
+typedef struct splitter {
+    splitter_kind kind;
+    split_behaviour behaviour;
+    pattern pattern;
+    bool invert;
+    bool add_prefix_space; // BYTE_LEVEL
+    bool splits;           // BYTE_LEVEL: with GPT-2's expression; METASPACE: at each replacement
+    int prepend;           // METASPACE: PREPEND_*
+    // Scratch of one text.
+    data_bytes changed;
+    pieces pieces;
+} splitter;
+
+typedef enum decoder_kind {
+    DECODER_BYTE_LEVEL,
+    DECODER_REPLACE,
+    DECODER_BYTE_FALLBACK,
+    DECODER_FUSE,
+    DECODER_STRIP,
+    DECODER_METASPACE,
+    DECODER_JOIN // with a blank between the tokens: a file without a decoder
+} decoder_kind;
+
+typedef struct decoder_step {
+    decoder_kind kind;
+    const char *from, *to; // REPLACE, METASPACE; STRIP: `from` is the character
+    int64_t from_bytes, to_bytes;
+    int64_t cut;      // STRIP: characters at most
+    bool keeps_first; // METASPACE: a replacement in the first token is a blank too
+    bool after_fuse;  // sees one text, not tokens
+} decoder_step;
+
+// A token that is found in the text as it stands.
+typedef struct added_token {
+    const char *bytes; // normalized, where it is found in normalized text
+    int64_t count;
+    int32_t id, order;         // order: of equal tokens the lowest wins
+    bool special, left, right; // left, right: takes the white space next to it
+} added_token;
+
+typedef struct added_list {
+    added_token *items; // by first byte, then the longest first
+    int64_t count;
+    int64_t first[257]; // items[first[b]] to [b + 1] begin with byte b
+} added_list;
+
+typedef struct pipeline {
+    bpe *vocab; // tokens by id and text, and merges
+    const uint8_t *classes;
+    bool is_byte_level; // the vocabulary spells bytes
+    bool byte_fallback, fuse_unknown;
+    int32_t unknown;          // -1: none
+    int32_t byte_tokens[256]; // "<0x00>" and so on; -1: none
+    normalizer normalizers[PIPELINE_STEPS_MAX];
+    int normalizer_count;
+    splitter splitters[PIPELINE_STEPS_MAX];
+    int splitter_count;
+    decoder_step decoders[PIPELINE_STEPS_MAX];
+    int decoder_count;
+    added_list added[2]; // found before and after the normalizers
+    // Scratch of one text.
+    data_bytes repaired, normal[2];
+    data_ids points, symbols;
+    pieces matches;
+} pipeline;
+
+// Normalizes a stretch; *result borrows from scratch of `p` or from the text.
+NODISCARD status pipeline_normalize(pipeline *p, const char *text, int64_t count,
+                                    const char **result, int64_t *result_count);
+// The forms of Unicode normalization (unicode.c).
+NODISCARD status unicode_normalize(normalizer_kind kind, const char *text, int64_t count,
+                                   data_ids *points, data_bytes *out);
+// Splits a stretch into words, from splitter `step` on, and appends their ids. is_start: the
+// stretch begins where the whole text begins.
+NODISCARD status pipeline_split(pipeline *p, int step, const char *text, int64_t count,
+                                bool is_start, data_ids *out);
+// Appends the ids of one word.
+NODISCARD status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out);
+// Appends the ids of a whole text, which must be UTF-8. special: special tokens are recognised.
+NODISCARD status pipeline_encode(pipeline *p, const char *text, int64_t count, bool special,
+                                 data_ids *out);
+// Orders added tokens for pipeline_encode.
+void pipeline_order_added(added_list *list);
+// Appends what one more token, or the end of the tokens, adds to the text.
+NODISCARD status pipeline_decode(const pipeline *p, data_decoder *d, const char *token,
+                                 int64_t count, data_bytes *out);
+NODISCARD status pipeline_decode_end(const pipeline *p, data_decoder *d, data_bytes *out);
+void pipeline_free(pipeline *p); // patterns and scratch
+
+// Reads the steps of the file (read_steps.c).
+NODISCARD status pipeline_read_normalizers(pipeline *p, arena *a, const char *path,
+                                           const json *value);
+NODISCARD status pipeline_read_splitters(pipeline *p, arena *a, const char *path,
+                                         const json *value);
+NODISCARD status pipeline_read_decoders(pipeline *p, arena *a, const char *path, const json *value);
+// Copies a text of the file; an absent one is an error that names `key`.
+NODISCARD status pipeline_read_text(arena *a, const char *path, const json *map, const char *key,
+                                    const char **out, int64_t *bytes);
+
+#endif

@@ -1,0 +1,307 @@
+// Reads the normalizers, pre-tokenizers and decoders of a tokenizer.json.
+#include "data/tokenizer/pipeline/pipeline.h"
+
+#include <string.h>
+
+static bool is_absent(const json *value)
+{
+    return json_kind_of(value) == JSON_NONE || json_kind_of(value) == JSON_NULL_VALUE;
+}
+
+static status unsupported(const char *path, const char *what, const char *found,
+                          const char *expected)
+{
+    return fail(ST_UNSUPPORTED, "%s: %s `%.80s` is not supported; expected %s", path, what, found,
+                expected);
+}
+
+// The index of a text among names, which end with NULL; -1 for none.
+static int choose(const char *text, const char *const *names)
+{
+    for (int i = 0; names[i] != NULL; i++) {
+        if (strcmp(text, names[i]) == 0) return i;
+    }
+    return -1;
+}
+
+status pipeline_read_text(arena *a, const char *path, const json *map, const char *key,
+                          const char **out, int64_t *bytes)
+{
+    const json *value = json_get(map, key);
+    if (json_kind_of(value) != JSON_TEXT) {
+        return fail(ST_DAMAGED, "%s: `%s` of a `%.80s` is no text", path, key,
+                    json_text(json_get(map, "type"), "?"));
+    }
+    char *copy = NULL;
+    *bytes = json_text_bytes(value);
+    TRY(arena_new(a, *bytes + 1, &copy));
+    memcpy(copy, json_text(value, ""), (size_t)*bytes);
+    *out = copy;
+    return ST_OK;
+}
+
+// {"String": "..."} or {"Regex": "..."}.
+static status read_pattern(const pipeline *p, arena *a, const char *path, const json *map,
+                           pattern *out)
+{
+    const json *value = json_get(map, "pattern");
+    const json *literal = json_get(value, "String"), *regex = json_get(value, "Regex");
+    if (json_kind_of(literal) == JSON_TEXT) {
+        return pattern_literal(a, path, json_text(literal, ""), json_text_bytes(literal), out);
+    }
+    if (json_kind_of(regex) == JSON_TEXT) {
+        return pattern_regex(p->classes, path, json_text(regex, ""), json_text_bytes(regex), out);
+    }
+    return fail(ST_DAMAGED, "%s: `pattern` of a `%.80s` has neither `String` nor `Regex`", path,
+                json_text(json_get(map, "type"), "?"));
+}
+
+// A single character, such as the replacement of Metaspace.
+static status check_character(const char *path, const char *what, const char *text, int64_t bytes)
+{
+    uint32_t point = 0;
+    bool torn = false;
+    if (bytes > 0 && utf8_next((const uint8_t *)text, bytes, &point, &torn) == bytes) return ST_OK;
+    return fail(ST_DAMAGED, "%s: `%s` is not one character", path, what);
+}
+
+// ---- the steps of a Sequence --------------------------------------------------------------------
+
+typedef status read_one(pipeline *p, arena *a, const char *path, const json *step);
+
+// The reader of JSON bounds the depth of sequences within sequences.
+static status read_steps(pipeline *p, arena *a, const char *path, const json *value,
+                         const char *members, read_one *read)
+{
+    if (json_kind_of(value) != JSON_MAP) {
+        return fail(ST_DAMAGED, "%s: a step of `%s` is no map", path, members);
+    }
+    if (strcmp(json_text(json_get(value, "type"), "?"), "Sequence") != 0) {
+        return read(p, a, path, value);
+    }
+    const json *list = json_get(value, members);
+    if (json_kind_of(list) != JSON_LIST) {
+        return fail(ST_DAMAGED, "%s: a `Sequence` has no list `%s`", path, members);
+    }
+    for (int64_t i = 0; i < json_count(list); i++) {
+        TRY(read_steps(p, a, path, json_at(list, i), members, read));
+    }
+    return ST_OK;
+}
+
+static status check_count(const char *path, const char *what, int count)
+{
+    if (count < PIPELINE_STEPS_MAX) return ST_OK;
+    return fail(ST_UNSUPPORTED, "%s: more than %d steps of `%s` are not supported", path,
+                PIPELINE_STEPS_MAX, what);
+}
+
+// ---- normalizers --------------------------------------------------------------------------------
+
+static status read_normalizer(pipeline *p, arena *a, const char *path, const json *step)
+{
+    static const char *const names[] = {"NFC",     "NFD",     "NFKC",  "NFKD",
+                                        "Replace", "Prepend", "Strip", NULL};
+    const char *type = json_text(json_get(step, "type"), "?");
+    const int kind = choose(type, names);
+    if (kind < 0) {
+        return unsupported(path, "normalizer", type,
+                           "NFC, NFD, NFKC, NFKD, Replace, Prepend, Strip or Sequence");
+    }
+    TRY(check_count(path, "normalizer", p->normalizer_count));
+    normalizer *n = &p->normalizers[p->normalizer_count++];
+    *n = (normalizer){.kind = (normalizer_kind)kind};
+    if (n->kind == NORMALIZER_PREPEND) {
+        return pipeline_read_text(a, path, step, "prepend", &n->text, &n->text_bytes);
+    }
+    if (n->kind == NORMALIZER_REPLACE) {
+        TRY(pipeline_read_text(a, path, step, "content", &n->text, &n->text_bytes));
+        return read_pattern(p, a, path, step, &n->pattern);
+    }
+    n->left = json_bool(json_get(step, "strip_left"), true);
+    n->right = json_bool(json_get(step, "strip_right"), true);
+    return ST_OK;
+}
+
+status pipeline_read_normalizers(pipeline *p, arena *a, const char *path, const json *value)
+{
+    if (is_absent(value)) return ST_OK;
+    return read_steps(p, a, path, value, "normalizers", read_normalizer);
+}
+
+// ---- pre-tokenizers -----------------------------------------------------------------------------
+
+static status read_behaviour(const char *path, const json *step, splitter *s)
+{
+    static const char *const names[] = {"Removed",        "Isolated",   "MergedWithPrevious",
+                                        "MergedWithNext", "Contiguous", NULL};
+    const char *name = json_text(json_get(step, "behavior"), "?");
+    const int chosen = choose(name, names);
+    if (chosen < 0) return unsupported(path, "behavior", name, "a behaviour of Split");
+    s->behaviour = (split_behaviour)chosen;
+    return ST_OK;
+}
+
+// `prepend_scheme`, or in older files `add_prefix_space`.
+static status read_scheme(const char *path, const json *step, int *out)
+{
+    static const char *const names[] = {"never", "first", "always", NULL};
+    const json *scheme = json_get(step, "prepend_scheme");
+    if (is_absent(scheme)) {
+        const bool adds = json_bool(json_get(step, "add_prefix_space"), true);
+        *out = adds ? PREPEND_ALWAYS : PREPEND_NEVER;
+        return ST_OK;
+    }
+    *out = choose(json_text(scheme, "?"), names);
+    if (*out >= 0) return ST_OK;
+    return unsupported(path, "prepend_scheme", json_text(scheme, "?"), "never, first or always");
+}
+
+static status read_metaspace(const pipeline *p, arena *a, const char *path, const json *step,
+                             splitter *s)
+{
+    const char *mark = NULL;
+    int64_t bytes = 0;
+    TRY(pipeline_read_text(a, path, step, "replacement", &mark, &bytes));
+    TRY(check_character(path, "replacement", mark, bytes));
+    TRY(pattern_literal(a, path, mark, bytes, &s->pattern));
+    TRY(read_scheme(path, step, &s->prepend));
+    s->splits = json_bool(json_get(step, "split"), true);
+    s->behaviour = SPLIT_MERGED_WITH_NEXT;
+    // Whether a stretch still begins where the text does is not known after these.
+    for (int i = 0; i < p->normalizer_count && s->prepend == PREPEND_FIRST; i++) {
+        const normalizer *n = &p->normalizers[i];
+        if ((n->kind == NORMALIZER_STRIP && n->left) ||
+            (n->kind == NORMALIZER_REPLACE && n->text_bytes == 0)) {
+            return unsupported(path, "prepend_scheme", "first",
+                               "`always` or `never` after a normalizer that removes characters");
+        }
+    }
+    return ST_OK;
+}
+
+static status read_splitter(pipeline *p, arena *a, const char *path, const json *step)
+{
+    static const char *const names[] = {"Split",  "ByteLevel",       "Metaspace",
+                                        "Digits", "WhitespaceSplit", NULL};
+    const char *type = json_text(json_get(step, "type"), "?");
+    const int kind = choose(type, names);
+    if (kind < 0) {
+        return unsupported(path, "pre_tokenizer", type,
+                           "Split, ByteLevel, Metaspace, Digits, WhitespaceSplit or Sequence");
+    }
+    TRY(check_count(path, "pre_tokenizer", p->splitter_count));
+    if (p->is_byte_level) {
+        return unsupported(path, "pre_tokenizer after ByteLevel", type, "ByteLevel as the last");
+    }
+    splitter *s = &p->splitters[p->splitter_count++];
+    *s = (splitter){.kind = (splitter_kind)kind, .behaviour = SPLIT_ISOLATED};
+    switch (s->kind) {
+    case SPLITTER_PATTERN:
+        TRY(read_behaviour(path, step, s));
+        s->invert = json_bool(json_get(step, "invert"), false);
+        return read_pattern(p, a, path, step, &s->pattern);
+    case SPLITTER_BYTE_LEVEL:
+        p->is_byte_level = true;
+        s->add_prefix_space = json_bool(json_get(step, "add_prefix_space"), true);
+        s->splits = json_bool(json_get(step, "use_regex"), true);
+        return ST_OK;
+    case SPLITTER_METASPACE:
+        return read_metaspace(p, a, path, step, s);
+    case SPLITTER_DIGITS:
+        s->behaviour = json_bool(json_get(step, "individual_digits"), false) ? SPLIT_ISOLATED
+                                                                             : SPLIT_CONTIGUOUS;
+        return ST_OK;
+    case SPLITTER_WHITE_SPACE:
+        s->behaviour = SPLIT_REMOVED;
+        return ST_OK;
+    }
+    return ST_OK;
+}
+
+status pipeline_read_splitters(pipeline *p, arena *a, const char *path, const json *value)
+{
+    if (is_absent(value)) return ST_OK;
+    return read_steps(p, a, path, value, "pretokenizers", read_splitter);
+}
+
+// ---- decoders -----------------------------------------------------------------------------------
+
+static status read_strip(arena *a, const char *path, const json *step, decoder_step *s)
+{
+    TRY(pipeline_read_text(a, path, step, "content", &s->from, &s->from_bytes));
+    TRY(check_character(path, "content", s->from, s->from_bytes));
+    s->cut = json_int(json_get(step, "start"), 0);
+    if (s->cut < 0 || s->cut > 1 << 16) {
+        return fail(ST_DAMAGED, "%s: `start` of a decoder `Strip` is %lld; expected 0 to 65536",
+                    path, (long long)s->cut);
+    }
+    if (json_int(json_get(step, "stop"), 0) == 0) return ST_OK;
+    return unsupported(path, "decoder option of Strip", "stop", "0");
+}
+
+static status read_replace(arena *a, const char *path, const json *step, decoder_step *s)
+{
+    const json *wanted = json_get(step, "pattern");
+    if (json_kind_of(json_get(wanted, "String")) != JSON_TEXT) {
+        return unsupported(path, "decoder Replace with a pattern", "Regex", "`String`");
+    }
+    TRY(pipeline_read_text(a, path, wanted, "String", &s->from, &s->from_bytes));
+    if (s->from_bytes == 0) return unsupported(path, "decoder Replace of", "", "a text");
+    return pipeline_read_text(a, path, step, "content", &s->to, &s->to_bytes);
+}
+
+static status read_decoder(pipeline *p, arena *a, const char *path, const json *step)
+{
+    static const char *const names[] = {"ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip",
+                                        "Metaspace", NULL};
+    const char *type = json_text(json_get(step, "type"), "?");
+    const int kind = choose(type, names);
+    if (kind < 0) {
+        return unsupported(path, "decoder", type,
+                           "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace or Sequence");
+    }
+    TRY(check_count(path, "decoder", p->decoder_count));
+    decoder_step *s = &p->decoders[p->decoder_count++];
+    *s = (decoder_step){.kind = (decoder_kind)kind};
+    for (int i = 0; i + 1 < p->decoder_count; i++) {
+        const decoder_kind before = p->decoders[i].kind;
+        s->after_fuse = s->after_fuse || before == DECODER_FUSE;
+        if (before != s->kind) continue;
+        if (s->kind == DECODER_BYTE_FALLBACK || s->kind == DECODER_FUSE) {
+            return unsupported(path, "a second decoder", type, "one");
+        }
+        if (s->kind == DECODER_STRIP && s->after_fuse && p->decoders[i].after_fuse) {
+            return unsupported(path, "a second decoder after Fuse", type, "one");
+        }
+    }
+    if (s->after_fuse && s->kind != DECODER_STRIP) {
+        return unsupported(path, "decoder after Fuse", type, "Strip");
+    }
+    if (s->kind == DECODER_STRIP) return read_strip(a, path, step, s);
+    if (s->kind == DECODER_REPLACE) return read_replace(a, path, step, s);
+    if (s->kind != DECODER_METASPACE) return ST_OK;
+    int scheme = 0;
+    TRY(read_scheme(path, step, &scheme));
+    s->keeps_first = scheme == PREPEND_NEVER;
+    TRY(pipeline_read_text(a, path, step, "replacement", &s->from, &s->from_bytes));
+    return check_character(path, "replacement", s->from, s->from_bytes);
+}
+
+status pipeline_read_decoders(pipeline *p, arena *a, const char *path, const json *value)
+{
+    if (is_absent(value)) {
+        if (p->is_byte_level) return unsupported(path, "decoder", "null", "ByteLevel");
+        p->decoders[p->decoder_count++] = (decoder_step){.kind = DECODER_JOIN};
+        return ST_OK;
+    }
+    TRY(read_steps(p, a, path, value, "decoders", read_decoder));
+    const bool has_bytes = p->decoder_count == 1 && p->decoders[0].kind == DECODER_BYTE_LEVEL;
+    for (int i = 0; i < p->decoder_count && !has_bytes; i++) {
+        if (p->decoders[i].kind != DECODER_BYTE_LEVEL) continue;
+        return unsupported(path, "decoder with others", "ByteLevel", "ByteLevel alone");
+    }
+    if (has_bytes == p->is_byte_level) return ST_OK;
+    return unsupported(path, "decoder", json_text(json_get(value, "type"), "?"),
+                       "ByteLevel exactly where the pre_tokenizer is ByteLevel");
+}

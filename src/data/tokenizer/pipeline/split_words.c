@@ -1,0 +1,158 @@
+// Runs the pre-tokenizers: each splits its input into pieces and hands each piece to the next one;
+// the last hands words to the model. Ids so come in the order of the text without lists of words.
+#include "data/tokenizer/pipeline/pipeline.h"
+
+#include <string.h>
+
+// Joins each run as the behaviour says, from the front or from the back. Empty pieces take
+// part, as in the reference. Marks what goes away with begin == end.
+static void join(pieces *list, split_behaviour how)
+{
+    const bool backwards = how == SPLIT_MERGED_WITH_NEXT;
+    bool was_match = false;
+    int64_t last = -1;
+    for (int64_t k = 0; k < list->count; k++) {
+        const int64_t i = backwards ? list->count - 1 - k : k;
+        piece *this = &list->items[i];
+        const bool joins = last >= 0 && (how == SPLIT_CONTIGUOUS ? this->is_match == was_match
+                                                                 : this->is_match && !was_match);
+        was_match = this->is_match;
+        if (!joins) {
+            last = i;
+            continue;
+        }
+        if (backwards) {
+            list->items[last].begin = this->begin;
+            this->end = this->begin;
+        } else {
+            list->items[last].end = this->end;
+            this->begin = this->end;
+        }
+    }
+}
+
+static void behave(splitter *s)
+{
+    pieces *list = &s->pieces;
+    for (int64_t i = 0; i < list->count && s->invert; i++) {
+        list->items[i].is_match = !list->items[i].is_match;
+    }
+    if (s->behaviour == SPLIT_REMOVED) {
+        for (int64_t i = 0; i < list->count; i++) {
+            if (list->items[i].is_match) list->items[i].end = list->items[i].begin;
+        }
+    } else if (s->behaviour != SPLIT_ISOLATED) {
+        join(list, s->behaviour);
+    }
+}
+
+// Each character of the class is a match.
+static status class_pieces(const pipeline *p, int class, const char *text, int64_t count,
+                           pieces *out)
+{
+    out->count = 0;
+    int64_t last = 0;
+    for (int64_t at = 0; at < count;) {
+        uint32_t point = 0;
+        bool torn = false;
+        const int length = utf8_next((const uint8_t *)text + at, count - at, &point, &torn);
+        ASSERT(length > 0);
+        if (point < SPLIT_CLASS_POINTS && p->classes[point] == class) {
+            if (last < at) TRY(pieces_add(out, last, at, false));
+            TRY(pieces_add(out, at, at + length, true));
+            last = at + length;
+        }
+        at += length;
+    }
+    return last < count ? pieces_add(out, last, count, false) : ST_OK;
+}
+
+static status gpt2_pieces(const pipeline *p, const char *text, int64_t count, pieces *out)
+{
+    out->count = 0;
+    for (int64_t at = 0; at < count;) {
+        const int64_t end = split_gpt2_next(p->classes, (const uint8_t *)text, count, at);
+        TRY(pieces_add(out, at, end, true));
+        at = end;
+    }
+    return ST_OK;
+}
+
+// Blanks become the replacement, perhaps with one before the text.
+static status metaspace(splitter *s, const char *text, int64_t count, bool is_start)
+{
+    const char *mark = s->pattern.literal;
+    const int64_t bytes = s->pattern.literal_bytes;
+    const bool has_mark =
+        count > 0 && (text[0] == ' ' || (count >= bytes && memcmp(text, mark, (size_t)bytes) == 0));
+    s->changed.count = 0;
+    if (!has_mark && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && is_start))) {
+        TRY(data_bytes_add(&s->changed, mark, bytes));
+    }
+    int64_t from = 0;
+    for (int64_t at = 0; at <= count; at++) {
+        if (at < count && text[at] != ' ') continue;
+        TRY(data_bytes_add(&s->changed, text + from, at - from));
+        if (at < count) TRY(data_bytes_add(&s->changed, mark, bytes));
+        from = at + 1;
+    }
+    return ST_OK;
+}
+
+static status prefix_space(splitter *s, const char *text, int64_t count)
+{
+    s->changed.count = 0;
+    TRY(data_bytes_add(&s->changed, " ", 1));
+    return data_bytes_add(&s->changed, text, count);
+}
+
+static status whole(splitter *s, int64_t count)
+{
+    s->pieces.count = 0;
+    return pieces_add(&s->pieces, 0, count, false);
+}
+
+// Fills s->pieces. *text and *count change to s->changed where the step changes the text.
+static status cut(pipeline *p, splitter *s, const char **text, int64_t *count, bool is_start)
+{
+    switch (s->kind) {
+    case SPLITTER_PATTERN:
+        return pattern_pieces(&s->pattern, *text, *count, &s->pieces);
+    case SPLITTER_DIGITS:
+        return class_pieces(p, SPLIT_NUMBER, *text, *count, &s->pieces);
+    case SPLITTER_WHITE_SPACE:
+        return class_pieces(p, SPLIT_SPACE, *text, *count, &s->pieces);
+    case SPLITTER_BYTE_LEVEL:
+        if (s->add_prefix_space && (*text)[0] != ' ') {
+            TRY(prefix_space(s, *text, *count));
+            *text = s->changed.items;
+            *count = s->changed.count;
+        }
+        return s->splits ? gpt2_pieces(p, *text, *count, &s->pieces) : whole(s, *count);
+    case SPLITTER_METASPACE:
+        TRY(metaspace(s, *text, *count, is_start));
+        *text = s->changed.items;
+        *count = s->changed.count;
+        if (s->splits) return pattern_pieces(&s->pattern, *text, *count, &s->pieces);
+        break;
+    }
+    return whole(s, *count);
+}
+
+// The depth of the recursion is the number of steps, at most PIPELINE_STEPS_MAX.
+status pipeline_split(pipeline *p, int step, const char *text, int64_t count, bool is_start,
+                      data_ids *out)
+{
+    if (count == 0) return ST_OK;
+    if (step == p->splitter_count) return pipeline_word(p, text, count, out);
+    splitter *s = &p->splitters[step];
+    TRY(cut(p, s, &text, &count, is_start));
+    behave(s);
+    for (int64_t i = 0; i < s->pieces.count; i++) {
+        const piece *one = &s->pieces.items[i];
+        if (one->begin >= one->end) continue;
+        TRY(pipeline_split(p, step + 1, text + one->begin, one->end - one->begin,
+                           is_start && one->begin == 0, out));
+    }
+    return ST_OK;
+}

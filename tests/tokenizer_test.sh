@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# tokenizer from outside: texts to ids and back, as plain text and as lines, and what it refuses.
+set -u
+. tests/support/check.sh
+
+cat >tokenizer.json <<'END'
+{"added_tokens": [{"id": 9, "content": "</s>", "special": true, "normalized": false}],
+ "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+   {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+ "pre_tokenizer": null,
+ "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+   {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+ "model": {"type": "BPE", "byte_fallback": true, "unk_token": "<unk>",
+   "vocab": {"<unk>": 0, "▁": 1, "a": 2, "b": 3, "ab": 4, "▁ab": 5, "<0x0A>": 6, "<": 7, "/": 8},
+   "merges": [["a", "b"], ["▁", "ab"]]}}
+END
+printf 'ab a\n' >text.txt
+printf '{"text": "ab a"}\n\n{"n": 1, "text": "a</s>"}\n' >lines.jsonl
+
+check 0 '5 1 2 6' -- tokenizer encode -t tokenizer.json <text.txt
+"$trireme" tokenizer encode -t . <text.txt | "$trireme" tokenizer decode -t tokenizer.json >out
+cmp -s out text.txt || same 'decoded text' "$(cat text.txt)" "$(cat out)"
+same lines '{"ids": [5, 1, 2]}
+{"ids": [1, 2, 9]}' "$("$trireme" tokenizer encode -t tokenizer.json --jsonl --special <lines.jsonl)"
+same 'special tokens as text' '{"ids": [1, 2, 7, 8, 0, 0]}' \
+    "$(tail -1 lines.jsonl | "$trireme" tokenizer encode -t tokenizer.json --jsonl)"
+same 'texts of lines' '{"text": "ab a\u000a"}
+{"text": "ab"}' "$(printf '{"ids": [5, 1, 2, 6]}\n{"ids": [5, 9]}\n' |
+    "$trireme" tokenizer decode -t tokenizer.json --jsonl --skip-special)"
+check 0 'method       pipeline' 'vocabulary   10' 'end of text  9' -- tokenizer info -t tokenizer.json
+check 0 'method       bytes' -- tokenizer info --tokenizer bytes
+
+check 2 'needs --tokenizer' -- tokenizer info
+check 2 'did you mean "tokenizer encode"' -- tokenizer encod -t bytes
+check 2 'takes no --special' -- tokenizer decode -t bytes --special
+check 2 'takes no --jsonl' -- tokenizer info -t bytes --jsonl
+printf '5 10' >ids; check 5 'standard input:1: an id that is no number from 0 to 9' -- tokenizer decode -t tokenizer.json <ids
+printf '5 x' >ids; check 5 'standard input:1' -- tokenizer decode -t tokenizer.json <ids
+printf '{"text": 7}\n' >ids; check 5 'standard input:1: no text' -- tokenizer encode -t tokenizer.json --jsonl <ids
+sed -i 's/"type": "Fuse"/"type": "CTC"/' tokenizer.json
+check 3 'decoder `CTC` is not supported' -- tokenizer encode -t tokenizer.json <text.txt
+[ "$failures" -eq 0 ] && echo "all right"
+[ "$failures" -eq 0 ]
