@@ -70,6 +70,36 @@ code "budget" 0 plan cluster.devices=64 --budget 1e6 train.tokens=1e10 --json
 same "one node more is not" "$(value "$dir/out" 'd["answer"]["devices"] is None or d["answer"]["too_many_devices"] is None or d["answer"]["their_cost_usd"] > 1e6')" True
 same "within it" "$(value "$dir/out" 'd["answer"]["cost_usd"] <= 1e6')" True
 
+same "the states of fewer do not" "$(value "$dir/out" 'd["answer"]["devices"] > 0')" True
+code "days that no number meets" 0 plan cluster.devices=64 --days 0.001 train.tokens=1e12
+says "the nearest" out '^answer +0\.001 days: not with 64 devices; all of them need [0-9.]+ days and \$'
+code "as JSON" 0 plan cluster.devices=64 --days 0.001 train.tokens=1e12 --json
+same "too" "$(value "$dir/out" 'd["answer"]["devices"] is None and d["answer"]["nearest_devices"] == 64 and d["answer"]["nearest_days"] > 0.001')" True
+code "a budget that is too small" 0 plan cluster.devices=64 --budget 1 train.tokens=1e12
+says "what the cheapest costs" out '^answer +\$1\.00: not enough|^answer +\$1: not enough'
+for question in --min-devices --max-model "--days 400 cluster.devices=2048" "--budget 1e9 cluster.devices=2048"; do
+    code "405B $question within 100 s" 0 timeout 100 "$trireme" plan llama3.1-405b --cluster h100 $question train.tokens=1e12
+    says "an answer" out '^answer +[0-9,]+ (devices|layers)'
+done
+
+# --- tables ---
+code "numbers of devices" 0 plan --devices 8..64 train.tokens=1e10
+same "a row each" "$(grep -cE '^ +(8|16|32|64)  ' "$dir/out")" 4
+code "as CSV" 0 plan --devices 8..64 train.tokens=1e10 --csv
+if python3 - "$dir/out" <<'END'; then passed "that reads as one"; else failed "that reads as one"; fi
+import csv, sys
+rows = list(csv.DictReader(open(sys.argv[1])))
+assert [r["devices"] for r in rows] == ["8", "16", "32", "64"]
+days = [float(r["days"]) for r in rows]
+assert days == sorted(days, reverse=True) and all(float(r["cost_usd"]) > 0 and 0 < float(r["mfu"]) < 1 for r in rows)
+END
+printf 'layout.dp=8\n# a comment\nlayout.dp=4 layout.tp=2\n' >"$dir/layouts"
+code "layouts of a file" 0 plan --layouts "$dir/layouts" --csv
+same "a row each" "$(cut -d, -f1,2 "$dir/out" | tail -2 | tr '\n' ' ')" "layout.dp=8,8 layout.dp=4 layout.tp=2,8 "
+code "CSV of no table" 2 plan --csv
+code "a wrong range" 2 plan --devices 64-128
+says "what it wants" err '64\.\.16384'
+
 # --- train takes what the planner finds ---
 auto="model.layers=2 model.dim=32 model.heads=2 model.ffn_dim=64 model.context=64 train.seq=32 train.global_batch=4
     schedule.name=constant schedule.min_ratio=0 schedule.warmup=0 eval.every=0 checkpoint.every=0 train.steps=3"

@@ -28,6 +28,7 @@ typedef struct predict_planner {
     int64_t cluster_key_count;
     int32_t wanted, simulations;
     int64_t rows; // search_request.rows
+    bool asked;   // an inverse question has narrowed the search
     exec_workspace_context workspace;
     exec_codec codec;            // of gradients between ranks
     search_progress_fn progress; // of every search; NULL: no caller shows it
@@ -80,17 +81,26 @@ typedef enum predict_question {
     ASK_DAYS,        // fewest devices that finish in this many days
     ASK_BUDGET       // most devices that cost at most this much
 } predict_question;
+// ASK_MAX_MODEL is exact up to so many layers, and within one part in 128 above.
+enum { PREDICT_LAYERS_EXACT = 512 };
 typedef struct predict_answer {
     predict_question question;
     double limit;          // days or dollars
     int64_t layers;        // ASK_MAX_MODEL; 0: not even one fits
     int64_t parameters;    // of that model
     int64_t devices;       // the other questions; 0: no number suffices
-    int64_t boundary;      // the next value, layers or devices, that fails; 0: all or none succeed
+    int64_t needed;        // ASK_MIN_DEVICES: devices whose memory holds the states alone
+    // The next value, layers or devices, that fails; 0: all succeed. For days and dollars without an
+    // answer: the number of devices that comes nearest, 0 if the model fits on none.
+    int64_t boundary;
     double days, cost_usd; // ASK_DAYS, ASK_BUDGET: p50
     double boundary_days, boundary_usd; // at the boundary; 0: nothing fits there
 } predict_answer;
-// Leaves the planner with the model and the devices of the answer.
+// Narrows the search to one kind of pipeline, as the questions do.
+void predict_ask_quickly(predict_planner *p);
+// Leaves the planner with the model and the devices of the answer, and with one kind of pipeline,
+// micro-batches of one sequence and no half recomputation, where the keys leave them open: a search
+// of all takes longer than the answer.
 NODISCARD status predict_ask(predict_planner *p, predict_question question, double limit,
                              predict_answer *out);
 

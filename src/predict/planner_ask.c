@@ -2,37 +2,115 @@
 // of days or dollars.
 //
 // Each is a walk over one number with a search at every step. It ends where one value succeeds and
-// the next one fails: a model that fits has a plan, and one that does not was refused layout by
-// layout.
+// the next one fails. The searches of a walk take one kind of pipeline (predict_ask_quickly), so that an
+// answer takes seconds; the search that follows an answer takes them all.
 #include "predict/planner.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-enum { LAYERS_MAX = 10000, ASK_SIMULATIONS = 3 };
+enum { LAYERS_MAX = 10000, LAYERS_PRECISION = 128, DEEP_LAYERS = 128 };
+enum { ASK_SIMULATIONS = 1, PROBES_MAX = 40 };
+
+// One kind of pipeline stands for all: the others need as many bytes or more, and their times
+// differ by their bubbles. Searching them all takes seconds for each number that is tried.
+void predict_ask_quickly(predict_planner *p)
+{
+    p->asked = true;
+    if (p->fixed.chunks == 0) p->fixed.chunks = 1;
+    if (p->fixed.schedule == NULL) p->fixed.schedule = plan_schedule_find("1f1b");
+    if (p->fixed.recompute_layers < 0) p->fixed.recompute_layers = 0;
+    if (p->fixed.micro_batch == 0) p->fixed.micro_batch = 1;
+}
 
 // Chooses the settings with the least memory if the keys leave them open.
 static void least_memory(predict_planner *p)
 {
+    predict_ask_quickly(p);
     if (p->fixed.recompute < 0) p->fixed.recompute = RECOMPUTE_FULL;
-    if (p->fixed.recompute_layers < 0) p->fixed.recompute_layers = 0;
-    if (p->fixed.micro_batch == 0) p->fixed.micro_batch = 1;
+}
+
+// Measures the plans of the layout that needs the fewest bytes by estimate.
+static status smallest_fits(predict_planner *p, const search_result *found, bool *fits)
+{
+    const search_found *least = NULL;
+    search_simulated measured = {0};
+    for (int32_t i = 0; i < found->count; i++) {
+        if (least == NULL || found->plans[i].bytes < least->bytes) least = &found->plans[i];
+    }
+    *fits = false;
+    if (least == NULL) return ST_OK;
+    const search_layout *l = &least->layout;
+    const int64_t layers = p->each.base.spec.layers;
+    if (layers > PREDICT_LAYERS_EXACT && layers / l->pp > DEEP_LAYERS) {
+        // Placing the tensors of so many layers takes the square of their number: the estimate,
+        // with the holes that an arena may have, decides.
+        const int64_t percent = l->zero >= 2 ? 110 : 105;
+        *fits = least->bytes / 100 * percent <= predict_usable_bytes(p);
+        return ST_OK;
+    }
+    // The first stages hold the most micro-batches, the last one the head; those between are alike.
+    const int32_t some[] = {0, l->pp - 1, 1, l->pp / 2}, count = l->pp < 4 ? l->pp : 4;
+    const status st = candidates_fit(&p->each, l, some, count, &measured);
+    if (st != ST_OK && status_blast_radius(st) == RADIUS_USER) {
+        error_clear();
+        return ST_OK;
+    }
+    *fits = st == ST_OK && measured.peak_bytes <= predict_usable_bytes(p);
+    return st;
 }
 
 // True if some layout fits; without a valid layout none fits.
 static status does_fit(predict_planner *p, bool *fits)
 {
+    enum { ALL_OF_THEM = 1 << 16 };
     arena *a = NULL;
     search_result found = {.count = 0};
+    const int32_t wanted = p->wanted;
     TRY(arena_create("does it fit", 0, &a));
-    const status st = predict_search(p, a, 1, &found);
+    p->wanted = ALL_OF_THEM;
+    status st = predict_search(p, a, 0, &found);
+    p->wanted = wanted;
+    *fits = false;
+    if (st == ST_OK) st = smallest_fits(p, &found, fits);
     arena_destroy(a);
-    *fits = st == ST_OK && found.count > 0;
     if (st != ST_CONFIG_CONFLICT) return st;
     error_clear();
     return ST_OK;
 }
 
 // ---- the largest model -------------------------------------------------------------------------
+
+// Bytes of weights, gradients, master weights and moments of one parameter.
+static double state_bytes(const predict_planner *p)
+{
+    const run_types types = run_config_types(p->each.base.r);
+    return (double)dtype_bytes(types.weights) + (double)dtype_bytes(types.grads) +
+           (types.has_master ? 4.0 : 0.0) +
+           (double)run_optimizer_at((run_optimizer)p->each.base.r->optimizer.name)->moments *
+               (double)dtype_bytes(types.moments);
+}
+
+// Every layout leaves a device its share of the state.
+static int64_t devices_at_least(const predict_planner *p)
+{
+    return max_i64(
+        (int64_t)ceil(p->parameters * state_bytes(p) / (double)predict_usable_bytes(p)), 1);
+}
+
+// Layers whose states alone fill all devices.
+static status layers_at_most(predict_planner *p, int64_t *out)
+{
+    const int64_t layers = max_i64(p->each.base.spec.layers, 2);
+    TRY(predict_planner_layers(p, layers - 1));
+    const double fewer = p->parameters;
+    TRY(predict_planner_layers(p, layers));
+    const double each = fmax(p->parameters - fewer, 1.0);
+    const double room = (double)predict_usable_bytes(p) * (double)p->devices / state_bytes(p);
+    const double more = floor((room - p->parameters) / each);
+    *out = max_i64(min_i64(layers + (int64_t)fmin(more, LAYERS_MAX), LAYERS_MAX), 0);
+    return ST_OK;
+}
 
 static status layers_fit(predict_planner *p, int64_t layers, bool *fits)
 {
@@ -43,21 +121,20 @@ static status layers_fit(predict_planner *p, int64_t layers, bool *fits)
 static status ask_layers(predict_planner *p, predict_answer *out)
 {
     const search_fixed fixed = p->fixed;
-    int64_t low = 0, high = 1; // low fits and high does not, once known
-    bool fits = true;
+    int64_t low = 0, high = 0; // low fits and high does not
+    bool fits = false;
     least_memory(p);
-    for (; fits && high <= LAYERS_MAX; high *= fits ? 2 : 1) {
-        TRY(layers_fit(p, high, &fits));
-        if (fits) low = high;
-    }
-    if (fits) high = LAYERS_MAX + 1;
-    while (high - low > 1) {
+    TRY(layers_at_most(p, &high));
+    high++;
+    // A deep model takes seconds to plan, so its answer is within one part in LAYERS_PRECISION.
+    while (high - low > max_i64(1, high > PREDICT_LAYERS_EXACT ? low / LAYERS_PRECISION : 1)) {
         const int64_t middle = low + (high - low) / 2;
         TRY(layers_fit(p, middle, &fits));
         *(fits ? &low : &high) = middle;
     }
     TRY(predict_planner_layers(p, max_i64(low, 1)));
     p->fixed = fixed;
+    predict_ask_quickly(p);
     out->layers = low;
     out->boundary = high;
     out->parameters = low > 0 ? (int64_t)p->parameters : 0;
@@ -66,16 +143,10 @@ static status ask_layers(predict_planner *p, predict_answer *out)
 
 // ---- the fewest devices ------------------------------------------------------------------------
 
-// Every layout leaves a device its share of the state.
-static int64_t devices_at_least(const predict_planner *p)
+// Up to one node any number, then whole nodes.
+static int64_t whole_nodes(int64_t devices, int64_t node)
 {
-    const run_types types = run_config_types(p->each.base.r);
-    const double each =
-        (double)dtype_bytes(types.weights) + (double)dtype_bytes(types.grads) +
-        (types.has_master ? 4.0 : 0.0) +
-        (double)run_optimizer_at((run_optimizer)p->each.base.r->optimizer.name)->moments *
-            (double)dtype_bytes(types.moments);
-    return max_i64((int64_t)ceil(p->parameters * each / (double)predict_usable_bytes(p)), 1);
+    return devices <= node ? devices : (devices + node - 1) / node * node;
 }
 
 static status ask_devices(predict_planner *p, predict_answer *out)
@@ -83,16 +154,20 @@ static status ask_devices(predict_planner *p, predict_answer *out)
     const search_fixed fixed = p->fixed;
     const int64_t most = p->devices;
     bool fits = false;
-    int64_t n = devices_at_least(p);
+    const int64_t node = max_i64(p->each.base.machine.node.devices, 1);
+    int64_t n = whole_nodes(devices_at_least(p), node), before = 0;
+    out->needed = n;
     least_memory(p);
-    for (; n <= most; n++) {
+    for (; n <= most; n = whole_nodes(n + 1, node)) { // one node can be rented, a part cannot
         TRY(predict_planner_devices(p, n));
         TRY(does_fit(p, &fits));
         if (fits) break;
+        before = n;
     }
     p->fixed = fixed;
+    predict_ask_quickly(p);
     out->devices = fits ? n : 0;
-    out->boundary = fits ? n - 1 : most;
+    out->boundary = fits ? max_i64(before, whole_nodes(n, node) > node ? n - node : n - 1) : most;
     return fits ? ST_OK : predict_planner_devices(p, most);
 }
 
@@ -135,50 +210,103 @@ static bool is_good(const predict_answer *q, const run_figures *f)
     return q->question == ASK_DAYS ? f->days <= q->limit : f->cost_usd <= q->limit;
 }
 
-// Steps by whole nodes. More nodes mean fewer days and more dollars: finds the first number that
-// suffices, or the last.
+// A walk over numbers of nodes: `good` suffices and `bad` does not, once known.
+typedef struct run_walk {
+    predict_planner *p;
+    predict_answer *q;
+    int64_t node, most;
+    int64_t good, bad;
+    run_figures best, beyond;
+    int64_t least; // smallest number on which a layout fits, of those tried; 0: none
+    run_figures at_least;
+} run_walk;
+
+static status walk_try(run_walk *w, int64_t n)
+{
+    run_figures f;
+    TRY(run_on(w->p, n * w->node, &f));
+    if (is_good(w->q, &f)) {
+        w->good = n;
+        w->best = f;
+    } else {
+        w->bad = n;
+        w->beyond = f;
+    }
+    if (!f.is_there || (w->least > 0 && w->least <= n)) return ST_OK;
+    w->least = n;
+    w->at_least = f;
+    return ST_OK;
+}
+
+// The next number to try: where days fall like 1 / n, and dollars grow evenly, between the two
+// ends; in the middle where one of them has no figures, and every other time, so that the walk ends.
+static int64_t walk_next(const run_walk *w, int probe)
+{
+    const int64_t low = min_i64(w->good, w->bad), high = max_i64(w->good, w->bad);
+    int64_t n = (low + high) / 2;
+    if (w->best.is_there && w->beyond.is_there && probe % 2 == 0) {
+        const double at = w->q->question == ASK_DAYS
+                              ? (double)w->good * w->best.days / w->q->limit
+                              : (double)w->good * w->q->limit / fmax(w->best.cost_usd, 1.0);
+        n = (int64_t)at;
+    }
+    return min_i64(max_i64(n, low + 1), high - 1);
+}
+
+static status walk_between(run_walk *w)
+{
+    for (int i = 0; llabs((long long)(w->good - w->bad)) > 1 && i < PROBES_MAX; i++) {
+        TRY(walk_try(w, walk_next(w, i)));
+    }
+    return ST_OK;
+}
+
+// More nodes mean fewer days: the first number that suffices, if all of them do.
+static status walk_days(run_walk *w, int64_t first)
+{
+    TRY(walk_try(w, w->most));
+    if (!w->best.is_there) return ST_OK;
+    w->bad = first - 1;
+    return walk_between(w);
+}
+
+// More nodes mean more dollars: the last number that suffices, if the first one that fits does.
+static status walk_budget(run_walk *w, int64_t first)
+{
+    for (int64_t n = first; w->least == 0; n = min_i64(2 * n, w->most)) {
+        TRY(walk_try(w, n));
+        if (n == w->most) break;
+    }
+    w->bad = w->most + 1; // what is too small for the model is not too expensive
+    if (!w->best.is_there || w->good == w->most) return ST_OK;
+    TRY(walk_try(w, w->most));
+    return w->good == w->most ? ST_OK : walk_between(w);
+}
+
 static status ask_run(predict_planner *p, predict_answer *out)
 {
-    const int64_t node = max_i64(p->each.base.machine.node.devices, 1), most = p->devices / node;
-    const bool first = out->question == ASK_DAYS;
-    run_figures f, best = {.is_there = false}, beyond = {.is_there = false};
-    int64_t bad = 0, good = 0, n = 1;
+    const int64_t node = max_i64(p->each.base.machine.node.devices, 1);
+    run_walk w = {.p = p, .q = out, .node = node, .most = max_i64(p->devices / node, 1)};
     if (!p->each.base.has_length) {
         return fail(ST_CONFIG_CONFLICT, "the length of the run is not known: give train.tokens (or "
                                         "train.steps), such as train.tokens=15e12");
     }
-    if (!first) bad = most + 1;
-    for (;; n = min_i64(n * 2, most)) { // until one suffices (days) or no more does (dollars)
-        TRY(run_on(p, n * node, &f));
-        const bool is = is_good(out, &f);
-        if (is) {
-            good = n;
-            best = f;
-        }
-        if (!is && (first || f.is_there)) {
-            bad = n;
-            beyond = f;
-        }
-        if ((first ? is : f.is_there && !is) || n >= most) break;
+    predict_ask_quickly(p);
+    const int64_t first = min_i64((devices_at_least(p) + node - 1) / node, w.most);
+    const status st = out->question == ASK_DAYS ? walk_days(&w, first) : walk_budget(&w, first);
+    TRY(st);
+    const bool found = w.best.is_there;
+    out->devices = found ? w.good * node : 0;
+    out->days = w.best.days;
+    out->cost_usd = w.best.cost_usd;
+    const bool has_next = w.bad >= 1 && w.bad <= w.most;
+    const run_figures *next = found ? &w.beyond : &w.at_least;
+    out->boundary = found ? (has_next ? w.bad * node : 0) : w.least * node;
+    if (out->boundary > 0 && next->is_there) {
+        out->boundary_days = next->days;
+        out->boundary_usd = next->cost_usd;
     }
-    while (good > 0 && (first ? good - bad : bad - good) > 1) {
-        const int64_t middle = (good + bad) / 2;
-        TRY(run_on(p, middle * node, &f));
-        if (is_good(out, &f)) {
-            good = middle;
-            best = f;
-        } else {
-            bad = middle;
-            beyond = f;
-        }
-    }
-    out->devices = good * node;
-    out->boundary = good > 0 && bad <= most ? bad * node : 0;
-    out->boundary_days = beyond.days;
-    out->boundary_usd = beyond.cost_usd;
-    out->days = best.days;
-    out->cost_usd = best.cost_usd;
-    return predict_planner_devices(p, good > 0 ? good * node : most * node);
+    return predict_planner_devices(p, (found ? w.good : w.most) * node);
 }
 
 status predict_ask(predict_planner *p, predict_question question, double limit, predict_answer *out)

@@ -8,10 +8,10 @@
 #include <string.h>
 
 typedef struct plan_flags {
-    const char *cluster, *write;
+    const char *cluster, *write, *devices, *layouts;
     int64_t global_batch, top, simulations;
     double days, budget;
-    bool json, max_model, min_devices;
+    bool json, csv, max_model, min_devices;
 } plan_flags;
 
 #define AT(field) (int64_t) offsetof(plan_flags, field)
@@ -52,6 +52,19 @@ static const option rows[] = {
      .kind = OPTION_PATH,
      .offset = AT(write),
      .help = "write the configuration of the best layout to this file"},
+    {.key = "devices",
+     .kind = OPTION_TEXT,
+     .offset = AT(devices),
+     .help = "print a table with a row for each number of devices, such as 64..16384"},
+    {.key = "layouts",
+     .kind = OPTION_PATH,
+     .offset = AT(layouts),
+     .help = "print a table with a row for each line of this file, such as layout.tp=8 layout.pp=4"},
+    {.key = "csv",
+     .kind = OPTION_BOOL,
+     .offset = AT(csv),
+     .default_text = "false",
+     .help = "print the table of --devices or --layouts as comma-separated values"},
     {.key = "max-model",
      .kind = OPTION_BOOL,
      .offset = AT(max_model),
@@ -102,7 +115,12 @@ static status answer_json(const predict_answer *q, text *t)
         return text_add(t, ", \"too_few_devices\": %lld}", (long long)q->boundary);
     }
     TRY(text_add(t, ", \"limit\": %.10g, ", q->limit));
-    if (q->devices == 0) return text_add(t, "\"days\": null, \"cost_usd\": null}");
+    if (q->devices == 0) {
+        TRY(text_add(t, "\"days\": null, \"cost_usd\": null, \"nearest_devices\": "));
+        if (q->boundary == 0) return text_add(t, "null}");
+        return text_add(t, "%lld, \"nearest_days\": %.8g, \"nearest_cost_usd\": %.10g}",
+                        (long long)q->boundary, q->boundary_days, q->boundary_usd);
+    }
     TRY(text_add(t, "\"days\": %.8g, \"cost_usd\": %.10g, \"%s\": ", q->days, q->cost_usd,
                  q->question == ASK_DAYS ? "too_few_devices" : "too_many_devices"));
     if (q->boundary == 0) return text_add(t, "null}");
@@ -195,6 +213,27 @@ static status limit_print(const predict_answer *q, text *t)
                     text_count_human(q->boundary_usd, n[1]));
 }
 
+// No number of devices suffices: the one that comes nearest.
+static status nearest_print(const predict_planner *p, const predict_answer *q, text *t)
+{
+    char n[4][32];
+    const char *all = text_grouped(p->devices, n[0]);
+    if (q->boundary == 0) {
+        return text_add(t, "answer    no: the model fits on no number of devices up to %s\n\n", all);
+    }
+    if (q->question == ASK_DAYS) {
+        return text_add(t,
+                        "answer    %.4g days: not with %s devices; all of them need %.1f days and "
+                        "$%s\n\n",
+                        q->limit, all, q->boundary_days, text_count_human(q->boundary_usd, n[1]));
+    }
+    return text_add(t,
+                    "answer    $%s: not enough; the fewest devices that hold the model, %s,\n"
+                    "          cost $%s in %.1f days\n\n",
+                    text_count_human(q->limit, n[1]), text_grouped(q->boundary, n[2]),
+                    text_count_human(q->boundary_usd, n[3]), q->boundary_days);
+}
+
 static status answer_print(const predict_planner *p, const predict_answer *q, text *t)
 {
     char n[2][32];
@@ -207,17 +246,17 @@ static status answer_print(const predict_planner *p, const predict_answer *q, te
                         (long long)q->boundary);
     case ASK_MIN_DEVICES:
         if (q->devices == 0) {
-            return text_add(t, "answer    the model does not fit on the %s devices of %s\n\n",
-                            text_grouped(q->boundary, n[0]), p->each.base.machine.name);
+            return text_add(t,
+                            "answer    the model does not fit on the %s devices of %s; its states "
+                            "alone\n          fill the memory of %s\n\n",
+                            text_grouped(q->boundary, n[0]), p->each.base.machine.name,
+                            text_grouped(q->needed, n[1]));
         }
         return text_add(t, "answer    %s devices; %s are too few\n\n",
                         text_grouped(q->devices, n[0]), text_grouped(q->boundary, n[1]));
     case ASK_DAYS:
     case ASK_BUDGET:
-        if (q->devices == 0) {
-            return text_add(t, "answer    no number of devices up to %s suffices\n\n",
-                            text_grouped(p->devices, n[0]));
-        }
+        if (q->devices == 0) return nearest_print(p, q, t);
         return limit_print(q, t);
     case ASK_NOTHING:
     default:
@@ -303,13 +342,15 @@ static status answered(planning *x, const plan_flags *f, arena *a)
     predict_question question = ASK_NOTHING;
     double limit = 0.0;
     cli_progress *progress = NULL;
-    search_result found;
+    search_result found = {.count = 0};
     text t = {.a = a};
     TRY(question_of(f, &question, &limit));
     cli_progress_begin(x->cli, "planning", &progress);
     plan_watch(p, progress);
     status st = predict_ask(p, question, limit, &q);
-    if (st == ST_OK) st = predict_search(p, a, p->simulations, &found);
+    // Planning every layer of a very deep model takes minutes: the answer stands alone.
+    const bool is_deep = question == ASK_MAX_MODEL && q.layers > PREDICT_LAYERS_EXACT;
+    if (st == ST_OK && !is_deep) st = predict_search(p, a, p->simulations, &found);
     cli_progress_end(progress);
     p->progress = NULL;
     TRY(st);
@@ -317,10 +358,17 @@ static status answered(planning *x, const plan_flags *f, arena *a)
         TRY(json_print(p, a, &found, &q, &t));
     } else {
         TRY(answer_print(p, &q, &t));
-        TRY(plan_print_text(p, a, &found, &t));
+        if (is_deep) {
+            TRY(text_add(&t, "note      layouts of so deep a model are not listed: plan "
+                             "model.layers=%lld searches them\n",
+                         (long long)q.layers));
+        } else {
+            TRY(plan_print_text(p, a, &found, &t));
+        }
         TRY(software_print(x->cli, p, &found, &t));
     }
     cli_print_text(x->cli, &t);
+    if (is_deep) return ST_OK;
     if (found.count == 0) return does_not_fit(p, a, &found);
     if (f->write == NULL) return ST_OK;
     TRY(plan_config_write(x, &found.plans[0].layout, f->write));
@@ -337,12 +385,20 @@ static status run(cli_context *cli, const cli_call *call)
     if (f->cluster == NULL) return fail(ST_USAGE, "plan needs --cluster NAME or a YAML file");
     TRY(arena_new(cli->a, 1, &x));
     TRY(keys_with_batch(cli, call, &keys, &count));
+    if (f->csv && f->devices == NULL && f->layouts == NULL) {
+        return fail(ST_USAGE, "--csv prints a table: add --devices 64..16384 or --layouts FILE");
+    }
+    if (f->layouts != NULL) {
+        const plan_layouts w = {cli, call->operands[0], f->cluster, keys, count};
+        return plan_table_layouts(&w, f->layouts, f->csv);
+    }
     TRY(plan_open(cli, call->operands[0], f->cluster, keys, count, x));
     predict_planner *p = &x->p;
     p->wanted = (int32_t)f->top;
     if (f->simulations > 0) p->rows = 0; // the number of simulations is given
     p->simulations = (int32_t)max_i64(f->simulations > 0 ? f->simulations : p->simulations, f->top);
-    const status st = answered(x, f, cli->a);
+    const status st =
+        f->devices != NULL ? plan_table_devices(x, f->devices, f->csv) : answered(x, f, cli->a);
     plan_close(x);
     return st;
 }
@@ -351,7 +407,8 @@ const cli_command cli_command_plan = {
     .name = "plan",
     .summary = "find the best layout on a cluster, and why others lose",
     .synopsis = "CONFIG|PRESET|FOLDER --cluster NAME|FILE [--global-batch N] [--top N] [--json] "
-                "[--write FILE] [--max-model | --min-devices | --days D | --budget USD] "
+                "[--write FILE] [--max-model | --min-devices | --days D | --budget USD | --devices A..B | "
+                "--layouts FILE] [--csv] "
                 "[key.path=value ...]",
     .about =
         "Considers every layout that the cluster's devices allow: dp, tp, pp, cp, ep, virtual stages, "

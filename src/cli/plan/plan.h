@@ -53,6 +53,18 @@ NODISCARD status plan_auto(cli_context *cli, const char *yaml, const char *const
 NODISCARD status plan_chosen(cli_context *cli, const simulate_request *run, const config *c,
                              run_config *given, const char ***out, int64_t *count);
 
+// Prints a table with a row for each number of devices of a range ("64..16384"), each twice the one
+// before.
+NODISCARD status plan_table_devices(planning *x, const char *range, bool csv);
+// Prints one with a row for each line of a file: keys of a layout, over `keys`.
+typedef struct plan_layouts {
+    cli_context *cli;
+    const char *operand, *cluster;
+    const char *const *keys;
+    int64_t key_count;
+} plan_layouts;
+NODISCARD status plan_table_layouts(const plan_layouts *w, const char *path, bool csv);
+
 // ---- text ---------------------------------------------------------------------------------------
 // Prints the best layouts, why others lose, and a table of the bytes, in 80 columns.
 NODISCARD status plan_print_text(predict_planner *p, arena *a, const search_result *found,
