@@ -175,7 +175,7 @@ for run in llama3.1-405b palm-540b opt-175b mt-nlg-530b llama3-70b llama2-70b bl
     sim $run --json 2>/dev/null
 done >"$dir/out"
 code "runs with a published figure" 0 python3 - "$dir/out" <<'END'
-import json, statistics, sys
+import json, re, statistics, sys
 runs = [json.loads(line) for line in open(sys.argv[1])]
 assert len(runs) == 9 and all(r["published"]["source"] and r["fits"] for r in runs)
 off = {r["model"]: r["published"]["difference"] for r in runs}
@@ -187,6 +187,14 @@ for r in runs:
 unmeasured = {r["model"] for r in runs if "nothing of this profile is measured" in r["published"]["why"]}
 assert unmeasured == {"deepseek-v3"}
 assert all(abs(d) <= 0.25 for m, d in off.items() if m not in unmeasured)
+# The guide comes to the same steps on paper.
+steps = {r["model"]: r["step_s"] for r in runs}
+page = [re.findall(r"`([^`]+)` \| ([0-9.]+) s \| ([0-9.]+) s", l) for l in open("docs/guide/by-hand.md")]
+table = [row[0] for row in page if row]
+assert len(table) == 5
+for model, hand, predicted in table:
+    assert abs(float(predicted) / steps[model] - 1) < 0.01, (model, predicted, steps[model])
+    assert abs(float(hand) / steps[model] - 1) < 0.10, (model, hand, steps[model])
 END
 code "a run that is changed" 0 sim palm-540b --json train.global_batch=1024
 holds "is not held against it" '"published" not in j'

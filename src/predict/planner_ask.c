@@ -94,8 +94,8 @@ static double state_bytes(const predict_planner *p)
 // Every layout leaves a device its share of the state.
 static int64_t devices_at_least(const predict_planner *p)
 {
-    return max_i64(
-        (int64_t)ceil(p->parameters * state_bytes(p) / (double)predict_usable_bytes(p)), 1);
+    return max_i64((int64_t)ceil(p->parameters * state_bytes(p) / (double)predict_usable_bytes(p)),
+                   1);
 }
 
 // Layers whose states alone fill all devices.

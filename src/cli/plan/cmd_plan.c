@@ -59,7 +59,8 @@ static const option rows[] = {
     {.key = "layouts",
      .kind = OPTION_PATH,
      .offset = AT(layouts),
-     .help = "print a table with a row for each line of this file, such as layout.tp=8 layout.pp=4"},
+     .help =
+         "print a table with a row for each line of this file, such as layout.tp=8 layout.pp=4"},
     {.key = "csv",
      .kind = OPTION_BOOL,
      .offset = AT(csv),
@@ -219,7 +220,8 @@ static status nearest_print(const predict_planner *p, const predict_answer *q, t
     char n[4][32];
     const char *all = text_grouped(p->devices, n[0]);
     if (q->boundary == 0) {
-        return text_add(t, "answer    no: the model fits on no number of devices up to %s\n\n", all);
+        return text_add(t, "answer    no: the model fits on no number of devices up to %s\n\n",
+                        all);
     }
     if (q->question == ASK_DAYS) {
         return text_add(t,
@@ -359,8 +361,9 @@ static status answered(planning *x, const plan_flags *f, arena *a)
     } else {
         TRY(answer_print(p, &q, &t));
         if (is_deep) {
-            TRY(text_add(&t, "note      layouts of so deep a model are not listed: plan "
-                             "model.layers=%lld searches them\n",
+            TRY(text_add(&t,
+                         "note      layouts of so deep a model are not listed: plan "
+                         "model.layers=%lld searches them\n",
                          (long long)q.layers));
         } else {
             TRY(plan_print_text(p, a, &found, &t));
@@ -406,10 +409,11 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_plan = {
     .name = "plan",
     .summary = "find the best layout on a cluster, and why others lose",
-    .synopsis = "CONFIG|PRESET|FOLDER --cluster NAME|FILE [--global-batch N] [--top N] [--json] "
-                "[--write FILE] [--max-model | --min-devices | --days D | --budget USD | --devices A..B | "
-                "--layouts FILE] [--csv] "
-                "[key.path=value ...]",
+    .synopsis =
+        "CONFIG|PRESET|FOLDER --cluster NAME|FILE [--global-batch N] [--top N] [--json] "
+        "[--write FILE] [--max-model | --min-devices | --days D | --budget USD | --devices A..B | "
+        "--layouts FILE] [--csv] "
+        "[key.path=value ...]",
     .about =
         "Considers every layout that the cluster's devices allow: dp, tp, pp, cp, ep, virtual stages, "
         "schedule, ZeRO, micro-batch, recompute (all layers, or a quarter of them, half, three "

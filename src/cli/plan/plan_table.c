@@ -21,9 +21,11 @@ typedef struct row {
 // What keeps the step from being faster.
 static const char *limit_of(const predict_step *x)
 {
-    static const char *const waits[TRAFFIC_COUNT] = {
-        [TRAFFIC_TP] = "tp messages", [TRAFFIC_CP] = "cp messages", [TRAFFIC_DP] = "dp messages",
-        [TRAFFIC_PP] = "pp messages", [TRAFFIC_EP] = "ep messages"};
+    static const char *const waits[TRAFFIC_COUNT] = {[TRAFFIC_TP] = "tp messages",
+                                                     [TRAFFIC_CP] = "cp messages",
+                                                     [TRAFFIC_DP] = "dp messages",
+                                                     [TRAFFIC_PP] = "pp messages",
+                                                     [TRAFFIC_EP] = "ep messages"};
     double most = 0.1; // a tenth of the step: below it, the kernels are the limit
     const char *name = "kernels";
     if (x->bubble > most) {
@@ -61,7 +63,8 @@ static status row_fill(arena *a, const predict_step *x, row *out)
 
 static status csv_print(const row *rows, int64_t count, text *t)
 {
-    TRY(text_add(t, "layout,devices,fits,step_s,tokens_per_s,mfu,peak_bytes,days,cost_usd,limit\n"));
+    TRY(text_add(t,
+                 "layout,devices,fits,step_s,tokens_per_s,mfu,peak_bytes,days,cost_usd,limit\n"));
     for (int64_t i = 0; i < count; i++) {
         const row *r = &rows[i];
         TRY(text_add(t, "%s,%lld,%s,", r->name, (long long)r->devices, r->fits ? "yes" : "no"));
@@ -86,7 +89,8 @@ static bool is_keys(const row *r)
 static status table_print(const row *rows, int64_t count, text *t)
 {
     char n[4][32], number[32];
-    TRY(text_add(t, "devices  layout           step    tok/s   MFU  GiB/dev    days      cost  limit\n"));
+    TRY(text_add(
+        t, "devices  layout           step    tok/s   MFU  GiB/dev    days      cost  limit\n"));
     for (int64_t i = 0; i < count; i++) {
         const row *r = &rows[i];
         (void)snprintf(number, sizeof(number), "# %lld", (long long)i + 1);
@@ -149,8 +153,9 @@ static status range_read(const char *words, int64_t *from, int64_t *to)
             if (text_parse_i64(dots + 2, to) && *to >= *from && *to <= 1 << 24) return ST_OK;
         }
     }
-    return fail(ST_USAGE, "--devices %.64s: expected two numbers such as 64..16384; each row has "
-                          "twice the devices of the one before",
+    return fail(ST_USAGE,
+                "--devices %.64s: expected two numbers such as 64..16384; each row has "
+                "twice the devices of the one before",
                 words);
 }
 

@@ -67,9 +67,11 @@ static status head_lines(const predict_planner *p, const search_result *found, t
                  text_grouped(found->layouts, n[0]), text_grouped(found->too_large, n[1]),
                  text_grouped(found->slower, n[2]), text_grouped(found->simulated, n[3])));
     if (p->asked) {
-        TRY(text_add(t, "          of 1F1B pipelines only, for a quick answer: plan cluster.devices=%lld "
-                        "searches\n          every kind\n",
-                     (long long)p->devices));
+        TRY(text_add(
+            t,
+            "          of 1F1B pipelines only, for a quick answer: plan cluster.devices=%lld "
+            "searches\n          every kind\n",
+            (long long)p->devices));
     }
     if (found->unknown > 0) {
         TRY(text_add(t, "          %s more might be as fast and were not simulated\n",
