@@ -90,8 +90,8 @@ typedef struct predict_answer {
     int64_t parameters; // of that model
     int64_t devices;    // the other questions; 0: no number suffices
     int64_t needed;     // ASK_MIN_DEVICES: devices whose memory holds the states alone
-    // The next value, layers or devices, that fails; 0: all succeed. For days and dollars without an
-    // answer: the number of devices that comes nearest, 0 if the model fits on none.
+    // The next value, layers or devices, that fails; 0: all succeed. For days and dollars without
+    // an answer: the number of devices that comes nearest, 0 if the model fits on none.
     int64_t boundary;
     double days, cost_usd;              // ASK_DAYS, ASK_BUDGET: p50
     double boundary_days, boundary_usd; // at the boundary; 0: nothing fits there

@@ -2,8 +2,8 @@
 // of days or dollars.
 //
 // Each is a walk over one number with a search at every step. It ends where one value succeeds and
-// the next one fails. The searches of a walk take one kind of pipeline (predict_ask_quickly), so that an
-// answer takes seconds; the search that follows an answer takes them all.
+// the next one fails. The searches take one kind of pipeline (predict_ask_quickly), so that an
+// answer takes seconds.
 #include "predict/planner.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ static status smallest_fits(predict_planner *p, const search_result *found, bool
         *fits = least->bytes / 100 * percent <= predict_usable_bytes(p);
         return ST_OK;
     }
-    // The first stages hold the most micro-batches, the last one the head; those between are alike.
+    // The first stages hold the most micro-batches, the last one the head; those between are equal.
     const int32_t some[] = {0, l->pp - 1, 1, l->pp / 2}, count = l->pp < 4 ? l->pp : 4;
     const status st = candidates_fit(&p->each, l, some, count, &measured);
     if (st != ST_OK && status_blast_radius(st) == RADIUS_USER) {
@@ -106,8 +106,8 @@ static status layers_at_most(predict_planner *p, int64_t *out)
     const double fewer = p->parameters;
     TRY(predict_planner_layers(p, layers));
     const double each = fmax(p->parameters - fewer, 1.0);
-    const double room = (double)predict_usable_bytes(p) * (double)p->devices / state_bytes(p);
-    const double more = floor((room - p->parameters) / each);
+    const double available = (double)predict_usable_bytes(p) * (double)p->devices / state_bytes(p);
+    const double more = floor((available - p->parameters) / each);
     *out = max_i64(min_i64(layers + (int64_t)fmin(more, LAYERS_MAX), LAYERS_MAX), 0);
     return ST_OK;
 }
@@ -238,8 +238,8 @@ static status walk_try(run_walk *w, int64_t n)
     return ST_OK;
 }
 
-// The next number to try: where days fall like 1 / n, and dollars grow evenly, between the two
-// ends; in the middle where one of them has no figures, and every other time, so that the walk ends.
+// Chooses the next number to try. Days fall like 1 / n and dollars grow evenly between two ends
+// with figures; every other time the middle is taken, so that the walk ends.
 static int64_t walk_next(const run_walk *w, int probe)
 {
     const int64_t low = min_i64(w->good, w->bad), high = max_i64(w->good, w->bad);

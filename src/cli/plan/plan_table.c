@@ -1,4 +1,4 @@
-// `plan --devices A..B`, and `plan --layouts FILE`: a table with one row for each number of devices,
+// `plan --devices A..B` and `plan --layouts FILE`: a table with one row for each number of devices
 // or for each layout of a file, as text or as comma-separated values.
 #include "cli/explain/explain.h"
 #include "cli/plan/plan.h"
@@ -18,7 +18,7 @@ typedef struct row {
     const char *limit; // the largest part of the step that is not computation, or why nothing fits
 } row;
 
-// What keeps the step from being faster.
+// Names the limit of the step.
 static const char *limit_of(const predict_step *x)
 {
     static const char *const waits[TRAFFIC_COUNT] = {[TRAFFIC_TP] = "tp messages",
