@@ -64,7 +64,7 @@ typedef struct ckpt_info {
     int64_t world;                  // number of ranks that wrote it; 0 is written as 1
     double val_loss, best_val_loss; // NaN: unknown
     const char *best;               // folder name of the best checkpoint so far; NULL: none
-    const char *numerics;           // further inputs that determine the bits, besides the config
+    const char *numerics;           // inputs other than the config that determine the bits
     const char *config;             // checksum of the resolved configuration; may be NULL
     const char *data;               // identifies the numbering of sequences; NULL: unknown
     const char *tokenizer;          // identifies the tokenizer (data_tokenizer_id); NULL: unknown

@@ -18,7 +18,7 @@ extern "C" {
 typedef enum run_optimizer_unit { RUN_UNIT_BLOCK, RUN_UNIT_MATRIX } run_optimizer_unit;
 
 // upper, lower: its names, the second as written in optimizer.name. moments: values that it keeps
-// for each parameter, besides an fp32 copy. slack: the number of learning rates by which fp32
+// for each parameter, not counting an fp32 copy. slack: the number of learning rates by which fp32
 // rounding may move an element in one update; a sign update flips where its argument is 0 except
 // for rounding. keys: the options that it reads and not every optimizer does.
 #define RUN_OPTIMIZERS(X)                                                                          \

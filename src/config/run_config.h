@@ -121,7 +121,7 @@ typedef struct run_config {
         int64_t seed;
         double z_loss;          // 0: none
         option_list freeze;     // name patterns of weights that are not trained
-        option_list batch_ramp; // "step=size" texts; read by run_config_batch()
+        option_list batch_ramp; // "step=size" strings; read by run_config_batch()
         int64_t max_time;       // ns; 0: none
         int64_t tokens;         // instead of steps; kept by planned runs only; 0: not given
         double epochs;          // instead of steps, until run_length_of_epochs(); 0: not given
@@ -227,7 +227,7 @@ typedef struct run_config {
         bool sp;                // tp also shards norms and residuals
         int64_t cp_heads;       // the degree of cp over heads
         int32_t cp_ring;        // run_auto_bool: ring for the rest of cp
-        option_list stages;     // decoder layers of each stage, as texts; empty: even
+        option_list stages;     // decoder layers of each stage, as strings; empty: even
         const char *schedule;   // a row of plan/schedule, or a path
         // The schedule, found or read by run_config_load(); NULL if pp is 1.
         const plan_schedule *pipeline;

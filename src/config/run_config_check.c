@@ -1,5 +1,5 @@
 // Refuses conflicts in the configuration of a run. Each check_ function holds the rules of one
-// heading, and all complaints are reported at once. The principle (design.md): an accepted option
+// heading, and all complaints are reported at once. The principle: an accepted option
 // changes the run. So these functions also refuse a key that would have no effect, unless it has
 // its default value, because a resolved configuration, which lists every key, must load again.
 #include "config/run_config_internal.h"

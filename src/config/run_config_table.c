@@ -432,7 +432,7 @@ static const option rows[] = {
           .help = "table of the fastest collective algorithms, which `trireme bench comm "
                   "--tune FILE` writes; without it the built-in choices apply"),
 
-    // ---- the fleet, for `simulate` and `plan`
+    // ---- failures and spares, for `simulate` and `plan`
     REAL("fleet.mtbf_device_h", fleet.mtbf_device_h, "0", 0, 1e15, FREE,
          .help = "device-hours between two failures that stop the run, for `simulate` and "
                  "`plan`; 0 takes the cluster's value",

@@ -546,7 +546,7 @@ static void what_is_resolved_passes_again(void **state)
 }
 
 // Removing an axis resets the file's keys of that axis, but not keys of the same command line.
-static void what_belongs_to_an_axis_goes_with_it(void **state)
+static void keys_of_a_removed_axis_are_reset(void **state)
 {
     (void)state;
     static const char *const given =
@@ -714,7 +714,7 @@ int main(void)
         cmocka_unit_test(the_batch_ramps),
         cmocka_unit_test(wrong_runs_are_refused_by_name),
         cmocka_unit_test(what_is_resolved_passes_again),
-        cmocka_unit_test(what_belongs_to_an_axis_goes_with_it),
+        cmocka_unit_test(keys_of_a_removed_axis_are_reset),
         cmocka_unit_test(planned_runs_have_failures),
         cmocka_unit_test(a_length_has_three_forms),
         cmocka_unit_test(resume_refuses_what_is_fixed),

@@ -65,7 +65,7 @@ void data_dataset_close(data_dataset *d); // NULL is legal
 // sources once. DATA_VALID: 0 if no data is held out.
 int64_t data_dataset_tokens(const data_dataset *d, data_split split);
 int64_t data_dataset_sequences(const data_dataset *d, data_split split);
-// Of train, if the files list documents; otherwise 0.
+// Documents of the training data, if its files list them; otherwise 0.
 int64_t data_dataset_documents(const data_dataset *d);
 int64_t data_dataset_sources(const data_dataset *d);
 int64_t data_dataset_seq(const data_dataset *d);

@@ -168,7 +168,7 @@ static void test_later_epochs_cut_elsewhere(void **state)
 
 // The same sequence numbers give the same rows, however the calls group them. Another seed gives
 // another order.
-static void test_no_cut_moves_the_order(void **state)
+static void test_grouping_keeps_the_order(void **state)
 {
     (void)state;
     const char *train[] = {write_counting("a.bin", 0, 2000)};
@@ -601,7 +601,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_epoch_is_a_permutation),
         cmocka_unit_test(test_later_epochs_cut_elsewhere),
-        cmocka_unit_test(test_no_cut_moves_the_order),
+        cmocka_unit_test(test_grouping_keeps_the_order),
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_extreme_weights),
         cmocka_unit_test(test_held_out_share),

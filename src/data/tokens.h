@@ -54,7 +54,7 @@ NODISCARD status data_tokens_verify(const data_tokens *t);
 
 // ---- writing shards -----------------------------------------------------------------------------
 typedef struct data_shard_writer data_shard_writer;
-// Writes to a temporary name beside `path`; finish renames it over path when the disk has all
+// Writes to a temporary name next to `path`; finish renames it over path when the disk has all
 // bytes.
 NODISCARD status data_shard_create(const host *h, const char *path, const data_tokenizer *t,
                                    data_shard_writer **out);

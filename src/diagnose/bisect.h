@@ -1,8 +1,8 @@
 // Runs a configuration in step with one rank in fp32 and finds the first block, tensor and index
 // that differ by more than rounding explains.
 //
-// The ranks of the layout are threads of this process and run the trainer's own plans. Beside them
-// run one rank in fp32 and, if the model is small enough, one in fp64; all begin each step from
+// The ranks of the layout are threads of this process and run the trainer's own plans. One more
+// rank runs in fp32 and, if the model is small enough, another in fp64; all begin each step from
 // equal state.
 #ifndef DIAGNOSE_BISECT_H
 #define DIAGNOSE_BISECT_H

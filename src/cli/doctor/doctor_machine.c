@@ -204,7 +204,7 @@ status doctor_clock(const doctor *d, doctor_finding *f)
     TRY(doctor_found(d, f, "monotonic, steps of %lld ns", (long long)step));
     if (h->api->unix_ns(h) / 1000000000 < year_2024_s) {
         TRY(doctor_found(d, f, "the time of day is before 2024"));
-        return doctor_costs(d, f, DOCTOR_WARN, "logs and events carry wrong times");
+        return doctor_costs(d, f, DOCTOR_WARN, "logs and events have wrong times");
     }
     struct timex state = {.modes = 0}; // only a query
     const int sync = adjtimex(&state);

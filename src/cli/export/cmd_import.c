@@ -24,7 +24,7 @@ enum { EXTRAS_MAX = 16, EXTRA_LIMIT_BYTES = 256 << 20 };
 typedef struct importing {
     cli_context *cli;
     const char *from;
-    char *to, *work; // work: temporary folder beside `to`
+    char *to, *work; // work: temporary folder next to `to`
     decoder_spec spec;
     safetensors *files;
     dtype type; // stored type of the weights
@@ -147,7 +147,7 @@ static status values_make(importing *v)
     return ST_OK;
 }
 
-// ---- files beside the weights -------------------------------------------------------------------
+// ---- files next to the weights ------------------------------------------------------------------
 
 static bool ends_with(const char *name, const char *end)
 {
@@ -191,7 +191,7 @@ static status extras_collect(importing *v)
     file_names names;
     TRY(model_spec_print_json(&v->spec, &spec));
     TRY(extra_add(v, "config.json", spec.bytes));
-    // The settings that generate and train need: the type, and the tokenizer beside this file.
+    // The settings that generate and train need: the type, and the tokenizer in the same folder.
     TRY(text_add(&yaml,
                  "# Made by trireme import.\ntrain:\n  precision: %s\ndata:\n"
                  "  tokenizer: .\n",
@@ -339,7 +339,7 @@ const cli_command cli_command_import = {
     .about = "FOLDER holds config.json and model.safetensors, or several files with an index, in "
              "fp32, bf16 or fp16. Every tensor must belong to the model and have the right shape. "
              "OUT must not exist; it becomes a checkpoint of the weights, in their own type, with "
-             "the tokenizer's files beside it. generate, digest and model.from accept it.",
+             "the tokenizer's files. generate, digest and model.from accept it.",
     .examples = "  trireme import ~/models/Llama-3.2-1B llama\n"
                 "  trireme generate llama --prompt 'Once upon a time'\n"
                 "  trireme train config.yaml model.from=llama\n",

@@ -1,7 +1,7 @@
 // A conversion of a checkpoint to a Hugging Face folder. Shared by cmd_export.c and its parts:
 //
 //   export_weights.c   checkpoint -> model*.safetensors, a tensor at a time, and back to compare
-//   export_files.c     the small files beside them: config, tokenizer, generation
+//   export_files.c     the small files next to them: config, tokenizer, generation
 #ifndef CLI_EXPORT_EXPORT_H
 #define CLI_EXPORT_EXPORT_H
 
@@ -24,7 +24,7 @@ typedef struct export_job {
     cli_context *cli;
     cli_model model;       // model.folder: the checkpoint
     const char *tokenizer; // "bytes", a path, or NULL: none
-    char *to, *work;       // work: temporary folder beside `to`
+    char *to, *work;       // work: temporary folder next to `to`
     dtype type;            // type of the folder's weights
     int64_t shard_bytes;
     op_model *weights;

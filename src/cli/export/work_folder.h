@@ -1,4 +1,4 @@
-// Folders that appear complete or not at all: made beside their place and renamed into it.
+// Folders that appear complete or not at all: made under a temporary name, then renamed.
 #ifndef CLI_EXPORT_WORK_FOLDER_H
 #define CLI_EXPORT_WORK_FOLDER_H
 

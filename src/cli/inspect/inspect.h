@@ -77,7 +77,7 @@ typedef struct inspect_kind {
 NODISCARD status inspect_probe_make(cli_context *cli, const char *path, inspect_probe *out);
 const inspect_kind *inspect_kind_of(const inspect_probe *p); // never NULL
 
-// Functions of the table, each in the file named beside it.
+// Functions of the table, each in the file named in its comment.
 status inspect_safetensors(inspect_report *r, const inspect_probe *p); // inspect_model.c
 status inspect_hf_folder(inspect_report *r, const inspect_probe *p);
 status inspect_hf_config(inspect_report *r, const inspect_probe *p);

@@ -128,7 +128,7 @@ static status build(bpe_builder *b, const json *root, const char *eot_text, data
     return bpe_build_finish(b, eot_text, out);
 }
 
-// tokenizer_config.json beside it may name the end-of-text token; NULL if it does not.
+// tokenizer_config.json in the same folder may name the end-of-text token; NULL if it does not.
 static status read_eot_text(const host *h, arena *a, const char *path, char **out)
 {
     *out = NULL;
