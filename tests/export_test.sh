@@ -76,7 +76,7 @@ check 76 'error[S001]' -- export own linked --tokenizer links
 check 2 'has files in it' -- export own own.hf
 check 0 -- export own own.hf --force --dtype bf16
 mkdir mine && touch mine/letter
-check 2 'folder of its own' -- export own mine --force
+check 2 'give another folder' -- export own mine --force
 cp -r own.hf kept && mkdir kept/photos
 check 2 'photos' -- export own kept --force
 check 2 'Hugging Face folder already' -- export own.hf other

@@ -129,7 +129,7 @@ check 0 -- inspect a --diff a/model.safetensors
 check 8 'config.torch_dtype: "float32" -> "bfloat16"' 'type fp32 -> bf16' -- inspect a --diff b
 check 8 'only in' 'shape ' -- inspect a --diff "$models/llama_gqa"
 check 2 'trireme export' -- inspect a --diff run
-check 2 'is no model' -- inspect a --diff text.txt
+check 2 'is not a model' -- inspect a --diff text.txt
 for name in gpt2 llama_sharded llama_tied_bf16 mistral_window qwen2 qwen3; do
     "$trireme" import "$models/$name" "$name" >/dev/null && "$trireme" export "$name" "$name.hf" >/dev/null
     check 0 'equal to the bit' -- inspect "$models/$name" --diff "$name.hf"

@@ -23,7 +23,7 @@ status cli_operand_kind(cli_context *cli, const char *path, operand_kind *out)
                  {"config.json", OPERAND_HF}};
     file_info info;
     TRY(cli->h->api->path_info(cli->h, path, &info));
-    if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s is not there", path);
+    if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s does not exist", path);
     if (info.kind != FILE_KIND_FOLDER) {
         *out = OPERAND_CONFIG;
         return ST_OK;
@@ -60,8 +60,7 @@ status cli_checkpoint_of(cli_context *cli, const char *path, char **out)
         ckpt_entries lost;
         TRY(ckpt_list_lost(cli->h, cli->a, folder, &lost));
         if (lost.count > 0) return ckpt_lost_fail(cli->h, cli->a, lost.items[0].path);
-        return fail(ST_NOT_FOUND, "the run %s has no checkpoint yet (none in %s is whole)", path,
-                    folder);
+        return fail(ST_NOT_FOUND, "the run %s has no complete checkpoint yet in %s", path, folder);
     }
     *out = newest;
     return ST_OK;
@@ -74,7 +73,7 @@ status cli_config_file(cli_context *cli, const char *path, const char **out, boo
     *out = path;
     *is_resolved = false;
     TRY(cli->h->api->path_info(cli->h, path, &info));
-    if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s is not there", path);
+    if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s does not exist", path);
     if (info.kind != FILE_KIND_FOLDER) return ST_OK;
     for (int64_t i = 0; i < COUNT_OF(names); i++) {
         bool has = false;

@@ -168,7 +168,7 @@ static void test_bad_lines(void **state)
         const char *lines, *words;
         status wanted;
     } rows[] = {
-        {"{\"text\": \"a\"}\n{\"text\": 1}\n", ":2: \"text\" is no text", ST_DATA},
+        {"{\"text\": \"a\"}\n{\"text\": 1}\n", ":2: \"text\" is not a string", ST_DATA},
         {"{\"text\": \"a\"}\n{\"txt\": \"b\"}\n", ":2: no key \"text\"", ST_DATA},
         {"[1]\n", ":1: no object", ST_DATA},
         {"{\"text\": \"a\"}\n\n{\"text\": \"a\n", ":3", ST_DAMAGED},

@@ -52,7 +52,7 @@ typedef struct bisect_rank {
     const plan *p; // the compared plan
     arena *seen_arena;
     int32_t *cells; // of the batch, if cp cuts it
-    exec_tap *probes;
+    exec_probe *probes;
     int64_t probe_count, probe_capacity;
     bisect_seen *seen;  // [point]
     bisect_seen *grads; // [weight] the rows that it updates

@@ -40,7 +40,7 @@ void bisect_rank_close(bisect_rank *k)
 
 // ---- recorded values ----------------------------------------------------------------------------
 
-static status probe_add(bisect_rank *k, exec_tap probe)
+static status probe_add(bisect_rank *k, exec_probe probe)
 {
     TRY(arena_grow(k->seen_arena, (void **)&k->probes, &k->probe_capacity, k->probe_count + 1,
                    (int64_t)sizeof(*k->probes)));
@@ -49,8 +49,8 @@ static status probe_add(bisect_rank *k, exec_tap probe)
 }
 
 // Copies a point's tensor when a node of micro-batch `mb` has computed all of it.
-static status point_probe(bisect_rank *k, int32_t point, int32_t action, int32_t node,
-                          const op_tensor *local, int32_t ref)
+static status point_probe_add(bisect_rank *k, int32_t point, int32_t action, int32_t node,
+                              const op_tensor *local, int32_t ref)
 {
     const plan *p = k->p;
     const int64_t mb = p->actions[action].microbatch, batches = p->own_sequences / p->micro_batch;
@@ -68,7 +68,7 @@ static status point_probe(bisect_rank *k, int32_t point, int32_t action, int32_t
     }
     s->has[mb] = true;
     const int64_t bytes = s->rows * s->columns * dtype_bytes(s->type);
-    return probe_add(k, (exec_tap){action, node, ref, bytes, s->data + mb * bytes});
+    return probe_add(k, (exec_probe){action, node, ref, bytes, s->data + mb * bytes});
 }
 
 static bool writes(const op_program *p, const op_node *node, tensor_id owner)
@@ -97,7 +97,8 @@ static status compute_watch(bisect_rank *k, const bisect_points *points, int32_t
                 again = again || writes(b->program, &nodes[n], owner);
             }
             if (again) continue;
-            TRY(point_probe(k, point, action, i, &b->program->tensors[owner], b->tensor[owner]));
+            TRY(point_probe_add(k, point, action, i, &b->program->tensors[owner],
+                                b->tensor[owner]));
             break;
         }
     }
@@ -124,7 +125,7 @@ static status inline_watch(bisect_rank *k, const bisect_points *points, int32_t 
             const bisect_seen *s = &k->seen[point];
             const bool first = s->data == NULL || !s->has[a->microbatch];
             if (!first && points->rows[point].list == OP_FORWARD) return ST_OK;
-            return point_probe(k, point, action, 0, &b->program->tensors[t], ref);
+            return point_probe_add(k, point, action, 0, &b->program->tensors[t], ref);
         }
     }
     return ST_OK;
@@ -146,7 +147,7 @@ static status optimizer_watch(bisect_rank *k, int32_t action)
         s->columns = t->ndim == 1 ? 1 : t->dims[1];
         const int64_t bytes = s->rows * s->columns * dtype_bytes(s->type);
         TRY(arena_alloc(k->seen_arena, bytes + 1, (void **)&s->data));
-        TRY(probe_add(k, (exec_tap){action, i, ref, bytes, s->data}));
+        TRY(probe_add(k, (exec_probe){action, i, ref, bytes, s->data}));
     }
     return ST_OK;
 }
@@ -171,7 +172,7 @@ static status plan_watch(const bisect *b, bisect_rank *k, const plan *p)
         if (a->kind == ACTION_COMPUTE) TRY(compute_watch(k, &b->points, i));
         if (a->kind == ACTION_COMMUNICATE) TRY(inline_watch(k, &b->points, i));
     }
-    exec_tap_set(k->job.e, p, k->probes, k->probe_count);
+    exec_probes_set(k->job.e, p, k->probes, k->probe_count);
     return ST_OK;
 }
 

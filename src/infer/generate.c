@@ -46,7 +46,7 @@ static status options_take(infer *g, const infer_options *o)
     g->chunk = min_i64(o->chunk != 0 ? o->chunk : CHUNK_MAX, o->context);
     if (g->slot_count <= SLOTS_MAX && g->chunk > 0) return ST_OK;
     return fail(ST_CONFIG_RANGE,
-                "%lld texts at once in chunks of %lld tokens; at most %d, at least 1",
+                "%lld sequences at once in chunks of %lld tokens; at most %d, at least 1",
                 (long long)g->slot_count, (long long)g->chunk, (int)SLOTS_MAX);
 }
 

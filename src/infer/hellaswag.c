@@ -136,7 +136,7 @@ static status example_of_json(reading *v, json *const *members)
     }
     for (int64_t i = 0; i < count; i++) {
         endings[i] = json_text(json_at(list, i), NULL);
-        if (endings[i] == NULL) return refused(v, "an ending is no text");
+        if (endings[i] == NULL) return refused(v, "an ending is not a string");
     }
     return example_add(v, context, endings, count, label_of(members[2]));
 }

@@ -403,7 +403,7 @@ status model_build(arena *a, const decoder_spec *spec, const model_options *opti
     TRY(unbuilt_refuse(spec, options));
     if (options->purpose != PURPOSE_TRAIN && options->purpose != PURPOSE_EVALUATE &&
         options->documents) {
-        return fail(ST_INTERNAL, "generation knows no packed documents");
+        return fail(ST_INTERNAL, "generation does not support packed documents");
     }
     if (spec->position == MODEL_POSITION_LEARNED && options->seq > spec->context) {
         return fail(ST_CONFIG_CONFLICT,

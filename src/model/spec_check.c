@@ -97,23 +97,23 @@ static status arch_check(const decoder_spec *s)
         bool wrong;
         const char *what;
     } rules[] = {
-        {s->norm != arch->norm, "another norm"},
-        {s->norm_bias != (arch->norm == MODEL_LAYERNORM), "a norm's bias of its own"},
-        {s->mlp != arch->mlp, "another kind of MLP"},
-        {s->position != arch->position, "another kind of positions"},
+        {s->norm != arch->norm, "a different norm"},
+        {s->norm_bias != (arch->norm == MODEL_LAYERNORM), "a different choice of norm bias"},
+        {s->mlp != arch->mlp, "a different kind of MLP"},
+        {s->position != arch->position, "a different kind of positions"},
         {s->qk_norm != arch->qk_norm, arch->qk_norm ? "no QK norm" : "a QK norm"},
         {arch->attention_bias == ARCH_BIAS_NEVER && (s->qkv_bias || s->out_bias),
          "biases in its attention"},
         {arch->attention_bias == ARCH_BIAS_KEY && s->qkv_bias != s->out_bias,
          "biases on some attention projections only"},
         {arch->attention_bias == ARCH_BIAS_INPUT && (!s->qkv_bias || s->out_bias),
-         "other biases than those on q, k and v"},
+         "biases other than those on q, k and v"},
         {arch->attention_bias == ARCH_BIAS_ALWAYS && (!s->qkv_bias || !s->out_bias),
          "attention without biases"},
         {arch->mlp_bias == ARCH_BIAS_NEVER && s->mlp_bias, "biases in its MLP"},
         {arch->mlp_bias == ARCH_BIAS_ALWAYS && !s->mlp_bias, "no biases in its MLP"},
         {is_gpt2 && s->kv_heads != s->heads, "grouped heads"},
-        {is_gpt2 && s->heads * s->head_dim != s->dim, "an attention of another width"},
+        {is_gpt2 && s->heads * s->head_dim != s->dim, "an attention width other than the model's"},
         {s->rope_interleaved, "interleaved pairs of rotary positions"},
     };
     for (int64_t i = 0; i < COUNT_OF(rules); i++) {

@@ -500,7 +500,8 @@ static void all_ranks_switch_at_the_same_step(void **state)
         settings(set, "comm.compression=int8", "comm.compression.bound=1e-4", "layout.dp=3");
     assert_int_equal(ranks_run("switch", set, n, 3, "auto", 0, &straight), ST_OK);
     for (int i = 0; i < 3; i++) {
-        assert_non_null(strstr(rank_runs[i].seen.said, "gradients travel whole from step 3 on"));
+        assert_non_null(
+            strstr(rank_runs[i].seen.said, "gradients are not compressed from step 3 on"));
     }
     assert_int_equal(lines_with_errors(a, "switch"), 2);
     assert_non_null(strstr(file_of(a, "switch", "run.json"), "\"whole_from_step\": 3"));
@@ -511,7 +512,7 @@ static void all_ranks_switch_at_the_same_step(void **state)
     assert_int_equal(ranks_run("broken", set, n, 3, "auto", 0, &stopped), ST_OK);
     assert_same(straight, stopped);
     assert_int_equal(lines_with_errors(a, "broken"), 2);
-    assert_non_null(strstr(rank_runs[2].seen.said, "gradients travel whole from step 3 on"));
+    assert_non_null(strstr(rank_runs[2].seen.said, "gradients are not compressed from step 3 on"));
     assert_non_null(strstr(file_of(a, "broken", "run.json"), "\"whole_from_step\": 3"));
     arena_destroy(a);
 }
@@ -538,7 +539,7 @@ static void ranks_of_all_stages_switch(void **state)
         assert_int_equal(ranks_run(name, set, n, 4, "auto", 0, &straight), ST_OK);
         for (int r = 0; r < 4; r++) {
             assert_non_null(
-                strstr(rank_runs[r].seen.said, "gradients travel whole from step 3 on"));
+                strstr(rank_runs[r].seen.said, "gradients are not compressed from step 3 on"));
         }
         (void)snprintf(name, sizeof(name), "broken-%d", i);
         assert_int_equal(ranks_run(name, set, n, 4, "auto", 1, NULL), ST_STOPPED);
@@ -557,7 +558,7 @@ static void within_the_bound_nothing_is_switched(void **state)
     assert_int_equal(ranks_run("within", set, n, 2, "auto", 0, NULL), ST_OK);
     assert_int_equal(lines_with_errors(a, "within"), 12);
     assert_null(strstr(file_of(a, "within", "run.json"), "whole_from_step"));
-    assert_null(strstr(rank_runs[0].seen.said, "travel whole"));
+    assert_null(strstr(rank_runs[0].seen.said, "not compressed"));
     arena_destroy(a);
 }
 

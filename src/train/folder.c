@@ -236,7 +236,7 @@ static status run_json(const train_start *s, text *t)
     TRY(text_add(t, " \"flops_per_token\": %.9g,\n \"peak_flops\": %.9g,\n", s->flops_per_token,
                  s->peak_flops));
     if (s->compressed != NULL) TRY(compression_json(s, t));
-    return text_add(t, " \"flops_convention\": \"6 x weights in products per token + 6 L T (heads "
+    return text_add(t, " \"flops_convention\": \"6 x weights in GEMMs per token + 6 L T (heads "
                        "x head size); recomputation never counts\"\n}\n");
 }
 

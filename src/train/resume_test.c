@@ -208,7 +208,7 @@ static void damaged_ones_are_told_of(void **state)
     assert_same(out, want);
     assert_non_null(strstr(watch.said, "step-0000006 cannot be used: "));
     assert_non_null(strstr(watch.said, "step-0000004 cannot be used: "));
-    assert_non_null(strstr(watch.said, "going on from step-0000002"));
+    assert_non_null(strstr(watch.said, "continuing from step-0000002"));
     assert_true(stands("damaged", "checkpoints/step-0000006.1/manifest.json"));
     // No checkpoint is intact.
     static const char *const all[] = {"step-0000002/manifest.json", "step-0000004/manifest.json",

@@ -82,7 +82,8 @@ static status data_heard(void *context, log_level level, const char *line)
     session_progress(s, "preparing data", false);
     if (line != NULL && session_is_first(s)) session_say(s, level, "%s", line);
     if (!session_should_stop(s)) return ST_OK;
-    return fail(ST_STOPPED, "%s before step %lld, while text became tokens; nothing is lost",
+    return fail(ST_STOPPED,
+                "%s before step %lld, while converting text to tokens; the same command continues",
                 s->stop_reason, (long long)s->step + 1);
 }
 
@@ -160,7 +161,7 @@ static status plans_verify(session *s)
         assemble_proved proved;
         st = assemble_prove(s->h, s->a, s->r, &s->spec, &s->options, &proved);
         if (st == ST_OK && proved.dp > 0) {
-            session_say(s, LOG_INFO, "the plans of dp %lld are proved for those of dp %lld",
+            session_say(s, LOG_INFO, "verified the plans of dp %lld in place of those of dp %lld",
                         (long long)proved.dp, (long long)s->r->layout.dp);
         }
     }
@@ -175,7 +176,7 @@ static status plans_verify(session *s)
                             .type = DTYPE_U8,
                             .items = &text_of_first,
                             .item_count = 1,
-                            .tensor = "why the plans are refused",
+                            .tensor = "reason of the refusal",
                             .site = __func__,
                             .step = -1};
     TRY(comm_run(s->ranks.hosts, &args));
@@ -210,7 +211,7 @@ static status begin_anew(session *s)
 {
     TRY(train_job_weights(&s->job, s->a));
     if (s->r->model.from != NULL) {
-        session_say(s, LOG_INFO, "weights from %s; the optimizer's state begins fresh",
+        session_say(s, LOG_INFO, "weights from %s; the optimizer state starts at zero",
                     s->r->model.from);
     }
     return ST_OK;
@@ -236,15 +237,15 @@ static status resume_newest(session *s, const ckpt_entries *list)
         const status st = session_load(s, list->items[i].path);
         if (st == ST_OK) {
             s->fork = list->items[0].fork + (i > 0 ? 1 : 0);
-            if (i > 0) session_say(s, LOG_WARN, "going on from %s", list->items[i].name);
+            if (i > 0) session_say(s, LOG_WARN, "continuing from %s", list->items[i].name);
             return ST_OK;
         }
         if (st != ST_DAMAGED && st != ST_NOT_FOUND) return st;
         TRY(refused(s, &list->items[i], &tried));
     }
     return fail(ST_DAMAGED,
-                "no checkpoint of %s is whole; tried:%s\n  put one of them back from a copy, or "
-                "begin anew with --resume none",
+                "no checkpoint of %s is intact; tried:%s\n  restore one of them from a copy, or "
+                "start from the beginning with --resume none",
                 s->folder.path, tried.bytes);
 }
 
@@ -288,13 +289,13 @@ static status resume_from(session *s, const ckpt_entries *list, const char *resu
     const char *whole = newest_whole(s, list);
     error_take(&why);
     if (whole == NULL) {
-        return fail(ST_DAMAGED, "%.3000s\n  no other checkpoint of %s is whole", why.text,
+        return fail(ST_DAMAGED, "%.3000s\n  no other checkpoint of %s is intact", why.text,
                     s->folder.path);
     }
     const char *run = NULL, *quoted = NULL;
     TRY(text_quote(s->a, s->folder.path, &run));
     TRY(text_quote(s->a, whole, &quoted));
-    return fail(ST_DAMAGED, "%.3000s\n  %s is whole; continue with: trireme train %s --resume %s",
+    return fail(ST_DAMAGED, "%.3000s\n  %s is intact; continue with: trireme train %s --resume %s",
                 why.text, whole, run, quoted);
 }
 
@@ -490,9 +491,9 @@ static status data_compare(session *s)
     if (s->data_before == NULL || strcmp(s->data_before, s->data_sum) == 0) return ST_OK;
     return fail(
         ST_CONFIG_FIXED,
-        "the data is not what %s was trained on: other files, sizes, tokens or tokenizer "
-        "(%s, then %s)\n  put back what data.train named; or export %s, and train that folder "
-        "in a new run with model.from",
+        "the data differs from that of %s: other files, sizes, tokens or tokenizer "
+        "(%s, then %s)\n  restore the files that data.train named; or export %s, and train that "
+        "folder in a new run with model.from",
         path_base_name(s->newest_path), s->data_sum, s->data_before, s->newest_path);
 }
 

@@ -32,8 +32,8 @@ static status switch_over(session *s, const plan *p, const char *worst, const ob
 {
     s->whole_from = record->step + 2;
     session_say(s, LOG_WARN,
-                "step %lld: %s lost %.3g of bucket %s, the bound is %.3g (comm.compression.bound): "
-                "gradients travel whole from step %lld on",
+                "step %lld: %s has a relative error of %.3g in bucket %s, above the bound %.3g "
+                "(comm.compression.bound): gradients are not compressed from step %lld on",
                 (long long)record->step, p->codec, record->codec_error, worst, s->plans.codec_bound,
                 (long long)s->whole_from);
     return switch_record(s);
@@ -74,13 +74,15 @@ void session_codec_load(session *s, const ckpt_info *info)
     s->whole_from = s->codec_changed ? 0 : info->whole_from;
     if (s->whole_from > 0) {
         session_say(s, LOG_INFO,
-                    "gradients travel whole from step %lld on: compression was out of bound",
+                    "gradients are not compressed from step %lld on, because the error of the "
+                    "compression was above its bound",
                     (long long)s->whole_from);
     }
     if (info->residuals_missing == 0) return;
-    session_say(s, LOG_WARN,
-                "what %s has not sent yet begins at zero for %lld of %lld buckets: the checkpoint "
-                "has none for this codec and layout",
-                s->plans.codec.codec->name, (long long)info->residuals_missing,
-                (long long)(info->residuals + info->residuals_missing));
+    session_say(
+        s, LOG_WARN,
+        "the residual of %s begins at zero for %lld of %lld buckets: the checkpoint has none "
+        "for this codec and layout",
+        s->plans.codec.codec->name, (long long)info->residuals_missing,
+        (long long)(info->residuals + info->residuals_missing));
 }

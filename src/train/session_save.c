@@ -18,17 +18,17 @@ status session_saver_open(session *s)
                                  .async = assemble_saves_in_background(s->r)};
     text removed = {.a = s->a};
     if (ckpt_debris_remove(s->h, s->a, s->folder.checkpoints, &removed) != ST_OK) {
-        session_say(s, LOG_WARN, "what a save that was cut off left cannot be removed: %.700s",
+        session_say(s, LOG_WARN, "cannot remove the files of an interrupted save: %.700s",
                     error_last()->text);
         error_clear();
     }
     if (removed.length > 0) {
-        session_say(s, LOG_INFO, "removed what a save that was cut off left: %s", removed.bytes);
+        session_say(s, LOG_INFO, "removed the files of an interrupted save: %s", removed.bytes);
     }
     return ckpt_saver_create(&c, &s->saver);
 }
 
-// ---- what became of a save ----------------------------------------------------------------------
+// ---- the result of a save -----------------------------------------------------------------------
 
 static const char *name_or_null(const char *path)
 {
@@ -46,12 +46,13 @@ static void given_up_say(session *s, const ckpt_saved *r)
     }
     const char *name = name_or_null(s->newest_path);
     if (name != NULL) (void)snprintf(safe, sizeof(safe), ", %.255s is safe", name);
-    session_say(s, LOG_WARN,
-                "checkpoint of step %lld given up: %.600s%s; training goes on%s; %s, the next save "
-                "tries again",
-                (long long)r->step, r->error.text, space, safe,
-                r->error.code == ST_DISK_FULL ? "free space or keep fewer (checkpoint.keep)"
-                                              : "look after the disk");
+    session_say(
+        s, LOG_WARN,
+        "checkpoint of step %lld given up: %.600s%s; training continues%s; %s; the next save "
+        "tries again",
+        (long long)r->step, r->error.text, space, safe,
+        r->error.code == ST_DISK_FULL ? "free space or keep fewer (checkpoint.keep)"
+                                      : "check the disk");
 }
 
 static bool costs_the_checkpoint_only(status st)
@@ -72,7 +73,7 @@ static void saved_say(session *s, const ckpt_saved *r)
         s->w->saved(s->w->context, &saved);
     }
     if (r->after != ST_OK) {
-        session_say(s, LOG_WARN, "%s is safe, but tidying up after it failed: %.700s",
+        session_say(s, LOG_WARN, "%s is safe, but pruning after it failed: %.700s",
                     path_base_name(r->path), r->error.text);
     }
 }
@@ -155,9 +156,9 @@ status session_save_last(session *s)
     TRY(session_save_poll(s, true));
     if (s->saved_step == s->step) return ST_OK;
     const char *name = name_or_null(s->newest_path);
-    return fail(s->save_error.code, "step %lld could not be saved: %.1000s; %s%s",
-                (long long)s->step, s->save_error.text,
-                name != NULL ? "to continue goes on from " : "nothing is saved",
+    return fail(s->save_error.code, "cannot save step %lld: %.1000s; %s%s", (long long)s->step,
+                s->save_error.text,
+                name != NULL ? "the run can continue from " : "the run has no checkpoint",
                 name != NULL ? name : "");
 }
 
@@ -188,7 +189,7 @@ static status all_load(session *s, const char *path, ckpt_info *info)
     TRY(session_agree(s, &worst, "load"));
     if (st != ST_OK) return error_put(&own);
     if (worst == (int)ST_OK) return ST_OK;
-    return fail((status)worst, "%s: another rank could not load its part of it", path);
+    return fail((status)worst, "%s: another rank failed to load its part", path);
 }
 
 // The configuration in a checkpoint, checked; *out is NULL if it has none.

@@ -245,7 +245,7 @@ status session_validate(session *s, bool *whole)
     }
     *whole = batches == s->r->eval.batches;
     if (!*whole) {
-        session_say(s, LOG_INFO, "evaluation of step %lld given up after %lld of %lld batches",
+        session_say(s, LOG_INFO, "evaluation of step %lld stopped after %lld of %lld batches",
                     (long long)s->step, (long long)batches, (long long)s->r->eval.batches);
         return ST_OK;
     }

@@ -99,7 +99,7 @@ class Sweep:
         elif code == 0 and newest != LAST:
             raise Wrong(f"exit 0, but the newest is step {newest}")
         elif any(re.search(r" f(data)?sync\(", line) for line in hit) and not self.own_thread(hit):
-            if not re.search("given up|tidying up", rig.out() + rig.err()):
+            if not re.search("given up|pruning after", rig.out() + rig.err()):
                 raise Wrong("a sync failed, and nobody was told")
 
     def own_thread(self, hit):

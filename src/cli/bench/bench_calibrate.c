@@ -263,9 +263,7 @@ static status alone_measure(const bench_context *c, int model, sums *out)
         out->gemm_s += gemms_s(&each[i]) / begun;
     }
     if (begun < c->threads)
-        return fail(ST_NO_MEMORY,
-                    "the system gives the system gives no %d threads for a measurement",
-                    c->threads);
+        return fail(ST_NO_MEMORY, "cannot start %d threads for a measurement", c->threads);
     return st == ST_OK ? ST_OK : fail(st, "a step on one thread cannot be measured");
 }
 

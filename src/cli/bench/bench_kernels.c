@@ -217,8 +217,8 @@ status bench_attention(bench_context *c)
     kernel_rows rows = {.bench = "attention"};
     char *what = NULL;
     if (a.heads % a.kv_heads != 0) {
-        return fail(ST_USAGE, "--heads %lld is no multiple of --kv-heads %lld", (long long)a.heads,
-                    (long long)a.kv_heads);
+        return fail(ST_USAGE, "--heads %lld is not a multiple of --kv-heads %lld",
+                    (long long)a.heads, (long long)a.kv_heads);
     }
     TRY(arena_format(c->cli->a, &what, "causal attention, %lld heads of %lld, %lld of keys, %s",
                      (long long)a.heads, (long long)a.head_dim, (long long)a.kv_heads,

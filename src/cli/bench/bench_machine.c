@@ -192,7 +192,7 @@ static status entry_write(const bench_context *c, const train_machine *m, const 
     text t = {.a = cli->a}, about = {.a = cli->a};
     const time_t now = (time_t)(cli->h->api->unix_ns(cli->h) / 1000000000);
     if (gmtime_r(&now, &parts) == NULL || strftime(day, sizeof(day), "%Y-%m-%d", &parts) == 0) {
-        return fail(ST_INTERNAL, "the system gives no date");
+        return fail(ST_INTERNAL, "cannot read the date");
     }
     TRY(text_add(&about, "%s, measured by trireme " TRIREME_VERSION " on %s",
                  m->cpu[0] != '\0' ? m->cpu : "a processor", day));

@@ -31,7 +31,7 @@ void bench_parts_print(cli_context *cli, const char *whole, const train_parts *p
                        double peak_flops, double bytes_per_s)
 {
     cli_print(cli,
-              "\nwhere the %s's time goes, and what the limit of each part is\n"
+              "\ntime of each part of a %s, and its limit\n"
               "operation     calls        ms share   GFLOP     GB GFLOP/s   GB/s bound ms     x\n",
               whole);
     double bound_s = 0.0, flops = 0.0, bytes = 0.0;
@@ -60,6 +60,6 @@ void bench_parts_print(cli_context *cli, const char *whole, const train_parts *p
     }
     cli_print(cli,
               "bound: the larger of FLOPs at %.4g GFLOP/s, bytes at %.4g GB/s (a copy);\n"
-              "x: the time is so many bounds; below 1, operands came from the cache.\n",
+              "x: the time divided by the bound; below 1, operands came from the cache.\n",
               peak_flops / 1e9, bytes_per_s / 1e9);
 }

@@ -27,7 +27,7 @@ static status waits_tell(const comm_control_block *b, int rank, const comm_recor
 {
     comm_rank_state state;
     const double waited = ((double)comm_recorder_now_ns(b) - (double)r->begun_ns) / 1e9;
-    TRY(text_add(out, "        in it for %.1f s; not there:", waited));
+    TRY(text_add(out, "        in it for %.1f s; missing:", waited));
     int missing = 0;
     for (int other = 0; comm_recorder_rank(b, other, &state); other++) {
         if (other == rank || cli_rank_has_begun(b, other, r->group, r->sequence)) continue;

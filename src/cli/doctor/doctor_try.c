@@ -187,7 +187,7 @@ status doctor_network(const doctor *d, doctor_finding *f)
     pair_close(&p);
     if (st != ST_OK) {
         TRY(doctor_found(d, f, "%s", error_last()->text));
-        TRY(doctor_costs(d, f, DOCTOR_FAIL, "processes of one run could not talk to each other"));
+        TRY(doctor_costs(d, f, DOCTOR_FAIL, "processes of one run cannot communicate"));
         error_clear();
         return ST_OK;
     }
@@ -208,7 +208,7 @@ static status ranks_try(const doctor *d, doctor_finding *f)
                            .count = 1};
     comm_bench_row row;
     if (comm_bench_run(&c, &row) != ST_OK) {
-        TRY(doctor_found(d, f, "two ranks could not talk: %s", error_last()->text));
+        TRY(doctor_found(d, f, "two ranks cannot communicate: %s", error_last()->text));
         error_clear();
         return doctor_costs(d, f, DOCTOR_WARN, "only one rank can train here (layout.dp=1)");
     }

@@ -66,13 +66,14 @@ static status target_check(export_job *v, const char *to, bool force, bool *repl
     TRY(arena_format(v->cli->a, &v->work, "%s.export", v->to));
     TRY(api->path_info(v->cli->h, v->to, &info));
     if (info.kind == FILE_KIND_NONE) return ST_OK;
-    if (info.kind != FILE_KIND_FOLDER) return fail(ST_USAGE, "%s exists and is no folder", v->to);
+    if (info.kind != FILE_KIND_FOLDER)
+        return fail(ST_USAGE, "%s exists and is not a folder", v->to);
     TRY(api->path_list(v->cli->h, v->cli->a, v->to, &names));
     if (names.count == 0) return ST_OK;
     TRY(cli_has_file(v->cli, v->to, "config.json", &is_model));
     if (!force || !is_model) {
         return fail(ST_USAGE, "%s has files in it (%s)%s", v->to, names.names[0],
-                    is_model ? "; --force replaces it" : "; give a folder of its own");
+                    is_model ? "; --force replaces it" : "; give another folder");
     }
     // Replaces only a folder that looks like an exported model.
     for (int64_t i = 0; i < names.count; i++) {

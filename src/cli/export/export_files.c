@@ -227,7 +227,7 @@ static status tokenizer_write(export_job *v)
     TRY(v->cli->h->api->path_info(v->cli->h, v->tokenizer, &info));
     if (info.kind == FILE_KIND_NONE) {
         return fail(ST_NOT_FOUND,
-                    "the tokenizer %s is not there; give --tokenizer PATH, or "
+                    "the tokenizer %s does not exist; give --tokenizer PATH, or "
                     "--tokenizer none to leave it out",
                     v->tokenizer);
     }

@@ -36,12 +36,12 @@ status cli_help_overview(cli_context *cli)
               "trireme trains large language models.\n\n"
               "  trireme init demo                              a small text and a configuration\n"
               "  trireme train demo/config.yaml                 a minute or two on two cores\n"
-              "  trireme generate demo/run --prompt 'The '      what it learned\n\n"
+              "  trireme generate demo/run --prompt 'The '      text from the model\n\n"
               "Commands\n");
     for (int64_t i = 0; cli_commands[i] != NULL; i++) {
         cli_print(cli, "  %-9s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
     }
-    cli_print(cli, "\ntrireme help COMMAND    what it takes, with examples\n"
+    cli_print(cli, "\ntrireme help COMMAND    its arguments, with examples\n"
                    "trireme help KEY        one key of a configuration, such as train.micro_batch\n"
                    "trireme help CODE       an error code, such as C012\n"
                    "trireme config reference    all keys\n");

@@ -314,7 +314,7 @@ static status run(cli_context *cli, const cli_call *call)
     infer_scorer_close(v.scorer);
     data_tokenizer_close(v.tokenizer);
     if (st == ST_STOPPED) {
-        (void)fprintf(cli->err, "stopped  %s; nothing was kept\n", error_last()->text);
+        (void)fprintf(cli->err, "stopped  %s; there is no result\n", error_last()->text);
         cli_push(cli);
         cli_signals_raise();
     }

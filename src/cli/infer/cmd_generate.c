@@ -464,12 +464,13 @@ const cli_command cli_command_generate = {
     .synopsis = "RUN|CHECKPOINT|FOLDER (--prompt TEXT | --prompts FILE) [--max-tokens N] "
                 "[--temperature X] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT] "
                 "[--json]",
-    .about = "For a run, the command takes its newest checkpoint. FOLDER is a Hugging Face folder. "
-             "The prompt is used unchanged, without a token before it. A text ends with its last "
-             "token, at an end-of-text token of the model, or before a stop text; in JSON, finish "
-             "is length, eos or stop. The results of a file's prompts come in their order, each "
-             "with the same draws as alone. An interrupt prints the text so far and ends the "
-             "program as the signal does (130 in a shell); finish is then interrupted.",
+    .about =
+        "For a run, the command takes its newest checkpoint. FOLDER is a Hugging Face folder. "
+        "The prompt is used unchanged, without a token before it. A text ends with its last "
+        "token, at an end-of-text token of the model, or before a stop text; in JSON, finish "
+        "is length, eos or stop. The results of a file's prompts come in their order, each "
+        "with the same random draws as if run alone. An interrupt prints the text so far and ends the "
+        "program as the signal does (130 in a shell); finish is then interrupted.",
     .examples =
         "  trireme generate demo/run --prompt 'In the beginning'\n"
         "  trireme generate demo/run --prompt 'And' --temperature 0\n"

@@ -72,8 +72,8 @@ static status run(cli_context *cli, const cli_call *call)
     }
     if (!f->verify) return ST_OK;
     if (r->damage_count > 0) {
-        return fail(ST_ANSWER_NO, "%s is not right: %.*s", path,
-                    (int)strcspn(r->damage.bytes, "\n"), r->damage.bytes);
+        return fail(ST_ANSWER_NO, "%s is damaged: %.*s", path, (int)strcspn(r->damage.bytes, "\n"),
+                    r->damage.bytes);
     }
     if (r->checked != NULL) return ST_OK;
     return fail(ST_UNSUPPORTED, "%s: it has no contents that can be verified (%s)", path, r->kind);

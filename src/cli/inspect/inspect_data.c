@@ -53,12 +53,12 @@ static status tokens_tell(inspect_report *r, const data_tokens *t, bool knows_vo
     if (data_tokens_documents(t) > 0) {
         TRY(inspect_add_int(r, "documents", data_tokens_documents(t)));
     } else {
-        TRY(inspect_add(r, "documents", "not told by the file"));
+        TRY(inspect_add(r, "documents", "not stated by the file"));
     }
     if (knows_vocab && data_tokens_vocab(t) > 0) {
         TRY(inspect_add_int(r, "vocabulary", data_tokens_vocab(t)));
     } else {
-        TRY(inspect_add(r, "vocabulary", "not told by the file"));
+        TRY(inspect_add(r, "vocabulary", "not stated by the file"));
     }
     if (reads) TRY(inspect_add_int(r, "largest id", largest));
     if (is_own) TRY(inspect_add(r, "tokenizer", "%s", hash128_text(made_with, hex)));
@@ -130,7 +130,7 @@ status inspect_text(inspect_report *r, const inspect_probe *p)
     if (st != ST_OK) TRY(inspect_add(r, "usable", "no: %s", error_last()->text));
     TRY(inspect_take(r, st));
     TRY(inspect_add(r, "format", "text, %s", text_bytes_human(file_bytes, human)));
-    if (!facts.is_whole) TRY(inspect_add(r, "read", "not to its end; so far:"));
+    if (!facts.is_whole) TRY(inspect_add(r, "read", "in part; so far:"));
     TRY(inspect_add_int(r, "documents", facts.documents));
     TRY(inspect_add_int(r, "bytes", facts.bytes));
     TRY(inspect_add(r, "encoding", facts.is_utf8 ? "UTF-8" : "not all of it UTF-8"));

@@ -74,7 +74,7 @@ static status side_open(cli_context *cli, const char *path, side *out)
     }
     if (strcmp(kind, "run") != 0 && strcmp(kind, "checkpoint") != 0) {
         return fail(ST_USAGE,
-                    "%s is no model: %s; --diff compares safetensors, Hugging Face "
+                    "%s is not a model: %s; --diff compares safetensors, Hugging Face "
                     "folders, checkpoints and runs",
                     path, kind);
     }

@@ -65,7 +65,7 @@ static status look_folder(inspect_report *r, const inspect_probe *p)
     for (int64_t i = 0; i < min_i64(p->names.count, 1); i++) {
         TRY(inspect_add(r, "such as", "%s", p->names.names[i]));
     }
-    return inspect_add(r, "note", "no run, checkpoint, model or tokenizer; look at a file in it");
+    return inspect_add(r, "note", "no run, checkpoint, model or tokenizer; inspect a file in it");
 }
 
 // ---- files by their first bytes -----------------------------------------------------------------
@@ -101,7 +101,7 @@ static const struct {
     {"SQLite format 3", 15, 0, "an SQLite database", "write its texts as JSON lines"},
     {"\x7f"
      "ELF",
-     4, 0, "a program", "it is no model and no data"},
+     4, 0, "a program", "it is neither a model nor data"},
 };
 
 static int64_t stranger_of(const inspect_probe *p)
@@ -271,7 +271,7 @@ status inspect_probe_make(cli_context *cli, const char *path, inspect_probe *out
     p.path = trimmed;
     p.name = path_base_name(trimmed);
     TRY(api->path_info(cli->h, trimmed, &p.info));
-    if (p.info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s is not there", path);
+    if (p.info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s does not exist", path);
     if (p.info.kind == FILE_KIND_FOLDER) {
         TRY(api->path_list(cli->h, cli->a, trimmed, &p.names));
     } else if (p.info.kind == FILE_KIND_REGULAR) {

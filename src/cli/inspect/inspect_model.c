@@ -214,7 +214,7 @@ status inspect_hf_config(inspect_report *r, const inspect_probe *p)
     const status st = model_spec_from_json(r->cli->a, root, p->path, &spec);
     json_free(root);
     if (st == ST_OK) {
-        TRY(inspect_checked(r, "every key that matters"));
+        TRY(inspect_checked(r, "every key that the model needs"));
         return spec_tell(r, &spec);
     }
     TRY(inspect_add(r, "usable", "no: %s", error_last()->text));

@@ -260,5 +260,5 @@ status inspect_config(inspect_report *r, const inspect_probe *p)
     TRY(inspect_add_int(r, "seq", c->train.seq));
     TRY(inspect_add_int(r, "batch", c->train.global_batch));
     if (c->model.preset != NULL) TRY(inspect_add(r, "preset", "%s", c->model.preset));
-    return inspect_checked(r, "keys, types, limits and what cannot hold together");
+    return inspect_checked(r, "keys, types, limits and conflicts");
 }

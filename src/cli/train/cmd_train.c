@@ -92,7 +92,8 @@ static status source_find(cli_context *cli, const cli_call *call, source *s)
     file_info info;
     TRY(cli->h->api->path_info(cli->h, path, &info));
     if (info.kind == FILE_KIND_NONE) {
-        return fail(ST_NOT_FOUND, "%s is not there; trireme init DIR makes a configuration", path);
+        return fail(ST_NOT_FOUND, "%s does not exist; trireme init DIR makes a configuration",
+                    path);
     }
     is_folder = info.kind == FILE_KIND_FOLDER;
     TRY(arena_new(cli->a, call->key_count + 1, &s->keys));

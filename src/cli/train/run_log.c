@@ -69,7 +69,7 @@ static status line_write(run_log *log, int file_idx, const char *line)
         char when[32];
         struct tm parts;
         const time_t now = (time_t)(log->cli->h->api->unix_ns(log->cli->h) / 1000000000);
-        if (gmtime_r(&now, &parts) == NULL) return fail(ST_IO, "the clock gives no date");
+        if (gmtime_r(&now, &parts) == NULL) return fail(ST_IO, "cannot read the date");
         if (strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ ", &parts) == 0) when[0] = '\0';
         TRY(text_add(&t, "%s", when));
     }

@@ -221,7 +221,7 @@ static status parse_line(data_documents *d, const char *line, int64_t count)
                 d->path, (long long)d->line,
                 *line != '{'        ? "no object"
                 : d->parsed == NULL ? "no key \"text\""
-                                    : "\"text\" is no text",
+                                    : "\"text\" is not a string",
                 d->is_named_lines ? "" : ", as the first line is a JSON object");
 }
 

@@ -41,7 +41,7 @@ static status read_gzip(data_reader *r, void *buffer, int64_t bytes, int64_t *go
             break;
         }
         if (!s->in_member) {
-            if (inflateReset(&s->z) != Z_OK) return damaged(r, "a state that cannot be");
+            if (inflateReset(&s->z) != Z_OK) return damaged(r, "invalid state");
             s->in_member = true;
         }
         s->z.next_in = r->input + r->input_at;

@@ -135,7 +135,7 @@ static status encode(data_tokenizer *t, const char *text, int64_t count, int fla
         text = b->repaired.items;
         count = b->repaired.count;
         if (count > TOKENIZER_TEXT_MAX) {
-            return fail(ST_DATA, "a text of %lld bytes that are no UTF-8", (long long)count);
+            return fail(ST_DATA, "a text of %lld bytes is not UTF-8", (long long)count);
         }
     }
     const bool special = (flags & DATA_ENCODE_SPECIAL) != 0;

@@ -78,7 +78,7 @@ static const json *gpt2_split(const json *root)
 status bpe_read_merges(bpe_builder *b, const json *merges)
 {
     if (json_kind_of(merges) != JSON_LIST) {
-        return fail(ST_DAMAGED, "%s: `model.merges` is no list", b->path);
+        return fail(ST_DAMAGED, "%s: `model.merges` is not a list", b->path);
     }
     const int64_t count = json_count(merges);
     TRY(bpe_build_merges_begin(b, count));

@@ -52,7 +52,7 @@ static status read_header(megatron *m, token_type *type)
     }
     const uint8_t code = header[IDX_AT_TYPE];
     if (code >= COUNT_OF(types) || types[code] < 0) {
-        return fail(ST_DAMAGED, "%s: type code %d at byte %d is no integer type", m->path, code,
+        return fail(ST_DAMAGED, "%s: type code %d at byte %d is not an integer type", m->path, code,
                     IDX_AT_TYPE);
     }
     // The file's size bounds the counts before the code uses them.

@@ -99,7 +99,7 @@ status data_tokens_open(const host *h, arena *a, const char *path, int64_t vocab
     const data_token_format *format = format_of(&p);
     if (format == NULL) {
         return fail(ST_DATA,
-                    "%s: no token file; expected a shard of this program, or a .bin file of "
+                    "%s: not a token file; expected a shard of this program, or a .bin file of "
                     "nanoGPT, llm.c or Megatron",
                     path);
     }
@@ -225,7 +225,7 @@ static status bad_token(const data_tokens *t, token_type type, const void *at, i
 static status read_at(const data_tokens *t, int64_t offset, void *out, int64_t bytes)
 {
     const status st = t->h->api->file_read(t->f, offset, out, bytes);
-    if (st == ST_DAMAGED) note("while reading tokens: the file was cut under the run");
+    if (st == ST_DAMAGED) note("while reading tokens: the file was cut during the run");
     return st;
 }
 
