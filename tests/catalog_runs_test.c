@@ -28,7 +28,7 @@ static void check_run(arena *a, const char *name)
         fail_msg("%s: %s", name, error_last()->text);
     }
     model_count(&spec, &counts);
-    assert_true(counts.active <= counts.total && counts.product <= counts.active);
+    assert_true(counts.active <= counts.total && counts.gemm <= counts.active);
     assert_int_equal(arena_new(a, run.setting_count + 1, &keys), ST_OK);
     assert_int_equal(arena_new(a, 1, &r), ST_OK);
     assert_int_equal(arena_format(a, &model, "model.preset=%s", run.model), ST_OK);

@@ -13,12 +13,12 @@
 
 static double causal(const flops_model *m, double s)
 {
-    return 6.0 * m->product_parameters + 6.0 * m->layers * m->attention_width * s;
+    return 6.0 * m->gemm_parameters + 6.0 * m->layers * m->attention_width * s;
 }
 
 static double nemo(const flops_model *m, double s)
 {
-    return 6.0 * m->product_parameters + 12.0 * m->layers * m->attention_width * s;
+    return 6.0 * m->gemm_parameters + 12.0 * m->layers * m->attention_width * s;
 }
 
 static double palm(const flops_model *m, double s)

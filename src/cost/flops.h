@@ -19,7 +19,7 @@ typedef struct flops_model {
     double attention_width; // per layer: heads x head size
     double parameters;      // all
     // parameters in GEMMs: the head, but not the embedding, norms or biases
-    double product_parameters;
+    double gemm_parameters;
 } flops_model;
 
 typedef struct flops_rule {

@@ -31,7 +31,7 @@ static flops_model model_of(const test_csv *c, gate g)
                          .vocab = v,
                          .attention_width = h,
                          .parameters = 1e9 * test_csv_number(c, "params_b"),
-                         .product_parameters = l * block + v * h};
+                         .gemm_parameters = l * block + v * h};
 }
 
 // |a - b| is at most the sum of both roundings.
@@ -65,7 +65,7 @@ static void rows_are_what_they_say(void **state)
                            .vocab = v,
                            .attention_width = h,
                            .parameters = l * 12 * h * h + v * h,
-                           .product_parameters = l * 12 * h * h + v * h};
+                           .gemm_parameters = l * 12 * h * h + v * h};
     const double full = rule("nemo")->token(&m, s), attention = 12 * l * h * s;
     assert_string_equal(cost_flops_at(0)->name, "causal");
     assert_near(rule("model-72")->token(&m, s) / full, 1.0, 1e-12);

@@ -171,7 +171,7 @@ static status weight_make(building *b, const char *prefix, const block_weight *w
                        .init = w->init,
                        .init_std = w->init_std,
                        .decay = w->ndim == 2,
-                       .is_product = w->is_product,
+                       .in_gemm = w->in_gemm,
                        .is_matrix = w->is_matrix,
                        .is_expert = w->cut_dim[AXIS_EP] >= 0};
     memcpy(out->cut_dim, w->cut_dim, sizeof(out->cut_dim));
@@ -316,7 +316,7 @@ static void skipped_count(op_model *m, const decoder_spec *spec)
         if (p->input_count == 0) continue; // the embedding has no GEMM
         for (tensor_id t = 0; t < p->tensor_count; t++) {
             const int32_t row = layer->weight_of[t];
-            if (row < 0 || !m->weights[row].is_product || p->tensors[t].view_of != TENSOR_NONE) {
+            if (row < 0 || !m->weights[row].in_gemm || p->tensors[t].view_of != TENSOR_NONE) {
                 continue;
             }
             const int64_t count = m->weights[row].rows * m->weights[row].columns;
@@ -334,7 +334,7 @@ static void totals(op_model *m, const decoder_spec *spec)
     for (int64_t i = 0; i < m->weight_count; i++) {
         const int64_t count = m->weights[i].rows * m->weights[i].columns;
         m->parameters += count;
-        if (m->weights[i].is_product) m->product_parameters += count;
+        if (m->weights[i].in_gemm) m->gemm_parameters += count;
     }
     const model_latent *l = &spec->latent;
     // The scores have the width of queries and the outputs the width of values: half of each.
@@ -344,7 +344,7 @@ static void totals(op_model *m, const decoder_spec *spec)
     if (spec->experts.count == 0) return;
     model_counts counts;
     model_count(spec, &counts);
-    m->product_parameters = counts.product; // those that one token uses
+    m->gemm_parameters = counts.gemm; // those that one token uses
 }
 
 static status build(building *b)

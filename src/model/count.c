@@ -4,7 +4,7 @@
 #include "model/model.h"
 
 typedef struct sum {
-    int64_t product, other; // in GEMMs; in norms and biases
+    int64_t gemm, other; // in GEMMs; in norms and biases
 } sum;
 
 static sum attention_count(const decoder_spec *s)
@@ -34,7 +34,7 @@ static sum mlp_count(const decoder_spec *s, int64_t ffn_dim)
 
 static void add(sum *to, int64_t times, sum one)
 {
-    to->product += times * one.product;
+    to->gemm += times * one.gemm;
     to->other += times * one.other;
 }
 
@@ -49,12 +49,12 @@ void model_count(const decoder_spec *s, model_counts *out)
     add(&all, s->layers, attention_count(s));
     add(&all, s->layers - mixed, mlp_count(s, s->ffn_dim));
     add(&all, mixed * e->shared, expert);
-    all.product += mixed * e->count * s->dim; // routers
+    all.gemm += mixed * e->count * s->dim; // routers
     sum seen = all, whole = all;
     add(&seen, mixed * e->top_k, expert);
     add(&whole, mixed * e->count, expert);
     const int64_t outside = positions + (s->tied ? 0 : head);
-    out->total = whole.product + whole.other + outside;
-    out->active = seen.product + seen.other + outside;
-    out->product = seen.product;
+    out->total = whole.gemm + whole.other + outside;
+    out->active = seen.gemm + seen.other + outside;
+    out->gemm = seen.gemm;
 }

@@ -128,7 +128,7 @@ typedef struct model_counts {
     int64_t total;
     int64_t active; // parameters that one token uses: all but those of experts that it skips
     // those of `active` in GEMMs: FLOPs of a token are 6 x these, plus attention's
-    int64_t product;
+    int64_t gemm;
 } model_counts;
 void model_count(const decoder_spec *spec, model_counts *out);
 NODISCARD status model_spec_print_json(const decoder_spec *spec, text *out);

@@ -165,7 +165,7 @@ static void built_as_counted(void **state)
         model_count(&s, &counts);
         assert_int_equal(model_build(a, &s, &options, &m), ST_OK);
         assert_int_equal(m->parameters, counts.total);
-        assert_int_equal(m->product_parameters, counts.product);
+        assert_int_equal(m->gemm_parameters, counts.gemm);
         // Building for execution is refused with a message, unless arch/ has a row for the model.
         options.sizes_only = false;
         options.seq = 8;

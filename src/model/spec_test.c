@@ -408,7 +408,7 @@ static int64_t parameters_of(arena *a, const decoder_spec *s)
     model_count(s, &counts);
     assert_int_equal(counts.total, m->parameters);
     if (s->experts.count == 0) assert_int_equal(counts.active, m->parameters);
-    assert_int_equal(counts.product, m->product_parameters);
+    assert_int_equal(counts.gemm, m->gemm_parameters);
     return m->parameters;
 }
 

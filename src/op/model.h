@@ -43,11 +43,11 @@ typedef struct op_weight {
     weight_part parts[4];
     weight_init init;
     float init_std;
-    bool decay;      // weight decay applies (two-dim tensors)
-    bool is_product; // takes part in matrix products: counted in FLOPs (input embedding not)
-    bool is_matrix;  // Muon takes it: two-dim, neither embedding nor head
-    bool frozen;     // not trained: it has no gradient and no optimizer state
-    bool is_expert;  // its rows are those of experts, which ranks along AXIS_EP share
+    bool decay;     // weight decay applies (two-dim tensors)
+    bool in_gemm;   // an operand of a GEMM: counted in FLOPs (the input embedding is not)
+    bool is_matrix; // Muon takes it: two-dim, neither embedding nor head
+    bool frozen;    // not trained: it has no gradient and no optimizer state
+    bool is_expert; // its rows are those of experts, which ranks along AXIS_EP share
     int8_t cut_dim[AXIS_COUNT];
     // Piece `at` of `ways` along AXIS_TP; ways is 0 or 1 if every rank has the whole weight.
     int32_t ways, at;
@@ -124,8 +124,8 @@ typedef struct op_model {
     int64_t weight_count;
     const op_constant *constants;
     int32_t constant_count;
-    // For reports: FLOPs of a token = 6 * product_parameters + 6 * seq * attention_width.
-    int64_t parameters, product_parameters;
+    // For reports: FLOPs of a token = 6 * gemm_parameters + 6 * seq * attention_width.
+    int64_t parameters, gemm_parameters;
     int64_t attention_width; // sum over layers of heads * head_dim
     // For frozen models: weights in GEMMs times the gradients (of the weight, of its input) that
     // are not computed, and the attention width of layers that run forward only.
@@ -138,7 +138,7 @@ typedef struct op_model {
 static inline double op_model_flops_per_token(const op_model *m, int64_t seq)
 {
     const double attention = 6.0 * (double)m->attention_width - 4.0 * (double)m->skipped_width;
-    return 6.0 * (double)m->product_parameters - 2.0 * (double)m->skipped_parameters +
+    return 6.0 * (double)m->gemm_parameters - 2.0 * (double)m->skipped_parameters +
            (double)seq * attention;
 }
 

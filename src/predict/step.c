@@ -141,7 +141,7 @@ static void flops_count(const predict_setup *s, predict_step *out)
                                .vocab = (double)s->spec.vocab,
                                .attention_width = (double)(s->spec.heads * head),
                                .parameters = (double)counts.active,
-                               .product_parameters = (double)counts.product};
+                               .gemm_parameters = (double)counts.gemm};
     out->parameters = counts.total;
     out->step_s = (double)out->step->step_ns * 1e-9;
     out->tokens_per_s = tokens / out->step_s;

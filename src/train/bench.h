@@ -126,8 +126,8 @@ double train_attention_flops(const train_attention *attention);
 NODISCARD status train_attention_time(const train_bench_on *on, train_attention *attention);
 
 // Measures FLOP/s of the fastest of a few GEMMs with operands of `type`, on the cpu backend.
-NODISCARD status train_bench_product(const host *h, const kern_context *kernels, dtype type,
-                                     double *flops_per_s);
+NODISCARD status train_bench_gemm(const host *h, const kern_context *kernels, dtype type,
+                                  double *flops_per_s);
 
 // ---- the machine --------------------------------------------------------------------------------
 enum { TRAIN_MAX_SIZES = 16 };

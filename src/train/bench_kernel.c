@@ -102,12 +102,12 @@ static status call_time(const train_bench_on *on, bench_call *c, train_time *out
     return ST_OK;
 }
 
-// ---- products -----------------------------------------------------------------------------------
+// ---- GEMMs --------------------------------------------------------------------------------------
 
 double train_gemm_flops(op_code code, int64_t n, int64_t m, int64_t k)
 {
-    const double product = 2.0 * (double)n * (double)m * (double)k;
-    return op_kind_of(code)->logits == LOGITS_LOSS ? 3.0 * product : product; // logits, dx and dw
+    const double gemm = 2.0 * (double)n * (double)m * (double)k;
+    return op_kind_of(code)->logits == LOGITS_LOSS ? 3.0 * gemm : gemm; // logits, dx and dw
 }
 
 static status gemm_operands(bench_call *c, dtype type, const train_gemm *g)
@@ -217,8 +217,7 @@ status train_gemm_shapes(arena *a, const decoder_spec *spec, dtype type, int64_t
     return ST_OK;
 }
 
-status train_bench_product(const host *h, const kern_context *kernels, dtype type,
-                           double *flops_per_s)
+status train_bench_gemm(const host *h, const kern_context *kernels, dtype type, double *flops_per_s)
 {
     static const int64_t sizes[][3] = {{512, 512, 512}, {1024, 1024, 1024}, {2048, 1024, 1024}};
     enum { LEAST = 3, MOST = 12 };
@@ -242,8 +241,8 @@ status train_bench_product(const host *h, const kern_context *kernels, dtype typ
 
 double train_attention_flops(const train_attention *a)
 {
-    const double products = a->backward ? 4.0 : 2.0;
-    return products * 2.0 * (double)a->batch * (double)a->heads * (double)a->head_dim *
+    const double gemms = a->backward ? 4.0 : 2.0;
+    return gemms * 2.0 * (double)a->batch * (double)a->heads * (double)a->head_dim *
            (double)a->seq * (double)a->seq / 2.0;
 }
 

@@ -352,7 +352,7 @@ static status peaks(const host *h, const kern_context *kernels, train_machine *o
             const double flops = kern_peak_flops(kernels, 0, types[k]);
             if (flops > out->loop_flops[k]) out->loop_flops[k] = flops;
         }
-        TRY(train_bench_product(h, kernels, types[k], &out->product_flops[k]));
+        TRY(train_bench_gemm(h, kernels, types[k], &out->product_flops[k]));
     }
     for (int i = 0; i < LOOPS && threads > 1; i++) {
         const double flops = kern_peak_flops(kernels, 1, DTYPE_F32);

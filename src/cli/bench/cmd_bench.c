@@ -237,7 +237,7 @@ status bench_peak_measure(const bench_context *c, dtype type, bench_peak *out)
         const double flops = kern_peak_flops(c->kernels, 0, type);
         if (flops > peak.loop) peak.loop = flops;
     }
-    TRY(train_bench_product(c->cli->h, c->kernels, type, &peak.gemm));
+    TRY(train_bench_gemm(c->cli->h, c->kernels, type, &peak.gemm));
     peak.flops = peak.loop > peak.gemm ? peak.loop : peak.gemm;
     *out = peak;
     return ST_OK;

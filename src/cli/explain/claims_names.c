@@ -153,7 +153,7 @@ static status model_field(claims_scope *s, const char *name, const char *field, 
     if (st == ST_OK && strcmp(field, "parameters") == 0) {
         *out = (double)m->parameters;
     } else if (st == ST_OK && strcmp(field, "product_parameters") == 0) {
-        *out = (double)m->product_parameters;
+        *out = (double)m->gemm_parameters;
     } else if (st == ST_OK && strcmp(field, "layer_parameters") == 0) {
         *out = elements(m, "layers.0.", 0);
     } else if (st == ST_OK) { // "vector_parameters": norms and biases

@@ -57,7 +57,7 @@ static block_weight matrix_of(const block_context *c, const char *name, int64_t 
                       .columns = columns,
                       .init = INIT_NORMAL,
                       .init_std = c->spec->init_std,
-                      .is_product = true,
+                      .in_gemm = true,
                       .is_matrix = true};
     memset(w.cut_dim, -1, sizeof(w.cut_dim));
     w.cut_dim[AXIS_TP] = (int8_t)cut_dim;

@@ -20,7 +20,7 @@ typedef struct block_weight {
     } parts[4];
     weight_init init;
     float init_std;
-    bool is_product, is_matrix;
+    bool in_gemm, is_matrix;
     int8_t cut_dim[AXIS_COUNT];
     const char *shared; // the model's weight that it aliases (tied embedding); else NULL
 } block_weight;
