@@ -418,7 +418,7 @@ static void check_comm(checker *k)
     static const char *const of_any[] = {"comm.compression.bound", NULL};
     static const char *const of_topk[] = {"comm.compression.keep", NULL};
     static const char *const of_feedback[] = {"comm.compression.warmup", NULL};
-    static const char *const words[] = {"none", "bf16", "int8", "fp8", "topk", "onebit"};
+    static const char *const names[] = {"none", "bf16", "int8", "fp8", "topk", "onebit"};
     const int32_t mode = k->r->comm.compression.mode;
     if (mode == RUN_COMPRESS_NONE) check_refuse_keys(k, of_any, "comm.compression is none");
     if (mode != RUN_COMPRESS_TOPK)
@@ -426,7 +426,7 @@ static void check_comm(checker *k)
     if (!run_config_has_error_feedback(k->r)) {
         check_refuse_keys(k, of_feedback, "it applies only to comm.compression = topk and onebit");
     }
-    if (mode != RUN_COMPRESS_NONE) check_compressed(k, words[mode]);
+    if (mode != RUN_COMPRESS_NONE) check_compressed(k, names[mode]);
 }
 
 // Refuses keys that take effect only in a planned run.

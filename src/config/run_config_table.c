@@ -13,10 +13,10 @@
         .key = (k), .kind = OPTION_REAL, .offset = AT(field), .default_text = (def), .min = (lo), \
         .max = (hi), .on_resume = OPTION_##class, .unit = "", __VA_ARGS__                         \
     }
-#define CHOICE(k, field, def, words, class, ...)                                       \
+#define CHOICE(k, field, def, names, class, ...)                                       \
     {                                                                                  \
         .key = (k), .kind = OPTION_CHOICE, .offset = AT(field), .default_text = (def), \
-        .choices = (words), .on_resume = OPTION_##class, .unit = "", __VA_ARGS__       \
+        .choices = (names), .on_resume = OPTION_##class, .unit = "", __VA_ARGS__       \
     }
 #define OTHER(k, what, field, def, class, ...)                                         \
     {                                                                                  \

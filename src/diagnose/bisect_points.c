@@ -160,24 +160,24 @@ int64_t bisect_row(const bisect_rank *k, const bisect_seen *s, int64_t mb, int64
     const int64_t sequence = p->first_sequence + mb * p->micro_batch + i / per;
     const int64_t cuts = s->by_positions ? plan_mesh_size(mesh, AXIS_TP) : 1;
     const int64_t own = cut_position(cuts, p->cut_pieces, mesh->at[AXIS_TP], per, i % per);
-    const int64_t ways = plan_mesh_size(mesh, AXIS_CP);
+    const int64_t cp_size = plan_mesh_size(mesh, AXIS_CP);
     const int64_t turns = run_config_cp_turns(&k->r);
-    const int64_t position = zigzag_position(ways, turns, mesh->at[AXIS_CP], p->seq, own);
+    const int64_t position = zigzag_position(cp_size, turns, mesh->at[AXIS_CP], p->seq, own);
     return sequence * p->whole_seq + position;
 }
 
 int64_t bisect_column(const bisect_rank *k, const bisect_seen *s, const bisect_point *p, int64_t j)
 {
     if (s->columns == p->columns) return j;
-    const int32_t ways = plan_mesh_size(&k->options.mesh, AXIS_TP);
+    const int32_t tp_size = plan_mesh_size(&k->options.mesh, AXIS_TP);
     const int64_t at = k->options.mesh.at[AXIS_TP];
     int64_t whole = 0; // columns of the parts before
     for (int i = 0; i < p->part_count; i++) {
         // Keys that several ranks hold: the width reveals a tensor with nothing else.
-        const bool alone = p->part_count == 1 && s->columns * ways > p->columns;
+        const bool alone = p->part_count == 1 && s->columns * tp_size > p->columns;
         const int64_t copies =
-            alone ? s->columns * ways / p->columns : op_part_copies(p->heads[i], ways);
-        const int64_t pieces = ways / copies, piece = at / copies;
+            alone ? s->columns * tp_size / p->columns : op_part_copies(p->heads[i], tp_size);
+        const int64_t pieces = tp_size / copies, piece = at / copies;
         const int64_t begin = p->part[i] * piece / pieces, end = p->part[i] * (piece + 1) / pieces;
         if (j < end - begin) return whole + begin + j;
         j -= end - begin;

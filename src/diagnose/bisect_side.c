@@ -181,18 +181,18 @@ static status plan_watch(const bisect *b, bisect_rank *k, const plan *p)
 // Takes the positions of every sequence that a rank along cp holds.
 static void positions_take(const bisect_rank *k, const plan *p, const int32_t *from, int32_t *to)
 {
-    const int64_t ways = plan_mesh_size(&k->options.mesh, AXIS_CP);
+    const int64_t cp_size = plan_mesh_size(&k->options.mesh, AXIS_CP);
     const int64_t turns = run_config_cp_turns(&k->r), pieces = zigzag_pieces(turns);
     const int64_t size = p->seq / pieces, at = k->options.mesh.at[AXIS_CP];
     for (int64_t i = 0; i < pieces * p->own_sequences; i++) {
-        const int64_t first = zigzag_position(ways, turns, at, p->seq, i % pieces * size);
+        const int64_t first = zigzag_position(cp_size, turns, at, p->seq, i % pieces * size);
         memcpy(to + i * size, from + i / pieces * p->whole_seq + first, (size_t)size * sizeof(*to));
     }
 }
 
 static status input_of(const bisect *b, bisect_rank *k, const plan *p, exec_input *out)
 {
-    const int64_t ways = plan_mesh_size(&k->options.mesh, AXIS_CP);
+    const int64_t cp_size = plan_mesh_size(&k->options.mesh, AXIS_CP);
     const int64_t own = p->own_sequences * p->seq;
     *out = (exec_input){.settings = train_step_settings(&k->r), .batch_count = BISECT_BATCHES};
     out->host = (step_host){.step = b->step,
@@ -200,15 +200,15 @@ static status input_of(const bisect *b, bisect_rank *k, const plan *p, exec_inpu
                             .lr = lr_rate(b->r, b->step - 1),
                             .sequences = b->sequences,
                             .first_sequence = b->consumed};
-    if (ways > 1 && k->cells == NULL) {
+    if (cp_size > 1 && k->cells == NULL) {
         TRY(arena_new(k->seen_arena, BISECT_BATCHES * own, &k->cells));
     }
     for (int i = 0; i < BISECT_BATCHES; i++) {
         const int32_t *all = b->batch[i].data;
         const int32_t *rows = all + p->first_sequence * p->whole_seq;
         // Attention needs the documents of all positions.
-        const bool is_cut = ways > 1 && strcmp(b->batch[i].name, "documents") != 0;
-        const int64_t cells = ways > 1 && !is_cut ? own * ways : own;
+        const bool is_cut = cp_size > 1 && strcmp(b->batch[i].name, "documents") != 0;
+        const int64_t cells = cp_size > 1 && !is_cut ? own * cp_size : own;
         if (is_cut) {
             positions_take(k, p, rows, k->cells + i * own);
             rows = k->cells + i * own;

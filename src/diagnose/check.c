@@ -233,8 +233,8 @@ static status batch_read(checking *k, const char *prefix, int64_t step)
 // Position in the sequence of a row of rank `at` of cp.
 static int64_t position_of(const checking *k, int64_t at, int64_t row)
 {
-    const int64_t ways = k->r.layout.cp, seq = k->padded / ways;
-    return zigzag_position(ways, run_config_cp_turns(&k->r), at, seq, row % seq);
+    const int64_t cp_size = k->r.layout.cp, seq = k->padded / cp_size;
+    return zigzag_position(cp_size, run_config_cp_turns(&k->r), at, seq, row % seq);
 }
 
 // Positions beyond the end of a sequence hold tokens of a separate document without labels.
@@ -327,13 +327,13 @@ typedef struct logits_piece {
 static logits_piece logits_here(const checking *k, const op_tensor *t)
 {
     const plan *p = k->plans.eval;
-    const int64_t ways = k->r.layout.tp, at = k->options.mesh.at[AXIS_TP], all = k->spec.vocab;
+    const int64_t tp_size = k->r.layout.tp, at = k->options.mesh.at[AXIS_TP], all = k->spec.vocab;
     if (p->outputs[0] < 0) return (logits_piece){0};
     const int64_t columns = t->dims[1].scale; // as op_model_partition cuts them, or all
     return (logits_piece){.first = p->first_sequence,
                           .rows = p->own_sequences * p->seq,
                           .at = k->options.mesh.at[AXIS_CP],
-                          .column = columns < all ? all * at / ways : 0,
+                          .column = columns < all ? all * at / tp_size : 0,
                           .columns = columns};
 }
 

@@ -132,7 +132,7 @@ static status example_of_json(reading *v, json *const *members)
     const json *list = members[1];
     const int64_t count = json_kind_of(list) == JSON_LIST ? json_count(list) : 0;
     if (context == NULL || count < 2 || count > HELLASWAG_ENDINGS_MAX) {
-        return refused(v, "expected {\"ctx\": text, \"endings\": [texts], \"label\": number}");
+        return refused(v, "expected {\"ctx\": string, \"endings\": [strings], \"label\": number}");
     }
     for (int64_t i = 0; i < count; i++) {
         endings[i] = json_text(json_at(list, i), NULL);

@@ -151,17 +151,17 @@ static status arch_read(reader *r)
     const json *type = json_get(r->root, "model_type");
     const json *classes = json_get(r->root, "architectures");
     if (is_given(classes) && json_kind_of(classes) != JSON_LIST) {
-        return wrong(r, "architectures", classes, "a list of texts");
+        return wrong(r, "architectures", classes, "a list of strings");
     }
     const json *class = json_at(classes, 0);
     const model_arch *of_class = model_arch_of_class(json_text(class, ""));
     if (!is_given(type)) {
-        if (of_class == NULL) return wrong(r, "model_type", type, "a text such as \"llama\"");
+        if (of_class == NULL) return wrong(r, "model_type", type, "a string such as \"llama\"");
         r->arch = of_class;
         return ST_OK;
     }
     if (json_kind_of(type) != JSON_TEXT) {
-        return wrong(r, "model_type", type, "a text such as \"llama\"");
+        return wrong(r, "model_type", type, "a string such as \"llama\"");
     }
     r->arch = model_arch_find(json_text(type, ""));
     char buffer[SHOWN_BYTES];
@@ -194,7 +194,7 @@ static status unsupported_refuse(const reader *r, const json *map)
         {"output_router_logits", HARMLESS_FALSE}, // true adds a loss that balances the experts
         {"router_jitter_noise", HARMLESS_ZERO},
     };
-    static const char *const words[] = {"false", "true", "0", "1", "null"};
+    static const char *const names[] = {"false", "true", "0", "1", "null"};
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         const json *value = json_get(map, rows[i].key);
         if (!is_given(value)) continue;
@@ -207,7 +207,7 @@ static status unsupported_refuse(const reader *r, const json *map)
         if (fine) continue;
         char expected[64];
         snprintf(expected, sizeof(expected), "%s, the only value that is supported",
-                 words[rows[i].harmless]);
+                 names[rows[i].harmless]);
         return wrong(r, rows[i].key, value, expected);
     }
     return ST_OK;
@@ -340,7 +340,8 @@ static status activation_read(const reader *r, decoder_spec *s)
 {
     const char *key = r->arch->keys->activation;
     const json *value = json_get(r->root, key);
-    if (is_given(value) && json_kind_of(value) != JSON_TEXT) return wrong(r, key, value, "a text");
+    if (is_given(value) && json_kind_of(value) != JSON_TEXT)
+        return wrong(r, key, value, "a string");
     const char *name = json_text(value, r->arch->activation);
     if (!model_activation_parse(name, &s->activation)) {
         char buffer[SHOWN_BYTES];
@@ -408,7 +409,7 @@ static status layer_types_read(const reader *r, const json *types, decoder_spec 
 {
     if (json_kind_of(types) != JSON_LIST || json_count(types) != s->layers) {
         char expected[64];
-        snprintf(expected, sizeof(expected), "a list of %lld texts", (long long)s->layers);
+        snprintf(expected, sizeof(expected), "a list of %lld strings", (long long)s->layers);
         return wrong(r, "layer_types", types, expected);
     }
     for (int64_t i = 0; i < s->layers; i++) {
@@ -466,11 +467,11 @@ static status rope_kind_read(const reader *r, const json *map, model_rope *rope)
     const json *type = json_get(map, key);
     if (type == NULL) {
         if (json_get(map, "factor") != NULL) {
-            return wrong(r, "rope_type", type, "a text, since there is a \"factor\"");
+            return wrong(r, "rope_type", type, "a string, since there is a \"factor\"");
         }
         return ST_OK; // only theta is given: default kind
     }
-    if (json_kind_of(type) != JSON_TEXT) return wrong(r, key, type, "a text");
+    if (json_kind_of(type) != JSON_TEXT) return wrong(r, key, type, "a string");
     const char *name = json_text(type, "");
     if (strcmp(name, "su") == 0) name = "longrope"; // its former name
     int64_t known = 0;

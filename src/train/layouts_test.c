@@ -104,12 +104,12 @@ static void pipeline_pick(layout *l, int64_t pp, int64_t dp)
 static void layout_pick(layout *l, int kind, int64_t steps, walk_order order)
 {
     const bool strict = order != WALK_FAST;
-    static const int64_t ways[] = {1, 2, 3, 4, 8};
+    static const int64_t sizes[] = {1, 2, 3, 4, 8};
     static const char *const recomputes[] = {"none", "selective", "full"};
     settings_begin(l, kind, steps, order);
     int64_t pp = 1, dp = 1, tp = 1, cp = 1;
     while (pp * dp * tp * cp == 1 || pp * dp * tp * cp > RANKS_MAX) {
-        pp = ways[pick(COUNT_OF(ways))];
+        pp = sizes[pick(COUNT_OF(sizes))];
         dp = 1 + pick(8);
         tp = INT64_C(1) << pick(3);
         cp = INT64_C(1) << pick(3);

@@ -264,27 +264,27 @@ status train_loader_start(train_loader *l, const plan_mesh *mesh, int64_t first_
 // Copies this rank's positions of all sequences.
 static void positions_take(const train_loader *l, const int32_t *from, int64_t count, int32_t *to)
 {
-    const int64_t ways = plan_mesh_size(&l->mesh, AXIS_CP), all = l->r->train.seq;
+    const int64_t cp_size = plan_mesh_size(&l->mesh, AXIS_CP), all = l->r->train.seq;
     const int64_t turns = run_config_cp_turns(l->r), pieces = zigzag_pieces(turns);
-    const int64_t own = all / ways, size = own / pieces;
+    const int64_t own = all / cp_size, size = own / pieces;
     for (int64_t i = 0; i < pieces * count; i++) {
         const int64_t first =
-            zigzag_position(ways, turns, l->mesh.at[AXIS_CP], own, i % pieces * size);
+            zigzag_position(cp_size, turns, l->mesh.at[AXIS_CP], own, i % pieces * size);
         memcpy(to + i * size, from + i / pieces * all + first, (size_t)size * sizeof(*to));
     }
 }
 
 static status rows_put(train_loader *l, const data_rows *rows, int64_t count, exec_input *input)
 {
-    const int64_t ways = plan_mesh_size(&l->mesh, AXIS_CP);
-    const int64_t cells = count * l->r->train.seq, own = cells / ways;
+    const int64_t cp_size = plan_mesh_size(&l->mesh, AXIS_CP);
+    const int64_t cells = count * l->r->train.seq, own = cells / cp_size;
     const int64_t bytes = own * (int64_t)sizeof(int32_t);
     const int32_t *columns[] = {rows->ids, rows->labels, rows->positions};
-    if (ways > 1 && l->cut_count < count) {
+    if (cp_size > 1 && l->cut_count < count) {
         TRY(arena_new(l->a, 3 * own, &l->cut));
         l->cut_count = count;
     }
-    for (int i = 0; i < COUNT_OF(columns) && ways > 1; i++) {
+    for (int i = 0; i < COUNT_OF(columns) && cp_size > 1; i++) {
         int32_t *to = l->cut + i * own;
         positions_take(l, columns[i], count, to);
         columns[i] = to;
@@ -293,7 +293,7 @@ static status rows_put(train_loader *l, const data_rows *rows, int64_t count, ex
     input->batch[1] = (exec_batch){"labels", columns[1], bytes};
     input->batch[2] = (exec_batch){"positions", columns[2], bytes};
     // Attention reads the documents of all positions.
-    input->batch[3] = (exec_batch){"documents", rows->documents, ways * bytes};
+    input->batch[3] = (exec_batch){"documents", rows->documents, cp_size * bytes};
     input->batch_count = 4;
     return ST_OK;
 }

@@ -64,14 +64,14 @@ static op_code first_code(const plan *p, int64_t action)
 static void ring_shifts_overlap_attention(void **state)
 {
     (void)state;
-    for (int ways = 2; ways <= 4; ways += 2) {
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
         char cp[32];
         const char *const list[] = {"data.train=x",       cp,
                                     "layout.cp_ring=yes", "train.global_batch=2",
                                     "train.seq=64",       "model.layers=2",
                                     "model.dim=32",       "model.heads=4",
                                     "model.vocab=67",     "model.ffn_dim=48"};
-        (void)snprintf(cp, sizeof(cp), "layout.cp=%d", ways);
+        (void)snprintf(cp, sizeof(cp), "layout.cp=%d", ranks);
         made m;
         make(list, COUNT_OF(list), 0, &m);
         const plan *p = m.plans.all[0];
@@ -96,7 +96,7 @@ static void ring_shifts_overlap_attention(void **state)
         }
         // Each layer sends and receives keys in forward and backward, and gradients of keys in
         // backward.
-        assert_int_equal(overlapped, 2 * 2 * 3 * (ways - 1));
+        assert_int_equal(overlapped, 2 * 2 * 3 * (ranks - 1));
         assert_int_equal(between, 2 * 2);
         prove(&m);
         arena_destroy(m.a);

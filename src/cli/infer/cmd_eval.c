@@ -102,13 +102,13 @@ static double seconds_of(const evaluation *v)
 // ---- progress -----------------------------------------------------------------------------------
 
 // Rewrites a line, on a terminal only.
-static void progress(evaluation *v, double share, const char *words)
+static void progress(evaluation *v, double share, const char *message)
 {
     enum { INTERVAL_NS = 100000000 };
     const int64_t now = v->cli->h->api->monotonic_ns(v->cli->h);
     if (!v->cli->live || v->f->json || now - v->shown_ns < INTERVAL_NS) return;
     v->shown_ns = now;
-    cli_print(v->cli, "\r%3.0f%%  %.60s  %.0f s\033[K", 100.0 * share, words, seconds_of(v));
+    cli_print(v->cli, "\r%3.0f%%  %.60s  %.0f s\033[K", 100.0 * share, message, seconds_of(v));
     cli_push(v->cli);
 }
 
@@ -166,14 +166,14 @@ static status loss_run(evaluation *v)
 {
     for (;;) {
         int64_t filled = 0;
-        char words[64];
+        char message[64];
         TRY(infer_windows_next(v->windows, infer_scorer_rows(v->scorer), &filled));
         if (filled == 0) return ST_OK;
         TRY(infer_scorer_run(v->scorer, filled, &v->score, NULL));
         const double mean = exact_value(&v->score.nats) / (double)max_i64(1, v->score.tokens);
-        (void)snprintf(words, sizeof(words), "loss %.4f  %lld tokens", mean,
+        (void)snprintf(message, sizeof(message), "loss %.4f  %lld tokens", mean,
                        (long long)v->score.tokens);
-        progress(v, infer_windows_share(v->windows), words);
+        progress(v, infer_windows_share(v->windows), message);
         if (cli_signals_asked()) {
             return fail(ST_STOPPED, "after %lld tokens", (long long)v->score.tokens);
         }
@@ -252,9 +252,10 @@ static status loss_eval(evaluation *v)
 static bool task_scored(void *context, int64_t done, int64_t all)
 {
     evaluation *v = context;
-    char words[64];
-    (void)snprintf(words, sizeof(words), "%lld of %lld endings", (long long)done, (long long)all);
-    progress(v, (double)done / (double)all, words);
+    char message[64];
+    (void)snprintf(message, sizeof(message), "%lld of %lld endings", (long long)done,
+                   (long long)all);
+    progress(v, (double)done / (double)all, message);
     return cli_signals_asked();
 }
 

@@ -42,8 +42,8 @@ static const char *schedule_word(const search_layout *l, char buffer[32])
 // "32L": 32 layers.
 static const char *recompute_word(const search_layout *l, char buffer[16])
 {
-    static const char *const words[] = {"none", "sel", "full"};
-    if (l->recompute_layers == 0) return words[l->recompute];
+    static const char *const names[] = {"none", "sel", "full"};
+    if (l->recompute_layers == 0) return names[l->recompute];
     (void)snprintf(buffer, 16, "%dL", l->recompute_layers);
     return buffer;
 }
@@ -140,7 +140,7 @@ static status legend_line(const search_result *found, text *t)
     }
     const struct {
         bool is_there;
-        const char *words;
+        const char *legend;
     } marks[] = {{sp, "4s: tp 4 with sp"},
                  {cp, "a fourth number: cp"},
                  {ep, "e8: ep 8"},
@@ -149,7 +149,7 @@ static status legend_line(const search_result *found, text *t)
     const char *before = "   ";
     for (int64_t i = 0; i < COUNT_OF(marks); i++) {
         if (!marks[i].is_there) continue;
-        TRY(text_add(t, "%s%s", before, marks[i].words));
+        TRY(text_add(t, "%s%s", before, marks[i].legend));
         before = "; ";
     }
     return before[0] == ';' ? text_add(t, "\n") : ST_OK;

@@ -3,14 +3,14 @@
 
 static const char *precision_word(const run_config *r)
 {
-    static const char *const words[] = {"fp32", "bf16", "fp16", "fp8", "fp64"};
-    return words[r->train.precision];
+    static const char *const names[] = {"fp32", "bf16", "fp16", "fp8", "fp64"};
+    return names[r->train.precision];
 }
 
 static const char *recompute_word(const run_config *r)
 {
-    static const char *const words[] = {"none", "selective", "full"};
-    return words[r->train.recompute];
+    static const char *const names[] = {"none", "selective", "full"};
+    return names[r->train.recompute];
 }
 
 // Number of decoder layers that recompute.

@@ -217,9 +217,9 @@ static status console_find(cli_context *cli, const launch_place *place)
     if (ours) return ST_OK;
     (void)unsetenv(console_variable); // set by an outer process
     if (!cli->live) return ST_OK;
-    char *words = NULL;
-    TRY(arena_format(cli->a, &words, "%d", cli->columns));
-    return setenv(console_variable, words, 1) == 0 ? ST_OK : fail(ST_NO_MEMORY, "no memory");
+    char *digits = NULL;
+    TRY(arena_format(cli->a, &digits, "%d", cli->columns));
+    return setenv(console_variable, digits, 1) == 0 ? ST_OK : fail(ST_NO_MEMORY, "no memory");
 }
 
 // Handles layout: auto.

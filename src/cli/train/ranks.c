@@ -68,7 +68,8 @@ static void dump(cli_context *cli, const run_config *r, const comm_control_block
 }
 
 // This command's arguments, and `keys`.
-static status words_make(cli_context *cli, const char *const *keys, int64_t key_count, char ***out)
+static status arguments_make(cli_context *cli, const char *const *keys, int64_t key_count,
+                             char ***out)
 {
     int64_t count = 0;
     while (cli->argv[count] != NULL) count++;
@@ -88,7 +89,7 @@ static void interrupt(cli_context *cli, const run_config *r)
     (void)raise(SIGINT);
 }
 
-static status start_on(cli_context *cli, const run_config *r, char *const *words, uint64_t job,
+static status start_on(cli_context *cli, const run_config *r, char *const *arguments, uint64_t job,
                        comm_control_block *control_block)
 {
     char *logs = NULL;
@@ -98,7 +99,7 @@ static status start_on(cli_context *cli, const run_config *r, char *const *words
     const launch_local_config c = {.h = cli->h,
                                    .ranks = (int)run_config_ranks(r),
                                    .program = "/proc/self/exe",
-                                   .argv = words,
+                                   .argv = arguments,
                                    .environment = environ,
                                    .job = job,
                                    .log_folder = logs,
@@ -127,7 +128,7 @@ static status start_on(cli_context *cli, const run_config *r, char *const *words
 status cli_ranks_start(cli_context *cli, const run_config *r, const char *const *keys,
                        int64_t key_count)
 {
-    char **words = NULL;
+    char **arguments = NULL;
     comm_control_block *control_block = NULL;
     uint64_t job = 0;
     const int64_t wanted = run_config_ranks(r);
@@ -137,7 +138,7 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
                     "several machines use torchrun, srun or mpirun",
                     (long long)wanted, LAUNCH_LOCAL_MAX);
     }
-    TRY(words_make(cli, keys, key_count, &words));
+    TRY(arguments_make(cli, keys, key_count, &arguments));
     status st = train_prepare(cli->h, cli->a, r);
     if (st == ST_OK) st = cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job));
     if (st == ST_OK) st = comm_control_block_create((int)wanted, job, 0, &control_block);
@@ -146,7 +147,7 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
                         status_exit_code(st), error_last()->text);
         return st;
     }
-    st = start_on(cli, r, words, job, control_block);
+    st = start_on(cli, r, arguments, job, control_block);
     comm_control_block_unmap(control_block);
     return st;
 }
@@ -462,10 +463,10 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
 status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
                       const launch_place *place, cli_ranks **out)
 {
-    static const char *const words[RUN_TRANSPORTS] = {"auto", "shm", "ucx", "mpi"};
+    static const char *const names[RUN_TRANSPORTS] = {"auto", "shm", "ucx", "mpi"};
     cli_ranks *k = NULL;
     TRY(arena_new(cli->a, 1, &k));
-    k->transport = transport != NULL ? transport : words[r != NULL ? r->comm.transport : 0];
+    k->transport = transport != NULL ? transport : names[r != NULL ? r->comm.transport : 0];
     k->err = cli->err;
     k->rank = place->rank;
     k->ranks = place->ranks;
