@@ -67,7 +67,7 @@ grep -q '"eos_token_id": 50256' own.gpt2/config.json || same own.gpt2 "eos 50256
 cmp -s own.gpt2/vocab.json "$tokenizers/gpt2_encoder.json" || same vocab.json equal changed
 cmp -s own.gpt2/merges.txt "$tokenizers/gpt2_vocab.bpe" || same merges.txt equal changed
 check 0 'tokenizer  none' -- export own own.none --tokenizer none
-check 4 'missing/tokenizer.json is not there' -- export own other --tokenizer missing/tokenizer.json
+check 4 'missing/tokenizer.json does not exist' -- export own other --tokenizer missing/tokenizer.json
 
 # ---- refusals, and nothing left of them
 mkdir links && cp own.hf/tokenizer.json links && echo secret >secret && ln -s ../secret links/special_tokens_map.json
@@ -80,7 +80,7 @@ check 2 'give another folder' -- export own mine --force
 cp -r own.hf kept && mkdir kept/photos
 check 2 'photos' -- export own kept --force
 check 2 'Hugging Face folder already' -- export own.hf other
-check 4 'not there' -- export nothing other
+check 4 "nothing does not exist" -- export nothing other
 mkdir empty
 check 0 -- export own empty
 mkdir other.export && touch other.export/model.safetensors # of one that was killed

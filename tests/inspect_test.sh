@@ -55,7 +55,7 @@ check 0 'kind        Chrome trace' 'spans       1' -- inspect trace.json --verif
 
 # ---- token files of others
 printf '\1\0\2\0\3\0' >plain.bin
-check 0 'nanogpt' 'tokens      3' 'not told' 'largest id  3' -- inspect plain.bin --verify
+check 0 'nanogpt' 'tokens      3' 'not stated' 'largest id  3' -- inspect plain.bin --verify
 { printf '\x88\xd8\x34\x01\1\0\0\0\2\0\0\0'; head -c 1012 /dev/zero; printf '\5\0\6\0'; } >llmc.bin
 check 0 'llm.c' 'tokens      2' 'largest id  6' -- inspect llmc.bin --verify
 truncate -s 1026 llmc.bin
@@ -77,7 +77,7 @@ check 0 'a PyTorch checkpoint' -- inspect pytorch_model.bin
 check 0 'kind        ONNX model' -- inspect a.onnx
 check 0 'kind        unknown bytes' -- inspect zeros
 check 3 'verified    not possible' -- inspect a.gguf --verify
-check 4 'not there' -- inspect nothing
+check 4 'nothing does not exist' -- inspect nothing
 
 # ---- damage: which file, which tensor, which byte
 cp -r run bad

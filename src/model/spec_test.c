@@ -319,7 +319,7 @@ static const struct {
     {QWEN2(", \"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\","
            "\"full_attention\"]"),
      "\"use_sliding_window\""},
-    {QWEN2(", \"layer_types\": [\"full_attention\"]"), "a list of 4 texts, found a list of 1"},
+    {QWEN2(", \"layer_types\": [\"full_attention\"]"), "a list of 4 strings, found a list of 1"},
     {QWEN2(", \"layer_types\": [\"chunked_attention\", 1, 2, 3]"), "found \"chunked_attention\""},
     {QWEN2(", \"use_sliding_window\": 1"), "true or false"},
     {QWEN2(", \"max_window_layers\": -1"), "\"max_window_layers\""},
