@@ -35,7 +35,7 @@ static void words_of(const json *list, uint32_t *out)
     }
 }
 
-static void meets_reference(void **state)
+static void equals_reference(void **state)
 {
     (void)state;
     char path[1024];
@@ -232,7 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_answers),
-        cmocka_unit_test(meets_reference),
+        cmocka_unit_test(equals_reference),
         cmocka_unit_test(normal_golden_bits),
         cmocka_unit_test(normal_is_box_muller),
         cmocka_unit_test(ranges_are_elements),

@@ -513,7 +513,7 @@ static void wrong_runs_are_refused_by_name(void **state)
     arena_destroy(f.a);
 }
 
-static void what_is_resolved_passes_again(void **state)
+static void resolved_configurations_load_again(void **state)
 {
     (void)state;
     static const char *const lines[] = {
@@ -623,7 +623,7 @@ static void a_length_has_three_forms(void **state)
     arena_destroy(f.a);
 }
 
-static void resume_refuses_what_is_fixed(void **state)
+static void resume_refuses_fixed_keys(void **state)
 {
     (void)state;
     fixture was, now;
@@ -713,11 +713,11 @@ int main(void)
         cmocka_unit_test(micro_batches_are_left_open),
         cmocka_unit_test(the_batch_ramps),
         cmocka_unit_test(wrong_runs_are_refused_by_name),
-        cmocka_unit_test(what_is_resolved_passes_again),
+        cmocka_unit_test(resolved_configurations_load_again),
         cmocka_unit_test(keys_of_a_removed_axis_are_reset),
         cmocka_unit_test(planned_runs_have_failures),
         cmocka_unit_test(a_length_has_three_forms),
-        cmocka_unit_test(resume_refuses_what_is_fixed),
+        cmocka_unit_test(resume_refuses_fixed_keys),
         cmocka_unit_test(documents_hold_the_whole_table),
         cmocka_unit_test(files_load),
     };

@@ -142,7 +142,7 @@ static void case_compare(golden *g, const json *one)
     rows_compare(g, name, "far_", far, json_count(positions), pairs, 2e-7);
 }
 
-static void meets_reference(void **state)
+static void equals_reference(void **state)
 {
     (void)state;
     golden g;
@@ -181,7 +181,7 @@ static void kinds_are_equal_at_factor_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(meets_reference),
+        cmocka_unit_test(equals_reference),
         cmocka_unit_test(kinds_are_equal_at_factor_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -318,7 +318,7 @@ static void heads_of_tied_models(void **state)
     test_scratch_remove(folder);
 }
 
-static void misfits_are_told(void **state)
+static void misfits_are_reported(void **state)
 {
     (void)state;
     static const struct {
@@ -360,7 +360,7 @@ int main(void)
         cmocka_unit_test(files_are_read),
         cmocka_unit_test(experts_are_stacked),
         cmocka_unit_test(heads_of_tied_models),
-        cmocka_unit_test(misfits_are_told),
+        cmocka_unit_test(misfits_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void pipelines_are_tight(void **state)
     schedules_check("layout.tp=2", "layout.sp=yes", 7, 0.03);
 }
 
-static void what_passes_costs_no_more(void **state)
+static void zero_2_and_3_are_tight(void **state)
 {
     (void)state;
     schedules_check("layout.dp=2", "layout.zero=2", 7, 0.03);
@@ -141,7 +141,7 @@ static void deep_ones_are_tight(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pipelines_are_tight), cmocka_unit_test(what_passes_costs_no_more),
+        cmocka_unit_test(pipelines_are_tight), cmocka_unit_test(zero_2_and_3_are_tight),
         cmocka_unit_test(deep_ones_are_tight), cmocka_unit_test(one_stage_is_tight)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static void assert_whole(const char *path)
 
 // ---- what is written ----------------------------------------------------------------------------
 
-static void what_is_saved_is_loaded(void **state)
+static void saved_state_is_loaded(void **state)
 {
     (void)state;
     static const char *const precisions[] = {"fp32", "bf16"};
@@ -216,7 +216,7 @@ static void the_damaged_tensor_is_named(void **state)
     test_job_drop(&t);
 }
 
-static void files_of_two_generations_do_not_mix(void **state)
+static void files_of_two_saves_do_not_mix(void **state)
 {
     (void)state;
     static const char *const names[] = {"state-00000-of-00001.safetensors", "manifest.json"};
@@ -412,7 +412,7 @@ static void a_manifest_is_never_written_again(void **state)
     test_job_drop(&t);
 }
 
-static void pruning_keeps_what_it_must(void **state)
+static void pruning_keeps_required_checkpoints(void **state)
 {
     (void)state;
     test_job t;
@@ -451,7 +451,7 @@ static void pruning_keeps_what_it_must(void **state)
     test_job_drop(&t);
 }
 
-static void debris_goes(void **state)
+static void debris_is_removed(void **state)
 {
     (void)state;
     test_job t;
@@ -562,17 +562,17 @@ static void any_precision_is_loaded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_saved_is_loaded),
+        cmocka_unit_test(saved_state_is_loaded),
         cmocka_unit_test(a_reader_finds_and_checks),
         cmocka_unit_test(every_change_is_found),
         cmocka_unit_test(the_damaged_tensor_is_named),
-        cmocka_unit_test(files_of_two_generations_do_not_mix),
+        cmocka_unit_test(files_of_two_saves_do_not_mix),
         cmocka_unit_test(hostile_manifests_are_refused),
         cmocka_unit_test(links_are_not_followed),
         cmocka_unit_test(names_have_an_order),
         cmocka_unit_test(a_manifest_is_never_written_again),
-        cmocka_unit_test(pruning_keeps_what_it_must),
-        cmocka_unit_test(debris_goes),
+        cmocka_unit_test(pruning_keeps_required_checkpoints),
+        cmocka_unit_test(debris_is_removed),
         cmocka_unit_test(a_lost_manifest_keeps_its_state),
         cmocka_unit_test(numbers_of_no_run_are_refused),
         cmocka_unit_test(any_precision_is_loaded),

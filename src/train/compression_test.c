@@ -548,7 +548,7 @@ static void ranks_of_all_stages_switch(void **state)
     }
 }
 
-static void within_the_bound_nothing_is_switched(void **state)
+static void within_the_bound_compression_stays(void **state)
 {
     (void)state;
     const char *set[8];
@@ -589,7 +589,7 @@ int main(void)
         cmocka_unit_test(residuals_are_of_a_layout),
         cmocka_unit_test(all_ranks_switch_at_the_same_step),
         cmocka_unit_test(ranks_of_all_stages_switch),
-        cmocka_unit_test(within_the_bound_nothing_is_switched),
+        cmocka_unit_test(within_the_bound_compression_stays),
         cmocka_unit_test(ramps_and_shared_weights),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);

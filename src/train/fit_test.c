@@ -36,7 +36,7 @@ static int64_t bytes_of(trial *t, int32_t recompute, int64_t layers, assemble_pl
     return assemble_peak_bytes(*plans);
 }
 
-static void as_few_layers_as_it_takes(void **state)
+static void fewest_layers_recompute(void **state)
 {
     (void)state;
     trial t;
@@ -64,7 +64,7 @@ static void as_few_layers_as_it_takes(void **state)
     arena_destroy(t.a);
 }
 
-static void too_few_layers_are_said(void **state)
+static void error_names_fewest_layers(void **state)
 {
     (void)state;
     trial t;
@@ -84,7 +84,7 @@ static void too_few_layers_are_said(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_few_layers_as_it_takes),
-                                       cmocka_unit_test(too_few_layers_are_said)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fewest_layers_recompute),
+                                       cmocka_unit_test(error_names_fewest_layers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,7 +186,7 @@ static void every_layout_has_one_digest(void **state)
     walk_layouts(WALK_STRICT, number("LAYOUTS", 8), number("STEPS", 6));
 }
 
-static void in_bf16_too(void **state)
+static void bf16_has_one_digest(void **state)
 {
     (void)state;
     walk_layouts(WALK_STRICT_BF16, (number("LAYOUTS", 8) + 1) / 2, number("STEPS", 6));
@@ -202,7 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_has_one_digest),
-        cmocka_unit_test(in_bf16_too),
+        cmocka_unit_test(bf16_has_one_digest),
         cmocka_unit_test(fast_layouts_are_near),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);

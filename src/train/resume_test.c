@@ -118,7 +118,7 @@ static void one_way_is_resumed(const char *const *settings, int count, int numbe
     arena_destroy(a);
 }
 
-static void resumed_is_straight(void **state)
+static void resumed_equals_uninterrupted(void **state)
 {
     (void)state;
     static const char *const ways[][SETTINGS_MAX] = {
@@ -169,7 +169,7 @@ static void the_best_one_stays(void **state)
 
 static const char *const four[] = {"determinism=strict", "checkpoint.every=2", "checkpoint.keep=4"};
 
-static void an_older_one_by_name(void **state)
+static void older_checkpoints_resume_by_name(void **state)
 {
     (void)state;
     run_seen watch = {0};
@@ -189,7 +189,7 @@ static void an_older_one_by_name(void **state)
     assert_non_null(strstr(error_last()->text, "step-0000006.1"));
 }
 
-static void damaged_ones_are_told_of(void **state)
+static void damaged_checkpoints_are_reported(void **state)
 {
     (void)state;
     static const char state_file[] = "checkpoints/step-%07d/state-00000-of-00001.safetensors";
@@ -234,7 +234,7 @@ static void remove_manifest(const char *run, const char *checkpoint)
 
 // The run goes on from an older checkpoint, and stops where there is none; it never removes state
 // or begins anew by itself.
-static void a_lost_manifest_is_told_of(void **state)
+static void a_lost_manifest_is_reported(void **state)
 {
     (void)state;
     static const char state_file[] = "checkpoints/step-0000006/state-00000-of-00001.safetensors";
@@ -278,7 +278,7 @@ static void nothing_is_left_to_do(void **state)
 }
 
 // A decayed rate does not rise again without a word, and does so where its own keys ask for it.
-static void a_stretched_schedule_is_told_of(void **state)
+static void a_stretched_schedule_is_reported(void **state)
 {
     (void)state;
     static const char *const more[] = {"train.steps=8", "optimizer.lr=1e-4"};
@@ -381,7 +381,7 @@ static void a_failed_save_costs_no_more(void **state)
 }
 
 // When a run fails during a save, it waits for the save and names the checkpoint.
-static void a_failing_run_names_what_is_safe(void **state)
+static void a_failing_run_names_the_safe_checkpoint(void **state)
 {
     (void)state;
     static const char *const more[] = {"optimizer.lr=1000", "schedule.warmup=0",
@@ -427,17 +427,17 @@ static void replaced_data_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resumed_is_straight),
+        cmocka_unit_test(resumed_equals_uninterrupted),
         cmocka_unit_test(the_best_one_stays),
-        cmocka_unit_test(an_older_one_by_name),
-        cmocka_unit_test(damaged_ones_are_told_of),
-        cmocka_unit_test(a_lost_manifest_is_told_of),
+        cmocka_unit_test(older_checkpoints_resume_by_name),
+        cmocka_unit_test(damaged_checkpoints_are_reported),
+        cmocka_unit_test(a_lost_manifest_is_reported),
         cmocka_unit_test(nothing_is_left_to_do),
-        cmocka_unit_test(a_stretched_schedule_is_told_of),
+        cmocka_unit_test(a_stretched_schedule_is_reported),
         cmocka_unit_test(an_earlier_warmup_is_kept),
         cmocka_unit_test(precision_may_change),
         cmocka_unit_test(a_failed_save_costs_no_more),
-        cmocka_unit_test(a_failing_run_names_what_is_safe),
+        cmocka_unit_test(a_failing_run_names_the_safe_checkpoint),
         cmocka_unit_test(replaced_data_is_refused),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);

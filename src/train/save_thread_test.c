@@ -18,7 +18,7 @@ static bool same(hash128 a, hash128 b)
     return a.high == b.high && a.low == b.low;
 }
 
-static void the_copy_is_what_is_saved(void **state)
+static void the_copy_is_saved(void **state)
 {
     (void)state;
     test_job t;
@@ -62,7 +62,7 @@ static void the_end_waits_for_a_save(void **state)
     }
 }
 
-static void a_failure_is_carried_over(void **state)
+static void a_failed_save_can_be_repeated(void **state)
 {
     (void)state;
     test_job t;
@@ -87,9 +87,9 @@ static void a_failure_is_carried_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_copy_is_what_is_saved),
+        cmocka_unit_test(the_copy_is_saved),
         cmocka_unit_test(the_end_waits_for_a_save),
-        cmocka_unit_test(a_failure_is_carried_over),
+        cmocka_unit_test(a_failed_save_can_be_repeated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

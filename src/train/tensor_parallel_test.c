@@ -126,7 +126,7 @@ static void muon_takes_pieces(void **state)
 
 // Collectives so large that they run in chunks overlapped with the GEMMs: positions of one
 // sequence, or sequences.
-static void large_messages_go_in_pieces(void **state)
+static void large_collectives_go_in_pieces(void **state)
 {
     static const struct {
         const char *more[4], *layout[2];
@@ -269,7 +269,7 @@ int main(void)
         cmocka_unit_test(fast_ranks_are_near),
         cmocka_unit_test(strict_ranks_are_one),
         cmocka_unit_test(muon_takes_pieces),
-        cmocka_unit_test(large_messages_go_in_pieces),
+        cmocka_unit_test(large_collectives_go_in_pieces),
         cmocka_unit_test(cut_positions_go_in_pieces),
         cmocka_unit_test(large_vocabularies_go_by_chunks),
     };

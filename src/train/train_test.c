@@ -47,7 +47,7 @@ static void strict_has_one_digest(void **state)
     }
 }
 
-static void resumed_is_straight(void **state)
+static void resumed_equals_uninterrupted(void **state)
 {
     (void)state;
     static const char *const more[] = {"determinism=strict", "model.dropout=0.1", "eval.every=2",
@@ -204,7 +204,7 @@ static void a_long_sequence_trains(void **state)
     assert_int_equal(watch.steps, 2);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+static void misfits_are_refused(void **state)
 {
     (void)state;
     static const char *const more[] = {"memory.limit=1MiB"};
@@ -218,14 +218,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strict_has_one_digest),
-        cmocka_unit_test(resumed_is_straight),
+        cmocka_unit_test(resumed_equals_uninterrupted),
         cmocka_unit_test(every_precision_and_optimizer_learns),
         cmocka_unit_test(a_ramp_changes_the_batch),
         cmocka_unit_test(a_damaged_checkpoint_falls_back),
         cmocka_unit_test(a_moved_folder_is_made_again),
         cmocka_unit_test(memory_is_linear_in_the_sequence),
         cmocka_unit_test(a_long_sequence_trains),
-        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(misfits_are_refused),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
 }

@@ -66,7 +66,7 @@ static bool near(double kept, double gb)
     return fabs(kept - gb) <= 0.01 * gb + (gb < 0.2 ? 0.003 : 0.0);
 }
 
-static void a_rank_keeps_what_the_paper_says(void **state)
+static void bytes_match_the_paper(void **state)
 {
     (void)state;
     char path[1024], line[512];
@@ -104,6 +104,6 @@ static void a_rank_keeps_what_the_paper_says(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rank_keeps_what_the_paper_says)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_match_the_paper)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

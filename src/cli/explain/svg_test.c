@@ -24,7 +24,7 @@ static void labels_are_escaped(void **state)
     arena_destroy(a);
 }
 
-static void shapes_say_what_they_are(void **state)
+static void shapes_are_computed(void **state)
 {
     (void)state;
     static const double box[4] = {1, 2, 3.25, 4}, line[4] = {0, 1, 2, 3};
@@ -56,7 +56,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(labels_are_escaped),
-        cmocka_unit_test(shapes_say_what_they_are),
+        cmocka_unit_test(shapes_are_computed),
         cmocka_unit_test(colours_go_to_white),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

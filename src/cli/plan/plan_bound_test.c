@@ -149,14 +149,14 @@ static void models_are_bounded(const char *const (*of)[2], int64_t count, int64_
 
 static const char *const own[] = {"profile=trireme", NULL};
 
-static void least_is_least(void **state)
+static void bound_holds(void **state)
 {
     (void)state;
     static const char *const of[][2] = {{"tiny", "h100"}, {"tiny", "a100-80"}, {"tiny", "v100"}};
     models_are_bounded(of, COUNT_OF(of), 100, own);
 }
 
-static void least_is_least_where_some_layers_recompute(void **state)
+static void bound_holds_with_partial_recomputation(void **state)
 {
     (void)state;
     static const char *const of[][2] = {{"tiny", "h100"}, {"tiny", "v100"}};
@@ -164,7 +164,7 @@ static void least_is_least_where_some_layers_recompute(void **state)
     models_are_bounded(of, COUNT_OF(of), 60, some);
 }
 
-static void least_is_least_with_experts(void **state)
+static void bound_holds_with_experts(void **state)
 {
     (void)state;
     static const char *const of[][2] = {{"mixtral-8x7b", "h100"}, {"deepseek-v2", "v100"}};
@@ -174,7 +174,7 @@ static void least_is_least_with_experts(void **state)
 // One profile sums gradients after the backward pass, some in buckets, the next overlaps most of
 // them; one recomputes whole layers and sends pieces between stages where layout.sp does not; the
 // last two have all logits on each rank of tp, and nodes without a switch.
-static void least_is_least_of_other_software(void **state)
+static void bound_holds_for_other_software(void **state)
 {
     (void)state;
     static const struct {
@@ -196,7 +196,7 @@ static void least_is_least_of_other_software(void **state)
 // Collectives large enough to be cut into pieces that overlap with GEMMs, with and without the
 // gathers of layout.sp, for one sequence and several; and rings. The other software runs all of
 // them between the GEMMs.
-static void least_time_holds_for_overlapped_gemms(void **state)
+static void bound_holds_for_overlapped_gemms(void **state)
 {
     (void)state;
     static const char *const of[][2] = {{"tiny", "h100"}, {"tiny", "v100"}};
@@ -220,7 +220,7 @@ static void least_time_holds_for_overlapped_gemms(void **state)
 
 // Compressed gradients over few links and many: with each codec, in pieces of tp, over copies along
 // cp, of experts, and with software that sums them after the backward pass.
-static void least_is_least_of_what_travels_compressed(void **state)
+static void bound_holds_for_compressed_gradients(void **state)
 {
     (void)state;
     static const struct {
@@ -253,11 +253,11 @@ static void least_is_least_of_what_travels_compressed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(least_is_least),
-                                       cmocka_unit_test(least_is_least_where_some_layers_recompute),
-                                       cmocka_unit_test(least_is_least_with_experts),
-                                       cmocka_unit_test(least_is_least_of_other_software),
-                                       cmocka_unit_test(least_time_holds_for_overlapped_gemms),
-                                       cmocka_unit_test(least_is_least_of_what_travels_compressed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bound_holds),
+                                       cmocka_unit_test(bound_holds_with_partial_recomputation),
+                                       cmocka_unit_test(bound_holds_with_experts),
+                                       cmocka_unit_test(bound_holds_for_other_software),
+                                       cmocka_unit_test(bound_holds_for_overlapped_gemms),
+                                       cmocka_unit_test(bound_holds_for_compressed_gradients)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,7 +91,7 @@ static const struct {
     {"a100-80", "profile=fsdp layout.dp=8 layout.zero=3 train.global_batch=1024"},
 };
 
-static void time_is_that_of_all(void **state)
+static void time_equals_full_simulation(void **state)
 {
     (void)state;
     int shortened = 0;
@@ -118,7 +118,7 @@ static void time_is_that_of_all(void **state)
     assert_true(shortened > COUNT_OF(rows) / 2);
 }
 
-static void few_are_all_simulated(void **state)
+static void few_micro_batches_are_all_simulated(void **state)
 {
     (void)state;
     trial t;
@@ -158,7 +158,7 @@ static void scratch_changes_nothing(void **state)
 }
 
 // Varies the usable memory from a little below to a little above the plans' bytes.
-static void fit_is_that_of_all(void **state)
+static void fit_equals_full_simulation(void **state)
 {
     (void)state;
     for (int64_t i = 0; i < COUNT_OF(rows); i += 2) {
@@ -186,8 +186,9 @@ static void fit_is_that_of_all(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_is_that_of_all), cmocka_unit_test(few_are_all_simulated),
-        cmocka_unit_test(scratch_changes_nothing), cmocka_unit_test(fit_is_that_of_all)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(time_equals_full_simulation),
+                                       cmocka_unit_test(few_micro_batches_are_all_simulated),
+                                       cmocka_unit_test(scratch_changes_nothing),
+                                       cmocka_unit_test(fit_equals_full_simulation)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
