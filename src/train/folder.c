@@ -188,7 +188,8 @@ status train_folder_write(const train_folder *f, const char *name, const char *c
     return host_write_all(f->h, path, contents, (int64_t)strlen(contents));
 }
 
-// Writes the steps with compressed gradients (first and last) and their buckets.
+// Writes the codec, its bound, the first step with compressed gradients, the first one without (if
+// the bound was broken) and the buckets.
 static status compression_json(const train_start *s, text *t)
 {
     const plan *p = s->compressed;

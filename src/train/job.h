@@ -32,8 +32,8 @@ void train_job_destroy(train_job *job);
 NODISCARD status train_job_weights(train_job *job, arena *a);
 // Sets the run's first loss scale: for a loaded state of another precision.
 NODISCARD status train_job_scale_reset(train_job *job);
-// Hashes the inputs, except the configuration, that determine the bits of a run: kernels, level,
-// device, libraries.
+// Describes the inputs, other than the configuration, that determine the bits of a run: device,
+// backend and kernel level.
 NODISCARD status train_job_numerics(const train_job *job, const assemble_options *options, arena *a,
                                     char **out);
 

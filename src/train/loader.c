@@ -212,7 +212,7 @@ hash128 train_loader_id(const train_loader *l)
 
 // ---- training -----------------------------------------------------------------------------------
 
-// This rank's range of sequences in a batch.
+// Narrows a batch's range of sequences to those of this rank.
 static void own_part(const train_loader *l, int64_t *first, int64_t *count)
 {
     int64_t skipped = 0, own = 0;
@@ -222,8 +222,8 @@ static void own_part(const train_loader *l, int64_t *first, int64_t *count)
     *count = own;
 }
 
-// Returns the range of sequences of a step: those consumed before, plus those that steps first_step
-// .. step - 1 take. Pure: it reads only the configuration.
+// Finds this rank's sequences of a step. They follow those consumed before first_step and those of
+// steps first_step .. step - 1. Pure: it reads only the configuration.
 static void step_range(void *context, int64_t step, int64_t *first, int64_t *count)
 {
     const train_loader *l = context;
