@@ -84,7 +84,7 @@ typedef enum run_compression {
     RUN_COMPRESS_BF16,
     RUN_COMPRESS_INT8,
     RUN_COMPRESS_FP8,
-    // TOPK and ONEBIT keep what they lose and add it to the next step's gradients.
+    // TOPK and ONEBIT keep their compression error and add it to the next step's gradients.
     RUN_COMPRESS_TOPK,
     RUN_COMPRESS_ONEBIT
 } run_compression;
@@ -343,7 +343,7 @@ const char *run_config_device(const run_config *r);
 const char *run_config_backend(const run_config *r);
 const char *run_config_level(const run_config *r); // NULL: auto
 
-// Codecs that add what they lost to the next step's gradient: their residuals are state of the run.
+// True for codecs with error feedback, whose residuals are part of the run's state.
 static inline bool run_config_has_error_feedback(const run_config *r)
 {
     return r->comm.compression.mode >= RUN_COMPRESS_TOPK;

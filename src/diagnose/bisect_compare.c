@@ -17,7 +17,7 @@
 // fp32 instead, which is 65,536 times as fine; fp32's own error is then that x ratio of epsilons x
 // sqrt(terms of a sum).
 //
-// Ranks of the layout that hold the same element must have the same bits, whatever rounding
+// Ranks of the layout that hold the same element must have the same bits, however much rounding
 // explains.
 //
 // Sums and updates are not compared with those of the single rank, whose gradients differ by

@@ -16,7 +16,7 @@ bool session_compresses(const session *s, int64_t step)
     return s->whole_from == 0 || step < s->whole_from;
 }
 
-// A failed write costs the record; the run goes on.
+// A failed write costs the record; the run continues.
 static status switch_record(session *s)
 {
     s->start.whole_from = s->whole_from;

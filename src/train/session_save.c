@@ -35,7 +35,7 @@ static const char *name_or_null(const char *path)
     return path != NULL && path[0] != '\0' ? path_base_name(path) : NULL;
 }
 
-// A full or failing disk costs that checkpoint and logs a warning; the run goes on.
+// A full or failing disk costs that checkpoint and logs a warning; the run continues.
 static void given_up_say(session *s, const ckpt_saved *r)
 {
     char space[96] = "", wanted[32], left[32], safe[320] = "";

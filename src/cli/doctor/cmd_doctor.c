@@ -1,4 +1,4 @@
-// `doctor`: checks this machine and shows the cost of what is missing. It changes no setting and
+// `doctor`: checks this machine and shows the cost of missing features. It changes no setting and
 // removes the file that it writes to test the disk.
 #include "cli/commands.h"
 #include "cli/doctor/doctor.h"

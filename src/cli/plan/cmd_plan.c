@@ -200,7 +200,7 @@ static status json_print(predict_planner *p, arena *a, const search_result *foun
 
 // ---- text --------------------------------------------------------------------------------------
 
-// Prints what the days or dollars allow, and what the next number of nodes would do.
+// Prints the devices that the deadline or budget allows, and the effect of one more node.
 static status limit_print(const predict_answer *q, text *t)
 {
     char n[2][32];
@@ -266,7 +266,7 @@ static status answer_print(const predict_planner *p, const predict_answer *q, te
     }
 }
 
-// The error if nothing fits: by how much the best layout misses, and what would help.
+// The error if no layout fits: the missing bytes of the best layout, and changes that would help.
 static status does_not_fit(predict_planner *p, arena *a, const search_result *found)
 {
     char name[SEARCH_NAME_BYTES], over[32], have[32];

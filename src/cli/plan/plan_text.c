@@ -235,7 +235,7 @@ static status inference_line(const predict_planner *p, double parameters, text *
                     text_bytes_human(each * p->each.base.r->train.seq, text_bytes));
 }
 
-// ---- what one percent is worth -----------------------------------------------------------------
+// ---- the value of one percent -------------------------------------------------------------------
 
 typedef enum lever { LEVER_FLOPS, LEVER_MEMORY, LEVER_LINKS, LEVER_LATENCY, LEVER_COUNT } lever;
 

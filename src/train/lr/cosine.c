@@ -1,5 +1,5 @@
-// Half a cosine from the peak to min_ratio of it. Source: Loshchilov & Hutter 2017,
-// arXiv:1608.03983. After the last step it follows the formula on, as other software does.
+// Half a cosine from the peak to min_ratio of the peak. Source: Loshchilov & Hutter 2017,
+// arXiv:1608.03983. Beyond the last step the formula continues, as in other software.
 #include "train/lr/lr.h"
 
 #include <math.h>

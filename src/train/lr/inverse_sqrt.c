@@ -1,5 +1,5 @@
-// Falls with the square root of the steps since the warm-up. Source: Vaswani et al. 2017,
-// arXiv:1706.03762, with the time scale as a key.
+// The rate falls with the inverse square root of the steps since the warm-up. Source: Vaswani et
+// al. 2017, arXiv:1706.03762, with the timescale as a key.
 #include "train/lr/lr.h"
 
 #include <math.h>

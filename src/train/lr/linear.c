@@ -1,4 +1,4 @@
-// Down to min_ratio of the peak in a straight line over the steps after the warm-up.
+// The rate falls linearly from the peak to min_ratio of it over the steps after the warm-up.
 #include "train/lr/lr.h"
 
 static double rate(const lr_settings *s, int64_t finished)

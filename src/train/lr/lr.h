@@ -11,7 +11,7 @@
 typedef struct lr_settings {
     double peak, min_ratio;
     int64_t warmup, steps, decay_steps, timescale;
-    run_decay decay_shape; // of WSD
+    run_decay decay_shape; // WSD only
     run_warmup warmup_from;
 } lr_settings;
 

@@ -1,4 +1,4 @@
-// The rows of the learning-rate family, and what a run's configuration makes of them.
+// The table of learning-rate rules, and their settings from a run's configuration.
 #include "train/lr/lr.h"
 
 #include <string.h>

@@ -1,5 +1,4 @@
-// Learning-rate rules against ../shared/golden/ops/lr_schedules.json, and what holds for all of
-// them.
+// Learning-rate rules against ../shared/golden/ops/lr_schedules.json, and properties of all rules.
 #include "base/format/json.h"
 #include "fixtures/base/test_paths.h"
 #include "train/lr/lr.h"

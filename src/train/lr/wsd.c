@@ -1,5 +1,5 @@
-// Warm-up, stable, decay: constant until the last decay_steps, then down to min_ratio of the peak.
-// Source: Hu et al. 2024, arXiv:2404.06395. Its warm-up starts at min_ratio.
+// Warm-up, stable, decay: the rate is constant until the last decay_steps, then falls to min_ratio
+// of the peak. Source: Hu et al. 2024, arXiv:2404.06395. Its warm-up starts at min_ratio.
 #include "train/lr/lr.h"
 
 #include <math.h>
