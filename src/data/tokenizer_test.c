@@ -426,7 +426,7 @@ static void test_refusals(void **state)
         {{.merges = "[\"ab\"]"}, ST_DAMAGED, "merge 1"},
         {{.merges = "[\"qq b\"]"}, ST_DAMAGED, "qq"},
         {{.merges = "[[\"a\"]]"}, ST_DAMAGED, "merge 1"},
-        {{.merges = "7"}, ST_DAMAGED, "no list"},
+        {{.merges = "7"}, ST_DAMAGED, "is not a list"},
         {{.added = "{\"id\": 300}"}, ST_DAMAGED, "content"},
         {{.added = "{\"id\": 65, \"content\": \"<x>\"}"}, ST_DAMAGED, "65"},
         {{.added = "{\"id\": 300, \"content\": \"<x>\", \"single_word\": true}"},
