@@ -147,7 +147,7 @@ static void stage_compare(trial *t, const char *what, int32_t pp)
         assert_int_equal(m.kind[k], kind[k]);
 }
 
-// A model as it is, with experts, or with latent attention too: the latter two are planned only.
+// A model as it is, with experts (one of them shared), or with latent attention too.
 typedef enum model_kind { DENSE, EXPERTS, LATENT } model_kind;
 
 static void model_change(trial *t, model_kind kind)

@@ -7,7 +7,7 @@ cd "$dir" || exit 1
 "$trireme" init demo >/dev/null || exit 1
 keys="model.preset=moe-tiny model.layers=2 model.dim=32 model.heads=2 model.expert_ffn_dim=16 model.context=64
       train.seq=32 train.global_batch=8 eval.every=0 checkpoint.every=0 kernels.threads=1 schedule.name=constant
-      schedule.min_ratio=0 optimizer.lr=1e-2"
+      schedule.min_ratio=0 optimizer.lr=1e-2 model.dropout=0.1"
 strict="determinism=strict train.steps=4"
 train() { # NAME KEY...
     local name=$1

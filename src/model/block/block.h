@@ -26,6 +26,8 @@ typedef struct block_weight {
 } block_weight;
 
 enum { BLOCK_MAX_WEIGHTS = 32, BLOCK_MAX_PARTS = 4 };
+// The use of dropout after an MLP or its experts: see attrs.site in op/op_program.h.
+enum { BLOCK_SITE_MLP = 2 };
 
 // A projection y = act(x w^T + b). Every GEMM of a block with a weight is one of these, so an
 // adapter needs no new block. w is (rows, columns), stored (out, in) as in Hugging Face files.

@@ -69,9 +69,12 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     block_residual_projection(c);
     TRY(op_grouped_matmul(c->p, a, w, p.offsets, (int32_t)e->count, &d));
     TRY(op_unpermute(c->p, d, p.row_of, TENSOR_NONE, y)); // (tokens, dim)
-    if (e->shared == 0) return ST_OK;
-    TRY(shared(c, x, &sum));
-    return op_add(c->p, *y, sum, y);
+    if (e->shared > 0) {
+        TRY(shared(c, x, &sum));
+        TRY(op_add(c->p, *y, sum, y));
+    }
+    if (s->dropout_residual == 0.0f || c->options->purpose != PURPOSE_TRAIN) return ST_OK;
+    return op_dropout(c->p, *y, s->dropout_residual, BLOCK_SITE_MLP, y);
 }
 
 const model_block model_block_experts = {.name = "experts", .emit = emit};

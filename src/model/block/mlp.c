@@ -2,8 +2,6 @@
 // arXiv:2002.05202), and plain, y = act(x Wu + bu) Wd + bd.
 #include "model/block/block.h"
 
-enum { SITE_MLP = 2 };
-
 // The down projection into the residual stream, with bias and dropout if the spec has them.
 static status down(block_context *c, tensor_id a, tensor_id *y)
 {
@@ -16,7 +14,7 @@ static status down(block_context *c, tensor_id a, tensor_id *y)
                               .to_residual = true};
     TRY(block_linear(c, &down, a, y));
     if (s->dropout_residual > 0.0f && c->options->purpose == PURPOSE_TRAIN) {
-        TRY(op_dropout(c->p, *y, s->dropout_residual, SITE_MLP, y));
+        TRY(op_dropout(c->p, *y, s->dropout_residual, BLOCK_SITE_MLP, y));
     }
     return ST_OK;
 }
