@@ -133,6 +133,7 @@ code "for people" 0 sim llama3-8b --cluster h100 layout.dp=32 layout.tp=2 layout
 says "step" out "^step .*MFU"
 says "days" out "days"
 says "parts of the bill" out '^bill +work \$[0-9.kM]+, idle time \$.*, spares \$'
+says "which price" out '^price +\$6\.88 per device and hour, on demand'
 says "load on the store" out '^storage +.* per checkpoint, .*/s in the mean'
 says "no GPU has run it" out 'no GPU has run Trireme'
 says "two other softwares" out '^ +trireme +megatron\.h100 +torchtitan'
@@ -248,6 +249,19 @@ says "offers the nearest numbers" err "96 and 104"
 code "devices and ranks that differ" 3 sim llama3-8b --cluster h100 cluster.devices=64 layout.dp=4
 code "heads that tp does not divide" 3 sim llama3-8b --cluster h100 layout.tp=5
 says "offers the nearest tp" err "4 or 8"
+for key in device.l2_mb device.clock_mhz device.lanes_per_unit device.dies device.sparse_tflops.bf16 node.cpu_cores prices.device_usd; do
+    code "a figure that is only shown: $key" 3 sim llama3-8b --cluster h100 layout.tp=8 cluster.$key=1
+done
+says "no prediction reads it" err 'cluster\.prices\.device_usd has no effect'
+code "plan refuses it too" 3 "$trireme" plan llama3-8b --cluster h100 cluster.device.dies=2
+code "one step" 0 sim llama3-8b --cluster h100 --json layout.tp=8 train.tokens=1e10
+cp "$dir/out" "$dir/one"
+for key in device.peak_tflops.bf16=500 device.memory_gb_s=1000 device.usable_gib=70 device.product_share.bf16=0.5 \
+    device.memory_share=0.5 device.attention_share.forward=0.3 device.launch_us=20 device.watts=900 node.watts=1 pue=2 \
+    levels.1.gbit_s=100 levels.1.latency_us=90 prices.on_demand_usd_h=9 failures.mtbf_device_h=900 failures.restart_s=9000; do
+    code "a figure that acts: $key" 0 sim llama3-8b --cluster h100 --json layout.tp=8 train.tokens=1e10 cluster.$key
+    if cmp -s "$dir/out" "$dir/one"; then failed "changes the prediction"; else passed "changes the prediction"; fi
+done
 code "no such profile" 3 sim llama3-8b --cluster h100 profile=mega
 code "no such convention" 3 sim llama3-8b --cluster h100 flops_convention=pal
 says "offers palm" err "palm"

@@ -115,9 +115,14 @@ static void prices_make(const run_config *r, const cluster *c, sim_long_run_inpu
                        : kind == RUN_PRICE_RESERVED ? p->reserved_usd_h
                        : kind == RUN_PRICE_SPOT     ? p->spot_usd_h
                                                     : p->owned_usd_h;
+    in->price_kind = kind == RUN_PRICE_ON_DEMAND  ? "on demand"
+                     : kind == RUN_PRICE_RESERVED ? "reserved"
+                     : kind == RUN_PRICE_SPOT     ? "spot"
+                                                  : "owned";
     in->kwh_usd = kind == RUN_PRICE_OWNED ? p->kwh_usd : 0.0;
     if (r->price.device_hour > 0.0) {
         in->device_usd_h = r->price.device_hour;
+        in->price_kind = "given";
         in->kwh_usd = 0.0;
     }
     if (r->price.kwh > 0.0) in->kwh_usd = r->price.kwh;

@@ -137,6 +137,11 @@ status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_resul
     if (in->device_usd_h > 0.0 || in->kwh_usd > 0.0) {
         TRY(line(out, "cost", &r->cost_usd, "$", ""));
         TRY(bill(r, out));
+        if (in->price_kind != NULL) {
+            TRY(text_add(out, "price     $%.2f per device and hour, %s%s\n", in->device_usd_h,
+                         in->price_kind,
+                         in->kwh_usd > 0.0 ? ", and energy" : ", energy and network included"));
+        }
     } else {
         TRY(text_add(out, "cost      unknown: give price.device_hour=USD\n"));
     }

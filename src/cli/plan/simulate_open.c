@@ -37,6 +37,29 @@ static bool begins(const char *key, const char *with)
     return strncmp(key, with, strlen(with)) == 0;
 }
 
+status simulate_cluster_key_check(const char *key)
+{
+    static const char *const shown[] = {"about=",
+                                        "sources=",
+                                        "assumed=",
+                                        "device.l2_mb=",
+                                        "device.clock_mhz=",
+                                        "device.lanes_per_unit=",
+                                        "device.dies=",
+                                        "device.sparse_tflops.",
+                                        "device.software.",
+                                        "node.cpu_cores=",
+                                        "prices.device_usd="};
+    for (int64_t i = 0; i < COUNT_OF(shown); i++) {
+        if (!begins(key, shown[i])) continue;
+        return fail(ST_CONFIG_CONFLICT,
+                    "cluster.%.*s has no effect: the catalogue shows this figure, and no "
+                    "prediction reads it; leave it out",
+                    (int)strcspn(key, "="), key);
+    }
+    return ST_OK;
+}
+
 // Splits the user's keys into those of the cluster, of the profile and of the run.
 static status keys_split(opening *o, const char *const *keys, int64_t count)
 {
@@ -47,6 +70,7 @@ static status keys_split(opening *o, const char *const *keys, int64_t count)
     o->run_count = OWN_KEYS;
     for (int64_t i = 0; i < count; i++) {
         if (begins(keys[i], of_cluster) && !begins(keys[i], "cluster.devices=")) {
+            TRY(simulate_cluster_key_check(keys[i] + strlen(of_cluster)));
             o->cluster_keys[o->cluster_count++] = keys[i] + strlen(of_cluster);
         } else if (begins(keys[i], of_profile)) {
             o->profile_keys[o->profile_count++] = keys[i] + strlen(of_profile);
