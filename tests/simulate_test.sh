@@ -258,7 +258,7 @@ code "one step" 0 sim llama3-8b --cluster h100 --json layout.tp=8 train.tokens=1
 cp "$dir/out" "$dir/one"
 for key in device.peak_tflops.bf16=500 device.memory_gb_s=1000 device.usable_gib=70 device.product_share.bf16=0.5 \
     device.memory_share=0.5 device.attention_share.forward=0.3 device.launch_us=20 device.watts=900 node.watts=1 pue=2 \
-    levels.1.gbit_s=100 levels.1.latency_us=90 prices.on_demand_usd_h=9 failures.mtbf_device_h=900 failures.restart_s=9000; do
+    levels.1.gbit_s=100 levels.1.latency_us=90 prices.on_demand_usd_h=9 prices.network_usd_h=1 prices.storage_usd_gb_month=9 failures.mtbf_device_h=900 failures.restart_s=9000; do
     code "a figure that acts: $key" 0 sim llama3-8b --cluster h100 --json layout.tp=8 train.tokens=1e10 cluster.$key
     if cmp -s "$dir/out" "$dir/one"; then failed "changes the prediction"; else passed "changes the prediction"; fi
 done

@@ -211,6 +211,11 @@ static const catalog_field cluster_rows[] = {
     USD("spot_interruptions_h", spot_interruptions_h, "interruptions of one spot node per hour"),
     USD("device_usd", device_usd,
         "purchase price of a device with its share of node and network, US dollars"),
+    USD("network_usd_h", network_usd_h,
+        "network per device and hour, where the device's price leaves it out"),
+    // Amazon S3 Standard, US East, November 2025: the first 50 TB cost $0.023.
+    CLUSTER("prices.storage_usd_gb_month", REAL, prices.storage_usd_gb_month, .value = "0.023",
+            .help = "storage of kept checkpoints, per GB and month"),
     CLUSTER("prices.kwh_usd", REAL, prices.kwh_usd, .value = "0.07",
             .help = "US dollars per kWh of energy"),
     CLUSTER("failures.mtbf_device_h", REAL, failures.mtbf_device_h, .value = "50677",

@@ -136,6 +136,8 @@ typedef struct cluster_prices {
     double spot_interruptions_h; // of one node, per hour
     double device_usd;           // price with its share of the node and network
     double kwh_usd;
+    double network_usd_h;        // of a device, where its own price leaves the network out
+    double storage_usd_gb_month; // of 1e9 bytes that checkpoints keep
 } cluster_prices;
 
 // Causes of interruptions.

@@ -126,6 +126,10 @@ static void prices_make(const run_config *r, const cluster *c, sim_long_run_inpu
         in->kwh_usd = 0.0;
     }
     if (r->price.kwh > 0.0) in->kwh_usd = r->price.kwh;
+    const double hours_of_month = 730.0, kept = (double)max_i64(r->checkpoint.keep, 1);
+    in->network_usd_h = p->network_usd_h;
+    in->storage_usd_h =
+        p->storage_usd_gb_month * in->checkpoint_bytes * 1e-9 * kept / hours_of_month;
     const double node = c->node.devices > 0 ? c->node.watts / (double)c->node.devices : 0.0;
     const double hall = fmax(c->pue, 1.0);
     in->busy_watts = (c->device.watts + node) * hall;

@@ -139,8 +139,7 @@ status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_resul
         TRY(bill(r, out));
         if (in->price_kind != NULL) {
             TRY(text_add(out, "price     $%.2f per device and hour, %s%s\n", in->device_usd_h,
-                         in->price_kind,
-                         in->kwh_usd > 0.0 ? ", and energy" : ", energy and network included"));
+                         in->price_kind, in->kwh_usd > 0.0 ? ", and energy" : ", energy included"));
         }
     } else {
         TRY(text_add(out, "cost      unknown: give price.device_hour=USD\n"));
