@@ -415,7 +415,7 @@ static void test_refusals(void **state)
         {{.options = ", \"continuing_subword_prefix\": \"##\""}, ST_UNSUPPORTED, "##"},
         {{.options = ", \"dropout\": 0.1"}, ST_UNSUPPORTED, "dropout"},
         {{.split = "{\"type\": \"Metaspace\"}"}, ST_DAMAGED, "replacement"},
-        {{.split = "{\"type\": \"Whitespace\"}"}, ST_UNSUPPORTED, "`Whitespace`"},
+        {{.split = "{\"type\": \"UnicodeScripts\"}"}, ST_UNSUPPORTED, "`UnicodeScripts`"},
         {{.split = "null"}, ST_UNSUPPORTED, "ByteLevel"}, // but the decoder is
         {{.more = ", \"ab\": 255"}, ST_DAMAGED, "255"},
         {{.more = ", \"ab\": -2"}, ST_DAMAGED, "-2"},
@@ -429,9 +429,6 @@ static void test_refusals(void **state)
         {{.merges = "7"}, ST_DAMAGED, "is not a list"},
         {{.added = "{\"id\": 300}"}, ST_DAMAGED, "content"},
         {{.added = "{\"id\": 65, \"content\": \"<x>\"}"}, ST_DAMAGED, "65"},
-        {{.added = "{\"id\": 300, \"content\": \"<x>\", \"single_word\": true}"},
-         ST_UNSUPPORTED,
-         "single_word"},
     };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         expect_refusal(a, rows[i].s, rows[i].wanted, rows[i].words);
@@ -445,8 +442,8 @@ static void test_refusals(void **state)
         {"", ST_DAMAGED, ""},
         {"{}", ST_DAMAGED, "model"},
         {"[1]", ST_DAMAGED, "model"},
-        {"{\"model\": {\"type\": \"Unigram\"}}", ST_UNSUPPORTED, "Unigram"},
-        {"{\"model\": {\"type\": \"WordPiece\"}}", ST_UNSUPPORTED, "WordPiece"},
+        {"{\"model\": {\"type\": \"Unigram\"}}", ST_DAMAGED, "vocabulary"},
+        {"{\"model\": {\"type\": \"WordLevel\"}}", ST_UNSUPPORTED, "WordLevel"},
         {"{\"model\": {\"type\": \"BPE\"}, \"normalizer\": {\"type\": \"Nmt\"}}", ST_UNSUPPORTED,
          "Nmt"},
         {"{\"model\": {\"type\": \"BPE\"}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}}",

@@ -83,6 +83,8 @@ NODISCARD status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_
                                  const char *right, int64_t right_bytes);
 NODISCARD status bpe_build_added(bpe_builder *b, int32_t id, const char *text, int64_t bytes,
                                  bool special);
+// Changes the text that a token decodes to, after bpe_build_added.
+NODISCARD status bpe_build_respell(bpe_builder *b, int32_t id, const char *text, int64_t bytes);
 NODISCARD status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **out);
 void bpe_build_abandon(bpe_builder *b); // after any failure; harmless after finish
 // All merges of a tokenizer.json's list.

@@ -141,14 +141,29 @@ static status place_token(bpe_builder *b, int64_t id, const char *text, int64_t 
     return ST_OK;
 }
 
+// A vocabulary is a map from tokens to ids, or a list of [token, score], whose place is the id.
+static const char *vocab_at(const json *vocab, int64_t i, int64_t *bytes, int64_t *id)
+{
+    const json *value = NULL;
+    if (json_kind_of(vocab) == JSON_LIST) {
+        const json *text = json_at(json_at(vocab, i), 0);
+        *bytes = json_text_bytes(text);
+        *id = json_kind_of(text) == JSON_TEXT ? i : -1;
+        return json_text(text, "");
+    }
+    const char *text = json_key_at(vocab, i, &value);
+    *bytes = (int64_t)strlen(text);
+    *id = json_int(value, -1);
+    return text;
+}
+
 static status measure(const bpe_builder *b, const json *vocab, const json *added, int64_t *out)
 {
     int64_t largest = -1;
     const int64_t count = json_count(vocab);
     for (int64_t i = 0; i < count; i++) {
-        const json *value = NULL;
-        const char *text = json_key_at(vocab, i, &value);
-        const int64_t id = json_int(value, -1);
+        int64_t bytes = 0, id = -1;
+        const char *text = vocab_at(vocab, i, &bytes, &id);
         TRY(check_id(b, text, id));
         largest = max_i64(largest, id);
     }
@@ -203,15 +218,16 @@ static status index_tokens(bpe_builder *b)
 
 status bpe_build_tokens(bpe_builder *b, const json *vocab, const json *added_tokens)
 {
-    if (json_kind_of(vocab) != JSON_MAP || json_count(vocab) == 0) {
+    const bool is_list = b->is_text && json_kind_of(vocab) == JSON_LIST;
+    if ((json_kind_of(vocab) != JSON_MAP && !is_list) || json_count(vocab) == 0) {
         return fail(ST_DAMAGED, "%s: no vocabulary: a map from tokens to ids expected", b->path);
     }
     TRY(measure(b, vocab, added_tokens, &b->vocab->tokens_count));
     TRY(arena_new(b->a, b->vocab->tokens_count, &b->vocab->tokens));
     for (int64_t i = 0; i < json_count(vocab); i++) {
-        const json *value = NULL;
-        const char *text = json_key_at(vocab, i, &value);
-        TRY(place_token(b, json_int(value, -1), text, (int64_t)strlen(text), 0));
+        int64_t bytes = 0, id = -1;
+        const char *text = vocab_at(vocab, i, &bytes, &id);
+        TRY(place_token(b, id, text, bytes, 0));
     }
     return index_tokens(b);
 }
@@ -280,6 +296,17 @@ status bpe_build_added(bpe_builder *b, int32_t id, const char *text, int64_t byt
     v->added[v->added_count++] =
         (bpe_added){.bytes = copy, .count = (int32_t)bytes, .id = id, .special = special};
     v->has_plain_added = v->has_plain_added || !special;
+    return ST_OK;
+}
+
+status bpe_build_respell(bpe_builder *b, int32_t id, const char *text, int64_t bytes)
+{
+    bpe_token *t = &b->vocab->tokens[id];
+    char *raw = NULL;
+    bool is_byte_level = false;
+    TRY(arena_new(b->a, bytes + 1, &raw));
+    t->count = (int32_t)unspell(b, text, bytes, raw, &is_byte_level);
+    t->bytes = raw;
     return ST_OK;
 }
 

@@ -37,7 +37,10 @@ static status check_model(const char *path, const json *model)
     const char *type = json_text(json_get(model, "type"), NULL);
     if (type == NULL && json_kind_of(json_get(model, "merges")) == JSON_LIST) type = "BPE";
     if (type == NULL) return fail(ST_DAMAGED, "%s: `model` has no `type`", path);
-    if (strcmp(type, "BPE") != 0) return unsupported(path, "model type", type, "`BPE`");
+    if (strcmp(type, "WordPiece") == 0 || strcmp(type, "Unigram") == 0) return ST_OK;
+    if (strcmp(type, "BPE") != 0) {
+        return unsupported(path, "model type", type, "BPE, WordPiece or Unigram");
+    }
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (int64_t i = 0; i < COUNT_OF(affixes); i++) {
         const json *affix = json_get(model, affixes[i]);
@@ -56,6 +59,8 @@ static const json *gpt2_split(const json *root)
 {
     static const char *const options[] = {"single_word", "lstrip", "rstrip"};
     const json *split = json_get(root, "pre_tokenizer"), *decoder = json_get(root, "decoder");
+    if (strcmp(json_text(json_get(json_get(root, "model"), "type"), "BPE"), "BPE") != 0)
+        return NULL;
     if (!is_absent(json_get(root, "normalizer"))) return NULL;
     if (strcmp(type_of(split), "Sequence") == 0 &&
         json_count(json_get(split, "pretokenizers")) == 1) {

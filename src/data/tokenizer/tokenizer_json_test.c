@@ -145,6 +145,18 @@ static void test_golden_qwen2(void **state)
     check_golden("qwen2");
 }
 
+static void test_golden_wordpiece(void **state)
+{
+    (void)state;
+    check_golden("wordpiece");
+}
+
+static void test_golden_unigram(void **state)
+{
+    (void)state;
+    check_golden("unigram");
+}
+
 static void test_golden_llama2(void **state)
 {
     (void)state;
@@ -476,7 +488,6 @@ static void test_refused_steps(void **state)
         {{.decoder = "{\"type\": \"CTC\"}"}, ST_UNSUPPORTED, "CTC"},
         {{.decoder = "{\"type\": \"ByteLevel\"}"}, ST_UNSUPPORTED, "ByteLevel"},
         {{.added = TOKEN("20", "a", "")}, ST_DAMAGED, "has id 20, but 0"},
-        {{.added = TOKEN("20", "<x>", ", \"single_word\": true")}, ST_UNSUPPORTED, "single_word"},
         {{.options = ", \"unk_token\": \"<unk>\""}, ST_DAMAGED, "<unk>"},
         {{.options = ", \"dropout\": 0.5"}, ST_UNSUPPORTED, "dropout"},
     };
@@ -556,6 +567,8 @@ int main(void)
         cmocka_unit_test(test_golden_llama3),
         cmocka_unit_test(test_golden_qwen2),
         cmocka_unit_test(test_golden_llama2),
+        cmocka_unit_test(test_golden_wordpiece),
+        cmocka_unit_test(test_golden_unigram),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_normalizers),
         cmocka_unit_test(test_unknown_characters),

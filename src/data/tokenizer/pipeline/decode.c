@@ -102,6 +102,52 @@ static status strip(const pipeline *p, data_decoder *d, int step, const char *to
     return step_run(p, d, step + 1, token, count, out);
 }
 
+// WordPiece's `cleanup` replaces these, in this order.
+static const char *const cleanups[][2] = {
+    {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+    {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+    {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+};
+
+// Replaces in place: no replacement is longer.
+static int64_t replace_all(char *text, int64_t count, const char *from, const char *to)
+{
+    const int64_t from_bytes = (int64_t)strlen(from), to_bytes = (int64_t)strlen(to);
+    int64_t n = 0;
+    for (int64_t at = 0; at < count;) {
+        if (begins_with(text + at, count - at, from, from_bytes)) {
+            memcpy(text + n, to, (size_t)to_bytes);
+            n += to_bytes;
+            at += from_bytes;
+        } else {
+            text[n++] = text[at++];
+        }
+    }
+    return n;
+}
+
+// The prefix goes away; a token without it begins a word. The first token stays as it is.
+static status wordpiece(const pipeline *p, data_decoder *d, int step, const char *token,
+                        int64_t count, bool is_first, data_bytes *out)
+{
+    const decoder_step *s = &p->decoders[step];
+    data_bytes changed = {0};
+    status st = ST_OK;
+    if (!is_first && begins_with(token, count, s->from, s->from_bytes)) {
+        token += s->from_bytes;
+        count -= s->from_bytes;
+    } else if (!is_first) {
+        st = data_bytes_add(&changed, " ", 1);
+    }
+    if (st == ST_OK) st = data_bytes_add(&changed, token, count);
+    for (int64_t i = 0; i < COUNT_OF(cleanups) && s->cleans; i++) {
+        changed.count = replace_all(changed.items, changed.count, cleanups[i][0], cleanups[i][1]);
+    }
+    if (st == ST_OK) st = step_run(p, d, step + 1, changed.items, changed.count, out);
+    data_bytes_deinit(&changed);
+    return st;
+}
+
 // The depth of the recursion is the number of steps, at most PIPELINE_STEPS_MAX.
 static status step_run(const pipeline *p, data_decoder *d, int step, const char *token,
                        int64_t count, data_bytes *out)
@@ -121,6 +167,8 @@ static status step_run(const pipeline *p, data_decoder *d, int step, const char 
         return byte_fallback(p, d, step, token, count, out);
     case DECODER_STRIP:
         return strip(p, d, step, token, count, out);
+    case DECODER_WORDPIECE:
+        return wordpiece(p, d, step, token, count, is_first, out);
     case DECODER_JOIN:
         if (!is_first) TRY(data_bytes_add(out, " ", 1));
         break;

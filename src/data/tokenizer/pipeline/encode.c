@@ -69,6 +69,22 @@ static int64_t space_end(const pipeline *p, const char *text, int64_t count, int
     return at;
 }
 
+// Whether [from, to) of the text is not a part of a longer word.
+static bool stands_alone(const char *text, int64_t count, int64_t from, int64_t to)
+{
+    uint32_t point = 0;
+    bool torn = false;
+    if (to < count && utf8_next((const uint8_t *)text + to, count - to, &point, &torn) > 0 &&
+        unicode_is(UNICODE_WORD, point)) {
+        return false;
+    }
+    if (from == 0) return true;
+    int64_t last = from - 1;
+    while (last > 0 && ((uint8_t)text[last] & 0xc0) == 0x80) last--;
+    (void)utf8_next((const uint8_t *)text + last, from - last, &point, &torn);
+    return !unicode_is(UNICODE_WORD, point);
+}
+
 static status walk(pipeline *p, int list, const char *text, int64_t count, bool special,
                    bool is_start, data_ids *out);
 
@@ -98,6 +114,7 @@ static status walk(pipeline *p, int list, const char *text, int64_t count, bool 
         int64_t from = at, to = at + found->count;
         at = to;
         if (found->special && !special) continue;
+        if (found->single_word && !stands_alone(text, count, from, to)) continue;
         if (found->left) from = max_i64(space_begin(p, text, from), begin);
         if (found->right) to = space_end(p, text, count, to);
         if (begin < from) {

@@ -42,6 +42,8 @@ static status symbols_of(pipeline *p, const char *word, int64_t count)
 
 status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out)
 {
+    if (p->model == MODEL_WORDPIECE) return pipeline_wordpiece(p, word, count, out);
+    if (p->model == MODEL_UNIGRAM) return pipeline_unigram(p, word, count, out);
     if (p->is_byte_level) return bpe_word(p->vocab, (const uint8_t *)word, count, out);
     const int32_t whole = p->vocab->ignore_merges ? bpe_find(p->vocab, word, count) : -1;
     if (whole >= 0) return data_ids_add(out, &whole, 1);

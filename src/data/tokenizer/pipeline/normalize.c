@@ -1,6 +1,8 @@
 // Runs the normalizers over a stretch, from one scratch buffer to the other.
 #include "data/tokenizer/pipeline/pipeline.h"
 
+#include <utf8proc.h>
+
 static bool is_space(const pipeline *p, const char *text, int64_t count, int *length)
 {
     uint32_t point = 0;
@@ -41,6 +43,45 @@ static status replace(pipeline *p, const normalizer *n, const char *text, int64_
     return ST_OK;
 }
 
+// Appends what becomes of one character.
+static status map_point(const pipeline *p, normalizer_kind kind, uint32_t point, const char *bytes,
+                        int length, data_bytes *out)
+{
+    const bool is_space_point = point < SPLIT_CLASS_POINTS && p->classes[point] == SPLIT_SPACE;
+    if (kind == NORMALIZER_CLEAN) {
+        if (unicode_is(UNICODE_CONTROL, point)) return ST_OK;
+        if (is_space_point) return data_bytes_add(out, " ", 1);
+    } else if (kind == NORMALIZER_CHINESE && unicode_is(UNICODE_CHINESE, point)) {
+        TRY(data_bytes_add(out, " ", 1));
+        TRY(data_bytes_add(out, bytes, length));
+        return data_bytes_add(out, " ", 1);
+    } else if (kind == NORMALIZER_BERT_ACCENTS && unicode_is(UNICODE_ACCENT, point)) {
+        return ST_OK;
+    } else if (kind == NORMALIZER_STRIP_ACCENTS && unicode_is(UNICODE_MARK, point)) {
+        return ST_OK;
+    } else if (kind == NORMALIZER_LOWERCASE) {
+        uint8_t small[4];
+        if (point == 0x130) return data_bytes_add(out, "i\xcc\x87", 3);
+        const int32_t lower = (int32_t)unicode_lower(point);
+        return data_bytes_add(out, small, utf8proc_encode_char(lower, small));
+    }
+    return data_bytes_add(out, bytes, length);
+}
+
+static status map_points(const pipeline *p, normalizer_kind kind, const char *text, int64_t count,
+                         data_bytes *out)
+{
+    for (int64_t at = 0; at < count;) {
+        uint32_t point = 0;
+        bool torn = false;
+        const int length = utf8_next((const uint8_t *)text + at, count - at, &point, &torn);
+        ASSERT(length > 0);
+        TRY(map_point(p, kind, point, text + at, length, out));
+        at += length;
+    }
+    return ST_OK;
+}
+
 static status run(pipeline *p, const normalizer *n, const char *text, int64_t count,
                   data_bytes *out)
 {
@@ -54,6 +95,14 @@ static status run(pipeline *p, const normalizer *n, const char *text, int64_t co
         return replace(p, n, text, count, out);
     case NORMALIZER_STRIP:
         return strip(p, n, text, count, out);
+    case NORMALIZER_PRECOMPILED:
+        return precompiled_normalize(&n->table, text, count, out);
+    case NORMALIZER_LOWERCASE:
+    case NORMALIZER_STRIP_ACCENTS:
+    case NORMALIZER_CLEAN:
+    case NORMALIZER_CHINESE:
+    case NORMALIZER_BERT_ACCENTS:
+        return map_points(p, n->kind, text, count, out);
     case NORMALIZER_PREPEND:
         if (count > 0) TRY(data_bytes_add(out, n->text, n->text_bytes));
         break;

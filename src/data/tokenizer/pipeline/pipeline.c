@@ -1,6 +1,8 @@
 // The row `pipeline` of the family of tokenizers.
 #include "data/tokenizer/pipeline/pipeline.h"
 
+#include <stdlib.h>
+
 static status encode(data_tokenizer *t, const char *text, int64_t count, int flags, data_ids *out)
 {
     pipeline *p = t->pipeline;
@@ -47,7 +49,13 @@ void pipeline_free(pipeline *p)
         pieces_deinit(&s->pieces);
     }
     p->normalizer_count = p->splitter_count = 0;
+    free(p->tree.edges);
+    free(p->path);
+    p->tree = (token_tree){.edges = NULL};
+    p->path = NULL;
+    p->path_capacity = 0;
     data_bytes_deinit(&p->repaired);
+    data_bytes_deinit(&p->piece);
     for (int i = 0; i < 2; i++) data_bytes_deinit(&p->normal[i]);
     data_ids_deinit(&p->points);
     data_ids_deinit(&p->symbols);

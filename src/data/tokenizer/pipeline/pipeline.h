@@ -11,6 +11,7 @@
 #include "base/format/json.h"
 #include "data/tokenizer/bpe.h"
 #include "data/tokenizer/pipeline/pattern.h"
+#include "data/tokenizer/pipeline/unicode_steps.h"
 
 enum { PIPELINE_STEPS_MAX = 16 }; // of each kind
 
@@ -21,15 +22,30 @@ typedef enum normalizer_kind {
     NORMALIZER_NFKD,
     NORMALIZER_REPLACE,
     NORMALIZER_PREPEND,
-    NORMALIZER_STRIP
+    NORMALIZER_STRIP,
+    NORMALIZER_LOWERCASE,
+    NORMALIZER_STRIP_ACCENTS,
+    NORMALIZER_PRECOMPILED,
+    // The parts of BertNormalizer, which becomes several steps.
+    NORMALIZER_CLEAN,
+    NORMALIZER_CHINESE,
+    NORMALIZER_BERT_ACCENTS
 } normalizer_kind;
+
+// SentencePiece's table of replacements (precompiled.c).
+typedef struct precompiled {
+    uint32_t *units;   // a double-array tree
+    const char *texts; // the replacements, with a NUL after each
+    int64_t unit_count, text_bytes;
+} precompiled;
 
 typedef struct normalizer {
     normalizer_kind kind;
     pattern pattern;  // REPLACE
     const char *text; // REPLACE: the new text; PREPEND
     int64_t text_bytes;
-    bool left, right; // STRIP
+    bool left, right;  // STRIP
+    precompiled table; // PRECOMPILED
 } normalizer;
 
 typedef enum splitter_kind {
@@ -37,7 +53,9 @@ typedef enum splitter_kind {
     SPLITTER_BYTE_LEVEL,
     SPLITTER_METASPACE,
     SPLITTER_DIGITS,
-    SPLITTER_WHITE_SPACE
+    SPLITTER_WHITE_SPACE,
+    SPLITTER_PUNCTUATION,
+    SPLITTER_WORDS // words, and runs of other characters but white space
 } splitter_kind;
 
 // A behaviour says where a match and the text between two matches go.
@@ -71,14 +89,16 @@ typedef enum decoder_kind {
     DECODER_FUSE,
     DECODER_STRIP,
     DECODER_METASPACE,
+    DECODER_WORDPIECE,
     DECODER_JOIN // with a blank between the tokens: a file without a decoder
 } decoder_kind;
 
 typedef struct decoder_step {
     decoder_kind kind;
-    const char *from, *to; // REPLACE, METASPACE; STRIP: `from` is the character
+    const char *from, *to; // REPLACE, METASPACE, WORDPIECE; STRIP: `from` is the character
     int64_t from_bytes, to_bytes;
     int64_t cut;      // STRIP: characters at most
+    bool cleans;      // WORDPIECE: without blanks before punctuation
     bool keeps_first; // METASPACE: a replacement in the first token is a blank too
     bool after_fuse;  // sees one text, not tokens
 } decoder_step;
@@ -88,7 +108,8 @@ typedef struct added_token {
     const char *bytes; // normalized, where it is found in normalized text
     int64_t count;
     int32_t id, order;         // order: of equal tokens the lowest wins
-    bool special, left, right; // left, right: takes the white space next to it
+    bool special, single_word; // single_word: not within a word
+    bool left, right;          // left, right: takes the white space next to it
 } added_token;
 
 typedef struct added_list {
@@ -97,13 +118,42 @@ typedef struct added_list {
     int64_t first[257]; // items[first[b]] to [b + 1] begin with byte b
 } added_list;
 
+typedef enum model_kind { MODEL_BPE, MODEL_WORDPIECE, MODEL_UNIGRAM } model_kind;
+
+// A tree of tokens, by their bytes (model_unigram.c).
+typedef struct token_edge {
+    uint64_t key; // node << 8 | byte, + 1; 0: an empty slot
+    int32_t node; // where the edge ends
+    int32_t id;   // of the token that ends there; -1: none
+} token_edge;
+typedef struct token_tree {
+    token_edge *edges; // heap, open addressing
+    int64_t mask, count;
+} token_tree;
+
+// The best way to the end of a part of a word.
+typedef struct path_node {
+    double score;
+    int32_t begin, id; // of the last token; begin -1: no way yet
+} path_node;
+
 typedef struct pipeline {
+    model_kind model;
     bpe *vocab; // tokens by id and text, and merges
     const uint8_t *classes;
     bool is_byte_level; // the vocabulary spells bytes
     bool byte_fallback, fuse_unknown;
     int32_t unknown;          // -1: none
     int32_t byte_tokens[256]; // "<0x00>" and so on; -1: none
+    // WordPiece.
+    const char *prefix;
+    int64_t prefix_bytes, characters_max;
+    // Unigram.
+    double *scores; // by id
+    double lowest_score;
+    token_tree tree;
+    path_node *path; // heap
+    int64_t path_capacity;
     normalizer normalizers[PIPELINE_STEPS_MAX];
     int normalizer_count;
     splitter splitters[PIPELINE_STEPS_MAX];
@@ -112,7 +162,7 @@ typedef struct pipeline {
     int decoder_count;
     added_list added[2]; // found before and after the normalizers
     // Scratch of one text.
-    data_bytes repaired, normal[2];
+    data_bytes repaired, normal[2], piece;
     data_ids points, symbols;
     pieces matches;
 } pipeline;
@@ -123,12 +173,19 @@ NODISCARD status pipeline_normalize(pipeline *p, const char *text, int64_t count
 // The forms of Unicode normalization (unicode.c).
 NODISCARD status unicode_normalize(normalizer_kind kind, const char *text, int64_t count,
                                    data_ids *points, data_bytes *out);
+NODISCARD status precompiled_read(arena *a, const char *path, const char *base64, int64_t count,
+                                  precompiled *out);
+NODISCARD status precompiled_normalize(const precompiled *c, const char *text, int64_t count,
+                                       data_bytes *out);
 // Splits a stretch into words, from splitter `step` on, and appends their ids. is_start: the
 // stretch begins where the whole text begins.
 NODISCARD status pipeline_split(pipeline *p, int step, const char *text, int64_t count,
                                 bool is_start, data_ids *out);
 // Appends the ids of one word.
 NODISCARD status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out);
+NODISCARD status pipeline_wordpiece(pipeline *p, const char *word, int64_t count, data_ids *out);
+NODISCARD status pipeline_unigram(pipeline *p, const char *word, int64_t count, data_ids *out);
+NODISCARD status pipeline_tree_add(token_tree *t, const char *bytes, int64_t count, int32_t id);
 // Appends the ids of a whole text, which must be UTF-8. special: special tokens are recognised.
 NODISCARD status pipeline_encode(pipeline *p, const char *text, int64_t count, bool special,
                                  data_ids *out);

@@ -38,10 +38,6 @@ static status add_one(pipeline *p, bpe_builder *b, const json *item, int32_t ord
     int64_t count = json_text_bytes(content);
     const int32_t id = (int32_t)json_int(json_get(item, "id"), -1);
     const bool special = json_bool(json_get(item, "special"), false);
-    if (json_bool(json_get(item, "single_word"), false)) {
-        return fail(ST_UNSUPPORTED, "%s: added token \"%.80s\" has `single_word`, not supported",
-                    b->path, text);
-    }
     const int32_t known = bpe_find(p->vocab, text, count);
     if (known >= 0 && known != id) {
         return fail(ST_DAMAGED, "%s: added token \"%.80s\" has id %d, but %d in the vocabulary",
@@ -55,17 +51,25 @@ static status add_one(pipeline *p, bpe_builder *b, const json *item, int32_t ord
                     "%s: added token %d becomes empty in the normalizer, which is not supported",
                     b->path, id);
     }
+    if (count > TOKENIZER_TOKEN_MAX) {
+        return fail(ST_UNSUPPORTED, "%s: added token %d has %lld bytes after the normalizer",
+                    b->path, id, (long long)count);
+    }
+    // The reference decodes such a token to its normalized text.
+    if (normalized) TRY(bpe_build_respell(b, id, text, count));
     char *copy = NULL;
     TRY(arena_new(b->a, count + 1, &copy));
     memcpy(copy, text, (size_t)count);
     added_list *list = &p->added[normalized ? 1 : 0];
-    list->items[list->count++] = (added_token){.bytes = copy,
-                                               .count = count,
-                                               .id = id,
-                                               .order = order,
-                                               .special = special,
-                                               .left = json_bool(json_get(item, "lstrip"), false),
-                                               .right = json_bool(json_get(item, "rstrip"), false)};
+    list->items[list->count++] =
+        (added_token){.bytes = copy,
+                      .count = count,
+                      .id = id,
+                      .order = order,
+                      .special = special,
+                      .single_word = json_bool(json_get(item, "single_word"), false),
+                      .left = json_bool(json_get(item, "lstrip"), false),
+                      .right = json_bool(json_get(item, "rstrip"), false)};
     return ST_OK;
 }
 
@@ -77,13 +81,31 @@ static status read_added(pipeline *p, bpe_builder *b, const json *added)
     return ST_OK;
 }
 
+// Decoding looks for a special token by its text, so one that the normalizers change is not left
+// out unless its new text is that of a special token.
+static bool is_special_text(const bpe *v, const added_token *a)
+{
+    for (int64_t i = 0; i < v->added_count; i++) {
+        const bpe_added *other = &v->added[i];
+        if (other->special && other->count == a->count &&
+            memcmp(other->bytes, a->bytes, (size_t)a->count) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // The end-of-text token counts as special, whatever the file calls it (see bpe_build.c).
 static void order_added(pipeline *p, int32_t eot)
 {
     for (int i = 0; i < 2; i++) {
         added_list *list = &p->added[i];
         for (int64_t k = 0; k < list->count; k++) {
-            if (list->items[k].id == eot) list->items[k].special = true;
+            added_token *a = &list->items[k];
+            if (a->id == eot) a->special = true;
+            if (a->special && !is_special_text(p->vocab, a)) {
+                p->vocab->tokens[a->id].flags &= ~BPE_SPECIAL;
+            }
         }
         pipeline_order_added(list);
     }
@@ -100,36 +122,113 @@ static status read_unknown(pipeline *p, const bpe_builder *b, const json *model)
         snprintf(text, sizeof(text), "<0x%02X>", (unsigned)byte);
         p->byte_tokens[byte] = bpe_find(p->vocab, text, 6);
     }
-    if (json_kind_of(unknown) != JSON_TEXT) return ST_OK;
+    if (p->model == MODEL_WORDPIECE && json_kind_of(unknown) != JSON_TEXT) {
+        return fail(ST_DAMAGED, "%s: a WordPiece model has no `unk_token`", b->path);
+    }
+    if (p->model == MODEL_UNIGRAM || json_kind_of(unknown) != JSON_TEXT) return ST_OK;
     p->unknown = bpe_find(p->vocab, json_text(unknown, ""), json_text_bytes(unknown));
     if (p->unknown >= 0) return ST_OK;
     return fail(ST_DAMAGED, "%s: `unk_token` \"%.80s\" is not in the vocabulary", b->path,
                 json_text(unknown, ""));
 }
 
+static status read_wordpiece(pipeline *p, const bpe_builder *b, const json *model)
+{
+    enum { CHARACTERS_DEFAULT = 100, CHARACTERS_MAX = 10000 };
+    p->prefix = "##";
+    p->prefix_bytes = 2;
+    if (json_get(model, "continuing_subword_prefix") != NULL) {
+        TRY(pipeline_read_text(b->a, b->path, model, "continuing_subword_prefix", &p->prefix,
+                               &p->prefix_bytes));
+    }
+    p->characters_max = json_int(json_get(model, "max_input_chars_per_word"), CHARACTERS_DEFAULT);
+    if (p->characters_max >= 0 && p->characters_max <= CHARACTERS_MAX) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "%s: `max_input_chars_per_word` %lld is not supported; expected 0 "
+                "to %d",
+                b->path, (long long)p->characters_max, (int)CHARACTERS_MAX);
+}
+
+static status read_unigram(pipeline *p, bpe_builder *b, const json *model)
+{
+    const json *vocab = json_get(model, "vocab");
+    const int64_t count = json_count(vocab);
+    TRY(arena_new(b->a, p->vocab->tokens_count, &p->scores));
+    for (int64_t i = 0; i < count; i++) {
+        const json *score = json_at(json_at(vocab, i), 1);
+        const json_kind kind = json_kind_of(score);
+        const bpe_token *token = &p->vocab->tokens[i];
+        if (kind != JSON_REAL && kind != JSON_INT) {
+            return fail(ST_DAMAGED, "%s: token %lld has no score", b->path, (long long)i);
+        }
+        if (token->count > 0 && bpe_find(p->vocab, token->bytes, token->count) != (int32_t)i) {
+            return fail(ST_DAMAGED, "%s: two tokens have the text of token %lld", b->path,
+                        (long long)i);
+        }
+        p->scores[i] = json_real(score, 0.0);
+        p->lowest_score = i == 0 || p->scores[i] < p->lowest_score ? p->scores[i] : p->lowest_score;
+        TRY(pipeline_tree_add(&p->tree, token->bytes, token->count, (int32_t)i));
+        hash_add(b->hash, &p->scores[i], sizeof(p->scores[i]));
+    }
+    const json *unknown = json_get(model, "unk_id");
+    if (json_kind_of(unknown) == JSON_NONE || json_kind_of(unknown) == JSON_NULL_VALUE) {
+        return ST_OK;
+    }
+    const int64_t id = json_int(unknown, -1);
+    if (id < 0 || id >= count) {
+        return fail(ST_DAMAGED, "%s: `unk_id` %lld is not in the vocabulary", b->path,
+                    (long long)id);
+    }
+    p->unknown = (int32_t)id;
+    return ST_OK;
+}
+
+static void read_kind(pipeline *p, const json *model)
+{
+    const char *type = json_text(json_get(model, "type"), "BPE");
+    p->model = strcmp(type, "WordPiece") == 0 ? MODEL_WORDPIECE
+               : strcmp(type, "Unigram") == 0 ? MODEL_UNIGRAM
+                                              : MODEL_BPE;
+}
+
 static status read_model(pipeline *p, bpe_builder *b, const json *root)
 {
     const json *model = json_get(root, "model");
+    read_kind(p, model);
     p->byte_fallback = json_bool(json_get(model, "byte_fallback"), false);
     p->fuse_unknown = json_bool(json_get(model, "fuse_unk"), false);
     p->vocab->ignore_merges = json_bool(json_get(model, "ignore_merges"), false);
-    if (p->is_byte_level && p->byte_fallback) {
+    if (p->is_byte_level && (p->byte_fallback || p->model != MODEL_BPE)) {
         return fail(ST_UNSUPPORTED,
-                    "%s: model option `byte_fallback` is not supported with a byte-level "
-                    "vocabulary, which has a token for each byte",
-                    b->path);
+                    "%s: model %s `%.80s` is not supported with the pre_tokenizer ByteLevel; "
+                    "expected a BPE model with a token for each byte",
+                    b->path, p->byte_fallback ? "option" : "type",
+                    p->byte_fallback ? "byte_fallback" : json_text(json_get(model, "type"), "?"));
     }
     b->is_text = !p->is_byte_level;
     TRY(bpe_build_tokens(b, json_get(model, "vocab"), json_get(root, "added_tokens")));
-    TRY(bpe_read_merges(b, json_get(model, "merges")));
-    return p->is_byte_level ? ST_OK : read_unknown(p, b, model);
+    if (p->model == MODEL_BPE) {
+        TRY(bpe_read_merges(b, json_get(model, "merges")));
+    } else {
+        TRY(bpe_build_merges_begin(b, 0));
+    }
+    if (p->is_byte_level) return ST_OK;
+    TRY(read_unknown(p, b, model));
+    if (p->model == MODEL_UNIGRAM) return read_unigram(p, b, model);
+    return p->model == MODEL_WORDPIECE ? read_wordpiece(p, b, model) : ST_OK;
 }
 
 static status build(pipeline *p, bpe_builder *b, const json *root, const char *eot_text,
                     data_tokenizer **out)
 {
     static const char *const hashed[] = {"normalizer", "pre_tokenizer", "decoder", "added_tokens"};
-    static const char *const options[] = {"unk_token", "fuse_unk", "byte_fallback"};
+    static const char *const options[] = {"type",
+                                          "unk_token",
+                                          "unk_id",
+                                          "fuse_unk",
+                                          "byte_fallback",
+                                          "continuing_subword_prefix",
+                                          "max_input_chars_per_word"};
     TRY(pipeline_read_normalizers(p, b->a, b->path, json_get(root, "normalizer")));
     TRY(pipeline_read_splitters(p, b->a, b->path, json_get(root, "pre_tokenizer")));
     TRY(pipeline_read_decoders(p, b->a, b->path, json_get(root, "decoder")));

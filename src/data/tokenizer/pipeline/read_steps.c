@@ -98,25 +98,60 @@ static status check_count(const char *path, const char *what, int count)
 
 // ---- normalizers --------------------------------------------------------------------------------
 
+static status add_normalizer(pipeline *p, const char *path, normalizer_kind kind, normalizer **out)
+{
+    TRY(check_count(path, "normalizer", p->normalizer_count));
+    *out = &p->normalizers[p->normalizer_count++];
+    **out = (normalizer){.kind = kind};
+    return ST_OK;
+}
+
+// BertNormalizer is several steps in this order.
+static status read_bert(pipeline *p, const char *path, const json *step)
+{
+    normalizer *n = NULL;
+    const bool lower = json_bool(json_get(step, "lowercase"), true);
+    const bool accents = json_bool(json_get(step, "strip_accents"), lower); // null: as lowercase
+    if (json_bool(json_get(step, "clean_text"), true)) {
+        TRY(add_normalizer(p, path, NORMALIZER_CLEAN, &n));
+    }
+    if (json_bool(json_get(step, "handle_chinese_chars"), true)) {
+        TRY(add_normalizer(p, path, NORMALIZER_CHINESE, &n));
+    }
+    if (accents) {
+        TRY(add_normalizer(p, path, NORMALIZER_NFD, &n));
+        TRY(add_normalizer(p, path, NORMALIZER_BERT_ACCENTS, &n));
+    }
+    return lower ? add_normalizer(p, path, NORMALIZER_LOWERCASE, &n) : ST_OK;
+}
+
 static status read_normalizer(pipeline *p, arena *a, const char *path, const json *step)
 {
-    static const char *const names[] = {"NFC",     "NFD",     "NFKC",  "NFKD",
-                                        "Replace", "Prepend", "Strip", NULL};
+    static const char *const names[] = {"NFC",          "NFD",         "NFKC",  "NFKD",
+                                        "Replace",      "Prepend",     "Strip", "Lowercase",
+                                        "StripAccents", "Precompiled", NULL};
     const char *type = json_text(json_get(step, "type"), "?");
+    if (strcmp(type, "BertNormalizer") == 0) return read_bert(p, path, step);
     const int kind = choose(type, names);
     if (kind < 0) {
         return unsupported(path, "normalizer", type,
-                           "NFC, NFD, NFKC, NFKD, Replace, Prepend, Strip or Sequence");
+                           "NFC, NFD, NFKC, NFKD, Replace, Prepend, Strip, Lowercase, "
+                           "StripAccents, BertNormalizer, Precompiled or Sequence");
     }
-    TRY(check_count(path, "normalizer", p->normalizer_count));
-    normalizer *n = &p->normalizers[p->normalizer_count++];
-    *n = (normalizer){.kind = (normalizer_kind)kind};
+    normalizer *n = NULL;
+    const char *table = NULL;
+    int64_t bytes = 0;
+    TRY(add_normalizer(p, path, (normalizer_kind)kind, &n));
     if (n->kind == NORMALIZER_PREPEND) {
         return pipeline_read_text(a, path, step, "prepend", &n->text, &n->text_bytes);
     }
     if (n->kind == NORMALIZER_REPLACE) {
         TRY(pipeline_read_text(a, path, step, "content", &n->text, &n->text_bytes));
         return read_pattern(p, a, path, step, &n->pattern);
+    }
+    if (n->kind == NORMALIZER_PRECOMPILED) {
+        TRY(pipeline_read_text(a, path, step, "precompiled_charsmap", &table, &bytes));
+        return precompiled_read(a, path, table, bytes, &n->table);
     }
     n->left = json_bool(json_get(step, "strip_left"), true);
     n->right = json_bool(json_get(step, "strip_right"), true);
@@ -171,8 +206,11 @@ static status read_metaspace(const pipeline *p, arena *a, const char *path, cons
     // Whether a stretch still begins where the text does is not known after these.
     for (int i = 0; i < p->normalizer_count && s->prepend == PREPEND_FIRST; i++) {
         const normalizer *n = &p->normalizers[i];
-        if ((n->kind == NORMALIZER_STRIP && n->left) ||
-            (n->kind == NORMALIZER_REPLACE && n->text_bytes == 0)) {
+        const bool keeps = n->kind <= NORMALIZER_NFKD || n->kind == NORMALIZER_PREPEND ||
+                           n->kind == NORMALIZER_LOWERCASE || n->kind == NORMALIZER_CHINESE ||
+                           (n->kind == NORMALIZER_REPLACE && n->text_bytes > 0) ||
+                           (n->kind == NORMALIZER_STRIP && !n->left);
+        if (!keeps) {
             return unsupported(path, "prepend_scheme", "first",
                                "`always` or `never` after a normalizer that removes characters");
         }
@@ -180,22 +218,36 @@ static status read_metaspace(const pipeline *p, arena *a, const char *path, cons
     return ST_OK;
 }
 
-static status read_splitter(pipeline *p, arena *a, const char *path, const json *step)
+static status add_splitter(pipeline *p, const char *path, const char *type, splitter_kind kind,
+                           splitter **out)
 {
-    static const char *const names[] = {"Split",  "ByteLevel",       "Metaspace",
-                                        "Digits", "WhitespaceSplit", NULL};
-    const char *type = json_text(json_get(step, "type"), "?");
-    const int kind = choose(type, names);
-    if (kind < 0) {
-        return unsupported(path, "pre_tokenizer", type,
-                           "Split, ByteLevel, Metaspace, Digits, WhitespaceSplit or Sequence");
-    }
     TRY(check_count(path, "pre_tokenizer", p->splitter_count));
     if (p->is_byte_level) {
         return unsupported(path, "pre_tokenizer after ByteLevel", type, "ByteLevel as the last");
     }
-    splitter *s = &p->splitters[p->splitter_count++];
-    *s = (splitter){.kind = (splitter_kind)kind, .behaviour = SPLIT_ISOLATED};
+    *out = &p->splitters[p->splitter_count++];
+    **out = (splitter){.kind = kind, .behaviour = SPLIT_ISOLATED};
+    return ST_OK;
+}
+
+static status read_splitter(pipeline *p, arena *a, const char *path, const json *step)
+{
+    static const char *const names[] = {"Split",           "ByteLevel",   "Metaspace",  "Digits",
+                                        "WhitespaceSplit", "Punctuation", "Whitespace", NULL};
+    const char *type = json_text(json_get(step, "type"), "?");
+    splitter *s = NULL;
+    if (strcmp(type, "BertPreTokenizer") == 0) { // two steps
+        TRY(add_splitter(p, path, type, SPLITTER_WHITE_SPACE, &s));
+        s->behaviour = SPLIT_REMOVED;
+        return add_splitter(p, path, type, SPLITTER_PUNCTUATION, &s);
+    }
+    const int kind = choose(type, names);
+    if (kind < 0) {
+        return unsupported(path, "pre_tokenizer", type,
+                           "Split, ByteLevel, Metaspace, Digits, WhitespaceSplit, Punctuation, "
+                           "Whitespace, BertPreTokenizer or Sequence");
+    }
+    TRY(add_splitter(p, path, type, (splitter_kind)kind, &s));
     switch (s->kind) {
     case SPLITTER_PATTERN:
         TRY(read_behaviour(path, step, s));
@@ -212,6 +264,10 @@ static status read_splitter(pipeline *p, arena *a, const char *path, const json 
         s->behaviour = json_bool(json_get(step, "individual_digits"), false) ? SPLIT_ISOLATED
                                                                              : SPLIT_CONTIGUOUS;
         return ST_OK;
+    case SPLITTER_PUNCTUATION:
+        if (is_absent(json_get(step, "behavior"))) return ST_OK;
+        return read_behaviour(path, step, s);
+    case SPLITTER_WORDS:
     case SPLITTER_WHITE_SPACE:
         s->behaviour = SPLIT_REMOVED;
         return ST_OK;
@@ -253,13 +309,14 @@ static status read_replace(arena *a, const char *path, const json *step, decoder
 
 static status read_decoder(pipeline *p, arena *a, const char *path, const json *step)
 {
-    static const char *const names[] = {"ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip",
-                                        "Metaspace", NULL};
+    static const char *const names[] = {"ByteLevel", "Replace",   "ByteFallback", "Fuse",
+                                        "Strip",     "Metaspace", "WordPiece",    NULL};
     const char *type = json_text(json_get(step, "type"), "?");
     const int kind = choose(type, names);
     if (kind < 0) {
-        return unsupported(path, "decoder", type,
-                           "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace or Sequence");
+        return unsupported(
+            path, "decoder", type,
+            "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, WordPiece or Sequence");
     }
     TRY(check_count(path, "decoder", p->decoder_count));
     decoder_step *s = &p->decoders[p->decoder_count++];
@@ -280,6 +337,10 @@ static status read_decoder(pipeline *p, arena *a, const char *path, const json *
     }
     if (s->kind == DECODER_STRIP) return read_strip(a, path, step, s);
     if (s->kind == DECODER_REPLACE) return read_replace(a, path, step, s);
+    if (s->kind == DECODER_WORDPIECE) {
+        s->cleans = json_bool(json_get(step, "cleanup"), true);
+        return pipeline_read_text(a, path, step, "prefix", &s->from, &s->from_bytes);
+    }
     if (s->kind != DECODER_METASPACE) return ST_OK;
     int scheme = 0;
     TRY(read_scheme(path, step, &scheme));

@@ -46,9 +46,21 @@ static void behave(splitter *s)
     }
 }
 
-// Each character of the class is a match.
-static status class_pieces(const pipeline *p, int class, const char *text, int64_t count,
-                           pieces *out)
+static bool is_space(const pipeline *p, uint32_t point)
+{
+    return point < SPLIT_CLASS_POINTS && p->classes[point] == SPLIT_SPACE;
+}
+
+static bool is_cut(const pipeline *p, splitter_kind kind, uint32_t point)
+{
+    if (kind == SPLITTER_DIGITS) return unicode_is(UNICODE_NUMBER, point);
+    if (kind == SPLITTER_WHITE_SPACE) return is_space(p, point);
+    return unicode_is(UNICODE_PUNCTUATION, point);
+}
+
+// Each character that the step looks for is a match.
+static status character_pieces(const pipeline *p, splitter_kind kind, const char *text,
+                               int64_t count, pieces *out)
 {
     out->count = 0;
     int64_t last = 0;
@@ -57,7 +69,7 @@ static status class_pieces(const pipeline *p, int class, const char *text, int64
         bool torn = false;
         const int length = utf8_next((const uint8_t *)text + at, count - at, &point, &torn);
         ASSERT(length > 0);
-        if (point < SPLIT_CLASS_POINTS && p->classes[point] == class) {
+        if (is_cut(p, kind, point)) {
             if (last < at) TRY(pieces_add(out, last, at, false));
             TRY(pieces_add(out, at, at + length, true));
             last = at + length;
@@ -65,6 +77,36 @@ static status class_pieces(const pipeline *p, int class, const char *text, int64
         at += length;
     }
     return last < count ? pieces_add(out, last, count, false) : ST_OK;
+}
+
+typedef enum run_kind { RUN_NONE, RUN_SPACE, RUN_WORD, RUN_OTHER } run_kind;
+
+static run_kind kind_of(const pipeline *p, uint32_t point)
+{
+    if (unicode_is(UNICODE_WORD, point)) return RUN_WORD;
+    return is_space(p, point) ? RUN_SPACE : RUN_OTHER;
+}
+
+// Words, runs of other characters, and white space, which is a match.
+static status word_pieces(const pipeline *p, const char *text, int64_t count, pieces *out)
+{
+    run_kind kind = RUN_NONE;
+    int64_t begin = 0;
+    out->count = 0;
+    for (int64_t at = 0; at < count;) {
+        uint32_t point = 0;
+        bool torn = false;
+        const int length = utf8_next((const uint8_t *)text + at, count - at, &point, &torn);
+        ASSERT(length > 0);
+        const run_kind this = kind_of(p, point);
+        if (at > 0 && this != kind) {
+            TRY(pieces_add(out, begin, at, kind == RUN_SPACE));
+            begin = at;
+        }
+        kind = this;
+        at += length;
+    }
+    return pieces_add(out, begin, count, kind == RUN_SPACE);
 }
 
 static status gpt2_pieces(const pipeline *p, const char *text, int64_t count, pieces *out)
@@ -119,9 +161,11 @@ static status cut(pipeline *p, splitter *s, const char **text, int64_t *count, b
     case SPLITTER_PATTERN:
         return pattern_pieces(&s->pattern, *text, *count, &s->pieces);
     case SPLITTER_DIGITS:
-        return class_pieces(p, SPLIT_NUMBER, *text, *count, &s->pieces);
+    case SPLITTER_PUNCTUATION:
     case SPLITTER_WHITE_SPACE:
-        return class_pieces(p, SPLIT_SPACE, *text, *count, &s->pieces);
+        return character_pieces(p, s->kind, *text, *count, &s->pieces);
+    case SPLITTER_WORDS:
+        return word_pieces(p, *text, *count, &s->pieces);
     case SPLITTER_BYTE_LEVEL:
         if (s->add_prefix_space && (*text)[0] != ' ') {
             TRY(prefix_space(s, *text, *count));

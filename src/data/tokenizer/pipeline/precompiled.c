@@ -1,0 +1,141 @@
+// SentencePiece's precompiled normalizer: a double-array tree from texts to places in a list of
+// replacements. It applies to each user-perceived character (grapheme) of less than six bytes as a
+// whole, else to its code points; of all entries that begin the text the shortest counts, as in the
+// reference.
+#include "data/tokenizer/pipeline/pipeline.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+static int digit64(char c)
+{
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+static status damaged(const char *path, const char *what)
+{
+    return fail(ST_DAMAGED, "%s: `precompiled_charsmap` %s", path, what);
+}
+
+status precompiled_read(arena *a, const char *path, const char *text, int64_t count,
+                        precompiled *out)
+{
+    uint8_t *bytes = NULL;
+    int64_t length = 0;
+    uint32_t bits = 0, tree_bytes = 0;
+    int held = 0;
+    *out = (precompiled){.units = NULL};
+    TRY(arena_new(a, count + 8, &bytes));
+    while (count > 0 && text[count - 1] == '=') count--;
+    for (int64_t i = 0; i < count; i++) {
+        const int digit = digit64(text[i]);
+        if (digit < 0) return damaged(path, "is not base64");
+        bits = bits << 6 | (uint32_t)digit;
+        held += 6;
+        if (held < 8) continue;
+        held -= 8;
+        bytes[length++] = (uint8_t)(bits >> held);
+    }
+    if (length < 4) return damaged(path, "has no size");
+    memcpy(&tree_bytes, bytes, 4);
+    if (tree_bytes % 4 != 0 || tree_bytes > length - 4 || tree_bytes == 0) {
+        return damaged(path, "has a size beyond its end");
+    }
+    TRY(arena_new(a, tree_bytes / 4, &out->units));
+    memcpy(out->units, bytes + 4, tree_bytes);
+    out->unit_count = tree_bytes / 4;
+    out->texts = (const char *)bytes + 4 + tree_bytes;
+    out->text_bytes = length - 4 - tree_bytes;
+    if (utf8_valid_prefix(out->texts, out->text_bytes) == out->text_bytes) return ST_OK;
+    return damaged(path, "has a replacement that is no UTF-8");
+}
+
+static uint32_t offset_of(uint32_t unit)
+{
+    return unit >> 10 << ((unit & 1u << 9) >> 6);
+}
+
+// The replacement of the shortest entry that begins the text; false: none.
+static bool find(const precompiled *c, const char *text, int64_t count, const char **with,
+                 int64_t *bytes)
+{
+    uint32_t at = offset_of(c->units[0]);
+    for (int64_t i = 0; i < count && text[i] != 0; i++) {
+        at ^= (uint8_t)text[i];
+        if (at >= c->unit_count) return false;
+        const uint32_t unit = c->units[at];
+        if ((unit & (1u << 31 | 0xff)) != (uint8_t)text[i]) return false;
+        at ^= offset_of(unit);
+        if ((unit >> 8 & 1) == 0) continue;
+        if (at >= c->unit_count) return false;
+        const int64_t from = c->units[at] & ((1u << 31) - 1);
+        if (from >= c->text_bytes || ((uint8_t)c->texts[from] & 0xc0) == 0x80) return false;
+        const char *end = memchr(c->texts + from, 0, (size_t)(c->text_bytes - from));
+        *with = c->texts + from;
+        *bytes = end != NULL ? end - *with : c->text_bytes - from;
+        return true;
+    }
+    return false;
+}
+
+// Marks of Unicode 14.0 to 16.0, which the library may not know: first and last code point.
+static const uint32_t new_marks[][2] = {
+    {0x897, 0x89f},     {0x8ca, 0x8d2},     {0xc3c, 0xc3c},     {0xcf3, 0xcf3},
+    {0xece, 0xece},     {0x1715, 0x1715},   {0x180f, 0x180f},   {0x1ac1, 0x1ace},
+    {0x1dfa, 0x1dfa},   {0x10d69, 0x10d6d}, {0x10efc, 0x10eff}, {0x10f82, 0x10f85},
+    {0x11070, 0x11070}, {0x11073, 0x11074}, {0x110c2, 0x110c2}, {0x11241, 0x11241},
+    {0x113b8, 0x113c0}, {0x113c2, 0x113c2}, {0x113c5, 0x113c5}, {0x113c7, 0x113ca},
+    {0x113cc, 0x113d0}, {0x113d2, 0x113d2}, {0x113e1, 0x113e2}, {0x11f00, 0x11f01},
+    {0x11f03, 0x11f03}, {0x11f34, 0x11f3a}, {0x11f3e, 0x11f42}, {0x11f5a, 0x11f5a},
+    {0x13440, 0x13440}, {0x13447, 0x13455}, {0x1611e, 0x1612f}, {0x1cf00, 0x1cf2d},
+    {0x1cf30, 0x1cf46}, {0x1e08f, 0x1e08f}, {0x1e2ae, 0x1e2ae}, {0x1e4ec, 0x1e4ef},
+    {0x1e5ee, 0x1e5ef}};
+
+// A new mark extends a character as U+0301 does.
+static int32_t known_point(uint32_t point)
+{
+    for (int64_t i = 0; i < COUNT_OF(new_marks) && point >= new_marks[i][0]; i++) {
+        if (point <= new_marks[i][1]) return 0x301;
+    }
+    return (int32_t)point;
+}
+
+static int64_t grapheme_end(const char *text, int64_t count, int64_t begin)
+{
+    int32_t state = 0;
+    uint32_t point = 0, next = 0;
+    bool torn = false;
+    int64_t at = begin + utf8_next((const uint8_t *)text + begin, count - begin, &point, &torn);
+    while (at < count) {
+        const int length = utf8_next((const uint8_t *)text + at, count - at, &next, &torn);
+        if (utf8proc_grapheme_break_stateful(known_point(point), known_point(next), &state)) break;
+        point = next;
+        at += length;
+    }
+    return at;
+}
+
+status precompiled_normalize(const precompiled *c, const char *text, int64_t count, data_bytes *out)
+{
+    for (int64_t at = 0, end = 0; at < count; at = end) {
+        const char *with = NULL;
+        int64_t bytes = 0;
+        end = grapheme_end(text, count, at);
+        if (end - at < 6 && find(c, text + at, end - at, &with, &bytes)) {
+            TRY(data_bytes_add(out, with, bytes));
+            continue;
+        }
+        for (int64_t i = at; i < end;) {
+            uint32_t point = 0;
+            bool torn = false;
+            const int length = utf8_next((const uint8_t *)text + i, end - i, &point, &torn);
+            const bool found = find(c, text + i, length, &with, &bytes);
+            TRY(data_bytes_add(out, found ? with : text + i, found ? bytes : length));
+            i += length;
+        }
+    }
+    return ST_OK;
+}
