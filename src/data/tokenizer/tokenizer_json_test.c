@@ -417,6 +417,136 @@ static void test_decoders(void **state)
     }
 }
 
+// ---- the other models ---------------------------------------------------------------------------
+
+static void check_text(data_tokenizer *t, const char *text, int count, const int32_t *wanted)
+{
+    data_ids ids = {0};
+    assert_int_equal(data_tokenizer_encode(t, text, (int64_t)strlen(text), 0, &ids), ST_OK);
+    bool equal = ids.count == count;
+    for (int i = 0; equal && i < count; i++) equal = ids.items[i] == wanted[i];
+    for (int64_t i = 0; !equal && i < ids.count; i++) print_error("%d ", ids.items[i]);
+    if (!equal) fail_msg("\"%s\"", text);
+    data_ids_deinit(&ids);
+}
+
+static void test_wordpiece(void **state)
+{
+    (void)state;
+    static const char whole[] =
+        "{\"normalizer\": {\"type\": \"BertNormalizer\"}, \"pre_tokenizer\": {\"type\": "
+        "\"BertPreTokenizer\"}, \"decoder\": {\"type\": \"WordPiece\", \"prefix\": \"##\", "
+        "\"cleanup\": true}, \"model\": {\"type\": \"WordPiece\", \"unk_token\": \"?\", "
+        "\"max_input_chars_per_word\": 5, \"vocab\": {\"?\": 0, \"a\": 1, \"##b\": 2, \"##a\": 3, "
+        "\"ab\": 4, \",\": 5, \"##ab\": 6, \"\\u4e00\": 7}}}";
+    arena *a = NULL;
+    data_tokenizer *t = NULL;
+    data_bytes text = {0};
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    assert_int_equal(open_text(a, whole, (int64_t)strlen(whole), &t), ST_OK);
+    check_text(t, "ab", 1, (int32_t[]){4});
+    check_text(t, "aab", 2, (int32_t[]){1, 6});
+    check_text(t, "abz a", 2, (int32_t[]){0, 1}); // no tokens make up the first word
+    check_text(t, "aaaaa aaaaaa", 6, (int32_t[]){1, 3, 3, 3, 3, 0});
+    check_text(t, "\xc3\x81,b\x07", 3, (int32_t[]){1, 5, 0}); // an accent, a control character
+    check_text(t,
+               "a\xe4\xb8\x80"
+               "a",
+               3, (int32_t[]){1, 7, 1});
+    assert_int_equal(data_tokenizer_decode(t, (int32_t[]){1, 2, 5, 4}, 4, 0, &text), ST_OK);
+    assert_int_equal(text.count, 6);
+    assert_memory_equal(text.items, "ab, ab", 6);
+    data_bytes_deinit(&text);
+    data_tokenizer_close(t);
+    arena_destroy(a);
+}
+
+static void test_unigram(void **state)
+{
+    (void)state;
+    static const char whole[] =
+        "{\"decoder\": null, \"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"byte_fallback\": "
+        "true, \"vocab\": [[\"?\", 0], [\"a\", -1.5], [\"ab\", -2], [\"b\", -2.5], [\"bb\", -5.0], "
+        "[\"<0x41>\", -3.0]]}}";
+    arena *a = NULL;
+    data_tokenizer *t = NULL;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    assert_int_equal(open_text(a, whole, (int64_t)strlen(whole), &t), ST_OK);
+    check_text(t, "ab", 1, (int32_t[]){2});         // -2, and -4 for a and b
+    check_text(t, "aab", 2, (int32_t[]){1, 2});     // -3.5
+    check_text(t, "bb", 1, (int32_t[]){4});         // of equal sums the token that begins first
+    check_text(t, "axyb", 3, (int32_t[]){1, 0, 3}); // unknown neighbours are one token
+    check_text(t, "aA", 2, (int32_t[]){1, 5});
+    data_tokenizer_close(t);
+    arena_destroy(a);
+    static const char *const damage[][2] = {
+        {"[[\"a\", 0], [\"a\", -1]]", "two tokens"},
+        {"[[\"a\"]]", "no score"},
+        {"[[7, 0]]", "has id -1"},
+        {"[]", "no vocabulary"},
+        {"[[\"a\", 0]]", "`unk_id` 3"},
+    };
+    for (int64_t i = 0; i < COUNT_OF(damage); i++) {
+        char *file_text = NULL;
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        assert_int_equal(arena_format(a, &file_text,
+                                      "{\"model\": {\"type\": \"Unigram\", \"unk_id\": 3, "
+                                      "\"vocab\": %s}}",
+                                      damage[i][0]),
+                         ST_OK);
+        assert_int_equal(open_text(a, file_text, (int64_t)strlen(file_text), &t), ST_DAMAGED);
+        if (strstr(error_last()->text, damage[i][1]) == NULL) fail_msg("%s", error_last()->text);
+        arena_destroy(a);
+    }
+}
+
+// A table with one entry: A becomes ab. The tree: unit 0 leads to 1 ^ 'A', whose leaf is at ^ 2.
+static void test_precompiled(void **state)
+{
+    (void)state;
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { UNITS = 0x44, BYTES = 4 + 4 * UNITS + 3 };
+    uint8_t table[BYTES + 2] = {0};
+    uint32_t units[UNITS] = {0};
+    const uint32_t size = sizeof(units);
+    char base64[2 * BYTES] = "", step[3 * BYTES];
+    units[0] = 1 << 10;
+    units[1 ^ 'A'] = 2 << 10 | 1 << 8 | 'A';
+    units[1 ^ 'A' ^ 2] = 1u << 31; // the replacement begins at byte 0
+    memcpy(table, &size, 4);
+    memcpy(table + 4, units, sizeof(units));
+    memcpy(table + 4 + sizeof(units), "ab", 3);
+    int at = 0;
+    for (int i = 0; i < BYTES; i += 3) {
+        const uint32_t bits = (uint32_t)(table[i] << 16 | table[i + 1] << 8 | table[i + 2]);
+        for (int k = 18; k >= 0; k -= 6) base64[at++] = digits[bits >> k & 63];
+    }
+    snprintf(step, sizeof(step), "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"%s\"}",
+             base64);
+    const small_case rows[] = {
+        {{.normalizer = step}, "A-b", 0, 3, {6, 1, 5}},
+        // With a mark it is one character of three bytes, of which the entry takes all.
+        {{.normalizer = step}, "A\xcc\x81-", 0, 2, {6, 1}},
+        {{.normalizer = "{\"type\": \"Lowercase\"}"}, "AB", 0, 1, {6}},
+        {{.splitter = "{\"type\": \"Whitespace\"}"}, "ab-- a", 0, 3, {6, 4, 0}},
+        {{.splitter = "{\"type\": \"Punctuation\"}"}, "a--b", 0, 4, {0, 1, 1, 5}},
+        {{.added = TOKEN("20", "c", ", \"single_word\": true")}, "ac c", 0, 3, {0, 13, 20}},
+    };
+    check_small(rows, COUNT_OF(rows));
+    static const char *const damage[][2] = {
+        {"", "no size"}, {"!", "base64"}, {"/////w==", "beyond"}};
+    for (int64_t i = 0; i < COUNT_OF(damage); i++) {
+        snprintf(step, sizeof(step),
+                 "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"%s\"}", damage[i][0]);
+        arena *a = NULL;
+        data_tokenizer *t = NULL;
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        assert_int_equal(open_small(a, (small){.normalizer = step}, &t), ST_DAMAGED);
+        if (strstr(error_last()->text, damage[i][1]) == NULL) fail_msg("%s", error_last()->text);
+        arena_destroy(a);
+    }
+}
+
 // ---- refusals and hostile files -----------------------------------------------------------------
 
 static void expect_refusal(small s, status wanted, const char *words)
@@ -564,19 +694,14 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_llama3),
-        cmocka_unit_test(test_golden_qwen2),
-        cmocka_unit_test(test_golden_llama2),
-        cmocka_unit_test(test_golden_wordpiece),
-        cmocka_unit_test(test_golden_unigram),
-        cmocka_unit_test(test_splits),
-        cmocka_unit_test(test_normalizers),
-        cmocka_unit_test(test_unknown_characters),
-        cmocka_unit_test(test_added_tokens),
-        cmocka_unit_test(test_decoders),
-        cmocka_unit_test(test_refused_expressions),
-        cmocka_unit_test(test_refused_steps),
-        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_golden_llama3),  cmocka_unit_test(test_golden_qwen2),
+        cmocka_unit_test(test_golden_llama2),  cmocka_unit_test(test_golden_wordpiece),
+        cmocka_unit_test(test_golden_unigram), cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_normalizers),    cmocka_unit_test(test_unknown_characters),
+        cmocka_unit_test(test_added_tokens),   cmocka_unit_test(test_decoders),
+        cmocka_unit_test(test_wordpiece),      cmocka_unit_test(test_unigram),
+        cmocka_unit_test(test_precompiled),    cmocka_unit_test(test_refused_expressions),
+        cmocka_unit_test(test_refused_steps),  cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_long_texts),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -28,6 +28,15 @@ static status strip(const pipeline *p, const normalizer *n, const char *text, in
     return data_bytes_add(out, text + begin, end - begin);
 }
 
+status pipeline_check_growth(int64_t count)
+{
+    if (count <= TOKENIZER_TEXT_MAX) return ST_OK;
+    return fail(ST_DATA,
+                "the tokenizer's normalizers make %lld bytes of a text; at most %lld can be "
+                "encoded at once; give the text in parts",
+                (long long)count, (long long)TOKENIZER_TEXT_MAX);
+}
+
 static status replace(pipeline *p, const normalizer *n, const char *text, int64_t count,
                       data_bytes *out)
 {
@@ -36,6 +45,7 @@ static status replace(pipeline *p, const normalizer *n, const char *text, int64_
         const piece *found = &p->matches.items[i];
         if (found->is_match) {
             TRY(data_bytes_add(out, n->text, n->text_bytes));
+            TRY(pipeline_check_growth(out->count));
         } else {
             TRY(data_bytes_add(out, text + found->begin, found->end - found->begin));
         }
@@ -119,12 +129,7 @@ status pipeline_normalize(pipeline *p, const char *text, int64_t count, const ch
         TRY(run(p, &p->normalizers[i], text, count, out));
         text = out->items;
         count = out->count;
-        if (count > TOKENIZER_TEXT_MAX) {
-            return fail(ST_DATA,
-                        "the tokenizer's normalizers make %lld bytes of a text; at most "
-                        "%lld can be encoded at once",
-                        (long long)count, (long long)TOKENIZER_TEXT_MAX);
-        }
+        TRY(pipeline_check_growth(count));
     }
     *result = text;
     *result_count = count;

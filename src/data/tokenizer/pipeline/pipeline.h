@@ -170,6 +170,8 @@ typedef struct pipeline {
 // Normalizes a stretch; *result borrows from scratch of `p` or from the text.
 NODISCARD status pipeline_normalize(pipeline *p, const char *text, int64_t count,
                                     const char **result, int64_t *result_count);
+// An error where a text has grown beyond TOKENIZER_TEXT_MAX.
+NODISCARD status pipeline_check_growth(int64_t count);
 // The forms of Unicode normalization (unicode.c).
 NODISCARD status unicode_normalize(normalizer_kind kind, const char *text, int64_t count,
                                    data_ids *points, data_bytes *out);

@@ -123,6 +123,7 @@ status precompiled_normalize(const precompiled *c, const char *text, int64_t cou
     for (int64_t at = 0, end = 0; at < count; at = end) {
         const char *with = NULL;
         int64_t bytes = 0;
+        TRY(pipeline_check_growth(out->count));
         end = grapheme_end(text, count, at);
         if (end - at < 6 && find(c, text + at, end - at, &with, &bytes)) {
             TRY(data_bytes_add(out, with, bytes));
