@@ -12,11 +12,37 @@ static bool fall_back(const pipeline *p, const char *bytes, int length, int32_t 
     return p->byte_fallback;
 }
 
-// The reference holds the unknown token back until the next known character or the end, also over
-// the tokens of bytes.
-static status symbols_of(pipeline *p, const char *word, int64_t count)
+// Notes which bytes stand next to each other in a token.
+void pipeline_note_joins(pipeline *p)
 {
-    bool pending = false;
+    const bpe *v = p->vocab;
+    for (int64_t id = 0; id < v->tokens_count; id++) {
+        const uint8_t *bytes = (const uint8_t *)v->tokens[id].bytes;
+        for (int32_t i = 0; i + 1 < v->tokens[id].count; i++) {
+            p->joins[bytes[i]][bytes[i + 1] >> 3] |= (uint8_t)(1 << (bytes[i + 1] & 7));
+        }
+    }
+}
+
+// No token holds these two bytes, so no merge crosses the place between them.
+static bool is_apart(const pipeline *p, char left, char right)
+{
+    return (p->joins[(uint8_t)left][(uint8_t)right >> 3] >> ((uint8_t)right & 7) & 1) == 0;
+}
+
+static status merge_symbols(pipeline *p, data_ids *out)
+{
+    TRY(bpe_merge_ids(p->vocab, p->symbols.items, p->symbols.count, out));
+    p->symbols.count = 0;
+    return ST_OK;
+}
+
+// Merges part by part, where two known characters are apart: most parts are short, though a file
+// without a pre-tokenizer makes one word of a whole text. The reference holds the unknown token
+// back until the next known character or the end, also over the tokens of bytes.
+static status encode_characters(pipeline *p, const char *word, int64_t count, data_ids *out)
+{
+    bool pending = false, was_known = false;
     p->symbols.count = 0;
     for (int64_t at = 0; at < count;) {
         uint32_t point = 0;
@@ -28,6 +54,7 @@ static status symbols_of(pipeline *p, const char *word, int64_t count)
         if (id >= 0) {
             if (pending) TRY(data_ids_add(&p->symbols, &p->unknown, 1));
             pending = false;
+            if (was_known && is_apart(p, word[at - 1], word[at])) TRY(merge_symbols(p, out));
             TRY(data_ids_add(&p->symbols, &id, 1));
         } else if (fall_back(p, word + at, length, ids)) {
             TRY(data_ids_add(&p->symbols, ids, length));
@@ -35,9 +62,11 @@ static status symbols_of(pipeline *p, const char *word, int64_t count)
             if (pending && !p->fuse_unknown) TRY(data_ids_add(&p->symbols, &p->unknown, 1));
             pending = true;
         }
+        was_known = id >= 0;
         at += length;
     }
-    return pending ? data_ids_add(&p->symbols, &p->unknown, 1) : ST_OK;
+    if (pending) TRY(data_ids_add(&p->symbols, &p->unknown, 1));
+    return merge_symbols(p, out);
 }
 
 status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out)
@@ -47,6 +76,5 @@ status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out
     if (p->is_byte_level) return bpe_word(p->vocab, (const uint8_t *)word, count, out);
     const int32_t whole = p->vocab->ignore_merges ? bpe_find(p->vocab, word, count) : -1;
     if (whole >= 0) return data_ids_add(out, &whole, 1);
-    TRY(symbols_of(p, word, count));
-    return bpe_merge_ids(p->vocab, p->symbols.items, p->symbols.count, out);
+    return encode_characters(p, word, count, out);
 }

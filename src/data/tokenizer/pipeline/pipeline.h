@@ -145,6 +145,7 @@ typedef struct pipeline {
     bool byte_fallback, fuse_unknown;
     int32_t unknown;          // -1: none
     int32_t byte_tokens[256]; // "<0x00>" and so on; -1: none
+    uint8_t joins[256][32];   // bit b of joins[a]: byte b follows byte a in some token
     // WordPiece.
     const char *prefix;
     int64_t prefix_bytes, characters_max;
@@ -185,6 +186,7 @@ NODISCARD status pipeline_split(pipeline *p, int step, const char *text, int64_t
                                 bool is_start, data_ids *out);
 // Appends the ids of one word.
 NODISCARD status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out);
+void pipeline_note_joins(pipeline *p); // after the vocabulary, for a BPE of characters
 NODISCARD status pipeline_wordpiece(pipeline *p, const char *word, int64_t count, data_ids *out);
 NODISCARD status pipeline_unigram(pipeline *p, const char *word, int64_t count, data_ids *out);
 NODISCARD status pipeline_tree_add(token_tree *t, const char *bytes, int64_t count, int32_t id);

@@ -215,6 +215,7 @@ static status read_model(pipeline *p, bpe_builder *b, const json *root)
     if (p->is_byte_level) return ST_OK;
     TRY(read_unknown(p, b, model));
     if (p->model == MODEL_UNIGRAM) return read_unigram(p, b, model);
+    if (p->model == MODEL_BPE) pipeline_note_joins(p);
     return p->model == MODEL_WORDPIECE ? read_wordpiece(p, b, model) : ST_OK;
 }
 
