@@ -8,7 +8,7 @@ about each character:
 import sys
 import textwrap
 
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 
@@ -56,9 +56,6 @@ HEAD = """// Which characters the steps of a tokenizer.json drop or change, as t
 // have, and a tokenizer must not change with the machine.
 #include "data/tokenizer/pipeline/unicode_steps.h"
 
-typedef struct unicode_range {
-    uint32_t first, last;
-} unicode_range;
 // Every `step`-th character from first to last has its lower case at this distance.
 typedef struct lower_run {
     uint32_t first, last;
@@ -70,9 +67,25 @@ typedef struct lower_run {
 
 TAIL = """// clang-format on
 
-static bool is_in(const unicode_range *ranges, int64_t count, uint32_t point)
+#define SET(name) {name, COUNT_OF(name)}
+static const struct {
+    const unicode_range *ranges;
+    int64_t count;
+} sets[] = { // in the order of unicode_set
+    SET(controls), SET(accents), SET(marks),       SET(chinese),           SET(punctuation),
+    SET(numbers),  SET(words),   SET(regex_marks), SET(regex_punctuation), SET(regex_symbols),
+};
+
+const unicode_range *unicode_ranges(unicode_set set, int64_t *count)
 {
-    int64_t low = 0, high = count;
+    *count = sets[set].count;
+    return sets[set].ranges;
+}
+
+bool unicode_is(unicode_set set, uint32_t point)
+{
+    const unicode_range *ranges = sets[set].ranges;
+    int64_t low = 0, high = sets[set].count;
     while (low < high) {
         const int64_t middle = (low + high) / 2;
         if (point > ranges[middle].last) {
@@ -81,21 +94,7 @@ static bool is_in(const unicode_range *ranges, int64_t count, uint32_t point)
             high = middle;
         }
     }
-    return low < count && point >= ranges[low].first;
-}
-
-bool unicode_is(unicode_set set, uint32_t point)
-{
-    switch (set) {
-    case UNICODE_CONTROL: return is_in(controls, COUNT_OF(controls), point);
-    case UNICODE_ACCENT: return is_in(accents, COUNT_OF(accents), point);
-    case UNICODE_MARK: return is_in(marks, COUNT_OF(marks), point);
-    case UNICODE_CHINESE: return is_in(chinese, COUNT_OF(chinese), point);
-    case UNICODE_PUNCTUATION: return is_in(punctuation, COUNT_OF(punctuation), point);
-    case UNICODE_NUMBER: return is_in(numbers, COUNT_OF(numbers), point);
-    case UNICODE_WORD: return is_in(words, COUNT_OF(words), point);
-    }
-    return false;
+    return low < sets[set].count && point >= ranges[low].first;
 }
 
 uint32_t unicode_lower(uint32_t point)
@@ -123,6 +122,7 @@ def main():
     marks = normalizers.StripAccents().normalize_str
     pieces = lambda step: lambda c: len(step.pre_tokenize_str("a" + c + "b")) == 3
     words = pre_tokenizers.Whitespace()
+    matches = lambda name: pieces(pre_tokenizers.Split(Regex("\\p{%s}" % name), "isolated"))
     sys.stdout.write(HEAD)
     for row in [
         ("BertNormalizer drops these with clean_text.", "controls", lambda c: clean(c) == ""),
@@ -133,6 +133,9 @@ def main():
         ("Digits cuts at these.", "numbers", pieces(pre_tokenizers.Digits())),
         ("Whitespace keeps these together as words.", "words",
          lambda c: [w for w, _ in words.pre_tokenize_str("a" + c)] == ["a" + c]),
+        ("Regular expressions match these with \\p{M}.", "regex_marks", matches("M")),
+        ("The same with \\p{P}.", "regex_punctuation", matches("P")),
+        ("The same with \\p{S}.", "regex_symbols", matches("S")),
     ]:
         sys.stdout.write(table(*row))
     sys.stdout.write(lower_table() + TAIL)

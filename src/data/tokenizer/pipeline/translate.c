@@ -3,11 +3,13 @@
 // ahead and behind, quantifiers. The others (^, $, \b, \w, \d, nested classes) differ between the
 // two or depend on tables that the program does not have, so the reader refuses them by name.
 #include "data/tokenizer/pipeline/pattern.h"
+#include "data/tokenizer/pipeline/unicode_steps.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { GROUPS_MAX = 32 };
+enum { CLASS_OF_SET = 16 }; // a class from here on is a unicode_set
 
 typedef struct translation {
     const uint8_t *classes;
@@ -46,23 +48,42 @@ static status put_point(translation *t, uint32_t point)
     return put(t, text);
 }
 
+static status put_range(translation *t, uint32_t first, uint32_t last)
+{
+    TRY(put_point(t, first));
+    if (first == last) return ST_OK;
+    TRY(put(t, "-"));
+    return put_point(t, last);
+}
+
+// The next range of a class at or after `at`: *last is its end; false: there is none.
+static bool next_range(const translation *t, int class, int64_t *at, int64_t *last)
+{
+    while (*at < SPLIT_CLASS_POINTS && t->classes[*at] != class) (*at)++;
+    *last = *at;
+    while (*last + 1 < SPLIT_CLASS_POINTS && t->classes[*last + 1] == class) (*last)++;
+    return *at < SPLIT_CLASS_POINTS;
+}
+
 // The ranges of a class, the longest first: PCRE2 compares a character with one after the other.
 static status put_ranges(translation *t, int class)
 {
     static const int64_t lengths[] = {1 << 20, 1000, 100, 20, 0};
+    int64_t count = 0;
+    const unicode_range *ranges = NULL;
+    if (class >= CLASS_OF_SET) ranges = unicode_ranges((unicode_set)(class - CLASS_OF_SET), &count);
     for (int64_t k = 0; k + 1 < COUNT_OF(lengths); k++) {
-        for (int64_t at = 0; at < SPLIT_CLASS_POINTS;) {
-            if (t->classes[at] != class) {
-                at++;
-                continue;
+        int64_t at = 0, last = 0;
+        for (int64_t i = 0; ranges == NULL ? next_range(t, class, &at, &last) : i < count; i++) {
+            if (ranges != NULL) {
+                at = ranges[i].first;
+                last = ranges[i].last;
             }
-            const int64_t begin = at;
-            while (at < SPLIT_CLASS_POINTS && t->classes[at] == class) at++;
-            if (at - begin > lengths[k] || at - begin <= lengths[k + 1]) continue;
-            TRY(put_point(t, (uint32_t)begin));
-            if (at - begin == 1) continue;
-            TRY(put(t, "-"));
-            TRY(put_point(t, (uint32_t)at - 1));
+            const int64_t length = last - at + 1;
+            if (length <= lengths[k] && length > lengths[k + 1]) {
+                TRY(put_range(t, (uint32_t)at, (uint32_t)last));
+            }
+            at = last + 1;
         }
     }
     return ST_OK;
@@ -73,14 +94,18 @@ static status read_property(translation *t, int64_t from, item *out)
     static const struct {
         const char *name;
         int class;
-    } rows[] = {{"{L}", SPLIT_LETTER}, {"{N}", SPLIT_NUMBER}};
+    } rows[] = {{"{L}", SPLIT_LETTER},
+                {"{N}", SPLIT_NUMBER},
+                {"{M}", CLASS_OF_SET + UNICODE_REGEX_MARK},
+                {"{P}", CLASS_OF_SET + UNICODE_REGEX_PUNCTUATION},
+                {"{S}", CLASS_OF_SET + UNICODE_REGEX_SYMBOL}};
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         if (t->count - t->at < 3 || memcmp(t->in + t->at, rows[i].name, 3) != 0) continue;
         out->class = rows[i].class;
         t->at += 3;
         return ST_OK;
     }
-    return refuse(t, "a property other than \\p{L} and \\p{N}", from);
+    return refuse(t, "a property other than \\p{L}, M, N, P and S", from);
 }
 
 static status read_escape(translation *t, int64_t from, item *out)

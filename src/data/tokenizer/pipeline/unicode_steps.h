@@ -11,8 +11,15 @@ typedef enum unicode_set {
     UNICODE_CHINESE,
     UNICODE_PUNCTUATION,
     UNICODE_NUMBER,
-    UNICODE_WORD
+    UNICODE_WORD,
+    UNICODE_REGEX_MARK, // \p{M}, \p{P} and \p{S} of regular expressions
+    UNICODE_REGEX_PUNCTUATION,
+    UNICODE_REGEX_SYMBOL
 } unicode_set;
+typedef struct unicode_range {
+    uint32_t first, last;
+} unicode_range;
+const unicode_range *unicode_ranges(unicode_set set, int64_t *count);
 bool unicode_is(unicode_set set, uint32_t point);
 // The lower case of a character that has one of one character; U+0130, which has two, stays.
 uint32_t unicode_lower(uint32_t point);
