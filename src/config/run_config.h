@@ -50,7 +50,7 @@ typedef enum run_arch {
 } run_arch;
 typedef enum run_auto_bool { RUN_AUTO, RUN_NO, RUN_YES } run_auto_bool; // AUTO: as the preset
 typedef enum run_packing { RUN_PACKING_MASKED, RUN_PACKING_PLAIN } run_packing;
-typedef enum run_special { RUN_SPECIAL_TOKENS, RUN_SPECIAL_TEXT } run_special;
+typedef enum run_special { RUN_SPECIAL_TEXT, RUN_SPECIAL_TOKENS } run_special;
 typedef enum run_on_error { RUN_ON_ERROR_STOP, RUN_ON_ERROR_SKIP } run_on_error;
 typedef enum run_level {
     RUN_LEVEL_AUTO, // the best level of this CPU

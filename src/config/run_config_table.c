@@ -273,9 +273,9 @@ static const option rows[] = {
     CHOICE("data.packing", data.packing, "masked", "masked, plain", FIXED,
            .help = "attention between documents in one sequence: masked keeps it within each "
                    "document, plain does not"),
-    CHOICE("data.special_tokens", data.special_tokens, "tokens", "tokens, text", FIXED,
+    CHOICE("data.special_tokens", data.special_tokens, "text", "text, tokens", FIXED,
            .help = "special tokens that are spelled in texts and prompts, such as <|endoftext|>: "
-                   "tokens takes each as its token, text as its letters"),
+                   "text takes each as its letters, tokens as its token"),
     CHOICE("data.on_error", data.on_error, "stop", "stop, skip", FIXED,
            .help = "a line of JSON lines without a text: stop is an error, skip leaves the line "
                    "out and tells how many were skipped"),

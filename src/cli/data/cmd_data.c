@@ -38,8 +38,8 @@ static const option rows[] = {
     {.key = "special-tokens",
      .kind = OPTION_CHOICE,
      .offset = AT(special_tokens),
-     .default_text = "tokens",
-     .choices = "tokens, text",
+     .default_text = "text",
+     .choices = "text, tokens",
      .help = "special tokens that are spelled in texts, as data.special_tokens"},
     {.key = "on-error",
      .kind = OPTION_CHOICE,
@@ -108,7 +108,7 @@ static status inspect(cli_context *cli, const cli_call *call)
     const data_flags *f = call->flags;
     data_tokenizer *t = NULL;
     if (f->tokenizer != NULL) TRY(data_tokenizer_open(cli->h, cli->a, f->tokenizer, &t));
-    if (t != NULL && f->special_tokens == 1) data_tokenizer_set_flags(t, 0);
+    if (t != NULL && f->special_tokens == RUN_SPECIAL_TEXT) data_tokenizer_set_flags(t, 0);
     const status st = inspect_all(cli, call, t);
     data_tokenizer_close(t);
     return st;
@@ -270,7 +270,7 @@ static status pack(cli_context *cli, const cli_call *call)
     if (f->out == NULL) return fail(ST_USAGE, "data pack needs --out, the folder for the shards");
     packing p = {.cli = cli, .folder = f->out, .skips = f->on_error == 1};
     TRY(data_tokenizer_open(cli->h, cli->a, f->tokenizer, &p.tokenizer));
-    if (f->special_tokens == 1) data_tokenizer_set_flags(p.tokenizer, 0);
+    if (f->special_tokens == RUN_SPECIAL_TEXT) data_tokenizer_set_flags(p.tokenizer, 0);
     const status st = pack_all(&p, call);
     data_tokenizer_close(p.tokenizer);
     return st;
@@ -387,7 +387,7 @@ static status only(const cli_call *call, const char *name, bool tokenizer, bool 
     if (!out && f->out != NULL) return fail(ST_USAGE, "data %s takes no --out", name);
     if ((is_show || out) && f->json) return fail(ST_USAGE, "data %s takes no --json", name);
     if ((is_show || out) && f->vocab > 0) return fail(ST_USAGE, "data %s takes no --vocab", name);
-    if (is_show && f->special_tokens != 0) {
+    if (is_show && f->special_tokens != RUN_SPECIAL_TEXT) {
         return fail(ST_USAGE, "data show takes no --special-tokens; write data.special_tokens=...");
     }
     if (is_show) {
