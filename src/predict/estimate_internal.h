@@ -68,13 +68,13 @@ struct estimate {
     const op_model *m;
     int64_t local_seq;
     extent_binding bound;
-    overlap_rule overlap_rule;
+    overlap_rule overlap;
     program_estimate *programs; // [program]
 };
 // The rule that decides which GEMMs of a list overlap with collectives.
 static inline overlap_rule estimate_overlap_rule(const estimate *e, op_list list)
 {
-    overlap_rule rule = e->overlap_rule;
+    overlap_rule rule = e->overlap;
     rule.is_whole = list != OP_BACKWARD_WEIGHT;
     return rule;
 }

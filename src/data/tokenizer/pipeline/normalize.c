@@ -65,9 +65,8 @@ static status map_point(const pipeline *p, normalizer_kind kind, uint32_t point,
         TRY(data_bytes_add(out, " ", 1));
         TRY(data_bytes_add(out, bytes, length));
         return data_bytes_add(out, " ", 1);
-    } else if (kind == NORMALIZER_BERT_ACCENTS && unicode_is(UNICODE_ACCENT, point)) {
-        return ST_OK;
-    } else if (kind == NORMALIZER_STRIP_ACCENTS && unicode_is(UNICODE_MARK, point)) {
+    } else if ((kind == NORMALIZER_BERT_ACCENTS && unicode_is(UNICODE_ACCENT, point)) ||
+               (kind == NORMALIZER_STRIP_ACCENTS && unicode_is(UNICODE_MARK, point))) {
         return ST_OK;
     } else if (kind == NORMALIZER_LOWERCASE) {
         uint8_t small[4];

@@ -41,7 +41,7 @@ typedef struct precompiled {
 
 typedef struct normalizer {
     normalizer_kind kind;
-    pattern pattern;  // REPLACE
+    struct pattern pattern;  // REPLACE
     const char *text; // REPLACE: the new text; PREPEND
     int64_t text_bytes;
     bool left, right;  // STRIP
@@ -72,14 +72,14 @@ enum { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS };
 typedef struct splitter {
     splitter_kind kind;
     split_behaviour behaviour;
-    pattern pattern;
+    struct pattern pattern;
     bool invert;
     bool add_prefix_space; // BYTE_LEVEL
     bool splits;           // BYTE_LEVEL: with GPT-2's expression; METASPACE: at each replacement
     int prepend;           // METASPACE: PREPEND_*
     // Scratch of one text.
     data_bytes changed;
-    pieces pieces;
+    struct pieces pieces;
 } splitter;
 
 typedef enum decoder_kind {
