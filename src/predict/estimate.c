@@ -91,9 +91,9 @@ status estimate_make(arena *a, const estimate_request *r, estimate **out)
     *e = (estimate){.r = *r, .m = m, .local_seq = r->seq / max_i64(r->cp, 1)};
     bound_set(e);
     e->overlap = (overlap_rule){.sequences = r->micro_batch,
-                                     .seq = e->local_seq,
-                                     .cut_pieces = 1,
-                                     .gathers = !r->rows_inline};
+                                .seq = e->local_seq,
+                                .cut_pieces = 1,
+                                .gathers = !r->rows_inline};
     if (!r->rows_inline) {
         e->overlap.cut_pieces =
             plan_overlap_cut_pieces(m, max_i64(r->tp, 1), r->micro_batch, e->local_seq);

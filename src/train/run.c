@@ -550,7 +550,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
 {
     text changed = {.a = s->a};
     run_config *was = NULL;
-    s->config = order->c;
+    s->given = order->c;
     s->config_text = order->config_text;
     TRY(model_of_run(s, r)); // fills in the vocabulary, which is compared too
     TRY(length_of_run(s, r, order->c));

@@ -61,7 +61,7 @@ typedef struct session {
     const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known
     int64_t fork;            // branch number of the checkpoints that this session writes
     train_start start;       // as passed to the watcher
-    const config *config;    // with config_text, as in train_order
+    const config *given;     // with config_text, as in train_order
     const char *config_text;
     int64_t folder_at;   // time of the last look at the folder
     int folder_looks;    // in a row that did not find it

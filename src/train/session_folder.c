@@ -9,7 +9,7 @@ static const int64_t look_ns = INT64_C(1000000000);
 static status files_make(session *s)
 {
     TRY(train_folder_remake(&s->folder));
-    TRY(train_folder_describe(&s->folder, &s->start, s->config, s->config_text));
+    TRY(train_folder_describe(&s->folder, &s->start, s->given, s->config_text));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
     return session_records_open(s);
 }

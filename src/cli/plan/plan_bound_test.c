@@ -33,7 +33,9 @@ static void planner_open(cli_context *cli, const char *model, const char *machin
     for (int64_t i = 0; more[i] != NULL; i++) keys[count++] = more[i];
     for (int64_t i = 0; i < COUNT_OF(usual); i++) {
         const size_t name = strcspn(usual[i], "=") + 1;
-        bool is_given = false;
+        // A model with experts in every layer has no MLP, and no width of it.
+        bool is_given =
+            strncmp(usual[i], "model.ffn_dim", name - 1) == 0 && strcmp(model, "mixtral-8x7b") == 0;
         for (int64_t k = 0; more[k] != NULL; k++) {
             is_given = is_given || strncmp(more[k], usual[i], name) == 0;
         }

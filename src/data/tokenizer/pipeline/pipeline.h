@@ -41,8 +41,8 @@ typedef struct precompiled {
 
 typedef struct normalizer {
     normalizer_kind kind;
-    struct pattern pattern;  // REPLACE
-    const char *text; // REPLACE: the new text; PREPEND
+    struct pattern pattern; // REPLACE
+    const char *text;       // REPLACE: the new text; PREPEND
     int64_t text_bytes;
     bool left, right;  // STRIP
     precompiled table; // PRECOMPILED
