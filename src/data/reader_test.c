@@ -210,8 +210,7 @@ static void test_form_by_content(void **state)
                                         "BZh is no bzip2",
                                         "{}\n{\"text\": 1}\n",
                                         "A giant WAVE and 12345678 ftyp, GGUF is a format\n",
-                                        "caf\xe9 \x1b"
-                                        "[1m\n"};
+                                        "caf\xe9 \x1b[1m\n"};
     for (int64_t i = 0; i < COUNT_OF(texts); i++) {
         char wanted[64];
         const int n = snprintf(wanted, sizeof(wanted), "%s\x01", texts[i]);
