@@ -171,7 +171,8 @@ status data_tokens_check(const char *path, const uint8_t *head, int64_t count)
     enum { SURE_BYTES = 6 }; // shorter signatures may be tokens, except that of archives
     for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
         const kind *k = &kinds[i];
-        const bool is_sure = k->count >= SURE_BYTES || memcmp(k->bytes, "PK\x03\x04", 4) == 0;
+        const bool is_zip = has((const uint8_t *)k->bytes, k->count, "PK\x03\x04", 4, 0);
+        const bool is_sure = k->count >= SURE_BYTES || is_zip;
         if (is_sure && has(head, count, k->bytes, k->count, k->at)) {
             return fail(ST_UNSUPPORTED, "%s: %s, not raw tokens; %s", path, k->name, k->remedy);
         }
