@@ -62,7 +62,7 @@ typedef struct step_device {
     int64_t scale_hysteresis_left;
     int64_t history_count; // norms ever put into the ring
     double history[STEP_HISTORY];
-    // Of the current step:
+    // The current step:
     int64_t tokens;     // unmasked
     int64_t skip;       // 1: this step's update is masked
     int64_t bad_tensor; // lowest weight index whose gradient is not finite; -1: none

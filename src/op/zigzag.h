@@ -83,10 +83,10 @@ static inline int64_t cut_position(int64_t ways, int64_t pieces, int64_t at, int
     return (row / size * ways + at) * size + row % size;
 }
 
-// Of `rows` rows in `tiles` tiles, one tile for each of as many neighbouring ranks, with `seq` rows
-// of each sequence in a tile: returns the index of row `row` after the rows of each sequence are
-// put together in the order of their positions. Neighbouring ranks together have the rows that one
-// rank has if the axis has fewer ranks.
+// There are `rows` rows in `tiles` tiles, one tile for each of as many neighbouring ranks, with
+// `seq` rows of each sequence in a tile. Returns the index of row `row` after the rows of each
+// sequence are put together in the order of their positions. Neighbouring ranks together have the
+// rows that one rank has if the axis has fewer ranks.
 static inline int64_t zigzag_ordered_row(int64_t tiles, int64_t turns, int64_t rows, int64_t seq,
                                          int64_t row)
 {

@@ -167,7 +167,7 @@ struct comm_transport {
     // Enqueues an operation and returns at once; *posted is false if the queue is full. The
     // operation is done when an event that is recorded on the stream afterwards is. args and
     // contract are copied; the arrays in args and the buffers must stay until then. The operations
-    // of a group carry consecutive numbers.
+    // of a group have consecutive numbers.
     status (*post)(comm_port *port, const device_api *api, device_stream *stream,
                    const comm_args *args, const comm_contract *contract, bool *posted);
     // ---- texts, and the end of a group

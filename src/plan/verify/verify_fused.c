@@ -4,7 +4,7 @@
 #include "plan/access.h"
 #include "plan/verify/verify_internal.h"
 
-// What one node touches.
+// The bytes that one node touches.
 typedef struct touched {
     plan_access each[ACCESS_NODE_MAX];
     int32_t count;
