@@ -82,10 +82,9 @@ const unicode_range *unicode_ranges(unicode_set set, int64_t *count)
     return sets[set].ranges;
 }
 
-bool unicode_is(unicode_set set, uint32_t point)
+bool unicode_in(const unicode_range *ranges, int64_t count, uint32_t point)
 {
-    const unicode_range *ranges = sets[set].ranges;
-    int64_t low = 0, high = sets[set].count;
+    int64_t low = 0, high = count;
     while (low < high) {
         const int64_t middle = (low + high) / 2;
         if (point > ranges[middle].last) {
@@ -94,7 +93,12 @@ bool unicode_is(unicode_set set, uint32_t point)
             high = middle;
         }
     }
-    return low < sets[set].count && point >= ranges[low].first;
+    return low < count && point >= ranges[low].first;
+}
+
+bool unicode_is(unicode_set set, uint32_t point)
+{
+    return unicode_in(sets[set].ranges, sets[set].count, point);
 }
 
 uint32_t unicode_lower(uint32_t point)

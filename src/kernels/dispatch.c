@@ -126,15 +126,6 @@ static void check_call(const kern_call *c)
     if (needs_step || c->attrs.dropout > 0.0f) ASSERT(c->step != NULL);
 }
 
-// ---- two calls as one ---------------------------------------------------------------------------
-// Returns the input in which the result of a GEMM may arrive tile by tile; -1: none.
-static int tiled_input(op_code code)
-{
-    int at = OP_MAX_IN - 1;
-    while (at >= 0 && (op_kind_of(code)->tiles >> at & 1u) == 0) at--;
-    return at;
-}
-
 static bool is_same(const kern_tensor *a, const kern_tensor *b)
 {
     return a->data == b->data && a->type == b->type && a->ndim == b->ndim &&
@@ -166,14 +157,14 @@ static bool has_shape(const kern_tensor *a, const kern_tensor *b)
 bool kern_fuses(const kern_context *context, const kern_call *first, const kern_call *second)
 {
     const kern_pair_fn fuses = context->backend->fuses[first->code];
-    const int at = tiled_input(second->code);
+    const int at = op_tiled_input(second->code);
     if (fuses == NULL || at < 0 || !has_shape(&first->out[0], &second->in[at])) return false;
     return fuses(context, first, second);
 }
 
 bool kern_joins(const kern_context *context, const kern_call *first, const kern_call *second)
 {
-    const int at = tiled_input(second->code);
+    const int at = op_tiled_input(second->code);
     const kern_tensor *made = &first->out[0], *out = &second->out[0];
     if (at < 0 || !is_same(made, &second->in[at])) return false;
     if (is_bounded(first) || is_bounded(second)) return false;

@@ -135,6 +135,8 @@ bool op_gemm_of(const op_program *p, const op_node *node, const extent_binding *
 // Piece `at` of `ways` of a node that rule `rule` cuts; its operands are still those of the whole.
 void op_node_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
                  op_node *piece);
+// The input that an operation may take tile by tile from the GEMM before it; -1: none.
+int op_tiled_input(op_code code);
 // Whether an operation adds to the sums of the step block, and whether it decides on the update.
 bool op_adds_loss(op_code code);
 bool op_adds_norm(op_code code);

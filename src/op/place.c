@@ -140,6 +140,13 @@ bool op_adds_norm(op_code code)
     return (writes & STEP_FIELD_NORM_SUM) != 0 && (writes & STEP_FIELD_LOSS_SUM) == 0;
 }
 
+int op_tiled_input(op_code code)
+{
+    int at = OP_MAX_IN - 1;
+    while (at >= 0 && (op_kind_of(code)->tiles >> at & 1u) == 0) at--;
+    return at;
+}
+
 bool op_decides(op_code code)
 {
     return (op_kind_of(code)->step_writes & STEP_FIELD_COUNTS) != 0;

@@ -75,11 +75,8 @@ typedef struct answers {
 
 static bool takes_result(const op_node *first, const op_node *second)
 {
-    const uint32_t tiles = op_kind_of(second->code)->tiles;
-    for (int i = 0; i < OP_MAX_IN; i++) {
-        if ((tiles >> i & 1) != 0) return second->in[i] == first->out[0];
-    }
-    return false;
+    const int at = op_tiled_input(second->code);
+    return at >= 0 && second->in[at] == first->out[0];
 }
 
 static status program_ask(arena *a, const plan_request *r, const plan *p, answers *out)

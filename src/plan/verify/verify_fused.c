@@ -12,20 +12,14 @@ typedef struct touched {
 
 static verify_span span_of(const verify_facts *f, const plan_access *a)
 {
-    int32_t tensor = 0;
-    int64_t begin = 0, bytes = 0;
-    verify_resolve(f, a->ref, &tensor, &begin, &bytes);
-    return (verify_span){begin + a->begin, begin + a->begin + a->bytes};
+    const verify_bytes b = verify_access_bytes(f, a);
+    return (verify_span){b.begin, b.begin + b.bytes};
 }
 
 static bool takes_tiles(const op_node *first, const op_node *second)
 {
-    const uint32_t tiles = op_kind_of(second->code)->tiles;
-    for (int i = 0; i < OP_MAX_IN; i++) {
-        const bool is_result = second->in[i] != TENSOR_NONE && second->in[i] == first->out[0];
-        if ((tiles >> i & 1) != 0 && is_result) return true;
-    }
-    return false;
+    const int at = op_tiled_input(second->code);
+    return at >= 0 && second->in[at] != TENSOR_NONE && second->in[at] == first->out[0];
 }
 
 static status pair_fail(const verifier *v, const verify_facts *f, int32_t action, int64_t at,

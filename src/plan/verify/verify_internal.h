@@ -5,6 +5,7 @@
 #ifndef PLAN_VERIFY_VERIFY_INTERNAL_H
 #define PLAN_VERIFY_VERIFY_INTERNAL_H
 
+#include "plan/access.h"
 #include "plan/verify/verify.h"
 #include "plan/verify/verify_graph.h"
 
@@ -85,6 +86,8 @@ typedef struct verify_bytes {
     int32_t tensor;
     int64_t begin, bytes; // in the arena
 } verify_bytes;
+// Where the bytes of an access are; bytes 0: it touches none.
+verify_bytes verify_access_bytes(const verify_facts *f, const plan_access *a);
 verify_bytes verify_item_in(const verify_facts *f, const plan_comm *c, int32_t item);
 // Returns the distance in bytes from one rank's piece to the next.
 int64_t verify_piece_bytes(const verify_facts *f, const plan_comm *c, int32_t item);

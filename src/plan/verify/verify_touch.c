@@ -33,8 +33,7 @@ void verify_resolve(const verify_facts *f, int32_t ref, int32_t *tensor, int64_t
     *begin = f->where[*tensor].begin + within;
 }
 
-// Finds the place of each tensor in the arena.
-static verify_bytes bytes_of(const verify_facts *f, const plan_access *a)
+verify_bytes verify_access_bytes(const verify_facts *f, const plan_access *a)
 {
     verify_bytes b = {0};
     if (a->ref == -1) return b;
@@ -44,6 +43,7 @@ static verify_bytes bytes_of(const verify_facts *f, const plan_access *a)
     return b;
 }
 
+// Finds the place of each tensor in the arena.
 static status tensors_make(verifier *v, verify_facts *f)
 {
     const plan *p = f->p;
@@ -285,7 +285,7 @@ static status operand_make(verifier *v, verify_facts *f, int32_t index, const op
 {
     const plan_action *action = &f->p->actions[index];
     const op_program *program = f->p->bindings[action->binding].program;
-    const verify_bytes b = bytes_of(f, a);
+    const verify_bytes b = verify_access_bytes(f, a);
     char name[VERIFY_NAME_BYTES];
     *out = (operand){
         .local = local_of(program, node, a->operand), .kind = a->kind, .number = a->operand};
@@ -360,7 +360,7 @@ static status node_touch(verifier *v, verify_facts *f, int32_t index, int64_t at
         TRY(touches_push(v, f, &operands[k].touch, operands[k].kind));
     }
     for (int32_t k = n; k < count; k++) {
-        const verify_bytes b = bytes_of(f, &all[k]);
+        const verify_bytes b = verify_access_bytes(f, &all[k]);
         TRY(bytes_touch(v, f, &b, all[k].kind));
     }
     return ST_OK;
@@ -376,13 +376,13 @@ int64_t verify_piece_bytes(const verify_facts *f, const plan_comm *c, int32_t it
 verify_bytes verify_item_in(const verify_facts *f, const plan_comm *c, int32_t item)
 {
     const plan_access a = plan_access_item_in(f->p, &f->at, c, item);
-    return bytes_of(f, &a);
+    return verify_access_bytes(f, &a);
 }
 
 verify_bytes verify_item_out(const verify_facts *f, const plan_comm *c, int32_t item)
 {
     const plan_access a = plan_access_item_out(f->p, &f->at, c, item);
-    return bytes_of(f, &a);
+    return verify_access_bytes(f, &a);
 }
 
 static status item_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item,
@@ -478,7 +478,7 @@ typedef struct touching {
 static status access_touch(void *context, const plan_access *a)
 {
     const touching *t = context;
-    verify_bytes b = bytes_of(t->f, a);
+    verify_bytes b = verify_access_bytes(t->f, a);
     // The padding of an item's tensor belongs to its last element.
     const verify_span whole = t->f->where[b.tensor];
     const int64_t end = b.begin + b.bytes - whole.begin, all = whole.end - whole.begin;

@@ -2,13 +2,14 @@
 // version the library of this machine has. Characters that later versions decompose, compose or
 // reorder pass unchanged, and nothing composes across them.
 #include "data/tokenizer/pipeline/pipeline.h"
+#include "data/tokenizer/pipeline/unicode_steps.h"
 
 #include <stdlib.h>
 #include <utf8proc.h>
 
 // First and last code point of what is newer than Unicode 9.0 and has a decomposition or a
 // combining class in a later version, or is a part of such a decomposition.
-static const uint32_t newer[][2] = {
+static const unicode_range newer[] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},
     {0xc3c, 0xc3c},     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},
     {0x1abf, 0x1ace},   {0x1df6, 0x1dfa},   {0x32ff, 0x32ff},   {0xa7f1, 0xa7f4},
@@ -28,16 +29,7 @@ static const uint32_t newer[][2] = {
 
 static bool is_newer(uint32_t point)
 {
-    int64_t low = 0, high = COUNT_OF(newer);
-    while (low < high) {
-        const int64_t middle = (low + high) / 2;
-        if (point > newer[middle][1]) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low < COUNT_OF(newer) && point >= newer[low][0];
+    return unicode_in(newer, COUNT_OF(newer), point);
 }
 
 // A mark with its place, so that sorting keeps the order of equal classes.

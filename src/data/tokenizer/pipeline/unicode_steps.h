@@ -19,6 +19,8 @@ typedef enum unicode_set {
 typedef struct unicode_range {
     uint32_t first, last;
 } unicode_range;
+// Whether one of `count` ranges, in ascending order, holds the point.
+bool unicode_in(const unicode_range *ranges, int64_t count, uint32_t point);
 const unicode_range *unicode_ranges(unicode_set set, int64_t *count);
 bool unicode_is(unicode_set set, uint32_t point);
 // The lower case of a character that has one of one character; U+0130, which has two, stays.
