@@ -40,7 +40,8 @@ status cli_context_init(cli_context *cli, FILE *out, FILE *err)
     TRY(arena_create("command", 0, &cli->a));
     cli->columns = columns_of(out);
     cli->live = smart && isatty(fileno(out)) == 1;
-    cli->colour = smart && !is_set("NO_COLOR") && isatty(fileno(err)) == 1;
+    cli->live_err = smart && isatty(fileno(err)) == 1;
+    cli->colour = cli->live_err && !is_set("NO_COLOR");
     return ST_OK;
 }
 

@@ -21,6 +21,7 @@ typedef struct cli_context {
     FILE *out, *err;
     int columns;       // width of the terminal, or the value of COLUMNS
     bool live;         // out is a terminal, so a line can be rewritten
+    bool live_err;     // the same of err
     bool colour;       // err may be coloured
     int write_error;   // errno of the first write to `out` that failed; 0
     char *const *argv; // command line of this process

@@ -3,10 +3,7 @@
 
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { DETAIL_BYTES = 128, LOG_PAUSE_MAX_S = 60 };
 
@@ -71,7 +68,6 @@ static bool condition_make(pthread_cond_t *c)
 void cli_progress_begin(cli_context *cli, const char *activity, cli_progress **out)
 {
     cli_progress *p = NULL;
-    const char *term = getenv("TERM");
     *out = NULL;
     if (arena_new(cli->a, 1, &p) != ST_OK) {
         error_clear();
@@ -80,7 +76,7 @@ void cli_progress_begin(cli_context *cli, const char *activity, cli_progress **o
     p->err = cli->err;
     p->activity = activity;
     p->columns = cli->columns;
-    p->live = isatty(fileno(cli->err)) == 1 && term != NULL && strcmp(term, "dumb") != 0;
+    p->live = cli->live_err;
     if (pthread_mutex_init(&p->lock, NULL) != 0) return;
     if (!condition_make(&p->ended)) goto destroy_lock;
     if (pthread_create(&p->thread, NULL, line_thread, p) != 0) goto destroy_condition;

@@ -381,7 +381,7 @@ static int on_stop_asked(void *context, const char **why)
         log->stop_said = true;
         (void)snprintf(line, sizeof(line), "%-8s stopping after this step", cli_signals_name());
         // The signal's handler has already written to a terminal, if it belongs to this process.
-        const bool is_told = log->cli->live && isatty(fileno(log->cli->err)) == 1;
+        const bool is_told = log->cli->live && log->cli->live_err;
         put(log, !log->quiet && !is_told, line);
     }
     return 1;
