@@ -23,14 +23,17 @@ typedef struct device_event device_event;
 
 // ---- kernels ------------------------------------------------------------------------------------
 typedef struct kern_context kern_context; // of a backend: opaque here
+typedef struct cuda_queue cuda_queue;     // the queue of a GPU's stream (device/cuda/launch.h)
 typedef void (*device_task)(void *context, int64_t index, int thread);
 
-// The functions by which a device whose kernels run in host threads runs them: kern_device_kernels
-// in kernels/kernels.h.
+// The functions by which a device runs kernels: kern_device_kernels in kernels/kernels.h. Kernels
+// of the host's cores run inside `run`; those of a GPU are only posted there.
 typedef struct device_kernels {
     // Opens a context for one stream of a device. Stream 0 does the large work of a step, with all
     // threads of the device's context.
     status (*open)(const kern_context *of, int32_t stream, kern_context **out);
+    // The same for a stream of a GPU: `run` posts calls to the queue, which is borrowed.
+    status (*open_queue)(const kern_context *of, cuda_queue *queue, kern_context **out);
     void (*close)(kern_context *c);
     void (*enter)(const kern_context *c); // by the thread that will run the stream's calls
     status (*run)(const kern_context *c, const kern_call *call);

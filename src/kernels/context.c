@@ -66,6 +66,7 @@ int kern_context_threads(const kern_context *c)
 
 int64_t kern_scratch_bytes(const kern_context *c)
 {
+    if (c->backend->on_gpu) return 0;
     return (int64_t)kern_context_threads(c) * KERN_SCRATCH_BYTES;
 }
 
@@ -142,6 +143,19 @@ close_context:
     return st;
 }
 
+status kern_context_open_queue(const kern_context *of, cuda_queue *queue, kern_context **out)
+{
+    if (!of->backend->on_gpu) {
+        return fail(ST_UNSUPPORTED, "backend %s runs on the host's cores, not on a GPU",
+                    of->backend->name);
+    }
+    kern_context *c = calloc(1, sizeof(*c));
+    if (c == NULL) return fail(ST_NO_MEMORY, "no memory for the kernels of a stream");
+    *c = (kern_context){.backend = of->backend, .threads = 1, .queue = queue};
+    *out = c;
+    return ST_OK;
+}
+
 void kern_context_lead(kern_context *c)
 {
     kern_pool_lead(c->pool);
@@ -191,6 +205,7 @@ double kern_flops_per_byte(const kern_context *c, dtype type)
 
 const device_kernels kern_device_kernels = {
     .open = kern_context_open,
+    .open_queue = kern_context_open_queue,
     .close = kern_context_close,
     .enter = context_enter,
     .run = kern_run,

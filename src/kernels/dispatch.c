@@ -250,6 +250,6 @@ status kern_call_run(const kern_context *context, const kern_call *call)
     ASSERT(call->workspace_bytes >= workspace);
     ASSERT(workspace == 0 || ((uintptr_t)call->workspace % ALIGN_TENSOR) == 0);
     ASSERT(((uintptr_t)call->packed % ALIGN_TENSOR) == 0);
-    if (is_bounded(call)) return bounded_run(context, call);
+    if (is_bounded(call) && !context->backend->on_gpu) return bounded_run(context, call);
     return context->backend->run[call->code](context, call);
 }

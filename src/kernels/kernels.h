@@ -50,6 +50,9 @@ bool kern_fuses(const kern_context *c, const kern_call *first, const kern_call *
 // one. A calling thread that runs calls itself and is no device thread is pinned like a worker, so
 // that they never share a core; closing the context restores its affinity.
 NODISCARD status kern_context_open(const kern_context *of, int32_t stream, kern_context **out);
+// Opens a context that posts calls to the queue of a GPU's stream (borrowed). It has no threads.
+NODISCARD status kern_context_open_queue(const kern_context *of, cuda_queue *queue,
+                                         kern_context **out);
 void kern_context_lead(kern_context *c);
 void kern_context_close(kern_context *c); // NULL is legal
 // Checks the call (shapes, types, strides: once, for every backend), then runs it on the threads of

@@ -48,7 +48,8 @@ typedef status (*kern_fn)(const kern_context *context, const kern_call *call);
 typedef bool (*kern_pair_fn)(const kern_context *context, const kern_call *first,
                              const kern_call *second);
 typedef struct kern_backend {
-    const char *name;           // as written in a config
+    const char *name; // as written in a config
+    bool on_gpu;      // rows post work to context->queue and never touch the memory of operands
     kern_fn run[OP_CODE_COUNT]; // NULL: not supported; the dispatcher reports it
     // Bytes of scratch that a call needs beyond the per-thread scratch; NULL: none. Pure.
     int64_t (*workspace_bytes[OP_CODE_COUNT])(const kern_call *call, int threads);
@@ -65,9 +66,10 @@ const kern_backend *kern_backend_find(const char *name); // NULL: none
 struct kern_context {
     const kern_backend *backend;
     kern_level level;
-    int threads;     // of a device's large work
-    kern_pool *pool; // of an open context; NULL: its calls run in the calling thread alone
-    void *scratch;   // of an open context, until the device gives it some
+    int threads;       // of a device's large work
+    cuda_queue *queue; // of a context that was opened for a stream of a GPU; else NULL
+    kern_pool *pool;   // of an open context; NULL: its calls run in the calling thread alone
+    void *scratch;     // of an open context, until the device gives it some
 };
 // Runs one checked call (dispatch.c). ST_UNSUPPORTED if the backend has no kernel for it.
 NODISCARD status kern_call_run(const kern_context *c, const kern_call *call);
