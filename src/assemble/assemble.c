@@ -412,13 +412,15 @@ status assemble_rank(arena *a, const run_config *r, const decoder_spec *spec,
     }
     plan_table_place(&out->run);
     out->arena_bytes = plan_arena_bytes(&out->run, out->all, out->count);
-    if (!options->snapshot) return ST_OK;
+    if (options->snapshots == 0) return ST_OK;
     const ckpt_state state = {.model = out->whole,
                               .optimizer = out->optimizer,
                               .run = &out->run,
                               .places = &out->places,
                               .derived_weights = assemble_derives_weights(r)};
-    return ckpt_image_bytes(&state, &out->snapshot_bytes);
+    TRY(ckpt_image_bytes(&state, &out->snapshot_bytes));
+    out->snapshot_bytes *= options->snapshots;
+    return ST_OK;
 }
 
 int64_t assemble_peak_bytes(const assemble_plans *plans)
@@ -430,6 +432,12 @@ bool assemble_cuts_state(const run_config *r)
 {
     return r->layout.zero > 0 || r->layout.tp > 1 || r->layout.pp > 1 ||
            run_config_has_error_feedback(r);
+}
+
+int assemble_snapshots(const run_config *r)
+{
+    const bool keeps = r->resilience.mode == RUN_RESILIENCE_RESTART;
+    return (int)assemble_saves_in_background(r) + (int)keeps;
 }
 
 bool assemble_saves_in_background(const run_config *r)
@@ -539,9 +547,9 @@ static status suggest_all(text *t, const run_config *r, const decoder_spec *spec
         TRY(suggest(t, "train.precision=bf16", bytes_with(&changed, spec, options), now, limit,
                     &found));
     }
-    if (options->snapshot) {
+    if (options->snapshots > 0 && assemble_saves_in_background(r)) {
         assemble_options without = *options;
-        without.snapshot = false;
+        without.snapshots--;
         TRY(suggest(t, "checkpoint.async=no", bytes_with(r, spec, &without), now, limit, &found));
     }
     changed = *r;

@@ -53,7 +53,7 @@ typedef struct assemble_options {
     bool evaluate;          // make an evaluation plan
     bool logits;            // evaluation also returns logits, in one micro-batch (check)
     bool keep_gradients;    // check
-    bool snapshot;          // checkpoints are written in the background
+    int snapshots;          // copies of the state for checkpoints written in the background
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
     plan_mesh mesh;         // zero: one rank
     bool sizes_only;        // the plans are looked at, not run: constants have no data
@@ -115,6 +115,9 @@ bool assemble_derives_weights(const run_config *r);
 bool assemble_cuts_state(const run_config *r);
 // True if checkpoints are written in the background, from a copy of the state.
 bool assemble_saves_in_background(const run_config *r);
+// Copies of the state that the first rank makes: one for these checkpoints, one for the memory from
+// which a run continues after a loss.
+int assemble_snapshots(const run_config *r);
 // The predicted peak: arena and snapshot together.
 int64_t assemble_peak_bytes(const assemble_plans *plans);
 

@@ -76,7 +76,7 @@ status assemble_prove(const host *h, arena *a, const run_config *r, const decode
     arena *work = NULL;
     run_config *own = NULL;
     assemble_options trial = *options;
-    trial.snapshot = false; // the snapshot is outside the plans
+    trial.snapshots = 0; // snapshots are outside the plans
     memset(out, 0, sizeof(*out));
     TRY(arena_new(a, 1, &own));
     *own = *r;

@@ -50,6 +50,8 @@ typedef enum run_arch {
 } run_arch;
 typedef enum run_auto_bool { RUN_AUTO, RUN_NO, RUN_YES } run_auto_bool; // AUTO: as the preset
 typedef enum run_packing { RUN_PACKING_MASKED, RUN_PACKING_PLAIN } run_packing;
+// OFF: a lost rank ends the run. RESTART: all ranks are started again.
+typedef enum run_resilience { RUN_RESILIENCE_OFF, RUN_RESILIENCE_RESTART } run_resilience;
 typedef enum run_special { RUN_SPECIAL_TEXT, RUN_SPECIAL_TOKENS } run_special;
 typedef enum run_on_error { RUN_ON_ERROR_STOP, RUN_ON_ERROR_SKIP } run_on_error;
 typedef enum run_level {
@@ -157,6 +159,12 @@ typedef struct run_config {
         // of work between two checkpoints; 0: the cluster's values, and the optimal interval.
         double write_s, restart_s, interval_s;
     } checkpoint;
+    struct {
+        int32_t mode; // run_resilience
+        struct {
+            int64_t every; // steps between two copies of the state in memory
+        } buddy;
+    } resilience;
     struct {
         const char *preset; // NULL: none
         const char *from;   // NULL: none; a Hugging Face folder, including its weights

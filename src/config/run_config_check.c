@@ -275,8 +275,16 @@ static void check_data(checker *k)
     }
 }
 
+static void check_resilience(checker *k)
+{
+    static const char *const of_restart[] = {"resilience.buddy.every", NULL};
+    if (k->r->resilience.mode == RUN_RESILIENCE_RESTART) return;
+    check_refuse_keys(k, of_restart, "it applies only to resilience.mode = restart");
+}
+
 static void check_checkpoint(checker *k)
 {
+    check_resilience(k);
     const int64_t every = k->r->checkpoint.every, keep_every = k->r->checkpoint.keep_every;
     if (keep_every == 0) return;
     if (every == 0) {

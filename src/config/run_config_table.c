@@ -183,6 +183,17 @@ static const option rows[] = {
                  "the optimal interval",
          .also = "checkpoint_interval"),
 
+    // ---- lost ranks
+    CHOICE("resilience.mode", resilience.mode, "off", "off, restart", FREE,
+           .help = "what happens when a rank is lost: off ends the run, which continues from its "
+                   "newest checkpoint with the same command; restart starts all ranks again from "
+                   "the state that is kept in the machine's memory, which needs room for three "
+                   "copies of it there",
+           .also = "max_restarts, fault_tolerance, elastic"),
+    INT("resilience.buddy.every", resilience.buddy.every, "1", 1, 1e12, FREE, "steps",
+        .help = "interval between two copies of the state in memory; at most this many steps are "
+                "computed again after a loss"),
+
     // ---- model
     OTHER("model.preset", TEXT, model.preset, NULL, FIXED,
           .help = "name of a model, such as gpt2-124m or llama-135m; other model keys change "

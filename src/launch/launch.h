@@ -67,6 +67,7 @@ typedef struct launch_result {
     int rank;            // the first rank that failed; -1: none
     int ended_by;        // the signal that ended it; 0: it exited
     int64_t ended_at;    // monotonic time at which its end was noticed
+    bool was_asked;      // a signal to this process was forwarded
     bool is_interrupted; // a second SIGINT ended the job; `text` says no more
     // Shown last: which rank failed, where and how, and the end of its log.
     char text[LAUNCH_TEXT_BYTES];

@@ -201,7 +201,7 @@ static int exit_code_of(int number)
 
 void launch_tell(const local *l, launch_result *out)
 {
-    *out = (launch_result){.rank = l->first};
+    *out = (launch_result){.rank = l->first, .was_asked = l->is_asked};
     const int ranks = l->config->ranks;
     if (l->is_interrupted) {
         out->rank = -1;

@@ -181,6 +181,11 @@ status obs_metrics_add(obs_metrics *m, const obs_record *r)
     return m->limit > 0 && m->file.bytes >= m->limit ? rotate(m, r->step) : ST_OK;
 }
 
+status obs_metrics_add_event(obs_metrics *m, const text *line)
+{
+    return obs_append_write(&m->file, line->bytes, line->length);
+}
+
 status obs_metrics_close(obs_metrics *m)
 {
     if (m == NULL) return ST_OK;

@@ -46,6 +46,8 @@ typedef struct obs_metrics_config {
 NODISCARD status obs_metrics_open(const host *h, arena *a, const obs_metrics_config *c,
                                   obs_metrics **out);
 NODISCARD status obs_metrics_add(obs_metrics *m, const obs_record *r);
+// Adds the line of an event, {"step": 317, "event": ...}, which ends with a line feed.
+NODISCARD status obs_metrics_add_event(obs_metrics *m, const text *line);
 NODISCARD status obs_metrics_close(obs_metrics *m); // NULL is legal
 
 NODISCARD status obs_print_json(const obs_record *r, text *out); // one line, no newline

@@ -72,7 +72,7 @@ static status memory_try(dry_run *d)
     TRY(assemble_memory_settle(r, &d->spec, &options));
     for (int64_t stage = r->layout.pp - 1; stage >= 0; stage--) {
         options.mesh = run_config_mesh(r, stage * (run_config_ranks(r) / r->layout.pp));
-        options.snapshot = assemble_saves_in_background(r) && stage == 0;
+        options.snapshots = stage == 0 ? assemble_snapshots(r) : 0;
         TRY(assemble_rank(d->a, r, &d->spec, &options, &d->plans));
         TRY(assemble_fit_check(r, &d->spec, &options, &d->plans, limit));
     }

@@ -104,7 +104,7 @@ static void options_of_run(session *s)
         .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
-        .snapshot = assemble_saves_in_background(r) && session_is_first(s),
+        .snapshots = session_is_first(s) ? assemble_snapshots(r) : 0,
         .mesh = session_mesh(s),
     };
 }
@@ -331,6 +331,11 @@ static status state_of_run(session *s, const char *resume)
     TRY(ckpt_list(s->h, s->a, s->folder.checkpoints, &list));
     TRY(ckpt_list_lost(s->h, s->a, s->folder.checkpoints, &lost));
     if (strcmp(resume, "auto") == 0) {
+        bool is_loaded = false;
+        s->fork = list.count > 0 ? list.items[0].fork : 0;
+        TRY(session_memory_load(s, list.count > 0 ? &list.items[0] : NULL, &is_loaded));
+        if (is_loaded) return ST_OK;
+        s->fork = 0;
         TRY(lost_say(s, &lost, &list, resume));
         const int64_t fork = s->fork;
         TRY(resume_newest(s, &list));
@@ -430,10 +435,14 @@ static status steps_all(session *s)
     const int64_t steps = s->r->train.steps;
     while (s->step < steps && s->stop == 0) {
         int64_t until = next_multiple(s->step, s->r->checkpoint.every, steps);
+        if (s->memory.order != NULL) {
+            until = min_i64(until, next_multiple(s->step, s->r->resilience.buddy.every, steps));
+        }
         if (s->plans.eval != NULL) {
             until = min_i64(until, next_multiple(s->step, s->r->eval.every, steps));
         }
         TRY(session_steps(s, until));
+        TRY(session_memory_save(s));
         const bool due = s->r->checkpoint.every > 0 && s->step % s->r->checkpoint.every == 0;
         if (due && s->stop < 2) TRY(session_save_begin(s, false));
     }
@@ -568,6 +577,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(state_of_run(s, order->resume));
     TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));
+    TRY(session_memory_open(s));
     TRY(data_of_run(s));
     TRY(data_compare(s));
     if (s->plans.eval != NULL && !train_loader_has_valid(s->loader)) {
@@ -577,6 +587,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(started(s, order->c, order->config_text));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
     if (session_is_first(s)) TRY(session_records_open(s));
+    if (session_is_first(s)) TRY(session_memory_tell(s));
     TRY(steps_all(s));
     outcome_of(s, out);
     if (!out->stopped) return ST_OK;
@@ -593,6 +604,7 @@ static void session_close(session *s)
     error_take(&kept);
     drop(session_save_poll(s, true)); // waits for a save that has begun
     ckpt_saver_destroy(s->saver);
+    session_memory_close(s);
     drop(obs_metrics_close(s->metrics));
     drop(obs_events_close(s->events));
     train_loader_close(s->loader);
@@ -642,6 +654,7 @@ status train_run(const host *h, arena *a, const train_order *order, train_outcom
     s->r = &own;
     s->c = order->c;
     s->w = order->watcher;
+    s->memory.order = order->restart;
     s->begin_ns = h->api->monotonic_ns(h);
     const bool first = order->ranks == NULL || comm_rank(order->ranks) == 0;
     TRY(first ? train_folder_open(h, a, own.run.dir, &s->folder)

@@ -58,6 +58,11 @@ typedef struct session {
     error_record save_error;        // error of the last failed save
     ckpt_extra extras[2];
     char config_sum[33], data_sum[33], tokenizer_sum[33];
+    struct {
+        const train_restart *order; // NULL: no copies in memory
+        ckpt_saver *saver;          // of the first rank
+        bool is_begun, is_failed;   // a copy is in progress; one has failed, which was said
+    } memory;
     const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known
     int64_t fork;            // branch number of the checkpoints that this session writes
     train_start start;       // as passed to the watcher
@@ -86,6 +91,19 @@ NODISCARD status session_save_poll(session *s, bool wait);
 // Saves, and returns when the checkpoint is durable and verified, or fails.
 NODISCARD status session_save_last(session *s);
 NODISCARD status session_load(session *s, const char *path);
+// Describes the state after this step. The result refers to s->extras.
+void session_order_fill(session *s, ckpt_order *order);
+
+// session_memory.c: copies of the state in the machine's memory, from which a run continues after a
+// loss. All functions do nothing if nobody starts the run again.
+NODISCARD status session_memory_open(session *s);
+// Copies the state of this step if that is due. Collective where the state is cut over ranks.
+NODISCARD status session_memory_save(session *s);
+// Loads the newest copy if it is newer than the checkpoint `newest` (NULL: none). *is_loaded: done.
+NODISCARD status session_memory_load(session *s, const ckpt_entry *newest, bool *is_loaded);
+// Tells people and metrics.jsonl about the loss before this session. First rank.
+NODISCARD status session_memory_tell(session *s);
+void session_memory_close(session *s);
 
 // session_folder.c: makes the run's folder again if it was removed. At most once a second, unless
 // `at_once`. ST_LOCKED: another process uses a folder in its place.

@@ -101,6 +101,35 @@ status session_save_poll(session *s, bool wait)
 
 // ---- saving -------------------------------------------------------------------------------------
 
+void session_order_fill(session *s, ckpt_order *order)
+{
+    const ckpt_extra extras[] = {
+        {"config.json", s->config_json.bytes},
+        {"config.resolved.yaml", s->config_yaml.bytes},
+    };
+    memcpy(s->extras, extras, sizeof(extras));
+    *order = (ckpt_order){.info = {.step = s->step,
+                                   .sequences = s->sequences,
+                                   .tokens = s->tokens,
+                                   .seed = s->r->train.seed,
+                                   .world = 1,
+                                   .val_loss = s->val_loss,
+                                   .best_val_loss = s->best_val_loss,
+                                   .best = name_or_null(s->best_path),
+                                   .numerics = s->numerics,
+                                   .config = s->config_sum,
+                                   .data = s->data_sum,
+                                   .tokenizer = s->tokenizer_sum,
+                                   .whole_from = s->whole_from},
+                          .extras = s->extras,
+                          .extra_count = COUNT_OF(extras),
+                          .keep = {.keep = s->r->checkpoint.keep,
+                                   .keep_every = s->r->checkpoint.keep_every,
+                                   .best = name_or_null(s->best_path),
+                                   .damaged = s->damaged.names,
+                                   .damaged_count = s->damaged.count}};
+}
+
 status session_save_begin(session *s, bool is_best)
 {
     session_progress(s, "saving", false);
@@ -113,32 +142,9 @@ status session_save_begin(session *s, bool is_best)
     }
     if (!due) return ST_OK;
     TRY(session_save_poll(s, true));
-    const ckpt_extra extras[] = {
-        {"config.json", s->config_json.bytes},
-        {"config.resolved.yaml", s->config_yaml.bytes},
-    };
-    memcpy(s->extras, extras, sizeof(extras));
-    const ckpt_order order = {.info = {.step = s->step,
-                                       .sequences = s->sequences,
-                                       .tokens = s->tokens,
-                                       .seed = s->r->train.seed,
-                                       .world = 1,
-                                       .val_loss = s->val_loss,
-                                       .best_val_loss = s->best_val_loss,
-                                       .best = name_or_null(s->best_path),
-                                       .numerics = s->numerics,
-                                       .config = s->config_sum,
-                                       .data = s->data_sum,
-                                       .tokenizer = s->tokenizer_sum,
-                                       .whole_from = s->whole_from},
-                              .extras = s->extras,
-                              .extra_count = COUNT_OF(extras),
-                              .keep = {.keep = s->r->checkpoint.keep,
-                                       .keep_every = s->r->checkpoint.keep_every,
-                                       .best = name_or_null(s->best_path),
-                                       .damaged = s->damaged.names,
-                                       .damaged_count = s->damaged.count},
-                              .is_best = is_best};
+    ckpt_order order;
+    session_order_fill(s, &order);
+    order.is_best = is_best;
     TRY(ckpt_saver_begin(s->saver, &order));
     s->begun_step = s->step;
     return session_save_poll(s, false);

@@ -84,6 +84,16 @@ typedef struct train_outcome {
 // text to tokens, so that no rank waits for that inside a collective.
 NODISCARD status train_prepare(const host *h, arena *a, const run_config *r);
 
+// A launcher that starts all ranks again after a loss.
+typedef struct train_restart {
+    const char *memory; // folder in the machine's memory for the state after each step
+    int64_t epoch;      // number of losses so far; 0: none, and the fields below have no value
+    int64_t rank;       // the rank that was lost
+    int64_t lost_ns;    // Unix time at which its end was noticed
+    double detect_ms;   // from then until all other ranks had ended
+    const char *cause;
+} train_restart;
+
 typedef struct train_order {
     const run_config *r;
     const config *c;         // source of r's values
@@ -94,6 +104,7 @@ typedef struct train_order {
     // rank owns the folder; the watchers of the others hear of steps, not of files.
     comm *ranks;
     const train_watcher *watcher;
+    const train_restart *restart; // NULL: nobody starts this run again
 } train_order;
 
 // Writes the run's STATUS after a session whose rank 0 could not: it was killed, or never came to

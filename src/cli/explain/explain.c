@@ -18,7 +18,7 @@ static assemble_options options_of(const explain *x, int64_t rank)
         .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
-        .snapshot = assemble_saves_in_background(r) && rank == 0,
+        .snapshots = rank == 0 ? assemble_snapshots(r) : 0,
         .mesh = run_config_mesh(r, rank),
         .sizes_only = true,
     };

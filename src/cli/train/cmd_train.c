@@ -3,6 +3,7 @@
 #include "cli/plan/plan.h"
 #include "cli/run_folder.h"
 #include "cli/train/ranks.h"
+#include "cli/train/restart.h"
 #include "cli/train/run_log.h"
 #include "cli/train/signals.h"
 #include "train/dry_run.h"
@@ -175,8 +176,17 @@ static status train(cli_context *cli, const source *s, const train_flags *f, con
     run_log *log = NULL;
     cli_ranks *ranks = NULL;
     train_outcome outcome = {0};
+    train_restart restart;
+    bool restarts = false;
     const bool ours = strcmp(place->launcher, "trireme") == 0;
     const bool quiet = f->quiet || (place->rank > 0 && !ours);
+    if (ours) TRY(cli_restart_read(cli->a, &restart, &restarts));
+    if (!ours && r->resilience.mode == RUN_RESILIENCE_RESTART) {
+        return fail(ST_UNSUPPORTED,
+                    "resilience.mode = restart starts ranks again that this program has started "
+                    "itself; under %s leave it out, and let %s restart the job",
+                    place->launcher, place->launcher);
+    }
     TRY(run_log_create(cli, r, quiet, place->rank, ours, &log));
     train_watcher watcher = run_log_watcher(log);
     cli_signals_begin();
@@ -188,7 +198,15 @@ static status train(cli_context *cli, const source *s, const train_flags *f, con
     }
     if (st == ST_OK) {
         comm *all = ranks != NULL ? cli_ranks_comm(ranks) : NULL;
-        const train_order order = {r, c, s->config_text, f->resume, all, &watcher};
+        const train_order order = {
+            .r = r,
+            .c = c,
+            .config_text = s->config_text,
+            .resume = f->resume,
+            .ranks = all,
+            .watcher = &watcher,
+            .restart = restarts ? &restart : NULL,
+        };
         st = train_run(cli->h, cli->a, &order, &outcome);
     } else if (place->rank == 0) {
         end_write(cli, r, TRAIN_END_WRITER_FIRST, st);
@@ -267,6 +285,7 @@ static status fresh_make(cli_context *cli, const train_flags *f, const run_confi
                     place->ranks, r->run.dir);
     }
     if (f->dry_run) return ST_OK;
+    TRY(cli_restart_forget(cli, r->run.dir));
     TRY(train_folder_move_away(cli->h, cli->a, r->run.dir, &to));
     if (to != NULL && !f->quiet) cli_print(cli, "note     the earlier run is kept in %s\n", to);
     return ST_OK;
@@ -294,7 +313,9 @@ static status run(cli_context *cli, const cli_call *call)
         cli_print(cli, "note     keys of a removed axis, which returned to their defaults: %s\n",
                   r->dropped);
     }
-    if (run_config_ranks(r) > 1 && place.ranks == 1) {
+    const bool restarts = r->resilience.mode == RUN_RESILIENCE_RESTART &&
+                          strcmp(place.launcher, "none") == 0;
+    if ((run_config_ranks(r) > 1 && place.ranks == 1) || restarts) {
         if (!f->quiet && r->log.format != RUN_LOG_JSON) TRY(head_print(cli, r));
         return cli_ranks_start(cli, r, s.found, s.found_count);
     }

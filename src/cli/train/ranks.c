@@ -16,6 +16,7 @@
 #include "cli/diagnose/hang_report.h"
 #include "cli/diagnose/post_mortem.h"
 #include "cli/train/run_log.h"
+#include "cli/train/restart.h"
 #include "cli/train/signals.h"
 #include "comm/recorder.h"
 
@@ -89,40 +90,66 @@ static void interrupt(cli_context *cli, const run_config *r)
     (void)raise(SIGINT);
 }
 
-static status start_on(cli_context *cli, const run_config *r, char *const *arguments, uint64_t job,
-                       comm_control_block *control_block)
+// Starts the ranks once and waits for their end.
+static status start_once(cli_context *cli, const run_config *r, char *const *arguments,
+                         launch_result *result, comm_control_block **control_block)
 {
     char *logs = NULL;
-    launch_result result;
+    uint64_t job = 0;
+    post_mortem *last = NULL;
+    const int ranks = (int)run_config_ranks(r);
     TRY(path_join(cli->a, r->run.dir, "logs", &logs));
     TRY(cli->h->api->path_mkdir(cli->h, logs));
+    TRY(cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job)));
+    TRY(comm_control_block_create(ranks, job, 0, control_block));
     const launch_local_config c = {.h = cli->h,
-                                   .ranks = (int)run_config_ranks(r),
+                                   .ranks = ranks,
                                    .program = "/proc/self/exe",
                                    .argv = arguments,
                                    .environment = environ,
                                    .job = job,
                                    .log_folder = logs,
                                    .console_fd = STDOUT_FILENO,
-                                   .control_block_fd = comm_control_block_fd(control_block)};
-    post_mortem *last = NULL;
-    TRY(post_mortem_start(cli->h, r->run.dir, control_block, &last));
-    const status st = launch_local(&c, &result);
+                                   .control_block_fd = comm_control_block_fd(*control_block)};
+    TRY(post_mortem_start(cli->h, r->run.dir, *control_block, &last));
+    const status st = launch_local(&c, result);
     post_mortem_stop(last, false); // now dump() has the whole
-    if (st != ST_OK) {
-        train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST, "failed",
-                        status_exit_code(st), error_last()->text);
-        return st;
+    return st;
+}
+
+// Starts the ranks, again after a loss if the configuration says so.
+static status start_all(cli_context *cli, const run_config *r, char *const *arguments,
+                        launch_result *result, comm_control_block **control_block)
+{
+    cli_restart restart;
+    bool again = true;
+    TRY(cli_restart_open(cli, r, arguments, &restart));
+    status st = ST_OK;
+    while (again && st == ST_OK) {
+        comm_control_block_unmap(*control_block);
+        *control_block = NULL;
+        st = start_once(cli, r, cli_restart_arguments(&restart), result, control_block);
+        if (st == ST_OK) st = cli_restart_again(&restart, result, &again);
     }
-    if (result.is_interrupted) interrupt(cli, r);
-    if (result.exit_code == 0) return ST_OK;
-    if (result.exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, control_block);
+    const int code = result->exit_code;
+    const bool is_saved = code == 0 || code == status_exit_code(ST_STOPPED);
+    cli_restart_close(&restart, st == ST_OK && is_saved && !result->is_interrupted);
+    return st;
+}
+
+// Reports the end of the ranks to the run's folder.
+static status end_tell(cli_context *cli, const run_config *r, const launch_result *result,
+                       const comm_control_block *control_block)
+{
+    if (result->is_interrupted) interrupt(cli, r);
+    if (result->exit_code == 0) return ST_OK;
+    if (result->exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, control_block);
     // Rank 0 has written STATUS if it ended by its own error.
-    if (result.rank > 0 || result.ended_by != 0) {
+    if (result->rank > 0 || result->ended_by != 0) {
         train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST, "failed",
-                        result.exit_code, result.text);
+                        result->exit_code, result->text);
     }
-    return fail(status_of_exit(result.exit_code), "%s", result.text);
+    return fail(status_of_exit(result->exit_code), "%s", result->text);
 }
 
 status cli_ranks_start(cli_context *cli, const run_config *r, const char *const *keys,
@@ -130,7 +157,7 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
 {
     char **arguments = NULL;
     comm_control_block *control_block = NULL;
-    uint64_t job = 0;
+    launch_result result = {.rank = -1};
     const int64_t wanted = run_config_ranks(r);
     if (wanted > LAUNCH_LOCAL_MAX) {
         return fail(ST_UNSUPPORTED,
@@ -140,14 +167,13 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
     }
     TRY(arguments_make(cli, keys, key_count, &arguments));
     status st = train_prepare(cli->h, cli->a, r);
-    if (st == ST_OK) st = cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job));
-    if (st == ST_OK) st = comm_control_block_create((int)wanted, job, 0, &control_block);
-    if (st != ST_OK) {
+    if (st == ST_OK) st = start_all(cli, r, arguments, &result, &control_block);
+    if (st == ST_OK) {
+        st = end_tell(cli, r, &result, control_block);
+    } else {
         train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST, "failed",
                         status_exit_code(st), error_last()->text);
-        return st;
     }
-    st = start_on(cli, r, arguments, job, control_block);
     comm_control_block_unmap(control_block);
     return st;
 }

@@ -1,0 +1,231 @@
+#include "cli/train/restart.h"
+
+#include "checkpoint/checkpoint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char memory_begin[] = "/dev/shm/trireme-";
+static const char memory_variable[] = "TRIREME_MEMORY"; // the folder
+static const char lost_variable[] = "TRIREME_LOST";     // epoch, rank, Unix ns, us, cause
+enum { LOSSES_IN_PLACE_MAX = 3, PATH_LIMIT_BYTES = 4096 };
+
+// ---- the folder in memory -----------------------------------------------------------------------
+
+// True if the link leads to a folder that this program has made for this user.
+static bool memory_find(const char *link, char path[PATH_LIMIT_BYTES])
+{
+    struct stat info;
+    const ssize_t n = readlink(link, path, PATH_LIMIT_BYTES - 1);
+    if (n <= 0) return false;
+    path[n] = '\0';
+    const size_t begin = sizeof(memory_begin) - 1;
+    return strncmp(path, memory_begin, begin) == 0 && strchr(path + begin, '/') == NULL &&
+           lstat(path, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid();
+}
+
+static status memory_make(cli_context *cli, char **out)
+{
+    uint64_t name = 0;
+    TRY(cli->h->api->random_fill(cli->h, &name, (int64_t)sizeof(name)));
+    TRY(arena_format(cli->a, out, "%s%016llx", memory_begin, (unsigned long long)name));
+    if (mkdir(*out, 0700) == 0) return ST_OK;
+    return fail(ST_IO,
+                "resilience.mode = restart keeps the state in %s: %s; give this machine or its "
+                "container a file system in memory there, or leave the key out",
+                *out, strerror(errno));
+}
+
+// Removes a folder of checkpoints with what it holds: folders of files, and links.
+static status memory_remove(cli_context *cli, const char *path)
+{
+    file_names names, files;
+    const host *h = cli->h;
+    TRY(h->api->path_list(h, cli->a, path, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        char *own = NULL, *file_path = NULL;
+        struct stat info;
+        TRY(path_join(cli->a, path, names.names[i], &own));
+        if (lstat(own, &info) != 0) continue;
+        if (S_ISDIR(info.st_mode)) {
+            TRY(h->api->path_list(h, cli->a, own, &files));
+            for (int64_t f = 0; f < files.count; f++) {
+                TRY(path_join(cli->a, own, files.names[f], &file_path));
+                TRY(h->api->path_remove(h, file_path));
+            }
+        }
+        TRY(h->api->path_remove(h, own));
+    }
+    return h->api->path_remove(h, path);
+}
+
+status cli_restart_forget(cli_context *cli, const char *run_dir)
+{
+    char *link = NULL, path[PATH_LIMIT_BYTES];
+    TRY(path_join(cli->a, run_dir, "memory", &link));
+    if (!memory_find(link, path)) return ST_OK;
+    TRY(memory_remove(cli, path));
+    return cli->h->api->path_remove(cli->h, link);
+}
+
+// ---- arguments ----------------------------------------------------------------------------------
+
+// The arguments without --fresh and --resume, and whether --resume names another start than auto.
+static status arguments_split(cli_context *cli, char *const *given, char ***out, bool *is_auto)
+{
+    int64_t count = 0, kept = 0;
+    while (given[count] != NULL) count++;
+    TRY(arena_new(cli->a, count + 1, out));
+    *is_auto = true;
+    for (int64_t i = 0; i < count; i++) {
+        const char *value = NULL;
+        if (strcmp(given[i], "--fresh") == 0) continue;
+        if (strcmp(given[i], "--resume") == 0 && i + 1 < count) value = given[++i];
+        if (strncmp(given[i], "--resume=", 9) == 0) value = given[i] + 9;
+        if (value != NULL) {
+            *is_auto = strcmp(value, "auto") == 0;
+        } else {
+            (*out)[kept++] = given[i];
+        }
+    }
+    return ST_OK;
+}
+
+static status variable_set(const char *name, const char *value)
+{
+    return setenv(name, value, 1) == 0 ? ST_OK : fail(ST_NO_MEMORY, "no memory for %s", name);
+}
+
+status cli_restart_open(cli_context *cli, const run_config *r, char *const *arguments,
+                        cli_restart *out)
+{
+    char path[PATH_LIMIT_BYTES];
+    bool is_auto = true;
+    *out = (cli_restart){.cli = cli, .r = r, .given = arguments, .lost_at_step = -1};
+    (void)unsetenv(memory_variable);
+    (void)unsetenv(lost_variable);
+    TRY(arguments_split(cli, arguments, &out->again, &is_auto));
+    if (r->resilience.mode == RUN_RESILIENCE_OFF) return ST_OK;
+    TRY(path_join(cli->a, r->run.dir, "memory", &out->link));
+    if (!is_auto) TRY(cli_restart_forget(cli, r->run.dir));
+    if (memory_find(out->link, path)) {
+        TRY(arena_strdup(cli->a, path, &out->memory));
+    } else {
+        TRY(memory_make(cli, &out->memory));
+        TRY(cli->h->api->path_mkdir(cli->h, r->run.dir));
+        TRY(cli->h->api->path_link(cli->h, out->memory, out->link));
+    }
+    return variable_set(memory_variable, out->memory);
+}
+
+// The newest step in memory or on the disk; -1: none.
+static status newest_step(const cli_restart *k, int64_t *out)
+{
+    char *folder = NULL, *path = NULL;
+    int64_t saved = -1;
+    arena *a = NULL;
+    TRY(arena_create("restart", 0, &a));
+    status st = ckpt_newest(k->cli->h, a, k->memory, &path, out);
+    if (st == ST_OK) st = path_join(a, k->r->run.dir, "checkpoints", &folder);
+    if (st == ST_OK) st = ckpt_newest(k->cli->h, a, folder, &path, &saved);
+    *out = max_i64(*out, saved);
+    arena_destroy(a);
+    return st;
+}
+
+char *const *cli_restart_arguments(const cli_restart *k)
+{
+    // Before the first copy the first start is repeated as it was.
+    return k->epoch > 0 && k->lost_at_step >= 0 ? k->again : k->given;
+}
+
+// ---- after a loss -------------------------------------------------------------------------------
+
+// A rank that was killed, crashed, or waited for a lost one. Errors of a configuration, of data, of
+// numbers or of a disk would come again.
+static bool is_loss(const launch_result *r)
+{
+    if (r->is_interrupted || r->was_asked || r->exit_code == 0) return false;
+    return r->ended_by != 0 || r->exit_code == status_exit_code(ST_PEER_LOST) ||
+           r->exit_code == status_exit_code(ST_INTERNAL);
+}
+
+// For the ranks of the next start.
+static status loss_publish(const cli_restart *k, const launch_result *result)
+{
+    const host *h = k->cli->h;
+    const int64_t ago_ns = h->api->monotonic_ns(h) - result->ended_at;
+    char *value = NULL;
+    TRY(arena_format(k->cli->a, &value, "%lld %d %lld %lld %.*s", (long long)k->epoch, result->rank,
+                     (long long)(h->api->unix_ns(h) - ago_ns), (long long)(ago_ns / 1000),
+                     (int)strcspn(result->text, "\n"), result->text));
+    return variable_set(lost_variable, value);
+}
+
+status cli_restart_again(cli_restart *k, launch_result *result, bool *again)
+{
+    int64_t step = -1;
+    *again = false;
+    if (k->memory == NULL || !is_loss(result)) return ST_OK;
+    TRY(newest_step(k, &step));
+    k->losses_in_place = step == k->lost_at_step && k->epoch > 0 ? k->losses_in_place + 1 : 1;
+    k->lost_at_step = step;
+    if (k->losses_in_place >= LOSSES_IN_PLACE_MAX) {
+        const size_t used = strlen(result->text);
+        (void)snprintf(result->text + used, sizeof(result->text) - used,
+                       "\n%d ranks in a row were lost without a finished step in between, so the "
+                       "run was not started again",
+                       k->losses_in_place);
+        return ST_OK;
+    }
+    k->epoch++;
+    *again = true;
+    return loss_publish(k, result);
+}
+
+void cli_restart_close(cli_restart *k, bool is_over)
+{
+    if (k->memory == NULL || !is_over) return;
+    error_record kept;
+    error_take(&kept);
+    if (cli_restart_forget(k->cli, k->r->run.dir) != ST_OK) {
+        cli_print(k->cli, "warning  the copies in memory were not removed: %s\n",
+                  error_last()->text);
+    }
+    error_clear();
+    const status st = error_put(&kept);
+    (void)st;
+}
+
+// ---- a rank -------------------------------------------------------------------------------------
+
+status cli_restart_read(arena *a, train_restart *out, bool *has)
+{
+    const char *memory = getenv(memory_variable), *lost = getenv(lost_variable);
+    long long epoch = 0, rank = 0, at = 0, detect_us = 0;
+    int cause = 0;
+    *out = (train_restart){.rank = -1, .cause = ""};
+    *has = memory != NULL;
+    if (!*has) return ST_OK;
+    char *folder = NULL, *why = NULL;
+    TRY(arena_strdup(a, memory, &folder));
+    out->memory = folder;
+    if (lost == NULL) return ST_OK;
+    const int found = sscanf(lost, "%lld %lld %lld %lld %n", &epoch, &rank, &at, &detect_us, &cause);
+    if (found != 4 || cause == 0) {
+        return fail(ST_CONFIG, "%s = \"%s\" was not set by this program; unset it", lost_variable,
+                    lost);
+    }
+    TRY(arena_strdup(a, lost + cause, &why));
+    *out = (train_restart){.memory = folder,
+                           .epoch = epoch,
+                           .rank = rank,
+                           .lost_ns = at,
+                           .detect_ms = (double)detect_us / 1e3,
+                           .cause = why};
+    return ST_OK;
+}

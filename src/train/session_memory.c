@@ -1,0 +1,100 @@
+// Copies of the state in the machine's memory. The first rank writes a checkpoint of every
+// resilience.buddy.every-th step into a folder of a file system in memory, which outlives all
+// processes of the run. After a loss the launcher starts all ranks again, and they load the newest
+// copy. The folder belongs to the launcher, which removes it.
+#include "base/text.h"
+#include "train/session.h"
+
+#include <stdio.h>
+
+enum { COPIES_KEPT = 2 };
+
+status session_memory_open(session *s)
+{
+    if (s->memory.order == NULL || !session_is_first(s)) return ST_OK;
+    const ckpt_saver_config c = {.state = &s->job.state,
+                                 .folder = s->memory.order->memory,
+                                 .fork = s->fork,
+                                 .async = true};
+    return ckpt_saver_create(&c, &s->memory.saver);
+}
+
+void session_memory_close(session *s)
+{
+    ckpt_saver_destroy(s->memory.saver);
+    s->memory.saver = NULL;
+}
+
+// A failed copy costs more repeated steps after a loss, and nothing else.
+static status copy_end(session *s)
+{
+    ckpt_saved *r = NULL;
+    if (!s->memory.is_begun || !ckpt_saver_result(s->memory.saver, true, &r)) return ST_OK;
+    s->memory.is_begun = false;
+    if (r->st == ST_OK || s->memory.is_failed) return ST_OK;
+    s->memory.is_failed = true;
+    session_say(s, LOG_WARN,
+                "step %lld cannot be kept in memory: %.600s; a lost rank now costs the steps since "
+                "the newest copy or checkpoint; give the machine's memory file system room for %d "
+                "copies of the state, or set a larger resilience.buddy.every",
+                (long long)r->step, r->error.text, COPIES_KEPT + 1);
+    return ST_OK;
+}
+
+status session_memory_save(session *s)
+{
+    if (s->memory.order == NULL || s->step % s->r->resilience.buddy.every != 0) return ST_OK;
+    if (!session_is_first(s)) {
+        return assemble_cuts_state(s->r) ? ckpt_state_give(&s->job.state, s->a) : ST_OK;
+    }
+    ckpt_order order;
+    TRY(copy_end(s));
+    session_order_fill(s, &order);
+    order.keep = (ckpt_keep){.keep = COPIES_KEPT};
+    TRY(ckpt_saver_begin(s->memory.saver, &order));
+    s->memory.is_begun = true;
+    return ST_OK;
+}
+
+status session_memory_load(session *s, const ckpt_entry *newest, bool *is_loaded)
+{
+    ckpt_entries copies;
+    *is_loaded = false;
+    if (s->memory.order == NULL) return ST_OK;
+    TRY(ckpt_list(s->h, s->a, s->memory.order->memory, &copies));
+    for (int64_t i = 0; i < copies.count && !*is_loaded; i++) {
+        if (newest != NULL && ckpt_is_newer(newest, &copies.items[i])) return ST_OK;
+        const status st = session_load(s, copies.items[i].path);
+        *is_loaded = st == ST_OK;
+        if (st == ST_OK) continue;
+        if (st != ST_DAMAGED && st != ST_NOT_FOUND) return st;
+        session_say(s, LOG_WARN, "the copy %s in memory cannot be used: %.700s",
+                    copies.items[i].name, error_last()->text);
+        error_clear();
+    }
+    if (!*is_loaded) return ST_OK;
+    const bool is_saved = newest != NULL && newest->step == s->step;
+    s->saved_step = is_saved ? s->step : -1; // on the disk
+    (void)snprintf(s->newest_path, CKPT_PATH_BYTES, "%s", newest != NULL ? newest->path : "");
+    return ST_OK;
+}
+
+status session_memory_tell(session *s)
+{
+    const train_restart *o = s->memory.order;
+    text line = {.a = s->a};
+    if (o == NULL || o->epoch == 0) return ST_OK;
+    const double resume_ms = (double)(s->h->api->unix_ns(s->h) - o->lost_ns) / 1e6;
+    session_say(s, LOG_WARN,
+                "%s; all ranks were started again (epoch %lld) and continue after step %lld; the "
+                "loss took %.2f s",
+                o->cause, (long long)o->epoch, (long long)s->step, resume_ms / 1e3);
+    TRY(text_add(&line,
+                 "{\"step\": %lld, \"event\": \"lost\", \"rank\": %lld, \"epoch\": %lld, "
+                 "\"detect_ms\": %.1f, \"resume_ms\": %.1f, \"cause\": ",
+                 (long long)s->step, (long long)o->rank, (long long)o->epoch, o->detect_ms,
+                 resume_ms));
+    TRY(text_add_json(&line, o->cause));
+    TRY(text_add(&line, "}\n"));
+    return obs_metrics_add_event(s->metrics, &line);
+}
