@@ -10,94 +10,13 @@
 
 #include "base/format/config.h"
 #include "config/optimizers.h"
+#include "config/run_choices.h"
 #include "op/step.h"
 #include "plan/pipeline.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// Choices, in the order of the words in the option rows. No run file can request fp64: only `ref`
-// computes it, as the reference for rounding errors. fp8 works only in planned runs: bf16, with the
-// GEMMs of the layers in fp8.
-typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16, RUN_FP8, RUN_FP64 } run_precision;
-typedef enum run_recompute {
-    RUN_RECOMPUTE_NONE,
-    RUN_RECOMPUTE_SELECTIVE, // everything except GEMMs and attention
-    RUN_RECOMPUTE_FULL,
-    RUN_RECOMPUTE_AUTO // as given; run_config_load() replaces it
-} run_recompute;
-enum { RUN_MICRO_BATCH_AUTO = -1 }; // the planner chooses
-typedef enum run_muon_adjust { RUN_MUON_ORIGINAL, RUN_MUON_MATCH_RMS_ADAMW } run_muon_adjust;
-typedef enum run_schedule {
-    RUN_SCHEDULE_CONSTANT,
-    RUN_SCHEDULE_LINEAR,
-    RUN_SCHEDULE_COSINE,
-    RUN_SCHEDULE_WSD,
-    RUN_SCHEDULE_INVERSE_SQRT
-} run_schedule;
-// Update k of a warm-up of W updates, k from 1, has this share of the peak: (k - 1) / W, as
-// transformers and Megatron count; k / W; k / (W + 1).
-typedef enum run_warmup { RUN_WARMUP_ZERO, RUN_WARMUP_ONE, RUN_WARMUP_NANOGPT } run_warmup;
-typedef enum run_decay { RUN_DECAY_LINEAR, RUN_DECAY_COSINE, RUN_DECAY_ONE_MINUS_SQRT } run_decay;
-typedef enum run_arch {
-    RUN_ARCH_AUTO, // the preset's or folder's; otherwise llama
-    RUN_ARCH_GPT2,
-    RUN_ARCH_LLAMA,
-    RUN_ARCH_MISTRAL,
-    RUN_ARCH_QWEN2,
-    RUN_ARCH_QWEN3
-} run_arch;
-typedef enum run_auto_bool { RUN_AUTO, RUN_NO, RUN_YES } run_auto_bool; // AUTO: as the preset
-typedef enum run_packing { RUN_PACKING_MASKED, RUN_PACKING_PLAIN } run_packing;
-// OFF: a lost rank ends the run. RESTART: all ranks are started again.
-typedef enum run_resilience { RUN_RESILIENCE_OFF, RUN_RESILIENCE_RESTART } run_resilience;
-typedef enum run_special { RUN_SPECIAL_TEXT, RUN_SPECIAL_TOKENS } run_special;
-typedef enum run_on_error { RUN_ON_ERROR_STOP, RUN_ON_ERROR_SKIP } run_on_error;
-typedef enum run_level {
-    RUN_LEVEL_AUTO, // the best level of this CPU
-    RUN_LEVEL_SCALAR,
-    RUN_LEVEL_AVX2,
-    RUN_LEVEL_AVX512,
-    RUN_LEVEL_AVX512_BF16,
-    RUN_LEVEL_AMX
-} run_level;
-typedef enum run_device { RUN_DEVICE_CPU, RUN_DEVICE_SHADOW } run_device;
-typedef enum run_backend { RUN_BACKEND_AUTO, RUN_BACKEND_CPU, RUN_BACKEND_REF } run_backend;
-typedef enum run_stored {
-    RUN_STORED_AUTO,
-    RUN_STORED_FP32,
-    RUN_STORED_BF16,
-    RUN_STORED_FP16
-} run_stored;
-typedef enum run_master { RUN_MASTER_AUTO, RUN_MASTER_FP32, RUN_MASTER_NONE } run_master;
-typedef enum run_layout { RUN_LAYOUT_GIVEN, RUN_LAYOUT_AUTO } run_layout;
-typedef enum run_sums { RUN_SUMS_MICROBATCH, RUN_SUMS_STEP } run_sums;
-typedef enum run_determinism { RUN_FAST, RUN_STRICT } run_determinism;
-typedef enum run_transport {
-    RUN_TRANSPORT_AUTO,
-    RUN_TRANSPORT_SHM,
-    RUN_TRANSPORT_UCX,
-    RUN_TRANSPORT_MPI,
-    RUN_TRANSPORTS
-} run_transport;
-typedef enum run_compression {
-    RUN_COMPRESS_NONE,
-    RUN_COMPRESS_BF16,
-    RUN_COMPRESS_INT8,
-    RUN_COMPRESS_FP8,
-    // TOPK and ONEBIT keep their compression error and add it to the next step's gradients.
-    RUN_COMPRESS_TOPK,
-    RUN_COMPRESS_ONEBIT
-} run_compression;
-typedef enum run_price {
-    RUN_PRICE_AUTO, // the first of the following that the cluster has
-    RUN_PRICE_ON_DEMAND,
-    RUN_PRICE_RESERVED,
-    RUN_PRICE_OWNED, // energy costs extra
-    RUN_PRICE_SPOT   // cheaper, but can be withdrawn at short notice
-} run_price;
-typedef enum run_log_format { RUN_LOG_TEXT, RUN_LOG_JSON } run_log_format;
 
 // Choice fields are int32_t, as the option table writes them, and hold the enum named in their
 // comment.

@@ -185,10 +185,11 @@ static const option rows[] = {
 
     // ---- lost ranks
     CHOICE("resilience.mode", resilience.mode, "off", "off, restart", FREE,
-           .help = "what happens when a rank is lost: off ends the run, which continues from its "
-                   "newest checkpoint with the same command; restart starts all ranks again from "
-                   "the state that is kept in the machine's memory, which needs room for three "
-                   "copies of it there",
+           .help =
+               "what happens when a rank is lost: off ends the run, which continues from its "
+               "newest checkpoint with the same command; restart starts all ranks again from "
+               "the state that is kept in the machine's memory, which must hold three copies of "
+               "it",
            .also = "max_restarts, fault_tolerance, elastic"),
     INT("resilience.buddy.every", resilience.buddy.every, "1", 1, 1e12, FREE, "steps",
         .help = "interval between two copies of the state in memory; at most this many steps are "

@@ -65,6 +65,7 @@ typedef struct launch_local_config {
 typedef struct launch_result {
     int exit_code;       // exit code for this process, from the table of exit codes
     int rank;            // the first rank that failed; -1: none
+    int lost;            // the rank that is the cause: one that was stopped, else `rank`
     int ended_by;        // the signal that ended it; 0: it exited
     int64_t ended_at;    // monotonic time at which its end was noticed
     bool was_asked;      // a signal to this process was forwarded

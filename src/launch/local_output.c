@@ -201,7 +201,7 @@ static int exit_code_of(int number)
 
 void launch_tell(const local *l, launch_result *out)
 {
-    *out = (launch_result){.rank = l->first, .was_asked = l->is_asked};
+    *out = (launch_result){.rank = l->first, .lost = l->first, .was_asked = l->is_asked};
     const int ranks = l->config->ranks;
     if (l->is_interrupted) {
         out->rank = -1;
@@ -234,6 +234,7 @@ void launch_tell(const local *l, launch_result *out)
     for (int r = 0; r < ranks; r++) {
         const size_t used = strlen(out->text);
         if (!l->ranks[r].was_forced) continue;
+        if (l->ranks[r].was_stopped) out->lost = r;
         (void)snprintf(out->text + used, sizeof(out->text) - used,
                        "; rank %d did not end by itself%s, so the launcher ended it", r,
                        l->ranks[r].was_stopped ? " because it was stopped (SIGSTOP)" : "");

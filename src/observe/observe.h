@@ -46,9 +46,24 @@ typedef struct obs_metrics_config {
 NODISCARD status obs_metrics_open(const host *h, arena *a, const obs_metrics_config *c,
                                   obs_metrics **out);
 NODISCARD status obs_metrics_add(obs_metrics *m, const obs_record *r);
-// Adds the line of an event, {"step": 317, "event": ...}, which ends with a line feed.
+// Adds the line of an event, {"step": 317, "event": ...}, which ends with a newline.
 NODISCARD status obs_metrics_add_event(obs_metrics *m, const text *line);
 NODISCARD status obs_metrics_close(obs_metrics *m); // NULL is legal
+
+// The losses of ranks in a metrics.jsonl, and the steps that count.
+typedef struct obs_loss {
+    int64_t step; // the run went on after this step
+    int64_t rank, epoch;
+    double detect_ms, resume_ms; // from the end of the rank: until all had ended, until training
+    const char *cause;
+} obs_loss;
+typedef struct obs_losses {
+    obs_loss *items;
+    int64_t count, capacity;
+    int64_t steps, tokens;
+    double steps_s; // time of these steps
+} obs_losses;
+NODISCARD status obs_losses_read(const host *h, arena *a, const char *path, obs_losses *out);
 
 NODISCARD status obs_print_json(const obs_record *r, text *out); // one line, no newline
 // "step    10/2000  loss 9.8431  gnorm 3.21  lr 3.0e-05  tok/s 41.2k  mfu 38.1% ..." The line

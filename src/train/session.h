@@ -95,7 +95,7 @@ NODISCARD status session_load(session *s, const char *path);
 void session_order_fill(session *s, ckpt_order *order);
 
 // session_memory.c: copies of the state in the machine's memory, from which a run continues after a
-// loss. All functions do nothing if nobody starts the run again.
+// loss. All functions do nothing without a launcher that starts the run again.
 NODISCARD status session_memory_open(session *s);
 // Copies the state of this step if that is due. Collective where the state is cut over ranks.
 NODISCARD status session_memory_save(session *s);

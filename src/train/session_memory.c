@@ -12,10 +12,8 @@ enum { COPIES_KEPT = 2 };
 status session_memory_open(session *s)
 {
     if (s->memory.order == NULL || !session_is_first(s)) return ST_OK;
-    const ckpt_saver_config c = {.state = &s->job.state,
-                                 .folder = s->memory.order->memory,
-                                 .fork = s->fork,
-                                 .async = true};
+    const ckpt_saver_config c = {
+        .state = &s->job.state, .folder = s->memory.order->memory, .fork = s->fork, .async = true};
     return ckpt_saver_create(&c, &s->memory.saver);
 }
 
@@ -33,11 +31,12 @@ static status copy_end(session *s)
     s->memory.is_begun = false;
     if (r->st == ST_OK || s->memory.is_failed) return ST_OK;
     s->memory.is_failed = true;
-    session_say(s, LOG_WARN,
-                "step %lld cannot be kept in memory: %.600s; a lost rank now costs the steps since "
-                "the newest copy or checkpoint; give the machine's memory file system room for %d "
-                "copies of the state, or set a larger resilience.buddy.every",
-                (long long)r->step, r->error.text, COPIES_KEPT + 1);
+    session_say(
+        s, LOG_WARN,
+        "step %lld cannot be kept in memory: %.600s; a lost rank now costs the steps since "
+        "the newest copy or checkpoint; the file system in the machine's memory must hold %d "
+        "copies of the state; enlarge it, or set a larger resilience.buddy.every",
+        (long long)r->step, r->error.text, COPIES_KEPT + 1);
     return ST_OK;
 }
 

@@ -104,7 +104,7 @@ typedef struct train_order {
     // rank owns the folder; the watchers of the others hear of steps, not of files.
     comm *ranks;
     const train_watcher *watcher;
-    const train_restart *restart; // NULL: nobody starts this run again
+    const train_restart *restart; // NULL: the run ends at a loss
 } train_order;
 
 // Writes the run's STATUS after a session whose rank 0 could not: it was killed, or never came to

@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct inspect_flags {
-    bool verify, json, tensors;
+    bool verify, json, tensors, faults;
     const char *diff;
 } inspect_flags;
 
@@ -26,6 +26,11 @@ static const option rows[] = {
      .offset = AT(tensors),
      .default_text = "false",
      .help = "lists every tensor, or with --diff every tensor that differs"},
+    {.key = "faults",
+     .kind = OPTION_BOOL,
+     .offset = AT(faults),
+     .default_text = "false",
+     .help = "lists the ranks that a run lost, and what each loss cost"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
@@ -56,9 +61,16 @@ static status run(cli_context *cli, const cli_call *call)
     inspect_report *r = NULL;
     if (f->diff != NULL) {
         if (f->verify) return fail(ST_USAGE, "--verify and --diff exclude each other");
+        if (f->faults) return fail(ST_USAGE, "--faults and --diff exclude each other");
         const inspect_diff_options options = {.json = f->json,
                                               .shown = f->tensors ? INT64_MAX : SHOWN};
         return inspect_diff(cli, path, f->diff, &options);
+    }
+    if (f->faults) {
+        if (f->verify || f->tensors) {
+            return fail(ST_USAGE, "--faults excludes --verify and --tensors");
+        }
+        return inspect_faults(cli, path, f->json);
     }
     TRY(arena_new(cli->a, 1, &r));
     TRY(look(cli, path, f, r));
@@ -82,7 +94,7 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_inspect = {
     .name = "inspect",
     .summary = "identify and verify a file or folder, or compare two",
-    .synopsis = "PATH [--verify] [--tensors] [--json] | PATH --diff OTHER",
+    .synopsis = "PATH [--verify] [--tensors] [--json] | RUN --faults | PATH --diff OTHER",
     .about =
         "Recognizes runs, checkpoints, Hugging Face folders, safetensors, configurations, "
         "token files of all formats, tokenizers, texts and JSON lines (.gz and .zst too), "

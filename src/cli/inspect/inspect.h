@@ -84,6 +84,8 @@ status inspect_hf_config(inspect_report *r, const inspect_probe *p);
 status inspect_checkpoint(inspect_report *r, const inspect_probe *p); // inspect_run.c
 status inspect_run(inspect_report *r, const inspect_probe *p);
 status inspect_config(inspect_report *r, const inspect_probe *p);
+// inspect_faults.c
+NODISCARD status inspect_faults(cli_context *cli, const char *run, bool json);
 status inspect_metrics(inspect_report *r, const inspect_probe *p); // inspect_logs.c
 status inspect_tfevents(inspect_report *r, const inspect_probe *p);
 status inspect_json(inspect_report *r, const inspect_probe *p);

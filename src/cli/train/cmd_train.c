@@ -313,8 +313,8 @@ static status run(cli_context *cli, const cli_call *call)
         cli_print(cli, "note     keys of a removed axis, which returned to their defaults: %s\n",
                   r->dropped);
     }
-    const bool restarts = r->resilience.mode == RUN_RESILIENCE_RESTART &&
-                          strcmp(place.launcher, "none") == 0;
+    const bool restarts =
+        r->resilience.mode == RUN_RESILIENCE_RESTART && strcmp(place.launcher, "none") == 0;
     if ((run_config_ranks(r) > 1 && place.ranks == 1) || restarts) {
         if (!f->quiet && r->log.format != RUN_LOG_JSON) TRY(head_print(cli, r));
         return cli_ranks_start(cli, r, s.found, s.found_count);

@@ -15,8 +15,8 @@
 #include "base/hash.h"
 #include "cli/diagnose/hang_report.h"
 #include "cli/diagnose/post_mortem.h"
-#include "cli/train/run_log.h"
 #include "cli/train/restart.h"
+#include "cli/train/run_log.h"
 #include "cli/train/signals.h"
 #include "comm/recorder.h"
 

@@ -160,7 +160,7 @@ static status loss_publish(const cli_restart *k, const launch_result *result)
     const host *h = k->cli->h;
     const int64_t ago_ns = h->api->monotonic_ns(h) - result->ended_at;
     char *value = NULL;
-    TRY(arena_format(k->cli->a, &value, "%lld %d %lld %lld %.*s", (long long)k->epoch, result->rank,
+    TRY(arena_format(k->cli->a, &value, "%lld %d %lld %lld %.*s", (long long)k->epoch, result->lost,
                      (long long)(h->api->unix_ns(h) - ago_ns), (long long)(ago_ns / 1000),
                      (int)strcspn(result->text, "\n"), result->text));
     return variable_set(lost_variable, value);
@@ -215,7 +215,8 @@ status cli_restart_read(arena *a, train_restart *out, bool *has)
     TRY(arena_strdup(a, memory, &folder));
     out->memory = folder;
     if (lost == NULL) return ST_OK;
-    const int found = sscanf(lost, "%lld %lld %lld %lld %n", &epoch, &rank, &at, &detect_us, &cause);
+    const int found =
+        sscanf(lost, "%lld %lld %lld %lld %n", &epoch, &rank, &at, &detect_us, &cause);
     if (found != 4 || cause == 0) {
         return fail(ST_CONFIG, "%s = \"%s\" was not set by this program; unset it", lost_variable,
                     lost);

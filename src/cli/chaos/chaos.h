@@ -1,0 +1,51 @@
+// `chaos`: the run as a child process, its ranks, and the faults that are injected into them.
+#ifndef CLI_CHAOS_CHAOS_H
+#define CLI_CHAOS_CHAOS_H
+
+#include "cli/cli.h"
+
+#include <sys/types.h>
+
+enum { CHAOS_RANKS_MAX = 256, CHAOS_FAULTS_MAX = 4096 };
+
+// A kind of fault. It returns when the fault is over, or when it lasts by itself.
+typedef struct chaos_kind {
+    const char *name, *about;
+    bool is_loss; // the run loses the rank
+    void (*inject)(pid_t process);
+} chaos_kind;
+extern const chaos_kind chaos_kinds[]; // ends with a NULL name
+const chaos_kind *chaos_kind_find(const char *name);
+NODISCARD status chaos_kind_names(arena *a, const char **out); // "kill, stop, pause and slow"
+
+// A fault that is due `at_s` seconds after the start. rank: -1: any.
+typedef struct chaos_fault {
+    double at_s;
+    const chaos_kind *kind;
+    int64_t rank;
+} chaos_fault;
+typedef struct chaos_schedule {
+    chaos_fault *items; // in the order of their times
+    int64_t count, capacity;
+} chaos_schedule;
+
+// One fault per `every_s`, at a time that the seed shifts by up to half of that, from the kinds in
+// turn by the seed, until `seconds`.
+NODISCARD status chaos_schedule_make(arena *a, const char *kinds, double every_s, double seconds,
+                                     uint64_t seed, chaos_schedule *out);
+// Lines "SECONDS FAULT [RANK]"; '#' begins a comment.
+NODISCARD status chaos_schedule_read(const host *h, arena *a, const char *path,
+                                     chaos_schedule *out);
+
+typedef struct chaos_injected {
+    int64_t count, losses; // losses: faults that must cost a rank
+    int64_t skipped;       // no rank was there
+} chaos_injected;
+
+// Starts `train` with these arguments and its output in `log`, injects the faults, and waits for
+// its end. *exit_code: of `train`; 128 + n: a signal ended it.
+NODISCARD status chaos_run(cli_context *cli, char *const *arguments, const char *log,
+                           const chaos_schedule *schedule, uint64_t seed, chaos_injected *injected,
+                           int *exit_code);
+
+#endif

@@ -1,0 +1,201 @@
+// Starts a run as a child process, finds the processes of its ranks, and injects faults.
+#include "base/rng.h"
+#include "cli/chaos/chaos.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const int64_t look_ns = 10000000;      // between two looks at the child
+static const int64_t pause_ns = 300000000;    // shorter than the time after which a rank is lost
+static const int64_t slow_ns = 2000000000;    // of a slow rank
+static const int64_t slow_part_ns = 20000000; // it runs half of the time
+
+static void sleep_ns(int64_t ns)
+{
+    const struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    (void)nanosleep(&t, NULL);
+}
+
+// ---- kinds of faults ----------------------------------------------------------------------------
+
+static void inject_kill(pid_t process)
+{
+    (void)kill(process, SIGKILL);
+}
+
+static void inject_stop(pid_t process)
+{
+    (void)kill(process, SIGSTOP);
+}
+
+static void inject_pause(pid_t process)
+{
+    (void)kill(process, SIGSTOP);
+    sleep_ns(pause_ns);
+    (void)kill(process, SIGCONT);
+}
+
+static void inject_slow(pid_t process)
+{
+    for (int64_t at = 0; at < slow_ns; at += 2 * slow_part_ns) {
+        (void)kill(process, SIGSTOP);
+        sleep_ns(slow_part_ns);
+        if (kill(process, SIGCONT) != 0) return;
+        sleep_ns(slow_part_ns);
+    }
+}
+
+const chaos_kind chaos_kinds[] = {
+    {"kill", "ends a rank by SIGKILL", true, inject_kill},
+    {"stop", "stops a rank by SIGSTOP for good", true, inject_stop},
+    {"pause", "stops a rank for 0.3 s", false, inject_pause},
+    {"slow", "lets a rank run half of the time for 2 s", false, inject_slow},
+    {NULL, NULL, false, NULL},
+};
+
+const chaos_kind *chaos_kind_find(const char *name)
+{
+    for (const chaos_kind *k = chaos_kinds; k->name != NULL; k++) {
+        if (strcmp(k->name, name) == 0) return k;
+    }
+    return NULL;
+}
+
+status chaos_kind_names(arena *a, const char **out)
+{
+    text t = {.a = a};
+    for (const chaos_kind *k = chaos_kinds; k->name != NULL; k++) {
+        const char *before = k == chaos_kinds ? "" : k[1].name == NULL ? " and " : ", ";
+        TRY(text_add(&t, "%s%s (%s)", before, k->name, k->about));
+    }
+    *out = t.bytes;
+    return ST_OK;
+}
+
+// ---- the child ----------------------------------------------------------------------------------
+
+static status child_start(char *const *arguments, const char *log, pid_t *out)
+{
+    const int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return fail(ST_IO, "%s: open for writing failed: %s", log, strerror(errno));
+    const pid_t pid = fork();
+    if (pid == 0) {
+        if (dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0) {
+            (void)execv("/proc/self/exe", arguments);
+        }
+        _exit(4);
+    }
+    const int error = errno;
+    (void)close(fd);
+    if (pid < 0) return fail(ST_NO_MEMORY, "cannot start the run: fork: %s", strerror(error));
+    *out = pid;
+    return ST_OK;
+}
+
+// The rank that TRIREME_LAUNCH in the process's environment names; -1: none.
+static int64_t rank_of(pid_t process)
+{
+    static const char begin[] = "TRIREME_LAUNCH=";
+    char path[64], bytes[4096];
+    (void)snprintf(path, sizeof(path), "/proc/%d/environ", (int)process);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    const ssize_t n = read(fd, bytes, sizeof(bytes) - 1);
+    (void)close(fd);
+    if (n <= 0) return -1;
+    bytes[n] = '\0';
+    // The launcher puts it in front of the environment.
+    if (strncmp(bytes, begin, sizeof(begin) - 1) != 0) return -1;
+    return strtoll(bytes + sizeof(begin) - 1, NULL, 10);
+}
+
+// Processes of the ranks, by rank; 0: none. Returns their number.
+static int ranks_find(pid_t launcher, pid_t ranks[CHAOS_RANKS_MAX])
+{
+    char path[64], bytes[16384];
+    int count = 0;
+    memset(ranks, 0, CHAOS_RANKS_MAX * sizeof(*ranks));
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    const ssize_t n = read(fd, bytes, sizeof(bytes) - 1);
+    (void)close(fd);
+    if (n <= 0) return 0;
+    bytes[n] = '\0';
+    char *at = bytes;
+    for (;;) {
+        char *end = NULL;
+        const long pid = strtol(at, &end, 10);
+        if (end == at || pid <= 0) return count;
+        at = end;
+        const int64_t rank = rank_of((pid_t)pid);
+        if (rank < 0 || rank >= CHAOS_RANKS_MAX) continue;
+        ranks[rank] = (pid_t)pid;
+        count++;
+    }
+}
+
+// ---- the run ------------------------------------------------------------------------------------
+
+// Injects the fault into its rank. False: that rank is not there now.
+static bool fault_inject(pid_t launcher, const chaos_fault *f, uint32_t word)
+{
+    pid_t ranks[CHAOS_RANKS_MAX];
+    const int count = ranks_find(launcher, ranks);
+    if (count == 0) return false;
+    const int64_t rank = f->rank >= 0 ? f->rank : (int64_t)(word % (uint32_t)count);
+    if (rank >= CHAOS_RANKS_MAX || ranks[rank] == 0) return false;
+    f->kind->inject(ranks[rank]);
+    return true;
+}
+
+static status child_wait(pid_t child, bool *has_ended, int *exit_code)
+{
+    int how = 0;
+    const pid_t got = waitpid(child, &how, WNOHANG);
+    if (got < 0 && errno != EINTR) return fail(ST_IO, "waitpid: %s", strerror(errno));
+    *has_ended = got == child;
+    if (got == child) *exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    return ST_OK;
+}
+
+status chaos_run(cli_context *cli, char *const *arguments, const char *log,
+                 const chaos_schedule *schedule, uint64_t seed, chaos_injected *injected,
+                 int *exit_code)
+{
+    const host *h = cli->h;
+    pid_t child = 0;
+    bool has_ended = false;
+    int64_t next = 0;
+    *injected = (chaos_injected){0};
+    // A ^C in the terminal reaches the run too, which saves and ends; this process waits for it.
+    (void)signal(SIGINT, SIG_IGN);
+    TRY(child_start(arguments, log, &child));
+    const int64_t begin = h->api->monotonic_ns(h);
+    while (!has_ended) {
+        TRY(child_wait(child, &has_ended, exit_code));
+        const double now_s = (double)(h->api->monotonic_ns(h) - begin) / 1e9;
+        const bool is_due = next < schedule->count && now_s >= schedule->items[next].at_s;
+        if (!has_ended && is_due) {
+            const chaos_fault *f = &schedule->items[next];
+            if (fault_inject(child, f, rng_word(seed, 2, (uint64_t)next))) {
+                injected->count++;
+                injected->losses += f->kind->is_loss;
+                next++;
+            } else if (now_s > f->at_s + 5.0) { // the rank does not come
+                injected->skipped++;
+                next++;
+            }
+        }
+        if (!has_ended) h->api->sleep_ns(h, look_ns);
+    }
+    injected->skipped += schedule->count - next;
+    return ST_OK;
+}

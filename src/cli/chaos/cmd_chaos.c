@@ -1,0 +1,235 @@
+// `chaos`: trains under faults, and reports what they cost.
+#include "checkpoint/checkpoint.h"
+#include "cli/chaos/chaos.h"
+#include "cli/commands.h"
+#include "cli/run_folder.h"
+#include "config/run_config.h"
+#include "observe/observe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct chaos_flags {
+    const char *faults, *schedule, *against;
+    int64_t every, seconds; // ns
+    int64_t seed;
+    bool json;
+} chaos_flags;
+
+#define AT(field) (int64_t) offsetof(chaos_flags, field)
+static const option rows[] = {
+    {.key = "faults",
+     .kind = OPTION_TEXT,
+     .offset = AT(faults),
+     .default_text = "kill",
+     .help = "kinds of faults, with commas between them: kill, stop, pause, slow"},
+    {.key = "every",
+     .kind = OPTION_TIME,
+     .offset = AT(every),
+     .default_text = "15s",
+     .min = 5e7,
+     .max = 1e15,
+     .help = "mean time between two faults"},
+    {.key = "seconds",
+     .kind = OPTION_TIME,
+     .offset = AT(seconds),
+     .default_text = "60s",
+     .min = 5e7,
+     .max = 1e16,
+     .help = "time after which no more faults come; the run goes on to its end"},
+    {.key = "schedule",
+     .kind = OPTION_PATH,
+     .offset = AT(schedule),
+     .help = "file of lines SECONDS FAULT [RANK], in place of --faults, --every and --seconds"},
+    {.key = "seed",
+     .kind = OPTION_INT,
+     .offset = AT(seed),
+     .default_text = "1",
+     .max = 1e12,
+     .help = "chooses the faults, their times and their ranks"},
+    {.key = "against",
+     .kind = OPTION_PATH,
+     .offset = AT(against),
+     .help = "an undisturbed run; exit code 8 if the digests of the two differ"},
+    {.key = "json",
+     .kind = OPTION_BOOL,
+     .offset = AT(json),
+     .default_text = "false",
+     .help = "prints one JSON object instead of the table"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+typedef struct chaos_result {
+    chaos_injected injected;
+    obs_losses losses;
+    int exit_code;
+    double seconds, share;             // share: of the time, in steps that count
+    double detect_ms[2], resume_ms[2]; // median and largest
+    char digest[33], against[33];      // "": not asked for
+} chaos_result;
+
+// "train CONFIG key=value ... resilience.mode=restart"; keys of the user win.
+static status arguments_make(cli_context *cli, const cli_call *call, char ***out)
+{
+    int64_t n = 0;
+    TRY(arena_new(cli->a, call->key_count + 5, out));
+    (*out)[n++] = cli->argv[0];
+    TRY(arena_strdup(cli->a, "train", &(*out)[n++]));
+    TRY(arena_strdup(cli->a, call->operands[0], &(*out)[n++]));
+    TRY(arena_strdup(cli->a, "resilience.mode=restart", &(*out)[n++]));
+    for (int64_t i = 0; i < call->key_count; i++) {
+        TRY(arena_strdup(cli->a, call->keys[i], &(*out)[n++]));
+    }
+    return ST_OK;
+}
+
+static status schedule_find(cli_context *cli, const chaos_flags *f, chaos_schedule *out)
+{
+    if (f->schedule != NULL) return chaos_schedule_read(cli->h, cli->a, f->schedule, out);
+    return chaos_schedule_make(cli->a, f->faults, (double)f->every / 1e9, (double)f->seconds / 1e9,
+                               (uint64_t)f->seed, out);
+}
+
+static int compare_reals(const void *x, const void *y)
+{
+    const double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+// Median and largest.
+static void range_of(double *values, int64_t count, double out[2])
+{
+    out[0] = out[1] = 0.0;
+    if (count == 0) return;
+    qsort(values, (size_t)count, sizeof(*values), compare_reals);
+    out[0] = values[count / 2];
+    out[1] = values[count - 1];
+}
+
+static status losses_take(cli_context *cli, const char *run_dir, chaos_result *r)
+{
+    char *path = NULL;
+    double *detect = NULL, *resume = NULL;
+    TRY(path_join(cli->a, run_dir, "metrics.jsonl", &path));
+    TRY(obs_losses_read(cli->h, cli->a, path, &r->losses));
+    TRY(arena_new(cli->a, r->losses.count + 1, &detect));
+    TRY(arena_new(cli->a, r->losses.count + 1, &resume));
+    for (int64_t i = 0; i < r->losses.count; i++) {
+        detect[i] = r->losses.items[i].detect_ms;
+        resume[i] = r->losses.items[i].resume_ms;
+    }
+    range_of(detect, r->losses.count, r->detect_ms);
+    range_of(resume, r->losses.count, r->resume_ms);
+    r->share = r->seconds > 0.0 ? r->losses.steps_s / r->seconds : 0.0;
+    return ST_OK;
+}
+
+static status digest_of(cli_context *cli, const char *run, char out[33])
+{
+    char *path = NULL;
+    hash128 digest;
+    TRY(cli_checkpoint_of(cli, run, &path));
+    TRY(ckpt_digest(cli->h, cli->a, path, &digest));
+    (void)hash128_text(digest, out);
+    return ST_OK;
+}
+
+static void print_json(cli_context *cli, const chaos_result *r)
+{
+    cli_print(cli,
+              "{\"faults\": %lld, \"losses_expected\": %lld, \"skipped\": %lld, \"losses\": %lld, "
+              "\"exit_code\": %d, \"seconds\": %.3f, \"steps\": %lld, \"in_steps\": %.4f, "
+              "\"detect_ms\": {\"median\": %.1f, \"max\": %.1f}, "
+              "\"resume_ms\": {\"median\": %.1f, \"max\": %.1f}, \"digest\": \"%s\"",
+              (long long)r->injected.count, (long long)r->injected.losses,
+              (long long)r->injected.skipped, (long long)r->losses.count, r->exit_code, r->seconds,
+              (long long)r->losses.steps, r->share, r->detect_ms[0], r->detect_ms[1],
+              r->resume_ms[0], r->resume_ms[1], r->digest);
+    if (r->against[0] != '\0') {
+        cli_print(cli, ", \"same\": %s", strcmp(r->digest, r->against) == 0 ? "true" : "false");
+    }
+    cli_print(cli, "}\n");
+}
+
+static void print_table(cli_context *cli, const chaos_result *r)
+{
+    cli_print(cli, "faults   %lld injected, %lld of them end a rank; %lld had no rank to hit\n",
+              (long long)r->injected.count, (long long)r->injected.losses,
+              (long long)r->injected.skipped);
+    cli_print(cli, "losses   %lld; the run went on after each\n", (long long)r->losses.count);
+    cli_print(cli, "detect   median %.1f ms, at most %.1f ms until all ranks had ended\n",
+              r->detect_ms[0], r->detect_ms[1]);
+    cli_print(cli, "resume   median %.1f ms, at most %.1f ms until training went on\n",
+              r->resume_ms[0], r->resume_ms[1]);
+    cli_print(cli, "time     %.1f s, %.1f%% of it in the %lld steps that count\n", r->seconds,
+              100.0 * r->share, (long long)r->losses.steps);
+    const bool is_same = strcmp(r->digest, r->against) == 0;
+    cli_print(cli, "digest   %s%s\n", r->digest,
+              r->against[0] == '\0' ? ""
+              : is_same             ? ", as without faults"
+                                    : ", which differs from the undisturbed run");
+}
+
+static status judge(const chaos_flags *f, const chaos_result *r)
+{
+    if (f->against == NULL || strcmp(r->digest, r->against) == 0) return ST_OK;
+    return fail(ST_ANSWER_NO, "the digest %s differs from that of %s, %s", r->digest, f->against,
+                r->against);
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    const chaos_flags *f = call->flags;
+    run_config r;
+    config *c = NULL;
+    char **arguments = NULL, *log = NULL;
+    chaos_schedule schedule;
+    chaos_result result = {0};
+    TRY(schedule_find(cli, f, &schedule));
+    if (f->against != NULL) TRY(digest_of(cli, f->against, result.against));
+    TRY(arguments_make(cli, call, &arguments));
+    const char *yaml = NULL;
+    bool is_resolved = false;
+    TRY(cli_config_file(cli, call->operands[0], &yaml, &is_resolved));
+    TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, &r, &c));
+    TRY(cli->h->api->path_mkdir(cli->h, r.run.dir));
+    TRY(path_join(cli->a, r.run.dir, "chaos.log", &log));
+    const int64_t begin = cli->h->api->monotonic_ns(cli->h);
+    TRY(chaos_run(cli, arguments, log, &schedule, (uint64_t)f->seed, &result.injected,
+                  &result.exit_code));
+    result.seconds = (double)(cli->h->api->monotonic_ns(cli->h) - begin) / 1e9;
+    if (result.exit_code != 0) {
+        return fail(ST_ANSWER_NO, "the run ended with exit code %d; %s has its output",
+                    result.exit_code, log);
+    }
+    TRY(losses_take(cli, r.run.dir, &result));
+    TRY(digest_of(cli, r.run.dir, result.digest));
+    if (f->json) {
+        print_json(cli, &result);
+    } else {
+        print_table(cli, &result);
+    }
+    return judge(f, &result);
+}
+
+const cli_command cli_command_chaos = {
+    .name = "chaos",
+    .summary = "train under faults, and report what they cost",
+    .synopsis = "CONFIG [--faults LIST] [--every TIME] [--seconds TIME] [--against RUN] [--json] "
+                "[key.path=value ...]",
+    .about = "Trains with resilience.mode=restart and injects faults into its ranks: kill ends one "
+             "by SIGKILL, stop stops one for good, pause stops one for 0.3 s, slow lets one run "
+             "half of the time for 2 s. The table has the losses, the time until the ranks knew "
+             "and until training went on, the share of the time in steps that count, and the "
+             "digest, which with determinism.mode=strict is that of an undisturbed run "
+             "(--against). The run's own output is in RUN/chaos.log.",
+    .examples = "  trireme chaos demo/config.yaml layout.dp=2 --every 5s --seconds 60s\n"
+                "  trireme chaos demo/config.yaml run.dir=shaken --faults kill,stop --against "
+                "demo/run\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(chaos_flags),
+    .operand_min = 1,
+    .operand_max = 1,
+    .takes_keys = true,
+    .run = run,
+};

@@ -1,0 +1,63 @@
+// Reads the losses of ranks back from metrics.jsonl.
+#include "base/format/json.h"
+#include "observe/observe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LIMIT_BYTES = 1 << 30 };
+
+// Counts a step's record, from whose tokens and speed its time follows.
+static void step_add(obs_losses *l, const json *record)
+{
+    const int64_t tokens = json_int(json_get(record, "tokens"), 0);
+    const double speed = json_real(json_get(record, "tokens_per_s"), 0.0);
+    if (speed > 0.0 && tokens > l->tokens) l->steps_s += (double)(tokens - l->tokens) / speed;
+    l->tokens = max_i64(l->tokens, tokens);
+    l->steps++;
+}
+
+static status loss_add(arena *a, obs_losses *l, const json *record)
+{
+    char *cause = NULL;
+    TRY(arena_strdup(a, json_text(json_get(record, "cause"), "unknown"), &cause));
+    TRY(arena_grow(a, (void **)&l->items, &l->capacity, l->count + 1, (int64_t)sizeof(*l->items)));
+    l->items[l->count++] = (obs_loss){.step = json_int(json_get(record, "step"), -1),
+                                      .rank = json_int(json_get(record, "rank"), -1),
+                                      .epoch = json_int(json_get(record, "epoch"), -1),
+                                      .detect_ms = json_real(json_get(record, "detect_ms"), 0.0),
+                                      .resume_ms = json_real(json_get(record, "resume_ms"), 0.0),
+                                      .cause = cause};
+    return ST_OK;
+}
+
+static status line_add(arena *a, obs_losses *l, const char *line, int64_t bytes, const char *what)
+{
+    json *record = NULL;
+    TRY(json_parse(line, bytes, what, &record));
+    const char *event = json_text(json_get(record, "event"), "");
+    status st = ST_OK;
+    if (event[0] == '\0') {
+        step_add(l, record);
+    } else if (strcmp(event, "lost") == 0) {
+        st = loss_add(a, l, record);
+    }
+    json_free(record);
+    return st;
+}
+
+status obs_losses_read(const host *h, arena *a, const char *path, obs_losses *out)
+{
+    char *bytes = NULL, what[512];
+    int64_t count = 0, at = 0, lines = 0;
+    memset(out, 0, sizeof(*out));
+    TRY(host_read_all(h, a, path, LIMIT_BYTES, &bytes, &count));
+    while (at < count) {
+        const char *end = memchr(bytes + at, '\n', (size_t)(count - at));
+        if (end == NULL) return ST_OK; // a run that goes on has not finished this line
+        (void)snprintf(what, sizeof(what), "%.400s: line %lld", path, (long long)++lines);
+        TRY(line_add(a, out, bytes + at, end - (bytes + at), what));
+        at = end - bytes + 1;
+    }
+    return ST_OK;
+}

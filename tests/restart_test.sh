@@ -1,0 +1,47 @@
+#!/bin/bash
+# resilience.mode=restart: ranks that are killed or stopped cost a moment and leave no trace in the weights,
+# a launcher that is killed leaves the copies in memory to the next one, and a run without progress ends.
+set -u
+. tests/support/named.sh
+cd "$dir" || exit 1
+"$trireme" init demo >/dev/null || exit 1
+keys="model.layers=2 model.dim=32 model.heads=2 model.context=64 train.seq=32 train.global_batch=8 eval.every=40
+      checkpoint.every=50 kernels.threads=1 determinism=strict train.steps=${RESTART_STEPS:-250}"
+train() { timeout 120 "$trireme" train demo/config.yaml run.dir="$dir/$1" $keys "${@:2}"; }
+chaos() { timeout 120 "$trireme" chaos demo/config.yaml run.dir="$dir/$1" $keys --against calm --json "${@:2}"; }
+field() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p" out; }
+copies() { find /dev/shm -maxdepth 1 -name 'trireme-[0-9a-f]*' -newer "$dir/demo/config.yaml" | wc -l; }
+
+code "an undisturbed run" 0 train calm
+code "ranks that are killed and stopped" 0 chaos shaken layout.dp=2 layout.zero=1 --faults kill,stop --every 0.5s \
+     --seconds "${RESTART_SECONDS:-3}s" --seed "${RESTART_SEED:-5}"
+same "leave no trace" "$(field same)" true
+# A fault while the ranks end because of another one is no further loss.
+same "the losses are in the records" \
+     "$(awk -v n="$(field losses)" -v most="$(field losses_expected)" 'BEGIN { print(n >= 1 && n <= most) }')" 1
+code "they are listed" 0 "$trireme" inspect shaken --faults
+says "with their cause" out 'died by signal 9'
+code "one rank, ZeRO or not" 0 chaos alone --every 0.4s --seconds 1s
+same "leaves no trace either" "$(field same)" true
+code "a pipeline" 0 chaos stages layout.pp=2 --every 0.4s --seconds 1s
+same "leaves none" "$(field same)" true
+same "a pause is no loss" "$(chaos paused layout.dp=2 --faults pause --every 0.4s --seconds 1s >out; field losses)" 0
+same "nothing is left in memory" "$(copies)" 0
+
+train orphan layout.dp=2 resilience.mode=restart >/dev/null 2>&1 &
+until [ "$(cat orphan/metrics.jsonl 2>/dev/null | wc -l)" -ge 20 ]; do sleep 0.02; done
+pkill -9 -f "^$trireme train .*run.dir=$dir/orphan " && wait
+until ! pgrep -f "^$trireme train .*run.dir=$dir/orphan " >/dev/null; do sleep 0.02; done
+code "a launcher that was killed" 0 train orphan layout.dp=2 resilience.mode=restart
+says "leaves the newest step" out 'continued after step'
+same "and no trace" "$("$trireme" digest orphan)" "$("$trireme" digest calm)"
+
+code "a key without its mode" 3 train refused resilience.buddy.every=2
+says "is refused" err 'only to resilience.mode = restart'
+printf '0.2 explode\n' >plan
+code "an unknown fault" 2 chaos refused --schedule plan
+says "names those there are" err 'kill .ends a rank by SIGKILL., stop'
+printf '1 kill 0\n0.5 kill\n' >plan
+code "a schedule out of order" 2 chaos refused --schedule plan
+says "names the line" err 'plan, line 2'
+[ $failures = 0 ]
