@@ -170,7 +170,7 @@ static void print_table(cli_context *cli, const chaos_result *r)
                                     : ", which differs from the undisturbed run");
 }
 
-static status judge(const chaos_flags *f, const chaos_result *r)
+static status digests_compare(const chaos_flags *f, const chaos_result *r)
 {
     if (f->against == NULL || strcmp(r->digest, r->against) == 0) return ST_OK;
     return fail(ST_ANSWER_NO, "the digest %s differs from that of %s, %s", r->digest, f->against,
@@ -209,7 +209,7 @@ static status run(cli_context *cli, const cli_call *call)
     } else {
         print_table(cli, &result);
     }
-    return judge(f, &result);
+    return digests_compare(f, &result);
 }
 
 const cli_command cli_command_chaos = {
