@@ -52,6 +52,12 @@ LLAMA = dict(vocab_size=VOCAB, hidden_size=64, num_hidden_layers=2, num_attentio
 GPT2 = dict(vocab_size=VOCAB, n_embd=64, n_layer=2, n_head=4, n_positions=CONTEXT, initializer_range=0.1,
             bos_token_id=256, eos_token_id=256, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 
+GEMMA = {**LLAMA, "num_hidden_layers": 4, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 12,
+         "attn_logit_softcapping": 4.0, "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 20,
+         "pad_token_id": None, "bos_token_id": 2, "eos_token_id": 1}
+PHI = {**LLAMA, "num_key_value_heads": 2, "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2,
+       "sliding_window": None}
+
 
 def rope(kind, **options):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **options}}
@@ -87,6 +93,26 @@ THEIRS = [
     ("qwen3 tied, files", "Qwen3Config",
      {**LLAMA, "num_key_value_heads": 1, "head_dim": 16, "tie_word_embeddings": True},
      {"max_shard_size": "50KB"}),
+    ("olmo2", "Olmo2Config", {**LLAMA, "num_key_value_heads": 2, "pad_token_id": None}, {}),
+    ("gemma2", "Gemma2Config", GEMMA, {}),
+    ("gemma2 uncapped", "Gemma2Config",
+     {**GEMMA, "attn_logit_softcapping": None, "final_logit_softcapping": None,
+      "query_pre_attn_scalar": 24, "layer_types": ["full_attention", "sliding_attention"] * 2}, {}),
+    ("gemma3", "Gemma3TextConfig",
+     {**GEMMA, "num_hidden_layers": 7, "attn_logit_softcapping": None, "rope_parameters": {
+         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}, {}),
+    ("phi3", "Phi3Config", {**PHI, "sliding_window": 16}, {}),
+    ("phi3 long", "Phi3Config",
+     {**PHI, "original_max_position_embeddings": 32,
+      "rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 8,
+                          "long_factor": [1.0, 1.1, 1.3, 1.7, 2.2, 3.0, 4.0, 5.0],
+                          "original_max_position_embeddings": 32}}, {}),
+    ("phi3 short", "Phi3Config",
+     {**PHI, "original_max_position_embeddings": 100,
+      "rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "long_factor": [4.0] * 8,
+                          "short_factor": [1.0, 1.1, 1.3, 1.7, 2.2, 3.0, 4.0, 5.0],
+                          "original_max_position_embeddings": 100}}, {}),
 ]
 
 

@@ -217,6 +217,30 @@ static status build_attention_documents_dropout(op_program *p)
     return attend(p, &attrs, true);
 }
 
+// Capped scores, sinks, and values of another width than keys.
+static status build_attention_capped_sinks(op_program *p)
+{
+    enum { VALUE = HEAD_DIM + 1 };
+    tensor_id in[6] = {0, 0, 0, TENSOR_NONE, TENSOR_NONE, 0}, y;
+    op_attrs attrs = attention_attrs(KV);
+    attrs.cap = 0.4f;
+    attrs.value_dim = VALUE;
+    TRY(input(p, "q", WIDE, &in[0]));
+    TRY(input(p, "k", PAIR, &in[1]));
+    TRY(input(p, "v", (int64_t)KV * VALUE, &in[2]));
+    TRY(weight1(p, "sinks", HEADS, &in[5]));
+    TRY(op_attention_sinks(p, in, &attrs, &y));
+    return op_output(p, y);
+}
+
+static status build_scale(op_program *p)
+{
+    tensor_id x, y;
+    TRY(input(p, "x", DIM, &x));
+    TRY(op_scale(p, x, 1.7f, &y));
+    return op_output(p, y);
+}
+
 static status build_swiglu(op_program *p)
 {
     tensor_id h, a;
@@ -269,13 +293,23 @@ static status build_cast(op_program *p)
     return op_output(p, y);
 }
 
-static status build_head(op_program *p)
+static status build_head_of(op_program *p, float cap)
 {
     tensor_id x, w, labels, loss;
     TRY(input(p, "x", DIM, &x));
     TRY(weight2(p, "w", VOCAB, DIM, &w));
     TRY(batch(p, "labels", &labels));
-    return op_head_loss(p, x, w, labels, 0.1f, &loss);
+    return op_head_loss(p, x, w, labels, &(op_head_options){.z_loss = 0.1f, .cap = cap}, &loss);
+}
+
+static status build_head(op_program *p)
+{
+    return build_head_of(p, 0.0f);
+}
+
+static status build_head_capped(op_program *p)
+{
+    return build_head_of(p, 0.8f);
 }
 
 // Experts as model/block/experts.c builds them: weights travel with the rows and are applied
@@ -540,6 +574,8 @@ static const example examples[] = {
     {"attention", build_attention},
     {"attention, groups and window", build_attention_groups_window},
     {"attention, documents and dropout", build_attention_documents_dropout},
+    {"attention, capped, with sinks", build_attention_capped_sinks},
+    {"scale", build_scale},
     {"swiglu", build_swiglu},
     {"geglu by tanh", build_geglu_tanh},
     {"geglu by erf", build_geglu_erf},
@@ -547,6 +583,7 @@ static const example examples[] = {
     {"dropout", build_dropout},
     {"cast", build_cast},
     {"head", build_head},
+    {"head, capped", build_head_capped},
     {"experts", build_experts},
     {"experts, weighted on the way back", build_experts_weighted},
     {"network of two blocks", build_network},

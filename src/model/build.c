@@ -8,6 +8,7 @@
 // its own weights, named "layers.<n>.<name>", in the order of the forward pass.
 #include "model/arch/arch.h"
 #include "model/block/block.h"
+#include "model/spec.h"
 
 #include <string.h>
 
@@ -100,21 +101,41 @@ typedef struct decoder_shape {
     op_layer_part part;
 } decoder_shape;
 
+static bool norms_before(const decoder_spec *s)
+{
+    return s->norm_place != MODEL_NORM_AFTER;
+}
+
+// Normalizes the result of attention or of the MLP, where the spec says so.
+static status after_norm(block_context *c, const char *name, tensor_id *d)
+{
+    tensor_id same = TENSOR_NONE;
+    if (c->spec->norm_place == MODEL_NORM_BEFORE) return ST_OK;
+    return block_norm(c, name, *d, TENSOR_NONE, d, &same);
+}
+
 static status attention_emit(building *b, block_context *c, tensor_id *h, tensor_id *d)
 {
     const model_block *attention =
         b->spec->latent.kv_rank > 0 ? &model_block_latent : &model_block_attention;
-    tensor_id x = TENSOR_NONE;
-    TRY(block_norm(c, "attn_norm", *h, TENSOR_NONE, &x, h));
-    return attention->emit(c, x, d);
+    tensor_id x = *h;
+    if (norms_before(b->spec)) TRY(block_norm(c, "attn_norm", *h, TENSOR_NONE, &x, h));
+    TRY(attention->emit(c, x, d));
+    return after_norm(c, "attn_post_norm", d);
 }
 
-// The norm also adds the output of attention to the residual stream.
+// The norm before the MLP also adds the output of attention to the residual stream.
 static status mlp_emit(building *b, block_context *c, bool has_experts, tensor_id *h, tensor_id *d)
 {
     tensor_id x = TENSOR_NONE;
-    TRY(block_norm(c, "mlp_norm", *h, *d, &x, h));
-    return mlp_of(b->spec, has_experts)->emit(c, x, d);
+    if (norms_before(b->spec)) {
+        TRY(block_norm(c, "mlp_norm", *h, *d, &x, h));
+    } else {
+        if (*d != TENSOR_NONE) TRY(op_add(c->p, *h, *d, h));
+        x = *h;
+    }
+    TRY(mlp_of(b->spec, has_experts)->emit(c, x, d));
+    return after_norm(c, "mlp_post_norm", d);
 }
 
 static status decoder_emit(building *b, const decoder_shape *s)
@@ -288,19 +309,26 @@ static status decoders_make(building *b)
 static status constants_make(building *b)
 {
     if (b->spec->position != MODEL_POSITION_ROPE) return ST_OK;
+    static const char *const names[] = {"rope", "rope_local"};
+    decoder_spec local = *b->spec;
+    local.rope = model_rope_default();
+    local.rope.theta = b->spec->rope_local_theta;
+    const decoder_spec *const specs[] = {b->spec, &local};
     op_constant *rope = NULL;
-    float *data = NULL;
-    TRY(arena_new(b->a, 1, &rope));
-    if (!b->options->sizes_only) {
-        TRY(model_rope_table(b->a, b->spec, b->options->seq, b->options->seq, &data));
+    TRY(arena_new(b->a, COUNT_OF(names), &rope));
+    for (int32_t i = 0; i < (b->spec->rope_local_theta > 0.0 ? 2 : 1); i++) {
+        float *data = NULL;
+        if (!b->options->sizes_only) {
+            TRY(model_rope_table(b->a, specs[i], b->options->seq, b->options->seq, &data));
+        }
+        rope[i] = (op_constant){.name = names[i],
+                                .rows = b->options->seq,
+                                .columns = b->spec->latent.kv_rank > 0 ? b->spec->latent.rope_dim
+                                                                       : b->spec->head_dim,
+                                .data = data};
+        b->m->constant_count++;
     }
-    *rope = (op_constant){.name = "rope",
-                          .rows = b->options->seq,
-                          .columns = b->spec->latent.kv_rank > 0 ? b->spec->latent.rope_dim
-                                                                 : b->spec->head_dim,
-                          .data = data};
     b->m->constants = rope;
-    b->m->constant_count = 1;
     return ST_OK;
 }
 

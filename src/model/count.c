@@ -22,7 +22,7 @@ static sum attention_count(const decoder_spec *s)
     sum n = {d * (q + 2 * kv) + q * d, 0};
     if (s->qkv_bias) n.other += q + 2 * kv;
     if (s->out_bias) n.other += d;
-    if (s->qk_norm) n.other += 2 * s->head_dim;
+    if (s->qk_norm) n.other += s->qk_norm_whole ? q + kv : 2 * s->head_dim;
     return n;
 }
 
@@ -45,7 +45,8 @@ void model_count(const decoder_spec *s, model_counts *out)
     const int64_t positions = s->position == MODEL_POSITION_LEARNED ? s->context * s->dim : 0;
     const int64_t mixed = e->count > 0 ? (s->layers - e->dense_layers) / max_i64(e->every, 1) : 0;
     const sum expert = e->count > 0 ? mlp_count(s, e->ffn_dim) : (sum){0, 0};
-    sum all = {head, (2 * s->layers + 1) * norm};
+    const int64_t norms = s->norm_place == MODEL_NORM_AROUND ? 4 : 2; // of a layer
+    sum all = {head, (norms * s->layers + 1) * norm};
     add(&all, s->layers, attention_count(s));
     add(&all, s->layers - mixed, mlp_count(s, s->ffn_dim));
     add(&all, mixed * e->shared, expert);

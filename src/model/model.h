@@ -17,6 +17,12 @@ extern "C" {
 typedef enum model_norm { MODEL_RMSNORM, MODEL_LAYERNORM } model_norm;
 // GELU: plain. SWIGLU: gated, with SiLU or, by `activation`, GELU.
 typedef enum model_mlp { MODEL_MLP_GELU, MODEL_MLP_SWIGLU } model_mlp;
+// Where a layer normalizes: before attention and MLP; their results; or both.
+typedef enum model_norm_place {
+    MODEL_NORM_BEFORE,
+    MODEL_NORM_AFTER,
+    MODEL_NORM_AROUND
+} model_norm_place;
 typedef enum model_position { MODEL_POSITION_LEARNED, MODEL_POSITION_ROPE } model_position;
 typedef enum model_rope_kind {
     MODEL_ROPE_DEFAULT,
@@ -65,18 +71,27 @@ typedef struct decoder_spec {
     const char *arch; // row of the arch family: "gpt2", "llama", "mixtral"
     int64_t layers, dim, heads, kv_heads, head_dim, ffn_dim, vocab, context;
     model_norm norm;
+    model_norm_place norm_place;
+    bool norm_plus_one; // RMSNorm multiplies by 1 + weight
     float norm_eps;
     model_mlp mlp;
     op_activation activation; // of a gated MLP: SiLU or a GELU
     model_position position;
     model_rope rope;
+    double rope_local_theta; // of layers with a window, which extend no context; 0: as all layers
     bool rope_interleaved;
     bool tied;
     bool qkv_bias, out_bias, mlp_bias, norm_bias, qk_norm;
+    bool qk_norm_whole;      // the QK norm is over all heads together, not over each
+    double attention_scalar; // scores are divided by its root; 0: head_dim
+    // x becomes cap * tanh(x / cap), of attention's scores and of logits; 0: none
+    float attention_cap, logit_cap;
+    float embed_scale;      // factor of the embedding; 0: none
     const int32_t *windows; // [layers] attention window of each layer, 0: none. NULL: none anywhere
     float dropout_embedding, dropout_attention, dropout_residual;
     float init_std;
     int32_t bos_token; // -1: none
+    int32_t pad_token; // its row of the embedding is not trained; -1: none
     model_ends ends;
     dtype saved; // type of the weights in its files: fp32, bf16 or fp16
     model_experts experts;

@@ -131,6 +131,7 @@ static status spec_make(arena *a, const preset *p, const model_arch *arch, decod
     s.vocab = p->vocab;
     s.context = p->context;
     s.norm_eps = (float)p->norm_eps;
+    model_arch_sized(arch, &s);
     s.tied = p->tied;
     if (arch->attention_bias == ARCH_BIAS_KEY) s.qkv_bias = s.out_bias = p->attention_bias;
     if (arch->mlp_bias == ARCH_BIAS_KEY) s.mlp_bias = p->mlp_bias;

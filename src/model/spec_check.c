@@ -102,6 +102,15 @@ static status arch_check(const decoder_spec *s)
         {s->mlp != arch->mlp, "a different kind of MLP"},
         {s->position != arch->position, "a different kind of positions"},
         {s->qk_norm != arch->qk_norm, arch->qk_norm ? "no QK norm" : "a QK norm"},
+        {s->norm_place != arch->norm_place || s->norm_plus_one != arch->norm_plus_one ||
+             s->qk_norm_whole != arch->qk_norm_whole,
+         "other norms"},
+        {(s->embed_scale > 0.0f) != arch->embed_scaled, "another scale of its embedding"},
+        {s->attention_scalar > 0.0 && arch->keys->attention_scalar == NULL,
+         "another scale of its scores"},
+        {s->attention_cap > 0.0f && arch->keys->attention_cap == NULL, "capped scores"},
+        {s->logit_cap > 0.0f && arch->keys->logit_cap == NULL, "capped logits"},
+        {s->rope_local_theta > 0.0 && arch->keys->rope_local_theta == NULL, "two rotary bases"},
         {arch->attention_bias == ARCH_BIAS_NEVER && (s->qkv_bias || s->out_bias),
          "biases in its attention"},
         {arch->attention_bias == ARCH_BIAS_KEY && s->qkv_bias != s->out_bias,
@@ -151,10 +160,12 @@ static status windows_check(const decoder_spec *s)
                     "qwen3 have",
                     arch->name);
     }
-    if (arch->windows != ARCH_WINDOWS_BY_LAYER && sliding != s->layers) {
+    const bool is_by_layer =
+        arch->windows == ARCH_WINDOWS_BY_LAYER || arch->windows == ARCH_WINDOWS_PATTERN;
+    if (!is_by_layer && sliding != s->layers) {
         return fail(ST_MODEL,
-                    "%lld of %lld layers have a window; %s has one on all or none, qwen2 and qwen3 "
-                    "by layer",
+                    "%lld of %lld layers have a window; %s has one on all or none, qwen2, qwen3 "
+                    "and gemma2 by layer",
                     (long long)sliding, (long long)s->layers, arch->name);
     }
     return ST_OK;

@@ -132,6 +132,7 @@ static status keys_apply(arena *a, const run_config *c, bool is_fresh, decoder_s
 {
     const int64_t layers = s->layers;
     TRY(sizes_apply(c, is_fresh, s));
+    model_arch_sized(model_arch_find(s->arch), s);
     TRY(experts_set(c, s));
     TRY(windows_fit(a, layers, s));
     TRY(window_apply(a, c, s));

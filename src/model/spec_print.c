@@ -78,7 +78,11 @@ static status sizes_add(const model_arch *arch, const decoder_spec *s, text *t)
     TRY(add_int(t, k->context, s->context));
     TRY(add_float(t, k->norm_eps, s->norm_eps));
     TRY(add_float(t, "initializer_range", s->init_std));
-    return text_add(t, ",\n  \"%s\": \"%s\"", k->activation, model_activation_name(s->activation));
+    op_activation usual = ACT_NONE; // of several names the architecture's own
+    (void)model_activation_parse(arch->activation, &usual);
+    return text_add(t, ",\n  \"%s\": \"%s\"", k->activation,
+                    usual == s->activation ? arch->activation
+                                           : model_activation_name(s->activation));
 }
 
 static status experts_add(const model_arch *arch, const decoder_spec *s, text *t)
@@ -99,6 +103,27 @@ static status experts_add(const model_arch *arch, const decoder_spec *s, text *t
     return text_add(t, "]");
 }
 
+static status add_cap(text *t, const char *key, float value)
+{
+    if (key == NULL) return ST_OK;
+    return value > 0.0f ? add_float(t, key, value) : text_add(t, ",\n  \"%s\": null", key);
+}
+
+static status scales_add(const model_arch *arch, const decoder_spec *s, text *t)
+{
+    const arch_keys *k = arch->keys;
+    char buffer[40];
+    TRY(add_cap(t, k->attention_cap, s->attention_cap));
+    TRY(add_cap(t, k->logit_cap, s->logit_cap));
+    if (k->attention_scalar == NULL) return ST_OK;
+    // Transformers expects a whole number where it is one.
+    if (s->attention_scalar == floor(s->attention_scalar)) {
+        return add_int(t, k->attention_scalar, (int64_t)s->attention_scalar);
+    }
+    return text_add(t, ",\n  \"%s\": %s", k->attention_scalar,
+                    number(s->attention_scalar, false, buffer));
+}
+
 static status options_add(const model_arch *arch, const decoder_spec *s, text *t)
 {
     const arch_keys *k = arch->keys;
@@ -109,6 +134,9 @@ static status options_add(const model_arch *arch, const decoder_spec *s, text *t
     TRY(add_float(t, k->dropout_residual, s->dropout_residual));
     TRY(add_float(t, k->dropout_embedding, s->dropout_embedding));
     TRY(add_token(t, "bos_token_id", s->bos_token));
+    if (s->pad_token >= 0 || (arch->pads && arch->pad_token >= 0)) {
+        TRY(add_token(t, "pad_token_id", s->pad_token));
+    }
     return model_ends_add(t, &s->ends);
 }
 
@@ -124,9 +152,11 @@ static status windows_add(const model_arch *arch, const decoder_spec *s, text *t
     TRY(window == 0 ? text_add(t, ",\n  \"sliding_window\": null")
                     : add_int(t, "sliding_window", window));
     if (arch->windows == ARCH_WINDOWS_ALL) return ST_OK;
-    TRY(add_bool(t, "use_sliding_window", window > 0));
-    if (arch->windows == ARCH_WINDOWS_SWITCH) return ST_OK;
-    TRY(add_int(t, "max_window_layers", window > 0 ? full : s->layers));
+    if (arch->windows != ARCH_WINDOWS_PATTERN) {
+        TRY(add_bool(t, "use_sliding_window", window > 0));
+        if (arch->windows == ARCH_WINDOWS_SWITCH) return ST_OK;
+        TRY(add_int(t, "max_window_layers", window > 0 ? full : s->layers));
+    }
     TRY(text_add(t, ",\n  \"layer_types\": ["));
     for (int64_t i = 0; i < s->layers; i++) {
         const bool slides = s->windows != NULL && s->windows[i] > 0;
@@ -146,14 +176,22 @@ static status factors_add(text *t, const char *key, const double *values, int64_
     return text_add(t, "]");
 }
 
-static status rope_add(const decoder_spec *s, text *t)
+static status rope_add(const model_arch *arch, const decoder_spec *s, text *t)
 {
     const model_rope *r = &s->rope;
     char buffer[40];
     if (s->position != MODEL_POSITION_ROPE) return ST_OK;
     TRY(text_add(t, ",\n  \"rope_theta\": %s", number(r->theta, false, buffer)));
+    if (arch->keys->rope_local_theta != NULL) {
+        TRY(text_add(t, ",\n  \"%s\": %s", arch->keys->rope_local_theta,
+                     number(s->rope_local_theta, false, buffer)));
+    }
+    if (arch->rope_at_root && r->original_context > 0) {
+        TRY(add_int(t, "original_max_position_embeddings", r->original_context));
+    }
     if (r->kind == MODEL_ROPE_DEFAULT) return text_add(t, ",\n  \"rope_scaling\": null");
-    TRY(text_add(t, ",\n  \"rope_scaling\": {\"rope_type\": \"%s\"", model_rope_names[r->kind]));
+    TRY(text_add(t, ",\n  \"rope_scaling\": {\"%s\": \"%s\"",
+                 arch->rope_at_root ? "type" : "rope_type", model_rope_names[r->kind]));
     const struct {
         const char *key;
         double value;
@@ -171,7 +209,7 @@ static status rope_add(const decoder_spec *s, text *t)
         if (isnan(numbers[i].value)) continue;
         TRY(text_add(t, ", \"%s\": %s", numbers[i].key, number(numbers[i].value, false, buffer)));
     }
-    if (r->original_context > 0) {
+    if (r->original_context > 0 && !arch->rope_at_root) {
         TRY(text_add(t, ", \"original_max_position_embeddings\": %lld",
                      (long long)r->original_context));
     }
@@ -199,8 +237,9 @@ status model_spec_print_json(const decoder_spec *spec, text *out)
     TRY(text_add(out, ",\n  \"torch_dtype\": \"%s\"", model_dtype_name(spec->saved)));
     TRY(sizes_add(arch, spec, out));
     TRY(experts_add(arch, spec, out));
+    TRY(scales_add(arch, spec, out));
     TRY(options_add(arch, spec, out));
     TRY(windows_add(arch, spec, out));
-    TRY(rope_add(spec, out));
+    TRY(rope_add(arch, spec, out));
     return text_add(out, "\n}\n");
 }

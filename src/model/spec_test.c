@@ -60,6 +60,13 @@ static void assert_equal(const decoder_spec *a, const decoder_spec *b)
     assert_int_equal(a->qk_norm, b->qk_norm);
     assert_memory_equal(&a->experts, &b->experts, sizeof(a->experts));
     assert_int_equal(a->bos_token, b->bos_token);
+    assert_int_equal(a->pad_token, b->pad_token);
+    assert_int_equal(a->norm_place, b->norm_place);
+    assert_int_equal(a->norm_plus_one, b->norm_plus_one);
+    assert_int_equal(a->qk_norm_whole, b->qk_norm_whole);
+    assert_true(a->attention_cap == b->attention_cap && a->logit_cap == b->logit_cap);
+    assert_true(a->attention_scalar == b->attention_scalar && a->embed_scale == b->embed_scale);
+    assert_true(a->rope_local_theta == b->rope_local_theta);
     assert_memory_equal(&a->ends, &b->ends, sizeof(a->ends));
     assert_true(a->dropout_attention == b->dropout_attention);
     for (int64_t i = 0; i < a->layers; i++) {
@@ -263,7 +270,8 @@ static const struct {
     {"{}", "\"model_type\": expected a string"},
     {"{\"model_type\": 7}", "found 7"},
     {"{\"model_type\": \"lama\"}", "did you mean \"llama\""},
-    {"{\"model_type\": \"bert\"}", "known: gpt2, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe"},
+    {"{\"model_type\": \"bert\"}",
+     "known: gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, phi3, qwen2, qwen3"},
     {"{\"model_type\": \"\\u001b[2J\"}", "\"?[2J\""},
     {"{\"model_type\": \"llama\"}", "\"vocab_size\": expected a whole number from 1 to"},
     {LLAMA(", \"architectures\": [\"LlamaForSequenceClassification\"]"),

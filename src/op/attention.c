@@ -121,6 +121,12 @@ static status heads_check(const op_node *node, const op_shapes *shapes)
                     name, (long long)columns, (long long)kv_columns, (long long)values,
                     (int)a->heads, (int)a->kv_heads, (int)a->head_dim, (int)value_dim(a));
     }
+    if (value_dim(a) > HEAD_DIM_MAX || !(a->cap >= 0.0f)) {
+        return fail(ST_UNSUPPORTED,
+                    "%s: values of %d columns and a cap of %g, expected 1 to %d and 0 "
+                    "or more",
+                    name, (int)value_dim(a), (double)a->cap, (int)HEAD_DIM_MAX);
+    }
     if (a->window < 0 || !(a->dropout >= 0.0f && a->dropout < 1.0f)) {
         return fail(ST_MODEL, "%s: window %d and dropout %g, expected 0 or more and 0 to below 1",
                     name, (int)a->window, (double)a->dropout);
@@ -166,6 +172,10 @@ static status attention_infer(op_program *p, op_node *node, uint32_t wanted)
         return fail(ST_MODEL, "attention: documents and a cache cannot be combined");
     }
     TRY(rows_check(node, &shapes, cached));
+    if (node->in[5] != TENSOR_NONE && !extent_equal(shapes.of['H'], extent_of(node->attrs.heads))) {
+        return fail(ST_MODEL, "attention: %lld sinks for %d heads", (long long)shapes.of['H'].scale,
+                    (int)node->attrs.heads);
+    }
     op_shapes_bind(&shapes, 'H', extent_of(node->attrs.heads));
     op_shapes_bind(&shapes, 'Y', extent_of((int64_t)node->attrs.heads * value_dim(&node->attrs)));
     return op_shapes_out(p, node, wanted, &shapes);
@@ -175,7 +185,7 @@ static void attention_place(const op_program *p, const op_node *node, op_rule *r
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "00000:00", "111rr:11"); // by whole sequences; by heads
+    OP_RULES(rules, count, "00000r:00", "111rr0:11"); // by whole sequences; by heads
 }
 
 static void attention_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
@@ -218,6 +228,21 @@ static op_cost attention_cost(const op_program *p, const op_node *node, const ex
     return cost;
 }
 
+// A sink has the gradient of a key whose value is 0.
+static status sinks_gradient(op_program *p, const op_node *node)
+{
+    if (node->in[5] == TENSOR_NONE || !op_trains(p, node->in[5])) return ST_OK;
+    op_node dw = op_node_of(OP_SINKS_DW);
+    dw.attrs = node->attrs;
+    dw.piece = node->piece;
+    dw.in[0] = op_grad_get(p, node->out[0]);
+    dw.in[1] = node->out[0];
+    dw.in[2] = node->out[1];
+    dw.in[3] = node->in[5];
+    TRY(op_grad_weight(p, node->in[5], &dw.out[0]));
+    return op_append(p, OP_BACKWARD_WEIGHT, &dw, 0);
+}
+
 static status attention_gradient(op_program *p, const op_node *node)
 {
     if (node->in[4] != TENSOR_NONE) {
@@ -230,13 +255,14 @@ static status attention_gradient(op_program *p, const op_node *node)
     back.in[5] = node->out[1];
     back.in[6] = node->in[3];
     back.attrs = node->attrs;
+    back.attrs.sinks = node->in[5] != TENSOR_NONE;
     back.piece = node->piece;
     for (int i = 0; i < 3; i++) {
         TRY(op_grad_new(p, node->in[i], &back.out[i]));
     }
     TRY(op_append(p, OP_BACKWARD_INPUT, &back, 0));
     for (int i = 0; i < 3; i++) TRY(op_grad_add(p, node->in[i], back.out[i]));
-    return ST_OK;
+    return sinks_gradient(p, node);
 }
 
 // With context parallelism, keys are those of all ranks, or in a ring those of one.
@@ -261,7 +287,8 @@ static void attention_check(const op_facts *f)
     ASSERT(a->window >= 0);
     ASSERT(op_fact(f, 'C') == (int64_t)a->heads * a->head_dim);
     ASSERT(op_fact(f, 'E') == (int64_t)a->kv_heads * a->head_dim);
-    ASSERT(op_fact(f, 'V') == op_fact(f, 'E') && op_fact(f, 'Y') == op_fact(f, 'C'));
+    ASSERT(op_fact(f, 'V') == (int64_t)a->kv_heads * value_dim(a));
+    ASSERT(op_fact(f, 'Y') == (int64_t)a->heads * value_dim(a));
     ASSERT(heads < 0 || heads == a->heads);
     // Without a cache every sequence has the same number of keys, at least one for each query.
     if (op_fact(f, 'B') < 0 && rows > 0) {
@@ -281,10 +308,10 @@ static void attention_check(const op_facts *f)
 const op_kind op_row_attention = {
     .code = OP_ATTENTION,
     .name = "attention",
-    .in = "fNC fSE fSV iZ iB",
+    .in = "fNC fSE fSV iZ iB fH",
     .out = "fNY sNH",
     .made = "y lse",
-    .optional_in = 1u << 3 | 1u << 4,
+    .optional_in = 1u << 3 | 1u << 4 | 1u << 5,
     .kept_by_selective = true,
     .cost_class = COST_ATTENTION,
     .step_reads = STEP_FIELD_HOST,
@@ -402,4 +429,60 @@ const op_kind op_row_attention_bwd = {
     .cut = attention_cut,
     .cost = bwd_cost,
     .check = attention_check,
+};
+
+// ---- sinks --------------------------------------------------------------------------------------
+
+static void sinks_dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "000r:p", "1110:0");
+}
+
+static void sinks_dw_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                         op_node *piece)
+{
+    attention_cut(p, node, rule, ways, at, piece);
+}
+
+static op_cost sinks_dw_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], 2.0);
+}
+
+static status sinks_dw_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    int64_t columns = 0, heads = 0;
+    TRY(op_shapes_in(p, node, &shapes));
+    TRY(op_shapes_constant(node, &shapes, 'Y', &columns));
+    TRY(op_shapes_constant(node, &shapes, 'H', &heads));
+    if (columns % heads != 0) {
+        return fail(ST_MODEL, "sinks_dw: %lld columns are not %lld heads", (long long)columns,
+                    (long long)heads);
+    }
+    return op_shapes_out(p, node, wanted, &shapes);
+}
+
+static void sinks_dw_check(const op_facts *f)
+{
+    ASSERT(op_fact(f, 'Y') % op_fact(f, 'H') == 0);
+}
+
+// The gradient of the score of a key whose value is 0: -p (dy . y), summed over the rows.
+const op_kind op_row_sinks_dw = {
+    .code = OP_SINKS_DW,
+    .name = "sinks_dw",
+    .in = "fNY fNY sNH fH",
+    .out = "gH",
+    .made = "dsinks",
+    .accumulates = 1u,
+    .grad_of = GRAD_OF_WEIGHT,
+    .inplace = {-1, -1, -1, -1},
+    .infer = sinks_dw_infer,
+    .place = sinks_dw_place,
+    .cut = sinks_dw_cut,
+    .cost = sinks_dw_cost,
+    .check = sinks_dw_check,
 };

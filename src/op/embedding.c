@@ -43,12 +43,14 @@ static op_cost embedding_cost(const op_program *p, const op_node *node, const ex
     return cost;
 }
 
-static status table_gradient(op_program *p, tensor_id ids, tensor_id table, tensor_id dx)
+static status table_gradient(op_program *p, tensor_id ids, tensor_id table, tensor_id dx,
+                             int32_t skipped)
 {
     if (!op_trains(p, table)) return ST_OK;
     op_node node = op_node_of(OP_EMBEDDING_DW);
     node.in[0] = ids;
     node.in[1] = dx;
+    node.attrs.skipped = skipped;
     TRY(op_grad_weight(p, table, &node.out[0]));
     return op_append(p, OP_BACKWARD_WEIGHT, &node, 0);
 }
@@ -56,8 +58,8 @@ static status table_gradient(op_program *p, tensor_id ids, tensor_id table, tens
 static status embedding_gradient(op_program *p, const op_node *node)
 {
     const tensor_id dx = op_grad_get(p, node->out[0]);
-    TRY(table_gradient(p, node->in[0], node->in[1], dx));
-    return table_gradient(p, node->in[2], node->in[3], dx);
+    TRY(table_gradient(p, node->in[0], node->in[1], dx, node->attrs.skipped));
+    return table_gradient(p, node->in[2], node->in[3], dx, 0);
 }
 
 static void embedding_check(const op_facts *f)

@@ -10,11 +10,14 @@
 status op_embedding(op_program *p, tensor_id ids, tensor_id table, tensor_id positions,
                     tensor_id position_table, tensor_id *x)
 {
+    return op_embedding_skip(p, (const tensor_id[4]){ids, table, positions, position_table}, -1, x);
+}
+
+status op_embedding_skip(op_program *p, const tensor_id in[4], int32_t skipped, tensor_id *x)
+{
     op_node node = op_node_of(OP_EMBEDDING);
-    node.in[0] = ids;
-    node.in[1] = table;
-    node.in[2] = positions;
-    node.in[3] = position_table;
+    for (int i = 0; i < 4; i++) node.in[i] = in[i];
+    node.attrs.skipped = skipped + 1;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     *x = node.out[0];
     return ST_OK;
@@ -93,18 +96,21 @@ status op_rope(op_program *p, tensor_id x, tensor_id positions, tensor_id table,
 status op_attention(op_program *p, tensor_id q, tensor_id k, tensor_id v, tensor_id documents,
                     tensor_id lengths, const op_attrs *attrs, tensor_id *y)
 {
+    return op_attention_sinks(p, (const tensor_id[6]){q, k, v, documents, lengths, TENSOR_NONE},
+                              attrs, y);
+}
+
+status op_attention_sinks(op_program *p, const tensor_id in[6], const op_attrs *attrs, tensor_id *y)
+{
     op_node node = op_node_of(OP_ATTENTION);
-    node.in[0] = q;
-    node.in[1] = k;
-    node.in[2] = v;
-    node.in[3] = documents;
-    node.in[4] = lengths;
+    for (int i = 0; i < 6; i++) node.in[i] = in[i];
     node.attrs.heads = attrs->heads;
     node.attrs.kv_heads = attrs->kv_heads;
     node.attrs.head_dim = attrs->head_dim;
     node.attrs.value_dim = attrs->value_dim;
     node.attrs.window = attrs->window;
     node.attrs.scale = attrs->scale;
+    node.attrs.cap = attrs->cap;
     if (attrs->scale == 0.0f && attrs->head_dim > 0) {
         node.attrs.scale = (float)(1.0 / sqrt((double)attrs->head_dim));
     }
@@ -165,14 +171,15 @@ static op_list loss_list(const op_program *p)
     return p->purpose == PURPOSE_TRAIN ? OP_BACKWARD_WEIGHT : OP_FORWARD;
 }
 
-status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels, float z_loss,
-                    tensor_id *token_loss)
+status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels,
+                    const op_head_options *options, tensor_id *token_loss)
 {
     op_node node = op_node_of(OP_HEAD_LOSS);
     node.in[0] = x;
     node.in[1] = w;
     node.in[2] = labels;
-    node.attrs.z_loss = z_loss;
+    node.attrs.z_loss = options->z_loss;
+    node.attrs.cap = options->cap;
     if (p->purpose == PURPOSE_TRAIN) {
         if (op_wants_grad(p, x)) TRY(op_grad_new(p, x, &node.out[1]));
         if (op_trains(p, w)) TRY(op_grad_weight(p, w, &node.out[2]));

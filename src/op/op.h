@@ -60,6 +60,10 @@ NODISCARD status op_append(op_program *p, op_list list, op_node *node, uint32_t 
 // Forward operations, called by blocks. Optional operands: TENSOR_NONE.
 NODISCARD status op_embedding(op_program *p, tensor_id ids, tensor_id table, tensor_id positions,
                               tensor_id position_table, tensor_id *x);
+// The same; the row of id `skipped` (-1: none) gets no gradient. in: ids, table, positions, their
+// table.
+NODISCARD status op_embedding_skip(op_program *p, const tensor_id in[4], int32_t skipped,
+                                   tensor_id *x);
 NODISCARD status op_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id bias,
                            op_activation activation, tensor_id *y);
 NODISCARD status op_add(op_program *p, tensor_id a, tensor_id b, tensor_id *y);
@@ -73,6 +77,9 @@ NODISCARD status op_rope(op_program *p, tensor_id x, tensor_id positions, tensor
 NODISCARD status op_attention(op_program *p, tensor_id q, tensor_id k, tensor_id v,
                               tensor_id documents, tensor_id lengths, const op_attrs *attrs,
                               tensor_id *y);
+// The same with sinks. in: q, k, v, documents, lengths, sinks.
+NODISCARD status op_attention_sinks(op_program *p, const tensor_id in[6], const op_attrs *attrs,
+                                    tensor_id *y);
 NODISCARD status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id cache);
 // Rotates q and k and joins them with v: LATENT in op_codes.h.
 NODISCARD status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t head_dim,
@@ -90,6 +97,8 @@ NODISCARD status op_unpermute(op_program *p, tensor_id rows, tensor_id row_of, t
 NODISCARD status op_grouped_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id offsets,
                                    int32_t experts, tensor_id *y);
 NODISCARD status op_scale_rows(op_program *p, tensor_id x, tensor_id scale, tensor_id *y);
+NODISCARD status op_scale(op_program *p, tensor_id x, float factor, tensor_id *y);
+NODISCARD status op_soft_cap(op_program *p, tensor_id x, float cap, tensor_id *y);
 NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);
 // Like op_swiglu, with GELU by tanh or by erf instead of SiLU.
 NODISCARD status op_geglu(op_program *p, tensor_id h, op_activation gelu, tensor_id *a);
@@ -99,8 +108,12 @@ NODISCARD status op_dropout(op_program *p, tensor_id x, float probability, int32
 // Train: loss and both gradients in one node of the backward-weight list, which a program with this
 // operation runs before its backward-input list. Evaluate: token losses only, in the forward list.
 // op_step_loss adds the losses to the step block.
+typedef struct op_head_options {
+    float z_loss;
+    float cap; // logits become cap * tanh(logit / cap); 0: none
+} op_head_options;
 NODISCARD status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels,
-                              float z_loss, tensor_id *token_loss);
+                              const op_head_options *options, tensor_id *token_loss);
 // Adds token losses to the step block; in the list where op_head_loss puts its node.
 NODISCARD status op_step_loss(op_program *p, tensor_id token_loss, tensor_id labels);
 NODISCARD status op_gather(op_program *p, tensor_id x, tensor_id rows, tensor_id *y);

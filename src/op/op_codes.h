@@ -15,7 +15,8 @@ extern "C" {
 // bit.
 //   EMBEDDING      ids(N) table(V,D) [positions(N) position_table(P,D)]  -> x(N,D); of a table cut
 //                  by rows (piece.whole_rows): x = -0 where the id is not in the piece
-//   EMBEDDING_DW   ids(N) dx(N,D)                                         -> += dtable(V,D)
+//   EMBEDDING_DW   ids(N) dx(N,D)                                         -> += dtable(V,D); the
+//                  row of id attrs.skipped - 1 gets nothing
 //   MATMUL         x(N,K) w(M,K) [bias(M)]          -> y(N,M) = act(x w^T + bias)
 //   MATMUL_DX      dy(N,M) w(M,K) [before(N,K)]     -> dx(N,K) = before + dy w: the sum continues
 //   MATMUL_DW      dy(N,M) x(N,K)                   -> += dw(M,K) = dy^T x
@@ -38,19 +39,22 @@ extern "C" {
 //                  attrs.head_dim columns are rotated, the others (values) copied; table row: D/2
 //                  cosines, D/2 sines (attention factor included); attrs.inverse: the inverse
 //                  rotation
-//   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] -> y(N,H*D) lse(N,H)
+//   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] [sinks(H)]
+//                                                   -> y(N,H*D) lse(N,H)
 //                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v
 //                  are (B*S_max, KV*D), query t of T has position lengths[b] - T + t, keys <
 //                  lengths[b]. With piece.cp_ways = W > 1: Nk = W N, gathered rows;
 //                  documents(Nk) by position; or, with piece.ring, Nk = N: the rows of rank
 //                  piece.key_at, and the result over them alone. With piece.seq_ways =
 //                  H a sequence has H times its rows in other operations. With attrs.value_dim = V
-//                  heads of v and y have V columns instead of D (no kernel takes that).
+//                  heads of v and y have V columns instead of D. attrs.cap caps scores. A sink is
+//                  the score of a key that every query sees and whose value is 0; lse counts it
 //   ATTENTION_MERGE a(N,H*D) lse_a(N,H) b lse_b    -> y(N,H*D) lse(N,H): attention over the keys of
 //                  both
 //   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv; with piece.shards > 0 the
 //                  queries of shard piece.first_shard only (op/zigzag.h): their rows of dq,
 //                  their terms of dk and dv
+//   SINKS_DW       dy y lse sinks(H)                -> += dsinks(H)
 //   CACHE_APPEND   x(N,KV*D) lengths(B)             -> cache(B*S_max, KV*D): rows lengths[b]-T ..
 //                  lengths[b]-1
 //   SWIGLU         h(N,2F)                          -> a(N,F) = silu(h[:, :F]) * h[:, F:]
@@ -59,6 +63,8 @@ extern "C" {
 //   ACTIVATION_BWD x dy                             -> dx
 //   DROPOUT        x                                -> y (attrs.dropout, attrs.site); also its
 //                  gradient
+//   SCALE          x                                -> y = attrs.scale * x
+//   SOFT_CAP       x                                -> y = attrs.cap * tanh(x / attrs.cap)
 //   UNPACK         x(W*N,C)                         -> y(N,W*C/R): the W tiles of rows of x
 //                  (piece.shard_count) become columns, as an ALL_GATHER of columns needs. R
 //                  neighbouring tiles (attrs.repeat) have the same columns and are added
@@ -70,8 +76,9 @@ extern "C" {
 //   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)];
 //                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
 //                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss
-//                  too. With stats(R,3Q), all shards' of HEAD_STATS: tile t of R / N has shards
-//                  t Q .. t Q + Q-1 of each row. w may be a piece then (piece.whole_rows),
+//                  too. attrs.cap caps logits, here and in HEAD_STATS. With stats(R,3Q), all
+//                  shards' of HEAD_STATS: tile t of R / N has shards t Q .. t Q + Q-1 of each row.
+//                  w may be a piece then (piece.whole_rows),
 //                  dx(N,D*shard_count) has a term of the sum for each of its shards, by columns.
 //   HEAD_STATS     x(N,D) w(V,D) labels(N)          -> stats(N,3*shard_count): of each shard of
 //                  vocabulary (piece.shards) that w has: highest logit, sum of exp(logit -
@@ -196,6 +203,7 @@ extern "C" {
     X(ATTENTION, attention)             \
     X(ATTENTION_MERGE, attention_merge) \
     X(ATTENTION_BWD, attention_bwd)     \
+    X(SINKS_DW, sinks_dw)               \
     X(CACHE_APPEND, cache_append)       \
     X(SWIGLU, swiglu)                   \
     X(SWIGLU_BWD, swiglu_bwd)           \
@@ -204,6 +212,8 @@ extern "C" {
     X(ACTIVATION, activation)           \
     X(ACTIVATION_BWD, activation_bwd)   \
     X(DROPOUT, dropout)                 \
+    X(SCALE, scale)                     \
+    X(SOFT_CAP, soft_cap)               \
     X(HEAD_LOSS, head_loss)             \
     X(HEAD_STATS, head_stats)           \
     X(GATHER, gather)                   \

@@ -112,6 +112,9 @@ typedef struct op_attrs {
     bool stochastic; // ADAMW, MUON: stochastic rounding of values stored narrower than fp32
     bool match_rms;  // MUON: 0.2 sqrt(max(rows, columns)) instead of sqrt(max(1, rows / columns))
     float eps, scale, plus, dropout, z_loss;
+    int32_t skipped; // EMBEDDING, EMBEDDING_DW: 1 + the id whose row gets no gradient; 0: none
+    float cap;  // ATTENTION, HEAD_LOSS, HEAD_STATS, SOFT_CAP: x becomes cap tanh(x / cap); 0: none
+    bool sinks; // ATTENTION_BWD: lse counts a sink
     float beta1, beta2, weight_decay, momentum, lr_scale;
     mesh_axis axis; // of communications
     bool stacked;   // ALL_GATHER

@@ -35,7 +35,7 @@ int64_t cpu_attention_packed(int64_t keys, int64_t dim, int64_t runs)
 void attention_pack_begin(cpu_attention_tile *tile, float *at, int64_t packed[ATTENTION_RUNS])
 {
     tile->packed_k = at;
-    tile->packed_v = at + align_up(tile->keys * tile->dim, 16);
+    tile->packed_v = at + align_up(tile->keys * tile->wide, 16);
     tile->packed = packed;
     for (int i = 0; i < ATTENTION_RUNS; i++) packed[i] = 0;
 }
@@ -44,6 +44,16 @@ int64_t cpu_attention_chunk_scratch(int64_t dim, int64_t heads)
 {
     enum { KEYS = 64 };
     return (heads + 2 * KEYS) * align_up(dim, 8) + KEYS;
+}
+
+int64_t attention_value_dim(const kern_call *call)
+{
+    return call->attrs.value_dim > 0 ? call->attrs.value_dim : call->attrs.head_dim;
+}
+
+int64_t attention_wide(const kern_call *call)
+{
+    return max_i64(call->attrs.head_dim, attention_value_dim(call));
 }
 
 int64_t attention_sequences(const kern_call *call)
@@ -55,9 +65,9 @@ status attention_check(const kern_call *call, const kern_tensor *k, const kern_t
 {
     (void)k;
     TRY(cpu_call_check(call));
-    if (call->attrs.head_dim > 256) {
-        return fail(ST_UNSUPPORTED, "backend cpu: attention with heads of %d, at most 256",
-                    call->attrs.head_dim);
+    if (attention_wide(call) > 256) {
+        return fail(ST_UNSUPPORTED, "backend cpu: attention with heads of %lld, at most 256",
+                    (long long)attention_wide(call));
     }
     for (int64_t b = 0; lengths != NULL && b < attention_sequences(call); b++) {
         const int64_t length = tensor_int(lengths, b);
@@ -133,6 +143,16 @@ static const kern_tensor *lengths_of(const kern_call *call)
     return tensor_has(&call->in[4]) ? &call->in[4] : NULL;
 }
 
+// Reads the sink of a head; NULL: there is none. In a ring it belongs to the rank's own keys.
+static const float *sink_of(const kern_call *call, int64_t head, float *value)
+{
+    const kern_tensor *sinks = &call->in[5];
+    const op_piece *piece = &call->piece;
+    if (!tensor_has(sinks) || (piece->ring && piece->key_at != piece->cp_at)) return NULL;
+    *value = (float)dtype_load(sinks->type, sinks->data, head);
+    return value;
+}
+
 // ---- many queries -------------------------------------------------------------------------------
 typedef struct tile_job {
     const kern_call *call;
@@ -175,7 +195,7 @@ static zigzag_run tile_run(const tile_job *job, int64_t position, int64_t tile)
 static int64_t tile_rows_of(const kern_call *call, int threads)
 {
     enum { TILES_OF_A_THREAD = 8 };
-    const int64_t rows = call->attrs.head_dim <= 128 ? ATTENTION_QUERIES : ATTENTION_QUERIES / 2;
+    const int64_t rows = attention_wide(call) <= 128 ? ATTENTION_QUERIES : ATTENTION_QUERIES / 2;
     const int64_t heads = attention_sequences(call) * call->attrs.heads;
     const bool few = heads * tile_count(call, rows) < TILES_OF_A_THREAD * (int64_t)threads;
     return few ? ATTENTION_QUERIES / 2 : rows;
@@ -197,9 +217,9 @@ static int64_t call_keys(const kern_call *call)
 
 static int64_t tile_floats(const kern_call *call)
 {
-    const int64_t packed =
-        cpu_attention_packed(call_keys(call), call->attrs.head_dim, attention_key_runs(call));
-    return align_up(cpu_attention_scratch(call->attrs.head_dim, false), 16) + packed;
+    const int64_t wide = attention_wide(call);
+    const int64_t packed = cpu_attention_packed(call_keys(call), wide, attention_key_runs(call));
+    return align_up(cpu_attention_scratch(wide, false), 16) + packed;
 }
 
 static void tile_run_forward(const tile_job *job, cpu_attention_tile *t,
@@ -211,7 +231,7 @@ static void tile_run_forward(const tile_job *job, cpu_attention_tile *t,
     t->rows = run.count;
     t->position = run.position;
     t->q = cpu_span_at(q, row * q->strides[0] + head * t->dim);
-    t->y = cpu_span_at(y, row * y->strides[0] + head * t->dim);
+    t->y = cpu_span_at(y, row * y->strides[0] + head * t->value_dim);
     if (tensor_has(lse)) {
         t->lse = (float *)lse->data + row * lse->strides[0] + head;
         t->lse_stride = lse->strides[0];
@@ -225,7 +245,8 @@ static void tile_task(void *context, int64_t index, int thread)
     const kern_call *c = job->call;
     const kern_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2], *y = &c->out[0];
     const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim,
-                  sequences = attention_sequences(c);
+                  sequences = attention_sequences(c), value = attention_value_dim(c);
+    float sink = 0.0F;
     ASSERT(heads > 0 && sequences > 0); // else there are no tasks
     // The longest rows of all heads and sequences come first.
     const int64_t end = job->tiles - index / (heads * sequences) * job->group;
@@ -234,10 +255,14 @@ static void tile_task(void *context, int64_t index, int thread)
     const int64_t kv = head / (heads / c->attrs.kv_heads);
     cpu_attention_tile t = {
         .dim = dim,
+        .value_dim = value,
+        .wide = attention_wide(c),
         .window = c->attrs.window,
         .scale = c->attrs.scale,
+        .cap = c->attrs.cap,
+        .sink = sink_of(c, head, &sink),
         .k = cpu_span_at(k, s.key_row * k->strides[0] + kv * dim),
-        .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * dim),
+        .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * value),
         .q_stride = q->strides[0],
         .k_stride = k->strides[0],
         .v_stride = v->strides[0],
@@ -246,7 +271,7 @@ static void tile_task(void *context, int64_t index, int thread)
         .scratch = (float *)c->workspace + thread * job->scratch,
     };
     int64_t packed[ATTENTION_RUNS];
-    float *const keys_at = t.scratch + align_up(cpu_attention_scratch(dim, false), 16);
+    float *const keys_at = t.scratch + align_up(cpu_attention_scratch(t.wide, false), 16);
     attention_keys(c, &c->in[3], sequence, s.keys, &t);
     attention_pack_begin(&t, keys_at, packed);
     if (t.dropout > 0.0F) {
@@ -282,7 +307,7 @@ static int64_t piece_count(const kern_call *call)
 
 static int64_t piece_floats(const kern_call *call)
 {
-    return PIECE_OUT + align_up(call->attrs.head_dim, 16);
+    return PIECE_OUT + align_up(attention_wide(call), 16);
 }
 
 static void piece_task(void *context, int64_t index, int thread)
@@ -291,20 +316,23 @@ static void piece_task(void *context, int64_t index, int thread)
     const kern_call *c = job->call;
     const kern_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
     const int64_t kv_heads = c->attrs.kv_heads, group = c->attrs.heads / kv_heads;
-    const int64_t dim = c->attrs.head_dim, piece = index % job->pieces;
+    const int64_t dim = c->attrs.head_dim, value = attention_value_dim(c);
+    const int64_t piece = index % job->pieces;
     const int64_t kv = index / job->pieces % kv_heads, b = index / job->pieces / kv_heads;
     const attention_sequence s = attention_sequence_of(c, k, lengths_of(c), b);
     const int64_t first = c->attrs.window > 0 ? max_i64(0, s.keys - c->attrs.window) : 0;
     float *result = job->results + index * group * job->result;
     const cpu_attention_chunk chunk = {
         .dim = dim,
+        .value_dim = value,
         .heads = group,
         .begin = max_i64(first, piece * ATTENTION_CHUNK),
         .end = min_i64(s.keys, (piece + 1) * ATTENTION_CHUNK),
         .scale = c->attrs.scale,
+        .cap = c->attrs.cap,
         .q = cpu_span_at(q, s.query_row * q->strides[0] + kv * group * dim),
         .k = cpu_span_at(k, s.key_row * k->strides[0] + kv * dim),
-        .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * dim),
+        .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * value),
         .k_stride = k->strides[0],
         .v_stride = v->strides[0],
         .highest = result,
@@ -322,7 +350,7 @@ static void merge_head(const decode_job *job, int64_t b, int64_t head)
     const kern_call *c = job->call;
     const kern_tensor *y = &c->out[0], *lse = &c->out[1];
     const int64_t kv_heads = c->attrs.kv_heads, group = c->attrs.heads / kv_heads;
-    const int64_t dim = c->attrs.head_dim;
+    const int64_t dim = attention_value_dim(c);
     const attention_sequence s = attention_sequence_of(c, &c->in[1], lengths_of(c), b);
     const int64_t first = c->attrs.window > 0 ? max_i64(0, s.keys - c->attrs.window) : 0;
     const int64_t begin = first / ATTENTION_CHUNK;
@@ -345,6 +373,9 @@ static void merge_head(const decode_job *job, int64_t b, int64_t head)
         sum += (double)weight * (double)piece[1];
         for (int64_t d = 0; d < dim; d++) out[d] = fmaf(weight, piece[PIECE_OUT + d], out[d]);
     }
+    float value = 0.0F;
+    const float *sink = sink_of(c, head, &value);
+    if (sink != NULL && begin < end) sum += attention_sink(*sink, highest);
     const float factor = begin < end ? (float)(1.0 / sum) : 0.0F;
     for (int64_t d = 0; d < dim; d++) out[d] *= factor;
     const cpu_span to = cpu_span_at(y, b * y->strides[0] + head * dim);
@@ -424,7 +455,7 @@ status cpu_attention_merge(const kern_context *context, const kern_call *call)
 // ---- the kernel ---------------------------------------------------------------------------------
 int64_t cpu_attention_workspace(const kern_call *call, int threads)
 {
-    const int64_t dim = call->attrs.head_dim, width = (int64_t)sizeof(float);
+    const int64_t dim = attention_wide(call), width = (int64_t)sizeof(float);
     if (!is_decode(call)) {
         return threads * tile_floats(call) * width;
     }
@@ -440,7 +471,7 @@ status cpu_attention(const kern_context *context, const kern_call *call)
     TRY(attention_check(call, &call->in[1], lengths_of(call)));
     const int threads = kern_pool_threads(context->pool);
     ASSERT(call->workspace_bytes >= cpu_attention_workspace(call, threads));
-    const int64_t sequences = attention_sequences(call), dim = call->attrs.head_dim;
+    const int64_t sequences = attention_sequences(call), dim = attention_wide(call);
     if (!is_decode(call)) {
         const int64_t rows = tile_rows_of(call, threads);
         tile_job job = {.call = call,

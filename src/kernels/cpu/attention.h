@@ -5,6 +5,8 @@
 #include "kernels/cpu/vec_call.h"
 #include "op/zigzag.h"
 
+#include <math.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -33,17 +35,19 @@ enum { ATTENTION_RUNS = ZIGZAG_MAX_RUNS };
 // A tile of queries of one head of one sequence, and all keys of the sequence in the call.
 typedef struct cpu_attention_tile {
     int64_t dim, rows;                   // of the tile
+    int64_t value_dim, wide;             // columns of values and of y; the larger of both dims
     int64_t position;                    // of its first query among the keys; may be negative
     int64_t keys;                        // of the sequence
     int64_t ways, turns;                 // keys are rows gathered from `ways` ranks (op/zigzag.h)
     zigzag_run key_runs[ATTENTION_RUNS]; // by position; row: counted in keys, as sums are
     int64_t key_run_count;
-    int64_t window; // 0: none
-    float scale;
+    int64_t window;      // 0: none
+    float scale, cap;    // cap 0: none
     cpu_span q, k, v, y; // first query's, first key's; y: result, backward: input
     int64_t q_stride, k_stride, v_stride, y_stride;
     float *lse; // of the first query; may be NULL (forward)
     int64_t lse_stride;
+    const float *sink; // the score of a key without a value, that all queries see; NULL: none
     const kern_tensor *documents; // NULL: none
     int64_t document_row;         // of position 0
     float dropout;
@@ -55,12 +59,13 @@ typedef struct cpu_attention_tile {
     // except for keys that no later tile sees.
     float *packed_k, *packed_v;
     int64_t *packed;
-    // Backward. dk and dv are fp32 sums (keys, align_up(dim, 16)); dk lacks the scale.
+    // Backward. dk and dv are fp32 sums (keys, columns aligned to 16); dk lacks the scale.
     cpu_span dy, dq;
     int64_t dy_stride, dq_stride;
     float *dk, *dv;
 } cpu_attention_tile;
 
+// dim: the larger of a head's columns of keys and of values.
 int64_t cpu_attention_scratch(int64_t dim, bool backward); // in floats
 int64_t cpu_attention_packed(int64_t keys, int64_t dim, int64_t runs);
 // Returns the number of runs of keys of a sequence in a call.
@@ -77,13 +82,20 @@ int64_t attention_bf16_rows(int64_t dim);                   // queries of a back
 int64_t attention_bf16_scratch(int64_t dim, bool backward); // in floats
 int64_t attention_bf16_packed(int64_t keys, int64_t dim, int64_t runs);
 
+// Returns the term of a sink in a sum of 2^(score - highest), `highest` in units of log 2. The sum
+// stays finite, because a query's own key has the term 1.
+static inline double attention_sink(float sink, float highest)
+{
+    return exp((double)sink - (double)highest * 0.69314718055994530942);
+}
+
 // One query of each head of a group, against keys begin .. end - 1 of a cache.
 typedef struct cpu_attention_chunk {
-    int64_t dim, heads, begin, end;
-    float scale;
+    int64_t dim, value_dim, heads, begin, end;
+    float scale, cap;
     cpu_span q, k, v; // first head's; key 0's
     int64_t k_stride, v_stride;
-    // Results of each head: highest score (in units of log 2), sum, output (dim) before the
+    // Results of each head: highest score (in units of log 2), sum, output (value_dim) before the
     // division by the sum.
     float *highest, *sum, *out;
     int64_t head_stride; // between heads' results, in floats
@@ -91,6 +103,10 @@ typedef struct cpu_attention_chunk {
 } cpu_attention_chunk;
 
 int64_t cpu_attention_chunk_scratch(int64_t dim, int64_t heads);
+
+// Returns the columns of a head of values, and the larger number of columns of a head.
+int64_t attention_value_dim(const kern_call *call);
+int64_t attention_wide(const kern_call *call);
 
 // The shape of one sequence of a call.
 typedef struct attention_sequence {

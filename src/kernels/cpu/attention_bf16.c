@@ -30,8 +30,10 @@ bool attention_is_bf16(const kern_context *context, const kern_call *call)
     const kern_tensor *t = call->out;
     if (context->level < KERN_AVX512_BF16 || (call->strict && !call->in_pairs)) return false;
     if (!(call->attrs.scale > 0.0F)) return false; // the highest score is found before it is scaled
+    if (call->attrs.cap > 0.0F || attention_value_dim(call) != call->attrs.head_dim) return false;
     const bool backward = call->code == OP_ATTENTION_BWD;
-    const int inputs = backward ? 5 : 3; // dy, q, k, v, y; or q, k, v
+    if (!backward && tensor_has(&call->in[5])) return false; // a sink
+    const int inputs = backward ? 5 : 3;                     // dy, q, k, v, y; or q, k, v
     for (int i = 0; i < inputs; i++) {
         if (call->in[i].type != DTYPE_BF16) return false;
     }

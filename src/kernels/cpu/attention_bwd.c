@@ -35,7 +35,7 @@ static int64_t key_count(const kern_call *call)
 
 static int64_t sum_floats(const kern_call *call)
 {
-    return align_up(key_count(call) * align_up(call->attrs.head_dim, 16), 16);
+    return align_up(key_count(call) * align_up(attention_wide(call), 16), 16);
 }
 
 static int64_t greatest_divisor(int64_t a, int64_t b)
@@ -55,8 +55,9 @@ static bool is_alone(const kern_call *call)
 
 static int64_t thread_floats(const kern_call *call)
 {
-    return align_up(cpu_attention_scratch(call->attrs.head_dim, true), 16) +
-           cpu_attention_packed(key_count(call), call->attrs.head_dim, attention_key_runs(call));
+    const int64_t wide = attention_wide(call);
+    return align_up(cpu_attention_scratch(wide, true), 16) +
+           cpu_attention_packed(key_count(call), wide, attention_key_runs(call));
 }
 
 // Returns the number of heads of a wave: whole groups and, unless that is too many, a multiple of
@@ -90,8 +91,8 @@ static void run_backward(const bwd_job *job, cpu_attention_tile *t, const attent
         t->rows = min_i64(job->rows, run->count - first);
         t->position = run->position + first;
         t->q = cpu_span_at(q, row * q->strides[0] + head * t->dim);
-        t->y = cpu_span_at(y, row * y->strides[0] + head * t->dim);
-        t->dy = cpu_span_at(dy, row * dy->strides[0] + head * t->dim);
+        t->y = cpu_span_at(y, row * y->strides[0] + head * t->value_dim);
+        t->dy = cpu_span_at(dy, row * dy->strides[0] + head * t->value_dim);
         t->dq = cpu_span_at(dq, row * dq->strides[0] + head * t->dim);
         t->lse = (float *)lse->data + row * lse->strides[0] + head;
         job->leaf(t);
@@ -111,12 +112,13 @@ static void row_fetch(cpu_span row, int64_t dim)
 static void sum_keys(const bwd_job *job, float *sums, int64_t member, int64_t begin, int64_t end)
 {
     const kern_call *c = job->call;
-    const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim, wide = align_up(dim, 16);
-    const int64_t group = heads / c->attrs.kv_heads;
+    const int64_t heads = c->attrs.heads, group = heads / c->attrs.kv_heads;
     const int64_t sequence = member / heads, kv = member % heads / group;
     const int64_t ways = c->piece.ring ? 1 : c->piece.cp_ways; // that the rows are gathered from
     for (int pass = 0; pass < 2; pass++) {
         const kern_tensor *out = &c->out[1 + pass];
+        const int64_t dim = pass == 0 ? c->attrs.head_dim : attention_value_dim(c);
+        const int64_t wide = align_up(dim, 16);
         for (int64_t key = begin; key < end; key++) {
             float *total = sums + pass * job->sums + key * wide;
             const cpu_span sum = {total, DTYPE_F32};
@@ -154,7 +156,7 @@ static void head_task(void *context, int64_t index, int thread)
     const kern_call *c = job->call;
     const kern_tensor *dy = &c->in[0], *q = &c->in[1], *k = &c->in[2], *v = &c->in[3];
     const kern_tensor *y = &c->in[4], *lse = &c->in[5], *dq = &c->out[0];
-    const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim;
+    const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim, value = attention_value_dim(c);
     const int64_t sequence = (job->first + index) / heads, head = (job->first + index) % heads;
     const int64_t kv = head / (heads / c->attrs.kv_heads);
     const attention_sequence s = attention_sequence_of(c, k, NULL, sequence);
@@ -162,10 +164,13 @@ static void head_task(void *context, int64_t index, int thread)
     memset(dk, 0, (size_t)(2 * job->sums) * sizeof(float));
     cpu_attention_tile t = {
         .dim = dim,
+        .value_dim = value,
+        .wide = attention_wide(c),
         .window = c->attrs.window,
         .scale = c->attrs.scale,
+        .cap = c->attrs.cap,
         .k = cpu_span_at(k, s.key_row * k->strides[0] + kv * dim),
-        .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * dim),
+        .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * value),
         .k_stride = k->strides[0],
         .v_stride = v->strides[0],
         .q_stride = q->strides[0],
@@ -187,7 +192,7 @@ static void head_task(void *context, int64_t index, int thread)
     int64_t packed[ATTENTION_RUNS];
     const int count = attention_runs(c, s.position, runs);
     for (int i = 0; i < count; i++) {
-        attention_pack_begin(&t, t.scratch + align_up(cpu_attention_scratch(dim, true), 16),
+        attention_pack_begin(&t, t.scratch + align_up(cpu_attention_scratch(t.wide, true), 16),
                              packed);
         run_backward(job, &t, &s, &runs[i], head);
     }

@@ -185,6 +185,20 @@ static double row_differentiate(const chunk *c, float *row, int64_t label, doubl
     return c->unit;
 }
 
+// Turns a row of capped logits into its gradient; the factor that is missing is the unit. label: in
+// this row; -1: in another piece.
+static double capped_differentiate(const chunk *c, float *row, int64_t label, double top,
+                                   double factor)
+{
+    const float cap = c->call->attrs.cap;
+    const double logit = label >= 0 ? (double)row[label] : 0.0, part = logit / (double)cap;
+    c->leaf->capped(row, c->call->in[1].dims[0], (float)top, (float)factor, cap);
+    if (label >= 0) {
+        row[label] = (float)((exp(logit - top) * factor - 1.0) * (1.0 - part * part));
+    }
+    return c->unit;
+}
+
 // Like softmax_task, if other pieces have the rest of the row.
 static void piece_task(void *context, int64_t index, int thread)
 {
@@ -201,10 +215,13 @@ static void piece_task(void *context, int64_t index, int thread)
         const double log_sum = log(s.sum), lse = s.top + log_sum, z = (double)call->attrs.z_loss;
         const int64_t at = label - call->piece.first_row;
         loss = (s.top - s.label) + log_sum + z * lse * lse;
-        if (c->wants_grad) {
+        const int64_t here = at >= 0 && at < rows ? at : -1;
+        const double weight = 1.0 + 2.0 * z * lse;
+        if (c->wants_grad && call->attrs.cap > 0.0F) {
+            scale = capped_differentiate(c, row, here, s.top, weight / s.sum);
+        } else if (c->wants_grad) {
             (void)c->leaf->exponents(row, rows, (float)s.top);
-            scale = row_differentiate(c, row, at >= 0 && at < rows ? at : -1, 1.0 + 2.0 * z * lse,
-                                      s.sum);
+            scale = row_differentiate(c, row, here, weight, s.sum);
         }
     }
     if (c->wants_grad) row_of_x(c, index, (float)scale);
@@ -226,10 +243,17 @@ static void softmax_task(void *context, int64_t index, int thread)
     } else {
         const float top = c->leaf->highest(row, vocab);
         const double gap = (double)top - (double)row[label];
-        const double sum = c->leaf->exponents(row, vocab, top), log_sum = log(sum);
+        const bool is_capped = call->attrs.cap > 0.0F;
+        const double sum =
+            is_capped ? c->leaf->sum(row, vocab, top) : c->leaf->exponents(row, vocab, top);
+        const double log_sum = log(sum);
         const double lse = (double)top + log_sum, z = (double)call->attrs.z_loss;
+        const double weight = 1.0 + 2.0 * z * lse;
         loss = gap + log_sum + z * lse * lse;
-        if (c->wants_grad) scale = row_differentiate(c, row, label, 1.0 + 2.0 * z * lse, sum);
+        if (c->wants_grad) {
+            scale = is_capped ? capped_differentiate(c, row, label, (double)top, weight / sum)
+                              : row_differentiate(c, row, label, weight, sum);
+        }
     }
     if (c->wants_grad) row_of_x(c, index, (float)scale);
     dtype_store(call->out[0].type, call->out[0].data, c->first + index, loss);
@@ -251,7 +275,14 @@ static gemm_matrix rows_of(const kern_tensor *t, int64_t first)
     return gemm_rows(row, t->type, t->strides[0]);
 }
 
-static void logits_make(const kern_context *context, const chunk *c)
+static void cap_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const chunk *c = context;
+    c->leaf->cap(c->logits + index * c->layout.stride, c->call->in[1].dims[0], c->call->attrs.cap);
+}
+
+static void logits_make(const kern_context *context, chunk *c)
 {
     const kern_tensor *x = &c->call->in[0], *w = &c->call->in[1];
     gemm_args g = product_begin(c);
@@ -265,6 +296,7 @@ static void logits_make(const kern_context *context, const chunk *c)
     g.ldc = c->layout.stride;
     g.panels = c->logits_panels;
     gemm_run(context, &g);
+    if (c->call->attrs.cap > 0.0F) kern_parallel(context->pool, c->rows, cap_task, c);
 }
 
 static void dx_scale(const void *context, float *values, int64_t i, int64_t j, int64_t count)

@@ -93,8 +93,8 @@ static void column_sum_task(void *context, int64_t index, int thread)
     const int64_t column = index * CPU_SUM_COLUMNS;
     const int64_t count = min_i64(CPU_SUM_COLUMNS, dx->dims[1] - column);
     for (int64_t i = 0; i < dx->dims[0]; i++) {
-        const int64_t row = tensor_int(&job->call->in[0], i) - job->call->piece.first_row;
-        if (row < 0 || row >= table->dims[0]) continue;
+        const int64_t id = tensor_int(&job->call->in[0], i), row = id - job->call->piece.first_row;
+        if (row < 0 || row >= table->dims[0] || id + 1 == job->call->attrs.skipped) continue;
         const cpu_span sum = cpu_span_at(table, row * table->strides[0] + column);
         job->vec->add(sum, sum, cpu_span_at(dx, i * dx->strides[0] + column), count);
     }

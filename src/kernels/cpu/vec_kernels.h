@@ -100,6 +100,7 @@ struct cpu_attention_chunk;
 #define CPU_VEC_TABLE(X)                                                                           \
     X(void, add, (cpu_span y, cpu_span a, cpu_span b, int64_t n))                                  \
     X(void, scale, (cpu_span y, cpu_span x, float factor, int64_t n))                              \
+    X(void, soft_cap, (cpu_span y, cpu_span x, float cap, int64_t n))                              \
     X(void, cast, (cpu_span y, cpu_span x, int64_t n))                                             \
     X(void, activation, (op_activation kind, cpu_span y, cpu_span x, int64_t n))                   \
     X(void, finish, (op_activation kind, float *values, cpu_span bias, int64_t n))                 \

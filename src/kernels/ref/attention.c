@@ -24,7 +24,13 @@ typedef struct span {
     int64_t query_begin;          // row of q
     int64_t shift;                // position of query 0
     int64_t ways, at;             // of context parallelism
+    double *slope;                // of a query's scores by their caps (keys); NULL: not wanted
 } span;
+
+static int64_t value_dim(const kern_call *c)
+{
+    return c->attrs.value_dim > 0 ? c->attrs.value_dim : c->attrs.head_dim;
+}
 
 static int64_t position_of(const kern_call *c, const span *s, int64_t t)
 {
@@ -79,6 +85,14 @@ static bool is_visible(const kern_call *c, const kern_tensor *documents, const s
     return ref_int(documents, first + position) == ref_int(documents, first + at);
 }
 
+// Returns the score after the cap, x = cap * tanh(x / cap), and its slope.
+static double capped(const kern_call *c, double x, double *slope)
+{
+    const double cap = (double)c->attrs.cap, part = cap > 0.0 ? tanh(x / cap) : 0.0;
+    *slope = 1.0 - part * part;
+    return cap > 0.0 ? cap * part : x;
+}
+
 // Sets p[s] to the score of key s for head h of query t, -infinity if the query does not see it.
 // Returns the highest.
 static double scores(const kern_call *c, const kern_tensor *q, const kern_tensor *k,
@@ -94,7 +108,9 @@ static double scores(const kern_call *c, const kern_tensor *q, const kern_tensor
             dot += ref_get(q, s->query_begin + t, h * dim + d) *
                    ref_get(k, key_row(c, s, key), kv * dim + d);
         }
-        p[key] = dot * (double)c->attrs.scale;
+        double slope = 1.0;
+        p[key] = capped(c, dot * (double)c->attrs.scale, &slope);
+        if (s->slope != NULL) s->slope[key] = slope;
         highest = fmax(highest, p[key]); // passes over a NaN, which then spoils the sum
     }
     return highest;
@@ -139,13 +155,30 @@ int64_t ref_attention_workspace(const kern_call *c, int threads)
     return c->in[1].dims[0] * (int64_t)sizeof(double);
 }
 
+// A ring has the sink at the rank's own keys.
+static bool has_sink(const kern_call *c)
+{
+    return ref_has(&c->in[5]) && (!c->piece.ring || c->piece.key_at == c->piece.cp_at);
+}
+
+// Adds a key without a value to the sum of a query. Returns the log-sum-exp of all.
+static double sink_add(const span *s, double sink, double lse, double *p)
+{
+    if (lse == -HUGE_VAL) return lse; // the query sees no key
+    const double highest = fmax(sink, lse);
+    const double all = highest + log(exp(sink - highest) + exp(lse - highest));
+    for (int64_t key = 0; key < s->key_count; key++) p[key] *= exp(lse - all);
+    return all;
+}
+
 // Computes one query of one head: y and its log-sum-exp.
 static void query_forward(const kern_call *c, const span *s, int64_t t, int64_t h, double *p)
 {
     const kern_tensor *v = &c->in[2], *y = &c->out[0], *lse = &c->out[1];
-    const int64_t dim = c->attrs.head_dim, kv = h / (c->attrs.heads / c->attrs.kv_heads);
+    const int64_t dim = value_dim(c), kv = h / (c->attrs.heads / c->attrs.kv_heads);
     const int64_t row = s->query_begin + t;
-    const double sum = probabilities(c, &c->in[0], &c->in[1], &c->in[3], s, t, h, p);
+    double sum = probabilities(c, &c->in[0], &c->in[1], &c->in[3], s, t, h, p);
+    if (has_sink(c)) sum = sink_add(s, ref_get(&c->in[5], 0, h), sum, p);
     if (ref_has(lse)) ref_put(lse, row, h, sum);
     for (int64_t key = 0; key < s->key_count; key++) {
         if (p[key] != 0.0) p[key] *= keep_factor(c, s, t, h, key);
@@ -200,13 +233,13 @@ status ref_attention_merge(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
-// Workspace: p, dp (keys), dk, dv (keys, head_dim) of one key-value head.
+// Workspace: p, dp, slopes (keys), dk (keys, head_dim), dv (keys, value_dim) of one key-value head.
 int64_t ref_attention_bwd_workspace(const kern_call *c, int threads)
 {
     (void)threads;
     const int64_t count = sequences(c);
     const int64_t keys = count > 0 ? c->in[2].dims[0] / count : 0;
-    return keys * (2 + 2 * (int64_t)c->attrs.head_dim) * (int64_t)sizeof(double);
+    return keys * (3 + (int64_t)c->attrs.head_dim + value_dim(c)) * (int64_t)sizeof(double);
 }
 
 // Computes probabilities relative to the keys of all ranks, from the sum that forward saved.
@@ -222,7 +255,7 @@ static void ring_probabilities(const kern_call *c, const span *s, int64_t t, int
 // Returns the sum of p dp over the keys of all ranks, which is dy y.
 static double ring_mean(const kern_call *c, int64_t row, int64_t h)
 {
-    const int64_t dim = c->attrs.head_dim;
+    const int64_t dim = value_dim(c);
     double sum = 0.0;
     for (int64_t d = h * dim; d < (h + 1) * dim; d++) {
         sum += ref_get(&c->in[0], row, d) * ref_get(&c->in[4], row, d);
@@ -236,10 +269,11 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
 {
     const kern_tensor *dy = &c->in[0], *q = &c->in[1], *k = &c->in[2], *v = &c->in[3];
     const int64_t dim = c->attrs.head_dim, kv = h / (c->attrs.heads / c->attrs.kv_heads);
-    const int64_t row = s->query_begin + t;
+    const int64_t row = s->query_begin + t, value = value_dim(c);
+    const bool from_lse = c->piece.ring || c->attrs.sinks; // the sum has terms that are not here
     double *p = buffer, *dp = p + s->key_count;
-    double *dk = dp + s->key_count, *dv = dk + s->key_count * dim;
-    if (c->piece.ring) {
+    double *dk = dp + 2 * s->key_count, *dv = dk + s->key_count * dim;
+    if (from_lse) {
         ring_probabilities(c, s, t, h, p);
     } else {
         (void)probabilities(c, q, k, &c->in[6], s, t, h, p);
@@ -249,17 +283,18 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
         if (p[key] == 0.0) continue;
         const double keep = keep_factor(c, s, t, h, key);
         double dot = 0.0;
-        for (int64_t d = 0; d < dim; d++) {
-            const double g = ref_get(dy, row, h * dim + d);
-            dot += g * ref_get(v, key_row(c, s, key), kv * dim + d);
-            dv[key * dim + d] += keep * p[key] * g;
+        for (int64_t d = 0; d < value; d++) {
+            const double g = ref_get(dy, row, h * value + d);
+            dot += g * ref_get(v, key_row(c, s, key), kv * value + d);
+            dv[key * value + d] += keep * p[key] * g;
         }
         dp[key] = keep * dot;
         mean += p[key] * dp[key];
     }
-    if (c->piece.ring) mean = ring_mean(c, row, h);
+    if (from_lse) mean = ring_mean(c, row, h);
     for (int64_t key = 0; key < s->key_count; key++) {
-        dp[key] = p[key] == 0.0 ? 0.0 : p[key] * (dp[key] - mean) * (double)c->attrs.scale;
+        const double factor = (double)c->attrs.scale * s->slope[key];
+        dp[key] = p[key] == 0.0 ? 0.0 : p[key] * (dp[key] - mean) * factor;
         for (int64_t d = 0; d < dim; d++)
             dk[key * dim + d] += dp[key] * ref_get(q, row, h * dim + d);
     }
@@ -295,23 +330,29 @@ static void head_backward(const kern_call *c, const span *s, int64_t h)
     }
 }
 
+// Writes the sums (keys, columns) of one key-value head.
+static void sums_put(const kern_call *c, const span *s, const kern_tensor *out, int64_t kv,
+                     int64_t columns, const double *sums)
+{
+    for (int64_t i = 0; i < s->key_count * columns; i++) {
+        ref_put(out, key_row(c, s, i / columns), kv * columns + i % columns, sums[i]);
+    }
+}
+
 status ref_attention_bwd(const kern_context *context, const kern_call *c)
 {
     (void)context;
-    const kern_tensor *dk = &c->out[1], *dv = &c->out[2];
     const int64_t dim = c->attrs.head_dim, group = c->attrs.heads / c->attrs.kv_heads;
+    const int64_t value = value_dim(c);
     for (int64_t b = 0; b < sequences(c); b++) {
-        const span s = span_of(c, c->in[2].dims[0], NULL, b);
-        double *sums = (double *)c->workspace + 2 * s.key_count;
-        const int64_t elements = s.key_count * dim;
+        span s = span_of(c, c->in[2].dims[0], NULL, b);
+        s.slope = (double *)c->workspace + 2 * s.key_count;
+        double *sums = s.slope + s.key_count;
         for (int64_t kv = 0; kv < c->attrs.kv_heads; kv++) {
-            for (int64_t i = 0; i < 2 * elements; i++) sums[i] = 0.0;
+            for (int64_t i = 0; i < s.key_count * (dim + value); i++) sums[i] = 0.0;
             for (int64_t h = kv * group; h < (kv + 1) * group; h++) head_backward(c, &s, h);
-            for (int64_t i = 0; i < elements; i++) {
-                const int64_t row = key_row(c, &s, i / dim), column = kv * dim + i % dim;
-                ref_put(dk, row, column, sums[i]);
-                ref_put(dv, row, column, sums[elements + i]);
-            }
+            sums_put(c, &s, &c->out[1], kv, dim, sums);
+            sums_put(c, &s, &c->out[2], kv, value, sums + s.key_count * dim);
         }
     }
     return ST_OK;

@@ -11,11 +11,11 @@ static bool needs_fp32_sum(const kern_tensor *dw)
     return ref_has(dw) && dw->type != DTYPE_F32 && dw->type != DTYPE_F64;
 }
 
-// Bytes of one row of logits, and of the fp32 accumulator if one is needed.
+// Bytes of one row of logits and their slopes, and of the fp32 accumulator if one is needed.
 int64_t ref_head_loss_workspace(const kern_call *c, int threads)
 {
     (void)threads;
-    const int64_t logits = c->in[1].dims[0] * (int64_t)sizeof(double);
+    const int64_t logits = 2 * c->in[1].dims[0] * (int64_t)sizeof(double);
     const int64_t weights = c->in[1].dims[0] * c->in[1].dims[1];
     return logits + (needs_fp32_sum(&c->out[2]) ? weights * (int64_t)sizeof(float) : 0);
 }
@@ -23,7 +23,7 @@ int64_t ref_head_loss_workspace(const kern_call *c, int threads)
 static kern_tensor fp32_accumulator(const kern_call *c)
 {
     kern_tensor sum = c->out[2];
-    sum.data = (double *)c->workspace + c->in[1].dims[0];
+    sum.data = (double *)c->workspace + 2 * c->in[1].dims[0];
     sum.type = DTYPE_F32;
     sum.strides[0] = sum.dims[1];
     return sum;
@@ -69,6 +69,9 @@ static void logits_make(const kern_call *c, int64_t n, double *logits)
     for (int64_t v = 0; v < w->dims[0]; v++) {
         logits[v] = 0.0;
         for (int64_t j = 0; j < x->dims[1]; j++) logits[v] += ref_get(x, n, j) * ref_get(w, v, j);
+        if (c->attrs.cap > 0.0f) {
+            logits[v] = (double)c->attrs.cap * tanh(logits[v] / (double)c->attrs.cap);
+        }
     }
 }
 
@@ -179,6 +182,13 @@ static void row_gradients(const kern_call *c, const kern_tensor *dw, int64_t n,
     }
 }
 
+// Returns the slope of the cap where it gave this logit.
+static double cap_slope(const kern_call *c, double logit)
+{
+    const double part = c->attrs.cap > 0.0f ? logit / (double)c->attrs.cap : 0.0;
+    return 1.0 - part * part;
+}
+
 status ref_head_loss(const kern_context *context, const kern_call *c)
 {
     (void)context;
@@ -187,7 +197,7 @@ status ref_head_loss(const kern_context *context, const kern_call *c)
     const int64_t vocab = w->dims[0];
     const bool wants_grad = ref_has(dx) || ref_has(dw);
     const double unit = wants_grad ? c->step->device.loss_scale / c->loss_divisor : 0.0;
-    double *logits = c->workspace;
+    double *logits = c->workspace, *slopes = logits + vocab;
     const kern_tensor sum = needs_fp32_sum(dw) ? fp32_accumulator(c) : *dw;
     if (ref_has(dw) && !c->accumulate) ref_zero(&sum);
     if (needs_fp32_sum(dw) && c->accumulate) copy(&sum, dw);
@@ -200,11 +210,12 @@ status ref_head_loss(const kern_context *context, const kern_call *c)
             continue;
         }
         logits_make(c, n, logits);
+        for (int64_t v = 0; v < vocab; v++) slopes[v] = cap_slope(c, logits[v]);
         ref_put(loss, 0, n,
                 ref_has(&c->in[3]) ? piece_loss(c, n, label, logits)
                                    : row_loss(logits, vocab, label, (double)c->attrs.z_loss));
         if (!wants_grad) continue;
-        for (int64_t v = 0; v < vocab; v++) logits[v] *= unit;
+        for (int64_t v = 0; v < vocab; v++) logits[v] *= unit * slopes[v];
         row_gradients(c, &sum, n, logits);
     }
     if (needs_fp32_sum(dw)) copy(dw, &sum);

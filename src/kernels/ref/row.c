@@ -57,6 +57,7 @@ status ref_embedding_dw(const kern_context *context, const kern_call *c)
         const int64_t id = ref_int(ids, n), row = id - c->piece.first_row;
         TRY(check_row("embedding", n, id, vocabulary_of(c, table)));
         if (came_before(ids, n) || row < 0 || row >= table->dims[0]) continue;
+        if (id + 1 == c->attrs.skipped) continue;
         for (int64_t j = 0; j < dx->dims[1]; j++) {
             ref_total total = ref_total_begin(table, true, row, j);
             for (int64_t i = n; i < dx->dims[0]; i++) {

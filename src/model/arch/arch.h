@@ -17,9 +17,10 @@ typedef enum arch_bias {
 
 typedef enum arch_windows {
     ARCH_WINDOWS_NEVER,
-    ARCH_WINDOWS_ALL,     // sliding_window holds for every layer
-    ARCH_WINDOWS_SWITCH,  // the same if use_sliding_window is true
-    ARCH_WINDOWS_BY_LAYER // layer_types, or max_window_layers and use_sliding_window
+    ARCH_WINDOWS_ALL,      // sliding_window holds for every layer
+    ARCH_WINDOWS_SWITCH,   // the same if use_sliding_window is true
+    ARCH_WINDOWS_BY_LAYER, // layer_types, or max_window_layers and use_sliding_window
+    ARCH_WINDOWS_PATTERN   // layer_types, or all but every window_every-th layer
 } arch_windows;
 
 // Keys of config.json; NULL if the architecture has none.
@@ -31,6 +32,7 @@ typedef struct arch_keys {
     const char *every;        // NULL: every layer has experts
     const char *dense_layers; // list of the layers without experts; NULL: as `every` says
     const char *weights_sum;  // whether the weights of a token add up to 1; NULL: they do
+    const char *attention_scalar, *attention_cap, *logit_cap, *rope_local_theta;
 } arch_keys;
 extern const arch_keys arch_keys_llama; // shared by all architectures like Llama
 
@@ -56,22 +58,37 @@ typedef struct model_arch {
     model_position position;
     arch_bias attention_bias, mlp_bias;
     arch_windows windows;
-    bool qk_norm;
+    model_norm_place norm_place;
+    bool norm_plus_one, qk_norm, qk_norm_whole;
+    bool embed_scaled; // by the root of the width
+    // The context before its extension is a key of the root of config.json, and rope_scaling has
+    // the kind and the factors alone.
+    bool rope_at_root;
     // Defaults of transformers for keys that config.json lacks.
     bool tied;
-    int64_t kv_heads;  // 0: heads
-    int64_t head_dim;  // 0: dim / heads
-    int64_t window;    // 0: none
-    double rope_theta; // 0: 10000
+    int64_t kv_heads;     // 0: heads
+    int64_t head_dim;     // 0: dim / heads
+    int64_t window;       // 0: none
+    int64_t window_every; // of ARCH_WINDOWS_PATTERN
+    double rope_theta;    // 0: 10000
+    double rope_local_theta, attention_scalar, attention_cap, logit_cap;
+    int64_t original_context; // 0: the context
     const char *activation;
     double norm_eps, dropout;
     int32_t bos_token, eos_token;
+    // The embedding does not train the row of the padding, as transformers makes such models.
+    bool pads;
+    int32_t pad_token; // with `pads`; -1: none
 } model_arch;
 
+extern const model_arch model_arch_gemma2;
+extern const model_arch model_arch_gemma3_text;
 extern const model_arch model_arch_gpt2;
 extern const model_arch model_arch_llama;
 extern const model_arch model_arch_mistral;
 extern const model_arch model_arch_mixtral;
+extern const model_arch model_arch_olmo2;
+extern const model_arch model_arch_phi3;
 extern const model_arch model_arch_qwen2;
 extern const model_arch model_arch_qwen3;
 extern const model_arch model_arch_qwen3_moe;
@@ -87,6 +104,9 @@ status model_arch_unknown(const char *where, const char *name);
 
 // Returns the values that follow from the architecture alone; sizes are 0, tokens none.
 decoder_spec model_arch_spec(const model_arch *arch);
+
+// Sets the values that follow from the architecture and the sizes.
+void model_arch_sized(const model_arch *arch, decoder_spec *s);
 
 // Parses an activation name of config.json. False: unsupported.
 bool model_activation_parse(const char *name, op_activation *out);

@@ -3,11 +3,13 @@
 #include "model/arch/arch.h"
 #include "model/spec.h"
 
+#include <math.h>
 #include <string.h>
 
 static const model_arch *const table[] = {
-    &model_arch_gpt2,  &model_arch_llama, &model_arch_mistral,   &model_arch_mixtral,
-    &model_arch_qwen2, &model_arch_qwen3, &model_arch_qwen3_moe,
+    &model_arch_gemma2,  &model_arch_gemma3_text, &model_arch_gpt2,      &model_arch_llama,
+    &model_arch_mistral, &model_arch_mixtral,     &model_arch_olmo2,     &model_arch_phi3,
+    &model_arch_qwen2,   &model_arch_qwen3,       &model_arch_qwen3_moe,
 };
 
 const model_arch *model_arch_at(int64_t index)
@@ -61,6 +63,8 @@ decoder_spec model_arch_spec(const model_arch *arch)
 {
     decoder_spec s = {.arch = arch->name,
                       .norm = arch->norm,
+                      .norm_place = arch->norm_place,
+                      .norm_plus_one = arch->norm_plus_one,
                       .norm_eps = 1e-5f,
                       .mlp = arch->mlp,
                       .activation = ACT_SILU,
@@ -73,10 +77,21 @@ decoder_spec model_arch_spec(const model_arch *arch)
                       .mlp_bias = arch->mlp_bias == ARCH_BIAS_ALWAYS,
                       .norm_bias = arch->norm == MODEL_LAYERNORM,
                       .qk_norm = arch->qk_norm,
+                      .qk_norm_whole = arch->qk_norm_whole,
+                      .rope_local_theta = arch->rope_local_theta,
+                      .attention_scalar = arch->attention_scalar,
+                      .attention_cap = (float)arch->attention_cap,
+                      .logit_cap = (float)arch->logit_cap,
                       .init_std = 0.02f,
-                      .bos_token = -1};
+                      .bos_token = -1,
+                      .pad_token = -1};
     (void)model_activation_parse(arch->activation, &s.activation);
     return s;
+}
+
+void model_arch_sized(const model_arch *arch, decoder_spec *s)
+{
+    if (arch->embed_scaled) s->embed_scale = (float)sqrt((double)s->dim);
 }
 
 static const struct {

@@ -21,4 +21,6 @@ const model_arch model_arch_mistral = {
     .norm_eps = 1e-6,
     .bos_token = 1,
     .eos_token = 2,
+    .pads = true,
+    .pad_token = -1,
 };

@@ -46,4 +46,6 @@ const model_arch model_arch_mixtral = {
     .norm_eps = 1e-5,
     .bos_token = 1,
     .eos_token = 2,
+    .pads = true,
+    .pad_token = -1,
 };

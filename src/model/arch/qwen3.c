@@ -24,4 +24,6 @@ const model_arch model_arch_qwen3 = {
     .norm_eps = 1e-6,
     .bos_token = -1,
     .eos_token = -1,
+    .pads = true,
+    .pad_token = -1,
 };

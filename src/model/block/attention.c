@@ -36,6 +36,11 @@ static status views_make(block_context *c, heads *h)
     return op_view(c->p, h->qkv, "v", h->q_dim + h->kv_dim, h->kv_dim, &h->v);
 }
 
+static int32_t window_of(const block_context *c)
+{
+    return c->spec->windows != NULL ? c->spec->windows[c->layer] : 0;
+}
+
 // Rotates q and k: as one tensor while they still are one (values pass through), else separately.
 static status rotate(block_context *c, heads *h)
 {
@@ -43,8 +48,10 @@ static status rotate(block_context *c, heads *h)
     const int32_t q_heads = (int32_t)s->heads, kv_heads = (int32_t)s->kv_heads;
     const int32_t size = (int32_t)s->head_dim;
     tensor_id positions = TENSOR_NONE, table = TENSOR_NONE;
+    const bool is_local = s->rope_local_theta > 0.0 && window_of(c) > 0;
+    const char *name = is_local ? "rope_local" : "rope";
     TRY(block_batch(c, "positions", extent_tokens(1), DTYPE_I32, &positions));
-    TRY(op_tensor_make(c->p, "rope", ROLE_CONSTANT, DTYPE_F32, 2, extent_of(c->options->seq),
+    TRY(op_tensor_make(c->p, name, ROLE_CONSTANT, DTYPE_F32, 2, extent_of(c->options->seq),
                        extent_of(s->head_dim), &table));
     if (!s->qk_norm) {
         TRY(op_rope(c->p, h->qkv, positions, table, q_heads + kv_heads, size, s->rope_interleaved,
@@ -60,10 +67,10 @@ static status qk_norm(block_context *c, heads *h)
     const decoder_spec *s = c->spec;
     tensor_id wq = TENSOR_NONE, wk = TENSOR_NONE, same = TENSOR_NONE;
     TRY(views_make(c, h));
-    TRY(block_vector(c, "attn.q_norm", s->head_dim, INIT_ONES, -1, &wq));
-    TRY(block_vector(c, "attn.k_norm", s->head_dim, INIT_ONES, -1, &wk));
-    TRY(op_rmsnorm(c->p, h->q, wq, TENSOR_NONE, s->norm_eps, 0.0f, &h->q, &same));
-    return op_rmsnorm(c->p, h->k, wk, TENSOR_NONE, s->norm_eps, 0.0f, &h->k, &same);
+    TRY(block_gain(c, "attn.q_norm", s->qk_norm_whole ? h->q_dim : s->head_dim, &wq));
+    TRY(block_gain(c, "attn.k_norm", s->qk_norm_whole ? h->kv_dim : s->head_dim, &wk));
+    TRY(op_rmsnorm(c->p, h->q, wq, TENSOR_NONE, s->norm_eps, block_plus(c), &h->q, &same));
+    return op_rmsnorm(c->p, h->k, wk, TENSOR_NONE, s->norm_eps, block_plus(c), &h->k, &same);
 }
 
 // Appends keys and values to the cache; attention reads them from there.
@@ -88,6 +95,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
     const bool train = c->options->purpose == PURPOSE_TRAIN;
+    const double scalar = s->attention_scalar > 0.0 ? s->attention_scalar : (double)s->head_dim;
     heads h = {.q_dim = s->heads * s->head_dim, .kv_dim = s->kv_heads * s->head_dim};
     tensor_id documents = TENSOR_NONE, lengths = TENSOR_NONE, a = TENSOR_NONE;
     TRY(qkv_make(c, x, &h));
@@ -105,8 +113,9 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     const op_attrs attrs = {.heads = (int32_t)s->heads,
                             .kv_heads = (int32_t)s->kv_heads,
                             .head_dim = (int32_t)s->head_dim,
-                            .window = s->windows != NULL ? s->windows[c->layer] : 0,
-                            .scale = (float)(1.0 / sqrt((double)s->head_dim)),
+                            .window = window_of(c),
+                            .scale = (float)(1.0 / sqrt(scalar)),
+                            .cap = s->attention_cap,
                             .dropout = train ? s->dropout_attention : 0.0f,
                             .site = SITE_ATTENTION};
     TRY(op_attention(c->p, h.q, h.k, h.v, documents, lengths, &attrs, &a));

@@ -160,16 +160,28 @@ status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tens
     return op_matmul(c->p, x, w, b, spec->activation, y);
 }
 
+float block_plus(const block_context *c)
+{
+    return c->spec->norm_plus_one ? 1.0f : 0.0f;
+}
+
+status block_gain(block_context *c, const char *name, int64_t rows, tensor_id *out)
+{
+    const weight_init init = c->spec->norm_plus_one ? INIT_ZEROS : INIT_ONES;
+    return block_vector(c, name, rows, init, -1, out);
+}
+
 status block_norm(block_context *c, const char *name, tensor_id x, tensor_id delta, tensor_id *y,
                   tensor_id *h)
 {
     tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
     const char *weight_name = joined(c, name, "weight"), *bias_name = joined(c, name, "bias");
     if (weight_name == NULL || bias_name == NULL) return fail(ST_NO_MEMORY, "no memory for names");
-    TRY(block_vector(c, weight_name, c->spec->dim, INIT_ONES, -1, &w));
     if (c->spec->norm == MODEL_RMSNORM) {
-        return op_rmsnorm(c->p, x, w, delta, c->spec->norm_eps, 0.0f, y, h);
+        TRY(block_gain(c, weight_name, c->spec->dim, &w));
+        return op_rmsnorm(c->p, x, w, delta, c->spec->norm_eps, block_plus(c), y, h);
     }
+    TRY(block_vector(c, weight_name, c->spec->dim, INIT_ONES, -1, &w));
     if (c->spec->norm_bias) TRY(block_vector(c, bias_name, c->spec->dim, INIT_ZEROS, -1, &b));
     return op_layernorm(c->p, x, w, b, delta, c->spec->norm_eps, y, h);
 }

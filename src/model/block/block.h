@@ -97,6 +97,9 @@ void block_residual_projection(block_context *c);
 NODISCARD status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y);
 // Appends the gate of a gated MLP: a = act(h[:, :ffn]) * h[:, ffn:]. h: (tokens, 2 ffn).
 NODISCARD status block_gate(block_context *c, tensor_id h, tensor_id *a);
+// Declares the weight of an RMSNorm, and returns the number that the norm adds to it.
+NODISCARD status block_gain(block_context *c, const char *name, int64_t rows, tensor_id *out);
+float block_plus(const block_context *c);
 // Appends the spec's norm: y = norm(x + delta), h = x + delta; delta TENSOR_NONE: h = x.
 NODISCARD status block_norm(block_context *c, const char *name, tensor_id x, tensor_id delta,
                             tensor_id *y, tensor_id *h);

@@ -20,7 +20,15 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
         c->weights[c->weight_count - 1].is_matrix = false;
     }
     tensor_id h = TENSOR_NONE;
-    TRY(op_embedding(c->p, ids, table, positions, position_table, &h));
+    const tensor_id in[4] = {ids, table, positions, position_table};
+    TRY(op_embedding_skip(c->p, in, s->pad_token, &h));
+    if (s->embed_scale > 0.0f) {
+        // In a model of narrower activations the factor is one of their type, as in the models that
+        // have it.
+        float rounded = 0.0f;
+        dtype_store(c->options->compute, &rounded, 0, (double)s->embed_scale);
+        TRY(op_scale(c->p, h, (float)dtype_load(c->options->compute, &rounded, 0), &h));
+    }
     if (s->dropout_embedding > 0.0f && c->options->purpose == PURPOSE_TRAIN) {
         TRY(op_dropout(c->p, h, s->dropout_embedding, 0, &h));
     }

@@ -16,7 +16,8 @@ static status logits(block_context *c, tensor_id x, tensor_id w, extent rows, te
     node.in[0] = x;
     node.in[1] = w;
     node.out[0] = *out;
-    return op_append(c->p, OP_FORWARD, &node, 0);
+    TRY(op_append(c->p, OP_FORWARD, &node, 0));
+    return c->spec->logit_cap > 0.0f ? op_soft_cap(c->p, *out, c->spec->logit_cap, out) : ST_OK;
 }
 
 static status draw(block_context *c, tensor_id y, tensor_id w)
@@ -50,7 +51,8 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
         TRY(op_output(c->p, all));
     }
     TRY(block_batch(c, "labels", extent_tokens(1), DTYPE_I32, &labels));
-    TRY(op_head_loss(c->p, normed, w, labels, c->options->z_loss, &losses));
+    const op_head_options head = {.z_loss = c->options->z_loss, .cap = s->logit_cap};
+    TRY(op_head_loss(c->p, normed, w, labels, &head, &losses));
     if (c->options->losses && c->options->purpose == PURPOSE_EVALUATE) {
         TRY(op_output(c->p, losses));
     }

@@ -196,8 +196,8 @@ static void test_bare_head(void **state)
     tensor_id x, loss;
     MUST(op_program_create(a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &p));
     MUST(op_input(p, "x", extent_tokens(1), extent_of(BLOCK_DIM), &x));
-    MUST(op_head_loss(p, x, block_weight(p, "head", 50, BLOCK_DIM), block_batch(p, "labels"), 0.1f,
-                      &loss));
+    MUST(op_head_loss(p, x, block_weight(p, "head", 50, BLOCK_DIM), block_batch(p, "labels"),
+                      &(op_head_options){.z_loss = 0.1f}, &loss));
     MUST(op_program_differentiate(p));
     check_flow(p);
     assert_int_equal(p->lists[OP_FORWARD].count, 0);
@@ -298,7 +298,8 @@ static void test_refusals(void **state)
     MUST(op_program_create(a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &p));
     MUST(op_input(p, "x", extent_tokens(1), extent_of(8), &x));
     MUST(op_matmul(p, x, block_weight(p, "w", 8, 8), TENSOR_NONE, ACT_SILU, &y));
-    MUST(op_head_loss(p, y, block_weight(p, "head", 50, 8), block_batch(p, "labels"), 0.0f, &v));
+    MUST(op_head_loss(p, y, block_weight(p, "head", 50, 8), block_batch(p, "labels"),
+                      &(op_head_options){.z_loss = 0.0f}, &v));
     assert_int_equal(op_program_differentiate(p), ST_UNSUPPORTED);
 }
 

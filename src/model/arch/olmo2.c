@@ -1,0 +1,48 @@
+// OLMo 2: Llama with norms of the results of attention and MLP instead of their inputs, and a norm
+// over all queries and all keys of a token. Source: OLMo team 2025, arXiv:2501.00656.
+#include "model/arch/arch.h"
+
+static const arch_tensor tensors[] = {
+    {"embed.tokens", "embed_tokens.weight", false},
+    {"norm.weight", "norm.weight", false},
+    {"layers.#.attn.q", "layers.#.self_attn.q_proj.weight", false},
+    {"layers.#.attn.k", "layers.#.self_attn.k_proj.weight", false},
+    {"layers.#.attn.v", "layers.#.self_attn.v_proj.weight", false},
+    {"layers.#.attn.q.bias", "layers.#.self_attn.q_proj.bias", false},
+    {"layers.#.attn.k.bias", "layers.#.self_attn.k_proj.bias", false},
+    {"layers.#.attn.v.bias", "layers.#.self_attn.v_proj.bias", false},
+    {"layers.#.attn.q_norm", "layers.#.self_attn.q_norm.weight", false},
+    {"layers.#.attn.k_norm", "layers.#.self_attn.k_norm.weight", false},
+    {"layers.#.attn.out", "layers.#.self_attn.o_proj.weight", false},
+    {"layers.#.attn.out.bias", "layers.#.self_attn.o_proj.bias", false},
+    {"layers.#.attn_post_norm.weight", "layers.#.post_attention_layernorm.weight", false},
+    {"layers.#.mlp.gate", "layers.#.mlp.gate_proj.weight", false},
+    {"layers.#.mlp.up", "layers.#.mlp.up_proj.weight", false},
+    {"layers.#.mlp.down", "layers.#.mlp.down_proj.weight", false},
+    {"layers.#.mlp_post_norm.weight", "layers.#.post_feedforward_layernorm.weight", false},
+    {NULL, NULL, false},
+};
+
+const model_arch model_arch_olmo2 = {
+    .name = "olmo2",
+    .causal_class = "Olmo2ForCausalLM",
+    .base_class = "Olmo2Model",
+    .prefix = "model.",
+    .tensors = tensors,
+    .buffers = arch_buffers_llama,
+    .keys = &arch_keys_llama,
+    .norm = MODEL_RMSNORM,
+    .norm_place = MODEL_NORM_AFTER,
+    .mlp = MODEL_MLP_SWIGLU,
+    .position = MODEL_POSITION_ROPE,
+    .attention_bias = ARCH_BIAS_KEY,
+    .mlp_bias = ARCH_BIAS_NEVER,
+    .qk_norm = true,
+    .qk_norm_whole = true,
+    .activation = "silu",
+    .norm_eps = 1e-5,
+    .bos_token = -1,
+    .eos_token = 50279,
+    .pads = true,
+    .pad_token = 1,
+};

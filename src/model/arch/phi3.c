@@ -1,0 +1,53 @@
+// Phi-3: Llama whose files fuse the projections of queries, keys and values, and those of gate and
+// up; long contexts by LongRoPE. Source: Abdin et al. 2024, arXiv:2404.14219.
+#include "model/arch/arch.h"
+
+static const arch_keys keys = {
+    .layers = "num_hidden_layers",
+    .dim = "hidden_size",
+    .heads = "num_attention_heads",
+    .kv_heads = "num_key_value_heads",
+    .ffn_dim = "intermediate_size",
+    .context = "max_position_embeddings",
+    .norm_eps = "rms_norm_eps",
+    .activation = "hidden_act",
+    .dropout_attention = "attention_dropout",
+    .dropout_residual = "resid_pdrop",
+    .dropout_embedding = "embd_pdrop",
+};
+
+static const arch_tensor tensors[] = {
+    {"embed.tokens", "embed_tokens.weight", false},
+    {"norm.weight", "norm.weight", false},
+    {"layers.#.attn_norm.weight", "layers.#.input_layernorm.weight", false},
+    {"layers.#.attn.qkv", "layers.#.self_attn.qkv_proj.weight", false},
+    {"layers.#.attn.out", "layers.#.self_attn.o_proj.weight", false},
+    {"layers.#.mlp_norm.weight", "layers.#.post_attention_layernorm.weight", false},
+    {"layers.#.mlp.gate_up", "layers.#.mlp.gate_up_proj.weight", false},
+    {"layers.#.mlp.down", "layers.#.mlp.down_proj.weight", false},
+    {NULL, NULL, false},
+};
+
+const model_arch model_arch_phi3 = {
+    .name = "phi3",
+    .causal_class = "Phi3ForCausalLM",
+    .base_class = "Phi3Model",
+    .prefix = "model.",
+    .tensors = tensors,
+    .buffers = arch_buffers_llama,
+    .keys = &keys,
+    .norm = MODEL_RMSNORM,
+    .mlp = MODEL_MLP_SWIGLU,
+    .position = MODEL_POSITION_ROPE,
+    .attention_bias = ARCH_BIAS_NEVER,
+    .mlp_bias = ARCH_BIAS_NEVER,
+    .windows = ARCH_WINDOWS_ALL,
+    .rope_at_root = true,
+    .original_context = 4096,
+    .activation = "silu",
+    .norm_eps = 1e-5,
+    .bos_token = 1,
+    .eos_token = 32000,
+    .pads = true,
+    .pad_token = 32000,
+};
