@@ -37,6 +37,7 @@ static assemble_plans *assembled(trial *t, int64_t pp)
     const assemble_options options = {.threads = 1,
                                       .device = "cpu",
                                       .backend = "cpu",
+                                      .even_experts = true,
                                       .sizes_only = true,
                                       .mesh = run_config_mesh(&t->r, pp * apart)};
     assert_ok(arena_new(t->a, 1, &plans));

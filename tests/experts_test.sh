@@ -20,13 +20,14 @@ loss() { sed -n "s/^{\"step\": $2,.*\"loss\": \([0-9.]*\).*/\1/p" "$1/metrics.js
 code "strict, one rank" 0 train one $strict
 want=$(digest one)
 number=0
-for layout in "layout.dp=2 layout.zero=3 train.recompute=selective" "layout.pp=2 train.recompute=full"; do
+for layout in "layout.dp=2 layout.zero=3 train.recompute=selective" "layout.pp=2 train.recompute=full" \
+    "layout.dp=2 layout.ep=2 train.micro_batch=2"; do
     number=$((number + 1))
     code "$layout" 0 train "l$number" $strict $layout
     same "$layout: the same digest" "$(digest "l$number")" "$want"
 done
-code "two steps" 0 train resumed $strict train.steps=2
-code "two more" 0 train resumed $strict
+code "two steps" 0 train resumed $strict train.steps=2 layout.dp=4 layout.ep=4
+code "two more" 0 train resumed $strict layout.dp=4 layout.ep=2 layout.zero=1
 same "go on exactly" "$(digest resumed)" "$want"
 code "fast, bf16" 0 train bf16 train.precision=bf16 train.steps=20 layout.dp=2 layout.zero=2
 same "learns" "$(awk -v a="$(loss bf16 1)" -v b="$(loss bf16 20)" 'BEGIN { print(a > 5 && b > 0 && b < a - 1.5) }')" 1
@@ -50,7 +51,8 @@ refused() { # NAME PATTERN KEY...
 }
 refused "tp" 'layout.tp = 2: experts cannot be cut between ranks' layout.tp=2
 refused "Muon" 'optimizer.name = muon .* use optimizer.name=adamw' optimizer.name=muon
-refused "a micro-batch of several shards" 'use train.micro_batch=1, or' $strict train.micro_batch=2
+refused "ranks with different batches" 'use train.global_batch=6' layout.dp=3 layout.ep=3 model.experts=6 train.global_batch=8
+refused "experts that ep does not divide" 'layout.ep = 3 does not divide' layout.dp=3 layout.ep=3 train.global_batch=6
 refused "a shared expert" 'model.shared_experts=0' model.shared_experts=1
 refused "a width that no MLP has" 'model.ffn_dim = 64 has no effect' model.ffn_dim=64
 refused "a key of experts without them" 'model.expert_ffn_dim = 16 has no effect' model.preset=tiny

@@ -46,7 +46,7 @@ op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_
                .ordered = strict,
                .ring = assemble_goes_in_ring(r, spec, mesh, r->train.micro_batch),
                .turns = run_config_cp_turns(r)},
-        .expert_ways = plan_mesh_ep(mesh),
+        .ep = {.ways = plan_mesh_ep(mesh), .at = plan_ep_place(mesh), .ordered = strict},
     };
 }
 
@@ -72,7 +72,8 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
     TRY(run_config_halved(r, a, &halved, &options.halved_count));
     options.halved = halved;
     TRY(model_build(a, out->spec, &options, &out->whole));
-    const op_cuts cuts = assemble_cuts(r, out->spec, &o->mesh);
+    op_cuts cuts = assemble_cuts(r, out->spec, &o->mesh);
+    cuts.ep.even = o->even_experts;
     op_model *of_tp = NULL;
     TRY(op_model_cut(a, out->whole, &cuts, &of_tp, &out->model));
     for (int32_t i = 0; i < out->model->program_count && is_whole_again(o, r); i++) {
@@ -430,7 +431,7 @@ int64_t assemble_peak_bytes(const assemble_plans *plans)
 
 bool assemble_cuts_state(const run_config *r)
 {
-    return r->layout.zero > 0 || r->layout.tp > 1 || r->layout.pp > 1 ||
+    return r->layout.zero > 0 || r->layout.tp > 1 || r->layout.pp > 1 || r->layout.ep > 1 ||
            run_config_has_error_feedback(r);
 }
 

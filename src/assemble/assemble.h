@@ -56,6 +56,7 @@ typedef struct assemble_options {
     int snapshots;          // copies of the state for checkpoints written in the background
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
     plan_mesh mesh;         // zero: one rank
+    bool even_experts;      // experts get equally many rows (op_expert_cut): no plan to run
     bool sizes_only;        // the plans are looked at, not run: constants have no data
     plan_last last;         // (plan_request)
     assemble_plan_fn make;  // of stages; NULL: plan_create

@@ -122,27 +122,10 @@ static status experts_check(const run_config *r, const decoder_spec *s)
                 nearest_of(s, r, fits_ep, ep, s->experts.count, near), share_of_tp(r, s));
 }
 
-// The rows of experts are ordered by expert, so no shard of a batch has a range of them. A size of
-// micro-batches that is not chosen yet will fit in a shard (assemble_memory_choose).
+// The rows of experts are ordered by expert, and their counts by sequence, so no piece of a sequence
+// has a range of them.
 static status experts_order_check(const run_config *r)
 {
-    plan_mesh mesh = run_config_mesh(r, 0);
-    const int32_t dp = plan_mesh_size(&mesh, AXIS_DP), shards = (int32_t)r->determinism.shards;
-    const int64_t batches = r->train.micro_batch_chosen ? 0 : run_config_ramp_count(r);
-    for (int64_t i = 0; i < batches * dp; i++) {
-        int64_t step = 0, size = 0, first = 0, own = 0;
-        run_config_ramp_at(r, i / dp, &step, &size);
-        mesh.at[AXIS_DP] = (int32_t)(i % dp);
-        plan_own_sequences(&mesh, true, shards, size, &first, &own);
-        const int64_t at_once = assemble_divisor_below(own, r->train.micro_batch);
-        if (at_once == 1 || (size % shards == 0 && size / shards % at_once == 0)) continue;
-        return fail(ST_UNSUPPORTED,
-                    "determinism.mode = strict: micro-batches of %lld sequences span several of "
-                    "the %d shards of a batch of %lld, and a model with experts cannot be trained "
-                    "so yet; use train.micro_batch=%lld, or determinism.mode=fast",
-                    (long long)at_once, (int)shards, (long long)size,
-                    (long long)assemble_divisor_below(assemble_shard_sequences(r), at_once));
-    }
     if (r->determinism.cp_shards == r->layout.cp) return ST_OK;
     return fail(ST_UNSUPPORTED,
                 "determinism.cp_shards = %lld differs from layout.cp = %lld, and a model with "
@@ -152,23 +135,61 @@ static status experts_order_check(const run_config *r)
                 (long long)r->layout.cp);
 }
 
+// Ranks that share experts exchange rows in every micro-batch, so each has as many sequences as the
+// others, and in strict order as many in each shard.
+static status experts_even_check(const run_config *r)
+{
+    const bool strict = r->determinism.mode == RUN_STRICT;
+    const int64_t dp = r->layout.dp, shards = strict ? r->determinism.shards : dp;
+    for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
+        int64_t step = 0, size = 0;
+        run_config_ramp_at(r, i, &step, &size);
+        if (size % shards == 0 && shards % dp == 0) continue;
+        if (shards % dp != 0) {
+            return fail(ST_UNSUPPORTED,
+                        "layout.ep = %lld: layout.dp = %lld does not divide determinism.shards = "
+                        "%lld, so ranks that share experts would have different numbers of shards; "
+                        "change layout.dp",
+                        (long long)r->layout.ep, (long long)dp, (long long)shards);
+        }
+        return fail(ST_UNSUPPORTED,
+                    "layout.ep = %lld: a batch of %lld sequences is not cut evenly into %lld %s, "
+                    "as ranks that share experts need; use train.global_batch=%lld",
+                    (long long)r->layout.ep, (long long)size, (long long)shards,
+                    strict ? "shards (determinism.shards)" : "parts (layout.dp)",
+                    (long long)(max_i64(size / shards, 1) * shards));
+    }
+    return ST_OK;
+}
+
+static status experts_apart_check(const run_config *r)
+{
+    if (r->layout.ep == 1) return ST_OK;
+    if (r->comm.compression.mode != RUN_COMPRESS_NONE) {
+        return fail(ST_UNSUPPORTED,
+                    "comm.compression: the gradients of experts on layout.ep = %lld ranks cannot "
+                    "be compressed yet; use comm.compression=none or layout.ep=1",
+                    (long long)r->layout.ep);
+    }
+    return experts_even_check(r);
+}
+
 status assemble_train_check(const run_config *r, const decoder_spec *spec)
 {
     if (spec->experts.count == 0) return ST_OK;
-    if (r->layout.tp > 1 || r->layout.ep > 1) {
-        const bool is_tp = r->layout.tp > 1;
+    if (r->layout.tp > 1) {
         return fail(ST_UNSUPPORTED,
-                    "layout.%s = %lld: experts cannot be cut between ranks in training yet, only "
-                    "in `plan` and `simulate`; use layout.%s=1, and layout.dp, layout.zero, "
-                    "layout.pp or layout.cp instead",
-                    is_tp ? "tp" : "ep", (long long)(is_tp ? r->layout.tp : r->layout.ep),
-                    is_tp ? "tp" : "ep");
+                    "layout.tp = %lld: experts cannot be cut between ranks of tp in training yet, "
+                    "only in `plan` and `simulate`; use layout.tp=1, and layout.ep, layout.dp, "
+                    "layout.zero, layout.pp or layout.cp instead",
+                    (long long)r->layout.tp);
     }
     if (r->optimizer.name == RUN_MUON) {
         return fail(ST_UNSUPPORTED,
                     "optimizer.name = muon would take the stacked matrices of all experts for one; "
                     "a model with experts cannot be trained with it yet; use optimizer.name=adamw");
     }
+    TRY(experts_apart_check(r));
     return r->determinism.mode == RUN_STRICT ? experts_order_check(r) : ST_OK;
 }
 

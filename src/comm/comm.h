@@ -82,6 +82,12 @@ typedef struct comm_args {
     int32_t shards;
     // ALL_TO_ALLV: elements to and from each rank of the group.
     const int64_t *send_counts, *receive_counts;
+    // Or offsets of rows instead, `stride` of them for each rank and one more: rows [offsets[r
+    // stride], offsets[(r + 1) stride]) go to rank r, and come from it. A row has row_elements. They
+    // are read when the operation runs, so earlier work of its stream may write them.
+    const int32_t *send_offsets, *receive_offsets;
+    int32_t stride;
+    int64_t row_elements, receive_most; // receive_most: the most elements that may come
     // How the terms of an ALL_REDUCE or REDUCE_SCATTER of fp32 are encoded (comm/compressed.h);
     // NULL: they are not. The items are in place and together one vector, even if a rank gets only
     // its piece of the sum.

@@ -61,6 +61,7 @@ void comm_group_close(comm_group *g)
     if (g->port != NULL) g->transport->leave(g->port);
     comm_direct_destroy(g->direct);
     comm_direct_destroy(g->levels.direct);
+    free(g->counts);
     free(g->sent);
     free(g->scratch);
     free(g);
@@ -252,13 +253,50 @@ static status group_kill(comm_group *g)
     return st;
 }
 
+static status counts_take(const comm_args *args, const int32_t *offsets, int64_t most, int size,
+                          int64_t *counts)
+{
+    int64_t all = 0;
+    for (int r = 0; r < size; r++) {
+        const int64_t begin = offsets[(int64_t)r * args->stride];
+        const int64_t end = offsets[(int64_t)(r + 1) * args->stride];
+        counts[r] = (end - begin) * args->row_elements;
+        all += counts[r];
+        if (begin >= 0 && begin <= end && all <= most) continue;
+        return fail(ST_DATA, "%s: rows %lld to %lld are those of rank %d, and there are %lld",
+                    args->tensor != NULL ? args->tensor : "all_to_allv", (long long)begin,
+                    (long long)end, r, (long long)(most / max_i64(args->row_elements, 1)));
+    }
+    return ST_OK;
+}
+
+// Runs an operation whose counts are offsets in device memory.
+static status offsets_run(comm_group *g, comm_memo *memo, const comm_args *args,
+                          const comm_contract *contract, int64_t posted_ns)
+{
+    comm_args counted = *args;
+    const comm_item *item = &args->items[0];
+    if (g->counts == NULL) {
+        g->counts = calloc((size_t)g->size * 2, sizeof(*g->counts));
+        if (g->counts == NULL) {
+            return fail(ST_NO_MEMORY, "no memory for the counts of %d ranks", g->size);
+        }
+    }
+    TRY(counts_take(args, args->send_offsets, item->count, g->size, g->counts));
+    TRY(counts_take(args, args->receive_offsets, args->receive_most, g->size, g->counts + g->size));
+    counted.send_counts = g->counts;
+    counted.receive_counts = g->counts + g->size;
+    return comm_algorithm_run(g, memo, &counted, contract, posted_ns);
+}
+
 status comm_operation_run(comm_group *g, comm_memo *memo, const comm_args *args,
                           const comm_contract *contract, int64_t posted_ns)
 {
     if (__atomic_load_n(&g->dead, __ATOMIC_ACQUIRE)) return error_put(&g->error);
-    const status st = args->compressed != NULL
-                          ? comm_compressed_run(g, memo, args, contract->sequence, posted_ns)
-                          : comm_algorithm_run(g, memo, args, contract, posted_ns);
+    const status st =
+        args->compressed != NULL ? comm_compressed_run(g, memo, args, contract->sequence, posted_ns)
+        : args->send_offsets != NULL ? offsets_run(g, memo, args, contract, posted_ns)
+                                     : comm_algorithm_run(g, memo, args, contract, posted_ns);
     return st == ST_OK ? ST_OK : group_kill(g);
 }
 

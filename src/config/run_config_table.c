@@ -373,8 +373,8 @@ static const option rows[] = {
         .help = "degree of context parallelism, which shards sequences",
         .also = "context_parallel, cp_size"),
     INT("layout.ep", layout.ep, "1", 1, 1 << 20, FREE, "ranks",
-        .help = "degree of expert parallelism, for `simulate` and `plan`: this many ranks of "
-                "dp x cp, or of tp x cp x dp with layout.etp=1, share the experts of a layer",
+        .help = "degree of expert parallelism: this many ranks of dp x cp, or of tp x cp x dp "
+                "with layout.etp=1, share the experts of a layer",
         .also = "expert_parallel, ep_size"),
     INT("layout.etp", layout.etp, "0", 0, 1 << 20, FREE, "ranks",
         .help = "number of tp ranks that shard an expert's matrices, for `simulate` and "

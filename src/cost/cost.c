@@ -195,7 +195,7 @@ int64_t cost_launch_ns(const cost_model *m)
 double cost_dim_of(const op_program *p, tensor_id t, int dim, const extent_binding *bound)
 {
     const op_tensor *x = &p->tensors[t];
-    return dim < x->ndim ? (double)extent_value(x->dims[dim], bound) : 1.0;
+    return dim < x->ndim ? (double)extent_likely(x->dims[dim], bound) : 1.0;
 }
 
 // Logits go through memory in chunks of rows: written, read for the loss, written and read as

@@ -193,6 +193,7 @@ static double collective_s(const cost_model *m, const cost_group *g, op_collecti
     case COLLECTIVE_ALL_GATHER:
         return cost_gather_s(m, g, bytes, false) + cost_pieces_latency(m, g);
     case COLLECTIVE_ALL_TO_ALL:
+    case COLLECTIVE_ALL_TO_ALLV:
         return all_to_all_s(m, g, bytes);
     case COLLECTIVE_BROADCAST:
         return bytes / ((double)cost_units_below(g, g->top) * cost_level_rate(m, g, g->top)) +
@@ -202,7 +203,6 @@ static double collective_s(const cost_model *m, const cost_group *g, op_collecti
     case COLLECTIVE_REDUCE:
     case COLLECTIVE_GATHER:
     case COLLECTIVE_SCATTER:
-    case COLLECTIVE_ALL_TO_ALLV:
     case COLLECTIVE_BARRIER:
     case COLLECTIVE_COUNT:
     default: // plans do not use the others: only the bytes count
@@ -237,6 +237,7 @@ double cost_comm_bytes(const plan *p, const plan_comm *c, int64_t ranks)
 {
     double count = 0.0;
     if (c->compressed) return (double)c->stream_bytes * (double)ranks;
+    if (c->op == COLLECTIVE_ALL_TO_ALLV) return (double)c->likely * (double)dtype_bytes(c->type);
     const bool pieces = c->op == COLLECTIVE_ALL_GATHER || c->op == COLLECTIVE_ALL_TO_ALL ||
                         c->op == COLLECTIVE_REDUCE_SCATTER;
     for (int32_t i = 0; i < c->items_count; i++) {

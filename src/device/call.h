@@ -46,6 +46,9 @@ typedef struct kern_call {
     // DROPOUT of positions that are cut over AXIS_TP (op/zigzag.h: cut_position): the number of
     // ranks, this rank's index, and the pieces of a sequence. 0: they are not cut.
     int64_t cut_ways, cut_at, cut_pieces;
+    // Operations that find their rows themselves: those of `sequence_count` sequences of the
+    // micro-batch from sequence_begin on (count 0: of all), of rank rows_of - 1 (0: of all ranks).
+    int64_t sequence_begin, sequence_count, rows_of;
     int64_t first_head;  // number within the layer of head 0, where heads are cut: dropout
     int64_t first_row;   // number within the weight of row 0, where rows are cut: optimizers
     double loss_divisor; // HEAD_LOSS

@@ -5,6 +5,8 @@
 // on some of a micro-batch's sequences is a range of all tensors that have rows of tokens.
 #include "exec/call.h"
 
+#include "plan/access.h"
+
 #include <string.h>
 
 static const plan_binding *binding_of(const plan *p, const plan_action *action)
@@ -80,15 +82,16 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
 {
     const plan_binding *b = binding_of(p, action);
     const op_node *node = &b->program->lists[action->list].nodes[at];
+    const plan_action rows = plan_action_rows(action, node);
     memset(call, 0, sizeof(*call));
     call->code = node->code;
     call->attrs = node->attrs;
     call->piece = node->piece;
     for (int k = 0; k < OP_MAX_IN; k++) {
-        call->in[k] = exec_operand(p, action, node->in[k], base);
+        call->in[k] = exec_operand(p, &rows, node->in[k], base);
     }
     for (int k = 0; k < OP_MAX_OUT; k++) {
-        call->out[k] = exec_operand(p, action, node->out[k], base);
+        call->out[k] = exec_operand(p, &rows, node->out[k], base);
     }
     call->step = (step_block *)(void *)(base + plan_tensor_offset(p, p->step_ref));
     const int32_t space = row_at(b->workspace[action->list], at);
@@ -115,6 +118,9 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->first_sequence = p->first_sequence +
                            (action->microbatch > 0 ? action->microbatch * p->micro_batch : 0) +
                            action->sequence_begin;
+    call->sequence_begin = action->sequence_begin;
+    call->sequence_count = action->sequence_count < p->micro_batch ? action->sequence_count : 0;
+    call->rows_of = action->rows_of;
     call->loss_divisor = p->loss_divisor;
     call->accumulate = action->accumulate;
     call->poison = p->poison;

@@ -12,7 +12,7 @@ static status items_make(arena *a, const plan *p, const plan_comm *c, char *base
     for (int32_t i = 0; i < c->items_count; i++) {
         const plan_comm_item *item = &p->items[c->items_begin + i];
         items[i].count = item->count;
-        items[i].total = item->total;
+        items[i].total = c->op == COLLECTIVE_ALL_TO_ALLV ? 0 : item->total;
         if (item->in != -1) items[i].in = base + plan_tensor_offset(p, item->in) + item->in_offset;
         if (item->out != -1) {
             items[i].out = base + plan_tensor_offset(p, item->out) + item->out_offset;
@@ -34,6 +34,12 @@ static status terms_make(arena *a, const plan *p, const plan_comm *c, const comm
     return ST_OK;
 }
 
+static const int32_t *offsets_at(const plan *p, const plan_comm *c, int32_t item, const char *base)
+{
+    const int64_t at = plan_tensor_offset(p, p->items[c->items_begin + item].in);
+    return (const int32_t *)(const void *)(base + at);
+}
+
 status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out)
 {
     comm_args *all = NULL;
@@ -53,6 +59,14 @@ status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out)
                             .shards = c->leaves_count > 0 ? c->shards : 0,
                             .tensor = c->name,
                             .record = (int32_t)i};
+        if (c->op == COLLECTIVE_ALL_TO_ALLV) {
+            args->item_count = 1;
+            args->send_offsets = offsets_at(p, c, 1, base);
+            args->receive_offsets = offsets_at(p, c, 2, base);
+            args->stride = c->stride;
+            args->row_elements = c->row_elements;
+            args->receive_most = p->items[c->items_begin].total;
+        }
         TRY(items_make(a, p, c, base, &args->items));
         if (c->leaves_count > 0) TRY(terms_make(a, p, c, &args->terms));
         TRY(arena_format(a, &site, "communication %lld of the plan", (long long)i));
@@ -60,6 +74,13 @@ status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out)
     }
     *out = all;
     return ST_OK;
+}
+
+// Groups of expert parallelism may have the members of another group on the same stream.
+static int number_of(const plan_group *g)
+{
+    enum { EXPERTS = 64 };
+    return (int)g->use + (g->axes == MESH_AXIS(AXIS_EP) ? EXPERTS : 0);
 }
 
 status exec_groups_make(arena *a, comm *all, const plan_mesh *mesh, const plan_table *run,
@@ -80,7 +101,7 @@ status exec_groups_make(arena *a, comm *all, const plan_mesh *mesh, const plan_t
         char name[PLAN_GROUP_NAME_BYTES];
         plan_group_name(g, name);
         plan_group_members(mesh, g, members);
-        st = comm_group_create(all, members, (int)plan_group_size(mesh, g), (int)g->use, name,
+        st = comm_group_create(all, members, (int)plan_group_size(mesh, g), number_of(g), name,
                                &groups[next]);
     }
     if (st != ST_OK) exec_groups_destroy(groups, run);

@@ -167,6 +167,12 @@ static status streams_create(exec *e)
     return ST_OK;
 }
 
+// Whether the node finds the rows of some sequences by their counts.
+static bool has_counts(const op_node *node)
+{
+    return op_kind_of(node->code)->finds_rows && node->in[3] != TENSOR_NONE;
+}
+
 // Rows that are counted as a whole cannot be cut between the sequences of a micro-batch.
 static status counts_check(const plan *p)
 {
@@ -178,8 +184,9 @@ static status counts_check(const plan *p)
         const op_program *program = p->bindings[a->binding].program;
         const op_node *nodes = &program->lists[a->list].nodes[a->ops_begin];
         for (int32_t k = 0; k < a->ops_count * OP_MAX_IN; k++) {
-            const tensor_id t = nodes[k / OP_MAX_IN].in[k % OP_MAX_IN];
-            if (op_count_of(program, t) == TENSOR_NONE) continue;
+            const op_node *node = &nodes[k / OP_MAX_IN];
+            const tensor_id t = node->in[k % OP_MAX_IN];
+            if (op_count_of(program, t) == TENSOR_NONE || has_counts(node)) continue;
             return fail(ST_UNSUPPORTED,
                         "%s has rows in an order of their own, which no shard of a micro-batch has "
                         "a part of: take micro-batches of one shard, or determinism.mode=fast",

@@ -71,7 +71,7 @@ static void experts_check(const op_facts *f)
     if (rows >= 0 && tokens >= 0) ASSERT(rows == tokens * taken);
     if (choices >= 0) ASSERT(taken >= 1 && taken <= choices);
     if (offsets >= 0 || weight >= 0) ASSERT(experts > 0);
-    if (offsets >= 0) ASSERT(offsets == experts + 1);
+    if (offsets >= 0) ASSERT((offsets - 1) % experts == 0);
     if (weight >= 0) ASSERT(weight == experts * op_fact(f, 'M'));
 }
 
@@ -360,10 +360,11 @@ static status experts_bind(const op_node *node, op_shapes *shapes)
     const char *name = op_kind_of(node->code)->name;
     const int64_t experts = node->attrs.experts;
     if (experts < 1) return fail(ST_MODEL, "%s: there is no expert", name);
-    const extent offsets = extent_of(experts + 1);
-    if (shapes->of['X'].scale >= 0 && !extent_equal(shapes->of['X'], offsets)) {
-        return fail(ST_MODEL, "%s: %lld offsets for %lld experts", name,
-                    (long long)shapes->of['X'].scale, (long long)experts);
+    const extent offsets = shapes->of['X']; // of the rows of one rank, or of several
+    const bool is_count = offsets.symbol == EXTENT_ONE && (offsets.scale - 1) % experts == 0;
+    if (offsets.scale >= 0 && !is_count) {
+        return fail(ST_MODEL, "%s: %lld offsets for %lld experts", name, (long long)offsets.scale,
+                    (long long)experts);
     }
     return ST_OK;
 }
@@ -495,13 +496,13 @@ static void grouped_matmul_dw_place(const op_program *p, const op_node *node, op
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "00r:p", "1rr:0", "r1r:1");
+    OP_RULES(rules, count, "00rr:p", "1rrr:0", "r1rr:1");
 }
 
 static op_cost grouped_matmul_dw_cost(const op_program *p, const op_node *node,
                                       const extent_binding *bound)
 {
-    op_cost cost = cost_without(p, node, bound, 1u << 2, 0);
+    op_cost cost = cost_without(p, node, bound, 1u << 2 | 1u << 3, 0);
     cost.flops = 2.0 * op_dim(p, node->in[1], 1, bound) * op_elements(p, node->in[0], bound);
     return cost;
 }
@@ -509,14 +510,15 @@ static op_cost grouped_matmul_dw_cost(const op_program *p, const op_node *node,
 const op_kind op_row_grouped_matmul_dw = {
     .code = OP_GROUPED_MATMUL_DW,
     .name = "grouped_matmul_dw",
-    .in = "fRM fRK iX",
+    .in = "fRM fRK iX iQL",
     .out = "gWK",
     .made = "dw",
     .cost_class = COST_GEMM,
     .gemm = "MKR",
     .grad_of = GRAD_OF_WEIGHT,
     .inplace = {-1, -1, -1, -1},
-    .optional_in = 1u << 2,
+    .optional_in = 1u << 2 | 1u << 3,
+    .finds_rows = true,
     .accumulates = 1u,
     .kept_by_selective = true,
     .infer = grouped_matmul_dw_infer,

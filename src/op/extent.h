@@ -30,6 +30,7 @@ typedef struct extent {
     bool bounded;
     int32_t count_at;
     tensor_id count;
+    int64_t likely; // of a bounded extent whose count is usually smaller: its scale then; 0: scale
 } extent;
 // Makes an exact extent.
 static inline extent extent_make(int64_t scale, extent_symbol symbol)
@@ -40,6 +41,7 @@ static inline extent extent_make(int64_t scale, extent_symbol symbol)
     e.bounded = false;
     e.count_at = 0;
     e.count = TENSOR_NONE;
+    e.likely = 0;
     return e;
 }
 static inline extent extent_of(int64_t count)
@@ -64,6 +66,8 @@ typedef struct extent_binding {
 } extent_binding;
 
 int64_t extent_value(extent e, const extent_binding *bound); // of a bounded one: the bound
+// Returns the same, or the likely count of a bounded one: costs use it.
+int64_t extent_likely(extent e, const extent_binding *bound);
 
 #ifdef __cplusplus
 }

@@ -43,11 +43,12 @@ typedef struct op_weight {
     weight_part parts[4];
     weight_init init;
     float init_std;
-    bool decay;     // weight decay applies (two-dim tensors)
-    bool in_gemm;   // an operand of a GEMM: counted in FLOPs (the input embedding is not)
-    bool is_matrix; // Muon takes it: two-dim, neither embedding nor head
-    bool frozen;    // not trained: it has no gradient and no optimizer state
-    bool is_expert; // its rows are those of experts, which ranks along AXIS_EP share
+    bool decay;          // weight decay applies (two-dim tensors)
+    bool in_gemm;        // an operand of a GEMM: counted in FLOPs (the input embedding is not)
+    bool is_matrix;      // Muon takes it: two-dim, neither embedding nor head
+    bool frozen;         // not trained: it has no gradient and no optimizer state
+    bool is_expert;      // its rows are those of experts, which ranks along AXIS_EP share
+    int32_t expert_ways; // above 1: it has the experts of one of so many ranks
     int8_t cut_dim[AXIS_COUNT];
     // Piece `at` of `ways` along AXIS_TP; ways is 0 or 1 if every rank has the whole weight.
     int32_t ways, at;
@@ -58,6 +59,11 @@ typedef struct op_weight {
     int32_t partial_copies;
 } op_weight;
 
+static inline bool op_weight_is_piece(const op_weight *w)
+{
+    return w->ways > 1 || w->expert_ways > 1;
+}
+
 // The place of a part in its logical tensor: all of it if the weight is not a piece.
 typedef struct weight_piece {
     int64_t row, rows, whole_rows;
@@ -66,7 +72,7 @@ typedef struct weight_piece {
 static inline weight_piece op_weight_piece(const op_weight *w, int part)
 {
     const weight_part *p = &w->parts[part];
-    const bool cut = w->ways > 1;
+    const bool cut = op_weight_is_piece(w);
     weight_piece out;
     out.row = cut ? p->first : 0;
     out.rows = p->rows;

@@ -183,6 +183,8 @@ NODISCARD status op_program_recompute_rest(op_program *p);
 
 // ---- sizes --------------------------------------------------------------------------------------
 int64_t op_tensor_elements(const op_tensor *t, const extent_binding *bound);
+// Returns the likely number of elements, which costs use; of exact extents, all.
+double op_tensor_likely(const op_tensor *t, const extent_binding *bound);
 int64_t op_tensor_bytes(const op_tensor *t, const extent_binding *bound); // 0 for a view
 // FLOPs that a node really computes. Reports use another convention: 6 x weights in GEMMs per
 // token, plus 6 L T (heads x head size) for causal attention (op_model_flops_per_token).

@@ -119,6 +119,9 @@ extern "C" {
 //                  part_first of x on
 //   ALL_TO_ALL     x(W*N,C)                         -> y(W*N,C): tile i goes to rank i, and tile i
 //                  of y comes from rank i
+//   EXCHANGE_ROWS  x(R,C) offsets(X) offsets(X)     -> y(P,C): rows from offsets[r L] to
+//                  offsets[(r+1) L] - 1 go to rank r, L = attrs.experts; what comes lies by rank,
+//                  as the second offsets say
 //   SHIFT          x                                -> y: x of the rank before; the last rank is
 //                  before the first
 // With attrs.zigzag REDUCE_SCATTER and ALL_GATHER convert between all rows and those of a rank
@@ -141,10 +144,17 @@ extern "C" {
 //                  weights, added in the order of its T experts
 //   UNPERMUTE_BWD  dy row_of [rows weights]         -> drows(R,D) [dweights(N,T)]
 //   GROUPED_MATMUL x(R,K) w(E*M,K) [offsets(E+1)]   -> y(R,M): each row with the matrix of its
-//                  expert, one of E = attrs.experts. Without offsets each expert has R / E rows
+//                  expert, one of E = attrs.experts. Without offsets each expert has R / E rows;
+//                  with S E + 1 offsets, those of expert e of rank s begin at offsets[s E + e]
 //   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets]   -> dx(R,K)
 //   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]   -> += dw(E*M,K): a sequential sum for each expert
 //                  over its rows
+//                  [counts(Q,L)]: with counts, over the rows of the action's sequences alone
+//   COUNT_ROWS     ids(N,T)                         -> counts(Q,L): rows of each of the L =
+//                  attrs.experts experts of each of attrs.ranks ranks; row r Q' + q: of rank r's
+//                  experts, in sequence q of the Q' of the micro-batch
+//   ROW_OFFSETS    counts(Q,L)                      -> offsets(X): of the rows of rank 0, expert 0
+//                  by expert, then those of rank 1 ...
 //   SCALE_ROWS     x(R,F) scale(R,1)                -> y(R,F) = x * scale
 //   SCALE_ROWS_DS  dy(R,F) x(R,F)                   -> dscale(R,1)
 //
@@ -167,6 +177,7 @@ extern "C" {
     X(REDUCE_SCATTER, reduce_scatter) \
     X(ALL_GATHER, all_gather)         \
     X(ALL_TO_ALL, all_to_all)         \
+    X(EXCHANGE_ROWS, exchange_rows)   \
     X(SHIFT, shift)
 #define OP_TABLE_EXPERTS(X)                 \
     X(ROUTE, route)                         \
@@ -179,7 +190,9 @@ extern "C" {
     X(GROUPED_MATMUL_DX, grouped_matmul_dx) \
     X(GROUPED_MATMUL_DW, grouped_matmul_dw) \
     X(SCALE_ROWS, scale_rows)               \
-    X(SCALE_ROWS_DS, scale_rows_ds)
+    X(SCALE_ROWS_DS, scale_rows_ds)         \
+    X(COUNT_ROWS, count_rows)               \
+    X(ROW_OFFSETS, row_offsets)
 #define OP_TABLE_COMPUTE(X)             \
     X(EMBEDDING, embedding)             \
     X(EMBEDDING_DW, embedding_dw)       \

@@ -119,11 +119,11 @@ op_cost op_cost_pointwise(const op_program *p, const op_node *node, const extent
                           tensor_id t, double per_element);
 static inline double op_elements(const op_program *p, tensor_id t, const extent_binding *bound)
 {
-    return (double)op_tensor_elements(op_at(p, t), bound);
+    return op_tensor_likely(op_at(p, t), bound);
 }
 static inline double op_dim(const op_program *p, tensor_id t, int dim, const extent_binding *bound)
 {
-    return (double)extent_value(op_at(p, t)->dims[dim], bound);
+    return (double)extent_likely(op_at(p, t)->dims[dim], bound);
 }
 
 // ---- gradients (op/pass/differentiate.c) --------------------------------------------------------

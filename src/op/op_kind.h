@@ -91,7 +91,10 @@ typedef struct op_kind {
     bool communicates;        // a collective of the ranks along attrs.axis; a shift is a SEND
     op_collective collective; // if it communicates
     op_sorts sorts;
-    bool no_kernel;         // it can be planned, priced and simulated only
+    bool no_kernel; // it can be planned, priced and simulated only
+    // Its rows are in an order of their own. If an action is on some sequences of a micro-batch,
+    // the kernel finds their rows itself (kern_call.sequence_count); operands are whole.
+    bool finds_rows;
     int host_issues;        // routing: further kernels that the host issues for each of these
     bool host_waits;        // the host waits for the result before it issues the next operation
     bool kept_by_selective; // recompute `selective` keeps its results (GEMMs, attention)

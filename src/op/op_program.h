@@ -101,6 +101,7 @@ typedef struct op_attrs {
     int32_t heads, kv_heads, head_dim;
     int32_t value_dim;      // ATTENTION, LATENT: columns of a head of values; 0: head_dim
     int32_t experts, top_k; // PERMUTE, GROUPED_MATMUL: that are here; ROUTE: that a token takes
+    int32_t ranks;          // COUNT_ROWS, ROW_OFFSETS: that share the experts
     bool normalize;         // ROUTE: the weights of a token add up to 1
     int32_t window;         // 0: none; W: a query sees itself and the W - 1 positions before it
     int32_t site;         // dropout: which use (layer * 4 + use); filled with the layer by the plan

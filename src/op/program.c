@@ -243,6 +243,12 @@ int64_t extent_value(extent e, const extent_binding *bound)
     return e.symbol == EXTENT_ONE ? e.scale : e.scale * bound->value[e.symbol];
 }
 
+int64_t extent_likely(extent e, const extent_binding *bound)
+{
+    if (e.bounded && e.likely > 0) e.scale = e.likely;
+    return extent_value(e, bound);
+}
+
 int64_t op_tensor_elements(const op_tensor *t, const extent_binding *bound)
 {
     int64_t count = 1;
@@ -250,6 +256,13 @@ int64_t op_tensor_elements(const op_tensor *t, const extent_binding *bound)
         const bool fits = size_mul(count, extent_value(t->dims[d], bound), &count);
         ASSERT(fits); // the plan bounds the numbers that a user may set
     }
+    return count;
+}
+
+double op_tensor_likely(const op_tensor *t, const extent_binding *bound)
+{
+    double count = 1.0;
+    for (int d = 0; d < t->ndim; d++) count *= (double)extent_likely(t->dims[d], bound);
     return count;
 }
 

@@ -61,6 +61,14 @@ static void rows_of(const plan *p, const plan_action *action, const op_tensor *o
     out->needs = max_i64(out->needs, out->begin + part);
 }
 
+plan_action plan_action_rows(const plan_action *action, const op_node *node)
+{
+    plan_action all = *action;
+    if (!op_kind_of(node->code)->finds_rows) return all;
+    all.sequence_begin = all.sequence_count = all.position_begin = all.position_count = 0;
+    return all;
+}
+
 // Returns the access to tensor `t` of the program as operand k; ref -1: the plan has no tensor for
 // it.
 static plan_access tensor_bytes(const plan *p, const plan_action *action, tensor_id t, int k)
@@ -150,7 +158,9 @@ int32_t plan_access_node(const plan *p, const plan_action *action, int64_t at,
     const plan_binding *b = &p->bindings[action->binding];
     const op_node *node = &b->program->lists[action->list].nodes[at];
     const int32_t *spaces = b->workspace[action->list], *packed = b->packed[action->list];
+    const plan_action all = plan_action_rows(action, node);
     int32_t n = 0;
+    action = &all;
     for (int k = 0; k < ACCESS_OUT; k++) {
         out[n] = tensor_bytes(p, action, node->in[k], k);
         n += out[n].ref != -1 ? 1 : 0;
@@ -191,6 +201,8 @@ static int64_t elements_of(const plan_comm *c, const plan_comm_item *i, int64_t 
         return of_out ? all : own;
     case COLLECTIVE_ALL_TO_ALL:
         return ranks * i->count;
+    case COLLECTIVE_ALL_TO_ALLV:
+        return of_out ? i->total : i->count;
     case COLLECTIVE_ALL_REDUCE:
     case COLLECTIVE_BROADCAST:
     case COLLECTIVE_SEND:
@@ -198,7 +210,6 @@ static int64_t elements_of(const plan_comm *c, const plan_comm_item *i, int64_t 
     case COLLECTIVE_REDUCE:
     case COLLECTIVE_GATHER:
     case COLLECTIVE_SCATTER:
-    case COLLECTIVE_ALL_TO_ALLV:
     case COLLECTIVE_BARRIER:
     case COLLECTIVE_COUNT:
     default:

@@ -80,6 +80,8 @@ int64_t plan_access_piece_bytes(const plan *p, const plan_comm *c, int32_t item)
 // Calls `visit` with every access of an action. The inputs of all items of a communication come
 // before the outputs.
 typedef status (*access_visit)(void *context, const plan_access *access);
+// Returns the action as a node's operands see it: with all rows if the node finds its own.
+plan_action plan_action_rows(const plan_action *action, const op_node *node);
 NODISCARD status plan_access_each(const plan *p, const plan_mesh *mesh, const plan_action *action,
                                   access_visit visit, void *context);
 

@@ -74,6 +74,14 @@ static inline int32_t plan_ep_dp(const plan_mesh *m)
 {
     return plan_mesh_ep(m) / plan_ep_tp(m) / plan_ep_cp(m);
 }
+// This rank's number among those over which experts are distributed, which are in the order of
+// ranks.
+static inline int32_t plan_ep_place(const plan_mesh *m)
+{
+    const int32_t tp = plan_ep_tp(m), cp = plan_ep_cp(m), dp = plan_ep_dp(m);
+    const int32_t at_tp = tp > 1 ? m->at[AXIS_TP] % tp : 0;
+    return (m->at[AXIS_DP] % dp * cp + m->at[AXIS_CP] % cp) * tp + at_tp;
+}
 // Whether experts are distributed over whole rows of ranks: ep divides tp, or is tp times a divisor
 // of cp, or tp x cp times a divisor of dp.
 static inline bool plan_ep_fits(const plan_mesh *m)

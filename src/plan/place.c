@@ -29,6 +29,25 @@ static int64_t cut_at(int64_t whole, int64_t size, int64_t k)
     return whole * k / size;
 }
 
+// Returns the weight of the experts of this rank, as op_model_experts makes it.
+static op_weight local_experts(const plan_mesh *mesh, op_weight w)
+{
+    const int32_t ways = plan_mesh_ep(mesh);
+    if (ways == 1) return w;
+    w.expert_ways = ways;
+    w.whole_columns = w.columns;
+    w.rows = 0;
+    for (int i = 0; i < w.part_count; i++) {
+        weight_part *part = &w.parts[i];
+        part->whole_rows = part->rows;
+        part->rows /= ways;
+        part->first = part->rows * plan_ep_place(mesh);
+        part->row_begin = w.rows;
+        w.rows += part->rows;
+    }
+    return w;
+}
+
 // Returns the weight as op_model_partition makes it for this rank: dim 0 of each part is cut
 // separately.
 static op_weight local_of(const plan_places *p, const plan_mesh *mesh, int32_t weight)
@@ -36,6 +55,7 @@ static op_weight local_of(const plan_places *p, const plan_mesh *mesh, int32_t w
     op_weight w = p->whole->weights[weight];
     const int64_t size = plan_mesh_size(mesh, AXIS_TP), at = mesh->at[AXIS_TP];
     const int dim = size > 1 ? w.cut_dim[AXIS_TP] : -1;
+    if (plan_is_shared_out(mesh, &w)) return local_experts(mesh, w);
     if (dim < 0) return w;
     w.ways = (int32_t)size;
     w.at = (int32_t)at;
@@ -93,11 +113,16 @@ static bool is_first(const plan_places *p, const plan_mesh *mesh, int32_t weight
     const int32_t stage = p->stages != NULL ? p->stages[weight][0] : 0;
     if (mesh->at[AXIS_PP] != stage) return false;
     const op_weight local = local_of(p, mesh, weight);
+    const bool is_cut = rows_of(p, mesh, &local, weight, what).cut;
     const int32_t copies = local.parts[part].copies;
+    if (plan_is_shared_out(mesh, &local)) {
+        const bool is_copy = !mesh->whole_experts && mesh->at[AXIS_TP] != 0;
+        return !is_copy && (is_cut || plan_expert_place(mesh) == 0);
+    }
     if (local.ways < 2 && mesh->at[AXIS_TP] != 0)
         return false; // each of its ranks has the whole part
     if (local.ways > 1 && copies > 1 && mesh->at[AXIS_TP] % copies != 0) return false;
-    return plan_zero_is_first(mesh, rows_of(p, mesh, &local, weight, what).cut);
+    return plan_zero_is_first(mesh, is_cut);
 }
 
 int64_t plan_holder_next(const plan_places *p, int64_t rank, int32_t weight, int part,
@@ -117,6 +142,7 @@ bool plan_is_everywhere(const plan_places *p, int32_t weight, plan_what what)
     const op_weight *w = &p->whole->weights[weight];
     const bool by_tp = plan_mesh_size(&p->mesh, AXIS_TP) > 1 && w->cut_dim[AXIS_TP] >= 0;
     const bool by_pp = p->stages != NULL;
+    if (plan_is_shared_out(&p->mesh, w)) return false;
     return !by_tp && !by_pp && !rows_of(p, &p->mesh, w, weight, what).cut;
 }
 

@@ -146,6 +146,11 @@ typedef struct plan_comm {
     int32_t shards;                     // of the tree whose nodes the leaves are
     const char *name;                   // for messages; equal on all ranks
     bool more;                          // it covers some rows of its tensors, and others follow
+    // ALL_TO_ALLV: items 1 and 2 are the offsets (i32) of rows that go and that come, `stride` of
+    // them for each rank; a row has row_elements. The count and the total of item 0 are the most
+    // elements that go and come; `likely` of them go.
+    int32_t stride;
+    int64_t row_elements, likely;
     // A compressed sum: its row of plan.buckets and its tensors. The items, in place, are a vector
     // of `total` floats; a reduce_scatter gives each rank `piece` of them.
     bool compressed;
@@ -179,6 +184,9 @@ typedef struct plan_action {
     // This rank's rows of that sequence from position_begin on (then it is one sequence); count 0:
     // all of them.
     int32_t position_begin, position_count;
+    // Operations that find their rows themselves (op_kind.finds_rows): those of the tokens of one
+    // rank, 1 + its number among those that share experts; 0: of all.
+    int32_t rows_of;
     bool accumulate; // accumulators continue; false: they start from +0
     // it packs the weights of its nodes (plan_binding.packed); else earlier actions of the step
     // have

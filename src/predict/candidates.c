@@ -3,6 +3,7 @@
 
 #include "base/thread_pool.h"
 #include "predict/habits.h"
+#include "predict/step.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -111,6 +112,7 @@ static status model_make(const candidates *c, arena *a, candidate_model *x)
     // Candidates are compared without the additional terms of strict order.
     cuts.tp.ordered = cuts.cp.ordered = false;
     cuts.tp.shards = cuts.cp.shards = 1;
+    cuts.ep = (op_expert_cut){.ways = 1}; // candidates_model
     if (x->whole == NULL) TRY(model_build(a, &c->base.spec, &options, &x->whole));
     return op_model_cut(a, x->whole, &cuts, &x->cut, &x->local);
 }
@@ -158,7 +160,9 @@ status candidates_model(candidates *c, arena *a, const search_layout *l, op_mode
     candidate_model *of = NULL;
     TRY(model_find(c, a, l, &of));
     *whole = of->whole;
-    return op_model_experts(a, of->local, l->ep > 0 ? l->ep : 1, local);
+    const op_expert_cut how = {.ways = l->ep > 0 ? l->ep : 1,
+                               .even = predict_experts_even(&c->base)};
+    return op_model_experts(a, of->local, &how, local);
 }
 
 status candidates_whole_model(const candidates *c, op_model **out)

@@ -29,7 +29,7 @@ static double collective_bytes(const list_prices *x, const op_node *node, int64_
     const double width = (double)dtype_bytes(in->type);
     const op_collective collective = op_kind_of(node->code)->collective;
     if (collective != COLLECTIVE_REDUCE_SCATTER && collective != COLLECTIVE_ALL_GATHER) {
-        return (double)op_tensor_elements(in, x->bound) * width;
+        return op_tensor_likely(in, x->bound) * width;
     }
     const op_tensor *piece = collective == COLLECTIVE_REDUCE_SCATTER ? out : in;
     return (double)op_tensor_elements(piece, x->bound) * width * (double)ranks;

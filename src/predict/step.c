@@ -24,6 +24,11 @@ static int32_t busiest_dp(const run_config *r)
     return at;
 }
 
+bool predict_experts_even(const predict_setup *s)
+{
+    return !cost_is_processor(&s->machine.device);
+}
+
 // True if the profile adds bytes to a plan that differ from stage to stage.
 static bool adds_bytes(const cost_profile *p)
 {
@@ -45,6 +50,7 @@ static status plans_make(arena *a, const predict_setup *s, const assemble_option
     options.documents = r->data.packing == RUN_PACKING_MASKED;
     options.mesh = run_config_mesh(r, 0);
     options.sizes_only = true;
+    options.even_experts = predict_experts_even(s);
     options.scratch = s->plan_scratch;
     options.rows_inline = predict_habit_rows_inline(&s->profile);
     options.whole_again = predict_habit_whole_again(&s->profile);

@@ -103,6 +103,8 @@ NODISCARD status predict_step_plan(arena *a, const predict_setup *s, const int32
 // another time than the simulator or touches other bytes than its arena.
 NODISCARD status predict_step_execute(arena *a, const predict_step *x, sim_executed *out);
 cost_model predict_prices(const predict_setup *s);
+// Whether experts are assumed to be evenly loaded: on devices that this program does not run on.
+bool predict_experts_even(const predict_setup *s);
 // Bytes of one stage by kind, with the profile's habits; returns their sum.
 int64_t predict_step_bytes(const predict_step *x, int32_t stage, int64_t bytes[PLAN_BYTES_COUNT]);
 

@@ -39,7 +39,7 @@ op_node assemble_optimizer_node(op_code code, const op_weight *w, int32_t weight
                             .weight_decay = (float)r->optimizer.weight_decay,
                             .lr_scale = 1.0f};
     int64_t begin = 0; // of the part within the whole weight
-    if (w->ways <= 1) return node;
+    if (!op_weight_is_piece(w)) return node;
     node.piece.part_count = w->part_count;
     for (int i = 0; i < w->part_count; i++) {
         const weight_piece piece = op_weight_piece(w, i);

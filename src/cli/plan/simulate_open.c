@@ -252,6 +252,7 @@ static status memory_take(const opening *o, predict_setup *out)
         .device = "cpu",
         .backend = "cpu",
         .documents = out->r->data.packing == RUN_PACKING_MASKED,
+        .even_experts = predict_experts_even(out),
         .sizes_only = true,
     };
     const bool chosen = out->r->train.recompute_chosen;

@@ -7,6 +7,7 @@
 // fp32, in the order of its experts; dot products are in double, in DOT_LANES interleaved sums.
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec_call.h"
+#include "kernels/expert_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -344,25 +345,6 @@ status cpu_unpermute_bwd(const kern_context *context, const kern_call *call)
 
 // ---- products -----------------------------------------------------------------------------------
 
-typedef struct group {
-    int64_t begin, count; // rows
-} group;
-
-static status group_of(const kern_call *c, int64_t e, group *out)
-{
-    const kern_tensor *offsets = &c->in[2];
-    const int64_t rows = c->in[0].dims[0], experts = c->attrs.experts;
-    int64_t begin = rows * e / experts, end = rows * (e + 1) / experts;
-    if (tensor_has(offsets)) {
-        begin = tensor_int(offsets, e);
-        end = tensor_int(offsets, e + 1);
-    }
-    *out = (group){begin, end - begin};
-    if (begin >= 0 && begin <= end && end <= rows) return ST_OK;
-    return fail(ST_DATA, "%s: expert %lld has rows %lld to %lld of %lld", op_kind_of(c->code)->name,
-                (long long)e, (long long)begin, (long long)end, (long long)rows);
-}
-
 // Returns the rows of t from `row` on.
 static gemm_matrix matrix_from(const kern_tensor *t, int64_t row)
 {
@@ -380,58 +362,73 @@ static gemm_args product_into(const kern_call *c, int64_t row, int64_t rows)
                        .ldc = out->strides[0]};
 }
 
-status cpu_grouped_matmul(const kern_context *context, const kern_call *call)
+// Runs the GEMM of the rows of expert e that have come from a rank.
+static status product_run(const kern_context *context, const kern_call *call, int64_t rank,
+                          int64_t e)
 {
-    const int64_t columns = call->out[0].dims[1];
+    const bool is_dx = call->code == OP_GROUPED_MATMUL_DX;
+    const int64_t columns = is_dx ? call->in[0].dims[1] : call->out[0].dims[1];
+    expert_rows g;
+    TRY(expert_rows_of(call, rank, e, &g));
+    if (g.count == 0) return ST_OK;
+    gemm_args args = product_into(call, g.begin, g.count);
+    const gemm_matrix w = matrix_from(&call->in[1], e * columns);
+    args.k = call->in[0].dims[1];
+    args.in_pairs = call->in_pairs;
+    args.a = matrix_from(&call->in[0], g.begin);
+    args.b = is_dx ? w : gemm_transposed(w);
+    gemm_run(context, &args);
+    return ST_OK;
+}
+
+// Expert by expert, so that its matrix is in the cache for the rows of all ranks.
+static status products_run(const kern_context *context, const kern_call *call)
+{
     TRY(cpu_call_check(call));
     for (int64_t e = 0; e < call->attrs.experts; e++) {
-        group g;
-        TRY(group_of(call, e, &g));
-        if (g.count == 0) continue;
-        gemm_args args = product_into(call, g.begin, g.count);
-        args.k = call->in[0].dims[1];
-        args.in_pairs = call->in_pairs;
-        args.a = matrix_from(&call->in[0], g.begin);
-        args.b = gemm_transposed(matrix_from(&call->in[1], e * columns));
-        gemm_run(context, &args);
+        for (int64_t r = 0; r < expert_ranks(call); r++) TRY(product_run(context, call, r, e));
     }
     return ST_OK;
+}
+
+status cpu_grouped_matmul(const kern_context *context, const kern_call *call)
+{
+    return products_run(context, call);
 }
 
 status cpu_grouped_matmul_dx(const kern_context *context, const kern_call *call)
 {
-    const int64_t columns = call->in[0].dims[1];
-    TRY(cpu_call_check(call));
-    for (int64_t e = 0; e < call->attrs.experts; e++) {
-        group g;
-        TRY(group_of(call, e, &g));
-        if (g.count == 0) continue;
-        gemm_args args = product_into(call, g.begin, g.count);
-        args.k = columns;
-        args.in_pairs = call->in_pairs;
-        args.a = matrix_from(&call->in[0], g.begin);
-        args.b = matrix_from(&call->in[1], e * columns);
-        gemm_run(context, &args);
-    }
-    return ST_OK;
+    return products_run(context, call);
 }
 
-// An expert may have had any number of rows before, so its sum never takes pairs.
-status cpu_grouped_matmul_dw(const kern_context *context, const kern_call *call)
+// An expert may have had any number of rows before, so its sum never takes pairs. It is one sum
+// over the rows of all ranks, rank by rank.
+static status expert_sum(const kern_context *context, const kern_call *call, int64_t e)
 {
-    const int64_t columns = call->in[0].dims[1];
-    TRY(cpu_call_check(call));
-    for (int64_t e = 0; e < call->attrs.experts; e++) {
-        group g;
-        TRY(group_of(call, e, &g));
-        if (g.count == 0 && call->accumulate) continue;
+    const int64_t columns = call->in[0].dims[1], all = expert_ranks(call);
+    const int64_t first = call->rows_of > 0 ? call->rows_of - 1 : 0;
+    const int64_t end = call->rows_of > 0 ? call->rows_of : all;
+    bool accumulate = call->accumulate;
+    if (end > all) return fail(ST_INTERNAL, "grouped_matmul_dw: rank %lld", (long long)end);
+    for (int64_t r = first; r < end; r++) {
+        expert_rows g;
+        TRY(expert_rows_of(call, r, e, &g));
+        if (g.count == 0 && accumulate) continue;
         gemm_args args = product_into(call, e * columns, columns);
         args.k = g.count;
         args.a = gemm_transposed(matrix_from(&call->in[0], g.begin));
         args.b = matrix_from(&call->in[1], g.begin);
-        args.accumulate = call->accumulate;
+        args.accumulate = accumulate;
         gemm_run(context, &args);
+        accumulate = true;
     }
+    return ST_OK;
+}
+
+status cpu_grouped_matmul_dw(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    for (int64_t e = 0; e < call->attrs.experts; e++) TRY(expert_sum(context, call, e));
     return ST_OK;
 }
 

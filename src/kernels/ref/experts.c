@@ -3,6 +3,7 @@
 // offsets(E+1) gives the rows of each expert; rows from offsets[E] on are neither read nor written.
 // An invalid expert id, or offsets that do not rise within the rows, come from data, so they are an
 // error status.
+#include "kernels/expert_rows.h"
 #include "kernels/ref/ref.h"
 
 // ---- the router ---------------------------------------------------------------------------------
@@ -185,61 +186,41 @@ status ref_unpermute_bwd(const kern_context *context, const kern_call *c)
 
 // ---- products -----------------------------------------------------------------------------------
 
-typedef struct group {
-    int64_t begin, end; // rows
-} group;
-
-static status group_of(const kern_call *c, int64_t e, group *out)
+static void row_times(const kern_call *c, int64_t n, int64_t e)
 {
-    const kern_tensor *offsets = &c->in[2];
-    const int64_t rows = c->in[0].dims[0], count = c->attrs.experts;
-    *out = (group){rows * e / count, rows * (e + 1) / count};
-    if (ref_has(offsets)) *out = (group){ref_int(offsets, e), ref_int(offsets, e + 1)};
-    if (out->begin >= 0 && out->begin <= out->end && out->end <= rows) return ST_OK;
-    return fail(ST_DATA, "%s: expert %lld has rows %lld to %lld of %lld", op_kind_of(c->code)->name,
-                (long long)e, (long long)out->begin, (long long)out->end, (long long)rows);
+    const kern_tensor *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
+    const bool is_dx = c->code == OP_GROUPED_MATMUL_DX;
+    const int64_t first = e * (is_dx ? x->dims[1] : y->dims[1]); // row of the expert's matrix
+    for (int64_t m = 0; m < y->dims[1]; m++) {
+        double sum = 0.0;
+        for (int64_t k = 0; k < x->dims[1]; k++) {
+            const double weight = is_dx ? ref_get(w, first + k, m) : ref_get(w, first + m, k);
+            sum += ref_get(x, n, k) * weight;
+        }
+        ref_put(y, n, m, sum);
+    }
+}
+
+static status rows_times(const kern_call *c)
+{
+    for (int64_t i = 0; i < expert_ranks(c) * c->attrs.experts; i++) {
+        expert_rows g;
+        TRY(expert_rows_of(c, i / c->attrs.experts, i % c->attrs.experts, &g));
+        for (int64_t n = g.begin; n < g.begin + g.count; n++) row_times(c, n, i % c->attrs.experts);
+    }
+    return ST_OK;
 }
 
 status ref_grouped_matmul(const kern_context *context, const kern_call *c)
 {
     (void)context;
-    const kern_tensor *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
-    const int64_t columns = y->dims[1];
-    for (int64_t e = 0; e < c->attrs.experts; e++) {
-        group g;
-        TRY(group_of(c, e, &g));
-        for (int64_t n = g.begin; n < g.end; n++) {
-            for (int64_t m = 0; m < columns; m++) {
-                double sum = 0.0;
-                for (int64_t k = 0; k < x->dims[1]; k++) {
-                    sum += ref_get(x, n, k) * ref_get(w, e * columns + m, k);
-                }
-                ref_put(y, n, m, sum);
-            }
-        }
-    }
-    return ST_OK;
+    return rows_times(c);
 }
 
 status ref_grouped_matmul_dx(const kern_context *context, const kern_call *c)
 {
     (void)context;
-    const kern_tensor *dy = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
-    const int64_t columns = dy->dims[1];
-    for (int64_t e = 0; e < c->attrs.experts; e++) {
-        group g;
-        TRY(group_of(c, e, &g));
-        for (int64_t n = g.begin; n < g.end; n++) {
-            for (int64_t k = 0; k < dx->dims[1]; k++) {
-                double sum = 0.0;
-                for (int64_t m = 0; m < columns; m++) {
-                    sum += ref_get(dy, n, m) * ref_get(w, e * columns + m, k);
-                }
-                ref_put(dx, n, k, sum);
-            }
-        }
-    }
-    return ST_OK;
+    return rows_times(c);
 }
 
 // If an expert has no rows, its gradient keeps its value, or becomes zero.
@@ -247,17 +228,19 @@ status ref_grouped_matmul_dw(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const kern_tensor *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
-    const int64_t columns = dy->dims[1];
-    for (int64_t m = 0; m < dw->dims[0]; m++) {
-        group g;
-        TRY(group_of(c, m / columns, &g));
-        for (int64_t k = 0; k < dw->dims[1]; k++) {
-            ref_total total = ref_total_begin(dw, c->accumulate, m, k);
-            for (int64_t n = g.begin; n < g.end; n++) {
+    const int64_t columns = dy->dims[1], ranks = expert_ranks(c);
+    for (int64_t i = 0; i < dw->dims[0] * dw->dims[1]; i++) {
+        const int64_t m = i / dw->dims[1], k = i % dw->dims[1];
+        ref_total total = ref_total_begin(dw, c->accumulate, m, k);
+        for (int64_t r = 0; r < ranks; r++) {
+            expert_rows g;
+            if (c->rows_of > 0 && r != c->rows_of - 1) continue;
+            TRY(expert_rows_of(c, r, m / columns, &g));
+            for (int64_t n = g.begin; n < g.begin + g.count; n++) {
                 ref_total_add(&total, ref_get(dy, n, m % columns), ref_get(x, n, k));
             }
-            ref_total_end(&total, dw, m, k);
         }
+        ref_total_end(&total, dw, m, k);
     }
     return ST_OK;
 }

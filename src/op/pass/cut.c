@@ -6,5 +6,5 @@ status op_model_cut(arena *a, op_model *whole, const op_cuts *how, op_model **of
 {
     if (*of_tp == NULL) TRY(op_model_partition(a, whole, &how->tp, of_tp));
     TRY(op_model_context(a, *of_tp, &how->cp, local));
-    return op_model_experts(a, *local, how->expert_ways, local);
+    return op_model_experts(a, *local, &how->ep, local);
 }

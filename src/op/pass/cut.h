@@ -12,14 +12,14 @@ extern "C" {
 
 // How each pass cuts. Zeros: nothing is cut.
 typedef struct op_cuts {
-    op_cut tp;           // weights, heads and positions along AXIS_TP
-    op_context cp;       // positions along AXIS_CP
-    int32_t expert_ways; // ranks that share the experts of a layer
+    op_cut tp;        // weights, heads and positions along AXIS_TP
+    op_context cp;    // positions along AXIS_CP
+    op_expert_cut ep; // the experts of a layer
 } op_cuts;
 
-// Takes models for training and evaluation, after differentiation; experts are cut in models for
-// training only. *of_tp is the model as the first pass leaves it: candidates that differ in later
-// passes only share it, so it is made only where it is NULL.
+// Takes models for training and evaluation, after differentiation. *of_tp is the model as the first
+// pass leaves it: candidates that differ in later passes only share it, so it is made only where it
+// is NULL.
 NODISCARD status op_model_cut(arena *a, op_model *whole, const op_cuts *how, op_model **of_tp,
                               op_model **local);
 

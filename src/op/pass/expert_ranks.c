@@ -7,106 +7,226 @@
 #include <string.h>
 
 typedef struct expert_pass {
-    int32_t ways;
+    op_expert_cut how;
     const op_program *whole;
     op_program *p; // the rank's; tensors have the same ids in both
-    // [tensor of the whole] rows as the other side has them; TENSOR_NONE: not made yet
+    // [tensor of the whole] rows, or their offsets, as the other side has them; TENSOR_NONE: not
+    // made yet
     tensor_id *on_the_way;
+    tensor_id *counts; // [offsets] rows by sequence and expert; TENSOR_NONE: not made yet
+    int64_t experts;   // of a rank
+    int64_t taken;     // experts of a token
 } expert_pass;
 
 // Returns a tensor like t, for the rows before they are sent, or after they came back.
 static status sent_copy(expert_pass *c, tensor_id t, tensor_id *out)
 {
     if (c->on_the_way[t] == TENSOR_NONE) {
-        op_tensor copy = *op_at(c->p, t);
+        op_tensor copy = *op_at(c->whole, t);
         char wanted[OP_NAME_BYTES];
+        if (c->how.even) copy.dims[0] = extent_exact(copy.dims[0]);
         (void)snprintf(wanted, sizeof(wanted), "%.36s.sent", copy.name);
         op_name_unique(c->p, "", wanted, copy.name);
         copy.role = ROLE_ACTIVATION;
         copy.of = TENSOR_NONE;
+        if (copy.dims[0].bounded) TRY(sent_copy(c, copy.dims[0].count, &copy.dims[0].count));
         TRY(op_tensor_add(c->p, &copy, &c->on_the_way[t]));
     }
     *out = c->on_the_way[t];
     return ST_OK;
 }
 
-static status exchange_push(expert_pass *c, op_list list, tensor_id from, tensor_id to)
+static status counts_new(expert_pass *c, const char *name, tensor_id *out)
 {
-    op_node node = op_node_of(OP_ALL_TO_ALL);
+    char unique[OP_NAME_BYTES];
+    op_name_unique(c->p, "", name, unique);
+    return op_tensor_make(c->p, unique, ROLE_ACTIVATION, DTYPE_I32, 2,
+                          extent_make(c->how.ways, EXTENT_SEQS), extent_of(c->experts), out);
+}
+
+static op_node node_of(const expert_pass *c, op_code code)
+{
+    op_node node = op_node_of(code);
     node.attrs.axis = AXIS_EP;
+    node.attrs.experts = (int32_t)c->experts;
+    node.attrs.ranks = c->how.ways;
+    return node;
+}
+
+// Appends the exchange of `from`, the rows of tensor `rows` of the whole program, on their way to
+// the experts or back.
+static status exchange_push(expert_pass *c, op_list list, tensor_id from, tensor_id to,
+                            tensor_id rows, bool back)
+{
+    op_node node = node_of(c, c->how.even ? OP_ALL_TO_ALL : OP_EXCHANGE_ROWS);
     node.in[0] = from;
     node.out[0] = to;
+    if (!c->how.even) {
+        const tensor_id there = op_at(c->whole, rows)->dims[0].count;
+        tensor_id here = TENSOR_NONE;
+        TRY(sent_copy(c, there, &here));
+        node.in[1] = back ? there : here;
+        node.in[2] = back ? here : there;
+    }
     return op_append(c->p, list, &node, 0);
+}
+
+// Appends the counts of the rows that a PERMUTE sends; of several ranks, of those that it gets, and
+// their offsets.
+static status counts_push(expert_pass *c, op_list list, const op_node *permute)
+{
+    op_node count = node_of(c, OP_COUNT_ROWS), swap = node_of(c, OP_ALL_TO_ALL);
+    op_node sum = node_of(c, OP_ROW_OFFSETS);
+    tensor_id *counts = &c->counts[permute->out[2]];
+    const bool is_new = *counts == TENSOR_NONE;
+    if (is_new) TRY(counts_new(c, "permute.counts", counts));
+    count.in[0] = permute->in[1];
+    count.out[0] = *counts;
+    if (c->how.ways == 1) return op_append(c->p, list, &count, 0);
+    if (is_new) TRY(counts_new(c, "permute.counts.sent", &c->on_the_way[*counts]));
+    count.out[0] = swap.in[0] = c->on_the_way[*counts];
+    swap.out[0] = sum.in[0] = *counts;
+    sum.out[0] = permute->out[2];
+    TRY(op_append(c->p, list, &count, 0));
+    TRY(op_append(c->p, list, &swap, 0));
+    return op_append(c->p, list, &sum, 0);
+}
+
+static status permute_push(expert_pass *c, op_list list, const op_node *node)
+{
+    op_node local = *node;
+    if (c->how.ways == 1) {
+        TRY(op_append(c->p, list, &local, 0));
+        return counts_push(c, list, node);
+    }
+    TRY(sent_copy(c, node->out[0], &local.out[0]));
+    if (!c->how.even) {
+        TRY(sent_copy(c, node->out[2], &local.out[2]));
+        if (node->out[3] != TENSOR_NONE) TRY(sent_copy(c, node->out[3], &local.out[3]));
+    }
+    TRY(op_append(c->p, list, &local, 0));
+    if (!c->how.even) TRY(counts_push(c, list, node));
+    TRY(exchange_push(c, list, local.out[0], node->out[0], node->out[0], false));
+    if (c->how.even || node->out[3] == TENSOR_NONE) return ST_OK;
+    return exchange_push(c, list, local.out[3], node->out[3], node->out[3], false);
+}
+
+// Appends a node that reads rows, and their scales, that come back from the experts.
+static status back_push(expert_pass *c, op_list list, const op_node *node)
+{
+    op_node local = *node;
+    for (int k = 0; k <= (c->how.even ? 0 : 2); k += 2) { // PERMUTE_BWD: input 2 has the scales
+        if (node->in[k] == TENSOR_NONE) continue;
+        if (k > 0 && node->code != OP_PERMUTE_BWD) continue;
+        TRY(sent_copy(c, node->in[k], &local.in[k]));
+        TRY(exchange_push(c, list, node->in[k], local.in[k], node->in[k], true));
+    }
+    return op_append(c->p, list, &local, 0);
+}
+
+static status gemm_push(expert_pass *c, op_list list, const op_node *node)
+{
+    op_node local = *node;
+    local.attrs.experts = (int32_t)c->experts;
+    local.attrs.ranks = c->how.ways;
+    if (c->how.even) local.in[2] = TENSOR_NONE;
+    if (c->how.ordered && !c->how.even && node->code == OP_GROUPED_MATMUL_DW) {
+        local.in[3] = c->counts[node->in[2]];
+        if (local.in[3] == TENSOR_NONE) {
+            return fail(ST_MODEL, "grouped_matmul_dw: no permute has made its rows");
+        }
+    }
+    return op_append(c->p, list, &local, 0);
 }
 
 static status node_push(expert_pass *c, op_list list, const op_node *node)
 {
     op_node local = *node;
+    const bool one = c->how.ways == 1;
     switch ((int)node->code) {
-    case OP_PERMUTE:
-    case OP_UNPERMUTE_BWD: // made here, read where the expert is
+    case OP_PERMUTE: // made here, read where the expert is
+        return permute_push(c, list, node);
+    case OP_UNPERMUTE_BWD:
+        if (one) break;
         TRY(sent_copy(c, node->out[0], &local.out[0]));
         TRY(op_append(c->p, list, &local, 0));
-        return exchange_push(c, list, local.out[0], node->out[0]);
+        return exchange_push(c, list, local.out[0], node->out[0], node->out[0], false);
     case OP_UNPERMUTE:
     case OP_PERMUTE_BWD: // made where the expert is, read here
-        TRY(sent_copy(c, node->in[0], &local.in[0]));
-        TRY(exchange_push(c, list, node->in[0], local.in[0]));
-        return op_append(c->p, list, &local, 0);
+        if (one) break;
+        return back_push(c, list, node);
     case OP_GROUPED_MATMUL:
     case OP_GROUPED_MATMUL_DX:
     case OP_GROUPED_MATMUL_DW:
-        local.attrs.experts /= c->ways;
-        local.in[2] = TENSOR_NONE; // evenly loaded
-        return op_append(c->p, list, &local, 0);
+        return gemm_push(c, list, node);
     default:
-        return op_append(c->p, list, &local, 0);
+        break;
     }
+    return op_append(c->p, list, &local, 0);
 }
 
 // Cuts the weights of experts and their gradients: each part keeps the rows of the rank's experts.
 static status weights_cut(expert_pass *c)
 {
+    const int32_t ways = c->how.ways;
     for (tensor_id t = 0; t < c->p->tensor_count; t++) {
         op_tensor *x = &c->p->tensors[t];
         const bool is_weight = x->role == ROLE_WEIGHT || x->role == ROLE_WEIGHT_GRAD;
         if (!is_weight || x->cut_dim[AXIS_EP] < 0) continue;
         ASSERT(x->view_of == TENSOR_NONE && x->dims[0].symbol == EXTENT_ONE);
-        if (x->dims[0].scale % c->ways != 0) {
+        if (x->dims[0].scale % ways != 0) {
             return fail(ST_CONFIG_CONFLICT, "layout.ep = %d does not divide the %lld rows of %s",
-                        (int)c->ways, (long long)x->dims[0].scale, x->name);
+                        (int)ways, (long long)x->dims[0].scale, x->name);
         }
-        x->dims[0].scale /= c->ways;
-        for (int i = 0; i < x->part_count; i++) x->parts[i].rows /= c->ways;
+        x->dims[0].scale /= ways;
+        for (int i = 0; i < x->part_count; i++) x->parts[i].rows /= ways;
     }
     return ST_OK;
 }
 
-// Makes the numbers of sent and received rows equal, at the bound.
-static void rows_even(expert_pass *c)
+// Makes the rows of experts those of all ranks: with `even` as many as a rank sends, exactly; else
+// as many as may come.
+static void rows_bound(expert_pass *c)
 {
+    const int64_t most = c->how.ways * min_i64(c->taken, c->experts);
     for (tensor_id t = 0; t < c->p->tensor_count; t++) {
         op_tensor *x = &c->p->tensors[t];
-        if (x->role == ROLE_ACTIVATION) x->dims[0] = extent_exact(x->dims[0]);
+        if (!x->dims[0].bounded || x->role != ROLE_ACTIVATION) continue;
+        if (c->how.even) {
+            x->dims[0] = extent_exact(x->dims[0]);
+        } else if (c->how.ways > 1) {
+            x->dims[0].likely = x->dims[0].scale;
+            x->dims[0].scale = x->dims[0].scale / c->taken * most;
+        }
     }
 }
 
-static bool has_experts(const op_program *p)
+static const op_node *permute_of(const op_program *p)
 {
     for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
-        if (p->lists[OP_FORWARD].nodes[i].code == OP_PERMUTE) return true;
+        const op_node *node = &p->lists[OP_FORWARD].nodes[i];
+        if (node->code == OP_PERMUTE) return node;
     }
-    return false;
+    return NULL;
 }
 
-static status program_cut(arena *a, const op_program *whole, int32_t ways, op_program **out)
+static status program_cut(arena *a, const op_program *whole, const op_node *permute,
+                          const op_expert_cut *how, op_program **out)
 {
-    expert_pass c = {.ways = ways, .whole = whole};
+    expert_pass c = {.how = *how, .whole = whole};
+    c.taken = op_at(whole, permute->in[1])->dims[1].scale;
+    c.experts = permute->attrs.experts / how->ways;
+    if (permute->attrs.experts % how->ways != 0) {
+        return fail(ST_CONFIG_CONFLICT, "layout.ep = %d does not divide the %d experts",
+                    (int)how->ways, (int)permute->attrs.experts);
+    }
     TRY(op_program_copy(a, whole, &c.p));
-    TRY(arena_new(a, whole->tensor_count + 1, &c.on_the_way));
-    memset(c.on_the_way, -1, (size_t)whole->tensor_count * sizeof(tensor_id));
+    TRY(arena_new(a, whole->tensor_count + 1, &c.counts));
+    TRY(arena_new(a, 8 * whole->tensor_count + 1, &c.on_the_way)); // new tensors have ids too
+    memset(c.counts, -1, (size_t)whole->tensor_count * sizeof(tensor_id));
+    memset(c.on_the_way, -1, (size_t)(8 * whole->tensor_count) * sizeof(tensor_id));
     TRY(weights_cut(&c));
-    rows_even(&c);
+    rows_bound(&c);
     for (int list = 0; list < OP_LIST_COUNT; list++) {
         for (int64_t i = 0; i < whole->lists[list].count; i++) {
             TRY(node_push(&c, (op_list)list, &whole->lists[list].nodes[i]));
@@ -116,39 +236,50 @@ static status program_cut(arena *a, const op_program *whole, int32_t ways, op_pr
     return ST_OK;
 }
 
-static void weight_cut(int32_t ways, op_weight *w)
+static void weight_cut(const op_expert_cut *how, op_weight *w)
 {
     int64_t begin = 0;
-    if (!w->is_expert) return;
+    if (!w->is_expert || how->ways == 1) return;
+    w->expert_ways = how->ways;
     for (int i = 0; i < w->part_count; i++) {
-        w->parts[i].rows /= ways;
-        w->parts[i].row_begin = begin;
-        begin += w->parts[i].rows;
+        weight_part *part = &w->parts[i];
+        if (w->ways <= 1) { // a part that tp cuts has pieces that no logical tensor has
+            part->whole_rows = part->rows;
+            part->first = part->rows / how->ways * how->at;
+            w->whole_columns = w->columns;
+            w->first_column = 0;
+        }
+        part->rows /= how->ways;
+        part->row_begin = begin;
+        begin += part->rows;
     }
     w->rows = begin;
 }
 
-status op_model_experts(arena *a, op_model *whole, int32_t ways, op_model **local)
+status op_model_experts(arena *a, op_model *whole, const op_expert_cut *cut, op_model **local)
 {
     op_model *m = NULL;
     op_program **programs = NULL;
     op_weight *weights = NULL;
     op_layer *layers = NULL;
+    op_expert_cut how = *cut;
+    how.ways = how.ways > 0 ? how.ways : 1;
+    how.even = how.even && how.ways > 1;
     *local = whole;
-    if (ways <= 1) return ST_OK;
+    if (how.ways == 1 && !how.ordered) return ST_OK;
     TRY(arena_new(a, 1, &m));
     TRY(arena_new(a, whole->program_count, &programs));
     TRY(arena_new(a, whole->weight_count + 1, &weights));
     *m = *whole;
     for (int32_t i = 0; i < whole->program_count; i++) {
         programs[i] = whole->programs[i];
-        if (has_experts(programs[i])) {
-            TRY(program_cut(a, whole->programs[i], ways, &programs[i]));
-        }
+        const op_node *permute = permute_of(programs[i]);
+        if (permute == NULL) continue;
+        TRY(program_cut(a, whole->programs[i], permute, &how, &programs[i]));
     }
     for (int64_t w = 0; w < whole->weight_count; w++) {
         weights[w] = whole->weights[w];
-        weight_cut(ways, &weights[w]);
+        weight_cut(&how, &weights[w]);
     }
     m->programs = programs;
     m->weights = weights;

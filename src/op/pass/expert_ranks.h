@@ -2,14 +2,22 @@
 // experts of a layer.
 //
 // Each rank has 1 / ways of the experts, and processes the rows of all tokens of these ranks that
-// take its experts. An ALL_TO_ALL along AXIS_EP moves rows from the ranks of the tokens to those of
-// the experts, and another one back:
+// take its experts. Rows move along AXIS_EP from the ranks of the tokens to those of the experts,
+// and back (op/exchange.c):
 //
-//   PERMUTE -> ALL_TO_ALL -> experts -> ALL_TO_ALL -> UNPERMUTE          and back the same way
+//   PERMUTE -> EXCHANGE_ROWS -> experts -> EXCHANGE_ROWS -> UNPERMUTE       and back the same way
 //
-// The experts are assumed to be evenly loaded: a rank receives as many rows as it sends, and GEMMs
-// have no offsets. A row travels together with its scale: the size of the collective is that of the
-// rows.
+// The rows of each rank are counted first, and an ALL_TO_ALL exchanges the counts. A rank may get
+// every token of all ranks as often as a token can take its experts, so that many rows are the
+// bound of its tensors: no token is ever lost, and no step allocates. Costs use the likely number,
+// as many rows as it sends.
+//
+// With `even` the experts are assumed to be evenly loaded, as in predictions of other software: a
+// rank receives as many rows as it sends, GEMMs have no offsets, and a row travels together with
+// its scale: the size of the collective is that of the rows.
+//
+// In strict order (`ordered`) rows are also counted by sequence, so that the gradients of experts
+// are one sum for each shard of the batch.
 #ifndef OP_PASS_EXPERT_RANKS_H
 #define OP_PASS_EXPERT_RANKS_H
 
@@ -19,9 +27,16 @@
 extern "C" {
 #endif
 
-// For models for training, after differentiation and op_model_partition; tensors keep their ids in
-// the programs. If nothing changes, *local is the model itself.
-NODISCARD status op_model_experts(arena *a, op_model *whole, int32_t ways, op_model **local);
+typedef struct op_expert_cut {
+    int32_t ways, at; // this rank's number among those that share the experts; ways 0 is read as 1
+    bool ordered, even;
+} op_expert_cut;
+
+// For models for training and evaluation, after differentiation, op_model_partition and
+// op_model_context; tensors keep their ids in the programs. If nothing changes, *local is the model
+// itself.
+NODISCARD status op_model_experts(arena *a, op_model *whole, const op_expert_cut *how,
+                                  op_model **local);
 
 #ifdef __cplusplus
 }

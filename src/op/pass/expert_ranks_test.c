@@ -7,6 +7,8 @@
 enum { COUNT = 8, TOP_K = 2, FFN = 20 };
 
 static arena *a;
+// Evenly loaded, as in predictions.
+static const op_expert_cut one = {.ways = 1}, four = {.ways = 4, .even = true}, seven = {.ways = 7};
 
 static int setup(void **state)
 {
@@ -149,7 +151,7 @@ static void rows_travel_there_and_back(void **state)
     for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
         op_model *whole = model_of(block_experts((op_recompute)policy)), *local = NULL;
         const op_program *before = whole->programs[0];
-        MUST(op_model_experts(a, whole, 4, &local));
+        MUST(op_model_experts(a, whole, &four, &local));
         const op_program *p = local->programs[0];
         made_before_read(p);
         assert_int_equal(nodes_of(p, OP_FORWARD, OP_ALL_TO_ALL, AXIS_EP), 2);
@@ -176,9 +178,9 @@ static void one_rank_is_the_model_itself(void **state)
 {
     (void)state;
     op_model *whole = model_of(block_experts(RECOMPUTE_NONE)), *local = NULL;
-    MUST(op_model_experts(a, whole, 1, &local));
+    MUST(op_model_experts(a, whole, &one, &local));
     assert_ptr_equal(local, whole);
-    assert_int_equal(op_model_experts(a, whole, 7, &local), ST_CONFIG_CONFLICT);
+    assert_int_equal(op_model_experts(a, whole, &seven, &local), ST_CONFIG_CONFLICT);
 }
 
 // The columns of each expert are cut, with rows of tokens cut or not: each of two ranks does half
@@ -190,7 +192,7 @@ static void tensor_parallelism_cuts_them(void **state)
         op_model *whole = model_of(block_experts(RECOMPUTE_FULL)), *cut = NULL, *local = NULL;
         const op_cut how = {.ways = 2, .at = 1, .shards = 1, .rows = rows == 1};
         MUST(op_model_partition(a, whole, &how, &cut));
-        MUST(op_model_experts(a, cut, 4, &local));
+        MUST(op_model_experts(a, cut, &four, &local));
         const op_program *p = local->programs[0];
         made_before_read(p);
         assert_true(2.0 * flops_of(p) == flops_of(whole->programs[0]));
@@ -213,7 +215,7 @@ static void tensor_parallelism_leaves_them_whole(void **state)
         op_model *whole = model_of(block_experts((op_recompute)policy)), *cut = NULL, *local = NULL;
         const op_cut how = {.ways = 2, .at = 1, .shards = 1, .rows = true, .whole_experts = true};
         MUST(op_model_partition(a, whole, &how, &cut));
-        MUST(op_model_experts(a, cut, 4, &local));
+        MUST(op_model_experts(a, cut, &four, &local));
         const op_program *p = local->programs[0];
         made_before_read(p);
         assert_true(2.0 * flops_of(p) == flops_of(whole->programs[0])); // of half of the rows

@@ -47,9 +47,14 @@ static void node_started(binder *b, const plan_binding *binding, const op_node *
     }
 }
 
+static bool is_of_run(const op_node *node, int32_t which)
+{
+    return which == NODES_ALL || op_kind_of(node->code)->finds_rows == (which == NODES_EXPERT);
+}
+
 // Binds a weight list as alternating ranges of nodes that start accumulators and nodes that
 // continue them.
-static status weight_list_bind(binder *b, plan_action action)
+static status weight_list_bind(binder *b, plan_action action, int32_t which)
 {
     const plan_binding binding = b->in->p->bindings[action.binding];
     const op_node *nodes = binding.program->lists[OP_BACKWARD_WEIGHT].nodes;
@@ -57,7 +62,12 @@ static status weight_list_bind(binder *b, plan_action action)
     for (int32_t i = 0; i < n;) {
         const bool starts = node_starts(b, &binding, &nodes[i]);
         int32_t end = i;
-        while (end < n && node_starts(b, &binding, &nodes[end]) == starts) {
+        if (!is_of_run(&nodes[i], which)) {
+            i++;
+            continue;
+        }
+        while (end < n && is_of_run(&nodes[end], which) &&
+               node_starts(b, &binding, &nodes[end]) == starts) {
             node_started(b, &binding, &nodes[end]);
             end++;
         }
@@ -75,6 +85,8 @@ static status merge_bind(binder *b, const layer_visit *visit, const layer_run *r
     const layer_tensors *tensors = &b->out->layers[visit->layer];
     for (int64_t u = 0; u < tensors->use_count; u++) {
         weight_use *use = &b->out->uses[tensors->use_begin + u];
+        const bool is_expert = lower_kind_of(b->in, use->weight) == KIND_EXPERT;
+        if (run->nodes != NODES_ALL && is_expert != (run->nodes == NODES_EXPERT)) continue;
         const int32_t source = use->buffer[run->source];
         TRY(bind_tree_add(b, use, use->buffer[run->buffer], source, visit->microbatch, NULL));
         b->touched[source] = false;
@@ -97,8 +109,9 @@ static status run_bind(binder *b, const layer_visit *visit, const layer_run *run
                                 .sequence_begin = run->sequence_begin,
                                 .sequence_count = run->sequence_count,
                                 .position_begin = run->position_begin,
-                                .position_count = run->position_count};
-    return run->list == OP_BACKWARD_WEIGHT ? weight_list_bind(b, action)
+                                .position_count = run->position_count,
+                                .rows_of = run->rows_of};
+    return run->list == OP_BACKWARD_WEIGHT ? weight_list_bind(b, action, run->nodes)
                                            : bind_action(b, &action, NULL);
 }
 

@@ -10,6 +10,7 @@ typedef struct weight_use {
     int32_t weight, layer;
     tensor_id local;                  // ROLE_WEIGHT_GRAD of the layer's program
     int32_t buffer[TREE_MAX_BUFFERS]; // transient tensors
+    int32_t buffers;                  // how many
     bool shared;  // fast: another use of the same weight has the same accumulator
     int32_t adds; // 1 + last row of bound.adds for this use; 0: none
 } weight_use;

@@ -288,7 +288,7 @@ static status binding_make(binder *b, boundary_binding *made)
     const layer_slot *slot = &b->out->layers[made->layer].slots[made->slot];
     const op_program *program = in->m->programs[in->m->layers[made->layer].program];
     const expand_chunk *c = &b->x->chunks[b->x->chunk_of[made->layer]];
-    const int buffers = (int)max_i64(expand_tree(b->x, made->layer)->buffer_count, 1);
+    const int buffers = expand_buffers(b->x, made->layer);
     for (int k = 0; k < buffers; k++) {
         plan_binding binding = in->p->bindings[slot->binding[k]];
         int32_t *map = NULL;

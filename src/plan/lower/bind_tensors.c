@@ -258,14 +258,14 @@ static status slot_bindings_make(const binder *b, int32_t layer, int32_t slot,
     const op_program *program = program_of(b, layer);
     const layer_tensors *tensors = &b->out->layers[layer];
     layer_slot *mine = &tensors->slots[slot];
-    const int buffers = (int)max_i64(expand_tree(b->x, layer)->buffer_count, 1);
+    const int buffers = expand_buffers(b->x, layer);
     for (int k = 0; k < buffers; k++) {
         int32_t *map = NULL;
         TRY(arena_new(b->in->p->run->a, program->tensor_count + 1, &map));
         memcpy(map, mine->tensor, (size_t)program->tensor_count * sizeof(int32_t));
         for (int64_t u = 0; u < tensors->use_count; u++) {
             const weight_use *use = &b->out->uses[tensors->use_begin + u];
-            map[use->local] = use->buffer[k];
+            map[use->local] = use->buffer[min_i64(k, max_i64(use->buffers, 1) - 1)];
         }
         plan_binding made = {.program = program, .layer = layer, .tensor = map};
         memcpy(made.workspace, spaces, sizeof(made.workspace));

@@ -236,7 +236,7 @@ static status gradients_finish(binder *b)
     int32_t *final = b->out->update.final;
     for (int64_t u = 0; u < b->out->use_count; u++) {
         const weight_use *use = &b->out->uses[u];
-        const shard_tree *tree = expand_tree(b->x, use->layer);
+        const shard_tree *tree = expand_tree(b->x, use->layer, lower_kind_of(in, use->weight));
         plan_rows own = lower_rows(in, use->weight);
         int32_t mine = -1, *to = &final[use->weight];
         if (bind_is_unsharded(b->out, use->weight)) {

@@ -70,7 +70,8 @@ status bind_use_add(binder *b, int32_t layer, tensor_id t)
     weight_use use = {.layer = layer, .local = t, .weight = row->weight_of[local->of]};
     const weight_use *first = use_of_weight(out, use.weight);
     use.shared = first != NULL && !b->in->r->strict;
-    for (int k = 0; k < expand_tree(b->x, layer)->buffer_count; k++) {
+    use.buffers = expand_tree(b->x, layer, lower_kind_of(b->in, use.weight))->buffer_count;
+    for (int k = 0; k < use.buffers; k++) {
         if (use.shared) {
             use.buffer[k] = first->buffer[k];
         } else {

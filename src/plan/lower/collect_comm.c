@@ -110,7 +110,9 @@ static status positions_push(inline_comm *k)
 static status tiles_push(inline_comm *k)
 {
     const extent of = tensor_of(k, k->node->in[0])->dims[0];
-    const int64_t seq = of.symbol == EXTENT_TOKENS_CUT ? k->c->in->p->seq_cut : k->c->in->r->seq;
+    const int64_t seq = of.symbol == EXTENT_SEQS         ? 1
+                        : of.symbol == EXTENT_TOKENS_CUT ? k->c->in->p->seq_cut
+                                                         : k->c->in->r->seq;
     return rows_push(k, 0, 0, k->count * seq * of.scale / k->ways);
 }
 
@@ -127,8 +129,34 @@ static status weight_push(inline_comm *k)
     return ST_OK;
 }
 
+// Adds the item of rows that are exchanged by counts in device memory.
+static status exchange_push(inline_comm *k)
+{
+    const op_tensor *from = tensor_of(k, k->node->in[0]), *to = tensor_of(k, k->node->out[0]);
+    const extent_binding *symbols = &k->c->in->bound;
+    const plan_comm_item item = {.in = k->b->tensor[k->node->in[0]],
+                                 .out = k->b->tensor[k->node->out[0]],
+                                 .count = op_tensor_elements(from, symbols),
+                                 .total = op_tensor_elements(to, symbols)};
+    k->comm.stride = k->node->attrs.experts;
+    k->comm.row_elements = extent_value(from->dims[1], symbols);
+    k->comm.likely = (int64_t)op_tensor_likely(from, symbols);
+    TRY(collect_item(k->c, &k->comm, &item));
+    for (int i = 1; i <= 2; i++) { // counted in the elements of the rows
+        const op_tensor *offsets = tensor_of(k, k->node->in[i]);
+        const int64_t bytes_of = op_tensor_bytes(offsets, symbols);
+        const plan_comm_item read = {.in = k->b->tensor[k->node->in[i]],
+                                     .out = -1,
+                                     .count = bytes_of / dtype_bytes(k->comm.type)};
+        ASSERT(offsets->type == DTYPE_I32);
+        TRY(collect_item(k->c, &k->comm, &read));
+    }
+    return ST_OK;
+}
+
 static status items_push(inline_comm *k)
 {
+    if (k->comm.op == COLLECTIVE_ALL_TO_ALLV) return exchange_push(k);
     if (k->comm.op == COLLECTIVE_ALL_TO_ALL) return tiles_push(k);
     if (tensor_of(k, k->node->in[0])->dims[0].symbol == EXTENT_ONE) return weight_push(k);
     const int64_t each = tensor_of(k, k->node->in[0])->dims[0].scale;

@@ -16,8 +16,10 @@ static status leaves_push(collector *c)
     plan *p = c->in->p;
     if (c->has_leaves) return ST_OK;
     c->has_leaves = true;
-    for (int way = 0; way < (c->x->two_ways ? 2 : 1); way++) {
-        const shard_tree *t = &c->x->trees[way];
+    for (int way = 0; way < 4; way++) { // of each direction, and of experts
+        const shard_tree *trees = way < 2 ? c->x->trees : c->x->experts;
+        if (trees == NULL || (way % 2 == 1 && !c->x->two_ways)) continue;
+        const shard_tree *t = &trees[way % 2];
         c->leaves_begin[way] = (int32_t)p->leaf_count;
         for (int i = 0; i < t->node_count && c->in->r->strict; i++) {
             TRY(arena_grow(p->a, (void **)&p->leaves, &p->leaf_capacity, p->leaf_count + 1,
@@ -33,6 +35,11 @@ static const weight_use *use_of(const collector *c, int32_t layer, int64_t u)
     return &c->b->uses[c->b->layers[layer].use_begin + u];
 }
 
+static const shard_tree *tree_of(const collector *c, const weight_use *use)
+{
+    return expand_tree(c->x, use->layer, lower_kind_of(c->in, use->weight));
+}
+
 // Adds the terms of one weight's sum; the first receives the result.
 static status terms_push(collector *c, plan_comm *comm, const weight_use *use, plan_rows rows)
 {
@@ -40,7 +47,7 @@ static status terms_push(collector *c, plan_comm *comm, const weight_use *use, p
     const int64_t columns = t->ndim == 1 ? 1 : t->dims[1];
     const int64_t count = rows.piece * columns;
     const int64_t at = rows.first * columns * dtype_bytes(t->type);
-    const shard_tree *tree = expand_tree(c->x, use->layer);
+    const shard_tree *tree = tree_of(c, use);
     for (int i = 0; i < tree->node_count; i++) {
         const int32_t buffer = use->buffer[tree->node[i].buffer];
         const plan_comm_item item = {.in = buffer,
@@ -55,12 +62,14 @@ static status terms_push(collector *c, plan_comm *comm, const weight_use *use, p
 
 static plan_comm sum_of(const collector *c, const weight_use *use, op_collective op, int32_t group)
 {
-    const shard_tree *tree = expand_tree(c->x, use->layer);
+    const shard_tree *tree = tree_of(c, use);
+    const bool is_apart = c->x->has_apart && lower_kind_of(c->in, use->weight) == KIND_EXPERT;
+    const int way = (int)(tree - (is_apart ? c->x->experts : c->x->trees));
     return (plan_comm){.op = op,
                        .reduction = REDUCTION_SUM,
                        .group = group,
                        .type = c->in->p->tensors[use->buffer[0]].type,
-                       .leaves_begin = c->leaves_begin[tree - c->x->trees],
+                       .leaves_begin = c->leaves_begin[way + (is_apart ? 2 : 0)],
                        .leaves_count = c->in->r->strict ? tree->node_count : 0,
                        .shards = tree->leaf_count};
 }

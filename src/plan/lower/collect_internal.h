@@ -94,7 +94,7 @@ typedef struct collector {
     int32_t *first_forward; // [layer] action: the forward of the first micro-batch; -1
     collect_groups groups[KIND_COUNT];
     int32_t last_sum[KIND_COUNT][SUM_STREAMS]; // action: the last sum of gradients; -1: none
-    int32_t leaves_begin[2];                   // into plan.leaves
+    int32_t leaves_begin[4];                   // into plan.leaves
     bool has_leaves;                           // true after leaves_begin is set
     collect_zero zero;
     collect_links links;

@@ -150,18 +150,16 @@ static int64_t piece_of(expander *e, int32_t layer)
 // Adds the runs of a leaf. They cover all rows of its sequences; if several shards of a sequence
 // are on this rank, they cover the leaf's two pieces of each sequence, sequence after sequence, as
 // a rank with a single shard would.
-static status leaf_add(expander *e, const shard_tree *tree, int32_t leaf, int32_t begin,
-                       int32_t count)
+static status leaf_add(expander *e, const shard_tree *tree, int32_t leaf, layer_run run)
 {
     const lower_input *in = e->in;
     const int32_t ways = plan_mesh_size(&in->r->mesh, AXIS_CP), at = in->r->mesh.at[AXIS_CP];
+    const int32_t begin = run.sequence_begin, count = run.sequence_count;
     zigzag_run halves[2] = {{0}, {0}};
-    layer_run run = {.list = OP_BACKWARD_WEIGHT,
-                     .buffer = tree->leaf[leaf],
-                     .source = -1,
-                     .sequence_begin = begin,
-                     .sequence_count = count};
-    if (tree->cp_count == 1) return run_add(e, run);
+    run.list = OP_BACKWARD_WEIGHT;
+    run.buffer = tree->leaf[leaf];
+    run.source = -1;
+    if (tree->cp_count == 1 || run.nodes == NODES_EXPERT) return run_add(e, run);
     zigzag_shard(ways, at, in->p->seq, tree->cp_shards, tree->cp_first + leaf % tree->cp_count,
                  halves);
     for (int32_t i = 0; i < 2 * count; i++) {
@@ -174,13 +172,41 @@ static status leaf_add(expander *e, const shard_tree *tree, int32_t leaf, int32_
     return ST_OK;
 }
 
-static status merges_add(expander *e, const shard_tree *tree, int32_t leaf)
+static status merges_add(expander *e, const shard_tree *tree, int32_t leaf, int32_t nodes)
 {
     for (int k = 0; k < tree->merge_count[leaf]; k++) {
         const tree_merge merge = tree->merges[leaf][k];
-        TRY(run_add(e, (layer_run){.list = -1, .buffer = merge.target, .source = merge.source}));
+        TRY(run_add(
+            e, (layer_run){
+                   .list = -1, .nodes = nodes, .buffer = merge.target, .source = merge.source}));
     }
     return ST_OK;
+}
+
+// Adds the runs for the gradients of experts for shard k of each rank that shares them. `rows`: the
+// sequences of the micro-batch; `ends`: they complete the shard.
+static status experts_add(expander *e, int32_t layer, int32_t k, layer_run rows, bool ends)
+{
+    const shard_tree *tree = expand_tree(e->out, layer, KIND_EXPERT);
+    const int32_t each = tree->cp_count, count = tree->ranks * each;
+    rows.nodes = NODES_EXPERT;
+    for (int32_t i = 0; i < count; i++) {
+        rows.rows_of = i + 1; // ranks are numbered by dp and then by cp, like the leaves
+        TRY(leaf_add(e, tree, shard_of(tree, k, i / each) * each + i % each, rows));
+    }
+    for (int32_t i = 0; i < count && ends; i++) {
+        const int32_t leaf = shard_of(tree, k, i / each) * each + i % each;
+        TRY(merges_add(e, tree, leaf, NODES_EXPERT));
+    }
+    return ST_OK;
+}
+
+static bool has_experts(const op_program *p)
+{
+    for (int64_t i = 0; i < p->lists[OP_BACKWARD_WEIGHT].count; i++) {
+        if (op_kind_of(p->lists[OP_BACKWARD_WEIGHT].nodes[i].code)->finds_rows) return true;
+    }
+    return false;
 }
 
 // Adds the runs for the weight gradients of a layer for a micro-batch, shard by shard.
@@ -190,21 +216,27 @@ static status weights_add(expander *e, int32_t layer, int32_t microbatch)
     const op_program *program = e->in->m->programs[e->in->m->layers[layer].program];
     const int64_t first = e->in->p->first_sequence + microbatch * r->micro_batch;
     const int64_t end = first + r->micro_batch, piece = piece_of(e, layer);
-    const shard_tree *tree = expand_tree(e->out, layer);
+    const shard_tree *tree = expand_tree(e->out, layer, KIND_DENSE);
+    const bool apart = r->strict && e->out->has_apart && has_experts(program);
+    const int32_t nodes = apart ? NODES_DENSE : NODES_ALL;
     if (program->lists[OP_BACKWARD_WEIGHT].count == 0) return ST_OK;
     for (int32_t s = tree->first; s < tree->last; s++) {
         const int64_t from = max_i64(first, tree->begin[s]);
         const int64_t to = min_i64(end, tree->begin[s + 1]);
         const int32_t leaf = s * tree->cp_count;
+        const bool ends = to == tree->begin[s + 1];
+        layer_run rows = {.sequence_begin = (int32_t)(from - first),
+                          .sequence_count = (int32_t)(to - from)};
         if (from >= to) continue;
+        if (apart) TRY(experts_add(e, layer, s - tree->first, rows, ends));
         for (int64_t at = from; at < to; at += piece) {
-            const int64_t count = min_i64(to - at, piece);
-            for (int32_t k = 0; k < tree->cp_count; k++) {
-                TRY(leaf_add(e, tree, leaf + k, (int32_t)(at - first), (int32_t)count));
-            }
+            rows.nodes = nodes;
+            rows.sequence_begin = (int32_t)(at - first);
+            rows.sequence_count = (int32_t)min_i64(to - at, piece);
+            for (int32_t k = 0; k < tree->cp_count; k++) TRY(leaf_add(e, tree, leaf + k, rows));
         }
-        for (int32_t k = 0; k < tree->cp_count && to == tree->begin[s + 1]; k++) {
-            TRY(merges_add(e, tree, leaf + k));
+        for (int32_t k = 0; k < tree->cp_count && ends; k++) {
+            TRY(merges_add(e, tree, leaf + k, nodes));
         }
     }
     return ST_OK;
@@ -330,6 +362,17 @@ status plan_expand_chunks(const lower_input *in, expanded *out)
     return ST_OK;
 }
 
+static status experts_make(const lower_input *in, expanded *out)
+{
+    if (!plan_experts_apart(&in->r->mesh)) return ST_OK;
+    out->has_apart = true;
+    TRY(arena_new(in->a, 2, &out->experts));
+    for (int way = 0; way < (out->two_ways ? 2 : 1); way++) {
+        TRY(shard_tree_experts(&out->experts[way], &out->trees[way], in->r));
+    }
+    return ST_OK;
+}
+
 static status trees_make(const lower_input *in, expanded *out)
 {
     const plan_request *r = in->r;
@@ -337,9 +380,13 @@ static status trees_make(const lower_input *in, expanded *out)
     int32_t none = 0, share = 0; // micro-batches of the first direction
     if (r->optimizer == NULL) return ST_OK;
     out->two_ways = in->pipe.schedule != NULL && in->pipe.schedule->shape == SHAPE_TWO;
-    if (!out->two_ways) return shard_tree_make(&out->trees[0], r, first, end);
-    plan_schedule_share(in->pipe.schedule, &in->pipe.shape, 0, &none, &share);
-    return shard_trees_make(out->trees, r, first, first + share * r->micro_batch, end);
+    if (out->two_ways) {
+        plan_schedule_share(in->pipe.schedule, &in->pipe.shape, 0, &none, &share);
+        TRY(shard_trees_make(out->trees, r, first, first + share * r->micro_batch, end));
+    } else {
+        TRY(shard_tree_make(&out->trees[0], r, first, end));
+    }
+    return experts_make(in, out);
 }
 
 status plan_expand(const lower_input *in, expanded *out)

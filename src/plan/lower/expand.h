@@ -6,10 +6,15 @@
 #include "plan/lower/lower.h"
 #include "plan/lower/shards.h"
 
+// In strict order the nodes that sum gradients of experts of several ranks run apart from others.
+typedef enum expand_nodes { NODES_ALL, NODES_DENSE, NODES_EXPERT } expand_nodes;
+
 // Nodes of one list of a layer on some rows of a micro-batch; or a merge of two accumulators of
 // each of its weights.
 typedef struct layer_run {
     int32_t list;           // op_list
+    int32_t nodes;          // expand_nodes
+    int32_t rows_of;        // as in plan_action
     int32_t buffer, source; // accumulators; source >= 0: `buffer` += `source`, and no list is run
     int32_t sequence_begin, sequence_count, position_begin, position_count; // as in plan_action
 } layer_run;
@@ -37,6 +42,8 @@ typedef struct expanded {
     int32_t *chunk_of; // [layer]; -1: another stage has it
     bool two_ways;     // the pipeline has two directions: every weight is on two stages
     shard_tree trees[2];
+    bool has_apart;      // experts are shared with ranks that have other shards:
+    shard_tree *experts; // [2] the trees of their weights
     layer_visit *visits; // in the order of the compute stream
     int64_t visit_count, visit_capacity;
     layer_run *runs;
@@ -60,10 +67,18 @@ bool expand_weight_half(const schedule_action *a, int32_t *chunk, int32_t *micro
 bool expand_neighbour(const lower_input *in, int32_t pp, int32_t chunk, int32_t step, int32_t *rank,
                       int32_t *its_chunk);
 
-// The tree over shards that sums a layer's gradients.
-static inline const shard_tree *expand_tree(const expanded *x, int32_t layer)
+// The tree over shards that sums a layer's gradients, of one kind.
+static inline const shard_tree *expand_tree(const expanded *x, int32_t layer, lower_kind kind)
 {
-    return &x->trees[x->two_ways ? x->chunk_of[layer] : 0];
+    const int32_t way = x->two_ways ? x->chunk_of[layer] : 0;
+    return kind == KIND_EXPERT && x->has_apart ? &x->experts[way] : &x->trees[way];
+}
+// The accumulators that a layer has of each weight, at most.
+static inline int expand_buffers(const expanded *x, int32_t layer)
+{
+    const int dense = expand_tree(x, layer, KIND_DENSE)->buffer_count;
+    const int expert = expand_tree(x, layer, KIND_EXPERT)->buffer_count;
+    return (int)max_i64(1, max_i64(dense, expert));
 }
 
 #endif

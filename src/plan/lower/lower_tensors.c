@@ -124,6 +124,7 @@ void lower_own_rows(const lower_input *in, int32_t weight, plan_tensor *t)
 bool lower_norm_is_summed(const lower_input *in)
 {
     const plan_mesh *m = &in->r->mesh;
-    const bool parts = plan_mesh_size(m, AXIS_PP) > 1 || plan_mesh_size(m, AXIS_TP) > 1;
+    const bool parts =
+        plan_mesh_size(m, AXIS_PP) > 1 || plan_mesh_size(m, AXIS_TP) > 1 || plan_experts_apart(m);
     return in->r->optimizer != NULL && (in->r->zero > 0 || parts);
 }

@@ -113,23 +113,40 @@ static int node_compare(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-// Fills the tree shard by shard. All leaves of a shard are open at the same time and end together.
+int32_t shard_of(const shard_tree *t, int32_t k, int32_t rank)
+{
+    return t->first + rank * t->stride + k;
+}
+
+// Fills the tree shard by shard; if it has the shards of several ranks, the k-th of each. All
+// leaves of these are open at the same time and end together.
+static status leaves_walk(tree_walk *w)
+{
+    shard_tree *t = w->t;
+    const int32_t ranks = t->ranks > 0 ? t->ranks : 1, each = t->cp_count;
+    const int32_t count = t->ranks > 0 ? t->each : t->last - t->first;
+    for (int32_t k = 0; k < count; k++) {
+        for (int32_t i = 0; i < ranks * each; i++) {
+            const int32_t s = shard_of(t, k, i / each);
+            int8_t *leaf = &t->leaf[s * each + i % each];
+            *leaf = -1;
+            if (t->begin[s + 1] > t->begin[s]) TRY(leaf_take(w, leaf));
+        }
+        for (int32_t i = 0; i < ranks * each; i++) {
+            const int32_t at = shard_of(t, k, i / each) * each + i % each;
+            if (t->leaf[at] < 0) continue;
+            const int32_t number = leaf_number(t, at / each, t->cp_first + i % each);
+            leaf_end(w, at, (waiting_node){number, 0, t->leaf[at]});
+        }
+    }
+    return ST_OK;
+}
+
 static status tree_make(shard_tree *t)
 {
     tree_walk w = {.t = t};
     while ((1 << w.top) < t->leaf_count) w.top++;
-    for (int32_t s = t->first; s < t->last; s++) {
-        int8_t *leaf = &t->leaf[s * t->cp_count];
-        const bool is_empty = t->begin[s + 1] == t->begin[s];
-        for (int32_t j = 0; j < t->cp_count; j++) {
-            leaf[j] = -1;
-            if (!is_empty) TRY(leaf_take(&w, &leaf[j]));
-        }
-        for (int32_t j = 0; j < t->cp_count && !is_empty; j++) {
-            const waiting_node n = {leaf_number(t, s, t->cp_first + j), 0, leaf[j]};
-            leaf_end(&w, s * t->cp_count + j, n);
-        }
-    }
+    TRY(leaves_walk(&w));
     for (int i = 0; i < w.count; i++) {
         const int32_t begin = w.nodes[i].begin;
         const int64_t end = min_i64(begin + (1 << w.nodes[i].level), t->leaf_count);
@@ -175,6 +192,32 @@ static void shards_set(shard_tree *t, const plan_request *r, int64_t own_begin, 
 status shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end)
 {
     shards_set(t, r, own_begin, own_end);
+    return tree_make(t);
+}
+
+status shard_tree_experts(shard_tree *t, const shard_tree *own, const plan_request *r)
+{
+    const int32_t dp = plan_ep_dp(&r->mesh), cp = plan_ep_cp(&r->mesh);
+    const int32_t at = r->mesh.at[AXIS_DP] % dp;
+    *t = *own;
+    memset(t->merge_count, 0, sizeof(t->merge_count));
+    t->buffer_count = t->node_count = 0;
+    if (!r->strict) return tree_make(t);
+    t->ranks = dp;
+    t->each = own->last - own->first;
+    t->stride = r->shards / plan_mesh_size(&r->mesh, AXIS_DP);
+    t->first = own->first - at * t->stride;
+    t->last = t->first + (dp - 1) * t->stride + t->each;
+    t->cp_first = own->cp_first - own->cp_first % (cp * own->cp_count);
+    t->cp_count = cp * own->cp_count;
+    ASSERT(t->first >= 0 && t->last <= t->shard_count);
+    if (t->cp_count > TREE_MAX_CP) {
+        return fail(
+            ST_CONFIG_RANGE,
+            "layout.ep = %d: the experts of a rank get rows of %d pieces of a sequence, and "
+            "strict order takes at most %d; use a smaller layout.ep or layout.cp",
+            (int)plan_mesh_ep(&r->mesh), (int)t->cp_count, (int)TREE_MAX_CP);
+    }
     return tree_make(t);
 }
 

@@ -26,10 +26,13 @@ typedef struct tree_node {
 // a sequence, each shard has one leaf for each of them: leaf s * cp_count + j is of shard s and of
 // shard cp_first + j of every sequence.
 typedef struct shard_tree {
-    int32_t shard_count;                // on all ranks; this rank has
-    int32_t first, last;                // shards [first, last)
-    int32_t cp_shards;                  // shards of a sequence, on all ranks; this rank has
-    int32_t cp_first, cp_count;         // `cp_count` of them from cp_first on
+    int32_t shard_count;        // on all ranks; this rank has
+    int32_t first, last;        // shards [first, last)
+    int32_t cp_shards;          // shards of a sequence, on all ranks; this rank has
+    int32_t cp_first, cp_count; // `cp_count` of them from cp_first on
+    // It has the shards of so many ranks of dp (0: of one): `each` of each, `stride` apart. They
+    // progress together, shard by shard.
+    int32_t ranks, each, stride;
     int32_t leaf_count;                 // leaves of the whole tree, on all ranks
     int64_t begin[PLAN_MAX_SHARDS + 1]; // sequences
     int8_t leaf[TREE_MAX_LEAVES];       // buffer; -1: the shard is empty
@@ -42,9 +45,14 @@ typedef struct shard_tree {
     int node_count;
 } shard_tree;
 
+// Returns shard k of a rank's.
+int32_t shard_of(const shard_tree *t, int32_t k, int32_t rank);
 // Makes the tree of a pipeline with one direction, for the rank's sequences [own_begin, own_end).
 NODISCARD status shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin,
                                  int64_t own_end);
+// Makes the tree of the experts of several ranks, from that of this rank's own shards: it has those
+// of all ranks that share the experts. Each must have as many shards and sequences.
+NODISCARD status shard_tree_experts(shard_tree *t, const shard_tree *own, const plan_request *r);
 // Makes the trees of a pipeline with two directions: the first has the sequences before `middle`,
 // the second those from `middle` on.
 NODISCARD status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_begin,

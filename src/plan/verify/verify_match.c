@@ -21,7 +21,7 @@ static bool is_planned(const plan_comm *c)
         [COLLECTIVE_ALL_REDUCE] = true, [COLLECTIVE_REDUCE_SCATTER] = true,
         [COLLECTIVE_ALL_GATHER] = true, [COLLECTIVE_ALL_TO_ALL] = true,
         [COLLECTIVE_BROADCAST] = true,  [COLLECTIVE_SEND] = true,
-        [COLLECTIVE_RECEIVE] = true};
+        [COLLECTIVE_RECEIVE] = true,    [COLLECTIVE_ALL_TO_ALLV] = true};
     return (unsigned)c->op < COLLECTIVE_COUNT && planned[c->op] &&
            (unsigned)c->reduction < REDUCTION_AVG;
 }
@@ -37,7 +37,9 @@ static uint64_t what_of(const plan *p, const plan_comm *c)
                              c->leaves_count > 0,
                              c->compressed,
                              c->op == COLLECTIVE_BROADCAST ? c->peer : 0,
-                             c->piece};
+                             c->piece,
+                             c->stride,
+                             c->row_elements};
     uint64_t hash = hash64(words, sizeof(words), 0);
     for (int32_t i = 0; i < c->items_count; i += leaves) {
         const plan_comm_item *item = &p->items[c->items_begin + i];

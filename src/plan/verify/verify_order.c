@@ -70,10 +70,40 @@ static int piece_term(const verify_facts *f, const plan_action *action, int32_t 
     return 0;
 }
 
+// Lists the terms of rows that come from all ranks that share experts, or from one of them.
+static int expert_terms(const verify_facts *f, const plan_action *action, int32_t source,
+                        verify_term out[VERIFY_MAX_TERMS])
+{
+    const plan *p = f->p;
+    const int32_t dp = plan_ep_dp(&f->at), cp = plan_ep_cp(&f->at);
+    const int32_t own = row_cells(f) / cp_size_of(f);
+    const int64_t count = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
+    int n = 0;
+    for (int32_t i = 0; i < dp * cp; i++) {
+        plan_mesh at = f->at;
+        int64_t first = 0, all = 0;
+        if (action->rows_of > 0 && i != action->rows_of - 1) continue;
+        at.at[AXIS_DP] += i / cp - at.at[AXIS_DP] % dp;
+        at.at[AXIS_CP] += i % cp - at.at[AXIS_CP] % cp;
+        plan_own_sequences(&at, p->strict, p->shards, p->sequences, &first, &all);
+        first += action->sequence_begin;
+        if (action->microbatch > 0) first += action->microbatch * p->micro_batch;
+        for (int32_t k = 0; k < own && n < VERIFY_MAX_TERMS; k++) {
+            out[n++] = (verify_term){source, at.at[AXIS_CP] * own + k, first * verify_unit(f),
+                                     (first + count) * verify_unit(f)};
+        }
+    }
+    return n;
+}
+
 int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, int32_t source,
                         verify_term out[VERIFY_MAX_TERMS])
 {
     const plan *p = f->p;
+    const op_weight *w = weight >= 0 ? &p->model->weights[weight] : NULL;
+    if (w != NULL && plan_is_shared_out(&f->at, w)) {
+        return expert_terms(f, &p->actions[index], source, out);
+    }
     const plan_action *action = &p->actions[index];
     const int64_t unit = verify_unit(f);
     const int64_t count = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;

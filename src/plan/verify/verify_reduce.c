@@ -215,7 +215,8 @@ static status kept_rows_add(sums_walk *w, const verify_facts *f, const verify_by
     const plan_tensor *t = verify_tensor(f, in->tensor);
     verify_values *held = verify_held(w, f, in->tensor);
     const int64_t row = t->ndim == 1 ? 1 : t->dims[1];
-    const int64_t before = t->piece_rows * plan_zero_place(&f->at) * row * dtype_bytes(t->type);
+    const int32_t place = plan_weight_place(&f->at, &f->p->model->weights[t->weight]);
+    const int64_t before = t->piece_rows * place * row * dtype_bytes(t->type);
     int64_t at = verify_first(f, *in), first = 0, last = 0;
     const int64_t end = at + in->bytes;
     while (at < end) {
@@ -339,7 +340,8 @@ status verify_rendezvous_sums(sums_walk *w)
     TRY(sum_has_order(w));
     for (int32_t item = 0; item < c->items_count / leaves; item++) {
         if (!adds) {
-            if (c->op != COLLECTIVE_ALL_TO_ALL) TRY(copies_walk(w, item));
+            const bool copies = c->op != COLLECTIVE_ALL_TO_ALL && c->op != COLLECTIVE_ALL_TO_ALLV;
+            if (copies) TRY(copies_walk(w, item));
             continue;
         }
         const verify_bytes in = verify_item_in(f, c, item * leaves);

@@ -232,7 +232,16 @@ static status loss_add(sums_walk *w, const verify_facts *f, int32_t action)
 
 static int32_t norm_cell(const verify_facts *f, int32_t weight)
 {
-    return f->p->model->weights[weight].ways > 1 ? f->at.at[AXIS_TP] : 0;
+    const op_weight *w = &f->p->model->weights[weight];
+    if (w->expert_ways > 1) return plan_ep_place(&f->at);
+    return w->ways > 1 ? f->at.at[AXIS_TP] : 0;
+}
+
+// Counts the ranks that each count other elements of a weight.
+static int32_t norm_cells(const verify_facts *f, const op_weight *w)
+{
+    if (w->expert_ways > 1) return w->expert_ways;
+    return w->ways > 1 ? plan_mesh_size(&f->at, AXIS_TP) : 1;
 }
 
 // A norm may be computed in pieces: all columns of a range of rows at once, or any elements of a
@@ -246,7 +255,7 @@ static status norm_add(sums_walk *w, const verify_facts *f, int32_t index, verif
     const op_weight *weight = &f->p->model->weights[t->weight];
     const bool vector = t->ndim == 1;
     const int64_t width = dtype_bytes(t->type), all = vector ? 1 : t->dims[1];
-    const int64_t before = t->piece_rows * plan_zero_place(&f->at) * all; // rows of other ranks
+    const int64_t before = t->piece_rows * plan_weight_place(&f->at, weight) * all; // other ranks'
     const int64_t from = before + verify_first(f, grad) / width;
     verify_term term = {.source = t->weight, .cell = norm_cell(f, t->weight)};
     char name[VERIFY_NAME_BYTES];
@@ -297,7 +306,7 @@ static bool norm_lacks(const sums_walk *w, const verify_facts *f, int32_t index,
 {
     const op_weight *weight = &f->p->model->weights[index];
     const verify_terms *norm = &w->ranks[f->rank].step[STEP_NORM];
-    const bool own = weight->ways <= 1 || cell == f->at.at[AXIS_TP];
+    const bool own = cell == norm_cell(f, index);
     for (int i = 0; i < weight->part_count; i++) {
         int64_t rows = 0;
         const int64_t share = op_part_share(weight, i, cell, &rows);
@@ -315,7 +324,7 @@ static status norm_is_whole(const sums_walk *w, const verify_facts *f, int32_t a
     verify_term lack = {0};
     for (int32_t i = 0; i < f->p->model->weight_count; i++) {
         const op_weight *weight = &f->p->model->weights[i];
-        const int32_t cells = weight->ways > 1 ? plan_mesh_size(&f->at, AXIS_TP) : 1;
+        const int32_t cells = norm_cells(f, weight);
         for (int32_t cell = 0; cell < cells && !weight->frozen; cell++) {
             if (!norm_lacks(w, f, i, cell, &lack)) continue;
             return fail(ST_BROKEN_PLAN, "%s: the norm lacks elements [%lld, %lld) of %s",

@@ -55,7 +55,7 @@ static inline const char *verify_use_name(const sums_walk *w, int32_t source)
 // verify_reduce.c
 NODISCARD status verify_rendezvous_sums(sums_walk *w);
 // verify_order.c: rows are cut into cells and numbered in each, `unit` rows for a sequence.
-enum { VERIFY_MAX_TERMS = 64 };
+enum { VERIFY_MAX_TERMS = 256 };
 int64_t verify_unit(const verify_facts *f);
 static inline long long verify_from(const verify_facts *f, int64_t row) // sequences, for messages
 {

@@ -425,6 +425,11 @@ static status items_check(const verifier *v, const verify_facts *f, int32_t inde
                 (long long)p->item_count, (long long)p->leaf_count);
 }
 
+static bool is_exchange(op_collective op)
+{
+    return op == COLLECTIVE_ALL_TO_ALL || op == COLLECTIVE_ALL_TO_ALLV;
+}
+
 // Checks that an input and an output that share bytes are in place: equal, or one is this rank's
 // piece of the other.
 static status inplace_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item)
@@ -440,8 +445,7 @@ static status inplace_check(const verifier *v, const verify_facts *f, int32_t in
     if (c->op == COLLECTIVE_REDUCE_SCATTER) right -= before;
     const bool overlap = in.bytes > 0 && out.bytes > 0 && in.begin < out.begin + out.bytes &&
                          out.begin < in.begin + in.bytes;
-    if (!overlap || (in.begin == right && item == first && c->op != COLLECTIVE_ALL_TO_ALL))
-        return ST_OK;
+    if (!overlap || (in.begin == right && item == first && !is_exchange(c->op))) return ST_OK;
     return fail(
         ST_BROKEN_PLAN,
         "%s: item %d reads %s from byte %lld on and writes it from byte %lld on, which is not "
@@ -451,11 +455,35 @@ static status inplace_check(const verifier *v, const verify_facts *f, int32_t in
         (long long)(out.begin - f->where[out.tensor].begin), me);
 }
 
+// Checks the offsets of rows that are exchanged: one for each expert of each rank, and one more.
+static status offsets_check(const verifier *v, const verify_facts *f, int32_t index)
+{
+    const plan_comm *c = verify_comm(f, index);
+    char name[VERIFY_NAME_BYTES];
+    if (c->op != COLLECTIVE_ALL_TO_ALLV) return ST_OK;
+    const int64_t ranks = plan_group_size(&f->at, &f->p->run->groups[c->group]);
+    for (int32_t i = 1; i <= 2; i++) {
+        const int32_t ref = c->items_count == 3 ? f->p->items[c->items_begin + i].in : -1;
+        TRY(ref_check(v, f, index, i, ref));
+        const plan_tensor *t = ref != -1 ? plan_tensor_at(f->p, ref) : NULL;
+        if (t != NULL && t->type == DTYPE_I32 && t->dims[0] == ranks * c->stride + 1 &&
+            c->stride > 0) {
+            continue;
+        }
+        return fail(ST_BROKEN_PLAN,
+                    "%s exchanges rows by offsets that are not those of %d experts on each of %lld "
+                    "ranks",
+                    verify_name(v, f->rank, index, name), (int)c->stride, (long long)ranks);
+    }
+    return ST_OK;
+}
+
 static status items_are_right(verifier *v, verify_facts *f, int32_t index)
 {
     const plan_comm *c = verify_comm(f, index);
     TRY(verify_group(v, f, index));
     TRY(items_check(v, f, index));
+    TRY(offsets_check(v, f, index));
     for (int writes = 0; writes < 2; writes++) {
         for (int32_t i = 0; i < c->items_count; i++) {
             const plan_comm_item *item = &f->p->items[c->items_begin + i];

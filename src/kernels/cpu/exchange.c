@@ -1,0 +1,60 @@
+// Counts of the rows that go to experts of several ranks, and the offsets of those that come: a few
+// numbers, in the calling thread.
+#include "kernels/cpu/vec_call.h"
+
+#include <string.h>
+
+static void add(const kern_tensor *t, int64_t at, int64_t value)
+{
+    if (t->type == DTYPE_I32) {
+        ((int32_t *)t->data)[at] += (int32_t)value;
+    } else {
+        ((int64_t *)t->data)[at] += value;
+    }
+}
+
+static void clear(const kern_tensor *t)
+{
+    const int64_t columns = t->ndim == 2 ? t->dims[1] : 1;
+    memset(t->data, 0, (size_t)(t->dims[0] * columns * dtype_bytes(t->type)));
+}
+
+// One pass over the tokens. An id below 0 stands for no expert.
+status cpu_count_rows(const kern_context *context, const kern_call *call)
+{
+    (void)context;
+    const kern_tensor *ids = &call->in[0], *counts = &call->out[0];
+    const int64_t experts = call->attrs.experts, all = experts * call->attrs.ranks;
+    const int64_t sequences = counts->dims[0] / call->attrs.ranks;
+    const int64_t each = sequences > 0 ? ids->dims[0] / sequences : 0;
+    clear(counts);
+    for (int64_t n = 0; n < ids->dims[0]; n++) {
+        for (int64_t t = 0; t < ids->dims[1]; t++) {
+            const int64_t id = tensor_int(ids, n * tensor_stride(ids) + t);
+            if (id >= all) {
+                return fail(ST_DATA, "count_rows: token %lld asks for expert %lld of %lld",
+                            (long long)n, (long long)id, (long long)all);
+            }
+            if (id < 0) continue;
+            const int64_t row = id / experts * sequences + n / each;
+            add(counts, row * experts + id % experts, 1);
+        }
+    }
+    return ST_OK;
+}
+
+status cpu_row_offsets(const kern_context *context, const kern_call *call)
+{
+    (void)context;
+    const kern_tensor *counts = &call->in[0], *offsets = &call->out[0];
+    const int64_t experts = call->attrs.experts;
+    const int64_t sequences = counts->dims[0] / call->attrs.ranks;
+    clear(offsets);
+    for (int64_t r = 0; r < counts->dims[0]; r++) {
+        for (int64_t e = 0; e < experts; e++) {
+            add(offsets, r / sequences * experts + e + 1, tensor_int(counts, r * experts + e));
+        }
+    }
+    for (int64_t g = 1; g < offsets->dims[0]; g++) add(offsets, g, tensor_int(offsets, g - 1));
+    return ST_OK;
+}
