@@ -39,11 +39,11 @@ static inline status expert_rows_of(const kern_call *c, int64_t rank, int64_t e,
     if (c->code == OP_GROUPED_MATMUL_DW && counts->data != NULL && c->sequence_count > 0) {
         const int64_t first = rank * (counts->dims[0] / expert_ranks(c));
         for (int64_t q = 0; q < c->sequence_begin; q++) {
-            begin += expert_number(counts, (first + q) * experts + e);
+            begin += expert_number(counts, (first + q) * counts->strides[0] + e);
         }
         end = begin;
         for (int64_t q = c->sequence_begin; q < c->sequence_begin + c->sequence_count; q++) {
-            end += expert_number(counts, (first + q) * experts + e);
+            end += expert_number(counts, (first + q) * counts->strides[0] + e);
         }
     }
     out->begin = begin;

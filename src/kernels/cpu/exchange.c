@@ -15,8 +15,11 @@ static void add(const kern_tensor *t, int64_t at, int64_t value)
 
 static void clear(const kern_tensor *t)
 {
-    const int64_t columns = t->ndim == 2 ? t->dims[1] : 1;
-    memset(t->data, 0, (size_t)(t->dims[0] * columns * dtype_bytes(t->type)));
+    const int64_t rows = t->ndim == 2 ? t->dims[0] : 1, columns = t->dims[t->ndim - 1];
+    for (int64_t r = 0; r < rows; r++) {
+        char *row = (char *)t->data + r * tensor_stride(t) * dtype_bytes(t->type);
+        memset(row, 0, (size_t)(columns * dtype_bytes(t->type)));
+    }
 }
 
 // One pass over the tokens. An id below 0 stands for no expert.
@@ -37,7 +40,7 @@ status cpu_count_rows(const kern_context *context, const kern_call *call)
             }
             if (id < 0) continue;
             const int64_t row = id / experts * sequences + n / each;
-            add(counts, row * experts + id % experts, 1);
+            add(counts, row * tensor_stride(counts) + id % experts, 1);
         }
     }
     return ST_OK;
@@ -52,7 +55,8 @@ status cpu_row_offsets(const kern_context *context, const kern_call *call)
     clear(offsets);
     for (int64_t r = 0; r < counts->dims[0]; r++) {
         for (int64_t e = 0; e < experts; e++) {
-            add(offsets, r / sequences * experts + e + 1, tensor_int(counts, r * experts + e));
+            const int64_t count = tensor_int(counts, r * tensor_stride(counts) + e);
+            add(offsets, r / sequences * experts + e + 1, count);
         }
     }
     for (int64_t g = 1; g < offsets->dims[0]; g++) add(offsets, g, tensor_int(offsets, g - 1));
