@@ -122,8 +122,8 @@ static status experts_check(const run_config *r, const decoder_spec *s)
                 nearest_of(s, r, fits_ep, ep, s->experts.count, near), share_of_tp(r, s));
 }
 
-// The rows of experts are ordered by expert, and their counts by sequence, so no piece of a sequence
-// has a range of them.
+// The rows of experts are ordered by expert, and their counts by sequence, so no piece of a
+// sequence has a range of them.
 static status experts_order_check(const run_config *r)
 {
     if (r->determinism.cp_shards == r->layout.cp) return ST_OK;
