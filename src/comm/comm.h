@@ -83,8 +83,9 @@ typedef struct comm_args {
     // ALL_TO_ALLV: elements to and from each rank of the group.
     const int64_t *send_counts, *receive_counts;
     // Or offsets of rows instead, `stride` of them for each rank and one more: rows from offsets[r
-    // stride] to offsets[(r + 1) stride] - 1 go to rank r, and come from it. A row has row_elements.
-    // They are read when the operation runs, so earlier work of its stream may write them.
+    // stride] to offsets[(r + 1) stride] - 1 go to rank r, and come from it. A row has row_elements
+    // elements. They are read when the operation runs, so earlier work of its stream may write
+    // them.
     const int32_t *send_offsets, *receive_offsets;
     int32_t stride;
     int64_t row_elements, receive_most; // receive_most: the most elements that may come
