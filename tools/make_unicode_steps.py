@@ -8,7 +8,7 @@ about each character:
 import sys
 import textwrap
 
-from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import normalizers, pre_tokenizers
 
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 
@@ -72,8 +72,7 @@ static const struct {
     const unicode_range *ranges;
     int64_t count;
 } sets[] = { // in the order of unicode_set
-    SET(controls), SET(accents), SET(marks),       SET(chinese),           SET(punctuation),
-    SET(numbers),  SET(words),   SET(regex_marks), SET(regex_punctuation), SET(regex_symbols),
+    SET(controls), SET(accents), SET(marks), SET(chinese), SET(punctuation), SET(numbers), SET(words),
 };
 
 const unicode_range *unicode_ranges(unicode_set set, int64_t *count)
@@ -126,7 +125,6 @@ def main():
     marks = normalizers.StripAccents().normalize_str
     pieces = lambda step: lambda c: len(step.pre_tokenize_str("a" + c + "b")) == 3
     words = pre_tokenizers.Whitespace()
-    matches = lambda name: pieces(pre_tokenizers.Split(Regex("\\p{%s}" % name), "isolated"))
     sys.stdout.write(HEAD)
     for row in [
         ("BertNormalizer drops these with clean_text.", "controls", lambda c: clean(c) == ""),
@@ -137,9 +135,6 @@ def main():
         ("Digits cuts at these.", "numbers", pieces(pre_tokenizers.Digits())),
         ("Whitespace keeps these together as words.", "words",
          lambda c: [w for w, _ in words.pre_tokenize_str("a" + c)] == ["a" + c]),
-        ("Regular expressions match these with \\p{M}.", "regex_marks", matches("M")),
-        ("The same with \\p{P}.", "regex_punctuation", matches("P")),
-        ("The same with \\p{S}.", "regex_symbols", matches("S")),
     ]:
         sys.stdout.write(table(*row))
     sys.stdout.write(lower_table() + TAIL)

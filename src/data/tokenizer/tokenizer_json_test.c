@@ -568,43 +568,6 @@ static void expect_refusal(small s, status wanted, const char *words)
     arena_destroy(a);
 }
 
-static void test_refused_expressions(void **state)
-{
-    (void)state;
-    static const char *const rows[][2] = {
-        {"^a", "an anchor"},
-        {"a$", "an anchor"},
-        {"\\\\w+", "this escape"},
-        {"\\\\bA", "this escape"},
-        {"\\\\d", "this escape"},
-        {"\\\\p{Lu}", "a property"},
-        {"[[a]b]", "within a class"},
-        {"[a&&b]", "intersection"},
-        {"[^\\\\S]", "negated set"},
-        {"[]", "empty class"},
-        {"[a", "without end"},
-        {"(a", "without end"},
-        {"a)", "without `(`"},
-        {"(?m:a)", "this group"},
-        {"(?i)a", "this group"},
-        {"(?i:\\\\p{L})", "regard to case"},
-        {"a{,3}", "this brace"},
-        {"a{2}?", "after a count"},
-        {"a{999999999}", "large a count"},
-        {"}", "bracket alone"},
-        {"*", "cannot be compiled"},
-        {"a{70000}", "cannot be compiled"},
-        {"[b-a]", "cannot be compiled"},
-        {"", "0 bytes"},
-        {"a\\\\", "backslash at the end"},
-    };
-    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
-        char split[256];
-        snprintf(split, sizeof(split), SPLIT("{\"Regex\": \"%s\"}", "Isolated", ""), rows[i][0]);
-        expect_refusal((small){.splitter = split}, ST_UNSUPPORTED, rows[i][1]);
-    }
-}
-
 static void test_refused_steps(void **state)
 {
     (void)state;
@@ -706,9 +669,8 @@ int main(void)
         cmocka_unit_test(test_normalizers),    cmocka_unit_test(test_unknown_characters),
         cmocka_unit_test(test_added_tokens),   cmocka_unit_test(test_decoders),
         cmocka_unit_test(test_wordpiece),      cmocka_unit_test(test_unigram),
-        cmocka_unit_test(test_precompiled),    cmocka_unit_test(test_refused_expressions),
-        cmocka_unit_test(test_refused_steps),  cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_precompiled),    cmocka_unit_test(test_refused_steps),
+        cmocka_unit_test(test_hostile),        cmocka_unit_test(test_long_texts),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    PATTERN_BYTES_MAX = 1 << 14,
+    PATTERN_BYTES_MAX = 1 << 16,
     MATCH_LIMIT = 10 * 1000 * 1000,
     DEPTH_LIMIT = 100 * 1000,
     HEAP_LIMIT_KIB = 64 << 10,
@@ -84,13 +84,13 @@ static status compile(const char *path, const data_bytes *translated, pattern *o
     return ST_OK;
 }
 
-status pattern_regex(const uint8_t *classes, const char *path, const char *text, int64_t bytes,
+status pattern_regex(pattern_syntax syntax, const char *path, const char *text, int64_t bytes,
                      pattern *out)
 {
     *out = (pattern){.literal = NULL};
     TRY(check_length(path, bytes));
     data_bytes translated = {0};
-    status st = pattern_translate(classes, path, text, bytes, &translated);
+    status st = pattern_translate(syntax, path, text, bytes, &translated);
     if (st == ST_OK) st = compile(path, &translated, out);
     data_bytes_deinit(&translated);
     return st;

@@ -141,7 +141,8 @@ typedef struct pipeline {
     model_kind model;
     bpe *vocab; // tokens by id and text, and merges
     const uint8_t *classes;
-    bool is_byte_level; // the vocabulary spells bytes
+    pattern_syntax syntax; // of the file's expressions
+    bool is_byte_level;    // the vocabulary spells bytes
     bool byte_fallback, fuse_unknown;
     int32_t unknown;          // -1: none
     int32_t byte_tokens[256]; // "<0x00>" and so on; -1: none

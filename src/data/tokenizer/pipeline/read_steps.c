@@ -50,7 +50,7 @@ static status read_pattern(const pipeline *p, arena *a, const char *path, const 
         return pattern_literal(a, path, json_text(literal, ""), json_text_bytes(literal), out);
     }
     if (json_kind_of(regex) == JSON_TEXT) {
-        return pattern_regex(p->classes, path, json_text(regex, ""), json_text_bytes(regex), out);
+        return pattern_regex(p->syntax, path, json_text(regex, ""), json_text_bytes(regex), out);
     }
     return fail(ST_DAMAGED, "%s: `pattern` of a `%.80s` has neither `String` nor `Regex`", path,
                 json_text(json_get(map, "type"), "?"));

@@ -11,10 +11,7 @@ typedef enum unicode_set {
     UNICODE_CHINESE,
     UNICODE_PUNCTUATION,
     UNICODE_NUMBER,
-    UNICODE_WORD,
-    UNICODE_REGEX_MARK, // \p{M}, \p{P} and \p{S} of regular expressions
-    UNICODE_REGEX_PUNCTUATION,
-    UNICODE_REGEX_SYMBOL
+    UNICODE_WORD
 } unicode_set;
 typedef struct unicode_range {
     uint32_t first, last;
