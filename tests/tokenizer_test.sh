@@ -39,5 +39,20 @@ printf '5 x' >ids; check 5 'standard input:1' -- tokenizer decode -t tokenizer.j
 printf '{"text": 7}\n' >ids; check 5 'standard input:1: no text' -- tokenizer encode -t tokenizer.json --jsonl <ids
 sed -i 's/"type": "Fuse"/"type": "CTC"/' tokenizer.json
 check 3 'decoder `CTC` is not supported' -- tokenizer encode -t tokenizer.json <text.txt
+
+printf 'aab aab ab\n' >text.txt
+check 0 'made   new/tokenizer.json   261 tokens, 4 merges from 4 different words' 'asked for' \
+    -- tokenizer train -o new --vocab 300 text.txt
+check 0 '258 260 259 199' -- tokenizer encode -t new <text.txt
+printf 'aab' >text.txt; same 'a trained word' 258 "$("$trireme" tokenizer encode -t new/tokenizer.json <text.txt)"
+check 2 'needs --out' -- tokenizer train text.txt
+check 2 'needs texts' -- tokenizer train -o new
+check 2 'expected 258' -- tokenizer train -o new --vocab 257 --special-token '<a>' --special-token '<b>' text.txt
+check 2 'takes no --jsonl' -- tokenizer train -o new --jsonl text.txt
+check 2 'takes no --out' -- tokenizer encode -t new -o new
+check 2 'reads standard input' -- tokenizer encode -t new text.txt
+check 0 '(400 tokens, trained on text.txt)' -- init mine --tokenizer bpe:400
+grep -q '^  tokenizer: tokenizer.json ' mine/config.yaml || same 'the key of the tokenizer' set unset
+check 2 'such as bpe:8k' -- init other --tokenizer bpe:
 [ "$failures" -eq 0 ] && echo "all right"
 [ "$failures" -eq 0 ]

@@ -4,16 +4,12 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/json_text.h"
+#include "cli/tokenizer/tokenizer.h"
 #include "data/tokenizer.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct tokenizer_flags {
-    const char *tokenizer;
-    bool jsonl, special, skip_special;
-} tokenizer_flags;
 
 #define AT(field) (int64_t) offsetof(tokenizer_flags, field)
 static const option rows[] = {
@@ -36,6 +32,53 @@ static const option rows[] = {
      .offset = AT(skip_special),
      .default_text = "false",
      .help = "decode leaves special tokens out of the text"},
+    {.key = "out",
+     .kind = OPTION_TEXT,
+     .offset = AT(out),
+     .help = "tokenizer.json that train writes, or a folder for it (-o)",
+     .also = "output"},
+    {.key = "vocab",
+     .kind = OPTION_INT,
+     .offset = AT(vocab),
+     .default_text = "0",
+     .max = 1 << 21,
+     .help = "number of tokens that train makes, the 256 bytes and special tokens among them; 0 is "
+             "8192",
+     .also = "vocab-size, size"},
+    {.key = "split",
+     .kind = OPTION_CHOICE,
+     .offset = AT(split),
+     .default_text = "gpt2",
+     .choices = "gpt2, llama3, qwen2, o200k",
+     .help = "how train splits texts into words: as this tokenizer does"},
+    {.key = "pattern",
+     .kind = OPTION_TEXT,
+     .offset = AT(pattern),
+     .help = "regular expression of the words, in place of --split",
+     .also = "regex"},
+    {.key = "special-token",
+     .kind = OPTION_LIST,
+     .offset = AT(special_tokens),
+     .help = "special token of the new tokenizer; may be given several times; default "
+             "<|endoftext|>; \"none\" for no token",
+     .also = "special-tokens"},
+    {.key = "min-frequency",
+     .kind = OPTION_INT,
+     .offset = AT(min_frequency),
+     .default_text = "0",
+     .max = 1e15,
+     .help = "train merges no pair that occurs less often"},
+    {.key = "lines",
+     .kind = OPTION_BOOL,
+     .offset = AT(lines),
+     .default_text = "false",
+     .help = "train takes each line, with its newline, for a text of its own"},
+    {.key = "threads",
+     .kind = OPTION_INT,
+     .offset = AT(threads),
+     .default_text = "0",
+     .max = 16,
+     .help = "threads of train; 0 is one for each core; the result is the same"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -263,13 +306,48 @@ static status check_flags(int64_t i, const tokenizer_flags *f)
     return ST_OK;
 }
 
+// The flags of train do nothing elsewhere, and the others do nothing there.
+static status check_train_flags(const cli_call *call, bool is_train)
+{
+    const tokenizer_flags *f = call->flags;
+    const struct {
+        const char *name;
+        bool is_given, is_of_train;
+    } given[] = {{"out", f->out != NULL, true},
+                 {"vocab", f->vocab != 0, true},
+                 {"split", f->split != 0, true},
+                 {"pattern", f->pattern != NULL, true},
+                 {"special-token", f->special_tokens.count > 0, true},
+                 {"min-frequency", f->min_frequency != 0, true},
+                 {"lines", f->lines, true},
+                 {"threads", f->threads != 0, true},
+                 {"tokenizer", f->tokenizer != NULL, false},
+                 {"jsonl", f->jsonl, false},
+                 {"special", f->special, false},
+                 {"skip-special", f->skip_special, false}};
+    for (int64_t i = 0; i < COUNT_OF(given); i++) {
+        if (!given[i].is_given || given[i].is_of_train == is_train) continue;
+        return fail(ST_USAGE, "tokenizer %s takes no --%s", call->operands[0], given[i].name);
+    }
+    if (is_train || call->operand_count == 1) return ST_OK;
+    return fail(ST_USAGE, "tokenizer %s reads standard input and takes no \"%s\"",
+                call->operands[0], call->operands[1]);
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
-    const char *names[COUNT_OF(actions)];
+    const char *names[COUNT_OF(actions) + 1];
     const char *name = call->operands[0];
+    const bool is_train = strcmp(name, "train") == 0;
+    names[COUNT_OF(actions)] = "train";
+    if (is_train) {
+        TRY(check_train_flags(call, true));
+        return tokenizer_train(cli, call, call->flags);
+    }
     for (int64_t i = 0; i < COUNT_OF(actions); i++) {
         names[i] = actions[i].name;
         if (strcmp(name, names[i]) != 0) continue;
+        TRY(check_train_flags(call, false));
         work w = {.cli = cli, .f = call->flags, .quoted = {.a = cli->a}};
         TRY(check_flags(i, w.f));
         TRY(data_tokenizer_open(cli->h, cli->a, w.f->tokenizer, &w.t));
@@ -279,9 +357,11 @@ static status run(cli_context *cli, const cli_call *call)
         data_tokenizer_close(w.t);
         return st;
     }
-    const char *near = text_nearest(name, names, COUNT_OF(actions));
+    const char *near = text_nearest(name, names, COUNT_OF(names));
     if (near == NULL) {
-        return fail(ST_USAGE, "there is no \"tokenizer %s\"; there are encode, decode and info",
+        return fail(ST_USAGE,
+                    "there is no \"tokenizer %s\"; there are encode, decode, info and "
+                    "train",
                     name);
     }
     return fail(ST_USAGE, "there is no \"tokenizer %s\"; did you mean \"tokenizer %s\"?", name,
@@ -290,22 +370,26 @@ static status run(cli_context *cli, const cli_call *call)
 
 const cli_command cli_command_tokenizer = {
     .name = "tokenizer",
-    .summary = "encode texts, decode ids, and show what a tokenizer file holds",
-    .synopsis = "encode|decode|info -t FILE",
+    .summary = "encode texts, decode ids, show what a tokenizer file holds, train a tokenizer",
+    .synopsis = "encode|decode|info -t FILE | train -o FILE TEXT...",
     .about = "encode: prints the ids of the text on standard input, with a space between them; "
              "special tokens in the text are text without --special. decode: prints the text of "
              "the ids on standard input. With --jsonl, each line of the input and of the output is "
              "an object: {\"text\": ...} and {\"ids\": [...]}. No token is added before or after a "
-             "text. info: prints the method, the size of the vocabulary and the end-of-text id.",
+             "text. info: prints the method, the size of the vocabulary and the end-of-text id. "
+             "train: learns a byte-level BPE from texts (plain, JSON lines, .gz, .zst) and writes "
+             "a tokenizer.json, which Hugging Face tokenizers reads too; the merges are those of "
+             "its trainer.",
     .examples = "  echo 'Some words' | trireme tokenizer encode -t tokenizer.json\n"
                 "  trireme tokenizer encode -t tokenizer.json --jsonl <texts.jsonl >ids.jsonl\n"
                 "  trireme tokenizer decode -t tokenizer.json --jsonl <ids.jsonl\n"
-                "  trireme tokenizer info -t bytes\n",
+                "  trireme tokenizer info -t bytes\n"
+                "  trireme tokenizer train -o tokenizer.json --vocab 8192 text.txt\n",
     .flags = &flags,
     .flags_bytes = sizeof(tokenizer_flags),
     .operand_min = 1,
-    .operand_max = 1,
-    .shorts = "t=tokenizer",
-    .words = "encode, decode, info",
+    .operand_max = -1,
+    .shorts = "t=tokenizer o=out",
+    .words = "encode, decode, info, train",
     .run = run,
 };

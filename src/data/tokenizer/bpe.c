@@ -194,6 +194,17 @@ void bpe_free(bpe *b)
     b->symbols_capacity = b->heap_capacity = 0;
 }
 
+static status words(data_tokenizer *t, const char *text, int64_t count, data_take_word *take,
+                    void *context)
+{
+    for (int64_t at = 0; at < count;) {
+        const int64_t end = split_gpt2_next(t->bpe->classes, (const uint8_t *)text, count, at);
+        TRY(take(context, text + at, end - at));
+        at = end;
+    }
+    return ST_OK;
+}
+
 static void close_bpe(data_tokenizer *t)
 {
     bpe_free(t->bpe);
@@ -203,4 +214,5 @@ const data_tokenizer_row data_tokenizer_row_bpe = {.name = "bpe",
                                                    .encode = encode,
                                                    .token = bpe_row_token,
                                                    .find = bpe_row_find,
-                                                   .close = close_bpe};
+                                                   .close = close_bpe,
+                                                   .words = words};

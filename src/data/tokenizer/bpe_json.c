@@ -153,16 +153,33 @@ static status read_eot_text(const host *h, arena *a, const char *path, char **ou
     return st;
 }
 
+static status open_root(arena *a, const char *path, const json *root, const char *eot_text,
+                        data_tokenizer **out)
+{
+    bpe_builder b;
+    status st = bpe_build_begin(&b, a, path);
+    if (st == ST_OK) st = build(&b, root, eot_text, out);
+    bpe_build_abandon(&b);
+    return st;
+}
+
+status data_tokenizer_open_text(arena *a, const char *name, const char *text, int64_t bytes,
+                                data_tokenizer **out)
+{
+    json *root = NULL;
+    TRY(json_parse(text, bytes, name, &root));
+    const status st = open_root(a, name, root, NULL, out);
+    json_free(root);
+    return st;
+}
+
 status data_tokenizer_open_json(const host *h, arena *a, const char *path, data_tokenizer **out)
 {
     char *eot_text = NULL;
     TRY(read_eot_text(h, a, path, &eot_text));
     json *root = NULL;
     TRY(json_read(h, path, TOKENIZER_FILE_MAX, &root));
-    bpe_builder b;
-    status st = bpe_build_begin(&b, a, path);
-    if (st == ST_OK) st = build(&b, root, eot_text, out);
-    bpe_build_abandon(&b);
+    const status st = open_root(a, path, root, eot_text, out);
     json_free(root);
     return st;
 }

@@ -14,6 +14,8 @@ enum {
     TOKENIZER_TEXT_MAX = INT32_MAX - 65536 // bytes of one call
 };
 
+typedef status data_take_word(void *context, const char *word, int64_t bytes);
+
 typedef struct data_tokenizer_row {
     const char *name;
     status (*encode)(data_tokenizer *t, const char *text, int64_t bytes, int flags, data_ids *out);
@@ -26,6 +28,10 @@ typedef struct data_tokenizer_row {
     status (*decode)(const data_tokenizer *t, data_decoder *d, int32_t id, int flags,
                      data_bytes *out);
     status (*decode_end)(const data_tokenizer *t, data_decoder *d, data_bytes *out);
+    // Calls take(context, word) for each word of a text that is UTF-8, in order: the parts that the
+    // model would get. NULL: the tokenizer has no words.
+    status (*words)(data_tokenizer *t, const char *text, int64_t bytes, data_take_word *take,
+                    void *context);
 } data_tokenizer_row;
 
 struct data_tokenizer {
@@ -48,8 +54,15 @@ NODISCARD status data_tokenizer_open_bytes(arena *a, data_tokenizer **out);
 // From a tokenizer.json, and from the two files. `folder` may hold tokenizer_config.json.
 NODISCARD status data_tokenizer_open_json(const host *h, arena *a, const char *path,
                                           data_tokenizer **out);
+// The same from the text of a tokenizer.json.
+NODISCARD status data_tokenizer_open_text(arena *a, const char *name, const char *text,
+                                          int64_t bytes, data_tokenizer **out);
 NODISCARD status data_tokenizer_open_gpt2(const host *h, arena *a, const char *vocab_path,
                                           const char *merges_path, data_tokenizer **out);
+
+// The words of a text, see the row.
+NODISCARD status data_tokenizer_words(data_tokenizer *t, const char *text, int64_t bytes,
+                                      data_take_word *take, void *context);
 
 // UTF-8. The number of bytes of the character at `bytes` (count > 0): 1..4, with its code point.
 // For malformed bytes: minus the length of the longest part that could begin a character (at least

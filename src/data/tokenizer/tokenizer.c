@@ -164,6 +164,13 @@ status data_tokenizer_encode(data_tokenizer *t, const char *text, int64_t bytes,
     return t->row->encode(t, text, bytes, flags, out);
 }
 
+status data_tokenizer_words(data_tokenizer *t, const char *text, int64_t bytes,
+                            data_take_word *take, void *context)
+{
+    ASSERT(t->row->words != NULL && bytes <= TOKENIZER_TEXT_MAX);
+    return t->row->words(t, text, bytes, take, context);
+}
+
 static status decode_with_row(const data_tokenizer *t, const int32_t *ids, int64_t count, int flags,
                               data_bytes *out)
 {

@@ -71,6 +71,7 @@ static status encode_characters(pipeline *p, const char *word, int64_t count, da
 
 status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out)
 {
+    if (p->take != NULL) return p->take(p->take_context, word, count);
     if (p->model == MODEL_WORDPIECE) return pipeline_wordpiece(p, word, count, out);
     if (p->model == MODEL_UNIGRAM) return pipeline_unigram(p, word, count, out);
     if (p->is_byte_level) return bpe_word(p->vocab, (const uint8_t *)word, count, out);

@@ -39,6 +39,19 @@ static status decode_end(const data_tokenizer *t, data_decoder *d, data_bytes *o
     return pipeline_decode_end(t->pipeline, d, out);
 }
 
+// Added tokens have no say in training, as in the reference.
+static status words(data_tokenizer *t, const char *text, int64_t count, data_take_word *take,
+                    void *context)
+{
+    pipeline *p = t->pipeline;
+    p->take = take;
+    p->take_context = context;
+    status st = pipeline_normalize(p, text, count, &text, &count);
+    if (st == ST_OK) st = pipeline_split(p, 0, text, count, true, NULL);
+    p->take = NULL;
+    return st;
+}
+
 void pipeline_free(pipeline *p)
 {
     for (int i = 0; i < p->normalizer_count; i++) pattern_close(&p->normalizers[i].pattern);
@@ -74,4 +87,5 @@ const data_tokenizer_row data_tokenizer_row_pipeline = {.name = "pipeline",
                                                         .find = bpe_row_find,
                                                         .close = close_pipeline,
                                                         .decode = decode,
-                                                        .decode_end = decode_end};
+                                                        .decode_end = decode_end,
+                                                        .words = words};

@@ -167,6 +167,9 @@ typedef struct pipeline {
     data_bytes repaired, normal[2], piece;
     data_ids points, symbols;
     pieces matches;
+    // Gets the words in place of the model; NULL: the model does.
+    data_take_word *take;
+    void *take_context;
 } pipeline;
 
 // Normalizes a stretch; *result borrows from scratch of `p` or from the text.
