@@ -74,6 +74,10 @@ typedef struct bpe_builder {
     int64_t merges_count; // merges so far, which is the next rank
     int64_t added_capacity;
     bool is_text; // the file spells tokens as text, not as bytes
+    // NULL, or the rank of the merges that make each token, by id; -1 for none. Then any two tokens
+    // whose bytes together are a token merge, and the file has no list of merges.
+    const data_ids *ranks;
+    int syntax; // pattern_syntax of the file's expressions
 } bpe_builder;
 NODISCARD status bpe_build_begin(bpe_builder *b, arena *a, const char *path);
 // Checks before it allocates anything by id. token: as the file spells it.
@@ -81,17 +85,24 @@ NODISCARD status bpe_build_tokens(bpe_builder *b, const json *vocab, const json 
 NODISCARD status bpe_build_merges_begin(bpe_builder *b, int64_t count);
 NODISCARD status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes,
                                  const char *right, int64_t right_bytes);
+NODISCARD status bpe_build_ranked_merges(bpe_builder *b); // from b->ranks
 NODISCARD status bpe_build_added(bpe_builder *b, int32_t id, const char *text, int64_t bytes,
                                  bool special);
 // Changes the text that a token decodes to, after bpe_build_added.
 NODISCARD status bpe_build_respell(bpe_builder *b, int32_t id, const char *text, int64_t bytes);
 NODISCARD status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **out);
 void bpe_build_abandon(bpe_builder *b); // after any failure; harmless after finish
+// From a tokenizer.json; builder as after begin.
+NODISCARD status bpe_build_json(bpe_builder *b, const json *root, const char *eot_text,
+                                data_tokenizer **out);
 // All merges of a tokenizer.json's list.
 NODISCARD status bpe_read_merges(bpe_builder *b, const json *merges);
 // The general form of a tokenizer.json (pipeline/read.c); builder as after begin.
 NODISCARD status pipeline_open(bpe_builder *b, const json *root, const char *eot_text,
                                data_tokenizer **out);
+
+// The character that spells a byte in byte-level vocabularies, in UTF-8; its number of bytes.
+int bpe_spell_byte(uint8_t byte, char out[2]);
 
 // The id of a byte-level token by its bytes; -1 if there is none.
 int32_t bpe_find(const bpe *b, const char *bytes, int64_t count);

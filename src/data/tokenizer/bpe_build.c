@@ -51,6 +51,22 @@ static int64_t unspell(const bpe_builder *b, const char *text, int64_t count, ch
     return n;
 }
 
+int bpe_spell_byte(uint8_t byte, char out[2])
+{
+    const bool prints = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    const int point = prints        ? byte
+                      : byte < 33   ? 256 + byte
+                      : byte == 173 ? 256 + 33 + 34
+                                    : 256 + 33 + byte - 127;
+    if (point < 0x80) {
+        out[0] = (char)point;
+        return 1;
+    }
+    out[0] = (char)(0xc0 | point >> 6);
+    out[1] = (char)(0x80 | (point & 0x3f));
+    return 2;
+}
+
 static int64_t table_size(int64_t count)
 {
     int64_t size = 64;
@@ -252,6 +268,20 @@ static status merge_side(const bpe_builder *b, const char *text, int64_t count, 
                 b->path, (long long)b->merges_count + 1, (int)min_i64(count, 80), text);
 }
 
+// A pair that is given twice has its later rank, as in the reference.
+static void place_merge(bpe_builder *b, int32_t left, int32_t right, int32_t id, int32_t rank)
+{
+    const uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    uint64_t at = pair_hash(pair);
+    bpe_merge *m = &b->vocab->merges[at & (uint64_t)b->vocab->merges_mask];
+    while (m->rank >= 0 && m->pair != pair)
+        m = &b->vocab->merges[++at & (uint64_t)b->vocab->merges_mask];
+    *m = (bpe_merge){.pair = pair, .rank = rank, .id = id};
+    b->merges_count++;
+    hash_add(b->hash, &pair, sizeof(pair));
+    if (b->ranks != NULL) hash_add(b->hash, &rank, sizeof(rank));
+}
+
 status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes, const char *right,
                        int64_t right_bytes)
 {
@@ -270,15 +300,40 @@ status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes, con
                     b->path, (long long)b->merges_count + 1, (int)min_i64(left_bytes, 80), left,
                     (int)min_i64(right_bytes, 80), right);
     }
-    // A pair that is given twice has its later rank, as in the reference.
-    const uint64_t pair = (uint64_t)(uint32_t)ids[0] << 32 | (uint32_t)ids[1];
-    uint64_t at = pair_hash(pair);
-    bpe_merge *m = &b->vocab->merges[at & (uint64_t)b->vocab->merges_mask];
-    while (m->rank >= 0 && m->pair != pair)
-        m = &b->vocab->merges[++at & (uint64_t)b->vocab->merges_mask];
-    *m = (bpe_merge){.pair = pair, .rank = (int32_t)b->merges_count, .id = id};
-    b->merges_count++;
-    hash_add(b->hash, &pair, sizeof(pair));
+    place_merge(b, ids[0], ids[1], id, (int32_t)b->merges_count);
+    return ST_OK;
+}
+
+// Counts the pairs of tokens that make a token, and places them where `places` says so.
+static int64_t ranked_pairs(bpe_builder *b, bool places)
+{
+    const bpe *v = b->vocab;
+    int64_t pairs = 0;
+    for (int64_t id = 0; id < b->ranks->count && id < v->tokens_count; id++) {
+        const bpe_token *t = &v->tokens[id];
+        const int32_t rank = b->ranks->items[id];
+        for (int32_t k = 1; rank >= 0 && k < t->count; k++) {
+            const int32_t left = bpe_find(v, t->bytes, k);
+            const int32_t right = left >= 0 ? bpe_find(v, t->bytes + k, t->count - k) : -1;
+            if (right < 0 || left >= b->ranks->count || right >= b->ranks->count) continue;
+            if (b->ranks->items[left] < 0 || b->ranks->items[right] < 0) continue;
+            if (places) place_merge(b, left, right, (int32_t)id, rank);
+            pairs++;
+        }
+    }
+    return pairs;
+}
+
+status bpe_build_ranked_merges(bpe_builder *b)
+{
+    enum { TOKEN_MAX = 4096 }; // the work grows with the square of a token's length
+    for (int64_t id = 0; id < b->vocab->tokens_count; id++) {
+        if (b->vocab->tokens[id].count <= TOKEN_MAX) continue;
+        return fail(ST_UNSUPPORTED, "%s: token %lld has %d bytes; at most %d are supported",
+                    b->path, (long long)id, b->vocab->tokens[id].count, (int)TOKEN_MAX);
+    }
+    TRY(bpe_build_merges_begin(b, ranked_pairs(b, false)));
+    (void)ranked_pairs(b, true);
     return ST_OK;
 }
 

@@ -119,7 +119,7 @@ static status read_added(bpe_builder *b, const json *added)
     return ST_OK;
 }
 
-static status build(bpe_builder *b, const json *root, const char *eot_text, data_tokenizer **out)
+status bpe_build_json(bpe_builder *b, const json *root, const char *eot_text, data_tokenizer **out)
 {
     const json *model = json_get(root, "model"), *added = json_get(root, "added_tokens");
     const json *split = gpt2_split(root);
@@ -131,55 +131,4 @@ static status build(bpe_builder *b, const json *root, const char *eot_text, data
     TRY(bpe_read_merges(b, json_get(model, "merges")));
     TRY(read_added(b, added));
     return bpe_build_finish(b, eot_text, out);
-}
-
-// tokenizer_config.json in the same folder may name the end-of-text token; NULL if it does not.
-static status read_eot_text(const host *h, arena *a, const char *path, char **out)
-{
-    *out = NULL;
-    const int64_t folder = path_base_name(path) - path;
-    char *config_path = NULL;
-    TRY(arena_format(a, &config_path, "%.*stokenizer_config.json", (int)folder, path));
-    file_info info;
-    TRY(h->api->path_info(h, config_path, &info));
-    if (info.kind != FILE_KIND_REGULAR) return ST_OK;
-    json *config = NULL;
-    TRY(json_read(h, config_path, TOKENIZER_FILE_MAX, &config));
-    const json *eot = json_get(config, "eos_token");
-    if (json_kind_of(eot) == JSON_MAP) eot = json_get(eot, "content");
-    const char *text = json_text(eot, NULL);
-    const status st = text != NULL ? arena_strdup(a, text, out) : ST_OK;
-    json_free(config);
-    return st;
-}
-
-static status open_root(arena *a, const char *path, const json *root, const char *eot_text,
-                        data_tokenizer **out)
-{
-    bpe_builder b;
-    status st = bpe_build_begin(&b, a, path);
-    if (st == ST_OK) st = build(&b, root, eot_text, out);
-    bpe_build_abandon(&b);
-    return st;
-}
-
-status data_tokenizer_open_text(arena *a, const char *name, const char *text, int64_t bytes,
-                                data_tokenizer **out)
-{
-    json *root = NULL;
-    TRY(json_parse(text, bytes, name, &root));
-    const status st = open_root(a, name, root, NULL, out);
-    json_free(root);
-    return st;
-}
-
-status data_tokenizer_open_json(const host *h, arena *a, const char *path, data_tokenizer **out)
-{
-    char *eot_text = NULL;
-    TRY(read_eot_text(h, a, path, &eot_text));
-    json *root = NULL;
-    TRY(json_read(h, path, TOKENIZER_FILE_MAX, &root));
-    const status st = open_root(a, path, root, eot_text, out);
-    json_free(root);
-    return st;
 }

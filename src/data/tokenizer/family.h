@@ -71,6 +71,8 @@ NODISCARD status data_tokenizer_words(data_tokenizer *t, const char *text, int64
 int utf8_next(const uint8_t *bytes, int64_t count, uint32_t *point, bool *torn);
 // The number of leading bytes that are whole characters.
 int64_t utf8_valid_prefix(const char *bytes, int64_t count);
+// Appends what base64 stands for; *valid is false, with part of it appended, where it is none.
+NODISCARD status tokenizer_base64(const char *text, int64_t count, data_bytes *out, bool *valid);
 // Appends the text with U+FFFD for each part that is not UTF-8.
 NODISCARD status utf8_repair(const char *bytes, int64_t count, data_bytes *out);
 

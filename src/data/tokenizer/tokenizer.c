@@ -108,16 +108,13 @@ static status open_folder(const host *h, arena *a, const char *folder, data_toke
         if (found) return ST_OK;
     }
     if (model != NULL) {
-        return fail(
-            ST_UNSUPPORTED,
-            "%s: holds %s, a kind of tokenizer that is not supported; supported are GPT-2's "
-            "two files and a tokenizer.json",
-            folder, model);
+        TRY(path_join(a, folder, model, &path));
+        return data_tokenizer_open_json(h, a, path, out);
     }
     return fail(
         ST_NOT_FOUND,
-        "%s: holds no tokenizer; expected tokenizer.json, or encoder.json and vocab.bpe, or "
-        "vocab.json and merges.txt",
+        "%s: holds no tokenizer; expected tokenizer.json, tokenizer.model, NAME.tiktoken, or "
+        "encoder.json and vocab.bpe, or vocab.json and merges.txt",
         folder);
 }
 
@@ -131,20 +128,15 @@ status data_tokenizer_open(const host *h, arena *a, const char *path, data_token
     TRY(h->api->path_info(h, path, &info));
     if (info.kind == FILE_KIND_NONE) {
         return fail(ST_NOT_FOUND,
-                    "%s: no such tokenizer; expected `bytes`, a tokenizer.json, or a folder with "
-                    "one or with encoder.json and vocab.bpe",
+                    "%s: no such tokenizer; expected `bytes`, a tokenizer.json, a SentencePiece "
+                    ".model, a .tiktoken file, or a folder with one or with encoder.json and "
+                    "vocab.bpe",
                     path);
     }
     if (info.kind == FILE_KIND_FOLDER) return open_folder(h, a, path, out);
     bool found = false;
     TRY(open_pair(h, a, path, &found, out));
     if (found) return ST_OK;
-    if (ends_with(path, ".model") || ends_with(path, ".tiktoken")) {
-        return fail(ST_UNSUPPORTED,
-                    "%s: this kind of tokenizer file is not supported; expected a "
-                    "tokenizer.json",
-                    path);
-    }
     return data_tokenizer_open_json(h, a, path, out);
 }
 

@@ -1,4 +1,6 @@
-// UTF-8 as the reference reads it: U+FFFD replaces malformed bytes, one for each "maximal part"
+// Bytes of texts and of files: UTF-8, and base64.
+//
+// UTF-8 is read as the reference does: U+FFFD replaces malformed bytes, one for each "maximal part"
 // (the longest beginning of a character, else one byte). Unicode 3.9, table 3-7.
 #include "data/tokenizer/family.h"
 
@@ -136,4 +138,32 @@ void data_decoder_deinit(data_decoder *d)
 {
     data_bytes_deinit(&d->run);
     *d = (data_decoder){.pending_count = 0};
+}
+
+static int digit64(char c)
+{
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+status tokenizer_base64(const char *text, int64_t count, data_bytes *out, bool *valid)
+{
+    uint32_t bits = 0;
+    int held = 0;
+    while (count > 0 && text[count - 1] == '=') count--;
+    *valid = false;
+    for (int64_t i = 0; i < count; i++) {
+        const int digit = digit64(text[i]);
+        if (digit < 0) return ST_OK;
+        bits = bits << 6 | (uint32_t)digit;
+        held += 6;
+        if (held < 8) continue;
+        held -= 8;
+        const char byte = (char)(bits >> held & 0xff);
+        TRY(data_bytes_add(out, &byte, 1));
+    }
+    *valid = true;
+    return ST_OK;
 }

@@ -7,14 +7,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-static int digit64(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 static status damaged(const char *path, const char *what)
 {
     return fail(ST_DAMAGED, "%s: `precompiled_charsmap` %s", path, what);
@@ -24,21 +16,17 @@ status precompiled_read(arena *a, const char *path, const char *text, int64_t co
                         precompiled *out)
 {
     uint8_t *bytes = NULL;
-    int64_t length = 0;
-    uint32_t bits = 0, tree_bytes = 0;
-    int held = 0;
+    uint32_t tree_bytes = 0;
+    data_bytes decoded = {0};
+    bool valid = false;
     *out = (precompiled){.units = NULL};
-    TRY(arena_new(a, count + 8, &bytes));
-    while (count > 0 && text[count - 1] == '=') count--;
-    for (int64_t i = 0; i < count; i++) {
-        const int digit = digit64(text[i]);
-        if (digit < 0) return damaged(path, "is not base64");
-        bits = bits << 6 | (uint32_t)digit;
-        held += 6;
-        if (held < 8) continue;
-        held -= 8;
-        bytes[length++] = (uint8_t)(bits >> held);
-    }
+    status st = tokenizer_base64(text, count, &decoded, &valid);
+    const int64_t length = decoded.count;
+    if (st == ST_OK && !valid) st = damaged(path, "is not base64");
+    if (st == ST_OK) st = arena_new(a, length + 1, &bytes);
+    if (st == ST_OK && length > 0) memcpy(bytes, decoded.items, (size_t)length);
+    data_bytes_deinit(&decoded);
+    TRY(st);
     if (length < 4) return damaged(path, "has no size");
     memcpy(&tree_bytes, bytes, 4);
     if (tree_bytes % 4 != 0 || tree_bytes > length - 4 || tree_bytes == 0) {

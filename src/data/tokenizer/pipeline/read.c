@@ -207,7 +207,9 @@ static status read_model(pipeline *p, bpe_builder *b, const json *root)
     }
     b->is_text = !p->is_byte_level;
     TRY(bpe_build_tokens(b, json_get(model, "vocab"), json_get(root, "added_tokens")));
-    if (p->model == MODEL_BPE) {
+    if (p->model == MODEL_BPE && b->ranks != NULL) {
+        TRY(bpe_build_ranked_merges(b));
+    } else if (p->model == MODEL_BPE) {
         TRY(bpe_read_merges(b, json_get(model, "merges")));
     } else {
         TRY(bpe_build_merges_begin(b, 0));
@@ -254,6 +256,7 @@ status pipeline_open(bpe_builder *b, const json *root, const char *eot_text, dat
     TRY(arena_new(b->a, 1, &p));
     p->vocab = b->vocab;
     p->classes = b->vocab->classes;
+    p->syntax = (pattern_syntax)b->syntax;
     const status st = build(p, b, root, eot_text, out);
     if (st != ST_OK) pipeline_free(p);
     return st;

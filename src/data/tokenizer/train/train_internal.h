@@ -60,8 +60,6 @@ NODISCARD status train_bpe(arena *a, const train_words *w, const data_train_opti
 
 // The tokenizer.json of a model; NULL: with the 256 bytes and no merge.
 NODISCARD status train_file(const data_train_options *o, const train_model *m, data_bytes *out);
-// The character that spells a byte, in UTF-8; its number of bytes.
-int train_spell(uint8_t byte, char out[2]);
 // The bytes in the order of their spelling.
 void train_byte_order(uint8_t order[256]);
 
