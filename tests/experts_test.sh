@@ -49,7 +49,8 @@ refused() { # NAME PATTERN KEY...
     code "$name is refused" 3 train refused "$@"
     says "by name" err "$pattern"
 }
-refused "tp" 'layout.tp = 2: experts cannot be cut between ranks' layout.tp=2
+refused "tp" 'layout.tp = 2: tp cannot cut experts .* add layout.etp=1 and layout.sp=yes' layout.tp=2
+refused "tp alone in strict order" 'use layout.ep=2, or' $strict layout.tp=2 layout.sp=yes layout.etp=1 determinism.tp_shards=2
 refused "Muon" 'optimizer.name = muon .* use optimizer.name=adamw' optimizer.name=muon
 refused "ranks with different batches" 'use train.global_batch=6' layout.dp=3 layout.ep=3 model.experts=6 train.global_batch=8
 refused "experts that ep does not divide" 'layout.ep = 3 does not divide' layout.dp=3 layout.ep=3 train.global_batch=6

@@ -38,7 +38,8 @@ op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_
                .shards = strict ? (int32_t)r->determinism.tp_shards : 1,
                .ordered = strict,
                .rows = r->layout.sp,
-               .whole_experts = mesh->whole_experts},
+               // In strict order no expert is cut, so that its sums have one term in each layout.
+               .whole_experts = mesh->whole_experts || (strict && mesh->size[AXIS_TP] <= 1)},
         .cp = {.ways = plan_mesh_size(mesh, AXIS_CP),
                .at = mesh->at[AXIS_CP],
                .heads = plan_mesh_heads(mesh),
@@ -46,7 +47,10 @@ op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_
                .ordered = strict,
                .ring = assemble_goes_in_ring(r, spec, mesh, r->train.micro_batch),
                .turns = run_config_cp_turns(r)},
-        .ep = {.ways = plan_mesh_ep(mesh), .at = plan_ep_place(mesh), .ordered = strict},
+        .ep = {.ways = plan_mesh_ep(mesh),
+               .at = plan_ep_place(mesh),
+               .pieces = plan_ep_tp(mesh),
+               .ordered = strict},
     };
 }
 

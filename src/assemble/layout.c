@@ -174,16 +174,38 @@ static status experts_apart_check(const run_config *r)
     return experts_even_check(r);
 }
 
+// With tp each rank has rows of its own, which go to whole experts. In strict order all pieces of a
+// sequence go to one rank, which adds them in the order of its tokens.
+static status experts_tp_check(const run_config *r)
+{
+    const int64_t tp = r->layout.tp;
+    if (tp == 1) return ST_OK;
+    if (!run_config_mesh(r, 0).whole_experts) {
+        return fail(ST_UNSUPPORTED,
+                    "layout.tp = %lld: tp cannot cut experts in training yet, only in `plan` and "
+                    "`simulate`; add layout.etp=1 and layout.sp=yes, so that experts stay whole",
+                    (long long)tp);
+    }
+    if (r->determinism.mode != RUN_STRICT) return ST_OK;
+    if (r->layout.ep % tp != 0) {
+        return fail(ST_UNSUPPORTED,
+                    "layout.ep = %lld: in strict order the ranks of layout.tp = %lld must share "
+                    "the experts, so that one rank gets all positions of a sequence; use "
+                    "layout.ep=%lld, or determinism.mode=fast",
+                    (long long)r->layout.ep, (long long)tp, (long long)tp);
+    }
+    if (r->determinism.cp_shards == 1) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "determinism.cp_shards = %lld: in strict order a model with experts is not cut "
+                "along both cp and layout.tp = %lld yet; use determinism.cp_shards=1, or "
+                "determinism.mode=fast",
+                (long long)r->determinism.cp_shards, (long long)tp);
+}
+
 status assemble_train_check(const run_config *r, const decoder_spec *spec)
 {
     if (spec->experts.count == 0) return ST_OK;
-    if (r->layout.tp > 1) {
-        return fail(ST_UNSUPPORTED,
-                    "layout.tp = %lld: experts cannot be cut between ranks of tp in training yet, "
-                    "only in `plan` and `simulate`; use layout.tp=1, and layout.ep, layout.dp, "
-                    "layout.zero, layout.pp or layout.cp instead",
-                    (long long)r->layout.tp);
-    }
+    TRY(experts_tp_check(r));
     if (r->optimizer.name == RUN_MUON) {
         return fail(ST_UNSUPPORTED,
                     "optimizer.name = muon would take the stacked matrices of all experts for one; "

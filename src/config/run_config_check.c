@@ -440,13 +440,19 @@ static void check_comm(checker *k)
 // Refuses keys that take effect only in a planned run.
 static void check_planned(checker *k)
 {
-    static const char *const of_planned[] = {"layout.etp",           "checkpoint.write_s",
-                                             "checkpoint.restart_s", "checkpoint.interval_s",
-                                             "fleet.mtbf_device_h",  "fleet.repair_h",
-                                             "fleet.spares",         "price.kind",
-                                             "price.device_hour",    "price.kwh",
-                                             "cluster.devices",      "profile",
-                                             "flops_convention",     NULL};
+    static const char *const of_planned[] = {"checkpoint.write_s",
+                                             "checkpoint.restart_s",
+                                             "checkpoint.interval_s",
+                                             "fleet.mtbf_device_h",
+                                             "fleet.repair_h",
+                                             "fleet.spares",
+                                             "price.kind",
+                                             "price.device_hour",
+                                             "price.kwh",
+                                             "cluster.devices",
+                                             "profile",
+                                             "flops_convention",
+                                             NULL};
     if (!k->r->planned && k->r->train.precision == RUN_FP8) {
         config_complain(
             k->l, "train.precision", ST_UNSUPPORTED,

@@ -377,8 +377,8 @@ static const option rows[] = {
                 "with layout.etp=1, share the experts of a layer",
         .also = "expert_parallel, ep_size"),
     INT("layout.etp", layout.etp, "0", 0, 1 << 20, FREE, "ranks",
-        .help = "number of tp ranks that shard an expert's matrices, for `simulate` and "
-                "`plan`: as many as tp, or 1, where experts stay whole and the tp ranks "
+        .help = "number of tp ranks that shard an expert's matrices: as many as tp (only for "
+                "`simulate` and `plan`), or 1, where experts stay whole and the tp ranks "
                 "share them; 0 is as many as tp, or 1 where layout.ep needs more ranks than "
                 "dp x cp, with layout.sp",
         .also = "expert_tensor_parallel, etp_size"),

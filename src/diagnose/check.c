@@ -139,15 +139,55 @@ static int64_t padded_seq(const checking *k, const char *const *given, int64_t c
     return (k->seq + step - 1) / step * step;
 }
 
+static bool is_given(const char *key, const char *const *given, int64_t count)
+{
+    const size_t length = strlen(key);
+    for (int64_t i = 0; i < count; i++) {
+        if (strncmp(given[i], key, length) == 0 && given[i][length] == '=') return true;
+    }
+    return false;
+}
+
+// Adds what layout.ep needs and is not given: ranks of dp and cp, as many of dp as the case has
+// sequences; with tp, rows of their own for its ranks.
+static status ranks_of_experts(const checking *k, const char *const *given, int64_t given_count,
+                               const char **keys, int64_t *count)
+{
+    const int64_t ep = number_given("layout.ep", given, given_count);
+    const int64_t tp = number_given("layout.tp", given, given_count);
+    char *key = NULL;
+    int64_t rest = ep;
+    if (ep == 1) return ST_OK;
+    if (tp > 1) {
+        if (!is_given("layout.sp", given, given_count)) keys[(*count)++] = "layout.sp=yes";
+        if (!is_given("layout.etp", given, given_count)) keys[(*count)++] = "layout.etp=1";
+        if (ep % tp == 0) rest = ep / tp;
+    }
+    const bool has =
+        is_given("layout.dp", given, given_count) || is_given("layout.cp", given, given_count);
+    int64_t dp = min_i64(rest, k->sequences);
+    if (rest == 1 || has) return ST_OK;
+    while (rest % dp != 0 || k->sequences % dp != 0) dp--;
+    TRY(arena_format(k->a, &key, "layout.dp=%lld", (long long)dp));
+    keys[(*count)++] = key;
+    TRY(arena_format(k->a, &key, "layout.cp=%lld", (long long)(rest / dp)));
+    keys[(*count)++] = key;
+    return ST_OK;
+}
+
 static status config_make(checking *k, const char *const *given, int64_t given_count)
 {
     const char *keys[MAX_KEYS];
     int64_t count = 0;
     config *c = NULL;
     if (given_count > MAX_KEYS / 2) return fail(ST_USAGE, "more than %d keys", MAX_KEYS / 2);
-    k->padded = padded_seq(k, given, given_count);
+    const char *all[MAX_KEYS];
+    int64_t all_count = 0;
+    TRY(ranks_of_experts(k, given, given_count, all, &all_count));
+    for (int64_t i = 0; i < given_count; i++) all[all_count++] = given[i];
+    k->padded = padded_seq(k, all, all_count);
     TRY(keys_of_golden(k, keys, &count));
-    for (int64_t i = 0; i < given_count; i++) keys[count++] = given[i];
+    for (int64_t i = 0; i < all_count; i++) keys[count++] = all[i];
     TRY(run_config_load(k->h, k->a, NULL, keys, count, &k->r, &c));
     // The usual initial factor makes a run skip steps, which a trajectory must not.
     if (k->r.train.precision == RUN_FP16 && !config_is_given(c, "precision.loss_scale.initial")) {

@@ -101,9 +101,11 @@ typedef struct op_attrs {
     int32_t heads, kv_heads, head_dim;
     int32_t value_dim;      // ATTENTION, LATENT: columns of a head of values; 0: head_dim
     int32_t experts, top_k; // PERMUTE, GROUPED_MATMUL: that are here; ROUTE: that a token takes
-    int32_t ranks;          // COUNT_ROWS, ROW_OFFSETS: that share the experts
-    bool normalize;         // ROUTE: the weights of a token add up to 1
-    int32_t window;         // 0: none; W: a query sees itself and the W - 1 positions before it
+    // COUNT_ROWS, ROW_OFFSETS, GROUPED_MATMUL: ranks that share the experts, of which `pieces`
+    // neighbouring ones have pieces of the same sequences (0: 1)
+    int32_t ranks, pieces;
+    bool normalize;       // ROUTE: the weights of a token add up to 1
+    int32_t window;       // 0: none; W: a query sees itself and the W - 1 positions before it
     int32_t site;         // dropout: which use (layer * 4 + use); filled with the layer by the plan
     int32_t tensor_index; // GRAD_NORM, ADAMW, MUON: row in the model's weight table
     bool interleaved;     // ROPE: pairs (2i, 2i+1) instead of (i, i + D/2)

@@ -368,7 +368,7 @@ static status product_run(const kern_context *context, const kern_call *call, in
 {
     const bool is_dx = call->code == OP_GROUPED_MATMUL_DX;
     const int64_t columns = is_dx ? call->in[0].dims[1] : call->out[0].dims[1];
-    expert_rows g;
+    expert_rows g = {0};
     TRY(expert_rows_of(call, rank, e, &g));
     if (g.count == 0) return ST_OK;
     gemm_args args = product_into(call, g.begin, g.count);
@@ -402,18 +402,16 @@ status cpu_grouped_matmul_dx(const kern_context *context, const kern_call *call)
 }
 
 // An expert may have had any number of rows before, so its sum never takes pairs. It is one sum
-// over the rows of all ranks, rank by rank.
+// over the rows of all ranks.
 static status expert_sum(const kern_context *context, const kern_call *call, int64_t e)
 {
-    const int64_t columns = call->in[0].dims[1], all = expert_ranks(call);
-    const int64_t first = call->rows_of > 0 ? call->rows_of - 1 : 0;
-    const int64_t end = call->rows_of > 0 ? call->rows_of : all;
+    const int64_t columns = call->in[0].dims[1];
     bool accumulate = call->accumulate;
-    if (end > all) return fail(ST_INTERNAL, "grouped_matmul_dw: rank %lld", (long long)end);
-    for (int64_t r = first; r < end; r++) {
-        expert_rows g;
-        TRY(expert_rows_of(call, r, e, &g));
-        if (g.count == 0 && accumulate) continue;
+    expert_walk walk = expert_walk_begin(call);
+    while (expert_walk_has(&walk)) {
+        expert_rows g = {0};
+        TRY(expert_walk_next(call, e, &walk, &g));
+        if (g.count == 0 && (accumulate || expert_walk_has(&walk))) continue;
         gemm_args args = product_into(call, e * columns, columns);
         args.k = g.count;
         args.a = gemm_transposed(matrix_from(&call->in[0], g.begin));

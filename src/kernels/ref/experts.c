@@ -204,7 +204,7 @@ static void row_times(const kern_call *c, int64_t n, int64_t e)
 static status rows_times(const kern_call *c)
 {
     for (int64_t i = 0; i < expert_ranks(c) * c->attrs.experts; i++) {
-        expert_rows g;
+        expert_rows g = {0};
         TRY(expert_rows_of(c, i / c->attrs.experts, i % c->attrs.experts, &g));
         for (int64_t n = g.begin; n < g.begin + g.count; n++) row_times(c, n, i % c->attrs.experts);
     }
@@ -228,14 +228,14 @@ status ref_grouped_matmul_dw(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const kern_tensor *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
-    const int64_t columns = dy->dims[1], ranks = expert_ranks(c);
+    const int64_t columns = dy->dims[1];
     for (int64_t i = 0; i < dw->dims[0] * dw->dims[1]; i++) {
         const int64_t m = i / dw->dims[1], k = i % dw->dims[1];
         ref_total total = ref_total_begin(dw, c->accumulate, m, k);
-        for (int64_t r = 0; r < ranks; r++) {
-            expert_rows g;
-            if (c->rows_of > 0 && r != c->rows_of - 1) continue;
-            TRY(expert_rows_of(c, r, m / columns, &g));
+        expert_walk walk = expert_walk_begin(c);
+        while (expert_walk_has(&walk)) {
+            expert_rows g = {0};
+            TRY(expert_walk_next(c, m / columns, &walk, &g));
             for (int64_t n = g.begin; n < g.begin + g.count; n++) {
                 ref_total_add(&total, ref_get(dy, n, m % columns), ref_get(x, n, k));
             }

@@ -129,6 +129,7 @@ static status gemm_push(expert_pass *c, op_list list, const op_node *node)
     op_node local = *node;
     local.attrs.experts = (int32_t)c->experts;
     local.attrs.ranks = c->how.ways;
+    local.attrs.pieces = c->how.pieces;
     if (c->how.even) local.in[2] = TENSOR_NONE;
     if (c->how.ordered && !c->how.even && node->code == OP_GROUPED_MATMUL_DW) {
         local.in[3] = c->counts[node->in[2]];

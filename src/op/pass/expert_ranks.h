@@ -29,6 +29,7 @@ extern "C" {
 
 typedef struct op_expert_cut {
     int32_t ways, at; // this rank's number among those that share the experts; ways 0 is read as 1
+    int32_t pieces;   // neighbouring ones that have pieces of the same sequences; 0: 1
     bool ordered, even;
 } op_expert_cut;
 

@@ -274,8 +274,10 @@ static int output_price(const partition *c, const op_node *node, int o, placemen
         const placement at = c->state[node->out[o]].at;
         if (placement_equal(at, get)) return 0;
         if (get.kind != PLACE_PARTIAL || at.kind != PLACE_REPLICATE) return -1;
-        return c->how->ordered ? TERMS_PRICE
-                               : 0; // terms of rows or heads have no order: gather rather
+        // Terms of rows or heads have no order: gather rather. Those of whole experts are not added
+        // up here.
+        const bool is_whole = is_whole_expert(c->how, op_at(c->whole, t->of)->cut_dim);
+        return c->how->ordered && !is_whole ? TERMS_PRICE : 0;
     }
     return get.kind == PLACE_PARTIAL ? 2 : 0;
 }

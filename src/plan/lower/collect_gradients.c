@@ -254,9 +254,10 @@ status collect_gradients(collector *c, int32_t layer)
 {
     TRY(terms_reduce(c, layer));
     const int32_t last = c->last_compute;
-    int32_t group = -1;
-    TRY(collect_sum_group(c, KIND_DENSE, &group));
-    if (group < 0) return ST_OK;
+    int32_t dense = -1, expert = -1;
+    TRY(collect_sum_group(c, KIND_DENSE, &dense));
+    TRY(collect_sum_group(c, KIND_EXPERT, &expert));
+    if (dense < 0 && expert < 0) return ST_OK;
     TRY(leaves_push(c));
     for (int64_t u = 0; u < c->b->layers[layer].use_count; u++) {
         const weight_use *use = use_of(c, layer, u);

@@ -44,8 +44,16 @@ static int32_t term_ranks(const verify_facts *f, int32_t weight)
     return copies > 0 ? plan_mesh_size(&f->at, AXIS_TP) / copies : 1;
 }
 
+// Counts the groups of tp ranks that have rows of other positions for the same experts.
+static int32_t expert_parts(const verify_facts *f)
+{
+    return plan_expert_tp(&f->at) / plan_ep_tp(&f->at);
+}
+
 int32_t verify_cells(const verify_facts *f, int32_t weight)
 {
+    const op_weight *w = weight >= 0 ? &f->p->model->weights[weight] : NULL;
+    if (w != NULL && plan_is_shared_out(&f->at, w)) return row_cells(f) * expert_parts(f);
     return row_cells(f) * term_ranks(f, weight);
 }
 
@@ -76,7 +84,8 @@ static int expert_terms(const verify_facts *f, const plan_action *action, int32_
 {
     const plan *p = f->p;
     const int32_t dp = plan_ep_dp(&f->at), cp = plan_ep_cp(&f->at);
-    const int32_t own = row_cells(f) / cp_size_of(f);
+    const int32_t own = row_cells(f) / cp_size_of(f), parts = expert_parts(f);
+    const int32_t part = parts > 1 ? f->at.at[AXIS_TP] / plan_ep_tp(&f->at) : 0;
     const int64_t count = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
     int n = 0;
     for (int32_t i = 0; i < dp * cp; i++) {
@@ -89,8 +98,8 @@ static int expert_terms(const verify_facts *f, const plan_action *action, int32_
         first += action->sequence_begin;
         if (action->microbatch > 0) first += action->microbatch * p->micro_batch;
         for (int32_t k = 0; k < own && n < VERIFY_MAX_TERMS; k++) {
-            out[n++] = (verify_term){source, at.at[AXIS_CP] * own + k, first * verify_unit(f),
-                                     (first + count) * verify_unit(f)};
+            out[n++] = (verify_term){source, (at.at[AXIS_CP] * own + k) * parts + part,
+                                     first * verify_unit(f), (first + count) * verify_unit(f)};
         }
     }
     return n;
