@@ -50,6 +50,10 @@ for folder in $known; do
         layout $tp $cp $pp $dp $zero
         agrees "$folder" "${keys[@]}"
     done; done; done; done; done
+    grep -q 'num_\(local_\)*experts' "$folder/config.json" || continue
+    for keys in layout.ep=2 "layout.ep=2 layout.tp=2" "layout.ep=2 layout.pp=2" "layout.ep=4 layout.zero=1"; do
+        agrees "$folder" $keys
+    done
 done
 echo "$fits checks agree, $failures differ, $refused layouts do not fit their model"
 exit $((failures > 0 || fits == 0))
