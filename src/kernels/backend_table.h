@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-enum { KERN_BACKEND_COUNT = 2 };
+enum { KERN_BACKEND_COUNT = 3 };
 extern const kern_backend *const kern_backend_table[KERN_BACKEND_COUNT];
 
 #ifdef __cplusplus

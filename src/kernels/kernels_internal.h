@@ -61,6 +61,7 @@ typedef struct kern_backend {
 } kern_backend;
 extern const kern_backend kern_backend_ref;
 extern const kern_backend kern_backend_cpu;
+extern const kern_backend kern_backend_cuda;
 const kern_backend *kern_backend_find(const char *name); // NULL: none
 
 struct kern_context {

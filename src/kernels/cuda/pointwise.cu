@@ -1,0 +1,107 @@
+// Operations element by element: sums, casts, activations, gates. A thread takes eight neighbouring
+// columns at a time, in fp32, and reads them before it writes, so an output may be an input.
+#include "kernels/cuda/view.h"
+
+// Adds the terms by a tree: neighbours first.
+DEV_INLINE void map_sum(const cuda_map_args *a, int64_t row, int64_t column, float y[DEV_VECTOR])
+{
+    float terms[CUDA_MAX_TERMS][DEV_VECTOR];
+    DEV_UNROLL
+    for (int k = 0; k < CUDA_MAX_TERMS; k++) {
+        if (k < a->terms) dev_load8(&a->in[k], row, column, terms[k]);
+    }
+    DEV_UNROLL
+    for (int width = 1; width < CUDA_MAX_TERMS; width *= 2) {
+        DEV_UNROLL
+        for (int k = 0; k + width < CUDA_MAX_TERMS; k += 2 * width) {
+            if (k + width >= a->terms) continue;
+            DEV_UNROLL
+            for (int i = 0; i < DEV_VECTOR; i++) terms[k][i] += terms[k + width][i];
+        }
+    }
+    DEV_UNROLL
+    for (int i = 0; i < DEV_VECTOR; i++) y[i] = terms[0][i];
+}
+
+DEV_INLINE void map_vector(const cuda_map_args *a, int64_t row, int64_t column, float y[DEV_VECTOR])
+{
+    float x[DEV_VECTOR];
+    if (a->kind == CUDA_MAP_SUM) {
+        map_sum(a, row, column, y);
+        return;
+    }
+    dev_load8(&a->in[0], row, column, y);
+    if (a->kind == CUDA_MAP_ACTIVATION) {
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) y[i] = dev_activation(a->activation, y[i]);
+    } else if (a->kind == CUDA_MAP_ACTIVATION_BWD) {
+        dev_load8(&a->in[1], row, column, x);
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++)
+            y[i] = x[i] * dev_activation_slope(a->activation, y[i]);
+    } else {
+        if (a->kind == CUDA_MAP_ADD_BIAS) dev_load8(&a->in[1], 0, column, x);
+        if (a->kind == CUDA_MAP_ACCUMULATE) dev_load8(&a->out, row, column, x);
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) y[i] += x[i];
+    }
+}
+
+DEV_KERNEL(cuda_map, cuda_map_args, CUDA_THREADS)
+{
+    for (int64_t row = dev_block(1); row < a.out.rows; row += dev_blocks(1)) {
+        for (int64_t column = dev_column_first(); column < a.out.columns;
+             column += dev_column_step()) {
+            float y[DEV_VECTOR];
+            map_vector(&a, row, column, y);
+            dev_store8(&a.out, row, column, y);
+        }
+    }
+}
+
+// The halves of h as two views.
+DEV_INLINE cuda_view gate_half(const cuda_view *h, int half)
+{
+    cuda_view out = *h;
+    out.columns = h->columns / 2;
+    out.data = (char *)h->data + half * out.columns * (h->type == DTYPE_F32 ? 4 : 2);
+    return out;
+}
+
+DEV_KERNEL(cuda_gate, cuda_gate_args, CUDA_THREADS)
+{
+    const cuda_view gates = gate_half(&a.h, 0), ups = gate_half(&a.h, 1);
+    for (int64_t row = dev_block(1); row < a.a.rows; row += dev_blocks(1)) {
+        for (int64_t column = dev_column_first(); column < a.a.columns;
+             column += dev_column_step()) {
+            float gate[DEV_VECTOR], up[DEV_VECTOR];
+            dev_load8(&gates, row, column, gate);
+            dev_load8(&ups, row, column, up);
+            DEV_UNROLL
+            for (int i = 0; i < DEV_VECTOR; i++) up[i] *= dev_activation(a.activation, gate[i]);
+            dev_store8(&a.a, row, column, up);
+        }
+    }
+}
+
+DEV_KERNEL(cuda_gate_bwd, cuda_gate_args, CUDA_THREADS)
+{
+    const cuda_view gates = gate_half(&a.h, 0), ups = gate_half(&a.h, 1);
+    const cuda_view d_gates = gate_half(&a.dh, 0), d_ups = gate_half(&a.dh, 1);
+    for (int64_t row = dev_block(1); row < a.a.rows; row += dev_blocks(1)) {
+        for (int64_t column = dev_column_first(); column < a.a.columns;
+             column += dev_column_step()) {
+            float gate[DEV_VECTOR], up[DEV_VECTOR], d[DEV_VECTOR];
+            dev_load8(&gates, row, column, gate);
+            dev_load8(&ups, row, column, up);
+            dev_load8(&a.a, row, column, d);
+            DEV_UNROLL
+            for (int i = 0; i < DEV_VECTOR; i++) {
+                up[i] = d[i] * up[i] * dev_activation_slope(a.activation, gate[i]);
+                d[i] = d[i] * dev_activation(a.activation, gate[i]);
+            }
+            dev_store8(&d_gates, row, column, up);
+            dev_store8(&d_ups, row, column, d);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+// Access of kernels to views (args.h): elements, and vectors of eight, as floats of any type.
+#ifndef KERNELS_CUDA_VIEW_H
+#define KERNELS_CUDA_VIEW_H
+
+#include "kernels/cuda/args.h"
+#include "kernels/cuda/dev.h"
+
+enum { DEV_VECTOR = 8 };
+
+DEV_INLINE int64_t dev_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+DEV_INLINE float dev_load(const cuda_view *t, int64_t row, int64_t column)
+{
+    const int64_t at = row * t->stride + column;
+    if (t->type == DTYPE_F32) return ((const float *)t->data)[at];
+    const uint32_t bits = ((const uint16_t *)t->data)[at];
+    return t->type == DTYPE_BF16 ? dev_bf16_value(bits) : dev_f16_value(bits);
+}
+
+DEV_INLINE void dev_store(const cuda_view *t, int64_t row, int64_t column, float value)
+{
+    const int64_t at = row * t->stride + column;
+    if (t->type == DTYPE_F32) {
+        ((float *)t->data)[at] = value;
+        return;
+    }
+    const uint32_t pair =
+        t->type == DTYPE_BF16 ? dev_bf16_pair(value, 0.0f) : dev_f16_pair(value, 0.0f);
+    ((uint16_t *)t->data)[at] = (uint16_t)pair;
+}
+
+// Returns the value that a store to `t` leaves there.
+DEV_INLINE float dev_rounded(const cuda_view *t, float value)
+{
+    if (t->type == DTYPE_F32) return value;
+    if (t->type == DTYPE_BF16) return dev_bf16_value(dev_bf16_pair(value, 0.0f) & 0xffffu);
+    return dev_f16_value(dev_f16_pair(value, 0.0f) & 0xffffu);
+}
+
+DEV_INLINE void dev_unpack8(int32_t type, dev_words words, float out[DEV_VECTOR])
+{
+    DEV_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const uint32_t low = words.w[i] & 0xffffu, high = words.w[i] >> 16;
+        out[2 * i] = type == DTYPE_BF16 ? dev_bf16_value(low) : dev_f16_value(low);
+        out[2 * i + 1] = type == DTYPE_BF16 ? dev_bf16_value(high) : dev_f16_value(high);
+    }
+}
+
+DEV_INLINE dev_words dev_pack8(int32_t type, const float x[DEV_VECTOR])
+{
+    dev_words out;
+    DEV_UNROLL
+    for (int i = 0; i < 4; i++) {
+        out.w[i] = type == DTYPE_BF16 ? dev_bf16_pair(x[2 * i], x[2 * i + 1])
+                                      : dev_f16_pair(x[2 * i], x[2 * i + 1]);
+    }
+    return out;
+}
+
+// Reads elements column to column + 7 of a row; those past the last column are 0.
+DEV_INLINE void dev_load8(const cuda_view *t, int64_t row, int64_t column, float out[DEV_VECTOR])
+{
+    const int64_t width = t->type == DTYPE_F32 ? 4 : 2;
+    const char *at = (const char *)t->data + (row * t->stride + column) * width;
+    if (column + DEV_VECTOR > t->columns || ((uintptr_t)at & 15) != 0) {
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) {
+            out[i] = column + i < t->columns ? dev_load(t, row, column + i) : 0.0f;
+        }
+        return;
+    }
+    const dev_words first = dev_load16(at);
+    if (t->type != DTYPE_F32) {
+        dev_unpack8(t->type, first, out);
+        return;
+    }
+    const dev_words second = dev_load16(at + 16);
+    DEV_UNROLL
+    for (int i = 0; i < 4; i++) {
+        out[i] = dev_float_of(first.w[i]);
+        out[i + 4] = dev_float_of(second.w[i]);
+    }
+}
+
+// Writes them; nothing past the last column.
+DEV_INLINE void dev_store8(const cuda_view *t, int64_t row, int64_t column,
+                           const float x[DEV_VECTOR])
+{
+    const int64_t width = t->type == DTYPE_F32 ? 4 : 2;
+    char *at = (char *)t->data + (row * t->stride + column) * width;
+    if (column + DEV_VECTOR > t->columns || ((uintptr_t)at & 15) != 0) {
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) {
+            if (column + i < t->columns) dev_store(t, row, column + i, x[i]);
+        }
+        return;
+    }
+    if (t->type != DTYPE_F32) {
+        dev_store16(at, dev_pack8(t->type, x));
+        return;
+    }
+    dev_words first, second;
+    DEV_UNROLL
+    for (int i = 0; i < 4; i++) {
+        first.w[i] = dev_bits_of(x[i]);
+        second.w[i] = dev_bits_of(x[i + 4]);
+    }
+    dev_store16(at, first);
+    dev_store16(at + 16, second);
+}
+
+// The first of the columns that this thread handles, and the step to the next ones; rows go by
+// axis 1 of the grid.
+DEV_INLINE int64_t dev_column_first(void)
+{
+    return (dev_block(0) * dev_threads() + dev_thread()) * DEV_VECTOR;
+}
+
+DEV_INLINE int64_t dev_column_step(void)
+{
+    return dev_blocks(0) * dev_threads() * DEV_VECTOR;
+}
+
+DEV_INLINE int64_t dev_index(const cuda_view *t, int64_t i)
+{
+    if (t->type == DTYPE_I32) return ((const int32_t *)t->data)[i];
+    return ((const int64_t *)t->data)[i];
+}
+
+// ---- activations --------------------------------------------------------------------------------
+DEV_INLINE float dev_sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x)); // expf may be infinite: then this is 0, as it should be
+}
+
+DEV_INLINE float dev_activation(int32_t kind, float x)
+{
+    switch (kind) {
+    case ACT_GELU_TANH:
+        return x * dev_sigmoid(1.5957691216f * (x + 0.044715f * x * x * x));
+    case ACT_GELU_ERF:
+        return 0.5f * x * erfcf(-x * 0.70710678119f);
+    case ACT_SILU:
+        return x * dev_sigmoid(x);
+    case ACT_RELU:
+        return x > 0.0f || isnan(x) ? x : 0.0f;
+    default:
+        return x;
+    }
+}
+
+DEV_INLINE float dev_activation_slope(int32_t kind, float x)
+{
+    if (kind == ACT_GELU_TANH) {
+        const float twice_u = 1.5957691216f * (x + 0.044715f * x * x * x);
+        const float slope = 1.5957691216f * (1.0f + 0.134145f * x * x);
+        return dev_sigmoid(twice_u) + x * (dev_sigmoid(twice_u) * dev_sigmoid(-twice_u)) * slope;
+    }
+    if (kind == ACT_GELU_ERF) {
+        return 0.5f * erfcf(-x * 0.70710678119f) + x * (0.39894228040f * expf(-0.5f * x * x));
+    }
+    if (kind == ACT_SILU) return dev_sigmoid(x) + x * (dev_sigmoid(x) * dev_sigmoid(-x));
+    if (kind == ACT_RELU) return x > 0.0f ? 1.0f : 0.0f;
+    return 1.0f;
+}
+
+#endif
