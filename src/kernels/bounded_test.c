@@ -108,6 +108,7 @@ static void kernels_stop_at_the_count(void **state)
     trial t = {.compared = 0};
     for (int r = 0; r < count; r++) {
         t.run = &runs[r];
+        if (runs[r].backend->on_gpu) continue; // refuses such rows
         for (int64_t i = 0; i < COUNT_OF(codes); i++) try_operation(&t, codes[i]);
     }
     backend_runs_deinit(runs, count);
