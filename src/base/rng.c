@@ -6,22 +6,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-philox_words philox4x32_10(const uint32_t counter[4], const uint32_t key[2])
-{
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-    uint32_t k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = (uint64_t)0xD2511F53U * c0, p1 = (uint64_t)0xCD9E8D57U * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-        c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9U; // the golden ratio and sqrt(3) - 1, as in the paper
-        k1 += 0xBB67AE85U;
-    }
-    return (philox_words){{c0, c1, c2, c3}};
-}
-
 static philox_words philox_at(uint64_t seed, uint64_t high, uint64_t low)
 {
     const uint32_t counter[4] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high,

@@ -15,13 +15,33 @@ typedef struct philox_words {
     uint32_t w[4];
 } philox_words;
 
-philox_words philox4x32_10(const uint32_t counter[4], const uint32_t key[2]);
+static inline DEVICE_CODE philox_words philox4x32_10(const uint32_t counter[4],
+                                                     const uint32_t key[2])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53U * c0, p1 = (uint64_t)0xCD9E8D57U * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9U; // the golden ratio and sqrt(3) - 1, as in the paper
+        k1 += 0xBB67AE85U;
+    }
+    philox_words out;
+    out.w[0] = c0;
+    out.w[1] = c1;
+    out.w[2] = c2;
+    out.w[3] = c3;
+    return out;
+}
 
 // A 64-bit key for a named tensor: XXH64 of the name. Equal on every machine.
 uint64_t rng_name_key(const char *name);
 
 // Uniform in [0, 1) with 24 bits.
-static inline float rng_uniform(uint32_t word)
+static inline DEVICE_CODE float rng_uniform(uint32_t word)
 {
     return (float)(word >> 8) * 0x1p-24f;
 }

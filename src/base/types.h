@@ -17,6 +17,13 @@ extern "C" {
 #    define RESTRICT restrict
 #endif
 
+// Small functions that kernels for GPUs call too.
+#ifdef __CUDACC__
+#    define DEVICE_CODE __host__ __device__
+#else
+#    define DEVICE_CODE
+#endif
+
 #define COUNT_OF(array) ((int64_t)(sizeof(array) / sizeof((array)[0])))
 
 enum { ALIGN_TENSOR = 64 }; // every tensor starts on a cache line
@@ -74,15 +81,15 @@ void dtype_store(dtype type, void *data, int64_t index, double value);
 // Checked 64-bit arithmetic for sizes that come from outside; false on overflow or a negative.
 bool size_mul(int64_t a, int64_t b, int64_t *out);
 bool size_add(int64_t a, int64_t b, int64_t *out);
-static inline int64_t align_up(int64_t value, int64_t alignment)
+static inline DEVICE_CODE int64_t align_up(int64_t value, int64_t alignment)
 {
     return (value + alignment - 1) / alignment * alignment;
 }
-static inline int64_t min_i64(int64_t a, int64_t b)
+static inline DEVICE_CODE int64_t min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
-static inline int64_t max_i64(int64_t a, int64_t b)
+static inline DEVICE_CODE int64_t max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }

@@ -24,8 +24,8 @@ typedef struct dropout_stream {
 } dropout_stream;
 
 // 2^12 heads and 2^20 sites fit, so no two uses share a counter.
-static inline dropout_stream dropout_stream_of(const step_host *h, int32_t site, int32_t head,
-                                               int64_t sequence)
+static inline DEVICE_CODE dropout_stream dropout_stream_of(const step_host *h, int32_t site,
+                                                           int32_t head, int64_t sequence)
 {
     const uint32_t odd = 0x9E3779B9u; // 2^32 / golden ratio: spreads the seed's high half
     dropout_stream s;
@@ -37,7 +37,8 @@ static inline dropout_stream dropout_stream_of(const step_host *h, int32_t site,
 }
 
 // Returns the words of elements 4 * quad .. 4 * quad + 3 of one row.
-static inline philox_words dropout_words(const dropout_stream *s, int64_t position, int64_t quad)
+static inline DEVICE_CODE philox_words dropout_words(const dropout_stream *s, int64_t position,
+                                                     int64_t quad)
 {
     uint32_t counter[4];
     counter[0] = s->site_head;
@@ -48,14 +49,14 @@ static inline philox_words dropout_words(const dropout_stream *s, int64_t positi
 }
 
 // Returns the factor of an element: 0, or 1 / (1 - p), which keeps the mean.
-static inline float dropout_factor(uint32_t word, float p)
+static inline DEVICE_CODE float dropout_factor(uint32_t word, float p)
 {
     return rng_uniform(word) >= p ? 1.0f / (1.0f - p) : 0.0f;
 }
 
 // Returns the factor of one element; kernels that walk along a row take four at a time.
-static inline float dropout_factor_at(const dropout_stream *s, int64_t position, int64_t index,
-                                      float p)
+static inline DEVICE_CODE float dropout_factor_at(const dropout_stream *s, int64_t position,
+                                                  int64_t index, float p)
 {
     return dropout_factor(dropout_words(s, position, index / 4).w[index & 3], p);
 }

@@ -22,8 +22,8 @@ static inline double optimizer_beta(float beta)
 // Stochastic rounding: 32 random bits for each of the four tensors that an update may write, in the
 // order master, first moment, second moment, working weight. `element` counts row-major in the
 // whole tensor, `tensor_index` is its row in the model's weight table.
-static inline philox_words optimizer_random(const step_host *h, int32_t tensor_index,
-                                            int64_t element)
+static inline DEVICE_CODE philox_words optimizer_random(const step_host *h, int32_t tensor_index,
+                                                        int64_t element)
 {
     uint32_t key[2], counter[4];
     key[0] = (uint32_t)h->seed;
@@ -42,7 +42,8 @@ static inline philox_words optimizer_random(const step_host *h, int32_t tensor_i
 typedef struct optimizer_run {
     int64_t element, count;
 } optimizer_run;
-static inline optimizer_run optimizer_run_of(const op_piece *piece, int64_t at, int64_t columns)
+static inline DEVICE_CODE optimizer_run optimizer_run_of(const op_piece *piece, int64_t at,
+                                                         int64_t columns)
 {
     optimizer_run run = {at, INT64_MAX};
     if (piece->whole_columns == 0) return run;

@@ -24,14 +24,14 @@ extern "C" {
 enum { ZIGZAG_MAX_TURNS = 4, ZIGZAG_MAX_RUNS = 2 * ZIGZAG_MAX_TURNS };
 
 // Returns the number of pieces of a rank; 0 turns count as one.
-static inline int64_t zigzag_pieces(int64_t turns)
+static inline DEVICE_CODE int64_t zigzag_pieces(int64_t turns)
 {
     return turns > 1 ? 2 * turns : 2;
 }
 
 // Returns the position of row `row` of a rank's `rows`. One rank has all rows in order.
-static inline int64_t zigzag_position(int64_t ways, int64_t turns, int64_t at, int64_t rows,
-                                      int64_t row)
+static inline DEVICE_CODE int64_t zigzag_position(int64_t ways, int64_t turns, int64_t at,
+                                                  int64_t rows, int64_t row)
 {
     if (ways <= 1) return row;
     const int64_t size = rows / zigzag_pieces(turns), k = row / size;
@@ -41,7 +41,8 @@ static inline int64_t zigzag_position(int64_t ways, int64_t turns, int64_t at, i
 
 // Returns the index of position p of `all` among the gathered rows of a sequence, and how many
 // consecutive positions follow it contiguously.
-static inline int64_t zigzag_row(int64_t ways, int64_t turns, int64_t all, int64_t p, int64_t *run)
+static inline DEVICE_CODE int64_t zigzag_row(int64_t ways, int64_t turns, int64_t all, int64_t p,
+                                             int64_t *run)
 {
     if (ways <= 1) {
         *run = all - p;
@@ -60,8 +61,8 @@ typedef struct zigzag_run {
 
 // Returns the two pieces of shard `shard` of `shards` among the rows of rank `at` of `ways`, which
 // has the shard.
-static inline void zigzag_shard(int64_t ways, int64_t at, int64_t rows, int64_t shards,
-                                int64_t shard, zigzag_run out[2])
+static inline DEVICE_CODE void zigzag_shard(int64_t ways, int64_t at, int64_t rows, int64_t shards,
+                                            int64_t shard, zigzag_run out[2])
 {
     const int64_t own = shards / (ways > 1 ? ways : 1), half = rows / (2 * own);
     const int64_t k = shard - (ways > 1 ? at * own : 0);
@@ -75,8 +76,8 @@ static inline void zigzag_shard(int64_t ways, int64_t at, int64_t rows, int64_t 
 // Returns the position of row `row` of a rank's `rows` if AXIS_TP cuts positions: of each of
 // `pieces` equal pieces of a sequence rank `at` of `ways` has its part, so that all ranks work on a
 // piece that is processed alone.
-static inline int64_t cut_position(int64_t ways, int64_t pieces, int64_t at, int64_t rows,
-                                   int64_t row)
+static inline DEVICE_CODE int64_t cut_position(int64_t ways, int64_t pieces, int64_t at,
+                                               int64_t rows, int64_t row)
 {
     if (ways <= 1) return row;
     const int64_t size = rows / pieces;
@@ -87,8 +88,8 @@ static inline int64_t cut_position(int64_t ways, int64_t pieces, int64_t at, int
 // `seq` rows of each sequence in a tile. Returns the index of row `row` after the rows of each
 // sequence are put together in the order of their positions. Neighbouring ranks together have the
 // rows that one rank has if the axis has fewer ranks.
-static inline int64_t zigzag_ordered_row(int64_t tiles, int64_t turns, int64_t rows, int64_t seq,
-                                         int64_t row)
+static inline DEVICE_CODE int64_t zigzag_ordered_row(int64_t tiles, int64_t turns, int64_t rows,
+                                                     int64_t seq, int64_t row)
 {
     if (tiles <= 1) return row;
     const int64_t each = rows / tiles, tile = row / each, size = seq / zigzag_pieces(turns);

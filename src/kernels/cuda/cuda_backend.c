@@ -7,19 +7,15 @@
 const kern_backend kern_backend_cuda = {
     .name = "cuda",
     .on_gpu = true,
-    .run =
+#define CUDA_ROW(upper, lower) [OP_##upper] = cuda_row_##lower,
+    .run = {CUDA_ROWS(CUDA_ROW)},
+#undef CUDA_ROW
+    .workspace_bytes =
         {
-            [OP_ADD] = cuda_row_add,
-            [OP_ADD_BIAS] = cuda_row_add_bias,
-            [OP_SUM] = cuda_row_sum,
-            [OP_CAST] = cuda_row_cast,
-            [OP_TREE_ADD] = cuda_row_tree_add,
-            [OP_ACTIVATION] = cuda_row_activation,
-            [OP_ACTIVATION_BWD] = cuda_row_activation_bwd,
-            [OP_SWIGLU] = cuda_row_swiglu,
-            [OP_SWIGLU_BWD] = cuda_row_swiglu_bwd,
-            [OP_GEGLU] = cuda_row_geglu,
-            [OP_GEGLU_BWD] = cuda_row_geglu_bwd,
+            [OP_BIAS_DW] = cuda_columns_workspace,
+            [OP_RMSNORM_DW] = cuda_columns_workspace,
+            [OP_LAYERNORM_DW] = cuda_columns_workspace,
+            [OP_EMBEDDING_DW] = cuda_embedding_dw_workspace,
         },
 };
 

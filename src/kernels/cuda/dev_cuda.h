@@ -145,6 +145,11 @@ DEV_INLINE void dev_store16(void *at, dev_words value)
     *(uint4 *)at = make_uint4(value.w[0], value.w[1], value.w[2], value.w[3]);
 }
 
+DEV_INLINE void dev_store4(void *at, uint32_t value) // aligned to 4 bytes
+{
+    *(uint32_t *)at = value;
+}
+
 // Copies 16 bytes from global to shared memory later; both are aligned. Of these the first
 // `valid` bytes are read, the others become zero.
 DEV_INLINE void dev_copy_async16(void *shared, const void *global, int valid)
@@ -161,6 +166,11 @@ DEV_INLINE void dev_copy_async_commit(void)
 
 // Waits until at most `left` of the last groups are on their way.
 #    define dev_copy_async_wait(left) asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory")
+
+DEV_INLINE float dev_fma(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
 
 // ---- matrices -----------------------------------------------------------------------------------
 // Four matrices of 8 x 8 16-bit numbers: lane l names row l % 8 of matrix l / 8 (16 bytes in shared

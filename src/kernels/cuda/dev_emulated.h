@@ -204,6 +204,11 @@ DEV_INLINE void dev_store16(void *at, dev_words value)
     memcpy(at, &value, sizeof(value));
 }
 
+DEV_INLINE void dev_store4(void *at, uint32_t value)
+{
+    memcpy(at, &value, sizeof(value));
+}
+
 DEV_INLINE void dev_copy_async16(void *shared, const void *global, int valid)
 {
     emu_copy_async(shared, global, valid);
@@ -217,6 +222,12 @@ DEV_INLINE void dev_copy_async_commit(void)
 DEV_INLINE void dev_copy_async_wait(int left)
 {
     emu_copy_async_wait(left);
+}
+
+// The product is exact in double. fmaf would be a call of a library on most CPUs.
+DEV_INLINE float dev_fma(float a, float b, float c)
+{
+    return (float)((double)a * (double)b + (double)c);
 }
 
 // ---- matrices -----------------------------------------------------------------------------------

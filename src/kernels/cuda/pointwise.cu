@@ -30,6 +30,11 @@ DEV_INLINE void map_vector(const cuda_map_args *a, int64_t row, int64_t column, 
         map_sum(a, row, column, y);
         return;
     }
+    if (a->kind == CUDA_MAP_ZERO) {
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) y[i] = 0.0f;
+        return;
+    }
     dev_load8(&a->in[0], row, column, y);
     if (a->kind == CUDA_MAP_ACTIVATION) {
         DEV_UNROLL

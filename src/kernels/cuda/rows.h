@@ -37,20 +37,51 @@ NODISCARD status cuda_launch_run(const kern_context *context, const char *kernel
 // The grid of a kernel that takes eight columns per thread and rows by axis 1.
 cuda_shape cuda_shape_of_columns(int64_t rows, int64_t columns);
 
-#define CUDA_ROW(lower) \
+NODISCARD status cuda_zero(const kern_context *context, const cuda_view *out);
+// Runs a product; m, n, k and aligned are set here.
+NODISCARD status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args);
+
+// The operations that have a row.
+#define CUDA_ROWS(X)                  \
+    X(ADD, add)                       \
+    X(ADD_BIAS, add_bias)             \
+    X(SUM, sum)                       \
+    X(CAST, cast)                     \
+    X(TREE_ADD, tree_add)             \
+    X(ACTIVATION, activation)         \
+    X(ACTIVATION_BWD, activation_bwd) \
+    X(SWIGLU, swiglu)                 \
+    X(SWIGLU_BWD, swiglu_bwd)         \
+    X(GEGLU, geglu)                   \
+    X(GEGLU_BWD, geglu_bwd)           \
+    X(RMSNORM, rmsnorm)               \
+    X(RMSNORM_DX, rmsnorm_dx)         \
+    X(RMSNORM_DW, rmsnorm_dw)         \
+    X(LAYERNORM, layernorm)           \
+    X(LAYERNORM_DX, layernorm_dx)     \
+    X(LAYERNORM_DW, layernorm_dw)     \
+    X(BIAS_DW, bias_dw)               \
+    X(EMBEDDING, embedding)           \
+    X(EMBEDDING_DW, embedding_dw)     \
+    X(GATHER, gather)                 \
+    X(ROPE, rope)                     \
+    X(DROPOUT, dropout)               \
+    X(MATMUL, matmul)                 \
+    X(MATMUL_DX, matmul_dx)           \
+    X(MATMUL_DW, matmul_dw)           \
+    X(STEP_BEGIN, step_begin)         \
+    X(STEP_LOSS, step_loss)           \
+    X(GRAD_NORM, grad_norm)           \
+    X(STEP_DECIDE, step_decide)       \
+    X(ADAMW, adamw)
+#define CUDA_DECLARE(upper, lower) \
     NODISCARD status cuda_row_##lower(const kern_context *context, const kern_call *call);
-CUDA_ROW(add)
-CUDA_ROW(add_bias)
-CUDA_ROW(sum)
-CUDA_ROW(cast)
-CUDA_ROW(tree_add)
-CUDA_ROW(activation)
-CUDA_ROW(activation_bwd)
-CUDA_ROW(swiglu)
-CUDA_ROW(swiglu_bwd)
-CUDA_ROW(geglu)
-CUDA_ROW(geglu_bwd)
-#undef CUDA_ROW
+CUDA_ROWS(CUDA_DECLARE)
+#undef CUDA_DECLARE
+
+// Bytes of workspace of the operations that need some.
+int64_t cuda_columns_workspace(const kern_call *call, int threads);
+int64_t cuda_embedding_dw_workspace(const kern_call *call, int threads);
 
 #ifdef __cplusplus
 }

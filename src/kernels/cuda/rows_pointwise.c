@@ -23,6 +23,18 @@ static status map_run(const kern_context *context, const kern_call *call, cuda_m
     return cuda_launch_run(context, "cuda_map", &shape, args, sizeof(*args));
 }
 
+status cuda_zero(const kern_context *context, const cuda_view *out)
+{
+    cuda_map_args args = {.out = *out, .kind = CUDA_MAP_ZERO};
+    const size_t width = out->type == DTYPE_F32 ? 4 : 2;
+    if (cuda_view_is_dense(out)) {
+        return context->queue->clear(context->queue, out->data,
+                                     (size_t)(out->rows * out->columns) * width);
+    }
+    const cuda_shape shape = cuda_shape_of_columns(out->rows, out->columns);
+    return cuda_launch_run(context, "cuda_map", &shape, &args, sizeof(args));
+}
+
 static status sum_run(const kern_context *context, const kern_call *call)
 {
     cuda_map_args args = {.kind = CUDA_MAP_SUM};

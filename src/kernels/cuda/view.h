@@ -61,15 +61,16 @@ DEV_INLINE dev_words dev_pack8(int32_t type, const float x[DEV_VECTOR])
     return out;
 }
 
-// Reads elements column to column + 7 of a row; those past the last column are 0.
-DEV_INLINE void dev_load8(const cuda_view *t, int64_t row, int64_t column, float out[DEV_VECTOR])
+// Reads elements column to column + 7 of a row, `left` of them at most; the others are 0.
+DEV_INLINE void dev_load_some(const cuda_view *t, int64_t row, int64_t column, int64_t left,
+                              float out[DEV_VECTOR])
 {
     const int64_t width = t->type == DTYPE_F32 ? 4 : 2;
     const char *at = (const char *)t->data + (row * t->stride + column) * width;
-    if (column + DEV_VECTOR > t->columns || ((uintptr_t)at & 15) != 0) {
+    if (left < DEV_VECTOR || ((uintptr_t)at & 15) != 0) {
         DEV_UNROLL
         for (int i = 0; i < DEV_VECTOR; i++) {
-            out[i] = column + i < t->columns ? dev_load(t, row, column + i) : 0.0f;
+            out[i] = i < left ? dev_load(t, row, column + i) : 0.0f;
         }
         return;
     }
@@ -86,16 +87,21 @@ DEV_INLINE void dev_load8(const cuda_view *t, int64_t row, int64_t column, float
     }
 }
 
-// Writes them; nothing past the last column.
-DEV_INLINE void dev_store8(const cuda_view *t, int64_t row, int64_t column,
-                           const float x[DEV_VECTOR])
+DEV_INLINE void dev_load8(const cuda_view *t, int64_t row, int64_t column, float out[DEV_VECTOR])
+{
+    dev_load_some(t, row, column, t->columns - column, out);
+}
+
+// Writes them.
+DEV_INLINE void dev_store_some(const cuda_view *t, int64_t row, int64_t column, int64_t left,
+                               const float x[DEV_VECTOR])
 {
     const int64_t width = t->type == DTYPE_F32 ? 4 : 2;
     char *at = (char *)t->data + (row * t->stride + column) * width;
-    if (column + DEV_VECTOR > t->columns || ((uintptr_t)at & 15) != 0) {
+    if (left < DEV_VECTOR || ((uintptr_t)at & 15) != 0) {
         DEV_UNROLL
         for (int i = 0; i < DEV_VECTOR; i++) {
-            if (column + i < t->columns) dev_store(t, row, column + i, x[i]);
+            if (i < left) dev_store(t, row, column + i, x[i]);
         }
         return;
     }
@@ -111,6 +117,33 @@ DEV_INLINE void dev_store8(const cuda_view *t, int64_t row, int64_t column,
     }
     dev_store16(at, first);
     dev_store16(at + 16, second);
+}
+
+DEV_INLINE void dev_store8(const cuda_view *t, int64_t row, int64_t column,
+                           const float x[DEV_VECTOR])
+{
+    dev_store_some(t, row, column, t->columns - column, x);
+}
+
+// Writes two neighbouring elements.
+DEV_INLINE void dev_store_pair(const cuda_view *t, int64_t row, int64_t column, float first,
+                               float second)
+{
+    const int64_t at = row * t->stride + column;
+    if (t->type == DTYPE_F32) {
+        ((float *)t->data)[at] = first;
+        ((float *)t->data)[at + 1] = second;
+        return;
+    }
+    uint16_t *to = (uint16_t *)t->data + at;
+    const uint32_t pair =
+        t->type == DTYPE_BF16 ? dev_bf16_pair(first, second) : dev_f16_pair(first, second);
+    if (((uintptr_t)to & 3) == 0) {
+        dev_store4(to, pair);
+    } else {
+        to[0] = (uint16_t)pair;
+        to[1] = (uint16_t)(pair >> 16);
+    }
 }
 
 // The first of the columns that this thread handles, and the step to the next ones; rows go by

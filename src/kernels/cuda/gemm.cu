@@ -1,0 +1,255 @@
+// Matrix products c (m, n) = a (m, k) b (k, n), with sums in fp32 over k in order: the bits of an
+// element do not depend on m, n or its place.
+//
+//   16-bit types   a block makes 128 x 128 of c with 8 warps; k goes through shared memory in slices
+//                  of 32, three of them at a time: while one is multiplied the others arrive
+//
+//        warps   0 1 2 3      each 64 x 32: four by four tiles of an mma of 16 x 8 x 16
+//                4 5 6 7
+//
+//   any types      64 x 64 of c by fused multiply-adds in fp32, 4 x 4 a thread
+//
+// A slice whose stored rows go along k has 4 chunks of 16 bytes a row, one whose rows go along m or
+// n has 16. Chunks of a row change places by its number, so that the eight rows that an
+// instruction reads lie in different banks.
+#include "kernels/cuda/view.h"
+
+enum {
+    GEMM_SIDE = 128, // of a block's part of c
+    GEMM_SLICE = 32, // of k
+    GEMM_STAGES = 3,
+    GEMM_STAGE_BYTES = 2 * GEMM_SIDE * GEMM_SLICE * 2,
+    GEMM_M = 64, // of a warp
+    GEMM_N = 32
+};
+
+// A chunk of a slice in shared memory: `row` along m or n (along k if the slice is transposed),
+// `chunk` along the other dim.
+DEV_INLINE int gemm_chunk(bool transposed, int row, int chunk)
+{
+    if (transposed) return (row * (GEMM_SIDE / 8) + (chunk ^ (row & 7))) * 16;
+    return (row * (GEMM_SLICE / 8) + (chunk ^ (row >> 1 & 3))) * 16;
+}
+
+// Copies chunk (row, column) of a view of 16-bit numbers; numbers outside of it are 0.
+DEV_INLINE void gemm_copy_chunk(const cuda_view *v, bool aligned, int64_t row, int64_t column,
+                                char *to)
+{
+    const int64_t left = row < v->rows ? v->columns - column : 0;
+    if (aligned) {
+        const int valid = left >= 8 ? 16 : left > 0 ? (int)left * 2 : 0;
+        const int64_t at = valid > 0 ? row * v->stride + column : 0;
+        dev_copy_async16(to, (const uint16_t *)v->data + at, valid);
+        return;
+    }
+    dev_words words;
+    for (int i = 0; i < 4; i++) {
+        uint32_t pair = 0;
+        const uint16_t *at = (const uint16_t *)v->data + row * v->stride + column + 2 * i;
+        if (2 * i < left) pair = at[0];
+        if (2 * i + 1 < left) pair |= (uint32_t)at[1] << 16;
+        words.w[i] = pair;
+    }
+    dev_store16(to, words);
+}
+
+// Copies slice `k` of the operand for the block's rows from `first` on.
+DEV_INLINE void gemm_copy_slice(const cuda_view *v, bool transposed, bool aligned, int64_t first,
+                                int64_t k, char *to)
+{
+    const int across = transposed ? GEMM_SIDE / 8 : GEMM_SLICE / 8;
+    for (int i = dev_thread(); i < GEMM_SIDE * GEMM_SLICE / 8; i += CUDA_THREADS) {
+        const int row = i / across, chunk = i % across;
+        gemm_copy_chunk(v, aligned, transposed ? k + row : first + row,
+                        (transposed ? first : k) + chunk * 8,
+                        to + gemm_chunk(transposed, row, chunk));
+    }
+}
+
+// Fragments of a: rows m to m + 15, columns k to k + 15 of the slice.
+DEV_INLINE void gemm_load_a(bool transposed, const char *slice, int m, int k, uint32_t out[4])
+{
+    const int lane = dev_thread() % DEV_WARP, i = lane / 8, r = lane % 8;
+    if (transposed) {
+        const int row = k + r + (i >> 1) * 8, chunk = m / 8 + (i & 1);
+        dev_matrices_load_transposed(out, slice + gemm_chunk(true, row, chunk));
+    } else {
+        const int row = m + r + (i & 1) * 8, chunk = k / 8 + (i >> 1);
+        dev_matrices_load(out, slice + gemm_chunk(false, row, chunk));
+    }
+}
+
+// Fragments of two tiles of b: columns n to n + 15. The slice is stored along k if `transposed` is
+// false.
+DEV_INLINE void gemm_load_b(bool transposed, const char *slice, int n, int k, uint32_t out[4])
+{
+    const int lane = dev_thread() % DEV_WARP, i = lane / 8, r = lane % 8;
+    if (transposed) {
+        const int row = k + r + (i & 1) * 8, chunk = n / 8 + (i >> 1);
+        dev_matrices_load_transposed(out, slice + gemm_chunk(true, row, chunk));
+    } else {
+        const int row = n + r + (i >> 1) * 8, chunk = k / 8 + (i & 1);
+        dev_matrices_load(out, slice + gemm_chunk(false, row, chunk));
+    }
+}
+
+DEV_INLINE void gemm_multiply(dev_half type, bool a_transposed, bool b_transposed,
+                              const char *stage, int m, int n, float c[4][4][4])
+{
+    DEV_UNROLL
+    for (int k = 0; k < GEMM_SLICE; k += 16) {
+        uint32_t a[4][4], b[2][4];
+        DEV_UNROLL
+        for (int i = 0; i < 4; i++) gemm_load_a(a_transposed, stage, m + 16 * i, k, a[i]);
+        DEV_UNROLL
+        for (int j = 0; j < 2; j++) {
+            gemm_load_b(b_transposed, stage + GEMM_STAGE_BYTES / 2, n + 16 * j, k, b[j]);
+        }
+        DEV_UNROLL
+        for (int i = 0; i < 4; i++) {
+            DEV_UNROLL
+            for (int j = 0; j < 4; j++) dev_mma(type, c[i][j], a[i], &b[j / 2][j % 2 * 2]);
+        }
+    }
+}
+
+// ---- the end of an element: bias, activation, what c continues from -----------------------------
+DEV_INLINE float gemm_end(const cuda_gemm_args *a, int64_t row, int64_t column, float sum)
+{
+    if (a->bias.data != NULL) sum += dev_load(&a->bias, 0, column);
+    sum = dev_activation(a->activation, sum);
+    return a->before.data != NULL ? sum + dev_load(&a->before, row, column) : sum;
+}
+
+DEV_INLINE void gemm_store_pair(const cuda_gemm_args *a, int64_t row, int64_t column, float first,
+                                float second)
+{
+    if (row >= a->m || column >= a->n) return;
+    first = gemm_end(a, row, column, first);
+    if (column + 1 >= a->n) {
+        dev_store(&a->c, row, column, first);
+        return;
+    }
+    dev_store_pair(&a->c, row, column, first, gemm_end(a, row, column + 1, second));
+}
+
+DEV_INLINE void gemm_store(const cuda_gemm_args *a, int64_t m, int64_t n, float c[4][4][4])
+{
+    const int lane = dev_thread() % DEV_WARP, g = lane / 4, t = lane % 4 * 2;
+    DEV_UNROLL
+    for (int i = 0; i < 4; i++) {
+        DEV_UNROLL
+        for (int j = 0; j < 4; j++) {
+            const int64_t row = m + 16 * i + g, column = n + 8 * j + t;
+            gemm_store_pair(a, row, column, c[i][j][0], c[i][j][1]);
+            gemm_store_pair(a, row + 8, column, c[i][j][2], c[i][j][3]);
+        }
+    }
+}
+
+// `a_transposed`: a is stored (k, m); `b_transposed`: b is stored (k, n), else (n, k).
+DEV_INLINE void gemm_half(dev_half type, bool a_transposed, bool b_transposed,
+                          const cuda_gemm_args *a)
+{
+    char *shared = (char *)dev_shared();
+    const int warp = dev_thread() / DEV_WARP;
+    const int64_t m0 = dev_block(1) * GEMM_SIDE, n0 = dev_block(0) * GEMM_SIDE;
+    const int m = warp / 4 * GEMM_M, n = warp % 4 * GEMM_N;
+    const bool works = m0 + m < a->m && n0 + n < a->n;
+    float c[4][4][4];
+    DEV_UNROLL
+    for (int i = 0; i < 64; i++) c[i / 16][i / 4 % 4][i % 4] = 0.0f;
+    const int64_t slices = (a->k + GEMM_SLICE - 1) / GEMM_SLICE;
+    for (int64_t s = 0; s < slices + GEMM_STAGES - 1; s++) {
+        // Slice s starts on its way, slice s - 2 is multiplied.
+        if (s < slices) {
+            char *to = shared + s % GEMM_STAGES * GEMM_STAGE_BYTES;
+            gemm_copy_slice(&a->a, a_transposed, a->aligned != 0, m0, s * GEMM_SLICE, to);
+            gemm_copy_slice(&a->b, b_transposed, a->aligned != 0, n0, s * GEMM_SLICE,
+                            to + GEMM_STAGE_BYTES / 2);
+        }
+        dev_copy_async_commit();
+        if (s < GEMM_STAGES - 1) continue;
+        dev_copy_async_wait(GEMM_STAGES - 1);
+        dev_barrier();
+        const int64_t now = s - (GEMM_STAGES - 1);
+        if (works) {
+            gemm_multiply(type, a_transposed, b_transposed,
+                          shared + now % GEMM_STAGES * GEMM_STAGE_BYTES, m, n, c);
+        }
+        dev_barrier();
+    }
+    if (works) gemm_store(a, m0 + m, n0 + n, c);
+}
+
+DEV_KERNEL(cuda_gemm_bf16_nt, cuda_gemm_args, CUDA_THREADS)
+{
+    gemm_half(DEV_BF16, false, false, &a);
+}
+
+DEV_KERNEL(cuda_gemm_bf16_nn, cuda_gemm_args, CUDA_THREADS)
+{
+    gemm_half(DEV_BF16, false, true, &a);
+}
+
+DEV_KERNEL(cuda_gemm_bf16_tn, cuda_gemm_args, CUDA_THREADS)
+{
+    gemm_half(DEV_BF16, true, true, &a);
+}
+
+DEV_KERNEL(cuda_gemm_f16_nt, cuda_gemm_args, CUDA_THREADS)
+{
+    gemm_half(DEV_F16, false, false, &a);
+}
+
+DEV_KERNEL(cuda_gemm_f16_nn, cuda_gemm_args, CUDA_THREADS)
+{
+    gemm_half(DEV_F16, false, true, &a);
+}
+
+DEV_KERNEL(cuda_gemm_f16_tn, cuda_gemm_args, CUDA_THREADS)
+{
+    gemm_half(DEV_F16, true, true, &a);
+}
+
+// ---- any types ----------------------------------------------------------------------------------
+enum { PLAIN_SIDE = 64, PLAIN_SLICE = 16 };
+
+// Copies a slice as [k][row] in fp32.
+DEV_INLINE void plain_copy(const cuda_view *v, bool transposed, int64_t first, int64_t k, float *to)
+{
+    for (int i = dev_thread(); i < PLAIN_SIDE * PLAIN_SLICE; i += CUDA_THREADS) {
+        const int row = transposed ? i % PLAIN_SIDE : i / PLAIN_SLICE;
+        const int at = transposed ? i / PLAIN_SIDE : i % PLAIN_SLICE;
+        const int64_t r = transposed ? k + at : first + row, j = transposed ? first + row : k + at;
+        to[at * PLAIN_SIDE + row] = r < v->rows && j < v->columns ? dev_load(v, r, j) : 0.0f;
+    }
+}
+
+DEV_KERNEL(cuda_gemm_plain, cuda_gemm_args, CUDA_THREADS)
+{
+    float *left = (float *)dev_shared(), *right = left + PLAIN_SIDE * PLAIN_SLICE;
+    const int m = dev_thread() / 16 * 4, n = dev_thread() % 16 * 4;
+    const int64_t m0 = dev_block(1) * PLAIN_SIDE, n0 = dev_block(0) * PLAIN_SIDE;
+    float c[4][4];
+    DEV_UNROLL
+    for (int i = 0; i < 16; i++) c[i / 4][i % 4] = 0.0f;
+    for (int64_t k = 0; k < a.k; k += PLAIN_SLICE) {
+        plain_copy(&a.a, a.a_along_m != 0, m0, k, left);
+        plain_copy(&a.b, a.b_along_n != 0, n0, k, right);
+        dev_barrier();
+        for (int at = 0; at < PLAIN_SLICE; at++) {
+            DEV_UNROLL
+            for (int i = 0; i < 16; i++) {
+                c[i / 4][i % 4] = dev_fma(left[at * PLAIN_SIDE + m + i / 4],
+                                          right[at * PLAIN_SIDE + n + i % 4], c[i / 4][i % 4]);
+            }
+        }
+        dev_barrier();
+    }
+    DEV_UNROLL
+    for (int i = 0; i < 4; i++) {
+        gemm_store_pair(&a, m0 + m + i, n0 + n, c[i][0], c[i][1]);
+        gemm_store_pair(&a, m0 + m + i, n0 + n + 2, c[i][2], c[i][3]);
+    }
+}

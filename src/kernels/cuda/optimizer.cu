@@ -1,0 +1,82 @@
+// AdamW, element by element, in fp32. The gradient is a raw accumulator that the step
+// block's factor scales; a skipped step and a halted run write nothing.
+#include "kernels/cuda/view.h"
+#include "op/optimizer.h"
+
+// Rounds up with a probability that is the part cut off: adds 16 random bits, then cuts.
+DEV_INLINE uint32_t update_bf16(float x, uint32_t random)
+{
+    const uint32_t bits = dev_bits_of(x), magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return bits >> 16 | 0x40u;
+    if (magnitude == 0x7f800000u) return bits >> 16;
+    return (bits + (random & 0xffffu)) >> 16;
+}
+
+DEV_INLINE void update_store(const cuda_update_args *a, int which, int64_t row, int64_t j,
+                             const float x[DEV_VECTOR])
+{
+    const cuda_view *t = &a->out[which];
+    if (t->data == NULL) return;
+    if (!a->stochastic || t->type == DTYPE_F32) {
+        dev_store8(t, row, j, x);
+        return;
+    }
+    for (int i = 0; i < DEV_VECTOR && j + i < t->columns; i++) {
+        const int64_t columns = a->is_matrix ? t->columns : 1;
+        const int64_t at =
+            a->is_matrix ? (a->first_row + row) * columns + j + i : a->first_row + j + i;
+        const philox_words random = optimizer_random(
+            &a->step->host, a->tensor_index, optimizer_run_of(&a->piece, at, columns).element);
+        ((uint16_t *)t->data)[row * t->stride + j + i] =
+            (uint16_t)update_bf16(x[i], random.w[which]);
+    }
+}
+
+// The numbers that all elements share; one thread of a block computes them.
+typedef struct update_shared {
+    float factor, lr, keep, correction1, correction2;
+} update_shared;
+
+DEV_INLINE void update_prepare(const cuda_update_args *a, update_shared *s)
+{
+    if (dev_thread() == 0) {
+        const double lr = a->step->host.lr * a->lr_scale, t = (double)a->step->device.applied;
+        s->factor = (float)a->step->device.grad_factor;
+        s->lr = (float)lr;
+        s->keep = (float)(1.0 - lr * a->decay);
+        s->correction1 = (float)(1.0 - pow(a->beta1, t));
+        s->correction2 = (float)(1.0 - pow(a->beta2, t));
+    }
+    dev_barrier();
+}
+
+// Source: Loshchilov & Hutter 2019, arXiv:1711.05101.
+DEV_KERNEL(cuda_adamw, cuda_update_args, CUDA_THREADS)
+{
+    update_shared *s = (update_shared *)dev_shared();
+    if (a.step->device.skip != 0 || a.step->device.halt != 0) return;
+    update_prepare(&a, s);
+    const float beta1 = (float)a.beta1, beta2 = (float)a.beta2;
+    const float rest1 = (float)(1.0 - a.beta1), rest2 = (float)(1.0 - a.beta2);
+    for (int64_t row = dev_block(1); row < a.grad.rows; row += dev_blocks(1)) {
+        for (int64_t j = dev_column_first(); j < a.grad.columns; j += dev_column_step()) {
+            float g[DEV_VECTOR], p[DEV_VECTOR], m[DEV_VECTOR], v[DEV_VECTOR];
+            dev_load8(&a.grad, row, j, g);
+            dev_load8(&a.master, row, j, p);
+            dev_load8(&a.m, row, j, m);
+            dev_load8(&a.v, row, j, v);
+            DEV_UNROLL
+            for (int i = 0; i < DEV_VECTOR; i++) {
+                g[i] *= s->factor;
+                m[i] = beta1 * m[i] + rest1 * g[i];
+                v[i] = beta2 * v[i] + rest2 * g[i] * g[i];
+                const float update = m[i] / s->correction1 / (sqrtf(v[i] / s->correction2) + a.eps);
+                p[i] = p[i] * s->keep - s->lr * update;
+            }
+            update_store(&a, 0, row, j, p);
+            update_store(&a, 1, row, j, m);
+            update_store(&a, 2, row, j, v);
+            update_store(&a, 3, row, j, p);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+// Operations that depend on the place of a row in its sequence: rotary positions and dropout.
+#include "kernels/cuda/view.h"
+#include "op/dropout.h"
+#include "op/zigzag.h"
+
+// Rotates pairs (first[i], second[i]) by the angles i of the position.
+DEV_INLINE void rope_turn(const cuda_rope_args *a, int64_t position, int64_t angle, int64_t left,
+                          float first[DEV_VECTOR], float second[DEV_VECTOR])
+{
+    float cosine[DEV_VECTOR], sine[DEV_VECTOR];
+    dev_load_some(&a->table, position, angle, left, cosine);
+    dev_load_some(&a->table, position, a->head_dim / 2 + angle, left, sine);
+    DEV_UNROLL
+    for (int i = 0; i < DEV_VECTOR; i++) {
+        const float turn = a->inverse ? -sine[i] : sine[i], x = first[i], y = second[i];
+        first[i] = x * cosine[i] - y * turn;
+        second[i] = y * cosine[i] + x * turn;
+    }
+}
+
+// Eight pairs of a head, the first of them pair i.
+DEV_INLINE void rope_pairs(const cuda_rope_args *a, int64_t n, int64_t position, int64_t head,
+                           int64_t i)
+{
+    const int64_t half = a->head_dim / 2, left = half - i, begin = head * a->head_dim;
+    float first[DEV_VECTOR], second[DEV_VECTOR];
+    if (!a->interleaved) {
+        dev_load_some(&a->x, n, begin + i, left, first);
+        dev_load_some(&a->x, n, begin + half + i, left, second);
+        rope_turn(a, position, i, left, first, second);
+        dev_store_some(&a->y, n, begin + i, left, first);
+        dev_store_some(&a->y, n, begin + half + i, left, second);
+        return;
+    }
+    DEV_UNROLL
+    for (int k = 0; k < DEV_VECTOR; k++) {
+        first[k] = k < left ? dev_load(&a->x, n, begin + 2 * (i + k)) : 0.0f;
+        second[k] = k < left ? dev_load(&a->x, n, begin + 2 * (i + k) + 1) : 0.0f;
+    }
+    rope_turn(a, position, i, left, first, second);
+    DEV_UNROLL
+    for (int k = 0; k < DEV_VECTOR; k++) {
+        if (k >= left) continue;
+        dev_store(&a->y, n, begin + 2 * (i + k), first[k]);
+        dev_store(&a->y, n, begin + 2 * (i + k) + 1, second[k]);
+    }
+}
+
+// A thread takes eight pairs of a head at a time; after the heads come vectors that are copied.
+DEV_KERNEL(cuda_rope, cuda_rope_args, CUDA_THREADS)
+{
+    const int64_t per_head = (a.head_dim / 2 + DEV_VECTOR - 1) / DEV_VECTOR;
+    const int64_t rotated = a.heads * a.head_dim, tail = a.x.columns - rotated;
+    const int64_t work = a.heads * per_head + (tail + DEV_VECTOR - 1) / DEV_VECTOR;
+    for (int64_t n = dev_block(1); n < a.x.rows; n += dev_blocks(1)) {
+        const int64_t position = dev_index(&a.positions, n);
+        dev_index_check("rope", n, position, a.table.rows);
+        for (int64_t k = dev_block(0) * dev_threads() + dev_thread(); k < work;
+             k += dev_blocks(0) * dev_threads()) {
+            const int64_t head = k / per_head;
+            if (head < a.heads) {
+                rope_pairs(&a, n, position, head, k % per_head * DEV_VECTOR);
+                continue;
+            }
+            float x[DEV_VECTOR];
+            const int64_t j = rotated + (k - a.heads * per_head) * DEV_VECTOR;
+            dev_load8(&a.x, n, j, x);
+            dev_store8(&a.y, n, j, x);
+        }
+    }
+}
+
+DEV_KERNEL(cuda_dropout, cuda_dropout_args, CUDA_THREADS)
+{
+    for (int64_t i = dev_block(1); i < a.y.rows; i += dev_blocks(1)) {
+        const int64_t whole = a.seq * (a.cut_ways > 1 ? a.cut_ways : 1);
+        const int64_t row = cut_position(a.cut_ways, a.cut_pieces, a.cut_at, a.seq, i % a.seq);
+        const int64_t position = zigzag_position(a.cp_ways, a.cp_turns, a.cp_at, whole, row);
+        const dropout_stream stream =
+            dropout_stream_of(a.step, a.site, 0, a.first_sequence + i / a.seq);
+        for (int64_t j = dev_column_first(); j < a.y.columns; j += dev_column_step()) {
+            float x[DEV_VECTOR];
+            dev_load8(&a.x, i, j, x);
+            for (int quad = 0; quad < 2; quad++) {
+                const philox_words words = dropout_words(&stream, position, j / 4 + quad);
+                DEV_UNROLL
+                for (int k = 0; k < 4; k++) x[quad * 4 + k] *= dropout_factor(words.w[k], a.p);
+            }
+            dev_store8(&a.y, i, j, x);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+// Rows of the matrix products: the library of the queue where it has one and can do the product,
+// else our own kernels.
+#include "kernels/cuda/rows.h"
+
+enum { SIDE = 128, HALF_SHARED = 3 * 2 * 128 * 32 * 2, PLAIN = 64, PLAIN_SHARED = 2 * 64 * 16 * 4 };
+
+static bool is_half(const cuda_view *v)
+{
+    return v->type == DTYPE_BF16 || v->type == DTYPE_F16;
+}
+
+// Returns whether every row begins at a multiple of 16 bytes.
+static bool is_aligned(const cuda_view *v)
+{
+    return ((uintptr_t)v->data & 15) == 0 && (v->rows <= 1 || v->stride % 8 == 0);
+}
+
+static cuda_matrix matrix_of(const cuda_view *v)
+{
+    return (cuda_matrix){.data = v->data,
+                         .type = (dtype)v->type,
+                         .rows = v->rows,
+                         .columns = v->columns,
+                         .stride = v->stride};
+}
+
+static bool is_same(const cuda_view *a, const cuda_view *b)
+{
+    return a->data == b->data && a->type == b->type && a->stride == b->stride;
+}
+
+// *done: the library has the product.
+static status library_run(const kern_context *context, const cuda_gemm_args *args, bool *done)
+{
+    const bool continues = args->before.data != NULL;
+    *done = false;
+    if (context->queue->product == NULL || args->activation != ACT_NONE) return ST_OK;
+    if (continues && !is_same(&args->before, &args->c)) return ST_OK;
+    const cuda_product product = {.a = matrix_of(&args->a),
+                                  .b = matrix_of(&args->b),
+                                  .c = matrix_of(&args->c),
+                                  .a_transposed = args->a_along_m != 0,
+                                  .b_transposed = args->b_along_n == 0,
+                                  .accumulate = continues,
+                                  .bias = args->bias.data,
+                                  .bias_type = (dtype)args->bias.type};
+    const status st = context->queue->product(context->queue, &product);
+    *done = st == ST_OK;
+    return st == ST_UNSUPPORTED ? ST_OK : st;
+}
+
+static const char *half_kernel(const cuda_gemm_args *args)
+{
+    static const char *const names[2][3] = {
+        {"cuda_gemm_bf16_nt", "cuda_gemm_bf16_nn", "cuda_gemm_bf16_tn"},
+        {"cuda_gemm_f16_nt", "cuda_gemm_f16_nn", "cuda_gemm_f16_tn"}};
+    const int order = args->a_along_m ? 2 : args->b_along_n ? 1 : 0;
+    return names[args->a.type == DTYPE_BF16 ? 0 : 1][order];
+}
+
+status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args)
+{
+    bool done = false;
+    args->m = args->c.rows;
+    args->n = args->c.columns;
+    args->k = args->a_along_m ? args->a.rows : args->a.columns;
+    if (args->m > 0 && args->n > 0 && args->k > 0) TRY(library_run(context, args, &done));
+    if (done) return ST_OK;
+    const bool half =
+        is_half(&args->a) && args->a.type == args->b.type && !(args->a_along_m && !args->b_along_n);
+    const int64_t side = half ? SIDE : PLAIN;
+    args->aligned = is_aligned(&args->a) && is_aligned(&args->b);
+    const int64_t down = (args->m + side - 1) / side;
+    ASSERT(down <= CUDA_MAX_GRID_ROWS); // more rows than a micro-batch has
+    const cuda_shape shape = {.grid = {(args->n + side - 1) / side, down, 1},
+                              .threads = CUDA_THREADS,
+                              .shared_bytes = half ? HALF_SHARED : PLAIN_SHARED};
+    return cuda_launch_run(context, half ? half_kernel(args) : "cuda_gemm_plain", &shape, args,
+                           sizeof(*args));
+}
+
+// y (N, M) = act(x (N, K) w (M, K)^T + bias)
+status cuda_row_matmul(const kern_context *context, const kern_call *c)
+{
+    TRY(cuda_call_check(context, c));
+    cuda_gemm_args args = {.a = cuda_view_of(&c->in[0]),
+                           .b = cuda_view_of(&c->in[1]),
+                           .bias = cuda_view_of(&c->in[2]),
+                           .c = cuda_view_of(&c->out[0]),
+                           .activation = (int32_t)c->attrs.activation};
+    return cuda_gemm_run(context, &args);
+}
+
+// dx (N, K) = before + dy (N, M) w (M, K)
+status cuda_row_matmul_dx(const kern_context *context, const kern_call *c)
+{
+    TRY(cuda_call_check(context, c));
+    cuda_gemm_args args = {.a = cuda_view_of(&c->in[0]),
+                           .b = cuda_view_of(&c->in[1]),
+                           .before = cuda_view_of(&c->in[2]),
+                           .c = cuda_view_of(&c->out[0]),
+                           .b_along_n = 1};
+    return cuda_gemm_run(context, &args);
+}
+
+// dw (M, K) += dy (N, M)^T x (N, K)
+status cuda_row_matmul_dw(const kern_context *context, const kern_call *c)
+{
+    TRY(cuda_call_check(context, c));
+    TRY(cuda_refuse_strict(c));
+    cuda_gemm_args args = {.a = cuda_view_of(&c->in[0]),
+                           .b = cuda_view_of(&c->in[1]),
+                           .c = cuda_view_of(&c->out[0]),
+                           .a_along_m = 1,
+                           .b_along_n = 1};
+    if (c->accumulate) args.before = args.c;
+    return cuda_gemm_run(context, &args);
+}
