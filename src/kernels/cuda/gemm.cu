@@ -1,8 +1,8 @@
 // Matrix products c (m, n) = a (m, k) b (k, n), with sums in fp32 over k in order: the bits of an
 // element do not depend on m, n or its place.
 //
-//   16-bit types   a block makes 128 x 128 of c with 8 warps; k goes through shared memory in slices
-//                  of 32, three of them at a time: while one is multiplied the others arrive
+//   16-bit types   a block makes 128 x 128 of c with 8 warps; k goes through shared memory in
+//                  slices of 32, three at a time: while one is multiplied the others arrive
 //
 //        warps   0 1 2 3      each 64 x 32: four by four tiles of an mma of 16 x 8 x 16
 //                4 5 6 7
