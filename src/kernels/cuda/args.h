@@ -124,32 +124,58 @@ typedef struct cuda_gemm_args {
     int32_t a_along_m, b_along_n, activation, aligned;
 } cuda_gemm_args;
 
-#define CUDA_KERNELS(X)                            \
-    X(cuda_map, cuda_map_args)                     \
-    X(cuda_gate, cuda_gate_args)                   \
-    X(cuda_gate_bwd, cuda_gate_args)               \
-    X(cuda_norm, cuda_norm_args)                   \
-    X(cuda_norm_dx, cuda_norm_dx_args)             \
-    X(cuda_column_sums, cuda_column_args)          \
-    X(cuda_column_finish, cuda_column_args)        \
-    X(cuda_embedding, cuda_embedding_args)         \
-    X(cuda_gather, cuda_embedding_args)            \
-    X(cuda_embedding_link, cuda_embedding_dw_args) \
-    X(cuda_embedding_dw, cuda_embedding_dw_args)   \
-    X(cuda_rope, cuda_rope_args)                   \
-    X(cuda_dropout, cuda_dropout_args)             \
-    X(cuda_step_begin, cuda_step_args)             \
-    X(cuda_step_loss, cuda_step_args)              \
-    X(cuda_grad_norm, cuda_step_args)              \
-    X(cuda_step_decide, cuda_step_args)            \
-    X(cuda_adamw, cuda_update_args)                \
-    X(cuda_gemm_bf16_nt, cuda_gemm_args)           \
-    X(cuda_gemm_bf16_nn, cuda_gemm_args)           \
-    X(cuda_gemm_bf16_tn, cuda_gemm_args)           \
-    X(cuda_gemm_f16_nt, cuda_gemm_args)            \
-    X(cuda_gemm_f16_nn, cuda_gemm_args)            \
-    X(cuda_gemm_f16_tn, cuda_gemm_args)            \
-    X(cuda_gemm_plain, cuda_gemm_args)
+// ---- the head (head.cu) -------------------------------------------------------------------------
+// gradient has the bytes of logits, in another type perhaps; missing: only losses.
+typedef struct cuda_head_args {
+    cuda_view logits, gradient, labels, loss;
+    const step_block *step;
+    double loss_divisor;
+    float z_loss, unused;
+} cuda_head_args;
+
+// ---- attention (attention_*.cu) -----------------------------------------------------------------
+// Each sequence has seq queries and `keys` rows of keys and values, of which lengths, if given,
+// says how many are there. delta: (N, heads), of the backward pass.
+typedef struct cuda_attention_args {
+    cuda_view q, k, v, y, lse, documents, lengths, dy, dq, dk, dv;
+    float *delta;
+    const step_host *step;
+    int64_t seq, keys, first_sequence, first_head;
+    int32_t heads, kv_heads, head_dim, window, site, unused;
+    float scale, dropout;
+} cuda_attention_args;
+
+#define CUDA_KERNELS(X)                             \
+    X(cuda_map, cuda_map_args)                      \
+    X(cuda_gate, cuda_gate_args)                    \
+    X(cuda_gate_bwd, cuda_gate_args)                \
+    X(cuda_norm, cuda_norm_args)                    \
+    X(cuda_norm_dx, cuda_norm_dx_args)              \
+    X(cuda_column_sums, cuda_column_args)           \
+    X(cuda_column_finish, cuda_column_args)         \
+    X(cuda_embedding, cuda_embedding_args)          \
+    X(cuda_gather, cuda_embedding_args)             \
+    X(cuda_embedding_link, cuda_embedding_dw_args)  \
+    X(cuda_embedding_dw, cuda_embedding_dw_args)    \
+    X(cuda_rope, cuda_rope_args)                    \
+    X(cuda_dropout, cuda_dropout_args)              \
+    X(cuda_step_begin, cuda_step_args)              \
+    X(cuda_step_loss, cuda_step_args)               \
+    X(cuda_grad_norm, cuda_step_args)               \
+    X(cuda_step_decide, cuda_step_args)             \
+    X(cuda_adamw, cuda_update_args)                 \
+    X(cuda_gemm_bf16_nt, cuda_gemm_args)            \
+    X(cuda_gemm_bf16_nn, cuda_gemm_args)            \
+    X(cuda_gemm_bf16_tn, cuda_gemm_args)            \
+    X(cuda_gemm_f16_nt, cuda_gemm_args)             \
+    X(cuda_gemm_f16_nn, cuda_gemm_args)             \
+    X(cuda_gemm_f16_tn, cuda_gemm_args)             \
+    X(cuda_gemm_plain, cuda_gemm_args)              \
+    X(cuda_head_rows, cuda_head_args)               \
+    X(cuda_attention_plain, cuda_attention_args)    \
+    X(cuda_attention_delta, cuda_attention_args)    \
+    X(cuda_attention_dq_plain, cuda_attention_args) \
+    X(cuda_attention_dkv_plain, cuda_attention_args)
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,8 @@ const kern_backend kern_backend_cuda = {
             [OP_RMSNORM_DW] = cuda_columns_workspace,
             [OP_LAYERNORM_DW] = cuda_columns_workspace,
             [OP_EMBEDDING_DW] = cuda_embedding_dw_workspace,
+            [OP_HEAD_LOSS] = cuda_head_loss_workspace,
+            [OP_ATTENTION_BWD] = cuda_attention_bwd_workspace,
         },
 };
 

@@ -73,7 +73,10 @@ NODISCARD status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args
     X(STEP_LOSS, step_loss)           \
     X(GRAD_NORM, grad_norm)           \
     X(STEP_DECIDE, step_decide)       \
-    X(ADAMW, adamw)
+    X(ADAMW, adamw)                   \
+    X(HEAD_LOSS, head_loss)           \
+    X(ATTENTION, attention)           \
+    X(ATTENTION_BWD, attention_bwd)
 #define CUDA_DECLARE(upper, lower) \
     NODISCARD status cuda_row_##lower(const kern_context *context, const kern_call *call);
 CUDA_ROWS(CUDA_DECLARE)
@@ -82,6 +85,8 @@ CUDA_ROWS(CUDA_DECLARE)
 // Bytes of workspace of the operations that need some.
 int64_t cuda_columns_workspace(const kern_call *call, int threads);
 int64_t cuda_embedding_dw_workspace(const kern_call *call, int threads);
+int64_t cuda_head_loss_workspace(const kern_call *call, int threads);
+int64_t cuda_attention_bwd_workspace(const kern_call *call, int threads);
 
 #ifdef __cplusplus
 }

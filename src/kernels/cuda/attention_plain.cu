@@ -1,0 +1,256 @@
+// Attention of any types, in fp32: tiles of 32 queries and 32 keys, without a score matrix.
+//
+// Eight neighbouring lanes share a row of a tile: a query, or in the gradients of keys and values a
+// key. Each of them has every eighth column. The probabilities of a tile go through shared memory,
+// but only within a warp. Every sum has a fixed order. Source: Dao et al. 2022, arXiv:2205.14135.
+#include "kernels/cuda/attention.h"
+
+enum { PLAIN_TILE = 32, PLAIN_LANES = 8, PLAIN_COLUMNS = 256 / PLAIN_LANES, PLAIN_PAIRS = 4 };
+
+// Elements of a row of a tile: those of a head, to a multiple of eight, and one against conflicts
+// of banks.
+DEV_INLINE int plain_stride(const cuda_attention_args *a)
+{
+    return (a->head_dim + PLAIN_LANES - 1) / PLAIN_LANES * PLAIN_LANES + 1;
+}
+
+// Copies rows first to first + 31 of a head; zeros where there is no row or column.
+DEV_INLINE void plain_load(const cuda_attention_args *a, const cuda_view *v, int64_t first,
+                           int64_t rows, int64_t head, float *to)
+{
+    const int stride = plain_stride(a);
+    for (int i = dev_thread(); i < PLAIN_TILE * stride; i += CUDA_THREADS) {
+        const int row = i / stride, d = i % stride;
+        const bool is_there = row < rows && d < a->head_dim;
+        to[i] = is_there ? dev_load(v, first + row, head * a->head_dim + d) : 0.0f;
+    }
+}
+
+DEV_INLINE float plain_dot(const cuda_attention_args *a, const float *x, const float *y)
+{
+    float sum = 0.0f;
+    for (int d = 0; d < a->head_dim; d++) sum = dev_fma(x[d], y[d], sum);
+    return sum;
+}
+
+// Adds weight[i] * rows[i][d] over the 32 rows of a tile to this thread's columns d.
+DEV_INLINE void plain_add(const cuda_attention_args *a, const float *weight, const float *rows,
+                          float sums[PLAIN_COLUMNS])
+{
+    const int stride = plain_stride(a), lane = dev_thread() % PLAIN_LANES;
+    for (int i = 0; i < PLAIN_TILE; i++) {
+        const float w = weight[i];
+        DEV_UNROLL
+        for (int j = 0; j < PLAIN_COLUMNS; j++) {
+            if (j * PLAIN_LANES >= a->head_dim) continue;
+            sums[j] = dev_fma(w, rows[i * stride + j * PLAIN_LANES + lane], sums[j]);
+        }
+    }
+}
+
+DEV_INLINE void plain_store(const cuda_attention_args *a, const cuda_view *v, int64_t row,
+                            int64_t head, float factor, const float sums[PLAIN_COLUMNS])
+{
+    const int lane = dev_thread() % PLAIN_LANES;
+    DEV_UNROLL
+    for (int j = 0; j < PLAIN_COLUMNS; j++) {
+        const int d = j * PLAIN_LANES + lane;
+        if (d < a->head_dim) dev_store(v, row, head * a->head_dim + d, sums[j] * factor);
+    }
+}
+
+DEV_INLINE float plain_row_max(float x)
+{
+    for (int mask = PLAIN_LANES / 2; mask > 0; mask /= 2) x = fmaxf(x, dev_shuffle_xor(x, mask));
+    return x;
+}
+
+DEV_INLINE float plain_row_sum(float x)
+{
+    for (int mask = PLAIN_LANES / 2; mask > 0; mask /= 2) x += dev_shuffle_xor(x, mask);
+    return x;
+}
+
+// ---- forward ------------------------------------------------------------------------------------
+// The state of one query: highest score so far, sum of exp(score - highest).
+typedef struct plain_state {
+    float highest, sum;
+} plain_state;
+
+// Replaces the scores of this thread's four keys by exp(score - highest); returns the factor of
+// what was summed before.
+DEV_INLINE float plain_softmax(plain_state *state, float p[PLAIN_PAIRS])
+{
+    float highest = state->highest, sum = 0.0f;
+    DEV_UNROLL
+    for (int j = 0; j < PLAIN_PAIRS; j++) highest = fmaxf(highest, p[j]);
+    highest = plain_row_max(highest);
+    const bool sees_none = highest == -INFINITY;
+    const float factor = sees_none ? 1.0f : expf(state->highest - highest);
+    DEV_UNROLL
+    for (int j = 0; j < PLAIN_PAIRS; j++) {
+        p[j] = sees_none || p[j] == -INFINITY ? 0.0f : expf(p[j] - highest);
+        sum += p[j];
+    }
+    state->sum = state->sum * factor + plain_row_sum(sum);
+    state->highest = highest;
+    return factor;
+}
+
+// Grid: tiles of queries, heads, sequences.
+DEV_KERNEL(cuda_attention_plain, cuda_attention_args, CUDA_THREADS)
+{
+    const int stride = plain_stride(&a), row = dev_thread() / PLAIN_LANES;
+    const int lane = dev_thread() % PLAIN_LANES;
+    float *q = (float *)dev_shared(), *k = q + PLAIN_TILE * stride, *v = k + PLAIN_TILE * stride;
+    float *p_row = v + PLAIN_TILE * stride + row * PLAIN_TILE;
+    const dev_span s = dev_span_of(&a, dev_block(2));
+    const int64_t first = dev_block(0) * PLAIN_TILE, t = first + row, head = dev_block(1);
+    const int64_t kv = head / (a.heads / a.kv_heads);
+    const int64_t end = dev_keys_end(&s, first, dev_min(PLAIN_TILE, a.seq - first));
+    plain_state state = {-INFINITY, 0.0f};
+    float sums[PLAIN_COLUMNS];
+    DEV_UNROLL
+    for (int j = 0; j < PLAIN_COLUMNS; j++) sums[j] = 0.0f;
+    plain_load(&a, &a.q, s.query_begin + first, a.seq - first, head, q);
+    for (int64_t key = dev_keys_begin(&a, &s, first); key < end; key += PLAIN_TILE) {
+        float p[PLAIN_PAIRS];
+        plain_load(&a, &a.k, s.key_begin + key, s.key_count - key, kv, k);
+        plain_load(&a, &a.v, s.key_begin + key, s.key_count - key, kv, v);
+        dev_barrier();
+        for (int j = 0; j < PLAIN_PAIRS; j++) {
+            const int i = j * PLAIN_LANES + lane;
+            p[j] = -INFINITY;
+            if (dev_sees(&a, &s, t, key + i)) {
+                p[j] = plain_dot(&a, q + row * stride, k + i * stride) * a.scale;
+            }
+        }
+        const float factor = plain_softmax(&state, p);
+        for (int j = 0; j < PLAIN_PAIRS; j++) {
+            const int i = j * PLAIN_LANES + lane;
+            p_row[i] = p[j] == 0.0f ? 0.0f : p[j] * dev_keep(&a, &s, head, t, key + i);
+        }
+        DEV_UNROLL
+        for (int j = 0; j < PLAIN_COLUMNS; j++) sums[j] *= factor;
+        dev_warp_barrier();
+        plain_add(&a, p_row, v, sums);
+        dev_barrier();
+    }
+    if (t >= a.seq) return;
+    plain_store(&a, &a.y, s.query_begin + t, head, state.sum == 0.0f ? 0.0f : 1.0f / state.sum,
+                sums);
+    if (lane != 0 || a.lse.data == NULL) return;
+    dev_store(&a.lse, s.query_begin + t, head,
+              state.sum == 0.0f ? -INFINITY : state.highest + logf(state.sum));
+}
+
+// ---- backward -----------------------------------------------------------------------------------
+//   dv += m p dy,  dp = m (dy . v),  ds = p (dp - delta) scale,  dq = ds k,  dk += ds q
+// where m is the factor of dropout and delta = dy . y = sum of p dp.
+
+// delta (N, H): a warp for each row and head.
+DEV_KERNEL(cuda_attention_delta, cuda_attention_args, CUDA_THREADS)
+{
+    const int64_t at = (dev_block(0) * dev_threads() + dev_thread()) / DEV_WARP;
+    const int64_t row = at / a.heads, head = at % a.heads;
+    if (row >= a.y.rows) return;
+    float sum = 0.0f;
+    for (int d = dev_thread() % DEV_WARP; d < a.head_dim; d += DEV_WARP) {
+        const int64_t column = head * a.head_dim + d;
+        sum += dev_load(&a.dy, row, column) * dev_load(&a.y, row, column);
+    }
+    sum = dev_warp_sum(sum);
+    if (dev_thread() % DEV_WARP == 0) a.delta[at] = sum;
+}
+
+// One query and one key: the probability that multiplied v, and ds. Tiles hold their rows.
+typedef struct plain_pair {
+    float p, ds;
+} plain_pair;
+
+DEV_INLINE plain_pair plain_pair_of(const cuda_attention_args *a, const dev_span *s, int64_t head,
+                                    int64_t t, int64_t key, const float *const row[4])
+{
+    plain_pair out = {0.0f, 0.0f};
+    if (!dev_sees(a, s, t, key)) return out;
+    const int64_t at = s->query_begin + t;
+    const float score = plain_dot(a, row[0], row[1]) * a->scale;
+    const float p = expf(score - dev_load(&a->lse, at, head)), keep = dev_keep(a, s, head, t, key);
+    const float dp = keep * plain_dot(a, row[2], row[3]);
+    out.p = p * keep;
+    out.ds = p * (dp - a->delta[at * a->heads + head]) * a->scale;
+    return out;
+}
+
+// Grid: tiles of queries, heads, sequences.
+DEV_KERNEL(cuda_attention_dq_plain, cuda_attention_args, CUDA_THREADS)
+{
+    const int stride = plain_stride(&a), row = dev_thread() / PLAIN_LANES;
+    const int lane = dev_thread() % PLAIN_LANES;
+    float *q = (float *)dev_shared(), *k = q + PLAIN_TILE * stride, *dy = k + PLAIN_TILE * stride;
+    float *v = dy + PLAIN_TILE * stride, *ds = v + PLAIN_TILE * stride + row * PLAIN_TILE;
+    const dev_span s = dev_span_of(&a, dev_block(2));
+    const int64_t first = dev_block(0) * PLAIN_TILE, t = first + row, head = dev_block(1);
+    const int64_t kv = head / (a.heads / a.kv_heads);
+    const int64_t end = dev_keys_end(&s, first, dev_min(PLAIN_TILE, a.seq - first));
+    float sums[PLAIN_COLUMNS];
+    DEV_UNROLL
+    for (int j = 0; j < PLAIN_COLUMNS; j++) sums[j] = 0.0f;
+    plain_load(&a, &a.q, s.query_begin + first, a.seq - first, head, q);
+    plain_load(&a, &a.dy, s.query_begin + first, a.seq - first, head, dy);
+    for (int64_t key = dev_keys_begin(&a, &s, first); key < end; key += PLAIN_TILE) {
+        plain_load(&a, &a.k, s.key_begin + key, s.key_count - key, kv, k);
+        plain_load(&a, &a.v, s.key_begin + key, s.key_count - key, kv, v);
+        dev_barrier();
+        for (int i = lane; i < PLAIN_TILE; i += PLAIN_LANES) {
+            const float *const rows[4] = {q + row * stride, k + i * stride, dy + row * stride,
+                                          v + i * stride};
+            ds[i] = plain_pair_of(&a, &s, head, t, key + i, rows).ds;
+        }
+        dev_warp_barrier();
+        plain_add(&a, ds, k, sums);
+        dev_barrier();
+    }
+    if (t < a.seq) plain_store(&a, &a.dq, s.query_begin + t, head, 1.0f, sums);
+}
+
+// Grid: tiles of keys, heads of keys, sequences. The heads of queries that share the keys come in
+// order.
+DEV_KERNEL(cuda_attention_dkv_plain, cuda_attention_args, CUDA_THREADS)
+{
+    const int stride = plain_stride(&a), row = dev_thread() / PLAIN_LANES;
+    const int lane = dev_thread() % PLAIN_LANES;
+    float *q = (float *)dev_shared(), *k = q + PLAIN_TILE * stride, *dy = k + PLAIN_TILE * stride;
+    float *v = dy + PLAIN_TILE * stride, *p = v + PLAIN_TILE * stride + row * PLAIN_TILE;
+    float *ds = p + PLAIN_TILE * PLAIN_TILE;
+    const dev_span s = dev_span_of(&a, dev_block(2));
+    const int64_t key = dev_block(0) * PLAIN_TILE, kv = dev_block(1);
+    const int64_t group = a.heads / a.kv_heads;
+    const int64_t end = dev_queries_end(&a, &s, key, PLAIN_TILE);
+    float dk[PLAIN_COLUMNS], dv[PLAIN_COLUMNS];
+    DEV_UNROLL
+    for (int j = 0; j < PLAIN_COLUMNS; j++) dk[j] = dv[j] = 0.0f;
+    plain_load(&a, &a.k, s.key_begin + key, s.key_count - key, kv, k);
+    plain_load(&a, &a.v, s.key_begin + key, s.key_count - key, kv, v);
+    for (int64_t head = kv * group; head < (kv + 1) * group; head++) {
+        for (int64_t t = dev_queries_begin(&s, key); t < end; t += PLAIN_TILE) {
+            plain_load(&a, &a.q, s.query_begin + t, a.seq - t, head, q);
+            plain_load(&a, &a.dy, s.query_begin + t, a.seq - t, head, dy);
+            dev_barrier();
+            for (int i = lane; i < PLAIN_TILE; i += PLAIN_LANES) {
+                const float *const rows[4] = {q + i * stride, k + row * stride, dy + i * stride,
+                                              v + row * stride};
+                const plain_pair pair = plain_pair_of(&a, &s, head, t + i, key + row, rows);
+                p[i] = pair.p;
+                ds[i] = pair.ds;
+            }
+            dev_warp_barrier();
+            plain_add(&a, ds, q, dk);
+            plain_add(&a, p, dy, dv);
+            dev_barrier();
+        }
+    }
+    if (key + row >= s.key_count) return;
+    plain_store(&a, &a.dk, s.key_begin + key + row, kv, 1.0f, dk);
+    plain_store(&a, &a.dv, s.key_begin + key + row, kv, 1.0f, dv);
+}

@@ -1,0 +1,98 @@
+// Rows of attention, forward and backward.
+#include "kernels/cuda/rows.h"
+
+enum { TILE = 32, MAX_HEAD = 256 };
+
+static int64_t sequences_of(const kern_call *c, const kern_tensor *q)
+{
+    return c->seq > 0 ? q->dims[0] / c->seq : 0;
+}
+
+static status attention_check(const kern_context *context, const kern_call *c)
+{
+    TRY(cuda_call_check(context, c));
+    if (c->piece.cp_ways > 1 || c->piece.ring || c->piece.shards > 0) {
+        return fail(ST_UNSUPPORTED, "backend cuda: attention whose positions are cut (layout.cp)");
+    }
+    if (c->attrs.head_dim > MAX_HEAD || c->attrs.value_dim != 0) {
+        return fail(ST_UNSUPPORTED, "backend cuda: attention with heads of %d columns, at most %d",
+                    c->attrs.head_dim, MAX_HEAD);
+    }
+    return ST_OK;
+}
+
+static cuda_attention_args args_of(const kern_call *c)
+{
+    return (cuda_attention_args){.step = &c->step->host,
+                                 .seq = c->seq,
+                                 .first_sequence = c->first_sequence,
+                                 .first_head = c->first_head,
+                                 .heads = c->attrs.heads,
+                                 .kv_heads = c->attrs.kv_heads,
+                                 .head_dim = c->attrs.head_dim,
+                                 .window = c->attrs.window,
+                                 .site = c->attrs.site,
+                                 .scale = c->attrs.scale,
+                                 .dropout = c->attrs.dropout};
+}
+
+// `tiles` of rows of queries and keys in shared memory, and `squares` of probabilities.
+static cuda_shape plain_shape(const cuda_attention_args *a, int64_t rows, int64_t heads,
+                              int64_t sequences, int tiles, int squares)
+{
+    const int64_t stride = align_up(a->head_dim, 8) + 1;
+    return (cuda_shape){.grid = {sequences > 0 ? (rows + TILE - 1) / TILE : 0, heads, sequences},
+                        .threads = CUDA_THREADS,
+                        .shared_bytes = (tiles * TILE * stride + squares * TILE * TILE) *
+                                        (int64_t)sizeof(float)};
+}
+
+status cuda_row_attention(const kern_context *context, const kern_call *c)
+{
+    TRY(attention_check(context, c));
+    const int64_t sequences = sequences_of(c, &c->in[0]);
+    cuda_attention_args args = args_of(c);
+    args.q = cuda_view_of(&c->in[0]);
+    args.k = cuda_view_of(&c->in[1]);
+    args.v = cuda_view_of(&c->in[2]);
+    args.documents = cuda_view_of(&c->in[3]);
+    args.lengths = cuda_view_of(&c->in[4]);
+    args.y = cuda_view_of(&c->out[0]);
+    args.lse = cuda_view_of(&c->out[1]);
+    args.keys = cuda_has(&c->in[4]) ? c->cache_seq : args.k.rows / max_i64(sequences, 1);
+    const cuda_shape shape = plain_shape(&args, args.seq, args.heads, sequences, 3, 1);
+    return cuda_launch_run(context, "cuda_attention_plain", &shape, &args, sizeof(args));
+}
+
+int64_t cuda_attention_bwd_workspace(const kern_call *call, int threads)
+{
+    (void)threads;
+    return call->in[0].dims[0] * call->attrs.heads * (int64_t)sizeof(float);
+}
+
+status cuda_row_attention_bwd(const kern_context *context, const kern_call *c)
+{
+    TRY(attention_check(context, c));
+    const int64_t sequences = sequences_of(c, &c->in[1]);
+    cuda_attention_args args = args_of(c);
+    args.dy = cuda_view_of(&c->in[0]);
+    args.q = cuda_view_of(&c->in[1]);
+    args.k = cuda_view_of(&c->in[2]);
+    args.v = cuda_view_of(&c->in[3]);
+    args.y = cuda_view_of(&c->in[4]);
+    args.lse = cuda_view_of(&c->in[5]);
+    args.documents = cuda_view_of(&c->in[6]);
+    args.dq = cuda_view_of(&c->out[0]);
+    args.dk = cuda_view_of(&c->out[1]);
+    args.dv = cuda_view_of(&c->out[2]);
+    args.keys = args.k.rows / max_i64(sequences, 1);
+    args.delta = c->workspace;
+    const int64_t pairs = args.y.rows * args.heads, per_block = CUDA_THREADS / 32;
+    const cuda_shape delta = {.grid = {(pairs + per_block - 1) / per_block, 1, 1},
+                              .threads = CUDA_THREADS};
+    TRY(cuda_launch_run(context, "cuda_attention_delta", &delta, &args, sizeof(args)));
+    const cuda_shape dq = plain_shape(&args, args.seq, args.heads, sequences, 4, 1);
+    TRY(cuda_launch_run(context, "cuda_attention_dq_plain", &dq, &args, sizeof(args)));
+    const cuda_shape dkv = plain_shape(&args, args.keys, args.kv_heads, sequences, 4, 2);
+    return cuda_launch_run(context, "cuda_attention_dkv_plain", &dkv, &args, sizeof(args));
+}
