@@ -9,7 +9,9 @@
 #    include <string.h>
 
 #    define DEV_INLINE static __device__ __forceinline__
+#    define DEV_CALLED static __device__ __noinline__
 #    define DEV_UNROLL _Pragma("unroll")
+#    define DEV_ROLLED _Pragma("unroll 1")
 #    define DEV_KERNEL(name, args_type, threads)              \
         extern "C" __global__ void __launch_bounds__(threads) \
             name(const __grid_constant__ args_type a)

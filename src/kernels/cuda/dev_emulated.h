@@ -7,8 +7,11 @@
 #include <string.h>
 
 #define DEV_INLINE static inline __attribute__((unused))
+// For functions that are large and not on the critical path: they are called, not inlined.
+#define DEV_CALLED static __attribute__((unused))
 // Loops whose counters must be constants on a GPU.
 #define DEV_UNROLL
+#define DEV_ROLLED
 #define DEV_KERNEL(name, args_type, threads) \
     void name(const args_type a);            \
     void name(const args_type a)

@@ -113,37 +113,57 @@ DEV_INLINE void gemm_multiply(dev_half type, bool a_transposed, bool b_transpose
     }
 }
 
-// ---- the end of an element: bias, activation, what c continues from -----------------------------
-DEV_INLINE float gemm_end(const cuda_gemm_args *a, int64_t row, int64_t column, float sum)
+// ---- the end: bias, activation, what c continues from -------------------------------------------
+// Finishes eight columns of a row and writes them.
+DEV_INLINE void gemm_end(const cuda_gemm_args *a, int64_t row, int64_t column, float x[DEV_VECTOR])
 {
-    if (a->bias.data != NULL) sum += dev_load(&a->bias, 0, column);
-    sum = dev_activation(a->activation, sum);
-    return a->before.data != NULL ? sum + dev_load(&a->before, row, column) : sum;
-}
-
-DEV_INLINE void gemm_store_pair(const cuda_gemm_args *a, int64_t row, int64_t column, float first,
-                                float second)
-{
+    float more[DEV_VECTOR];
     if (row >= a->m || column >= a->n) return;
-    first = gemm_end(a, row, column, first);
-    if (column + 1 >= a->n) {
-        dev_store(&a->c, row, column, first);
-        return;
+    if (a->bias.data != NULL) {
+        dev_load8(&a->bias, 0, column, more);
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) x[i] += more[i];
     }
-    dev_store_pair(&a->c, row, column, first, gemm_end(a, row, column + 1, second));
+    if (a->activation != ACT_NONE) {
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) x[i] = dev_activation(a->activation, x[i]);
+    }
+    if (a->before.data != NULL) {
+        dev_load8(&a->before, row, column, more);
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) x[i] += more[i];
+    }
+    dev_store8(&a->c, row, column, x);
 }
 
-DEV_INLINE void gemm_store(const cuda_gemm_args *a, int64_t m, int64_t n, float c[4][4][4])
+// Numbers of a row of a warp's part of c in shared memory: four more than it has columns, so that
+// the rows of a fragment lie in different banks.
+enum { GEMM_ROW = GEMM_N + 4, GEMM_SHARED_BYTES = 8 * GEMM_M * GEMM_ROW * 4 };
+
+// A warp puts its sums into its own part of shared memory and takes them out by rows.
+DEV_INLINE void gemm_store(const cuda_gemm_args *a, int64_t m, int64_t n, float c[4][4][4],
+                           float *part)
 {
     const int lane = dev_thread() % DEV_WARP, g = lane / 4, t = lane % 4 * 2;
     DEV_UNROLL
     for (int i = 0; i < 4; i++) {
         DEV_UNROLL
         for (int j = 0; j < 4; j++) {
-            const int64_t row = m + 16 * i + g, column = n + 8 * j + t;
-            gemm_store_pair(a, row, column, c[i][j][0], c[i][j][1]);
-            gemm_store_pair(a, row + 8, column, c[i][j][2], c[i][j][3]);
+            float *at = part + (16 * i + g) * GEMM_ROW + 8 * j + t;
+            at[0] = c[i][j][0];
+            at[1] = c[i][j][1];
+            at[8 * GEMM_ROW] = c[i][j][2];
+            at[8 * GEMM_ROW + 1] = c[i][j][3];
         }
+    }
+    dev_warp_barrier();
+    DEV_ROLLED
+    for (int i = lane; i < GEMM_M * GEMM_N / DEV_VECTOR; i += DEV_WARP) {
+        const int row = i / (GEMM_N / DEV_VECTOR), column = i % (GEMM_N / DEV_VECTOR) * DEV_VECTOR;
+        float x[DEV_VECTOR];
+        DEV_UNROLL
+        for (int k = 0; k < DEV_VECTOR; k++) x[k] = part[row * GEMM_ROW + column + k];
+        gemm_end(a, m + row, n + column, x);
     }
 }
 
@@ -161,7 +181,13 @@ DEV_INLINE void gemm_half(dev_half type, bool a_transposed, bool b_transposed,
     for (int i = 0; i < 64; i++) c[i / 16][i / 4 % 4][i % 4] = 0.0f;
     const int64_t slices = (a->k + GEMM_SLICE - 1) / GEMM_SLICE;
     for (int64_t s = 0; s < slices + GEMM_STAGES - 1; s++) {
-        // Slice s starts on its way, slice s - 2 is multiplied.
+        // Slice s - 2 is multiplied while slice s starts on its way to the stage that slice s - 3
+        // had; the barrier says that all warps are done with that one.
+        const int64_t now = s - (GEMM_STAGES - 1);
+        if (now >= 0) {
+            dev_copy_async_wait(GEMM_STAGES - 2);
+            dev_barrier();
+        }
         if (s < slices) {
             char *to = shared + s % GEMM_STAGES * GEMM_STAGE_BYTES;
             gemm_copy_slice(&a->a, a_transposed, a->aligned != 0, m0, s * GEMM_SLICE, to);
@@ -169,17 +195,15 @@ DEV_INLINE void gemm_half(dev_half type, bool a_transposed, bool b_transposed,
                             to + GEMM_STAGE_BYTES / 2);
         }
         dev_copy_async_commit();
-        if (s < GEMM_STAGES - 1) continue;
-        dev_copy_async_wait(GEMM_STAGES - 1);
-        dev_barrier();
-        const int64_t now = s - (GEMM_STAGES - 1);
-        if (works) {
+        if (now >= 0 && works) {
             gemm_multiply(type, a_transposed, b_transposed,
                           shared + now % GEMM_STAGES * GEMM_STAGE_BYTES, m, n, c);
         }
-        dev_barrier();
     }
-    if (works) gemm_store(a, m0 + m, n0 + n, c);
+    dev_barrier();
+    if (works) {
+        gemm_store(a, m0 + m, n0 + n, c, (float *)dev_shared() + warp * GEMM_M * GEMM_ROW);
+    }
 }
 
 DEV_KERNEL(cuda_gemm_bf16_nt, cuda_gemm_args, CUDA_THREADS)
@@ -247,9 +271,18 @@ DEV_KERNEL(cuda_gemm_plain, cuda_gemm_args, CUDA_THREADS)
         }
         dev_barrier();
     }
+    // Through shared memory, by rows: 64 x 64 sums.
+    float *part = (float *)dev_shared();
     DEV_UNROLL
-    for (int i = 0; i < 4; i++) {
-        gemm_store_pair(&a, m0 + m + i, n0 + n, c[i][0], c[i][1]);
-        gemm_store_pair(&a, m0 + m + i, n0 + n + 2, c[i][2], c[i][3]);
+    for (int i = 0; i < 16; i++) part[(m + i / 4) * PLAIN_SIDE + n + i % 4] = c[i / 4][i % 4];
+    dev_barrier();
+    DEV_ROLLED
+    for (int i = dev_thread(); i < PLAIN_SIDE * PLAIN_SIDE / DEV_VECTOR; i += CUDA_THREADS) {
+        const int row = i / (PLAIN_SIDE / DEV_VECTOR);
+        const int column = i % (PLAIN_SIDE / DEV_VECTOR) * DEV_VECTOR;
+        float x[DEV_VECTOR];
+        DEV_UNROLL
+        for (int k = 0; k < DEV_VECTOR; k++) x[k] = part[row * PLAIN_SIDE + column + k];
+        gemm_end(&a, m0 + row, n0 + column, x);
     }
 }

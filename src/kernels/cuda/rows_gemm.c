@@ -2,7 +2,13 @@
 // else our own kernels.
 #include "kernels/cuda/rows.h"
 
-enum { SIDE = 128, HALF_SHARED = 3 * 2 * 128 * 32 * 2, PLAIN = 64, PLAIN_SHARED = 2 * 64 * 16 * 4 };
+enum {
+    SIDE = 128, // of a block's part of c
+    PLAIN = 64,
+    // The slices on their way, and later the sums of eight warps.
+    HALF_SHARED = 8 * 64 * 36 * 4,
+    PLAIN_SHARED = 64 * 64 * 4
+};
 
 static bool is_half(const cuda_view *v)
 {

@@ -68,9 +68,14 @@ DEV_INLINE void dev_load_some(const cuda_view *t, int64_t row, int64_t column, i
     const int64_t width = t->type == DTYPE_F32 ? 4 : 2;
     const char *at = (const char *)t->data + (row * t->stride + column) * width;
     if (left < DEV_VECTOR || ((uintptr_t)at & 15) != 0) {
+        // One element at a time, in little code; selections keep `out` in registers.
         DEV_UNROLL
-        for (int i = 0; i < DEV_VECTOR; i++) {
-            out[i] = i < left ? dev_load(t, row, column + i) : 0.0f;
+        for (int k = 0; k < DEV_VECTOR; k++) out[k] = 0.0f;
+        DEV_ROLLED
+        for (int i = 0; i < DEV_VECTOR && i < left; i++) {
+            const float x = dev_load(t, row, column + i);
+            DEV_UNROLL
+            for (int k = 0; k < DEV_VECTOR; k++) out[k] = k == i ? x : out[k];
         }
         return;
     }
@@ -99,9 +104,12 @@ DEV_INLINE void dev_store_some(const cuda_view *t, int64_t row, int64_t column, 
     const int64_t width = t->type == DTYPE_F32 ? 4 : 2;
     char *at = (char *)t->data + (row * t->stride + column) * width;
     if (left < DEV_VECTOR || ((uintptr_t)at & 15) != 0) {
-        DEV_UNROLL
-        for (int i = 0; i < DEV_VECTOR; i++) {
-            if (i < left) dev_store(t, row, column + i, x[i]);
+        DEV_ROLLED
+        for (int i = 0; i < DEV_VECTOR && i < left; i++) {
+            float value = x[0];
+            DEV_UNROLL
+            for (int k = 1; k < DEV_VECTOR; k++) value = k == i ? x[k] : value;
+            dev_store(t, row, column + i, value);
         }
         return;
     }
@@ -123,27 +131,6 @@ DEV_INLINE void dev_store8(const cuda_view *t, int64_t row, int64_t column,
                            const float x[DEV_VECTOR])
 {
     dev_store_some(t, row, column, t->columns - column, x);
-}
-
-// Writes two neighbouring elements.
-DEV_INLINE void dev_store_pair(const cuda_view *t, int64_t row, int64_t column, float first,
-                               float second)
-{
-    const int64_t at = row * t->stride + column;
-    if (t->type == DTYPE_F32) {
-        ((float *)t->data)[at] = first;
-        ((float *)t->data)[at + 1] = second;
-        return;
-    }
-    uint16_t *to = (uint16_t *)t->data + at;
-    const uint32_t pair =
-        t->type == DTYPE_BF16 ? dev_bf16_pair(first, second) : dev_f16_pair(first, second);
-    if (((uintptr_t)to & 3) == 0) {
-        dev_store4(to, pair);
-    } else {
-        to[0] = (uint16_t)pair;
-        to[1] = (uint16_t)(pair >> 16);
-    }
 }
 
 // The first of the columns that this thread handles, and the step to the next ones; rows go by
@@ -170,7 +157,7 @@ DEV_INLINE float dev_sigmoid(float x)
     return 1.0f / (1.0f + expf(-x)); // expf may be infinite: then this is 0, as it should be
 }
 
-DEV_INLINE float dev_activation(int32_t kind, float x)
+DEV_CALLED float dev_activation(int32_t kind, float x)
 {
     switch (kind) {
     case ACT_GELU_TANH:
@@ -186,7 +173,7 @@ DEV_INLINE float dev_activation(int32_t kind, float x)
     }
 }
 
-DEV_INLINE float dev_activation_slope(int32_t kind, float x)
+DEV_CALLED float dev_activation_slope(int32_t kind, float x)
 {
     if (kind == ACT_GELU_TANH) {
         const float twice_u = 1.5957691216f * (x + 0.044715f * x * x * x);
