@@ -158,7 +158,9 @@ static void check_values(golden *g, const char *tensor, const float *got, const 
     }
     const json *tolerances = json_get(g->one, "tolerance");
     const double tolerance = json_real(json_get(tolerances, tensor), 5e-6);
-    const double limit = tolerance * largest + json_real(json_get(g->one, "floor"), 0.0);
+    double limit = tolerance * largest + json_real(json_get(g->one, "floor"), 0.0);
+    // Where two equal sums cancel, those of a GPU leave a rounding error: their order differs.
+    if (g->run->backend->on_gpu) limit = fmax(limit, 1e-6);
     g->checks++;
     if (worst <= limit) return;
     g->failures++;

@@ -141,41 +141,54 @@ typedef struct cuda_attention_args {
     float *delta;
     const step_host *step;
     int64_t seq, keys, first_sequence, first_head;
-    int32_t heads, kv_heads, head_dim, window, site, unused;
+    int32_t heads, kv_heads, head_dim, window, site;
+    int32_t aligned; // all rows of a head begin at multiples of 16 bytes
     float scale, dropout;
 } cuda_attention_args;
 
-#define CUDA_KERNELS(X)                             \
-    X(cuda_map, cuda_map_args)                      \
-    X(cuda_gate, cuda_gate_args)                    \
-    X(cuda_gate_bwd, cuda_gate_args)                \
-    X(cuda_norm, cuda_norm_args)                    \
-    X(cuda_norm_dx, cuda_norm_dx_args)              \
-    X(cuda_column_sums, cuda_column_args)           \
-    X(cuda_column_finish, cuda_column_args)         \
-    X(cuda_embedding, cuda_embedding_args)          \
-    X(cuda_gather, cuda_embedding_args)             \
-    X(cuda_embedding_link, cuda_embedding_dw_args)  \
-    X(cuda_embedding_dw, cuda_embedding_dw_args)    \
-    X(cuda_rope, cuda_rope_args)                    \
-    X(cuda_dropout, cuda_dropout_args)              \
-    X(cuda_step_begin, cuda_step_args)              \
-    X(cuda_step_loss, cuda_step_args)               \
-    X(cuda_grad_norm, cuda_step_args)               \
-    X(cuda_step_decide, cuda_step_args)             \
-    X(cuda_adamw, cuda_update_args)                 \
-    X(cuda_gemm_bf16_nt, cuda_gemm_args)            \
-    X(cuda_gemm_bf16_nn, cuda_gemm_args)            \
-    X(cuda_gemm_bf16_tn, cuda_gemm_args)            \
-    X(cuda_gemm_f16_nt, cuda_gemm_args)             \
-    X(cuda_gemm_f16_nn, cuda_gemm_args)             \
-    X(cuda_gemm_f16_tn, cuda_gemm_args)             \
-    X(cuda_gemm_plain, cuda_gemm_args)              \
-    X(cuda_head_rows, cuda_head_args)               \
-    X(cuda_attention_plain, cuda_attention_args)    \
-    X(cuda_attention_delta, cuda_attention_args)    \
-    X(cuda_attention_dq_plain, cuda_attention_args) \
-    X(cuda_attention_dkv_plain, cuda_attention_args)
+#define CUDA_KERNELS(X)                                 \
+    X(cuda_map, cuda_map_args)                          \
+    X(cuda_gate, cuda_gate_args)                        \
+    X(cuda_gate_bwd, cuda_gate_args)                    \
+    X(cuda_norm, cuda_norm_args)                        \
+    X(cuda_norm_dx, cuda_norm_dx_args)                  \
+    X(cuda_column_sums, cuda_column_args)               \
+    X(cuda_column_finish, cuda_column_args)             \
+    X(cuda_embedding, cuda_embedding_args)              \
+    X(cuda_gather, cuda_embedding_args)                 \
+    X(cuda_embedding_link, cuda_embedding_dw_args)      \
+    X(cuda_embedding_dw, cuda_embedding_dw_args)        \
+    X(cuda_rope, cuda_rope_args)                        \
+    X(cuda_dropout, cuda_dropout_args)                  \
+    X(cuda_step_begin, cuda_step_args)                  \
+    X(cuda_step_loss, cuda_step_args)                   \
+    X(cuda_grad_norm, cuda_step_args)                   \
+    X(cuda_step_decide, cuda_step_args)                 \
+    X(cuda_adamw, cuda_update_args)                     \
+    X(cuda_gemm_bf16_nt, cuda_gemm_args)                \
+    X(cuda_gemm_bf16_nn, cuda_gemm_args)                \
+    X(cuda_gemm_bf16_tn, cuda_gemm_args)                \
+    X(cuda_gemm_f16_nt, cuda_gemm_args)                 \
+    X(cuda_gemm_f16_nn, cuda_gemm_args)                 \
+    X(cuda_gemm_f16_tn, cuda_gemm_args)                 \
+    X(cuda_gemm_plain, cuda_gemm_args)                  \
+    X(cuda_head_rows, cuda_head_args)                   \
+    X(cuda_attention_plain, cuda_attention_args)        \
+    X(cuda_attention_delta, cuda_attention_args)        \
+    X(cuda_attention_dq_plain, cuda_attention_args)     \
+    X(cuda_attention_dkv_plain, cuda_attention_args)    \
+    X(cuda_attention_bf16_64, cuda_attention_args)      \
+    X(cuda_attention_bf16_128, cuda_attention_args)     \
+    X(cuda_attention_f16_64, cuda_attention_args)       \
+    X(cuda_attention_f16_128, cuda_attention_args)      \
+    X(cuda_attention_dq_bf16_64, cuda_attention_args)   \
+    X(cuda_attention_dq_bf16_128, cuda_attention_args)  \
+    X(cuda_attention_dq_f16_64, cuda_attention_args)    \
+    X(cuda_attention_dq_f16_128, cuda_attention_args)   \
+    X(cuda_attention_dkv_bf16_64, cuda_attention_args)  \
+    X(cuda_attention_dkv_bf16_128, cuda_attention_args) \
+    X(cuda_attention_dkv_f16_64, cuda_attention_args)   \
+    X(cuda_attention_dkv_f16_128, cuda_attention_args)
 
 #ifdef __cplusplus
 }

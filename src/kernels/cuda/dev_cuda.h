@@ -174,6 +174,13 @@ DEV_INLINE float dev_fma(float a, float b, float c)
     return fmaf(a, b, c);
 }
 
+DEV_INLINE float dev_exp2(float x)
+{
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
 // ---- matrices -----------------------------------------------------------------------------------
 // Four matrices of 8 x 8 16-bit numbers: lane l names row l % 8 of matrix l / 8 (16 bytes in shared
 // memory, aligned) and gets the numbers 2 (l % 4) and the next one of row l / 4 of each.

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/dev_types.h"
 
+#include <math.h>
 #include <string.h>
 
 #define DEV_INLINE static inline __attribute__((unused))
@@ -231,6 +232,11 @@ DEV_INLINE void dev_copy_async_wait(int left)
 DEV_INLINE float dev_fma(float a, float b, float c)
 {
     return (float)((double)a * (double)b + (double)c);
+}
+
+DEV_INLINE float dev_exp2(float x)
+{
+    return exp2f(x);
 }
 
 // ---- matrices -----------------------------------------------------------------------------------

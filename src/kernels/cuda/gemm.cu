@@ -12,7 +12,7 @@
 // A slice whose stored rows go along k has 4 chunks of 16 bytes a row, one whose rows go along m or
 // n has 16. Chunks of a row change places by its number, so that the eight rows that an
 // instruction reads lie in different banks.
-#include "kernels/cuda/view.h"
+#include "kernels/cuda/tile.h"
 
 enum {
     GEMM_SIDE = 128, // of a block's part of c
@@ -31,28 +31,6 @@ DEV_INLINE int gemm_chunk(bool transposed, int row, int chunk)
     return (row * (GEMM_SLICE / 8) + (chunk ^ (row >> 1 & 3))) * 16;
 }
 
-// Copies chunk (row, column) of a view of 16-bit numbers; numbers outside of it are 0.
-DEV_INLINE void gemm_copy_chunk(const cuda_view *v, bool aligned, int64_t row, int64_t column,
-                                char *to)
-{
-    const int64_t left = row < v->rows ? v->columns - column : 0;
-    if (aligned) {
-        const int valid = left >= 8 ? 16 : left > 0 ? (int)left * 2 : 0;
-        const int64_t at = valid > 0 ? row * v->stride + column : 0;
-        dev_copy_async16(to, (const uint16_t *)v->data + at, valid);
-        return;
-    }
-    dev_words words;
-    for (int i = 0; i < 4; i++) {
-        uint32_t pair = 0;
-        const uint16_t *at = (const uint16_t *)v->data + row * v->stride + column + 2 * i;
-        if (2 * i < left) pair = at[0];
-        if (2 * i + 1 < left) pair |= (uint32_t)at[1] << 16;
-        words.w[i] = pair;
-    }
-    dev_store16(to, words);
-}
-
 // Copies slice `k` of the operand for the block's rows from `first` on.
 DEV_INLINE void gemm_copy_slice(const cuda_view *v, bool transposed, bool aligned, int64_t first,
                                 int64_t k, char *to)
@@ -60,8 +38,9 @@ DEV_INLINE void gemm_copy_slice(const cuda_view *v, bool transposed, bool aligne
     const int across = transposed ? GEMM_SIDE / 8 : GEMM_SLICE / 8;
     for (int i = dev_thread(); i < GEMM_SIDE * GEMM_SLICE / 8; i += CUDA_THREADS) {
         const int row = i / across, chunk = i % across;
-        gemm_copy_chunk(v, aligned, transposed ? k + row : first + row,
-                        (transposed ? first : k) + chunk * 8,
+        const int64_t r = transposed ? k + row : first + row;
+        const int64_t column = (transposed ? first : k) + chunk * 8;
+        tile_copy_chunk(v, aligned, r, column, r < v->rows ? v->columns - column : 0,
                         to + gemm_chunk(transposed, row, chunk));
     }
 }

@@ -1,7 +1,10 @@
 // Rows of attention, forward and backward.
 #include "kernels/cuda/rows.h"
 
-enum { TILE = 32, MAX_HEAD = 256 };
+#include <stdio.h>
+
+// MMA_ROWS, MMA_KEYS and BWD_SIDE: those of the kernels.
+enum { TILE = 32, MAX_HEAD = 256, MMA_ROWS = 128, MMA_KEYS = 64, BWD_SIDE = 32 };
 
 static int64_t sequences_of(const kern_call *c, const kern_tensor *q)
 {
@@ -47,6 +50,47 @@ static cuda_shape plain_shape(const cuda_attention_args *a, int64_t rows, int64_
                                         (int64_t)sizeof(float)};
 }
 
+// ---- mma instructions ---------------------------------------------------------------------------
+static bool is_aligned(const cuda_view *v, int64_t head_dim)
+{
+    return v->data == NULL ||
+           (((uintptr_t)v->data & 15) == 0 && v->stride % 8 == 0 && head_dim % 8 == 0);
+}
+
+// Returns the heads' columns in a tile, 64 or 128, if mma instructions can do the call; else 0.
+static int mma_dim(const kern_context *context, cuda_attention_args *a, int64_t tile_rows,
+                   int64_t stage_rows)
+{
+    const cuda_view *views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
+    const int dim = a->head_dim <= 64 ? 64 : 128;
+    a->aligned = 1;
+    for (int64_t i = 0; i < COUNT_OF(views); i++) {
+        if (views[i]->data == NULL) continue;
+        if (views[i]->type == DTYPE_F32 || views[i]->type != a->q.type) return 0;
+        if (!is_aligned(views[i], a->head_dim)) a->aligned = 0;
+    }
+    const int64_t bytes = (tile_rows + 2 * stage_rows) * dim * 2 + 1024;
+    return a->head_dim > 128 || bytes > context->queue->max_shared_bytes ? 0 : dim;
+}
+
+static status mma_run(const kern_context *context, cuda_attention_args *a, const char *what,
+                      int dim, const cuda_shape *shape)
+{
+    char name[64];
+    (void)snprintf(name, sizeof(name), "cuda_attention%s_%s_%d", what,
+                   a->q.type == DTYPE_BF16 ? "bf16" : "f16", dim);
+    return cuda_launch_run(context, name, shape, a, sizeof(*a));
+}
+
+// A grid of blocks of 128 rows; shared memory for rows of the block and for two stages.
+static cuda_shape mma_shape(int64_t rows, int64_t heads, int64_t sequences, int64_t bytes)
+{
+    return (cuda_shape){
+        .grid = {sequences > 0 ? (rows + MMA_ROWS - 1) / MMA_ROWS : 0, heads, sequences},
+        .threads = CUDA_THREADS,
+        .shared_bytes = bytes};
+}
+
 status cuda_row_attention(const kern_context *context, const kern_call *c)
 {
     TRY(attention_check(context, c));
@@ -60,6 +104,12 @@ status cuda_row_attention(const kern_context *context, const kern_call *c)
     args.y = cuda_view_of(&c->out[0]);
     args.lse = cuda_view_of(&c->out[1]);
     args.keys = cuda_has(&c->in[4]) ? c->cache_seq : args.k.rows / max_i64(sequences, 1);
+    const int dim = mma_dim(context, &args, MMA_ROWS, 2 * MMA_KEYS);
+    if (dim > 0) {
+        const cuda_shape mma =
+            mma_shape(args.seq, args.heads, sequences, (MMA_ROWS + 4 * MMA_KEYS) * dim * 2);
+        return mma_run(context, &args, "", dim, &mma);
+    }
     const cuda_shape shape = plain_shape(&args, args.seq, args.heads, sequences, 3, 1);
     return cuda_launch_run(context, "cuda_attention_plain", &shape, &args, sizeof(args));
 }
@@ -91,6 +141,14 @@ status cuda_row_attention_bwd(const kern_context *context, const kern_call *c)
     const cuda_shape delta = {.grid = {(pairs + per_block - 1) / per_block, 1, 1},
                               .threads = CUDA_THREADS};
     TRY(cuda_launch_run(context, "cuda_attention_delta", &delta, &args, sizeof(args)));
+    const int dim = mma_dim(context, &args, 2 * MMA_ROWS, 2 * BWD_SIDE);
+    if (dim > 0) {
+        const int64_t bytes = (2 * MMA_ROWS + 4 * BWD_SIDE) * dim * 2 + 2 * BWD_SIDE * 8;
+        const cuda_shape queries = mma_shape(args.seq, args.heads, sequences, bytes);
+        const cuda_shape keys = mma_shape(args.keys, args.kv_heads, sequences, bytes);
+        TRY(mma_run(context, &args, "_dq", dim, &queries));
+        return mma_run(context, &args, "_dkv", dim, &keys);
+    }
     const cuda_shape dq = plain_shape(&args, args.seq, args.heads, sequences, 4, 1);
     TRY(cuda_launch_run(context, "cuda_attention_dq_plain", &dq, &args, sizeof(args)));
     const cuda_shape dkv = plain_shape(&args, args.keys, args.kv_heads, sequences, 4, 2);

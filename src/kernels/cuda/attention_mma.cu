@@ -1,0 +1,189 @@
+// Attention of 16-bit types by mma instructions: a block has 128 queries of a head and goes over the
+// keys in tiles of 64. While a tile is used, the next one arrives. Scores and probabilities stay in
+// registers: the sums of the first product have the layout of the second one's left operand.
+//
+//   shared memory   queries, later results (128, D) | keys, values (64, D each) | the same again
+//
+// Source: Dao 2023, arXiv:2307.08691.
+#include "kernels/cuda/attention_mma.h"
+
+enum { MMA_KEYS = 64, MMA_TILES = MMA_KEYS / 8 };
+
+// Two rows of a lane: highest score so far (times scale and log2 e) and sum of the probabilities.
+typedef struct mma_state {
+    float highest[2], sum[2];
+} mma_state;
+
+DEV_INLINE void mma_copy_keys(const cuda_attention_args *a, const dev_span *s, int dim, int64_t key,
+                              int64_t kv, char *to)
+{
+    const int64_t row = s->key_begin + key, rows = s->key_count - key;
+    tile_copy(&a->k, a->aligned != 0, dim, MMA_KEYS, row, rows, kv * a->head_dim, a->head_dim, to);
+    tile_copy(&a->v, a->aligned != 0, dim, MMA_KEYS, row, rows, kv * a->head_dim, a->head_dim,
+              to + MMA_KEYS * dim * 2);
+}
+
+// Scores of 16 queries and 64 keys, times scale and log2 e; -infinity where a key is not seen.
+DEV_INLINE void mma_scores(dev_half type, int dim, const cuda_attention_args *a, const dev_span *s,
+                           uint32_t (*q)[4], const char *keys, int64_t t, int64_t key,
+                           float p[MMA_TILES][4])
+{
+    const float scale = a->scale * MMA_LOG2_E;
+    DEV_UNROLL
+    for (int i = 0; i < MMA_TILES * 4; i++) p[i / 4][i % 4] = 0.0f;
+    DEV_UNROLL
+    for (int n = 0; n < MMA_TILES; n += 2) {
+        DEV_UNROLL
+        for (int k = 0; k < dim / 16; k++) {
+            uint32_t b[4];
+            tile_load_b(dim, keys, n * 8, k * 16, b);
+            dev_mma(type, p[n], q[k], b);
+            dev_mma(type, p[n + 1], q[k], b + 2);
+        }
+    }
+    const bool sees_all = mma_sees_all(a, s, t, 16, key, MMA_KEYS);
+    DEV_UNROLL
+    for (int n = 0; n < MMA_TILES; n++) {
+        DEV_UNROLL
+        for (int i = 0; i < 4; i++) {
+            const int64_t query = t + mma_lane_row(i / 2), at = key + mma_lane_column(n) + i % 2;
+            p[n][i] = sees_all || dev_sees(a, s, query, at) ? p[n][i] * scale : -INFINITY;
+        }
+    }
+}
+
+// Replaces scores by probabilities relative to the highest score so far and scales what was summed
+// before.
+DEV_INLINE void mma_softmax(int dim, mma_state *state, float p[MMA_TILES][4], float (*out)[4])
+{
+    DEV_UNROLL
+    for (int r = 0; r < 2; r++) {
+        float highest = state->highest[r], sum = 0.0f;
+        DEV_UNROLL
+        for (int n = 0; n < MMA_TILES; n++) {
+            highest = fmaxf(highest, fmaxf(p[n][2 * r], p[n][2 * r + 1]));
+        }
+        highest = fmaxf(highest, dev_shuffle_xor(highest, 1));
+        highest = fmaxf(highest, dev_shuffle_xor(highest, 2));
+        const float base = highest == -INFINITY ? 0.0f : highest; // exp2 of -infinity is 0
+        const float factor = dev_exp2(state->highest[r] - base);
+        DEV_UNROLL
+        for (int n = 0; n < MMA_TILES; n++) {
+            p[n][2 * r] = dev_exp2(p[n][2 * r] - base);
+            p[n][2 * r + 1] = dev_exp2(p[n][2 * r + 1] - base);
+            sum += p[n][2 * r] + p[n][2 * r + 1];
+        }
+        sum += dev_shuffle_xor(sum, 1);
+        sum += dev_shuffle_xor(sum, 2);
+        state->sum[r] = state->sum[r] * factor + sum;
+        state->highest[r] = highest;
+        DEV_UNROLL
+        for (int n = 0; n < dim / 8; n++) {
+            out[n][2 * r] *= factor;
+            out[n][2 * r + 1] *= factor;
+        }
+    }
+}
+
+DEV_INLINE void mma_drop(const cuda_attention_args *a, const dev_span *s, int64_t head, int64_t t,
+                         int64_t key, float p[MMA_TILES][4])
+{
+    if (!(a->dropout > 0.0f)) return;
+    DEV_UNROLL
+    for (int n = 0; n < MMA_TILES; n++) {
+        DEV_UNROLL
+        for (int i = 0; i < 4; i++) {
+            p[n][i] *=
+                dev_keep(a, s, head, t + mma_lane_row(i / 2), key + mma_lane_column(n) + i % 2);
+        }
+    }
+}
+
+DEV_INLINE void mma_values(dev_half type, int dim, const char *values, float p[MMA_TILES][4],
+                           float (*out)[4])
+{
+    DEV_UNROLL
+    for (int k = 0; k < MMA_KEYS / 16; k++) {
+        uint32_t left[4];
+        tile_as_a(type, &p[2 * k], left);
+        DEV_UNROLL
+        for (int n = 0; n < dim / 8; n += 2) {
+            uint32_t b[4];
+            tile_load_rows(dim, values, k * 16, n * 8, b);
+            dev_mma(type, out[n], left, b);
+            dev_mma(type, out[n + 1], left, b + 2);
+        }
+    }
+}
+
+DEV_INLINE void mma_end(dev_half type, int dim, const cuda_attention_args *a, const dev_span *s,
+                        int64_t t, int64_t head, const mma_state *state, char *tile,
+                        float (*out)[4])
+{
+    float factor[2];
+    DEV_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const int64_t query = t + mma_lane_row(r);
+        const bool sees_none = state->sum[r] == 0.0f;
+        factor[r] = sees_none ? 0.0f : 1.0f / state->sum[r];
+        if (dev_thread() % 4 != 0 || query >= a->seq || a->lse.data == NULL) continue;
+        dev_store(&a->lse, s->query_begin + query, head,
+                  sees_none ? -INFINITY : state->highest[r] / MMA_LOG2_E + logf(state->sum[r]));
+    }
+    mma_store_rows(type, dim, a, &a->y, tile, s->query_begin + t, a->seq - t, head, out, factor);
+}
+
+// The queries of a block in fragments: each warp reads its own 16 rows.
+DEV_INLINE void mma_forward(dev_half type, int dim, const cuda_attention_args *a, uint32_t (*q)[4],
+                            float (*out)[4])
+{
+    char *shared = (char *)dev_shared(), *stages = shared + MMA_ROWS * dim * 2;
+    const int stage_bytes = 2 * MMA_KEYS * dim * 2;
+    const dev_span s = dev_span_of(a, dev_block(2));
+    // The last queries see the most keys: their blocks start first.
+    const int64_t first = (dev_blocks(0) - 1 - dev_block(0)) * MMA_ROWS, t = first + mma_warp_row();
+    const int64_t head = dev_block(1), kv = head / (a->heads / a->kv_heads);
+    const int64_t begin = dev_keys_begin(a, &s, first) / MMA_KEYS * MMA_KEYS;
+    const int64_t end = dev_keys_end(&s, first, dev_min(MMA_ROWS, a->seq - first));
+    mma_state state = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+    DEV_UNROLL
+    for (int i = 0; i < dim / 2; i++) out[i / 4][i % 4] = 0.0f;
+    tile_copy(&a->q, a->aligned != 0, dim, MMA_ROWS, s.query_begin + first, a->seq - first,
+              head * a->head_dim, a->head_dim, shared);
+    mma_copy_keys(a, &s, dim, begin, kv, stages);
+    dev_copy_async_commit();
+    for (int64_t key = begin, n = 0; key < end; key += MMA_KEYS, n++) {
+        const char *stage = stages + n % 2 * stage_bytes;
+        float p[MMA_TILES][4];
+        dev_copy_async_wait(0);
+        dev_barrier();
+        if (n == 0) {
+            DEV_UNROLL
+            for (int k = 0; k < dim / 16; k++)
+                tile_load_a(dim, shared, mma_warp_row(), k * 16, q[k]);
+        }
+        if (key + MMA_KEYS < end) {
+            mma_copy_keys(a, &s, dim, key + MMA_KEYS, kv, stages + (n + 1) % 2 * stage_bytes);
+        }
+        dev_copy_async_commit();
+        mma_scores(type, dim, a, &s, q, stage, t, key, p);
+        mma_softmax(dim, &state, p, out);
+        mma_drop(a, &s, head, t, key, p);
+        mma_values(type, dim, stage + MMA_KEYS * dim * 2, p, out);
+    }
+    dev_copy_async_wait(0);
+    dev_barrier();
+    mma_end(type, dim, a, &s, t, head, &state, shared, out);
+}
+
+#define MMA_FORWARD(name, type, dim)                    \
+    DEV_KERNEL(name, cuda_attention_args, CUDA_THREADS) \
+    {                                                   \
+        uint32_t q[(dim) / 16][4];                      \
+        float out[(dim) / 8][4];                        \
+        mma_forward(type, dim, &a, q, out);             \
+    }
+MMA_FORWARD(cuda_attention_bf16_64, DEV_BF16, 64)
+MMA_FORWARD(cuda_attention_bf16_128, DEV_BF16, 128)
+MMA_FORWARD(cuda_attention_f16_64, DEV_F16, 64)
+MMA_FORWARD(cuda_attention_f16_128, DEV_F16, 128)

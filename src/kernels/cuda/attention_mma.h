@@ -1,0 +1,77 @@
+// Parts of the attention kernels that use mma instructions (attention_mma.cu, attention_bwd_mma.cu).
+//
+// A block has eight warps; a warp has 16 rows of scores: queries, or keys in the kernel of their
+// gradients. With g = lane / 4 and t = lane % 4 a lane has rows g and g + 8 and of each eight
+// columns the columns 2 t and 2 t + 1.
+#ifndef KERNELS_CUDA_ATTENTION_MMA_H
+#define KERNELS_CUDA_ATTENTION_MMA_H
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/tile.h"
+
+enum { MMA_ROWS = 16 * CUDA_THREADS / DEV_WARP }; // of a block
+
+#define MMA_LOG2_E 1.4426950408889634f
+
+DEV_INLINE int mma_lane_row(int r) // r: 0 or 1
+{
+    return dev_thread() % DEV_WARP / 4 + 8 * r;
+}
+
+DEV_INLINE int mma_lane_column(int tile) // the first of two
+{
+    return tile * 8 + dev_thread() % 4 * 2;
+}
+
+DEV_INLINE int mma_warp_row(void)
+{
+    return dev_thread() / DEV_WARP * 16;
+}
+
+// Whether all of the queries t to t + rows - 1 see all of the keys key to key + columns - 1.
+DEV_INLINE bool mma_sees_all(const cuda_attention_args *a, const dev_span *s, int64_t t,
+                             int64_t rows, int64_t key, int64_t columns)
+{
+    if (a->documents.data != NULL || t + rows > a->seq || key + columns > s->key_count)
+        return false;
+    if (key + columns - 1 > s->shift + t) return false;
+    return a->window <= 0 || key > s->shift + t + rows - 1 - a->window;
+}
+
+// Writes 16 rows of sums, times a factor for each of a lane's two rows, through the warp's rows of
+// a tile (16-bit numbers).
+DEV_INLINE void mma_store_rows(dev_half type, int dim, const cuda_attention_args *a,
+                               const cuda_view *to, char *tile, int64_t row, int64_t rows,
+                               int64_t head, float (*sums)[4], const float factor[2])
+{
+    const int lane = dev_thread() % DEV_WARP, begin = mma_warp_row();
+    DEV_UNROLL
+    for (int n = 0; n < dim / 8; n++) {
+        DEV_UNROLL
+        for (int r = 0; r < 2; r++) {
+            const uint32_t pair =
+                tile_pair(type, sums[n][2 * r] * factor[r], sums[n][2 * r + 1] * factor[r]);
+            dev_store4(tile + tile_chunk(dim, begin + mma_lane_row(r), n) + lane % 4 * 4, pair);
+        }
+    }
+    dev_warp_barrier();
+    DEV_ROLLED
+    for (int i = lane; i < 16 * (dim / 8); i += DEV_WARP) {
+        const int at = i / (dim / 8), chunk = i % (dim / 8);
+        const int64_t left = a->head_dim - chunk * 8;
+        if (at >= rows || left <= 0) continue;
+        uint16_t *out =
+            (uint16_t *)to->data + (row + at) * to->stride + head * a->head_dim + chunk * 8;
+        const dev_words words = dev_load16(tile + tile_chunk(dim, begin + at, chunk));
+        if (left >= 8 && ((uintptr_t)out & 15) == 0) {
+            dev_store16(out, words);
+            continue;
+        }
+        DEV_UNROLL
+        for (int k = 0; k < 8; k++) {
+            if (k < left) out[k] = (uint16_t)(words.w[k / 2] >> (k % 2 * 16));
+        }
+    }
+}
+
+#endif
