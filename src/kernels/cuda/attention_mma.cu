@@ -1,6 +1,7 @@
-// Attention of 16-bit types by mma instructions: a block has 128 queries of a head and goes over the
-// keys in tiles of 64. While a tile is used, the next one arrives. Scores and probabilities stay in
-// registers: the sums of the first product have the layout of the second one's left operand.
+// Attention of 16-bit types by mma instructions: a block has 128 queries of a head and goes over
+// the keys in tiles of 64. While a tile is used, the next one arrives. Scores and probabilities
+// stay in registers: the sums of the first product have the layout of the second one's left
+// operand.
 //
 //   shared memory   queries, later results (128, D) | keys, values (64, D each) | the same again
 //

@@ -1,4 +1,5 @@
-// Parts of the attention kernels that use mma instructions (attention_mma.cu, attention_bwd_mma.cu).
+// Parts of the attention kernels that use mma instructions (attention_mma.cu and
+// attention_bwd_mma.cu).
 //
 // A block has eight warps; a warp has 16 rows of scores: queries, or keys in the kernel of their
 // gradients. With g = lane / 4 and t = lane % 4 a lane has rows g and g + 8 and of each eight
