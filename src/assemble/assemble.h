@@ -133,7 +133,7 @@ NODISCARD status assemble_fit_check(const run_config *r, const decoder_spec *spe
 // The number of cores that `threads: 0` stands for.
 int assemble_threads(const run_config *r);
 // Bytes that one of `local` ranks on this host may take: memory.limit, or its share of the free
-// memory.
+// memory of the host or of its GPU.
 int64_t assemble_memory_limit(const host *h, const run_config *r, int64_t local);
 // The share of the peak of all threads that exists: `ranks` on one host with `cores` cores.
 double assemble_cores_share(int threads, int ranks, int cores);

@@ -8,7 +8,9 @@ int assemble_threads(const run_config *r)
 
 int64_t assemble_memory_limit(const host *h, const run_config *r, int64_t local)
 {
-    return r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(h) / local;
+    if (r->memory.limit > 0) return r->memory.limit;
+    const int64_t gpu = r->kernels.device == RUN_DEVICE_CUDA ? device_cuda_memory(local) : 0;
+    return gpu > 0 ? gpu : host_memory_bytes(h) / local;
 }
 
 double assemble_cores_share(int threads, int ranks, int cores)

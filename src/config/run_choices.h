@@ -47,7 +47,7 @@ typedef enum run_level {
     RUN_LEVEL_AVX512_BF16,
     RUN_LEVEL_AMX
 } run_level;
-typedef enum run_device { RUN_DEVICE_CPU, RUN_DEVICE_SHADOW } run_device;
+typedef enum run_device { RUN_DEVICE_CPU, RUN_DEVICE_SHADOW, RUN_DEVICE_CUDA } run_device;
 typedef enum run_backend { RUN_BACKEND_AUTO, RUN_BACKEND_CPU, RUN_BACKEND_REF } run_backend;
 typedef enum run_stored {
     RUN_STORED_AUTO,

@@ -233,11 +233,14 @@ static dtype compute_type(int32_t precision)
 
 const char *run_config_device(const run_config *r)
 {
-    return r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu";
+    static const char *const names[] = {
+        [RUN_DEVICE_CPU] = "cpu", [RUN_DEVICE_SHADOW] = "shadow", [RUN_DEVICE_CUDA] = "cuda"};
+    return names[r->kernels.device];
 }
 
 const char *run_config_backend(const run_config *r)
 {
+    if (r->kernels.device == RUN_DEVICE_CUDA) return "cuda"; // no other runs there
     return r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu";
 }
 

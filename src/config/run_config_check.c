@@ -350,6 +350,26 @@ static void check_policy(checker *k)
 
 // ---- machine, determinism, layout ---------------------------------------------------------------
 
+// A GPU has its own kernels, whose sums over a whole product have no order that layouts share.
+static void check_gpu(checker *k)
+{
+    static const char *const of_cpu[] = {"kernels.level", "kernels.backend", "kernels.keep_panels",
+                                         NULL};
+    const run_config *r = k->r;
+    check_refuse_keys(k, of_cpu, "it applies only to kernels that run on the CPU");
+    if (r->determinism.mode == RUN_STRICT) {
+        CONFLICT("determinism.mode",
+                 "determinism = strict cannot be used with kernels.device = cuda, whose products "
+                 "have no order of summation that all layouts share; use determinism: fast");
+    }
+    if (r->train.precision != RUN_BF16 && r->train.precision != RUN_FP32) {
+        CONFLICT("train.precision", "device cuda trains in bf16 and fp32; set train.precision");
+    }
+    if (r->trace.steps.begin > 0) {
+        CONFLICT("trace.steps", "trace.steps has no effect: device cuda records no spans yet");
+    }
+}
+
 static void check_machine(checker *k)
 {
     static const char *const of_cpu[] = {"kernels.level", "kernels.keep_panels", NULL};
@@ -359,6 +379,7 @@ static void check_machine(checker *k)
     if (r->kernels.backend == RUN_BACKEND_REF) {
         check_refuse_keys(k, of_cpu, "the ref backend has no vector code");
     }
+    if (r->kernels.device == RUN_DEVICE_CUDA) check_gpu(k);
     if (r->determinism.mode != RUN_STRICT) {
         check_refuse_keys(k, of_strict, "it applies only to determinism = strict");
     } else if (run_config_types(r).grads != DTYPE_F32) {

@@ -302,8 +302,9 @@ static const option rows[] = {
            .also = "isa"),
     INT("kernels.threads", kernels.threads, "0", 0, 4096, FREE, "",
         .help = "number of threads of a rank; 0 is one per core", .also = "num_threads"),
-    CHOICE("kernels.device", kernels.device, "cpu", "cpu, shadow", RECORDED,
-           .help = "device; shadow is a test device that finishes its work late"),
+    CHOICE("kernels.device", kernels.device, "cpu", "cpu, shadow, cuda", RECORDED,
+           .help = "device; cuda is an NVIDIA GPU, shadow a test device that finishes its work "
+                   "late"),
     CHOICE("kernels.backend", kernels.backend, "auto", "auto, cpu, ref", RECORDED,
            .help = "kernels; ref is the slow, plain reference for comparisons"),
     OTHER("kernels.keep_panels", BOOL, kernels.keep_panels, "false", FREE,

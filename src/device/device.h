@@ -3,6 +3,7 @@
 //   cpu      streams are threads; large work of stream 0 uses a pool of threads
 //   shadow   the host cannot touch its memory; streams complete late, in a legal order that a seed
 //            picks: it imitates a GPU in tests
+//   cuda     an NVIDIA GPU (device/cuda); the host cannot touch its memory either
 //
 // A device knows no kernel. Its config contains a kern_context (kernels/), which is opaque to it,
 // and the functions that run calls in that context. So every device runs every backend.
@@ -45,6 +46,8 @@ typedef struct device_kernels {
     int (*threads)(const kern_context *of);
     const char *(*level)(const kern_context *of); // the vector units that are used, by name
     double (*peak_flops)(const kern_context *of, dtype type); // as in device_api
+    // The compiled kernels for GPUs, a fat binary; NULL: the build has none.
+    const void *(*image)(int64_t *bytes);
 } device_kernels;
 
 // ---- devices ------------------------------------------------------------------------------------
@@ -61,6 +64,10 @@ typedef struct device_config {
     void (*memory_give)(void *context, void *memory);
     void *memory_context;
     void *clock; // of devices in virtual time (sim/virtual.h)
+    // Device cuda reads these: the number of the GPU (modulo their count), and the driver; NULL:
+    // libcuda.
+    int ordinal;
+    const struct cuda_driver *driver;
 } device_config;
 
 typedef status (*device_host_fn)(void *context);
@@ -139,7 +146,11 @@ typedef struct device_api {
 
 extern const device_api device_cpu;
 extern const device_api device_shadow;
+extern const device_api device_cuda;
 const device_api *device_find(const char *name); // NULL: none
+// The bytes of this machine's first GPU for each of `local` ranks that share all GPUs, without what
+// the driver takes for itself. 0: there is no GPU or no driver.
+int64_t device_cuda_memory(int64_t local);
 // First member of every device's own struct.
 struct device {
     const device_api *api;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static const device_api *const devices[] = {&device_cpu, &device_shadow};
+static const device_api *const devices[] = {&device_cpu, &device_shadow, &device_cuda};
 
 const device_api *device_find(const char *name)
 {

@@ -1,7 +1,9 @@
 // The contract of devices, over every row: order, events, errors, memory, full queues.
 //
 // The kernels are fakes: the test checks when things run, not what they compute.
+#include "device/cuda/launch.h"
 #include "device/device.h"
+#include "fixtures/device/fake_driver.h"
 
 #include <semaphore.h>
 #include <setjmp.h>
@@ -20,6 +22,7 @@ enum { WIDTH = 4, STREAMS = 4, CELLS = 12 };
 
 struct kern_context {
     int32_t stream;
+    cuda_queue *queue; // of a stream of the GPU; else NULL
 };
 
 static status fake_open(const kern_context *of, int32_t stream, kern_context **out)
@@ -28,6 +31,13 @@ static status fake_open(const kern_context *of, int32_t stream, kern_context **o
     *out = calloc(1, sizeof(**out));
     assert_non_null(*out);
     (*out)->stream = stream;
+    return ST_OK;
+}
+
+static status fake_open_queue(const kern_context *of, cuda_queue *queue, kern_context **out)
+{
+    TRY(fake_open(of, 0, out));
+    (*out)->queue = queue;
     return ST_OK;
 }
 
@@ -83,18 +93,50 @@ static status fake_add(const kern_call *call)
     return ST_OK;
 }
 
+static status fake_one(const kern_call *call)
+{
+    if (call->code == OP_ADD) return fake_add(call);
+    return fail_at(__FILE__, __LINE__, ST_DEVICE, "unit %d is broken", call->layer);
+}
+
+// On the GPU a call is a launch of one kernel, whose argument is the call.
+static status fake_launch(const kern_context *context, const kern_call *call)
+{
+    kern_call copy = *call;
+    void *params[] = {&copy};
+    const uint32_t size = sizeof(copy);
+    const cuda_launch l = {.kernel = "call",
+                           .grid = {1, 1, 1},
+                           .block = {1, 1, 1},
+                           .params = params,
+                           .sizes = &size,
+                           .count = 1};
+    return context->queue->launch(context->queue, &l);
+}
+
 static status fake_run(const kern_context *context, const kern_call *call)
 {
     assert_non_null(context);
-    if (call->code == OP_ADD) {
-        const status st = fake_add(call);
-        return st == ST_OK && call->then != NULL ? fake_add(call->then) : st;
-    }
-    return fail_at(__FILE__, __LINE__, ST_DEVICE, "unit %d is broken", call->layer);
+    if (context->queue != NULL) TRY(fake_launch(context, call));
+    if (context->queue == NULL) TRY(fake_one(call));
+    return call->then != NULL ? fake_run(context, call->then) : ST_OK;
+}
+
+static status gpu_run(void *context, const cuda_launch *l)
+{
+    (void)context;
+    return fake_one(l->params[0]);
+}
+
+static int64_t gpu_args_bytes(void *context, const char *kernel)
+{
+    (void)context;
+    return strcmp(kernel, "call") == 0 ? (int64_t)sizeof(kern_call) : -1;
 }
 
 static const kern_context given;
 static const device_kernels fake = {.open = fake_open,
+                                    .open_queue = fake_open_queue,
                                     .close = fake_close,
                                     .enter = fake_enter,
                                     .run = fake_run,
@@ -104,12 +146,33 @@ static const device_kernels fake = {.open = fake_open,
                                     .level = fake_level,
                                     .peak_flops = fake_peak_flops};
 
-static const char *const names[] = {"cpu", "shadow"};
+static const char *const names[] = {"cpu", "shadow", "cuda"};
+enum { HOSTS = 2 }; // those whose kernels run on the host
+
+// The driver of the device made last: the device before it gave everything back.
+static cuda_driver driver;
+static void driver_begin(uint64_t seed)
+{
+    assert_int_equal(fake_driver_look().live, 0);
+    (void)fake_driver_end();
+    const fake_driver_config config = {.seed = seed,
+                                       .memory_bytes = 64 << 20,
+                                       .gpus = 2,
+                                       .run = gpu_run,
+                                       .args_bytes = gpu_args_bytes};
+    fake_driver_begin(&config, &driver);
+}
 
 static device *device_make(const char *name, uint64_t seed)
 {
-    const device_config config = {.h = host_real(), .run = &fake, .kernels = &given, .seed = seed};
+    const bool is_gpu = strcmp(name, "cuda") == 0;
+    const device_config config = {.h = host_real(),
+                                  .run = &fake,
+                                  .kernels = &given,
+                                  .seed = seed,
+                                  .driver = is_gpu ? &driver : NULL};
     device *d;
+    if (is_gpu) driver_begin(seed);
     assert_int_equal(device_find(name)->create(&config, &d), ST_OK);
     return d;
 }
@@ -301,7 +364,7 @@ static void events_without_record_are_done(void **state)
 static void kernels_are_asked(void **state)
 {
     (void)state;
-    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+    for (int64_t i = 0; i < HOSTS; i++) {
         const device_api *api = device_find(names[i]);
         device *d = device_make(names[i], 3);
         device_stream *stream;
@@ -495,7 +558,7 @@ static void large_copies_are_whole(void **state)
 static void traced_steps_leave_spans(void **state)
 {
     (void)state;
-    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+    for (int64_t i = 0; i < HOSTS; i++) {
         const device_api *api = device_find(names[i]);
         trace_ring *ring;
         assert_int_equal(trace_create(host_real(), 64, &ring), ST_OK);
@@ -566,6 +629,97 @@ static void host_memory_is_given(void **state)
     }
 }
 
+// ---- what only a GPU has ------------------------------------------------------------------------
+static status mark(void *context)
+{
+    *(volatile int *)context += 1;
+    return ST_OK;
+}
+
+static status refuse(void *context)
+{
+    return fail_at(__FILE__, __LINE__, ST_TIMEOUT, "rank %d did not come", *(int *)context);
+}
+
+// A host function runs after the work before it and before the work after it, and one stream's may
+// wait for another's.
+static void host_functions_keep_the_order(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        device *d = device_make("cuda", seed);
+        const device_api *api = d->api;
+        device_stream *one, *two;
+        bool posted = false;
+        sem_t gate;
+        int *memory = NULL;
+        void *on_gpu;
+        assert_int_equal(sem_init(&gate, 0, 0), 0);
+        assert_int_equal(api->stream_create(d, "one", 1, &one), ST_OK);
+        assert_int_equal(api->stream_create(d, "two", 2, &two), ST_OK);
+        assert_int_equal(api->alloc(d, 64, &on_gpu), ST_OK);
+        assert_int_equal(api->host_alloc(d, 64, (void **)&memory), ST_OK);
+        memory[0] = 40;
+        assert_int_equal(api->call(one, gate_pass, &gate, &posted), ST_OK);
+        assert_int_equal(api->call(two, gate_open, &gate, &posted), ST_OK);
+        // 40 goes to the GPU and back to another place, which the function then changes.
+        assert_int_equal(api->copy_in(one, on_gpu, &memory[0], 4, &posted), ST_OK);
+        assert_int_equal(api->copy_out(one, &memory[1], on_gpu, 4, &posted), ST_OK);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(api->call(one, mark, &memory[1], &posted), ST_OK);
+        assert_int_equal(api->copy_in(one, on_gpu, &memory[1], 4, &posted), ST_OK);
+        assert_int_equal(api->copy_out(one, &memory[2], on_gpu, 4, &posted), ST_OK);
+        assert_int_equal(api->sync(d), ST_OK);
+        assert_int_equal(memory[2], 43);
+        assert_int_equal(fake_driver_look().pageable_copies, 0);
+        api->host_free(d, memory);
+        api->destroy(d);
+        assert_null(fake_driver_end());
+        assert_int_equal(sem_destroy(&gate), 0);
+    }
+}
+
+static void an_error_of_a_host_function_sticks(void **state)
+{
+    (void)state;
+    device *d = device_make("cuda", 3);
+    device_stream *stream;
+    bool posted = false;
+    int rank = 5;
+    assert_int_equal(d->api->stream_create(d, "dp", 1, &stream), ST_OK);
+    assert_int_equal(d->api->call(stream, refuse, &rank, &posted), ST_OK);
+    assert_int_equal(d->api->sync(d), ST_TIMEOUT);
+    assert_non_null(strstr(error_last()->text, "rank 5 did not come"));
+    assert_int_equal(d->api->call(stream, mark, &rank, &posted), ST_TIMEOUT);
+    d->api->destroy(d);
+}
+
+// Errors of the driver are sentences with its name for the error.
+static void errors_of_the_driver_are_named(void **state)
+{
+    (void)state;
+    device *d = device_make("cuda", 4);
+    void *memory = NULL;
+    device_stream *stream;
+    bool posted = false;
+    assert_int_equal(d->api->alloc(d, 80 << 20, &memory), ST_NO_MEMORY);
+    assert_non_null(strstr(error_last()->text, "80.0 MiB of memory: CUDA_ERROR_OUT_OF_MEMORY"));
+    assert_int_equal(d->api->alloc(d, 1 << 20, &memory), ST_OK); // it does not stick
+    assert_int_equal(d->api->facts(d).units, 4);
+    assert_string_equal(d->api->facts(d).level, "sm_90 fake GPU 0");
+    assert_true(d->api->peak_flops(d, DTYPE_BF16) == 4096e9 * 4);
+    assert_int_equal(d->api->stream_create(d, "compute", 0, &stream), ST_OK);
+    static char source[64];
+    assert_int_equal(d->api->copy_in(stream, (char *)memory + (1 << 20) - 32, source, 64, &posted),
+                     ST_OK);
+    assert_int_equal(d->api->copy_in(stream, (char *)memory + (2 << 20), source, 64, &posted),
+                     ST_DEVICE);
+    assert_non_null(strstr(error_last()->text, "a copy outside of allocations"));
+    assert_int_equal(d->api->fill(stream, memory, 0, 64, &posted), ST_DEVICE);
+    d->api->destroy(d);
+    assert_non_null(fake_driver_end());
+}
+
 // ---- mistakes that only the shadow device shows -------------------------------------------------
 static void host_cannot_touch_shadow_memory(void **state)
 {
@@ -626,6 +780,9 @@ int main(void)
         cmocka_unit_test(large_copies_are_whole),
         cmocka_unit_test(traced_steps_leave_spans),
         cmocka_unit_test(host_memory_is_given),
+        cmocka_unit_test(host_functions_keep_the_order),
+        cmocka_unit_test(an_error_of_a_host_function_sticks),
+        cmocka_unit_test(errors_of_the_driver_are_named),
         cmocka_unit_test(host_cannot_touch_shadow_memory),
         cmocka_unit_test(shadow_reads_the_source_late),
     };

@@ -1,5 +1,6 @@
-// Facts that Linux reports about the machine, without opening a device or loading a library.
+// Facts that Linux and the driver of GPUs report about the machine, without opening a device.
 #include "cli/doctor/doctor.h"
+#include "device/cuda/driver.h"
 #include "kernels/kernels.h"
 
 #include <ctype.h>
@@ -162,6 +163,30 @@ status doctor_memory(const doctor *d, doctor_finding *f)
 
 // ---- devices ------------------------------------------------------------------------------------
 
+// Names each GPU, its memory and its architecture; says which of driver and kernels is missing.
+static status doctor_gpus(const doctor *d, doctor_finding *f)
+{
+    cuda_driver driver;
+    int count = 0;
+    int64_t bytes = 0;
+    if (cuda_driver_open(&driver) != ST_OK || cuda_gpu_count(&driver, &count) != ST_OK) {
+        return doctor_costs(d, f, DOCTOR_FAIL, "%s", error_last()->text);
+    }
+    for (int i = 0; i < count; i++) {
+        cuda_gpu gpu;
+        char human[32];
+        TRY(cuda_gpu_describe(&driver, i, &gpu));
+        TRY(doctor_found(d, f, "GPU %d: %s, %s, sm_%d, %d multiprocessors", i, gpu.name,
+                         text_bytes_human(gpu.memory_bytes, human), gpu.arch, gpu.multiprocessors));
+    }
+    if (kern_device_kernels.image(&bytes) == NULL) {
+        return doctor_costs(d, f, DOCTOR_WARN,
+                            "this build has no kernels for GPUs, because nvcc was not found when "
+                            "it was built; training will use the CPU");
+    }
+    return doctor_found(d, f, "train with kernels.device=cuda");
+}
+
 status doctor_cuda(const doctor *d, doctor_finding *f)
 {
     char version[256];
@@ -179,8 +204,7 @@ status doctor_cuda(const doctor *d, doctor_finding *f)
     }
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (visible != NULL) TRY(doctor_found(d, f, "CUDA_VISIBLE_DEVICES=%s", visible));
-    if (device_find("cuda") != NULL) return ST_OK;
-    return doctor_costs(d, f, DOCTOR_WARN, "this build has no CUDA; training will use the CPU");
+    return doctor_gpus(d, f);
 }
 
 // ---- clock, limits ------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ status cli_help_version(cli_context *cli)
 #else
     cli_print(cli, "compiler  gcc %s\n", __VERSION__);
 #endif
-    cli_print(cli, "devices   cpu, shadow\nbackends  cpu, ref\noneDNN    %s\n",
+    cli_print(cli, "devices   cpu, shadow, cuda\nbackends  cpu, ref, cuda\noneDNN    %s\n",
               TRIREME_HAVE_DNNL ? "yes" : "no");
 #ifdef TRIREME_DEBUG
     cli_print(cli, "build     debug: assertions, poisoned memory\n");

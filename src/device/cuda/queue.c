@@ -1,0 +1,120 @@
+// The queue of a stream, as the rows of the cuda backend see it (launch.h): launches of functions
+// of the fat binary, and copies within the device's memory.
+#include "device/cuda/cuda_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static device_stream *stream_of(cuda_queue *q)
+{
+    return (device_stream *)(void *)q;
+}
+
+static uint64_t hash(const char *name)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (; *name != '\0'; name++) h = (h ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static status module_open(cuda_device *d)
+{
+    int64_t bytes = 0;
+    const void *image = d->config.run->image != NULL ? d->config.run->image(&bytes) : NULL;
+    if (image == NULL && d->config.driver == NULL) {
+        return fail(ST_UNSUPPORTED,
+                    "this build has no kernels for GPUs, because nvcc was not found "
+                    "when it was built; install CUDA 12 or later and build again");
+    }
+    const cuda_result r = d->driver.module_load(&d->module, image);
+    if (r == CUDA_NO_BINARY) {
+        return fail(ST_UNSUPPORTED, "the kernels of this build do not run on %s (sm_%d)",
+                    d->gpu.name, d->gpu.arch);
+    }
+    return cuda_did(d, r, "the driver does not load the kernels");
+}
+
+// Finds a function and lets its launches use all shared memory of a block.
+static status function_open(cuda_device *d, const char *name, cuda_function *out)
+{
+    char what[160];
+    int fixed = 0;
+    if (d->module == NULL) TRY(module_open(d));
+    (void)snprintf(what, sizeof(what), "kernel %.100s cannot be prepared", name);
+    TRY(cuda_did(d, d->driver.function_find(out, d->module, name), what));
+    TRY(cuda_did(d, d->driver.function_get(&fixed, CUDA_FUNCTION_SHARED_BYTES, *out), what));
+    return cuda_did(d,
+                    d->driver.function_set(*out, CUDA_FUNCTION_DYNAMIC_SHARED_BYTES,
+                                           d->gpu.max_shared_bytes - fixed),
+                    what);
+}
+
+static status function_of(cuda_device *d, const char *name, cuda_function *out)
+{
+    for (uint64_t i = hash(name), n = 0; n < CUDA_MAX_FUNCTIONS; i++, n++) {
+        cuda_named *f = &d->functions[i % CUDA_MAX_FUNCTIONS];
+        if (f->name == NULL) {
+            TRY(function_open(d, name, &f->handle));
+            f->name = name;
+        }
+        if (f->name != name && strcmp(f->name, name) != 0) continue;
+        *out = f->handle;
+        return ST_OK;
+    }
+    return fail(ST_INTERNAL, "more than %d kernels", (int)CUDA_MAX_FUNCTIONS);
+}
+
+static status queue_launch(cuda_queue *q, const cuda_launch *l)
+{
+    device_stream *s = stream_of(q);
+    cuda_function f = NULL;
+    TRY(function_of(s->device, l->kernel, &f));
+    const cuda_launch_config config = {
+        .grid = {l->grid[0], l->grid[1], l->grid[2]},
+        .block = {l->block[0], l->block[1], l->block[2]},
+        .shared_bytes = l->shared_bytes,
+        .stream = s->handle,
+    };
+    const cuda_result r = s->device->driver.launch(&config, f, l->params, NULL);
+    if (r == 0) return ST_OK;
+    char what[240];
+    (void)snprintf(
+        what, sizeof(what),
+        "kernel %.100s cannot be launched with grid %u x %u x %u, block %u x %u x %u and "
+        "%u bytes of shared memory",
+        l->kernel, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2],
+        l->shared_bytes);
+    return cuda_did(s->device, r, what);
+}
+
+static status queue_clear(cuda_queue *q, void *memory, size_t bytes)
+{
+    const device_stream *s = stream_of(q);
+    if (bytes == 0) return ST_OK;
+    return cuda_did(s->device, s->device->driver.fill(cuda_address_of(memory), 0, bytes, s->handle),
+                    "device memory cannot be cleared");
+}
+
+static status queue_copy(cuda_queue *q, void *to, const void *from, size_t bytes)
+{
+    const device_stream *s = stream_of(q);
+    if (bytes == 0) return ST_OK;
+    return cuda_did(
+        s->device,
+        s->device->driver.copy(cuda_address_of(to), cuda_address_of(from), bytes, s->handle),
+        "device memory cannot be copied");
+}
+
+void cuda_queue_init(device_stream *s)
+{
+    const cuda_gpu *gpu = &s->device->gpu;
+    s->queue = (cuda_queue){.launch = queue_launch,
+                            .product = NULL,
+                            .clear = queue_clear,
+                            .copy = queue_copy,
+                            .workspace = NULL,
+                            .workspace_bytes = 0,
+                            .multiprocessors = gpu->multiprocessors,
+                            .arch = gpu->arch,
+                            .max_shared_bytes = gpu->max_shared_bytes};
+}
