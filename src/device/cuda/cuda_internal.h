@@ -3,6 +3,7 @@
 #define DEVICE_CUDA_CUDA_INTERNAL_H
 
 #include "base/text.h"
+#include "device/cuda/cublaslt.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/launch.h"
 #include "device/device_internal.h"
@@ -62,6 +63,7 @@ struct cuda_device {
     cuda_context context;
     cuda_module module; // NULL until the first launch
     cuda_named functions[CUDA_MAX_FUNCTIONS];
+    lt_products *products; // NULL: cuBLASLt is not there
     int stream_count;
     device_stream *streams[CUDA_MAX_STREAMS];
     device_event *events;
@@ -90,7 +92,9 @@ NODISCARD status cuda_did(cuda_device *d, cuda_result r, const char *what);
 NODISCARD status cuda_enter(cuda_device *d);
 
 // queue.c
+NODISCARD status cuda_products_open(cuda_device *d);
 void cuda_queue_init(device_stream *s);
+void cuda_queue_close(device_stream *s);
 
 // calls.c
 NODISCARD status cuda_calls_post(device_stream *s, device_host_fn fn, void *context, bool *posted);

@@ -256,6 +256,7 @@ static void stream_destroy(device_stream *s)
 {
     const cuda_driver *driver = &s->device->driver;
     cuda_calls_deinit(s);
+    cuda_queue_close(s);
     if (s->context != NULL) s->device->config.run->close(s->context);
     if (s->handle != NULL) (void)driver->stream_destroy(s->handle);
     free(s);
@@ -303,6 +304,7 @@ static void destroy(device *base)
         while (d->piece_count > 0) release(base, d->pieces[d->piece_count - 1].data);
         if (d->clock != NULL) (void)driver->event_destroy(d->clock);
         if (d->clock_stream != NULL) (void)driver->stream_destroy(d->clock_stream);
+        lt_products_destroy(d->products);
         if (d->module != NULL) (void)driver->module_unload(d->module);
         (void)driver->context_release(d->handle);
     }
@@ -330,7 +332,8 @@ static status device_open(cuda_device *d)
     TRY(cuda_enter(d));
     TRY(cuda_did(d, driver->stream_create(&d->clock_stream, CUDA_STREAM_NON_BLOCKING),
                  "a stream of the GPU cannot be made"));
-    return cuda_did(d, driver->event_create(&d->clock, 0), "an event of the GPU cannot be made");
+    TRY(cuda_did(d, driver->event_create(&d->clock, 0), "an event of the GPU cannot be made"));
+    return cuda_products_open(d);
 }
 
 static status create(const device_config *config, device **out)

@@ -105,11 +105,54 @@ static status queue_copy(cuda_queue *q, void *to, const void *from, size_t bytes
         "device memory cannot be copied");
 }
 
+// The library's workspace: what it recommends for the architecture.
+static int64_t workspace_bytes(const cuda_gpu *gpu)
+{
+    return gpu->arch >= 90 ? INT64_C(32) << 20 : INT64_C(8) << 20;
+}
+
+// The queues that get products have a workspace from their first one on.
+static status workspace_open(device_stream *s)
+{
+    const cuda_driver *driver = &s->device->driver;
+    const int64_t bytes = workspace_bytes(&s->device->gpu);
+    cuda_address memory = 0;
+    if (s->queue.workspace != NULL) return ST_OK;
+    TRY(cuda_check(driver, driver->memory_alloc(&memory, (size_t)bytes),
+                   "the GPU gives no workspace for products"));
+    s->queue.workspace = (void *)(uintptr_t)memory;
+    s->queue.workspace_bytes = (size_t)bytes;
+    return ST_OK;
+}
+
+static status queue_product(cuda_queue *q, const cuda_product *p)
+{
+    device_stream *s = stream_of(q);
+    TRY(workspace_open(s));
+    const status st = lt_products_post(s->device->products, p, s->handle, q->workspace);
+    return st == ST_OK || st == ST_UNSUPPORTED ? st : cuda_break(s->device, st);
+}
+
+// Opens the library for the device's streams, if it is on this machine.
+status cuda_products_open(cuda_device *d)
+{
+    lt_library library;
+    const char *why = NULL;
+    if (d->config.driver != NULL || !lt_library_open(&library, &why)) return ST_OK;
+    return lt_products_create(&library, workspace_bytes(&d->gpu), &d->products);
+}
+
+void cuda_queue_close(device_stream *s)
+{
+    const cuda_address memory = cuda_address_of(s->queue.workspace);
+    if (memory != 0) (void)s->device->driver.memory_free(memory);
+}
+
 void cuda_queue_init(device_stream *s)
 {
     const cuda_gpu *gpu = &s->device->gpu;
     s->queue = (cuda_queue){.launch = queue_launch,
-                            .product = NULL,
+                            .product = s->device->products != NULL ? queue_product : NULL,
                             .clear = queue_clear,
                             .copy = queue_copy,
                             .workspace = NULL,

@@ -1,0 +1,225 @@
+// Products by cuBLASLt: loading the library, and a table of the shapes that were asked for.
+#include "device/cuda/cublaslt.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SHAPES = 1024 };
+
+// All that an algorithm may depend on.
+typedef struct shape {
+    int64_t rows[3], columns[3], stride[3]; // of a, b, c as they are stored
+    int32_t type[3], alignment[3];
+    int32_t a_transposed, b_transposed, accumulate;
+    int32_t bias_type, bias_alignment; // -1: no bias
+    int32_t unused;
+} shape;
+
+typedef struct prepared {
+    bool used, works; // works: the library has an algorithm
+    shape key;
+    lt_product product;
+    lt_layout layout[3];
+    lt_algorithm algorithm;
+} prepared;
+
+struct lt_products {
+    lt_library library;
+    lt_handle handle;
+    lt_preference preference;
+    int64_t workspace_bytes;
+    prepared all[MAX_SHAPES];
+};
+
+static bool find(void *library, const char *name, void *out)
+{
+    void *const symbol = dlsym(library, name);
+    memcpy(out, &symbol, sizeof(symbol));
+    return symbol != NULL;
+}
+
+bool lt_library_open(lt_library *out, const char **why)
+{
+    void *library = dlopen("libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) library = dlopen("libcublasLt.so.12", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        *why = "the loader does not find libcublasLt.so.13; put its folder in LD_LIBRARY_PATH";
+        return false;
+    }
+    bool all = find(library, "cublasLtGetVersion", &out->version);
+#define FIND(field, symbol, parameters) all = all && find(library, #symbol, &out->field);
+    LT_FUNCTIONS(FIND)
+#undef FIND
+    *why = all ? NULL : "this libcublasLt is too old; 12.0 or later is needed";
+    return all;
+}
+
+// ---- shapes -------------------------------------------------------------------------------------
+static int type_of(dtype t)
+{
+    return t == DTYPE_F32 ? LT_TYPE_F32 : t == DTYPE_BF16 ? LT_TYPE_BF16 : LT_TYPE_F16;
+}
+
+static bool is_known(dtype t)
+{
+    return t == DTYPE_F32 || t == DTYPE_BF16 || t == DTYPE_F16;
+}
+
+// The largest power of two that divides the address, at most LT_MAX_ALIGNMENT.
+static int32_t alignment_of(const void *data)
+{
+    const uintptr_t at = (uintptr_t)data | LT_MAX_ALIGNMENT;
+    return (int32_t)(at & (~at + 1));
+}
+
+static shape shape_of(const cuda_product *p)
+{
+    const cuda_matrix *const m[] = {&p->a, &p->b, &p->c};
+    shape s;
+    memset(&s, 0, sizeof(s)); // the key is compared byte by byte
+    for (int i = 0; i < 3; i++) {
+        s.rows[i] = m[i]->rows;
+        s.columns[i] = m[i]->columns;
+        s.stride[i] = m[i]->stride;
+        s.type[i] = type_of(m[i]->type);
+        s.alignment[i] = alignment_of(m[i]->data);
+    }
+    s.a_transposed = p->a_transposed;
+    s.b_transposed = p->b_transposed;
+    s.accumulate = p->accumulate;
+    s.bias_type = p->bias != NULL ? type_of(p->bias_type) : -1;
+    s.bias_alignment = p->bias != NULL ? alignment_of(p->bias) : -1;
+    return s;
+}
+
+static uint64_t hash(const shape *s)
+{
+    const unsigned char *bytes = (const unsigned char *)s;
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < sizeof(*s); i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+// ---- preparing a shape --------------------------------------------------------------------------
+// Returns whether a call of the library did what was asked.
+static bool set(const lt_products *p, lt_product product, int attribute, const void *value,
+                size_t bytes)
+{
+    return p->library.product_set(product, attribute, value, bytes) == 0;
+}
+
+// Stored by columns, our matrix is its transpose: rows and columns change places. Their A is our B.
+static bool prepare(lt_products *p, prepared *s, const void *bias)
+{
+    const shape *k = &s->key;
+    const int32_t transpose_a = k->b_transposed, transpose_b = k->a_transposed;
+    const uint32_t epilogue = LT_EPILOGUE_BIAS;
+    lt_choice choice;
+    int count = 0;
+    memset(&choice, 0, sizeof(choice));
+    bool ok = p->library.product_create(&s->product, LT_COMPUTE_F32, LT_TYPE_F32) == 0;
+    ok = ok && set(p, s->product, LT_TRANSPOSE_A, &transpose_a, sizeof(transpose_a));
+    ok = ok && set(p, s->product, LT_TRANSPOSE_B, &transpose_b, sizeof(transpose_b));
+    if (k->bias_type >= 0) {
+        ok = ok && set(p, s->product, LT_EPILOGUE, &epilogue, sizeof(epilogue));
+        ok = ok && set(p, s->product, LT_BIAS_TYPE, &k->bias_type, sizeof(k->bias_type));
+        // The address tells its alignment to the library's choice.
+        ok = ok && set(p, s->product, LT_BIAS, &bias, sizeof(bias));
+    }
+    for (int i = 0; i < 3 && ok; i++) {
+        ok = p->library.layout_create(&s->layout[i], k->type[i], (uint64_t)k->columns[i],
+                                      (uint64_t)k->rows[i], k->stride[i]) == 0;
+    }
+    for (int i = 0; i < 4 && ok; i++) { // their A, B, C, D
+        const uint32_t bytes = (uint32_t)k->alignment[i == 0 ? 1 : i == 1 ? 0 : 2];
+        ok = p->library.preference_set(p->preference, LT_ALIGNMENT_A + i, &bytes, sizeof(bytes)) ==
+             0;
+    }
+    ok = ok && p->library.choose(p->handle, s->product, s->layout[1], s->layout[0], s->layout[2],
+                                 s->layout[2], p->preference, 1, &choice, &count) == 0;
+    ok = ok && count == 1 && choice.state == 0;
+    ok = ok && choice.workspace_bytes <= (size_t)p->workspace_bytes;
+    s->algorithm = choice.algorithm;
+    return ok;
+}
+
+static prepared *prepared_of(lt_products *p, const cuda_product *product)
+{
+    const shape key = shape_of(product);
+    for (uint64_t i = hash(&key), n = 0; n < MAX_SHAPES; i++, n++) {
+        prepared *s = &p->all[i % MAX_SHAPES];
+        if (s->used && memcmp(&s->key, &key, sizeof(key)) == 0) return s;
+        if (s->used) continue;
+        s->used = true;
+        s->key = key;
+        s->works = prepare(p, s, product->bias);
+        return s;
+    }
+    return NULL;
+}
+
+// ---- products -----------------------------------------------------------------------------------
+status lt_products_create(const lt_library *library, int64_t workspace_bytes, lt_products **out)
+{
+    const uint64_t bytes = (uint64_t)workspace_bytes;
+    lt_products *p = calloc(1, sizeof(*p));
+    if (p == NULL) return fail(ST_NO_MEMORY, "no memory for the products of a GPU");
+    p->library = *library;
+    p->workspace_bytes = workspace_bytes;
+    if (library->create(&p->handle) != 0 || library->preference_create(&p->preference) != 0 ||
+        library->preference_set(p->preference, LT_WORKSPACE_BYTES, &bytes, sizeof(bytes)) != 0) {
+        lt_products_destroy(p);
+        return fail(ST_DEVICE, "cuBLASLt does not start on this GPU");
+    }
+    *out = p;
+    return ST_OK;
+}
+
+void lt_products_destroy(lt_products *p)
+{
+    if (p == NULL) return;
+    for (int i = 0; i < MAX_SHAPES; i++) {
+        prepared *s = &p->all[i];
+        for (int k = 0; k < 3; k++) {
+            if (s->layout[k] != NULL) (void)p->library.layout_destroy(s->layout[k]);
+        }
+        if (s->product != NULL) (void)p->library.product_destroy(s->product);
+    }
+    if (p->preference != NULL) (void)p->library.preference_destroy(p->preference);
+    if (p->handle != NULL) (void)p->library.destroy(p->handle);
+    free(p);
+}
+
+static status refuse(const cuda_product *product)
+{
+    return fail(ST_UNSUPPORTED,
+                "cuBLASLt has no algorithm for a product (%lld, %lld) x (%lld, "
+                "%lld)",
+                (long long)product->a.rows, (long long)product->a.columns,
+                (long long)product->b.rows, (long long)product->b.columns);
+}
+
+status lt_products_post(lt_products *p, const cuda_product *product, cuda_stream stream,
+                        void *workspace)
+{
+    const float alpha = 1.0f, beta = product->accumulate ? 1.0f : 0.0f;
+    if (!is_known(product->a.type) || !is_known(product->b.type) || !is_known(product->c.type) ||
+        (product->bias != NULL && !is_known(product->bias_type))) {
+        return refuse(product);
+    }
+    const prepared *s = prepared_of(p, product);
+    if (s == NULL || !s->works) return refuse(product);
+    if (product->bias != NULL &&
+        !set(p, s->product, LT_BIAS, &product->bias, sizeof(product->bias))) {
+        return refuse(product);
+    }
+    const int r = p->library.multiply(p->handle, s->product, &alpha, product->b.data, s->layout[1],
+                                      product->a.data, s->layout[0], &beta, product->c.data,
+                                      s->layout[2], product->c.data, s->layout[2], &s->algorithm,
+                                      workspace, (size_t)p->workspace_bytes, stream);
+    if (r == 0) return ST_OK;
+    return fail(ST_DEVICE, "cuBLASLt fails with status %d on a product (%lld, %lld) x (%lld, %lld)",
+                r, (long long)product->a.rows, (long long)product->a.columns,
+                (long long)product->b.rows, (long long)product->b.columns);
+}
