@@ -135,6 +135,11 @@ int comm_rank(const comm *c)
     return c->config.rank;
 }
 
+int comm_local_rank(const comm *c)
+{
+    return c->config.local_rank;
+}
+
 int comm_local_ranks(const comm *c)
 {
     return c->config.local_ranks;

@@ -149,6 +149,7 @@ comm_group *comm_world(comm *c); // the group of all ranks of the job; comm_clos
 int comm_rank(const comm *c);
 int comm_ranks(const comm *c);
 int comm_local_ranks(const comm *c);            // of this host
+int comm_local_rank(const comm *c);             // this rank's number among them
 const char *comm_transport_name(const comm *c); // the one in use
 const char *comm_tuning(const comm *c);         // the config's: a table's text, or NULL
 

@@ -400,10 +400,6 @@ void check_layout(checker *k)
             "kernels.device = shadow runs in its host's thread, which waits for other ranks, "
             "so it trains only with one rank: layout.dp = 1");
     }
-    if (ranks > 1 && r->kernels.device == RUN_DEVICE_CUDA) {
-        config_complain(k->l, "kernels.device", ST_UNSUPPORTED,
-                        "kernels.device = cuda trains with one rank so far: layout.dp = 1");
-    }
     if (cut_by(r) != NULL && !r->checkpoint.async) {
         CONFLICT("checkpoint.async",
                  "checkpoint.async = no cannot be used with %s: rank 0 needs a copy of the state "

@@ -96,6 +96,7 @@ typedef struct device_api {
     status (*create)(const device_config *config, device **out);
     void (*destroy)(device *d); // waits for all streams
     bool fresh_is_zero;         // alloc returns zeroed memory; debug builds: false
+    bool hides_memory;          // not even functions of `call` can touch the memory
     // Allocates memory in few large pieces (the plan's arena), aligned to 4096. Debug builds fill
     // it with 0xFF bytes (NaN in every floating-point type).
     status (*alloc)(device *d, int64_t bytes, void **out);

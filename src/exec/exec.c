@@ -6,6 +6,7 @@
 // the plan changes between two steps (evaluation, batch ramps), the device is drained instead.
 #include "exec/exec.h"
 
+#include "exec/bounce.h"
 #include "exec/communicate.h"
 #include "exec/poison.h"
 #include "plan/access.h"
@@ -20,6 +21,7 @@ typedef struct plan_state {
     device_event **events;     // [action]; NULL: no other stream waits for it
     exec_last_uses *last_uses; // [binding] in debug builds, for poison.c; else NULL
     comm_args *comms;          // [communication of the plan]
+    exec_bounce *bounces; // the same through host memory; NULL: the transport reaches the arena
     const exec_probe *probes;
     int64_t probe_count;
     bool is_covered; // its bytes are in touched_bytes
@@ -47,6 +49,7 @@ struct exec {
     device *device;
     device_stream **streams; // STREAM_GROUPS, then one per group; NULL: it uses the compute stream
     char *base;              // the arena, device memory
+    void **bounce_memory;    // [group] of the device's host_alloc; NULL: none
     int64_t arena_bytes, touched_bytes, poisoned_bytes;
     plan_state *plans;
     arena *a;
@@ -103,6 +106,50 @@ static status plan_sums_make(exec *e, plan_state *s)
     const exec_config *config = &e->config;
     if (s->p->bucket_count == 0) return ST_OK;
     TRY(exec_sums_make(e->a, s->p, &config->codec, config->groups, e->base, s->comms));
+    return ST_OK;
+}
+
+static comm_group *group_of(const exec *e, const plan_comm *c)
+{
+    return e->config.groups != NULL ? e->config.groups[c->group] : NULL;
+}
+
+static status bounces_of_plan(exec *e, plan_state *s)
+{
+    TRY(arena_new(e->a, s->p->comm_count + 1, &s->bounces));
+    for (int64_t i = 0; i < s->p->comm_count; i++) {
+        const plan_comm *c = &s->p->comms[i];
+        const comm_group *group = group_of(e, c);
+        if (group == NULL) continue; // posting it is refused
+        TRY(exec_bounce_make(e->a, &s->comms[i], group, e->bounce_memory[c->group],
+                             &s->bounces[i]));
+    }
+    return ST_OK;
+}
+
+// Makes a buffer per group, as large as its largest operation, for a device whose memory no
+// transport reaches.
+static status bounces_make(exec *e)
+{
+    const device_api *api = e->config.api;
+    const int64_t groups = e->config.run->group_count;
+    int64_t *bytes = NULL;
+    if (!api->hides_memory || groups == 0) return ST_OK;
+    TRY(arena_new(e->a, groups, &bytes));
+    TRY(arena_new(e->a, groups, &e->bounce_memory));
+    for (int64_t k = 0; k < e->config.plan_count; k++) {
+        const plan *p = e->plans[k].p;
+        for (int64_t i = 0; i < p->comm_count; i++) {
+            const comm_group *group = group_of(e, &p->comms[i]);
+            const int32_t g = p->comms[i].group;
+            if (group == NULL) continue;
+            bytes[g] = max_i64(bytes[g], exec_bounce_bytes(&e->plans[k].comms[i], group));
+        }
+    }
+    for (int64_t g = 0; g < groups; g++) {
+        if (bytes[g] > 0) TRY(api->host_alloc(e->device, bytes[g], &e->bounce_memory[g]));
+    }
+    for (int64_t k = 0; k < e->config.plan_count; k++) TRY(bounces_of_plan(e, &e->plans[k]));
     return ST_OK;
 }
 
@@ -213,6 +260,7 @@ static status create_parts(exec *e)
         TRY(exec_comms_make(e->a, e->plans[i].p, e->base, &e->plans[i].comms));
         TRY(plan_sums_make(e, &e->plans[i]));
     }
+    TRY(bounces_make(e));
     const int64_t scratch = plan_table_find(e->config.run, "scratch");
     if (scratch < 0 || api->scratch_set == NULL) return ST_OK;
     const plan_tensor *t = &e->config.run->tensors[scratch];
@@ -252,6 +300,9 @@ void exec_destroy(exec *e)
         if (e->base != NULL) e->config.api->release(e->device, e->base);
         for (int i = 0; i < SLOTS; i++) {
             e->config.api->host_free(e->device, e->slots[i].memory);
+        }
+        for (int32_t g = 0; e->bounce_memory != NULL && g < e->config.run->group_count; g++) {
+            e->config.api->host_free(e->device, e->bounce_memory[g]);
         }
         e->config.api->destroy(e->device);
     }
@@ -463,9 +514,16 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
 {
     const plan *p = e->running->p;
     const plan_comm *c = &p->comms[action->comm];
-    comm_group *group = e->config.groups != NULL ? e->config.groups[c->group] : NULL;
+    comm_group *group = group_of(e, c);
     if (group == NULL) {
         return fail(ST_INTERNAL, "the plan has %s in a group that was not created", c->name);
+    }
+    if (e->running->bounces != NULL) {
+        TRY(exec_bounce_post(&e->running->bounces[action->comm], group, e->config.api,
+                             e->streams[action->stream], e->slots[e->current].step, &e->node,
+                             posted));
+        if (*posted) e->node = 0; // probes count from here
+        return ST_OK;
     }
     comm_args args = e->running->comms[action->comm];
     args.step = e->slots[e->current].step;

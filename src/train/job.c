@@ -96,12 +96,13 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
         .codec = plans->codec,
     };
     wanted.codec.settings.vectors = comm_vectors_of_machine();
-    if (out->ranks.all != NULL) {
+    if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", options->device);
+    if (out->ranks.all != NULL) wanted.device.ordinal = comm_local_rank(out->ranks.all);
+    if (out->ranks.all != NULL && !wanted.api->hides_memory) {
         wanted.device.memory_take = memory_take;
         wanted.device.memory_give = memory_give;
         wanted.device.memory_context = out;
     }
-    if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", options->device);
     TRY(exec_create(&wanted, &out->e));
     out->state = (ckpt_state){.h = h,
                               .e = out->e,

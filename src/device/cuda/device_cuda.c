@@ -390,6 +390,7 @@ const device_api device_cuda = {
     .create = create,
     .destroy = destroy,
     .fresh_is_zero = false,
+    .hides_memory = true,
     .alloc = alloc,
     .release = release,
     .host_alloc = host_alloc,
