@@ -274,14 +274,15 @@ static const option rows[] = {
     // ---- data
     OTHER("data.train", PATHS, data.train, NULL, FIXED,
           .help = "texts, JSON lines or token files of the training data: a path, a list, "
-                  "globs, or paths with weights",
+                  "globs, or paths with weights; or folders that data build made",
           .also = "path, dataset, file, files, text"),
     OTHER("data.valid", SHARE, data.valid, "0.05", FIXED, .min = 0, .max = 0.99,
           .help = "held-out text: a share of data.train, or files; 0 is none",
           .also = "val, validation, eval, test"),
     OTHER("data.tokenizer", PATH, data.tokenizer, "auto", FIXED, .choices = "auto, bytes",
           .help = "tokenizer: bytes, a tokenizer.json, or a folder with one or with vocab.json "
-                  "and merges.txt; auto takes the one in model.from, or bytes"),
+                  "and merges.txt; auto takes the one in model.from, or that of the first folder "
+                  "in data.train that data build made, or bytes"),
     CHOICE("data.packing", data.packing, "masked", "masked, plain", FIXED,
            .help = "attention between documents in one sequence: masked keeps it within each "
                    "document, plain does not"),

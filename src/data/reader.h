@@ -36,13 +36,21 @@ typedef struct data_codec {
 } data_codec;
 extern const data_codec data_codec_gzip, data_codec_zstd, data_codec_plain;
 
+enum {
+    DATA_READER_ANY = 1, // takes bytes of any kind, such as those of a web archive
+    DATA_READER_HASH = 2 // hashes the file's bytes for data_reader_hash
+};
 // Reads the first bytes and refuses what is no text.
 NODISCARD status data_reader_open(const host *h, const char *path, data_reader **out);
+NODISCARD status data_reader_open_as(const host *h, const char *path, int flags, data_reader **out);
 // *got = 0: the end. Damage is ST_DAMAGED with the offset in the compressed file.
 NODISCARD status data_reader_read(data_reader *r, void *buffer, int64_t bytes, int64_t *got);
 // Bytes of the file read so far, and the file's size: for progress.
 int64_t data_reader_position(const data_reader *r);
 int64_t data_reader_file_bytes(const data_reader *r);
+// The hash of the whole file as it is stored: reads what was not read yet. Once, and nothing can be
+// read after it.
+NODISCARD status data_reader_hash(data_reader *r, hash128 *out);
 void data_reader_close(data_reader *r); // NULL is legal
 
 // Refuses bytes that are no UTF-8 text by what they hold, as data_reader_open does.

@@ -3,6 +3,7 @@
 #include "train/loader.h"
 
 #include "checkpoint/checkpoint.h"
+#include "data/corpus.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "op/zigzag.h"
@@ -35,11 +36,17 @@ static status tokenizer_open(train_loader *l)
     if (path != NULL && strcmp(path, "auto") != 0) {
         return data_tokenizer_open(l->h, l->a, path, &l->tokenizer);
     }
-    // Takes the tokenizer in model.from if there is one, else bytes.
-    const status st = data_tokenizer_open(l->h, l->a, from, &l->tokenizer);
-    if (st != ST_NOT_FOUND || from == NULL) return st;
-    error_clear();
-    return data_tokenizer_open(l->h, l->a, NULL, &l->tokenizer);
+    // Takes the tokenizer in model.from if there is one, else that of a corpus, else bytes.
+    if (from != NULL) {
+        const status st = data_tokenizer_open(l->h, l->a, from, &l->tokenizer);
+        if (st != ST_NOT_FOUND) return st;
+        error_clear();
+    }
+    const char *of_corpus = NULL;
+    if (l->r->data.train.count > 0) {
+        TRY(data_corpus_tokenizer(l->h, l->a, l->r->data.train.items[0], &of_corpus));
+    }
+    return data_tokenizer_open(l->h, l->a, of_corpus, &l->tokenizer);
 }
 
 // The tokenizer and config.json of a checkpoint to begin from are checked before they are used; its

@@ -36,6 +36,13 @@ typedef struct config_input {
     const char *const *overrides;
     int64_t override_count;
 } config_input;
+// The keys of the map `heading` of a YAML file, in its order, for a table whose rows depend on
+// names that the file gives: {sources: {web: ...}} gives "web" for "sources". Overrides such as
+// "sources.web.x=y" and dotted keys give names too. A file that is no YAML gives no name:
+// config_load then says why. *names is in `a`.
+NODISCARD status config_names(const host *h, arena *a, const char *yaml_path, const char *heading,
+                              const char *const *overrides, int64_t override_count,
+                              option_list *names);
 // The same as config_load from text in memory.
 NODISCARD status config_parse(arena *a, const option_table *t, const config_input *source,
                               void *target, config **out);

@@ -1,6 +1,7 @@
 // `data`: shows the contents of data files (inspect), makes token shards from texts (pack), and
 // prints the sequences that a run would train on as text (show).
 #include "cli/commands.h"
+#include "cli/data/data_commands.h"
 #include "cli/inspect/inspect.h"
 #include "cli/run_folder.h"
 #include "config/run_config.h"
@@ -388,11 +389,12 @@ static status only(const cli_call *call, const char *name, bool tokenizer, bool 
     if ((is_show || out) && f->json) return fail(ST_USAGE, "data %s takes no --json", name);
     if ((is_show || out) && f->vocab > 0) return fail(ST_USAGE, "data %s takes no --vocab", name);
     if (is_show && f->special_tokens != RUN_SPECIAL_TEXT) {
-        return fail(ST_USAGE, "data show takes no --special-tokens; write data.special_tokens=...");
+        return fail(ST_USAGE, "data %s takes no --special-tokens; write data.special_tokens=...",
+                    name);
     }
     if (is_show) {
         if (call->operand_count == 2) return ST_OK;
-        return fail(ST_USAGE, "data show takes one configuration");
+        return fail(ST_USAGE, "data %s takes one configuration", name);
     }
     if (!out && f->on_error != 0) return fail(ST_USAGE, "data %s takes no --on-error", name);
     if (f->sequences > 0) return fail(ST_USAGE, "data %s takes no --sequences", name);
@@ -403,8 +405,12 @@ static status only(const cli_call *call, const char *name, bool tokenizer, bool 
 
 static status run(cli_context *cli, const cli_call *call)
 {
-    static const char *const names[] = {"inspect", "pack", "show"};
+    static const char *const names[] = {"inspect", "pack", "show", "build"};
     const char *name = call->operands[0];
+    if (strcmp(name, names[3]) == 0) {
+        TRY(only(call, name, false, false, true));
+        return data_build(cli, call);
+    }
     if (strcmp(name, names[0]) == 0) {
         TRY(only(call, name, true, false, false));
         return inspect(cli, call);
@@ -420,28 +426,33 @@ static status run(cli_context *cli, const cli_call *call)
     const char *near = text_nearest(name, names, COUNT_OF(names));
     return fail(ST_USAGE, "there is no \"data %s\"; %s \"data %s\"%s", name,
                 near != NULL ? "did you mean" : "there are", near != NULL ? near : names[0],
-                near != NULL ? "?" : ", \"data pack\" and \"data show\"");
+                near != NULL ? "?" : ", \"data pack\", \"data show\" and \"data build\"");
 }
 
 const cli_command cli_command_data = {
     .name = "data",
-    .summary = "inspect data files, and tokenize texts",
+    .summary = "inspect data files, tokenize texts, and build corpora",
     .synopsis = "inspect FILE ... [--json] | pack FILE ... --tokenizer T --out DIR | "
-                "show CONFIG|RUN [--sequences N] [key.path=value ...]",
+                "show CONFIG|RUN [--sequences N] [key.path=value ...] | "
+                "build CORPUS.yaml [key.path=value ...]",
     .about =
         "inspect: prints the format and contents of a token file or text, and reads and checks "
         "every token. pack: makes a token shard for each text or JSON-lines file (.gz and .zst "
         "too), unless the shard exists already. show: prints the first sequences of a run's "
-        "order, as text. train prepares texts by itself; pack prepares them in advance.",
+        "order, as text. build: makes a corpus of shards from the sources that a file names, "
+        "filtered and without repetitions; the same command continues a build that was stopped, "
+        "and data.train takes its folder. train prepares texts by itself; pack prepares them in "
+        "advance.",
     .examples = "  trireme data inspect corpus/*.bin\n"
                 "  trireme data pack web/*.jsonl.zst --tokenizer tokenizer.json -o packed\n"
-                "  trireme data show demo/config.yaml --sequences 3\n",
+                "  trireme data show demo/config.yaml --sequences 3\n"
+                "  trireme data build corpus.yaml out=corpus\n",
     .flags = &flags,
     .flags_bytes = sizeof(data_flags),
     .operand_min = 2,
     .operand_max = -1,
     .takes_keys = true,
     .shorts = "o=out",
-    .words = "inspect, pack, show",
+    .words = "inspect, pack, show, build",
     .run = run,
 };

@@ -60,25 +60,25 @@ static status open_train(const host *h, arena *a, const data_dataset_spec *spec,
         return fail(ST_CONFIG, "data.train: %lld entries, 1 to %d expected",
                     (long long)spec->train_count, DATA_SOURCES_MAX);
     }
-    char **paths = NULL;
-    double *weights = NULL;
+    source_entries entries = {0};
     bool any_weight = false;
-    TRY(arena_new(a, spec->train_count, &paths));
-    TRY(arena_new(a, spec->train_count, &weights));
     for (int64_t i = 0; i < spec->train_count; i++) {
-        bool has_weight = false;
-        TRY(source_parse(h, a, spec->train[i], &paths[i], &weights[i], &has_weight));
-        any_weight = any_weight || has_weight;
+        TRY(source_entries_add(h, a, spec->train[i], &entries));
     }
-    const int64_t count = any_weight ? spec->train_count : 1;
+    for (int64_t i = 0; i < entries.count; i++) {
+        any_weight = any_weight || entries.items[i].has_weight;
+    }
+    const int64_t count = any_weight ? entries.count : 1;
     TRY(arena_new(a, count, &d->train));
     d->train_count = count;
-    for (int64_t i = 0; i < spec->train_count; i++) {
+    for (int64_t i = 0; i < entries.count; i++) {
+        const source_entry *e = &entries.items[i];
         source *s = &d->train[any_weight ? i : 0];
-        if (s->name == NULL)
-            s->name = spec->train_count == 1 || any_weight ? paths[i] : "data.train";
-        s->weight = weights[i];
-        TRY(source_add(h, a, spec, paths[i], s));
+        if (s->name == NULL) s->name = entries.count == 1 || any_weight ? e->name : "data.train";
+        s->weight = e->weight;
+        for (int64_t k = 0; k < e->paths.count; k++) {
+            TRY(source_add(h, a, spec, e->paths.items[k], s));
+        }
     }
     for (int64_t i = 0; i < count; i++) TRY(count_sequences(&d->train[i], d->seq));
     return ST_OK;

@@ -13,8 +13,9 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-status source_parse(const host *h, arena *a, const char *entry, char **path, double *weight,
-                    bool *has_weight)
+// Splits "path=weight".
+static status parse_entry(const host *h, arena *a, const char *entry, char **path, double *weight,
+                          bool *has_weight)
 {
     file_info info;
     *weight = 1.0;
@@ -31,6 +32,57 @@ status source_parse(const host *h, arena *a, const char *entry, char **path, dou
     *weight = value;
     *has_weight = true;
     return arena_format(a, path, "%.*s", (int)(equals - entry), entry);
+}
+
+static status add_entry(arena *a, source_entries *list, const source_entry *e)
+{
+    void *items = list->items;
+    if (list->count == DATA_SOURCES_MAX) {
+        return fail(ST_CONFIG, "data.train: more than %d sources", DATA_SOURCES_MAX);
+    }
+    TRY(arena_grow(a, &items, &list->capacity, list->count + 1, sizeof(source_entry)));
+    list->items = items;
+    list->items[list->count++] = *e;
+    return ST_OK;
+}
+
+// Adds the sources of a corpus that hold documents. If one has a weight, one without has 1.
+static status add_corpus(const host *h, arena *a, const source_entry *entry, source_entries *list)
+{
+    corpus_folder corpus;
+    bool any_weight = false;
+    TRY(corpus_folder_open(h, a, entry->name, &corpus));
+    for (int64_t i = 0; i < corpus.part_count; i++) {
+        any_weight = any_weight || corpus.parts[i].weight > 0.0;
+    }
+    for (int64_t i = 0; i < corpus.part_count; i++) {
+        const corpus_part *part = &corpus.parts[i];
+        char *name = NULL;
+        if (part->shards.count == 0) continue;
+        TRY(arena_format(a, &name, "%s (%s)", entry->name, part->source));
+        const source_entry e = {.name = any_weight || corpus.part_count > 1 ? name : entry->name,
+                                .paths = part->shards,
+                                .weight = entry->weight * (part->weight > 0.0 ? part->weight : 1.0),
+                                .has_weight = entry->has_weight || any_weight};
+        TRY(add_entry(a, list, &e));
+    }
+    return ST_OK;
+}
+
+status source_entries_add(const host *h, arena *a, const char *entry, source_entries *out)
+{
+    char *path = NULL;
+    source_entry e = {0};
+    file_info info;
+    bool is_corpus = false;
+    TRY(parse_entry(h, a, entry, &path, &e.weight, &e.has_weight));
+    e.name = path;
+    TRY(h->api->path_info(h, path, &info));
+    if (info.kind == FILE_KIND_FOLDER) TRY(corpus_folder_is(h, a, path, &is_corpus));
+    if (is_corpus) return add_corpus(h, a, &e, out);
+    TRY(arena_new(a, 1, &e.paths.items));
+    e.paths.items[e.paths.count++] = path;
+    return add_entry(a, out, &e);
 }
 
 status data_path_check(const char *path)
@@ -155,8 +207,10 @@ status source_add(const host *h, arena *a, const data_dataset_spec *spec, const 
     file_info info;
     TRY(h->api->path_info(h, path, &info));
     if (info.kind == FILE_KIND_FOLDER) {
-        return fail(ST_DATA, "%s: a folder; for its files write a glob such as %s/*.txt", path,
-                    path);
+        return fail(ST_DATA,
+                    "%s: a folder without a finished corpus; for its files write a glob such as "
+                    "%s/*.txt",
+                    path, path);
     }
     if (info.kind != FILE_KIND_NONE) return add_file(h, a, spec, path, s);
     if (strpbrk(path, "*?[") != NULL) return add_glob(h, a, spec, path, s);

@@ -2,6 +2,7 @@
 #ifndef DATA_DATASET_SOURCES_H
 #define DATA_DATASET_SOURCES_H
 
+#include "data/corpus.h"
 #include "data/dataset.h"
 
 // One file's part of the stream.
@@ -25,9 +26,21 @@ typedef struct source {
     int64_t held_out_blocks, held_out_sequences;
 } source;
 
-// Splits "path=weight". A weight must be positive and finite.
-NODISCARD status source_parse(const host *h, arena *a, const char *entry, char **path,
-                              double *weight, bool *has_weight);
+// An entry of data.train, or one source of a corpus that an entry names.
+typedef struct source_entry {
+    const char *name;
+    option_list paths;
+    double weight;
+    bool has_weight;
+} source_entry;
+typedef struct source_entries {
+    source_entry *items;
+    int64_t count, capacity;
+} source_entries;
+// Adds the sources of "path" or "path=weight". A weight must be positive and finite; that of a
+// corpus multiplies the weights of its sources.
+NODISCARD status source_entries_add(const host *h, arena *a, const char *entry,
+                                    source_entries *out);
 // Adds the files of a path or glob: prepares texts and opens all files.
 NODISCARD status source_add(const host *h, arena *a, const data_dataset_spec *spec,
                             const char *path, source *s);

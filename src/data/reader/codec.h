@@ -21,6 +21,7 @@ struct data_reader {
     // The first decoded bytes, which data_reader_open checks: head[head_at .. head_count).
     uint8_t *head;
     int64_t head_at, head_count;
+    hash_stream *hash; // of the bytes before `offset`; NULL: not wanted
 };
 
 // Reads more input if the buffer is empty; input_count stays 0 at the end of the file.

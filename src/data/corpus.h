@@ -1,0 +1,124 @@
+// Corpora: files of texts in, training shards with their origin out (`trireme data build`).
+//
+// A build has three passes. The scan reads each input file, filters its documents and writes those
+// that stay to a work file, with hashes. The second pass decides, from the hashes alone, which
+// documents repeat others. The last writes the shards. Each pass works on parts that do not depend
+// on each other, and a part's bytes are a function of the inputs and the configuration: they are
+// the same for any number of threads and after a restart at any moment.
+#ifndef DATA_CORPUS_H
+#define DATA_CORPUS_H
+
+#include "base/format/config.h"
+#include "data/filter.h"
+#include "data/tokenizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    CORPUS_SOURCES_MAX = 256,
+    CORPUS_FILES_MAX = 1 << 20,
+    CORPUS_NAME_BYTES_MAX = 64 // of a source's name, which begins the names of its shards
+};
+
+// As sources.NAME.format and sources.NAME.unit spell them, in this order.
+typedef enum corpus_format_choice {
+    CORPUS_FORMAT_AUTO, // by the file's first bytes, otherwise by its name
+    CORPUS_FORMAT_TEXT,
+    CORPUS_FORMAT_JSONL,
+    CORPUS_FORMAT_CSV,
+    CORPUS_FORMAT_TSV,
+    CORPUS_FORMAT_WARC
+} corpus_format_choice;
+typedef enum corpus_unit { CORPUS_UNIT_FILE, CORPUS_UNIT_PARAGRAPH, CORPUS_UNIT_LINE } corpus_unit;
+
+typedef struct corpus_source {
+    const char *name;
+    option_list paths;
+    const char *licence, *text, *id, *generator;
+    int32_t format, unit;
+    double weight; // 0: not given
+} corpus_source;
+
+typedef struct corpus_config {
+    const char *out, *tokenizer;
+    int32_t special_tokens, on_error; // 0: text, stop
+    int64_t threads, memory_bytes, shard_bytes, document_bytes, samples;
+    option_list filters;
+    filter_config filter;
+    struct {
+        bool exact;
+    } dedup;
+    int64_t source_count;
+    corpus_source sources[CORPUS_SOURCES_MAX];
+    hash128 digest; // of every key that the content of shards depends on
+    const char *parameters; // these keys but those of sources, as a JSON map
+} corpus_config;
+
+// Reads a build's configuration. The result is in `a`.
+NODISCARD status corpus_config_load(const host *h, arena *a, const char *yaml_path,
+                                    const char *const *keys, int64_t key_count,
+                                    corpus_config **out);
+// The keys of a build with one source of the name NAME: for the reference.
+NODISCARD status corpus_config_table(arena *a, option_table *out);
+
+// ---- building -----------------------------------------------------------------------------------
+typedef enum corpus_pass { CORPUS_SCAN, CORPUS_DEDUP, CORPUS_SHARDS } corpus_pass;
+
+typedef struct corpus_progress {
+    // Called from time to time, by one thread at a time. done and all: bytes of input files in the
+    // scan, bytes of text in the last pass. A status other than ST_OK ends the build with it; it
+    // can be continued.
+    status (*report)(void *context, corpus_pass pass, int64_t done, int64_t all, int64_t tokens);
+    void *context;
+} corpus_progress;
+
+// Counts of one rule: documents that it dropped, or changed.
+typedef struct corpus_drop {
+    const char *rule;
+    int64_t documents, bytes;
+} corpus_drop;
+
+typedef struct corpus_result {
+    int64_t files, input_bytes; // read
+    int64_t documents, text_bytes;
+    int64_t changed_documents; // by a filter
+    int64_t kept_documents, kept_bytes, tokens, shards;
+    corpus_drop *drops; // in `a`, in the order of the rules
+    int64_t drop_count;
+    bool was_complete; // an earlier call had finished the same build
+} corpus_result;
+
+// Builds the corpus, or continues a build that was interrupted. progress may be NULL.
+NODISCARD status data_corpus_build(const host *h, arena *a, const corpus_config *c,
+                                   const corpus_progress *progress, corpus_result *out);
+
+// ---- a finished corpus --------------------------------------------------------------------------
+#define CORPUS_MANIFEST "corpus.json"
+
+typedef struct corpus_part {
+    const char *source;
+    double weight; // 0: none given
+    option_list shards; // paths
+} corpus_part;
+
+typedef struct corpus_folder {
+    const char *tokenizer; // "bytes" or a path
+    corpus_part *parts;
+    int64_t part_count;
+} corpus_folder;
+
+// True if the folder holds a finished corpus.
+NODISCARD status corpus_folder_is(const host *h, arena *a, const char *folder, bool *out);
+NODISCARD status corpus_folder_open(const host *h, arena *a, const char *folder,
+                                    corpus_folder *out);
+// The tokenizer of an entry of data.train ("path" or "path=weight") that is a finished corpus;
+// NULL for another entry.
+NODISCARD status data_corpus_tokenizer(const host *h, arena *a, const char *entry,
+                                       const char **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,61 @@
+// Filters: rules that drop a document of a corpus or change its text.
+//
+// A family with a file for each filter. `filters` of a build lists the names of those that apply,
+// in that order; their parameters are keys that begin with the filter's name. A filter is a pure
+// function of the text and of its parameters, so a build gives the same bytes on any thread.
+#ifndef DATA_FILTER_H
+#define DATA_FILTER_H
+
+#include "base/format/options.h"
+#include "data/tokenizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Parameters of all filters, under the names of their keys.
+typedef struct filter_config {
+    struct {
+        int64_t min_chars, max_chars, min_words, max_words;
+    } length;
+} filter_config;
+
+typedef struct filter_run filter_run; // the filters of one thread
+
+typedef struct data_filter {
+    const char *name;
+    const char *about; // one sentence for the reference
+    const option *rows; // of filter_config
+    int64_t row_count;
+    const char *const *rules; // names of the reasons to drop a document; ends with NULL
+    int64_t version;          // increment when the filter drops or writes something else
+    // Makes what the filter prepares once for a thread; both NULL: nothing.
+    status (*open)(const filter_config *c, void **state);
+    void (*close)(void *state); // NULL is legal
+    // Sets *rule to the index of the rule that drops the text, or leaves it at -1. May change the
+    // text through filter_replace.
+    status (*apply)(filter_run *r, int *rule);
+} data_filter;
+
+extern const data_filter *const data_filters[]; // ends with NULL
+const data_filter *data_filter_find(const char *name);
+
+// The filters of a build, in order, for one thread. filter_run_open refuses an unknown name.
+NODISCARD status filter_run_open(const filter_config *c, const option_list *names, filter_run **out);
+void filter_run_close(filter_run *r); // NULL is legal
+
+// A verdict: the filter and rule that drop the document, or filter = NULL.
+typedef struct filter_verdict {
+    const data_filter *filter; // NULL: the document stays
+    int rule;
+    bool changed; // the text was changed
+} filter_verdict;
+// Applies all filters to a text; *bytes and *count become the text that stays, which is borrowed
+// until the next call.
+NODISCARD status filter_run_apply(filter_run *r, const char **bytes, int64_t *count,
+                                  filter_verdict *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

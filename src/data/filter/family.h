@@ -1,0 +1,48 @@
+// The parts of a text that filters share. Private to this folder.
+//
+// To add a filter: a file with a `data_filter`, its parameters in filter_config, its row in the
+// table of filter.c.
+#ifndef DATA_FILTER_FAMILY_H
+#define DATA_FILTER_FAMILY_H
+
+#include "data/filter.h"
+
+// A part of the text: a word or a line.
+typedef struct filter_span {
+    int32_t begin, count; // bytes
+} filter_span;
+typedef struct filter_spans {
+    filter_span *items;
+    int64_t count, capacity;
+} filter_spans;
+
+struct filter_run {
+    const filter_config *c;
+    const data_filter **filters;
+    void **states; // [filter]: what data_filter.open made
+    int64_t filter_count;
+    const char *text; // the document as it is now
+    int64_t count;
+    data_bytes buffers[2]; // a changed text lies in one; the next change is written to the other
+    int into;
+    void *state; // of the filter that is applied now
+    bool changed;
+    bool has_words, has_lines; // of the text as it is now
+    filter_spans words, lines;
+    uint64_t *hashes; // workspace of repetition.c
+    int64_t hash_capacity;
+};
+
+// The words, separated by white space, and the lines, without their ends; empty lines too. Borrowed
+// until the text changes.
+NODISCARD status filter_words(filter_run *r, const filter_spans **out);
+NODISCARD status filter_lines(filter_run *r, const filter_spans **out);
+// An empty buffer for a changed text, and the call that makes it the text.
+data_bytes *filter_output(filter_run *r);
+void filter_replace(filter_run *r);
+// Characters of a text: bytes that do not continue one.
+int64_t filter_chars(const char *text, int64_t count);
+
+extern const data_filter data_filter_length;
+
+#endif
