@@ -31,7 +31,7 @@ typedef struct build_file {
     const char *path;
     int64_t source; // index into config.sources
     int64_t bytes, modified_ns;
-    // Of the scan:
+    // The scan finds these:
     const char *format;
     hash128 hash;
     int64_t rows, text_bytes, changed; // documents read, their bytes, those that a filter changed

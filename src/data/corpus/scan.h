@@ -27,7 +27,7 @@ typedef struct scan_tally {
     build_count *drops;     // [rule]
     int64_t *sample_counts; // [rule]
     scan_sample *samples, *last;
-    // Of a whole file:
+    // Only a whole file has these:
     const char *format;
     hash128 hash;
     int64_t docs_bytes, index_bytes;

@@ -1,8 +1,8 @@
 // Work files of a build: the documents that the scan of one input file keeps. Private to this
 // folder.
 //
-// A work file is a run of frames, each a batch of documents. Beside it lies the index, which the
-// second pass reads alone: hashes and sizes of the same documents, a column after the other.
+// A work file is a run of frames, each a batch of documents. Its index, which the
+// second pass reads alone, holds hashes and sizes of the same documents, a column after the other.
 //
 //   NNNNNNN.docs    frame: u32 documents, u32 0, u64 raw bytes, u64 packed bytes, u64 hash of the
 //                   packed bytes; then zstd data of
@@ -51,7 +51,7 @@ typedef struct spill_frame {
     int64_t documents, docs_at, index_at;
 } spill_frame;
 
-// What the second pass keeps of one work file.
+// The frames of one work file, as the later passes use them.
 typedef struct spill_file {
     char *docs_path, *index_path;
     spill_frame *frames;

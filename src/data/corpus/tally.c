@@ -1,5 +1,5 @@
 // Counts and samples of dropped documents: collected for a batch, added up for a file, written as
-// JSON beside the work files, and read again.
+// JSON next to the work files, and read again.
 #include "data/corpus/scan.h"
 #include "data/tokenizer/family.h"
 
