@@ -52,7 +52,7 @@ typedef struct corpus_config {
     } dedup;
     int64_t source_count;
     corpus_source sources[CORPUS_SOURCES_MAX];
-    hash128 digest; // of every key that the content of shards depends on
+    hash128 digest;         // of every key that the content of shards depends on
     const char *parameters; // these keys but those of sources, as a JSON map
 } corpus_config;
 
@@ -99,7 +99,7 @@ NODISCARD status data_corpus_build(const host *h, arena *a, const corpus_config 
 
 typedef struct corpus_part {
     const char *source;
-    double weight; // 0: none given
+    double weight;      // 0: none given
     option_list shards; // paths
 } corpus_part;
 

@@ -24,7 +24,7 @@ typedef struct filter_run filter_run; // the filters of one thread
 
 typedef struct data_filter {
     const char *name;
-    const char *about; // one sentence for the reference
+    const char *about;  // one sentence for the reference
     const option *rows; // of filter_config
     int64_t row_count;
     const char *const *rules; // names of the reasons to drop a document; ends with NULL
@@ -41,7 +41,8 @@ extern const data_filter *const data_filters[]; // ends with NULL
 const data_filter *data_filter_find(const char *name);
 
 // The filters of a build, in order, for one thread. filter_run_open refuses an unknown name.
-NODISCARD status filter_run_open(const filter_config *c, const option_list *names, filter_run **out);
+NODISCARD status filter_run_open(const filter_config *c, const option_list *names,
+                                 filter_run **out);
 void filter_run_close(filter_run *r); // NULL is legal
 
 // A verdict: the filter and rule that drop the document, or filter = NULL.

@@ -23,7 +23,8 @@ status build_report(build *b, corpus_pass pass)
 
 static status add_rule(build *b, const char *name)
 {
-    if (b->rule_count == BUILD_RULES_MAX) return fail(ST_INTERNAL, "more than %d rules", BUILD_RULES_MAX);
+    if (b->rule_count == BUILD_RULES_MAX)
+        return fail(ST_INTERNAL, "more than %d rules", BUILD_RULES_MAX);
     b->rules[b->rule_count++] = name;
     return ST_OK;
 }
@@ -57,8 +58,7 @@ static status take_lock(build *b)
     TRY(path_join(b->a, b->work, "lock", &path));
     TRY(b->h->api->file_open(b->h, path, FILE_APPEND, &b->lock));
     TRY(b->h->api->file_lock(b->lock, &taken));
-    return taken ? ST_OK
-                 : fail(ST_LOCKED, "%s: another process builds this corpus now", b->c->out);
+    return taken ? ST_OK : fail(ST_LOCKED, "%s: another process builds this corpus now", b->c->out);
 }
 
 static void hash_inputs(build *b)

@@ -14,10 +14,10 @@
 
 enum {
     BUILD_RULES_MAX = 256,
-    BUILD_JSON_MAX = 1 << 28,       // bytes of a file that a build wrote itself
-    BUILD_SAMPLE_BYTES = 1000,      // of a dropped text in the samples
-    BUILD_REPORT_NS = 100000000,    // between two reports of progress
-    RULE_BAD = 0,                   // rules of reading; those of filters follow
+    BUILD_JSON_MAX = 1 << 28,    // bytes of a file that a build wrote itself
+    BUILD_SAMPLE_BYTES = 1000,   // of a dropped text in the samples
+    BUILD_REPORT_NS = 100000000, // between two reports of progress
+    RULE_BAD = 0,                // rules of reading; those of filters follow
     RULE_LARGE = 1,
     RULE_EMPTY = 2,
     RULE_FILTERS = 3
@@ -43,13 +43,13 @@ typedef struct build_file {
 typedef enum build_fate { FATE_KEEP, FATE_EXACT, FATE_NEAR } build_fate;
 
 typedef struct build_shard {
-    int64_t source, index;        // index among the shards of its source
-    int64_t file, last_file;      // the files that its documents lie in
-    int64_t first, last;          // its documents: [first, last) of the build, with dropped ones
-    int64_t documents, bytes;     // that it holds
-    int64_t tokens;               // known when it is made
-    hash128 hash;                 // of all its tokens
-    const char *name;             // "web-00000"
+    int64_t source, index;    // index among the shards of its source
+    int64_t file, last_file;  // the files that its documents lie in
+    int64_t first, last;      // its documents: [first, last) of the build, with dropped ones
+    int64_t documents, bytes; // that it holds
+    int64_t tokens;           // known when it is made
+    hash128 hash;             // of all its tokens
+    const char *name;         // "web-00000"
 } build_shard;
 
 typedef struct build {
@@ -65,17 +65,18 @@ typedef struct build {
     const char *rules[BUILD_RULES_MAX];
     int64_t rule_count, rule_exact, rule_near;
     int64_t filter_rules[64]; // [filter of config.filters]: its first rule
-    int64_t documents; // that the scan kept
-    uint8_t *fates;    // [document]: build_fate
-    hash128 inputs;    // of the content of all files
-    const char *tokenizer; // as the manifest names it
+    int64_t documents;        // that the scan kept
+    uint8_t *fates;           // [document]: build_fate
+    hash128 inputs;           // of the content of all files
+    const char *tokenizer;    // as the manifest names it
     hash128 tokenizer_id;
     build_shard *shards;
     int64_t shard_count, shard_capacity;
     int64_t report_ns, done, all, tokens; // progress of a pass; one thread at a time
 } build;
 
-NODISCARD status build_path(const build *b, arena *a, int64_t file_idx, const char *ending, char **out);
+NODISCARD status build_path(const build *b, arena *a, int64_t file_idx, const char *ending,
+                            char **out);
 // Reports progress unless the last report was a moment ago. The caller holds the pass's lock.
 NODISCARD status build_report(build *b, corpus_pass pass);
 

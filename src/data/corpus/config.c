@@ -172,7 +172,8 @@ status corpus_config_table(arena *a, option_table *out)
 
 static status check_names(const char *yaml_path, const option_list *names)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     if (names->count == 0) {
         return fail(ST_CONFIG_KEY,
                     "%s: no sources; write sources: {NAME: {paths: FILES, licence: LICENCE}}",
@@ -225,7 +226,8 @@ static status make_digest(arena *a, const option_table *t, corpus_config *c)
         TRY(option_print(&t->rows[i], c, &value));
         TRY(text_add(&all, "%s=%s\n", t->rows[i].key, value.bytes));
         if (strncmp(t->rows[i].key, "sources.", 8) == 0) continue;
-        TRY(text_add(&parameters, "%s\"%s\": ", parameters.length > 0 ? ", " : "{", t->rows[i].key));
+        TRY(text_add(&parameters, "%s\"%s\": ", parameters.length > 0 ? ", " : "{",
+                     t->rows[i].key));
         TRY(text_add_json(&parameters, value.bytes));
     }
     TRY(text_add(&parameters, "}"));

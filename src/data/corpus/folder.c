@@ -32,7 +32,8 @@ static status take_part(arena *a, const char *folder, const json *from, corpus_p
     TRY(arena_strdup(a, json_text(json_get(from, "source"), ""), &name));
     out->source = name;
     out->weight = json_real(json_get(from, "weight"), 0.0);
-    if (!(out->weight >= 0.0) || out->weight > 1e12) return damaged(folder, "a weight is no number");
+    if (!(out->weight >= 0.0) || out->weight > 1e12)
+        return damaged(folder, "a weight is no number");
     TRY(arena_new(a, count, &out->shards.items));
     for (int64_t i = 0; i < count; i++) {
         const char *shard = json_text(json_get(json_at(shards, i), "name"), "");

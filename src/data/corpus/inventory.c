@@ -67,7 +67,8 @@ static status add_entry(build *b, int64_t source, const char *entry)
         TRY(add_path(b, source, entry, 0));
     }
     if (b->file_count > before) return ST_OK;
-    return fail(ST_NOT_FOUND, "sources.%s.paths: no file fits %s", b->c->sources[source].name, entry);
+    return fail(ST_NOT_FOUND, "sources.%s.paths: no file fits %s", b->c->sources[source].name,
+                entry);
 }
 
 static int compare_paths(const void *left, const void *right)
@@ -112,12 +113,14 @@ static status compare(const build *b, const json *was)
     char digits[33];
     const char *remedy = "remove its folder work to begin again, or name another folder in out";
     if (strcmp(json_text(json_get(was, "config"), ""), hash128_text(b->c->digest, digits)) != 0) {
-        return fail(ST_CONFIG_CONFLICT,
-                    "%s: this build was begun with another configuration; %s", b->c->out, remedy);
-    }
-    if (strcmp(json_text(json_get(was, "tokenizer"), ""), hash128_text(b->tokenizer_id, digits)) != 0) {
-        return fail(ST_CONFIG_CONFLICT, "%s: the tokenizer was changed since this build was begun; %s",
+        return fail(ST_CONFIG_CONFLICT, "%s: this build was begun with another configuration; %s",
                     b->c->out, remedy);
+    }
+    if (strcmp(json_text(json_get(was, "tokenizer"), ""), hash128_text(b->tokenizer_id, digits)) !=
+        0) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "%s: the tokenizer was changed since this build was begun; %s", b->c->out,
+                    remedy);
     }
     const json *files = json_get(was, "files");
     for (int64_t i = 0; i < max_i64(json_count(files), b->file_count); i++) {

@@ -57,9 +57,9 @@ status rows_line(corpus_rows *r, int64_t limit, const char **line, int64_t *coun
     int64_t searched = r->begin;
     *is_large = false;
     for (;;) {
-        const char *newline = r->end > searched ? memchr(r->window + searched, '\n',
-                                                         (size_t)(r->end - searched))
-                                                : NULL;
+        const char *newline = r->end > searched
+                                  ? memchr(r->window + searched, '\n', (size_t)(r->end - searched))
+                                  : NULL;
         if (newline != NULL || (r->at_end && r->end > r->begin)) {
             *line = r->window + r->begin;
             *count = newline != NULL ? newline - *line : r->end - r->begin;

@@ -87,11 +87,14 @@ static status take_quote(corpus_rows *r, csv_state *s, csv_record *c)
 static void field_ends(const corpus_rows *r, csv_state *s, csv_record *c)
 {
     if (!s->in_header) return;
-    const int64_t n = s->text.count, body = (int64_t)strlen(r->o.text), id = (int64_t)strlen(r->o.id);
+    const int64_t n = s->text.count, body = (int64_t)strlen(r->o.text),
+                  id = (int64_t)strlen(r->o.id);
     const bool has_name = n > 0;
-    if (has_name && s->text_at < 0 && n == body && memcmp(s->text.items, r->o.text, (size_t)n) == 0) {
+    if (has_name && s->text_at < 0 && n == body &&
+        memcmp(s->text.items, r->o.text, (size_t)n) == 0) {
         s->text_at = c->column;
-    } else if (has_name && s->id_at < 0 && n == id && memcmp(s->text.items, r->o.id, (size_t)n) == 0) {
+    } else if (has_name && s->id_at < 0 && n == id &&
+               memcmp(s->text.items, r->o.id, (size_t)n) == 0) {
         s->id_at = c->column;
     }
     s->text.count = 0;
@@ -114,7 +117,8 @@ static status read_record(corpus_rows *r, csv_state *s, csv_record *c, bool *fou
         *found = true;
         const int64_t run = plain_run(r, s, c->in_quotes);
         if (run > 0) {
-            for (int64_t i = 0; c->in_quotes && i < run; i++) r->line += r->window[r->begin + i] == '\n';
+            for (int64_t i = 0; c->in_quotes && i < run; i++)
+                r->line += r->window[r->begin + i] == '\n';
             TRY(add(r, s, c, r->window + r->begin, run));
             c->field_begins = false;
             c->has_bytes = true;

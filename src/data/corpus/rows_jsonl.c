@@ -47,13 +47,13 @@ static status next(corpus_rows *r, corpus_row *out)
     forget(s);
     TRY(rows_line(r, limit, &line, &count, &is_large));
     if (line == NULL) return ST_OK;
-    while (count > 0 && (line[count - 1] == ' ' || (line[count - 1] >= '\t' && line[count - 1] <= '\r'))) {
+    while (count > 0 &&
+           (line[count - 1] == ' ' || (line[count - 1] >= '\t' && line[count - 1] <= '\r'))) {
         count--;
     }
     *out = (corpus_row){.kind = is_large ? ROW_LARGE : ROW_NONE, .text = line, .text_bytes = 0};
     if (is_large || count == 0) return ST_OK;
-    const status st =
-        json_parse_members(line, count, r->path, r->line, keys, key_count, s->values);
+    const status st = json_parse_members(line, count, r->path, r->line, keys, key_count, s->values);
     if (st == ST_NO_MEMORY) return st;
     if (st != ST_OK) {
         *out = rows_bad(r, "%s", error_last()->text);

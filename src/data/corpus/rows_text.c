@@ -42,7 +42,8 @@ static status next_line(corpus_rows *r, corpus_row *out)
     TRY(rows_line(r, r->o.document_bytes, &line, &count, &is_large));
     if (line == NULL) return ST_OK;
     if (count > 0 && line[count - 1] == '\r') count--;
-    *out = (corpus_row){.kind = is_large ? ROW_LARGE : ROW_DOCUMENT, .text = line, .text_bytes = count};
+    *out = (corpus_row){
+        .kind = is_large ? ROW_LARGE : ROW_DOCUMENT, .text = line, .text_bytes = count};
     if (!is_large && is_blank(line, count)) out->kind = ROW_NONE;
     return ST_OK;
 }

@@ -88,7 +88,8 @@ static status read_header(corpus_rows *r, warc_header *h, bool *found)
     } while (line != NULL && count == 0);
     if (line == NULL) return ST_OK;
     s->record++;
-    if (count < 5 || memcmp(line, "WARC/", 5) != 0) return damaged(r, "it does not begin with WARC/");
+    if (count < 5 || memcmp(line, "WARC/", 5) != 0)
+        return damaged(r, "it does not begin with WARC/");
     for (int64_t i = 0;; i++) {
         TRY(header_line(r, &line, &count));
         if (line == NULL) return damaged(r, "the file ends in its header");
@@ -170,8 +171,9 @@ static status take_block(corpus_rows *r, const warc_header *h, corpus_row *out)
     if (is_response && !http_body(&body, &bytes, content, sizeof(content))) return ST_OK;
     if (is_response || strcmp(h->type, "resource") == 0) {
         if (is_type(content, "text/html") || is_type(content, "application/xhtml")) {
-            *out = rows_bad(r, "%s: record %lld is a page in HTML; give the archive's WET file, or "
-                               "extract the text first",
+            *out = rows_bad(r,
+                            "%s: record %lld is a page in HTML; give the archive's WET file, or "
+                            "extract the text first",
                             r->path, (long long)s->record);
             return ST_OK;
         }
@@ -192,8 +194,8 @@ static status next(corpus_rows *r, corpus_row *out)
     bool found = false;
     TRY(read_header(r, h, &found));
     if (!found) return ST_OK;
-    const bool is_wanted = strcmp(h->type, "conversion") == 0 ||
-                           strcmp(h->type, "response") == 0 || strcmp(h->type, "resource") == 0;
+    const bool is_wanted = strcmp(h->type, "conversion") == 0 || strcmp(h->type, "response") == 0 ||
+                           strcmp(h->type, "resource") == 0;
     if (!is_wanted) {
         out->kind = ROW_NONE;
         return skip(r, h->bytes);

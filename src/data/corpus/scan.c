@@ -4,10 +4,10 @@
 // and then filters, hashes and packs that batch while another worker reads on. Batches are written
 // in their order, so a file's work files do not depend on the number of workers. At most one file
 // per worker is open, and a worker holds one batch: the memory is bounded.
+#include "data/corpus/scan.h"
 #include "base/fault.h"
 #include "base/thread_pool.h"
 #include "data/corpus/rows.h"
-#include "data/corpus/scan.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct scan_file {
     scan_tally tally;
     file *docs, *index;
     int64_t docs_at;
-    int64_t row;                    // number of the next row
+    int64_t row; // number of the next row
     int64_t batches_read, batches_written;
     bool is_read_now, at_end, is_done;
 } scan_file;

@@ -100,7 +100,8 @@ static status tell(shard_worker *w, int64_t bytes, int64_t tokens)
     pthread_mutex_lock(&w->p->lock);
     b->done += bytes;
     b->tokens += tokens;
-    const status st = w->p->failed ? fail(ST_STOPPED, "another thread failed") : build_report(b, CORPUS_SHARDS);
+    const status st =
+        w->p->failed ? fail(ST_STOPPED, "another thread failed") : build_report(b, CORPUS_SHARDS);
     pthread_mutex_unlock(&w->p->lock);
     return st;
 }
@@ -111,8 +112,8 @@ static status write_document(shard_worker *w, const build_file *f, spill_documen
     const char *bytes = w->batch.bytes.items;
     const char *body = d->text_bytes > 0 ? bytes + d->text_at : "";
     w->ids.count = 0;
-    TRY(data_tokenizer_encode(w->tokenizer, body, d->text_bytes,
-                              data_tokenizer_flags(w->tokenizer), &w->ids));
+    TRY(data_tokenizer_encode(w->tokenizer, body, d->text_bytes, data_tokenizer_flags(w->tokenizer),
+                              &w->ids));
     TRY(data_shard_add(shard, w->ids.items, w->ids.count));
     if (w->ids.count > 0) TRY(data_shard_end_document(shard));
     d->hash = hash128_of(body, d->text_bytes);

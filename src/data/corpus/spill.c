@@ -49,7 +49,8 @@ status spill_batch_add(spill_batch *b, int64_t number, const char *body, int64_t
     if (b->count == b->capacity) {
         const int64_t grown = max_i64(256, 2 * b->capacity);
         spill_document *moved = realloc(b->documents, (size_t)grown * sizeof(*moved));
-        if (moved == NULL) return fail(ST_NO_MEMORY, "no memory for %lld documents", (long long)grown);
+        if (moved == NULL)
+            return fail(ST_NO_MEMORY, "no memory for %lld documents", (long long)grown);
         b->documents = moved;
         b->capacity = grown;
     }
@@ -106,7 +107,8 @@ static status reserve(data_bytes *b, int64_t bytes)
 {
     if (b->capacity >= bytes) return ST_OK;
     char *moved = realloc(b->items, (size_t)bytes);
-    if (moved == NULL) return fail(ST_NO_MEMORY, "no memory for a piece of %lld bytes", (long long)bytes);
+    if (moved == NULL)
+        return fail(ST_NO_MEMORY, "no memory for a piece of %lld bytes", (long long)bytes);
     b->items = moved;
     b->capacity = bytes;
     return ST_OK;
@@ -123,7 +125,8 @@ status spill_batch_pack(spill_batch *b)
     }
     for (int64_t i = 0; i < b->count; i++) {
         const spill_document *d = &b->documents[i];
-        if (d->text_bytes > 0) TRY(data_bytes_add(&b->raw, b->bytes.items + d->text_at, d->text_bytes));
+        if (d->text_bytes > 0)
+            TRY(data_bytes_add(&b->raw, b->bytes.items + d->text_at, d->text_bytes));
         if (d->id_bytes > 0) TRY(data_bytes_add(&b->raw, b->bytes.items + d->id_at, d->id_bytes));
     }
     const size_t bound = ZSTD_compressBound((size_t)b->raw.count);
@@ -178,7 +181,8 @@ static status find_frames(arena *a, const host *h, file *index, spill_file *f)
         index_head head;
         if (bytes - at < (int64_t)sizeof(head)) return damaged(f->index_path, at);
         TRY(h->api->file_read(index, at, &head, sizeof(head)));
-        if (head.documents == 0 || head.documents > SPILL_BATCH_DOCUMENTS || head.bands > SPILL_BANDS_MAX ||
+        if (head.documents == 0 || head.documents > SPILL_BATCH_DOCUMENTS ||
+            head.bands > SPILL_BANDS_MAX ||
             (f->frame_count > 0 && head.bands != (uint64_t)f->bands) ||
             head.docs_at > (uint64_t)INT64_MAX) {
             return damaged(f->index_path, at);
@@ -226,7 +230,8 @@ static bool lay_out(spill_batch *b, int64_t documents)
     for (int64_t i = 0; i < documents; i++) {
         docs_record record;
         memcpy(&record, b->bytes.items + i * (int64_t)sizeof(record), sizeof(record));
-        if (at + record.text + record.id > b->bytes.count || record.number > INT64_MAX) return false;
+        if (at + record.text + record.id > b->bytes.count || record.number > INT64_MAX)
+            return false;
         b->documents[i] = (spill_document){.number = (int64_t)record.number,
                                            .text_at = at,
                                            .text_bytes = record.text,

@@ -123,8 +123,8 @@ static int64_t blank_bytes(const char *body, int64_t at, int64_t count)
     if (*c == 0xc2) return at + 1 < count && (c[1] == 0x85 || c[1] == 0xa0) ? 2 : 0;
     if ((*c != 0xe2 && *c != 0xe3) || at + 2 >= count) return 0;
     if (*c == 0xe3) return c[1] == 0x80 && c[2] == 0x80 ? 3 : 0;
-    const bool is_blank =
-        c[1] == 0x80 && ((c[2] >= 0x80 && c[2] <= 0x8a) || c[2] == 0xa8 || c[2] == 0xa9 || c[2] == 0xaf);
+    const bool is_blank = c[1] == 0x80 && ((c[2] >= 0x80 && c[2] <= 0x8a) || c[2] == 0xa8 ||
+                                           c[2] == 0xa9 || c[2] == 0xaf);
     return is_blank ? 3 : 0;
 }
 
