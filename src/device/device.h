@@ -46,8 +46,6 @@ typedef struct device_kernels {
     int (*threads)(const kern_context *of);
     const char *(*level)(const kern_context *of); // the vector units that are used, by name
     double (*peak_flops)(const kern_context *of, dtype type); // as in device_api
-    // The compiled kernels for GPUs, a fat binary; NULL: the build has none.
-    const void *(*image)(int64_t *bytes);
 } device_kernels;
 
 // ---- devices ------------------------------------------------------------------------------------

@@ -203,13 +203,6 @@ double kern_flops_per_byte(const kern_context *c, dtype type)
     return level >= KERN_AVX512 ? 20.0 : 10.0;
 }
 
-// The fat binary of the cuda backend (kernels/cuda); NULL: the build has none.
-static const void *image(int64_t *bytes)
-{
-    *bytes = 0;
-    return NULL;
-}
-
 const device_kernels kern_device_kernels = {
     .open = kern_context_open,
     .open_queue = kern_context_open_queue,
@@ -221,5 +214,4 @@ const device_kernels kern_device_kernels = {
     .threads = kern_context_threads,
     .level = kern_context_level,
     .peak_flops = peak_flops,
-    .image = image,
 };

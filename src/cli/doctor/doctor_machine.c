@@ -1,6 +1,6 @@
 // Facts that Linux and the driver of GPUs report about the machine, without opening a device.
 #include "cli/doctor/doctor.h"
-#include "device/cuda/driver.h"
+#include "device/cuda/cublaslt.h"
 #include "kernels/kernels.h"
 
 #include <ctype.h>
@@ -168,7 +168,9 @@ static status doctor_gpus(const doctor *d, doctor_finding *f)
 {
     cuda_driver driver;
     int count = 0;
-    int64_t bytes = 0;
+    char path[CUDA_PATH_BYTES];
+    lt_library library;
+    const char *why = NULL;
     if (cuda_driver_open(&driver) != ST_OK || cuda_gpu_count(&driver, &count) != ST_OK) {
         return doctor_costs(d, f, DOCTOR_FAIL, "%s", error_last()->text);
     }
@@ -179,10 +181,16 @@ static status doctor_gpus(const doctor *d, doctor_finding *f)
         TRY(doctor_found(d, f, "GPU %d: %s, %s, sm_%d, %d multiprocessors", i, gpu.name,
                          text_bytes_human(gpu.memory_bytes, human), gpu.arch, gpu.multiprocessors));
     }
-    if (kern_device_kernels.image(&bytes) == NULL) {
-        return doctor_costs(d, f, DOCTOR_WARN,
-                            "this build has no kernels for GPUs, because nvcc was not found when "
-                            "it was built; training will use the CPU");
+    if (cuda_image_path(d->cli->h, path) != ST_OK) {
+        return doctor_costs(d, f, DOCTOR_WARN, "%s", error_last()->text);
+    }
+    const bool has_library = lt_library_open(&library, &why);
+    TRY(doctor_found(d, f, "kernels in %s", path));
+    if (has_library) {
+        TRY(doctor_found(d, f, "cuBLASLt %lld", (long long)library.version()));
+    } else {
+        TRY(doctor_costs(d, f, DOCTOR_WARN, "matrix products are slower without cuBLASLt: %s",
+                         why));
     }
     return doctor_found(d, f, "train with kernels.device=cuda");
 }

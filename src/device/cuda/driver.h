@@ -7,6 +7,7 @@
 #define DEVICE_CUDA_DRIVER_H
 
 #include "base/base.h"
+#include "base/host.h"
 #include "base/types.h"
 
 #ifdef __cplusplus
@@ -113,6 +114,13 @@ NODISCARD status cuda_driver_open(cuda_driver *out);
 // Returns ST_OK for 0, else fails with the driver's name and text of the error: ST_NO_MEMORY for
 // CUDA_OUT_OF_MEMORY, ST_DEVICE for all others. `what` names the attempt: "cannot copy 12 bytes".
 NODISCARD status cuda_check(const cuda_driver *c, cuda_result r, const char *what);
+
+// The file with the kernels, in the folder of the program. ST_UNSUPPORTED, with the remedy: it is
+// not there.
+enum { CUDA_PATH_BYTES = 4096 };
+NODISCARD status cuda_image_path(const host *h, char path[CUDA_PATH_BYTES]);
+// Maps the file until the caller closes it.
+NODISCARD status cuda_image_map(const host *h, file **open, const void **image);
 
 typedef struct cuda_gpu {
     char name[64];

@@ -17,16 +17,14 @@ static uint64_t hash(const char *name)
     return h;
 }
 
+// Loads the kernels. A driver in tests has its own.
 static status module_open(cuda_device *d)
 {
-    int64_t bytes = 0;
-    const void *image = d->config.run->image != NULL ? d->config.run->image(&bytes) : NULL;
-    if (image == NULL && d->config.driver == NULL) {
-        return fail(ST_UNSUPPORTED,
-                    "this build has no kernels for GPUs, because nvcc was not found "
-                    "when it was built; install CUDA 12 or later and build again");
-    }
+    file *open = NULL;
+    const void *image = NULL;
+    if (d->config.driver == NULL) TRY(cuda_image_map(d->config.h, &open, &image));
     const cuda_result r = d->driver.module_load(&d->module, image);
+    if (open != NULL) (void)d->config.h->api->file_close(open);
     if (r == CUDA_NO_BINARY) {
         return fail(ST_UNSUPPORTED, "the kernels of this build do not run on %s (sm_%d)",
                     d->gpu.name, d->gpu.arch);
