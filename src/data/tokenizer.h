@@ -37,6 +37,9 @@ void data_bytes_deinit(data_bytes *list);
 NODISCARD status data_tokenizer_open(const host *h, arena *a, const char *path,
                                      data_tokenizer **out);
 void data_tokenizer_close(data_tokenizer *t); // NULL is legal
+// The same tokenizer for another thread, in `a`: it shares the vocabulary, which is only read, so
+// `t` must outlive it. To be closed too.
+NODISCARD status data_tokenizer_clone(const data_tokenizer *t, arena *a, data_tokenizer **out);
 
 enum {
     // Recognises special tokens in the text; otherwise all of it is plain text.
@@ -83,8 +86,9 @@ hash128 data_tokenizer_id(const data_tokenizer *t);
 // The id of a token by its text ("<|im_start|>"); -1 if there is none.
 int32_t data_tokenizer_find(const data_tokenizer *t, const char *text);
 enum {
-    DATA_CUT_BLANKS = 1,  // before white space that does not follow white space
-    DATA_CUT_ANYWHERE = 2 // between any two bytes
+    DATA_CUT_BLANKS = 1,   // before white space that does not follow white space
+    DATA_CUT_ANYWHERE = 2, // between any two bytes
+    DATA_CUT_SPACES = 8    // before a space or tab that does not follow white space
 };
 // Where a text may be cut so that encoding the pieces equals encoding the whole; 0: nowhere. The
 // program then reads long files piece by piece.

@@ -443,9 +443,9 @@ static void test_refusals(void **state)
         {"{}", ST_DAMAGED, "model"},
         {"[1]", ST_DAMAGED, "model"},
         {"{\"model\": {\"type\": \"Unigram\"}}", ST_DAMAGED, "vocabulary"},
-        {"{\"model\": {\"type\": \"WordLevel\"}}", ST_UNSUPPORTED, "WordLevel"},
-        {"{\"model\": {\"type\": \"BPE\"}, \"normalizer\": {\"type\": \"Nmt\"}}", ST_UNSUPPORTED,
-         "Nmt"},
+        {"{\"model\": {\"type\": \"WordLists\"}}", ST_UNSUPPORTED, "WordLists"},
+        {"{\"model\": {\"type\": \"BPE\"}, \"normalizer\": {\"type\": \"Nmz\"}}", ST_UNSUPPORTED,
+         "Nmz"},
         {"{\"model\": {\"type\": \"BPE\"}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}}",
          ST_DAMAGED, "vocabulary"},
         {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"ab\": 0}, \"merges\": []}, "

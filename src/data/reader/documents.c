@@ -139,9 +139,12 @@ static bool is_word_end(const char *text, int64_t at)
 static int64_t find_cut(const data_documents *d, const char *text, int64_t count)
 {
     if ((d->flags & DATA_CUT_ANYWHERE) != 0) return count;
-    if ((d->flags & DATA_CUT_BLANKS) == 0) return 0;
+    if ((d->flags & (DATA_CUT_BLANKS | DATA_CUT_SPACES)) == 0) return 0;
+    const bool takes_lines = (d->flags & DATA_CUT_BLANKS) != 0;
     for (int64_t at = count - 1; at > 0; at--) {
-        if (is_blank(text[at]) && is_word_end(text, at)) return at;
+        const bool is_place =
+            takes_lines ? is_blank(text[at]) : text[at] == ' ' || text[at] == '\t';
+        if (is_place && is_word_end(text, at)) return at;
     }
     return 0;
 }
@@ -158,7 +161,7 @@ static status next_text_piece(data_documents *d, data_piece *out)
             d->has_begun = false;
             return ST_OK;
         }
-        if (d->flags != 0 && d->end == d->capacity) {
+        if ((d->flags & ~DATA_SKIP_BAD_LINES) != 0 && d->end == d->capacity) {
             const int64_t cut = find_cut(d, text, held);
             if (cut > 0) {
                 *out = (data_piece){text, cut, false};

@@ -37,6 +37,12 @@ static void cache_clear(bpe_cache *c)
     c->words = c->key_bytes = c->ids_count = 0;
 }
 
+static status encode_new(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
+{
+    const int32_t whole = b->ignore_merges ? bpe_find(b, (const char *)word, bytes) : -1;
+    return whole >= 0 ? data_ids_add(out, &whole, 1) : bpe_encode_word(b, word, bytes, out);
+}
+
 static status encode_cached(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
 {
     bpe_cache *c = b->cache;
@@ -50,7 +56,7 @@ static status encode_cached(bpe *b, const uint8_t *word, int64_t bytes, data_ids
         }
     }
     const int64_t before = out->count;
-    TRY(bpe_encode_word(b, word, bytes, out));
+    TRY(encode_new(b, word, bytes, out));
     const int64_t count = out->count - before; // at most `bytes`, so at most 64
     if (c->words == CACHE_WORDS_MAX || c->key_bytes + bytes > CACHE_KEY_BYTES ||
         c->ids_count + count > CACHE_IDS) {
@@ -72,15 +78,14 @@ static status encode_cached(bpe *b, const uint8_t *word, int64_t bytes, data_ids
 
 status bpe_word(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
 {
-    const int32_t whole = b->ignore_merges ? bpe_find(b, (const char *)word, bytes) : -1;
-    if (whole >= 0) return data_ids_add(out, &whole, 1);
     if (bytes <= CACHE_WORD_BYTES) return encode_cached(b, word, bytes, out);
-    return bpe_encode_word(b, word, bytes, out);
+    return encode_new(b, word, bytes, out);
 }
 
 status bpe_cache_open(bpe *b)
 {
     if (b->cache != NULL) return ST_OK;
+    TRY(bpe_quick_open(b));
     b->cache = malloc(sizeof(*b->cache));
     if (b->cache == NULL) return fail(ST_NO_MEMORY, "no memory for the cache of words");
     cache_clear(b->cache);
@@ -89,13 +94,8 @@ status bpe_cache_open(bpe *b)
 
 static status encode_words(bpe *b, const uint8_t *text, int64_t count, data_ids *out)
 {
-    for (int64_t at = 0; at < count;) {
-        const int64_t end = split_gpt2_next(b->classes, text, count, at);
-        DEBUG_ASSERT(end > at);
-        TRY(bpe_word(b, text + at, end - at, out));
-        at = end;
-    }
-    return ST_OK;
+    const scanner gpt2 = scanner_gpt2(b->classes);
+    return bpe_encode_words(b, &gpt2, text, count, out);
 }
 
 // A stretch without added tokens.
@@ -141,7 +141,13 @@ static status encode(data_tokenizer *t, const char *text, int64_t count, int fla
     const bool special = (flags & DATA_ENCODE_SPECIAL) != 0;
     if (!special && !b->has_plain_added) return encode_stretch(b, text, count, out);
     int64_t begin = 0;
+    const int32_t *first = b->added_first;
     for (int64_t at = 0; at < count;) {
+        const uint8_t c = (uint8_t)text[at];
+        if (first[c] == first[c + 1]) {
+            at++;
+            continue;
+        }
         const bpe_added *found = added_at(b, text + at, count - at, special);
         if (found == NULL) {
             at++;
@@ -153,6 +159,37 @@ static status encode(data_tokenizer *t, const char *text, int64_t count, int fla
         begin = at;
     }
     return encode_stretch(b, text + begin, count - begin, out);
+}
+
+// The tokens have no spare bytes, so a copy must have their size; those of most are at most 8.
+static inline void copy_short(char *to, const char *from, int32_t count)
+{
+    if (count >= 4) {
+        uint32_t first, last;
+        memcpy(&first, from, 4);
+        memcpy(&last, from + count - 4, 4);
+        memcpy(to, &first, 4);
+        memcpy(to + count - 4, &last, 4);
+        return;
+    }
+    for (int32_t i = 0; i < count; i++) to[i] = from[i];
+}
+
+status bpe_decode(const bpe *b, const int32_t *ids, int64_t count, int flags, data_bytes *out)
+{
+    const bool skips = (flags & DATA_DECODE_SKIP_SPECIAL) != 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || ids[i] >= b->tokens_count) continue;
+        const bpe_token *t = &b->tokens[ids[i]];
+        if ((t->flags & BPE_PRESENT) == 0 || (skips && (t->flags & BPE_SPECIAL) != 0)) continue;
+        if (t->count > 8 || out->capacity - out->count < t->count) {
+            TRY(data_bytes_add(out, t->bytes, t->count));
+            continue;
+        }
+        copy_short(out->items + out->count, t->bytes, t->count);
+        out->count += t->count;
+    }
+    return ST_OK;
 }
 
 void bpe_row_token(const data_tokenizer *t, int32_t id, const char **bytes, int64_t *count,
@@ -184,11 +221,13 @@ int32_t bpe_row_find(const data_tokenizer *t, const char *text)
 void bpe_free(bpe *b)
 {
     free(b->cache);
+    free(b->quick);
     free(b->symbols);
     free(b->heap);
     data_bytes_deinit(&b->repaired);
     data_bytes_deinit(&b->prefixed);
     b->cache = NULL;
+    b->quick = NULL;
     b->symbols = NULL;
     b->heap = NULL;
     b->symbols_capacity = b->heap_capacity = 0;
@@ -197,12 +236,32 @@ void bpe_free(bpe *b)
 static status words(data_tokenizer *t, const char *text, int64_t count, data_take_word *take,
                     void *context)
 {
+    const scanner gpt2 = scanner_gpt2(t->bpe->classes);
     for (int64_t at = 0; at < count;) {
-        const int64_t end = split_gpt2_next(t->bpe->classes, (const uint8_t *)text, count, at);
+        const int64_t end = gpt2.next(&gpt2, (const uint8_t *)text, count, at);
         TRY(take(context, text + at, end - at));
         at = end;
     }
     return ST_OK;
+}
+
+status bpe_clone(const bpe *b, arena *a, bpe **out)
+{
+    TRY(arena_new(a, 1, out));
+    bpe *copy = *out;
+    *copy = *b;
+    copy->cache = NULL;
+    copy->quick = NULL;
+    copy->repaired = copy->prefixed = (data_bytes){0};
+    copy->symbols = NULL;
+    copy->heap = NULL;
+    copy->symbols_capacity = copy->heap_capacity = 0;
+    return ST_OK;
+}
+
+static status unshare(data_tokenizer *t, arena *a)
+{
+    return bpe_clone(t->bpe, a, &t->bpe);
 }
 
 static void close_bpe(data_tokenizer *t)
@@ -215,4 +274,5 @@ const data_tokenizer_row data_tokenizer_row_bpe = {.name = "bpe",
                                                    .token = bpe_row_token,
                                                    .find = bpe_row_find,
                                                    .close = close_bpe,
+                                                   .unshare = unshare,
                                                    .words = words};

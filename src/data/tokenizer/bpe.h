@@ -7,7 +7,7 @@
 
 #include "base/format/json.h"
 #include "data/tokenizer/family.h"
-#include "data/tokenizer/split.h"
+#include "data/tokenizer/scanner.h"
 
 enum { BPE_PRESENT = 1, BPE_BYTE_LEVEL = 2, BPE_ADDED = 4, BPE_SPECIAL = 8 };
 
@@ -38,6 +38,7 @@ typedef struct bpe_candidate {
 } bpe_candidate;
 
 typedef struct bpe_cache bpe_cache;
+typedef struct bpe_quick bpe_quick;
 
 typedef struct bpe {
     uint8_t *classes; // SPLIT_CLASS_POINTS
@@ -55,7 +56,12 @@ typedef struct bpe {
     bool has_plain_added;     // some are also recognised in plain text
     bool ignore_merges;       // a word that is a token becomes that token without merging
     bool add_prefix_space;
-    bpe_cache *cache; // heap; made on first use
+    // The last character of a word has this after it in the vocabulary; suffix_bytes 0: nothing.
+    const char *suffix;
+    int32_t suffix_bytes;
+    int32_t suffix_ids[256]; // of each byte with the suffix, in byte-level vocabularies
+    bpe_cache *cache;        // heap; made on first use
+    bpe_quick *quick;        // the same, of short words (bpe_words.c)
     // Scratch buffers of encode, heap.
     data_bytes repaired, prefixed;
     bpe_symbol *symbols;
@@ -85,6 +91,8 @@ NODISCARD status bpe_build_tokens(bpe_builder *b, const json *vocab, const json 
 NODISCARD status bpe_build_merges_begin(bpe_builder *b, int64_t count);
 NODISCARD status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes,
                                  const char *right, int64_t right_bytes);
+// end_of_word_suffix, after the tokens.
+NODISCARD status bpe_build_suffix(bpe_builder *b, const char *suffix, int64_t bytes);
 NODISCARD status bpe_build_ranked_merges(bpe_builder *b); // from b->ranks
 NODISCARD status bpe_build_added(bpe_builder *b, int32_t id, const char *text, int64_t bytes,
                                  bool special);
@@ -117,8 +125,17 @@ NODISCARD status bpe_merge_ids(bpe *b, const int32_t *ids, int64_t count, data_i
 // tokens.
 NODISCARD status bpe_word(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out);
 NODISCARD status bpe_cache_open(bpe *b);
-void bpe_free(bpe *b); // what is on the heap
+// Appends the ids of all words that a scanner finds; after bpe_cache_open.
+NODISCARD status bpe_encode_words(bpe *b, const scanner *s, const uint8_t *text, int64_t count,
+                                  data_ids *out);
+NODISCARD status bpe_quick_open(bpe *b); // for bpe_cache_open
+void bpe_free(bpe *b);                   // what is on the heap
+// A copy with scratch of its own.
+NODISCARD status bpe_clone(const bpe *b, arena *a, bpe **out);
 
+// Appends the bytes of ids.
+NODISCARD status bpe_decode(const bpe *b, const int32_t *ids, int64_t count, int flags,
+                            data_bytes *out);
 // Every row whose vocabulary is a bpe has these two.
 void bpe_row_token(const data_tokenizer *t, int32_t id, const char **bytes, int64_t *count,
                    bool *special);

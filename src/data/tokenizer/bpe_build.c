@@ -248,6 +248,33 @@ status bpe_build_tokens(bpe_builder *b, const json *vocab, const json *added_tok
     return index_tokens(b);
 }
 
+status bpe_build_suffix(bpe_builder *b, const char *suffix, int64_t bytes)
+{
+    enum { SUFFIX_MAX = 32 };
+    char *copy = NULL, whole[SUFFIX_MAX + 1];
+    bpe *v = b->vocab;
+    if (bytes > SUFFIX_MAX) {
+        return fail(ST_UNSUPPORTED, "%s: an `end_of_word_suffix` of %lld bytes; at most %d",
+                    b->path, (long long)bytes, (int)SUFFIX_MAX);
+    }
+    TRY(arena_new(b->a, bytes + 1, &copy));
+    memcpy(copy, suffix, (size_t)bytes);
+    memcpy(whole + 1, suffix, (size_t)bytes);
+    v->suffix = copy;
+    v->suffix_bytes = (int32_t)bytes;
+    hash_add(b->hash, copy, bytes);
+    for (int byte = 0; byte < 256 && !b->is_text; byte++) {
+        whole[0] = (char)byte;
+        v->suffix_ids[byte] = bpe_find(v, whole, bytes + 1);
+        if (v->suffix_ids[byte] >= 0) continue;
+        return fail(ST_UNSUPPORTED,
+                    "%s: `end_of_word_suffix` \"%.40s\" is not supported where a byte (0x%02x) "
+                    "with it has no token",
+                    b->path, copy, (unsigned)byte);
+    }
+    return ST_OK;
+}
+
 status bpe_build_merges_begin(bpe_builder *b, int64_t count)
 {
     const int64_t size = table_size(count);

@@ -151,10 +151,12 @@ status bpe_encode_word(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out
     if (bytes <= SHORT_WORD_MAX) {
         int32_t ids[SHORT_WORD_MAX];
         for (int64_t i = 0; i < bytes; i++) ids[i] = b->byte_ids[word[i]];
+        if (b->suffix_bytes > 0) ids[bytes - 1] = b->suffix_ids[word[bytes - 1]];
         return merge_short(b, ids, bytes, out);
     }
     TRY(reserve(b, bytes));
     for (int64_t i = 0; i < bytes; i++) b->symbols[i].id = b->byte_ids[word[i]];
+    if (b->suffix_bytes > 0) b->symbols[bytes - 1].id = b->suffix_ids[word[bytes - 1]];
     return merge_long(b, bytes, out);
 }
 

@@ -24,6 +24,8 @@ typedef struct data_tokenizer_row {
                   bool *special);
     int32_t (*find)(const data_tokenizer *t, const char *text);
     void (*close)(data_tokenizer *t);
+    // Gives a copy its own scratch, in place of that which it shares with the original.
+    status (*unshare)(data_tokenizer *t, arena *a);
     // Appends what one more id, and the end, add to the decoded bytes. NULL: the ids' own bytes.
     status (*decode)(const data_tokenizer *t, data_decoder *d, int32_t id, int flags,
                      data_bytes *out);
@@ -39,6 +41,7 @@ struct data_tokenizer {
     int64_t vocab_size;
     int32_t eot;
     int cuts;         // DATA_CUT_*
+    bool joins;       // the bytes of ids together are the text, whatever `decode` of the row is
     bool has_special; // DATA_ENCODE_SPECIAL changes something
     int flags;        // DATA_ENCODE_*, see data_tokenizer_flags
     hash128 id;

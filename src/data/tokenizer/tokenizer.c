@@ -1,6 +1,6 @@
 // Shared by all tokenizers: lists, the choice of the member by path, decoding.
 #include "base/fault.h"
-#include "data/tokenizer/family.h"
+#include "data/tokenizer/bpe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +145,16 @@ void data_tokenizer_close(data_tokenizer *t)
     if (t != NULL) t->row->close(t);
 }
 
+status data_tokenizer_clone(const data_tokenizer *t, arena *a, data_tokenizer **out)
+{
+    data_tokenizer *copy = NULL;
+    TRY(arena_new(a, 1, &copy));
+    *copy = *t;
+    if (t->row->unshare != NULL) TRY(t->row->unshare(copy, a));
+    *out = copy;
+    return ST_OK;
+}
+
 status data_tokenizer_encode(data_tokenizer *t, const char *text, int64_t bytes, int flags,
                              data_ids *out)
 {
@@ -179,7 +189,8 @@ static status decode_with_row(const data_tokenizer *t, const int32_t *ids, int64
 status data_tokenizer_decode(const data_tokenizer *t, const int32_t *ids, int64_t count, int flags,
                              data_bytes *out)
 {
-    if (t->row->decode != NULL) return decode_with_row(t, ids, count, flags, out);
+    if (t->row->decode != NULL && !t->joins) return decode_with_row(t, ids, count, flags, out);
+    if (t->bpe != NULL) return bpe_decode(t->bpe, ids, count, flags, out);
     for (int64_t i = 0; i < count; i++) {
         const char *bytes = NULL;
         int64_t length = 0;

@@ -576,7 +576,7 @@ static void test_refused_steps(void **state)
         status wanted;
         const char *words;
     } rows[] = {
-        {{.normalizer = "{\"type\": \"Nmt\"}"}, ST_UNSUPPORTED, "`Nmt`"},
+        {{.normalizer = "{\"type\": \"ByteLevel\"}"}, ST_UNSUPPORTED, "`ByteLevel`"},
         {{.normalizer = "{}"}, ST_UNSUPPORTED, "`?`"},
         {{.normalizer = "7"}, ST_DAMAGED, "no map"},
         {{.normalizer = "{\"type\": \"Sequence\"}"}, ST_DAMAGED, "no list"},

@@ -7,6 +7,7 @@
 #include "data/reader.h"
 #include "data/tokenizer/family.h"
 #include "data/tokens.h"
+#include "data/tokens/encode_batches.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -129,35 +130,37 @@ static void utf8_end(utf8_watch *u, data_shard_writer *w)
     u->kept_count = 0;
 }
 
+typedef struct copying {
+    data_documents *documents;
+    data_shard_writer *writer;
+    const char *path;
+    const data_progress *progress;
+    utf8_watch utf8;
+    int64_t since_report;
+} copying;
+
+static status copy_piece(void *context, const data_piece *piece, const int32_t *ids, int64_t count)
+{
+    enum { REPORT_BYTES = 1 << 22 };
+    copying *c = context;
+    if (piece->bytes == NULL) {
+        if (c->since_report < REPORT_BYTES) return ST_OK;
+        c->since_report = 0;
+        return report(c->progress, c->path, c->documents);
+    }
+    c->since_report += piece->count;
+    utf8_look(&c->utf8, piece->bytes, piece->count, c->writer);
+    if (piece->ends_document) utf8_end(&c->utf8, c->writer);
+    TRY(data_shard_add(c->writer, ids, count));
+    return piece->ends_document ? data_shard_end_document(c->writer) : ST_OK;
+}
+
 static status copy_documents(data_tokenizer *t, data_documents *d, data_shard_writer *w,
                              const char *path, const data_progress *progress)
 {
-    enum { REPORT_BYTES = 1 << 22 };
-    data_ids ids = {0};
-    status st = ST_OK;
-    int64_t since_report = 0;
-    utf8_watch utf8 = {0};
-    for (;;) {
-        data_piece piece;
-        TRY_TO(free_ids, data_documents_next(d, &piece));
-        if (piece.bytes == NULL) break;
-        ids.count = 0;
-        utf8_look(&utf8, piece.bytes, piece.count, w);
-        if (piece.ends_document) utf8_end(&utf8, w);
-        TRY_TO(free_ids,
-               data_tokenizer_encode(t, piece.bytes, piece.count, data_tokenizer_flags(t), &ids));
-        TRY_TO(free_ids, data_shard_add(w, ids.items, ids.count));
-        if (piece.ends_document) TRY_TO(free_ids, data_shard_end_document(w));
-        since_report += piece.count;
-        if (since_report >= REPORT_BYTES) {
-            since_report = 0;
-            TRY_TO(free_ids, report(progress, path, d));
-        }
-    }
-    st = report(progress, path, d);
-free_ids:
-    data_ids_deinit(&ids);
-    return st;
+    copying c = {.documents = d, .writer = w, .path = path, .progress = progress};
+    TRY(encode_batches(t, d, copy_piece, &c));
+    return report(progress, path, d);
 }
 
 static status make_shard(const host *h, data_tokenizer *t, const char *text_path,

@@ -106,6 +106,11 @@ static status walk(pipeline *p, int list, const char *text, int64_t count, bool 
     const added_list *added = &p->added[list];
     int64_t begin = 0;
     for (int64_t at = 0; at < count && added->count > 0;) {
+        const uint8_t c = (uint8_t)text[at];
+        if (added->first[c] == added->first[c + 1]) {
+            at++;
+            continue;
+        }
         const added_token *found = added_at(added, text + at, count - at);
         if (found == NULL) {
             at++;

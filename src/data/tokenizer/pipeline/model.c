@@ -2,6 +2,8 @@
 // a character without a token becomes the tokens of its bytes or the unknown token.
 #include "data/tokenizer/pipeline/pipeline.h"
 
+#include <string.h>
+
 // The tokens of a character's bytes; false if one is missing.
 static bool fall_back(const pipeline *p, const char *bytes, int length, int32_t ids[4])
 {
@@ -30,6 +32,16 @@ static bool is_apart(const pipeline *p, char left, char right)
     return (p->joins[(uint8_t)left][(uint8_t)right >> 3] >> ((uint8_t)right & 7) & 1) == 0;
 }
 
+// The token of the last character of a word.
+static int32_t find_last(const pipeline *p, const char *bytes, int length)
+{
+    char whole[4 + 32];
+    const int32_t more = p->vocab->suffix_bytes;
+    memcpy(whole, bytes, (size_t)length);
+    if (more > 0) memcpy(whole + length, p->vocab->suffix, (size_t)more);
+    return bpe_find(p->vocab, whole, length + more);
+}
+
 static status merge_symbols(pipeline *p, data_ids *out)
 {
     TRY(bpe_merge_ids(p->vocab, p->symbols.items, p->symbols.count, out));
@@ -49,7 +61,8 @@ static status encode_characters(pipeline *p, const char *word, int64_t count, da
         bool torn = false;
         const int length = utf8_next((const uint8_t *)word + at, count - at, &point, &torn);
         ASSERT(length > 0);
-        const int32_t id = bpe_find(p->vocab, word + at, length);
+        const int32_t id = at + length == count ? find_last(p, word + at, length)
+                                                : bpe_find(p->vocab, word + at, length);
         int32_t ids[4];
         if (id >= 0) {
             if (pending) TRY(data_ids_add(&p->symbols, &p->unknown, 1));
@@ -69,11 +82,19 @@ static status encode_characters(pipeline *p, const char *word, int64_t count, da
     return merge_symbols(p, out);
 }
 
+// WordLevel: a word is a token, or the unknown token.
+static status whole_word(const pipeline *p, const char *word, int64_t count, data_ids *out)
+{
+    const int32_t id = bpe_find(p->vocab, word, count);
+    return data_ids_add(out, id >= 0 ? &id : &p->unknown, 1);
+}
+
 status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out)
 {
     if (p->take != NULL) return p->take(p->take_context, word, count);
     if (p->model == MODEL_WORDPIECE) return pipeline_wordpiece(p, word, count, out);
     if (p->model == MODEL_UNIGRAM) return pipeline_unigram(p, word, count, out);
+    if (p->model == MODEL_WORDLEVEL) return whole_word(p, word, count, out);
     if (p->is_byte_level) return bpe_word(p->vocab, (const uint8_t *)word, count, out);
     const int32_t whole = p->vocab->ignore_merges ? bpe_find(p->vocab, word, count) : -1;
     if (whole >= 0) return data_ids_add(out, &whole, 1);

@@ -53,6 +53,13 @@ static status replace(pipeline *p, const normalizer *n, const char *text, int64_
     return ST_OK;
 }
 
+// Nmt drops these and makes blanks of those, as the reference library answers.
+static const unicode_range nmt_drops[] = {{0x1, 0x8},   {0xb, 0xb},   {0xe, 0x1f},
+                                          {0x7f, 0x7f}, {0x8f, 0x8f}, {0x9f, 0x9f}};
+static const unicode_range nmt_blanks[] = {{0x9, 0xa},       {0xc, 0xd},       {0x1680, 0x1680},
+                                           {0x200b, 0x200f}, {0x2028, 0x2029}, {0x2581, 0x2581},
+                                           {0xfeff, 0xfeff}, {0xfffd, 0xfffd}};
+
 // Appends what becomes of one character.
 static status map_point(const pipeline *p, normalizer_kind kind, uint32_t point, const char *bytes,
                         int length, data_bytes *out)
@@ -68,6 +75,9 @@ static status map_point(const pipeline *p, normalizer_kind kind, uint32_t point,
     } else if ((kind == NORMALIZER_BERT_ACCENTS && unicode_is(UNICODE_ACCENT, point)) ||
                (kind == NORMALIZER_STRIP_ACCENTS && unicode_is(UNICODE_MARK, point))) {
         return ST_OK;
+    } else if (kind == NORMALIZER_NMT) {
+        if (unicode_in(nmt_drops, COUNT_OF(nmt_drops), point)) return ST_OK;
+        if (unicode_in(nmt_blanks, COUNT_OF(nmt_blanks), point)) return data_bytes_add(out, " ", 1);
     } else if (kind == NORMALIZER_LOWERCASE) {
         uint8_t small[4];
         if (point == 0x130) return data_bytes_add(out, "i\xcc\x87", 3);
@@ -108,6 +118,7 @@ static status run(pipeline *p, const normalizer *n, const char *text, int64_t co
         return precompiled_normalize(&n->table, text, count, out);
     case NORMALIZER_LOWERCASE:
     case NORMALIZER_STRIP_ACCENTS:
+    case NORMALIZER_NMT:
     case NORMALIZER_CLEAN:
     case NORMALIZER_CHINESE:
     case NORMALIZER_BERT_ACCENTS:

@@ -54,6 +54,29 @@ status pattern_literal(arena *a, const char *path, const char *text, int64_t byt
     return ST_OK;
 }
 
+static status open_match(const char *path, pattern *out)
+{
+    out->match = pcre2_match_data_create(1, NULL);
+    out->context = pcre2_match_context_create(NULL);
+    out->stack = pcre2_jit_stack_create(1 << 15, JIT_STACK_MAX, NULL);
+    if (out->match == NULL || out->context == NULL) {
+        return fail(ST_NO_MEMORY, "%s: no memory for a pattern", path);
+    }
+    (void)pcre2_set_match_limit(out->context, MATCH_LIMIT);
+    (void)pcre2_set_depth_limit(out->context, DEPTH_LIMIT);
+    (void)pcre2_set_heap_limit(out->context, HEAP_LIMIT_KIB);
+    if (out->stack != NULL) pcre2_jit_stack_assign(out->context, NULL, out->stack);
+    return ST_OK;
+}
+
+status pattern_unshare(pattern *p)
+{
+    if (p->code == NULL) return ST_OK;
+    p->shares_code = true;
+    p->match = p->context = p->stack = NULL;
+    return open_match("a tokenizer", p);
+}
+
 static status compile(const char *path, const data_bytes *translated, pattern *out)
 {
     int error = 0;
@@ -71,17 +94,7 @@ static status compile(const char *path, const data_bytes *translated, pattern *o
                     (const char *)words);
     }
     (void)pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE); // without it, matching is slower
-    out->match = pcre2_match_data_create(1, NULL);
-    out->context = pcre2_match_context_create(NULL);
-    out->stack = pcre2_jit_stack_create(1 << 15, JIT_STACK_MAX, NULL);
-    if (out->match == NULL || out->context == NULL) {
-        return fail(ST_NO_MEMORY, "%s: no memory for a pattern", path);
-    }
-    (void)pcre2_set_match_limit(out->context, MATCH_LIMIT);
-    (void)pcre2_set_depth_limit(out->context, DEPTH_LIMIT);
-    (void)pcre2_set_heap_limit(out->context, HEAP_LIMIT_KIB);
-    if (out->stack != NULL) pcre2_jit_stack_assign(out->context, NULL, out->stack);
-    return ST_OK;
+    return open_match(path, out);
 }
 
 status pattern_regex(pattern_syntax syntax, const char *path, const char *text, int64_t bytes,
@@ -98,7 +111,7 @@ status pattern_regex(pattern_syntax syntax, const char *path, const char *text, 
 
 void pattern_close(pattern *p)
 {
-    pcre2_code_free(p->code);
+    if (!p->shares_code) pcre2_code_free(p->code);
     pcre2_match_data_free(p->match);
     pcre2_match_context_free(p->context);
     pcre2_jit_stack_free(p->stack);

@@ -16,6 +16,7 @@ typedef struct pattern {
     const char *literal; // NULL: a regular expression
     int64_t literal_bytes;
     void *code, *match, *context, *stack; // PCRE2's, on the heap
+    bool shares_code;                     // a copy
 } pattern;
 
 // A part of a text that a pattern matches, or that lies between two matches.
@@ -34,6 +35,8 @@ NODISCARD status pattern_literal(arena *a, const char *path, const char *text, i
 NODISCARD status pattern_regex(pattern_syntax syntax, const char *path, const char *text,
                                int64_t bytes, pattern *out);
 void pattern_close(pattern *p);
+// Gives a copy all but its code anew; the original must outlive it.
+NODISCARD status pattern_unshare(pattern *p);
 // All matches and what lies between them, in order; the pieces cover the text (UTF-8).
 NODISCARD status pattern_pieces(const pattern *p, const char *text, int64_t count, pieces *out);
 NODISCARD status pieces_add(pieces *list, int64_t begin, int64_t end, bool is_match);

@@ -62,10 +62,14 @@ void pipeline_free(pipeline *p)
         pieces_deinit(&s->pieces);
     }
     p->normalizer_count = p->splitter_count = 0;
-    free(p->tree.edges);
+    if (!p->is_copy) {
+        free(p->tree.edges);
+        free(p->cases);
+    }
     free(p->path);
     p->tree = (token_tree){.edges = NULL};
     p->path = NULL;
+    p->cases = NULL;
     p->path_capacity = 0;
     data_bytes_deinit(&p->repaired);
     data_bytes_deinit(&p->piece);
@@ -73,6 +77,38 @@ void pipeline_free(pipeline *p)
     data_ids_deinit(&p->points);
     data_ids_deinit(&p->symbols);
     pieces_deinit(&p->matches);
+}
+
+static status unshare(data_tokenizer *t, arena *a)
+{
+    pipeline *p = NULL;
+    status st = ST_OK;
+    TRY(bpe_clone(t->bpe, a, &t->bpe));
+    TRY(arena_new(a, 1, &p));
+    *p = *t->pipeline;
+    t->pipeline = p;
+    p->is_copy = true;
+    p->vocab = t->bpe;
+    p->path = NULL;
+    p->path_capacity = 0;
+    p->repaired = p->piece = p->normal[0] = p->normal[1] = (data_bytes){0};
+    p->points = p->symbols = (data_ids){0};
+    p->matches = (pieces){0};
+    for (int i = 0; i < p->splitter_count; i++) {
+        p->splitters[i].changed = (data_bytes){0};
+        p->splitters[i].pieces = (pieces){0};
+    }
+    // All patterns are the copy's own before one of them can fail.
+    for (int i = 0; i < p->normalizer_count; i++) {
+        const status one = pattern_unshare(&p->normalizers[i].pattern);
+        if (st == ST_OK) st = one;
+    }
+    for (int i = 0; i < p->splitter_count; i++) {
+        const status one = pattern_unshare(&p->splitters[i].pattern);
+        if (st == ST_OK) st = one;
+    }
+    if (st != ST_OK) pipeline_free(p);
+    return st;
 }
 
 static void close_pipeline(data_tokenizer *t)
@@ -86,6 +122,7 @@ const data_tokenizer_row data_tokenizer_row_pipeline = {.name = "pipeline",
                                                         .token = bpe_row_token,
                                                         .find = bpe_row_find,
                                                         .close = close_pipeline,
+                                                        .unshare = unshare,
                                                         .decode = decode,
                                                         .decode_end = decode_end,
                                                         .words = words};

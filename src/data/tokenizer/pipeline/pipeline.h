@@ -26,6 +26,7 @@ typedef enum normalizer_kind {
     NORMALIZER_LOWERCASE,
     NORMALIZER_STRIP_ACCENTS,
     NORMALIZER_PRECOMPILED,
+    NORMALIZER_NMT,
     // The parts of BertNormalizer, which becomes several steps.
     NORMALIZER_CLEAN,
     NORMALIZER_CHINESE,
@@ -75,6 +76,7 @@ typedef struct splitter {
     struct pattern pattern;
     bool invert;
     bool add_prefix_space; // BYTE_LEVEL
+    scanner scanner;       // PATTERN: of a known expression; next NULL: there is none
     bool splits;           // BYTE_LEVEL: with GPT-2's expression; METASPACE: at each replacement
     int prepend;           // METASPACE: PREPEND_*
     // Scratch of one text.
@@ -118,7 +120,7 @@ typedef struct added_list {
     int64_t first[257]; // items[first[b]] to [b + 1] begin with byte b
 } added_list;
 
-typedef enum model_kind { MODEL_BPE, MODEL_WORDPIECE, MODEL_UNIGRAM } model_kind;
+typedef enum model_kind { MODEL_BPE, MODEL_WORDPIECE, MODEL_UNIGRAM, MODEL_WORDLEVEL } model_kind;
 
 // A tree of tokens, by their bytes (model_unigram.c).
 typedef struct token_edge {
@@ -160,6 +162,8 @@ typedef struct pipeline {
     int normalizer_count;
     splitter splitters[PIPELINE_STEPS_MAX];
     int splitter_count;
+    scanner scanner; // stands for all splitters; next NULL: none does
+    uint8_t *cases;  // heap: classes of a scanner that needs them
     decoder_step decoders[PIPELINE_STEPS_MAX];
     int decoder_count;
     added_list added[2]; // found before and after the normalizers
@@ -168,6 +172,7 @@ typedef struct pipeline {
     data_ids points, symbols;
     pieces matches;
     // Gets the words in place of the model; NULL: the model does.
+    bool is_copy; // shares tables with the original, which frees them
     data_take_word *take;
     void *take_context;
 } pipeline;

@@ -122,8 +122,10 @@ static status read_unknown(pipeline *p, const bpe_builder *b, const json *model)
         snprintf(text, sizeof(text), "<0x%02X>", (unsigned)byte);
         p->byte_tokens[byte] = bpe_find(p->vocab, text, 6);
     }
-    if (p->model == MODEL_WORDPIECE && json_kind_of(unknown) != JSON_TEXT) {
-        return fail(ST_DAMAGED, "%s: a WordPiece model has no `unk_token`", b->path);
+    const bool needs = p->model == MODEL_WORDPIECE || p->model == MODEL_WORDLEVEL;
+    if (needs && json_kind_of(unknown) != JSON_TEXT) {
+        return fail(ST_DAMAGED, "%s: a %s model has no `unk_token`", b->path,
+                    json_text(json_get(model, "type"), "?"));
     }
     if (p->model == MODEL_UNIGRAM || json_kind_of(unknown) != JSON_TEXT) return ST_OK;
     p->unknown = bpe_find(p->vocab, json_text(unknown, ""), json_text_bytes(unknown));
@@ -186,9 +188,10 @@ static status read_unigram(pipeline *p, bpe_builder *b, const json *model)
 static void read_kind(pipeline *p, const json *model)
 {
     const char *type = json_text(json_get(model, "type"), "BPE");
-    p->model = strcmp(type, "WordPiece") == 0 ? MODEL_WORDPIECE
-               : strcmp(type, "Unigram") == 0 ? MODEL_UNIGRAM
-                                              : MODEL_BPE;
+    p->model = strcmp(type, "WordPiece") == 0   ? MODEL_WORDPIECE
+               : strcmp(type, "Unigram") == 0   ? MODEL_UNIGRAM
+               : strcmp(type, "WordLevel") == 0 ? MODEL_WORDLEVEL
+                                                : MODEL_BPE;
 }
 
 static status read_model(pipeline *p, bpe_builder *b, const json *root)
@@ -207,6 +210,10 @@ static status read_model(pipeline *p, bpe_builder *b, const json *root)
     }
     b->is_text = !p->is_byte_level;
     TRY(bpe_build_tokens(b, json_get(model, "vocab"), json_get(root, "added_tokens")));
+    const json *suffix = json_get(model, "end_of_word_suffix");
+    if (p->model == MODEL_BPE && json_text_bytes(suffix) > 0) {
+        TRY(bpe_build_suffix(b, json_text(suffix, ""), json_text_bytes(suffix)));
+    }
     if (p->model == MODEL_BPE && b->ranks != NULL) {
         TRY(bpe_build_ranked_merges(b));
     } else if (p->model == MODEL_BPE) {
@@ -219,6 +226,37 @@ static status read_model(pipeline *p, bpe_builder *b, const json *root)
     if (p->model == MODEL_UNIGRAM) return read_unigram(p, b, model);
     if (p->model == MODEL_BPE) pipeline_note_joins(p);
     return p->model == MODEL_WORDPIECE ? read_wordpiece(p, b, model) : ST_OK;
+}
+
+static bool keeps_cuts(const added_list *list)
+{
+    for (int64_t i = 0; i < list->count; i++) {
+        const added_token *a = &list->items[i];
+        if (a->right || memchr(a->bytes, ' ', (size_t)a->count) != NULL ||
+            memchr(a->bytes, '\t', (size_t)a->count) != NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// A space or tab after another character begins a word of every scanner, and ends one of the steps
+// that drop white space; Unicode's forms compose nothing across it. Other expressions may match
+// across any place.
+static int cuts_of(const pipeline *p)
+{
+    const splitter *first = &p->splitters[0];
+    const bool drops = p->splitter_count > 0 &&
+                       (first->kind == SPLITTER_WHITE_SPACE || first->kind == SPLITTER_WORDS);
+    if (p->scanner.next == NULL && !drops) return 0;
+    for (int i = 0; i < p->normalizer_count; i++) {
+        const normalizer_kind kind = p->normalizers[i].kind;
+        const bool is_form = kind <= NORMALIZER_NFKD || kind == NORMALIZER_LOWERCASE;
+        const bool is_bert = kind == NORMALIZER_CLEAN || kind == NORMALIZER_CHINESE ||
+                             kind == NORMALIZER_BERT_ACCENTS || kind == NORMALIZER_STRIP_ACCENTS;
+        if (!is_form && !(drops && is_bert)) return 0;
+    }
+    return keeps_cuts(&p->added[0]) && keeps_cuts(&p->added[1]) ? DATA_CUT_SPACES : 0;
 }
 
 static status build(pipeline *p, bpe_builder *b, const json *root, const char *eot_text,
@@ -246,7 +284,8 @@ static status build(pipeline *p, bpe_builder *b, const json *root, const char *e
     order_added(p, t->eot);
     t->row = &data_tokenizer_row_pipeline;
     t->pipeline = p;
-    t->cuts = 0; // an expression may match across any place
+    t->joins = p->is_byte_level; // the decoder is ByteLevel alone
+    t->cuts = cuts_of(p);
     return ST_OK;
 }
 

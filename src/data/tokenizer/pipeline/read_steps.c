@@ -1,6 +1,7 @@
 // Reads the normalizers, pre-tokenizers and decoders of a tokenizer.json.
 #include "data/tokenizer/pipeline/pipeline.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_absent(const json *value)
@@ -129,14 +130,14 @@ static status read_normalizer(pipeline *p, arena *a, const char *path, const jso
 {
     static const char *const names[] = {"NFC",          "NFD",         "NFKC",  "NFKD",
                                         "Replace",      "Prepend",     "Strip", "Lowercase",
-                                        "StripAccents", "Precompiled", NULL};
+                                        "StripAccents", "Precompiled", "Nmt",   NULL};
     const char *type = json_text(json_get(step, "type"), "?");
     if (strcmp(type, "BertNormalizer") == 0) return read_bert(p, path, step);
     const int kind = choose(type, names);
     if (kind < 0) {
         return unsupported(path, "normalizer", type,
                            "NFC, NFD, NFKC, NFKD, Replace, Prepend, Strip, Lowercase, "
-                           "StripAccents, BertNormalizer, Precompiled or Sequence");
+                           "StripAccents, BertNormalizer, Precompiled, Nmt or Sequence");
     }
     normalizer *n = NULL;
     const char *table = NULL;
@@ -230,6 +231,49 @@ static status add_splitter(pipeline *p, const char *path, const char *type, spli
     return ST_OK;
 }
 
+// Every character is in a match of these expressions, so what lies between matches is nothing.
+static status read_scanner(pipeline *p, const json *step, splitter *s)
+{
+    const json *regex = json_get(json_get(step, "pattern"), "Regex");
+    const bool keeps =
+        s->behaviour == SPLIT_ISOLATED || (s->behaviour == SPLIT_REMOVED && s->invert);
+    if (!keeps || !scanner_find(json_text(regex, ""), json_text_bytes(regex), &s->scanner)) {
+        return ST_OK;
+    }
+    s->scanner.classes = p->classes;
+    if (!s->scanner.has_cases) return ST_OK;
+    if (p->cases == NULL) {
+        p->cases = malloc(SPLIT_CLASS_POINTS);
+        if (p->cases == NULL) return fail(ST_NO_MEMORY, "no memory for a tokenizer");
+        scanner_classes_fill(p->cases);
+    }
+    s->scanner.classes = p->cases;
+    return ST_OK;
+}
+
+// The last step of byte-level tokenizers changes nothing that the model could see, so a scanner
+// before it hands its words to the model.
+static void choose_scanner(pipeline *p)
+{
+    const int last = p->splitter_count - 1;
+    if (!p->is_byte_level || last > 1 || p->splitters[last].add_prefix_space) return;
+    if (last == 0 && p->splitters[0].splits) p->scanner = scanner_gpt2(p->classes);
+    if (last == 1 && !p->splitters[1].splits) p->scanner = p->splitters[0].scanner;
+}
+
+// Cuts at a character, which goes away.
+static status read_delimiter(pipeline *p, arena *a, const char *path, const json *step)
+{
+    const char *delimiter = NULL;
+    int64_t bytes = 0;
+    splitter *s = NULL;
+    TRY(add_splitter(p, path, "CharDelimiterSplit", SPLITTER_PATTERN, &s));
+    s->behaviour = SPLIT_REMOVED;
+    TRY(pipeline_read_text(a, path, step, "delimiter", &delimiter, &bytes));
+    TRY(check_character(path, "delimiter", delimiter, bytes));
+    return pattern_literal(a, path, delimiter, bytes, &s->pattern);
+}
+
 static status read_splitter(pipeline *p, arena *a, const char *path, const json *step)
 {
     static const char *const names[] = {"Split",           "ByteLevel",   "Metaspace",  "Digits",
@@ -241,18 +285,20 @@ static status read_splitter(pipeline *p, arena *a, const char *path, const json 
         s->behaviour = SPLIT_REMOVED;
         return add_splitter(p, path, type, SPLITTER_PUNCTUATION, &s);
     }
+    if (strcmp(type, "CharDelimiterSplit") == 0) return read_delimiter(p, a, path, step);
     const int kind = choose(type, names);
     if (kind < 0) {
         return unsupported(path, "pre_tokenizer", type,
                            "Split, ByteLevel, Metaspace, Digits, WhitespaceSplit, Punctuation, "
-                           "Whitespace, BertPreTokenizer or Sequence");
+                           "Whitespace, CharDelimiterSplit, BertPreTokenizer or Sequence");
     }
     TRY(add_splitter(p, path, type, (splitter_kind)kind, &s));
     switch (s->kind) {
     case SPLITTER_PATTERN:
         TRY(read_behaviour(path, step, s));
         s->invert = json_bool(json_get(step, "invert"), false);
-        return read_pattern(p, a, path, step, &s->pattern);
+        TRY(read_pattern(p, a, path, step, &s->pattern));
+        return read_scanner(p, step, s);
     case SPLITTER_BYTE_LEVEL:
         p->is_byte_level = true;
         s->add_prefix_space = json_bool(json_get(step, "add_prefix_space"), true);
@@ -278,7 +324,9 @@ static status read_splitter(pipeline *p, arena *a, const char *path, const json 
 status pipeline_read_splitters(pipeline *p, arena *a, const char *path, const json *value)
 {
     if (is_absent(value)) return ST_OK;
-    return read_steps(p, a, path, value, "pretokenizers", read_splitter);
+    TRY(read_steps(p, a, path, value, "pretokenizers", read_splitter));
+    choose_scanner(p);
+    return ST_OK;
 }
 
 // ---- decoders -----------------------------------------------------------------------------------

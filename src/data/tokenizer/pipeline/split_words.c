@@ -109,11 +109,11 @@ static status word_pieces(const pipeline *p, const char *text, int64_t count, pi
     return pieces_add(out, begin, count, kind == RUN_SPACE);
 }
 
-static status gpt2_pieces(const pipeline *p, const char *text, int64_t count, pieces *out)
+static status scanner_pieces(const scanner *s, const char *text, int64_t count, pieces *out)
 {
     out->count = 0;
     for (int64_t at = 0; at < count;) {
-        const int64_t end = split_gpt2_next(p->classes, (const uint8_t *)text, count, at);
+        const int64_t end = s->next(s, (const uint8_t *)text, count, at);
         TRY(pieces_add(out, at, end, true));
         at = end;
     }
@@ -159,6 +159,7 @@ static status cut(pipeline *p, splitter *s, const char **text, int64_t *count, b
 {
     switch (s->kind) {
     case SPLITTER_PATTERN:
+        if (s->scanner.next != NULL) return scanner_pieces(&s->scanner, *text, *count, &s->pieces);
         return pattern_pieces(&s->pattern, *text, *count, &s->pieces);
     case SPLITTER_DIGITS:
     case SPLITTER_PUNCTUATION:
@@ -172,7 +173,11 @@ static status cut(pipeline *p, splitter *s, const char **text, int64_t *count, b
             *text = s->changed.items;
             *count = s->changed.count;
         }
-        return s->splits ? gpt2_pieces(p, *text, *count, &s->pieces) : whole(s, *count);
+        if (!s->splits) return whole(s, *count);
+        {
+            const scanner gpt2 = scanner_gpt2(p->classes);
+            return scanner_pieces(&gpt2, *text, *count, &s->pieces);
+        }
     case SPLITTER_METASPACE:
         TRY(metaspace(s, *text, *count, is_start));
         *text = s->changed.items;
@@ -183,11 +188,24 @@ static status cut(pipeline *p, splitter *s, const char **text, int64_t *count, b
     return whole(s, *count);
 }
 
+// The words of a scanner go to the model, or to the one who counts words.
+static status scan(pipeline *p, const uint8_t *text, int64_t count, data_ids *out)
+{
+    if (p->take == NULL) return bpe_encode_words(p->vocab, &p->scanner, text, count, out);
+    for (int64_t at = 0; at < count;) {
+        const int64_t end = p->scanner.next(&p->scanner, text, count, at);
+        TRY(p->take(p->take_context, (const char *)text + at, end - at));
+        at = end;
+    }
+    return ST_OK;
+}
+
 // The depth of the recursion is the number of steps, at most PIPELINE_STEPS_MAX.
 status pipeline_split(pipeline *p, int step, const char *text, int64_t count, bool is_start,
                       data_ids *out)
 {
     if (count == 0) return ST_OK;
+    if (step == 0 && p->scanner.next != NULL) return scan(p, (const uint8_t *)text, count, out);
     if (step == p->splitter_count) return pipeline_word(p, text, count, out);
     splitter *s = &p->splitters[step];
     TRY(cut(p, s, &text, &count, is_start));
