@@ -63,6 +63,13 @@ def rope(kind, **options):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **options}}
 
 
+MOE = {**LLAMA, "num_key_value_heads": 2, "num_experts": 5, "num_experts_per_tok": 2,
+       "moe_intermediate_size": 40}
+LATENT = {**LLAMA, "num_hidden_layers": 3, "num_key_value_heads": 4, "kv_lora_rank": 20, "q_lora_rank": 24,
+          "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10, "n_routed_experts": 8,
+          "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1,
+          "first_k_dense_replace": 1, "head_dim": 8}
+
 THEIRS = [
     ("gpt2", "GPT2Config", GPT2, {}),
     ("gpt2 untied", "GPT2Config", {**GPT2, "tie_word_embeddings": False}, {}),
@@ -102,6 +109,29 @@ THEIRS = [
      {**GEMMA, "num_hidden_layers": 7, "attn_logit_softcapping": None, "rope_parameters": {
          "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
          "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}, {}),
+    ("mixtral", "MixtralConfig",
+     {**LLAMA, "num_key_value_heads": 2, "num_local_experts": 5, "num_experts_per_tok": 2}, {}),
+    ("qwen3_moe", "Qwen3MoeConfig", {**MOE, "head_dim": 16, "norm_topk_prob": True}, {}),
+    ("olmoe", "OlmoeConfig", {**LLAMA, "num_key_value_heads": 2, "num_experts": 6,
+                              "num_experts_per_tok": 3, "pad_token_id": None}, {}),
+    ("qwen2_moe", "Qwen2MoeConfig", {**MOE, "shared_expert_intermediate_size": 56}, {}),
+    ("qwen2_moe dense first", "Qwen2MoeConfig",
+     {**MOE, "shared_expert_intermediate_size": 24, "num_hidden_layers": 3, "mlp_only_layers": [0],
+      "norm_topk_prob": True, "use_sliding_window": True, "sliding_window": 16,
+      "max_window_layers": 1}, {}),
+    ("deepseek2 lite", "DeepseekV2Config", {**LATENT, "q_lora_rank": None}, {}),
+    ("deepseek2", "DeepseekV2Config",
+     {**LATENT, "topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2,
+      "routed_scaling_factor": 3.0, "first_k_dense_replace": 1, **rope(
+          "yarn", factor=4.0, original_max_position_embeddings=32, mscale=0.7, mscale_all_dim=0.7,
+          beta_fast=2.0, beta_slow=0.5)}, {}),
+    ("deepseek3", "DeepseekV3Config",
+     {**LATENT, "n_group": 2, "topk_group": 1, "n_shared_experts": 2, "first_k_dense_replace": 0,
+      "v_head_dim": 24, **rope("yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0,
+                               mscale_all_dim=1.0)}, {}),
+    ("deepseek3 one group", "DeepseekV3Config",
+     {**LATENT, "n_group": 1, "topk_group": 1, "rope_interleave": False, "norm_topk_prob": False,
+      "rms_norm_eps": 1e-3}, {}),
     ("phi3", "Phi3Config", {**PHI, "sliding_window": 16}, {}),
     ("phi3 long", "Phi3Config",
      {**PHI, "original_max_position_embeddings": 32,

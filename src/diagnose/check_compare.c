@@ -192,11 +192,19 @@ status check_gradients_compare(const check_source *s, check_gradient **out, int6
     const int64_t largest = largest_weight(m);
     *count = 0;
     if (!has_gradients(s->golden)) return ST_OK;
-    TRY(arena_new(s->a, 4 * m->weight_count, out));
+    int64_t most = 0;
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        model_hf_tensor *tensors = NULL;
+        int64_t tensor_count = 0;
+        TRY(model_hf_tensors(s->a, s->spec, m, w, &tensors, &tensor_count));
+        most += tensor_count;
+    }
+    TRY(arena_new(s->a, most, out));
     float *memory = malloc((size_t)(2 * largest) * sizeof(float));
     if (memory == NULL) return fail(ST_NO_MEMORY, "no memory for the largest gradient");
     status st = ST_OK;
     for (int32_t w = 0; w < m->weight_count && st == ST_OK; w++) {
+        if (m->weights[w].frozen) continue;
         st = weight_compare(s, w, memory, memory + largest, *out, count);
     }
     free(memory);

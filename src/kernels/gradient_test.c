@@ -352,6 +352,62 @@ static status build_experts_weighted(op_program *p)
     return op_output(p, y);
 }
 
+// Weights of a router, by scores, groups and a bias; its gate is that of shared experts.
+static status route_of(op_program *p, const op_attrs *attrs, bool has_bias)
+{
+    tensor_id x, router, w, bias = TENSOR_NONE, logits, ids, weights, gate, y;
+    TRY(input(p, "x", DIM, &x));
+    TRY(weight2(p, "router", 6, DIM, &router));
+    TRY(weight2(p, "gate", 1, DIM, &w));
+    TRY(op_matmul(p, x, router, TENSOR_NONE, ACT_NONE, &logits));
+    if (has_bias) {
+        TRY(op_tensor_make(p, "bias", ROLE_CONSTANT, p->compute, 1, extent_of(6), extent_of(0),
+                           &bias));
+    }
+    TRY(op_route_scored(p, logits, bias, attrs, &ids, &weights));
+    TRY(op_matmul(p, x, w, TENSOR_NONE, ACT_NONE, &gate));
+    TRY(op_gate_rows(p, weights, gate, &y));
+    return op_output(p, y);
+}
+
+static status build_route_softmax(op_program *p)
+{
+    const op_attrs attrs = {.top_k = 2, .groups = 3, .top_groups = 2, .scale = 1.5f};
+    return route_of(p, &attrs, false);
+}
+
+static status build_route_sigmoid(op_program *p)
+{
+    const op_attrs attrs = {.top_k = 3,
+                            .sigmoid = true,
+                            .normalize = true,
+                            .groups = 3,
+                            .top_groups = 2,
+                            .group_pairs = true,
+                            .scale = 2.5f};
+    return route_of(p, &attrs, true);
+}
+
+static status build_latent(op_program *p)
+{
+    enum { HEAD = HEAD_DIM + 3, VALUE = HEAD_DIM + 1 };
+    tensor_id in[5], out[3], y;
+    const op_attrs attrs = {.heads = 2,
+                            .kv_heads = 2,
+                            .head_dim = HEAD,
+                            .value_dim = VALUE,
+                            .interleaved = true,
+                            .scale = 0.5f};
+    TRY(input(p, "q", 2 * HEAD, &in[0]));
+    TRY(input(p, "kv", 2 * (HEAD - HEAD_DIM + VALUE), &in[1]));
+    TRY(input(p, "r", HEAD_DIM, &in[2]));
+    TRY(batch(p, "positions", &in[3]));
+    TRY(rope_table(p, &in[4]));
+    TRY(op_latent(p, in, &attrs, out));
+    TRY(op_attention(p, out[0], out[1], out[2], TENSOR_NONE, TENSOR_NONE, &attrs, &y));
+    return op_output(p, y);
+}
+
 // norm -> fused q, k, v -> rotation -> attention -> product -> norm with residual -> gated MLP.
 static status build_block(op_program *p, tensor_id x, tensor_id *delta, tensor_id *residual,
                           tensor_id positions, tensor_id table)
@@ -586,6 +642,9 @@ static const example examples[] = {
     {"head, capped", build_head_capped},
     {"experts", build_experts},
     {"experts, weighted on the way back", build_experts_weighted},
+    {"router, softmax in groups", build_route_softmax},
+    {"router, sigmoids in groups", build_route_sigmoid},
+    {"latent attention", build_latent},
     {"network of two blocks", build_network},
 };
 

@@ -87,6 +87,9 @@ static bool can_cut(const kern_call *c, bool is_input, int operand, const kern_t
         unit = is_statistic ? 1 : c->attrs.head_dim;
         if (c->code == OP_ROPE && !halves(t->dims[1] - part, 1)) return false;
     }
+    const bool is_latent =
+        c->code == OP_LATENT || c->code == OP_LATENT_BWD || c->code == OP_LATENT_DR;
+    if (dim == 1 && is_latent && c->attrs.heads % WAYS != 0) return false;
     if (dim == 1 && (c->code == OP_RMSNORM || c->code == OP_RMSNORM_DX)) {
         const int64_t norm_dim = c->in[c->code == OP_RMSNORM ? 1 : 3].dims[0];
         const bool is_statistic = t->type == DTYPE_F64 && t->dims[1] * norm_dim == c->in[0].dims[1];

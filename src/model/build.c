@@ -323,8 +323,7 @@ static status constants_make(building *b)
         }
         rope[i] = (op_constant){.name = names[i],
                                 .rows = b->options->seq,
-                                .columns = b->spec->latent.kv_rank > 0 ? b->spec->latent.rope_dim
-                                                                       : b->spec->head_dim,
+                                .columns = model_rope_dim(b->spec),
                                 .data = data};
         b->m->constant_count++;
     }

@@ -49,8 +49,10 @@ void model_count(const decoder_spec *s, model_counts *out)
     sum all = {head, (norms * s->layers + 1) * norm};
     add(&all, s->layers, attention_count(s));
     add(&all, s->layers - mixed, mlp_count(s, s->ffn_dim));
-    add(&all, mixed * e->shared, expert);
+    if (mixed > 0) add(&all, mixed, mlp_count(s, model_shared_width(e)));
     all.gemm += mixed * e->count * s->dim; // routers
+    if (e->shared_gate) all.gemm += mixed * s->dim;
+    if (e->correction) all.other += mixed * e->count;
     sum seen = all, whole = all;
     add(&seen, mixed * e->top_k, expert);
     add(&whole, mixed * e->count, expert);

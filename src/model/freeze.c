@@ -22,8 +22,8 @@ status model_freeze_weight(const model_options *options, const char *prefix, con
                            bool *frozen)
 {
     const option_list *patterns = &options->freeze;
-    *frozen = false;
-    if (patterns->count == 0) return ST_OK;
+    *frozen = w->fixed;
+    if (patterns->count == 0 || w->fixed) return ST_OK;
     if (w->shared != NULL) {
         *frozen = matches(patterns, "", w->shared);
         return ST_OK;

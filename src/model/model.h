@@ -56,8 +56,17 @@ typedef struct model_experts {
     int64_t top_k, shared, ffn_dim; // ffn_dim: width of one expert
     int64_t dense_layers;           // number of dense layers at the bottom
     int64_t every;                  // every `every`-th layer of the rest has experts (1: all)
-    // A token's weights are the softmax over all experts; false: over its own, so they add up to 1.
+    // A token's weights are its scores; false: divided by their sum, so they add up to 1.
     bool unscaled;
+    bool sigmoid;    // scores are sigmoids of the router's logits; false: a softmax
+    bool correction; // a bias is added to scores for the choice of experts, not for their weights
+    // The experts are `groups` groups of neighbours, and a token chooses among those of its
+    // top_groups best groups; 0: no groups. A group counts as its best expert, or as its best two.
+    int64_t groups, top_groups;
+    bool group_pairs;
+    float scale;            // factor of the weights; 0: 1
+    int64_t shared_ffn_dim; // width of all shared experts; 0: shared * ffn_dim
+    bool shared_gate; // the shared experts' result is scaled by a sigmoid of a projection of x
 } model_experts;
 // Multi-head latent attention: keys and values are made from a narrow latent row (DeepSeek-V2,
 // arXiv:2405.04434).
@@ -97,6 +106,18 @@ typedef struct decoder_spec {
     model_experts experts;
     model_latent latent;
 } decoder_spec;
+// Returns the columns of a head that rotary positions turn.
+static inline int64_t model_rope_dim(const decoder_spec *s)
+{
+    return s->latent.kv_rank > 0 ? s->latent.rope_dim : s->head_dim;
+}
+
+// Returns the width of the shared experts together.
+static inline int64_t model_shared_width(const model_experts *e)
+{
+    return e->shared_ffn_dim > 0 ? e->shared_ffn_dim : e->shared * e->ffn_dim;
+}
+
 // Returns whether the model can be counted, planned and simulated but neither trained nor written
 // yet: latent attention, and experts in forms that no row of arch/ has.
 bool model_is_planned_only(const decoder_spec *spec);

@@ -20,6 +20,7 @@ typedef struct preset {
     double published;
     option_list sources, reported, assumed, differs;
     model_experts experts;
+    double router_scale;
     model_latent latent;
     struct {
         double theta;
@@ -57,8 +58,7 @@ static const option rows[] = {
           .choices = NULL),
     OTHER("assumed", LIST, assumed, NULL, "keys whose values are assumed", .choices = NULL),
     OTHER("differs", LIST, differs, NULL, "differences of the real model", .choices = NULL),
-    OTHER("arch", TEXT, arch, NULL, "gpt2, llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe",
-          .choices = NULL),
+    OTHER("arch", TEXT, arch, NULL, "a model type, such as llama or qwen3_moe", .choices = NULL),
     INT("layers", layers, NULL, 1, 1e4, "blocks"),
     INT("dim", dim, NULL, 1, 1 << 20, "width"),
     INT("heads", heads, NULL, 1, 1 << 16, "attention heads"),
@@ -82,6 +82,9 @@ static const option rows[] = {
     INT("experts.dense_layers", experts.dense_layers, "0", 0, 1e4,
         "number of layers without experts at the bottom"),
     INT("experts.every", experts.every, "1", 1, 1e4, "every n-th of the other layers has experts"),
+    INT("experts.groups", experts.groups, "0", 0, 1 << 16, "groups of experts; 0 is none"),
+    INT("experts.top_groups", experts.top_groups, "0", 0, 1 << 16, "groups that a token uses"),
+    REAL("experts.scale", router_scale, "0", 0, 1e6, "factor of a token's weights; 0 is 1"),
     INT("latent.q_rank", latent.q_rank, "0", 0, 1 << 20, "width of latent queries; 0 is none"),
     INT("latent.kv_rank", latent.kv_rank, "0", 0, 1 << 20,
         "width of latent keys and values; 0 is none"),
@@ -147,8 +150,19 @@ static status spec_make(arena *a, const preset *p, const model_arch *arch, decod
     s.rope.original_context = p->rope.original_context;
     TRY(windows_set(a, p->window, &s));
     if (p->experts.count > 0) {
+        const model_experts kind = s.experts; // what follows from the architecture
         s.experts = p->experts;
+        s.experts.scale = (float)p->router_scale;
+        s.experts.sigmoid = kind.sigmoid;
+        s.experts.correction = kind.correction;
+        s.experts.group_pairs = kind.group_pairs;
+        s.experts.shared_gate = kind.shared_gate;
+        s.experts.unscaled = arch->unscaled;
         if (s.experts.ffn_dim == 0) s.experts.ffn_dim = s.ffn_dim;
+        if (arch->keys->shared_ffn_dim != NULL) {
+            s.experts.shared_ffn_dim = s.experts.shared * s.experts.ffn_dim;
+            s.experts.shared = min_i64(s.experts.shared, 1);
+        }
     }
     if (p->latent.kv_rank > 0) {
         s.latent = p->latent;

@@ -17,8 +17,8 @@ static double original_context(const decoder_spec *s)
 
 static void plain(const decoder_spec *s, double theta, double *f)
 {
-    for (int64_t i = 0; i < s->head_dim / 2; i++) {
-        f[i] = 1.0 / pow(theta, (double)(2 * i) / (double)s->head_dim);
+    for (int64_t i = 0; i < model_rope_dim(s) / 2; i++) {
+        f[i] = 1.0 / pow(theta, (double)(2 * i) / (double)model_rope_dim(s));
     }
 }
 
@@ -26,13 +26,13 @@ static void plain(const decoder_spec *s, double theta, double *f)
 static void linear(const decoder_spec *s, double *f)
 {
     plain(s, s->rope.theta, f);
-    for (int64_t i = 0; i < s->head_dim / 2; i++) f[i] /= s->rope.factor;
+    for (int64_t i = 0; i < model_rope_dim(s) / 2; i++) f[i] /= s->rope.factor;
 }
 
 // NTK-aware: beyond the original context, the base grows with the longest sequence.
 static void dynamic(const decoder_spec *s, int64_t seq, double *f)
 {
-    const double context = (double)s->context, dim = (double)s->head_dim;
+    const double context = (double)s->context, dim = (double)model_rope_dim(s);
     const double longest = (double)max_i64(seq, s->context);
     const double stretch = s->rope.factor * longest / context - (s->rope.factor - 1.0);
     plain(s, s->rope.theta * pow(stretch, dim / (dim - 2.0)), f);
@@ -44,7 +44,7 @@ static void llama3(const decoder_spec *s, double *f)
     const model_rope *r = &s->rope;
     const double context = original_context(s);
     plain(s, r->theta, f);
-    for (int64_t i = 0; i < s->head_dim / 2; i++) {
+    for (int64_t i = 0; i < model_rope_dim(s) / 2; i++) {
         const double wave = TWO_PI / f[i];
         if (wave < context / r->high_freq_factor) continue;
         const double share = wave > context / r->low_freq_factor
@@ -58,7 +58,7 @@ static void llama3(const decoder_spec *s, double *f)
 // Returns the pair index whose wave makes this many turns within the original context.
 static double pair_of_turns(const decoder_spec *s, double turns)
 {
-    return (double)s->head_dim * log(original_context(s) / (turns * TWO_PI)) /
+    return (double)model_rope_dim(s) * log(original_context(s) / (turns * TWO_PI)) /
            (2.0 * log(s->rope.theta));
 }
 
@@ -81,10 +81,10 @@ static void yarn(const decoder_spec *s, double *f, double *attention)
         high = ceil(high);
     }
     low = fmax(low, 0.0);
-    high = fmin(high, (double)(s->head_dim - 1));
+    high = fmin(high, (double)(model_rope_dim(s) - 1));
     if (low == high) high += 0.001;
     plain(s, r->theta, f);
-    for (int64_t i = 0; i < s->head_dim / 2; i++) {
+    for (int64_t i = 0; i < model_rope_dim(s) / 2; i++) {
         const double ramp = fmin(fmax(((double)i - low) / (high - low), 0.0), 1.0);
         f[i] = f[i] / factor * ramp + f[i] * (1.0 - ramp);
     }
@@ -104,7 +104,7 @@ static void longrope(const decoder_spec *s, int64_t seq, double *f, double *atte
     const double factor = or_else(r->factor, (double)s->context / context);
     const double *stretch = (double)seq > context ? r->long_factor : r->short_factor;
     plain(s, r->theta, f);
-    for (int64_t i = 0; i < s->head_dim / 2; i++) f[i] /= stretch[i];
+    for (int64_t i = 0; i < model_rope_dim(s) / 2; i++) f[i] /= stretch[i];
     const double usual =
         factor <= 1.0 || context <= 1.0 ? 1.0 : sqrt(1.0 + log(factor) / log(context));
     *attention = or_else(r->attention_factor, usual);
@@ -161,15 +161,15 @@ void model_rope_row(const double *frequencies, int64_t pairs, double attention_f
 
 status model_rope_table(arena *a, const decoder_spec *spec, int64_t rows, int64_t seq, float **out)
 {
-    const int64_t pairs = spec->head_dim / 2;
+    const int64_t pairs = model_rope_dim(spec) / 2;
     double *frequencies = NULL, attention = 1.0;
     float *table = NULL;
     ASSERT(pairs > 0 && rows > 0);
     TRY(arena_new(a, pairs, &frequencies));
-    TRY(arena_new(a, rows * spec->head_dim, &table));
+    TRY(arena_new(a, rows * model_rope_dim(spec), &table));
     model_rope_frequencies(spec, seq, frequencies, &attention);
     for (int64_t i = 0; i < rows; i++) {
-        model_rope_row(frequencies, pairs, attention, i, table + i * spec->head_dim);
+        model_rope_row(frequencies, pairs, attention, i, table + i * model_rope_dim(spec));
     }
     *out = table;
     return ST_OK;

@@ -66,11 +66,19 @@ static const char *experts_refused(const model_arch *arch, const decoder_spec *s
         const char *what;
     } rules[] = {
         {e->count == 0, "no experts"},
-        {e->shared > 0, "experts that every token uses"},
+        {e->shared > 0 && k->shared == NULL && k->shared_ffn_dim == NULL,
+         "experts that every token uses"},
+        {e->sigmoid != arch->sigmoid || e->correction != arch->correction ||
+             e->group_pairs != arch->group_pairs || e->shared_gate != arch->shared_gate,
+         "another kind of router"},
+        {(e->groups > 0 || e->scale > 0.0f) && k->groups == NULL, "groups of experts"},
+        {e->unscaled != arch->unscaled && k->weights_sum == NULL,
+         "weights of experts that do not add up to 1"},
+        {e->shared > 1 && k->shared == NULL, "several experts that every token uses"},
         {e->every > 1 && k->every == NULL, "layers without experts"},
-        {e->dense_layers > 0 && k->dense_layers == NULL, "layers without experts"},
+        {e->dense_layers > 0 && k->dense_layers == NULL && k->dense_first == NULL,
+         "layers without experts"},
         {e->dense_layers > 0 && e->every > 1, "layers without experts both below and between"},
-        {e->unscaled && k->weights_sum == NULL, "weights of experts that do not add up to 1"},
         {e->ffn_dim != s->ffn_dim && k->expert_ffn_dim == NULL, "another width of its experts"},
     };
     for (int64_t i = 0; i < COUNT_OF(rules); i++) {
@@ -123,7 +131,9 @@ static status arch_check(const decoder_spec *s)
         {arch->mlp_bias == ARCH_BIAS_ALWAYS && !s->mlp_bias, "no biases in its MLP"},
         {is_gpt2 && s->kv_heads != s->heads, "grouped heads"},
         {is_gpt2 && s->heads * s->head_dim != s->dim, "an attention width other than the model's"},
-        {s->rope_interleaved, "interleaved pairs of rotary positions"},
+        {s->rope_interleaved && !arch->latent, "interleaved pairs of rotary positions"},
+        {(s->latent.kv_rank > 0) != arch->latent && (arch->experts != NULL || arch->latent),
+         arch->latent ? "other attention than a latent one" : "latent attention"},
     };
     for (int64_t i = 0; i < COUNT_OF(rules); i++) {
         if (rules[i].wrong) {
@@ -183,6 +193,17 @@ static status planned_check(const decoder_spec *s)
     if (e->count > 0 && (e->ffn_dim < 1 || e->every < 1 || e->dense_layers >= s->layers)) {
         return fail(ST_MODEL, "the model has experts in no layer");
     }
+    if (e->groups > 0 &&
+        (e->groups > e->count || e->count % e->groups != 0 || e->top_groups < 1 ||
+         e->top_groups > e->groups || e->top_groups * (e->count / e->groups) < e->top_k ||
+         (e->group_pairs && e->count / e->groups < 2))) {
+        return fail(
+            ST_MODEL,
+            "%lld experts in %lld groups, of which a token uses %lld, for %lld experts of a "
+            "token: groups must be equally large and have enough experts",
+            (long long)e->count, (long long)e->groups, (long long)e->top_groups,
+            (long long)e->top_k);
+    }
     if (l->kv_rank > 0 && (l->nope_dim < 1 || l->value_dim < 1)) {
         return fail(ST_MODEL, "latent attention needs latent.nope_dim and latent.value_dim");
     }
@@ -198,11 +219,11 @@ static status rope_check(const decoder_spec *s)
 {
     const model_rope *r = &s->rope;
     if (s->position != MODEL_POSITION_ROPE) return ST_OK;
-    if (s->head_dim % 2 != 0) {
+    if (model_rope_dim(s) % 2 != 0 || model_rope_dim(s) < 2) {
         return fail(ST_MODEL,
                     "the model's head_dim is %lld; rotary positions turn pairs, so it must "
                     "be even",
-                    (long long)s->head_dim);
+                    (long long)model_rope_dim(s));
     }
     if (!(r->theta > 1.0 && r->theta <= 1e15)) {
         return fail(ST_MODEL, "the model's rope_theta is %g, expected more than 1", r->theta);
@@ -234,7 +255,7 @@ static status rope_check(const decoder_spec *s)
         return fail(ST_MODEL, "high_freq_factor = %g must be above low_freq_factor = %g",
                     r->high_freq_factor, r->low_freq_factor);
     }
-    if (r->kind == MODEL_ROPE_DYNAMIC && s->head_dim < 4) {
+    if (r->kind == MODEL_ROPE_DYNAMIC && model_rope_dim(s) < 4) {
         return fail(ST_MODEL, "dynamic rotary positions need a head_dim of 4 or more, found %lld",
                     (long long)s->head_dim);
     }
@@ -273,8 +294,9 @@ void model_experts_arch(decoder_spec *s)
 
 bool model_is_planned_only(const decoder_spec *spec)
 {
-    const bool has_row = spec->experts.count == 0 || model_arch_find(spec->arch)->experts != NULL;
-    return spec->latent.kv_rank > 0 || !has_row;
+    const model_arch *arch = model_arch_find(spec->arch);
+    const bool has_row = spec->experts.count == 0 || arch->experts != NULL;
+    return (spec->latent.kv_rank > 0 && !arch->latent) || !has_row;
 }
 
 status model_spec_check(const decoder_spec *spec)

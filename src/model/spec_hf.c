@@ -54,6 +54,8 @@ static bool is_same(const char *key, const char *name)
 // Returns whether the architecture reads this option.
 static bool is_key(const model_arch *arch, const char *name)
 {
+    // Quantized weights of such models are dequantized, or refused by their types.
+    if (arch->quantized && strcmp(name, "quantization_config") == 0) return true;
     return is_same(arch->keys->attention_cap, name) || is_same(arch->keys->logit_cap, name);
 }
 
@@ -159,6 +161,75 @@ static status dense_layers_read(const model_reader *r, decoder_spec *s)
     return ST_OK;
 }
 
+static status shared_read(const model_reader *r, model_experts *e)
+{
+    const arch_keys *k = r->arch->keys;
+    const model_limits any = {0, model_limits_experts.max};
+    if (k->shared != NULL) TRY(model_read_int(r, k->shared, any, 0, &e->shared));
+    if (k->dense_first != NULL) {
+        TRY(model_read_int(r, k->dense_first, any, r->arch->dense_first, &e->dense_layers));
+    }
+    if (k->shared_ffn_dim == NULL) return ST_OK;
+    e->shared = 1;
+    return model_read_int(r, k->shared_ffn_dim, model_limits_ffn, -1, &e->shared_ffn_dim);
+}
+
+// Refuses a way to choose or weight experts that the model type does not have here.
+static status method_check(const model_reader *r, const char *key, const char *known)
+{
+    const json *value = json_get(r->root, key);
+    if (!model_read_given(value) || strcmp(json_text(value, ""), known) == 0) return ST_OK;
+    char expected[96];
+    snprintf(expected, sizeof(expected), "\"%s\" for model type %s", known, r->arch->name);
+    return model_read_wrong(r, key, value, expected);
+}
+
+static status groups_read(const model_reader *r, model_experts *e)
+{
+    const arch_keys *k = r->arch->keys;
+    const model_limits limits = {0, model_limits_experts.max};
+    double factor = 0.0;
+    if (k->groups == NULL) return ST_OK;
+    if (k->weights_sum == NULL && json_bool(json_get(r->root, "norm_topk_prob"), false)) {
+        return model_read_wrong(r, "norm_topk_prob", json_get(r->root, "norm_topk_prob"),
+                                "false, the only value supported for this model type");
+    }
+    TRY(model_read_real(r, r->root, k->router_scale, (double_limits){1e-6, 1e6},
+                        r->arch->router_scale, &factor));
+    e->scale = factor == 1.0 ? 0.0f : (float)factor;
+    TRY(method_check(r, "scoring_func", r->arch->sigmoid ? "sigmoid" : "softmax"));
+    const json *method = json_get(r->root, "topk_method");
+    const char *name = json_text(method, r->arch->sigmoid ? "noaux_tc" : "greedy");
+    if (r->arch->sigmoid) TRY(method_check(r, "topk_method", "noaux_tc"));
+    if (strcmp(name, "greedy") == 0) return ST_OK; // groups have no effect
+    if (!r->arch->sigmoid) TRY(method_check(r, "topk_method", "group_limited_greedy"));
+    TRY(model_read_int(r, k->groups, limits, r->arch->groups, &e->groups));
+    TRY(model_read_int(r, k->top_groups, limits, r->arch->top_groups, &e->top_groups));
+    if (e->groups > 1) return ST_OK;
+    e->groups = e->top_groups = 0; // one group is none
+    return ST_OK;
+}
+
+static status latent_read(const model_reader *r, decoder_spec *s)
+{
+    const model_limits rank = {1, 1 << 20}, head = model_limits_head_dim;
+    model_latent *l = &s->latent;
+    if (!r->arch->latent) return ST_OK;
+    TRY(model_read_int(r, "kv_lora_rank", rank, -1, &l->kv_rank));
+    TRY(model_read_int(r, "q_lora_rank", rank, 0, &l->q_rank)); // null: none
+    TRY(model_read_int(r, "qk_nope_head_dim", head, -1, &l->nope_dim));
+    TRY(model_read_int(r, "qk_rope_head_dim", head, -1, &l->rope_dim));
+    TRY(model_read_int(r, "v_head_dim", head, -1, &l->value_dim));
+    s->head_dim = l->nope_dim + l->rope_dim;
+    if (s->kv_heads != s->heads) {
+        return fail(ST_UNSUPPORTED,
+                    "%s: \"num_key_value_heads\" = %lld; with latent attention each of the %lld "
+                    "heads has its own",
+                    r->file, (long long)s->kv_heads, (long long)s->heads);
+    }
+    return model_read_bool(r, r->root, "rope_interleave", true, &s->rope_interleaved);
+}
+
 static status experts_read(const model_reader *r, decoder_spec *s)
 {
     const arch_keys *k = r->arch->keys;
@@ -166,7 +237,11 @@ static status experts_read(const model_reader *r, decoder_spec *s)
     model_experts *e = &s->experts;
     bool sums = true;
     if (k->experts == NULL) return ST_OK;
-    TRY(model_read_int(r, k->experts, model_limits_experts, needed, &e->count));
+    const char *count = k->experts;
+    // Transformers 5 has one name for all model types.
+    if (!model_read_given(json_get(r->root, count))) count = "num_local_experts";
+    if (!model_read_given(json_get(r->root, count))) count = k->experts;
+    TRY(model_read_int(r, count, model_limits_experts, needed, &e->count));
     TRY(model_read_int(r, k->experts_per_token, model_limits_experts, needed, &e->top_k));
     e->ffn_dim = s->ffn_dim;
     if (k->expert_ffn_dim != NULL) {
@@ -174,8 +249,12 @@ static status experts_read(const model_reader *r, decoder_spec *s)
     }
     e->every = 1;
     if (k->every != NULL) TRY(model_read_int(r, k->every, model_limits_layers, 1, &e->every));
-    if (k->weights_sum != NULL) TRY(model_read_bool(r, r->root, k->weights_sum, false, &sums));
-    e->unscaled = !sums;
+    if (k->weights_sum != NULL) {
+        TRY(model_read_bool(r, r->root, k->weights_sum, r->arch->sigmoid, &sums));
+    }
+    e->unscaled = k->weights_sum != NULL ? !sums : r->arch->unscaled;
+    TRY(shared_read(r, e));
+    TRY(groups_read(r, e));
     return dense_layers_read(r, s);
 }
 
@@ -272,6 +351,10 @@ static status scales_read(const model_reader *r, decoder_spec *s)
 
 static status biases_read(const model_reader *r, decoder_spec *s)
 {
+    const json *given = json_get(r->root, "attention_bias");
+    if (r->arch->latent && json_bool(given, false)) {
+        return model_read_wrong(r, "attention_bias", given, "false, the only value supported");
+    }
     const arch_bias attention = r->arch->attention_bias, mlp = r->arch->mlp_bias;
     s->qkv_bias = attention == ARCH_BIAS_INPUT || attention == ARCH_BIAS_ALWAYS;
     s->out_bias = attention == ARCH_BIAS_ALWAYS;
@@ -434,6 +517,7 @@ static status read_all(model_reader *r, decoder_spec *s)
     TRY(sizes_read(r, s));
     model_arch_sized(arch, s);
     TRY(experts_read(r, s));
+    TRY(latent_read(r, s));
     TRY(scales_read(r, s));
     TRY(model_read_float(r, arch->keys->norm_eps, 1.0, arch->norm_eps, &s->norm_eps));
     TRY(model_read_float(r, "initializer_range", 10.0, 0.02, &s->init_std));

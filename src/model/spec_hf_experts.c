@@ -1,5 +1,5 @@
 // Makes a decoder_spec from the config.json of a model with experts that has no row in arch/:
-// Qwen 2 MoE, DeepSeek V2 and V3, DBRX, Llama 4, gpt-oss. Such a model can be counted,
+// DBRX, Llama 4, gpt-oss. Such a model can be counted,
 // planned and simulated; model_build refuses to train it, and import refuses its weights.
 //
 // Each type is a row: the keys that hold its sizes, and the dense architecture whose blocks it
@@ -17,39 +17,12 @@ typedef struct hf_type {
     const char *dense_ffn; // NULL: every layer has experts
     const char *expert_ffn, *count, *top_k;
     const char *shared;      // experts that every token uses; NULL: always_shared
-    const char *shared_ffn;  // or their total width
     const char *dense_first; // number of layers without experts at the bottom
     const char *every;       // every n-th of the other layers has experts
     int64_t always_shared;
 } hf_type;
 
 static const hf_type types[] = {
-    {.type = "qwen2_moe",
-     .arch = "qwen2",
-     .dense_ffn = "intermediate_size",
-     .expert_ffn = "moe_intermediate_size",
-     .count = "num_experts",
-     .top_k = "num_experts_per_tok",
-     .shared_ffn = "shared_expert_intermediate_size",
-     .every = "decoder_sparse_step"},
-    {.type = "deepseek_v2",
-     .arch = "llama",
-     .dense_ffn = "intermediate_size",
-     .expert_ffn = "moe_intermediate_size",
-     .count = "n_routed_experts",
-     .top_k = "num_experts_per_tok",
-     .shared = "n_shared_experts",
-     .dense_first = "first_k_dense_replace",
-     .every = "moe_layer_freq"},
-    {.type = "deepseek_v3",
-     .arch = "llama",
-     .dense_ffn = "intermediate_size",
-     .expert_ffn = "moe_intermediate_size",
-     .count = "n_routed_experts",
-     .top_k = "num_experts_per_tok",
-     .shared = "n_shared_experts",
-     .dense_first = "first_k_dense_replace",
-     .every = "moe_layer_freq"},
     {.type = "dbrx",
      .arch = "llama",
      .attention = "attn_config",
@@ -147,20 +120,13 @@ static status experts_read(const hf_reader *r, decoder_spec *s)
     const hf_type *t = r->t;
     const model_limits some = model_limits_experts, any = {0, some.max};
     model_experts *e = &s->experts;
-    int64_t columns = 0;
     TRY(size_read(r, r->ffn, t->count, some, -1, &e->count));
     TRY(size_read(r, r->ffn, t->top_k, some, -1, &e->top_k));
     TRY(size_read(r, r->ffn, t->expert_ffn, model_limits_ffn, -1, &e->ffn_dim));
     TRY(size_read(r, r->ffn, t->shared, any, t->always_shared, &e->shared));
-    TRY(size_read(r, r->ffn, t->shared_ffn, model_limits_ffn, 0, &columns));
     TRY(size_read(r, r->sizes, t->dense_first, any, 0, &e->dense_layers));
     TRY(size_read(r, r->sizes, t->every, some, 1, &e->every));
     TRY(size_read(r, r->sizes, t->dense_ffn, model_limits_ffn, e->ffn_dim, &s->ffn_dim));
-    if (columns % e->ffn_dim != 0) {
-        return fail(ST_MODEL, "%s: \"%s\" = %lld is not a multiple of \"%s\" = %lld", r->file,
-                    t->shared_ffn, (long long)columns, t->expert_ffn, (long long)e->ffn_dim);
-    }
-    if (columns > 0) e->shared = columns / e->ffn_dim;
     const json *dense = json_get(r->sizes, "mlp_only_layers");
     if (json_count(dense) == 0) return ST_OK;
     return fail(ST_UNSUPPORTED,

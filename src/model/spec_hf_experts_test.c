@@ -213,16 +213,20 @@ static void forms_are_written(void **state)
         const char *arch, *becomes; // becomes NULL: planned only
         model_experts e;
     } rows[] = {
-        {"llama", "mixtral", {4, 2, 0, 12, 0, 1, false}},
-        {"mistral", "mixtral", {4, 2, 0, 24, 0, 1, false}},
-        {"qwen3", "qwen3_moe", {4, 2, 0, 12, 0, 1, true}},
-        {"qwen3", "qwen3_moe", {4, 2, 0, 12, 2, 1, false}},
-        {"qwen3", "qwen3_moe", {4, 2, 0, 12, 0, 2, false}},
-        {"qwen3", NULL, {4, 2, 0, 12, 1, 2, false}},
-        {"qwen3", NULL, {4, 2, 1, 12, 0, 1, false}},
-        {"llama", NULL, {4, 2, 0, 12, 1, 1, false}},
-        {"llama", NULL, {4, 2, 0, 12, 0, 1, true}},
-        {"qwen2", NULL, {4, 2, 0, 12, 0, 1, false}},
+        {"llama", "mixtral", {.count = 4, .top_k = 2, .ffn_dim = 12, .every = 1}},
+        {"mistral", "mixtral", {.count = 4, .top_k = 2, .ffn_dim = 24, .every = 1}},
+        {"qwen3",
+         "qwen3_moe",
+         {.count = 4, .top_k = 2, .ffn_dim = 12, .every = 1, .unscaled = true}},
+        {"qwen3",
+         "qwen3_moe",
+         {.count = 4, .top_k = 2, .ffn_dim = 12, .dense_layers = 2, .every = 1}},
+        {"qwen3", "qwen3_moe", {.count = 4, .top_k = 2, .ffn_dim = 12, .every = 2}},
+        {"qwen3", NULL, {.count = 4, .top_k = 2, .ffn_dim = 12, .dense_layers = 1, .every = 2}},
+        {"qwen3", NULL, {.count = 4, .top_k = 2, .shared = 1, .ffn_dim = 12, .every = 1}},
+        {"llama", NULL, {.count = 4, .top_k = 2, .ffn_dim = 12, .dense_layers = 1, .every = 1}},
+        {"llama", NULL, {.count = 4, .top_k = 2, .ffn_dim = 12, .every = 1, .unscaled = true}},
+        {"qwen2", NULL, {.count = 4, .top_k = 2, .ffn_dim = 12, .every = 1}},
     };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         decoder_spec s = with_experts(rows[i].arch, rows[i].e), back;
@@ -249,6 +253,12 @@ static void forms_are_written(void **state)
     }
 }
 
+#define DEEPSEEK(more)                                                                     \
+    SHAPE("deepseek_v3", 2, 64, 4, 4, 100)                                                 \
+    "\"intermediate_size\": 128, \"moe_intermediate_size\": 64, \"n_routed_experts\": 8, " \
+    "\"num_experts_per_tok\": 2, \"first_k_dense_replace\": 1, \"kv_lora_rank\": 16, "     \
+    "\"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 8, \"v_head_dim\": 8, " more "}"
+
 static void what_is_wrong_is_named(void **state)
 {
     (void)state;
@@ -270,9 +280,14 @@ static void what_is_wrong_is_named(void **state)
          "mlp_only_layers", ST_UNSUPPORTED},
         {SHAPE("qwen2_moe", 2, 64, 4, 4, 100) "\"intermediate_size\": 128, "
                                               "\"moe_intermediate_size\": 64, "
-                                              "\"shared_expert_intermediate_size\": 100, "
                                               "\"num_experts\": 4, \"num_experts_per_tok\": 2}",
          "shared_expert_intermediate_size", ST_MODEL},
+        {DEEPSEEK("\"n_group\": 3, \"topk_group\": 1"), "in 3 groups", ST_MODEL},
+        {DEEPSEEK("\"n_group\": 8, \"topk_group\": 1"), "in 8 groups", ST_MODEL},
+        {DEEPSEEK("\"scoring_func\": \"softmax\""), "scoring_func", ST_MODEL},
+        {DEEPSEEK("\"topk_method\": \"greedy\""), "topk_method", ST_MODEL},
+        {DEEPSEEK("\"attention_bias\": true"), "attention_bias", ST_MODEL},
+        {DEEPSEEK("\"routed_scaling_factor\": -1"), "routed_scaling_factor", ST_MODEL},
     };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         decoder_spec s;

@@ -88,8 +88,8 @@ static status rope_options_read(const model_reader *r, const json *map, const de
     }
     TRY(model_read_bool(r, map, "truncate", true, &rope->truncate));
     if (rope->kind != MODEL_ROPE_LONGROPE) return ST_OK;
-    TRY(factors_read(r, map, "short_factor", s->head_dim / 2, &rope->short_factor));
-    return factors_read(r, map, "long_factor", s->head_dim / 2, &rope->long_factor);
+    TRY(factors_read(r, map, "short_factor", model_rope_dim(s) / 2, &rope->short_factor));
+    return factors_read(r, map, "long_factor", model_rope_dim(s) / 2, &rope->long_factor);
 }
 
 // Reads the base of layers with a window, from their own set of options or from a key of the root.

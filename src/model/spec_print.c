@@ -85,6 +85,32 @@ static status sizes_add(const model_arch *arch, const decoder_spec *s, text *t)
                                            : model_activation_name(s->activation));
 }
 
+static status groups_add(const model_arch *arch, const model_experts *e, text *t)
+{
+    const arch_keys *k = arch->keys;
+    TRY(add_float(t, k->router_scale, e->scale > 0.0f ? e->scale : 1.0f));
+    TRY(add_int(t, k->groups, max_i64(e->groups, 1)));
+    TRY(add_int(t, k->top_groups, max_i64(e->top_groups, 1)));
+    return text_add(t, ",\n  \"scoring_func\": \"%s\",\n  \"topk_method\": \"%s\"",
+                    arch->sigmoid ? "sigmoid" : "softmax",
+                    arch->sigmoid   ? "noaux_tc"
+                    : e->groups > 1 ? "group_limited_greedy"
+                                    : "greedy");
+}
+
+static status latent_add(const decoder_spec *s, text *t)
+{
+    const model_latent *l = &s->latent;
+    if (l->kv_rank == 0) return ST_OK;
+    TRY(add_int(t, "kv_lora_rank", l->kv_rank));
+    TRY(l->q_rank > 0 ? add_int(t, "q_lora_rank", l->q_rank)
+                      : text_add(t, ",\n  \"q_lora_rank\": null"));
+    TRY(add_int(t, "qk_nope_head_dim", l->nope_dim));
+    TRY(add_int(t, "qk_rope_head_dim", l->rope_dim));
+    TRY(add_int(t, "v_head_dim", l->value_dim));
+    return add_bool(t, "rope_interleave", s->rope_interleaved);
+}
+
 static status experts_add(const model_arch *arch, const decoder_spec *s, text *t)
 {
     const arch_keys *k = arch->keys;
@@ -95,6 +121,10 @@ static status experts_add(const model_arch *arch, const decoder_spec *s, text *t
     TRY(add_int(t, k->expert_ffn_dim, e->ffn_dim));
     TRY(add_int(t, k->every, e->every));
     if (k->weights_sum != NULL) TRY(add_bool(t, k->weights_sum, !e->unscaled));
+    TRY(add_int(t, k->shared, e->shared));
+    TRY(add_int(t, k->shared_ffn_dim, e->shared_ffn_dim));
+    TRY(add_int(t, k->dense_first, e->dense_layers));
+    if (k->groups != NULL) TRY(groups_add(arch, e, t));
     if (k->dense_layers == NULL) return ST_OK;
     TRY(text_add(t, ",\n  \"%s\": [", k->dense_layers));
     for (int64_t i = 0; i < e->dense_layers; i++) {
@@ -215,8 +245,8 @@ static status rope_add(const model_arch *arch, const decoder_spec *s, text *t)
     }
     if (!r->truncate) TRY(text_add(t, ", \"truncate\": false"));
     if (r->kind == MODEL_ROPE_LONGROPE) {
-        TRY(factors_add(t, "short_factor", r->short_factor, s->head_dim / 2));
-        TRY(factors_add(t, "long_factor", r->long_factor, s->head_dim / 2));
+        TRY(factors_add(t, "short_factor", r->short_factor, model_rope_dim(s) / 2));
+        TRY(factors_add(t, "long_factor", r->long_factor, model_rope_dim(s) / 2));
     }
     return text_add(t, "}");
 }
@@ -237,6 +267,7 @@ status model_spec_print_json(const decoder_spec *spec, text *out)
     TRY(text_add(out, ",\n  \"torch_dtype\": \"%s\"", model_dtype_name(spec->saved)));
     TRY(sizes_add(arch, spec, out));
     TRY(experts_add(arch, spec, out));
+    TRY(latent_add(spec, out));
     TRY(scales_add(arch, spec, out));
     TRY(options_add(arch, spec, out));
     TRY(windows_add(arch, spec, out));

@@ -67,6 +67,8 @@ static void assert_equal(const decoder_spec *a, const decoder_spec *b)
     assert_true(a->attention_cap == b->attention_cap && a->logit_cap == b->logit_cap);
     assert_true(a->attention_scalar == b->attention_scalar && a->embed_scale == b->embed_scale);
     assert_true(a->rope_local_theta == b->rope_local_theta);
+    assert_memory_equal(&a->latent, &b->latent, sizeof(a->latent));
+    assert_int_equal(a->rope_interleaved, b->rope_interleaved);
     assert_memory_equal(&a->ends, &b->ends, sizeof(a->ends));
     assert_true(a->dropout_attention == b->dropout_attention);
     for (int64_t i = 0; i < a->layers; i++) {
@@ -271,7 +273,7 @@ static const struct {
     {"{\"model_type\": 7}", "found 7"},
     {"{\"model_type\": \"lama\"}", "did you mean \"llama\""},
     {"{\"model_type\": \"bert\"}",
-     "known: gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2, phi3, qwen2, qwen3"},
+     "known: deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, olmo2"},
     {"{\"model_type\": \"\\u001b[2J\"}", "\"?[2J\""},
     {"{\"model_type\": \"llama\"}", "\"vocab_size\": expected a whole number from 1 to"},
     {LLAMA(", \"architectures\": [\"LlamaForSequenceClassification\"]"),

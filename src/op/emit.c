@@ -237,14 +237,14 @@ status op_cast(op_program *p, tensor_id x, dtype type, tensor_id *y)
 
 // ---- experts, latent attention ------------------------------------------------------------------
 
-status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t head_dim,
-                 int32_t value_dim, tensor_id out[3])
+status op_latent(op_program *p, const tensor_id in[5], const op_attrs *attrs, tensor_id out[3])
 {
     op_node node = op_node_of(OP_LATENT);
     for (int i = 0; i < 5; i++) node.in[i] = in[i];
-    node.attrs.heads = node.attrs.kv_heads = heads;
-    node.attrs.head_dim = head_dim;
-    node.attrs.value_dim = value_dim;
+    node.attrs.heads = node.attrs.kv_heads = attrs->heads;
+    node.attrs.head_dim = attrs->head_dim;
+    node.attrs.value_dim = attrs->value_dim;
+    node.attrs.interleaved = attrs->interleaved;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     for (int o = 0; o < 3; o++) out[o] = node.out[o];
     return ST_OK;
@@ -253,13 +253,30 @@ status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t he
 status op_route(op_program *p, tensor_id logits, int32_t top_k, bool normalize, tensor_id *ids,
                 tensor_id *weights)
 {
+    const op_attrs attrs = {.top_k = top_k, .normalize = normalize};
+    return op_route_scored(p, logits, TENSOR_NONE, &attrs, ids, weights);
+}
+
+status op_route_scored(op_program *p, tensor_id logits, tensor_id bias, const op_attrs *attrs,
+                       tensor_id *ids, tensor_id *weights)
+{
     op_node node = op_node_of(OP_ROUTE);
     node.in[0] = logits;
-    node.attrs.top_k = top_k;
-    node.attrs.normalize = normalize;
+    node.in[1] = bias;
+    node.attrs = *attrs;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     *ids = node.out[0];
     *weights = node.out[1];
+    return ST_OK;
+}
+
+status op_gate_rows(op_program *p, tensor_id x, tensor_id gate, tensor_id *y)
+{
+    op_node node = op_node_of(OP_GATE_ROWS);
+    node.in[0] = x;
+    node.in[1] = gate;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
     return ST_OK;
 }
 

@@ -77,6 +77,19 @@ static void experts_check(const op_facts *f)
 
 // ---- the router ---------------------------------------------------------------------------------
 
+static status groups_check(const op_attrs *a, int64_t experts)
+{
+    if (a->groups == 0) return ST_OK;
+    const bool fits = a->groups > 0 && experts % a->groups == 0 && a->top_groups >= 1 &&
+                      a->top_groups <= a->groups &&
+                      a->top_groups * (experts / a->groups) >= a->top_k;
+    if (fits && (!a->group_pairs || experts / a->groups >= 2)) return ST_OK;
+    return fail(ST_MODEL,
+                "route: %d of %d groups of %lld experts, of which a token takes %d; groups are "
+                "equally large, and those that are chosen have enough experts",
+                (int)a->top_groups, (int)a->groups, (long long)experts, (int)a->top_k);
+}
+
 static status route_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
@@ -87,8 +100,16 @@ static status route_infer(op_program *p, op_node *node, uint32_t wanted)
         return fail(ST_MODEL, "route: a token takes %d of %lld experts", (int)node->attrs.top_k,
                     (long long)experts);
     }
+    TRY(groups_check(&node->attrs, experts));
     op_shapes_bind(&shapes, 'T', extent_of(node->attrs.top_k));
     return op_shapes_out(p, node, wanted, &shapes);
+}
+
+static void route_choice_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0r:00");
 }
 
 static void route_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -120,13 +141,14 @@ static status route_gradient(op_program *p, const op_node *node)
 const op_kind op_row_route = {
     .code = OP_ROUTE,
     .name = "route",
-    .in = "fNE",
+    .in = "fNE fE",
     .out = "iNT sNT",
     .made = "ids weights",
+    .optional_in = 1u << 1,
     .host_issues = 1,
     .inplace = {-1, -1, -1, -1},
     .infer = route_infer,
-    .place = route_place,
+    .place = route_choice_place,
     .cost = route_cost,
     .gradient = route_gradient,
     .check = experts_check,

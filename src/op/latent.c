@@ -1,6 +1,6 @@
 // Multi-head latent attention: queries, keys and values assembled from the results of
-// up-projections, and rotated (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1). These rows have a
-// cost but no kernel yet (op_codes.h).
+// up-projections, and rotated (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1). In generation the
+// cache holds the narrow rows, and one operation attends over them.
 #include "op/op_internal.h"
 
 // Binds columns of heads: C of queries and keys, V of values, E of the up-projection; P columns of
@@ -84,11 +84,10 @@ static status latent_gradient(op_program *p, const op_node *node)
 const op_kind op_row_latent = {
     .code = OP_LATENT,
     .name = "latent",
-    .in = "fNC fNE fNP iN pSP",
+    .in = "fNC fNE fNP iN fSP",
     .out = "fNC fNC fNV",
     .made = "q k v",
     .pointwise = true,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = latent_infer,
     .place = latent_place,
@@ -115,12 +114,11 @@ static void latent_bwd_place(const op_program *p, const op_node *node, op_rule *
 const op_kind op_row_latent_bwd = {
     .code = OP_LATENT_BWD,
     .name = "latent_bwd",
-    .in = "fNC fNC fNV iN pSP",
+    .in = "fNC fNC fNV iN fSP",
     .out = "fNC fNE",
     .made = "dq dkv",
     .pointwise = true,
     .grad_of = GRAD_OF_INPUT,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = latent_bwd_infer,
     .place = latent_bwd_place,
@@ -146,14 +144,67 @@ static void latent_dr_place(const op_program *p, const op_node *node, op_rule *r
 const op_kind op_row_latent_dr = {
     .code = OP_LATENT_DR,
     .name = "latent_dr",
-    .in = "fNC iN pSP",
+    .in = "fNC iN fSP",
     .out = "fNP",
     .made = "dr",
     .grad_of = GRAD_OF_INPUT,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = latent_dr_infer,
     .place = latent_dr_place,
     .cut = latent_cut,
     .cost = latent_cost,
 };
+
+// ---- generation ---------------------------------------------------------------------------------
+
+static status cached_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, &shapes));
+    TRY(columns_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
+}
+
+// Scores and values of each head over the latent rows of a full cache.
+static op_cost cached_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const double queries = op_dim(p, node->in[0], 0, bound);
+    const double rank = op_dim(p, node->in[2], 1, bound),
+                 rotated = op_dim(p, node->in[3], 1, bound);
+    const double seqs = (double)max_i64(bound->value[EXTENT_SEQS], 1);
+    const double keys = op_dim(p, node->in[2], 0, bound) / seqs;
+    op_cost cost = op_cost_bytes(p, node, bound);
+    cost.flops = queries * (2.0 * op_elements(p, node->in[1], bound) +
+                            (double)node->attrs.heads * keys * (4.0 * rank + 2.0 * rotated + 6.0));
+    return cost;
+}
+
+static void cached_check(const op_facts *f)
+{
+    op_check_sequences(f);
+    ASSERT(f->attrs->heads > 0 && op_fact(f, 'C') % f->attrs->heads == 0);
+}
+
+const op_kind op_row_latent_cached = {
+    .code = OP_LATENT_CACHED,
+    .name = "latent_cached",
+    .in = "fNC fER fSR fSP iB iN fTP",
+    .out = "fNV",
+    .made = "y",
+    .cost_class = COST_ATTENTION,
+    .inplace = {-1, -1, -1, -1},
+    .infer = cached_infer,
+    .place = op_place_replicate,
+    .cost = cached_cost,
+    .check = cached_check,
+};
+
+status op_latent_cached(op_program *p, const tensor_id in[7], const op_attrs *attrs, tensor_id *y)
+{
+    op_node node = op_node_of(OP_LATENT_CACHED);
+    for (int i = 0; i < 7; i++) node.in[i] = in[i];
+    node.attrs = *attrs;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}

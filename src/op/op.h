@@ -82,10 +82,17 @@ NODISCARD status op_attention_sinks(op_program *p, const tensor_id in[6], const 
                                     tensor_id *y);
 NODISCARD status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id cache);
 // Rotates q and k and joins them with v: LATENT in op_codes.h.
-NODISCARD status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t head_dim,
-                           int32_t value_dim, tensor_id out[3]);
+NODISCARD status op_latent(op_program *p, const tensor_id in[5], const op_attrs *attrs,
+                           tensor_id out[3]);
+NODISCARD status op_latent_cached(op_program *p, const tensor_id in[7], const op_attrs *attrs,
+                                  tensor_id *y);
 NODISCARD status op_route(op_program *p, tensor_id logits, int32_t top_k, bool normalize,
                           tensor_id *ids, tensor_id *weights);
+// The same with the scores, groups and factor of `attrs`, and a bias (TENSOR_NONE: none) for the
+// choice.
+NODISCARD status op_route_scored(op_program *p, tensor_id logits, tensor_id bias,
+                                 const op_attrs *attrs, tensor_id *ids, tensor_id *weights);
+NODISCARD status op_gate_rows(op_program *p, tensor_id x, tensor_id gate, tensor_id *y);
 typedef struct op_permuted {
     tensor_id rows, row_of, offsets;
     tensor_id scale; // TENSOR_NONE without weights

@@ -132,9 +132,12 @@ extern "C" {
 // bounds the rows; offsets(E+1), computed on the device, gives their number: expert e has rows
 // offsets[e] to offsets[e+1] - 1, and no kernel reads or writes a row from offsets[E] on. An id
 // below 0 stands for no expert: its row_of is -1.
-//   ROUTE          logits(N,E)                      -> ids(N,T) weights(N,T): the attrs.top_k = T
-//                  largest logits, descending, ties to the lower id; weights are the softmax over
-//                  all E, or with attrs.normalize over those T
+//   ROUTE          logits(N,E) [bias(E)]            -> ids(N,T) weights(N,T): the attrs.top_k = T
+//                  largest scores, descending, ties to the lower id; weights are the scores, a
+//                  softmax or with attrs.sigmoid sigmoids, or with attrs.normalize those divided
+//                  by their sum; times attrs.scale (0: 1). The bias is added for the choice alone.
+//                  With attrs.groups experts are taken from the attrs.top_groups best groups of
+//                  neighbours only
 //   ROUTE_BWD      dweights logits ids weights      -> dlogits(N,E)
 //   PERMUTE        x(N,D) ids(N,T) [weights(N,T)]   -> rows(R,D) row_of(N,T) offsets(E+1)
 //                  [scale(R,1)]: a row for each expert that is taken, ordered by expert and then by
@@ -155,23 +158,29 @@ extern "C" {
 //                  experts, in sequence q of the Q' of the micro-batch
 //   ROW_OFFSETS    counts(Q,L)                      -> offsets(X): of the rows of rank 0, expert 0
 //                  by expert, then those of rank 1 ...
+//   GATE_ROWS      x(R,F) gate(R,1)                 -> y(R,F) = x * sigmoid(gate)
+//   GATE_ROWS_BWD  dy x gate                        -> dx(R,F) dgate(R,1)
 //   SCALE_ROWS     x(R,F) scale(R,1)                -> y(R,F) = x * scale
 //   SCALE_ROWS_DS  dy(R,F) x(R,F)                   -> dscale(R,1)
 //
-// Operations that can be planned, priced and simulated but have no kernels yet (op/latent.c).
+// Latent attention (op/latent.c).
 //   LATENT         q(N,H*D) kv(N,H*(D-P+V)) r(N,P) positions(N) table(S,P) -> q(N,H*D) k(N,H*D)
 //                  v(N,H*V): the last P columns of each head rotated; all heads share r, which
 //                  is one head. D = attrs.head_dim, V = attrs.value_dim
 //   LATENT_BWD     dq dk dv positions table         -> dq dkv
 //   LATENT_DR      dk positions table               -> dr(N,P): the sum over heads
-#define OP_TABLE(X)         \
-    OP_TABLE_COMPUTE(X)     \
-    OP_TABLE_COMMUNICATE(X) \
-    OP_TABLE_PLANNED(X)
-#define OP_TABLE_PLANNED(X)   \
+//   LATENT_CACHED  q(N,H*D) w(H*(D-P+V),R) c(B*S_max,R) r(B*S_max,P) lengths(B) positions(N)
+//                  table                            -> y(N,H*V): attention over a cache of latent
+//                  rows c and rotated rows r; query t of T is as in ATTENTION. w makes a head's
+//                  keys and values of c
+#define OP_TABLE(X)     \
+    OP_TABLE_COMPUTE(X) \
+    OP_TABLE_COMMUNICATE(X)
+#define OP_TABLE_LATENT(X)    \
     X(LATENT, latent)         \
     X(LATENT_BWD, latent_bwd) \
-    X(LATENT_DR, latent_dr)
+    X(LATENT_DR, latent_dr)   \
+    X(LATENT_CACHED, latent_cached)
 #define OP_TABLE_COMMUNICATE(X)       \
     X(ALL_REDUCE, all_reduce)         \
     X(REDUCE_SCATTER, reduce_scatter) \
@@ -189,6 +198,8 @@ extern "C" {
     X(GROUPED_MATMUL, grouped_matmul)       \
     X(GROUPED_MATMUL_DX, grouped_matmul_dx) \
     X(GROUPED_MATMUL_DW, grouped_matmul_dw) \
+    X(GATE_ROWS, gate_rows)                 \
+    X(GATE_ROWS_BWD, gate_rows_bwd)         \
     X(SCALE_ROWS, scale_rows)               \
     X(SCALE_ROWS_DS, scale_rows_ds)         \
     X(COUNT_ROWS, count_rows)               \
@@ -242,7 +253,8 @@ extern "C" {
     X(MUON, muon)                       \
     X(MUON_DIRECTION, muon_direction)   \
     X(MUON_UPDATE, muon_update)         \
-    OP_TABLE_EXPERTS(X)
+    OP_TABLE_EXPERTS(X)                 \
+    OP_TABLE_LATENT(X)
 
 typedef enum op_code {
 #define OP_ENUM(upper, lower) OP_##upper,

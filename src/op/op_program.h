@@ -104,8 +104,11 @@ typedef struct op_attrs {
     // COUNT_ROWS, ROW_OFFSETS, GROUPED_MATMUL: ranks that share the experts, of which `pieces`
     // neighbouring ones have pieces of the same sequences (0: 1)
     int32_t ranks, pieces;
-    bool normalize;       // ROUTE: the weights of a token add up to 1
-    int32_t window;       // 0: none; W: a query sees itself and the W - 1 positions before it
+    bool normalize;             // ROUTE: the weights of a token add up to 1
+    bool sigmoid;               // ROUTE: scores are sigmoids; false: the softmax
+    int32_t groups, top_groups; // ROUTE: a token takes experts of its top_groups best; 0: none
+    bool group_pairs;           // ROUTE: a group counts as its best two experts; false: as its best
+    int32_t window;             // 0: none; W: a query sees itself and the W - 1 positions before it
     int32_t site;         // dropout: which use (layer * 4 + use); filled with the layer by the plan
     int32_t tensor_index; // GRAD_NORM, ADAMW, MUON: row in the model's weight table
     bool interleaved;     // ROPE: pairs (2i, 2i+1) instead of (i, i + D/2)

@@ -16,6 +16,7 @@ const kern_backend kern_backend_cpu = {
             [OP_LAYERNORM_DW] = cpu_layernorm_dw_workspace,
             [OP_MUON] = cpu_muon_workspace,
             [OP_MUON_UPDATE] = cpu_muon_update_workspace,
+            [OP_LATENT_CACHED] = cpu_latent_cached_workspace,
             [OP_SAMPLE] = cpu_sample_workspace,
             [OP_ATTENTION] = cpu_attention_workspace,
             [OP_ATTENTION_BWD] = cpu_attention_bwd_workspace,

@@ -25,6 +25,7 @@ int64_t cpu_attention_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads);
 int64_t cpu_muon_workspace(const kern_call *call, int threads);
 int64_t cpu_muon_update_workspace(const kern_call *call, int threads);
+int64_t cpu_latent_cached_workspace(const kern_call *call, int threads);
 int64_t cpu_sample_workspace(const kern_call *call, int threads);
 int64_t cpu_layernorm_dw_workspace(const kern_call *call, int threads);
 

@@ -6,6 +6,7 @@
 // offsets in device memory, which the host does not know. Sums over the experts of a token are in
 // fp32, in the order of its experts; dot products are in double, in DOT_LANES interleaved sums.
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/route.h"
 #include "kernels/cpu/vec_call.h"
 #include "kernels/expert_rows.h"
 
@@ -126,6 +127,7 @@ static void route_task(void *context, int64_t index, int thread)
 status cpu_route(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
+    if (cpu_route_is_scored(call)) return cpu_route_scored(context, call);
     cpu_rows_run(context, call, call->in[0].dims[0], call->in[0].dims[1], route_task);
     return ST_OK;
 }
@@ -176,6 +178,7 @@ status cpu_route_bwd(const kern_context *context, const kern_call *call)
         return fail(ST_DATA, "route_bwd: token %lld has expert %lld of %lld", (long long)n,
                     (long long)int_at(ids, n, 0), (long long)call->in[1].dims[1]);
     }
+    if (cpu_route_is_scored(call)) return cpu_route_scored_bwd(context, call);
     cpu_rows_run(context, call, call->in[1].dims[0], call->in[1].dims[1], route_bwd_task);
     return ST_OK;
 }

@@ -6,16 +6,6 @@
 #include "kernels/expert_rows.h"
 #include "kernels/ref/ref.h"
 
-// ---- the router ---------------------------------------------------------------------------------
-
-static bool is_chosen(const kern_tensor *ids, int64_t n, int64_t count, int64_t e)
-{
-    for (int64_t t = 0; t < count; t++) {
-        if (ref_int(ids, n * ids->strides[0] + t) == e) return true;
-    }
-    return false;
-}
-
 static void put_int(const kern_tensor *t, int64_t i, int64_t j, int64_t value)
 {
     const int64_t at = ref_offset(t, i, j);
@@ -29,61 +19,6 @@ static void put_int(const kern_tensor *t, int64_t i, int64_t j, int64_t value)
 static int64_t get_int(const kern_tensor *t, int64_t i, int64_t j)
 {
     return ref_int(t, ref_offset(t, i, j));
-}
-
-status ref_route(const kern_context *context, const kern_call *c)
-{
-    (void)context;
-    const kern_tensor *logits = &c->in[0], *ids = &c->out[0], *weights = &c->out[1];
-    const int64_t experts = logits->dims[1], taken = ids->dims[1];
-    for (int64_t n = 0; n < logits->dims[0]; n++) {
-        for (int64_t t = 0; t < taken; t++) {
-            int64_t best = -1;
-            for (int64_t e = 0; e < experts; e++) {
-                if (is_chosen(ids, n, t, e)) continue;
-                if (best < 0 || ref_get(logits, n, e) > ref_get(logits, n, best)) best = e;
-            }
-            put_int(ids, n, t, best);
-        }
-        const double top = ref_get(logits, n, get_int(ids, n, 0));
-        double sum = 0.0;
-        for (int64_t e = 0; e < experts; e++) {
-            if (c->attrs.normalize && !is_chosen(ids, n, taken, e)) continue;
-            sum += exp(ref_get(logits, n, e) - top);
-        }
-        for (int64_t t = 0; t < taken; t++) {
-            ref_put(weights, n, t, exp(ref_get(logits, n, get_int(ids, n, t)) - top) / sum);
-        }
-    }
-    return ST_OK;
-}
-
-// dlogits_e = p_e (d_e - sum of d p over the chosen), where d is 0 for experts that were not
-// chosen; p_e follows from the first weight, that of the largest logit. If normalized, p is 0
-// except for the chosen experts.
-status ref_route_bwd(const kern_context *context, const kern_call *c)
-{
-    (void)context;
-    const kern_tensor *dweights = &c->in[0], *logits = &c->in[1], *ids = &c->in[2];
-    const kern_tensor *weights = &c->in[3], *dlogits = &c->out[0];
-    for (int64_t n = 0; n < logits->dims[0]; n++) {
-        const double first = ref_get(weights, n, 0);
-        const double top = ref_get(logits, n, get_int(ids, n, 0));
-        double mean = 0.0;
-        for (int64_t t = 0; t < ids->dims[1]; t++) {
-            mean += ref_get(dweights, n, t) * ref_get(weights, n, t);
-        }
-        for (int64_t e = 0; e < logits->dims[1]; e++) {
-            const double p = c->attrs.normalize ? 0.0 : first * exp(ref_get(logits, n, e) - top);
-            double d = -p * mean;
-            for (int64_t t = 0; t < ids->dims[1]; t++) {
-                if (get_int(ids, n, t) != e) continue;
-                d = ref_get(weights, n, t) * (ref_get(dweights, n, t) - mean);
-            }
-            ref_put(dlogits, n, e, d);
-        }
-    }
-    return ST_OK;
 }
 
 // ---- there and back -----------------------------------------------------------------------------

@@ -32,6 +32,9 @@ typedef struct arch_keys {
     const char *every;        // NULL: every layer has experts
     const char *dense_layers; // list of the layers without experts; NULL: as `every` says
     const char *weights_sum;  // whether the weights of a token add up to 1; NULL: they do
+    const char *dense_first;  // number of layers without experts at the bottom
+    const char *shared, *shared_ffn_dim; // number of shared experts, or their width together
+    const char *groups, *top_groups, *router_scale;
     const char *attention_scalar, *attention_cap, *logit_cap, *rope_local_theta;
 } arch_keys;
 extern const arch_keys arch_keys_llama; // shared by all architectures like Llama
@@ -61,6 +64,13 @@ typedef struct model_arch {
     model_norm_place norm_place;
     bool norm_plus_one, qk_norm, qk_norm_whole;
     bool embed_scaled; // by the root of the width
+    bool quantized;    // its published files are quantized, so config.json says how
+    bool latent;       // latent attention, whose sizes are keys of config.json
+    // How the router of a mixture scores experts (model_experts).
+    bool sigmoid, correction, group_pairs, shared_gate;
+    bool unscaled; // where no key says it
+    int64_t groups, top_groups, dense_first;
+    double router_scale;
     // The context before its extension is a key of the root of config.json, and rope_scaling has
     // the kind and the factors alone.
     bool rope_at_root;
@@ -81,6 +91,8 @@ typedef struct model_arch {
     int32_t pad_token; // with `pads`; -1: none
 } model_arch;
 
+extern const model_arch model_arch_deepseek_v2;
+extern const model_arch model_arch_deepseek_v3;
 extern const model_arch model_arch_gemma2;
 extern const model_arch model_arch_gemma3_text;
 extern const model_arch model_arch_gpt2;
@@ -88,8 +100,10 @@ extern const model_arch model_arch_llama;
 extern const model_arch model_arch_mistral;
 extern const model_arch model_arch_mixtral;
 extern const model_arch model_arch_olmo2;
+extern const model_arch model_arch_olmoe;
 extern const model_arch model_arch_phi3;
 extern const model_arch model_arch_qwen2;
+extern const model_arch model_arch_qwen2_moe;
 extern const model_arch model_arch_qwen3;
 extern const model_arch model_arch_qwen3_moe;
 

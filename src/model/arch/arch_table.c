@@ -7,9 +7,11 @@
 #include <string.h>
 
 static const model_arch *const table[] = {
-    &model_arch_gemma2,  &model_arch_gemma3_text, &model_arch_gpt2,      &model_arch_llama,
-    &model_arch_mistral, &model_arch_mixtral,     &model_arch_olmo2,     &model_arch_phi3,
-    &model_arch_qwen2,   &model_arch_qwen3,       &model_arch_qwen3_moe,
+    &model_arch_deepseek_v2, &model_arch_deepseek_v3, &model_arch_gemma2,
+    &model_arch_gemma3_text, &model_arch_gpt2,        &model_arch_llama,
+    &model_arch_mistral,     &model_arch_mixtral,     &model_arch_olmo2,
+    &model_arch_olmoe,       &model_arch_phi3,        &model_arch_qwen2,
+    &model_arch_qwen2_moe,   &model_arch_qwen3,       &model_arch_qwen3_moe,
 };
 
 const model_arch *model_arch_at(int64_t index)
@@ -78,6 +80,11 @@ decoder_spec model_arch_spec(const model_arch *arch)
                       .norm_bias = arch->norm == MODEL_LAYERNORM,
                       .qk_norm = arch->qk_norm,
                       .qk_norm_whole = arch->qk_norm_whole,
+                      .rope_interleaved = arch->latent,
+                      .experts = {.sigmoid = arch->sigmoid,
+                                  .correction = arch->correction,
+                                  .group_pairs = arch->group_pairs,
+                                  .shared_gate = arch->shared_gate},
                       .rope_local_theta = arch->rope_local_theta,
                       .attention_scalar = arch->attention_scalar,
                       .attention_cap = (float)arch->attention_cap,

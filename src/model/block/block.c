@@ -112,6 +112,13 @@ status block_shared(block_context *c, const char *name)
     return freeze(c);
 }
 
+void block_fixed(block_context *c)
+{
+    ASSERT(c->weight_count > 0);
+    c->weights[c->weight_count - 1].fixed = true;
+    c->p->tensors[c->weight_ids[c->weight_count - 1]].frozen = true;
+}
+
 void block_residual_projection(block_context *c)
 {
     ASSERT(c->weight_count > 0);
@@ -149,13 +156,19 @@ static status linear_bias(block_context *c, const linear_spec *spec, tensor_id *
     return weight_add(c, &w, b);
 }
 
+status block_linear_weight(block_context *c, const linear_spec *spec, tensor_id *w)
+{
+    block_weight weight = matrix_of(c, spec->name, spec->rows, spec->columns, spec->cut_dim);
+    parts_set(&weight, spec);
+    TRY(weight_add(c, &weight, w));
+    if (spec->to_residual) block_residual_projection(c);
+    return ST_OK;
+}
+
 status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y)
 {
     tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
-    block_weight weight = matrix_of(c, spec->name, spec->rows, spec->columns, spec->cut_dim);
-    parts_set(&weight, spec);
-    TRY(weight_add(c, &weight, &w));
-    if (spec->to_residual) block_residual_projection(c);
+    TRY(block_linear_weight(c, spec, &w));
     if (spec->bias) TRY(linear_bias(c, spec, &b));
     return op_matmul(c->p, x, w, b, spec->activation, y);
 }

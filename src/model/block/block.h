@@ -21,6 +21,7 @@ typedef struct block_weight {
     weight_init init;
     float init_std;
     bool in_gemm, is_matrix;
+    bool fixed; // no gradient trains it
     int8_t cut_dim[AXIS_COUNT];
     const char *shared; // the model's weight that it aliases (tied embedding); else NULL
 } block_weight;
@@ -83,6 +84,8 @@ NODISCARD status block_matrix(block_context *c, const char *name, int64_t rows, 
                               int cut_dim, tensor_id *out);
 NODISCARD status block_vector(block_context *c, const char *name, int64_t rows, weight_init init,
                               int cut_dim, tensor_id *out);
+// Marks the last declared weight as one that no gradient trains.
+void block_fixed(block_context *c);
 // Declares a matrix (experts * rows, columns): one matrix (rows, columns) for each expert, stacked.
 // The rows of an expert are `parts` parts (gate and up), each of which tp may cut along cut_dim.
 NODISCARD status block_experts(block_context *c, const char *name, int64_t rows, int64_t columns,
@@ -95,6 +98,8 @@ void block_residual_projection(block_context *c);
 // Declares the weight and the bias of a projection and appends its GEMM. x: (tokens, columns), *y:
 // (tokens, rows).
 NODISCARD status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y);
+// Declares the weight of a projection without its GEMM.
+NODISCARD status block_linear_weight(block_context *c, const linear_spec *spec, tensor_id *w);
 // Appends the gate of a gated MLP: a = act(h[:, :ffn]) * h[:, ffn:]. h: (tokens, 2 ffn).
 NODISCARD status block_gate(block_context *c, tensor_id h, tensor_id *a);
 // Declares the weight of an RMSNorm, and returns the number that the norm adds to it.

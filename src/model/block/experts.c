@@ -27,7 +27,7 @@ static status gated(block_context *c, const op_permuted *p, tensor_id *a)
 static status shared(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
-    const int64_t width = s->experts.shared * s->experts.ffn_dim;
+    const int64_t width = model_shared_width(&s->experts);
     const linear_spec gate_up = {.name = "mlp.shared.gate_up",
                                  .rows = 2 * width,
                                  .columns = s->dim,
@@ -48,20 +48,51 @@ static status shared(block_context *c, tensor_id x, tensor_id *y)
     } else {
         TRY(block_linear(c, &up, x, &a));
     }
-    return block_linear(c, &down, a, y);
+    TRY(block_linear(c, &down, a, y));
+    if (!s->experts.shared_gate) return ST_OK;
+    const linear_spec gate = {
+        .name = "mlp.shared_gate", .rows = 1, .columns = s->dim, .cut_dim = -1};
+    TRY(block_linear(c, &gate, x, &h));
+    return op_gate_rows(c->p, *y, h, y);
+}
+
+// The router's logits are fp32 for every type of the model.
+static status route(block_context *c, tensor_id x, tensor_id *ids, tensor_id *weights)
+{
+    const model_experts *e = &c->spec->experts;
+    const linear_spec router = {
+        .name = "mlp.router", .rows = e->count, .columns = c->spec->dim, .cut_dim = -1};
+    const op_attrs attrs = {.top_k = (int32_t)e->top_k,
+                            .normalize = !e->unscaled,
+                            .sigmoid = e->sigmoid,
+                            .groups = (int32_t)e->groups,
+                            .top_groups = (int32_t)e->top_groups,
+                            .group_pairs = e->group_pairs,
+                            .scale = e->scale};
+    tensor_id w = TENSOR_NONE, logits = TENSOR_NONE, bias = TENSOR_NONE;
+    op_node node = op_node_of(OP_MATMUL);
+    TRY(block_linear_weight(c, &router, &w));
+    TRY(op_tensor_make(c->p, "router_logits", ROLE_ACTIVATION, DTYPE_F32, 2, extent_tokens(1),
+                       extent_of(e->count), &logits));
+    node.in[0] = x;
+    node.in[1] = w;
+    node.out[0] = logits;
+    TRY(op_append(c->p, OP_FORWARD, &node, 0));
+    if (e->correction) {
+        TRY(block_vector(c, "mlp.router.correction", e->count, INIT_ZEROS, -1, &bias));
+        block_fixed(c);
+    }
+    return op_route_scored(c->p, logits, bias, &attrs, ids, weights);
 }
 
 static status emit(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
     const model_experts *e = &s->experts;
-    const linear_spec router = {
-        .name = "mlp.router", .rows = e->count, .columns = s->dim, .cut_dim = -1};
-    tensor_id w = TENSOR_NONE, logits = TENSOR_NONE, ids = TENSOR_NONE, weights = TENSOR_NONE;
+    tensor_id w = TENSOR_NONE, ids = TENSOR_NONE, weights = TENSOR_NONE;
     tensor_id a = TENSOR_NONE, sum = TENSOR_NONE, d = TENSOR_NONE;
     op_permuted p;
-    TRY(block_linear(c, &router, x, &logits));
-    TRY(op_route(c->p, logits, (int32_t)e->top_k, !e->unscaled, &ids, &weights));
+    TRY(route(c, x, &ids, &weights));
     TRY(op_permute(c->p, x, ids, weights, (int32_t)e->count, &p)); // (top_k tokens, dim)
     TRY(gated(c, &p, &a));                                         // (top_k tokens, ffn)
     TRY(op_scale_rows(c->p, a, p.scale, &a));
@@ -69,7 +100,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     block_residual_projection(c);
     TRY(op_grouped_matmul(c->p, a, w, p.offsets, (int32_t)e->count, &d));
     TRY(op_unpermute(c->p, d, p.row_of, TENSOR_NONE, y)); // (tokens, dim)
-    if (e->shared > 0) {
+    if (model_shared_width(e) > 0) {
         TRY(shared(c, x, &sum));
         TRY(op_add(c->p, *y, sum, y));
     }
