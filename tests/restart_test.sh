@@ -26,6 +26,12 @@ same "leaves no trace either" "$(field same)" true
 code "a pipeline" 0 chaos stages layout.pp=2 --every 0.4s --seconds 1s
 same "leaves none" "$(field same)" true
 same "a pause is no loss" "$(chaos paused layout.dp=2 --faults pause --every 0.4s --seconds 1s >out; field losses)" 0
+printf '0.5 flip\n' >flips
+code "a flipped bit" 0 chaos flipped layout.dp=2 --schedule flips sdc.digests=1
+same "is found and undone" "$(field same)" true
+says "and told" flipped/metrics.jsonl '"event": "sdc".*D005'
+code "without digests it" 8 chaos unseen layout.dp=2 --schedule flips
+same "changes the weights" "$(field same)" false
 same "nothing is left in memory" "$(copies)" 0
 
 train orphan layout.dp=2 resilience.mode=restart >/dev/null 2>&1 &
@@ -38,6 +44,8 @@ same "and no trace" "$("$trireme" digest orphan)" "$("$trireme" digest calm)"
 
 code "a key without its mode" 3 train refused resilience.buddy.every=2
 says "is refused" err 'only to resilience.mode = restart'
+code "digests without replicas" 3 train refused sdc.digests=1 layout.dp=2 layout.zero=3
+says "are refused" err 'no two ranks hold the same weights'
 printf '0.2 explode\n' >plan
 code "an unknown fault" 2 chaos refused --schedule plan
 says "names those there are" err 'kill .ends a rank by SIGKILL., stop'

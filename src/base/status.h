@@ -50,6 +50,7 @@ typedef enum status_radius {
     X(PEER_LOST, "D001", GROUP, 7, "another process of the job was lost")                       \
     X(TIMEOUT, "D002", GROUP, 7, "a deadline passed")                                           \
     X(DIVERGED, "D003", JOB, 7, "the ranks of a job disagree")                                  \
+    X(CORRUPT, "D005", JOB, 7, "replicas of the state differ")                                  \
     X(REFUSED, "D004", USER, 3, "a rank was refused: it differs from the others")               \
     X(BROKEN_PLAN, "P001", USER, 8, "the plan is inconsistent")                                 \
     X(ANSWER_NO, "A001", USER, 8, "the command ran, and the answer is no")                      \

@@ -52,6 +52,19 @@ typedef struct ckpt_state {
 // 0 receives their pieces, and each rank continues once its own have been taken.
 NODISCARD status ckpt_state_give(const ckpt_state *s, arena *a);
 
+// ---- replicas -----------------------------------------------------------------------------------
+// Hashes of this rank's pieces of the state, one for each logical tensor; 0: it has none.
+NODISCARD status ckpt_replicas_hash(const ckpt_state *s, arena *a, uint64_t **out, int64_t *count);
+// Compares the hashes of all ranks, [ranks][count]: ranks that hold the same piece must agree.
+typedef struct ckpt_replica_fault {
+    bool found;
+    char name[PLAN_NAME_BYTES + 16]; // "m/layers.0.attn.q"
+    int64_t rank, other;             // rank: one that `against` ranks differ from; other: of these
+    int64_t with, against; // ranks with the same piece that agree with it, and that differ
+} ckpt_replica_fault;
+NODISCARD status ckpt_replicas_compare(const ckpt_state *s, arena *a, const uint64_t *hashes,
+                                       int64_t ranks, ckpt_replica_fault *out);
+
 typedef struct ckpt_extra {
     const char *name, *text; // a small file next to the state: "config.json"
 } ckpt_extra;

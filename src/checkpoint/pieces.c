@@ -18,7 +18,7 @@ static int64_t residual_row(const state_item *item, int64_t rank)
     return -1;
 }
 
-static plan_piece piece_of(const ckpt_state *s, const state_item *item, int64_t rank)
+plan_piece state_piece(const ckpt_state *s, const state_item *item, int64_t rank)
 {
     if (item->weight < 0) {
         const int64_t row = residual_row(item, rank);
@@ -53,7 +53,7 @@ static int64_t holder_next(const ckpt_state *s, const state_item *item, int64_t 
 
 bool state_is_here(const ckpt_state *s, const state_item *item)
 {
-    return piece_of(s, item, s->rank).rows > 0;
+    return state_piece(s, item, s->rank).rows > 0;
 }
 
 // Describes a weight as an item; is_master selects its master.
@@ -79,7 +79,7 @@ status state_read(const ckpt_state *s, const state_item *item, int64_t offset, v
 {
     if (s->read != NULL)
         return s->read(s->context, item->run_row, item->offset + offset, to, bytes);
-    const plan_piece piece = piece_of(s, item, s->rank);
+    const plan_piece piece = state_piece(s, item, s->rank);
     ASSERT(piece.rows == item->dims[0] && piece.columns == item->columns);
     return exec_read(s->e, item->run_row, piece.at * dtype_bytes(item->type) + offset, to, bytes);
 }
@@ -95,7 +95,7 @@ static int64_t rows_at_once(const plan_piece *p, int64_t width)
 static status piece_read(const ckpt_state *s, const state_item *item, int64_t owner, char *chunk,
                          char *image)
 {
-    const plan_piece p = piece_of(s, item, owner);
+    const plan_piece p = state_piece(s, item, owner);
     const int64_t width = dtype_bytes(item->type), most = rows_at_once(&p, width);
     const bool is_wide = p.columns == item->columns;
     for (int64_t r = 0; r < p.rows; r += most) {
@@ -162,7 +162,7 @@ status state_write(const ckpt_state *s, const state_item *item, int64_t offset, 
 {
     const int64_t width = dtype_bytes(item->type);
     ASSERT(offset % width == 0 && bytes % width == 0);
-    const plan_piece p = piece_of(s, item, s->rank);
+    const plan_piece p = state_piece(s, item, s->rank);
     const int64_t begin = offset / width, count = bytes / width;
     const int64_t first = plan_piece_before(&p, item->columns, begin);
     const int64_t own = plan_piece_before(&p, item->columns, begin + count) - first;
@@ -213,7 +213,7 @@ bool ckpt_weight_is_here(const ckpt_state *s, int64_t weight, int64_t begin, int
         in_part(w, i, begin, count, &first, &own);
         // The master lies within the weight's piece.
         const state_item item = item_of(s, weight, i, false);
-        const plan_piece p = piece_of(s, &item, s->rank);
+        const plan_piece p = state_piece(s, &item, s->rank);
         if (own > 0 && plan_piece_before(&p, w->columns, first + own) >
                            plan_piece_before(&p, w->columns, first)) {
             return true;
@@ -298,7 +298,7 @@ static status part_get(const ckpt_state *s, const state_item *item, float *piece
     const bool shared = !is_everywhere(s, item);
     int64_t owner = holder_next(s, item, -1);
     for (; owner >= 0; owner = holder_next(s, item, owner)) {
-        const plan_piece p = piece_of(s, item, owner);
+        const plan_piece p = state_piece(s, item, owner);
         const int64_t count = p.rows * p.columns;
         if (owner == s->rank) TRY(values_read(s, item, &p, 0, count, piece));
         if (shared) TRY(s->share(s->ranks, (int)owner, piece, count * (int64_t)sizeof(float)));

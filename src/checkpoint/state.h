@@ -46,6 +46,7 @@ NODISCARD status state_read_all(const ckpt_state *s, const state_list *list, cha
 // Writes bytes [offset, offset + bytes) of an item as far as this rank holds them.
 NODISCARD status state_write(const ckpt_state *s, const state_item *item, int64_t offset,
                              const void *from, int64_t bytes);
+plan_piece state_piece(const ckpt_state *s, const state_item *item, int64_t rank);
 bool state_is_here(const ckpt_state *s, const state_item *item); // at least a part of it
 
 // The step block's counters that outlive a step, as two flat arrays.

@@ -85,6 +85,9 @@ typedef struct run_config {
         } buddy;
     } resilience;
     struct {
+        int64_t digests; // steps between two comparisons of replicas; 0: never
+    } sdc;
+    struct {
         const char *preset; // NULL: none
         const char *from;   // NULL: none; a Hugging Face folder, including its weights
         int32_t arch;       // run_arch

@@ -277,6 +277,14 @@ static void check_data(checker *k)
 
 static void check_resilience(checker *k)
 {
+    const run_config *r = k->r;
+    const bool has_replicas = (r->layout.dp > 1 || r->layout.cp > 1) && r->layout.zero < 3;
+    if (r->sdc.digests > 0 && !has_replicas && !r->searched) {
+        CONFLICT("sdc.digests",
+                 "sdc.digests = %lld has no effect: no two ranks hold the same weights; it needs "
+                 "layout.dp or layout.cp above 1, and layout.zero below 3",
+                 (ll)r->sdc.digests);
+    }
     static const char *const of_restart[] = {"resilience.buddy.every", NULL};
     if (k->r->resilience.mode == RUN_RESILIENCE_RESTART) return;
     check_refuse_keys(k, of_restart, "it applies only to resilience.mode = restart");

@@ -194,6 +194,10 @@ static const option rows[] = {
     INT("resilience.buddy.every", resilience.buddy.every, "1", 1, 1e12, FREE, "steps",
         .help = "interval between two copies of the state in memory; at most this many steps are "
                 "computed again after a loss"),
+    INT("sdc.digests", sdc.digests, "0", 0, 1e12, FREE, "steps",
+        .help = "interval between two comparisons of the weights and optimizer state that several "
+                "ranks hold, which finds values that a processor or memory has changed; 0 is "
+                "never"),
 
     // ---- model
     OTHER("model.preset", TEXT, model.preset, NULL, FIXED,

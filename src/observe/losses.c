@@ -39,7 +39,7 @@ static status line_add(arena *a, obs_losses *l, const char *line, int64_t bytes,
     status st = ST_OK;
     if (event[0] == '\0') {
         step_add(l, record);
-    } else if (strcmp(event, "lost") == 0) {
+    } else if (strcmp(event, "lost") == 0 || strcmp(event, "sdc") == 0) {
         st = loss_add(a, l, record);
     }
     json_free(record);

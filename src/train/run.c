@@ -441,7 +441,11 @@ static status steps_all(session *s)
         if (s->plans.eval != NULL) {
             until = min_i64(until, next_multiple(s->step, s->r->eval.every, steps));
         }
+        if (s->r->sdc.digests > 0) {
+            until = min_i64(until, next_multiple(s->step, s->r->sdc.digests, steps));
+        }
         TRY(session_steps(s, until));
+        TRY(session_replicas_check(s));
         TRY(session_memory_save(s));
         const bool due = s->r->checkpoint.every > 0 && s->step % s->r->checkpoint.every == 0;
         if (due && s->stop < 2) TRY(session_save_begin(s, false));

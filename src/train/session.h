@@ -111,6 +111,10 @@ NODISCARD status session_folder_check(session *s, bool at_once);
 // run.c: opens metrics.jsonl and the events file at this step; those of before are closed.
 NODISCARD status session_records_open(session *s);
 
+// session_replicas.c: compares the state that several ranks hold, at the steps of sdc.digests.
+// ST_CORRUPT: it differs. Collective.
+NODISCARD status session_replicas_check(session *s);
+
 // session_ranks.c
 NODISCARD status session_ranks_open(session *s, comm *all); // NULL: this is the only process
 void session_ranks_close(session *s);

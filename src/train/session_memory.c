@@ -6,6 +6,7 @@
 #include "train/session.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { COPIES_KEPT = 2 };
 
@@ -83,16 +84,18 @@ status session_memory_tell(session *s)
     const train_restart *o = s->memory.order;
     text line = {.a = s->a};
     if (o == NULL || o->epoch == 0) return ST_OK;
+    // The kind of a loss is in the code of the error that the lost rank had printed.
+    const bool is_corrupt = strstr(o->cause, status_code(ST_CORRUPT)) != NULL;
     const double resume_ms = (double)(s->h->api->unix_ns(s->h) - o->lost_ns) / 1e6;
     session_say(s, LOG_WARN,
                 "%s; all ranks were started again (epoch %lld) and continue after step %lld; the "
                 "loss took %.2f s",
                 o->cause, (long long)o->epoch, (long long)s->step, resume_ms / 1e3);
     TRY(text_add(&line,
-                 "{\"step\": %lld, \"event\": \"lost\", \"rank\": %lld, \"epoch\": %lld, "
+                 "{\"step\": %lld, \"event\": \"%s\", \"rank\": %lld, \"epoch\": %lld, "
                  "\"detect_ms\": %.1f, \"resume_ms\": %.1f, \"cause\": ",
-                 (long long)s->step, (long long)o->rank, (long long)o->epoch, o->detect_ms,
-                 resume_ms));
+                 (long long)s->step, is_corrupt ? "sdc" : "lost", (long long)o->rank,
+                 (long long)o->epoch, o->detect_ms, resume_ms));
     TRY(text_add_json(&line, o->cause));
     TRY(text_add(&line, "}\n"));
     return obs_metrics_add_event(s->metrics, &line);

@@ -8,11 +8,18 @@
 
 enum { CHAOS_RANKS_MAX = 256, CHAOS_FAULTS_MAX = 4096 };
 
+typedef struct chaos_target {
+    const host *h;
+    pid_t process;
+    const char *run_dir;
+    uint64_t word; // random
+} chaos_target;
+
 // A kind of fault. It returns when the fault is over, or when it lasts by itself.
 typedef struct chaos_kind {
     const char *name, *about;
     bool is_loss; // the run loses the rank
-    void (*inject)(pid_t process);
+    void (*inject)(const chaos_target *target);
 } chaos_kind;
 extern const chaos_kind chaos_kinds[]; // ends with a NULL name
 const chaos_kind *chaos_kind_find(const char *name);
@@ -44,8 +51,16 @@ typedef struct chaos_injected {
 
 // Starts `train` with these arguments and its output in `log`, injects the faults, and waits for
 // its end. *exit_code: of `train`; 128 + n: a signal ended it.
-NODISCARD status chaos_run(cli_context *cli, char *const *arguments, const char *log,
-                           const chaos_schedule *schedule, uint64_t seed, chaos_injected *injected,
+typedef struct chaos_order {
+    char *const *arguments;
+    const char *run_dir, *log;
+    const chaos_schedule *schedule;
+    uint64_t seed;
+} chaos_order;
+NODISCARD status chaos_run(cli_context *cli, const chaos_order *order, chaos_injected *injected,
                            int *exit_code);
+
+// chaos_flip.c: flips a random bit of the rank's weights or optimizer state.
+void chaos_inject_flip(const chaos_target *target);
 
 #endif

@@ -25,29 +25,29 @@ static void sleep_ns(int64_t ns)
 
 // ---- kinds of faults ----------------------------------------------------------------------------
 
-static void inject_kill(pid_t process)
+static void inject_kill(const chaos_target *target)
 {
-    (void)kill(process, SIGKILL);
+    (void)kill(target->process, SIGKILL);
 }
 
-static void inject_stop(pid_t process)
+static void inject_stop(const chaos_target *target)
 {
-    (void)kill(process, SIGSTOP);
+    (void)kill(target->process, SIGSTOP);
 }
 
-static void inject_pause(pid_t process)
+static void inject_pause(const chaos_target *target)
 {
-    (void)kill(process, SIGSTOP);
+    (void)kill(target->process, SIGSTOP);
     sleep_ns(pause_ns);
-    (void)kill(process, SIGCONT);
+    (void)kill(target->process, SIGCONT);
 }
 
-static void inject_slow(pid_t process)
+static void inject_slow(const chaos_target *target)
 {
     for (int64_t at = 0; at < slow_ns; at += 2 * slow_part_ns) {
-        (void)kill(process, SIGSTOP);
+        (void)kill(target->process, SIGSTOP);
         sleep_ns(slow_part_ns);
-        if (kill(process, SIGCONT) != 0) return;
+        if (kill(target->process, SIGCONT) != 0) return;
         sleep_ns(slow_part_ns);
     }
 }
@@ -57,6 +57,7 @@ const chaos_kind chaos_kinds[] = {
     {"stop", "stops a rank by SIGSTOP for good", true, inject_stop},
     {"pause", "stops a rank for 0.3 s", false, inject_pause},
     {"slow", "lets a rank run half of the time for 2 s", false, inject_slow},
+    {"flip", "flips a bit of a rank's weights or optimizer state", true, chaos_inject_flip},
     {NULL, NULL, false, NULL},
 };
 
@@ -144,15 +145,17 @@ static int ranks_find(pid_t launcher, pid_t ranks[CHAOS_RANKS_MAX])
 
 // ---- the run ------------------------------------------------------------------------------------
 
-// Injects the fault into its rank. False: that rank is not there now.
-static bool fault_inject(pid_t launcher, const chaos_fault *f, uint32_t word)
+// Injects the fault into its rank of the run, whose launcher is the target's process. False: that rank is not there now.
+static bool fault_inject(const chaos_target *run, const chaos_fault *f)
 {
     pid_t ranks[CHAOS_RANKS_MAX];
-    const int count = ranks_find(launcher, ranks);
+    const int count = ranks_find(run->process, ranks);
     if (count == 0) return false;
-    const int64_t rank = f->rank >= 0 ? f->rank : (int64_t)(word % (uint32_t)count);
+    const int64_t rank = f->rank >= 0 ? f->rank : (int64_t)(run->word % (uint64_t)count);
     if (rank >= CHAOS_RANKS_MAX || ranks[rank] == 0) return false;
-    f->kind->inject(ranks[rank]);
+    chaos_target target = *run;
+    target.process = ranks[rank];
+    f->kind->inject(&target);
     return true;
 }
 
@@ -166,10 +169,10 @@ static status child_wait(pid_t child, bool *has_ended, int *exit_code)
     return ST_OK;
 }
 
-status chaos_run(cli_context *cli, char *const *arguments, const char *log,
-                 const chaos_schedule *schedule, uint64_t seed, chaos_injected *injected,
+status chaos_run(cli_context *cli, const chaos_order *order, chaos_injected *injected,
                  int *exit_code)
 {
+    const chaos_schedule *schedule = order->schedule;
     const host *h = cli->h;
     pid_t child = 0;
     bool has_ended = false;
@@ -177,7 +180,7 @@ status chaos_run(cli_context *cli, char *const *arguments, const char *log,
     *injected = (chaos_injected){0};
     // A ^C in the terminal reaches the run too, which saves and ends; this process waits for it.
     (void)signal(SIGINT, SIG_IGN);
-    TRY(child_start(arguments, log, &child));
+    TRY(child_start(order->arguments, order->log, &child));
     const int64_t begin = h->api->monotonic_ns(h);
     while (!has_ended) {
         TRY(child_wait(child, &has_ended, exit_code));
@@ -185,7 +188,13 @@ status chaos_run(cli_context *cli, char *const *arguments, const char *log,
         const bool is_due = next < schedule->count && now_s >= schedule->items[next].at_s;
         if (!has_ended && is_due) {
             const chaos_fault *f = &schedule->items[next];
-            if (fault_inject(child, f, rng_word(seed, 2, (uint64_t)next))) {
+            const uint64_t high = rng_word(order->seed, 2, (uint64_t)next);
+            const chaos_target run = {.h = h,
+                                      .process = child,
+                                      .run_dir = order->run_dir,
+                                      .word =
+                                          high << 32 | rng_word(order->seed, 3, (uint64_t)next)};
+            if (fault_inject(&run, f)) {
                 injected->count++;
                 injected->losses += f->kind->is_loss;
                 next++;

@@ -22,7 +22,7 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = AT(faults),
      .default_text = "kill",
-     .help = "kinds of faults, with commas between them: kill, stop, pause, slow"},
+     .help = "kinds of faults, with commas between them: kill, stop, pause, slow, flip"},
     {.key = "every",
      .kind = OPTION_TIME,
      .offset = AT(every),
@@ -195,8 +195,12 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(cli->h->api->path_mkdir(cli->h, r.run.dir));
     TRY(path_join(cli->a, r.run.dir, "chaos.log", &log));
     const int64_t begin = cli->h->api->monotonic_ns(cli->h);
-    TRY(chaos_run(cli, arguments, log, &schedule, (uint64_t)f->seed, &result.injected,
-                  &result.exit_code));
+    const chaos_order order = {.arguments = arguments,
+                               .run_dir = r.run.dir,
+                               .log = log,
+                               .schedule = &schedule,
+                               .seed = (uint64_t)f->seed};
+    TRY(chaos_run(cli, &order, &result.injected, &result.exit_code));
     result.seconds = (double)(cli->h->api->monotonic_ns(cli->h) - begin) / 1e9;
     if (result.exit_code != 0) {
         return fail(ST_ANSWER_NO, "the run ended with exit code %d; %s has its output",
@@ -219,7 +223,8 @@ const cli_command cli_command_chaos = {
                 "[key.path=value ...]",
     .about = "Trains with resilience.mode=restart and injects faults into its ranks: kill ends one "
              "by SIGKILL, stop stops one for good, pause stops one for 0.3 s, slow lets one run "
-             "half of the time for 2 s. The table has the losses, the time until the ranks knew "
+             "half of the time for 2 s, flip changes a bit of a rank's weights or optimizer state, "
+             "which sdc.digests=1 finds. The table has the losses, the time until the ranks knew "
              "and until training went on, the share of the time in steps that count, and the "
              "digest, which with determinism.mode=strict is that of an undisturbed run "
              "(--against). The run's own output is in RUN/chaos.log.",

@@ -84,6 +84,12 @@ static const char *const texts[] = {
         "tensors or orders. The message names two of them, with the operation and place of "
         "each. With the same program and configuration on all ranks this is a bug, here or in "
         "a difference between the hosts.",
+    [ST_CORRUPT] =
+        "Ranks that hold the same weights or optimizer state have different values. A processor or "
+        "memory has returned a wrong value. The message names the tensor and the ranks. No "
+        "checkpoint of that step was written. With resilience.mode=restart the run goes back to the "
+        "state before it; otherwise continue from the last checkpoint, and examine the host of a "
+        "rank that is named twice.",
     [ST_REFUSED] =
         "A rank may not join the job, because its build, configuration, data or numerics "
         "differ from the others'. The message names the difference. "

@@ -12,7 +12,7 @@
 static const char memory_begin[] = "/dev/shm/trireme-";
 static const char memory_variable[] = "TRIREME_MEMORY"; // the folder
 static const char lost_variable[] = "TRIREME_LOST";     // epoch, rank, Unix ns, us, cause
-enum { LOSSES_IN_PLACE_MAX = 3, PATH_LIMIT_BYTES = 4096 };
+enum { LOSSES_IN_PLACE_MAX = 5, PATH_LIMIT_BYTES = 4096 };
 
 // ---- the folder in memory -----------------------------------------------------------------------
 
@@ -154,15 +154,26 @@ static bool is_loss(const launch_result *r)
            r->exit_code == status_exit_code(ST_INTERNAL);
 }
 
+// The loss in a line: how the rank ended, and the error that it had printed, if it is known.
+static status cause_make(const cli_restart *k, const launch_result *result, char **out)
+{
+    const int length = (int)strcspn(result->text, "\n");
+    const char *error = strstr(result->text, "\nerror[");
+    if (error == NULL) return arena_format(k->cli->a, out, "%.*s", length, result->text);
+    error++;
+    return arena_format(k->cli->a, out, "%.*s: %.*s", length, result->text,
+                        (int)strcspn(error, "\n"), error);
+}
+
 // For the ranks of the next start.
 static status loss_publish(const cli_restart *k, const launch_result *result)
 {
     const host *h = k->cli->h;
     const int64_t ago_ns = h->api->monotonic_ns(h) - result->ended_at;
-    char *value = NULL;
-    TRY(arena_format(k->cli->a, &value, "%lld %d %lld %lld %.*s", (long long)k->epoch, result->lost,
-                     (long long)(h->api->unix_ns(h) - ago_ns), (long long)(ago_ns / 1000),
-                     (int)strcspn(result->text, "\n"), result->text));
+    char *value = NULL, *cause = NULL;
+    TRY(cause_make(k, result, &cause));
+    TRY(arena_format(k->cli->a, &value, "%lld %d %lld %lld %s", (long long)k->epoch, result->lost,
+                     (long long)(h->api->unix_ns(h) - ago_ns), (long long)(ago_ns / 1000), cause));
     return variable_set(lost_variable, value);
 }
 

@@ -1,0 +1,84 @@
+// Flips a bit of a rank's state in its memory, as a particle or a defective chip does. The arena of
+// a rank is a mapping of its own, and plan.json says which of its bytes hold state.
+#include "base/format/json.h"
+#include "cli/chaos/chaos.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PLAN_LIMIT_BYTES = 1 << 28, PATH_LIMIT_BYTES = 4096 };
+
+// The address of the mapping with at least these bytes; 0: none.
+static uint64_t arena_find(pid_t process, uint64_t bytes)
+{
+    char path[64], line[1024];
+    uint64_t found = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/maps", (int)process);
+    FILE *f = fopen(path, "re");
+    while (f != NULL && found == 0 && fgets(line, sizeof(line), f) != NULL) {
+        unsigned long long begin = 0, end = 0;
+        if (strstr(line, "trireme-region") == NULL) continue;
+        if (sscanf(line, "%llx-%llx", &begin, &end) == 2 && end - begin >= bytes) found = begin;
+    }
+    if (f != NULL) (void)fclose(f);
+    return found;
+}
+
+static bool is_state(const json *tensor)
+{
+    const char *kind = json_text(json_get(tensor, "kind"), "");
+    const bool holds =
+        strcmp(kind, "weights") == 0 || strcmp(kind, "moments") == 0 || strcmp(kind, "master") == 0;
+    return holds && strcmp(json_text(json_get(tensor, "lifetime"), ""), "run") == 0;
+}
+
+// A random byte of the state: its offset in the arena; -1: the plan cannot be read.
+static int64_t byte_choose(const chaos_target *t, uint64_t *arena_bytes)
+{
+    char path[PATH_LIMIT_BYTES];
+    json *plan = NULL;
+    int64_t state_bytes = 0, found = -1;
+    (void)snprintf(path, sizeof(path), "%s/plan.json", t->run_dir);
+    if (json_read(t->h, path, PLAN_LIMIT_BYTES, &plan) != ST_OK) {
+        error_clear();
+        return -1;
+    }
+    const json *list = json_get(plan, "tensors");
+    for (int64_t i = 0; i < json_count(list); i++) {
+        const json *x = json_at(list, i);
+        if (is_state(x)) state_bytes += json_int(json_get(x, "bytes"), 0);
+    }
+    int64_t left = state_bytes > 0 ? (int64_t)((t->word >> 8) % (uint64_t)state_bytes) : 0;
+    for (int64_t i = 0; i < json_count(list) && found < 0 && state_bytes > 0; i++) {
+        const json *x = json_at(list, i);
+        const int64_t bytes = json_int(json_get(x, "bytes"), 0);
+        if (!is_state(x)) continue;
+        if (left < bytes) found = json_int(json_get(x, "offset"), 0) + left;
+        left -= bytes;
+    }
+    *arena_bytes = (uint64_t)json_int(json_get(plan, "run_bytes"), 0);
+    json_free(plan);
+    return found;
+}
+
+void chaos_inject_flip(const chaos_target *t)
+{
+    char path[64];
+    uint64_t arena_bytes = 0;
+    uint8_t byte = 0;
+    const int64_t offset = byte_choose(t, &arena_bytes);
+    const uint64_t begin = offset >= 0 ? arena_find(t->process, arena_bytes) : 0;
+    if (begin == 0) return;
+    const off_t at = (off_t)(begin + (uint64_t)offset);
+    (void)snprintf(path, sizeof(path), "/proc/%d/mem", (int)t->process);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return;
+    if (pread(fd, &byte, 1, at) == 1) {
+        byte ^= (uint8_t)(1u << (t->word & 7));
+        const ssize_t n = pwrite(fd, &byte, 1, at);
+        (void)n;
+    }
+    (void)close(fd);
+}
