@@ -145,7 +145,8 @@ static int ranks_find(pid_t launcher, pid_t ranks[CHAOS_RANKS_MAX])
 
 // ---- the run ------------------------------------------------------------------------------------
 
-// Injects the fault into its rank of the run, whose launcher is the target's process. False: that rank is not there now.
+// Injects the fault into its rank of the run, whose launcher is the target's process. False: that
+// rank is not there now.
 static bool fault_inject(const chaos_target *run, const chaos_fault *f)
 {
     pid_t ranks[CHAOS_RANKS_MAX];
