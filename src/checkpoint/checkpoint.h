@@ -181,6 +181,10 @@ typedef struct ckpt_order {
     int64_t extra_count;
     ckpt_keep keep; // the rules for pruning after the save
     bool is_best;
+    // Called after the copy of the state was taken and before it is written; a failure is that of
+    // ckpt_saver_begin(), and nothing is written. NULL: not called.
+    status (*confirm)(void *context);
+    void *context;
 } ckpt_order;
 
 enum { CKPT_PATH_BYTES = 4096 };

@@ -213,6 +213,7 @@ status ckpt_saver_begin(ckpt_saver *s, const ckpt_order *order)
     r->free_bytes = -1;
     r->begin_ns = s->h->api->monotonic_ns(s->h);
     TRY(ckpt_image_take(&s->image));
+    if (order->confirm != NULL) TRY(order->confirm(order->context));
     if (!s->has_thread) {
         order_do(s);
         r->stall_s = r->seconds;

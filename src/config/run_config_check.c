@@ -286,6 +286,11 @@ static void check_resilience(checker *k)
                  (ll)r->sdc.digests);
     }
     static const char *const of_restart[] = {"resilience.buddy.every", NULL};
+    if (r->sdc.digests > 0 && !r->checkpoint.async) {
+        CONFLICT("checkpoint.async",
+                 "checkpoint.async = no cannot be used with sdc.digests: the state must not change "
+                 "between the comparison and the write");
+    }
     if (k->r->resilience.mode == RUN_RESILIENCE_RESTART) return;
     check_refuse_keys(k, of_restart, "it applies only to resilience.mode = restart");
 }

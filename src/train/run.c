@@ -445,7 +445,9 @@ static status steps_all(session *s)
             until = min_i64(until, next_multiple(s->step, s->r->sdc.digests, steps));
         }
         TRY(session_steps(s, until));
-        TRY(session_replicas_check(s));
+        if (s->r->sdc.digests > 0 && s->step % s->r->sdc.digests == 0) {
+            TRY(session_replicas_check(s));
+        }
         TRY(session_memory_save(s));
         const bool due = s->r->checkpoint.every > 0 && s->step % s->r->checkpoint.every == 0;
         if (due && s->stop < 2) TRY(session_save_begin(s, false));

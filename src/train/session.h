@@ -93,6 +93,9 @@ NODISCARD status session_save_last(session *s);
 NODISCARD status session_load(session *s, const char *path);
 // Describes the state after this step. The result refers to s->extras.
 void session_order_fill(session *s, ckpt_order *order);
+// The part of a rank that does not save in a save of the first rank: gives its pieces of the state,
+// and compares replicas.
+NODISCARD status session_confirm(session *s);
 
 // session_memory.c: copies of the state in the machine's memory, from which a run continues after a
 // loss. All functions do nothing without a launcher that starts the run again.
@@ -111,7 +114,7 @@ NODISCARD status session_folder_check(session *s, bool at_once);
 // run.c: opens metrics.jsonl and the events file at this step; those of before are closed.
 NODISCARD status session_records_open(session *s);
 
-// session_replicas.c: compares the state that several ranks hold, at the steps of sdc.digests.
+// session_replicas.c: compares the state that several ranks hold, if sdc.digests is set.
 // ST_CORRUPT: it differs. Collective.
 NODISCARD status session_replicas_check(session *s);
 

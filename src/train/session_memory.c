@@ -44,9 +44,7 @@ static status copy_end(session *s)
 status session_memory_save(session *s)
 {
     if (s->memory.order == NULL || s->step % s->r->resilience.buddy.every != 0) return ST_OK;
-    if (!session_is_first(s)) {
-        return assemble_cuts_state(s->r) ? ckpt_state_give(&s->job.state, s->a) : ST_OK;
-    }
+    if (!session_is_first(s)) return session_confirm(s);
     ckpt_order order;
     TRY(copy_end(s));
     session_order_fill(s, &order);

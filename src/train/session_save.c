@@ -101,6 +101,17 @@ status session_save_poll(session *s, bool wait)
 
 // ---- saving -------------------------------------------------------------------------------------
 
+static status confirm(void *context)
+{
+    return session_replicas_check(context);
+}
+
+status session_confirm(session *s)
+{
+    if (assemble_cuts_state(s->r)) TRY(ckpt_state_give(&s->job.state, s->a));
+    return session_replicas_check(s);
+}
+
 void session_order_fill(session *s, ckpt_order *order)
 {
     const ckpt_extra extras[] = {
@@ -127,7 +138,9 @@ void session_order_fill(session *s, ckpt_order *order)
                                    .keep_every = s->r->checkpoint.keep_every,
                                    .best = name_or_null(s->best_path),
                                    .damaged = s->damaged.names,
-                                   .damaged_count = s->damaged.count}};
+                                   .damaged_count = s->damaged.count},
+                          .confirm = confirm,
+                          .context = s};
 }
 
 status session_save_begin(session *s, bool is_best)
@@ -135,10 +148,10 @@ status session_save_begin(session *s, bool is_best)
     session_progress(s, "saving", false);
     const bool first = session_is_first(s); // the first rank saves for all
     int due = first && s->saved_step != s->step && s->begun_step != s->step; // not begun yet
-    if (assemble_cuts_state(s->r)) TRY(session_agree(s, &due, "save"));
+    if (assemble_cuts_state(s->r) || s->r->sdc.digests > 0) TRY(session_agree(s, &due, "save"));
     if (!first) {
         s->saved_step = s->step;
-        return due ? ckpt_state_give(&s->job.state, s->a) : ST_OK;
+        return due ? session_confirm(s) : ST_OK;
     }
     if (!due) return ST_OK;
     TRY(session_save_poll(s, true));
