@@ -47,6 +47,72 @@ for threads in 1 3 16; do
     rm -rf t
 done
 
+# Packed files give the documents of the plain one, and are errors where they are cut.
+python3 - <<'END'
+import bz2, lzma
+data = open("a.jsonl", "rb").read()
+open("p.jsonl.bz2", "wb").write(bz2.compress(data[:50000]) + bz2.compress(data[50000:]))
+open("p.jsonl.xz", "wb").write(lzma.compress(data[:50000]) + lzma.compress(data[50000:]))
+for name in "p.jsonl.bz2", "p.jsonl.xz", "c.warc.wet.gz":
+    open("cut." + name, "wb").write(open(name, "rb").read()[:-40])
+END
+one='sources.table.paths=b.csv sources.plain.paths=d.txt filters=null dedup.exact=false'
+check 0 'kept' -- data build c.yaml out=p0 $one sources.web.paths=a.jsonl
+for file in p.jsonl.bz2 p.jsonl.xz; do
+    check 0 'kept' -- data build c.yaml out=p1 $one sources.web.paths=$file
+    same "$file" "$(cat p0/*.tok | md5sum)" "$(cat p1/*.tok | md5sum)"
+    rm -rf p1
+    check 5 'ends too early' -- data build c.yaml out=p2 $one sources.web.paths=cut.$file
+    rm -rf p2
+done
+check 5 'gzip data is damaged' -- data build c.yaml out=p2 $one sources.web.paths=cut.c.warc.wet.gz
+
+# Parquet files of another program: dictionaries, nulls, pages of both versions, lengths as deltas.
+base64 -d >t1.parquet <<'END'
+UEFSMRUEFUAVOEwVCBUAEgAAIAQBAAkBAAIJB0AAAwAAAAAAAAAEAAAAAAAAABUAFRQVGCwVCBUQFQYVBhwAAAAKJAIAAAAIAQID5AAVBBVIFUxMFQQVABIAACSMGAAAAHRoZSBmaXJzdCByb3cgb2YgYSB0YWJsZQQAAABzaGlwFQAVEhUWLBUIFRAVBhUGHAAAAAkgAgAAAAMNAQMCFQQVHhUiTBUGFQASAAAPOAEAAABhAQAAAGIBAAAAZBUAFRQVGCwVCBUQFQYVBhwAAAAKJAIAAAADCwIDJAAVBBlMNQAYBnNjaGVtYRUGABUEJQIYAW4AFQwlAhgEdGV4dCUATBwAAAAVDCUCGAJpZCUATBwAAAAWCBkcGTwmABwVBBk1AAYQGRgBbhUCFggWlgEWkgEmXCYIKSwVBBUAFQIAFQAVEBUCADwpBhkmAAgAAAAmABwVDBk1AAYQGRgEdGV4dBUCFggWnAEWpAEmggImmgEpLBUEFQAVAgAVABUQFQIAPBZoGQYZJgIGAAAAJgAcFQwZNQAGEBkYAmlkFQIWCBZ0Fnwm/AImvgIpLBUEFQAVAgAVABUQFQIAPBYGGQYZJgIGAAAAFqYDFggmCBayAwAoIHBhcnF1ZXQtY3BwLWFycm93IHZlcnNpb24gMjYuMC4xGTwcAAAcAAAcAAAAJAEAAFBBUjE=
+END
+base64 -d >t2.parquet <<'END'
+UEFSMRUEFUAVPEwVCBUAEgAAKLUv/SAgrQAAcAEAAgADAAQAAAAAAAAAA1QCAAMBFQYVDBUMXBUIFQAVCBUQFQQVABIcAAAACAECA+QAFQQVSBVaTBUEFQASAAAotS/9ICQhAQAYAAAAdGhlIGZpcnN0IHJvdyBvZiBhIHRhYmxlBAAAAHNoaXAVBhUKFQpcFQgVAhUIFRAVBBUAEhwAAAADDQEDAhUEFR4VMEwVBhUAEgAAKLUv/SAPeQAAAQAAAGEBAAAAYgEAAABkFQYVDBUMXBUIFQIVCBUQFQQVABIcAAAAAwsCAyQAFQQZTDUAGAZzY2hlbWEVBgAVBCUCGAFuABUMJQIYBHRleHQlAEwcAAAAFQwlAhgCaWQlAEwcAAAAFggZHBk8JgAcFQQZNQAGEBkYAW4VDBYIFpgBFpQBJmAmCCksFQQVABUCABUAFRAVAgA8KQYZJgAIAAAAJgAcFQwZNQAGEBkYBHRleHQVDBYIFp4BFrABJpICJpwBKSwVBBUAFQIAFQAVEBUCADwWaBkGGSYCBgAAACYAHBUMGTUABhAZGAJpZBUMFggWdhaIASaYAybMAiksFQQVABUCABUAFRAVAgA8FgYZBhkmAgYAAAAWrAMWCCYIFswDACggcGFycXVldC1jcHAtYXJyb3cgdmVyc2lvbiAyNi4wLjEZPBwAABwAABwAAAAlAQAAUEFSMQ==
+END
+base64 -d >t3.parquet <<'END'
+UEFSMRUAFUwVSiwVCBUAFQYVBhwAAAAfiwgAAAAAAAIDY2JgYOBgZGSAACYozQylWaA0AJkKaxQmAAAAFQAVuAEVigEsFQgVDBUGFQYcAAAAH4sIAAAAAAACA2NiYGBg5m1gZGE2UGcDshm4GLCCkoxUhbTMouIShaL8coX8NIVEhZLEpJzU4ozMAlxyAGzYqbNcAAAAFQAVKhVGLBUIFQAVBhUGHAAAAB+LCAAAAAAAAgNjYmBgYOZmBJKJICIJRKQAAEFvYVkVAAAAFQQZTDUAGAZzY2hlbWEVBgAVBCUCGAFuABUMJQIYBHRleHQlAEwcAAAAFQwlAhgCaWQlAEwcAAAAFggZHBk8JgAcFQQZJQYAGRgBbhUEFggWchZwJghJHBUAFQAVAgA8KQYZJgAIAAAAJgAcFQwZJQYMGRgEdGV4dBUEFggW4gEWtAEmeEkcFQAVDBUCADwWaBkGGSYCBgAAACYAHBUMGSUGABkYAmlkFQQWCBZQFmwmrAJJHBUAFQAVAgA8FgYZBhkmAgYAAAAWpAMWCCYIFpADACggcGFycXVldC1jcHAtYXJyb3cgdmVyc2lvbiAyNi4wLjEZPBwAABwAABwAAAABAQAAUEFSMQ==
+END
+printf '{"text": "the first row of a table"}\n{"text": "ship"}\n{"text": "the first row of a table"}\n' >t.jsonl
+cat >t.yaml <<'END'
+on_error: skip
+dedup.exact: false
+sources: {t: {paths: t.jsonl}}
+END
+check 0 'kept                                      3' -- data build t.yaml out=q0
+for file in t1.parquet t2.parquet t3.parquet; do
+    check 0 'read.bad                                  1' -- data build t.yaml out=q1 sources.t.paths=$file
+    same "$file" "$(md5sum <q0/t-00000.tok)" "$(md5sum <q1/t-00000.tok)"
+    rm -rf q1
+    head -c 300 $file >cut.parquet
+    check 5 'does not end with PAR1' -- data build t.yaml out=q1 sources.t.paths=cut.parquet
+    rm -rf q1
+done
+check 5 'no column "body"' -- data build t.yaml out=q1 sources.t.paths=t1.parquet sources.t.text=body
+
+# Near duplicates: texts of which a few words differ.
+python3 - <<'END'
+import json, random
+random.seed(1)
+words = ["word%d" % i for i in range(2000)]
+with open("n.jsonl", "w") as f:
+    for i in range(200):
+        text = [random.choice(words) for _ in range(150)]
+        f.write(json.dumps({"id": "first %d" % i, "text": " ".join(text)}) + "\n")
+        text[random.randrange(150)] = "other"
+        if i < 50:
+            f.write(json.dumps({"id": "again %d" % i, "text": "\n".join(text).upper() + "!"}) + "\n")
+END
+for memory in 1MiB 256MiB; do
+    check 0 'dedup.near                               50' 'kept                                    200' -- \
+        data build t.yaml out=n sources.t.paths=n.jsonl dedup.near=true memory=$memory
+    rm -rf n
+done
+
 # Kills at growing times: what is finished stays, and the end is the same.
 for i in 1 2 3 4 5 6; do
     { timeout -s KILL "0.0$((i * 2))" "$trireme" data build c.yaml out=k >/dev/null; } 2>/dev/null
@@ -77,5 +143,15 @@ kernels: {threads: 1}
 END
 check 0 '' -- train train.yaml run.dir=r
 check 0 'document' -- data show train.yaml
+check 0 '.tok #' -- data trace r --step 2
+"$trireme" data trace r --step 2 --json | head -1 >line
+hash=$(sed 's/.*"hash": "\([0-9a-f]*\)".*/\1/' line) sequence=$(sed 's/.*"sequence": \([0-9]*\).*/\1/' line)
+check 0 "step 2  sequence $sequence" -- data trace r --document "$hash"
+check 4 'no document of the name or hash "none"' -- data trace r --document none
+check 2 'needs --step or --document' -- data trace r
+
+check 8 'a.jsonl: its bytes are not those' '1 file is not what the corpus says' -- data audit corpus
+printf x | dd of=corpus/web-00000.tok bs=1 seek=200 conv=notrunc 2>/dev/null
+check 8 'web-00000.tok: the checksum of bytes' '2 files are not' -- data audit corpus
 [ "$failures" -eq 0 ] && echo "all right"
 [ "$failures" -eq 0 ]

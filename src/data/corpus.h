@@ -19,7 +19,8 @@ extern "C" {
 enum {
     CORPUS_SOURCES_MAX = 256,
     CORPUS_FILES_MAX = 1 << 20,
-    CORPUS_NAME_BYTES_MAX = 64 // of a source's name, which begins the names of its shards
+    CORPUS_NEAR_VALUES_MAX = 1024, // bands times rows
+    CORPUS_NAME_BYTES_MAX = 64     // of a source's name, which begins the names of its shards
 };
 
 // As sources.NAME.format and sources.NAME.unit spell them, in this order.
@@ -29,7 +30,8 @@ typedef enum corpus_format_choice {
     CORPUS_FORMAT_JSONL,
     CORPUS_FORMAT_CSV,
     CORPUS_FORMAT_TSV,
-    CORPUS_FORMAT_WARC
+    CORPUS_FORMAT_WARC,
+    CORPUS_FORMAT_PARQUET
 } corpus_format_choice;
 typedef enum corpus_unit { CORPUS_UNIT_FILE, CORPUS_UNIT_PARAGRAPH, CORPUS_UNIT_LINE } corpus_unit;
 
@@ -41,6 +43,11 @@ typedef struct corpus_source {
     double weight; // 0: not given
 } corpus_source;
 
+// Near deduplication: runs of `ngram` words, `bands` bands of `rows` values.
+typedef struct corpus_near {
+    int64_t ngram, bands, rows;
+} corpus_near;
+
 typedef struct corpus_config {
     const char *out, *tokenizer;
     int32_t special_tokens, on_error; // 0: text, stop
@@ -48,7 +55,8 @@ typedef struct corpus_config {
     option_list filters;
     filter_config filter;
     struct {
-        bool exact;
+        bool exact, has_near;
+        corpus_near near;
     } dedup;
     int64_t source_count;
     corpus_source sources[CORPUS_SOURCES_MAX];
@@ -117,6 +125,31 @@ NODISCARD status corpus_folder_open(const host *h, arena *a, const char *folder,
 // NULL for another entry.
 NODISCARD status data_corpus_tokenizer(const host *h, arena *a, const char *entry,
                                        const char **out);
+
+// ---- ledgers ------------------------------------------------------------------------------------
+// One document of a shard; the texts are borrowed during the call.
+typedef struct corpus_entry {
+    int64_t index;                // in the shard
+    int64_t number;               // of the row in its input file, from 0
+    const char *file, *id, *hash; // id NULL: the file names none; hash: 32 hex digits of its text
+    int64_t bytes, tokens;        // tokens without the end of text
+} corpus_entry;
+typedef status (*corpus_ledger_fn)(void *context, const corpus_entry *e);
+// The path of a shard's ledger.
+NODISCARD status corpus_ledger_path(arena *a, const char *shard, char **out);
+// Calls `take` for each document in order, until it returns another status than ST_OK.
+NODISCARD status corpus_ledger_read(const host *h, const char *path, corpus_ledger_fn take,
+                                    void *context);
+
+typedef struct corpus_audit_result {
+    int64_t shards, documents, tokens, inputs, inputs_missing, complaints;
+} corpus_audit_result;
+typedef status (*corpus_complaint_fn)(void *context, const char *path, const char *why);
+// Verifies shards, ledgers and those input files that are still there. Each file that is not what
+// the manifest says is a complaint.
+NODISCARD status data_corpus_audit(const host *h, arena *a, const char *folder,
+                                   corpus_complaint_fn complain, void *context,
+                                   corpus_audit_result *out);
 
 #ifdef __cplusplus
 }

@@ -84,6 +84,16 @@ typedef struct data_place {
 } data_place;
 data_place data_dataset_place(const data_dataset *d, data_split split, int64_t n);
 
+// Calls `part` for each token file that holds tokens of sequence n of the training data: tokens
+// [first, first + count) of the file.
+NODISCARD status data_dataset_parts(const data_dataset *d, int64_t n,
+                                    status (*part)(void *context, const data_tokens *t,
+                                                   int64_t first, int64_t count),
+                                    void *context);
+// The token files of the training data, in the order of their sources.
+int64_t data_dataset_files(const data_dataset *d);
+const data_tokens *data_dataset_file(const data_dataset *d, int64_t i);
+
 // Rows of a batch, each (count, seq), row-major. positions and documents may be NULL.
 //   masked: documents are numbered from 0 within the sequence, positions restart at 0 in each, and
 //           the last token of a document has label -1.

@@ -18,6 +18,47 @@ typedef struct filter_config {
     struct {
         int64_t min_chars, max_chars, min_words, max_words;
     } length;
+    struct {
+        int64_t min_words, max_words, min_stop_words;
+        double min_word_chars, max_word_chars, max_symbols, max_bullets, max_ellipses;
+        double min_alphabetic;
+    } gopher;
+    struct {
+        double max_lines, max_line_chars, max_paragraphs, max_paragraph_chars;
+        double top[3];      // of runs of 2, 3 and 4 words
+        double repeated[6]; // of runs of 5 to 10 words
+    } repetition;
+    struct {
+        int64_t min_line_words, min_sentences;
+        bool end_mark, braces;
+    } c4;
+    struct {
+        double min_end_marks, max_short_lines, max_duplicate_chars, max_newlines;
+        int64_t short_line_chars;
+    } fineweb;
+    struct {
+        const char *email, *ip, *phone, *number;
+    } pii;
+    struct {
+        bool nfc, twice_encoded;
+        double max_malformed;
+    } repair;
+    struct {
+        option_list drop, keep;
+    } regex;
+    struct {
+        int64_t max_line_chars, max_mean_line_chars;
+        double min_alphanumeric;
+        bool licence_header;
+    } code;
+    struct {
+        option_list keep;
+        double min_score;
+    } language;
+    struct {
+        option_list files;
+        int64_t ngram, min_words;
+    } decontaminate;
 } filter_config;
 
 typedef struct filter_run filter_run; // the filters of one thread
@@ -30,7 +71,7 @@ typedef struct data_filter {
     const char *const *rules; // names of the reasons to drop a document; ends with NULL
     int64_t version;          // increment when the filter drops or writes something else
     // Makes what the filter prepares once for a thread; both NULL: nothing.
-    status (*open)(const filter_config *c, void **state);
+    status (*open)(const host *h, const filter_config *c, void **state);
     void (*close)(void *state); // NULL is legal
     // Sets *rule to the index of the rule that drops the text, or leaves it at -1. May change the
     // text through filter_replace.
@@ -41,7 +82,7 @@ extern const data_filter *const data_filters[]; // ends with NULL
 const data_filter *data_filter_find(const char *name);
 
 // The filters of a build, in order, for one thread. filter_run_open refuses an unknown name.
-NODISCARD status filter_run_open(const filter_config *c, const option_list *names,
+NODISCARD status filter_run_open(const host *h, const filter_config *c, const option_list *names,
                                  filter_run **out);
 void filter_run_close(filter_run *r); // NULL is legal
 

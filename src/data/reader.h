@@ -1,6 +1,6 @@
-// Reads text files: bytes from plain, gzip and zstd files, and documents from the bytes.
+// Reads text files: bytes from plain and packed files, and documents from the bytes.
 //
-// Two small families in layers. The first bytes choose the codec (gzip, zstd, plain), and where
+// Two small families in layers. The first bytes choose the codec, and where
 // they do not tell, the name's ending. JSON lines hold a JSON object per line whose `text` is a
 // document: a file is taken for them if its first line is an object, or if it is named .jsonl,
 // .jsonlines, .ndjson or .json. Any other text is one document. Files that are no text are refused
@@ -34,7 +34,8 @@ typedef struct data_codec {
     status (*read)(data_reader *r, void *buffer, int64_t bytes, int64_t *got);
     void (*end)(data_reader *r);
 } data_codec;
-extern const data_codec data_codec_gzip, data_codec_zstd, data_codec_plain;
+extern const data_codec data_codec_gzip, data_codec_zstd, data_codec_bzip2, data_codec_xz;
+extern const data_codec data_codec_plain;
 
 enum {
     DATA_READER_ANY = 1, // takes bytes of any kind, such as those of a web archive

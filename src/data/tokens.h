@@ -48,6 +48,11 @@ NODISCARD status data_tokens_read(const data_tokens *t, int64_t first, int64_t c
 // Only for files with a list (data_tokens_documents > 0).
 NODISCARD status data_tokens_boundaries(const data_tokens *t, int64_t first, int64_t count,
                                         void (*mark)(void *context, int64_t token), void *context);
+// The document that holds a token, and its first token: only for files with a list.
+NODISCARD status data_tokens_document(const data_tokens *t, int64_t token, int64_t *document,
+                                      int64_t *begin);
+// The first token of a document, or the count of tokens for documents beyond the last.
+NODISCARD status data_tokens_document_begin(const data_tokens *t, int64_t document, int64_t *begin);
 // Checks a native shard whole: the hash of each block and that of all tokens; ST_OK for files that
 // have none.
 NODISCARD status data_tokens_verify(const data_tokens *t);

@@ -12,13 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct data_flags {
-    const char *tokenizer, *out;
-    int64_t sequences, vocab;
-    int32_t special_tokens, on_error; // in the order of their choices
-    bool json;
-} data_flags;
-
 #define AT(field) (int64_t) offsetof(data_flags, field)
 static const option rows[] = {
     {.key = "tokenizer",
@@ -59,6 +52,17 @@ static const option rows[] = {
      .default_text = "0",
      .max = 1e6,
      .help = "number of sequences that show prints; 0 is 2"},
+    {.key = "step",
+     .kind = OPTION_INT,
+     .offset = AT(step),
+     .default_text = "0",
+     .max = 1e12,
+     .help = "step of which trace lists the documents"},
+    {.key = "document",
+     .kind = OPTION_TEXT,
+     .offset = AT(document),
+     .help = "document of which trace lists the steps: its name in the input, or the hash of its "
+             "text"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -405,8 +409,18 @@ static status only(const cli_call *call, const char *name, bool tokenizer, bool 
 
 static status run(cli_context *cli, const cli_call *call)
 {
-    static const char *const names[] = {"inspect", "pack", "show", "build"};
+    static const char *const names[] = {"inspect", "pack", "show", "build", "trace", "audit"};
     const char *name = call->operands[0];
+    const data_flags *f = call->flags;
+    const bool is_trace = strcmp(name, names[4]) == 0;
+    if (!is_trace && (f->step > 0 || f->document != NULL)) {
+        return fail(ST_USAGE, "data %s takes no --%s", name, f->step > 0 ? "step" : "document");
+    }
+    if (is_trace) return data_trace(cli, call);
+    if (strcmp(name, names[5]) == 0) {
+        TRY(only(call, name, false, false, false));
+        return data_audit(cli, call);
+    }
     if (strcmp(name, names[3]) == 0) {
         TRY(only(call, name, false, false, true));
         return data_build(cli, call);
@@ -426,7 +440,7 @@ static status run(cli_context *cli, const cli_call *call)
     const char *near = text_nearest(name, names, COUNT_OF(names));
     return fail(ST_USAGE, "there is no \"data %s\"; %s \"data %s\"%s", name,
                 near != NULL ? "did you mean" : "there are", near != NULL ? near : names[0],
-                near != NULL ? "?" : ", \"data pack\", \"data show\" and \"data build\"");
+                near != NULL ? "?" : ", pack, show, build, trace and audit");
 }
 
 const cli_command cli_command_data = {
@@ -434,25 +448,30 @@ const cli_command cli_command_data = {
     .summary = "inspect data files, tokenize texts, and build corpora",
     .synopsis = "inspect FILE ... [--json] | pack FILE ... --tokenizer T --out DIR | "
                 "show CONFIG|RUN [--sequences N] [key.path=value ...] | "
-                "build CORPUS.yaml [key.path=value ...]",
+                "build CORPUS.yaml [key.path=value ...] | "
+                "trace RUN|CONFIG --step S|--document ID [--json] | audit CORPUS ...",
     .about =
         "inspect: prints the format and contents of a token file or text, and reads and checks "
         "every token. pack: makes a token shard for each text or JSON-lines file (.gz and .zst "
         "too), unless the shard exists already. show: prints the first sequences of a run's "
         "order, as text. build: makes a corpus of shards from the sources that a file names, "
         "filtered and without repetitions; the same command continues a build that was stopped, "
-        "and data.train takes its folder. train prepares texts by itself; pack prepares them in "
+        "and data.train takes its folder. trace: lists the documents that a step trains on, or the "
+        "steps that train on a document. audit: verifies every shard, ledger and input file of a "
+        "corpus by its hash. train prepares texts by itself; pack prepares them in "
         "advance.",
     .examples = "  trireme data inspect corpus/*.bin\n"
                 "  trireme data pack web/*.jsonl.zst --tokenizer tokenizer.json -o packed\n"
                 "  trireme data show demo/config.yaml --sequences 3\n"
-                "  trireme data build corpus.yaml out=corpus\n",
+                "  trireme data build corpus.yaml out=corpus\n"
+                "  trireme data trace run --step 100\n"
+                "  trireme data audit corpus\n",
     .flags = &flags,
     .flags_bytes = sizeof(data_flags),
     .operand_min = 2,
     .operand_max = -1,
     .takes_keys = true,
     .shorts = "o=out",
-    .words = "inspect, pack, show, build",
+    .words = "inspect, pack, show, build, trace, audit",
     .run = run,
 };

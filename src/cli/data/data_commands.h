@@ -4,6 +4,17 @@
 
 #include "cli/cli.h"
 
+typedef struct data_flags {
+    const char *tokenizer, *out;
+    int64_t sequences, vocab;
+    int64_t step;                     // of trace; 0: not given
+    const char *document;             // of trace
+    int32_t special_tokens, on_error; // in the order of their choices
+    bool json;
+} data_flags;
+
 NODISCARD status data_build(cli_context *cli, const cli_call *call);
+NODISCARD status data_trace(cli_context *cli, const cli_call *call);
+NODISCARD status data_audit(cli_context *cli, const cli_call *call);
 
 #endif

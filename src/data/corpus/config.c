@@ -76,6 +76,33 @@ static const option own_rows[] = {
      .offset = AT(dedup.exact),
      .default_text = "true",
      .help = "whether a document is dropped whose text is equal to that of an earlier one"},
+    {.key = "dedup.near",
+     .kind = OPTION_BOOL,
+     .offset = AT(dedup.has_near),
+     .default_text = "false",
+     .help = "whether a document is dropped whose text is nearly that of an earlier one (MinHash)"},
+    {.key = "dedup.ngram",
+     .kind = OPTION_INT,
+     .offset = AT(dedup.near.ngram),
+     .default_text = "5",
+     .min = 1,
+     .max = 64,
+     .unit = "words",
+     .help = "length of the runs of words that near deduplication compares"},
+    {.key = "dedup.bands",
+     .kind = OPTION_INT,
+     .offset = AT(dedup.near.bands),
+     .default_text = "20",
+     .min = 1,
+     .max = 256,
+     .help = "bands of a signature: documents that share one are near; FineWeb has 14"},
+    {.key = "dedup.rows",
+     .kind = OPTION_INT,
+     .offset = AT(dedup.near.rows),
+     .default_text = "8",
+     .min = 1,
+     .max = 64,
+     .help = "values in a band; dedup.bands times dedup.rows is at most 1024"},
 };
 
 #define SOURCE_AT(field) (int64_t) offsetof(corpus_source, field)
@@ -89,7 +116,7 @@ static const option source_rows[] = {
      .kind = OPTION_CHOICE,
      .offset = SOURCE_AT(format),
      .default_text = "auto",
-     .choices = "auto, text, jsonl, csv, tsv, warc",
+     .choices = "auto, text, jsonl, csv, tsv, warc, parquet",
      .help = "format of the files; auto looks at each file's first bytes and its name"},
     {.key = "unit",
      .kind = OPTION_CHOICE,
@@ -195,7 +222,7 @@ static status check_names(const char *yaml_path, const option_list *names)
     return ST_OK;
 }
 
-static status check_values(const config *c, const corpus_config *r)
+static status check_values(const host *h, const config *c, const corpus_config *r)
 {
     char key[CORPUS_NAME_BYTES_MAX + 32];
     for (int64_t i = 0; i < r->source_count; i++) {
@@ -204,8 +231,14 @@ static status check_values(const config *c, const corpus_config *r)
         return fail(ST_CONFIG_KEY, "%s: %s must be given: the files of the source",
                     config_place(c, key), key);
     }
+    if (r->dedup.near.bands * r->dedup.near.rows > CORPUS_NEAR_VALUES_MAX) {
+        return fail(ST_CONFIG_RANGE,
+                    "%s: dedup.bands times dedup.rows is %lld, at most %d expected",
+                    config_place(c, "dedup.bands"),
+                    (long long)(r->dedup.near.bands * r->dedup.near.rows), CORPUS_NEAR_VALUES_MAX);
+    }
     filter_run *run = NULL;
-    const status st = filter_run_open(&r->filter, &r->filters, &run);
+    const status st = filter_run_open(h, &r->filter, &r->filters, &run);
     filter_run_close(run);
     return st;
 }
@@ -255,7 +288,7 @@ status corpus_config_load(const host *h, arena *a, const char *yaml_path, const 
     TRY(check_names(yaml_path, &names));
     r->source_count = names.count;
     for (int64_t i = 0; i < names.count; i++) r->sources[i].name = names.items[i];
-    TRY(check_values(c, r));
+    TRY(check_values(h, c, r));
     TRY(make_digest(a, &table, r));
     *out = r;
     return ST_OK;

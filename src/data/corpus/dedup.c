@@ -114,6 +114,7 @@ status build_dedup(build *b)
 {
     TRY(fault_point("corpus.dedup"));
     TRY(arena_new(b->a, b->documents, &b->fates));
-    if (b->c->dedup.exact && b->documents > 0) TRY(find_exact(b));
-    return ST_OK;
+    if (b->documents == 0) return ST_OK;
+    if (b->c->dedup.exact) TRY(find_exact(b));
+    return b->c->dedup.has_near ? dedup_near(b) : ST_OK;
 }

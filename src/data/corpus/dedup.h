@@ -23,4 +23,7 @@ bool dedup_table_takes(const dedup_table *t, hash128 hash, int64_t pass);
 // *first: the document that had the hash first, which is `document` if none had it.
 NODISCARD status dedup_table_find(dedup_table *t, hash128 hash, int64_t document, int64_t *first);
 
+// Drops documents that share a band with an earlier one.
+NODISCARD status dedup_near(build *b);
+
 #endif

@@ -13,7 +13,7 @@ enum { WINDOW_BYTES = 1 << 18 };
 
 static const corpus_row_format *const formats[] = {
     &corpus_row_format_text, &corpus_row_format_jsonl, &corpus_row_format_csv,
-    &corpus_row_format_tsv,  &corpus_row_format_warc,
+    &corpus_row_format_tsv,  &corpus_row_format_warc,  &corpus_row_format_parquet,
 };
 
 status rows_more(corpus_rows *r)
@@ -114,6 +114,7 @@ static int32_t found_format(const corpus_rows *r)
 {
     const char *body = r->window + r->begin;
     const int64_t held = r->end - r->begin;
+    if (held >= 4 && memcmp(r->window + r->begin, "PAR1", 4) == 0) return CORPUS_FORMAT_PARQUET;
     if (held >= 5 && memcmp(body, "WARC/", 5) == 0) return CORPUS_FORMAT_WARC;
     if (is_named(r->path, ".csv")) return CORPUS_FORMAT_CSV;
     if (is_named(r->path, ".tsv")) return CORPUS_FORMAT_TSV;
@@ -132,7 +133,7 @@ static status choose_format(corpus_rows *r)
         if (formats[i]->choice == choice) r->format = formats[i];
     }
     ASSERT(r->format != NULL);
-    if (choice == CORPUS_FORMAT_WARC) return r->format->begin(r);
+    if (choice == CORPUS_FORMAT_WARC || choice == CORPUS_FORMAT_PARQUET) return r->format->begin(r);
     TRY(content_check_text(r->path, (const uint8_t *)r->window + r->begin,
                            min_i64(r->end - r->begin, CONTENT_HEAD_BYTES)));
     return r->format->begin(r);
@@ -182,7 +183,7 @@ const char *corpus_rows_format(const corpus_rows *r)
 
 int64_t corpus_rows_position(const corpus_rows *r)
 {
-    return data_reader_position(r->reader);
+    return r->position > 0 ? r->position : data_reader_position(r->reader);
 }
 
 status corpus_rows_hash(corpus_rows *r, hash128 *out)

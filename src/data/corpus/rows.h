@@ -1,7 +1,8 @@
 // Documents of an input file, one row after the other. Private to this folder.
 //
-// A family: plain text, JSON lines, CSV and TSV, WARC and WET. To add a format: a file with a
-// `corpus_row_format`, its row in the table of rows.c and its word in sources.NAME.format.
+// A family: plain text, JSON lines, CSV and TSV, WARC and WET, Parquet. To add a format, write a
+// file with a `corpus_row_format`, its row in the table of rows.c and its word in
+// sources.NAME.format.
 #ifndef DATA_CORPUS_ROWS_H
 #define DATA_CORPUS_ROWS_H
 
@@ -61,8 +62,9 @@ struct corpus_rows {
     // window[begin..end) holds bytes that were read and not used yet.
     char *window;
     int64_t begin, end, capacity;
-    bool at_end;  // the window holds the rest of the file
-    int64_t line; // number of the last line returned
+    bool at_end;      // the window holds the rest of the file
+    int64_t line;     // number of the last line returned
+    int64_t position; // of a format that does not read through the window; 0: it does
     void *state;
     char why[300]; // of ROW_BAD
 };
@@ -72,6 +74,7 @@ extern const corpus_row_format corpus_row_format_jsonl;
 extern const corpus_row_format corpus_row_format_csv;
 extern const corpus_row_format corpus_row_format_tsv;
 extern const corpus_row_format corpus_row_format_warc;
+extern const corpus_row_format corpus_row_format_parquet;
 
 // Reads more bytes into the window, whose used part is dropped.
 NODISCARD status rows_more(corpus_rows *r);

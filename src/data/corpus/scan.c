@@ -7,6 +7,7 @@
 #include "data/corpus/scan.h"
 #include "base/fault.h"
 #include "base/thread_pool.h"
+#include "data/corpus/minhash.h"
 #include "data/corpus/rows.h"
 
 #include <pthread.h>
@@ -38,6 +39,7 @@ typedef struct scan_worker {
     scan *s;
     filter_run *filters;
     spill_batch in, out;
+    minhash_work minhash;
     scan_tally tally; // of the batch
     arena *a;         // of the batch's samples
 } scan_worker;
@@ -163,7 +165,11 @@ static status filter_document(scan_worker *w, const spill_document *d)
     }
     TRY(spill_batch_add(&w->out, d->number, body, bytes, id, d->id_bytes));
     w->out.documents[w->out.count - 1].hash = hash128_of(body, bytes);
-    return ST_OK;
+    if (!b->c->dedup.has_near) return ST_OK;
+    w->out.band_count = b->c->dedup.near.bands;
+    TRY(spill_batch_reserve_bands(&w->out));
+    return minhash_bands(&w->minhash, &b->c->dedup.near, body, bytes,
+                         w->out.bands + (w->out.count - 1) * w->out.band_count);
 }
 
 static status process_batch(scan_worker *w)
@@ -264,9 +270,10 @@ static status scan_work(void *context, int32_t worker)
     scan_worker w = {.s = s};
     (void)worker;
     status st = arena_create("corpus batch", 0, &w.a);
-    if (st == ST_OK) st = filter_run_open(&s->b->c->filter, &s->b->c->filters, &w.filters);
+    if (st == ST_OK) st = filter_run_open(s->b->h, &s->b->c->filter, &s->b->c->filters, &w.filters);
     if (st == ST_OK) st = worker_loop(&w);
     filter_run_close(w.filters);
+    minhash_work_deinit(&w.minhash);
     spill_batch_deinit(&w.in);
     spill_batch_deinit(&w.out);
     arena_destroy(w.a);

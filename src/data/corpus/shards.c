@@ -115,7 +115,8 @@ static status write_document(shard_worker *w, const build_file *f, spill_documen
     TRY(data_tokenizer_encode(w->tokenizer, body, d->text_bytes, data_tokenizer_flags(w->tokenizer),
                               &w->ids));
     TRY(data_shard_add(shard, w->ids.items, w->ids.count));
-    if (w->ids.count > 0) TRY(data_shard_end_document(shard));
+    if (w->ids.count == 0) return ST_OK; // the tokenizer drops all of it
+    TRY(data_shard_end_document(shard));
     d->hash = hash128_of(body, d->text_bytes);
     return ledger_add(l, f->path, d, d->id_bytes > 0 ? bytes + d->id_at : NULL, w->ids.count);
 }
@@ -174,6 +175,7 @@ static status measure(const build *b, arena *a, build_shard *s)
     TRY(shard_path(b, a, s, "tok", &path));
     TRY(data_tokens_open(b->h, a, path, 0, &t));
     s->tokens = data_tokens_count(t);
+    s->documents = data_tokens_documents(t);
     s->hash = data_tokens_checksum(t);
     data_tokens_close(t);
     return ST_OK;

@@ -65,6 +65,18 @@ status spill_batch_add(spill_batch *b, int64_t number, const char *body, int64_t
     return ST_OK;
 }
 
+status spill_batch_reserve_bands(spill_batch *b)
+{
+    const int64_t wanted = b->count * b->band_count;
+    if (b->bands_capacity >= wanted) return ST_OK;
+    const int64_t grown = max_i64(wanted, 2 * b->bands_capacity);
+    uint64_t *moved = realloc(b->bands, (size_t)grown * sizeof(*moved));
+    if (moved == NULL) return fail(ST_NO_MEMORY, "no memory for %lld hashes", (long long)grown);
+    b->bands = moved;
+    b->bands_capacity = grown;
+    return ST_OK;
+}
+
 // ---- packing ------------------------------------------------------------------------------------
 
 static int64_t sizes_bytes(int64_t documents)

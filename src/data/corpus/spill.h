@@ -39,6 +39,8 @@ void spill_batch_clear(spill_batch *b);
 void spill_batch_deinit(spill_batch *b);
 NODISCARD status spill_batch_add(spill_batch *b, int64_t number, const char *text,
                                  int64_t text_bytes, const char *id, int64_t id_bytes);
+// Makes the bands of all documents of the batch writable; band_count is set.
+NODISCARD status spill_batch_reserve_bands(spill_batch *b);
 
 // Packs the batch's documents into b->packed and b->index; in any thread.
 NODISCARD status spill_batch_pack(spill_batch *b);

@@ -308,6 +308,38 @@ data_place data_dataset_place(const data_dataset *d, data_split split, int64_t n
     return split == DATA_TRAIN ? train_place(d, n) : valid_place(d, n);
 }
 
+status data_dataset_parts(const data_dataset *d, int64_t n,
+                          status (*part)(void *context, const data_tokens *t, int64_t first,
+                                         int64_t count),
+                          void *context)
+{
+    const data_place place = data_dataset_place(d, DATA_TRAIN, n);
+    const source *s = &d->train[place.source];
+    const int64_t begin = place.sequence * d->seq + place.shift, end = begin + d->seq;
+    for (int64_t i = source_file_of(s, begin); i < s->file_count; i++) {
+        const source_file *f = &s->files[i];
+        const int64_t first = max_i64(begin, f->begin);
+        const int64_t last = min_i64(end, f->begin + data_tokens_count(f->tokens));
+        if (f->begin >= end) break;
+        if (last > first) TRY(part(context, f->tokens, first - f->begin, last - first));
+    }
+    return ST_OK;
+}
+
+int64_t data_dataset_files(const data_dataset *d)
+{
+    int64_t files = 0;
+    for (int64_t i = 0; i < d->train_count; i++) files += d->train[i].file_count;
+    return files;
+}
+
+const data_tokens *data_dataset_file(const data_dataset *d, int64_t i)
+{
+    int64_t k = 0;
+    while (i >= d->train[k].file_count) i -= d->train[k++].file_count;
+    return d->train[k].files[i].tokens;
+}
+
 // ---- filling ------------------------------------------------------------------------------------
 
 // One row: its first token in the stream, and the place where it marks its document boundaries.

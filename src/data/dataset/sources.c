@@ -90,11 +90,9 @@ status data_path_check(const char *path)
     static const char *const rows[][2] = {
         {".pkl", "a pickle is a Python program and is never read; give data.tokenizer or "
                  "model.vocab instead"},
-        {".parquet", "Parquet is not supported; write JSON lines"},
+        {".parquet", "data build reads Parquet; train on the folder that it makes"},
         {".arrow", "Arrow is not supported; write JSON lines"},
         {".npy", "NumPy files are not supported; write raw uint16 tokens to a .bin file"},
-        {".bz2", "bzip2 is not supported; use .gz or .zst"},
-        {".xz", "xz is not supported; use .gz or .zst"},
         {".zip", "archives are not supported; unpack it"},
         {".tar", "archives are not supported; unpack it"},
         {".tar.gz", "archives are not supported; unpack it"},

@@ -29,8 +29,8 @@ struct filter_run {
     bool changed;
     bool has_words, has_lines; // of the text as it is now
     filter_spans words, lines;
-    uint64_t *hashes; // workspace of repetition.c
-    int64_t hash_capacity;
+    uint64_t *hashes; // [slot]: a hash and its count
+    int64_t hash_slots, hash_capacity;
 };
 
 // The words, separated by white space, and the lines, without their ends; empty lines too. Borrowed
@@ -43,6 +43,21 @@ void filter_replace(filter_run *r);
 // Characters of a text: bytes that do not continue one.
 int64_t filter_chars(const char *text, int64_t count);
 
+// Forgets all hashes; up to `items` different ones may follow.
+NODISCARD status filter_hashes_clear(filter_run *r, int64_t items);
+// Counts a hash: how often it was there before.
+int64_t filter_hashes_count(filter_run *r, uint64_t hash);
+
 extern const data_filter data_filter_length;
+extern const data_filter data_filter_repair;
+extern const data_filter data_filter_language;
+extern const data_filter data_filter_gopher;
+extern const data_filter data_filter_repetition;
+extern const data_filter data_filter_c4;
+extern const data_filter data_filter_fineweb;
+extern const data_filter data_filter_regex;
+extern const data_filter data_filter_code;
+extern const data_filter data_filter_pii;
+extern const data_filter data_filter_decontaminate;
 
 #endif

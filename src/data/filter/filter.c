@@ -5,8 +5,9 @@
 #include <string.h>
 
 const data_filter *const data_filters[] = {
-    &data_filter_length,
-    NULL,
+    &data_filter_length,     &data_filter_repair, &data_filter_language,      &data_filter_gopher,
+    &data_filter_repetition, &data_filter_c4,     &data_filter_fineweb,       &data_filter_regex,
+    &data_filter_code,       &data_filter_pii,    &data_filter_decontaminate, NULL,
 };
 
 const data_filter *data_filter_find(const char *name)
@@ -31,7 +32,8 @@ static status unknown(const char *name)
                 near != NULL ? "\"?" : "");
 }
 
-status filter_run_open(const filter_config *c, const option_list *names, filter_run **out)
+status filter_run_open(const host *h, const filter_config *c, const option_list *names,
+                       filter_run **out)
 {
     status st = ST_OK;
     filter_run *r = calloc(1, sizeof(*r));
@@ -55,7 +57,7 @@ status filter_run_open(const filter_config *c, const option_list *names, filter_
             goto close_run;
         }
         r->filters[r->filter_count++] = f;
-        if (f->open != NULL) TRY_TO(close_run, f->open(c, &r->states[i]));
+        if (f->open != NULL) TRY_TO(close_run, f->open(h, c, &r->states[i]));
     }
     *out = r;
     return ST_OK;
@@ -184,4 +186,34 @@ int64_t filter_chars(const char *body, int64_t count)
     int64_t chars = 0;
     for (int64_t i = 0; i < count; i++) chars += ((uint8_t)body[i] & 0xc0) != 0x80;
     return chars;
+}
+
+// ---- counts of hashes ---------------------------------------------------------------------------
+
+status filter_hashes_clear(filter_run *r, int64_t items)
+{
+    int64_t n = 64;
+    while (n < 2 * items) n *= 2;
+    if (r->hash_capacity < 2 * n) {
+        free(r->hashes);
+        r->hash_capacity = 0;
+        r->hashes = malloc((size_t)(2 * n) * sizeof(*r->hashes));
+        if (r->hashes == NULL) return fail(ST_NO_MEMORY, "no memory for %lld hashes", (long long)n);
+        r->hash_capacity = 2 * n;
+    }
+    memset(r->hashes, 0, (size_t)(2 * n) * sizeof(*r->hashes));
+    r->hash_slots = n;
+    return ST_OK;
+}
+
+int64_t filter_hashes_count(filter_run *r, uint64_t hash)
+{
+    const uint64_t mask = (uint64_t)r->hash_slots - 1;
+    if (hash == 0) hash = 1;
+    for (uint64_t at = hash & mask;; at = (at + 1) & mask) {
+        uint64_t *entry = r->hashes + 2 * at;
+        if (entry[0] != 0 && entry[0] != hash) continue;
+        entry[0] = hash;
+        return (int64_t)entry[1]++;
+    }
 }

@@ -1,5 +1,5 @@
 // Recognises files by their first bytes, because names often say nothing (part-00000) or something
-// false. Two families are read (gzip and zstd, the codecs); all others are refused with the remedy.
+// false. Those of the codecs are read; all others are refused with the remedy.
 //
 // To add a kind: a row in `kinds`. A signature must be unlikely at the beginning of a text.
 #include "data/reader/content.h"
@@ -20,6 +20,10 @@ typedef struct kind {
     const char *name, *remedy;
 } kind;
 
+// The signature of xz is this.
+#define XZ_MAGIC \
+    "\xfd"       \
+    "7zXZ\0"
 #define SIGNATURE(text) (text), (int8_t)(sizeof(text) - 1)
 static const kind kinds[] = {
     // UTF-32 before UTF-16, whose mark is its beginning.
@@ -27,9 +31,6 @@ static const kind kinds[] = {
     {SIGNATURE("\0\0\xfe\xff"), 0, "UTF-32 text", "convert it: iconv -f UTF-32 -t UTF-8"},
     {SIGNATURE("\xff\xfe"), 0, "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8"},
     {SIGNATURE("\xfe\xff"), 0, "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8"},
-    {SIGNATURE("\xfd"
-               "7zXZ\0"),
-     0, "xz data", UNPACK},
     {SIGNATURE("]\0\0\x80\0"), 0, "lzma data", UNPACK},
     {SIGNATURE("LZIP\x01"), 0, "lzip data", UNPACK},
     {SIGNATURE("\x04\x22\x4d\x18"), 0, "lz4 data", UNPACK},
@@ -63,7 +64,7 @@ static const kind kinds[] = {
     {SIGNATURE("ID3\x03"), 0, "a sound file", "give a text"},
     {SIGNATURE("ID3\x04"), 0, "a sound file", "give a text"},
     {SIGNATURE("\x1a\x45\xdf\xa3"), 0, "a video file", "give a text"},
-    {SIGNATURE("PAR1"), 0, "a Parquet file", CONVERT_ROWS},
+    {SIGNATURE("PAR1"), 0, "a Parquet file", "read it with data build, or " CONVERT_ROWS},
     {SIGNATURE("ARROW1\0"), 0, "an Arrow file", CONVERT_ROWS},
     {SIGNATURE("\xff\xff\xff\xff"), 0, "an Arrow stream or other binary data", CONVERT_ROWS},
     {SIGNATURE("Obj\x01"), 0, "an Avro file", CONVERT_ROWS},
@@ -104,27 +105,33 @@ static bool is_zstd(const uint8_t *head, int64_t count)
            (skippable && has(head, count, "\x2a\x4d\x18", 3, 1));
 }
 
-const data_codec *content_codec(const char *path, const uint8_t *head, int64_t count)
-{
-    static const char *const gzip_names[] = {".gz", ".gzip", ".tgz"};
-    static const char *const zstd_names[] = {".zst", ".zstd", ".tzst"};
-    _Static_assert(COUNT_OF(gzip_names) == COUNT_OF(zstd_names), "one loop over both");
-    if (has(head, count, "\x1f\x8b", 2, 0)) return &data_codec_gzip;
-    if (is_zstd(head, count)) return &data_codec_zstd;
-    for (int64_t i = 0; i < COUNT_OF(gzip_names); i++) {
-        if (ends_with(path, gzip_names[i])) return &data_codec_gzip;
-        if (ends_with(path, zstd_names[i])) return &data_codec_zstd;
-    }
-    return &data_codec_plain;
-}
-
-// ---- texts --------------------------------------------------------------------------------------
-
 static bool is_bzip2(const uint8_t *head, int64_t count)
 {
     return count >= 4 && has(head, count, "BZh", 3, 0) && head[3] >= '1' && head[3] <= '9' &&
            (has(head, count, "1AY&SY", 6, 4) || has(head, count, "\x17\x72\x45\x38\x50\x90", 6, 4));
 }
+
+const data_codec *content_codec(const char *path, const uint8_t *head, int64_t count)
+{
+    static const struct {
+        const char *ending;
+        const data_codec *codec;
+    } names[] = {
+        {".gz", &data_codec_gzip},   {".gzip", &data_codec_gzip}, {".tgz", &data_codec_gzip},
+        {".zst", &data_codec_zstd},  {".zstd", &data_codec_zstd}, {".tzst", &data_codec_zstd},
+        {".bz2", &data_codec_bzip2}, {".xz", &data_codec_xz},
+    };
+    if (has(head, count, "\x1f\x8b", 2, 0)) return &data_codec_gzip;
+    if (is_zstd(head, count)) return &data_codec_zstd;
+    if (is_bzip2(head, count)) return &data_codec_bzip2;
+    if (has(head, count, XZ_MAGIC, 6, 0)) return &data_codec_xz;
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        if (ends_with(path, names[i].ending)) return names[i].codec;
+    }
+    return &data_codec_plain;
+}
+
+// ---- texts --------------------------------------------------------------------------------------
 
 // Text uses no control characters but white space, escape and backspace.
 static bool is_control(uint8_t c)
@@ -189,6 +196,7 @@ status content_check_text(const char *path, const uint8_t *head, int64_t count)
         }
     }
     if (is_bzip2(head, count)) return fail(ST_UNSUPPORTED, "%s: bzip2 data; " UNPACK, path);
+    if (has(head, count, XZ_MAGIC, 6, 0)) return fail(ST_UNSUPPORTED, "%s: xz data; " UNPACK, path);
     return check_bytes(path, head, count);
 }
 
@@ -226,7 +234,7 @@ bool content_is_lines(const char *text, int64_t count, bool is_whole)
 bool content_is_lines_name(const char *path)
 {
     static const char *const forms[] = {".jsonl", ".jsonlines", ".ndjson", ".json"};
-    static const char *const packed[] = {"", ".gz", ".gzip", ".zst", ".zstd"};
+    static const char *const packed[] = {"", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz"};
     const size_t n = strlen(path);
     for (int64_t i = 0; i < COUNT_OF(forms); i++) {
         for (int64_t k = 0; k < COUNT_OF(packed); k++) {

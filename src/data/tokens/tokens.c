@@ -357,6 +357,23 @@ status data_tokens_boundaries(const data_tokens *t, int64_t first, int64_t count
     return ST_OK;
 }
 
+status data_tokens_document_begin(const data_tokens *t, int64_t document, int64_t *begin)
+{
+    boundary_window w = {.t = t};
+    *begin = t->count;
+    return document < t->documents_count ? boundary_at(&w, document, begin) : ST_OK;
+}
+
+status data_tokens_document(const data_tokens *t, int64_t token, int64_t *document, int64_t *begin)
+{
+    int64_t next = 0;
+    ASSERT(t->documents_count > 0 && token >= 0 && token < t->count);
+    TRY(boundary_find(t, token, &next));
+    if (next == 0) return fail(ST_DAMAGED, "%s: no document begins at token 0", t->path);
+    *document = next - 1;
+    return data_tokens_document_begin(t, *document, begin);
+}
+
 int64_t data_tokens_malformed(const data_tokens *t)
 {
     return t->malformed;
