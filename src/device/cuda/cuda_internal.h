@@ -9,7 +9,6 @@
 #include "device/device_internal.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -76,7 +75,7 @@ struct cuda_device {
     } pieces[DEVICE_MAX_PIECES];
     pthread_mutex_t lock; // of the next two, which the threads of host functions write
     error_record error;
-    atomic_bool failed;
+    int failed; // read and written atomically
 };
 
 static inline cuda_address cuda_address_of(const void *memory)

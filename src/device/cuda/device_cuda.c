@@ -31,8 +31,8 @@ status cuda_break(cuda_device *d, status st)
     error_record why;
     error_take(&why);
     (void)pthread_mutex_lock(&d->lock);
-    if (!atomic_load(&d->failed)) d->error = why;
-    atomic_store(&d->failed, true);
+    if (!__atomic_load_n(&d->failed, __ATOMIC_ACQUIRE)) d->error = why;
+    __atomic_store_n(&d->failed, 1, __ATOMIC_RELEASE);
     (void)pthread_mutex_unlock(&d->lock);
     (void)error_put(&why);
     return st;
@@ -46,7 +46,7 @@ status cuda_did(cuda_device *d, cuda_result r, const char *what)
 
 status cuda_enter(cuda_device *d)
 {
-    if (atomic_load(&d->failed)) {
+    if (__atomic_load_n(&d->failed, __ATOMIC_ACQUIRE)) {
         (void)pthread_mutex_lock(&d->lock);
         const status st = error_put(&d->error);
         (void)pthread_mutex_unlock(&d->lock);

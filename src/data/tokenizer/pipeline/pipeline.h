@@ -76,7 +76,7 @@ typedef struct splitter {
     struct pattern pattern;
     bool invert;
     bool add_prefix_space; // BYTE_LEVEL
-    scanner scanner;       // PATTERN: of a known expression; next NULL: there is none
+    scanner known;         // PATTERN: of a known expression; next NULL: there is none
     bool splits;           // BYTE_LEVEL: with GPT-2's expression; METASPACE: at each replacement
     int prepend;           // METASPACE: PREPEND_*
     // Scratch of one text.
@@ -162,8 +162,8 @@ typedef struct pipeline {
     int normalizer_count;
     splitter splitters[PIPELINE_STEPS_MAX];
     int splitter_count;
-    scanner scanner; // stands for all splitters; next NULL: none does
-    uint8_t *cases;  // heap: classes of a scanner that needs them
+    scanner known;  // stands for all splitters; next NULL: none does
+    uint8_t *cases; // heap: classes of a scanner that needs them
     decoder_step decoders[PIPELINE_STEPS_MAX];
     int decoder_count;
     added_list added[2]; // found before and after the normalizers

@@ -237,17 +237,17 @@ static status read_scanner(pipeline *p, const json *step, splitter *s)
     const json *regex = json_get(json_get(step, "pattern"), "Regex");
     const bool keeps =
         s->behaviour == SPLIT_ISOLATED || (s->behaviour == SPLIT_REMOVED && s->invert);
-    if (!keeps || !scanner_find(json_text(regex, ""), json_text_bytes(regex), &s->scanner)) {
+    if (!keeps || !scanner_find(json_text(regex, ""), json_text_bytes(regex), &s->known)) {
         return ST_OK;
     }
-    s->scanner.classes = p->classes;
-    if (!s->scanner.has_cases) return ST_OK;
+    s->known.classes = p->classes;
+    if (!s->known.has_cases) return ST_OK;
     if (p->cases == NULL) {
         p->cases = malloc(SPLIT_CLASS_POINTS);
         if (p->cases == NULL) return fail(ST_NO_MEMORY, "no memory for a tokenizer");
         scanner_classes_fill(p->cases);
     }
-    s->scanner.classes = p->cases;
+    s->known.classes = p->cases;
     return ST_OK;
 }
 
@@ -257,8 +257,8 @@ static void choose_scanner(pipeline *p)
 {
     const int last = p->splitter_count - 1;
     if (!p->is_byte_level || last > 1 || p->splitters[last].add_prefix_space) return;
-    if (last == 0 && p->splitters[0].splits) p->scanner = scanner_gpt2(p->classes);
-    if (last == 1 && !p->splitters[1].splits) p->scanner = p->splitters[0].scanner;
+    if (last == 0 && p->splitters[0].splits) p->known = scanner_gpt2(p->classes);
+    if (last == 1 && !p->splitters[1].splits) p->known = p->splitters[0].known;
 }
 
 // Cuts at a character, which goes away.

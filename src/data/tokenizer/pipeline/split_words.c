@@ -159,7 +159,7 @@ static status cut(pipeline *p, splitter *s, const char **text, int64_t *count, b
 {
     switch (s->kind) {
     case SPLITTER_PATTERN:
-        if (s->scanner.next != NULL) return scanner_pieces(&s->scanner, *text, *count, &s->pieces);
+        if (s->known.next != NULL) return scanner_pieces(&s->known, *text, *count, &s->pieces);
         return pattern_pieces(&s->pattern, *text, *count, &s->pieces);
     case SPLITTER_DIGITS:
     case SPLITTER_PUNCTUATION:
@@ -191,9 +191,9 @@ static status cut(pipeline *p, splitter *s, const char **text, int64_t *count, b
 // The words of a scanner go to the model, or to the one who counts words.
 static status scan(pipeline *p, const uint8_t *text, int64_t count, data_ids *out)
 {
-    if (p->take == NULL) return bpe_encode_words(p->vocab, &p->scanner, text, count, out);
+    if (p->take == NULL) return bpe_encode_words(p->vocab, &p->known, text, count, out);
     for (int64_t at = 0; at < count;) {
-        const int64_t end = p->scanner.next(&p->scanner, text, count, at);
+        const int64_t end = p->known.next(&p->known, text, count, at);
         TRY(p->take(p->take_context, (const char *)text + at, end - at));
         at = end;
     }
@@ -205,7 +205,7 @@ status pipeline_split(pipeline *p, int step, const char *text, int64_t count, bo
                       data_ids *out)
 {
     if (count == 0) return ST_OK;
-    if (step == 0 && p->scanner.next != NULL) return scan(p, (const uint8_t *)text, count, out);
+    if (step == 0 && p->known.next != NULL) return scan(p, (const uint8_t *)text, count, out);
     if (step == p->splitter_count) return pipeline_word(p, text, count, out);
     splitter *s = &p->splitters[step];
     TRY(cut(p, s, &text, &count, is_start));
