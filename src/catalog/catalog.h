@@ -21,6 +21,8 @@ extern "C" {
 NODISCARD status catalog_cluster_load(const host *h, arena *a, const char *name,
                                       const char *const *overrides, int64_t override_count,
                                       cluster *out);
+// All keys that a cluster may have, each without the "cluster." of a run's keys.
+NODISCARD status catalog_cluster_keys(arena *a, const option_table **out);
 NODISCARD status catalog_device_load(const host *h, arena *a, const char *name,
                                      cluster_device *out);
 // Bytes per second of one port of a link, in one direction.

@@ -294,18 +294,21 @@ static status cluster_fill(const host *h, arena *a, const catalog_sheet *s, clus
     return ST_OK;
 }
 
+static status cluster_rows_create(arena *a, catalog_sheet **out)
+{
+    TRY(catalog_sheet_create(a, "A cluster", out));
+    TRY(catalog_sheet_add(*out, "", &catalog_cluster_fields, 0, false));
+    TRY(catalog_sheet_add(*out, "", &cluster_own, -1, false));
+    TRY(catalog_sheet_add(*out, "device.", &catalog_device_fields,
+                          (int64_t)offsetof(cluster, device), true));
+    return levels_add(a, *out);
+}
+
 static status cluster_sheet(const host *h, arena *a, const char *name, const char *const *overrides,
                             int64_t override_count, catalog_sheet **out)
 {
-    catalog_sheet *s = NULL;
-    TRY(catalog_sheet_create(a, "A cluster", &s));
-    TRY(catalog_sheet_add(s, "", &catalog_cluster_fields, 0, false));
-    TRY(catalog_sheet_add(s, "", &cluster_own, -1, false));
-    TRY(catalog_sheet_add(s, "device.", &catalog_device_fields, (int64_t)offsetof(cluster, device),
-                          true));
-    TRY(levels_add(a, s));
-    *out = s;
-    return catalog_sheet_read(s, h, "clusters", "cluster", name, "", overrides, override_count);
+    TRY(cluster_rows_create(a, out));
+    return catalog_sheet_read(*out, h, "clusters", "cluster", name, "", overrides, override_count);
 }
 
 status catalog_cluster_load(const host *h, arena *a, const char *name, const char *const *overrides,
@@ -319,6 +322,14 @@ status catalog_cluster_load(const host *h, arena *a, const char *name, const cha
     c->about = catalog_sheet_text(s, "about");
     TRY(name_of(a, name, &c->name));
     *out = *c;
+    return ST_OK;
+}
+
+status catalog_cluster_keys(arena *a, const option_table **out)
+{
+    catalog_sheet *s = NULL;
+    TRY(cluster_rows_create(a, &s));
+    *out = catalog_sheet_table(s);
     return ST_OK;
 }
 

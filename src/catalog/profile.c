@@ -93,14 +93,27 @@ typedef struct profile_sheet {
     cost_habits habits;
 } profile_sheet;
 
-static status sheet_read(const host *h, arena *a, const char *name, const char *const *overrides,
-                         int64_t override_count, catalog_sheet **out)
+static status rows_create(arena *a, catalog_sheet **out)
 {
     TRY(catalog_sheet_create(a, "A software's profile", out));
     TRY(catalog_sheet_add(*out, "", &fields, offsetof(profile_sheet, profile), false));
     TRY(catalog_sheet_add(*out, "", &habit_fields, offsetof(profile_sheet, habits), false));
-    TRY(catalog_sheet_add(*out, "", &list_fields, -1, false));
+    return catalog_sheet_add(*out, "", &list_fields, -1, false);
+}
+
+static status sheet_read(const host *h, arena *a, const char *name, const char *const *overrides,
+                         int64_t override_count, catalog_sheet **out)
+{
+    TRY(rows_create(a, out));
     return catalog_sheet_read(*out, h, "profiles", "profile", name, "", overrides, override_count);
+}
+
+status catalog_profile_keys(arena *a, const option_table **out)
+{
+    catalog_sheet *s = NULL;
+    TRY(rows_create(a, &s));
+    *out = catalog_sheet_table(s);
+    return ST_OK;
 }
 
 status catalog_profile_sheet(const host *h, arena *a, const char *name, catalog_sheet **out)

@@ -21,6 +21,8 @@ extern "C" {
 NODISCARD status catalog_profile_load(const host *h, arena *a, const char *name, const char *device,
                                       const char *const *overrides, int64_t override_count,
                                       cost_profile *out);
+// All keys that a profile may have, each without the "profile." of a run's keys.
+NODISCARD status catalog_profile_keys(arena *a, const option_table **out);
 // The tables that a profile was fitted on; empty: its numbers are assumed or measured.
 NODISCARD status catalog_profile_fitted(const host *h, arena *a, const char *name,
                                         option_list *out);

@@ -257,6 +257,11 @@ void catalog_sheet_apply(const catalog_sheet *s, void *target)
     }
 }
 
+const option_table *catalog_sheet_table(const catalog_sheet *s)
+{
+    return &s->table;
+}
+
 int64_t catalog_sheet_count(const catalog_sheet *s)
 {
     return s->count;

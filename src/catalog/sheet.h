@@ -48,6 +48,7 @@ double catalog_sheet_real(const catalog_sheet *s, const char *key);      // in t
 const char *catalog_sheet_text(const catalog_sheet *s, const char *key); // "" if not given
 const option_list *catalog_sheet_list(const catalog_sheet *s, const char *key);
 // Rows in the order in which they were added: all keys that a file may have.
+const option_table *catalog_sheet_table(const catalog_sheet *s);
 int64_t catalog_sheet_count(const catalog_sheet *s);
 const option *catalog_sheet_option(const catalog_sheet *s, int64_t row);
 // Prints the value of a row as a file would have it.

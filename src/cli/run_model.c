@@ -4,6 +4,8 @@
 
 #include "train/loader.h"
 
+#include <string.h>
+
 status cli_run_model(cli_context *cli, run_config *r, decoder_spec *out, bool *vocab_is_known)
 {
     train_loader *loader = NULL;
@@ -17,4 +19,13 @@ status cli_run_model(cli_context *cli, run_config *r, decoder_spec *out, bool *v
     train_loader_close(loader);
     *vocab_is_known = st == ST_OK;
     return st;
+}
+
+void cli_warn_unread(cli_context *cli, const char *const *keys, int64_t count, int readers)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const int length = (int)strcspn(keys[i], "=");
+        if (run_config_is_read(keys[i], length, readers)) continue;
+        cli_warn(cli, "%.*s has no effect here: it acts only while a run trains", length, keys[i]);
+    }
 }

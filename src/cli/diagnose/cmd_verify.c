@@ -35,6 +35,7 @@ static status run(cli_context *cli, const cli_call *call)
     text layout = {.a = cli->a};
     TRY(cli_config_file(cli, call->operands[0], &path, &is_resolved));
     TRY(run_config_load(cli->h, cli->a, path, call->keys, call->key_count, &r, &c));
+    cli_warn_unread(cli, call->keys, call->key_count, RUN_READER_PLAN);
     TRY(plan_micro_batch_here(cli, NULL, &r));
     bool is_known = false;
     TRY(cli_run_model(cli, &r, &spec, &is_known));

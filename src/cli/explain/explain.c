@@ -33,6 +33,7 @@ status explain_open(cli_context *cli, const cli_call *call, explain *x)
     TRY(cli_config_file(cli, call->operands[0], &yaml, &is_resolved));
     TRY(arena_new(cli->a, 1, &x->r));
     TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, x->r, &c));
+    cli_warn_unread(cli, call->keys, call->key_count, RUN_READER_PLAN);
     TRY(plan_micro_batch_here(cli, NULL, x->r));
     TRY(cli_run_model(cli, x->r, &x->spec, &x->vocab_is_known));
     TRY(assemble_layout_check(x->r, &x->spec));

@@ -406,6 +406,7 @@ status explain_cluster(cli_context *cli, const cli_call *call, const char *machi
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));
     TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, false, s));
+    TRY(simulate_keys_check(cli, call->keys, call->key_count, s, run_config_ranks(s->r)));
     TRY(predict_step_make(cli->a, s, x));
     TRY(simulate_print_text(cli->a, x, &t));
     cli_print_text(cli, &t);

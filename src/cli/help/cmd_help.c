@@ -1,5 +1,7 @@
 // `help`: commands, flags, keys and error codes, for people, man and shells. All texts come from
 // the tables that the program itself uses.
+#include "catalog/catalog.h"
+#include "catalog/profile.h"
 #include "cli/commands.h"
 #include "cli/help/completion.h"
 #include "cli/help/help_codes.h"
@@ -116,21 +118,67 @@ static status help_code(cli_context *cli, status code)
     return ST_OK;
 }
 
-// Prints all keys below a heading, or one key.
-static status help_keys(cli_context *cli, const char *topic, bool *found)
+// The keys of a run, and those of clusters and profiles that `simulate` and `plan` take.
+typedef struct help_table {
+    const char *prefix; // before each key of the table
+    const option_table *table;
+} help_table;
+enum { HELP_TABLES = 3 };
+
+static status help_tables(cli_context *cli, help_table out[HELP_TABLES])
 {
-    text t = {.a = cli->a};
+    out[0] = (help_table){"", &run_config_table};
+    out[1].prefix = "cluster.";
+    out[2].prefix = "profile.";
+    TRY(catalog_cluster_keys(cli->a, &out[1].table));
+    return catalog_profile_keys(cli->a, &out[2].table);
+}
+
+// A file's own keys: a command line has no use for them.
+static bool is_of_file(const help_table *t, const option *o)
+{
+    static const char *const names[] = {"base", "about", "sources", "assumed", "fitted_on"};
+    for (int64_t i = 0; i < COUNT_OF(names) && *t->prefix != '\0'; i++) {
+        if (strcmp(o->key, names[i]) == 0) return true;
+    }
+    return false;
+}
+
+// Prints all keys below a heading, or one key.
+static status help_keys(cli_context *cli, const help_table *t, const char *topic, bool *found)
+{
+    text out = {.a = cli->a};
     const size_t length = strlen(topic);
-    *found = false;
-    for (int64_t i = 0; i < run_config_table.count; i++) {
-        const option *o = &run_config_table.rows[i];
-        if (strncmp(o->key, topic, length) != 0) continue;
-        if (o->key[length] != '\0' && o->key[length] != '.') continue;
-        const option_table one = {.rows = o, .count = 1};
-        TRY(option_print_help(&one, cli->columns, &t));
+    for (int64_t i = 0; i < t->table->count; i++) {
+        char *key = NULL;
+        option o = t->table->rows[i];
+        TRY(arena_format(cli->a, &key, "%s%s", t->prefix, o.key));
+        if (strncmp(key, topic, length) != 0 || is_of_file(t, &o)) continue;
+        if (key[length] != '\0' && key[length] != '.') continue;
+        o.key = key;
+        const option_table one = {.rows = &o, .count = 1};
+        TRY(option_print_help(&one, cli->columns, &out));
         *found = true;
     }
-    cli_print_text(cli, &t);
+    cli_print_text(cli, &out);
+    return ST_OK;
+}
+
+// The nearest key of any table, with its prefix.
+static status help_nearest(cli_context *cli, const help_table *tables, const char *topic,
+                           const char **out)
+{
+    for (int64_t i = HELP_TABLES - 1; i >= 0; i--) {
+        const size_t length = strlen(tables[i].prefix);
+        const char *near = NULL;
+        char *key = NULL;
+        if (strncmp(topic, tables[i].prefix, length) != 0) continue;
+        TRY(option_nearest(tables[i].table, cli->a, topic + length, &near));
+        if (near == NULL) continue;
+        TRY(arena_format(cli->a, &key, "%s%s", tables[i].prefix, near));
+        *out = key;
+        return ST_OK;
+    }
     return ST_OK;
 }
 
@@ -145,9 +193,11 @@ static status help_topic(cli_context *cli, const char *topic)
     if (command != NULL) return cli_help_command(cli, command);
     bool found = false;
     const char *near = NULL;
-    TRY(help_keys(cli, topic, &found));
+    help_table tables[HELP_TABLES];
+    TRY(help_tables(cli, tables));
+    for (int64_t i = 0; i < HELP_TABLES; i++) TRY(help_keys(cli, &tables[i], topic, &found));
     if (found) return ST_OK;
-    TRY(option_nearest(&run_config_table, cli->a, topic, &near));
+    TRY(help_nearest(cli, tables, topic, &near));
     command = cli_command_nearest(topic);
     if (command != NULL) near = command->name;
     if (near != NULL) {
@@ -173,6 +223,7 @@ const cli_command cli_command_help = {
         "  trireme help train\n"
         "  trireme help optimizer.lr\n"
         "  trireme help C012\n"
+        "  trireme help cluster.device    the keys of a cluster's device\n"
         "  trireme help --completion bash > ~/.local/share/bash-completion/completions/trireme\n",
     .flags = &flags,
     .flags_bytes = sizeof(help_flags),

@@ -400,8 +400,13 @@ static status run(cli_context *cli, const cli_call *call)
     p->wanted = (int32_t)f->top;
     if (f->simulations > 0) p->rows = 0; // the number of simulations is given
     p->simulations = (int32_t)max_i64(f->simulations > 0 ? f->simulations : p->simulations, f->top);
-    const status st =
-        f->devices != NULL ? plan_table_devices(x, f->devices, f->csv) : answered(x, f, cli->a);
+    // A written configuration has all keys.
+    const int64_t told = f->write == NULL ? call->key_count : 0;
+    status st = simulate_keys_check(cli, call->keys, told, &p->each.base, 0);
+    if (st == ST_OK) {
+        st =
+            f->devices != NULL ? plan_table_devices(x, f->devices, f->csv) : answered(x, f, cli->a);
+    }
     plan_close(x);
     return st;
 }

@@ -71,6 +71,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));
     TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, false, s));
+    TRY(simulate_keys_check(cli, call->keys, call->key_count, s, run_config_ranks(s->r)));
     cli_progress_begin(cli, "simulating a step", &progress);
     // A trace has every action, and the executor runs the plans; the figures need less.
     const bool whole = f->execute || f->trace != NULL;

@@ -35,6 +35,12 @@ NODISCARD status simulate_open(cli_context *cli, const char *operand, const char
                                const char *const *keys, int64_t key_count, bool searched,
                                predict_setup *out);
 
+// For the user's keys, once the cluster is known: refuses those of levels that it does not have,
+// and warns of those that change nothing for `ranks` devices (0: not known yet) or act only while a
+// run trains.
+NODISCARD status simulate_keys_check(cli_context *cli, const char *const *keys, int64_t count,
+                                     const predict_setup *s, int64_t ranks);
+
 // Prints one JSON object; w: NULL if no run can stand behind it; run: NULL without a long run.
 NODISCARD status simulate_print_json(arena *a, const predict_step *x, const simulate_request *w,
                                      const sim_long_run_result *run, text *out);

@@ -2,7 +2,7 @@
 //
 // A preset or a folder has no run file, so this file has defaults for a run's settings: bf16, a
 // sequence of up to 8,192 tokens, a batch of about four million tokens. layout.dp follows from
-// cluster.devices if it is not given. Both become keys before the user's, so that one reader with
+// cluster.devices if it is not given. All become keys next to the user's, so that one reader with
 // its checks handles everything.
 #include "catalog/catalog.h"
 #include "catalog/profile.h"
@@ -23,8 +23,8 @@ typedef struct opening {
     const char **run_keys, **cluster_keys; // the user's keys, after those made here
     const char **profile_keys;
     int64_t run_count, cluster_count, profile_count;
-    int64_t own;      // keys made here so far, of OWN_KEYS
-    run_config first; // as read, without checks
+    int64_t own, last; // keys made here so far, before and after the user's: OWN_KEYS each
+    run_config first;  // as read, without checks
     config *c;
 } opening;
 
@@ -37,34 +37,11 @@ static bool begins(const char *key, const char *with)
     return strncmp(key, with, strlen(with)) == 0;
 }
 
-status simulate_cluster_key_check(const char *key)
-{
-    static const char *const shown[] = {"about=",
-                                        "sources=",
-                                        "assumed=",
-                                        "device.l2_mb=",
-                                        "device.clock_mhz=",
-                                        "device.lanes_per_unit=",
-                                        "device.dies=",
-                                        "device.sparse_tflops.",
-                                        "device.software.",
-                                        "node.cpu_cores=",
-                                        "prices.device_usd="};
-    for (int64_t i = 0; i < COUNT_OF(shown); i++) {
-        if (!begins(key, shown[i])) continue;
-        return fail(ST_CONFIG_CONFLICT,
-                    "cluster.%.*s has no effect: the catalogue shows this figure, and no "
-                    "prediction reads it; leave it out",
-                    (int)strcspn(key, "="), key);
-    }
-    return ST_OK;
-}
-
 // Splits the user's keys into those of the cluster, of the profile and of the run.
 static status keys_split(opening *o, const char *const *keys, int64_t count)
 {
     static const char of_cluster[] = "cluster.", of_profile[] = "profile.";
-    TRY(arena_new(o->cli->a, count + OWN_KEYS, &o->run_keys));
+    TRY(arena_new(o->cli->a, count + 2 * OWN_KEYS, &o->run_keys));
     TRY(arena_new(o->cli->a, count + 1, &o->cluster_keys));
     TRY(arena_new(o->cli->a, count + 1, &o->profile_keys));
     o->run_count = OWN_KEYS;
@@ -87,18 +64,31 @@ static const char *const *keys_of(const opening *o, int64_t *count)
     return o->run_keys + OWN_KEYS - o->own;
 }
 
-// Adds a key before the user's.
-static status key_put(opening *o, const char *key, int64_t number, const char *word)
+static status key_text(arena *a, const char *key, int64_t number, const char *word, char **out)
+{
+    if (word != NULL) return arena_format(a, out, "%s=%s", key, word);
+    return arena_format(a, out, "%s=%lld", key, (long long)number);
+}
+
+// Adds a key before the user's, which may replace it.
+static status key_put(opening *o, const char *key, const char *word)
 {
     char *line = NULL;
     ASSERT(o->own < OWN_KEYS);
-    if (word != NULL) {
-        TRY(arena_format(o->cli->a, &line, "%s=%s", key, word));
-    } else {
-        TRY(arena_format(o->cli->a, &line, "%s=%lld", key, (long long)number));
-    }
+    TRY(key_text(o->cli->a, key, 0, word, &line));
     o->own++;
     o->run_keys[OWN_KEYS - o->own] = line;
+    return ST_OK;
+}
+
+// Adds a key that is not given after the user's, of which one may have removed a file's value.
+static status key_put_last(opening *o, const char *key, int64_t number, const char *word)
+{
+    char *line = NULL;
+    ASSERT(o->last < OWN_KEYS);
+    TRY(key_text(o->cli->a, key, number, word, &line));
+    o->last++;
+    o->run_keys[o->run_count++] = line;
     return ST_OK;
 }
 
@@ -118,11 +108,12 @@ static status model_defaults(opening *o, const decoder_spec *spec)
 {
     const run_config *r = &o->first;
     if (!config_is_given(o->c, "train.precision")) {
-        TRY(key_put(o, "train.precision", 0, "bf16"));
+        TRY(key_put_last(o, "train.precision", 0, "bf16"));
     }
     if (!config_is_given(o->c, "train.seq")) {
         const int64_t context = r->model.context > 0 ? r->model.context : spec->context;
-        TRY(key_put(o, "train.seq", min_i64(context > 0 ? context : SEQ_MOST, SEQ_MOST), NULL));
+        TRY(key_put_last(o, "train.seq", min_i64(context > 0 ? context : SEQ_MOST, SEQ_MOST),
+                         NULL));
     }
     return first_read(o);
 }
@@ -142,10 +133,10 @@ static status operand_take(opening *o, const char *operand)
     }
     if (is_hf) {
         TRY(model_spec_from_hf(cli->h, cli->a, operand, &spec));
-        TRY(key_put(o, "model.from", 0, operand));
+        TRY(key_put(o, "model.from", operand));
     } else {
         TRY(model_spec_preset(cli->h, cli->a, operand, &spec));
-        TRY(key_put(o, "model.preset", 0, operand));
+        TRY(key_put(o, "model.preset", operand));
     }
     TRY(first_read(o));
     return model_defaults(o, &spec);
@@ -177,7 +168,7 @@ static status devices_take(opening *o)
                     place, (long long)n, (long long)inner, low,
                     (long long)((n / inner + 1) * inner));
     }
-    TRY(key_put(o, "layout.dp", n / inner, NULL));
+    TRY(key_put_last(o, "layout.dp", n / inner, NULL));
     return first_read(o);
 }
 
@@ -191,7 +182,7 @@ static status batch_take(opening *o)
     }
     const int64_t unit = r->layout.dp * max_i64(r->train.micro_batch, 1);
     const int64_t wanted = max_i64(BATCH_TOKENS / r->train.seq, 1);
-    return key_put(o, "train.global_batch", (wanted + unit - 1) / unit * unit, NULL);
+    return key_put_last(o, "train.global_batch", (wanted + unit - 1) / unit * unit, NULL);
 }
 
 // With a run file the vocabulary is the tokenizer's if it can be opened; else the preset's, or a

@@ -255,6 +255,19 @@ static status layout_find(cli_context *cli, const launch_place *started, source 
     return ST_OK;
 }
 
+// Says which layout the planner took; the ranks that this process starts do not repeat it.
+static status layout_tell(cli_context *cli, const source *s, const launch_place *place,
+                          const run_config *r)
+{
+    text layout = {.a = cli->a}, keys = {.a = cli->a};
+    if (s->found_count == 0 || place->rank > 0) return ST_OK;
+    TRY(run_config_print_layout(r, &layout));
+    for (int64_t i = 0; i < s->found_count; i++) TRY(text_add(&keys, " %s", s->found[i]));
+    cli_print(cli, "note     layout: auto took %s, as do%s\n",
+              run_config_ranks(r) > 1 ? layout.bytes : "one rank", keys.bytes);
+    return ST_OK;
+}
+
 // Handles train.micro_batch: auto.
 static status micro_batch_find(cli_context *cli, const launch_place *started, run_config *r,
                                source *s)
@@ -304,6 +317,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(layout_find(cli, started, &s));
     TRY(arena_new(cli->a, 1, &r));
     TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
+    if (!f->quiet && r->log.format != RUN_LOG_JSON) TRY(layout_tell(cli, &s, &place, r));
     TRY(micro_batch_find(cli, started, r, &s));
     TRY(fresh_make(cli, f, r, &place));
     if (f->dry_run) return dry_run(cli, r, c);

@@ -198,6 +198,7 @@ status run_log_print_start(const train_start *s, text *out)
     } else {
         TRY(text_add(out, "1 rank · "));
     }
+    if (r->kernels.device == RUN_DEVICE_SHADOW) TRY(text_add(out, "shadow device · "));
     TRY(text_add(out, "%d thread%s · %s · %s     global batch %lld seq × %s = ", s->threads,
                  text_plural(s->threads, "s"), s->level, precisions[r->train.precision],
                  (long long)r->train.global_batch, text_grouped(r->train.seq, seq)));
