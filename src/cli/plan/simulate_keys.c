@@ -84,8 +84,8 @@ static status level_key_check(cli_context *cli, const cluster *c, const char *ke
 status simulate_keys_check(cli_context *cli, const char *const *keys, int64_t count,
                            const predict_setup *s, int64_t ranks)
 {
-    const int readers = RUN_READER_PREDICTION |
-                        (cost_is_processor(&s->machine.device) ? RUN_READER_PROCESSOR : 0);
+    const int readers =
+        RUN_READER_PREDICTION | (cost_is_processor(&s->machine.device) ? RUN_READER_PROCESSOR : 0);
     for (int64_t i = 0; i < count; i++) {
         if (!begins(keys[i], of_cluster)) continue;
         TRY(level_key_check(cli, &s->machine, keys[i], ranks));
