@@ -44,6 +44,7 @@ static const key_readers rows[] = {
     {"comm.compression.warmup", 0},
     {"comm.transport", 0},
     {"comm.tuning", 0},
+    {"resilience.", 0},
     {"trace.", 0},
     {"log.", 0},
 };

@@ -110,12 +110,21 @@ class Walk:
             return f"{what}: not told that the key does not matter"
         return None if result != base[1] or line.outcome == "inside" else f"{what}: SILENT: the same result"
 
+    def again(self, both):
+        """The same keys give the same result, or a change of it means nothing."""
+        folder = os.path.join(SCRATCH, f"{self.name}-again-{abs(hash(both))}")
+        first, second = self.bases[both].result(), self.command(list(both), folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        if first[:2] == second[:2]:
+            return None
+        return f"{self.name} {' '.join(both)}: not the same twice: {first[1]} and {second[1]}"
+
     def run(self):
         known, wrong = self.known(), []
         lines = self.lines()
         missing = sorted(known - {line.key for line in lines})
         unknown = sorted({line.key for line in lines} - known)
-        wrong += [f"{self.name}: no line for {key}" for key in missing]
+        wrong += [f"{self.name}: no line for {key}: add one to tests/support/key_tables/{self.tables[0]}" for key in missing]
         wrong += [f"{self.name}: the command has no {key}" for key in unknown]
         lines = [line for i, line in enumerate(lines) if i % PART == 0]
         with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
@@ -123,6 +132,8 @@ class Walk:
                 folder = os.path.join(SCRATCH, f"{self.name}-base-{i}")
                 self.bases[both] = pool.submit(self.command, list(both), folder)
             wrong += filter(None, pool.map(lambda p: self.judge(*p), enumerate(lines)))
+            if PART == 1:
+                wrong += filter(None, pool.map(self.again, self.bases))
         print(f"{self.name}: {len(lines)} lines, {len(known)} keys, {len(wrong)} wrong")
         for text in wrong:
             print("  " + text)
@@ -148,8 +159,8 @@ def simulate(keys, folder):
 VOLATILE = [(r"dir \S+|/\S*/train-[\w-]+", "FOLDER"), (r"/ \S+ \S+ available", "AVAILABLE"),
             (r"(?<![\w.])[\d.]+(ns|us|ms|s|m\d\ds|h\d\dm)\b", "TIME"), (r"[\d.]+ s\b", "TIME"),
             (r"[\d.]+[kMG]? tok/s|tok/s +[\d.]+[kMG]?", "RATE"), (r"mfu [\d.]+%|wait [\d.]+%", "SHARE"),
-            (r"[\d.]+ [kMGT]FLOP/s", "PEAK"), (r"  eta .*", ""), (r"\d\d:\d\d:\d\d\S*", "CLOCK")]
-OF_TIME = ("time", "tokens_per_s", "mfu", "wait", "peak_flops")
+            (r"comm [\d.]+% \([\d.]+% hidden\)", "SHARE"), (r"[\d.]+ [kMGT]FLOP/s", "PEAK"), (r"  eta .*", ""), (r"\d\d:\d\d:\d\d\S*", "CLOCK")]
+OF_TIME = ("time", "tokens_per_s", "mfu", "wait", "peak_flops", "comm", "comm_exposed")
 
 
 def steady(text):

@@ -156,6 +156,15 @@ static status print_target(const train_start *s, text *out)
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 
+// The copies of the state that outlive a lost rank.
+static status copies_print(const run_config *r, text *out)
+{
+    const int64_t every = r->resilience.buddy.every;
+    if (r->resilience.mode != RUN_RESILIENCE_RESTART) return ST_OK;
+    return text_add(out, "copies   of the state in memory, every %lld step%s\n", (long long)every,
+                    text_plural(every, "s"));
+}
+
 // The recomputation, and whether the program chose it.
 static status recompute_print(const run_config *r, const decoder_spec *m, text *out)
 {
@@ -210,6 +219,7 @@ status run_log_print_start(const train_start *s, text *out)
                  s->available_bytes > 0 ? text_bytes_human(s->available_bytes, have) : "unknown",
                  s->ranks > 1 ? " (rank 0; each rank has its share)" : ""));
     TRY(recompute_print(r, m, out));
+    TRY(copies_print(r, out));
     TRY(text_add(out, "data     %s   tokenizer %s   order seed %lld\n", s->data_about, s->tokenizer,
                  (long long)r->train.seed));
     TRY(text_add(out, "speed    peak %s (mfu is a share of this)\n",
