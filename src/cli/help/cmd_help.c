@@ -209,6 +209,10 @@ static status help_topic(cli_context *cli, const char *topic)
 static status run(cli_context *cli, const cli_call *call)
 {
     const help_flags *f = call->flags;
+    if (call->operand_count > 0 && (f->man || f->completion != NULL)) {
+        return fail(ST_USAGE, "--man and --completion print whole documents; leave out \"%.64s\"",
+                    call->operands[0]);
+    }
     if (f->completion != NULL) return cli_completion_print(cli, f->completion);
     if (f->man) return cli_man_print(cli);
     if (call->operand_count == 0) return cli_help_overview(cli);
