@@ -69,7 +69,12 @@ status host_write_all(const host *h, const char *path, const void *data, int64_t
 {
     arena *a;
     char *temporary, *folder;
+    file_info info;
     status st;
+    TRY(h->api->path_info(h, path, &info));
+    if (info.kind == FILE_KIND_FOLDER) {
+        return fail(ST_IO, "%s is a folder; give the name of a file", path);
+    }
     TRY(arena_create("write", 0, &a));
     TRY_TO(destroy_arena, arena_format(a, &temporary, "%s.tmp", path));
     TRY_TO(destroy_arena, folder_of(a, path, &folder));

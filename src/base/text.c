@@ -340,7 +340,9 @@ status text_add_nearest(text *t, const char *word, const char *const *candidates
         const int64_t d = remoteness(word, candidates[i]);
         int64_t at = n;
         while (at > 0 && d < far[at - 1]) at--;
-        if (at == TEXT_NEAREST) continue;
+        bool is_known = at == TEXT_NEAREST;
+        for (int64_t k = 0; k < n && !is_known; k++) is_known = strcmp(best[k], candidates[i]) == 0;
+        if (is_known) continue;
         n = min_i64(n + 1, TEXT_NEAREST);
         for (int64_t k = n - 1; k > at; k--) {
             best[k] = best[k - 1];

@@ -64,6 +64,11 @@ static status path_read(const host *h, arena *a, const char *name, const char *f
     } else {
         TRY(path_join(a, from, name, &path));
     }
+    file_info info;
+    TRY(h->api->path_info(h, path, &info));
+    if (info.kind == FILE_KIND_FOLDER) {
+        return fail(ST_CONFIG_SYNTAX, "%s is a folder; give the YAML file of an entry", path);
+    }
     const status st = host_read_all(h, a, path, FILE_BYTES_MAX, &yaml, &bytes);
     if (st == ST_DAMAGED) {
         return fail(ST_CONFIG_SYNTAX, "%s: more than %d bytes, which no entry of the catalogue has",

@@ -200,7 +200,8 @@ static status check_wanted(const catalog_sheet *s)
         if (r->is_optional || !r->field->is_wanted || !is_zero(r->field, &s->slots[i])) continue;
         return fail(ST_CONFIG_KEY,
                     "%s: a %s needs \"%s\": %s; give it, or `base:` with an entry like this one",
-                    s->shown, s->wanted_of, s->options[i].key, r->field->help);
+                    s->rows[i].is_given && s->rows[i].place != NULL ? s->rows[i].place : s->shown,
+                    s->wanted_of, s->options[i].key, r->field->help);
     }
     return ST_OK;
 }
@@ -210,7 +211,11 @@ status catalog_sheet_read(catalog_sheet *s, const host *h, const char *folder, c
                           int64_t override_count)
 {
     const file_args args = {h, folder, what, overrides, override_count};
-    TRY(file_read(s, &args, name, from, 0));
+    const status st = file_read(s, &args, name, from, 0);
+    if (st != ST_OK && override_count > 0 && strstr(error_last()->text, "command line") != NULL) {
+        note("while reading keys such as %s.KEY=VALUE; `trireme help %s` lists them", what, what);
+    }
+    TRY(st);
     return check_wanted(s);
 }
 

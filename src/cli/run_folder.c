@@ -2,6 +2,7 @@
 #include "cli/run_folder.h"
 
 #include "checkpoint/checkpoint.h"
+#include "model/preset.h"
 
 status cli_has_file(cli_context *cli, const char *folder, const char *name, bool *out)
 {
@@ -73,6 +74,12 @@ status cli_config_file(cli_context *cli, const char *path, const char **out, boo
     *out = path;
     *is_resolved = false;
     TRY(cli->h->api->path_info(cli->h, path, &info));
+    if (info.kind == FILE_KIND_NONE && model_preset_named(path) != NULL) {
+        return fail(ST_NOT_FOUND,
+                    "there is no file \"%s\"; the model of this name goes with --cluster NAME, or "
+                    "with model.preset=%s in a configuration",
+                    path, path);
+    }
     if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s does not exist", path);
     if (info.kind != FILE_KIND_FOLDER) return ST_OK;
     for (int64_t i = 0; i < COUNT_OF(names); i++) {

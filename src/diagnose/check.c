@@ -54,8 +54,19 @@ const char *check_what_name(check_what what)
 static status golden_open(checking *k)
 {
     char *path = NULL, *tensors = NULL;
+    file_info info;
     TRY(path_join(k->a, k->folder, "golden.json", &path));
     TRY(path_join(k->a, k->folder, "golden.safetensors", &tensors));
+    TRY(k->h->api->path_info(k->h, k->folder, &info));
+    if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s does not exist", k->folder);
+    TRY(k->h->api->path_info(k->h, path, &info));
+    if (info.kind == FILE_KIND_NONE) {
+        return fail(ST_NOT_FOUND,
+                    "%s holds no reference results (golden.json, golden.safetensors); "
+                    "tools/make_golden.py makes them from a Hugging Face folder, and `trireme "
+                    "inspect` checks any other",
+                    k->folder);
+    }
     TRY(json_read(k->h, path, GOLDEN_LIMIT_BYTES, &k->golden));
     TRY(safetensors_open_mapped(k->h, tensors, &k->tensors));
     const safetensors_entry *ids = safetensors_find(k->tensors, "input_ids");

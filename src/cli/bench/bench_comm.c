@@ -38,10 +38,12 @@ static status op_read(const char *word, op_collective *out)
     const char *names[COLLECTIVE_COUNT];
     for (int i = 0; i < COLLECTIVE_COUNT; i++) names[i] = op_collective_name((op_collective)i);
     if (op_collective_parse(word, out) && *out != COLLECTIVE_RECEIVE) return ST_OK;
-    const char *near = text_nearest(word, names, COLLECTIVE_RECEIVE);
-    return fail(ST_USAGE, "there is no collective \"%s\"%s%s%s", word,
-                near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
-                near != NULL ? "\"?" : "");
+    char all[256] = "";
+    for (int i = 0; i < COLLECTIVE_RECEIVE; i++) {
+        (void)strncat(all, i == 0 ? "" : ", ", sizeof(all) - strlen(all) - 1);
+        (void)strncat(all, names[i], sizeof(all) - strlen(all) - 1);
+    }
+    return fail(ST_USAGE, "there is no collective \"%s\"; --op takes one of %s", word, all);
 }
 
 // ---- printing -----------------------------------------------------------------------------------

@@ -257,6 +257,11 @@ static status pack_all(packing *p, const cli_call *call)
     const data_flags *f = call->flags;
     TRY(arena_new(p->cli->a, call->operand_count, &p->shards));
     for (int64_t i = 1; i < call->operand_count; i++) TRY(pack_one(p, call->operands[i]));
+    if (p->tokens == 0) {
+        return fail(ST_DATA, "%s%s: no token in %s; a run needs a text", call->operands[1],
+                    call->operand_count > 2 ? " and the files after it" : "",
+                    call->operand_count > 2 ? "them" : "it");
+    }
     TRY(pack_table(p));
     TRY(pack_others(p));
     char *keys[2] = {NULL, NULL};
@@ -391,7 +396,9 @@ static status only(const cli_call *call, const char *name, bool tokenizer, bool 
     }
     if (!out && f->out != NULL) return fail(ST_USAGE, "data %s takes no --out", name);
     if ((is_show || out) && f->json) return fail(ST_USAGE, "data %s takes no --json", name);
-    if ((is_show || out) && f->vocab > 0) return fail(ST_USAGE, "data %s takes no --vocab", name);
+    if ((is_show || out) && f->vocab > 0) {
+        return fail(ST_USAGE, "data %s takes no --vocab, which `data inspect` does", name);
+    }
     if (is_show && f->special_tokens != RUN_SPECIAL_TEXT) {
         return fail(ST_USAGE, "data %s takes no --special-tokens; write data.special_tokens=...",
                     name);

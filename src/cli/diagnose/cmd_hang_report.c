@@ -18,9 +18,14 @@ static status holder_of(cli_context *cli, const char *run, long *pid)
     file_info info;
     *pid = 0;
     TRY(path_join(cli->a, run, "lock", &path));
+    TRY(cli->h->api->path_info(cli->h, run, &info));
+    if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s does not exist", run);
     TRY(cli->h->api->path_info(cli->h, path, &info));
-    if (info.kind != FILE_KIND_REGULAR)
-        return fail(ST_NOT_FOUND, "%s is not a run: it has no lock", run);
+    if (info.kind != FILE_KIND_REGULAR) {
+        return fail(ST_NOT_FOUND,
+                    "%s is not the folder of a run: it has no lock; give the run.dir of `train`",
+                    run);
+    }
     TRY(host_read_all(cli->h, cli->a, path, LOCK_BYTES, &held, &bytes));
     const char *colon = strrchr(held, ':');
     if (colon != NULL) *pid = strtol(colon + 1, NULL, 10);

@@ -153,7 +153,10 @@ static status run(cli_context *cli, const cli_call *call)
     explain *x = NULL;
     if (strcmp(call->operands[0], "catalog") == 0) return catalog(cli, call);
     if (call->operand_count > 1) {
-        return fail(ST_USAGE, "explain takes one configuration; unexpected %s", call->operands[1]);
+        const bool is_claims = strcmp(call->operands[0], "claims") == 0;
+        return fail(ST_USAGE, "explain %s; unexpected %s",
+                    is_claims ? "claims takes no name" : "takes one configuration",
+                    call->operands[1]);
     }
     if (strcmp(call->operands[0], "claims") == 0) return claims(cli, call);
     if (f->json || f->more != NULL) {

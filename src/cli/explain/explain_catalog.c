@@ -7,6 +7,7 @@
 #include "model/preset.h"
 
 #include <string.h>
+#include <strings.h>
 
 typedef struct kind {
     const char *name; // the folder in catalog/
@@ -173,11 +174,9 @@ static const kind *kind_find(const char *word)
 {
     for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
         const size_t length = strlen(kinds[i].name);
-        if (strcmp(kinds[i].name, word) == 0) return &kinds[i];
-        // "profile" for "profiles"
-        if (strlen(word) == length - 1 && strncmp(kinds[i].name, word, length - 1) == 0) {
-            return &kinds[i];
-        }
+        const size_t given = strlen(word); // "profile" for "profiles", and "PROFILES"
+        if (given != length && given != length - 1) continue;
+        if (strncasecmp(kinds[i].name, word, given) == 0) return &kinds[i];
     }
     return NULL;
 }
@@ -195,11 +194,32 @@ static status unknown_refuse(cli_context *cli, const char *name)
         all[count++] = model_preset_files[i].name;
     }
     text near = {.a = cli->a};
+    file_info info;
+    TRY(cli->h->api->path_info(cli->h, name, &info));
+    if (info.kind != FILE_KIND_NONE) {
+        return fail(ST_CONFIG,
+                    "the catalogue has no entry \"%.64s\"; for the file of this name write "
+                    "./%.64s",
+                    name, name);
+    }
     TRY(text_add_nearest(&near, name, all, count));
     return fail(ST_CONFIG,
                 "the catalogue has no kind and no entry \"%.64s\"%s `trireme catalog` lists the "
                 "kinds, and a path to a cluster's YAML file does too",
                 name, near.bytes);
+}
+
+// Two words, of which the first is no kind.
+static status kind_refuse(cli_context *cli, const char *word, const char *name)
+{
+    text all = {.a = cli->a};
+    for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
+        TRY(text_add(&all, "%s%s", i == 0 ? "" : ", ", kinds[i].name));
+    }
+    return fail(ST_USAGE,
+                "\"%.64s\" is no kind; before \"%.64s\" the catalogue takes one of %s, and an "
+                "entry alone is `trireme catalog NAME`",
+                word, name, all.bytes);
 }
 
 static status unknown_of_kind(cli_context *cli, const kind *k, const char *name)
@@ -242,7 +262,7 @@ status explain_catalog(cli_context *cli, const char *word, const char *name)
     if (word == NULL) {
         TRY(all_add(cli, &t));
     } else if (k == NULL) {
-        if (name != NULL) return unknown_refuse(cli, word);
+        if (name != NULL) return kind_refuse(cli, word, name);
         TRY(word_add(cli, word, &t));
     } else if (name == NULL) {
         TRY(list_add(cli, k, &t));

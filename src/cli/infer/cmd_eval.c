@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "cli/model_folder.h"
 #include "cli/train/signals.h"
+#include "config/run_config.h"
 #include "infer/hellaswag.h"
 #include "infer/windows.h"
 
@@ -119,6 +120,16 @@ static void progress_end(const evaluation *v)
 
 // ---- inputs -------------------------------------------------------------------------------------
 
+static bool is_key(const char *word, const char *equals)
+{
+    for (int64_t i = 0; i < run_config_table.count; i++) {
+        const char *key = run_config_table.rows[i].key;
+        const size_t length = strlen(key);
+        if ((size_t)(equals - word) == length && strncmp(word, key, length) == 0) return true;
+    }
+    return false;
+}
+
 // The paths of --data and of the arguments after the model.
 static status paths_find(evaluation *v, const cli_call *call)
 {
@@ -126,6 +137,14 @@ static status paths_find(evaluation *v, const cli_call *call)
     const char **items = NULL;
     const int64_t count = given.count + call->operand_count - 1;
     if (given.count == 0) return fail(ST_USAGE, "eval needs --data FILE");
+    for (int64_t i = 1; i < call->operand_count; i++) {
+        const char *equals = strchr(call->operands[i], '=');
+        if (equals == NULL || !is_key(call->operands[i], equals)) continue;
+        return fail(ST_USAGE,
+                    "eval takes no keys, and \"%.64s\" is one; its flags are in "
+                    "`trireme help eval`",
+                    call->operands[i]);
+    }
     TRY(arena_new(v->cli->a, count, &items));
     for (int64_t i = 0; i < count; i++) {
         items[i] = i < given.count ? given.items[i] : call->operands[1 + i - given.count];

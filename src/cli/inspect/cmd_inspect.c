@@ -1,6 +1,7 @@
 // `inspect`: identifies any file or folder, verifies it, and compares two models.
 #include "cli/commands.h"
 #include "cli/inspect/inspect.h"
+#include "cli/run_folder.h"
 
 #include <string.h>
 
@@ -53,6 +54,14 @@ static status look(cli_context *cli, const char *path, const inspect_flags *f, i
     return kind->look(r, p);
 }
 
+static status run_check(cli_context *cli, const char *path)
+{
+    operand_kind kind;
+    TRY(cli_operand_kind(cli, path, &kind));
+    if (kind == OPERAND_RUN) return ST_OK;
+    return fail(ST_USAGE, "%s is no run; --faults reads the metrics of one", path);
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     enum { SHOWN = 10 };
@@ -70,6 +79,7 @@ static status run(cli_context *cli, const cli_call *call)
         if (f->verify || f->tensors) {
             return fail(ST_USAGE, "--faults excludes --verify and --tensors");
         }
+        TRY(run_check(cli, path));
         return inspect_faults(cli, path, f->json);
     }
     TRY(arena_new(cli->a, 1, &r));

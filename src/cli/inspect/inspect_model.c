@@ -142,7 +142,7 @@ static status spec_read(inspect_report *r, const char *folder, decoder_spec *out
     const status st = model_spec_from_hf(r->cli->h, r->cli->a, folder, out);
     *known = st == ST_OK;
     if (st == ST_OK) return spec_tell(r, out);
-    if (st == ST_MODEL) TRY(inspect_add(r, "usable", "no: %s", error_last()->text));
+    if (st != ST_OK) TRY(inspect_add(r, "usable", "no: %s", error_last()->text));
     return inspect_take(r, st);
 }
 

@@ -81,12 +81,37 @@ static status level_key_check(cli_context *cli, const cluster *c, const char *ke
     return ST_OK;
 }
 
+// Keys of a whole run's days, failures and cost, which a single step does not have.
+static bool is_of_length(const char *key)
+{
+    static const char *const names[] = {"price.",
+                                        "fleet.",
+                                        "checkpoint.write_s=",
+                                        "checkpoint.restart_s=",
+                                        "checkpoint.interval_s=",
+                                        "checkpoint.keep=",
+                                        "cluster.prices.",
+                                        "cluster.failures.",
+                                        "cluster.storage.",
+                                        "cluster.pue=",
+                                        "cluster.node.watts=",
+                                        "cluster.node.storage_"};
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        if (begins(key, names[i])) return true;
+    }
+    return false;
+}
+
 status simulate_keys_check(cli_context *cli, const char *const *keys, int64_t count,
                            const predict_setup *s, int64_t ranks)
 {
     const int readers =
         RUN_READER_PREDICTION | (cost_is_processor(&s->machine.device) ? RUN_READER_PROCESSOR : 0);
     for (int64_t i = 0; i < count; i++) {
+        if (!s->has_length && is_of_length(keys[i])) {
+            cli_warn(cli, "%.*s has no effect here: give the length of the run, as train.tokens",
+                     (int)strcspn(keys[i], "="), keys[i]);
+        }
         if (!begins(keys[i], of_cluster)) continue;
         TRY(level_key_check(cli, &s->machine, keys[i], ranks));
     }

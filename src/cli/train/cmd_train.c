@@ -60,7 +60,15 @@ typedef struct source {
 static status source_of_run(cli_context *cli, const char *path, source *s)
 {
     char *yaml = NULL, *key = NULL;
+    bool has = false;
     TRY(path_join(cli->a, path, "config.resolved.yaml", &yaml));
+    TRY(cli_has_file(cli, path, "config.resolved.yaml", &has));
+    if (!has) {
+        return fail(ST_NOT_FOUND,
+                    "%s is a run that has lost its config.resolved.yaml; train with the "
+                    "configuration that it was started with",
+                    path);
+    }
     TRY(arena_format(cli->a, &key, "run.dir=%s", path));
     s->yaml_path = yaml;
     s->keys[s->key_count++] = key;
