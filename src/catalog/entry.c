@@ -12,11 +12,9 @@ static sheet_fn sheet_of(const char *folder)
     static const struct {
         const char *folder;
         sheet_fn open;
-    } kinds[] = {{"clusters", catalog_cluster_sheet},
-                 {"devices", catalog_device_sheet},
-                 {"links", catalog_link_sheet},
-                 {"profiles", catalog_profile_sheet},
-                 {"runs", catalog_run_sheet}};
+    } kinds[] = {{"clusters", catalog_cluster_sheet}, {"devices", catalog_device_sheet},
+                 {"links", catalog_link_sheet},       {"profiles", catalog_profile_sheet},
+                 {"prices", catalog_prices_sheet},    {"runs", catalog_run_sheet}};
     for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
         if (strcmp(kinds[i].folder, folder) == 0) return kinds[i].open;
     }

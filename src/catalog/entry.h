@@ -23,8 +23,8 @@ typedef struct catalog_entry {
     option_list sources, assumed, fitted_on;
 } catalog_entry;
 
-// folder: "clusters", "devices", "links", "profiles" or "runs"; an unknown name is refused with the
-// nearest one.
+// folder: "clusters", "devices", "links", "profiles", "prices" or "runs"; an unknown name is
+// refused with the nearest one.
 NODISCARD status catalog_entry_load(const host *h, arena *a, const char *folder, const char *name,
                                     catalog_entry *out);
 

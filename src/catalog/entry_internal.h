@@ -15,6 +15,8 @@ NODISCARD status catalog_device_sheet(const host *h, arena *a, const char *name,
 NODISCARD status catalog_link_sheet(const host *h, arena *a, const char *name, catalog_sheet **out);
 NODISCARD status catalog_profile_sheet(const host *h, arena *a, const char *name,
                                        catalog_sheet **out);
+NODISCARD status catalog_prices_sheet(const host *h, arena *a, const char *name,
+                                      catalog_sheet **out);
 NODISCARD status catalog_run_sheet(const host *h, arena *a, const char *name, catalog_sheet **out);
 
 #ifdef __cplusplus

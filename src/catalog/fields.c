@@ -202,6 +202,9 @@ static const catalog_field cluster_rows[] = {
             .value = "2", .help = "rate at which a node writes to the file system, GB/s"),
     CLUSTER("node.storage_read_gb_s", REAL, node.storage_read_bytes_s, .scale = GIGA, .value = "4",
             .help = "rate at which a node reads from the file system, GB/s"),
+    CLUSTER("prices.list", TEXT, prices.list,
+            .help = "an entry of catalog/prices, such as aws.us-east-1, whose prices on demand, "
+                    "reserved and spot replace those of the cluster"),
     USD("on_demand_usd_h", on_demand_usd_h, "US dollars per device and hour"),
     USD("reserved_usd_h", reserved_usd_h,
         "US dollars per device and hour with a reservation of about a year"),

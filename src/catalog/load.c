@@ -4,6 +4,7 @@
 #include "catalog/catalog.h"
 #include "catalog/entry_internal.h"
 #include "catalog/fields.h"
+#include "catalog/prices.h"
 #include "cost/cost.h"
 
 #include <math.h>
@@ -268,6 +269,31 @@ static void memory_follow(const catalog_sheet *s, const cluster_device *entry, c
     out->usable_bytes = entry->usable_bytes * (out->memory_bytes / entry->memory_bytes);
 }
 
+// The nearer of a list and a price wins: a price of the command line stays over a list of a file.
+static status prices_take(const host *h, arena *a, const catalog_sheet *s, cluster *out)
+{
+    static const char command_line[] = "command line";
+    catalog_prices list;
+    const char *name = out->prices.list, *key = "prices.list";
+    const cluster_prices own = out->prices;
+    if (name == NULL || *name == '\0') return ST_OK;
+    TRY(catalog_prices_load(h, a, name, catalog_sheet_folder(s, key), &list));
+    TRY(catalog_prices_apply(a, &list, out->device.name, &out->prices));
+    const struct {
+        const char *key;
+        double given, *to;
+    } rows[] = {{"prices.on_demand_usd_h", own.on_demand_usd_h, &out->prices.on_demand_usd_h},
+                {"prices.reserved_usd_h", own.reserved_usd_h, &out->prices.reserved_usd_h},
+                {"prices.spot_usd_h", own.spot_usd_h, &out->prices.spot_usd_h},
+                {"prices.storage_usd_gb_month", own.storage_usd_gb_month,
+                 &out->prices.storage_usd_gb_month}};
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        if (strcmp(catalog_sheet_place(s, rows[i].key), command_line) != 0) continue;
+        *rows[i].to = rows[i].given;
+    }
+    return ST_OK;
+}
+
 static status cluster_fill(const host *h, arena *a, const catalog_sheet *s, cluster *out)
 {
     const char *device = catalog_sheet_text(s, "device.mode");
@@ -289,6 +315,7 @@ static status cluster_fill(const host *h, arena *a, const catalog_sheet *s, clus
     cost_limit_power(&out->device);
     TRY(levels_check(a, s, out));
     TRY(failures_check(s, &out->failures));
+    TRY(prices_take(h, a, s, out));
     if (out->devices < out->node.devices)
         out->node.devices = (int32_t)out->devices; // the cluster is part of one node
     return ST_OK;

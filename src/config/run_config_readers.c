@@ -14,7 +14,7 @@ typedef struct key_readers {
 // The first row that matches counts.
 static const key_readers rows[] = {
     {"run.dir", 0},
-    {"train.seed", 0},
+    {"train.seed", RUN_READER_PREDICTION}, // of the failures of a long run
     {"train.z_loss", 0},
     {"train.max_time", 0},
     {"train.steps", RUN_READER_PREDICTION},

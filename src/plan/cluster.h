@@ -138,6 +138,9 @@ typedef struct cluster_prices {
     double kwh_usd;
     double network_usd_h;        // of a device, where its own price leaves the network out
     double storage_usd_gb_month; // of 1e9 bytes that checkpoints keep
+    // The list of catalog/prices that rented devices' prices are from, and the day on which it was
+    // read; "" or NULL: the cluster's own entry.
+    const char *list, *date;
 } cluster_prices;
 
 // Causes of interruptions.

@@ -47,7 +47,8 @@ typedef struct sim_long_run_input {
     int64_t spares;
     double slowdown; // factor on every step by jitter and slow devices; 1: none
     double device_usd_h, kwh_usd;
-    const char *price_kind;        // "on demand", "given"; NULL: not known
+    const char *price_kind;              // "on demand", "given"; NULL: not known
+    const char *price_list, *price_date; // of catalog/prices; NULL: the cluster's entry
     double network_usd_h;          // of a device, where its price does not include the network
     double storage_usd_h;          // of all checkpoints that are kept
     double checkpoint_bytes;       // of one checkpoint; 0: unknown

@@ -120,7 +120,11 @@ static void prices_make(const run_config *r, const cluster *c, sim_long_run_inpu
                      : kind == RUN_PRICE_SPOT     ? "spot"
                                                   : "owned";
     in->kwh_usd = kind == RUN_PRICE_OWNED ? p->kwh_usd : 0.0;
+    const bool is_listed = p->list != NULL && *p->list != '\0' && kind != RUN_PRICE_OWNED;
+    in->price_list = is_listed ? p->list : NULL;
+    in->price_date = is_listed ? p->date : NULL;
     if (r->price.device_hour > 0.0) {
+        in->price_list = in->price_date = NULL;
         in->device_usd_h = r->price.device_hour;
         in->price_kind = "given";
         in->kwh_usd = 0.0;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 status sim_long_run_json(const sim_long_run_result *r, text *out)
 {
@@ -111,6 +112,20 @@ static status bill(const sim_long_run_result *r, text *out)
     return text_add(out, "\n");
 }
 
+// The price of a device, with its origin.
+static status price(const sim_long_run_input *in, text *out)
+{
+    TRY(text_add(out, "price     $%.2f per device and hour, %s%s\n", in->device_usd_h,
+                 in->price_kind, in->kwh_usd > 0.0 ? ", and energy" : ", energy included"));
+    if (strcmp(in->price_kind, "given") == 0) return ST_OK;
+    if (in->price_list == NULL) {
+        return text_add(out, "          of the cluster's entry; price.kind=spot and "
+                             "cluster.prices.list=aws.us-east-1\n          take another "
+                             "(trireme catalog prices)\n");
+    }
+    return text_add(out, "          of %s, read on %s\n", in->price_list, in->price_date);
+}
+
 status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_result *r, text *out)
 {
     char a[32];
@@ -137,12 +152,10 @@ status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_resul
     if (in->device_usd_h > 0.0 || in->kwh_usd > 0.0) {
         TRY(line(out, "cost", &r->cost_usd, "$", ""));
         TRY(bill(r, out));
-        if (in->price_kind != NULL) {
-            TRY(text_add(out, "price     $%.2f per device and hour, %s%s\n", in->device_usd_h,
-                         in->price_kind, in->kwh_usd > 0.0 ? ", and energy" : ", energy included"));
-        }
+        TRY(price(in, out));
     } else {
-        TRY(text_add(out, "cost      unknown: give price.device_hour=USD\n"));
+        TRY(text_add(out, "cost      unknown: no price %s is known; give price.device_hour=USD\n",
+                     in->price_kind));
     }
     return text_add(out, "          median (and 10th to 90th percentile) of %lld runs\n",
                     (long long)r->samples);

@@ -12,6 +12,9 @@ NODISCARD status catalog_column_add(cli_context *cli, text *t, const char *head,
 NODISCARD status catalog_notes_add(cli_context *cli, text *t, const char *of,
                                    const catalog_notes *n);
 // Pages with figures that are easily confused side by side.
+NODISCARD status catalog_prices_page(cli_context *cli, const char *name, text *t);
+// The devices of all lists in one table.
+NODISCARD status catalog_prices_table(cli_context *cli, text *t);
 NODISCARD status catalog_cluster_page(cli_context *cli, const char *name, text *t);
 NODISCARD status catalog_device_page(cli_context *cli, const char *name, text *t);
 NODISCARD status catalog_run_page(cli_context *cli, const char *name, text *t);

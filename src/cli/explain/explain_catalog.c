@@ -24,6 +24,8 @@ static const kind kinds[] = {
     {"models", "shapes of models, for `simulate MODEL --cluster NAME`", catalog_model_page},
     {"profiles", "speeds and habits of software, for profile=NAME", NULL},
     {"links", "ports and cables of clusters", NULL},
+    {"prices", "of rented devices, by provider and region, for cluster.prices.list=NAME",
+     catalog_prices_page},
 };
 
 static bool is_models(const kind *k)
@@ -266,6 +268,7 @@ status explain_catalog(cli_context *cli, const char *word, const char *name)
         TRY(word_add(cli, word, &t));
     } else if (name == NULL) {
         TRY(list_add(cli, k, &t));
+        if (strcmp(k->name, "prices") == 0) TRY(catalog_prices_table(cli, &t));
     } else if (catalog_is_path(name) || is_in(k, name)) {
         TRY(entry_add(cli, k, name, &t));
     } else {
