@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 typedef struct catalog_price {
-    const char *device;                  // an entry of catalog/devices
-    double on_demand, reserved, spot;    // US dollars per device and hour; 0: not in the list
+    const char *device;               // an entry of catalog/devices
+    double on_demand, reserved, spot; // US dollars per device and hour; 0: not in the list
 } catalog_price;
 
 typedef struct catalog_prices {

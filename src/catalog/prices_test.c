@@ -1,10 +1,10 @@
 // Tests the lists of prices: each has a day, sources and devices of the catalogue; a cluster takes
 // the prices of its list, a price of the command line stays, and a device that a list does not have
 // is refused by name.
-#include "catalog/prices.h"
 #include "catalog/catalog.h"
 #include "catalog/entry.h"
 #include "catalog/files.h"
+#include "catalog/prices.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -17,8 +17,8 @@ static const char *usd(double value, char buffer[16])
 static status row_add(text *t, const char *head, const catalog_price *p, const char *date)
 {
     char a[16], b[16], c[16];
-    return text_add(t, "  %-20s%12s%12s%12s%14s\n", head, usd(p->on_demand, a),
-                    usd(p->reserved, b), usd(p->spot, c), date);
+    return text_add(t, "  %-20s%12s%12s%12s%14s\n", head, usd(p->on_demand, a), usd(p->reserved, b),
+                    usd(p->spot, c), date);
 }
 
 static status head_add(text *t, const char *first)
