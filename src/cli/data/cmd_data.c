@@ -257,12 +257,12 @@ static status pack_all(packing *p, const cli_call *call)
     const data_flags *f = call->flags;
     TRY(arena_new(p->cli->a, call->operand_count, &p->shards));
     for (int64_t i = 1; i < call->operand_count; i++) TRY(pack_one(p, call->operands[i]));
+    TRY(pack_table(p));
     if (p->tokens == 0) {
         return fail(ST_DATA, "%s%s: no token in %s; a run needs a text", call->operands[1],
                     call->operand_count > 2 ? " and the files after it" : "",
                     call->operand_count > 2 ? "them" : "it");
     }
-    TRY(pack_table(p));
     TRY(pack_others(p));
     char *keys[2] = {NULL, NULL};
     const char *quoted[2] = {NULL, NULL};
