@@ -415,6 +415,7 @@ status assemble_rank(arena *a, const run_config *r, const decoder_spec *spec,
                       out));
         out->eval = out->all[out->count - 1];
     }
+    TRY(assemble_operations_check(out, options->device));
     plan_table_place(&out->run);
     out->arena_bytes = plan_arena_bytes(&out->run, out->all, out->count);
     if (options->snapshots == 0) return ST_OK;

@@ -101,6 +101,9 @@ NODISCARD status assemble_stages(arena *a, const run_config *r, const decoder_sp
 exec_codec assemble_codec_of(const run_config *r);
 // Refuses a layout that the model's shapes do not allow, and names the nearest that they allow.
 NODISCARD status assemble_layout_check(const run_config *r, const decoder_spec *spec);
+// Refuses an operation of the plans that the backend does not compute (those of GPUs lack some),
+// before a step meets it. `where` names the device.
+NODISCARD status assemble_operations_check(const assemble_plans *plans, const char *where);
 // Refuses options that a model with experts cannot be trained with yet, though `simulate` knows
 // them. assemble_rank() calls it unless options->sizes_only.
 NODISCARD status assemble_train_check(const run_config *r, const decoder_spec *spec);

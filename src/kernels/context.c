@@ -84,6 +84,12 @@ int64_t kern_packed_bytes(const kern_context *c, const kern_call *call)
     return c->backend->packed_bytes[call->code](call, c->level);
 }
 
+bool kern_has(const kern_context *c, op_code code)
+{
+    ASSERT((int)code >= 0 && code < OP_CODE_COUNT);
+    return c->backend->run[code] != NULL;
+}
+
 // Runs both calls of a fused launch. If the operands do not allow the backend to fuse them, the
 // calls run one after the other, which gives the same bits.
 static status run_both(const kern_context *c, const kern_call *call)

@@ -40,6 +40,9 @@ int64_t kern_workspace_bytes(const kern_context *c, const kern_call *call);
 // the plan gives them space. 0: the kernel keeps none.
 int64_t kern_packed_bytes(const kern_context *c, const kern_call *call);
 
+// Returns whether the backend computes the operation at all.
+bool kern_has(const kern_context *c, op_code code);
+
 // Returns whether `second` works element by element on the result of the GEMM `first`, and the
 // backend does so while a tile of the result is in cache. Then `first.then` may be `second`, with
 // the bits of two calls. The function does not check whether the result of `second` overlaps an

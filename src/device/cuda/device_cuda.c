@@ -208,12 +208,19 @@ static status alloc(device *base, int64_t bytes, void **out)
     return ST_OK;
 }
 
+// Waits until the driver has no more work, also after an error.
+static void drain(cuda_device *d)
+{
+    (void)d->driver.context_enter(d->context);
+    for (int i = 0; i < d->stream_count; i++) (void)d->driver.stream_sync(d->streams[i]->handle);
+}
+
 static void release(device *base, void *memory)
 {
     cuda_device *d = device_of(base);
+    drain(d); // after an error sync() does not wait
     for (int i = 0; i < d->piece_count; i++) {
         if (d->pieces[i].data != memory) continue;
-        (void)d->driver.context_enter(d->context);
         (void)d->driver.memory_free(d->pieces[i].raw);
         d->pieces[i] = d->pieces[--d->piece_count];
         return;
@@ -291,10 +298,7 @@ static void destroy(device *base)
     cuda_device *d = device_of(base);
     const cuda_driver *driver = &d->driver;
     if (d->context != NULL) {
-        (void)driver->context_enter(d->context);
-        for (int i = 0; i < d->stream_count; i++) {
-            (void)driver->stream_sync(d->streams[i]->handle);
-        }
+        drain(d);
         for (int i = 0; i < d->stream_count; i++) stream_destroy(d->streams[i]);
         for (device_event *e = d->events, *next; e != NULL; e = next) {
             next = e->next;
@@ -382,7 +386,8 @@ int64_t device_cuda_memory(int64_t local)
     (void)error_put(&kept);
     if (st != ST_OK || count < 1) return 0;
     const int64_t sharing = (local + count - 1) / count; // ranks of one GPU
-    return max_i64(gpu.memory_bytes / sharing - DRIVER_BYTES_PER_RANK, 1);
+    const int64_t share = gpu.memory_bytes / sharing;
+    return share - min_i64(DRIVER_BYTES_PER_RANK, share / 8);
 }
 
 const device_api device_cuda = {

@@ -1,0 +1,66 @@
+#!/bin/bash
+# Device cuda without a GPU: the program loads a driver (tests/fixtures/cuda) that runs the kernels' own text in
+# an emulator, late and in a drawn order, with device memory that the host cannot touch. Losses are the CPU's.
+set -u
+. tests/support/named.sh
+library=$(dirname "$trireme")/tests/cuda
+[ -e "$library/libcuda.so.1" ] || { echo "skipped: $library/libcuda.so.1 is not built"; exit 77; }
+mkdir "$dir/bin"
+cp "$trireme" "$dir/bin/trireme"
+trireme=$dir/bin/trireme
+cd "$dir" || exit 1
+"$trireme" init demo >/dev/null || exit 1
+keys="train.seq=16 train.global_batch=4 model.layers=2 model.dim=32 model.heads=2 model.ffn_dim=64 eval.every=0
+      checkpoint.every=100 schedule.warmup=2 kernels.threads=1 train.steps=${CUDA_STEPS:-5}"
+train() { timeout 100 "$trireme" train demo/config.yaml $keys run.dir="$dir/$1" "${@:2}"; }
+gpu() { LD_LIBRARY_PATH=$library train "$@" kernels.device=cuda; }
+# near NAME RUN RUN DIFFERENCE: the losses of all steps that both have, at least the last two
+near() {
+    local worst
+    worst=$(python3 -c '
+import json, sys
+a, b = [{r["step"]: r["loss"] for r in map(json.loads, open(f"{d}/metrics.jsonl")) if "loss" in r} for d in sys.argv[1:3]]
+both = sorted(set(a) & set(b))
+print(max(abs(a[s] - b[s]) for s in both) if len(both) >= 2 else "nan")' "$2" "$3")
+    if awk -v a="$worst" -v b="$4" 'BEGIN { exit !(a + 0 == a && a <= b) }'; then passed "$1"; else
+        echo "losses of $2 and $3 differ by $worst" >>"$dir/err"
+        failed "$1"
+    fi
+}
+
+code "a machine without a driver" 4 train none kernels.device=cuda
+says "is told what is missing" err 'libcuda.so.1; install the driver'
+code "a program without kernels" 3 gpu none
+says "is told where they belong" err 'bin/trireme.fatbin is missing'
+echo kernels >bin/trireme.fatbin
+
+code "fp32 on the CPU" 0 train cpu32
+code "fp32 on the GPU" 0 gpu gpu32
+near "has the CPU's losses" cpu32 gpu32 0.00001
+gpt2="model.preset=gpt2-tiny model.vocab=257 train.precision=bf16 model.dropout=0.1 train.steps=20"
+code "GPT-2 in bf16 on the CPU" 0 train cpu16 $gpt2
+code "GPT-2 in bf16 on the GPU" 0 gpu gpu16 $gpt2
+near "has the CPU's losses within bf16" cpu16 gpu16 0.02
+llama="model.kv_heads=1 train.precision=bf16"
+code "grouped queries on the CPU" 0 train cpu-kv $llama
+code "grouped queries on the GPU" 0 gpu gpu-kv $llama
+near "have the CPU's losses within bf16" cpu-kv gpu-kv 0.02
+code "two ranks" 0 gpu dp layout.dp=2
+near "have the losses of one" gpu32 dp 0.00001
+code "ZeRO-3" 0 gpu zero layout.dp=2 layout.zero=3
+near "has the losses of one rank" gpu32 zero 0.00001
+code "two stages" 0 gpu pp layout.pp=2
+near "have the losses of one" gpu32 pp 0.00001
+
+FAKE_CUDA_SEED=7 code "another order of streams and blocks" 0 gpu seed
+same "has the same bits" "$("$trireme" digest seed)" "$("$trireme" digest gpu32)"
+code "a run that saves in its middle" 0 gpu saved checkpoint.every=3 layout.dp=2 layout.zero=3
+code "goes on from there" 0 gpu resumed --resume "$dir/saved/checkpoints/step-0000003"
+near "with the losses of an undisturbed run" gpu32 resumed 0.00001
+FAKE_CUDA_MIB=1 code "a GPU that is too small" 3 gpu small
+says "is told what would fit" err 'any one of these'
+code "an optimizer without a kernel" 3 gpu lion optimizer.name=lion
+says "is refused by name" err 'device cuda has no kernel for lion'
+code "strict order" 3 gpu strict determinism=strict
+says "is refused" err 'cannot be used with kernels.device = cuda'
+[ $failures = 0 ]
