@@ -3,7 +3,7 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX  ?= /usr/local
 export JOBS
 
-.PHONY: all demo test test-night test-slurm validate bench install clean
+.PHONY: all demo test test-night test-slurm test-cuda cuda-bundle validate bench install clean
 all:
 	@tools/install_packages build
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >build.log 2>&1 || \
@@ -25,6 +25,16 @@ test-slurm: all
 	@tools/install_packages slurm
 	@TRIREME=$(CURDIR)/build/trireme bash tests/slurm_test.sh
 	@TRIREME=$(CURDIR)/build/trireme bash tests/mpirun_test.sh
+
+# On a machine with an NVIDIA GPU: the kernels against the reference, training, speeds (results in cuda_try/).
+test-cuda: all
+	@ninja -C build -j$(JOBS) kernels_gpu_test cuda_kernels
+	@tools/cuda_try build
+
+# The same for a machine where nothing can be built.
+cuda-bundle: all
+	@ninja -C build -j$(JOBS) kernels_gpu_test cuda_kernels
+	@tools/cuda_bundle build
 
 # The long forms (hours).
 test-night:
