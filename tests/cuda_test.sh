@@ -57,7 +57,10 @@ same "has the same bits" "$("$trireme" digest seed)" "$("$trireme" digest gpu32)
 code "a run that saves in its middle" 0 gpu saved checkpoint.every=3 layout.dp=2 layout.zero=3
 code "goes on from there" 0 gpu resumed --resume "$dir/saved/checkpoints/step-0000003"
 near "with the losses of an undisturbed run" gpu32 resumed 0.00001
-FAKE_CUDA_MIB=1 code "a GPU that is too small" 3 gpu small
+code "a bench of a step" 0 env LD_LIBRARY_PATH="$library" "$trireme" bench step --model gpt2-tiny --batch 2 --seq 16 \
+     --steps 1 kernels.device=cuda model.vocab=300 model.layers=1
+says "tells the time of each operation" out 'attention'
+FAKE_CUDA_MIB=1 code "a GPU that is too small" 3 gpu small train.global_batch=16 train.micro_batch=16
 says "is told what would fit" err 'any one of these'
 code "an optimizer without a kernel" 3 gpu lion optimizer.name=lion
 says "is refused by name" err 'device cuda has no kernel for lion'

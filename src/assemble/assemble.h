@@ -122,7 +122,9 @@ bool assemble_saves_in_background(const run_config *r);
 // Copies of the state that the first rank makes: one for these checkpoints, one for the memory from
 // which a run continues after a loss.
 int assemble_snapshots(const run_config *r);
-// The predicted peak: arena and snapshot together.
+// The bytes of the snapshot in the memory that the arena is in: none if that is a GPU's.
+int64_t assemble_snapshot_bytes(const assemble_plans *plans);
+// The predicted peak: arena and snapshot together, where they share a memory.
 int64_t assemble_peak_bytes(const assemble_plans *plans);
 
 // Returns ST_OK if the peak is at most the limit; otherwise ST_DOES_NOT_FIT with a table of the

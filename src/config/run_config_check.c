@@ -378,9 +378,6 @@ static void check_gpu(checker *k)
     if (r->train.precision != RUN_BF16 && r->train.precision != RUN_FP32) {
         CONFLICT("train.precision", "device cuda trains in bf16 and fp32; set train.precision");
     }
-    if (r->trace.steps.begin > 0) {
-        CONFLICT("trace.steps", "trace.steps has no effect: device cuda records no spans yet");
-    }
 }
 
 static void check_machine(checker *k)

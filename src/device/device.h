@@ -78,9 +78,10 @@ typedef struct device_stream_times {
 
 // Properties of a device, for reports and for everything that results depend on.
 typedef struct device_facts {
-    const char *name;  // "cpu"
-    const char *level; // the level of its kernels ("avx512"); bits of bf16 depend on it
-    int units;         // cores that run kernels
+    const char *name;   // "cpu"
+    const char *level;  // the level of its kernels ("avx512"); bits of bf16 depend on it
+    int units;          // cores that run kernels, or multiprocessors
+    double bytes_per_s; // of its memory, as its maker states it; 0: not known
 } device_facts;
 
 typedef struct device_memory_info {

@@ -558,8 +558,9 @@ static void large_copies_are_whole(void **state)
 static void traced_steps_leave_spans(void **state)
 {
     (void)state;
-    for (int64_t i = 0; i < HOSTS; i++) {
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
         const device_api *api = device_find(names[i]);
+        const bool is_gpu = strcmp(names[i], "cuda") == 0;
         trace_ring *ring;
         assert_int_equal(trace_create(host_real(), 64, &ring), ST_OK);
         const device_config config = {.h = host_real(),
@@ -567,7 +568,9 @@ static void traced_steps_leave_spans(void **state)
                                       .kernels = &given,
                                       .trace = ring,
                                       .trace_begin = 2,
-                                      .trace_end = 3};
+                                      .trace_end = 3,
+                                      .driver = is_gpu ? &driver : NULL};
+        if (is_gpu) driver_begin(11);
         device *d;
         device_stream *stream;
         device_event *e;

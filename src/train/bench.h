@@ -78,9 +78,10 @@ typedef struct train_bench {
     double step_s; // median
     double step_s_min, step_s_max;
     int64_t arena_bytes, touched_bytes;
-    double flops;      // of a step, by the convention of op_model_flops_per_token
-    double peak_flops; // of the device, in a second (device_api)
-    const char *level; // of the device's kernels
+    double flops;       // of a step, by the convention of op_model_flops_per_token
+    double peak_flops;  // of the device, in a second (device_api)
+    double bytes_per_s; // of its memory, where its maker states both (device_facts); else 0
+    const char *level;  // of the device's kernels
     int threads;
     int64_t parameters;
     train_parts parts;

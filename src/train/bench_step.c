@@ -88,6 +88,8 @@ static status steps_time(bench *b, arena *a, int64_t warmup, int64_t steps, trai
         times[i] = (double)(b->windows.all[i].end_ns - b->windows.all[i].begin_ns) / 1e9;
     }
     const train_time time = train_time_of(times, steps);
+    char *level = NULL; // outlives the device
+    TRY(arena_format(a, &level, "%s", exec_facts(b->job.e).level));
     *out = (train_bench){
         .step_s = time.median_s,
         .step_s_min = time.min_s,
@@ -96,9 +98,10 @@ static status steps_time(bench *b, arena *a, int64_t warmup, int64_t steps, trai
         .touched_bytes = exec_touched_bytes(b->job.e),
         .flops = op_model_flops_per_token(b->plans.whole, b->config.train.seq) *
                  (double)(p->sequences * p->whole_seq),
-        .level = exec_facts(b->job.e).level,
+        .level = level,
         .threads = exec_facts(b->job.e).units,
         .peak_flops = exec_peak_flops(b->job.e, assemble_peak_type(&b->config)),
+        .bytes_per_s = exec_facts(b->job.e).bytes_per_s,
         .parameters = b->plans.whole->parameters,
     };
     return train_parts_make(p, &b->windows, &out->parts);

@@ -131,7 +131,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                       .first_step = 1,
                       .parameters = d->plans.whole->parameters,
                       .arena_bytes = d->plans.arena_bytes,
-                      .snapshot_bytes = d->plans.snapshot_bytes,
+                      .snapshot_bytes = assemble_snapshot_bytes(&d->plans),
                       .available_bytes = assemble_memory_limit(d->h, &d->own, ranks),
                       .threads = step.threads,
                       .ranks = (int)ranks,

@@ -391,6 +391,8 @@ static status started(session *s, const config *c, const char *config_text)
                      text_plural(train_loader_sources(s->loader), "s"),
                      text_count_human((double)train_loader_tokens(s->loader), count),
                      planned / (double)max_i64(1, train_loader_tokens(s->loader))));
+    char *level = NULL; // outlives the device
+    TRY(arena_format(s->a, &level, "%s", exec_facts(s->job.e).level));
     s->start =
         (train_start){.config = s->r,
                       .spec = &s->spec,
@@ -401,7 +403,7 @@ static status started(session *s, const config *c, const char *config_text)
                       .first_step = s->step + 1,
                       .parameters = s->plans.whole->parameters,
                       .arena_bytes = s->plans.arena_bytes,
-                      .snapshot_bytes = s->plans.snapshot_bytes,
+                      .snapshot_bytes = assemble_snapshot_bytes(&s->plans),
                       .available_bytes = memory_limit(s),
                       .largest = largest_plan(&s->plans),
                       .compressed = assemble_plan_of(&s->plans, s->r->train.global_batch, true),
@@ -411,7 +413,7 @@ static status started(session *s, const config *c, const char *config_text)
                       .ranks = (int)run_config_ranks(s->r),
                       .transport = all != NULL ? comm_transport_name(all) : NULL,
                       .tuning = all != NULL ? comm_tuning(all) : NULL,
-                      .level = exec_facts(s->job.e).level,
+                      .level = level,
                       .flops_per_token = s->flops_per_token,
                       .peak_flops = s->peak_flops};
     TRY(train_folder_describe(&s->folder, &s->start, c, config_text));

@@ -22,8 +22,14 @@ static status measure(bench_context *c, bench_result *b)
     TRY(model_spec_from_config(cli->h, cli->a, r, &spec));
     TRY(train_bench_steps(cli->h, cli->a, r, &spec, WARMUP, c->flags->steps, &b->step));
     b->rss_bytes = bench_resident_bytes();
-    TRY(bench_peak_measure(c, run_config_types(r).compute, &b->peak));
-    TRY(train_machine_copy(cli->h, c->kernels, c->flags->size, &b->copy_bytes_per_s));
+    if (b->step.bytes_per_s > 0.0) { // a GPU's peaks are its maker's
+        const double flops = b->step.peak_flops;
+        b->peak = (bench_peak){.flops = flops, .loop = flops, .gemm = flops};
+        b->copy_bytes_per_s = b->step.bytes_per_s;
+    } else {
+        TRY(bench_peak_measure(c, run_config_types(r).compute, &b->peak));
+        TRY(train_machine_copy(cli->h, c->kernels, c->flags->size, &b->copy_bytes_per_s));
+    }
     b->tokens_per_s = (double)(r->train.global_batch * r->train.seq) / b->step.step_s;
     b->mfu = b->step.flops / b->step.step_s / b->peak.flops;
     TRY(arena_format(cli->a, &what, "%s  %lld x %lld tokens, %s",

@@ -41,10 +41,16 @@ static bool find(void *library, const char *name, void *out)
 
 bool lt_library_open(lt_library *out, const char **why)
 {
-    void *library = dlopen("libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) library = dlopen("libcublasLt.so.12", RTLD_NOW | RTLD_LOCAL);
+    static const char *const places[] = {
+        "libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13",
+        "/usr/local/cuda/targets/x86_64-linux/lib/libcublasLt.so.13", "libcublasLt.so.12"};
+    void *library = NULL;
+    for (int64_t i = 0; library == NULL && i < COUNT_OF(places); i++) {
+        library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+    }
     if (library == NULL) {
-        *why = "the loader does not find libcublasLt.so.13; put its folder in LD_LIBRARY_PATH";
+        *why = "neither the loader nor /usr/local/cuda has libcublasLt.so.13; put its folder in "
+               "LD_LIBRARY_PATH";
         return false;
     }
     bool all = find(library, "cublasLtGetVersion", &out->version);

@@ -45,6 +45,16 @@ typedef struct lt_choice { // cublasLtMatmulHeuristicResult_t
     int reserved[4];
 } lt_choice;
 
+// Parameters of the library's two long functions.
+#define LT_CHOOSE_PARAMETERS                                                       \
+    lt_handle h, lt_product p, lt_layout a, lt_layout b, lt_layout c, lt_layout d, \
+        lt_preference preference, int wanted, lt_choice *out, int *count
+#define LT_MULTIPLY_PARAMETERS                                                                  \
+    lt_handle h, lt_product p, const void *alpha, const void *a, lt_layout a_layout,            \
+        const void *b, lt_layout b_layout, const void *beta, const void *c, lt_layout c_layout, \
+        void *d, lt_layout d_layout, const lt_algorithm *algorithm, void *workspace,            \
+        size_t workspace_bytes, cuda_stream stream
+
 // X(field, symbol, parameters): every function returns a status; 0: success.
 #define LT_FUNCTIONS(X)                                                                          \
     X(create, cublasLtCreate, (lt_handle * out))                                                 \
@@ -60,14 +70,8 @@ typedef struct lt_choice { // cublasLtMatmulHeuristicResult_t
     X(preference_destroy, cublasLtMatmulPreferenceDestroy, (lt_preference p))                    \
     X(preference_set, cublasLtMatmulPreferenceSetAttribute,                                      \
       (lt_preference p, int attribute, const void *value, size_t bytes))                         \
-    X(choose, cublasLtMatmulAlgoGetHeuristic,                                                    \
-      (lt_handle h, lt_product p, lt_layout a, lt_layout b, lt_layout c, lt_layout d,            \
-       lt_preference preference, int wanted, lt_choice *out, int *count))                        \
-    X(multiply, cublasLtMatmul,                                                                  \
-      (lt_handle h, lt_product p, const void *alpha, const void *a, lt_layout a_layout,          \
-       const void *b, lt_layout b_layout, const void *beta, const void *c, lt_layout c_layout,   \
-       void *d, lt_layout d_layout, const lt_algorithm *algorithm, void *workspace,              \
-       size_t workspace_bytes, cuda_stream stream))
+    X(choose, cublasLtMatmulAlgoGetHeuristic, (LT_CHOOSE_PARAMETERS))                            \
+    X(multiply, cublasLtMatmul, (LT_MULTIPLY_PARAMETERS))
 
 typedef struct lt_library {
 #define LT_FIELD(field, symbol, parameters) int(*field) parameters;

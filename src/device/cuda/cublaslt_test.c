@@ -125,9 +125,7 @@ static uint64_t rows_of(lt_layout l, int32_t transposed)
     return transposed != 0 ? l->columns : l->rows;
 }
 
-static int fake_choose(lt_handle h, lt_product p, lt_layout a, lt_layout b, lt_layout c,
-                       lt_layout d, lt_preference preference, int wanted, lt_choice *out,
-                       int *count)
+static int fake_choose(LT_CHOOSE_PARAMETERS)
 {
     choices++;
     const bool fits = rows_of(a, p->transpose_a) == d->rows &&
@@ -140,11 +138,7 @@ static int fake_choose(lt_handle h, lt_product p, lt_layout a, lt_layout b, lt_l
     return *count == 1 ? 0 : 15;
 }
 
-static int fake_multiply(lt_handle h, lt_product p, const void *alpha, const void *a,
-                         lt_layout a_layout, const void *b, lt_layout b_layout, const void *beta,
-                         const void *c, lt_layout c_layout, void *d, lt_layout d_layout,
-                         const lt_algorithm *algorithm, void *workspace, size_t workspace_bytes,
-                         cuda_stream stream);
+static int fake_multiply(LT_MULTIPLY_PARAMETERS);
 
 static size_t fake_version(void)
 {
@@ -168,11 +162,7 @@ static float element(const void *data, lt_layout l, uint64_t row, uint64_t colum
     return ((const float *)data)[(int64_t)r + (int64_t)k * l->stride];
 }
 
-static int fake_multiply(lt_handle h, lt_product p, const void *alpha, const void *a,
-                         lt_layout a_layout, const void *b, lt_layout b_layout, const void *beta,
-                         const void *c, lt_layout c_layout, void *d, lt_layout d_layout,
-                         const lt_algorithm *algorithm, void *workspace, size_t workspace_bytes,
-                         cuda_stream stream)
+static int fake_multiply(LT_MULTIPLY_PARAMETERS)
 {
     float *to = d;
     products++;

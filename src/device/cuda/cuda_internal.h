@@ -17,6 +17,7 @@ extern "C" {
 enum { CUDA_MAX_STREAMS = 64, CUDA_MAX_FUNCTIONS = 512, CUDA_MAX_CALLS = 32 };
 
 typedef struct cuda_device cuda_device;
+typedef struct cuda_spans cuda_spans;
 
 // A function of the fat binary; found when it is first launched.
 typedef struct cuda_named {
@@ -63,6 +64,7 @@ struct cuda_device {
     cuda_module module; // NULL until the first launch
     cuda_named functions[CUDA_MAX_FUNCTIONS];
     lt_products *products; // NULL: cuBLASLt is not there
+    cuda_spans *spans;     // NULL: no step is traced
     int stream_count;
     device_stream *streams[CUDA_MAX_STREAMS];
     device_event *events;
@@ -89,6 +91,15 @@ status cuda_break(cuda_device *d, status st);
 NODISCARD status cuda_did(cuda_device *d, cuda_result r, const char *what);
 // Returns the device's first error, or makes its context the one of this thread.
 NODISCARD status cuda_enter(cuda_device *d);
+
+// Records the clock event and waits for it; *now is the host's time then.
+cuda_result cuda_clock_read(cuda_device *d, int64_t *now);
+
+// spans.c
+NODISCARD status cuda_spans_create(cuda_device *d);
+void cuda_spans_destroy(cuda_device *d);
+NODISCARD status cuda_spans_run(device_stream *s, const kern_call *call); // posts the call
+void cuda_spans_take(cuda_device *d); // puts the spans that are done into the trace
 
 // queue.c
 NODISCARD status cuda_products_open(cuda_device *d);

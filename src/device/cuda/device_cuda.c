@@ -60,7 +60,7 @@ static status launch(device_stream *s, const kern_call *call, bool *posted)
 {
     *posted = true;
     TRY(cuda_enter(s->device));
-    const status st = s->device->config.run->run(s->context, call);
+    const status st = cuda_spans_run(s, call);
     return st == ST_OK ? ST_OK : cuda_break(s->device, st);
 }
 
@@ -152,17 +152,25 @@ static status event_sync(device_event *e)
 {
     TRY(cuda_enter(e->device));
     TRY(cuda_did(e->device, e->device->driver.event_sync(e->handle), "work on the GPU failed"));
+    cuda_spans_take(e->device);
     return cuda_enter(e->device); // a host function may have failed meanwhile
+}
+
+cuda_result cuda_clock_read(cuda_device *d, int64_t *now)
+{
+    cuda_result r = d->driver.event_record(d->clock, d->clock_stream);
+    if (r == 0) r = d->driver.event_sync(d->clock);
+    *now = d->config.h->api->monotonic_ns(d->config.h);
+    return r;
 }
 
 static int64_t event_ns(const device_event *e)
 {
     cuda_device *d = e->device;
+    int64_t now = 0;
     float ms = 0.0f;
     if (cuda_enter(d) != ST_OK) return 0;
-    cuda_result r = d->driver.event_record(d->clock, d->clock_stream);
-    if (r == 0) r = d->driver.event_sync(d->clock);
-    const int64_t now = d->config.h->api->monotonic_ns(d->config.h);
+    cuda_result r = cuda_clock_read(d, &now);
     if (r == 0) r = d->driver.event_elapsed(&ms, e->handle, d->clock);
     // An event that was never recorded has no time.
     return r == 0 && ms > 0.0f ? now - (int64_t)(1e6 * (double)ms) : now;
@@ -181,6 +189,7 @@ static status sync_all(device *base)
         TRY(cuda_enter(d));
         TRY(cuda_did(d, d->driver.stream_sync(d->streams[i]->handle), "work on the GPU failed"));
     }
+    cuda_spans_take(d);
     return cuda_enter(d);
 }
 
@@ -306,6 +315,7 @@ static void destroy(device *base)
             free(e);
         }
         while (d->piece_count > 0) release(base, d->pieces[d->piece_count - 1].data);
+        cuda_spans_destroy(d);
         if (d->clock != NULL) (void)driver->event_destroy(d->clock);
         if (d->clock_stream != NULL) (void)driver->stream_destroy(d->clock_stream);
         lt_products_destroy(d->products);
@@ -337,6 +347,7 @@ static status device_open(cuda_device *d)
     TRY(cuda_did(d, driver->stream_create(&d->clock_stream, CUDA_STREAM_NON_BLOCKING),
                  "a stream of the GPU cannot be made"));
     TRY(cuda_did(d, driver->event_create(&d->clock, 0), "an event of the GPU cannot be made"));
+    TRY(cuda_spans_create(d));
     return cuda_products_open(d);
 }
 
@@ -362,7 +373,10 @@ static status create(const device_config *config, device **out)
 static device_facts facts(const device *base)
 {
     const cuda_device *d = (const cuda_device *)base;
-    return (device_facts){.name = "cuda", .level = d->level, .units = d->gpu.multiprocessors};
+    return (device_facts){.name = "cuda",
+                          .level = d->level,
+                          .units = d->gpu.multiprocessors,
+                          .bytes_per_s = d->gpu.bytes_per_s};
 }
 
 static double peak_flops(const device *base, dtype type)

@@ -67,7 +67,7 @@ status cuda_gpu_count(const cuda_driver *c, int *out)
 
 status cuda_gpu_describe(const cuda_driver *c, int ordinal, cuda_gpu *out)
 {
-    int device = 0, major = 0, minor = 0;
+    int device = 0, major = 0, minor = 0, memory_khz = 0, memory_bits = 0;
     size_t bytes = 0;
     char what[64];
     (void)snprintf(what, sizeof(what), "the driver cannot describe GPU %d", ordinal);
@@ -87,6 +87,10 @@ status cuda_gpu_describe(const cuda_driver *c, int ordinal, cuda_gpu *out)
         TRY(cuda_check(c, c->device_attribute(wanted[i].to, wanted[i].attribute, device), what));
     }
     out->arch = 10 * major + minor;
+    // Drivers of virtual machines may hide these two.
+    const bool told = c->device_attribute(&memory_khz, CUDA_ATTRIBUTE_MEMORY_KHZ, device) == 0 &&
+                      c->device_attribute(&memory_bits, CUDA_ATTRIBUTE_MEMORY_BITS, device) == 0;
+    out->bytes_per_s = told ? 2e3 * memory_khz * memory_bits / 8 : 0.0;
     return ST_OK;
 }
 

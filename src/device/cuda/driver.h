@@ -36,6 +36,8 @@ enum {
 enum {
     CUDA_ATTRIBUTE_CLOCK_KHZ = 13,
     CUDA_ATTRIBUTE_MULTIPROCESSORS = 16,
+    CUDA_ATTRIBUTE_MEMORY_KHZ = 36,
+    CUDA_ATTRIBUTE_MEMORY_BITS = 37,
     CUDA_ATTRIBUTE_CAPABILITY_MAJOR = 75,
     CUDA_ATTRIBUTE_CAPABILITY_MINOR = 76,
     CUDA_ATTRIBUTE_SHARED_BYTES_OPTIN = 97,
@@ -126,6 +128,7 @@ typedef struct cuda_gpu {
     char name[64];
     int64_t memory_bytes;
     int multiprocessors, clock_khz;
+    double bytes_per_s;   // of the memory: two transfers a cycle; 0: not known
     int arch;             // compute capability, 90 for 9.0
     int max_shared_bytes; // of a block, with the opt-in
 } cuda_gpu;
