@@ -205,10 +205,12 @@ status doctor_cuda(const doctor *d, doctor_finding *f)
     }
     TRY(doctor_found(d, f, "%d device%s", devices, text_plural(devices, "s")));
     doctor_file("/proc/driver/nvidia/version", version, sizeof(version));
-    const char *kernel = strstr(version, "Kernel Module");
-    if (kernel != NULL) {
-        kernel += strcspn(kernel, "0123456789\n");
-        TRY(doctor_found(d, f, "driver %.*s", (int)strcspn(kernel, " \n"), kernel));
+    // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build"
+    const char *dot = strstr(version, "Kernel Module") != NULL ? strchr(version, '.') : NULL;
+    if (dot != NULL) {
+        const char *number = dot;
+        while (number > version && isdigit((unsigned char)number[-1])) number--;
+        TRY(doctor_found(d, f, "driver %.*s", (int)strspn(number, "0123456789."), number));
     }
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (visible != NULL) TRY(doctor_found(d, f, "CUDA_VISIBLE_DEVICES=%s", visible));

@@ -1,0 +1,252 @@
+// The driver without a GPU finds mistakes of the host: each test makes some, by calls of the
+// driver, and reads the rule that was broken.
+#include "device/cuda/launch.h"
+#include "fixtures/device/fake_driver.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static cuda_driver cu;
+
+static status kernel_run(void *context, const cuda_launch *l)
+{
+    (void)context;
+    int *const *at = l->params[0];
+    **at += 1;
+    return ST_OK;
+}
+
+static int64_t kernel_bytes(void *context, const char *kernel)
+{
+    (void)context;
+    return strcmp(kernel, "count") == 0 ? (int64_t)sizeof(int *) : -1;
+}
+
+typedef struct rig {
+    cuda_context context;
+    cuda_stream one, two;
+    cuda_event event;
+    cuda_module module;
+    cuda_function count;
+    cuda_address memory;
+    void *pinned;
+} rig;
+
+static rig rig_make(uint64_t seed)
+{
+    rig r = {0};
+    const fake_driver_config config = {.seed = seed,
+                                       .memory_bytes = 1 << 20,
+                                       .gpus = 1,
+                                       .run = kernel_run,
+                                       .args_bytes = kernel_bytes};
+    fake_driver_begin(&config, &cu);
+    assert_int_equal(cu.context_retain(&r.context, 0), 0);
+    assert_int_equal(cu.context_enter(r.context), 0);
+    assert_int_equal(cu.stream_create(&r.one, CUDA_STREAM_NON_BLOCKING), 0);
+    assert_int_equal(cu.stream_create(&r.two, CUDA_STREAM_NON_BLOCKING), 0);
+    assert_int_equal(cu.event_create(&r.event, 0), 0);
+    assert_int_equal(cu.module_load(&r.module, NULL), 0);
+    assert_int_equal(cu.function_find(&r.count, r.module, "count"), 0);
+    assert_int_equal(cu.memory_alloc(&r.memory, 4096), 0);
+    assert_int_equal(cu.host_alloc(&r.pinned, 4096, 0), 0);
+    return r;
+}
+
+// Ends the rig and checks the rule that was broken; NULL: none.
+static void rig_end(rig *r, const char *rule)
+{
+    assert_int_equal(cu.context_release(0), 0);
+    const char *said = fake_driver_end();
+    if (rule == NULL) {
+        assert_null(said);
+    } else {
+        assert_non_null(said);
+        assert_non_null(strstr(said, rule));
+    }
+    memset(r, 0, sizeof(*r));
+}
+
+static void *without_context(void *result)
+{
+    cuda_event e = NULL;
+    *(cuda_result *)result = cu.event_create(&e, 0);
+    return NULL;
+}
+
+static void a_thread_needs_a_context(void **state)
+{
+    (void)state;
+    rig r = rig_make(1);
+    pthread_t thread;
+    cuda_result result = 0;
+    assert_int_equal(pthread_create(&thread, NULL, without_context, &result), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(result, 201);
+    rig_end(&r, "a thread without a context");
+}
+
+static cuda_result count_launch(const rig *r, unsigned threads, unsigned grid_y, unsigned shared)
+{
+    int *at = (int *)(uintptr_t)r->memory;
+    void *params[] = {&at};
+    const cuda_launch_config config = {
+        .grid = {1, grid_y, 1}, .block = {threads, 1, 1}, .shared_bytes = shared, .stream = r->one};
+    return cu.launch(&config, r->count, params, NULL);
+}
+
+static void launches_have_limits(void **state)
+{
+    (void)state;
+    static const unsigned wrong[][3] = {
+        {0, 1, 0}, {1025, 1, 0}, {32, 0, 0}, {32, 65536, 0}, {32, 1, 49153}};
+    for (int i = 0; i < COUNT_OF(wrong); i++) {
+        rig r = rig_make(2);
+        assert_int_equal(count_launch(&r, wrong[i][0], wrong[i][1], wrong[i][2]), 1);
+        rig_end(&r, "the shape of a launch of count");
+    }
+    rig r = rig_make(2);
+    assert_int_equal(cu.function_set(r.count, CUDA_FUNCTION_DYNAMIC_SHARED_BYTES, 100000), 0);
+    assert_int_equal(count_launch(&r, 32, 1, 100000), 0);
+    assert_int_equal(cu.stream_sync(r.one), 0);
+    assert_int_equal(cu.function_set(r.count, CUDA_FUNCTION_DYNAMIC_SHARED_BYTES, 300000), 1);
+    rig_end(&r, "more shared memory than a block has");
+}
+
+static void an_unknown_kernel_is_not_found(void **state)
+{
+    (void)state;
+    rig r = rig_make(3);
+    cuda_function f = NULL;
+    assert_int_equal(cu.function_find(&f, r.module, "counts"), CUDA_NOT_FOUND);
+    rig_end(&r, NULL);
+}
+
+static void copies_stay_in_their_memory(void **state)
+{
+    (void)state;
+    rig r = rig_make(4);
+    assert_int_equal(cu.copy_in(r.memory + 4000, r.pinned, 97, r.one), 1);
+    rig_end(&r, "a copy outside of allocations");
+    r = rig_make(4);
+    assert_int_equal(cu.copy(r.memory, r.memory + 4096, 8, r.one), 1);
+    rig_end(&r, "a copy outside of allocations");
+    r = rig_make(4);
+    assert_int_equal(cu.fill(r.memory, 0, 4097, r.one), 1);
+    rig_end(&r, "a fill outside of allocations");
+    r = rig_make(4);
+    assert_int_equal(cu.memory_free(r.memory), 0);
+    assert_int_equal(cu.copy_in(r.memory, r.pinned, 8, r.one), 1); // after it was freed
+    rig_end(&r, "a copy outside of allocations");
+}
+
+static void pageable_copies_are_counted(void **state)
+{
+    (void)state;
+    rig r = rig_make(5);
+    char stack[64] = "text";
+    assert_int_equal(cu.copy_in(r.memory, stack, 64, r.one), 0);
+    assert_int_equal(cu.copy_in(r.memory, r.pinned, 64, r.one), 0);
+    assert_int_equal(cu.copy_out((char *)r.pinned + 4090, r.memory, 7, r.one), 0); // its end is not
+    assert_int_equal(fake_driver_look().pageable_copies, 2);
+    assert_int_equal(cu.stream_sync(r.one), 0);
+    rig_end(&r, NULL);
+}
+
+static void memory_outlives_its_work(void **state)
+{
+    (void)state;
+    rig r = rig_make(6);
+    for (int i = 0; i < 100; i++) assert_int_equal(count_launch(&r, 32, 1, 0), 0);
+    assert_int_equal(cu.memory_free(r.memory), 0);
+    rig_end(&r, "memory is freed while streams work");
+    r = rig_make(6);
+    for (int i = 0; i < 100; i++) assert_int_equal(count_launch(&r, 32, 1, 0), 0);
+    assert_int_equal(cu.stream_destroy(r.one), 0);
+    rig_end(&r, "a stream is destroyed with work");
+    r = rig_make(6);
+    assert_int_equal(cu.memory_free(r.memory), 0);
+    assert_int_equal(cu.memory_free(r.memory), 1);
+    rig_end(&r, "memory is freed that is not allocated");
+    r = rig_make(6);
+    assert_int_equal(cu.host_free(&r), 1);
+    rig_end(&r, "host memory is freed that is not pinned");
+}
+
+static void handles_are_used_while_they_live(void **state)
+{
+    (void)state;
+    rig r = rig_make(7);
+    assert_int_equal(cu.stream_destroy(r.two), 0);
+    assert_int_equal(cu.event_record(r.event, r.two), 400);
+    rig_end(&r, "a stream that is gone");
+    r = rig_make(7);
+    assert_int_equal(cu.event_destroy(r.event), 0);
+    assert_int_equal(cu.stream_wait(r.one, r.event, 0), 400);
+    rig_end(&r, "an event that is gone");
+    r = rig_make(7);
+    assert_int_equal(cu.event_destroy(r.event), 0);
+    assert_int_equal(cu.event_destroy(r.event), 400);
+    rig_end(&r, "an event is destroyed twice");
+}
+
+// A host that forgets to wait for an event reads too early for some seed, and never with the wait.
+static void a_missing_wait_shows(void **state)
+{
+    (void)state;
+    int early[2] = {0};
+    for (int waits = 0; waits < 2; waits++) {
+        for (uint64_t seed = 0; seed < 20; seed++) {
+            rig r = rig_make(seed);
+            int *result = r.pinned;
+            *result = 7;
+            assert_int_equal(cu.copy_in(r.memory, result, 4, r.one), 0);
+            assert_int_equal(count_launch(&r, 1, 1, 0), 0);
+            assert_int_equal(cu.event_record(r.event, r.one), 0);
+            if (waits != 0) assert_int_equal(cu.stream_wait(r.two, r.event, 0), 0);
+            assert_int_equal(cu.copy_out(&result[1], r.memory, 4, r.two), 0);
+            assert_int_equal(cu.stream_sync(r.two), 0);
+            early[waits] += result[1] != 8;
+            assert_int_equal(cu.stream_sync(r.one), 0);
+            rig_end(&r, NULL);
+        }
+    }
+    assert_true(early[0] > 0);
+    assert_int_equal(early[1], 0);
+}
+
+// A wait for a count must be in pinned memory, and memory beyond the GPU's is refused.
+static void waits_and_memory_have_limits(void **state)
+{
+    (void)state;
+    rig r = rig_make(8);
+    uint32_t count = 1;
+    const cuda_address at = (cuda_address)(uintptr_t)&count;
+    assert_int_equal(cu.stream_wait_value(r.one, at, 1, CUDA_WAIT_AT_LEAST), 1);
+    rig_end(&r, "a wait for a value that is not in pinned memory");
+    r = rig_make(8);
+    cuda_address more = 0;
+    assert_int_equal(cu.memory_alloc(&more, 1 << 20), CUDA_OUT_OF_MEMORY);
+    rig_end(&r, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_thread_needs_a_context),
+        cmocka_unit_test(launches_have_limits),
+        cmocka_unit_test(an_unknown_kernel_is_not_found),
+        cmocka_unit_test(copies_stay_in_their_memory),
+        cmocka_unit_test(pageable_copies_are_counted),
+        cmocka_unit_test(memory_outlives_its_work),
+        cmocka_unit_test(handles_are_used_while_they_live),
+        cmocka_unit_test(a_missing_wait_shows),
+        cmocka_unit_test(waits_and_memory_have_limits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
