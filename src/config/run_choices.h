@@ -38,6 +38,17 @@ typedef enum run_packing { RUN_PACKING_MASKED, RUN_PACKING_PLAIN } run_packing;
 // OFF: a lost rank ends the run. RESTART: all ranks are started again.
 typedef enum run_resilience { RUN_RESILIENCE_OFF, RUN_RESILIENCE_RESTART } run_resilience;
 typedef enum run_special { RUN_SPECIAL_TEXT, RUN_SPECIAL_TOKENS } run_special;
+typedef enum run_objective { RUN_OBJECTIVE_PRETRAIN, RUN_OBJECTIVE_SFT } run_objective;
+// The form of a line of data.train, and the turns of an assistant that are trained: data/chat.h.
+typedef enum run_format {
+    RUN_FORMAT_AUTO,
+    RUN_FORMAT_TEXT,
+    RUN_FORMAT_MESSAGES,
+    RUN_FORMAT_PROMPT,
+    RUN_FORMAT_ALPACA,
+    RUN_FORMAT_SHAREGPT
+} run_format;
+typedef enum run_trained { RUN_TRAINED_ALL, RUN_TRAINED_LAST } run_trained;
 typedef enum run_on_error { RUN_ON_ERROR_STOP, RUN_ON_ERROR_SKIP } run_on_error;
 typedef enum run_level {
     RUN_LEVEL_AUTO, // the best level of this CPU

@@ -25,6 +25,7 @@ typedef struct run_config {
         const char *dir;
     } run;
     struct {
+        int32_t objective; // run_objective
         int64_t steps;
         int64_t seq;          // tokens
         int64_t global_batch; // sequences; with a ramp, its last size
@@ -99,12 +100,15 @@ typedef struct run_config {
         int32_t tied, attention_bias, mlp_bias, qk_norm; // run_auto_bool
     } model;
     struct {
-        option_list train;      // paths or globs, each perhaps "path=weight"
-        option_list valid;      // one share of train ("0.05", "0": none), or paths
-        const char *tokenizer;  // "auto", "bytes" or a path
-        int32_t packing;        // run_packing
-        int32_t special_tokens; // run_special
-        int32_t on_error;       // run_on_error
+        option_list train;         // paths or globs, each perhaps "path=weight"
+        option_list valid;         // one share of train ("0.05", "0": none), or paths
+        const char *tokenizer;     // "auto", "bytes" or a path
+        int32_t packing;           // run_packing
+        int32_t special_tokens;    // run_special
+        int32_t on_error;          // run_on_error
+        int32_t format;            // run_format
+        const char *chat_template; // "auto", "none", a built-in one or a path
+        int32_t trained;           // run_trained
     } data;
     struct {
         int64_t limit; // bytes; 0: the machine's memory

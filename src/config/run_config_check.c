@@ -260,6 +260,7 @@ static void check_model(checker *k)
 static void check_data(checker *k)
 {
     static const char *const of_eval[] = {"eval.batches", NULL};
+    static const char *const of_samples[] = {"data.format", "data.template", "data.trained", NULL};
     const run_config *r = k->r;
     if (r->data.train.count == 0 && !r->planned) {
         config_complain(k->l, "data.train", ST_CONFIG_KEY,
@@ -268,6 +269,11 @@ static void check_data(checker *k)
     if (!run_config_has_valid(r) && check_is_changed(k, "eval.every") && r->eval.every > 0) {
         CONFLICT("eval.every", "eval.every = %lld needs data.valid: a share of data.train or files",
                  (ll)r->eval.every);
+    }
+    if (r->train.objective == RUN_OBJECTIVE_PRETRAIN) {
+        check_refuse_keys(
+            k, of_samples,
+            "train.objective = pretrain takes whole texts; see train.objective = sft");
     }
     if (!run_config_has_valid(r) || r->eval.every == 0) {
         check_refuse_keys(k, of_eval,

@@ -35,6 +35,10 @@ static const option rows[] = {
           .also = "out_dir, output_dir, save"),
 
     // ---- model state and length of the run
+    CHOICE("train.objective", train.objective, "pretrain", "pretrain, sft", FIXED,
+           .help = "what is learnt from the data: pretrain predicts each token of texts; sft the "
+                   "answers of conversations and instructions (data.format)",
+           .also = "stage, task"),
     INT("train.steps", train.steps, "1000", 1, 1e12, RECORDED, "optimizer steps",
         .help = "number of optimizer steps of the run",
         .also = "max_steps, max_iters, iterations, train_iters"),
@@ -287,6 +291,20 @@ static const option rows[] = {
           .help = "tokenizer: bytes, a tokenizer.json, or a folder with one or with vocab.json "
                   "and merges.txt; auto takes the one in model.from, or that of the first folder "
                   "in data.train that data build made, or bytes"),
+    CHOICE("data.format", data.format, "auto", "auto, text, messages, prompt, alpaca, sharegpt",
+           FIXED,
+           .help = "what a line of data.train holds, with train.objective=sft: text; messages with "
+                   "role and content; prompt and completion; instruction, input and output "
+                   "(alpaca); conversations (sharegpt); auto looks at the first line's keys"),
+    OTHER("data.template", PATH, data.chat_template, "auto", FIXED,
+          .choices = "auto, none, chatml, llama3",
+          .help = "chat template, with train.objective=sft: a file, chatml, llama3, or none; auto "
+                  "is that of the tokenizer's folder",
+          .also = "chat_template"),
+    CHOICE("data.trained", data.trained, "all", "all, last", FIXED,
+           .help = "turns of the assistant that are trained, with train.objective=sft: all of a "
+                   "conversation, or the last",
+           .also = "train_on, assistant_only_loss"),
     CHOICE("data.packing", data.packing, "masked", "masked, plain", FIXED,
            .help = "attention between documents in one sequence: masked keeps it within each "
                    "document, plain does not"),

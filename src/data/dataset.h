@@ -30,6 +30,8 @@ enum {
     DATA_VALID_BLOCKS_MAX = 16 // largest number of places of a source that hold held-out sequences
 };
 
+struct data_chat_spec; // data/chat.h
+
 typedef struct data_dataset_spec {
     // Paths or globs of text or token files, each perhaps with "=weight". If none has a weight, all
     // are one source, and each token comes once per epoch. Otherwise each entry is its own source
@@ -47,6 +49,9 @@ typedef struct data_dataset_spec {
     const char *cache_folder;      // folder of the shards of text files
     bool skips_bad_lines;          // of JSON lines; otherwise they are errors
     const data_progress *progress; // progress of preparing texts; NULL for none
+    // Lines of JSON lines are samples (data/chat.h), each a document of its own, packed into
+    // sequences and padded; only trained tokens have labels. NULL: texts.
+    const struct data_chat_spec *chat;
 } data_dataset_spec;
 
 typedef struct data_dataset data_dataset;
@@ -69,6 +74,14 @@ int64_t data_dataset_sequences(const data_dataset *d, data_split split);
 int64_t data_dataset_documents(const data_dataset *d);
 int64_t data_dataset_sources(const data_dataset *d);
 int64_t data_dataset_seq(const data_dataset *d);
+// Facts of the samples of a split; NULL if the data is texts.
+typedef struct data_sample_facts {
+    int64_t samples, tokens, trained; // trained: tokens that are labels
+    int64_t turns, ended;             // trained parts; those that end in a special token
+    int64_t cut, longest;             // longer than a sequence; tokens before they were cut
+    int64_t without_trained, empty_prompts;
+} data_sample_facts;
+const data_sample_facts *data_dataset_samples(const data_dataset *d, data_split split);
 // A hash of all that determines the order and content of sequences: sizes, formats, tokenizer,
 // seed, packing, and the tokens' checksum where a file has one. A resumed run compares it.
 hash128 data_dataset_id(const data_dataset *d);

@@ -78,6 +78,13 @@ NODISCARD status data_documents_open(const host *h, const char *path, int flags,
                                      data_documents **out);
 NODISCARD status data_documents_next(data_documents *d, data_piece *out);
 bool data_documents_are_lines(const data_documents *d); // JSON lines
+// Instead of data_documents_next: the next line of JSON lines that is not blank, as it stands in
+// the file. bytes is borrowed until the next call; NULL: no further line.
+typedef struct data_line {
+    const char *bytes;
+    int64_t count, number;
+} data_line;
+NODISCARD status data_documents_line(data_documents *d, data_line *out);
 // Lines skipped so far, and the error of the first one ("" if there is none).
 int64_t data_documents_skipped(const data_documents *d, const char **first);
 const data_reader *data_documents_reader(const data_documents *d);

@@ -3,6 +3,7 @@
 #include "train/loader.h"
 
 #include "checkpoint/checkpoint.h"
+#include "data/chat.h"
 #include "data/corpus.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -153,13 +154,50 @@ static status valid_text(const run_config *r, char buffer[VALID_TEXT_BYTES], con
     return ST_OK;
 }
 
+// The folder of the tokenizer, where its chat template is; NULL if it has none.
+static status tokenizer_folder(const train_loader *l, const char **out)
+{
+    const char *path = l->r->data.tokenizer;
+    file_info info;
+    char *folder = NULL;
+    *out = NULL;
+    if (path == NULL || strcmp(path, "auto") == 0) path = l->r->model.from;
+    if (path == NULL || strcmp(path, "bytes") == 0) return ST_OK;
+    TRY(l->h->api->path_info(l->h, path, &info));
+    *out = path;
+    if (info.kind == FILE_KIND_FOLDER) return ST_OK;
+    const int64_t length = path_base_name(path) - path;
+    TRY(arena_format(l->a, &folder, "%.*s", (int)length, path));
+    *out = length > 0 ? folder : ".";
+    return ST_OK;
+}
+
+static status chat_spec_of(const train_loader *l, data_chat_spec *out)
+{
+    _Static_assert((int)RUN_FORMAT_SHAREGPT == (int)DATA_FORMAT_SHAREGPT &&
+                       (int)RUN_TRAINED_LAST == (int)DATA_TRAINED_LAST,
+                   "both name the same choices");
+    *out = (data_chat_spec){.source = l->r->data.chat_template,
+                            .tokenizer = l->tokenizer,
+                            .format = (data_format)l->r->data.format,
+                            .trained = (data_trained)l->r->data.trained};
+    file_info info = {.modified_ns = 0};
+    if (l->r->data.train.count > 0) {
+        TRY(l->h->api->path_info(l->h, l->r->data.train.items[0], &info));
+    }
+    if (info.kind == FILE_KIND_REGULAR) out->unix_s = info.modified_ns / 1000000000;
+    return tokenizer_folder(l, &out->folder);
+}
+
 status train_loader_prepare(train_loader *l, const char *cache_folder,
                             status (*heard)(void *context, log_level level, const char *line),
                             void *context)
 {
     char buffer[VALID_TEXT_BYTES];
     const char *valid = NULL;
+    data_chat_spec chat;
     TRY(valid_text(l->r, buffer, &valid));
+    TRY(chat_spec_of(l, &chat));
     l->heard = heard;
     l->heard_context = context;
     const data_progress progress = {.report = progress_report,
@@ -178,6 +216,7 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
         .cache_folder = cache_folder,
         .skips_bad_lines = l->r->data.on_error == RUN_ON_ERROR_SKIP,
         .progress = &progress,
+        .chat = l->r->train.objective == RUN_OBJECTIVE_SFT ? &chat : NULL,
     };
     return data_dataset_open(l->h, l->a, &spec, &l->dataset);
 }

@@ -1,7 +1,9 @@
 // `data`: shows the contents of data files (inspect), makes token shards from texts (pack), and
-// prints the sequences that a run would train on as text (show).
+// prints the sequences that a run would train on as text (show), or with marks around what is
+// trained (look).
 #include "cli/commands.h"
 #include "cli/data/data_commands.h"
+#include "cli/data/data_look.h"
 #include "cli/inspect/inspect.h"
 #include "cli/run_folder.h"
 #include "config/run_config.h"
@@ -11,6 +13,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { SEQUENCES_DEFAULT = 2 }; // of show and look
 
 #define AT(field) (int64_t) offsetof(data_flags, field)
 static const option rows[] = {
@@ -51,7 +55,7 @@ static const option rows[] = {
      .offset = AT(sequences),
      .default_text = "0",
      .max = 1e6,
-     .help = "number of sequences that show prints; 0 is 2"},
+     .help = "number of sequences that show and look print; 0 is 2"},
     {.key = "step",
      .kind = OPTION_INT,
      .offset = AT(step),
@@ -288,20 +292,6 @@ static status pack(cli_context *cli, const cli_call *call)
 
 // ---- show ---------------------------------------------------------------------------------------
 
-// A text's control characters must not reach a terminal.
-static void print_visible(cli_context *cli, const data_bytes *t)
-{
-    int64_t begin = 0;
-    for (int64_t i = 0; i <= t->count; i++) {
-        const unsigned char c = i < t->count ? (unsigned char)t->items[i] : 0;
-        if (i < t->count && ((c >= ' ' && c != 0x7f) || c == '\n' || c == '\t')) continue;
-        const text plain = {.bytes = t->items + begin, .length = i - begin};
-        if (plain.length > 0) cli_print_text(cli, &plain);
-        if (i < t->count) cli_print(cli, "\\x%02x", c);
-        begin = i + 1;
-    }
-}
-
 // One document's part of a sequence.
 static status part_print(cli_context *cli, const data_tokenizer *t, const int32_t *ids,
                          int64_t count, data_bytes *buffer)
@@ -315,7 +305,7 @@ static status part_print(cli_context *cli, const data_tokenizer *t, const int32_
     if (st == ST_OK) st = data_decoder_end(&decoder, buffer);
     data_decoder_deinit(&decoder);
     TRY(st);
-    print_visible(cli, buffer);
+    data_print_visible(cli, buffer);
     cli_print(cli, "\n");
     return ST_OK;
 }
@@ -367,7 +357,6 @@ static status sequences_print(cli_context *cli, const run_config *r, train_loade
 
 static status show(cli_context *cli, const cli_call *call)
 {
-    enum { SEQUENCES_DEFAULT = 2 };
     const data_flags *f = call->flags;
     run_config *r = NULL;
     config *c = NULL;
@@ -416,7 +405,8 @@ static status only(const cli_call *call, const char *name, bool tokenizer, bool 
 
 static status run(cli_context *cli, const cli_call *call)
 {
-    static const char *const names[] = {"inspect", "pack", "show", "build", "trace", "audit"};
+    static const char *const names[] = {"inspect", "pack",  "show", "build",
+                                        "trace",   "audit", "look"};
     const char *name = call->operands[0];
     const data_flags *f = call->flags;
     const bool is_trace = strcmp(name, names[4]) == 0;
@@ -444,24 +434,29 @@ static status run(cli_context *cli, const cli_call *call)
         TRY(only(call, name, false, false, true));
         return show(cli, call);
     }
+    if (strcmp(name, names[6]) == 0) {
+        TRY(only(call, name, false, false, true));
+        return data_look(cli, call, f->sequences > 0 ? f->sequences : SEQUENCES_DEFAULT);
+    }
     const char *near = text_nearest(name, names, COUNT_OF(names));
     return fail(ST_USAGE, "there is no \"data %s\"; %s \"data %s\"%s", name,
                 near != NULL ? "did you mean" : "there are", near != NULL ? near : names[0],
-                near != NULL ? "?" : ", pack, show, build, trace and audit");
+                near != NULL ? "?" : ", pack, show, look, build, trace and audit");
 }
 
 const cli_command cli_command_data = {
     .name = "data",
     .summary = "inspect data files, tokenize texts, and build corpora",
     .synopsis = "inspect FILE ... [--json] | pack FILE ... --tokenizer T --out DIR | "
-                "show CONFIG|RUN [--sequences N] [key.path=value ...] | "
+                "show|look CONFIG|RUN [--sequences N] [key.path=value ...] | "
                 "build CORPUS.yaml [key.path=value ...] | "
                 "trace RUN|CONFIG --step S|--document ID [--json] | audit CORPUS ...",
     .about =
         "inspect: prints the format and contents of a token file or text, and reads and checks "
         "every token. pack: makes a token shard for each text or JSON-lines file (.gz and .zst "
         "too), unless the shard exists already. show: prints the first sequences of a run's "
-        "order, as text. build: makes a corpus of shards from the sources that a file names, "
+        "order, as text. look: the same with marks around what is trained, and warnings about "
+        "samples that are cut or train nothing. build: makes a corpus of shards from the sources that a file names, "
         "filtered and without repetitions; the same command continues a build that was stopped, "
         "and data.train takes its folder. trace: lists the documents that a step trains on, or the "
         "steps that train on a document. audit: verifies every shard, ledger and input file of a "
@@ -479,6 +474,6 @@ const cli_command cli_command_data = {
     .operand_max = -1,
     .takes_keys = true,
     .shorts = "o=out",
-    .words = "inspect, pack, show, build, trace, audit",
+    .words = "inspect, pack, show, build, trace, audit, look",
     .run = run,
 };

@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "data/chat/samples.h"
 #include "data/dataset/sources.h"
 
 #include <string.h>
@@ -22,6 +23,7 @@ struct data_dataset {
     source valid; // the source's own files; without files: blocks of train, or no data
     // Weighted sources: of each round of DATA_MIX_ROUND sequences, source i has quota[i], the
     // round's slots from slot[i] on.
+    samples *samples; // instead of the sources
     int64_t *quota, *slot;
     int64_t sequences[DATA_SPLIT_COUNT], tokens[DATA_SPLIT_COUNT];
     hash128 id;
@@ -195,6 +197,20 @@ static status check_vocab(const data_dataset_spec *spec)
                 (long long)spec->vocab, (long long)tokens);
 }
 
+// The dataset of samples: rows instead of places in streams.
+static status open_samples(const host *h, arena *a, const data_dataset_spec *spec, data_dataset *d)
+{
+    TRY(samples_open(h, a, spec, &d->samples));
+    for (int i = 0; i < DATA_SPLIT_COUNT; i++) {
+        d->sequences[i] = samples_rows(d->samples, (data_split)i);
+        d->tokens[i] = samples_tokens(d->samples, (data_split)i);
+    }
+    d->train_count = 1; // data_place.source is 0
+    TRY(arena_new(a, 1, &d->train));
+    d->id = samples_id(d->samples);
+    return ST_OK;
+}
+
 status data_dataset_open(const host *h, arena *a, const data_dataset_spec *spec, data_dataset **out)
 {
     TRY(fault_point("data.dataset.open"));
@@ -210,6 +226,11 @@ status data_dataset_open(const host *h, arena *a, const data_dataset_spec *spec,
     d->seed = spec->seed;
     d->eot = spec->tokenizer != NULL ? data_tokenizer_eot(spec->tokenizer) : -1;
     status st = ST_OK;
+    if (spec->chat != NULL) {
+        TRY_TO(close_dataset, open_samples(h, a, spec, d));
+        *out = d;
+        return ST_OK;
+    }
     TRY_TO(close_dataset, open_train(h, a, spec, d));
     TRY_TO(close_dataset, open_valid(h, a, spec, d));
     TRY_TO(close_dataset, share_round(a, d));
@@ -227,6 +248,7 @@ void data_dataset_close(data_dataset *d)
     if (d == NULL) return;
     for (int64_t i = 0; i < d->train_count; i++) source_close(&d->train[i]);
     source_close(&d->valid);
+    samples_close(d->samples);
 }
 
 int64_t data_dataset_tokens(const data_dataset *d, data_split split)
@@ -253,6 +275,11 @@ int64_t data_dataset_documents(const data_dataset *d)
 int64_t data_dataset_sources(const data_dataset *d)
 {
     return d->train_count;
+}
+
+const data_sample_facts *data_dataset_samples(const data_dataset *d, data_split split)
+{
+    return d->samples != NULL ? samples_facts(d->samples, split) : NULL;
 }
 
 int64_t data_dataset_seq(const data_dataset *d)
@@ -305,6 +332,11 @@ data_place data_dataset_place(const data_dataset *d, data_split split, int64_t n
 {
     ASSERT(n >= 0);
     ASSERT(d->sequences[split] > 0);
+    if (d->samples != NULL) {
+        data_place place = {.source = 0};
+        place.sequence = samples_row_at(d->samples, split, n, &place.epoch);
+        return place;
+    }
     return split == DATA_TRAIN ? train_place(d, n) : valid_place(d, n);
 }
 
@@ -440,6 +472,11 @@ status data_batch_fill(const data_dataset *d, data_split split, int64_t first, i
         const int64_t at = i * d->seq;
         int32_t *positions = rows->positions != NULL ? rows->positions + at : NULL;
         int32_t *documents = rows->documents != NULL ? rows->documents + at : NULL;
+        if (d->samples != NULL) {
+            const data_rows one = {rows->ids + at, rows->labels + at, positions, documents};
+            samples_fill(d->samples, split, first + i, &one);
+            continue;
+        }
         row r = {.seq = d->seq,
                  .ids = rows->ids + at,
                  .labels = rows->labels + at,

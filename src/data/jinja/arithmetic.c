@@ -182,7 +182,7 @@ static status read_conversion(jinja_run *r, int32_t at, slice format, int64_t *i
 // Pads characters, not bytes.
 static status add_padded(text *out, const conversion *c, slice s)
 {
-    const int64_t pad = c->width - utf8_count(s);
+    const int64_t pad = c->width - slice_characters(s);
     const bool left = strchr(c->flags, '-') != NULL;
     if (!left) TRY(text_add(out, "%*s", (int)max_i64(pad, 0), ""));
     TRY(text_add_bytes(out, s.bytes, s.count));
@@ -257,7 +257,7 @@ static status add_conversion(jinja_run *r, int32_t at, text *out, const conversi
     if (c->precision >= 0) { // so many characters
         int64_t end = 0;
         uint32_t code = 0;
-        for (int i = 0; i < c->precision && end < s.count; i++) end = utf8_next(s, end, &code);
+        for (int i = 0; i < c->precision && end < s.count; i++) end = slice_next(s, end, &code);
         s.count = end;
     }
     return add_padded(out, c, s);

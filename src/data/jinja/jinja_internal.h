@@ -141,8 +141,8 @@ bool value_equal(const value *a, const value *b);
 bool value_compare(const value *a, const value *b, int *out);
 const char *value_kind_name(const value *v);
 int64_t value_length(const value *v); // -1: it has none
-int64_t utf8_count(slice s);          // characters
-int64_t utf8_next(slice s, int64_t at, uint32_t *out);
+int64_t slice_characters(slice s);    // characters
+int64_t slice_next(slice s, int64_t at, uint32_t *out);
 // The items of a list, a map's keys, a text's characters.
 NODISCARD status value_items(jinja_run *r, int32_t at, const value *v, value_list **out);
 NODISCARD status value_attribute(jinja_run *r, const node *n, const value *of, slice name,

@@ -63,7 +63,7 @@ static status text_at(jinja_run *r, const node *n, slice s, int64_t index, value
     TRY(run_spend(r, n->at, s.count / 8));
     *out = (value){.kind = VALUE_UNDEFINED};
     for (int64_t i = 0, next = 0; at < s.count; i++, at = next) {
-        next = utf8_next(s, at, &code);
+        next = slice_next(s, at, &code);
         if (i < index) continue;
         *out = value_of_text(s.bytes + at, next - at);
         break;

@@ -54,7 +54,7 @@ static status print_quoted(text *out, slice s)
     TRY(text_add(out, "%c", quote));
     uint32_t c = 0;
     for (int64_t i = 0, next = 0; i < s.count; i = next) {
-        next = utf8_next(s, i, &c);
+        next = slice_next(s, i, &c);
         if (c == (uint32_t)quote) {
             TRY(text_add(out, "\\%c", quote));
         } else {
@@ -166,7 +166,7 @@ static status json_text_of(text *out, slice s, bool ascii)
     uint32_t c = 0;
     int64_t plain = 0;
     for (int64_t i = 0, next = 0; i < s.count; i = next) {
-        next = utf8_next(s, i, &c);
+        next = slice_next(s, i, &c);
         if (c >= ' ' && c != '"' && c != '\\' && (c < 0x7f || !ascii)) continue;
         if (c == 0x7f) continue;
         TRY(text_add_bytes(out, s.bytes + plain, i - plain));

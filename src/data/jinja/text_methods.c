@@ -16,7 +16,7 @@ static bool is_among(uint32_t c, const slice *characters)
     uint32_t one = 0;
     if (characters == NULL) return text_is_space(c);
     for (int64_t i = 0; i < characters->count;) {
-        i = utf8_next(*characters, i, &one);
+        i = slice_next(*characters, i, &one);
         if (one == c) return true;
     }
     return false;
@@ -27,13 +27,13 @@ slice text_trimmed(slice s, bool left, bool right, const slice *characters)
     uint32_t c = 0;
     int64_t begin = 0, end = s.count;
     for (int64_t next = 0; left && begin < end; begin = next) {
-        next = utf8_next(s, begin, &c);
+        next = slice_next(s, begin, &c);
         if (!is_among(c, characters)) break;
     }
     while (right && end > begin) {
         int64_t before = end - 1;
         while (before > begin && (s.bytes[before] & 0xc0) == 0x80) before--;
-        (void)utf8_next(s, before, &c);
+        (void)slice_next(s, before, &c);
         if (!is_among(c, characters)) break;
         end = before;
     }
@@ -72,7 +72,7 @@ status text_replaced(filter_call *c, slice s, const slice pair[2], int64_t limit
         at = found + from.count;
         if (from.count > 0) continue;
         if (at >= s.count) break; // an empty text stands between all characters
-        found = utf8_next(s, at, &code);
+        found = slice_next(s, at, &code);
         TRY(text_add_bytes(&t, s.bytes + at, found - at));
         at = found;
     }
@@ -92,7 +92,7 @@ status text_cased(filter_call *c, slice s, letter_case how, value *out)
         const bool starts = how == CASE_TITLE ? !in_word : how == CASE_CAPITALIZE && i == 0;
         const bool up = how == CASE_UPPER || starts;
         utf8proc_uint8_t bytes[4];
-        i = utf8_next(s, i, &x);
+        i = slice_next(s, i, &x);
         const utf8proc_int32_t lower = utf8proc_tolower((utf8proc_int32_t)x);
         const utf8proc_int32_t upper = utf8proc_toupper((utf8proc_int32_t)x);
         in_word = lower != upper;
@@ -122,7 +122,7 @@ status text_joined(filter_call *c, const value_list *list, slice with, value *ou
 static int64_t line_end(slice s, int64_t at)
 {
     uint32_t c = 0;
-    const int64_t next = utf8_next(s, at, &c);
+    const int64_t next = slice_next(s, at, &c);
     if (c == '\r' && next < s.count && s.bytes[next] == '\n') return 2;
     const bool ends =
         (c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
@@ -138,7 +138,7 @@ status text_lines(jinja_run *r, slice s, value_list **out)
     for (int64_t i = 0; i < s.count;) {
         const int64_t n = line_end(s, i);
         if (n == 0) {
-            i = utf8_next(s, i, &c);
+            i = slice_next(s, i, &c);
             continue;
         }
         TRY(value_list_add(r, *out, value_of_text(s.bytes + begin, i - begin)));
@@ -273,7 +273,7 @@ static status method_find(filter_call *c, const value *arguments, value *out)
     if (arguments[0].kind != VALUE_TEXT) return call_fails(c, "a text", &arguments[0]);
     TRY(run_spend(c->run, c->node->at, s.count));
     const int64_t at = place_of(s, arguments[0].as.text, 0);
-    *out = value_of_int(at < 0 ? -1 : utf8_count((slice){s.bytes, at}));
+    *out = value_of_int(at < 0 ? -1 : slice_characters((slice){s.bytes, at}));
     return ST_OK;
 }
 
@@ -284,7 +284,7 @@ static status method_rfind(filter_call *c, const value *arguments, value *out)
     if (arguments[0].kind != VALUE_TEXT) return call_fails(c, "a text", &arguments[0]);
     TRY(run_spend(c->run, c->node->at, s.count));
     for (int64_t at = 0; (at = place_of(s, arguments[0].as.text, at)) >= 0; at++) last = at;
-    *out = value_of_int(last < 0 ? -1 : utf8_count((slice){s.bytes, last}));
+    *out = value_of_int(last < 0 ? -1 : slice_characters((slice){s.bytes, last}));
     return ST_OK;
 }
 
@@ -298,7 +298,7 @@ static status method_count(filter_call *c, const value *arguments, value *out)
     for (int64_t at = 0; what.count > 0 && (at = place_of(s, what, at)) >= 0; at += what.count) {
         count++;
     }
-    *out = value_of_int(what.count > 0 ? count : utf8_count(s) + 1);
+    *out = value_of_int(what.count > 0 ? count : slice_characters(s) + 1);
     return ST_OK;
 }
 
@@ -333,7 +333,7 @@ static status split_words(filter_call *c, slice s, int64_t limit, value_list *li
             return value_list_add(c->run, list, value_of_text(rest.bytes, rest.count));
         }
         while (end < s.count) {
-            const int64_t next = utf8_next(s, end, &code);
+            const int64_t next = slice_next(s, end, &code);
             if (text_is_space(code)) break;
             end = next;
         }
@@ -409,7 +409,7 @@ static status all_are(filter_call *c, character_class class, value *out)
     uint32_t x = 0;
     TRY(run_spend(c->run, c->node->at, s.count));
     for (int64_t i = 0; i < s.count && holds;) {
-        i = utf8_next(s, i, &x);
+        i = slice_next(s, i, &x);
         const bool is_digit = x >= '0' && x <= '9';
         const bool is_alpha = (x >= 'a' && x <= 'z') || (x >= 'A' && x <= 'Z');
         if (x >= 0x80 && class != CLASS_SPACE) {

@@ -177,7 +177,7 @@ double value_real(const value *v)
     return v->kind == VALUE_REAL ? v->as.real : (double)value_int(v);
 }
 
-int64_t utf8_next(slice s, int64_t at, uint32_t *out)
+int64_t slice_next(slice s, int64_t at, uint32_t *out)
 {
     const unsigned char c = (unsigned char)s.bytes[at];
     int64_t n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
@@ -188,7 +188,7 @@ int64_t utf8_next(slice s, int64_t at, uint32_t *out)
     return at + n;
 }
 
-int64_t utf8_count(slice s)
+int64_t slice_characters(slice s)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < s.count; i++) count += (s.bytes[i] & 0xc0) != 0x80 ? 1 : 0;
@@ -199,7 +199,7 @@ int64_t value_length(const value *v)
 {
     switch (v->kind) {
     case VALUE_TEXT:
-        return utf8_count(v->as.text);
+        return slice_characters(v->as.text);
     case VALUE_LIST:
         return v->as.list->count;
     case VALUE_MAP:
@@ -345,7 +345,7 @@ status value_items(jinja_run *r, int32_t at, const value *v, value_list **out)
         TRY(run_spend(r, at, v->as.text.count));
         uint32_t code = 0;
         for (int64_t i = 0, next = 0; i < v->as.text.count; i = next) {
-            next = utf8_next(v->as.text, i, &code);
+            next = slice_next(v->as.text, i, &code);
             TRY(value_list_add(r, list, value_of_text(v->as.text.bytes + i, next - i)));
         }
     } else if (v->kind == VALUE_MAP) {

@@ -274,6 +274,17 @@ static status next_line_piece(data_documents *d, data_piece *out)
     return ST_OK;
 }
 
+status data_documents_line(data_documents *d, data_line *out)
+{
+    do {
+        *out = (data_line){.bytes = NULL};
+        TRY(next_line(d, &out->bytes, &out->count));
+        out->number = d->line;
+        while (out->count > 0 && is_blank(out->bytes[out->count - 1])) out->count--;
+    } while (out->bytes != NULL && out->count == 0);
+    return ST_OK;
+}
+
 bool data_documents_are_lines(const data_documents *d)
 {
     return d->is_lines;

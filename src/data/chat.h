@@ -1,0 +1,70 @@
+// Conversations and instructions as training samples: ids, and which of them are trained.
+//
+// A line of a JSON-lines file is one sample, in one of these forms:
+//   text       {"text": ...}: all of it is trained
+//   messages   {"messages": [{"role": ..., "content": ...}, ...], "tools": ...}
+//   prompt     {"prompt": ..., "completion": ...}: texts, or lists of messages
+//   alpaca     {"instruction": ..., "input": ..., "output": ..., "system": ...}
+//   sharegpt   {"conversations": [{"from": ..., "value": ...}, ...], "system": ...}
+// A chat template turns messages into text. Trained are the tokens of what the assistant says: its
+// text and its end token, neither the header before nor the line end after. A template may mark
+// that itself ({% generation %}); otherwise the text before a turn is the conversation up to it
+// with add_generation_prompt, and the turn ends where the conversation with it ends. A message with
+// "weight": 0 is not trained.
+#ifndef DATA_CHAT_H
+#define DATA_CHAT_H
+
+#include "data/reader.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// As data.format spells them, in this order.
+typedef enum data_format {
+    DATA_FORMAT_AUTO, // by the keys of the first line
+    DATA_FORMAT_TEXT,
+    DATA_FORMAT_MESSAGES,
+    DATA_FORMAT_PROMPT,
+    DATA_FORMAT_ALPACA,
+    DATA_FORMAT_SHAREGPT
+} data_format;
+// As data.trained spells them, in this order: the turns of an assistant that are trained.
+typedef enum data_trained { DATA_TRAINED_ALL, DATA_TRAINED_LAST } data_trained;
+
+typedef struct data_chat_spec {
+    // "auto": that of the tokenizer's folder; "none"; "chatml", "llama3"; or a file. NULL is auto.
+    const char *source;
+    const char *folder;        // of the tokenizer: tokenizer_config.json, chat_template.jinja
+    data_tokenizer *tokenizer; // borrowed
+    data_format format;
+    data_trained trained;
+    int64_t unix_s; // the time that strftime_now shows; not the present one, as a resumed run must
+                    // see the same data
+} data_chat_spec;
+
+typedef struct data_chat data_chat;
+
+// A sample; its lists are reused from one to the next. Zero-initialise.
+typedef struct data_sample {
+    data_ids ids;
+    data_bytes trained; // one byte a token: 1 if the token is to be predicted
+    int64_t turns;      // of the assistant, that are trained
+    int64_t ended;      // of these, the ones whose last token is a special token
+    bool empty_prompt;  // nothing stands before the first trained token
+} data_sample;
+void data_sample_deinit(data_sample *s);
+
+// The template is in `a`; close frees the rest.
+NODISCARD status data_chat_open(const host *h, arena *a, const data_chat_spec *spec,
+                                data_chat **out);
+// Encodes one line. `what` and `line` stand in errors, which are ST_DATA.
+NODISCARD status data_chat_encode(data_chat *c, const char *bytes, int64_t count, const char *what,
+                                  int64_t line, data_sample *out);
+const char *data_chat_template(const data_chat *c); // its name, for people
+void data_chat_close(data_chat *c);                 // NULL is legal
+
+#ifdef __cplusplus
+}
+#endif
+#endif

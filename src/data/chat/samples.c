@@ -1,0 +1,385 @@
+// Reading, packing and filling of samples.
+#include "data/chat/samples.h"
+
+#include "base/rng.h"
+#include "base/text.h"
+#include "data/chat.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Streams of random words: one an epoch.
+static uint64_t epoch_stream(int64_t epoch)
+{
+    return UINT64_C(3) << 61 | (uint64_t)epoch;
+}
+
+typedef struct packed_set {
+    data_ids ids;       // of all samples, one after the other
+    data_bytes trained; // as long
+    int64_t *begin;     // [sample_count + 1]
+    int64_t sample_count, sample_capacity;
+    // Row r holds the samples order[row_begin[r]] .. order[row_begin[r + 1] - 1].
+    int64_t *order, *row_begin;
+    int64_t row_count;
+    data_sample_facts facts;
+} packed_set;
+
+struct samples {
+    int64_t seq;
+    data_packing packing;
+    uint64_t seed;
+    int32_t pad;
+    packed_set sets[DATA_SPLIT_COUNT];
+    hash128 id;
+};
+
+typedef struct reading {
+    const host *h;
+    const data_dataset_spec *spec;
+    data_chat *chat;
+    samples *s;
+    double share; // of the samples of data.train that are held out
+    int64_t read; // of data.train so far
+    data_sample sample;
+    int64_t skipped;
+    char first_skipped[300];
+} reading;
+
+// ---- reading ------------------------------------------------------------------------------------
+
+static status no_memory(void)
+{
+    return fail(ST_NO_MEMORY, "no memory for the samples of data.train");
+}
+
+// The lists are on the heap, because they outgrow any arena block.
+static status begin_grow(packed_set *p)
+{
+    if (p->sample_count + 2 <= p->sample_capacity) return ST_OK;
+    const int64_t capacity = max_i64(1024, 2 * p->sample_capacity);
+    int64_t *moved = realloc(p->begin, (size_t)capacity * sizeof(*moved));
+    if (moved == NULL) return no_memory();
+    p->begin = moved;
+    p->sample_capacity = capacity;
+    p->begin[0] = 0;
+    return ST_OK;
+}
+
+static status sample_add(reading *r, packed_set *p)
+{
+    const data_sample *x = &r->sample;
+    const int64_t count = min_i64(x->ids.count, r->s->seq);
+    int64_t trained = 0;
+    TRY(begin_grow(p));
+    TRY(data_ids_add(&p->ids, x->ids.items, count));
+    TRY(data_bytes_add(&p->trained, x->trained.items, count));
+    p->begin[++p->sample_count] = p->ids.count;
+    // No token comes before the first one of a sample, so it is no label.
+    for (int64_t i = 1; i < count; i++) trained += x->trained.items[i];
+    data_sample_facts *f = &p->facts;
+    f->samples++;
+    f->tokens += count;
+    f->trained += trained;
+    f->turns += x->turns;
+    f->ended += x->ended;
+    f->cut += x->ids.count > r->s->seq ? 1 : 0;
+    f->longest = max_i64(f->longest, x->ids.count);
+    f->without_trained += trained == 0 ? 1 : 0;
+    f->empty_prompts += x->empty_prompt ? 1 : 0;
+    return ST_OK;
+}
+
+// Even places of the files, whatever the seed.
+static data_split split_of(reading *r, data_split given)
+{
+    if (given == DATA_VALID) return DATA_VALID;
+    const int64_t i = r->read++;
+    const bool is_held = floor((double)(i + 1) * r->share) > floor((double)i * r->share);
+    return is_held ? DATA_VALID : DATA_TRAIN;
+}
+
+static status line_add(reading *r, const data_line *line, const char *path, data_split split)
+{
+    const status st =
+        data_chat_encode(r->chat, line->bytes, line->count, path, line->number, &r->sample);
+    if (st == ST_OK) {
+        if (r->sample.ids.count == 0) return ST_OK;
+        return sample_add(r, &r->s->sets[split_of(r, split)]);
+    }
+    if (!r->spec->skips_bad_lines || st != ST_DATA) return st;
+    if (r->skipped++ == 0) {
+        (void)snprintf(r->first_skipped, sizeof(r->first_skipped), "%.299s", error_last()->text);
+    }
+    error_clear();
+    return ST_OK;
+}
+
+static status file_lines(reading *r, data_documents *d, const char *path, data_split split)
+{
+    const data_progress *p = r->spec->progress;
+    data_line line;
+    if (!data_documents_are_lines(d)) {
+        return fail(ST_DATA, "%s: no JSON lines; a sample is a JSON object on a line", path);
+    }
+    for (;;) {
+        TRY(data_documents_line(d, &line));
+        if (line.bytes == NULL) return ST_OK;
+        TRY(line_add(r, &line, path, split));
+        const data_reader *reader = data_documents_reader(d);
+        if (p == NULL || p->report == NULL || line.number % 1024 != 0) continue;
+        TRY(p->report(p->context, path, data_reader_position(reader),
+                      data_reader_file_bytes(reader)));
+    }
+}
+
+static status file_add(reading *r, const char *path, data_split split)
+{
+    const data_progress *p = r->spec->progress;
+    data_documents *d = NULL;
+    r->skipped = 0;
+    TRY(data_path_check(path));
+    TRY(data_documents_open(r->h, path, 0, &d));
+    const status st = file_lines(r, d, path, split);
+    data_documents_close(d);
+    TRY(st);
+    if (r->skipped == 0 || p == NULL || p->skipped == NULL) return ST_OK;
+    return p->skipped(p->context, path, r->skipped, r->first_skipped);
+}
+
+static status entry_add(reading *r, arena *a, const char *entry, data_split split)
+{
+    file_names names;
+    file_info info;
+    TRY(r->h->api->path_info(r->h, entry, &info));
+    if (info.kind == FILE_KIND_REGULAR) return file_add(r, entry, split);
+    if (info.kind == FILE_KIND_FOLDER) {
+        return fail(ST_DATA, "%s: a folder; for its files write a glob such as %s/*.jsonl", entry,
+                    entry);
+    }
+    if (strpbrk(entry, "*?[") == NULL) {
+        const char *equals = strrchr(entry, '=');
+        double weight = 0.0;
+        if (equals != NULL && text_parse_f64(equals + 1, &weight)) {
+            return fail(ST_UNSUPPORTED,
+                        "data.train: %s: samples of conversations have no weights yet; name a file "
+                        "once for each time that its samples come",
+                        entry);
+        }
+        return fail(ST_NOT_FOUND, "%s: no such file", entry);
+    }
+    TRY(r->h->api->path_glob(r->h, a, entry, &names));
+    if (names.count == 0) return fail(ST_NOT_FOUND, "%s: no file fits this glob", entry);
+    for (int64_t i = 0; i < names.count; i++) TRY(file_add(r, names.names[i], split));
+    return ST_OK;
+}
+
+static status read_all(reading *r, arena *a)
+{
+    const data_dataset_spec *spec = r->spec;
+    const bool has_valid = spec->valid != NULL && spec->valid[0] != 0;
+    if (has_valid && text_parse_f64(spec->valid, &r->share)) {
+        if (!(r->share >= 0.0 && r->share < 1.0)) {
+            return fail(ST_CONFIG_RANGE, "data.valid: %s, a share from 0 to below 1 expected",
+                        spec->valid);
+        }
+    } else if (has_valid) {
+        TRY(entry_add(r, a, spec->valid, DATA_VALID));
+    }
+    for (int64_t i = 0; i < spec->train_count; i++) {
+        TRY(entry_add(r, a, spec->train[i], DATA_TRAIN));
+    }
+    return ST_OK;
+}
+
+// ---- packing ------------------------------------------------------------------------------------
+
+// A tree of the largest free part below each node, with a leaf for each row: finds the first row
+// with enough of it in log2(rows) steps.
+typedef struct fit_tree {
+    int64_t *free; // [2 * leaves]
+    int64_t leaves;
+} fit_tree;
+
+static int64_t fit_take(fit_tree *t, int64_t wanted)
+{
+    int64_t at = 1;
+    while (at < t->leaves) at = t->free[2 * at] >= wanted ? 2 * at : 2 * at + 1;
+    t->free[at] -= wanted;
+    for (int64_t up = at / 2; up > 0; up /= 2) {
+        t->free[up] = max_i64(t->free[2 * up], t->free[2 * up + 1]);
+    }
+    return at - t->leaves;
+}
+
+// Writes the row of each sample; rows are used from the first on without gaps.
+static status rows_choose(const packed_set *p, int64_t seq, int64_t *row)
+{
+    fit_tree t = {.leaves = 1};
+    while (t.leaves < p->sample_count) t.leaves *= 2;
+    t.free = malloc((size_t)(2 * t.leaves) * sizeof(*t.free));
+    if (t.free == NULL) return no_memory();
+    for (int64_t i = 0; i < 2 * t.leaves; i++) t.free[i] = seq;
+    for (int64_t i = 0; i < p->sample_count; i++) {
+        row[i] = fit_take(&t, p->begin[i + 1] - p->begin[i]);
+    }
+    free(t.free);
+    return ST_OK;
+}
+
+static status pack(packed_set *p, int64_t seq)
+{
+    if (p->sample_count == 0) return ST_OK;
+    int64_t *row = malloc((size_t)p->sample_count * sizeof(*row));
+    p->order = malloc((size_t)p->sample_count * sizeof(*p->order));
+    p->row_begin = calloc((size_t)p->sample_count + 2, sizeof(*p->row_begin));
+    status st = row == NULL || p->order == NULL || p->row_begin == NULL ? no_memory() : ST_OK;
+    if (st == ST_OK) st = rows_choose(p, seq, row);
+    for (int64_t i = 0; i < p->sample_count && st == ST_OK; i++) {
+        p->row_count = max_i64(p->row_count, row[i] + 1);
+        p->row_begin[row[i] + 2]++;
+    }
+    for (int64_t r = 0; r < p->row_count && st == ST_OK; r++) {
+        p->row_begin[r + 2] += p->row_begin[r + 1];
+    }
+    for (int64_t i = 0; i < p->sample_count && st == ST_OK; i++) {
+        p->order[p->row_begin[row[i] + 1]++] = i;
+    }
+    free(row);
+    return st;
+}
+
+static status make_id(samples *s)
+{
+    hash_stream *hash = hash_begin();
+    if (hash == NULL) return no_memory();
+    const int64_t facts[] = {1, s->seq, s->packing, (int64_t)s->seed, s->pad};
+    hash_add(hash, facts, sizeof(facts));
+    for (int i = 0; i < DATA_SPLIT_COUNT; i++) {
+        const packed_set *p = &s->sets[i];
+        hash_add(hash, &p->sample_count, sizeof(p->sample_count));
+        if (p->sample_count == 0) continue;
+        hash_add(hash, p->ids.items, p->ids.count * (int64_t)sizeof(int32_t));
+        hash_add(hash, p->trained.items, p->trained.count);
+        hash_add(hash, p->begin, (p->sample_count + 1) * (int64_t)sizeof(int64_t));
+    }
+    s->id = hash_end(hash);
+    return ST_OK;
+}
+
+static status check(const samples *s)
+{
+    const packed_set *p = &s->sets[DATA_TRAIN];
+    if (p->row_count == 0) return fail(ST_DATA, "data.train holds no sample to train on");
+    if (p->facts.trained > 0) return ST_OK;
+    return fail(ST_DATA,
+                "none of the %lld tokens of data.train is trained: no message is of the role "
+                "assistant, all are cut away by train.seq, or all have \"weight\": 0",
+                (long long)p->facts.tokens);
+}
+
+static status fill_all(const host *h, arena *a, const data_dataset_spec *spec, samples *s)
+{
+    reading r = {.h = h, .spec = spec, .s = s};
+    TRY(data_chat_open(h, a, spec->chat, &r.chat));
+    status st = read_all(&r, a);
+    data_sample_deinit(&r.sample);
+    data_chat_close(r.chat);
+    for (int i = 0; i < DATA_SPLIT_COUNT && st == ST_OK; i++) st = pack(&s->sets[i], s->seq);
+    if (st == ST_OK) st = check(s);
+    return st == ST_OK ? make_id(s) : st;
+}
+
+status samples_open(const host *h, arena *a, const data_dataset_spec *spec, samples **out)
+{
+    samples *s = NULL;
+    TRY(arena_new(a, 1, &s));
+    s->seq = spec->seq;
+    s->packing = spec->packing;
+    s->seed = spec->seed;
+    s->pad = (int32_t)max_i64(0, data_tokenizer_eot(spec->tokenizer));
+    const status st = fill_all(h, a, spec, s);
+    if (st != ST_OK) samples_close(s);
+    if (st == ST_OK) *out = s;
+    return st;
+}
+
+void samples_close(samples *s)
+{
+    if (s == NULL) return;
+    for (int i = 0; i < DATA_SPLIT_COUNT; i++) {
+        packed_set *p = &s->sets[i];
+        data_ids_deinit(&p->ids);
+        data_bytes_deinit(&p->trained);
+        free(p->begin);
+        free(p->order);
+        free(p->row_begin);
+        *p = (packed_set){.begin = NULL};
+    }
+}
+
+// ---- rows ---------------------------------------------------------------------------------------
+
+int64_t samples_rows(const samples *s, data_split split)
+{
+    return s->sets[split].row_count;
+}
+
+int64_t samples_tokens(const samples *s, data_split split)
+{
+    return s->sets[split].facts.tokens;
+}
+
+const data_sample_facts *samples_facts(const samples *s, data_split split)
+{
+    return &s->sets[split].facts;
+}
+
+hash128 samples_id(const samples *s)
+{
+    return s->id;
+}
+
+int64_t samples_row_at(const samples *s, data_split split, int64_t n, int64_t *epoch)
+{
+    const int64_t rows = s->sets[split].row_count;
+    *epoch = split == DATA_TRAIN ? n / rows : 0;
+    if (split == DATA_VALID) return n % rows;
+    return rng_permute(s->seed, epoch_stream(*epoch), rows, n % rows);
+}
+
+typedef struct cells {
+    int32_t *ids, *labels, *positions, *documents; // the last two may be NULL
+    bool masked;
+} cells;
+
+static void cell_put(const cells *c, int64_t at, int64_t position, int64_t document)
+{
+    if (c->positions != NULL) c->positions[at] = (int32_t)(c->masked ? position : at);
+    if (c->documents != NULL) c->documents[at] = (int32_t)(c->masked ? document : 0);
+}
+
+void samples_fill(const samples *s, data_split split, int64_t n, const data_rows *rows)
+{
+    const packed_set *p = &s->sets[split];
+    const cells c = {rows->ids, rows->labels, rows->positions, rows->documents,
+                     s->packing == DATA_PACKING_MASKED};
+    int64_t epoch = 0, at = 0, document = 0;
+    const int64_t row = samples_row_at(s, split, n, &epoch);
+    for (int64_t i = p->row_begin[row]; i < p->row_begin[row + 1]; i++, document++) {
+        const int64_t begin = p->begin[p->order[i]], end = p->begin[p->order[i] + 1];
+        for (int64_t t = begin; t < end; t++, at++) {
+            const bool has_label = t + 1 < end && p->trained.items[t + 1] != 0;
+            c.ids[at] = p->ids.items[t];
+            c.labels[at] = has_label ? p->ids.items[t + 1] : DATA_LABEL_IGNORED;
+            cell_put(&c, at, t - begin, document);
+        }
+    }
+    for (int64_t pad = at; at < s->seq; at++) {
+        c.ids[at] = s->pad;
+        c.labels[at] = DATA_LABEL_IGNORED;
+        cell_put(&c, at, at - pad, document);
+    }
+}
