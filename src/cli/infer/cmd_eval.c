@@ -1,5 +1,6 @@
 // `eval`: measures a model's loss on given text, or its accuracy in choosing endings.
 #include "cli/commands.h"
+#include "cli/infer/eval_tasks.h"
 #include "cli/model_folder.h"
 #include "cli/train/signals.h"
 #include "config/run_config.h"
@@ -10,14 +11,15 @@
 #include <string.h>
 
 typedef struct eval_flags {
-    option_list data;
-    const char *tokenizer;
+    option_list data, task;
+    const char *tokenizer, *items;
     int64_t seq, stride, limit, batch, threads;
-    int32_t task, packing, precision;
+    int32_t packing, precision;
     bool strict, json;
 } eval_flags;
 
-typedef enum eval_task { TASK_LOSS, TASK_HELLASWAG } eval_task;
+// FILES: task files.
+typedef enum eval_task { TASK_LOSS, TASK_HELLASWAG, TASK_FILES } eval_task;
 typedef enum eval_packing { PACKING_AUTO, PACKING_MASKED, PACKING_PLAIN } eval_packing;
 
 #define AT(field) (int64_t) offsetof(eval_flags, field)
@@ -28,11 +30,15 @@ static const option rows[] = {
      .help = "file to evaluate on: text or JSON lines with text, also as .gz or .zst, or tokens; "
              "further files may follow as arguments"},
     {.key = "task",
-     .kind = OPTION_CHOICE,
+     .kind = OPTION_LIST,
      .offset = AT(task),
      .default_text = "loss",
-     .choices = "loss, hellaswag",
-     .help = "task: loss of all tokens, or accuracy in choosing endings"},
+     .help = "task: loss of all tokens, hellaswag (accuracy in choosing endings), or task files; "
+             "further files may follow as arguments"},
+    {.key = "items",
+     .kind = OPTION_TEXT,
+     .offset = AT(items),
+     .help = "JSON-lines file for the scores of each item of the task files"},
     {.key = "limit",
      .kind = OPTION_INT,
      .offset = AT(limit),
@@ -89,6 +95,7 @@ typedef struct evaluation {
     cli_model model;
     data_tokenizer *tokenizer; // NULL: only token files
     option_list paths;
+    eval_task task;
     infer_scorer *scorer;
     infer_windows *windows;
     infer_score score;
@@ -130,13 +137,33 @@ static bool is_key(const char *word, const char *equals)
     return false;
 }
 
-// The paths of --data and of the arguments after the model.
+static status task_find(evaluation *v)
+{
+    const option_list t = v->f->task;
+    const bool is_loss = t.count == 0 || (t.count == 1 && strcmp(t.items[0], "loss") == 0);
+    const bool is_hellaswag = t.count == 1 && strcmp(t.items[0], "hellaswag") == 0;
+    v->task = is_loss ? TASK_LOSS : is_hellaswag ? TASK_HELLASWAG : TASK_FILES;
+    for (int64_t i = 0; i < t.count && v->task == TASK_FILES; i++) {
+        if (strcmp(t.items[i], "loss") != 0 && strcmp(t.items[i], "hellaswag") != 0) continue;
+        return fail(ST_USAGE, "--task %s stands alone; give task files without it", t.items[i]);
+    }
+    if (v->task == TASK_FILES && v->f->data.count > 0) {
+        return fail(ST_USAGE, "task files name their own data; leave --data out");
+    }
+    if (v->task == TASK_FILES && (v->f->stride > 0 || v->f->packing != PACKING_AUTO)) {
+        return fail(ST_USAGE, "--stride and --packing apply to --task loss only");
+    }
+    if (v->task == TASK_FILES || v->f->items == NULL) return ST_OK;
+    return fail(ST_USAGE, "--items applies to task files");
+}
+
+// The paths of --data or --task and of the arguments after the model.
 static status paths_find(evaluation *v, const cli_call *call)
 {
-    const option_list given = v->f->data;
+    const option_list given = v->task == TASK_FILES ? v->f->task : v->f->data;
     const char **items = NULL;
     const int64_t count = given.count + call->operand_count - 1;
-    if (given.count == 0) return fail(ST_USAGE, "eval needs --data FILE");
+    if (given.count == 0) return fail(ST_USAGE, "eval needs --data FILE, or --task FILE");
     for (int64_t i = 1; i < call->operand_count; i++) {
         const char *equals = strchr(call->operands[i], '=');
         if (equals == NULL || !is_key(call->operands[i], equals)) continue;
@@ -156,7 +183,7 @@ static status paths_find(evaluation *v, const cli_call *call)
 // The model's tokenizer; a model without one can be evaluated on token files.
 static status tokenizer_find(evaluation *v)
 {
-    if (v->f->tokenizer == NULL && v->model.tokenizer == NULL && v->f->task == TASK_LOSS) {
+    if (v->f->tokenizer == NULL && v->model.tokenizer == NULL && v->task == TASK_LOSS) {
         return ST_OK;
     }
     return cli_tokenizer_open(v->cli, &v->model, v->f->tokenizer, &v->tokenizer);
@@ -313,16 +340,50 @@ static status task_eval(evaluation *v)
     return ST_OK;
 }
 
+static void files_progress(void *context, double share, const char *message)
+{
+    progress(context, share, message);
+}
+
+static void files_progress_end(void *context)
+{
+    evaluation *v = context;
+    progress_end(v);
+    v->shown_ns = 0;
+}
+
+static status files_eval(evaluation *v)
+{
+    const eval_tasks_args args = {.model = &v->model,
+                                  .tokenizer = v->tokenizer,
+                                  .files = v->paths.items,
+                                  .file_count = v->paths.count,
+                                  .seq = v->f->seq,
+                                  .limit = v->f->limit,
+                                  .batch = v->f->batch,
+                                  .options = {.threads = (int)v->f->threads,
+                                              .compute = cli_model_type(&v->model, v->f->precision),
+                                              .strict = v->f->strict || v->model.strict},
+                                  .items_path = v->f->items,
+                                  .json = v->f->json,
+                                  .context = v,
+                                  .progress = files_progress,
+                                  .progress_end = files_progress_end};
+    return eval_tasks(v->cli, &args);
+}
+
 // ---- the command --------------------------------------------------------------------------------
 
 static status evaluate(evaluation *v, const cli_call *call)
 {
+    TRY(task_find(v));
     TRY(paths_find(v, call));
     TRY(cli_model_find(v->cli, call->operands[0], &v->model));
     TRY(tokenizer_find(v));
     exact_zero(&v->score.nats);
     v->begin_ns = v->cli->h->api->monotonic_ns(v->cli->h);
-    return v->f->task == TASK_HELLASWAG ? task_eval(v) : loss_eval(v);
+    if (v->task == TASK_FILES) return files_eval(v);
+    return v->task == TASK_HELLASWAG ? task_eval(v) : loss_eval(v);
 }
 
 static status run(cli_context *cli, const cli_call *call)
@@ -346,19 +407,24 @@ const cli_command cli_command_eval = {
     .name = "eval",
     .summary = "measure a model's loss on text, or its accuracy on a task",
     .synopsis = "RUN|CHECKPOINT|FOLDER [--task hellaswag] --data FILE [FILE ...] [--limit N] "
-                "[--seq N] [--stride N] [--batch N] [--json]",
-    .about = "For a run, the command takes its newest checkpoint. FOLDER is a Hugging Face folder. "
-             "The command reads files as training does: each document, then the end-of-text token, "
-             "cut into windows, without a token before a text. loss is the mean over all tokens "
-             "that have one before them in their window, in nats; perplexity is exp(loss); "
-             "bits_per_byte is the sum of the losses, in bits, divided by the UTF-8 bytes of these "
-             "tokens as they decode (special tokens have none). hellaswag reads JSON lines with "
-             "ctx, endings and label, or six lines for each example; accuracy chooses the ending "
-             "with the highest sum of log-probabilities, accuracy_norm divides that sum by the "
-             "ending's bytes. A signal ends the command without a result.",
+                "[--seq N] [--stride N] [--batch N] [--json] | RUN|CHECKPOINT|FOLDER --task "
+                "TASK.yaml [TASK.yaml ...] [--items FILE] [--json]",
+    .about =
+        "For a run, the command takes its newest checkpoint. FOLDER is a Hugging Face folder. "
+        "The command reads files as training does: each document, then the end-of-text token, "
+        "cut into windows, without a token before a text. loss is the mean over all tokens "
+        "that have one before them in their window, in nats; perplexity is exp(loss); "
+        "bits_per_byte is the sum of the losses, in bits, divided by the UTF-8 bytes of these "
+        "tokens as they decode (special tokens have none). hellaswag reads JSON lines with "
+        "ctx, endings and label, or six lines for each example; accuracy chooses the ending "
+        "with the highest sum of log-probabilities, accuracy_norm divides that sum by the "
+        "ending's bytes. A task file (YAML) names data, a template of the context and the members "
+        "that hold the choices; acc, acc_norm and the perplexities are those of "
+        "lm-evaluation-harness. A signal ends the command without a result.",
     .examples = "  trireme eval demo/run --data demo/text.txt --limit 100000\n"
                 "  trireme eval ~/models/gpt2 --data wiki.txt --stride 512 --json\n"
-                "  trireme eval ~/models/gpt2 --task hellaswag --data hellaswag_val.jsonl\n",
+                "  trireme eval ~/models/gpt2 --task hellaswag --data hellaswag_val.jsonl\n"
+                "  trireme eval demo/run --task arc.yaml wikitext.yaml --json\n",
     .flags = &flags,
     .flags_bytes = sizeof(eval_flags),
     .operand_min = 1,

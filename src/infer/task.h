@@ -1,0 +1,90 @@
+// Evaluation tasks from a small YAML file and a data file, with the definitions of
+// lm-evaluation-harness.
+//
+//   kind: multiple_choice                     kind: perplexity
+//   data: arc.jsonl                           data: wiki.txt
+//   context: "Question: {{ question }}\nAnswer:"
+//   choices: choices.text
+//   labels: choices.label
+//   gold: answerKey
+//   shots: 5
+//   shots_data: arc_train.jsonl
+//
+// `context` is a template (data/jinja.h) whose variables are the members of a line; choices, labels
+// and gold are names of members, with dots into objects. gold is the number of the right choice,
+// its text, or one of `labels`.
+#ifndef INFER_TASK_H
+#define INFER_TASK_H
+
+#include "data/tokenizer.h"
+#include "infer/evaluate.h"
+
+typedef enum task_kind { TASK_KIND_CHOICE, TASK_KIND_PERPLEXITY } task_kind;
+
+typedef struct task_spec {
+    const char *file, *name;
+    int32_t kind; // task_kind
+    const char *data, *context, *choices, *labels, *gold, *delimiter, *prefix, *shots_data;
+    const char *separator; // between two shots, and between the last one and the context
+    int64_t shots;
+} task_spec;
+
+enum { TASK_CHOICES_MAX = 64 };
+
+typedef struct task_choice {
+    int32_t *ids;              // context and choice
+    int64_t count, context;    // tokens; those of the context
+    int64_t characters, bytes; // of the choice's text
+    double score;              // sum of log-probabilities; set by scoring
+} task_choice;
+
+typedef struct task_item {
+    task_choice *choices;
+    int64_t choice_count, gold;
+} task_item;
+
+typedef struct task_items {
+    task_item *items;
+    int64_t count, capacity;
+    int64_t longest; // tokens of the longest choice with its context
+} task_items;
+
+// A share of items with its standard error, sqrt(p (1 - p) / (n - 1)).
+typedef struct task_share {
+    double value, error;
+} task_share;
+
+typedef struct task_result {
+    int64_t items; // or documents
+    // Multiple choice: the choice with the highest sum of log-probabilities is right; the same with
+    // the sum divided by the choice's characters, or by its bytes.
+    task_share acc, acc_norm, acc_bytes;
+    // Perplexity: sums over all documents.
+    int64_t tokens, bytes, words;
+    double nats;
+} task_result;
+
+NODISCARD status task_load(const host *h, arena *a, const char *path, task_spec *out);
+// Reads and encodes the items of a multiple choice task; limit 0: all.
+NODISCARD status task_read(const host *h, arena *a, data_tokenizer *t, const task_spec *spec,
+                           int64_t limit, task_items *out);
+
+// Called after every batch; true ends with ST_STOPPED. May be NULL.
+typedef struct task_watcher {
+    void *context;
+    bool (*scored)(void *context, int64_t done, int64_t all);
+} task_watcher;
+// Sets every choice's score. A text longer than the scorer's rows loses its front.
+NODISCARD status task_score(infer_scorer *s, arena *a, const task_items *items,
+                            const task_watcher *watcher, task_result *out);
+// The place of the likeliest choice; by: 0 the sum, 1 divided by characters, 2 by bytes.
+int64_t task_best(const task_item *item, int by);
+// Perplexity of whole documents in windows: each predicts as many tokens as a row has; the first
+// begins with the prefix token, each other one with a token of context, and the last one has as
+// much context as fits.
+NODISCARD status task_perplexity(infer_scorer *s, const host *h, arena *a, data_tokenizer *t,
+                                 const task_spec *spec, int64_t limit, task_result *out);
+// The id of the token before a text that has no context: the task's, or end-of-text.
+NODISCARD status task_prefix(const data_tokenizer *t, const task_spec *spec, int32_t *out);
+
+#endif
