@@ -19,6 +19,7 @@ typedef struct cli_model {
     bool strict;                // determinism
     int64_t seq;                // train.seq
     bool takes_special_as_text; // data.special_tokens is text
+    const char *chat_template;  // data.template of a run that trained on conversations; else NULL
     bool crosses_texts; // data.packing is plain: a sequence continues from one document to the next
     bool is_fresh;      // the run began with initial weights, not with a folder's
 } cli_model;

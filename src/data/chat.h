@@ -14,6 +14,7 @@
 #ifndef DATA_CHAT_H
 #define DATA_CHAT_H
 
+#include "base/text.h"
 #include "data/reader.h"
 
 #ifdef __cplusplus
@@ -61,6 +62,16 @@ NODISCARD status data_chat_open(const host *h, arena *a, const data_chat_spec *s
 // Encodes one line. `what` and `line` stand in errors, which are ST_DATA.
 NODISCARD status data_chat_encode(data_chat *c, const char *bytes, int64_t count, const char *what,
                                   int64_t line, data_sample *out);
+// The text that asks for an answer: the template with these messages and the header of an answer.
+// system: NULL for none. In `a`. The ids of the result are those with special tokens recognised.
+NODISCARD status data_chat_prompt(data_chat *c, arena *a, const char *system, const char *user,
+                                  int64_t user_bytes, text *out);
+// The ids of the tokens that end an answer: the template's, and the usual ones that the tokenizer
+// has. Returns their number, at most DATA_CHAT_ENDS_MAX.
+enum { DATA_CHAT_ENDS_MAX = 8 };
+int64_t data_chat_ends(const data_chat *c, int32_t ends[DATA_CHAT_ENDS_MAX]);
+// The folder of a tokenizer that is written as data.tokenizer; NULL for "bytes". In `a`.
+NODISCARD status data_chat_folder(const host *h, arena *a, const char *tokenizer, const char **out);
 const char *data_chat_template(const data_chat *c); // its name, for people
 void data_chat_close(data_chat *c);                 // NULL is legal
 

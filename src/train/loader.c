@@ -154,24 +154,6 @@ static status valid_text(const run_config *r, char buffer[VALID_TEXT_BYTES], con
     return ST_OK;
 }
 
-// The folder of the tokenizer, where its chat template is; NULL if it has none.
-static status tokenizer_folder(const train_loader *l, const char **out)
-{
-    const char *path = l->r->data.tokenizer;
-    file_info info;
-    char *folder = NULL;
-    *out = NULL;
-    if (path == NULL || strcmp(path, "auto") == 0) path = l->r->model.from;
-    if (path == NULL || strcmp(path, "bytes") == 0) return ST_OK;
-    TRY(l->h->api->path_info(l->h, path, &info));
-    *out = path;
-    if (info.kind == FILE_KIND_FOLDER) return ST_OK;
-    const int64_t length = path_base_name(path) - path;
-    TRY(arena_format(l->a, &folder, "%.*s", (int)length, path));
-    *out = length > 0 ? folder : ".";
-    return ST_OK;
-}
-
 static status chat_spec_of(const train_loader *l, data_chat_spec *out)
 {
     _Static_assert((int)RUN_FORMAT_SHAREGPT == (int)DATA_FORMAT_SHAREGPT &&
@@ -186,7 +168,9 @@ static status chat_spec_of(const train_loader *l, data_chat_spec *out)
         TRY(l->h->api->path_info(l->h, l->r->data.train.items[0], &info));
     }
     if (info.kind == FILE_KIND_REGULAR) out->unix_s = info.modified_ns / 1000000000;
-    return tokenizer_folder(l, &out->folder);
+    const char *path = l->r->data.tokenizer;
+    if (path == NULL || strcmp(path, "auto") == 0) path = l->r->model.from;
+    return data_chat_folder(l->h, l->a, path, &out->folder);
 }
 
 status train_loader_prepare(train_loader *l, const char *cache_folder,

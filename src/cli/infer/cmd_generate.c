@@ -8,13 +8,14 @@
 #include "cli/json_text.h"
 #include "cli/model_folder.h"
 #include "cli/train/signals.h"
+#include "data/chat.h"
 #include "infer/continuation.h"
 #include "infer/infer.h"
 
 #include <string.h>
 
 typedef struct generate_flags {
-    const char *prompt, *prompts, *tokenizer;
+    const char *prompt, *prompts, *tokenizer, *template_name, *system;
     option_list stop;
     int64_t batch, max_tokens, top_k, seed, threads;
     double temperature, top_p, min_p;
@@ -34,6 +35,17 @@ static const option rows[] = {
      .help = "file of prompts, or - for standard input: one per line, or JSON lines with "
              "{\"prompt\": ...} (recognized by the ending .jsonl or the first line); empty lines "
              "are skipped"},
+    {.key = "template",
+     .kind = OPTION_TEXT,
+     .offset = AT(template_name),
+     .help = "chat template: each prompt is a user's message, and the model answers; auto is that "
+             "of the run or of the tokenizer's folder, else chatml, llama3 or a file; without it "
+             "prompts are used unchanged",
+     .also = "chat, chat_template"},
+    {.key = "system",
+     .kind = OPTION_TEXT,
+     .offset = AT(system),
+     .help = "system message before each prompt, with --template"},
     {.key = "batch",
      .kind = OPTION_INT,
      .offset = AT(batch),
@@ -124,6 +136,7 @@ typedef struct generation {
     const generate_flags *f;
     cli_model model;
     data_tokenizer *tokenizer;
+    data_chat *chat; // NULL: prompts are used unchanged
     infer *g;
     prompt_list list;
     growth *growths;       // [prompt]
@@ -163,9 +176,26 @@ static status ends_find(generation *v)
         ends_add(v, json_get(root, "eos_token_id"));
         json_free(root);
     }
+    int32_t ends[DATA_CHAT_ENDS_MAX];
+    const int64_t count = v->chat != NULL ? data_chat_ends(v->chat, ends) : 0;
+    for (int64_t i = 0; i < count && v->end_count < ENDS_MAX; i++) {
+        if (ends[i] < v->model.spec.vocab) v->ends[v->end_count++] = ends[i];
+    }
     const int32_t eot = data_tokenizer_eot(v->tokenizer);
     if (eot >= 0 && v->end_count < ENDS_MAX) v->ends[v->end_count++] = eot;
     return ST_OK;
+}
+
+static status chat_open(generation *v)
+{
+    const char *name = v->f->template_name;
+    const char *tokenizer = v->f->tokenizer != NULL ? v->f->tokenizer : v->model.tokenizer;
+    if (name == NULL) return ST_OK;
+    if (strcmp(name, "auto") == 0 && v->model.chat_template != NULL) name = v->model.chat_template;
+    data_chat_spec spec = {.source = name, .tokenizer = v->tokenizer};
+    TRY(data_chat_folder(v->cli->h, v->cli->a, tokenizer, &spec.folder));
+    spec.unix_s = v->cli->h->api->unix_ns(v->cli->h) / 1000000000;
+    return data_chat_open(v->cli->h, v->cli->a, &spec, &v->chat);
 }
 
 static bool ends_text(const generation *v, int32_t id)
@@ -183,6 +213,9 @@ static status flags_check(const generate_flags *f)
     if ((f->prompt == NULL) == (f->prompts == NULL)) {
         return fail(ST_USAGE, f->prompt == NULL ? "no prompt: give --prompt TEXT or --prompts FILE"
                                                 : "--prompt and --prompts exclude each other");
+    }
+    if (f->system != NULL && f->template_name == NULL) {
+        return fail(ST_USAGE, "--system needs --template");
     }
     if (f->top_p <= 0.0) return fail(ST_USAGE, "--top-p 0 leaves no token; 1 is all of them");
     for (int64_t i = 0; i < f->stop.count; i++) {
@@ -231,8 +264,15 @@ static status prompt_take(generation *v, int64_t i)
     const prompt_text *t = &v->list.items[i];
     p->grown.stops = v->f->stop.items;
     p->grown.stop_count = v->f->stop.count;
-    TRY(data_tokenizer_encode(v->tokenizer, t->bytes, t->count, data_tokenizer_flags(v->tokenizer),
-                              &p->prompt));
+    if (v->chat != NULL) {
+        text asked;
+        TRY(data_chat_prompt(v->chat, v->cli->a, v->f->system, t->bytes, t->count, &asked));
+        TRY(data_tokenizer_encode(v->tokenizer, asked.bytes, asked.length, DATA_ENCODE_SPECIAL,
+                                  &p->prompt));
+    } else {
+        TRY(data_tokenizer_encode(v->tokenizer, t->bytes, t->count,
+                                  data_tokenizer_flags(v->tokenizer), &p->prompt));
+    }
     if (p->prompt.count == 0) {
         return fail(ST_USAGE, "%s has no token in this model's tokenizer", name_of(v, i, buffer));
     }
@@ -326,6 +366,8 @@ static status tell(generation *v, bool is_end)
             TRY(print_json(v, i));
             continue;
         }
+        // A conversation shows the answers alone.
+        if (v->chat != NULL) p->prompt_shown = true;
         if (!p->prompt_shown) print_bytes(v, v->list.items[i].bytes, v->list.items[i].count);
         p->prompt_shown = true;
         if (p->grown.certain > p->shown) { // there may be no text yet
@@ -431,6 +473,7 @@ static status sampling_find(generation *v)
 static status generate(generation *v)
 {
     TRY(cli_tokenizer_open(v->cli, &v->model, v->f->tokenizer, &v->tokenizer));
+    TRY(chat_open(v));
     TRY(ends_find(v));
     TRY(sampling_find(v));
     TRY(prompts_take(v));
@@ -449,6 +492,7 @@ static status run(cli_context *cli, const cli_call *call)
     if (st == ST_OK) st = cli_model_find(cli, call->operands[0], &v.model);
     if (st == ST_OK) st = generate(&v);
     infer_close(v.g);
+    data_chat_close(v.chat);
     data_tokenizer_close(v.tokenizer);
     for (int64_t i = 0; v.growths != NULL && i < v.list.count; i++) {
         data_ids_deinit(&v.growths[i].prompt);
@@ -463,10 +507,11 @@ const cli_command cli_command_generate = {
     .summary = "generate text with a trained model",
     .synopsis = "RUN|CHECKPOINT|FOLDER (--prompt TEXT | --prompts FILE) [--max-tokens N] "
                 "[--temperature X] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT] "
-                "[--json]",
+                "[--template T [--system TEXT]] [--json]",
     .about =
         "For a run, the command takes its newest checkpoint. FOLDER is a Hugging Face folder. "
-        "The prompt is used unchanged, without a token before it. A text ends with its last "
+        "The prompt is used unchanged, without a token before it; with --template it is a message to "
+        "which the model answers, and only the answer is printed. A text ends with its last "
         "token, at an end-of-text token of the model, or before a stop text; in JSON, finish "
         "is length, eos or stop. The results of a file's prompts come in their order, each "
         "with the same random draws as if run alone. An interrupt prints the text so far and ends the "
@@ -475,6 +520,7 @@ const cli_command cli_command_generate = {
         "  trireme generate demo/run --prompt 'In the beginning'\n"
         "  trireme generate demo/run --prompt 'And' --temperature 0\n"
         "  trireme generate demo/run --prompts prompts.txt --stop '.' --seed 1 --json\n"
+        "  trireme generate sft/run --prompt 'What is 2 + 2?' --template auto\n"
         "  trireme generate ~/models/gpt2 --prompt 'Once' --max-tokens 50 --seed 1 --json\n",
     .flags = &flags,
     .flags_bytes = sizeof(generate_flags),

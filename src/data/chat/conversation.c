@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+// Tokens that end a turn in published templates.
+static const char *const usual_ends[] = {"<|im_end|>", "<|eot_id|>",    "</s>",
+                                         "<|end|>",    "<end_of_turn>", "<|endoftext|>"};
+
 static status add_span(data_chat *c, chat_text *t, int64_t begin, int64_t end)
 {
     TRY(arena_grow(c->scratch, (void **)&t->spans, &t->span_capacity, t->span_count + 1,
@@ -87,13 +91,11 @@ static int64_t content_of(const chat_record *r, int64_t i, const char **out)
 // The bytes of a token that ends a turn at `at`; 0: none.
 static int64_t end_token_at(const data_chat *c, const text *t, int64_t at)
 {
-    static const char *const ends[] = {"<|im_end|>", "<|eot_id|>",    "</s>",
-                                       "<|end|>",    "<end_of_turn>", "<|endoftext|>"};
     const int64_t own = (int64_t)strlen(c->eos);
     if (own > 0 && find(t, c->eos, own, at) == at) return own;
-    for (int64_t i = 0; i < COUNT_OF(ends); i++) {
-        const int64_t n = (int64_t)strlen(ends[i]);
-        if (at + n <= t->length && memcmp(t->bytes + at, ends[i], (size_t)n) == 0) return n;
+    for (int64_t i = 0; i < COUNT_OF(usual_ends); i++) {
+        const int64_t n = (int64_t)strlen(usual_ends[i]);
+        if (at + n <= t->length && memcmp(t->bytes + at, usual_ends[i], (size_t)n) == 0) return n;
     }
     return 0;
 }
@@ -192,4 +194,54 @@ status texts_render(data_chat *c, const chat_record *r, chat_text *out)
     TRY(text_add_bytes(&out->all, r->answer, r->answer_bytes));
     TRY(text_add(&out->all, "%s", ""));
     return add_span(c, out, r->prompt_bytes, out->all.length);
+}
+
+// ---- asking for an answer -----------------------------------------------------------------------
+
+static status add_message(text *t, const char *role, const char *content, int64_t bytes)
+{
+    TRY(text_add(t, "%s{\"role\": \"%s\", \"content\": ", t->length > 0 ? ", " : "[", role));
+    if ((int64_t)strlen(content) != bytes) {
+        return fail(ST_DATA, "a NUL character in a message of the %s", role);
+    }
+    TRY(text_add_json(t, content));
+    return text_add(t, "}");
+}
+
+status data_chat_prompt(data_chat *c, arena *a, const char *system, const char *user,
+                        int64_t user_bytes, text *out)
+{
+    chat_record r = {.what = "the prompt", .line = 1};
+    jinja_result all;
+    char *copy = NULL;
+    if (c->jinja == NULL) {
+        return fail(ST_DATA,
+                    "the tokenizer has no chat template; give --template chatml, llama3 or a "
+                    "file");
+    }
+    arena_reset(c->scratch);
+    text t = {.a = c->scratch};
+    TRY(arena_new(c->scratch, user_bytes + 1, &copy));
+    memcpy(copy, user, (size_t)user_bytes);
+    if (!text_is_utf8(copy, user_bytes)) return fail(ST_DATA, "the prompt is not UTF-8");
+    if (system != NULL) TRY(add_message(&t, "system", system, (int64_t)strlen(system)));
+    TRY(add_message(&t, "user", copy, user_bytes));
+    TRY(text_add(&t, "]"));
+    TRY(json_parse(t.bytes, t.length, r.what, &r.messages));
+    status st = render(c, &r, json_count(r.messages), true, &all);
+    *out = (text){.a = a};
+    if (st == ST_OK) st = text_add_bytes(out, all.out.bytes, all.out.length);
+    record_free(&r);
+    return st;
+}
+
+int64_t data_chat_ends(const data_chat *c, int32_t ends[DATA_CHAT_ENDS_MAX])
+{
+    int64_t count = 0;
+    for (int64_t i = -1; i < COUNT_OF(usual_ends) && count < DATA_CHAT_ENDS_MAX; i++) {
+        const char *word = i < 0 ? c->eos : usual_ends[i];
+        const int32_t id = word[0] != 0 ? data_tokenizer_find(c->spec.tokenizer, word) : -1;
+        if (id >= 0) ends[count++] = id;
+    }
+    return count;
 }

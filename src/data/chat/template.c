@@ -109,3 +109,18 @@ status template_open(arena *a, data_chat *c)
     }
     return read_file(a, c, source);
 }
+
+status data_chat_folder(const host *h, arena *a, const char *tokenizer, const char **out)
+{
+    file_info info;
+    char *folder = NULL;
+    *out = NULL;
+    if (tokenizer == NULL || strcmp(tokenizer, "bytes") == 0) return ST_OK;
+    TRY(h->api->path_info(h, tokenizer, &info));
+    *out = tokenizer;
+    if (info.kind == FILE_KIND_FOLDER) return ST_OK;
+    const int64_t length = path_base_name(tokenizer) - tokenizer;
+    TRY(arena_format(a, &folder, "%.*s", (int)length, tokenizer));
+    *out = length > 0 ? folder : ".";
+    return ST_OK;
+}
