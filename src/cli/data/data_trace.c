@@ -255,6 +255,11 @@ static status run_trace(trace *t, const char *operand)
     TRY(path_join(t->cli->a, t->r->run.dir, "cache", &cache));
     TRY(train_loader_prepare(t->loader, cache, NULL, NULL));
     t->d = train_loader_dataset(t->loader);
+    if (data_dataset_samples(t->d, DATA_TRAIN) != NULL) {
+        return fail(ST_UNSUPPORTED,
+                    "data trace lists the documents of texts; for the samples of train.objective = "
+                    "sft use data look");
+    }
     TRY(check_batches(t, operand));
     return t->f->step > 0 ? trace_step(t) : trace_document(t);
 }
