@@ -3,6 +3,7 @@
 #include "base/format/json.h"
 #include "base/text.h"
 #include "data/tokenizer/bpe.h"
+#include "data/tokenizer/convert/convert.h"
 
 #include <string.h>
 
@@ -41,11 +42,73 @@ static status read_merges(bpe_builder *b, const char *merges, int64_t bytes, con
     return ST_OK;
 }
 
+// The two files do not say how texts are split. Only classes that split as GPT-2 does may stand in
+// tokenizer_config.json.
+static status check_class(const char *path, const json *config)
+{
+    static const char *const classes[] = {"GPT2",    "Roberta",    "Bart",
+                                          "CodeGen", "Longformer", "LED"};
+    const char *class = json_text(json_get(config, "tokenizer_class"), NULL);
+    if (class == NULL) return ST_OK;
+    for (int64_t i = 0; i < COUNT_OF(classes); i++) {
+        const size_t n = strlen(classes[i]);
+        const char *rest = class + n;
+        if (strncmp(class, classes[i], n) == 0 &&
+            (strcmp(rest, "Tokenizer") == 0 || strcmp(rest, "TokenizerFast") == 0)) {
+            return ST_OK;
+        }
+    }
+    return fail(ST_UNSUPPORTED,
+                "%s: tokenizer_config.json names the class `%.60s`, which splits texts in a way "
+                "that these files do not describe; take the model's tokenizer.json instead",
+                path, class);
+}
+
+// The tokens of `added_tokens_decoder`, as a list; NULL if there is none.
+static status read_added(const char *path, const json *config, json **out)
+{
+    static const char *const options[] = {"lstrip", "rstrip", "single_word"};
+    const json *decoder = json_get(config, "added_tokens_decoder");
+    const data_ids none = {0};
+    data_bytes list = {0};
+    *out = NULL;
+    for (int64_t i = 0; i < json_count(decoder); i++) {
+        const json *token = NULL;
+        const char *id = json_key_at(decoder, i, &token);
+        for (int64_t k = 0; k < COUNT_OF(options); k++) {
+            if (!json_bool(json_get(token, options[k]), false)) continue;
+            return fail(ST_UNSUPPORTED,
+                        "%s: added token %s with `%s` is not supported with these files; take the "
+                        "model's tokenizer.json instead",
+                        path, id, options[k]);
+        }
+    }
+    if (json_count(decoder) == 0) return ST_OK;
+    status st = convert_put(&list, "[");
+    if (st == ST_OK) st = convert_put_decoder(&list, path, decoder, &none, true);
+    if (st == ST_OK) st = convert_put(&list, "]");
+    if (st == ST_OK) st = json_parse(list.items, list.count, path, out);
+    data_bytes_deinit(&list);
+    return st;
+}
+
+static status place_added(bpe_builder *b, const json *added)
+{
+    for (int64_t i = 0; i < json_count(added); i++) {
+        const json *token = json_at(added, i), *content = json_get(token, "content");
+        TRY(bpe_build_added(b, (int32_t)json_int(json_get(token, "id"), -1), json_text(content, ""),
+                            json_text_bytes(content),
+                            json_bool(json_get(token, "special"), false)));
+    }
+    return ST_OK;
+}
+
 static status build(const host *h, bpe_builder *b, const json *vocab, const char *merges_path,
-                    data_tokenizer **out)
+                    const json *config, const json *added, data_tokenizer **out)
 {
     static const char eot[] = "<|endoftext|>";
-    TRY(bpe_build_tokens(b, vocab, NULL));
+    TRY(bpe_build_tokens(b, vocab, added));
+    b->vocab->add_prefix_space = json_bool(json_get(config, "add_prefix_space"), false);
     char *merges = NULL;
     int64_t bytes = 0;
     arena *scratch = NULL;
@@ -54,6 +117,10 @@ static status build(const host *h, bpe_builder *b, const json *vocab, const char
     if (st == ST_OK) st = read_merges(b, merges, bytes, merges_path);
     arena_destroy(scratch);
     TRY(st);
+    if (added != NULL) {
+        TRY(place_added(b, added));
+        return bpe_build_finish(b, tokenizer_config_eot(config), out);
+    }
     // These files do not mark special tokens; GPT-2 has this one.
     const int64_t id = json_int(json_get(vocab, eot), -1);
     if (id >= 0) TRY(bpe_build_added(b, (int32_t)id, eot, (int64_t)strlen(eot), true));
@@ -63,12 +130,17 @@ static status build(const host *h, bpe_builder *b, const json *vocab, const char
 status data_tokenizer_open_gpt2(const host *h, arena *a, const char *vocab_path,
                                 const char *merges_path, data_tokenizer **out)
 {
-    json *vocab = NULL;
-    TRY(json_read(h, vocab_path, TOKENIZER_FILE_MAX, &vocab));
-    bpe_builder b;
-    status st = bpe_build_begin(&b, a, vocab_path);
-    if (st == ST_OK) st = build(h, &b, vocab, merges_path, out);
+    json *vocab = NULL, *config = NULL, *added = NULL;
+    bpe_builder b = {.hash = NULL};
+    status st = tokenizer_config_read(h, a, vocab_path, &config);
+    if (st == ST_OK) st = check_class(vocab_path, config);
+    if (st == ST_OK) st = read_added(vocab_path, config, &added);
+    if (st == ST_OK) st = json_read(h, vocab_path, TOKENIZER_FILE_MAX, &vocab);
+    if (st == ST_OK) st = bpe_build_begin(&b, a, vocab_path);
+    if (st == ST_OK) st = build(h, &b, vocab, merges_path, config, added, out);
     bpe_build_abandon(&b);
     json_free(vocab);
+    json_free(config);
+    json_free(added);
     return st;
 }

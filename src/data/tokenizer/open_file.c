@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-// tokenizer_config.json in the same folder; NULL if there is none.
-static status read_config(const host *h, arena *a, const char *path, json **out)
+status tokenizer_config_read(const host *h, arena *a, const char *path, json **out)
 {
     *out = NULL;
     const int64_t folder = path_base_name(path) - path;
@@ -21,8 +20,7 @@ static status read_config(const host *h, arena *a, const char *path, json **out)
     return json_read(h, config_path, TOKENIZER_FILE_MAX, out);
 }
 
-// The name of the end-of-text token; NULL if the configuration has none.
-static const char *eot_of(const json *config)
+const char *tokenizer_config_eot(const json *config)
 {
     const json *eot = json_get(config, "eos_token");
     if (json_kind_of(eot) == JSON_MAP) eot = json_get(eot, "content");
@@ -88,7 +86,8 @@ static status open_bytes(const host *h, arena *a, const char *path, const char *
     if (st == ST_OK && made.count > 0) st = json_parse(made.items, made.count, path, &root);
     data_bytes_deinit(&made);
     if (st == ST_OK) {
-        st = open_root(a, path, root, eot_of(config), ranks.count > 0 ? &ranks : NULL, syntax, out);
+        st = open_root(a, path, root, tokenizer_config_eot(config), ranks.count > 0 ? &ranks : NULL,
+                       syntax, out);
     }
     json_free(root);
     json_free(settings);
@@ -102,7 +101,7 @@ status data_tokenizer_open_json(const host *h, arena *a, const char *path, data_
     arena *scratch = NULL;
     char *bytes = NULL;
     int64_t count = 0;
-    TRY(read_config(h, a, path, &config));
+    TRY(tokenizer_config_read(h, a, path, &config));
     status st = arena_create("tokenizer file", 0, &scratch);
     if (st == ST_OK) st = host_read_own(h, scratch, path, TOKENIZER_FILE_MAX, &bytes, &count);
     if (st == ST_OK) st = open_bytes(h, a, path, bytes, count, config, out);

@@ -25,6 +25,11 @@ NODISCARD status convert_sentencepiece(const char *path, const char *bytes, int6
 NODISCARD status convert_tiktoken(const char *path, const char *bytes, int64_t count,
                                   const json *settings, data_bytes *out, data_ids *ranks);
 
+// tokenizer_config.json in the folder of a file; NULL if there is none.
+NODISCARD status tokenizer_config_read(const host *h, arena *a, const char *path, json **out);
+// The name of its end-of-text token; NULL if it has none.
+const char *tokenizer_config_eot(const json *config);
+
 // ---- writing JSON (convert_json.c) --------------------------------------------------------------
 
 NODISCARD status convert_put(data_bytes *out, const char *text);

@@ -205,6 +205,35 @@ static void test_damaged_ranks(void **state)
     expect_failure(path, ST_DAMAGED, "no text `pattern`");
 }
 
+// ---- vocab.json and merges.txt ------------------------------------------------------------------
+
+// A letter for each byte is not needed where a text holds only these.
+static void test_two_files(void **state)
+{
+    (void)state;
+    static const char vocab[] = "{\"a\": 0, \"b\": 1, \"ab\": 2}", merges[] = "#version\na b\n";
+    static const char chat[] = "{\"tokenizer_class\": \"GPT2Tokenizer\", \"eos_token\": \"<e>\", "
+                               "\"added_tokens_decoder\": {\"5\": {\"content\": \"<e>\", "
+                               "\"special\": true}, \"3\": {\"content\": \"<t>\"}}}";
+    static const char other[] = "{\"tokenizer_class\": \"Qwen2Tokenizer\"}";
+    char path[128], config[128];
+    arena *a = NULL;
+    data_tokenizer *t = NULL;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    write_file("merges.txt", merges, sizeof(merges) - 1, path);
+    write_file("vocab.json", vocab, sizeof(vocab) - 1, path);
+    write_file("tokenizer_config.json", chat, sizeof(chat) - 1, config);
+    if (data_tokenizer_open(host_real(), a, path, &t) != ST_OK) fail_msg("%s", error_last()->text);
+    expect_ids(t, "ab<t>a", 0, "2 3 0");
+    expect_ids(t, "a<e>", DATA_ENCODE_SPECIAL, "0 5");
+    assert_int_equal(data_tokenizer_eot(t), 5);
+    data_tokenizer_close(t);
+    write_file("tokenizer_config.json", other, sizeof(other) - 1, config);
+    expect_failure(path, ST_UNSUPPORTED, "Qwen2Tokenizer");
+    assert_int_equal(remove(config), 0);
+    arena_destroy(a);
+}
+
 // ---- the reference's files ----------------------------------------------------------------------
 
 static int64_t differences(data_tokenizer *x, data_tokenizer *y, const char *cases)
@@ -281,7 +310,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sentencepiece), cmocka_unit_test(test_damaged_models),
         cmocka_unit_test(test_tiktoken),      cmocka_unit_test(test_damaged_ranks),
-        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_two_files),     cmocka_unit_test(test_golden),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
