@@ -145,7 +145,7 @@ DEV_INLINE void bwd_copy_queries(const cuda_attention_args *a, const dev_span *s
 {
     const int64_t head = kv * w->group + n / w->tiles, t = w->begin + n % w->tiles * BWD_SIDE;
     bwd_copy(a, &a->q, &a->dy, dim, BWD_SIDE, s->query_begin + t, a->seq - t, head, to);
-    float *numbers = (float *)(to + 2 * BWD_SIDE * dim * 2);
+    float *numbers = (float *)(void *)(to + 2 * BWD_SIDE * dim * 2);
     if (dev_thread() < BWD_SIDE) {
         bwd_numbers(a, s, head, t + dev_thread(), numbers + 2 * dev_thread());
     }
@@ -172,7 +172,7 @@ DEV_INLINE void bwd_keys(dev_half type, int dim, const cuda_attention_args *a, f
     for (int64_t n = 0; n < w.tiles * w.group; n++) {
         const char *stage = stages + n % 2 * stage_bytes;
         const char *const others[2] = {stage, stage + BWD_SIDE * dim * 2};
-        const float *numbers = (const float *)(stage + 2 * BWD_SIDE * dim * 2);
+        const float *numbers = (const float *)(const void *)(stage + 2 * BWD_SIDE * dim * 2);
         const int64_t head = kv * w.group + n / w.tiles, t = w.begin + n % w.tiles * BWD_SIDE;
         float p[BWD_TILES][4], ds[BWD_TILES][4];
         dev_copy_async_wait(0);

@@ -72,13 +72,15 @@ status cuda_row_tree_add(const kern_context *context, const kern_call *call)
 
 status cuda_row_activation(const kern_context *context, const kern_call *call)
 {
-    cuda_map_args args = {.kind = CUDA_MAP_ACTIVATION, .activation = call->attrs.activation};
+    cuda_map_args args = {.kind = CUDA_MAP_ACTIVATION,
+                          .activation = (int32_t)call->attrs.activation};
     return map_run(context, call, &args, 1);
 }
 
 status cuda_row_activation_bwd(const kern_context *context, const kern_call *call)
 {
-    cuda_map_args args = {.kind = CUDA_MAP_ACTIVATION_BWD, .activation = call->attrs.activation};
+    cuda_map_args args = {.kind = CUDA_MAP_ACTIVATION_BWD,
+                          .activation = (int32_t)call->attrs.activation};
     return map_run(context, call, &args, 2);
 }
 
