@@ -125,6 +125,7 @@ static uint64_t rows_of(lt_layout l, int32_t transposed)
     return transposed != 0 ? l->columns : l->rows;
 }
 
+// NOLINTNEXTLINE(readability-function-size): the signature is the library's
 static int fake_choose(LT_CHOOSE_PARAMETERS)
 {
     choices++;
@@ -162,6 +163,7 @@ static float element(const void *data, lt_layout l, uint64_t row, uint64_t colum
     return ((const float *)data)[(int64_t)r + (int64_t)k * l->stride];
 }
 
+// NOLINTNEXTLINE(readability-function-size): the signature is the library's
 static int fake_multiply(LT_MULTIPLY_PARAMETERS)
 {
     float *to = d;
@@ -218,17 +220,17 @@ static float at(const cuda_matrix *m, int64_t row, int64_t column, bool transpos
 static void product_check(lt_products *p, int form, const int64_t size[3])
 {
     static int stream, workspace;
-    const int64_t M = size[0], N = size[1], K = size[2];
+    const int64_t m = size[0], n = size[1], k = size[2];
     const bool ta = (form & 1) != 0, tb = (form & 2) != 0, adds = (form & 12) == 4;
     const bool biased = (form & 12) == 8;
-    operand a = operand_make(ta ? K : M, ta ? M : K, 3),
-            b = operand_make(tb ? N : K, tb ? K : N, 0);
-    operand c = operand_make(M, N, 5), bias = operand_make(1, N, 0);
+    operand a = operand_make(ta ? k : m, ta ? m : k, 3),
+            b = operand_make(tb ? n : k, tb ? k : n, 0);
+    operand c = operand_make(m, n, 5), bias = operand_make(1, n, 0);
     float want[MAX][MAX];
-    for (int64_t i = 0; i < M; i++) {
-        for (int64_t j = 0; j < N; j++) {
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
             want[i][j] = adds ? at(&c.m, i, j, false) : biased ? bias.data[j] : 0.0f;
-            for (int64_t k = 0; k < K; k++) want[i][j] += at(&a.m, i, k, ta) * at(&b.m, k, j, tb);
+            for (int64_t l = 0; l < k; l++) want[i][j] += at(&a.m, i, l, ta) * at(&b.m, l, j, tb);
         }
     }
     const cuda_product product = {.a = a.m,
@@ -241,9 +243,9 @@ static void product_check(lt_products *p, int form, const int64_t size[3])
                                   .bias_type = DTYPE_F32};
     assert_int_equal(lt_products_post(p, &product, (cuda_stream)(void *)&stream, &workspace),
                      ST_OK);
-    for (int64_t i = 0; i < M; i++) {
-        for (int64_t j = 0; j < N; j++) assert_true(at(&c.m, i, j, false) == want[i][j]);
-        for (int64_t j = N; j < c.m.stride; j++) { // the gaps are as they were
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) assert_true(at(&c.m, i, j, false) == want[i][j]);
+        for (int64_t j = n; j < c.m.stride; j++) { // the gaps are as they were
             assert_true(c.data[i * c.m.stride + j] == value((int)(i * c.m.stride + j)));
         }
     }
