@@ -308,7 +308,7 @@ static void destroy(device *base)
     const cuda_driver *driver = &d->driver;
     if (d->context != NULL) {
         drain(d);
-        for (int i = 0; i < d->stream_count; i++) stream_destroy(d->streams[i]);
+        while (d->stream_count > 0) stream_destroy(d->streams[--d->stream_count]);
         for (device_event *e = d->events, *next; e != NULL; e = next) {
             next = e->next;
             (void)driver->event_destroy(e->handle);
