@@ -32,6 +32,15 @@ same "go on exactly" "$(digest resumed)" "$want"
 code "fast, bf16" 0 train bf16 train.precision=bf16 train.steps=20 layout.dp=2 layout.zero=2
 same "learns" "$(awk -v a="$(loss bf16 1)" -v b="$(loss bf16 20)" 'BEGIN { print(a > 5 && b > 0 && b < a - 1.5) }')" 1
 
+code "a limit of tokens" 0 train limited $strict moe.capacity_factor=1
+code "the same with ep" 0 train limited2 $strict moe.capacity_factor=1 layout.dp=2 layout.ep=2
+same "drops the same tokens" "$(digest limited2)" "$(digest limited)"
+if [ "$(digest limited)" = "$want" ]; then failed "some tokens"; else passed "some tokens"; fi
+code "a limit above all" 0 train wide $strict moe.capacity_factor=8 layout.dp=2 layout.ep=2
+same "drops none" "$(digest wide)" "$want"
+code "explain" 0 "$trireme" explain demo/config.yaml $keys layout.dp=4 layout.ep=2
+says "who holds which experts" out '^  4-7 +1, 3$'
+
 code "export" 0 "$trireme" export one one.hf
 says "is a Mixtral" one.hf/config.json '"model_type": "mixtral"'
 says "with its experts" one.hf/config.json '"num_local_experts": 8'
@@ -51,6 +60,8 @@ refused() { # NAME PATTERN KEY...
 }
 refused "tp" 'layout.tp = 2: tp cannot cut experts .* add layout.etp=1 and layout.sp=yes' layout.tp=2
 refused "tp alone in strict order" 'use layout.ep=2, or' $strict layout.tp=2 layout.sp=yes layout.etp=1 determinism.tp_shards=2
+refused "a limit of pieces of sequences" 'use layout.cp=1 or moe.capacity_factor=0' layout.cp=2 moe.capacity_factor=1
+refused "a limit without experts" 'moe.capacity_factor = 1 has no effect' model.preset=tiny model.experts=0 model.expert_ffn_dim=0 moe.capacity_factor=1
 refused "Muon" 'optimizer.name = muon .* use optimizer.name=adamw' optimizer.name=muon
 refused "ranks with different batches" 'use train.global_batch=6' layout.dp=3 layout.ep=3 model.experts=6 train.global_batch=8
 refused "experts that ep does not divide" 'layout.ep = 3 does not divide' layout.dp=3 layout.ep=3 train.global_batch=6

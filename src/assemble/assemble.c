@@ -69,6 +69,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
                              .recompute_layers = r->train.recompute_layers,
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
+                             .expert_capacity = r->moe.capacity_factor,
                              .freeze = r->train.freeze,
                              .documents = o->documents,
                              .sizes_only = o->sizes_only};

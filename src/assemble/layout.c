@@ -99,6 +99,11 @@ static status experts_check(const run_config *r, const decoder_spec *s)
                     "nearest: 1",
                     (long long)r->layout.cp_heads);
     }
+    if (s->experts.count == 0 && r->moe.capacity_factor > 0.0) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "moe.capacity_factor = %g has no effect: the model has no experts",
+                    r->moe.capacity_factor);
+    }
     TRY(whole_experts_check(r, s));
     if (!plan_experts_apart(&mesh)) return ST_OK;
     if (s->experts.count == 0) {
@@ -162,6 +167,19 @@ static status experts_even_check(const run_config *r)
     return ST_OK;
 }
 
+// A limit of rows is one of whole sequences, so that it does not depend on the layout.
+static status capacity_check(const run_config *r)
+{
+    const int64_t cp = r->layout.cp, tp = r->layout.tp;
+    if (r->moe.capacity_factor <= 0.0 || (cp == 1 && tp == 1)) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "moe.capacity_factor = %g: a rank of layout.%s = %lld has some positions of a "
+                "sequence and cannot count the tokens of an expert; use layout.%s=1 or "
+                "moe.capacity_factor=0",
+                r->moe.capacity_factor, cp > 1 ? "cp" : "tp", (long long)(cp > 1 ? cp : tp),
+                cp > 1 ? "cp" : "tp");
+}
+
 static status experts_apart_check(const run_config *r)
 {
     if (r->layout.ep == 1) return ST_OK;
@@ -206,6 +224,7 @@ status assemble_train_check(const run_config *r, const decoder_spec *spec)
 {
     if (spec->experts.count == 0) return ST_OK;
     TRY(experts_tp_check(r));
+    TRY(capacity_check(r));
     if (r->optimizer.name == RUN_MUON) {
         return fail(ST_UNSUPPORTED,
                     "optimizer.name = muon would take the stacked matrices of all experts for one; "

@@ -49,6 +49,9 @@ typedef struct run_config {
         double epochs;          // instead of steps, until run_length_of_epochs(); 0: not given
     } train;
     struct {
+        double capacity_factor; // 0: no limit
+    } moe;
+    struct {
         int32_t name; // run_optimizer
         double lr, beta1, beta2, eps, weight_decay;
         double clip; // 0: none

@@ -80,6 +80,11 @@ static const option rows[] = {
           .also = "frozen, freeze_layers"),
     REAL("train.z_loss", train.z_loss, "0", 0, 1, RECORDED,
          .help = "weight of the z-loss, which is the squared logarithm of the softmax's sum"),
+    REAL("moe.capacity_factor", moe.capacity_factor, "0", 0, 1024, RECORDED,
+         .help = "most tokens of a sequence that an expert takes, as a multiple of an even share; "
+                 "further tokens leave it out in training; 0 is no limit, so that no token is "
+                 "dropped",
+         .also = "expert_capacity_factor, capacity_factor"),
     OTHER("train.batch_ramp", RAMP, train.batch_ramp, NULL, RECORDED, .min = 1, .max = 1 << 24,
           .help = "global batch from given steps on, such as {0: 8, 100: 16}; the first step "
                   "is 0"),

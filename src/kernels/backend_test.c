@@ -338,7 +338,7 @@ static bool sums_survive_cuts(const sample_memory *m)
 // cannot be cut out of it.
 static bool is_stacked(const sample *s)
 {
-    if (s->node.attrs.ranks > 0) return true;
+    if (s->node.attrs.ranks > 0 || s->node.attrs.limit > 0) return true;
     for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
         const tensor_id t = i < OP_MAX_IN ? s->node.in[i] : s->node.out[i - OP_MAX_IN];
         if (t == TENSOR_NONE) continue;

@@ -137,6 +137,7 @@ typedef struct model_options {
     int64_t recompute_layers; // this many decoder layers, spread evenly, recompute; 0: all of them
     int64_t seq; // longest sequence: size of the rope table; dynamic and LongRoPE depend on it
     float z_loss;
+    double expert_capacity; // TRAIN: the most rows of an expert, in even shares; 0: no limit
     // Patterns (fnmatch) of the names of weights to freeze, e.g. "layers.0.*". Training only.
     option_list freeze;
     bool documents; // packed: attention stays within a document

@@ -280,6 +280,19 @@ status op_gate_rows(op_program *p, tensor_id x, tensor_id gate, tensor_id *y)
     return ST_OK;
 }
 
+status op_limit_rows(op_program *p, tensor_id ids, int32_t experts, int64_t seq, int64_t rows,
+                     tensor_id *kept)
+{
+    op_node node = op_node_of(OP_LIMIT_ROWS);
+    node.in[0] = ids;
+    node.attrs.experts = experts;
+    node.attrs.limit = rows;
+    node.attrs.limit_seq = seq;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *kept = node.out[0];
+    return ST_OK;
+}
+
 status op_permute(op_program *p, tensor_id x, tensor_id ids, tensor_id weights, int32_t experts,
                   op_permuted *out)
 {

@@ -44,6 +44,30 @@ const op_kind op_row_count_rows = {
     .check = counts_check,
 };
 
+static status limit_rows_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    const op_attrs *a = &node->attrs;
+    if (a->experts < 1 || a->experts > OP_LIMIT_EXPERTS || a->limit < 1 || a->limit_seq < 1) {
+        return fail(ST_MODEL,
+                    "limit_rows: %lld rows of each of %d experts, expected at least 1, of at most "
+                    "%d experts",
+                    (long long)a->limit, (int)a->experts, (int)OP_LIMIT_EXPERTS);
+    }
+    return op_infer_signature(p, node, wanted);
+}
+
+const op_kind op_row_limit_rows = {
+    .code = OP_LIMIT_ROWS,
+    .name = "limit_rows",
+    .in = "iNT",
+    .out = "iNT",
+    .made = "kept",
+    .inplace = {-1, -1, -1, -1},
+    .infer = limit_rows_infer,
+    .place = op_place_replicate,
+    .cost = op_cost_bytes,
+};
+
 static status row_offsets_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;

@@ -97,6 +97,9 @@ typedef struct op_permuted {
     tensor_id rows, row_of, offsets;
     tensor_id scale; // TENSOR_NONE without weights
 } op_permuted;
+// Replaces ids of experts by -1 beyond `rows` tokens of each expert in a sequence of `seq`.
+NODISCARD status op_limit_rows(op_program *p, tensor_id ids, int32_t experts, int64_t seq,
+                               int64_t rows, tensor_id *kept);
 NODISCARD status op_permute(op_program *p, tensor_id x, tensor_id ids, tensor_id weights,
                             int32_t experts, op_permuted *out);
 NODISCARD status op_unpermute(op_program *p, tensor_id rows, tensor_id row_of, tensor_id weights,

@@ -153,6 +153,8 @@ extern "C" {
 //   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]   -> += dw(E*M,K): a sequential sum for each expert
 //                  over its rows
 //                  [counts(Q,L)]: with counts, over the rows of the action's sequences alone
+//   LIMIT_ROWS     ids(N,T)                         -> ids(N,T): -1 for tokens of a sequence beyond
+//                  the first attrs.limit of an expert, in the order of tokens and their choices
 //   COUNT_ROWS     ids(N,T)                         -> counts(Q,L): rows of each of the L =
 //                  attrs.experts experts of each of attrs.ranks ranks; row r Q' + q: of rank r's
 //                  experts, in sequence q of the Q' of the micro-batch
@@ -203,7 +205,8 @@ extern "C" {
     X(SCALE_ROWS, scale_rows)               \
     X(SCALE_ROWS_DS, scale_rows_ds)         \
     X(COUNT_ROWS, count_rows)               \
-    X(ROW_OFFSETS, row_offsets)
+    X(ROW_OFFSETS, row_offsets)             \
+    X(LIMIT_ROWS, limit_rows)
 #define OP_TABLE_COMPUTE(X)             \
     X(EMBEDDING, embedding)             \
     X(EMBEDDING_DW, embedding_dw)       \

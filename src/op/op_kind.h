@@ -43,6 +43,8 @@ typedef enum op_grad_of { GRAD_OF_NONE, GRAD_OF_INPUT, GRAD_OF_WEIGHT } op_grad_
 // cut in order, then losses and gradients.
 typedef enum op_logits { LOGITS_NONE, LOGITS_STATS, LOGITS_LOSS } op_logits;
 
+enum { OP_LIMIT_EXPERTS = 4096 }; // of LIMIT_ROWS
+
 // The rows that an operation reorders by expert: those of input 0 or of output 0.
 typedef enum op_sorts { SORTS_NOTHING, SORTS_INPUT, SORTS_OUTPUT } op_sorts;
 

@@ -104,6 +104,8 @@ typedef struct op_attrs {
     // COUNT_ROWS, ROW_OFFSETS, GROUPED_MATMUL: ranks that share the experts, of which `pieces`
     // neighbouring ones have pieces of the same sequences (0: 1)
     int32_t ranks, pieces;
+    // LIMIT_ROWS: an expert keeps at most `limit` tokens of a sequence of limit_seq
+    int64_t limit, limit_seq;
     bool normalize;             // ROUTE: the weights of a token add up to 1
     bool sigmoid;               // ROUTE: scores are sigmoids; false: the softmax
     int32_t groups, top_groups; // ROUTE: a token takes experts of its top_groups best; 0: none

@@ -102,6 +102,7 @@ static status model_make(const candidates *c, arena *a, candidate_model *x)
                              .recompute_layers = x->recompute_layers,
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
+                             .expert_capacity = r->moe.capacity_factor,
                              .documents = r->data.packing == RUN_PACKING_MASKED,
                              .sizes_only = true};
     int32_t *halved = NULL;

@@ -40,6 +40,8 @@ typedef struct explain {
 
 // Reads CONFIG (a file, a run, a folder of `init`) and the keys that override it.
 NODISCARD status explain_open(cli_context *cli, const cli_call *call, explain *out);
+// Prints which ranks hold which experts; nothing for a dense model.
+void explain_experts(const explain *x);
 // Micro-batches of a step on one rank of dp; a plan decides their number.
 NODISCARD status explain_stages(explain *x, int64_t microbatches);
 // Makes the plans of a rank in the caller's arena.

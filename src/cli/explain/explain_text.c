@@ -313,6 +313,7 @@ status explain_print(const explain *x, explain_price price, const explain_bytes 
               (long long)x->r->train.micro_batch);
     TRY(print_timeline(x, price));
     print_mesh(x, count);
+    explain_experts(x);
     print_bytes(x, bytes, count);
     return ST_OK;
 }

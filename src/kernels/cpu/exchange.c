@@ -13,6 +13,15 @@ static void add(const kern_tensor *t, int64_t at, int64_t value)
     }
 }
 
+static void put(const kern_tensor *t, int64_t at, int64_t value)
+{
+    if (t->type == DTYPE_I32) {
+        ((int32_t *)t->data)[at] = (int32_t)value;
+    } else {
+        ((int64_t *)t->data)[at] = value;
+    }
+}
+
 static void clear(const kern_tensor *t)
 {
     const int64_t rows = t->ndim == 2 ? t->dims[0] : 1, columns = t->dims[t->ndim - 1];
@@ -41,6 +50,29 @@ status cpu_count_rows(const kern_context *context, const kern_call *call)
             if (id < 0) continue;
             const int64_t row = id / experts * sequences + n / each;
             add(counts, row * tensor_stride(counts) + id % experts, 1);
+        }
+    }
+    return ST_OK;
+}
+
+status cpu_limit_rows(const kern_context *context, const kern_call *call)
+{
+    (void)context;
+    const kern_tensor *ids = &call->in[0], *kept = &call->out[0];
+    int32_t taken[OP_LIMIT_EXPERTS];
+    for (int64_t n = 0; n < ids->dims[0]; n++) {
+        if (n % call->attrs.limit_seq == 0) {
+            memset(taken, 0, (size_t)call->attrs.experts * sizeof(*taken));
+        }
+        for (int64_t t = 0; t < ids->dims[1]; t++) {
+            const int64_t id = tensor_int(ids, n * tensor_stride(ids) + t);
+            if (id >= call->attrs.experts) {
+                return fail(ST_DATA, "limit_rows: token %lld asks for expert %lld of %d",
+                            (long long)n, (long long)id, (int)call->attrs.experts);
+            }
+            const bool fits = id >= 0 && taken[id] < call->attrs.limit;
+            put(kept, n * tensor_stride(kept) + t, fits ? id : -1);
+            if (fits) taken[id]++;
         }
     }
     return ST_OK;

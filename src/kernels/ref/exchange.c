@@ -30,6 +30,23 @@ status ref_count_rows(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
+// Counts the tokens and choices before each one anew.
+status ref_limit_rows(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *ids = &c->in[0], *kept = &c->out[0];
+    for (int64_t k = 0; k < ids->dims[0] * ids->dims[1]; k++) {
+        const int64_t n = k / ids->dims[1], first = n - n % c->attrs.limit_seq;
+        const int64_t id = ref_int(ids, ref_offset(ids, n, k % ids->dims[1]));
+        int64_t before = 0;
+        for (int64_t i = first * ids->dims[1]; i < k; i++) {
+            before += ref_int(ids, ref_offset(ids, i / ids->dims[1], i % ids->dims[1])) == id;
+        }
+        put(kept, ref_offset(kept, n, k % ids->dims[1]), before < c->attrs.limit ? id : -1);
+    }
+    return ST_OK;
+}
+
 status ref_row_offsets(const kern_context *context, const kern_call *c)
 {
     (void)context;

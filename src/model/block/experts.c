@@ -7,6 +7,8 @@
 //   x -> the shared experts, which every token uses, as one wide MLP: added to y
 #include "model/block/block.h"
 
+#include <math.h>
+
 static status gated(block_context *c, const op_permuted *p, tensor_id *a)
 {
     const decoder_spec *s = c->spec;
@@ -85,6 +87,17 @@ static status route(block_context *c, tensor_id x, tensor_id *ids, tensor_id *we
     return op_route_scored(c->p, logits, bias, &attrs, ids, weights);
 }
 
+// Drops the tokens of a sequence beyond what each of their experts takes, if there is a limit.
+static status limit(block_context *c, tensor_id *ids)
+{
+    const model_experts *e = &c->spec->experts;
+    const double share = (double)(c->options->seq * e->top_k) / (double)e->count;
+    const double most = ceil(c->options->expert_capacity * share);
+    if (c->options->purpose != PURPOSE_TRAIN || c->options->expert_capacity <= 0.0) return ST_OK;
+    const int64_t rows = most < (double)c->options->seq ? (int64_t)most : c->options->seq;
+    return op_limit_rows(c->p, *ids, (int32_t)e->count, c->options->seq, rows, ids);
+}
+
 static status emit(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
@@ -93,6 +106,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     tensor_id a = TENSOR_NONE, sum = TENSOR_NONE, d = TENSOR_NONE;
     op_permuted p;
     TRY(route(c, x, &ids, &weights));
+    TRY(limit(c, &ids));
     TRY(op_permute(c->p, x, ids, weights, (int32_t)e->count, &p)); // (top_k tokens, dim)
     TRY(gated(c, &p, &a));                                         // (top_k tokens, ffn)
     TRY(op_scale_rows(c->p, a, p.scale, &a));

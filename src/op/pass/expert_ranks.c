@@ -185,11 +185,22 @@ static status weights_cut(expert_pass *c)
     return ST_OK;
 }
 
+// Returns the limit of rows of an expert in a sequence; NULL: there is none.
+static const op_attrs *limit_of(const op_program *p)
+{
+    for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
+        const op_node *node = &p->lists[OP_FORWARD].nodes[i];
+        if (node->code == OP_LIMIT_ROWS) return &node->attrs;
+    }
+    return NULL;
+}
+
 // Makes the rows of experts those of all ranks: with `even` as many as a rank sends, exactly; else
 // as many as may come.
 static void rows_bound(expert_pass *c)
 {
     const int64_t most = c->how.ways * min_i64(c->taken, c->experts);
+    const op_attrs *limit = limit_of(c->whole);
     for (tensor_id t = 0; t < c->p->tensor_count; t++) {
         op_tensor *x = &c->p->tensors[t];
         if (!x->dims[0].bounded || x->role != ROLE_ACTIVATION) continue;
@@ -198,6 +209,12 @@ static void rows_bound(expert_pass *c)
         } else if (c->how.ways > 1) {
             x->dims[0].likely = x->dims[0].scale;
             x->dims[0].scale = x->dims[0].scale / c->taken * most;
+            if (limit == NULL || x->dims[0].symbol != EXTENT_TOKENS) continue;
+            const int64_t all = c->how.ways * c->experts * limit->limit;
+            if (all >= most * limit->limit_seq) continue;
+            x->dims[0].symbol = EXTENT_SEQS;
+            x->dims[0].likely = min_i64(all, x->dims[0].likely * limit->limit_seq);
+            x->dims[0].scale = all;
         }
     }
 }
@@ -211,10 +228,21 @@ static const op_node *permute_of(const op_program *p)
     return NULL;
 }
 
+// Whether each rank has the offsets of its rows. Rows that are gathered over tp have none.
+static bool has_offsets(const op_program *p)
+{
+    for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
+        const op_node *node = &p->lists[OP_FORWARD].nodes[i];
+        if (node->code == OP_GROUPED_MATMUL && node->in[2] == TENSOR_NONE) return false;
+    }
+    return true;
+}
+
 static status program_cut(arena *a, const op_program *whole, const op_node *permute,
                           const op_expert_cut *how, op_program **out)
 {
     expert_pass c = {.how = *how, .whole = whole};
+    c.how.even = how->even || (how->ways > 1 && !has_offsets(whole));
     c.taken = op_at(whole, permute->in[1])->dims[1].scale;
     c.experts = permute->attrs.experts / how->ways;
     if (permute->attrs.experts % how->ways != 0) {

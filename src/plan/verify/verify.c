@@ -223,6 +223,7 @@ status plan_verify(arena *a, const plan_mesh *mesh, const plan *const *plans, in
     *out = (plan_verified){.ranks = v->rank_count};
     TRY(arena_new(a, v->rank_count, &out->peak_bytes));
     v->graph.queue_items = queue_items;
+    TRY(verify_exchanges(v));
     TRY(facts_make(v));
     TRY(verify_graph_run(a, &v->graph, &v->result));
     TRY(finding_fail(v));

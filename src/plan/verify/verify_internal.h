@@ -108,6 +108,9 @@ status verify_misses(const verifier *v, const verify_finding *found);
 NODISCARD status verify_written(verifier *v);
 // verify_sums.c
 NODISCARD status verify_sums(verifier *v);
+// verify_exchange.c: exchanges of rows by counts in device memory, of all ranks or of one program.
+NODISCARD status verify_exchanges(const verifier *v);
+NODISCARD status verify_exchange_program(const op_program *p, const extent_binding *bound);
 // verify_fused.c
 NODISCARD status verify_fused(const verifier *v);
 
