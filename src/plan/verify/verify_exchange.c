@@ -31,7 +31,8 @@ static const op_node *permute_behind(const op_program *p, tensor_id offsets, con
         count->attrs.ranks == node->attrs.ranks && sum->attrs.ranks == node->attrs.ranks;
     for (int64_t i = 0; i < p->lists[OP_FORWARD].count && same; i++) {
         const op_node *permute = &p->lists[OP_FORWARD].nodes[i];
-        if (permute->code == OP_PERMUTE && permute->in[1] == count->in[0]) return permute;
+        const bool sorts = op_kind_of(permute->code)->sorts == SORTS_OUTPUT;
+        if (sorts && permute->in[1] == count->in[0]) return permute;
     }
     return NULL;
 }
@@ -77,7 +78,10 @@ status verify_exchange_program(const op_program *p, const extent_binding *bound)
     for (int list = 0; list < OP_LIST_COUNT; list++) {
         for (int64_t i = 0; i < p->lists[list].count; i++) {
             const op_node *node = &p->lists[list].nodes[i];
-            if (node->code == OP_EXCHANGE_ROWS) TRY(exchange_check(p, node, bound));
+            const op_kind *kind = op_kind_of(node->code);
+            if (kind->communicates && kind->collective == COLLECTIVE_ALL_TO_ALLV) {
+                TRY(exchange_check(p, node, bound));
+            }
         }
     }
     return ST_OK;
