@@ -31,13 +31,20 @@ DEV_INLINE dev_span dev_span_of(const cuda_attention_args *a, int64_t sequence)
     return s;
 }
 
+// Whether a query and a key belong to the same document.
+DEV_CALLED bool dev_same_document(const cuda_attention_args *a, const dev_span *s, int64_t t,
+                                  int64_t key)
+{
+    const int64_t first = s->sequence * s->key_count;
+    return dev_index(&a->documents, first + s->shift + t) == dev_index(&a->documents, first + key);
+}
+
 DEV_INLINE bool dev_sees(const cuda_attention_args *a, const dev_span *s, int64_t t, int64_t key)
 {
-    const int64_t position = s->shift + t, first = s->sequence * s->key_count;
+    const int64_t position = s->shift + t;
     if (t >= a->seq || key >= s->key_count || key > position) return false;
     if (a->window > 0 && key <= position - a->window) return false;
-    if (a->documents.data == NULL) return true;
-    return dev_index(&a->documents, first + position) == dev_index(&a->documents, first + key);
+    return a->documents.data == NULL || dev_same_document(a, s, t, key);
 }
 
 // The keys that some query of t to t + count - 1 may see: [begin, end).
@@ -66,7 +73,7 @@ DEV_INLINE int64_t dev_queries_end(const cuda_attention_args *a, const dev_span 
 }
 
 // The factor of dropout of one probability: 0, or 1 / (1 - p).
-DEV_INLINE float dev_keep(const cuda_attention_args *a, const dev_span *s, int64_t head, int64_t t,
+DEV_CALLED float dev_keep(const cuda_attention_args *a, const dev_span *s, int64_t head, int64_t t,
                           int64_t key)
 {
     if (!(a->dropout > 0.0f)) return 1.0f;

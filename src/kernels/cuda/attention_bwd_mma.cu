@@ -67,6 +67,14 @@ DEV_INLINE void bwd_pair(const cuda_attention_args *a, const dev_span *s, int64_
     *score = p * keep;
 }
 
+// `column`: the one of the two that goes along columns.
+DEV_INLINE bool bwd_sees(const cuda_attention_args *a, const dev_span *s, const mma_bounds *b,
+                         int r, int64_t column, int64_t t, int64_t key)
+{
+    if (!mma_sees(b, r, column)) return false;
+    return a->documents.data == NULL || dev_same_document(a, s, t, key);
+}
+
 // lse (times log2 e) and delta of a query. A query that is not there has zeros.
 DEV_INLINE void bwd_numbers(const cuda_attention_args *a, const dev_span *s, int64_t head,
                             int64_t t, float out[2])
@@ -97,6 +105,7 @@ DEV_INLINE void bwd_queries(dev_half type, int dim, const cuda_attention_args *a
     const int64_t begin = dev_keys_begin(a, &s, first) / BWD_SIDE * BWD_SIDE;
     const int64_t end = dev_keys_end(&s, first, dev_min(MMA_ROWS, a->seq - first));
     const char *const rows[2] = {shared, shared + MMA_ROWS * dim * 2};
+    const mma_bounds bounds = mma_keys_of(a, &s, t);
     float numbers[2][2];
     bwd_numbers(a, &s, head, t + mma_lane_row(0), numbers[0]);
     bwd_numbers(a, &s, head, t + mma_lane_row(1), numbers[1]);
@@ -118,13 +127,13 @@ DEV_INLINE void bwd_queries(dev_half type, int dim, const cuda_attention_args *a
         }
         dev_copy_async_commit();
         bwd_products(type, dim, rows, others, p, ds);
-        const bool sees_all = mma_sees_all(a, &s, t, 16, key, BWD_SIDE);
         DEV_UNROLL
         for (int i = 0; i < BWD_TILES * 4; i++) {
             const int64_t query = t + mma_lane_row(i % 4 / 2);
             const int64_t at = key + mma_lane_column(i / 4) + i % 2;
             bwd_pair(a, &s, head, query, at, numbers[i % 4 / 2],
-                     sees_all || dev_sees(a, &s, query, at), &p[i / 4][i % 4], &ds[i / 4][i % 4]);
+                     bwd_sees(a, &s, &bounds, i % 4 / 2, at, query, at), &p[i / 4][i % 4],
+                     &ds[i / 4][i % 4]);
         }
         bwd_add(type, dim, ds, others[0], dq);
     }
@@ -160,6 +169,7 @@ DEV_INLINE void bwd_keys(dev_half type, int dim, const cuda_attention_args *a, f
     const int64_t first = dev_block(0) * MMA_ROWS, key = first + mma_warp_row(), kv = dev_block(1);
     const int64_t end = dev_queries_end(a, &s, first, MMA_ROWS);
     const char *const rows[2] = {shared, shared + MMA_ROWS * dim * 2};
+    const mma_bounds bounds = mma_queries_of(a, &s, key);
     bwd_walk w;
     w.begin = dev_queries_begin(&s, first) / BWD_SIDE * BWD_SIDE;
     w.tiles = end > w.begin ? (end - w.begin + BWD_SIDE - 1) / BWD_SIDE : 0;
@@ -182,14 +192,13 @@ DEV_INLINE void bwd_keys(dev_half type, int dim, const cuda_attention_args *a, f
         }
         dev_copy_async_commit();
         bwd_products(type, dim, rows, others, p, ds);
-        const bool sees_all = mma_sees_all(a, &s, t, BWD_SIDE, key, 16);
         DEV_UNROLL
         for (int i = 0; i < BWD_TILES * 4; i++) {
             const int column = mma_lane_column(i / 4) + i % 2;
             const int64_t at = key + mma_lane_row(i % 4 / 2);
             bwd_pair(a, &s, head, t + column, at, numbers + 2 * column,
-                     sees_all || dev_sees(a, &s, t + column, at), &p[i / 4][i % 4],
-                     &ds[i / 4][i % 4]);
+                     bwd_sees(a, &s, &bounds, i % 4 / 2, t + column, t + column, at),
+                     &p[i / 4][i % 4], &ds[i / 4][i % 4]);
         }
         bwd_add(type, dim, p, others[1], dv);
         bwd_add(type, dim, ds, others[0], dk);

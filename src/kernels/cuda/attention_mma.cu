@@ -27,7 +27,7 @@ DEV_INLINE void mma_copy_keys(const cuda_attention_args *a, const dev_span *s, i
 // Scores of 16 queries and 64 keys, times scale and log2 e; -infinity where a key is not seen.
 DEV_INLINE void mma_scores(dev_half type, int dim, const cuda_attention_args *a, const dev_span *s,
                            uint32_t (*q)[4], const char *keys, int64_t t, int64_t key,
-                           float p[MMA_TILES][4])
+                           const mma_bounds *bounds, float p[MMA_TILES][4])
 {
     const float scale = a->scale * MMA_LOG2_E;
     DEV_UNROLL
@@ -43,12 +43,15 @@ DEV_INLINE void mma_scores(dev_half type, int dim, const cuda_attention_args *a,
         }
     }
     const bool sees_all = mma_sees_all(a, s, t, 16, key, MMA_KEYS);
+    const bool has_documents = a->documents.data != NULL;
     DEV_UNROLL
     for (int n = 0; n < MMA_TILES; n++) {
         DEV_UNROLL
         for (int i = 0; i < 4; i++) {
             const int64_t query = t + mma_lane_row(i / 2), at = key + mma_lane_column(n) + i % 2;
-            p[n][i] = sees_all || dev_sees(a, s, query, at) ? p[n][i] * scale : -INFINITY;
+            bool sees = sees_all || mma_sees(bounds, i / 2, at);
+            if (has_documents && sees) sees = dev_same_document(a, s, query, at);
+            p[n][i] = sees ? p[n][i] * scale : -INFINITY;
         }
     }
 }
@@ -146,6 +149,7 @@ DEV_INLINE void mma_forward(dev_half type, int dim, const cuda_attention_args *a
     const int64_t head = dev_block(1), kv = head / (a->heads / a->kv_heads);
     const int64_t begin = dev_keys_begin(a, &s, first) / MMA_KEYS * MMA_KEYS;
     const int64_t end = dev_keys_end(&s, first, dev_min(MMA_ROWS, a->seq - first));
+    const mma_bounds bounds = mma_keys_of(a, &s, t);
     mma_state state = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     DEV_UNROLL
     for (int i = 0; i < dim / 2; i++) out[i / 4][i % 4] = 0.0f;
@@ -167,7 +171,7 @@ DEV_INLINE void mma_forward(dev_half type, int dim, const cuda_attention_args *a
             mma_copy_keys(a, &s, dim, key + MMA_KEYS, kv, stages + (n + 1) % 2 * stage_bytes);
         }
         dev_copy_async_commit();
-        mma_scores(type, dim, a, &s, q, stage, t, key, p);
+        mma_scores(type, dim, a, &s, q, stage, t, key, &bounds, p);
         mma_softmax(dim, &state, p, out);
         mma_drop(a, &s, head, t, key, p);
         mma_values(type, dim, stage + MMA_KEYS * dim * 2, p, out);

@@ -39,6 +39,44 @@ DEV_INLINE bool mma_sees_all(const cuda_attention_args *a, const dev_span *s, in
     return a->window <= 0 || key > s->shift + t + rows - 1 - a->window;
 }
 
+// The columns that the two rows of a lane see, from low to high, regardless of documents.
+typedef struct mma_bounds {
+    int low[2], high[2];
+} mma_bounds;
+
+// Rows are queries, columns are keys.
+DEV_INLINE mma_bounds mma_keys_of(const cuda_attention_args *a, const dev_span *s, int64_t t)
+{
+    mma_bounds b;
+    DEV_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const int64_t query = t + mma_lane_row(r), position = s->shift + query;
+        b.low[r] = a->window > 0 ? (int)(position - a->window + 1) : 0;
+        b.high[r] = query < a->seq ? (int)dev_min(position, s->key_count - 1) : -1;
+    }
+    return b;
+}
+
+// Rows are keys, columns are queries.
+DEV_INLINE mma_bounds mma_queries_of(const cuda_attention_args *a, const dev_span *s, int64_t key)
+{
+    mma_bounds b;
+    DEV_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const int64_t at = key + mma_lane_row(r), first = at - s->shift;
+        b.low[r] = (int)first;
+        b.high[r] =
+            a->window > 0 ? (int)dev_min(first + a->window - 1, a->seq - 1) : (int)a->seq - 1;
+        if (at >= s->key_count) b.high[r] = -1;
+    }
+    return b;
+}
+
+DEV_INLINE bool mma_sees(const mma_bounds *b, int r, int64_t column)
+{
+    return column >= b->low[r] && column <= b->high[r];
+}
+
 // Writes 16 rows of sums, times a factor for each of a lane's two rows, through the warp's rows of
 // a tile (16-bit numbers).
 DEV_INLINE void mma_store_rows(dev_half type, int dim, const cuda_attention_args *a,

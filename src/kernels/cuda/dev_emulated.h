@@ -61,6 +61,9 @@ void emu_copy_async_commit(void);
 void emu_copy_async_wait(int left);
 void emu_index_check(const char *what, int64_t row, int64_t value, int64_t count);
 void emu_aligned_check(const void *at, int64_t bytes);
+void emu_atomic_add(int64_t *at, int64_t value);
+void emu_atomic_min(int64_t *at, int64_t value);            // of unsigned numbers
+void emu_access(const void *at, int64_t bytes, int writes); // to memory, by the thread that runs
 
 #ifdef __cplusplus
 }
@@ -140,15 +143,15 @@ DEV_INLINE int dev_lowest_bit(uint32_t bits)
     return __builtin_ctz(bits);
 }
 
-// ---- atomics on integers: fibres are switched elsewhere, so a plain access is one --------------
+// ---- atomics on integers ------------------------------------------------------------------------
 DEV_INLINE void dev_atomic_add(int64_t *at, int64_t value)
 {
-    *at = (int64_t)((uint64_t)*at + (uint64_t)value);
+    emu_atomic_add(at, value);
 }
 
 DEV_INLINE void dev_atomic_min(int64_t *at, int64_t value)
 {
-    if ((uint64_t)value < (uint64_t)*at) *at = value;
+    emu_atomic_min(at, value);
 }
 
 // ---- bits and types -----------------------------------------------------------------------------
