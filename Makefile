@@ -3,11 +3,7 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX  ?= /usr/local
 export JOBS
 
-<<<<<<< HEAD
 .PHONY: all demo test test-night test-slurm test-cuda cuda-bundle validate bench install clean
-=======
-.PHONY: all demo test test-night test-slurm test-cuda validate bench install clean
->>>>>>> ef089d89 (kernels: masks of attention in few registers, tests over several tiles)
 all:
 	@tools/install_packages build
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >build.log 2>&1 || \
@@ -30,7 +26,6 @@ test-slurm: all
 	@TRIREME=$(CURDIR)/build/trireme bash tests/slurm_test.sh
 	@TRIREME=$(CURDIR)/build/trireme bash tests/mpirun_test.sh
 
-<<<<<<< HEAD
 # On a machine with an NVIDIA GPU: the kernels against the reference, training, speeds (results in cuda_try/).
 test-cuda: all
 	@ninja -C build -j$(JOBS) kernels_gpu_test cuda_kernels
@@ -40,14 +35,6 @@ test-cuda: all
 cuda-bundle: all
 	@ninja -C build -j$(JOBS) kernels_gpu_test cuda_kernels
 	@tools/cuda_bundle build
-=======
-# The kernels of NVIDIA GPUs on this machine's GPU: each operation against the reference, then speeds as lines of JSON.
-test-cuda:
-	@tools/install_packages test
-	@cmake --preset release >/dev/null
-	@ninja -C build -j$(JOBS) cuda_kernels kernels_gpu_test
-	@GPU_SPEED=1 build/tests/kernels_gpu_test
->>>>>>> ef089d89 (kernels: masks of attention in few registers, tests over several tiles)
 
 # The long forms (hours).
 test-night:
