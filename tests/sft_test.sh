@@ -63,6 +63,24 @@ code "look, short sequences" 0 "$trireme" data look "$yaml" train.seq=32
 says "it warns of samples that are cut" err 'samples are longer than train.seq = 32 and are cut; the longest has'
 code "look, a template that the tokenizer does not know" 0 "$trireme" data look "$yaml" data.template=llama3
 says "it warns of answers without an end" err 'no end-of-turn token is ever trained'
+# --- strict: one digest for every layout; a run that goes on; answers ---
+strict="determinism=strict determinism.tp_shards=2 determinism.cp_shards=2 train.micro_batch=1"
+code "strict" 0 "$trireme" train "$yaml" run.dir="$dir/strict" $strict
+want=$("$trireme" digest "$dir/strict")
+for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" layout.cp=2; do
+    code "strict, $layout" 0 "$trireme" train "$yaml" run.dir="$dir/strict-$layout" $strict $layout
+    same "strict, $layout: the digest of one rank" "$("$trireme" digest "$dir/strict-$layout")" "$want"
+done
+code "three steps" 0 "$trireme" train "$yaml" run.dir="$dir/part" $strict train.steps=3
+code "two more" 0 "$trireme" train "$dir/part" train.steps=5
+same "the digest of five" "$("$trireme" digest "$dir/part")" "$want"
+code "sixty more" 0 "$trireme" train "$dir/part" train.steps=65
+code "an answer" 0 "$trireme" generate "$dir/part" --template auto --temperature 0 --json --prompt "What is the capital of France?"
+says "it is the one that was trained, and ends" out '"text": "Paris\.".*"finish": "eos"'
+code "an answer after a system message" 0 "$trireme" generate "$dir/part" --template auto --temperature 0 \
+    --system "Answer in one word." --prompt "Is seven prime?"
+says "the answer alone is printed" out '^Yes\.$'
+code "a system message without a template" 2 "$trireme" generate "$dir/part" --system x --prompt x
 code "an unknown template" 4 "$trireme" data look "$yaml" data.template="$dir/none.jinja"
 printf '{%% for m in messages %%}\n{%% include "x" %%}{%% endfor %%}' >"$dir/bad.jinja"
 code "a template outside of the subset" 5 "$trireme" data look "$yaml" data.template="$dir/bad.jinja"
