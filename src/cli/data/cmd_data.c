@@ -406,9 +406,13 @@ static status only(const cli_call *call, const char *name, bool tokenizer, bool 
 static status run(cli_context *cli, const cli_call *call)
 {
     static const char *const names[] = {"inspect", "pack",  "show", "build",
-                                        "trace",   "audit", "look"};
+                                        "trace",   "audit", "look", "keys"};
     const char *name = call->operands[0];
     const data_flags *f = call->flags;
+    if (strcmp(name, names[7]) == 0 && call->operand_count == 1) return data_keys(cli);
+    if (call->operand_count < 2 && text_find_name(name, names, COUNT_OF(names)) >= 0) {
+        return fail(ST_USAGE, "data %s needs a file or folder", name);
+    }
     const bool is_trace = strcmp(name, names[4]) == 0;
     if (!is_trace && (f->step > 0 || f->document != NULL)) {
         return fail(ST_USAGE, "data %s takes no --%s", name, f->step > 0 ? "step" : "document");
@@ -441,7 +445,7 @@ static status run(cli_context *cli, const cli_call *call)
     const char *near = text_nearest(name, names, COUNT_OF(names));
     return fail(ST_USAGE, "there is no \"data %s\"; %s \"data %s\"%s", name,
                 near != NULL ? "did you mean" : "there are", near != NULL ? near : names[0],
-                near != NULL ? "?" : ", pack, show, look, build, trace and audit");
+                near != NULL ? "?" : ", pack, show, look, build, trace, audit and keys");
 }
 
 const cli_command cli_command_data = {
@@ -450,7 +454,7 @@ const cli_command cli_command_data = {
     .synopsis = "inspect FILE ... [--json] | pack FILE ... --tokenizer T --out DIR | "
                 "show|look CONFIG|RUN [--sequences N] [key.path=value ...] | "
                 "build CORPUS.yaml [key.path=value ...] | "
-                "trace RUN|CONFIG --step S|--document ID [--json] | audit CORPUS ...",
+                "trace RUN|CONFIG --step S|--document ID [--json] | audit CORPUS ... | keys",
     .about =
         "inspect: prints the format and contents of a token file or text, and reads and checks "
         "every token. pack: makes a token shard for each text or JSON-lines file (.gz and .zst "
@@ -460,7 +464,7 @@ const cli_command cli_command_data = {
         "filtered and without repetitions; the same command continues a build that was stopped, "
         "and data.train takes its folder. trace: lists the documents that a step trains on, or the "
         "steps that train on a document. audit: verifies every shard, ledger and input file of a "
-        "corpus by its hash. train prepares texts by itself; pack prepares them in "
+        "corpus by its hash. keys: prints the keys and filters of build. train prepares texts by itself; pack prepares them in "
         "advance.",
     .examples = "  trireme data inspect corpus/*.bin\n"
                 "  trireme data pack web/*.jsonl.zst --tokenizer tokenizer.json -o packed\n"
@@ -470,10 +474,10 @@ const cli_command cli_command_data = {
                 "  trireme data audit corpus\n",
     .flags = &flags,
     .flags_bytes = sizeof(data_flags),
-    .operand_min = 2,
+    .operand_min = 1,
     .operand_max = -1,
     .takes_keys = true,
     .shorts = "o=out",
-    .words = "inspect, pack, show, build, trace, audit, look",
+    .words = "inspect, pack, show, build, trace, audit, look, keys",
     .run = run,
 };

@@ -83,6 +83,20 @@ static void print_result(cli_context *cli, const corpus_config *c, const corpus_
     }
 }
 
+status data_keys(cli_context *cli)
+{
+    option_table table;
+    text t = {.a = cli->a};
+    TRY(corpus_config_table(cli->a, &table));
+    TRY(option_print_markdown(&table, &t));
+    TRY(text_add(&t, "\n| filter | |\n| --- | --- |\n"));
+    for (int64_t i = 0; data_filters[i] != NULL; i++) {
+        TRY(text_add(&t, "| `%s` | %s |\n", data_filters[i]->name, data_filters[i]->about));
+    }
+    cli_print_text(cli, &t);
+    return ST_OK;
+}
+
 status data_build(cli_context *cli, const cli_call *call)
 {
     corpus_config *c = NULL;

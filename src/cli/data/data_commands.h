@@ -13,6 +13,7 @@ typedef struct data_flags {
     bool json;
 } data_flags;
 
+NODISCARD status data_keys(cli_context *cli);
 NODISCARD status data_build(cli_context *cli, const cli_call *call);
 NODISCARD status data_trace(cli_context *cli, const cli_call *call);
 NODISCARD status data_audit(cli_context *cli, const cli_call *call);

@@ -162,6 +162,16 @@ static int64_t row_count(int64_t sources)
     return count;
 }
 
+// Keys that change no byte of the result. A build that goes on may have other values of them.
+static bool is_free(const char *key)
+{
+    static const char *const free_keys[] = {"out", "threads", "memory", "samples"};
+    for (int64_t i = 0; i < COUNT_OF(free_keys); i++) {
+        if (strcmp(key, free_keys[i]) == 0) return true;
+    }
+    return false;
+}
+
 static status make_rows(arena *a, const option_list *names, option_table *out)
 {
     option *rows = NULL;
@@ -185,6 +195,7 @@ static status make_rows(arena *a, const option_list *names, option_table *out)
     }
     for (int64_t i = 0; i < n; i++) {
         if (rows[i].unit == NULL) rows[i].unit = "";
+        rows[i].on_resume = is_free(rows[i].key) ? OPTION_FREE : OPTION_FIXED;
     }
     *out = (option_table){.title = "Keys of a corpus", .rows = rows, .count = n};
     return ST_OK;
@@ -246,14 +257,9 @@ static status check_values(const host *h, const config *c, const corpus_config *
 // The digest of all keys but those that change no byte of the result.
 static status make_digest(arena *a, const option_table *t, corpus_config *c)
 {
-    static const char *const free_keys[] = {"out", "threads", "memory", "samples"};
     text all = {.a = a}, parameters = {.a = a};
     for (int64_t i = 0; i < t->count; i++) {
-        bool is_free = false;
-        for (int64_t k = 0; k < COUNT_OF(free_keys) && !is_free; k++) {
-            is_free = strcmp(t->rows[i].key, free_keys[k]) == 0;
-        }
-        if (is_free) continue;
+        if (t->rows[i].on_resume == OPTION_FREE) continue;
         text value = {.a = a};
         TRY(text_add(&value, "%s", ""));
         TRY(option_print(&t->rows[i], c, &value));
