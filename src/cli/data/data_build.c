@@ -104,6 +104,9 @@ status data_build(cli_context *cli, const cli_call *call)
     building b = {.cli = cli};
     const corpus_progress progress = {.report = build_progress, .context = &b};
     if (call->operand_count != 2) return fail(ST_USAGE, "data build takes one configuration");
+    if (((const data_flags *)call->flags)->sequences > 0) {
+        return fail(ST_USAGE, "data build takes no --sequences");
+    }
     TRY(corpus_config_load(cli->h, cli->a, call->operands[1], call->keys, call->key_count, &c));
     const int64_t begin_ns = cli->h->api->monotonic_ns(cli->h);
     cli_signals_begin_quiet();
