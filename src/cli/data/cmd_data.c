@@ -411,7 +411,7 @@ static status run(cli_context *cli, const cli_call *call)
     const data_flags *f = call->flags;
     if (strcmp(name, names[7]) == 0 && call->operand_count == 1) return data_keys(cli);
     if (call->operand_count < 2 && text_find_name(name, names, COUNT_OF(names)) >= 0) {
-        return fail(ST_USAGE, "data %s needs a file or folder", name);
+        return fail(ST_USAGE, "too few arguments; data %s needs a file or folder", name);
     }
     const bool is_trace = strcmp(name, names[4]) == 0;
     if (!is_trace && (f->step > 0 || f->document != NULL)) {
