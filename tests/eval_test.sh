@@ -94,6 +94,10 @@ printf x >"$dir/x.txt"
 code "one token, its end" 0 "$trireme" eval "$run" --data "$dir/x.txt" --json
 : >"$dir/empty.txt"
 code "nothing to predict" 5 "$trireme" eval "$run" --data "$dir/empty.txt"
+printf '{"text": "salt and wind"}\n{"text": 5}\n' >"$dir/bad.jsonl"
+code "a line without a text" 5 "$trireme" eval "$run" --data "$dir/bad.jsonl"
+code "is left out" 0 "$trireme" eval "$run" --data "$dir/bad.jsonl" --on-error skip
+says "and told" out '^skipped +1 line without a text$'
 code "no such task" 2 "$trireme" eval "$run" --task mmlu --data "$dir/x.txt"
 code "not the task's form" 5 "$trireme" eval "$run" --task hellaswag --data "$dir/valid.txt"
 exit $((failures > 0))

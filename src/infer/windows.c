@@ -59,6 +59,8 @@ static status text_more(infer_windows *w)
     data_ids ids = {0};
     TRY(data_documents_next(w->texts, &piece));
     if (piece.bytes == NULL) {
+        const char *first = NULL;
+        w->count.skipped += data_documents_skipped(w->texts, &first);
         data_documents_close(w->texts);
         w->texts = NULL;
         return ST_OK;
@@ -130,7 +132,9 @@ static status path_open(infer_windows *w, const char *path)
                     path);
     }
     if (!is_tokens) {
-        return data_documents_open(w->h, path, data_tokenizer_cuts(w->spec.tokenizer), &w->texts);
+        const int skips = w->spec.skips_bad_lines ? DATA_SKIP_BAD_LINES : 0;
+        return data_documents_open(w->h, path, data_tokenizer_cuts(w->spec.tokenizer) | skips,
+                                   &w->texts);
     }
     data_tokens *t = NULL;
     TRY(data_tokens_open(w->h, w->a, path, w->spec.vocab, &t));
@@ -284,7 +288,10 @@ status infer_windows_open(const host *h, arena *a, const infer_windows_spec *spe
 
 infer_windows_count infer_windows_counted(const infer_windows *w)
 {
-    return w->count;
+    infer_windows_count count = w->count;
+    const char *first = NULL;
+    if (w->texts != NULL) count.skipped += data_documents_skipped(w->texts, &first);
+    return count;
 }
 
 double infer_windows_share(const infer_windows *w)

@@ -22,12 +22,14 @@ typedef struct infer_windows_spec {
     int64_t limit;             // tokens to predict; 0: all
     // A window is one text, whatever document boundaries it contains (data.packing: plain).
     bool crosses_texts;
+    bool skips_bad_lines; // of JSON lines; otherwise they are errors
 } infer_windows_spec;
 
 typedef struct infer_windows_count {
     int64_t tokens;    // predicted tokens
     int64_t bytes;     // bytes of the text of these tokens; special tokens have none
     int64_t documents; // documents that contain them
+    int64_t skipped;   // lines that were left out
 } infer_windows_count;
 
 NODISCARD status infer_windows_open(const host *h, arena *a, const infer_windows_spec *spec,

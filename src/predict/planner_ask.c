@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 enum { LAYERS_MAX = 10000, LAYERS_PRECISION = 128, DEEP_LAYERS = 128 };
-enum { ASK_SIMULATIONS = 1, PROBES_MAX = 40 };
+enum { ASK_SIMULATIONS = 1, PROBES_MAX = 40, WALK_STEPS = 256 };
 
 // One kind of pipeline stands for all: the others need as many bytes or more, and their times
 // differ by their bubbles. Searching them all takes seconds for each number that is tried.
@@ -215,7 +215,9 @@ typedef struct run_walk {
     predict_planner *p;
     predict_answer *q;
     int64_t node, most;
+    int64_t step; // the walk ends where good and bad are this near: 1, or 0.4% of a large cluster
     int64_t good, bad;
+    bool was_good; // the number that was tried last
     run_figures best, beyond;
     int64_t least; // smallest number on which a layout fits, of those tried; 0: none
     run_figures at_least;
@@ -225,7 +227,8 @@ static status walk_try(run_walk *w, int64_t n)
 {
     run_figures f;
     TRY(run_on(w->p, n * w->node, &f));
-    if (is_good(w->q, &f)) {
+    w->was_good = is_good(w->q, &f);
+    if (w->was_good) {
         w->good = n;
         w->best = f;
     } else {
@@ -239,23 +242,25 @@ static status walk_try(run_walk *w, int64_t n)
 }
 
 // Chooses the next number to try. Days fall like 1 / n and dollars grow evenly between two ends
-// with figures; every other time the middle is taken, so that the walk ends.
+// with figures: that guess, then the number one step to its other side, which often ends the walk,
+// then the middle, so that it does end.
 static int64_t walk_next(const run_walk *w, int probe)
 {
     const int64_t low = min_i64(w->good, w->bad), high = max_i64(w->good, w->bad);
+    const int64_t towards = w->good > w->bad ? -w->step : w->step; // from good to bad
     int64_t n = (low + high) / 2;
-    if (w->best.is_there && w->beyond.is_there && probe % 2 == 0) {
+    if (w->best.is_there && probe % 3 != 2) {
         const double at = w->q->question == ASK_DAYS
                               ? (double)w->good * w->best.days / w->q->limit
                               : (double)w->good * w->q->limit / fmax(w->best.cost_usd, 1.0);
-        n = (int64_t)at;
+        n = probe % 3 == 0 ? (int64_t)at : w->was_good ? w->good + towards : w->bad - towards;
     }
     return min_i64(max_i64(n, low + 1), high - 1);
 }
 
 static status walk_between(run_walk *w)
 {
-    for (int i = 0; llabs((long long)(w->good - w->bad)) > 1 && i < PROBES_MAX; i++) {
+    for (int i = 0; llabs((long long)(w->good - w->bad)) > w->step && i < PROBES_MAX; i++) {
         TRY(walk_try(w, walk_next(w, i)));
     }
     return ST_OK;
@@ -291,6 +296,7 @@ static status ask_run(predict_planner *p, predict_answer *out)
         return fail(ST_CONFIG_CONFLICT, "the length of the run is not known: give train.tokens (or "
                                         "train.steps), such as train.tokens=15e12");
     }
+    w.step = max_i64(w.most / WALK_STEPS, 1);
     predict_ask_quickly(p);
     const int64_t first = min_i64((devices_at_least(p) + node - 1) / node, w.most);
     const status st = out->question == ASK_DAYS ? walk_days(&w, first) : walk_budget(&w, first);

@@ -14,7 +14,7 @@ typedef struct eval_flags {
     option_list data, task;
     const char *tokenizer, *items;
     int64_t seq, stride, limit, batch, threads;
-    int32_t packing, precision;
+    int32_t packing, on_error, precision;
     bool strict, json;
 } eval_flags;
 
@@ -68,6 +68,13 @@ static const option rows[] = {
      .help = "attention between documents: with masked, documents do not attend to each other and "
              "none predicts the next one's first token; with plain, they form one text; auto is "
              "the run's setting, and masked for other folders"},
+    {.key = "on-error",
+     .kind = OPTION_CHOICE,
+     .offset = AT(on_error),
+     .default_text = "stop",
+     .choices = "stop, skip",
+     .help = "a line of JSON lines without a text: stop is an error, skip leaves it out and "
+             "tells how many were"},
     {.key = "batch",
      .kind = OPTION_INT,
      .offset = AT(batch),
@@ -250,11 +257,12 @@ static status loss_tell(const evaluation *v, int64_t seq, int64_t stride)
         cli_print(v->cli,
                   "{\"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, \"tokens\": %lld, "
                   "\"bytes\": %lld, \"documents\": %lld, \"seq\": %lld, \"stride\": %lld, "
-                  "\"seconds\": %.6g, \"tokens_per_s\": %.6g}\n",
+                  "\"skipped\": %lld, \"seconds\": %.6g, \"tokens_per_s\": %.6g}\n",
                   json_number(loss, numbers[0]), json_number(exp(loss), numbers[1]),
                   json_number(per_byte, numbers[2]), (long long)count.tokens,
                   (long long)count.bytes, (long long)count.documents, (long long)seq,
-                  (long long)stride, seconds, (double)count.tokens / fmax(seconds, 1e-9));
+                  (long long)stride, (long long)count.skipped, seconds,
+                  (double)count.tokens / fmax(seconds, 1e-9));
         return ST_OK;
     }
     cli_print(v->cli, "loss           %.6f nats per token\n", loss);
@@ -263,6 +271,10 @@ static status loss_tell(const evaluation *v, int64_t seq, int64_t stride)
     cli_print(v->cli, "over           %lld tokens, %lld bytes, %lld document%s, windows of %lld\n",
               (long long)count.tokens, (long long)count.bytes, (long long)count.documents,
               text_plural(count.documents, "s"), (long long)seq);
+    if (count.skipped > 0) {
+        cli_print(v->cli, "skipped        %lld line%s without a text\n", (long long)count.skipped,
+                  text_plural(count.skipped, "s"));
+    }
     return ST_OK;
 }
 
@@ -284,7 +296,8 @@ static status loss_eval(evaluation *v)
                                      .seq = seq,
                                      .stride = stride,
                                      .limit = v->f->limit,
-                                     .crosses_texts = crosses};
+                                     .crosses_texts = crosses,
+                                     .skips_bad_lines = v->f->on_error == 1};
     TRY(infer_windows_open(v->cli->h, v->cli->a, &spec, &v->windows));
     TRY(scorer_open(v, seq, !crosses));
     const status st = loss_run(v);
@@ -377,6 +390,9 @@ static status files_eval(evaluation *v)
 static status evaluate(evaluation *v, const cli_call *call)
 {
     TRY(task_find(v));
+    if (v->f->on_error == 1 && v->task != TASK_LOSS) {
+        return fail(ST_USAGE, "--on-error skip applies to --task loss only");
+    }
     TRY(paths_find(v, call));
     TRY(cli_model_find(v->cli, call->operands[0], &v->model));
     TRY(tokenizer_find(v));
