@@ -40,6 +40,11 @@ code "a limit above all" 0 train wide $strict moe.capacity_factor=8 layout.dp=2 
 same "drops none" "$(digest wide)" "$want"
 code "explain" 0 "$trireme" explain demo/config.yaml $keys layout.dp=4 layout.ep=2
 says "who holds which experts" out '^  4-7 +1, 3$'
+balance="moe.aux_loss=0.05 moe.z_loss=0.001"
+code "losses of routers" 0 train balanced $strict $balance
+same "change the weights" "$([ "$(digest balanced)" != "$want" ] && echo yes)" yes
+code "in another layout" 0 train balanced2 $strict $balance layout.dp=2 layout.zero=1 layout.ep=2 train.recompute=full
+same "to the same bits" "$(digest balanced2)" "$(digest balanced)"
 
 code "export" 0 "$trireme" export one one.hf
 says "is a Mixtral" one.hf/config.json '"model_type": "mixtral"'
@@ -66,6 +71,8 @@ refused "Muon" 'optimizer.name = muon .* use optimizer.name=adamw' optimizer.nam
 refused "ranks with different batches" 'use train.global_batch=6' layout.dp=3 layout.ep=3 model.experts=6 train.global_batch=8
 refused "experts that ep does not divide" 'layout.ep = 3 does not divide' layout.dp=3 layout.ep=3 train.global_batch=6
 refused "a shared expert" 'model.shared_experts=0' model.shared_experts=1
+refused "a loss of sequences that cp cuts" 'moe.aux_loss and moe.z_loss are of whole sequences' layout.cp=2 moe.aux_loss=0.1
+refused "a loss of experts without them" 'moe.aux_loss = 0.1 has no effect' model.preset=tiny model.expert_ffn_dim=0 moe.aux_loss=0.1
 refused "a width that no MLP has" 'model.ffn_dim = 64 has no effect' model.ffn_dim=64
 refused "a key of experts without them" 'model.expert_ffn_dim = 16 has no effect' model.preset=tiny
 [ $failures = 0 ]

@@ -70,6 +70,9 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
                              .expert_capacity = r->moe.capacity_factor,
+                             .moe_aux_loss = (float)r->moe.aux_loss,
+                             .moe_z_loss = (float)r->moe.z_loss,
+                             .moe_aux_micro = r->moe.aux_loss_scope == RUN_AUX_MICRO,
                              .freeze = r->train.freeze,
                              .documents = o->documents,
                              .sizes_only = o->sizes_only};

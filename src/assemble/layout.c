@@ -12,8 +12,9 @@ static bool fits_tp(const decoder_spec *s, const run_config *r, int64_t ways)
 {
     const bool keys = s->kv_heads % ways == 0 || ways % s->kv_heads == 0;
     plan_mesh mesh = run_config_mesh(r, 0);
-    const int64_t of_expert = s->experts.ffn_dim * (mesh.whole_experts ? s->experts.shared : 1);
-    return s->heads % ways == 0 && keys && s->ffn_dim % ways == 0 && of_expert % ways == 0;
+    const int64_t of_expert = mesh.whole_experts ? 0 : s->experts.ffn_dim;
+    return s->heads % ways == 0 && keys && s->ffn_dim % ways == 0 && of_expert % ways == 0 &&
+           model_shared_width(&s->experts) % ways == 0;
 }
 
 // cp cuts the heads that tp leaves once more. Several ranks may share a key head, but then its
@@ -220,8 +221,27 @@ static status experts_tp_check(const run_config *r)
                 (long long)r->determinism.cp_shards, (long long)tp);
 }
 
+// The losses of routers look at whole sequences, which cp and sp cut.
+static status experts_losses_check(const run_config *r, const decoder_spec *spec)
+{
+    if (r->moe.aux_loss == 0.0 && r->moe.z_loss == 0.0) return ST_OK;
+    if (spec->experts.count == 0) {
+        return fail(ST_CONFIG_CONFLICT, "%s = %g has no effect: the model has no experts",
+                    r->moe.aux_loss > 0.0 ? "moe.aux_loss" : "moe.z_loss",
+                    r->moe.aux_loss > 0.0 ? r->moe.aux_loss : r->moe.z_loss);
+    }
+    if (r->layout.cp <= 1 && r->layout.tp <= 1) return ST_OK;
+    return fail(
+        ST_UNSUPPORTED,
+        "layout.%s = %lld: moe.aux_loss and moe.z_loss are of whole sequences, and its ranks "
+        "have pieces of them; use layout.cp=1 and layout.tp=1, or neither loss",
+        r->layout.cp > 1 ? "cp" : "tp",
+        (long long)(r->layout.cp > 1 ? r->layout.cp : r->layout.tp));
+}
+
 status assemble_train_check(const run_config *r, const decoder_spec *spec)
 {
+    TRY(experts_losses_check(r, spec));
     if (spec->experts.count == 0) return ST_OK;
     TRY(experts_tp_check(r));
     TRY(capacity_check(r));

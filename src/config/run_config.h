@@ -50,6 +50,8 @@ typedef struct run_config {
     } train;
     struct {
         double capacity_factor; // 0: no limit
+        double aux_loss, z_loss; // weights of the losses of routers; 0: none
+        int32_t aux_loss_scope;  // run_aux_scope
     } moe;
     struct {
         int32_t name; // run_optimizer

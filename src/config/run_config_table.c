@@ -80,6 +80,17 @@ static const option rows[] = {
           .also = "frozen, freeze_layers"),
     REAL("train.z_loss", train.z_loss, "0", 0, 1, RECORDED,
          .help = "weight of the z-loss, which is the squared logarithm of the softmax's sum"),
+    REAL("moe.aux_loss", moe.aux_loss, "0", 0, 10, RECORDED,
+         .help = "weight of the loss that balances the load of experts (Switch Transformer): "
+                 "experts x the sum over experts of the share of rows that take it x its mean "
+                 "probability; 0 is none",
+         .also = "router_aux_loss_coef, aux_loss_alpha"),
+    CHOICE("moe.aux_loss_scope", moe.aux_loss_scope, "sequence", "sequence, micro", RECORDED,
+           .help = "rows over which moe.aux_loss balances experts: each sequence, or all "
+                   "sequences of a rank's micro-batch"),
+    REAL("moe.z_loss", moe.z_loss, "0", 0, 1, RECORDED,
+         .help = "weight of the z-loss of routers, the squared logarithm of the sum of their "
+                 "exponentials; 0 is none"),
     REAL("moe.capacity_factor", moe.capacity_factor, "0", 0, 1024, RECORDED,
          .help = "most tokens of a sequence that an expert takes, as a multiple of an even share; "
                  "further tokens leave it out in training; 0 is no limit, so that no token is "

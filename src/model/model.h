@@ -138,6 +138,10 @@ typedef struct model_options {
     int64_t seq; // longest sequence: size of the rope table; dynamic and LongRoPE depend on it
     float z_loss;
     double expert_capacity; // TRAIN: the most rows of an expert, in even shares; 0: no limit
+    // Losses of routers: their weights, and whether experts are balanced over a rank's micro-batch
+    // instead of over each sequence.
+    float moe_aux_loss, moe_z_loss;
+    bool moe_aux_micro;
     // Patterns (fnmatch) of the names of weights to freeze, e.g. "layers.0.*". Training only.
     option_list freeze;
     bool documents; // packed: attention stays within a document

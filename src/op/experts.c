@@ -154,10 +154,23 @@ const op_kind op_row_route = {
     .check = experts_check,
 };
 
+static bool has_loss(const op_attrs *a)
+{
+    return a->aux_loss > 0.0f || a->z_loss > 0.0f;
+}
+
+static void route_bwd_check(const op_facts *f)
+{
+    experts_check(f);
+    if (!has_loss(f->attrs)) return;
+    op_check_sequences(f);
+    ASSERT(f->loss_divisor > 0.0 && f->has_step);
+}
+
 static op_cost route_bwd_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     op_cost cost = cost_without(p, node, bound, 1u << 2, 0);
-    cost.flops = 5.0 * op_elements(p, node->in[1], bound);
+    cost.flops = (has_loss(&node->attrs) ? 20.0 : 5.0) * op_elements(p, node->in[1], bound);
     return cost;
 }
 
@@ -168,12 +181,13 @@ const op_kind op_row_route_bwd = {
     .out = "fNE",
     .made = "dlogits",
     .grad_of = GRAD_OF_INPUT,
+    .step_reads = STEP_FIELD_LOSS_SCALE,
     .host_issues = 2,
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
     .place = route_place,
     .cost = route_bwd_cost,
-    .check = experts_check,
+    .check = route_bwd_check,
 };
 
 // ---- there and back -----------------------------------------------------------------------------

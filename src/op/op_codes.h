@@ -138,7 +138,10 @@ extern "C" {
 //                  by their sum; times attrs.scale (0: 1). The bias is added for the choice alone.
 //                  With attrs.groups experts are taken from the attrs.top_groups best groups of
 //                  neighbours only
-//   ROUTE_BWD      dweights logits ids weights      -> dlogits(N,E)
+//   ROUTE_BWD      dweights logits ids weights      -> dlogits(N,E): + the gradients of two losses
+//                  of each row, scaled as HEAD_LOSS scales its own: attrs.aux_loss * E * sum over e
+//                  of (rows that take e / rows) * (mean of p_e), where p are scores that add up to
+//                  1 and both shares are those of the row's sequence; attrs.z_loss * lse^2
 //   PERMUTE        x(N,D) ids(N,T) [weights(N,T)]   -> rows(R,D) row_of(N,T) offsets(E+1)
 //                  [scale(R,1)]: a row for each expert that is taken, ordered by expert and then by
 //                  token; E = attrs.experts; scale: the weight of each row

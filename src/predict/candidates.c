@@ -103,6 +103,9 @@ static status model_make(const candidates *c, arena *a, candidate_model *x)
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
                              .expert_capacity = r->moe.capacity_factor,
+                             .moe_aux_loss = (float)r->moe.aux_loss,
+                             .moe_z_loss = (float)r->moe.z_loss,
+                             .moe_aux_micro = r->moe.aux_loss_scope == RUN_AUX_MICRO,
                              .documents = r->data.packing == RUN_PACKING_MASKED,
                              .sizes_only = true};
     int32_t *halved = NULL;

@@ -178,9 +178,12 @@ status cpu_route_bwd(const kern_context *context, const kern_call *call)
         return fail(ST_DATA, "route_bwd: token %lld has expert %lld of %lld", (long long)n,
                     (long long)int_at(ids, n, 0), (long long)call->in[1].dims[1]);
     }
-    if (cpu_route_is_scored(call)) return cpu_route_scored_bwd(context, call);
-    cpu_rows_run(context, call, call->in[1].dims[0], call->in[1].dims[1], route_bwd_task);
-    return ST_OK;
+    if (cpu_route_is_scored(call)) {
+        TRY(cpu_route_scored_bwd(context, call));
+    } else {
+        cpu_rows_run(context, call, call->in[1].dims[0], call->in[1].dims[1], route_bwd_task);
+    }
+    return cpu_route_losses(context, call);
 }
 
 // ---- there and back -----------------------------------------------------------------------------

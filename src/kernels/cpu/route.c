@@ -200,7 +200,7 @@ static void bwd_task(void *context, int64_t index, int thread)
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) bwd_row(job, n);
 }
 
-status cpu_route_scored_bwd(const kern_context *context, const kern_call *call)
+static status ids_check(const kern_call *call)
 {
     const int64_t experts = call->in[1].dims[1];
     const kern_tensor *ids = &call->in[2];
@@ -213,7 +213,74 @@ status cpu_route_scored_bwd(const kern_context *context, const kern_call *call)
                         (long long)e, (long long)experts);
         }
     }
-    cpu_rows_run(context, call, call->in[1].dims[0], experts, bwd_task);
+    return ST_OK;
+}
+
+status cpu_route_scored_bwd(const kern_context *context, const kern_call *call)
+{
+    TRY(ids_check(call));
+    cpu_rows_run(context, call, call->in[1].dims[0], call->in[1].dims[1], bwd_task);
+    return ST_OK;
+}
+
+// ---- losses that balance experts ----------------------------------------------------------------
+
+// Adds the gradients of both losses to a row of dlogits. `share`: of the sequence's rows, for each
+// expert.
+static void losses_row(const cpu_row_job *job, int64_t n, const float *share)
+{
+    const kern_call *c = job->call;
+    const kern_tensor *logits = &c->in[1], *dlogits = &c->out[0];
+    const int64_t experts = logits->dims[1];
+    const double aux = (double)c->attrs.aux_loss * (double)experts, z = (double)c->attrs.z_loss;
+    const double unit = c->step->device.loss_scale / c->loss_divisor;
+    float scores[MOST_EXPERTS], soft[MOST_EXPERTS], d[MOST_EXPERTS], top = -INFINITY;
+    double all = 0.0, mean = 0.0, sum = 0.0;
+    scores_make(job, logits, n, scores);
+    for (int64_t e = 0; e < experts; e++) {
+        all += (double)scores[e];
+        mean += (double)share[e] * (double)scores[e];
+    }
+    job->vec->cast(wide(soft), tensor_row(logits, n), experts);
+    for (int64_t e = 0; e < experts; e++) top = soft[e] > top ? soft[e] : top;
+    for (int64_t e = 0; e < experts; e++) soft[e] -= top;
+    job->vec->function(0, soft, soft, experts);
+    for (int64_t e = 0; e < experts; e++) sum += (double)soft[e];
+    const double lse = (double)top + log(sum);
+    job->vec->cast(wide(d), tensor_row(dlogits, n), experts);
+    for (int64_t e = 0; e < experts; e++) {
+        const double own = (double)scores[e];
+        const double slope = c->attrs.sigmoid ? own * (1.0 - own) / all : own;
+        const double more =
+            aux * slope * ((double)share[e] - mean / all) + 2.0 * z * lse * (double)soft[e] / sum;
+        d[e] = (float)((double)d[e] + unit * more);
+    }
+    job->vec->cast(tensor_row(dlogits, n), wide(d), experts);
+}
+
+static void losses_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const cpu_row_job *job = context;
+    const kern_call *c = job->call;
+    const kern_tensor *ids = &c->in[2];
+    const int64_t rows = c->attrs.aux_micro ? ids->dims[0] : c->seq, experts = c->in[1].dims[1];
+    float share[MOST_EXPERTS] = {0.0F};
+    for (int64_t n = index * rows; n < (index + 1) * rows; n++) {
+        for (int64_t t = 0; t < ids->dims[1]; t++) share[int_at(ids, n, t)] += 1.0F;
+    }
+    for (int64_t e = 0; e < experts; e++) share[e] = (float)((double)share[e] / (double)rows);
+    for (int64_t n = index * rows; n < (index + 1) * rows; n++) losses_row(job, n, share);
+}
+
+status cpu_route_losses(const kern_context *context, const kern_call *call)
+{
+    const int64_t rows = call->in[1].dims[0];
+    if (rows == 0 || !(call->attrs.aux_loss > 0.0F || call->attrs.z_loss > 0.0F)) return ST_OK;
+    TRY(ids_check(call));
+    cpu_row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
+    const int64_t sequences = call->attrs.aux_micro ? 1 : rows / call->seq;
+    kern_parallel(context->pool, sequences, losses_task, &job);
     return ST_OK;
 }
 

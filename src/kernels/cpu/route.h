@@ -11,6 +11,8 @@ extern "C" {
 // Returns whether a ROUTE or ROUTE_BWD needs the functions below.
 bool cpu_route_is_scored(const kern_call *call);
 NODISCARD status cpu_route_scored(const kern_context *context, const kern_call *call);
+// Adds the gradients of the losses that balance experts, of a ROUTE_BWD that has any.
+NODISCARD status cpu_route_losses(const kern_context *context, const kern_call *call);
 NODISCARD status cpu_route_scored_bwd(const kern_context *context, const kern_call *call);
 
 #ifdef __cplusplus

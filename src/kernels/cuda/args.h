@@ -80,6 +80,7 @@ typedef struct cuda_embedding_args {
 typedef struct cuda_embedding_dw_args {
     cuda_view ids, dx, table;
     int64_t first_row, whole_rows;
+    int64_t skipped;         // 1 + the id whose row gets nothing; 0: none
     int32_t *next, *follows; // a number for each token
 } cuda_embedding_dw_args;
 

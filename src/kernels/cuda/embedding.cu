@@ -69,6 +69,7 @@ DEV_KERNEL(cuda_embedding_dw, cuda_embedding_dw_args, CUDA_THREADS)
 {
     const int64_t n = dev_block(0), row = dev_index(&a.ids, n) - a.first_row;
     if (a.follows[n] != 0 || row < 0 || row >= a.table.rows) return;
+    if (row + a.first_row + 1 == a.skipped) return;
     for (int64_t j = dev_thread() * DEV_VECTOR; j < a.table.columns;
          j += dev_threads() * DEV_VECTOR) {
         float sum[DEV_VECTOR], x[DEV_VECTOR];

@@ -17,11 +17,10 @@ static status attention_check(const kern_context *context, const kern_call *c)
     if (c->piece.cp_ways > 1 || c->piece.ring || c->piece.shards > 0) {
         return fail(ST_UNSUPPORTED, "backend cuda: attention whose positions are cut (layout.cp)");
     }
-    if (c->attrs.cap > 0) {
-        return fail(ST_UNSUPPORTED, "backend cuda: attention with capped scores");
-    }
-    if (c->code == OP_ATTENTION && cuda_has(&c->in[5])) {
-        return fail(ST_UNSUPPORTED, "backend cuda: attention with sinks");
+    const bool has_sinks = c->code == OP_ATTENTION ? cuda_has(&c->in[5]) : c->attrs.sinks;
+    if (c->attrs.cap > 0.0F || has_sinks) {
+        return fail(ST_UNSUPPORTED, "backend cuda: attention with %s",
+                    has_sinks ? "sinks" : "capped scores");
     }
     if (c->attrs.head_dim > MAX_HEAD || c->attrs.value_dim != 0) {
         return fail(ST_UNSUPPORTED, "backend cuda: attention with heads of %d columns, at most %d",

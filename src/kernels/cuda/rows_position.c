@@ -49,7 +49,8 @@ status cuda_row_embedding_dw(const kern_context *context, const kern_call *c)
                                    .table = cuda_view_of(&c->out[0]),
                                    .first_row = c->piece.first_row,
                                    .whole_rows = c->piece.whole_rows > 0 ? c->piece.whole_rows
-                                                                         : c->out[0].dims[0]};
+                                                                         : c->out[0].dims[0],
+                                   .skipped = c->attrs.skipped};
     const int64_t tokens = args.dx.rows;
     ASSERT(tokens <= INT32_MAX);
     args.next = c->workspace;

@@ -148,6 +148,40 @@ static double score_gradient(const token_scores *s, const kern_tensor *dweights,
     return d - factor * mean / (sum * sum);
 }
 
+// Returns the share of a sequence's rows that take an expert.
+static double taken_share(const token_scores *s, const kern_tensor *ids, int64_t e)
+{
+    const kern_call *c = s->c;
+    const int64_t rows = c->attrs.aux_micro ? ids->dims[0] : c->seq, first = s->n / rows * rows;
+    int64_t count = 0;
+    for (int64_t n = first; n < first + rows; n++) count += is_chosen(ids, n, ids->dims[1], e);
+    return (double)count / (double)rows;
+}
+
+// The gradient of one logit of a row by the losses of its row (op_codes.h). With S the sum of all
+// scores, which is 1 for a softmax, p = s / S and f the shares of rows:
+//   a softmax: E p_e (f_e - sum of f p); sigmoids: E s_e (1 - s_e) / S (f_e - sum of f p)
+static double losses_gradient(const token_scores *s, const kern_tensor *ids, int64_t e)
+{
+    const kern_call *c = s->c;
+    const double aux = (double)c->attrs.aux_loss, z = (double)c->attrs.z_loss;
+    if (!(aux > 0.0) && !(z > 0.0)) return 0.0;
+    const double unit = c->step->device.loss_scale / c->loss_divisor;
+    const double own = score(s, e), lse = s->top + log(s->sum);
+    const double soft = exp(ref_get(s->logits, s->n, e) - s->top) / s->sum;
+    double all = 0.0, mean = 0.0;
+    for (int64_t i = 0; i < s->logits->dims[1] && aux > 0.0; i++) {
+        all += score(s, i);
+        mean += taken_share(s, ids, i) * score(s, i);
+    }
+    double d = 2.0 * z * lse * soft;
+    if (aux > 0.0) {
+        const double slope = c->attrs.sigmoid ? own * (1.0 - own) / all : own;
+        d += aux * (double)s->logits->dims[1] * slope * (taken_share(s, ids, e) - mean / all);
+    }
+    return unit * d;
+}
+
 // dlogits_e of a softmax: s_e (ds_e - sum of ds s over the chosen); of sigmoids:
 // ds_e s_e (1 - s_e).
 status ref_route_bwd(const kern_context *context, const kern_call *c)
@@ -167,7 +201,8 @@ status ref_route_bwd(const kern_context *context, const kern_call *c)
                 if (get_int(ids, n, t) == e) ds = score_gradient(&s, dweights, ids, t);
             }
             const double p = score(&s, e);
-            ref_put(dlogits, n, e, c->attrs.sigmoid ? ds * p * (1.0 - p) : p * (ds - mean));
+            const double d = c->attrs.sigmoid ? ds * p * (1.0 - p) : p * (ds - mean);
+            ref_put(dlogits, n, e, d + losses_gradient(&s, ids, e));
         }
     }
     return ST_OK;

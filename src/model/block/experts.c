@@ -70,7 +70,10 @@ static status route(block_context *c, tensor_id x, tensor_id *ids, tensor_id *we
                             .groups = (int32_t)e->groups,
                             .top_groups = (int32_t)e->top_groups,
                             .group_pairs = e->group_pairs,
-                            .scale = e->scale};
+                            .scale = e->scale,
+                            .aux_loss = c->options->moe_aux_loss,
+                            .aux_micro = c->options->moe_aux_micro,
+                            .z_loss = c->options->moe_z_loss};
     tensor_id w = TENSOR_NONE, logits = TENSOR_NONE, bias = TENSOR_NONE;
     op_node node = op_node_of(OP_MATMUL);
     TRY(block_linear_weight(c, &router, &w));
