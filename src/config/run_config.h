@@ -49,7 +49,7 @@ typedef struct run_config {
         double epochs;          // instead of steps, until run_length_of_epochs(); 0: not given
     } train;
     struct {
-        double capacity_factor; // 0: no limit
+        double capacity_factor;  // 0: no limit
         double aux_loss, z_loss; // weights of the losses of routers; 0: none
         int32_t aux_loss_scope;  // run_aux_scope
     } moe;
