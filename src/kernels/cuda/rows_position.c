@@ -40,10 +40,6 @@ int64_t cuda_embedding_dw_workspace(const kern_call *call, int threads)
 status cuda_row_embedding_dw(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
-    if (c->attrs.skipped > 0) {
-        return fail(ST_UNSUPPORTED,
-                    "backend cuda: an embedding with a row that gets no gradient (padding)");
-    }
     cuda_embedding_dw_args args = {.ids = cuda_view_of(&c->in[0]),
                                    .dx = cuda_view_of(&c->in[1]),
                                    .table = cuda_view_of(&c->out[0]),
