@@ -86,8 +86,8 @@ same "no result" "[$(cat "$dir/out")]" "[]"
 # --- mistakes ---
 code "no data" 2 "$trireme" eval "$run"
 code "no such file" 4 "$trireme" eval "$run" --data "$dir/none.txt"
-: >"$dir/none.txt.bz2"
-code "not a kind of data" 3 "$trireme" eval "$run" --data "$dir/none.txt.bz2"
+printf '\x04\x22\x4d\x18' >"$dir/none.txt.lz4"
+code "not a kind of data" 3 "$trireme" eval "$run" --data "$dir/none.txt.lz4"
 code "a stride that leaves out tokens" 2 "$trireme" eval "$run" --data "$dir/valid.txt" --seq 8 --stride 9
 code "beyond the context" 3 "$trireme" eval "$run" --data "$dir/valid.txt" --seq 65
 printf x >"$dir/x.txt"

@@ -145,8 +145,8 @@ same "no slower" "$(value "$dir/out" "d['plans'][0]['step_s'] <= $best")" True
 code "for people" 0 "$trireme" plan "$dir/moe" --cluster h100 $moe layout.ep=8 layout.zero=1
 says "ep in the table" out "^ 1 16x1x1 e8 "
 code "train refuses it" 3 "$trireme" train "$dir/moe.yaml" layout.ep=1 layout.dp=1
-code "import refuses it" 3 "$trireme" import "$dir/moe" "$dir/moe.out"
-says "by name" err "32 experts cannot be imported"
+code "import needs its weights" 4 "$trireme" import "$dir/moe" "$dir/moe.out"
+says "by name" err "holds neither model.safetensors"
 
 code "no cluster" 2 "$trireme" plan tiny
 code "a wrong cluster" 3 "$trireme" plan tiny --cluster h10O

@@ -119,9 +119,9 @@ static status price(const sim_long_run_input *in, text *out)
                  in->price_kind, in->kwh_usd > 0.0 ? ", and energy" : ", energy included"));
     if (strcmp(in->price_kind, "given") == 0) return ST_OK;
     if (in->price_list == NULL) {
-        return text_add(out, "          of the cluster's entry; price.kind=spot and "
-                             "cluster.prices.list=aws.us-east-1\n          take another "
-                             "(trireme catalog prices)\n");
+        return text_add(out, "          of the cluster's entry; price.kind=spot and\n"
+                             "          cluster.prices.list=aws.us-east-1 take another\n"
+                             "          (trireme catalog prices)\n");
     }
     return text_add(out, "          of %s, read on %s\n", in->price_list, in->price_date);
 }

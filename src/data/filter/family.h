@@ -41,7 +41,7 @@ NODISCARD status filter_lines(filter_run *r, const filter_spans **out);
 data_bytes *filter_output(filter_run *r);
 void filter_replace(filter_run *r);
 // Characters of a text: bytes that do not continue one.
-int64_t filter_chars(const char *text, int64_t count);
+int64_t filter_chars(const char *body, int64_t count);
 
 // Forgets all hashes; up to `items` different ones may follow.
 NODISCARD status filter_hashes_clear(filter_run *r, int64_t items);

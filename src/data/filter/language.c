@@ -99,30 +99,35 @@ static const language languages[] = {
     {"zh", HAN, ""},
 };
 
-// The script of a character that begins with these bytes; SCRIPTS: none of a language.
+// The blocks of Unicode that these scripts have, [first, end).
+static const struct {
+    uint32_t first, end;
+    script of;
+} blocks[] = {
+    {'A', 'Z' + 1, LATIN},  {'a', 'z' + 1, LATIN},      {0xc0, 0x250, LATIN},
+    {0x370, 0x400, GREEK},  {0x400, 0x530, CYRILLIC},   {0x590, 0x600, HEBREW},
+    {0x600, 0x780, ARABIC}, {0x900, 0x980, DEVANAGARI}, {0xe00, 0xe80, THAI},
+    {0x3040, 0x3100, KANA}, {0x4e00, 0xa000, HAN},      {0xac00, 0xd7b0, HANGUL},
+};
+
+// The number of the character that begins with these bytes; 0: it has more than three, or is cut.
+static uint32_t character_of(const uint8_t *c, int64_t left)
+{
+    if (*c < 0x80) return *c;
+    if (left < 2 || *c < 0xc3) return 0;
+    if (*c < 0xe0) return (uint32_t)(*c & 0x1f) << 6 | (c[1] & 0x3f);
+    if (left < 3 || *c >= 0xf0) return 0;
+    return (uint32_t)(*c & 0xf) << 12 | (uint32_t)(c[1] & 0x3f) << 6 | (c[2] & 0x3f);
+}
+
+// The script of that character; SCRIPTS: none of a language.
 static script script_of(const uint8_t *c, int64_t left)
 {
-    if (*c < 0x80) {
-        const uint8_t lower = *c | 0x20;
-        return lower >= 'a' && lower <= 'z' ? LATIN : SCRIPTS;
+    const uint32_t character = character_of(c, left);
+    for (int64_t i = 0; i < COUNT_OF(blocks); i++) {
+        if (character >= blocks[i].first && character < blocks[i].end) return blocks[i].of;
     }
-    if (left < 2 || *c < 0xc3) return SCRIPTS;
-    const uint32_t two = (uint32_t)(*c & 0x1f) << 6 | (c[1] & 0x3f);
-    if (*c < 0xe0) {
-        if (two < 0x250) return LATIN;
-        if (two >= 0x370 && two < 0x400) return GREEK;
-        if (two >= 0x400 && two < 0x530) return CYRILLIC;
-        if (two >= 0x590 && two < 0x600) return HEBREW;
-        return two >= 0x600 && two < 0x780 ? ARABIC : SCRIPTS;
-    }
-    if (left < 3 || *c >= 0xf0) return SCRIPTS;
-    const uint32_t three =
-        (uint32_t)(*c & 0xf) << 12 | (uint32_t)(c[1] & 0x3f) << 6 | (c[2] & 0x3f);
-    if (three >= 0x900 && three < 0x980) return DEVANAGARI;
-    if (three >= 0xe00 && three < 0xe80) return THAI;
-    if (three >= 0x3040 && three < 0x3100) return KANA;
-    if (three >= 0xac00 && three < 0xd7b0) return HANGUL;
-    return three >= 0x4e00 && three < 0xa000 ? HAN : SCRIPTS;
+    return SCRIPTS;
 }
 
 static void count_scripts(const filter_run *r, int64_t counts[SCRIPTS + 1], int64_t *letters)

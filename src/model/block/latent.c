@@ -60,6 +60,8 @@ static status latent_rows(block_context *c, tensor_id x, tensor_id *row, tensor_
     TRY(block_linear(c, &down, x, &both));
     TRY(op_view(c->p, both, "latent", 0, l->kv_rank, &narrow));
     TRY(op_view(c->p, both, "k_rope", l->kv_rank, l->rope_dim, r));
+    // Ranks that share the rows of a sequence gather it, which takes a tensor of its own.
+    TRY(op_scale(c->p, *r, 1.0F, r));
     return narrow_norm(c, "attn.kv_a_norm", l->kv_rank, narrow, row);
 }
 

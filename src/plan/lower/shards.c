@@ -47,7 +47,7 @@ static bool leaves_are_empty(const shard_tree *t, int32_t begin, int32_t end)
 typedef struct waiting_node {
     int32_t begin;
     int level;
-    int8_t buffer;
+    int16_t buffer;
 } waiting_node;
 
 typedef struct tree_walk {
@@ -58,9 +58,9 @@ typedef struct tree_walk {
 } tree_walk;
 
 // Takes the lowest free buffer as the accumulator of a leaf.
-static status leaf_take(tree_walk *w, int8_t *buffer)
+static status leaf_take(tree_walk *w, int16_t *buffer)
 {
-    int8_t b = 0;
+    int16_t b = 0;
     while (b < TREE_MAX_BUFFERS && w->used[b]) b++;
     if (b == TREE_MAX_BUFFERS) {
         return fail(ST_CONFIG_RANGE,
@@ -92,7 +92,7 @@ static void leaf_end(tree_walk *w, int at, waiting_node n)
         const int found = waiting_find(w, other, n.level);
         if (found < 0 && !leaves_are_empty(t, other, other + size)) break;
         if (found >= 0) {
-            const int8_t theirs = w->nodes[found].buffer;
+            const int16_t theirs = w->nodes[found].buffer;
             const tree_merge m =
                 other < n.begin ? (tree_merge){theirs, n.buffer} : (tree_merge){n.buffer, theirs};
             ASSERT(t->merge_count[at] < TREE_MAX_MERGES);
@@ -128,7 +128,7 @@ static status leaves_walk(tree_walk *w)
     for (int32_t k = 0; k < count; k++) {
         for (int32_t i = 0; i < ranks * each; i++) {
             const int32_t s = shard_of(t, k, i / each);
-            int8_t *leaf = &t->leaf[s * each + i % each];
+            int16_t *leaf = &t->leaf[s * each + i % each];
             *leaf = -1;
             if (t->begin[s + 1] > t->begin[s]) TRY(leaf_take(w, leaf));
         }

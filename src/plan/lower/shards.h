@@ -13,13 +13,13 @@ enum {
 };
 
 typedef struct tree_merge {
-    int8_t target, source; // buffers: target += source; source is free then
+    int16_t target, source; // buffers: target += source; source is free then
 } tree_merge;
 
 // A node of the tree over shards [begin, end), and the accumulator that ends up with its sum.
 typedef struct tree_node {
     int32_t begin, end;
-    int8_t buffer;
+    int16_t buffer;
 } tree_node;
 
 // The accumulator of each shard, and the merges after it is complete; computed once. With shards of
@@ -35,7 +35,7 @@ typedef struct shard_tree {
     int32_t ranks, each, stride;
     int32_t leaf_count;                 // leaves of the whole tree, on all ranks
     int64_t begin[PLAN_MAX_SHARDS + 1]; // sequences
-    int8_t leaf[TREE_MAX_LEAVES];       // buffer; -1: the shard is empty
+    int16_t leaf[TREE_MAX_LEAVES];      // buffer; -1: the shard is empty
     tree_merge merges[TREE_MAX_LEAVES][TREE_MAX_MERGES];
     int merge_count[TREE_MAX_LEAVES];
     int buffer_count;

@@ -44,6 +44,23 @@ static bool copy_back(uint8_t *to, int64_t to_bytes, int64_t *done, int64_t back
     return true;
 }
 
+// Copies the literal with this tag, whose length may be in the next bytes.
+static bool literal(const uint8_t *from, int64_t bytes, int64_t *at, uint8_t tag, uint8_t *to,
+                    int64_t to_bytes, int64_t *done)
+{
+    int64_t count = tag >> 2;
+    const int64_t extra = count < 60 ? 0 : count - 59;
+    if (extra > bytes - *at) return false;
+    if (extra > 0) count = (int64_t)read_little(from + *at, extra);
+    *at += extra;
+    count++;
+    if (count > bytes - *at || count > to_bytes - *done) return false;
+    memcpy(to + *done, from + *at, (size_t)count);
+    *at += count;
+    *done += count;
+    return true;
+}
+
 static bool snappy(const uint8_t *from, int64_t bytes, uint8_t *to, int64_t to_bytes)
 {
     uint64_t wanted = 0;
@@ -52,17 +69,8 @@ static bool snappy(const uint8_t *from, int64_t bytes, uint8_t *to, int64_t to_b
     while (at < bytes) {
         const uint8_t tag = from[at++];
         const int kind = tag & 3;
-        if (kind == 0) { // a literal
-            int64_t count = tag >> 2;
-            const int64_t extra = count < 60 ? 0 : count - 59;
-            if (extra > bytes - at) return false;
-            if (extra > 0) count = (int64_t)read_little(from + at, extra);
-            at += extra;
-            count++;
-            if (count > bytes - at || count > to_bytes - done) return false;
-            memcpy(to + done, from + at, (size_t)count);
-            at += count;
-            done += count;
+        if (kind == 0) {
+            if (!literal(from, bytes, &at, tag, to, to_bytes, &done)) return false;
             continue;
         }
         const int64_t extra = kind == 1 ? 1 : kind == 2 ? 2 : 4;
