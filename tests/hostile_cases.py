@@ -361,7 +361,7 @@ def tokenizers():
     model = {"type": "BPE", "vocab": VOCAB, "merges": ["a b"]}
     for name, change in {
             "pattern": {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"}},
-            "normalizer": {"normalizer": {"type": "Nmt"}}, "kind": {"model": {"type": "Unigram", "vocab": []}},
+            "normalizer": {"normalizer": {"type": "Rot13"}}, "kind": {"model": {"type": "Unigram", "vocab": []}},
             "vocab list": {"model": {**model, "vocab": ["a"]}}, "id text": {"model": {**model, "vocab": {**VOCAB, "x": "9"}}},
             "id -1": {"model": {**model, "vocab": {**VOCAB, "x": -1}}}, "id 2^31": {"model": {**model, "vocab": {**VOCAB, "x": 2**31}}},
             "id 2^63": {"model": {**model, "vocab": {**VOCAB, "x": 2**63}}}, "id far": {"model": {**model, "vocab": {**VOCAB, "x": 4000000}}},
