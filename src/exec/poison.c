@@ -80,8 +80,19 @@ static bool is_sent(const op_program *p, tensor_id t)
     return false;
 }
 
+// Whether ranks exchange the rows of experts. Their gradients of weights are then summed in several
+// runs of the weight list, one for each rank that sent rows, so that no node's use is the last one.
+static bool exchanges_rows(const op_program *p)
+{
+    for (int64_t n = 0; n < p->lists[OP_FORWARD].count; n++) {
+        if (p->lists[OP_FORWARD].nodes[n].code == OP_EXCHANGE_ROWS) return true;
+    }
+    return false;
+}
+
 static void mark(exec_last_uses *out, const op_program *p, const last_use *last, tensor_id t)
 {
+    if (last[t].list == OP_BACKWARD_WEIGHT && exchanges_rows(p)) return;
     if (last[t].list >= 0 && last[t].operand >= 0 && is_private(p, t) && !is_sent(p, t)) {
         out->is_last[last[t].list][last[t].node * OPERANDS + last[t].operand] = 1;
     }
