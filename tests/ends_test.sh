@@ -72,7 +72,7 @@ ended one 75 $run
 says "SIGHUP saves" one/STATUS '^stopped 75 SIGHUP in step'
 start quits
 kill -INT $run
-for _ in $(seq 100); do kill -INT $run 2>/dev/null || break; done
+for _ in $(seq 100); do kill -INT $run 2>/dev/null || break; sleep 0.01; done
 ended "quits, one rank" 130 $run
 says "a second ^C" quits/STATUS '^failed 130 a second SIGINT'
 start first layout.dp=2
@@ -81,7 +81,7 @@ ended "first rank killed" 7 $run
 says "its STATUS" first/STATUS '^failed 7 rank 0 .*died by signal 9'
 start both layout.dp=2
 kill -INT $run
-for _ in $(seq 100); do kill -INT $run 2>/dev/null || break; done
+for _ in $(seq 100); do kill -INT $run 2>/dev/null || break; sleep 0.01; done
 ended "both ranks, a second ^C" 130 $run
 says "its STATUS" both/STATUS '^failed 130 a second SIGINT'
 

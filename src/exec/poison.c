@@ -85,7 +85,8 @@ static bool is_sent(const op_program *p, tensor_id t)
 static bool exchanges_rows(const op_program *p)
 {
     for (int64_t n = 0; n < p->lists[OP_FORWARD].count; n++) {
-        if (p->lists[OP_FORWARD].nodes[n].code == OP_EXCHANGE_ROWS) return true;
+        const op_kind *kind = op_kind_of(p->lists[OP_FORWARD].nodes[n].code);
+        if (kind->communicates && kind->collective == COLLECTIVE_ALL_TO_ALLV) return true;
     }
     return false;
 }
