@@ -52,6 +52,11 @@ NODISCARD status text_add_nearest(text *t, const char *word, const char *const *
 // T, KiB, MiB, GiB, TiB.
 bool text_parse_i64(const char *s, int64_t *out);
 bool text_parse_f64(const char *s, double *out); // 3e-4, .5, 1, inf and nan are refused
+// White space of ASCII.
+static inline bool text_is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
 bool text_is_utf8(const char *bytes, int64_t count);
 // Bytes of the UTF-8 byte order mark at the beginning, which Windows editors write: 3 or 0.
 int64_t text_mark_bytes(const char *bytes, int64_t count);

@@ -53,17 +53,24 @@ typedef struct ckpt_state {
 NODISCARD status ckpt_state_give(const ckpt_state *s, arena *a);
 
 // ---- replicas -----------------------------------------------------------------------------------
-// Hashes of this rank's pieces of the state, one for each logical tensor; 0: it has none.
-NODISCARD status ckpt_replicas_hash(const ckpt_state *s, arena *a, uint64_t **out, int64_t *count);
-// Compares the hashes of all ranks, [ranks][count]: ranks that hold the same piece must agree.
+// What a comparison needs, made once in `a`; `s` is borrowed.
+typedef struct ckpt_replicas ckpt_replicas;
+NODISCARD status ckpt_replicas_create(const ckpt_state *s, arena *a, ckpt_replicas **out);
+int64_t ckpt_replicas_count(const ckpt_replicas *r); // of logical tensors
+// Hashes of this rank's pieces of the state, [count]; 0: it has none. Borrowed.
+NODISCARD status ckpt_replicas_hash(ckpt_replicas *r, const uint64_t **out);
+// With the hashes of all ranks, [ranks][count]: whether another rank's copy of a piece of this rank
+// differs from it.
+bool ckpt_replicas_differ(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks);
 typedef struct ckpt_replica_fault {
-    bool found;
     char name[PLAN_NAME_BYTES + 16]; // "m/layers.0.attn.q"
     int64_t rank, other;             // rank: one that `against` ranks differ from; other: of these
     int64_t with, against; // ranks with the same piece that agree with it, and that differ
 } ckpt_replica_fault;
-NODISCARD status ckpt_replicas_compare(const ckpt_state *s, arena *a, const uint64_t *hashes,
-                                       int64_t ranks, ckpt_replica_fault *out);
+// Finds, in the first tensor with a difference, the rank that the fewest ranks agree with. False:
+// there is none. It compares all ranks with all.
+bool ckpt_replicas_find(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks,
+                        ckpt_replica_fault *out);
 
 typedef struct ckpt_extra {
     const char *name, *text; // a small file next to the state: "config.json"

@@ -4,45 +4,55 @@
 #include "checkpoint/state.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-// Working copies that are roundings of their masters are state here, too.
-static status list_make(const ckpt_state *s, arena *a, state_list *out)
+struct ckpt_replicas {
+    const ckpt_state *s;
+    state_list list;
+    uint64_t *mine; // [item]
+    char *chunk;    // STATE_CHUNK_BYTES
+};
+
+status ckpt_replicas_create(const ckpt_state *s, arena *a, ckpt_replicas **out)
 {
+    // Working copies that are roundings of their masters are state here, too.
     ckpt_state all = *s;
+    ckpt_replicas *r = NULL;
     all.derived_weights = false;
-    return state_list_make(&all, a, out);
+    TRY(arena_new(a, 1, &r));
+    TRY(state_list_make(&all, a, &r->list));
+    TRY(arena_new(a, r->list.count + 1, &r->mine));
+    TRY(arena_new(a, STATE_CHUNK_BYTES, &r->chunk));
+    r->s = s;
+    *out = r;
+    return ST_OK;
 }
 
-static status piece_hash(const ckpt_state *s, const state_item *item, char *chunk, uint64_t *out)
+int64_t ckpt_replicas_count(const ckpt_replicas *r)
 {
-    const plan_piece p = state_piece(s, item, s->rank);
+    return r->list.count;
+}
+
+static status piece_hash(const ckpt_replicas *r, const state_item *item, uint64_t *out)
+{
+    const plan_piece p = state_piece(r->s, item, r->s->rank);
     const int64_t width = dtype_bytes(item->type), bytes = p.rows * p.columns * width;
     *out = 0;
     for (int64_t at = 0; at < bytes; at += STATE_CHUNK_BYTES) {
         const int64_t n = min_i64(STATE_CHUNK_BYTES, bytes - at);
-        TRY(exec_read(s->e, item->run_row, p.at * width + at, chunk, n));
-        *out = hash64(chunk, n, *out);
+        TRY(exec_read(r->s->e, item->run_row, p.at * width + at, r->chunk, n));
+        *out = hash64(r->chunk, n, *out);
     }
     return ST_OK;
 }
 
-status ckpt_replicas_hash(const ckpt_state *s, arena *a, uint64_t **out, int64_t *count)
+status ckpt_replicas_hash(ckpt_replicas *r, const uint64_t **out)
 {
-    state_list list = {0};
-    TRY(list_make(s, a, &list));
-    TRY(arena_new(a, list.count + 1, out));
-    *count = list.count;
-    char *chunk = malloc(STATE_CHUNK_BYTES);
-    if (chunk == NULL) return fail(ST_NO_MEMORY, "no memory to hash the state");
-    status st = ST_OK;
-    for (int64_t i = 0; i < list.count && st == ST_OK; i++) {
-        const bool is_shared = list.items[i].weight >= 0; // a residual has one holder
-        if (is_shared) st = piece_hash(s, &list.items[i], chunk, &(*out)[i]);
+    for (int64_t i = 0; i < r->list.count; i++) {
+        const bool is_shared = r->list.items[i].weight >= 0; // a residual has one holder
+        if (is_shared) TRY(piece_hash(r, &r->list.items[i], &r->mine[i]));
     }
-    free(chunk);
-    return st;
+    *out = r->mine;
+    return ST_OK;
 }
 
 static bool is_same_piece(const plan_piece *x, const plan_piece *y)
@@ -51,41 +61,46 @@ static bool is_same_piece(const plan_piece *x, const plan_piece *y)
            x->columns == y->columns;
 }
 
-// Finds, for an item, a rank that fewer ranks agree with than with another holder of its piece.
-static bool item_compare(const ckpt_state *s, const state_item *item, const uint64_t *hashes,
-                         int64_t stride, int64_t ranks, ckpt_replica_fault *out)
+// Compares rank x's piece of an item with all equal ones. True if a rank differs from it.
+static bool holder_compare(const ckpt_replicas *r, int64_t i, const uint64_t *hashes, int64_t ranks,
+                           int64_t x, ckpt_replica_fault *out)
 {
-    bool found = false;
-    for (int64_t x = 0; x < ranks; x++) {
-        const plan_piece piece = state_piece(s, item, x);
-        int64_t with = 0, against = 0, other = -1;
-        for (int64_t y = 0; y < ranks; y++) {
-            const plan_piece theirs = state_piece(s, item, y);
-            if (!is_same_piece(&piece, &theirs)) continue;
-            const bool agrees = hashes[x * stride] == hashes[y * stride];
-            with += agrees;
-            against += !agrees;
-            if (!agrees && other < 0) other = y;
-        }
-        if (against == 0 || (found && with >= out->with)) continue;
-        found = true;
-        *out = (ckpt_replica_fault){
-            .rank = x, .other = other, .with = with, .against = against, .found = true};
-        (void)snprintf(out->name, sizeof(out->name), "%s", item->name);
+    const state_item *item = &r->list.items[i];
+    const plan_piece piece = state_piece(r->s, item, x);
+    *out = (ckpt_replica_fault){.rank = x, .other = -1};
+    for (int64_t y = 0; y < ranks && item->weight >= 0 && piece.rows > 0; y++) {
+        const plan_piece theirs = state_piece(r->s, item, y);
+        if (!is_same_piece(&piece, &theirs)) continue;
+        const bool agrees = hashes[x * r->list.count + i] == hashes[y * r->list.count + i];
+        out->with += agrees;
+        out->against += !agrees;
+        if (!agrees && out->other < 0) out->other = y;
     }
-    return found;
+    return out->against > 0;
 }
 
-status ckpt_replicas_compare(const ckpt_state *s, arena *a, const uint64_t *hashes, int64_t ranks,
-                             ckpt_replica_fault *out)
+bool ckpt_replicas_differ(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks)
 {
-    state_list list = {0};
-    *out = (ckpt_replica_fault){.rank = -1};
-    TRY(list_make(s, a, &list));
-    for (int64_t i = 0; i < list.count; i++) {
-        const state_item *item = &list.items[i];
-        if (item->weight < 0) continue;
-        if (item_compare(s, item, hashes + i, list.count, ranks, out)) return ST_OK;
+    ckpt_replica_fault fault;
+    for (int64_t i = 0; i < r->list.count; i++) {
+        if (holder_compare(r, i, hashes, ranks, r->s->rank, &fault)) return true;
     }
-    return ST_OK;
+    return false;
+}
+
+bool ckpt_replicas_find(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks,
+                        ckpt_replica_fault *out)
+{
+    bool found = false;
+    for (int64_t i = 0; i < r->list.count && !found; i++) {
+        for (int64_t x = 0; x < ranks; x++) {
+            ckpt_replica_fault fault;
+            if (!holder_compare(r, i, hashes, ranks, x, &fault)) continue;
+            if (found && fault.with >= out->with) continue;
+            found = true;
+            *out = fault;
+            (void)snprintf(out->name, sizeof(out->name), "%s", r->list.items[i].name);
+        }
+    }
+    return found;
 }

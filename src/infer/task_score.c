@@ -1,4 +1,5 @@
 // Scores of tasks: choices as rows, documents as windows.
+#include "base/text.h"
 #include "infer/task.h"
 
 #include "data/dataset.h"
@@ -126,16 +127,11 @@ static status window_add(document_windows *w, const int32_t *ids, int64_t begin,
     return w->filled == infer_scorer_rows(w->s)->rows ? flush(w) : ST_OK;
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 static void words_count(const data_bytes *t, task_result *out)
 {
     for (int64_t i = 0; i < t->count; i++) {
-        const bool begins = i == 0 || is_blank(t->items[i - 1]);
-        out->words += begins && !is_blank(t->items[i]) ? 1 : 0;
+        const bool begins = i == 0 || text_is_blank(t->items[i - 1]);
+        out->words += begins && !text_is_blank(t->items[i]) ? 1 : 0;
     }
 }
 

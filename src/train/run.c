@@ -586,6 +586,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));
     TRY(session_memory_open(s));
+    TRY(session_replicas_open(s));
     TRY(data_of_run(s));
     TRY(data_compare(s));
     if (s->plans.eval != NULL && !train_loader_has_valid(s->loader)) {

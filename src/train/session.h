@@ -63,6 +63,10 @@ typedef struct session {
         ckpt_saver *saver;          // of the first rank
         bool is_begun, is_failed;   // a copy is in progress; one has failed, which was said
     } memory;
+    struct {
+        ckpt_replicas *own; // NULL: replicas are not compared
+        uint64_t *all;      // hashes of all ranks
+    } replicas;
     const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known
     int64_t fork;            // branch number of the checkpoints that this session writes
     train_start start;       // as passed to the watcher
@@ -116,6 +120,7 @@ NODISCARD status session_records_open(session *s);
 
 // session_replicas.c: compares the state that several ranks hold, if sdc.digests is set.
 // ST_CORRUPT: it differs. Collective.
+NODISCARD status session_replicas_open(session *s);
 NODISCARD status session_replicas_check(session *s);
 
 // session_ranks.c

@@ -4,14 +4,20 @@
 // stops the run first.
 #include "train/session.h"
 
-#include <string.h>
-
-static status hashes_exchange(session *s, arena *a, const uint64_t *mine, int64_t count,
-                              uint64_t **all)
+status session_replicas_open(session *s)
 {
-    const int64_t ranks = comm_ranks(s->ranks.all);
-    TRY(arena_new(a, ranks * count + 1, all));
-    const comm_item item = {.in = mine, .out = *all, .count = count * 8};
+    if (s->r->sdc.digests == 0 || s->ranks.all == NULL) return ST_OK;
+    TRY(ckpt_replicas_create(&s->job.state, s->a, &s->replicas.own));
+    const int64_t count = ckpt_replicas_count(s->replicas.own);
+    return arena_new(s->a, comm_ranks(s->ranks.all) * count + 1, &s->replicas.all);
+}
+
+static status hashes_exchange(session *s)
+{
+    const uint64_t *mine = NULL;
+    TRY(ckpt_replicas_hash(s->replicas.own, &mine));
+    const int64_t bytes = ckpt_replicas_count(s->replicas.own) * (int64_t)sizeof(*mine);
+    const comm_item item = {.in = mine, .out = s->replicas.all, .count = bytes};
     const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
                             .type = DTYPE_U8,
                             .items = &item,
@@ -37,20 +43,18 @@ static status fault_fail(const session *s, const ckpt_replica_fault *f)
                 step, f->name, (long long)f->rank, (long long)f->other);
 }
 
+// Each rank compares its own pieces. All of them look for the one that is wrong only if one sees a
+// difference.
 status session_replicas_check(session *s)
 {
-    if (s->r->sdc.digests == 0 || s->ranks.all == NULL) return ST_OK;
-    arena *a = NULL;
-    uint64_t *mine = NULL, *all = NULL;
-    int64_t count = 0;
-    ckpt_replica_fault fault = {0};
-    TRY(arena_create("replicas", 0, &a));
-    status st = ckpt_replicas_hash(&s->job.state, a, &mine, &count);
-    if (st == ST_OK) st = hashes_exchange(s, a, mine, count, &all);
-    if (st == ST_OK) {
-        st = ckpt_replicas_compare(&s->job.state, a, all, comm_ranks(s->ranks.all), &fault);
+    if (s->replicas.own == NULL) return ST_OK;
+    const int64_t ranks = comm_ranks(s->ranks.all);
+    ckpt_replica_fault fault;
+    TRY(hashes_exchange(s));
+    int differs = ckpt_replicas_differ(s->replicas.own, s->replicas.all, ranks);
+    TRY(session_agree(s, &differs, "replicas"));
+    if (!differs || !ckpt_replicas_find(s->replicas.own, s->replicas.all, ranks, &fault)) {
+        return ST_OK;
     }
-    arena_destroy(a);
-    TRY(st);
-    return fault.found ? fault_fail(s, &fault) : ST_OK;
+    return fault_fail(s, &fault);
 }

@@ -355,21 +355,28 @@ static status sequences_print(cli_context *cli, const run_config *r, train_loade
     return ST_OK;
 }
 
+status data_loader_open(cli_context *cli, const cli_call *call, run_config **r,
+                        train_loader **loader)
+{
+    config *c = NULL;
+    const char *yaml = NULL;
+    bool is_resolved = false;
+    TRY(arena_new(cli->a, 1, r));
+    TRY(cli_config_file(cli, call->operands[1], &yaml, &is_resolved));
+    TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, *r, &c));
+    const status st = train_loader_open(cli->h, cli->a, *r, loader);
+    if (st != ST_OK) train_loader_close(*loader);
+    return st;
+}
+
 static status show(cli_context *cli, const cli_call *call)
 {
     const data_flags *f = call->flags;
     run_config *r = NULL;
-    config *c = NULL;
     train_loader *loader = NULL;
-    const char *yaml = NULL;
-    bool is_resolved = false;
-    TRY(arena_new(cli->a, 1, &r));
-    TRY(cli_config_file(cli, call->operands[1], &yaml, &is_resolved));
-    TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, r, &c));
-    status st = train_loader_open(cli->h, cli->a, r, &loader);
-    if (st == ST_OK) {
-        st = sequences_print(cli, r, loader, f->sequences > 0 ? f->sequences : SEQUENCES_DEFAULT);
-    }
+    TRY(data_loader_open(cli, call, &r, &loader));
+    const status st =
+        sequences_print(cli, r, loader, f->sequences > 0 ? f->sequences : SEQUENCES_DEFAULT);
     train_loader_close(loader);
     return st;
 }

@@ -3,6 +3,8 @@
 #define CLI_DATA_DATA_COMMANDS_H
 
 #include "cli/cli.h"
+#include "config/run_config.h"
+#include "train/loader.h"
 
 typedef struct data_flags {
     const char *tokenizer, *out;
@@ -13,6 +15,9 @@ typedef struct data_flags {
     bool json;
 } data_flags;
 
+// Reads the configuration that the second operand names, and opens its data.
+NODISCARD status data_loader_open(cli_context *cli, const cli_call *call, run_config **r,
+                                  train_loader **loader);
 NODISCARD status data_keys(cli_context *cli);
 NODISCARD status data_build(cli_context *cli, const cli_call *call);
 NODISCARD status data_trace(cli_context *cli, const cli_call *call);

@@ -4,6 +4,8 @@
 // [+ and +]. A token is trained if it is the label of the one before it.
 #include "cli/data/data_look.h"
 
+#include "cli/data/data_commands.h"
+
 #include "cli/run_folder.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
@@ -163,16 +165,10 @@ static status look_at(looking *l, train_loader *loader, int64_t sequences)
 status data_look(cli_context *cli, const cli_call *call, int64_t sequences)
 {
     run_config *r = NULL;
-    config *c = NULL;
     train_loader *loader = NULL;
-    const char *yaml = NULL;
-    bool is_resolved = false;
-    TRY(arena_new(cli->a, 1, &r));
-    TRY(cli_config_file(cli, call->operands[1], &yaml, &is_resolved));
-    TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, r, &c));
+    TRY(data_loader_open(cli, call, &r, &loader));
     looking l = {.cli = cli, .r = r};
-    status st = train_loader_open(cli->h, cli->a, r, &loader);
-    if (st == ST_OK) st = look_at(&l, loader, sequences);
+    const status st = look_at(&l, loader, sequences);
     data_bytes_deinit(&l.buffer);
     train_loader_close(loader);
     return st;

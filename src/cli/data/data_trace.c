@@ -267,15 +267,9 @@ static status run_trace(trace *t, const char *operand)
 status data_trace(cli_context *cli, const cli_call *call)
 {
     trace t = {.cli = cli, .f = call->flags};
-    config *c = NULL;
-    const char *yaml = NULL;
-    bool is_resolved = false;
     TRY(check_flags(call));
-    TRY(arena_new(cli->a, 1, &t.r));
-    TRY(cli_config_file(cli, call->operands[1], &yaml, &is_resolved));
-    TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, t.r, &c));
-    status st = train_loader_open(cli->h, cli->a, t.r, &t.loader);
-    if (st == ST_OK) st = run_trace(&t, call->operands[1]);
+    TRY(data_loader_open(cli, call, &t.r, &t.loader));
+    const status st = run_trace(&t, call->operands[1]);
     train_loader_close(t.loader);
     return st;
 }

@@ -1,6 +1,7 @@
 #include "cli/train/restart.h"
 
 #include "checkpoint/checkpoint.h"
+#include "cli/export/work_folder.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -40,35 +41,14 @@ static status memory_make(cli_context *cli, char **out)
                 *out, strerror(errno));
 }
 
-// Removes a folder of checkpoints with what it holds: folders of files, and links.
-static status memory_remove(cli_context *cli, const char *path)
-{
-    file_names names, files;
-    const host *h = cli->h;
-    TRY(h->api->path_list(h, cli->a, path, &names));
-    for (int64_t i = 0; i < names.count; i++) {
-        char *own = NULL, *file_path = NULL;
-        struct stat info;
-        TRY(path_join(cli->a, path, names.names[i], &own));
-        if (lstat(own, &info) != 0) continue;
-        if (S_ISDIR(info.st_mode)) {
-            TRY(h->api->path_list(h, cli->a, own, &files));
-            for (int64_t f = 0; f < files.count; f++) {
-                TRY(path_join(cli->a, own, files.names[f], &file_path));
-                TRY(h->api->path_remove(h, file_path));
-            }
-        }
-        TRY(h->api->path_remove(h, own));
-    }
-    return h->api->path_remove(h, path);
-}
-
 status cli_restart_forget(cli_context *cli, const char *run_dir)
 {
     char *link = NULL, path[PATH_LIMIT_BYTES];
     TRY(path_join(cli->a, run_dir, "memory", &link));
     if (!memory_find(link, path)) return ST_OK;
-    TRY(memory_remove(cli, path));
+    cli_work_remove(cli, path);
+    if (memory_find(link, path))
+        return fail(ST_IO, "%s: some of its files cannot be removed", path);
     return cli->h->api->path_remove(cli->h, link);
 }
 

@@ -1,4 +1,5 @@
 // Renders conversations and finds the parts that the assistant said.
+#include "base/text.h"
 #include "data/chat/chat_internal.h"
 
 #include <string.h>
@@ -59,11 +60,6 @@ static bool is_trained(const data_chat *c, const chat_record *r, int64_t i)
     return true;
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 static bool begins_with(const text *t, const text *with)
 {
     return with->length <= t->length && memcmp(t->bytes, with->bytes, (size_t)with->length) == 0;
@@ -83,8 +79,8 @@ static int64_t content_of(const chat_record *r, int64_t i, const char **out)
     const json *content = json_get(message_at(r, i), "content");
     int64_t count = json_text_bytes(content);
     *out = json_text(content, "");
-    for (; count > 0 && is_blank(**out); count--) (*out)++;
-    while (count > 0 && is_blank((*out)[count - 1])) count--;
+    for (; count > 0 && text_is_blank(**out); count--) (*out)++;
+    while (count > 0 && text_is_blank((*out)[count - 1])) count--;
     return count;
 }
 
@@ -129,7 +125,7 @@ static void span_trim(const chat_record *r, int64_t i, const text *all, bool has
     const int64_t count = content_of(r, i, &content);
     const int64_t at = has_header ? -1 : find(all, content, count, s->begin);
     if (at >= 0 && at + count <= s->end) s->begin = at;
-    while (s->end > s->begin && is_blank(all->bytes[s->end - 1])) s->end--;
+    while (s->end > s->begin && text_is_blank(all->bytes[s->end - 1])) s->end--;
 }
 
 static status span_of_turn(data_chat *c, const chat_record *r, int64_t i, const chat_text *t,

@@ -1,4 +1,5 @@
 // Plain text: the file is a document, or each paragraph, or each line.
+#include "base/text.h"
 #include "data/corpus/rows.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static status begin(corpus_rows *r)
 static bool is_blank(const char *line, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
-        if (line[i] != ' ' && !(line[i] >= '\t' && line[i] <= '\r')) return false;
+        if (!text_is_blank(line[i])) return false;
     }
     return true;
 }

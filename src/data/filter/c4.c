@@ -3,7 +3,6 @@
 #include "data/filter/family.h"
 
 #include <string.h>
-#include <strings.h>
 
 #define AT(field) (int64_t) offsetof(filter_config, c4.field)
 static const option rows[] = {
@@ -34,15 +33,6 @@ static const option rows[] = {
 enum { RULE_SENTENCES, RULE_BRACE, RULE_FILLER };
 static const char *const rules[] = {"few-sentences", "curly-brace", "lorem-ipsum", NULL};
 
-static bool holds(const char *bytes, int64_t count, const char *word)
-{
-    const int64_t n = (int64_t)strlen(word);
-    for (int64_t i = 0; i + n <= count; i++) {
-        if (strncasecmp(bytes + i, word, (size_t)n) == 0) return true;
-    }
-    return false;
-}
-
 static int64_t words_of(const char *line, int64_t count)
 {
     int64_t words = 0;
@@ -55,15 +45,11 @@ static int64_t words_of(const char *line, int64_t count)
 
 static bool ends_sentence(const char *line, int64_t count)
 {
+    static const char *const dots[] = {"..."};
     static const char *const marks[] = {".",      "!",      "?",      "\"",
                                         "\u201d", "\u3002", "\uff01", "\uff1f"};
-    while (count > 0 && (line[count - 1] == ' ' || line[count - 1] == '\t')) count--;
-    if (count >= 3 && memcmp(line + count - 3, "...", 3) == 0) return false;
-    for (int i = 0; i < COUNT_OF(marks); i++) {
-        const int64_t n = (int64_t)strlen(marks[i]);
-        if (count >= n && memcmp(line + count - n, marks[i], (size_t)n) == 0) return true;
-    }
-    return false;
+    return !filter_ends_with(line, count, dots, COUNT_OF(dots)) &&
+           filter_ends_with(line, count, marks, COUNT_OF(marks));
 }
 
 // Ends of sentences: a mark that white space or the end follows.
@@ -82,15 +68,17 @@ static bool keeps_line(const filter_run *r, const char *line, int64_t count)
 {
     if (r->c->c4.end_mark && !ends_sentence(line, count)) return false;
     if (words_of(line, count) < r->c->c4.min_line_words) return false;
-    return !holds(line, count, "javascript") && !holds(line, count, "terms of use") &&
-           !holds(line, count, "privacy policy") && !holds(line, count, "cookie policy") &&
-           !holds(line, count, "use of cookies") && !holds(line, count, "use cookies");
+    return !filter_holds(line, count, "javascript") && !filter_holds(line, count, "terms of use") &&
+           !filter_holds(line, count, "privacy policy") &&
+           !filter_holds(line, count, "cookie policy") &&
+           !filter_holds(line, count, "use of cookies") &&
+           !filter_holds(line, count, "use cookies");
 }
 
 static status apply(filter_run *r, int *rule)
 {
     const filter_spans *lines = NULL;
-    if (holds(r->text, r->count, "lorem ipsum")) *rule = RULE_FILLER;
+    if (filter_holds(r->text, r->count, "lorem ipsum")) *rule = RULE_FILLER;
     if (r->c->c4.braces && memchr(r->text, '{', (size_t)r->count) != NULL) *rule = RULE_BRACE;
     if (*rule >= 0) return ST_OK;
     TRY(filter_lines(r, &lines));

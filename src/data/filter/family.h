@@ -42,6 +42,11 @@ data_bytes *filter_output(filter_run *r);
 void filter_replace(filter_run *r);
 // Characters of a text: bytes that do not continue one.
 int64_t filter_chars(const char *body, int64_t count);
+// Whether the bytes hold the word, in any case of ASCII letters.
+bool filter_holds(const char *bytes, int64_t count, const char *word);
+// Whether a line ends with one of the marks; blanks after it do not count.
+bool filter_ends_with(const char *line, int64_t count, const char *const *marks,
+                      int64_t mark_count);
 
 // Forgets all hashes; up to `items` different ones may follow.
 NODISCARD status filter_hashes_clear(filter_run *r, int64_t items);

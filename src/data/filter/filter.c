@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const data_filter *const data_filters[] = {
     &data_filter_length,     &data_filter_repair, &data_filter_language,      &data_filter_gopher,
@@ -186,6 +187,25 @@ int64_t filter_chars(const char *body, int64_t count)
     int64_t chars = 0;
     for (int64_t i = 0; i < count; i++) chars += ((uint8_t)body[i] & 0xc0) != 0x80;
     return chars;
+}
+
+bool filter_holds(const char *bytes, int64_t count, const char *word)
+{
+    const int64_t n = (int64_t)strlen(word);
+    for (int64_t i = 0; i + n <= count; i++) {
+        if (strncasecmp(bytes + i, word, (size_t)n) == 0) return true;
+    }
+    return false;
+}
+
+bool filter_ends_with(const char *line, int64_t count, const char *const *marks, int64_t mark_count)
+{
+    while (count > 0 && (line[count - 1] == ' ' || line[count - 1] == '\t')) count--;
+    for (int64_t i = 0; i < mark_count; i++) {
+        const int64_t n = (int64_t)strlen(marks[i]);
+        if (count >= n && memcmp(line + count - n, marks[i], (size_t)n) == 0) return true;
+    }
+    return false;
 }
 
 // ---- counts of hashes ---------------------------------------------------------------------------

@@ -32,12 +32,7 @@ static bool ends_sentence(const char *line, int64_t count)
 {
     static const char *const marks[] = {".",      "!",      "?",      "\"",    "'",
                                         "\u201d", "\u3002", "\uff01", "\uff1f"};
-    while (count > 0 && (line[count - 1] == ' ' || line[count - 1] == '\t')) count--;
-    for (int i = 0; i < COUNT_OF(marks); i++) {
-        const int64_t n = (int64_t)strlen(marks[i]);
-        if (count >= n && memcmp(line + count - n, marks[i], (size_t)n) == 0) return true;
-    }
-    return false;
+    return filter_ends_with(line, count, marks, COUNT_OF(marks));
 }
 
 static status apply(filter_run *r, int *rule)

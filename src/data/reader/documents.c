@@ -7,6 +7,7 @@
 // held whole, up to a limit.
 #include "base/fault.h"
 #include "base/format/json.h"
+#include "base/text.h"
 #include "data/reader/content.h"
 
 #include <stdio.h>
@@ -114,21 +115,16 @@ const data_reader *data_documents_reader(const data_documents *d)
     return d->reader;
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 // True if the character that ends before `at` is certainly not white space. Beyond ASCII, all white
 // space ends in 85, a0, 80..8a, a8, a9, af or 9f (U+0085, U+00A0, U+1680, U+2000..200A, U+2028 ...
 // U+3000).
-static bool is_word_end(const char *text, int64_t at)
+static bool is_word_end(const char *bytes, int64_t at)
 {
-    const uint8_t c = (uint8_t)text[at - 1];
-    if (c < 0x80) return !is_blank((char)c);
+    const uint8_t c = (uint8_t)bytes[at - 1];
+    if (c < 0x80) return !text_is_blank((char)c);
     if (!(c <= 0x8a || c == 0x9f || c == 0xa0 || c == 0xa8 || c == 0xa9 || c == 0xaf)) return true;
     if (at < 3) return false;
-    const uint8_t a = (uint8_t)text[at - 3], b = (uint8_t)text[at - 2];
+    const uint8_t a = (uint8_t)bytes[at - 3], b = (uint8_t)bytes[at - 2];
     if (b == 0xc2) return false;                     // U+0085, U+00A0
     if (a == 0xe1) return !(b == 0x9a && c == 0x80); // U+1680
     if (a == 0xe2) return b != 0x80 && b != 0x81;    // U+2000 to U+205F
@@ -136,15 +132,15 @@ static bool is_word_end(const char *text, int64_t at)
 }
 
 // The last place for a cut; 0 if there is none.
-static int64_t find_cut(const data_documents *d, const char *text, int64_t count)
+static int64_t find_cut(const data_documents *d, const char *bytes, int64_t count)
 {
     if ((d->flags & DATA_CUT_ANYWHERE) != 0) return count;
     if ((d->flags & (DATA_CUT_BLANKS | DATA_CUT_SPACES)) == 0) return 0;
     const bool takes_lines = (d->flags & DATA_CUT_BLANKS) != 0;
     for (int64_t at = count - 1; at > 0; at--) {
         const bool is_place =
-            takes_lines ? is_blank(text[at]) : text[at] == ' ' || text[at] == '\t';
-        if (is_place && is_word_end(text, at)) return at;
+            takes_lines ? text_is_blank(bytes[at]) : bytes[at] == ' ' || bytes[at] == '\t';
+        if (is_place && is_word_end(bytes, at)) return at;
     }
     return 0;
 }
@@ -152,19 +148,19 @@ static int64_t find_cut(const data_documents *d, const char *text, int64_t count
 static status next_text_piece(data_documents *d, data_piece *out)
 {
     for (;;) {
-        const char *text = d->window + d->begin;
+        const char *bytes = d->window + d->begin;
         const int64_t held = d->end - d->begin;
         if (d->at_end) {
             const bool owed = held > 0 || d->has_begun;
-            *out = (data_piece){owed ? text : NULL, held, owed};
+            *out = (data_piece){owed ? bytes : NULL, held, owed};
             d->begin = d->end;
             d->has_begun = false;
             return ST_OK;
         }
         if ((d->flags & ~DATA_SKIP_BAD_LINES) != 0 && d->end == d->capacity) {
-            const int64_t cut = find_cut(d, text, held);
+            const int64_t cut = find_cut(d, bytes, held);
             if (cut > 0) {
-                *out = (data_piece){text, cut, false};
+                *out = (data_piece){bytes, cut, false};
                 d->begin += cut;
                 d->has_begun = true;
                 return ST_OK;
@@ -216,7 +212,7 @@ static status parse_line(data_documents *d, const char *line, int64_t count)
     }
     TRY(json_parse_members(line, count, d->path, d->line, keys, 1, &d->parsed));
     if (json_kind_of(d->parsed) == JSON_TEXT) return ST_OK;
-    while (count > 1 && is_blank(*line)) {
+    while (count > 1 && text_is_blank(*line)) {
         line++;
         count--;
     }
@@ -244,7 +240,7 @@ static status next_text(data_documents *d, bool *found)
     for (*found = false; !*found;) {
         TRY(next_line(d, &line, &count));
         if (line == NULL) return ST_OK;
-        while (count > 0 && is_blank(line[count - 1])) count--;
+        while (count > 0 && text_is_blank(line[count - 1])) count--;
         if (count == 0) continue;
         const status st = parse_line(d, line, count);
         *found = st == ST_OK;
@@ -280,7 +276,7 @@ status data_documents_line(data_documents *d, data_line *out)
         *out = (data_line){.bytes = NULL};
         TRY(next_line(d, &out->bytes, &out->count));
         out->number = d->line;
-        while (out->count > 0 && is_blank(out->bytes[out->count - 1])) out->count--;
+        while (out->count > 0 && text_is_blank(out->bytes[out->count - 1])) out->count--;
     } while (out->bytes != NULL && out->count == 0);
     return ST_OK;
 }

@@ -15,26 +15,6 @@
 
 enum { BLOCK = 256, DOT_LANES = 8 };
 
-static int64_t int_at(const kern_tensor *t, int64_t row, int64_t column)
-{
-    return tensor_int(t, row * tensor_stride(t) + column);
-}
-
-static void int_put(const kern_tensor *t, int64_t row, int64_t column, int64_t value)
-{
-    const int64_t at = row * tensor_stride(t) + column;
-    if (t->type == DTYPE_I32) {
-        ((int32_t *)t->data)[at] = (int32_t)value;
-    } else {
-        ((int64_t *)t->data)[at] = value;
-    }
-}
-
-static cpu_span wide(float *values)
-{
-    return (cpu_span){.at = values, .type = DTYPE_F32};
-}
-
 // Returns a pointer to one number of an fp32 statistic.
 static float *statistic(const kern_tensor *t, int64_t row, int64_t column)
 {
@@ -47,8 +27,8 @@ static double dot(const cpu_vec *vec, cpu_span a, cpu_span b, int64_t n)
     double sums[DOT_LANES] = {0.0};
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         const int64_t count = min_i64(BLOCK, n - begin);
-        vec->cast(wide(x), cpu_span_offset(a, begin), count);
-        vec->cast(wide(y), cpu_span_offset(b, begin), count);
+        vec->cast(cpu_span_fp32(x), cpu_span_offset(a, begin), count);
+        vec->cast(cpu_span_fp32(y), cpu_span_offset(b, begin), count);
         for (int64_t i = 0; i + DOT_LANES <= count; i += DOT_LANES) {
             for (int k = 0; k < DOT_LANES; k++) sums[k] += (double)x[i + k] * (double)y[i + k];
         }
@@ -77,17 +57,17 @@ static void choose(const kern_call *c, int64_t n, float value, int64_t e, int64_
     }
     for (; at > 0 && value > best[at - 1]; at--) {
         best[at] = best[at - 1];
-        int_put(ids, n, at, int_at(ids, n, at - 1));
+        tensor_int_put(ids, n, at, tensor_int_at(ids, n, at - 1));
     }
     best[at] = value;
-    int_put(ids, n, at, e);
+    tensor_int_put(ids, n, at, e);
 }
 
 // Computes exp(x - top) of `count` logits from e on.
 static void powers(const cpu_row_job *job, int64_t n, int64_t e, int64_t count, float top, float *x)
 {
     const kern_tensor *logits = &job->call->in[job->call->code == OP_ROUTE ? 0 : 1];
-    job->vec->cast(wide(x), cpu_span_offset(tensor_row(logits, n), e), count);
+    job->vec->cast(cpu_span_fp32(x), cpu_span_offset(tensor_row(logits, n), e), count);
     for (int64_t i = 0; i < count; i++) x[i] -= top;
     job->vec->function(0, x, x, count);
 }
@@ -100,7 +80,7 @@ static void route_row(const cpu_row_job *job, int64_t n)
     int64_t count = 0;
     for (int64_t begin = 0; begin < experts; begin += BLOCK) {
         const int64_t some = min_i64(BLOCK, experts - begin);
-        job->vec->cast(wide(x), cpu_span_offset(tensor_row(&c->in[0], n), begin), some);
+        job->vec->cast(cpu_span_fp32(x), cpu_span_offset(tensor_row(&c->in[0], n), begin), some);
         for (int64_t i = 0; i < some; i++) choose(c, n, x[i], begin + i, &count);
     }
     const float top = weights[0];
@@ -141,7 +121,8 @@ static void route_bwd_row(const cpu_row_job *job, int64_t n)
     const int64_t experts = logits->dims[1], taken = ids->dims[1];
     float x[BLOCK], top = 0.0f;
     double mean = 0.0;
-    job->vec->cast(wide(&top), cpu_span_offset(tensor_row(logits, n), int_at(ids, n, 0)), 1);
+    job->vec->cast(cpu_span_fp32(&top),
+                   cpu_span_offset(tensor_row(logits, n), tensor_int_at(ids, n, 0)), 1);
     for (int64_t t = 0; t < taken; t++) mean += (double)dweights[t] * (double)weights[t];
     for (int64_t begin = 0; begin < experts; begin += BLOCK) {
         const int64_t some = min_i64(BLOCK, experts - begin);
@@ -153,11 +134,11 @@ static void route_bwd_row(const cpu_row_job *job, int64_t n)
             }
         }
         for (int64_t t = 0; t < taken; t++) {
-            const int64_t i = int_at(ids, n, t) - begin;
+            const int64_t i = tensor_int_at(ids, n, t) - begin;
             if (i < 0 || i >= some) continue;
             x[i] = (float)((double)weights[t] * ((double)dweights[t] - mean));
         }
-        job->vec->cast(cpu_span_offset(tensor_row(dlogits, n), begin), wide(x), some);
+        job->vec->cast(cpu_span_offset(tensor_row(dlogits, n), begin), cpu_span_fp32(x), some);
     }
 }
 
@@ -174,9 +155,10 @@ status cpu_route_bwd(const kern_context *context, const kern_call *call)
     TRY(cpu_call_check(call));
     const kern_tensor *ids = &call->in[2];
     for (int64_t n = 0; n < ids->dims[0]; n++) {
-        if (int_at(ids, n, 0) >= 0 && int_at(ids, n, 0) < call->in[1].dims[1]) continue;
+        if (tensor_int_at(ids, n, 0) >= 0 && tensor_int_at(ids, n, 0) < call->in[1].dims[1])
+            continue;
         return fail(ST_DATA, "route_bwd: token %lld has expert %lld of %lld", (long long)n,
-                    (long long)int_at(ids, n, 0), (long long)call->in[1].dims[1]);
+                    (long long)tensor_int_at(ids, n, 0), (long long)call->in[1].dims[1]);
     }
     if (cpu_route_is_scored(call)) {
         TRY(cpu_route_scored_bwd(context, call));
@@ -194,29 +176,30 @@ static status rows_number(const kern_call *c)
 {
     const kern_tensor *ids = &c->in[1], *row_of = &c->out[1], *offsets = &c->out[2];
     const int64_t experts = c->attrs.experts;
-    for (int64_t e = 0; e <= experts; e++) int_put(offsets, 0, e, 0);
+    for (int64_t e = 0; e <= experts; e++) tensor_int_put(offsets, 0, e, 0);
     for (int64_t n = 0; n < ids->dims[0]; n++) {
         for (int64_t t = 0; t < ids->dims[1]; t++) {
-            const int64_t id = int_at(ids, n, t);
+            const int64_t id = tensor_int_at(ids, n, t);
             if (id >= experts) {
                 return fail(ST_DATA, "permute: token %lld asks for expert %lld of %d", (long long)n,
                             (long long)id, (int)experts);
             }
-            if (id >= 0) int_put(offsets, 0, id + 1, tensor_int(offsets, id + 1) + 1);
+            if (id >= 0) tensor_int_put(offsets, 0, id + 1, tensor_int(offsets, id + 1) + 1);
         }
     }
     for (int64_t e = 0; e < experts; e++) {
-        int_put(offsets, 0, e + 1, tensor_int(offsets, e) + tensor_int(offsets, e + 1));
+        tensor_int_put(offsets, 0, e + 1, tensor_int(offsets, e) + tensor_int(offsets, e + 1));
     }
     for (int64_t n = 0; n < ids->dims[0]; n++) {
         for (int64_t t = 0; t < ids->dims[1]; t++) {
-            const int64_t id = int_at(ids, n, t), row = id < 0 ? -1 : tensor_int(offsets, id);
-            int_put(row_of, n, t, row);
-            if (id >= 0) int_put(offsets, 0, id, row + 1);
+            const int64_t id = tensor_int_at(ids, n, t),
+                          row = id < 0 ? -1 : tensor_int(offsets, id);
+            tensor_int_put(row_of, n, t, row);
+            if (id >= 0) tensor_int_put(offsets, 0, id, row + 1);
         }
     }
-    for (int64_t e = experts; e > 0; e--) int_put(offsets, 0, e, tensor_int(offsets, e - 1));
-    int_put(offsets, 0, 0, 0);
+    for (int64_t e = experts; e > 0; e--) tensor_int_put(offsets, 0, e, tensor_int(offsets, e - 1));
+    tensor_int_put(offsets, 0, 0, 0);
     return ST_OK;
 }
 
@@ -228,7 +211,7 @@ static void permute_task(void *context, int64_t index, int thread)
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) {
         for (int64_t t = 0; t < c->out[1].dims[1]; t++) {
-            const int64_t row = int_at(&c->out[1], n, t);
+            const int64_t row = tensor_int_at(&c->out[1], n, t);
             if (row < 0) continue;
             job->vec->cast(tensor_row(&c->out[0], row), tensor_row(&c->in[0], n), piece.columns);
             if (!tensor_has(&c->in[2])) continue;
@@ -249,9 +232,9 @@ static status rows_check(const kern_call *c, const kern_tensor *row_of, int64_t 
 {
     for (int64_t n = 0; n < row_of->dims[0]; n++) {
         for (int64_t t = 0; t < row_of->dims[1]; t++) {
-            if (int_at(row_of, n, t) < rows) continue;
+            if (tensor_int_at(row_of, n, t) < rows) continue;
             return fail(ST_DATA, "%s: row %lld of %lld", op_kind_of(c->code)->name,
-                        (long long)int_at(row_of, n, t), (long long)rows);
+                        (long long)tensor_int_at(row_of, n, t), (long long)rows);
         }
     }
     return ST_OK;
@@ -267,13 +250,14 @@ static void token_add(const cpu_row_job *job, const kern_tensor *weights, int64_
         const int64_t some = min_i64(BLOCK, c->in[0].dims[1] - begin);
         memset(sum, 0, sizeof(sum));
         for (int64_t t = 0; t < row_of->dims[1]; t++) {
-            const int64_t row = int_at(row_of, n, t);
+            const int64_t row = tensor_int_at(row_of, n, t);
             if (row < 0) continue;
             const float weight = tensor_has(weights) ? *statistic(weights, n, t) : 1.0f;
-            job->vec->cast(wide(x), cpu_span_offset(tensor_row(&c->in[0], row), begin), some);
+            job->vec->cast(cpu_span_fp32(x), cpu_span_offset(tensor_row(&c->in[0], row), begin),
+                           some);
             for (int64_t i = 0; i < some; i++) sum[i] += x[i] * weight;
         }
-        job->vec->cast(cpu_span_offset(tensor_row(&c->out[0], n), begin), wide(sum), some);
+        job->vec->cast(cpu_span_offset(tensor_row(&c->out[0], n), begin), cpu_span_fp32(sum), some);
     }
 }
 
@@ -305,7 +289,7 @@ static void permute_bwd_task(void *context, int64_t index, int thread)
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) {
         token_add(job, &none, n);
         for (int64_t t = 0; t < c->in[1].dims[1] && tensor_has(&c->in[2]); t++) {
-            const int64_t row = int_at(&c->in[1], n, t);
+            const int64_t row = tensor_int_at(&c->in[1], n, t);
             *statistic(&c->out[1], n, t) = row < 0 ? 0.0f : *statistic(&c->in[2], row, 0);
         }
     }
@@ -329,7 +313,7 @@ static void unpermute_bwd_task(void *context, int64_t index, int thread)
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) {
         const cpu_span dy = tensor_row(&c->in[0], n);
         for (int64_t t = 0; t < c->in[1].dims[1]; t++) {
-            const int64_t row = int_at(&c->in[1], n, t);
+            const int64_t row = tensor_int_at(&c->in[1], n, t);
             float *d = weighted ? statistic(&c->out[1], n, t) : NULL;
             if (d != NULL) *d = 0.0f;
             if (row < 0) continue;

@@ -20,11 +20,6 @@ static latent latent_of(const kern_call *c, const kern_tensor *table)
     return (latent){c->attrs.heads, dim, rope, c->attrs.value_dim, dim - rope};
 }
 
-static cpu_span wide(float *values)
-{
-    return (cpu_span){.at = values, .type = DTYPE_F32};
-}
-
 static status positions_check(const kern_call *c, const kern_tensor *positions,
                               const kern_tensor *table)
 {
@@ -69,14 +64,14 @@ static void latent_row(const cpu_row_job *job, const latent *l, int64_t n)
     const kern_tensor *kv = &c->in[1], *table = &c->in[4];
     const int64_t position = tensor_int(&c->in[3], n);
     float key[ROPE_MOST];
-    job->vec->cast(wide(key), at(&c->in[2], n, 0), l->rope);
-    rotate(job, table, position, false, wide(key), wide(key));
+    job->vec->cast(cpu_span_fp32(key), at(&c->in[2], n, 0), l->rope);
+    rotate(job, table, position, false, cpu_span_fp32(key), cpu_span_fp32(key));
     for (int64_t h = 0; h < l->heads; h++) {
         const int64_t to = h * l->dim, from = h * (l->plain + l->value), rotated = to + l->plain;
         job->vec->cast(at(&c->out[0], n, to), at(&c->in[0], n, to), l->plain);
         rotate(job, table, position, false, at(&c->in[0], n, rotated), at(&c->out[0], n, rotated));
         job->vec->cast(at(&c->out[1], n, to), at(kv, n, from), l->plain);
-        job->vec->cast(at(&c->out[1], n, rotated), wide(key), l->rope);
+        job->vec->cast(at(&c->out[1], n, rotated), cpu_span_fp32(key), l->rope);
         job->vec->cast(at(&c->out[2], n, h * l->value), at(kv, n, from + l->plain), l->value);
     }
 }
@@ -101,10 +96,11 @@ static void latent_dr_row(const cpu_row_job *job, const latent *l, int64_t n)
     const kern_call *c = job->call;
     float sum[ROPE_MOST] = {0.0F};
     for (int64_t h = 0; h < l->heads; h++) {
-        job->vec->add(wide(sum), wide(sum), at(&c->in[0], n, h * l->dim + l->plain), l->rope);
+        job->vec->add(cpu_span_fp32(sum), cpu_span_fp32(sum),
+                      at(&c->in[0], n, h * l->dim + l->plain), l->rope);
     }
-    rotate(job, &c->in[2], tensor_int(&c->in[1], n), true, wide(sum), wide(sum));
-    job->vec->cast(at(&c->out[0], n, 0), wide(sum), l->rope);
+    rotate(job, &c->in[2], tensor_int(&c->in[1], n), true, cpu_span_fp32(sum), cpu_span_fp32(sum));
+    job->vec->cast(at(&c->out[0], n, 0), cpu_span_fp32(sum), l->rope);
 }
 
 static void rows_task(void *context, int64_t index, int thread)
@@ -183,18 +179,19 @@ static void cached_query(const cached_job *job, int64_t n, int64_t h, int64_t ke
     const int64_t of = h * (l->plain + l->value);
     float *p = work, *query = p + c->cache_seq, *mean = query + rank, *row = mean + rank;
     float head[ROPE_MOST], rotated[ROPE_MOST], narrow[ROPE_MOST];
-    vec->cast(wide(rotated), at(&c->in[0], n, h * l->dim + l->plain), l->rope);
-    rotate(&job->rows, &c->in[6], tensor_int(&c->in[5], n), false, wide(rotated), wide(rotated));
+    vec->cast(cpu_span_fp32(rotated), at(&c->in[0], n, h * l->dim + l->plain), l->rope);
+    rotate(&job->rows, &c->in[6], tensor_int(&c->in[5], n), false, cpu_span_fp32(rotated),
+           cpu_span_fp32(rotated));
     memset(query, 0, (size_t)(2 * rank) * sizeof(float));
-    vec->cast(wide(head), at(&c->in[0], n, h * l->dim), l->plain);
+    vec->cast(cpu_span_fp32(head), at(&c->in[0], n, h * l->dim), l->plain);
     for (int64_t j = 0; j < l->plain; j++) {
-        vec->scale(wide(row), at(w, of + j, 0), head[j], rank);
-        vec->add(wide(query), wide(query), wide(row), rank);
+        vec->scale(cpu_span_fp32(row), at(w, of + j, 0), head[j], rank);
+        vec->add(cpu_span_fp32(query), cpu_span_fp32(query), cpu_span_fp32(row), rank);
     }
     double highest = -HUGE_VAL, sum = 0.0;
     for (int64_t s = 0; s < keys; s++) {
-        vec->cast(wide(row), at(rows, first + s, 0), rank);
-        vec->cast(wide(narrow), at(&c->in[3], first + s, 0), l->rope);
+        vec->cast(cpu_span_fp32(row), at(rows, first + s, 0), rank);
+        vec->cast(cpu_span_fp32(narrow), at(&c->in[3], first + s, 0), l->rope);
         const double score = dot(query, row, rank) + dot(rotated, narrow, l->rope);
         p[s] = (float)(score * (double)c->attrs.scale);
         highest = (double)p[s] > highest ? (double)p[s] : highest;
@@ -204,14 +201,14 @@ static void cached_query(const cached_job *job, int64_t n, int64_t h, int64_t ke
         sum += (double)p[s];
     }
     for (int64_t s = 0; s < keys; s++) {
-        vec->scale(wide(row), at(rows, first + s, 0), (float)((double)p[s] / sum), rank);
-        vec->add(wide(mean), wide(mean), wide(row), rank);
+        vec->scale(cpu_span_fp32(row), at(rows, first + s, 0), (float)((double)p[s] / sum), rank);
+        vec->add(cpu_span_fp32(mean), cpu_span_fp32(mean), cpu_span_fp32(row), rank);
     }
     for (int64_t j = 0; j < l->value; j++) {
-        vec->cast(wide(row), at(w, of + l->plain + j, 0), rank);
+        vec->cast(cpu_span_fp32(row), at(w, of + l->plain + j, 0), rank);
         head[j] = (float)dot(row, mean, rank);
     }
-    vec->cast(at(&c->out[0], n, h * l->value), wide(head), l->value);
+    vec->cast(at(&c->out[0], n, h * l->value), cpu_span_fp32(head), l->value);
 }
 
 static void cached_task(void *context, int64_t index, int thread)

@@ -18,36 +18,16 @@ bool cpu_route_is_scored(const kern_call *call)
     return a->sigmoid || a->groups > 0 || has_bias || (a->scale > 0.0F && a->scale != 1.0F);
 }
 
-static int64_t int_at(const kern_tensor *t, int64_t row, int64_t column)
-{
-    return tensor_int(t, row * tensor_stride(t) + column);
-}
-
-static void int_put(const kern_tensor *t, int64_t row, int64_t column, int64_t value)
-{
-    const int64_t at = row * tensor_stride(t) + column;
-    if (t->type == DTYPE_I32) {
-        ((int32_t *)t->data)[at] = (int32_t)value;
-    } else {
-        ((int64_t *)t->data)[at] = value;
-    }
-}
-
 static float *statistic(const kern_tensor *t, int64_t row)
 {
     return (float *)t->data + row * tensor_stride(t);
-}
-
-static cpu_span wide(float *values)
-{
-    return (cpu_span){.at = values, .type = DTYPE_F32};
 }
 
 // Computes the scores of a token.
 static void scores_make(const cpu_row_job *job, const kern_tensor *logits, int64_t n, float *scores)
 {
     const int64_t experts = logits->dims[1];
-    job->vec->cast(wide(scores), tensor_row(logits, n), experts);
+    job->vec->cast(cpu_span_fp32(scores), tensor_row(logits, n), experts);
     if (job->call->attrs.sigmoid) {
         job->vec->function(SIGMOID, scores, scores, experts);
         return;
@@ -101,7 +81,7 @@ static void experts_take(const kern_tensor *ids, int64_t n, float *choice, int64
         for (int64_t e = 1; e < experts; e++) {
             if (choice[e] > choice[best]) best = e;
         }
-        int_put(ids, n, t, best);
+        tensor_int_put(ids, n, t, best);
         choice[best] = -INFINITY;
     }
 }
@@ -116,7 +96,7 @@ static double chosen_sum(const kern_call *c, const float *scores, const kern_ten
 {
     double sum = c->attrs.sigmoid ? 1e-20 : 0.0;
     if (!c->attrs.normalize) return 1.0;
-    for (int64_t t = 0; t < ids->dims[1]; t++) sum += (double)scores[int_at(ids, n, t)];
+    for (int64_t t = 0; t < ids->dims[1]; t++) sum += (double)scores[tensor_int_at(ids, n, t)];
     return sum;
 }
 
@@ -128,9 +108,10 @@ static void route_row(const cpu_row_job *job, int64_t n)
     float scores[MOST_EXPERTS], choice[MOST_EXPERTS], *weights = statistic(&c->out[1], n);
     scores_make(job, &c->in[0], n, scores);
     if (tensor_has(bias)) {
-        job->vec->add(wide(choice), wide(scores), tensor_row(bias, 0), experts);
+        job->vec->add(cpu_span_fp32(choice), cpu_span_fp32(scores), tensor_row(bias, 0), experts);
     } else if (!c->attrs.sigmoid && !c->attrs.group_pairs) {
-        job->vec->cast(wide(choice), tensor_row(&c->in[0], n), experts); // no two become equal
+        job->vec->cast(cpu_span_fp32(choice), tensor_row(&c->in[0], n),
+                       experts); // no two become equal
     } else {
         memcpy(choice, scores, (size_t)experts * sizeof(float));
     }
@@ -138,7 +119,7 @@ static void route_row(const cpu_row_job *job, int64_t n)
     experts_take(ids, n, choice, experts);
     const double factor = factor_of(c) / chosen_sum(c, scores, ids, n);
     for (int64_t t = 0; t < ids->dims[1]; t++) {
-        weights[t] = (float)((double)scores[int_at(ids, n, t)] * factor);
+        weights[t] = (float)((double)scores[tensor_int_at(ids, n, t)] * factor);
     }
 }
 
@@ -175,11 +156,11 @@ static void bwd_row(const cpu_row_job *job, int64_t n)
     scores_make(job, logits, n, scores);
     const double sum = chosen_sum(c, scores, ids, n), factor = factor_of(c);
     for (int64_t t = 0; t < taken && c->attrs.normalize; t++) {
-        mean += (double)dweights[t] * (double)scores[int_at(ids, n, t)];
+        mean += (double)dweights[t] * (double)scores[tensor_int_at(ids, n, t)];
     }
     memset(d, 0, (size_t)experts * sizeof(float));
     for (int64_t t = 0; t < taken; t++) {
-        const int64_t e = int_at(ids, n, t);
+        const int64_t e = tensor_int_at(ids, n, t);
         const double ds = factor * ((double)dweights[t] - mean / sum) / sum;
         d[e] = (float)ds;
         inner += ds * (double)scores[e];
@@ -189,7 +170,7 @@ static void bwd_row(const cpu_row_job *job, int64_t n)
         d[e] =
             (float)(c->attrs.sigmoid ? (double)d[e] * p * (1.0 - p) : p * ((double)d[e] - inner));
     }
-    job->vec->cast(tensor_row(&c->out[0], n), wide(d), experts);
+    job->vec->cast(tensor_row(&c->out[0], n), cpu_span_fp32(d), experts);
 }
 
 static void bwd_task(void *context, int64_t index, int thread)
@@ -207,7 +188,7 @@ static status ids_check(const kern_call *call)
     TRY(experts_check(call, experts));
     for (int64_t n = 0; n < ids->dims[0]; n++) {
         for (int64_t t = 0; t < ids->dims[1]; t++) {
-            const int64_t e = int_at(ids, n, t);
+            const int64_t e = tensor_int_at(ids, n, t);
             if (e >= 0 && e < experts) continue;
             return fail(ST_DATA, "route_bwd: token %lld has expert %lld of %lld", (long long)n,
                         (long long)e, (long long)experts);
@@ -241,13 +222,13 @@ static void losses_row(const cpu_row_job *job, int64_t n, const float *share)
         all += (double)scores[e];
         mean += (double)share[e] * (double)scores[e];
     }
-    job->vec->cast(wide(soft), tensor_row(logits, n), experts);
+    job->vec->cast(cpu_span_fp32(soft), tensor_row(logits, n), experts);
     for (int64_t e = 0; e < experts; e++) top = soft[e] > top ? soft[e] : top;
     for (int64_t e = 0; e < experts; e++) soft[e] -= top;
     job->vec->function(0, soft, soft, experts);
     for (int64_t e = 0; e < experts; e++) sum += (double)soft[e];
     const double lse = (double)top + log(sum);
-    job->vec->cast(wide(d), tensor_row(dlogits, n), experts);
+    job->vec->cast(cpu_span_fp32(d), tensor_row(dlogits, n), experts);
     for (int64_t e = 0; e < experts; e++) {
         const double own = (double)scores[e];
         const double slope = c->attrs.sigmoid ? own * (1.0 - own) / all : own;
@@ -255,7 +236,7 @@ static void losses_row(const cpu_row_job *job, int64_t n, const float *share)
             aux * slope * ((double)share[e] - mean / all) + 2.0 * z * lse * (double)soft[e] / sum;
         d[e] = (float)((double)d[e] + unit * more);
     }
-    job->vec->cast(tensor_row(dlogits, n), wide(d), experts);
+    job->vec->cast(tensor_row(dlogits, n), cpu_span_fp32(d), experts);
 }
 
 static void losses_task(void *context, int64_t index, int thread)
@@ -267,7 +248,7 @@ static void losses_task(void *context, int64_t index, int thread)
     const int64_t rows = c->attrs.aux_micro ? ids->dims[0] : c->seq, experts = c->in[1].dims[1];
     float share[MOST_EXPERTS] = {0.0F};
     for (int64_t n = index * rows; n < (index + 1) * rows; n++) {
-        for (int64_t t = 0; t < ids->dims[1]; t++) share[int_at(ids, n, t)] += 1.0F;
+        for (int64_t t = 0; t < ids->dims[1]; t++) share[tensor_int_at(ids, n, t)] += 1.0F;
     }
     for (int64_t e = 0; e < experts; e++) share[e] = (float)((double)share[e] / (double)rows);
     for (int64_t n = index * rows; n < (index + 1) * rows; n++) losses_row(job, n, share);
@@ -289,7 +270,7 @@ status cpu_route_losses(const kern_context *context, const kern_call *call)
 static float gate_of(const cpu_row_job *job, const kern_tensor *gate, int64_t n)
 {
     float value = 0.0F;
-    job->vec->cast(wide(&value), tensor_row(gate, n), 1);
+    job->vec->cast(cpu_span_fp32(&value), tensor_row(gate, n), 1);
     job->vec->function(SIGMOID, &value, &value, 1);
     return value;
 }
@@ -320,8 +301,8 @@ static double dot(const cpu_row_job *job, cpu_span a, cpu_span b, int64_t n)
     double sum = 0.0;
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         const int64_t count = min_i64(BLOCK, n - begin);
-        job->vec->cast(wide(x), cpu_span_offset(a, begin), count);
-        job->vec->cast(wide(y), cpu_span_offset(b, begin), count);
+        job->vec->cast(cpu_span_fp32(x), cpu_span_offset(a, begin), count);
+        job->vec->cast(cpu_span_fp32(y), cpu_span_offset(b, begin), count);
         for (int64_t i = 0; i < count; i++) sum += (double)x[i] * (double)y[i];
     }
     return sum;
@@ -338,7 +319,7 @@ static void gate_bwd_task(void *context, int64_t index, int thread)
         const double g = (double)gate_of(job, &c->in[2], n);
         float d = (float)(dot(job, dy, tensor_row(&c->in[1], n), piece.columns) * g * (1.0 - g));
         job->vec->scale(tensor_row(&c->out[0], n), dy, (float)g, piece.columns);
-        job->vec->cast(tensor_row(&c->out[1], n), wide(&d), 1);
+        job->vec->cast(tensor_row(&c->out[1], n), cpu_span_fp32(&d), 1);
     }
 }
 

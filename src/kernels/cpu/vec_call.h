@@ -45,6 +45,21 @@ static inline int64_t tensor_int(const kern_tensor *t, int64_t i)
     return ((const int64_t *)t->data)[i];
 }
 
+static inline int64_t tensor_int_at(const kern_tensor *t, int64_t row, int64_t column)
+{
+    return tensor_int(t, row * tensor_stride(t) + column);
+}
+
+static inline void tensor_int_put(const kern_tensor *t, int64_t row, int64_t column, int64_t value)
+{
+    const int64_t at = row * tensor_stride(t) + column;
+    if (t->type == DTYPE_I32) {
+        ((int32_t *)t->data)[at] = (int32_t)value;
+    } else {
+        ((int64_t *)t->data)[at] = value;
+    }
+}
+
 bool cpu_type_is_vector(dtype type); // fp32, bf16, fp16: the types of a cpu_span
 // Returns ST_UNSUPPORTED if an operand has a floating-point type that the leaves cannot read.
 NODISCARD status cpu_call_check(const kern_call *call);

@@ -33,6 +33,11 @@ static inline cpu_span cpu_span_offset(cpu_span s, int64_t elements)
     return s;
 }
 
+static inline cpu_span cpu_span_fp32(float *values)
+{
+    return (cpu_span){.at = values, .type = DTYPE_F32};
+}
+
 // One row of a norm; operands that an operation does not have are NULL.
 typedef struct cpu_norm_row {
     cpu_span x, delta, w, b, y, h; // forward

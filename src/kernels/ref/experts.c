@@ -6,21 +6,6 @@
 #include "kernels/expert_rows.h"
 #include "kernels/ref/ref.h"
 
-static void put_int(const kern_tensor *t, int64_t i, int64_t j, int64_t value)
-{
-    const int64_t at = ref_offset(t, i, j);
-    if (t->type == DTYPE_I32) {
-        ((int32_t *)t->data)[at] = (int32_t)value;
-    } else {
-        ((int64_t *)t->data)[at] = value;
-    }
-}
-
-static int64_t get_int(const kern_tensor *t, int64_t i, int64_t j)
-{
-    return ref_int(t, ref_offset(t, i, j));
-}
-
 // ---- there and back -----------------------------------------------------------------------------
 
 status ref_permute(const kern_context *context, const kern_call *c)
@@ -31,26 +16,26 @@ status ref_permute(const kern_context *context, const kern_call *c)
     int64_t row = 0;
     for (int64_t n = 0; n < ids->dims[0]; n++) {
         for (int64_t t = 0; t < ids->dims[1]; t++) {
-            const int64_t id = get_int(ids, n, t);
+            const int64_t id = ref_get_int(ids, n, t);
             if (id >= c->attrs.experts) {
                 return fail(ST_DATA, "permute: token %lld asks for expert %lld of %d", (long long)n,
                             (long long)id, (int)c->attrs.experts);
             }
-            if (id < 0) put_int(row_of, n, t, -1);
+            if (id < 0) ref_put_int(row_of, n, t, -1);
         }
     }
     for (int64_t e = 0; e < c->attrs.experts; e++) {
-        put_int(offsets, 0, e, row);
+        ref_put_int(offsets, 0, e, row);
         for (int64_t k = 0; k < ids->dims[0] * ids->dims[1]; k++) {
             const int64_t n = k / ids->dims[1], t = k % ids->dims[1];
-            if (get_int(ids, n, t) != e) continue;
-            put_int(row_of, n, t, row);
+            if (ref_get_int(ids, n, t) != e) continue;
+            ref_put_int(row_of, n, t, row);
             for (int64_t j = 0; j < x->dims[1]; j++) ref_put(rows, row, j, ref_get(x, n, j));
             if (ref_has(weights)) ref_put(&c->out[3], row, 0, ref_get(weights, n, t));
             row++;
         }
     }
-    put_int(offsets, 0, c->attrs.experts, row);
+    ref_put_int(offsets, 0, c->attrs.experts, row);
     return ST_OK;
 }
 
@@ -69,7 +54,7 @@ static status rows_add(const kern_call *c, const kern_tensor *weights, const ker
         for (int64_t j = 0; j < rows->dims[1]; j++) {
             double sum = 0.0;
             for (int64_t t = 0; t < row_of->dims[1]; t++) {
-                const int64_t row = get_int(row_of, n, t);
+                const int64_t row = ref_get_int(row_of, n, t);
                 TRY(row_check(c, row, rows->dims[0]));
                 if (row < 0) continue;
                 sum += ref_get(rows, row, j) * (ref_has(weights) ? ref_get(weights, n, t) : 1.0);
@@ -93,7 +78,7 @@ status ref_permute_bwd(const kern_context *context, const kern_call *c)
     TRY(rows_add(c, &none, &c->out[0]));
     for (int64_t k = 0; k < row_of->dims[0] * row_of->dims[1] && ref_has(dscale); k++) {
         const int64_t n = k / row_of->dims[1], t = k % row_of->dims[1];
-        const int64_t row = get_int(row_of, n, t);
+        const int64_t row = ref_get_int(row_of, n, t);
         ref_put(&c->out[1], n, t, row < 0 ? 0.0 : ref_get(dscale, row, 0));
     }
     return ST_OK;
@@ -106,7 +91,7 @@ status ref_unpermute_bwd(const kern_context *context, const kern_call *c)
     const kern_tensor *drows = &c->out[0];
     for (int64_t k = 0; k < row_of->dims[0] * row_of->dims[1]; k++) {
         const int64_t n = k / row_of->dims[1], t = k % row_of->dims[1];
-        const int64_t row = get_int(row_of, n, t);
+        const int64_t row = ref_get_int(row_of, n, t);
         const double weight = ref_has(weights) ? ref_get(weights, n, t) : 1.0;
         double dot = 0.0;
         TRY(row_check(c, row, drows->dims[0]));

@@ -60,6 +60,21 @@ static inline int64_t ref_int(const kern_tensor *t, int64_t j)
     return ((const int64_t *)t->data)[j];
 }
 
+static inline int64_t ref_get_int(const kern_tensor *t, int64_t i, int64_t j)
+{
+    return ref_int(t, ref_offset(t, i, j));
+}
+
+static inline void ref_put_int(const kern_tensor *t, int64_t i, int64_t j, int64_t value)
+{
+    const int64_t at = ref_offset(t, i, j);
+    if (t->type == DTYPE_I32) {
+        ((int32_t *)t->data)[at] = (int32_t)value;
+    } else {
+        ((int64_t *)t->data)[at] = value;
+    }
+}
+
 // Returns the value that a store to `t` leaves there.
 static inline double ref_rounded(const kern_tensor *t, double value)
 {

@@ -5,25 +5,10 @@
 // logits. Weights are w = f s, or with `normalize` w = f s / (sum of s over the chosen + tiny).
 #include "kernels/ref/ref.h"
 
-static void put_int(const kern_tensor *t, int64_t i, int64_t j, int64_t value)
-{
-    const int64_t at = ref_offset(t, i, j);
-    if (t->type == DTYPE_I32) {
-        ((int32_t *)t->data)[at] = (int32_t)value;
-    } else {
-        ((int64_t *)t->data)[at] = value;
-    }
-}
-
-static int64_t get_int(const kern_tensor *t, int64_t i, int64_t j)
-{
-    return ref_int(t, ref_offset(t, i, j));
-}
-
 static bool is_chosen(const kern_tensor *ids, int64_t n, int64_t count, int64_t e)
 {
     for (int64_t t = 0; t < count; t++) {
-        if (get_int(ids, n, t) == e) return true;
+        if (ref_get_int(ids, n, t) == e) return true;
     }
     return false;
 }
@@ -106,7 +91,7 @@ static double weights_sum(const token_scores *s, const kern_tensor *ids)
 {
     double sum = 0.0;
     if (!s->c->attrs.normalize) return 1.0;
-    for (int64_t t = 0; t < ids->dims[1]; t++) sum += score(s, get_int(ids, s->n, t));
+    for (int64_t t = 0; t < ids->dims[1]; t++) sum += score(s, ref_get_int(ids, s->n, t));
     return sum + (s->c->attrs.sigmoid ? 1e-20 : 0.0);
 }
 
@@ -123,11 +108,11 @@ status ref_route(const kern_context *context, const kern_call *c)
                 if (is_chosen(ids, n, t, e) || !is_open(&s, e)) continue;
                 if (best < 0 || choice(&s, e) > choice(&s, best)) best = e;
             }
-            put_int(ids, n, t, best);
+            ref_put_int(ids, n, t, best);
         }
         const double sum = weights_sum(&s, ids);
         for (int64_t t = 0; t < taken; t++) {
-            ref_put(weights, n, t, factor_of(c) * score(&s, get_int(ids, n, t)) / sum);
+            ref_put(weights, n, t, factor_of(c) * score(&s, ref_get_int(ids, n, t)) / sum);
         }
     }
     return ST_OK;
@@ -143,7 +128,7 @@ static double score_gradient(const token_scores *s, const kern_tensor *dweights,
     double mean = 0.0;
     if (!s->c->attrs.normalize) return d;
     for (int64_t u = 0; u < ids->dims[1]; u++) {
-        mean += ref_get(dweights, s->n, u) * score(s, get_int(ids, s->n, u));
+        mean += ref_get(dweights, s->n, u) * score(s, ref_get_int(ids, s->n, u));
     }
     return d - factor * mean / (sum * sum);
 }
@@ -193,12 +178,12 @@ status ref_route_bwd(const kern_context *context, const kern_call *c)
         const token_scores s = scores_of(c, logits, n);
         double mean = 0.0;
         for (int64_t t = 0; t < ids->dims[1] && !c->attrs.sigmoid; t++) {
-            mean += score_gradient(&s, dweights, ids, t) * score(&s, get_int(ids, n, t));
+            mean += score_gradient(&s, dweights, ids, t) * score(&s, ref_get_int(ids, n, t));
         }
         for (int64_t e = 0; e < logits->dims[1]; e++) {
             double ds = 0.0;
             for (int64_t t = 0; t < ids->dims[1]; t++) {
-                if (get_int(ids, n, t) == e) ds = score_gradient(&s, dweights, ids, t);
+                if (ref_get_int(ids, n, t) == e) ds = score_gradient(&s, dweights, ids, t);
             }
             const double p = score(&s, e);
             const double d = c->attrs.sigmoid ? ds * p * (1.0 - p) : p * (ds - mean);
