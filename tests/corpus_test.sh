@@ -160,5 +160,37 @@ check 2 'needs --step or --document' -- data trace r
 check 8 'a.jsonl: its bytes are not those' '1 file is not what the corpus says' -- data audit corpus
 printf x | dd of=corpus/web-00000.tok bs=1 seek=200 conv=notrunc 2>/dev/null
 check 8 'web-00000.tok: the checksum of bytes' '2 files are not' -- data audit corpus
+
+# Review: the queue holds what filters drop and the share of a source; the answers change the next build.
+cat >review.yaml <<'END'
+out: reviewed
+filters: [length]
+length.min_chars: 20
+review: {file: decisions.jsonl, undecided: drop}
+samples: 3
+sources:
+  web: {paths: w.jsonl}
+  made: {paths: m.jsonl, generator: a model, review: 1}
+END
+printf '{"id": "w1", "text": "a text that is long enough"}\n{"text": "short 1"}\n{"text": "short 2"}\n{"text": "short 3"}\n{"text": "short 4"}\n' >w.jsonl
+printf '{"id": "m%s", "text": "a text of a model, number %s"}\n' 1 1 2 2 3 3 >m.jsonl
+check 4 '`data review` makes it' -- data build review.yaml
+: >none.jsonl
+check 0 'review.undecided                          3' -- data build review.yaml out=held review.file=none.jsonl
+printf 'a\nr\ns\nt\na\ne\na better text\nof two lines\n.\nr\n' | check 0 '6 documents wait' \
+    'dropped by length.too-short' 'written by a model' 'decided now: 2 accepted, 2 rejected, 1 edited' -- data review review.yaml
+check 0 'review.rejected                           2' 'changed by a filter                       1' \
+    'kept                                      4' -- data build review.yaml </dev/null
+check 0 'review: edit' 'review: accept' 'written by a model' -- data trace train.yaml --step 1 data.train=reviewed train.seq=16
+want=$(cat reviewed/*.tok | md5sum)
+cat decisions.jsonl >again.jsonl # replayed from a copy
+check 0 'kept                                      4' -- data build review.yaml out=again review.file=again.jsonl
+same 'replayed' "$want" "$(cat again/*.tok | md5sum)"
+check 0 '1 documents wait' -- data review review.yaml </dev/null
+sed -i 's/"decision": null/"decision": "accept"/' decisions.jsonl # filled in by others
+check 3 'another configuration' -- data build review.yaml
+echo '{"hash": "1", "decision": "accept"}' >>again.jsonl
+check 5 'again.jsonl:12: no "hash"' -- data build review.yaml out=bad review.file=again.jsonl
+check 3 'sources.made.review needs review.file' -- data build review.yaml out=bad review.file=null
 [ "$failures" -eq 0 ] && echo "all right"
 [ "$failures" -eq 0 ]

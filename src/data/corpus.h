@@ -41,7 +41,11 @@ typedef struct corpus_source {
     const char *licence, *text, *id, *generator;
     int32_t format, unit;
     double weight; // 0: not given
+    double review; // share of its documents that a person decides about
 } corpus_source;
+
+// Decisions of people about documents, by the hash of a document's text as it was read.
+typedef struct corpus_review corpus_review;
 
 // Near deduplication: runs of `ngram` words, `bands` bands of `rows` values.
 typedef struct corpus_near {
@@ -51,6 +55,11 @@ typedef struct corpus_near {
 typedef struct corpus_config {
     const char *out, *tokenizer;
     int32_t special_tokens, on_error; // 0: text, stop
+    struct {
+        const char *file;  // NULL: none
+        int32_t undecided; // of the documents under review: 0 keeps them, 1 drops them
+        const corpus_review *decisions;
+    } review;
     int64_t threads, memory_bytes, shard_bytes, document_bytes, samples;
     option_list filters;
     filter_config filter;
@@ -133,6 +142,8 @@ typedef struct corpus_entry {
     int64_t number;               // of the row in its input file, from 0
     const char *file, *id, *hash; // id NULL: the file names none; hash: 32 hex digits of its text
     int64_t bytes, tokens;        // tokens without the end of text
+    const char *generator;        // of synthetic text; NULL: none
+    const char *review;           // "accept" or "edit": a person decided so; NULL: no decision
 } corpus_entry;
 typedef status (*corpus_ledger_fn)(void *context, const corpus_entry *e);
 // The path of a shard's ledger.
@@ -150,6 +161,55 @@ typedef status (*corpus_complaint_fn)(void *context, const char *path, const cha
 NODISCARD status data_corpus_audit(const host *h, arena *a, const char *folder,
                                    corpus_complaint_fn complain, void *context,
                                    corpus_audit_result *out);
+
+// ---- review -------------------------------------------------------------------------------------
+// A review file is a log of JSON lines: documents that wait for a decision, and decisions. The last
+// decision about a hash holds, and the same file gives the same corpus.
+typedef enum review_decision {
+    REVIEW_NONE,
+    REVIEW_ACCEPT, // no rule drops the document
+    REVIEW_REJECT,
+    REVIEW_EDIT, // another text takes its place, and no rule drops it
+    REVIEW_DECISIONS
+} review_decision;
+extern const char *const corpus_review_names[REVIEW_DECISIONS];
+
+typedef struct review_entry {
+    hash128 hash; // of the text as it was read
+    int64_t line; // of the decision in the file
+    review_decision decision;
+    const char *edited; // of REVIEW_EDIT
+    int64_t edited_bytes;
+} review_entry;
+
+// Reads the decisions of a file; one that does not exist holds none. In `a`.
+NODISCARD status corpus_review_open(const host *h, arena *a, const char *path,
+                                    const corpus_review **out);
+// NULL: no line of the file has the hash. An entry without a decision waits for one.
+const review_entry *corpus_review_find(const corpus_review *r, hash128 hash);
+int64_t corpus_review_count(const corpus_review *r, review_decision decision); // documents
+hash128 corpus_review_id(const corpus_review *r);                              // of all decisions
+
+// A document that waits for a decision; texts are borrowed during the call.
+typedef struct review_item {
+    hash128 hash;
+    const char *rule; // that dropped it; NULL: it stays
+    const char *source, *generator, *file, *id;
+    int64_t number;
+    const char *text;
+    int64_t text_bytes;
+} review_item;
+// Calls `take` for each document of the file that waits, until it returns another status.
+NODISCARD status corpus_review_each(const host *h, const char *path, const corpus_review *r,
+                                    status (*take)(void *context, const review_item *item),
+                                    void *context);
+// Appends a decision to the file; edited NULL: none. `by` may be NULL.
+NODISCARD status corpus_review_decide(const host *h, const char *path, hash128 hash,
+                                      review_decision decision, const char *edited, const char *by);
+// Appends documents to the file that it does not name yet: c->samples of those that each rule of a
+// filter drops, and of each source the share that its key `review` says. *added: their number.
+NODISCARD status corpus_review_queue(const host *h, arena *a, const corpus_config *c,
+                                     const corpus_progress *progress, int64_t *added);
 
 #ifdef __cplusplus
 }

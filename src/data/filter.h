@@ -93,8 +93,8 @@ typedef struct filter_verdict {
     bool changed; // the text was changed
 } filter_verdict;
 // Applies all filters to a text; *bytes and *count become the text that stays, which is borrowed
-// until the next call.
-NODISCARD status filter_run_apply(filter_run *r, const char **bytes, int64_t *count,
+// until the next call. keeps: filters change the text, but none drops it.
+NODISCARD status filter_run_apply(filter_run *r, bool keeps, const char **bytes, int64_t *count,
                                   filter_verdict *out);
 
 #ifdef __cplusplus

@@ -134,7 +134,7 @@ static void known_texts(void **state)
         filter_run *r = open_run(a, &c, k->filter, values);
         const char *bytes = k->text;
         int64_t count = (int64_t)strlen(k->text);
-        assert_int_equal(filter_run_apply(r, &bytes, &count, &v), ST_OK);
+        assert_int_equal(filter_run_apply(r, false, &bytes, &count, &v), ST_OK);
         const char *rule = v.filter != NULL ? v.filter->rules[v.rule] : NULL;
         const bool rule_fits =
             rule == NULL || k->rule == NULL ? rule == k->rule : strcmp(rule, k->rule) == 0;
@@ -185,7 +185,7 @@ static void evaluation_sets(void **state)
     for (int64_t i = 0; i < COUNT_OF(texts); i++) {
         const char *bytes = texts[i].text;
         int64_t count = (int64_t)strlen(bytes);
-        assert_int_equal(filter_run_apply(r, &bytes, &count, &v), ST_OK);
+        assert_int_equal(filter_run_apply(r, false, &bytes, &count, &v), ST_OK);
         assert_int_equal(v.filter != NULL, texts[i].dropped);
     }
     filter_run_close(r);
@@ -232,12 +232,12 @@ static void random_texts(void **state)
             memcpy(exact, body, (size_t)n);
             const char *bytes = exact;
             int64_t count = n;
-            assert_int_equal(filter_run_apply(r, &bytes, &count, &first), ST_OK);
+            assert_int_equal(filter_run_apply(r, false, &bytes, &count, &first), ST_OK);
             const int64_t made = count;
             const uint64_t hash = hash64(bytes, count, 0);
             bytes = exact;
             count = n;
-            assert_int_equal(filter_run_apply(r, &bytes, &count, &second), ST_OK);
+            assert_int_equal(filter_run_apply(r, false, &bytes, &count, &second), ST_OK);
             assert_ptr_equal(first.filter, second.filter);
             assert_int_equal(first.rule, second.rule);
             assert_int_equal(made, count);

@@ -34,7 +34,7 @@ static void apply_filters(const host *h, const filter_config *c, const corpus_ro
         if (filter_run_open(h, c, &names, &r) != ST_OK) continue;
         const char *bytes = row->text;
         int64_t count = row->text_bytes;
-        const status st = filter_run_apply(r, &bytes, &count, &v);
+        const status st = filter_run_apply(r, false, &bytes, &count, &v);
         ASSERT(st == ST_OK || st == ST_NO_MEMORY);
         ASSERT(count >= 0 && (v.filter == NULL || v.rule >= 0));
         filter_run_close(r);

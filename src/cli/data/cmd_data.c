@@ -412,8 +412,8 @@ static status only(const cli_call *call, const char *name, bool tokenizer, bool 
 
 static status run(cli_context *cli, const cli_call *call)
 {
-    static const char *const names[] = {"inspect", "pack",  "show", "build",
-                                        "trace",   "audit", "look", "keys"};
+    static const char *const names[] = {"inspect", "pack", "show", "build", "trace",
+                                        "audit",   "look", "keys", "review"};
     const char *name = call->operands[0];
     const data_flags *f = call->flags;
     if (strcmp(name, names[7]) == 0 && call->operand_count == 1) return data_keys(cli);
@@ -432,6 +432,11 @@ static status run(cli_context *cli, const cli_call *call)
     if (strcmp(name, names[3]) == 0) {
         TRY(only(call, name, false, false, true));
         return data_build(cli, call);
+    }
+    if (strcmp(name, names[8]) == 0) {
+        TRY(only(call, name, false, false, true));
+        if (f->sequences > 0) return fail(ST_USAGE, "data review takes no --sequences");
+        return data_review(cli, call);
     }
     if (strcmp(name, names[0]) == 0) {
         TRY(only(call, name, true, false, false));
@@ -452,7 +457,7 @@ static status run(cli_context *cli, const cli_call *call)
     const char *near = text_nearest(name, names, COUNT_OF(names));
     return fail(ST_USAGE, "there is no \"data %s\"; %s \"data %s\"%s", name,
                 near != NULL ? "did you mean" : "there are", near != NULL ? near : names[0],
-                near != NULL ? "?" : ", pack, show, look, build, trace, audit and keys");
+                near != NULL ? "?" : ", pack, show, look, build, review, trace, audit and keys");
 }
 
 const cli_command cli_command_data = {
@@ -460,7 +465,7 @@ const cli_command cli_command_data = {
     .summary = "inspect data files, tokenize texts, and build corpora",
     .synopsis = "inspect FILE ... [--json] | pack FILE ... --tokenizer T --out DIR | "
                 "show|look CONFIG|RUN [--sequences N] [key.path=value ...] | "
-                "build CORPUS.yaml [key.path=value ...] | "
+                "build|review CORPUS.yaml [key.path=value ...] | "
                 "trace RUN|CONFIG --step S|--document ID [--json] | audit CORPUS ... | keys",
     .about =
         "inspect: prints the format and contents of a token file or text, and reads and checks "
@@ -469,7 +474,8 @@ const cli_command cli_command_data = {
         "order, as text. look: the same with marks around what is trained, and warnings about "
         "samples that are cut or train nothing. build: makes a corpus of shards from the sources that a file names, "
         "filtered and without repetitions; the same command continues a build that was stopped, "
-        "and data.train takes its folder. trace: lists the documents that a step trains on, or the "
+        "and data.train takes its folder. review: asks about documents that filters drop, and "
+        "keeps the answers for the next build. trace: lists the documents that a step trains on, or the "
         "steps that train on a document. audit: verifies every shard, ledger and input file of a "
         "corpus by its hash. keys: prints the keys and filters of build. train prepares texts by itself; pack prepares them in "
         "advance.",
@@ -485,6 +491,6 @@ const cli_command cli_command_data = {
     .operand_max = -1,
     .takes_keys = true,
     .shorts = "o=out",
-    .words = "inspect, pack, show, build, trace, audit, look, keys",
+    .words = "inspect, pack, show, build, review, trace, audit, look, keys",
     .run = run,
 };

@@ -3,21 +3,14 @@
 #include "cli/train/signals.h"
 #include "data/corpus.h"
 
-typedef struct building {
-    cli_context *cli;
-    corpus_pass pass;
-    int64_t begin_ns, begin_done, begin_tokens; // of the pass
-    bool has_begun;
-} building;
-
-static status build_progress(void *context, corpus_pass pass, int64_t done, int64_t all,
-                             int64_t tokens)
+status data_build_progress(void *context, corpus_pass pass, int64_t done, int64_t all,
+                           int64_t tokens)
 {
     static const char *const names[] = {"reading", "comparing", "writing shards"};
-    building *b = context;
+    data_building *b = context;
     char have[32], whole[32], speed[32], rate[32], left[32];
     if (cli_signals_asked()) {
-        return fail(ST_STOPPED, "the build stopped; the same command continues it");
+        return fail(ST_STOPPED, "stopped; the same command continues");
     }
     const int64_t now = b->cli->h->api->monotonic_ns(b->cli->h);
     if (!b->has_begun || b->pass != pass) {
@@ -101,8 +94,8 @@ status data_build(cli_context *cli, const cli_call *call)
 {
     corpus_config *c = NULL;
     corpus_result r;
-    building b = {.cli = cli};
-    const corpus_progress progress = {.report = build_progress, .context = &b};
+    data_building b = {.cli = cli};
+    const corpus_progress progress = {.report = data_build_progress, .context = &b};
     if (call->operand_count != 2) return fail(ST_USAGE, "data build takes one configuration");
     if (((const data_flags *)call->flags)->sequences > 0) {
         return fail(ST_USAGE, "data build takes no --sequences");

@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "config/run_config.h"
+#include "data/corpus.h"
 #include "train/loader.h"
 
 typedef struct data_flags {
@@ -18,8 +19,18 @@ typedef struct data_flags {
 // Reads the configuration that the second operand names, and opens its data.
 NODISCARD status data_loader_open(cli_context *cli, const cli_call *call, run_config **r,
                                   train_loader **loader);
+// Progress of a build on the terminal: `context` is a data_building with its cli.
+typedef struct data_building {
+    cli_context *cli;
+    corpus_pass pass;
+    int64_t begin_ns, begin_done, begin_tokens; // of the pass
+    bool has_begun;
+} data_building;
+NODISCARD status data_build_progress(void *context, corpus_pass pass, int64_t done, int64_t all,
+                                     int64_t tokens);
 NODISCARD status data_keys(cli_context *cli);
 NODISCARD status data_build(cli_context *cli, const cli_call *call);
+NODISCARD status data_review(cli_context *cli, const cli_call *call);
 NODISCARD status data_trace(cli_context *cli, const cli_call *call);
 NODISCARD status data_audit(cli_context *cli, const cli_call *call);
 

@@ -76,9 +76,11 @@ static status print_document(void *context, const corpus_entry *e)
     if (e->index > w->last) return ST_STOPPED; // enough was read
     t->lines++;
     if (!t->f->json) {
-        cli_print(cli, "%10lld  %s #%lld  %s:%lld  %s  %s\n", (long long)t->sequence,
+        cli_print(cli, "%10lld  %s #%lld  %s:%lld  %s  %s%s%s%s%s\n", (long long)t->sequence,
                   path_base_name(w->shard), (long long)e->index, e->file, (long long)e->number,
-                  e->hash, e->id != NULL ? e->id : "");
+                  e->hash, e->id != NULL ? e->id : "", e->generator != NULL ? "  written by " : "",
+                  e->generator != NULL ? e->generator : "", e->review != NULL ? "  review: " : "",
+                  e->review != NULL ? e->review : "");
         return ST_OK;
     }
     text line = {.a = cli->a};
@@ -94,6 +96,11 @@ static status print_document(void *context, const corpus_entry *e)
     } else {
         TRY(text_add(&line, "null"));
     }
+    if (e->generator != NULL) {
+        TRY(text_add(&line, ", \"generator\": "));
+        TRY(cli_add_json_text(&line, e->generator, (int64_t)strlen(e->generator)));
+    }
+    if (e->review != NULL) TRY(text_add(&line, ", \"review\": \"%s\"", e->review));
     TRY(text_add(&line, "}\n"));
     cli_print_text(cli, &line);
     return ST_OK;

@@ -21,7 +21,8 @@ typedef struct ledger_pass {
 
 static status take_line(ledger_pass *p)
 {
-    static const char *const keys[] = {"n", "file", "id", "hash", "bytes", "tokens"};
+    static const char *const keys[] = {"n",     "file",   "id",        "hash",
+                                       "bytes", "tokens", "generator", "review"};
     json *v[COUNT_OF(keys)] = {NULL};
     TRY(json_parse_members(p->held.items, p->held.count, p->path, p->line + 1, keys, COUNT_OF(keys),
                            v));
@@ -31,7 +32,9 @@ static status take_line(ledger_pass *p)
                             .id = json_text(v[2], NULL),
                             .hash = json_text(v[3], ""),
                             .bytes = json_int(v[4], -1),
-                            .tokens = json_int(v[5], -1)};
+                            .tokens = json_int(v[5], -1),
+                            .generator = json_text(v[6], NULL),
+                            .review = json_text(v[7], NULL)};
     hash128 hash;
     status st = ST_OK;
     if (e.number < 0 || e.bytes < 0 || e.tokens < 0 || !build_hash_parse(e.hash, &hash)) {

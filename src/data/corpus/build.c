@@ -34,6 +34,8 @@ status build_rules(build *b)
     TRY(add_rule(b, "read.bad"));
     TRY(add_rule(b, "read.too-large"));
     TRY(add_rule(b, "empty"));
+    TRY(add_rule(b, "review.rejected"));
+    TRY(add_rule(b, "review.undecided"));
     for (int64_t i = 0; i < b->c->filters.count; i++) {
         const data_filter *f = data_filter_find(b->c->filters.items[i]);
         ASSERT(f != NULL && i < COUNT_OF(b->filter_rules));
@@ -142,6 +144,16 @@ static status run_passes(build *b, corpus_result *out)
     return build_manifest(b, out);
 }
 
+static status check_review(const host *h, const corpus_config *c)
+{
+    file_info info;
+    if (c->review.file == NULL) return ST_OK;
+    TRY(h->api->path_info(h, c->review.file, &info));
+    if (info.kind == FILE_KIND_REGULAR) return ST_OK;
+    return fail(ST_NOT_FOUND, "review.file: %s: no such file; `data review` makes it",
+                c->review.file);
+}
+
 status data_corpus_build(const host *h, arena *a, const corpus_config *c,
                          const corpus_progress *progress, corpus_result *out)
 {
@@ -149,6 +161,7 @@ status data_corpus_build(const host *h, arena *a, const corpus_config *c,
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     b.threads = (int32_t)(c->threads > 0 ? c->threads : min_i64(16, max_i64(1, cpus)));
     bool is_complete = false;
+    TRY(check_review(h, c));
     TRY(corpus_folder_is(h, a, c->out, &is_complete));
     TRY(path_join(a, c->out, "work", &b.work));
     if (is_complete) {

@@ -20,7 +20,8 @@ enum {
     RULE_BAD = 0,                // rules of reading; those of filters follow
     RULE_LARGE = 1,
     RULE_EMPTY = 2,
-    RULE_FILTERS = 3
+    RULE_REJECTED = 3,
+    RULE_UNDECIDED = 4
 };
 
 typedef struct build_count {
@@ -82,6 +83,8 @@ NODISCARD status build_report(build *b, corpus_pass pass);
 
 // Opens the tokenizer, and copies its file into the corpus.
 NODISCARD status build_tokenizer(build *b);
+// Finds the input files.
+NODISCARD status build_find_files(build *b);
 // Finds the input files, and compares them with those of an interrupted build.
 NODISCARD status build_inventory(build *b);
 // Makes the list of rules.

@@ -67,6 +67,17 @@ static const option own_rows[] = {
      .default_text = "20",
      .max = 10000,
      .help = "dropped documents that are kept as samples of each rule"},
+    {.key = "review.file",
+     .kind = OPTION_PATH,
+     .offset = AT(review.file),
+     .help = "decisions of people about documents, as JSON lines, which data review collects and a "
+             "build applies: accept, reject, or edit with another text"},
+    {.key = "review.undecided",
+     .kind = OPTION_CHOICE,
+     .offset = AT(review.undecided),
+     .default_text = "keep",
+     .choices = "keep, drop",
+     .help = "documents of the shares for review about which no one has decided yet"},
     {.key = "filters",
      .kind = OPTION_LIST,
      .offset = AT(filters),
@@ -146,6 +157,13 @@ static const option source_rows[] = {
      .kind = OPTION_TEXT,
      .offset = SOURCE_AT(generator),
      .help = "model that wrote the texts, for synthetic data; the ledger repeats it"},
+    {.key = "review",
+     .kind = OPTION_REAL,
+     .offset = SOURCE_AT(review),
+     .default_text = "0",
+     .max = 1,
+     .help = "share of the source's documents that data review asks about; 1 for all, such as "
+             "those of a generator"},
     {.key = "weight",
      .kind = OPTION_REAL,
      .offset = SOURCE_AT(weight),
@@ -242,6 +260,12 @@ static status check_values(const host *h, const config *c, const corpus_config *
         return fail(ST_CONFIG_KEY, "%s: %s must be given: the files of the source",
                     config_place(c, key), key);
     }
+    for (int64_t i = 0; i < r->source_count; i++) {
+        if (r->sources[i].review == 0.0 || r->review.file != NULL) continue;
+        (void)snprintf(key, sizeof(key), "sources.%s.review", r->sources[i].name);
+        return fail(ST_CONFIG_KEY, "%s: %s needs review.file, the file of the decisions",
+                    config_place(c, key), key);
+    }
     if (r->dedup.near.bands * r->dedup.near.rows > CORPUS_NEAR_VALUES_MAX) {
         return fail(ST_CONFIG_RANGE,
                     "%s: dedup.bands times dedup.rows is %lld, at most %d expected",
@@ -275,6 +299,9 @@ static status make_digest(arena *a, const option_table *t, corpus_config *c)
         const data_filter *f = data_filter_find(c->filters.items[i]);
         TRY(text_add(&all, "%s %lld\n", f->name, (long long)f->version));
     }
+    char decisions[33];
+    TRY(text_add(&all, "decisions %s\n",
+                 hash128_text(corpus_review_id(c->review.decisions), decisions)));
     c->digest = hash128_of(all.bytes, all.length);
     return ST_OK;
 }
@@ -295,6 +322,9 @@ status corpus_config_load(const host *h, arena *a, const char *yaml_path, const 
     r->source_count = names.count;
     for (int64_t i = 0; i < names.count; i++) r->sources[i].name = names.items[i];
     TRY(check_values(h, c, r));
+    if (r->review.file != NULL) {
+        TRY(corpus_review_open(h, a, r->review.file, &r->review.decisions));
+    }
     TRY(make_digest(a, &table, r));
     *out = r;
     return ST_OK;

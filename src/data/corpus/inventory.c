@@ -140,14 +140,19 @@ static status compare(const build *b, const json *was)
     return ST_OK;
 }
 
-status build_inventory(build *b)
+status build_find_files(build *b)
 {
     for (int64_t i = 0; i < b->c->source_count; i++) {
         for (int64_t k = 0; k < b->c->sources[i].paths.count; k++) {
             TRY(add_entry(b, i, b->c->sources[i].paths.items[k]));
         }
     }
-    TRY(check_twice(b));
+    return check_twice(b);
+}
+
+status build_inventory(build *b)
+{
+    TRY(build_find_files(b));
     char *path = NULL;
     file_info info;
     TRY(path_join(b->a, b->work, "inventory.json", &path));

@@ -78,8 +78,8 @@ static status pack(ledger *l, ZSTD_EndDirective end)
     return ST_OK;
 }
 
-status ledger_add(ledger *l, const char *origin, const spill_document *d, const char *id,
-                  int64_t tokens)
+status ledger_add(ledger *l, const char *origin, const char *generator, const spill_document *d,
+                  const char *id, int64_t tokens)
 {
     char digits[33];
     TRY(text_add(&l->lines, "{\"n\": %lld, \"file\": ", (long long)d->number));
@@ -87,6 +87,14 @@ status ledger_add(ledger *l, const char *origin, const spill_document *d, const 
     if (id != NULL) {
         TRY(text_add(&l->lines, ", \"id\": "));
         TRY(build_add_text(&l->lines, id, d->id_bytes));
+    }
+    if (generator != NULL) {
+        TRY(text_add(&l->lines, ", \"generator\": "));
+        TRY(build_add_text(&l->lines, generator, (int64_t)strlen(generator)));
+    }
+    if (d->mark != SPILL_MARK_NONE) {
+        TRY(text_add(&l->lines, ", \"review\": \"%s\"",
+                     d->mark == SPILL_MARK_EDIT ? "edit" : "accept"));
     }
     TRY(text_add(&l->lines, ", \"hash\": \"%s\", \"bytes\": %lld, \"tokens\": %lld}\n",
                  hash128_text(d->hash, digits), (long long)d->text_bytes, (long long)tokens));

@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/thread_pool.h"
 #include "data/corpus/minhash.h"
+#include "data/corpus/review.h"
 #include "data/corpus/rows.h"
 
 #include <pthread.h>
@@ -37,6 +38,7 @@ typedef struct scan {
 // One worker's memory.
 typedef struct scan_worker {
     scan *s;
+    int64_t source; // of the batch
     filter_run *filters;
     spill_batch in, out;
     minhash_work minhash;
@@ -145,14 +147,21 @@ static status filter_document(scan_worker *w, const spill_document *d)
     const char *from = w->in.bytes.items, *body = d->text_bytes > 0 ? from + d->text_at : "";
     int64_t bytes = d->text_bytes;
     filter_verdict verdict;
-    TRY(filter_run_apply(w->filters, &body, &bytes, &verdict));
-    if (verdict.changed) w->tally.changed++;
+    const review_verdict review = review_verdict_of(b->c, w->source, body, bytes);
+    if (review.text != NULL) {
+        body = review.text;
+        bytes = review.text_bytes;
+    }
+    TRY(filter_run_apply(w->filters, review.say == REVIEW_KEEPS, &body, &bytes, &verdict));
+    if (verdict.changed || review.text != NULL) w->tally.changed++;
     int64_t rule = bytes == 0 ? RULE_EMPTY : -1;
     for (int64_t i = 0; verdict.filter != NULL && i < b->c->filters.count; i++) {
         if (strcmp(b->c->filters.items[i], verdict.filter->name) == 0) {
             rule = b->filter_rules[i] + verdict.rule;
         }
     }
+    if (review.say == REVIEW_WAITS && rule < 0) rule = RULE_UNDECIDED;
+    if (review.say == REVIEW_REJECTS) rule = RULE_REJECTED;
     const char *id = d->id_bytes > 0 ? from + d->id_at : NULL;
     if (rule >= 0) {
         return scan_tally_drop(&w->tally, rule,
@@ -165,6 +174,7 @@ static status filter_document(scan_worker *w, const spill_document *d)
     }
     TRY(spill_batch_add(&w->out, d->number, body, bytes, id, d->id_bytes));
     w->out.documents[w->out.count - 1].hash = hash128_of(body, bytes);
+    w->out.documents[w->out.count - 1].mark = review.mark;
     if (!b->c->dedup.has_near) return ST_OK;
     w->out.band_count = b->c->dedup.near.bands;
     TRY(spill_batch_reserve_bands(&w->out));
@@ -217,6 +227,7 @@ static status work_on(scan_worker *w, int64_t i)
     scan_file *f = &s->files[i];
     if (f->rows == NULL) TRY(open_file(b, i, f));
     const int64_t before = corpus_rows_position(f->rows);
+    w->source = b->files[i].source;
     TRY(read_batch(w, f));
     const int64_t number = f->batches_read, used = corpus_rows_position(f->rows) - before;
     pthread_mutex_lock(&s->lock);

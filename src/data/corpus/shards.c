@@ -118,7 +118,9 @@ static status write_document(shard_worker *w, const build_file *f, spill_documen
     if (w->ids.count == 0) return ST_OK; // the tokenizer drops all of it
     TRY(data_shard_end_document(shard));
     d->hash = hash128_of(body, d->text_bytes);
-    return ledger_add(l, f->path, d, d->id_bytes > 0 ? bytes + d->id_at : NULL, w->ids.count);
+    const char *generator = w->p->b->c->sources[f->source].generator;
+    return ledger_add(l, f->path, generator, d, d->id_bytes > 0 ? bytes + d->id_at : NULL,
+                      w->ids.count);
 }
 
 static status write_frame(shard_worker *w, const build_file *f, int64_t k, file *docs,

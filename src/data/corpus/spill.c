@@ -6,7 +6,7 @@
 #include <string.h>
 #include <zstd.h>
 
-enum { PACK_LEVEL = 1 };
+enum { PACK_LEVEL = 1, MARK_BIT = 56 };
 
 typedef struct docs_head {
     uint32_t documents, zero;
@@ -131,8 +131,8 @@ status spill_batch_pack(spill_batch *b)
     b->raw.count = 0;
     for (int64_t i = 0; i < b->count; i++) {
         const spill_document *d = &b->documents[i];
-        const docs_record record = {(uint64_t)d->number, (uint32_t)d->text_bytes,
-                                    (uint32_t)d->id_bytes};
+        const docs_record record = {(uint64_t)d->mark << MARK_BIT | (uint64_t)d->number,
+                                    (uint32_t)d->text_bytes, (uint32_t)d->id_bytes};
         TRY(data_bytes_add(&b->raw, &record, sizeof(record)));
     }
     for (int64_t i = 0; i < b->count; i++) {
@@ -242,9 +242,10 @@ static bool lay_out(spill_batch *b, int64_t documents)
     for (int64_t i = 0; i < documents; i++) {
         docs_record record;
         memcpy(&record, b->bytes.items + i * (int64_t)sizeof(record), sizeof(record));
-        if (at + record.text + record.id > b->bytes.count || record.number > INT64_MAX)
-            return false;
-        b->documents[i] = (spill_document){.number = (int64_t)record.number,
+        if (at + record.text + record.id > b->bytes.count) return false;
+        const uint64_t number = record.number & ((UINT64_C(1) << MARK_BIT) - 1);
+        b->documents[i] = (spill_document){.number = (int64_t)number,
+                                           .mark = (int)(record.number >> MARK_BIT),
                                            .text_at = at,
                                            .text_bytes = record.text,
                                            .id_at = at + record.text,

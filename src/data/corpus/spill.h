@@ -6,7 +6,8 @@
 //
 //   NNNNNNN.docs    frame: u32 documents, u32 0, u64 raw bytes, u64 packed bytes, u64 hash of the
 //                   packed bytes; then zstd data of
-//                     documents x {u64 number in the file, u32 text bytes, u32 name bytes},
+//                     documents x {u64 number in the file, with the mark in its upper 8 bits,
+//                                  u32 text bytes, u32 name bytes},
 //                     then each document's text and name
 //   NNNNNNN.index   frame: u32 documents, u32 bands, u64 byte of the frame in .docs, u64 hash of
 //                   the columns; columns: u64[2] hash of each text, u32 bytes of each text (padded
@@ -16,11 +17,13 @@
 
 #include "data/corpus.h"
 
+enum { SPILL_MARK_NONE, SPILL_MARK_ACCEPT, SPILL_MARK_EDIT }; // decisions of a review
 enum { SPILL_BATCH_BYTES = 1 << 20, SPILL_BATCH_DOCUMENTS = 8192, SPILL_BANDS_MAX = 256 };
 
 // One document of a batch: its bytes are in spill_batch.bytes.
 typedef struct spill_document {
     int64_t number; // in the input file, from 0; every row counts
+    int mark;       // SPILL_MARK_*
     int64_t text_at, text_bytes, id_at, id_bytes;
     hash128 hash; // of the text
 } spill_document;

@@ -83,7 +83,8 @@ void filter_run_close(filter_run *r)
     free(r);
 }
 
-status filter_run_apply(filter_run *r, const char **bytes, int64_t *count, filter_verdict *out)
+status filter_run_apply(filter_run *r, bool keeps, const char **bytes, int64_t *count,
+                        filter_verdict *out)
 {
     ASSERT(*count >= 0 && *count <= INT32_MAX);
     *out = (filter_verdict){.rule = -1};
@@ -93,6 +94,7 @@ status filter_run_apply(filter_run *r, const char **bytes, int64_t *count, filte
     for (int64_t i = 0; i < r->filter_count && out->filter == NULL; i++) {
         r->state = r->states[i];
         TRY(r->filters[i]->apply(r, &out->rule));
+        if (keeps) out->rule = -1;
         if (out->rule >= 0) out->filter = r->filters[i];
     }
     out->changed = r->changed;
