@@ -45,6 +45,13 @@ check 0 'made   new/tokenizer.json   261 tokens, 4 merges from 4 different words
     -- tokenizer train -o new --vocab 300 text.txt
 check 0 '258 260 259 199' -- tokenizer encode -t new <text.txt
 printf 'aab' >text.txt; same 'a trained word' 258 "$("$trireme" tokenizer encode -t new/tokenizer.json <text.txt)"
+printf 'aab aab ab' >text.txt
+check 0 'made   uni/tokenizer.json' 'from 3 different words' 'asked for' \
+    -- tokenizer train --model unigram -o uni --vocab 300 text.txt
+"$trireme" tokenizer encode -t uni <text.txt | "$trireme" tokenizer decode -t uni >out
+cmp -s out text.txt || same 'text of a Unigram' "$(cat text.txt)" "$(cat out)"
+check 2 '32 pieces' -- tokenizer train --model unigram -o uni --vocab 280 text.txt
+check 0 'was forgotten' -- tokenizer train -o new2 --max-words 2 --vocab 300 text.txt
 check 2 'needs --out' -- tokenizer train text.txt
 check 2 'needs texts' -- tokenizer train -o new
 check 2 'expected 258' -- tokenizer train -o new --vocab 257 --special-token '<a>' --special-token '<b>' text.txt
@@ -52,6 +59,7 @@ check 2 'takes no --jsonl' -- tokenizer train -o new --jsonl text.txt
 check 2 'takes no --out' -- tokenizer encode -t new -o new
 check 2 'reads standard input' -- tokenizer encode -t new text.txt
 check 0 '(400 tokens, trained on text.txt)' -- init mine --tokenizer bpe:400
+check 0 '(400 tokens, trained on text.txt)' -- init yours --tokenizer unigram:400
 grep -q '^  tokenizer: tokenizer.json ' mine/config.yaml || same 'the key of the tokenizer' set unset
 check 2 'such as bpe:8k' -- init other --tokenizer bpe:
 [ "$failures" -eq 0 ] && echo "all right"

@@ -37,6 +37,13 @@ static const option rows[] = {
      .offset = AT(out),
      .help = "tokenizer.json that train writes, or a folder for it (-o)",
      .also = "output"},
+    {.key = "model",
+     .kind = OPTION_CHOICE,
+     .offset = AT(model),
+     .default_text = "bpe",
+     .choices = "bpe, unigram",
+     .help = "method of the tokenizer that train makes: byte-level BPE, or Unigram, whose pieces "
+             "are whole characters"},
     {.key = "vocab",
      .kind = OPTION_INT,
      .offset = AT(vocab),
@@ -67,7 +74,14 @@ static const option rows[] = {
      .offset = AT(min_frequency),
      .default_text = "0",
      .max = 1e15,
-     .help = "train merges no pair that occurs less often"},
+     .help = "train makes no token of what occurs less often"},
+    {.key = "max-words",
+     .kind = OPTION_INT,
+     .offset = AT(max_words),
+     .default_text = "0",
+     .max = INT32_MAX,
+     .help = "different words that train keeps in memory, about 60 bytes each; beyond that the "
+             "rarest are forgotten; 0 is 67,108,864"},
     {.key = "lines",
      .kind = OPTION_BOOL,
      .offset = AT(lines),
@@ -316,6 +330,8 @@ static status check_train_flags(const cli_call *call, bool is_train)
     } given[] = {{"out", f->out != NULL, true},
                  {"vocab", f->vocab != 0, true},
                  {"split", f->split != 0, true},
+                 {"model", f->model != 0, true},
+                 {"max-words", f->max_words != 0, true},
                  {"pattern", f->pattern != NULL, true},
                  {"special-token", f->special_tokens.count > 0, true},
                  {"min-frequency", f->min_frequency != 0, true},
@@ -372,19 +388,21 @@ const cli_command cli_command_tokenizer = {
     .name = "tokenizer",
     .summary = "encode texts, decode ids, show what a tokenizer file holds, train a tokenizer",
     .synopsis = "encode|decode|info -t FILE | train -o FILE TEXT...",
-    .about = "encode: prints the ids of the text on standard input, with a space between them; "
-             "special tokens in the text are text without --special. decode: prints the text of "
-             "the ids on standard input. With --jsonl, each line of the input and of the output is "
-             "an object: {\"text\": ...} and {\"ids\": [...]}. No token is added before or after a "
-             "text. info: prints the method, the size of the vocabulary and the end-of-text id. "
-             "train: learns a byte-level BPE from texts (plain, JSON lines, .gz, .zst) and writes "
-             "a tokenizer.json, which Hugging Face tokenizers reads too; the merges are those of "
-             "its trainer.",
+    .about =
+        "encode: prints the ids of the text on standard input, with a space between them; "
+        "special tokens in the text are text without --special. decode: prints the text of "
+        "the ids on standard input. With --jsonl, each line of the input and of the output is "
+        "an object: {\"text\": ...} and {\"ids\": [...]}. No token is added before or after a "
+        "text. info: prints the method, the size of the vocabulary and the end-of-text id. "
+        "train: learns a byte-level BPE, or with --model unigram a Unigram, from texts (plain, "
+        "JSON lines, .gz, .zst) and writes a tokenizer.json, which Hugging Face tokenizers "
+        "reads too; the merges are those of its trainer.",
     .examples = "  echo 'Some words' | trireme tokenizer encode -t tokenizer.json\n"
                 "  trireme tokenizer encode -t tokenizer.json --jsonl <texts.jsonl >ids.jsonl\n"
                 "  trireme tokenizer decode -t tokenizer.json --jsonl <ids.jsonl\n"
                 "  trireme tokenizer info -t bytes\n"
-                "  trireme tokenizer train -o tokenizer.json --vocab 8192 text.txt\n",
+                "  trireme tokenizer train -o tokenizer.json --vocab 8192 text.txt\n"
+                "  trireme tokenizer train -o tokenizer.json --model unigram text.txt\n",
     .flags = &flags,
     .flags_bytes = sizeof(tokenizer_flags),
     .operand_min = 1,

@@ -9,8 +9,8 @@ typedef struct tokenizer_flags {
     bool jsonl, special, skip_special;
     // These belong to train.
     const char *out, *pattern;
-    int64_t vocab, min_frequency, threads;
-    int32_t split;
+    int64_t vocab, min_frequency, threads, max_words;
+    int32_t split, model;
     bool lines;
     option_list special_tokens;
 } tokenizer_flags;

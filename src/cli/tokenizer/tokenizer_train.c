@@ -60,8 +60,10 @@ status tokenizer_train(cli_context *cli, const cli_call *call, const tokenizer_f
         f->special_tokens.count == 1 && strcmp(f->special_tokens.items[0], "none") == 0;
     const bool is_default = f->special_tokens.count == 0;
     training t = {.cli = cli, .begin_ns = cli->h->api->monotonic_ns(cli->h)};
-    const data_train_options options = {.vocab_size = f->vocab != 0 ? f->vocab : VOCAB_DEFAULT,
+    const data_train_options options = {.kind = (data_train_kind)f->model,
+                                        .vocab_size = f->vocab != 0 ? f->vocab : VOCAB_DEFAULT,
                                         .min_frequency = f->min_frequency,
+                                        .words_max = f->max_words,
                                         .split = (data_train_split)f->split,
                                         .pattern = f->pattern,
                                         .special =
@@ -81,13 +83,21 @@ status tokenizer_train(cli_context *cli, const cli_call *call, const tokenizer_f
     if (cli->live) cli_print(cli, "\r\033[K");
     TRY(st);
     const double seconds = (double)(cli->h->api->monotonic_ns(cli->h) - t.begin_ns) / 1e9;
-    cli_print(cli, "made   %s   %lld tokens, %lld merges from %lld different words, %.1f s\n", path,
-              (long long)r.vocab_size, (long long)r.merges, (long long)r.words, seconds);
+    cli_print(cli, "made   %s   %lld tokens", path, (long long)r.vocab_size);
+    if (options.kind == DATA_TRAIN_BPE) cli_print(cli, ", %lld merges", (long long)r.merges);
+    cli_print(cli, " from %lld different words, %.1f s\n", (long long)r.words, seconds);
     if (r.vocab_size < options.vocab_size) {
         cli_warn(cli,
-                 "%lld tokens were asked for, but the texts have no more pairs that occur %lld "
+                 "%lld tokens were asked for, but the texts have no more %s that occur %lld "
                  "times; more text makes more",
-                 (long long)options.vocab_size, (long long)max_i64(1, f->min_frequency));
+                 (long long)options.vocab_size, options.kind == DATA_TRAIN_BPE ? "pairs" : "pieces",
+                 (long long)max_i64(options.kind == DATA_TRAIN_BPE ? 1 : 2, f->min_frequency));
+    }
+    if (r.words_dropped > 0) {
+        cli_warn(cli,
+                 "%lld times a rare word was forgotten, so counts are too low; --max-words keeps "
+                 "more",
+                 (long long)r.words_dropped);
     }
     TRY(text_quote(cli->a, path, &quoted));
     cli_print(cli, "next   trireme train CONFIG data.tokenizer=%s\n", quoted);

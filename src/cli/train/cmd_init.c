@@ -23,7 +23,7 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = (int64_t)offsetof(init_flags, tokenizer),
      .default_text = "bytes",
-     .help = "bytes, or bpe:8k to train a byte-level BPE of 8,000 tokens on DIR/text.txt"},
+     .help = "bytes, or bpe:8k or unigram:8k to train one of 8,000 tokens on DIR/text.txt"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -38,30 +38,36 @@ static status file_put(cli_context *cli, const char *name, const char *path)
     return host_write_all(cli->h, path, data, bytes);
 }
 
-// The size of "bpe:8k" or "bpe:8000"; 0 for "bytes".
-static status vocab_of(const char *tokenizer, int64_t *vocab)
+// The size of "bpe:8k", "bpe:8000" or "unigram:8k"; 0 for "bytes".
+static status vocab_of(const char *tokenizer, data_train_kind *kind, int64_t *vocab)
 {
+    enum { LEAST = 300 };
     char digits[16] = "";
-    const size_t n = strlen(tokenizer);
+    const char *colon = strchr(tokenizer, ':');
     *vocab = 0;
     if (strcmp(tokenizer, "bytes") == 0) return ST_OK;
-    if (strncmp(tokenizer, "bpe:", 4) == 0 && n > 4 && n - 4 < sizeof(digits)) {
-        memcpy(digits, tokenizer + 4, n - 4);
-        const bool is_thousands = digits[n - 5] == 'k';
-        if (is_thousands) digits[n - 5] = 0;
+    const size_t name = colon != NULL ? (size_t)(colon - tokenizer) : 0;
+    const bool is_bpe = name == 3 && strncmp(tokenizer, "bpe", name) == 0;
+    const bool is_unigram = name == 7 && strncmp(tokenizer, "unigram", name) == 0;
+    *kind = is_unigram ? DATA_TRAIN_UNIGRAM : DATA_TRAIN_BPE;
+    if ((is_bpe || is_unigram) && colon[1] != 0 && strlen(colon + 1) < sizeof(digits)) {
+        memcpy(digits, colon + 1, strlen(colon + 1) + 1);
+        const size_t n = strlen(digits);
+        const bool is_thousands = digits[n - 1] == 'k';
+        if (is_thousands) digits[n - 1] = 0;
         if (text_parse_i64(digits, vocab) && *vocab > 0 && *vocab <= DATA_TRAIN_VOCAB_MAX) {
             *vocab *= is_thousands ? 1000 : 1;
-            if (*vocab > 256 && *vocab <= DATA_TRAIN_VOCAB_MAX) return ST_OK;
+            if (*vocab >= LEAST && *vocab <= DATA_TRAIN_VOCAB_MAX) return ST_OK;
         }
     }
     return fail(ST_USAGE,
-                "--tokenizer %s: expected bytes, or bpe: with a number of tokens from 257 to %d, "
-                "such as bpe:8k",
-                tokenizer, DATA_TRAIN_VOCAB_MAX);
+                "--tokenizer %s: expected bytes, or bpe: or unigram: with a number of tokens from "
+                "%d to %d, such as bpe:8k",
+                tokenizer, (int)LEAST, DATA_TRAIN_VOCAB_MAX);
 }
 
 static status tokenizer_make(cli_context *cli, const char *folder, const char *text_path,
-                             int64_t vocab)
+                             data_train_kind kind, int64_t vocab)
 {
     static const char *const end_of_text[] = {"<|endoftext|>"};
     cpu_set_t set;
@@ -69,6 +75,7 @@ static status tokenizer_make(cli_context *cli, const char *folder, const char *t
     data_train_result r;
     const int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
     const data_train_options options = {
+        .kind = kind,
         .vocab_size = vocab,
         .special = end_of_text,
         .special_count = 1,
@@ -112,7 +119,8 @@ static status run(cli_context *cli, const cli_call *call)
 {
     const init_flags *f = call->flags;
     int64_t vocab = 0;
-    TRY(vocab_of(f->tokenizer, &vocab));
+    data_train_kind kind = DATA_TRAIN_BPE;
+    TRY(vocab_of(f->tokenizer, &kind, &vocab));
     const char *folder = call->operands[0];
     char *config_path = NULL, *text_path = NULL, *about_path = NULL;
     file_info info;
@@ -133,7 +141,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(config_put(cli, configs[f->preset], config_path, vocab > 0));
     cli_print(cli, "made   %s\n       %s   (public domain; %s says from where)\n", config_path,
               text_path, path_base_name(about_path));
-    if (vocab > 0) TRY(tokenizer_make(cli, folder, text_path, vocab));
+    if (vocab > 0) TRY(tokenizer_make(cli, folder, text_path, kind, vocab));
     const char *quoted = NULL, *run_path = NULL;
     char *run = NULL;
     TRY(text_quote(cli->a, config_path, &quoted));
@@ -147,11 +155,11 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_init = {
     .name = "init",
     .summary = "make a folder with a configuration and a text, ready to train",
-    .synopsis = "DIR [--preset tiny|124m] [--tokenizer bytes|bpe:8k]",
+    .synopsis = "DIR [--preset tiny|124m] [--tokenizer bytes|bpe:8k|unigram:8k]",
     .about =
         "Writes DIR/config.yaml, which has every common key with a comment, and DIR/text.txt, "
-        "a public-domain text. Put your own text there, or name your files in data.train. With --tokenizer bpe:8k it "
-        "trains a tokenizer on the text and writes DIR/tokenizer.json.",
+        "a public-domain text. Put your own text there, or name your files in data.train. With --tokenizer bpe:8k "
+        "or unigram:8k it trains a tokenizer on the text and writes DIR/tokenizer.json.",
     .examples = "  trireme init demo\n"
                 "  trireme train demo/config.yaml\n"
                 "  trireme init mine --tokenizer bpe:2k\n",

@@ -248,7 +248,12 @@ static int cuts_of(const pipeline *p)
     const splitter *first = &p->splitters[0];
     const bool drops = p->splitter_count > 0 &&
                        (first->kind == SPLITTER_WHITE_SPACE || first->kind == SPLITTER_WORDS);
-    if (p->known.next == NULL && !drops) return 0;
+    const bool scans =
+        p->splitter_count > 0 && first->kind == SPLITTER_PATTERN && first->known.next != NULL;
+    if (p->known.next == NULL && !drops && !scans) return 0;
+    for (int i = 0; i < p->splitter_count; i++) { // a piece does not know that it is not the first
+        if (p->splitters[i].prepend == PREPEND_FIRST) return 0;
+    }
     for (int i = 0; i < p->normalizer_count; i++) {
         const normalizer_kind kind = p->normalizers[i].kind;
         const bool is_form = kind <= NORMALIZER_NFKD || kind == NORMALIZER_LOWERCASE;

@@ -20,11 +20,15 @@ typedef struct train_word {
 typedef struct train_words {
     train_word *slots; // open addressing
     int64_t mask, count;
+    int64_t dropped; // words that were forgotten
     data_bytes bytes;
 } train_words;
 
 NODISCARD status train_words_add(train_words *w, const char *word, int64_t bytes, int64_t count);
 NODISCARD status train_words_add_all(train_words *w, const train_words *other);
+// Forgets the rarest words until at most `most` are left: all that occur as often as the last one
+// to go, too.
+NODISCARD status train_words_drop(train_words *w, int64_t most);
 void train_words_deinit(train_words *w);
 
 // Counts the words of all texts, on several threads. json: a tokenizer.json with the steps before

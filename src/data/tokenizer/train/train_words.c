@@ -69,6 +69,45 @@ status train_words_add_all(train_words *w, const train_words *other)
     return ST_OK;
 }
 
+// The lowest count that stays, so that at most `most` words do.
+static status lowest_kept(const train_words *w, int64_t most, int64_t *lowest)
+{
+    enum { TALLIES = 1 << 16 };
+    int64_t *tally = calloc(TALLIES, sizeof(*tally)); // words by count; the last: that and more
+    if (tally == NULL) return fail(ST_NO_MEMORY, "no memory to train a tokenizer");
+    for (int64_t i = 0; i <= w->mask; i++) {
+        if (w->slots[i].hash != 0) tally[min_i64(w->slots[i].count, TALLIES - 1)]++;
+    }
+    int64_t left = w->count, count = 0;
+    while (count < TALLIES && left > most) left -= tally[count++];
+    free(tally);
+    *lowest = count;
+    return ST_OK;
+}
+
+status train_words_drop(train_words *w, int64_t most)
+{
+    int64_t lowest = 0;
+    if (w->count <= most) return ST_OK;
+    TRY(lowest_kept(w, most, &lowest));
+    train_words kept = {.dropped = w->dropped};
+    for (int64_t i = 0; i <= w->mask; i++) {
+        const train_word *one = &w->slots[i];
+        if (one->hash == 0) continue;
+        if (one->count < lowest) {
+            kept.dropped++;
+            continue;
+        }
+        const status st = train_words_add(&kept, w->bytes.items + one->at, one->bytes, one->count);
+        if (st == ST_OK) continue;
+        train_words_deinit(&kept);
+        return st;
+    }
+    train_words_deinit(w);
+    *w = kept;
+    return ST_OK;
+}
+
 void train_words_deinit(train_words *w)
 {
     free(w->slots);
@@ -78,7 +117,8 @@ void train_words_deinit(train_words *w)
 
 // ---- threads ------------------------------------------------------------------------------------
 
-enum { PIECES_PER_THREAD = 4 };
+// Size of a round, whatever the number of threads: after a round words may be forgotten.
+enum { PIECES_PER_ROUND = 64, BYTES_PER_ROUND = 64 << 20 };
 
 typedef struct worker {
     arena *a;
@@ -90,8 +130,8 @@ typedef struct worker {
 typedef struct counting {
     const data_train_options *o;
     worker workers[DATA_TRAIN_THREADS_MAX];
-    data_bytes pieces[PIECES_PER_THREAD * DATA_TRAIN_THREADS_MAX];
-    int64_t piece_count;
+    data_bytes pieces[PIECES_PER_ROUND];
+    int64_t piece_count, piece_bytes;
     atomic_llong next;
 } counting;
 
@@ -136,13 +176,31 @@ static status work(void *context, int32_t index)
     }
 }
 
+// Moves the words of all threads to the first one.
+static status gather(counting *c)
+{
+    for (int32_t i = 1; i < c->o->threads; i++) {
+        TRY(train_words_add_all(&c->workers[0].words, &c->workers[i].words));
+        train_words_deinit(&c->workers[i].words);
+    }
+    return ST_OK;
+}
+
+// Threads may hold the same words, so only the gathered ones say whether there are too many; so
+// the same words are forgotten after the same round, whatever the number of threads.
 static status run_round(counting *c)
 {
+    int64_t count = 0;
+    const int64_t most = c->o->words_max > 0 ? c->o->words_max : DATA_TRAIN_WORDS_MAX;
     if (c->piece_count == 0) return ST_OK;
     atomic_store(&c->next, 0);
     TRY(thread_pool_run(c->o->threads, work, c));
-    c->piece_count = 0;
-    return ST_OK;
+    c->piece_count = c->piece_bytes = 0;
+    for (int32_t i = 0; i < c->o->threads; i++) count += c->workers[i].words.count;
+    if (count <= most) return ST_OK;
+    TRY(gather(c));
+    train_words *all = &c->workers[0].words;
+    return all->count > most ? train_words_drop(all, most / 2) : ST_OK;
 }
 
 // A line may span pieces that were cut at a blank, where a word begins in any case.
@@ -159,7 +217,8 @@ static status count_file(counting *c, const host *h, const char *path)
         data_bytes *copy = &c->pieces[c->piece_count++];
         copy->count = 0;
         TRY_TO(close_documents, data_bytes_add(copy, piece.bytes, piece.count));
-        if (c->piece_count < PIECES_PER_THREAD * c->o->threads) continue;
+        c->piece_bytes += piece.count;
+        if (c->piece_count < PIECES_PER_ROUND && c->piece_bytes < BYTES_PER_ROUND) continue;
         TRY_TO(close_documents, run_round(c));
         if (c->o->report == NULL) continue;
         const data_reader *r = data_documents_reader(d);
@@ -204,9 +263,10 @@ status train_count(const host *h, const char *const *paths, int64_t path_count,
     status st = open_workers(c, json, json_bytes);
     for (int64_t i = 0; i < path_count && st == ST_OK; i++) st = count_file(c, h, paths[i]);
     if (st == ST_OK) st = run_round(c);
-    for (int32_t i = 0; i < o->threads && st == ST_OK; i++) {
-        st = train_words_add_all(out, &c->workers[i].words);
-        train_words_deinit(&c->workers[i].words);
+    if (st == ST_OK) st = gather(c);
+    if (st == ST_OK) {
+        *out = c->workers[0].words;
+        c->workers[0].words = (train_words){.count = 0};
     }
     free_workers(c);
     return st;
