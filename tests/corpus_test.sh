@@ -157,6 +157,72 @@ check 0 "step 2  sequence $sequence" -- data trace r --document "$hash"
 check 4 'no document of the name or hash "none"' -- data trace r --document none
 check 2 'needs --step or --document' -- data trace r
 
+
+# An exclusion list counts from the resume on: no later step sees the document, and the earlier ones did.
+cat >excl.yaml <<'END'
+model: {preset: tiny, layers: 1, dim: 32, heads: 2}
+train: {steps: 4, seq: 64, global_batch: 4}
+data: {train: few, valid: 0}
+eval: {every: 0}
+checkpoint: {every: 2}
+kernels: {threads: 1}
+END
+for i in $(seq 12); do echo "{\"id\": \"d$i\", \"text\": \"document number $i of a few, long enough to count\"}"; done >few.jsonl
+printf 'out: few\nsources: {f: {paths: few.jsonl}}\n' >few.yaml
+check 0 'kept' -- data build few.yaml
+for packing in masked plain best-fit; do
+    check 0 '' -- train excl.yaml run.dir=x-$packing data.packing=$packing
+    "$trireme" data trace x-$packing --document d7 >before
+    grep -q '^step [12] ' before || same "$packing: d7 was seen" yes no
+    echo d7 >list
+    check 0 '1 document left out, by a list of 1' -- train x-$packing train.steps=8 data.exclude=list
+    "$trireme" data trace x-$packing --document d7 >after
+    same "$packing: steps before" "$(grep '^step [1-4] ' before)" "$(grep '^step [1-4] ' after)"
+    same "$packing: steps after" '' "$(grep '^step [5-8] ' after)"
+    "$trireme" data trace x-$packing --step 6 >six
+    same "$packing: step 6" 0 "$(grep -c ' d7' six)"
+    check 0 '' -- train x-$packing train.steps=10 data.exclude=null
+    "$trireme" data trace x-$packing --document d7 >later
+    same "$packing: shown again" 1 "$(grep -cE '^step (9|10) ' later | sed 's/[1-9][0-9]*/1/')"
+done
+echo nothing >list
+check 4 'none of its 1 entries names a document' -- train x-masked train.steps=12 data.exclude=list
+
+# The loss of packed documents is that of each document alone: step 1 of a rate of 0, summed over labels.
+cat >sum.yaml <<'END'
+model: {preset: tiny, layers: 2, dim: 32, heads: 2}
+train: {steps: 1, seq: 64}
+data: {valid: 0, packing: best-fit}
+optimizer.lr: 0
+eval: {every: 0}
+checkpoint: {every: 0}
+kernels: {threads: 1}
+END
+python3 - <<'END'
+import random
+random.seed(4)
+for i, n in enumerate([60, 40, 22, 17, 5, 31, 12]):
+    open("doc%d.txt" % i, "w").write("".join(random.choice("abcdefgh \n") for _ in range(n)))
+END
+loss() { sed 's/.*"loss": *\([0-9.e+-]*\).*/\1/' "$1/metrics.jsonl" | head -1; }
+check 0 'sequences' -- data show sum.yaml "data.train=doc*.txt"
+rows=$(sed -n 's/.* tokens, \([0-9]*\) sequences of.*/\1/p' out)
+same 'rows of 194 tokens' 4 "$rows"
+check 0 '' -- train sum.yaml "data.train=doc*.txt" train.global_batch="$rows" run.dir=together
+alone=""
+for i in 0 1 2 3 4 5 6; do
+    check 0 '' -- train sum.yaml data.train=doc$i.txt train.global_batch=1 run.dir=alone$i
+    alone="$alone $(loss alone$i)"
+done
+python3 - "$(loss together)" $alone <<'END' || failures=$((failures + 1))
+import sys
+together, *alone = map(float, sys.argv[1:])
+labels = [60, 40, 22, 17, 5, 31, 12]  # of n letters and the end of text all but the first are labels
+mean = sum(a * n for a, n in zip(alone, labels)) / sum(labels)
+print("packed %.7f, alone %.7f" % (together, mean))
+sys.exit(abs(together - mean) > 2e-6 * mean)
+END
+
 check 8 'a.jsonl: its bytes are not those' '1 file is not what the corpus says' -- data audit corpus
 printf x | dd of=corpus/web-00000.tok bs=1 seek=200 conv=notrunc 2>/dev/null
 check 8 'web-00000.tok: the checksum of bytes' '2 files are not' -- data audit corpus

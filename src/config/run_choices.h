@@ -36,7 +36,16 @@ typedef enum run_arch {
 // The rows over which moe.aux_loss balances experts.
 typedef enum run_aux_scope { RUN_AUX_SEQUENCE, RUN_AUX_MICRO } run_aux_scope;
 typedef enum run_auto_bool { RUN_AUTO, RUN_NO, RUN_YES } run_auto_bool; // AUTO: as the preset
-typedef enum run_packing { RUN_PACKING_MASKED, RUN_PACKING_PLAIN } run_packing;
+typedef enum run_packing {
+    RUN_PACKING_MASKED,
+    RUN_PACKING_PLAIN,
+    RUN_PACKING_BEST_FIT
+} run_packing;
+typedef enum run_positions {
+    RUN_POSITIONS_AUTO,
+    RUN_POSITIONS_DOCUMENT,
+    RUN_POSITIONS_SEQUENCE
+} run_positions;
 // OFF: a lost rank ends the run. RESTART: all ranks are started again.
 typedef enum run_resilience { RUN_RESILIENCE_OFF, RUN_RESILIENCE_RESTART } run_resilience;
 typedef enum run_special { RUN_SPECIAL_TEXT, RUN_SPECIAL_TOKENS } run_special;

@@ -109,6 +109,10 @@ typedef struct run_config {
         option_list valid;         // one share of train ("0.05", "0": none), or paths
         const char *tokenizer;     // "auto", "bytes" or a path
         int32_t packing;           // run_packing
+        int32_t positions;         // run_positions
+        double temperature;        // 0: none
+        option_list curriculum;    // "step=weight:weight:..."
+        const char *exclude;       // a list of documents; NULL: none
         int32_t special_tokens;    // run_special
         int32_t on_error;          // run_on_error
         int32_t format;            // run_format

@@ -45,7 +45,7 @@ int32_t run_config_cp_turns(const run_config *r)
     enum { PIECE_LEAST = 16 };
     int32_t turns = ZIGZAG_MAX_TURNS;
     if (r->layout.cp == 1 || r->determinism.mode == RUN_STRICT) return 1;
-    if (r->data.packing != RUN_PACKING_MASKED) return 1;
+    if (r->data.packing == RUN_PACKING_PLAIN) return 1;
     for (; turns > 1; turns /= 2) {
         const int64_t pieces = 2 * r->layout.cp * turns;
         if (r->train.seq % pieces == 0 && r->train.seq / pieces >= PIECE_LEAST) break;

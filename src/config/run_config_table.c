@@ -321,9 +321,24 @@ static const option rows[] = {
            .help = "turns of the assistant that are trained, with train.objective=sft: all of a "
                    "conversation, or the last",
            .also = "train_on, assistant_only_loss"),
-    CHOICE("data.packing", data.packing, "masked", "masked, plain", FIXED,
-           .help = "attention between documents in one sequence: masked keeps it within each "
-                   "document, plain does not"),
+    CHOICE("data.packing", data.packing, "masked", "masked, plain, best-fit", FIXED,
+           .help = "documents in a sequence: masked cuts their stream into sequences and keeps "
+                   "attention within each document, plain does not keep it; best-fit puts whole "
+                   "documents together, with little padding, and keeps attention within each"),
+    CHOICE("data.positions", data.positions, "auto", "auto, document, sequence", FIXED,
+           .help = "where positions begin at 0: in each document or in each sequence; auto is "
+                   "document, but sequence with data.packing=plain"),
+    REAL("data.temperature", data.temperature, "0", 0, 1e6, FIXED,
+         .help = "flattens the mix of the entries of data.train: the share of each is its weight, "
+                 "or its number of tokens where none has a weight, to the power 1/temperature; 1 "
+                 "takes them as they are, 0 mixes by the weights alone"),
+    OTHER("data.curriculum", LIST, data.curriculum, NULL, FIXED,
+          .help = "other weights of the sources of data.train from a step on, in their order: "
+                  "1000=0.5:0.5,5000=0.9:0.1"),
+    OTHER("data.exclude", PATH, data.exclude, NULL, FREE,
+          .help = "list of documents that are not trained on from now on, by the name or hash that "
+                  "data trace shows, one on each line; it may be given or changed when a run "
+                  "resumes"),
     CHOICE("data.special_tokens", data.special_tokens, "text", "text, tokens", FIXED,
            .help = "special tokens that are spelled in texts and prompts, such as <|endoftext|>: "
                    "text takes each as its letters, tokens as its token"),

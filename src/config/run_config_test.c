@@ -445,7 +445,7 @@ static const wrong_run wrong_runs[] = {
     {"eval: {every: 0, batches: 3}\n", ST_CONFIG_CONFLICT, "eval.batches has no effect"},
     {"data.valid: 1\n", ST_CONFIG_RANGE, "expected 0 to 0.99"},
     {"data.valid: -0.1\n", ST_CONFIG_RANGE, "data.valid"},
-    {"data.packing: none\n", ST_CONFIG_RANGE, "masked, plain"},
+    {"data.packing: none\n", ST_CONFIG_RANGE, "masked, plain, best-fit"},
     {"checkpoint: {every: 100, keep_every: 250}\n", ST_CONFIG_CONFLICT, "nearest: 200"},
     {"checkpoint: {every: 0, keep_every: 250}\n", ST_CONFIG_CONFLICT, "checkpoint.every = 0"},
     {"checkpoint: {keep: 0}\n", ST_CONFIG_RANGE, "checkpoint.keep"},

@@ -15,27 +15,47 @@
 extern "C" {
 #endif
 
-// As data.packing spells them, in this order: "masked, plain".
+// As data.packing spells them, in this order: "masked, plain, best-fit".
 typedef enum data_packing {
     // Documents do not attend to each other, and no label crosses a document boundary.
     DATA_PACKING_MASKED,
-    DATA_PACKING_PLAIN // a sequence is one text, whatever document boundaries it contains
+    DATA_PACKING_PLAIN, // a sequence is one text, whatever document boundaries it contains
+    // As masked, and whole documents fill each sequence, with hardly any padding; only documents
+    // longer than a sequence are cut.
+    DATA_PACKING_BEST_FIT
 } data_packing;
+// As data.positions spells them, in this order.
+typedef enum data_positions {
+    DATA_POSITIONS_AUTO,     // document, but sequence for plain packing
+    DATA_POSITIONS_DOCUMENT, // positions restart at 0 in each document
+    DATA_POSITIONS_SEQUENCE
+} data_positions;
 typedef enum data_split { DATA_TRAIN, DATA_VALID, DATA_SPLIT_COUNT } data_split;
 
 enum {
     DATA_LABEL_IGNORED = -1,
     DATA_SOURCES_MAX = 1024,
-    DATA_MIX_ROUND = 4096, // after this many sequences weighted sources meet their weights exactly
+    // Weighted sources meet their shares to one sequence; a share is rounded to a multiple of one
+    // in this many, if no shorter round gives it exactly.
+    DATA_MIX_ROUND_MAX = 65536,
+    DATA_PHASES_MAX = 64,
     DATA_VALID_BLOCKS_MAX = 16 // largest number of places of a source that hold held-out sequences
 };
 
 struct data_chat_spec; // data/chat.h
 
+// Other weights of the sources from a sequence on.
+typedef struct data_phase {
+    int64_t first;         // sequence, ascending
+    const double *weights; // [source], 0 or more
+    int64_t weight_count;
+} data_phase;
+
 typedef struct data_dataset_spec {
     // Paths or globs of text or token files, each perhaps with "=weight". If none has a weight, all
     // are one source, and each token comes once per epoch. Otherwise each entry is its own source
-    // with its own epochs, and the weights (1 by default) are their shares of the sequences.
+    // with its own epochs, and the weights (1 by default) are their shares of the sequences. With
+    // "=2x" an entry comes twice while one without comes once.
     const char *const *train;
     int64_t train_count;
     // Held-out data: NULL or "" for none; a share of train such as "0.05", taken as up to 16 evenly
@@ -43,6 +63,10 @@ typedef struct data_dataset_spec {
     const char *valid;
     int64_t seq;
     data_packing packing;
+    data_positions positions;
+    double temperature;       // of the weights, or of the sources' sizes; 0: none
+    const data_phase *phases; // curriculum; entries' weights hold before the first
+    int64_t phase_count;
     uint64_t seed;
     data_tokenizer *tokenizer; // borrowed; NULL: the dataset can read only token files
     int64_t vocab; // the model's vocabulary, which all ids must be below; 0: the tokenizer's
@@ -97,6 +121,17 @@ typedef struct data_place {
 } data_place;
 data_place data_dataset_place(const data_dataset *d, data_split split, int64_t n);
 
+// Hides documents of the training data, which data_batch_fill then neither shows nor predicts: an
+// entry is the name of a document in its input or the hash of its text, as the ledgers of data
+// build have them. Takes the place of earlier exclusions; no other sequence changes. *found:
+// documents. ST_NOT_FOUND: no entry names one.
+NODISCARD status data_dataset_exclude(data_dataset *d, const char *const *entries, int64_t count,
+                                      int64_t *found);
+// Whether the document that holds this token of the training data is hidden.
+bool data_dataset_hides(const data_dataset *d, const data_tokens *t, int64_t token);
+// The entries of a list: a name or hash on each line, or JSON lines with "hash" or "id". In `a`.
+NODISCARD status data_exclusions_read(const host *h, arena *a, const char *path,
+                                      const char *const **entries, int64_t *count);
 // Calls `part` for each token file that holds tokens of sequence n of the training data: tokens
 // [first, first + count) of the file.
 NODISCARD status data_dataset_parts(const data_dataset *d, int64_t n,
@@ -111,13 +146,16 @@ const data_tokens *data_dataset_file(const data_dataset *d, int64_t i);
 //   masked: documents are numbered from 0 within the sequence, positions restart at 0 in each, and
 //           the last token of a document has label -1.
 //   plain:  positions 0..seq-1, documents all 0, labels cross document boundaries.
+//   best-fit: as masked; a rest is padding, a document without labels.
+// data_positions may change the positions.
 // A label that would show a token of the other split is -1 too.
 typedef struct data_rows {
     int32_t *ids, *labels, *positions, *documents;
 } data_rows;
 
 // Fills sequences [first, first + count) of the split. Those of DATA_VALID have a fixed order that
-// does not depend on the seed, and start over at the end. No allocation; any threads at once. A
+// does not depend on the seed, and start over at the end. No allocation but for best-fit, which
+// lays windows out; any threads at once. A
 // token outside the vocabulary or a file that was cut is an error with file and offset.
 NODISCARD status data_batch_fill(const data_dataset *d, data_split split, int64_t first,
                                  int64_t count, const data_rows *rows);

@@ -203,6 +203,7 @@ static void test_grouping_keeps_the_order(void **state)
 
 static void test_weights(void **state)
 {
+    const int64_t round_size = 4096;
     (void)state;
     char *train[3];
     assert_int_equal(arena_format(memory, &train[0], "%s=3", write_counting("a.bin", 0, 401)),
@@ -218,15 +219,15 @@ static void test_weights(void **state)
     // In each round: 3 to 0.5 to 1 of 4.5, exactly.
     for (int64_t round = 0; round < 3; round++) {
         int64_t counts[3] = {0}, next[3] = {0};
-        for (int64_t n = 0; n < DATA_MIX_ROUND; n++) {
-            const data_place p = data_dataset_place(d, DATA_TRAIN, round * DATA_MIX_ROUND + n);
+        for (int64_t n = 0; n < round_size; n++) {
+            const data_place p = data_dataset_place(d, DATA_TRAIN, round * round_size + n);
             counts[p.source]++;
             next[p.source] = p.epoch > next[p.source] ? p.epoch : next[p.source];
         }
         assert_in_range(counts[0], 2730, 2731);
         assert_in_range(counts[1], 455, 456);
         assert_in_range(counts[2], 910, 911);
-        assert_int_equal(counts[0] + counts[1] + counts[2], DATA_MIX_ROUND);
+        assert_int_equal(counts[0] + counts[1] + counts[2], round_size);
     }
     // Each source has its own epochs: each of its first 10 sequences comes once.
     bool seen[10] = {false};
@@ -251,6 +252,7 @@ static void test_weights(void **state)
 // A tiny weight still gets its place in each round, and the round keeps its length.
 static void test_extreme_weights(void **state)
 {
+    const int64_t round_size = DATA_MIX_ROUND_MAX;
     (void)state;
     char *train[40];
     for (int i = 0; i < 40; i++) {
@@ -263,10 +265,10 @@ static void test_extreme_weights(void **state)
     const data_dataset_spec spec = spec_of(list, 40, 4);
     data_dataset *d = open_dataset(&spec);
     int64_t counts[40] = {0};
-    for (int64_t n = 0; n < DATA_MIX_ROUND; n++) {
+    for (int64_t n = 0; n < round_size; n++) {
         counts[data_dataset_place(d, DATA_TRAIN, n).source]++;
     }
-    assert_int_equal(counts[0], DATA_MIX_ROUND - 39);
+    assert_int_equal(counts[0], round_size - 39);
     for (int i = 1; i < 40; i++) assert_int_equal(counts[i], 1);
     data_dataset_close(d);
 }

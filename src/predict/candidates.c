@@ -106,7 +106,7 @@ static status model_make(const candidates *c, arena *a, candidate_model *x)
                              .moe_aux_loss = (float)r->moe.aux_loss,
                              .moe_z_loss = (float)r->moe.z_loss,
                              .moe_aux_micro = r->moe.aux_loss_scope == RUN_AUX_MICRO,
-                             .documents = r->data.packing == RUN_PACKING_MASKED,
+                             .documents = r->data.packing != RUN_PACKING_PLAIN,
                              .sizes_only = true};
     int32_t *halved = NULL;
     if (c->has_layout) TRY(run_config_halved(r, a, &halved, &options.halved_count));

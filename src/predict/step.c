@@ -47,7 +47,7 @@ static status plans_make(arena *a, const predict_setup *s, const assemble_option
     assemble_options options = *how;
     options.threads = 1;
     options.device = options.backend = "cpu";
-    options.documents = r->data.packing == RUN_PACKING_MASKED;
+    options.documents = r->data.packing != RUN_PACKING_PLAIN;
     options.mesh = run_config_mesh(r, 0);
     options.sizes_only = true;
     options.even_experts = predict_experts_even(s);

@@ -65,7 +65,7 @@ static status memory_try(dry_run *d)
         .threads = threads_of(r),
         .device = run_config_device(r),
         .backend = run_config_backend(r),
-        .documents = r->data.packing == RUN_PACKING_MASKED,
+        .documents = r->data.packing != RUN_PACKING_PLAIN,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
     };
     const int64_t limit = assemble_memory_limit(d->h, r, run_config_ranks(r));

@@ -8,6 +8,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "op/zigzag.h"
+#include "train/excluded.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -173,6 +174,20 @@ static status chat_spec_of(const train_loader *l, data_chat_spec *out)
     return data_chat_folder(l->h, l->a, path, &out->folder);
 }
 
+static status exclude(train_loader *l)
+{
+    const char *const *entries = NULL;
+    int64_t count = 0, found = 0;
+    char line[256];
+    if (l->r->data.exclude == NULL) return ST_OK;
+    TRY(data_exclusions_read(l->h, l->a, l->r->data.exclude, &entries, &count));
+    TRY(data_dataset_exclude(l->dataset, entries, count, &found));
+    if (l->heard == NULL) return ST_OK;
+    (void)snprintf(line, sizeof(line), "data.exclude: %lld document%s left out, by a list of %lld",
+                   (long long)found, text_plural(found, "s"), (long long)count);
+    return l->heard(l->heard_context, LOG_INFO, line);
+}
+
 status train_loader_prepare(train_loader *l, const char *cache_folder,
                             status (*heard)(void *context, log_level level, const char *line),
                             void *context)
@@ -180,8 +195,10 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
     char buffer[VALID_TEXT_BYTES];
     const char *valid = NULL;
     data_chat_spec chat;
+    data_phase *phases = NULL;
     TRY(valid_text(l->r, buffer, &valid));
     TRY(chat_spec_of(l, &chat));
+    TRY(train_curriculum(l->a, l->r, &phases));
     l->heard = heard;
     l->heard_context = context;
     const data_progress progress = {.report = progress_report,
@@ -193,8 +210,11 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
         .train_count = l->r->data.train.count,
         .valid = valid,
         .seq = l->r->train.seq,
-        .packing =
-            l->r->data.packing == RUN_PACKING_MASKED ? DATA_PACKING_MASKED : DATA_PACKING_PLAIN,
+        .packing = (data_packing)l->r->data.packing, // in the same order
+        .positions = (data_positions)l->r->data.positions,
+        .temperature = l->r->data.temperature,
+        .phases = phases,
+        .phase_count = l->r->data.curriculum.count,
         .seed = (uint64_t)l->r->train.seed,
         .tokenizer = l->tokenizer,
         .cache_folder = cache_folder,
@@ -202,12 +222,18 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
         .progress = &progress,
         .chat = l->r->train.objective == RUN_OBJECTIVE_SFT ? &chat : NULL,
     };
-    return data_dataset_open(l->h, l->a, &spec, &l->dataset);
+    TRY(data_dataset_open(l->h, l->a, &spec, &l->dataset));
+    return exclude(l);
 }
 
 const data_tokenizer *train_loader_decoder(const train_loader *l)
 {
     return l->tokenizer;
+}
+
+data_dataset *train_loader_dataset_own(train_loader *l)
+{
+    return l->dataset;
 }
 
 const data_dataset *train_loader_dataset(const train_loader *l)

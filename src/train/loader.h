@@ -28,6 +28,8 @@ NODISCARD status train_loader_prepare(train_loader *l, const char *cache_folder,
 // Access to tokenizer and dataset, to inspect training data; the dataset exists after prepare.
 const struct data_tokenizer *train_loader_decoder(const train_loader *l);
 const struct data_dataset *train_loader_dataset(const train_loader *l);
+// The same to hide documents of it, before start.
+struct data_dataset *train_loader_dataset_own(train_loader *l);
 int64_t train_loader_sequences(const train_loader *l); // of the training data, in one epoch
 bool train_loader_has_valid(const train_loader *l);
 int64_t train_loader_tokens(const train_loader *l); // of the training data

@@ -2,6 +2,7 @@
 #include "assemble/prove.h"
 #include "config/run_length.h"
 #include "data/tokenizer.h"
+#include "train/excluded.h"
 #include "train/lr/lr.h"
 #include "train/session.h"
 
@@ -102,7 +103,7 @@ static void options_of_run(session *s)
         .threads = assemble_threads(r),
         .device = run_config_device(r),
         .backend = run_config_backend(r),
-        .documents = r->data.packing == RUN_PACKING_MASKED,
+        .documents = r->data.packing != RUN_PACKING_PLAIN,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
         .snapshots = session_is_first(s) ? assemble_snapshots(r) : 0,
         .mesh = session_mesh(s),
@@ -595,8 +596,11 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(train_loader_start(s->loader, &s->options.mesh, s->step + 1, s->sequences));
     TRY(started(s, order->c, order->config_text));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
-    if (session_is_first(s)) TRY(session_records_open(s));
-    if (session_is_first(s)) TRY(session_memory_tell(s));
+    if (session_is_first(s)) {
+        TRY(session_records_open(s));
+        TRY(train_excluded_record(s->h, s->a, s->folder.path, s->r, s->step + 1));
+        TRY(session_memory_tell(s));
+    }
     TRY(steps_all(s));
     outcome_of(s, out);
     if (!out->stopped) return ST_OK;

@@ -11,6 +11,7 @@
 #include "config/run_config.h"
 #include "data/corpus.h"
 #include "data/dataset.h"
+#include "train/excluded.h"
 #include "train/loader.h"
 
 #include <stdlib.h>
@@ -21,10 +22,27 @@ typedef struct trace {
     const data_flags *f;
     run_config *r;
     train_loader *loader;
-    const data_dataset *d;
+    data_dataset *d;
     int64_t step, sequence; // under way
     int64_t lines;          // printed
+    // Exclusions of the run by step, and those that the dataset has now.
+    bool is_run;
+    train_excluded *excluded;
+    int64_t excluded_count;
+    const train_excluded *hidden;
 } trace;
+
+// Hides the documents that the run had left out in this step.
+static status hide_at(trace *t, int64_t step)
+{
+    int64_t found = 0;
+    if (!t->is_run) return ST_OK; // a configuration's data.exclude holds for all steps
+    const train_excluded *x = train_excluded_at(t->excluded, t->excluded_count, step);
+    if (x == t->hidden) return ST_OK;
+    t->hidden = x;
+    return data_dataset_exclude(t->d, x != NULL ? x->entries : NULL, x != NULL ? x->count : 0,
+                                &found);
+}
 
 // Sequences that the steps before `step` consume. A run whose batch was changed on the way consumed
 // others, which the newest checkpoint tells.
@@ -64,6 +82,7 @@ static status check_batches(trace *t, const char *operand)
 typedef struct wanted_documents {
     trace *t;
     const char *shard;
+    const data_tokens *tokens;
     int64_t first, last;
 } wanted_documents;
 
@@ -74,6 +93,9 @@ static status print_document(void *context, const corpus_entry *e)
     cli_context *cli = t->cli;
     if (e->index < w->first) return ST_OK;
     if (e->index > w->last) return ST_STOPPED; // enough was read
+    int64_t begin = 0;
+    TRY(data_tokens_document_begin(w->tokens, e->index, &begin));
+    if (data_dataset_hides(t->d, w->tokens, begin)) return ST_OK;
     t->lines++;
     if (!t->f->json) {
         cli_print(cli, "%10lld  %s #%lld  %s:%lld  %s  %s%s%s%s%s\n", (long long)t->sequence,
@@ -113,7 +135,7 @@ static status print_part(void *context, const data_tokens *tokens, int64_t first
     char *ledger = NULL;
     file_info info;
     int64_t begin = 0;
-    wanted_documents w = {.t = t, .shard = data_tokens_path(tokens)};
+    wanted_documents w = {.t = t, .shard = data_tokens_path(tokens), .tokens = tokens};
     if (data_tokens_documents(tokens) == 0) {
         cli_print(t->cli, "%10lld  %s  tokens %lld to %lld\n", (long long)t->sequence, w.shard,
                   (long long)first, (long long)(first + count - 1));
@@ -141,6 +163,7 @@ static status trace_step(trace *t)
                     (long long)t->r->train.steps);
     }
     TRY(sequences_before(t, t->step, &first));
+    TRY(hide_at(t, t->step));
     const int64_t count = run_config_batch(t->r, t->step - 1);
     if (!t->f->json) cli_print(t->cli, "%10s  document\n", "sequence");
     for (t->sequence = first; t->sequence < first + count; t->sequence++) {
@@ -189,7 +212,9 @@ static status meet_part(void *context, const data_tokens *tokens, int64_t first,
     document_search *s = context;
     for (int64_t i = 0; i < s->count; i++) {
         const document_range *r = &s->ranges[i];
-        if (r->tokens == tokens && r->begin < first + count && r->end > first) s->is_hit = true;
+        const bool is_shown = r->tokens == tokens && r->begin < first + count && r->end > first &&
+                              !data_dataset_hides(s->t->d, tokens, r->begin);
+        s->is_hit = s->is_hit || is_shown;
     }
     return ST_OK;
 }
@@ -222,6 +247,7 @@ static status trace_document(trace *t)
     TRY(find_ranges(&s));
     for (int64_t step = 1; step <= t->r->train.steps; step++) {
         const int64_t count = run_config_batch(t->r, step - 1);
+        TRY(hide_at(t, step));
         for (int64_t i = 0; i < count; i++, sequence++) {
             s.is_hit = false;
             TRY(data_dataset_parts(t->d, sequence, meet_part, &s));
@@ -261,13 +287,21 @@ static status run_trace(trace *t, const char *operand)
     char *cache = NULL;
     TRY(path_join(t->cli->a, t->r->run.dir, "cache", &cache));
     TRY(train_loader_prepare(t->loader, cache, NULL, NULL));
-    t->d = train_loader_dataset(t->loader);
+    t->d = train_loader_dataset_own(t->loader);
     if (data_dataset_samples(t->d, DATA_TRAIN) != NULL) {
         return fail(ST_UNSUPPORTED,
                     "data trace lists the documents of texts; for the samples of train.objective = "
                     "sft use data look");
     }
     TRY(check_batches(t, operand));
+    operand_kind kind;
+    TRY(cli_operand_kind(t->cli, operand, &kind));
+    t->is_run = kind == OPERAND_RUN;
+    if (t->is_run) {
+        int64_t found = 0;
+        TRY(data_dataset_exclude(t->d, NULL, 0, &found));
+        TRY(train_excluded_read(t->cli->h, t->cli->a, operand, &t->excluded, &t->excluded_count));
+    }
     return t->f->step > 0 ? trace_step(t) : trace_document(t);
 }
 

@@ -16,7 +16,7 @@ static assemble_options options_of(const explain *x, int64_t rank)
         .threads = r->kernels.threads > 0 ? cores : (int)max_i64(1, cores / x->ranks),
         .device = run_config_device(r),
         .backend = run_config_backend(r),
-        .documents = r->data.packing == RUN_PACKING_MASKED,
+        .documents = r->data.packing != RUN_PACKING_PLAIN,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
         .snapshots = rank == 0 ? assemble_snapshots(r) : 0,
         .mesh = run_config_mesh(r, rank),

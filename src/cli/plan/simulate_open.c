@@ -242,7 +242,7 @@ static status memory_take(const opening *o, predict_setup *out)
         .threads = (int)max_i64(1, assemble_threads(out->r) / ranks),
         .device = "cpu",
         .backend = "cpu",
-        .documents = out->r->data.packing == RUN_PACKING_MASKED,
+        .documents = out->r->data.packing != RUN_PACKING_PLAIN,
         .even_experts = predict_experts_even(out),
         .sizes_only = true,
     };

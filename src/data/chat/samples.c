@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "data/chat.h"
+#include "data/dataset/pack.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@ typedef struct packed_set {
 struct samples {
     int64_t seq;
     data_packing packing;
+    bool restarts; // positions, in each sample
     uint64_t seed;
     int32_t pad;
     packed_set sets[DATA_SPLIT_COUNT];
@@ -215,7 +217,17 @@ static int64_t fit_take(fit_tree *t, int64_t wanted)
 }
 
 // Writes the row of each sample; rows are used from the first on without gaps.
-static status rows_choose(const packed_set *p, int64_t seq, int64_t *row)
+static status rows_best_fit(const packed_set *p, int64_t seq, int64_t *row)
+{
+    int64_t rows = 0, *lengths = malloc((size_t)p->sample_count * sizeof(*lengths));
+    if (lengths == NULL) return no_memory();
+    for (int64_t i = 0; i < p->sample_count; i++) lengths[i] = p->begin[i + 1] - p->begin[i];
+    const status st = pack_best_fit(lengths, p->sample_count, seq, row, &rows);
+    free(lengths);
+    return st;
+}
+
+static status rows_first_fit(const packed_set *p, int64_t seq, int64_t *row)
 {
     fit_tree t = {.leaves = 1};
     while (t.leaves < p->sample_count) t.leaves *= 2;
@@ -229,14 +241,19 @@ static status rows_choose(const packed_set *p, int64_t seq, int64_t *row)
     return ST_OK;
 }
 
-static status pack(packed_set *p, int64_t seq)
+static status pack_set(packed_set *p, const samples *s)
 {
+    const int64_t seq = s->seq;
     if (p->sample_count == 0) return ST_OK;
     int64_t *row = malloc((size_t)p->sample_count * sizeof(*row));
     p->order = malloc((size_t)p->sample_count * sizeof(*p->order));
     p->row_begin = calloc((size_t)p->sample_count + 2, sizeof(*p->row_begin));
     status st = row == NULL || p->order == NULL || p->row_begin == NULL ? no_memory() : ST_OK;
-    if (st == ST_OK) st = rows_choose(p, seq, row);
+    if (st == ST_OK && s->packing == DATA_PACKING_BEST_FIT) {
+        st = rows_best_fit(p, seq, row);
+    } else if (st == ST_OK) {
+        st = rows_first_fit(p, seq, row);
+    }
     for (int64_t i = 0; i < p->sample_count && st == ST_OK; i++) {
         p->row_count = max_i64(p->row_count, row[i] + 1);
         p->row_begin[row[i] + 2]++;
@@ -255,7 +272,7 @@ static status make_id(samples *s)
 {
     hash_stream *hash = hash_begin();
     if (hash == NULL) return no_memory();
-    const int64_t facts[] = {1, s->seq, s->packing, (int64_t)s->seed, s->pad};
+    const int64_t facts[] = {2, s->seq, s->packing, s->restarts, (int64_t)s->seed, s->pad};
     hash_add(hash, facts, sizeof(facts));
     for (int i = 0; i < DATA_SPLIT_COUNT; i++) {
         const packed_set *p = &s->sets[i];
@@ -287,7 +304,7 @@ static status fill_all(const host *h, arena *a, const data_dataset_spec *spec, s
     status st = read_all(&r, a);
     data_sample_deinit(&r.sample);
     data_chat_close(r.chat);
-    for (int i = 0; i < DATA_SPLIT_COUNT && st == ST_OK; i++) st = pack(&s->sets[i], s->seq);
+    for (int i = 0; i < DATA_SPLIT_COUNT && st == ST_OK; i++) st = pack_set(&s->sets[i], s);
     if (st == ST_OK) st = check(s);
     return st == ST_OK ? make_id(s) : st;
 }
@@ -298,6 +315,9 @@ status samples_open(const host *h, arena *a, const data_dataset_spec *spec, samp
     TRY(arena_new(a, 1, &s));
     s->seq = spec->seq;
     s->packing = spec->packing;
+    s->restarts = spec->positions == DATA_POSITIONS_AUTO
+                      ? spec->packing != DATA_PACKING_PLAIN
+                      : spec->positions == DATA_POSITIONS_DOCUMENT;
     s->seed = spec->seed;
     s->pad = (int32_t)max_i64(0, data_tokenizer_eot(spec->tokenizer));
     const status st = fill_all(h, a, spec, s);
@@ -352,20 +372,24 @@ int64_t samples_row_at(const samples *s, data_split split, int64_t n, int64_t *e
 
 typedef struct cells {
     int32_t *ids, *labels, *positions, *documents; // the last two may be NULL
-    bool masked;
+    bool masked, restarts;                         // positions restart at 0 in each sample
 } cells;
 
 static void cell_put(const cells *c, int64_t at, int64_t position, int64_t document)
 {
-    if (c->positions != NULL) c->positions[at] = (int32_t)(c->masked ? position : at);
+    if (c->positions != NULL) c->positions[at] = (int32_t)(c->restarts ? position : at);
     if (c->documents != NULL) c->documents[at] = (int32_t)(c->masked ? document : 0);
 }
 
 void samples_fill(const samples *s, data_split split, int64_t n, const data_rows *rows)
 {
     const packed_set *p = &s->sets[split];
-    const cells c = {rows->ids, rows->labels, rows->positions, rows->documents,
-                     s->packing == DATA_PACKING_MASKED};
+    const cells c = {rows->ids,
+                     rows->labels,
+                     rows->positions,
+                     rows->documents,
+                     s->packing != DATA_PACKING_PLAIN,
+                     s->restarts};
     int64_t epoch = 0, at = 0, document = 0;
     const int64_t row = samples_row_at(s, split, n, &epoch);
     for (int64_t i = p->row_begin[row]; i < p->row_begin[row + 1]; i++, document++) {

@@ -1,6 +1,7 @@
 // A dataset of samples: all of them in memory, packed into rows of seq tokens.
 //
-// First fit in the order of the files: a sample goes into the first row that still has its tokens.
+// First fit in the order of the files, or best fit with DATA_PACKING_BEST_FIT: a sample goes into
+// the first, or the fullest, row that still has its tokens.
 // It is a document of its row, so attention and positions do not cross it; what is left of a row is
 // padding, a document without labels. A sample longer than a row is cut.
 #ifndef DATA_CHAT_SAMPLES_H

@@ -1,59 +1,42 @@
-// The order of sequences, and filling batches with them.
-//
-//   n ──(weights)──> source, m-th of it ──(epoch = m / size)──> permuted ordinal
-//     ──(held-out blocks skipped)──> sequence of the stream ──> tokens
-//
-// Each arrow is a function of its left side only and takes a few hundred nanoseconds. No list of
-// the order exists, so a petabyte of data needs no more memory than a page.
+// Opens the sources of a dataset, mixes them, and tells their sizes.
 #include "base/fault.h"
-#include "base/rng.h"
 #include "base/text.h"
-#include "data/chat/samples.h"
-#include "data/dataset/sources.h"
+#include "data/dataset/dataset_internal.h"
 
+#include <math.h>
 #include <string.h>
-
-struct data_dataset {
-    int64_t seq;
-    data_packing packing;
-    uint64_t seed;
-    int32_t eot; // -1: none
-    source *train;
-    int64_t train_count;
-    source valid; // the source's own files; without files: blocks of train, or no data
-    // Weighted sources: of each round of DATA_MIX_ROUND sequences, source i has quota[i], the
-    // round's slots from slot[i] on.
-    samples *samples; // instead of the sources
-    int64_t *quota, *slot;
-    int64_t sequences[DATA_SPLIT_COUNT], tokens[DATA_SPLIT_COUNT];
-    hash128 id;
-};
-
-// Streams of random words: two per (source, epoch), one per round of the mix, one for validation.
-static uint64_t epoch_stream(int64_t source_idx, int64_t epoch)
-{
-    return (uint64_t)source_idx << 48 | ((uint64_t)epoch & 0xffffffffffff);
-}
-static uint64_t shift_stream(int64_t source_idx, int64_t epoch)
-{
-    return UINT64_C(1) << 62 | epoch_stream(source_idx, epoch);
-}
-static uint64_t round_stream(int64_t round)
-{
-    return UINT64_C(1) << 63 | (uint64_t)round;
-}
-enum { VALID_SEED = 1 };
 
 // ---- opening ------------------------------------------------------------------------------------
 
-static status count_sequences(source *s, int64_t seq)
+static status count_sequences(const data_dataset *d, source *s)
 {
+    const int64_t seq = d->seq;
+    if (d->packing == DATA_PACKING_BEST_FIT) {
+        TRY(pack_open(s, seq, &s->pack));
+        s->sequences = pack_rows(s->pack);
+        if (s->sequences > 0) return ST_OK;
+        return fail(ST_DATA, "%s: no document with a token", s->name);
+    }
     s->sequences = s->tokens > 0 ? (s->tokens - 1) / seq : 0;
     if (s->sequences > 0) return ST_OK;
     return fail(ST_DATA,
                 "%s: %lld tokens in %lld file%s, but one sequence of train.seq = %lld needs %lld",
                 s->name, (long long)s->tokens, (long long)s->file_count,
                 text_plural(s->file_count, "s"), (long long)seq, (long long)seq + 1);
+}
+
+// Weights and numbers of epochs do not mix.
+static status check_epochs(const source_entries *entries)
+{
+    bool any_weight = false, any_epochs = false;
+    for (int64_t i = 0; i < entries->count; i++) {
+        any_weight = any_weight || (entries->items[i].has_weight && !entries->items[i].has_epochs);
+        any_epochs = any_epochs || entries->items[i].has_epochs;
+    }
+    if (!any_weight || !any_epochs) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "data.train: some entries have weights (=2) and some numbers of epochs (=2x); give "
+                "one or the other");
 }
 
 static status open_train(const host *h, arena *a, const data_dataset_spec *spec, data_dataset *d)
@@ -63,13 +46,16 @@ static status open_train(const host *h, arena *a, const data_dataset_spec *spec,
                     (long long)spec->train_count, DATA_SOURCES_MAX);
     }
     source_entries entries = {0};
-    bool any_weight = false;
+    bool any_weight = false, any_epochs = false;
     for (int64_t i = 0; i < spec->train_count; i++) {
         TRY(source_entries_add(h, a, spec->train[i], &entries));
     }
     for (int64_t i = 0; i < entries.count; i++) {
-        any_weight = any_weight || entries.items[i].has_weight;
+        any_epochs = any_epochs || entries.items[i].has_epochs;
+        any_weight = any_weight || any_epochs || entries.items[i].has_weight;
     }
+    any_weight = any_weight || spec->temperature > 0.0 || spec->phase_count > 0;
+    TRY(check_epochs(&entries));
     const int64_t count = any_weight ? entries.count : 1;
     TRY(arena_new(a, count, &d->train));
     d->train_count = count;
@@ -78,11 +64,13 @@ static status open_train(const host *h, arena *a, const data_dataset_spec *spec,
         source *s = &d->train[any_weight ? i : 0];
         if (s->name == NULL) s->name = entries.count == 1 || any_weight ? e->name : "data.train";
         s->weight = e->weight;
+        s->has_weight = e->has_weight;
+        s->has_epochs = any_epochs;
         for (int64_t k = 0; k < e->paths.count; k++) {
             TRY(source_add(h, a, spec, e->paths.items[k], s));
         }
     }
-    for (int64_t i = 0; i < count; i++) TRY(count_sequences(&d->train[i], d->seq));
+    for (int64_t i = 0; i < count; i++) TRY(count_sequences(d, &d->train[i]));
     return ST_OK;
 }
 
@@ -104,47 +92,62 @@ static status open_valid(const host *h, arena *a, const data_dataset_spec *spec,
     }
     d->valid.name = spec->valid;
     TRY(source_add(h, a, spec, spec->valid, &d->valid));
-    return count_sequences(&d->valid, d->seq);
-}
-
-// Distributes the slots of a round by the largest remainder, at least one for each source.
-static status share_round(arena *a, data_dataset *d)
-{
-    const int64_t n = d->train_count;
-    if (n == 1) return ST_OK;
-    double *rest = NULL, sum = 0.0;
-    TRY(arena_new(a, n, &d->quota));
-    TRY(arena_new(a, n, &d->slot));
-    TRY(arena_new(a, n, &rest));
-    int64_t left = DATA_MIX_ROUND;
-    for (int64_t i = 0; i < n; i++) sum += d->train[i].weight;
-    for (int64_t i = 0; i < n; i++) {
-        const double ideal = d->train[i].weight / sum * DATA_MIX_ROUND;
-        d->quota[i] = max_i64(1, (int64_t)ideal);
-        rest[i] = ideal - (double)d->quota[i];
-        left -= d->quota[i];
-    }
-    for (; left != 0; left += left > 0 ? -1 : 1) {
-        // Gives to the source with the largest deficit, takes from the one with the largest
-        // surplus.
-        int64_t best = 0;
-        for (int64_t i = 1; i < n; i++) {
-            const bool better =
-                left > 0 ? rest[i] > rest[best]
-                         : d->quota[best] == 1 || (d->quota[i] > 1 && rest[i] < rest[best]);
-            if (better) best = i;
-        }
-        d->quota[best] += left > 0 ? 1 : -1;
-        rest[best] += left > 0 ? -1.0 : 1.0;
-    }
-    for (int64_t i = 1; i < n; i++) d->slot[i] = d->slot[i - 1] + d->quota[i - 1];
-    ASSERT(d->slot[n - 1] + d->quota[n - 1] == DATA_MIX_ROUND);
-    return ST_OK;
+    return count_sequences(d, &d->valid);
 }
 
 static int64_t train_sequences(const source *s)
 {
     return s->sequences - s->held_out_sequences;
+}
+
+// The weight of a source in the mix: epochs times its sequences, or the weight of its entry; with a
+// temperature, the weight, or the tokens where no entry has one, to the power 1 / temperature.
+static double mix_weight(const data_dataset *d, const data_dataset_spec *spec, int64_t i)
+{
+    const source *s = &d->train[i];
+    bool any_weight = false;
+    for (int64_t k = 0; k < d->train_count; k++) any_weight = any_weight || d->train[k].has_weight;
+    double weight = s->weight;
+    if (s->has_epochs) weight *= (double)train_sequences(s);
+    if (spec->temperature <= 0.0) return weight;
+    if (!any_weight && !s->has_epochs) weight = (double)s->tokens;
+    return pow(weight, 1.0 / spec->temperature);
+}
+
+static status check_phase(const data_dataset *d, const data_phase *p, int64_t after)
+{
+    double sum = 0.0;
+    if (p->weight_count != d->train_count) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "data.curriculum: a phase has %lld weights, but data.train has %lld sources",
+                    (long long)p->weight_count, (long long)d->train_count);
+    }
+    for (int64_t i = 0; i < p->weight_count; i++) sum += p->weights[i];
+    if (!(sum > 0.0)) return fail(ST_CONFIG_RANGE, "data.curriculum: a phase without any weight");
+    if (p->first > after) return ST_OK;
+    return fail(ST_CONFIG_RANGE, "data.curriculum: the steps of its phases must ascend");
+}
+
+static status open_mix(arena *a, const data_dataset_spec *spec, data_dataset *d)
+{
+    double *weights = NULL;
+    d->mix.source_count = d->train_count;
+    if (d->train_count == 1) {
+        if (spec->phase_count == 0) return ST_OK;
+        return fail(ST_CONFIG_CONFLICT, "data.curriculum: data.train has one source");
+    }
+    TRY(arena_new(a, d->train_count, &weights));
+    for (int64_t i = 0; i < d->train_count; i++) weights[i] = mix_weight(d, spec, i);
+    if (spec->phase_count >= DATA_PHASES_MAX) {
+        return fail(ST_CONFIG_RANGE, "data.curriculum: more than %d phases", DATA_PHASES_MAX - 1);
+    }
+    if (spec->phase_count == 0 || spec->phases[0].first > 0) TRY(mix_add(a, &d->mix, 0, weights));
+    for (int64_t k = 0; k < spec->phase_count; k++) {
+        const data_phase *p = &spec->phases[k];
+        TRY(check_phase(d, p, k > 0 ? spec->phases[k - 1].first : -1));
+        TRY(mix_add(a, &d->mix, p->first, p->weights));
+    }
+    return ST_OK;
 }
 
 static void add_up(data_dataset *d)
@@ -154,8 +157,21 @@ static void add_up(data_dataset *d)
         d->sequences[DATA_VALID] += d->train[i].held_out_sequences;
     }
     d->sequences[DATA_VALID] += d->valid.sequences;
-    d->tokens[DATA_TRAIN] = d->sequences[DATA_TRAIN] * d->seq;
-    d->tokens[DATA_VALID] = d->sequences[DATA_VALID] * d->seq;
+    for (int i = 0; i < DATA_SPLIT_COUNT; i++) d->tokens[i] = d->sequences[i] * d->seq;
+    if (d->packing != DATA_PACKING_BEST_FIT) return;
+    // The padding of a split's rows is not known before they are laid out: each has the mean share.
+    int64_t tokens = 0, rows = 0;
+    for (int64_t i = 0; i < d->train_count; i++) {
+        tokens += pack_tokens(d->train[i].pack);
+        rows += d->train[i].sequences;
+    }
+    const double share = (double)tokens / (double)(rows * d->seq);
+    d->tokens[DATA_TRAIN] = (int64_t)((double)d->tokens[DATA_TRAIN] * share + 0.5);
+    if (d->valid.pack == NULL) {
+        d->tokens[DATA_VALID] = (int64_t)((double)d->tokens[DATA_VALID] * share + 0.5);
+    } else {
+        d->tokens[DATA_VALID] = pack_tokens(d->valid.pack);
+    }
 }
 
 static void add_source_id(hash_stream *hash, const source *s)
@@ -175,12 +191,11 @@ static status make_id(data_dataset *d)
 {
     hash_stream *hash = hash_begin();
     if (hash == NULL) return fail(ST_NO_MEMORY, "no memory for the dataset's id");
-    const int64_t facts[] = {2, d->seq, d->packing, (int64_t)d->seed, d->eot, d->train_count};
+    const int64_t facts[] = {3,      d->seq,        d->packing, d->positions, (int64_t)d->seed,
+                             d->eot, d->train_count};
     hash_add(hash, facts, sizeof(facts));
-    for (int64_t i = 0; i < d->train_count; i++) {
-        if (d->quota != NULL) hash_add(hash, &d->quota[i], sizeof(d->quota[i]));
-        add_source_id(hash, &d->train[i]);
-    }
+    mix_hash(&d->mix, hash);
+    for (int64_t i = 0; i < d->train_count; i++) add_source_id(hash, &d->train[i]);
     add_source_id(hash, &d->valid);
     d->id = hash_end(hash);
     return ST_OK;
@@ -200,6 +215,13 @@ static status check_vocab(const data_dataset_spec *spec)
 // The dataset of samples: rows instead of places in streams.
 static status open_samples(const host *h, arena *a, const data_dataset_spec *spec, data_dataset *d)
 {
+    if (spec->temperature > 0.0 || spec->phase_count > 0) {
+        return fail(
+            ST_UNSUPPORTED,
+            "samples of conversations have no weights yet, so train.objective = sft takes no "
+            "data.%s",
+            spec->temperature > 0.0 ? "temperature" : "curriculum");
+    }
     TRY(samples_open(h, a, spec, &d->samples));
     for (int i = 0; i < DATA_SPLIT_COUNT; i++) {
         d->sequences[i] = samples_rows(d->samples, (data_split)i);
@@ -221,7 +243,10 @@ status data_dataset_open(const host *h, arena *a, const data_dataset_spec *spec,
     TRY(check_vocab(spec));
     data_dataset *d = NULL;
     TRY(arena_new(a, 1, &d));
+    d->h = h;
+    d->a = a;
     d->seq = spec->seq;
+    d->positions = spec->positions;
     d->packing = spec->packing;
     d->seed = spec->seed;
     d->eot = spec->tokenizer != NULL ? data_tokenizer_eot(spec->tokenizer) : -1;
@@ -233,7 +258,7 @@ status data_dataset_open(const host *h, arena *a, const data_dataset_spec *spec,
     }
     TRY_TO(close_dataset, open_train(h, a, spec, d));
     TRY_TO(close_dataset, open_valid(h, a, spec, d));
-    TRY_TO(close_dataset, share_round(a, d));
+    TRY_TO(close_dataset, open_mix(a, spec, d));
     TRY_TO(close_dataset, make_id(d));
     add_up(d);
     *out = d;
@@ -290,198 +315,4 @@ int64_t data_dataset_seq(const data_dataset *d)
 hash128 data_dataset_id(const data_dataset *d)
 {
     return d->id;
-}
-
-// ---- order --------------------------------------------------------------------------------------
-
-static data_place train_place(const data_dataset *d, int64_t n)
-{
-    int64_t i = 0, m = n; // the m-th sequence that source i gives
-    if (d->quota != NULL) {
-        const int64_t round = n / DATA_MIX_ROUND;
-        const int64_t slot =
-            rng_permute(d->seed, round_stream(round), DATA_MIX_ROUND, n % DATA_MIX_ROUND);
-        while (i + 1 < d->train_count && d->slot[i + 1] <= slot) i++;
-        m = round * d->quota[i] + (slot - d->slot[i]);
-    }
-    const source *s = &d->train[i];
-    const int64_t count = train_sequences(s);
-    const int64_t epoch = m / count;
-    const int64_t ordinal = rng_permute(d->seed, epoch_stream(i, epoch), count, m % count);
-    data_place place = {
-        .source = i, .epoch = epoch, .sequence = source_sequence(s, DATA_TRAIN, ordinal)};
-    const int64_t next = place.sequence + 1; // the end of a shifted row
-    if (epoch > 0 && next < s->sequences && !source_is_held_out(s, next)) {
-        place.shift = rng_permute(d->seed, shift_stream(i, epoch), d->seq, 0);
-    }
-    return place;
-}
-
-static data_place valid_place(const data_dataset *d, int64_t n)
-{
-    const int64_t count = d->sequences[DATA_VALID];
-    int64_t ordinal = rng_permute(VALID_SEED, 0, count, n % count);
-    if (d->valid.file_count > 0) return (data_place){.sequence = ordinal};
-    int64_t i = 0;
-    while (ordinal >= d->train[i].held_out_sequences) ordinal -= d->train[i++].held_out_sequences;
-    return (data_place){.source = i,
-                        .sequence = source_sequence(&d->train[i], DATA_VALID, ordinal)};
-}
-
-data_place data_dataset_place(const data_dataset *d, data_split split, int64_t n)
-{
-    ASSERT(n >= 0);
-    ASSERT(d->sequences[split] > 0);
-    if (d->samples != NULL) {
-        data_place place = {.source = 0};
-        place.sequence = samples_row_at(d->samples, split, n, &place.epoch);
-        return place;
-    }
-    return split == DATA_TRAIN ? train_place(d, n) : valid_place(d, n);
-}
-
-status data_dataset_parts(const data_dataset *d, int64_t n,
-                          status (*part)(void *context, const data_tokens *t, int64_t first,
-                                         int64_t count),
-                          void *context)
-{
-    const data_place place = data_dataset_place(d, DATA_TRAIN, n);
-    const source *s = &d->train[place.source];
-    const int64_t begin = place.sequence * d->seq + place.shift, end = begin + d->seq;
-    for (int64_t i = source_file_of(s, begin); i < s->file_count; i++) {
-        const source_file *f = &s->files[i];
-        const int64_t first = max_i64(begin, f->begin);
-        const int64_t last = min_i64(end, f->begin + data_tokens_count(f->tokens));
-        if (f->begin >= end) break;
-        if (last > first) TRY(part(context, f->tokens, first - f->begin, last - first));
-    }
-    return ST_OK;
-}
-
-int64_t data_dataset_files(const data_dataset *d)
-{
-    int64_t files = 0;
-    for (int64_t i = 0; i < d->train_count; i++) files += d->train[i].file_count;
-    return files;
-}
-
-const data_tokens *data_dataset_file(const data_dataset *d, int64_t i)
-{
-    int64_t k = 0;
-    while (i >= d->train[k].file_count) i -= d->train[k++].file_count;
-    return d->train[k].files[i].tokens;
-}
-
-// ---- filling ------------------------------------------------------------------------------------
-
-// One row: its first token in the stream, and the place where it marks its document boundaries.
-typedef struct row {
-    int64_t begin, seq;
-    int32_t *ids, *labels;
-    int32_t *flags; // 1 where a document begins; becomes positions or documents
-} row;
-
-// A document begins at `token` of the stream, begin < token <= begin + seq.
-static void mark_boundary(row *r, int64_t token)
-{
-    const int64_t at = token - r->begin;
-    DEBUG_ASSERT(at > 0 && at <= r->seq);
-    r->labels[at - 1] = DATA_LABEL_IGNORED;
-    if (at < r->seq && r->flags != NULL) r->flags[at] = 1;
-}
-
-typedef struct boundary_context {
-    row *r;
-    int64_t file_begin;
-} boundary_context;
-
-static void mark_file_boundary(void *context, int64_t token)
-{
-    const boundary_context *c = context;
-    mark_boundary(c->r, c->file_begin + token);
-}
-
-// The boundaries inside one file: from its list of documents, or after each end-of-text token.
-static status mark_file(const data_dataset *d, const source_file *f, row *r)
-{
-    const int64_t last = min_i64(r->begin + r->seq, f->begin + data_tokens_count(f->tokens) - 1);
-    const int64_t first = max_i64(r->begin, f->begin);
-    if (f->begin > r->begin) mark_boundary(r, f->begin);
-    if (data_tokens_documents(f->tokens) > 0) {
-        boundary_context c = {r, f->begin};
-        return data_tokens_boundaries(f->tokens, first - f->begin, last - first, mark_file_boundary,
-                                      &c);
-    }
-    for (int64_t token = first; d->eot >= 0 && token < last; token++) {
-        if (r->ids[token - r->begin] == d->eot) mark_boundary(r, token + 1);
-    }
-    return ST_OK;
-}
-
-static status mark_boundaries(const data_dataset *d, const source *s, row *r)
-{
-    for (int64_t i = source_file_of(s, r->begin); i < s->file_count; i++) {
-        const source_file *f = &s->files[i];
-        if (f->begin > r->begin + r->seq) break;
-        if (data_tokens_count(f->tokens) > 0) TRY(mark_file(d, f, r));
-    }
-    return ST_OK;
-}
-
-static void number_row(int64_t seq, const int32_t *flags, int32_t *positions, int32_t *documents)
-{
-    int32_t position = -1, document = 0;
-    for (int64_t t = 0; t < seq; t++) {
-        const bool begins = flags != NULL && flags[t] != 0; // read before it is overwritten
-        position = begins ? 0 : position + 1;
-        document += begins ? 1 : 0;
-        if (positions != NULL) positions[t] = position;
-        if (documents != NULL) documents[t] = document;
-    }
-}
-
-static status fill_row(const data_dataset *d, data_split split, int64_t n, row *r,
-                       int32_t *positions, int32_t *documents)
-{
-    const data_place place = data_dataset_place(d, split, n);
-    const bool own_files = split == DATA_VALID && d->valid.file_count > 0;
-    const source *s = own_files ? &d->valid : &d->train[place.source];
-    const int64_t seq = d->seq;
-    r->begin = place.sequence * seq + place.shift;
-    TRY(source_read(s, r->begin, seq, r->ids));
-    memcpy(r->labels, r->ids + 1, (size_t)(seq - 1) * sizeof(int32_t));
-    TRY(source_read(s, r->begin + seq, 1, r->labels + seq - 1));
-    if (d->packing == DATA_PACKING_MASKED) {
-        if (r->flags != NULL) memset(r->flags, 0, (size_t)seq * sizeof(int32_t));
-        TRY(mark_boundaries(d, s, r));
-    }
-    // The last label is a token of the next sequence, which must not come from the other split.
-    if (place.sequence + 1 < s->sequences &&
-        source_is_held_out(s, place.sequence) != source_is_held_out(s, place.sequence + 1)) {
-        r->labels[seq - 1] = DATA_LABEL_IGNORED;
-    }
-    number_row(seq, d->packing == DATA_PACKING_MASKED ? r->flags : NULL, positions, documents);
-    return ST_OK;
-}
-
-status data_batch_fill(const data_dataset *d, data_split split, int64_t first, int64_t count,
-                       const data_rows *rows)
-{
-    ASSERT(first >= 0 && count >= 0);
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t at = i * d->seq;
-        int32_t *positions = rows->positions != NULL ? rows->positions + at : NULL;
-        int32_t *documents = rows->documents != NULL ? rows->documents + at : NULL;
-        if (d->samples != NULL) {
-            const data_rows one = {rows->ids + at, rows->labels + at, positions, documents};
-            samples_fill(d->samples, split, first + i, &one);
-            continue;
-        }
-        row r = {.seq = d->seq,
-                 .ids = rows->ids + at,
-                 .labels = rows->labels + at,
-                 .flags = positions != NULL ? positions : documents};
-        TRY(fill_row(d, split, first + i, &r, positions, documents));
-    }
-    return ST_OK;
 }

@@ -1,7 +1,7 @@
 // The files of an entry of data.train or data.valid: finds them, prepares texts, opens tokens.
-#include "data/dataset/sources.h"
 #include "base/fault.h"
 #include "base/text.h"
+#include "data/dataset/pack.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,24 +13,38 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-// Splits "path=weight".
-static status parse_entry(const host *h, arena *a, const char *entry, char **path, double *weight,
-                          bool *has_weight)
+// The number of "3x".
+static bool parse_epochs(const char *word, double *out)
+{
+    char number[32];
+    const size_t n = strlen(word);
+    if (n < 2 || n >= sizeof(number) || word[n - 1] != 'x') return false;
+    memcpy(number, word, n - 1);
+    number[n - 1] = 0;
+    return text_parse_f64(number, out);
+}
+
+// Splits "path=weight" and "path=epochsx".
+static status parse_entry(const host *h, arena *a, const char *entry, char **path, source_entry *e)
 {
     file_info info;
-    *weight = 1.0;
-    *has_weight = false;
+    e->weight = 1.0;
+    e->has_weight = e->has_epochs = false;
     const char *equals = strrchr(entry, '=');
     double value = 0.0;
-    if (equals == NULL || !text_parse_f64(equals + 1, &value)) return arena_strdup(a, entry, path);
+    const bool has_epochs = equals != NULL && parse_epochs(equals + 1, &value);
+    if (equals == NULL || (!has_epochs && !text_parse_f64(equals + 1, &value))) {
+        return arena_strdup(a, entry, path);
+    }
     TRY(h->api->path_info(h, entry, &info)); // runs/lr=3 may be a path and no weight
     if (info.kind != FILE_KIND_NONE) return arena_strdup(a, entry, path);
     if (!(value > 0.0) || !isfinite(value)) {
         return fail(ST_CONFIG_RANGE, "data.train: %s: the weight is %s, a positive number expected",
                     entry, equals + 1);
     }
-    *weight = value;
-    *has_weight = true;
+    e->weight = value;
+    e->has_weight = !has_epochs;
+    e->has_epochs = has_epochs;
     return arena_format(a, path, "%.*s", (int)(equals - entry), entry);
 }
 
@@ -63,7 +77,8 @@ static status add_corpus(const host *h, arena *a, const source_entry *entry, sou
         const source_entry e = {.name = any_weight || corpus.part_count > 1 ? name : entry->name,
                                 .paths = part->shards,
                                 .weight = entry->weight * (part->weight > 0.0 ? part->weight : 1.0),
-                                .has_weight = entry->has_weight || any_weight};
+                                .has_weight = entry->has_weight || any_weight,
+                                .has_epochs = entry->has_epochs};
         TRY(add_entry(a, list, &e));
     }
     return ST_OK;
@@ -75,7 +90,7 @@ status source_entries_add(const host *h, arena *a, const char *entry, source_ent
     source_entry e = {0};
     file_info info;
     bool is_corpus = false;
-    TRY(parse_entry(h, a, entry, &path, &e.weight, &e.has_weight));
+    TRY(parse_entry(h, a, entry, &path, &e));
     e.name = path;
     TRY(h->api->path_info(h, path, &info));
     if (info.kind == FILE_KIND_FOLDER) TRY(corpus_folder_is(h, a, path, &is_corpus));
@@ -222,6 +237,8 @@ status source_add(const host *h, arena *a, const data_dataset_spec *spec, const 
 
 void source_close(source *s)
 {
+    pack_close(s->pack);
+    s->pack = NULL;
     for (int64_t i = 0; i < s->file_count; i++) data_tokens_close(s->files[i].tokens);
     s->file_count = 0;
 }

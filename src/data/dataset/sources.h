@@ -11,6 +11,8 @@ typedef struct source_file {
     int64_t begin; // the stream's number of its first token
 } source_file;
 
+struct pack; // data/dataset/pack.h
+
 typedef struct source_block {
     int64_t begin, count; // sequences
 } source_block;
@@ -24,21 +26,23 @@ typedef struct source {
     int64_t tokens, sequences;
     source_block held_out[DATA_VALID_BLOCKS_MAX]; // ascending
     int64_t held_out_blocks, held_out_sequences;
+    bool has_epochs;   // the weight is a number of epochs
+    struct pack *pack; // rows of whole documents; NULL: rows are stretches of the stream
 } source;
 
 // An entry of data.train, or one source of a corpus that an entry names.
 typedef struct source_entry {
     const char *name;
     option_list paths;
-    double weight;
-    bool has_weight;
+    double weight; // or a number of epochs
+    bool has_weight, has_epochs;
 } source_entry;
 typedef struct source_entries {
     source_entry *items;
     int64_t count, capacity;
 } source_entries;
-// Adds the sources of "path" or "path=weight". A weight must be positive and finite; that of a
-// corpus multiplies the weights of its sources.
+// Adds the sources of "path", "path=weight" or "path=epochsx". A weight must be positive and
+// finite; that of a corpus multiplies the weights of its sources.
 NODISCARD status source_entries_add(const host *h, arena *a, const char *entry,
                                     source_entries *out);
 // Adds the files of a path or glob: prepares texts and opens all files.
