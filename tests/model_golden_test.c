@@ -298,7 +298,7 @@ static void grad_compare(const golden *g, const whole *x, int64_t w, const model
     double largest = 0.0, worst = 0.0;
     for (int64_t i = 0; i < count; i++) {
         const int64_t row = i / columns, column = i % columns;
-        const int64_t at = hf->transposed ? column * hf->rows + row : i;
+        const int64_t at = model_hf_at(hf, columns, row, column);
         const double expected = dtype_load(want->type, want->data, at);
         const double off = fabs(grad[hf->row_begin * columns + i] * scale - expected);
         largest = fmax(largest, fabs(expected));

@@ -70,6 +70,11 @@ LATENT = {**LLAMA, "num_hidden_layers": 3, "num_key_value_heads": 4, "kv_lora_ra
           "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1,
           "first_k_dense_replace": 1, "head_dim": 8}
 
+OSS = {**LLAMA, "num_key_value_heads": 2, "head_dim": 16, "num_local_experts": 5, "num_experts_per_tok": 2,
+       "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"], "pad_token_id": None,
+       "eos_token_id": 1, **rope("yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=32.0,
+                                 beta_slow=1.0, truncate=False)}
+
 THEIRS = [
     ("gpt2", "GPT2Config", GPT2, {}),
     ("gpt2 untied", "GPT2Config", {**GPT2, "tie_word_embeddings": False}, {}),
@@ -132,6 +137,12 @@ THEIRS = [
     ("deepseek3 one group", "DeepseekV3Config",
      {**LATENT, "n_group": 1, "topk_group": 1, "rope_interleave": False, "norm_topk_prob": False,
       "rms_norm_eps": 1e-3}, {}),
+    ("gpt_oss", "GptOssConfig", OSS, {}),
+    ("gpt_oss bf16, files", "GptOssConfig",
+     {**OSS, "num_hidden_layers": 3, "num_local_experts": 6, "num_experts_per_tok": 3,
+      "swiglu_limit": 2.0, "sliding_window": 9,
+      "layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+     {"dtype": torch.bfloat16, "max_shard_size": "60KB"}),
     ("phi3", "Phi3Config", {**PHI, "sliding_window": 16}, {}),
     ("phi3 long", "Phi3Config",
      {**PHI, "original_max_position_embeddings": 32,

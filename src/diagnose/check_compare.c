@@ -125,7 +125,7 @@ static void stored(const op_weight *w, const model_hf_tensor *t, const float *we
     const float *rows = weight + t->row_begin * w->columns;
     for (int64_t r = 0; r < t->rows; r++) {
         for (int64_t c = 0; c < w->columns; c++) {
-            out[t->transposed ? c * t->rows + r : r * w->columns + c] = rows[r * w->columns + c];
+            out[model_hf_at(t, w->columns, r, c)] = rows[r * w->columns + c];
         }
     }
 }

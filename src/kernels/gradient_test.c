@@ -352,6 +352,31 @@ static status build_experts_weighted(op_program *p)
     return op_output(p, y);
 }
 
+// Experts of gpt-oss: biases of rows and of tokens, and a gate with limits that some values meet.
+static status build_experts_biased(op_program *p)
+{
+    tensor_id x, router, up, up_bias, down, down_bias, logits, h, a, d, y;
+    op_chosen chosen;
+    op_permuted rows;
+    TRY(input(p, "x", DIM, &x));
+    TRY(weight2(p, "router", EXPERTS, DIM, &router));
+    TRY(weight2(p, "up", EXPERTS * GATED, DIM, &up));
+    TRY(weight2(p, "up_bias", EXPERTS * GATED, 1, &up_bias));
+    TRY(weight2(p, "down", EXPERTS * DIM, FFN, &down));
+    TRY(weight2(p, "down_bias", EXPERTS, DIM, &down_bias));
+    TRY(op_matmul(p, x, router, TENSOR_NONE, ACT_NONE, &logits));
+    TRY(op_route(p, logits, 2, true, &chosen.ids, &chosen.weights));
+    TRY(op_permute(p, x, chosen.ids, chosen.weights, EXPERTS, &rows));
+    TRY(op_grouped_matmul(p, rows.rows, up, rows.offsets, EXPERTS, &h));
+    TRY(op_bias_rows(p, h, up_bias, rows.offsets, EXPERTS, &h));
+    TRY(op_clamped_gate(p, h, 1.702f, 0.5f, &a));
+    TRY(op_scale_rows(p, a, rows.scale, &a));
+    TRY(op_grouped_matmul(p, a, down, rows.offsets, EXPERTS, &d));
+    TRY(op_unpermute(p, d, rows.row_of, TENSOR_NONE, &y));
+    TRY(op_bias_tokens(p, y, &chosen, down_bias, &y));
+    return op_output(p, y);
+}
+
 // Weights of a router, by scores, groups and a bias; its gate is that of shared experts.
 static status route_of(op_program *p, const op_attrs *attrs, bool has_bias)
 {
@@ -642,6 +667,7 @@ static const example examples[] = {
     {"head, capped", build_head_capped},
     {"experts", build_experts},
     {"experts, weighted on the way back", build_experts_weighted},
+    {"experts, biased, with limits", build_experts_biased},
     {"router, softmax in groups", build_route_softmax},
     {"router, sigmoids in groups", build_route_sigmoid},
     {"latent attention", build_latent},

@@ -51,8 +51,9 @@ static int64_t first_part(const kern_call *c, bool is_input, int operand, const 
 {
     const int64_t width = t->dims[dim];
     if (dim != 1) return width;
-    const bool is_gate = c->code == OP_SWIGLU || c->code == OP_GEGLU;
-    const bool is_gradient = c->code == OP_SWIGLU_BWD || c->code == OP_GEGLU_BWD;
+    const bool is_gate = c->code == OP_SWIGLU || c->code == OP_GEGLU || c->code == OP_CLAMPED_GATE;
+    const bool is_gradient =
+        c->code == OP_SWIGLU_BWD || c->code == OP_GEGLU_BWD || c->code == OP_CLAMPED_GATE_BWD;
     const bool is_gated = (is_gate && is_input) || (is_gradient && operand == 0);
     if (is_gated) return width / 2;
     if (c->code == OP_ROPE) return (int64_t)c->attrs.heads * c->attrs.head_dim;
@@ -67,9 +68,10 @@ static bool halves(int64_t extent_count, int64_t unit)
 // Returns the number of experts if the operand is a weight of experts, or its gradient.
 static int64_t blocks_of(const kern_call *c, bool is_input, int operand)
 {
-    const bool is_product = c->code == OP_GROUPED_MATMUL || c->code == OP_GROUPED_MATMUL_DX;
-    const bool is_weight =
-        is_product ? is_input && operand == 1 : c->code == OP_GROUPED_MATMUL_DW && !is_input;
+    const bool reads =
+        c->code == OP_GROUPED_MATMUL || c->code == OP_GROUPED_MATMUL_DX || c->code == OP_BIAS_ROWS;
+    const bool adds = c->code == OP_GROUPED_MATMUL_DW || c->code == OP_BIAS_ROWS_DW;
+    const bool is_weight = reads ? is_input && operand == 1 : adds && !is_input;
     return is_weight ? c->attrs.experts : 1;
 }
 
@@ -119,7 +121,7 @@ typedef struct cut {
 static bool has_own_order(const kern_call *c, const op_rule *rule)
 {
     const bool rows = rule->in[0].kind == PLACE_SHARD && rule->in[0].dim == 0;
-    return rows && c->code >= OP_PERMUTE && c->code <= OP_GROUPED_MATMUL_DW;
+    return rows && c->code >= OP_PERMUTE && c->code <= OP_BIAS_ROWS_DW;
 }
 
 static cut cut_of(const trial *t, bool is_input, int operand, const kern_tensor *whole)

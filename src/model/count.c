@@ -19,7 +19,7 @@ static sum attention_count(const decoder_spec *s)
         const int64_t wide = l->kv_rank * s->heads * (l->nope_dim + l->value_dim);
         return (sum){queries + narrow + wide + s->heads * l->value_dim * d, l->q_rank + l->kv_rank};
     }
-    sum n = {d * (q + 2 * kv) + q * d, 0};
+    sum n = {d * (q + 2 * kv) + q * d, s->sinks ? s->heads : 0};
     if (s->qkv_bias) n.other += q + 2 * kv;
     if (s->out_bias) n.other += d;
     if (s->qk_norm) n.other += s->qk_norm_whole ? q + kv : 2 * s->head_dim;
@@ -44,7 +44,7 @@ void model_count(const decoder_spec *s, model_counts *out)
     const int64_t head = s->vocab * s->dim, norm = s->norm_bias ? 2 * s->dim : s->dim;
     const int64_t positions = s->position == MODEL_POSITION_LEARNED ? s->context * s->dim : 0;
     const int64_t mixed = e->count > 0 ? (s->layers - e->dense_layers) / max_i64(e->every, 1) : 0;
-    const sum expert = e->count > 0 ? mlp_count(s, e->ffn_dim) : (sum){0, 0};
+    sum expert = e->count > 0 ? mlp_count(s, e->ffn_dim) : (sum){0, 0};
     const int64_t norms = s->norm_place == MODEL_NORM_AROUND ? 4 : 2; // of a layer
     sum all = {head, (norms * s->layers + 1) * norm};
     add(&all, s->layers, attention_count(s));
@@ -53,6 +53,10 @@ void model_count(const decoder_spec *s, model_counts *out)
     all.gemm += mixed * e->count * s->dim; // routers
     if (e->shared_gate) all.gemm += mixed * s->dim;
     if (e->correction) all.other += mixed * e->count;
+    if (e->bias) {
+        all.other += mixed * e->count; // of routers
+        expert.other += (s->mlp == MODEL_MLP_SWIGLU ? 2 : 1) * e->ffn_dim + s->dim;
+    }
     sum seen = all, whole = all;
     add(&seen, mixed * e->top_k, expert);
     add(&whole, mixed * e->count, expert);

@@ -66,6 +66,7 @@ typedef struct model_experts {
     bool group_pairs;
     float scale;            // factor of the weights; 0: 1
     int64_t shared_ffn_dim; // width of all shared experts; 0: shared * ffn_dim
+    bool bias;              // router and experts have biases
     bool shared_gate; // the shared experts' result is scaled by a sigmoid of a projection of x
 } model_experts;
 // Multi-head latent attention: keys and values are made from a narrow latent row (DeepSeek-V2,
@@ -85,12 +86,16 @@ typedef struct decoder_spec {
     float norm_eps;
     model_mlp mlp;
     op_activation activation; // of a gated MLP: SiLU or a GELU
+    // gpt-oss: gate and up are clamped to a limit, and (1 + up) gate sigmoid(slope gate) is the
+    // gated MLP's; 0: a gate by `activation`
+    float gate_limit, gate_slope;
     model_position position;
     model_rope rope;
     double rope_local_theta; // of layers with a window, which extend no context; 0: as all layers
     bool rope_interleaved;
     bool tied;
     bool qkv_bias, out_bias, mlp_bias, norm_bias, qk_norm;
+    bool sinks;              // each head has a score without a key
     bool qk_norm_whole;      // the QK norm is over all heads together, not over each
     double attention_scalar; // scores are divided by its root; 0: head_dim
     // x becomes cap * tanh(x / cap), of attention's scores and of logits; 0: none
@@ -203,13 +208,19 @@ void model_weight_init_range(const op_model *m, int64_t weight, uint64_t seed, i
 // names, layout (GPT-2's [in, out]) and fusion.
 NODISCARD status model_weight_read(const safetensors *file, const decoder_spec *spec,
                                    const op_model *m, int64_t weight, float *values);
-// The Hugging Face tensors of weight w: their number, names and element-wise mapping. Tensor k is
-// rows [row_begin, row_begin + rows) of the weight, transposed or not.
+// The Hugging Face tensors of weight w: their number, names and element-wise mapping. A tensor is
+// rows [row_begin, row_begin + rows) of the weight: `slices` matrices of equally many rows.
 typedef struct model_hf_tensor {
     const char *name;
     int64_t row_begin, rows;
-    bool transposed; // stored (columns, rows)
+    int64_t slices;  // 1: it is one matrix
+    bool transposed; // each matrix is stored (columns, rows)
+    bool paired;     // row i of the first half of a matrix is stored next to row i of the second
+    int ndim;
+    int64_t dims[3]; // as stored
 } model_hf_tensor;
+// Returns where the tensor stores an element of its rows.
+int64_t model_hf_at(const model_hf_tensor *t, int64_t columns, int64_t row, int64_t column);
 NODISCARD status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m,
                                   int64_t weight, model_hf_tensor **out, int64_t *count);
 // Checks that the file has every weight with its shape and no unknown tensors. The error lists all

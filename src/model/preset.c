@@ -14,6 +14,7 @@ typedef struct preset {
     int64_t parameters;
     const char *arch;
     int64_t layers, dim, heads, kv_heads, head_dim, ffn_dim, vocab, context, window;
+    int64_t window_every;
     double norm_eps;
     bool tied, attention_bias, mlp_bias;
     int64_t bos_token, eos_token;
@@ -27,6 +28,7 @@ typedef struct preset {
         int32_t type; // model_rope_kind
         double factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow;
         int64_t original_context;
+        bool truncate;
     } rope;
 } preset;
 
@@ -68,6 +70,8 @@ static const option rows[] = {
     INT("vocab", vocab, NULL, 1, 1 << 24, "tokens"),
     INT("context", context, NULL, 1, 1 << 24, "longest sequence"),
     INT("window", window, "0", 0, 1 << 24, "attention window of every layer; 0 is none"),
+    INT("window_every", window_every, "0", 0, 1e4,
+        "every n-th layer has no window; 0: all have the window"),
     REAL("norm_eps", norm_eps, "1e-5", 0, 1, "epsilon of the norms"),
     OTHER("tied", BOOL, tied, "false", "one matrix for embedding and head", .choices = NULL),
     OTHER("attention_bias", BOOL, attention_bias, "false", "biases of the attention, of llama",
@@ -103,6 +107,8 @@ static const option rows[] = {
     REAL("rope.beta_slow", rope.beta_slow, "0", 0, 1e9, "YaRN only; 0 is 1"),
     INT("rope.original_context", rope.original_context, "0", 0, 1 << 24,
         "context before the extension; 0 is context"),
+    OTHER("rope.truncate", BOOL, rope.truncate, "true", "YaRN only: whole pairs bound the ramp",
+          .choices = NULL),
 };
 static const option_table table = {
     .title = "A model's preset", .rows = rows, .count = COUNT_OF(rows)};
@@ -112,12 +118,14 @@ static double or_nan(double value)
     return value == 0.0 ? MODEL_ABSENT : value;
 }
 
-static status windows_set(arena *a, int64_t window, decoder_spec *s)
+static status windows_set(arena *a, int64_t window, int64_t every, decoder_spec *s)
 {
     int32_t *windows = NULL;
     if (window == 0) return ST_OK;
     TRY(arena_new(a, s->layers, &windows));
-    for (int64_t i = 0; i < s->layers; i++) windows[i] = (int32_t)window;
+    for (int64_t i = 0; i < s->layers; i++) {
+        windows[i] = every > 0 && (i + 1) % every == 0 ? 0 : (int32_t)window;
+    }
     s->windows = windows;
     return ST_OK;
 }
@@ -148,7 +156,8 @@ static status spec_make(arena *a, const preset *p, const model_arch *arch, decod
     s.rope.beta_fast = or_nan(p->rope.beta_fast);
     s.rope.beta_slow = or_nan(p->rope.beta_slow);
     s.rope.original_context = p->rope.original_context;
-    TRY(windows_set(a, p->window, &s));
+    s.rope.truncate = p->rope.truncate;
+    TRY(windows_set(a, p->window, p->window_every, &s));
     if (p->experts.count > 0) {
         const model_experts kind = s.experts; // what follows from the architecture
         s.experts = p->experts;
@@ -157,6 +166,7 @@ static status spec_make(arena *a, const preset *p, const model_arch *arch, decod
         s.experts.correction = kind.correction;
         s.experts.group_pairs = kind.group_pairs;
         s.experts.shared_gate = kind.shared_gate;
+        s.experts.bias = kind.bias;
         s.experts.unscaled = arch->unscaled;
         if (s.experts.ffn_dim == 0) s.experts.ffn_dim = s.ffn_dim;
         if (arch->keys->shared_ffn_dim != NULL) {

@@ -71,6 +71,7 @@ static const char *experts_refused(const model_arch *arch, const decoder_spec *s
         {e->sigmoid != arch->sigmoid || e->correction != arch->correction ||
              e->group_pairs != arch->group_pairs || e->shared_gate != arch->shared_gate,
          "another kind of router"},
+        {e->bias != arch->expert_bias, e->bias ? "biases of experts" : "experts without biases"},
         {(e->groups > 0 || e->scale > 0.0f) && k->groups == NULL, "groups of experts"},
         {e->unscaled != arch->unscaled && k->weights_sum == NULL,
          "weights of experts that do not add up to 1"},
@@ -131,6 +132,9 @@ static status arch_check(const decoder_spec *s)
         {arch->mlp_bias == ARCH_BIAS_ALWAYS && !s->mlp_bias, "no biases in its MLP"},
         {is_gpt2 && s->kv_heads != s->heads, "grouped heads"},
         {is_gpt2 && s->heads * s->head_dim != s->dim, "an attention width other than the model's"},
+        {s->sinks != arch->sinks, s->sinks ? "sinks of attention" : "no sinks of attention"},
+        {(s->gate_limit > 0.0f || s->gate_slope > 0.0f) != (arch->gate_limit > 0.0),
+         "another gate of its experts"},
         {s->rope_interleaved && !arch->latent, "interleaved pairs of rotary positions"},
         {(s->latent.kv_rank > 0) != arch->latent && (arch->experts != NULL || arch->latent),
          arch->latent ? "other attention than a latent one" : "latent attention"},

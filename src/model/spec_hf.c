@@ -338,9 +338,23 @@ static status cap_read(const model_reader *r, const char *key, double otherwise,
     return ST_OK;
 }
 
+static status gate_read(const model_reader *r, decoder_spec *s)
+{
+    const arch_keys *k = r->arch->keys;
+    const double_limits limits = {1e-3, 1e6};
+    double slope = 0.0, limit = 0.0;
+    if (k->gate_limit == NULL) return ST_OK;
+    TRY(model_read_real(r, r->root, k->gate_slope, limits, r->arch->gate_slope, &slope));
+    TRY(model_read_real(r, r->root, k->gate_limit, limits, r->arch->gate_limit, &limit));
+    s->gate_slope = (float)slope;
+    s->gate_limit = (float)limit;
+    return ST_OK;
+}
+
 static status scales_read(const model_reader *r, decoder_spec *s)
 {
     const arch_keys *k = r->arch->keys;
+    TRY(gate_read(r, s));
     TRY(cap_read(r, k->attention_cap, r->arch->attention_cap, &s->attention_cap));
     TRY(cap_read(r, k->logit_cap, r->arch->logit_cap, &s->logit_cap));
     if (k->attention_scalar == NULL) return ST_OK;
@@ -360,7 +374,7 @@ static status biases_read(const model_reader *r, decoder_spec *s)
     s->out_bias = attention == ARCH_BIAS_ALWAYS;
     s->mlp_bias = mlp == ARCH_BIAS_ALWAYS;
     if (attention == ARCH_BIAS_KEY) {
-        TRY(model_read_bool(r, r->root, "attention_bias", false, &s->qkv_bias));
+        TRY(model_read_bool(r, r->root, "attention_bias", r->arch->attention_biased, &s->qkv_bias));
         s->out_bias = s->qkv_bias;
     }
     if (mlp == ARCH_BIAS_KEY) TRY(model_read_bool(r, r->root, "mlp_bias", false, &s->mlp_bias));

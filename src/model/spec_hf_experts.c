@@ -1,6 +1,6 @@
 // Makes a decoder_spec from the config.json of a model with experts that has no row in arch/:
-// DBRX, Llama 4, gpt-oss. Such a model can be counted,
-// planned and simulated; model_build refuses to train it, and import refuses its weights.
+// DBRX, Llama 4. Such a model can be counted, planned and simulated; model_build refuses to train
+// it, and import refuses its weights.
 //
 // Each type is a row: the keys that hold its sizes, and the dense architecture whose blocks it
 // shares. Keys that change no size (scaling of scores, losses that balance experts) are ignored.
@@ -52,11 +52,6 @@ static const hf_type types[] = {
      .top_k = "num_experts_per_tok",
      .every = "interleave_moe_layer_step",
      .always_shared = 1},
-    {.type = "gpt_oss",
-     .arch = "llama",
-     .expert_ffn = "intermediate_size",
-     .count = "num_local_experts",
-     .top_k = "num_experts_per_tok"},
 };
 
 typedef struct hf_reader {

@@ -120,13 +120,13 @@ static const published models[] = {
                                                "\"intermediate_size\": 2880, "
                                                "\"num_local_experts\": 128, "
                                                "\"num_experts_per_tok\": 4}",
-     116.8, 0.0},
+     116.83, 0.0},
     {"gpt-oss-20b",
      SHAPE("gpt_oss", 24, 2880, 64, 8, 201088) "\"head_dim\": 64, \"attention_bias\": true, "
                                                "\"intermediate_size\": 2880, "
                                                "\"num_local_experts\": 32, "
                                                "\"num_experts_per_tok\": 4}",
-     20.9, 0.0},
+     20.91, 0.0},
 };
 
 static void parameters_are_the_published_ones(void **state)

@@ -124,6 +124,8 @@ static status experts_add(const model_arch *arch, const decoder_spec *s, text *t
     TRY(add_int(t, k->shared, e->shared));
     TRY(add_int(t, k->shared_ffn_dim, e->shared_ffn_dim));
     TRY(add_int(t, k->dense_first, e->dense_layers));
+    TRY(add_float(t, k->gate_slope, s->gate_slope));
+    TRY(add_float(t, k->gate_limit, s->gate_limit));
     if (k->groups != NULL) TRY(groups_add(arch, e, t));
     if (k->dense_layers == NULL) return ST_OK;
     TRY(text_add(t, ",\n  \"%s\": [", k->dense_layers));

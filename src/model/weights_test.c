@@ -37,7 +37,11 @@ static decoder_spec small(const char *arch)
     s.vocab = 31;
     s.context = 16;
     if (model_arch_find(arch)->experts != NULL) {
-        s.experts = (model_experts){.count = 3, .top_k = 2, .ffn_dim = s.ffn_dim, .every = 1};
+        s.experts = (model_experts){.count = 3,
+                                    .top_k = 2,
+                                    .ffn_dim = s.ffn_dim,
+                                    .every = 1,
+                                    .bias = model_arch_find(arch)->expert_bias};
     }
     return s;
 }
@@ -145,21 +149,20 @@ static void tensor_put(safetensors_writer *out, dtype type, int64_t tensor, int6
 static void tensor_declare(safetensors_writer *out, const wish *wanted, const model_hf_tensor *hf,
                            const op_weight *w)
 {
-    const int64_t dims[2] = {hf->transposed ? w->columns : hf->rows,
-                             hf->transposed ? hf->rows : w->columns};
     const int64_t all = hf->rows * w->columns;
     const size_t strip = wanted->strip == NULL ? 0 : strlen(wanted->strip);
     const bool has = strip > 0 && strncmp(hf->name, wanted->strip, strip) == 0;
     const bool flat = wanted->flat != NULL && strcmp(wanted->flat, hf->name) == 0;
     OK(safetensors_writer_declare(out, hf->name + (has ? strip : 0), wanted->type,
-                                  flat ? 1 : w->ndim, flat ? &all : dims));
+                                  flat ? 1 : hf->ndim, flat ? &all : hf->dims));
 }
 
 // Declares or writes the head of a tied model, whose embedding is tensor `n`.
 static void embed_pass(safetensors_writer *out, const wish *wanted, const model_hf_tensor *hf,
                        const op_weight *w, int64_t n, bool declare)
 {
-    const model_hf_tensor head = {.name = "lm_head.weight", .rows = hf->rows};
+    model_hf_tensor head = *hf;
+    head.name = "lm_head.weight";
     if (wanted->head == HEAD_NONE) return;
     if (declare) {
         tensor_declare(out, wanted, &head, w);
@@ -226,7 +229,7 @@ static void values_check(arena *a, const safetensors *set, const decoder_spec *s
         for (int64_t i = 0; i < count; i++, n++) {
             for (int64_t e = 0; e < hf[i].rows * columns; e++) {
                 const int64_t row = e / columns, column = e % columns;
-                const int64_t at = hf[i].transposed ? column * hf[i].rows + row : e;
+                const int64_t at = model_hf_at(&hf[i], columns, row, column);
                 assert_true(values[hf[i].row_begin * columns + e] == stored(n, at));
             }
         }
@@ -236,8 +239,8 @@ static void values_check(arena *a, const safetensors *set, const decoder_spec *s
 static void files_are_read(void **state)
 {
     (void)state;
-    static const char *const archs[] = {"gpt2",  "llama", "mistral",  "mixtral",
-                                        "qwen2", "qwen3", "qwen3_moe"};
+    static const char *const archs[] = {"gpt2",  "llama", "mistral",   "mixtral",
+                                        "qwen2", "qwen3", "qwen3_moe", "gpt_oss"};
     static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     char folder[64];
     assert_non_null(test_scratch(folder));
@@ -286,6 +289,116 @@ static void experts_are_stacked(void **state)
         assert_int_equal(hf[i].rows, 40);
     }
     arena_destroy(a);
+}
+
+// gpt-oss stacks all experts in one tensor, transposed, where rows of gate and up alternate.
+static void stacked_tensors_are_mapped(void **state)
+{
+    (void)state;
+    arena *a = arena_make();
+    const decoder_spec s = small("gpt_oss");
+    const op_model *m = build(a, &s);
+    model_hf_tensor *hf = NULL;
+    int64_t count = 0;
+    OK(model_hf_tensors(a, &s, m, weight_index(m, "layers.1.mlp.experts.gate_up"), &hf, &count));
+    assert_int_equal(count, 1);
+    assert_string_equal(hf[0].name, "model.layers.1.mlp.experts.gate_up_proj");
+    assert_true(hf[0].ndim == 3 && hf[0].dims[0] == 3 && hf[0].dims[1] == 24 &&
+                hf[0].dims[2] == 80);
+    // Expert 1, gate row 5 and up row 5, column 2: (1, 2, 10) and (1, 2, 11).
+    assert_int_equal(model_hf_at(&hf[0], 24, 80 + 5, 2), (24 + 2) * 80 + 10);
+    assert_int_equal(model_hf_at(&hf[0], 24, 80 + 40 + 5, 2), (24 + 2) * 80 + 11);
+    OK(model_hf_tensors(a, &s, m, weight_index(m, "layers.0.mlp.experts.gate_up.bias"), &hf,
+                        &count));
+    assert_true(hf[0].ndim == 2 && hf[0].dims[0] == 3 && hf[0].dims[1] == 80);
+    assert_int_equal(model_hf_at(&hf[0], 1, 160 + 41, 0), 160 + 3);
+    arena_destroy(a);
+}
+
+enum { BLOCK_ROWS = 48, BLOCK_COLUMNS = 32 }; // down of 3 experts: (16, 32)
+
+// Declares or writes the tensors of gpt-oss, with the down matrices in blocks of 4 bits whose bytes
+// are their index.
+static void blocks_pass(arena *a, safetensors_writer *out, const decoder_spec *s, const op_model *m,
+                        bool declare)
+{
+    const int64_t dims[4] = {3, 16, 1, 16};
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        model_hf_tensor *hf = NULL;
+        int64_t count = 0;
+        OK(model_hf_tensors(a, s, m, w, &hf, &count));
+        const bool in_blocks = strstr(hf[0].name, "down_proj") != NULL && hf[0].ndim == 3;
+        for (int64_t i = 0; i < count && !in_blocks; i++) {
+            if (declare) {
+                OK(safetensors_writer_declare(out, hf[i].name, DTYPE_BF16, hf[i].ndim, hf[i].dims));
+            } else {
+                tensor_put(out, DTYPE_BF16, w, hf[i].rows * m->weights[w].columns);
+            }
+        }
+        if (!in_blocks) continue;
+        for (int part = 0; part < 2; part++) {
+            char name[128];
+            snprintf(name, sizeof(name), "%s_%s", hf[0].name, part == 0 ? "blocks" : "scales");
+            if (declare) {
+                OK(safetensors_writer_declare(out, name, DTYPE_U8, 4 - part, dims));
+                continue;
+            }
+            for (int64_t i = 0; i < (part == 0 ? BLOCK_ROWS * 16 : BLOCK_ROWS); i++) {
+                const unsigned char byte = (unsigned char)(part == 0 ? i * 7 : 120 + i % 12);
+                OK(safetensors_writer_put(out, &byte, 1));
+            }
+        }
+    }
+}
+
+// Values of the Microscaling Formats' specification: 1 sign, 2 exponent and 1 mantissa bits.
+static double four_bits(unsigned bits)
+{
+    const unsigned exponent = bits >> 1 & 3u, mantissa = bits & 1u;
+    const double size =
+        exponent == 0 ? 0.5 * mantissa : ldexp(1.0 + 0.5 * mantissa, (int)exponent - 1);
+    return (bits & 8u) != 0 ? -size : size;
+}
+
+static void blocks_are_dequantized(void **state)
+{
+    (void)state;
+    char folder[64], path[128];
+    arena *a = arena_make();
+    decoder_spec s = small("gpt_oss");
+    s.ffn_dim = s.experts.ffn_dim = BLOCK_COLUMNS;
+    s.dim = 16;
+    s.head_dim = 4;
+    const op_model *m = build(a, &s);
+    safetensors_writer *out = NULL;
+    safetensors *set = NULL;
+    assert_non_null(test_scratch(folder));
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    OK(safetensors_writer_create(host_real(), path, &out));
+    blocks_pass(a, out, &s, m, true);
+    blocks_pass(a, out, &s, m, false);
+    OK(safetensors_writer_finish(out));
+    safetensors_writer_destroy(out);
+    OK(safetensors_open_mapped(host_real(), path, &set));
+    OK(model_hf_check(a, set, &s, m));
+    const int64_t w = weight_index(m, "layers.1.mlp.experts.down");
+    float *values = values_new(a, m, w);
+    OK(model_weight_read(set, &s, m, w, values));
+    for (int64_t i = 0; i < BLOCK_ROWS * BLOCK_COLUMNS; i++) {
+        const int64_t row = i / BLOCK_COLUMNS;
+        const unsigned byte = (unsigned char)(i / 2 * 7),
+                       bits = i % 2 == 0 ? byte & 15u : byte >> 4;
+        assert_true((double)values[i] == ldexp(four_bits(bits), (int)(120 + row % 12) - 127));
+    }
+    safetensors_close(set);
+    // Another width than the blocks have.
+    s.ffn_dim = s.experts.ffn_dim = 2 * BLOCK_COLUMNS;
+    OK(safetensors_open_mapped(host_real(), path, &set));
+    assert_int_equal(model_hf_check(a, set, &s, build(a, &s)), ST_MODEL);
+    assert_non_null(strstr(error_last()->text, "in blocks of 4 bits that do not fit"));
+    safetensors_close(set);
+    arena_destroy(a);
+    test_scratch_remove(folder);
 }
 
 // The head alone is enough of a tied pair; a head with other values would be lost.
@@ -359,6 +472,8 @@ int main(void)
         cmocka_unit_test(ranges_are_the_whole),
         cmocka_unit_test(files_are_read),
         cmocka_unit_test(experts_are_stacked),
+        cmocka_unit_test(stacked_tensors_are_mapped),
+        cmocka_unit_test(blocks_are_dequantized),
         cmocka_unit_test(heads_of_tied_models),
         cmocka_unit_test(misfits_are_reported),
     };

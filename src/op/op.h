@@ -112,6 +112,17 @@ NODISCARD status op_soft_cap(op_program *p, tensor_id x, float cap, tensor_id *y
 NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);
 // Like op_swiglu, with GELU by tanh or by erf instead of SiLU.
 NODISCARD status op_geglu(op_program *p, tensor_id h, op_activation gelu, tensor_id *a);
+// (1 + up) gate sigmoid(slope gate), of halves of h that are clamped to the limit.
+NODISCARD status op_clamped_gate(op_program *p, tensor_id h, float slope, float limit,
+                                 tensor_id *a);
+// Biases of experts: of rows (E*M,1), and of tokens (E,D), which chose them.
+typedef struct op_chosen {
+    tensor_id ids, weights;
+} op_chosen;
+NODISCARD status op_bias_rows(op_program *p, tensor_id x, tensor_id bias, tensor_id offsets,
+                              int32_t experts, tensor_id *y);
+NODISCARD status op_bias_tokens(op_program *p, tensor_id x, const op_chosen *chosen, tensor_id bias,
+                                tensor_id *y);
 NODISCARD status op_activate(op_program *p, tensor_id x, op_activation activation, tensor_id *y);
 NODISCARD status op_dropout(op_program *p, tensor_id x, float probability, int32_t site,
                             tensor_id *y);

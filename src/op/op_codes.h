@@ -59,6 +59,9 @@ extern "C" {
 //                  lengths[b]-1
 //   SWIGLU         h(N,2F)                          -> a(N,F) = silu(h[:, :F]) * h[:, F:]
 //   SWIGLU_BWD     h da                             -> dh(N,2F)
+//   CLAMPED_GATE   h(N,2F)                          -> a(N,F) = (1 + u) g sigmoid(attrs.scale g);
+//                  g = min(h[:, :F], L) and u = h[:, F:] within -L .. L; L = attrs.cap
+//   CLAMPED_GATE_BWD h da                           -> dh(N,2F)
 //   ACTIVATION     x                                -> y (attrs.activation)
 //   ACTIVATION_BWD x dy                             -> dx
 //   DROPOUT        x                                -> y (attrs.dropout, attrs.site); also its
@@ -165,6 +168,12 @@ extern "C" {
 //                  by expert, then those of rank 1 ...
 //   GATE_ROWS      x(R,F) gate(R,1)                 -> y(R,F) = x * sigmoid(gate)
 //   GATE_ROWS_BWD  dy x gate                        -> dx(R,F) dgate(R,1)
+//   BIAS_ROWS      x(R,M) b(E*M,1) [offsets]        -> y(R,M): each row + the bias of its expert
+//   BIAS_ROWS_DW   dy(R,M) [scale(R,1)] [offsets] [counts] -> += db(E*M,1), of scale * dy
+//   BIAS_TOKENS    x(N,D) ids(N,T) weights(N,T) b(E,D) -> y(N,D): + the biases of a token's
+//                  experts, times their weights
+//   BIAS_TOKENS_DW dy ids weights                   -> += db(E,D)
+//   BIAS_TOKENS_DS dy ids b                         -> dweights(N,T)
 //   SCALE_ROWS     x(R,F) scale(R,1)                -> y(R,F) = x * scale
 //   SCALE_ROWS_DS  dy(R,F) x(R,F)                   -> dscale(R,1)
 //
@@ -203,6 +212,11 @@ extern "C" {
     X(GROUPED_MATMUL, grouped_matmul)       \
     X(GROUPED_MATMUL_DX, grouped_matmul_dx) \
     X(GROUPED_MATMUL_DW, grouped_matmul_dw) \
+    X(BIAS_ROWS, bias_rows)                 \
+    X(BIAS_ROWS_DW, bias_rows_dw)           \
+    X(BIAS_TOKENS, bias_tokens)             \
+    X(BIAS_TOKENS_DW, bias_tokens_dw)       \
+    X(BIAS_TOKENS_DS, bias_tokens_ds)       \
     X(GATE_ROWS, gate_rows)                 \
     X(GATE_ROWS_BWD, gate_rows_bwd)         \
     X(SCALE_ROWS, scale_rows)               \
@@ -210,56 +224,58 @@ extern "C" {
     X(COUNT_ROWS, count_rows)               \
     X(ROW_OFFSETS, row_offsets)             \
     X(LIMIT_ROWS, limit_rows)
-#define OP_TABLE_COMPUTE(X)             \
-    X(EMBEDDING, embedding)             \
-    X(EMBEDDING_DW, embedding_dw)       \
-    X(MATMUL, matmul)                   \
-    X(MATMUL_DX, matmul_dx)             \
-    X(MATMUL_DW, matmul_dw)             \
-    X(BIAS_DW, bias_dw)                 \
-    X(ADD, add)                         \
-    X(ADD_BIAS, add_bias)               \
-    X(SUM, sum)                         \
-    X(UNPACK, unpack)                   \
-    X(PACK, pack)                       \
-    X(ZIGZAG, zigzag)                   \
-    X(RMSNORM, rmsnorm)                 \
-    X(RMSNORM_DX, rmsnorm_dx)           \
-    X(RMSNORM_DW, rmsnorm_dw)           \
-    X(LAYERNORM, layernorm)             \
-    X(LAYERNORM_DX, layernorm_dx)       \
-    X(LAYERNORM_DW, layernorm_dw)       \
-    X(ROPE, rope)                       \
-    X(ATTENTION, attention)             \
-    X(ATTENTION_MERGE, attention_merge) \
-    X(ATTENTION_BWD, attention_bwd)     \
-    X(SINKS_DW, sinks_dw)               \
-    X(CACHE_APPEND, cache_append)       \
-    X(SWIGLU, swiglu)                   \
-    X(SWIGLU_BWD, swiglu_bwd)           \
-    X(GEGLU, geglu)                     \
-    X(GEGLU_BWD, geglu_bwd)             \
-    X(ACTIVATION, activation)           \
-    X(ACTIVATION_BWD, activation_bwd)   \
-    X(DROPOUT, dropout)                 \
-    X(SCALE, scale)                     \
-    X(SOFT_CAP, soft_cap)               \
-    X(HEAD_LOSS, head_loss)             \
-    X(HEAD_STATS, head_stats)           \
-    X(GATHER, gather)                   \
-    X(SAMPLE, sample)                   \
-    X(CAST, cast)                       \
-    X(TREE_ADD, tree_add)               \
-    X(STEP_BEGIN, step_begin)           \
-    X(STEP_LOSS, step_loss)             \
-    X(GRAD_NORM, grad_norm)             \
-    X(STEP_DECIDE, step_decide)         \
-    X(ADAMW, adamw)                     \
-    X(LION, lion)                       \
-    X(MUON, muon)                       \
-    X(MUON_DIRECTION, muon_direction)   \
-    X(MUON_UPDATE, muon_update)         \
-    OP_TABLE_EXPERTS(X)                 \
+#define OP_TABLE_COMPUTE(X)               \
+    X(EMBEDDING, embedding)               \
+    X(EMBEDDING_DW, embedding_dw)         \
+    X(MATMUL, matmul)                     \
+    X(MATMUL_DX, matmul_dx)               \
+    X(MATMUL_DW, matmul_dw)               \
+    X(BIAS_DW, bias_dw)                   \
+    X(ADD, add)                           \
+    X(ADD_BIAS, add_bias)                 \
+    X(SUM, sum)                           \
+    X(UNPACK, unpack)                     \
+    X(PACK, pack)                         \
+    X(ZIGZAG, zigzag)                     \
+    X(RMSNORM, rmsnorm)                   \
+    X(RMSNORM_DX, rmsnorm_dx)             \
+    X(RMSNORM_DW, rmsnorm_dw)             \
+    X(LAYERNORM, layernorm)               \
+    X(LAYERNORM_DX, layernorm_dx)         \
+    X(LAYERNORM_DW, layernorm_dw)         \
+    X(ROPE, rope)                         \
+    X(ATTENTION, attention)               \
+    X(ATTENTION_MERGE, attention_merge)   \
+    X(ATTENTION_BWD, attention_bwd)       \
+    X(SINKS_DW, sinks_dw)                 \
+    X(CACHE_APPEND, cache_append)         \
+    X(SWIGLU, swiglu)                     \
+    X(SWIGLU_BWD, swiglu_bwd)             \
+    X(GEGLU, geglu)                       \
+    X(GEGLU_BWD, geglu_bwd)               \
+    X(CLAMPED_GATE, clamped_gate)         \
+    X(CLAMPED_GATE_BWD, clamped_gate_bwd) \
+    X(ACTIVATION, activation)             \
+    X(ACTIVATION_BWD, activation_bwd)     \
+    X(DROPOUT, dropout)                   \
+    X(SCALE, scale)                       \
+    X(SOFT_CAP, soft_cap)                 \
+    X(HEAD_LOSS, head_loss)               \
+    X(HEAD_STATS, head_stats)             \
+    X(GATHER, gather)                     \
+    X(SAMPLE, sample)                     \
+    X(CAST, cast)                         \
+    X(TREE_ADD, tree_add)                 \
+    X(STEP_BEGIN, step_begin)             \
+    X(STEP_LOSS, step_loss)               \
+    X(GRAD_NORM, grad_norm)               \
+    X(STEP_DECIDE, step_decide)           \
+    X(ADAMW, adamw)                       \
+    X(LION, lion)                         \
+    X(MUON, muon)                         \
+    X(MUON_DIRECTION, muon_direction)     \
+    X(MUON_UPDATE, muon_update)           \
+    OP_TABLE_EXPERTS(X)                   \
     OP_TABLE_LATENT(X)
 
 typedef enum op_code {

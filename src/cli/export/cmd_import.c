@@ -67,9 +67,12 @@ static status places_find(importing *v, const char *from, const char *to)
 static void type_choose(importing *v)
 {
     const int64_t count = safetensors_count(v->files);
-    v->type = count > 0 ? safetensors_at(v->files, 0)->type : DTYPE_F32;
+    v->type = DTYPE_COUNT;
     for (int64_t i = 0; i < count; i++) {
-        if (safetensors_at(v->files, i)->type != v->type) v->type = DTYPE_F32;
+        dtype type = safetensors_at(v->files, i)->type;
+        if (type == DTYPE_U8) type = DTYPE_BF16; // MXFP4, whose values bf16 holds
+        if (v->type == DTYPE_COUNT) v->type = type;
+        if (type != v->type) v->type = DTYPE_F32;
     }
     if (v->type != DTYPE_BF16 && v->type != DTYPE_F16) v->type = DTYPE_F32;
 }

@@ -11,10 +11,8 @@
 // One tensor of the folder: rows of a weight, with the name and layout of transformers.
 typedef struct export_tensor {
     const char *name;
-    int64_t weight, row_begin, rows;
-    bool transposed;
-    int ndim;
-    int64_t dims[2];
+    int64_t weight;
+    model_hf_tensor as;
     int64_t bytes;
     hash128 sum; // hash of the written bytes
     int64_t shard;

@@ -114,10 +114,10 @@ static void transpose(const char *in, int64_t rows, int64_t columns, int64_t wid
 static status rows_read(const export_job *v, ckpt_reader *c, const export_tensor *t, char *out)
 {
     const op_weight *w = &v->weights->weights[t->weight];
-    const int64_t end = t->row_begin + t->rows, width = dtype_bytes(v->type);
+    const int64_t end = t->as.row_begin + t->as.rows, width = dtype_bytes(v->type);
     for (int i = 0; i < w->part_count; i++) {
         const weight_part *part = &w->parts[i];
-        const int64_t from = max_i64(part->row_begin, t->row_begin);
+        const int64_t from = max_i64(part->row_begin, t->as.row_begin);
         const int64_t to = min_i64(part->row_begin + part->rows, end);
         if (from >= to) continue;
         dtype type = DTYPE_F32;
@@ -125,30 +125,54 @@ static status rows_read(const export_job *v, ckpt_reader *c, const export_tensor
         TRY(part_read(v, c, w, part, &type, &bytes));
         convert(
             type, (const char *)bytes + (from - part->row_begin) * w->columns * dtype_bytes(type),
-            v->type, (to - from) * w->columns, out + (from - t->row_begin) * w->columns * width);
+            v->type, (to - from) * w->columns, out + (from - t->as.row_begin) * w->columns * width);
     }
     return ST_OK;
+}
+
+// Puts the rows of a matrix in the order of the file, where those of its halves alternate.
+static void pair(const char *in, int64_t rows, int64_t row_bytes, char *out)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t to = r < rows / 2 ? 2 * r : 2 * (r - rows / 2) + 1;
+        memcpy(out + to * row_bytes, in + r * row_bytes, (size_t)row_bytes);
+    }
+}
+
+// Puts the rows of a weight into the folder's layout, matrix by matrix; `half` holds one.
+static void layout_make(const export_job *v, const export_tensor *t, const char *rows, char *half,
+                        char *out)
+{
+    const int64_t columns = v->weights->weights[t->weight].columns, width = dtype_bytes(v->type);
+    const int64_t each = t->as.rows / t->as.slices, bytes = each * columns * width;
+    for (int64_t s = 0; s < t->as.slices; s++, rows += bytes, out += bytes) {
+        const char *from = rows;
+        if (t->as.paired) {
+            pair(rows, each, columns * width, t->as.transposed ? half : out);
+            from = half;
+        }
+        if (t->as.transposed) transpose(from, each, columns, width, out);
+    }
 }
 
 // Makes the bytes of a tensor in the folder's layout; the caller frees *out.
 static status tensor_make(const export_job *v, ckpt_reader *c, const export_tensor *t, char **out)
 {
-    const op_weight *w = &v->weights->weights[t->weight];
-    char *rows = malloc((size_t)t->bytes), *transposed = NULL;
+    char *rows = malloc((size_t)t->bytes), *made = NULL;
     status st = ST_OK;
     if (rows == NULL) return fail(ST_NO_MEMORY, "no memory for %s", t->name);
     TRY_TO(free_rows, rows_read(v, c, t, rows));
-    if (!t->transposed) {
+    if (!t->as.transposed && !t->as.paired) {
         *out = rows;
         return ST_OK;
     }
-    transposed = malloc((size_t)t->bytes);
-    if (transposed == NULL) {
+    made = malloc((size_t)(t->bytes + t->bytes / t->as.slices));
+    if (made == NULL) {
         st = fail(ST_NO_MEMORY, "no memory for %s", t->name);
         goto free_rows;
     }
-    transpose(rows, t->rows, w->columns, dtype_bytes(v->type), transposed);
-    *out = transposed;
+    layout_make(v, t, rows, made + t->bytes, made);
+    *out = made;
 free_rows:
     free(rows);
     return st;
@@ -199,23 +223,17 @@ static status tensors_list(export_job *v)
     arena *a = v->cli->a;
     int64_t capacity = 0, used = 0;
     for (int64_t i = 0; i < v->weights->weight_count; i++) {
-        const op_weight *w = &v->weights->weights[i];
+        const int64_t columns = v->weights->weights[i].columns;
         model_hf_tensor *parts = NULL;
         int64_t count = 0;
         TRY(model_hf_tensors(a, &v->model.spec, v->weights, i, &parts, &count));
         TRY(arena_grow(a, (void **)&v->tensors, &capacity, v->tensor_count + count,
                        (int64_t)sizeof(*v->tensors)));
         for (int64_t k = 0; k < count; k++) {
-            const bool transposed = parts[k].transposed;
             export_tensor t = {.name = parts[k].name,
                                .weight = i,
-                               .row_begin = parts[k].row_begin,
-                               .rows = parts[k].rows,
-                               .transposed = transposed,
-                               .ndim = w->ndim,
-                               .dims = {transposed ? w->columns : parts[k].rows,
-                                        transposed ? parts[k].rows : w->columns},
-                               .bytes = parts[k].rows * w->columns * dtype_bytes(v->type)};
+                               .as = parts[k],
+                               .bytes = parts[k].rows * columns * dtype_bytes(v->type)};
             if (v->shard_count == 0 || used + t.bytes > v->shard_bytes) {
                 v->shard_count++;
                 used = 0;
@@ -261,7 +279,7 @@ static status shard_fill(export_job *v, ckpt_reader *c, int64_t shard, safetenso
     for (int64_t i = 0; i < v->tensor_count; i++) {
         const export_tensor *t = &v->tensors[i];
         if (t->shard != shard) continue;
-        TRY(safetensors_writer_declare(w, t->name, v->type, t->ndim, t->dims));
+        TRY(safetensors_writer_declare(w, t->name, v->type, t->as.ndim, t->as.dims));
     }
     for (int64_t i = 0; i < v->tensor_count; i++) {
         export_tensor *t = &v->tensors[i];

@@ -35,6 +35,7 @@ typedef struct arch_keys {
     const char *dense_first;  // number of layers without experts at the bottom
     const char *shared, *shared_ffn_dim; // number of shared experts, or their width together
     const char *groups, *top_groups, *router_scale;
+    const char *gate_slope, *gate_limit; // of a clamped gate
     const char *attention_scalar, *attention_cap, *logit_cap, *rope_local_theta;
 } arch_keys;
 extern const arch_keys arch_keys_llama; // shared by all architectures like Llama
@@ -42,9 +43,18 @@ extern const arch_keys arch_keys_llama; // shared by all architectures like Llam
 // One tensor of a file. `ours` is a weight or a part of one; "layers.#." stands for every layer.
 // `theirs` is the name after the prefix. Weights that stack experts have one row for each matrix of
 // an expert, in the order of its rows; "@" in `theirs` stands for the number of the expert.
+typedef enum arch_layout {
+    ARCH_PLAIN = 0,
+    ARCH_TRANSPOSED = 1, // stored (columns, rows)
+    ARCH_STACKED = 2,    // one tensor for all experts
+    ARCH_PAIRED = 4,     // of an expert's gate and up, rows alternate
+    ARCH_STACKED_TRANSPOSED = ARCH_STACKED | ARCH_TRANSPOSED,
+    ARCH_STACKED_PAIRED = ARCH_STACKED | ARCH_PAIRED,
+    ARCH_STACKED_PAIRED_TRANSPOSED = ARCH_STACKED | ARCH_PAIRED | ARCH_TRANSPOSED
+} arch_layout;
 typedef struct arch_tensor {
     const char *ours, *theirs;
-    bool transposed; // stored (columns, rows)
+    arch_layout layout;
 } arch_tensor;
 
 typedef struct model_arch {
@@ -63,9 +73,12 @@ typedef struct model_arch {
     arch_windows windows;
     model_norm_place norm_place;
     bool norm_plus_one, qk_norm, qk_norm_whole;
-    bool embed_scaled; // by the root of the width
-    bool quantized;    // its published files are quantized, so config.json says how
-    bool latent;       // latent attention, whose sizes are keys of config.json
+    bool embed_scaled;     // by the root of the width
+    bool quantized;        // its published files are quantized, so config.json says how
+    bool attention_biased; // where ARCH_BIAS_KEY's key is absent
+    bool sinks, expert_bias;
+    double gate_slope, gate_limit; // 0: no clamped gate
+    bool latent;                   // latent attention, whose sizes are keys of config.json
     // How the router of a mixture scores experts (model_experts).
     bool sigmoid, correction, group_pairs, shared_gate;
     bool unscaled; // where no key says it
@@ -96,6 +109,7 @@ extern const model_arch model_arch_deepseek_v3;
 extern const model_arch model_arch_gemma2;
 extern const model_arch model_arch_gemma3_text;
 extern const model_arch model_arch_gpt2;
+extern const model_arch model_arch_gpt_oss;
 extern const model_arch model_arch_llama;
 extern const model_arch model_arch_mistral;
 extern const model_arch model_arch_mixtral;

@@ -7,11 +7,10 @@
 #include <string.h>
 
 static const model_arch *const table[] = {
-    &model_arch_deepseek_v2, &model_arch_deepseek_v3, &model_arch_gemma2,
-    &model_arch_gemma3_text, &model_arch_gpt2,        &model_arch_llama,
-    &model_arch_mistral,     &model_arch_mixtral,     &model_arch_olmo2,
-    &model_arch_olmoe,       &model_arch_phi3,        &model_arch_qwen2,
-    &model_arch_qwen2_moe,   &model_arch_qwen3,       &model_arch_qwen3_moe,
+    &model_arch_deepseek_v2, &model_arch_deepseek_v3, &model_arch_gemma2, &model_arch_gemma3_text,
+    &model_arch_gpt2,        &model_arch_gpt_oss,     &model_arch_llama,  &model_arch_mistral,
+    &model_arch_mixtral,     &model_arch_olmo2,       &model_arch_olmoe,  &model_arch_phi3,
+    &model_arch_qwen2,       &model_arch_qwen2_moe,   &model_arch_qwen3,  &model_arch_qwen3_moe,
 };
 
 const model_arch *model_arch_at(int64_t index)
@@ -84,7 +83,11 @@ decoder_spec model_arch_spec(const model_arch *arch)
                       .experts = {.sigmoid = arch->sigmoid,
                                   .correction = arch->correction,
                                   .group_pairs = arch->group_pairs,
+                                  .bias = arch->expert_bias,
                                   .shared_gate = arch->shared_gate},
+                      .sinks = arch->sinks,
+                      .gate_slope = (float)arch->gate_slope,
+                      .gate_limit = (float)arch->gate_limit,
                       .rope_local_theta = arch->rope_local_theta,
                       .attention_scalar = arch->attention_scalar,
                       .attention_cap = (float)arch->attention_cap,

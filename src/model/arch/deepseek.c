@@ -51,34 +51,34 @@ static const arch_keys keys3 = {
 };
 
 static const arch_tensor tensors[] = {
-    {"embed.tokens", "embed_tokens.weight", false},
-    {"norm.weight", "norm.weight", false},
-    {"layers.#.attn_norm.weight", "layers.#.input_layernorm.weight", false},
-    {"layers.#.attn.q_a", "layers.#.self_attn.q_a_proj.weight", false},
-    {"layers.#.attn.q_a_norm", "layers.#.self_attn.q_a_layernorm.weight", false},
-    {"layers.#.attn.q_b", "layers.#.self_attn.q_b_proj.weight", false},
+    {"embed.tokens", "embed_tokens.weight", ARCH_PLAIN},
+    {"norm.weight", "norm.weight", ARCH_PLAIN},
+    {"layers.#.attn_norm.weight", "layers.#.input_layernorm.weight", ARCH_PLAIN},
+    {"layers.#.attn.q_a", "layers.#.self_attn.q_a_proj.weight", ARCH_PLAIN},
+    {"layers.#.attn.q_a_norm", "layers.#.self_attn.q_a_layernorm.weight", ARCH_PLAIN},
+    {"layers.#.attn.q_b", "layers.#.self_attn.q_b_proj.weight", ARCH_PLAIN},
     {"layers.#.attn.q", "layers.#.self_attn.q_proj.weight", false}, // without a narrow row
-    {"layers.#.attn.kv_a", "layers.#.self_attn.kv_a_proj_with_mqa.weight", false},
-    {"layers.#.attn.kv_a_norm", "layers.#.self_attn.kv_a_layernorm.weight", false},
-    {"layers.#.attn.kv_b", "layers.#.self_attn.kv_b_proj.weight", false},
-    {"layers.#.attn.out", "layers.#.self_attn.o_proj.weight", false},
-    {"layers.#.mlp_norm.weight", "layers.#.post_attention_layernorm.weight", false},
-    {"layers.#.mlp.gate", "layers.#.mlp.gate_proj.weight", false},
-    {"layers.#.mlp.up", "layers.#.mlp.up_proj.weight", false},
-    {"layers.#.mlp.down", "layers.#.mlp.down_proj.weight", false},
-    {NULL, NULL, false},
+    {"layers.#.attn.kv_a", "layers.#.self_attn.kv_a_proj_with_mqa.weight", ARCH_PLAIN},
+    {"layers.#.attn.kv_a_norm", "layers.#.self_attn.kv_a_layernorm.weight", ARCH_PLAIN},
+    {"layers.#.attn.kv_b", "layers.#.self_attn.kv_b_proj.weight", ARCH_PLAIN},
+    {"layers.#.attn.out", "layers.#.self_attn.o_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp_norm.weight", "layers.#.post_attention_layernorm.weight", ARCH_PLAIN},
+    {"layers.#.mlp.gate", "layers.#.mlp.gate_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.up", "layers.#.mlp.up_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.down", "layers.#.mlp.down_proj.weight", ARCH_PLAIN},
+    {NULL, NULL, ARCH_PLAIN},
 };
 
 static const arch_tensor experts[] = {
-    {"layers.#.mlp.router", "layers.#.mlp.gate.weight", false},
-    {"layers.#.mlp.experts.gate_up", "layers.#.mlp.experts.@.gate_proj.weight", false},
-    {"layers.#.mlp.experts.gate_up", "layers.#.mlp.experts.@.up_proj.weight", false},
-    {"layers.#.mlp.experts.down", "layers.#.mlp.experts.@.down_proj.weight", false},
-    {"layers.#.mlp.shared.gate", "layers.#.mlp.shared_experts.gate_proj.weight", false},
-    {"layers.#.mlp.shared.up", "layers.#.mlp.shared_experts.up_proj.weight", false},
-    {"layers.#.mlp.shared.down", "layers.#.mlp.shared_experts.down_proj.weight", false},
-    {"layers.#.mlp.router.correction", "layers.#.mlp.gate.e_score_correction_bias", false},
-    {NULL, NULL, false},
+    {"layers.#.mlp.router", "layers.#.mlp.gate.weight", ARCH_PLAIN},
+    {"layers.#.mlp.experts.gate_up", "layers.#.mlp.experts.@.gate_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.experts.gate_up", "layers.#.mlp.experts.@.up_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.experts.down", "layers.#.mlp.experts.@.down_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.shared.gate", "layers.#.mlp.shared_experts.gate_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.shared.up", "layers.#.mlp.shared_experts.up_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.shared.down", "layers.#.mlp.shared_experts.down_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.router.correction", "layers.#.mlp.gate.e_score_correction_bias", ARCH_PLAIN},
+    {NULL, NULL, ARCH_PLAIN},
 };
 
 const model_arch model_arch_deepseek_v2 = {

@@ -18,11 +18,11 @@ static const arch_keys keys = {
 };
 
 static const arch_tensor experts[] = {
-    {"layers.#.mlp.router", "layers.#.block_sparse_moe.gate.weight", false},
-    {"layers.#.mlp.experts.gate_up", "layers.#.block_sparse_moe.experts.@.w1.weight", false},
-    {"layers.#.mlp.experts.gate_up", "layers.#.block_sparse_moe.experts.@.w3.weight", false},
-    {"layers.#.mlp.experts.down", "layers.#.block_sparse_moe.experts.@.w2.weight", false},
-    {NULL, NULL, false},
+    {"layers.#.mlp.router", "layers.#.block_sparse_moe.gate.weight", ARCH_PLAIN},
+    {"layers.#.mlp.experts.gate_up", "layers.#.block_sparse_moe.experts.@.w1.weight", ARCH_PLAIN},
+    {"layers.#.mlp.experts.gate_up", "layers.#.block_sparse_moe.experts.@.w3.weight", ARCH_PLAIN},
+    {"layers.#.mlp.experts.down", "layers.#.block_sparse_moe.experts.@.w2.weight", ARCH_PLAIN},
+    {NULL, NULL, ARCH_PLAIN},
 };
 
 const model_arch model_arch_mixtral = {

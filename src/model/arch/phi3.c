@@ -17,15 +17,15 @@ static const arch_keys keys = {
 };
 
 static const arch_tensor tensors[] = {
-    {"embed.tokens", "embed_tokens.weight", false},
-    {"norm.weight", "norm.weight", false},
-    {"layers.#.attn_norm.weight", "layers.#.input_layernorm.weight", false},
-    {"layers.#.attn.qkv", "layers.#.self_attn.qkv_proj.weight", false},
-    {"layers.#.attn.out", "layers.#.self_attn.o_proj.weight", false},
-    {"layers.#.mlp_norm.weight", "layers.#.post_attention_layernorm.weight", false},
-    {"layers.#.mlp.gate_up", "layers.#.mlp.gate_up_proj.weight", false},
-    {"layers.#.mlp.down", "layers.#.mlp.down_proj.weight", false},
-    {NULL, NULL, false},
+    {"embed.tokens", "embed_tokens.weight", ARCH_PLAIN},
+    {"norm.weight", "norm.weight", ARCH_PLAIN},
+    {"layers.#.attn_norm.weight", "layers.#.input_layernorm.weight", ARCH_PLAIN},
+    {"layers.#.attn.qkv", "layers.#.self_attn.qkv_proj.weight", ARCH_PLAIN},
+    {"layers.#.attn.out", "layers.#.self_attn.o_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp_norm.weight", "layers.#.post_attention_layernorm.weight", ARCH_PLAIN},
+    {"layers.#.mlp.gate_up", "layers.#.mlp.gate_up_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.down", "layers.#.mlp.down_proj.weight", ARCH_PLAIN},
+    {NULL, NULL, ARCH_PLAIN},
 };
 
 const model_arch model_arch_phi3 = {

@@ -118,7 +118,10 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
                             .cap = s->attention_cap,
                             .dropout = train ? s->dropout_attention : 0.0f,
                             .site = SITE_ATTENTION};
-    TRY(op_attention(c->p, h.q, h.k, h.v, documents, lengths, &attrs, &a));
+    tensor_id sinks = TENSOR_NONE;
+    if (s->sinks) TRY(block_vector(c, "attn.sinks", s->heads, INIT_ZEROS, 0, &sinks));
+    const tensor_id in[6] = {h.q, h.k, h.v, documents, lengths, sinks};
+    TRY(op_attention_sinks(c->p, in, &attrs, &a));
     const linear_spec out = {.name = "attn.out",
                              .rows = s->dim,
                              .columns = h.q_dim,

@@ -119,6 +119,14 @@ void block_fixed(block_context *c)
     c->p->tensors[c->weight_ids[c->weight_count - 1]].frozen = true;
 }
 
+void block_bias(block_context *c)
+{
+    ASSERT(c->weight_count > 0);
+    block_weight *w = &c->weights[c->weight_count - 1];
+    w->init = INIT_ZEROS;
+    w->in_gemm = w->is_matrix = false;
+}
+
 void block_residual_projection(block_context *c)
 {
     ASSERT(c->weight_count > 0);

@@ -86,6 +86,8 @@ NODISCARD status block_vector(block_context *c, const char *name, int64_t rows, 
                               int cut_dim, tensor_id *out);
 // Marks the last declared weight as one that no gradient trains.
 void block_fixed(block_context *c);
+// Marks the last declared weight as a bias: it starts at 0 and is in no GEMM.
+void block_bias(block_context *c);
 // Declares a matrix (experts * rows, columns): one matrix (rows, columns) for each expert, stacked.
 // The rows of an expert are `parts` parts (gate and up), each of which tp may cut along cut_dim.
 NODISCARD status block_experts(block_context *c, const char *name, int64_t rows, int64_t columns,

@@ -22,6 +22,11 @@ static status gated(block_context *c, const op_permuted *p, tensor_id *a)
     }
     TRY(block_experts(c, "mlp.experts.gate_up", 2 * width, s->dim, 2, 0, &w));
     TRY(op_grouped_matmul(c->p, p->rows, w, p->offsets, count, &h));
+    if (s->experts.bias) {
+        TRY(block_experts(c, "mlp.experts.gate_up.bias", 2 * width, 1, 2, 0, &w));
+        block_bias(c);
+        TRY(op_bias_rows(c->p, h, w, p->offsets, count, &h));
+    }
     return block_gate(c, h, a);
 }
 
@@ -79,6 +84,7 @@ static status route(block_context *c, tensor_id x, tensor_id *ids, tensor_id *we
     TRY(block_linear_weight(c, &router, &w));
     TRY(op_tensor_make(c->p, "router_logits", ROLE_ACTIVATION, DTYPE_F32, 2, extent_tokens(1),
                        extent_of(e->count), &logits));
+    if (e->bias) TRY(block_vector(c, "mlp.router.bias", e->count, INIT_ZEROS, -1, &node.in[2]));
     node.in[0] = x;
     node.in[1] = w;
     node.out[0] = logits;
@@ -117,6 +123,12 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     block_residual_projection(c);
     TRY(op_grouped_matmul(c->p, a, w, p.offsets, (int32_t)e->count, &d));
     TRY(op_unpermute(c->p, d, p.row_of, TENSOR_NONE, y)); // (tokens, dim)
+    if (e->bias) {
+        const op_chosen chosen = {ids, weights};
+        TRY(block_matrix(c, "mlp.experts.down.bias", e->count, s->dim, -1, &w));
+        block_bias(c);
+        TRY(op_bias_tokens(c->p, *y, &chosen, w, y));
+    }
     if (model_shared_width(e) > 0) {
         TRY(shared(c, x, &sum));
         TRY(op_add(c->p, *y, sum, y));

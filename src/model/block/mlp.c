@@ -21,7 +21,9 @@ static status down(block_context *c, tensor_id a, tensor_id *y)
 
 status block_gate(block_context *c, tensor_id h, tensor_id *a)
 {
-    const op_activation activation = c->spec->activation;
+    const decoder_spec *s = c->spec;
+    const op_activation activation = s->activation;
+    if (s->gate_limit > 0.0f) return op_clamped_gate(c->p, h, s->gate_slope, s->gate_limit, a);
     return activation == ACT_SILU ? op_swiglu(c->p, h, a) : op_geglu(c->p, h, activation, a);
 }
 

@@ -131,10 +131,10 @@ static status gemm_push(expert_pass *c, op_list list, const op_node *node)
     local.attrs.ranks = c->how.ways;
     local.attrs.pieces = c->how.pieces;
     if (c->how.even) local.in[2] = TENSOR_NONE;
-    if (c->how.ordered && !c->how.even && node->code == OP_GROUPED_MATMUL_DW) {
+    if (c->how.ordered && !c->how.even && op_kind_of(node->code)->finds_rows) {
         local.in[3] = c->counts[node->in[2]];
         if (local.in[3] == TENSOR_NONE) {
-            return fail(ST_MODEL, "grouped_matmul_dw: no permute has made its rows");
+            return fail(ST_MODEL, "%s: no permute has made its rows", op_kind_of(node->code)->name);
         }
     }
     return op_append(c->p, list, &local, 0);
@@ -159,6 +159,8 @@ static status node_push(expert_pass *c, op_list list, const op_node *node)
     case OP_GROUPED_MATMUL:
     case OP_GROUPED_MATMUL_DX:
     case OP_GROUPED_MATMUL_DW:
+    case OP_BIAS_ROWS:
+    case OP_BIAS_ROWS_DW:
         return gemm_push(c, list, node);
     default:
         break;
