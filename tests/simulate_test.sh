@@ -172,22 +172,19 @@ code "a model without a layout" 0 sim llama3-8b --cluster h100 cluster.devices=1
 says "gets the fastest" out 'no layout was given: layout=auto takes'
 
 # --- published figures beside the predicted ones ---
-for run in llama3.1-405b palm-540b opt-175b mt-nlg-530b llama3-70b llama2-70b bloom-176b gpt-1t deepseek-v3; do
+for run in llama3.1-405b palm-540b opt-175b mt-nlg-530b llama3-70b llama2-70b bloom-176b gpt-1t deepseek-v3 deepseek-v2; do
     sim $run --json 2>/dev/null
 done >"$dir/out"
 code "runs with a published figure" 0 python3 - "$dir/out" <<'END'
 import json, re, statistics, sys
 runs = [json.loads(line) for line in open(sys.argv[1])]
-assert len(runs) == 9 and all(r["published"]["source"] and r["fits"] for r in runs)
+assert len(runs) == 10 and all(r["published"]["source"] and r["fits"] for r in runs)
 off = {r["model"]: r["published"]["difference"] for r in runs}
 print(off)
 assert statistics.median(map(abs, off.values())) <= 0.10
 for r in runs:
     if abs(r["published"]["difference"]) > 0.10: assert len(r["published"]["why"]) > 40, r["model"]
-# The profile of DeepSeek's software has no measured figure, and says so.
-unmeasured = {r["model"] for r in runs if "nothing of this profile is measured" in r["published"]["why"]}
-assert unmeasured == {"deepseek-v3"}
-assert all(abs(d) <= 0.25 for m, d in off.items() if m not in unmeasured)
+assert all(abs(d) <= 0.25 for d in off.values())
 # The guide comes to the same steps on paper.
 steps = {r["model"]: r["step_s"] for r in runs}
 page = [re.findall(r"`([^`]+)` \| ([0-9.]+) s \| ([0-9.]+) s", l) for l in open("docs/guide/by-hand.md")]
@@ -197,6 +194,19 @@ for model, hand, predicted in table:
     assert abs(float(predicted) / steps[model] - 1) < 0.01, (model, predicted, steps[model])
     assert abs(float(hand) / steps[model] - 1) < 0.10, (model, hand, steps[model])
 END
+# DeepSeek's own trace has 32.4 ms of kernels for a layer forward and back. Messages without another micro-batch beside
+# them are not hidden; with no messages hidden at all it makes no difference which are.
+layer() { sim deepseek-v3 --json "$@" 2>/dev/null | python3 -c 'import json, sys
+j = json.load(sys.stdin); l = [x for x in j["layers"] if x["name"] == "layers.3"][0]
+print(round(1e3 * (l["forward_s"] + l["recompute_s"] + l["backward_s"]), 1), round(j["step_s"], 1))'; }
+same "a layer as in the trace" "$(layer | cut -d' ' -f1)" 32.3
+same "gradients of weights at their own speed" "$(layer profile.product_dw=0.295 | cut -d" " -f1)" 40.5
+same "none hidden, whichever" "$(layer profile.ep_overlap=0)" "$(layer profile.ep_overlap=0 profile.ep_pairs=no)"
+code "some hidden" 0 test "$(layer profile.ep_pairs=no | cut -d' ' -f2)" \< "$(layer | cut -d' ' -f2)"
+code "and as the executor has them" 0 sim deepseek-v3 --execute layout.pp=4 model.layers=8 cluster.devices=256 train.global_batch=1024
+says "to the ns" out 'equal to the ns'
+code "a figure that is held against nothing" 0 sim llama4-maverick
+says "has its reason" out '^published +2.38 million H100 hours .*'
 code "a run that is changed" 0 sim palm-540b --json train.global_batch=1024
 holds "is not held against it" '"published" not in j'
 

@@ -13,6 +13,9 @@ static const catalog_field rows[] = {
      .help = "a figure of the run, as simulate's JSON names it: step_s=60.1"},
     {.key = "published_source", .kind = OPTION_TEXT, .help = "where that figure is from"},
     {.key = "difference", .kind = OPTION_TEXT, .help = "why the prediction differs from it"},
+    {.key = "uncompared",
+     .kind = OPTION_TEXT,
+     .help = "a published figure that no prediction is held against, and why"},
     {.key = "public", .kind = OPTION_LIST, .help = "key=value, as its makers published them"},
     {.key = "reported", .kind = OPTION_LIST, .help = "key=value, as others told them"},
 };
@@ -65,6 +68,7 @@ status catalog_run_load(const host *h, arena *a, const char *name, catalog_run *
     r.published = catalog_sheet_text(s, "published");
     r.published_source = catalog_sheet_text(s, "published_source");
     r.difference = catalog_sheet_text(s, "difference");
+    r.uncompared = catalog_sheet_text(s, "uncompared");
     if (*r.published != '\0' && (strchr(r.published, '=') == NULL || *r.published_source == '\0')) {
         return fail(ST_CONFIG_SYNTAX,
                     "%s  published: expected figure=value, and a published_source",

@@ -20,6 +20,7 @@ typedef struct catalog_run {
     // A figure that its makers published: "tflops_per_device=400"; "" if there is none.
     const char *published, *published_source;
     const char *difference; // why the prediction differs from it; ""
+    const char *uncompared; // a figure that no prediction is held against, and why; ""
     const char **settings;  // all three lists in sequence
     int64_t setting_count;
 } catalog_run;

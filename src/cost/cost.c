@@ -253,8 +253,10 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
     const bool sums_rows = op_kind_of(node->code)->grad_of == GRAD_OF_WEIGHT;
     const bool fp8 = m->fp8 && type == DTYPE_BF16 && m->c->device.peak_flops[MATH_FP8] > 0.0;
     const double plain = gemms_s(m, &shape, type, bytes, count);
-    // Small GEMMs stay in bf16.
-    return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, count, !sums_rows)) : plain);
+    if (!fp8) return uneven * plain;
+    const double cast = fp8_s(m, &shape, count, !sums_rows);
+    if (cast >= plain) return uneven * plain; // small GEMMs stay in bf16
+    return uneven * (sums_rows ? cost_over(cast, cost_habits_of(m->profile)->product_dw) : cast);
 }
 
 static double attention_s(const cost_model *m, const op_program *p, const op_node *node,

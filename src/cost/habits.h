@@ -32,6 +32,8 @@ extern "C" {
     REAL(eager_pointwise, eager_pointwise, 1, 0, 100, 0,                                           \
          "bytes that RMSNorm, rotary positions and gated activations move, relative to the "       \
          "plan, if a framework runs them as chains of operations; 0: the value of pointwise")      \
+    REAL(product_dw, product_dw, 1, 0.01, 100, 1,                                                  \
+         "speed of GEMMs in fp8 that sum gradients of weights, relative to product")               \
     REAL(attention_kernels, attention_kernels, 1, 0.01, 100, 1,                                    \
          "number of kernels that an attention launches; 1: it is fused")                           \
     REAL(sum16_bytes, sum16_bytes, 1, 0, 100, 0,                                                   \
@@ -74,6 +76,9 @@ extern "C" {
           "once per expert")                                                                       \
     REAL(ep_bytes, ep_bytes, 1, 0, 1, 1,                                                           \
          "bytes of experts' rows that are sent, relative to the plan")                             \
+    FLAG(ep_pairs, false,                                                                          \
+         "messages of experts overlap only with GEMMs of another micro-batch, where the "          \
+         "schedule runs a forward and a backward pass together; others are not hidden")            \
     REAL(imbalance, imbalance, 1, 0.01, 100, 1,                                                    \
          "rows of the rank with most rows of experts, relative to the mean")                       \
     REAL(ep_gb_s, ep_gb_s, 1, 0, 1e5, 0,                                                           \

@@ -5,7 +5,7 @@
 // A kernel call has shapes but no program. This file therefore builds a program of one node and
 // prices it as sim_price() prices a plan's nodes; prices of equal shapes are looked up. Ranks post
 // in turn until their queues are full.
-#include "sim/sim.h"
+#include "sim/habits.h"
 #include "sim/virtual.h"
 
 #include "base/hash.h"
@@ -45,6 +45,8 @@ typedef struct rank_state {
     const plan *plans[1];
     cost_group *prices; // [row of run->groups]
     sim_sums sums;
+    bool *alone; // [action] sim_habit_alone()
+    int64_t at;  // behind the last action that is_alone() found
     virtual_network network;
     comm *link;
     comm_group **groups; // [row of run->groups]
@@ -140,15 +142,35 @@ static int64_t copy_ns(void *context, int64_t bytes)
     return cost_copy_ns(((rank_state *)context)->owner->m, (double)bytes);
 }
 
+// True if the next action with this record sends rows of experts and no other micro-batch overlaps
+// with it. The actions of the compute stream are posted in their order, so the search continues
+// behind the last one.
+static bool is_alone(rank_state *r, int32_t record)
+{
+    const plan *p = r->given->p;
+    for (int64_t n = 0; n < p->action_count; n++) {
+        const int64_t i = (r->at + n) % p->action_count;
+        const plan_action *x = &p->actions[i];
+        if (x->kind != ACTION_COMMUNICATE || x->comm != record) continue;
+        if (!sim_is_of_experts(&r->prices[p->comms[record].group], x)) return false;
+        r->at = i + 1;
+        return r->alone[i];
+    }
+    return false;
+}
+
 static virtual_price collective_price(void *context, const comm_args *args)
 {
-    const rank_state *r = context;
+    rank_state *r = context;
     const plan *p = r->given->p;
     ASSERT(args->record >= 0 && args->record < p->comm_count);
     const plan_comm *c = &p->comms[args->record];
     const bool overlapped = p->run->groups[c->group].use != GROUP_INLINE;
     int64_t ns = 0, held = 0;
     sim_collective_price(r->owner->m, &r->prices[c->group], p, c, overlapped, &ns, &held);
+    if (r->alone != NULL && is_alone(r, args->record)) {
+        ns = cost_comm_ns(r->owner->m, &r->prices[c->group], p, c);
+    }
     const bool sends = traffic_of(r->prices[c->group].axes) == TRAFFIC_PP;
     return (virtual_price){.ns = sim_sum_ns(&r->sums, args->record, ns),
                            .tail = r->sums.tail[args->record],
@@ -165,6 +187,7 @@ static status groups_make(runner *s, rank_state *r)
     TRY(arena_new(s->a, run->group_count + 1, &r->prices));
     sim_groups_of(s->m, r->given, r->prices);
     TRY(sim_sums_make(s->a, s->m, r->prices, r->given->p, &r->sums));
+    TRY(sim_habit_alone(s->a, s->m, r->given->p, &r->alone));
     r->network = (virtual_network){.world = s->world,
                                    .clock = &r->clock,
                                    .simulated = s->numbers,

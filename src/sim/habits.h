@@ -12,4 +12,14 @@ const plan_comm *sim_step_sum_of(const plan *p, const plan_action *x);
 NODISCARD status sim_habit_buckets(arena *a, const cost_model *m, const cost_group *groups,
                                    const plan *p, int64_t **out);
 
+// Whether an action sends rows of experts between GEMMs.
+static inline bool sim_is_of_experts(const cost_group *g, const plan_action *x)
+{
+    return x->stream == STREAM_COMPUTE && traffic_of(g->axes) == TRAFFIC_EP;
+}
+
+// Whether no other micro-batch overlaps with an action's messages of experts: [action].
+// *out is NULL if the profile does not ask for it (the habit ep_pairs).
+NODISCARD status sim_habit_alone(arena *a, const cost_model *m, const plan *p, bool **out);
+
 #endif

@@ -34,6 +34,7 @@ typedef struct pricer {
     cost_group *groups; // [row of run->groups]
     sim_sums sums;
     price_memo *collectives; // [communication], which several actions may have
+    bool *alone;             // [action] sim_habit_alone(); NULL: the profile does not ask
 } pricer;
 
 static extent_binding bound_of(const plan *p, const plan_action *x)
@@ -155,6 +156,10 @@ static status collective_price(pricer *s, int64_t action, sim_prices *out)
         collective->is_known = true;
     }
     out->ns[action] = sim_sum_ns(&s->sums, x->comm, collective->ns);
+    if (s->alone != NULL && s->alone[action] && sim_is_of_experts(&s->groups[c->group], x)) {
+        out->ns[action] = cost_comm_ns(s->m, &s->groups[c->group], p, c);
+        return ST_OK;
+    }
     if (s->sums.tail[x->comm] > 0) {
         if (out->tail == NULL) TRY(arena_new(s->a, p->action_count + 1, &out->tail));
         out->tail[action] = s->sums.tail[x->comm];
@@ -246,6 +251,7 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
         }
         TRY(sim_sums_make(a, m, s.groups, p, &s.sums));
         TRY(arena_new(a, p->comm_count + 1, &s.collectives));
+        TRY(sim_habit_alone(a, m, p, &s.alone));
         for (int64_t i = 0; i < p->action_count; i++) TRY(action_price(&s, i, &out[r]));
     }
     return ST_OK;

@@ -235,6 +235,10 @@ status simulate_print_published(cli_context *cli, const simulate_request *w, con
 {
     comparison c;
     char *line = NULL;
+    if (w->run != NULL && *w->run->uncompared != '\0') {
+        TRY(text_add(out, "\n"));
+        return line_add(cli, out, "published", w->run->uncompared);
+    }
     if (!x->fits || !compare(w, x, long_run, &c)) return ST_OK;
     TRY(text_add(out, "\n"));
     TRY(arena_format(cli->a, &line, "%s %.6g, predicted %.6g: %+.1f%%; %s", c.name, c.published,
