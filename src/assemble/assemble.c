@@ -451,7 +451,7 @@ bool assemble_cuts_state(const run_config *r)
 
 int assemble_snapshots(const run_config *r)
 {
-    const bool keeps = r->resilience.mode == RUN_RESILIENCE_RESTART;
+    const bool keeps = r->resilience.mode != RUN_RESILIENCE_OFF;
     return (int)assemble_saves_in_background(r) + (int)keeps;
 }
 

@@ -46,8 +46,12 @@ typedef enum run_positions {
     RUN_POSITIONS_DOCUMENT,
     RUN_POSITIONS_SEQUENCE
 } run_positions;
-// OFF: a lost rank ends the run. RESTART: all ranks are started again.
-typedef enum run_resilience { RUN_RESILIENCE_OFF, RUN_RESILIENCE_RESTART } run_resilience;
+// OFF: a lost rank ends the run. RESTART: all ranks are started again. LIVE: only the lost one is.
+typedef enum run_resilience {
+    RUN_RESILIENCE_OFF,
+    RUN_RESILIENCE_RESTART,
+    RUN_RESILIENCE_LIVE
+} run_resilience;
 typedef enum run_special { RUN_SPECIAL_TEXT, RUN_SPECIAL_TOKENS } run_special;
 typedef enum run_objective { RUN_OBJECTIVE_PRETRAIN, RUN_OBJECTIVE_SFT } run_objective;
 // The form of a line of data.train, and the turns of an assistant that are trained: data/chat.h.

@@ -89,6 +89,9 @@ typedef struct run_config {
         struct {
             int64_t every; // steps between two copies of the state in memory
         } buddy;
+        int64_t spares;       // processes that wait
+        int64_t min_ranks;    // the run shrinks to these; 0: lost ranks are started again
+        int64_t join_timeout; // ns
     } resilience;
     struct {
         int64_t digests; // steps between two comparisons of replicas; 0: never

@@ -297,8 +297,19 @@ static void check_resilience(checker *k)
                  "checkpoint.async = no cannot be used with sdc.digests: the state must not change "
                  "between the comparison and the write");
     }
-    if (k->r->resilience.mode == RUN_RESILIENCE_RESTART) return;
-    check_refuse_keys(k, of_restart, "it applies only to resilience.mode = restart");
+    static const char *const of_live[] = {"resilience.spares", "resilience.min_ranks",
+                                          "resilience.join_timeout", NULL};
+    if (r->resilience.mode != RUN_RESILIENCE_LIVE) {
+        check_refuse_keys(k, of_live, "it applies only to resilience.mode = live");
+    } else if (r->resilience.min_ranks > run_config_ranks(r) && !r->searched) {
+        CONFLICT("resilience.min_ranks",
+                 "resilience.min_ranks = %lld, but the layout has %lld ranks",
+                 (ll)r->resilience.min_ranks, (ll)run_config_ranks(r));
+    }
+    if (r->resilience.mode == RUN_RESILIENCE_OFF) {
+        check_refuse_keys(k, of_restart,
+                          "it applies only to resilience.mode = restart and resilience.mode = live");
+    }
 }
 
 static void check_checkpoint(checker *k)

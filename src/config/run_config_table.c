@@ -204,16 +204,27 @@ static const option rows[] = {
          .also = "checkpoint_interval"),
 
     // ---- lost ranks
-    CHOICE("resilience.mode", resilience.mode, "off", "off, restart", FREE,
+    CHOICE("resilience.mode", resilience.mode, "off", "off, restart, live", FREE,
            .help =
                "what happens when a rank is lost: off ends the run, which continues from its "
                "newest checkpoint with the same command; restart starts all ranks again from "
                "the state that is kept in the machine's memory, which must hold three copies of "
-               "it",
+               "it; live replaces the lost rank alone, and the others go on from that state in "
+               "their processes",
            .also = "max_restarts, fault_tolerance, elastic"),
     INT("resilience.buddy.every", resilience.buddy.every, "1", 1, 1e12, FREE, "steps",
         .help = "interval between two copies of the state in memory; at most this many steps are "
                 "computed again after a loss"),
+    INT("resilience.spares", resilience.spares, "0", 0, 128, FREE, "processes",
+        .help = "processes that wait, started, for the place of a lost rank"),
+    INT("resilience.min_ranks", resilience.min_ranks, "0", 0, 256, FREE, "ranks",
+        .help = "fewest ranks with which the run goes on when ranks are lost and no spare is left; "
+                "it continues with a smaller layout and grows when processes join (`trireme train "
+                "RUN --join`); 0 starts a new process for each lost rank instead",
+        .also = "min_nodes, nnodes"),
+    OTHER("resilience.join_timeout", TIME, resilience.join_timeout, "5m", FREE,
+          .help = "time for which a run with fewer than resilience.min_ranks ranks waits for "
+                  "processes to join; then it stops with exit code 75"),
     INT("sdc.digests", sdc.digests, "0", 0, 1e12, FREE, "steps",
         .help = "interval between two comparisons of the weights and optimizer state that several "
                 "ranks hold, which finds values that a processor or memory has changed; 0 is "

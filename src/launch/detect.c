@@ -111,12 +111,16 @@ static void set_local_address(launch_place *p)
 }
 
 // ---- rows ---------------------------------------------------------------------------------------
-// Reads "RANK RANKS JOB KEY BLOCK LIVENESS LISTEN ADDRESS", which launch_local writes.
+// Reads "RANK RANKS JOB KEY BLOCK LIVENESS LISTEN ADDRESS", which launch_local writes, or "post FD",
+// which launch_live writes: the place comes later.
 static status read_ours(const env *e, launch_place *p)
 {
     const char *value = get(e, "TRIREME_LAUNCH");
     unsigned long long job = 0;
     int at = -1;
+    char end = '\0';
+    if (sscanf(value, "post %d%c", &p->post_fd, &end) == 1 && p->post_fd >= 0) return ST_OK;
+    p->post_fd = -1;
     const int n = sscanf(value, "%d %d %llx %d %d %d %d %n", &p->rank, &p->ranks, &job, &p->key_fd,
                          &p->control_block_fd, &p->liveness_fd, &p->listen_fd, &at);
     if (n != 7 || at < 0 || p->ranks < 1 || p->ranks > LAUNCH_LOCAL_MAX || p->rank < 0 ||
@@ -390,7 +394,8 @@ status launch_detect(launch_lookup lookup, void *context, launch_place *out)
                       .key_fd = -1,
                       .control_block_fd = -1,
                       .liveness_fd = -1,
-                      .listen_fd = -1};
+                      .listen_fd = -1,
+                      .post_fd = -1};
     const bool is_in_slurm = get(&e, "SLURM_JOB_ID") != NULL;
     for (int64_t i = 0; i < COUNT_OF(launchers); i++) {
         const launcher *l = &launchers[i];

@@ -4,6 +4,7 @@
 //                          Open MPI, PMI or a Kubernetes indexed job; the first complete set wins,
 //                          and an incomplete one is refused
 //   launch_local           starts N ranks of this program on this machine and waits until all ended
+//   launch_live            the same, and gives the living ranks new places after a loss or a join
 //   launch_join            joins this rank to the job; on rank 0 it starts the coordinator first
 //   launch_liveness_start  tells a rank that its launcher is gone; it stops with a checkpoint
 //
@@ -19,7 +20,7 @@
 extern "C" {
 #endif
 
-enum { LAUNCH_TEXT_BYTES = 2048, LAUNCH_LOCAL_MAX = 256, LAUNCH_HOSTS_MAX = 4096 };
+enum { LAUNCH_TEXT_BYTES = 2048, LAUNCH_ORDER_BYTES = 16384, LAUNCH_LOCAL_MAX = 256, LAUNCH_HOSTS_MAX = 4096 };
 
 // ---- detection ----------------------------------------------------------------------------------
 // Reads an environment variable; NULL if it is not set.
@@ -33,6 +34,8 @@ typedef struct launch_place {
     // The coordinator's address, in rank 0's process; "": unknown.
     char address[CONTROL_ADDRESS_BYTES];
     int key_fd, control_block_fd, liveness_fd, listen_fd; // "trireme" only; -1: none
+    int post_fd;    // -1: none; else launch_post_wait() gets the place, and `rank` is not set
+    uint32_t epoch; // number of the place's epoch
     char note[256]; // a hint for the user: "inside sbatch without srun: ..."; or ""
 } launch_place;
 
@@ -80,6 +83,53 @@ typedef struct launch_result {
 // early one neither kills it nor is lost; launch_join unblocks them, so install handlers before. A
 // SIGINT after another of these signals kills all ranks.
 NODISCARD status launch_local(const launch_local_config *config, launch_result *out);
+
+// ---- ranks that live on -------------------------------------------------------------------------
+// launch_live gives places epoch by epoch. An epoch ends when a rank is lost or one joins. Then each
+// living rank says through its socket that it is ready, a rank that does not is ended, and only when
+// each one is ready or dead the next epoch begins, with another key, socket, job number and control
+// block: a rank of an earlier epoch can reach none of them.
+typedef enum launch_event { LAUNCH_BEGIN, LAUNCH_LOST, LAUNCH_WRONG, LAUNCH_JOINED } launch_event;
+typedef struct launch_change {
+    launch_event event;  // WRONG: a rank's values were wrong, and all are alive
+    int available;       // processes that could take a place
+    int rank;            // the one that is the cause; -1: unknown
+    int64_t at;          // monotonic time at which it was noticed
+    const char *cause;   // a line
+    const char *started; // "rank 2 by a spare"; how the places were filled
+    bool is_last;        // waiting has no use: resilience.join_timeout is over, or a stop was asked
+} launch_change;
+typedef struct launch_epoch {
+    int ranks;            // places; 0: too few processes, wait for one to join
+    int control_block_fd; // of this epoch
+    uint64_t job;         // and its number
+    char text[LAUNCH_ORDER_BYTES]; // for the ranks
+} launch_epoch;
+typedef struct launch_live_config {
+    launch_local_config local; // ranks: places of the whole layout
+    int spares;
+    bool replaces;   // a lost process is replaced by a new one
+    int join_fd;     // a socket at which processes join; -1: none
+    int64_t wait_ns; // for a process to join when there are too few
+    // Decides the next epoch. A failure ends the job with its text.
+    status (*plan)(void *context, const launch_change *change, launch_epoch *out);
+    // The processes by rank have got their places.
+    void (*placed)(void *context, const int64_t *processes, int ranks);
+    void *context;
+} launch_live_config;
+// As launch_local.
+NODISCARD status launch_live(const launch_live_config *config, launch_result *out);
+
+// The rank's side of it. Waits for a place. *is_over: the job needs this process no more. The
+// process's output goes where the launcher wants it.
+NODISCARD status launch_post_wait(int post_fd, launch_place *place, char order[LAUNCH_ORDER_BYTES],
+                                  bool *is_over);
+// This rank has left its epoch because of `said`; wrong: the rank whose values are wrong, or -1.
+void launch_post_ready(int post_fd, bool is_asked, int wrong, const char *said);
+// A process that joins: gets the arguments and the folder of the launcher's command, which it then
+// executes with TRIREME_LAUNCH="post FD".
+NODISCARD status launch_post_join(const char *address, arena *a, int *post_fd, char ***arguments,
+                                  char **folder);
 
 // ---- the rank's side ----------------------------------------------------------------------------
 typedef struct launch_job {

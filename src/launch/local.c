@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,7 +40,7 @@ enum {
 typedef struct child_setup {
     char variable[512];
     char **environment;
-    int keep[5], keep_count; // descriptors that the child inherits
+    int keep[6], keep_count; // descriptors that the child inherits
     int out_fd, null_fd;
 } child_setup;
 
@@ -95,24 +96,34 @@ static status open_log(local *l, int rank, int *fd)
                 host_limit_remedy(errno));
 }
 
-static status start_rank(local *l, int rank)
+status launch_start_rank(local *l, int rank)
 {
     child_setup b = {.null_fd = l->null_fd, .out_fd = -1};
     int key_fd = -1, log_fd = -1;
     status st = ST_OK;
-    const int listen_fd = rank == 0 ? l->listen_fd : -1;
+    int post[2] = {-1, -1};
+    const int listen_fd = rank == 0 && !l->is_live ? l->listen_fd : -1;
     TRY_TO(done, set_environment(&b, l->config));
     TRY_TO(done, fault_point("launch.start"));
-    TRY_TO(done, control_key_pipe(l->key, &key_fd));
+    if (!l->is_live) TRY_TO(done, control_key_pipe(l->key, &key_fd));
     TRY_TO(done, open_log(l, rank, &log_fd));
-    b.out_fd = rank == 0 ? l->pipe_in : log_fd;
-    keep(&b, key_fd);
-    keep(&b, l->config->control_block_fd);
-    keep(&b, l->liveness_out);
-    keep(&b, listen_fd);
+    b.out_fd = rank == 0 && !l->is_live ? l->pipe_in : log_fd;
+    if (l->is_live) {
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, post) != 0) {
+            st = fail_system("socketpair");
+            goto done;
+        }
+        keep(&b, post[1]);
+    } else {
+        keep(&b, key_fd);
+        keep(&b, l->config->control_block_fd);
+        keep(&b, l->liveness_out);
+        keep(&b, listen_fd);
+    }
     (void)snprintf(b.variable, sizeof(b.variable), "TRIREME_LAUNCH=%d %d %llx %d %d %d %d %s", rank,
                    l->config->ranks, (unsigned long long)l->job, key_fd,
                    l->config->control_block_fd, l->liveness_out, listen_fd, l->address);
+    if (l->is_live) (void)snprintf(b.variable, sizeof(b.variable), "TRIREME_LAUNCH=post %d", post[1]);
     const pid_t pid = fork();
     if (pid == 0) child(&b, l->config);
     if (pid < 0) {
@@ -125,9 +136,13 @@ static status start_rank(local *l, int rank)
     l->alive++;
     (void)setpgid(pid, pid); // the child does the same; the first call counts
     r->pidfd = (int)syscall(SYS_pidfd_open, pid, 0U); // -1: run_once asks without it
+    r->post = post[0];
+    post[0] = -1;
 done:
-    if (key_fd >= 0) (void)close(key_fd);
-    if (rank == 0) {
+    launch_close(&key_fd);
+    launch_close(&post[0]);
+    launch_close(&post[1]);
+    if (rank == 0 && !l->is_live) {
         l->log_fd = log_fd;
     } else if (log_fd >= 0) {
         (void)close(log_fd);
@@ -137,7 +152,7 @@ done:
 }
 
 // ---- ended ranks --------------------------------------------------------------------------------
-static void signal_rank(local *l, int rank, int number)
+void launch_signal_rank(local *l, int rank, int number)
 {
     local_rank *r = &l->ranks[rank];
     if (!r->is_alive) return;
@@ -149,14 +164,14 @@ static void signal_rank(local *l, int rank, int number)
     }
 }
 
-static void signal_all(local *l, int number)
+void launch_signal_all(local *l, int number)
 {
-    for (int r = 0; r < l->config->ranks; r++) signal_rank(l, r, number);
+    for (int r = 0; r < l->count; r++) launch_signal_rank(l, r, number);
 }
 
 // Ranks how much an end says about the cause: a signal that we did not send, then an own error,
 // then a lost peer. An orderly end says nothing (0).
-static int severity(const local_rank *r)
+int launch_severity(const local_rank *r)
 {
     if (r->is_alive || r->was_ended) return 0;
     if (r->ended_by != 0) return 3;
@@ -164,7 +179,7 @@ static int severity(const local_rank *r)
     return r->exit_code == 7 ? 1 : 2;
 }
 
-static void end_rank(local *l, int rank, int64_t now)
+void launch_end_rank(local *l, int rank, int64_t now)
 {
     local_rank *r = &l->ranks[rank];
     siginfo_t info = {0};
@@ -181,10 +196,10 @@ static void end_rank(local *l, int rank, int64_t now)
     if (r->pidfd >= 0) (void)close(r->pidfd);
     r->pidfd = -1;
     if (r->ended_by == SIGKILL && !r->was_ended) r->by_oom = launch_oom_find(l);
-    if (severity(r) > 0 && (l->first < 0 || severity(r) > severity(&l->ranks[l->first]))) {
+    if (launch_severity(r) > 0 && (l->first < 0 || launch_severity(r) > launch_severity(&l->ranks[l->first]))) {
         l->first = rank;
     }
-    if (severity(r) > 0 && l->failed_at == 0) {
+    if (launch_severity(r) > 0 && l->failed_at == 0) {
         l->failed_at = now;
         l->end_at = now + l->grace_ns;
         const ssize_t n = write(l->liveness_in, "", 1); // tells ranks that have not joined yet
@@ -197,21 +212,21 @@ static void end_rank(local *l, int rank, int64_t now)
     }
 }
 
-static void forward_signals(local *l)
+void launch_forward_signals(local *l)
 {
     struct signalfd_siginfo info;
     while (read(l->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo == SIGINT && l->is_asked) {
             l->is_interrupted = true;
-            signal_all(l, SIGKILL);
+            launch_signal_all(l, SIGKILL);
         } else {
-            signal_all(l, (int)info.ssi_signo);
+            launch_signal_all(l, (int)info.ssi_signo);
         }
         l->is_asked = true;
     }
 }
 
-static bool is_stopped(const local_rank *r)
+bool launch_is_stopped(const local_rank *r)
 {
     siginfo_t info = {0};
     return r->is_alive && waitid(P_PID, (id_t)r->pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
@@ -224,12 +239,12 @@ static void end_stopped(local *l, int64_t now)
 {
     int stopped = 0;
     if (l->failed_at == 0) return;
-    for (int i = 0; i < l->config->ranks; i++) stopped += is_stopped(&l->ranks[i]);
+    for (int i = 0; i < l->config->ranks; i++) stopped += launch_is_stopped(&l->ranks[i]);
     if (stopped == 0 || (stopped < l->alive && now - l->failed_at < stopped_ns)) return;
     for (int i = 0; i < l->config->ranks; i++) {
-        if (!is_stopped(&l->ranks[i])) continue;
+        if (!launch_is_stopped(&l->ranks[i])) continue;
         l->ranks[i].was_stopped = l->ranks[i].was_forced = true;
-        signal_rank(l, i, SIGKILL);
+        launch_signal_rank(l, i, SIGKILL);
     }
 }
 
@@ -241,7 +256,7 @@ static void escalate(local *l, int64_t now)
     for (int r = 0; r < l->config->ranks; r++) {
         if (l->ranks[r].is_alive) l->ranks[r].was_forced = true;
     }
-    signal_all(l, l->last_signal);
+    launch_signal_all(l, l->last_signal);
     l->end_at = now + min_i64(term_ns, l->grace_ns);
 }
 
@@ -275,9 +290,9 @@ static void run_once(local *l)
     const int64_t now = launch_now(l);
     for (int r = 0; r < ranks; r++) {
         if (!l->ranks[r].is_alive) continue;
-        if (is_blind || l->ranks[r].pidfd < 0 || polls[FIXED + r].revents != 0) end_rank(l, r, now);
+        if (is_blind || l->ranks[r].pidfd < 0 || polls[FIXED + r].revents != 0) launch_end_rank(l, r, now);
     }
-    if (is_blind || polls[SIGNALS].revents != 0) forward_signals(l);
+    if (is_blind || polls[SIGNALS].revents != 0) launch_forward_signals(l);
     if (l->pipe_out >= 0 && (is_blind || polls[OUTPUT].revents != 0)) launch_output_read(l);
     if (is_blind || polls[CONSOLE].revents != 0) launch_output_write(l);
     end_stopped(l, now);
@@ -286,7 +301,7 @@ static void run_once(local *l)
 }
 
 // ---- beginning and end --------------------------------------------------------------------------
-static status prepare(local *l)
+status launch_prepare(local *l)
 {
     const launch_local_config *c = l->config;
     int ends[2];
@@ -320,17 +335,17 @@ static status prepare(local *l)
     return l->signal_fd < 0 ? fail_system("signalfd") : ST_OK;
 }
 
-static void close_fd(int *fd)
+void launch_close(int *fd)
 {
     if (*fd >= 0) (void)close(*fd);
     *fd = -1;
 }
 
-static void release(local *l)
+void launch_release(local *l)
 {
     int *fds[] = {&l->listen_fd, &l->liveness_out, &l->liveness_in, &l->pipe_out,
                   &l->pipe_in,   &l->null_fd,      &l->log_fd,      &l->signal_fd};
-    for (int64_t i = 0; i < COUNT_OF(fds); i++) close_fd(fds[i]);
+    for (int64_t i = 0; i < COUNT_OF(fds); i++) launch_close(fds[i]);
     if (l->is_masked) (void)pthread_sigmask(SIG_SETMASK, &l->mask_before, NULL);
     (void)sigaction(SIGPIPE, &l->pipe_before, NULL);
     control_key_destroy(l->key);
@@ -347,25 +362,26 @@ status launch_local(const launch_local_config *config, launch_result *out)
     l->first = -1;
     l->listen_fd = l->liveness_out = l->liveness_in = l->pipe_out = l->pipe_in = l->null_fd = -1;
     l->log_fd = l->signal_fd = -1;
-    for (int r = 0; r < config->ranks; r++) l->ranks[r].pidfd = -1;
+    l->count = config->ranks;
+    for (int r = 0; r < config->ranks; r++) l->ranks[r].pidfd = l->ranks[r].post = -1;
     launch_oom_look(l, launch_now(l));
     // A console that was closed (`| head`) ends neither this process nor the job.
     const struct sigaction ignored = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignored, &l->pipe_before);
-    status st = prepare(l);
-    for (int r = 0; r < config->ranks && st == ST_OK; r++) st = start_rank(l, r);
+    status st = launch_prepare(l);
+    for (int r = 0; r < config->ranks && st == ST_OK; r++) st = launch_start_rank(l, r);
     error_record cause;
     error_take(&cause);
     // From here on only the ranks hold these descriptors, so that this process notices when they
     // close.
-    close_fd(&l->listen_fd);
-    close_fd(&l->liveness_out);
-    close_fd(&l->pipe_in);
-    if (st != ST_OK) signal_all(l, SIGKILL);
+    launch_close(&l->listen_fd);
+    launch_close(&l->liveness_out);
+    launch_close(&l->pipe_in);
+    if (st != ST_OK) launch_signal_all(l, SIGKILL);
     while (l->alive > 0) run_once(l);
     launch_output_end(l);
     if (st == ST_OK) launch_tell(l, out);
-    release(l);
+    launch_release(l);
     free(l);
     return st == ST_OK ? ST_OK : error_put(&cause);
 }

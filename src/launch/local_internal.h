@@ -7,6 +7,8 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 enum { LAUNCH_PATH_BYTES = 4096, LAUNCH_QUEUE_BYTES = 1 << 20, LAUNCH_LIVE_BYTES = 4096 };
 
@@ -24,6 +26,12 @@ typedef struct local_rank {
     oom_verdict by_oom; // of an end by SIGKILL
     int exit_code, ended_by;
     int64_t ended_at;
+    // launch_live only.
+    int post;       // socket to it; -1: none
+    int rank;       // its place in this epoch; -1: none
+    bool is_ready;  // it waits for a place
+    bool is_joined; // this process did not start it
+    int hits;       // times that its values were wrong
 } local_rank;
 
 typedef struct local {
@@ -35,6 +43,8 @@ typedef struct local {
     sigset_t mask_before;
     struct sigaction pipe_before; // disposition of SIGPIPE
     bool is_masked;
+    bool is_live; // launch_live: processes get their places one epoch after the other
+    int count;    // of processes, in `ranks`
     int alive, first;                     // first: the rank whose end is the cause; -1: none
     int last_signal;                      // last signal sent to end the remaining ranks; 0: none
     int64_t grace_ns, failed_at, end_at;  // end_at: time of the next signal; 0: none
@@ -52,6 +62,23 @@ typedef struct local {
     local_rank ranks[LAUNCH_LOCAL_MAX];
 } local;
 
+// local.c: processes by their number, which is the rank except under launch_live.
+NODISCARD status launch_prepare(local *l);
+void launch_release(local *l);
+NODISCARD status launch_start_rank(local *l, int rank);
+void launch_signal_rank(local *l, int rank, int number);
+void launch_signal_all(local *l, int number);
+int launch_severity(const local_rank *r);
+void launch_end_rank(local *l, int rank, int64_t now); // if it has ended
+void launch_forward_signals(local *l);
+bool launch_is_stopped(const local_rank *r);
+void launch_close(int *fd);
+
+// Descriptors that come with a place; the last one for rank 0 only.
+enum { POST_OUT, POST_KEY, POST_BLOCK, POST_LISTEN, POST_FDS };
+// "@name", of an abstract Unix socket.
+NODISCARD status launch_join_address(const char *name, struct sockaddr_un *out, socklen_t *length);
+
 void launch_signals(sigset_t *out); // that the launcher forwards to its ranks
 int64_t launch_now(const local *l);
 void launch_log_path(const launch_local_config *c, int rank, char out[LAUNCH_PATH_BYTES]);
@@ -61,6 +88,8 @@ void launch_output_write(local *l); // writes as much as the console accepts
 void launch_output_end(local *l);
 void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes);
 void launch_tell(const local *l, launch_result *out);
+void launch_tell_rank(const local *l, int rank, launch_result *out); // how that one ended
+void launch_tell_tail(const local *l, int rank, launch_result *out); // adds its last lines
 // Processes that the OOM killer has ended in this process's control group, or on this machine; -1:
 // unknown. root: prefix of all paths, for tests; "" in use.
 int64_t launch_oom_kills(const char *root);

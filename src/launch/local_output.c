@@ -149,6 +149,7 @@ static const char *cause_of_kill(const local_rank *r)
 void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes)
 {
     const local_rank *r = &l->ranks[rank];
+    if (l->is_live) rank = r->rank;
     char host_name[HOST_NAME_BYTES] = "?";
     if (l->config->h->api->machine_name(l->config->h, host_name) != ST_OK) error_clear();
     if (r->ended_by != 0) {
@@ -165,6 +166,7 @@ void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes)
 // Adds the last lines of a rank's log, which usually state the cause.
 static void add_tail(const local *l, int rank, char *out, int64_t limit_bytes)
 {
+    if (l->is_live) rank = l->ranks[rank].rank;
     char path[LAUNCH_PATH_BYTES], tail[TAIL_BYTES + 1];
     launch_log_path(l->config, rank, path);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -199,6 +201,20 @@ static int exit_code_of(int number)
     return is_crash ? status_exit_code(ST_INTERNAL) : status_exit_code(ST_PEER_LOST);
 }
 
+void launch_tell_tail(const local *l, int rank, launch_result *out)
+{
+    add_tail(l, rank, out->text, sizeof(out->text));
+}
+
+void launch_tell_rank(const local *l, int rank, launch_result *out)
+{
+    const local_rank *r = &l->ranks[rank];
+    out->ended_by = r->ended_by;
+    out->ended_at = r->ended_at;
+    out->exit_code = r->ended_by != 0 ? exit_code_of(r->ended_by) : r->exit_code;
+    launch_say_end(l, rank, out->text, sizeof(out->text));
+}
+
 void launch_tell(const local *l, launch_result *out)
 {
     *out = (launch_result){.rank = l->first, .lost = l->first, .was_asked = l->is_asked};
@@ -226,11 +242,7 @@ void launch_tell(const local *l, launch_result *out)
         }
         return;
     }
-    const local_rank *first = &l->ranks[l->first];
-    out->ended_by = first->ended_by;
-    out->ended_at = first->ended_at;
-    out->exit_code = first->ended_by != 0 ? exit_code_of(first->ended_by) : first->exit_code;
-    launch_say_end(l, l->first, out->text, sizeof(out->text));
+    launch_tell_rank(l, l->first, out);
     for (int r = 0; r < ranks; r++) {
         const size_t used = strlen(out->text);
         if (!l->ranks[r].was_forced) continue;

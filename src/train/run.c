@@ -38,6 +38,8 @@ void session_progress(session *s, const char *doing, bool usual)
     s->w->progress(s->w->progress_context, &p);
 }
 
+static const char change_reason[] = "change of ranks";
+
 bool session_should_stop(session *s)
 {
     const char *why = NULL;
@@ -45,6 +47,11 @@ bool session_should_stop(session *s)
     if (asked > s->stop) {
         s->stop = asked;
         s->stop_reason = why != NULL ? why : "asked to stop";
+    }
+    const bool has_change = s->stop == 0 && s->w->change_asked != NULL;
+    if (has_change && s->w->change_asked(s->w->progress_context)) {
+        s->stop = 1;
+        s->stop_reason = change_reason;
     }
     const int64_t limit = s->r->train.max_time;
     if (limit > 0 && s->stop == 0 && session_now(s) - s->begin_ns >= limit) {
@@ -59,7 +66,7 @@ bool session_should_stop(session *s)
 status session_stop_agree(session *s)
 {
     static const char *const reasons[] = {
-        "asked to stop", "train.max_time is over", "SIGUSR1", "SIGTERM", "SIGINT", "SIGHUP"};
+        "asked to stop", change_reason, "train.max_time is over", "SIGUSR1", "SIGTERM", "SIGINT", "SIGHUP"};
     enum { REASONS = COUNT_OF(reasons) };
     int agreed = 0;
     if (session_should_stop(s)) {
@@ -69,10 +76,9 @@ status session_stop_agree(session *s)
         }
     }
     TRY(session_agree(s, &agreed, "stop"));
-    if (agreed / REASONS > s->stop && s->stop_reason == NULL) {
-        s->stop_reason = reasons[agreed % REASONS];
-    }
     s->stop = agreed / REASONS;
+    if (s->stop > 0) s->stop_reason = reasons[agreed % REASONS];
+    s->is_changing = s->stop > 0 && s->stop_reason == change_reason;
     return ST_OK;
 }
 
@@ -456,6 +462,7 @@ static status steps_all(session *s)
         if (due && s->stop < 2) TRY(session_save_begin(s, false));
     }
     if (s->stop >= 2) return ST_OK;
+    if (s->is_changing && s->step < steps) return session_memory_last(s);
     TRY(session_save_last(s)); // after the last step, or after the step where the run stopped
     return trace_write(s);
 }
@@ -489,7 +496,9 @@ static void outcome_of(const session *s, train_outcome *out)
                            .tokens_per_s = busy > 0.0 ? (double)s->session_tokens / busy : 0.0,
                            .checkpoint = path_or_null(s->newest_path),
                            .best_checkpoint = path_or_null(s->best_path),
-                           .stopped = s->stop > 0 && s->step < s->r->train.steps};
+                           .stopped = s->stop > 0 && s->step < s->r->train.steps,
+                           .wrong = -1};
+    out->changes = out->stopped && s->is_changing;
     out->mfu =
         s->peak_flops > 0.0 ? out->tokens_per_s * s->flops_per_token / s->peak_flops : (double)NAN;
 }
@@ -604,6 +613,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(steps_all(s));
     outcome_of(s, out);
     if (!out->stopped) return ST_OK;
+    if (out->changes) return fail(ST_STOPPED, "step %lld: the ranks change", (long long)s->step);
     if (s->saved_step != s->step) {
         return fail(ST_STOPPED, "%s in step %lld", s->stop_reason, (long long)s->step);
     }
@@ -668,6 +678,7 @@ status train_run(const host *h, arena *a, const train_order *order, train_outcom
     s->c = order->c;
     s->w = order->watcher;
     s->memory.order = order->restart;
+    s->wrong = -1;
     s->begin_ns = h->api->monotonic_ns(h);
     const bool first = order->ranks == NULL || comm_rank(order->ranks) == 0;
     TRY(first ? train_folder_open(h, a, own.run.dir, &s->folder)
@@ -676,8 +687,9 @@ status train_run(const host *h, arena *a, const train_order *order, train_outcom
     status st = session_ranks_open(s, order->ranks);
     if (st == ST_OK) st = run_in_folder(s, &own, order, out);
     session_close(s);
+    out->wrong = s->wrong;
     st = numerics_advise(s, st);
-    status_write(s, st);
+    if (!out->changes) status_write(s, st);
     train_folder_close(&s->folder);
     return st;
 }

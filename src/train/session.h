@@ -50,7 +50,9 @@ typedef struct session {
     int64_t steps_timed;
     double mean_step_s; // moving average over recent steps
     uint64_t progress;
-    int stop; // the result of stop_asked
+    int stop;         // the result of stop_asked
+    bool is_changing; // it stops because its ranks are to change
+    int64_t wrong;    // rank whose state differs from that of the others; -1: none known
     const char *stop_reason;
     // Checkpoints.
     ckpt_saver *saver;
@@ -106,6 +108,9 @@ NODISCARD status session_confirm(session *s);
 NODISCARD status session_memory_open(session *s);
 // Copies the state of this step if that is due. Collective where the state is cut over ranks.
 NODISCARD status session_memory_save(session *s);
+// Copies the state of the last step and returns when the copy is complete, or saves a checkpoint if
+// that fails. Collective.
+NODISCARD status session_memory_last(session *s);
 // Loads the newest copy if it is newer than the checkpoint `newest` (NULL: none). *is_loaded: done.
 NODISCARD status session_memory_load(session *s, const ckpt_entry *newest, bool *is_loaded);
 // Tells people and metrics.jsonl about the loss before this session. First rank.

@@ -41,9 +41,8 @@ static status copy_end(session *s)
     return ST_OK;
 }
 
-status session_memory_save(session *s)
+static status copy_now(session *s)
 {
-    if (s->memory.order == NULL || s->step % s->r->resilience.buddy.every != 0) return ST_OK;
     if (!session_is_first(s)) return session_confirm(s);
     ckpt_order order;
     TRY(copy_end(s));
@@ -52,6 +51,22 @@ status session_memory_save(session *s)
     TRY(ckpt_saver_begin(s->memory.saver, &order));
     s->memory.is_begun = true;
     return ST_OK;
+}
+
+status session_memory_save(session *s)
+{
+    if (s->memory.order == NULL || s->step % s->r->resilience.buddy.every != 0) return ST_OK;
+    return copy_now(s);
+}
+
+status session_memory_last(session *s)
+{
+    if (s->memory.order == NULL) return session_save_last(s);
+    if (s->step % s->r->resilience.buddy.every != 0) TRY(copy_now(s));
+    TRY(copy_end(s));
+    int is_failed = s->memory.is_failed;
+    TRY(session_agree(s, &is_failed, "copy in memory"));
+    return is_failed ? session_save_last(s) : ST_OK;
 }
 
 status session_memory_load(session *s, const ckpt_entry *newest, bool *is_loaded)
@@ -82,18 +97,16 @@ status session_memory_tell(session *s)
     const train_restart *o = s->memory.order;
     text line = {.a = s->a};
     if (o == NULL || o->epoch == 0) return ST_OK;
-    // The kind of a loss is in the code of the error that the lost rank had printed.
-    const bool is_corrupt = strstr(o->cause, status_code(ST_CORRUPT)) != NULL;
     const double resume_ms = (double)(s->h->api->unix_ns(s->h) - o->lost_ns) / 1e6;
     session_say(s, LOG_WARN,
-                "%s; all ranks were started again (epoch %lld) and continue after step %lld; the "
-                "loss took %.2f s",
-                o->cause, (long long)o->epoch, (long long)s->step, resume_ms / 1e3);
+                "%s; %s (epoch %lld), and training continues after step %lld; it took %.2f s",
+                o->cause, o->done, (long long)o->epoch, (long long)s->step, resume_ms / 1e3);
     TRY(text_add(&line,
                  "{\"step\": %lld, \"event\": \"%s\", \"rank\": %lld, \"epoch\": %lld, "
-                 "\"detect_ms\": %.1f, \"resume_ms\": %.1f, \"cause\": ",
-                 (long long)s->step, is_corrupt ? "sdc" : "lost", (long long)o->rank,
-                 (long long)o->epoch, o->detect_ms, resume_ms));
+                 "\"ranks\": %lld, \"detect_ms\": %.1f, \"resume_ms\": %.1f, \"cause\": ",
+                 (long long)s->step, o->event, (long long)o->rank,
+                 (long long)o->epoch, (long long)run_config_ranks(s->r), o->detect_ms,
+                 resume_ms));
     TRY(text_add_json(&line, o->cause));
     TRY(text_add(&line, "}\n"));
     return obs_metrics_add_event(s->metrics, &line);

@@ -28,10 +28,11 @@ static status hashes_exchange(session *s)
     return comm_run(s->ranks.hosts, &args);
 }
 
-static status fault_fail(const session *s, const ckpt_replica_fault *f)
+static status fault_fail(session *s, const ckpt_replica_fault *f)
 {
     const long long step = (long long)s->step;
     if (f->with < f->against) {
+        s->wrong = f->rank;
         return fail(ST_CORRUPT,
                     "step %lld: %s of rank %lld differs from that of %lld ranks that agree; a "
                     "processor or memory of rank %lld has returned a wrong value",

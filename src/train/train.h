@@ -63,7 +63,10 @@ typedef struct train_watcher {
     void (*said)(void *context, log_level level, const char *text);
     void (*folder_made)(void *context); // again, after it was removed: open its files anew
     void (*progress)(void *progress_context, const train_progress *p); // called often; NULL: unused
-    void *progress_context;
+    void *progress_context; // of the next one too
+    // True if the ranks of the run are to change: each of them then stops after the same step, with
+    // a copy of the state in memory (train_outcome.changes). NULL: never.
+    bool (*change_asked)(void *progress_context);
     // 0: go on; 1: finish the step, save, stop; 2: stop at once. *why, for STATUS: "SIGTERM".
     int (*stop_asked)(void *context, const char **why);
 } train_watcher;
@@ -78,16 +81,20 @@ typedef struct train_outcome {
     double tokens_per_s, mfu;                 // means of this session
     const char *checkpoint, *best_checkpoint; // NULL: none
     bool stopped;                             // on request, before the last step
+    bool changes;                             // the ranks are to change; the run is not over
+    int64_t wrong;                            // ST_CORRUPT: the rank at fault; -1: unknown
 } train_outcome;
 
 // Runs before the ranks start: refuses a layout that does not fit the model, and converts the run's
 // text to tokens, so that no rank waits for that inside a collective.
 NODISCARD status train_prepare(const host *h, arena *a, const run_config *r);
 
-// A launcher that starts all ranks again after a loss.
+// A launcher that starts ranks again after a loss, or gives the living ones new places.
 typedef struct train_restart {
     const char *memory; // folder in the machine's memory for the state after each step
-    int64_t epoch;      // number of losses so far; 0: none, and the fields below have no value
+    int64_t epoch;      // number of changes so far; 0: none, and the fields below have no value
+    const char *event;  // "lost", "joined", "sdc"
+    const char *done;   // "all ranks were started again", for people
     int64_t rank;       // the rank that was lost
     int64_t lost_ns;    // Unix time at which its end was noticed
     double detect_ms;   // from then until all other ranks had ended

@@ -12,6 +12,7 @@ typedef struct chaos_target {
     const host *h;
     pid_t process;
     const char *run_dir;
+    bool is_live;  // resilience.mode = live
     uint64_t word; // random
 } chaos_target;
 
@@ -54,6 +55,7 @@ typedef struct chaos_injected {
 typedef struct chaos_order {
     char *const *arguments;
     const char *run_dir, *log;
+    bool is_live; // resilience.mode = live
     const chaos_schedule *schedule;
     uint64_t seed;
 } chaos_order;

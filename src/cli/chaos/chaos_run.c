@@ -117,12 +117,34 @@ static int64_t rank_of(pid_t process)
     return strtoll(bytes + sizeof(begin) - 1, NULL, 10);
 }
 
+// With resilience.mode = live the launcher writes who has which place. A process that is not alive
+// has none.
+static int ranks_read(const char *run_dir, pid_t ranks[CHAOS_RANKS_MAX])
+{
+    char path[4096], line[64];
+    int count = 0;
+    (void)snprintf(path, sizeof(path), "%s/logs/processes", run_dir);
+    FILE *f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
+        int rank = -1;
+        long pid = 0;
+        if (sscanf(line, "%d %ld", &rank, &pid) != 2 || rank < 0 || rank >= CHAOS_RANKS_MAX) continue;
+        if (pid <= 0 || kill((pid_t)pid, 0) != 0) continue;
+        ranks[rank] = (pid_t)pid;
+        count++;
+    }
+    if (f != NULL) (void)fclose(f);
+    return count;
+}
+
 // Processes of the ranks, by rank; 0: none. Returns their number.
-static int ranks_find(pid_t launcher, pid_t ranks[CHAOS_RANKS_MAX])
+static int ranks_find(const chaos_target *run, pid_t ranks[CHAOS_RANKS_MAX])
 {
     char path[64], bytes[16384];
+    const pid_t launcher = run->process;
     int count = 0;
     memset(ranks, 0, CHAOS_RANKS_MAX * sizeof(*ranks));
+    if (run->is_live) return ranks_read(run->run_dir, ranks);
     (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
@@ -150,7 +172,7 @@ static int ranks_find(pid_t launcher, pid_t ranks[CHAOS_RANKS_MAX])
 static bool fault_inject(const chaos_target *run, const chaos_fault *f)
 {
     pid_t ranks[CHAOS_RANKS_MAX];
-    const int count = ranks_find(run->process, ranks);
+    const int count = ranks_find(run, ranks);
     if (count == 0) return false;
     const int64_t rank = f->rank >= 0 ? f->rank : (int64_t)(run->word % (uint64_t)count);
     if (rank >= CHAOS_RANKS_MAX || ranks[rank] == 0) return false;
@@ -193,6 +215,7 @@ status chaos_run(cli_context *cli, const chaos_order *order, chaos_injected *inj
             const chaos_target run = {.h = h,
                                       .process = child,
                                       .run_dir = order->run_dir,
+                                      .is_live = order->is_live,
                                       .word =
                                           high << 32 | rng_word(order->seed, 3, (uint64_t)next)};
             if (fault_inject(&run, f)) {

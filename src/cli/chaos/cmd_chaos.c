@@ -177,6 +177,16 @@ static status digests_compare(const chaos_flags *f, const chaos_result *r)
                 r->against);
 }
 
+// The processes of an earlier run are not those of this one.
+static status processes_forget(cli_context *cli, const run_config *r)
+{
+    char *path = NULL;
+    file_info info;
+    TRY(path_join(cli->a, r->run.dir, "logs/processes", &path));
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    return info.kind == FILE_KIND_NONE ? ST_OK : cli->h->api->path_remove(cli->h, path);
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const chaos_flags *f = call->flags;
@@ -193,11 +203,13 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(cli_config_file(cli, call->operands[0], &yaml, &is_resolved));
     TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, &r, &c));
     TRY(cli->h->api->path_mkdir(cli->h, r.run.dir));
+    TRY(processes_forget(cli, &r));
     TRY(path_join(cli->a, r.run.dir, "chaos.log", &log));
     const int64_t begin = cli->h->api->monotonic_ns(cli->h);
     const chaos_order order = {.arguments = arguments,
                                .run_dir = r.run.dir,
                                .log = log,
+                               .is_live = r.resilience.mode == RUN_RESILIENCE_LIVE,
                                .schedule = &schedule,
                                .seed = (uint64_t)f->seed};
     TRY(chaos_run(cli, &order, &result.injected, &result.exit_code));

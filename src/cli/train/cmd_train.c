@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "cli/plan/plan.h"
 #include "cli/run_folder.h"
+#include "cli/train/live.h"
 #include "cli/train/ranks.h"
 #include "cli/train/restart.h"
 #include "cli/train/run_log.h"
@@ -14,7 +15,7 @@
 
 typedef struct train_flags {
     const char *resume;
-    bool fresh, dry_run, quiet;
+    bool fresh, join, dry_run, quiet;
 } train_flags;
 
 #define AT(field) (int64_t) offsetof(train_flags, field)
@@ -32,6 +33,12 @@ static const option rows[] = {
      .default_text = "false",
      .help = "starts the run anew in an empty folder: the earlier run's folder is renamed to "
              "RUN.before-1 and kept"},
+    {.key = "join",
+     .kind = OPTION_BOOL,
+     .offset = AT(join),
+     .default_text = "false",
+     .help = "joins the run, which goes on elsewhere on this machine with resilience.mode=live, as "
+             "one more rank"},
     {.key = "dry-run",
      .kind = OPTION_BOOL,
      .offset = AT(dry_run),
@@ -177,56 +184,6 @@ static void end_write(cli_context *cli, const run_config *r, train_end_writer wh
                     status_exit_code(st), error_last()->text);
 }
 
-// Trains as one process, or as one rank of several.
-static status train(cli_context *cli, const source *s, const train_flags *f, const run_config *r,
-                    const config *c, const launch_place *place)
-{
-    run_log *log = NULL;
-    cli_ranks *ranks = NULL;
-    train_outcome outcome = {0};
-    train_restart restart;
-    bool restarts = false;
-    const bool ours = strcmp(place->launcher, "trireme") == 0;
-    const bool quiet = f->quiet || (place->rank > 0 && !ours);
-    if (ours) TRY(cli_restart_read(cli->a, &restart, &restarts));
-    if (!ours && r->resilience.mode == RUN_RESILIENCE_RESTART) {
-        return fail(ST_UNSUPPORTED,
-                    "resilience.mode = restart starts ranks again that this program has started "
-                    "itself; under %s leave it out, and let %s restart the job",
-                    place->launcher, place->launcher);
-    }
-    TRY(run_log_create(cli, r, quiet, place->rank, ours, &log));
-    train_watcher watcher = run_log_watcher(log);
-    cli_signals_begin();
-    status st = ST_OK;
-    if (place->ranks > 1 || ours) {
-        st = cli_ranks_join(cli, r, NULL, place, &ranks);
-        watcher.progress = cli_ranks_progress;
-        watcher.progress_context = ranks;
-    }
-    if (st == ST_OK) {
-        comm *all = ranks != NULL ? cli_ranks_comm(ranks) : NULL;
-        const train_order order = {
-            .r = r,
-            .c = c,
-            .config_text = s->config_text,
-            .resume = f->resume,
-            .ranks = all,
-            .watcher = &watcher,
-            .restart = restarts ? &restart : NULL,
-        };
-        st = train_run(cli->h, cli->a, &order, &outcome);
-    } else if (place->rank == 0) {
-        end_write(cli, r, TRAIN_END_WRITER_FIRST, st);
-    }
-    // Rank 0 may have been killed.
-    if (place->rank > 0 && st != ST_OK) end_write(cli, r, TRAIN_END_WRITER_OTHER, st);
-    cli_ranks_leave(ranks, st);
-    run_log_end(log, st, &outcome);
-    cli_signals_end();
-    return st;
-}
-
 static const char console_variable[] = "TRIREME_CONSOLE"; // number of columns
 
 // Rank 0 writes to a terminal through the process that started it, which gives it the terminal's
@@ -246,6 +203,88 @@ static status console_find(cli_context *cli, const launch_place *place)
     char *digits = NULL;
     TRY(arena_format(cli->a, &digits, "%d", cli->columns));
     return setenv(console_variable, digits, 1) == 0 ? ST_OK : fail(ST_NO_MEMORY, "no memory");
+}
+
+// Trains as one process, or as one rank of several.
+typedef struct training {
+    cli_context *cli;
+    source *s;
+    const train_flags *f;
+    const run_config *r;
+    const config *c;
+} training;
+
+static status train(const training *t, const launch_place *place, train_outcome *out)
+{
+    cli_context *cli = t->cli;
+    const train_flags *f = t->f;
+    const run_config *r = t->r;
+    run_log *log = NULL;
+    cli_ranks *ranks = NULL;
+    train_outcome outcome = {.wrong = -1};
+    train_restart restart;
+    bool restarts = false;
+    const bool ours = strcmp(place->launcher, "trireme") == 0;
+    const bool quiet = f->quiet || (place->rank > 0 && !ours);
+    if (ours) TRY(cli_restart_read(cli->a, &restart, &restarts));
+    if (!ours && r->resilience.mode != RUN_RESILIENCE_OFF) {
+        return fail(ST_UNSUPPORTED,
+                    "resilience.mode = restart or live starts ranks again that this program has started "
+                    "itself; under %s leave it out, and let %s restart the job",
+                    place->launcher, place->launcher);
+    }
+    TRY(run_log_create(cli, r, quiet, place->rank, ours, &log));
+    train_watcher watcher = run_log_watcher(log);
+    if (place->post_fd < 0) cli_signals_begin();
+    status st = ST_OK;
+    if (place->ranks > 1 || ours) {
+        st = cli_ranks_join(cli, r, NULL, place, &ranks);
+        watcher.progress = cli_ranks_progress;
+        watcher.progress_context = ranks;
+        if (place->post_fd >= 0) watcher.change_asked = cli_ranks_change_asked;
+    }
+    if (st == ST_OK) {
+        comm *all = ranks != NULL ? cli_ranks_comm(ranks) : NULL;
+        const train_order order = {
+            .r = r,
+            .c = t->c,
+            .config_text = t->s->config_text,
+            .resume = restarts && restart.epoch > 0 ? "auto" : f->resume,
+            .ranks = all,
+            .watcher = &watcher,
+            .restart = restarts ? &restart : NULL,
+        };
+        st = train_run(cli->h, cli->a, &order, &outcome);
+    } else if (place->rank == 0) {
+        end_write(cli, r, TRAIN_END_WRITER_FIRST, st);
+    }
+    // Rank 0 may have been killed.
+    if (place->rank > 0 && st != ST_OK) end_write(cli, r, TRAIN_END_WRITER_OTHER, st);
+    cli_ranks_leave(ranks, st);
+    run_log_end(log, st, &outcome);
+    if (place->post_fd < 0) cli_signals_end();
+    if (out != NULL) *out = outcome;
+    return st;
+}
+
+// A rank of resilience.mode = live, in one epoch: trains with these keys added.
+static status train_epoch(void *context, const char *const *keys, int64_t count,
+                          const launch_place *place, train_outcome *out)
+{
+    training t = *(const training *)context;
+    const int64_t own = t.s->key_count;
+    const char **all = NULL;
+    run_config *r = NULL;
+    config *c = NULL;
+    TRY(arena_new(t.cli->a, own + count + 1, &all));
+    TRY(arena_new(t.cli->a, 1, &r));
+    for (int64_t i = 0; i < own; i++) all[i] = t.s->keys[i];
+    for (int64_t i = 0; i < count; i++) all[own + i] = keys[i];
+    TRY(run_config_load(t.cli->h, t.cli->a, t.s->yaml_path, all, own + count, r, &c));
+    t.r = r;
+    t.c = c;
+    TRY(console_find(t.cli, place));
+    return train(&t, place, out);
 }
 
 // Handles layout: auto.
@@ -319,8 +358,11 @@ static status run(cli_context *cli, const cli_call *call)
     run_config *r = NULL;
     config *c = NULL;
     launch_place place;
+    if (f->join) return cli_live_join(cli, call->operands[0]);
     TRY(source_find(cli, call, &s));
     TRY(cli_ranks_place(&place));
+    training t = {.cli = cli, .s = &s, .f = f};
+    if (place.post_fd >= 0) return cli_live_rank(cli, &place, train_epoch, &t);
     const launch_place *started = place.ranks > 1 ? &place : NULL;
     TRY(layout_find(cli, started, &s));
     TRY(arena_new(cli->a, 1, &r));
@@ -336,19 +378,28 @@ static status run(cli_context *cli, const cli_call *call)
                   r->dropped);
     }
     const bool restarts =
-        r->resilience.mode == RUN_RESILIENCE_RESTART && strcmp(place.launcher, "none") == 0;
+        r->resilience.mode != RUN_RESILIENCE_OFF && strcmp(place.launcher, "none") == 0;
     if ((run_config_ranks(r) > 1 && place.ranks == 1) || restarts) {
         if (!f->quiet && r->log.format != RUN_LOG_JSON) TRY(head_print(cli, r));
-        return cli_ranks_start(cli, r, s.found, s.found_count);
+        const cli_start order = {.r = r,
+                                 .yaml = s.yaml_path,
+                                 .keys = s.keys,
+                                 .key_count = s.key_count,
+                                 .found = s.found,
+                                 .found_count = s.found_count};
+        return cli_ranks_start(cli, &order);
     }
-    return train(cli, &s, f, r, c, &place);
+    t.r = r;
+    t.c = c;
+    return train(&t, &place, NULL);
 }
 
 const cli_command cli_command_train = {
     .name = "train",
     .summary = "train a model, or continue a run",
     .synopsis =
-        "CONFIG|RUN [--resume auto|PATH|none] [--fresh] [--dry-run] [--quiet] [key.path=value ...]",
+        "CONFIG|RUN [--resume auto|PATH|none] [--fresh] [--join] [--dry-run] [--quiet] "
+        "[key.path=value ...]",
     .about =
         "The same command again continues the run in run.dir; so does `trireme train RUN`. On "
         "INT (Ctrl-C), TERM, USR1 or HUP the run finishes the step, saves and exits with 75; a "

@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "cli/diagnose/hang_report.h"
 #include "cli/diagnose/post_mortem.h"
+#include "cli/train/live.h"
 #include "cli/train/restart.h"
 #include "cli/train/run_log.h"
 #include "cli/train/signals.h"
@@ -118,13 +119,14 @@ static status start_once(cli_context *cli, const run_config *r, char *const *arg
 }
 
 // Starts the ranks, again after a loss if the configuration says so.
-static status start_all(cli_context *cli, const run_config *r, char *const *arguments,
+static status start_all(cli_context *cli, const cli_start *order, char *const *arguments,
                         launch_result *result, comm_control_block **control_block)
 {
+    const run_config *r = order->r;
     cli_restart restart;
-    bool again = true;
+    bool again = r->resilience.mode != RUN_RESILIENCE_LIVE;
     TRY(cli_restart_open(cli, r, arguments, &restart));
-    status st = ST_OK;
+    status st = again ? ST_OK : cli_live_start(&restart, order, result, control_block);
     while (again && st == ST_OK) {
         comm_control_block_unmap(*control_block);
         *control_block = NULL;
@@ -152,9 +154,9 @@ static status end_tell(cli_context *cli, const run_config *r, const launch_resul
     return fail(status_of_exit(result->exit_code), "%s", result->text);
 }
 
-status cli_ranks_start(cli_context *cli, const run_config *r, const char *const *keys,
-                       int64_t key_count)
+status cli_ranks_start(cli_context *cli, const cli_start *order)
 {
+    const run_config *r = order->r;
     char **arguments = NULL;
     comm_control_block *control_block = NULL;
     launch_result result = {.rank = -1};
@@ -165,9 +167,9 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
                     "several machines use torchrun, srun or mpirun",
                     (long long)wanted, LAUNCH_LOCAL_MAX);
     }
-    TRY(arguments_make(cli, keys, key_count, &arguments));
+    TRY(arguments_make(cli, order->found, order->found_count, &arguments));
     status st = train_prepare(cli->h, cli->a, r);
-    if (st == ST_OK) st = start_all(cli, r, arguments, &result, &control_block);
+    if (st == ST_OK) st = start_all(cli, order, arguments, &result, &control_block);
     if (st == ST_OK) {
         st = end_tell(cli, r, &result, control_block);
     } else {
@@ -420,6 +422,7 @@ static status comm_join(cli_context *cli, const run_config *r, const launch_plac
     if (is_lost) return fail(ST_PEER_LOST, "%s", k->why);
     const comm_config wanted = {.h = cli->h,
                                 .job = place->job,
+                                .epoch = place->epoch,
                                 .rank = place->rank,
                                 .ranks = place->ranks,
                                 .local_rank = n.here,
@@ -474,6 +477,7 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
     const launch_join_config c = {.h = cli->h,
                                   .place = place,
                                   .key_path = getenv("TRIREME_KEY"),
+                                  .epoch = place->epoch,
                                   .facts = facts,
                                   .fact_count = count,
                                   .limits = {.stuck_ns = stuck_ns},
@@ -504,6 +508,13 @@ status cli_ranks_join(cli_context *cli, const run_config *r, const char *transpo
         cli_ranks_leave(k, st);
     }
     return st;
+}
+
+// Under launch_live the launcher's byte asks for the end of the epoch.
+bool cli_ranks_change_asked(void *ranks)
+{
+    cli_ranks *k = ranks;
+    return atomic_load(&k->has_peer_failed);
 }
 
 comm *cli_ranks_comm(const cli_ranks *k)

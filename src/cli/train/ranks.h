@@ -10,10 +10,17 @@
 // Finds the launcher of this process; launch_place.ranks is 1 without one.
 NODISCARD status cli_ranks_place(launch_place *out);
 
-// Starts the ranks of the layout, each with this command and the additional `keys`, and waits until
-// all have ended. Reports the error of the rank that failed first.
-NODISCARD status cli_ranks_start(cli_context *cli, const run_config *r, const char *const *keys,
-                                 int64_t key_count);
+// Starts the ranks of the layout, each with this command and the keys that were found, and waits
+// until all have ended. Reports the error of the rank that failed first.
+typedef struct cli_start {
+    const run_config *r;
+    const char *yaml; // r is the configuration of this file with these keys
+    const char *const *keys;
+    int64_t key_count;
+    const char *const *found; // keys that the planner found
+    int64_t found_count;
+} cli_start;
+NODISCARD status cli_ranks_start(cli_context *cli, const cli_start *order);
 
 // Joins this process to the other ranks; cli_ranks_leave() leaves them. r: configuration that must
 // be equal on all ranks; NULL: no run, only ranks of the same program. transport: a row of comm's;
@@ -22,6 +29,7 @@ typedef struct cli_ranks cli_ranks;
 NODISCARD status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
                                 const launch_place *place, cli_ranks **out);
 comm *cli_ranks_comm(const cli_ranks *k);
+bool cli_ranks_change_asked(void *ranks); // train_watcher.change_asked
 // For the failure detector of the other ranks.
 void cli_ranks_progress(void *ranks, const train_progress *p);
 // st: the result of this rank; the others receive a failure. NULL is legal.

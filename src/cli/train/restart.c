@@ -12,7 +12,7 @@
 
 static const char memory_begin[] = "/dev/shm/trireme-";
 static const char memory_variable[] = "TRIREME_MEMORY"; // the folder
-static const char lost_variable[] = "TRIREME_LOST";     // epoch, rank, Unix ns, us, cause
+static const char lost_variable[] = "TRIREME_LOST";     // as loss_print() writes it
 enum { LOSSES_IN_PLACE_MAX = 5, PATH_LIMIT_BYTES = 4096 };
 
 // ---- the folder in memory -----------------------------------------------------------------------
@@ -102,8 +102,7 @@ status cli_restart_open(cli_context *cli, const run_config *r, char *const *argu
     return variable_set(memory_variable, out->memory);
 }
 
-// The newest step in memory or on the disk; -1: none.
-static status newest_step(const cli_restart *k, int64_t *out)
+status cli_restart_newest(const cli_restart *k, int64_t *out)
 {
     char *folder = NULL, *path = NULL;
     int64_t saved = -1;
@@ -145,6 +144,21 @@ static status cause_make(const cli_restart *k, const launch_result *result, char
                         (int)strcspn(error, "\n"), error);
 }
 
+status cli_restart_print(arena *a, const train_restart *lost, char **out)
+{
+    return arena_format(a, out, "%lld %s %lld %lld %lld %s|%s", (long long)lost->epoch, lost->event,
+                        (long long)lost->rank, (long long)lost->lost_ns,
+                        (long long)(lost->detect_ms * 1e3), lost->done, lost->cause);
+}
+
+status cli_restart_put(const char *memory, const char *lost)
+{
+    TRY(variable_set(memory_variable, memory));
+    if (lost[0] != '\0') return variable_set(lost_variable, lost);
+    (void)unsetenv(lost_variable);
+    return ST_OK;
+}
+
 // For the ranks of the next start.
 static status loss_publish(const cli_restart *k, const launch_result *result)
 {
@@ -152,20 +166,36 @@ static status loss_publish(const cli_restart *k, const launch_result *result)
     const int64_t ago_ns = h->api->monotonic_ns(h) - result->ended_at;
     char *value = NULL, *cause = NULL;
     TRY(cause_make(k, result, &cause));
-    TRY(arena_format(k->cli->a, &value, "%lld %d %lld %lld %s", (long long)k->epoch, result->lost,
-                     (long long)(h->api->unix_ns(h) - ago_ns), (long long)(ago_ns / 1000), cause));
+    // The kind of a loss is in the code of the error that the lost rank had printed.
+    const bool is_wrong = strstr(cause, status_code(ST_CORRUPT)) != NULL;
+    const train_restart lost = {.epoch = k->epoch,
+                                .event = is_wrong ? "sdc" : "lost",
+                                .rank = result->lost,
+                                .lost_ns = h->api->unix_ns(h) - ago_ns,
+                                .detect_ms = (double)ago_ns / 1e6,
+                                .done = "all ranks were started again",
+                                .cause = cause};
+    TRY(cli_restart_print(k->cli->a, &lost, &value));
     return variable_set(lost_variable, value);
+}
+
+status cli_restart_count(cli_restart *k, bool *is_given_up)
+{
+    int64_t step = -1;
+    TRY(cli_restart_newest(k, &step));
+    k->losses_in_place = step == k->lost_at_step && k->epoch > 0 ? k->losses_in_place + 1 : 1;
+    k->lost_at_step = step;
+    *is_given_up = k->losses_in_place >= LOSSES_IN_PLACE_MAX;
+    return ST_OK;
 }
 
 status cli_restart_again(cli_restart *k, launch_result *result, bool *again)
 {
-    int64_t step = -1;
+    bool is_given_up = false;
     *again = false;
     if (k->memory == NULL || !is_loss(result)) return ST_OK;
-    TRY(newest_step(k, &step));
-    k->losses_in_place = step == k->lost_at_step && k->epoch > 0 ? k->losses_in_place + 1 : 1;
-    k->lost_at_step = step;
-    if (k->losses_in_place >= LOSSES_IN_PLACE_MAX) {
+    TRY(cli_restart_count(k, &is_given_up));
+    if (is_given_up) {
         const size_t used = strlen(result->text);
         (void)snprintf(result->text + used, sizeof(result->text) - used,
                        "\n%d ranks in a row were lost without a finished step in between, so the "
@@ -198,7 +228,8 @@ status cli_restart_read(arena *a, train_restart *out, bool *has)
 {
     const char *memory = getenv(memory_variable), *lost = getenv(lost_variable);
     long long epoch = 0, rank = 0, at = 0, detect_us = 0;
-    int cause = 0;
+    int at_done = 0;
+    char event[16];
     *out = (train_restart){.rank = -1, .cause = ""};
     *has = memory != NULL;
     if (!*has) return ST_OK;
@@ -206,15 +237,21 @@ status cli_restart_read(arena *a, train_restart *out, bool *has)
     TRY(arena_strdup(a, memory, &folder));
     out->memory = folder;
     if (lost == NULL) return ST_OK;
-    const int found =
-        sscanf(lost, "%lld %lld %lld %lld %n", &epoch, &rank, &at, &detect_us, &cause);
-    if (found != 4 || cause == 0) {
+    const int found = sscanf(lost, "%lld %15s %lld %lld %lld %n", &epoch, event, &rank, &at,
+                             &detect_us, &at_done);
+    if (found != 5 || at_done == 0 || strchr(lost + at_done, '|') == NULL) {
         return fail(ST_CONFIG, "%s = \"%s\" was not set by this program; unset it", lost_variable,
                     lost);
     }
-    TRY(arena_strdup(a, lost + cause, &why));
+    char *kind = NULL, *done = NULL;
+    TRY(arena_strdup(a, event, &kind));
+    TRY(arena_strdup(a, lost + at_done, &done));
+    why = strchr(done, '|');
+    *why++ = '\0';
     *out = (train_restart){.memory = folder,
                            .epoch = epoch,
+                           .event = kind,
+                           .done = done,
                            .rank = rank,
                            .lost_ns = at,
                            .detect_ms = (double)detect_us / 1e3,

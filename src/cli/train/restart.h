@@ -26,6 +26,10 @@ typedef struct cli_restart {
 // Makes the folder, or takes the one that a launcher of this run has left.
 NODISCARD status cli_restart_open(cli_context *cli, const run_config *r, char *const *arguments,
                                   cli_restart *out);
+// The newest step in memory or on the disk; -1: none.
+NODISCARD status cli_restart_newest(const cli_restart *k, int64_t *out);
+// Counts a loss. *is_given_up: too many of them at the same step.
+NODISCARD status cli_restart_count(cli_restart *k, bool *is_given_up);
 // The arguments of the next start.
 char *const *cli_restart_arguments(const cli_restart *k);
 // True if the ranks are to be started again after this result of a start. A text for the user, if
@@ -36,6 +40,10 @@ void cli_restart_close(cli_restart *k, bool is_over);
 // Removes the copies in memory of the run in this folder, if it has some.
 NODISCARD status cli_restart_forget(cli_context *cli, const char *run_dir);
 
+// What a rank is told about a change: a line, and back to where cli_restart_read() finds it. "":
+// there was no change.
+NODISCARD status cli_restart_print(arena *a, const train_restart *lost, char **out);
+NODISCARD status cli_restart_put(const char *memory, const char *lost);
 // A rank's side: what the launcher has put into the environment. *has is false without it.
 NODISCARD status cli_restart_read(arena *a, train_restart *out, bool *has);
 

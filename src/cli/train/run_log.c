@@ -160,7 +160,7 @@ static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 static status copies_print(const run_config *r, text *out)
 {
     const int64_t every = r->resilience.buddy.every;
-    if (r->resilience.mode != RUN_RESILIENCE_RESTART) return ST_OK;
+    if (r->resilience.mode == RUN_RESILIENCE_OFF) return ST_OK;
     return text_add(out, "copies   of the state in memory, every %lld step%s\n", (long long)every,
                     text_plural(every, "s"));
 }

@@ -1,0 +1,217 @@
+// The launcher's side of resilience.mode = live: the layout of each epoch, what its ranks are told,
+// and the socket at which processes join.
+#include "cli/train/live.h"
+
+#include "base/text.h"
+#include "cli/diagnose/post_mortem.h"
+#include "cli/train/shrink.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+extern char **environ;
+
+typedef struct live_run {
+    cli_context *cli;
+    cli_restart *k;
+    const cli_start *order;
+    comm_control_block **control_block; // of this epoch
+    post_mortem *last;
+    int64_t ranks; // of this epoch; 0: none yet
+} live_run;
+
+// ---- the socket at which processes join ---------------------------------------------------------
+
+static status join_open(live_run *v, int *out)
+{
+    char *path = NULL, *line = NULL;
+    uint64_t name = 0;
+    const host *h = v->cli->h;
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    TRY(h->api->random_fill(h, &name, (int64_t)sizeof(name)));
+    TRY(arena_format(v->cli->a, &line, "@trireme-join-%016llx\n", (unsigned long long)name));
+    const size_t length = strlen(line) - 1;
+    memcpy(to.sun_path + 1, line + 1, length - 1); // sun_path[0] = 0: abstract, it leaves no file
+    TRY(path_join(v->cli->a, v->order->r->run.dir, "join", &path));
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&to, bytes) != 0 || listen(fd, 16) != 0) {
+        const status st = fail(ST_IO, "a socket for ranks that join: %s", strerror(errno));
+        if (fd >= 0) (void)close(fd);
+        return st;
+    }
+    const status st = host_write_all(h, path, line, (int64_t)strlen(line));
+    if (st == ST_OK) {
+        *out = fd;
+        return chmod(path, 0600) == 0 ? ST_OK : fail(ST_IO, "%s: %s", path, strerror(errno));
+    }
+    (void)close(fd);
+    return st;
+}
+
+static void join_close(live_run *v, int fd)
+{
+    char *path = NULL;
+    error_record kept;
+    error_take(&kept);
+    if (fd >= 0) (void)close(fd);
+    status st = path_join(v->cli->a, v->order->r->run.dir, "join", &path);
+    if (st == ST_OK) st = v->cli->h->api->path_remove(v->cli->h, path);
+    (void)error_put(&kept);
+}
+
+// ---- an epoch -----------------------------------------------------------------------------------
+
+static const char *const events[] = {
+    [LAUNCH_BEGIN] = "", [LAUNCH_LOST] = "lost", [LAUNCH_WRONG] = "sdc", [LAUNCH_JOINED] = "joined"};
+
+// The sentence for people: who has the places now.
+static status done_print(const live_run *v, const launch_change *c, const cli_layout *l, char **out)
+{
+    text t = {.a = v->cli->a};
+    const int64_t full = run_config_ranks(v->order->r);
+    if (l->ranks == v->ranks && l->ranks == full) {
+        TRY(text_add(&t, "the other ranks live on"));
+    } else {
+        TRY(text_add(&t, "%lld rank%s in place of %lld: %s", (long long)l->ranks,
+                     text_plural(l->ranks, "s"), (long long)v->ranks, l->words));
+    }
+    if (l->unused > 0) {
+        TRY(text_add(&t, ", the nearest layout of at most %lld ranks", (long long)c->available));
+    }
+    *out = t.bytes;
+    return ST_OK;
+}
+
+static status loss_print(live_run *v, const launch_change *c, const cli_layout *l, char **out)
+{
+    const host *h = v->cli->h;
+    const int64_t ago_ns = h->api->monotonic_ns(h) - c->at;
+    char *done = NULL, *cause = NULL;
+    if (v->k->epoch == 0) return arena_strdup(v->cli->a, "", out);
+    TRY(done_print(v, c, l, &done));
+    TRY(arena_format(v->cli->a, &cause, "%.*s", (int)strcspn(c->cause, "\n"), c->cause));
+    for (char *at = done; *at != '\0'; at++) {
+        if (*at == '|') *at = '/';
+    }
+    const train_restart lost = {.epoch = v->k->epoch,
+                                .event = events[c->event],
+                                .rank = c->rank,
+                                .lost_ns = h->api->unix_ns(h) - ago_ns,
+                                .detect_ms = (double)ago_ns / 1e6,
+                                .done = done,
+                                .cause = cause};
+    return cli_restart_print(v->cli->a, &lost, out);
+}
+
+// "MEMORY\nLOSS\nKEY\nKEY\n".
+static status order_print(live_run *v, const launch_change *c, const cli_layout *l,
+                          char out[LAUNCH_ORDER_BYTES])
+{
+    text t = {.a = v->cli->a};
+    char *loss = NULL;
+    TRY(loss_print(v, c, l, &loss));
+    TRY(text_add(&t, "%s\n%s\n", v->k->memory, loss));
+    for (int64_t i = 0; i < l->key_count; i++) TRY(text_add(&t, "%s\n", l->keys[i]));
+    if (t.length >= LAUNCH_ORDER_BYTES) return fail(ST_INTERNAL, "the order of an epoch is long");
+    memcpy(out, t.bytes, (size_t)t.length + 1);
+    return ST_OK;
+}
+
+static status too_few(const live_run *v, const launch_change *c, int64_t least)
+{
+    if (!c->is_last) return ST_OK; // processes may join
+    return fail(ST_STOPPED,
+                "%d of at least %lld ranks are left and no process joined within "
+                "resilience.join_timeout; the same command continues (%s)",
+                c->available, (long long)least, v->k->memory);
+}
+
+static status epoch_plan(void *context, const launch_change *c, launch_epoch *out)
+{
+    live_run *v = context;
+    cli_layout l;
+    bool is_given_up = false;
+    const run_config *r = v->order->r;
+    const int64_t least = r->resilience.min_ranks > 0 ? r->resilience.min_ranks : 1;
+    const bool is_full = c->available >= run_config_ranks(r);
+    *out = (launch_epoch){.control_block_fd = -1};
+    if (c->available < least && !is_full) return too_few(v, c, least);
+    if (c->event == LAUNCH_LOST || c->event == LAUNCH_WRONG) {
+        TRY(cli_restart_count(v->k, &is_given_up));
+        if (is_given_up) {
+            return fail(ST_PEER_LOST,
+                        "%s\n%d ranks in a row were lost without a finished step in between, so the "
+                        "run ends",
+                        c->cause, v->k->losses_in_place);
+        }
+    }
+    TRY(cli_shrink(v->cli, v->order, c->available, &l));
+    if (l.ranks < least && !is_full) return too_few(v, c, least);
+    if (c->event != LAUNCH_BEGIN) v->k->epoch++;
+    TRY(order_print(v, c, &l, out->text));
+    post_mortem_stop(v->last, false);
+    v->last = NULL;
+    comm_control_block_unmap(*v->control_block);
+    *v->control_block = NULL;
+    TRY(v->cli->h->api->random_fill(v->cli->h, &out->job, (int64_t)sizeof(out->job)));
+    TRY(comm_control_block_create((int)l.ranks, out->job, 0, v->control_block));
+    TRY(post_mortem_start(v->cli->h, r->run.dir, *v->control_block, &v->last));
+    out->control_block_fd = comm_control_block_fd(*v->control_block);
+    out->ranks = (int)l.ranks;
+    v->ranks = l.ranks;
+    return ST_OK;
+}
+
+// RUN/logs/processes: the process of each rank, a line each, for `chaos` and for people.
+static void epoch_placed(void *context, const int64_t *processes, int ranks)
+{
+    live_run *v = context;
+    text t = {.a = v->cli->a};
+    char *path = NULL;
+    status st = path_join(v->cli->a, v->order->r->run.dir, "logs/processes", &path);
+    for (int i = 0; i < ranks && st == ST_OK; i++) {
+        st = text_add(&t, "%d %lld\n", i, (long long)processes[i]);
+    }
+    if (st == ST_OK) st = host_write_all(v->cli->h, path, t.bytes, t.length);
+    if (st != ST_OK) error_clear();
+}
+
+status cli_live_start(cli_restart *k, const cli_start *order, launch_result *result,
+                      comm_control_block **control_block)
+{
+    cli_context *cli = k->cli;
+    live_run v = {.cli = cli, .k = k, .order = order, .control_block = control_block};
+    const run_config *r = order->r;
+    char *logs = NULL;
+    int join_fd = -1;
+    TRY(path_join(cli->a, r->run.dir, "logs", &logs));
+    TRY(cli->h->api->path_mkdir(cli->h, logs));
+    TRY(join_open(&v, &join_fd));
+    const launch_live_config c = {.local = {.h = cli->h,
+                                            .ranks = (int)run_config_ranks(r),
+                                            .program = "/proc/self/exe",
+                                            .argv = k->given,
+                                            .environment = environ,
+                                            .log_folder = logs,
+                                            .console_fd = STDOUT_FILENO,
+                                            .control_block_fd = -1},
+                                  .spares = (int)r->resilience.spares,
+                                  .replaces = r->resilience.min_ranks == 0,
+                                  .join_fd = join_fd,
+                                  .wait_ns = r->resilience.join_timeout,
+                                  .plan = epoch_plan,
+                                  .placed = epoch_placed,
+                                  .context = &v};
+    const status st = launch_live(&c, result);
+    error_record kept;
+    error_take(&kept);
+    post_mortem_stop(v.last, false);
+    join_close(&v, join_fd);
+    return st == ST_OK ? ST_OK : error_put(&kept);
+}

@@ -1,0 +1,103 @@
+// A rank's side of resilience.mode = live.
+#include "cli/train/live.h"
+#include "cli/train/signals.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { KEYS_MAX = 64 };
+
+// True if the rank has left its epoch, and is whole: it waits for another place. An error that would
+// come again ends it, and the run.
+static bool goes_on(status st, const train_outcome *out)
+{
+    if (st == ST_STOPPED) return out->changes;
+    return st != ST_OK && status_exit_code(st) == status_exit_code(ST_PEER_LOST);
+}
+
+// One epoch, with memory of its own.
+static status epoch_run(const launch_place *place, char *text_of_epoch, cli_live_train *train,
+                        void *context, train_outcome *out)
+{
+    const char *keys[KEYS_MAX];
+    int64_t count = 0;
+    char *loss = strchr(text_of_epoch, '\n');
+    *out = (train_outcome){.wrong = -1};
+    if (loss == NULL) return fail(ST_INTERNAL, "the order of an epoch is malformed");
+    *loss++ = '\0';
+    for (char *at = strchr(loss, '\n'); at != NULL && count < KEYS_MAX;) {
+        *at++ = '\0';
+        if (*at != '\0') keys[count++] = at;
+        at = strchr(at, '\n');
+    }
+    TRY(cli_restart_put(text_of_epoch, loss));
+    return train(context, keys, count, place, out);
+}
+
+status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *train, void *context)
+{
+    char order[LAUNCH_ORDER_BYTES];
+    arena *kept = cli->a;
+    train_outcome out;
+    bool is_over = false;
+    cpu_set_t cores;
+    error_record error = {.code = ST_OK};
+    const int post_fd = place->post_fd;
+    const bool has_cores = sched_getaffinity(0, sizeof(cores), &cores) == 0;
+    const launch_place empty = *place;
+    status st = ST_OK;
+    cli_signals_begin();
+    for (;;) {
+        *place = empty;
+        TRY(launch_post_wait(post_fd, place, order, &is_over));
+        if (is_over) break;
+        // An epoch divides the cores of the process among its ranks.
+        if (has_cores) (void)sched_setaffinity(0, sizeof(cores), &cores);
+        TRY(arena_create("epoch", 0, &cli->a));
+        st = epoch_run(place, order, train, context, &out);
+        error_take(&error);
+        arena_destroy(cli->a);
+        cli->a = kept;
+        if (!goes_on(st, &out)) break;
+        (void)fflush(NULL);
+        launch_post_ready(post_fd, out.changes, (int)out.wrong, error.text);
+    }
+    cli_signals_end();
+    if (st == ST_OK || (is_over && out.changes)) return ST_OK;
+    return error_put(&error);
+}
+
+// ---- train RUN --join ---------------------------------------------------------------------------
+
+status cli_live_join(cli_context *cli, const char *run_dir)
+{
+    char *path = NULL, *address = NULL, *folder = NULL, **arguments = NULL, value[64];
+    int64_t bytes = 0;
+    int fd = -1;
+    file_info info;
+    TRY(path_join(cli->a, run_dir, "join", &path));
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    if (info.kind != FILE_KIND_REGULAR) {
+        return fail(ST_NOT_FOUND,
+                    "%s does not go on with resilience.mode = live on this machine, so no rank can "
+                    "join it",
+                    run_dir);
+    }
+    TRY(host_read_all(cli->h, cli->a, path, 256, &address, &bytes));
+    address[strcspn(address, "\n")] = '\0';
+    TRY(launch_post_join(address, cli->a, &fd, &arguments, &folder));
+    const int kept = dup(fd); // without close-on-exec
+    (void)snprintf(value, sizeof(value), "post %d", kept);
+    if (kept < 0 || setenv("TRIREME_LAUNCH", value, 1) != 0 || chdir(folder) != 0) {
+        return fail(ST_IO, "cannot join from %s: %s", folder, strerror(errno));
+    }
+    cli_print(cli, "note     this process is a rank of %s now, when the run has a place for it; "
+              "its output is in logs/\n", run_dir);
+    cli_push(cli);
+    (void)execv("/proc/self/exe", arguments);
+    return fail(ST_IO, "cannot start this program again as a rank: %s", strerror(errno));
+}

@@ -1,0 +1,559 @@
+// Ranks that live on: after a loss, or when a process joins, the living processes get places in a
+// new epoch.
+//
+//   begin   every process waits; each place gets a process, with a new key, socket and control block
+//   run     a rank dies, or says that it has left the epoch, or a process joins
+//   end     the others say so too; one that is stopped or late is killed
+//   begin   survivors keep their places, spares or new processes take those of lost ranks
+//
+// A rank of an earlier epoch is ready or dead before the next one begins, so nothing that it has
+// sent can arrive in it. A rank that ends with 0 or 75 ends the job in order, and one that ends with
+// an error that would come again ends it too; the waiting processes see their sockets close.
+#include "launch/local_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const int64_t stopped_ns = INT64_C(100000000); // until a stopped rank is killed
+static const int64_t late_ns = INT64_C(5000000000);   // until one that does not leave is killed
+enum { LOOK_MS = 20, IDLE_MS = 2000, ARGUMENTS_BYTES = 1 << 16 };
+
+typedef struct live {
+    const launch_live_config *config;
+    local *l;
+    int ranks;      // places of this epoch; 0: none has begun
+    uint32_t epoch; // counted from 0
+    bool is_broken, is_changing; // the epoch ends: after a loss; a process has joined
+    bool is_waiting;             // for processes to join
+    bool is_over;                // the job ends
+    status st;                   // of the planner
+    int64_t wait_until;
+    launch_event event;
+    int blamed;      // process whose values were wrong; -1: none
+    int64_t at;      // when the loss was noticed
+    int lost;        // its rank; -1: not known
+    bool is_certain; // the process of that rank has ended by itself
+    char cause[LAUNCH_TEXT_BYTES], started[512];
+    int error; // process that ended with an error that would come again; -1: none
+} live;
+
+status launch_join_address(const char *name, struct sockaddr_un *out, socklen_t *length)
+{
+    const size_t n = strlen(name);
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (name[0] != '@' || n < 2 || n >= sizeof(out->sun_path)) {
+        return fail(ST_CONFIG, "%.100s is no address of a run", name);
+    }
+    memcpy(out->sun_path + 1, name + 1, n - 1);
+    *length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
+    return ST_OK;
+}
+
+static bool is_placed(const local_rank *r)
+{
+    return r->is_alive && r->rank >= 0;
+}
+
+static int waiting_count(const live *v)
+{
+    int n = 0;
+    for (int i = 0; i < v->l->count; i++) {
+        n += v->l->ranks[i].is_alive && (v->l->ranks[i].is_ready || v->l->ranks[i].rank < 0);
+    }
+    return n;
+}
+
+static int64_t now_of(const live *v)
+{
+    return launch_now(v->l);
+}
+
+// ---- the end of an epoch ------------------------------------------------------------------------
+
+static void say(int post, const char *message)
+{
+    const ssize_t n = send(post, message, strlen(message), MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)n; // the end of the process is seen elsewhere
+}
+
+// Asks all ranks to leave this epoch.
+static void end_ask(live *v)
+{
+    for (int i = 0; i < v->l->count; i++) {
+        if (is_placed(&v->l->ranks[i]) && !v->l->ranks[i].is_ready) say(v->l->ranks[i].post, "c");
+    }
+}
+
+// Notes why the epoch ends. The end of a process is a better reason than what others saw of it.
+static void broken(live *v, int rank, bool is_certain, const char *cause)
+{
+    if (v->is_broken && (v->is_certain || !is_certain)) return;
+    if (!v->is_broken) {
+        v->at = now_of(v);
+        end_ask(v);
+    }
+    if (v->event != LAUNCH_WRONG) v->event = LAUNCH_LOST;
+    v->is_broken = true;
+    v->is_certain = is_certain;
+    v->lost = rank;
+    (void)snprintf(v->cause, sizeof(v->cause), "%s", cause);
+}
+
+static bool is_loss(const local_rank *r)
+{
+    return r->ended_by != 0 || r->exit_code == status_exit_code(ST_PEER_LOST) ||
+           r->exit_code == status_exit_code(ST_INTERNAL);
+}
+
+static void process_ended(live *v, int i)
+{
+    local_rank *r = &v->l->ranks[i];
+    launch_result how = {.rank = i};
+    launch_close(&r->post);
+    if (r->rank < 0) return; // a spare
+    launch_tell_rank(v->l, i, &how);
+    if (r->was_stopped) {
+        (void)snprintf(how.text, sizeof(how.text),
+                       "rank %d was stopped (SIGSTOP), so the launcher ended it", r->rank);
+    }
+    const bool is_orderly = r->ended_by == 0 && (r->exit_code == 0 || r->exit_code == 75);
+    if (is_orderly || (!is_loss(r) && !r->was_ended)) {
+        v->is_over = true;
+        if (is_orderly || v->error >= 0) return;
+        v->error = i;
+        v->at = v->at > 0 ? v->at : now_of(v);
+        end_ask(v);
+        return;
+    }
+    broken(v, r->rank, !r->was_ended || r->was_stopped, how.text);
+    r->rank = -1;
+}
+
+// A process that this one did not start cannot be waited for.
+static void joined_look(local *l, int i, int64_t now)
+{
+    local_rank *r = &l->ranks[i];
+    struct pollfd p = {.fd = r->pidfd, .events = POLLIN};
+    if (poll(&p, 1, 0) <= 0) return;
+    r->is_alive = false;
+    l->alive--;
+    r->ended_at = now;
+    r->ended_by = SIGKILL; // or how it ended; it was not told
+    launch_close(&r->pidfd);
+}
+
+static void processes_look(live *v, int64_t now)
+{
+    local *l = v->l;
+    for (int i = 0; i < l->count; i++) {
+        local_rank *r = &l->ranks[i];
+        if (!r->is_alive) continue;
+        if (r->is_joined) {
+            joined_look(l, i, now);
+        } else {
+            launch_end_rank(l, i, now);
+        }
+        if (!r->is_alive) process_ended(v, i);
+    }
+}
+
+// "r ASKED WRONG TEXT".
+static void ready_take(live *v, int i, const char *message)
+{
+    int asked = 0, wrong = -1, at = 0;
+    local_rank *r = &v->l->ranks[i];
+    if (sscanf(message, "r %d %d %n", &asked, &wrong, &at) != 2 || at == 0 || r->is_ready) return;
+    r->is_ready = true;
+    if (asked || r->rank < 0) return;
+    if (wrong >= 0) v->event = LAUNCH_WRONG;
+    for (int k = 0; k < v->l->count && wrong >= 0; k++) {
+        if (is_placed(&v->l->ranks[k]) && v->l->ranks[k].rank == wrong) v->blamed = k;
+    }
+    broken(v, wrong, false, message + at);
+}
+
+static void messages_take(live *v)
+{
+    char message[LAUNCH_TEXT_BYTES + 1];
+    for (int i = 0; i < v->l->count; i++) {
+        if (v->l->ranks[i].post < 0) continue;
+        const ssize_t n =
+            recv(v->l->ranks[i].post, message, sizeof(message) - 1, MSG_DONTWAIT);
+        if (n <= 0) continue; // the end of the process is seen by its descriptor
+        message[n] = '\0';
+        ready_take(v, i, message);
+    }
+}
+
+// Kills ranks that do not leave an epoch which has ended: stopped ones soon, late ones in the end.
+static void fence(live *v, int64_t now)
+{
+    local *l = v->l;
+    if (!v->is_broken && v->error < 0) return;
+    for (int i = 0; i < l->count; i++) {
+        local_rank *r = &l->ranks[i];
+        if (!is_placed(r) || r->is_ready) continue;
+        const bool is_stopped = now - v->at >= stopped_ns && !r->is_joined && launch_is_stopped(r);
+        if (!is_stopped && now - v->at < late_ns) continue;
+        r->was_stopped = r->was_stopped || is_stopped;
+        r->was_forced = true;
+        launch_signal_rank(l, i, SIGKILL);
+    }
+}
+
+// ---- the beginning of an epoch ------------------------------------------------------------------
+
+// A place in the table for another process; -1: there is none.
+static int process_place(local *l)
+{
+    for (int i = 0; i < l->count; i++) {
+        if (!l->ranks[i].is_alive && l->ranks[i].post < 0) return i;
+    }
+    return l->count < LAUNCH_LOCAL_MAX ? l->count++ : -1;
+}
+
+static status process_start(live *v)
+{
+    const int i = process_place(v->l);
+    if (i < 0) return fail(ST_UNSUPPORTED, "more than %d processes", LAUNCH_LOCAL_MAX);
+    v->l->ranks[i] = (local_rank){.pidfd = -1, .post = -1, .rank = -1};
+    return launch_start_rank(v->l, i);
+}
+
+static status socket_make(live *v)
+{
+    local *l = v->l;
+    uint64_t name[2];
+    char bound[CONTROL_ADDRESS_BYTES];
+    launch_close(&l->listen_fd);
+    control_key_destroy(l->key);
+    l->key = NULL;
+    TRY(control_key_create(l->config->h, &l->key));
+    TRY(l->config->h->api->random_fill(l->config->h, name, sizeof(name)));
+    (void)snprintf(l->address, sizeof(l->address), "unix:@trireme-%016llx%016llx",
+                   (unsigned long long)name[0], (unsigned long long)name[1]);
+    return control_listen(l->address, false, &l->listen_fd, bound);
+}
+
+static status place_send(live *v, int i, const launch_epoch *e)
+{
+    local *l = v->l;
+    char message[LAUNCH_ORDER_BYTES + 512], path[LAUNCH_PATH_BYTES];
+    int fds[POST_FDS] = {-1, -1, e->control_block_fd, l->listen_fd};
+    const int rank = l->ranks[i].rank, count = rank == 0 ? POST_FDS : POST_FDS - 1;
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int) * POST_FDS)];
+    } rights = {0};
+    launch_log_path(l->config, rank, path);
+    fds[POST_OUT] = rank == 0 ? fcntl(l->pipe_in, F_DUPFD_CLOEXEC, 3)
+                              : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    status st = fds[POST_OUT] >= 0 ? control_key_pipe(l->key, &fds[POST_KEY])
+                                   : fail(ST_IO, "%s: %s", path, strerror(errno));
+    const int n = snprintf(message, sizeof(message), "p %d %d %llx %u %s\n%s", rank, v->ranks,
+                           (unsigned long long)e->job, v->epoch, l->address, e->text);
+    struct iovec part = {.iov_base = message, .iov_len = (size_t)n};
+    struct msghdr m = {.msg_iov = &part,
+                       .msg_iovlen = 1,
+                       .msg_control = rights.bytes,
+                       .msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)count)};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)count);
+    memcpy(CMSG_DATA(c), fds, sizeof(int) * (size_t)count);
+    if (st == ST_OK) { // to a process that has just ended it fails, which its descriptor shows
+        const ssize_t sent = sendmsg(l->ranks[i].post, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)sent;
+    }
+    launch_close(&fds[POST_OUT]);
+    launch_close(&fds[POST_KEY]);
+    return st;
+}
+
+// Survivors keep their places if the number of places is as before, and else their order; the rest
+// get the other waiting processes. by_place: [ranks], -1: free.
+static void places_fill(live *v, int ranks, int by_place[LAUNCH_LOCAL_MAX])
+{
+    local *l = v->l;
+    int before[LAUNCH_LOCAL_MAX], next = 0;
+    for (int r = 0; r < LAUNCH_LOCAL_MAX; r++) before[r] = by_place[r] = -1;
+    for (int i = 0; i < l->count; i++) {
+        if (is_placed(&l->ranks[i])) before[l->ranks[i].rank] = i;
+    }
+    for (int r = 0; r < LAUNCH_LOCAL_MAX; r++) {
+        const int to = ranks == v->ranks ? r : next;
+        if (before[r] < 0 || to >= ranks) continue;
+        by_place[to] = before[r];
+        next++;
+    }
+    v->started[0] = '\0';
+    for (int i = 0; i < l->count; i++) {
+        if (!l->ranks[i].is_alive || l->ranks[i].rank >= 0) continue;
+        for (next = 0; next < ranks && by_place[next] >= 0;) next++;
+        if (next == ranks) break;
+        by_place[next] = i;
+        const size_t used = strlen(v->started);
+        (void)snprintf(v->started + used, sizeof(v->started) - used, "%srank %d by %s",
+                       used > 0 ? ", " : "", next, l->ranks[i].is_joined ? "a process that joined"
+                                                   : l->ranks[i].is_ready ? "a waiting rank"
+                                                   : "a spare");
+    }
+    for (int i = 0; i < l->count; i++) l->ranks[i].rank = -1;
+    for (int r = 0; r < ranks; r++) l->ranks[by_place[r]].rank = r;
+}
+
+static status epoch_plan(live *v, launch_epoch *e)
+{
+    const launch_change change = {.event = v->event,
+                                  .available = waiting_count(v),
+                                  .rank = v->lost,
+                                  .at = v->at,
+                                  .cause = v->cause,
+                                  .started = v->started,
+                                  .is_last = v->l->is_asked || (v->is_waiting &&
+                                                                now_of(v) >= v->wait_until)};
+    return v->config->plan(v->config->context, &change, e);
+}
+
+// A rank whose values were wrong a second time gets no place again.
+static void quarantine(live *v)
+{
+    if (v->blamed < 0 || v->event != LAUNCH_WRONG) return;
+    local_rank *r = &v->l->ranks[v->blamed];
+    v->blamed = -1;
+    if (!r->is_alive || ++r->hits < 2) return;
+    const size_t used = strlen(v->cause);
+    (void)snprintf(v->cause + used, sizeof(v->cause) - used,
+                   "; it is the second time, so rank %d is replaced", r->rank);
+    r->rank = -1;
+    launch_signal_rank(v->l, (int)(r - v->l->ranks), SIGKILL);
+    while (r->is_alive) { // SIGKILL does not wait
+        (void)usleep(1000);
+        if (r->is_joined) joined_look(v->l, (int)(r - v->l->ranks), now_of(v));
+        if (!r->is_joined) launch_end_rank(v->l, (int)(r - v->l->ranks), now_of(v));
+    }
+    launch_close(&r->post);
+}
+
+static status epoch_begin(live *v)
+{
+    local *l = v->l;
+    launch_epoch e = {0};
+    int by_place[LAUNCH_LOCAL_MAX];
+    int64_t processes[LAUNCH_LOCAL_MAX];
+    quarantine(v);
+    while (v->config->replaces && waiting_count(v) < l->config->ranks && !l->is_asked) {
+        TRY(process_start(v));
+    }
+    TRY(epoch_plan(v, &e));
+    if (e.ranks == 0) {
+        if (!v->is_waiting) v->wait_until = now_of(v) + v->config->wait_ns;
+        v->is_waiting = true;
+        return ST_OK;
+    }
+    v->is_waiting = v->is_broken = v->is_changing = v->is_certain = false;
+    TRY(socket_make(v));
+    places_fill(v, e.ranks, by_place);
+    v->ranks = e.ranks;
+    for (int r = 0; r < e.ranks; r++) {
+        local_rank *p = &l->ranks[by_place[r]];
+        p->is_ready = false;
+        processes[r] = (int64_t)p->pid;
+        TRY(place_send(v, by_place[r], &e));
+    }
+    launch_close(&l->listen_fd);
+    v->epoch++;
+    v->event = LAUNCH_LOST;
+    v->lost = -1;
+    if (v->config->placed != NULL) v->config->placed(v->config->context, processes, e.ranks);
+    return ST_OK;
+}
+
+// ---- processes that join ------------------------------------------------------------------------
+
+// The arguments of the ranks, after the folder of this process.
+static int64_t arguments_list(const live *v, char out[ARGUMENTS_BYTES])
+{
+    int64_t used = 0;
+    if (getcwd(out, ARGUMENTS_BYTES) == NULL) return 0;
+    used = (int64_t)strlen(out) + 1;
+    for (char *const *a = v->config->local.argv; *a != NULL; a++) {
+        const int64_t bytes = (int64_t)strlen(*a) + 1;
+        if (used + bytes > ARGUMENTS_BYTES) return 0;
+        memcpy(out + used, *a, (size_t)bytes);
+        used += bytes;
+    }
+    return used;
+}
+
+static void join_take(live *v)
+{
+    local *l = v->l;
+    char arguments[ARGUMENTS_BYTES];
+    struct ucred peer = {0};
+    socklen_t bytes = sizeof(peer);
+    int fd = accept4(v->config->join_fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0) return;
+    const bool is_known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0;
+    const int64_t count = arguments_list(v, arguments);
+    const int i = is_known && peer.uid == geteuid() && count > 0 && !v->is_over && !l->is_asked
+                      ? process_place(l)
+                      : -1;
+    const int pidfd = i >= 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0U) : -1;
+    if (pidfd < 0 || send(fd, arguments, (size_t)count, MSG_NOSIGNAL | MSG_DONTWAIT) != count) {
+        if (pidfd >= 0) (void)close(pidfd);
+        launch_close(&fd);
+        return;
+    }
+    l->ranks[i] = (local_rank){
+        .pid = peer.pid, .pidfd = pidfd, .post = fd, .rank = -1, .is_alive = true, .is_joined = true};
+    l->alive++;
+    if (v->is_waiting || v->ranks >= l->config->ranks || v->is_broken || v->is_changing) return;
+    v->is_changing = true;
+    v->event = LAUNCH_JOINED;
+    v->at = now_of(v);
+    (void)snprintf(v->cause, sizeof(v->cause), "a process joined");
+    end_ask(v);
+}
+
+// ---- the loop -----------------------------------------------------------------------------------
+
+// True if each rank of the epoch that is to end is ready or dead.
+static bool is_at_rest(const live *v)
+{
+    for (int i = 0; i < v->l->count; i++) {
+        if (is_placed(&v->l->ranks[i]) && !v->l->ranks[i].is_ready) return false;
+    }
+    return true;
+}
+
+static int sleep_ms(const live *v)
+{
+    return v->is_broken || v->is_changing || v->is_waiting || v->is_over ? LOOK_MS : IDLE_MS;
+}
+
+static void wait_once(live *v)
+{
+    enum { SIGNALS, OUTPUT, CONSOLE, JOIN, FIXED };
+    struct pollfd polls[FIXED + 2 * LAUNCH_LOCAL_MAX];
+    local *l = v->l;
+    polls[SIGNALS] = (struct pollfd){.fd = l->signal_fd, .events = POLLIN};
+    polls[OUTPUT] = (struct pollfd){.fd = l->pipe_out, .events = POLLIN};
+    polls[CONSOLE] = (struct pollfd){.fd = launch_output_is_waiting(l) ? l->config->console_fd : -1,
+                                     .events = POLLOUT};
+    polls[JOIN] = (struct pollfd){.fd = v->config->join_fd, .events = POLLIN};
+    for (int i = 0; i < l->count; i++) {
+        polls[FIXED + 2 * i] = (struct pollfd){.fd = l->ranks[i].pidfd, .events = POLLIN};
+        polls[FIXED + 2 * i + 1] = (struct pollfd){.fd = l->ranks[i].post, .events = POLLIN};
+    }
+    (void)poll(polls, (nfds_t)(FIXED + 2 * l->count), sleep_ms(v));
+    const int64_t now = now_of(v);
+    messages_take(v); // what a process said before it ended
+    processes_look(v, now);
+    launch_forward_signals(l);
+    if (l->pipe_out >= 0 && polls[OUTPUT].revents != 0) launch_output_read(l);
+    if (polls[CONSOLE].revents != 0) launch_output_write(l);
+    if (polls[JOIN].revents != 0) join_take(v);
+    launch_oom_look(l, now);
+    fence(v, now);
+}
+
+// The job ends: waiting processes see their sockets close.
+static void posts_close(live *v)
+{
+    for (int i = 0; i < v->l->count; i++) {
+        local_rank *r = &v->l->ranks[i];
+        if (r->is_ready || r->rank < 0 || !r->is_alive) launch_close(&r->post);
+    }
+}
+
+static int placed_count(const live *v)
+{
+    int n = 0;
+    for (int i = 0; i < v->l->count; i++) {
+        n += is_placed(&v->l->ranks[i]) && !v->l->ranks[i].is_ready;
+    }
+    return n;
+}
+
+static void run(live *v)
+{
+    while (v->l->alive > 0) {
+        const bool ends = v->is_broken || v->is_changing || v->is_waiting || v->ranks == 0;
+        if (!v->is_over && v->st == ST_OK && ends && is_at_rest(v)) {
+            v->st = epoch_begin(v);
+            if (v->st != ST_OK) v->is_over = true;
+        }
+        if (v->is_over) posts_close(v);
+        if (v->is_over && v->st != ST_OK && placed_count(v) > 0) launch_signal_all(v->l, SIGTERM);
+        wait_once(v);
+    }
+}
+
+// What the job's end means for this process.
+static void end_tell(const live *v, launch_result *out)
+{
+    const local *l = v->l;
+    *out = (launch_result){.rank = -1, .lost = -1, .was_asked = l->is_asked};
+    if (l->is_interrupted) {
+        out->is_interrupted = true;
+        out->ended_by = SIGINT;
+        (void)snprintf(out->text, sizeof(out->text),
+                       "a second SIGINT ended the run at once, without a checkpoint");
+        return;
+    }
+    if (v->error >= 0) {
+        out->rank = out->lost = l->ranks[v->error].rank;
+        launch_tell_rank(l, v->error, out);
+        launch_tell_tail(l, v->error, out);
+        return;
+    }
+    for (int i = 0; i < l->count; i++) {
+        const local_rank *r = &l->ranks[i];
+        if (r->rank >= 0 && r->exit_code == 75) out->exit_code = 75;
+    }
+    if (v->is_over) return;
+    // All processes have ended, and none in order.
+    out->exit_code = status_exit_code(ST_PEER_LOST);
+    out->rank = out->lost = v->lost > 0 ? v->lost : 0;
+    (void)snprintf(out->text, sizeof(out->text), "%s; no rank is left", v->cause);
+}
+
+status launch_live(const launch_live_config *config, launch_result *out)
+{
+    local *l = calloc(1, sizeof(*l));
+    live v = {.config = config, .l = l, .lost = -1, .blamed = -1, .error = -1, .event = LAUNCH_BEGIN};
+    const int wanted = config->local.ranks + config->spares;
+    if (l == NULL) return fail(ST_NO_MEMORY, "no memory to start %d ranks", wanted);
+    l->config = &config->local;
+    l->is_live = true;
+    l->first = -1;
+    l->listen_fd = l->liveness_out = l->liveness_in = l->pipe_out = l->pipe_in = l->null_fd = -1;
+    l->log_fd = l->signal_fd = -1;
+    const struct sigaction ignored = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignored, &l->pipe_before);
+    v.st = launch_prepare(l);
+    char path[LAUNCH_PATH_BYTES];
+    launch_log_path(l->config, 0, path);
+    l->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+    for (int r = 0; r < wanted && v.st == ST_OK; r++) v.st = process_start(&v);
+    if (v.st != ST_OK) launch_signal_all(l, SIGKILL);
+    error_record cause;
+    run(&v);
+    error_take(&cause);
+    launch_close(&l->pipe_in);
+    launch_output_end(l);
+    end_tell(&v, out);
+    for (int i = 0; i < l->count; i++) launch_close(&l->ranks[i].post);
+    const status st = v.st;
+    launch_release(l);
+    free(l);
+    return st == ST_OK ? ST_OK : error_put(&cause);
+}
