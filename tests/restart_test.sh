@@ -43,6 +43,41 @@ code "a launcher that was killed" 0 train orphan layout.dp=2 resilience.mode=res
 says "leaves the newest step" out 'continued after step'
 same "and no trace" "$("$trireme" digest orphan)" "$("$trireme" digest calm)"
 
+code "ranks that live on, with spares" 0 chaos lived layout.dp=2 layout.zero=1 resilience.mode=live resilience.spares=2 \
+     --faults kill,stop --every 0.5s --seconds 2s --seed "${RESTART_SEED:-5}"
+same "leave no trace" "$(field same)" true
+code "their losses are listed" 0 "$trireme" inspect lived --faults
+says "with what took the place" lived/log.txt 'a spare takes the place|a new process takes the place'
+
+# Four ranks, killed one by one, and three that join: 4, 3, 2, 1, 2, 4 ranks.
+train sized layout.dp=4 resilience.mode=live resilience.min_ranks=1 >sized.out 2>&1 &
+run=$!
+later() { # until this many more steps have ended
+    local until=$(($(grep -c loss sized/metrics.jsonl) + $1))
+    while [ "$(grep -c loss sized/metrics.jsonl)" -lt "$until" ] && kill -0 $run; do sleep 0.05; done
+}
+until [ -s sized/metrics.jsonl ] || ! kill -0 $run; do sleep 0.05; done
+left=4
+for rank in 2 0 1; do
+    later 2
+    kill -9 "$(awk -v r=$rank '$1 == r { print $2 }' sized/logs/processes)"
+    left=$((left - 1))
+    until grep -q "\"ranks\": $left," sized/metrics.jsonl || ! kill -0 $run; do sleep 0.02; done
+done
+"$trireme" train sized --join >/dev/null 2>&1 &
+until grep -q joined sized/metrics.jsonl || ! kill -0 $run; do sleep 0.05; done
+"$trireme" train sized --join >/dev/null 2>&1 &
+"$trireme" train sized --join >/dev/null 2>&1 &
+wait $run
+same "a run that shrinks and grows ends in order" $? 0
+same "with four ranks again" "$(grep -c '"joined".*"ranks": 4,' sized/metrics.jsonl)" 1
+same "and no trace" "$("$trireme" digest sized)" "$("$trireme" digest calm)"
+wait
+code "a run that has ended" 4 "$trireme" train sized --join
+says "takes no rank" err 'no rank can join|does not go on'
+code "too few ranks" 3 train refused layout.dp=2 resilience.mode=live resilience.min_ranks=3
+says "are refused" err 'the layout has 2 ranks'
+
 code "a key without its mode" 3 train refused resilience.buddy.every=2
 says "is refused" err 'only to resilience.mode = restart'
 code "digests without replicas" 3 train refused sdc.digests=1 layout.dp=2 layout.zero=3

@@ -307,8 +307,9 @@ static void check_resilience(checker *k)
                  (ll)r->resilience.min_ranks, (ll)run_config_ranks(r));
     }
     if (r->resilience.mode == RUN_RESILIENCE_OFF) {
-        check_refuse_keys(k, of_restart,
-                          "it applies only to resilience.mode = restart and resilience.mode = live");
+        check_refuse_keys(
+            k, of_restart,
+            "it applies only to resilience.mode = restart and resilience.mode = live");
     }
 }
 

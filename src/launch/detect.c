@@ -111,8 +111,8 @@ static void set_local_address(launch_place *p)
 }
 
 // ---- rows ---------------------------------------------------------------------------------------
-// Reads "RANK RANKS JOB KEY BLOCK LIVENESS LISTEN ADDRESS", which launch_local writes, or "post FD",
-// which launch_live writes: the place comes later.
+// Reads "RANK RANKS JOB KEY BLOCK LIVENESS LISTEN ADDRESS", which launch_local writes, or
+// "post FD", which launch_live writes: the place comes later.
 static status read_ours(const env *e, launch_place *p)
 {
     const char *value = get(e, "TRIREME_LAUNCH");

@@ -20,7 +20,12 @@
 extern "C" {
 #endif
 
-enum { LAUNCH_TEXT_BYTES = 2048, LAUNCH_ORDER_BYTES = 16384, LAUNCH_LOCAL_MAX = 256, LAUNCH_HOSTS_MAX = 4096 };
+enum {
+    LAUNCH_TEXT_BYTES = 2048,
+    LAUNCH_ORDER_BYTES = 16384,
+    LAUNCH_LOCAL_MAX = 256,
+    LAUNCH_HOSTS_MAX = 4096
+};
 
 // ---- detection ----------------------------------------------------------------------------------
 // Reads an environment variable; NULL if it is not set.
@@ -86,23 +91,23 @@ NODISCARD status launch_local(const launch_local_config *config, launch_result *
 
 // ---- ranks that live on -------------------------------------------------------------------------
 // launch_live gives places epoch by epoch. An epoch ends when a rank is lost or one joins. Then each
-// living rank says through its socket that it is ready, a rank that does not is ended, and only when
-// each one is ready or dead the next epoch begins, with another key, socket, job number and control
-// block: a rank of an earlier epoch can reach none of them.
+// living rank says through its socket that it is ready, and a rank that does not is ended. Only
+// when each one is ready or dead the next epoch begins, with another key, socket, job number and
+// control block: a rank of an earlier epoch can reach none of them.
 typedef enum launch_event { LAUNCH_BEGIN, LAUNCH_LOST, LAUNCH_WRONG, LAUNCH_JOINED } launch_event;
 typedef struct launch_change {
-    launch_event event;  // WRONG: a rank's values were wrong, and all are alive
-    int available;       // processes that could take a place
-    int rank;            // the one that is the cause; -1: unknown
-    int64_t at;          // monotonic time at which it was noticed
-    const char *cause;   // a line
-    const char *started; // "rank 2 by a spare"; how the places were filled
-    bool is_last;        // waiting has no use: resilience.join_timeout is over, or a stop was asked
+    launch_event event; // WRONG: a rank's values were wrong, and all are alive
+    int available;      // processes that could take a place
+    int rank;           // the one that is the cause; -1: unknown
+    int64_t at;         // monotonic time at which it was noticed
+    const char *cause;  // a line
+    const char *filler; // "a spare", "a new process": takes the free places
+    bool is_last;       // waiting has no use: resilience.join_timeout is over, or a stop was asked
 } launch_change;
 typedef struct launch_epoch {
-    int ranks;            // places; 0: too few processes, wait for one to join
-    int control_block_fd; // of this epoch
-    uint64_t job;         // and its number
+    int ranks;                     // places; 0: too few processes, wait for one to join
+    int control_block_fd;          // of this epoch
+    uint64_t job;                  // and its number
     char text[LAUNCH_ORDER_BYTES]; // for the ranks
 } launch_epoch;
 typedef struct launch_live_config {

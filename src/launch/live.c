@@ -1,14 +1,14 @@
 // Ranks that live on: after a loss, or when a process joins, the living processes get places in a
 // new epoch.
 //
-//   begin   every process waits; each place gets a process, with a new key, socket and control block
+//   begin   every process waits; each place gets one, with a new key, socket and control block
 //   run     a rank dies, or says that it has left the epoch, or a process joins
 //   end     the others say so too; one that is stopped or late is killed
 //   begin   survivors keep their places, spares or new processes take those of lost ranks
 //
 // A rank of an earlier epoch is ready or dead before the next one begins, so nothing that it has
-// sent can arrive in it. A rank that ends with 0 or 75 ends the job in order, and one that ends with
-// an error that would come again ends it too; the waiting processes see their sockets close.
+// sent can arrive in it. A rank that ends with 0 or 75 ends the job in order, and one that ends
+// with an error that would come again ends it too; the waiting processes see their sockets close.
 #include "launch/local_internal.h"
 
 #include <errno.h>
@@ -21,25 +21,28 @@
 #include <unistd.h>
 
 static const int64_t stopped_ns = INT64_C(100000000); // until a stopped rank is killed
-static const int64_t late_ns = INT64_C(5000000000);   // until one that does not leave is killed
-enum { LOOK_MS = 20, IDLE_MS = 2000, ARGUMENTS_BYTES = 1 << 16 };
+// Until a stopped rank is lost, if no other rank says so before: all may be stopped, or start.
+static const int64_t silent_ns = INT64_C(800000000);
+static const int64_t late_ns = INT64_C(5000000000); // until one that does not leave is killed
+enum { LOOK_MS = 20, IDLE_MS = 200, ARGUMENTS_BYTES = 1 << 16 };
 
 typedef struct live {
     const launch_live_config *config;
     local *l;
-    int ranks;      // places of this epoch; 0: none has begun
-    uint32_t epoch; // counted from 0
+    int ranks;                   // places of this epoch; 0: none has begun
+    uint32_t epoch;              // counted from 0
     bool is_broken, is_changing; // the epoch ends: after a loss; a process has joined
     bool is_waiting;             // for processes to join
     bool is_over;                // the job ends
     status st;                   // of the planner
     int64_t wait_until;
     launch_event event;
-    int blamed;      // process whose values were wrong; -1: none
-    int64_t at;      // when the loss was noticed
-    int lost;        // its rank; -1: not known
-    bool is_certain; // the process of that rank has ended by itself
-    char cause[LAUNCH_TEXT_BYTES], started[512];
+    int blamed;         // process whose values were wrong; -1: none
+    int64_t at;         // when the loss was noticed
+    int lost;           // its rank; -1: not known
+    bool is_certain;    // the process of that rank has ended by itself
+    const char *filler; // what takes the free places
+    char cause[LAUNCH_TEXT_BYTES];
     int error; // process that ended with an error that would come again; -1: none
 } live;
 
@@ -183,11 +186,28 @@ static void messages_take(live *v)
     char message[LAUNCH_TEXT_BYTES + 1];
     for (int i = 0; i < v->l->count; i++) {
         if (v->l->ranks[i].post < 0) continue;
-        const ssize_t n =
-            recv(v->l->ranks[i].post, message, sizeof(message) - 1, MSG_DONTWAIT);
+        const ssize_t n = recv(v->l->ranks[i].post, message, sizeof(message) - 1, MSG_DONTWAIT);
         if (n <= 0) continue; // the end of the process is seen by its descriptor
         message[n] = '\0';
         ready_take(v, i, message);
+    }
+}
+
+// A rank that is stopped for long is lost.
+static void stopped_look(live *v, int64_t now)
+{
+    for (int i = 0; i < v->l->count; i++) {
+        local_rank *r = &v->l->ranks[i];
+        char cause[96];
+        if (!is_placed(r) || r->is_joined || !launch_is_stopped(r)) {
+            r->stopped_at = 0;
+            continue;
+        }
+        if (r->stopped_at == 0) r->stopped_at = now;
+        if (now - r->stopped_at < silent_ns) continue;
+        (void)snprintf(cause, sizeof(cause), "rank %d was stopped (SIGSTOP)", r->rank);
+        broken(v, r->rank, true, cause);
+        r->is_ready = false; // it could not take another place
     }
 }
 
@@ -293,17 +313,11 @@ static void places_fill(live *v, int ranks, int by_place[LAUNCH_LOCAL_MAX])
         by_place[to] = before[r];
         next++;
     }
-    v->started[0] = '\0';
-    for (int i = 0; i < l->count; i++) {
+    next = 0;
+    for (int i = 0; i < l->count && next < ranks; i++) {
         if (!l->ranks[i].is_alive || l->ranks[i].rank >= 0) continue;
-        for (next = 0; next < ranks && by_place[next] >= 0;) next++;
-        if (next == ranks) break;
-        by_place[next] = i;
-        const size_t used = strlen(v->started);
-        (void)snprintf(v->started + used, sizeof(v->started) - used, "%srank %d by %s",
-                       used > 0 ? ", " : "", next, l->ranks[i].is_joined ? "a process that joined"
-                                                   : l->ranks[i].is_ready ? "a waiting rank"
-                                                   : "a spare");
+        while (next < ranks && by_place[next] >= 0) next++;
+        if (next < ranks) by_place[next] = i;
     }
     for (int i = 0; i < l->count; i++) l->ranks[i].rank = -1;
     for (int r = 0; r < ranks; r++) l->ranks[by_place[r]].rank = r;
@@ -316,9 +330,9 @@ static status epoch_plan(live *v, launch_epoch *e)
                                   .rank = v->lost,
                                   .at = v->at,
                                   .cause = v->cause,
-                                  .started = v->started,
-                                  .is_last = v->l->is_asked || (v->is_waiting &&
-                                                                now_of(v) >= v->wait_until)};
+                                  .filler = v->filler,
+                                  .is_last = v->l->is_asked ||
+                                             (v->is_waiting && now_of(v) >= v->wait_until)};
     return v->config->plan(v->config->context, &change, e);
 }
 
@@ -349,8 +363,13 @@ static status epoch_begin(live *v)
     int by_place[LAUNCH_LOCAL_MAX];
     int64_t processes[LAUNCH_LOCAL_MAX];
     quarantine(v);
+    v->filler = "no process";
+    for (int i = 0; i < l->count; i++) {
+        if (l->ranks[i].is_alive && l->ranks[i].rank < 0) v->filler = "a spare";
+    }
     while (v->config->replaces && waiting_count(v) < l->config->ranks && !l->is_asked) {
         TRY(process_start(v));
+        v->filler = "a new process";
     }
     TRY(epoch_plan(v, &e));
     if (e.ranks == 0) {
@@ -412,8 +431,12 @@ static void join_take(live *v)
         launch_close(&fd);
         return;
     }
-    l->ranks[i] = (local_rank){
-        .pid = peer.pid, .pidfd = pidfd, .post = fd, .rank = -1, .is_alive = true, .is_joined = true};
+    l->ranks[i] = (local_rank){.pid = peer.pid,
+                               .pidfd = pidfd,
+                               .post = fd,
+                               .rank = -1,
+                               .is_alive = true,
+                               .is_joined = true};
     l->alive++;
     if (v->is_waiting || v->ranks >= l->config->ranks || v->is_broken || v->is_changing) return;
     v->is_changing = true;
@@ -462,6 +485,7 @@ static void wait_once(live *v)
     if (polls[CONSOLE].revents != 0) launch_output_write(l);
     if (polls[JOIN].revents != 0) join_take(v);
     launch_oom_look(l, now);
+    stopped_look(v, now);
     fence(v, now);
 }
 
@@ -497,7 +521,7 @@ static void run(live *v)
     }
 }
 
-// What the job's end means for this process.
+// Makes the result from the ends of the processes.
 static void end_tell(const live *v, launch_result *out)
 {
     const local *l = v->l;
@@ -529,7 +553,8 @@ static void end_tell(const live *v, launch_result *out)
 status launch_live(const launch_live_config *config, launch_result *out)
 {
     local *l = calloc(1, sizeof(*l));
-    live v = {.config = config, .l = l, .lost = -1, .blamed = -1, .error = -1, .event = LAUNCH_BEGIN};
+    live v = {
+        .config = config, .l = l, .lost = -1, .blamed = -1, .error = -1, .event = LAUNCH_BEGIN};
     const int wanted = config->local.ranks + config->spares;
     if (l == NULL) return fail(ST_NO_MEMORY, "no memory to start %d ranks", wanted);
     l->config = &config->local;

@@ -123,7 +123,8 @@ status launch_start_rank(local *l, int rank)
     (void)snprintf(b.variable, sizeof(b.variable), "TRIREME_LAUNCH=%d %d %llx %d %d %d %d %s", rank,
                    l->config->ranks, (unsigned long long)l->job, key_fd,
                    l->config->control_block_fd, l->liveness_out, listen_fd, l->address);
-    if (l->is_live) (void)snprintf(b.variable, sizeof(b.variable), "TRIREME_LAUNCH=post %d", post[1]);
+    if (l->is_live)
+        (void)snprintf(b.variable, sizeof(b.variable), "TRIREME_LAUNCH=post %d", post[1]);
     const pid_t pid = fork();
     if (pid == 0) child(&b, l->config);
     if (pid < 0) {
@@ -196,7 +197,8 @@ void launch_end_rank(local *l, int rank, int64_t now)
     if (r->pidfd >= 0) (void)close(r->pidfd);
     r->pidfd = -1;
     if (r->ended_by == SIGKILL && !r->was_ended) r->by_oom = launch_oom_find(l);
-    if (launch_severity(r) > 0 && (l->first < 0 || launch_severity(r) > launch_severity(&l->ranks[l->first]))) {
+    if (launch_severity(r) > 0 &&
+        (l->first < 0 || launch_severity(r) > launch_severity(&l->ranks[l->first]))) {
         l->first = rank;
     }
     if (launch_severity(r) > 0 && l->failed_at == 0) {
@@ -290,7 +292,8 @@ static void run_once(local *l)
     const int64_t now = launch_now(l);
     for (int r = 0; r < ranks; r++) {
         if (!l->ranks[r].is_alive) continue;
-        if (is_blind || l->ranks[r].pidfd < 0 || polls[FIXED + r].revents != 0) launch_end_rank(l, r, now);
+        if (is_blind || l->ranks[r].pidfd < 0 || polls[FIXED + r].revents != 0)
+            launch_end_rank(l, r, now);
     }
     if (is_blind || polls[SIGNALS].revents != 0) launch_forward_signals(l);
     if (l->pipe_out >= 0 && (is_blind || polls[OUTPUT].revents != 0)) launch_output_read(l);

@@ -27,11 +27,12 @@ typedef struct local_rank {
     int exit_code, ended_by;
     int64_t ended_at;
     // launch_live only.
-    int post;       // socket to it; -1: none
-    int rank;       // its place in this epoch; -1: none
-    bool is_ready;  // it waits for a place
-    bool is_joined; // this process did not start it
-    int hits;       // times that its values were wrong
+    int post;           // socket to it; -1: none
+    int rank;           // its place in this epoch; -1: none
+    bool is_ready;      // it waits for a place
+    bool is_joined;     // this process did not start it
+    int64_t stopped_at; // 0: it is not stopped
+    int hits;           // times that its values were wrong
 } local_rank;
 
 typedef struct local {
@@ -43,10 +44,10 @@ typedef struct local {
     sigset_t mask_before;
     struct sigaction pipe_before; // disposition of SIGPIPE
     bool is_masked;
-    bool is_live; // launch_live: processes get their places one epoch after the other
-    int count;    // of processes, in `ranks`
-    int alive, first;                     // first: the rank whose end is the cause; -1: none
-    int last_signal;                      // last signal sent to end the remaining ranks; 0: none
+    bool is_live;     // launch_live: processes get their places one epoch after the other
+    int count;        // of processes, in `ranks`
+    int alive, first; // first: the rank whose end is the cause; -1: none
+    int last_signal;  // last signal sent to end the remaining ranks; 0: none
     int64_t grace_ns, failed_at, end_at;  // end_at: time of the next signal; 0: none
     bool is_asked, is_interrupted;        // a signal was forwarded; a second ^C came
     int64_t oom_at, oom_last, oom_before; // counts at oom_at and one look earlier; -1: unknown

@@ -29,8 +29,8 @@ static int descriptors_take(struct msghdr *m, int fds[POST_FDS])
     return count;
 }
 
-static status place_read(const char *message, const int fds[POST_FDS], int count,
-                         launch_place *p, char order[LAUNCH_ORDER_BYTES])
+static status place_read(const char *message, const int fds[POST_FDS], int count, launch_place *p,
+                         char order[LAUNCH_ORDER_BYTES])
 {
     unsigned long long job = 0;
     int at = -1;

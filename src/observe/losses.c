@@ -19,7 +19,10 @@ static void step_add(obs_losses *l, const json *record)
 
 static status loss_add(arena *a, obs_losses *l, const json *record)
 {
-    char *cause = NULL;
+    char *cause = NULL, *event = NULL;
+    TRY(arena_strdup(a, json_text(json_get(record, "event"), ""), &event));
+    const bool is_loss = strcmp(event, "lost") == 0 || strcmp(event, "sdc") == 0;
+    l->losses += is_loss;
     TRY(arena_strdup(a, json_text(json_get(record, "cause"), "unknown"), &cause));
     TRY(arena_grow(a, (void **)&l->items, &l->capacity, l->count + 1, (int64_t)sizeof(*l->items)));
     l->items[l->count++] = (obs_loss){.step = json_int(json_get(record, "step"), -1),
@@ -27,6 +30,8 @@ static status loss_add(arena *a, obs_losses *l, const json *record)
                                       .epoch = json_int(json_get(record, "epoch"), -1),
                                       .detect_ms = json_real(json_get(record, "detect_ms"), 0.0),
                                       .resume_ms = json_real(json_get(record, "resume_ms"), 0.0),
+                                      .event = event,
+                                      .is_loss = is_loss,
                                       .cause = cause};
     return ST_OK;
 }
@@ -39,7 +44,7 @@ static status line_add(arena *a, obs_losses *l, const char *line, int64_t bytes,
     status st = ST_OK;
     if (event[0] == '\0') {
         step_add(l, record);
-    } else if (strcmp(event, "lost") == 0 || strcmp(event, "sdc") == 0) {
+    } else if (json_get(record, "rank") != NULL) {
         st = loss_add(a, l, record);
     }
     json_free(record);

@@ -50,16 +50,19 @@ NODISCARD status obs_metrics_add(obs_metrics *m, const obs_record *r);
 NODISCARD status obs_metrics_add_event(obs_metrics *m, const text *line);
 NODISCARD status obs_metrics_close(obs_metrics *m); // NULL is legal
 
-// The losses of ranks in a metrics.jsonl, and the steps that count.
+// The events of ranks in a metrics.jsonl, and the steps that count.
 typedef struct obs_loss {
     int64_t step; // the run went on after this step
     int64_t rank, epoch;
     double detect_ms, resume_ms; // from the end of the rank: until all had ended, until training
+    const char *event;           // "lost", "sdc", "joined", "straggler"
+    bool is_loss;                // "lost" or "sdc"
     const char *cause;
 } obs_loss;
 typedef struct obs_losses {
     obs_loss *items;
     int64_t count, capacity;
+    int64_t losses; // of these events
     int64_t steps, tokens;
     double steps_s; // time of these steps
 } obs_losses;

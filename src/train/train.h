@@ -63,7 +63,7 @@ typedef struct train_watcher {
     void (*said)(void *context, log_level level, const char *text);
     void (*folder_made)(void *context); // again, after it was removed: open its files anew
     void (*progress)(void *progress_context, const train_progress *p); // called often; NULL: unused
-    void *progress_context; // of the next one too
+    void *progress_context;                                            // of the next one too
     // True if the ranks of the run are to change: each of them then stops after the same step, with
     // a copy of the state in memory (train_outcome.changes). NULL: never.
     bool (*change_asked)(void *progress_context);

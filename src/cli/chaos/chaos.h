@@ -16,11 +16,12 @@ typedef struct chaos_target {
     uint64_t word; // random
 } chaos_target;
 
-// A kind of fault. It returns when the fault is over, or when it lasts by itself.
+// A kind of fault. It returns when the fault is over, or when it lasts by itself. False: the process
+// has ended, or is not as far that the fault could act.
 typedef struct chaos_kind {
     const char *name, *about;
     bool is_loss; // the run loses the rank
-    void (*inject)(const chaos_target *target);
+    bool (*inject)(const chaos_target *target);
 } chaos_kind;
 extern const chaos_kind chaos_kinds[]; // ends with a NULL name
 const chaos_kind *chaos_kind_find(const char *name);
@@ -63,6 +64,6 @@ NODISCARD status chaos_run(cli_context *cli, const chaos_order *order, chaos_inj
                            int *exit_code);
 
 // chaos_flip.c: flips a random bit of the rank's weights or optimizer state.
-void chaos_inject_flip(const chaos_target *target);
+bool chaos_inject_flip(const chaos_target *target);
 
 #endif

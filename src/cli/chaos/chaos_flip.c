@@ -63,22 +63,21 @@ static int64_t byte_choose(const chaos_target *t, uint64_t *arena_bytes)
     return found;
 }
 
-void chaos_inject_flip(const chaos_target *t)
+bool chaos_inject_flip(const chaos_target *t)
 {
     char path[64];
     uint64_t arena_bytes = 0;
     uint8_t byte = 0;
     const int64_t offset = byte_choose(t, &arena_bytes);
     const uint64_t begin = offset >= 0 ? arena_find(t->process, arena_bytes) : 0;
-    if (begin == 0) return;
+    if (begin == 0) return false;
     const off_t at = (off_t)(begin + (uint64_t)offset);
     (void)snprintf(path, sizeof(path), "/proc/%d/mem", (int)t->process);
     const int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) return;
-    if (pread(fd, &byte, 1, at) == 1) {
-        byte ^= (uint8_t)(1u << (t->word & 7));
-        const ssize_t n = pwrite(fd, &byte, 1, at);
-        (void)n;
-    }
+    if (fd < 0) return false;
+    bool is_done = pread(fd, &byte, 1, at) == 1;
+    byte ^= (uint8_t)(1u << (t->word & 7));
+    is_done = is_done && pwrite(fd, &byte, 1, at) == 1;
     (void)close(fd);
+    return is_done;
 }

@@ -25,31 +25,33 @@ static void sleep_ns(int64_t ns)
 
 // ---- kinds of faults ----------------------------------------------------------------------------
 
-static void inject_kill(const chaos_target *target)
+static bool inject_kill(const chaos_target *target)
 {
-    (void)kill(target->process, SIGKILL);
+    return kill(target->process, SIGKILL) == 0;
 }
 
-static void inject_stop(const chaos_target *target)
+static bool inject_stop(const chaos_target *target)
 {
-    (void)kill(target->process, SIGSTOP);
+    return kill(target->process, SIGSTOP) == 0;
 }
 
-static void inject_pause(const chaos_target *target)
+static bool inject_pause(const chaos_target *target)
 {
-    (void)kill(target->process, SIGSTOP);
+    if (kill(target->process, SIGSTOP) != 0) return false;
     sleep_ns(pause_ns);
     (void)kill(target->process, SIGCONT);
+    return true;
 }
 
-static void inject_slow(const chaos_target *target)
+static bool inject_slow(const chaos_target *target)
 {
     for (int64_t at = 0; at < slow_ns; at += 2 * slow_part_ns) {
         (void)kill(target->process, SIGSTOP);
         sleep_ns(slow_part_ns);
-        if (kill(target->process, SIGCONT) != 0) return;
+        if (kill(target->process, SIGCONT) != 0) return at > 0;
         sleep_ns(slow_part_ns);
     }
+    return true;
 }
 
 const chaos_kind chaos_kinds[] = {
@@ -128,7 +130,8 @@ static int ranks_read(const char *run_dir, pid_t ranks[CHAOS_RANKS_MAX])
     while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
         int rank = -1;
         long pid = 0;
-        if (sscanf(line, "%d %ld", &rank, &pid) != 2 || rank < 0 || rank >= CHAOS_RANKS_MAX) continue;
+        if (sscanf(line, "%d %ld", &rank, &pid) != 2 || rank < 0 || rank >= CHAOS_RANKS_MAX)
+            continue;
         if (pid <= 0 || kill((pid_t)pid, 0) != 0) continue;
         ranks[rank] = (pid_t)pid;
         count++;
@@ -178,8 +181,7 @@ static bool fault_inject(const chaos_target *run, const chaos_fault *f)
     if (rank >= CHAOS_RANKS_MAX || ranks[rank] == 0) return false;
     chaos_target target = *run;
     target.process = ranks[rank];
-    f->kind->inject(&target);
-    return true;
+    return f->kind->inject(&target);
 }
 
 static status child_wait(pid_t child, bool *has_ended, int *exit_code)

@@ -114,12 +114,14 @@ static status losses_take(cli_context *cli, const char *run_dir, chaos_result *r
     TRY(obs_losses_read(cli->h, cli->a, path, &r->losses));
     TRY(arena_new(cli->a, r->losses.count + 1, &detect));
     TRY(arena_new(cli->a, r->losses.count + 1, &resume));
+    int64_t n = 0;
     for (int64_t i = 0; i < r->losses.count; i++) {
-        detect[i] = r->losses.items[i].detect_ms;
-        resume[i] = r->losses.items[i].resume_ms;
+        if (!r->losses.items[i].is_loss) continue;
+        detect[n] = r->losses.items[i].detect_ms;
+        resume[n++] = r->losses.items[i].resume_ms;
     }
-    range_of(detect, r->losses.count, r->detect_ms);
-    range_of(resume, r->losses.count, r->resume_ms);
+    range_of(detect, n, r->detect_ms);
+    range_of(resume, n, r->resume_ms);
     r->share = r->seconds > 0.0 ? r->losses.steps_s / r->seconds : 0.0;
     return ST_OK;
 }
@@ -142,7 +144,7 @@ static void print_json(cli_context *cli, const chaos_result *r)
               "\"detect_ms\": {\"median\": %.1f, \"max\": %.1f}, "
               "\"resume_ms\": {\"median\": %.1f, \"max\": %.1f}, \"digest\": \"%s\"",
               (long long)r->injected.count, (long long)r->injected.losses,
-              (long long)r->injected.skipped, (long long)r->losses.count, r->exit_code, r->seconds,
+              (long long)r->injected.skipped, (long long)r->losses.losses, r->exit_code, r->seconds,
               (long long)r->losses.steps, r->share, r->detect_ms[0], r->detect_ms[1],
               r->resume_ms[0], r->resume_ms[1], r->digest);
     if (r->against[0] != '\0') {
@@ -156,7 +158,7 @@ static void print_table(cli_context *cli, const chaos_result *r)
     cli_print(cli, "faults   %lld injected, %lld of them end a rank; %lld had no rank to hit\n",
               (long long)r->injected.count, (long long)r->injected.losses,
               (long long)r->injected.skipped);
-    cli_print(cli, "losses   %lld; the run went on after each\n", (long long)r->losses.count);
+    cli_print(cli, "losses   %lld; the run went on after each\n", (long long)r->losses.losses);
     cli_print(cli, "detect   median %.1f ms, at most %.1f ms until all ranks had ended\n",
               r->detect_ms[0], r->detect_ms[1]);
     cli_print(cli, "resume   median %.1f ms, at most %.1f ms until training went on\n",

@@ -9,11 +9,12 @@ static status print_json(cli_context *cli, const obs_losses *l)
                  l->steps_s));
     for (int64_t i = 0; i < l->count; i++) {
         const obs_loss *x = &l->items[i];
-        TRY(text_add(&t,
-                     "%s{\"step\": %lld, \"epoch\": %lld, \"rank\": %lld, \"detect_ms\": %.1f, "
-                     "\"resume_ms\": %.1f, \"cause\": ",
-                     i > 0 ? ", " : "", (long long)x->step, (long long)x->epoch, (long long)x->rank,
-                     x->detect_ms, x->resume_ms));
+        TRY(text_add(
+            &t,
+            "%s{\"event\": \"%s\", \"step\": %lld, \"epoch\": %lld, \"rank\": %lld, \"detect_ms\": %.1f, "
+            "\"resume_ms\": %.1f, \"cause\": ",
+            i > 0 ? ", " : "", x->event, (long long)x->step, (long long)x->epoch,
+            (long long)x->rank, x->detect_ms, x->resume_ms));
         TRY(text_add_json(&t, x->cause));
         TRY(text_add(&t, "}"));
     }
@@ -31,19 +32,20 @@ status inspect_faults(cli_context *cli, const char *run, bool is_json)
     TRY(obs_losses_read(cli->h, cli->a, path, &l));
     if (is_json) return print_json(cli, &l);
     if (l.count == 0) {
-        cli_print(cli, "no rank was lost in %lld step%s\n", (long long)l.steps,
+        cli_print(cli, "no rank was lost, slow or joined in %lld step%s\n", (long long)l.steps,
                   text_plural(l.steps, "s"));
         return ST_OK;
     }
-    cli_print(cli, "after step  epoch  rank   known in   resumed in  cause\n");
+    cli_print(cli, "after step  event      epoch  rank   known in   resumed in  cause\n");
     for (int64_t i = 0; i < l.count; i++) {
         const obs_loss *x = &l.items[i];
-        lost_s += x->resume_ms / 1e3;
-        cli_print(cli, "%10lld  %5lld  %4lld  %6.1f ms  %8.1f ms  %s\n", (long long)x->step,
-                  (long long)x->epoch, (long long)x->rank, x->detect_ms, x->resume_ms, x->cause);
+        if (x->is_loss) lost_s += x->resume_ms / 1e3;
+        cli_print(cli, "%10lld  %-9s  %5lld  %4lld  %6.1f ms  %8.1f ms  %s\n", (long long)x->step,
+                  x->event, (long long)x->epoch, (long long)x->rank, x->detect_ms, x->resume_ms,
+                  x->cause);
     }
     cli_print(cli, "%lld loss%s took %.2f s; the %lld steps of the run took %.2f s\n",
-              (long long)l.count, text_plural(l.count, "es"), lost_s, (long long)l.steps,
+              (long long)l.losses, text_plural(l.losses, "es"), lost_s, (long long)l.steps,
               l.steps_s);
     return ST_OK;
 }

@@ -228,10 +228,11 @@ static status train(const training *t, const launch_place *place, train_outcome 
     const bool quiet = f->quiet || (place->rank > 0 && !ours);
     if (ours) TRY(cli_restart_read(cli->a, &restart, &restarts));
     if (!ours && r->resilience.mode != RUN_RESILIENCE_OFF) {
-        return fail(ST_UNSUPPORTED,
-                    "resilience.mode = restart or live starts ranks again that this program has started "
-                    "itself; under %s leave it out, and let %s restart the job",
-                    place->launcher, place->launcher);
+        return fail(
+            ST_UNSUPPORTED,
+            "resilience.mode = restart or live starts ranks again that this program has started "
+            "itself; under %s leave it out, and let %s restart the job",
+            place->launcher, place->launcher);
     }
     TRY(run_log_create(cli, r, quiet, place->rank, ours, &log));
     train_watcher watcher = run_log_watcher(log);
@@ -397,9 +398,8 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_train = {
     .name = "train",
     .summary = "train a model, or continue a run",
-    .synopsis =
-        "CONFIG|RUN [--resume auto|PATH|none] [--fresh] [--join] [--dry-run] [--quiet] "
-        "[key.path=value ...]",
+    .synopsis = "CONFIG|RUN [--resume auto|PATH|none] [--fresh] [--join] [--dry-run] [--quiet] "
+                "[key.path=value ...]",
     .about =
         "The same command again continues the run in run.dir; so does `trireme train RUN`. On "
         "INT (Ctrl-C), TERM, USR1 or HUP the run finishes the step, saves and exits with 75; a "

@@ -67,8 +67,10 @@ static void join_close(live_run *v, int fd)
 
 // ---- an epoch -----------------------------------------------------------------------------------
 
-static const char *const events[] = {
-    [LAUNCH_BEGIN] = "", [LAUNCH_LOST] = "lost", [LAUNCH_WRONG] = "sdc", [LAUNCH_JOINED] = "joined"};
+static const char *const events[] = {[LAUNCH_BEGIN] = "",
+                                     [LAUNCH_LOST] = "lost",
+                                     [LAUNCH_WRONG] = "sdc",
+                                     [LAUNCH_JOINED] = "joined"};
 
 // The sentence for people: who has the places now.
 static status done_print(const live_run *v, const launch_change *c, const cli_layout *l, char **out)
@@ -76,7 +78,9 @@ static status done_print(const live_run *v, const launch_change *c, const cli_la
     text t = {.a = v->cli->a};
     const int64_t full = run_config_ranks(v->order->r);
     if (l->ranks == v->ranks && l->ranks == full) {
-        TRY(text_add(&t, "the other ranks live on"));
+        const bool is_whole = c->event == LAUNCH_WRONG; // no rank has ended
+        TRY(is_whole ? text_add(&t, "all ranks live on")
+                     : text_add(&t, "the others live on, and %s takes the place", c->filler));
     } else {
         TRY(text_add(&t, "%lld rank%s in place of %lld: %s", (long long)l->ranks,
                      text_plural(l->ranks, "s"), (long long)v->ranks, l->words));
@@ -145,10 +149,11 @@ static status epoch_plan(void *context, const launch_change *c, launch_epoch *ou
     if (c->event == LAUNCH_LOST || c->event == LAUNCH_WRONG) {
         TRY(cli_restart_count(v->k, &is_given_up));
         if (is_given_up) {
-            return fail(ST_PEER_LOST,
-                        "%s\n%d ranks in a row were lost without a finished step in between, so the "
-                        "run ends",
-                        c->cause, v->k->losses_in_place);
+            return fail(
+                ST_PEER_LOST,
+                "%s\n%d ranks in a row were lost without a finished step in between, so the "
+                "run ends",
+                c->cause, v->k->losses_in_place);
         }
     }
     TRY(cli_shrink(v->cli, v->order, c->available, &l));

@@ -95,8 +95,10 @@ status cli_live_join(cli_context *cli, const char *run_dir)
     if (kept < 0 || setenv("TRIREME_LAUNCH", value, 1) != 0 || chdir(folder) != 0) {
         return fail(ST_IO, "cannot join from %s: %s", folder, strerror(errno));
     }
-    cli_print(cli, "note     this process is a rank of %s now, when the run has a place for it; "
-              "its output is in logs/\n", run_dir);
+    cli_print(cli,
+              "note     this process is a rank of %s now, when the run has a place for it; "
+              "its output is in logs/\n",
+              run_dir);
     cli_push(cli);
     (void)execv("/proc/self/exe", arguments);
     return fail(ST_IO, "cannot start this program again as a rank: %s", strerror(errno));

@@ -40,8 +40,8 @@ void cli_restart_close(cli_restart *k, bool is_over);
 // Removes the copies in memory of the run in this folder, if it has some.
 NODISCARD status cli_restart_forget(cli_context *cli, const char *run_dir);
 
-// What a rank is told about a change: a line, and back to where cli_restart_read() finds it. "":
-// there was no change.
+// Writes a change as a line for the ranks, and puts such a line where cli_restart_read() finds it;
+// "": there was no change.
 NODISCARD status cli_restart_print(arena *a, const train_restart *lost, char **out);
 NODISCARD status cli_restart_put(const char *memory, const char *lost);
 // A rank's side: what the launcher has put into the environment. *has is false without it.

@@ -76,8 +76,8 @@ status cli_shrink(cli_context *cli, const cli_start *order, int64_t available, c
     for (int64_t tp = r->layout.tp; tp >= 1 && !found; tp--) {
         for (int64_t pp = r->layout.pp; pp >= 1 && !found; pp--) {
             for (int64_t cp = r->layout.cp; cp >= 1 && !found; cp--) {
-                const bool divides = r->layout.tp % tp == 0 && r->layout.pp % pp == 0 &&
-                                     r->layout.cp % cp == 0;
+                const bool divides =
+                    r->layout.tp % tp == 0 && r->layout.pp % pp == 0 && r->layout.cp % cp == 0;
                 int64_t dp = divides ? min_i64(available / (tp * pp * cp), r->layout.dp) : 0;
                 for (; dp >= 1 && !found; dp--) {
                     const candidate c = {dp, tp, pp, cp};
