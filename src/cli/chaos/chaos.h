@@ -16,8 +16,8 @@ typedef struct chaos_target {
     uint64_t word; // random
 } chaos_target;
 
-// A kind of fault. It returns when the fault is over, or when it lasts by itself. False: the process
-// has ended, or is not as far that the fault could act.
+// A kind of fault. It returns when the fault is over, or when it lasts by itself. False: the
+// process has ended, or is not as far that the fault could act.
 typedef struct chaos_kind {
     const char *name, *about;
     bool is_loss; // the run loses the rank

@@ -1,5 +1,5 @@
-// resilience.mode: live. The ranks of one machine live on when one of them is lost or when a process
-// joins, and get new places from the process that started them (launch_live).
+// resilience.mode: live. The ranks of one machine live on when one of them is lost or when a
+// process joins, and get new places from the process that started them (launch_live).
 //
 //   launcher   decides the layout of each epoch: that of the configuration, or the largest one for
 //              the processes that are left; tells the ranks its keys and what was lost

@@ -11,8 +11,8 @@
 
 enum { KEYS_MAX = 64 };
 
-// True if the rank has left its epoch, and is whole: it waits for another place. An error that would
-// come again ends it, and the run.
+// True if the rank has left its epoch, and is whole: it waits for another place. An error that
+// would come again ends it, and the run.
 static bool goes_on(status st, const train_outcome *out)
 {
     if (st == ST_STOPPED) return out->changes;

@@ -12,9 +12,9 @@ typedef struct cli_layout {
     const char *words;     // "dp 3, tp 2"
 } cli_layout;
 
-// The layout for at most `available` ranks: that of the configuration if they suffice. Otherwise the
-// one that keeps tp, then pp, then cp as they are, with as many data-parallel ranks as there are;
-// their shares of the batch may be uneven. Each candidate is checked as the configuration of a run.
+// The layout for at most `available` ranks: that of the configuration if they suffice. Otherwise
+// the one that keeps tp, then pp, then cp as they are, with the most data-parallel ranks; their
+// shares of the batch may be uneven. Each candidate is checked as the configuration of a run.
 NODISCARD status cli_shrink(cli_context *cli, const cli_start *order, int64_t available,
                             cli_layout *out);
 
