@@ -91,9 +91,9 @@ NODISCARD status launch_local(const launch_local_config *config, launch_result *
 
 // ---- ranks that live on -------------------------------------------------------------------------
 // launch_live gives places epoch by epoch. An epoch ends when a rank is lost or one joins. Then
-// each living rank says through its socket that it is ready, and a rank that does not is ended. Only
-// when each one is ready or dead the next epoch begins, with another key, socket, job number and
-// control block: a rank of an earlier epoch can reach none of them.
+// each living rank says through its socket that it is ready, and a rank that does not is ended. The
+// next epoch begins when each one is ready or dead. It has another key, socket, job number and
+// control block, so a rank of an earlier epoch can reach none of them.
 typedef enum launch_event { LAUNCH_BEGIN, LAUNCH_LOST, LAUNCH_WRONG, LAUNCH_JOINED } launch_event;
 typedef struct launch_change {
     launch_event event; // WRONG: a rank's values were wrong, and all are alive
