@@ -14,8 +14,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-extern char **environ;
-
 typedef struct live_run {
     cli_context *cli;
     cli_restart *k;

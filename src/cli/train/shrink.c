@@ -62,30 +62,36 @@ static status candidate_try(cli_context *cli, const cli_start *order, const cand
     return ST_OK;
 }
 
+// The next combination that keeps more of tp than of pp, and more of pp than of cp; false: none.
+static bool candidate_next(const run_config *r, candidate *c)
+{
+    do {
+        if (--c->cp < 1) {
+            c->cp = r->layout.cp;
+            if (--c->pp < 1) {
+                c->pp = r->layout.pp;
+                if (--c->tp < 1) return false;
+            }
+        }
+    } while (r->layout.tp % c->tp != 0 || r->layout.pp % c->pp != 0 || r->layout.cp % c->cp != 0);
+    return true;
+}
+
 status cli_shrink(cli_context *cli, const cli_start *order, int64_t available, cli_layout *out)
 {
     const run_config *r = order->r;
+    candidate c = {r->layout.dp, r->layout.tp, r->layout.pp, r->layout.cp};
     bool found = false;
     *out = (cli_layout){.ranks = run_config_ranks(r)};
     if (available >= out->ranks) {
-        const candidate whole = {r->layout.dp, r->layout.tp, r->layout.pp, r->layout.cp};
-        TRY(keys_make(cli->a, &whole, out));
+        TRY(keys_make(cli->a, &c, out));
         out->key_count = 0;
         return ST_OK;
     }
-    for (int64_t tp = r->layout.tp; tp >= 1 && !found; tp--) {
-        for (int64_t pp = r->layout.pp; pp >= 1 && !found; pp--) {
-            for (int64_t cp = r->layout.cp; cp >= 1 && !found; cp--) {
-                const bool divides =
-                    r->layout.tp % tp == 0 && r->layout.pp % pp == 0 && r->layout.cp % cp == 0;
-                int64_t dp = divides ? min_i64(available / (tp * pp * cp), r->layout.dp) : 0;
-                for (; dp >= 1 && !found; dp--) {
-                    const candidate c = {dp, tp, pp, cp};
-                    TRY(candidate_try(cli, order, &c, out, &found));
-                }
-            }
-        }
-    }
+    do {
+        c.dp = min_i64(available / (c.tp * c.pp * c.cp), r->layout.dp);
+        for (; c.dp >= 1 && !found; c.dp--) TRY(candidate_try(cli, order, &c, out, &found));
+    } while (!found && candidate_next(r, &c));
     out->unused = available - out->ranks;
     if (found) return ST_OK;
     return fail(ST_CONFIG_CONFLICT,
