@@ -158,6 +158,38 @@ check 4 'no document of the name or hash "none"' -- data trace r --document none
 check 2 'needs --step or --document' -- data trace r
 
 
+# Planted pairs of a similarity of 0.8 are found, and pairs of 0.5 are told apart from them.
+python3 - <<'END'
+import json, random
+random.seed(2)
+words = ["w%d" % i for i in range(5000)]
+grams = lambda t: {tuple(t[i:i + 5]) for i in range(len(t) - 4)}
+def pair(low, high, changes):
+    while True:
+        a = [random.choice(words) for _ in range(300)]
+        b = list(a)
+        for at in random.sample(range(300), changes): b[at] = random.choice(words)
+        j = len(grams(a) & grams(b)) / len(grams(a) | grams(b))
+        if low <= j <= high: return a, b
+with open("j.jsonl", "w") as f:
+    for i in range(300):
+        for kind, low, high, changes in ("near", 0.8, 0.85, 6), ("far", 0.45, 0.55, 20):
+            for text in pair(low, high, changes):
+                f.write(json.dumps({"id": "%s %d" % (kind, i), "text": " ".join(text)}) + "\n")
+END
+check 0 'dedup.near' -- data build t.yaml out=j sources.t.paths=j.jsonl dedup.near=true samples=0
+"$trireme" data trace train.yaml --step 1 data.train=j train.global_batch=400 train.seq=4096 --json >kept
+python3 - <<'END' || failures=$((failures + 1))
+import json, collections
+kept = collections.Counter(i for i in {(e["n"], e["id"]) for e in map(json.loads, open("kept"))})
+left = collections.Counter(i for _, i in kept)
+found = sum(2 - left["near %d" % i] for i in range(300)) / 300
+wrong = sum(2 - left["far %d" % i] for i in range(300))
+precision = found * 300 / (found * 300 + wrong)
+print("near duplicates: recall %.3f, precision %.3f" % (found, precision))
+raise SystemExit(found < 0.95 or precision < 0.99)
+END
+
 # An exclusion list counts from the resume on: no later step sees the document, and the earlier ones did.
 cat >excl.yaml <<'END'
 model: {preset: tiny, layers: 1, dim: 32, heads: 2}

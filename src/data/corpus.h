@@ -50,6 +50,7 @@ typedef struct corpus_review corpus_review;
 // Near deduplication: runs of `ngram` words, `bands` bands of `rows` values.
 typedef struct corpus_near {
     int64_t ngram, bands, rows;
+    double threshold; // least share of equal values, corrected for chance
 } corpus_near;
 
 typedef struct corpus_config {
@@ -64,8 +65,9 @@ typedef struct corpus_config {
     option_list filters;
     filter_config filter;
     struct {
-        bool exact, has_near;
+        bool exact, has_near, lines;
         corpus_near near;
+        int64_t line_chars, substring; // least characters of a line; bytes of a stretch, 0: none
     } dedup;
     int64_t source_count;
     corpus_source sources[CORPUS_SOURCES_MAX];
@@ -100,7 +102,8 @@ typedef struct corpus_drop {
 typedef struct corpus_result {
     int64_t files, input_bytes; // read
     int64_t documents, text_bytes;
-    int64_t changed_documents; // by a filter
+    int64_t changed_documents;        // by a filter
+    int64_t cut_documents, cut_bytes; // that stay without their repeated lines and stretches
     int64_t kept_documents, kept_bytes, tokens, shards;
     corpus_drop *drops; // in `a`, in the order of the rules
     int64_t drop_count;

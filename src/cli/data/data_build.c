@@ -63,6 +63,10 @@ static void print_result(cli_context *cli, const corpus_config *c, const corpus_
         cli_print(cli, "%-28s %14s\n", "changed by a filter",
                   text_grouped(r->changed_documents, tokens));
     }
+    if (r->cut_documents > 0) {
+        cli_print(cli, "%-28s %14s  %12s\n", "repeated parts cut",
+                  text_grouped(r->cut_documents, tokens), text_bytes_human(r->cut_bytes, input));
+    }
     cli_print(cli, "%s tokens in %lld shard%s of %s, from %lld file%s (%s)\n",
               text_grouped(r->tokens, tokens), (long long)r->shards, text_plural(r->shards, "s"),
               c->out, (long long)r->files, text_plural(r->files, "s"),

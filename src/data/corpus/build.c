@@ -49,7 +49,9 @@ status build_rules(build *b)
     b->rule_exact = b->rule_count;
     TRY(add_rule(b, "dedup.exact"));
     b->rule_near = b->rule_count;
-    return add_rule(b, "dedup.near");
+    TRY(add_rule(b, "dedup.near"));
+    b->rule_parts = b->rule_count;
+    return add_rule(b, "dedup.parts");
 }
 
 // One process builds in a folder at a time.
@@ -75,7 +77,7 @@ static void hash_inputs(build *b)
 }
 
 // Counts the documents and bytes that the second pass dropped.
-static status count_fates(build *b, corpus_drop *exact, corpus_drop *near)
+static status count_fates(build *b, corpus_drop *drops)
 {
     uint32_t *sizes = NULL;
     TRY(arena_new(b->a, SPILL_BATCH_DOCUMENTS, &sizes));
@@ -89,8 +91,10 @@ static status count_fates(build *b, corpus_drop *exact, corpus_drop *near)
             st = spill_column_read(index, b->h, f, k, SPILL_SIZES, 0, sizes);
             for (int64_t d = 0; st == ST_OK && d < f->frames[k].documents; d++) {
                 const uint8_t fate = b->fates[f->frames[k].first + d];
-                corpus_drop *drop = fate == FATE_EXACT ? exact : near;
                 if (fate == FATE_KEEP) continue;
+                corpus_drop *drop = &drops[fate == FATE_EXACT  ? b->rule_exact
+                                           : fate == FATE_NEAR ? b->rule_near
+                                                               : b->rule_parts];
                 drop->documents++;
                 drop->bytes += sizes[d];
             }
@@ -118,7 +122,9 @@ static status sum_up(build *b, corpus_result *r)
             r->drops[k].bytes += f->drops[k].bytes;
         }
     }
-    TRY(count_fates(b, &r->drops[b->rule_exact], &r->drops[b->rule_near]));
+    TRY(count_fates(b, r->drops));
+    r->cut_documents = b->cut_documents;
+    r->cut_bytes = b->cut_bytes;
     for (int64_t i = 0; i < b->shard_count; i++) {
         r->kept_documents += b->shards[i].documents;
         r->kept_bytes += b->shards[i].bytes;

@@ -38,10 +38,11 @@ typedef struct build_file {
     int64_t rows, text_bytes, changed; // documents read, their bytes, those that a filter changed
     build_count *drops;                // [rule]
     spill_file spill;
+    int64_t first_frame; // among those of the build
 } build_file;
 
 // The reason why the second pass drops a document.
-typedef enum build_fate { FATE_KEEP, FATE_EXACT, FATE_NEAR } build_fate;
+typedef enum build_fate { FATE_KEEP, FATE_EXACT, FATE_NEAR, FATE_PARTS } build_fate;
 
 typedef struct build_shard {
     int64_t source, index;    // index among the shards of its source
@@ -64,12 +65,16 @@ typedef struct build {
     build_file *files;
     int64_t file_count, file_capacity;
     const char *rules[BUILD_RULES_MAX];
-    int64_t rule_count, rule_exact, rule_near;
-    int64_t filter_rules[64]; // [filter of config.filters]: its first rule
-    int64_t documents;        // that the scan kept
-    uint8_t *fates;           // [document]: build_fate
-    hash128 inputs;           // of the content of all files
-    const char *tokenizer;    // as the manifest names it
+    int64_t rule_count, rule_exact, rule_near, rule_parts;
+    int64_t filter_rules[64];  // [filter of config.filters]: its first rule
+    int64_t documents;         // that the scan kept
+    uint8_t *fates;            // [document]: build_fate
+    int64_t frame_count;       // of all work files
+    struct cut_run **cut_runs; // of repeated lines and stretches (cuts.h)
+    int64_t cut_run_count, cut_run_capacity;
+    int64_t cut_documents, cut_bytes; // documents that stay without some parts
+    hash128 inputs;                   // of the content of all files
+    const char *tokenizer;            // as the manifest names it
     hash128 tokenizer_id;
     build_shard *shards;
     int64_t shard_count, shard_capacity;

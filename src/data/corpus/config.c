@@ -114,6 +114,34 @@ static const option own_rows[] = {
      .min = 1,
      .max = 64,
      .help = "values in a band; dedup.bands times dedup.rows is at most 1024"},
+    {.key = "dedup.threshold",
+     .kind = OPTION_REAL,
+     .offset = AT(dedup.near.threshold),
+     .default_text = "0.7",
+     .max = 1,
+     .help = "least similarity (Jaccard index, estimated from all values) of documents that share "
+             "a band; 0 takes all of them for near"},
+    {.key = "dedup.lines",
+     .kind = OPTION_BOOL,
+     .offset = AT(dedup.lines),
+     .default_text = "false",
+     .help = "whether a line is cut that an earlier document or line has"},
+    {.key = "dedup.line_chars",
+     .kind = OPTION_INT,
+     .offset = AT(dedup.line_chars),
+     .default_text = "30",
+     .min = 1,
+     .max = OPTION_NO_MAX,
+     .unit = "characters",
+     .help = "shortest line that dedup.lines cuts"},
+    {.key = "dedup.substring",
+     .kind = OPTION_INT,
+     .offset = AT(dedup.substring),
+     .default_text = "0",
+     .max = 65536,
+     .unit = "bytes",
+     .help = "length of a stretch of text that is cut where it comes again; 0 looks for none; 200 "
+             "is about 50 tokens"},
 };
 
 #define SOURCE_AT(field) (int64_t) offsetof(corpus_source, field)
@@ -265,6 +293,10 @@ static status check_values(const host *h, const config *c, const corpus_config *
         (void)snprintf(key, sizeof(key), "sources.%s.review", r->sources[i].name);
         return fail(ST_CONFIG_KEY, "%s: %s needs review.file, the file of the decisions",
                     config_place(c, key), key);
+    }
+    if (r->dedup.substring > 0 && r->dedup.substring < 32) {
+        return fail(ST_CONFIG_RANGE, "%s: dedup.substring is %lld, 0 or 32 to 65536 expected",
+                    config_place(c, "dedup.substring"), (long long)r->dedup.substring);
     }
     if (r->dedup.near.bands * r->dedup.near.rows > CORPUS_NEAR_VALUES_MAX) {
         return fail(ST_CONFIG_RANGE,

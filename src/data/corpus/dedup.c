@@ -4,6 +4,7 @@
 // fit in `memory`, the hashes are read several times, and each pass looks at one part of them.
 #include "data/corpus/dedup.h"
 #include "base/fault.h"
+#include "data/corpus/cuts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,5 +117,8 @@ status build_dedup(build *b)
     TRY(arena_new(b->a, b->documents, &b->fates));
     if (b->documents == 0) return ST_OK;
     if (b->c->dedup.exact) TRY(find_exact(b));
-    return b->c->dedup.has_near ? dedup_near(b) : ST_OK;
+    if (b->c->dedup.has_near) TRY(dedup_near(b));
+    if (b->c->dedup.lines) TRY(dedup_lines(b));
+    if (b->c->dedup.substring > 0) TRY(dedup_substrings(b));
+    return cuts_finish(b);
 }

@@ -129,7 +129,9 @@ static status take_result(build *b, const json *j, corpus_result *r)
                          .changed_documents = member(j, "changed_documents"),
                          .kept_documents = member(j, "kept_documents"),
                          .kept_bytes = member(j, "kept_bytes"),
-                         .tokens = member(j, "tokens")};
+                         .tokens = member(j, "tokens"),
+                         .cut_documents = member(j, "cut_documents"),
+                         .cut_bytes = member(j, "cut_bytes")};
     const json *drops = json_get(j, "dropped"), *sources = json_get(j, "sources");
     TRY(arena_new(b->a, json_count(drops), &r->drops));
     for (int64_t i = 0; i < json_count(drops); i++) {

@@ -100,10 +100,12 @@ static status add_counts(const corpus_result *r, text *t)
     TRY(text_add(t,
                  "\"input_files\": %lld, \"input_bytes\": %lld, \"documents\": %lld, "
                  "\"text_bytes\": %lld, \"changed_documents\": %lld,\n \"kept_documents\": %lld, "
-                 "\"kept_bytes\": %lld, \"tokens\": %lld,\n \"dropped\": [",
+                 "\"kept_bytes\": %lld, \"tokens\": %lld, \"cut_documents\": %lld, "
+                 "\"cut_bytes\": %lld,\n \"dropped\": [",
                  (long long)r->files, (long long)r->input_bytes, (long long)r->documents,
                  (long long)r->text_bytes, (long long)r->changed_documents,
-                 (long long)r->kept_documents, (long long)r->kept_bytes, (long long)r->tokens));
+                 (long long)r->kept_documents, (long long)r->kept_bytes, (long long)r->tokens,
+                 (long long)r->cut_documents, (long long)r->cut_bytes));
     for (int64_t i = 0; i < r->drop_count; i++) {
         TRY(text_add(t, "%s\n  {\"rule\": \"%s\", \"documents\": %lld, \"bytes\": %lld}",
                      i > 0 ? "," : "", r->drops[i].rule, (long long)r->drops[i].documents,

@@ -172,7 +172,7 @@ static void least_values(const uint32_t *grams, int64_t n, int64_t values, uint3
 }
 
 status minhash_bands(minhash_work *w, const corpus_near *near, const char *bytes, int64_t count,
-                     uint64_t *bands)
+                     uint64_t *bands, uint8_t *signature)
 {
     uint32_t least[CORPUS_NEAR_VALUES_MAX + BLOCK];
     int64_t words = 0;
@@ -181,11 +181,24 @@ status minhash_bands(minhash_work *w, const corpus_near *near, const char *bytes
     for (int64_t i = 0; grams == 0 && i < near->bands; i++) {
         bands[i] = hash64(bytes, count, (uint64_t)i + 1000);
     }
+    const int64_t values = near->bands * near->rows;
+    for (int64_t i = 0; grams == 0 && i < values; i++) {
+        signature[i] = (uint8_t)hash64(bytes, count, (uint64_t)i + 2000);
+    }
     if (grams == 0) return ST_OK;
-    ASSERT(near->bands * near->rows <= CORPUS_NEAR_VALUES_MAX);
-    least_values(w->grams, grams, near->bands * near->rows, least);
+    ASSERT(values <= CORPUS_NEAR_VALUES_MAX);
+    least_values(w->grams, grams, values, least);
+    for (int64_t i = 0; i < values; i++) signature[i] = (uint8_t)least[i];
     for (int64_t i = 0; i < near->bands; i++) {
         bands[i] = hash64(least + i * near->rows, 4 * near->rows, (uint64_t)i);
     }
     return ST_OK;
+}
+
+double minhash_similarity(const uint8_t *a, const uint8_t *b, int64_t count)
+{
+    const double chance = 1.0 / 256.0;
+    int64_t equal = 0;
+    for (int64_t i = 0; i < count; i++) equal += a[i] == b[i];
+    return ((double)equal / (double)count - chance) / (1.0 - chance);
 }

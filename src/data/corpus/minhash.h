@@ -18,7 +18,10 @@ void minhash_work_deinit(minhash_work *w);
 
 // Writes the hash of each band. A text without a word gives hashes that no other text shares,
 // except one of equal bytes.
+// signature: the low byte of each of bands times rows values.
 NODISCARD status minhash_bands(minhash_work *w, const corpus_near *near, const char *bytes,
-                               int64_t count, uint64_t *bands);
+                               int64_t count, uint64_t *bands, uint8_t *signature);
+// The Jaccard index that two signatures let expect: one in 256 unequal values is equal by chance.
+double minhash_similarity(const uint8_t *a, const uint8_t *b, int64_t count);
 
 #endif

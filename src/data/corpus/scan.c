@@ -178,8 +178,11 @@ static status filter_document(scan_worker *w, const spill_document *d)
     if (!b->c->dedup.has_near) return ST_OK;
     w->out.band_count = b->c->dedup.near.bands;
     TRY(spill_batch_reserve_bands(&w->out));
+    w->out.signature_bytes = b->c->dedup.near.bands * b->c->dedup.near.rows;
+    TRY(spill_batch_reserve_signatures(&w->out));
     return minhash_bands(&w->minhash, &b->c->dedup.near, body, bytes,
-                         w->out.bands + (w->out.count - 1) * w->out.band_count);
+                         w->out.bands + (w->out.count - 1) * w->out.band_count,
+                         w->out.signatures + (w->out.count - 1) * w->out.signature_bytes);
 }
 
 static status process_batch(scan_worker *w)
@@ -303,6 +306,8 @@ static status load_all(build *b)
         TRY(build_path(b, b->a, i, "index", &f->spill.index_path));
         f->spill.first = b->documents;
         TRY(spill_file_open(b->h, b->a, &f->spill));
+        f->first_frame = b->frame_count;
+        b->frame_count += f->spill.frame_count;
         b->documents += f->spill.documents;
     }
     return ST_OK;

@@ -5,6 +5,7 @@
 // does, which is written last and names everything that the shard's bytes depend on.
 #include "base/fault.h"
 #include "base/thread_pool.h"
+#include "data/corpus/cuts.h"
 #include "data/corpus/ledger.h"
 #include "data/tokens.h"
 
@@ -53,7 +54,7 @@ static status cut_frame(build *b, int64_t file_idx, const spill_frame *frame, co
     return ST_OK;
 }
 
-static status cut_file(build *b, int64_t i, uint32_t *sizes)
+static status cut_file(build *b, int64_t i, uint32_t *sizes, cut_list *cuts)
 {
     const spill_file *f = &b->files[i].spill;
     file *index = NULL;
@@ -62,6 +63,10 @@ static status cut_file(build *b, int64_t i, uint32_t *sizes)
     status st = ST_OK;
     for (int64_t k = 0; k < f->frame_count && st == ST_OK; k++) {
         st = spill_column_read(index, b->h, f, k, SPILL_SIZES, 0, sizes);
+        if (st == ST_OK) st = cuts_read(b, b->cut_run_count, i, k, cuts);
+        for (int64_t c = 0; st == ST_OK && c < cuts->count; c++) {
+            sizes[cuts->items[c].document - f->frames[k].first] -= cuts->items[c].count;
+        }
         if (st == ST_OK) st = cut_frame(b, i, &f->frames[k], sizes);
     }
     (void)b->h->api->file_close(index); // the file was only read
@@ -72,8 +77,11 @@ static status cut_all(build *b)
 {
     uint32_t *sizes = NULL;
     TRY(arena_new(b->a, SPILL_BATCH_DOCUMENTS, &sizes));
-    for (int64_t i = 0; i < b->file_count; i++) TRY(cut_file(b, i, sizes));
-    return ST_OK;
+    cut_list cuts = {.items = NULL};
+    status st = ST_OK;
+    for (int64_t i = 0; i < b->file_count && st == ST_OK; i++) st = cut_file(b, i, sizes, &cuts);
+    cut_list_deinit(&cuts);
+    return st;
 }
 
 // ---- one shard ----------------------------------------------------------------------------------
@@ -92,6 +100,9 @@ typedef struct shard_worker {
     spill_batch batch;
     data_ids ids;
     arena *scratch; // of one shard
+    cut_list cuts;  // of one frame
+    int64_t next_cut;
+    data_bytes made;
 } shard_worker;
 
 static status tell(shard_worker *w, int64_t bytes, int64_t tokens)
@@ -106,11 +117,12 @@ static status tell(shard_worker *w, int64_t bytes, int64_t tokens)
     return st;
 }
 
-static status write_document(shard_worker *w, const build_file *f, spill_document *d,
-                             data_shard_writer *shard, ledger *l)
+static status write_document(shard_worker *w, const build_file *f, int64_t document,
+                             spill_document *d, data_shard_writer *shard, ledger *l)
 {
     const char *bytes = w->batch.bytes.items;
     const char *body = d->text_bytes > 0 ? bytes + d->text_at : "";
+    TRY(cuts_apply(&w->cuts, &w->next_cut, document, &body, &d->text_bytes, &w->made));
     w->ids.count = 0;
     TRY(data_tokenizer_encode(w->tokenizer, body, d->text_bytes, data_tokenizer_flags(w->tokenizer),
                               &w->ids));
@@ -132,11 +144,13 @@ static status write_frame(shard_worker *w, const build_file *f, int64_t k, file 
     const int64_t end = min_i64(s->last, frame->first + frame->documents);
     if (begin >= end) return ST_OK;
     TRY(spill_frame_read(docs, b->h, &f->spill, k, &w->batch));
+    TRY(cuts_read(b, b->cut_run_count, f - b->files, k, &w->cuts));
+    w->next_cut = 0;
     int64_t bytes = 0, tokens = 0;
     for (int64_t i = begin; i < end; i++) {
         if (b->fates[i] != FATE_KEEP) continue;
         spill_document *d = &w->batch.documents[i - frame->first];
-        TRY(write_document(w, f, d, shard, l));
+        TRY(write_document(w, f, i, d, shard, l));
         bytes += d->text_bytes;
         tokens += w->ids.count;
     }
@@ -275,6 +289,8 @@ static status shard_work(void *context, int32_t worker)
     data_tokenizer_close(w.tokenizer);
     spill_batch_deinit(&w.batch);
     data_ids_deinit(&w.ids);
+    cut_list_deinit(&w.cuts);
+    data_bytes_deinit(&w.made);
     arena_destroy(w.scratch);
     arena_destroy(w.a);
     return st;

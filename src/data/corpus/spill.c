@@ -17,7 +17,8 @@ typedef struct docs_record {
     uint32_t text, id;
 } docs_record;
 typedef struct index_head {
-    uint32_t documents, bands;
+    uint32_t documents;
+    uint16_t bands, signature_bytes;
     uint64_t docs_at; // filled in by the writer
     uint64_t hash;
 } index_head;
@@ -36,6 +37,7 @@ void spill_batch_deinit(spill_batch *b)
 {
     free(b->documents);
     free(b->bands);
+    free(b->signatures);
     data_bytes_deinit(&b->bytes);
     data_bytes_deinit(&b->packed);
     data_bytes_deinit(&b->index);
@@ -77,6 +79,18 @@ status spill_batch_reserve_bands(spill_batch *b)
     return ST_OK;
 }
 
+status spill_batch_reserve_signatures(spill_batch *b)
+{
+    const int64_t wanted = b->count * b->signature_bytes;
+    if (b->signatures_capacity >= wanted) return ST_OK;
+    const int64_t grown = max_i64(wanted, 2 * b->signatures_capacity);
+    uint8_t *moved = realloc(b->signatures, (size_t)grown);
+    if (moved == NULL) return fail(ST_NO_MEMORY, "no memory for signatures");
+    b->signatures = moved;
+    b->signatures_capacity = grown;
+    return ST_OK;
+}
+
 // ---- packing ------------------------------------------------------------------------------------
 
 static int64_t sizes_bytes(int64_t documents)
@@ -84,14 +98,17 @@ static int64_t sizes_bytes(int64_t documents)
     return align_up(4 * documents, 8);
 }
 
-static int64_t columns_bytes(int64_t documents, int64_t bands)
+static int64_t columns_bytes(int64_t documents, int64_t bands, int64_t signature_bytes)
 {
-    return 16 * documents + sizes_bytes(documents) + 8 * documents * bands;
+    return 16 * documents + sizes_bytes(documents) + 8 * documents * bands +
+           align_up(documents * signature_bytes, 8);
 }
 
 static status pack_index(spill_batch *b)
 {
-    index_head head = {.documents = (uint32_t)b->count, .bands = (uint32_t)b->band_count};
+    index_head head = {.documents = (uint32_t)b->count,
+                       .bands = (uint16_t)b->band_count,
+                       .signature_bytes = (uint16_t)b->signature_bytes};
     b->index.count = 0;
     TRY(data_bytes_add(&b->index, &head, sizeof(head)));
     for (int64_t i = 0; i < b->count; i++) {
@@ -108,8 +125,13 @@ static status pack_index(spill_batch *b)
             TRY(data_bytes_add(&b->index, &b->bands[i * b->band_count + band], sizeof(uint64_t)));
         }
     }
+    const int64_t signatures = b->count * b->signature_bytes;
+    if (signatures > 0) TRY(data_bytes_add(&b->index, b->signatures, signatures));
+    const uint64_t zeros = 0;
+    TRY(data_bytes_add(&b->index, &zeros, align_up(signatures, 8) - signatures));
     char *bytes = b->index.items;
-    ASSERT(b->index.count == (int64_t)sizeof(head) + columns_bytes(b->count, b->band_count));
+    ASSERT(b->index.count ==
+           (int64_t)sizeof(head) + columns_bytes(b->count, b->band_count, b->signature_bytes));
     head.hash = hash64(bytes + sizeof(head), b->index.count - (int64_t)sizeof(head), 0);
     memcpy(bytes, &head, sizeof(head));
     return ST_OK;
@@ -195,13 +217,16 @@ static status find_frames(arena *a, const host *h, file *index, spill_file *f)
         TRY(h->api->file_read(index, at, &head, sizeof(head)));
         if (head.documents == 0 || head.documents > SPILL_BATCH_DOCUMENTS ||
             head.bands > SPILL_BANDS_MAX ||
-            (f->frame_count > 0 && head.bands != (uint64_t)f->bands) ||
+            (f->frame_count > 0 && (head.bands != (uint64_t)f->bands ||
+                                    head.signature_bytes != (uint64_t)f->signature_bytes)) ||
             head.docs_at > (uint64_t)INT64_MAX) {
             return damaged(f->index_path, at);
         }
         f->bands = head.bands;
+        f->signature_bytes = head.signature_bytes;
         TRY(add_frame(a, f, &head, at));
-        at += (int64_t)sizeof(head) + columns_bytes(head.documents, head.bands);
+        at +=
+            (int64_t)sizeof(head) + columns_bytes(head.documents, head.bands, head.signature_bytes);
         if (at > bytes) return damaged(f->index_path, at);
     }
     return ST_OK;
@@ -231,6 +256,15 @@ status spill_column_read(file *index, const host *h, const spill_file *f, int64_
         bytes = 8 * n;
     }
     return h->api->file_read(index, at, out, bytes);
+}
+
+status spill_signature_read(file *index, const host *h, const spill_file *f, int64_t frame,
+                            int64_t number, uint8_t *out)
+{
+    const spill_frame *s = &f->frames[frame];
+    const int64_t at = s->index_at + (int64_t)sizeof(index_head) +
+                       columns_bytes(s->documents, f->bands, 0) + number * f->signature_bytes;
+    return h->api->file_read(index, at, out, f->signature_bytes);
 }
 
 // Lays the documents of the unpacked bytes out in the batch.

@@ -9,9 +9,10 @@
 //                     documents x {u64 number in the file, with the mark in its upper 8 bits,
 //                                  u32 text bytes, u32 name bytes},
 //                     then each document's text and name
-//   NNNNNNN.index   frame: u32 documents, u32 bands, u64 byte of the frame in .docs, u64 hash of
-//                   the columns; columns: u64[2] hash of each text, u32 bytes of each text (padded
-//                   to 8 bytes), then for each band u64 of each document
+//   NNNNNNN.index   frame: u32 documents, u16 bands, u16 bytes of a signature, u64 byte of a frame
+//                   in .docs, u64 hash of the columns; columns: u64[2] hash of each text, u32 bytes
+//                   of each text (padded to 8 bytes), then for each band u64 of each document, then
+//                   the signature of each document (padded to 8 bytes)
 #ifndef DATA_CORPUS_SPILL_H
 #define DATA_CORPUS_SPILL_H
 
@@ -34,6 +35,8 @@ typedef struct spill_batch {
     data_bytes bytes;
     uint64_t *bands; // [document][band]
     int64_t band_count, bands_capacity;
+    uint8_t *signatures; // [document][signature_bytes]
+    int64_t signature_bytes, signatures_capacity;
     data_bytes packed, index; // workspace: a frame as it is written
     data_bytes raw;
 } spill_batch;
@@ -44,6 +47,7 @@ NODISCARD status spill_batch_add(spill_batch *b, int64_t number, const char *tex
                                  int64_t text_bytes, const char *id, int64_t id_bytes);
 // Makes the bands of all documents of the batch writable; band_count is set.
 NODISCARD status spill_batch_reserve_bands(spill_batch *b);
+NODISCARD status spill_batch_reserve_signatures(spill_batch *b); // signature_bytes is set
 
 // Packs the batch's documents into b->packed and b->index; in any thread.
 NODISCARD status spill_batch_pack(spill_batch *b);
@@ -62,12 +66,15 @@ typedef struct spill_file {
     spill_frame *frames;
     int64_t frame_count, frame_capacity;
     int64_t first, documents; // among those of the build
-    int64_t bands;
+    int64_t bands, signature_bytes;
 } spill_file;
 
 // Finds the frames of the work file whose paths and `first` are set; checks no hash of columns.
 NODISCARD status spill_file_open(const host *h, arena *a, spill_file *f);
 // Reads a column of a frame: hashes (2 words each), sizes, or band `band`.
+// Reads the signature of document `number` of the frame.
+NODISCARD status spill_signature_read(file *index, const host *h, const spill_file *f,
+                                      int64_t frame, int64_t number, uint8_t *out);
 typedef enum spill_column { SPILL_HASHES, SPILL_SIZES, SPILL_BAND } spill_column;
 NODISCARD status spill_column_read(file *index, const host *h, const spill_file *f, int64_t frame,
                                    spill_column column, int64_t band, void *out);
