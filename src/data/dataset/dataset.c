@@ -131,7 +131,7 @@ static status check_phase(const data_dataset *d, const data_phase *p, int64_t af
 static status open_mix(arena *a, const data_dataset_spec *spec, data_dataset *d)
 {
     double *weights = NULL;
-    d->mix.source_count = d->train_count;
+    d->weighted.source_count = d->train_count;
     if (d->train_count == 1) {
         if (spec->phase_count == 0) return ST_OK;
         return fail(ST_CONFIG_CONFLICT, "data.curriculum: data.train has one source");
@@ -141,11 +141,12 @@ static status open_mix(arena *a, const data_dataset_spec *spec, data_dataset *d)
     if (spec->phase_count >= DATA_PHASES_MAX) {
         return fail(ST_CONFIG_RANGE, "data.curriculum: more than %d phases", DATA_PHASES_MAX - 1);
     }
-    if (spec->phase_count == 0 || spec->phases[0].first > 0) TRY(mix_add(a, &d->mix, 0, weights));
+    if (spec->phase_count == 0 || spec->phases[0].first > 0)
+        TRY(mix_add(a, &d->weighted, 0, weights));
     for (int64_t k = 0; k < spec->phase_count; k++) {
         const data_phase *p = &spec->phases[k];
         TRY(check_phase(d, p, k > 0 ? spec->phases[k - 1].first : -1));
-        TRY(mix_add(a, &d->mix, p->first, p->weights));
+        TRY(mix_add(a, &d->weighted, p->first, p->weights));
     }
     return ST_OK;
 }
@@ -194,7 +195,7 @@ static status make_id(data_dataset *d)
     const int64_t facts[] = {3,      d->seq,        d->packing, d->positions, (int64_t)d->seed,
                              d->eot, d->train_count};
     hash_add(hash, facts, sizeof(facts));
-    mix_hash(&d->mix, hash);
+    mix_hash(&d->weighted, hash);
     for (int64_t i = 0; i < d->train_count; i++) add_source_id(hash, &d->train[i]);
     add_source_id(hash, &d->valid);
     d->id = hash_end(hash);
@@ -222,14 +223,14 @@ static status open_samples(const host *h, arena *a, const data_dataset_spec *spe
             "data.%s",
             spec->temperature > 0.0 ? "temperature" : "curriculum");
     }
-    TRY(samples_open(h, a, spec, &d->samples));
+    TRY(samples_open(h, a, spec, &d->sample_set));
     for (int i = 0; i < DATA_SPLIT_COUNT; i++) {
-        d->sequences[i] = samples_rows(d->samples, (data_split)i);
-        d->tokens[i] = samples_tokens(d->samples, (data_split)i);
+        d->sequences[i] = samples_rows(d->sample_set, (data_split)i);
+        d->tokens[i] = samples_tokens(d->sample_set, (data_split)i);
     }
     d->train_count = 1; // data_place.source is 0
     TRY(arena_new(a, 1, &d->train));
-    d->id = samples_id(d->samples);
+    d->id = samples_id(d->sample_set);
     return ST_OK;
 }
 
@@ -273,7 +274,7 @@ void data_dataset_close(data_dataset *d)
     if (d == NULL) return;
     for (int64_t i = 0; i < d->train_count; i++) source_close(&d->train[i]);
     source_close(&d->valid);
-    samples_close(d->samples);
+    samples_close(d->sample_set);
 }
 
 int64_t data_dataset_tokens(const data_dataset *d, data_split split)
@@ -304,7 +305,7 @@ int64_t data_dataset_sources(const data_dataset *d)
 
 const data_sample_facts *data_dataset_samples(const data_dataset *d, data_split split)
 {
-    return d->samples != NULL ? samples_facts(d->samples, split) : NULL;
+    return d->sample_set != NULL ? samples_facts(d->sample_set, split) : NULL;
 }
 
 int64_t data_dataset_seq(const data_dataset *d)

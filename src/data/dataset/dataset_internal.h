@@ -27,8 +27,8 @@ struct data_dataset {
     source *train;
     int64_t train_count;
     source valid;             // the source's own files; without files: blocks of train, or no data
-    samples *samples;         // instead of the sources
-    mix mix;                  // of weighted sources; no phase: one source
+    samples *sample_set;      // instead of the sources
+    mix weighted;             // of sources; no phase: one source
     excluded_ranges *exclude; // [source]; NULL: none
     int64_t sequences[DATA_SPLIT_COUNT], tokens[DATA_SPLIT_COUNT];
     hash128 id;

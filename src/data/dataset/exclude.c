@@ -138,7 +138,7 @@ status data_dataset_exclude(data_dataset *d, const char *const *entries, int64_t
     *found = 0;
     d->exclude = NULL;
     if (count == 0) return ST_OK;
-    if (d->samples != NULL) {
+    if (d->sample_set != NULL) {
         return fail(ST_UNSUPPORTED, "data.exclude names documents of texts; take samples of "
                                     "train.objective = sft out of their file");
     }

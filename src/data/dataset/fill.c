@@ -209,9 +209,9 @@ status data_batch_fill(const data_dataset *d, data_split split, int64_t first, i
         const int64_t at = i * d->seq;
         int32_t *positions = rows->positions != NULL ? rows->positions + at : NULL;
         int32_t *documents = rows->documents != NULL ? rows->documents + at : NULL;
-        if (d->samples != NULL) {
+        if (d->sample_set != NULL) {
             const data_rows one = {rows->ids + at, rows->labels + at, positions, documents};
-            samples_fill(d->samples, split, first + i, &one);
+            samples_fill(d->sample_set, split, first + i, &one);
             continue;
         }
         row r = {.seq = d->seq,

@@ -22,7 +22,7 @@ enum { VALID_SEED = 1 };
 static data_place train_place(const data_dataset *d, int64_t n)
 {
     int64_t i = 0, m = n; // the m-th sequence that source i gives
-    if (d->mix.phase_count > 0) mix_place(&d->mix, n, &i, &m);
+    if (d->weighted.phase_count > 0) mix_place(&d->weighted, n, &i, &m);
     const source *s = &d->train[i];
     const int64_t count = s->sequences - s->held_out_sequences;
     const int64_t epoch = m / count;
@@ -51,9 +51,9 @@ data_place data_dataset_place(const data_dataset *d, data_split split, int64_t n
 {
     ASSERT(n >= 0);
     ASSERT(d->sequences[split] > 0);
-    if (d->samples != NULL) {
+    if (d->sample_set != NULL) {
         data_place place = {.source = 0};
-        place.sequence = samples_row_at(d->samples, split, n, &place.epoch);
+        place.sequence = samples_row_at(d->sample_set, split, n, &place.epoch);
         return place;
     }
     return split == DATA_TRAIN ? train_place(d, n) : valid_place(d, n);

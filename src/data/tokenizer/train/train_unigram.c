@@ -174,7 +174,10 @@ static status pass(unigram *g, thread_pool_work_fn work)
 static double digamma(double x)
 {
     double sum = 0.0;
-    for (; x < 7.0; x += 1.0) sum -= 1.0 / x;
+    while (x < 7.0) {
+        sum -= 1.0 / x;
+        x += 1.0;
+    }
     const double y = 1.0 / (x * x);
     return sum + log(x) - 0.5 / x - y * (1.0 / 12.0 - y * (1.0 / 120.0 - y / 252.0));
 }
