@@ -37,8 +37,14 @@ check 2 'takes no --jsonl' -- tokenizer info -t bytes --jsonl
 printf '5 10' >ids; check 5 'standard input:1: an id that is no number from 0 to 9' -- tokenizer decode -t tokenizer.json <ids
 printf '5 x' >ids; check 5 'standard input:1' -- tokenizer decode -t tokenizer.json <ids
 printf '{"text": 7}\n' >ids; check 5 'standard input:1: no text' -- tokenizer encode -t tokenizer.json --jsonl <ids
-sed -i 's/"type": "Fuse"/"type": "CTC"/' tokenizer.json
-check 3 'decoder `CTC` is not supported' -- tokenizer encode -t tokenizer.json <text.txt
+sed 's/"pre_tokenizer": null/"post_processor": {"type": "BertProcessing", "sep": ["<\/s>", 9], "cls": ["a", 2]}/' \
+    tokenizer.json >around.json
+same 'tokens around a text' '{"ids": [2, 5, 1, 2, 9]}' \
+    "$(head -1 lines.jsonl | "$trireme" tokenizer encode -t around.json --jsonl --add-special)"
+check 0 '5 1 2 6' -- tokenizer encode -t around.json <text.txt
+check 2 'takes no --add-special' -- tokenizer decode -t bytes --add-special
+sed -i 's/"type": "Fuse"/"type": "Fuze"/' tokenizer.json
+check 3 'decoder `Fuze` is not supported' -- tokenizer encode -t tokenizer.json <text.txt
 
 printf 'aab aab ab\n' >text.txt
 check 0 'made   new/tokenizer.json   261 tokens, 4 merges from 4 different words' 'asked for' \

@@ -43,10 +43,12 @@ NODISCARD status data_tokenizer_clone(const data_tokenizer *t, arena *a, data_to
 
 enum {
     // Recognises special tokens in the text; otherwise all of it is plain text.
-    DATA_ENCODE_SPECIAL = 1
+    DATA_ENCODE_SPECIAL = 1,
+    // Adds the tokens that the file's post-processor puts before and after a text.
+    DATA_ENCODE_ADD = 2
 };
 // Appends the ids of the text. Bytes that are not UTF-8 count as U+FFFD (`bpe`) or as themselves
-// (`bytes`). Adds no token before or after the text.
+// (`bytes`).
 NODISCARD status data_tokenizer_encode(data_tokenizer *t, const char *text, int64_t bytes,
                                        int flags, data_ids *out);
 
@@ -71,7 +73,9 @@ typedef struct data_decoder {
     uint32_t begun; // bit k: the decoder's step k has had a token
     int32_t cut;    // characters cut from the front so far
     bool cut_is_done;
-    data_bytes run; // bytes that a later token makes whole
+    data_bytes run;               // bytes that a later token makes whole
+    data_bytes held, last, ahead; // the text so far; the last token; one that waits for the next
+    bool has_last, has_ahead, is_held, is_ending;
 } data_decoder;
 NODISCARD status data_decoder_next(data_decoder *d, const data_tokenizer *t, int32_t id, int flags,
                                    data_bytes *out);

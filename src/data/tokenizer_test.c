@@ -411,12 +411,9 @@ static void test_refusals(void **state)
         const char *words;
     } rows[] = {
         {{.options = ", \"type\": \"WordPiece\""}, ST_DAMAGED, "type"}, // a duplicate key
-        {{.options = ", \"byte_fallback\": true"}, ST_UNSUPPORTED, "byte_fallback"},
-        {{.options = ", \"continuing_subword_prefix\": \"##\""}, ST_UNSUPPORTED, "##"},
         {{.options = ", \"dropout\": 0.1"}, ST_UNSUPPORTED, "dropout"},
         {{.split = "{\"type\": \"Metaspace\"}"}, ST_DAMAGED, "replacement"},
         {{.split = "{\"type\": \"UnicodeScripts\"}"}, ST_UNSUPPORTED, "`UnicodeScripts`"},
-        {{.split = "null"}, ST_UNSUPPORTED, "ByteLevel"}, // but the decoder is
         {{.more = ", \"ab\": 255"}, ST_DAMAGED, "255"},
         {{.more = ", \"ab\": -2"}, ST_DAMAGED, "-2"},
         {{.more = ", \"ab\": 1e30"}, ST_DAMAGED, "\"ab\""},

@@ -22,7 +22,7 @@ static const char *const models[] = {
 
 static void use(data_tokenizer *t, const char *text, int64_t count)
 {
-    for (int flags = 0; flags <= DATA_ENCODE_SPECIAL; flags++) {
+    for (int flags = 0; flags <= (DATA_ENCODE_SPECIAL | DATA_ENCODE_ADD); flags++) {
         data_ids ids = {0};
         data_bytes whole = {0}, streamed = {0};
         data_decoder d = {.pending_count = 0};
@@ -30,13 +30,14 @@ static void use(data_tokenizer *t, const char *text, int64_t count)
         ASSERT(st == ST_OK || st == ST_DATA);
         for (int64_t i = 0; i < ids.count; i++) {
             ASSERT(ids.items[i] >= 0 && ids.items[i] < data_tokenizer_vocab_size(t));
+            // An expression of a decoder may give up.
             st = data_decoder_next(&d, t, ids.items[i], flags, &streamed);
-            ASSERT(st == ST_OK);
+            ASSERT(st == ST_OK || st == ST_DATA);
         }
         st = data_decoder_end(&d, &streamed);
-        ASSERT(st == ST_OK);
+        ASSERT(st == ST_OK || st == ST_DATA);
         st = data_tokenizer_decode(t, ids.items, ids.count, flags, &whole);
-        ASSERT(st == ST_OK);
+        ASSERT(st == ST_OK || st == ST_DATA);
         data_ids_deinit(&ids);
         data_bytes_deinit(&whole);
         data_bytes_deinit(&streamed);

@@ -27,6 +27,11 @@ static const option rows[] = {
      .offset = AT(special),
      .default_text = "false",
      .help = "encode recognises special tokens that are spelled in the text"},
+    {.key = "add-special",
+     .kind = OPTION_BOOL,
+     .offset = AT(add_special),
+     .default_text = "false",
+     .help = "encode adds the tokens that the file puts before and after a text, such as <s>"},
     {.key = "skip-special",
      .kind = OPTION_BOOL,
      .offset = AT(skip_special),
@@ -117,7 +122,8 @@ static void print(work *w, const char *bytes, int64_t count)
 
 static status encode(work *w, const char *bytes, int64_t count)
 {
-    const int how = w->f->special ? DATA_ENCODE_SPECIAL : 0;
+    const int how =
+        (w->f->special ? DATA_ENCODE_SPECIAL : 0) | (w->f->add_special ? DATA_ENCODE_ADD : 0);
     w->ids.count = 0;
     TRY(data_tokenizer_encode(w->t, bytes, count, how, &w->ids));
     if (w->f->jsonl) cli_print(w->cli, "{\"ids\": [");
@@ -311,6 +317,9 @@ static status check_flags(int64_t i, const tokenizer_flags *f)
     if (f->special && !actions[i].takes_special) {
         return fail(ST_USAGE, "tokenizer %s takes no --special", name);
     }
+    if (f->add_special && !actions[i].takes_special) {
+        return fail(ST_USAGE, "tokenizer %s takes no --add-special", name);
+    }
     if (f->skip_special && !actions[i].takes_skip) {
         return fail(ST_USAGE, "tokenizer %s takes no --skip-special", name);
     }
@@ -340,6 +349,7 @@ static status check_train_flags(const cli_call *call, bool is_train)
                  {"tokenizer", f->tokenizer != NULL, false},
                  {"jsonl", f->jsonl, false},
                  {"special", f->special, false},
+                 {"add-special", f->add_special, false},
                  {"skip-special", f->skip_special, false}};
     for (int64_t i = 0; i < COUNT_OF(given); i++) {
         if (!given[i].is_given || given[i].is_of_train == is_train) continue;
@@ -393,7 +403,7 @@ const cli_command cli_command_tokenizer = {
         "special tokens in the text are text without --special. decode: prints the text of "
         "the ids on standard input. With --jsonl, each line of the input and of the output is "
         "an object: {\"text\": ...} and {\"ids\": [...]}. No token is added before or after a "
-        "text. info: prints the method, the size of the vocabulary and the end-of-text id. "
+        "text without --add-special. info: prints the method, the size of the vocabulary and the end-of-text id. "
         "train: learns a byte-level BPE, or with --model unigram a Unigram, from texts (plain, "
         "JSON lines, .gz, .zst) and writes a tokenizer.json, which Hugging Face tokenizers "
         "reads too; the merges are those of its trainer.",

@@ -180,7 +180,7 @@ status bpe_decode(const bpe *b, const int32_t *ids, int64_t count, int flags, da
     const bool skips = (flags & DATA_DECODE_SKIP_SPECIAL) != 0;
     for (int64_t i = 0; i < count; i++) {
         if (ids[i] < 0 || ids[i] >= b->tokens_count) continue;
-        const bpe_token *t = &b->tokens[ids[i]];
+        const bpe_token *t = &b->shown[ids[i]];
         if ((t->flags & BPE_PRESENT) == 0 || (skips && (t->flags & BPE_SPECIAL) != 0)) continue;
         if (t->count > 8 || out->capacity - out->count < t->count) {
             TRY(data_bytes_add(out, t->bytes, t->count));
@@ -199,7 +199,7 @@ void bpe_row_token(const data_tokenizer *t, int32_t id, const char **bytes, int6
     *count = 0;
     *special = false;
     if (id < 0 || id >= t->bpe->tokens_count) return;
-    const bpe_token *found = &t->bpe->tokens[id];
+    const bpe_token *found = &t->bpe->shown[id];
     if ((found->flags & BPE_PRESENT) == 0) return;
     *bytes = found->bytes;
     *count = found->count;

@@ -9,6 +9,7 @@
 #include "data/tokenizer/family.h"
 #include "data/tokenizer/scanner.h"
 
+enum { BPE_AFFIX_MAX = 32 }; // bytes of a prefix or suffix
 enum { BPE_PRESENT = 1, BPE_BYTE_LEVEL = 2, BPE_ADDED = 4, BPE_SPECIAL = 8 };
 
 typedef struct bpe_token {
@@ -43,6 +44,7 @@ typedef struct bpe_quick bpe_quick;
 typedef struct bpe {
     uint8_t *classes; // SPLIT_CLASS_POINTS
     bpe_token *tokens;
+    bpe_token *shown; // what ids decode to; the same but for respelled tokens
     int64_t tokens_count;
     int32_t byte_ids[256]; // -1: no token
     bool has_all_bytes;
@@ -57,8 +59,9 @@ typedef struct bpe {
     bool ignore_merges;       // a word that is a token becomes that token without merging
     bool add_prefix_space;
     // The last character of a word has this after it in the vocabulary; suffix_bytes 0: nothing.
-    const char *suffix;
-    int32_t suffix_bytes;
+    // Every other character of a word than the first has `prefix` before it.
+    const char *suffix, *prefix;
+    int32_t suffix_bytes, prefix_bytes;
     int32_t suffix_ids[256]; // of each byte with the suffix, in byte-level vocabularies
     bpe_cache *cache;        // heap; made on first use
     bpe_quick *quick;        // the same, of short words (bpe_words.c)
@@ -83,7 +86,8 @@ typedef struct bpe_builder {
     // NULL, or the rank of the merges that make each token, by id; -1 for none. Then any two tokens
     // whose bytes together are a token merge, and the file has no list of merges.
     const data_ids *ranks;
-    int syntax; // pattern_syntax of the file's expressions
+    int syntax;           // pattern_syntax of the file's expressions
+    bpe_token *respelled; // by id; NULL: none. flags 0: not this one
 } bpe_builder;
 NODISCARD status bpe_build_begin(bpe_builder *b, arena *a, const char *path);
 // Checks before it allocates anything by id. token: as the file spells it.
@@ -91,6 +95,8 @@ NODISCARD status bpe_build_tokens(bpe_builder *b, const json *vocab, const json 
 NODISCARD status bpe_build_merges_begin(bpe_builder *b, int64_t count);
 NODISCARD status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes,
                                  const char *right, int64_t right_bytes);
+// continuing_subword_prefix, before the merges; absent: none.
+NODISCARD status bpe_build_prefix(bpe_builder *b, const json *prefix);
 // end_of_word_suffix, after the tokens.
 NODISCARD status bpe_build_suffix(bpe_builder *b, const char *suffix, int64_t bytes);
 NODISCARD status bpe_build_ranked_merges(bpe_builder *b); // from b->ranks
@@ -111,9 +117,15 @@ NODISCARD status pipeline_open(bpe_builder *b, const json *root, const char *eot
 
 // The character that spells a byte in byte-level vocabularies, in UTF-8; its number of bytes.
 int bpe_spell_byte(uint8_t byte, char out[2]);
+// The byte that a character spells; -1: none.
+int bpe_spelled_byte(uint32_t point);
+// The bytes that a text spells; false, with nothing appended, where a character spells none.
+NODISCARD status bpe_unspell(const char *text, int64_t count, data_bytes *out, bool *spells);
 
 // The id of a byte-level token by its bytes; -1 if there is none.
 int32_t bpe_find(const bpe *b, const char *bytes, int64_t count);
+// The same by its spelling in the file; text: at most TOKENIZER_TOKEN_MAX bytes.
+int32_t bpe_build_find(const bpe_builder *b, const char *text, int64_t count);
 // NULL: the pair does not merge.
 const bpe_merge *bpe_merge_find(const bpe *b, int32_t left, int32_t right);
 

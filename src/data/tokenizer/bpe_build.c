@@ -5,21 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPELL_POINTS = 324, BYTES_SEED = 7 };
-
-// The byte that a character of the file's spelling stands for; -1 for none. Printable bytes stand
-// for themselves, and U+0100 and up for the other 68, in order (GPT-2's bytes_to_unicode).
-static int spelled_byte(uint32_t point)
-{
-    if (point >= SPELL_POINTS) return -1;
-    if ((point >= 33 && point <= 126) || (point >= 161 && point <= 172) ||
-        (point >= 174 && point <= 255)) {
-        return (int)point;
-    }
-    if (point < 256) return -1;
-    const int n = (int)point - 256;
-    return n < 33 ? n : n < 33 + 34 ? 127 + (n - 33) : 173;
-}
+enum { BYTES_SEED = 7 };
 
 // Writes the bytes that a token's spelling stands for and returns their number; bytes has space for
 // `count`. A spelling that is not byte-level stands for itself.
@@ -36,7 +22,7 @@ static int64_t unspell(const bpe_builder *b, const char *text, int64_t count, ch
         uint32_t point = 0;
         bool torn = false;
         const int length = utf8_next((const uint8_t *)text + at, count - at, &point, &torn);
-        const int byte = length > 0 ? spelled_byte(point) : -1;
+        const int byte = length > 0 ? bpe_spelled_byte(point) : -1;
         if (byte < 0) {
             *is_byte_level = false;
             break;
@@ -49,22 +35,6 @@ static int64_t unspell(const bpe_builder *b, const char *text, int64_t count, ch
         n = count;
     }
     return n;
-}
-
-int bpe_spell_byte(uint8_t byte, char out[2])
-{
-    const bool prints = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    const int point = prints        ? byte
-                      : byte < 33   ? 256 + byte
-                      : byte == 173 ? 256 + 33 + 34
-                                    : 256 + 33 + byte - 127;
-    if (point < 0x80) {
-        out[0] = (char)point;
-        return 1;
-    }
-    out[0] = (char)(0xc0 | point >> 6);
-    out[1] = (char)(0x80 | (point & 0x3f));
-    return 2;
 }
 
 static int64_t table_size(int64_t count)
@@ -98,11 +68,6 @@ const bpe_merge *bpe_merge_find(const bpe *b, int32_t left, int32_t right)
         if (m->rank < 0) return NULL;
         if (m->pair == pair) return m;
     }
-}
-
-static void add_number(hash_stream *hash, int64_t number)
-{
-    hash_add(hash, &number, sizeof(number));
 }
 
 status bpe_build_begin(bpe_builder *b, arena *a, const char *path)
@@ -248,14 +213,30 @@ status bpe_build_tokens(bpe_builder *b, const json *vocab, const json *added_tok
     return index_tokens(b);
 }
 
+status bpe_build_prefix(bpe_builder *b, const json *prefix)
+{
+    char *copy = NULL;
+    const int64_t bytes = json_text_bytes(prefix);
+    if (bytes == 0) return ST_OK;
+    if (bytes > BPE_AFFIX_MAX) {
+        return fail(ST_UNSUPPORTED, "%s: a `continuing_subword_prefix` of %lld bytes; at most %d",
+                    b->path, (long long)bytes, (int)BPE_AFFIX_MAX);
+    }
+    TRY(arena_new(b->a, bytes + 1, &copy));
+    memcpy(copy, json_text(prefix, ""), (size_t)bytes);
+    b->vocab->prefix = copy;
+    b->vocab->prefix_bytes = (int32_t)bytes;
+    hash_add(b->hash, copy, bytes);
+    return ST_OK;
+}
+
 status bpe_build_suffix(bpe_builder *b, const char *suffix, int64_t bytes)
 {
-    enum { SUFFIX_MAX = 32 };
-    char *copy = NULL, whole[SUFFIX_MAX + 1];
+    char *copy = NULL, whole[BPE_AFFIX_MAX + 1];
     bpe *v = b->vocab;
-    if (bytes > SUFFIX_MAX) {
+    if (bytes > BPE_AFFIX_MAX) {
         return fail(ST_UNSUPPORTED, "%s: an `end_of_word_suffix` of %lld bytes; at most %d",
-                    b->path, (long long)bytes, (int)SUFFIX_MAX);
+                    b->path, (long long)bytes, (int)BPE_AFFIX_MAX);
     }
     TRY(arena_new(b->a, bytes + 1, &copy));
     memcpy(copy, suffix, (size_t)bytes);
@@ -282,6 +263,13 @@ status bpe_build_merges_begin(bpe_builder *b, int64_t count)
     for (int64_t i = 0; i < size; i++) b->vocab->merges[i].rank = -1;
     b->vocab->merges_mask = size - 1;
     return ST_OK;
+}
+
+int32_t bpe_build_find(const bpe_builder *b, const char *text, int64_t count)
+{
+    bool is_byte_level = false;
+    const int64_t bytes = unspell(b, text, count, b->whole, &is_byte_level);
+    return is_byte_level ? bpe_find(b->vocab, b->whole, bytes) : -1;
 }
 
 static status merge_side(const bpe_builder *b, const char *text, int64_t count, char *bytes,
@@ -321,6 +309,11 @@ status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes, con
     // The right side follows the left one: together they are the merged token.
     TRY(merge_side(b, left, left_bytes, b->whole, &counts[0], &ids[0]));
     TRY(merge_side(b, right, right_bytes, b->whole + counts[0], &counts[1], &ids[1]));
+    if (b->vocab->prefix_bytes > 0) { // which the right side loses
+        const int64_t cut = min_i64(b->vocab->prefix_bytes, counts[1]);
+        memmove(b->whole + counts[0], b->whole + counts[0] + cut, (size_t)(counts[1] - cut));
+        counts[1] -= cut;
+    }
     const int32_t id = bpe_find(b->vocab, b->whole, counts[0] + counts[1]);
     if (id < 0) {
         return fail(ST_DAMAGED, "%s: merge %lld gives \"%.*s%.*s\", which is not in the vocabulary",
@@ -383,112 +376,13 @@ status bpe_build_added(bpe_builder *b, int32_t id, const char *text, int64_t byt
 
 status bpe_build_respell(bpe_builder *b, int32_t id, const char *text, int64_t bytes)
 {
-    bpe_token *t = &b->vocab->tokens[id];
     char *raw = NULL;
     bool is_byte_level = false;
+    if (b->respelled == NULL) TRY(arena_new(b->a, b->vocab->tokens_count, &b->respelled));
     TRY(arena_new(b->a, bytes + 1, &raw));
-    t->count = (int32_t)unspell(b, text, bytes, raw, &is_byte_level);
-    t->bytes = raw;
-    return ST_OK;
-}
-
-static int compare_added(const void *x, const void *y)
-{
-    const bpe_added *a = x, *b = y;
-    const int first = (uint8_t)a->bytes[0], second = (uint8_t)b->bytes[0];
-    if (first != second) return first < second ? -1 : 1;
-    if (a->count != b->count) return a->count > b->count ? -1 : 1;
-    return a->id < b->id ? -1 : a->id > b->id;
-}
-
-static void index_added(bpe *v)
-{
-    if (v->added_count > 1) {
-        qsort(v->added, (size_t)v->added_count, sizeof(bpe_added), compare_added);
-    }
-    int32_t at = 0;
-    for (int byte = 0; byte <= 256; byte++) {
-        while (at < v->added_count && (uint8_t)v->added[at].bytes[0] < byte) at++;
-        v->added_first[byte] = at;
-    }
-}
-
-// The end-of-text tokens of published vocabularies, for files that do not name theirs.
-static const char *const eot_texts[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
-
-static int32_t find_eot(const bpe *v, const char *wanted)
-{
-    for (int64_t k = 0; k < COUNT_OF(eot_texts) + 1; k++) {
-        const char *text = k == 0 ? wanted : eot_texts[k - 1];
-        if (text == NULL) continue;
-        for (int64_t i = 0; i < v->added_count; i++) {
-            const bpe_added *a = &v->added[i];
-            if ((int64_t)strlen(text) == a->count &&
-                memcmp(a->bytes, text, (size_t)a->count) == 0) {
-                return a->id;
-            }
-        }
-    }
-    return -1;
-}
-
-// Encoding without DATA_ENCODE_SPECIAL never gives the end-of-text token, whatever the file calls
-// it: a document that spells the token would otherwise end itself.
-static void eot_guard(bpe *v, int32_t eot)
-{
-    v->has_plain_added = false;
-    for (int64_t i = 0; i < v->added_count; i++) {
-        bpe_added *a = &v->added[i];
-        if (a->id == eot) {
-            a->special = true;
-            v->tokens[eot].flags |= BPE_SPECIAL;
-        }
-        v->has_plain_added = v->has_plain_added || !a->special;
-    }
-}
-
-// A piece that ends before white space may cut a token that contains some.
-static bool has_blank_in_added(const bpe *v)
-{
-    for (int64_t i = 0; i < v->added_count; i++) {
-        for (int32_t k = 0; k < v->added[i].count; k++) {
-            const char c = v->added[i].bytes[k];
-            if (c == ' ' || (c >= '\t' && c <= '\r')) return true;
-        }
-    }
-    return false;
-}
-
-status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **out)
-{
-    bpe *v = b->vocab;
-    index_added(v);
-    data_tokenizer *t = NULL;
-    TRY(arena_new(b->a, 1, &t));
-    const int32_t eot = find_eot(v, eot_text);
-    eot_guard(v, eot);
-    for (int64_t id = 0; id < v->tokens_count; id++) {
-        const bpe_token *token = &v->tokens[id];
-        add_number(b->hash, token->flags);
-        add_number(b->hash, token->count);
-        if (token->count > 0) hash_add(b->hash, token->bytes, token->count);
-    }
-    add_number(b->hash, b->merges_count);
-    add_number(b->hash, eot);
-    add_number(b->hash, v->ignore_merges ? 1 : 0);
-    add_number(b->hash, v->add_prefix_space ? 1 : 0);
-    const bool can_cut = !v->has_plain_added && !v->add_prefix_space && !has_blank_in_added(v);
-    bool has_special = false;
-    for (int64_t i = 0; i < v->added_count; i++) has_special = has_special || v->added[i].special;
-    *t = (data_tokenizer){.row = &data_tokenizer_row_bpe,
-                          .vocab_size = v->tokens_count,
-                          .eot = eot,
-                          .cuts = can_cut ? DATA_CUT_BLANKS : 0,
-                          .has_special = has_special,
-                          .flags = has_special ? DATA_ENCODE_SPECIAL : 0,
-                          .id = hash_end(b->hash),
-                          .bpe = v};
-    b->hash = NULL;
-    *out = t;
+    const int64_t count = unspell(b, text, bytes, raw, &is_byte_level);
+    b->respelled[id] = (bpe_token){.bytes = raw,
+                                   .count = (int32_t)count,
+                                   .flags = BPE_PRESENT | (is_byte_level ? BPE_BYTE_LEVEL : 0)};
     return ST_OK;
 }

@@ -44,14 +44,6 @@ static status check_model(const char *path, const json *model)
     if (strcmp(type, "BPE") != 0) {
         return unsupported(path, "model type", type, "BPE, WordPiece, WordLevel or Unigram");
     }
-    const json *affix = json_get(model, "continuing_subword_prefix");
-    if (!is_empty_text(affix)) {
-        return unsupported(path, "continuing_subword_prefix", json_text(affix, "?"), "none");
-    }
-    if (!is_empty_text(json_get(model, "end_of_word_suffix")) &&
-        json_bool(json_get(model, "byte_fallback"), false)) {
-        return unsupported(path, "end_of_word_suffix with", "byte_fallback", "either");
-    }
     if (json_real(json_get(model, "dropout"), 0.0) > 0.0) {
         return unsupported(path, "model option", "dropout", "none");
     }
@@ -75,6 +67,7 @@ static const json *gpt2_split(const json *root)
     if (!is_absent(decoder) && strcmp(type_of(decoder), "ByteLevel") != 0) return NULL;
     if (json_bool(json_get(json_get(root, "model"), "byte_fallback"), false)) return NULL;
     if (!is_empty_text(json_get(json_get(root, "model"), "end_of_word_suffix"))) return NULL;
+    if (!is_empty_text(json_get(json_get(root, "model"), "continuing_subword_prefix"))) return NULL;
     const json *added = json_get(root, "added_tokens");
     for (int64_t i = 0; i < json_count(added); i++) {
         for (int64_t k = 0; k < COUNT_OF(options); k++) {

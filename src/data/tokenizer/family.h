@@ -36,6 +36,12 @@ typedef struct data_tokenizer_row {
                     void *context);
 } data_tokenizer_row;
 
+// The answer of the file's post-processor (post_process.h): ids, and -1 for the text.
+typedef struct post_process {
+    const int32_t *items; // NULL: the text alone
+    int64_t count;
+} post_process;
+
 struct data_tokenizer {
     const data_tokenizer_row *row;
     int64_t vocab_size;
@@ -45,7 +51,8 @@ struct data_tokenizer {
     bool has_special; // DATA_ENCODE_SPECIAL changes something
     int flags;        // DATA_ENCODE_*, see data_tokenizer_flags
     hash128 id;
-    struct bpe *bpe; // of the rows `bpe` and `pipeline`
+    post_process around[2]; // without and with the tokens of DATA_ENCODE_ADD
+    struct bpe *bpe;        // of the rows `bpe` and `pipeline`
     struct pipeline *pipeline;
 };
 

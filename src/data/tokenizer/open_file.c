@@ -5,6 +5,7 @@
 #include "data/tokenizer/bpe.h"
 #include "data/tokenizer/convert/convert.h"
 #include "data/tokenizer/pipeline/pattern.h"
+#include "data/tokenizer/post_process.h"
 
 #include <string.h>
 
@@ -36,6 +37,9 @@ static status open_root(arena *a, const char *path, const json *root, const char
     b.syntax = (int)syntax;
     if (st == ST_OK) st = bpe_build_json(&b, root, eot_text, out);
     bpe_build_abandon(&b);
+    TRY(st);
+    st = post_process_read(a, path, json_get(root, "post_processor"), *out);
+    if (st != ST_OK) data_tokenizer_close(*out);
     return st;
 }
 

@@ -1,6 +1,7 @@
 // Shared by all tokenizers: lists, the choice of the member by path, decoding.
 #include "base/fault.h"
 #include "data/tokenizer/bpe.h"
+#include "data/tokenizer/post_process.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +164,7 @@ status data_tokenizer_encode(data_tokenizer *t, const char *text, int64_t bytes,
         return fail(ST_DATA, "a text of %lld bytes; at most %lld can be encoded at once",
                     (long long)bytes, (long long)TOKENIZER_TEXT_MAX);
     }
-    return t->row->encode(t, text, bytes, flags, out);
+    return post_process_encode(t, text, bytes, flags, out);
 }
 
 status data_tokenizer_words(data_tokenizer *t, const char *text, int64_t bytes,

@@ -576,7 +576,6 @@ static void test_refused_steps(void **state)
         status wanted;
         const char *words;
     } rows[] = {
-        {{.normalizer = "{\"type\": \"ByteLevel\"}"}, ST_UNSUPPORTED, "`ByteLevel`"},
         {{.normalizer = "{}"}, ST_UNSUPPORTED, "`?`"},
         {{.normalizer = "7"}, ST_DAMAGED, "no map"},
         {{.normalizer = "{\"type\": \"Sequence\"}"}, ST_DAMAGED, "no list"},
@@ -584,8 +583,8 @@ static void test_refused_steps(void **state)
         {{.splitter = "{\"type\": \"UnicodeScripts\"}"}, ST_UNSUPPORTED, "UnicodeScripts"},
         {{.splitter = SPLIT(DASH, "Other", "")}, ST_UNSUPPORTED, "Other"},
         {{.splitter = SPLIT("{}", "Isolated", "")}, ST_DAMAGED, "neither"},
-        {{.decoder = "{\"type\": \"CTC\"}"}, ST_UNSUPPORTED, "CTC"},
-        {{.decoder = "{\"type\": \"ByteLevel\"}"}, ST_UNSUPPORTED, "ByteLevel"},
+        {{.decoder = "{\"type\": \"CTC\"}"}, ST_DAMAGED, "`pad_token`"},
+        {{.decoder = "{\"type\": \"Other\"}"}, ST_UNSUPPORTED, "Other"},
         {{.added = TOKEN("20", "a", "")}, ST_DAMAGED, "has id 20, but 0"},
         {{.options = ", \"unk_token\": \"<unk>\""}, ST_DAMAGED, "<unk>"},
         {{.options = ", \"dropout\": 0.5"}, ST_UNSUPPORTED, "dropout"},

@@ -137,6 +137,9 @@ status data_decoder_end(data_decoder *d, data_bytes *out)
 void data_decoder_deinit(data_decoder *d)
 {
     data_bytes_deinit(&d->run);
+    data_bytes_deinit(&d->held);
+    data_bytes_deinit(&d->last);
+    data_bytes_deinit(&d->ahead);
     *d = (data_decoder){.pending_count = 0};
 }
 

@@ -125,7 +125,8 @@ static status walk(pipeline *p, int list, const char *text, int64_t count, bool 
         if (begin < from) {
             TRY(plain(p, list, text + begin, from - begin, special, is_start && begin == 0, out));
         }
-        TRY(data_ids_add(out, &found->id, 1));
+        // A token before it that took the white space may have taken all of this one.
+        if (from < to) TRY(data_ids_add(out, &found->id, 1));
         begin = to;
     }
     if (begin >= count) return ST_OK;

@@ -4,14 +4,18 @@
 
 #include <string.h>
 
-// The tokens of a character's bytes; false if one is missing.
-static bool fall_back(const pipeline *p, const char *bytes, int length, int32_t ids[4])
+enum { CHARACTER_BYTES_MAX = 4 + 2 * BPE_AFFIX_MAX };
+
+// The tokens of the bytes of a character and its affixes; false if one is missing.
+static bool fall_back(const pipeline *p, const char *bytes, int length,
+                      int32_t ids[CHARACTER_BYTES_MAX])
 {
+    if (!p->byte_fallback) return false;
     for (int i = 0; i < length; i++) {
         ids[i] = p->byte_tokens[(uint8_t)bytes[i]];
         if (ids[i] < 0) return false;
     }
-    return p->byte_fallback;
+    return true;
 }
 
 // Notes which bytes stand next to each other in a token.
@@ -32,14 +36,23 @@ static bool is_apart(const pipeline *p, char left, char right)
     return (p->joins[(uint8_t)left][(uint8_t)right >> 3] >> ((uint8_t)right & 7) & 1) == 0;
 }
 
-// The token of the last character of a word.
-static int32_t find_last(const pipeline *p, const char *bytes, int length)
+// A character as the vocabulary has it: all but the first of a word have a prefix, the last one has
+// a suffix.
+static int affix(const bpe *v, const char *bytes, int length, bool is_first, bool is_last,
+                 char whole[CHARACTER_BYTES_MAX])
 {
-    char whole[4 + 32];
-    const int32_t more = p->vocab->suffix_bytes;
-    memcpy(whole, bytes, (size_t)length);
-    if (more > 0) memcpy(whole + length, p->vocab->suffix, (size_t)more);
-    return bpe_find(p->vocab, whole, length + more);
+    int n = 0;
+    if (!is_first && v->prefix_bytes > 0) {
+        memcpy(whole, v->prefix, (size_t)v->prefix_bytes);
+        n += v->prefix_bytes;
+    }
+    memcpy(whole + n, bytes, (size_t)length);
+    n += length;
+    if (is_last && v->suffix_bytes > 0) {
+        memcpy(whole + n, v->suffix, (size_t)v->suffix_bytes);
+        n += v->suffix_bytes;
+    }
+    return n;
 }
 
 static status merge_symbols(pipeline *p, data_ids *out)
@@ -55,22 +68,30 @@ static status merge_symbols(pipeline *p, data_ids *out)
 static status encode_characters(pipeline *p, const char *word, int64_t count, data_ids *out)
 {
     bool pending = false, was_known = false;
+    const bool has_affix = p->vocab->prefix_bytes > 0 || p->vocab->suffix_bytes > 0;
+    char affixed[CHARACTER_BYTES_MAX];
     p->symbols.count = 0;
     for (int64_t at = 0; at < count;) {
         uint32_t point = 0;
         bool torn = false;
         const int length = utf8_next((const uint8_t *)word + at, count - at, &point, &torn);
         ASSERT(length > 0);
-        const int32_t id = at + length == count ? find_last(p, word + at, length)
-                                                : bpe_find(p->vocab, word + at, length);
-        int32_t ids[4];
+        const char *whole = word + at;
+        int whole_bytes = length;
+        if (has_affix) {
+            whole_bytes =
+                affix(p->vocab, word + at, length, at == 0, at + length == count, affixed);
+            whole = affixed;
+        }
+        const int32_t id = bpe_find(p->vocab, whole, whole_bytes);
+        int32_t ids[CHARACTER_BYTES_MAX];
         if (id >= 0) {
             if (pending) TRY(data_ids_add(&p->symbols, &p->unknown, 1));
             pending = false;
             if (was_known && is_apart(p, word[at - 1], word[at])) TRY(merge_symbols(p, out));
             TRY(data_ids_add(&p->symbols, &id, 1));
-        } else if (fall_back(p, word + at, length, ids)) {
-            TRY(data_ids_add(&p->symbols, ids, length));
+        } else if (fall_back(p, whole, whole_bytes, ids)) {
+            TRY(data_ids_add(&p->symbols, ids, whole_bytes));
         } else if (p->unknown >= 0) {
             if (pending && !p->fuse_unknown) TRY(data_ids_add(&p->symbols, &p->unknown, 1));
             pending = true;

@@ -101,6 +101,16 @@ static status map_points(const pipeline *p, normalizer_kind kind, const char *te
     return ST_OK;
 }
 
+static status spell(const char *text, int64_t count, data_bytes *out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        char one[2];
+        const int length = bpe_spell_byte((uint8_t)text[i], one);
+        TRY(data_bytes_add(out, one, length));
+    }
+    return ST_OK;
+}
+
 static status run(pipeline *p, const normalizer *n, const char *text, int64_t count,
                   data_bytes *out)
 {
@@ -123,6 +133,8 @@ static status run(pipeline *p, const normalizer *n, const char *text, int64_t co
     case NORMALIZER_CHINESE:
     case NORMALIZER_BERT_ACCENTS:
         return map_points(p, n->kind, text, count, out);
+    case NORMALIZER_BYTE_LEVEL:
+        return spell(text, count, out);
     case NORMALIZER_PREPEND:
         if (count > 0) TRY(data_bytes_add(out, n->text, n->text_bytes));
         break;

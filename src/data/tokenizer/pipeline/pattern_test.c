@@ -43,6 +43,10 @@ static void test_oniguruma(void **state)
     static const pattern_case rows[] = {
         {"\\w+", "a_1 \u00e9\u0301-b", "<a_1>~ ~<\u00e9\u0301>~-~<b>"},
         {"\\W", "a b", "a~< >~b"},
+        {"\\w+", "a\u00b2-", "<a\u00b2>~-"},
+        {"[\\w]+|[[:word:]]", "a\u00b2\u00bd-", "<a>~\u00b2\u00bd-"},
+        {"[^\\w]", "a\u00bd", "a~<\u00bd>"},
+        {"\\p{Word}+", "a\u00b2-", "<a\u00b2>~-"},
         {"\\d", "1\u0663\u00b2", "<1>~<\u0663>~\u00b2"},
         {"\\D+", "1ab2", "1~<ab>~2"},
         {"\\h+", "xFf0g", "x~<Ff0>~g"},

@@ -24,14 +24,27 @@ static status decode(const data_tokenizer *t, data_decoder *d, int32_t id, int f
 {
     const bpe *b = t->bpe;
     if (id < 0 || id >= b->tokens_count) return ST_OK;
-    const bpe_token *token = &b->tokens[id];
+    const pipeline *p = t->pipeline;
+    const bpe_token *token = &b->shown[id];
     if ((token->flags & BPE_PRESENT) == 0) return ST_OK;
     if ((token->flags & BPE_SPECIAL) != 0 && (flags & DATA_DECODE_SKIP_SPECIAL) != 0) return ST_OK;
     if ((flags & DATA_DECODE_CONTINUES) != 0) {
         d->begun = UINT32_MAX;
         d->cut_is_done = true;
     }
-    return pipeline_decode(t->pipeline, d, token->bytes, token->count, out);
+    if (!p->is_byte_level || pipeline_joins_bytes(p) || (token->flags & BPE_BYTE_LEVEL) == 0) {
+        return pipeline_decode(p, d, token->bytes, token->count, out);
+    }
+    data_bytes spelled = {0};
+    status st = ST_OK;
+    for (int32_t i = 0; i < token->count && st == ST_OK; i++) {
+        char one[2];
+        const int length = bpe_spell_byte((uint8_t)token->bytes[i], one);
+        st = data_bytes_add(&spelled, one, length);
+    }
+    if (st == ST_OK) st = pipeline_decode(p, d, spelled.items, spelled.count, out);
+    data_bytes_deinit(&spelled);
+    return st;
 }
 
 static status decode_end(const data_tokenizer *t, data_decoder *d, data_bytes *out)
@@ -61,7 +74,8 @@ void pipeline_free(pipeline *p)
         data_bytes_deinit(&s->changed);
         pieces_deinit(&s->pieces);
     }
-    p->normalizer_count = p->splitter_count = 0;
+    for (int i = 0; i < p->decoder_count; i++) pattern_close(&p->decoders[i].pattern);
+    p->normalizer_count = p->splitter_count = p->decoder_count = 0;
     if (!p->is_copy) {
         free(p->tree.edges);
         free(p->cases);
@@ -105,6 +119,10 @@ static status unshare(data_tokenizer *t, arena *a)
     }
     for (int i = 0; i < p->splitter_count; i++) {
         const status one = pattern_unshare(&p->splitters[i].pattern);
+        if (st == ST_OK) st = one;
+    }
+    for (int i = 0; i < p->decoder_count; i++) {
+        const status one = pattern_unshare(&p->decoders[i].pattern);
         if (st == ST_OK) st = one;
     }
     if (st != ST_OK) pipeline_free(p);

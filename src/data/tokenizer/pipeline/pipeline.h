@@ -27,6 +27,7 @@ typedef enum normalizer_kind {
     NORMALIZER_STRIP_ACCENTS,
     NORMALIZER_PRECOMPILED,
     NORMALIZER_NMT,
+    NORMALIZER_BYTE_LEVEL, // spells bytes as characters
     // The parts of BertNormalizer, which becomes several steps.
     NORMALIZER_CLEAN,
     NORMALIZER_CHINESE,
@@ -56,7 +57,8 @@ typedef enum splitter_kind {
     SPLITTER_DIGITS,
     SPLITTER_WHITE_SPACE,
     SPLITTER_PUNCTUATION,
-    SPLITTER_WORDS // words, and runs of other characters but white space
+    SPLITTER_WORDS, // words, and runs of other characters but white space
+    SPLITTER_LENGTH // pieces of so many characters
 } splitter_kind;
 
 // A behaviour says where a match and the text between two matches go.
@@ -79,6 +81,7 @@ typedef struct splitter {
     scanner known;         // PATTERN: of a known expression; next NULL: there is none
     bool splits;           // BYTE_LEVEL: with GPT-2's expression; METASPACE: at each replacement
     int prepend;           // METASPACE: PREPEND_*
+    int64_t length;        // LENGTH: characters of a piece
     // Scratch of one text.
     data_bytes changed;
     struct pieces pieces;
@@ -92,17 +95,22 @@ typedef enum decoder_kind {
     DECODER_STRIP,
     DECODER_METASPACE,
     DECODER_WORDPIECE,
+    DECODER_BPE, // a suffix ends words
+    DECODER_CTC, // equal neighbours are one, and a padding token is nothing
     DECODER_JOIN // with a blank between the tokens: a file without a decoder
 } decoder_kind;
 
 typedef struct decoder_step {
     decoder_kind kind;
-    const char *from, *to; // REPLACE, METASPACE, WORDPIECE; STRIP: `from` is the character
+    // REPLACE, METASPACE, WORDPIECE. STRIP: `from` is the character. BPE: `from` is the suffix.
+    // CTC: `from` pads, `to` is between words.
+    const char *from, *to;
     int64_t from_bytes, to_bytes;
-    int64_t cut;      // STRIP: characters at most
-    bool cleans;      // WORDPIECE: without blanks before punctuation
-    bool keeps_first; // METASPACE: a replacement in the first token is a blank too
-    bool after_fuse;  // sees one text, not tokens
+    struct pattern pattern; // REPLACE with a regular expression; code NULL: none
+    int64_t cut, cut_right; // STRIP: characters at most
+    bool cleans;            // WORDPIECE, CTC: without blanks before punctuation
+    bool keeps_first;       // METASPACE: a replacement in the first token is a blank too
+    bool after_fuse;        // sees one text, not tokens
 } decoder_step;
 
 // A token that is found in the text as it stands.
@@ -144,7 +152,7 @@ typedef struct pipeline {
     bpe *vocab; // tokens by id and text, and merges
     const uint8_t *classes;
     pattern_syntax syntax; // of the file's expressions
-    bool is_byte_level;    // the vocabulary spells bytes
+    bool is_byte_level;    // the vocabulary spells bytes, and the program's tokens are bytes
     bool byte_fallback, fuse_unknown;
     int32_t unknown;          // -1: none
     int32_t byte_tokens[256]; // "<0x00>" and so on; -1: none
@@ -166,6 +174,9 @@ typedef struct pipeline {
     uint8_t *cases; // heap: classes of a scanner that needs them
     decoder_step decoders[PIPELINE_STEPS_MAX];
     int decoder_count;
+    // The decoder that makes one text of all tokens for those after it; -1: none. The tokens come
+    // one by one up to it.
+    int hold;
     added_list added[2]; // found before and after the normalizers
     // Scratch of one text.
     data_bytes repaired, normal[2], piece;
@@ -204,6 +215,8 @@ NODISCARD status pipeline_encode(pipeline *p, const char *text, int64_t count, b
                                  data_ids *out);
 // Orders added tokens for pipeline_encode.
 void pipeline_order_added(added_list *list);
+// Whether ByteLevel alone decodes: tokens of bytes need no spelling.
+bool pipeline_joins_bytes(const pipeline *p);
 // Appends what one more token, or the end of the tokens, adds to the text.
 NODISCARD status pipeline_decode(const pipeline *p, data_decoder *d, const char *token,
                                  int64_t count, data_bytes *out);
@@ -213,8 +226,8 @@ void pipeline_free(pipeline *p); // patterns and scratch
 // Reads the steps of the file (read_steps.c).
 NODISCARD status pipeline_read_normalizers(pipeline *p, arena *a, const char *path,
                                            const json *value);
-NODISCARD status pipeline_read_splitters(pipeline *p, arena *a, const char *path,
-                                         const json *value);
+NODISCARD status pipeline_read_splitters(pipeline *p, arena *a, const char *path, const json *value,
+                                         const json *model);
 NODISCARD status pipeline_read_decoders(pipeline *p, arena *a, const char *path, const json *value);
 // Copies a text of the file; an absent one is an error that names `key`.
 NODISCARD status pipeline_read_text(arena *a, const char *path, const json *map, const char *key,

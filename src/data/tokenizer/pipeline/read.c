@@ -38,7 +38,7 @@ static status add_one(pipeline *p, bpe_builder *b, const json *item, int32_t ord
     int64_t count = json_text_bytes(content);
     const int32_t id = (int32_t)json_int(json_get(item, "id"), -1);
     const bool special = json_bool(json_get(item, "special"), false);
-    const int32_t known = bpe_find(p->vocab, text, count);
+    const int32_t known = count <= TOKENIZER_TOKEN_MAX ? bpe_build_find(b, text, count) : -1;
     if (known >= 0 && known != id) {
         return fail(ST_DAMAGED, "%s: added token \"%.80s\" has id %d, but %d in the vocabulary",
                     b->path, text, id, known);
@@ -104,7 +104,7 @@ static void order_added(pipeline *p, int32_t eot)
             added_token *a = &list->items[k];
             if (a->id == eot) a->special = true;
             if (a->special && !is_special_text(p->vocab, a)) {
-                p->vocab->tokens[a->id].flags &= ~BPE_SPECIAL;
+                p->vocab->shown[a->id].flags &= ~BPE_SPECIAL;
             }
         }
         pipeline_order_added(list);
@@ -201,16 +201,12 @@ static status read_model(pipeline *p, bpe_builder *b, const json *root)
     p->byte_fallback = json_bool(json_get(model, "byte_fallback"), false);
     p->fuse_unknown = json_bool(json_get(model, "fuse_unk"), false);
     p->vocab->ignore_merges = json_bool(json_get(model, "ignore_merges"), false);
-    if (p->is_byte_level && (p->byte_fallback || p->model != MODEL_BPE)) {
-        return fail(ST_UNSUPPORTED,
-                    "%s: model %s `%.80s` is not supported with the pre_tokenizer ByteLevel; "
-                    "expected a BPE model with a token for each byte",
-                    b->path, p->byte_fallback ? "option" : "type",
-                    p->byte_fallback ? "byte_fallback" : json_text(json_get(model, "type"), "?"));
-    }
     b->is_text = !p->is_byte_level;
     TRY(bpe_build_tokens(b, json_get(model, "vocab"), json_get(root, "added_tokens")));
     const json *suffix = json_get(model, "end_of_word_suffix");
+    if (p->model == MODEL_BPE) {
+        TRY(bpe_build_prefix(b, json_get(model, "continuing_subword_prefix")));
+    }
     if (p->model == MODEL_BPE && json_text_bytes(suffix) > 0) {
         TRY(bpe_build_suffix(b, json_text(suffix, ""), json_text_bytes(suffix)));
     }
@@ -276,7 +272,8 @@ static status build(pipeline *p, bpe_builder *b, const json *root, const char *e
                                           "continuing_subword_prefix",
                                           "max_input_chars_per_word"};
     TRY(pipeline_read_normalizers(p, b->a, b->path, json_get(root, "normalizer")));
-    TRY(pipeline_read_splitters(p, b->a, b->path, json_get(root, "pre_tokenizer")));
+    TRY(pipeline_read_splitters(p, b->a, b->path, json_get(root, "pre_tokenizer"),
+                                json_get(root, "model")));
     TRY(pipeline_read_decoders(p, b->a, b->path, json_get(root, "decoder")));
     TRY(read_model(p, b, root));
     TRY(read_added(p, b, json_get(root, "added_tokens")));
@@ -289,7 +286,7 @@ static status build(pipeline *p, bpe_builder *b, const json *root, const char *e
     order_added(p, t->eot);
     t->row = &data_tokenizer_row_pipeline;
     t->pipeline = p;
-    t->joins = p->is_byte_level; // the decoder is ByteLevel alone
+    t->joins = p->is_byte_level && pipeline_joins_bytes(p);
     t->cuts = cuts_of(p);
     return ST_OK;
 }

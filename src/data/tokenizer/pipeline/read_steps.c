@@ -128,16 +128,16 @@ static status read_bert(pipeline *p, const char *path, const json *step)
 
 static status read_normalizer(pipeline *p, arena *a, const char *path, const json *step)
 {
-    static const char *const names[] = {"NFC",          "NFD",         "NFKC",  "NFKD",
-                                        "Replace",      "Prepend",     "Strip", "Lowercase",
-                                        "StripAccents", "Precompiled", "Nmt",   NULL};
+    static const char *const names[] = {
+        "NFC",       "NFD",          "NFKC",        "NFKD", "Replace",   "Prepend", "Strip",
+        "Lowercase", "StripAccents", "Precompiled", "Nmt",  "ByteLevel", NULL};
     const char *type = json_text(json_get(step, "type"), "?");
     if (strcmp(type, "BertNormalizer") == 0) return read_bert(p, path, step);
     const int kind = choose(type, names);
     if (kind < 0) {
         return unsupported(path, "normalizer", type,
                            "NFC, NFD, NFKC, NFKD, Replace, Prepend, Strip, Lowercase, "
-                           "StripAccents, BertNormalizer, Precompiled, Nmt or Sequence");
+                           "StripAccents, BertNormalizer, Precompiled, Nmt, ByteLevel or Sequence");
     }
     normalizer *n = NULL;
     const char *table = NULL;
@@ -205,6 +205,10 @@ static status read_metaspace(const pipeline *p, arena *a, const char *path, cons
     s->splits = json_bool(json_get(step, "split"), true);
     s->behaviour = SPLIT_MERGED_WITH_NEXT;
     // Whether a stretch still begins where the text does is not known after these.
+    if (s->prepend == PREPEND_FIRST && p->normalizer_count > 0 && p->splitter_count > 1) {
+        return unsupported(path, "prepend_scheme", "first",
+                           "`always` or `never` after normalizers and other pre_tokenizers");
+    }
     for (int i = 0; i < p->normalizer_count && s->prepend == PREPEND_FIRST; i++) {
         const normalizer *n = &p->normalizers[i];
         const bool keeps = n->kind <= NORMALIZER_NFKD || n->kind == NORMALIZER_PREPEND ||
@@ -219,13 +223,9 @@ static status read_metaspace(const pipeline *p, arena *a, const char *path, cons
     return ST_OK;
 }
 
-static status add_splitter(pipeline *p, const char *path, const char *type, splitter_kind kind,
-                           splitter **out)
+static status add_splitter(pipeline *p, const char *path, splitter_kind kind, splitter **out)
 {
     TRY(check_count(path, "pre_tokenizer", p->splitter_count));
-    if (p->is_byte_level) {
-        return unsupported(path, "pre_tokenizer after ByteLevel", type, "ByteLevel as the last");
-    }
     *out = &p->splitters[p->splitter_count++];
     **out = (splitter){.kind = kind, .behaviour = SPLIT_ISOLATED};
     return ST_OK;
@@ -267,7 +267,7 @@ static status read_delimiter(pipeline *p, arena *a, const char *path, const json
     const char *delimiter = NULL;
     int64_t bytes = 0;
     splitter *s = NULL;
-    TRY(add_splitter(p, path, "CharDelimiterSplit", SPLITTER_PATTERN, &s));
+    TRY(add_splitter(p, path, SPLITTER_PATTERN, &s));
     s->behaviour = SPLIT_REMOVED;
     TRY(pipeline_read_text(a, path, step, "delimiter", &delimiter, &bytes));
     TRY(check_character(path, "delimiter", delimiter, bytes));
@@ -276,23 +276,25 @@ static status read_delimiter(pipeline *p, arena *a, const char *path, const json
 
 static status read_splitter(pipeline *p, arena *a, const char *path, const json *step)
 {
-    static const char *const names[] = {"Split",           "ByteLevel",   "Metaspace",  "Digits",
-                                        "WhitespaceSplit", "Punctuation", "Whitespace", NULL};
+    static const char *const names[] = {"Split",      "ByteLevel",       "Metaspace",
+                                        "Digits",     "WhitespaceSplit", "Punctuation",
+                                        "Whitespace", "FixedLength",     NULL};
     const char *type = json_text(json_get(step, "type"), "?");
     splitter *s = NULL;
     if (strcmp(type, "BertPreTokenizer") == 0) { // two steps
-        TRY(add_splitter(p, path, type, SPLITTER_WHITE_SPACE, &s));
+        TRY(add_splitter(p, path, SPLITTER_WHITE_SPACE, &s));
         s->behaviour = SPLIT_REMOVED;
-        return add_splitter(p, path, type, SPLITTER_PUNCTUATION, &s);
+        return add_splitter(p, path, SPLITTER_PUNCTUATION, &s);
     }
     if (strcmp(type, "CharDelimiterSplit") == 0) return read_delimiter(p, a, path, step);
     const int kind = choose(type, names);
     if (kind < 0) {
-        return unsupported(path, "pre_tokenizer", type,
-                           "Split, ByteLevel, Metaspace, Digits, WhitespaceSplit, Punctuation, "
-                           "Whitespace, CharDelimiterSplit, BertPreTokenizer or Sequence");
+        return unsupported(
+            path, "pre_tokenizer", type,
+            "Split, ByteLevel, Metaspace, Digits, WhitespaceSplit, Punctuation, "
+            "Whitespace, FixedLength, CharDelimiterSplit, BertPreTokenizer or Sequence");
     }
-    TRY(add_splitter(p, path, type, (splitter_kind)kind, &s));
+    TRY(add_splitter(p, path, (splitter_kind)kind, &s));
     switch (s->kind) {
     case SPLITTER_PATTERN:
         TRY(read_behaviour(path, step, s));
@@ -300,7 +302,6 @@ static status read_splitter(pipeline *p, arena *a, const char *path, const json 
         TRY(read_pattern(p, a, path, step, &s->pattern));
         return read_scanner(p, step, s);
     case SPLITTER_BYTE_LEVEL:
-        p->is_byte_level = true;
         s->add_prefix_space = json_bool(json_get(step, "add_prefix_space"), true);
         s->splits = json_bool(json_get(step, "use_regex"), true);
         return ST_OK;
@@ -313,6 +314,10 @@ static status read_splitter(pipeline *p, arena *a, const char *path, const json 
     case SPLITTER_PUNCTUATION:
         if (is_absent(json_get(step, "behavior"))) return ST_OK;
         return read_behaviour(path, step, s);
+    case SPLITTER_LENGTH:
+        s->length = json_int(json_get(step, "length"), 0);
+        if (s->length > 0) return ST_OK;
+        return fail(ST_DAMAGED, "%s: a FixedLength without a `length` of at least 1", path);
     case SPLITTER_WORDS:
     case SPLITTER_WHITE_SPACE:
         s->behaviour = SPLIT_REMOVED;
@@ -321,10 +326,38 @@ static status read_splitter(pipeline *p, arena *a, const char *path, const json 
     return ST_OK;
 }
 
-status pipeline_read_splitters(pipeline *p, arena *a, const char *path, const json *value)
+// Whether the program may keep bytes where the reference spells them: nothing but the model sees
+// the spelling, and the model has a token for each byte.
+static bool keeps_bytes(const pipeline *p, const json *model)
+{
+    const json *vocab = json_get(model, "vocab"), *suffix = json_get(model, "end_of_word_suffix");
+    const char *type = json_text(json_get(model, "type"), "BPE");
+    const int last = p->splitter_count - 1;
+    if (strcmp(type, "BPE") != 0 || json_bool(json_get(model, "byte_fallback"), false))
+        return false;
+    if (json_text_bytes(json_get(model, "continuing_subword_prefix")) > 0) return false;
+    for (int i = 0; i <= last; i++) {
+        if ((p->splitters[i].kind == SPLITTER_BYTE_LEVEL) != (i == last)) return false;
+    }
+    for (int byte = 0; byte < 256; byte++) {
+        char text[3 + 32] = "";
+        const int length = bpe_spell_byte((uint8_t)byte, text);
+        text[length] = 0;
+        if (json_get(vocab, text) == NULL) return false;
+        if (json_text_bytes(suffix) == 0) continue;
+        if (json_text_bytes(suffix) > 32) return false;
+        memcpy(text + length, json_text(suffix, ""), (size_t)json_text_bytes(suffix) + 1);
+        if (json_get(vocab, text) == NULL) return false;
+    }
+    return true;
+}
+
+status pipeline_read_splitters(pipeline *p, arena *a, const char *path, const json *value,
+                               const json *model)
 {
     if (is_absent(value)) return ST_OK;
     TRY(read_steps(p, a, path, value, "pretokenizers", read_splitter));
+    p->is_byte_level = p->splitter_count > 0 && keeps_bytes(p, model);
     choose_scanner(p);
     return ST_OK;
 }
@@ -340,56 +373,43 @@ static status read_strip(arena *a, const char *path, const json *step, decoder_s
         return fail(ST_DAMAGED, "%s: `start` of a decoder `Strip` is %lld; expected 0 to 65536",
                     path, (long long)s->cut);
     }
-    if (json_int(json_get(step, "stop"), 0) == 0) return ST_OK;
-    return unsupported(path, "decoder option of Strip", "stop", "0");
+    s->cut_right = json_int(json_get(step, "stop"), 0);
+    if (s->cut_right >= 0 && s->cut_right <= 1 << 16) return ST_OK;
+    return fail(ST_DAMAGED, "%s: `stop` of a decoder `Strip` is %lld; expected 0 to 65536", path,
+                (long long)s->cut_right);
 }
 
-static status read_replace(arena *a, const char *path, const json *step, decoder_step *s)
+static status read_replace(const pipeline *p, arena *a, const char *path, const json *step,
+                           decoder_step *s)
 {
     const json *wanted = json_get(step, "pattern");
-    if (json_kind_of(json_get(wanted, "String")) != JSON_TEXT) {
-        return unsupported(path, "decoder Replace with a pattern", "Regex", "`String`");
+    if (json_kind_of(json_get(wanted, "Regex")) == JSON_TEXT) {
+        TRY(read_pattern(p, a, path, step, &s->pattern));
+        return pipeline_read_text(a, path, step, "content", &s->to, &s->to_bytes);
     }
     TRY(pipeline_read_text(a, path, wanted, "String", &s->from, &s->from_bytes));
     if (s->from_bytes == 0) return unsupported(path, "decoder Replace of", "", "a text");
     return pipeline_read_text(a, path, step, "content", &s->to, &s->to_bytes);
 }
 
-static status read_decoder(pipeline *p, arena *a, const char *path, const json *step)
+// BPEDecoder and CTC.
+static status read_words(arena *a, const char *path, const json *step, decoder_step *s)
 {
-    static const char *const names[] = {"ByteLevel", "Replace",   "ByteFallback", "Fuse",
-                                        "Strip",     "Metaspace", "WordPiece",    NULL};
-    const char *type = json_text(json_get(step, "type"), "?");
-    const int kind = choose(type, names);
-    if (kind < 0) {
-        return unsupported(
-            path, "decoder", type,
-            "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, WordPiece or Sequence");
-    }
-    TRY(check_count(path, "decoder", p->decoder_count));
-    decoder_step *s = &p->decoders[p->decoder_count++];
-    *s = (decoder_step){.kind = (decoder_kind)kind};
-    for (int i = 0; i + 1 < p->decoder_count; i++) {
-        const decoder_kind before = p->decoders[i].kind;
-        s->after_fuse = s->after_fuse || before == DECODER_FUSE;
-        if (before != s->kind) continue;
-        if (s->kind == DECODER_BYTE_FALLBACK || s->kind == DECODER_FUSE) {
-            return unsupported(path, "a second decoder", type, "one");
-        }
-        if (s->kind == DECODER_STRIP && s->after_fuse && p->decoders[i].after_fuse) {
-            return unsupported(path, "a second decoder after Fuse", type, "one");
-        }
-    }
-    if (s->after_fuse && s->kind != DECODER_STRIP) {
-        return unsupported(path, "decoder after Fuse", type, "Strip");
-    }
-    if (s->kind == DECODER_STRIP) return read_strip(a, path, step, s);
-    if (s->kind == DECODER_REPLACE) return read_replace(a, path, step, s);
-    if (s->kind == DECODER_WORDPIECE) {
+    if (s->kind == DECODER_BPE) {
+        TRY(pipeline_read_text(a, path, step, "suffix", &s->from, &s->from_bytes));
+    } else {
+        TRY(pipeline_read_text(a, path, step, "pad_token", &s->from, &s->from_bytes));
+        TRY(pipeline_read_text(a, path, step, "word_delimiter_token", &s->to, &s->to_bytes));
         s->cleans = json_bool(json_get(step, "cleanup"), true);
-        return pipeline_read_text(a, path, step, "prefix", &s->from, &s->from_bytes);
+        if (s->to_bytes == 0) return unsupported(path, "word_delimiter_token", "", "a text");
     }
-    if (s->kind != DECODER_METASPACE) return ST_OK;
+    return s->from_bytes > 0 ? ST_OK
+                             : unsupported(path, "an empty text in the decoder",
+                                           json_text(json_get(step, "type"), "?"), "a text");
+}
+
+static status read_metaspace_decoder(arena *a, const char *path, const json *step, decoder_step *s)
+{
     int scheme = 0;
     TRY(read_scheme(path, step, &scheme));
     s->keeps_first = scheme == PREPEND_NEVER;
@@ -397,20 +417,73 @@ static status read_decoder(pipeline *p, arena *a, const char *path, const json *
     return check_character(path, "replacement", s->from, s->from_bytes);
 }
 
+static status read_decoder(pipeline *p, arena *a, const char *path, const json *step)
+{
+    static const char *const names[] = {"ByteLevel", "Replace",   "ByteFallback", "Fuse", "Strip",
+                                        "Metaspace", "WordPiece", "BPEDecoder",   "CTC",  NULL};
+    const char *type = json_text(json_get(step, "type"), "?");
+    const int kind = choose(type, names);
+    if (kind < 0) {
+        return unsupported(path, "decoder", type,
+                           "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, WordPiece, "
+                           "BPEDecoder, CTC or Sequence");
+    }
+    TRY(check_count(path, "decoder", p->decoder_count));
+    decoder_step *s = &p->decoders[p->decoder_count++];
+    *s = (decoder_step){.kind = (decoder_kind)kind};
+    const bool remembers =
+        s->kind == DECODER_BYTE_FALLBACK || s->kind == DECODER_BPE || s->kind == DECODER_CTC;
+    for (int i = 0; i + 1 < p->decoder_count; i++) {
+        if (!remembers || p->decoders[i].kind != s->kind) continue;
+        return unsupported(path, "a second decoder", type, "one");
+    }
+    switch (s->kind) {
+    case DECODER_STRIP:
+        return read_strip(a, path, step, s);
+    case DECODER_REPLACE:
+        return read_replace(p, a, path, step, s);
+    case DECODER_BPE:
+    case DECODER_CTC:
+        return read_words(a, path, step, s);
+    case DECODER_WORDPIECE:
+        s->cleans = json_bool(json_get(step, "cleanup"), true);
+        return pipeline_read_text(a, path, step, "prefix", &s->from, &s->from_bytes);
+    case DECODER_METASPACE:
+        return read_metaspace_decoder(a, path, step, s);
+    case DECODER_BYTE_LEVEL:
+    case DECODER_BYTE_FALLBACK:
+    case DECODER_FUSE:
+    case DECODER_JOIN:
+        break;
+    }
+    return ST_OK;
+}
+
+// Steps after one that makes one text of all tokens wait for the end, but for a Strip of the front,
+// which Llama's files have: it can count what it has cut.
+static void find_hold(pipeline *p)
+{
+    p->hold = -1;
+    for (int i = 0; i + 1 < p->decoder_count && p->hold < 0; i++) {
+        const decoder_kind kind = p->decoders[i].kind;
+        if (kind == DECODER_FUSE || kind == DECODER_BYTE_LEVEL) p->hold = i;
+    }
+    if (p->hold < 0 || p->hold + 2 != p->decoder_count) return;
+    decoder_step *last = &p->decoders[p->decoder_count - 1];
+    if (p->decoders[p->hold].kind != DECODER_FUSE || last->kind != DECODER_STRIP) return;
+    if (last->cut_right > 0) return;
+    last->after_fuse = true;
+    p->hold = -1;
+}
+
 status pipeline_read_decoders(pipeline *p, arena *a, const char *path, const json *value)
 {
+    p->hold = -1;
     if (is_absent(value)) {
-        if (p->is_byte_level) return unsupported(path, "decoder", "null", "ByteLevel");
         p->decoders[p->decoder_count++] = (decoder_step){.kind = DECODER_JOIN};
         return ST_OK;
     }
     TRY(read_steps(p, a, path, value, "decoders", read_decoder));
-    const bool has_bytes = p->decoder_count == 1 && p->decoders[0].kind == DECODER_BYTE_LEVEL;
-    for (int i = 0; i < p->decoder_count && !has_bytes; i++) {
-        if (p->decoders[i].kind != DECODER_BYTE_LEVEL) continue;
-        return unsupported(path, "decoder with others", "ByteLevel", "ByteLevel alone");
-    }
-    if (has_bytes == p->is_byte_level) return ST_OK;
-    return unsupported(path, "decoder", json_text(json_get(value, "type"), "?"),
-                       "ByteLevel exactly where the pre_tokenizer is ByteLevel");
+    find_hold(p);
+    return ST_OK;
 }

@@ -141,6 +141,46 @@ static status metaspace(splitter *s, const char *text, int64_t count, bool is_st
     return ST_OK;
 }
 
+// Pieces of s->length characters.
+static status length_pieces(splitter *s, const char *text, int64_t count)
+{
+    int64_t begin = 0, characters = 0;
+    s->pieces.count = 0;
+    for (int64_t at = 0; at < count;) {
+        at++;
+        while (at < count && ((uint8_t)text[at] & 0xc0) == 0x80) at++;
+        if (++characters < s->length && at < count) continue;
+        TRY(pieces_add(&s->pieces, begin, at, false));
+        begin = at;
+        characters = 0;
+    }
+    return ST_OK;
+}
+
+// The characters that spell the bytes of each piece, in place of the text.
+static status spell_pieces(splitter *s, const char **text, int64_t *count)
+{
+    data_bytes spelled = {0};
+    for (int64_t i = 0; i < s->pieces.count; i++) {
+        piece *one = &s->pieces.items[i];
+        const int64_t begin = spelled.count;
+        for (int64_t at = one->begin; at < one->end; at++) {
+            char character[2];
+            const int length = bpe_spell_byte((uint8_t)(*text)[at], character);
+            const status st = data_bytes_add(&spelled, character, length);
+            if (st == ST_OK) continue;
+            data_bytes_deinit(&spelled);
+            return st;
+        }
+        *one = (piece){.begin = begin, .end = spelled.count, .is_match = one->is_match};
+    }
+    data_bytes_deinit(&s->changed);
+    s->changed = spelled;
+    *text = spelled.items;
+    *count = spelled.count;
+    return ST_OK;
+}
+
 static status prefix_space(splitter *s, const char *text, int64_t count)
 {
     s->changed.count = 0;
@@ -173,11 +213,15 @@ static status cut(pipeline *p, splitter *s, const char **text, int64_t *count, b
             *text = s->changed.items;
             *count = s->changed.count;
         }
-        if (!s->splits) return whole(s, *count);
-        {
+        if (s->splits) {
             const scanner gpt2 = scanner_gpt2(p->classes);
-            return scanner_pieces(&gpt2, *text, *count, &s->pieces);
+            TRY(scanner_pieces(&gpt2, *text, *count, &s->pieces));
+        } else {
+            TRY(whole(s, *count));
         }
+        return p->is_byte_level ? ST_OK : spell_pieces(s, text, count);
+    case SPLITTER_LENGTH:
+        return length_pieces(s, *text, *count);
     case SPLITTER_METASPACE:
         TRY(metaspace(s, *text, *count, is_start));
         *text = s->changed.items;

@@ -15,6 +15,7 @@ typedef struct translation {
     bool caseless[TRANSLATE_GROUPS_MAX + 1];    // of each open group
     int64_t group_at[TRANSLATE_GROUPS_MAX + 1]; // where it begins in `out`
     int depth;
+    bool in_class;   // within [...]
     int64_t atom_at; // where the last item or group begins in `out`; -1: none to repeat
 } translation;
 

@@ -110,6 +110,28 @@ static status read_code_point(translation *t, int64_t from, translate_item *out)
     return is_whole ? ST_OK : translate_refuse(t, "this code point", from);
 }
 
+// Within a class, Oniguruma's \w and [:word:] have no superscripts and fractions of Latin-1, though
+// \w outside and \p{Word} have them.
+static status add_word(const translation *t, point_set *out)
+{
+    static const uint32_t without[][2] = {{0xb2, 0xb3}, {0xb9, 0xb9}, {0xbc, 0xbe}};
+    point_set words = {0}, others = {0};
+    status st = point_set_add_named(&words, UNICODE_NAME_WORD);
+    point_set_order(&words);
+    for (int i = 0; i < COUNT_OF(without) && st == ST_OK && t->in_class; i++) {
+        st = point_set_add(&others, without[i][0], without[i][1]);
+    }
+    if (st == ST_OK && t->in_class && t->syntax == PATTERN_ONIGURUMA) {
+        point_set_order(&others);
+        st = point_set_invert(&others);
+        if (st == ST_OK) st = point_set_intersect(&words, &others);
+    }
+    if (st == ST_OK) st = point_set_add_set(out, &words);
+    point_set_deinit(&words);
+    point_set_deinit(&others);
+    return st;
+}
+
 // \s and the like.
 static status read_short_set(translation *t, char c, translate_item *out)
 {
@@ -117,7 +139,7 @@ static status read_short_set(translation *t, char c, translate_item *out)
     out->is_set = true;
     out->negated = c < 'a';
     if (c == 's' || c == 'S') return point_set_add_named(&out->set, UNICODE_NAME_SPACE);
-    if (c == 'w' || c == 'W') return point_set_add_named(&out->set, UNICODE_NAME_WORD);
+    if (c == 'w' || c == 'W') return add_word(t, &out->set);
     if (c == 'd' || c == 'D') return point_set_add_property(&out->set, "Nd", 2, &found);
     if (t->syntax == PATTERN_RUST) return translate_refuse(t, "this escape", t->at - 2);
     TRY(point_set_add(&out->set, '0', '9')); // \h
@@ -203,7 +225,10 @@ static status read_posix(translation *t, point_set *out, bool *found)
     const char *name = begin + (negated ? 3 : 2);
     point_set set = {0};
     bool known = false;
-    status st = point_set_add_property(&set, name, end - name, &known);
+    const bool is_word = end - name == 4 && memcmp(name, "word", 4) == 0;
+    status st =
+        is_word ? add_word(t, &set) : point_set_add_property(&set, name, end - name, &known);
+    known = known || is_word;
     if (st == ST_OK && end - name == 5 && memcmp(name, "alnum", 5) == 0) {
         known = true;
         st = point_set_add_named(&set, UNICODE_NAME_ALPHABETIC);
@@ -296,7 +321,9 @@ status translate_class(translation *t)
 {
     const int64_t from = t->at;
     point_set set = {0};
+    t->in_class = true;
     status st = read_class(t, 0, &set);
+    t->in_class = false;
     // The other case of an ASCII character is found by PCRE2 as by Oniguruma.
     if (st == ST_OK && t->caseless[t->depth] &&
         (set.count == 0 || set.items[set.count - 1].last >= 0x80)) {
