@@ -259,6 +259,12 @@ NODISCARD status ckpt_reader_stream(ckpt_reader *r, const ckpt_tensor *t, ckpt_t
 // result is then ST_DAMAGED or ST_SECURITY.
 NODISCARD status ckpt_verify(const host *h, arena *a, const char *path, text *report);
 
+// Rebuilds what is damaged or lost in a checkpoint from others that hold the same content, then
+// verifies it. `report` gets a line for each piece that was rebuilt, and its source. ST_DAMAGED: a
+// piece is in none of them; files that could not be rebuilt are as before.
+NODISCARD status ckpt_repair(const host *h, arena *a, const char *path, const file_names *others,
+                             text *report, int64_t *pieces);
+
 // ---- weights by value ---------------------------------------------------------------------------
 
 // These functions take values of the whole weight; a rank uses the piece that it holds.

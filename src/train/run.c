@@ -76,7 +76,7 @@ status session_stop_agree(session *s)
             if (i == 0 || is_mine) agreed = s->stop * REASONS + i;
         }
     }
-    TRY(session_agree(s, &agreed, "stop"));
+    TRY(session_words_swap(s, &agreed));
     s->stop = agreed / REASONS;
     if (s->stop > 0) s->stop_reason = reasons[agreed % REASONS];
     s->is_changing = s->stop > 0 && s->stop_reason == change_reason;
@@ -458,9 +458,11 @@ static status steps_all(session *s)
         if (s->r->sdc.digests > 0 && s->step % s->r->sdc.digests == 0) {
             TRY(session_replicas_check(s));
         }
+        const int64_t begin = session_now(s);
         TRY(session_memory_save(s));
         const bool due = s->r->checkpoint.every > 0 && s->step % s->r->checkpoint.every == 0;
         if (due && s->stop < 2) TRY(session_save_begin(s, false));
+        s->times.disk_ns += session_now(s) - begin;
     }
     if (s->stop >= 2) return ST_OK;
     if (s->is_changing && s->step < steps) return session_memory_last(s);
@@ -598,6 +600,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(session_saver_open(s));
     TRY(session_memory_open(s));
     TRY(session_replicas_open(s));
+    TRY(session_times_open(s));
     TRY(data_of_run(s));
     TRY(data_compare(s));
     if (s->plans.eval != NULL && !train_loader_has_valid(s->loader)) {

@@ -6,6 +6,7 @@
 #include "train/advice.h"
 #include "train/folder.h"
 #include "train/loader.h"
+#include "train/straggler.h"
 #include "train/train.h"
 
 typedef struct session {
@@ -69,6 +70,12 @@ typedef struct session {
         ckpt_replicas *own; // NULL: replicas are not compared
         uint64_t *all;      // hashes of all ranks
     } replicas;
+    struct {
+        struct rank_word *words;   // of all ranks
+        straggler_times own, *all; // of the step read last; of all ranks
+        int64_t disk_ns;           // in saves since then
+        stragglers *slow;          // of the first rank
+    } times;
     const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known
     int64_t fork;            // branch number of the checkpoints that this session writes
     train_start start;       // as passed to the watcher
@@ -127,6 +134,12 @@ NODISCARD status session_records_open(session *s);
 // ST_CORRUPT: it differs. Collective.
 NODISCARD status session_replicas_open(session *s);
 NODISCARD status session_replicas_check(session *s);
+
+// session_times.c: slow ranks, from the times that travel with each word about a stop.
+NODISCARD status session_times_open(session *s);
+void session_times_put(session *s, const obs_record *record, double seconds, int64_t data_ns);
+// *stop becomes the largest of all ranks. Tells about a slow rank. Collective.
+NODISCARD status session_words_swap(session *s, int *stop);
 
 // session_ranks.c
 NODISCARD status session_ranks_open(session *s, comm *all); // NULL: this is the only process

@@ -94,6 +94,7 @@ static void times_apply(session *s, const step_device *d, int64_t step, obs_reco
                                       : (double)NAN;
     record->wait = seconds > 0.0 ? fmin(1.0, wait / seconds) : 0.0;
     comm_apply(s, record, seconds);
+    session_times_put(s, record, seconds, s->step_wait_ns[step % 2]);
     record->eta_s = (double)(s->r->train.steps - step) * s->mean_step_s;
     record->time = (double)s->h->api->unix_ns(s->h) / 1e9;
 }

@@ -6,8 +6,8 @@
 #include <string.h>
 
 typedef struct inspect_flags {
-    bool verify, json, tensors, faults;
-    const char *diff;
+    bool verify, json, tensors, faults, repair;
+    const char *diff, *from;
 } inspect_flags;
 
 #define AT(field) (int64_t) offsetof(inspect_flags, field)
@@ -17,6 +17,16 @@ static const option rows[] = {
      .offset = AT(verify),
      .default_text = "false",
      .help = "checks the whole contents; exit code 8 if they are damaged"},
+    {.key = "repair",
+     .kind = OPTION_BOOL,
+     .offset = AT(repair),
+     .default_text = "false",
+     .help = "rebuilds damaged pieces of a checkpoint from others with the same content: next to "
+             "it, in the machine's memory, on the durable tier, or in --from"},
+    {.key = "from",
+     .kind = OPTION_PATH,
+     .offset = AT(from),
+     .help = "checkpoint, or folder of checkpoints, that --repair may use too"},
     {.key = "diff",
      .kind = OPTION_TEXT,
      .offset = AT(diff),
@@ -68,6 +78,13 @@ static status run(cli_context *cli, const cli_call *call)
     const inspect_flags *f = call->flags;
     const char *path = call->operands[0];
     inspect_report *r = NULL;
+    if (f->from != NULL && !f->repair) return fail(ST_USAGE, "--from belongs to --repair");
+    if (f->repair) {
+        if (f->verify || f->faults || f->tensors || f->json || f->diff != NULL) {
+            return fail(ST_USAGE, "--repair excludes all other flags but --from");
+        }
+        return inspect_repair(cli, path, f->from);
+    }
     if (f->diff != NULL) {
         if (f->verify) return fail(ST_USAGE, "--verify and --diff exclude each other");
         if (f->faults) return fail(ST_USAGE, "--faults and --diff exclude each other");
@@ -104,7 +121,9 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_inspect = {
     .name = "inspect",
     .summary = "identify and verify a file or folder, or compare two",
-    .synopsis = "PATH [--verify] [--tensors] [--json] | RUN --faults | PATH --diff OTHER",
+    .synopsis =
+        "PATH [--verify] [--tensors] [--json] | RUN --faults | CHECKPOINT --repair [--from OTHER] | "
+        "PATH --diff OTHER",
     .about =
         "Recognizes runs, checkpoints, Hugging Face folders, safetensors, configurations, "
         "token files of all formats, tokenizers, texts and JSON lines (.gz and .zst too), "

@@ -84,6 +84,8 @@ status inspect_hf_config(inspect_report *r, const inspect_probe *p);
 status inspect_checkpoint(inspect_report *r, const inspect_probe *p); // inspect_run.c
 status inspect_run(inspect_report *r, const inspect_probe *p);
 status inspect_config(inspect_report *r, const inspect_probe *p);
+// inspect_repair.c: from: NULL: only the checkpoints that belong to the same run.
+NODISCARD status inspect_repair(cli_context *cli, const char *path, const char *from);
 // inspect_faults.c
 NODISCARD status inspect_faults(cli_context *cli, const char *run, bool json);
 status inspect_metrics(inspect_report *r, const inspect_probe *p); // inspect_logs.c

@@ -1,0 +1,86 @@
+// The times of all ranks, which travel with their word about a stop after each step, and the slow
+// ranks that the first rank finds in them.
+#include "train/session.h"
+
+#include <stdio.h>
+
+struct rank_word {
+    int64_t stop;
+    straggler_times times;
+};
+typedef struct rank_word rank_word;
+
+// Stages of a pipeline, experts, and uneven shares of the batch are not equal work.
+static bool is_equal_work(const run_config *r)
+{
+    return r->layout.pp == 1 && r->layout.ep <= 1 && r->train.global_batch % r->layout.dp == 0;
+}
+
+status session_times_open(session *s)
+{
+    if (s->ranks.all == NULL) return ST_OK;
+    rank_word *words = NULL;
+    const int64_t ranks = comm_ranks(s->ranks.all);
+    TRY(arena_new(s->a, ranks, &words));
+    s->times.words = words;
+    TRY(arena_new(s->a, ranks, &s->times.all));
+    if (!session_is_first(s)) return ST_OK;
+    return stragglers_create(s->a, ranks, is_equal_work(s->r), &s->times.slow);
+}
+
+void session_times_put(session *s, const obs_record *record, double seconds, int64_t data_ns)
+{
+    const int64_t step = (int64_t)(seconds * 1e9);
+    const int64_t network = (int64_t)(record->comm_exposed * seconds * 1e9);
+    const int64_t data = min_i64(data_ns, step);
+    s->times.own = (straggler_times){.step = max_i64(step, 1),
+                                     .compute = max_i64(step - network - data, 0),
+                                     .data = data,
+                                     .network = network,
+                                     .disk = s->times.disk_ns};
+    s->times.disk_ns = 0;
+}
+
+static status slow_tell(session *s, const straggler *x)
+{
+    text line = {.a = s->a};
+    char who[64] = "the network";
+    const char *cause = straggler_cause_name(x->cause);
+    const char *of =
+        x->rank < 0 || x->cause == STRAGGLER_DISK ? "as before" : "as that of its peers";
+    if (x->rank >= 0) (void)snprintf(who, sizeof(who), "rank %lld", (long long)x->rank);
+    session_say(s, LOG_WARN, "%s is slow in the %d steps up to %lld: %s took %.1f times as long %s",
+                who, STRAGGLER_STEPS, (long long)s->step, cause, x->ratio, of);
+    TRY(text_add(&line,
+                 "{\"step\": %lld, \"event\": \"straggler\", \"rank\": %lld, \"epoch\": %lld, "
+                 "\"times\": %.2f, \"cause\": \"%s\"}\n",
+                 (long long)s->step, (long long)x->rank,
+                 (long long)(s->memory.order != NULL ? s->memory.order->epoch : 0), x->ratio,
+                 cause));
+    return s->metrics != NULL ? obs_metrics_add_event(s->metrics, &line) : ST_OK;
+}
+
+status session_words_swap(session *s, int *stop)
+{
+    if (s->ranks.hosts == NULL) return ST_OK;
+    const rank_word mine = {.stop = *stop, .times = s->times.own};
+    rank_word *words = s->times.words;
+    const int64_t ranks = comm_ranks(s->ranks.all);
+    const comm_item item = {.in = &mine, .out = words, .count = (int64_t)sizeof(mine)};
+    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
+                            .type = DTYPE_U8,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = "stop",
+                            .site = __func__,
+                            .step = s->step};
+    TRY(comm_run(s->ranks.hosts, &args));
+    s->times.own = (straggler_times){0};
+    for (int64_t r = 0; r < ranks; r++) {
+        if (words[r].stop > *stop) *stop = (int)words[r].stop;
+        s->times.all[r] = words[r].times;
+    }
+    straggler found;
+    if (s->times.slow == NULL || !stragglers_see(s->times.slow, s->times.all, &found)) return ST_OK;
+    return slow_tell(s, &found);
+}

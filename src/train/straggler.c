@@ -1,0 +1,130 @@
+// Finds slow ranks. The margin of 20% over the peers, or of twice the usual time, and 20% of a step
+// keep the noise of a shared machine out; five steps in a row keep single delays out.
+#include "train/straggler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double slow_ratio = 1.2, usual_ratio = 2.0, least_share = 0.2;
+
+struct stragglers {
+    int64_t ranks, seen; // seen: steps
+    bool is_equal;
+    double *usual;     // [cause][ranks]: ratio or time that is usual for the rank
+    int32_t *in_a_row; // [cause][ranks]: slow steps; negative: well ones after a finding
+    bool *is_told;     // [cause][ranks]
+    double *values;    // [ranks]
+};
+
+const char *straggler_cause_name(straggler_cause c)
+{
+    static const char *const names[] = {"compute", "data", "network", "disk"};
+    return names[c];
+}
+
+status stragglers_create(arena *a, int64_t ranks, bool is_equal, stragglers **out)
+{
+    stragglers *s = NULL;
+    const int64_t cells = STRAGGLER_CAUSES * ranks;
+    TRY(arena_new(a, 1, &s));
+    TRY(arena_new(a, cells, &s->usual));
+    TRY(arena_new(a, cells, &s->in_a_row));
+    TRY(arena_new(a, cells, &s->is_told));
+    TRY(arena_new(a, ranks, &s->values));
+    s->ranks = ranks;
+    s->is_equal = is_equal;
+    *out = s;
+    return ST_OK;
+}
+
+static int compare_reals(const void *x, const void *y)
+{
+    const double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+static int64_t time_of(const straggler_times *t, straggler_cause c)
+{
+    const int64_t times[] = {t->compute, t->data, t->network, t->disk};
+    return times[c];
+}
+
+// The lower median of the other ranks; at least a microsecond.
+static double others(stragglers *s, const straggler_times *all, straggler_cause c, int64_t rank)
+{
+    int64_t n = 0;
+    for (int64_t r = 0; r < s->ranks; r++) {
+        if (r != rank) s->values[n++] = (double)time_of(&all[r], c);
+    }
+    qsort(s->values, (size_t)n, sizeof(*s->values), compare_reals);
+    const double middle = n > 0 ? s->values[(n - 1) / 2] : 0.0;
+    return middle > 1e3 ? middle : 1e3;
+}
+
+static double least(const stragglers *s, const straggler_times *all, straggler_cause c)
+{
+    double found = (double)time_of(&all[0], c);
+    for (int64_t r = 1; r < s->ranks; r++) {
+        if ((double)time_of(&all[r], c) < found) found = (double)time_of(&all[r], c);
+    }
+    return found;
+}
+
+// How many times more than its peers, or than usual, the rank took; below 1: it is well.
+static double excess(stragglers *s, const straggler_times *all, straggler_cause c, int64_t rank)
+{
+    double *usual = &s->usual[c * s->ranks + rank];
+    const double step = (double)all[rank].step;
+    const bool of_peers = c == STRAGGLER_COMPUTE || c == STRAGGLER_DATA;
+    const double time = c == STRAGGLER_NETWORK ? least(s, all, c) : (double)time_of(&all[rank], c);
+    const double value = of_peers ? time / others(s, all, c, rank) : time;
+    const bool learns = s->seen < STRAGGLER_LEARN;
+    if (learns && !(of_peers && s->is_equal)) { // the largest of the first steps
+        if (value > *usual) *usual = value;
+        return 0.0;
+    }
+    if (of_peers) {
+        const double fair = s->is_equal || *usual < 1.0 ? 1.0 : *usual;
+        const double more = time - time / (value / fair);
+        return value > slow_ratio * fair && more > least_share / 2.0 * step ? value / fair : 0.0;
+    }
+    const double before = *usual > 1e3 ? *usual : 1e3;
+    const bool is_slow = time > usual_ratio * before && time - before > least_share * step;
+    return is_slow ? time / before : 0.0;
+}
+
+// Counts a slow or a well step. True: this one makes a finding.
+static bool count(stragglers *s, int64_t cell, bool is_slow)
+{
+    int32_t *n = &s->in_a_row[cell];
+    if (!is_slow) {
+        *n = *n > 0 ? -1 : *n - 1;
+        if (*n <= -STRAGGLER_STEPS) s->is_told[cell] = false;
+        return false;
+    }
+    *n = *n < 0 ? 1 : *n + 1;
+    if (*n < STRAGGLER_STEPS || s->is_told[cell]) return false;
+    s->is_told[cell] = true;
+    return true;
+}
+
+bool stragglers_see(stragglers *s, const straggler_times *all, straggler *out)
+{
+    bool found = false;
+    for (int64_t r = 0; r < s->ranks; r++) {
+        if (all[r].step <= 0) return false;
+    }
+    for (int c = 0; c < STRAGGLER_CAUSES; c++) {
+        const int64_t ranks = c == STRAGGLER_NETWORK ? 1 : s->ranks;
+        for (int64_t r = 0; r < ranks && s->ranks > 1; r++) {
+            const double ratio = excess(s, all, (straggler_cause)c, r);
+            if (!count(s, c * s->ranks + r, ratio > 0.0) || found) continue;
+            found = true;
+            *out = (straggler){.rank = c == STRAGGLER_NETWORK ? -1 : r,
+                               .cause = (straggler_cause)c,
+                               .ratio = ratio};
+        }
+    }
+    s->seen++;
+    return found;
+}

@@ -1,0 +1,48 @@
+// Names a rank that is slower than its peers, and the cause: pure, from the times of each step.
+//
+//   compute, data   a rank's own time, without waits for peers, against the median of the others
+//   disk            its time in saves, against what was usual for it
+//   network         the least wait of all ranks in collectives: the rank that comes last waits for no
+//                   peer, so its time is that of the transfer; no single rank is named
+//
+// A finding needs STRAGGLER_STEPS steps in a row, and comes once until the rank was well for as many.
+#ifndef TRAIN_STRAGGLER_H
+#define TRAIN_STRAGGLER_H
+
+#include "base/arena.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { STRAGGLER_STEPS = 5, STRAGGLER_LEARN = 10 };
+
+typedef enum straggler_cause {
+    STRAGGLER_COMPUTE,
+    STRAGGLER_DATA,
+    STRAGGLER_NETWORK,
+    STRAGGLER_DISK,
+    STRAGGLER_CAUSES
+} straggler_cause;
+const char *straggler_cause_name(straggler_cause c);
+
+typedef struct straggler_times { // of a step of one rank, ns; step: 0: no step to compare
+    int64_t step, compute, data, network, disk; // step: all of it
+} straggler_times;
+
+typedef struct straggler {
+    int64_t rank; // -1: no single one
+    straggler_cause cause;
+    double ratio; // of its time to that of the others, or to the usual one
+} straggler;
+
+typedef struct stragglers stragglers;
+// is_equal: all ranks do equal work. Otherwise the first STRAGGLER_LEARN steps show what is usual.
+NODISCARD status stragglers_create(arena *a, int64_t ranks, bool is_equal, stragglers **out);
+// The times of all ranks for a step. True: *out is a new finding.
+bool stragglers_see(stragglers *s, const straggler_times *all, straggler *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
