@@ -459,7 +459,7 @@ bool assemble_saves_in_background(const run_config *r)
 {
     // The last save is waited for anyway. State that is cut over ranks is fetched before the first
     // byte is written, because a failing disk must not leave the other ranks waiting.
-    return (r->checkpoint.async && r->checkpoint.every > 0) || assemble_cuts_state(r);
+    return (r->checkpoint.async && r->checkpoint.every != 0) || assemble_cuts_state(r);
 }
 
 bool assemble_derives_weights(const run_config *r)

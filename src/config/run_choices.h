@@ -13,6 +13,7 @@ typedef enum run_recompute {
     RUN_RECOMPUTE_AUTO // as given; run_config_load() replaces it
 } run_recompute;
 enum { RUN_MICRO_BATCH_AUTO = -1 }; // the planner chooses
+enum { RUN_EVERY_AUTO = -1 };       // checkpoint.every: the run chooses
 typedef enum run_muon_adjust { RUN_MUON_ORIGINAL, RUN_MUON_MATCH_RMS_ADAMW } run_muon_adjust;
 typedef enum run_schedule {
     RUN_SCHEDULE_CONSTANT,

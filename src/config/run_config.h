@@ -76,10 +76,13 @@ typedef struct run_config {
         int64_t batches; // batches of train.global_batch sequences
     } eval;
     struct {
-        int64_t every;      // steps; 0: only after the last one
-        int64_t keep;       // number of newest ones to keep
-        int64_t keep_every; // steps; the checkpoints at its multiples are kept for ever; 0: none
-        bool async;         // writes a copy of the state during training
+        int64_t every;         // steps; 0: only after the last one; RUN_EVERY_AUTO
+        const char *tiers;     // as given; NULL: none. run_config_load() takes them apart:
+        const char *durable;   // folder of the durable tier; NULL: none
+        int64_t durable_every; // steps
+        int64_t keep;          // number of newest ones to keep
+        int64_t keep_every;    // steps; the checkpoints at its multiples are kept for ever; 0: none
+        bool async;            // writes a copy of the state during training
         // Planned runs only: seconds that a checkpoint stalls the step, that a restart takes, and
         // of work between two checkpoints; 0: the cluster's values, and the optimal interval.
         double write_s, restart_s, interval_s;
@@ -239,6 +242,8 @@ NODISCARD status run_config_check(const run_config *r, const config *c, arena *a
 // Then derives values from others: train.global_batch (of a ramp), train.micro_batch,
 // schedule.timescale, layout.pipeline of a schedule that is no file.
 void run_config_complete(run_config *r);
+// Takes checkpoint.tiers apart: sets the intervals that it states.
+NODISCARD status run_config_tiers(run_config *r, arena *a);
 // Gives keys that did not exist when the configuration of a run was written the values that they
 // stand for; after config_parse().
 void run_config_before(run_config *was, const config *c);

@@ -318,7 +318,12 @@ static void check_checkpoint(checker *k)
     check_resilience(k);
     const int64_t every = k->r->checkpoint.every, keep_every = k->r->checkpoint.keep_every;
     if (keep_every == 0) return;
-    if (every == 0) {
+    if (every == RUN_EVERY_AUTO) {
+        CONFLICT("checkpoint.keep_every",
+                 "checkpoint.keep_every = %lld needs steps that are known; checkpoint.every = auto "
+                 "chooses them",
+                 (ll)keep_every);
+    } else if (every == 0) {
         CONFLICT("checkpoint.keep_every", "checkpoint.keep_every = %lld, but checkpoint.every = 0",
                  (ll)keep_every);
     } else if (keep_every % every != 0) {

@@ -179,8 +179,10 @@ static const option rows[] = {
         "batches of train.global_batch sequences",
         .help = "amount of held-out text that a validation uses, the same text each time",
         .also = "eval_iters, iters"),
-    INT("checkpoint.every", checkpoint.every, "1000", 0, 1e12, FREE, "steps",
-        .help = "interval between two checkpoints; 0 writes one after the last step only",
+    INT("checkpoint.every", checkpoint.every, "1000", 0, 1e12, FREE, "steps", .choices = "auto",
+        .word = RUN_EVERY_AUTO,
+        .help = "interval between two checkpoints; 0 writes one after the last step only; auto "
+                "takes the best one for the measured cost of a save and the losses so far",
         .also = "save_interval, interval"),
     INT("checkpoint.keep", checkpoint.keep, "3", 1, 1e6, FREE, "checkpoints",
         .help = "number of newest checkpoints that are kept, at least 2, in addition to the "
@@ -188,6 +190,12 @@ static const option rows[] = {
         .also = "save_total_limit"),
     INT("checkpoint.keep_every", checkpoint.keep_every, "0", 0, 1e12, FREE, "steps",
         .help = "interval of the checkpoints that are kept for ever; 0 keeps none"),
+    OTHER("checkpoint.tiers", TEXT, checkpoint.tiers, NULL, FREE,
+          .help =
+              "intervals of the tiers in one key, such as `memory:1, disk:500, "
+              "durable:5000:/mnt/store`: copies in memory, checkpoints in the run's folder, and "
+              "of those every so many steps one in another folder; it replaces "
+              "resilience.buddy.every and checkpoint.every"),
     OTHER("checkpoint.async", BOOL, checkpoint.async, "true", FREE,
           .help = "asynchronous checkpoints: a step waits only until the state is copied, and "
                   "the run writes the copy during later steps; no needs no memory for the copy",

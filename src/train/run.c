@@ -240,7 +240,11 @@ static status refused(session *s, const ckpt_entry *e, text *tried)
 static status resume_newest(session *s, const ckpt_entries *list)
 {
     text tried = {.a = s->a};
-    if (list->count == 0) return begin_anew(s);
+    bool is_loaded = false;
+    if (list->count == 0) {
+        TRY(session_durable_load(s, &is_loaded));
+        return is_loaded ? ST_OK : begin_anew(s);
+    }
     for (int64_t i = 0; i < list->count; i++) {
         const status st = session_load(s, list->items[i].path);
         if (st == ST_OK) {
@@ -250,6 +254,11 @@ static status resume_newest(session *s, const ckpt_entries *list)
         }
         if (st != ST_DAMAGED && st != ST_NOT_FOUND) return st;
         TRY(refused(s, &list->items[i], &tried));
+    }
+    TRY(session_durable_load(s, &is_loaded));
+    if (is_loaded) {
+        s->fork = list->items[0].fork + 1;
+        return ST_OK;
     }
     return fail(ST_DAMAGED,
                 "no checkpoint of %s is intact; tried:%s\n  restore one of them from a copy, or "
@@ -444,7 +453,7 @@ static status steps_all(session *s)
 {
     const int64_t steps = s->r->train.steps;
     while (s->step < steps && s->stop == 0) {
-        int64_t until = next_multiple(s->step, s->r->checkpoint.every, steps);
+        int64_t until = min_i64(session_save_next(s), steps);
         if (s->memory.order != NULL) {
             until = min_i64(until, next_multiple(s->step, s->r->resilience.buddy.every, steps));
         }
@@ -454,14 +463,18 @@ static status steps_all(session *s)
         if (s->r->sdc.digests > 0) {
             until = min_i64(until, next_multiple(s->step, s->r->sdc.digests, steps));
         }
+        const int64_t next_save = session_save_next(s);
         TRY(session_steps(s, until));
         if (s->r->sdc.digests > 0 && s->step % s->r->sdc.digests == 0) {
             TRY(session_replicas_check(s));
         }
         const int64_t begin = session_now(s);
         TRY(session_memory_save(s));
-        const bool due = s->r->checkpoint.every > 0 && s->step % s->r->checkpoint.every == 0;
-        if (due && s->stop < 2) TRY(session_save_begin(s, false));
+        const bool due = s->step == next_save;
+        if (due && s->stop < 2) {
+            TRY(session_save_begin(s, false));
+            TRY(session_interval_choose(s));
+        }
         s->times.disk_ns += session_now(s) - begin;
     }
     if (s->stop >= 2) return ST_OK;
@@ -601,6 +614,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(session_memory_open(s));
     TRY(session_replicas_open(s));
     TRY(session_times_open(s));
+    TRY(session_durable_open(s));
     TRY(data_of_run(s));
     TRY(data_compare(s));
     if (s->plans.eval != NULL && !train_loader_has_valid(s->loader)) {
@@ -631,6 +645,7 @@ static void session_close(session *s)
     error_take(&kept);
     drop(session_save_poll(s, true)); // waits for a save that has begun
     ckpt_saver_destroy(s->saver);
+    session_durable_close(s);
     session_memory_close(s);
     drop(obs_metrics_close(s->metrics));
     drop(obs_events_close(s->events));

@@ -71,6 +71,11 @@ typedef struct session {
         uint64_t *all;      // hashes of all ranks
     } replicas;
     struct {
+        int64_t at, every; // step of the next save; interval. 0: not chosen yet
+        double cost_s;     // of the last save: time that training waited
+    } interval;
+    struct durable *durable; // NULL: no durable tier
+    struct {
         struct rank_word *words;   // of all ranks
         straggler_times own, *all; // of the step read last; of all ranks
         int64_t disk_ns;           // in saves since then
@@ -134,6 +139,19 @@ NODISCARD status session_records_open(session *s);
 // ST_CORRUPT: it differs. Collective.
 NODISCARD status session_replicas_open(session *s);
 NODISCARD status session_replicas_check(session *s);
+
+// session_interval.c: returns the step of the next checkpoint, INT64_MAX: none.
+int64_t session_save_next(const session *s);
+// checkpoint.every = auto: chooses the interval anew, after a save was begun. Collective.
+NODISCARD status session_interval_choose(session *s);
+// session_durable.c: copies of finished checkpoints in the folder of the durable tier. First rank;
+// all functions but the load do nothing on others.
+NODISCARD status session_durable_open(session *s);
+void session_durable_close(session *s); // waits for a copy in progress
+// Begins a copy of this checkpoint if one is due.
+void session_durable_copy(session *s, const ckpt_saved *saved);
+// Loads the newest intact one, when the run's folder has none. Collective.
+NODISCARD status session_durable_load(session *s, bool *is_loaded);
 
 // session_times.c: slow ranks, from the times that travel with each word about a stop.
 NODISCARD status session_times_open(session *s);

@@ -95,7 +95,9 @@ status session_save_poll(session *s, bool wait)
     memcpy(s->newest_path, r->path, CKPT_PATH_BYTES);
     if (r->is_best) memcpy(s->best_path, r->path, CKPT_PATH_BYTES);
     s->saved_step = r->step;
+    s->interval.cost_s = r->stall_s;
     saved_say(s, r);
+    session_durable_copy(s, r);
     return ST_OK;
 }
 

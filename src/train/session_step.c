@@ -218,7 +218,7 @@ static void validated(session *s, int64_t batches, int64_t begin_ns)
         s->w->validated(s->w->context, s->step, s->r->train.steps, s->val_loss, batches,
                         (double)(session_now(s) - begin_ns) / 1e9, best);
     }
-    s->best_due = best && s->r->checkpoint.every > 0;
+    s->best_due = best && s->r->checkpoint.every != 0;
 }
 
 // Mean loss over the tokens of eval.batches fixed batches, the same ones every time. On a stop

@@ -145,7 +145,9 @@ static status print_target(const train_start *s, text *out)
     TRY(text_add(out, "target   %s step%s  %s tokens", text_grouped(r->train.steps, steps),
                  text_plural(r->train.steps, "s"), text_count_human(planned, tokens)));
     if (r->eval.every > 0) TRY(text_add(out, "  val every %lld", (long long)r->eval.every));
-    if (r->checkpoint.every > 0) {
+    if (r->checkpoint.every == RUN_EVERY_AUTO) {
+        TRY(text_add(out, "  checkpoint auto (keep %lld)", (long long)r->checkpoint.keep));
+    } else if (r->checkpoint.every > 0) {
         TRY(text_add(out, "  checkpoint every %lld (keep %lld)", (long long)r->checkpoint.every,
                      (long long)r->checkpoint.keep));
     } else {
