@@ -78,6 +78,24 @@ says "takes no rank" err 'no rank can join|does not go on'
 code "too few ranks" 3 train refused layout.dp=2 resilience.mode=live resilience.min_ranks=3
 says "are refused" err 'the layout has 2 ranks'
 
+# Tiers: all checkpoints of the disk are damaged, so the run continues from the durable one.
+code "a run with tiers" 0 train tiers train.steps=40 checkpoint.tiers="disk:20,durable:20:$dir/store"
+for state in tiers/checkpoints/step-*/state*; do printf X | dd of="$state" bs=1 seek=70000 conv=notrunc 2>/dev/null; done
+code "damaged on its disk" 8 "$trireme" inspect tiers/checkpoints/step-0000040 --verify
+code "continues" 0 "$trireme" train tiers train.steps=41
+says "from the durable tier" out 'continuing from .*store/step-0000040'
+code "a damaged checkpoint" 0 "$trireme" inspect tiers/checkpoints/step-0000040 --repair
+says "is rebuilt" out 'is whole again'
+code "and is whole" 0 "$trireme" inspect tiers/checkpoints/step-0000040 --verify
+printf X | dd of="$(ls tiers/checkpoints/step-0000020/state*)" bs=1 seek=70001 conv=notrunc 2>/dev/null
+rm -r store
+code "without a source it is refused" 5 "$trireme" inspect tiers/checkpoints/step-0000020 --repair
+says "by the name of the tensor" err 'no other checkpoint holds an intact [a-z]+/'
+code "an interval that the run chooses" 0 train chosen checkpoint.every=auto train.steps=30
+says "is told" out 'a checkpoint every [0-9]+ steps'
+code "an unknown tier" 3 train refused checkpoint.tiers=tape:1
+says "is refused by name" err 'no tier "tape"'
+
 code "a key without its mode" 3 train refused resilience.buddy.every=2
 says "is refused" err 'only to resilience.mode = restart'
 code "digests without replicas" 3 train refused sdc.digests=1 layout.dp=2 layout.zero=3

@@ -1,7 +1,7 @@
 // Repairs a checkpoint: rebuilds its damaged files from other checkpoints that hold the same
 // content, such as the copy in memory of the same step, a copy on another disk, or an older
 // checkpoint for tensors that did not change. Each byte is taken only if its tensor, header or file
-// has the checksum that the manifest states. A file is written beside the old one, synced and
+// has the checksum that the manifest states. A file is written next to the old one, synced and
 // renamed over it, so a repair that is cut off leaves the checkpoint as it was.
 #include "checkpoint/reader.h"
 
@@ -118,15 +118,15 @@ static status state_write_all(repair *p, const ckpt_file *f, file *to)
     return ST_OK;
 }
 
-// Rebuilds one file beside the old one, and puts it in its place.
+// Rebuilds one file next to the old one, and puts it in its place.
 static status file_rebuild(repair *p, const ckpt_file *f, bool is_state)
 {
-    char *path = NULL, *beside = NULL, *bytes = NULL;
+    char *path = NULL, *fresh = NULL, *bytes = NULL;
     const char *from = NULL;
     file *to = NULL;
     TRY(path_join(p->a, p->path, f->name, &path));
-    TRY(arena_format(p->a, &beside, "%s.repair", path));
-    TRY(p->h->api->file_open(p->h, beside, FILE_WRITE, &to));
+    TRY(arena_format(p->a, &fresh, "%s.repair", path));
+    TRY(p->h->api->file_open(p->h, fresh, FILE_WRITE, &to));
     status st = ST_OK;
     if (is_state) {
         TRY_TO(close_file, state_write_all(p, f, to));
@@ -142,11 +142,11 @@ close_file:
     } else {
         (void)p->h->api->file_close(to);
     }
-    if (st == ST_OK) st = p->h->api->path_rename(p->h, beside, path);
+    if (st == ST_OK) st = p->h->api->path_rename(p->h, fresh, path);
     if (st == ST_OK) return p->h->api->path_sync(p->h, p->path);
     error_record kept;
     error_take(&kept);
-    const status removed = p->h->api->path_remove(p->h, beside);
+    const status removed = p->h->api->path_remove(p->h, fresh);
     (void)removed;
     return error_put(&kept);
 }

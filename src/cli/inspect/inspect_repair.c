@@ -35,7 +35,7 @@ static status folder_add(sources *s, const char *folder)
 
 static status sources_find(sources *s, const char *from)
 {
-    char *beside = NULL, *memory = NULL, *durable = NULL, *manifest = NULL;
+    char *siblings = NULL, *memory = NULL, *durable = NULL, *manifest = NULL;
     file_info info;
     TRY(arena_new(s->cli->a, SOURCES_MAX, &s->list.names));
     if (from != NULL) {
@@ -49,10 +49,10 @@ static status sources_find(sources *s, const char *from)
     }
     TRY(path_join(s->cli->a, s->own, "../../memory", &memory));
     TRY(path_join(s->cli->a, s->own, "../../durable", &durable));
-    TRY(path_join(s->cli->a, s->own, "..", &beside));
+    TRY(path_join(s->cli->a, s->own, "..", &siblings));
     TRY(folder_add(s, memory));
     TRY(folder_add(s, durable));
-    return folder_add(s, beside);
+    return folder_add(s, siblings);
 }
 
 status inspect_repair(cli_context *cli, const char *path, const char *from)
