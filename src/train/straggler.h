@@ -1,11 +1,12 @@
 // Names a rank that is slower than its peers, and the cause: pure, from the times of each step.
 //
 //   compute, data   a rank's own time, without waits for peers, against the median of the others
-//   disk            its time in saves, against what was usual for it
-//   network         the least wait of all ranks in collectives: the rank that comes last waits for no
-//                   peer, so its time is that of the transfer; no single rank is named
+//   disk            its time in saves, against the usual time
+//   network         the least wait of all ranks in collectives: the last rank waits for no peer, so
+//                   its time is that of the transfer; no single rank is named
 //
-// A finding needs STRAGGLER_STEPS steps in a row, and comes once until the rank was well for as many.
+// A finding needs STRAGGLER_STEPS steps in a row, and comes once until the rank was well for as
+// many.
 #ifndef TRAIN_STRAGGLER_H
 #define TRAIN_STRAGGLER_H
 
