@@ -1,6 +1,7 @@
-// The steps at which a run saves. checkpoint.every = auto takes the interval with the least expected
-// loss (cost_interval_best) for the time that a save stalls training and the mean time between
-// losses: a day before the first one, and from then on (a day + the time so far) / (1 + losses).
+// The steps at which a run saves. checkpoint.every = auto takes the interval with the least
+// expected loss (cost_interval_best) for the time that a save stalls training and the mean time
+// between losses: a day before the first one, and from then on (a day + the time so far) /
+// (1 + losses).
 #include "cost/failure.h"
 #include "train/session.h"
 
