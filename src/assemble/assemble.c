@@ -59,6 +59,16 @@ static bool is_whole_again(const assemble_options *o, const run_config *r)
     return o->whole_again && r->train.recompute == RUN_RECOMPUTE_FULL;
 }
 
+void assemble_router_options(const run_config *r, model_options *options)
+{
+    options->expert_capacity = r->moe.capacity_factor;
+    options->moe_aux_loss = (float)r->moe.aux_loss;
+    options->moe_z_loss = (float)r->moe.z_loss;
+    options->moe_aux_micro = r->moe.aux_loss_scope == RUN_AUX_MICRO;
+    options->moe_aux_batch = r->moe.aux_loss_scope == RUN_AUX_BATCH;
+    options->router_bias_rate = (float)r->model.router.bias_rate;
+}
+
 static status models_make(arena *a, const assemble_options *o, assemble_plans *out)
 {
     const run_config *r = out->config;
@@ -69,14 +79,11 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
                              .recompute_layers = r->train.recompute_layers,
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
-                             .expert_capacity = r->moe.capacity_factor,
-                             .moe_aux_loss = (float)r->moe.aux_loss,
-                             .moe_z_loss = (float)r->moe.z_loss,
-                             .moe_aux_micro = r->moe.aux_loss_scope == RUN_AUX_MICRO,
                              .freeze = r->train.freeze,
                              .documents = o->documents,
                              .sizes_only = o->sizes_only};
     int32_t *halved = NULL;
+    assemble_router_options(r, &options);
     TRY(run_config_halved(r, a, &halved, &options.halved_count));
     options.halved = halved;
     TRY(model_build(a, out->spec, &options, &out->whole));

@@ -86,6 +86,8 @@ NODISCARD status assemble_memory_settle(run_config *r, const decoder_spec *spec,
 bool assemble_goes_in_ring(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
                            int64_t micro_batch);
 // How the passes of op/pass/cut.h cut a model for the rank at the coordinates of `mesh`.
+// Sets the options that keys of experts and routers decide.
+void assemble_router_options(const run_config *r, model_options *options);
 op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh);
 // The largest divisor of `sequences` that is at most `most`.
 int64_t assemble_divisor_below(int64_t sequences, int64_t most);

@@ -121,6 +121,27 @@ static status step_check(const loading *l, const int64_t c[STEP_COUNTS], const d
                 l->path, (long long)step);
 }
 
+// Loads the loads of experts of the newest step, which moe.aux_loss_scope=batch needs. A checkpoint
+// of before them, or of a model without experts, has none.
+static status loads_load(loading *l)
+{
+    const ckpt_state *s = l->s;
+    const int64_t bytes = state_load_words(s) * (int64_t)sizeof(int64_t);
+    const ckpt_tensor *t = ckpt_reader_find(l->r, "step/loads");
+    const void *data = NULL;
+    if (t == NULL || bytes == 0) return ST_OK;
+    TRY(tensor_wanted(l, "step/loads", DTYPE_I64, bytes, &t));
+    TRY(ckpt_reader_data(l->r, t, &data));
+    for (int64_t i = 0; i < bytes / (int64_t)sizeof(int64_t); i++) {
+        int64_t count = 0;
+        memcpy(&count, (const char *)data + i * (int64_t)sizeof(count), sizeof(count));
+        if (count >= 0) continue;
+        return fail(ST_DAMAGED, "%s: a count in step/loads is %lld", l->path, (long long)count);
+    }
+    return exec_write(s->e, plan_table_find(s->run, "step"), (int64_t)sizeof(step_block), data,
+                      bytes);
+}
+
 static status step_load(loading *l)
 {
     const ckpt_state *s = l->s;
@@ -143,7 +164,7 @@ static status step_load(loading *l)
     const status st =
         exec_write(s->e, plan_table_find(s->run, "step"), 0, block, (int64_t)sizeof(*block));
     free(block);
-    return st;
+    return st == ST_OK ? loads_load(l) : st;
 }
 
 // Loads a weight for inference, or a derived working copy, from the master or from the weight

@@ -25,7 +25,8 @@ static status tensors_list(saving *v)
 {
     const state_list *list = &v->image->list;
     ckpt_manifest *m = &v->manifest;
-    m->tensor_count = list->count + 2;
+    const int64_t loads = state_load_words(v->image->s);
+    m->tensor_count = list->count + (loads > 0 ? 3 : 2);
     TRY(arena_new(v->a, m->tensor_count, &m->tensors));
     for (int64_t i = 0; i < list->count; i++) {
         const state_item *item = &list->items[i];
@@ -46,6 +47,12 @@ static status tensors_list(saving *v)
                                                 .ndim = 1,
                                                 .dims = {STEP_REALS},
                                                 .bytes = (int64_t)sizeof(v->image->reals)};
+    if (loads == 0) return ST_OK;
+    m->tensors[list->count + 2] = (ckpt_tensor){.name = "step/loads",
+                                                .type = DTYPE_I64,
+                                                .ndim = 1,
+                                                .dims = {loads},
+                                                .bytes = loads * (int64_t)sizeof(int64_t)};
     return ST_OK;
 }
 
@@ -87,8 +94,10 @@ static status piece_get(saving *v, int64_t tensor, int64_t at, int64_t count, co
     const ckpt_image *image = v->image;
     if (tensor == image->list.count) {
         *out = (const char *)image->counts + at;
-    } else if (tensor > image->list.count) {
+    } else if (tensor == image->list.count + 1) {
         *out = (const char *)image->reals + at;
+    } else if (tensor == image->list.count + 2) {
+        *out = (const char *)(image->block + 1) + at;
     } else if (image->bytes != NULL) {
         *out = image->bytes + image->list.items[tensor].image_offset + at;
     } else {
@@ -308,11 +317,18 @@ static status step_read(ckpt_image *image)
     const int64_t row = plan_table_find(image->s->run, "step");
     ASSERT(row >= 0);
     const ckpt_state *s = image->s;
-    const int64_t bytes = (int64_t)sizeof(*image->block);
+    const int64_t loads = state_load_words(s) * (int64_t)sizeof(int64_t);
+    const int64_t bytes = (int64_t)sizeof(*image->block) + loads;
     TRY(s->read != NULL ? s->read(s->context, row, 0, image->block, bytes)
                         : exec_read(s->e, row, 0, image->block, bytes));
     step_flatten(&image->block->device, image->counts, image->reals);
     return ST_OK;
+}
+
+status ckpt_image_block(ckpt_image *image, arena *a)
+{
+    const op_model *m = image->s->model;
+    return arena_alloc(a, step_bytes(m->load_layers, m->load_experts), (void **)&image->block);
 }
 
 status ckpt_image_take(ckpt_image *image)
@@ -329,7 +345,7 @@ status ckpt_save(const ckpt_state *s, arena *a, const char *folder, int64_t fork
     ckpt_image *image = NULL;
     TRY(arena_new(a, 1, &image));
     image->s = s;
-    TRY(arena_new(a, 1, &image->block));
+    TRY(ckpt_image_block(image, a));
     TRY(state_list_make(s, a, &image->list));
     TRY(ckpt_name_free(s->h, a, folder, info->step, fork, &name));
     TRY(ckpt_image_take(image));

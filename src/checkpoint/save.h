@@ -15,11 +15,13 @@ typedef struct ckpt_image {
     state_list list;
     char *bytes;
     int64_t file_bytes; // 0: STATE_FILE_BYTES
-    step_block *block;  // receives the device's step block
+    step_block *block;  // receives the device's step block, with the loads of experts behind it
     int64_t counts[STEP_COUNTS];
     double reals[STEP_REALS];
 } ckpt_image;
 
+// Allocates the image's step block.
+NODISCARD status ckpt_image_block(ckpt_image *image, arena *a);
 // Copies the state from the idle device. This is the only part of a save that a step has to wait
 // for.
 NODISCARD status ckpt_image_take(ckpt_image *image);

@@ -145,7 +145,7 @@ static status saver_fill(ckpt_saver *s, const ckpt_saver_config *c)
     s->fork = c->fork;
     s->image.s = c->state;
     s->image.file_bytes = c->file_bytes;
-    TRY(arena_new(s->a, 1, &s->image.block));
+    TRY(ckpt_image_block(&s->image, s->a));
     TRY(state_list_make(c->state, s->a, &s->image.list));
     if (!c->async) return ST_OK;
     s->image.bytes = malloc((size_t)max_i64(s->image.list.bytes, 1));

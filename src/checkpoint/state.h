@@ -49,6 +49,11 @@ NODISCARD status state_write(const ckpt_state *s, const state_item *item, int64_
 plan_piece state_piece(const ckpt_state *s, const state_item *item, int64_t rank);
 bool state_is_here(const ckpt_state *s, const state_item *item); // at least a part of it
 
+// Words of the loads of experts in the newest step, behind the step block; 0: the model has none.
+static inline int64_t state_load_words(const ckpt_state *s)
+{
+    return step_load_words(s->model->load_layers, s->model->load_experts);
+}
 // The step block's counters that outlive a step, as two flat arrays.
 enum { STEP_COUNTS = 6, STEP_REALS = 1 + STEP_HISTORY };
 void step_flatten(const step_device *d, int64_t counts[STEP_COUNTS], double reals[STEP_REALS]);

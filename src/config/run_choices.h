@@ -35,7 +35,8 @@ typedef enum run_arch {
     RUN_ARCH_QWEN3
 } run_arch;
 // The rows over which moe.aux_loss balances experts.
-typedef enum run_aux_scope { RUN_AUX_SEQUENCE, RUN_AUX_MICRO } run_aux_scope;
+typedef enum run_aux_scope { RUN_AUX_SEQUENCE, RUN_AUX_MICRO, RUN_AUX_BATCH } run_aux_scope;
+typedef enum run_score { RUN_SCORE_AUTO, RUN_SCORE_SOFTMAX, RUN_SCORE_SIGMOID } run_score;
 typedef enum run_auto_bool { RUN_AUTO, RUN_NO, RUN_YES } run_auto_bool; // AUTO: as the preset
 typedef enum run_packing {
     RUN_PACKING_MASKED,

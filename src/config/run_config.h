@@ -106,6 +106,11 @@ typedef struct run_config {
         // 0: as in the preset, or derived from the others.
         int64_t layers, dim, heads, kv_heads, head_dim, ffn_dim, vocab, context, window;
         int64_t experts, experts_per_token, shared_experts, expert_ffn_dim, dense_layers;
+        struct {
+            int32_t score, normalize;   // run_score, run_auto_bool
+            int64_t groups, top_groups; // 0: as the preset
+            double scale, bias_rate;    // scale 0: as the preset; bias_rate 0: the bias is fixed
+        } router;
         double rope_theta, norm_eps; // 0: as the preset
         double dropout;
         int32_t tied, attention_bias, mlp_bias, qk_norm; // run_auto_bool

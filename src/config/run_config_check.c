@@ -229,6 +229,11 @@ static void check_model(checker *k)
                                            "model.shared_experts",
                                            "model.expert_ffn_dim",
                                            "model.dense_layers",
+                                           "model.router.score",
+                                           "model.router.groups",
+                                           "model.router.top_groups",
+                                           "model.router.scale",
+                                           "model.router.normalize",
                                            "model.arch",
                                            NULL};
     static const char *const needed[] = {"model.layers", "model.dim", "model.heads"};

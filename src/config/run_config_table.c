@@ -85,9 +85,10 @@ static const option rows[] = {
                  "experts x the sum over experts of the share of rows that take it x its mean "
                  "probability; 0 is none",
          .also = "router_aux_loss_coef, aux_loss_alpha"),
-    CHOICE("moe.aux_loss_scope", moe.aux_loss_scope, "sequence", "sequence, micro", RECORDED,
-           .help = "rows over which moe.aux_loss balances experts: each sequence, or all "
-                   "sequences of a rank's micro-batch"),
+    CHOICE("moe.aux_loss_scope", moe.aux_loss_scope, "sequence", "sequence, micro, batch", RECORDED,
+           .help = "rows over which moe.aux_loss balances experts: each sequence, all sequences "
+                   "of a rank's micro-batch, or the global batch, whose shares are those of the "
+                   "step before, as a pipeline's backward begins before all tokens are routed"),
     REAL("moe.z_loss", moe.z_loss, "0", 0, 1, RECORDED,
          .help = "weight of the z-loss of routers, the squared logarithm of the sum of their "
                  "exponentials; 0 is none"),
@@ -282,6 +283,29 @@ static const option rows[] = {
         .help = "number of layers at the bottom that have an MLP instead of experts; 0 takes the "
                 "preset's, or none",
         .also = "first_k_dense_replace"),
+    CHOICE("model.router.score", model.router.score, "auto", "auto, softmax, sigmoid", FIXED,
+           .help = "scores by which a token chooses its experts; auto takes sigmoid with "
+                   "model.router.bias_rate, otherwise the preset's or architecture's choice",
+           .also = "scoring_func, moe_router_score_function"),
+    INT("model.router.groups", model.router.groups, "0", 0, 1 << 16, FIXED, "",
+        .help = "number of groups of experts, of which a token uses model.router.top_groups; 0 "
+                "takes the preset's, or none",
+        .also = "n_group, moe_router_num_groups"),
+    INT("model.router.top_groups", model.router.top_groups, "0", 0, 1 << 16, FIXED, "",
+        .help = "number of groups whose experts a token chooses among; 0 takes the preset's",
+        .also = "topk_group, moe_router_group_topk"),
+    REAL("model.router.scale", model.router.scale, "0", 0, 1e6, FIXED,
+         .help = "factor of the weights of a token's experts; 0 takes the preset's, or 1",
+         .also = "routed_scaling_factor, moe_router_topk_scaling_factor"),
+    CHOICE("model.router.normalize", model.router.normalize, "auto", BOOL_WORDS, FIXED,
+           .help = "weights of a token's experts add up to 1; auto takes the preset's or "
+                   "architecture's choice",
+           .also = "norm_topk_prob"),
+    REAL("model.router.bias_rate", model.router.bias_rate, "0", 0, 1, RECORDED,
+         .help = "balances experts without a loss, as DeepSeek-V3 does: after each step a bias "
+                 "for the choice of an expert rises by this rate if the global batch gave it less "
+                 "than the mean load, and falls if more; 0 leaves the bias as it is",
+         .also = "moe_router_bias_update_rate, bias_update_speed"),
     INT("model.vocab", model.vocab, "0", 0, 1 << 24, FIXED, "tokens",
         .help = "size of the vocabulary; 0 takes the preset's, or the tokenizer's",
         .also = "vocab_size, n_vocab"),

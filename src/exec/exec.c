@@ -157,17 +157,18 @@ static status bounces_make(exec *e)
 static status slots_make(exec *e)
 {
     const plan_table *run = e->config.run;
-    int64_t reals = 0, batch = 0;
-    for (int64_t i = 0; i < e->config.plan_count && e->config.codec.codec != NULL; i++) {
+    int64_t reals = 0, batch = 0, readback = 0;
+    for (int64_t i = 0; i < e->config.plan_count; i++) {
         const plan *p = e->config.plans[i];
-        reals = max_i64(reals, (int64_t)p->bucket_count * p->codec_reals);
+        readback = max_i64(readback, plan_readback_bytes(p));
+        if (e->config.codec.codec != NULL) reals = max_i64(reals, p->bucket_count * p->codec_reals);
     }
     for (int64_t i = 0; i < run->count; i++) {
         if (strncmp(run->tensors[i].name, "batch.", 6) != 0) continue;
         batch += align_up(run->tensors[i].bytes, ALIGN_TENSOR);
     }
     const int64_t results = align_up((int64_t)sizeof(step_block), ALIGN_TENSOR);
-    const int64_t losses = results + align_up((int64_t)sizeof(step_device), ALIGN_TENSOR);
+    const int64_t losses = results + align_up(readback, ALIGN_TENSOR);
     const int64_t tensors = losses + align_up(reals * (int64_t)sizeof(double), ALIGN_TENSOR);
     for (int i = 0; i < SLOTS; i++) {
         step_slot *slot = &e->slots[i];
@@ -494,8 +495,8 @@ static status post_readback(exec *e, const plan_action *action, bool *posted)
     const plan *p = e->running->p;
     const char *from = e->base + plan_tensor_offset(p, p->step_ref) + offsetof(step_block, device);
     if (e->node == 0) {
-        TRY(api->copy_out(e->streams[action->stream], slot->results, from,
-                          (int64_t)sizeof(*slot->results), posted));
+        TRY(api->copy_out(e->streams[action->stream], slot->results, from, plan_readback_bytes(p),
+                          posted));
         if (!*posted) return ST_OK;
         e->node++;
     }
@@ -653,6 +654,13 @@ const double *exec_losses(const exec *e)
     return slot->p != NULL && slot->p->bucket_count > 0 ? slot->losses : NULL;
 }
 
+const int64_t *exec_loads(const exec *e)
+{
+    const step_slot *s = &e->slots[e->taken];
+    const bool any = s->p != NULL && plan_load_words(s->p) > 0;
+    return any ? (const int64_t *)(const void *)(s->results + 1) : NULL;
+}
+
 device_stream_times exec_stream_times(const exec *e)
 {
     device_stream_times sum = {0};
@@ -736,12 +744,12 @@ status exec_constants_write(exec *e, const op_model *m)
 
 status exec_step_reset(exec *e, double loss_scale)
 {
-    step_block *block = calloc(1, sizeof(*block));
-    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
-    step_device_init(&block->device, loss_scale);
     const int64_t row = plan_table_find(e->config.run, "step");
     ASSERT(row >= 0);
-    const status st = exec_write(e, row, 0, block, (int64_t)sizeof(*block));
+    step_block *block = calloc(1, (size_t)e->config.run->tensors[row].bytes);
+    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
+    step_device_init(&block->device, loss_scale);
+    const status st = exec_write(e, row, 0, block, e->config.run->tensors[row].bytes);
     free(block);
     return st;
 }

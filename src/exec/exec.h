@@ -80,6 +80,9 @@ NODISCARD status exec_results(exec *e, step_device *out, int64_t *step, bool *an
 // Returns what the compressed sums of that step measured, added over the ranks: COMM_REALS for each
 // bucket of its plan, valid until the next exec_begin. NULL: the step had none.
 const double *exec_losses(const exec *e);
+// Returns the loads of experts of that step over all ranks (op/step.h: step_load_words of the
+// model), valid until the next exec_begin. NULL: the plan counts none.
+const int64_t *exec_loads(const exec *e);
 // Returns times since exec_create: in worked_ns the time with any collective in progress, on any
 // stream, in awaited_ns the time for which the compute stream waited for one. Both are zero without
 // groups.

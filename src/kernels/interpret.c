@@ -21,6 +21,19 @@ static status alloc_aligned(arena *a, int64_t bytes, void **out)
     return ST_OK;
 }
 
+// Returns the bytes of the step block and of the loads of experts that the program counts.
+static int64_t step_bytes_of(const op_program *p)
+{
+    int64_t bytes = (int64_t)sizeof(step_block);
+    for (int list = 0; list < OP_LIST_COUNT; list++) {
+        for (int64_t i = 0; i < p->lists[list].count; i++) {
+            const op_attrs *a = &p->lists[list].nodes[i].attrs;
+            bytes = max_i64(bytes, step_bytes(a->load_layers, a->experts));
+        }
+    }
+    return bytes;
+}
+
 status kern_interpret_create(arena *a, const kern_interpret_config *config, kern_interpret **out)
 {
     const op_program *p = config->program;
@@ -30,7 +43,7 @@ status kern_interpret_create(arena *a, const kern_interpret_config *config, kern
     it->config.bound.value[EXTENT_ONE] = 1;
     it->a = a;
     TRY(arena_new(a, max_i64(p->tensor_count, 1), &it->data));
-    TRY(alloc_aligned(a, (int64_t)sizeof(step_block), (void **)&it->step));
+    TRY(alloc_aligned(a, step_bytes_of(p), (void **)&it->step));
     it->step->host.step = 1;
     it->step->host.seed = 1;
     step_device_init(&it->step->device, 1.0);

@@ -15,11 +15,16 @@
 
 enum { WAYS = 2 };
 
+typedef struct piece_step {
+    step_block block;
+    int64_t loads[SAMPLE_LOADS];
+} piece_step;
+
 typedef struct trial {
     arena *a;
     sample s;
     sample_memory *whole;
-    step_block before; // the whole's, before it ran
+    piece_step before; // the whole's, before it ran
     op_rule rule;
     int rule_idx;
     backend_run run;
@@ -200,12 +205,12 @@ static bool is_cut_by_tokens(const trial *t)
     return false;
 }
 
-static void run_piece(trial *t, int k, kern_call *call, step_block *step, cut *out_cuts)
+static void run_piece(trial *t, int k, kern_call *call, piece_step *step, cut *out_cuts)
 {
     const kern_call *whole = &t->whole->call;
     *call = *whole;
     *step = t->before;
-    call->step = step;
+    call->step = &step->block;
     op_node piece;
     op_node_cut(t->s.program, &t->s.node, t->rule_idx, WAYS, k, &piece);
     call->attrs = piece.attrs;
@@ -222,7 +227,7 @@ static void run_piece(trial *t, int k, kern_call *call, step_block *step, cut *o
         out_cuts[o].dim = -1;
         if (whole->out[o].data == NULL) continue;
         if (whole->out[o].data == (void *)&t->whole->step) {
-            call->out[o].data = step;
+            call->out[o].data = &step->block;
             continue;
         }
         out_cuts[o] = cut_of(t, false, o, &whole->out[o]);
@@ -257,16 +262,30 @@ static void check_output(trial *t, int o, const kern_call *pieces, const cut *c)
     if (worst > 1e-9 * largest) complain(t, o, worst / largest);
 }
 
-static void check_step(trial *t, int o, step_block *steps)
+// The loads of experts that the pieces add are those of the whole.
+static void check_loads(trial *t, int o, const piece_step *steps)
+{
+    const bool adds = t->rule.out[o].kind == PLACE_PARTIAL;
+    for (int i = 0; i < SAMPLE_LOADS; i++) {
+        const int64_t before = t->before.loads[i];
+        int64_t more = steps[0].loads[i] - before;
+        if (adds) more += steps[1].loads[i] - before;
+        if (more != t->whole->loads[i] - before) complain(t, o, (double)more);
+    }
+}
+
+static void check_step(trial *t, int o, piece_step *pieces)
 {
     const step_device *whole = &t->whole->step.device;
-    exact_sum loss = steps[0].device.loss_sum, norm = steps[0].device.norm_sum;
-    int64_t tokens = steps[0].device.tokens;
+    const step_device *steps[WAYS] = {&pieces[0].block.device, &pieces[1].block.device};
+    exact_sum loss = steps[0]->loss_sum, norm = steps[0]->norm_sum;
+    int64_t tokens = steps[0]->tokens;
     if (t->rule.out[o].kind == PLACE_PARTIAL) {
-        exact_merge(&loss, &steps[1].device.loss_sum);
-        exact_merge(&norm, &steps[1].device.norm_sum);
-        tokens += steps[1].device.tokens;
+        exact_merge(&loss, &steps[1]->loss_sum);
+        exact_merge(&norm, &steps[1]->norm_sum);
+        tokens += steps[1]->tokens;
     }
+    check_loads(t, o, pieces);
     const double loss_error = fabs(exact_value(&loss) - exact_value(&whole->loss_sum));
     const double norm_error = fabs(exact_value(&norm) - exact_value(&whole->norm_sum));
     if (tokens != whole->tokens || loss_error > 1e-9 || norm_error > 1e-9) {
@@ -279,12 +298,12 @@ static void try_rule(trial *t)
     if (!rule_applies(t)) return;
     t->done[t->s.node.code][t->rule_idx]++;
     kern_call pieces[WAYS];
-    step_block steps[WAYS];
+    piece_step steps[WAYS];
     cut out_cuts[OP_MAX_OUT];
     for (int k = 0; k < WAYS; k++) run_piece(t, k, &pieces[k], &steps[k], out_cuts);
     for (int o = 0; o < OP_MAX_OUT; o++) {
         if (pieces[0].out[o].data == NULL) continue;
-        if (pieces[0].out[o].data == (void *)&steps[0]) {
+        if (pieces[0].out[o].data == (void *)&steps[0].block) {
             check_step(t, o, steps);
         } else {
             check_output(t, o, pieces, &out_cuts[o]);
@@ -302,7 +321,8 @@ static void try_variant(trial *t, op_code code, int variant)
         return;
     }
     t->whole = sample_memory_create(t->a, &t->s, 0);
-    t->before = t->whole->step;
+    t->before.block = t->whole->step;
+    memcpy(t->before.loads, t->whole->loads, sizeof(t->before.loads));
     sample_fill(t->whole, 4, false);
     must(sample_run(t->whole, &t->run, false, false));
     // State is updated in place, so pieces start from its old value.

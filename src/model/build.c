@@ -220,6 +220,10 @@ static status layer_make(building *b, int32_t program, int32_t index, const char
         const tensor_id t = bp->c.weight_ids[i];
         TRY(weight_make(b, prefix, &bp->c.weights[i], &map[t]));
         b->weights[map[t]].frozen = bp->p->tensors[t].frozen;
+        if (bp->c.weights[i].balanced) {
+            b->weights[map[t]].balanced =
+                !model_freeze_matches(&b->options->freeze, b->weights[map[t]].name);
+        }
         b->trains = b->trains || !bp->p->tensors[t].frozen;
     }
     b->layers[b->m->layer_count++] =
@@ -398,6 +402,10 @@ static status build(building *b)
     m->weights = b->weights;
     m->weight_count = b->weight_count;
     totals(m, s);
+    if (m->purpose == PURPOSE_TRAIN && s->experts.count > 0) {
+        m->load_layers = (int32_t)s->layers;
+        m->load_experts = (int32_t)s->experts.count;
+    }
     if (m->purpose == PURPOSE_TRAIN && b->options->freeze.count > 0) skipped_count(m, s);
     return model_freeze_check(m, &b->options->freeze);
 }
@@ -410,11 +418,11 @@ static status unbuilt_refuse(const decoder_spec *s, const model_options *options
     if (s->latent.kv_rank == 0) {
         const model_experts *e = &s->experts;
         return fail(ST_UNSUPPORTED,
-                    "a model with %lld experts, %lld of them shared, and %lld dense layers cannot "
-                    "be trained yet, only counted and simulated; experts are trained as Mixtral "
-                    "has them (model.arch=llama or mistral: in every layer, so "
-                    "model.dense_layers=0, and no biases) or as Qwen3 (model.arch=qwen3), and "
-                    "none is shared (model.shared_experts=0)",
+                    "a model with %lld experts, %lld of them shared, and %lld dense layers of this "
+                    "kind cannot be trained yet, only counted and simulated; experts without "
+                    "biases are trained (model.mlp_bias=no) that are given by sizes "
+                    "(model.experts), and those of folders and presets of Mixtral, Qwen, OLMoE and "
+                    "DeepSeek",
                     (long long)(e->count + e->shared), (long long)e->shared,
                     (long long)e->dense_layers);
     }

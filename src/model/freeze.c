@@ -18,6 +18,11 @@ static bool matches(const option_list *patterns, const char *prefix, const char 
     return false;
 }
 
+bool model_freeze_matches(const option_list *patterns, const char *name)
+{
+    return matches(patterns, "", name);
+}
+
 status model_freeze_weight(const model_options *options, const char *prefix, const block_weight *w,
                            bool *frozen)
 {

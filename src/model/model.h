@@ -110,6 +110,7 @@ typedef struct decoder_spec {
     dtype saved; // type of the weights in its files: fp32, bf16 or fp16
     model_experts experts;
     model_latent latent;
+    bool counted_only; // it stands for a model whose experts or routers are of another kind
 } decoder_spec;
 // Returns the columns of a head that rotary positions turn.
 static inline int64_t model_rope_dim(const decoder_spec *s)
@@ -126,6 +127,9 @@ static inline int64_t model_shared_width(const model_experts *e)
 // Returns whether the model can be counted, planned and simulated but neither trained nor written
 // yet: latent attention, and experts in forms that no row of arch/ has.
 bool model_is_planned_only(const decoder_spec *spec);
+// Returns whether other software reads the model's experts as they are. Softmax scores in the form
+// of GLM-4.5, which the program writes for itself, it does not.
+bool model_has_files(const decoder_spec *spec);
 
 // Returns whether decoder layer `index` has experts in place of its MLP.
 static inline bool model_has_experts(const decoder_spec *s, int64_t index)
@@ -146,7 +150,8 @@ typedef struct model_options {
     // Losses of routers: their weights, and whether experts are balanced over a rank's micro-batch
     // instead of over each sequence.
     float moe_aux_loss, moe_z_loss;
-    bool moe_aux_micro;
+    bool moe_aux_micro, moe_aux_batch; // batch: that of the step before, on all ranks
+    float router_bias_rate;            // TRAIN: of the bias that balances experts; 0: it is fixed
     // Patterns (fnmatch) of the names of weights to freeze, e.g. "layers.0.*". Training only.
     option_list freeze;
     bool documents; // packed: attention stays within a document

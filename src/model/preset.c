@@ -196,6 +196,9 @@ status model_preset_parse(arena *a, const char *yaml, int64_t bytes, const char 
     if (arch == NULL) return model_arch_unknown(name, p.arch);
     decoder_spec s;
     TRY(spec_make(a, &p, arch, &s));
+    decoder_spec as = s; // an architecture that has such experts, if there is one
+    model_experts_arch(&as);
+    s.counted_only = !model_has_files(&as);
     const status st = model_spec_check(&s);
     if (st != ST_OK) {
         note("while reading %s", name);

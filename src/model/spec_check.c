@@ -68,7 +68,7 @@ static const char *experts_refused(const model_arch *arch, const decoder_spec *s
         {e->count == 0, "no experts"},
         {e->shared > 0 && k->shared == NULL && k->shared_ffn_dim == NULL,
          "experts that every token uses"},
-        {e->sigmoid != arch->sigmoid || e->correction != arch->correction ||
+        {(e->sigmoid != arch->sigmoid && k->score == NULL) || e->correction != arch->correction ||
              e->group_pairs != arch->group_pairs || e->shared_gate != arch->shared_gate,
          "another kind of router"},
         {e->bias != arch->expert_bias, e->bias ? "biases of experts" : "experts without biases"},
@@ -110,7 +110,8 @@ static status arch_check(const decoder_spec *s)
         {s->norm_bias != (arch->norm == MODEL_LAYERNORM), "a different choice of norm bias"},
         {s->mlp != arch->mlp, "a different kind of MLP"},
         {s->position != arch->position, "a different kind of positions"},
-        {s->qk_norm != arch->qk_norm, arch->qk_norm ? "no QK norm" : "a QK norm"},
+        {s->qk_norm != arch->qk_norm && arch->keys->qk_norm == NULL,
+         arch->qk_norm ? "no QK norm" : "a QK norm"},
         {s->norm_place != arch->norm_place || s->norm_plus_one != arch->norm_plus_one ||
              s->qk_norm_whole != arch->qk_norm_whole,
          "other norms"},
@@ -289,10 +290,17 @@ void model_experts_arch(decoder_spec *s)
     const bool is_llama = strcmp(s->arch, "llama") == 0 || strcmp(s->arch, "mistral") == 0;
     decoder_spec as = *s;
     if (s->experts.count == 0 || s->latent.kv_rank > 0 || (!is_qwen && !is_llama)) return;
+    if (s->counted_only || has_window_gaps(s)) return;
     as.arch = is_qwen ? "qwen3_moe" : "mixtral";
     if (is_llama) as.ffn_dim = s->experts.ffn_dim; // no layer has a dense MLP
-    if (experts_refused(model_arch_find(as.arch), &as) != NULL || has_window_gaps(s)) return;
     if (is_llama && (s->qkv_bias || s->mlp_bias)) return;
+    if (experts_refused(model_arch_find(as.arch), &as) != NULL) {
+        as = *s;
+        as.arch = "glm4_moe";
+        as.experts.correction = as.experts.group_pairs = true; // a bias of zeros changes nothing
+        if (s->windows != NULL || s->qkv_bias) return;
+        if (experts_refused(model_arch_find(as.arch), &as) != NULL) return;
+    }
     *s = as;
 }
 
@@ -301,6 +309,13 @@ bool model_is_planned_only(const decoder_spec *spec)
     const model_arch *arch = model_arch_find(spec->arch);
     const bool has_row = spec->experts.count == 0 || arch->experts != NULL;
     return (spec->latent.kv_rank > 0 && !arch->latent) || !has_row;
+}
+
+bool model_has_files(const decoder_spec *spec)
+{
+    const model_arch *arch = model_arch_find(spec->arch);
+    if (spec->experts.count == 0) return true;
+    return arch->experts != NULL && arch->sigmoid == spec->experts.sigmoid;
 }
 
 status model_spec_check(const decoder_spec *spec)

@@ -66,7 +66,9 @@ static status experts_refuse(const run_config *c)
     const struct {
         const char *key;
         int64_t given;
-    } keys[] = {{"model.experts_per_token", c->model.experts_per_token},
+    } keys[] = {{"model.router.groups", c->model.router.groups},
+                {"model.router.top_groups", c->model.router.top_groups},
+                {"model.experts_per_token", c->model.experts_per_token},
                 {"model.shared_experts", c->model.shared_experts},
                 {"model.expert_ffn_dim", c->model.expert_ffn_dim},
                 {"model.dense_layers", c->model.dense_layers}};
@@ -76,7 +78,30 @@ static status experts_refuse(const run_config *c)
                     "%s = %lld has no effect: the model has no experts; give model.experts",
                     keys[i].key, (long long)keys[i].given);
     }
-    return ST_OK;
+    const char *router = c->model.router.score != RUN_SCORE_AUTO ? "model.router.score"
+                         : c->model.router.normalize != RUN_AUTO ? "model.router.normalize"
+                         : c->model.router.scale > 0.0           ? "model.router.scale"
+                         : c->model.router.bias_rate > 0.0       ? "model.router.bias_rate"
+                                                                 : NULL;
+    if (router == NULL) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "%s has no effect: the model has no experts; give model.experts", router);
+}
+
+static void router_set(const run_config *c, model_experts *e)
+{
+    size_set(&e->groups, c->model.router.groups);
+    size_set(&e->top_groups, c->model.router.top_groups);
+    if (e->groups > 0 && e->top_groups == 0) e->top_groups = max_i64(e->groups / 2, 1);
+    if (c->model.router.scale > 0.0) e->scale = (float)c->model.router.scale;
+    if (c->model.router.normalize != RUN_AUTO) e->unscaled = c->model.router.normalize == RUN_NO;
+    if (c->model.router.score != RUN_SCORE_AUTO) {
+        e->sigmoid = c->model.router.score == RUN_SCORE_SIGMOID;
+    } else if (c->model.router.bias_rate > 0.0 && !e->correction) {
+        e->sigmoid = true; // as the models that are balanced so have it
+    }
+    if (c->model.router.bias_rate > 0.0) e->correction = true;
+    if (c->model.router.groups > 0) e->group_pairs = e->sigmoid; // as DeepSeek-V3 and V2 have it
 }
 
 // Experts replace the MLP where the configuration or the preset has any.
@@ -92,6 +117,7 @@ static status experts_set(const run_config *c, decoder_spec *s)
     if (e->top_k == 0) e->top_k = 2;
     if (e->ffn_dim == 0) e->ffn_dim = s->ffn_dim;
     if (e->every == 0) e->every = 1;
+    router_set(c, e);
     const bool is_dense_used = e->dense_layers > 0 || e->every > 1;
     if (is_dense_used || c->model.ffn_dim == 0 || c->model.ffn_dim == e->ffn_dim) return ST_OK;
     return fail(ST_CONFIG_CONFLICT,
@@ -147,11 +173,22 @@ static status keys_apply(arena *a, const run_config *c, bool is_fresh, decoder_s
     return ST_OK;
 }
 
+// A folder's model keeps its form, so only one with a bias has one that can move.
+static status bias_check(const run_config *c, const decoder_spec *s)
+{
+    if (c->model.router.bias_rate == 0.0 || s->experts.correction) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "model.router.bias_rate = %g has no effect: the routers of %s have no bias for the "
+                "choice of experts; use moe.aux_loss",
+                c->model.router.bias_rate, c->model.from);
+}
+
 status model_spec_from_config(const host *h, arena *a, const run_config *c, decoder_spec *out)
 {
     decoder_spec s;
     if (c->model.from != NULL) {
         TRY(model_spec_from_hf(h, a, c->model.from, &s));
+        TRY(bias_check(c, &s));
     } else {
         const bool is_fresh = c->model.preset == NULL;
         if (is_fresh) {

@@ -197,7 +197,12 @@ static status groups_read(const model_reader *r, model_experts *e)
     TRY(model_read_real(r, r->root, k->router_scale, (double_limits){1e-6, 1e6},
                         r->arch->router_scale, &factor));
     e->scale = factor == 1.0 ? 0.0f : (float)factor;
-    TRY(method_check(r, "scoring_func", r->arch->sigmoid ? "sigmoid" : "softmax"));
+    const char *score = k->score != NULL ? json_text(json_get(r->root, k->score), "") : "";
+    if (strcmp(score, "softmax") == 0) {
+        e->sigmoid = false;
+    } else {
+        TRY(method_check(r, "scoring_func", r->arch->sigmoid ? "sigmoid" : "softmax"));
+    }
     const json *method = json_get(r->root, "topk_method");
     const char *name = json_text(method, r->arch->sigmoid ? "noaux_tc" : "greedy");
     if (r->arch->sigmoid) TRY(method_check(r, "topk_method", "noaux_tc"));
@@ -361,6 +366,22 @@ static status scales_read(const model_reader *r, decoder_spec *s)
     const double_limits limits = {1e-6, 1e9};
     return model_read_real(r, r->root, k->attention_scalar, limits, r->arch->attention_scalar,
                            &s->attention_scalar);
+}
+
+static status heads_read(const model_reader *r, decoder_spec *s)
+{
+    const arch_keys *k = r->arch->keys;
+    double share = 1.0;
+    if (k->qk_norm != NULL) {
+        TRY(model_read_bool(r, r->root, k->qk_norm, r->arch->qk_norm, &s->qk_norm));
+    }
+    if (k->rotary == NULL) return ST_OK;
+    TRY(model_read_real(r, r->root, k->rotary, (double_limits){0.0, 1.0}, 0.5, &share));
+    if (share == 1.0) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "%s: \"%s\" = %g: models whose positions turn a part of each head are not "
+                "supported yet, only 1",
+                r->file, k->rotary, share);
 }
 
 static status biases_read(const model_reader *r, decoder_spec *s)
@@ -538,6 +559,7 @@ static status read_all(model_reader *r, decoder_spec *s)
     TRY(activation_read(r, s));
     TRY(model_read_bool(r, r->root, "tie_word_embeddings", arch->tied, &s->tied));
     TRY(biases_read(r, s));
+    TRY(heads_read(r, s));
     TRY(dropouts_read(r, s));
     TRY(windows_read(r, s));
     TRY(model_rope_read(r, s));

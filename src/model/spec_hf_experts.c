@@ -187,6 +187,7 @@ status model_spec_from_hf_experts(arena *a, const json *root, const char *name, 
     r.attention = map_of(r.sizes, r.t->attention);
     r.ffn = map_of(r.sizes, r.t->ffn);
     *out = model_arch_spec(model_arch_find(r.t->arch));
+    out->counted_only = true;
     out->rope = model_rope_default();
     TRY(shape_read(&r, out));
     TRY(experts_read(&r, out));

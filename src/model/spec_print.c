@@ -92,7 +92,7 @@ static status groups_add(const model_arch *arch, const model_experts *e, text *t
     TRY(add_int(t, k->groups, max_i64(e->groups, 1)));
     TRY(add_int(t, k->top_groups, max_i64(e->top_groups, 1)));
     return text_add(t, ",\n  \"scoring_func\": \"%s\",\n  \"topk_method\": \"%s\"",
-                    arch->sigmoid ? "sigmoid" : "softmax",
+                    e->sigmoid ? "sigmoid" : "softmax",
                     arch->sigmoid   ? "noaux_tc"
                     : e->groups > 1 ? "group_limited_greedy"
                                     : "greedy");
@@ -161,6 +161,8 @@ static status options_add(const model_arch *arch, const decoder_spec *s, text *t
     const arch_keys *k = arch->keys;
     TRY(add_bool(t, "tie_word_embeddings", s->tied));
     if (arch->attention_bias == ARCH_BIAS_KEY) TRY(add_bool(t, "attention_bias", s->qkv_bias));
+    if (k->qk_norm != NULL) TRY(add_bool(t, k->qk_norm, s->qk_norm));
+    if (k->rotary != NULL) TRY(add_float(t, k->rotary, 1.0f));
     if (arch->mlp_bias == ARCH_BIAS_KEY) TRY(add_bool(t, "mlp_bias", s->mlp_bias));
     TRY(add_float(t, k->dropout_attention, s->dropout_attention));
     TRY(add_float(t, k->dropout_residual, s->dropout_residual));

@@ -152,6 +152,50 @@ static status print_codec(const obs_record *r, text *out)
     return text_add(out, "]");
 }
 
+typedef enum load_field { LOAD_OF_MAX, LOAD_OF_ENTROPY, LOAD_OF_DROPPED } load_field;
+
+static status print_layers(const obs_record *r, load_field field, const char *name, text *out)
+{
+    TRY(text_add(out, ", \"%s\": [", name));
+    for (int64_t i = 0; i < r->load_count; i++) {
+        const obs_load *l = &r->loads[i];
+        const double value = field == LOAD_OF_MAX       ? l->max
+                             : field == LOAD_OF_ENTROPY ? l->entropy
+                                                        : l->dropped;
+        TRY(text_add(out, i == 0 ? "%.4g" : ", %.4g", value));
+    }
+    return text_add(out, "]");
+}
+
+static obs_load load_worst(const obs_record *r)
+{
+    obs_load all = {.entropy = 1.0};
+    for (int64_t i = 0; i < r->load_count; i++) {
+        all.max = fmax(all.max, r->loads[i].max);
+        all.entropy = fmin(all.entropy, r->loads[i].entropy);
+        all.dropped += r->loads[i].dropped / (double)r->load_count;
+        all.idle += r->loads[i].idle;
+    }
+    return all;
+}
+
+// The lists have a number for each layer with experts, from the bottom.
+static status print_loads(const obs_record *r, text *out)
+{
+    const obs_load all = load_worst(r);
+    TRY(text_add(out, ", \"moe_load_max\": %.4g, \"moe_dropped\": %.4g", all.max, all.dropped));
+    TRY(text_add(out, ", \"moe_idle_experts\": %lld", (long long)all.idle));
+    TRY(number(out, "moe_aux_loss", r->aux_loss));
+    TRY(print_layers(r, LOAD_OF_MAX, "moe_layers_load_max", out));
+    TRY(print_layers(r, LOAD_OF_ENTROPY, "moe_layers_entropy", out));
+    if (all.dropped > 0.0) TRY(print_layers(r, LOAD_OF_DROPPED, "moe_layers_dropped", out));
+    TRY(text_add(out, ", \"moe_layers_idle\": ["));
+    for (int64_t i = 0; i < r->load_count; i++) {
+        TRY(text_add(out, i == 0 ? "%lld" : ", %lld", (long long)r->loads[i].idle));
+    }
+    return text_add(out, "]");
+}
+
 status obs_print_json(const obs_record *r, text *out)
 {
     TRY(text_add(out, "{\"step\": %lld, \"tokens\": %lld, \"time\": %.3f", (long long)r->step,
@@ -168,6 +212,7 @@ status obs_print_json(const obs_record *r, text *out)
     if (r->comm > 0) TRY(number(out, "comm", r->comm));
     if (r->comm > 0) TRY(number(out, "comm_exposed", r->comm_exposed));
     if (r->codec_errors != NULL) TRY(print_codec(r, out));
+    if (r->load_count > 0) TRY(print_loads(r, out));
     return text_add(out, "}");
 }
 
@@ -200,10 +245,23 @@ static int digits(int64_t n)
     return count;
 }
 
+// "  load 1.42 ent 0.98 drop 0.3% idle 2": of the fullest expert of all layers, in multiples of the
+// mean; the rest only where there is something to say.
+static void load_print(const obs_record *r, char *out, size_t bytes)
+{
+    const obs_load all = load_worst(r);
+    int at = snprintf(out, bytes, "  load %.2f ent %.2f", all.max, all.entropy);
+    if (all.dropped > 0.0) {
+        at += snprintf(out + at, bytes - (size_t)at, " drop %.1f%%", 100.0 * all.dropped);
+    }
+    if (all.idle > 0)
+        (void)snprintf(out + at, bytes - (size_t)at, " idle %lld", (long long)all.idle);
+}
+
 status obs_print_line(const obs_record *r, int columns, text *out)
 {
     // The fields are in order of importance. The time left comes last but always keeps its place.
-    enum { FIELDS = 9, FIELD_BYTES = 256 };
+    enum { FIELDS = 10, FIELD_BYTES = 256 };
     char fields[FIELDS][FIELD_BYTES] = {{0}}, human[32];
     const size_t n = FIELD_BYTES;
     if (r->skipped) (void)snprintf(fields[0], n, "  skipped: %s", r->why != NULL ? r->why : "");
@@ -213,12 +271,13 @@ status obs_print_line(const obs_record *r, int columns, text *out)
     (void)snprintf(fields[2], n, "  gnorm %.2f  lr %.1e", r->grad_norm, r->lr);
     (void)snprintf(fields[3], n, "  tok/s %s", text_count_human(r->tokens_per_s, human));
     if (!isnan(r->mfu)) (void)snprintf(fields[4], n, "  mfu %.1f%%", 100.0 * r->mfu);
-    if (r->loss_scale != 1.0) (void)snprintf(fields[5], n, "  scale %.0f", r->loss_scale);
-    (void)snprintf(fields[6], n, "  mem %s", text_bytes_human(r->memory_bytes, human));
-    (void)snprintf(fields[7], n, "  wait %.1f%%", 100.0 * r->wait);
+    if (r->load_count > 0) load_print(r, fields[5], n);
+    if (r->loss_scale != 1.0) (void)snprintf(fields[6], n, "  scale %.0f", r->loss_scale);
+    (void)snprintf(fields[7], n, "  mem %s", text_bytes_human(r->memory_bytes, human));
+    (void)snprintf(fields[8], n, "  wait %.1f%%", 100.0 * r->wait);
     if (r->comm > 0) {
         const double hidden = 1.0 - fmin(1.0, r->comm_exposed / r->comm);
-        (void)snprintf(fields[8], n, "  comm %.1f%% (%.0f%% hidden)", 100.0 * r->comm,
+        (void)snprintf(fields[9], n, "  comm %.1f%% (%.0f%% hidden)", 100.0 * r->comm,
                        100.0 * hidden);
     }
     const int64_t begin = out->length;

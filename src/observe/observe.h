@@ -32,7 +32,22 @@ typedef struct obs_record {
     int64_t codec_buckets;
     double codec_error; // the largest
     int64_t codec_bytes;
+    // The load of each layer that has experts; NULL: no layer of the model has any.
+    const struct obs_load *loads;
+    int64_t load_count;
+    double aux_loss; // what the losses of routers add to the loss; NaN: there are none
 } obs_record;
+
+// The load of one layer's experts in a step, over all ranks.
+typedef struct obs_load {
+    int32_t layer;
+    double max;     // tokens of the fullest expert, as a multiple of the mean
+    double dropped; // share of choices that moe.capacity_factor left out
+    double entropy; // of the distribution of choices: 1 is even, 0 is one expert
+    int64_t idle;   // experts without a token
+} obs_load;
+// Computes them from the row of a layer (op/step.h: step_loads).
+obs_load obs_load_of(const int64_t *row, int64_t experts, int32_t layer);
 
 // metrics.jsonl: one JSON object per line, appended. A file that has reached limit_bytes becomes
 // metrics-<its last step>.jsonl, and another one begins. A resumed run cuts the lines of steps

@@ -293,6 +293,17 @@ status op_limit_rows(op_program *p, tensor_id ids, int32_t experts, int64_t seq,
     return ST_OK;
 }
 
+status op_step_routes(op_program *p, tensor_id ids, tensor_id kept, tensor_id logits,
+                      const op_attrs *attrs)
+{
+    op_node node = op_node_of(OP_STEP_ROUTES);
+    node.in[0] = ids;
+    node.in[1] = kept;
+    node.in[2] = logits;
+    node.attrs = *attrs;
+    return op_append(p, OP_FORWARD, &node, 0);
+}
+
 status op_permute(op_program *p, tensor_id x, tensor_id ids, tensor_id weights, int32_t experts,
                   op_permuted *out)
 {

@@ -47,6 +47,7 @@ typedef struct op_weight {
     bool in_gemm;        // an operand of a GEMM: counted in FLOPs (the input embedding is not)
     bool is_matrix;      // Muon takes it: two-dim, neither embedding nor head
     bool frozen;         // not trained: it has no gradient and no optimizer state
+    bool balanced;       // frozen, but moved by the load of experts at the end of a step
     bool is_expert;      // its rows are those of experts, which ranks along AXIS_EP share
     int32_t expert_ways; // above 1: it has the experts of one of so many ranks
     int8_t cut_dim[AXIS_COUNT];
@@ -136,6 +137,8 @@ typedef struct op_model {
     // For frozen models: weights in GEMMs times the gradients (of the weight, of its input) that
     // are not computed, and the attention width of layers that run forward only.
     int64_t skipped_parameters, skipped_width;
+    // TRAIN: decoder layers and experts of the loads in the step block (op/step.h); 0: none.
+    int32_t load_layers, load_experts;
 } op_model;
 
 // FLOPs of a token by the convention of the README: 6 x the weights in GEMMs, plus 6 L T (heads x

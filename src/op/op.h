@@ -98,6 +98,10 @@ typedef struct op_permuted {
     tensor_id scale; // TENSOR_NONE without weights
 } op_permuted;
 // Replaces ids of experts by -1 beyond `rows` tokens of each expert in a sequence of `seq`.
+// Counts the tokens of experts in the step block. attrs: experts, load_layers, and with `logits`
+// those of ROUTE. kept, logits: TENSOR_NONE where there is no limit, and no loss.
+NODISCARD status op_step_routes(op_program *p, tensor_id ids, tensor_id kept, tensor_id logits,
+                                const op_attrs *attrs);
 NODISCARD status op_limit_rows(op_program *p, tensor_id ids, int32_t experts, int64_t seq,
                                int64_t rows, tensor_id *kept);
 NODISCARD status op_permute(op_program *p, tensor_id x, tensor_id ids, tensor_id weights,

@@ -166,6 +166,12 @@ extern "C" {
 //                  experts, in sequence q of the Q' of the micro-batch
 //   ROW_OFFSETS    counts(Q,L)                      -> offsets(X): of the rows of rank 0, expert 0
 //                  by expert, then those of rank 1 ...
+//   STEP_ROUTES    ids(N,T) [kept(N,T)] [logits(N,E)] -> step: counts the tokens of each expert and
+//                  the choices that `kept` leaves out, and with logits the losses of the router
+//   BALANCE        [target(E)] bias(E)              -> bias(E): + attrs.bias_rate for experts with
+//                  less than their share of the step's load, - for those with more (Wang et al.
+//                  2024, arXiv:2408.15664); shares are `target`, or even. Nothing in a step that is
+//                  skipped
 //   GATE_ROWS      x(R,F) gate(R,1)                 -> y(R,F) = x * sigmoid(gate)
 //   GATE_ROWS_BWD  dy x gate                        -> dx(R,F) dgate(R,1)
 //   BIAS_ROWS      x(R,M) b(E*M,1) [offsets]        -> y(R,M): each row + the bias of its expert
@@ -223,7 +229,9 @@ extern "C" {
     X(SCALE_ROWS_DS, scale_rows_ds)         \
     X(COUNT_ROWS, count_rows)               \
     X(ROW_OFFSETS, row_offsets)             \
-    X(LIMIT_ROWS, limit_rows)
+    X(LIMIT_ROWS, limit_rows)               \
+    X(STEP_ROUTES, step_routes)             \
+    X(BALANCE, balance)
 #define OP_TABLE_COMPUTE(X)               \
     X(EMBEDDING, embedding)               \
     X(EMBEDDING_DW, embedding_dw)         \

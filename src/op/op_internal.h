@@ -97,6 +97,10 @@ static inline int64_t op_piece_begin(int64_t d, int64_t n, int64_t k)
     return d * k / n;
 }
 
+// ---- the step block (op/optimizer.c) ------------------------------------------------------------
+// Makes output 0 the program's step block; another output that is given is refused.
+NODISCARD status op_step_output(op_program *p, op_node *node);
+
 // ---- optimizers (op/optimizer.c) ----------------------------------------------------------------
 // Makes outputs 0 .. count-1 the inputs 1 .. count, in place, unless others are given.
 void op_states_in_place(op_node *node, int count);

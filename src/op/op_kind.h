@@ -145,6 +145,7 @@ int op_tiled_input(op_code code);
 // Whether an operation adds to the sums of the step block, and whether it decides on the update.
 bool op_adds_loss(op_code code);
 bool op_adds_norm(op_code code);
+bool op_adds_loads(op_code code); // of experts
 bool op_decides(op_code code);
 
 #ifdef __cplusplus

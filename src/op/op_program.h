@@ -120,8 +120,13 @@ typedef struct op_attrs {
     bool stochastic; // ADAMW, MUON: stochastic rounding of values stored narrower than fp32
     bool match_rms;  // MUON: 0.2 sqrt(max(rows, columns)) instead of sqrt(max(1, rows / columns))
     float eps, scale, plus, dropout, z_loss;
-    float aux_loss;  // ROUTE_BWD: weight of the loss that balances experts
-    bool aux_micro;  // over all rows of the call; false: over each sequence
+    float aux_loss; // ROUTE_BWD: weight of the loss that balances experts
+    bool aux_micro; // over all rows of the call; false: over each sequence
+    bool aux_batch; // with the shares of the whole batch of the step before
+    // STEP_BEGIN, STEP_ROUTES, ROUTE_BWD, BALANCE: layers that have a row of loads in the step
+    // block (op/step.h); 0: there are none. BALANCE: its row, and the most that a bias moves
+    int32_t load_layers, load_row;
+    float bias_rate;
     int32_t skipped; // EMBEDDING, EMBEDDING_DW: 1 + the id whose row gets no gradient; 0: none
     float cap;  // ATTENTION, HEAD_LOSS, HEAD_STATS, SOFT_CAP: x becomes cap tanh(x / cap); 0: none
     bool sinks; // ATTENTION_BWD: lse counts a sink

@@ -7,7 +7,7 @@
 
 // ---- the step block -----------------------------------------------------------------------------
 
-static status step_output(op_program *p, op_node *node)
+status op_step_output(op_program *p, op_node *node)
 {
     if (node->out[0] != TENSOR_NONE) {
         const op_tensor *t = op_at(p, node->out[0]);
@@ -26,15 +26,15 @@ static status step_output(op_program *p, op_node *node)
 static status block_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     (void)wanted;
-    return step_output(p, node);
+    return op_step_output(p, node);
 }
 
 static op_cost begin_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     (void)p;
-    (void)node;
     (void)bound;
-    const op_cost cost = {0.0, 0.0, (double)sizeof(step_block)};
+    const op_attrs *a = &node->attrs;
+    const op_cost cost = {0.0, 0.0, (double)step_bytes(a->load_layers, a->experts)};
     return cost;
 }
 
@@ -43,6 +43,7 @@ const op_kind op_row_step_begin = {
     .name = "step_begin",
     .in = "",
     .out = ".",
+    .step_reads = STEP_FIELD_LOADS,
     .step_writes = STEP_FIELD_OF_THIS,
     .inplace = {-1, -1, -1, -1},
     .infer = block_infer,
@@ -79,7 +80,7 @@ static status loss_infer(op_program *p, op_node *node, uint32_t wanted)
     (void)wanted;
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
-    return step_output(p, node);
+    return op_step_output(p, node);
 }
 
 static void loss_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -114,7 +115,7 @@ static status norm_infer(op_program *p, op_node *node, uint32_t wanted)
     (void)wanted;
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
-    return step_output(p, node);
+    return op_step_output(p, node);
 }
 
 static void norm_place(const op_program *p, const op_node *node, op_rule *rules, int *count)

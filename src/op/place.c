@@ -140,6 +140,12 @@ bool op_adds_norm(op_code code)
     return (writes & STEP_FIELD_NORM_SUM) != 0 && (writes & STEP_FIELD_LOSS_SUM) == 0;
 }
 
+bool op_adds_loads(op_code code)
+{
+    const uint32_t writes = op_kind_of(code)->step_writes;
+    return (writes & STEP_FIELD_LOADS) != 0 && (writes & STEP_FIELD_LOSS_SUM) == 0;
+}
+
 int op_tiled_input(op_code code)
 {
     int at = OP_MAX_IN - 1;

@@ -12,9 +12,10 @@
 
 #include <string.h>
 
-int64_t step_field_begin(uint32_t field)
+int64_t step_field_begin(uint32_t field, int64_t loads)
 {
-    static const size_t begins[] = {
+    const size_t words = (size_t)loads * sizeof(int64_t);
+    const size_t begins[] = {
         0,
         offsetof(step_block, device) + offsetof(step_device, applied),
         offsetof(step_block, device) + offsetof(step_device, loss_scale),
@@ -26,6 +27,8 @@ int64_t step_field_begin(uint32_t field)
         offsetof(step_block, device) + offsetof(step_device, loss_sum),
         offsetof(step_block, device) + offsetof(step_device, norm_sum),
         sizeof(step_block),
+        sizeof(step_block) + words,
+        sizeof(step_block) + 2 * words,
     };
     int bit = 0;
     while (bit < COUNT_OF(begins) - 1 && (field >> bit & 1u) == 0) bit++;
@@ -57,6 +60,14 @@ void exact_merge(exact_sum *s, const exact_sum *other)
 double exact_value(const exact_sum *s)
 {
     return exact_value_now(s);
+}
+
+void step_loads_turn(step_block *b, int64_t words)
+{
+    int64_t *first = (int64_t *)(void *)(b + 1);
+    if (words == 0) return;
+    memcpy(first + words, first, (size_t)words * sizeof(*first));
+    memset(first, 0, (size_t)words * sizeof(*first));
 }
 
 void step_device_init(step_device *d, double initial_loss_scale)

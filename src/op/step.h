@@ -78,6 +78,43 @@ typedef struct step_block {
     step_device device;
 } step_block;
 
+// Loads of experts: whole numbers behind the block, in training plans of models with experts. The
+// block has `layers` rows of this step and as many of the step before; a row has the tokens that
+// chose each expert, then the words below. Ranks add them, so the sums are exact in every layout.
+typedef enum step_load_word {
+    LOAD_TOKENS,  // tokens that were routed
+    LOAD_DROPPED, // choices that a limit left out
+    LOAD_AUX,     // sums over tokens, in LOAD_UNITs: of the unweighted balancing loss
+    LOAD_Z,       // of the squared logarithm of the router's sum
+    LOAD_WORDS
+} step_load_word;
+enum { LOAD_UNIT_BITS = 24, LOAD_MOST_BITS = 10 }; // a token's loss: in 2^-24, at most 2^10
+
+static inline int64_t step_load_row(int64_t experts)
+{
+    return experts + LOAD_WORDS;
+}
+
+// Returns the words of one step: two times as many lie behind the block.
+static inline int64_t step_load_words(int64_t layers, int64_t experts)
+{
+    return layers > 0 ? layers * step_load_row(experts) : 0;
+}
+
+static inline int64_t step_bytes(int64_t layers, int64_t experts)
+{
+    return (int64_t)sizeof(step_block) +
+           2 * step_load_words(layers, experts) * (int64_t)sizeof(int64_t);
+}
+
+// Returns the row of a layer in this step, or in the one before.
+static inline int64_t *step_loads(step_block *b, int64_t layers, int64_t experts, int64_t layer,
+                                  bool before)
+{
+    int64_t *first = (int64_t *)(void *)(b + 1);
+    return first + ((before ? layers : 0) + layer) * step_load_row(experts);
+}
+
 // The parts of the block that operations read or write; one bit each in their rows (op/op.h).
 enum step_field {
     STEP_FIELD_HOST = 1 << 0,       // host and settings
@@ -90,16 +127,21 @@ enum step_field {
     STEP_FIELD_RESULT = 1 << 7, // loss, grad_norm, grad_factor
     STEP_FIELD_LOSS_SUM = 1 << 8,
     STEP_FIELD_NORM_SUM = 1 << 9,
-    STEP_FIELD_END = 1 << 10,
-    // Unions: the fields that STEP_DECIDE passes to the optimizers, those that STEP_BEGIN sets to
-    // zero, and the device part.
+    STEP_FIELD_LOADS = 1 << 10,        // of experts in this step
+    STEP_FIELD_LOADS_BEFORE = 1 << 11, // and in the step before
+    STEP_FIELD_END = 1 << 12,
+    // Unions: the fields that STEP_DECIDE passes to the optimizers, those that STEP_BEGIN writes,
+    // and the device part without loads.
     STEP_FIELD_DECIDED = STEP_FIELD_LOSS_SUM - STEP_FIELD_COUNTS,
     STEP_FIELD_OF_THIS = STEP_FIELD_END - STEP_FIELD_TOKENS,
-    STEP_FIELD_DEVICE = STEP_FIELD_END - STEP_FIELD_COUNTS
+    STEP_FIELD_DEVICE = STEP_FIELD_LOADS - STEP_FIELD_COUNTS
 };
-// Returns the first byte of a field in step_block; for STEP_FIELD_END the size of the block.
-int64_t step_field_begin(uint32_t field);
+// Returns the first byte of a field in the block and the `loads` words of a step behind it; for
+// STEP_FIELD_END their size.
+int64_t step_field_begin(uint32_t field, int64_t loads);
 
+// Begins the loads of a step: those that were of this step are of the step before.
+void step_loads_turn(step_block *b, int64_t words);
 void step_device_init(step_device *d, double initial_loss_scale);
 // Computes STEP_DECIDE, in one function for every backend. Pure.
 // True gradient = accumulated * loss_divisor / (loss_scale * tokens); grad_norm is its 2-norm;

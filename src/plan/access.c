@@ -119,13 +119,14 @@ static plan_access whole_bytes(const plan *p, int32_t ref, int operand, access_k
 
 // ---- the step block -----------------------------------------------------------------------------
 
-// Returns the access to fields [first, end).
+// Returns the access to fields [first, end). A plan without loads of experts has none of theirs.
 static plan_access fields_of(const plan *p, uint32_t first, uint32_t end, access_kind kind)
 {
     plan_access out = {.kind = kind, .operand = ACCESS_STEP};
+    const int64_t loads = plan_load_words(p);
     out.ref = plan_access_owner(p, p->step_ref, &out.begin);
-    out.begin += step_field_begin(first);
-    out.bytes = step_field_begin(end) - step_field_begin(first);
+    out.begin += step_field_begin(first, loads);
+    out.bytes = step_field_begin(end, loads) - step_field_begin(first, loads);
     return out;
 }
 
@@ -144,10 +145,11 @@ static int32_t step_fields(const plan *p, const op_node *node, plan_access *out)
         }
         if (!reads && !writes) continue;
         ASSERT(n < ACCESS_NODE_MAX - ACCESS_STEP);
-        out[n++] = fields_of(p, first, end,
-                             !writes ? ACCESS_READ
-                             : reads ? ACCESS_UPDATE
-                                     : ACCESS_WRITE);
+        out[n] = fields_of(p, first, end,
+                           !writes ? ACCESS_READ
+                           : reads ? ACCESS_UPDATE
+                                   : ACCESS_WRITE);
+        n += out[n].bytes > 0 ? 1 : 0;
     }
     return n;
 }

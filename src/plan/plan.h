@@ -343,6 +343,10 @@ typedef struct plan {
 // Returns this rank's sequences of a step. In strict order they are whole shards.
 void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
                         int64_t *first, int64_t *count);
+// Returns the words of a step's loads of experts behind its step block, and the bytes of the block
+// that the host reads: the device part and those loads.
+int64_t plan_load_words(const plan *p);
+int64_t plan_readback_bytes(const plan *p);
 // Returns the values of extents for `sequences` sequences of a plan; positions > 0: for that number
 // of rows instead of all.
 extent_binding plan_bound(const plan *p, int64_t sequences, int64_t positions);

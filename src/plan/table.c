@@ -26,6 +26,16 @@ static int64_t slot_of(const plan_table *run, const char *name)
     return at;
 }
 
+int64_t plan_load_words(const plan *p)
+{
+    return p->model != NULL ? step_load_words(p->model->load_layers, p->model->load_experts) : 0;
+}
+
+int64_t plan_readback_bytes(const plan *p)
+{
+    return (int64_t)sizeof(step_device) + plan_load_words(p) * (int64_t)sizeof(int64_t);
+}
+
 int64_t plan_table_find(const plan_table *run, const char *name)
 {
     return run->by_name_slots > 0 ? (int64_t)run->by_name[slot_of(run, name)] - 1 : -1;

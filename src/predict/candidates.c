@@ -102,13 +102,10 @@ static status model_make(const candidates *c, arena *a, candidate_model *x)
                              .recompute_layers = x->recompute_layers,
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
-                             .expert_capacity = r->moe.capacity_factor,
-                             .moe_aux_loss = (float)r->moe.aux_loss,
-                             .moe_z_loss = (float)r->moe.z_loss,
-                             .moe_aux_micro = r->moe.aux_loss_scope == RUN_AUX_MICRO,
                              .documents = r->data.packing != RUN_PACKING_PLAIN,
                              .sizes_only = true};
     int32_t *halved = NULL;
+    assemble_router_options(r, &options);
     if (c->has_layout) TRY(run_config_halved(r, a, &halved, &options.halved_count));
     options.halved = halved;
     op_cuts cuts = assemble_cuts(&own, &c->base.spec, &mesh);

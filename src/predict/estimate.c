@@ -316,7 +316,8 @@ static kinds run_tensors(const rank_layers *k)
         }
     }
     run.at[PLAN_BYTES_BUFFERS] += named_bytes(k);
-    run.at[PLAN_BYTES_BUFFERS] += align_up((int64_t)sizeof(step_block), ALIGN_TENSOR);
+    run.at[PLAN_BYTES_BUFFERS] +=
+        align_up(step_bytes(k->e->m->load_layers, k->e->m->load_experts), ALIGN_TENSOR);
     estimate_codec_run(k->e, k->l, k->pp, &run);
     if (k->e->r.scratch_bytes > 0) {
         run.at[PLAN_BYTES_BUFFERS] += align_up(k->e->r.scratch_bytes, 4096);

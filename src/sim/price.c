@@ -211,7 +211,7 @@ static status action_price(pricer *s, int64_t action, sim_prices *out)
         out->ns[action] = copies_ns(s);
         return ST_OK;
     case ACTION_READBACK:
-        out->ns[action] = cost_copy_ns(s->m, (double)sizeof(step_device));
+        out->ns[action] = cost_copy_ns(s->m, (double)plan_readback_bytes(p));
         return ST_OK;
     case ACTION_KIND_COUNT:
     default:

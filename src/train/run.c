@@ -612,6 +612,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));
     TRY(session_memory_open(s));
+    TRY(session_loads_open(s));
     TRY(session_replicas_open(s));
     TRY(session_times_open(s));
     TRY(session_durable_open(s));

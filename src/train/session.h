@@ -29,6 +29,7 @@ typedef struct session {
     obs_trace *trace;
     int64_t records_lost;          // records that metrics.jsonl or the events file failed to take
     step_device *results;          // results of the step or evaluation read last
+    obs_load *loads;               // of its layers with experts; NULL: there are none
     text config_json, config_yaml; // stored in checkpoints
     const char *numerics;
     double flops_per_token, peak_flops;
@@ -167,6 +168,10 @@ bool session_is_first(const session *s);
 // Collective: *value becomes the largest value of all ranks.
 NODISCARD status session_agree(const session *s, int *value, const char *what);
 NODISCARD status session_barrier(const session *s, const char *what); // Collective
+
+// session_loads.c: the load of experts of the results taken last, for a record.
+NODISCARD status session_loads_open(session *s);
+void session_loads_take(session *s, obs_record *record);
 
 // session_codec.c: returns whether this step's gradients are compressed. All ranks return the same.
 bool session_compresses(const session *s, int64_t step);

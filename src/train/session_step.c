@@ -126,6 +126,7 @@ static status result_take(session *s, obs_record *record)
     record->tokens = s->tokens;
     times_apply(s, d, step, record);
     TRY(session_codec_take(s, record));
+    session_loads_take(s, record);
     if (s->w->step != NULL) s->w->step(s->w->context, record);
     const status st =
         policies_apply(s, d, step, record->skipped ? record->why : "gradient not finite");

@@ -280,6 +280,12 @@ status export_files_write(export_job *v)
     TRY(tokenizer_write(v)); // sets the end of text if it knows it
     decoder_spec spec = v->model.spec;
     spec.saved = v->type;
+    if (!model_has_files(&spec)) {
+        return fail(ST_UNSUPPORTED,
+                    "no model type of other software has softmax scores together with a bias for "
+                    "the choice of experts, or with such dense layers and shared experts; export "
+                    "models with model.router.score=sigmoid, which GLM-4.5 has");
+    }
     TRY(model_spec_print_json(&spec, &t));
     TRY(put(v, "config.json", &t));
     return generation_write(v);

@@ -181,20 +181,24 @@ static void bwd_task(void *context, int64_t index, int thread)
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) bwd_row(job, n);
 }
 
-static status ids_check(const kern_call *call)
+static status ids_of_check(const kern_call *call, const kern_tensor *ids, int64_t experts)
 {
-    const int64_t experts = call->in[1].dims[1];
-    const kern_tensor *ids = &call->in[2];
     TRY(experts_check(call, experts));
     for (int64_t n = 0; n < ids->dims[0]; n++) {
         for (int64_t t = 0; t < ids->dims[1]; t++) {
             const int64_t e = tensor_int_at(ids, n, t);
             if (e >= 0 && e < experts) continue;
-            return fail(ST_DATA, "route_bwd: token %lld has expert %lld of %lld", (long long)n,
-                        (long long)e, (long long)experts);
+            return fail(ST_DATA, "%s: token %lld has expert %lld of %lld",
+                        op_kind_of(call->code)->name, (long long)n, (long long)e,
+                        (long long)experts);
         }
     }
     return ST_OK;
+}
+
+static status ids_check(const kern_call *call)
+{
+    return ids_of_check(call, &call->in[2], call->in[1].dims[1]);
 }
 
 status cpu_route_scored_bwd(const kern_context *context, const kern_call *call)
@@ -206,8 +210,23 @@ status cpu_route_scored_bwd(const kern_context *context, const kern_call *call)
 
 // ---- losses that balance experts ----------------------------------------------------------------
 
-// Adds the gradients of both losses to a row of dlogits. `share`: of the sequence's rows, for each
-// expert.
+// Computes the softmax's exponentials of a token; *sum: their sum. Returns the logarithm of the sum
+// of the logits' exponentials.
+static double soft_make(const cpu_row_job *job, const kern_tensor *logits, int64_t n, float *soft,
+                        double *sum)
+{
+    const int64_t experts = logits->dims[1];
+    float top = -INFINITY;
+    *sum = 0.0;
+    job->vec->cast(cpu_span_fp32(soft), tensor_row(logits, n), experts);
+    for (int64_t e = 0; e < experts; e++) top = soft[e] > top ? soft[e] : top;
+    for (int64_t e = 0; e < experts; e++) soft[e] -= top;
+    job->vec->function(0, soft, soft, experts);
+    for (int64_t e = 0; e < experts; e++) *sum += (double)soft[e];
+    return (double)top + log(*sum);
+}
+
+// Adds the gradients of both losses to a row of dlogits. `share`: of rows, for each expert.
 static void losses_row(const cpu_row_job *job, int64_t n, const float *share)
 {
     const kern_call *c = job->call;
@@ -215,19 +234,14 @@ static void losses_row(const cpu_row_job *job, int64_t n, const float *share)
     const int64_t experts = logits->dims[1];
     const double aux = (double)c->attrs.aux_loss * (double)experts, z = (double)c->attrs.z_loss;
     const double unit = c->step->device.loss_scale / c->loss_divisor;
-    float scores[MOST_EXPERTS], soft[MOST_EXPERTS], d[MOST_EXPERTS], top = -INFINITY;
+    float scores[MOST_EXPERTS], soft[MOST_EXPERTS], d[MOST_EXPERTS];
     double all = 0.0, mean = 0.0, sum = 0.0;
     scores_make(job, logits, n, scores);
     for (int64_t e = 0; e < experts; e++) {
         all += (double)scores[e];
         mean += (double)share[e] * (double)scores[e];
     }
-    job->vec->cast(cpu_span_fp32(soft), tensor_row(logits, n), experts);
-    for (int64_t e = 0; e < experts; e++) top = soft[e] > top ? soft[e] : top;
-    for (int64_t e = 0; e < experts; e++) soft[e] -= top;
-    job->vec->function(0, soft, soft, experts);
-    for (int64_t e = 0; e < experts; e++) sum += (double)soft[e];
-    const double lse = (double)top + log(sum);
+    const double lse = soft_make(job, logits, n, soft, &sum);
     job->vec->cast(cpu_span_fp32(d), tensor_row(dlogits, n), experts);
     for (int64_t e = 0; e < experts; e++) {
         const double own = (double)scores[e];
@@ -239,29 +253,125 @@ static void losses_row(const cpu_row_job *job, int64_t n, const float *share)
     job->vec->cast(tensor_row(dlogits, n), cpu_span_fp32(d), experts);
 }
 
+// Computes the share of rows that take each expert: of rows [first, first + rows), or with
+// aux_batch of the whole batch of the step before.
+static void shares_make(const kern_call *c, const kern_tensor *ids, int64_t first, int64_t rows,
+                        int64_t experts, float *share)
+{
+    memset(share, 0, (size_t)experts * sizeof(*share));
+    if (c->attrs.aux_batch) {
+        const int64_t *load =
+            step_loads(c->step, c->attrs.load_layers, experts, max_i64(c->layer, 0), true);
+        const int64_t tokens = load[experts + LOAD_TOKENS];
+        const double even = (double)ids->dims[1] / (double)experts;
+        for (int64_t e = 0; e < experts; e++) {
+            share[e] = (float)(tokens > 0 ? (double)load[e] / (double)tokens : even);
+        }
+        return;
+    }
+    for (int64_t n = first; n < first + rows; n++) {
+        for (int64_t t = 0; t < ids->dims[1]; t++) share[tensor_int_at(ids, n, t)] += 1.0F;
+    }
+    for (int64_t e = 0; e < experts; e++) share[e] = (float)((double)share[e] / (double)rows);
+}
+
 static void losses_task(void *context, int64_t index, int thread)
 {
     (void)thread;
     const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const kern_tensor *ids = &c->in[2];
-    const int64_t rows = c->attrs.aux_micro ? ids->dims[0] : c->seq, experts = c->in[1].dims[1];
-    float share[MOST_EXPERTS] = {0.0F};
-    for (int64_t n = index * rows; n < (index + 1) * rows; n++) {
-        for (int64_t t = 0; t < ids->dims[1]; t++) share[tensor_int_at(ids, n, t)] += 1.0F;
-    }
-    for (int64_t e = 0; e < experts; e++) share[e] = (float)((double)share[e] / (double)rows);
+    const int64_t rows = c->attrs.aux_micro ? ids->dims[0] : c->seq;
+    float share[MOST_EXPERTS];
+    shares_make(c, ids, index * rows, rows, c->in[1].dims[1], share);
     for (int64_t n = index * rows; n < (index + 1) * rows; n++) losses_row(job, n, share);
+}
+
+static bool has_loss(const kern_call *c)
+{
+    return c->attrs.aux_loss > 0.0F || c->attrs.z_loss > 0.0F;
 }
 
 status cpu_route_losses(const kern_context *context, const kern_call *call)
 {
     const int64_t rows = call->in[1].dims[0];
-    if (rows == 0 || !(call->attrs.aux_loss > 0.0F || call->attrs.z_loss > 0.0F)) return ST_OK;
+    if (rows == 0 || !has_loss(call)) return ST_OK;
     TRY(ids_check(call));
     cpu_row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
     const int64_t sequences = call->attrs.aux_micro ? 1 : rows / call->seq;
     kern_parallel(context->pool, sequences, losses_task, &job);
+    return ST_OK;
+}
+
+// ---- the loads of experts -----------------------------------------------------------------------
+
+// Tasks add whole numbers, so the order of threads changes no bit.
+static void load_add(int64_t *sum, int64_t more)
+{
+    (void)__atomic_fetch_add(sum, more, __ATOMIC_RELAXED);
+}
+
+static int64_t units_of(double loss)
+{
+    return llround(fmin(loss, (double)(1 << LOAD_MOST_BITS)) * (double)(1 << LOAD_UNIT_BITS));
+}
+
+// Adds up the losses of rows [first, first + rows), in units.
+static void losses_sum(const cpu_row_job *job, int64_t first, int64_t rows, int64_t *words)
+{
+    const kern_call *c = job->call;
+    const kern_tensor *ids = &c->in[0], *logits = &c->in[2];
+    const int64_t experts = logits->dims[1];
+    float share[MOST_EXPERTS], scores[MOST_EXPERTS];
+    int64_t aux = 0, z = 0;
+    shares_make(c, ids, first, rows, experts, share);
+    for (int64_t n = first; n < first + rows; n++) {
+        double all = 0.0, mean = 0.0, sum = 0.0;
+        scores_make(job, logits, n, scores);
+        for (int64_t e = 0; e < experts; e++) {
+            all += (double)scores[e];
+            mean += (double)share[e] * (double)scores[e];
+        }
+        const double lse = soft_make(job, logits, n, scores, &sum);
+        aux += units_of((double)experts * mean / all);
+        z += units_of(lse * lse);
+    }
+    load_add(&words[LOAD_AUX], aux);
+    load_add(&words[LOAD_Z], z);
+}
+
+static void routes_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const cpu_row_job *job = context;
+    const kern_call *c = job->call;
+    const op_attrs *a = &c->attrs;
+    const kern_tensor *ids = &c->in[0], *kept = &c->in[1];
+    const int64_t most = a->aux_micro ? ids->dims[0] : c->seq, first = index * most;
+    const int64_t rows = min_i64(most, ids->dims[0] - first);
+    int64_t *load = step_loads(c->step, a->load_layers, a->experts, max_i64(c->layer, 0), false);
+    int64_t *words = load + a->experts, dropped = 0;
+    int32_t count[MOST_EXPERTS] = {0};
+    for (int64_t n = first; n < first + rows; n++) {
+        for (int64_t t = 0; t < ids->dims[1]; t++) {
+            count[tensor_int_at(ids, n, t)]++;
+            if (tensor_has(kept)) dropped += tensor_int_at(kept, n, t) < 0;
+        }
+    }
+    for (int64_t e = 0; e < a->experts; e++) load_add(&load[e], count[e]);
+    load_add(&words[LOAD_TOKENS], rows);
+    load_add(&words[LOAD_DROPPED], dropped);
+    if (tensor_has(&c->in[2])) losses_sum(job, first, rows, words);
+}
+
+status cpu_step_routes(const kern_context *context, const kern_call *call)
+{
+    const int64_t rows = call->in[0].dims[0];
+    if (rows == 0) return ST_OK;
+    TRY(ids_of_check(call, &call->in[0], call->attrs.experts));
+    cpu_row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
+    const int64_t sequences = call->attrs.aux_micro ? 1 : (rows + call->seq - 1) / call->seq;
+    kern_parallel(context->pool, sequences, routes_task, &job);
     return ST_OK;
 }
 

@@ -16,6 +16,7 @@ status cpu_step_begin(const kern_context *context, const kern_call *call)
     d->tokens = 0;
     d->skip = 0;
     d->bad_tensor = -1;
+    step_loads_turn(call->step, step_load_words(call->attrs.load_layers, call->attrs.experts));
     return ST_OK;
 }
 

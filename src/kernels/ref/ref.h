@@ -132,6 +132,12 @@ NODISCARD status ref_gate(const kern_call *c, op_activation kind);
 NODISCARD status ref_gate_bwd(const kern_call *c, op_activation kind);
 
 // ---- updates (ref/optimizer.c) ------------------------------------------------------------------
+// The losses of a routed token, without their weights (route.c).
+typedef struct ref_route_loss {
+    double balance, z;
+} ref_route_loss;
+ref_route_loss ref_route_loss_of(const kern_call *c, const kern_tensor *logits,
+                                 const kern_tensor *ids, int64_t n);
 bool ref_is_masked(const step_device *d); // a skipped step and a halted run write nothing
 // Stores one element, with stochastic rounding if it is on and the type is narrower than fp32.
 void ref_put_update(const kern_call *c, const kern_tensor *t, int64_t i, int64_t j, double value,

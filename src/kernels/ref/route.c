@@ -133,10 +133,18 @@ static double score_gradient(const token_scores *s, const kern_tensor *dweights,
     return d - factor * mean / (sum * sum);
 }
 
-// Returns the share of a sequence's rows that take an expert.
+// Returns the share of rows that take an expert: those of the row's sequence, of all sequences of
+// the call, or of the batch of the step before.
 static double taken_share(const token_scores *s, const kern_tensor *ids, int64_t e)
 {
     const kern_call *c = s->c;
+    if (c->attrs.aux_batch) {
+        const int64_t experts = s->logits->dims[1];
+        const int64_t *load =
+            step_loads(c->step, c->attrs.load_layers, experts, max_i64(c->layer, 0), true);
+        if (load[experts + LOAD_TOKENS] == 0) return (double)ids->dims[1] / (double)experts;
+        return (double)load[e] / (double)load[experts + LOAD_TOKENS];
+    }
     const int64_t rows = c->attrs.aux_micro ? ids->dims[0] : c->seq, first = s->n / rows * rows;
     int64_t count = 0;
     for (int64_t n = first; n < first + rows; n++) count += is_chosen(ids, n, ids->dims[1], e);
@@ -165,6 +173,19 @@ static double losses_gradient(const token_scores *s, const kern_tensor *ids, int
         d += aux * (double)s->logits->dims[1] * slope * (taken_share(s, ids, e) - mean / all);
     }
     return unit * d;
+}
+
+ref_route_loss ref_route_loss_of(const kern_call *c, const kern_tensor *logits,
+                                 const kern_tensor *ids, int64_t n)
+{
+    const token_scores s = scores_of(c, logits, n);
+    const double lse = s.top + log(s.sum);
+    double all = 0.0, mean = 0.0;
+    for (int64_t e = 0; e < logits->dims[1]; e++) {
+        all += score(&s, e);
+        mean += taken_share(&s, ids, e) * score(&s, e);
+    }
+    return (ref_route_loss){.balance = (double)logits->dims[1] * mean / all, .z = lse * lse};
 }
 
 // dlogits_e of a softmax: s_e (ds_e - sum of ds s over the chosen); of sigmoids:

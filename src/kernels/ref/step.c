@@ -15,6 +15,7 @@ status ref_step_begin(const kern_context *context, const kern_call *c)
     d->tokens = 0;
     d->skip = 0;
     d->bad_tensor = -1;
+    step_loads_turn(c->step, step_load_words(c->attrs.load_layers, c->attrs.experts));
     return ST_OK;
 }
 

@@ -7,10 +7,12 @@
 #include <string.h>
 
 static const model_arch *const table[] = {
-    &model_arch_deepseek_v2, &model_arch_deepseek_v3, &model_arch_gemma2, &model_arch_gemma3_text,
-    &model_arch_gpt2,        &model_arch_gpt_oss,     &model_arch_llama,  &model_arch_mistral,
-    &model_arch_mixtral,     &model_arch_olmo2,       &model_arch_olmoe,  &model_arch_phi3,
-    &model_arch_qwen2,       &model_arch_qwen2_moe,   &model_arch_qwen3,  &model_arch_qwen3_moe,
+    &model_arch_deepseek_v2, &model_arch_deepseek_v3, &model_arch_gemma2,
+    &model_arch_gemma3_text, &model_arch_glm4_moe,    &model_arch_gpt2,
+    &model_arch_gpt_oss,     &model_arch_llama,       &model_arch_mistral,
+    &model_arch_mixtral,     &model_arch_olmo2,       &model_arch_olmoe,
+    &model_arch_phi3,        &model_arch_qwen2,       &model_arch_qwen2_moe,
+    &model_arch_qwen3,       &model_arch_qwen3_moe,
 };
 
 const model_arch *model_arch_at(int64_t index)

@@ -127,6 +127,12 @@ void block_bias(block_context *c)
     w->in_gemm = w->is_matrix = false;
 }
 
+void block_fp32(block_context *c)
+{
+    ASSERT(c->weight_count > 0);
+    c->p->tensors[c->weight_ids[c->weight_count - 1]].type = DTYPE_F32;
+}
+
 void block_residual_projection(block_context *c)
 {
     ASSERT(c->weight_count > 0);

@@ -21,7 +21,8 @@ typedef struct block_weight {
     weight_init init;
     float init_std;
     bool in_gemm, is_matrix;
-    bool fixed; // no gradient trains it
+    bool fixed;    // no gradient trains it
+    bool balanced; // fixed, but moved by the load of experts
     int8_t cut_dim[AXIS_COUNT];
     const char *shared; // the model's weight that it aliases (tied embedding); else NULL
 } block_weight;
@@ -88,6 +89,8 @@ NODISCARD status block_vector(block_context *c, const char *name, int64_t rows, 
 void block_fixed(block_context *c);
 // Marks the last declared weight as a bias: it starts at 0 and is in no GEMM.
 void block_bias(block_context *c);
+// Keeps the last declared weight in fp32, whatever the type of the model.
+void block_fp32(block_context *c);
 // Declares a matrix (experts * rows, columns): one matrix (rows, columns) for each expert, stacked.
 // The rows of an expert are `parts` parts (gate and up), each of which tp may cut along cut_dim.
 NODISCARD status block_experts(block_context *c, const char *name, int64_t rows, int64_t columns,
@@ -116,6 +119,7 @@ NODISCARD status block_batch(block_context *c, const char *name, extent rows, dt
 // Matches the weight against options->freeze by the names known so far. prefix: "layers.3.".
 NODISCARD status model_freeze_weight(const model_options *options, const char *prefix,
                                      const block_weight *w, bool *frozen);
+bool model_freeze_matches(const option_list *patterns, const char *name);
 // Refuses patterns that match no weight, and models without a trained weight.
 NODISCARD status model_freeze_check(const op_model *m, const option_list *patterns);
 bool block_is_cached(const block_context *c); // prefill or decode

@@ -63,37 +63,58 @@ static status shared(block_context *c, tensor_id x, tensor_id *y)
     return op_gate_rows(c->p, *y, h, y);
 }
 
+static op_attrs route_attrs(const block_context *c)
+{
+    const model_experts *e = &c->spec->experts;
+    const model_options *o = c->options;
+    const bool is_counted = o->purpose == PURPOSE_TRAIN;
+    return (op_attrs){.top_k = (int32_t)e->top_k,
+                      .experts = (int32_t)e->count,
+                      .normalize = !e->unscaled,
+                      .sigmoid = e->sigmoid,
+                      .groups = (int32_t)e->groups,
+                      .top_groups = (int32_t)e->top_groups,
+                      .group_pairs = e->group_pairs,
+                      .scale = e->scale,
+                      .aux_loss = o->moe_aux_loss,
+                      .aux_micro = o->moe_aux_micro,
+                      .aux_batch = o->moe_aux_batch,
+                      .z_loss = o->moe_z_loss,
+                      .load_layers = is_counted ? (int32_t)c->spec->layers : 0};
+}
+
+// The bias is fp32: it moves by steps that narrower types would lose.
+static status correction(block_context *c, tensor_id *bias)
+{
+    const model_experts *e = &c->spec->experts;
+    if (!e->correction) return ST_OK;
+    TRY(block_vector(c, "mlp.router.correction", e->count, INIT_ZEROS, -1, bias));
+    block_fixed(c);
+    block_fp32(c);
+    c->weights[c->weight_count - 1].balanced =
+        c->options->purpose == PURPOSE_TRAIN && c->options->router_bias_rate > 0.0f;
+    return ST_OK;
+}
+
 // The router's logits are fp32 for every type of the model.
-static status route(block_context *c, tensor_id x, tensor_id *ids, tensor_id *weights)
+static status route(block_context *c, tensor_id x, const op_attrs *attrs, tensor_id *logits,
+                    tensor_id *ids, tensor_id *weights)
 {
     const model_experts *e = &c->spec->experts;
     const linear_spec router = {
         .name = "mlp.router", .rows = e->count, .columns = c->spec->dim, .cut_dim = -1};
-    const op_attrs attrs = {.top_k = (int32_t)e->top_k,
-                            .normalize = !e->unscaled,
-                            .sigmoid = e->sigmoid,
-                            .groups = (int32_t)e->groups,
-                            .top_groups = (int32_t)e->top_groups,
-                            .group_pairs = e->group_pairs,
-                            .scale = e->scale,
-                            .aux_loss = c->options->moe_aux_loss,
-                            .aux_micro = c->options->moe_aux_micro,
-                            .z_loss = c->options->moe_z_loss};
-    tensor_id w = TENSOR_NONE, logits = TENSOR_NONE, bias = TENSOR_NONE;
+    tensor_id w = TENSOR_NONE, bias = TENSOR_NONE;
     op_node node = op_node_of(OP_MATMUL);
     TRY(block_linear_weight(c, &router, &w));
     TRY(op_tensor_make(c->p, "router_logits", ROLE_ACTIVATION, DTYPE_F32, 2, extent_tokens(1),
-                       extent_of(e->count), &logits));
+                       extent_of(e->count), logits));
     if (e->bias) TRY(block_vector(c, "mlp.router.bias", e->count, INIT_ZEROS, -1, &node.in[2]));
     node.in[0] = x;
     node.in[1] = w;
-    node.out[0] = logits;
+    node.out[0] = *logits;
     TRY(op_append(c->p, OP_FORWARD, &node, 0));
-    if (e->correction) {
-        TRY(block_vector(c, "mlp.router.correction", e->count, INIT_ZEROS, -1, &bias));
-        block_fixed(c);
-    }
-    return op_route_scored(c->p, logits, bias, &attrs, ids, weights);
+    TRY(correction(c, &bias));
+    return op_route_scored(c->p, *logits, bias, attrs, ids, weights);
 }
 
 // Drops the tokens of a sequence beyond what each of their experts takes, if there is a limit.
@@ -111,13 +132,21 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
     const model_experts *e = &s->experts;
+    const op_attrs attrs = route_attrs(c);
     tensor_id w = TENSOR_NONE, ids = TENSOR_NONE, weights = TENSOR_NONE;
+    tensor_id logits = TENSOR_NONE, kept = TENSOR_NONE;
     tensor_id a = TENSOR_NONE, sum = TENSOR_NONE, d = TENSOR_NONE;
     op_permuted p;
-    TRY(route(c, x, &ids, &weights));
-    TRY(limit(c, &ids));
-    TRY(op_permute(c->p, x, ids, weights, (int32_t)e->count, &p)); // (top_k tokens, dim)
-    TRY(gated(c, &p, &a));                                         // (top_k tokens, ffn)
+    TRY(route(c, x, &attrs, &logits, &ids, &weights));
+    kept = ids;
+    TRY(limit(c, &kept));
+    if (attrs.load_layers > 0) {
+        const bool has_losses = attrs.aux_loss > 0.0f || attrs.z_loss > 0.0f;
+        TRY(op_step_routes(c->p, ids, kept != ids ? kept : TENSOR_NONE,
+                           has_losses ? logits : TENSOR_NONE, &attrs));
+    }
+    TRY(op_permute(c->p, x, kept, weights, (int32_t)e->count, &p)); // (top_k tokens, dim)
+    TRY(gated(c, &p, &a));                                          // (top_k tokens, ffn)
     TRY(op_scale_rows(c->p, a, p.scale, &a));
     TRY(block_experts(c, "mlp.experts.down", s->dim, e->ffn_dim, 1, 1, &w));
     block_residual_projection(c);

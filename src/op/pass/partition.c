@@ -478,6 +478,20 @@ static bool is_by_heads(op_code code)
     return code == OP_ROPE || code == OP_ATTENTION || code == OP_ATTENTION_BWD;
 }
 
+// Each rank counts its own rows; the first rank counts those that all ranks have.
+static status routes_push(partition *c, op_list list, const op_node *node)
+{
+    op_node local = *node;
+    const bool is_own = placement_equal(c->state[node->in[0]].at, rows_cut);
+    if (!is_own && c->how->at > 0) return ST_OK;
+    for (int i = 1; i < OP_MAX_IN; i++) {
+        if (node->in[i] == TENSOR_NONE) continue;
+        if (placement_equal(c->state[node->in[i]].at, c->state[node->in[0]].at)) continue;
+        return fail(ST_INTERNAL, "%s is not cut as its ids", op_at(c->whole, node->in[i])->name);
+    }
+    return op_append(c->p, list, &local, 0);
+}
+
 static status node_push(partition *c, op_list list, const op_node *node)
 {
     const bool vocabulary =
@@ -485,6 +499,7 @@ static status node_push(partition *c, op_list list, const op_node *node)
     if (vocabulary) return partition_head(c, list, node);
     // All ranks have the losses, so only the first rank adds them up.
     if (node->code == OP_STEP_LOSS && c->how->at > 0) return ST_OK;
+    if (node->code == OP_STEP_ROUTES) return routes_push(c, list, node);
     op_rule rule;
     int index = 0;
     TRY(rule_choose(c, node, &rule, &index));

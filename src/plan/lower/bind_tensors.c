@@ -62,14 +62,15 @@ static status weights_add(binder *b)
 static status step_add(binder *b)
 {
     const lower_input *in = b->in;
+    const int64_t bytes = step_bytes(in->m->load_layers, in->m->load_experts);
     plan_tensor step = {.name = "step",
                         .type = DTYPE_U8,
                         .ndim = 1,
-                        .dims = {(int64_t)sizeof(step_block)},
+                        .dims = {bytes},
                         .kind = PLAN_BYTES_BUFFERS,
                         .role = ROLE_STEP,
                         .weight = -1,
-                        .bytes = align_up((int64_t)sizeof(step_block), ALIGN_TENSOR)};
+                        .bytes = align_up(bytes, ALIGN_TENSOR)};
     TRY(lower_run_tensor(in->p->run, &step, &b->out->step_ref));
     in->p->step_ref = b->out->step_ref;
     if (in->r->scratch_bytes == 0) return ST_OK;

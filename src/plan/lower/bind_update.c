@@ -166,10 +166,11 @@ static status step_program_bind(binder *b, const op_program *program, op_code co
 status bind_step_node(binder *b, op_code code, int32_t *index)
 {
     op_program *program = NULL;
-    const op_node node = op_node_of(code);
+    op_node node = op_node_of(code);
+    node.attrs.load_layers = b->in->m->load_layers;
+    node.attrs.experts = b->in->m->load_experts;
     TRY(op_program_create(b->in->p->run->a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &program));
-    op_node copy = node;
-    TRY(op_append(program, OP_FORWARD, &copy, 0));
+    TRY(op_append(program, OP_FORWARD, &node, 0));
     return step_program_bind(b, program, code, -1, index);
 }
 
@@ -280,7 +281,8 @@ status bind_update(binder *b)
     TRY(bind_step_node(b, OP_STEP_DECIDE, &update->decide));
     for (int32_t w = 0; w < weights; w++) {
         const int64_t row = plan_table_find(in->p->run, in->m->weights[w].name);
-        if (!b->out->holds[w] || in->m->weights[w].frozen) continue;
+        const bool is_updated = !in->m->weights[w].frozen || in->m->weights[w].balanced;
+        if (!b->out->holds[w] || !is_updated) continue;
         int32_t mine =
             plan_run_ref(row); // this rank's rows if weights are gathered, else the whole weight
         ASSERT(row >= 0);

@@ -38,6 +38,8 @@ status collect_step_sums(collector *c)
     TRY(word_push(c, &sums, (int64_t)offsetof(step_device, tokens), 1));
     TRY(word_push(c, &sums, (int64_t)offsetof(step_device, loss_sum), SUM_WORDS));
     const bool norms = lower_norm_is_summed(in);
+    const int64_t loads = plan_load_words(in->p);
+    if (loads > 0) TRY(word_push(c, &sums, (int64_t)sizeof(step_device), loads));
     if (norms) TRY(word_push(c, &sums, (int64_t)offsetof(step_device, norm_sum), SUM_WORDS));
     TRY(step_sum_push(c, &sums, "sums of the step", last));
     if (!norms) return ST_OK;
@@ -105,7 +107,8 @@ status collect_update(collector *c, int32_t *decide)
     *decide = (int32_t)c->in->p->action_count;
     TRY(actions_add(c, update->decide, 1));
     for (int32_t w = 0; w < c->in->m->weight_count; w++) {
-        if (!c->b->holds[w] || c->in->m->weights[w].frozen) continue;
+        const op_weight *weight = &c->in->m->weights[w];
+        if (!c->b->holds[w] || (weight->frozen && !weight->balanced)) continue;
         if (update->optimize[w] >= 0) TRY(actions_add(c, update->optimize[w], 1));
         TRY(collect_weight_gather(c, w, c->last_compute));
     }

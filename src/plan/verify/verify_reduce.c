@@ -178,8 +178,10 @@ static status step_sum(sums_walk *w, int32_t item)
     static const int64_t fields[STEP_SUMS] = {
         [STEP_TOKENS] = (int64_t)(offsetof(step_block, device) + offsetof(step_device, tokens)),
         [STEP_LOSS] = (int64_t)(offsetof(step_block, device) + offsetof(step_device, loss_sum)),
-        [STEP_NORM] = (int64_t)(offsetof(step_block, device) + offsetof(step_device, norm_sum))};
-    static const char *const words[STEP_SUMS] = {"tokens", "the loss", "the norm"};
+        [STEP_NORM] = (int64_t)(offsetof(step_block, device) + offsetof(step_device, norm_sum)),
+        [STEP_LOADS] = (int64_t)sizeof(step_block)};
+    static const char *const words[STEP_SUMS] = {"tokens", "the loss", "the norm",
+                                                 "the loads of experts"};
     const plan_comm *c = verify_comm(w->facts[0], w->action[0]);
     const int64_t at = verify_first(w->facts[0], verify_item_in(w->facts[0], c, item));
     char name[VERIFY_NAME_BYTES];

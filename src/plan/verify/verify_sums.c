@@ -203,7 +203,8 @@ static status sum_is_whole(sums_walk *w, const verify_facts *f, int32_t action, 
 static status step_add(sums_walk *w, const verify_facts *f, int32_t action, int sum,
                        const verify_term *term)
 {
-    static const char *const words[STEP_SUMS] = {"the count of tokens", "the loss", "the norm"};
+    static const char *const words[STEP_SUMS] = {"the count of tokens", "the loss", "the norm",
+                                                 "the loads of experts"};
     char name[VERIFY_NAME_BYTES];
     verify_terms *terms = &w->ranks[f->rank].step[sum];
     verify_term *own = NULL, twice = {0};
@@ -226,6 +227,64 @@ static status loss_add(sums_walk *w, const verify_facts *f, int32_t action)
     for (int i = 0; i < count; i++) {
         TRY(step_add(w, f, action, STEP_TOKENS, &terms[i]));
         TRY(step_add(w, f, action, STEP_LOSS, &terms[i]));
+    }
+    return ST_OK;
+}
+
+// Returns how many ranks of AXIS_TP count rows of their own; 1: all have the same rows, and one of
+// them counts.
+static int32_t routes_ways(const verify_facts *f, const op_program *p, const op_node *node)
+{
+    const bool is_cut = p->tensors[node->in[0]].dims[0].symbol == EXTENT_TOKENS_CUT;
+    return is_cut ? plan_mesh_size(&f->at, AXIS_TP) : 1;
+}
+
+// Adds the loads of a layer's experts by some sequences; their source is the layer.
+static status loads_add(sums_walk *w, const verify_facts *f, int32_t action, const plan_binding *b,
+                        const op_node *node)
+{
+    verify_term terms[VERIFY_MAX_TERMS];
+    const int32_t ways = routes_ways(f, b->program, node);
+    const int32_t layer = f->p->model->layers[b->layer].index;
+    const int count = verify_action_terms(f, action, -1, layer, terms);
+    for (int i = 0; i < count; i++) {
+        terms[i].cell = terms[i].cell * ways + (ways > 1 ? f->at.at[AXIS_TP] : 0);
+        TRY(step_add(w, f, action, STEP_LOADS, &terms[i]));
+    }
+    return ST_OK;
+}
+
+static const op_node *routes_of(const op_program *p)
+{
+    for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
+        const op_node *node = &p->lists[OP_FORWARD].nodes[i];
+        if (op_adds_loads(node->code)) return node;
+    }
+    return NULL;
+}
+
+// Checks that the loads of each layer are those of the whole batch.
+static status loads_are_whole(const sums_walk *w, const verify_facts *f, int32_t action)
+{
+    char name[VERIFY_NAME_BYTES];
+    verify_term lack = {0};
+    const op_model *m = f->p->model;
+    const int64_t all = f->p->sequences * verify_unit(f);
+    for (int32_t i = 0; i < m->layer_count; i++) {
+        const op_program *p = m->programs[m->layers[i].program];
+        const op_node *node = routes_of(p);
+        if (node == NULL) continue;
+        const int32_t cells = verify_cells(f, -1) * routes_ways(f, p, node);
+        for (int32_t cell = 0; cell < cells; cell++) {
+            if (!verify_terms_lack(&w->ranks[f->rank].step[STEP_LOADS], m->layers[i].index, cell, 0,
+                                   all, &lack)) {
+                continue;
+            }
+            return fail(ST_BROKEN_PLAN,
+                        "%s: the loads of experts of %s lack sequences [%lld, %lld)",
+                        verify_name(w->v, f->rank, action, name), m->layers[i].name,
+                        verify_from(f, lack.begin), verify_upto(f, lack.end));
+        }
     }
     return ST_OK;
 }
@@ -452,6 +511,7 @@ static status layer_walk(sums_walk *w, const verify_facts *f, int32_t action, co
         const verify_terms mine = {kept, count};
         TRY(terms_add(w, f, action, out.tensor, &mine));
     }
+    if (op_adds_loads(node->code)) return loads_add(w, f, action, b, node);
     return op_adds_loss(node->code) ? loss_add(w, f, action) : ST_OK;
 }
 
@@ -472,6 +532,7 @@ static status action_walk(sums_walk *w, const verify_facts *f, int32_t index)
         if (op_decides(node->code)) {
             TRY(loss_is_whole(w, f, index));
             TRY(norm_is_whole(w, f, index));
+            TRY(loads_are_whole(w, f, index));
         }
         TRY(update_walk(w, f, index, b, node));
     }
@@ -515,7 +576,8 @@ static status update_is_whole(sums_walk *w, const verify_facts *f)
         const plan_tensor *t = verify_tensor(f, i);
         const bool is_state = t->kind == PLAN_BYTES_MASTER || t->kind == PLAN_BYTES_MOMENTS;
         if (t->weight < 0 || (t->kind != PLAN_BYTES_WEIGHTS && !is_state)) continue;
-        if (f->p->model->weights[t->weight].frozen) {
+        const op_weight *weight = &f->p->model->weights[t->weight];
+        if (weight->frozen && !weight->balanced) {
             TRY(frozen_is_kept(w, f, i));
             continue;
         }

@@ -6,7 +6,7 @@
 #include "plan/verify/verify_internal.h"
 #include "plan/verify/verify_terms.h"
 
-enum { STEP_TOKENS, STEP_LOSS, STEP_NORM, STEP_SUMS };
+enum { STEP_TOKENS, STEP_LOSS, STEP_NORM, STEP_LOADS, STEP_SUMS };
 
 typedef struct rank_sums {
     verify_values *held; // [tensor]: the terms of accumulators, the updated bytes of run tensors
