@@ -46,6 +46,25 @@ same "change the weights" "$([ "$(digest balanced)" != "$want" ] && echo yes)" y
 code "in another layout" 0 train balanced2 $strict $balance layout.dp=2 layout.zero=1 layout.ep=2 train.recompute=full
 same "to the same bits" "$(digest balanced2)" "$(digest balanced)"
 
+loads() { sed -n 's/^{"step": 4,.*\("moe_load_max.*\)}$/\1/p' "$1/metrics.jsonl"; }
+same "the same loads and losses" "$(loads balanced2)" "$(loads balanced)"
+says "by layer" balanced/metrics.jsonl '"moe_aux_loss": 0\.[0-9]+, "moe_layers_load_max": \[[0-9.]+, [0-9.]+\]'
+says "what a limit drops" limited2/metrics.jsonl '"moe_dropped": 0\.[0-9]+, "moe_idle_experts": '
+bias="model.router.bias_rate=0.01 moe.aux_loss=0.05 moe.aux_loss_scope=batch"
+code "a bias and a loss of the batch" 0 train biased $strict $bias
+code "two steps in another layout" 0 train biased2 $strict $bias train.steps=2 layout.dp=4 layout.ep=2 layout.zero=3
+code "two more in a third" 0 train biased2 $strict $bias layout.pp=2 layout.dp=2 layout.ep=2
+same "to the same bits" "$(digest biased2)" "$(digest biased)"
+code "a bias that does not move" 0 train unbiased $strict model.router.score=sigmoid moe.aux_loss=0.05 moe.aux_loss_scope=batch
+same "is another run" "$([ "$(digest unbiased)" != "$(digest biased)" ] && echo yes)" yes
+code "bf16 in cp" 0 train bf16b $bias train.precision=bf16 train.steps=4 layout.cp=2 layout.ep=2
+says "counts there" bf16b/metrics.jsonl '"moe_aux_loss": 0\.[0-9]+'
+code "export" 0 "$trireme" export biased biased.hf
+says "is a GLM-4.5" biased.hf/config.json '"model_type": "glm4_moe"'
+code "softmax with a bias" 0 train soft $strict train.steps=1 $bias model.router.score=softmax
+code "has no such folder" 3 "$trireme" export soft soft.hf
+says "and says what has" err 'model.router.score=sigmoid'
+
 code "export" 0 "$trireme" export one one.hf
 says "is a Mixtral" one.hf/config.json '"model_type": "mixtral"'
 says "with its experts" one.hf/config.json '"num_local_experts": 8'
@@ -70,8 +89,8 @@ refused "a limit without experts" 'moe.capacity_factor = 1 has no effect' model.
 refused "Muon" 'optimizer.name = muon .* use optimizer.name=adamw' optimizer.name=muon
 refused "ranks with different batches" 'use train.global_batch=6' layout.dp=3 layout.ep=3 model.experts=6 train.global_batch=8
 refused "experts that ep does not divide" 'layout.ep = 3 does not divide' layout.dp=3 layout.ep=3 train.global_batch=6
-refused "a shared expert" 'model.shared_experts=0' model.shared_experts=1
-refused "a loss of sequences that cp cuts" 'moe.aux_loss and moe.z_loss are of whole sequences' layout.cp=2 moe.aux_loss=0.1
+refused "a bias without experts" 'model.router.bias_rate has no effect' model.preset=tiny model.expert_ffn_dim=0 model.router.bias_rate=0.1
+refused "a loss of sequences that cp cuts" 'moe.aux_loss is of whole sequences.* use moe.aux_loss_scope=batch' layout.cp=2 moe.aux_loss=0.1
 refused "a loss of experts without them" 'moe.aux_loss = 0.1 has no effect' model.preset=tiny model.expert_ffn_dim=0 moe.aux_loss=0.1
 refused "a width that no MLP has" 'model.ffn_dim = 64 has no effect' model.ffn_dim=64
 refused "a key of experts without them" 'model.expert_ffn_dim = 16 has no effect' model.preset=tiny

@@ -221,7 +221,8 @@ static status experts_tp_check(const run_config *r)
                 (long long)r->determinism.cp_shards, (long long)tp);
 }
 
-// The losses of routers look at whole sequences, which cp and sp cut.
+// The balancing loss looks at whole sequences, which cp and sp cut, unless its shares are those of
+// the batch.
 static status experts_losses_check(const run_config *r, const decoder_spec *spec)
 {
     if (r->moe.aux_loss == 0.0 && r->moe.z_loss == 0.0) return ST_OK;
@@ -230,11 +231,12 @@ static status experts_losses_check(const run_config *r, const decoder_spec *spec
                     r->moe.aux_loss > 0.0 ? "moe.aux_loss" : "moe.z_loss",
                     r->moe.aux_loss > 0.0 ? r->moe.aux_loss : r->moe.z_loss);
     }
-    if (r->layout.cp <= 1 && r->layout.tp <= 1) return ST_OK;
+    const bool is_whole = r->layout.cp <= 1 && r->layout.tp <= 1;
+    if (is_whole || r->moe.aux_loss == 0.0 || r->moe.aux_loss_scope == RUN_AUX_BATCH) return ST_OK;
     return fail(
         ST_UNSUPPORTED,
-        "layout.%s = %lld: moe.aux_loss and moe.z_loss are of whole sequences, and its ranks "
-        "have pieces of them; use layout.cp=1 and layout.tp=1, or neither loss",
+        "layout.%s = %lld: moe.aux_loss is of whole sequences, and its ranks have pieces of "
+        "them; use moe.aux_loss_scope=batch, or layout.cp=1 and layout.tp=1",
         r->layout.cp > 1 ? "cp" : "tp",
         (long long)(r->layout.cp > 1 ? r->layout.cp : r->layout.tp));
 }

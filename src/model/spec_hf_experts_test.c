@@ -264,6 +264,11 @@ static void forms_are_written(void **state)
         assert_int_equal(back.experts.dense_layers, s.experts.dense_layers);
         assert_int_equal(back.experts.every, s.experts.every);
         assert_int_equal(back.experts.unscaled, s.experts.unscaled);
+        assert_int_equal(back.experts.sigmoid, s.experts.sigmoid);
+        assert_int_equal(back.experts.shared, s.experts.shared);
+        assert_int_equal(back.experts.groups, s.experts.groups);
+        assert_int_equal(back.experts.top_groups, s.experts.top_groups);
+        assert_true(back.experts.scale == s.experts.scale);
     }
 }
 

@@ -273,7 +273,7 @@ static const struct {
     {"{\"model_type\": 7}", "found 7"},
     {"{\"model_type\": \"lama\"}", "did you mean \"llama\""},
     {"{\"model_type\": \"bert\"}",
-     "known: deepseek_v2, deepseek_v3, gemma2, gemma3_text, gpt2, gpt_oss, llama, mistral, mixtral, "
+     "known: deepseek_v2, deepseek_v3, gemma2, gemma3_text, glm4_moe, gpt2, gpt_oss, llama, mistral, mixtral, "
      "olmo2"},
     {"{\"model_type\": \"\\u001b[2J\"}", "\"?[2J\""},
     {"{\"model_type\": \"llama\"}", "\"vocab_size\": expected a whole number from 1 to"},

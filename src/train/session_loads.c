@@ -1,5 +1,5 @@
-// The load of experts in the results of a step: taken with them, one step late, so no step waits for
-// the host.
+// The load of experts in the results of a step: taken with them, one step late, so no step waits
+// for the host.
 #include "train/session.h"
 
 #include <math.h>

@@ -181,13 +181,15 @@ static void bwd_task(void *context, int64_t index, int thread)
     for (int64_t n = piece.row; n < piece.row + piece.rows; n++) bwd_row(job, n);
 }
 
-static status ids_of_check(const kern_call *call, const kern_tensor *ids, int64_t experts)
+// Checks that all ids are from `least` on, and of an expert.
+static status ids_of_check(const kern_call *call, const kern_tensor *ids, int64_t least,
+                           int64_t experts)
 {
     TRY(experts_check(call, experts));
     for (int64_t n = 0; n < ids->dims[0]; n++) {
         for (int64_t t = 0; t < ids->dims[1]; t++) {
             const int64_t e = tensor_int_at(ids, n, t);
-            if (e >= 0 && e < experts) continue;
+            if (e >= least && e < experts) continue;
             return fail(ST_DATA, "%s: token %lld has expert %lld of %lld",
                         op_kind_of(call->code)->name, (long long)n, (long long)e,
                         (long long)experts);
@@ -198,7 +200,7 @@ static status ids_of_check(const kern_call *call, const kern_tensor *ids, int64_
 
 static status ids_check(const kern_call *call)
 {
-    return ids_of_check(call, &call->in[2], call->in[1].dims[1]);
+    return ids_of_check(call, &call->in[2], 0, call->in[1].dims[1]);
 }
 
 status cpu_route_scored_bwd(const kern_context *context, const kern_call *call)
@@ -270,7 +272,10 @@ static void shares_make(const kern_call *c, const kern_tensor *ids, int64_t firs
         return;
     }
     for (int64_t n = first; n < first + rows; n++) {
-        for (int64_t t = 0; t < ids->dims[1]; t++) share[tensor_int_at(ids, n, t)] += 1.0F;
+        for (int64_t t = 0; t < ids->dims[1]; t++) {
+            const int64_t e = tensor_int_at(ids, n, t);
+            if (e >= 0) share[e] += 1.0F;
+        }
     }
     for (int64_t e = 0; e < experts; e++) share[e] = (float)((double)share[e] / (double)rows);
 }
@@ -354,7 +359,9 @@ static void routes_task(void *context, int64_t index, int thread)
     int32_t count[MOST_EXPERTS] = {0};
     for (int64_t n = first; n < first + rows; n++) {
         for (int64_t t = 0; t < ids->dims[1]; t++) {
-            count[tensor_int_at(ids, n, t)]++;
+            const int64_t e = tensor_int_at(ids, n, t);
+            if (e < 0) continue; // it takes no expert
+            count[e]++;
             if (tensor_has(kept)) dropped += tensor_int_at(kept, n, t) < 0;
         }
     }
@@ -368,7 +375,7 @@ status cpu_step_routes(const kern_context *context, const kern_call *call)
 {
     const int64_t rows = call->in[0].dims[0];
     if (rows == 0) return ST_OK;
-    TRY(ids_of_check(call, &call->in[0], call->attrs.experts));
+    TRY(ids_of_check(call, &call->in[0], -1, call->attrs.experts));
     cpu_row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
     const int64_t sequences = call->attrs.aux_micro ? 1 : (rows + call->seq - 1) / call->seq;
     kern_parallel(context->pool, sequences, routes_task, &job);

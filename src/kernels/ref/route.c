@@ -147,7 +147,9 @@ static double taken_share(const token_scores *s, const kern_tensor *ids, int64_t
     }
     const int64_t rows = c->attrs.aux_micro ? ids->dims[0] : c->seq, first = s->n / rows * rows;
     int64_t count = 0;
-    for (int64_t n = first; n < first + rows; n++) count += is_chosen(ids, n, ids->dims[1], e);
+    for (int64_t n = first; n < first + rows; n++) {
+        for (int64_t t = 0; t < ids->dims[1]; t++) count += ref_get_int(ids, n, t) == e;
+    }
     return (double)count / (double)rows;
 }
 

@@ -36,9 +36,9 @@ typedef struct arch_keys {
     const char *shared, *shared_ffn_dim; // number of shared experts, or their width together
     const char *groups, *top_groups, *router_scale;
     const char *gate_slope, *gate_limit; // of a clamped gate
-    const char *score;   // kind of the router's scores; NULL: that of the row
-    const char *qk_norm; // whether heads are normalized; NULL: as the row says
-    const char *rotary;  // share of a head that positions turn, of which only 1 is supported
+    const char *score;                   // kind of the router's scores; NULL: that of the row
+    const char *qk_norm;                 // whether heads are normalized; NULL: as the row says
+    const char *rotary; // share of a head that positions turn, of which only 1 is supported
     const char *attention_scalar, *attention_cap, *logit_cap, *rope_local_theta;
 } arch_keys;
 extern const arch_keys arch_keys_llama; // shared by all architectures like Llama

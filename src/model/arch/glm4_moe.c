@@ -1,6 +1,6 @@
-// GLM-4.5: attention like Llama's or Qwen 3's with the experts and routers of DeepSeek-V3: sigmoids,
-// a bias for the choice alone, groups, shared experts and dense layers at the bottom. Source: GLM-4.5
-// Team 2025, arXiv:2508.06471.
+// GLM-4.5: attention like Llama's or Qwen 3's with the experts and routers of DeepSeek-V3:
+// sigmoids, a bias for the choice alone, groups, shared experts and dense layers at the bottom.
+// Source: GLM-4.5 Team 2025, arXiv:2508.06471.
 //
 // Models that are given by sizes and have a part of this, such as a bias that balances experts, are
 // of this type. Softmax scores, which the type lacks elsewhere, have a key of their own here.
