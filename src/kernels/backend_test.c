@@ -274,7 +274,8 @@ static void packed_weights(trial *t, const backend_run *run)
 static bool needs_whole_sequences(op_code code)
 {
     return code == OP_ATTENTION || code == OP_ATTENTION_BWD || code == OP_CACHE_APPEND ||
-           code == OP_DROPOUT || code == OP_LATENT_CACHED || code == OP_ROUTE_BWD;
+           code == OP_DROPOUT || code == OP_LATENT_CACHED || code == OP_ROUTE_BWD ||
+           code == OP_STEP_ROUTES;
 }
 
 // Returns the rows of the operand that belong to one unit (a sequence, or a row); 0: it is not cut.

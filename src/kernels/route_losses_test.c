@@ -1,7 +1,7 @@
 // The losses of routers against their definitions: central differences in double of
 //   sum over rows of aux * E * sum over e of (share of rows that take e) (mean of p_e) + z * lse^2
 // where the shares are constants, as the gradients of ROUTE_BWD that no expert's weight adds to.
-// The sums of STEP_ROUTES are these losses, its counts those of all ids; BALANCE follows the counts.
+// The sums of STEP_ROUTES are these losses, its counts those of ids; BALANCE follows the counts.
 #include "fixtures/kernels/tensor_fixture.h"
 #include "kernels/kernels_internal.h"
 

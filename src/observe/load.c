@@ -1,6 +1,5 @@
 // The load of experts: figures of a layer, for metrics.jsonl and people.
 #include "observe/observe.h"
-#include "op/step.h"
 
 #include <math.h>
 
