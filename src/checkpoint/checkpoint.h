@@ -72,6 +72,19 @@ typedef struct ckpt_replica_fault {
 bool ckpt_replicas_find(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks,
                         ckpt_replica_fault *out);
 
+// Lines of a recording: the step, and each rank's pieces with their hashes.
+NODISCARD status ckpt_replicas_record(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks,
+                                      int64_t step, text *out);
+typedef struct ckpt_compared {
+    int64_t step, ranks;   // of the recording
+    int64_t agree, differ; // pieces of one rank
+} ckpt_compared;
+// Compares the pieces that a rank had with a checkpoint of the same step in any layout. `report`
+// gets a line for each one that differs.
+NODISCARD status ckpt_recording_compare(const host *h, const char *recording, int64_t bytes,
+                                        const char *checkpoint, int64_t rank, text *report,
+                                        ckpt_compared *out);
+
 typedef struct ckpt_extra {
     const char *name, *text; // a small file next to the state: "config.json"
 } ckpt_extra;

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "checkpoint/state.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 struct ckpt_replicas {
@@ -103,4 +104,29 @@ bool ckpt_replicas_find(const ckpt_replicas *r, const uint64_t *hashes, int64_t 
         }
     }
     return found;
+}
+
+static status piece_print(int64_t rank, const state_item *item, const plan_piece *p, uint64_t hash,
+                          text *out)
+{
+    TRY(text_add(out, "{\"rank\": %lld, \"name\": ", (long long)rank));
+    TRY(text_add_json(out, item->name));
+    return text_add(out,
+                    ", \"row\": %lld, \"rows\": %lld, \"column\": %lld, \"columns\": %lld, "
+                    "\"hash\": \"%016" PRIx64 "\"}\n",
+                    (long long)p->row, (long long)p->rows, (long long)p->column,
+                    (long long)p->columns, hash);
+}
+
+status ckpt_replicas_record(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks,
+                            int64_t step, text *out)
+{
+    TRY(text_add(out, "{\"step\": %lld, \"ranks\": %lld}\n", (long long)step, (long long)ranks));
+    for (int64_t i = 0; i < ranks * r->list.count; i++) {
+        const state_item *item = &r->list.items[i % r->list.count];
+        if (item->weight < 0) continue;
+        const plan_piece p = state_piece(r->s, item, i / r->list.count);
+        if (p.rows > 0) TRY(piece_print(i / r->list.count, item, &p, hashes[i], out));
+    }
+    return ST_OK;
 }

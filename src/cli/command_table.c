@@ -14,6 +14,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_chaos,
     &cli_command_check,
     &cli_command_bisect,
+    &cli_command_replay,
     &cli_command_digest,
     &cli_command_import,
     &cli_command_export,

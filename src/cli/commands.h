@@ -9,6 +9,7 @@ extern const cli_command cli_command_train;
 extern const cli_command cli_command_generate;
 extern const cli_command cli_command_eval;
 extern const cli_command cli_command_chaos;
+extern const cli_command cli_command_replay;
 extern const cli_command cli_command_check;
 extern const cli_command cli_command_bisect;
 extern const cli_command cli_command_digest;

@@ -98,6 +98,7 @@ typedef struct run_config {
     } resilience;
     struct {
         int64_t digests; // steps between two comparisons of replicas; 0: never
+        double replay;   // share of steps whose state is recorded for `replay`
     } sdc;
     struct {
         const char *preset; // NULL: none

@@ -234,6 +234,9 @@ static const option rows[] = {
     OTHER("resilience.join_timeout", TIME, resilience.join_timeout, "5m", FREE,
           .help = "time for which a run with fewer than resilience.min_ranks ranks waits for "
                   "processes to join; then it stops with exit code 75"),
+    REAL("sdc.replay", sdc.replay, "0", 0, 1, FREE,
+         .help = "share of the steps after which the hashes of each rank's state are recorded, for "
+                 "`trireme replay`: 0.01 is every hundredth step"),
     INT("sdc.digests", sdc.digests, "0", 0, 1e12, FREE, "steps",
         .help = "interval between two comparisons of the weights and optimizer state that several "
                 "ranks hold, which finds values that a processor or memory has changed; 0 is "

@@ -451,7 +451,9 @@ static int64_t next_multiple(int64_t after, int64_t every, int64_t last)
 
 static status steps_all(session *s)
 {
-    const int64_t steps = s->r->train.steps;
+    const int64_t all = s->r->train.steps;
+    const int64_t steps = s->last_step > 0 ? min_i64(s->last_step, all) : all;
+    const int64_t record_every = session_record_every(s);
     while (s->step < steps && s->stop == 0) {
         int64_t until = min_i64(session_save_next(s), steps);
         if (s->memory.order != NULL) {
@@ -463,11 +465,13 @@ static status steps_all(session *s)
         if (s->r->sdc.digests > 0) {
             until = min_i64(until, next_multiple(s->step, s->r->sdc.digests, steps));
         }
+        until = min_i64(until, next_multiple(s->step, record_every, steps));
         const int64_t next_save = session_save_next(s);
         TRY(session_steps(s, until));
         if (s->r->sdc.digests > 0 && s->step % s->r->sdc.digests == 0) {
             TRY(session_replicas_check(s));
         }
+        TRY(session_record(s));
         const int64_t begin = session_now(s);
         TRY(session_memory_save(s));
         const bool due = s->step == next_save;
@@ -699,6 +703,7 @@ status train_run(const host *h, arena *a, const train_order *order, train_outcom
     s->w = order->watcher;
     s->memory.order = order->restart;
     s->wrong = -1;
+    s->last_step = order->last_step;
     s->begin_ns = h->api->monotonic_ns(h);
     const bool first = order->ranks == NULL || comm_rank(order->ranks) == 0;
     TRY(first ? train_folder_open(h, a, own.run.dir, &s->folder)

@@ -68,9 +68,11 @@ typedef struct session {
         bool is_begun, is_failed;   // a copy is in progress; one has failed, which was said
     } memory;
     struct {
-        ckpt_replicas *own; // NULL: replicas are not compared
-        uint64_t *all;      // hashes of all ranks
+        ckpt_replicas *own; // NULL: they are neither compared nor recorded
+        bool compares;
+        uint64_t *all; // hashes of all ranks
     } replicas;
+    int64_t last_step; // of this session
     struct {
         int64_t at, every; // step of the next save; interval. 0: not chosen yet
         double cost_s;     // of the last save: time that training waited
@@ -140,6 +142,12 @@ NODISCARD status session_records_open(session *s);
 // ST_CORRUPT: it differs. Collective.
 NODISCARD status session_replicas_open(session *s);
 NODISCARD status session_replicas_check(session *s);
+// Hashes of all ranks' pieces, [ranks][count]. Collective.
+NODISCARD status session_hashes(session *s, const uint64_t **all);
+// session_record.c: sdc.replay. The distance between two recorded steps, 0: none; and the recording
+// of this step, if it is one. Collective.
+int64_t session_record_every(const session *s);
+NODISCARD status session_record(session *s);
 
 // session_interval.c: returns the step of the next checkpoint, INT64_MAX: none.
 int64_t session_save_next(const session *s);

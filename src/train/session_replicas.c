@@ -6,10 +6,13 @@
 
 status session_replicas_open(session *s)
 {
-    if (s->r->sdc.digests == 0 || s->ranks.all == NULL) return ST_OK;
+    const bool compares = s->r->sdc.digests > 0 && s->ranks.all != NULL;
+    if (!compares && session_record_every(s) == 0) return ST_OK;
     TRY(ckpt_replicas_create(&s->job.state, s->a, &s->replicas.own));
     const int64_t count = ckpt_replicas_count(s->replicas.own);
-    return arena_new(s->a, comm_ranks(s->ranks.all) * count + 1, &s->replicas.all);
+    const int64_t ranks = s->ranks.all != NULL ? comm_ranks(s->ranks.all) : 1;
+    s->replicas.compares = compares;
+    return arena_new(s->a, ranks * count + 1, &s->replicas.all);
 }
 
 static status hashes_exchange(session *s)
@@ -26,6 +29,13 @@ static status hashes_exchange(session *s)
                             .site = __func__,
                             .step = s->step};
     return comm_run(s->ranks.hosts, &args);
+}
+
+status session_hashes(session *s, const uint64_t **all)
+{
+    *all = s->replicas.all;
+    if (s->ranks.hosts == NULL) return ckpt_replicas_hash(s->replicas.own, all);
+    return hashes_exchange(s);
 }
 
 static status fault_fail(session *s, const ckpt_replica_fault *f)
@@ -48,7 +58,7 @@ static status fault_fail(session *s, const ckpt_replica_fault *f)
 // difference.
 status session_replicas_check(session *s)
 {
-    if (s->replicas.own == NULL) return ST_OK;
+    if (!s->replicas.compares) return ST_OK;
     const int64_t ranks = comm_ranks(s->ranks.all);
     ckpt_replica_fault fault;
     TRY(hashes_exchange(s));

@@ -112,6 +112,7 @@ typedef struct train_order {
     comm *ranks;
     const train_watcher *watcher;
     const train_restart *restart; // NULL: the run ends at a loss
+    int64_t last_step; // the session ends after it, with a checkpoint; 0: after train.steps
 } train_order;
 
 // Writes the run's STATUS after a session whose rank 0 could not: it was killed, or never came to

@@ -20,7 +20,8 @@ typedef struct chaos_target {
 // process has ended, or is not as far that the fault could act.
 typedef struct chaos_kind {
     const char *name, *about;
-    bool is_loss; // the run loses the rank
+    bool is_loss;  // the run loses the rank
+    bool is_first; // it acts on rank 0, which writes the files
     bool (*inject)(const chaos_target *target);
 } chaos_kind;
 extern const chaos_kind chaos_kinds[]; // ends with a NULL name
@@ -63,6 +64,9 @@ typedef struct chaos_order {
 NODISCARD status chaos_run(cli_context *cli, const chaos_order *order, chaos_injected *injected,
                            int *exit_code);
 
+// chaos_system.c: cuts the rank's connections; keeps its files from growing for 2 s.
+bool chaos_inject_cut(const chaos_target *t);
+bool chaos_inject_diskfull(const chaos_target *t);
 // chaos_flip.c: flips a random bit of the rank's weights or optimizer state.
 bool chaos_inject_flip(const chaos_target *target);
 

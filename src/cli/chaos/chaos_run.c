@@ -55,12 +55,14 @@ static bool inject_slow(const chaos_target *target)
 }
 
 const chaos_kind chaos_kinds[] = {
-    {"kill", "ends a rank by SIGKILL", true, inject_kill},
-    {"stop", "stops a rank by SIGSTOP for good", true, inject_stop},
-    {"pause", "stops a rank for 0.3 s", false, inject_pause},
-    {"slow", "lets a rank run half of the time for 2 s", false, inject_slow},
-    {"flip", "flips a bit of a rank's weights or optimizer state", true, chaos_inject_flip},
-    {NULL, NULL, false, NULL},
+    {"kill", "ends a rank by SIGKILL", true, false, inject_kill},
+    {"stop", "stops a rank by SIGSTOP for good", true, false, inject_stop},
+    {"pause", "stops a rank for 0.3 s", false, false, inject_pause},
+    {"slow", "lets a rank run half of the time for 2 s", false, false, inject_slow},
+    {"flip", "flips a bit of a rank's weights or optimizer state", true, false, chaos_inject_flip},
+    {"cut", "cuts the connections of a rank to the others", true, false, chaos_inject_cut},
+    {"diskfull", "lets no file of rank 0 grow for 2 s", false, true, chaos_inject_diskfull},
+    {NULL, NULL, false, false, NULL},
 };
 
 const chaos_kind *chaos_kind_find(const char *name)
@@ -177,7 +179,8 @@ static bool fault_inject(const chaos_target *run, const chaos_fault *f)
     pid_t ranks[CHAOS_RANKS_MAX];
     const int count = ranks_find(run, ranks);
     if (count == 0) return false;
-    const int64_t rank = f->rank >= 0 ? f->rank : (int64_t)(run->word % (uint64_t)count);
+    const int64_t any = f->kind->is_first ? 0 : (int64_t)(run->word % (uint64_t)count);
+    const int64_t rank = f->rank >= 0 ? f->rank : any;
     if (rank >= CHAOS_RANKS_MAX || ranks[rank] == 0) return false;
     chaos_target target = *run;
     target.process = ranks[rank];

@@ -235,13 +235,15 @@ const cli_command cli_command_chaos = {
     .summary = "train under faults, and report what they cost",
     .synopsis = "CONFIG [--faults LIST] [--every TIME] [--seconds TIME] [--against RUN] [--json] "
                 "[key.path=value ...]",
-    .about = "Trains with resilience.mode=restart and injects faults into its ranks: kill ends one "
-             "by SIGKILL, stop stops one for good, pause stops one for 0.3 s, slow lets one run "
-             "half of the time for 2 s, flip changes a bit of a rank's weights or optimizer state, "
-             "which sdc.digests=1 finds. The table has the losses, the time until the ranks knew "
-             "and until training went on, the share of the time in steps that count, and the "
-             "digest, which with determinism.mode=strict is that of an undisturbed run "
-             "(--against). The run's own output is in RUN/chaos.log.",
+    .about =
+        "Trains with resilience.mode=restart and injects faults into its ranks: kill ends one "
+        "by SIGKILL, stop stops one for good, pause stops one for 0.3 s, slow lets one run "
+        "half of the time for 2 s, flip changes a bit of a rank's weights or optimizer state, "
+        "which sdc.digests=1 finds, cut ends a rank's connections, diskfull lets no file of rank "
+        "0 grow for 2 s. The table has the losses, the time until the ranks knew "
+        "and until training went on, the share of the time in steps that count, and the "
+        "digest, which with determinism.mode=strict is that of an undisturbed run "
+        "(--against). The run's own output is in RUN/chaos.log.",
     .examples = "  trireme chaos demo/config.yaml layout.dp=2 --every 5s --seconds 60s\n"
                 "  trireme chaos demo/config.yaml run.dir=shaken --faults kill,stop --against "
                 "demo/run\n",
