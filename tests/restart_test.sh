@@ -78,6 +78,22 @@ says "takes no rank" err 'no rank can join|does not go on'
 code "too few ranks" 3 train refused layout.dp=2 resilience.mode=live resilience.min_ranks=3
 says "are refused" err 'the layout has 2 ranks'
 
+printf '0.4 cut\n0.8 diskfull\n' >cuts
+code "cut connections and a full disk" 0 chaos cut layout.dp=2 resilience.mode=live --schedule cuts
+same "leave no trace" "$(field same)" true
+
+# A recorded step, computed again by one process in place of two.
+code "steps are recorded" 0 train recorded layout.dp=2 layout.zero=1 train.steps=20 sdc.replay=0.1
+code "a replay of one" 0 "$trireme" replay recorded --step 10 --rank 1
+says "agrees" out 'rank 1: all [0-9]+ pieces of its state agree to the bit'
+sed -i '/"rank": 1, "name": "m.embed/s/"hash": "..../"hash": "0000/' recorded/replay/step-0000010.jsonl
+code "another bit" 8 "$trireme" replay recorded --step 10 --rank 1
+says "is seen in its tensor" out '^m/embed'
+code "the other rank" 0 "$trireme" replay recorded --step 10
+code "a rank that is none" 2 "$trireme" replay recorded --rank 2
+code "a step that was not recorded" 4 "$trireme" replay recorded --step 11
+says "is refused with the remedy" err 'sdc.replay'
+
 # Tiers: all checkpoints of the disk are damaged, so the run continues from the durable one.
 code "a run with tiers" 0 train tiers train.steps=40 checkpoint.tiers="disk:20,durable:20:$dir/store"
 for state in tiers/checkpoints/step-*/state*; do printf X | dd of="$state" bs=1 seek=70000 conv=notrunc 2>/dev/null; done

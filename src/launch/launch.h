@@ -101,7 +101,7 @@ typedef struct launch_change {
     int rank;           // the one that is the cause; -1: unknown
     int64_t at;         // monotonic time at which it was noticed
     const char *cause;  // a line
-    const char *filler; // "a spare", "a new process": takes the free places
+    const char *filler; // "a spare", "a new process": takes the free places; NULL: nothing does
     bool is_last;       // waiting has no use: resilience.join_timeout is over, or a stop was asked
 } launch_change;
 typedef struct launch_epoch {

@@ -363,7 +363,7 @@ static status epoch_begin(live *v)
     int by_place[LAUNCH_LOCAL_MAX];
     int64_t processes[LAUNCH_LOCAL_MAX];
     quarantine(v);
-    v->filler = "no process";
+    v->filler = NULL;
     for (int i = 0; i < l->count; i++) {
         if (l->ranks[i].is_alive && l->ranks[i].rank < 0) v->filler = "a spare";
     }

@@ -10,10 +10,12 @@ struct rank_word {
 };
 typedef struct rank_word rank_word;
 
-// Stages of a pipeline, experts, and uneven shares of the batch are not equal work.
+// Stages of a pipeline, experts, and uneven shares of the batch are not equal work; nor are the
+// copies in memory, which a thread of rank 0 writes.
 static bool is_equal_work(const run_config *r)
 {
-    return r->layout.pp == 1 && r->layout.ep <= 1 && r->train.global_batch % r->layout.dp == 0;
+    return r->resilience.mode == RUN_RESILIENCE_OFF && r->layout.pp == 1 && r->layout.ep <= 1 &&
+           r->train.global_batch % r->layout.dp == 0;
 }
 
 status session_times_open(session *s)

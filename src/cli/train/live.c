@@ -76,7 +76,7 @@ static status done_print(const live_run *v, const launch_change *c, const cli_la
     text t = {.a = v->cli->a};
     const int64_t full = run_config_ranks(v->order->r);
     if (l->ranks == v->ranks && l->ranks == full) {
-        const bool is_whole = c->event == LAUNCH_WRONG; // no rank has ended
+        const bool is_whole = c->event == LAUNCH_WRONG || c->filler == NULL; // no rank has ended
         TRY(is_whole ? text_add(&t, "all ranks live on")
                      : text_add(&t, "the others live on, and %s takes the place", c->filler));
     } else {
