@@ -67,7 +67,10 @@ typedef struct data_piece {
     const char *bytes; // borrowed until the next call; NULL: no further document
     int64_t count;
     bool ends_document;
+    bool continues; // it is not the first piece of its document
 } data_piece;
+// DATA_ENCODE_CONTINUES and DATA_ENCODE_GOES_ON of a piece.
+int data_piece_flags(const data_piece *piece);
 
 enum {
     // Skips lines that are no JSON object with a text; otherwise they are errors. The flags of

@@ -45,7 +45,11 @@ enum {
     // Recognises special tokens in the text; otherwise all of it is plain text.
     DATA_ENCODE_SPECIAL = 1,
     // Adds the tokens that the file's post-processor puts before and after a text.
-    DATA_ENCODE_ADD = 2
+    DATA_ENCODE_ADD = 2,
+    // The text is a piece of a longer one, cut as data_tokenizer_cuts says: text stands before it,
+    // after it.
+    DATA_ENCODE_CONTINUES = 4,
+    DATA_ENCODE_GOES_ON = 8
 };
 // Appends the ids of the text. Bytes that are not UTF-8 count as U+FFFD (`bpe`) or as themselves
 // (`bytes`).
@@ -92,10 +96,11 @@ int32_t data_tokenizer_find(const data_tokenizer *t, const char *text);
 enum {
     DATA_CUT_BLANKS = 1,   // before white space that does not follow white space
     DATA_CUT_ANYWHERE = 2, // between any two bytes
-    DATA_CUT_SPACES = 8    // before a space or tab that does not follow white space
+    DATA_CUT_SPACES = 8,   // before a space or tab that does not follow white space
+    DATA_CUT_WORDS = 16    // before a space that follows one of the characters ! to ~
 };
-// Where a text may be cut so that encoding the pieces equals encoding the whole; 0: nowhere. The
-// program then reads long files piece by piece.
+// Where a text may be cut so that encoding the pieces, with DATA_ENCODE_CONTINUES and _GOES_ON,
+// equals encoding the whole; 0: nowhere. The program then reads long files piece by piece.
 int data_tokenizer_cuts(const data_tokenizer *t);
 
 // The flags for encoding texts and prompts (data.special_tokens). After opening, special tokens in

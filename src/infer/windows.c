@@ -65,8 +65,9 @@ static status text_more(infer_windows *w)
         w->texts = NULL;
         return ST_OK;
     }
-    status st = data_tokenizer_encode(w->spec.tokenizer, piece.bytes, piece.count,
-                                      data_tokenizer_flags(w->spec.tokenizer), &ids);
+    status st = data_tokenizer_encode(
+        w->spec.tokenizer, piece.bytes, piece.count,
+        data_tokenizer_flags(w->spec.tokenizer) | data_piece_flags(&piece), &ids);
     if (st == ST_OK) st = push(w, ids.items, ids.count);
     w->in_document = w->in_document || ids.count > 0;
     data_ids_deinit(&ids);

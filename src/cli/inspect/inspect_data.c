@@ -106,7 +106,8 @@ static status text_scan(inspect_report *r, data_documents *d, data_ids *ids, tex
         if (r->tokenizer == NULL) continue;
         ids->count = 0;
         TRY(data_tokenizer_encode(r->tokenizer, piece.bytes, piece.count,
-                                  data_tokenizer_flags(r->tokenizer), ids));
+                                  data_tokenizer_flags(r->tokenizer) | data_piece_flags(&piece),
+                                  ids));
         out->tokens += ids->count;
     }
     return ST_OK;

@@ -135,9 +135,14 @@ static bool is_word_end(const char *bytes, int64_t at)
 static int64_t find_cut(const data_documents *d, const char *bytes, int64_t count)
 {
     if ((d->flags & DATA_CUT_ANYWHERE) != 0) return count;
-    if ((d->flags & (DATA_CUT_BLANKS | DATA_CUT_SPACES)) == 0) return 0;
+    if ((d->flags & (DATA_CUT_BLANKS | DATA_CUT_SPACES | DATA_CUT_WORDS)) == 0) return 0;
     const bool takes_lines = (d->flags & DATA_CUT_BLANKS) != 0;
+    const bool takes_words = (d->flags & (DATA_CUT_BLANKS | DATA_CUT_SPACES)) == 0;
     for (int64_t at = count - 1; at > 0; at--) {
+        if (takes_words) {
+            if (bytes[at] == ' ' && bytes[at - 1] > ' ' && bytes[at - 1] < 0x7f) return at;
+            continue;
+        }
         const bool is_place =
             takes_lines ? text_is_blank(bytes[at]) : bytes[at] == ' ' || bytes[at] == '\t';
         if (is_place && is_word_end(bytes, at)) return at;
@@ -152,7 +157,7 @@ static status next_text_piece(data_documents *d, data_piece *out)
         const int64_t held = d->end - d->begin;
         if (d->at_end) {
             const bool owed = held > 0 || d->has_begun;
-            *out = (data_piece){owed ? bytes : NULL, held, owed};
+            *out = (data_piece){owed ? bytes : NULL, held, owed, d->has_begun};
             d->begin = d->end;
             d->has_begun = false;
             return ST_OK;
@@ -160,7 +165,7 @@ static status next_text_piece(data_documents *d, data_piece *out)
         if ((d->flags & ~DATA_SKIP_BAD_LINES) != 0 && d->end == d->capacity) {
             const int64_t cut = find_cut(d, bytes, held);
             if (cut > 0) {
-                *out = (data_piece){bytes, cut, false};
+                *out = (data_piece){bytes, cut, false, d->has_begun};
                 d->begin += cut;
                 d->has_begun = true;
                 return ST_OK;
@@ -255,6 +260,7 @@ static status next_text(data_documents *d, bool *found)
 static status next_line_piece(data_documents *d, data_piece *out)
 {
     bool found = d->rest != NULL;
+    const bool continues = found;
     *out = (data_piece){0};
     if (!found) {
         TRY(next_text(d, &found));
@@ -264,10 +270,16 @@ static status next_line_piece(data_documents *d, data_piece *out)
     }
     const int64_t most = min_i64(d->rest_count, DATA_PIECE_BYTES);
     const int64_t cut = most < d->rest_count ? find_cut(d, d->rest, most) : 0;
-    *out = (data_piece){d->rest, cut > 0 ? cut : d->rest_count, cut == 0};
+    *out = (data_piece){d->rest, cut > 0 ? cut : d->rest_count, cut == 0, continues};
     d->rest = cut > 0 ? d->rest + cut : NULL;
     d->rest_count -= cut;
     return ST_OK;
+}
+
+int data_piece_flags(const data_piece *piece)
+{
+    return (piece->continues ? DATA_ENCODE_CONTINUES : 0) |
+           (piece->ends_document ? 0 : DATA_ENCODE_GOES_ON);
 }
 
 status data_documents_line(data_documents *d, data_line *out)

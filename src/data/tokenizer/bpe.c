@@ -39,6 +39,7 @@ static void cache_clear(bpe_cache *c)
 
 static status encode_new(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
 {
+    if (b->encode_unseen != NULL) return b->encode_unseen(b->unseen_context, word, bytes, out);
     const int32_t whole = b->ignore_merges ? bpe_find(b, (const char *)word, bytes) : -1;
     return whole >= 0 ? data_ids_add(out, &whole, 1) : bpe_encode_word(b, word, bytes, out);
 }

@@ -63,8 +63,11 @@ typedef struct bpe {
     const char *suffix, *prefix;
     int32_t suffix_bytes, prefix_bytes;
     int32_t suffix_ids[256]; // of each byte with the suffix, in byte-level vocabularies
-    bpe_cache *cache;        // heap; made on first use
-    bpe_quick *quick;        // the same, of short words (bpe_words.c)
+    // Encodes a word that the cache has not; NULL: merges its bytes.
+    status (*encode_unseen)(void *context, const uint8_t *word, int64_t bytes, data_ids *out);
+    void *unseen_context;
+    bpe_cache *cache; // heap; made on first use
+    bpe_quick *quick; // the same, of short words (bpe_words.c)
     // Scratch buffers of encode, heap.
     data_bytes repaired, prefixed;
     bpe_symbol *symbols;

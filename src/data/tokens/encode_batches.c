@@ -14,6 +14,7 @@ enum { BATCH_BYTES = 1 << 20, THREADS_MAX = 8, BATCHES_PER_THREAD = 2 };
 typedef struct batch_piece {
     int64_t text_end, ids_end;
     bool ends_document;
+    int flags; // DATA_ENCODE_*
 } batch_piece;
 
 typedef struct batch {
@@ -44,8 +45,9 @@ static status add_piece(batch *b, const data_piece *piece)
         b->capacity = grown;
     }
     TRY(data_bytes_add(&b->text, piece->bytes, piece->count));
-    b->pieces[b->count++] =
-        (batch_piece){.text_end = b->text.count, .ends_document = piece->ends_document};
+    b->pieces[b->count++] = (batch_piece){.text_end = b->text.count,
+                                          .ends_document = piece->ends_document,
+                                          .flags = data_piece_flags(piece)};
     return ST_OK;
 }
 
@@ -69,7 +71,8 @@ static status encode_batch(data_tokenizer *t, int flags, batch *b)
     int64_t begin = 0;
     for (int64_t i = 0; i < b->count; i++) {
         batch_piece *p = &b->pieces[i];
-        TRY(data_tokenizer_encode(t, b->text.items + begin, p->text_end - begin, flags, &b->ids));
+        TRY(data_tokenizer_encode(t, b->text.items + begin, p->text_end - begin, flags | p->flags,
+                                  &b->ids));
         p->ids_end = b->ids.count;
         begin = p->text_end;
     }

@@ -85,25 +85,34 @@ static bool stands_alone(const char *text, int64_t count, int64_t from, int64_t 
     return !unicode_is(UNICODE_WORD, point);
 }
 
-static status walk(pipeline *p, int list, const char *text, int64_t count, bool special,
-                   bool is_start, data_ids *out);
+// flags: DATA_ENCODE_*; CONTINUES and GOES_ON are those of this stretch.
+static status walk(pipeline *p, int list, const char *text, int64_t count, int flags, bool is_start,
+                   data_ids *out);
 
 // A part without added tokens of lists 0 to `list`.
-static status plain(pipeline *p, int list, const char *text, int64_t count, bool special,
+static status plain(pipeline *p, int list, const char *text, int64_t count, int flags,
                     bool is_start, data_ids *out)
 {
     if (list == 1) return pipeline_split(p, 0, text, count, is_start, out);
     const char *normal = NULL;
-    TRY(pipeline_normalize(p, text, count, &normal, &count));
-    return walk(p, 1, normal, count, special, is_start, out);
+    TRY(pipeline_normalize(p, text, count, flags, &normal, &count));
+    return walk(p, 1, normal, count, flags, is_start, out);
+}
+
+// The flags of a part: only the first of a piece continues another, only the last goes on.
+static int part(int flags, int64_t begin, bool is_last)
+{
+    if (begin > 0) flags &= ~DATA_ENCODE_CONTINUES;
+    return is_last ? flags : flags & ~DATA_ENCODE_GOES_ON;
 }
 
 // A special token that is not asked for still covers its characters: no other token is found within
 // them, as in the reference.
-static status walk(pipeline *p, int list, const char *text, int64_t count, bool special,
-                   bool is_start, data_ids *out)
+static status walk(pipeline *p, int list, const char *text, int64_t count, int flags, bool is_start,
+                   data_ids *out)
 {
     const added_list *added = &p->added[list];
+    const bool special = (flags & DATA_ENCODE_SPECIAL) != 0;
     int64_t begin = 0;
     for (int64_t at = 0; at < count && added->count > 0;) {
         const uint8_t c = (uint8_t)text[at];
@@ -123,17 +132,19 @@ static status walk(pipeline *p, int list, const char *text, int64_t count, bool 
         if (found->left) from = max_i64(space_begin(p, text, from), begin);
         if (found->right) to = space_end(p, text, count, to);
         if (begin < from) {
-            TRY(plain(p, list, text + begin, from - begin, special, is_start && begin == 0, out));
+            TRY(plain(p, list, text + begin, from - begin, part(flags, begin, false),
+                      is_start && begin == 0, out));
         }
         // A token before it that took the white space may have taken all of this one.
         if (from < to) TRY(data_ids_add(out, &found->id, 1));
         begin = to;
     }
     if (begin >= count) return ST_OK;
-    return plain(p, list, text + begin, count - begin, special, is_start && begin == 0, out);
+    return plain(p, list, text + begin, count - begin, part(flags, begin, true),
+                 is_start && begin == 0, out);
 }
 
-status pipeline_encode(pipeline *p, const char *text, int64_t count, bool special, data_ids *out)
+status pipeline_encode(pipeline *p, const char *text, int64_t count, int flags, data_ids *out)
 {
-    return walk(p, 0, text, count, special, true, out);
+    return walk(p, 0, text, count, flags, (flags & DATA_ENCODE_CONTINUES) == 0, out);
 }

@@ -18,18 +18,6 @@ static bool fall_back(const pipeline *p, const char *bytes, int length,
     return true;
 }
 
-// Notes which bytes stand next to each other in a token.
-void pipeline_note_joins(pipeline *p)
-{
-    const bpe *v = p->vocab;
-    for (int64_t id = 0; id < v->tokens_count; id++) {
-        const uint8_t *bytes = (const uint8_t *)v->tokens[id].bytes;
-        for (int32_t i = 0; i + 1 < v->tokens[id].count; i++) {
-            p->joins[bytes[i]][bytes[i + 1] >> 3] |= (uint8_t)(1 << (bytes[i + 1] & 7));
-        }
-    }
-}
-
 // No token holds these two bytes, so no merge crosses the place between them.
 static bool is_apart(const pipeline *p, char left, char right)
 {
@@ -110,14 +98,88 @@ static status whole_word(const pipeline *p, const char *word, int64_t count, dat
     return data_ids_add(out, id >= 0 ? &id : &p->unknown, 1);
 }
 
-status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out)
+// The model's answer for one word, without the cache.
+static status unseen_word(void *context, const uint8_t *bytes, int64_t count, data_ids *out)
 {
-    if (p->take != NULL) return p->take(p->take_context, word, count);
+    pipeline *p = context;
+    const char *word = (const char *)bytes;
     if (p->model == MODEL_WORDPIECE) return pipeline_wordpiece(p, word, count, out);
     if (p->model == MODEL_UNIGRAM) return pipeline_unigram(p, word, count, out);
-    if (p->model == MODEL_WORDLEVEL) return whole_word(p, word, count, out);
-    if (p->is_byte_level) return bpe_word(p->vocab, (const uint8_t *)word, count, out);
-    const int32_t whole = p->vocab->ignore_merges ? bpe_find(p->vocab, word, count) : -1;
-    if (whole >= 0) return data_ids_add(out, &whole, 1);
     return encode_characters(p, word, count, out);
+}
+
+void pipeline_use_cache(pipeline *p)
+{
+    if (p->is_byte_level) return;
+    p->vocab->encode_unseen = unseen_word;
+    p->vocab->unseen_context = p;
+}
+
+// ---- parts of a word ----------------------------------------------------------------------------
+
+static const char mark[] = "\u2581"; // SentencePiece's blank
+enum { MARK_BYTES = sizeof(mark) - 1 };
+
+static bool is_mark(const uint8_t *text, int64_t count, int64_t at)
+{
+    return at >= 0 && count - at >= MARK_BYTES && memcmp(text + at, mark, MARK_BYTES) == 0;
+}
+
+// The end of the part that begins at `at`: before the next mark that follows another character.
+static int64_t next_mark(const scanner *s, const uint8_t *text, int64_t count, int64_t at)
+{
+    (void)s;
+    for (int64_t from = at + 1; from < count; from++) {
+        const uint8_t *found = memchr(text + from, (uint8_t)mark[0], (size_t)(count - from));
+        if (found == NULL) return count;
+        from = found - text;
+        if (is_mark(text, count, from) && !is_mark(text, count, max_i64(from - MARK_BYTES, at - 1)))
+            return from;
+    }
+    return count;
+}
+
+// A file without pre-tokenizers makes one word of a whole text. If no token has a mark after
+// another character, no merge crosses the place before a mark, and the parts between are looked up
+// in the cache. The mark must be a token, so that an unknown character before it is not held back.
+static bool marks_begin_words(const pipeline *p)
+{
+    const bpe *v = p->vocab;
+    if (p->model != MODEL_BPE || p->is_byte_level || v->ignore_merges) return false;
+    if (v->prefix_bytes > 0 || v->suffix_bytes > 0) return false;
+    if (bpe_find(v, mark, MARK_BYTES) < 0) return false;
+    for (int64_t id = 0; id < v->tokens_count; id++) {
+        const uint8_t *bytes = (const uint8_t *)v->tokens[id].bytes;
+        const int64_t count = v->tokens[id].count;
+        for (int64_t at = 1; at < count; at++) {
+            if (is_mark(bytes, count, at) && !is_mark(bytes, count, at - MARK_BYTES)) return false;
+        }
+    }
+    return true;
+}
+
+// Notes which bytes stand next to each other in a token.
+void pipeline_note_joins(pipeline *p)
+{
+    const bpe *v = p->vocab;
+    for (int64_t id = 0; id < v->tokens_count; id++) {
+        const uint8_t *bytes = (const uint8_t *)v->tokens[id].bytes;
+        for (int32_t i = 0; i + 1 < v->tokens[id].count; i++) {
+            p->joins[bytes[i]][bytes[i + 1] >> 3] |= (uint8_t)(1 << (bytes[i + 1] & 7));
+        }
+    }
+    if (marks_begin_words(p)) p->marks.next = next_mark;
+}
+
+status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out)
+{
+    const uint8_t *bytes = (const uint8_t *)word;
+    if (p->take != NULL) return p->take(p->take_context, word, count);
+    if (p->model == MODEL_WORDLEVEL) return whole_word(p, word, count, out);
+    if (p->is_byte_level) return bpe_word(p->vocab, bytes, count, out);
+    if (p->marks.next != NULL) return bpe_encode_words(p->vocab, &p->marks, bytes, count, out);
+    const int32_t whole =
+        p->model == MODEL_BPE && p->vocab->ignore_merges ? bpe_find(p->vocab, word, count) : -1;
+    if (whole >= 0) return data_ids_add(out, &whole, 1);
+    return bpe_word(p->vocab, bytes, count, out);
 }

@@ -12,14 +12,16 @@ static bool is_space(const pipeline *p, const char *text, int64_t count, int *le
 }
 
 static status strip(const pipeline *p, const normalizer *n, const char *text, int64_t count,
-                    data_bytes *out)
+                    int flags, data_bytes *out)
 {
     int64_t begin = 0, end = count;
     int length = 0;
-    while (n->left && begin < count && is_space(p, text + begin, count - begin, &length)) {
+    const bool left = n->left && (flags & DATA_ENCODE_CONTINUES) == 0;
+    const bool right = n->right && (flags & DATA_ENCODE_GOES_ON) == 0;
+    while (left && begin < count && is_space(p, text + begin, count - begin, &length)) {
         begin += length;
     }
-    while (n->right && end > begin) {
+    while (right && end > begin) {
         int64_t last = end - 1;
         while (last > begin && ((uint8_t)text[last] & 0xc0) == 0x80) last--;
         if (!is_space(p, text + last, end - last, &length)) break;
@@ -111,7 +113,7 @@ static status spell(const char *text, int64_t count, data_bytes *out)
     return ST_OK;
 }
 
-static status run(pipeline *p, const normalizer *n, const char *text, int64_t count,
+static status run(pipeline *p, const normalizer *n, const char *text, int64_t count, int flags,
                   data_bytes *out)
 {
     switch (n->kind) {
@@ -123,7 +125,7 @@ static status run(pipeline *p, const normalizer *n, const char *text, int64_t co
     case NORMALIZER_REPLACE:
         return replace(p, n, text, count, out);
     case NORMALIZER_STRIP:
-        return strip(p, n, text, count, out);
+        return strip(p, n, text, count, flags, out);
     case NORMALIZER_PRECOMPILED:
         return precompiled_normalize(&n->table, text, count, out);
     case NORMALIZER_LOWERCASE:
@@ -136,19 +138,21 @@ static status run(pipeline *p, const normalizer *n, const char *text, int64_t co
     case NORMALIZER_BYTE_LEVEL:
         return spell(text, count, out);
     case NORMALIZER_PREPEND:
-        if (count > 0) TRY(data_bytes_add(out, n->text, n->text_bytes));
+        if (count > 0 && (flags & DATA_ENCODE_CONTINUES) == 0) {
+            TRY(data_bytes_add(out, n->text, n->text_bytes));
+        }
         break;
     }
     return data_bytes_add(out, text, count);
 }
 
-status pipeline_normalize(pipeline *p, const char *text, int64_t count, const char **result,
-                          int64_t *result_count)
+status pipeline_normalize(pipeline *p, const char *text, int64_t count, int flags,
+                          const char **result, int64_t *result_count)
 {
     for (int i = 0; i < p->normalizer_count; i++) {
         data_bytes *out = &p->normal[i % 2];
         out->count = 0;
-        TRY(run(p, &p->normalizers[i], text, count, out));
+        TRY(run(p, &p->normalizers[i], text, count, flags, out));
         text = out->items;
         count = out->count;
         TRY(pipeline_check_growth(count));

@@ -16,7 +16,7 @@ static status encode(data_tokenizer *t, const char *text, int64_t count, int fla
             return fail(ST_DATA, "a text of %lld bytes that are no UTF-8", (long long)count);
         }
     }
-    return pipeline_encode(p, text, count, (flags & DATA_ENCODE_SPECIAL) != 0, out);
+    return pipeline_encode(p, text, count, flags, out);
 }
 
 static status decode(const data_tokenizer *t, data_decoder *d, int32_t id, int flags,
@@ -59,7 +59,7 @@ static status words(data_tokenizer *t, const char *text, int64_t count, data_tak
     pipeline *p = t->pipeline;
     p->take = take;
     p->take_context = context;
-    status st = pipeline_normalize(p, text, count, &text, &count);
+    status st = pipeline_normalize(p, text, count, 0, &text, &count);
     if (st == ST_OK) st = pipeline_split(p, 0, text, count, true, NULL);
     p->take = NULL;
     return st;
@@ -103,6 +103,7 @@ static status unshare(data_tokenizer *t, arena *a)
     t->pipeline = p;
     p->is_copy = true;
     p->vocab = t->bpe;
+    pipeline_use_cache(p);
     p->path = NULL;
     p->path_capacity = 0;
     p->repaired = p->piece = p->normal[0] = p->normal[1] = (data_bytes){0};

@@ -46,6 +46,7 @@ typedef struct normalizer {
     struct pattern pattern; // REPLACE
     const char *text;       // REPLACE: the new text; PREPEND
     int64_t text_bytes;
+    bool is_blanks;    // REPLACE: the expression ` {2,}` or ` +`
     bool left, right;  // STRIP
     precompiled table; // PRECOMPILED
 } normalizer;
@@ -157,6 +158,7 @@ typedef struct pipeline {
     int32_t unknown;          // -1: none
     int32_t byte_tokens[256]; // "<0x00>" and so on; -1: none
     uint8_t joins[256][32];   // bit b of joins[a]: byte b follows byte a in some token
+    scanner marks;            // next NULL: a word has no parts
     // WordPiece.
     const char *prefix;
     int64_t prefix_bytes, characters_max;
@@ -189,7 +191,8 @@ typedef struct pipeline {
 } pipeline;
 
 // Normalizes a stretch; *result borrows from scratch of `p` or from the text.
-NODISCARD status pipeline_normalize(pipeline *p, const char *text, int64_t count,
+// flags: DATA_ENCODE_CONTINUES and DATA_ENCODE_GOES_ON, of the stretch.
+NODISCARD status pipeline_normalize(pipeline *p, const char *text, int64_t count, int flags,
                                     const char **result, int64_t *result_count);
 // An error where a text has grown beyond TOKENIZER_TEXT_MAX.
 NODISCARD status pipeline_check_growth(int64_t count);
@@ -198,20 +201,26 @@ NODISCARD status unicode_normalize(normalizer_kind kind, const char *text, int64
                                    data_ids *points, data_bytes *out);
 NODISCARD status precompiled_read(arena *a, const char *path, const char *base64, int64_t count,
                                   precompiled *out);
+// Each character from ! to ~ becomes something that begins and ends with no white space.
+bool precompiled_keeps_ascii(const precompiled *c);
 NODISCARD status precompiled_normalize(const precompiled *c, const char *text, int64_t count,
                                        data_bytes *out);
 // Splits a stretch into words, from splitter `step` on, and appends their ids. is_start: the
 // stretch begins where the whole text begins.
 NODISCARD status pipeline_split(pipeline *p, int step, const char *text, int64_t count,
                                 bool is_start, data_ids *out);
+// Where a text may be cut (cuts.c).
+int pipeline_cuts(const pipeline *p);
+// Has the cache of words filled by the model of `p`.
+void pipeline_use_cache(pipeline *p);
 // Appends the ids of one word.
 NODISCARD status pipeline_word(pipeline *p, const char *word, int64_t count, data_ids *out);
 void pipeline_note_joins(pipeline *p); // after the vocabulary, for a BPE of characters
 NODISCARD status pipeline_wordpiece(pipeline *p, const char *word, int64_t count, data_ids *out);
 NODISCARD status pipeline_unigram(pipeline *p, const char *word, int64_t count, data_ids *out);
 NODISCARD status pipeline_tree_add(token_tree *t, const char *bytes, int64_t count, int32_t id);
-// Appends the ids of a whole text, which must be UTF-8. special: special tokens are recognised.
-NODISCARD status pipeline_encode(pipeline *p, const char *text, int64_t count, bool special,
+// Appends the ids of a whole text, which must be UTF-8. flags: DATA_ENCODE_*.
+NODISCARD status pipeline_encode(pipeline *p, const char *text, int64_t count, int flags,
                                  data_ids *out);
 // Orders added tokens for pipeline_encode.
 void pipeline_order_added(added_list *list);

@@ -45,7 +45,7 @@ static status add_one(pipeline *p, bpe_builder *b, const json *item, int32_t ord
     }
     TRY(bpe_build_added(b, id, text, count, special));
     const bool normalized = json_bool(json_get(item, "normalized"), !special);
-    if (normalized) TRY(pipeline_normalize(p, text, count, &text, &count));
+    if (normalized) TRY(pipeline_normalize(p, text, count, 0, &text, &count));
     if (count == 0) {
         return fail(ST_UNSUPPORTED,
                     "%s: added token %d becomes empty in the normalizer, which is not supported",
@@ -218,46 +218,11 @@ static status read_model(pipeline *p, bpe_builder *b, const json *root)
         TRY(bpe_build_merges_begin(b, 0));
     }
     if (p->is_byte_level) return ST_OK;
+    pipeline_use_cache(p);
     TRY(read_unknown(p, b, model));
     if (p->model == MODEL_UNIGRAM) return read_unigram(p, b, model);
     if (p->model == MODEL_BPE) pipeline_note_joins(p);
     return p->model == MODEL_WORDPIECE ? read_wordpiece(p, b, model) : ST_OK;
-}
-
-static bool keeps_cuts(const added_list *list)
-{
-    for (int64_t i = 0; i < list->count; i++) {
-        const added_token *a = &list->items[i];
-        if (a->right || memchr(a->bytes, ' ', (size_t)a->count) != NULL ||
-            memchr(a->bytes, '\t', (size_t)a->count) != NULL) {
-            return false;
-        }
-    }
-    return true;
-}
-
-// A space or tab after another character begins a word of every scanner, and ends one of the steps
-// that drop white space; Unicode's forms compose nothing across it. Other expressions may match
-// across any place.
-static int cuts_of(const pipeline *p)
-{
-    const splitter *first = &p->splitters[0];
-    const bool drops = p->splitter_count > 0 &&
-                       (first->kind == SPLITTER_WHITE_SPACE || first->kind == SPLITTER_WORDS);
-    const bool scans =
-        p->splitter_count > 0 && first->kind == SPLITTER_PATTERN && first->known.next != NULL;
-    if (p->known.next == NULL && !drops && !scans) return 0;
-    for (int i = 0; i < p->splitter_count; i++) { // a piece does not know that it is not the first
-        if (p->splitters[i].prepend == PREPEND_FIRST) return 0;
-    }
-    for (int i = 0; i < p->normalizer_count; i++) {
-        const normalizer_kind kind = p->normalizers[i].kind;
-        const bool is_form = kind <= NORMALIZER_NFKD || kind == NORMALIZER_LOWERCASE;
-        const bool is_bert = kind == NORMALIZER_CLEAN || kind == NORMALIZER_CHINESE ||
-                             kind == NORMALIZER_BERT_ACCENTS || kind == NORMALIZER_STRIP_ACCENTS;
-        if (!is_form && !(drops && is_bert)) return 0;
-    }
-    return keeps_cuts(&p->added[0]) && keeps_cuts(&p->added[1]) ? DATA_CUT_SPACES : 0;
 }
 
 static status build(pipeline *p, bpe_builder *b, const json *root, const char *eot_text,
@@ -287,7 +252,7 @@ static status build(pipeline *p, bpe_builder *b, const json *root, const char *e
     t->row = &data_tokenizer_row_pipeline;
     t->pipeline = p;
     t->joins = p->is_byte_level && pipeline_joins_bytes(p);
-    t->cuts = cuts_of(p);
+    t->cuts = pipeline_cuts(p);
     return ST_OK;
 }
 

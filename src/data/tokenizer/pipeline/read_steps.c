@@ -147,6 +147,8 @@ static status read_normalizer(pipeline *p, arena *a, const char *path, const jso
         return pipeline_read_text(a, path, step, "prepend", &n->text, &n->text_bytes);
     }
     if (n->kind == NORMALIZER_REPLACE) {
+        const char *regex = json_text(json_get(json_get(step, "pattern"), "Regex"), "");
+        n->is_blanks = strcmp(regex, " {2,}") == 0 || strcmp(regex, " +") == 0;
         TRY(pipeline_read_text(a, path, step, "content", &n->text, &n->text_bytes));
         return read_pattern(p, a, path, step, &n->pattern);
     }
