@@ -94,6 +94,57 @@ for file in t1.parquet t2.parquet t3.parquet; do
 done
 check 5 'no column "body"' -- data build t.yaml out=q1 sources.t.paths=t1.parquet sources.t.text=body
 
+# Arrow of another program: a stream of two batches, a file packed with zstd with large texts, one with LZ4.
+python3 - <<'END'
+import base64, zlib
+for name, data in ("stream", "eNrtVL1OAzEMdi4pl8INNyB0Q4cMDB0ZeIA+Sou4qicVWrWRYOSB+jgMPEIHHoAtOImvBKsIda1iyXHsz/Hfneycc1oA1ODpEiq4gAFovCEJhTqgpvFUdAJI5CnyPelvGAOdCx/jmmyeCuTuEWAZcBATPHbRd+B9m8TXS9u+Wn//QJ/36Ff5eCPCsUy4JfkcbCrYa8yqse4yVFtTL7Eew3J0tn2C0FOFXIaevLMhH0zrxiL24amCG5pIFaKDVKHuaR8UJ9UgomhmO4izlPBDw+QuSFJeqjXOIqXmkD/SmL2/Y+8nkDTpdfU7Xq+bxKaSOkXyzVLiuGT4VXIvEhYk5RG/PRo/ie2iNfNus7Vms3oxq7mZGTt7WLYmAxnIwNkA20W3PgaWtBO+XKThYaueto/1P/tY/LGPOWkmuV2xvQtM12x/7yV7yPa0ZibB3E7Ve5tk+zb/khnIwPkD6d708huVJAFt"), \
+                  ("file", "eNrtVLFKA0EQfXt3uSR6QpAIAYOsoBIRESGFFoJ2FoIhCNoIiRhJQFCSA1NaWOkv2FhrII29hXaWKSwsLFNYpLSROLs7Sc5TIR/ghNm5mX2Zmbc3exv5/PbuMtAlyQggASUj8OAighg9kQiHfJAXo9XhFbBJC6RZ9vcoB4EtlSPJMSUWaeUQ2NT7EOu0XBhsUmFTAayyfqnuq+cmYe4Mbkxh0ryv8m3B9Eoto0b6SrgXg42EcyrMgfYdHUtQdzHiF9WsEszZ9J0O/a+oeXukUc271786r1NheCrxqKI5MU9nhe3oXCmBvniYolpOH/NGOhPq1Yir67lcbxTDyxzbTCje82fZ5thOsC2zHWd7znaebZPtGttOKH8nVF9J5Aev4X3xx77s8blf+pSyAdBLMD8j9o4FO/BeNC55M0hq8eA63/NrnDMN1EkC9XVcxIHR7+eo45knqg+0bby3olwfC4vrk6kHi3G9uMIXWu6+QNsvl+RRpVrzZfXkTJ4cyaL0iwfHJVkrV05tFMRz4+ry8fp21f2VbxQf3bi5lwG+XXO39Cx7xN7VU5Yws0gsszxrDnNbYYJ1tsE5/b/ng3ueo80N/Y38Ao63ink="), \
+                  ("lz4", "eNpzDAryDzdkYPgPBAUMDAwCDCDAxcDDwMbAysABZAEBIwuQzwDkcQBJFigJFAZiEbAeEaAYGwM7WJUA1AxGVhAtA1XLAKVLUitKIGwWMB9k7wqoOSDAwyABtZkHbBoDMwvYjBkMCMADFBEAuwOiJgJqjwiSXch2MCOJSaDR2lDaA0r7IqllRDKPEY1mUfKVSHBoAnIbuBmQ3A8VB3IbQNwXQLvfQPEVdiSzYRyoejNQUHCVZKQqpGUWFZcoFOWXK+SnKSQqlCQm5aQqSILCab9/cUZmwWVmEJP/PDNjAFgKah4oHBmg8ccDdA0bOHQEIGEI9IUJkFRBircGqL4NUBo5fGkRzyDzHcFpDQBuLz5e"):
+    open(name + ".arrow", "wb").write(zlib.decompress(base64.b64decode(data)))
+open("rows.jsonl", "w").write('{"text": "%s"}\n{"text": "ship"}\n{"text": "%s"}\n' % (("the first row of a table " * 40,) * 2))
+END
+check 0 'kept                                      3' -- data build t.yaml out=a0 sources.t.paths=rows.jsonl
+for file in stream file; do
+    check 0 'read.bad                                  1' -- data build t.yaml out=a1 sources.t.paths=$file.arrow
+    same "$file.arrow" "$(md5sum <a0/t-00000.tok)" "$(md5sum <a1/t-00000.tok)"
+    rm -rf a1
+    head -c 700 $file.arrow >cut.arrow
+    check 5 'ends too early' -- data build t.yaml out=a1 sources.t.paths=cut.arrow
+    rm -rf a1
+done
+check 5 'no column "body" of texts' -- data build t.yaml out=a2 sources.t.paths=stream.arrow sources.t.text=body
+rm -rf a2
+check 3 'packed with LZ4' -- data build t.yaml out=a2 sources.t.paths=lz4.arrow
+rm -rf a2
+# Folders of Hugging Face datasets: the tables of a split, and none of the descriptions next to them.
+mkdir -p hub/data saved/train saved/test
+cp stream.arrow saved/train/data-00000-of-00001.arrow && cp stream.arrow saved/test/data-00000-of-00001.arrow
+echo '{"splits": ["train", "test"]}' >saved/dataset_dict.json && echo '{"a": 1}' | tee saved/train/state.json >saved/train/dataset_info.json
+cp t1.parquet hub/data/train-00000-of-00001.parquet && cp t1.parquet hub/data/test-00000-of-00001.parquet && echo text >hub/data/README.md
+check 0 'kept                                      3' 'from 1 file' -- data build t.yaml out=a3 sources.t.paths=saved
+check 0 'kept                                      6' 'from 2 files' -- data build t.yaml out=a4 sources.t.paths=saved sources.t.split=all
+check 0 'kept                                      3' 'from 1 file' -- data build t.yaml out=a5 sources.t.paths=hub/data sources.t.split=test
+
+# Pages of a web archive: the visible text, its characters, and nothing around it.
+python3 - <<'END'
+def record(kind, content, body):
+    http = b"HTTP/1.1 200 OK\r\nContent-Type: " + content + b"\r\n\r\n" + body
+    return b"WARC/1.0\r\nWARC-Type: " + kind + b"\r\nWARC-Target-URI: http://x/1\r\nContent-Length: %d\r\n\r\n%s\r\n\r\n" % (len(http), http)
+page = b'''<!DOCTYPE html><html><head><title>no</title><style>p > a { x }</style></head><body>
+<nav><ul><li>Menu</li></ul></nav><h1>A  title &amp; more</h1><!-- no > --><p>One <b>bold</b>
+word,<br>a line &#8364; &#x20AC; &eacute; &unknown; a < b.</p><script>if (a < b) "</p>"</script>
+<pre>  two
+    lines</pre><table><tr><td>1</td><td>2</td></tr><tr><td a="x>y">3</td></tr></table><footer>no</footer></body></html>'''
+open("pages.warc", "wb").write(record(b"request", b"text/html", b"no") + record(b"response", b"text/html; charset=utf-8", page) +
+                               record(b"response", b"text/html; charset=ISO-8859-1", b"<p>caf\xe9 \x80") + record(b"response", b"image/png", b"\x89PNG"))
+import json
+want = ["A title & more\n\nOne bold word,\na line \u20ac \u20ac \u00e9 &unknown; a < b.\n\ntwo\n    lines\n\n1 2\n3", "caf\u00e9 \u20ac"]
+open("pages.jsonl", "w").writelines(json.dumps({"text": t}) + "\n" for t in want)
+END
+check 0 'kept                                      2' -- data build t.yaml out=h0 sources.t.paths=pages.jsonl
+check 0 'kept                                      2' -- data build t.yaml out=h1 sources.t.paths=pages.warc
+same 'pages' "$(md5sum <h0/t-00000.tok)" "$(md5sum <h1/t-00000.tok)"
+
 # Near duplicates: texts of which a few words differ.
 python3 - <<'END'
 import json, random
@@ -254,6 +305,25 @@ mean = sum(a * n for a, n in zip(alone, labels)) / sum(labels)
 print("packed %.7f, alone %.7f" % (together, mean))
 sys.exit(abs(together - mean) > 2e-6 * mean)
 END
+
+# A model of letters finds digits unlikely, and the same letter again and again too likely.
+python3 - <<'END'
+import json, random
+random.seed(3)
+word = lambda: "".join(random.choice("aeiou") + random.choice("bdklmnrst") for _ in range(2))
+open("letters.txt", "w").write(" ".join(word() for _ in range(6000)))
+with open("quality.jsonl", "w") as f:
+    for i in range(20):
+        for text in " ".join(word() for _ in range(20)), str(random.random()) * 4, "a" * 80:
+            f.write(json.dumps({"text": text}) + "\n")
+END
+check 0 '' -- train sum.yaml data.packing=masked data.train=letters.txt train.steps=60 train.global_batch=8 optimizer.lr=1e-2 run.dir=letters checkpoint.every=60
+for threads in 1 2; do
+    check 0 'quality.too-unlikely                     20' 'kept                                     40' -- data build t.yaml out=l$threads \
+        sources.t.paths=quality.jsonl filters=quality quality.model=letters quality.max_bits=5 threads=$threads
+    same "quality, $threads threads" "$(md5sum <l1/t-00000.tok)" "$(md5sum <l$threads/t-00000.tok)"
+done
+check 3 'the filter quality needs quality.model' -- data build t.yaml out=l3 filters=quality
 
 check 8 'a.jsonl: its bytes are not those' '1 file is not what the corpus says' -- data audit corpus
 printf x | dd of=corpus/web-00000.tok bs=1 seek=200 conv=notrunc 2>/dev/null

@@ -31,14 +31,15 @@ typedef enum corpus_format_choice {
     CORPUS_FORMAT_CSV,
     CORPUS_FORMAT_TSV,
     CORPUS_FORMAT_WARC,
-    CORPUS_FORMAT_PARQUET
+    CORPUS_FORMAT_PARQUET,
+    CORPUS_FORMAT_ARROW
 } corpus_format_choice;
 typedef enum corpus_unit { CORPUS_UNIT_FILE, CORPUS_UNIT_PARAGRAPH, CORPUS_UNIT_LINE } corpus_unit;
 
 typedef struct corpus_source {
     const char *name;
     option_list paths;
-    const char *licence, *text, *id, *generator;
+    const char *licence, *text, *id, *generator, *split;
     int32_t format, unit;
     double weight; // 0: not given
     double review; // share of its documents that a person decides about

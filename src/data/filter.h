@@ -13,6 +13,15 @@
 extern "C" {
 #endif
 
+// Scores texts with a language model: bits per byte of a text's beginning. Each thread opens one.
+typedef struct filter_scorer {
+    void *context;
+    status (*open)(void *context, const char *model, void **out);
+    // *is_known = false: the text is too short.
+    status (*score)(void *opened, const char *bytes, int64_t count, double *bits, bool *is_known);
+    void (*close)(void *opened);
+} filter_scorer;
+
 // Parameters of all filters, under the names of their keys.
 typedef struct filter_config {
     struct {
@@ -59,6 +68,12 @@ typedef struct filter_config {
         option_list files;
         int64_t ngram, min_words;
     } decontaminate;
+    struct {
+        const char *model;
+        double max_bits, min_bits;
+        int64_t bytes;
+        const filter_scorer *scorer; // the caller's, set before documents are filtered
+    } quality;
 } filter_config;
 
 typedef struct filter_run filter_run; // the filters of one thread

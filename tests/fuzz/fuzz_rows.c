@@ -60,8 +60,9 @@ static void read_rows(const host *h, const char *name, const corpus_rows_options
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const names[] = {"t.jsonl", "t.csv", "t.tsv",    "t.warc", "t.parquet",
-                                        "t.txt",   "t.bz2", "t.csv.xz", "t.gz",   "t.warc.gz"};
+    static const char *const names[] = {"t.jsonl",   "t.csv",     "t.tsv",  "t.warc",
+                                        "t.parquet", "t.txt",     "t.bz2",  "t.csv.xz",
+                                        "t.gz",      "t.warc.gz", "t.arrow"};
     if (size < 2) return 0;
     memory_files files = {0};
     const int64_t count = (int64_t)size - 2;
@@ -72,8 +73,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *name = names[data[0] % COUNT_OF(names)];
     files.files[0] = (struct file){name, copy, count, NULL};
     const host h = {.api = &memory_api, .state = &files};
-    const corpus_rows_options o = {.format = data[1] % 7,
-                                   .unit = data[1] / 7 % 3,
+    const corpus_rows_options o = {.format = data[1] % 8,
+                                   .unit = data[1] / 8 % 3,
                                    .text = "text",
                                    .id = "id",
                                    .document_bytes = DOCUMENT_BYTES};

@@ -1,5 +1,6 @@
 // `data build`: makes a corpus of training shards, and shows its progress and its result.
 #include "cli/data/data_commands.h"
+#include "cli/data/data_quality.h"
 #include "cli/train/signals.h"
 #include "data/corpus.h"
 
@@ -97,6 +98,7 @@ status data_keys(cli_context *cli)
 status data_build(cli_context *cli, const cli_call *call)
 {
     corpus_config *c = NULL;
+    filter_scorer scorer;
     corpus_result r;
     data_building b = {.cli = cli};
     const corpus_progress progress = {.report = data_build_progress, .context = &b};
@@ -105,6 +107,8 @@ status data_build(cli_context *cli, const cli_call *call)
         return fail(ST_USAGE, "data build takes no --sequences");
     }
     TRY(corpus_config_load(cli->h, cli->a, call->operands[1], call->keys, call->key_count, &c));
+    data_quality_init(cli, &scorer);
+    c->filter.quality.scorer = &scorer;
     const int64_t begin_ns = cli->h->api->monotonic_ns(cli->h);
     cli_signals_begin_quiet();
     status st = data_corpus_build(cli->h, cli->a, c, &progress, &r);

@@ -5,6 +5,7 @@
 // written at once: a review can be left at any time, and the same command goes on.
 #include "cli/data/data_commands.h"
 #include "cli/data/data_look.h"
+#include "cli/data/data_quality.h"
 #include "cli/train/signals.h"
 
 #include <errno.h>
@@ -186,9 +187,12 @@ static status ask_all(cli_context *cli, const corpus_config *c)
 status data_review(cli_context *cli, const cli_call *call)
 {
     corpus_config *c = NULL;
+    filter_scorer scorer;
     int64_t added = 0;
     if (call->operand_count != 2) return fail(ST_USAGE, "data review takes one configuration");
     TRY(corpus_config_load(cli->h, cli->a, call->operands[1], call->keys, call->key_count, &c));
+    data_quality_init(cli, &scorer);
+    c->filter.quality.scorer = &scorer;
     if (c->review.file == NULL) {
         return fail(ST_CONFIG_KEY, "%s: data review needs review.file, the file of the decisions",
                     call->operands[1]);

@@ -32,6 +32,49 @@ static bool is_own(const build *b, const char *path)
     return strncmp(path, b->c->out, n) == 0 && (path[n] == 0 || path[n] == '/');
 }
 
+static bool has_name(const file_names *names, const char *wanted)
+{
+    for (int64_t i = 0; i < names->count; i++) {
+        if (strcmp(names->names[i], wanted) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_table(const char *name)
+{
+    const size_t n = strlen(name);
+    return (n > 6 && strcmp(name + n - 6, ".arrow") == 0) ||
+           (n > 8 && strcmp(name + n - 8, ".parquet") == 0);
+}
+
+// "train-00000-of-00002.parquet" is of the split train.
+static bool is_of_split(const char *name, const char *split)
+{
+    const size_t n = strlen(split);
+    return strncmp(name, split, n) == 0 && name[n] != 0 && strchr("-._", name[n]) != NULL;
+}
+
+// Leaves the names of a folder that are read. The folders of Hugging Face datasets hold tables, by
+// splits in the names of files or folders, and descriptions next to them, which are no data.
+static void choose_names(file_names *names, const char *split)
+{
+    const bool all = strcmp(split, "all") == 0, is_dict = has_name(names, "dataset_dict.json");
+    bool any_table = false, any_split = false;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < names->count; i++) {
+        any_table = any_table || is_table(names->names[i]);
+        any_split = any_split || (is_table(names->names[i]) && is_of_split(names->names[i], split));
+    }
+    for (int64_t i = 0; i < names->count; i++) {
+        const char *name = names->names[i];
+        bool is_read = !is_hidden(name);
+        if (is_dict) is_read = all ? strchr(name, '.') == NULL : strcmp(name, split) == 0;
+        if (any_table) is_read = is_table(name) && (all || !any_split || is_of_split(name, split));
+        if (is_read) names->names[kept++] = names->names[i];
+    }
+    names->count = kept;
+}
+
 static status add_path(build *b, int64_t source, const char *path, int depth)
 {
     file_info info;
@@ -45,9 +88,9 @@ static status add_path(build *b, int64_t source, const char *path, int depth)
     }
     file_names names;
     TRY(b->h->api->path_list(b->h, b->a, path, &names));
+    choose_names(&names, b->c->sources[source].split);
     for (int64_t i = 0; i < names.count; i++) {
         char *child = NULL;
-        if (is_hidden(names.names[i])) continue;
         TRY(path_join(b->a, path, names.names[i], &child));
         TRY(add_path(b, source, child, depth + 1));
     }

@@ -12,8 +12,9 @@
 enum { WINDOW_BYTES = 1 << 18 };
 
 static const corpus_row_format *const formats[] = {
-    &corpus_row_format_text, &corpus_row_format_jsonl, &corpus_row_format_csv,
-    &corpus_row_format_tsv,  &corpus_row_format_warc,  &corpus_row_format_parquet,
+    &corpus_row_format_text,  &corpus_row_format_jsonl, &corpus_row_format_csv,
+    &corpus_row_format_tsv,   &corpus_row_format_warc,  &corpus_row_format_parquet,
+    &corpus_row_format_arrow,
 };
 
 status rows_more(corpus_rows *r)
@@ -116,6 +117,8 @@ static int32_t found_format(const corpus_rows *r)
     const int64_t held = r->end - r->begin;
     if (held >= 4 && memcmp(r->window + r->begin, "PAR1", 4) == 0) return CORPUS_FORMAT_PARQUET;
     if (held >= 5 && memcmp(body, "WARC/", 5) == 0) return CORPUS_FORMAT_WARC;
+    if (held >= 8 && memcmp(body, "ARROW1\0\0", 8) == 0) return CORPUS_FORMAT_ARROW;
+    if (held >= 8 && memcmp(body, "\xff\xff\xff\xff", 4) == 0) return CORPUS_FORMAT_ARROW;
     if (is_named(r->path, ".csv")) return CORPUS_FORMAT_CSV;
     if (is_named(r->path, ".tsv")) return CORPUS_FORMAT_TSV;
     const bool is_lines = content_is_lines_name(r->path) || is_named(r->path, ".jsonl") ||
@@ -133,7 +136,10 @@ static status choose_format(corpus_rows *r)
         if (formats[i]->choice == choice) r->format = formats[i];
     }
     ASSERT(r->format != NULL);
-    if (choice == CORPUS_FORMAT_WARC || choice == CORPUS_FORMAT_PARQUET) return r->format->begin(r);
+    if (choice == CORPUS_FORMAT_WARC || choice == CORPUS_FORMAT_PARQUET ||
+        choice == CORPUS_FORMAT_ARROW) {
+        return r->format->begin(r);
+    }
     TRY(content_check_text(r->path, (const uint8_t *)r->window + r->begin,
                            min_i64(r->end - r->begin, CONTENT_HEAD_BYTES)));
     return r->format->begin(r);

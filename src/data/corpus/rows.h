@@ -1,7 +1,7 @@
 // Documents of an input file, one row after the other. Private to this folder.
 //
-// A family: plain text, JSON lines, CSV and TSV, WARC and WET, Parquet. To add a format, write a
-// file with a `corpus_row_format`, its row in the table of rows.c and its word in
+// A family: plain text, JSON lines, CSV and TSV, WARC and WET, Parquet, Arrow. To add a format,
+// write a file with a `corpus_row_format`, its row in the table of rows.c and its word in
 // sources.NAME.format.
 #ifndef DATA_CORPUS_ROWS_H
 #define DATA_CORPUS_ROWS_H
@@ -75,6 +75,7 @@ extern const corpus_row_format corpus_row_format_csv;
 extern const corpus_row_format corpus_row_format_tsv;
 extern const corpus_row_format corpus_row_format_warc;
 extern const corpus_row_format corpus_row_format_parquet;
+extern const corpus_row_format corpus_row_format_arrow;
 
 // Reads more bytes into the window, whose used part is dropped.
 NODISCARD status rows_more(corpus_rows *r);

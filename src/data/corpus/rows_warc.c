@@ -3,9 +3,10 @@
 //   WARC/1.0 CRLF  name: value CRLF ...  CRLF  block  CRLF CRLF
 //
 // Documents are the blocks of `conversion` records, which WET files hold, and the bodies of
-// `response` and `resource` records whose type is plain text. Records of other types are skipped;
-// pages in HTML are counted as bad rows, because their text must be extracted first. The document's
-// name is the record's WARC-Target-URI.
+// `response` and `resource` records whose type is plain text or HTML, of which the visible text is
+// taken (html.h). Records of other types are skipped. The document's name is the record's
+// WARC-Target-URI.
+#include "data/corpus/html.h"
 #include "data/corpus/rows.h"
 
 #include <stdio.h>
@@ -23,7 +24,8 @@ typedef struct warc_header {
 
 typedef struct warc_state {
     warc_header h;
-    int64_t record; // records so far
+    int64_t record;  // records so far
+    data_bytes text; // of a page
 } warc_state;
 
 static status begin(corpus_rows *r)
@@ -159,7 +161,7 @@ static bool is_type(const char *content, const char *type)
 
 static status take_block(corpus_rows *r, const warc_header *h, corpus_row *out)
 {
-    const warc_state *s = r->state;
+    warc_state *s = r->state;
     const bool is_response = strcmp(h->type, "response") == 0;
     TRY(hold(r, h->bytes));
     const char *body = r->window + r->begin;
@@ -171,13 +173,13 @@ static status take_block(corpus_rows *r, const warc_header *h, corpus_row *out)
     if (is_response && !http_body(&body, &bytes, content, sizeof(content))) return ST_OK;
     if (is_response || strcmp(h->type, "resource") == 0) {
         if (is_type(content, "text/html") || is_type(content, "application/xhtml")) {
-            *out = rows_bad(r,
-                            "%s: record %lld is a page in HTML; give the archive's WET file, or "
-                            "extract the text first",
-                            r->path, (long long)s->record);
+            s->text.count = 0;
+            TRY(html_text(body, bytes, html_is_latin(content, body, bytes), &s->text));
+            body = s->text.count > 0 ? s->text.items : "";
+            bytes = s->text.count;
+        } else if (!is_type(content, "text/plain")) {
             return ST_OK;
         }
-        if (!is_type(content, "text/plain")) return ST_OK;
     }
     *out = (corpus_row){.kind = ROW_DOCUMENT,
                         .text = body,
@@ -210,7 +212,10 @@ static status next(corpus_rows *r, corpus_row *out)
 
 static void end(corpus_rows *r)
 {
-    free(r->state);
+    warc_state *s = r->state;
+    if (s == NULL) return;
+    data_bytes_deinit(&s->text);
+    free(s);
 }
 
 const corpus_row_format corpus_row_format_warc = {

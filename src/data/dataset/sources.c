@@ -106,7 +106,7 @@ status data_path_check(const char *path)
         {".pkl", "a pickle is a Python program and is never read; give data.tokenizer or "
                  "model.vocab instead"},
         {".parquet", "data build reads Parquet; train on the folder that it makes"},
-        {".arrow", "Arrow is not supported; write JSON lines"},
+        {".arrow", "data build reads Arrow; train on the folder that it makes"},
         {".npy", "NumPy files are not supported; write raw uint16 tokens to a .bin file"},
         {".zip", "archives are not supported; unpack it"},
         {".tar", "archives are not supported; unpack it"},

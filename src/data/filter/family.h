@@ -64,5 +64,6 @@ extern const data_filter data_filter_regex;
 extern const data_filter data_filter_code;
 extern const data_filter data_filter_pii;
 extern const data_filter data_filter_decontaminate;
+extern const data_filter data_filter_quality;
 
 #endif

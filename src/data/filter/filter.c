@@ -6,9 +6,19 @@
 #include <strings.h>
 
 const data_filter *const data_filters[] = {
-    &data_filter_length,     &data_filter_repair, &data_filter_language,      &data_filter_gopher,
-    &data_filter_repetition, &data_filter_c4,     &data_filter_fineweb,       &data_filter_regex,
-    &data_filter_code,       &data_filter_pii,    &data_filter_decontaminate, NULL,
+    &data_filter_length,
+    &data_filter_repair,
+    &data_filter_language,
+    &data_filter_gopher,
+    &data_filter_repetition,
+    &data_filter_c4,
+    &data_filter_fineweb,
+    &data_filter_regex,
+    &data_filter_code,
+    &data_filter_pii,
+    &data_filter_decontaminate,
+    &data_filter_quality,
+    NULL,
 };
 
 const data_filter *data_filter_find(const char *name)
