@@ -306,6 +306,14 @@ print("packed %.7f, alone %.7f" % (together, mean))
 sys.exit(abs(together - mean) > 2e-6 * mean)
 END
 
+# Packed documents after a resume on two ranks: the same sequences, so the same losses up to rounding.
+losses() { sed 's/.*"loss": *\([0-9.e+-]*\).*/\1/' "$1/metrics.jsonl"; }
+check 0 "" -- train excl.yaml data.packing=best-fit schedule.min_ratio=1 run.dir=one
+check 0 "" -- train excl.yaml data.packing=best-fit schedule.min_ratio=1 train.steps=2 run.dir=two
+check 0 '' -- train two train.steps=4 layout.dp=2
+paste <(losses one) <(losses two) | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $1 || $2 == "") bad = 1; n++ } END { exit bad || n != 4 }' ||
+    same 'losses on two ranks' "$(losses one)" "$(losses two)"
+
 # A model of letters finds digits unlikely, and the same letter again and again too likely.
 python3 - <<'END'
 import json, random
