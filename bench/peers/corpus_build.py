@@ -1,11 +1,12 @@
 """data build and datatrove on the same documents in the same run: quality filters and MinHash.
 
-  pip install "datatrove[io,processing]"==0.9.0 spacy
+  pip install "datatrove[io,processing]"==0.10.1 spacy==3.8.18
   corpus_build.py TRIREME TEXTS FOLDER MB [PEER_MB]
 
 TEXTS is a folder of .txt and .jsonl files whose paragraphs and texts are repeated with changed words until there
 are MB of them; a tenth is generated. Both read JSON lines and keep documents by the rules of Gopher, C4 and FineWeb
-and by MinHash with 14 bands of 8 values over runs of 5 words, with two workers. datatrove gets the first PEER_MB
+and by MinHash with 14 bands of 8 values over runs of 5 words. datatrove runs in one process and data build on two
+threads, so CPU seconds are the ones to compare. datatrove gets the first PEER_MB
 and writes JSON lines; data build writes shards of the tokenizer bytes. CPU seconds are those of the process and its
 children; peak memory is that of the largest process."""
 import bz2, glob, gzip, json, os, random, resource, subprocess, sys, time
@@ -92,7 +93,7 @@ def peer(folder, out):
     config = MinhashConfig(hash_config=HashConfig(precision=64), num_buckets=14, hashes_per_bucket=8, n_grams=5)
     tasks = len(glob.glob(os.path.join(folder, "part-*.jsonl")))
     at = lambda name: os.path.join(out, name)
-    step = lambda pipeline, n, name: Run(pipeline=pipeline, tasks=n, workers=2, logging_dir=at("logs-" + name)).run()
+    step = lambda pipeline, n, name: Run(pipeline=pipeline, tasks=n, workers=1, logging_dir=at("logs-" + name)).run()
     step([JsonlReader(folder, glob_pattern="part-*.jsonl"), GopherQualityFilter(), GopherRepetitionFilter(),
           C4QualityFilter(filter_no_terminal_punct=True), FineWebQualityFilter(), JsonlWriter(at("kept"), compression=None)],
          tasks, "filter")

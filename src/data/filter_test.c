@@ -213,16 +213,79 @@ static int64_t random_text(uint64_t seed, char *out)
     return n;
 }
 
+// A scorer of bits: one for each digit that a text begins with.
+static status open_digits(void *context, const char *model, void **out)
+{
+    assert_string_equal(model, "own");
+    *out = context;
+    return ST_OK;
+}
+
+static status score_digits(void *opened, const char *bytes, int64_t count, double *bits,
+                           bool *is_known)
+{
+    int64_t n = 0;
+    assert_ptr_equal(opened, &data_filters);
+    while (n < count && bytes[n] >= '0' && bytes[n] <= '9') n++;
+    *bits = (double)n;
+    *is_known = count > 1;
+    return ST_OK;
+}
+
+static void close_digits(void *opened)
+{
+    assert_ptr_equal(opened, &data_filters);
+}
+
+static const filter_scorer digit_scorer = {.context = (void *)(uintptr_t)&data_filters,
+                                           .open = open_digits,
+                                           .score = score_digits,
+                                           .close = close_digits};
+
+static void scored_texts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int rule; // -1: it stays
+    } scored[] = {{"1", -1}, {"abc", 1}, {"12x", -1}, {"123456", 0}, {"12345678901234567890", 0}};
+    static const char *const values[] = {"quality.model=own", "quality.max_bits=4",
+                                         "quality.min_bits=1", "quality.bytes=16", NULL};
+    arena *a = NULL;
+    filter_config c;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    filter_run *r = open_run(a, &c, "quality", values);
+    const char *bytes = "text";
+    int64_t count = 4;
+    filter_verdict v;
+    assert_int_equal(filter_run_apply(r, false, &bytes, &count, &v), ST_UNSUPPORTED);
+    c.quality.scorer = &digit_scorer;
+    for (int64_t i = 0; i < COUNT_OF(scored); i++) {
+        bytes = scored[i].text;
+        count = (int64_t)strlen(bytes);
+        assert_int_equal(filter_run_apply(r, false, &bytes, &count, &v), ST_OK);
+        assert_int_equal(v.rule, scored[i].rule);
+        bytes = scored[i].text;
+        count = (int64_t)strlen(bytes);
+        assert_int_equal(filter_run_apply(r, true, &bytes, &count, &v), ST_OK); // overruled
+        assert_null(v.filter);
+    }
+    filter_run_close(r);
+    arena_destroy(a);
+}
+
 static void random_texts(void **state)
 {
     (void)state;
-    static const char *const values[] = {"regex.drop=the the", "language.keep=en", NULL};
+    static const char *const values[] = {"regex.drop=the the", "language.keep=en",
+                                         "quality.model=own", NULL};
     for (int64_t f = 0; data_filters[f] != NULL; f++) {
         arena *a = NULL;
         filter_config c;
         if (strcmp(data_filters[f]->name, "decontaminate") == 0) continue;
         assert_int_equal(arena_create("test", 0, &a), ST_OK);
         filter_run *r = open_run(a, &c, data_filters[f]->name, values);
+        c.quality.scorer = &digit_scorer;
         for (uint64_t seed = 0; seed < 2000; seed++) {
             char body[600];
             filter_verdict first, second;
@@ -264,9 +327,8 @@ static void lists_of_filters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_texts),
-        cmocka_unit_test(evaluation_sets),
-        cmocka_unit_test(random_texts),
+        cmocka_unit_test(known_texts),      cmocka_unit_test(evaluation_sets),
+        cmocka_unit_test(scored_texts),     cmocka_unit_test(random_texts),
         cmocka_unit_test(lists_of_filters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
