@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct inspect_flags {
-    bool verify, json, tensors, faults, repair;
+    bool verify, json, tensors, faults, experts, repair;
     const char *diff, *from;
 } inspect_flags;
 
@@ -42,6 +42,11 @@ static const option rows[] = {
      .offset = AT(faults),
      .default_text = "false",
      .help = "lists the ranks that a run lost, and what each loss cost"},
+    {.key = "experts",
+     .kind = OPTION_BOOL,
+     .offset = AT(experts),
+     .default_text = "false",
+     .help = "draws the load of each layer's experts over the steps of a run"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
@@ -64,12 +69,12 @@ static status look(cli_context *cli, const char *path, const inspect_flags *f, i
     return kind->look(r, p);
 }
 
-static status run_check(cli_context *cli, const char *path)
+static status run_check(cli_context *cli, const char *path, const char *flag)
 {
     operand_kind kind;
     TRY(cli_operand_kind(cli, path, &kind));
     if (kind == OPERAND_RUN) return ST_OK;
-    return fail(ST_USAGE, "%s is no run; --faults reads the metrics of one", path);
+    return fail(ST_USAGE, "%s is no run; %s reads the metrics of one", path, flag);
 }
 
 static status run(cli_context *cli, const cli_call *call)
@@ -80,7 +85,7 @@ static status run(cli_context *cli, const cli_call *call)
     inspect_report *r = NULL;
     if (f->from != NULL && !f->repair) return fail(ST_USAGE, "--from belongs to --repair");
     if (f->repair) {
-        if (f->verify || f->faults || f->tensors || f->json || f->diff != NULL) {
+        if (f->verify || f->faults || f->experts || f->tensors || f->json || f->diff != NULL) {
             return fail(ST_USAGE, "--repair excludes all other flags but --from");
         }
         return inspect_repair(cli, path, f->from);
@@ -88,16 +93,19 @@ static status run(cli_context *cli, const cli_call *call)
     if (f->diff != NULL) {
         if (f->verify) return fail(ST_USAGE, "--verify and --diff exclude each other");
         if (f->faults) return fail(ST_USAGE, "--faults and --diff exclude each other");
+        if (f->experts) return fail(ST_USAGE, "--experts and --diff exclude each other");
         const inspect_diff_options options = {.json = f->json,
                                               .shown = f->tensors ? INT64_MAX : SHOWN};
         return inspect_diff(cli, path, f->diff, &options);
     }
-    if (f->faults) {
-        if (f->verify || f->tensors) {
-            return fail(ST_USAGE, "--faults excludes --verify and --tensors");
+    if (f->faults || f->experts) {
+        const char *flag = f->faults ? "--faults" : "--experts";
+        if (f->verify || f->tensors || (f->faults && f->experts)) {
+            return fail(ST_USAGE, "%s excludes --verify and --tensors%s", flag,
+                        f->faults && f->experts ? " and --experts" : "");
         }
-        TRY(run_check(cli, path));
-        return inspect_faults(cli, path, f->json);
+        TRY(run_check(cli, path, flag));
+        return f->faults ? inspect_faults(cli, path, f->json) : inspect_experts(cli, path, f->json);
     }
     TRY(arena_new(cli->a, 1, &r));
     TRY(look(cli, path, f, r));
@@ -122,7 +130,7 @@ const cli_command cli_command_inspect = {
     .name = "inspect",
     .summary = "identify and verify a file or folder, or compare two",
     .synopsis =
-        "PATH [--verify] [--tensors] [--json] | RUN --faults | CHECKPOINT --repair [--from OTHER] | "
+        "PATH [--verify] [--tensors] [--json] | RUN --faults | RUN --experts | CHECKPOINT --repair [--from OTHER] | "
         "PATH --diff OTHER",
     .about =
         "Recognizes runs, checkpoints, Hugging Face folders, safetensors, configurations, "

@@ -88,6 +88,8 @@ status inspect_config(inspect_report *r, const inspect_probe *p);
 NODISCARD status inspect_repair(cli_context *cli, const char *path, const char *from);
 // inspect_faults.c
 NODISCARD status inspect_faults(cli_context *cli, const char *run, bool json);
+// inspect_experts.c
+NODISCARD status inspect_experts(cli_context *cli, const char *run, bool json);
 status inspect_metrics(inspect_report *r, const inspect_probe *p); // inspect_logs.c
 status inspect_tfevents(inspect_report *r, const inspect_probe *p);
 status inspect_json(inspect_report *r, const inspect_probe *p);
