@@ -3,12 +3,32 @@
 #include "base/format/json.h"
 #include "cli/chaos/chaos.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PLAN_LIMIT_BYTES = 1 << 28, PATH_LIMIT_BYTES = 4096 };
+
+// True if the process holds a descriptor of this file: ranks map each other's arenas, but keep only
+// the descriptor of their own.
+static bool is_own(pid_t process, unsigned long long inode)
+{
+    char path[64];
+    bool found = false;
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)process);
+    DIR *folder = opendir(path);
+    while (folder != NULL && !found) {
+        const struct dirent *e = readdir(folder);
+        struct stat info;
+        if (e == NULL) break;
+        found = fstatat(dirfd(folder), e->d_name, &info, 0) == 0 && info.st_ino == inode;
+    }
+    if (folder != NULL) (void)closedir(folder);
+    return found;
+}
 
 // The address of the mapping with at least these bytes; 0: none.
 static uint64_t arena_find(pid_t process, uint64_t bytes)
@@ -18,9 +38,10 @@ static uint64_t arena_find(pid_t process, uint64_t bytes)
     (void)snprintf(path, sizeof(path), "/proc/%d/maps", (int)process);
     FILE *f = fopen(path, "re");
     while (f != NULL && found == 0 && fgets(line, sizeof(line), f) != NULL) {
-        unsigned long long begin = 0, end = 0;
+        unsigned long long begin = 0, end = 0, inode = 0;
         if (strstr(line, "trireme-region") == NULL) continue;
-        if (sscanf(line, "%llx-%llx", &begin, &end) == 2 && end - begin >= bytes) found = begin;
+        const int n = sscanf(line, "%llx-%llx %*s %*s %*s %llu", &begin, &end, &inode);
+        if (n == 3 && end - begin >= bytes && is_own(process, inode)) found = begin;
     }
     if (f != NULL) (void)fclose(f);
     return found;
