@@ -26,6 +26,7 @@ static const key_readers rows[] = {
     {"eval.every", RUN_READER_PLAN},
     {"eval.", 0},
     {"checkpoint.every", 0},
+    {"checkpoint.tiers", 0},
     {"checkpoint.keep", RUN_READER_PREDICTION},
     {"checkpoint.keep_every", 0},
     {"model.rope_theta", 0},
