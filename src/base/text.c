@@ -115,8 +115,12 @@ static status add_json_escape(text *t, unsigned char c)
 
 status text_add_json(text *t, const char *utf8)
 {
+    return text_add_json_bytes(t, utf8, (int64_t)strlen(utf8));
+}
+
+status text_add_json_bytes(text *t, const char *utf8, int64_t count)
+{
     const unsigned char *s = (const unsigned char *)utf8;
-    const int64_t count = (int64_t)strlen(utf8);
     TRY(text_add_bytes(t, "\"", 1));
     for (int64_t i = 0; i < count;) {
         const int64_t plain = json_plain(s + i, count - i);

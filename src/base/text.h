@@ -17,6 +17,7 @@ typedef struct text {
 NODISCARD status text_add(text *t, const char *format, ...) PRINTF_LIKE(2, 3);
 NODISCARD status text_add_bytes(text *t, const void *bytes, int64_t count);
 NODISCARD status text_add_json(text *t, const char *utf8); // quoted and escaped
+NODISCARD status text_add_json_bytes(text *t, const char *utf8, int64_t count); // may hold NUL
 
 // Writes the word for a shell: itself, or in single quotes where it holds a blank or another
 // character that a shell does not take literally. In `a`.

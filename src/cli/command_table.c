@@ -11,6 +11,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_train,
     &cli_command_generate,
     &cli_command_eval,
+    &cli_command_serve,
     &cli_command_chaos,
     &cli_command_check,
     &cli_command_bisect,

@@ -8,6 +8,7 @@ extern const cli_command cli_command_init;
 extern const cli_command cli_command_train;
 extern const cli_command cli_command_generate;
 extern const cli_command cli_command_eval;
+extern const cli_command cli_command_serve;
 extern const cli_command cli_command_chaos;
 extern const cli_command cli_command_replay;
 extern const cli_command cli_command_check;

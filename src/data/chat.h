@@ -14,6 +14,7 @@
 #ifndef DATA_CHAT_H
 #define DATA_CHAT_H
 
+#include "base/format/json.h"
 #include "base/text.h"
 #include "data/reader.h"
 
@@ -66,6 +67,9 @@ NODISCARD status data_chat_encode(data_chat *c, const char *bytes, int64_t count
 // system: NULL for none. In `a`. The ids of the result are those with special tokens recognised.
 NODISCARD status data_chat_prompt(data_chat *c, arena *a, const char *system, const char *user,
                                   int64_t user_bytes, text *out);
+// The same for a list of messages with a text "role" and a text "content" each. The memory of what
+// was rendered before is used again.
+NODISCARD status data_chat_ask(data_chat *c, arena *a, const json *messages, text *out);
 // The ids of the tokens that end an answer: the template's, and the usual ones that the tokenizer
 // has. Returns their number, at most DATA_CHAT_ENDS_MAX.
 enum { DATA_CHAT_ENDS_MAX = 8 };
@@ -73,6 +77,7 @@ int64_t data_chat_ends(const data_chat *c, int32_t ends[DATA_CHAT_ENDS_MAX]);
 // The folder of a tokenizer that is written as data.tokenizer; NULL for "bytes". In `a`.
 NODISCARD status data_chat_folder(const host *h, arena *a, const char *tokenizer, const char **out);
 const char *data_chat_template(const data_chat *c); // its name, for people
+bool data_chat_has_template(const data_chat *c);    // false: the tokenizer's folder has none
 void data_chat_close(data_chat *c);                 // NULL is legal
 
 #ifdef __cplusplus

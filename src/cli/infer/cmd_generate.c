@@ -2,13 +2,12 @@
 //
 // The command continues several prompts at once and prints the results in the order of the prompts:
 // the first unfinished one streams, and the text of later ones waits.
-#include "base/format/json.h"
 #include "cli/commands.h"
+#include "cli/infer/answering.h"
 #include "cli/infer/prompt_list.h"
 #include "cli/json_text.h"
 #include "cli/model_folder.h"
 #include "cli/train/signals.h"
-#include "data/chat.h"
 #include "infer/continuation.h"
 #include "infer/infer.h"
 
@@ -120,7 +119,7 @@ static const option_table flags = {.title = "Flags", .rows = rows, .count = COUN
 typedef enum finish { FINISH_NOT_YET, FINISH_LENGTH, FINISH_STOP, FINISH_EOS } finish;
 static const char *const finish_names[] = {"interrupted", "length", "stop", "eos"};
 
-enum { ENDS_MAX = 64, TOKENS_DEFAULT = 200, CHUNK_MAX = 256 };
+enum { TOKENS_DEFAULT = 200, CHUNK_MAX = 256 };
 
 typedef struct growth { // state of one prompt
     data_ids prompt, ids;
@@ -142,66 +141,14 @@ typedef struct generation {
     growth *growths;       // [prompt]
     infer_prompt *prompts; // [prompt]
     infer_sampling sampling;
-    int32_t ends[ENDS_MAX]; // tokens that end a text
-    int64_t end_count;
-    int64_t told; // number of prompts that are printed completely
+    cli_ends ends; // tokens that end a text
+    int64_t told;  // number of prompts that are printed completely
 } generation;
-
-// ---- tokens that end a text ---------------------------------------------------------------------
-
-static void ends_add(generation *v, const json *value)
-{
-    const int64_t count = json_kind_of(value) == JSON_LIST ? json_count(value) : 1;
-    for (int64_t i = 0; i < count && v->end_count < ENDS_MAX; i++) {
-        const json *item = json_kind_of(value) == JSON_LIST ? json_at(value, i) : value;
-        const int64_t id = json_int(item, -1);
-        if (id >= 0 && id < v->model.spec.vocab) v->ends[v->end_count++] = (int32_t)id;
-    }
-}
-
-// eos_token_id of the model's files, one or several, and the tokenizer's end of text.
-static status ends_find(generation *v)
-{
-    static const char *const names[] = {"config.json", "generation_config.json"};
-    enum { CONFIG_LIMIT_BYTES = 1 << 24 };
-    if (v->f->ignore_eot) return ST_OK;
-    for (int64_t i = 0; i < COUNT_OF(names); i++) {
-        bool has = false;
-        char *path = NULL;
-        json *root = NULL;
-        TRY(cli_has_file(v->cli, v->model.folder, names[i], &has));
-        if (!has) continue;
-        TRY(path_join(v->cli->a, v->model.folder, names[i], &path));
-        TRY(json_read(v->cli->h, path, CONFIG_LIMIT_BYTES, &root));
-        ends_add(v, json_get(root, "eos_token_id"));
-        json_free(root);
-    }
-    int32_t ends[DATA_CHAT_ENDS_MAX];
-    const int64_t count = v->chat != NULL ? data_chat_ends(v->chat, ends) : 0;
-    for (int64_t i = 0; i < count && v->end_count < ENDS_MAX; i++) {
-        if (ends[i] < v->model.spec.vocab) v->ends[v->end_count++] = ends[i];
-    }
-    const int32_t eot = data_tokenizer_eot(v->tokenizer);
-    if (eot >= 0 && v->end_count < ENDS_MAX) v->ends[v->end_count++] = eot;
-    return ST_OK;
-}
-
-static status chat_open(generation *v)
-{
-    const char *name = v->f->template_name;
-    const char *tokenizer = v->f->tokenizer != NULL ? v->f->tokenizer : v->model.tokenizer;
-    if (name == NULL) return ST_OK;
-    if (strcmp(name, "auto") == 0 && v->model.chat_template != NULL) name = v->model.chat_template;
-    data_chat_spec spec = {.source = name, .tokenizer = v->tokenizer};
-    TRY(data_chat_folder(v->cli->h, v->cli->a, tokenizer, &spec.folder));
-    spec.unix_s = v->cli->h->api->unix_ns(v->cli->h) / 1000000000;
-    return data_chat_open(v->cli->h, v->cli->a, &spec, &v->chat);
-}
 
 static bool ends_text(const generation *v, int32_t id)
 {
-    for (int64_t i = 0; i < v->end_count; i++) {
-        if (v->ends[i] == id) return true;
+    for (int64_t i = 0; i < v->ends.count; i++) {
+        if (v->ends.ids[i] == id) return true;
     }
     return false;
 }
@@ -473,8 +420,13 @@ static status sampling_find(generation *v)
 static status generate(generation *v)
 {
     TRY(cli_tokenizer_open(v->cli, &v->model, v->f->tokenizer, &v->tokenizer));
-    TRY(chat_open(v));
-    TRY(ends_find(v));
+    if (v->f->template_name != NULL) {
+        TRY(cli_chat_open(v->cli, &v->model, v->f->tokenizer, v->f->template_name, v->tokenizer,
+                          &v->chat));
+    }
+    if (!v->f->ignore_eot) {
+        TRY(cli_ends_find(v->cli, &v->model, v->tokenizer, v->chat, &v->ends));
+    }
     TRY(sampling_find(v));
     TRY(prompts_take(v));
     TRY(model_open(v));

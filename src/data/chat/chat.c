@@ -37,6 +37,11 @@ const char *data_chat_template(const data_chat *c)
     return c->name;
 }
 
+bool data_chat_has_template(const data_chat *c)
+{
+    return c->jinja != NULL;
+}
+
 static status mark(data_sample *s, int64_t count, bool trained)
 {
     const char byte = trained ? 1 : 0;

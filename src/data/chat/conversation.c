@@ -204,17 +204,27 @@ static status add_message(text *t, const char *role, const char *content, int64_
     return text_add(t, "}");
 }
 
-status data_chat_prompt(data_chat *c, arena *a, const char *system, const char *user,
-                        int64_t user_bytes, text *out)
+status data_chat_ask(data_chat *c, arena *a, const json *messages, text *out)
 {
-    chat_record r = {.what = "the prompt", .line = 1};
+    const chat_record r = {
+        .what = "the messages", .line = 1, .messages = (json *)(uintptr_t)messages};
     jinja_result all;
-    char *copy = NULL;
     if (c->jinja == NULL) {
         return fail(ST_DATA,
                     "the tokenizer has no chat template; give --template chatml, llama3 or a "
                     "file");
     }
+    arena_reset(c->scratch);
+    TRY(render(c, &r, json_count(messages), true, &all));
+    *out = (text){.a = a};
+    return text_add_bytes(out, all.out.bytes, all.out.length);
+}
+
+status data_chat_prompt(data_chat *c, arena *a, const char *system, const char *user,
+                        int64_t user_bytes, text *out)
+{
+    char *copy = NULL;
+    json *messages = NULL;
     arena_reset(c->scratch);
     text t = {.a = c->scratch};
     TRY(arena_new(c->scratch, user_bytes + 1, &copy));
@@ -223,11 +233,9 @@ status data_chat_prompt(data_chat *c, arena *a, const char *system, const char *
     if (system != NULL) TRY(add_message(&t, "system", system, (int64_t)strlen(system)));
     TRY(add_message(&t, "user", copy, user_bytes));
     TRY(text_add(&t, "]"));
-    TRY(json_parse(t.bytes, t.length, r.what, &r.messages));
-    status st = render(c, &r, json_count(r.messages), true, &all);
-    *out = (text){.a = a};
-    if (st == ST_OK) st = text_add_bytes(out, all.out.bytes, all.out.length);
-    record_free(&r);
+    TRY(json_parse(t.bytes, t.length, "the prompt", &messages));
+    const status st = data_chat_ask(c, a, messages, out);
+    json_free(messages);
     return st;
 }
 

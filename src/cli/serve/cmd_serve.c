@@ -1,0 +1,282 @@
+// `serve`: a model behind OpenAI's API.
+#include "cli/commands.h"
+#include "cli/infer/answering.h"
+#include "cli/train/signals.h"
+#include "serve/serve.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct serve_flags {
+    const char *address, *key, *key_file, *name, *tokenizer, *template_name;
+    int64_t port, batch, requests, context, threads;
+    int32_t precision;
+    bool strict;
+} serve_flags;
+
+#define AT(field) (int64_t) offsetof(serve_flags, field)
+static const option rows[] = {
+    {.key = "host",
+     .kind = OPTION_TEXT,
+     .offset = AT(address),
+     .default_text = "127.0.0.1",
+     .help = "IPv4 address to listen on; 0.0.0.0 is all networks of this machine",
+     .also = "address, bind, listen"},
+    {.key = "port",
+     .kind = OPTION_INT,
+     .offset = AT(port),
+     .default_text = "8000",
+     .max = 65535,
+     .help = "port to listen on; 0 is any free one"},
+    {.key = "key",
+     .kind = OPTION_TEXT,
+     .offset = AT(key),
+     .default_text = "new",
+     .help = "key that clients must send: new makes one and prints it; none asks for none. "
+             "Other users of this machine can read a key that is given here; --key-file is safer",
+     .also = "api_key, token"},
+    {.key = "key-file",
+     .kind = OPTION_TEXT,
+     .offset = AT(key_file),
+     .help = "file whose first line is the key"},
+    {.key = "name",
+     .kind = OPTION_TEXT,
+     .offset = AT(name),
+     .help = "name of the model for clients; the default is the operand's last part",
+     .also = "served_model_name, model, alias"},
+    {.key = "template",
+     .kind = OPTION_TEXT,
+     .offset = AT(template_name),
+     .default_text = "auto",
+     .help = "chat template of /v1/chat/completions: auto is that of the run or of the "
+             "tokenizer's folder, if it has one; else chatml, llama3, a file, or none",
+     .also = "chat_template"},
+    {.key = "batch",
+     .kind = OPTION_INT,
+     .offset = AT(batch),
+     .default_text = "8",
+     .min = 1,
+     .max = 1024,
+     .help = "number of texts that are continued at once; fewer where memory is short",
+     .also = "parallel, slots"},
+    {.key = "requests",
+     .kind = OPTION_INT,
+     .offset = AT(requests),
+     .default_text = "256",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "number of requests at once, waiting ones included; further ones get code 503",
+     .also = "queue"},
+    {.key = "context",
+     .kind = OPTION_INT,
+     .offset = AT(context),
+     .default_text = "0",
+     .max = 1 << 24,
+     .help = "longest text in tokens, prompt and answer together; 0 is the model's context, 4096 "
+             "at most",
+     .also = "ctx_size, max_model_len"},
+    CLI_MODEL_ROWS(serve_flags, "weights, cache and activations"),
+    {.key = "strict",
+     .kind = OPTION_BOOL,
+     .offset = AT(strict),
+     .default_text = "false",
+     .help = "strict mode: a request gives the same bits alone and with others, with any number "
+             "of threads; on for a run with determinism: strict"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+typedef struct serving {
+    cli_context *cli;
+    const serve_flags *f;
+    cli_model model;
+    data_tokenizer *tokenizer;
+    data_chat *chat;
+    infer *g;
+    serve *server;
+    const char *key; // NULL: none
+    bool key_is_new;
+} serving;
+
+// ---- the key ------------------------------------------------------------------------------------
+
+static status key_make(serving *v)
+{
+    unsigned char random[16];
+    char *key = NULL;
+    TRY(v->cli->h->api->random_fill(v->cli->h, random, (int64_t)sizeof(random)));
+    TRY(arena_new(v->cli->a, 2 * (int64_t)sizeof(random) + 1, &key));
+    for (size_t i = 0; i < sizeof(random); i++) (void)snprintf(key + 2 * i, 3, "%02x", random[i]);
+    v->key = key;
+    v->key_is_new = true;
+    return ST_OK;
+}
+
+static status key_read(serving *v)
+{
+    enum { KEY_BYTES_MAX = 4096 };
+    char *key = NULL;
+    int64_t count = 0;
+    TRY(host_read_all(v->cli->h, v->cli->a, v->f->key_file, KEY_BYTES_MAX, &key, &count));
+    key[strcspn(key, "\r\n")] = '\0';
+    v->key = key;
+    if (*key != '\0') return ST_OK;
+    return fail(ST_USAGE, "%s: the first line is empty, so it is no key", v->f->key_file);
+}
+
+static status key_find(serving *v)
+{
+    if (v->f->key_file != NULL && strcmp(v->f->key, "new") != 0) {
+        return fail(ST_USAGE, "--key and --key-file exclude each other");
+    }
+    if (v->f->key_file != NULL) return key_read(v);
+    if (strcmp(v->f->key, "new") == 0) return key_make(v);
+    v->key = strcmp(v->f->key, "none") == 0 ? NULL : v->f->key;
+    if (v->key != NULL || strncmp(v->f->address, "127.", 4) == 0) return ST_OK;
+    cli_warn(v->cli, "anyone who can reach %s can use the model: --key none", v->f->address);
+    return ST_OK;
+}
+
+// ---- the model ----------------------------------------------------------------------------------
+
+// A template by name is wanted; that of the tokenizer's folder may be missing.
+static status chat_find(serving *v)
+{
+    const char *name = v->f->template_name;
+    if (strcmp(name, "none") == 0) return ST_OK;
+    TRY(cli_chat_open(v->cli, &v->model, v->f->tokenizer, name, v->tokenizer, &v->chat));
+    if (strcmp(name, "auto") == 0 && !data_chat_has_template(v->chat)) {
+        data_chat_close(v->chat);
+        v->chat = NULL;
+    }
+    return ST_OK;
+}
+
+// Opens the requested number of slots, or fewer if memory is short.
+static status model_open(serving *v, int64_t context)
+{
+    infer_options options = {.threads = (int)v->f->threads,
+                             .compute = cli_model_type(&v->model, v->f->precision),
+                             .slots = v->f->batch,
+                             .context = context,
+                             .strict = v->f->strict || v->model.strict};
+    for (;;) {
+        const status st = infer_open(v->cli->h, v->cli->a, v->model.folder, &options, &v->g);
+        if (st != ST_DOES_NOT_FIT || options.slots <= 1) return st;
+        options.slots /= 2;
+        error_clear();
+    }
+}
+
+static const char *name_of(const serving *v, const char *operand)
+{
+    if (v->f->name != NULL) return v->f->name;
+    const char *end = operand + strlen(operand);
+    while (end > operand && end[-1] == '/') end--;
+    const char *begin = end;
+    while (begin > operand && begin[-1] != '/') begin--;
+    char *name = NULL;
+    if (arena_format(v->cli->a, &name, "%.*s", (int)(end - begin), begin) == ST_OK && *name != 0) {
+        return name;
+    }
+    return "model";
+}
+
+// ---- output -------------------------------------------------------------------------------------
+
+static void tell_begin(const serving *v, const serve_model *m)
+{
+    cli_context *cli = v->cli;
+    cli_print(cli, "model    %s: %lld texts at once, %lld tokens each\n", m->name,
+              (long long)infer_slots(v->g), (long long)m->context);
+    cli_print(cli, "chat     %s\n",
+              v->chat != NULL ? data_chat_template(v->chat)
+                              : "no template, so /v1/completions only (--template)");
+    if (v->key == NULL) {
+        cli_print(cli, "key      none: every program of this machine can use the model\n");
+    } else if (v->key_is_new) {
+        cli_print(cli, "key      %s (new; --key-file keeps one)\n", v->key);
+    } else {
+        cli_print(cli, "key      as given\n");
+    }
+    cli_print(cli, "listens  http://%s:%lld/v1   (Ctrl-C ends)\n", v->f->address,
+              (long long)serve_port(v->server));
+    cli_push(cli);
+}
+
+static bool stop_asked(void *context)
+{
+    (void)context;
+    return cli_signals_asked();
+}
+
+static status serve_model_run(serving *v, const char *operand)
+{
+    static const int64_t context_most = 4096;
+    cli_ends ends;
+    TRY(key_find(v));
+    TRY(cli_tokenizer_open(v->cli, &v->model, v->f->tokenizer, &v->tokenizer));
+    TRY(chat_find(v));
+    TRY(cli_ends_find(v->cli, &v->model, v->tokenizer, v->chat, &ends));
+    const int64_t context =
+        v->f->context > 0 ? v->f->context : min_i64(v->model.spec.context, context_most);
+    TRY(model_open(v, context));
+    serve_model m = {.g = v->g,
+                     .tokenizer = v->tokenizer,
+                     .chat = v->chat,
+                     .end_count = ends.count,
+                     .context = context,
+                     .name = name_of(v, operand)};
+    memcpy(m.ends, ends.ids, sizeof(ends.ids));
+    const serve_options options = {
+        .address = v->f->address, .port = v->f->port, .key = v->key, .requests = v->f->requests};
+    const serve_watcher watcher = {.context = v, .stop = stop_asked};
+    TRY(serve_open(v->cli->h, v->cli->a, &m, &options, &v->server));
+    cli_signals_begin_quiet();
+    tell_begin(v, &m);
+    const status st = serve_run(v->server, &watcher);
+    const serve_counts counts = serve_counted(v->server);
+    if (st == ST_OK) {
+        cli_print(v->cli, "answered %lld requests (%lld refused), %lld tokens read, %lld written\n",
+                  (long long)counts.requests, (long long)counts.refused,
+                  (long long)counts.prompt_tokens, (long long)counts.generated);
+    }
+    serve_close(v->server);
+    cli_signals_end();
+    return st;
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    serving v = {.cli = cli, .f = call->flags};
+    status st = cli_model_find(cli, call->operands[0], &v.model);
+    if (st == ST_OK) st = serve_model_run(&v, call->operands[0]);
+    infer_close(v.g);
+    data_chat_close(v.chat);
+    data_tokenizer_close(v.tokenizer);
+    return st;
+}
+
+const cli_command cli_command_serve = {
+    .name = "serve",
+    .summary = "answer requests over HTTP, as OpenAI's API does",
+    .synopsis = "RUN|CHECKPOINT|FOLDER [--host ADDRESS] [--port N] [--key KEY | --key-file FILE] "
+                "[--template T] [--batch N]",
+    .about =
+        "For a run, the command takes its newest checkpoint. It answers /v1/models, "
+        "/v1/completions and /v1/chat/completions, whole or as a stream, /health, and /metrics "
+        "for Prometheus. Clients send the key as Authorization: Bearer KEY. Several texts are "
+        "continued at once, and a new request begins as soon as one of them ends. A member of a "
+        "request that is not supported is refused by name. There is no TLS: put a proxy before it "
+        "where others can read the network. Ctrl-C or SIGTERM ends it; requests that are not "
+        "finished get code 503.",
+    .examples =
+        "  trireme serve demo/run\n"
+        "  trireme serve sft/run --template auto --key-file ~/key --port 8080\n"
+        "  curl localhost:8000/v1/completions -H 'Content-Type: application/json' \\\n"
+        "       -H \"Authorization: Bearer $KEY\" -d '{\"model\": \"run\", \"prompt\": \"Once\"}'\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(serve_flags),
+    .operand_min = 1,
+    .operand_max = 1,
+    .run = run,
+};

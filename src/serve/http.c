@@ -1,0 +1,263 @@
+// Connections: routes, the key, the body's limit, and answers as they come.
+#include "serve/http_library.h"
+#include "serve/serve_internal.h"
+
+#include <string.h>
+
+#if TRIREME_HAVE_MICROHTTPD
+#    include <arpa/inet.h>
+#    include <errno.h>
+#    include <netinet/in.h>
+#    include <signal.h>
+#    include <stdio.h>
+#    include <stdlib.h>
+
+struct serve_http {
+    http_library lib;
+    serve *s;
+    struct MHD_Daemon *daemon;
+};
+
+static const struct {
+    const char *path, *method;
+} routes[ROUTE_COUNT] = {
+    [ROUTE_COMPLETIONS] = {"/v1/completions", "POST"},
+    [ROUTE_CHAT] = {"/v1/chat/completions", "POST"},
+    [ROUTE_MODELS] = {"/v1/models", "GET"},
+    [ROUTE_HEALTH] = {"/health", "GET"},
+    [ROUTE_METRICS] = {"/metrics", "GET"},
+};
+
+static serve_route route_of(const char *path)
+{
+    for (int i = 0; i < ROUTE_COUNT; i++) {
+        if (strcmp(routes[i].path, path) == 0) return (serve_route)i;
+    }
+    return ROUTE_NONE;
+}
+
+// ---- answers ------------------------------------------------------------------------------------
+
+static enum MHD_Result send_response(const serve_http *http, struct MHD_Connection *connection,
+                                     int code, const char *type, struct MHD_Response *response)
+{
+    if (response == NULL) return MHD_NO;
+    (void)http->lib.add_response_header(response, "Content-Type", type);
+    (void)http->lib.add_response_header(response, "Cache-Control", "no-store");
+    (void)http->lib.add_response_header(response, "X-Content-Type-Options", "nosniff");
+    if (code == 401) (void)http->lib.add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (code == 503) (void)http->lib.add_response_header(response, "Retry-After", "1");
+    const enum MHD_Result sent = http->lib.queue_response(connection, (unsigned)code, response);
+    http->lib.destroy_response(response);
+    return sent;
+}
+
+// An error that needs no thread but the connection's.
+static enum MHD_Result send_error(const serve_http *http, struct MHD_Connection *connection,
+                                  serve_route route, int code, const char *message)
+{
+    char body[512];
+    const int length = snprintf(
+        body, sizeof(body),
+        "{\"error\": {\"message\": \"%s\", \"type\": \"invalid_request_error\", \"param\": "
+        "null, \"code\": null}}\n",
+        message);
+    serve_count_answer(http->s, route, code);
+    return send_response(
+        http, connection, code, "application/json",
+        http->lib.create_response_from_buffer((size_t)length, body, MHD_RESPMEM_MUST_COPY));
+}
+
+static ssize_t more(void *context, uint64_t position, char *out, size_t count)
+{
+    (void)position;
+    const int64_t n = exchange_take(context, out, (int64_t)count);
+    return n > 0 ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static void drop(void *context)
+{
+    exchange_drop(context);
+}
+
+static enum MHD_Result send_answer(const serve_http *http, struct MHD_Connection *connection,
+                                   exchange *x)
+{
+    enum { BLOCK_BYTES = 1 << 15 };
+    bool streams = false;
+    const int code = exchange_wait(x, &streams);
+    const char *type = streams                     ? "text/event-stream"
+                       : x->route == ROUTE_METRICS ? "text/plain; version=0.0.4"
+                                                   : "application/json";
+    exchange_hold(x);
+    struct MHD_Response *response = http->lib.create_response_from_callback(
+        streams ? MHD_SIZE_UNKNOWN : (uint64_t)x->answer.count, BLOCK_BYTES, more, x, drop);
+    if (response == NULL) exchange_drop(x);
+    return send_response(http, connection, code, type, response);
+}
+
+// ---- requests -----------------------------------------------------------------------------------
+
+// Takes as long for a wrong key as for the right one.
+static bool is_key(const serve *s, const char *given)
+{
+    static const char scheme[] = "Bearer ";
+    const char *key = s->options.key;
+    if (key == NULL) return true;
+    if (given == NULL || strncmp(given, scheme, strlen(scheme)) != 0) return false;
+    given += strlen(scheme);
+    const size_t bytes = strlen(given), wanted = strlen(key);
+    unsigned differ = bytes == wanted ? 0 : 1;
+    for (size_t i = 0; i < wanted; i++) {
+        differ |= (unsigned)(unsigned char)key[i] ^ (unsigned char)given[i < bytes ? i : 0];
+    }
+    return differ == 0;
+}
+
+static enum MHD_Result refuse(const serve_http *http, struct MHD_Connection *connection,
+                              serve_route route, const char *method, bool *refused)
+{
+    const char *length =
+        http->lib.lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
+    const char *type =
+        http->lib.lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Type");
+    const char *key =
+        http->lib.lookup_connection_value(connection, MHD_HEADER_KIND, "Authorization");
+    *refused = true;
+    if (route == ROUTE_NONE) {
+        return send_error(http, connection, route, 404, "there is no such path");
+    }
+    if (route != ROUTE_HEALTH && !is_key(http->s, key)) {
+        return send_error(http, connection, route, 401,
+                          "the key is missing or wrong; send it as Authorization: Bearer KEY");
+    }
+    const bool posts = strcmp(routes[route].method, "POST") == 0;
+    if (strcmp(method, routes[route].method) != 0 && (posts || strcmp(method, "HEAD") != 0)) {
+        return send_error(http, connection, route, 405,
+                          posts ? "this path takes POST" : "this path takes GET");
+    }
+    if (posts && (type == NULL || strncmp(type, "application/json", 16) != 0)) {
+        return send_error(http, connection, route, 415,
+                          "the request is to have Content-Type: application/json");
+    }
+    if (length != NULL && strtoll(length, NULL, 10) > SERVE_BODY_BYTES_MAX) {
+        return send_error(http, connection, route, 413, "the request is too long");
+    }
+    *refused = false;
+    return MHD_YES;
+}
+
+static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *path,
+                              const char *method, const char *version, const char *upload,
+                              size_t *upload_bytes, void **state)
+{
+    const serve_http *http = context;
+    exchange *x = *state;
+    (void)version;
+    if (x == NULL) {
+        bool refused = false;
+        const serve_route route = route_of(path);
+        const enum MHD_Result result = refuse(http, connection, route, method, &refused);
+        if (refused) return result;
+        if (exchange_create(&x) != ST_OK) return MHD_NO;
+        x->route = route;
+        *state = x;
+        return MHD_YES;
+    }
+    if (*upload_bytes > 0) {
+        const int64_t count = (int64_t)*upload_bytes;
+        *upload_bytes = 0;
+        if (x->body.count + count > SERVE_BODY_BYTES_MAX) return MHD_NO; // without a length before
+        return data_bytes_add(&x->body, upload, count) == ST_OK ? MHD_YES : MHD_NO;
+    }
+    serve_submit(http->s, x);
+    return send_answer(http, connection, x);
+}
+
+static void completed(void *context, struct MHD_Connection *connection, void **state,
+                      enum MHD_RequestTerminationCode why)
+{
+    (void)context;
+    (void)connection;
+    (void)why;
+    if (*state == NULL) return;
+    exchange_leave(*state);
+    exchange_drop(*state);
+    *state = NULL;
+}
+
+// ---- listening ----------------------------------------------------------------------------------
+
+// The library's complaints about clients are not for people.
+static void silent(void *context, const char *format, va_list list)
+{
+    (void)context;
+    (void)format;
+    (void)list;
+}
+
+status serve_http_open(serve *s, arena *a, serve_http **out)
+{
+    enum { STACK_BYTES = 1 << 18, MEMORY_BYTES = 1 << 16 };
+    serve_http *http = NULL;
+    const char *why = NULL;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)s->options.port)};
+    TRY(arena_new(a, 1, &http));
+    *http = (serve_http){.s = s};
+    if (!http_library_open(&http->lib, &why)) return fail(ST_UNSUPPORTED, "%s", why);
+    if (inet_pton(AF_INET, s->options.address, &at.sin_addr) != 1) {
+        return fail(ST_USAGE, "\"%s\" is not an IPv4 address, such as 127.0.0.1",
+                    s->options.address);
+    }
+    // Signals are for the thread that waits for them.
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    errno = 0;
+    http->daemon = http->lib.start_daemon(
+        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
+            MHD_USE_ERROR_LOG,
+        0, NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, silent, NULL, MHD_OPTION_SOCK_ADDR,
+        (struct sockaddr *)&at, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)SERVE_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)SERVE_SILENCE_S, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES, MHD_OPTION_END);
+    const int error = errno;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (http->daemon == NULL) {
+        return fail(ST_IO, "cannot listen on %s port %lld: %s", s->options.address,
+                    (long long)s->options.port, strerror(error));
+    }
+    *out = http;
+    return ST_OK;
+}
+
+int64_t serve_http_port(const serve_http *http)
+{
+    const union MHD_DaemonInfo *info =
+        http->lib.get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    return info != NULL ? (int64_t)info->port : 0;
+}
+
+void serve_http_close(serve_http *http)
+{
+    if (http != NULL) http->lib.stop_daemon(http->daemon);
+}
+#else
+status serve_http_open(serve *s, arena *a, serve_http **out)
+{
+    (void)s;
+    (void)a;
+    (void)out;
+    return fail(ST_UNSUPPORTED, "built without HTTP: install libmicrohttpd-dev and build again");
+}
+int64_t serve_http_port(const serve_http *http)
+{
+    (void)http;
+    return 0;
+}
+void serve_http_close(serve_http *http)
+{
+    (void)http;
+}
+#endif

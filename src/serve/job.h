@@ -1,0 +1,45 @@
+// A request that the model works on: its sequences and the answer that grows. Private to this
+// folder.
+#ifndef SERVE_JOB_H
+#define SERVE_JOB_H
+
+#include "infer/continuation.h"
+#include "serve/serve_internal.h"
+
+typedef enum finish { FINISH_NOT_YET, FINISH_STOP, FINISH_LENGTH } finish;
+
+typedef struct sequence {
+    job *owner;
+    int64_t index; // the choice's number in the answer
+    const data_ids *prompt;
+    infer_sampling sampling;
+    infer_continuation grown;
+    int64_t tokens; // drawn, without the one that ended the text
+    int64_t told;   // bytes that a stream has sent
+    int32_t next;   // drawn last
+    int64_t slot;   // -1: it has none
+    bool role_told; // of a stream of chat
+    finish why;
+} sequence;
+
+struct job {
+    job *next;
+    arena *a;
+    exchange *x;
+    serve_request r;
+    sequence *sequences;
+    int64_t count, begun, over; // sequences: all, those that got a slot, those that ended
+    int64_t created_s;
+    char id[40];
+};
+
+// Reads the request; a wrong one is answered, and *out is then NULL.
+NODISCARD status job_create(serve *s, exchange *x, job **out);
+void job_destroy(job *j);
+// A token was drawn for this sequence. Whatever became certain is sent.
+NODISCARD status job_drawn(serve *s, sequence *q, int32_t id);
+// All sequences ended.
+NODISCARD status job_end(serve *s, job *j);
+void job_fail(serve *s, job *j, int code, const char *member, const char *message);
+
+#endif

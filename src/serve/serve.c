@@ -1,0 +1,299 @@
+// The model's thread: requests in their order, slots, a token for each sequence in turn.
+#include "serve/job.h"
+
+#include <errno.h>
+#include <time.h>
+
+static int64_t now_ns(const serve *s)
+{
+    return s->h->api->monotonic_ns(s->h);
+}
+
+status serve_open(const host *h, arena *a, const serve_model *model, const serve_options *options,
+                  serve **out)
+{
+    serve *s = NULL;
+    pthread_condattr_t monotonic;
+    TRY(arena_new(a, 1, &s));
+    *s = (serve){.h = h, .model = *model, .options = *options};
+    s->begin_unix_s = h->api->unix_ns(h) / 1000000000;
+    TRY(arena_new(a, infer_slots(model->g), &s->slots));
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&s->changed, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    TRY(serve_http_open(s, a, &s->http));
+    s->port = serve_http_port(s->http);
+    *out = s;
+    return ST_OK;
+}
+
+int64_t serve_port(const serve *s)
+{
+    return s->port;
+}
+
+serve_counts serve_counted(serve *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    const serve_counts counts = s->metrics.counts;
+    (void)pthread_mutex_unlock(&s->lock);
+    return counts;
+}
+
+// ---- requests, from the connections' threads ----------------------------------------------------
+
+static void answer_text(serve *s, exchange *x, int code, status (*write)(serve *s, text *t),
+                        const char *message)
+{
+    enum { BYTES_MAX = 1 << 20 };
+    text t = {.a = NULL};
+    status st = arena_create("answer", BYTES_MAX, &t.a);
+    if (st == ST_OK) st = write != NULL ? write(s, &t) : serve_error_text(&t, code, NULL, message);
+    if (st != ST_OK) {
+        error_clear();
+        t.length = 0;
+        code = 500;
+    }
+    serve_count_answer(s, x->route, code);
+    exchange_answer(x, code, t.bytes, t.length);
+    arena_destroy(t.a);
+}
+
+static status models_text(serve *s, text *t)
+{
+    return serve_models_text(s, t);
+}
+
+static status health_text(serve *s, text *t)
+{
+    (void)s;
+    return text_add(t, "{\"status\": \"ok\"}\n");
+}
+
+// Puts it into the queue; false: there are too many, or the server is stopping.
+static bool queue_up(serve *s, exchange *x)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    const bool taken = !s->stopping && s->open_requests < s->options.requests;
+    if (taken) {
+        exchange_hold(x);
+        if (s->last != NULL) {
+            s->last->next = x;
+        } else {
+            s->first = x;
+        }
+        s->last = x;
+        s->open_requests++;
+        (void)pthread_cond_signal(&s->changed);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return taken;
+}
+
+void serve_submit(serve *s, exchange *x)
+{
+    static status (*const writers[ROUTE_COUNT])(serve * s, text * t) = {
+        [ROUTE_MODELS] = models_text,
+        [ROUTE_HEALTH] = health_text,
+        [ROUTE_METRICS] = serve_metrics_text,
+    };
+    x->begin_ns = now_ns(s);
+    if (writers[x->route] != NULL) {
+        answer_text(s, x, 200, writers[x->route], NULL);
+    } else if (!queue_up(s, x)) {
+        answer_text(s, x, 503, NULL, "too many requests at once, or the server is stopping");
+    }
+}
+
+// ---- the model's thread -------------------------------------------------------------------------
+
+static bool is_idle(const serve *s)
+{
+    return s->jobs == NULL && s->first == NULL;
+}
+
+// The oldest request that no one read yet; waits a little if there is nothing at all to do.
+static exchange *next_request(serve *s)
+{
+    enum { WAIT_NS = 100000000 };
+    exchange *x = NULL;
+    (void)pthread_mutex_lock(&s->lock);
+    if (is_idle(s)) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += WAIT_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&s->changed, &s->lock, &until);
+    }
+    x = s->first;
+    if (x != NULL) {
+        s->first = x->next;
+        if (s->first == NULL) s->last = NULL;
+        x->next = NULL;
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return x;
+}
+
+static void request_over(serve *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    s->open_requests--;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+static status take_requests(serve *s)
+{
+    for (exchange *x = next_request(s); x != NULL; x = next_request(s)) {
+        job *j = NULL;
+        const status st = job_create(s, x, &j);
+        if (st != ST_OK) exchange_answer(x, 500, NULL, 0);
+        exchange_drop(x);
+        TRY(st);
+        if (j == NULL) {
+            request_over(s);
+            continue;
+        }
+        job **end = &s->jobs;
+        while (*end != NULL) end = &(*end)->next;
+        *end = j;
+    }
+    return ST_OK;
+}
+
+static void release(serve *s, sequence *q)
+{
+    if (q->slot < 0) return;
+    s->slots[q->slot] = NULL;
+    q->slot = -1;
+}
+
+static status drawn(serve *s, sequence *q, int32_t id)
+{
+    TRY(job_drawn(s, q, id));
+    (void)pthread_mutex_lock(&s->lock);
+    s->metrics.counts.generated++;
+    (void)pthread_mutex_unlock(&s->lock);
+    if (q->why == FINISH_NOT_YET) return ST_OK;
+    q->owner->over++;
+    release(s, q);
+    return ST_OK;
+}
+
+// Gives the oldest waiting sequences the free slots.
+static status begin_sequences(serve *s)
+{
+    int64_t slot = 0;
+    for (job *j = s->jobs; j != NULL; j = j->next) {
+        while (j->begun < j->count) {
+            int32_t id = 0;
+            while (slot < infer_slots(s->model.g) && s->slots[slot] != NULL) slot++;
+            if (slot == infer_slots(s->model.g)) return ST_OK;
+            sequence *q = &j->sequences[j->begun++];
+            q->slot = slot;
+            s->slots[slot] = q;
+            TRY(infer_slot_begin(s->model.g, slot, &q->sampling, q->prompt->items, q->prompt->count,
+                                 &id));
+            if (q->index == 0) {
+                (void)pthread_mutex_lock(&s->lock);
+                serve_observe(&s->metrics.first_token_s, serve_second_bounds,
+                              (double)(now_ns(s) - j->x->begin_ns) / 1e9);
+                (void)pthread_mutex_unlock(&s->lock);
+            }
+            TRY(drawn(s, q, id));
+        }
+    }
+    return ST_OK;
+}
+
+static status extend_sequences(serve *s, arena *turns_arena)
+{
+    infer_turn *turns = NULL;
+    int64_t count = 0;
+    arena_reset(turns_arena);
+    TRY(arena_new(turns_arena, infer_slots(s->model.g), &turns));
+    for (int64_t i = 0; i < infer_slots(s->model.g); i++) {
+        if (s->slots[i] != NULL) turns[count++] = (infer_turn){.slot = i, .id = s->slots[i]->next};
+    }
+    if (count == 0) return ST_OK;
+    TRY(infer_slots_next(s->model.g, turns, count));
+    for (int64_t i = 0; i < count; i++) TRY(drawn(s, s->slots[turns[i].slot], turns[i].next));
+    return ST_OK;
+}
+
+// Ends the jobs whose sequences all ended, and those whose clients left.
+static status end_jobs(serve *s)
+{
+    int64_t waiting = 0, running = 0;
+    for (job **at = &s->jobs; *at != NULL;) {
+        job *j = *at;
+        const bool gone = exchange_is_gone(j->x);
+        if (!gone && j->over < j->count) {
+            waiting += j->count - j->begun;
+            running += j->begun - j->over;
+            at = &j->next;
+            continue;
+        }
+        *at = j->next;
+        for (int64_t i = 0; i < j->count; i++) release(s, &j->sequences[i]);
+        const status st = gone ? ST_OK : job_end(s, j);
+        job_destroy(j);
+        request_over(s);
+        TRY(st);
+    }
+    (void)pthread_mutex_lock(&s->lock);
+    s->metrics.waiting = waiting;
+    s->metrics.running = running;
+    (void)pthread_mutex_unlock(&s->lock);
+    return ST_OK;
+}
+
+status serve_run(serve *s, const serve_watcher *watcher)
+{
+    enum { TURNS_BYTES = 1 << 20 };
+    arena *turns = NULL;
+    TRY(arena_create("turns", TURNS_BYTES, &turns));
+    status st = ST_OK;
+    while (st == ST_OK && !watcher->stop(watcher->context)) {
+        st = take_requests(s);
+        if (st == ST_OK) st = begin_sequences(s);
+        if (st == ST_OK) st = extend_sequences(s, turns);
+        if (st == ST_OK) st = end_jobs(s);
+    }
+    arena_destroy(turns);
+    return st;
+}
+
+// All that still wait learn that the server stops, so that their threads end.
+static void dismiss(serve *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    s->stopping = true;
+    exchange *x = s->first;
+    s->first = s->last = NULL;
+    (void)pthread_mutex_unlock(&s->lock);
+    while (x != NULL) {
+        exchange *next = x->next;
+        answer_text(s, x, 503, NULL, "the server is stopping");
+        exchange_drop(x);
+        x = next;
+    }
+    while (s->jobs != NULL) {
+        job *j = s->jobs;
+        s->jobs = j->next;
+        job_fail(s, j, 503, NULL, "the server is stopping");
+        job_destroy(j);
+    }
+}
+
+void serve_close(serve *s)
+{
+    if (s == NULL) return;
+    dismiss(s);
+    serve_http_close(s->http);
+    (void)pthread_cond_destroy(&s->changed);
+    (void)pthread_mutex_destroy(&s->lock);
+}

@@ -1,0 +1,64 @@
+// A model behind HTTP, with the requests and answers of OpenAI's API: /v1/models, /v1/completions
+// and /v1/chat/completions, streamed or not; /health; /metrics for Prometheus.
+//
+// The server has a thread for each connection, which reads a request, hands it to the model's
+// thread and writes what that has to say. The model's thread alone touches the model: it takes
+// requests in their order, gives each sequence a slot as soon as one is free, and extends all
+// sequences by a token at a time.
+//
+// HTTP itself is libmicrohttpd, which is looked for at run time.
+#ifndef SERVE_SERVE_H
+#define SERVE_SERVE_H
+
+#include "data/chat.h"
+#include "infer/infer.h"
+
+enum {
+    SERVE_ENDS_MAX = 64, // tokens that end a text
+    SERVE_BODY_BYTES_MAX = 4 << 20,
+    SERVE_CHOICES_MAX = 128, // sequences of one request
+    SERVE_STOPS_MAX = 16,
+    SERVE_CONNECTIONS_MAX = 512,
+    SERVE_SILENCE_S = 30 // a connection that sends nothing for so long is closed
+};
+
+// What answers; all but the model's slots is borrowed and used by the model's thread alone.
+typedef struct serve_model {
+    infer *g;
+    data_tokenizer *tokenizer;
+    data_chat *chat; // NULL: /v1/chat/completions is refused
+    int32_t ends[SERVE_ENDS_MAX];
+    int64_t end_count;
+    int64_t context; // tokens of a sequence, at most
+    const char *name;
+} serve_model;
+
+typedef struct serve_options {
+    const char *address; // an IPv4 address of this machine, "127.0.0.1"
+    int64_t port;        // 0: any free one
+    const char *key;     // what clients must know; NULL: nothing
+    int64_t requests;    // at once, waiting ones included; further ones are told to come again
+} serve_options;
+
+typedef struct serve serve;
+
+// Starts to listen. ST_UNSUPPORTED: no libmicrohttpd. `a` must outlive the server.
+NODISCARD status serve_open(const host *h, arena *a, const serve_model *model,
+                            const serve_options *options, serve **out);
+int64_t serve_port(const serve *s);
+
+typedef struct serve_watcher {
+    void *context;
+    bool (*stop)(void *context); // asked several times a second
+} serve_watcher;
+// Answers requests until the watcher says stop. An error is the model's.
+NODISCARD status serve_run(serve *s, const serve_watcher *watcher);
+
+typedef struct serve_counts {
+    int64_t requests, refused;        // refused: those with an error of the client
+    int64_t prompt_tokens, generated; // tokens
+} serve_counts;
+serve_counts serve_counted(serve *s);
+void serve_close(serve *s); // NULL is legal; ends all connections
+
+#endif

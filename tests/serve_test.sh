@@ -1,0 +1,63 @@
+#!/bin/bash
+# `serve`: answers as OpenAI's API has them, many at once, refusals by name, clients that leave, noise.
+set -u -o pipefail
+. tests/support/named.sh
+shared=${TRIREME_SHARED:-../shared}
+model=$shared/golden/models/llama_gqa
+[ -d "$model" ] || { echo "skipped: $shared/golden/models is not there"; exit 77; }
+serve() { "$trireme" serve "$model" --tokenizer bytes --threads 1 --name tiny --strict "$@"; }
+start() {
+    "$trireme" serve "$model" --tokenizer bytes --threads 1 --name tiny --strict "$@" >"$dir/log" 2>"$dir/log.err" &
+    pid=$!
+}
+listening() { # waits for the line with the port, which becomes $port
+    for _ in $(seq 300); do
+        port=$(sed -n 's|^listens .*:\([0-9]*\)/v1.*|\1|p' "$dir/log")
+        [ -z "$port" ] || return 0
+        kill -0 "$pid" 2>/dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
+
+start --port 0 --template chatml --batch 4
+if ! listening; then
+    grep -q "built without HTTP\|libmicrohttpd" "$dir/log.err" && { echo "skipped: no libmicrohttpd"; exit 77; }
+    failed "it listens"
+    cat "$dir/log" "$dir/log.err"
+    exit 1
+fi
+key=$(sed -n 's/^key  *\([0-9a-f]*\) .*/\1/p' "$dir/log")
+same "the key is new" "${#key}" 32
+python3 tests/support/serve_client.py "$port" "$key" 2>"$dir/err" | tee "$dir/checks"
+same "no check failed" "$(grep -c failed "$dir/checks")" 0
+same "all checks ran" "$(tail -1 "$dir/checks")" "metrics: passed"
+
+code "a port that is taken" 4 serve --port "$port" --key none
+kill -TERM "$pid"
+wait "$pid"
+same "SIGTERM ends it" $? 0
+same "what it did" "$(grep -c '^answered [0-9]* requests' "$dir/log")" 1
+
+# --- without a key or a template; a key from a file ---
+code "no such folder" 4 "$trireme" serve "$dir/none" --key none
+echo secret >"$dir/key"
+start --port 0 --key-file "$dir/key"
+listening || failed "it listens with a key from a file"
+ask() { # PATH [BODY]: prints the code
+    python3 - "$port" "$@" <<'END'
+import http.client, sys
+c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+body = sys.argv[3] if len(sys.argv) > 3 else None
+c.request("POST" if body else "GET", sys.argv[2], body, {"Authorization": "Bearer secret", "Content-Type": "application/json"})
+print(c.getresponse().status)
+END
+}
+same "the key of the file" "$(ask /v1/models)" 200
+same "chat without a template is refused" "$(ask /v1/chat/completions '{"model": "tiny", "messages": [{"role": "user", "content": "x"}]}')" 400
+kill -INT "$pid"
+wait "$pid"
+same "Ctrl-C ends it" $? 0
+code "two keys" 2 serve --key a --key-file "$dir/key"
+code "no address" 2 serve --host nowhere --port 0
+[ $failures = 0 ]

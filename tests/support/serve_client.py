@@ -1,0 +1,153 @@
+"""Requests to `trireme serve`, each as one named check; prints `NAME: passed` or `NAME: failed`.
+
+serve_client.py PORT KEY [HOSTILE_COUNT]
+"""
+import http.client
+import json
+import random
+import socket
+import sys
+import threading
+
+PORT, KEY = int(sys.argv[1]), sys.argv[2]
+failed = False
+
+
+def ask(path, body=None, key=KEY, method=None, kind="application/json", raw=False):
+    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    if body is not None:
+        headers["Content-Type"] = kind
+        body = body if isinstance(body, (bytes, str)) else json.dumps(body)
+    try:
+        c.request(method or ("GET" if body is None else "POST"), path, body, headers)
+    except OSError:
+        pass # refused before the whole body was sent
+    r = c.getresponse()
+    text = r.read()
+    c.close()
+    return r.status, text if raw else json.loads(text)
+
+
+def completion(**members):
+    return ask("/v1/completions", {"model": "tiny", "prompt": "hello", "seed": 1, **members})
+
+
+def chat(*messages, **members):
+    listed = [{"role": role, "content": content} for role, content in messages]
+    return ask("/v1/chat/completions", {"model": "tiny", "messages": listed, "seed": 1, "max_tokens": 8, **members})
+
+
+def events(path, body):
+    _, text = ask(path, body, raw=True)
+    lines = [l[6:] for l in text.decode().split("\n") if l]
+    assert lines[-1] == "[DONE]", lines[-1]
+    return [json.loads(l) for l in lines[:-1]]
+
+
+def check(name, condition):
+    global failed
+    print(f"{name}: {'passed' if condition else 'failed'}")
+    failed = failed or not condition
+
+
+# --- what there is ---
+check("models", ask("/v1/models")[1]["data"][0]["id"] == "tiny")
+check("health needs no key", ask("/health", key=None)[0] == 200)
+code, one = completion(max_tokens=12)
+text = one["choices"][0]["text"]
+check("a completion", code == 200 and one["object"] == "text_completion" and one["choices"][0]["finish_reason"] == "length")
+check("its counts", one["usage"] == {"prompt_tokens": 5, "completion_tokens": 12, "total_tokens": 17})
+check("the same seed gives the same text", completion(max_tokens=12)[1]["choices"][0]["text"] == text)
+check("sixteen tokens without a number", completion()[1]["usage"]["completion_tokens"] == 16)
+check("tokens as a prompt", completion(prompt=list(b"hello"), max_tokens=12)[1]["choices"][0]["text"] == text)
+several = completion(prompt=["one", "hello"], n=2, max_tokens=12)[1]["choices"]
+check("two prompts, two choices each", [c["index"] for c in several] == [0, 1, 2, 3] and several[2]["text"] == text)
+stop = text[3:5]
+cut = completion(max_tokens=12, stop=[stop])[1]["choices"][0]
+check("a stop text", cut["text"] == text[: text.index(stop)] and cut["finish_reason"] == "stop")
+
+# --- streams ---
+body = {"model": "tiny", "prompt": "hello", "seed": 1, "max_tokens": 12, "stream": True}
+parts = events("/v1/completions", body)
+check("a stream has the same text", "".join(p["choices"][0]["text"] for p in parts) == text)
+check("a stream ends with its reason", parts[-1]["choices"][0]["finish_reason"] == "length")
+parts = events("/v1/completions", {**body, "stream_options": {"include_usage": True}})
+check("a stream counts when asked", parts[-1]["choices"] == [] and parts[-1]["usage"]["completion_tokens"] == 12)
+
+# --- chat ---
+code, said = chat(("system", "be kind"), ("user", "hello"))
+message = said["choices"][0]["message"]
+check("a chat", code == 200 and said["object"] == "chat.completion" and message["role"] == "assistant")
+parted = chat(("system", "be kind"), ("user", [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]))
+check("content in parts", parted[1]["choices"][0]["message"] == message)
+listed = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello"}]
+parts = events("/v1/chat/completions", {"model": "tiny", "messages": listed, "seed": 1, "max_tokens": 8, "stream": True})
+deltas = [p["choices"][0]["delta"] for p in parts]
+check("a chat as a stream", deltas[0]["role"] == "assistant" and
+      "".join(d.get("content", "") for d in deltas) == message["content"])
+
+# --- many at once ---
+got = [None] * 24
+
+
+def one_of_many(i):
+    got[i] = completion(prompt="hello" if i % 3 == 0 else f"prompt {i}", max_tokens=12)[1]["choices"][0]["text"]
+
+
+threads = [threading.Thread(target=one_of_many, args=(i,)) for i in range(len(got))]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+check("many at once, each as if alone", all(got[i] == text for i in range(0, len(got), 3)))
+
+# --- refusals ---
+check("no key", ask("/v1/models", key=None)[0] == 401)
+check("a wrong key", ask("/v1/models", key=KEY[:-1] + "x")[0] == 401)
+check("no such path", ask("/v2")[0] == 404)
+check("no such model", ask("/v1/completions", {"model": "other", "prompt": "x"})[0] == 404)
+check("wrong method", ask("/v1/completions")[0] == 405)
+check("wrong content type", ask("/v1/completions", "x", kind="text/plain")[0] == 415)
+check("too long", ask("/v1/completions", b" " * ((4 << 20) + 1))[0] == 413)
+check("no JSON", ask("/v1/completions", "{")[0] == 400)
+for member, value in {"max_tokens": 0, "temperature": -1, "top_p": 2, "n": 1000, "stop": [""], "logprobs": 3, "echo": True,
+                      "logit_bias": {"1": 5}, "best_of": 4, "presence_penalty": 1, "seed": "one", "stream": 1,
+                      "colour": "red", "prompt": [], "max_tokens ": 1}.items():
+    code, error = completion(**{member: value})
+    check(f"refused by name: {member}", code == 400 and error["error"]["param"] == member)
+check("accepted: nothing asked for", completion(logprobs=None, echo=False, logit_bias={}, presence_penalty=0, user="me")[0] == 200)
+check("longer than the context", completion(max_tokens=1 << 20)[0] == 400)
+check("tools", chat(("user", "hi"), tools=[{"type": "function"}])[0] == 400)
+check("a token outside the vocabulary", completion(prompt=[1 << 20])[1]["error"]["param"] == "prompt")
+
+# --- clients that leave, and noise ---
+for i in range(4):
+    s = socket.create_connection(("127.0.0.1", PORT))
+    long = json.dumps({**body, "max_tokens": 20, "prompt": "leaves"})
+    s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+              f"Content-Type: application/json\r\nContent-Length: {len(long)}\r\n\r\n{long}".encode())
+    if i % 2:
+        s.recv(64)
+    s.close()
+rng = random.Random(1)
+whole = json.dumps({"model": "tiny", "messages": listed, "prompt": "x", "max_tokens": 3, "n": 2, "stop": ["a"]})
+for i in range(int(sys.argv[3]) if len(sys.argv) > 3 else 60):
+    bad = bytearray(whole.encode())
+    for _ in range(rng.randrange(1, 8)):
+        at = rng.randrange(len(bad))
+        bad[at:at + rng.randrange(0, 3)] = rng.randbytes(rng.randrange(0, 3))
+    path = rng.choice(["/v1/completions", "/v1/chat/completions", "/v1/models"])
+    if i % 3:
+        ask(path, bytes(bad), raw=True)
+        continue
+    s = socket.create_connection(("127.0.0.1", PORT))
+    try:
+        s.sendall(f"POST {path} HTTP/1.1\r\nContent-Length: {rng.choice([5, -1, 10 ** 30, len(bad)])}\r\n\r\n".encode() + bad)
+    except OSError:
+        pass # the server closed it first
+    s.close()
+check("still the same answer", completion(max_tokens=12)[1]["choices"][0]["text"] == text)
+metrics = ask("/metrics", raw=True)[1].decode()
+check("metrics", 'trireme_requests_total{path="completions",code="2xx"}' in metrics and "trireme_first_token_seconds_bucket" in metrics)
+sys.exit(failed)
