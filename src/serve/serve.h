@@ -22,7 +22,7 @@ enum {
     SERVE_SILENCE_S = 30 // a connection that sends nothing for so long is closed
 };
 
-// What answers; all but the model's slots is borrowed and used by the model's thread alone.
+// The model and its parts, which are borrowed; the model's thread alone uses them.
 typedef struct serve_model {
     infer *g;
     data_tokenizer *tokenizer;

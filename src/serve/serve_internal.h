@@ -13,7 +13,7 @@ typedef struct serve_histogram {
     double sum;
 } serve_histogram;
 
-// What /metrics tells.
+// The values of /metrics.
 typedef struct serve_metrics {
     serve_counts counts;
     int64_t answers[ROUTE_COUNT][6]; // by the first digit of the code

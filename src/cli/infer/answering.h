@@ -1,5 +1,4 @@
-// What the commands that generate text share: a model's chat template and the tokens that end its
-// texts.
+// For the commands that generate text: a model's chat template and the tokens that end its texts.
 #ifndef CLI_INFER_ANSWERING_H
 #define CLI_INFER_ANSWERING_H
 
