@@ -220,6 +220,12 @@ def peer_ids(t, strings, special):
     return out
 
 
+def answers_by_chance(path, strings, special):
+    """Of added tokens with the same normalized text, any may win: that changes when the file is read again."""
+    answers = [peer_ids(Tokenizer.from_file(path), strings, special) for _ in range(12)]
+    return any(a != answers[0] for a in answers)
+
+
 def peer_texts(t, lists, skip):
     out = []
     for ids in lists:
@@ -256,6 +262,9 @@ def one(a, r, kinds, number, folder, reasons):
             worst = (f"encode ends with {code}", why)
             break
         bad = [k for k in range(len(some)) if got[k] != wanted[some[k]]]
+        if bad and answers_by_chance(path, [strings[some[k]] for k in bad], special):
+            reasons["the reference answers by chance"] += 1
+            return True
         if bad:
             k = min(bad, key=lambda k: len(strings[some[k]]))
             worst = (f"{len(bad)} of {len(some)} encodings (special {special})",

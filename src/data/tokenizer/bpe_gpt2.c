@@ -127,12 +127,41 @@ static status build(const host *h, bpe_builder *b, const json *vocab, const char
     return bpe_build_finish(b, eot, out);
 }
 
+static status open_class(const host *h, arena *a, const char *vocab_path, const char *merges_path,
+                         const json *config, int64_t row, data_tokenizer **out)
+{
+    arena *scratch = NULL;
+    char *vocab = NULL, *merges = NULL;
+    data_bytes made = {0};
+    convert_files f = {.vocab_path = vocab_path, .merges_path = merges_path};
+    TRY(arena_create("tokenizer files", 0, &scratch));
+    status st = host_read_own(h, scratch, vocab_path, TOKENIZER_FILE_MAX, &vocab, &f.vocab_bytes);
+    if (st == ST_OK) {
+        st = host_read_own(h, scratch, merges_path, TOKENIZER_FILE_MAX, &merges, &f.merges_bytes);
+    }
+    f.vocab = vocab;
+    f.merges = merges;
+    if (st == ST_OK) st = convert_pair(&f, config, row, &made);
+    arena_destroy(scratch);
+    if (st == ST_OK) {
+        st = data_tokenizer_open_made(a, vocab_path, &made, tokenizer_config_eot(config), out);
+    }
+    data_bytes_deinit(&made);
+    return st;
+}
+
 status data_tokenizer_open_gpt2(const host *h, arena *a, const char *vocab_path,
                                 const char *merges_path, data_tokenizer **out)
 {
     json *vocab = NULL, *config = NULL, *added = NULL;
     bpe_builder b = {.hash = NULL};
+    int64_t row = 0;
     status st = tokenizer_config_read(h, a, vocab_path, &config);
+    if (st == ST_OK && convert_pair_knows(config, &row)) {
+        st = open_class(h, a, vocab_path, merges_path, config, row, out);
+        json_free(config);
+        return st;
+    }
     if (st == ST_OK) st = check_class(vocab_path, config);
     if (st == ST_OK) st = read_added(vocab_path, config, &added);
     if (st == ST_OK) st = json_read(h, vocab_path, TOKENIZER_FILE_MAX, &vocab);

@@ -67,6 +67,9 @@ NODISCARD status data_tokenizer_open_json(const host *h, arena *a, const char *p
 // The same from the text of a tokenizer.json.
 NODISCARD status data_tokenizer_open_text(arena *a, const char *name, const char *text,
                                           int64_t bytes, data_tokenizer **out);
+// The same from a text that convert/ made of the file at `path`; eot_text: NULL for none.
+NODISCARD status data_tokenizer_open_made(arena *a, const char *path, const data_bytes *made,
+                                          const char *eot_text, data_tokenizer **out);
 NODISCARD status data_tokenizer_open_gpt2(const host *h, arena *a, const char *vocab_path,
                                           const char *merges_path, data_tokenizer **out);
 

@@ -43,6 +43,16 @@ static status open_root(arena *a, const char *path, const json *root, const char
     return st;
 }
 
+status data_tokenizer_open_made(arena *a, const char *path, const data_bytes *made,
+                                const char *eot_text, data_tokenizer **out)
+{
+    json *root = NULL;
+    TRY(json_parse(made->items, made->count, path, &root));
+    const status st = open_root(a, path, root, eot_text, NULL, PATTERN_ONIGURUMA, out);
+    json_free(root);
+    return st;
+}
+
 status data_tokenizer_open_text(arena *a, const char *name, const char *content, int64_t bytes,
                                 data_tokenizer **out)
 {

@@ -25,6 +25,17 @@ NODISCARD status convert_sentencepiece(const char *path, const char *bytes, int6
 NODISCARD status convert_tiktoken(const char *path, const char *bytes, int64_t count,
                                   const json *settings, data_bytes *out, data_ids *ranks);
 
+// vocab.json and merges.txt as they stand in their files.
+typedef struct convert_files {
+    const char *vocab_path, *merges_path, *vocab, *merges;
+    int64_t vocab_bytes, merges_bytes;
+} convert_files;
+// Whether the class in tokenizer_config.json says how the two files' texts are split otherwise than
+// GPT-2's; *row is for convert_pair.
+bool convert_pair_knows(const json *config, int64_t *row);
+NODISCARD status convert_pair(const convert_files *f, const json *config, int64_t row,
+                              data_bytes *out);
+
 // tokenizer_config.json in the folder of a file; NULL if there is none.
 NODISCARD status tokenizer_config_read(const host *h, arena *a, const char *path, json **out);
 // The name of its end-of-text token; NULL if it has none.

@@ -215,7 +215,18 @@ static void test_two_files(void **state)
     static const char chat[] = "{\"tokenizer_class\": \"GPT2Tokenizer\", \"eos_token\": \"<e>\", "
                                "\"added_tokens_decoder\": {\"5\": {\"content\": \"<e>\", "
                                "\"special\": true}, \"3\": {\"content\": \"<t>\"}}}";
-    static const char other[] = "{\"tokenizer_class\": \"Qwen2Tokenizer\"}";
+    static const char other[] = "{\"tokenizer_class\": \"OtherTokenizer\"}";
+    static const char qwen[] = "{\"tokenizer_class\": \"Qwen2Tokenizer\", \"eos_token\": \"<e>\", "
+                               "\"added_tokens_decoder\": {\"7\": {\"content\": \"<e>\", "
+                               "\"special\": true, \"lstrip\": true}}}";
+    static const char qwen_vocab[] =
+        "{\"a\": 0, \"b\": 1, \"ab\": 2, \"1\": 3, \"\u00c3\": 4, "
+        "\"\u00a9\": 5, \"\u00c3\u00a9\": 6, \"11\": 8, \"\u0120\": 9}";
+    static const char qwen_merges[] = "#version\na b\n\u00c3 \u00a9\n1 1\n";
+    static const char clip[] = "{\"tokenizer_class\": \"CLIPTokenizer\"}";
+    static const char clip_vocab[] =
+        "{\"a\": 0, \"b\": 1, \"b</w>\": 2, \"a</w>\": 3, \"ab</w>\": 4}";
+    static const char clip_merges[] = "#version\na b</w>\n";
     char path[128], config[128];
     arena *a = NULL;
     data_tokenizer *t = NULL;
@@ -229,7 +240,24 @@ static void test_two_files(void **state)
     assert_int_equal(data_tokenizer_eot(t), 5);
     data_tokenizer_close(t);
     write_file("tokenizer_config.json", other, sizeof(other) - 1, config);
-    expect_failure(path, ST_UNSUPPORTED, "Qwen2Tokenizer");
+    expect_failure(path, ST_UNSUPPORTED, "OtherTokenizer");
+    // Qwen 2 splits off each digit and composes characters.
+    write_file("tokenizer_config.json", qwen, sizeof(qwen) - 1, config);
+    write_file("merges.txt", qwen_merges, sizeof(qwen_merges) - 1, path);
+    write_file("vocab.json", qwen_vocab, sizeof(qwen_vocab) - 1, path);
+    if (data_tokenizer_open(host_real(), a, path, &t) != ST_OK) fail_msg("%s", error_last()->text);
+    expect_ids(t, "ab11e\u0301 <e>", DATA_ENCODE_SPECIAL, "2 3 3 6 7");
+    assert_int_equal(data_tokenizer_eot(t), 7);
+    data_tokenizer_close(t);
+    // CLIP ends words with a suffix, and has no capitals and no blanks.
+    write_file("tokenizer_config.json", clip, sizeof(clip) - 1, config);
+    write_file("merges.txt", clip_merges, sizeof(clip_merges) - 1, path);
+    write_file("vocab.json", clip_vocab, sizeof(clip_vocab) - 1, path);
+    if (data_tokenizer_open(host_real(), a, path, &t) != ST_OK) fail_msg("%s", error_last()->text);
+    expect_ids(t, "AB  bab", 0, "4 1 4");
+    data_tokenizer_close(t);
+    write_file("merges.txt", "ab\n", 3, path);
+    expect_failure(path, ST_DAMAGED, "merges.txt:1: two tokens");
     assert_int_equal(remove(config), 0);
     arena_destroy(a);
 }
