@@ -284,7 +284,10 @@ static status prices_take(const host *h, arena *a, const catalog_sheet *s, clust
         double given, *to;
     } rows[] = {{"prices.on_demand_usd_h", own.on_demand_usd_h, &out->prices.on_demand_usd_h},
                 {"prices.reserved_usd_h", own.reserved_usd_h, &out->prices.reserved_usd_h},
+                {"prices.reserved_1y_usd_h", own.reserved_1y_usd_h, &out->prices.reserved_1y_usd_h},
+                {"prices.reserved_3y_usd_h", own.reserved_3y_usd_h, &out->prices.reserved_3y_usd_h},
                 {"prices.spot_usd_h", own.spot_usd_h, &out->prices.spot_usd_h},
+                {"prices.egress_usd_gb", own.egress_usd_gb, &out->prices.egress_usd_gb},
                 {"prices.storage_usd_gb_month", own.storage_usd_gb_month,
                  &out->prices.storage_usd_gb_month}};
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {

@@ -6,6 +6,7 @@
 #include "catalog/files.h"
 #include "catalog/sheet.h"
 
+#include <math.h>
 #include <string.h>
 
 static const catalog_field own_rows[] = {
@@ -14,10 +15,14 @@ static const catalog_field own_rows[] = {
      .kind = OPTION_REAL,
      .max = 1e6,
      .help = "storage of kept checkpoints, per GB and month"},
+    {.key = "egress_usd_gb",
+     .kind = OPTION_REAL,
+     .max = 1e6,
+     .help = "what leaves the region, per GB"},
 };
 static const catalog_fields own = {own_rows, COUNT_OF(own_rows), ""};
 
-static const char *const kinds[] = {"on_demand", "reserved", "spot"};
+static const char *const kinds[] = {"on_demand", "reserved", "reserved_1y", "reserved_3y", "spot"};
 
 static status rows_add(arena *a, catalog_sheet *s, const char *kind)
 {
@@ -65,17 +70,19 @@ status catalog_prices_load(const host *h, arena *a, const char *name, const char
     catalog_prices p = {.name = name,
                         .about = catalog_sheet_text(s, "about"),
                         .date = catalog_sheet_text(s, "date"),
-                        .storage_usd_gb_month = catalog_sheet_real(s, "storage_usd_gb_month")};
+                        .storage_usd_gb_month = catalog_sheet_real(s, "storage_usd_gb_month"),
+                        .egress_usd_gb = catalog_sheet_real(s, "egress_usd_gb")};
     TRY(arena_new(a, count + 1, &p.rows));
     for (int64_t i = 0; i < count; i++) {
-        double usd[COUNT_OF(kinds)];
+        double usd[COUNT_OF(kinds)], most = 0.0;
         for (int64_t k = 0; k < COUNT_OF(kinds); k++) {
             char *key = NULL;
             TRY(arena_format(a, &key, "%s.%s", kinds[k], names[i]));
             usd[k] = catalog_sheet_real(s, key);
+            most = fmax(most, usd[k]);
         }
-        if (usd[0] <= 0.0 && usd[1] <= 0.0 && usd[2] <= 0.0) continue;
-        p.rows[p.row_count++] = (catalog_price){names[i], usd[0], usd[1], usd[2]};
+        if (most <= 0.0) continue;
+        p.rows[p.row_count++] = (catalog_price){names[i], usd[0], usd[1], usd[2], usd[3], usd[4]};
     }
     *out = p;
     return ST_OK;
@@ -91,6 +98,9 @@ status catalog_prices_apply(arena *a, const catalog_prices *list, const char *de
         if (strcmp(p->device, device) != 0) continue;
         prices->on_demand_usd_h = p->on_demand;
         prices->reserved_usd_h = p->reserved;
+        prices->reserved_1y_usd_h = p->reserved_1y;
+        prices->reserved_3y_usd_h = p->reserved_3y;
+        prices->egress_usd_gb = list->egress_usd_gb;
         prices->spot_usd_h = p->spot;
         prices->list = list->name;
         prices->date = list->date;

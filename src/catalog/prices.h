@@ -10,15 +10,16 @@ extern "C" {
 #endif
 
 typedef struct catalog_price {
-    const char *device;               // an entry of catalog/devices
-    double on_demand, reserved, spot; // US dollars per device and hour; 0: not in the list
+    const char *device; // an entry of catalog/devices
+    // US dollars per device and hour; 0: not in the list.
+    double on_demand, reserved, reserved_1y, reserved_3y, spot;
 } catalog_price;
 
 typedef struct catalog_prices {
     const char *name, *about, *date; // date: when the list was read
     catalog_price *rows;             // devices that have a price
     int64_t row_count;
-    double storage_usd_gb_month; // 0: not in the list
+    double storage_usd_gb_month, egress_usd_gb; // 0: not in the list
 } catalog_prices;
 
 // name: NAME or path; `from`: the folder of the file that names it.

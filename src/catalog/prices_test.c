@@ -48,6 +48,9 @@ static void lists_have_day_and_source(void **state)
             if (row->on_demand > 0.0) assert_true(row->spot <= row->on_demand + 1e-4);
             assert_true(row->on_demand < 20.0);
             assert_true(row->reserved < 20.0);
+            // A longer commitment is cheaper.
+            if (row->reserved_1y > 0.0) assert_true(row->reserved_1y < row->on_demand);
+            if (row->reserved_3y > 0.0) assert_true(row->reserved_3y < row->reserved_1y);
         }
     }
 }

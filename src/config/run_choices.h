@@ -107,8 +107,10 @@ typedef enum run_price {
     RUN_PRICE_AUTO, // the first of the following that the cluster has
     RUN_PRICE_ON_DEMAND,
     RUN_PRICE_RESERVED,
-    RUN_PRICE_OWNED, // energy costs extra
-    RUN_PRICE_SPOT   // cheaper, but can be withdrawn at short notice
+    RUN_PRICE_OWNED,       // energy costs extra
+    RUN_PRICE_SPOT,        // cheaper, but can be withdrawn at short notice
+    RUN_PRICE_RESERVED_1Y, // the commitment is paid whether it is used or not
+    RUN_PRICE_RESERVED_3Y
 } run_price;
 typedef enum run_log_format { RUN_LOG_TEXT, RUN_LOG_JSON } run_log_format;
 

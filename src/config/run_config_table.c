@@ -558,7 +558,8 @@ static const option rows[] = {
         .help = "number of spare devices that replace those in repair, for `simulate` and "
                 "`plan`; -1 is as many as are needed",
         .also = "spare_nodes"),
-    CHOICE("price.kind", price.kind, "auto", "auto, on-demand, reserved, owned, spot", FREE,
+    CHOICE("price.kind", price.kind, "auto",
+           "auto, on-demand, reserved, owned, spot, reserved-1y, reserved-3y", FREE,
            .help = "price of the cluster that applies, for `simulate` and `plan`; with spot, "
                    "nodes are taken away at the cluster's rate; auto is the first known price"),
     REAL("price.device_hour", price.device_hour, "0", 0, 1e9, FREE,

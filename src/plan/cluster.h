@@ -132,12 +132,14 @@ typedef struct cluster_node {
 // US dollars for one device and hour; 0: no price known.
 typedef struct cluster_prices {
     double on_demand_usd_h, reserved_usd_h, spot_usd_h;
-    double owned_usd_h;          // depreciation and hall, without energy
-    double spot_interruptions_h; // of one node, per hour
-    double device_usd;           // price with its share of the node and network
+    double reserved_1y_usd_h, reserved_3y_usd_h; // with a commitment of one year, of three
+    double owned_usd_h;                          // depreciation and hall, without energy
+    double spot_interruptions_h;                 // of one node, per hour
+    double device_usd;                           // price with its share of the node and network
     double kwh_usd;
     double network_usd_h;        // of a device, where its own price leaves the network out
     double storage_usd_gb_month; // of 1e9 bytes that checkpoints keep
+    double egress_usd_gb;        // of 1e9 bytes that leave the provider's region
     // The list of catalog/prices that rented devices' prices are from, and the day on which it was
     // read; "" or NULL: the cluster's own entry.
     const char *list, *date;

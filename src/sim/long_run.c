@@ -267,7 +267,7 @@ static double bill_add(const sim_long_run_input *in, const sample *s, double spa
     const sim_bill b = {.work = n * (hours - idle_h) * in->device_usd_h,
                         .idle = n * idle_h * in->device_usd_h,
                         .spares = spare_h * in->device_usd_h,
-                        .network = (n * hours + spare_h) * in->network_usd_h,
+                        .network = (n * hours + spare_h) * in->network_usd_h + in->egress_usd,
                         .storage = hours * in->storage_usd_h,
                         .energy = kwh * in->kwh_usd};
     const double share = 1.0 / (double)r->samples;

@@ -51,6 +51,8 @@ typedef struct sim_long_run_input {
     const char *price_list, *price_date; // of catalog/prices; NULL: the cluster's entry
     double network_usd_h;          // of a device, where its price does not include the network
     double storage_usd_h;          // of all checkpoints that are kept
+    double egress_usd;             // of the last checkpoint, which leaves the provider
+    double committed_h;            // of each device, paid whether they are used or not; 0: none
     double checkpoint_bytes;       // of one checkpoint; 0: unknown
     double store_bytes_s;          // the store takes so many bytes per second; 0: no limit known
     double busy_watts, idle_watts; // per device, with its share of node and facility

@@ -111,14 +111,19 @@ static void prices_make(const run_config *r, const cluster *c, sim_long_run_inpu
 {
     const cluster_prices *p = &c->prices;
     const run_price kind = kind_of(r, p);
-    in->device_usd_h = kind == RUN_PRICE_ON_DEMAND  ? p->on_demand_usd_h
-                       : kind == RUN_PRICE_RESERVED ? p->reserved_usd_h
-                       : kind == RUN_PRICE_SPOT     ? p->spot_usd_h
-                                                    : p->owned_usd_h;
-    in->price_kind = kind == RUN_PRICE_ON_DEMAND  ? "on demand"
-                     : kind == RUN_PRICE_RESERVED ? "reserved"
-                     : kind == RUN_PRICE_SPOT     ? "spot"
-                                                  : "owned";
+    const struct {
+        const char *name;
+        double usd_h, committed_h;
+    } kinds[] = {
+        [RUN_PRICE_ON_DEMAND] = {"on demand", p->on_demand_usd_h, 0.0},
+        [RUN_PRICE_RESERVED] = {"reserved", p->reserved_usd_h, 0.0},
+        [RUN_PRICE_OWNED] = {"owned", p->owned_usd_h, 0.0},
+        [RUN_PRICE_SPOT] = {"spot", p->spot_usd_h, 0.0},
+        [RUN_PRICE_RESERVED_1Y] = {"reserved for a year", p->reserved_1y_usd_h, 8760.0},
+        [RUN_PRICE_RESERVED_3Y] = {"reserved for three years", p->reserved_3y_usd_h, 26280.0}};
+    in->device_usd_h = kinds[kind].usd_h;
+    in->price_kind = kinds[kind].name;
+    in->committed_h = kinds[kind].committed_h;
     in->kwh_usd = kind == RUN_PRICE_OWNED ? p->kwh_usd : 0.0;
     const bool is_listed = p->list != NULL && *p->list != '\0' && kind != RUN_PRICE_OWNED;
     in->price_list = is_listed ? p->list : NULL;
@@ -127,11 +132,13 @@ static void prices_make(const run_config *r, const cluster *c, sim_long_run_inpu
         in->price_list = in->price_date = NULL;
         in->device_usd_h = r->price.device_hour;
         in->price_kind = "given";
+        in->committed_h = 0.0;
         in->kwh_usd = 0.0;
     }
     if (r->price.kwh > 0.0) in->kwh_usd = r->price.kwh;
     const double hours_of_month = 730.0, kept = (double)max_i64(r->checkpoint.keep, 1);
     in->network_usd_h = p->network_usd_h;
+    in->egress_usd = p->egress_usd_gb * in->checkpoint_bytes * 1e-9;
     in->storage_usd_h =
         p->storage_usd_gb_month * in->checkpoint_bytes * 1e-9 * kept / hours_of_month;
     const double node = c->node.devices > 0 ? c->node.watts / (double)c->node.devices : 0.0;

@@ -117,6 +117,12 @@ static status price(const sim_long_run_input *in, text *out)
 {
     TRY(text_add(out, "price     $%.2f per device and hour, %s%s\n", in->device_usd_h,
                  in->price_kind, in->kwh_usd > 0.0 ? ", and energy" : ", energy included"));
+    if (in->committed_h > 0.0) {
+        char a[32];
+        const double usd = (double)in->devices * in->committed_h * in->device_usd_h;
+        TRY(text_add(out, "          the commitment for all devices is $%s, used or not\n",
+                     number(usd, a)));
+    }
     if (strcmp(in->price_kind, "given") == 0) return ST_OK;
     if (in->price_list == NULL) {
         return text_add(out, "          of the cluster's entry; price.kind=spot and\n"

@@ -100,6 +100,8 @@ static status prices_add(cli_context *cli, text *t, const cluster_prices *p)
         double usd;
     } rows[] = {{"on demand", p->on_demand_usd_h},
                 {"reserved", p->reserved_usd_h},
+                {"for a year", p->reserved_1y_usd_h},
+                {"for three years", p->reserved_3y_usd_h},
                 {"spot", p->spot_usd_h},
                 {"owned", p->owned_usd_h}};
     text all = {.a = cli->a};

@@ -16,15 +16,16 @@ static const char *usd(double value, char buffer[16])
 
 static status row_add(text *t, const char *head, const catalog_price *p, const char *date)
 {
-    char a[16], b[16], c[16];
-    return text_add(t, "  %-20s%12s%12s%12s%14s\n", head, usd(p->on_demand, a), usd(p->reserved, b),
-                    usd(p->spot, c), date);
+    char a[16], b[16], c[16], d[16], e[16];
+    return text_add(t, "  %-20s%10s%9s%8s%8s%8s%13s\n", head, usd(p->on_demand, a),
+                    usd(p->reserved, b), usd(p->reserved_1y, c), usd(p->reserved_3y, d),
+                    usd(p->spot, e), date);
 }
 
 static status head_add(text *t, const char *first)
 {
-    return text_add(t, "  %-20s%12s%12s%12s%14s\n", first, "on demand", "reserved", "spot",
-                    "read on");
+    return text_add(t, "  %-20s%10s%9s%8s%8s%8s%13s\n", first, "on demand", "reserved", "1 year",
+                    "3 years", "spot", "read on");
 }
 
 status catalog_prices_page(cli_context *cli, const char *name, text *t)
@@ -46,6 +47,9 @@ status catalog_prices_page(cli_context *cli, const char *name, text *t)
                         "cluster.prices.storage_usd_gb_month\n"));
     }
     TRY(text_add(t, "network   in the device's price; cluster.prices.network_usd_h adds to it\n"));
+    if (p.egress_usd_gb > 0.0) {
+        TRY(text_add(t, "egress    $%.4g per GB, for the last checkpoint\n", p.egress_usd_gb));
+    }
     const catalog_notes notes = {.sources = e.sources, .assumed = e.assumed};
     return catalog_notes_add(cli, t, "sources", &notes);
 }
