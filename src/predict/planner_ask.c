@@ -17,6 +17,7 @@ enum { ASK_SIMULATIONS = 1, PROBES_MAX = 40, WALK_STEPS = 256 };
 void predict_ask_quickly(predict_planner *p)
 {
     p->asked = true;
+    p->each.base.few_decide = true;
     if (p->fixed.chunks == 0) p->fixed.chunks = 1;
     if (p->fixed.schedule == NULL) p->fixed.schedule = plan_schedule_find("1f1b");
     if (p->fixed.recompute_layers < 0) p->fixed.recompute_layers = 0;
@@ -127,8 +128,9 @@ static status ask_layers(predict_planner *p, predict_answer *out)
     TRY(layers_at_most(p, &high));
     high++;
     // A deep model takes seconds to plan, so its answer is within one part in LAYERS_PRECISION.
+    // States take most of the bytes, so the answer is near the top: the first guess is nine tenths.
     while (high - low > max_i64(1, high > PREDICT_LAYERS_EXACT ? low / LAYERS_PRECISION : 1)) {
-        const int64_t middle = low + (high - low) / 2;
+        const int64_t middle = low == 0 && high > 20 ? high - high / 10 : low + (high - low) / 2;
         TRY(layers_fit(p, middle, &fits));
         *(fits ? &low : &high) = middle;
     }

@@ -37,6 +37,10 @@ typedef struct predict_setup {
     arena *scratch[PREDICT_ARENAS];
     bool has_profile; // the user or the run named the software
     bool has_length;  // train.steps or train.tokens is given: there is a long run to predict
+    // A step with many micro-batches follows from two with fewer: its bytes if both hold the same
+    // live bytes, even where other holes between tensors could decide whether the run fits, and its
+    // times by the line through both. For answers in seconds (predict_ask_quickly).
+    bool few_decide;
 } predict_setup;
 
 // A step and its figures. Bytes are those of the fullest rank.

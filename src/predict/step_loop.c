@@ -213,13 +213,13 @@ status predict_step_times(arena *a, const predict_setup *s, predict_step *out)
     step_loop f;
     some_times before = {.few = 0};
     bool done = false, has_loop = loop_find(s->r, TIME_ROUNDS, &f);
-    const bool is_huge = has_loop && f.all * f.round >= 4 * LINE_ROWS;
+    const bool is_huge = has_loop && (s->few_decide || f.all * f.round >= 4 * LINE_ROWS);
     has_loop = has_loop && (is_huge || !cost_has_host(&s->profile));
     for (; has_loop && !done && times_are_worth_while(&f); f.few += f.few - f.few % f.round) {
         TRY(schedule_has_loop(a, s->r, &f, &has_loop));
         if (!has_loop) break;
         TRY(times_try(a, s, &f, out, &done));
-        const bool is_long = f.few * f.round >= LINE_ROWS;
+        const bool is_long = s->few_decide || f.few * f.round >= LINE_ROWS;
         if (!done && is_huge && is_long && before.few > 0 && batch_is_even(out)) {
             times_extend(&before, f.few, f.all, out);
             done = true;
@@ -302,7 +302,8 @@ status predict_step_few(arena *a, const predict_setup *s, const predict_setup **
 {
     step_loop f;
     predict_setup *few = NULL;
-    const bool is_long = bytes_have_loop(s->r, &f) && f.all * f.round >= 4 * LINE_ROWS;
+    const bool is_long =
+        bytes_have_loop(s->r, &f) && (s->few_decide || f.all * f.round >= 4 * LINE_ROWS);
     if (!is_long) return ST_OK;
     TRY(shorter(a, s, f.few + f.round, &few));
     *out = few;
@@ -347,7 +348,7 @@ static status peak_try(arena *a, const predict_setup *s, const step_loop *f, con
         few->fullest == out->fullest && x->all[0]->live_bytes == y->all[0]->live_bytes;
     const int64_t tokens = (y->run.run_bytes - x->run.run_bytes) * rounds_left(f);
     out->of = s;
-    *done = is_equivalent && is_certain(out, tokens);
+    *done = is_equivalent && (s->few_decide || is_certain(out, tokens));
     out->peak_bytes += tokens;
     out->memory[PLAN_BYTES_BUFFERS] += tokens;
     out->fits = out->peak_bytes <= out->usable_bytes;
