@@ -39,6 +39,7 @@ digest() { (cd "$1" && cat *.tok *.docs.jsonl.zst *-*.json dropped.jsonl | md5su
 check 0 'dedup.exact                             500' 'length.too-short                         10' \
     'kept                                  4,640' 'data.train=' -- data build c.yaml
 check 0 'an earlier call finished' -- data build c.yaml
+check 0 '---- length.too-short  web  ' 'c.warc.wet.gz:0  http://x/0' -- data look corpus
 check 3 'another configuration' -- data build c.yaml length.min_chars=3
 want=$(digest corpus)
 for threads in 1 3 16; do

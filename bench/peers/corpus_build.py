@@ -1,14 +1,14 @@
-"""data build and datatrove on the same documents in the same run: quality filters and MinHash.
+"""data build and datatrove on the same documents in the same run: quality filters and MinHash. Then data build alone
+on MB: the same, and with its other filters for texts, repeated lines and repeated stretches.
 
   pip install "datatrove[io,processing]"==0.10.1 spacy==3.8.18
   corpus_build.py TRIREME TEXTS FOLDER MB [PEER_MB]
 
 TEXTS is a folder of .txt and .jsonl files whose paragraphs and texts are repeated with changed words until there
 are MB of them; a tenth is generated. Both read JSON lines and keep documents by the rules of Gopher, C4 and FineWeb
-and by MinHash with 14 bands of 8 values over runs of 5 words. datatrove runs in one process and data build on two
-threads, so CPU seconds are the ones to compare. datatrove gets the first PEER_MB
-and writes JSON lines; data build writes shards of the tokenizer bytes. CPU seconds are those of the process and its
-children; peak memory is that of the largest process."""
+and by MinHash with 14 bands of 8 values over runs of 5 words. datatrove gets PEER_MB, runs in one process and writes
+JSON lines; data build runs on two threads and writes shards of the tokenizer bytes, so CPU seconds, which are those
+of a process and its children, are the ones to compare. Peak memory is that of the largest process so far."""
 import bz2, glob, gzip, json, os, random, resource, subprocess, sys, time
 
 YAML = """
@@ -69,10 +69,14 @@ def measured(call):
     return wall, cpu, after.ru_maxrss / 1024
 
 
-def trireme(program, folder, out):
+ALL = ["filters=repair,language,gopher,repetition,c4,fineweb,pii", "dedup.lines=true", "dedup.substring=200"]
+
+
+def trireme(program, folder, out, more):
     with open(os.path.join(folder, "c.yaml"), "w") as f:
         f.write(YAML)
-    subprocess.run([program, "data", "build", os.path.join(folder, "c.yaml"), "out=" + out], check=True)
+    call = [program, "data", "build", os.path.join(folder, "c.yaml"), "out=" + out] + more
+    print(subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def datatrove(folder, out):
@@ -113,14 +117,15 @@ def main():
     peer_mb = float(sys.argv[5]) if len(sys.argv) > 5 else mb
     small, large = os.path.join(folder, "small"), os.path.join(folder, "large")
     rows = []
-    for name, size, runs in (("small", peer_mb, ("data build", "datatrove", "data build")), ("large", mb, ("data build",))):
+    for name, size, runs in (("small", peer_mb, ("data build", "datatrove", "data build")), ("large", mb, ("data build", "all"))):
         where = os.path.join(folder, name)
         os.makedirs(where)
         make(where, texts, size)
         bytes_read = sum(os.path.getsize(p) for p in glob.glob(where + "/part-*.jsonl"))
         for k, run in enumerate(runs):
             out = os.path.join(folder, "out-%s-%d" % (name, k))
-            call = (lambda: trireme(program, where, out)) if run == "data build" else (lambda: datatrove(where, out))
+            call = lambda: datatrove(where, out) if run == "datatrove" else \
+                trireme(program, where, out, ALL if run == "all" else [])
             rows.append((run, bytes_read / 1e6) + measured(call))
             print("%-10s  %7.1f MB  %8.2f s  %8.2f CPU s  %7.2f MB per CPU s  %6.0f MiB" %
                   (rows[-1][:4] + (rows[-1][1] / rows[-1][3], rows[-1][4])), flush=True)

@@ -55,7 +55,7 @@ static const option rows[] = {
      .offset = AT(sequences),
      .default_text = "0",
      .max = 1e6,
-     .help = "number of sequences that show and look print; 0 is 2"},
+     .help = "number of sequences that show and look print, or of samples of each rule; 0 is 2"},
     {.key = "step",
      .kind = OPTION_INT,
      .offset = AT(step),
@@ -452,7 +452,12 @@ static status run(cli_context *cli, const cli_call *call)
     }
     if (strcmp(name, names[6]) == 0) {
         TRY(only(call, name, false, false, true));
-        return data_look(cli, call, f->sequences > 0 ? f->sequences : SEQUENCES_DEFAULT);
+        const int64_t count = f->sequences > 0 ? f->sequences : SEQUENCES_DEFAULT;
+        bool is_corpus = false;
+        TRY(corpus_folder_is(cli->h, cli->a, call->operands[1], &is_corpus));
+        if (!is_corpus) return data_look(cli, call, count);
+        if (call->key_count == 0) return data_dropped(cli, call->operands[1], count);
+        return fail(ST_USAGE, "data look of a corpus takes no keys");
     }
     const char *near = text_nearest(name, names, COUNT_OF(names));
     return fail(ST_USAGE, "there is no \"data %s\"; %s \"data %s\"%s", name,
@@ -464,7 +469,7 @@ const cli_command cli_command_data = {
     .name = "data",
     .summary = "inspect data files, tokenize texts, and build corpora",
     .synopsis = "inspect FILE ... [--json] | pack FILE ... --tokenizer T --out DIR | "
-                "show|look CONFIG|RUN [--sequences N] [key.path=value ...] | "
+                "show|look CONFIG|RUN [--sequences N] [key.path=value ...] | look CORPUS | "
                 "build|review CORPUS.yaml [key.path=value ...] | "
                 "trace RUN|CONFIG --step S|--document ID [--json] | audit CORPUS ... | keys",
     .about =
@@ -472,7 +477,8 @@ const cli_command cli_command_data = {
         "every token. pack: makes a token shard for each text or JSON-lines file (.gz and .zst "
         "too), unless the shard exists already. show: prints the first sequences of a run's "
         "order, as text. look: the same with marks around what is trained, and warnings about "
-        "samples that are cut or train nothing. build: makes a corpus of shards from the sources that a file names, "
+        "samples that are cut or train nothing; of a corpus, samples of the documents that each "
+        "rule dropped. build: makes a corpus of shards from the sources that a file names, "
         "filtered and without repetitions; the same command continues a build that was stopped, "
         "and data.train takes its folder. review: asks about documents that filters drop, and "
         "keeps the answers for the next build. trace: lists the documents that a step trains on, or the "

@@ -30,6 +30,8 @@ NODISCARD status data_build_progress(void *context, corpus_pass pass, int64_t do
                                      int64_t tokens);
 NODISCARD status data_keys(cli_context *cli);
 NODISCARD status data_build(cli_context *cli, const cli_call *call);
+// Shows `count` samples of what each rule of a finished corpus dropped.
+NODISCARD status data_dropped(cli_context *cli, const char *folder, int64_t count);
 NODISCARD status data_review(cli_context *cli, const cli_call *call);
 NODISCARD status data_trace(cli_context *cli, const cli_call *call);
 NODISCARD status data_audit(cli_context *cli, const cli_call *call);
