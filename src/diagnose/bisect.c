@@ -61,7 +61,9 @@ static run_config alone(const run_config *r)
     one.layout.dp = one.layout.tp = one.layout.pp = one.layout.cp = 1;
     one.layout.vpp = one.layout.zero = one.layout.zero_group = 0;
     one.layout.sp = false;
-    one.layout.cp_heads = 1;
+    one.layout.cp_heads = one.layout.ep = 1;
+    one.layout.etp = 0;
+    one.moe.dispatch = RUN_DISPATCH_AUTO;
     one.layout.pipeline = NULL; // layout.stages stays: rows cut the layers equally
     one.train.recompute = RUN_RECOMPUTE_NONE;
     one.train.memory_settled = true;
