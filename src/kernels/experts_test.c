@@ -6,11 +6,15 @@
 //                   one half to the next
 //   loads           all tokens in one expert, experts without tokens, tokens without experts
 //   missing rows    hold NaN (the interpreter's fresh memory), which reaches no result
+//   shapes          numbers of experts, choices and groups at their limits, idle and crowded
+//                   experts, against a naive mixture in double that has no order of rows
 #include "fixtures/kernels/sample_fixture.h"
 #include "kernels/interpret.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -258,12 +262,246 @@ static void wrong_numbers_are_refused(void **state)
     each_backend(check_refusals, NULL);
 }
 
+// ---- shapes -------------------------------------------------------------------------------------
+
+enum { NO_EXPERT = -1, MOST_EXPERTS = 32 };
+
+typedef struct shape {
+    const char *name;
+    int32_t experts;
+    op_attrs route;
+    int32_t idle, crowded; // an expert that no token chooses, one that every token does
+    bool has_bias;
+} shape;
+
+static const shape shapes[] = {
+    {"one expert", 1, {.top_k = 1, .normalize = true}, NO_EXPERT, NO_EXPERT, false},
+    {"one of one, by its score", 1, {.top_k = 1, .sigmoid = true}, NO_EXPERT, NO_EXPERT, true},
+    {"all experts", 4, {.top_k = 4}, NO_EXPERT, NO_EXPERT, false},
+    {"all experts, by shares", 5, {.top_k = 5, .normalize = true}, NO_EXPERT, 2, false},
+    {"an idle expert", 5, {.top_k = 2, .normalize = true}, 3, NO_EXPERT, false},
+    {"the first and only one", 6, {.top_k = 1}, NO_EXPERT, 0, false},
+    {"the last one crowded", 8, {.top_k = 2, .sigmoid = true}, 0, 7, true},
+    {"best of two groups",
+     8,
+     {.top_k = 3, .groups = 2, .top_groups = 1},
+     NO_EXPERT,
+     NO_EXPERT,
+     false},
+    {"groups of one", 6, {.top_k = 2, .groups = 6, .top_groups = 3}, 5, NO_EXPERT, false},
+    {"all groups", 9, {.top_k = 2, .groups = 3, .top_groups = 3}, NO_EXPERT, 4, false},
+    {"one group", 6, {.top_k = 2, .groups = 1, .top_groups = 1}, NO_EXPERT, NO_EXPERT, true},
+    {"pairs in groups",
+     MOST_EXPERTS,
+     {.top_k = 6,
+      .groups = 8,
+      .top_groups = 4,
+      .group_pairs = true,
+      .sigmoid = true,
+      .normalize = true,
+      .scale = 2.5f},
+     NO_EXPERT,
+     17,
+     true},
+};
+
+typedef struct mixture {
+    const shape *s;
+    op_program *p;
+    kern_interpret *it;
+    tensor_id x, logits, bias, up, down, y;
+} mixture;
+
+static double at(const mixture *m, tensor_id t, int64_t e)
+{
+    return kern_interpret_get(m->it, t, e);
+}
+
+static void mixture_write(arena *a, mixture *m)
+{
+    const int32_t experts = m->s->experts;
+    tensor_id ids, weights, h, act, d;
+    op_permuted rows;
+    must(op_program_create(a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &m->p));
+    must(op_input(m->p, "x", extent_tokens(1), extent_of(DIM), &m->x));
+    must(op_input(m->p, "logits", extent_tokens(1), extent_of(experts), &m->logits));
+    must(op_tensor_make(m->p, "up", ROLE_WEIGHT, DTYPE_F32, 2,
+                        extent_of((int64_t)experts * 2 * FFN), extent_of(DIM), &m->up));
+    must(op_tensor_make(m->p, "down", ROLE_WEIGHT, DTYPE_F32, 2, extent_of((int64_t)experts * DIM),
+                        extent_of(FFN), &m->down));
+    m->bias = TENSOR_NONE;
+    if (m->s->has_bias) {
+        must(op_tensor_make(m->p, "bias", ROLE_CONSTANT, DTYPE_F32, 1, extent_of(experts),
+                            extent_of(0), &m->bias));
+    }
+    must(op_route_scored(m->p, m->logits, m->bias, &m->s->route, &ids, &weights));
+    must(op_permute(m->p, m->x, ids, weights, experts, &rows));
+    must(op_grouped_matmul(m->p, rows.rows, m->up, rows.offsets, experts, &h));
+    must(op_swiglu(m->p, h, &act));
+    must(op_scale_rows(m->p, act, rows.scale, &act));
+    must(op_grouped_matmul(m->p, act, m->down, rows.offsets, experts, &d));
+    must(op_unpermute(m->p, d, rows.row_of, TENSOR_NONE, &m->y));
+    must(op_output(m->p, m->y));
+    must(op_program_differentiate(m->p));
+}
+
+static void mixture_fill(mixture *m)
+{
+    const tensor_id given[] = {m->x, m->logits, m->bias, m->up, m->down, m->p->d_outputs[0]};
+    for (int i = 0; i < COUNT_OF(given); i++) {
+        for (int64_t e = 0; given[i] != TENSOR_NONE && e < kern_interpret_elements(m->it, given[i]);
+             e++) {
+            double value = test_uniform(23, i, e);
+            if (i == 1 && e % m->s->experts == m->s->idle) value -= 30.0;
+            if (i == 1 && e % m->s->experts == m->s->crowded) value += 6.0;
+            if (i == 2) value *= 0.3;
+            kern_interpret_put(m->it, given[i], e, value);
+        }
+    }
+}
+
+// Returns the best `count` of values, marked; the lower index wins a tie.
+static void best_mark(const double *value, const bool *may, int64_t n, int64_t count, bool *chosen)
+{
+    memset(chosen, 0, (size_t)n);
+    for (int64_t k = 0; k < count; k++) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < n; i++) {
+            if (!chosen[i] && may[i] && (best < 0 || value[i] > value[best])) best = i;
+        }
+        chosen[best] = true;
+    }
+}
+
+// Sets the weight of each expert for a token; 0: it does not take it.
+static void weights_of(const mixture *m, int64_t n, double weight[MOST_EXPERTS])
+{
+    const op_attrs *r = &m->s->route;
+    const int64_t experts = m->s->experts, groups = r->groups > 0 ? r->groups : 1;
+    const int64_t each = experts / groups;
+    double score[MOST_EXPERTS], wanted[MOST_EXPERTS], group[MOST_EXPERTS], sum = 0.0;
+    bool may[MOST_EXPERTS], chosen[MOST_EXPERTS], kept[MOST_EXPERTS];
+    for (int64_t e = 0; e < experts; e++) {
+        score[e] = exp(at(m, m->logits, n * experts + e));
+        if (r->sigmoid) score[e] /= 1.0 + score[e];
+        sum += score[e];
+    }
+    for (int64_t e = 0; e < experts; e++) {
+        if (!r->sigmoid) score[e] /= sum;
+        wanted[e] = score[e] + (m->bias != TENSOR_NONE ? at(m, m->bias, e) : 0.0);
+        may[e] = true;
+    }
+    for (int64_t g = 0; g < groups; g++) {
+        double first = -(double)INFINITY, second = first;
+        for (int64_t e = g * each; e < (g + 1) * each; e++) {
+            if (wanted[e] > first) {
+                second = first;
+                first = wanted[e];
+            } else if (wanted[e] > second) {
+                second = wanted[e];
+            }
+        }
+        group[g] = r->group_pairs ? first + second : first;
+    }
+    if (r->groups > 0) {
+        best_mark(group, may, groups, r->top_groups, kept);
+        for (int64_t e = 0; e < experts; e++) may[e] = kept[e / each];
+    }
+    best_mark(wanted, may, experts, r->top_k, chosen);
+    sum = 0.0;
+    for (int64_t e = 0; e < experts; e++) sum += chosen[e] ? score[e] : 0.0;
+    for (int64_t e = 0; e < experts; e++) {
+        const double factor = r->scale > 0.0f ? (double)r->scale : 1.0;
+        weight[e] = chosen[e] ? factor * score[e] / (r->normalize ? sum : 1.0) : 0.0;
+    }
+}
+
+// The gated activation of a token in expert e.
+static void activation_of(const mixture *m, int64_t n, int64_t e, double act[FFN])
+{
+    for (int64_t f = 0; f < FFN; f++) {
+        double gate = 0.0, up = 0.0;
+        for (int64_t j = 0; j < DIM; j++) {
+            const double x = at(m, m->x, n * DIM + j);
+            gate += x * at(m, m->up, ((e * 2) * FFN + f) * DIM + j);
+            up += x * at(m, m->up, ((e * 2 + 1) * FFN + f) * DIM + j);
+        }
+        act[f] = gate / (1.0 + exp(-gate)) * up;
+    }
+}
+
+static void near_all(const mixture *m, tensor_id t, const double *want, const char *what)
+{
+    double most = 1e-3, worst = 0.0;
+    const int64_t count = kern_interpret_elements(m->it, t);
+    for (int64_t e = 0; e < count; e++) {
+        const double off = fabs(at(m, t, e) - want[e]);
+        most = fmax(most, fabs(want[e]));
+        worst = isnan(off) ? (double)INFINITY : fmax(worst, off);
+    }
+    if (worst > 2e-5 * most) fail_msg("%s: %s is off by %g", m->s->name, what, worst / most);
+}
+
+// Results, and gradients of the second matrix, which are 0 for experts that no token takes.
+static void check_shape(const backend_run *run, const shape *s)
+{
+    static double y[TOKENS * DIM], dw[MOST_EXPERTS * DIM * FFN];
+    double weight[MOST_EXPERTS], act[FFN];
+    arena *a = NULL;
+    mixture m = {.s = s};
+    assert_int_equal(arena_create("experts", 0, &a), ST_OK);
+    mixture_write(a, &m);
+    kern_interpret_config config = {.program = m.p, .context = &run->context, .loss_divisor = 1.0};
+    config.bound.value[EXTENT_TOKENS] = TOKENS;
+    config.bound.value[EXTENT_SEQS] = 1;
+    must(kern_interpret_create(a, &config, &m.it));
+    mixture_fill(&m);
+    must(kern_interpret_run(m.it, OP_FORWARD, false));
+    must(kern_interpret_run(m.it, OP_BACKWARD_INPUT, false));
+    must(kern_interpret_run(m.it, OP_BACKWARD_WEIGHT, false));
+    memset(y, 0, sizeof(y));
+    memset(dw, 0, sizeof(dw));
+    for (int64_t n = 0; n < TOKENS; n++) {
+        weights_of(&m, n, weight);
+        if (s->idle >= 0) assert_true(weight[s->idle] == 0.0);
+        if (s->crowded >= 0) assert_true(weight[s->crowded] > 0.0);
+        for (int64_t e = 0; e < s->experts; e++) {
+            if (weight[e] == 0.0) continue;
+            activation_of(&m, n, e, act);
+            for (int64_t k = 0; k < (int64_t)DIM * FFN; k++) {
+                const int64_t j = k / FFN, of = (e * DIM + j) * FFN + k % FFN;
+                y[n * DIM + j] += weight[e] * act[k % FFN] * at(&m, m.down, of);
+                dw[of] += weight[e] * act[k % FFN] * at(&m, m.p->d_outputs[0], n * DIM + j);
+            }
+        }
+    }
+    near_all(&m, m.y, y, "the result");
+    for (tensor_id t = 0; t < (tensor_id)m.p->tensor_count; t++) {
+        const op_tensor *g = &m.p->tensors[t];
+        if (g->role == ROLE_WEIGHT_GRAD && g->of == m.down) near_all(&m, t, dw, "the gradient");
+    }
+    arena_destroy(a);
+}
+
+static void shapes_agree_with_a_naive_mixture(void **state)
+{
+    (void)state;
+    backend_run runs[BACKEND_MAX_RUNS];
+    const int count = backend_runs_init(runs, 2);
+    for (int r = 0; r < count; r++) {
+        if (runs[r].backend->run[OP_PERMUTE] == NULL) continue;
+        for (int64_t i = 0; i < COUNT_OF(shapes); i++) check_shape(&runs[r], &shapes[i]);
+    }
+    backend_runs_deinit(runs, count);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_by_tokens_changes_no_bit),
         cmocka_unit_test(rows_are_ordered_by_expert_and_token),
         cmocka_unit_test(wrong_numbers_are_refused),
+        cmocka_unit_test(shapes_agree_with_a_naive_mixture),
     };
     return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
 }
