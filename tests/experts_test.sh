@@ -82,7 +82,11 @@ refused() { # NAME PATTERN KEY...
     code "$name is refused" 3 train refused "$@"
     says "by name" err "$pattern"
 }
-refused "tp" 'layout.tp = 2: tp cannot cut experts .* add layout.etp=1 and layout.sp=yes' layout.tp=2
+refused "a width that tp does not divide" 'layout.tp = 2 does not divide .* 15 columns' layout.tp=2 model.expert_ffn_dim=15
+refused "sums without an order" 'use determinism.etp_shards=2, or' $strict layout.tp=2 determinism.tp_shards=2
+refused "terms of whole experts" 'determinism.etp_shards = 2 has no effect' $strict layout.tp=2 layout.sp=yes layout.ep=2 layout.etp=1 determinism.tp_shards=2 determinism.etp_shards=2
+refused "rows that do not travel" 'moe.dispatch = bf16 has no effect: no rows travel' moe.dispatch=bf16
+refused "rows that are narrower" 'moe.dispatch = fp32 has no effect: rows of experts are narrower' moe.dispatch=fp32 layout.dp=2 layout.ep=2 train.precision=bf16
 refused "tp alone in strict order" 'use layout.ep=2, or' $strict layout.tp=2 layout.sp=yes layout.etp=1 determinism.tp_shards=2
 refused "a limit of pieces of sequences" 'use layout.cp=1 or moe.capacity_factor=0' layout.cp=2 moe.capacity_factor=1
 refused "a limit without experts" 'moe.capacity_factor = 1 has no effect' model.preset=tiny model.experts=0 model.expert_ffn_dim=0 moe.capacity_factor=1

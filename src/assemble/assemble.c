@@ -38,8 +38,10 @@ op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_
                .shards = strict ? (int32_t)r->determinism.tp_shards : 1,
                .ordered = strict,
                .rows = r->layout.sp,
-               // In strict order no expert is cut, so that its sums have one term in each layout.
-               .whole_experts = mesh->whole_experts || (strict && mesh->size[AXIS_TP] <= 1)},
+               // In strict order the sums of an expert have as many terms in each layout.
+               .whole_experts = mesh->whole_experts || (strict && r->determinism.etp_shards == 1 &&
+                                                        plan_mesh_size(mesh, AXIS_TP) == 1),
+               .expert_shards = strict ? (int32_t)r->determinism.etp_shards : 1},
         .cp = {.ways = plan_mesh_size(mesh, AXIS_CP),
                .at = mesh->at[AXIS_CP],
                .heads = plan_mesh_heads(mesh),
@@ -50,7 +52,10 @@ op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_
         .ep = {.ways = plan_mesh_ep(mesh),
                .at = plan_ep_place(mesh),
                .pieces = plan_ep_tp(mesh),
-               .ordered = strict},
+               .ordered = strict,
+               .dispatch = r->moe.dispatch == RUN_DISPATCH_BF16  ? DISPATCH_BF16
+                           : r->moe.dispatch == RUN_DISPATCH_FP8 ? DISPATCH_FP8
+                                                                 : DISPATCH_WHOLE},
     };
 }
 
@@ -89,6 +94,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
     TRY(model_build(a, out->spec, &options, &out->whole));
     op_cuts cuts = assemble_cuts(r, out->spec, &o->mesh);
     cuts.ep.even = o->even_experts;
+    cuts.tp.gathers_experts = o->even_experts && r->determinism.mode != RUN_STRICT;
     op_model *of_tp = NULL;
     TRY(op_model_cut(a, out->whole, &cuts, &of_tp, &out->model));
     for (int32_t i = 0; i < out->model->program_count && is_whole_again(o, r); i++) {
@@ -239,6 +245,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
                               .shards = (int32_t)r->determinism.shards,
                               .cp_shards = (int32_t)r->determinism.cp_shards,
                               .tp_shards = (int32_t)r->determinism.tp_shards,
+                              .etp_shards = (int32_t)r->determinism.etp_shards,
                               .keep_gradients = options->keep_gradients,
                               .last = options->last,
                               .rows_inline = options->rows_inline,

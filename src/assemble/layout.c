@@ -171,7 +171,7 @@ static status experts_even_check(const run_config *r)
 // A limit of rows is one of whole sequences, so that it does not depend on the layout.
 static status capacity_check(const run_config *r)
 {
-    const int64_t cp = r->layout.cp, tp = r->layout.tp;
+    const int64_t cp = r->layout.cp, tp = r->layout.sp ? r->layout.tp : 1;
     if (r->moe.capacity_factor <= 0.0 || (cp == 1 && tp == 1)) return ST_OK;
     return fail(ST_UNSUPPORTED,
                 "moe.capacity_factor = %g: a rank of layout.%s = %lld has some positions of a "
@@ -179,6 +179,28 @@ static status capacity_check(const run_config *r)
                 "moe.capacity_factor=0",
                 r->moe.capacity_factor, cp > 1 ? "cp" : "tp", (long long)(cp > 1 ? cp : tp),
                 cp > 1 ? "cp" : "tp");
+}
+
+// Rows travel in fewer bits than they have, or as they are.
+static status dispatch_check(const run_config *r, const decoder_spec *spec)
+{
+    static const char *const names[] = {"auto", "fp32", "bf16", "fp8"};
+    const dtype rows = run_config_types(r).compute;
+    const int32_t as = r->moe.dispatch;
+    const char *why = NULL;
+    if (as == RUN_DISPATCH_AUTO) return ST_OK;
+    if (spec->experts.count == 0) {
+        why = "the model has no experts";
+    } else if (r->layout.ep == 1 && r->determinism.mode != RUN_STRICT) {
+        why = "no rows travel with layout.ep = 1";
+    } else if (as == RUN_DISPATCH_FP32 && rows != DTYPE_F32) {
+        why = "rows of experts are narrower (train.precision)";
+    } else if (as == RUN_DISPATCH_BF16 && rows == DTYPE_F16) {
+        why = "rows of experts have 16 bits already (train.precision = fp16)";
+    }
+    if (why == NULL) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT, "moe.dispatch = %s has no effect: %s; leave it out", names[as],
+                why);
 }
 
 static status experts_apart_check(const run_config *r)
@@ -193,17 +215,37 @@ static status experts_apart_check(const run_config *r)
     return experts_even_check(r);
 }
 
+// Where tp cuts experts, every rank of tp has the same rows and a piece of every expert.
+static status experts_cut_check(const run_config *r, const decoder_spec *spec)
+{
+    const int64_t tp = r->layout.tp, width = spec->experts.ffn_dim;
+    if (tp == 1) return ST_OK;
+    if (width % tp != 0) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "layout.tp = %lld does not divide the width %lld of an expert; change it, or "
+                    "add layout.etp=1 and layout.sp=yes, so that experts stay whole",
+                    (long long)tp, (long long)width);
+    }
+    if (r->determinism.mode != RUN_STRICT || r->determinism.etp_shards % tp == 0) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "determinism.etp_shards = %lld: in strict order layout.tp = %lld cuts the sums "
+                "inside experts, so it must divide it; use determinism.etp_shards=%lld, or add "
+                "layout.etp=1 and layout.sp=yes, so that experts stay whole",
+                (long long)r->determinism.etp_shards, (long long)tp,
+                (long long)align_up(r->determinism.etp_shards, tp));
+}
+
 // With tp each rank has rows of its own, which go to whole experts. In strict order all pieces of a
 // sequence go to one rank, which adds them in the order of its tokens.
-static status experts_tp_check(const run_config *r)
+static status experts_tp_check(const run_config *r, const decoder_spec *spec)
 {
     const int64_t tp = r->layout.tp;
-    if (tp == 1) return ST_OK;
-    if (!run_config_mesh(r, 0).whole_experts) {
-        return fail(ST_UNSUPPORTED,
-                    "layout.tp = %lld: tp cannot cut experts in training yet, only in `plan` and "
-                    "`simulate`; add layout.etp=1 and layout.sp=yes, so that experts stay whole",
-                    (long long)tp);
+    if (!run_config_mesh(r, 0).whole_experts) return experts_cut_check(r, spec);
+    if (r->determinism.etp_shards > 1) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "determinism.etp_shards = %lld has no effect: no rank has a part of an expert "
+                    "(layout.etp = 1)",
+                    (long long)r->determinism.etp_shards);
     }
     if (r->determinism.mode != RUN_STRICT) return ST_OK;
     if (r->layout.ep % tp != 0) {
@@ -231,7 +273,7 @@ static status experts_losses_check(const run_config *r, const decoder_spec *spec
                     r->moe.aux_loss > 0.0 ? "moe.aux_loss" : "moe.z_loss",
                     r->moe.aux_loss > 0.0 ? r->moe.aux_loss : r->moe.z_loss);
     }
-    const bool is_whole = r->layout.cp <= 1 && r->layout.tp <= 1;
+    const bool is_whole = r->layout.cp <= 1 && (r->layout.tp <= 1 || !r->layout.sp);
     if (is_whole || r->moe.aux_loss == 0.0 || r->moe.aux_loss_scope == RUN_AUX_BATCH) return ST_OK;
     return fail(
         ST_UNSUPPORTED,
@@ -244,8 +286,14 @@ static status experts_losses_check(const run_config *r, const decoder_spec *spec
 status assemble_train_check(const run_config *r, const decoder_spec *spec)
 {
     TRY(experts_losses_check(r, spec));
+    TRY(dispatch_check(r, spec));
+    if (spec->experts.count == 0 && r->determinism.etp_shards > 1) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "determinism.etp_shards = %lld has no effect: the model has no experts",
+                    (long long)r->determinism.etp_shards);
+    }
     if (spec->experts.count == 0) return ST_OK;
-    TRY(experts_tp_check(r));
+    TRY(experts_tp_check(r, spec));
     TRY(capacity_check(r));
     if (r->optimizer.name == RUN_MUON) {
         return fail(ST_UNSUPPORTED,

@@ -97,21 +97,21 @@ static status piece_read(const ckpt_state *s, const state_item *item, int64_t ow
 {
     const plan_piece p = state_piece(s, item, owner);
     const int64_t width = dtype_bytes(item->type), most = rows_at_once(&p, width);
-    const bool is_wide = p.columns == item->columns;
+    const bool is_wide = p.columns == item->columns && p.stripe == 0;
     for (int64_t r = 0; r < p.rows; r += most) {
         const int64_t rows = min_i64(most, p.rows - r);
         const int64_t bytes = rows * p.columns * width;
-        const plan_piece now = {
-            .row = p.row + r, .rows = rows, .column = p.column, .columns = p.columns};
-        char *whole = image != NULL ? image + now.row * item->columns * width : NULL;
+        const plan_piece now = plan_piece_rows(&p, r, rows);
+        const int64_t begin = plan_piece_row(&now, 0), end = plan_piece_row(&now, rows - 1) + 1;
+        char *whole = image != NULL ? image + begin * item->columns * width : NULL;
         char *to = is_wide && whole != NULL ? whole : chunk;
         if (owner == s->rank) {
             TRY(exec_read(s->e, item->run_row, (p.at + r * p.columns) * width, to, bytes));
         }
         if (owner != 0) TRY(s->give(s->ranks, s->rank, (int)owner, to, bytes));
         if (whole == NULL || to == whole) continue;
-        (void)plan_piece_put(&now, item->columns, now.row * item->columns, rows * item->columns,
-                             width, to, whole);
+        (void)plan_piece_put(&now, item->columns, begin * item->columns,
+                             (end - begin) * item->columns, width, to, whole);
     }
     return ST_OK;
 }

@@ -59,7 +59,8 @@ status ckpt_replicas_hash(ckpt_replicas *r, const uint64_t **out)
 static bool is_same_piece(const plan_piece *x, const plan_piece *y)
 {
     return x->rows > 0 && x->row == y->row && x->rows == y->rows && x->column == y->column &&
-           x->columns == y->columns;
+           x->columns == y->columns && x->stripe == y->stripe && x->own == y->own &&
+           x->offset == y->offset && x->first == y->first;
 }
 
 // Compares rank x's piece of an item with all equal ones. True if a rank differs from it.

@@ -37,6 +37,13 @@ typedef enum run_arch {
 // The rows over which moe.aux_loss balances experts.
 typedef enum run_aux_scope { RUN_AUX_SEQUENCE, RUN_AUX_MICRO, RUN_AUX_BATCH } run_aux_scope;
 typedef enum run_score { RUN_SCORE_AUTO, RUN_SCORE_SOFTMAX, RUN_SCORE_SIGMOID } run_score;
+// How rows travel between ranks that share experts.
+typedef enum run_dispatch {
+    RUN_DISPATCH_AUTO,
+    RUN_DISPATCH_FP32,
+    RUN_DISPATCH_BF16,
+    RUN_DISPATCH_FP8
+} run_dispatch;
 typedef enum run_auto_bool { RUN_AUTO, RUN_NO, RUN_YES } run_auto_bool; // AUTO: as the preset
 typedef enum run_packing {
     RUN_PACKING_MASKED,

@@ -50,6 +50,7 @@ typedef struct run_config {
     } train;
     struct {
         double capacity_factor;  // 0: no limit
+        int32_t dispatch;        // run_dispatch
         double aux_loss, z_loss; // weights of the losses of routers; 0: none
         int32_t aux_loss_scope;  // run_aux_scope
     } moe;
@@ -167,8 +168,8 @@ typedef struct run_config {
         option_range steps;
     } trace;
     struct {
-        int32_t mode;                         // run_determinism
-        int64_t shards, tp_shards, cp_shards; // strict mode only
+        int32_t mode;                                     // run_determinism
+        int64_t shards, tp_shards, cp_shards, etp_shards; // strict mode only
     } determinism;
     struct {
         int32_t mode;           // run_layout

@@ -412,7 +412,8 @@ static void check_machine(checker *k)
 {
     static const char *const of_cpu[] = {"kernels.level", "kernels.keep_panels", NULL};
     static const char *const of_strict[] = {"determinism.shards", "determinism.tp_shards",
-                                            "determinism.cp_shards", NULL};
+                                            "determinism.cp_shards", "determinism.etp_shards",
+                                            NULL};
     const run_config *r = k->r;
     if (r->kernels.backend == RUN_BACKEND_REF) {
         check_refuse_keys(k, of_cpu, "the ref backend has no vector code");

@@ -289,6 +289,7 @@ static void check_axes(checker *k)
     check_divides(k, "layout.tp", r->layout.tp, "determinism.tp_shards", r->determinism.tp_shards);
     check_divides(k, "layout.cp", r->layout.cp, "determinism.cp_shards", r->determinism.cp_shards);
     check_shards(k, "determinism.tp_shards", r->determinism.tp_shards, "layout.tp", r->layout.tp);
+    check_shards(k, "determinism.etp_shards", r->determinism.etp_shards, "layout.tp", r->layout.tp);
     const int64_t cp_apart =
         // With cp over heads only, a rank has all shards.
         r->layout.cp / max_i64(r->layout.cp_heads, 1);

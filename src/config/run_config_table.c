@@ -92,6 +92,10 @@ static const option rows[] = {
     REAL("moe.z_loss", moe.z_loss, "0", 0, 1, RECORDED,
          .help = "weight of the z-loss of routers, the squared logarithm of the sum of their "
                  "exponentials; 0 is none"),
+    CHOICE("moe.dispatch", moe.dispatch, "auto", "auto, fp32, bf16, fp8", RECORDED,
+           .help = "type of rows that travel between ranks that share experts: auto is that of "
+                   "activations; with fp8 rows go to experts in 8 bits with a factor each, and "
+                   "results and gradients in bf16; in strict mode one rank rounds them too"),
     REAL("moe.capacity_factor", moe.capacity_factor, "0", 0, 1024, RECORDED,
          .help = "most tokens of a sequence that an expert takes, as a multiple of an even share; "
                  "further tokens leave it out in training; 0 is no limit, so that no token is "
@@ -458,6 +462,9 @@ static const option rows[] = {
                 "divide it"),
     INT("determinism.cp_shards", determinism.cp_shards, "1", 1, 64, FIXED, "",
         .help = "number of parts of a sequence, in strict mode; layout.cp must divide it"),
+    INT("determinism.etp_shards", determinism.etp_shards, "1", 1, 64, FIXED, "",
+        .help = "number of parts of each sum inside an expert, in strict mode; where tp shards "
+                "experts, layout.tp must divide it"),
     CHOICE("layout.mode", layout.mode, "given", "given, auto", FREE,
            .help = "source of the layout: with auto, `train` takes the layout that the planner "
                    "finds fastest on this machine, or for the ranks that were started; given "

@@ -346,7 +346,7 @@ static status gradient_visit(comparing *k)
         const plan_piece p = plan_piece_of(&r->plans.places, rank, k->what, k->part, PLACE_STATE);
         if (s->data == NULL) continue; // it takes none, which shows in its weights
         for (int64_t i = 0; i < p.rows * p.columns; i++) {
-            TRY(value_check(k, rank, p.row + i / p.columns, p.column + i % p.columns,
+            TRY(value_check(k, rank, plan_piece_row(&p, i / p.columns), p.column + i % p.columns,
                             dtype_load(s->type, s->data, p.at + i) / r->loss_scale, s->type));
         }
     }
@@ -431,7 +431,7 @@ static void gradient_gather(const bisect *b, int32_t weight, double *out)
             const plan_piece p =
                 plan_piece_of(&b->ranks[r]->plans.places, r, weight, part, PLACE_STATE);
             for (int64_t i = 0; i < p.rows * p.columns; i++) {
-                const int64_t row = w->parts[part].row_begin + p.row + i / p.columns;
+                const int64_t row = w->parts[part].row_begin + plan_piece_row(&p, i / p.columns);
                 out[row * w->columns + p.column + i % p.columns] =
                     dtype_load(s->type, s->data, p.at + i);
             }
@@ -508,7 +508,8 @@ static status state_of_rank(comparing *k, int rank, double *values)
     const dtype type = bisect_state_type(r, k->what, k->kind);
     TRY(bisect_state_read(r, k->what, k->kind, &p, values));
     for (int64_t i = 0; i < p.rows * p.columns; i++) {
-        TRY(value_check(k, rank, p.row + i / p.columns, p.column + i % p.columns, values[i], type));
+        TRY(value_check(k, rank, plan_piece_row(&p, i / p.columns), p.column + i % p.columns,
+                        values[i], type));
     }
     return ST_OK;
 }

@@ -194,7 +194,8 @@ static status weight_make(building *b, const char *prefix, const block_weight *w
                        .decay = w->ndim == 2,
                        .in_gemm = w->in_gemm,
                        .is_matrix = w->is_matrix,
-                       .is_expert = w->cut_dim[AXIS_EP] >= 0};
+                       .is_expert = w->cut_dim[AXIS_EP] >= 0,
+                       .stripe = w->stripe};
     memcpy(out->cut_dim, w->cut_dim, sizeof(out->cut_dim));
     TRY(named(b->a, prefix, w->name, &out->name));
     out->parts[0] = (weight_part){.name = out->name, .rows = w->rows};

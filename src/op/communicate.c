@@ -144,7 +144,7 @@ static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     const bool vector = op_at(p, node->in[0])->ndim == 1; // a number for each row
-    TRY(op_shapes_in_as(p, node, vector ? "fP" : "fPD", &shapes));
+    TRY(op_shapes_in_as(p, node, vector ? "mP" : "mPD", &shapes));
     TRY(axis_check(node));
     if (node->piece.part_count > 0) {
         TRY(parts_check(p, node));
@@ -156,14 +156,14 @@ static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
         TRY(rows_check(p, node, node->in[0], EXTENT_TOKENS_CUT));
         op_shapes_bind(&shapes, 'N', rows_of(p, node->in[0], EXTENT_TOKENS));
     }
-    return op_shapes_out_as(p, node, wanted, vector ? "fN" : "fND", &shapes);
+    return op_shapes_out_as(p, node, wanted, vector ? "mN" : "mND", &shapes);
 }
 
 const op_kind op_row_all_gather = {
     .code = OP_ALL_GATHER,
     .name = "all_gather",
-    .in = "fPD",
-    .out = "fND",
+    .in = "mPD",
+    .out = "mND",
     .made = "y",
     .cost_class = COST_FREE,
     .communicates = true,

@@ -112,8 +112,8 @@ static status exchange_infer(op_program *p, op_node *node, uint32_t wanted)
 const op_kind op_row_exchange_rows = {
     .code = OP_EXCHANGE_ROWS,
     .name = "exchange_rows",
-    .in = "fRD iX iX",
-    .out = "fPD",
+    .in = "mRD iX iX",
+    .out = "mPD",
     .made = "rows",
     .cost_class = COST_FREE,
     .communicates = true,

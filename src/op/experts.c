@@ -72,7 +72,8 @@ static void experts_check(const op_facts *f)
     if (choices >= 0) ASSERT(taken >= 1 && taken <= choices);
     if (offsets >= 0 || weight >= 0) ASSERT(experts > 0);
     if (offsets >= 0) ASSERT((offsets - 1) % experts == 0);
-    if (weight >= 0) ASSERT(weight == experts * op_fact(f, 'M'));
+    const int64_t own = f->piece->whole_rows > 0 ? f->piece->whole_rows : op_fact(f, 'M');
+    if (weight >= 0) ASSERT(weight == experts * own);
 }
 
 // ---- the router ---------------------------------------------------------------------------------
@@ -417,6 +418,16 @@ static status matrix_bind(const op_node *node, op_shapes *shapes)
                     (long long)rows, (long long)experts);
     }
     const extent each = extent_of(rows / experts), met = shapes->of['M'];
+    const op_piece *piece = &node->piece;
+    if (piece->whole_rows > 0) { // some rows of each matrix
+        if (piece->whole_rows == each.scale && piece->first_row >= 0 &&
+            piece->first_row + met.scale <= each.scale) {
+            return ST_OK;
+        }
+        return fail(ST_MODEL, "%s: rows %lld to %lld of %lld of each matrix", name,
+                    (long long)piece->first_row, (long long)(piece->first_row + met.scale),
+                    (long long)each.scale);
+    }
     if (met.scale >= 0 && !extent_equal(met, each)) {
         return fail(ST_MODEL, "%s: %lld columns, expected the %lld rows of an expert's matrix",
                     name, (long long)met.scale, (long long)each.scale);
@@ -495,20 +506,20 @@ static void grouped_matmul_dx_place(const op_program *p, const op_node *node, op
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "0rr:0", "r1r:1", "10r:p");
+    OP_RULES(rules, count, "0rr0:0", "r1r1:1", "10rp:p");
 }
 
 const op_kind op_row_grouped_matmul_dx = {
     .code = OP_GROUPED_MATMUL_DX,
     .name = "grouped_matmul_dx",
-    .in = "fRM fWK iX",
+    .in = "fRM fWK iX fRK",
     .out = "fRK",
     .made = "dx",
     .cost_class = COST_GEMM,
     .gemm = "RKM",
     .grad_of = GRAD_OF_INPUT,
-    .inplace = {-1, -1, -1, -1},
-    .optional_in = 1u << 2,
+    .inplace = {3, -1, -1, -1},
+    .optional_in = 1u << 2 | 1u << 3,
     .kept_by_selective = true,
     .infer = grouped_matmul_dx_infer,
     .place = grouped_matmul_dx_place,

@@ -50,6 +50,9 @@ typedef struct op_weight {
     bool balanced;       // frozen, but moved by the load of experts at the end of a step
     bool is_expert;      // its rows are those of experts, which ranks along AXIS_EP share
     int32_t expert_ways; // above 1: it has the experts of one of so many ranks
+    // Where tp cuts experts along dim 0: rows of a part (gate, up) of an expert in the whole
+    // weight. Each such stripe is cut apart; 0: none.
+    int64_t stripe;
     int8_t cut_dim[AXIS_COUNT];
     // Piece `at` of `ways` along AXIS_TP; ways is 0 or 1 if every rank has the whole weight.
     int32_t ways, at;
@@ -63,6 +66,11 @@ typedef struct op_weight {
 static inline bool op_weight_is_piece(const op_weight *w)
 {
     return w->ways > 1 || w->expert_ways > 1;
+}
+
+static inline bool op_weight_is_striped(const op_weight *w)
+{
+    return w->stripe > 0 && w->ways > 1 && w->cut_dim[AXIS_TP] == 0;
 }
 
 // The place of a part in its logical tensor: all of it if the weight is not a piece.

@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 // Operands, in order; [x] may be missing (tensor_id -1). N rows = tokens of the micro-batch, row
-// b*T + t is position t of sequence b. Statistics (r, mean, lse, losses) are fp32. "+=" outputs
-// are accumulators: the kernel continues from the present value, or from +0 if call.accumulate is
+// b*T + t is position t of sequence b. Statistics (r, mean, lse, losses) are fp32. "+=" outputs are
+// accumulators: the kernel continues from the present value, or from +0 if call.accumulate is
 // false; every sum over rows is one sequential sum, row after row, so a cut between rows changes no
 // bit.
 //   EMBEDDING      ids(N) table(V,D) [positions(N) position_table(P,D)]  -> x(N,D); of a table cut
@@ -111,8 +111,8 @@ extern "C" {
 //                  piece's place in it
 //
 // Collectives along attrs.axis; op/pass/partition.c inserts them, and lowering turns them into
-// communications. They have no kernels. In order (piece.shards > 0) input i is
-// the term of shard piece.first_shard + i of the fixed tree; else there is one input.
+// communications. They have no kernels. In order (piece.shards > 0) input i is the term of shard
+// piece.first_shard + i of the fixed tree; else there is one input.
 //   ALL_REDUCE     a [b c d e f g h]                -> y: the sum of all ranks' terms
 //   REDUCE_SCATTER a [b c d e f g h]                -> y: this rank's rows of the sum, 1 / ways of
 //                  the positions of each sequence
@@ -122,7 +122,7 @@ extern "C" {
 //                  part_first of x on
 //   ALL_TO_ALL     x(W*N,C)                         -> y(W*N,C): tile i goes to rank i, and tile i
 //                  of y comes from rank i
-//   EXCHANGE_ROWS  x(R,C) offsets(X) offsets(X)     -> y(P,C): rows from offsets[r L] to
+//   EXCHANGE_ROWS  x(R,C) offsets(X) offsets(X)     -> y(P,C), any type: rows from offsets[r L] to
 //                  offsets[(r+1) L] - 1 go to rank r, L = attrs.experts; what comes lies by rank,
 //                  as the second offsets say
 //   SHIFT          x                                -> y: x of the rank before; the last rank is
@@ -155,7 +155,9 @@ extern "C" {
 //   GROUPED_MATMUL x(R,K) w(E*M,K) [offsets(E+1)]   -> y(R,M): each row with the matrix of its
 //                  expert, one of E = attrs.experts. Without offsets each expert has R / E rows;
 //                  with S E + 1 offsets, those of expert e of rank s begin at offsets[s E + e]
-//   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets]   -> dx(R,K)
+//   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets] [before(R,K)] -> dx(R,K) = before + dy w: the sum
+//                  continues; with piece.whole_rows dy has the M columns of the rows of each matrix
+//                  from piece.first_row on
 //   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]   -> += dw(E*M,K): a sequential sum for each expert
 //                  over its rows
 //                  [counts(Q,L)]: with counts, over the rows of the action's sequences alone
@@ -172,6 +174,9 @@ extern "C" {
 //                  less than their share of the step's load, - for those with more (Wang et al.
 //                  2024, arXiv:2408.15664); shares are `target`, or even. Nothing in a step that is
 //                  skipped
+//   NARROW_ROWS    x(R,D)                           -> q(R,D+1), bytes: e4m3 numbers of x times a
+//                  power of two of the row, and its exponent + 128
+//   WIDEN_ROWS     q(R,D+1)                         -> y(R,D)
 //   GATE_ROWS      x(R,F) gate(R,1)                 -> y(R,F) = x * sigmoid(gate)
 //   GATE_ROWS_BWD  dy x gate                        -> dx(R,F) dgate(R,1)
 //   BIAS_ROWS      x(R,M) b(E*M,1) [offsets]        -> y(R,M): each row + the bias of its expert
@@ -223,6 +228,8 @@ extern "C" {
     X(BIAS_TOKENS, bias_tokens)             \
     X(BIAS_TOKENS_DW, bias_tokens_dw)       \
     X(BIAS_TOKENS_DS, bias_tokens_ds)       \
+    X(NARROW_ROWS, narrow_rows)             \
+    X(WIDEN_ROWS, widen_rows)               \
     X(GATE_ROWS, gate_rows)                 \
     X(GATE_ROWS_BWD, gate_rows_bwd)         \
     X(SCALE_ROWS, scale_rows)               \

@@ -70,7 +70,7 @@ typedef struct op_kind {
     // all words with a star. ".": the step block.
     //
     //   f floating point   g floating point, created with the program's gradient type   p fp32
-    //   s statistic: fp32 (fp64 in tests)   i integers, created as int32   a any type
+    //   s statistic: fp32 (fp64 in tests)   i integers, created as int32   a any type  m f i bytes
     const char *in, *out;
     const char *made;                   // names of the outputs that it creates, a word each
     uint32_t optional_in, optional_out; // bit i: operand i may be missing

@@ -16,6 +16,8 @@ bool op_type_fits(char letter, dtype type)
         return type == DTYPE_F32;
     case 'i':
         return type == DTYPE_I32 || type == DTYPE_I64;
+    case 'm':
+        return op_type_fits('f', type) || op_type_fits('i', type) || type == DTYPE_U8;
     default:
         return letter == 'a';
     }

@@ -48,18 +48,35 @@ static op_weight local_experts(const plan_mesh *mesh, op_weight w)
     return w;
 }
 
+// Cuts each stripe of a weight of experts, or of the rank's experts.
+static op_weight local_stripes(const plan_places *p, int32_t weight, op_weight w)
+{
+    ASSERT(w.stripe % w.ways == 0);
+    w.rows = 0;
+    for (int i = 0; i < w.part_count; i++) {
+        w.parts[i].whole_rows = p->whole->weights[weight].parts[i].rows;
+        w.parts[i].rows /= w.ways;
+        w.parts[i].row_begin = w.rows;
+        w.rows += w.parts[i].rows;
+    }
+    return w;
+}
+
 // Returns the weight as op_model_partition makes it for this rank: dim 0 of each part is cut
-// separately.
+// separately, and of experts that of each one's parts.
 static op_weight local_of(const plan_places *p, const plan_mesh *mesh, int32_t weight)
 {
     op_weight w = p->whole->weights[weight];
     const int64_t size = plan_mesh_size(mesh, AXIS_TP), at = mesh->at[AXIS_TP];
-    const int dim = size > 1 ? w.cut_dim[AXIS_TP] : -1;
-    if (plan_is_shared_out(mesh, &w)) return local_experts(mesh, w);
+    const bool is_whole = size == 1 || (w.is_expert && mesh->whole_experts);
+    const int dim = is_whole ? -1 : w.cut_dim[AXIS_TP];
+    w.cut_dim[AXIS_TP] = (int8_t)dim;
+    if (plan_is_shared_out(mesh, &w)) w = local_experts(mesh, w);
     if (dim < 0) return w;
     w.ways = (int32_t)size;
     w.at = (int32_t)at;
     w.whole_columns = w.columns;
+    if (w.is_expert && dim == 0) return local_stripes(p, weight, w);
     if (dim == 1) {
         w.first_column = cut_at(w.columns, size, at);
         w.columns = cut_at(w.columns, size, at + 1) - w.first_column;
@@ -67,10 +84,10 @@ static op_weight local_of(const plan_places *p, const plan_mesh *mesh, int32_t w
     int64_t rows = 0;
     for (int i = 0; i < w.part_count; i++) {
         weight_part *part = &w.parts[i];
-        part->whole_rows = part->rows;
+        if (!w.is_expert) part->whole_rows = part->rows;
         part->copies = dim == 0 ? op_part_copies(part->heads, w.ways) : 1;
         const int64_t pieces = size / part->copies, piece = at / part->copies;
-        part->first = dim == 0 ? cut_at(part->rows, pieces, piece) : 0;
+        if (!w.is_expert) part->first = dim == 0 ? cut_at(part->rows, pieces, piece) : 0;
         if (dim == 0) part->rows = cut_at(part->rows, pieces, piece + 1) - part->first;
         part->row_begin = rows;
         rows += part->rows;
@@ -99,11 +116,18 @@ plan_piece plan_piece_of(const plan_places *p, int64_t rank, int32_t weight, int
     const int64_t end = min_i64(own.first + own.count, w->row_begin + w->rows);
     if (first >= end || local.columns == 0) return nothing;
     const weight_piece whole = op_weight_piece(&local, part);
-    return (plan_piece){.row = whole.row + (first - w->row_begin),
-                        .rows = end - first,
-                        .column = whole.column,
-                        .columns = whole.columns,
-                        .at = (first - own.first) * local.columns};
+    const bool striped = op_weight_is_striped(&local);
+    const int64_t each = striped ? local.stripe / local.ways : 0;
+    const plan_piece all = {.row = whole.row,
+                            .rows = w->rows,
+                            .column = whole.column,
+                            .columns = whole.columns,
+                            .stripe = striped ? local.stripe : 0,
+                            .own = each,
+                            .offset = each * local.at};
+    plan_piece piece = plan_piece_rows(&all, first - w->row_begin, end - first);
+    piece.at = (first - own.first) * local.columns;
+    return piece;
 }
 
 // Whether the rank is the first of those that hold the same piece.
@@ -116,7 +140,7 @@ static bool is_first(const plan_places *p, const plan_mesh *mesh, int32_t weight
     const bool is_cut = rows_of(p, mesh, &local, weight, what).cut;
     const int32_t copies = local.parts[part].copies;
     if (plan_is_shared_out(mesh, &local)) {
-        const bool is_copy = !mesh->whole_experts && mesh->at[AXIS_TP] != 0;
+        const bool is_copy = !mesh->whole_experts && local.ways < 2 && mesh->at[AXIS_TP] != 0;
         return !is_copy && (is_cut || plan_expert_place(mesh) == 0);
     }
     if (local.ways < 2 && mesh->at[AXIS_TP] != 0)
@@ -146,13 +170,30 @@ bool plan_is_everywhere(const plan_places *p, int32_t weight, plan_what what)
     return !by_tp && !by_pp && !rows_of(p, &p->mesh, w, weight, what).cut;
 }
 
+static int64_t within(int64_t x, int64_t most)
+{
+    return min_i64(max_i64(x, 0), most);
+}
+
+// Counts the rows of a piece before row `row` of the part, and says whether that row is one too.
+static int64_t rows_before(const plan_piece *p, int64_t row, bool *is_own)
+{
+    int64_t count = row - p->row;
+    bool in_stripe = true;
+    if (p->stripe > 0 && count >= 0) {
+        const int64_t at = count % p->stripe - p->offset;
+        in_stripe = at >= 0 && at < p->own;
+        count = count / p->stripe * p->own + within(at, p->own) - p->first;
+    }
+    *is_own = row >= p->row && in_stripe && count >= 0 && count < p->rows;
+    return within(count, p->rows);
+}
+
 int64_t plan_piece_before(const plan_piece *piece, int64_t columns, int64_t at)
 {
-    const int64_t row = at / columns, column = at % columns;
-    if (row < piece->row) return 0;
-    if (row >= piece->row + piece->rows) return piece->rows * piece->columns;
-    const int64_t in_row = min_i64(max_i64(column - piece->column, 0), piece->columns);
-    return (row - piece->row) * piece->columns + in_row;
+    bool is_own = false;
+    const int64_t before = rows_before(piece, at / columns, &is_own) * piece->columns;
+    return before + (is_own ? within(at % columns - piece->column, piece->columns) : 0);
 }
 
 // A range of elements that are consecutive in the part and in the piece.
@@ -164,15 +205,23 @@ typedef struct span {
 static span span_next(const plan_piece *piece, int64_t columns, int64_t at, int64_t end)
 {
     const span none = {end, end};
-    const int64_t last = min_i64(end, (piece->row + piece->rows) * columns);
-    at = max_i64(at, piece->row * columns);
+    const int64_t right = piece->column + piece->columns;
+    bool is_own = false;
     if (piece->rows == 0 || piece->columns == 0) return none;
-    if (piece->columns == columns) return at < last ? (span){at, last} : none;
-    const int64_t in_row = at % columns, right = piece->column + piece->columns;
-    if (in_row < piece->column) at += piece->column - in_row;
-    if (in_row >= right) at += columns - in_row + piece->column; // in the next row
-    if (at >= last) return none;
-    return (span){at, min_i64(last, at / columns * columns + right)};
+    int64_t k = rows_before(piece, at / columns, &is_own);
+    if (is_own && at % columns >= right) { // in the next row
+        k++;
+        is_own = false;
+    }
+    if (k == piece->rows) return none;
+    const int64_t row = plan_piece_row(piece, k) * columns;
+    if (!is_own || at < row + piece->column) at = row + piece->column;
+    if (at >= end) return none;
+    if (piece->columns < columns) return (span){at, min_i64(end, row + right)};
+    const int64_t rest = piece->rows - k;
+    const int64_t in_stripe =
+        piece->stripe > 0 ? piece->own - (piece->first + k) % piece->own : rest;
+    return (span){at, min_i64(end, row + min_i64(rest, in_stripe) * columns)};
 }
 
 int64_t plan_piece_take(const plan_piece *piece, int64_t columns, int64_t begin, int64_t count,

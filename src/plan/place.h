@@ -38,10 +38,34 @@ NODISCARD status plan_places_stages(plan_places *p, arena *a, const plan_pipelin
 
 typedef enum plan_what { PLACE_WEIGHT, PLACE_STATE } plan_what;
 
+// A striped piece (of experts that tp cuts) has `own` rows of each `stripe` rows of the part, from
+// row `offset` of each on; the stripes begin at `row`, and the piece begins at number `first` of
+// its rows. stripe 0: rows row to row + rows - 1.
 typedef struct plan_piece {
     int64_t row, rows, column, columns; // in the part; rows 0: no piece
     int64_t at;                         // element of the rank's tensor where the first row begins
+    int64_t stripe, own, offset, first;
 } plan_piece;
+
+// Returns the row of the part that is row k of the piece.
+static inline int64_t plan_piece_row(const plan_piece *p, int64_t k)
+{
+    if (p->stripe == 0) return p->row + k;
+    return p->row + (p->first + k) / p->own * p->stripe + p->offset + (p->first + k) % p->own;
+}
+// Returns rows k to k + count - 1 of the piece.
+static inline plan_piece plan_piece_rows(const plan_piece *p, int64_t k, int64_t count)
+{
+    plan_piece out = *p;
+    out.rows = count;
+    out.at += k * p->columns;
+    if (p->stripe == 0) {
+        out.row += k;
+    } else {
+        out.first += k;
+    }
+    return out;
+}
 
 // Returns the piece of part `part` of weight `weight` that rank `rank` of the job holds.
 plan_piece plan_piece_of(const plan_places *p, int64_t rank, int32_t weight, int part,

@@ -265,10 +265,11 @@ typedef struct plan_request {
     int64_t fewest_microbatches, most_microbatches;
     bool sums_once; // gradients stay unsharded until the last micro-batch, with zero = 3 too
     bool strict;
-    int32_t shards;    // determinism.shards
-    int32_t cp_shards; // determinism.cp_shards; 0 is read as 1
-    int32_t tp_shards; // determinism.tp_shards: terms of sums inside a matrix; 0 is read as 1
-    bool poison;       // debug: fill dead bytes with NaN patterns
+    int32_t shards;     // determinism.shards
+    int32_t cp_shards;  // determinism.cp_shards; 0 is read as 1
+    int32_t tp_shards;  // determinism.tp_shards: terms of sums inside a matrix; 0 is read as 1
+    int32_t etp_shards; // determinism.etp_shards: the same of experts
+    bool poison;        // debug: fill dead bytes with NaN patterns
     // For training: one program of the optimizer per weight. NULL otherwise.
     op_program *const *optimizer; // on this rank's rows (plan_rows_of)
     const bool *whole_units;      // [weight] its optimizer needs the matrix in one piece

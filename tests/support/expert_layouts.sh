@@ -77,4 +77,28 @@ layout.cp=2 layout.dp=2 layout.ep=4 train.micro_batch=2
 layout.cp=2 layout.dp=2 layout.ep=4 layout.zero=3
 layout.cp=2 layout.pp=2 layout.ep=2 layout.schedule=1f1b
 TABLE
+# Experts that tp cuts, in sums of two terms.
+layouts "determinism.tp_shards=2 determinism.etp_shards=2" <<TABLE
+layout.tp=2
+layout.dp=2 layout.ep=2 train.micro_batch=2
+layout.tp=2 layout.dp=2 layout.ep=2 layout.sp=yes layout.zero=3
+layout.tp=2 layout.sp=yes train.recompute=full
+layout.tp=2 layout.etp=2 train.recompute=selective train.micro_batch=2
+layout.tp=2 layout.dp=2 layout.zero=1
+layout.tp=2 layout.dp=2 layout.ep=2
+layout.tp=2 layout.dp=2 layout.ep=2 layout.zero=2
+layout.tp=2 layout.dp=4 layout.ep=4 layout.zero=1
+layout.tp=2 layout.pp=2 layout.schedule=zb-h1
+layout.tp=2 layout.pp=2 layout.dp=2 layout.ep=2 layout.schedule=dualpipe-v
+layout.tp=2 layout.pp=2 layout.sp=yes layout.zero=1 layout.dp=2
+TABLE
+layouts "moe.dispatch=fp8" <<TABLE
+layout.dp=2 layout.ep=2
+layout.dp=4 layout.ep=2 layout.zero=2 train.recompute=full
+layout.pp=2 layout.dp=2 layout.ep=2 layout.schedule=dualpipe-v
+TABLE
+layouts "moe.dispatch=bf16" <<TABLE
+layout.dp=2 layout.ep=2 train.micro_batch=2
+layout.dp=4 layout.ep=4 layout.zero=1
+TABLE
 [ $failures = 0 ]

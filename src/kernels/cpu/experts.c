@@ -352,17 +352,30 @@ static gemm_args product_into(const kern_call *c, int64_t row, int64_t rows)
                        .ldc = out->strides[0]};
 }
 
+// Puts the rows from which a sum continues where it goes, if they are elsewhere.
+static void before_copy(const kern_context *context, const kern_call *c, const expert_rows *g)
+{
+    const kern_tensor *before = &c->in[3], *out = &c->out[0];
+    if (before->data == out->data) return;
+    for (int64_t n = g->begin; n < g->begin + g->count; n++) {
+        cpu_vec_of(context->level)->cast(tensor_row(out, n), tensor_row(before, n), out->dims[1]);
+    }
+}
+
 // Runs the GEMM of the rows of expert e that have come from a rank.
 static status product_run(const kern_context *context, const kern_call *call, int64_t rank,
                           int64_t e)
 {
     const bool is_dx = call->code == OP_GROUPED_MATMUL_DX;
     const int64_t columns = is_dx ? call->in[0].dims[1] : call->out[0].dims[1];
+    const int64_t rows = call->piece.whole_rows > 0 ? call->piece.whole_rows : columns;
     expert_rows g = {0};
     TRY(expert_rows_of(call, rank, e, &g));
     if (g.count == 0) return ST_OK;
     gemm_args args = product_into(call, g.begin, g.count);
-    const gemm_matrix w = matrix_from(&call->in[1], e * columns);
+    const gemm_matrix w = matrix_from(&call->in[1], e * rows + call->piece.first_row);
+    args.accumulate = is_dx && tensor_has(&call->in[3]);
+    if (args.accumulate) before_copy(context, call, &g);
     args.k = call->in[0].dims[1];
     args.in_pairs = call->in_pairs;
     args.a = matrix_from(&call->in[0], g.begin);

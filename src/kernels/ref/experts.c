@@ -110,9 +110,11 @@ static void row_times(const kern_call *c, int64_t n, int64_t e)
 {
     const kern_tensor *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
     const bool is_dx = c->code == OP_GROUPED_MATMUL_DX;
-    const int64_t first = e * (is_dx ? x->dims[1] : y->dims[1]); // row of the expert's matrix
+    const int64_t own = is_dx ? x->dims[1] : y->dims[1]; // rows of an expert's matrix
+    const int64_t rows = c->piece.whole_rows > 0 ? c->piece.whole_rows : own;
+    const int64_t first = e * rows + c->piece.first_row;
     for (int64_t m = 0; m < y->dims[1]; m++) {
-        double sum = 0.0;
+        double sum = is_dx && ref_has(&c->in[3]) ? ref_get(&c->in[3], n, m) : 0.0;
         for (int64_t k = 0; k < x->dims[1]; k++) {
             const double weight = is_dx ? ref_get(w, first + k, m) : ref_get(w, first + m, k);
             sum += ref_get(x, n, k) * weight;

@@ -95,6 +95,7 @@ status block_experts(block_context *c, const char *name, int64_t rows, int64_t c
     ASSERT(parts >= 1 && parts <= BLOCK_MAX_PARTS && rows % parts == 0);
     block_weight w = matrix_of(c, name, all, columns, cut_dim);
     w.cut_dim[AXIS_EP] = 0;
+    w.stripe = cut_dim == 0 ? rows / parts : 0;
     TRY(weight_add(c, &w, out));
     op_tensor *t = &c->p->tensors[*out];
     t->part_count = parts > 1 ? parts : 0;

@@ -24,6 +24,7 @@ typedef struct block_weight {
     bool fixed;    // no gradient trains it
     bool balanced; // fixed, but moved by the load of experts
     int8_t cut_dim[AXIS_COUNT];
+    int64_t stripe;     // of experts: rows of one part of one of them, if tp cuts along dim 0
     const char *shared; // the model's weight that it aliases (tied embedding); else NULL
 } block_weight;
 

@@ -153,7 +153,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     TRY(op_grouped_matmul(c->p, a, w, p.offsets, (int32_t)e->count, &d));
     TRY(op_unpermute(c->p, d, p.row_of, TENSOR_NONE, y)); // (tokens, dim)
     if (e->bias) {
-        const op_chosen chosen = {ids, weights};
+        const op_chosen chosen = {kept, weights};
         TRY(block_matrix(c, "mlp.experts.down.bias", e->count, s->dim, -1, &w));
         block_bias(c);
         TRY(op_bias_tokens(c->p, *y, &chosen, w, y));

@@ -29,7 +29,8 @@ static status sent_copy(expert_pass *c, tensor_id t, tensor_id *out)
         op_name_unique(c->p, "", wanted, copy.name);
         copy.role = ROLE_ACTIVATION;
         copy.of = TENSOR_NONE;
-        if (copy.dims[0].bounded) TRY(sent_copy(c, copy.dims[0].count, &copy.dims[0].count));
+        if (copy.dims[0].bounded && c->how.ways > 1)
+            TRY(sent_copy(c, copy.dims[0].count, &copy.dims[0].count));
         TRY(op_tensor_add(c->p, &copy, &c->on_the_way[t]));
     }
     *out = c->on_the_way[t];
@@ -71,6 +72,51 @@ static status exchange_push(expert_pass *c, op_list list, tensor_id from, tensor
     return op_append(c->p, list, &node, 0);
 }
 
+// Returns whether rows are rounded even if they do not travel.
+static bool rounds(const expert_pass *c)
+{
+    return c->how.dispatch != DISPATCH_WHOLE && (c->how.ways > 1 || c->how.ordered);
+}
+
+// Makes a tensor for the rows `like` in the form in which they travel.
+static status narrow_make(expert_pass *c, tensor_id like, op_dispatch as, tensor_id *out)
+{
+    op_tensor narrow = *op_at(c->p, like);
+    char wanted[OP_NAME_BYTES];
+    (void)snprintf(wanted, sizeof(wanted), "%.36s.narrow", narrow.name);
+    op_name_unique(c->p, "", wanted, narrow.name);
+    narrow.type = as == DISPATCH_FP8 ? DTYPE_U8 : DTYPE_BF16;
+    if (as == DISPATCH_FP8) narrow.dims[1] = extent_of(narrow.dims[1].scale + 1);
+    narrow.role = ROLE_ACTIVATION;
+    narrow.of = TENSOR_NONE;
+    return op_tensor_add(c->p, &narrow, out);
+}
+
+// Moves the rows of tensor `rows` to the experts or back, in fewer bits if the pass is to.
+static status rows_move(expert_pass *c, op_list list, tensor_id from, tensor_id to, tensor_id rows,
+                        bool back)
+{
+    const bool to_experts = !back && (list == OP_FORWARD || list == OP_RECOMPUTE);
+    const op_dispatch as =
+        c->how.dispatch == DISPATCH_FP8 && !to_experts ? DISPATCH_BF16 : c->how.dispatch;
+    const bool is_same = as == DISPATCH_BF16 && op_at(c->p, from)->type == DTYPE_BF16;
+    op_node narrow = op_node_of(as == DISPATCH_FP8 ? OP_NARROW_ROWS : OP_CAST);
+    op_node widen = op_node_of(as == DISPATCH_FP8 ? OP_WIDEN_ROWS : OP_CAST);
+    if (as == DISPATCH_WHOLE || (is_same && c->how.ways > 1)) {
+        return exchange_push(c, list, from, to, rows, back);
+    }
+    narrow.in[0] = from;
+    TRY(narrow_make(c, from, as, &narrow.out[0]));
+    TRY(op_append(c->p, list, &narrow, 0));
+    widen.in[0] = narrow.out[0];
+    if (c->how.ways > 1) {
+        TRY(narrow_make(c, to, as, &widen.in[0]));
+        TRY(exchange_push(c, list, narrow.out[0], widen.in[0], rows, back));
+    }
+    widen.out[0] = to;
+    return op_append(c->p, list, &widen, 0);
+}
+
 // Appends the counts of the rows that a PERMUTE sends; of several ranks, of those that it gets, and
 // their offsets.
 static status counts_push(expert_pass *c, op_list list, const op_node *permute)
@@ -96,8 +142,11 @@ static status permute_push(expert_pass *c, op_list list, const op_node *node)
 {
     op_node local = *node;
     if (c->how.ways == 1) {
+        if (rounds(c)) TRY(sent_copy(c, node->out[0], &local.out[0]));
         TRY(op_append(c->p, list, &local, 0));
-        return counts_push(c, list, node);
+        if (c->how.ordered) TRY(counts_push(c, list, node));
+        if (!rounds(c)) return ST_OK;
+        return rows_move(c, list, local.out[0], node->out[0], node->out[0], false);
     }
     TRY(sent_copy(c, node->out[0], &local.out[0]));
     if (!c->how.even) {
@@ -106,7 +155,7 @@ static status permute_push(expert_pass *c, op_list list, const op_node *node)
     }
     TRY(op_append(c->p, list, &local, 0));
     if (!c->how.even) TRY(counts_push(c, list, node));
-    TRY(exchange_push(c, list, local.out[0], node->out[0], node->out[0], false));
+    TRY(rows_move(c, list, local.out[0], node->out[0], node->out[0], false));
     if (c->how.even || node->out[3] == TENSOR_NONE) return ST_OK;
     return exchange_push(c, list, local.out[3], node->out[3], node->out[3], false);
 }
@@ -118,8 +167,10 @@ static status back_push(expert_pass *c, op_list list, const op_node *node)
     for (int k = 0; k <= (c->how.even ? 0 : 2); k += 2) { // PERMUTE_BWD: input 2 has the scales
         if (node->in[k] == TENSOR_NONE) continue;
         if (k > 0 && node->code != OP_PERMUTE_BWD) continue;
+        if (k > 0 && c->how.ways == 1) continue;
         TRY(sent_copy(c, node->in[k], &local.in[k]));
-        TRY(exchange_push(c, list, node->in[k], local.in[k], node->in[k], true));
+        TRY(k == 0 ? rows_move(c, list, node->in[k], local.in[k], node->in[k], true)
+                   : exchange_push(c, list, node->in[k], local.in[k], node->in[k], true));
     }
     return op_append(c->p, list, &local, 0);
 }
@@ -143,7 +194,7 @@ static status gemm_push(expert_pass *c, op_list list, const op_node *node)
 static status node_push(expert_pass *c, op_list list, const op_node *node)
 {
     op_node local = *node;
-    const bool one = c->how.ways == 1;
+    const bool one = c->how.ways == 1 && !rounds(c);
     switch ((int)node->code) {
     case OP_PERMUTE: // made here, read where the expert is
         return permute_push(c, list, node);
@@ -151,7 +202,7 @@ static status node_push(expert_pass *c, op_list list, const op_node *node)
         if (one) break;
         TRY(sent_copy(c, node->out[0], &local.out[0]));
         TRY(op_append(c->p, list, &local, 0));
-        return exchange_push(c, list, local.out[0], node->out[0], node->out[0], false);
+        return rows_move(c, list, local.out[0], node->out[0], node->out[0], false);
     case OP_UNPERMUTE:
     case OP_PERMUTE_BWD: // made where the expert is, read here
         if (one) break;
@@ -175,8 +226,9 @@ static status weights_cut(expert_pass *c)
     for (tensor_id t = 0; t < c->p->tensor_count; t++) {
         op_tensor *x = &c->p->tensors[t];
         const bool is_weight = x->role == ROLE_WEIGHT || x->role == ROLE_WEIGHT_GRAD;
-        if (!is_weight || x->cut_dim[AXIS_EP] < 0) continue;
-        ASSERT(x->view_of == TENSOR_NONE && x->dims[0].symbol == EXTENT_ONE);
+        const op_tensor *owner = op_at(c->whole, op_owner(c->whole, t).id); // of a view of columns
+        if (!is_weight || owner->cut_dim[AXIS_EP] < 0) continue;
+        ASSERT(x->view_row == 0 && x->dims[0].symbol == EXTENT_ONE);
         if (x->dims[0].scale % ways != 0) {
             return fail(ST_CONFIG_CONFLICT, "layout.ep = %d does not divide the %lld rows of %s",
                         (int)ways, (long long)x->dims[0].scale, x->name);
@@ -279,6 +331,8 @@ static void weight_cut(const op_expert_cut *how, op_weight *w)
             part->first = part->rows / how->ways * how->at;
             w->whole_columns = w->columns;
             w->first_column = 0;
+        } else { // stripes, or columns, of the rank's experts
+            part->first = part->whole_rows / how->ways * how->at;
         }
         part->rows /= how->ways;
         part->row_begin = begin;

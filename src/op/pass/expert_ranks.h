@@ -27,10 +27,19 @@
 extern "C" {
 #endif
 
+// Rows may travel in fewer bits than they have (`dispatch`). In strict order they are rounded the
+// same way where they do not travel, so that all layouts have the same bits.
+typedef enum op_dispatch {
+    DISPATCH_WHOLE, // as they are
+    DISPATCH_BF16,
+    DISPATCH_FP8 // to experts in the forward pass 8 bits (op/narrow_rows.c), else bf16
+} op_dispatch;
+
 typedef struct op_expert_cut {
     int32_t ways, at; // this rank's number among those that share the experts; ways 0 is read as 1
     int32_t pieces;   // neighbouring ones that have pieces of the same sequences; 0: 1
     bool ordered, even;
+    op_dispatch dispatch;
 } op_expert_cut;
 
 // For models for training and evaluation, after differentiation, op_model_partition and

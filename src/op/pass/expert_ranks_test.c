@@ -190,7 +190,8 @@ static void tensor_parallelism_cuts_them(void **state)
     (void)state;
     for (int rows = 0; rows < 2; rows++) {
         op_model *whole = model_of(block_experts(RECOMPUTE_FULL)), *cut = NULL, *local = NULL;
-        const op_cut how = {.ways = 2, .at = 1, .shards = 1, .rows = rows == 1};
+        const op_cut how = {
+            .ways = 2, .at = 1, .shards = 1, .rows = rows == 1, .gathers_experts = true};
         MUST(op_model_partition(a, whole, &how, &cut));
         MUST(op_model_experts(a, cut, &four, &local));
         const op_program *p = local->programs[0];
@@ -203,6 +204,30 @@ static void tensor_parallelism_cuts_them(void **state)
         assert_int_equal(nodes_of(p, OP_FORWARD, OP_ALL_TO_ALL, AXIS_EP), 2);
         assert_true(nodes_of(p, OP_FORWARD, OP_ALL_GATHER, AXIS_TP) ==
                     2 * rows); // rows, and their scales
+    }
+}
+
+// In a run all ranks of tp have the rows of all tokens, their terms travel back as such, and those
+// of tokens are summed once.
+static void terms_travel_back(void **state)
+{
+    (void)state;
+    for (int rows = 0; rows < 2; rows++) {
+        op_model *whole = model_of(block_experts(RECOMPUTE_NONE)), *cut = NULL, *local = NULL;
+        const op_cut how = {.ways = 2, .at = 1, .shards = 1, .rows = rows == 1};
+        const op_expert_cut ranks = {.ways = 4, .at = 1};
+        MUST(op_model_partition(a, whole, &how, &cut));
+        MUST(op_model_experts(a, cut, &ranks, &local));
+        const op_program *p = local->programs[0];
+        const op_code sum = rows == 1 ? OP_REDUCE_SCATTER : OP_ALL_REDUCE;
+        made_before_read(p);
+        assert_int_equal(nodes_of(p, OP_FORWARD, sum, AXIS_TP), 1);
+        assert_int_equal(nodes_of(p, OP_FORWARD, OP_EXCHANGE_ROWS, AXIS_EP), 3); // and scales
+        assert_int_equal(nodes_of(p, OP_FORWARD, OP_ALL_GATHER, AXIS_TP), 3 * rows);
+        for (int64_t w = 0; w < local->weight_count; w++) {
+            const op_weight *x = &local->weights[w], *of = &whole->weights[w];
+            if (x->is_expert) assert_int_equal(x->rows * x->columns * 8, of->rows * of->columns);
+        }
     }
 }
 
@@ -240,6 +265,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_travel_there_and_back, setup, teardown),
         cmocka_unit_test_setup_teardown(one_rank_is_the_model_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(tensor_parallelism_cuts_them, setup, teardown),
+        cmocka_unit_test_setup_teardown(terms_travel_back, setup, teardown),
         cmocka_unit_test_setup_teardown(tensor_parallelism_leaves_them_whole, setup, teardown),
     };
     return cmocka_run_group_tests_name("expert_ranks", tests, NULL, NULL);

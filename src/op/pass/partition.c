@@ -81,7 +81,8 @@ status partition_set(partition *c, tensor_id t, placement at, const cut_parts *p
         local->dims[at.dim] = extent_of(parts_size(c->how, parts));
     }
     // No rank has the count of the gathered rows of several ranks.
-    const bool has_own_rows = !c->how->rows || placement_equal(at, rows_cut);
+    const bool has_own_rows =
+        !c->how->rows || placement_equal(at, rows_cut) || cut_in_terms(c->how);
     if (!has_own_rows) local->dims[0] = extent_exact(local->dims[0]);
     for (tensor_id v = 0; v < c->whole->tensor_count; v++) {
         if (op_at(c->whole, v)->view_of == owner) TRY(view_set(c, v));
@@ -351,6 +352,8 @@ static status rule_choose(const partition *c, const op_node *node, op_rule *out,
         return ST_OK;
     }
     kind->place(c->whole, node, rules, &count);
+    // All ranks have the rows of experts that are cut.
+    if (node->code == OP_PERMUTE && cut_in_terms(c->how)) count = 1;
     for (int r = 0; r < count; r++) {
         const int price = rule_price(c, node, &rules[r]);
         if (price < 0) continue;
@@ -416,6 +419,14 @@ static int32_t copies_of_term(const partition *c, const op_node *node)
     return columns ? of->parts.copies[0] : 1;
 }
 
+// Returns whether results of the node that are terms stay terms.
+static bool makes_expert_terms(const partition *c, const op_node *node)
+{
+    return cut_in_terms(c->how) &&
+           (node->code == OP_GROUPED_MATMUL || node->code == OP_GROUPED_MATMUL_DX ||
+            node->code == OP_SCALE_ROWS_DS);
+}
+
 static status outputs_set(partition *c, const op_node *node, const op_rule *rule)
 {
     for (int o = 0; o < OP_MAX_OUT; o++) {
@@ -439,7 +450,7 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
             continue;
         }
         const cut_parts parts = output_parts(c, node, o);
-        const bool is_sum = rule->out[o].kind == PLACE_PARTIAL;
+        const bool is_sum = rule->out[o].kind == PLACE_PARTIAL && !makes_expert_terms(c, node);
         TRY(partition_set(c, t, is_sum ? shared_place(c) : rule->out[o], &parts));
     }
     return ST_OK;
@@ -502,6 +513,10 @@ static status node_push(partition *c, op_list list, const op_node *node)
     if (node->code == OP_STEP_ROUTES) return routes_push(c, list, node);
     op_rule rule;
     int index = 0;
+    const bool of_tokens = node->code == OP_UNPERMUTE || node->code == OP_PERMUTE_BWD;
+    if (of_tokens && c->state[node->in[0]].at.kind == PLACE_PARTIAL) {
+        return partition_tokens(c, list, node);
+    }
     TRY(rule_choose(c, node, &rule, &index));
     op_node local;
     op_node_cut(c->whole, node, index, c->how->ways, c->how->at, &local);
@@ -512,7 +527,8 @@ static status node_push(partition *c, op_list list, const op_node *node)
     }
     // Gathered rows are those of several ranks, assumed to be evenly distributed: no rank has their
     // offsets.
-    const bool has_own_rows = !c->how->rows || placement_equal(rule.in[0], rows_cut);
+    const bool has_own_rows =
+        !c->how->rows || placement_equal(rule.in[0], rows_cut) || cut_in_terms(c->how);
     if (is_grouped(node->code) && !has_own_rows) local.in[2] = TENSOR_NONE;
     TRY(outputs_set(c, node, &rule));
     if (partition_shares_keys(c, node)) return partition_attention(c, list, node, &local);
@@ -588,6 +604,15 @@ static status program_cut(partition *c)
 
 // ---- models -------------------------------------------------------------------------------------
 
+// Each part of each expert is cut; the pieces follow each other.
+static void stripes_cut(const op_cut *how, op_weight *w)
+{
+    ASSERT(w->part_count == 1 && w->rows % how->ways == 0);
+    w->parts[0].whole_rows = w->parts[0].rows;
+    w->parts[0].rows /= how->ways;
+    w->rows = w->parts[0].rows;
+}
+
 static void weight_cut(const op_cut *how, op_weight *w)
 {
     const int8_t dim = dim_of_cut(how, w->cut_dim);
@@ -597,6 +622,10 @@ static void weight_cut(const op_cut *how, op_weight *w)
     if (dim < 0 || how->ways == 1) return;
     w->ways = how->ways;
     w->at = how->at;
+    if (dim == 0 && w->stripe > 0) {
+        stripes_cut(how, w);
+        return;
+    }
     int64_t begin = 0;
     for (int i = 0; i < w->part_count; i++) {
         weight_part *part = &w->parts[i];
@@ -678,7 +707,8 @@ status op_model_partition(arena *a, op_model *whole, const op_cut *how, op_model
 {
     TRY(op_ways_check("tp", how->ways, how->at, how->ordered, how->shards, OP_CUT_MAX_TERMS));
     *local = whole;
-    if (how->ways == 1 && (!how->ordered || how->shards == 1)) return ST_OK;
+    const bool experts = how->ordered && !how->whole_experts && how->expert_shards > 1;
+    if (how->ways == 1 && (!how->ordered || how->shards == 1) && !experts) return ST_OK;
     op_model *m = NULL;
     op_program **programs = NULL;
     const int32_t **partial = NULL;

@@ -16,6 +16,11 @@
 // gathers again (V. Korthikanti et al., arXiv:2205.05198, section 4.2.2). Vocabulary and head: each
 // rank has rows of the table; HEAD_STATS combines them.
 //
+// Experts that tp cuts: all ranks send the same rows, so that each of their experts' ranks along
+// AXIS_TP has them, in the same order. A result of an expert is a term on each rank, which travels
+// back as such: the terms of a token are summed when its experts' rows have been added, so no rows
+// are reduced.
+//
 // Order: with `ordered` (strict) a sum inside a matrix has `shards` terms whatever `ways` is. Each
 // term is a sequential sum (over the parts of a fused weight one after the other), and the fixed
 // tree over shards adds them. So one rank that has all shards, and any number of ranks that have
@@ -38,6 +43,10 @@ typedef struct op_cut {
     bool rows;
     bool
         whole_experts; // with rows: each rank's rows go to whole experts, some of which are its own
+    // Experts that are cut: `shards` of the sums inside them, and whether rows are gathered over
+    // the ranks for each GEMM, as in predictions of other software
+    int32_t expert_shards;
+    bool gathers_experts;
 } op_cut;
 
 // Largest number of terms of a sum on one rank (OP_MAX_IN).

@@ -22,11 +22,15 @@ typedef struct tensor_state {
     placement at;
     cut_parts parts; // of the dim along which it is cut, but for rows of tokens
     tensor_id all;   // of one cut by positions: the same with all rows; TENSOR_NONE: not made yet
+    // With PLACE_PARTIAL, of rows of experts: the rank's terms
+    tensor_id *terms;
+    int32_t term_count;
 } tensor_state;
 
 typedef struct partition {
     arena *a;
     const op_cut *how;
+    op_cut of_experts; // `how`, for sums inside of experts that are cut
     const op_program *whole;
     op_program *p; // the rank's; tensors have the same ids in both
     tensor_state *state;
@@ -75,6 +79,11 @@ static inline int32_t cut_first(const op_cut *how)
 {
     return how->at * cut_terms(how);
 }
+// Whether the ranks of tp have the same rows of experts, and pieces of each expert.
+static inline bool cut_in_terms(const op_cut *how)
+{
+    return !how->whole_experts && !how->gathers_experts;
+}
 static inline bool placement_equal(placement a, placement b)
 {
     return a.kind == b.kind && (a.kind != PLACE_SHARD || a.dim == b.dim);
@@ -91,6 +100,15 @@ NODISCARD status partition_make(partition *c, tensor_id t, const char *suffix, d
 // partition_sum.c: appends `node` (in local ids, attributes cut), whose output 0 is a sum over
 // ranks, and the operations that add it.
 NODISCARD status partition_sum(partition *c, op_list list, const op_node *node);
+// The same for rows of experts that are cut: keeps the terms apart. And a node that adds up the
+// rows of tokens, of terms.
+NODISCARD status partition_expert_terms(partition *c, op_list list, const op_node *node);
+NODISCARD status partition_tokens(partition *c, op_list list, const op_node *node);
+// Begin of shard `s` among this rank's columns of a part.
+int64_t partition_shard_begin(const partition *c, const cut_parts *parts, int i, int32_t s);
+// Makes y the sum of `count` terms of each rank.
+NODISCARD status partition_terms_add(partition *c, op_list list, const tensor_id *terms,
+                                     int32_t count, tensor_id y);
 NODISCARD status partition_head(partition *c, op_list list, const op_node *node);
 // Makes a view of columns of a tensor of the rank's program.
 NODISCARD status partition_columns(partition *c, tensor_id of, int64_t begin, int64_t end,

@@ -36,9 +36,14 @@ static status terms_add(partition *c, op_list list, const tensor_id *terms, int3
     return op_append(c->p, list, &sum, 0);
 }
 
-// Returns the begin of shard `s` among this rank's columns of a part. If other ranks have the part
-// too, each rank adds its own shards only.
-static int64_t shard_begin(const partition *c, const cut_parts *parts, int i, int32_t s)
+status partition_terms_add(partition *c, op_list list, const tensor_id *terms, int32_t count,
+                           tensor_id y)
+{
+    return terms_add(c, list, terms, count, false, y);
+}
+
+// If other ranks have the part too, each rank adds its own shards only.
+int64_t partition_shard_begin(const partition *c, const cut_parts *parts, int i, int32_t s)
 {
     return op_piece_begin(parts->size[i], cut_shards(c->how), s) - part_begin(c->how, parts, i);
 }
@@ -62,8 +67,8 @@ static status product_terms(partition *c, op_list list, const op_node *node, ten
         term.in[2] = TENSOR_NONE;
         term.out[0] = terms[k];
         if (count > 1) {
-            const int64_t begin = shard_begin(c, parts, 0, first + k);
-            const int64_t end = shard_begin(c, parts, 0, first + k + 1);
+            const int64_t begin = partition_shard_begin(c, parts, 0, first + k);
+            const int64_t end = partition_shard_begin(c, parts, 0, first + k + 1);
             TRY(partition_columns(c, node->in[0], begin, end, &term.in[0]));
             TRY(partition_columns(c, node->in[1], begin, end, &term.in[1]));
         }
@@ -100,8 +105,8 @@ static status dx_term(partition *c, op_list list, const op_node *node, int32_t s
     int64_t at = 0; // where the part begins in the rank's piece
     tensor_id before = TENSOR_NONE;
     for (int i = 0; i < parts->count; i++) {
-        const int64_t begin = at + shard_begin(c, parts, i, shard);
-        const int64_t end = at + shard_begin(c, parts, i, shard + 1);
+        const int64_t begin = at + partition_shard_begin(c, parts, i, shard);
+        const int64_t end = at + partition_shard_begin(c, parts, i, shard + 1);
         at += part_size(c->how, parts, i);
         if (end == begin) continue;
         op_node part = *node;
@@ -162,6 +167,8 @@ status partition_sum(partition *c, op_list list, const op_node *node)
     case OP_GROUPED_MATMUL:
     case OP_GROUPED_MATMUL_DX:
     case OP_SCALE_ROWS_DS:
+        if (cut_in_terms(c->how)) return partition_expert_terms(c, list, node);
+        return term_push(c, list, node, false);
     case OP_LATENT_DR:
         return term_push(c, list, node, false);
     default:

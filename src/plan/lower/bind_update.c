@@ -20,7 +20,8 @@ typedef struct norm_piece {
 static int32_t columns_of_norm(const lower_input *in, const op_weight *w, norm_piece *out)
 {
     const plan_request *r = in->r;
-    const int32_t shards = r->strict && r->tp_shards > 1 ? r->tp_shards : 1;
+    const int32_t given = w->is_expert ? r->etp_shards : r->tp_shards;
+    const int32_t shards = r->strict && given > 1 ? given : 1;
     const int64_t ways = plan_mesh_size(&r->mesh, AXIS_TP), at = r->mesh.at[AXIS_TP];
     const bool vector = w->ndim == 1;
     const bool cut = w->cut_dim[AXIS_TP] == (vector ? 0 : 1);

@@ -292,15 +292,16 @@ static status loads_are_whole(const sums_walk *w, const verify_facts *f, int32_t
 static int32_t norm_cell(const verify_facts *f, int32_t weight)
 {
     const op_weight *w = &f->p->model->weights[weight];
-    if (w->expert_ways > 1) return plan_ep_place(&f->at);
-    return w->ways > 1 ? f->at.at[AXIS_TP] : 0;
+    const int32_t tp = w->ways > 1 ? plan_mesh_size(&f->at, AXIS_TP) : 1;
+    const int32_t at = tp > 1 ? f->at.at[AXIS_TP] : 0;
+    return w->expert_ways > 1 ? plan_ep_place(&f->at) * tp + at : at;
 }
 
 // Counts the ranks that each count other elements of a weight.
 static int32_t norm_cells(const verify_facts *f, const op_weight *w)
 {
-    if (w->expert_ways > 1) return w->expert_ways;
-    return w->ways > 1 ? plan_mesh_size(&f->at, AXIS_TP) : 1;
+    const int32_t tp = w->ways > 1 ? plan_mesh_size(&f->at, AXIS_TP) : 1;
+    return w->expert_ways > 1 ? w->expert_ways * tp : tp;
 }
 
 // A norm may be computed in pieces: all columns of a range of rows at once, or any elements of a
