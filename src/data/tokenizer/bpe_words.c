@@ -62,33 +62,61 @@ static status encode_new(bpe *b, word_slot *slot, uint64_t low, uint64_t high, c
     return ST_OK;
 }
 
+// A word whose slot is on its way into the cache of the processor.
+typedef struct next_word {
+    const uint8_t *at;
+    int64_t bytes;
+    uint64_t low, high;
+    word_slot *slot; // NULL: a long word
+} next_word;
+
+enum { AHEAD = 16 };
+
+// Finds up to AHEAD words from *at on.
+static int find_words(bpe *b, const scanner *s, const uint8_t *text, int64_t count, int64_t *at,
+                      next_word words[AHEAD])
+{
+    int n = 0;
+    for (; n < AHEAD && *at < count; n++) {
+        next_word *w = &words[n];
+        const int64_t end = s->next(s, text, count, *at);
+        *w = (next_word){.at = text + *at, .bytes = end - *at};
+        DEBUG_ASSERT(w->bytes > 0);
+        if (w->bytes <= WORD_BYTES) {
+            load_word(w->at, w->bytes, count - *at, &w->low, &w->high);
+            w->slot = &b->quick->slots[hash_word(w->low, w->high)];
+            __builtin_prefetch(w->slot);
+        }
+        *at = end;
+    }
+    return n;
+}
+
+// The table is larger than the nearest caches, so words are found some ahead of those whose ids are
+// taken.
 status bpe_encode_words(bpe *b, const scanner *s, const uint8_t *text, int64_t count, data_ids *out)
 {
+    next_word words[AHEAD];
     for (int64_t at = 0; at < count;) {
-        const int64_t end = s->next(s, text, count, at);
-        const int64_t bytes = end - at;
-        DEBUG_ASSERT(bytes > 0);
-        if (bytes > WORD_BYTES) {
-            TRY(bpe_word(b, text + at, bytes, out));
-            at = end;
-            continue;
+        const int n = find_words(b, s, text, count, &at, words);
+        if (out->capacity - out->count < AHEAD * WORD_IDS) {
+            static const int32_t none[AHEAD * WORD_IDS];
+            TRY(data_ids_add(out, none, AHEAD * WORD_IDS)); // makes space
+            out->count -= AHEAD * WORD_IDS;
         }
-        uint64_t low = 0, high = 0;
-        load_word(text + at, bytes, count - at, &low, &high);
-        word_slot *slot = &b->quick->slots[hash_word(low, high)];
-        if (slot->low != low || slot->high != high) {
-            TRY(encode_new(b, slot, low, high, text + at, bytes, out));
-            at = end;
-            continue;
+        for (int i = 0; i < n; i++) {
+            const next_word *w = &words[i];
+            if (w->slot == NULL) {
+                TRY(bpe_word(b, w->at, w->bytes, out));
+            } else if (w->slot->low != w->low || w->slot->high != w->high) {
+                TRY(encode_new(b, w->slot, w->low, w->high, w->at, w->bytes, out));
+            } else if (out->capacity - out->count < WORD_IDS) {
+                TRY(data_ids_add(out, w->slot->ids, w->slot->count));
+            } else {
+                memcpy(out->items + out->count, w->slot->ids, sizeof(w->slot->ids));
+                out->count += w->slot->count;
+            }
         }
-        if (out->capacity - out->count < WORD_IDS) {
-            static const int32_t none[WORD_IDS];
-            TRY(data_ids_add(out, none, WORD_IDS)); // makes space
-            out->count -= WORD_IDS;
-        }
-        memcpy(out->items + out->count, slot->ids, sizeof(slot->ids));
-        out->count += slot->count;
-        at = end;
     }
     return ST_OK;
 }
