@@ -125,13 +125,13 @@ static status order_print(live_run *v, const launch_change *c, const cli_layout 
     return ST_OK;
 }
 
-static status too_few(const live_run *v, const launch_change *c, int64_t least)
+static status too_few(const launch_change *c, int64_t least)
 {
     if (!c->is_last) return ST_OK; // processes may join
     return fail(ST_STOPPED,
-                "%d of at least %lld ranks are left and no process joined within "
-                "resilience.join_timeout; the same command continues (%s)",
-                c->available, (long long)least, v->k->memory);
+                "%d of at least %lld ranks are left, and no process joined within "
+                "resilience.join_timeout",
+                c->available, (long long)least);
 }
 
 static status epoch_plan(void *context, const launch_change *c, launch_epoch *out)
@@ -143,7 +143,7 @@ static status epoch_plan(void *context, const launch_change *c, launch_epoch *ou
     const int64_t least = r->resilience.min_ranks > 0 ? r->resilience.min_ranks : 1;
     const bool is_full = c->available >= run_config_ranks(r);
     *out = (launch_epoch){.control_block_fd = -1};
-    if (c->available < least && !is_full) return too_few(v, c, least);
+    if (c->available < least && !is_full) return too_few(c, least);
     if (c->event == LAUNCH_LOST || c->event == LAUNCH_WRONG) {
         TRY(cli_restart_count(v->k, &is_given_up));
         if (is_given_up) {
@@ -155,7 +155,7 @@ static status epoch_plan(void *context, const launch_change *c, launch_epoch *ou
         }
     }
     TRY(cli_shrink(v->cli, v->order, c->available, &l));
-    if (l.ranks < least && !is_full) return too_few(v, c, least);
+    if (l.ranks < least && !is_full) return too_few(c, least);
     if (c->event != LAUNCH_BEGIN) v->k->epoch++;
     TRY(order_print(v, c, &l, out->text));
     post_mortem_stop(v->last, false);

@@ -173,8 +173,9 @@ status cli_ranks_start(cli_context *cli, const cli_start *order)
     if (st == ST_OK) {
         st = end_tell(cli, r, &result, control_block);
     } else {
-        train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST, "failed",
-                        status_exit_code(st), error_last()->text);
+        train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST,
+                        st == ST_STOPPED ? "stopped" : "failed", status_exit_code(st),
+                        error_last()->text);
     }
     comm_control_block_unmap(control_block);
     return st;

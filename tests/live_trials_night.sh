@@ -1,0 +1,45 @@
+#!/bin/bash
+# Seeded trials of resilience.mode=live: a single fault of every kind at a random time, and pairs of faults, of which
+# the second one often meets the recovery from the first. Each trial must end with the digest of the undisturbed run.
+# TRIALS: single faults (1,000); PAIRS (500). A trial whose fault met no running rank is not counted.
+set -u
+. tests/support/named.sh
+cd "$dir" || exit 1
+"$trireme" init demo >/dev/null || exit 1
+keys="model.layers=2 model.dim=32 model.heads=2 model.context=64 train.seq=32 train.global_batch=8 eval.every=0
+      checkpoint.every=20 kernels.threads=1 determinism=strict train.steps=60 sdc.digests=1"
+timeout 300 "$trireme" train demo/config.yaml run.dir="$dir/calm" $keys >/dev/null 2>&1 || exit 1
+layouts=("layout.dp=2" "layout.dp=2 layout.zero=1" "layout.dp=3 resilience.spares=1"
+         "layout.dp=2 layout.pp=2 sdc.digests=1" "layout.dp=4 layout.zero=2 resilience.min_ranks=1")
+kinds=(kill stop cut flip pause diskfull)
+field() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p" out; }
+trial() { # NUMBER KINDS EVERY SECONDS
+    local layout=${layouts[$(($1 % ${#layouts[@]}))]}
+    rm -rf shaken
+    timeout 300 "$trireme" chaos demo/config.yaml run.dir="$dir/shaken" $keys resilience.mode=live $layout --faults "$2" \
+        --every "$3" --seconds "$4" --seed "$1" --against calm --json >out 2>err
+    local code=$?
+    if [ $code = 0 ] && [ "$(field faults)" = 0 ]; then empty=$((empty + 1)); return; fi
+    counted=$((counted + 1))
+    if [ $code = 0 ] && [ "$(field same)" = true ]; then good=$((good + 1)); return; fi
+    echo "replay: $layout --faults $2 --every $3 --seconds $4 --seed $1: exit $code"
+    cat out err | cut -c1-300
+    tail -5 shaken/chaos.log
+}
+run() { # NAME COUNT
+    local n
+    good=0 counted=0 empty=0
+    for n in $(seq "$2"); do
+        if [ "$1" = single ]; then
+            trial "$n" "${kinds[$((n % ${#kinds[@]}))]}" "0.$((3 + n % 7))s" "0.$((3 + n % 7))s"
+        else
+            trial "$n" kill,stop,cut "0.$((2 + n % 4))s" "0.$((2 * (2 + n % 4)))s"
+        fi
+        [ -z "${UNTIL:-}" ] || [ "$(date +%s)" -lt "$UNTIL" ] || break
+    done
+    echo "$1: $good of $counted without a trace; $empty met no rank"
+    same "$1 faults leave no trace" "$good" "$counted"
+}
+run single "${TRIALS:-1000}"
+run pairs "${PAIRS:-500}"
+[ $failures = 0 ]
