@@ -360,7 +360,7 @@ def tokenizers():
         add("tokenizer.json", f"cut at {at}", {**text, "t/tokenizer.json": part}, with_json, ["tokenizer.json"])
     model = {"type": "BPE", "vocab": VOCAB, "merges": ["a b"]}
     for name, change in {
-            "pattern": {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"}},
+            "pattern": {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$("}, "behavior": "Isolated"}},
             "normalizer": {"normalizer": {"type": "Rot13"}}, "kind": {"model": {"type": "Unigram", "vocab": []}},
             "vocab list": {"model": {**model, "vocab": ["a"]}}, "id text": {"model": {**model, "vocab": {**VOCAB, "x": "9"}}},
             "id -1": {"model": {**model, "vocab": {**VOCAB, "x": -1}}}, "id 2^31": {"model": {**model, "vocab": {**VOCAB, "x": 2**31}}},

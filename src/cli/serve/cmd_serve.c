@@ -219,6 +219,10 @@ static status serve_model_run(serving *v, const char *operand)
     TRY(cli_ends_find(v->cli, &v->model, v->tokenizer, v->chat, &ends));
     const int64_t context =
         v->f->context > 0 ? v->f->context : min_i64(v->model.spec.context, context_most);
+    if (context > v->model.spec.context) {
+        return fail(ST_CONFIG_RANGE, "--context %lld: the model's context is %lld tokens",
+                    (long long)context, (long long)v->model.spec.context);
+    }
     TRY(model_open(v, context));
     serve_model m = {.g = v->g,
                      .tokenizer = v->tokenizer,
