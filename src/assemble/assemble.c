@@ -85,6 +85,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
                              .freeze = r->train.freeze,
+                             .objective = run_config_objective(r),
                              .documents = o->documents,
                              .sizes_only = o->sizes_only};
     int32_t *halved = NULL;

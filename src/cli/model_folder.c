@@ -58,7 +58,7 @@ static status from_checkpoint(cli_context *cli, cli_model *out)
     out->strict = r->determinism.mode == RUN_STRICT;
     out->seq = r->train.seq;
     out->crosses_texts = r->data.packing == RUN_PACKING_PLAIN;
-    if (r->train.objective == RUN_OBJECTIVE_SFT) out->chat_template = r->data.chat_template;
+    if (r->train.objective != RUN_OBJECTIVE_PRETRAIN) out->chat_template = r->data.chat_template;
     out->takes_special_as_text = r->data.special_tokens == RUN_SPECIAL_TEXT;
     out->tokenizer = r->data.tokenizer;
     // `import` writes no model keys; a run from initial weights must have some.

@@ -62,7 +62,6 @@ typedef enum run_resilience {
     RUN_RESILIENCE_LIVE
 } run_resilience;
 typedef enum run_special { RUN_SPECIAL_TEXT, RUN_SPECIAL_TOKENS } run_special;
-typedef enum run_objective { RUN_OBJECTIVE_PRETRAIN, RUN_OBJECTIVE_SFT } run_objective;
 // The form of a line of data.train, and the turns of an assistant that are trained: data/chat.h.
 typedef enum run_format {
     RUN_FORMAT_AUTO,

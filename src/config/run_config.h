@@ -9,6 +9,7 @@
 #define CONFIG_RUN_CONFIG_H
 
 #include "base/format/config.h"
+#include "config/objectives.h"
 #include "config/optimizers.h"
 #include "config/run_choices.h"
 #include "op/step.h"
@@ -48,6 +49,13 @@ typedef struct run_config {
         int64_t tokens;         // instead of steps; kept by planned runs only; 0: not given
         double epochs;          // instead of steps, until run_length_of_epochs(); 0: not given
     } train;
+    struct {
+        double beta;
+        int32_t loss; // op_objective_form
+        double label_smoothing;
+        const char *reference; // "auto", "none" or a folder of weights
+        double wanted, unwanted;
+    } objective;
     struct {
         double capacity_factor;  // 0: no limit
         int32_t dispatch;        // run_dispatch
@@ -296,6 +304,9 @@ typedef struct run_types {
     bool has_master; // an fp32 copy of narrower weights
 } run_types;
 run_types run_config_types(const run_config *r);
+// The loss of the run's objective, and whether it compares with a reference model.
+op_objective_attrs run_config_objective(const run_config *r);
+bool run_config_has_reference(const run_config *r);
 // kernels.* by the names that devices, backends and levels have in the program.
 const char *run_config_device(const run_config *r);
 const char *run_config_backend(const run_config *r);

@@ -108,8 +108,7 @@ static void check_below_one(checker *k, const char *key, double value)
                     key, value);
 }
 
-// True if the word is one of "a, b, c".
-static bool is_listed(const char *list, const char *word, size_t length)
+bool check_is_listed(const char *list, const char *word, size_t length)
 {
     for (const char *at = list; *at != '\0';) {
         const size_t own = strcspn(at, ",");
@@ -131,7 +130,7 @@ static void check_optimizer_keys(checker *k)
             const size_t length = strcspn(at, ",");
             bool is_read = false;
             for (int matrix = 0; matrix < 2; matrix++) {
-                is_read |= is_listed(run_optimizer_for(name, matrix == 1)->keys, at, length);
+                is_read |= check_is_listed(run_optimizer_for(name, matrix == 1)->keys, at, length);
             }
             (void)snprintf(key, sizeof(key), "%.*s", (int)length, at);
             const char *const keys[] = {key, NULL};
@@ -280,6 +279,7 @@ static void check_data(checker *k)
             k, of_samples,
             "train.objective = pretrain takes whole texts; see train.objective = sft");
     }
+    check_objective(k);
     if (!run_config_has_valid(r) || r->eval.every == 0) {
         check_refuse_keys(k, of_eval,
                           "the run computes no validation loss; see eval.every and data.valid");

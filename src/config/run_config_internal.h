@@ -24,6 +24,13 @@ void check_refuse_keys(checker *k, const char *const *keys, const char *reason);
 // The divisors of n next to m: "2 or 5". n > 0, m > 0, m does not divide n.
 const char *check_near_divisors(int64_t n, int64_t m, char buffer[64]);
 
+// True if the word is one of "a, b, c".
+bool check_is_listed(const char *list, const char *word, size_t length);
+
+// run_config_objective.c: keys that the run's objective does not read, and what its loss does not
+// go with.
+void check_objective(checker *k);
+
 // run_config_layout.c
 void check_layout(checker *k);
 

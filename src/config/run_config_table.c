@@ -35,10 +35,30 @@ static const option rows[] = {
           .also = "out_dir, output_dir, save"),
 
     // ---- model state and length of the run
-    CHOICE("train.objective", train.objective, "pretrain", "pretrain, sft", FIXED,
+    CHOICE("train.objective", train.objective, "pretrain", RUN_OBJECTIVE_NAMES, FIXED,
            .help = "what is learnt from the data: pretrain predicts each token of texts; sft the "
-                   "answers of conversations and instructions (data.format)",
+                   "answers of conversations and instructions (data.format); dpo and orpo prefer "
+                   "a chosen answer to a rejected one; kto learns from single answers that are "
+                   "wanted or not",
            .also = "stage, task"),
+    REAL("objective.beta", objective.beta, "0.1", 1e-6, 1e6, FIXED,
+         .help = "strength of the preference, with train.objective=dpo, orpo or kto: a large beta "
+                 "keeps the model near the reference"),
+    CHOICE("objective.loss", objective.loss, "sigmoid", "sigmoid, ipo, robust, hinge", FIXED,
+           .help = "loss of a pair, with train.objective=dpo", .also = "loss_type"),
+    REAL("objective.label_smoothing", objective.label_smoothing, "0", 0, 0.49, FIXED,
+         .help = "share of pairs that are taken to be labelled the wrong way round, with "
+                 "train.objective=dpo and objective.loss=sigmoid or robust"),
+    OTHER("objective.reference", PATH, objective.reference, "auto", FIXED, .choices = "auto, none",
+          .help = "model that the answers are compared with, with train.objective=dpo or kto: a "
+                  "folder of weights; auto is the model that the run begins with; none gives "
+                  "every answer the log-probability 0",
+          .also = "ref_model, reference_model"),
+    REAL("objective.wanted", objective.wanted, "1", 0, 1e6, FIXED,
+         .help = "weight of wanted answers, with train.objective=kto", .also = "desirable_weight"),
+    REAL("objective.unwanted", objective.unwanted, "1", 0, 1e6, FIXED,
+         .help = "weight of answers that are not wanted, with train.objective=kto",
+         .also = "undesirable_weight"),
     INT("train.steps", train.steps, "1000", 1, 1e12, RECORDED, "optimizer steps",
         .help = "number of optimizer steps of the run",
         .also = "max_steps, max_iters, iterations, train_iters"),

@@ -6,6 +6,12 @@
 //   prompt     {"prompt": ..., "completion": ...}: texts, or lists of messages
 //   alpaca     {"instruction": ..., "input": ..., "output": ..., "system": ...}
 //   sharegpt   {"conversations": [{"from": ..., "value": ...}, ...], "system": ...}
+//   pairs      {"prompt": ..., "chosen": ..., "rejected": ...}: texts, or lists of messages.
+//              Without a prompt it is what both answers begin with: whole messages, or words
+//   labelled   {"prompt": ..., "completion": ..., "label": true}
+// A sample of the last two forms is two documents with the same prompt. The second one of a
+// labelled line has the completion of the line before (the first line its own): an answer to
+// another prompt, from which KTO takes its reference point.
 // A chat template turns messages into text. Trained are the tokens of what the assistant says: its
 // text and its end token, neither the header before nor the line end after. A template may mark
 // that itself ({% generation %}); otherwise the text before a turn is the conversation up to it
@@ -29,7 +35,10 @@ typedef enum data_format {
     DATA_FORMAT_MESSAGES,
     DATA_FORMAT_PROMPT,
     DATA_FORMAT_ALPACA,
-    DATA_FORMAT_SHAREGPT
+    DATA_FORMAT_SHAREGPT,
+    // The objectives that compare answers choose these two; data.format does not name them.
+    DATA_FORMAT_PAIRS,   // prompt, chosen, rejected
+    DATA_FORMAT_LABELLED // prompt, completion, label
 } data_format;
 // As data.trained spells them, in this order: the turns of an assistant that are trained.
 typedef enum data_trained { DATA_TRAINED_ALL, DATA_TRAINED_LAST } data_trained;
@@ -54,6 +63,8 @@ typedef struct data_sample {
     int64_t turns;      // of the assistant, that are trained
     int64_t ended;      // of these, the ones whose last token is a special token
     bool empty_prompt;  // nothing stands before the first trained token
+    int64_t second;     // token where the second document begins; 0: there is one document
+    bool wanted;        // label of a labelled line
 } data_sample;
 void data_sample_deinit(data_sample *s);
 

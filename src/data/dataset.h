@@ -106,6 +106,14 @@ typedef struct data_sample_facts {
     int64_t without_trained, empty_prompts;
 } data_sample_facts;
 const data_sample_facts *data_dataset_samples(const data_dataset *d, data_split split);
+// The samples of sequence n, in order, of data whose samples are two documents: at most one per two
+// tokens. first, second: rows of the sequence where the documents begin.
+typedef struct data_pair {
+    int64_t sample, first, second;
+    bool wanted; // KTO's label
+} data_pair;
+int64_t data_dataset_pairs(const data_dataset *d, data_split split, int64_t n, data_pair *out);
+int64_t data_dataset_sample_count(const data_dataset *d, data_split split); // 0: texts
 // A hash of all that determines the order and content of sequences: sizes, formats, tokenizer,
 // seed, packing, and the tokens' checksum where a file has one. A resumed run compares it.
 hash128 data_dataset_id(const data_dataset *d);

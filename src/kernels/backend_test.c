@@ -275,7 +275,7 @@ static bool needs_whole_sequences(op_code code)
 {
     return code == OP_ATTENTION || code == OP_ATTENTION_BWD || code == OP_CACHE_APPEND ||
            code == OP_DROPOUT || code == OP_LATENT_CACHED || code == OP_ROUTE_BWD ||
-           code == OP_STEP_ROUTES;
+           code == OP_STEP_ROUTES || code == OP_OBJECTIVE;
 }
 
 // Returns the rows of the operand that belong to one unit (a sequence, or a row); 0: it is not cut.

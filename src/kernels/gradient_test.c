@@ -312,6 +312,21 @@ static status build_head_capped(op_program *p)
     return build_head_of(p, 0.8f);
 }
 
+// A loss of pairs behind a head, with a capped logit.
+static status build_objective(op_program *p)
+{
+    tensor_id in[5];
+    op_objective_rows rows;
+    TRY(input(p, "x", DIM, &in[0]));
+    TRY(weight2(p, "w", VOCAB, DIM, &in[1]));
+    TRY(batch(p, "labels", &in[2]));
+    TRY(batch(p, "documents", &in[3]));
+    TRY(op_tensor_make(p, "given", ROLE_BATCH, DTYPE_F64, 2, extent_tokens(1),
+                       extent_of(GIVEN_COLUMNS), &in[4]));
+    const op_objective_attrs dpo = {.kind = OBJECTIVE_DPO, .beta = 0.5f, .smoothing = 0.2f};
+    return op_head_objective(p, in, &(op_head_options){.cap = 0.8f}, &dpo, &rows);
+}
+
 // Experts as model/block/experts.c builds them: weights travel with the rows and are applied
 // between the GEMMs.
 static status build_experts(op_program *p)
@@ -547,6 +562,7 @@ static double loss(subject *s)
         must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
         const op_node *head = &s->p->lists[OP_BACKWARD_WEIGHT].nodes[0];
         assert_int_equal(head->code, OP_HEAD_LOSS);
+        if (s->p->lists[OP_BACKWARD_WEIGHT].count > 1) head++; // OBJECTIVE
         const int64_t count = kern_interpret_elements(s->it, head->out[0]);
         for (int64_t e = 0; e < count; e++) sum += kern_interpret_get(s->it, head->out[0], e);
         return sum / s->divisor;
@@ -665,6 +681,7 @@ static const example examples[] = {
     {"cast", build_cast},
     {"head", build_head},
     {"head, capped", build_head_capped},
+    {"head with a loss of pairs", build_objective},
     {"experts", build_experts},
     {"experts, weighted on the way back", build_experts_weighted},
     {"experts, biased, with limits", build_experts_biased},

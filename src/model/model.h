@@ -156,7 +156,8 @@ typedef struct model_options {
     option_list freeze;
     bool documents; // packed: attention stays within a document
     bool logits;    // EVALUATE: the logits of all rows (fp32) are boundary output 0 of the head
-    bool losses;    // EVALUATE: the loss of every row (fp32) is the head's next boundary output
+    op_objective_attrs objective; // kind OBJECTIVE_NONE: the mean of the token losses
+    bool losses; // EVALUATE: the loss of every row (fp32) is the head's next boundary output
     // Decoder layers that are two rows, attention and MLP, in ascending order, because a stage
     // boundary lies inside them.
     const int32_t *halved;

@@ -213,6 +213,9 @@ status obs_print_json(const obs_record *r, text *out)
     if (r->comm > 0) TRY(number(out, "comm_exposed", r->comm_exposed));
     if (r->codec_errors != NULL) TRY(print_codec(r, out));
     if (r->load_count > 0) TRY(print_loads(r, out));
+    for (int i = 0; i < r->measure_count; i++) {
+        TRY(number(out, r->measures[i].name, r->measures[i].value));
+    }
     return text_add(out, "}");
 }
 
@@ -283,6 +286,10 @@ status obs_print_line(const obs_record *r, int columns, text *out)
     const int64_t begin = out->length;
     TRY(text_add(out, "step %*lld/%lld  loss %.4f", digits(r->steps) + 2, (long long)r->step,
                  (long long)r->steps, r->loss));
+    for (int i = 0; i < r->measure_count; i++) {
+        const obs_measure *m = &r->measures[i];
+        if (m->on_line) TRY(text_add(out, "  %s %.3f", m->name, m->value));
+    }
     int64_t left = columns > 0 ? columns - (out->length - begin) : INT64_MAX;
     int shown = 0;
     for (; shown < FIELDS && (int64_t)strlen(fields[shown]) <= left; shown++) {

@@ -14,6 +14,12 @@ extern "C" {
 
 // The record of one step. NaN means that a number is unknown; metrics.jsonl has the same fields in
 // this order.
+enum { OBS_MEASURES = 16 };
+typedef struct obs_measure {
+    const char *name;
+    double value;
+    bool on_line; // of the log too
+} obs_measure;
 typedef struct obs_record {
     int64_t step, steps; // finished and planned steps
     int64_t tokens;      // trained on so far
@@ -36,6 +42,9 @@ typedef struct obs_record {
     const struct obs_load *loads;
     int64_t load_count;
     double aux_loss; // what the losses of routers add to the loss; NaN: there are none
+    // Numbers of the run's objective: rewards of chosen and rejected answers, say.
+    obs_measure measures[OBS_MEASURES];
+    int measure_count;
 } obs_record;
 
 // The load of one layer's experts in a step, over all ranks.

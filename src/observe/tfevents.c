@@ -10,6 +10,7 @@
 #include "observe/observe.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { EVENT_BYTES = 512 };
@@ -119,6 +120,11 @@ status obs_events_add(obs_events *e, const obs_record *r)
     if (r->codec_errors != NULL) TRY(scalar_write(e, r, "comm/codec_error", r->codec_error));
     TRY(scalar_write(e, r, "speed/tokens_per_s", r->tokens_per_s));
     TRY(scalar_write(e, r, "speed/mfu", r->mfu));
+    for (int i = 0; i < r->measure_count; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof(name), "objective/%s", r->measures[i].name);
+        TRY(scalar_write(e, r, name, r->measures[i].value));
+    }
     return scalar_write(e, r, "valid/loss", r->val_loss);
 }
 

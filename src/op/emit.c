@@ -5,6 +5,8 @@
 // before), other purposes fuse them; only training drops.
 #include "op/op_internal.h"
 
+#include <string.h>
+
 #include <math.h>
 
 status op_embedding(op_program *p, tensor_id ids, tensor_id table, tensor_id positions,
@@ -171,8 +173,7 @@ static op_list loss_list(const op_program *p)
     return p->purpose == PURPOSE_TRAIN ? OP_BACKWARD_WEIGHT : OP_FORWARD;
 }
 
-status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels,
-                    const op_head_options *options, tensor_id *token_loss)
+static op_node head_node(tensor_id x, tensor_id w, tensor_id labels, const op_head_options *options)
 {
     op_node node = op_node_of(OP_HEAD_LOSS);
     node.in[0] = x;
@@ -180,14 +181,45 @@ status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels,
     node.in[2] = labels;
     node.attrs.z_loss = options->z_loss;
     node.attrs.cap = options->cap;
+    return node;
+}
+
+static status head_push(op_program *p, op_node *node, tensor_id *token_loss)
+{
+    const tensor_id x = node->in[0], w = node->in[1];
     if (p->purpose == PURPOSE_TRAIN) {
-        if (op_wants_grad(p, x)) TRY(op_grad_new(p, x, &node.out[1]));
-        if (op_trains(p, w)) TRY(op_grad_weight(p, w, &node.out[2]));
+        if (op_wants_grad(p, x)) TRY(op_grad_new(p, x, &node->out[1]));
+        if (op_trains(p, w)) TRY(op_grad_weight(p, w, &node->out[2]));
     }
-    TRY(op_append(p, loss_list(p), &node, 0));
-    if (node.out[1] != TENSOR_NONE) TRY(op_grad_add(p, x, node.out[1]));
-    *token_loss = node.out[0];
+    TRY(op_append(p, loss_list(p), node, 0));
+    if (node->out[1] != TENSOR_NONE) TRY(op_grad_add(p, x, node->out[1]));
+    *token_loss = node->out[0];
     return ST_OK;
+}
+
+status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels,
+                    const op_head_options *options, tensor_id *token_loss)
+{
+    op_node node = head_node(x, w, labels, options);
+    return head_push(p, &node, token_loss);
+}
+
+status op_head_objective(op_program *p, const tensor_id in[5], const op_head_options *options,
+                         const op_objective_attrs *objective, op_objective_rows *out)
+{
+    tensor_id again = TENSOR_NONE;
+    op_node head = head_node(in[0], in[1], in[2], options), node = op_node_of(OP_OBJECTIVE);
+    TRY(op_append(p, loss_list(p), &head, 0));
+    node.in[0] = head.out[0];
+    memcpy(&node.in[1], &in[2], 3 * sizeof(in[0]));
+    node.attrs.objective = *objective;
+    TRY(op_append(p, loss_list(p), &node, p->purpose == PURPOSE_TRAIN ? 1u << 3 : 0));
+    *out = (op_objective_rows){
+        .token_losses = head.out[0], .losses = node.out[0], .units = node.out[1]};
+    if (p->purpose != PURPOSE_TRAIN) return ST_OK;
+    op_node slopes = head_node(in[0], in[1], in[2], options);
+    slopes.in[4] = node.out[3];
+    return head_push(p, &slopes, &again);
 }
 
 status op_step_loss(op_program *p, tensor_id token_loss, tensor_id labels)

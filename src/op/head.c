@@ -50,7 +50,7 @@ static void head_place(const op_program *p, const op_node *node, op_rule *rules,
 {
     (void)p;
     const bool has_stats = node->in[3] != TENSOR_NONE;
-    OP_RULES(rules, count, "0r0r:00p", "r0rr:r10");
+    OP_RULES(rules, count, "0r0r0:00p", "r0rrr:r10");
     if (has_stats) { // tiles of rows cannot be cut by rows; by vocabulary, with the terms of dx
         rules[1] = rules[2];
     }
@@ -107,10 +107,10 @@ static void head_check(const op_facts *f)
 const op_kind op_row_head_loss = {
     .code = OP_HEAD_LOSS,
     .name = "head_loss",
-    .in = "fND fVD iN sRQ",
+    .in = "fND fVD iN sRQ sN",
     .out = "sN fNE gVD",
     .made = "token_loss dx dw",
-    .optional_in = 1u << 3,
+    .optional_in = 1u << 3 | 1u << 4,
     .optional_out = 1u << 1 | 1u << 2,
     .accumulates = 1u << 2,
     .kept_by_selective = true,

@@ -139,6 +139,15 @@ typedef struct op_head_options {
 } op_head_options;
 NODISCARD status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels,
                               const op_head_options *options, tensor_id *token_loss);
+// The same for a loss of pairs or groups of documents (op/objective.h). Train: a first pass of the
+// head gives the token losses, OBJECTIVE turns them into losses and their slopes, and a second pass
+// computes the gradients. in: x, w, labels, documents, given. op_step_loss takes losses and units.
+typedef struct op_objective_rows {
+    tensor_id token_losses, losses, units;
+} op_objective_rows;
+NODISCARD status op_head_objective(op_program *p, const tensor_id in[5],
+                                   const op_head_options *options,
+                                   const op_objective_attrs *objective, op_objective_rows *out);
 // Adds token losses to the step block; in the list where op_head_loss puts its node.
 NODISCARD status op_step_loss(op_program *p, tensor_id token_loss, tensor_id labels);
 NODISCARD status op_gather(op_program *p, tensor_id x, tensor_id rows, tensor_id *y);

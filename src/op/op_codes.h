@@ -76,16 +76,22 @@ extern "C" {
 //   ZIGZAG         x(W*N,C)                         -> y(W*N,C): tiles of rows of W neighbouring
 //                  ranks of AXIS_CP -> the rows of each sequence by position (op/zigzag.h);
 //                  attrs.inverse: the inverse
-//   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)];
+//   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats] [slopes(N)]
+//                                                   -> token_loss(N) [dx(N,D)] [+= dw(V,D)];
 //                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
-//                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss
-//                  too. attrs.cap caps logits, here and in HEAD_STATS. With stats(R,3Q), all
-//                  shards' of HEAD_STATS: tile t of R / N has shards t Q .. t Q + Q-1 of each row.
+//                  loss_scale / call.loss_divisor, or of sum(slope * token_loss). z-loss:
+//                  + attrs.z_loss * lse^2, in token_loss too. attrs.cap caps logits, here and in
+//                  HEAD_STATS. With stats(R,3Q), all shards' of HEAD_STATS: tile t of R / N has
+//                  shards t Q .. t Q + Q-1 of each row.
 //                  w may be a piece then (piece.whole_rows),
 //                  dx(N,D*shard_count) has a term of the sum for each of its shards, by columns.
 //   HEAD_STATS     x(N,D) w(V,D) labels(N)          -> stats(N,3*shard_count): of each shard of
 //                  vocabulary (piece.shards) that w has: highest logit, sum of exp(logit -
 //                  highest), the label's logit (0 where it is not in the shard)
+//   OBJECTIVE      token_loss(N) labels(N) documents(N) given(N,4) -> losses(N) units(N)
+//                  measures(N,4) [slopes(N)]: the losses of pairs or groups of documents in a
+//                  sequence (op/objective.h): units >= 0 where a row has one; slopes are the
+//                  derivatives of sum(losses) with respect to token_loss
 //   GATHER         x(N,D) rows(B)                   -> y(B,D)
 //   SAMPLE         logits(B,V) params(B,8, fp32) draws(B, i64) -> ids(B); params: temperature,
 //                  top_k, top_p, min_p, seed low, seed high (bits), 0, 0; temperature 0: greedy,
@@ -277,6 +283,7 @@ extern "C" {
     X(SOFT_CAP, soft_cap)                 \
     X(HEAD_LOSS, head_loss)               \
     X(HEAD_STATS, head_stats)             \
+    X(OBJECTIVE, objective)               \
     X(GATHER, gather)                     \
     X(SAMPLE, sample)                     \
     X(CAST, cast)                         \

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "op/extent.h"
+#include "op/objective.h"
 #include "op/op_codes.h"
 
 #ifdef __cplusplus
@@ -137,7 +138,8 @@ typedef struct op_attrs {
     // HEAD_STATS, HEAD_LOSS: both have one workspace, which may keep the logits of the first for
     // the second
     bool kept;
-    int32_t repeat; // PACK, UNPACK: tiles of the same columns; 0: 1
+    int32_t repeat;               // PACK, UNPACK: tiles of the same columns; 0: 1
+    op_objective_attrs objective; // OBJECTIVE
 } op_attrs;
 
 typedef enum op_list {

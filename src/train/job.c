@@ -214,7 +214,11 @@ static status weight_from_files(void *context, int64_t weight, float *values)
 
 status train_job_weights(train_job *job, arena *a)
 {
-    const char *from = job->plans->config->model.from;
+    return train_job_weights_of(job, a, job->plans->config->model.from);
+}
+
+status train_job_weights_of(train_job *job, arena *a, const char *from)
+{
     if (from == NULL) return weights_from_seed(job);
     bool is_checkpoint = false; // from a run, or imported
     TRY(ckpt_folder_is(job->h, a, from, &is_checkpoint));

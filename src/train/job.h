@@ -30,6 +30,8 @@ void train_job_destroy(train_job *job);
 // Loads weights from model.from (a Hugging Face folder or a checkpoint), or sets initial values
 // from the seed.
 NODISCARD status train_job_weights(train_job *job, arena *a);
+// The same from another folder; NULL: from the seed.
+NODISCARD status train_job_weights_of(train_job *job, arena *a, const char *from);
 // Sets the run's first loss scale: for a loaded state of another precision.
 NODISCARD status train_job_scale_reset(train_job *job);
 // Describes the inputs, other than the configuration, that determine the bits of a run: device,

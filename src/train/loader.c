@@ -26,6 +26,12 @@ struct train_loader {
     int64_t first_step, first_sequence; // the data loader's start
     data_rows valid;                    // (valid_count, seq)
     int64_t valid_count;
+    // Objectives that compare answers have:
+    const double *reference; // (sample, 2), training first; NULL: all 0
+    int64_t train_samples;
+    data_pair *pairs; // of a sequence
+    float *given;     // (given_count, seq, GIVEN_COLUMNS)
+    int64_t given_count;
     int32_t *cut; // with layout.cp: this rank's positions of ids, labels, positions
     int64_t cut_count;
     status (*heard)(void *context, log_level level, const char *line);
@@ -164,6 +170,9 @@ static status chat_spec_of(const train_loader *l, data_chat_spec *out)
                             .tokenizer = l->tokenizer,
                             .format = (data_format)l->r->data.format,
                             .trained = (data_trained)l->r->data.trained};
+    const run_samples samples = run_objective_at(l->r->train.objective)->samples;
+    if (samples == RUN_SAMPLES_PAIRS) out->format = DATA_FORMAT_PAIRS;
+    if (samples == RUN_SAMPLES_LABELLED) out->format = DATA_FORMAT_LABELLED;
     file_info info = {.modified_ns = 0};
     if (l->r->data.train.count > 0) {
         TRY(l->h->api->path_info(l->h, l->r->data.train.items[0], &info));
@@ -196,6 +205,7 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
     const char *valid = NULL;
     data_chat_spec chat;
     data_phase *phases = NULL;
+    const run_samples samples = run_objective_at(l->r->train.objective)->samples;
     TRY(valid_text(l->r, buffer, &valid));
     TRY(chat_spec_of(l, &chat));
     TRY(train_curriculum(l->a, l->r, &phases));
@@ -220,7 +230,7 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
         .cache_folder = cache_folder,
         .skips_bad_lines = l->r->data.on_error == RUN_ON_ERROR_SKIP,
         .progress = &progress,
-        .chat = l->r->train.objective == RUN_OBJECTIVE_SFT ? &chat : NULL,
+        .chat = samples != RUN_SAMPLES_TEXT ? &chat : NULL,
     };
     TRY(data_dataset_open(l->h, l->a, &spec, &l->dataset));
     return exclude(l);
@@ -330,6 +340,42 @@ static void positions_take(const train_loader *l, const int32_t *from, int64_t c
     }
 }
 
+// Writes what the loss needs to know of each document at its first token.
+static void row_give(train_loader *l, data_split split, int64_t n, float *given)
+{
+    const int64_t count = data_dataset_pairs(l->dataset, split, n, l->pairs);
+    const double *reference = l->reference;
+    if (reference != NULL && split == DATA_VALID) reference += 2 * l->train_samples;
+    for (int64_t i = 0; i < count; i++) {
+        const data_pair *pair = &l->pairs[i];
+        const int64_t rows[] = {pair->first, pair->second};
+        for (int k = 0; k < 2; k++) {
+            float *to = given + rows[k] * GIVEN_COLUMNS;
+            if (reference != NULL) {
+                to[GIVEN_REFERENCE] = (float)reference[2 * pair->sample + k];
+            }
+            to[GIVEN_ADVANTAGE] = pair->wanted ? 1.0F : 0.0F;
+        }
+    }
+}
+
+static status given_put(train_loader *l, data_split split, int64_t first, int64_t count,
+                        exec_input *input)
+{
+    const int64_t row = l->r->train.seq * GIVEN_COLUMNS;
+    if (run_config_objective(l->r).kind == OBJECTIVE_NONE) return ST_OK;
+    if (l->pairs == NULL) TRY(arena_new(l->a, l->r->train.seq, &l->pairs));
+    if (l->given_count < count) {
+        TRY(arena_new(l->a, count * row, &l->given));
+        l->given_count = count;
+    }
+    memset(l->given, 0, (size_t)(count * row) * sizeof(float));
+    for (int64_t i = 0; i < count; i++) row_give(l, split, first + i, l->given + i * row);
+    input->batch[input->batch_count++] =
+        (exec_batch){"given", l->given, count * row * (int64_t)sizeof(float)};
+    return ST_OK;
+}
+
 static status rows_put(train_loader *l, const data_rows *rows, int64_t count, exec_input *input)
 {
     const int64_t cp_size = plan_mesh_size(&l->mesh, AXIS_CP);
@@ -360,12 +406,35 @@ status train_loader_take(train_loader *l, int64_t step, exec_input *input, int64
     TRY(data_loader_next(l->loader, &batch));
     ASSERT(batch.step == step);
     *wait_ns = batch.wait_ns;
-    return rows_put(l, &batch.rows, batch.count, input);
+    TRY(rows_put(l, &batch.rows, batch.count, input));
+    return given_put(l, DATA_TRAIN, batch.first, batch.count, input);
 }
 
 // ---- validation ---------------------------------------------------------------------------------
 
 status train_loader_valid(train_loader *l, int64_t first, int64_t count, exec_input *input)
+{
+    return train_loader_rows(l, DATA_VALID, first, count, input);
+}
+
+void train_loader_mesh(train_loader *l, const plan_mesh *mesh)
+{
+    l->mesh = *mesh;
+}
+
+void train_loader_own(const train_loader *l, int64_t *first, int64_t *count)
+{
+    own_part(l, first, count);
+}
+
+void train_loader_reference(train_loader *l, const double *values, int64_t train_count)
+{
+    l->reference = values;
+    l->train_samples = train_count;
+}
+
+status train_loader_rows(train_loader *l, data_split split, int64_t first, int64_t count,
+                         exec_input *input)
 {
     own_part(l, &first, &count);
     if (l->valid_count < count) {
@@ -375,8 +444,9 @@ status train_loader_valid(train_loader *l, int64_t first, int64_t count, exec_in
         l->valid = (data_rows){all, all + cells, all + 2 * cells, all + 3 * cells};
         l->valid_count = count;
     }
-    TRY(data_batch_fill(l->dataset, DATA_VALID, first, count, &l->valid));
-    return rows_put(l, &l->valid, count, input);
+    TRY(data_batch_fill(l->dataset, split, first, count, &l->valid));
+    TRY(rows_put(l, &l->valid, count, input));
+    return given_put(l, split, first, count, input);
 }
 
 void train_loader_close(train_loader *l)

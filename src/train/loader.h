@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "config/run_config.h"
+#include "data/dataset.h"
 #include "exec/exec.h"
 #include "model/model.h"
 
@@ -46,6 +47,13 @@ NODISCARD status train_loader_take(train_loader *l, int64_t step, exec_input *in
 // Fills this rank's part of a validation batch, in the calling thread.
 NODISCARD status train_loader_valid(train_loader *l, int64_t first, int64_t count,
                                     exec_input *input);
+// The same of any split and place, and the sequences of such a batch that are this rank's.
+NODISCARD status train_loader_rows(train_loader *l, data_split split, int64_t first, int64_t count,
+                                   exec_input *input);
+void train_loader_mesh(train_loader *l, const plan_mesh *mesh); // before train_loader_start
+void train_loader_own(const train_loader *l, int64_t *first, int64_t *count);
+// Sets the reference's log-probabilities, two of each sample, those of training first; borrowed.
+void train_loader_reference(train_loader *l, const double *values, int64_t train_count);
 void train_loader_close(train_loader *l); // NULL is legal
 
 #endif

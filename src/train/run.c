@@ -111,7 +111,7 @@ static void options_of_run(session *s)
         .device = run_config_device(r),
         .backend = run_config_backend(r),
         .documents = r->data.packing != RUN_PACKING_PLAIN,
-        .evaluate = r->eval.every > 0 && run_config_has_valid(r),
+        .evaluate = (r->eval.every > 0 && run_config_has_valid(r)) || run_config_has_reference(r),
         .snapshots = session_is_first(s) ? assemble_snapshots(r) : 0,
         .mesh = session_mesh(s),
     };
@@ -459,7 +459,7 @@ static status steps_all(session *s)
         if (s->memory.order != NULL) {
             until = min_i64(until, next_multiple(s->step, s->r->resilience.buddy.every, steps));
         }
-        if (s->plans.eval != NULL) {
+        if (session_evaluates(s)) {
             until = min_i64(until, next_multiple(s->step, s->r->eval.every, steps));
         }
         if (s->r->sdc.digests > 0) {
@@ -612,6 +612,11 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
         if (changed.length > 0) session_say(s, LOG_INFO, "changed since: %s", changed.bytes);
     }
     TRY(job_of_run(s, r));
+    if (run_config_objective(r).kind != OBJECTIVE_NONE) {
+        TRY(data_of_run(s));
+        train_loader_mesh(s->loader, &s->options.mesh);
+        TRY(session_objective_open(s));
+    }
     TRY(state_of_run(s, order->resume));
     TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));
@@ -622,7 +627,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(session_durable_open(s));
     TRY(data_of_run(s));
     TRY(data_compare(s));
-    if (s->plans.eval != NULL && !train_loader_has_valid(s->loader)) {
+    if (session_evaluates(s) && !train_loader_has_valid(s->loader)) {
         return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");
     }
     TRY(train_loader_start(s->loader, &s->options.mesh, s->step + 1, s->sequences));

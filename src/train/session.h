@@ -3,11 +3,13 @@
 #ifndef TRAIN_SESSION_H
 #define TRAIN_SESSION_H
 
+#include "op/objective.h"
 #include "train/advice.h"
 #include "train/folder.h"
 #include "train/loader.h"
 #include "train/straggler.h"
 #include "train/train.h"
+#include "train/watch.h"
 
 typedef struct session {
     const host *h;
@@ -67,6 +69,12 @@ typedef struct session {
         ckpt_saver *saver;          // of the first rank
         bool is_begun, is_failed;   // a copy is in progress; one has failed, which was said
     } memory;
+    struct {
+        bool is_watched;               // the run's objective has measures, which the host reads
+        train_watch *watches;          // [plan]
+        data_pair *pairs;              // of one sequence
+        double valid[MEASURE_COLUMNS]; // of a validation
+    } objective;
     struct {
         ckpt_replicas *own; // NULL: they are neither compared nor recorded
         bool compares;
@@ -167,6 +175,15 @@ NODISCARD status session_times_open(session *s);
 void session_times_put(session *s, const obs_record *record, double seconds, int64_t data_ns);
 // *stop becomes the largest of all ranks. Tells about a slow rank. Collective.
 NODISCARD status session_words_swap(session *s, int *stop);
+
+// session_objective.c: for objectives that compare answers. open: gets the reference's
+// log-probabilities and watches the measures; before the state is loaded. Collective.
+NODISCARD status session_objective_open(session *s);
+// Adds the measures of the plan's last step, of all ranks. Collective; the device is idle.
+NODISCARD status session_objective_take(session *s, const plan *p, double sums[MEASURE_COLUMNS]);
+void session_objective_record(const session *s, const double sums[MEASURE_COLUMNS], bool valid,
+                              obs_record *record);
+bool session_evaluates(const session *s); // a validation loss is computed
 
 // session_ranks.c
 NODISCARD status session_ranks_open(session *s, comm *all); // NULL: this is the only process

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static exec_input input_of(const session *s, int64_t step, int64_t sequences)
 {
@@ -16,6 +17,12 @@ static exec_input input_of(const session *s, int64_t step, int64_t sequences)
     input.host.sequences = sequences;
     input.host.first_sequence = s->sequences;
     return input;
+}
+
+static const plan *plan_of_step(session *s, int64_t step)
+{
+    return assemble_plan_of(&s->plans, run_config_batch(s->r, step - 1),
+                            session_compresses(s, step));
 }
 
 // Posts step `step`.
@@ -124,6 +131,11 @@ static status result_take(session *s, obs_record *record)
     s->loss = d->loss;
     if (record->skipped) s->skipped++;
     record->tokens = s->tokens;
+    if (s->objective.is_watched) {
+        double sums[MEASURE_COLUMNS] = {0.0};
+        TRY(session_objective_take(s, plan_of_step(s, step), sums));
+        session_objective_record(s, sums, false, record);
+    }
     times_apply(s, d, step, record);
     TRY(session_codec_take(s, record));
     session_loads_take(s, record);
@@ -136,8 +148,7 @@ static status result_take(session *s, obs_record *record)
 
 static bool eval_due(const session *s, int64_t step)
 {
-    return s->plans.eval != NULL &&
-           ((s->r->eval.every > 0 && step % s->r->eval.every == 0) || step == s->r->train.steps);
+    return session_evaluates(s) && (step % s->r->eval.every == 0 || step == s->r->train.steps);
 }
 
 // A failed write costs the record; the run goes on. Only the first failure is reported.
@@ -173,6 +184,7 @@ static status record_end(session *s, obs_record *record)
         bool whole = false;
         TRY(session_validate(s, &whole));
         if (whole) record->val_loss = s->val_loss;
+        if (whole) session_objective_record(s, s->objective.valid, true, record);
     }
     if (s->ring != NULL) TRY(obs_trace_take(s->trace, s->ring));
     if (session_is_first(s)) {
@@ -194,7 +206,9 @@ status session_steps(session *s, int64_t until)
     while (posted < until && s->stop == 0) {
         TRY(step_post(s, posted + 1));
         posted++;
-        if (posted - 1 > s->step) {
+        // The host reads the watched values before the next step writes them.
+        if (s->objective.is_watched) TRY(exec_finish(s->job.e));
+        if (posted - 1 > s->step || s->objective.is_watched) {
             TRY(result_take(s, &record));
             TRY(record_end(s, &record));
         }
@@ -230,6 +244,7 @@ status session_validate(session *s, bool *whole)
     exact_sum sum;
     exact_zero(&sum);
     int64_t tokens = 0, batches = 0, step = 0;
+    memset(s->objective.valid, 0, sizeof(s->objective.valid));
     const int64_t begin = session_now(s), count = s->plans.eval->sequences;
     for (; batches < s->r->eval.batches; batches++) {
         session_progress(s, "evaluating", false);
@@ -243,6 +258,7 @@ status session_validate(session *s, bool *whole)
         TRY(exec_results(s->job.e, d, &step, &any));
         ASSERT(any);
         exact_merge(&sum, &d->loss_sum);
+        TRY(session_objective_take(s, s->plans.eval, s->objective.valid));
         tokens += d->tokens;
     }
     *whole = batches == s->r->eval.batches;

@@ -29,7 +29,9 @@ status data_chat_open(const host *h, arena *a, const data_chat_spec *spec, data_
 
 void data_chat_close(data_chat *c)
 {
-    if (c != NULL) arena_destroy(c->scratch);
+    if (c == NULL) return;
+    arena_destroy(c->scratch);
+    json_free(c->previous);
 }
 
 const char *data_chat_template(const data_chat *c)
@@ -140,7 +142,7 @@ static status add_end(const data_chat *c, data_sample *s)
     return mark(s, 1, true);
 }
 
-static status encode_record(data_chat *c, const chat_record *r, data_sample *out)
+status record_encode(data_chat *c, const chat_record *r, data_sample *out)
 {
     chat_text t;
     bool exact = false;
@@ -159,9 +161,11 @@ status data_chat_encode(data_chat *c, const char *bytes, int64_t count, const ch
                         int64_t line, data_sample *out)
 {
     chat_record r = {.what = what, .line = line};
+    const bool two = c->found == DATA_FORMAT_PAIRS || c->found == DATA_FORMAT_LABELLED;
     arena_reset(c->scratch);
-    status st = record_read(c, bytes, count, &r);
-    if (st == ST_OK) st = encode_record(c, &r, out);
+    out->second = 0;
+    status st = two ? pair_encode(c, bytes, count, &r, out) : record_read(c, bytes, count, &r);
+    if (st == ST_OK && !two) st = record_encode(c, &r, out);
     record_free(&r);
     return st;
 }

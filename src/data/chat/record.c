@@ -46,6 +46,12 @@ static status members(chat_record *r, chat_line line, const char *const *keys, i
     return ST_OK;
 }
 
+status record_members(chat_record *r, const char *bytes, int64_t count, const char *const *keys,
+                      int64_t key_count, json **values)
+{
+    return members(r, (chat_line){bytes, count}, keys, key_count, values);
+}
+
 static void take(chat_record *r, int64_t i, json **out)
 {
     json_free(*out);
@@ -129,13 +135,14 @@ static status read_messages(chat_record *r, chat_line line)
 }
 
 // Both lists as one; their texts are cut out of the line.
-static status join_lists(data_chat *c, chat_record *r, const json *prompt, const json *completion)
+static status join_lists(data_chat *c, chat_record *r, const json *prompt, const json *completion,
+                         int64_t skip)
 {
     text t = {.a = c->scratch};
-    TRY(check_messages(r, prompt));
+    if (prompt != NULL) TRY(check_messages(r, prompt));
     TRY(check_messages(r, completion));
     const json *const lists[] = {prompt, completion};
-    for (int64_t k = 0; k < 2; k++) {
+    for (int64_t k = prompt == NULL; k < 2; k++) {
         for (int64_t i = 0; i < json_count(lists[k]); i++) {
             const char *role = NULL, *content = NULL;
             TRY(plain(r, "role", json_get(json_at(lists[k], i), "role"), &role));
@@ -143,7 +150,27 @@ static status join_lists(data_chat *c, chat_record *r, const json *prompt, const
             TRY(add_message(&t, role, content));
         }
     }
-    r->first = json_count(prompt);
+    r->first = prompt != NULL ? json_count(prompt) : skip;
+    return messages_end(r, &t);
+}
+
+status record_answer(data_chat *c, chat_record *r, const json *prompt, const json *answer,
+                     int64_t skip)
+{
+    text t = {.a = c->scratch};
+    if (json_kind_of(answer) == JSON_LIST) return join_lists(c, r, prompt, answer, skip);
+    if (c->jinja == NULL || !c->is_given) {
+        r->prompt = json_text(prompt, "");
+        r->prompt_bytes = json_text_bytes(prompt);
+        r->answer = json_text(answer, "");
+        r->answer_bytes = json_text_bytes(answer);
+        return ST_OK;
+    }
+    const char *asked = NULL, *said = NULL;
+    TRY(plain(r, "prompt", prompt, &asked));
+    TRY(plain(r, "completion", answer, &said));
+    TRY(add_message(&t, "user", asked));
+    TRY(add_message(&t, "assistant", said));
     return messages_end(r, &t);
 }
 
@@ -151,26 +178,14 @@ static status read_prompt(data_chat *c, chat_record *r, chat_line line)
 {
     static const char *const keys[] = {"prompt", "completion", "tools"};
     json *values[3] = {NULL, NULL, NULL};
-    text t = {.a = c->scratch};
     TRY(members(r, line, keys, 3, values));
     if (is_given(values[2])) take(r, 2, &r->tools);
-    if (json_kind_of(values[0]) == JSON_LIST) return join_lists(c, r, values[0], values[1]);
-    if (!is_text(values[0]) || !is_text(values[1])) {
+    const bool lists = json_kind_of(values[0]) == JSON_LIST;
+    if (!lists && (!is_text(values[0]) || !is_text(values[1]))) {
         return record_fails(r, "\"prompt\" and \"completion\" are not two texts or two lists");
     }
-    if (c->jinja == NULL || !c->is_given) {
-        r->prompt = json_text(values[0], "");
-        r->prompt_bytes = json_text_bytes(values[0]);
-        r->answer = json_text(values[1], "");
-        r->answer_bytes = json_text_bytes(values[1]);
-        return ST_OK;
-    }
-    const char *prompt = NULL, *answer = NULL;
-    TRY(plain(r, keys[0], values[0], &prompt));
-    TRY(plain(r, keys[1], values[1], &answer));
-    TRY(add_message(&t, "user", prompt));
-    TRY(add_message(&t, "assistant", answer));
-    return messages_end(r, &t);
+    if (lists) return join_lists(c, r, values[0], values[1], 0);
+    return record_answer(c, r, values[0], values[1], 0);
 }
 
 // Without a chat template: the prompt of the project that the format is named after.
@@ -294,6 +309,8 @@ status record_read(data_chat *c, const char *bytes, int64_t count, chat_record *
         return read_alpaca(c, out, line);
     case DATA_FORMAT_SHAREGPT:
         return read_sharegpt(c, out, line);
+    case DATA_FORMAT_PAIRS: // pair_encode() reads them
+    case DATA_FORMAT_LABELLED:
     case DATA_FORMAT_MESSAGES:
     case DATA_FORMAT_AUTO:
         break;

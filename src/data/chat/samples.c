@@ -21,6 +21,8 @@ typedef struct packed_set {
     data_ids ids;       // of all samples, one after the other
     data_bytes trained; // as long
     int64_t *begin;     // [sample_count + 1]
+    int64_t *second;    // [sample_count] where the second document begins; of one document its end
+    data_bytes wanted;  // [sample_count]
     int64_t sample_count, sample_capacity;
     // Row r holds the samples order[row_begin[r]] .. order[row_begin[r + 1] - 1].
     int64_t *order, *row_begin;
@@ -34,6 +36,7 @@ struct samples {
     bool restarts; // positions, in each sample
     uint64_t seed;
     int32_t pad;
+    bool is_paired; // samples are two documents
     packed_set sets[DATA_SPLIT_COUNT];
     hash128 id;
 };
@@ -65,31 +68,50 @@ static status begin_grow(packed_set *p)
     int64_t *moved = realloc(p->begin, (size_t)capacity * sizeof(*moved));
     if (moved == NULL) return no_memory();
     p->begin = moved;
-    p->sample_capacity = capacity;
     p->begin[0] = 0;
+    moved = realloc(p->second, (size_t)capacity * sizeof(*moved));
+    if (moved == NULL) return no_memory();
+    p->second = moved;
+    p->sample_capacity = capacity;
+    return ST_OK;
+}
+
+// Adds tokens [begin, end) of the sample, a document, and returns how many are labels: no token
+// comes before the first one, so it is none.
+static status document_add(const data_sample *x, int64_t begin, int64_t end, packed_set *p,
+                           int64_t *labels)
+{
+    TRY(data_ids_add(&p->ids, x->ids.items + begin, end - begin));
+    TRY(data_bytes_add(&p->trained, x->trained.items + begin, end - begin));
+    for (int64_t i = begin + 1; i < end; i++) *labels += x->trained.items[i];
     return ST_OK;
 }
 
 static status sample_add(reading *r, packed_set *p)
 {
     const data_sample *x = &r->sample;
-    const int64_t count = min_i64(x->ids.count, r->s->seq);
-    int64_t trained = 0;
+    const int64_t seq = r->s->seq, first = x->second > 0 ? x->second : x->ids.count;
+    const int64_t rest = x->ids.count - first, half = min_i64(rest, seq / 2);
+    const char wanted = x->wanted ? 1 : 0;
+    int64_t trained[2] = {0, 0};
     TRY(begin_grow(p));
-    TRY(data_ids_add(&p->ids, x->ids.items, count));
-    TRY(data_bytes_add(&p->trained, x->trained.items, count));
+    // If two documents are too long together, each keeps at least half of the row.
+    const int64_t kept = min_i64(first, seq - half), kept_rest = min_i64(rest, seq - kept);
+    const int64_t count = kept + kept_rest;
+    TRY(document_add(x, 0, kept, p, &trained[0]));
+    p->second[p->sample_count] = p->ids.count;
+    TRY(document_add(x, first, first + kept_rest, p, &trained[1]));
+    TRY(data_bytes_add(&p->wanted, &wanted, 1));
     p->begin[++p->sample_count] = p->ids.count;
-    // No token comes before the first one of a sample, so it is no label.
-    for (int64_t i = 1; i < count; i++) trained += x->trained.items[i];
     data_sample_facts *f = &p->facts;
     f->samples++;
     f->tokens += count;
-    f->trained += trained;
+    f->trained += trained[0] + trained[1];
     f->turns += x->turns;
     f->ended += x->ended;
     f->cut += x->ids.count > r->s->seq ? 1 : 0;
     f->longest = max_i64(f->longest, x->ids.count);
-    f->without_trained += trained == 0 ? 1 : 0;
+    f->without_trained += trained[0] == 0 || (rest > 0 && trained[1] == 0) ? 1 : 0;
     f->empty_prompts += x->empty_prompt ? 1 : 0;
     return ST_OK;
 }
@@ -281,6 +303,9 @@ static status make_id(samples *s)
         hash_add(hash, p->ids.items, p->ids.count * (int64_t)sizeof(int32_t));
         hash_add(hash, p->trained.items, p->trained.count);
         hash_add(hash, p->begin, (p->sample_count + 1) * (int64_t)sizeof(int64_t));
+        if (!s->is_paired) continue;
+        hash_add(hash, p->second, p->sample_count * (int64_t)sizeof(int64_t));
+        hash_add(hash, p->wanted.items, p->wanted.count);
     }
     s->id = hash_end(hash);
     return ST_OK;
@@ -319,6 +344,8 @@ status samples_open(const host *h, arena *a, const data_dataset_spec *spec, samp
                       ? spec->packing != DATA_PACKING_PLAIN
                       : spec->positions == DATA_POSITIONS_DOCUMENT;
     s->seed = spec->seed;
+    s->is_paired =
+        spec->chat->format == DATA_FORMAT_PAIRS || spec->chat->format == DATA_FORMAT_LABELLED;
     s->pad = (int32_t)max_i64(0, data_tokenizer_eot(spec->tokenizer));
     const status st = fill_all(h, a, spec, s);
     if (st != ST_OK) samples_close(s);
@@ -333,7 +360,9 @@ void samples_close(samples *s)
         packed_set *p = &s->sets[i];
         data_ids_deinit(&p->ids);
         data_bytes_deinit(&p->trained);
+        data_bytes_deinit(&p->wanted);
         free(p->begin);
+        free(p->second);
         free(p->order);
         free(p->row_begin);
         *p = (packed_set){.begin = NULL};
@@ -381,6 +410,39 @@ static void cell_put(const cells *c, int64_t at, int64_t position, int64_t docum
     if (c->documents != NULL) c->documents[at] = (int32_t)(c->masked ? document : 0);
 }
 
+int64_t samples_pairs(const samples *s, data_split split, int64_t n, data_pair *out)
+{
+    const packed_set *p = &s->sets[split];
+    int64_t epoch = 0, at = 0, count = 0;
+    const int64_t row = samples_row_at(s, split, n, &epoch);
+    for (int64_t i = p->row_begin[row]; i < p->row_begin[row + 1]; i++, count++) {
+        const int64_t k = p->order[i], begin = p->begin[k];
+        out[count] = (data_pair){.sample = k,
+                                 .first = at,
+                                 .second = at + p->second[k] - begin,
+                                 .wanted = p->wanted.items[k] != 0};
+        at += p->begin[k + 1] - begin;
+    }
+    return count;
+}
+
+int64_t samples_count(const samples *s, data_split split)
+{
+    return s->sets[split].sample_count;
+}
+
+// Tokens [begin, end) become a document from row *at on.
+static void document_fill(const packed_set *p, const cells *c, int64_t begin, int64_t end,
+                          int64_t document, int64_t *at)
+{
+    for (int64_t t = begin; t < end; t++, (*at)++) {
+        const bool has_label = t + 1 < end && p->trained.items[t + 1] != 0;
+        c->ids[*at] = p->ids.items[t];
+        c->labels[*at] = has_label ? p->ids.items[t + 1] : DATA_LABEL_IGNORED;
+        cell_put(c, *at, t - begin, document);
+    }
+}
+
 void samples_fill(const samples *s, data_split split, int64_t n, const data_rows *rows)
 {
     const packed_set *p = &s->sets[split];
@@ -393,13 +455,10 @@ void samples_fill(const samples *s, data_split split, int64_t n, const data_rows
     int64_t epoch = 0, at = 0, document = 0;
     const int64_t row = samples_row_at(s, split, n, &epoch);
     for (int64_t i = p->row_begin[row]; i < p->row_begin[row + 1]; i++, document++) {
-        const int64_t begin = p->begin[p->order[i]], end = p->begin[p->order[i] + 1];
-        for (int64_t t = begin; t < end; t++, at++) {
-            const bool has_label = t + 1 < end && p->trained.items[t + 1] != 0;
-            c.ids[at] = p->ids.items[t];
-            c.labels[at] = has_label ? p->ids.items[t + 1] : DATA_LABEL_IGNORED;
-            cell_put(&c, at, t - begin, document);
-        }
+        const int64_t k = p->order[i];
+        document_fill(p, &c, p->begin[k], p->second[k], document, &at);
+        if (p->second[k] < p->begin[k + 1]) document++;
+        document_fill(p, &c, p->second[k], p->begin[k + 1], document, &at);
     }
     for (int64_t pad = at; at < s->seq; at++) {
         c.ids[at] = s->pad;

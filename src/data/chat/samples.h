@@ -25,6 +25,9 @@ const data_sample_facts *samples_facts(const samples *s, data_split split);
 hash128 samples_id(const samples *s);
 // Row n of the split's order: its place in the file order.
 int64_t samples_row_at(const samples *s, data_split split, int64_t n, int64_t *epoch);
+// The samples of row n, and all of a split (data/dataset.h).
+int64_t samples_pairs(const samples *s, data_split split, int64_t n, data_pair *out);
+int64_t samples_count(const samples *s, data_split split);
 void samples_fill(const samples *s, data_split split, int64_t n, const data_rows *rows);
 
 #ifdef __cplusplus

@@ -308,6 +308,16 @@ const data_sample_facts *data_dataset_samples(const data_dataset *d, data_split 
     return d->sample_set != NULL ? samples_facts(d->sample_set, split) : NULL;
 }
 
+int64_t data_dataset_pairs(const data_dataset *d, data_split split, int64_t n, data_pair *out)
+{
+    return d->sample_set != NULL ? samples_pairs(d->sample_set, split, n, out) : 0;
+}
+
+int64_t data_dataset_sample_count(const data_dataset *d, data_split split)
+{
+    return d->sample_set != NULL ? samples_count(d->sample_set, split) : 0;
+}
+
 int64_t data_dataset_seq(const data_dataset *d)
 {
     return d->seq;

@@ -13,6 +13,7 @@ const kern_backend kern_backend_cpu = {
         {
             [OP_HEAD_LOSS] = cpu_head_loss_workspace,
             [OP_HEAD_STATS] = cpu_head_stats_workspace,
+            [OP_OBJECTIVE] = cpu_objective_workspace,
             [OP_LAYERNORM_DW] = cpu_layernorm_dw_workspace,
             [OP_MUON] = cpu_muon_workspace,
             [OP_MUON_UPDATE] = cpu_muon_update_workspace,

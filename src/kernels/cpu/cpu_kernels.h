@@ -21,6 +21,7 @@ OP_TABLE_COMPUTE(CPU_KERNEL)
 // Bytes of scratch beyond the per-thread scratch, for the operations that need it.
 int64_t cpu_head_loss_workspace(const kern_call *call, int threads);
 int64_t cpu_head_stats_workspace(const kern_call *call, int threads);
+int64_t cpu_objective_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads);
 int64_t cpu_muon_workspace(const kern_call *call, int threads);

@@ -113,8 +113,11 @@ static int64_t label_of(const kern_call *call, int64_t token)
 }
 
 // Computes a row of x times its factor, which dx waits for.
-static void row_of_x(const chunk *c, int64_t index, float scale)
+static void row_of_x(const chunk *c, int64_t index, double factor)
 {
+    const kern_tensor *slopes = &c->call->in[4];
+    if (slopes->data != NULL) factor *= dtype_load(slopes->type, slopes->data, c->first + index);
+    const float scale = (float)factor;
     const kern_tensor *x = &c->call->in[0];
     const int64_t dim = x->dims[1], at = (c->first + index) * x->strides[0];
     float *row = c->x + index * dim;
@@ -224,7 +227,7 @@ static void piece_task(void *context, int64_t index, int thread)
             scale = row_differentiate(c, row, here, weight, s.sum);
         }
     }
-    if (c->wants_grad) row_of_x(c, index, (float)scale);
+    if (c->wants_grad) row_of_x(c, index, scale);
     dtype_store(call->out[0].type, call->out[0].data, c->first + index, loss);
 }
 
@@ -255,7 +258,7 @@ static void softmax_task(void *context, int64_t index, int thread)
                               : row_differentiate(c, row, label, weight, sum);
         }
     }
-    if (c->wants_grad) row_of_x(c, index, (float)scale);
+    if (c->wants_grad) row_of_x(c, index, scale);
     dtype_store(call->out[0].type, call->out[0].data, c->first + index, loss);
 }
 

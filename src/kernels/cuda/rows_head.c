@@ -109,6 +109,7 @@ status cuda_row_head_loss(const kern_context *context, const kern_call *c)
     if (cuda_has(&c->in[3])) {
         return fail(ST_UNSUPPORTED, "backend cuda: a vocabulary that tensor parallelism cuts");
     }
+    if (cuda_has(&c->in[4])) return fail(ST_UNSUPPORTED, "backend cuda: a head with slopes");
     if (c->attrs.cap > 0.0F) return fail(ST_UNSUPPORTED, "backend cuda: a head with capped logits");
     head_job job = {.x = cuda_view_of(&c->in[0]),
                     .w = cuda_view_of(&c->in[1]),

@@ -215,7 +215,8 @@ status ref_head_loss(const kern_context *context, const kern_call *c)
                 ref_has(&c->in[3]) ? piece_loss(c, n, label, logits)
                                    : row_loss(logits, vocab, label, (double)c->attrs.z_loss));
         if (!wants_grad) continue;
-        for (int64_t v = 0; v < vocab; v++) logits[v] *= unit * slopes[v];
+        const double slope = ref_has(&c->in[4]) ? ref_get(&c->in[4], 0, n) : 1.0;
+        for (int64_t v = 0; v < vocab; v++) logits[v] *= unit * slope * slopes[v];
         row_gradients(c, &sum, n, logits);
     }
     if (needs_fp32_sum(dw)) copy(dw, &sum);

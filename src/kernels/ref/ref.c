@@ -13,6 +13,7 @@ const kern_backend kern_backend_ref = {
             [OP_LAYERNORM_DW] = ref_layernorm_dw_workspace,
             [OP_HEAD_LOSS] = ref_head_loss_workspace,
             [OP_HEAD_STATS] = ref_head_stats_workspace,
+            [OP_OBJECTIVE] = ref_objective_workspace,
             [OP_LATENT_CACHED] = ref_latent_cached_workspace,
             [OP_SAMPLE] = ref_sample_workspace,
             [OP_MUON] = ref_muon_workspace,

@@ -153,6 +153,7 @@ int64_t ref_attention_bwd_workspace(const kern_call *c, int threads);
 int64_t ref_layernorm_dw_workspace(const kern_call *c, int threads);
 int64_t ref_head_loss_workspace(const kern_call *c, int threads);
 int64_t ref_head_stats_workspace(const kern_call *c, int threads);
+int64_t ref_objective_workspace(const kern_call *c, int threads);
 int64_t ref_latent_cached_workspace(const kern_call *c, int threads);
 int64_t ref_sample_workspace(const kern_call *c, int threads);
 int64_t ref_muon_workspace(const kern_call *c, int threads);

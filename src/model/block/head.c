@@ -1,6 +1,7 @@
 // The top of a model: final norm, then the output that the purpose needs.
 //
-//   train     loss, its gradient and the matrix's gradient, in one operation (op.h, HEAD_LOSS)
+//   train     loss, its gradient and the matrix's gradient, in one operation (op.h, HEAD_LOSS), or
+//             in two passes of it with OBJECTIVE between them
 //   evaluate  the loss (and all logits, for `check` to compare)
 //   prefill, decode   logits of each sequence's last row, and the token sampled from them
 //
@@ -35,6 +36,19 @@ static status draw(block_context *c, tensor_id y, tensor_id w)
     return op_output(c->p, all);
 }
 
+// A loss of pairs or groups of documents.
+static status objective(block_context *c, tensor_id x, tensor_id w, tensor_id labels)
+{
+    const op_head_options head = {.cap = c->spec->logit_cap};
+    tensor_id in[5] = {x, w, labels, TENSOR_NONE, TENSOR_NONE};
+    op_objective_rows rows;
+    TRY(block_batch(c, "documents", extent_tokens(1), DTYPE_I32, &in[3]));
+    TRY(op_tensor_make(c->p, "given", ROLE_BATCH, DTYPE_F32, 2, extent_tokens(1),
+                       extent_of(GIVEN_COLUMNS), &in[4]));
+    TRY(op_head_objective(c->p, in, &head, &c->options->objective, &rows));
+    return op_step_loss(c->p, rows.losses, rows.units);
+}
+
 static status emit(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
@@ -51,6 +65,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
         TRY(op_output(c->p, all));
     }
     TRY(block_batch(c, "labels", extent_tokens(1), DTYPE_I32, &labels));
+    if (c->options->objective.kind != OBJECTIVE_NONE) return objective(c, normed, w, labels);
     const op_head_options head = {.z_loss = c->options->z_loss, .cap = s->logit_cap};
     TRY(op_head_loss(c->p, normed, w, labels, &head, &losses));
     if (c->options->losses && c->options->purpose == PURPOSE_EVALUATE) {

@@ -37,6 +37,7 @@ typedef struct partition {
     // [tensor] a weight whose gradient is a term on this many neighbouring ranks; 0: on none
     int32_t *partial;
     int64_t *forward_end; // [node of the whole's forward list] where its nodes end in the rank's
+    tensor_id stats;      // of the last head without slopes; the head with slopes takes them again
 } partition;
 
 static inline int64_t cut_begin(const op_cut *how, int64_t d)

@@ -224,7 +224,12 @@ status partition_head(partition *c, op_list list, const op_node *node)
     head_attrs(c, op_at(c->whole, node->in[1])->dims[0].scale, &head);
     TRY(partition_all_rows(c, list, node->in[0], &head.in[0]));
     TRY(partition_set(c, node->out[0], all, NULL));
-    TRY(stats_push(c, list, &head, &head.in[3]));
+    // A first pass without gradients has statistics, which the second pass takes again.
+    const bool is_second = node->in[4] != TENSOR_NONE;
+    const bool is_first = node->out[1] == TENSOR_NONE && node->out[2] == TENSOR_NONE;
+    if (is_second || is_first) head.attrs.kept = false;
+    if (!is_second) TRY(stats_push(c, list, &head, &c->stats));
+    head.in[3] = c->stats;
     if (dx == TENSOR_NONE) return op_append(c->p, list, &head, 0);
     TRY(partition_set(c, dx, c->how->rows ? rows : all, NULL));
     const op_tensor like = *op_at(c->whole, dx);

@@ -1,0 +1,144 @@
+// Lines whose sample is two documents: a chosen and a rejected answer, or an answer and that of
+// another line after the same prompt.
+#include "data/chat/chat_internal.h"
+
+#include <string.h>
+
+static status half_add(const chat_record *r, const data_sample *half, data_sample *out)
+{
+    if (half->ids.count == 0) return record_fails(r, "a prompt and an answer without a token");
+    TRY(data_bytes_add(&out->trained, half->trained.items, half->trained.count));
+    TRY(data_ids_add(&out->ids, half->ids.items, half->ids.count));
+    out->turns += half->turns;
+    out->ended += half->ended;
+    out->empty_prompt = out->empty_prompt || half->empty_prompt;
+    return ST_OK;
+}
+
+static status halves_encode(data_chat *c, chat_record *r, const json *const *answers,
+                            const json *prompt, int64_t skip, data_sample *out)
+{
+    data_sample half = {.turns = 0};
+    status st = ST_OK;
+    out->ids.count = out->trained.count = out->turns = out->ended = 0;
+    out->empty_prompt = false;
+    for (int i = 0; i < 2 && st == ST_OK; i++) {
+        if (i == 1) out->second = out->ids.count;
+        st = record_answer(c, r, prompt, answers[i], skip);
+        if (st == ST_OK) st = record_encode(c, r, &half);
+        if (st == ST_OK) st = half_add(r, &half, out);
+    }
+    data_sample_deinit(&half);
+    return st;
+}
+
+static bool is_same_message(const json *a, const json *b)
+{
+    static const char *const keys[] = {"role", "content"};
+    for (int i = 0; i < COUNT_OF(keys); i++) {
+        const char *x = json_text(json_get(a, keys[i]), NULL);
+        const char *y = json_text(json_get(b, keys[i]), NULL);
+        if (x == NULL || y == NULL || strcmp(x, y) != 0) return false;
+    }
+    return true;
+}
+
+// The messages that both lists begin with, but for the last of the shorter one.
+static int64_t common_messages(const json *a, const json *b)
+{
+    const int64_t most = min_i64(json_count(a), json_count(b)) - 1;
+    int64_t k = 0;
+    while (k < most && is_same_message(json_at(a, k), json_at(b, k))) k++;
+    return k;
+}
+
+// The bytes that both texts begin with, back to the end of a word, so that no word is cut.
+static int64_t common_bytes(const json *a, const json *b)
+{
+    const char *x = json_text(a, ""), *y = json_text(b, "");
+    const int64_t most = min_i64(json_text_bytes(a), json_text_bytes(b));
+    int64_t k = 0;
+    while (k < most && x[k] == y[k]) k++;
+    while (k > 0 && x[k - 1] != ' ' && x[k - 1] != '\n') k--;
+    while (k > 0 && x[k - 1] == ' ') k--; // the space belongs to the word after it
+    return k;
+}
+
+// A pair without a prompt.
+static status pair_split(data_chat *c, chat_record *r, const json *const *answers, data_sample *out)
+{
+    if (json_kind_of(answers[0]) == JSON_LIST) {
+        return halves_encode(c, r, answers, NULL, common_messages(answers[0], answers[1]), out);
+    }
+    const int64_t skip = common_bytes(answers[0], answers[1]);
+    data_sample half = {.turns = 0};
+    status st = ST_OK;
+    out->ids.count = out->trained.count = out->turns = out->ended = 0;
+    out->empty_prompt = false;
+    for (int i = 0; i < 2 && st == ST_OK; i++) {
+        if (i == 1) out->second = out->ids.count;
+        r->prompt = json_text(answers[i], "");
+        r->prompt_bytes = skip;
+        r->answer = r->prompt + skip;
+        r->answer_bytes = json_text_bytes(answers[i]) - skip;
+        st = record_encode(c, r, &half);
+        if (st == ST_OK) st = half_add(r, &half, out);
+    }
+    data_sample_deinit(&half);
+    return st;
+}
+
+static status kinds_check(const chat_record *r, const json *prompt, const json *const *answers,
+                          const char *names)
+{
+    const json_kind first = json_kind_of(answers[0]), second = json_kind_of(answers[1]);
+    const bool known = first == JSON_TEXT || first == JSON_LIST;
+    const bool fits = prompt == NULL || json_kind_of(prompt) == first;
+    if (known && first == second && fits) return ST_OK;
+    return record_fails(r, "%s are not texts or lists of messages, all of one kind", names);
+}
+
+static status read_pair(data_chat *c, const char *bytes, int64_t count, chat_record *r,
+                        data_sample *out)
+{
+    static const char *const keys[] = {"prompt", "chosen", "rejected"};
+    json *values[3] = {NULL, NULL, NULL};
+    TRY(record_members(r, bytes, count, keys, 3, values));
+    const json *prompt = json_kind_of(values[0]) == JSON_NULL_VALUE ? NULL : values[0];
+    const json *const answers[] = {values[1], values[2]};
+    TRY(kinds_check(r, prompt, answers, "\"prompt\", \"chosen\" and \"rejected\""));
+    if (prompt == NULL) return pair_split(c, r, answers, out);
+    return halves_encode(c, r, answers, prompt, 0, out);
+}
+
+static status label_of(const chat_record *r, const json *v, bool *out)
+{
+    const json_kind kind = json_kind_of(v);
+    const int64_t number = kind == JSON_INT ? json_int(v, -1) : -1;
+    *out = kind == JSON_BOOL ? json_bool(v, false) : number == 1;
+    if (kind == JSON_BOOL || number == 0 || number == 1) return ST_OK;
+    return record_fails(r, "\"label\" is missing or neither true nor false");
+}
+
+static status read_labelled(data_chat *c, const char *bytes, int64_t count, chat_record *r,
+                            data_sample *out)
+{
+    static const char *const keys[] = {"prompt", "completion", "label"};
+    json *values[3] = {NULL, NULL, NULL};
+    TRY(record_members(r, bytes, count, keys, 3, values));
+    const json *const answers[] = {values[1], c->previous != NULL ? c->previous : values[1]};
+    TRY(label_of(r, values[2], &out->wanted));
+    if (values[0] == NULL) return record_fails(r, "\"prompt\" is missing");
+    TRY(kinds_check(r, values[0], answers, "\"prompt\" and \"completion\", of all lines,"));
+    TRY(halves_encode(c, r, answers, values[0], 0, out));
+    json_free(c->previous);
+    c->previous = r->owned[1];
+    r->owned[1] = NULL;
+    return ST_OK;
+}
+
+status pair_encode(data_chat *c, const char *bytes, int64_t count, chat_record *r, data_sample *out)
+{
+    return c->found == DATA_FORMAT_PAIRS ? read_pair(c, bytes, count, r, out)
+                                         : read_labelled(c, bytes, count, r, out);
+}
