@@ -95,10 +95,12 @@ static const uint32_t new_marks[][2] = {
     {0x1e08f, 0x1e08f}, {0x1e2ae, 0x1e2ae}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef},
     {0x1e6e3, 0x1e6e3}, {0x1e6e6, 0x1e6e6}, {0x1e6ee, 0x1e6ef}, {0x1e6f5, 0x1e6f5}};
 
-// A new mark extends a character as U+0301 does; two others join what follows as U+0600 does.
+// A new mark extends a character as U+0301 does. Two others differ from the library's tables: one
+// joins what follows as U+0600 does, one does not.
 static int32_t known_point(uint32_t point)
 {
-    if (point == 0x113d1 || point == 0x11a3a) return 0x600;
+    if (point == 0x113d1) return 0x600;
+    if (point == 0x11a3a) return 'a';
     for (int64_t i = 0; i < COUNT_OF(new_marks) && point >= new_marks[i][0]; i++) {
         if (point <= new_marks[i][1]) return 0x301;
     }

@@ -227,11 +227,11 @@ static double loss_of(const unigram *g, int64_t piece, double all)
     int32_t way[UNIT_BYTES_MAX];
     const train_piece *p = &g->pieces.items[piece];
     const double count = (double)atomic_load(&g->counts[piece]);
-    if (p->is_character) return INFINITY;
+    if (p->is_character) return HUGE_VAL;
     if (count <= 0.0) return 0.0;
     const int n =
         best_way(g, (const uint8_t *)g->u->text.items + p->at, p->bytes, (int32_t)piece, way);
-    if (n == 0) return INFINITY;
+    if (n == 0) return HUGE_VAL;
     const double whole = log(all + count * (n - 1));
     double other = 0.0;
     for (int i = 0; i < n; i++) {
