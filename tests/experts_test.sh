@@ -59,6 +59,10 @@ code "a bias that does not move" 0 train unbiased $strict model.router.score=sig
 same "is another run" "$([ "$(digest unbiased)" != "$(digest biased)" ] && echo yes)" yes
 code "bf16 in cp" 0 train bf16b $bias train.precision=bf16 train.steps=4 layout.cp=2 layout.ep=2
 says "counts there" bf16b/metrics.jsonl '"moe_aux_loss": 0\.[0-9]+'
+pieces="moe.aux_loss=0.05 moe.aux_loss_scope=batch moe.z_loss=1e-3 determinism.tp_shards=2"
+code "losses of the batch" 0 train whole $strict $pieces
+code "of pieces of sequences" 0 train parts $strict $pieces layout.tp=2 layout.ep=4 layout.dp=2 layout.sp=yes layout.etp=1 train.micro_batch=1
+same "to the same bits" "$(digest parts)" "$(digest whole)"
 code "export" 0 "$trireme" export biased biased.hf
 says "is a GLM-4.5" biased.hf/config.json '"model_type": "glm4_moe"'
 code "softmax with a bias" 0 train soft $strict train.steps=1 $bias model.router.score=softmax

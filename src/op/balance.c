@@ -48,7 +48,8 @@ static void routes_check(const op_facts *f)
 {
     ASSERT(f->has_step && f->attrs->experts > 0 && f->attrs->load_layers > 0);
     if (op_has_in(f, 2)) ASSERT(op_fact(f, 'E') == f->attrs->experts);
-    if (op_has_in(f, 2)) op_check_sequences(f);
+    const bool by_sequence = f->attrs->aux_loss > 0.0f && !f->attrs->aux_batch;
+    if (op_has_in(f, 2) && by_sequence) op_check_sequences(f);
 }
 
 const op_kind op_row_step_routes = {

@@ -164,7 +164,8 @@ static void route_bwd_check(const op_facts *f)
 {
     experts_check(f);
     if (!has_loss(f->attrs)) return;
-    op_check_sequences(f);
+    const bool by_sequence = f->attrs->aux_loss > 0.0f && !f->attrs->aux_batch;
+    if (by_sequence) op_check_sequences(f); // others may be rows of a piece of a sequence
     ASSERT(f->loss_divisor > 0.0 && f->has_step);
 }
 

@@ -286,10 +286,11 @@ static void losses_task(void *context, int64_t index, int thread)
     const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const kern_tensor *ids = &c->in[2];
-    const int64_t rows = c->attrs.aux_micro ? ids->dims[0] : c->seq;
+    const int64_t most = c->attrs.aux_micro ? ids->dims[0] : c->seq, first = index * most;
+    const int64_t rows = min_i64(most, ids->dims[0] - first);
     float share[MOST_EXPERTS];
-    shares_make(c, ids, index * rows, rows, c->in[1].dims[1], share);
-    for (int64_t n = index * rows; n < (index + 1) * rows; n++) losses_row(job, n, share);
+    shares_make(c, ids, first, rows, c->in[1].dims[1], share);
+    for (int64_t n = first; n < first + rows; n++) losses_row(job, n, share);
 }
 
 static bool has_loss(const kern_call *c)
@@ -303,7 +304,7 @@ status cpu_route_losses(const kern_context *context, const kern_call *call)
     if (rows == 0 || !has_loss(call)) return ST_OK;
     TRY(ids_check(call));
     cpu_row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    const int64_t sequences = call->attrs.aux_micro ? 1 : rows / call->seq;
+    const int64_t sequences = call->attrs.aux_micro ? 1 : (rows + call->seq - 1) / call->seq;
     kern_parallel(context->pool, sequences, losses_task, &job);
     return ST_OK;
 }
@@ -341,7 +342,7 @@ static void losses_sum(const cpu_row_job *job, int64_t first, int64_t rows, int6
         aux += units_of((double)experts * mean / all);
         z += units_of(lse * lse);
     }
-    load_add(&words[LOAD_AUX], aux);
+    if (c->attrs.aux_loss > 0.0F) load_add(&words[LOAD_AUX], aux);
     load_add(&words[LOAD_Z], z);
 }
 
