@@ -112,6 +112,16 @@ status cli_tokenizer_check(const cli_model *model, const char *path, const data_
         path != NULL ? path : "bytes", model->folder, hex, model->tokenizer_id);
 }
 
+void cli_warn_threads(cli_context *cli, int64_t threads)
+{
+    const int cores = kern_core_count();
+    if (threads <= cores) return;
+    cli_warn(cli,
+             "--threads %lld is more threads than cores, of which this host has %d: they take "
+             "turns and slow each other",
+             (long long)threads, cores);
+}
+
 status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *wanted,
                           data_tokenizer **out)
 {
@@ -129,6 +139,12 @@ status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *
     if (st != ST_OK) {
         data_tokenizer_close(t);
         return st;
+    }
+    const int64_t ids = data_tokenizer_vocab_size(t);
+    if (wanted != NULL && ids > model->spec.vocab) {
+        cli_warn(cli,
+                 "--tokenizer %s has %lld ids, the model %lld: text with the others is refused",
+                 wanted, (long long)ids, (long long)model->spec.vocab);
     }
     if (model->takes_special_as_text) data_tokenizer_set_flags(t, 0);
     *out = t;

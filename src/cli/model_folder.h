@@ -51,6 +51,9 @@ NODISCARD status cli_model_find(cli_context *cli, const char *path, cli_model *o
 NODISCARD status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *wanted,
                                     data_tokenizer **out);
 
+// Warns of more threads than this host has cores, by --threads.
+void cli_warn_threads(cli_context *cli, int64_t threads);
+
 // Refuses the model's own tokenizer if it is not the one that the model was trained with.
 NODISCARD status cli_tokenizer_check(const cli_model *model, const char *path,
                                      const data_tokenizer *t);

@@ -1,4 +1,5 @@
-"""Walks over every key and flag that the commands accept and tries one other value of each.
+"""Walks over every key that the commands accept and every flag of every command, and tries one other
+value of each.
 
 Each line of a table below names a key, a value that differs from its default, and the keys that both
 runs get besides. The command runs with and without the key: the result must differ (`acts`, the default),
@@ -71,7 +72,7 @@ def run_keys():
 def is_named(key, said):
     """A message names a key by its whole name, or by the last parts of it."""
     parts = key.split(".")
-    names = [key] + ([".".join(parts[1:])] if len(parts) > 1 else [])
+    names = [key, key.lstrip("-")] + ([".".join(parts[1:])] if len(parts) > 1 else [])
     if parts[-1] == "mode":  # `layout: auto` is layout.mode
         names.append(".".join(parts[:-1]) + " =")
     return any(n in said for n in names)
@@ -161,7 +162,7 @@ def simulate(keys, folder):
     return call(["simulate", operand, "--cluster", cluster, "--json"] + rest, folder)
 
 
-VOLATILE = [(r"dir \S+|/\S*/train-[\w-]+", "FOLDER"), (r"/ \S+ \S+ available", "AVAILABLE"),
+VOLATILE = [(r'"(seconds|tokens_per_s|wall_s)": [\d.e+-]+', "MEASURED"), (r"dir \S+|/\S*/train-[\w-]+", "FOLDER"), (r"/ \S+ \S+ available", "AVAILABLE"),
             (r"(?<![\w.])[\d.]+(ns|us|ms|s|m\d\ds|h\d\dm)\b", "TIME"), (r"[\d.]+ s\b", "TIME"),
             (r"[\d.]+[kMG]? tok/s|tok/s +[\d.]+[kMG]?", "RATE"), (r"mfu [\d.]+%|wait [\d.]+%", "SHARE"),
             (r"comm [\d.]+% \([\d.]+% hidden\)", "SHARE"), (r"[\d.]+ [kMGT]FLOP/s", "PEAK"), (r"  eta .*", ""), (r"\d\d:\d\d:\d\d\S*", "CLOCK")]
@@ -227,6 +228,126 @@ def explain(keys, folder):
     return code, (out, picture), said
 
 
+# ---- flags --------------------------------------------------------------------------------------
+
+FLAG_INPUT = os.path.join(SCRATCH, "flag-input")
+
+
+def files_made(folder):
+    """What a command wrote beside its input: runs by their facts, other files by their text."""
+    made = {}
+    for path, names, files in sorted(os.walk(folder)):
+        if "checkpoints" in names:
+            made[os.path.relpath(path, folder)] = run_folder_facts(path)
+            names.clear()
+            continue
+        for name in sorted(files):
+            here = os.path.join(path, name)
+            first = os.path.join(FLAG_INPUT, os.path.relpath(here, folder))
+            with open(here, "rb") as f:
+                content = f.read()
+            if os.path.exists(first) and open(first, "rb").read() == content:
+                continue
+            name = re.sub(r"-[0-9a-f]{32}", "", os.path.relpath(here, folder))
+            made[name] = steady(content.decode("utf-8", "replace"))
+    return made
+
+
+def measured(text):
+    """The sizes and names that `bench` and `chaos` print, without what they measured."""
+    return re.sub(r"(?<![\w.])[\d.]*\.\d+(e[-+]\d+)?|\b\d{3,}\b(?= *(GB|us|ms|tok))", "N", text)
+
+
+def flagged(words, folder):
+    given = "stdin"
+    for word in words:
+        given = word[3:] if word.startswith("in:") else given
+    words = [word for word in words if not word.startswith("in:")]
+    shutil.copytree(FLAG_INPUT, folder, symlinks=True)
+    with open(os.path.join(folder, given)) as f:
+        p = subprocess.run([PROGRAM] + words, cwd=folder, stdin=f, capture_output=True, timeout=300)
+    out, said = p.stdout.decode("utf-8", "replace"), p.stderr.decode("utf-8", "replace")
+    out, said = (steady(text.replace(os.path.realpath(folder), "FOLDER")) for text in (out, said))
+    if words[0] in ("bench", "chaos", "doctor"):
+        out, said = measured(out), measured(said)
+    code = 0 if p.returncode in (8, 75) else p.returncode  # answers, not errors
+    return code, (p.returncode, out, said, files_made(folder)), said
+
+
+class FlagWalk(Walk):
+    """The flags of one command: lines of the table whose common words begin with it."""
+
+    def __init__(self, command):
+        super().__init__("flags-" + command, lambda: self.flags(), ["flags"], flagged)
+        self.of = command
+
+    def again(self, both):
+        """What these commands print holds times or names made from them."""
+        return None if self.of in ("train", "data", "bench", "chaos", "doctor") else super().again(both)
+
+    def flags(self):
+        if self.of == "check" and not os.path.isdir(GOLDEN):
+            return set()
+        flags = call(["help", self.of], SCRATCH)[1].partition("\nFlags\n")[2]
+        return set(re.findall(r"^  (--[\w-]+)", flags, re.M))
+
+    def lines(self):
+        """Without the reference cases the flags of `check` have no line, and none is missed."""
+        lines = [line for line in super().lines() if line.both[0] == self.of]
+        return lines if self.of != "check" or os.path.isdir(GOLDEN) else []
+
+
+# Servers and commands that need a recorded run have tests of their own.
+UNWALKED = {"serve": "serve_test", "replay": "sound_night"}
+
+
+def commands():
+    listed = call(["--help"], SCRATCH)[1].split("Commands\n")[1].split("\n\n")[0]
+    return [line.split()[0] for line in listed.split("\n") if line.split()[0] not in UNWALKED]
+
+
+GOLDEN = os.path.join(os.environ.get("TRIREME_SHARED", "../shared"), "golden", "models", "llama_tied_bf16")
+
+
+def make_flag_input():
+    """Runs, a Hugging Face folder, a corpus and the files that flags name."""
+    folder = FLAG_INPUT
+    shutil.copytree(os.path.join(SCRATCH, "input"), folder, symlinks=True)
+    fast = re.compile(r'("(?:median|min|max)[a-z_]*": )[\d.e-]+')
+    words = [json.dumps({"text": f"the oar of ship {i % 90} and the wind"}) for i in range(100)]
+    files = {"stdin": "the oar <|im|> and 5\n", "ids": "104 257 105\n", "prompts.txt": "the oar\nby night\n",
+             "layouts": "layout.dp=8\n", "faults": "0.05 pause 0\n", "passage.jsonl": json.dumps({"text": "salt"}) + "\n",
+             "claims.yaml": '---\nclaim: "An H100 has 132 units."\ninputs: "h100"\nlet:\n  - n = "h100".units\ncomputed: "{n}"\n'
+                            'match: n == 132\n',
+             "task.yaml": "{kind: perplexity, data: passage.jsonl}\n", "words.jsonl": "\n".join(words) + "\n",
+             "corpus.yaml": "out: corpus\nsources:\n  words: {paths: words.jsonl, licence: CC0-1.0}\n"}
+    for name, content in files.items():
+        with open(os.path.join(folder, name), "w") as f:
+            f.write(content)
+    for arguments in (["train", "c.yaml", "run.dir=run", "--quiet"],
+                      ["train", "c.yaml", "run.dir=other", "train.seed=7", "--quiet"],
+                      ["data", "pack", "text.txt", "--tokenizer", "bytes", "--out", "packed"],
+                      ["data", "build", "corpus.yaml"],
+                      ["train", "c.yaml", "run.dir=corpus-run", "data.train=corpus", "--quiet"],
+                      ["bench", "gemm", "--n", "8", "--m", "8", "--k", "8", "--json"]):
+        code, out, said = call(arguments, folder)
+        if code != 0:
+            sys.exit(f"the input is not made: {arguments}: {said}")
+    shards = os.path.join(folder, "packed")
+    shutil.copy(os.path.join(shards, os.listdir(shards)[0]), os.path.join(folder, "packed.tok"))
+    with open(os.path.join(folder, "base.json"), "w") as f:
+        f.write(fast.sub(r"\g<1>1e-12", out))
+    if os.path.isdir(GOLDEN):
+        shutil.copytree(GOLDEN, os.path.join(folder, "golden"))
+    with open(os.path.join(folder, "tokenizer.json")) as f:
+        begins = json.load(f)
+    begins["post_processor"] = {"type": "TemplateProcessing", "single": [
+        {"SpecialToken": {"id": "<|im|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [], "special_tokens": {"<|im|>": {"id": "<|im|>", "ids": [257], "tokens": ["<|im|>"]}}}
+    with open(os.path.join(folder, "begins.json"), "w") as f:
+        json.dump(begins, f)
+
+
 CONFIG = """run: {dir: r}
 train: {steps: 4, seq: 32, global_batch: 4}
 model: {preset: tiny, layers: 1, dim: 32, heads: 4}
@@ -273,5 +394,7 @@ WALKS = [
 if __name__ == "__main__":
     os.makedirs(SCRATCH, exist_ok=True)
     make_input()
-    wanted = [w for w in WALKS if w.name in sys.argv[4:] or len(sys.argv) == 4]
+    make_flag_input()
+    WALKS += [FlagWalk(command) for command in commands()]
+    wanted = [w for w in WALKS if (w.name in sys.argv[4:] or w.name.split("-")[0] in sys.argv[4:]) or len(sys.argv) == 4]
     sys.exit(1 if sum([w.run() for w in wanted]) else 0)

@@ -257,12 +257,15 @@ static status loss_tell(const evaluation *v, int64_t seq, int64_t stride)
         cli_print(v->cli,
                   "{\"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, \"tokens\": %lld, "
                   "\"bytes\": %lld, \"documents\": %lld, \"seq\": %lld, \"stride\": %lld, "
-                  "\"skipped\": %lld, \"seconds\": %.6g, \"tokens_per_s\": %.6g}\n",
+                  "\"skipped\": %lld, \"precision\": \"%s\", \"strict\": %s, \"batch\": %lld, "
+                  "\"seconds\": %.6g, \"tokens_per_s\": %.6g}\n",
                   json_number(loss, numbers[0]), json_number(exp(loss), numbers[1]),
                   json_number(per_byte, numbers[2]), (long long)count.tokens,
                   (long long)count.bytes, (long long)count.documents, (long long)seq,
-                  (long long)stride, (long long)count.skipped, seconds,
-                  (double)count.tokens / fmax(seconds, 1e-9));
+                  (long long)stride, (long long)count.skipped,
+                  dtype_name(cli_model_type(&v->model, v->f->precision)),
+                  v->f->strict || v->model.strict ? "true" : "false", (long long)batch_of(v, seq),
+                  seconds, (double)count.tokens / fmax(seconds, 1e-9));
         return ST_OK;
     }
     cli_print(v->cli, "loss           %.6f nats per token\n", loss);
@@ -394,6 +397,7 @@ static status evaluate(evaluation *v, const cli_call *call)
         return fail(ST_USAGE, "--on-error skip applies to --task loss only");
     }
     TRY(paths_find(v, call));
+    cli_warn_threads(v->cli, v->f->threads);
     TRY(cli_model_find(v->cli, call->operands[0], &v->model));
     TRY(tokenizer_find(v));
     exact_zero(&v->score.nats);

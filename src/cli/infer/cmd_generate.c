@@ -140,6 +140,7 @@ typedef struct generation {
     prompt_list list;
     growth *growths;       // [prompt]
     infer_prompt *prompts; // [prompt]
+    infer_options options; // of the model as it is opened
     infer_sampling sampling;
     cli_ends ends; // tokens that end a text
     int64_t told;  // number of prompts that are printed completely
@@ -283,9 +284,12 @@ static status print_json(const generation *v, int64_t i)
     TRY(text_add(&t, ", \"tokens\": "));
     TRY(add_ids(&t, &p->ids));
     TRY(text_add(&t,
-                 ", \"finish\": \"%s\", \"seed\": %llu, \"seconds\": %.6g, "
+                 ", \"finish\": \"%s\", \"seed\": %llu, \"precision\": \"%s\", "
+                 "\"strict\": %s, \"batch\": %lld, \"seconds\": %.6g, "
                  "\"tokens_per_s\": %.6g}\n",
-                 finish_names[p->why], (unsigned long long)v->sampling.seed, seconds,
+                 finish_names[p->why], (unsigned long long)v->sampling.seed,
+                 dtype_name(v->options.compute), v->options.strict ? "true" : "false",
+                 (long long)v->options.slots, seconds,
                  seconds > 0.0 ? (double)p->ids.count / seconds : 0.0));
     cli_print_text(v->cli, &t);
     cli_push(v->cli);
@@ -385,19 +389,19 @@ static status grow(generation *v)
 // longest text.
 static status model_open(generation *v)
 {
-    infer_options options = {.threads = (int)v->f->threads,
-                             .compute = cli_model_type(&v->model, v->f->precision),
-                             .slots = min_i64(v->f->batch, v->list.count),
-                             .strict = v->f->strict || v->model.strict};
+    v->options = (infer_options){.threads = (int)v->f->threads,
+                                 .compute = cli_model_type(&v->model, v->f->precision),
+                                 .slots = min_i64(v->f->batch, v->list.count),
+                                 .strict = v->f->strict || v->model.strict};
     for (int64_t i = 0; i < v->list.count; i++) {
         const infer_prompt *p = &v->prompts[i];
-        options.context = max_i64(options.context, p->count + p->max_tokens);
-        options.chunk = max_i64(options.chunk, min_i64(p->count, CHUNK_MAX));
+        v->options.context = max_i64(v->options.context, p->count + p->max_tokens);
+        v->options.chunk = max_i64(v->options.chunk, min_i64(p->count, CHUNK_MAX));
     }
     for (;;) {
-        const status st = infer_open(v->cli->h, v->cli->a, v->model.folder, &options, &v->g);
-        if (st != ST_DOES_NOT_FIT || options.slots <= 1) return st;
-        options.slots /= 2;
+        const status st = infer_open(v->cli->h, v->cli->a, v->model.folder, &v->options, &v->g);
+        if (st != ST_DOES_NOT_FIT || v->options.slots <= 1) return st;
+        v->options.slots /= 2;
         error_clear();
     }
 }
@@ -419,6 +423,7 @@ static status sampling_find(generation *v)
 
 static status generate(generation *v)
 {
+    cli_warn_threads(v->cli, v->f->threads);
     TRY(cli_tokenizer_open(v->cli, &v->model, v->f->tokenizer, &v->tokenizer));
     if (v->f->template_name != NULL) {
         TRY(cli_chat_open(v->cli, &v->model, v->f->tokenizer, v->f->template_name, v->tokenizer,

@@ -1,5 +1,6 @@
 // `tokenizer train`: a new tokenizer from texts.
 #include "data/tokenizer_train.h"
+#include "cli/model_folder.h"
 #include "cli/tokenizer/tokenizer.h"
 
 #include <sched.h>
@@ -60,6 +61,7 @@ status tokenizer_train(cli_context *cli, const cli_call *call, const tokenizer_f
         f->special_tokens.count == 1 && strcmp(f->special_tokens.items[0], "none") == 0;
     const bool is_default = f->special_tokens.count == 0;
     training t = {.cli = cli, .begin_ns = cli->h->api->monotonic_ns(cli->h)};
+    cli_warn_threads(cli, f->threads);
     const data_train_options options = {.kind = (data_train_kind)f->model,
                                         .vocab_size = f->vocab != 0 ? f->vocab : VOCAB_DEFAULT,
                                         .min_frequency = f->min_frequency,
