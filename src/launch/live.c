@@ -507,9 +507,11 @@ static int placed_count(const live *v)
     return n;
 }
 
+// All processes may be lost at once: then new ones are started, or join.
 static void run(live *v)
 {
-    while (v->l->alive > 0) {
+    while (v->l->alive > 0 || (!v->is_over && v->st == ST_OK)) {
+        v->is_over = v->is_over || v->l->is_interrupted;
         const bool ends = v->is_broken || v->is_changing || v->is_waiting || v->ranks == 0;
         if (!v->is_over && v->st == ST_OK && ends && is_at_rest(v)) {
             v->st = epoch_begin(v);
@@ -547,7 +549,7 @@ static void end_tell(const live *v, launch_result *out)
     // All processes have ended, and none in order.
     out->exit_code = status_exit_code(ST_PEER_LOST);
     out->rank = out->lost = v->lost > 0 ? v->lost : 0;
-    (void)snprintf(out->text, sizeof(out->text), "%s; no rank is left", v->cause);
+    (void)snprintf(out->text, sizeof(out->text), "%.2000s; no rank is left", v->cause);
 }
 
 status launch_live(const launch_live_config *config, launch_result *out)
