@@ -133,7 +133,10 @@ static void routes_are_counted(void **state)
         router_make(&r, (i & 2) != 0, (scope)(i / 4), i % 3 == 0);
         float logits[ROWS * EXPERTS];
         int32_t kept[ROWS * TAKEN];
-        for (int k = 0; k < ROWS * EXPERTS; k++) r.logits[k] = logits[k] = (float)r.logits[k];
+        for (int k = 0; k < ROWS * EXPERTS; k++) {
+            logits[k] = (float)r.logits[k];
+            r.logits[k] = (double)logits[k];
+        }
         memcpy(kept, r.ids, sizeof(kept));
         kept[3] = kept[7] = -1;
         kern_call call = r.call;
