@@ -117,7 +117,7 @@ static status read_real(reading *v, const char *name, double least, double most,
 {
     const json *value = json_get(v->root, name);
     if (!is_given(value)) return ST_OK;
-    const double x = json_real(value, NAN);
+    const double x = json_real(value, (double)NAN);
     if (!(x >= least && x <= most)) {
         return REFUSE(v, 400, name, "\"%s\" is not a number from %g to %g", name, least, most);
     }
