@@ -70,7 +70,9 @@ static status encode_cached(bpe *b, const uint8_t *word, int64_t bytes, data_ids
                                 .key_bytes = (uint16_t)bytes,
                                 .ids_count = (uint16_t)count};
     memcpy(c->keys + c->key_bytes, word, (size_t)bytes);
-    memcpy(c->ids + c->ids_count, out->items + before, (size_t)count * sizeof(int32_t));
+    if (count > 0) {
+        memcpy(c->ids + c->ids_count, out->items + before, (size_t)count * sizeof(int32_t));
+    }
     c->words++;
     c->key_bytes += bytes;
     c->ids_count += count;

@@ -58,7 +58,7 @@ static status encode_new(bpe *b, word_slot *slot, uint64_t low, uint64_t high, c
     const int64_t count = out->count - before;
     if (count > WORD_IDS) return ST_OK;
     *slot = (word_slot){.low = low, .high = high, .count = (int32_t)count};
-    memcpy(slot->ids, out->items + before, (size_t)count * sizeof(int32_t));
+    if (count > 0) memcpy(slot->ids, out->items + before, (size_t)count * sizeof(int32_t));
     return ST_OK;
 }
 

@@ -187,6 +187,7 @@ static status add_replaced(data_bytes *out, const char *text, int64_t count, con
                            int64_t from_bytes, const char *to, int64_t to_bytes)
 {
     int64_t begin = 0;
+    if (count == 0) return ST_OK;
     for (int64_t at = 0; at < count;) {
         if (!begins_with(text + at, count - at, from, from_bytes)) {
             at++;
@@ -269,6 +270,7 @@ static status byte_level(const pipeline *p, data_decoder *d, int step, const cha
 static status step_run(const pipeline *p, data_decoder *d, int step, const char *token,
                        int64_t count, data_bytes *out)
 {
+    if (token == NULL) token = ""; // an empty list
     if (step == p->decoder_count) return data_bytes_add(out, token, count);
     if (p->hold >= 0 && step == p->hold + 1 && !d->is_ending) {
         d->is_held = true;
