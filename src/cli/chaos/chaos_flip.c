@@ -85,7 +85,7 @@ static int64_t byte_choose(const chaos_target *t, uint64_t *arena_bytes)
 }
 
 // Moments are zero before the first step, and most flips of a zero vanish in the first update.
-static bool has_stepped(const chaos_target *t)
+bool chaos_has_stepped(const chaos_target *t)
 {
     char path[PATH_LIMIT_BYTES];
     file_info info;
@@ -100,7 +100,7 @@ bool chaos_inject_flip(const chaos_target *t)
     char path[64];
     uint64_t arena_bytes = 0;
     uint8_t byte = 0;
-    if (!has_stepped(t)) return false;
+    if (!chaos_has_stepped(t)) return false;
     const int64_t offset = byte_choose(t, &arena_bytes);
     const uint64_t begin = offset >= 0 ? arena_find(t->process, arena_bytes) : 0;
     if (begin == 0) return false;

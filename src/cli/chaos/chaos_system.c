@@ -48,10 +48,12 @@ bool chaos_inject_cut(const chaos_target *t)
     return cut > 0;
 }
 
-// The rank's files cannot grow beyond a page for 2 s, as on a full disk.
+// The rank's files cannot grow beyond a page for 2 s, as on a full disk. The limit also holds for
+// shared memory, which a rank takes before its first step.
 bool chaos_inject_diskfull(const chaos_target *t)
 {
     struct rlimit before, now;
+    if (!chaos_has_stepped(t)) return false;
     if (prlimit(t->process, RLIMIT_FSIZE, NULL, &before) != 0) return false;
     now = before;
     now.rlim_cur = 4096;
