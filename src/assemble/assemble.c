@@ -442,7 +442,8 @@ status assemble_rank(arena *a, const run_config *r, const decoder_spec *spec,
                               .optimizer = out->optimizer,
                               .run = &out->run,
                               .places = &out->places,
-                              .derived_weights = assemble_derives_weights(r)};
+                              .derived_weights = assemble_derives_weights(r),
+                              .part = assemble_saved_part(spec)};
     TRY(ckpt_image_bytes(&state, &out->snapshot_bytes));
     out->snapshot_bytes *= options->snapshots;
     return ST_OK;
@@ -475,6 +476,11 @@ bool assemble_saves_in_background(const run_config *r)
     // The last save is waited for anyway. State that is cut over ranks is fetched before the first
     // byte is written, because a failing disk must not leave the other ranks waiting.
     return (r->checkpoint.async && r->checkpoint.every != 0) || assemble_cuts_state(r);
+}
+
+ckpt_part assemble_saved_part(const decoder_spec *spec)
+{
+    return spec->adapter.rank > 0 ? CKPT_ADAPTER : CKPT_ALL;
 }
 
 bool assemble_derives_weights(const run_config *r)

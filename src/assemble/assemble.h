@@ -4,6 +4,7 @@
 #ifndef ASSEMBLE_ASSEMBLE_H
 #define ASSEMBLE_ASSEMBLE_H
 
+#include "checkpoint/checkpoint.h"
 #include "config/run_config.h"
 #include "exec/exec.h"
 #include "model/model.h"
@@ -115,6 +116,8 @@ int64_t assemble_shard_sequences(const run_config *r);
 // The plan of a step with this many sequences; NULL: there is none.
 const plan *assemble_plan_of(const assemble_plans *plans, int64_t sequences, bool compressed);
 
+// The part of the state that checkpoints of a run hold: with an adapter the adapter alone.
+ckpt_part assemble_saved_part(const decoder_spec *spec);
 // True if working copies are the nearest rounding of the masters, so they need not be saved.
 bool assemble_derives_weights(const run_config *r);
 // True if some of the state is cut over ranks: a save needs all of them.

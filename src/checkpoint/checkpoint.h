@@ -24,6 +24,9 @@
 extern "C" {
 #endif
 
+// The base model under an adapter, or the adapter.
+typedef enum ckpt_part { CKPT_ALL, CKPT_BASE, CKPT_ADAPTER } ckpt_part;
+
 // The state of a run that is saved from and loaded into. All pointers are borrowed; the device must
 // be idle (exec_finish).
 typedef struct ckpt_state {
@@ -36,6 +39,7 @@ typedef struct ckpt_state {
     const plan_table *run;     // this rank's table
     const plan_places *places; // which rank holds which piece; NULL: this rank holds all
     bool derived_weights; // working copies are the masters' nearest rounding and are not stored
+    ckpt_part part;       // of the state, that is saved, loaded and listed
     // Used only when saving a state that is on no device (e is NULL): reads bytes of a row of
     // `run`. Rows are requested one after another, each from its beginning to its end.
     status (*read)(void *context, int64_t row, int64_t offset, void *to, int64_t bytes);

@@ -34,7 +34,7 @@ static status tensor_missing(const loading *l, const char *name)
 {
     return fail(ST_CONFIG_FIXED,
                 "%s has no tensor %s: it was written with another model, optimizer.name or "
-                "train.freeze than this run has",
+                "train.freeze than this run has, or with or without an adapter",
                 l->path, name);
 }
 
@@ -245,7 +245,9 @@ static status all_load(loading *l, bool only_weights)
 {
     const ckpt_state *s = l->s;
     if (only_weights || s->derived_weights) {
-        for (int64_t w = 0; w < s->model->weight_count; w++) TRY(weight_load(l, w));
+        for (int64_t w = 0; w < s->model->weight_count; w++) {
+            if (state_has(s, w)) TRY(weight_load(l, w));
+        }
         if (only_weights) return ST_OK;
     }
     state_list list = {0};

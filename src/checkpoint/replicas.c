@@ -15,10 +15,12 @@ struct ckpt_replicas {
 
 status ckpt_replicas_create(const ckpt_state *s, arena *a, ckpt_replicas **out)
 {
-    // Working copies that are roundings of their masters are state here, too.
+    // Working copies that are roundings of their masters are state here, too, and so is a base
+    // model.
     ckpt_state all = *s;
     ckpt_replicas *r = NULL;
     all.derived_weights = false;
+    all.part = CKPT_ALL;
     TRY(arena_new(a, 1, &r));
     TRY(state_list_make(&all, a, &r->list));
     TRY(arena_new(a, r->list.count + 1, &r->mine));

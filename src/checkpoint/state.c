@@ -24,6 +24,12 @@ bool state_has_master(const ckpt_state *s, int64_t weight)
     return false;
 }
 
+bool state_has(const ckpt_state *s, int64_t weight)
+{
+    const bool is_adapter = s->model->weights[weight].is_adapter;
+    return s->part == CKPT_ALL || (s->part == CKPT_ADAPTER) == is_adapter;
+}
+
 // The type of the working copy, as the layers' programs declare it.
 static dtype weight_type(const op_model *m, int64_t weight)
 {
@@ -101,6 +107,7 @@ status state_list_make(const ckpt_state *s, arena *a, state_list *out)
 {
     for (int32_t w = 0; w < s->model->weight_count; w++) {
         const bool is_derived = s->derived_weights && state_has_master(s, w);
+        if (!state_has(s, w)) continue;
         if (!is_derived) TRY(parts_add(s, a, w, "weight", weight_type(s->model, w), out));
         const op_program *p = s->optimizer != NULL ? s->optimizer[w] : NULL;
         for (int64_t t = 0; p != NULL && t < p->tensor_count; t++) { // in the optimizer's order

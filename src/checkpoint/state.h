@@ -35,6 +35,7 @@ NODISCARD status state_list_make(const ckpt_state *s, arena *a, state_list *out)
 // -1: there is none.
 int64_t state_row(const ckpt_state *s, const char *kind, const char *weight);
 bool state_has_master(const ckpt_state *s, int64_t weight); // on any rank
+bool state_has(const ckpt_state *s, int64_t weight);        // s->part has it
 
 // ---- pieces.c: to and from the devices ----------------------------------------------------------
 

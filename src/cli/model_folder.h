@@ -25,23 +25,30 @@ typedef struct cli_model {
 } cli_model;
 
 // Rows of the flags that all commands on a model share; `flags` is the command's struct, with const
-// char *tokenizer, int32_t precision and int64_t threads. `kinds`: the values with that precision.
-#define CLI_MODEL_ROWS(flags, kinds)                                                       \
-    {.key = "tokenizer",                                                                   \
-     .kind = OPTION_TEXT,                                                                  \
-     .offset = (int64_t)offsetof(flags, tokenizer),                                        \
-     .help = "tokenizer: bytes, a tokenizer.json or a folder with one; the default is "    \
-             "the model's own"},                                                           \
-        {.key = "precision",                                                               \
-         .kind = OPTION_CHOICE,                                                            \
-         .offset = (int64_t)offsetof(flags, precision),                                    \
-         .default_text = "auto",                                                           \
-         .choices = "auto, fp32, bf16, fp16",                                              \
-         .help = "type of " kinds "; auto is the run's, and fp32 for other folders"},      \
-    {                                                                                      \
-        .key = "threads", .kind = OPTION_INT, .offset = (int64_t)offsetof(flags, threads), \
-        .default_text = "0", .max = KERN_MAX_THREADS,                                      \
-        .help = "number of threads; 0 is one per core"                                     \
+// char *tokenizer and *adapter, int32_t precision and int64_t threads. `kinds`: the values with
+// that precision.
+#define CLI_MODEL_ROWS(flags, kinds)                                                        \
+    {.key = "adapter",                                                                      \
+     .kind = OPTION_PATH,                                                                   \
+     .offset = (int64_t)offsetof(flags, adapter),                                           \
+     .help = "folder of PEFT with an adapter for the model; a run that trained one has "    \
+             "its own",                                                                     \
+     .also = "lora, peft"},                                                                 \
+        {.key = "tokenizer",                                                                \
+         .kind = OPTION_TEXT,                                                               \
+         .offset = (int64_t)offsetof(flags, tokenizer),                                     \
+         .help = "tokenizer: bytes, a tokenizer.json or a folder with one; the default is " \
+                 "the model's own"},                                                        \
+        {.key = "precision",                                                                \
+         .kind = OPTION_CHOICE,                                                             \
+         .offset = (int64_t)offsetof(flags, precision),                                     \
+         .default_text = "auto",                                                            \
+         .choices = "auto, fp32, bf16, fp16",                                               \
+         .help = "type of " kinds "; auto is the run's, and fp32 for other folders"},       \
+    {                                                                                       \
+        .key = "threads", .kind = OPTION_INT, .offset = (int64_t)offsetof(flags, threads),  \
+        .default_text = "0", .max = KERN_MAX_THREADS,                                       \
+        .help = "number of threads; 0 is one per core"                                      \
     }
 // The type that --precision chose.
 dtype cli_model_type(const cli_model *model, int32_t precision);

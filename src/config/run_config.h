@@ -57,6 +57,13 @@ typedef struct run_config {
         double wanted, unwanted;
     } objective;
     struct {
+        int32_t kind; // run_adapter
+        int64_t rank;
+        double alpha, dropout;
+        option_list targets; // names or patterns of matrices; empty: all of attention and MLP
+        const char *from;    // NULL: initial values; a folder of PEFT
+    } adapter;
+    struct {
         double capacity_factor;  // 0: no limit
         int32_t dispatch;        // run_dispatch
         double aux_loss, z_loss; // weights of the losses of routers; 0: none

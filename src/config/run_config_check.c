@@ -261,6 +261,29 @@ static void check_model(checker *k)
     check_heads(k);
 }
 
+static void check_adapter(checker *k)
+{
+    static const char *const of_base[] = {"model.router.bias_rate", NULL};
+    static const char *const of_folder[] = {"adapter.kind", "adapter.rank", "adapter.alpha",
+                                            "adapter.targets", NULL};
+    static const char *const of_adapter[] = {"adapter.rank", "adapter.alpha", "adapter.targets",
+                                             "adapter.dropout", NULL};
+    if (k->r->adapter.from != NULL || k->r->adapter.kind != RUN_ADAPTER_NONE) {
+        check_refuse_keys(k, of_base, "the base model under an adapter keeps its values");
+        if (k->r->train.objective > RUN_OBJECTIVE_SFT) {
+            CONFLICT(
+                "train.objective",
+                "train.objective: adapters train with pretrain and sft only; merge the adapter "
+                "and train all weights");
+        }
+    }
+    if (k->r->adapter.from != NULL) {
+        check_refuse_keys(k, of_folder, "adapter_config.json of adapter.from sets it");
+    } else if (k->r->adapter.kind == RUN_ADAPTER_NONE) {
+        check_refuse_keys(k, of_adapter, "the run has no adapter; see adapter.kind");
+    }
+}
+
 static void check_data(checker *k)
 {
     static const char *const of_eval[] = {"eval.batches", NULL};
@@ -544,6 +567,7 @@ status run_config_check(const run_config *r, const config *c, arena *a)
     check_optimizer(&k);
     check_schedule(&k);
     check_model(&k);
+    check_adapter(&k);
     check_data(&k);
     check_checkpoint(&k);
     check_precision(&k);

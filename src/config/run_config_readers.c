@@ -16,6 +16,7 @@ static const key_readers rows[] = {
     {"run.dir", 0},
     {"train.seed", RUN_READER_PREDICTION}, // of the failures of a long run
     {"train.z_loss", 0},
+    {"adapter.alpha", 0},
     {"train.max_time", 0},
     {"train.steps", RUN_READER_PREDICTION},
     {"train.tokens", RUN_READER_PREDICTION},

@@ -98,6 +98,27 @@ static const option rows[] = {
                   "layers.[0-3].*; they have no gradient and no optimizer state, and the backward "
                   "pass computes no gradient below the first trained weight",
           .also = "frozen, freeze_layers"),
+    CHOICE("adapter.kind", adapter.kind, "none", "none, lora, rslora", FIXED,
+           .help = "low-rank terms that are trained instead of the weights, which keep their "
+                   "values: lora; rslora divides by the root of the rank; none trains the weights",
+           .also = "peft_type, lora, use_lora, adapter, finetuning_type"),
+    INT("adapter.rank", adapter.rank, "8", 1, 1 << 16, FIXED, "",
+        .help = "rank of the adapter's matrices", .also = "lora_r, lora_rank, r"),
+    REAL("adapter.alpha", adapter.alpha, "16", 0, 1e9, FIXED,
+         .help = "the adapter's terms are multiplied by alpha / rank, with rslora by alpha / the "
+                 "root of the rank",
+         .also = "lora_alpha"),
+    OTHER("adapter.targets", LIST, adapter.targets, NULL, FIXED,
+          .help = "matrices that get an adapter: names or patterns such as attn.q, mlp.*, "
+                  "layers.[0-3].attn.out, or those of files (q_proj); all matrices of attention "
+                  "and MLP if not given",
+          .also = "target_modules, lora_target, lora_target_modules"),
+    REAL("adapter.dropout", adapter.dropout, "0", 0, 0.999, FIXED,
+         .help = "dropout probability of the input of an adapter", .also = "lora_dropout"),
+    OTHER("adapter.from", PATH, adapter.from, NULL, FIXED,
+          .help = "folder of PEFT (adapter_config.json, adapter_model.safetensors) with the "
+                  "adapter that training begins with, and its kind, rank, alpha and targets",
+          .also = "adapter_name_or_path, peft_model_id, lora_path"),
     REAL("train.z_loss", train.z_loss, "0", 0, 1, RECORDED,
          .help = "weight of the z-loss, which is the squared logarithm of the softmax's sum"),
     REAL("moe.aux_loss", moe.aux_loss, "0", 0, 10, RECORDED,

@@ -27,6 +27,8 @@ typedef struct checking {
     int rank;
     json *golden;
     safetensors *tensors;
+    const char *steps_prefix; // of the batches of the steps: "traj_" or "step_"
+    const char *adapter;      // folder with the adapter that the results are of; NULL: none
     run_config r;
     decoder_spec spec;
     assemble_options options;
@@ -75,10 +77,14 @@ static status golden_open(checking *k)
     }
     k->sequences = ids->dims[0];
     k->seq = ids->dims[1];
-    const safetensors_entry *steps = safetensors_find(k->tensors, "traj_input_ids");
+    k->steps_prefix = "traj_";
+    if (safetensors_find(k->tensors, "traj_input_ids") == NULL) k->steps_prefix = "step_";
+    char *steps_name = NULL;
+    TRY(arena_format(k->a, &steps_name, "%sinput_ids", k->steps_prefix));
+    const safetensors_entry *steps = safetensors_find(k->tensors, steps_name);
     if (steps != NULL) {
         if (steps->ndim != 3 || steps->dims[1] != k->sequences || steps->dims[2] != k->seq) {
-            return fail(ST_DAMAGED, "%s: traj_input_ids is not of shape [steps, B, T]", tensors);
+            return fail(ST_DAMAGED, "%s: %s is not of shape [steps, B, T]", tensors, steps_name);
         }
         k->steps = steps->dims[0];
     }
@@ -117,6 +123,10 @@ static status keys_of_golden(const checking *k, const char **keys, int64_t *coun
     }
     TRY(arena_format(k->a, &pair, "model.from=%s", k->folder));
     keys[(*count)++] = pair;
+    if (k->adapter != NULL) {
+        TRY(arena_format(k->a, &pair, "adapter.from=%s", k->adapter));
+        keys[(*count)++] = pair;
+    }
     keys[(*count)++] = "data.train=golden.safetensors"; // never opened; a run must name a file
     keys[(*count)++] = "schedule.name=constant";
     return ST_OK;
@@ -258,7 +268,7 @@ static void positions_make(const checking *k, const int32_t *documents, int32_t 
     }
 }
 
-// prefix "" or "traj_".
+// prefix: "", or that of the steps.
 static status batch_read(checking *k, const char *prefix, int64_t step)
 {
     static const char *const names[] = {"input_ids", "labels", "position_ids", "doc_ids"};
@@ -471,13 +481,44 @@ static status one_step(checking *k)
     return gradients_compare(k);
 }
 
+// Compares the weights after the last step with the tensors whose names begin with `prefix`.
+static status finals_compare(checking *k, const safetensors *set, const char *prefix)
+{
+    for (int64_t i = 0; i < safetensors_count(set); i++) {
+        const safetensors_entry *e = safetensors_at(set, i);
+        double error = 0.0;
+        char *name = NULL;
+        if (strncmp(e->name, prefix, strlen(prefix)) != 0) continue;
+        // A copy, because the set is closed before the name is printed.
+        TRY(arena_strdup(k->a, e->name + strlen(prefix), &name));
+        TRY(check_final_compare(k->a, &k->job.state, &k->spec, name, e, &error));
+        item_put(k, CHECK_FINAL, error, name);
+    }
+    return ST_OK;
+}
+
+// The adapter after the last step, if it is there, is in the folder `adapter_final`.
+static status final_adapter_compare(checking *k)
+{
+    char *path = NULL;
+    file_info info;
+    safetensors *set = NULL;
+    TRY(arena_format(k->a, &path, "%s/adapter_final/adapter_model.safetensors", k->folder));
+    TRY(k->h->api->path_info(k->h, path, &info));
+    if (info.kind == FILE_KIND_NONE) return ST_OK;
+    TRY(safetensors_open_mapped(k->h, path, &set));
+    const status st = finals_compare(k, set, "");
+    safetensors_close(set);
+    return st;
+}
+
 static status trajectory(checking *k)
 {
     const json *optimizer = json_get(k->golden, "optimizer");
     const json *losses = json_get(optimizer, "losses"), *norms = json_get(optimizer, "grad_norm");
     for (int64_t s = 0; s < k->steps; s++) {
         char *where = NULL;
-        TRY(batch_read(k, "traj_", s));
+        TRY(batch_read(k, k->steps_prefix, s));
         TRY(step_run(k, s + 1));
         TRY(arena_format(k->a, &where, "step %lld", (long long)s + 1));
         const double loss = json_real(json_at(losses, s), (double)NAN);
@@ -485,17 +526,8 @@ static status trajectory(checking *k)
         item_put(k, CHECK_LOSSES, fabs(k->loss - loss), where);
         item_put(k, CHECK_GRAD_NORM, fabs(k->grad_norm - norm) / fabs(norm), where);
     }
-    for (int64_t i = 0; i < safetensors_count(k->tensors); i++) {
-        const safetensors_entry *e = safetensors_at(k->tensors, i);
-        double error = 0.0;
-        if (strncmp(e->name, "final.", 6) != 0) continue;
-        TRY(check_final_compare(k->a, &k->job.state, &k->spec, e, &error));
-        char *name = NULL;
-        TRY(arena_strdup(k->a, e->name + 6,
-                         &name)); // the file is closed before the name is printed
-        item_put(k, CHECK_FINAL, error, name);
-    }
-    return ST_OK;
+    TRY(finals_compare(k, k->tensors, "final."));
+    return k->adapter != NULL ? final_adapter_compare(k) : ST_OK;
 }
 
 // Runs `work` with a job from the file's weights, with all other state as at the beginning.
@@ -565,9 +597,21 @@ static status ref_compare(const checking *with)
     return ST_OK;
 }
 
+// The results may be those of a model with an adapter: in the folder `adapter`, as PEFT writes it.
+static status adapter_find(checking *k)
+{
+    char *folder = NULL;
+    bool is_there = false;
+    TRY(path_join(k->a, k->folder, "adapter", &folder));
+    TRY(model_adapter_is_there(k->h, k->a, folder, &is_there));
+    k->adapter = is_there ? folder : NULL;
+    return ST_OK;
+}
+
 static status spec_make(checking *k, const char *const *keys, int64_t key_count)
 {
     TRY(golden_open(k));
+    TRY(adapter_find(k));
     TRY(config_make(k, keys, key_count));
     TRY(model_spec_from_config(k->h, k->a, &k->r, &k->spec));
     TRY(assemble_layout_check(&k->r, &k->spec));

@@ -56,18 +56,23 @@ double check_noise_of_mean(const check_noise *n)
 // ---- gradients ----------------------------------------------------------------------------------
 
 // The tensor of the plan that the norm of weight w reads: its whole gradient, whatever shards and
-// uses it was summed from.
+// uses it was summed from. Where ranks have copies of a weight, one that counts none of its rows
+// has no norm of it, but an update that reads the same tensor.
 static const plan_tensor *gradient_of(const plan *p, int64_t weight)
 {
+    const plan_tensor *updated = NULL;
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *action = &p->actions[i];
         if (action->kind != ACTION_OPTIMIZER || action->ops_count < 1) continue;
         const plan_binding *b = &p->bindings[action->binding];
         const op_node *node = &b->program->lists[action->list].nodes[action->ops_begin];
-        if (!op_adds_norm(node->code) || node->attrs.tensor_index != weight) continue;
-        return plan_tensor_at(p, b->tensor[op_owner(b->program, node->in[0]).id]);
+        const bool norm = op_adds_norm(node->code), update = op_kind_of(node->code)->updates_state;
+        if ((!norm && !update) || node->attrs.tensor_index != weight) continue;
+        const int32_t ref = b->tensor[op_owner(b->program, node->in[0]).id];
+        if (norm) return plan_tensor_at(p, ref);
+        if (ref != -1 && !plan_ref_is_run(ref)) updated = plan_tensor_at(p, ref);
     }
-    return NULL;
+    return updated;
 }
 
 // Reads this rank's piece of a part, which has the same position in the gradient as the part's own
@@ -251,12 +256,12 @@ static status tensor_find(arena *a, const decoder_spec *spec, const op_model *m,
 }
 
 status check_final_compare(arena *a, const ckpt_state *state, const decoder_spec *spec,
-                           const safetensors_entry *final, double *out)
+                           const char *name, const safetensors_entry *final, double *out)
 {
     int64_t weight = -1;
     model_hf_tensor tensor;
     const op_model *m = state->model;
-    TRY(tensor_find(a, spec, m, final->name + strlen("final."), &weight, &tensor));
+    TRY(tensor_find(a, spec, m, name, &weight, &tensor));
     const op_weight *w = &m->weights[weight];
     const int64_t whole = w->rows * w->columns, elements = tensor.rows * w->columns;
     if (final->type != DTYPE_F32 || final->bytes != elements * (int64_t)sizeof(float)) {

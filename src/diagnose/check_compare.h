@@ -34,8 +34,8 @@ typedef struct check_source {
 // Compares every "grad.<name>" of the file, in the model's order. A missing one is an error.
 NODISCARD status check_gradients_compare(const check_source *s, check_gradient **out,
                                          int64_t *count);
-// Root mean square of the difference between "final.<name>" and the current weight.
+// Root mean square of the difference between a file's tensor and the current weight `name`.
 NODISCARD status check_final_compare(arena *a, const ckpt_state *state, const decoder_spec *spec,
-                                     const safetensors_entry *final, double *out);
+                                     const char *name, const safetensors_entry *final, double *out);
 
 #endif

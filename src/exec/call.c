@@ -129,8 +129,12 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->step_no = (int32_t)step_no;
     call->microbatch = action->microbatch;
     call->layer = b->layer >= 0 ? p->model->layers[b->layer].index : -1;
-    // A dropout site is a use within a layer; the layer makes it unique in the model.
-    call->attrs.site += 4 * (call->layer + 1);
+    // A dropout site is a use within a layer; the layer makes it unique in the model. A layer has
+    // four uses, and those of its adapter in the upper half of the numbers.
+    enum { USES = 4, ADAPTER_USES = 32, ADAPTER_SITES = 1 << 19 };
+    const int32_t above = call->layer + 1;
+    call->attrs.site +=
+        call->attrs.site < USES ? USES * above : ADAPTER_SITES + ADAPTER_USES * above;
 }
 
 // The operands' shapes, as a backend is asked about them: no byte is read.

@@ -30,9 +30,14 @@ typedef struct infer_options {
     // For measurements, where infer_open gets no folder: this model with initial values.
     const decoder_spec *fresh;
     uint64_t fresh_seed;
-    const char *level; // NULL: the machine's
-    trace_ring *trace; // trace of every run; NULL: none
+    const char *level;   // NULL: the machine's
+    const char *adapter; // folder of PEFT with an adapter for the model; NULL: none
+    trace_ring *trace;   // trace of every run; NULL: none
 } infer_options;
+
+// Adds the adapter to the spec of a model: that of the folder itself, or `adapter`.
+NODISCARD status infer_adapter_read(const host *h, arena *a, const char *folder,
+                                    const char *adapter, decoder_spec *spec);
 
 // Rules for choosing the next token: temperature 0 takes the best one. A filter is off at 0, top_p
 // at 1.

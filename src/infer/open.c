@@ -1,13 +1,33 @@
 // A model on a device: configuration, plans in one arena, constants, weights.
 #include "infer/open.h"
 
+#include "assemble/base.h"
+
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #ifdef TRIREME_DEBUG
 static const bool poison_dead_bytes = true;
 #else
 static const bool poison_dead_bytes = false;
 #endif
+
+status infer_adapter_read(const host *h, arena *a, const char *folder, const char *adapter,
+                          decoder_spec *spec)
+{
+    bool is_there = false, is_checkpoint = false;
+    TRY(model_adapter_is_there(h, a, folder, &is_there));
+    if (is_there && adapter != NULL) {
+        return fail(ST_UNSUPPORTED,
+                    "%s has an adapter already, so %s cannot be added; give its base model", folder,
+                    adapter);
+    }
+    if (adapter != NULL) return model_adapter_read(h, a, adapter, true, &spec->adapter);
+    if (!is_there) return ST_OK;
+    TRY(ckpt_folder_is(h, a, folder, &is_checkpoint));
+    return model_adapter_read(h, a, folder, !is_checkpoint, &spec->adapter);
+}
 
 status infer_core_begin(infer_core *c, const host *h, arena *a, const char *folder,
                         const infer_options *o)
@@ -27,7 +47,10 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     const kern_hint hint = {.threads = c->threads, .level = o->level};
     TRY(kern_context_create(a, backend, &hint, &c->kernels));
     c->workspace = (exec_workspace_context){.kernels = c->kernels, .strict = o->strict};
-    if (folder != NULL) return model_spec_from_hf(h, a, folder, &c->spec);
+    if (folder != NULL) {
+        TRY(model_spec_from_hf(h, a, folder, &c->spec));
+        return infer_adapter_read(h, a, folder, o->adapter, &c->spec);
+    }
     ASSERT(o->fresh != NULL);
     c->spec = *o->fresh;
     return ST_OK;
@@ -100,9 +123,18 @@ typedef struct files_of {
     const infer_core *core;
 } files_of;
 
+// adapter_put() sets the adapter's weights.
+static bool is_set_later(const infer_core *c, int64_t weight, float *values)
+{
+    const op_weight *w = &c->model->weights[weight];
+    if (w->is_adapter) memset(values, 0, (size_t)(w->rows * w->columns) * sizeof(float));
+    return w->is_adapter;
+}
+
 static status weight_from_files(void *context, int64_t weight, float *values)
 {
     const files_of *f = context;
+    if (is_set_later(f->core, weight, values)) return ST_OK;
     return model_weight_read(f->files, &f->core->spec, f->core->model, weight, values);
 }
 
@@ -113,9 +145,15 @@ static status weight_fresh(void *context, int64_t weight, float *values)
     return ST_OK;
 }
 
-static status weights_put(infer_core *c, const char *folder)
+static ckpt_state state_of(const infer_core *c, ckpt_part part)
 {
-    const ckpt_state state = {.h = c->h, .e = c->e, .model = c->model, .run = &c->run};
+    return (ckpt_state){.h = c->h, .e = c->e, .model = c->model, .run = &c->run, .part = part};
+}
+
+// Sets the weights of the base model; without an adapter these are all.
+static status base_put(infer_core *c, const char *folder)
+{
+    const ckpt_state state = state_of(c, CKPT_BASE);
     bool is_checkpoint = false;
     if (folder == NULL) return ckpt_weights_put(&state, weight_fresh, c);
     TRY(ckpt_folder_is(c->h, c->a, folder, &is_checkpoint));
@@ -130,6 +168,61 @@ static status weights_put(infer_core *c, const char *folder)
     if (st == ST_OK) st = ckpt_weights_put(&state, weight_from_files, &from_files);
     safetensors_close(files);
     return st;
+}
+
+// Sets the weights of an adapter from a folder of PEFT.
+static status adapter_put(infer_core *c)
+{
+    const ckpt_state state = state_of(c, CKPT_ADAPTER);
+    model_adapter_source from;
+    TRY(model_adapter_open(c->h, c->a, &c->spec, c->model, 0, &from));
+    status st = ST_OK;
+    for (int64_t w = 0; w < c->model->weight_count && st == ST_OK; w++) {
+        const int64_t count = c->model->weights[w].rows * c->model->weights[w].columns;
+        if (!c->model->weights[w].is_adapter) continue;
+        float *values = malloc((size_t)count * sizeof(float));
+        if (values == NULL) {
+            st = fail(ST_NO_MEMORY, "no memory for %s", c->model->weights[w].name);
+            break;
+        }
+        st = model_adapter_weight(&from, w, values);
+        if (st == ST_OK) st = ckpt_weight_put(&state, w, values);
+        free(values);
+    }
+    model_adapter_close(&from);
+    return st;
+}
+
+// A checkpoint of a run with an adapter holds the adapter, and names its base model.
+static status adapted_put(infer_core *c, const char *folder, const assemble_base *was)
+{
+    const ckpt_state state = state_of(c, CKPT_ADAPTER);
+    assemble_base now;
+    ckpt_info facts;
+    file_info info = {.kind = FILE_KIND_NONE};
+    if (was->from != NULL) TRY(c->h->api->path_info(c->h, was->from, &info));
+    if (was->from != NULL && info.kind == FILE_KIND_NONE) {
+        return fail(ST_NOT_FOUND,
+                    "%s holds an adapter, and its base model %s is not there; put it back, or "
+                    "link its new place there",
+                    folder, was->from);
+    }
+    TRY(assemble_base_describe(c->h, c->a, &c->spec, was->from, was->seed, &now));
+    TRY(assemble_base_compare(folder, was, &now));
+    c->fresh_seed = (uint64_t)was->seed;
+    TRY(base_put(c, was->from));
+    return ckpt_load(&state, c->a, folder, true, &facts);
+}
+
+static status weights_put(infer_core *c, const char *folder)
+{
+    bool is_checkpoint = false, has_base = false;
+    assemble_base base;
+    if (folder != NULL) TRY(ckpt_folder_is(c->h, c->a, folder, &is_checkpoint));
+    if (is_checkpoint) TRY(assemble_base_read(c->h, c->a, folder, &base, &has_base));
+    if (has_base) return adapted_put(c, folder, &base);
+    TRY(base_put(c, folder));
+    return c->spec.adapter.rank > 0 ? adapter_put(c) : ST_OK;
 }
 
 status infer_core_load(infer_core *c, const char *folder, const plan *const *plans, int64_t count)

@@ -40,7 +40,7 @@ typedef struct building {
 static status stream_input(building *b, built_program *bp, tensor_id *h)
 {
     TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), h));
-    bp->frozen_input = b->options->freeze.count > 0 && !b->trains;
+    bp->frozen_input = block_freezes(&bp->c) && !b->trains;
     bp->p->tensors[*h].frozen = bp->frozen_input;
     return ST_OK;
 }
@@ -195,7 +195,8 @@ static status weight_make(building *b, const char *prefix, const block_weight *w
                        .in_gemm = w->in_gemm,
                        .is_matrix = w->is_matrix,
                        .is_expert = w->cut_dim[AXIS_EP] >= 0,
-                       .stripe = w->stripe};
+                       .stripe = w->stripe,
+                       .is_adapter = w->adapter};
     memcpy(out->cut_dim, w->cut_dim, sizeof(out->cut_dim));
     TRY(named(b->a, prefix, w->name, &out->name));
     out->parts[0] = (weight_part){.name = out->name, .rows = w->rows};
@@ -223,6 +224,7 @@ static status layer_make(building *b, int32_t program, int32_t index, const char
         b->weights[map[t]].frozen = bp->p->tensors[t].frozen;
         if (bp->c.weights[i].balanced) {
             b->weights[map[t]].balanced =
+                b->spec->adapter.rank == 0 &&
                 !model_freeze_matches(&b->options->freeze, b->weights[map[t]].name);
         }
         b->trains = b->trains || !bp->p->tensors[t].frozen;
@@ -232,16 +234,27 @@ static status layer_make(building *b, int32_t program, int32_t index, const char
     return ST_OK;
 }
 
-// Returns in *out whether the program trains the same weights as the layer with this prefix.
+// Returns whether the adapter covers the same matrices in the layer with this prefix.
+static bool covers_same(const built_program *p, const char *prefix)
+{
+    for (int i = 0; i < p->c.matrix_count; i++) {
+        const bool covered = model_adapter_covers(p->c.spec, prefix, p->c.matrices[i].name);
+        if (covered != p->c.matrices[i].covered) return false;
+    }
+    return true;
+}
+
+// Returns in *out whether the program has and trains the same weights as the layer with this
+// prefix.
 static status trains_same_weights(const building *b, const built_program *p, const char *prefix,
                                   bool *out)
 {
-    *out = true;
-    if (b->options->freeze.count == 0) return ST_OK;
-    *out = p->frozen_input == !b->trains;
+    *out = covers_same(p, prefix);
+    if (!block_freezes(&p->c)) return ST_OK;
+    *out = *out && p->frozen_input == !b->trains;
     for (int i = 0; i < p->c.weight_count && *out; i++) {
         bool frozen = false;
-        TRY(model_freeze_weight(b->options, prefix, &p->c.weights[i], &frozen));
+        TRY(model_freeze_weight(&p->c, prefix, &p->c.weights[i], &frozen));
         *out = frozen == p->p->tensors[p->c.weight_ids[i]].frozen;
     }
     return ST_OK;
@@ -407,7 +420,8 @@ static status build(building *b)
         m->load_layers = (int32_t)s->layers;
         m->load_experts = (int32_t)s->experts.count;
     }
-    if (m->purpose == PURPOSE_TRAIN && b->options->freeze.count > 0) skipped_count(m, s);
+    if (m->purpose == PURPOSE_TRAIN && block_freezes(&b->programs[0].c)) skipped_count(m, s);
+    TRY(model_adapter_check(m, s));
     return model_freeze_check(m, &b->options->freeze);
 }
 

@@ -23,12 +23,12 @@ bool model_freeze_matches(const option_list *patterns, const char *name)
     return matches(patterns, "", name);
 }
 
-status model_freeze_weight(const model_options *options, const char *prefix, const block_weight *w,
+status model_freeze_weight(const block_context *c, const char *prefix, const block_weight *w,
                            bool *frozen)
 {
-    const option_list *patterns = &options->freeze;
-    *frozen = w->fixed;
-    if (patterns->count == 0 || w->fixed) return ST_OK;
+    const option_list *patterns = &c->options->freeze;
+    *frozen = w->fixed || (c->spec->adapter.rank > 0 && !w->adapter);
+    if (patterns->count == 0 || *frozen) return ST_OK;
     if (w->shared != NULL) {
         *frozen = matches(patterns, "", w->shared);
         return ST_OK;

@@ -64,6 +64,33 @@ static void name_make(const model_arch *arch, const arch_tensor *t, int layer, i
     ASSERT(used < HF_NAME_BYTES);
 }
 
+bool model_hf_module(const decoder_spec *spec, const char *ours, char out[MODEL_NAME_BYTES])
+{
+    static const char end[] = ".weight";
+    int layer = -1;
+    const model_arch *arch = model_arch_find(spec->arch);
+    const arch_tensor *t = tensor_of(arch, ours, &layer);
+    if (t == NULL || strchr(t->theirs, '@') != NULL) return false;
+    name_make(arch, t, layer, -1, out);
+    const size_t length = strlen(out), tail = sizeof(end) - 1;
+    if (length < tail || strcmp(out + length - tail, end) != 0) return false;
+    out[length - tail] = '\0';
+    return true;
+}
+
+// Turns the name of a matrix into that of a weight of its adapter, as PEFT has it.
+static void adapter_name(const char *kind, char name[HF_NAME_BYTES])
+{
+    char module[HF_NAME_BYTES];
+    const size_t length = strlen(name), tail = strlen(".weight");
+    ASSERT(length > tail && strcmp(name + length - tail, ".weight") == 0);
+    const bool is_vector = strcmp(kind, "lora_magnitude_vector") == 0;
+    (void)snprintf(module, sizeof(module), "%.*s", (int)(length - tail), name);
+    const int used = snprintf(name, HF_NAME_BYTES, "base_model.model.%s.%s%s", module, kind,
+                              is_vector ? "" : ".weight");
+    ASSERT(used < HF_NAME_BYTES);
+}
+
 int64_t hf_source_count(const hf_sources *all)
 {
     return all->count * all->experts;
@@ -88,12 +115,14 @@ void hf_source_at(const hf_sources *all, int64_t index, hf_source *out)
     const arch_tensor *t = all->tensors[k];
     out->tensor = t;
     name_make(all->arch, t, all->layer, expert, out->name);
+    if (all->adapter != NULL) adapter_name(all->adapter, out->name);
+    const arch_layout layout = all->adapter == NULL ? t->layout : ARCH_PLAIN;
     out->as = (model_hf_tensor){.name = out->name,
                                 .row_begin = expert * all->rows_of_expert + all->row_begin[k],
                                 .rows = all->rows[k],
                                 .slices = all->slices,
-                                .transposed = (t->layout & ARCH_TRANSPOSED) != 0,
-                                .paired = (t->layout & ARCH_PAIRED) != 0};
+                                .transposed = (layout & ARCH_TRANSPOSED) != 0,
+                                .paired = (layout & ARCH_PAIRED) != 0};
     dims_set(all->weight, &out->as);
 }
 
@@ -126,12 +155,43 @@ static void experts_sources(const decoder_spec *spec, const op_weight *w, hf_sou
     }
 }
 
+// Finds the row of the matrix that a weight of an adapter, or a part of one, belongs to.
+static const arch_tensor *adapted_tensor(const model_arch *arch, const char *ours, int *layer,
+                                         const char **kind)
+{
+    char name[HF_NAME_BYTES];
+    const char *end = strstr(ours, ".lora_");
+    ASSERT(end != NULL && end - ours < HF_NAME_BYTES);
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(end - ours), ours);
+    *kind = end + 1;
+    return tensor_of(arch, name, layer);
+}
+
+static status adapter_sources(const model_arch *arch, const op_weight *w, hf_sources *out)
+{
+    out->tensors[0] = adapted_tensor(arch, w->name, &out->layer, &out->adapter);
+    out->rows[0] = w->rows;
+    if (out->tensors[0] != NULL) return ST_OK;
+    for (int p = 0; p < w->part_count; p++) {
+        out->tensors[p] = adapted_tensor(arch, w->parts[p].name, &out->layer, &out->adapter);
+        if (out->tensors[p] == NULL) {
+            return fail(ST_INTERNAL, "%s has no name for %s in Hugging Face files", arch->name,
+                        w->parts[p].name);
+        }
+        out->row_begin[p] = w->parts[p].row_begin;
+        out->rows[p] = w->parts[p].rows;
+    }
+    out->count = w->part_count;
+    return ST_OK;
+}
+
 status hf_sources_of(const decoder_spec *spec, const op_weight *w, hf_sources *out)
 {
     const model_arch *arch = model_arch_find(spec->arch);
     ASSERT(arch != NULL);
     *out =
         (hf_sources){.arch = arch, .weight = w, .count = 1, .layer = -1, .experts = 1, .slices = 1};
+    if (w->is_adapter) return adapter_sources(arch, w, out);
     out->tensors[0] = strcmp(w->name, hf_head_tensor.ours) == 0
                           ? &hf_head_tensor
                           : tensor_of(arch, w->name, &out->layer);

@@ -4,7 +4,7 @@
 
 #include "model/arch/arch.h"
 
-enum { HF_NAME_BYTES = 128 };
+enum { HF_NAME_BYTES = MODEL_NAME_BYTES };
 
 // The head lies outside the inner model, so it has no prefix.
 extern const arch_tensor hf_head_tensor;
@@ -27,6 +27,7 @@ typedef struct hf_sources {
     int layer;
     int64_t experts, rows_of_expert; // experts is 1 where each tensor is all of its rows
     int64_t slices;                  // experts that a tensor stacks; 1: none
+    const char *adapter;             // "lora_A", "lora_B", ...; NULL: of the base model
 } hf_sources;
 
 NODISCARD status hf_sources_of(const decoder_spec *spec, const op_weight *w, hf_sources *out);

@@ -10,6 +10,8 @@
 #include "config/run_config.h"
 #include "op/model.h"
 
+#include <math.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -76,6 +78,24 @@ typedef struct model_latent {
     int64_t nope_dim, rope_dim, value_dim; // per head: two parts of queries and keys; values
 } model_latent;
 
+// Low-rank terms of matrices, which are frozen then: y = x W^T + scale * (x A^T) B^T, A (rank, in),
+// B (out, rank). Sources: Hu et al. 2021, arXiv:2106.09685; rslora: Kalajdzievski 2023,
+// arXiv:2312.03732; dora: Liu et al. 2024, arXiv:2402.09353.
+typedef struct model_adapter {
+    int64_t rank; // 0: there is no adapter, and all weights are trained
+    double alpha; // scale is alpha / rank, or with rslora alpha / sqrt(rank)
+    bool rslora, dora;
+    float dropout;       // of x before A
+    option_list targets; // names or patterns of matrices; empty: all of attention and MLP
+    bool are_modules;    // targets are whole names of modules, as a file of PEFT has them
+    const char *folder;  // PEFT's folder with the values; NULL: initial values
+    dtype saved;         // type of the values in that folder
+} model_adapter;
+static inline double model_adapter_scale(const model_adapter *a)
+{
+    return a->alpha / (a->rslora ? sqrt((double)a->rank) : (double)a->rank);
+}
+
 // One spec for every decoder. It is plain data; model_spec_check states its invariants.
 typedef struct decoder_spec {
     const char *arch; // row of the arch family: "gpt2", "llama", "mixtral"
@@ -111,6 +131,7 @@ typedef struct decoder_spec {
     model_experts experts;
     model_latent latent;
     bool counted_only; // it stands for a model whose experts or routers are of another kind
+    model_adapter adapter;
 } decoder_spec;
 // Returns the columns of a head that rotary positions turn.
 static inline int64_t model_rope_dim(const decoder_spec *s)
@@ -229,10 +250,40 @@ typedef struct model_hf_tensor {
 int64_t model_hf_at(const model_hf_tensor *t, int64_t columns, int64_t row, int64_t column);
 NODISCARD status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m,
                                   int64_t weight, model_hf_tensor **out, int64_t *count);
-// Checks that the file has every weight with its shape and no unknown tensors. The error lists all
-// differences.
+// The name of the module whose matrix a weight or a part of one is:
+// "model.layers.3.self_attn.q_proj". False: files have no matrix of its own.
+enum { MODEL_NAME_BYTES = 128 };
+bool model_hf_module(const decoder_spec *spec, const char *ours, char out[MODEL_NAME_BYTES]);
+// Checks that the file has every weight of the base model with its shape and no unknown tensors.
+// The error lists all differences. The second does the same for the adapter's file.
 NODISCARD status model_hf_check(arena *a, const safetensors *file, const decoder_spec *spec,
                                 const op_model *m);
+NODISCARD status model_hf_adapter_check(arena *a, const safetensors *file, const decoder_spec *spec,
+                                        const op_model *m);
+
+// ---- adapters -----------------------------------------------------------------------------------
+// Returns whether the adapter has terms for the matrix, or part of a fused one, called prefix +
+// name: "layers.3." and "attn.q".
+bool model_adapter_covers(const decoder_spec *spec, const char *prefix, const char *name);
+// Returns whether the folder has the adapter_config.json of PEFT.
+NODISCARD status model_adapter_is_there(const host *h, arena *a, const char *folder, bool *out);
+// Reads that file, and with `values` the names in adapter_model.safetensors, which are the targets.
+NODISCARD status model_adapter_read(const host *h, arena *a, const char *folder, bool values,
+                                    model_adapter *out);
+// Prints it for the targets of a built model. base: the name of the base model; NULL: unknown.
+NODISCARD status model_adapter_print(arena *a, const decoder_spec *spec, const op_model *m,
+                                     const char *base, text *out);
+// Reads values of the adapter's weights: from its folder, or initial ones.
+typedef struct model_adapter_source {
+    const decoder_spec *spec;
+    const op_model *m;
+    uint64_t seed;
+    safetensors *file; // NULL: initial values
+} model_adapter_source;
+NODISCARD status model_adapter_open(const host *h, arena *a, const decoder_spec *spec,
+                                    const op_model *m, uint64_t seed, model_adapter_source *out);
+void model_adapter_close(model_adapter_source *s);
+NODISCARD status model_adapter_weight(const model_adapter_source *s, int64_t weight, float *values);
 
 #ifdef __cplusplus
 }

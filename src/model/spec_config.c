@@ -183,6 +183,31 @@ static status bias_check(const run_config *c, const decoder_spec *s)
                 c->model.router.bias_rate, c->model.from);
 }
 
+// The dropout of an adapter is that of the run, never that of its folder.
+static status adapter_apply(const host *h, arena *a, const run_config *c, decoder_spec *s)
+{
+    bool is_there = false;
+    if (c->model.from != NULL) TRY(model_adapter_is_there(h, a, c->model.from, &is_there));
+    if (is_there) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "model.from = %s is a model with an adapter: train on from its base model and "
+                    "its adapter (`trireme export %s --adapter DIR`, then adapter.from = DIR), or "
+                    "from one with the adapter in its weights (`trireme export %s DIR --merge`)",
+                    c->model.from, c->model.from, c->model.from);
+    }
+    if (c->adapter.from != NULL) {
+        TRY(model_adapter_read(h, a, c->adapter.from, true, &s->adapter));
+    } else if (c->adapter.kind != RUN_ADAPTER_NONE) {
+        s->adapter = (model_adapter){.rank = c->adapter.rank,
+                                     .alpha = c->adapter.alpha,
+                                     .rslora = c->adapter.kind == RUN_ADAPTER_RSLORA,
+                                     .targets = c->adapter.targets,
+                                     .saved = DTYPE_F32};
+    }
+    s->adapter.dropout = (float)c->adapter.dropout;
+    return ST_OK;
+}
+
 status model_spec_from_config(const host *h, arena *a, const run_config *c, decoder_spec *out)
 {
     decoder_spec s;
@@ -200,6 +225,7 @@ status model_spec_from_config(const host *h, arena *a, const run_config *c, deco
     }
     // Dropout is that of the run's configuration (default 0), never that of the model's folder.
     s.dropout_embedding = s.dropout_attention = s.dropout_residual = (float)c->model.dropout;
+    TRY(adapter_apply(h, a, c, &s));
     decoder_spec checked = s;
     if (checked.vocab == 0) checked.vocab = 1; // the tokenizer sets it later
     TRY(model_spec_check(&checked));

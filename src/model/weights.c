@@ -353,10 +353,11 @@ static int64_t entry_index(const safetensors *set, const safetensors_entry *e)
 }
 
 static status weights_check(complaints *c, const safetensors *set, const decoder_spec *spec,
-                            const op_model *m, bool *used)
+                            const op_model *m, bool adapter, bool *used)
 {
     for (int64_t i = 0; i < m->weight_count; i++) {
         hf_sources sources;
+        if (m->weights[i].is_adapter != adapter) continue;
         TRY(hf_sources_of(spec, &m->weights[i], &sources));
         for (int64_t s = 0; s < hf_source_count(&sources); s++) {
             char why[160];
@@ -381,7 +382,7 @@ status model_hf_check(arena *a, const safetensors *set, const decoder_spec *spec
     const char *const *wrapper = NULL;
     bool *used = NULL;
     TRY(arena_new(a, safetensors_count(set), &used));
-    TRY(weights_check(&c, set, spec, m, used));
+    TRY(weights_check(&c, set, spec, m, false, used));
     for (int64_t i = 0; i < safetensors_count(set); i++) {
         const char *name = safetensors_at(set, i)->name;
         if (used[i] || is_ignored(arch, spec, name)) continue;
@@ -397,4 +398,22 @@ status model_hf_check(arena *a, const safetensors *set, const decoder_spec *spec
     }
     return fail(ST_MODEL, "the weights do not fit the model that config.json describes:%s",
                 c.lines.bytes);
+}
+
+status model_hf_adapter_check(arena *a, const safetensors *set, const decoder_spec *spec,
+                              const op_model *m)
+{
+    complaints c = {.lines = {.a = a}};
+    bool *used = NULL;
+    TRY(arena_new(a, safetensors_count(set), &used));
+    TRY(weights_check(&c, set, spec, m, true, used));
+    for (int64_t i = 0; i < safetensors_count(set); i++) {
+        if (used[i]) continue;
+        TRY(complain(&c, safetensors_at(set, i)->name, "belongs to no matrix of this model"));
+    }
+    if (c.count == 0) return ST_OK;
+    if (c.count > COMPLAINTS_SHOWN) {
+        TRY(text_add(&c.lines, "\n  and %lld more", (long long)(c.count - COMPLAINTS_SHOWN)));
+    }
+    return fail(ST_MODEL, "the adapter does not fit the model:%s", c.lines.bytes);
 }

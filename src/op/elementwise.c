@@ -301,19 +301,21 @@ static void dropout_place(const op_program *p, const op_node *node, op_rule *rul
 {
     (void)p;
     (void)node;
-    // No cut by columns, because the index of a feature is part of its random counter.
-    OP_RULES(rules, count, "0:0", "p:p");
+    OP_RULES(rules, count, "0:0", "p:p", "1:1");
 }
 
-// Rows are cut by positions; the position of a row is part of its counter too.
+// The position of a row and the index of a column are parts of their random counter.
 static void dropout_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
                         op_node *piece)
 {
-    (void)p;
-    (void)node;
-    if (rule != 1) return;
-    piece->piece.row_ways = ways;
-    piece->piece.row_at = at;
+    if (rule == 1) {
+        piece->piece.row_ways = ways;
+        piece->piece.row_at = at;
+    } else if (rule == 3) {
+        const int64_t columns = op_at(p, node->in[0])->dims[1].scale;
+        piece->piece.whole_columns = max_i64(node->piece.whole_columns, columns);
+        piece->piece.first_column += op_piece_begin(columns, ways, at);
+    }
 }
 
 // Ten rounds of Philox for four elements are about twelve integer operations for each.

@@ -87,9 +87,9 @@ typedef struct op_piece {
     // ATTENTION, ATTENTION_BWD: rows of a sequence, in multiples of its rows in other operations;
     // 0: 1
     int32_t seq_ways;
-    // Updates: columns of the whole weight (0: not a piece) and the first one of the piece; for
-    // each part its rows in the piece, the row of the whole weight where they begin, and its rows
-    // in the whole. ALL_GATHER of a weight: the same.
+    // Updates, DROPOUT: columns of the whole weight or row (0: not a piece) and the first one of
+    // the piece; for each part its rows in the piece, the row of the whole weight where they begin,
+    // and its rows in the whole. ALL_GATHER of a weight: the same.
     int64_t whole_columns, first_column;
     int32_t part_count;
     int64_t part_rows[4], part_first[4], part_whole[4];

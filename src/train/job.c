@@ -111,6 +111,7 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
                               .run = &plans->run,
                               .places = &plans->places,
                               .derived_weights = assemble_derives_weights(r),
+                              .part = assemble_saved_part(plans->spec),
                               .rank = (int)plan_mesh_rank(&options->mesh),
                               .share = state_share,
                               .give = state_give,
@@ -175,6 +176,7 @@ static status weights_init(train_job *job, const kern_context *kernels, float *v
     const uint64_t seed = (uint64_t)job->plans->config->train.seed;
     for (int64_t w = 0; w < m->weight_count; w++) {
         const int64_t all = m->weights[w].rows * m->weights[w].columns;
+        if (m->weights[w].is_adapter) continue;
         for (int64_t begin = 0; begin < all; begin += INIT_CHUNK) {
             const int64_t count = min_i64(INIT_CHUNK, all - begin);
             if (!ckpt_weight_is_here(&job->state, w, begin, count)) continue;
@@ -209,10 +211,48 @@ typedef struct files_of {
 static status weight_from_files(void *context, int64_t weight, float *values)
 {
     const files_of *f = context;
+    const op_weight *w = &f->plans->whole->weights[weight];
+    if (w->is_adapter) { // train_job_adapter() sets it
+        memset(values, 0, (size_t)(w->rows * w->columns) * sizeof(float));
+        return ST_OK;
+    }
     return model_weight_read(f->files, f->plans->spec, f->plans->whole, weight, values);
 }
 
-status train_job_weights(train_job *job, arena *a)
+// Stores the adapter's weights, after those of the base model.
+static status adapter_put(train_job *job, const model_adapter_source *from)
+{
+    const op_model *m = from->m;
+    int64_t most = 0;
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        if (m->weights[w].is_adapter) {
+            most = max_i64(most, m->weights[w].rows * m->weights[w].columns);
+        }
+    }
+    float *values = malloc((size_t)max_i64(most, 1) * sizeof(float));
+    status st = values == NULL ? fail(ST_NO_MEMORY, "no memory for the adapter's values") : ST_OK;
+    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
+        const int64_t count = m->weights[w].rows * m->weights[w].columns;
+        if (!m->weights[w].is_adapter || !ckpt_weight_is_here(&job->state, w, 0, count)) continue;
+        st = model_adapter_weight(from, w, values);
+        if (st == ST_OK) st = ckpt_weight_put(&job->state, w, values);
+    }
+    free(values);
+    return st;
+}
+
+status train_job_adapter(train_job *job, arena *a)
+{
+    const assemble_plans *plans = job->plans;
+    model_adapter_source from;
+    TRY(model_adapter_open(job->h, a, plans->spec, plans->whole,
+                           (uint64_t)plans->config->train.seed, &from));
+    const status st = adapter_put(job, &from);
+    model_adapter_close(&from);
+    return st;
+}
+
+status train_job_base(train_job *job, arena *a)
 {
     return train_job_weights_of(job, a, job->plans->config->model.from);
 }
@@ -224,7 +264,9 @@ status train_job_weights_of(train_job *job, arena *a, const char *from)
     TRY(ckpt_folder_is(job->h, a, from, &is_checkpoint));
     if (is_checkpoint) {
         ckpt_info facts;
-        return ckpt_load(&job->state, a, from, true, &facts);
+        ckpt_state base = job->state;
+        base.part = CKPT_BASE;
+        return ckpt_load(&base, a, from, true, &facts);
     }
     safetensors *files = NULL;
     TRY(safetensors_open(job->h, from, &files));
@@ -233,6 +275,12 @@ status train_job_weights_of(train_job *job, arena *a, const char *from)
     if (st == ST_OK) st = ckpt_weights_put(&job->state, weight_from_files, &from_files);
     safetensors_close(files);
     return st;
+}
+
+status train_job_weights(train_job *job, arena *a)
+{
+    TRY(train_job_base(job, a));
+    return train_job_has_base(job) ? train_job_adapter(job, a) : ST_OK;
 }
 
 status train_job_numerics(const train_job *job, const assemble_options *options, arena *a,

@@ -32,6 +32,14 @@ void train_job_destroy(train_job *job);
 NODISCARD status train_job_weights(train_job *job, arena *a);
 // The same from another folder; NULL: from the seed.
 NODISCARD status train_job_weights_of(train_job *job, arena *a, const char *from);
+// Its two parts where the run has an adapter: the base model, which checkpoints do not hold, and
+// the adapter, from adapter.from or with initial values.
+static inline bool train_job_has_base(const train_job *job)
+{
+    return job->plans->spec->adapter.rank > 0;
+}
+NODISCARD status train_job_base(train_job *job, arena *a);
+NODISCARD status train_job_adapter(train_job *job, arena *a);
 // Sets the run's first loss scale: for a loaded state of another precision.
 NODISCARD status train_job_scale_reset(train_job *job);
 // Describes the inputs, other than the configuration, that determine the bits of a run: device,

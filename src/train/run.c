@@ -217,7 +217,11 @@ static status job_of_run(session *s, run_config *r)
 
 static status begin_anew(session *s)
 {
-    TRY(train_job_weights(&s->job, s->a));
+    if (train_job_has_base(&s->job)) {
+        TRY(train_job_adapter(&s->job, s->a)); // the base is there
+    } else {
+        TRY(train_job_weights(&s->job, s->a));
+    }
     if (s->r->model.from != NULL) {
         session_say(s, LOG_INFO, "weights from %s; the optimizer state starts at zero",
                     s->r->model.from);
@@ -340,9 +344,20 @@ static status lost_say(session *s, const ckpt_entries *lost, const ckpt_entries 
     return ST_OK;
 }
 
+// Checkpoints hold the adapter alone, so its base is loaded for each of them.
+static status base_of_run(session *s)
+{
+    if (!train_job_has_base(&s->job)) return ST_OK;
+    TRY(train_job_base(&s->job, s->a));
+    if (!session_is_first(s)) return ST_OK;
+    return assemble_base_describe(s->h, s->a, &s->spec, s->r->model.from, s->r->train.seed,
+                                  &s->base);
+}
+
 static status state_of_run(session *s, const char *resume)
 {
     ckpt_entries list, lost;
+    TRY(base_of_run(s));
     s->saved_step = s->begun_step = -1;
     s->val_loss = s->best_val_loss = s->loss = (double)NAN;
     TRY(ckpt_list(s->h, s->a, s->folder.checkpoints, &list));
@@ -397,6 +412,24 @@ static status settings_advise(session *s)
     return ST_OK;
 }
 
+// An adapter that came from a folder keeps the words of that folder.
+static status adapter_describe(session *s)
+{
+    const model_adapter *adapter = &s->spec.adapter;
+    char *path = NULL, *bytes = NULL;
+    int64_t count = 0;
+    s->adapter_json.a = s->base_json.a = s->a;
+    if (adapter->rank == 0) return ST_OK;
+    TRY(assemble_base_print(&s->base, &s->base_json));
+    if (adapter->folder == NULL) {
+        return model_adapter_print(s->a, &s->spec, s->plans.whole, s->r->model.from,
+                                   &s->adapter_json);
+    }
+    TRY(path_join(s->a, adapter->folder, "adapter_config.json", &path));
+    TRY(host_read_all(s->h, s->a, path, 1 << 20, &bytes, &count));
+    return text_add_bytes(&s->adapter_json, bytes, count);
+}
+
 static status started(session *s, const config *c, const char *config_text)
 {
     char *about = NULL, count[32];
@@ -437,6 +470,7 @@ static status started(session *s, const config *c, const char *config_text)
     s->config_json.a = s->config_yaml.a = s->a;
     TRY(model_spec_print_json(&s->spec, &s->config_json));
     TRY(config_print_resolved(c, s->r, &s->config_yaml));
+    TRY(adapter_describe(s));
     (void)hash128_text(hash128_of(s->config_yaml.bytes, s->config_yaml.length), s->config_sum);
     if (s->w->started != NULL) s->w->started(s->w->context, &s->start);
     return settings_advise(s);

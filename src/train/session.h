@@ -3,6 +3,7 @@
 #ifndef TRAIN_SESSION_H
 #define TRAIN_SESSION_H
 
+#include "assemble/base.h"
 #include "op/objective.h"
 #include "train/advice.h"
 #include "train/folder.h"
@@ -33,6 +34,8 @@ typedef struct session {
     step_device *results;          // results of the step or evaluation read last
     obs_load *loads;               // of its layers with experts; NULL: there are none
     text config_json, config_yaml; // stored in checkpoints
+    text adapter_json, base_json;  // too, if the run has an adapter
+    assemble_base base;            // of the adapter, on the first rank
     const char *numerics;
     double flops_per_token, peak_flops;
     train_facts facts;       // of data and machine
@@ -62,7 +65,7 @@ typedef struct session {
     ckpt_saver *saver;
     int64_t saved_step, begun_step; // newest save, and the one in progress; -1: none
     error_record save_error;        // error of the last failed save
-    ckpt_extra extras[2];
+    ckpt_extra extras[4];
     char config_sum[33], data_sum[33], tokenizer_sum[33];
     struct {
         const train_restart *order; // NULL: no copies in memory

@@ -119,7 +119,10 @@ void session_order_fill(session *s, ckpt_order *order)
     const ckpt_extra extras[] = {
         {"config.json", s->config_json.bytes},
         {"config.resolved.yaml", s->config_yaml.bytes},
+        {"adapter_config.json", s->adapter_json.bytes},
+        {"base.json", s->base_json.bytes},
     };
+    const int64_t count = train_job_has_base(&s->job) ? COUNT_OF(extras) : 2;
     memcpy(s->extras, extras, sizeof(extras));
     *order = (ckpt_order){.info = {.step = s->step,
                                    .sequences = s->sequences,
@@ -135,7 +138,7 @@ void session_order_fill(session *s, ckpt_order *order)
                                    .tokenizer = s->tokenizer_sum,
                                    .whole_from = s->whole_from},
                           .extras = s->extras,
-                          .extra_count = COUNT_OF(extras),
+                          .extra_count = count,
                           .keep = {.keep = s->r->checkpoint.keep,
                                    .keep_every = s->r->checkpoint.keep_every,
                                    .best = name_or_null(s->best_path),
@@ -200,11 +203,23 @@ static status best_find(session *s, const char *best)
     return ST_OK;
 }
 
+// The first rank compares the base model with that of the checkpoint's adapter.
+static status base_check(session *s, const char *path)
+{
+    assemble_base was;
+    bool is_there = false;
+    if (!session_is_first(s)) return ST_OK;
+    TRY(assemble_base_read(s->h, s->a, path, &was, &is_there));
+    return is_there && train_job_has_base(&s->job) ? assemble_base_compare(path, &was, &s->base)
+                                                   : ST_OK;
+}
+
 // Each rank reads its own part; damage that one rank finds is an error on all ranks.
 static status all_load(session *s, const char *path, ckpt_info *info)
 {
     error_record own;
-    const status st = ckpt_load(&s->job.state, s->a, path, false, info);
+    status st = base_check(s, path);
+    if (st == ST_OK) st = ckpt_load(&s->job.state, s->a, path, false, info);
     int worst = (int)st;
     error_take(&own);
     TRY(session_agree(s, &worst, "load"));

@@ -62,6 +62,8 @@ const safetensors_entry *safetensors_head_find(const safetensors_head *s, const 
 typedef struct safetensors_writer safetensors_writer;
 NODISCARD status safetensors_writer_create(const host *h, const char *path,
                                            safetensors_writer **out);
+// Pads the header as the format's own library does, so that the same tensors give the same file.
+void safetensors_writer_pack(safetensors_writer *w);
 NODISCARD status safetensors_writer_metadata(safetensors_writer *w, const char *key,
                                              const char *value);
 NODISCARD status safetensors_writer_declare(safetensors_writer *w, const char *name, dtype type,

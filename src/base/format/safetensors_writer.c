@@ -28,6 +28,7 @@ struct safetensors_writer {
     safetensors_pair *metadata;
     int64_t metadata_count, metadata_capacity;
     int64_t data_bytes, written_bytes;
+    int64_t data_align; // the data begins at a multiple of it
     bool header_is_written, is_finished;
 };
 
@@ -40,6 +41,7 @@ status safetensors_writer_create(const host *h, const char *path, safetensors_wr
     TRY_TO(destroy_arena, arena_new(a, 1, &w));
     w->h = h;
     w->a = a;
+    w->data_align = ALIGN_TENSOR;
     TRY_TO(destroy_arena, arena_strdup(a, path, &w->path));
     TRY_TO(destroy_arena, h->api->file_open(h, path, FILE_WRITE, &w->handle));
     *out = w;
@@ -47,6 +49,12 @@ status safetensors_writer_create(const host *h, const char *path, safetensors_wr
 destroy_arena:
     arena_destroy(a);
     return st;
+}
+
+void safetensors_writer_pack(safetensors_writer *w)
+{
+    ASSERT(!w->header_is_written);
+    w->data_align = 8;
 }
 
 status safetensors_writer_metadata(safetensors_writer *w, const char *key, const char *value)
@@ -162,7 +170,7 @@ static status write_header(safetensors_writer *w)
         begin += w->tensors[i].bytes;
     }
     TRY(text_add(&header, "}"));
-    while ((8 + header.length) % ALIGN_TENSOR != 0) TRY(text_add_bytes(&header, " ", 1));
+    while ((8 + header.length) % w->data_align != 0) TRY(text_add_bytes(&header, " ", 1));
     if (header.length > SAFETENSORS_MAX_HEADER_BYTES) {
         return fail(ST_INTERNAL, "%s: the header takes %lld bytes, the format allows %d", w->path,
                     (long long)header.length, SAFETENSORS_MAX_HEADER_BYTES);

@@ -6,7 +6,7 @@
 // The command makes DIR.export and renames it after it has read every byte back, so DIR is complete
 // or does not exist. The host holds one tensor at a time, never the whole model.
 #include "cli/commands.h"
-#include "cli/export/export.h"
+#include "cli/export/export_merge.h"
 #include "cli/export/work_folder.h"
 
 #include <string.h>
@@ -14,8 +14,8 @@
 typedef struct export_flags {
     int64_t shard_bytes;
     int32_t type;
-    const char *tokenizer;
-    bool force;
+    const char *tokenizer, *peft;
+    bool adapter, merge, unmerge, force;
 } export_flags;
 
 static const dtype types[] = {DTYPE_COUNT, DTYPE_F32, DTYPE_BF16, DTYPE_F16};
@@ -44,6 +44,26 @@ static const option rows[] = {
      .offset = AT(tokenizer),
      .help = "tokenizer of the folder: bytes, a tokenizer.json, a folder with one, or none; the "
              "default is the run's"},
+    {.key = "adapter",
+     .kind = OPTION_BOOL,
+     .offset = AT(adapter),
+     .default_text = "false",
+     .help = "writes the adapter of a run alone, as a folder of PEFT"},
+    {.key = "merge",
+     .kind = OPTION_BOOL,
+     .offset = AT(merge),
+     .default_text = "false",
+     .help = "writes the whole model with the adapter added to its weights"},
+    {.key = "unmerge",
+     .kind = OPTION_BOOL,
+     .offset = AT(unmerge),
+     .default_text = "false",
+     .help = "subtracts the adapter from weights that it was added to"},
+    {.key = "peft",
+     .kind = OPTION_PATH,
+     .offset = AT(peft),
+     .help = "folder of the adapter to write, merge or unmerge; without it, the run's own",
+     .also = "adapter-dir, lora"},
     {.key = "force",
      .kind = OPTION_BOOL,
      .offset = AT(force),
@@ -71,6 +91,7 @@ static status target_check(export_job *v, const char *to, bool force, bool *repl
     TRY(api->path_list(v->cli->h, v->cli->a, v->to, &names));
     if (names.count == 0) return ST_OK;
     TRY(cli_has_file(v->cli, v->to, "config.json", &is_model));
+    if (!is_model) TRY(cli_has_file(v->cli, v->to, "adapter_config.json", &is_model));
     if (!force || !is_model) {
         return fail(ST_USAGE, "%s has files in it (%s)%s", v->to, names.names[0],
                     is_model ? "; --force replaces it" : "; give another folder");
@@ -89,10 +110,40 @@ static status target_check(export_job *v, const char *to, bool force, bool *repl
     return ST_OK;
 }
 
-static status source_find(export_job *v, const char *from, const char *tokenizer)
+// Flags that exclude each other, and flags without effect.
+static status flags_check(const export_flags *f)
+{
+    if (f->adapter + f->merge + f->unmerge > 1) {
+        return fail(ST_USAGE, "--adapter, --merge and --unmerge exclude each other");
+    }
+    if (f->peft != NULL && !f->merge && !f->unmerge && !f->adapter) {
+        return fail(ST_USAGE, "--peft has no effect without --adapter, --merge or --unmerge");
+    }
+    if (f->adapter && f->tokenizer != NULL) {
+        return fail(ST_USAGE,
+                    "--tokenizer has no effect with --adapter, which writes no tokenizer");
+    }
+    return ST_OK;
+}
+
+static status adapter_find(export_job *v, const export_flags *f, const char *from)
+{
+    bool is_there = false;
+    if (f->adapter || f->merge || f->unmerge) {
+        return export_merge_open(v->cli, &v->model, f->peft, f->unmerge ? -1 : 1, &v->merge);
+    }
+    TRY(model_adapter_is_there(v->cli->h, v->cli->a, v->model.folder, &is_there));
+    if (!is_there) return ST_OK;
+    return fail(ST_USAGE,
+                "%s trained an adapter: --adapter exports it alone, --merge exports the model with "
+                "the adapter in its weights",
+                from);
+}
+
+static status source_find(export_job *v, const char *from, const char *tokenizer, bool merges)
 {
     TRY(cli_model_find(v->cli, from, &v->model));
-    if (v->model.kind == OPERAND_HF) {
+    if (v->model.kind == OPERAND_HF && !merges) {
         return fail(ST_USAGE, "%s is a Hugging Face folder already; give a run or a checkpoint",
                     from);
     }
@@ -111,6 +162,26 @@ static status folder_make(export_job *v, bool replaces)
     TRY(export_files_write(v));
     TRY(export_weights_check(v));
     return cli_work_rename(v->cli, v->work, v->to, replaces);
+}
+
+static status adapter_make(export_job *v, dtype wanted, bool replaces)
+{
+    cli_work_remove(v->cli, v->work);
+    TRY(v->cli->h->api->path_mkdir(v->cli->h, v->work));
+    TRY(export_adapter_write(v, v->merge, wanted));
+    return cli_work_rename(v->cli, v->work, v->to, replaces);
+}
+
+static void adapter_print(const export_job *v)
+{
+    const model_adapter *a = &export_merge_spec(v->merge)->adapter;
+    char size[32];
+    cli_print(v->cli, "from       %s\n", v->model.folder);
+    cli_print(v->cli, "adapter    %s%s  rank %lld  alpha %g  %lld tensors of %s, %s\n",
+              a->dora ? "dora" : "lora", a->rslora ? ", rslora" : "", (long long)a->rank, a->alpha,
+              (long long)v->tensor_count, dtype_name(v->type),
+              text_bytes_human(v->total_bytes, size));
+    cli_print(v->cli, "made       %s\n", v->to);
 }
 
 static status print_done(const export_job *v)
@@ -144,31 +215,47 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(arena_new(cli->a, 1, &v));
     v->cli = cli;
     v->shard_bytes = f->shard_bytes;
-    TRY(source_find(v, call->operands[0], f->tokenizer));
+    TRY(flags_check(f));
+    TRY(source_find(v, call->operands[0], f->tokenizer, f->peft != NULL));
     TRY(target_check(v, call->operands[1], f->force, &replaces));
-    TRY(export_weights_plan(v, types[f->type]));
-    const status st = folder_make(v, replaces);
+    TRY(adapter_find(v, f, call->operands[0]));
+    status st = ST_OK;
+    if (f->adapter) {
+        st = adapter_make(v, types[f->type], replaces);
+    } else {
+        TRY_TO(close_adapter, export_weights_plan(v, types[f->type]));
+        st = folder_make(v, replaces);
+    }
     if (st != ST_OK) {
         cli_work_remove(cli, v->work);
-        return st;
+    } else if (f->adapter) {
+        adapter_print(v);
+    } else {
+        st = print_done(v);
     }
-    TRY(print_done(v));
-    return ST_OK;
+close_adapter:
+    export_merge_close(v->merge);
+    return st;
 }
 
 const cli_command cli_command_export = {
     .name = "export",
     .summary = "convert a checkpoint to a Hugging Face folder",
-    .synopsis = "RUN|CHECKPOINT DIR [--dtype T] [--shard-bytes N] [--tokenizer T] [--force]",
+    .synopsis = "RUN|CHECKPOINT DIR [--adapter | --merge | --unmerge] [--peft DIR] [--dtype T] "
+                "[--shard-bytes N] [--tokenizer T] [--force]",
     .about =
         "Exports the newest complete checkpoint of a run; RUN/checkpoints/best is its best "
         "one. DIR gets config.json, generation_config.json, model.safetensors (or several "
         "files with an index) and the tokenizer's files, in the form that transformers loads. "
         "The command reads all files back before DIR appears, and a failed export leaves no "
         "files. A model that `import` read is exported byte for byte. The optimizer's state is "
-        "not exported.",
+        "not exported. Of a run with an adapter, --adapter writes a folder of PEFT and --merge the "
+        "model with the adapter in its weights; --peft DIR takes the adapter of that folder, also "
+        "for a Hugging Face folder in place of RUN.",
     .examples = "  trireme export demo/run hf\n"
-                "  trireme export demo/run/checkpoints/best hf --dtype bf16 --shard-bytes 2GiB\n",
+                "  trireme export demo/run/checkpoints/best hf --dtype bf16 --shard-bytes 2GiB\n"
+                "  trireme export lora/run lora-peft --adapter\n"
+                "  trireme export llama merged --merge --peft lora-peft\n",
     .flags = &flags,
     .flags_bytes = sizeof(export_flags),
     .operand_min = 2,

@@ -26,6 +26,7 @@ typedef struct export_job {
     dtype type;            // type of the folder's weights
     int64_t shard_bytes;
     op_model *weights;
+    struct export_merge *merge; // the adapter that is merged; NULL: none
     export_tensor *tensors;
     int64_t tensor_count, shard_count;
     int64_t total_bytes;

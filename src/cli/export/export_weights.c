@@ -9,7 +9,7 @@
 // model is exported unchanged, and a trained model loses no precision.
 #include "base/format/safetensors.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/export/export.h"
+#include "cli/export/export_merge.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,9 +110,25 @@ static void transpose(const char *in, int64_t rows, int64_t columns, int64_t wid
     }
 }
 
+// Reads rows of one weight with the adapter merged into it.
+static status rows_merge(const export_job *v, const export_tensor *t, char *out)
+{
+    const op_weight *w = &v->weights->weights[t->weight];
+    float *values = malloc((size_t)(w->rows * w->columns) * sizeof(float));
+    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for %s", t->name);
+    const status st = export_merge_weight(v->merge, v->weights, t->weight, values);
+    if (st == ST_OK) {
+        convert(DTYPE_F32, values + t->as.row_begin * w->columns, v->type, t->as.rows * w->columns,
+                out);
+    }
+    free(values);
+    return st;
+}
+
 // Reads rows of one weight from the parts that cover them.
 static status rows_read(const export_job *v, ckpt_reader *c, const export_tensor *t, char *out)
 {
+    if (v->merge != NULL) return rows_merge(v, t, out);
     const op_weight *w = &v->weights->weights[t->weight];
     const int64_t end = t->as.row_begin + t->as.rows, width = dtype_bytes(v->type);
     for (int i = 0; i < w->part_count; i++) {
@@ -254,10 +270,14 @@ status export_weights_plan(export_job *v, dtype wanted)
         .purpose = PURPOSE_EVALUATE, .compute = DTYPE_F32, .grad = DTYPE_F32, .seq = 1};
     ckpt_reader *c = NULL;
     TRY(model_build(v->cli->a, &v->model.spec, &options, &v->weights));
-    TRY(ckpt_reader_open(v->cli->h, v->model.folder, &c));
-    const status st = type_choose(v, c, wanted);
-    ckpt_reader_close(c);
-    TRY(st);
+    if (v->merge != NULL) { // the type of the base model
+        v->type = wanted != DTYPE_COUNT ? wanted : v->model.spec.saved;
+    } else {
+        TRY(ckpt_reader_open(v->cli->h, v->model.folder, &c));
+        const status st = type_choose(v, c, wanted);
+        ckpt_reader_close(c);
+        TRY(st);
+    }
     TRY(tensors_list(v));
     if (v->shard_count <= SHARDS_MAX) return ST_OK;
     return fail(ST_USAGE, "--shard-bytes %lld would make %lld files; at most %d can be named",
@@ -317,7 +337,7 @@ static status index_write(const export_job *v)
 status export_weights_write(export_job *v)
 {
     ckpt_reader *c = NULL;
-    TRY(ckpt_reader_open(v->cli->h, v->model.folder, &c));
+    if (v->merge == NULL) TRY(ckpt_reader_open(v->cli->h, v->model.folder, &c));
     status st = ST_OK;
     for (int64_t i = 0; i < v->shard_count && st == ST_OK; i++) {
         char *name = NULL, *path = NULL;

@@ -12,7 +12,7 @@
 
 typedef struct eval_flags {
     option_list data, task;
-    const char *tokenizer, *items;
+    const char *tokenizer, *adapter, *items;
     int64_t seq, stride, limit, batch, threads;
     int32_t packing, on_error, precision;
     bool strict, json;
@@ -208,7 +208,8 @@ static status scorer_open(evaluation *v, int64_t seq, bool documents)
                                    .compute = cli_model_type(&v->model, v->f->precision),
                                    .context = seq,
                                    .slots = batch_of(v, seq),
-                                   .strict = v->f->strict || v->model.strict};
+                                   .strict = v->f->strict || v->model.strict,
+                                   .adapter = v->f->adapter};
     return infer_scorer_open(v->cli->h, v->cli->a, v->model.folder, &options, documents,
                              &v->scorer);
 }
@@ -379,7 +380,8 @@ static status files_eval(evaluation *v)
                                   .batch = v->f->batch,
                                   .options = {.threads = (int)v->f->threads,
                                               .compute = cli_model_type(&v->model, v->f->precision),
-                                              .strict = v->f->strict || v->model.strict},
+                                              .strict = v->f->strict || v->model.strict,
+                                              .adapter = v->f->adapter},
                                   .items_path = v->f->items,
                                   .json = v->f->json,
                                   .context = v,

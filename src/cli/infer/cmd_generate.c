@@ -14,7 +14,7 @@
 #include <string.h>
 
 typedef struct generate_flags {
-    const char *prompt, *prompts, *tokenizer, *template_name, *system;
+    const char *prompt, *prompts, *tokenizer, *adapter, *template_name, *system;
     option_list stop;
     int64_t batch, max_tokens, top_k, seed, threads;
     double temperature, top_p, min_p;
@@ -392,7 +392,8 @@ static status model_open(generation *v)
     v->options = (infer_options){.threads = (int)v->f->threads,
                                  .compute = cli_model_type(&v->model, v->f->precision),
                                  .slots = min_i64(v->f->batch, v->list.count),
-                                 .strict = v->f->strict || v->model.strict};
+                                 .strict = v->f->strict || v->model.strict,
+                                 .adapter = v->f->adapter};
     for (int64_t i = 0; i < v->list.count; i++) {
         const infer_prompt *p = &v->prompts[i];
         v->options.context = max_i64(v->options.context, p->count + p->max_tokens);

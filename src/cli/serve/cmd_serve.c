@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct serve_flags {
-    const char *address, *key, *key_file, *name, *tokenizer, *template_name;
+    const char *address, *key, *key_file, *name, *tokenizer, *adapter, *template_name;
     int64_t port, batch, requests, context, threads;
     int32_t precision;
     bool strict;
@@ -158,7 +158,8 @@ static status model_open(serving *v, int64_t context)
                              .compute = cli_model_type(&v->model, v->f->precision),
                              .slots = v->f->batch,
                              .context = context,
-                             .strict = v->f->strict || v->model.strict};
+                             .strict = v->f->strict || v->model.strict,
+                             .adapter = v->f->adapter};
     for (;;) {
         const status st = infer_open(v->cli->h, v->cli->a, v->model.folder, &options, &v->g);
         if (st != ST_DOES_NOT_FIT || options.slots <= 1) return st;

@@ -155,6 +155,17 @@ status cpu_swiglu_bwd(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
+static void dropout_row(const kern_call *call, int64_t row, int64_t columns,
+                        const dropout_stream *stream, int64_t position)
+{
+    const cpu_span x = tensor_row(&call->in[0], row), y = tensor_row(&call->out[0], row);
+    for (int64_t j = 0; j < columns; j++) {
+        const float factor =
+            dropout_factor_at(stream, position, call->piece.first_column + j, call->attrs.dropout);
+        dtype_store(y.type, y.at, j, dtype_load(x.type, x.at, j) * (double)factor);
+    }
+}
+
 static void dropout_task(void *context, int64_t index, int thread)
 {
     (void)thread;
@@ -170,8 +181,12 @@ static void dropout_task(void *context, int64_t index, int thread)
             cut_position(call->cut_ways, call->cut_pieces, call->cut_at, call->seq, i % call->seq);
         const int64_t position =
             zigzag_position(own->cp_ways, own->cp_turns, own->cp_at, whole, row);
-        job->vec->dropout(tensor_row(&call->out[0], i), tensor_row(&call->in[0], i), 0,
-                          piece.columns, &stream, position, call->attrs.dropout);
+        if (own->first_column % 4 != 0) { // vectors begin at a multiple of four columns
+            dropout_row(call, i, piece.columns, &stream, position);
+            continue;
+        }
+        job->vec->dropout(tensor_row(&call->out[0], i), tensor_row(&call->in[0], i),
+                          own->first_column, piece.columns, &stream, position, call->attrs.dropout);
     }
 }
 

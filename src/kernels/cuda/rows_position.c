@@ -81,6 +81,9 @@ status cuda_row_rope(const kern_context *context, const kern_call *c)
 status cuda_row_dropout(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
+    if (c->piece.whole_columns > 0) {
+        return fail(ST_UNSUPPORTED, "backend cuda: dropout of some columns of a row (layout.tp)");
+    }
     cuda_dropout_args args = {.x = cuda_view_of(&c->in[0]),
                               .y = cuda_view_of(&c->out[0]),
                               .step = &c->step->host,

@@ -146,7 +146,8 @@ status ref_dropout(const kern_context *context, const kern_call *c)
             zigzag_position(piece->cp_ways, piece->cp_turns, piece->cp_at, whole, row);
         const dropout_stream stream = dropout_stream_of(&c->step->host, c->attrs.site, 0, sequence);
         for (int64_t j = 0; j < y->dims[1]; j++) {
-            const float factor = dropout_factor_at(&stream, position, j, c->attrs.dropout);
+            const int64_t at = piece->first_column + j;
+            const float factor = dropout_factor_at(&stream, position, at, c->attrs.dropout);
             ref_put(y, i, j, ref_get(x, i, j) * (double)factor);
         }
     }

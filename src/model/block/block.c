@@ -25,7 +25,7 @@ static status freeze(block_context *c)
 {
     const block_weight *w = &c->weights[c->weight_count - 1];
     op_tensor *t = &c->p->tensors[c->weight_ids[c->weight_count - 1]];
-    return model_freeze_weight(c->options, c->prefix, w, &t->frozen);
+    return model_freeze_weight(c, c->prefix, w, &t->frozen);
 }
 
 static status weight_add(block_context *c, const block_weight *w, tensor_id *out)
@@ -185,7 +185,16 @@ status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tens
     tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
     TRY(block_linear_weight(c, spec, &w));
     if (spec->bias) TRY(linear_bias(c, spec, &b));
-    return op_matmul(c->p, x, w, b, spec->activation, y);
+    if (!block_adapter_begin(c, spec)) return op_matmul(c->p, x, w, b, spec->activation, y);
+    TRY(op_matmul(c->p, x, w, b, ACT_NONE, y));
+    TRY(block_adapter_add(c, spec, x, y));
+    return spec->activation == ACT_NONE ? ST_OK : op_activate(c->p, *y, spec->activation, y);
+}
+
+status block_adapter_weight(block_context *c, const block_weight *w, tensor_id *out)
+{
+    ASSERT(w->adapter);
+    return weight_add(c, w, out);
 }
 
 float block_plus(const block_context *c)

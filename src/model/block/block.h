@@ -23,14 +23,16 @@ typedef struct block_weight {
     bool in_gemm, is_matrix;
     bool fixed;    // no gradient trains it
     bool balanced; // fixed, but moved by the load of experts
+    bool adapter;  // of an adapter; with one, all other weights are frozen
     int8_t cut_dim[AXIS_COUNT];
     int64_t stripe;     // of experts: rows of one part of one of them, if tp cuts along dim 0
     const char *shared; // the model's weight that it aliases (tied embedding); else NULL
 } block_weight;
 
-enum { BLOCK_MAX_WEIGHTS = 32, BLOCK_MAX_PARTS = 4 };
-// The use of dropout after an MLP or its experts: see attrs.site in op/op_program.h.
-enum { BLOCK_SITE_MLP = 2 };
+enum { BLOCK_MAX_WEIGHTS = 64, BLOCK_MAX_PARTS = 4, BLOCK_MAX_MATRICES = 16 };
+// The uses of dropout after an MLP or its experts, and before the first matrix of an adapter, which
+// has one for each projection: see attrs.site in op/op_program.h.
+enum { BLOCK_SITE_MLP = 2, BLOCK_SITE_ADAPTER = 4 };
 
 // A projection y = act(x w^T + b). Every GEMM of a block with a weight is one of these, so an
 // adapter needs no new block. w is (rows, columns), stored (out, in) as in Hugging Face files.
@@ -60,6 +62,14 @@ typedef struct block_context {
     block_weight weights[BLOCK_MAX_WEIGHTS];
     tensor_id weight_ids[BLOCK_MAX_WEIGHTS];
     int weight_count;
+    // With an adapter: the matrices, or parts of them, that projections have met, and whether the
+    // adapter covers them.
+    struct {
+        const char *name;
+        bool covered;
+    } matrices[BLOCK_MAX_MATRICES];
+    int matrix_count;
+    int adapted_count; // projections with an adapter
 } block_context;
 
 typedef struct model_block {
@@ -106,6 +116,13 @@ void block_residual_projection(block_context *c);
 NODISCARD status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y);
 // Declares the weight of a projection without its GEMM.
 NODISCARD status block_linear_weight(block_context *c, const linear_spec *spec, tensor_id *w);
+// Adds the terms of an adapter to the result y of a projection, where the adapter covers it or
+// parts of it (block/adapted.c). begin: notes which, and returns whether there are any.
+bool block_adapter_begin(block_context *c, const linear_spec *spec);
+NODISCARD status block_adapter_add(block_context *c, const linear_spec *spec, tensor_id x,
+                                   tensor_id *y);
+// Declares a weight of an adapter.
+NODISCARD status block_adapter_weight(block_context *c, const block_weight *w, tensor_id *out);
 // Appends the gate of a gated MLP: a = act(h[:, :ffn]) * h[:, ffn:]. h: (tokens, 2 ffn).
 NODISCARD status block_gate(block_context *c, tensor_id h, tensor_id *a);
 // Declares the weight of an RMSNorm, and returns the number that the norm adds to it.
@@ -118,11 +135,18 @@ NODISCARD status block_norm(block_context *c, const char *name, tensor_id x, ten
 NODISCARD status block_batch(block_context *c, const char *name, extent rows, dtype type,
                              tensor_id *out);
 // Matches the weight against options->freeze by the names known so far. prefix: "layers.3.".
-NODISCARD status model_freeze_weight(const model_options *options, const char *prefix,
+NODISCARD status model_freeze_weight(const block_context *c, const char *prefix,
                                      const block_weight *w, bool *frozen);
 bool model_freeze_matches(const option_list *patterns, const char *name);
+// Returns whether the run freezes any weight.
+static inline bool block_freezes(const block_context *c)
+{
+    return c->options->freeze.count > 0 || c->spec->adapter.rank > 0;
+}
 // Refuses patterns that match no weight, and models without a trained weight.
 NODISCARD status model_freeze_check(const op_model *m, const option_list *patterns);
+// Refuses targets of an adapter that match no matrix.
+NODISCARD status model_adapter_check(const op_model *m, const decoder_spec *spec);
 bool block_is_cached(const block_context *c); // prefill or decode
 
 #endif

@@ -165,11 +165,27 @@ status partition_make(partition *c, tensor_id t, const char *suffix, dtype type,
     return op_tensor_make(c->p, name, ROLE_ACTIVATION, type, 2, rows, columns, out);
 }
 
+// Columns of a tensor whose rows are cut: all rows of the whole are gathered, once for all views.
+static status view_rows(partition *c, op_list list, tensor_id t, tensor_id *out)
+{
+    const op_tensor view = *op_at(c->whole, t);
+    tensor_id all = TENSOR_NONE;
+    TRY(partition_all_rows(c, list, view.view_of, &all));
+    char name[OP_NAME_BYTES];
+    op_name_unique(c->p, "all_", view.name, name);
+    TRY(op_view(c->p, all, name, view.view_begin, view.dims[1].scale, out));
+    c->state[t].all = *out;
+    return ST_OK;
+}
+
 status partition_all_rows(partition *c, op_list list, tensor_id t, tensor_id *out)
 {
     tensor_state *s = &c->state[t];
     *out = t;
     if (!placement_equal(s->at, rows_cut) || op_at(c->whole, t)->role == ROLE_WEIGHT) return ST_OK;
+    if (s->all == TENSOR_NONE && op_at(c->whole, t)->view_of != TENSOR_NONE) {
+        return view_rows(c, list, t, out);
+    }
     if (s->all == TENSOR_NONE) {
         const op_tensor like = *op_at(c->whole, t);
         op_node gather = op_node_of(OP_ALL_GATHER);

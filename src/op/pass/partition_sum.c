@@ -28,12 +28,22 @@ static status terms_add(partition *c, op_list list, const tensor_id *terms, int3
     op_node sum = op_node_of(alone ? OP_SUM : c->how->rows ? OP_REDUCE_SCATTER : OP_ALL_REDUCE);
     for (int32_t i = 0; i < count; i++) sum.in[i] = terms[i];
     sum.out[0] = y;
+    const op_tensor like = *op_at(c->p, y);
+    const bool is_view = !alone && like.view_of != TENSOR_NONE; // a received tensor is contiguous
+    if (is_view) {
+        TRY(partition_make(c, y, "sum", like.type, like.dims[0], like.dims[1], &sum.out[0]));
+    }
     if (!alone) sum.attrs.axis = AXIS_TP;
     if (!alone && c->how->ordered) {
         sum.piece.shards = exact ? c->how->ways : c->how->shards;
         sum.piece.first_shard = exact ? c->how->at : cut_first(c->how);
     }
-    return op_append(c->p, list, &sum, 0);
+    TRY(op_append(c->p, list, &sum, 0));
+    if (!is_view) return ST_OK;
+    op_node copy = op_node_of(OP_CAST);
+    copy.in[0] = sum.out[0];
+    copy.out[0] = y;
+    return op_append(c->p, list, &copy, 0);
 }
 
 status partition_terms_add(partition *c, op_list list, const tensor_id *terms, int32_t count,

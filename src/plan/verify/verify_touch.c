@@ -507,10 +507,11 @@ static status access_touch(void *context, const plan_access *a)
 {
     const touching *t = context;
     verify_bytes b = verify_access_bytes(t->f, a);
-    // The padding of an item's tensor belongs to its last element.
+    // The padding of an item's tensor belongs to its last element, if that is written.
     const verify_span whole = t->f->where[b.tensor];
     const int64_t end = b.begin + b.bytes - whole.begin, all = whole.end - whole.begin;
-    if (a->operand == ACCESS_ITEM && b.bytes > 0 && align_up(end, ALIGN_TENSOR) == all) {
+    const bool writes = a->operand == ACCESS_ITEM && a->kind != ACCESS_READ;
+    if (writes && b.bytes > 0 && align_up(end, ALIGN_TENSOR) == all) {
         b.bytes += all - end;
     }
     return bytes_touch(t->v, t->f, &b, a->kind);

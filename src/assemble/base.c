@@ -1,0 +1,131 @@
+// Digest of a base model, and its record in checkpoints.
+#include "assemble/base.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char file_name[] = "base.json";
+
+enum { PIECE_BYTES = 1 << 20 };
+
+static void number_add(hash_stream *sum, int64_t value)
+{
+    hash_add(sum, &value, (int64_t)sizeof(value));
+}
+
+static status entry_add(const safetensors *files, const safetensors_entry *e, char *piece,
+                        hash_stream *sum)
+{
+    hash_add(sum, e->name, (int64_t)strlen(e->name) + 1);
+    number_add(sum, (int64_t)e->type);
+    number_add(sum, e->ndim);
+    for (int i = 0; i < e->ndim; i++) number_add(sum, e->dims[i]);
+    for (int64_t at = 0; at < e->bytes; at += PIECE_BYTES) {
+        const int64_t n = min_i64(PIECE_BYTES, e->bytes - at);
+        TRY(safetensors_read(files, e, at, piece, n));
+        hash_add(sum, piece, n);
+    }
+    return ST_OK;
+}
+
+// The entries are sorted by name, so the digest does not depend on how files were split.
+static status files_digest(const host *h, const char *folder, hash_stream *sum)
+{
+    safetensors *files = NULL;
+    char *piece = malloc(PIECE_BYTES);
+    if (piece == NULL) return fail(ST_NO_MEMORY, "no memory to read %s", folder);
+    status st = safetensors_open(h, folder, &files);
+    for (int64_t i = 0; st == ST_OK && i < safetensors_count(files); i++) {
+        st = entry_add(files, safetensors_at(files, i), piece, sum);
+    }
+    safetensors_close(files);
+    free(piece);
+    return st;
+}
+
+static status checkpoint_digest(const host *h, const char *folder, hash_stream *sum)
+{
+    ckpt_reader *r = NULL;
+    TRY(ckpt_reader_open(h, folder, &r));
+    const hash128 digest = ckpt_reader_digest(r);
+    hash_add(sum, &digest, (int64_t)sizeof(digest));
+    ckpt_reader_close(r);
+    return ST_OK;
+}
+
+static status weights_digest(const host *h, arena *a, const decoder_spec *spec,
+                             const assemble_base *base, hash_stream *sum)
+{
+    bool is_checkpoint = false;
+    if (base->from != NULL) {
+        TRY(ckpt_folder_is(h, a, base->from, &is_checkpoint));
+        return is_checkpoint ? checkpoint_digest(h, base->from, sum)
+                             : files_digest(h, base->from, sum);
+    }
+    text shape = {.a = a};
+    TRY(model_spec_print_json(spec, &shape));
+    hash_add(sum, shape.bytes, shape.length);
+    number_add(sum, base->seed);
+    return ST_OK;
+}
+
+status assemble_base_describe(const host *h, arena *a, const decoder_spec *spec, const char *from,
+                              int64_t seed, assemble_base *out)
+{
+    *out = (assemble_base){.from = from, .seed = seed};
+    hash_stream *sum = hash_begin();
+    if (sum == NULL) return fail(ST_NO_MEMORY, "no memory for a digest");
+    const status st = weights_digest(h, a, spec, out, sum);
+    (void)hash128_text(hash_end(sum), out->digest);
+    return st;
+}
+
+status assemble_base_print(const assemble_base *base, text *out)
+{
+    TRY(text_add(out, "{\n  \"from\": %s", base->from == NULL ? "null" : ""));
+    if (base->from != NULL) TRY(text_add_json(out, base->from));
+    return text_add(out, ",\n  \"seed\": %lld,\n  \"digest\": \"%s\"\n}\n", (long long)base->seed,
+                    base->digest);
+}
+
+static status base_parse(arena *a, const json *root, const char *checkpoint, assemble_base *out)
+{
+    const char *digest = json_text(json_get(root, "digest"), "");
+    const char *from = json_text(json_get(root, "from"), NULL);
+    char *kept = NULL;
+    if (strlen(digest) != sizeof(out->digest) - 1) {
+        return fail(ST_DAMAGED, "%s/%s has no digest of 32 digits", checkpoint, file_name);
+    }
+    *out = (assemble_base){.seed = json_int(json_get(root, "seed"), 0)};
+    memcpy(out->digest, digest, sizeof(out->digest));
+    if (from != NULL) TRY(arena_strdup(a, from, &kept));
+    out->from = kept;
+    return ST_OK;
+}
+
+status assemble_base_read(const host *h, arena *a, const char *checkpoint, assemble_base *out,
+                          bool *is_there)
+{
+    char *bytes = NULL;
+    int64_t count = 0;
+    json *root = NULL;
+    TRY(ckpt_extra_read(h, a, checkpoint, file_name, &bytes, &count));
+    *is_there = bytes != NULL;
+    if (bytes == NULL) return ST_OK;
+    TRY(json_parse(bytes, count, file_name, &root));
+    const status st = base_parse(a, root, checkpoint, out);
+    json_free(root);
+    return st;
+}
+
+status assemble_base_compare(const char *checkpoint, const assemble_base *was,
+                             const assemble_base *now)
+{
+    if (strcmp(was->digest, now->digest) == 0) return ST_OK;
+    return fail(ST_CONFIG_FIXED,
+                "the adapter in %s was trained with the base model %s of digest %s, and %s has "
+                "%s: its weights are others, so the adapter does not fit them; put the base model "
+                "back, or begin anew",
+                checkpoint, was->from != NULL ? was->from : "of initial values", was->digest,
+                now->from != NULL ? now->from : "the initial model", now->digest);
+}
