@@ -20,7 +20,7 @@ op_objective_attrs run_config_objective(const run_config *r)
 {
     const op_objective_kind kind = run_objective_at(r->train.objective)->kind;
     if (kind == OBJECTIVE_NONE) return (op_objective_attrs){.kind = OBJECTIVE_NONE};
-    return (op_objective_attrs){.kind = kind,
+    return (op_objective_attrs){.kind = (int32_t)kind,
                                 .form = r->objective.loss,
                                 .beta = (float)r->objective.beta,
                                 .smoothing = (float)r->objective.label_smoothing,

@@ -31,8 +31,8 @@ static void sequence_task(void *context, int64_t index, int thread)
 {
     const kern_call *c = context;
     const int64_t rows = c->seq, first = index * rows;
-    double *losses = (double *)((char *)c->workspace +
-                                thread * align_up(op_objective_bytes(rows), ALIGN_TENSOR));
+    void *own = (char *)c->workspace + thread * align_up(op_objective_bytes(rows), ALIGN_TENSOR);
+    double *losses = own;
     double *given = losses + rows, *made = given + rows * GIVEN_COLUMNS;
     int32_t *labels = (int32_t *)(made + rows * (2 + MEASURE_COLUMNS));
     const op_objective_sequence s = {.rows = rows,
