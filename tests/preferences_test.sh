@@ -108,6 +108,92 @@ import json
 s = [json.loads(line) for line in open('$dir/$run/metrics.jsonl')]
 assert s[-1]['reward_margin'] > s[0]['reward_margin'] + 0.05 and s[-1]['loss'] < s[0]['loss'], (s[0], s[-1])"
 done
+# --- groups of answers with rewards ---
+make_group() { # CASE: train.jsonl with the case's rollouts, run.yaml
+    mkdir -p "$dir/$1"
+    python3 - "$shared/golden/post/$1" "$dir/$1" <<'END'
+import json, math, shutil, struct, sys
+case, out = sys.argv[1:]
+for name in ("config.json", "model.safetensors"):
+    shutil.copy(case + "/" + name, out)
+golden = json.load(open(case + "/golden.json"))
+data = open(case + "/golden.safetensors", "rb").read()
+head = struct.unpack("<Q", data[:8])[0]
+entries = json.loads(data[8:8 + head])
+def tensor(name):
+    e = entries[name]
+    begin, end = (8 + head + x for x in e["data_offsets"])
+    return [x[0] for x in struct.iter_unpack({"F32": "<f", "I64": "<q", "F64": "<d"}[e["dtype"]], data[begin:end])]
+letters = [chr(0x4e00 + i) for i in range(json.load(open(case + "/config.json"))["vocab_size"])]
+json.dump({"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+           "decoder": {"type": "Fuse"},
+           "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                     "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                     "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}}, open(out + "/tokenizer.json", "w"))
+word = lambda ids: "".join(letters[i] for i in ids)
+width, per = entries["old_logps"]["shape"][1], len(golden["rewards"][0])
+old, reference = tensor("old_logps"), tensor("reference_logps")
+lengths = []
+with open(out + "/train.jsonl", "w") as f:
+    for g, prompt in enumerate(golden["prompts"]):
+        rows = range(g * per, (g + 1) * per)
+        answers = [golden["completions"][r] for r in rows]
+        cut = lambda all_: [all_[r * width:r * width + len(a)] for r, a in zip(rows, answers)]
+        f.write(json.dumps({"prompt": word(prompt), "completions": [word(a) for a in answers], "rewards": golden["rewards"][g],
+                            "old": cut(old), "reference": cut(reference)}) + "\n")
+        lengths += [len(prompt) + len(a) for a in answers]
+def rows_of(seq):
+    rows = []
+    for n in lengths:
+        k = next((i for i, used in enumerate(rows) if used + n <= seq), len(rows))
+        rows[k:k + 1] = [(rows[k] if k < len(rows) else 0) + n]
+    return len(rows)
+seq = next(s for s in range(max(lengths), 500) if rows_of(s) % 2 == 0)
+norms = {name: math.sqrt(sum(x * x for key in entries if key.startswith("grad." + name + ".") for x in tensor(key)))
+         for name in golden["results"]}
+json.dump(norms, open(out + "/norms.json", "w"))
+open(out + "/run.yaml", "w").write(f"""
+model: {{from: {out}}}
+train: {{objective: grpo, steps: 1, seq: {seq}, global_batch: {rows_of(seq)}, precision: fp32}}
+objective: {{clip: {golden["epsilon_low"]}, clip_high: {golden["epsilon_high"]}, kl: {golden["beta"]}}}
+data: {{train: {out}/train.jsonl, valid: 0}}
+eval: {{every: 0}}
+optimizer: {{clip: 0}}
+schedule: {{name: constant}}
+kernels: {{threads: 1}}
+""")
+END
+}
+group() { # CASE RESULT NAME KEY=VALUE...
+    local case=$1 result=$2 name=$3
+    shift 3
+    one=$((one + 1))
+    code "$case, $result, $name" 0 "$trireme" train "$dir/$case/run.yaml" run.dir="$dir/run$one" "$@"
+    if python3 - "$shared/golden/post/$case/golden.json" "$result" "$dir/$case/norms.json" "$dir/run$one/metrics.jsonl" <<'END' 2>>"$dir/err"
+import json, sys
+golden, norm, step = json.load(open(sys.argv[1])), json.load(open(sys.argv[3]))[sys.argv[2]], json.loads(open(sys.argv[4]).readline())
+want, limits = golden["results"][sys.argv[2]], golden["tolerance"]
+assert abs(step["loss"] - want["loss"]) <= limits["loss_absolute"], (step, want)
+assert abs(step["grad_norm"] / norm - 1) <= limits["grad_norm_relative"], (step, norm)
+assert want["beta"] == 0 or abs(step["kl"] - want["mean_kl"]) <= limits["logps_absolute"], (step, want)
+END
+    then passed "$case, $result, $name: the reference's loss"; else failed "$case, $result, $name: the reference's loss"; fi
+}
+for case in grpo_llama grpo_qwen2; do
+    make_group $case
+    group $case grpo.group "one rank"
+    group $case bnpo.group "one rank" objective.loss=bnpo
+    group $case dr_grpo.none "one rank" objective.loss=dr_grpo objective.scale=none objective.length=$(python3 -c "import json; print(json.load(open('$shared/golden/post/$case/golden.json'))['max_completion_length'])")
+    group $case grpo.none.no_kl "one rank" objective.scale=none objective.kl=0
+    for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3"; do
+        [ "$case $layout" = "grpo_qwen2 layout.tp=2" ] && continue
+        group $case bnpo.group "$layout" objective.loss=bnpo $layout
+    done
+done
+printf '{"prompt": "a", "completions": ["b"], "rewards": [1, 2], "old": [[0.5]]}\n' >"$dir/bad.jsonl"
+code "rewards of other completions" 5 "$trireme" train "$dir/grpo_llama/run.yaml" run.dir="$dir/no" data.train="$dir/bad.jsonl"
+code "a loss of another objective" 3 "$trireme" train "$dir/grpo_llama/run.yaml" run.dir="$dir/no" objective.loss=ipo
+says "it names the objective" err 'objective.loss is no loss of train.objective = grpo'
 code "no reference" 0 "$trireme" train "$yaml" run.dir="$dir/none" objective.reference=none
 code "cp" 3 "$trireme" train "$yaml" run.dir="$dir/no" layout.cp=2
 says "it names the objective" err 'layout.cp = 2 cannot be used with train.objective = dpo'

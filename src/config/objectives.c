@@ -20,8 +20,18 @@ op_objective_attrs run_config_objective(const run_config *r)
 {
     const op_objective_kind kind = run_objective_at(r->train.objective)->kind;
     if (kind == OBJECTIVE_NONE) return (op_objective_attrs){.kind = OBJECTIVE_NONE};
+    const bool is_group = kind == OBJECTIVE_GRPO;
+    const double high = r->objective.clip_high > 0.0 ? r->objective.clip_high : r->objective.clip;
+    // Without a length Dr. GRPO divides by that of a sequence; the factor is the same for all.
+    const int64_t length = r->objective.length > 0 ? r->objective.length : r->train.seq;
+    const int32_t given = r->objective.loss - 1; // after auto
     return (op_objective_attrs){.kind = (int32_t)kind,
-                                .form = r->objective.loss,
+                                .form = given >= 0 ? given
+                                                   : (int32_t)(is_group ? FORM_GRPO : FORM_SIGMOID),
+                                .low = (float)r->objective.clip,
+                                .high = (float)high,
+                                .kl = (float)r->objective.kl,
+                                .length = (float)length,
                                 .beta = (float)r->objective.beta,
                                 .smoothing = (float)r->objective.label_smoothing,
                                 .wanted = (float)r->objective.wanted,

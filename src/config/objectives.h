@@ -13,10 +13,11 @@ extern "C" {
 
 // The form of a line of data.train.
 typedef enum run_samples {
-    RUN_SAMPLES_TEXT,    // whole texts
-    RUN_SAMPLES_CHAT,    // data.format says
-    RUN_SAMPLES_PAIRS,   // a prompt with a chosen and a rejected answer
-    RUN_SAMPLES_LABELLED // a prompt, an answer, and whether it is wanted
+    RUN_SAMPLES_TEXT,     // whole texts
+    RUN_SAMPLES_CHAT,     // data.format says
+    RUN_SAMPLES_PAIRS,    // a prompt with a chosen and a rejected answer
+    RUN_SAMPLES_LABELLED, // a prompt, an answer, and whether it is wanted
+    RUN_SAMPLES_ROLLOUTS  // completions of a prompt with rewards and log-probabilities
 } run_samples;
 
 // upper, lower: its names, the second as written in train.objective. kind: of the loss. keys: the
@@ -24,13 +25,16 @@ typedef enum run_samples {
 #define RUN_OBJECTIVES(X)                           \
     X(PRETRAIN, pretrain, TEXT, OBJECTIVE_NONE, "") \
     RUN_OBJECTIVES_OTHER(X)
-#define RUN_OBJECTIVES_OTHER(X)                                                         \
-    X(SFT, sft, CHAT, OBJECTIVE_NONE, "data.format")                                    \
-    X(DPO, dpo, PAIRS, OBJECTIVE_DPO,                                                   \
-      "objective.beta, objective.loss, objective.label_smoothing, objective.reference") \
-    X(ORPO, orpo, PAIRS, OBJECTIVE_ORPO, "objective.beta")                              \
-    X(KTO, kto, LABELLED, OBJECTIVE_KTO,                                                \
-      "objective.beta, objective.reference, objective.wanted, objective.unwanted")
+#define RUN_OBJECTIVES_OTHER(X)                                                              \
+    X(SFT, sft, CHAT, OBJECTIVE_NONE, "data.format")                                         \
+    X(DPO, dpo, PAIRS, OBJECTIVE_DPO,                                                        \
+      "objective.beta, objective.loss, objective.label_smoothing, objective.reference")      \
+    X(ORPO, orpo, PAIRS, OBJECTIVE_ORPO, "objective.beta")                                   \
+    X(KTO, kto, LABELLED, OBJECTIVE_KTO,                                                     \
+      "objective.beta, objective.reference, objective.wanted, objective.unwanted")           \
+    X(GRPO, grpo, ROLLOUTS, OBJECTIVE_GRPO,                                                  \
+      "objective.loss, objective.clip, objective.clip_high, objective.kl, objective.scale, " \
+      "objective.length")
 
 #define RUN_OBJECTIVE_OTHER_NAME(upper, lower, ...) ", " #lower
 #define RUN_OBJECTIVE_NAMES                         "pretrain" RUN_OBJECTIVES_OTHER(RUN_OBJECTIVE_OTHER_NAME)

@@ -51,7 +51,11 @@ typedef struct run_config {
     } train;
     struct {
         double beta;
-        int32_t loss; // op_objective_form
+        int32_t loss;           // 0: the objective's first; else 1 + op_objective_form
+        double clip, clip_high; // clip_high 0: clip
+        double kl;
+        int32_t scale;  // run_scale
+        int64_t length; // 0: train.seq
         double label_smoothing;
         const char *reference; // "auto", "none" or a folder of weights
         double wanted, unwanted;

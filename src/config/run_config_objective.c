@@ -7,9 +7,10 @@
 static void check_keys(checker *k, const run_objective_row *row)
 {
     static const char *const all[] = {
-        "objective.beta",      "objective.loss",   "objective.label_smoothing",
-        "objective.reference", "objective.wanted", "objective.unwanted",
-        "data.format"};
+        "objective.beta",      "objective.loss",      "objective.label_smoothing",
+        "objective.reference", "objective.wanted",    "objective.unwanted",
+        "objective.clip",      "objective.clip_high", "objective.kl",
+        "objective.scale",     "objective.length",    "data.format"};
     char reason[80];
     (void)snprintf(reason, sizeof(reason), "train.objective = %s does not read it", row->name);
     for (int i = 0; i < COUNT_OF(all); i++) {
@@ -24,13 +25,22 @@ void check_objective(checker *k)
 {
     const run_config *r = k->r;
     const run_objective_row *row = run_objective_at(r->train.objective);
-    const bool smooths = r->objective.loss == FORM_SIGMOID || r->objective.loss == FORM_ROBUST;
+    const int32_t form = run_config_objective(r).form;
+    const bool smooths = form == FORM_SIGMOID || form == FORM_ROBUST;
+    const bool is_group = row->kind == OBJECTIVE_GRPO;
     check_keys(k, row);
     if (row->kind == OBJECTIVE_NONE) return;
     if (r->objective.label_smoothing > 0.0 && !smooths) {
         CONFLICT("objective.label_smoothing",
                  "objective.label_smoothing has no effect: objective.loss is neither sigmoid nor "
                  "robust");
+    }
+    if ((row->kind == OBJECTIVE_DPO || is_group) && is_group != (form >= FORM_GRPO)) {
+        CONFLICT("objective.loss", "objective.loss is no loss of train.objective = %s", row->name);
+    }
+    if (r->objective.length > 0 && form != FORM_DR_GRPO) {
+        CONFLICT("objective.length",
+                 "objective.length has no effect: objective.loss is not dr_grpo");
     }
     if (r->layout.cp > 1) {
         CONFLICT("layout.cp",

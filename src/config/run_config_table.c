@@ -39,13 +39,37 @@ static const option rows[] = {
            .help = "what is learnt from the data: pretrain predicts each token of texts; sft the "
                    "answers of conversations and instructions (data.format); dpo and orpo prefer "
                    "a chosen answer to a rejected one; kto learns from single answers that are "
-                   "wanted or not",
+                   "wanted or not; grpo from groups of answers with rewards",
            .also = "stage, task"),
     REAL("objective.beta", objective.beta, "0.1", 1e-6, 1e6, FIXED,
          .help = "strength of the preference, with train.objective=dpo, orpo or kto: a large beta "
                  "keeps the model near the reference"),
-    CHOICE("objective.loss", objective.loss, "sigmoid", "sigmoid, ipo, robust, hinge", FIXED,
-           .help = "loss of a pair, with train.objective=dpo", .also = "loss_type"),
+    CHOICE(
+        "objective.loss", objective.loss, "auto",
+        "auto, sigmoid, ipo, robust, hinge, grpo, bnpo, dr_grpo", FIXED,
+        .help =
+            "loss of a pair, with train.objective=dpo: sigmoid (auto), ipo, robust or hinge; "
+            "what the loss of an answer is divided by, with grpo: its tokens (grpo, auto), "
+            "nothing, so that each token has the same weight (bnpo), or objective.length (dr_grpo)",
+        .also = "loss_type"),
+    REAL("objective.clip", objective.clip, "0.2", 0, 1, FIXED,
+         .help = "how far the ratio to the probability of drawing may fall below 1, with "
+                 "train.objective=grpo",
+         .also = "epsilon, cliprange"),
+    REAL("objective.clip_high", objective.clip_high, "0", 0, 100, FIXED,
+         .help = "how far that ratio may rise above 1; 0 is objective.clip",
+         .also = "epsilon_high"),
+    REAL("objective.kl", objective.kl, "0", 0, 1e6, FIXED,
+         .help = "weight of the divergence from the reference model, with train.objective=grpo",
+         .also = "kl_coef"),
+    CHOICE("objective.scale", objective.scale, "group", "group, none", FIXED,
+           .help = "what advantages are divided by, with train.objective=grpo: the standard "
+                   "deviation of a prompt's rewards (group), or nothing",
+           .also = "scale_rewards"),
+    INT("objective.length", objective.length, "0", 0, 1 << 24, FIXED, "tokens",
+        .help = "tokens that an answer's loss is divided by, with objective.loss=dr_grpo; 0 is "
+                "train.seq",
+        .also = "max_completion_length"),
     REAL("objective.label_smoothing", objective.label_smoothing, "0", 0, 0.49, FIXED,
          .help = "share of pairs that are taken to be labelled the wrong way round, with "
                  "train.objective=dpo and objective.loss=sigmoid or robust"),

@@ -9,6 +9,10 @@
 //   pairs      {"prompt": ..., "chosen": ..., "rejected": ...}: texts, or lists of messages.
 //              Without a prompt it is what both answers begin with: whole messages, or words
 //   labelled   {"prompt": ..., "completion": ..., "label": true}
+//   rollouts   {"prompt": ..., "completions": [...], "rewards": [...], "old": [[...], ...],
+//              "reference": [[...], ...]}: answers to one prompt, a reward for each, and the
+//              log-probabilities of their tokens when they were drawn, and under a reference model.
+//              Each completion is a sample
 // A sample of the last two forms is two documents with the same prompt. The second one of a
 // labelled line has the completion of the line before (the first line its own): an answer to
 // another prompt, from which KTO takes its reference point.
@@ -37,8 +41,9 @@ typedef enum data_format {
     DATA_FORMAT_ALPACA,
     DATA_FORMAT_SHAREGPT,
     // The objectives that compare answers choose these two; data.format does not name them.
-    DATA_FORMAT_PAIRS,   // prompt, chosen, rejected
-    DATA_FORMAT_LABELLED // prompt, completion, label
+    DATA_FORMAT_PAIRS,    // prompt, chosen, rejected
+    DATA_FORMAT_LABELLED, // prompt, completion, label
+    DATA_FORMAT_ROLLOUTS  // prompt, completions, rewards, old, reference
 } data_format;
 // As data.trained spells them, in this order: the turns of an assistant that are trained.
 typedef enum data_trained { DATA_TRAINED_ALL, DATA_TRAINED_LAST } data_trained;
@@ -50,6 +55,8 @@ typedef struct data_chat_spec {
     data_tokenizer *tokenizer; // borrowed
     data_format format;
     data_trained trained;
+    bool compares;  // rollouts need "reference"
+    bool divides;   // advantages are divided by the standard deviation of the line's rewards
     int64_t unix_s; // the time that strftime_now shows; not the present one, as a resumed run must
                     // see the same data
 } data_chat_spec;
@@ -65,6 +72,11 @@ typedef struct data_sample {
     bool empty_prompt;  // nothing stands before the first trained token
     int64_t second;     // token where the second document begins; 0: there is one document
     bool wanted;        // label of a labelled line
+    // Rollouts: the completion to encode, and those of the line; its advantage over the others; the
+    // log-probabilities (double) of its trained tokens, in order. reference: none if not given.
+    int64_t completion, completions;
+    double advantage;
+    data_bytes old, reference;
 } data_sample;
 void data_sample_deinit(data_sample *s);
 

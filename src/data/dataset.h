@@ -113,6 +113,13 @@ typedef struct data_pair {
     bool wanted; // KTO's label
 } data_pair;
 int64_t data_dataset_pairs(const data_dataset *d, data_split split, int64_t n, data_pair *out);
+// The numbers of rollouts (data/chat.h) at the rows of sequence n, [seq] each, of each row's label;
+// rows without one keep what they have.
+typedef struct data_numbers {
+    double *old, *reference, *advantage;
+} data_numbers;
+void data_dataset_rollouts(const data_dataset *d, data_split split, int64_t n,
+                           const data_numbers *to);
 int64_t data_dataset_sample_count(const data_dataset *d, data_split split); // 0: texts
 // A hash of all that determines the order and content of sequences: sizes, formats, tokenizer,
 // seed, packing, and the tokens' checksum where a file has one. A resumed run compares it.

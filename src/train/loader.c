@@ -32,7 +32,8 @@ struct train_loader {
     data_pair *pairs; // of a sequence
     float *given;     // (given_count, seq, GIVEN_COLUMNS)
     int64_t given_count;
-    int32_t *cut; // with layout.cp: this rank's positions of ids, labels, positions
+    double *numbers; // (3, seq)
+    int32_t *cut;    // with layout.cp: this rank's positions of ids, labels, positions
     int64_t cut_count;
     status (*heard)(void *context, log_level level, const char *line);
     void *heard_context;
@@ -173,6 +174,9 @@ static status chat_spec_of(const train_loader *l, data_chat_spec *out)
     const run_samples samples = run_objective_at(l->r->train.objective)->samples;
     if (samples == RUN_SAMPLES_PAIRS) out->format = DATA_FORMAT_PAIRS;
     if (samples == RUN_SAMPLES_LABELLED) out->format = DATA_FORMAT_LABELLED;
+    if (samples == RUN_SAMPLES_ROLLOUTS) out->format = DATA_FORMAT_ROLLOUTS;
+    out->divides = l->r->objective.scale == RUN_SCALE_GROUP;
+    out->compares = l->r->objective.kl > 0.0;
     file_info info = {.modified_ns = 0};
     if (l->r->data.train.count > 0) {
         TRY(l->h->api->path_info(l->h, l->r->data.train.items[0], &info));
@@ -359,6 +363,20 @@ static void row_give(train_loader *l, data_split split, int64_t n, float *given)
     }
 }
 
+// Rollouts: numbers of each token.
+static void tokens_give(train_loader *l, data_split split, int64_t n, float *given)
+{
+    const int64_t seq = l->r->train.seq;
+    const data_numbers to = {l->numbers, l->numbers + seq, l->numbers + 2 * seq};
+    memset(l->numbers, 0, (size_t)(3 * seq) * sizeof(double));
+    data_dataset_rollouts(l->dataset, split, n, &to);
+    for (int64_t t = 0; t < seq; t++, given += GIVEN_COLUMNS) {
+        given[GIVEN_OLD] = (float)to.old[t];
+        given[GIVEN_REFERENCE] = (float)to.reference[t];
+        given[GIVEN_ADVANTAGE] = (float)to.advantage[t];
+    }
+}
+
 static status given_put(train_loader *l, data_split split, int64_t first, int64_t count,
                         exec_input *input)
 {
@@ -370,7 +388,12 @@ static status given_put(train_loader *l, data_split split, int64_t first, int64_
         l->given_count = count;
     }
     memset(l->given, 0, (size_t)(count * row) * sizeof(float));
-    for (int64_t i = 0; i < count; i++) row_give(l, split, first + i, l->given + i * row);
+    const bool is_group = run_objective_at(l->r->train.objective)->samples == RUN_SAMPLES_ROLLOUTS;
+    if (l->numbers == NULL) TRY(arena_new(l->a, 3 * l->r->train.seq, &l->numbers));
+    for (int64_t i = 0; i < count; i++) {
+        float *to = l->given + i * row;
+        is_group ? tokens_give(l, split, first + i, to) : row_give(l, split, first + i, to);
+    }
     input->batch[input->batch_count++] =
         (exec_batch){"given", l->given, count * row * (int64_t)sizeof(float)};
     return ST_OK;

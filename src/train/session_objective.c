@@ -240,6 +240,14 @@ void session_objective_record(const session *s, const double sums[MEASURE_COLUMN
     const op_objective_kind kind = run_objective_at(s->r->train.objective)->kind;
     const double count = sums[MEASURE_COUNT], wanted = sums[MEASURE_CORRECT];
     if (!s->objective.is_watched || count == 0.0) return;
+    if (kind == OBJECTIVE_GRPO) {
+        if (s->r->objective.kl > 0.0) {
+            measure_add(record, valid ? "val_kl" : "kl", sums[MEASURE_FIRST] / count, true);
+        }
+        measure_add(record, valid ? "val_clipped" : "clipped", sums[MEASURE_SECOND] / count, true);
+        measure_add(record, valid ? "val_ratio_gap" : "ratio_gap", wanted / count, false);
+        return;
+    }
     const bool is_kto = kind == OBJECTIVE_KTO;
     const double first = sums[MEASURE_FIRST] / (is_kto ? wanted : count);
     const double second = sums[MEASURE_SECOND] / (is_kto ? count - wanted : count);

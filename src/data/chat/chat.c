@@ -14,6 +14,8 @@ void data_sample_deinit(data_sample *s)
 {
     data_ids_deinit(&s->ids);
     data_bytes_deinit(&s->trained);
+    data_bytes_deinit(&s->old);
+    data_bytes_deinit(&s->reference);
 }
 
 status data_chat_open(const host *h, arena *a, const data_chat_spec *spec, data_chat **out)
@@ -161,9 +163,10 @@ status data_chat_encode(data_chat *c, const char *bytes, int64_t count, const ch
                         int64_t line, data_sample *out)
 {
     chat_record r = {.what = what, .line = line};
-    const bool two = c->found == DATA_FORMAT_PAIRS || c->found == DATA_FORMAT_LABELLED;
+    const bool two = c->found >= DATA_FORMAT_PAIRS; // or a group of completions
     arena_reset(c->scratch);
     out->second = 0;
+    out->completions = 1;
     status st = two ? pair_encode(c, bytes, count, &r, out) : record_read(c, bytes, count, &r);
     if (st == ST_OK && !two) st = record_encode(c, &r, out);
     record_free(&r);

@@ -1,7 +1,8 @@
 // Lines whose sample is two documents: a chosen and a rejected answer, or an answer and that of
-// another line after the same prompt.
+// another line after the same prompt; and groups of completions, of which each is a sample.
 #include "data/chat/chat_internal.h"
 
+#include <math.h>
 #include <string.h>
 
 static status half_add(const chat_record *r, const data_sample *half, data_sample *out)
@@ -137,8 +138,80 @@ static status read_labelled(data_chat *c, const char *bytes, int64_t count, chat
     return ST_OK;
 }
 
+// The reward of a completion over the mean of the line's.
+static status advantage_of(const data_chat *c, const chat_record *r, const json *rewards,
+                           data_sample *out)
+{
+    const int64_t n = json_count(rewards);
+    double mean = 0.0, squares = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        const json_kind kind = json_kind_of(json_at(rewards, i));
+        if (kind != JSON_INT && kind != JSON_REAL) {
+            return record_fails(r, "reward %lld is no number", (long long)i + 1);
+        }
+        mean += json_real(json_at(rewards, i), 0.0) / (double)n;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        squares += pow(json_real(json_at(rewards, i), 0.0) - mean, 2.0);
+    }
+    out->advantage = json_real(json_at(rewards, out->completion), 0.0) - mean;
+    if (c->spec.divides && n > 1) out->advantage /= sqrt(squares / (double)(n - 1)) + 1e-4;
+    return ST_OK;
+}
+
+// One number for each trained token of the sample.
+static status numbers_read(const chat_record *r, const char *key, const json *lists,
+                           const data_sample *sample, data_bytes *out)
+{
+    const json *list = json_at(lists, sample->completion);
+    int64_t trained = 0;
+    for (int64_t i = 0; i < sample->trained.count; i++) trained += sample->trained.items[i];
+    out->count = 0;
+    if (json_kind_of(list) != JSON_LIST || json_count(list) != trained) {
+        return record_fails(r,
+                            "\"%s\" has no list of %lld numbers for completion %lld, one for "
+                            "each of its tokens",
+                            key, (long long)trained, (long long)sample->completion + 1);
+    }
+    for (int64_t i = 0; i < trained; i++) {
+        const double value = json_real(json_at(list, i), (double)NAN);
+        if (!isfinite(value)) return record_fails(r, "\"%s\" holds what is no number", key);
+        TRY(data_bytes_add(out, &value, (int64_t)sizeof(value)));
+    }
+    return ST_OK;
+}
+
+static status read_rollout(data_chat *c, const char *bytes, int64_t count, chat_record *r,
+                           data_sample *out)
+{
+    static const char *const keys[] = {"prompt", "completions", "rewards", "old", "reference"};
+    json *values[5] = {NULL, NULL, NULL, NULL, NULL};
+    TRY(record_members(r, bytes, count, keys, 5, values));
+    const int64_t n = json_count(values[1]);
+    if (json_kind_of(values[1]) != JSON_LIST || json_kind_of(values[2]) != JSON_LIST ||
+        json_kind_of(values[3]) != JSON_LIST || n == 0 || json_count(values[2]) != n) {
+        return record_fails(r, "\"completions\", \"rewards\" and \"old\" are not three lists, one "
+                               "item for each completion");
+    }
+    out->completions = n;
+    const json *const answers[] = {json_at(values[1], out->completion),
+                                   json_at(values[1], out->completion)};
+    TRY(kinds_check(r, values[0], answers, "\"prompt\" and \"completions\""));
+    TRY(record_answer(c, r, values[0], answers[0], 0));
+    TRY(record_encode(c, r, out));
+    TRY(advantage_of(c, r, values[2], out));
+    TRY(numbers_read(r, keys[3], values[3], out, &out->old));
+    out->reference.count = 0;
+    if (values[4] == NULL && c->spec.compares) {
+        return record_fails(r, "\"reference\" is missing, which objective.kl needs");
+    }
+    if (values[4] == NULL) return ST_OK;
+    return numbers_read(r, keys[4], values[4], out, &out->reference);
+}
+
 status pair_encode(data_chat *c, const char *bytes, int64_t count, chat_record *r, data_sample *out)
 {
+    if (c->found == DATA_FORMAT_ROLLOUTS) return read_rollout(c, bytes, count, r, out);
     return c->found == DATA_FORMAT_PAIRS ? read_pair(c, bytes, count, r, out)
                                          : read_labelled(c, bytes, count, r, out);
 }

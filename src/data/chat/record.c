@@ -311,6 +311,7 @@ status record_read(data_chat *c, const char *bytes, int64_t count, chat_record *
         return read_sharegpt(c, out, line);
     case DATA_FORMAT_PAIRS: // pair_encode() reads them
     case DATA_FORMAT_LABELLED:
+    case DATA_FORMAT_ROLLOUTS:
     case DATA_FORMAT_MESSAGES:
     case DATA_FORMAT_AUTO:
         break;

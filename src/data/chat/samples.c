@@ -23,6 +23,8 @@ typedef struct packed_set {
     int64_t *begin;     // [sample_count + 1]
     int64_t *second;    // [sample_count] where the second document begins; of one document its end
     data_bytes wanted;  // [sample_count]
+    // Rollouts, in double: of each sample; of each token.
+    data_bytes advantage, old, reference;
     int64_t sample_count, sample_capacity;
     // Row r holds the samples order[row_begin[r]] .. order[row_begin[r + 1] - 1].
     int64_t *order, *row_begin;
@@ -87,6 +89,30 @@ static status document_add(const data_sample *x, int64_t begin, int64_t end, pac
     return ST_OK;
 }
 
+// Numbers of the first `count` tokens: 0 where a token is not trained.
+static status numbers_add(const data_sample *x, const data_bytes *from, int64_t count,
+                          data_bytes *to)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double value = 0.0;
+        const int64_t begin = at * (int64_t)sizeof(value);
+        if (x->trained.items[i] != 0) {
+            if (from->count > 0) memcpy(&value, from->items + begin, sizeof(value));
+            at++;
+        }
+        TRY(data_bytes_add(to, &value, (int64_t)sizeof(value)));
+    }
+    return ST_OK;
+}
+
+static status rollout_add(const data_sample *x, int64_t count, packed_set *p)
+{
+    TRY(data_bytes_add(&p->advantage, &x->advantage, (int64_t)sizeof(x->advantage)));
+    TRY(numbers_add(x, &x->old, count, &p->old));
+    return numbers_add(x, &x->reference, count, &p->reference);
+}
+
 static status sample_add(reading *r, packed_set *p)
 {
     const data_sample *x = &r->sample;
@@ -102,6 +128,7 @@ static status sample_add(reading *r, packed_set *p)
     p->second[p->sample_count] = p->ids.count;
     TRY(document_add(x, first, first + kept_rest, p, &trained[1]));
     TRY(data_bytes_add(&p->wanted, &wanted, 1));
+    if (r->spec->chat->format == DATA_FORMAT_ROLLOUTS) TRY(rollout_add(x, count, p));
     p->begin[++p->sample_count] = p->ids.count;
     data_sample_facts *f = &p->facts;
     f->samples++;
@@ -125,14 +152,25 @@ static data_split split_of(reading *r, data_split given)
     return is_held ? DATA_VALID : DATA_TRAIN;
 }
 
+// The samples of a line: each of its completions, or one.
+static status line_samples(reading *r, const data_line *line, const char *path, data_split split)
+{
+    packed_set *to = NULL;
+    data_sample *x = &r->sample;
+    x->completion = 0;
+    do {
+        TRY(data_chat_encode(r->chat, line->bytes, line->count, path, line->number, x));
+        if (x->ids.count == 0) continue;
+        if (to == NULL) to = &r->s->sets[split_of(r, split)];
+        TRY(sample_add(r, to));
+    } while (++x->completion < x->completions);
+    return ST_OK;
+}
+
 static status line_add(reading *r, const data_line *line, const char *path, data_split split)
 {
-    const status st =
-        data_chat_encode(r->chat, line->bytes, line->count, path, line->number, &r->sample);
-    if (st == ST_OK) {
-        if (r->sample.ids.count == 0) return ST_OK;
-        return sample_add(r, &r->s->sets[split_of(r, split)]);
-    }
+    const status st = line_samples(r, line, path, split);
+    if (st == ST_OK) return ST_OK;
     if (!r->spec->skips_bad_lines || st != ST_DATA) return st;
     if (r->skipped++ == 0) {
         (void)snprintf(r->first_skipped, sizeof(r->first_skipped), "%.299s", error_last()->text);
@@ -303,6 +341,9 @@ static status make_id(samples *s)
         hash_add(hash, p->ids.items, p->ids.count * (int64_t)sizeof(int32_t));
         hash_add(hash, p->trained.items, p->trained.count);
         hash_add(hash, p->begin, (p->sample_count + 1) * (int64_t)sizeof(int64_t));
+        hash_add(hash, p->advantage.items, p->advantage.count);
+        hash_add(hash, p->old.items, p->old.count);
+        hash_add(hash, p->reference.items, p->reference.count);
         if (!s->is_paired) continue;
         hash_add(hash, p->second, p->sample_count * (int64_t)sizeof(int64_t));
         hash_add(hash, p->wanted.items, p->wanted.count);
@@ -361,6 +402,9 @@ void samples_close(samples *s)
         data_ids_deinit(&p->ids);
         data_bytes_deinit(&p->trained);
         data_bytes_deinit(&p->wanted);
+        data_bytes_deinit(&p->advantage);
+        data_bytes_deinit(&p->old);
+        data_bytes_deinit(&p->reference);
         free(p->begin);
         free(p->second);
         free(p->order);
@@ -424,6 +468,24 @@ int64_t samples_pairs(const samples *s, data_split split, int64_t n, data_pair *
         at += p->begin[k + 1] - begin;
     }
     return count;
+}
+
+void samples_rollouts(const samples *s, data_split split, int64_t n, const data_numbers *to)
+{
+    const packed_set *p = &s->sets[split];
+    int64_t epoch = 0, at = 0;
+    const int64_t row = samples_row_at(s, split, n, &epoch);
+    for (int64_t i = p->row_begin[row]; i < p->row_begin[row + 1]; i++) {
+        const int64_t k = p->order[i], begin = p->begin[k], end = p->begin[k + 1];
+        for (int64_t t = begin; t + 1 < end; t++) { // a row has the numbers of its label
+            const int64_t from = (t + 1) * (int64_t)sizeof(double), place = at + t - begin;
+            memcpy(&to->old[place], p->old.items + from, sizeof(double));
+            memcpy(&to->reference[place], p->reference.items + from, sizeof(double));
+            memcpy(&to->advantage[place], p->advantage.items + k * (int64_t)sizeof(double),
+                   sizeof(double));
+        }
+        at += end - begin;
+    }
 }
 
 int64_t samples_count(const samples *s, data_split split)

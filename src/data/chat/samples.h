@@ -27,6 +27,7 @@ hash128 samples_id(const samples *s);
 int64_t samples_row_at(const samples *s, data_split split, int64_t n, int64_t *epoch);
 // The samples of row n, and all of a split (data/dataset.h).
 int64_t samples_pairs(const samples *s, data_split split, int64_t n, data_pair *out);
+void samples_rollouts(const samples *s, data_split split, int64_t n, const data_numbers *to);
 int64_t samples_count(const samples *s, data_split split);
 void samples_fill(const samples *s, data_split split, int64_t n, const data_rows *rows);
 

@@ -313,6 +313,12 @@ int64_t data_dataset_pairs(const data_dataset *d, data_split split, int64_t n, d
     return d->sample_set != NULL ? samples_pairs(d->sample_set, split, n, out) : 0;
 }
 
+void data_dataset_rollouts(const data_dataset *d, data_split split, int64_t n,
+                           const data_numbers *to)
+{
+    samples_rollouts(d->sample_set, split, n, to);
+}
+
 int64_t data_dataset_sample_count(const data_dataset *d, data_split split)
 {
     return d->sample_set != NULL ? samples_count(d->sample_set, split) : 0;
