@@ -63,8 +63,8 @@ static status sources_open(export_merge *m, const cli_model *model, const char *
     TRY(infer_adapter_read(h, a, model->folder, peft, &m->spec));
     if (m->spec.adapter.rank == 0) {
         return fail(ST_USAGE,
-                    "%s has no adapter; name a run that trained one, or give the folder of one "
-                    "with --peft",
+                    "--adapter, --merge and --unmerge: %s has no adapter; name a run that trained "
+                    "one, or give the folder of one with --peft",
                     model->folder);
     }
     TRY(model_make(m));
