@@ -79,8 +79,10 @@ code "too few ranks" 3 train refused layout.dp=2 resilience.mode=live resilience
 says "are refused" err 'the layout has 2 ranks'
 
 printf '0.4 cut\n0.8 diskfull\n' >cuts
-code "cut connections and a full disk" 0 chaos cut layout.dp=2 resilience.mode=live --schedule cuts
-same "leave no trace" "$(field same)" true
+chaos cut layout.dp=2 resilience.mode=live --schedule cuts >out 2>err
+# The disk may be full until the run ends; then the same command goes on from its last checkpoint.
+code "cut connections and a full disk" 0 train cut layout.dp=2 resilience.mode=live
+same "leave no trace" "$("$trireme" digest cut)" "$("$trireme" digest calm)"
 
 # A recorded step, computed again by one process in place of two.
 code "steps are recorded" 0 train recorded layout.dp=2 layout.zero=1 train.steps=20 sdc.replay=0.1

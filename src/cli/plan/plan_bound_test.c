@@ -94,7 +94,7 @@ static void simulated_is_not_faster(predict_planner *p, const search_found *f, g
     const assemble_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
     const int64_t lives = plans->run.run_bytes + plans->all[0]->live_bytes;
     // If halves of a backward are separate, or chunks alternate, a plan writes less in place than
-    // it could, by a few percent. No plan has fewer bytes, but where ranks exchange rows of experts:
+    // it could, by a few percent. No plan has fewer bytes, except with experts on several ranks:
     // there an estimate is up to half a percent above.
     const bool splits =
         f->layout.schedule != NULL && (f->layout.schedule->splits_backward || f->layout.chunks > 1);
