@@ -135,7 +135,7 @@ says "days" out "days"
 says "parts of the bill" out '^bill +work \$[0-9.kM]+, idle time \$.*, spares \$'
 says "which price" out '^price +\$6\.88 per device and hour, on demand'
 says "load on the store" out '^storage +.* per checkpoint, .*/s in the mean'
-says "no profile of it" out 'no profile of Trireme on this device'
+says "never measured" out 'Trireme was never measured'
 says "two other softwares" out '^ +trireme +megatron\.h100 +torchtitan'
 says "each has a cost" out '^cost +\$[^ ]+ +\$[^ ]+ +\$[^ ]+ *$'
 if awk 'length($0) > 84 { exit 1 }' "$dir/out"; then passed "in lines that are short"; else failed "in lines that are short"; fi

@@ -31,7 +31,7 @@ static bool is_unmeasured(const predict_step *x)
 const char *simulate_assumes(const predict_step *x)
 {
     if (is_unmeasured(x)) {
-        return "no profile of Trireme on this device: its kernels would have to reach the device's entry; "
+        return "Trireme was never measured on this device: its kernels would have to reach its entry; "
                "profile=NAME takes software that was measured";
     }
     return x->of->profile.about;
