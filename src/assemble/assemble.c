@@ -29,7 +29,8 @@ bool assemble_goes_in_ring(const run_config *r, const decoder_spec *spec, const 
     return gathered * dtype_bytes(run_config_types(r).compute) > GATHERED_BYTES;
 }
 
-op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh)
+op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
+                      bool even_experts)
 {
     const bool strict = r->determinism.mode == RUN_STRICT;
     return (op_cuts){
@@ -38,6 +39,7 @@ op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_
                .shards = strict ? (int32_t)r->determinism.tp_shards : 1,
                .ordered = strict,
                .rows = r->layout.sp,
+               .gathers_experts = even_experts && !strict,
                // In strict order the sums of an expert have as many terms in each layout.
                .whole_experts = mesh->whole_experts || (strict && r->determinism.etp_shards == 1 &&
                                                         plan_mesh_size(mesh, AXIS_TP) == 1),
@@ -53,6 +55,7 @@ op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_
                .at = plan_ep_place(mesh),
                .pieces = plan_ep_tp(mesh),
                .ordered = strict,
+               .even = even_experts,
                .dispatch = r->moe.dispatch == RUN_DISPATCH_BF16  ? DISPATCH_BF16
                            : r->moe.dispatch == RUN_DISPATCH_FP8 ? DISPATCH_FP8
                                                                  : DISPATCH_WHOLE},
@@ -93,9 +96,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
     TRY(run_config_halved(r, a, &halved, &options.halved_count));
     options.halved = halved;
     TRY(model_build(a, out->spec, &options, &out->whole));
-    op_cuts cuts = assemble_cuts(r, out->spec, &o->mesh);
-    cuts.ep.even = o->even_experts;
-    cuts.tp.gathers_experts = o->even_experts && r->determinism.mode != RUN_STRICT;
+    op_cuts cuts = assemble_cuts(r, out->spec, &o->mesh, o->even_experts);
     op_model *of_tp = NULL;
     TRY(op_model_cut(a, out->whole, &cuts, &of_tp, &out->model));
     for (int32_t i = 0; i < out->model->program_count && is_whole_again(o, r); i++) {

@@ -86,10 +86,12 @@ NODISCARD status assemble_memory_settle(run_config *r, const decoder_spec *spec,
 // rank waits for its neighbour.
 bool assemble_goes_in_ring(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
                            int64_t micro_batch);
-// How the passes of op/pass/cut.h cut a model for the rank at the coordinates of `mesh`.
 // Sets the options that keys of experts and routers decide.
 void assemble_router_options(const run_config *r, model_options *options);
-op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh);
+// How the passes of op/pass/cut.h cut a model for the rank at the coordinates of `mesh`.
+// even_experts: assemble_options.
+op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
+                      bool even_experts);
 // The largest divisor of `sequences` that is at most `most`.
 int64_t assemble_divisor_below(int64_t sequences, int64_t most);
 // The arena must live as long as the plans.

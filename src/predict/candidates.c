@@ -108,7 +108,7 @@ static status model_make(const candidates *c, arena *a, candidate_model *x)
     assemble_router_options(r, &options);
     if (c->has_layout) TRY(run_config_halved(r, a, &halved, &options.halved_count));
     options.halved = halved;
-    op_cuts cuts = assemble_cuts(&own, &c->base.spec, &mesh);
+    op_cuts cuts = assemble_cuts(&own, &c->base.spec, &mesh, predict_experts_even(&c->base));
     cuts.cp.ring = x->ring; // as the micro-batch of the layout decides
     // Candidates are compared without the additional terms of strict order.
     cuts.tp.ordered = cuts.cp.ordered = false;

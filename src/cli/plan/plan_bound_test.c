@@ -94,14 +94,12 @@ static void simulated_is_not_faster(predict_planner *p, const search_found *f, g
     const assemble_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
     const int64_t lives = plans->run.run_bytes + plans->all[0]->live_bytes;
     // If halves of a backward are separate, or chunks alternate, a plan writes less in place than
-    // it could, by a few percent. No plan has fewer bytes, except with experts on several ranks:
-    // there an estimate is up to half a percent above.
+    // it could, by a few percent. No plan has fewer bytes.
     const bool splits =
         f->layout.schedule != NULL && (f->layout.schedule->splits_backward || f->layout.chunks > 1);
     const double ratio = (double)f->bytes / (double)lives;
-    const bool is_close = f->layout.zero >= 2
-                              ? ratio > 0.9 && ratio < 1.1
-                              : ratio > 0.96 && ratio < (f->layout.ep > 1 ? 1.005 : 1.0 + 1e-12);
+    const bool is_close =
+        f->layout.zero >= 2 ? ratio > 0.9 && ratio < 1.1 : ratio > 0.96 && f->bytes <= lives;
     const int64_t work = sums_work_in(plans->all[0]);
     const bool is_packed = f->bytes <= lives && f->bytes + work >= lives;
     const bool is_right = f->bytes == lives || ((splits || f->layout.zero >= 2) && is_close) ||
