@@ -1,6 +1,7 @@
-// Recordings of steps: the hash of each rank's pieces of the state after a step, with the rectangle
-// of the logical tensor that the piece is. A replay that computes the step again, in any layout,
-// compares its own state with them and so says which rank, if any, had other bits.
+// Recordings of steps: the hash of each rank's pieces of the state after a step, with the rows and
+// columns of the logical tensor that the piece is, and its stripes if it has some (plan_piece). A
+// replay that computes the step again, in any layout, compares its own state with them and so says
+// which rank, if any, had other bits.
 //
 //   {"step": 100, "ranks": 4}
 //   {"rank": 0, "name": "m/layers.0.attn.q", "row": 0, "rows": 8, "column": 0, "columns": 32,
@@ -13,16 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Hashes a rectangle of a tensor as a rank does with its piece (replicas.c).
-static uint64_t rectangle_hash(const ckpt_tensor *t, const char *bytes, const plan_piece *p,
-                               char *piece)
+// Hashes a piece of a tensor as the rank does that holds it (replicas.c).
+static uint64_t piece_hash(const ckpt_tensor *t, const char *bytes, const plan_piece *p,
+                           char *piece)
 {
-    const int64_t width = dtype_bytes(t->type), all = t->ndim > 1 ? t->dims[1] : 1;
-    const int64_t line = p->columns * width, count = p->rows * line;
+    const int64_t width = dtype_bytes(t->type), rows = t->ndim > 0 ? t->dims[0] : 1;
+    const int64_t columns = t->ndim > 1 ? t->dims[1] : 1, count = p->rows * p->columns * width;
     uint64_t hash = 0;
-    for (int64_t r = 0; r < p->rows; r++) {
-        memcpy(piece + r * line, bytes + ((p->row + r) * all + p->column) * width, (size_t)line);
-    }
+    (void)plan_piece_take(p, columns, 0, rows * columns, width, bytes, piece);
     for (int64_t at = 0; at < count; at += STATE_CHUNK_BYTES) {
         hash = hash64(piece + at, min_i64(STATE_CHUNK_BYTES, count - at), hash);
     }
@@ -32,9 +31,13 @@ static uint64_t rectangle_hash(const ckpt_tensor *t, const char *bytes, const pl
 static bool fits(const ckpt_tensor *t, const plan_piece *p)
 {
     const int64_t rows = t->ndim > 0 ? t->dims[0] : 1, columns = t->ndim > 1 ? t->dims[1] : 1;
-    return p->row >= 0 && p->rows > 0 && p->column >= 0 && p->columns > 0 &&
-           p->rows <= rows - p->row && p->columns <= columns - p->column && p->row <= rows &&
-           p->column <= columns;
+    const bool is_inside = p->row >= 0 && p->rows > 0 && p->column >= 0 && p->columns > 0 &&
+                           p->rows <= rows - p->row && p->columns <= columns - p->column &&
+                           p->row <= rows && p->column <= columns;
+    if (!is_inside || p->stripe == 0) return is_inside;
+    return p->stripe > 0 && p->stripe <= rows && p->own > 0 && p->offset >= 0 &&
+           p->own <= p->stripe && p->offset <= p->stripe - p->own && p->first >= 0 &&
+           p->first <= rows && plan_piece_row(p, p->rows - 1) < rows;
 }
 
 static status line_compare(ckpt_reader *r, const json *line, int64_t rank, text *report,
@@ -44,7 +47,11 @@ static status line_compare(ckpt_reader *r, const json *line, int64_t rank, text 
     const plan_piece p = {.row = json_int(json_get(line, "row"), -1),
                           .rows = json_int(json_get(line, "rows"), -1),
                           .column = json_int(json_get(line, "column"), -1),
-                          .columns = json_int(json_get(line, "columns"), -1)};
+                          .columns = json_int(json_get(line, "columns"), -1),
+                          .stripe = json_int(json_get(line, "stripe"), 0),
+                          .own = json_int(json_get(line, "own"), 0),
+                          .offset = json_int(json_get(line, "offset"), 0),
+                          .first = json_int(json_get(line, "first"), 0)};
     const void *bytes = NULL;
     if (json_int(json_get(line, "rank"), -1) != rank) return ST_OK;
     const ckpt_tensor *t = ckpt_reader_find(r, name);
@@ -53,7 +60,7 @@ static status line_compare(ckpt_reader *r, const json *line, int64_t rank, text 
     TRY(ckpt_reader_data(r, t, &bytes));
     char *piece = malloc((size_t)(p.rows * p.columns * dtype_bytes(t->type)));
     if (piece == NULL) return fail(ST_NO_MEMORY, "no memory for a piece of %s", name);
-    const uint64_t hash = rectangle_hash(t, bytes, &p, piece);
+    const uint64_t hash = piece_hash(t, bytes, &p, piece);
     free(piece);
     const char *recorded = json_text(json_get(line, "hash"), "");
     const bool agrees = strtoull(recorded, NULL, 16) == hash && strlen(recorded) == 16;

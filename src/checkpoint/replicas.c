@@ -114,11 +114,15 @@ static status piece_print(int64_t rank, const state_item *item, const plan_piece
 {
     TRY(text_add(out, "{\"rank\": %lld, \"name\": ", (long long)rank));
     TRY(text_add_json(out, item->name));
-    return text_add(out,
-                    ", \"row\": %lld, \"rows\": %lld, \"column\": %lld, \"columns\": %lld, "
-                    "\"hash\": \"%016" PRIx64 "\"}\n",
-                    (long long)p->row, (long long)p->rows, (long long)p->column,
-                    (long long)p->columns, hash);
+    TRY(text_add(out, ", \"row\": %lld, \"rows\": %lld, \"column\": %lld, \"columns\": %lld",
+                 (long long)p->row, (long long)p->rows, (long long)p->column,
+                 (long long)p->columns));
+    if (p->stripe > 0) {
+        TRY(text_add(out, ", \"stripe\": %lld, \"own\": %lld, \"offset\": %lld, \"first\": %lld",
+                     (long long)p->stripe, (long long)p->own, (long long)p->offset,
+                     (long long)p->first));
+    }
+    return text_add(out, ", \"hash\": \"%016" PRIx64 "\"}\n", hash);
 }
 
 status ckpt_replicas_record(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks,

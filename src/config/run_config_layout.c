@@ -168,10 +168,10 @@ status run_config_follow(run_config *r, const config *c, arena *a)
     static const struct {
         const char *axis, *key;
         int64_t offset, bytes;
-    } followers[] = {FOLLOWER(pp, schedule),   FOLLOWER(pp, vpp),          FOLLOWER(pp, stages),
-                     FOLLOWER(tp, sp),         FOLLOWER(cp, cp_heads),     FOLLOWER(dp, zero),
-                     FOLLOWER(dp, zero_group), FOLLOWER(zero, zero_group), FOLLOWER(dp, zero_sums),
-                     FOLLOWER(zero, zero_sums)};
+    } followers[] = {FOLLOWER(pp, schedule),    FOLLOWER(pp, vpp),          FOLLOWER(pp, stages),
+                     FOLLOWER(tp, sp),          FOLLOWER(cp, cp_heads),     FOLLOWER(dp, zero),
+                     FOLLOWER(dp, zero_group),  FOLLOWER(zero, zero_group), FOLLOWER(dp, zero_sums),
+                     FOLLOWER(zero, zero_sums), FOLLOWER(tp, etp)};
     run_config defaults;
     text dropped = {.a = a};
     TRY(option_set_defaults(&run_config_table, a, &defaults));
