@@ -172,7 +172,7 @@ void launch_signal_all(local *l, int number)
 
 // Ranks how much an end says about the cause: a signal that we did not send, then an own error,
 // then a lost peer. An orderly end says nothing (0).
-int launch_severity(const local_rank *r)
+static int severity(const local_rank *r)
 {
     if (r->is_alive || r->was_ended) return 0;
     if (r->ended_by != 0) return 3;
@@ -197,11 +197,10 @@ void launch_end_rank(local *l, int rank, int64_t now)
     if (r->pidfd >= 0) (void)close(r->pidfd);
     r->pidfd = -1;
     if (r->ended_by == SIGKILL && !r->was_ended) r->by_oom = launch_oom_find(l);
-    if (launch_severity(r) > 0 &&
-        (l->first < 0 || launch_severity(r) > launch_severity(&l->ranks[l->first]))) {
+    if (severity(r) > 0 && (l->first < 0 || severity(r) > severity(&l->ranks[l->first]))) {
         l->first = rank;
     }
-    if (launch_severity(r) > 0 && l->failed_at == 0) {
+    if (severity(r) > 0 && l->failed_at == 0) {
         l->failed_at = now;
         l->end_at = now + l->grace_ns;
         const ssize_t n = write(l->liveness_in, "", 1); // tells ranks that have not joined yet

@@ -69,7 +69,6 @@ void launch_release(local *l);
 NODISCARD status launch_start_rank(local *l, int rank);
 void launch_signal_rank(local *l, int rank, int number);
 void launch_signal_all(local *l, int number);
-int launch_severity(const local_rank *r);
 void launch_end_rank(local *l, int rank, int64_t now); // if it has ended
 void launch_forward_signals(local *l);
 bool launch_is_stopped(const local_rank *r);

@@ -21,6 +21,7 @@ typedef struct live_run {
     comm_control_block **control_block; // of this epoch
     post_mortem *last;
     int64_t ranks; // of this epoch; 0: none yet
+    int refused;   // processes for which no layout has ranks enough; 0: not asked
 } live_run;
 
 // ---- the socket at which processes join ---------------------------------------------------------
@@ -143,7 +144,15 @@ static status epoch_plan(void *context, const launch_change *c, launch_epoch *ou
     const int64_t least = r->resilience.min_ranks > 0 ? r->resilience.min_ranks : 1;
     const bool is_full = c->available >= run_config_ranks(r);
     *out = (launch_epoch){.control_block_fd = -1};
-    if (c->available < least && !is_full) return too_few(c, least);
+    if ((c->available < least && !is_full) || c->available == v->refused) {
+        return too_few(c, least);
+    }
+    TRY(cli_shrink(v->cli, v->order, c->available, &l));
+    if (l.ranks < least && !is_full) {
+        v->refused = c->available;
+        return too_few(c, least);
+    }
+    v->refused = 0;
     if (c->event == LAUNCH_LOST || c->event == LAUNCH_WRONG) {
         TRY(cli_restart_count(v->k, &is_given_up));
         if (is_given_up) {
@@ -154,8 +163,6 @@ static status epoch_plan(void *context, const launch_change *c, launch_epoch *ou
                 c->cause, v->k->losses_in_place);
         }
     }
-    TRY(cli_shrink(v->cli, v->order, c->available, &l));
-    if (l.ranks < least && !is_full) return too_few(c, least);
     if (c->event != LAUNCH_BEGIN) v->k->epoch++;
     TRY(order_print(v, c, &l, out->text));
     post_mortem_stop(v->last, false);

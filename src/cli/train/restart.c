@@ -102,7 +102,7 @@ status cli_restart_open(cli_context *cli, const run_config *r, char *const *argu
     return variable_set(memory_variable, out->memory);
 }
 
-status cli_restart_newest(const cli_restart *k, int64_t *out)
+static status newest_step(const cli_restart *k, int64_t *out)
 {
     char *folder = NULL, *path = NULL;
     int64_t saved = -1;
@@ -182,7 +182,7 @@ static status loss_publish(const cli_restart *k, const launch_result *result)
 status cli_restart_count(cli_restart *k, bool *is_given_up)
 {
     int64_t step = -1;
-    TRY(cli_restart_newest(k, &step));
+    TRY(newest_step(k, &step));
     k->losses_in_place = step == k->lost_at_step && k->epoch > 0 ? k->losses_in_place + 1 : 1;
     k->lost_at_step = step;
     *is_given_up = k->losses_in_place >= LOSSES_IN_PLACE_MAX;

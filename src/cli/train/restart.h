@@ -26,8 +26,6 @@ typedef struct cli_restart {
 // Makes the folder, or takes the one that a launcher of this run has left.
 NODISCARD status cli_restart_open(cli_context *cli, const run_config *r, char *const *arguments,
                                   cli_restart *out);
-// The newest step in memory or on the disk; -1: none.
-NODISCARD status cli_restart_newest(const cli_restart *k, int64_t *out);
 // Counts a loss. *is_given_up: too many of them at the same step.
 NODISCARD status cli_restart_count(cli_restart *k, bool *is_given_up);
 // The arguments of the next start.
