@@ -148,6 +148,7 @@ static int64_t copy_ns(void *context, int64_t bytes)
 static bool is_alone(rank_state *r, int32_t record)
 {
     const plan *p = r->given->p;
+    if (traffic_of(r->prices[p->comms[record].group].axes) != TRAFFIC_EP) return false;
     for (int64_t n = 0; n < p->action_count; n++) {
         const int64_t i = (r->at + n) % p->action_count;
         const plan_action *x = &p->actions[i];
