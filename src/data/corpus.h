@@ -207,9 +207,9 @@ typedef struct review_item {
 NODISCARD status corpus_review_each(const host *h, const char *path, const corpus_review *r,
                                     status (*take)(void *context, const review_item *item),
                                     void *context);
-// Appends a decision to the file; edited NULL: none. `by` may be NULL.
+// Appends a decision to the file; edited NULL: none.
 NODISCARD status corpus_review_decide(const host *h, const char *path, hash128 hash,
-                                      review_decision decision, const char *edited, const char *by);
+                                      review_decision decision, const char *edited);
 // Appends documents to the file that it does not name yet: c->samples of those that each rule of a
 // filter drops, and of each source the share that its key `review` says. *added: their number.
 NODISCARD status corpus_review_queue(const host *h, arena *a, const corpus_config *c,

@@ -167,22 +167,12 @@ static const arch_tensor *adapted_tensor(const model_arch *arch, const char *our
     return tensor_of(arch, name, layer);
 }
 
-static status adapter_sources(const model_arch *arch, const op_weight *w, hf_sources *out)
+// The row of a weight or of a part of one; NULL: the files have no name for it.
+static const arch_tensor *source_of(const hf_sources *sources, const char *ours, int *layer,
+                                    const char **adapter)
 {
-    out->tensors[0] = adapted_tensor(arch, w->name, &out->layer, &out->adapter);
-    out->rows[0] = w->rows;
-    if (out->tensors[0] != NULL) return ST_OK;
-    for (int p = 0; p < w->part_count; p++) {
-        out->tensors[p] = adapted_tensor(arch, w->parts[p].name, &out->layer, &out->adapter);
-        if (out->tensors[p] == NULL) {
-            return fail(ST_INTERNAL, "%s has no name for %s in Hugging Face files", arch->name,
-                        w->parts[p].name);
-        }
-        out->row_begin[p] = w->parts[p].row_begin;
-        out->rows[p] = w->parts[p].rows;
-    }
-    out->count = w->part_count;
-    return ST_OK;
+    return sources->weight->is_adapter ? adapted_tensor(sources->arch, ours, layer, adapter)
+                                       : tensor_of(sources->arch, ours, layer);
 }
 
 status hf_sources_of(const decoder_spec *spec, const op_weight *w, hf_sources *out)
@@ -191,17 +181,16 @@ status hf_sources_of(const decoder_spec *spec, const op_weight *w, hf_sources *o
     ASSERT(arch != NULL);
     *out =
         (hf_sources){.arch = arch, .weight = w, .count = 1, .layer = -1, .experts = 1, .slices = 1};
-    if (w->is_adapter) return adapter_sources(arch, w, out);
     out->tensors[0] = strcmp(w->name, hf_head_tensor.ours) == 0
                           ? &hf_head_tensor
-                          : tensor_of(arch, w->name, &out->layer);
+                          : source_of(out, w->name, &out->layer, &out->adapter);
     if (out->tensors[0] != NULL) {
         out->rows[0] = w->rows;
         if (w->is_expert) experts_sources(spec, w, out);
         return ST_OK;
     }
     for (int p = 0; p < w->part_count; p++) {
-        out->tensors[p] = tensor_of(arch, w->parts[p].name, &out->layer);
+        out->tensors[p] = source_of(out, w->parts[p].name, &out->layer, &out->adapter);
         if (out->tensors[p] == NULL) {
             return fail(ST_INTERNAL, "%s has no name for %s in Hugging Face files", arch->name,
                         w->parts[p].name);

@@ -131,12 +131,19 @@ static op_cost swiglu_cost(const op_program *p, const op_node *node, const exten
     return op_cost_pointwise(p, node, bound, node->out[0], 5.0);
 }
 
-static status swiglu_gradient(op_program *p, const op_node *node)
+status op_gate_gradient(op_program *p, const op_node *node, op_code bwd)
 {
-    op_node dh = op_node_of(OP_SWIGLU_BWD);
+    op_node dh = op_node_of(bwd);
+    dh.attrs = node->attrs;
+    dh.piece = node->piece;
     dh.in[0] = node->in[0];
     dh.in[1] = op_grad_get(p, node->out[0]);
     return op_grad_append(p, &dh, node->in[0]);
+}
+
+static status swiglu_gradient(op_program *p, const op_node *node)
+{
+    return op_gate_gradient(p, node, OP_SWIGLU_BWD);
 }
 
 void op_check_gate(const op_facts *f)

@@ -24,12 +24,7 @@ static op_cost cost(const op_program *p, const op_node *node, const extent_bindi
 
 static status gradient(op_program *p, const op_node *node)
 {
-    op_node dh = op_node_of(OP_GEGLU_BWD);
-    dh.attrs = node->attrs;
-    dh.piece = node->piece;
-    dh.in[0] = node->in[0];
-    dh.in[1] = op_grad_get(p, node->out[0]);
-    return op_grad_append(p, &dh, node->in[0]);
+    return op_gate_gradient(p, node, OP_GEGLU_BWD);
 }
 
 const op_kind op_row_geglu = {

@@ -111,6 +111,8 @@ void op_place_update(const op_program *p, const op_node *node, op_rule *rules, i
 // ---- gates (op/elementwise.c): a gate and a value, side by side ---------------------------------
 NODISCARD status op_infer_gate(op_program *p, op_node *node, uint32_t wanted);
 NODISCARD status op_infer_gate_bwd(op_program *p, op_node *node, uint32_t wanted);
+// The gradient of a gate: an operation of h and da with the gate's attributes.
+NODISCARD status op_gate_gradient(op_program *p, const op_node *node, op_code bwd);
 void op_check_gate(const op_facts *facts);
 // Rules of operations that work element by element: by rows and by columns.
 void op_place_pointwise(const op_program *p, const op_node *node, op_rule *rules, int *count);

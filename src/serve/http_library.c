@@ -1,16 +1,11 @@
 // Finds the library's functions by name.
 #include "serve/http_library.h"
 
+#include "base/library.h"
+
 #if TRIREME_HAVE_MICROHTTPD
 #    include <dlfcn.h>
 #    include <string.h>
-
-static bool find(void *library, const char *name, void *out)
-{
-    void *const symbol = dlsym(library, name);
-    memcpy(out, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
 
 bool http_library_open(http_library *out, const char **why)
 {
@@ -21,7 +16,7 @@ bool http_library_open(http_library *out, const char **why)
                "libmicrohttpd12";
         return false;
     }
-#    define HTTP_FIND(name) all = all && find(library, "MHD_" #    name, &out->name);
+#    define HTTP_FIND(name) all = all && library_find(library, "MHD_" #    name, &out->name);
     HTTP_FUNCTIONS(HTTP_FIND)
 #    undef HTTP_FIND
     *why = all ? NULL : "the libmicrohttpd of this machine is too old; 0.9.70 or later is needed";

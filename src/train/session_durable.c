@@ -22,11 +22,10 @@ typedef struct durable {
     error_record error;
 } durable;
 
-static status file_copy(const host *h, arena *a, const char *from, const char *to, char *piece)
+static status file_copy(const host *h, const char *from, const char *to, char *piece)
 {
     file *in = NULL, *out = NULL;
     int64_t bytes = 0;
-    (void)a;
     TRY(h->api->file_open(h, from, FILE_READ_OWN, &in));
     status st = h->api->file_size(in, &bytes);
     if (st == ST_OK) st = h->api->file_open(h, to, FILE_WRITE, &out);
@@ -59,7 +58,7 @@ static status folder_copy(const durable *d, arena *a)
         if (strcmp(names.names[i], manifest) == 0) continue;
         TRY(path_join(a, d->from, names.names[i], &source));
         TRY(path_join(a, to, names.names[i], &target));
-        TRY(file_copy(h, a, source, target, piece));
+        TRY(file_copy(h, source, target, piece));
     }
     TRY(h->api->path_sync(h, to));
     TRY(path_join(a, d->from, manifest, &source));

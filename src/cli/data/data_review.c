@@ -94,7 +94,7 @@ static status read_edit(reviewing *w, const char *path, arena *a, char **out)
 static status decide(reviewing *w, const review_item *item, review_decision decision,
                      const char *edited)
 {
-    TRY(corpus_review_decide(w->cli->h, w->c->review.file, item->hash, decision, edited, NULL));
+    TRY(corpus_review_decide(w->cli->h, w->c->review.file, item->hash, decision, edited));
     w->counts[decision]++;
     return ST_OK;
 }

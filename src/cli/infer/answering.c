@@ -52,3 +52,13 @@ status cli_ends_find(cli_context *cli, const cli_model *model, const data_tokeni
     add(out, &model->spec, data_tokenizer_eot(t));
     return ST_OK;
 }
+
+status cli_infer_open(cli_context *cli, const cli_model *model, infer_options *options, infer **out)
+{
+    for (;;) {
+        const status st = infer_open(cli->h, cli->a, model->folder, options, out);
+        if (st != ST_DOES_NOT_FIT || options->slots <= 1) return st;
+        options->slots /= 2;
+        error_clear();
+    }
+}

@@ -4,6 +4,7 @@
 
 #include "cli/model_folder.h"
 #include "data/chat.h"
+#include "infer/infer.h"
 
 enum { CLI_ENDS_MAX = 64 };
 typedef struct cli_ends {
@@ -19,5 +20,10 @@ NODISCARD status cli_chat_open(cli_context *cli, const cli_model *model, const c
 // the tokenizer's end of text.
 NODISCARD status cli_ends_find(cli_context *cli, const cli_model *model, const data_tokenizer *t,
                                const data_chat *chat, cli_ends *out);
+
+// Opens the model with options->slots sequences at once, or fewer if memory is short: it puts there
+// how many.
+NODISCARD status cli_infer_open(cli_context *cli, const cli_model *model, infer_options *options,
+                                infer **out);
 
 #endif

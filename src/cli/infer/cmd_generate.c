@@ -399,12 +399,7 @@ static status model_open(generation *v)
         v->options.context = max_i64(v->options.context, p->count + p->max_tokens);
         v->options.chunk = max_i64(v->options.chunk, min_i64(p->count, CHUNK_MAX));
     }
-    for (;;) {
-        const status st = infer_open(v->cli->h, v->cli->a, v->model.folder, &v->options, &v->g);
-        if (st != ST_DOES_NOT_FIT || v->options.slots <= 1) return st;
-        v->options.slots /= 2;
-        error_clear();
-    }
+    return cli_infer_open(v->cli, &v->model, &v->options, &v->g);
 }
 
 static status sampling_find(generation *v)

@@ -151,7 +151,6 @@ static status chat_find(serving *v)
     return ST_OK;
 }
 
-// Opens the requested number of slots, or fewer if memory is short.
 static status model_open(serving *v, int64_t context)
 {
     infer_options options = {.threads = (int)v->f->threads,
@@ -160,12 +159,7 @@ static status model_open(serving *v, int64_t context)
                              .context = context,
                              .strict = v->f->strict || v->model.strict,
                              .adapter = v->f->adapter};
-    for (;;) {
-        const status st = infer_open(v->cli->h, v->cli->a, v->model.folder, &options, &v->g);
-        if (st != ST_DOES_NOT_FIT || options.slots <= 1) return st;
-        options.slots /= 2;
-        error_clear();
-    }
+    return cli_infer_open(v->cli, &v->model, &options, &v->g);
 }
 
 static const char *name_of(const serving *v, const char *operand)

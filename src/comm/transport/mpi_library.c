@@ -1,16 +1,11 @@
 // Loads MPI at run time.
 #include "comm/transport/mpi_library.h"
 
+#include "base/library.h"
+
 #if TRIREME_HAVE_MPI
 #    include <dlfcn.h>
 #    include <string.h>
-
-static bool find(void *library, const char *name, void *out)
-{
-    void *const symbol = dlsym(library, name);
-    memcpy(out, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
 
 bool mpi_library_open(mpi_library *out, const char **why)
 {
@@ -20,10 +15,10 @@ bool mpi_library_open(mpi_library *out, const char **why)
         *why = "Open MPI (libmpi.so.40) is not on this machine; apt install libopenmpi3";
         return false;
     }
-    bool all = find(library, "ompi_mpi_comm_world", &out->world) &&
-               find(library, "ompi_mpi_byte", &out->byte) &&
-               find(library, "ompi_mpi_errors_return", &out->errors_return);
-#    define MPI_FIND(name) all = all && find(library, "MPI_" #    name, &out->name);
+    bool all = library_find(library, "ompi_mpi_comm_world", &out->world) &&
+               library_find(library, "ompi_mpi_byte", &out->byte) &&
+               library_find(library, "ompi_mpi_errors_return", &out->errors_return);
+#    define MPI_FIND(name) all = all && library_find(library, "MPI_" #    name, &out->name);
     MPI_FUNCTIONS(MPI_FIND)
 #    undef MPI_FIND
     *why = all ? NULL : "the libmpi.so.40 of this machine is not Open MPI's";

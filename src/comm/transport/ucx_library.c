@@ -2,6 +2,8 @@
 // not print.
 #include "comm/transport/ucx_library.h"
 
+#include "base/library.h"
+
 #if TRIREME_HAVE_UCX
 #    include <dlfcn.h>
 #    include <signal.h>
@@ -39,13 +41,6 @@ static void silence(void *ucs)
     }
 }
 
-static bool find(void *library, const char *name, void *out)
-{
-    void *const symbol = dlsym(library, name);
-    memcpy(out, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
-
 bool ucx_library_open(ucx_library *out, const char **why)
 {
     void *const ucs = open_quietly("libucs.so.0");
@@ -55,8 +50,8 @@ bool ucx_library_open(ucx_library *out, const char **why)
         return false;
     }
     silence(ucs);
-    bool all = find(ucs, "ucs_status_string", &out->status_text);
-#    define UCX_FIND(name) all = all && find(ucp, "ucp_" #    name, &out->name);
+    bool all = library_find(ucs, "ucs_status_string", &out->status_text);
+#    define UCX_FIND(name) all = all && library_find(ucp, "ucp_" #    name, &out->name);
     UCX_FUNCTIONS(UCX_FIND)
 #    undef UCX_FIND
     *why = all ? NULL : "the UCX of this machine is too old; 1.13 or later is needed";

@@ -16,8 +16,20 @@ static status half_add(const chat_record *r, const data_sample *half, data_sampl
     return ST_OK;
 }
 
-static status halves_encode(data_chat *c, chat_record *r, const json *const *answers,
-                            const json *prompt, int64_t skip, data_sample *out)
+// How the answers of a sample are read: after a prompt, or without its first `skip` messages.
+typedef struct halves {
+    const json *const *answers;
+    const json *prompt;
+    int64_t skip;
+    status (*read)(data_chat *c, chat_record *r, const struct halves *h, int i);
+} halves;
+
+static status read_after_prompt(data_chat *c, chat_record *r, const halves *h, int i)
+{
+    return record_answer(c, r, h->prompt, h->answers[i], h->skip);
+}
+
+static status halves_encode(data_chat *c, chat_record *r, const halves *h, data_sample *out)
 {
     data_sample half = {.turns = 0};
     status st = ST_OK;
@@ -25,7 +37,7 @@ static status halves_encode(data_chat *c, chat_record *r, const json *const *ans
     out->empty_prompt = false;
     for (int i = 0; i < 2 && st == ST_OK; i++) {
         if (i == 1) out->second = out->ids.count;
-        st = record_answer(c, r, prompt, answers[i], skip);
+        st = h->read(c, r, h, i);
         if (st == ST_OK) st = record_encode(c, r, &half);
         if (st == ST_OK) st = half_add(r, &half, out);
     }
@@ -65,28 +77,28 @@ static int64_t common_bytes(const json *a, const json *b)
     return k;
 }
 
+// Texts whose first `skip` bytes are the prompt.
+static status read_after_bytes(data_chat *c, chat_record *r, const halves *h, int i)
+{
+    (void)c;
+    r->prompt = json_text(h->answers[i], "");
+    r->prompt_bytes = h->skip;
+    r->answer = r->prompt + h->skip;
+    r->answer_bytes = json_text_bytes(h->answers[i]) - h->skip;
+    return ST_OK;
+}
+
 // A pair without a prompt.
 static status pair_split(data_chat *c, chat_record *r, const json *const *answers, data_sample *out)
 {
+    halves h = {.answers = answers, .read = read_after_prompt};
     if (json_kind_of(answers[0]) == JSON_LIST) {
-        return halves_encode(c, r, answers, NULL, common_messages(answers[0], answers[1]), out);
+        h.skip = common_messages(answers[0], answers[1]);
+    } else {
+        h.skip = common_bytes(answers[0], answers[1]);
+        h.read = read_after_bytes;
     }
-    const int64_t skip = common_bytes(answers[0], answers[1]);
-    data_sample half = {.turns = 0};
-    status st = ST_OK;
-    out->ids.count = out->trained.count = out->turns = out->ended = 0;
-    out->empty_prompt = false;
-    for (int i = 0; i < 2 && st == ST_OK; i++) {
-        if (i == 1) out->second = out->ids.count;
-        r->prompt = json_text(answers[i], "");
-        r->prompt_bytes = skip;
-        r->answer = r->prompt + skip;
-        r->answer_bytes = json_text_bytes(answers[i]) - skip;
-        st = record_encode(c, r, &half);
-        if (st == ST_OK) st = half_add(r, &half, out);
-    }
-    data_sample_deinit(&half);
-    return st;
+    return halves_encode(c, r, &h, out);
 }
 
 static status kinds_check(const chat_record *r, const json *prompt, const json *const *answers,
@@ -109,7 +121,8 @@ static status read_pair(data_chat *c, const char *bytes, int64_t count, chat_rec
     const json *const answers[] = {values[1], values[2]};
     TRY(kinds_check(r, prompt, answers, "\"prompt\", \"chosen\" and \"rejected\""));
     if (prompt == NULL) return pair_split(c, r, answers, out);
-    return halves_encode(c, r, answers, prompt, 0, out);
+    const halves h = {.answers = answers, .prompt = prompt, .read = read_after_prompt};
+    return halves_encode(c, r, &h, out);
 }
 
 static status label_of(const chat_record *r, const json *v, bool *out)
@@ -131,7 +144,8 @@ static status read_labelled(data_chat *c, const char *bytes, int64_t count, chat
     TRY(label_of(r, values[2], &out->wanted));
     if (values[0] == NULL) return record_fails(r, "\"prompt\" is missing");
     TRY(kinds_check(r, values[0], answers, "\"prompt\" and \"completion\", of all lines,"));
-    TRY(halves_encode(c, r, answers, values[0], 0, out));
+    const halves h = {.answers = answers, .prompt = values[0], .read = read_after_prompt};
+    TRY(halves_encode(c, r, &h, out));
     json_free(c->previous);
     c->previous = r->owned[1];
     r->owned[1] = NULL;

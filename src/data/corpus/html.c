@@ -9,6 +9,7 @@
 
 #include <string.h>
 #include <strings.h>
+#include <utf8proc.h>
 
 typedef enum tag_kind {
     TAG_INLINE,
@@ -97,24 +98,8 @@ typedef struct page {
 static status put_character(page *p, uint32_t c)
 {
     uint8_t b[4];
-    int64_t n = 0;
     if (c == 0 || (c >= 0xd800 && c < 0xe000) || c > 0x10ffff) return ST_OK;
-    if (c < 0x80) {
-        b[n++] = (uint8_t)c;
-    } else if (c < 0x800) {
-        b[n++] = (uint8_t)(0xc0 | c >> 6);
-        b[n++] = (uint8_t)(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        b[n++] = (uint8_t)(0xe0 | c >> 12);
-        b[n++] = (uint8_t)(0x80 | (c >> 6 & 0x3f));
-        b[n++] = (uint8_t)(0x80 | (c & 0x3f));
-    } else {
-        b[n++] = (uint8_t)(0xf0 | c >> 18);
-        b[n++] = (uint8_t)(0x80 | (c >> 12 & 0x3f));
-        b[n++] = (uint8_t)(0x80 | (c >> 6 & 0x3f));
-        b[n++] = (uint8_t)(0x80 | (c & 0x3f));
-    }
-    return data_bytes_add(p->out, b, n);
+    return data_bytes_add(p->out, b, utf8proc_encode_char((int32_t)c, b));
 }
 
 // Writes the white space that is due.

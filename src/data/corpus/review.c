@@ -265,8 +265,7 @@ status review_file_open(const host *h, const char *path, file **out)
     return ST_OK;
 }
 
-static status print_decision(text *t, hash128 hash, review_decision decision, const char *edited,
-                             const char *by)
+static status print_decision(text *t, hash128 hash, review_decision decision, const char *edited)
 {
     char digits[33];
     TRY(text_add(t, "{\"hash\": \"%s\", \"decision\": \"%s\"", hash128_text(hash, digits),
@@ -275,15 +274,11 @@ static status print_decision(text *t, hash128 hash, review_decision decision, co
         TRY(text_add(t, ", \"edited\": "));
         TRY(build_add_text(t, edited, (int64_t)strlen(edited)));
     }
-    if (by != NULL) {
-        TRY(text_add(t, ", \"by\": "));
-        TRY(build_add_text(t, by, (int64_t)strlen(by)));
-    }
     return text_add(t, "}\n");
 }
 
 status corpus_review_decide(const host *h, const char *path, hash128 hash, review_decision decision,
-                            const char *edited, const char *by)
+                            const char *edited)
 {
     ASSERT(decision > REVIEW_NONE && decision < REVIEW_DECISIONS);
     ASSERT((edited != NULL) == (decision == REVIEW_EDIT));
@@ -291,7 +286,7 @@ status corpus_review_decide(const host *h, const char *path, hash128 hash, revie
     file *f = NULL;
     TRY(arena_create("review", 0, &a));
     text line = {.a = a};
-    status st = print_decision(&line, hash, decision, edited, by);
+    status st = print_decision(&line, hash, decision, edited);
     if (st == ST_OK) st = review_file_open(h, path, &f);
     if (st == ST_OK) st = h->api->file_write(f, line.bytes, line.length);
     if (f != NULL) {

@@ -40,6 +40,25 @@ status rows_more(corpus_rows *r)
     return ST_OK;
 }
 
+status rows_hold(corpus_rows *r, int64_t bytes, bool *whole)
+{
+    while (r->end - r->begin < bytes && !r->at_end) TRY(rows_more(r));
+    *whole = r->end - r->begin >= bytes;
+    return ST_OK;
+}
+
+status rows_skip(corpus_rows *r, int64_t bytes, bool *whole)
+{
+    for (;;) {
+        const int64_t n = min_i64(bytes, r->end - r->begin);
+        r->begin += n;
+        bytes -= n;
+        *whole = bytes == 0;
+        if (*whole || r->at_end) return ST_OK;
+        TRY(rows_more(r));
+    }
+}
+
 // Drops the rest of a line that is too long.
 static status skip_line(corpus_rows *r)
 {
@@ -136,10 +155,7 @@ static status choose_format(corpus_rows *r)
         if (formats[i]->choice == choice) r->format = formats[i];
     }
     ASSERT(r->format != NULL);
-    if (choice == CORPUS_FORMAT_WARC || choice == CORPUS_FORMAT_PARQUET ||
-        choice == CORPUS_FORMAT_ARROW) {
-        return r->format->begin(r);
-    }
+    if (r->format->is_binary) return r->format->begin(r);
     TRY(content_check_text(r->path, (const uint8_t *)r->window + r->begin,
                            min_i64(r->end - r->begin, CONTENT_HEAD_BYTES)));
     return r->format->begin(r);

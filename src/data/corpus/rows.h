@@ -48,6 +48,7 @@ void corpus_rows_close(corpus_rows *r); // NULL is legal
 typedef struct corpus_row_format {
     const char *name;
     int32_t choice; // as sources.NAME.format
+    bool is_binary; // otherwise the beginning of a file must be text
     status (*begin)(corpus_rows *r);
     status (*next)(corpus_rows *r, corpus_row *out);
     void (*end)(corpus_rows *r); // frees r->state, which may be NULL
@@ -79,6 +80,10 @@ extern const corpus_row_format corpus_row_format_arrow;
 
 // Reads more bytes into the window, whose used part is dropped.
 NODISCARD status rows_more(corpus_rows *r);
+// Holds so many bytes in the window. *whole is false where the file ends before.
+NODISCARD status rows_hold(corpus_rows *r, int64_t bytes, bool *whole);
+// Drops so many bytes; the same.
+NODISCARD status rows_skip(corpus_rows *r, int64_t bytes, bool *whole);
 // The next line without its end. *line NULL: the end of the file. *is_large: the line has more than
 // `limit` bytes, of which only some are returned.
 NODISCARD status rows_line(corpus_rows *r, int64_t limit, const char **line, int64_t *count,

@@ -31,24 +31,16 @@ static status damaged(const corpus_rows *r, const char *why)
 // Holds so many bytes in the window.
 static status hold(corpus_rows *r, int64_t bytes)
 {
-    while (r->end - r->begin < bytes) {
-        if (r->at_end) return damaged(r, "the Arrow data ends too early");
-        TRY(rows_more(r));
-    }
-    return ST_OK;
+    bool whole = false;
+    TRY(rows_hold(r, bytes, &whole));
+    return whole ? ST_OK : damaged(r, "the Arrow data ends too early");
 }
 
 static status skip(corpus_rows *r, int64_t bytes)
 {
-    while (bytes > 0) {
-        const int64_t n = min_i64(bytes, r->end - r->begin);
-        r->begin += n;
-        bytes -= n;
-        if (bytes == 0) break;
-        if (r->at_end) return damaged(r, "the Arrow data ends too early");
-        TRY(rows_more(r));
-    }
-    return ST_OK;
+    bool whole = false;
+    TRY(rows_skip(r, bytes, &whole));
+    return whole ? ST_OK : damaged(r, "the Arrow data ends too early");
 }
 
 static int64_t number_at(const corpus_rows *r, int64_t at)
@@ -195,5 +187,9 @@ static void end(corpus_rows *r)
     free(s);
 }
 
-const corpus_row_format corpus_row_format_arrow = {
-    .name = "arrow", .choice = CORPUS_FORMAT_ARROW, .begin = begin, .next = next, .end = end};
+const corpus_row_format corpus_row_format_arrow = {.name = "arrow",
+                                                   .choice = CORPUS_FORMAT_ARROW,
+                                                   .is_binary = true,
+                                                   .begin = begin,
+                                                   .next = next,
+                                                   .end = end};

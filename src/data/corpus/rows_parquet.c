@@ -52,5 +52,9 @@ static void end(corpus_rows *r)
     free(s);
 }
 
-const corpus_row_format corpus_row_format_parquet = {
-    .name = "parquet", .choice = CORPUS_FORMAT_PARQUET, .begin = begin, .next = next, .end = end};
+const corpus_row_format corpus_row_format_parquet = {.name = "parquet",
+                                                     .choice = CORPUS_FORMAT_PARQUET,
+                                                     .is_binary = true,
+                                                     .begin = begin,
+                                                     .next = next,
+                                                     .end = end};

@@ -111,24 +111,17 @@ static status read_header(corpus_rows *r, warc_header *h, bool *found)
 
 static status skip(corpus_rows *r, int64_t bytes)
 {
-    for (;;) {
-        const int64_t n = min_i64(bytes, r->end - r->begin);
-        r->begin += n;
-        bytes -= n;
-        if (bytes == 0) return ST_OK;
-        if (r->at_end) return damaged(r, "the file ends in its block");
-        TRY(rows_more(r));
-    }
+    bool whole = false;
+    TRY(rows_skip(r, bytes, &whole));
+    return whole ? ST_OK : damaged(r, "the file ends in its block");
 }
 
 // Holds the whole block in the window.
 static status hold(corpus_rows *r, int64_t bytes)
 {
-    while (r->end - r->begin < bytes) {
-        if (r->at_end) return damaged(r, "the file ends in its block");
-        TRY(rows_more(r));
-    }
-    return ST_OK;
+    bool whole = false;
+    TRY(rows_hold(r, bytes, &whole));
+    return whole ? ST_OK : damaged(r, "the file ends in its block");
 }
 
 // The body of an HTTP response, and its content type.
@@ -218,5 +211,9 @@ static void end(corpus_rows *r)
     free(s);
 }
 
-const corpus_row_format corpus_row_format_warc = {
-    .name = "warc", .choice = CORPUS_FORMAT_WARC, .begin = begin, .next = next, .end = end};
+const corpus_row_format corpus_row_format_warc = {.name = "warc",
+                                                  .choice = CORPUS_FORMAT_WARC,
+                                                  .is_binary = true,
+                                                  .begin = begin,
+                                                  .next = next,
+                                                  .end = end};

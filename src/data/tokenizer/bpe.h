@@ -118,12 +118,22 @@ NODISCARD status bpe_read_merges(bpe_builder *b, const json *merges);
 NODISCARD status pipeline_open(bpe_builder *b, const json *root, const char *eot_text,
                                data_tokenizer **out);
 
+// The lines of a file of merges, without those that are empty and that of the version.
+typedef struct merge_lines {
+    const char *text;
+    int64_t bytes, at; // at: where the next line begins
+    int64_t line;      // the number of the last one, from 1
+} merge_lines;
+// False: there is no further one. A line has no line end and is borrowed from the text.
+bool merge_lines_next(merge_lines *m, const char **begin, int64_t *count);
+
 // The character that spells a byte in byte-level vocabularies, in UTF-8; its number of bytes.
 int bpe_spell_byte(uint8_t byte, char out[2]);
 // The byte that a character spells; -1: none.
 int bpe_spelled_byte(uint32_t point);
-// The bytes that a text spells; false, with nothing appended, where a character spells none.
-NODISCARD status bpe_unspell(const char *text, int64_t count, data_bytes *out, bool *spells);
+// Writes the bytes that a text spells, at most `count`, and returns their number; -1 where a
+// character spells none.
+int64_t bpe_unspell(const char *text, int64_t count, char *bytes);
 
 // The id of a byte-level token by its bytes; -1 if there is none.
 int32_t bpe_find(const bpe *b, const char *bytes, int64_t count);

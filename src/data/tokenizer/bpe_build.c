@@ -12,29 +12,11 @@ enum { BYTES_SEED = 7 };
 static int64_t unspell(const bpe_builder *b, const char *text, int64_t count, char *bytes,
                        bool *is_byte_level)
 {
-    int64_t n = 0;
-    *is_byte_level = count > 0;
-    if (b->is_text) {
-        memcpy(bytes, text, (size_t)count);
-        return count;
-    }
-    for (int64_t at = 0; at < count;) {
-        uint32_t point = 0;
-        bool torn = false;
-        const int length = utf8_next((const uint8_t *)text + at, count - at, &point, &torn);
-        const int byte = length > 0 ? bpe_spelled_byte(point) : -1;
-        if (byte < 0) {
-            *is_byte_level = false;
-            break;
-        }
-        bytes[n++] = (char)byte;
-        at += length;
-    }
-    if (!*is_byte_level) {
-        memcpy(bytes, text, (size_t)count);
-        n = count;
-    }
-    return n;
+    const int64_t n = b->is_text || count == 0 ? -1 : bpe_unspell(text, count, bytes);
+    *is_byte_level = b->is_text ? count > 0 : n >= 0;
+    if (n >= 0) return n;
+    memcpy(bytes, text, (size_t)count);
+    return count;
 }
 
 static int64_t table_size(int64_t count)

@@ -14,28 +14,38 @@ static int64_t count_lines(const char *merges, int64_t bytes)
     return lines;
 }
 
+bool merge_lines_next(merge_lines *m, const char **begin, int64_t *count)
+{
+    while (m->at < m->bytes) {
+        const char *newline = memchr(m->text + m->at, '\n', (size_t)(m->bytes - m->at));
+        *begin = m->text + m->at;
+        *count = newline != NULL ? newline - *begin : m->bytes - m->at;
+        m->at += *count + 1;
+        m->line++;
+        if (*count > 0 && (*begin)[*count - 1] == '\r') (*count)--;
+        const bool is_version = m->line == 1 && *count >= 8 && memcmp(*begin, "#version", 8) == 0;
+        if (*count > 0 && !is_version) return true;
+    }
+    return false;
+}
+
 static status read_merges(bpe_builder *b, const char *merges, int64_t bytes, const char *path)
 {
     TRY(bpe_build_merges_begin(b, count_lines(merges, bytes)));
-    int64_t line = 0;
-    for (int64_t at = text_mark_bytes(merges, bytes); at < bytes;) {
-        const char *begin = merges + at;
-        const char *newline = memchr(begin, '\n', (size_t)(bytes - at));
-        int64_t count = newline != NULL ? newline - begin : bytes - at;
-        at += count + 1;
-        line++;
-        if (count > 0 && begin[count - 1] == '\r') count--;
-        if (count == 0 || (line == 1 && count >= 8 && memcmp(begin, "#version", 8) == 0)) continue;
+    merge_lines m = {.text = merges, .bytes = bytes, .at = text_mark_bytes(merges, bytes)};
+    const char *begin = NULL;
+    int64_t count = 0;
+    while (merge_lines_next(&m, &begin, &count)) {
         const char *blank = memchr(begin, ' ', (size_t)count);
         const int64_t left = blank != NULL ? blank - begin : -1;
         const int64_t right = count - left - 1;
         if (left <= 0 || right <= 0 || memchr(blank + 1, ' ', (size_t)right) != NULL) {
             return fail(ST_DAMAGED, "%s:%lld: two tokens with a blank between them expected", path,
-                        (long long)line);
+                        (long long)m.line);
         }
         status st = bpe_build_merge(b, begin, left, blank + 1, right);
         if (st != ST_OK) {
-            note("while reading %s:%lld", path, (long long)line);
+            note("while reading %s:%lld", path, (long long)m.line);
             return st;
         }
     }

@@ -16,24 +16,19 @@ int bpe_spelled_byte(uint32_t point)
     return n < 33 ? n : n < 33 + 34 ? 127 + (n - 33) : 173;
 }
 
-status bpe_unspell(const char *text, int64_t count, data_bytes *out, bool *spells)
+int64_t bpe_unspell(const char *text, int64_t count, char *bytes)
 {
-    const int64_t before = out->count;
-    *spells = true;
+    int64_t n = 0;
     for (int64_t at = 0; at < count;) {
         uint32_t point = 0;
         bool torn = false;
         const int length = utf8_next((const uint8_t *)text + at, count - at, &point, &torn);
         const int byte = length > 0 ? bpe_spelled_byte(point) : -1;
-        if (byte < 0) {
-            *spells = false;
-            out->count = before;
-            return ST_OK;
-        }
-        TRY(data_bytes_add(out, &(char){(char)byte}, 1));
+        if (byte < 0) return -1;
+        bytes[n++] = (char)byte;
         at += length;
     }
-    return ST_OK;
+    return n;
 }
 
 int bpe_spell_byte(uint8_t byte, char out[2])

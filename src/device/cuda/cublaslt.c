@@ -1,6 +1,8 @@
 // Products by cuBLASLt: loading the library, and a table of the shapes that were asked for.
 #include "device/cuda/cublaslt.h"
 
+#include "base/library.h"
+
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,13 +34,6 @@ struct lt_products {
     prepared all[MAX_SHAPES];
 };
 
-static bool find(void *library, const char *name, void *out)
-{
-    void *const symbol = dlsym(library, name);
-    memcpy(out, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
-
 bool lt_library_open(lt_library *out, const char **why)
 {
     static const char *const places[] = {
@@ -53,8 +48,8 @@ bool lt_library_open(lt_library *out, const char **why)
                "LD_LIBRARY_PATH";
         return false;
     }
-    bool all = find(library, "cublasLtGetVersion", &out->version);
-#define FIND(field, symbol, parameters) all = all && find(library, #symbol, &out->field);
+    bool all = library_find(library, "cublasLtGetVersion", &out->version);
+#define FIND(field, symbol, parameters) all = all && library_find(library, #symbol, &out->field);
     LT_FUNCTIONS(FIND)
 #undef FIND
     *why = all ? NULL : "this libcublasLt is too old; 12.0 or later is needed";

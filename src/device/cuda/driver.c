@@ -1,25 +1,19 @@
 // Loads CUDA's driver at run time, so that one program serves machines with and without a GPU.
 #include "device/cuda/driver.h"
 
+#include "base/library.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { OLDEST_VERSION = 12000 }; // the first with all of these functions
 
-// The address of a function has the size of a pointer to data on every system that has dlsym.
-static bool find(void *library, const char *name, void *out)
-{
-    void *const symbol = dlsym(library, name);
-    memcpy(out, &symbol, sizeof(symbol));
-    return symbol != NULL;
-}
-
 static status functions_find(void *library, cuda_driver *out)
 {
     const char *missing = NULL;
 #define FIND(field, symbol, parameters) \
-    if (!find(library, #symbol, &out->field)) missing = #symbol;
+    if (!library_find(library, #symbol, &out->field)) missing = #symbol;
     CUDA_DRIVER_FUNCTIONS(FIND)
 #undef FIND
     if (missing == NULL) return ST_OK;

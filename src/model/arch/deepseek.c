@@ -57,7 +57,7 @@ static const arch_tensor tensors[] = {
     {"layers.#.attn.q_a", "layers.#.self_attn.q_a_proj.weight", ARCH_PLAIN},
     {"layers.#.attn.q_a_norm", "layers.#.self_attn.q_a_layernorm.weight", ARCH_PLAIN},
     {"layers.#.attn.q_b", "layers.#.self_attn.q_b_proj.weight", ARCH_PLAIN},
-    {"layers.#.attn.q", "layers.#.self_attn.q_proj.weight", false}, // without a narrow row
+    {"layers.#.attn.q", "layers.#.self_attn.q_proj.weight", ARCH_PLAIN}, // without a narrow row
     {"layers.#.attn.kv_a", "layers.#.self_attn.kv_a_proj_with_mqa.weight", ARCH_PLAIN},
     {"layers.#.attn.kv_a_norm", "layers.#.self_attn.kv_a_layernorm.weight", ARCH_PLAIN},
     {"layers.#.attn.kv_b", "layers.#.self_attn.kv_b_proj.weight", ARCH_PLAIN},

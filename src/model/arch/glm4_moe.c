@@ -33,15 +33,15 @@ static const arch_keys keys = {
 };
 
 static const arch_tensor experts[] = {
-    {"layers.#.mlp.router", "layers.#.mlp.gate.weight", false},
-    {"layers.#.mlp.experts.gate_up", "layers.#.mlp.experts.@.gate_proj.weight", false},
-    {"layers.#.mlp.experts.gate_up", "layers.#.mlp.experts.@.up_proj.weight", false},
-    {"layers.#.mlp.experts.down", "layers.#.mlp.experts.@.down_proj.weight", false},
-    {"layers.#.mlp.shared.gate", "layers.#.mlp.shared_experts.gate_proj.weight", false},
-    {"layers.#.mlp.shared.up", "layers.#.mlp.shared_experts.up_proj.weight", false},
-    {"layers.#.mlp.shared.down", "layers.#.mlp.shared_experts.down_proj.weight", false},
-    {"layers.#.mlp.router.correction", "layers.#.mlp.gate.e_score_correction_bias", false},
-    {NULL, NULL, false},
+    {"layers.#.mlp.router", "layers.#.mlp.gate.weight", ARCH_PLAIN},
+    {"layers.#.mlp.experts.gate_up", "layers.#.mlp.experts.@.gate_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.experts.gate_up", "layers.#.mlp.experts.@.up_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.experts.down", "layers.#.mlp.experts.@.down_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.shared.gate", "layers.#.mlp.shared_experts.gate_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.shared.up", "layers.#.mlp.shared_experts.up_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.shared.down", "layers.#.mlp.shared_experts.down_proj.weight", ARCH_PLAIN},
+    {"layers.#.mlp.router.correction", "layers.#.mlp.gate.e_score_correction_bias", ARCH_PLAIN},
+    {NULL, NULL, ARCH_PLAIN},
 };
 
 const model_arch model_arch_glm4_moe = {

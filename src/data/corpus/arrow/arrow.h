@@ -10,7 +10,7 @@
 #include "data/corpus/arrow/flat.h"
 #include "data/tokenizer.h"
 
-enum { ARROW_SCHEMA = 1, ARROW_DICTIONARY = 2, ARROW_RECORDS = 3 }; // of a message
+enum { ARROW_SCHEMA = 1, ARROW_RECORDS = 3 }; // of a message
 enum { ARROW_BUFFERS_MAX = 1 << 16, ARROW_DEPTH_MAX = 64 };
 
 // A column that is wanted: its place among the nodes and buffers of each batch.

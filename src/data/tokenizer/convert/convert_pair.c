@@ -1,6 +1,7 @@
 // vocab.json and merges.txt, rewritten as the tokenizer.json that the class of
 // tokenizer_config.json stands for: the two files do not say how texts are split, but some classes
 // always split in the same way, as Hugging Face's conversion writes it.
+#include "data/tokenizer/bpe.h"
 #include "data/tokenizer/convert/convert.h"
 
 #include <string.h>
@@ -48,18 +49,13 @@ bool convert_pair_knows(const json *config, int64_t *row)
 static status put_merges(data_bytes *out, const char *path, const char *merges, int64_t bytes)
 {
     bool is_first = true;
-    int64_t line = 0;
-    for (int64_t at = 0; at < bytes;) {
-        const char *begin = merges + at;
-        const char *newline = memchr(begin, '\n', (size_t)(bytes - at));
-        int64_t count = newline != NULL ? newline - begin : bytes - at;
-        at += count + 1;
-        line++;
-        if (count > 0 && begin[count - 1] == '\r') count--;
-        if (count == 0 || (line == 1 && count >= 8 && memcmp(begin, "#version", 8) == 0)) continue;
+    merge_lines m = {.text = merges, .bytes = bytes};
+    const char *begin = NULL;
+    int64_t count = 0;
+    while (merge_lines_next(&m, &begin, &count)) {
         if (utf8_valid_prefix(begin, count) != count || memchr(begin, ' ', (size_t)count) == NULL) {
             return fail(ST_DAMAGED, "%s:%lld: two tokens with a blank between them expected", path,
-                        (long long)line);
+                        (long long)m.line);
         }
         if (!is_first) TRY(convert_put(out, ","));
         is_first = false;

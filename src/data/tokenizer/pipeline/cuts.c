@@ -56,7 +56,7 @@ static bool is_text(const normalizer *n, const char *wanted)
 
 // The step changes what stands before a cut (a character from ! to ~) to something that neither
 // ends with a blank nor is nothing, and what stands behind it (a space) by itself.
-static bool keeps_words(const pipeline *p, const normalizer *n)
+static bool keeps_words(const normalizer *n)
 {
     switch (n->kind) {
     case NORMALIZER_NFC:
@@ -82,7 +82,6 @@ static bool keeps_words(const pipeline *p, const normalizer *n)
     case NORMALIZER_BERT_ACCENTS:
         break;
     }
-    (void)p;
     return false;
 }
 
@@ -93,7 +92,7 @@ static bool cuts_words(const pipeline *p)
     bool has_marks = false;
     for (int i = 0; i < p->normalizer_count; i++) {
         const normalizer *n = &p->normalizers[i];
-        if (!keeps_words(p, n)) return false;
+        if (!keeps_words(n)) return false;
         has_marks = has_marks || (n->kind == NORMALIZER_REPLACE && n->pattern.literal != NULL &&
                                   is_text(n, mark));
     }

@@ -256,10 +256,10 @@ static status byte_level(const pipeline *p, data_decoder *d, int step, const cha
                          int64_t count, data_bytes *out)
 {
     data_bytes bytes = {0};
-    bool spells = false;
-    status st = bpe_unspell(token, count, &bytes, &spells);
+    status st = data_bytes_add(&bytes, token, count); // they are no more than the spelling has
     if (st == ST_OK) {
-        st = spells ? step_run(p, d, step + 1, bytes.items, bytes.count, out)
+        const int64_t n = bpe_unspell(token, count, bytes.items);
+        st = n >= 0 ? step_run(p, d, step + 1, bytes.items, n, out)
                     : step_run(p, d, step + 1, token, count, out);
     }
     data_bytes_deinit(&bytes);

@@ -30,6 +30,7 @@ typedef struct unigram {
     double *factors;      // by piece: piece_factor
     atomic_llong *counts; // by piece: expected (EM, in 2^-20) or of the best ways
     atomic_llong next;    // unit of the next chunk
+    void (*each)(struct unigram *g, const train_unit *unit); // what a pass does
 } unigram;
 
 // ---- ways to write a unit -----------------------------------------------------------------------
@@ -131,7 +132,7 @@ static void count_best(unigram *g, const train_unit *unit)
 
 // ---- all units, on all threads ------------------------------------------------------------------
 
-static status expect_chunks(void *context, int32_t worker)
+static status chunks(void *context, int32_t worker)
 {
     unigram *g = context;
     (void)worker;
@@ -139,24 +140,13 @@ static status expect_chunks(void *context, int32_t worker)
         const int64_t from = atomic_fetch_add(&g->next, CHUNK);
         if (from >= g->u->count) return ST_OK;
         const int64_t to = min_i64(from + CHUNK, g->u->count);
-        for (int64_t i = from; i < to; i++) expect(g, &g->u->items[i]);
+        for (int64_t i = from; i < to; i++) g->each(g, &g->u->items[i]);
     }
 }
 
-static status best_chunks(void *context, int32_t worker)
+static status pass(unigram *g, void (*each)(unigram *g, const train_unit *unit))
 {
-    unigram *g = context;
-    (void)worker;
-    for (;;) {
-        const int64_t from = atomic_fetch_add(&g->next, CHUNK);
-        if (from >= g->u->count) return ST_OK;
-        const int64_t to = min_i64(from + CHUNK, g->u->count);
-        for (int64_t i = from; i < to; i++) count_best(g, &g->u->items[i]);
-    }
-}
-
-static status pass(unigram *g, thread_pool_work_fn work)
-{
+    g->each = each;
     train_tree_deinit(&g->tree);
     TRY(train_tree_make(g->u, &g->pieces, &g->tree));
     for (int64_t i = 0; i < g->pieces.count; i++) {
@@ -164,7 +154,7 @@ static status pass(unigram *g, thread_pool_work_fn work)
         atomic_store_explicit(&g->counts[i], 0, memory_order_relaxed);
     }
     atomic_store(&g->next, 0);
-    return thread_pool_run(g->threads, work, g);
+    return thread_pool_run(g->threads, chunks, g);
 }
 
 // ---- expectation and maximization ---------------------------------------------------------------
@@ -189,7 +179,7 @@ static status maximize(unigram *g)
     train_pieces *p = &g->pieces;
     double sum = 0.0;
     int64_t n = 0;
-    TRY(pass(g, expect_chunks));
+    TRY(pass(g, expect));
     for (int64_t i = 0; i < p->count; i++) {
         double expected = ldexp((double)atomic_load(&g->counts[i]), -FRACTION_BITS);
         if (expected < expected_least) {
@@ -245,7 +235,7 @@ static status prune(unigram *g, int64_t wanted)
     train_pieces *p = &g->pieces;
     const int64_t before = p->count;
     double all = 0.0;
-    TRY(pass(g, best_chunks));
+    TRY(pass(g, count_best));
     loss *losses = malloc((size_t)(before + 1) * sizeof(*losses));
     if (losses == NULL) return train_no_memory();
     for (int64_t i = 0; i < before; i++) all += (double)atomic_load(&g->counts[i]);
