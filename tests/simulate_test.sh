@@ -223,7 +223,7 @@ code "of a run file" 0 sim "$dir/open.yaml" --cluster a100-80 --json cluster.dev
 holds "that has its micro-batch" 'j["micro_batch"] == 4 and j["layout"]["dp"] == 8'
 code "on a processor" 0 sim "$dir/open.yaml" --cluster cpu --json cluster.devices=2 train.micro_batch=auto
 holds "a small micro-batch is as good" 'j["micro_batch"] <= 16 and j["peak_bytes"] < 6e9'
-code "where nothing fits" 0 sim llama3.1-405b --cluster h100 --json cluster.devices=8 layout=auto
+code "where nothing fits" 0 sim llama3.1-405b --cluster h100 --json cluster.devices=8 train.global_batch=16 layout=auto
 holds "it is the smallest, and does not" 'not j["fits"] and j["layout"]["tp"] == 8'
 code "what a search does not vary" 3 sim llama3-8b --cluster h100 $open layout=auto layout.zero_group=4
 says "is said with its place" err "command line: the search does not vary layout.zero_group"
@@ -244,7 +244,7 @@ code "with what is computed again open" 0 sim llama3-70b --cluster h100 --json c
 holds "that is chosen too" 'j["fits"] and j["recompute"] != "none"'
 code "a batch that grows" 0 sim llama3-8b --cluster h100 --json cluster.devices=8 layout.tp=8 train.batch_ramp=0=12,10=20 train.steps=20 train.micro_batch=auto
 holds "is divided at every size" '4 % j["micro_batch"] == 0'
-code "where nothing fits" 0 sim llama3.1-405b --cluster h100 --json cluster.devices=8 layout.tp=8 train.micro_batch=auto
+code "where nothing fits" 0 sim llama3.1-405b --cluster h100 --json cluster.devices=8 train.global_batch=16 layout.tp=8 train.micro_batch=auto
 holds "it is the smallest" 'not j["fits"] and j["micro_batch"] == 1 and j["recompute"] == "full"'
 
 # --- mistakes ---
