@@ -76,7 +76,96 @@ refuse "an unknown key" 3 'did you mean "choices"' 'data: arc.jsonl' 'choises: x
 refuse "no such member" 5 'arc.jsonl:1: no list of 2 to 64 choices: choices' 'data: arc.jsonl'
 refuse "no such label" 5 'arc.jsonl:1: this is not the number' 'data: arc.jsonl' 'choices: choices.text' 'gold: question'
 refuse "a template that is none" 5 'context:1:4: ' 'data: arc.jsonl' 'context: "{% x %}"'
+refuse "a target of a choice" 3 'target applies to kind: generation' 'data: arc.jsonl' 'target: x'
+refuse "no target" 3 'needs .target., .command. or both' 'kind: generation' 'data: arc.jsonl'
+refuse "equal samples" 3 'with temperature 0 all answers' 'kind: generation' 'data: arc.jsonl' 'target: x' 'samples: 2'
+refuse "k beyond the samples" 3 'expected at most 8 numbers from 1 to .samples. .1.' 'kind: generation' 'data: arc.jsonl' 'target: x' 'pass: [2]'
+refuse "a program without a command" 3 'program applies with .command. only' 'kind: generation' 'data: arc.jsonl' 'target: x' 'program: y'
+refuse "no expression" 3 'regular expression "\(\(" is wrong' 'kind: generation' 'data: arc.jsonl' 'target: x' 'extract: "(("' 'context: "{{ question }}"' 'max_tokens: 2'
+refuse "an answer of the whole context" 3 'leaves nothing of the model' 'kind: generation' 'data: arc.jsonl' 'target: x' 'max_tokens: 100000'
 refuse "choices of a perplexity" 3 'applies to kind: multiple_choice' 'kind: perplexity' 'data: arc.jsonl' 'gold: x'
 code "task files and --data" 2 "$trireme" eval "$model" --task "$dir/arc.yaml" --data "$dir/arc.jsonl"
 code "loss among task files" 2 "$trireme" eval "$model" --task loss --task "$dir/arc.yaml"
+
+# --- generated answers: the results are those that Python finds in the answers ---
+for i in 1 2 3 4 5 6; do echo "{\"question\": \"How many are $i and $i?\", \"answer\": \"$i + $i\\n#### $((2 * i))\"}"; done >"$dir/sums.jsonl"
+cat >"$dir/sums.yaml" <<'END'
+name: sums
+kind: generation
+data: sums.jsonl
+context: "Question: {{ question }}\nAnswer:"
+target: "{{ answer }}"
+extract: "([a-z]{2,})"
+extract_last: "([a-f])|([g-z])"
+stop: ["ing", "Q"]
+temperature: 1
+samples: 4
+pass: [1, 3]
+max_tokens: 12
+shots: 1
+shots_data: sums.jsonl
+command: "grep -q '[ae]' program.py && [ $(wc -l <program.py) -ge 1 ] && grep -q '^# How many' program.py"
+program: "# {{ question }}\n{{ answer }}"
+END
+grade() { # grade DATA: recomputes the results of $dir/out from the answers in $dir/items
+    python3 - "$dir/out" "$dir/items" "$1" <<'END' 2>>"$dir/err"
+import json, math, re, sys
+result = json.load(open(sys.argv[1]))["tasks"][0]
+got = [json.loads(line) for line in open(sys.argv[2])]
+data = [json.loads(line) for line in open(sys.argv[3])]
+n, k = result["items"], result["samples"]
+assert [(g["item"], g["sample"]) for g in got] == [(i, j) for i in range(n) for j in range(k)]
+assert len({g["answer"] for g in got}) > n # each sample has draws of its own
+def find(pattern, text, place):
+    found = re.findall(pattern, text)
+    if not found: return "[invalid]"
+    found = found[place]
+    return ([f for f in found if f] or ["[invalid]"])[0].strip() if isinstance(found, tuple) else found.strip()
+tried = []
+for g in got:
+    target = data[g["item"]]["answer"]
+    assert not any(stop in g["answer"] for stop in ("ing", "Q")) and g["tokens"] <= 12
+    assert g["extracted"] == find("([a-z]{2,})", g["answer"], 0), g
+    assert g["extracted_last"] == find("([a-f])|([g-z])", g["answer"], -1), g
+    assert g["exact_match"] == (g["extracted"] == target) and g["exact_match_last"] == (g["extracted_last"] == target), g
+    program = "# " + data[g["item"]]["question"] + "\n" + g["answer"].split("\0")[0]
+    assert g["passed"] == any(c in "ae" for c in program), g
+def close(name, values):
+    mean = sum(values) / n
+    error = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
+    assert abs(result[name] - mean) < 1e-12 and abs(result[name + "_stderr"] - error) < 1e-5, (name, result, mean, error)
+def counts(key): return [sum(g[key] for g in got if g["item"] == i) for i in range(n)]
+for key in ("exact_match", "exact_match_last", "passed"): close(key, [c / k for c in counts(key)])
+for p in (1, 3): close(f"pass@{p}", [1 - math.comb(k - c, p) / math.comb(k, p) for c in counts("passed")])
+print(result, file=sys.stderr)
+END
+}
+code "answers" 0 "$trireme" eval "$model" --task "$dir/sums.yaml" --threads 1 --json --items "$dir/items"
+if grep -q 'cannot keep a command' "$dir/err"; then
+    echo "[  SKIPPED ] commands: this kernel confines none"
+else
+    if grade "$dir/sums.jsonl"; then passed "Python's results"; else failed "Python's results"; fi
+    # Targets that are what the model answered: half of the items are right.
+    cp "$dir/items" "$dir/first"
+    python3 - "$dir" <<'END'
+import json, sys
+folder = sys.argv[1]
+got = [json.loads(line) for line in open(folder + "/first")]
+data = [json.loads(line) for line in open(folder + "/sums.jsonl")]
+with open(folder + "/known.jsonl", "w") as out:
+    for i, d in enumerate(data):
+        if i % 2 == 0: d["answer"] = got[4 * i]["extracted"]
+        out.write(json.dumps(d) + "\n")
+END
+    sed 's/^data: .*/data: known.jsonl/' "$dir/sums.yaml" >"$dir/known.yaml"
+    code "known answers" 0 "$trireme" eval "$model" --task "$dir/known.yaml" --threads 1 --json --items "$dir/items" --batch 3
+    if grade "$dir/known.jsonl"; then passed "right answers count"; else failed "right answers count"; fi
+    if python3 -c 'import json, sys; r = json.load(open(sys.argv[1]))["tasks"][0]; assert r["exact_match"] >= 3 / 24, r' "$dir/out"; then
+        passed "some are right"
+    else
+        failed "some are right"
+    fi
+    code "as a table" 0 "$trireme" eval "$model" --task "$dir/sums.yaml" --threads 1 --limit 2
+    says "pass@k" out '^  pass@3 +[01]\.[0-9]{4} \+- [0-9.]+'
+fi
 [ $failures = 0 ]

@@ -1,14 +1,12 @@
-// The task file, and the items of multiple choice tasks as ids.
+// The task file, lines of data, and the items of multiple choice tasks as ids.
 //
 // As lm-evaluation-harness encodes a pair: white space at the end of the context moves to the
 // continuation; both are encoded as one text, and the continuation's ids are those after as many
 // ids as the context has alone. An empty context is the prefix token.
-#include "infer/task.h"
+#include "infer/task_internal.h"
 
 #include "base/format/config.h"
-#include "base/format/json.h"
 #include "data/dataset.h"
-#include "data/jinja.h"
 #include "data/reader.h"
 
 #include <string.h>
@@ -20,7 +18,7 @@ static const option rows[] = {
      .kind = OPTION_CHOICE,
      .offset = AT(kind),
      .default_text = "multiple_choice",
-     .choices = "multiple_choice, perplexity",
+     .choices = "multiple_choice, perplexity, generation",
      .help = "what is measured"},
     {.key = "data",
      .kind = OPTION_PATH,
@@ -30,7 +28,7 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = AT(context),
      .default_text = "{{ context }}",
-     .help = "template of the text before a choice"},
+     .help = "template of the text before a choice or an answer"},
     {.key = "choices",
      .kind = OPTION_TEXT,
      .offset = AT(choices),
@@ -49,7 +47,8 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = AT(delimiter),
      .default_text = " ",
-     .help = "text between context and choice"},
+     .help = "text between context and choice; for generation, between context and answer of a "
+             "solved item"},
     {.key = "prefix",
      .kind = OPTION_TEXT,
      .offset = AT(prefix),
@@ -69,6 +68,122 @@ static const option rows[] = {
      .offset = AT(separator),
      .default_text = "\n\n",
      .help = "text after each solved item"},
+    {.key = "target",
+     .kind = OPTION_TEXT,
+     .offset = AT(target),
+     .help = "template of the right answer"},
+    {.key = "stop",
+     .kind = OPTION_LIST,
+     .offset = AT(stop),
+     .help = "texts before which an answer ends"},
+    {.key = "max_tokens",
+     .kind = OPTION_INT,
+     .offset = AT(max_tokens),
+     .default_text = "256",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "largest number of tokens of an answer"},
+    {.key = "temperature",
+     .kind = OPTION_REAL,
+     .offset = AT(temperature),
+     .default_text = "0",
+     .max = 100,
+     .help = "sampling temperature; 0 takes the likeliest tokens"},
+    {.key = "top_k",
+     .kind = OPTION_INT,
+     .offset = AT(top_k),
+     .default_text = "0",
+     .max = 1 << 24,
+     .help = "number of likeliest tokens to sample from; 0 is all"},
+    {.key = "top_p",
+     .kind = OPTION_REAL,
+     .offset = AT(top_p),
+     .default_text = "1",
+     .min = 1e-6,
+     .max = 1,
+     .help = "total probability of the likeliest tokens to sample from"},
+    {.key = "samples",
+     .kind = OPTION_INT,
+     .offset = AT(samples),
+     .default_text = "1",
+     .min = 1,
+     .max = 10000,
+     .help = "number of answers to each item"},
+    {.key = "seed",
+     .kind = OPTION_INT,
+     .offset = AT(seed),
+     .default_text = "1",
+     .max = 9007199254740992.0,
+     .help = "seed of sampling; each answer has random draws of its own"},
+    {.key = "pass",
+     .kind = OPTION_LIST,
+     .offset = AT(pass),
+     .help = "list of k: the results have pass@k, the chance that one of k answers is right"},
+    {.key = "extract",
+     .kind = OPTION_TEXT,
+     .offset = AT(extract),
+     .help = "regular expression whose first match in an answer is compared with the target: its "
+             "first group that is not empty, or all of it"},
+    {.key = "extract_last",
+     .kind = OPTION_TEXT,
+     .offset = AT(extract_last),
+     .help = "the same for the last match, as a second result"},
+    {.key = "ignore",
+     .kind = OPTION_LIST,
+     .offset = AT(ignore),
+     .help = "regular expressions whose matches are removed from answer and target before they "
+             "are compared"},
+    {.key = "ignore_case",
+     .kind = OPTION_BOOL,
+     .offset = AT(ignore_case),
+     .default_text = "false",
+     .help = "compares in lower case"},
+    {.key = "ignore_punctuation",
+     .kind = OPTION_BOOL,
+     .offset = AT(ignore_punctuation),
+     .default_text = "false",
+     .help = "compares without punctuation of ASCII"},
+    {.key = "ignore_numbers",
+     .kind = OPTION_BOOL,
+     .offset = AT(ignore_numbers),
+     .default_text = "false",
+     .help = "compares without digits"},
+    {.key = "program",
+     .kind = OPTION_TEXT,
+     .offset = AT(program),
+     .default_text = "{{ answer }}",
+     .help = "template of a file for `command`; `answer` is the answer"},
+    {.key = "program_file",
+     .kind = OPTION_TEXT,
+     .offset = AT(program_file),
+     .default_text = "program.py",
+     .help = "name of that file"},
+    {.key = "command",
+     .kind = OPTION_TEXT,
+     .offset = AT(command),
+     .help = "shell command, run confined in a folder with that file: an answer is right if it "
+             "ends with exit code 0"},
+    {.key = "time_limit",
+     .kind = OPTION_TIME,
+     .offset = AT(time_limit_ns),
+     .default_text = "10s",
+     .min = 1e6,
+     .max = 3.6e12,
+     .help = "longest time of the command"},
+    {.key = "memory_limit",
+     .kind = OPTION_BYTES,
+     .offset = AT(memory_limit_bytes),
+     .default_text = "1GiB",
+     .min = 1 << 20,
+     .max = OPTION_NO_MAX,
+     .help = "largest address space of each of the command's processes"},
+    {.key = "process_limit",
+     .kind = OPTION_INT,
+     .offset = AT(process_limit),
+     .default_text = "32",
+     .min = 1,
+     .max = 4096,
+     .help = "largest number of the command's processes and threads"},
 };
 static const option_table table = {
     .title = "Evaluation task", .rows = rows, .count = COUNT_OF(rows)};
@@ -76,6 +191,117 @@ static const option_table table = {
 static const char *or_empty(const char *s)
 {
     return s != NULL ? s : "";
+}
+
+// The keys that apply to some kinds only.
+enum {
+    FOR_CHOICE = 1 << TASK_KIND_CHOICE,
+    FOR_ANSWER = 1 << TASK_KIND_GENERATION,
+    FOR_PERPLEXITY = 1 << TASK_KIND_PERPLEXITY
+};
+static const struct {
+    const char *key;
+    int kinds;
+} uses[] = {{"context", FOR_CHOICE | FOR_ANSWER},
+            {"choices", FOR_CHOICE},
+            {"labels", FOR_CHOICE},
+            {"gold", FOR_CHOICE},
+            {"delimiter", FOR_CHOICE | FOR_ANSWER},
+            {"prefix", FOR_CHOICE | FOR_PERPLEXITY},
+            {"shots", FOR_CHOICE | FOR_ANSWER},
+            {"shots_data", FOR_CHOICE | FOR_ANSWER},
+            {"separator", FOR_CHOICE | FOR_ANSWER},
+            {"target", FOR_ANSWER},
+            {"stop", FOR_ANSWER},
+            {"max_tokens", FOR_ANSWER},
+            {"temperature", FOR_ANSWER},
+            {"top_k", FOR_ANSWER},
+            {"top_p", FOR_ANSWER},
+            {"samples", FOR_ANSWER},
+            {"seed", FOR_ANSWER},
+            {"pass", FOR_ANSWER},
+            {"extract", FOR_ANSWER},
+            {"extract_last", FOR_ANSWER},
+            {"ignore", FOR_ANSWER},
+            {"ignore_case", FOR_ANSWER},
+            {"ignore_punctuation", FOR_ANSWER},
+            {"ignore_numbers", FOR_ANSWER},
+            {"program", FOR_ANSWER},
+            {"program_file", FOR_ANSWER},
+            {"command", FOR_ANSWER},
+            {"time_limit", FOR_ANSWER},
+            {"memory_limit", FOR_ANSWER},
+            {"process_limit", FOR_ANSWER}};
+
+static status uses_check(const config *c, const task_spec *s)
+{
+    static const char *const kinds[] = {
+        [FOR_CHOICE] = "multiple_choice",
+        [FOR_ANSWER] = "generation",
+        [FOR_PERPLEXITY] = "perplexity",
+        [FOR_CHOICE | FOR_ANSWER] = "multiple_choice or generation",
+        [FOR_CHOICE | FOR_PERPLEXITY] = "multiple_choice or perplexity",
+    };
+    for (int64_t i = 0; i < COUNT_OF(uses); i++) {
+        if ((uses[i].kinds & 1 << s->kind) != 0 || !config_is_given(c, uses[i].key)) continue;
+        return fail(ST_CONFIG_CONFLICT, "%s: %s applies to kind: %s", config_place(c, uses[i].key),
+                    uses[i].key, kinds[uses[i].kinds]);
+    }
+    return ST_OK;
+}
+
+static status pass_check(const config *c, const task_spec *s)
+{
+    for (int64_t i = 0; i < s->pass.count; i++) {
+        int64_t k = 0;
+        if (i < TASK_PASS_MAX && text_parse_i64(s->pass.items[i], &k) && k >= 1 &&
+            k <= s->samples) {
+            continue;
+        }
+        return fail(ST_CONFIG_RANGE,
+                    "%s: pass: expected at most %d numbers from 1 to `samples` (%lld), got \"%s\"",
+                    config_place(c, "pass"), (int)TASK_PASS_MAX, (long long)s->samples,
+                    s->pass.items[i]);
+    }
+    return ST_OK;
+}
+
+static status answer_check(const config *c, const task_spec *s)
+{
+    static const char *const of_command[] = {"program", "program_file", "time_limit",
+                                             "memory_limit", "process_limit"};
+    static const char *const of_target[] = {"extract",     "extract_last",       "ignore",
+                                            "ignore_case", "ignore_punctuation", "ignore_numbers"};
+    if (s->target == NULL && s->command == NULL) {
+        return fail(ST_CONFIG_KEY,
+                    "%s: a generation task needs `target`, `command` or both: the right answer, or "
+                    "how an answer is tried",
+                    s->file);
+    }
+    if (s->shots > 0 && s->target == NULL) {
+        return fail(ST_CONFIG_CONFLICT, "%s: shots: solved items need `target`",
+                    config_place(c, "shots"));
+    }
+    for (int64_t i = 0; i < COUNT_OF(of_command) && s->command == NULL; i++) {
+        if (!config_is_given(c, of_command[i])) continue;
+        return fail(ST_CONFIG_CONFLICT, "%s: %s applies with `command` only",
+                    config_place(c, of_command[i]), of_command[i]);
+    }
+    for (int64_t i = 0; i < COUNT_OF(of_target) && s->target == NULL; i++) {
+        if (!config_is_given(c, of_target[i])) continue;
+        return fail(ST_CONFIG_CONFLICT, "%s: %s applies with `target` only",
+                    config_place(c, of_target[i]), of_target[i]);
+    }
+    if (s->samples > 1 && s->temperature <= 0.0) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "%s: samples: with temperature 0 all answers to an item are equal",
+                    config_place(c, "samples"));
+    }
+    if (strchr(s->program_file, '/') != NULL || strspn(s->program_file, ".") > 0) {
+        return fail(ST_CONFIG_RANGE, "%s: program_file: expected a name without folders, got %s",
+                    config_place(c, "program_file"), s->program_file);
+    }
+    return pass_check(c, s);
 }
 
 status task_load(const host *h, arena *a, const char *path, task_spec *out)
@@ -86,15 +312,8 @@ status task_load(const host *h, arena *a, const char *path, task_spec *out)
     if (out->name == NULL) out->name = path_base_name(path);
     out->delimiter = or_empty(out->delimiter);
     if (out->data == NULL) return fail(ST_CONFIG_KEY, "%s: data is not given", path);
-    if (out->kind == TASK_KIND_PERPLEXITY) {
-        static const char *const keys[] = {"context",   "choices",    "labels",   "gold",
-                                           "delimiter", "shots_data", "separator"};
-        for (int64_t i = 0; i < COUNT_OF(keys); i++) {
-            if (!config_is_given(c, keys[i])) continue;
-            return fail(ST_CONFIG_CONFLICT, "%s: %s applies to kind: multiple_choice",
-                        config_place(c, keys[i]), keys[i]);
-        }
-    }
+    TRY(uses_check(c, out));
+    if (out->kind == TASK_KIND_GENERATION) TRY(answer_check(c, out));
     if ((out->shots > 0) == (out->shots_data != NULL)) return ST_OK;
     return fail(ST_CONFIG_CONFLICT, "%s: shots and shots_data belong together", path);
 }
@@ -112,19 +331,7 @@ status task_prefix(const data_tokenizer *t, const task_spec *spec, int32_t *out)
 
 // ---- reading ------------------------------------------------------------------------------------
 
-typedef struct task_reading {
-    arena *a, *scratch;
-    data_tokenizer *t;
-    const task_spec *spec;
-    const char *path;
-    jinja_template *context;
-    int64_t line;
-    const char *shots; // the solved items
-    data_ids ids;
-    task_items *out;
-} task_reading;
-
-static status refused(const task_reading *r, const char *what, const char *key)
+status task_refused(const task_reading *r, const char *what, const char *key)
 {
     return fail(ST_DATA, "%s:%lld: %s%s%s", r->path, (long long)r->line, what,
                 key != NULL ? ": " : "", or_empty(key));
@@ -169,18 +376,21 @@ static int64_t gold_of(const task_reading *r, const json *item, const json *choi
     return number >= 0 && number < count ? number : -1;
 }
 
-static status context_render(task_reading *r, const json *item, text *out)
+status task_render(task_reading *r, const jinja_template *t, const json *item, const char *answer,
+                   text *out)
 {
     jinja_variable *variables = NULL;
     jinja_result result;
     const int64_t count = json_count(item);
-    TRY(arena_new(r->scratch, count, &variables));
+    TRY(arena_new(r->scratch, count + 1, &variables));
     for (int64_t i = 0; i < count; i++) {
         variables[i].name = json_key_at(item, i, &variables[i].value);
     }
-    const jinja_context c = {.variables = variables, .variable_count = count};
-    const status st = jinja_render(r->context, r->scratch, &c, &result);
-    if (st != ST_OK) note("while the context of %s:%lld was rendered", r->path, (long long)r->line);
+    variables[count] = (jinja_variable){.name = "answer", .string = answer};
+    const jinja_context c = {.variables = variables,
+                             .variable_count = count + (answer != NULL ? 1 : 0)};
+    const status st = jinja_render(t, r->scratch, &c, &result);
+    if (st != ST_OK) note("while a template was filled from %s:%lld", r->path, (long long)r->line);
     *out = result.out;
     return st;
 }
@@ -212,6 +422,7 @@ typedef struct pair_text {
 static status choice_encode(task_reading *r, const pair_text *p, const json *choice,
                             task_choice *out)
 {
+    task_items *list = r->out;
     text all = {.a = r->scratch};
     int32_t prefix = -1;
     const char *bytes = json_text(choice, "");
@@ -225,7 +436,7 @@ static status choice_encode(task_reading *r, const pair_text *p, const json *cho
     TRY(text_add(&all, "%s", r->spec->delimiter));
     TRY(text_add_bytes(&all, bytes, count));
     TRY(encode(r, all.bytes, all.length));
-    if (r->ids.count <= context) return refused(r, "a choice has no token", NULL);
+    if (r->ids.count <= context) return task_refused(r, "a choice has no token", NULL);
     *out = (task_choice){.count = r->ids.count + (has_prefix ? 1 : 0),
                          .context = has_prefix ? 1 : context,
                          .characters = characters_of(bytes, count),
@@ -233,7 +444,7 @@ static status choice_encode(task_reading *r, const pair_text *p, const json *cho
     TRY(arena_new(r->a, out->count, &out->ids));
     if (has_prefix) out->ids[0] = prefix;
     memcpy(out->ids + (has_prefix ? 1 : 0), r->ids.items, (size_t)r->ids.count * sizeof(int32_t));
-    r->out->longest = max_i64(r->out->longest, out->count);
+    list->longest = max_i64(list->longest, out->count);
     return ST_OK;
 }
 
@@ -243,15 +454,15 @@ static status choices_check(const task_reading *r, const json *item, const json 
     const json *choices = member(item, r->spec->choices);
     const int64_t count = json_kind_of(choices) == JSON_LIST ? json_count(choices) : 0;
     if (count < 2 || count > TASK_CHOICES_MAX) {
-        return refused(r, "no list of 2 to 64 choices", r->spec->choices);
+        return task_refused(r, "no list of 2 to 64 choices", r->spec->choices);
     }
     for (int64_t i = 0; i < count; i++) {
         if (json_text_bytes(json_at(choices, i)) > 0) continue;
-        return refused(r, "a choice is no text, or empty", r->spec->choices);
+        return task_refused(r, "a choice is no text, or empty", r->spec->choices);
     }
     *gold = gold_of(r, item, choices);
     if (*gold < 0)
-        return refused(r, "this is not the number, text or label of a choice", r->spec->gold);
+        return task_refused(r, "this is not the number, text or label of a choice", r->spec->gold);
     *out = choices;
     return ST_OK;
 }
@@ -263,8 +474,8 @@ static status item_add(task_reading *r, const json *item)
     text whole = {.a = r->scratch}, own;
     task_item x = {.gold = 0};
     TRY(choices_check(r, item, &choices, &x.gold));
-    TRY(context_render(r, item, &own));
-    TRY(text_add(&whole, "%s", r->shots));
+    TRY(task_render(r, r->context, item, NULL, &own));
+    TRY(text_add_bytes(&whole, r->shots.bytes, r->shots.length));
     TRY(text_add_bytes(&whole, own.bytes, own.length));
     pair_text p = {.context = whole.bytes, .context_bytes = whole.length};
     while (p.context_bytes > 0 && is_blank(whole.bytes[p.context_bytes - 1])) p.context_bytes--;
@@ -281,13 +492,14 @@ static status item_add(task_reading *r, const json *item)
     return ST_OK;
 }
 
-static status shot_add(task_reading *r, const json *item, text *shots)
+static status shot_add(task_reading *r, const json *item)
 {
+    text *shots = &r->shots;
     const json *choices = NULL;
     text own;
     int64_t gold = 0;
     TRY(choices_check(r, item, &choices, &gold));
-    TRY(context_render(r, item, &own));
+    TRY(task_render(r, r->context, item, NULL, &own));
     TRY(text_add_bytes(shots, own.bytes, own.length));
     TRY(text_add(shots, "%s", r->spec->delimiter));
     TRY(text_add_bytes(shots, json_text(json_at(choices, gold), ""),
@@ -295,8 +507,8 @@ static status shot_add(task_reading *r, const json *item, text *shots)
     return text_add(shots, "%s", or_empty(r->spec->separator));
 }
 
-// Reads a file's items, until there are `limit`; with `shots` they become solved ones.
-static status lines_read(task_reading *r, data_documents *d, int64_t limit, text *shots)
+// Reads a file's items, until there are `limit`.
+static status lines_read(task_reading *r, data_documents *d, int64_t limit, task_take take)
 {
     data_line line;
     for (int64_t n = 0; limit == 0 || n < limit; n++) {
@@ -304,10 +516,13 @@ static status lines_read(task_reading *r, data_documents *d, int64_t limit, text
         TRY(data_documents_line(d, &line));
         if (line.bytes == NULL) return ST_OK;
         r->line = line.number;
+        r->line_text = line.bytes;
+        r->line_bytes = line.count;
         arena_reset(r->scratch);
         TRY(json_parse(line.bytes, line.count, r->path, &item));
-        status st = json_kind_of(item) == JSON_MAP ? ST_OK : refused(r, "no JSON object", NULL);
-        if (st == ST_OK) st = shots != NULL ? shot_add(r, item, shots) : item_add(r, item);
+        status st =
+            json_kind_of(item) == JSON_MAP ? ST_OK : task_refused(r, "no JSON object", NULL);
+        if (st == ST_OK) st = take(r, item);
         json_free(item);
         TRY(st);
     }
@@ -315,38 +530,36 @@ static status lines_read(task_reading *r, data_documents *d, int64_t limit, text
 }
 
 static status file_read(task_reading *r, const host *h, const char *path, int64_t limit,
-                        text *shots)
+                        task_take take)
 {
     data_documents *d = NULL;
     r->path = path;
     TRY(data_path_check(path));
     TRY(data_documents_open(h, path, 0, &d));
-    const status st = data_documents_are_lines(d) ? lines_read(r, d, limit, shots)
+    const status st = data_documents_are_lines(d) ? lines_read(r, d, limit, take)
                                                   : fail(ST_DATA, "%s: no JSON lines", path);
     data_documents_close(d);
     return st;
 }
 
-static status all_read(task_reading *r, const host *h, int64_t limit)
+status task_lines_read(task_reading *r, const host *h, int64_t limit, task_take shot,
+                       task_take item)
 {
     const task_spec *s = r->spec;
-    text shots = {.a = r->a};
-    TRY(text_add(&shots, "%s", ""));
+    r->shots = (text){.a = r->a};
     TRY(jinja_parse(r->a, s->context, (int64_t)strlen(s->context), "context", &r->context));
-    if (s->shots > 0) TRY(file_read(r, h, s->shots_data, s->shots, &shots));
-    r->shots = shots.bytes;
-    TRY(file_read(r, h, s->data, limit, NULL));
-    return r->out->count > 0 ? ST_OK : fail(ST_DATA, "%s holds no item", s->data);
+    if (s->shots > 0) TRY(file_read(r, h, s->shots_data, s->shots, shot));
+    return file_read(r, h, s->data, limit, item);
 }
 
 status task_read(const host *h, arena *a, data_tokenizer *t, const task_spec *spec, int64_t limit,
                  task_items *out)
 {
-    enum { SCRATCH_BYTES_MAX = 1 << 29 };
     task_reading r = {.a = a, .t = t, .spec = spec, .out = out};
-    TRY(arena_create("task", SCRATCH_BYTES_MAX, &r.scratch));
-    const status st = all_read(&r, h, limit);
+    TRY(arena_create("task", TASK_SCRATCH_BYTES_MAX, &r.scratch));
+    const status st = task_lines_read(&r, h, limit, shot_add, item_add);
     data_ids_deinit(&r.ids);
     arena_destroy(r.scratch);
-    return st;
+    TRY(st);
+    return out->count > 0 ? ST_OK : fail(ST_DATA, "%s holds no item", spec->data);
 }

@@ -1,5 +1,6 @@
 // Evaluation tasks from a small YAML file and a data file, with the definitions of
-// lm-evaluation-harness.
+// lm-evaluation-harness. Multiple choice and perplexity score given texts; generation tasks
+// (task_answers.h) compare a model's answers, or try them.
 //
 //   kind: multiple_choice                     kind: perplexity
 //   data: arc.jsonl                           data: wiki.txt
@@ -16,10 +17,11 @@
 #ifndef INFER_TASK_H
 #define INFER_TASK_H
 
+#include "base/format/options.h"
 #include "data/tokenizer.h"
 #include "infer/evaluate.h"
 
-typedef enum task_kind { TASK_KIND_CHOICE, TASK_KIND_PERPLEXITY } task_kind;
+typedef enum task_kind { TASK_KIND_CHOICE, TASK_KIND_PERPLEXITY, TASK_KIND_GENERATION } task_kind;
 
 typedef struct task_spec {
     const char *file, *name;
@@ -27,9 +29,20 @@ typedef struct task_spec {
     const char *data, *context, *choices, *labels, *gold, *delimiter, *prefix, *shots_data;
     const char *separator; // between two shots, and between the last one and the context
     int64_t shots;
+    // Generation: how answers are sampled, ...
+    option_list stop, pass;
+    int64_t max_tokens, top_k, samples, seed;
+    double temperature, top_p;
+    // ... compared with the target, ...
+    const char *target, *extract, *extract_last;
+    option_list ignore;
+    bool ignore_case, ignore_punctuation, ignore_numbers;
+    // ... and tried by a command.
+    const char *program, *program_file, *command;
+    int64_t time_limit_ns, memory_limit_bytes, process_limit;
 } task_spec;
 
-enum { TASK_CHOICES_MAX = 64 };
+enum { TASK_CHOICES_MAX = 64, TASK_PASS_MAX = 8 };
 
 typedef struct task_choice {
     int32_t *ids;              // context and choice
@@ -49,7 +62,7 @@ typedef struct task_items {
     int64_t longest; // tokens of the longest choice with its context
 } task_items;
 
-// A share of items with its standard error, sqrt(p (1 - p) / (n - 1)).
+// A mean over items with its standard error: for a share, sqrt(p (1 - p) / (n - 1)).
 typedef struct task_share {
     double value, error;
 } task_share;
@@ -62,6 +75,12 @@ typedef struct task_result {
     // Perplexity: sums over all documents.
     int64_t tokens, bytes, words;
     double nats;
+    // Generation: an item's value is the mean over its answers. Negative values: not asked for.
+    // passed: by the command. pass: pass@k of `passed`, or of `exact` without a command.
+    task_share exact, exact_last, passed, pass[TASK_PASS_MAX];
+    int64_t cut;       // prompts that lost their front
+    int64_t long_ends; // answers that ended by their length
+    unsigned confined; // sandbox_confined of the commands
 } task_result;
 
 NODISCARD status task_load(const host *h, arena *a, const char *path, task_spec *out);

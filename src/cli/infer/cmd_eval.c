@@ -12,7 +12,7 @@
 
 typedef struct eval_flags {
     option_list data, task;
-    const char *tokenizer, *adapter, *items;
+    const char *tokenizer, *adapter, *items, *template_name;
     int64_t seq, stride, limit, batch, threads;
     int32_t packing, on_error, precision;
     bool strict, json;
@@ -39,6 +39,13 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = AT(items),
      .help = "JSON-lines file for the scores of each item of the task files"},
+    {.key = "template",
+     .kind = OPTION_TEXT,
+     .offset = AT(template_name),
+     .help = "chat template for generation tasks: each prompt is a user's message; auto is that of "
+             "the run or of the tokenizer's folder, else chatml, llama3 or a file; without it "
+             "prompts are used unchanged",
+     .also = "chat, chat_template, apply_chat_template"},
     {.key = "limit",
      .kind = OPTION_INT,
      .offset = AT(limit),
@@ -160,8 +167,8 @@ static status task_find(evaluation *v)
     if (v->task == TASK_FILES && (v->f->stride > 0 || v->f->packing != PACKING_AUTO)) {
         return fail(ST_USAGE, "--stride and --packing apply to --task loss only");
     }
-    if (v->task == TASK_FILES || v->f->items == NULL) return ST_OK;
-    return fail(ST_USAGE, "--items applies to task files");
+    if (v->task == TASK_FILES || (v->f->items == NULL && v->f->template_name == NULL)) return ST_OK;
+    return fail(ST_USAGE, "--%s applies to task files", v->f->items != NULL ? "items" : "template");
 }
 
 // The paths of --data or --task and of the arguments after the model.
@@ -383,6 +390,8 @@ static status files_eval(evaluation *v)
                                               .strict = v->f->strict || v->model.strict,
                                               .adapter = v->f->adapter},
                                   .items_path = v->f->items,
+                                  .template_name = v->f->template_name,
+                                  .tokenizer_name = v->f->tokenizer,
                                   .json = v->f->json,
                                   .context = v,
                                   .progress = files_progress,
@@ -441,8 +450,8 @@ const cli_command cli_command_eval = {
         "ctx, endings and label, or six lines for each example; accuracy chooses the ending "
         "with the highest sum of log-probabilities, accuracy_norm divides that sum by the "
         "ending's bytes. A task file (YAML) names data, a template of the context and the members "
-        "that hold the choices; acc, acc_norm and the perplexities are those of "
-        "lm-evaluation-harness. A signal ends the command without a result.",
+        "that hold the choices, or how generated answers are compared or tried; acc, acc_norm, "
+        "exact_match and the perplexities are those of lm-evaluation-harness. A signal ends the command without a result.",
     .examples = "  trireme eval demo/run --data demo/text.txt --limit 100000\n"
                 "  trireme eval ~/models/gpt2 --data wiki.txt --stride 512 --json\n"
                 "  trireme eval ~/models/gpt2 --task hellaswag --data hellaswag_val.jsonl\n"

@@ -10,9 +10,11 @@ typedef struct eval_tasks_args {
     data_tokenizer *tokenizer;
     const char *const *files;
     int64_t file_count;
-    int64_t seq, limit, batch; // 0: the model's context; all; about 4096 tokens
-    infer_options options;     // without context and slots
-    const char *items_path;    // JSON lines with the scores of each item; NULL: none
+    int64_t seq, limit, batch;  // 0: the model's context; all; about 4096 tokens
+    infer_options options;      // without context and slots
+    const char *items_path;     // JSON lines with the scores or answers of each item; NULL: none
+    const char *template_name;  // of conversations, for generation; NULL: prompts are texts
+    const char *tokenizer_name; // --tokenizer; NULL: the model's own
     bool json;
     void *context;
     void (*progress)(void *context, double share, const char *message);
