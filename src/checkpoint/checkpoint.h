@@ -59,15 +59,18 @@ NODISCARD status ckpt_state_give(const ckpt_state *s, arena *a);
 // ---- replicas -----------------------------------------------------------------------------------
 // What a comparison needs, made once in `a`; `s` is borrowed.
 typedef struct ckpt_replicas ckpt_replicas;
-NODISCARD status ckpt_replicas_create(const ckpt_state *s, arena *a, ckpt_replicas **out);
-int64_t ckpt_replicas_count(const ckpt_replicas *r); // of logical tensors
-// Hashes of this rank's pieces of the state, [count]; 0: it has none. Borrowed.
+NODISCARD status ckpt_replicas_create(const ckpt_state *s, arena *a, bool has_gradients,
+                                      ckpt_replicas **out);
+int64_t ckpt_replicas_count(const ckpt_replicas *r); // of logical tensors, and of gradients
+// The hashes of gradients, [weight of the model], which the caller fills in. has_gradients is set.
+uint64_t *ckpt_replicas_gradients(ckpt_replicas *r);
+// Hashes of this rank's pieces of the state and of its gradients, [count]; 0: none. Borrowed.
 NODISCARD status ckpt_replicas_hash(ckpt_replicas *r, const uint64_t **out);
 // With the hashes of all ranks, [ranks][count]: whether another rank's copy of a piece of this rank
 // differs from it.
 bool ckpt_replicas_differ(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks);
 typedef struct ckpt_replica_fault {
-    char name[PLAN_NAME_BYTES + 16]; // "m/layers.0.attn.q"
+    char name[PLAN_NAME_BYTES + 16]; // "m/layers.0.attn.q", "gradient/layers.0.attn.qkv"
     int64_t rank, other;             // rank: one that `against` ranks differ from; other: of these
     int64_t with, against; // ranks with the same piece that agree with it, and that differ
 } ckpt_replica_fault;

@@ -1,19 +1,23 @@
 // Replicas of the state: pieces that several ranks hold, which must be equal to the bit. Each rank
-// hashes its pieces; the ranks exchange the hashes (8 bytes a piece) and compare them.
+// hashes its pieces; the ranks exchange the hashes (8 bytes a piece) and compare them. Behind the
+// pieces of the state are the hashes of gradients, one for each weight, if a session takes them:
+// ranks that update the same rows must have had the same gradient of them.
 #include "base/hash.h"
 #include "checkpoint/state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 struct ckpt_replicas {
     const ckpt_state *s;
     state_list list;
-    uint64_t *mine; // [item]
-    char *chunk;    // STATE_CHUNK_BYTES
+    uint64_t *mine; // [item], then [weight] of gradients
+    int64_t count;
+    char *chunk; // STATE_CHUNK_BYTES
 };
 
-status ckpt_replicas_create(const ckpt_state *s, arena *a, ckpt_replicas **out)
+status ckpt_replicas_create(const ckpt_state *s, arena *a, bool has_gradients, ckpt_replicas **out)
 {
     // Working copies that are roundings of their masters are state here, too, and so is a base
     // model.
@@ -23,7 +27,8 @@ status ckpt_replicas_create(const ckpt_state *s, arena *a, ckpt_replicas **out)
     all.part = CKPT_ALL;
     TRY(arena_new(a, 1, &r));
     TRY(state_list_make(&all, a, &r->list));
-    TRY(arena_new(a, r->list.count + 1, &r->mine));
+    r->count = r->list.count + (has_gradients ? s->model->weight_count : 0);
+    TRY(arena_new(a, r->count + 1, &r->mine));
     TRY(arena_new(a, STATE_CHUNK_BYTES, &r->chunk));
     r->s = s;
     *out = r;
@@ -32,7 +37,12 @@ status ckpt_replicas_create(const ckpt_state *s, arena *a, ckpt_replicas **out)
 
 int64_t ckpt_replicas_count(const ckpt_replicas *r)
 {
-    return r->list.count;
+    return r->count;
+}
+
+uint64_t *ckpt_replicas_gradients(ckpt_replicas *r)
+{
+    return r->mine + r->list.count;
 }
 
 static status piece_hash(const ckpt_replicas *r, const state_item *item, uint64_t *out)
@@ -65,17 +75,36 @@ static bool is_same_piece(const plan_piece *x, const plan_piece *y)
            x->offset == y->offset && x->first == y->first;
 }
 
-// Compares rank x's piece of an item with all equal ones. True if a rank differs from it.
+// Whether two ranks hold the same piece of entry i; of a gradient, whether they update the same
+// rows of all parts of the weight.
+static bool is_shared(const ckpt_replicas *r, int64_t i, int64_t x, int64_t y)
+{
+    const ckpt_state *s = r->s;
+    bool has_rows = false;
+    if (i < r->list.count) {
+        const state_item *item = &r->list.items[i];
+        const plan_piece p = state_piece(s, item, x), q = state_piece(s, item, y);
+        return item->weight >= 0 && is_same_piece(&p, &q);
+    }
+    const int32_t weight = (int32_t)(i - r->list.count);
+    for (int part = 0; part < s->model->weights[weight].part_count && s->places != NULL; part++) {
+        const plan_piece p = plan_piece_of(s->places, x, weight, part, PLACE_STATE);
+        const plan_piece q = plan_piece_of(s->places, y, weight, part, PLACE_STATE);
+        if (p.rows == 0 && q.rows == 0) continue;
+        if (!is_same_piece(&p, &q)) return false;
+        has_rows = true;
+    }
+    return has_rows;
+}
+
+// Compares rank x's piece of an entry with all equal ones. True if a rank differs from it.
 static bool holder_compare(const ckpt_replicas *r, int64_t i, const uint64_t *hashes, int64_t ranks,
                            int64_t x, ckpt_replica_fault *out)
 {
-    const state_item *item = &r->list.items[i];
-    const plan_piece piece = state_piece(r->s, item, x);
     *out = (ckpt_replica_fault){.rank = x, .other = -1};
-    for (int64_t y = 0; y < ranks && item->weight >= 0 && piece.rows > 0; y++) {
-        const plan_piece theirs = state_piece(r->s, item, y);
-        if (!is_same_piece(&piece, &theirs)) continue;
-        const bool agrees = hashes[x * r->list.count + i] == hashes[y * r->list.count + i];
+    for (int64_t y = 0; y < ranks; y++) {
+        if (!is_shared(r, i, x, y)) continue;
+        const bool agrees = hashes[x * r->count + i] == hashes[y * r->count + i];
         out->with += agrees;
         out->against += !agrees;
         if (!agrees && out->other < 0) out->other = y;
@@ -86,24 +115,36 @@ static bool holder_compare(const ckpt_replicas *r, int64_t i, const uint64_t *ha
 bool ckpt_replicas_differ(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks)
 {
     ckpt_replica_fault fault;
-    for (int64_t i = 0; i < r->list.count; i++) {
+    for (int64_t i = 0; i < r->count; i++) {
         if (holder_compare(r, i, hashes, ranks, r->s->rank, &fault)) return true;
     }
     return false;
+}
+
+static void entry_name(const ckpt_replicas *r, int64_t i, char name[PLAN_NAME_BYTES + 16])
+{
+    const bool is_gradient = i >= r->list.count;
+    if (is_gradient) {
+        (void)snprintf(name, PLAN_NAME_BYTES + 16, "gradient/%.*s", PLAN_NAME_BYTES - 1,
+                       r->s->model->weights[i - r->list.count].name);
+    } else {
+        memcpy(name, r->list.items[i].name, PLAN_NAME_BYTES + 16);
+    }
 }
 
 bool ckpt_replicas_find(const ckpt_replicas *r, const uint64_t *hashes, int64_t ranks,
                         ckpt_replica_fault *out)
 {
     bool found = false;
-    for (int64_t i = 0; i < r->list.count && !found; i++) {
+    for (int64_t k = 0; k < r->count && !found; k++) {
+        const int64_t i = (k + r->list.count) % r->count; // gradients first: weights follow them
         for (int64_t x = 0; x < ranks; x++) {
             ckpt_replica_fault fault;
             if (!holder_compare(r, i, hashes, ranks, x, &fault)) continue;
             if (found && fault.with >= out->with) continue;
             found = true;
             *out = fault;
-            (void)snprintf(out->name, sizeof(out->name), "%s", r->list.items[i].name);
+            entry_name(r, i, out->name);
         }
     }
     return found;
@@ -129,11 +170,12 @@ status ckpt_replicas_record(const ckpt_replicas *r, const uint64_t *hashes, int6
                             int64_t step, text *out)
 {
     TRY(text_add(out, "{\"step\": %lld, \"ranks\": %lld}\n", (long long)step, (long long)ranks));
-    for (int64_t i = 0; i < ranks * r->list.count; i++) {
-        const state_item *item = &r->list.items[i % r->list.count];
-        if (item->weight < 0) continue;
-        const plan_piece p = state_piece(r->s, item, i / r->list.count);
-        if (p.rows > 0) TRY(piece_print(i / r->list.count, item, &p, hashes[i], out));
+    for (int64_t k = 0; k < ranks * r->count; k++) {
+        const int64_t rank = k / r->count, i = k % r->count;
+        if (i >= r->list.count || r->list.items[i].weight < 0) continue; // of the state alone
+        const state_item *item = &r->list.items[i];
+        const plan_piece p = state_piece(r->s, item, rank);
+        if (p.rows > 0) TRY(piece_print(rank, item, &p, hashes[k], out));
     }
     return ST_OK;
 }

@@ -307,9 +307,9 @@ static const option rows[] = {
          .help = "share of the steps after which the hashes of each rank's state are recorded, for "
                  "`trireme replay`: 0.01 is every hundredth step"),
     INT("sdc.digests", sdc.digests, "0", 0, 1e12, FREE, "steps",
-        .help = "interval between two comparisons of the weights and optimizer state that several "
-                "ranks hold, which finds values that a processor or memory has changed; 0 is "
-                "never"),
+        .help = "interval between two comparisons of the weights, optimizer state and summed "
+                "gradients that several ranks hold, which finds values that a processor or memory "
+                "has changed; 0 is never"),
 
     // ---- model
     OTHER("model.preset", TEXT, model.preset, NULL, FIXED,

@@ -68,7 +68,9 @@ static status point_probe_add(bisect_rank *k, int32_t point, int32_t action, int
     }
     s->has[mb] = true;
     const int64_t bytes = s->rows * s->columns * dtype_bytes(s->type);
-    return probe_add(k, (exec_probe){action, node, ref, bytes, s->data + mb * bytes});
+    const exec_probe probe = {
+        .action = action, .node = node, .ref = ref, .bytes = bytes, .to = s->data + mb * bytes};
+    return probe_add(k, probe);
 }
 
 static bool writes(const op_program *p, const op_node *node, tensor_id owner)
@@ -147,7 +149,9 @@ static status optimizer_watch(bisect_rank *k, int32_t action)
         s->columns = t->ndim == 1 ? 1 : t->dims[1];
         const int64_t bytes = s->rows * s->columns * dtype_bytes(s->type);
         TRY(arena_alloc(k->seen_arena, bytes + 1, (void **)&s->data));
-        TRY(probe_add(k, (exec_probe){action, i, ref, bytes, s->data}));
+        TRY(probe_add(
+            k,
+            (exec_probe){.action = action, .node = i, .ref = ref, .bytes = bytes, .to = s->data}));
     }
     return ST_OK;
 }

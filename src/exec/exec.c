@@ -336,6 +336,13 @@ static status batch_take(exec *e, step_slot *slot, const exec_input *input)
     return ST_OK;
 }
 
+static plan_state *state_of(exec *e, const plan *p)
+{
+    plan_state *s = e->plans;
+    while (s->p != p) ASSERT(++s < e->plans + e->config.plan_count);
+    return s;
+}
+
 // The actions of a plan touch the same bytes in every step, so they are counted in its first.
 static void bytes_cover(exec *e, plan_state *s)
 {
@@ -352,11 +359,7 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     step_slot *slot = &e->slots[next];
     ASSERT(e->running == NULL || e->slots[e->current].posted);
     if (slot->begun) TRY(e->config.api->event_sync(slot->done)); // its host buffers are free
-    plan_state *state = NULL;
-    for (int64_t i = 0; i < e->config.plan_count; i++) {
-        if (e->plans[i].p == p) state = &e->plans[i];
-    }
-    ASSERT(state != NULL);
+    plan_state *state = state_of(e, p);
     bytes_cover(e, state);
     e->previous = e->running;
     if (e->previous != state) {
@@ -374,13 +377,10 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     slot->posted = slot->taken = false;
     e->current = next;
     e->running = state;
-    e->action = e->node = e->probe = 0;
+    e->action = e->node = e->probe = e->stage = 0;
     e->launched = false;
-    e->stage = 0;
-    if (e->first_action_ns == 0) {
-        const host *h = e->config.device.h;
-        e->first_action_ns = h->api->monotonic_ns(h);
-    }
+    const host *h = e->config.device.h;
+    if (e->first_action_ns == 0) e->first_action_ns = h->api->monotonic_ns(h);
     return ST_OK;
 }
 
@@ -437,11 +437,10 @@ static int64_t nodes_together(const exec *e, const plan_action *action)
 static status post_nodes(exec *e, const plan_action *action, bool *posted)
 {
     const plan *p = e->running->p;
-    const int64_t count = nodes_together(e, action);
+    const int64_t count = nodes_together(e, action), at = action->ops_begin + e->node;
     kern_call calls[2];
     for (int64_t k = 0; k < count; k++) {
-        const int64_t at = action->ops_begin + e->node + k;
-        exec_call_make(p, action, at, e->base, e->slots[e->current].step, &calls[k]);
+        exec_call_make(p, action, at + k, e->base, e->slots[e->current].step, &calls[k]);
     }
     if (count == 2) calls[0].then = &calls[1];
     TRY(e->config.api->launch(e->streams[action->stream], &calls[0], posted));
@@ -455,12 +454,15 @@ static status post_nodes(exec *e, const plan_action *action, bool *posted)
 static status post_probes(exec *e, const plan_action *action, bool *posted)
 {
     const plan_state *s = e->running;
+    const device_api *api = e->config.api;
     for (; e->probe < s->probe_count; e->probe++) {
         const exec_probe *t = &s->probes[e->probe];
         if (t->action != e->action || t->node != e->node) return ST_OK;
         const char *from = e->base + plan_tensor_offset(s->p, t->ref);
-        TRY(e->config.api->copy_out(e->streams[action->stream], t->to, from, t->bytes, posted));
-        if (!*posted) return ST_OK;
+        device_stream *stream = e->streams[action->stream];
+        if (t->bytes > 0) TRY(api->copy_out(stream, t->to, from, t->bytes, posted));
+        if (*posted && t->call != NULL) TRY(api->call(stream, t->call, t->context, posted));
+        if (!*posted) return ST_OK; // a copy is made once more
     }
     return ST_OK;
 }
@@ -598,11 +600,8 @@ status exec_advance(exec *e, exec_state *state)
 
 void exec_probes_set(exec *e, const plan *p, const exec_probe *probes, int64_t count)
 {
-    for (int64_t i = 0; i < e->config.plan_count; i++) {
-        if (e->plans[i].p != p) continue;
-        e->plans[i].probes = probes;
-        e->plans[i].probe_count = probes != NULL ? count : 0;
-    }
+    state_of(e, p)->probes = probes;
+    state_of(e, p)->probe_count = probes != NULL ? count : 0;
 }
 
 status exec_sleep(exec *e)

@@ -92,14 +92,16 @@ int64_t exec_results_ns(const exec *e);
 // Posts the rest of the step and waits until the device has done everything.
 NODISCARD status exec_finish(exec *e);
 
-// A probe of a step, for bisect: right after node `node` of action `action` (0 for a
-// communication) the stream copies the tensor's first bytes to host memory, before anything can
-// overwrite them. The plan does not change.
+// A probe of a step: right after node `node` of action `action` (0 for a communication) the stream
+// copies the tensor's first bytes to host memory, and then calls a function, before anything can
+// overwrite the tensor. The plan does not change.
 typedef struct exec_probe {
     int32_t action, node;
-    int32_t ref; // as in bindings
-    int64_t bytes;
-    void *to; // valid until exec_finish
+    int32_t ref;         // as in bindings
+    int64_t bytes;       // 0: nothing is copied
+    void *to;            // valid until exec_finish
+    device_host_fn call; // NULL: none
+    void *context;
 } exec_probe;
 // Sets the probes of all later steps of this plan; call it after exec_finish. They are sorted by
 // action and node, and borrowed. NULL removes them.

@@ -1,14 +1,32 @@
-// sdc.digests: the ranks compare the state that several of them hold. A difference means that a
-// processor or memory has returned a wrong value. They also do so after each copy for a checkpoint
-// was taken and before it is written, so a value that changes at any time is in no checkpoint, or
-// stops the run first.
+// sdc.digests: the ranks compare the state that several of them hold, and the gradients of all
+// steps since the session began. A difference means that a processor or memory has returned a wrong
+// value. They also do so after each copy for a checkpoint was taken and before it is written, so a
+// value that changes at any time is in no checkpoint, or stops the run first.
+#include "train/gradients.h"
 #include "train/session.h"
+
+// Each rank hashes the gradients that it applies, inside the steps.
+static status gradients_open(session *s)
+{
+    comm_memory *memory = s->job.memory;
+    train_watch *watches = s->objective.watches;
+    const train_gradients g = {.e = s->job.e,
+                               .base = memory != NULL ? comm_memory_at(memory) : NULL,
+                               .rank = comm_rank(s->ranks.all),
+                               .hashes = ckpt_replicas_gradients(s->replicas.own)};
+    if (!s->objective.is_watched) {
+        TRY(arena_new(s->a, s->plans.count, &watches));
+        for (int64_t i = 0; i < s->plans.count; i++) watches[i].p = s->plans.all[i];
+    }
+    return train_gradients_watch(s->a, &g, watches, s->plans.count);
+}
 
 status session_replicas_open(session *s)
 {
     const bool compares = s->r->sdc.digests > 0 && s->ranks.all != NULL;
     if (!compares && session_record_every(s) == 0) return ST_OK;
-    TRY(ckpt_replicas_create(&s->job.state, s->a, &s->replicas.own));
+    TRY(ckpt_replicas_create(&s->job.state, s->a, compares, &s->replicas.own));
+    if (compares) TRY(gradients_open(s));
     const int64_t count = ckpt_replicas_count(s->replicas.own);
     const int64_t ranks = s->ranks.all != NULL ? comm_ranks(s->ranks.all) : 1;
     s->replicas.compares = compares;

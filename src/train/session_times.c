@@ -51,8 +51,9 @@ static status slow_tell(session *s, const straggler *x)
     const char *of =
         x->rank < 0 || x->cause == STRAGGLER_DISK ? "as before" : "as that of its peers";
     if (x->rank >= 0) (void)snprintf(who, sizeof(who), "rank %lld", (long long)x->rank);
-    session_say(s, LOG_WARN, "%s is slow in the %d steps up to %lld: %s took %.1f times as long %s",
-                who, STRAGGLER_STEPS, (long long)s->step, cause, x->ratio, of);
+    session_say(s, LOG_WARN,
+                "%s is slow in the %lld steps up to %lld: %s took %.1f times as long %s", who,
+                (long long)x->steps, (long long)s->step, cause, x->ratio, of);
     TRY(text_add(&line,
                  "{\"step\": %lld, \"event\": \"straggler\", \"rank\": %lld, \"epoch\": %lld, "
                  "\"times\": %.2f, \"cause\": \"%s\"}\n",

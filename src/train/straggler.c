@@ -1,5 +1,5 @@
-// Finds slow ranks. The margin of 20% over the peers, or of twice the usual time, and 20% of a step
-// keep the noise of a shared machine out; five steps in a row keep single delays out.
+// Finds slow ranks. The margin of 20% over the peers, or of twice the usual time, and 20% of a span
+// keep the noise of a shared machine out; five spans in a row keep single delays out.
 #include "train/straggler.h"
 
 #include <stdlib.h>
@@ -8,12 +8,15 @@
 static const double slow_ratio = 1.2, usual_ratio = 2.0, least_share = 0.2;
 
 struct stragglers {
-    int64_t ranks, seen; // seen: steps
+    int64_t ranks, seen; // seen: spans
     bool is_equal;
-    double *usual;     // [cause][ranks]: ratio or time that is usual for the rank
-    int32_t *in_a_row; // [cause][ranks]: slow steps; negative: well ones after a finding
-    bool *is_told;     // [cause][ranks]
-    double *values;    // [ranks]
+    double *usual;         // [cause][ranks]: ratio or time that is usual for the rank
+    double *learned;       // [cause][ranks][STRAGGLER_LEARN]: those of the first spans
+    int32_t *in_a_row;     // [cause][ranks]: slow spans; negative: well ones after a finding
+    bool *is_told;         // [cause][ranks]
+    double *values;        // [ranks]
+    straggler_times *span; // [ranks]: sums of the steps of this span
+    int64_t steps, last_steps[STRAGGLER_SPANS]; // steps in this span, and in the last ones
 };
 
 const char *straggler_cause_name(straggler_cause c)
@@ -28,9 +31,11 @@ status stragglers_create(arena *a, int64_t ranks, bool is_equal, stragglers **ou
     const int64_t cells = STRAGGLER_CAUSES * ranks;
     TRY(arena_new(a, 1, &s));
     TRY(arena_new(a, cells, &s->usual));
+    TRY(arena_new(a, cells * STRAGGLER_LEARN, &s->learned));
     TRY(arena_new(a, cells, &s->in_a_row));
     TRY(arena_new(a, cells, &s->is_told));
     TRY(arena_new(a, ranks, &s->values));
+    TRY(arena_new(a, ranks, &s->span));
     s->ranks = ranks;
     s->is_equal = is_equal;
     *out = s;
@@ -70,6 +75,18 @@ static double least(const stragglers *s, const straggler_times *all, straggler_c
     return found;
 }
 
+// The usual ratio to the peers is the median of the first spans, which are noisy. The usual time in
+// saves and transfers is the largest one, because saves come at intervals.
+static void learn(stragglers *s, double *usual, int64_t cell, bool of_peers, double value)
+{
+    double *first = &s->learned[cell * STRAGGLER_LEARN], sorted[STRAGGLER_LEARN];
+    const int64_t n = s->seen + 1;
+    first[s->seen] = value;
+    memcpy(sorted, first, (size_t)n * sizeof(*sorted));
+    qsort(sorted, (size_t)n, sizeof(*sorted), compare_reals);
+    *usual = of_peers ? sorted[n / 2] : sorted[n - 1];
+}
+
 // How many times more than its peers, or than usual, the rank took; below 1: it is well.
 static double excess(stragglers *s, const straggler_times *all, straggler_cause c, int64_t rank)
 {
@@ -79,8 +96,8 @@ static double excess(stragglers *s, const straggler_times *all, straggler_cause 
     const double time = c == STRAGGLER_NETWORK ? least(s, all, c) : (double)time_of(&all[rank], c);
     const double value = of_peers ? time / others(s, all, c, rank) : time;
     const bool learns = s->seen < STRAGGLER_LEARN;
-    if (learns && !(of_peers && s->is_equal)) { // the largest of the first steps
-        if (value > *usual) *usual = value;
+    if (learns && !(of_peers && s->is_equal)) {
+        learn(s, usual, c * s->ranks + rank, of_peers, value);
         return 0.0;
     }
     if (of_peers) {
@@ -93,31 +110,55 @@ static double excess(stragglers *s, const straggler_times *all, straggler_cause 
     return is_slow ? time / before : 0.0;
 }
 
-// Counts a slow or a well step. True: this one makes a finding.
+// Counts a slow or a well span. True: this one makes a finding.
 static bool count(stragglers *s, int64_t cell, bool is_slow)
 {
     int32_t *n = &s->in_a_row[cell];
     if (!is_slow) {
         *n = *n > 0 ? -1 : *n - 1;
-        if (*n <= -STRAGGLER_STEPS) s->is_told[cell] = false;
+        if (*n <= -STRAGGLER_SPANS) s->is_told[cell] = false;
         return false;
     }
     *n = *n < 0 ? 1 : *n + 1;
-    if (*n < STRAGGLER_STEPS || s->is_told[cell]) return false;
+    if (*n < STRAGGLER_SPANS || s->is_told[cell]) return false;
     s->is_told[cell] = true;
+    return true;
+}
+
+// Adds a step to the span. True: the span is complete.
+static bool span_add(stragglers *s, const straggler_times *all)
+{
+    for (int64_t r = 0; r < s->ranks; r++) {
+        straggler_times *t = &s->span[r];
+        if (s->steps == 0) *t = (straggler_times){0};
+        t->step += all[r].step;
+        t->compute += all[r].compute;
+        t->data += all[r].data;
+        t->network += all[r].network;
+        t->disk += all[r].disk;
+    }
+    s->steps++;
+    if (s->span[0].step < STRAGGLER_SPAN_NS) return false;
+    memmove(s->last_steps, s->last_steps + 1, (STRAGGLER_SPANS - 1) * sizeof(*s->last_steps));
+    s->last_steps[STRAGGLER_SPANS - 1] = s->steps;
+    s->steps = 0;
     return true;
 }
 
 bool stragglers_see(stragglers *s, const straggler_times *all, straggler *out)
 {
-    bool found = false;
+    bool found = false, is_one_slow = false;
     for (int64_t r = 0; r < s->ranks; r++) {
         if (all[r].step <= 0) return false;
     }
+    if (!span_add(s, all)) return false;
     for (int c = 0; c < STRAGGLER_CAUSES; c++) {
         const int64_t ranks = c == STRAGGLER_NETWORK ? 1 : s->ranks;
         for (int64_t r = 0; r < ranks && s->ranks > 1; r++) {
-            const double ratio = excess(s, all, (straggler_cause)c, r);
+            const double ratio = excess(s, s->span, (straggler_cause)c, r);
+            // A rank that stands still inside a transfer lets all ranks wait there.
+            if (c == STRAGGLER_NETWORK && is_one_slow) continue;
+            is_one_slow = is_one_slow || ratio > 0.0;
             if (!count(s, c * s->ranks + r, ratio > 0.0) || found) continue;
             found = true;
             *out = (straggler){.rank = c == STRAGGLER_NETWORK ? -1 : r,
@@ -125,6 +166,7 @@ bool stragglers_see(stragglers *s, const straggler_times *all, straggler *out)
                                .ratio = ratio};
         }
     }
+    for (int i = 0; i < STRAGGLER_SPANS && found; i++) out->steps += s->last_steps[i];
     s->seen++;
     return found;
 }

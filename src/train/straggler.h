@@ -5,7 +5,9 @@
 //   network         the least wait of all ranks in collectives: the last rank waits for no peer, so
 //                   its time is that of the transfer; no single rank is named
 //
-// A finding needs STRAGGLER_STEPS steps in a row, and comes once until the rank was well for as
+// Times are compared in spans: a step, or as many steps as take STRAGGLER_SPAN_NS, because a rank
+// that gets the processor for half of the time has it for whole steps in turn if they are short. A
+// finding needs STRAGGLER_SPANS slow spans in a row, and comes once until the rank was well for as
 // many.
 #ifndef TRAIN_STRAGGLER_H
 #define TRAIN_STRAGGLER_H
@@ -16,7 +18,7 @@
 extern "C" {
 #endif
 
-enum { STRAGGLER_STEPS = 5, STRAGGLER_LEARN = 10 };
+enum { STRAGGLER_SPANS = 5, STRAGGLER_LEARN = 10, STRAGGLER_SPAN_NS = 100000000 };
 
 typedef enum straggler_cause {
     STRAGGLER_COMPUTE,
@@ -34,11 +36,12 @@ typedef struct straggler_times { // of a step of one rank, ns; step: 0: no step 
 typedef struct straggler {
     int64_t rank; // -1: no single one
     straggler_cause cause;
-    double ratio; // of its time to that of the others, or to the usual one
+    double ratio;  // of its time to that of the others, or to the usual one
+    int64_t steps; // in the slow spans
 } straggler;
 
 typedef struct stragglers stragglers;
-// is_equal: all ranks do equal work. Otherwise the first STRAGGLER_LEARN steps show what is usual.
+// is_equal: all ranks do equal work. Otherwise the first STRAGGLER_LEARN spans show what is usual.
 NODISCARD status stragglers_create(arena *a, int64_t ranks, bool is_equal, stragglers **out);
 // The times of all ranks for a step. True: *out is a new finding.
 bool stragglers_see(stragglers *s, const straggler_times *all, straggler *out);

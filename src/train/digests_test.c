@@ -1,0 +1,84 @@
+// sdc.digests: a bit that flips in the summed gradient of one rank is found in the same step and
+// named with rank and tensor, and runs without a fault are left alone in every layout.
+#include "base/fault.h"
+#include "fixtures/train/test_ranks.h"
+
+enum { STEPS = 6, FLIPS = 4 };
+
+static int config_of(const char **out, const char *a, const char *b, const char *c, const char *d)
+{
+    const char *const all[] = {"determinism=strict",
+                               "kernels.threads=1",
+                               "train.micro_batch=1",
+                               "sdc.digests=1",
+                               a,
+                               b,
+                               c,
+                               d};
+    int n = 0;
+    for (int i = 0; i < COUNT_OF(all); i++) {
+        if (all[i] != NULL) out[n++] = all[i];
+    }
+    return n;
+}
+
+static void a_flip_in_a_gradient_is_named(void **state)
+{
+    (void)state;
+    const char *list[8];
+    const int n = config_of(list, "layout.dp=3", NULL, NULL, NULL);
+    int64_t hits = 0;
+    assert_int_equal(fault_arm("train.gradient.1=0"), ST_OK);
+    assert_int_equal(ranks_run("calm", list, n, 3, "auto", 0, NULL), ST_OK);
+    hits = fault_hits("train.gradient.1");
+    assert_true(hits > 0 && hits % STEPS == 0);
+    for (int i = 0; i < FLIPS; i++) {
+        const int64_t rank = i % 3, hit = 1 + i * (hits - 1) / (FLIPS - 1);
+        char name[32], fault[64], found[64], step[48];
+        (void)snprintf(name, sizeof(name), "flip-%d", i);
+        (void)snprintf(fault, sizeof(fault), "train.gradient.%lld=%lld", (long long)rank,
+                       (long long)hit);
+        (void)snprintf(found, sizeof(found), "of rank %lld differs from that of 2 ranks",
+                       (long long)rank);
+        (void)snprintf(step, sizeof(step), "step %lld: gradient/",
+                       (long long)(1 + (hit - 1) / (hits / STEPS)));
+        assert_int_equal(fault_arm(fault), ST_OK);
+        assert_int_equal(ranks_run(name, list, n, 3, "auto", 0, NULL), ST_CORRUPT);
+        assert_non_null(strstr(rank_runs[0].error, found));
+        assert_non_null(strstr(rank_runs[0].error, step));
+        assert_int_equal(rank_runs[0].outcome.wrong, rank);
+    }
+    assert_int_equal(fault_arm(NULL), ST_OK);
+}
+
+static void no_false_alarm_in_any_layout(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks;
+        const char *keys[4];
+    } layouts[] = {
+        {4, {"layout.dp=2", "layout.tp=2", "determinism.tp_shards=2"}},
+        {4, {"layout.dp=2", "layout.pp=2", "layout.zero=1", "model.tied=yes"}},
+        {4, {"layout.dp=2", "layout.tp=2", "layout.sp=yes", "determinism.tp_shards=2"}},
+        {2, {"layout.dp=2", "optimizer.name=muon", "train.batch_ramp=0=4,2=6,4=8"}},
+    };
+    for (int i = 0; i < COUNT_OF(layouts); i++) {
+        const char *list[8], *const *k = layouts[i].keys;
+        char name[32];
+        const int n = config_of(list, k[0], k[1], k[2], k[3]);
+        (void)snprintf(name, sizeof(name), "layout-%d", i);
+        const status st = ranks_run(name, list, n, layouts[i].ranks, "auto", 0, NULL);
+        if (st != ST_OK) print_error("%s: %s\n", name, rank_runs[0].error);
+        assert_int_equal(st, ST_OK);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_flip_in_a_gradient_is_named),
+        cmocka_unit_test(no_false_alarm_in_any_layout),
+    };
+    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
+}

@@ -1,0 +1,25 @@
+// Digests of gradients: a hash of every finished gradient that this rank applies, taken inside the
+// step, after the gradients of all ranks were summed and before the weight is updated.
+//
+// Each hash continues that of the step before, so it covers all steps since the session began.
+// Ranks that update the same rows of a weight have equal hashes as long as all of their sums were
+// equal. On a device whose memory the host cannot touch, the gradient is copied to the host first.
+#ifndef TRAIN_GRADIENTS_H
+#define TRAIN_GRADIENTS_H
+
+#include "train/watch.h"
+
+typedef struct train_gradients {
+    exec *e;
+    char *base; // of the device's arena; NULL: the host cannot touch it
+    int rank;   // names the fault point "train.gradient.RANK", where tests flip a bit of a gradient
+                // before it is hashed
+    uint64_t *hashes; // [weight of the model], valid as long as the plans run
+} train_gradients;
+
+// Takes the hashes in all later steps of these plans, in addition to the values that each watch
+// copies; the device is idle.
+NODISCARD status train_gradients_watch(arena *a, const train_gradients *g, const train_watch *plans,
+                                       int64_t count);
+
+#endif
