@@ -1,6 +1,8 @@
 // Digest of a base model, and its record in checkpoints.
 #include "assemble/base.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,4 +130,110 @@ status assemble_base_compare(const char *checkpoint, const assemble_base *was,
                 "back, or begin anew",
                 checkpoint, was->from != NULL ? was->from : "of initial values", was->digest,
                 now->from != NULL ? now->from : "the initial model", now->digest);
+}
+
+// ---- values -------------------------------------------------------------------------------------
+
+status assemble_base_open(const host *h, arena *a, const decoder_spec *spec, const char *from,
+                          uint64_t seed, assemble_base_values *out)
+{
+    bool is_checkpoint = false;
+    *out = (assemble_base_values){.spec = spec, .seed = seed};
+    if (from == NULL) return ST_OK;
+    TRY(ckpt_folder_is(h, a, from, &is_checkpoint));
+    return is_checkpoint ? ckpt_reader_open(h, from, &out->checkpoint)
+                         : safetensors_open(h, from, &out->files);
+}
+
+void assemble_base_close(assemble_base_values *v)
+{
+    ckpt_reader_close(v->checkpoint);
+    safetensors_close(v->files);
+    v->checkpoint = NULL;
+    v->files = NULL;
+}
+
+status assemble_part_read(ckpt_reader *r, const op_weight *w, int part, float *values)
+{
+    static const char *const kinds[] = {"master", "weight"};
+    const int64_t count = w->parts[part].rows * w->columns;
+    const ckpt_tensor *t = NULL;
+    for (int64_t i = 0; i < COUNT_OF(kinds) && t == NULL; i++) {
+        char name[PLAN_NAME_BYTES + 16];
+        (void)snprintf(name, sizeof(name), "%s/%s", kinds[i], w->parts[part].name);
+        t = ckpt_reader_find(r, name);
+    }
+    const void *bytes = NULL;
+    if (t == NULL) return fail(ST_DAMAGED, "the manifest has no weight %s", w->parts[part].name);
+    if (model_dtype_name(t->type) == NULL || t->bytes != count * dtype_bytes(t->type)) {
+        return fail(ST_MODEL, "%s is %lld bytes of %s, this model's has %lld elements", t->name,
+                    (long long)t->bytes, dtype_name(t->type), (long long)count);
+    }
+    TRY(ckpt_reader_data(r, t, &bytes));
+    for (int64_t i = 0; i < count; i++) values[i] = (float)dtype_load(t->type, bytes, i);
+    return ST_OK;
+}
+
+status assemble_base_weight(const assemble_base_values *v, const op_model *m, int64_t weight,
+                            float *values)
+{
+    const op_weight *w = &m->weights[weight];
+    if (v->files != NULL) return model_weight_read(v->files, v->spec, m, weight, values);
+    if (v->checkpoint == NULL) {
+        model_weight_init(m, weight, v->seed, values);
+        return ST_OK;
+    }
+    for (int i = 0; i < w->part_count; i++) {
+        TRY(assemble_part_read(v->checkpoint, w, i, values + w->parts[i].row_begin * w->columns));
+    }
+    return ST_OK;
+}
+
+// Finds the weight of the base model that is called `name`, or has a part of that name, whose rows
+// begin at *row.
+static status matrix_find(const op_model *m, const char *name, int64_t *weight, int64_t *row)
+{
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        const op_weight *found = &m->weights[w];
+        if (found->is_adapter) continue;
+        *weight = w;
+        *row = 0;
+        if (strcmp(found->name, name) == 0) return ST_OK;
+        for (int i = 0; i < found->part_count; i++) {
+            *row = found->parts[i].row_begin;
+            if (strcmp(found->parts[i].name, name) == 0) return ST_OK;
+        }
+    }
+    return fail(ST_INTERNAL, "the base model has no matrix %s", name);
+}
+
+static void lengths_of(const float *rows, int64_t count, int64_t columns, float *lengths)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double sum = 0.0;
+        for (int64_t k = 0; k < columns; k++) {
+            const double x = (double)rows[i * columns + k];
+            sum += x * x;
+        }
+        lengths[i] = (float)sqrt(sum);
+    }
+}
+
+status assemble_base_lengths(const assemble_base_values *v, const op_model *m, int64_t weight,
+                             float *values)
+{
+    const op_weight *w = &m->weights[weight];
+    const char *end = strstr(w->name, ".lora_");
+    char name[PLAN_NAME_BYTES];
+    int64_t base = 0, row = 0;
+    ASSERT(end != NULL && end - w->name < PLAN_NAME_BYTES);
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(end - w->name), w->name);
+    TRY(matrix_find(m, name, &base, &row));
+    const int64_t columns = m->weights[base].columns;
+    float *whole = malloc((size_t)(m->weights[base].rows * columns) * sizeof(float));
+    if (whole == NULL) return fail(ST_NO_MEMORY, "no memory for %s", name);
+    const status st = assemble_base_weight(v, m, base, whole);
+    if (st == ST_OK) lengths_of(whole + row * columns, w->rows, columns, values);
+    free(whole);
+    return st;
 }

@@ -24,4 +24,24 @@ NODISCARD status assemble_base_read(const host *h, arena *a, const char *checkpo
 NODISCARD status assemble_base_compare(const char *checkpoint, const assemble_base *was,
                                        const assemble_base *now);
 
+// The values of a base model: of a checkpoint, of files, or initial ones.
+typedef struct assemble_base_values {
+    const decoder_spec *spec;
+    ckpt_reader *checkpoint;
+    safetensors *files;
+    uint64_t seed; // of initial values, if both are NULL
+} assemble_base_values;
+NODISCARD status assemble_base_open(const host *h, arena *a, const decoder_spec *spec,
+                                    const char *from, uint64_t seed, assemble_base_values *out);
+void assemble_base_close(assemble_base_values *v);
+// Reads weight `weight` of m, which is one of the base model.
+NODISCARD status assemble_base_weight(const assemble_base_values *v, const op_model *m,
+                                      int64_t weight, float *values);
+// Reads a part of a weight of a checkpoint: its master values, or else its working copy.
+NODISCARD status assemble_part_read(ckpt_reader *r, const op_weight *w, int part, float *values);
+// Sets the initial values of weight `weight` of m, which has a length for each row of a matrix of
+// the base model (DoRA): those of the base model's rows.
+NODISCARD status assemble_base_lengths(const assemble_base_values *v, const op_model *m,
+                                       int64_t weight, float *values);
+
 #endif

@@ -63,7 +63,12 @@ typedef enum run_resilience {
 } run_resilience;
 typedef enum run_special { RUN_SPECIAL_TEXT, RUN_SPECIAL_TOKENS } run_special;
 // Low-rank terms of matrices (model_adapter).
-typedef enum run_adapter { RUN_ADAPTER_NONE, RUN_ADAPTER_LORA, RUN_ADAPTER_RSLORA } run_adapter;
+typedef enum run_adapter {
+    RUN_ADAPTER_NONE,
+    RUN_ADAPTER_LORA,
+    RUN_ADAPTER_RSLORA,
+    RUN_ADAPTER_DORA
+} run_adapter;
 // The divisor of the advantages of a group.
 typedef enum run_scale { RUN_SCALE_GROUP, RUN_SCALE_NONE } run_scale;
 // The form of a line of data.train, and the turns of an assistant that are trained: data/chat.h.

@@ -122,9 +122,10 @@ static const option rows[] = {
                   "layers.[0-3].*; they have no gradient and no optimizer state, and the backward "
                   "pass computes no gradient below the first trained weight",
           .also = "frozen, freeze_layers"),
-    CHOICE("adapter.kind", adapter.kind, "none", "none, lora, rslora", FIXED,
+    CHOICE("adapter.kind", adapter.kind, "none", "none, lora, rslora, dora", FIXED,
            .help = "low-rank terms that are trained instead of the weights, which keep their "
-                   "values: lora; rslora divides by the root of the rank; none trains the weights",
+                   "values: lora; rslora divides by the root of the rank; dora trains the length "
+                   "of each row too; none trains the weights",
            .also = "peft_type, lora, use_lora, adapter, finetuning_type"),
     INT("adapter.rank", adapter.rank, "8", 1, 1 << 16, FIXED, "",
         .help = "rank of the adapter's matrices", .also = "lora_r, lora_rank, r"),

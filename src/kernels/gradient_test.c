@@ -285,6 +285,20 @@ static status build_dropout(op_program *p)
     return op_output(p, y);
 }
 
+// The lengths count as constants.
+static status build_magnitude(op_program *p)
+{
+    tensor_id x, m, bias, squares, y = TENSOR_NONE;
+    TRY(input(p, "x", DIM, &x));
+    TRY(weight1(p, "m", DIM, &m));
+    TRY(weight1(p, "bias", DIM, &bias));
+    TRY(op_tensor_make(p, "squares", ROLE_CONSTANT, p->compute, 2, extent_of(1), extent_of(DIM),
+                       &squares));
+    TRY(op_magnitude(p, x, m, squares, &y));
+    TRY(op_add_bias(p, y, bias, &y));
+    return op_output(p, y);
+}
+
 static status build_cast(op_program *p)
 {
     tensor_id x, y;
@@ -678,6 +692,7 @@ static const example examples[] = {
     {"geglu by erf", build_geglu_erf},
     {"activations", build_activation},
     {"dropout", build_dropout},
+    {"magnitude", build_magnitude},
     {"cast", build_cast},
     {"head", build_head},
     {"head, capped", build_head_capped},

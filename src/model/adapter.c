@@ -75,9 +75,6 @@ static bool target_is_used(const op_model *m, const decoder_spec *spec, const ch
 status model_adapter_check(const op_model *m, const decoder_spec *spec)
 {
     const model_adapter *a = &spec->adapter;
-    if (a->dora) {
-        return fail(ST_UNSUPPORTED, "the adapter is a DoRA (use_dora), which is not supported yet");
-    }
     for (int64_t i = 0; i < a->targets.count; i++) {
         if (target_is_used(m, spec, a->targets.items[i])) continue;
         return fail(ST_CONFIG_RANGE,

@@ -91,7 +91,7 @@ static status others_refuse(const model_reader *r)
         if (is_known(key) || is_off(value)) continue;
         return fail(ST_UNSUPPORTED,
                     "%s: %s is %s, which is not supported; adapters here are LoRA with one rank "
-                    "and alpha, with or without rslora",
+                    "and alpha, with or without rslora and dora",
                     r->file, model_read_shown(key, shown), model_read_found(value, found));
     }
     return ST_OK;

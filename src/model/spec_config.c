@@ -201,6 +201,7 @@ static status adapter_apply(const host *h, arena *a, const run_config *c, decode
         s->adapter = (model_adapter){.rank = c->adapter.rank,
                                      .alpha = c->adapter.alpha,
                                      .rslora = c->adapter.kind == RUN_ADAPTER_RSLORA,
+                                     .dora = c->adapter.kind == RUN_ADAPTER_DORA,
                                      .targets = c->adapter.targets,
                                      .saved = DTYPE_F32};
     }

@@ -60,8 +60,19 @@ static void bias_place(const op_program *p, const op_node *node, op_rule *rules,
     OP_RULES(rules, count, "0r:0", "10:1", "pp:p");
 }
 
-// The bias of a GEMM whose result is a sum over ranks: a partition adds it after the sum. It has no
-// gradient rule, because partitions run after differentiation.
+static status bias_gradient(op_program *p, const op_node *node)
+{
+    const tensor_id dy = op_grad_get(p, node->out[0]);
+    TRY(op_grad_add(p, node->in[0], dy));
+    if (!op_trains(p, node->in[1])) return ST_OK;
+    op_node db = op_node_of(OP_BIAS_DW);
+    db.in[0] = dy;
+    TRY(op_grad_weight(p, node->in[1], &db.out[0]));
+    return op_append(p, OP_BACKWARD_WEIGHT, &db, 0);
+}
+
+// A bias that a GEMM does not add: something comes between the two. A partition adds that of a GEMM
+// whose result is a sum over ranks after the sum.
 const op_kind op_row_add_bias = {
     .code = OP_ADD_BIAS,
     .name = "add_bias",
@@ -73,7 +84,18 @@ const op_kind op_row_add_bias = {
     .infer = op_infer_signature,
     .place = bias_place,
     .cost = one_flop,
+    .gradient = bias_gradient,
 };
+
+status op_add_bias(op_program *p, tensor_id x, tensor_id bias, tensor_id *y)
+{
+    op_node node = op_node_of(OP_ADD_BIAS);
+    node.in[0] = x;
+    node.in[1] = bias;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
 
 static void sum_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {

@@ -112,6 +112,13 @@ NODISCARD status op_grouped_matmul(op_program *p, tensor_id x, tensor_id w, tens
                                    int32_t experts, tensor_id *y);
 NODISCARD status op_scale_rows(op_program *p, tensor_id x, tensor_id scale, tensor_id *y);
 NODISCARD status op_scale(op_program *p, tensor_id x, float factor, tensor_id *y);
+// The squared lengths of the rows of w + scale b a, and columns of x times m over the lengths. in:
+// w, a, b. *y: TENSOR_NONE, or the tensor to write.
+NODISCARD status op_row_squares(op_program *p, const tensor_id in[3], float scale,
+                                tensor_id *squares);
+NODISCARD status op_magnitude(op_program *p, tensor_id x, tensor_id m, tensor_id squares,
+                              tensor_id *y);
+NODISCARD status op_add_bias(op_program *p, tensor_id x, tensor_id bias, tensor_id *y);
 NODISCARD status op_soft_cap(op_program *p, tensor_id x, float cap, tensor_id *y);
 NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);
 // Like op_swiglu, with GELU by tanh or by erf instead of SiLU.

@@ -68,6 +68,11 @@ extern "C" {
 //                  gradient
 //   SCALE          x                                -> y = attrs.scale * x
 //   SOFT_CAP       x                                -> y = attrs.cap * tanh(x / attrs.cap)
+//   ROW_SQUARES    w(M,K) a(R,K) b(M,R)             -> sq(1,M): the squared length of each row of
+//                  w + attrs.scale b a
+//   MAGNITUDE      x(N,M) m(M) sq(1,M)              -> y(N,M): column j times m[j] / root of sq[j];
+//                  its gradient too
+//   MAGNITUDE_DW   dy(N,M) x(N,M) sq(1,M)           -> += dm(M)
 //   UNPACK         x(W*N,C)                         -> y(N,W*C/R): the W tiles of rows of x
 //                  (piece.shard_count) become columns, as an ALL_GATHER of columns needs. R
 //                  neighbouring tiles (attrs.repeat) have the same columns and are added
@@ -280,6 +285,9 @@ extern "C" {
     X(ACTIVATION_BWD, activation_bwd)     \
     X(DROPOUT, dropout)                   \
     X(SCALE, scale)                       \
+    X(ROW_SQUARES, row_squares)           \
+    X(MAGNITUDE, magnitude)               \
+    X(MAGNITUDE_DW, magnitude_dw)         \
     X(SOFT_CAP, soft_cap)                 \
     X(HEAD_LOSS, head_loss)               \
     X(HEAD_STATS, head_stats)             \

@@ -1,6 +1,8 @@
 // A job on a device: uploads constants, loads weights, clears optimizer state.
 #include "train/job.h"
 
+#include "assemble/base.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,8 +221,19 @@ static status weight_from_files(void *context, int64_t weight, float *values)
     return model_weight_read(f->files, f->plans->spec, f->plans->whole, weight, values);
 }
 
+// Initial lengths of rows are those of the base model; an adapter in files has its own.
+static status adapter_values(const train_job *job, const model_adapter_source *from,
+                             const assemble_base_values *base, int64_t weight, float *values)
+{
+    const bool is_lengths = strstr(from->m->weights[weight].name, ".lora_magnitude") != NULL;
+    return is_lengths && from->file == NULL
+               ? assemble_base_lengths(base, job->plans->whole, weight, values)
+               : model_adapter_weight(from, weight, values);
+}
+
 // Stores the adapter's weights, after those of the base model.
-static status adapter_put(train_job *job, const model_adapter_source *from)
+static status adapter_put(train_job *job, const model_adapter_source *from,
+                          const assemble_base_values *base)
 {
     const op_model *m = from->m;
     int64_t most = 0;
@@ -234,7 +247,7 @@ static status adapter_put(train_job *job, const model_adapter_source *from)
     for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
         const int64_t count = m->weights[w].rows * m->weights[w].columns;
         if (!m->weights[w].is_adapter || !ckpt_weight_is_here(&job->state, w, 0, count)) continue;
-        st = model_adapter_weight(from, w, values);
+        st = adapter_values(job, from, base, w, values);
         if (st == ST_OK) st = ckpt_weight_put(&job->state, w, values);
     }
     free(values);
@@ -247,7 +260,11 @@ status train_job_adapter(train_job *job, arena *a)
     model_adapter_source from;
     TRY(model_adapter_open(job->h, a, plans->spec, plans->whole,
                            (uint64_t)plans->config->train.seed, &from));
-    const status st = adapter_put(job, &from);
+    assemble_base_values base;
+    status st = assemble_base_open(job->h, a, plans->spec, plans->config->model.from,
+                                   (uint64_t)plans->config->train.seed, &base);
+    if (st == ST_OK) st = adapter_put(job, &from, &base);
+    assemble_base_close(&base);
     model_adapter_close(&from);
     return st;
 }

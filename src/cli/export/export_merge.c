@@ -6,6 +6,7 @@
 #include "assemble/base.h"
 #include "infer/infer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,22 +19,10 @@ struct export_merge {
     // The adapter's values: of a checkpoint, or else of PEFT's file.
     ckpt_reader *adapter;
     model_adapter_source peft;
-    // The base model's values: of a checkpoint, of files, or initial ones.
-    ckpt_reader *base;
-    safetensors *files;
-    uint64_t seed;
+    assemble_base_values base;
 };
 
 // ---- sources ------------------------------------------------------------------------------------
-
-static status base_open(export_merge *m, const char *folder)
-{
-    bool is_checkpoint = false;
-    if (folder == NULL) return ST_OK;
-    TRY(ckpt_folder_is(m->cli->h, m->cli->a, folder, &is_checkpoint));
-    return is_checkpoint ? ckpt_reader_open(m->cli->h, folder, &m->base)
-                         : safetensors_open(m->cli->h, folder, &m->files);
-}
 
 // The base model must be the one that the adapter was trained with.
 static status base_of_run(export_merge *m, const cli_model *model, const assemble_base *was)
@@ -41,8 +30,8 @@ static status base_of_run(export_merge *m, const cli_model *model, const assembl
     assemble_base now;
     TRY(assemble_base_describe(m->cli->h, m->cli->a, &model->spec, was->from, was->seed, &now));
     TRY(assemble_base_compare(model->folder, was, &now));
-    m->seed = (uint64_t)was->seed;
-    TRY(base_open(m, was->from));
+    TRY(assemble_base_open(m->cli->h, m->cli->a, &m->spec, was->from, (uint64_t)was->seed,
+                           &m->base));
     return ckpt_reader_open(m->cli->h, model->folder, &m->adapter);
 }
 
@@ -67,12 +56,17 @@ static status sources_open(export_merge *m, const cli_model *model, const char *
                     "one, or give the folder of one with --peft",
                     model->folder);
     }
+    if (m->spec.adapter.dora && m->sign < 0) {
+        return fail(ST_UNSUPPORTED,
+                    "--unmerge: the adapter is a DoRA, which replaces the length of each row, so "
+                    "the lengths of the base model cannot be found again");
+    }
     TRY(model_make(m));
     if (model->kind != OPERAND_HF) {
         TRY(assemble_base_read(h, a, model->folder, &was, &has_base));
     }
     if (has_base) return base_of_run(m, model, &was);
-    TRY(base_open(m, model->folder));
+    TRY(assemble_base_open(h, a, &m->spec, model->folder, 0, &m->base));
     return model_adapter_open(h, a, &m->spec, m->m, 0, &m->peft);
 }
 
@@ -94,8 +88,7 @@ void export_merge_close(export_merge *m)
     if (m == NULL) return;
     model_adapter_close(&m->peft);
     ckpt_reader_close(m->adapter);
-    ckpt_reader_close(m->base);
-    safetensors_close(m->files);
+    assemble_base_close(&m->base);
 }
 
 const op_model *export_merge_model(const export_merge *m)
@@ -110,45 +103,10 @@ const decoder_spec *export_merge_spec(const export_merge *m)
 
 // ---- values -------------------------------------------------------------------------------------
 
-static status part_of_checkpoint(ckpt_reader *r, const op_weight *w, int part, float *values)
-{
-    static const char *const kinds[] = {"master", "weight"};
-    const int64_t count = w->parts[part].rows * w->columns;
-    const ckpt_tensor *t = NULL;
-    for (int64_t i = 0; i < COUNT_OF(kinds) && t == NULL; i++) {
-        char name[PLAN_NAME_BYTES + 16];
-        (void)snprintf(name, sizeof(name), "%s/%s", kinds[i], w->parts[part].name);
-        t = ckpt_reader_find(r, name);
-    }
-    const void *bytes = NULL;
-    if (t == NULL) return fail(ST_DAMAGED, "the manifest has no weight %s", w->parts[part].name);
-    if (model_dtype_name(t->type) == NULL || t->bytes != count * dtype_bytes(t->type)) {
-        return fail(ST_MODEL, "%s is %lld bytes of %s, this model's has %lld elements", t->name,
-                    (long long)t->bytes, dtype_name(t->type), (long long)count);
-    }
-    TRY(ckpt_reader_data(r, t, &bytes));
-    for (int64_t i = 0; i < count; i++) values[i] = (float)dtype_load(t->type, bytes, i);
-    return ST_OK;
-}
-
-static status base_weight(export_merge *m, const op_model *weights, int64_t weight, float *values)
-{
-    const op_weight *w = &weights->weights[weight];
-    if (m->files != NULL) return model_weight_read(m->files, &m->spec, weights, weight, values);
-    if (m->base == NULL) {
-        model_weight_init(weights, weight, m->seed, values);
-        return ST_OK;
-    }
-    for (int i = 0; i < w->part_count; i++) {
-        TRY(part_of_checkpoint(m->base, w, i, values + w->parts[i].row_begin * w->columns));
-    }
-    return ST_OK;
-}
-
 status export_merge_part(export_merge *m, int64_t weight, int part, float *values)
 {
     const op_weight *w = &m->m->weights[weight];
-    if (m->adapter != NULL) return part_of_checkpoint(m->adapter, w, part, values);
+    if (m->adapter != NULL) return assemble_part_read(m->adapter, w, part, values);
     const int64_t count = w->rows * w->columns;
     float *whole = malloc((size_t)count * sizeof(float));
     if (whole == NULL) return fail(ST_NO_MEMORY, "no memory for %s", w->name);
@@ -223,6 +181,31 @@ static void product_add(const float *b, const float *a, int64_t rows, int64_t ra
     }
 }
 
+// Gives each row of w the length that DoRA trained for it.
+static status lengths_set(export_merge *m, const char *name, int64_t rows, int64_t columns,
+                          float *w)
+{
+    int64_t weight = 0;
+    int part = 0;
+    float *lengths = NULL;
+    if (!part_find(m->m, name, "lora_magnitude_vector", &weight, &part)) {
+        return fail(ST_INTERNAL, "%s has a lora_B and no lora_magnitude_vector", name);
+    }
+    TRY(matrix_read(m, weight, part, &lengths));
+    for (int64_t i = 0; i < rows; i++) {
+        double sum = 0.0;
+        for (int64_t j = 0; j < columns; j++) {
+            sum += (double)w[i * columns + j] * (double)w[i * columns + j];
+        }
+        const double factor = sum > 0.0 ? (double)lengths[i] / sqrt(sum) : 0.0;
+        for (int64_t j = 0; j < columns; j++) {
+            w[i * columns + j] = (float)((double)w[i * columns + j] * factor);
+        }
+    }
+    free(lengths);
+    return ST_OK;
+}
+
 // Merges the terms of one matrix of files, which is a weight or a part of one.
 static status matrix_merge(export_merge *m, const char *name, int64_t rows, int64_t columns,
                            float *values)
@@ -236,10 +219,11 @@ static status matrix_merge(export_merge *m, const char *name, int64_t rows, int6
         return fail(ST_INTERNAL, "%s has a lora_B and no lora_A", name);
     }
     TRY(matrix_read(m, a_weight, a_part, &a));
-    const status st = matrix_read(m, b_weight, b_part, &b);
+    status st = matrix_read(m, b_weight, b_part, &b);
     if (st == ST_OK) {
         const double scale = m->sign * model_adapter_scale(&m->spec.adapter);
         product_add(b, a, rows, m->spec.adapter.rank, columns, scale, values);
+        if (m->spec.adapter.dora) st = lengths_set(m, name, rows, columns, values);
     }
     free(a);
     free(b);
@@ -249,7 +233,7 @@ static status matrix_merge(export_merge *m, const char *name, int64_t rows, int6
 status export_merge_weight(export_merge *m, const op_model *weights, int64_t weight, float *values)
 {
     const op_weight *w = &weights->weights[weight];
-    TRY(base_weight(m, weights, weight, values));
+    TRY(assemble_base_weight(&m->base, weights, weight, values));
     if (w->ndim != 2) return ST_OK;
     TRY(matrix_merge(m, w->name, w->rows, w->columns, values));
     for (int i = 0; i < w->part_count && w->part_count > 1; i++) {

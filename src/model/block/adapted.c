@@ -9,6 +9,12 @@
 //
 // tp cuts B where it cuts W by rows, and A where it cuts W by columns: then low is a sum over
 // ranks, which is narrow.
+//
+// DoRA trains the length of each row of W + s B A apart from its direction: m, a number for each
+// column of y, takes the place of the length (op/magnitude.c). Dropout applies to all that m
+// scales, as in PEFT; the rest of y is added to the result:
+//
+//   y = W x - W x' + m / |W + s B A| (W x' + s B A x') + bias       x' = dropout(x)
 #include "model/block/block.h"
 
 #include <math.h>
@@ -114,36 +120,43 @@ static status down_declare(block_context *c, const linear_spec *spec, const matr
     return block_adapter_weight(c, &w, a);
 }
 
-// The parts of B are those of the rows of W that it has.
+// A weight with a row for each row of W that a matrix has has the parts of those rows.
+static status rows_parts(block_context *c, const linear_spec *spec, const matrix *m,
+                         block_weight *w)
+{
+    const int first = m->part < 0 ? 0 : m->part;
+    w->part_count = m->part < 0 ? spec->part_count : 1;
+    for (int i = 0; i < w->part_count && spec->part_count > 0; i++) {
+        w->parts[i].name = w->name;
+        if (m->part < 0) TRY(joined(c, w->name, spec->parts[i].name, &w->parts[i].name));
+        w->parts[i].rows = spec->parts[first + i].rows;
+        w->parts[i].heads = spec->parts[first + i].heads;
+    }
+    return ST_OK;
+}
+
 static status up_declare(block_context *c, const linear_spec *spec, const matrix *m, tensor_id *b)
 {
     block_weight w = weight_of(NULL, m->rows, c->spec->adapter.rank);
     TRY(joined(c, m->name, "lora_B", &w.name));
     w.init = INIT_ZEROS;
     w.cut_dim[AXIS_TP] = spec->cut_dim == 0 ? 0 : -1;
-    const int first = m->part < 0 ? 0 : m->part;
-    w.part_count = m->part < 0 ? spec->part_count : 1;
-    for (int i = 0; i < w.part_count && spec->part_count > 0; i++) {
-        w.parts[i].name = w.name;
-        if (m->part < 0) TRY(joined(c, w.name, spec->parts[i].name, &w.parts[i].name));
-        w.parts[i].rows = spec->parts[first + i].rows;
-        w.parts[i].heads = spec->parts[first + i].heads;
-    }
+    TRY(rows_parts(c, spec, m, &w));
     return block_adapter_weight(c, &w, b);
 }
 
 // ---- terms --------------------------------------------------------------------------------------
 
-// Appends low = s dropout(x) A^T for all covered matrices: (N, covered * rank).
+static bool drops(const block_context *c)
+{
+    return c->spec->adapter.dropout > 0.0f && c->options->purpose == PURPOSE_TRAIN;
+}
+
+// Appends low = s x A^T for all covered matrices: (N, covered * rank). x: after dropout.
 static status low_emit(block_context *c, tensor_id x, tensor_id a, tensor_id *low)
 {
-    const model_adapter *adapter = &c->spec->adapter;
-    if (adapter->dropout > 0.0f && c->options->purpose == PURPOSE_TRAIN) {
-        const int32_t site = BLOCK_SITE_ADAPTER + c->adapted_count++;
-        TRY(op_dropout(c->p, x, adapter->dropout, site, &x));
-    }
     TRY(op_matmul(c->p, x, a, TENSOR_NONE, ACT_NONE, low));
-    return op_scale(c->p, *low, (float)model_adapter_scale(adapter), low);
+    return op_scale(c->p, *low, (float)model_adapter_scale(&c->spec->adapter), low);
 }
 
 // Makes a tensor with the rows and the parts of y.
@@ -188,35 +201,154 @@ static status some_add(block_context *c, const matrix *all, int count, const ten
     return ST_OK;
 }
 
-status block_adapter_add(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y)
+// The terms of an adapter on one projection: operands, and a B and a term for each matrix.
+typedef struct adapted {
+    const linear_spec *spec;
+    matrix all[BLOCK_MAX_PARTS];
+    int count, covered;
+    tensor_id a, low, b[BLOCK_MAX_PARTS], terms[BLOCK_MAX_PARTS];
+} adapted;
+
+// Makes the term of each covered matrix: columns of `whole`, or if that is missing a tensor.
+static status terms_emit(block_context *c, adapted *d, tensor_id whole)
 {
     const int64_t rank = c->spec->adapter.rank;
-    matrix all[BLOCK_MAX_PARTS];
-    tensor_id terms[BLOCK_MAX_PARTS], a = TENSOR_NONE, low = TENSOR_NONE, whole = TENSOR_NONE;
     char name[OP_NAME_BYTES];
-    int count = 0, at = 0;
-    const int covered = covered_of(c, spec, all, &count);
-    ASSERT(covered > 0);
-    TRY(down_declare(c, spec, all, count, &a));
-    TRY(low_emit(c, x, a, &low));
-    (void)snprintf(name, sizeof(name), "%.24s.%s", spec->name, covered < count ? "sum" : "term");
-    if (count > 1) TRY(like_make(c, name, *y, &whole));
-    for (int i = 0; i < count; i++) {
-        tensor_id b = TENSOR_NONE, own = low;
-        terms[i] = TENSOR_NONE;
-        if (!all[i].covered) continue;
-        TRY(up_declare(c, spec, &all[i], &b));
-        if (covered > 1) {
-            (void)snprintf(name, sizeof(name), "%.24s.low", all[i].name);
-            TRY(op_view(c->p, low, name, at++ * rank, rank, &own));
+    int at = 0;
+    for (int i = 0; i < d->count; i++) {
+        tensor_id own = d->low;
+        d->terms[i] = TENSOR_NONE;
+        if (!d->all[i].covered) continue;
+        TRY(up_declare(c, d->spec, &d->all[i], &d->b[i]));
+        if (d->covered > 1) {
+            (void)snprintf(name, sizeof(name), "%.24s.low", d->all[i].name);
+            TRY(op_view(c->p, d->low, name, at++ * rank, rank, &own));
         }
-        if (count > 1 && covered == count) {
-            TRY(columns_of(c, whole, &all[i], "term", &terms[i]));
-            TRY(node_to(c, OP_MATMUL, own, b, terms[i]));
+        if (whole != TENSOR_NONE) {
+            TRY(columns_of(c, whole, &d->all[i], "term", &d->terms[i]));
+            TRY(node_to(c, OP_MATMUL, own, d->b[i], d->terms[i]));
             continue;
         }
-        TRY(op_matmul(c->p, own, b, TENSOR_NONE, ACT_NONE, &terms[i]));
+        TRY(op_matmul(c->p, own, d->b[i], TENSOR_NONE, ACT_NONE, &d->terms[i]));
     }
-    if (covered < count) return some_add(c, all, count, terms, y, whole);
-    return op_add(c->p, *y, count > 1 ? whole : terms[0], y);
+    return ST_OK;
+}
+
+// ---- lengths ------------------------------------------------------------------------------------
+
+static status magnitude_declare(block_context *c, const linear_spec *spec, const matrix *m,
+                                tensor_id *out)
+{
+    block_weight w = {.ndim = 1, .rows = m->rows, .columns = 1, .init = INIT_ONES, .adapter = true};
+    memset(w.cut_dim, -1, sizeof(w.cut_dim));
+    TRY(joined(c, m->name, "lora_magnitude_vector", &w.name));
+    w.cut_dim[AXIS_TP] = spec->cut_dim == 0 ? 0 : -1;
+    TRY(rows_parts(c, spec, m, &w));
+    return block_adapter_weight(c, &w, out);
+}
+
+// The rows of W that belong to one matrix; W itself if it has no others.
+static status rows_of(block_context *c, const adapted *d, tensor_id w, int i, tensor_id *out)
+{
+    char name[OP_NAME_BYTES];
+    *out = w;
+    if (d->count == 1) return ST_OK;
+    (void)snprintf(name, sizeof(name), "%.24s.rows", d->all[i].name);
+    return op_view_rows(c->p, w, name, d->all[i].begin, d->all[i].rows, out);
+}
+
+// The squared lengths of these rows with s B A.
+static status squares_emit(block_context *c, const adapted *d, tensor_id rows, int i,
+                           tensor_id *out)
+{
+    const int64_t rank = c->spec->adapter.rank;
+    tensor_id in[3] = {rows, d->a, d->b[i]};
+    char name[OP_NAME_BYTES];
+    int before = 0;
+    for (int k = 0; k < i; k++) before += d->all[k].covered ? 1 : 0;
+    if (d->covered > 1) {
+        (void)snprintf(name, sizeof(name), "%.24s.down", d->all[i].name);
+        TRY(op_view_rows(c->p, d->a, name, before * rank, rank, &in[1]));
+    }
+    return op_row_squares(c->p, in, (float)model_adapter_scale(&c->spec->adapter), out);
+}
+
+// Adds a - b to `scaled` and writes the sum to `to`, or to a new tensor.
+static status rest_add(block_context *c, tensor_id scaled, tensor_id a, tensor_id b, tensor_id *to)
+{
+    tensor_id minus, rest;
+    TRY(op_scale(c->p, b, -1.0f, &minus));
+    TRY(op_add(c->p, a, minus, &rest));
+    if (*to == TENSOR_NONE) return op_add(c->p, scaled, rest, to);
+    return node_to(c, OP_ADD, scaled, rest, *to);
+}
+
+// Writes DoRA's result for one covered matrix, of which y = W x, to `to`, or to a new tensor. x:
+// after dropout.
+static status scaled_emit(block_context *c, const adapted *d, int i, tensor_id x, tensor_id w,
+                          tensor_id y, tensor_id *to)
+{
+    tensor_id rows, sum, m, squares, dropped = y;
+    const bool has_rest = drops(c);
+    tensor_id scaled = has_rest ? TENSOR_NONE : *to;
+    TRY(rows_of(c, d, w, i, &rows));
+    if (has_rest) TRY(op_matmul(c->p, x, rows, TENSOR_NONE, ACT_NONE, &dropped));
+    TRY(op_add(c->p, dropped, d->terms[i], &sum));
+    TRY(magnitude_declare(c, d->spec, &d->all[i], &m));
+    TRY(squares_emit(c, d, rows, i, &squares));
+    TRY(op_magnitude(c->p, sum, m, squares, &scaled));
+    if (has_rest) return rest_add(c, scaled, y, dropped, to);
+    *to = scaled;
+    return ST_OK;
+}
+
+// y = W x becomes DoRA's result without the bias. x: after dropout.
+static status dora_add(block_context *c, adapted *d, tensor_id x, tensor_id w, tensor_id *y)
+{
+    tensor_id whole = TENSOR_NONE;
+    char name[OP_NAME_BYTES];
+    TRY(terms_emit(c, d, TENSOR_NONE));
+    if (d->count == 1) {
+        TRY(scaled_emit(c, d, 0, x, w, *y, &whole));
+        *y = whole;
+        return ST_OK;
+    }
+    (void)snprintf(name, sizeof(name), "%.24s.sum", d->spec->name);
+    TRY(like_make(c, name, *y, &whole));
+    for (int i = 0; i < d->count; i++) {
+        tensor_id from, to;
+        TRY(columns_of(c, *y, &d->all[i], "plain", &from));
+        TRY(columns_of(c, whole, &d->all[i], "sum", &to));
+        if (d->all[i].covered) {
+            TRY(scaled_emit(c, d, i, x, w, from, &to));
+        } else {
+            TRY(node_to(c, OP_CAST, from, TENSOR_NONE, to));
+        }
+        c->p->tensors[to].frozen = false; // its whole tensor gets a gradient
+    }
+    *y = whole;
+    return ST_OK;
+}
+
+status block_adapter_add(block_context *c, const linear_spec *spec, tensor_id x, tensor_id w,
+                         tensor_id *y)
+{
+    adapted d = {.spec = spec};
+    tensor_id whole = TENSOR_NONE;
+    char name[OP_NAME_BYTES];
+    d.covered = covered_of(c, spec, d.all, &d.count);
+    ASSERT(d.covered > 0);
+    TRY(down_declare(c, spec, d.all, d.count, &d.a));
+    if (drops(c)) {
+        const int32_t site = BLOCK_SITE_ADAPTER + c->adapted_count++;
+        TRY(op_dropout(c->p, x, c->spec->adapter.dropout, site, &x));
+    }
+    TRY(low_emit(c, x, d.a, &d.low));
+    if (c->spec->adapter.dora) return dora_add(c, &d, x, w, y);
+    const bool is_some = d.covered < d.count;
+    (void)snprintf(name, sizeof(name), "%.24s.%s", spec->name, is_some ? "sum" : "term");
+    if (d.count > 1) TRY(like_make(c, name, *y, &whole));
+    TRY(terms_emit(c, &d, is_some ? TENSOR_NONE : whole));
+    if (is_some) return some_add(c, d.all, d.count, d.terms, y, whole);
+    return op_add(c->p, *y, d.count > 1 ? whole : d.terms[0], y);
 }

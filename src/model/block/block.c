@@ -186,8 +186,10 @@ status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tens
     TRY(block_linear_weight(c, spec, &w));
     if (spec->bias) TRY(linear_bias(c, spec, &b));
     if (!block_adapter_begin(c, spec)) return op_matmul(c->p, x, w, b, spec->activation, y);
-    TRY(op_matmul(c->p, x, w, b, ACT_NONE, y));
-    TRY(block_adapter_add(c, spec, x, y));
+    const bool is_scaled = c->spec->adapter.dora; // all but the bias
+    TRY(op_matmul(c->p, x, w, is_scaled ? TENSOR_NONE : b, ACT_NONE, y));
+    TRY(block_adapter_add(c, spec, x, w, y));
+    if (is_scaled && b != TENSOR_NONE) TRY(op_add_bias(c->p, *y, b, y));
     return spec->activation == ACT_NONE ? ST_OK : op_activate(c->p, *y, spec->activation, y);
 }
 

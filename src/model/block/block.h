@@ -116,11 +116,12 @@ void block_residual_projection(block_context *c);
 NODISCARD status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y);
 // Declares the weight of a projection without its GEMM.
 NODISCARD status block_linear_weight(block_context *c, const linear_spec *spec, tensor_id *w);
-// Adds the terms of an adapter to the result y of a projection, where the adapter covers it or
-// parts of it (block/adapted.c). begin: notes which, and returns whether there are any.
+// Adds the terms of an adapter to the result y of a projection with weight w, where the adapter
+// covers it or parts of it (block/adapted.c). begin: notes which, and returns whether there are
+// any. With DoRA y has no bias yet.
 bool block_adapter_begin(block_context *c, const linear_spec *spec);
 NODISCARD status block_adapter_add(block_context *c, const linear_spec *spec, tensor_id x,
-                                   tensor_id *y);
+                                   tensor_id w, tensor_id *y);
 // Declares a weight of an adapter.
 NODISCARD status block_adapter_weight(block_context *c, const block_weight *w, tensor_id *out);
 // Appends the gate of a gated MLP: a = act(h[:, :ffn]) * h[:, ffn:]. h: (tokens, 2 ffn).

@@ -32,22 +32,17 @@ static cut_parts one_part(int64_t size)
 
 // ---- tensors ------------------------------------------------------------------------------------
 
-// Maps columns of a view to columns of the rank's piece. Views cover whole parts.
-static status view_set(partition *c, tensor_id v)
+// Maps the rows (dim 0) or columns of a view to those of the rank's piece. Views cover whole parts.
+static status view_parts(partition *c, tensor_id v, int dim, int64_t begin, int64_t *here_begin)
 {
     const op_tensor *view = op_at(c->whole, v);
     const tensor_state *of = &c->state[view->view_of];
-    op_tensor *local = &c->p->tensors[v];
     tensor_state *s = &c->state[v];
-    *s = (tensor_state){.known = true, .at = of->at, .all = TENSOR_NONE};
-    local->dims[0] = c->p->tensors[view->view_of].dims[0];
-    if (of->at.kind != PLACE_SHARD || of->at.dim != 1) return ST_OK;
     int64_t at = 0, here = 0, count = 0;
     for (int i = 0; i < of->parts.count; i++) {
         const int64_t size = of->parts.size[i];
-        const bool inside =
-            at >= view->view_begin && at + size <= view->view_begin + view->dims[1].scale;
-        if (at == view->view_begin) local->view_begin = here;
+        const bool inside = at >= begin && at + size <= begin + view->dims[dim].scale;
+        if (at == begin) *here_begin = here;
         if (inside) {
             s->parts.copies[s->parts.count] = of->parts.copies[i];
             s->parts.size[s->parts.count++] = size;
@@ -56,12 +51,32 @@ static status view_set(partition *c, tensor_id v)
         at += size;
         here += part_size(c->how, &of->parts, i);
     }
-    if (count != view->dims[1].scale) {
+    if (count != view->dims[dim].scale) {
         return fail(ST_INTERNAL, "%s does not cover whole parts of %s", view->name,
                     op_at(c->whole, view->view_of)->name);
     }
-    local->dims[1] = extent_of(parts_size(c->how, &s->parts));
+    c->p->tensors[v].dims[dim] = extent_of(parts_size(c->how, &s->parts));
     return ST_OK;
+}
+
+// Weights have views of rows, activations of columns.
+static status view_set(partition *c, tensor_id v)
+{
+    const op_tensor *view = op_at(c->whole, v);
+    const tensor_state *of = &c->state[view->view_of];
+    op_tensor *local = &c->p->tensors[v];
+    const bool of_rows = view->role == ROLE_WEIGHT;
+    c->state[v] = (tensor_state){.known = true, .at = of->at, .all = TENSOR_NONE};
+    if (!of_rows) local->dims[0] = c->p->tensors[view->view_of].dims[0];
+    if (of->at.kind != PLACE_SHARD) return ST_OK;
+    if (of_rows && of->at.dim == 1) {
+        c->state[v].parts = of->parts;
+        local->dims[1] = c->p->tensors[view->view_of].dims[1];
+        return ST_OK;
+    }
+    if (of_rows) return view_parts(c, v, 0, view->view_row, &local->view_row);
+    if (of->at.dim != 1) return ST_OK;
+    return view_parts(c, v, 1, view->view_begin, &local->view_begin);
 }
 
 status partition_set(partition *c, tensor_id t, placement at, const cut_parts *parts)
@@ -408,6 +423,7 @@ static cut_parts output_parts(const partition *c, const op_node *node, int o)
         return c->state[t->of].parts;
     }
     if (node->code == OP_MATMUL) return c->state[node->in[1]].parts;
+    if (node->code == OP_ROW_SQUARES) return c->state[node->in[0]].parts;
     if (node->code == OP_GROUPED_MATMUL) { // the weight has the rows of all experts
         cut_parts parts = c->state[node->in[1]].parts;
         for (int i = 0; i < parts.count; i++) parts.size[i] /= node->attrs.experts;
@@ -467,7 +483,10 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
         }
         const cut_parts parts = output_parts(c, node, o);
         const bool is_sum = rule->out[o].kind == PLACE_PARTIAL && !makes_expert_terms(c, node);
-        TRY(partition_set(c, t, is_sum ? shared_place(c) : rule->out[o], &parts));
+        // A tensor that has no rows of tokens is not cut by them.
+        const bool of_tokens = op_at(c->whole, t)->dims[0].symbol != EXTENT_ONE;
+        const placement sum = of_tokens ? shared_place(c) : replicate;
+        TRY(partition_set(c, t, is_sum ? sum : rule->out[o], &parts));
     }
     return ST_OK;
 }

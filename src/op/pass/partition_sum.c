@@ -25,7 +25,8 @@ static status terms_add(partition *c, op_list list, const tensor_id *terms, int3
 {
     if (count == 1 && terms[0] == y) return ST_OK;
     const bool alone = c->how->ways == 1;
-    op_node sum = op_node_of(alone ? OP_SUM : c->how->rows ? OP_REDUCE_SCATTER : OP_ALL_REDUCE);
+    const bool scatters = c->how->rows && op_at(c->p, y)->dims[0].symbol != EXTENT_ONE;
+    op_node sum = op_node_of(alone ? OP_SUM : scatters ? OP_REDUCE_SCATTER : OP_ALL_REDUCE);
     for (int32_t i = 0; i < count; i++) sum.in[i] = terms[i];
     sum.out[0] = y;
     const op_tensor like = *op_at(c->p, y);
@@ -106,6 +107,28 @@ static status product_push(partition *c, op_list list, const op_node *node)
     return op_append(c->p, list, &bias, 0);
 }
 
+// ---- squares of rows over cut columns -----------------------------------------------------------
+
+static status squares_push(partition *c, op_list list, const op_node *node)
+{
+    const int32_t count = cut_terms(c->how), first = cut_first(c->how);
+    const cut_parts *parts = &c->state[node->in[0]].parts;
+    tensor_id terms[OP_CUT_MAX_TERMS];
+    ASSERT(parts->count == 1);
+    for (int32_t k = 0; k < count; k++) {
+        op_node term = *node;
+        TRY(term_make(c, node->out[0], count, &term.out[0]));
+        terms[k] = term.out[0];
+        for (int i = 0; i < 2 && count > 1; i++) {
+            const int64_t begin = partition_shard_begin(c, parts, 0, first + k);
+            const int64_t end = partition_shard_begin(c, parts, 0, first + k + 1);
+            TRY(partition_columns(c, node->in[i], begin, end, &term.in[i]));
+        }
+        TRY(op_append(c->p, list, &term, 0));
+    }
+    return terms_add(c, list, terms, count, false, node->out[0]);
+}
+
 // ---- dx = dy w over cut rows of w ---------------------------------------------------------------
 
 // Appends one term: the parts of a fused weight one after the other.
@@ -172,6 +195,8 @@ status partition_sum(partition *c, op_list list, const op_node *node)
         return product_push(c, list, node);
     case OP_MATMUL_DX:
         return dx_push(c, list, node);
+    case OP_ROW_SQUARES:
+        return squares_push(c, list, node);
     case OP_EMBEDDING:
         return term_push(c, list, node, true);
     case OP_GROUPED_MATMUL:
