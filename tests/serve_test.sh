@@ -7,6 +7,7 @@ model=$shared/golden/models/llama_gqa
 [ -d "$model" ] || { echo "skipped: $shared/golden/models is not there"; exit 77; }
 serve() { "$trireme" serve "$model" --tokenizer bytes --threads 1 --name tiny --strict "$@"; }
 start() {
+    : >"$dir/log"
     "$trireme" serve "$model" --tokenizer bytes --threads 1 --name tiny --strict "$@" >"$dir/log" 2>"$dir/log.err" &
     pid=$!
 }
@@ -20,7 +21,7 @@ listening() { # waits for the line with the port, which becomes $port
     return 1
 }
 
-start --port 0 --template chatml --batch 4
+start --port 0 --template chatml --batch 4 --drift-record "$dir/seen"
 if ! listening; then
     grep -q "built without HTTP\|libmicrohttpd" "$dir/log.err" && { echo "skipped: no libmicrohttpd"; exit 77; }
     failed "it listens"
@@ -38,6 +39,26 @@ kill -TERM "$pid"
 wait "$pid"
 same "SIGTERM ends it" $? 0
 same "what it did" "$(grep -c '^answered [0-9]* requests' "$dir/log")" 1
+
+# --- drift: answers of another kind, which the server's own record tells from its kind ---
+same "what it saw" "$(python3 -c 'import json,sys; j=json.load(open(sys.argv[1])); print(j["answers"] > 60)' "$dir/seen")" True
+start --port 0 --key none --drift "$dir/seen" --drift-window 20
+listening || failed "it listens with a reference"
+python3 - "$port" <<'END' >"$dir/metrics"
+import http.client, json, sys
+c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+body = {"model": "tiny", "prompt": ["x" * 60] * 20, "max_tokens": 1, "temperature": 0}
+c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+c.getresponse().read()
+c.request("GET", "/metrics")
+print(c.getresponse().read().decode())
+END
+same "other answers are an alert" "$(grep -c 'drift_alerts_total{of="\(prompt_tokens\|answer_tokens\)"} 1' "$dir/metrics")" 2
+same "none refuses" "$(grep -c 'drift_alerts_total{of="refusals"} 0' "$dir/metrics")" 1
+kill -TERM "$pid"
+wait "$pid"
+same "a warning says what" "$(grep -c 'differ from .* in the length of prompts' "$dir/log.err")" 1
+code "a reference that is none" 5 serve --port 0 --drift tests/serve_test.sh
 
 # --- without a key or a template; a key from a file ---
 code "no such folder" 4 "$trireme" serve "$dir/none" --key none

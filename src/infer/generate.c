@@ -11,6 +11,7 @@
 // its micro-batch alone. So a prompt is computed in the same shape whatever the number of slots.
 #include "infer/open.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { CHUNK_MAX = 256, SLOTS_MAX = 1024, PARAMS = 8 };
@@ -384,4 +385,31 @@ status infer_logits(const infer *g, int64_t slot, float *out)
     const int64_t vocab = g->c.spec.vocab;
     memcpy(out, g->logits + slot * vocab, (size_t)vocab * sizeof(float));
     return ST_OK;
+}
+
+static double log_of_sum(const float *logits, int64_t count)
+{
+    float most = logits[0];
+    double sum = 0.0;
+    for (int64_t i = 1; i < count; i++) most = logits[i] > most ? logits[i] : most;
+    for (int64_t i = 0; i < count; i++) sum += exp((double)logits[i] - (double)most);
+    return (double)most + log(sum);
+}
+
+void infer_slot_likely(const infer *g, int64_t slot, int32_t id, int64_t count, infer_likely *out)
+{
+    ASSERT(g->logits != NULL && g->slots[slot].draws > 0 && count <= g->c.spec.vocab);
+    const int64_t vocab = g->c.spec.vocab;
+    const float *logits = g->logits + slot * vocab;
+    const double all = log_of_sum(logits, vocab);
+    out[0] = (infer_likely){id, (double)logits[id] - all};
+    infer_likely *best = out + 1;
+    int64_t kept = 0; // sorted; a new one goes behind all that are at least as probable
+    for (int32_t i = 0; count > 0 && i < vocab; i++) {
+        const double log_p = (double)logits[i] - all;
+        if (kept == count && log_p <= best[kept - 1].log_p) continue;
+        int64_t at = kept < count ? kept++ : kept - 1;
+        for (; at > 0 && best[at - 1].log_p < log_p; at--) best[at] = best[at - 1];
+        best[at] = (infer_likely){i, log_p};
+    }
 }

@@ -70,6 +70,15 @@ NODISCARD status infer_next(infer *g, int32_t id, int32_t *next);
 // The logits (vocab) of the slot's last draw. Needs options.logits.
 NODISCARD status infer_logits(const infer *g, int64_t slot, float *out);
 
+typedef struct infer_likely {
+    int32_t id;
+    double log_p; // natural logarithm of its probability, without temperature and filters
+} infer_likely;
+// At the slot's last draw: out[0] is the token `id`, and out[1 .. count] are the most probable
+// tokens, the best first and equal ones by id. Needs options.logits; count is at most the
+// vocabulary's size.
+void infer_slot_likely(const infer *g, int64_t slot, int32_t id, int64_t count, infer_likely *out);
+
 // ---- several sequences at once ------------------------------------------------------------------
 NODISCARD status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling,
                                   const int32_t *ids, int64_t count, int32_t *next);

@@ -73,6 +73,25 @@ static status add_value(text *t, const char *name, const char *kind, const char 
                     name, kind, name, (long long)value);
 }
 
+static status add_drift(text *t, const serve_metrics *m)
+{
+    TRY(text_add(t,
+                 "# HELP trireme_drift Population stability index of the last window of answers "
+                 "against the reference; above %g is an alert.\n# TYPE trireme_drift gauge\n",
+                 drift_alert));
+    for (int of = 0; of < DRIFT_COUNT; of++) {
+        TRY(text_add(t, "trireme_drift{of=\"%s\"} %.6g\n", drift_name((drift_of)of), m->drift[of]));
+    }
+    TRY(text_add(t, "# HELP trireme_drift_alerts_total Windows that differed from the reference.\n"
+                    "# TYPE trireme_drift_alerts_total counter\n"));
+    for (int of = 0; of < DRIFT_COUNT; of++) {
+        TRY(text_add(t, "trireme_drift_alerts_total{of=\"%s\"} %lld\n", drift_name((drift_of)of),
+                     (long long)m->alerts[of]));
+    }
+    return add_value(t, "drift_windows_total", "counter", "Windows that were compared.",
+                     m->windows);
+}
+
 status serve_metrics_text(serve *s, text *t)
 {
     static const char *const names[ROUTE_COUNT] = {"completions", "chat", "models", "health",
@@ -95,6 +114,7 @@ status serve_metrics_text(serve *s, text *t)
                   m.counts.generated));
     TRY(add_value(t, "sequences_running", "gauge", "Sequences that have a slot.", m.running));
     TRY(add_value(t, "sequences_waiting", "gauge", "Sequences that wait for a slot.", m.waiting));
+    if (s->options.reference != NULL) TRY(add_drift(t, &m));
     TRY(add_histogram(t, "first_token_seconds", "From a request to its first token.",
                       &m.first_token_s, serve_second_bounds));
     TRY(add_histogram(t, "answer_seconds", "From a request to its end.", &m.answer_s,

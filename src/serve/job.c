@@ -24,6 +24,36 @@ void job_fail(serve *s, job *j, int code, const char *member, const char *messag
 
 // ---- a request becomes sequences ----------------------------------------------------------------
 
+static int64_t tokens_most(const serve *s, const sequence *q)
+{
+    const int64_t asked = q->owner->r.max_tokens, left = s->model.context - q->prompt->count;
+    return asked > 0 ? asked : left;
+}
+
+// Space for the probabilities of every token that may be drawn.
+static status likely_make(const serve *s, job *j)
+{
+    enum { TOLD_MAX = 1 << 20 };
+    int64_t told = 0;
+    if (j->r.likely < 0) return ST_OK;
+    for (int64_t i = 0; i < j->count; i++) {
+        told += (tokens_most(s, &j->sequences[i]) + 1) * (1 + j->r.likely);
+    }
+    if (told > TOLD_MAX) {
+        j->r.code = 400;
+        j->r.member = "logprobs";
+        return fail(ST_DATA,
+                    "up to %lld probabilities are asked for, %d are the most; \"max_tokens\" "
+                    "limits them",
+                    (long long)told, (int)TOLD_MAX);
+    }
+    for (int64_t i = 0; i < j->count; i++) {
+        sequence *q = &j->sequences[i];
+        TRY(arena_new(j->a, (tokens_most(s, q) + 1) * (1 + j->r.likely), &q->likely));
+    }
+    return ST_OK;
+}
+
 static status sequences_make(const serve *s, job *j)
 {
     const serve_request *r = &j->r;
@@ -31,19 +61,19 @@ static status sequences_make(const serve *s, job *j)
     if (!r->seeded) {
         TRY(s->h->api->random_fill(s->h, &sampling.seed, (int64_t)sizeof(sampling.seed)));
     }
-    j->count = r->prompt_count * r->choices;
+    j->count = r->prompt_count * r->drawn;
     TRY(arena_new(j->a, j->count, &j->sequences));
     for (int64_t i = 0; i < j->count; i++) {
         j->sequences[i] = (sequence){.owner = j,
                                      .index = i,
-                                     .prompt = &r->prompts[i / r->choices],
+                                     .prompt = &r->prompts[i / r->drawn],
                                      .sampling = sampling,
                                      .slot = -1};
-        j->sequences[i].sampling.seed += (uint64_t)(i % r->choices);
+        j->sequences[i].sampling.seed += (uint64_t)(i % r->drawn);
         j->sequences[i].grown.stops = r->stops;
         j->sequences[i].grown.stop_count = r->stop_count;
     }
-    return ST_OK;
+    return likely_make(s, j);
 }
 
 static status job_name(const serve *s, job *j)
@@ -181,12 +211,23 @@ static bool ends_text(const serve_model *m, int32_t id)
     return false;
 }
 
+static void likely_take(const serve *s, sequence *q, int32_t id)
+{
+    const serve_request *r = &q->owner->r;
+    infer_likely one;
+    infer_likely *out = &one;
+    if (q->likely != NULL) out = q->likely + q->draws * (1 + r->likely);
+    infer_slot_likely(s->model.g, q->slot, id, max_i64(0, r->likely), out);
+    q->log_p += out[0].log_p;
+    q->draws++;
+}
+
 status job_drawn(serve *s, sequence *q, int32_t id)
 {
     const job *j = q->owner;
-    const int64_t left = s->model.context - q->prompt->count;
-    const int64_t most = j->r.max_tokens > 0 ? j->r.max_tokens : left;
+    const int64_t most = tokens_most(s, q);
     q->next = id;
+    likely_take(s, q, id);
     if (ends_text(&s->model, id)) {
         q->why = FINISH_STOP;
     } else {
@@ -202,21 +243,22 @@ status job_drawn(serve *s, sequence *q, int32_t id)
     return q->why != FINISH_NOT_YET ? send_event(s, q, true) : ST_OK;
 }
 
-static status add_choice(const sequence *q, text *t)
+static status add_choice(const serve *s, const sequence *q, text *t)
 {
     const bool chat = q->owner->r.chat;
     TRY(text_add(t, "%s{\"index\": %lld, %s", q->index > 0 ? ", " : "", (long long)q->index,
                  chat ? "\"message\": {\"role\": \"assistant\", \"content\": " : "\"text\": "));
     TRY(text_add_json_bytes(t, q->grown.text.items, q->grown.certain));
-    return text_add(t, "%s, \"logprobs\": null, \"finish_reason\": %s}", chat ? "}" : "",
-                    finish_text(q->why));
+    TRY(text_add(t, "%s, \"logprobs\": ", chat ? "}" : ""));
+    TRY(serve_likely_text(s->model.tokenizer, q, t));
+    return text_add(t, ", \"finish_reason\": %s}", finish_text(q->why));
 }
 
 static status whole_end(const serve *s, job *j)
 {
     text t = {.a = j->a};
     TRY(add_head(s, j, j->r.chat ? "chat.completion" : "text_completion", &t));
-    for (int64_t i = 0; i < j->count; i++) TRY(add_choice(&j->sequences[i], &t));
+    for (int64_t i = 0; i < j->best_count; i++) TRY(add_choice(s, j->best[i], &t));
     TRY(text_add(&t, "], "));
     TRY(add_usage(j, &t));
     TRY(text_add(&t, "}\n"));
@@ -226,7 +268,18 @@ static status whole_end(const serve *s, job *j)
 
 status job_end(serve *s, job *j)
 {
+    TRY(job_choose(j));
     serve_count_answer(s, j->x->route, 200);
+    for (int64_t i = 0; i < j->best_count; i++) {
+        const sequence *q = j->best[i];
+        const drift_answer answer = {.prompt_tokens = q->prompt->count,
+                                     .answer_tokens = q->tokens,
+                                     .nats = -q->log_p / (double)max_i64(1, q->draws),
+                                     .text = q->grown.text.items,
+                                     .bytes = q->grown.certain};
+        drift_add(&s->seen, &answer);
+        drift_add(&s->recent, &answer);
+    }
     (void)pthread_mutex_lock(&s->lock);
     for (int64_t i = 0; i < j->count; i++) {
         const int64_t tokens = j->sequences[i].tokens;

@@ -14,11 +14,14 @@ typedef struct sequence {
     const data_ids *prompt;
     infer_sampling sampling;
     infer_continuation grown;
-    int64_t tokens; // drawn, without the one that ended the text
-    int64_t told;   // bytes that a stream has sent
-    int32_t next;   // drawn last
-    int64_t slot;   // -1: it has none
-    bool role_told; // of a stream of chat
+    int64_t tokens;       // drawn, without the one that ended the text
+    double log_p;         // the sum over all tokens drawn, that one included
+    int64_t draws;        // that one included
+    infer_likely *likely; // [token][1 + likely] of serve_request; NULL: not asked for
+    int64_t told;         // bytes that a stream has sent
+    int32_t next;         // drawn last
+    int64_t slot;         // -1: it has none
+    bool role_told;       // of a stream of chat
     finish why;
 } sequence;
 
@@ -29,6 +32,8 @@ struct job {
     serve_request r;
     sequence *sequences;
     int64_t count, begun, over; // sequences: all, those that got a slot, those that ended
+    sequence **best;            // [best_count] those of the answer, in its order (job_choose)
+    int64_t best_count;
     int64_t created_s;
     char id[40];
 };
@@ -38,8 +43,12 @@ NODISCARD status job_create(serve *s, exchange *x, job **out);
 void job_destroy(job *j);
 // A token was drawn for this sequence. Whatever became certain is sent.
 NODISCARD status job_drawn(serve *s, sequence *q, int32_t id);
-// All sequences ended.
+// All sequences ended. Counts those that are sent in s->seen and s->recent.
 NODISCARD status job_end(serve *s, job *j);
+// choose.c: takes each prompt's best sequences, and numbers them.
+NODISCARD status job_choose(job *j);
+// likely.c: the probabilities of a choice's tokens as the API has them; "null" without.
+NODISCARD status serve_likely_text(const data_tokenizer *t, const sequence *q, text *out);
 void job_fail(serve *s, job *j, int code, const char *member, const char *message);
 
 #endif

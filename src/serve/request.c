@@ -60,11 +60,12 @@ static const struct {
     {"safety_identifier", INFORMS, BOTH},
     {"service_tier", INFORMS, BOTH},
     {"prompt_cache_key", INFORMS, BOTH},
-    {"best_of", USED, COMPLETIONS},
+    {"best_of", USED, BOTH},
+    {"choose", USED, BOTH},
     {"echo", MUST_BE_0, COMPLETIONS},
     {"suffix", MUST_BE_0, COMPLETIONS},
-    {"logprobs", MUST_BE_0, BOTH},
-    {"top_logprobs", MUST_BE_0, CHAT},
+    {"logprobs", USED, BOTH},
+    {"top_logprobs", USED, CHAT},
     {"frequency_penalty", MUST_BE_0, BOTH},
     {"presence_penalty", MUST_BE_0, BOTH},
     {"logit_bias", MUST_BE_0, BOTH},
@@ -175,10 +176,51 @@ static status read_stops(reading *v)
     return ST_OK;
 }
 
+// Completions have the number of tokens, chat a truth value and the number apart.
+static status read_likely(reading *v)
+{
+    serve_request *r = v->r;
+    bool wanted = false;
+    if (!r->chat) {
+        TRY(read_int(v, "logprobs", 0, SERVE_LIKELY_MAX, &r->likely));
+    } else {
+        TRY(read_bool(v, "logprobs", json_get(v->root, "logprobs"), &wanted));
+        if (wanted) r->likely = 0;
+        const bool more = is_given(json_get(v->root, "top_logprobs"));
+        if (more && !wanted) {
+            return REFUSE(v, 400, "top_logprobs", "\"top_logprobs\" needs \"logprobs\": true");
+        }
+        TRY(read_int(v, "top_logprobs", 0, SERVE_LIKELY_MAX, &r->likely));
+    }
+    r->likely = min_i64(r->likely, infer_spec(v->m->g)->vocab);
+    if (r->likely < 0 || !r->stream) return ST_OK;
+    return REFUSE(v, 400, "logprobs", "\"logprobs\" of a stream is not supported");
+}
+
+// Which of several sequences are the answer.
+static status read_choices(reading *v)
+{
+    serve_request *r = v->r;
+    const json *choose = json_get(v->root, "choose");
+    const char *by = json_text(choose, is_given(choose) ? "" : "likely");
+    TRY(read_int(v, "n", 1, SERVE_CHOICES_MAX, &r->choices));
+    r->drawn = r->choices;
+    TRY(read_int(v, "best_of", 1, SERVE_CHOICES_MAX, &r->drawn));
+    if (r->drawn < r->choices) {
+        return REFUSE(v, 400, "best_of", "\"best_of\" is less than \"n\"");
+    }
+    if (r->drawn > r->choices && r->stream) {
+        return REFUSE(v, 400, "best_of", "a stream cannot wait for the best of \"best_of\" texts");
+    }
+    r->by_majority = strcmp(by, "majority") == 0;
+    if (r->by_majority || strcmp(by, "likely") == 0) return ST_OK;
+    return REFUSE(v, 400, "choose", "\"choose\" is not \"likely\" or \"majority\"");
+}
+
 static status read_options(reading *v)
 {
     serve_request *r = v->r;
-    int64_t seed = 0, best_of = -1;
+    int64_t seed = 0;
     TRY(read_int(v, "max_tokens", 1, 1 << 24, &r->max_tokens));
     TRY(read_int(v, "max_completion_tokens", 1, 1 << 24, &r->max_tokens));
     TRY(read_real(v, "temperature", 0.0, 100.0, &r->sampling.temperature));
@@ -188,12 +230,9 @@ static status read_options(reading *v)
     TRY(read_int(v, "seed", 0, INT64_MAX / 2, &seed));
     r->seeded = is_given(json_get(v->root, "seed"));
     r->sampling.seed = (uint64_t)seed;
-    TRY(read_int(v, "n", 1, SERVE_CHOICES_MAX, &r->choices));
-    TRY(read_int(v, "best_of", 1, SERVE_CHOICES_MAX, &best_of));
-    if (best_of >= 0 && best_of != r->choices) {
-        return REFUSE(v, 400, "best_of", "\"best_of\" other than \"n\" is not supported");
-    }
     TRY(read_bool(v, "stream", json_get(v->root, "stream"), &r->stream));
+    TRY(read_choices(v));
+    TRY(read_likely(v));
     const json *stream = json_get(v->root, "stream_options");
     TRY(read_bool(v, "stream_options.include_usage", json_get(stream, "include_usage"), &r->usage));
     const char *format = json_text(json_get(json_get(v->root, "response_format"), "type"), "text");
@@ -255,7 +294,7 @@ static status read_prompts(reading *v)
     const json_kind kind = is_list ? json_kind_of(json_at(value, 0)) : JSON_NONE;
     const bool is_one = !is_list || (kind != JSON_TEXT && kind != JSON_LIST);
     const int64_t count = is_one ? 1 : json_count(value);
-    if (count * v->r->choices > SERVE_CHOICES_MAX) {
+    if (count * v->r->drawn > SERVE_CHOICES_MAX) {
         return REFUSE(v, 400, "prompt", "more than %d texts are asked for", (int)SERVE_CHOICES_MAX);
     }
     TRY(arena_new(v->a, count, &v->r->prompts));
@@ -372,6 +411,8 @@ status serve_request_read(const serve_model *m, arena *a, bool chat, const char 
     json *root = NULL;
     *out = (serve_request){.chat = chat,
                            .choices = 1,
+                           .drawn = 1,
+                           .likely = -1,
                            .max_tokens = chat ? 0 : TOKENS_DEFAULT,
                            .sampling = {.temperature = 1.0, .top_p = 1.0},
                            .code = 500};

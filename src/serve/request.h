@@ -12,7 +12,10 @@ typedef struct serve_request {
     bool chat, stream, usage; // usage: a stream tells the tokens at its end
     data_ids *prompts;        // [prompt]
     int64_t prompt_count;
-    int64_t choices; // sequences of each prompt
+    int64_t choices;  // of each prompt in the answer
+    int64_t drawn;    // sequences of each prompt, of which these are the best
+    bool by_majority; // the best are those whose final answer is the most frequent one
+    int64_t likely;   // most probable tokens to tell for each token; -1: no probabilities
     int64_t max_tokens;
     infer_sampling sampling; // seed: of the first sequence; each next one has the next seed
     bool seeded;

@@ -197,7 +197,7 @@ static status begin_sequences(serve *s)
             s->slots[slot] = q;
             TRY(infer_slot_begin(s->model.g, slot, &q->sampling, q->prompt->items, q->prompt->count,
                                  &id));
-            if (q->index == 0) {
+            if (q == j->sequences) {
                 (void)pthread_mutex_lock(&s->lock);
                 serve_observe(&s->metrics.first_token_s, serve_second_bounds,
                               (double)(now_ns(s) - j->x->begin_ns) / 1e9);
@@ -251,6 +251,30 @@ static status end_jobs(serve *s)
     return ST_OK;
 }
 
+const drift_window *serve_seen(const serve *s)
+{
+    return &s->seen;
+}
+
+// Compares a full window with the reference, and begins the next one.
+static void drift_compare(serve *s, const serve_watcher *watcher)
+{
+    const drift_window recent = s->recent;
+    if (s->options.reference == NULL || recent.answers < s->options.window) return;
+    s->recent = (drift_window){0};
+    for (int of = 0; of < DRIFT_COUNT; of++) {
+        const double index = drift_index(&recent, s->options.reference, (drift_of)of);
+        (void)pthread_mutex_lock(&s->lock);
+        s->metrics.drift[of] = index;
+        s->metrics.alerts[of] += index > drift_alert ? 1 : 0;
+        s->metrics.windows += of == 0 ? 1 : 0;
+        (void)pthread_mutex_unlock(&s->lock);
+        if (index > drift_alert && watcher->drifted != NULL) {
+            watcher->drifted(watcher->context, (drift_of)of, index);
+        }
+    }
+}
+
 status serve_run(serve *s, const serve_watcher *watcher)
 {
     enum { TURNS_BYTES = 1 << 20 };
@@ -262,6 +286,7 @@ status serve_run(serve *s, const serve_watcher *watcher)
         if (st == ST_OK) st = begin_sequences(s);
         if (st == ST_OK) st = extend_sequences(s, turns);
         if (st == ST_OK) st = end_jobs(s);
+        drift_compare(s, watcher);
     }
     arena_destroy(turns);
     return st;

@@ -12,17 +12,20 @@
 
 #include "data/chat.h"
 #include "infer/infer.h"
+#include "serve/drift.h"
 
 enum {
     SERVE_ENDS_MAX = 64, // tokens that end a text
     SERVE_BODY_BYTES_MAX = 4 << 20,
     SERVE_CHOICES_MAX = 128, // sequences of one request
     SERVE_STOPS_MAX = 16,
+    SERVE_LIKELY_MAX = 20, // most probable tokens that are told for each token
     SERVE_CONNECTIONS_MAX = 512,
     SERVE_SILENCE_S = 30 // a connection that sends nothing for so long is closed
 };
 
-// The model and its parts, which are borrowed; the model's thread alone uses them.
+// The model and its parts, which are borrowed; the model's thread alone uses them. `g` was opened
+// with options.logits.
 typedef struct serve_model {
     infer *g;
     data_tokenizer *tokenizer;
@@ -38,6 +41,8 @@ typedef struct serve_options {
     int64_t port;        // 0: any free one
     const char *key;     // what clients must know; NULL: nothing
     int64_t requests;    // at once, waiting ones included; further ones are told to come again
+    const drift_window *reference; // what answers are compared with; NULL: nothing
+    int64_t window;                // answers that are compared at once
 } serve_options;
 
 typedef struct serve serve;
@@ -50,6 +55,8 @@ int64_t serve_port(const serve *s);
 typedef struct serve_watcher {
     void *context;
     bool (*stop)(void *context); // asked several times a second
+    // A window differs from the reference in this; may be NULL.
+    void (*drifted)(void *context, drift_of of, double index);
 } serve_watcher;
 // Answers requests until the watcher says stop. An error is the model's.
 NODISCARD status serve_run(serve *s, const serve_watcher *watcher);
@@ -59,6 +66,8 @@ typedef struct serve_counts {
     int64_t prompt_tokens, generated; // tokens
 } serve_counts;
 serve_counts serve_counted(serve *s);
+// All answers since the beginning, for a reference. After serve_run().
+const drift_window *serve_seen(const serve *s);
 void serve_close(serve *s); // NULL is legal; ends all connections
 
 #endif

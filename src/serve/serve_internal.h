@@ -19,6 +19,9 @@ typedef struct serve_metrics {
     int64_t answers[ROUTE_COUNT][6]; // by the first digit of the code
     int64_t waiting, running;        // sequences
     serve_histogram first_token_s, answer_s, prompt_length, answer_length;
+    int64_t windows;           // compared with the reference
+    double drift[DRIFT_COUNT]; // the index of the last one
+    int64_t alerts[DRIFT_COUNT];
 } serve_metrics;
 
 typedef struct job job;
@@ -38,6 +41,7 @@ struct serve {
     // The model's thread:
     job *jobs;               // a list, the oldest first
     struct sequence **slots; // [slot of the model]; NULL: free
+    drift_window seen, recent;
 };
 
 // ---- http.c -------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 serve_client.py PORT KEY [HOSTILE_COUNT]
 """
+import collections
 import http.client
 import json
 import random
+import re
 import socket
 import sys
 import threading
@@ -87,6 +89,52 @@ deltas = [p["choices"][0]["delta"] for p in parts]
 check("a chat as a stream", deltas[0]["role"] == "assistant" and
       "".join(d.get("content", "") for d in deltas) == message["content"])
 
+# --- probabilities, and the best of several ---
+plain = completion(max_tokens=12, logprobs=0)[1]["choices"][0]
+likely = completion(max_tokens=12, logprobs=3)[1]["choices"][0]
+told = likely["logprobs"]
+check("probabilities change no text", plain["text"] == likely["text"] == text)
+check("one for each token", all(len(told[name]) == 12 for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")))
+check("they are logarithms", all(p <= 0 for p in told["token_logprobs"]) and plain["logprobs"]["token_logprobs"] == told["token_logprobs"])
+check("the best first", all(list(t.values()) == sorted(t.values(), reverse=True) for t in told["top_logprobs"]))
+surest = completion(max_tokens=12, temperature=0, logprobs=3)[1]["choices"][0]["logprobs"]
+check("temperature 0 takes the best", all(p == max(t.values()) for p, t in zip(surest["token_logprobs"], surest["top_logprobs"])))
+code, said_likely = chat(("system", "be kind"), ("user", "hello"), logprobs=True, top_logprobs=2)
+content = said_likely["choices"][0]["logprobs"]["content"]
+check("of a chat too", code == 200 and len(content) == 8 and len(content[0]["top_logprobs"]) == 2 and
+      bytes(content[0]["bytes"]).decode(errors="replace") == content[0]["token"])
+
+
+def mean(choice):
+    return sum(choice["logprobs"]["token_logprobs"]) / len(choice["logprobs"]["token_logprobs"])
+
+
+drawn = completion(max_tokens=12, n=6, logprobs=0)[1]
+best = completion(max_tokens=12, n=2, best_of=6, logprobs=0)[1]
+wanted = sorted(drawn["choices"], key=mean, reverse=True)[:2]
+check("the best of six", [c["text"] for c in best["choices"]] == [c["text"] for c in wanted] and
+      [c["index"] for c in best["choices"]] == [0, 1])
+check("all six are counted", best["usage"] == drawn["usage"])
+several = completion(prompt=["one", "hello"], max_tokens=12, n=1, best_of=6)[1]["choices"]
+check("each prompt's best", len(several) == 2 and several[1]["text"] == wanted[0]["text"])
+agreed = completion(prompt="2 + 2 = ", max_tokens=2, n=1, best_of=40, choose="majority", top_k=2)[1]["choices"][0]["text"]
+texts = [c["text"] for c in completion(prompt="2 + 2 = ", max_tokens=2, n=40, top_k=2)[1]["choices"]]
+
+
+def last(said):
+    numbers = re.findall(r"-?[0-9](?:[0-9.,]*[0-9])?", said)
+    return numbers[-1].replace(",", "") if numbers else said.strip().split("\n")[-1].strip()
+
+
+votes = collections.Counter(last(t) for t in texts)
+check("the answer of most", votes[last(agreed)] == max(votes.values()))
+check("best_of below n", completion(n=3, best_of=2)[1]["error"]["param"] == "best_of")
+check("best_of as a stream", completion(best_of=2, stream=True)[1]["error"]["param"] == "best_of")
+check("probabilities as a stream", completion(logprobs=1, stream=True)[1]["error"]["param"] == "logprobs")
+check("top_logprobs alone", chat(("user", "hi"), top_logprobs=1)[1]["error"]["param"] == "top_logprobs")
+check("too many probabilities", ask("/v1/completions", {"model": "tiny", "prompt": [list(b"x")] * 128, "logprobs": 20,
+                                                          "max_tokens": 400})[0] == 400)
+
 # --- many at once ---
 got = [None] * 24
 
@@ -111,8 +159,8 @@ check("wrong method", ask("/v1/completions")[0] == 405)
 check("wrong content type", ask("/v1/completions", "x", kind="text/plain")[0] == 415)
 check("too long", ask("/v1/completions", b" " * ((4 << 20) + 1))[0] == 413)
 check("no JSON", ask("/v1/completions", "{")[0] == 400)
-for member, value in {"max_tokens": 0, "temperature": -1, "top_p": 2, "n": 1000, "stop": [""], "logprobs": 3, "echo": True,
-                      "logit_bias": {"1": 5}, "best_of": 4, "presence_penalty": 1, "seed": "one", "stream": 1,
+for member, value in {"max_tokens": 0, "temperature": -1, "top_p": 2, "n": 1000, "stop": [""], "logprobs": 21, "echo": True,
+                      "logit_bias": {"1": 5}, "best_of": 0, "choose": "best", "presence_penalty": 1, "seed": "one", "stream": 1,
                       "colour": "red", "prompt": [], "max_tokens ": 1}.items():
     code, error = completion(**{member: value})
     check(f"refused by name: {member}", code == 400 and error["error"]["param"] == member)

@@ -9,7 +9,8 @@
 
 typedef struct serve_flags {
     const char *address, *key, *key_file, *name, *tokenizer, *adapter, *template_name;
-    int64_t port, batch, requests, context, threads;
+    const char *drift, *drift_record;
+    int64_t port, batch, requests, context, threads, drift_window;
     int32_t precision;
     bool strict;
 } serve_flags;
@@ -75,6 +76,24 @@ static const option rows[] = {
      .help = "longest text in tokens, prompt and answer together; 0 is the model's context, 4096 "
              "at most",
      .also = "ctx_size, max_model_len"},
+    {.key = "drift",
+     .kind = OPTION_TEXT,
+     .offset = AT(drift),
+     .help = "file of --drift-record that answers are compared with: lengths, how likely the "
+             "model finds its answers, refusals. A window that differs is a warning, and "
+             "/metrics has the figures",
+     .also = "reference, baseline"},
+    {.key = "drift-window",
+     .kind = OPTION_INT,
+     .offset = AT(drift_window),
+     .default_text = "200",
+     .min = 20,
+     .max = 1 << 24,
+     .help = "number of answers that are compared with the reference at once"},
+    {.key = "drift-record",
+     .kind = OPTION_TEXT,
+     .offset = AT(drift_record),
+     .help = "file to write at the end: what this server saw, as a reference for --drift"},
     CLI_MODEL_ROWS(serve_flags, "weights, cache and activations"),
     {.key = "strict",
      .kind = OPTION_BOOL,
@@ -157,6 +176,7 @@ static status model_open(serving *v, int64_t context)
                              .compute = cli_model_type(&v->model, v->f->precision),
                              .slots = v->f->batch,
                              .context = context,
+                             .logits = true,
                              .strict = v->f->strict || v->model.strict,
                              .adapter = v->f->adapter};
     return cli_infer_open(v->cli, &v->model, &options, &v->g);
@@ -198,6 +218,49 @@ static void tell_begin(const serving *v, const serve_model *m)
     cli_push(cli);
 }
 
+// ---- drift --------------------------------------------------------------------------------------
+
+static status reference_read(const serving *v, const drift_window **out)
+{
+    enum { BYTES_MAX = 1 << 16 };
+    char *bytes = NULL;
+    int64_t count = 0;
+    drift_window *w = NULL;
+    *out = NULL;
+    if (v->f->drift == NULL) return ST_OK;
+    TRY(host_read_all(v->cli->h, v->cli->a, v->f->drift, BYTES_MAX, &bytes, &count));
+    TRY(arena_new(v->cli->a, 1, &w));
+    TRY(drift_read(bytes, count, v->f->drift, w));
+    *out = w;
+    return ST_OK;
+}
+
+static void tell_drift(void *context, drift_of of, double index)
+{
+    static const char *const what[DRIFT_COUNT] = {
+        [DRIFT_PROMPT_TOKENS] = "the length of prompts",
+        [DRIFT_ANSWER_TOKENS] = "the length of answers",
+        [DRIFT_NATS] = "how likely the model finds its answers",
+        [DRIFT_REFUSALS] = "the share of answers that refuse",
+    };
+    const serving *v = context;
+    cli_warn(v->cli, "the last %lld answers differ from %s in %s: stability index %.2f, above %.2f",
+             (long long)v->f->drift_window, v->f->drift, what[of], index, drift_alert);
+    cli_push(v->cli);
+}
+
+static status record_write(const serving *v, const drift_window *seen)
+{
+    text t = {.a = v->cli->a};
+    if (v->f->drift_record == NULL) return ST_OK;
+    if (seen->answers == 0) {
+        cli_warn(v->cli, "no answer was given, so %s is not written", v->f->drift_record);
+        return ST_OK;
+    }
+    TRY(drift_text(seen, &t));
+    return host_write_all(v->cli->h, v->f->drift_record, t.bytes, t.length);
+}
+
 static bool stop_asked(void *context)
 {
     (void)context;
@@ -226,18 +289,23 @@ static status serve_model_run(serving *v, const char *operand)
                      .context = context,
                      .name = name_of(v, operand)};
     memcpy(m.ends, ends.ids, sizeof(ends.ids));
-    const serve_options options = {
-        .address = v->f->address, .port = v->f->port, .key = v->key, .requests = v->f->requests};
-    const serve_watcher watcher = {.context = v, .stop = stop_asked};
+    serve_options options = {.address = v->f->address,
+                             .port = v->f->port,
+                             .key = v->key,
+                             .requests = v->f->requests,
+                             .window = v->f->drift_window};
+    const serve_watcher watcher = {.context = v, .stop = stop_asked, .drifted = tell_drift};
+    TRY(reference_read(v, &options.reference));
     TRY(serve_open(v->cli->h, v->cli->a, &m, &options, &v->server));
     cli_signals_begin_quiet();
     tell_begin(v, &m);
-    const status st = serve_run(v->server, &watcher);
+    status st = serve_run(v->server, &watcher);
     const serve_counts counts = serve_counted(v->server);
     if (st == ST_OK) {
         cli_print(v->cli, "answered %lld requests (%lld refused), %lld tokens read, %lld written\n",
                   (long long)counts.requests, (long long)counts.refused,
                   (long long)counts.prompt_tokens, (long long)counts.generated);
+        st = record_write(v, serve_seen(v->server));
     }
     serve_close(v->server);
     cli_signals_end();
@@ -259,7 +327,7 @@ const cli_command cli_command_serve = {
     .name = "serve",
     .summary = "answer requests over HTTP, as OpenAI's API does",
     .synopsis = "RUN|CHECKPOINT|FOLDER [--host ADDRESS] [--port N] [--key KEY | --key-file FILE] "
-                "[--template T] [--batch N]",
+                "[--template T] [--batch N] [--drift FILE] [--drift-record FILE]",
     .about =
         "For a run, the command takes its newest checkpoint. It answers /v1/models, "
         "/v1/completions and /v1/chat/completions, whole or as a stream, /health, and /metrics "
