@@ -88,10 +88,10 @@ NODISCARD status task_load(const host *h, arena *a, const char *path, task_spec 
 NODISCARD status task_read(const host *h, arena *a, data_tokenizer *t, const task_spec *spec,
                            int64_t limit, task_items *out);
 
-// Called after every batch; true ends with ST_STOPPED. May be NULL.
+// Called after every batch; true ends with ST_STOPPED. May be NULL. all: 0 where it is unknown.
 typedef struct task_watcher {
     void *context;
-    bool (*scored)(void *context, int64_t done, int64_t all);
+    bool (*scored)(void *context, const char *unit, int64_t done, int64_t all);
 } task_watcher;
 // Sets every choice's score. A text longer than the scorer's rows loses its front.
 NODISCARD status task_score(infer_scorer *s, arena *a, const task_items *items,
@@ -102,8 +102,20 @@ int64_t task_best(const task_item *item, int by);
 // begins with the prefix token, each other one with a token of context, and the last one has as
 // much context as fits.
 NODISCARD status task_perplexity(infer_scorer *s, const host *h, arena *a, data_tokenizer *t,
-                                 const task_spec *spec, int64_t limit, task_result *out);
+                                 const task_spec *spec, int64_t limit, const task_watcher *watcher,
+                                 task_result *out);
 // The id of the token before a text that has no context: the task's, or end-of-text.
 NODISCARD status task_prefix(const data_tokenizer *t, const task_spec *spec, int32_t *out);
+
+// A result by its name: "acc", "exact_match", "pass@10", "word_perplexity".
+enum { TASK_METRICS_MAX = 16 };
+typedef struct task_metric {
+    char name[40];
+    double value, error; // error: standard error; negative: there is none
+    const char *meaning; // in a few words
+} task_metric;
+// Returns how many there are.
+int64_t task_metrics(const task_spec *spec, const task_result *r,
+                     task_metric out[TASK_METRICS_MAX]);
 
 #endif

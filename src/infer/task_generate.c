@@ -160,7 +160,7 @@ static bool stop_asked(void *context)
     generating *g = context;
     if (g->watcher == NULL) return false;
     const int64_t all = g->prompts->count * g->spec->samples;
-    g->is_stopped = g->watcher->scored(g->watcher->context, g->done, all);
+    g->is_stopped = g->watcher->scored(g->watcher->context, "answers", g->done, all);
     return g->is_stopped;
 }
 

@@ -132,7 +132,7 @@ static status all_try(grading *g)
         const int64_t count = min_i64(TRIED_AT_ONCE, all - done);
         TRY(some_try(g, done, count));
         done += count;
-        if (g->watcher != NULL && g->watcher->scored(g->watcher->context, done, all)) {
+        if (g->watcher != NULL && g->watcher->scored(g->watcher->context, "programs", done, all)) {
             return fail(ST_STOPPED, "after %lld of %lld programs", (long long)done, (long long)all);
         }
     }

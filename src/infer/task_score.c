@@ -84,7 +84,7 @@ status task_score(infer_scorer *s, arena *a, const task_items *items, const task
         const int64_t count = min_i64(rows->rows, all - done);
         TRY(batch_score(s, choices + done, count, labels, losses));
         done += count;
-        if (watcher != NULL && watcher->scored(watcher->context, done, all)) {
+        if (watcher != NULL && watcher->scored(watcher->context, "choices", done, all)) {
             return fail(ST_STOPPED, "after %lld of %lld choices", (long long)done, (long long)all);
         }
     }
@@ -157,7 +157,7 @@ typedef struct document_parts {
 } document_parts;
 
 static status documents_score(document_windows *w, document_parts *p, data_tokenizer *t,
-                              int64_t limit, task_result *out)
+                              int64_t limit, const task_watcher *watcher, task_result *out)
 {
     data_piece piece;
     while (limit == 0 || out->items < limit) {
@@ -167,12 +167,16 @@ static status documents_score(document_windows *w, document_parts *p, data_token
         if (!piece.ends_document) continue;
         if (p->bytes.count > 0) TRY(document_score(w, t, &p->bytes, &p->ids, out));
         p->bytes.count = 0;
+        if (watcher != NULL && watcher->scored(watcher->context, "documents", out->items, limit)) {
+            return fail(ST_STOPPED, "after %lld documents", (long long)out->items);
+        }
     }
     return flush(w);
 }
 
 status task_perplexity(infer_scorer *s, const host *h, arena *a, data_tokenizer *t,
-                       const task_spec *spec, int64_t limit, task_result *out)
+                       const task_spec *spec, int64_t limit, const task_watcher *watcher,
+                       task_result *out)
 {
     document_windows w = {.s = s};
     document_parts p = {.d = NULL};
@@ -184,7 +188,7 @@ status task_perplexity(infer_scorer *s, const host *h, arena *a, data_tokenizer 
     TRY(arena_new(a, seq, &w.labels));
     TRY(data_path_check(spec->data));
     TRY(data_documents_open(h, spec->data, 0, &p.d));
-    const status st = documents_score(&w, &p, t, limit, out);
+    const status st = documents_score(&w, &p, t, limit, watcher, out);
     data_documents_close(p.d);
     data_bytes_deinit(&p.bytes);
     data_ids_deinit(&p.ids);
