@@ -168,4 +168,38 @@ END
     code "as a table" 0 "$trireme" eval "$model" --task "$dir/sums.yaml" --threads 1 --limit 2
     says "pass@k" out '^  pass@3 +[01]\.[0-9]{4} \+- [0-9.]+'
 fi
+
+# --- during training: the results are those of `eval` on the checkpoints, and come once ---
+"$trireme" init "$dir/demo" >/dev/null
+head -c 20000 "$dir/demo/text.txt" >"$dir/some.txt"
+printf '{"text": "The king is dead."}\n{"text": "Long live the king."}\n' >"$dir/kings.jsonl"
+echo '{name: kings, kind: perplexity, data: kings.jsonl}' >"$dir/kings.yaml"
+train() {
+    "$trireme" train "$dir/demo/config.yaml" model.layers=1 model.dim=32 model.heads=2 train.seq=32 \
+        train.global_batch=4 train.steps=4 data.tokenizer=bytes data.train="$dir/some.txt" data.valid=0 eval.every=0 \
+        kernels.threads=1 determinism=strict run.dir="$dir/tasks" layout.dp=2 eval.tasks="$dir/kings.yaml,$dir/arc.yaml" \
+        eval.tasks_every=2 "$@"
+}
+events() { grep '"event": "task"' "$dir/tasks/metrics.jsonl"; }
+code "tasks while a run trains" 0 train
+says "in its log" out '^note +task kings, step 4:  word_perplexity'
+events >"$dir/events"
+for step in 2 4; do
+    code "eval of step $step" 0 "$trireme" eval "$dir/tasks/checkpoints/step-000000$step" --task "$dir/kings.yaml" "$dir/arc.yaml" --json
+    if python3 - "$dir/out" "$dir/events" $step <<'END' 2>>"$dir/err"; then passed "the same results, step $step"; else failed "the same results, step $step"; fi
+import json, sys
+tasks = json.load(open(sys.argv[1]))["tasks"]
+events = [e for e in map(json.loads, open(sys.argv[2])) if e["step"] == int(sys.argv[3])]
+assert [e["task"] for e in events] == ["kings", "arc"]
+for task, event in zip(tasks, events):
+    names = [n for n in task if n.endswith(("perplexity", "per_byte")) or n.startswith("acc")]
+    assert len(names) in (4, 6) and all(abs(event[n] - task[n]) <= 1e-8 * abs(task[n]) for n in names), (task, event)
+END
+done
+# A run killed before its last tasks: the next session does what is missing, and nothing twice.
+sed -i '$d' "$dir/tasks/metrics.jsonl"
+code "the same command again" 0 train
+same "the missing result, and no other" "$(events | sed 's/, "seconds.*//')" "$(sed 's/, "seconds.*//' "$dir/events")"
+code "a task file that is none" 4 train eval.tasks=nothing.yaml run.dir="$dir/none" layout.dp=1
+says "by its name" err 'nothing.yaml'
 [ $failures = 0 ]

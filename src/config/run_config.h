@@ -94,6 +94,10 @@ typedef struct run_config {
     struct {
         int64_t every;   // steps; 0: never
         int64_t batches; // batches of train.global_batch sequences
+        option_list tasks;
+        int64_t tasks_every;        // steps; 0: after the last step only
+        int64_t tasks_limit;        // items; 0: all
+        const char *tasks_template; // NULL: prompts are texts
     } eval;
     struct {
         int64_t every;         // steps; 0: only after the last one; RUN_EVERY_AUTO

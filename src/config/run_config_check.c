@@ -287,6 +287,8 @@ static void check_adapter(checker *k)
 static void check_data(checker *k)
 {
     static const char *const of_eval[] = {"eval.batches", NULL};
+    static const char *const of_tasks[] = {"eval.tasks_every", "eval.tasks_limit",
+                                           "eval.tasks_template", NULL};
     static const char *const of_samples[] = {"data.format", "data.template", "data.trained", NULL};
     const run_config *r = k->r;
     if (r->data.train.count == 0 && !r->planned) {
@@ -306,6 +308,9 @@ static void check_data(checker *k)
     if (!run_config_has_valid(r) || r->eval.every == 0) {
         check_refuse_keys(k, of_eval,
                           "the run computes no validation loss; see eval.every and data.valid");
+    }
+    if (r->eval.tasks.count == 0) {
+        check_refuse_keys(k, of_tasks, "the run has no tasks; see eval.tasks");
     }
 }
 

@@ -250,6 +250,18 @@ static const option rows[] = {
         "batches of train.global_batch sequences",
         .help = "amount of held-out text that a validation uses, the same text each time",
         .also = "eval_iters, iters"),
+    OTHER("eval.tasks", PATHS, eval.tasks, NULL, FREE,
+          .help = "task files, as of eval --task, that are run on the weights while the run "
+                  "trains; the results go into the log and into metrics.jsonl",
+          .also = "task, benchmarks"),
+    INT("eval.tasks_every", eval.tasks_every, "0", 0, 1e12, FREE, "steps",
+        .help = "interval between two runs of eval.tasks; each saves a checkpoint first; 0 runs "
+                "them after the last step only"),
+    INT("eval.tasks_limit", eval.tasks_limit, "0", 0, 1e12, FREE, "items",
+        .help = "number of items after which each of eval.tasks stops; 0 is all"),
+    OTHER("eval.tasks_template", TEXT, eval.tasks_template, NULL, FREE,
+          .help = "chat template for the generation tasks of eval.tasks: each prompt is a user's "
+                  "message; auto is data.template; without it prompts are used unchanged"),
     INT("checkpoint.every", checkpoint.every, "1000", 0, 1e12, FREE, "steps", .choices = "auto",
         .word = RUN_EVERY_AUTO,
         .help = "interval between two checkpoints; 0 writes one after the last step only; auto "

@@ -152,8 +152,7 @@ static void share_add(metric_list *l, const char *name, task_share s, const char
     if (s.value >= 0.0) metric_add(l, name, s.value, s.error, meaning);
 }
 
-int64_t task_metrics(const task_spec *spec, const task_result *r,
-                     task_metric out[TASK_METRICS_MAX])
+int64_t task_metrics(const task_spec *spec, const task_result *r, task_metric out[TASK_METRICS_MAX])
 {
     static const double ln2 = 0.69314718055994530942;
     metric_list l = {.items = out};

@@ -240,6 +240,20 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
     return exclude(l);
 }
 
+data_tokenizer *train_loader_encoder(train_loader *l)
+{
+    return l->tokenizer;
+}
+
+status train_loader_chat(train_loader *l, const char *name, data_chat **out)
+{
+    data_chat_spec spec;
+    TRY(chat_spec_of(l, &spec));
+    if (strcmp(name, "auto") != 0) spec.source = name;
+    spec.format = DATA_FORMAT_MESSAGES;
+    return data_chat_open(l->h, l->a, &spec, out);
+}
+
 const data_tokenizer *train_loader_decoder(const train_loader *l)
 {
     return l->tokenizer;

@@ -9,6 +9,7 @@
 #include "model/model.h"
 
 typedef struct train_loader train_loader;
+struct data_chat;
 
 // Opens the tokenizer only; the model may need its vocabulary.
 NODISCARD status train_loader_open(const host *h, arena *a, const run_config *r,
@@ -28,6 +29,10 @@ NODISCARD status train_loader_prepare(train_loader *l, const char *cache_folder,
                                       void *context);
 // Access to tokenizer and dataset, to inspect training data; the dataset exists after prepare.
 const struct data_tokenizer *train_loader_decoder(const train_loader *l);
+// The same to encode texts, while no thread of the loader runs.
+struct data_tokenizer *train_loader_encoder(train_loader *l);
+// A chat template by its name ("auto": that of data.template), with this loader's tokenizer.
+NODISCARD status train_loader_chat(train_loader *l, const char *name, struct data_chat **out);
 const struct data_dataset *train_loader_dataset(const train_loader *l);
 // The same to hide documents of it, before start.
 struct data_dataset *train_loader_dataset_own(train_loader *l);

@@ -488,6 +488,7 @@ static status steps_all(session *s)
     const int64_t all = s->r->train.steps;
     const int64_t steps = s->last_step > 0 ? min_i64(s->last_step, all) : all;
     const int64_t record_every = session_record_every(s);
+    TRY(session_tasks_run(s)); // an earlier session may have ended before
     while (s->step < steps && s->stop == 0) {
         int64_t until = min_i64(session_save_next(s), steps);
         if (s->memory.order != NULL) {
@@ -500,6 +501,7 @@ static status steps_all(session *s)
             until = min_i64(until, next_multiple(s->step, s->r->sdc.digests, steps));
         }
         until = min_i64(until, next_multiple(s->step, record_every, steps));
+        until = min_i64(until, session_tasks_next(s));
         const int64_t next_save = session_save_next(s);
         TRY(session_steps(s, until));
         if (s->r->sdc.digests > 0 && s->step % s->r->sdc.digests == 0) {
@@ -514,6 +516,7 @@ static status steps_all(session *s)
             TRY(session_interval_choose(s));
         }
         s->times.disk_ns += session_now(s) - begin;
+        if (s->stop == 0) TRY(session_tasks_run(s));
     }
     if (s->stop >= 2) return ST_OK;
     if (s->is_changing && s->step < steps) return session_memory_last(s);
@@ -659,6 +662,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(session_replicas_open(s));
     TRY(session_times_open(s));
     TRY(session_durable_open(s));
+    TRY(session_tasks_open(s));
     TRY(data_of_run(s));
     TRY(data_compare(s));
     if (session_evaluates(s) && !train_loader_has_valid(s->loader)) {
@@ -690,6 +694,7 @@ static void session_close(session *s)
     drop(session_save_poll(s, true)); // waits for a save that has begun
     ckpt_saver_destroy(s->saver);
     session_durable_close(s);
+    session_tasks_close(s);
     session_memory_close(s);
     drop(obs_metrics_close(s->metrics));
     drop(obs_events_close(s->events));

@@ -83,6 +83,11 @@ typedef struct session {
         bool compares;
         uint64_t *all; // hashes of all ranks
     } replicas;
+    struct {
+        struct task_spec *specs; // of eval.tasks, on the first rank
+        train_loader *loader;    // with a tokenizer of its own
+        struct data_chat *chat;  // NULL: prompts are texts
+    } tasks;
     int64_t last_step; // of this session
     struct {
         int64_t at, every; // step of the next save; interval. 0: not chosen yet
@@ -187,6 +192,15 @@ NODISCARD status session_objective_take(session *s, const plan *p, double sums[M
 void session_objective_record(const session *s, const double sums[MEASURE_COLUMNS], bool valid,
                               obs_record *record);
 bool session_evaluates(const session *s); // a validation loss is computed
+
+// session_tasks.c: eval.tasks. open: reads the task files. Collective.
+NODISCARD status session_tasks_open(session *s);
+void session_tasks_close(session *s);
+// The next step after which tasks are due; INT64_MAX: none.
+int64_t session_tasks_next(const session *s);
+// Saves this step's state and runs the tasks on it, if they are due and metrics.jsonl does not have
+// their results. The first rank runs them, and the others wait. Collective.
+NODISCARD status session_tasks_run(session *s);
 
 // session_ranks.c
 NODISCARD status session_ranks_open(session *s, comm *all); // NULL: this is the only process

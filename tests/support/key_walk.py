@@ -166,7 +166,7 @@ VOLATILE = [(r'"(seconds|tokens_per_s|wall_s)": [\d.e+-]+', "MEASURED"), (r"dir 
             (r"(?<![\w.])[\d.]+(ns|us|ms|s|m\d\ds|h\d\dm)\b", "TIME"), (r"[\d.]+ s\b", "TIME"),
             (r"[\d.]+[kMG]? tok/s|tok/s +[\d.]+[kMG]?", "RATE"), (r"mfu [\d.]+%|wait [\d.]+%", "SHARE"),
             (r"comm [\d.]+% \([\d.]+% hidden\)", "SHARE"), (r"[\d.]+ [kMGT]FLOP/s", "PEAK"), (r"  eta .*", ""), (r"\d\d:\d\d:\d\d\S*", "CLOCK")]
-OF_TIME = ("time", "tokens_per_s", "mfu", "wait", "peak_flops", "comm", "comm_exposed")
+OF_TIME = ("time", "seconds", "tokens_per_s", "mfu", "wait", "peak_flops", "comm", "comm_exposed")
 
 
 def steady(text):
@@ -316,11 +316,10 @@ def make_flag_input():
     fast = re.compile(r'("(?:median|min|max)[a-z_]*": )[\d.e-]+')
     words = [json.dumps({"text": f"the oar of ship {i % 90} and the wind"}) for i in range(100)]
     files = {"stdin": "the oar <|im|> and 5\n", "ids": "104 257 105\n", "prompts.txt": "the oar\nby night\n",
-             "layouts": "layout.dp=8\n", "faults": "0.05 pause 0\n", "passage.jsonl": json.dumps({"text": "salt"}) + "\n",
+             "layouts": "layout.dp=8\n", "faults": "0.05 pause 0\n",
              "claims.yaml": '---\nclaim: "An H100 has 132 units."\ninputs: "h100"\nlet:\n  - n = "h100".units\ncomputed: "{n}"\n'
                             'match: n == 132\n',
-             "task.yaml": "{kind: perplexity, data: passage.jsonl}\n",
-             "answers.yaml": "{kind: generation, data: passage.jsonl, context: '{{ text }}', target: x, max_tokens: 8}\n", "words.jsonl": "\n".join(words) + "\n",
+             "words.jsonl": "\n".join(words) + "\n",
              "corpus.yaml": "out: corpus\nsources:\n  words: {paths: words.jsonl, licence: CC0-1.0}\n"}
     for name, content in files.items():
         with open(os.path.join(folder, name), "w") as f:
@@ -372,6 +371,9 @@ def make_input():
     files = {"c.yaml": CONFIG, "text.txt": words * 60, "other.txt": words[::-1] * 60,
              "special.txt": "<|im|>user\n" * 300, "tokenizer.json": json.dumps(tokenizer),
              "rows.jsonl": json.dumps({"text": "salt and wind"}) + "\n",
+             "passage.jsonl": '{"text": "salt"}\n{"text": "the wind"}\n',
+             "task.yaml": "{kind: perplexity, data: passage.jsonl}\n",
+             "answers.yaml": "{kind: generation, data: passage.jsonl, context: '{{ text }}', target: x, max_tokens: 8}\n",
              "broken.jsonl": '{"text": "salt and wind"}\n' * 200 + '{"text": 5}\n'}
     files["rows.jsonl"] *= 300
     for name, content in files.items():
