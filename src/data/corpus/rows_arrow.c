@@ -16,6 +16,7 @@ enum { MESSAGE_MAX = 256 << 20, BODY_MAX = 1 << 30 };
 typedef struct arrow_state {
     arrow_column columns[2]; // text, id
     arrow_values values[2];
+    arrow_dictionary dictionaries[2];
     data_bytes message;
     bool has_schema, at_end;
     int64_t body_bytes; // of the batch whose rows are read; it lies in the window
@@ -90,9 +91,10 @@ static status begin(corpus_rows *r)
     return ST_OK;
 }
 
-static status open_batch(corpus_rows *r, const flat *f, int64_t body_bytes)
+// Holds the body of a message.
+static status hold_body(corpus_rows *r, int64_t body_bytes, flat *body)
 {
-    arrow_state *s = r->state;
+    const arrow_state *s = r->state;
     if (!s->has_schema) return damaged(r, "a record batch before the schema");
     if (body_bytes > BODY_MAX) {
         return fail(ST_UNSUPPORTED,
@@ -101,11 +103,31 @@ static status open_batch(corpus_rows *r, const flat *f, int64_t body_bytes)
                     r->path, (long long)body_bytes, BODY_MAX);
     }
     TRY(hold(r, body_bytes));
-    const flat body = {(const uint8_t *)r->window + r->begin, body_bytes};
+    *body = (flat){(const uint8_t *)r->window + r->begin, body_bytes};
+    return ST_OK;
+}
+
+static status read_dictionary(corpus_rows *r, const flat *f, int64_t body_bytes)
+{
+    arrow_state *s = r->state;
+    flat body;
+    TRY(hold_body(r, body_bytes, &body));
+    for (int i = 0; i < 2; i++) {
+        TRY(arrow_dictionary_read(f, flat_root(f), r->path, &body, &s->columns[i], BODY_MAX,
+                                  &s->dictionaries[i]));
+    }
+    return skip(r, body_bytes);
+}
+
+static status open_batch(corpus_rows *r, const flat *f, int64_t body_bytes)
+{
+    arrow_state *s = r->state;
+    flat body;
+    TRY(hold_body(r, body_bytes, &body));
     for (int i = 0; i < 2; i++) {
         if (!s->columns[i].is_found) continue;
-        TRY(arrow_batch_open(f, flat_root(f), r->path, &body, &s->columns[i], BODY_MAX,
-                             &s->values[i], &s->rows));
+        TRY(arrow_batch_open(f, arrow_message_batch(f, flat_root(f)), r->path, &body,
+                             &s->columns[i], BODY_MAX, &s->values[i], &s->rows));
     }
     s->body_bytes = body_bytes;
     s->row = 0;
@@ -138,12 +160,24 @@ static status find_batch(corpus_rows *r)
         if (kind == ARROW_SCHEMA) TRY(read_schema(r, &f));
         if (kind == ARROW_RECORDS) {
             TRY(open_batch(r, &f, body_bytes));
+        } else if (kind == ARROW_DICTIONARY) {
+            TRY(read_dictionary(r, &f, body_bytes));
         } else {
-            TRY(skip(r, body_bytes)); // dictionaries of other columns, tensors
+            TRY(skip(r, body_bytes)); // tensors
         }
     }
     if (!s->at_end || s->has_schema) return ST_OK;
     return damaged(r, "an Arrow file without a schema");
+}
+
+// The value of the row in a column.
+static status value(corpus_rows *r, int i, const char **bytes, int64_t *count)
+{
+    arrow_state *s = r->state;
+    const arrow_column *c = &s->columns[i];
+    if (!c->is_coded) return arrow_value(&s->values[i], c, r->path, s->row, bytes, count);
+    return arrow_dictionary_value(&s->dictionaries[i], &s->values[i], c, r->path, s->row, bytes,
+                                  count);
 }
 
 static status set_id(corpus_rows *r, corpus_row *out)
@@ -151,7 +185,7 @@ static status set_id(corpus_rows *r, corpus_row *out)
     arrow_state *s = r->state;
     const arrow_column *c = &s->columns[1];
     if (!c->is_found) return ST_OK;
-    TRY(arrow_value(&s->values[1], c, r->path, s->row, &out->id, &out->id_bytes));
+    TRY(value(r, 1, &out->id, &out->id_bytes));
     if (out->id == NULL || c->type != ARROW_TYPE_INT) return ST_OK;
     const flat f = {(const uint8_t *)out->id, c->width};
     int64_t number = flat_read(&f, 0, c->width);
@@ -167,7 +201,7 @@ static status next(corpus_rows *r, corpus_row *out)
     arrow_state *s = r->state;
     TRY(find_batch(r));
     if (s->at_end) return ST_OK;
-    TRY(arrow_value(&s->values[0], &s->columns[0], r->path, s->row, &out->text, &out->text_bytes));
+    TRY(value(r, 0, &out->text, &out->text_bytes));
     TRY(set_id(r, out));
     out->kind = ROW_DOCUMENT;
     if (out->text == NULL) {
@@ -182,7 +216,10 @@ static void end(corpus_rows *r)
 {
     arrow_state *s = r->state;
     if (s == NULL) return;
-    for (int i = 0; i < 2; i++) arrow_values_deinit(&s->values[i]);
+    for (int i = 0; i < 2; i++) {
+        arrow_values_deinit(&s->values[i]);
+        arrow_dictionary_deinit(&s->dictionaries[i]);
+    }
     data_bytes_deinit(&s->message);
     free(s);
 }

@@ -1,6 +1,7 @@
 // Walks the fields of a schema, whose nodes and buffers come in the order of the fields, and reads
-// the buffers of one column.
+// the buffers of one column. Dictionaries have a file of their own.
 #include "data/corpus/arrow/arrow.h"
+#include "data/corpus/lz4.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,14 +96,27 @@ static status step_over(schema_walk *w, int64_t field, int depth)
     return ST_OK;
 }
 
+// The number that says which dictionary the field has, and the integers that refer to it.
+static status take_dictionary(const schema_walk *w, int64_t field, arrow_column *c)
+{
+    const int64_t encoding = flat_table(w->f, field, 4);
+    if (encoding < 0) return ST_OK;
+    const int64_t index = flat_table(w->f, encoding, 1); // absent: signed, of 32 bits
+    const int64_t bits = index < 0 ? 32 : flat_int(w->f, index, 0, 4, 0);
+    c->is_coded = true;
+    c->dictionary = flat_int(w->f, encoding, 0, 8, 0);
+    c->index_width = (int)bits / 8;
+    c->index_is_signed = index < 0 || flat_int(w->f, index, 1, 1, 0) != 0;
+    if (bits == 8 || bits == 16 || bits == 32 || bits == 64) return ST_OK;
+    return fail(ST_DAMAGED, "%s: places in a dictionary of %lld bits", w->path, (long long)bits);
+}
+
 static status take_column(const schema_walk *w, int64_t field, arrow_column *c)
 {
     const int64_t type = flat_int(w->f, field, 2, 1, 0) & 0xff, node = w->nodes;
     const int64_t buffer = w->buffers;
-    if (flat_table(w->f, field, 4) >= 0) {
-        return refuse(w, field, "has a dictionary; cast it to a plain string column");
-    }
     *c = (arrow_column){.name = c->name, .is_found = true, .node = node, .buffer = buffer};
+    TRY(take_dictionary(w, field, c));
     switch (type) {
     case TYPE_UTF8:
     case TYPE_BINARY:
@@ -152,6 +166,8 @@ status arrow_schema_read(const flat *f, int64_t message, const char *path, arrow
 
 // ---- batches ------------------------------------------------------------------------------------
 
+enum { CODEC_LZ4_FRAME, CODEC_ZSTD, CODEC_COUNT };
+
 void arrow_values_deinit(arrow_values *v)
 {
     for (int i = 0; i < 3; i++) data_bytes_deinit(&v->unpacked[i]);
@@ -162,9 +178,9 @@ static status damaged(const char *path, const char *why)
     return fail(ST_DAMAGED, "%s: a record batch is damaged: %s", path, why);
 }
 
-// Unpacks a buffer: 8 bytes of its unpacked size (-1: not packed), then zstd data.
-static status unpack(const char *path, int64_t limit_bytes, data_bytes *into, const uint8_t **bytes,
-                     int64_t *count)
+// Unpacks a buffer: 8 bytes of its unpacked size (-1: not packed), then the data of a codec.
+static status unpack(const char *path, int64_t codec, int64_t limit_bytes, data_bytes *into,
+                     const uint8_t **bytes, int64_t *count)
 {
     const flat head = {*bytes, *count};
     if (*count == 0) return ST_OK;
@@ -173,7 +189,7 @@ static status unpack(const char *path, int64_t limit_bytes, data_bytes *into, co
     *bytes += 8;
     *count -= 8;
     if (size == -1) return ST_OK;
-    // zstd cannot make more than this from so few bytes; a size that is too large takes no memory.
+    // No codec makes more than this from so few bytes; a size that is too large takes no memory.
     if (size < 0 || size > limit_bytes || size / 65536 > *count) {
         return damaged(path, "the size of a packed buffer");
     }
@@ -181,8 +197,12 @@ static status unpack(const char *path, int64_t limit_bytes, data_bytes *into, co
     if (moved == NULL) return fail(ST_NO_MEMORY, "%s: no memory for a column", path);
     into->items = moved;
     into->capacity = size + 1;
-    const size_t got = ZSTD_decompress(moved, (size_t)size, *bytes, (size_t)*count);
-    if (ZSTD_isError(got) || (int64_t)got != size) return damaged(path, "its zstd data");
+    if (codec == CODEC_ZSTD) {
+        const size_t got = ZSTD_decompress(moved, (size_t)size, *bytes, (size_t)*count);
+        if (ZSTD_isError(got) || (int64_t)got != size) return damaged(path, "its zstd data");
+    } else if (!lz4_frames(*bytes, *count, (uint8_t *)moved, size)) {
+        return damaged(path, "its LZ4 data");
+    }
     *bytes = (const uint8_t *)moved;
     *count = size;
     return ST_OK;
@@ -200,26 +220,30 @@ static status take_buffer(const flat *f, int64_t buffers, int64_t i, const char 
     return ST_OK;
 }
 
-status arrow_batch_open(const flat *f, int64_t message, const char *path, const flat *body,
+int64_t arrow_message_batch(const flat *f, int64_t message)
+{
+    return flat_table(f, message, 2);
+}
+
+status arrow_batch_open(const flat *f, int64_t batch, const char *path, const flat *body,
                         const arrow_column *column, int64_t limit_bytes, arrow_values *out,
                         int64_t *rows)
 {
-    const int64_t batch = flat_table(f, message, 2);
     int64_t nodes = 0, buffers = 0;
     const int64_t node_at = flat_vector(f, batch, 1, 16, &nodes);
     const int64_t buffer_at = flat_vector(f, batch, 2, 16, &buffers);
     const int64_t packing = flat_table(f, batch, 3);
-    const int own = column->type == ARROW_TYPE_BYTES ? 3 : 2;
+    const int64_t codec = packing < 0 ? -1 : flat_int(f, packing, 0, 1, CODEC_LZ4_FRAME);
+    const int own = column->type == ARROW_TYPE_BYTES && !column->is_coded ? 3 : 2;
+    const int width = column->is_coded ? column->index_width : column->width;
     *rows = flat_int(f, batch, 0, 8, -1);
     if (batch < 0 || *rows < 0) return damaged(path, "it has no length");
     if (column->node >= nodes || column->buffer + own > buffers) {
         return damaged(path, "it has fewer columns than the schema");
     }
-    if (packing >= 0 && flat_int(f, packing, 0, 1, 0) != 1) {
-        return fail(ST_UNSUPPORTED,
-                    "%s: its buffers are packed with LZ4; write them with zstd or "
-                    "unpacked",
-                    path);
+    if (codec >= CODEC_COUNT) {
+        return fail(ST_UNSUPPORTED, "%s: codec %lld of its buffers is not known", path,
+                    (long long)codec);
     }
     const int64_t length = flat_read(f, node_at + 16 * column->node, 8);
     const int64_t nulls = flat_read(f, node_at + 16 * column->node + 8, 8);
@@ -228,7 +252,8 @@ status arrow_batch_open(const flat *f, int64_t message, const char *path, const 
     int64_t counts[3] = {0, 0, 0};
     for (int i = 0; i < own; i++) {
         TRY(take_buffer(f, buffer_at, column->buffer + i, path, body, &bytes[i], &counts[i]));
-        if (packing >= 0) TRY(unpack(path, limit_bytes, &out->unpacked[i], &bytes[i], &counts[i]));
+        if (codec < 0) continue;
+        TRY(unpack(path, codec, limit_bytes, &out->unpacked[i], &bytes[i], &counts[i]));
     }
     out->valid = nulls != 0 && counts[0] > 0 ? bytes[0] : NULL;
     out->valid_bytes = counts[0];
@@ -237,11 +262,16 @@ status arrow_batch_open(const flat *f, int64_t message, const char *path, const 
     out->bytes = bytes[2];
     out->bytes_count = counts[2];
     const int64_t entries = *rows + (own == 3 && *rows > 0 ? 1 : 0);
-    if (entries > out->offsets_bytes / column->width ||
+    if (entries > out->offsets_bytes / width ||
         (out->valid != NULL && *rows > 8 * out->valid_bytes)) {
         return damaged(path, "a buffer is too short for its rows");
     }
     return ST_OK;
+}
+
+static bool is_null(const arrow_values *v, int64_t i)
+{
+    return v->valid != NULL && (v->valid[i / 8] >> (i % 8) & 1) == 0;
 }
 
 status arrow_value(const arrow_values *v, const arrow_column *column, const char *path, int64_t i,
@@ -250,7 +280,7 @@ status arrow_value(const arrow_values *v, const arrow_column *column, const char
     const flat offsets = {v->offsets, v->offsets_bytes};
     *bytes = NULL;
     *count = 0;
-    if (v->valid != NULL && (v->valid[i / 8] >> (i % 8) & 1) == 0) return ST_OK;
+    if (is_null(v, i)) return ST_OK;
     if (column->type == ARROW_TYPE_INT) {
         *bytes = (const char *)v->offsets + i * column->width;
         *count = column->width;

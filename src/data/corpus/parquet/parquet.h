@@ -2,7 +2,7 @@
 //
 // The reader covers what tables of texts use: top-level columns of type BYTE_ARRAY, required or
 // optional, plain, dictionary and delta-length encodings, pages of both versions, and the codecs
-// none, snappy, gzip and zstd. Everything else is refused by its name.
+// none, snappy, gzip, zstd and LZ4 (both forms). Everything else is refused by its name.
 #ifndef DATA_CORPUS_PARQUET_PARQUET_H
 #define DATA_CORPUS_PARQUET_PARQUET_H
 

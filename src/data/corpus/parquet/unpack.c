@@ -1,4 +1,5 @@
 // The codecs of pages, and the packed integers in them.
+#include "data/corpus/lz4.h"
 #include "data/corpus/parquet/parquet.h"
 
 #include <string.h>
@@ -114,11 +115,15 @@ status parquet_unpack(const parquet_file *p, int32_t codec, const uint8_t *from,
     } else if (codec == CODEC_ZSTD) {
         const size_t got = ZSTD_decompress(to, (size_t)to_bytes, from, (size_t)from_bytes);
         good = !ZSTD_isError(got) && (int64_t)got == to_bytes;
+    } else if (codec == CODEC_LZ4) {
+        good = lz4_hadoop(from, from_bytes, to, to_bytes);
+    } else if (codec == CODEC_LZ4_RAW) {
+        good = lz4_block(from, from_bytes, to, to_bytes);
     } else {
         const bool is_known = codec >= 0 && codec < COUNT_OF(names);
         return fail(ST_UNSUPPORTED,
                     "%s: pages packed with %s are not supported; write the file with zstd, snappy, "
-                    "gzip or no compression",
+                    "LZ4, gzip or no compression",
                     p->path, is_known ? names[codec] : "an unknown codec");
     }
     return good ? ST_OK
