@@ -42,6 +42,13 @@ sed 's/"pre_tokenizer": null/"post_processor": {"type": "BertProcessing", "sep":
 same 'tokens around a text' '{"ids": [2, 5, 1, 2, 9]}' \
     "$(head -1 lines.jsonl | "$trireme" tokenizer encode -t around.json --jsonl --add-special)"
 check 0 '5 1 2 6' -- tokenizer encode -t around.json <text.txt
+sed 's/"pre_tokenizer": null/"truncation": {"max_length": 2}, "padding": {"strategy": {"Fixed": 4}, "pad_id": 1}/' \
+    tokenizer.json >limits.json
+check 0 '5 1 2 6' 'asks for truncation to 2 tokens and padding to 4 tokens, which only' -- tokenizer encode -t limits.json <text.txt
+check 0 '5 1 1 1' -- tokenizer encode -t limits.json --truncate --pad <text.txt
+check 0 'asks for     truncation to 2' -- tokenizer info -t limits.json
+check 2 '--pad has no effect' -- tokenizer encode -t tokenizer.json --pad <text.txt
+check 2 'takes no --truncate' -- tokenizer decode -t limits.json --truncate <text.txt
 check 2 'takes no --add-special' -- tokenizer decode -t bytes --add-special
 sed -i 's/"type": "Fuse"/"type": "Fuze"/' tokenizer.json
 check 3 'decoder `Fuze` is not supported' -- tokenizer encode -t tokenizer.json <text.txt

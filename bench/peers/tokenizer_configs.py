@@ -4,7 +4,7 @@
   pip install tokenizers==0.23.3
   bench/peers/tokenizer_configs.py [--configs N] [--strings N] [--seed N] [--trireme PROGRAM]
 
-Each file has a random model, normalizers, pre-tokenizers, post-processors, decoders and added tokens. For each it
+Each file has a random model, normalizers, pre-tokenizers, post-processors, decoders, added tokens, truncation and padding. For each it
 compares the ids with and without the post-processor's tokens, and the texts of ids with and without special tokens.
 Files that trireme refuses are counted by reason: a refusal is no difference. Ends with status 1 if anything differs.
 """
@@ -194,6 +194,20 @@ def make(r, kinds, only):
     return name, t
 
 
+def set_limits(r, t):
+    """`truncation` and `padding`: the flags with which trireme applies them."""
+    flags = []
+    if r.random() < 0.4:
+        t.enable_truncation(r.randrange(8, 30), stride=r.choice([0, 0, 3]), strategy=r.choice(["longest_first", "only_first"]),
+                            direction=r.choice(["left", "right"]))
+        flags.append("--truncate")
+    if r.random() < 0.4:
+        t.enable_padding(direction=r.choice(["left", "right"]), pad_id=r.randrange(5), length=r.choice([None, 1, 20, 40]),
+                         pad_to_multiple_of=r.choice([None, 1, 8]))
+        flags.append("--pad")
+    return flags
+
+
 def ask(program, action, path, lines, key, flags):
     text = "".join(json.dumps(line) + "\n" for line in lines)
     done = subprocess.run([program, "tokenizer", action, "-t", path, "--jsonl", *flags], input=text.encode(),
@@ -238,6 +252,7 @@ def peer_texts(t, lists, skip):
 
 def one(a, r, kinds, number, folder, reasons):
     name, t = make(r, kinds, a.only.split(",") if a.only else None)
+    limits = set_limits(r, t)
     path = os.path.join(folder, f"{number}.json")
     t.save(path)
     try:
@@ -251,8 +266,8 @@ def one(a, r, kinds, number, folder, reasons):
         wanted = peer_ids(t, strings, special)
         some = [i for i in range(len(strings)) if wanted[i] is not None]
         got, code, why = ask(a.trireme, "encode", path, [{"text": strings[i]} for i in some], "ids",
-                             ["--special"] + (["--add-special"] if special else []))
-        if got is None and code == 3:
+                             ["--special"] + limits + (["--add-special"] if special else []))
+        if got is None and (code == 3 or "has no place" in why):
             reason = why.split(".json: ", 1)[-1].split("\n")[0]
             reasons[reason[:90]] += 1
             if a.show and a.show in reason:

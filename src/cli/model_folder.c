@@ -122,6 +122,13 @@ void cli_warn_threads(cli_context *cli, int64_t threads)
              (long long)threads, cores);
 }
 
+void cli_warn_unapplied(cli_context *cli, const data_tokenizer *t)
+{
+    const char *left = data_tokenizer_unapplied(t, 0);
+    if (left == NULL) return;
+    cli_warn(cli, "the tokenizer's file asks for %s, which is not applied here", left);
+}
+
 status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *wanted,
                           data_tokenizer **out)
 {
@@ -146,6 +153,7 @@ status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *
                  "--tokenizer %s has %lld ids, the model %lld: text with the others is refused",
                  wanted, (long long)ids, (long long)model->spec.vocab);
     }
+    cli_warn_unapplied(cli, t);
     if (model->takes_special_as_text) data_tokenizer_set_flags(t, 0);
     *out = t;
     return ST_OK;

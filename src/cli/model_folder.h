@@ -58,6 +58,8 @@ NODISCARD status cli_model_find(cli_context *cli, const char *path, cli_model *o
 NODISCARD status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *wanted,
                                     data_tokenizer **out);
 
+// Warns of what the tokenizer's file asks for and only `tokenizer encode` can apply.
+void cli_warn_unapplied(cli_context *cli, const data_tokenizer *t);
 // Warns of more threads than this host has cores, by --threads.
 void cli_warn_threads(cli_context *cli, int64_t threads);
 

@@ -109,6 +109,8 @@ typedef struct corpus_result {
     corpus_drop *drops; // in `a`, in the order of the rules
     int64_t drop_count;
     bool was_complete; // an earlier call had finished the same build
+    // The file of the tokenizer asks for it, a corpus leaves it out (data_tokenizer_unapplied).
+    const char *unapplied;
 } corpus_result;
 
 // Builds the corpus, or continues a build that was interrupted. progress may be NULL.

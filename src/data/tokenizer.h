@@ -49,7 +49,10 @@ enum {
     // The text is a piece of a longer one, cut as data_tokenizer_cuts says: text stands before it,
     // after it.
     DATA_ENCODE_CONTINUES = 4,
-    DATA_ENCODE_GOES_ON = 8
+    DATA_ENCODE_GOES_ON = 8,
+    // Cuts the text's ids, and fills all ids up, as the file's `truncation` and `padding` say.
+    DATA_ENCODE_TRUNCATE = 16,
+    DATA_ENCODE_PAD = 32
 };
 // Appends the ids of the text. Bytes that are not UTF-8 count as U+FFFD (`bpe`) or as themselves
 // (`bytes`).
@@ -102,6 +105,12 @@ enum {
 // Where a text may be cut so that encoding the pieces, with DATA_ENCODE_CONTINUES and _GOES_ON,
 // equals encoding the whole; 0: nowhere. The program then reads long files piece by piece.
 int data_tokenizer_cuts(const data_tokenizer *t);
+
+// True if the file has what the flag, DATA_ENCODE_TRUNCATE or _PAD, applies.
+bool data_tokenizer_has(const data_tokenizer *t, int flag);
+// The file asks for it and encoding with these flags leaves it out, such as "truncation to 512
+// tokens and padding"; NULL: nothing. Texts that are trained are neither cut nor filled up so.
+const char *data_tokenizer_unapplied(const data_tokenizer *t, int flags);
 
 // The flags for encoding texts and prompts (data.special_tokens). After opening, special tokens in
 // a text are recognised.

@@ -413,7 +413,6 @@ static void test_refusals(void **state)
         {{.options = ", \"type\": \"WordPiece\""}, ST_DAMAGED, "type"}, // a duplicate key
         {{.options = ", \"dropout\": 0.1"}, ST_UNSUPPORTED, "dropout"},
         {{.split = "{\"type\": \"Metaspace\"}"}, ST_DAMAGED, "replacement"},
-        {{.split = "{\"type\": \"UnicodeScripts\"}"}, ST_UNSUPPORTED, "`UnicodeScripts`"},
         {{.more = ", \"ab\": 255"}, ST_DAMAGED, "255"},
         {{.more = ", \"ab\": -2"}, ST_DAMAGED, "-2"},
         {{.more = ", \"ab\": 1e30"}, ST_DAMAGED, "\"ab\""},

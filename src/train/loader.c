@@ -141,6 +141,17 @@ static status malformed_report(void *context, const char *path, int64_t at)
     return l->heard(l->heard_context, LOG_WARN, line);
 }
 
+// Says by name what a tokenizer's file asks for and training does not do.
+static status unapplied_report(const train_loader *l)
+{
+    const char *left = data_tokenizer_unapplied(l->tokenizer, 0);
+    char line[512];
+    if (left == NULL || l->heard == NULL) return ST_OK;
+    (void)snprintf(line, sizeof(line),
+                   "the tokenizer's file asks for %s, which training leaves out", left);
+    return l->heard(l->heard_context, LOG_WARN, line);
+}
+
 // Formats data.valid for the dataset: NULL, a share, or a path.
 static status valid_text(const run_config *r, char buffer[VALID_TEXT_BYTES], const char **out)
 {
@@ -215,6 +226,7 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
     TRY(train_curriculum(l->a, l->r, &phases));
     l->heard = heard;
     l->heard_context = context;
+    TRY(unapplied_report(l));
     const data_progress progress = {.report = progress_report,
                                     .skipped = skipped_report,
                                     .malformed = malformed_report,

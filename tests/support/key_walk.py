@@ -346,6 +346,9 @@ def make_flag_input():
         "pair": [], "special_tokens": {"<|im|>": {"id": "<|im|>", "ids": [257], "tokens": ["<|im|>"]}}}
     with open(os.path.join(folder, "begins.json"), "w") as f:
         json.dump(begins, f)
+    begins.update(post_processor=None, truncation={"max_length": 1}, padding={"pad_to_multiple_of": 999, "pad_id": 1})
+    with open(os.path.join(folder, "limits.json"), "w") as f:
+        json.dump(begins, f)
 
 
 CONFIG = """run: {dir: r}

@@ -5,6 +5,7 @@
 #include "cli/data/data_commands.h"
 #include "cli/data/data_look.h"
 #include "cli/inspect/inspect.h"
+#include "cli/model_folder.h"
 #include "cli/run_folder.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
@@ -117,6 +118,7 @@ static status inspect(cli_context *cli, const cli_call *call)
     const data_flags *f = call->flags;
     data_tokenizer *t = NULL;
     if (f->tokenizer != NULL) TRY(data_tokenizer_open(cli->h, cli->a, f->tokenizer, &t));
+    if (t != NULL) cli_warn_unapplied(cli, t);
     if (t != NULL && f->special_tokens == RUN_SPECIAL_TEXT) data_tokenizer_set_flags(t, 0);
     const status st = inspect_all(cli, call, t);
     data_tokenizer_close(t);
@@ -284,6 +286,7 @@ static status pack(cli_context *cli, const cli_call *call)
     if (f->out == NULL) return fail(ST_USAGE, "data pack needs --out, the folder for the shards");
     packing p = {.cli = cli, .folder = f->out, .skips = f->on_error == 1};
     TRY(data_tokenizer_open(cli->h, cli->a, f->tokenizer, &p.tokenizer));
+    cli_warn_unapplied(cli, p.tokenizer);
     if (f->special_tokens == RUN_SPECIAL_TEXT) data_tokenizer_set_flags(p.tokenizer, 0);
     const status st = pack_all(&p, call);
     data_tokenizer_close(p.tokenizer);

@@ -116,6 +116,9 @@ status data_build(cli_context *cli, const cli_call *call)
     if (cli->live_err) (void)fprintf(cli->err, "\r\033[K");
     TRY(st);
     print_result(cli, c, &r, (double)(cli->h->api->monotonic_ns(cli->h) - begin_ns) / 1e9);
+    if (r.unapplied != NULL) {
+        cli_warn(cli, "%s asks for %s, which a corpus leaves out", c->tokenizer, r.unapplied);
+    }
     char *key = NULL;
     const char *quoted = NULL;
     TRY(arena_format(cli->a, &key, "data.train=%s", c->out));

@@ -32,6 +32,16 @@ static const option rows[] = {
      .offset = AT(add_special),
      .default_text = "false",
      .help = "encode adds the tokens that the file puts before and after a text, such as <s>"},
+    {.key = "truncate",
+     .kind = OPTION_BOOL,
+     .offset = AT(truncate),
+     .default_text = "false",
+     .help = "encode cuts each text to the length of the file's `truncation`"},
+    {.key = "pad",
+     .kind = OPTION_BOOL,
+     .offset = AT(pad),
+     .default_text = "false",
+     .help = "encode fills up the ids of each text as the file's `padding` says"},
     {.key = "skip-special",
      .kind = OPTION_BOOL,
      .offset = AT(skip_special),
@@ -120,12 +130,16 @@ static void print(work *w, const char *bytes, int64_t count)
 
 // ---- encode -------------------------------------------------------------------------------------
 
+static int encode_flags(const tokenizer_flags *f)
+{
+    return (f->special ? DATA_ENCODE_SPECIAL : 0) | (f->add_special ? DATA_ENCODE_ADD : 0) |
+           (f->truncate ? DATA_ENCODE_TRUNCATE : 0) | (f->pad ? DATA_ENCODE_PAD : 0);
+}
+
 static status encode(work *w, const char *bytes, int64_t count)
 {
-    const int how =
-        (w->f->special ? DATA_ENCODE_SPECIAL : 0) | (w->f->add_special ? DATA_ENCODE_ADD : 0);
     w->ids.count = 0;
-    TRY(data_tokenizer_encode(w->t, bytes, count, how, &w->ids));
+    TRY(data_tokenizer_encode(w->t, bytes, count, encode_flags(w->f), &w->ids));
     if (w->f->jsonl) cli_print(w->cli, "{\"ids\": [");
     for (int64_t i = 0; i < w->ids.count; i++) {
         const char *between = i == 0 ? "" : w->f->jsonl ? ", " : " ";
@@ -259,8 +273,28 @@ static status each_line(work *w, const char *key, status (*use)(work *, const js
     return st;
 }
 
+// Says by name what the file asks for and no flag applies; a flag without anything to apply is an
+// error.
+static status check_limits(const work *w)
+{
+    const tokenizer_flags *f = w->f;
+    const char *left = data_tokenizer_unapplied(w->t, encode_flags(f));
+    if (f->truncate && !data_tokenizer_has(w->t, DATA_ENCODE_TRUNCATE)) {
+        return fail(ST_USAGE, "--truncate has no effect: %s has no `truncation`", f->tokenizer);
+    }
+    if (f->pad && !data_tokenizer_has(w->t, DATA_ENCODE_PAD)) {
+        return fail(ST_USAGE, "--pad has no effect: %s has no `padding`", f->tokenizer);
+    }
+    if (left != NULL) {
+        cli_warn(w->cli, "%s asks for %s, which only --truncate and --pad apply", f->tokenizer,
+                 left);
+    }
+    return ST_OK;
+}
+
 static status encode_all(work *w)
 {
+    TRY(check_limits(w));
     if (w->f->jsonl) return each_line(w, "text", encode_value);
     data_bytes input = {0};
     status st = all_input(&input);
@@ -294,6 +328,8 @@ static status info(work *w)
     } else {
         cli_print(w->cli, "end of text  none\n");
     }
+    const char *limits = data_tokenizer_unapplied(t, 0);
+    if (limits != NULL) cli_print(w->cli, "asks for     %s\n", limits);
     cli_print(w->cli, "id           %s\n", hash128_text(data_tokenizer_id(t), hex));
     return ST_OK;
 }
@@ -319,6 +355,9 @@ static status check_flags(int64_t i, const tokenizer_flags *f)
     }
     if (f->add_special && !actions[i].takes_special) {
         return fail(ST_USAGE, "tokenizer %s takes no --add-special", name);
+    }
+    if ((f->truncate || f->pad) && !actions[i].takes_special) {
+        return fail(ST_USAGE, "tokenizer %s takes no --%s", name, f->truncate ? "truncate" : "pad");
     }
     if (f->skip_special && !actions[i].takes_skip) {
         return fail(ST_USAGE, "tokenizer %s takes no --skip-special", name);
@@ -350,6 +389,8 @@ static status check_train_flags(const cli_call *call, bool is_train)
                  {"jsonl", f->jsonl, false},
                  {"special", f->special, false},
                  {"add-special", f->add_special, false},
+                 {"truncate", f->truncate, false},
+                 {"pad", f->pad, false},
                  {"skip-special", f->skip_special, false}};
     for (int64_t i = 0; i < COUNT_OF(given); i++) {
         if (!given[i].is_given || given[i].is_of_train == is_train) continue;
@@ -403,7 +444,8 @@ const cli_command cli_command_tokenizer = {
         "special tokens in the text are text without --special. decode: prints the text of "
         "the ids on standard input. With --jsonl, each line of the input and of the output is "
         "an object: {\"text\": ...} and {\"ids\": [...]}. No token is added before or after a "
-        "text without --add-special. info: prints the method, the size of the vocabulary and the end-of-text id. "
+        "text without --add-special, and a file's `truncation` and `padding` are applied with "
+        "--truncate and --pad alone. info: prints the method, the size of the vocabulary and the end-of-text id. "
         "train: learns a byte-level BPE, or with --model unigram a Unigram, from texts (plain, "
         "JSON lines, .gz, .zst) and writes a tokenizer.json, which Hugging Face tokenizers "
         "reads too; the merges are those of its trainer.",

@@ -6,7 +6,7 @@
 
 typedef struct tokenizer_flags {
     const char *tokenizer;
-    bool jsonl, special, add_special, skip_special;
+    bool jsonl, special, add_special, skip_special, truncate, pad;
     // These belong to train.
     const char *out, *pattern;
     int64_t vocab, min_frequency, threads, max_words;

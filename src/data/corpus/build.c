@@ -143,6 +143,7 @@ static status run_passes(build *b, corpus_result *out)
     TRY(build_dedup(b));
     TRY(build_shards(b));
     TRY(sum_up(b, out));
+    out->unapplied = b->unapplied;
     if (out->kept_documents == 0) {
         return fail(ST_DATA, "%s: no document stays; every one of %lld was dropped", b->c->out,
                     (long long)out->documents);

@@ -76,6 +76,7 @@ typedef struct build {
     hash128 inputs;                   // of the content of all files
     const char *tokenizer;            // as the manifest names it
     hash128 tokenizer_id;
+    const char *unapplied; // see corpus_result
     build_shard *shards;
     int64_t shard_count, shard_capacity;
     int64_t report_ns, done, all, tokens; // progress of a pass; one thread at a time

@@ -206,6 +206,7 @@ status build_tokenizer(build *b)
     data_tokenizer *t = NULL;
     TRY(data_tokenizer_open(b->h, b->a, b->c->tokenizer, &t));
     b->tokenizer_id = data_tokenizer_id(t);
+    b->unapplied = data_tokenizer_unapplied(t, 0); // in b->a
     data_tokenizer_close(t);
     b->tokenizer = "bytes";
     return strcmp(b->c->tokenizer, "bytes") == 0 ? ST_OK : copy_tokenizer(b);

@@ -45,7 +45,10 @@ static status check_model(const char *path, const json *model)
         return unsupported(path, "model type", type, "BPE, WordPiece, WordLevel or Unigram");
     }
     if (json_real(json_get(model, "dropout"), 0.0) > 0.0) {
-        return unsupported(path, "model option", "dropout", "none");
+        return fail(ST_UNSUPPORTED,
+                    "%s: model option `dropout` is not supported: it encodes a text in another way "
+                    "each time; write `\"dropout\": null` into the file",
+                    path);
     }
     return ST_OK;
 }

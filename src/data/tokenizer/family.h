@@ -40,7 +40,17 @@ typedef struct data_tokenizer_row {
 typedef struct post_process {
     const int32_t *items; // NULL: the text alone
     int64_t count;
+    int64_t added; // tokens that truncation allows for, as the reference counts them
 } post_process;
+
+// `truncation` and `padding` of the file (limits.h).
+typedef struct tokenizer_limits {
+    bool truncates, cuts_left, pads, pads_left;
+    int strategy; // LongestFirst, OnlyFirst, OnlySecond
+    int64_t length_max, stride;
+    int64_t length_fixed, multiple, pad_id; // length_fixed 0: the text's own
+    const char *about[3]; // both; without truncation; without padding. NULL: neither is left
+} tokenizer_limits;
 
 struct data_tokenizer {
     const data_tokenizer_row *row;
@@ -52,7 +62,8 @@ struct data_tokenizer {
     int flags;        // DATA_ENCODE_*, see data_tokenizer_flags
     hash128 id;
     post_process around[2]; // without and with the tokens of DATA_ENCODE_ADD
-    struct bpe *bpe;        // of the rows `bpe` and `pipeline`
+    tokenizer_limits limits;
+    struct bpe *bpe; // of the rows `bpe` and `pipeline`
     struct pipeline *pipeline;
 };
 

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "data/tokenizer/bpe.h"
 #include "data/tokenizer/convert/convert.h"
+#include "data/tokenizer/limits.h"
 #include "data/tokenizer/pipeline/pattern.h"
 #include "data/tokenizer/post_process.h"
 
@@ -39,6 +40,7 @@ static status open_root(arena *a, const char *path, const json *root, const char
     bpe_build_abandon(&b);
     TRY(st);
     st = post_process_read(a, path, json_get(root, "post_processor"), *out);
+    if (st == ST_OK) st = limits_read(a, path, root, *out);
     if (st != ST_OK) data_tokenizer_close(*out);
     return st;
 }

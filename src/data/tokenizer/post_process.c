@@ -10,6 +10,7 @@
 // As in the reference, a template makes a text of its own of each part, and what follows it gets
 // several texts. Without the tokens to add, a template still says how often the text stands there.
 #include "data/tokenizer/post_process.h"
+#include "data/tokenizer/limits.h"
 
 #include <string.h>
 
@@ -169,6 +170,26 @@ static status read_list(arena *a, const char *path, const json *step, bool adds,
     return st;
 }
 
+// The tokens that a step adds to a single text. A step behind one that makes several texts may add
+// more, but the reference counts so.
+static int64_t count_added(const json *step)
+{
+    const char *type = json_text(json_get(step, "type"), "?");
+    const json *list = json_get(step, "processors"), *parts = json_get(step, "single");
+    int64_t count = 0;
+    if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0) return 2;
+    if (strcmp(type, "Sequence") == 0) { // whose depth is checked
+        for (int64_t i = 0; i < json_count(list); i++) count += count_added(json_at(list, i));
+    }
+    if (strcmp(type, "TemplateProcessing") != 0) return count;
+    for (int64_t i = 0; i < json_count(parts); i++) {
+        const json *id = json_get(json_get(json_at(parts, i), "SpecialToken"), "id");
+        const json *token = json_get(json_get(step, "special_tokens"), json_text(id, ""));
+        count += json_count(json_get(token, "ids"));
+    }
+    return count;
+}
+
 status post_process_read(arena *a, const char *path, const json *step, data_tokenizer *t)
 {
     post_process *all = &t->around[1];
@@ -176,6 +197,7 @@ status post_process_read(arena *a, const char *path, const json *step, data_toke
     if (json_kind_of(step) == JSON_NONE || json_kind_of(step) == JSON_NULL_VALUE) return ST_OK;
     TRY(read_list(a, path, step, false, &t->around[0]));
     TRY(read_list(a, path, step, true, all));
+    all->added = count_added(step);
     for (int64_t i = 0; i < all->count; i++) {
         if (all->items[i] >= t->vocab_size) {
             return damaged(path, "a token with an id beyond the vocabulary");
@@ -184,19 +206,29 @@ status post_process_read(arena *a, const char *path, const json *step, data_toke
     return ST_OK;
 }
 
+// The ids of the text itself, cut to the file's length if the flags ask for it.
+static status encode_text(data_tokenizer *t, const char *text, int64_t bytes, int flags,
+                          int64_t added, data_ids *out)
+{
+    const int64_t first = out->count;
+    TRY(t->row->encode(t, text, bytes, flags, out));
+    const bool is_cut = (flags & DATA_ENCODE_TRUNCATE) != 0 && t->limits.truncates;
+    return is_cut ? limits_cut(t, first, added, out) : ST_OK;
+}
+
 // A text that stands there several times is encoded once.
-status post_process_encode(data_tokenizer *t, const char *text, int64_t bytes, int flags,
-                           data_ids *out)
+static status encode_around(data_tokenizer *t, const char *text, int64_t bytes, int flags,
+                            data_ids *out)
 {
     const post_process *p = &t->around[(flags & DATA_ENCODE_ADD) != 0 ? 1 : 0];
     int64_t first = -1, count = 0;
-    if (p->items == NULL) return t->row->encode(t, text, bytes, flags, out);
+    if (p->items == NULL) return encode_text(t, text, bytes, flags, 0, out);
     for (int64_t i = 0; i < p->count; i++) {
         if (p->items[i] != POST_PROCESS_TEXT) {
             TRY(data_ids_add(out, &p->items[i], 1));
         } else if (first < 0) {
             first = out->count;
-            TRY(t->row->encode(t, text, bytes, flags, out));
+            TRY(encode_text(t, text, bytes, flags, p->added, out));
             count = out->count - first;
         } else {
             data_ids copy = {0};
@@ -207,4 +239,13 @@ status post_process_encode(data_tokenizer *t, const char *text, int64_t bytes, i
         }
     }
     return ST_OK;
+}
+
+status post_process_encode(data_tokenizer *t, const char *text, int64_t bytes, int flags,
+                           data_ids *out)
+{
+    const int64_t first = out->count;
+    TRY(encode_around(t, text, bytes, flags, out));
+    const bool is_filled = (flags & DATA_ENCODE_PAD) != 0 && t->limits.pads;
+    return is_filled ? limits_fill(t, first, out) : ST_OK;
 }

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 typedef struct form {
-    const char *normalizer, *splitter, *processor, *decoder, *options, *merges;
+    const char *normalizer, *splitter, *processor, *decoder, *options, *merges, *limits;
 } form;
 
 #define VOCAB                                                                                       \
@@ -30,11 +30,11 @@ static status open_form(arena *a, form f, data_tokenizer **out)
     char *all = NULL;
     assert_int_equal(
         arena_format(a, &all,
-                     "{\"normalizer\": %s, \"pre_tokenizer\": %s, \"post_processor\": %s, "
+                     "{%s \"normalizer\": %s, \"pre_tokenizer\": %s, \"post_processor\": %s, "
                      "\"decoder\": %s, \"model\": {\"type\": \"BPE\", \"unk_token\": \"?\"%s, "
                      "\"vocab\": " VOCAB ", \"merges\": %s}}",
-                     or_null(f.normalizer), or_null(f.splitter), or_null(f.processor),
-                     or_null(f.decoder), f.options != NULL ? f.options : "",
+                     f.limits != NULL ? f.limits : "", or_null(f.normalizer), or_null(f.splitter),
+                     or_null(f.processor), or_null(f.decoder), f.options != NULL ? f.options : "",
                      f.merges != NULL ? f.merges : MERGES),
         ST_OK);
     return data_tokenizer_open_text(a, "file", all, (int64_t)strlen(all), out);
@@ -87,6 +87,14 @@ static void test_encoding(void **state)
          0,
          5,
          {1, 1, 2, 1, 2}},
+        {{.splitter = "{\"type\": \"UnicodeScripts\"}"}, "  a", 0, 1, {1}},
+        {{.splitter = "{\"type\": \"UnicodeScripts\"}"}, " ", 0, 0, {0}},
+        {{.splitter = "{\"type\": \"UnicodeScripts\"}"}, "a b", 0, 3, {1, 0, 2}},
+        {{.splitter = "{\"type\": \"UnicodeScripts\"}", .options = ", \"fuse_unk\": true"},
+         "a\u044f bab\u30fc\u754c",
+         0,
+         5,
+         {1, 0, 2, 3, 0}},
     };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) check_answer(&rows[i]);
 }
@@ -127,6 +135,86 @@ static void test_processors(void **state)
         {{.processor = SEQUENCE("")}, "ab", DATA_ENCODE_ADD, 1, {3}},
     };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) check_answer(&rows[i]);
+}
+
+// ---- truncation and padding ---------------------------------------------------------------------
+
+#define CUT(more)  "\"truncation\": {" more "\"stride\": 0}, "
+#define FILL(more) "\"padding\": {" more "\"pad_id\": 12}, "
+#define FIXED      "\"strategy\": {\"Fixed\": 6}, "
+#define LEFT       "\"direction\": \"Left\", "
+#define MULTIPLE   "\"pad_to_multiple_of\": 4, "
+
+static void test_limits(void **state)
+{
+    (void)state;
+    enum { ADD = DATA_ENCODE_ADD, CUTS = DATA_ENCODE_TRUNCATE, FILLS = DATA_ENCODE_PAD };
+    static const answer rows[] = {
+        {{.limits = CUT("\"max_length\": 4, ")}, "babbaa", 0, 5, {2, 3, 2, 1, 1}},
+        {{.limits = CUT("\"max_length\": 4, ")}, "babbaa", CUTS, 4, {2, 3, 2, 1}},
+        {{.limits = CUT("\"max_length\": 4, ")}, "babbaa", CUTS | ADD, 4, {16, 2, 3, 17}},
+        {{.limits = CUT(LEFT "\"max_length\": 4, ")}, "babbaa", CUTS, 4, {3, 2, 1, 1}},
+        {{.limits = CUT(LEFT "\"max_length\": 4, ")}, "babbaa", CUTS | ADD, 4, {16, 1, 1, 17}},
+        {{.limits = CUT("\"max_length\": 2, ")}, "babbaa", CUTS | ADD, 2, {16, 17}},
+        {{.limits = FILL(FIXED)}, "babbaa", 0, 5, {2, 3, 2, 1, 1}},
+        {{.limits = FILL(FIXED)}, "babbaa", FILLS, 6, {2, 3, 2, 1, 1, 12}},
+        {{.limits = FILL(FIXED)}, "babbaa", FILLS | ADD, 7, {16, 2, 3, 2, 1, 1, 17}},
+        {{.limits = FILL(FIXED LEFT)}, "babbaa", FILLS, 6, {12, 2, 3, 2, 1, 1}},
+        {{.limits = CUT("\"max_length\": 3, ") FILL(FIXED MULTIPLE)},
+         "babbaa",
+         CUTS | FILLS | ADD,
+         8,
+         {16, 2, 17, 12, 12, 12, 12, 12}},
+        {{.limits = CUT("\"max_length\": 2, ") FILL(LEFT MULTIPLE)},
+         "babbaa",
+         CUTS | FILLS | ADD,
+         4,
+         {12, 12, 16, 17}},
+    };
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        answer row = rows[i];
+        row.f.processor = BERT;
+        check_answer(&row);
+    }
+}
+
+static void test_refused_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *limits, *words;
+        bool opens;
+    } rows[] = {
+        {CUT("\"max_length\": -1, "), "`max_length`", false},
+        {CUT("\"strategy\": \"Any\", "), "\"Any\"", false},
+        {CUT("\"direction\": \"Up\", "), "\"Up\"", false},
+        {FILL("\"strategy\": {\"Fixed\": 1e30}, "), "`Fixed`", false},
+        {FILL("\"strategy\": \"Any\", "), "\"Any\"", false},
+        {CUT("\"max_length\": 1, "), "no place", true},
+        {CUT("\"max_length\": 3, \"strategy\": \"OnlySecond\", "), "second", true},
+        {"\"truncation\": {\"max_length\": 3, \"stride\": 2}, ", "stride", true},
+    };
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        arena *a = NULL;
+        data_tokenizer *t = NULL;
+        data_ids ids = {0};
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        error_clear();
+        const status st = open_form(a, (form){.limits = rows[i].limits, .processor = BERT}, &t);
+        assert_int_equal(st == ST_OK, rows[i].opens);
+        if (st == ST_OK) {
+            const int flags = DATA_ENCODE_ADD | DATA_ENCODE_TRUNCATE;
+            assert_int_equal(data_tokenizer_encode(t, "babbaa", 6, flags, &ids), ST_DATA);
+            assert_non_null(data_tokenizer_unapplied(t, 0));
+            assert_null(data_tokenizer_unapplied(t, DATA_ENCODE_TRUNCATE));
+        }
+        if (strstr(error_last()->text, rows[i].words) == NULL) {
+            fail_msg("\"%s\" lacks \"%s\"", error_last()->text, rows[i].words);
+        }
+        data_ids_deinit(&ids);
+        data_tokenizer_close(t);
+        arena_destroy(a);
+    }
 }
 
 static void test_refused(void **state)
@@ -235,10 +323,9 @@ static void test_decoders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_encoding),
-        cmocka_unit_test(test_processors),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_decoders),
+        cmocka_unit_test(test_encoding), cmocka_unit_test(test_processors),
+        cmocka_unit_test(test_limits),   cmocka_unit_test(test_refused_limits),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_decoders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

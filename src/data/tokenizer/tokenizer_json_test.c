@@ -580,7 +580,6 @@ static void test_refused_steps(void **state)
         {{.normalizer = "7"}, ST_DAMAGED, "no map"},
         {{.normalizer = "{\"type\": \"Sequence\"}"}, ST_DAMAGED, "no list"},
         {{.normalizer = "{\"type\": \"Prepend\"}"}, ST_DAMAGED, "`prepend`"},
-        {{.splitter = "{\"type\": \"UnicodeScripts\"}"}, ST_UNSUPPORTED, "UnicodeScripts"},
         {{.splitter = SPLIT(DASH, "Other", "")}, ST_UNSUPPORTED, "Other"},
         {{.splitter = SPLIT("{}", "Isolated", "")}, ST_DAMAGED, "neither"},
         {{.decoder = "{\"type\": \"CTC\"}"}, ST_DAMAGED, "`pad_token`"},

@@ -58,8 +58,9 @@ typedef enum splitter_kind {
     SPLITTER_DIGITS,
     SPLITTER_WHITE_SPACE,
     SPLITTER_PUNCTUATION,
-    SPLITTER_WORDS, // words, and runs of other characters but white space
-    SPLITTER_LENGTH // pieces of so many characters
+    SPLITTER_WORDS,  // words, and runs of other characters but white space
+    SPLITTER_LENGTH, // pieces of so many characters
+    SPLITTER_SCRIPTS // where another script begins
 } splitter_kind;
 
 // A behaviour says where a match and the text between two matches go.

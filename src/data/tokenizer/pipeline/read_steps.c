@@ -278,9 +278,9 @@ static status read_delimiter(pipeline *p, arena *a, const char *path, const json
 
 static status read_splitter(pipeline *p, arena *a, const char *path, const json *step)
 {
-    static const char *const names[] = {"Split",      "ByteLevel",       "Metaspace",
-                                        "Digits",     "WhitespaceSplit", "Punctuation",
-                                        "Whitespace", "FixedLength",     NULL};
+    static const char *const names[] = {
+        "Split",       "ByteLevel",  "Metaspace",   "Digits",         "WhitespaceSplit",
+        "Punctuation", "Whitespace", "FixedLength", "UnicodeScripts", NULL};
     const char *type = json_text(json_get(step, "type"), "?");
     splitter *s = NULL;
     if (strcmp(type, "BertPreTokenizer") == 0) { // two steps
@@ -294,7 +294,8 @@ static status read_splitter(pipeline *p, arena *a, const char *path, const json 
         return unsupported(
             path, "pre_tokenizer", type,
             "Split, ByteLevel, Metaspace, Digits, WhitespaceSplit, Punctuation, "
-            "Whitespace, FixedLength, CharDelimiterSplit, BertPreTokenizer or Sequence");
+            "Whitespace, FixedLength, UnicodeScripts, CharDelimiterSplit, BertPreTokenizer or "
+            "Sequence");
     }
     TRY(add_splitter(p, path, (splitter_kind)kind, &s));
     switch (s->kind) {
@@ -323,6 +324,8 @@ static status read_splitter(pipeline *p, arena *a, const char *path, const json 
     case SPLITTER_WORDS:
     case SPLITTER_WHITE_SPACE:
         s->behaviour = SPLIT_REMOVED;
+        return ST_OK;
+    case SPLITTER_SCRIPTS:
         return ST_OK;
     }
     return ST_OK;

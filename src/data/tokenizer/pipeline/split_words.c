@@ -157,6 +157,29 @@ static status length_pieces(splitter *s, const char *text, int64_t count)
     return ST_OK;
 }
 
+// A piece for each stretch of one script. As in the reference, characters of no script before the
+// first of one go away.
+static status script_pieces(const char *text, int64_t count, pieces *out)
+{
+    int64_t begin = -1;
+    int script = 0;
+    out->count = 0;
+    for (int64_t at = 0; at < count;) {
+        uint32_t point = 0;
+        bool torn = false;
+        const int length = utf8_next((const uint8_t *)text + at, count - at, &point, &torn);
+        ASSERT(length > 0);
+        const int this = unicode_script(point);
+        if (this != 0 && this != script) {
+            if (begin >= 0) TRY(pieces_add(out, begin, at, false));
+            begin = at;
+            script = this;
+        }
+        at += length;
+    }
+    return begin >= 0 ? pieces_add(out, begin, count, false) : ST_OK;
+}
+
 // The characters that spell the bytes of each piece, in place of the text.
 static status spell_pieces(splitter *s, const char **text, int64_t *count)
 {
@@ -222,6 +245,8 @@ static status cut(pipeline *p, splitter *s, const char **text, int64_t *count, b
         return p->is_byte_level ? ST_OK : spell_pieces(s, text, count);
     case SPLITTER_LENGTH:
         return length_pieces(s, *text, *count);
+    case SPLITTER_SCRIPTS:
+        return script_pieces(*text, *count, &s->pieces);
     case SPLITTER_METASPACE:
         TRY(metaspace(s, *text, *count, is_start));
         *text = s->changed.items;

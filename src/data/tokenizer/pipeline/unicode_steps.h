@@ -22,5 +22,7 @@ const unicode_range *unicode_ranges(unicode_set set, int64_t *count);
 bool unicode_is(unicode_set set, uint32_t point);
 // The lower case of a character that has one of one character; U+0130, which has two, stays.
 uint32_t unicode_lower(uint32_t point);
+// The number of a character's script for `UnicodeScripts`; 0: it goes with the text before it.
+int unicode_script(uint32_t point);
 
 #endif
