@@ -6,19 +6,21 @@
 // The command makes DIR.export and renames it after it has read every byte back, so DIR is complete
 // or does not exist. The host holds one tensor at a time, never the whole model.
 #include "cli/commands.h"
-#include "cli/export/export_merge.h"
+#include "cli/export/export_gguf.h"
 #include "cli/export/work_folder.h"
 
 #include <string.h>
 
 typedef struct export_flags {
     int64_t shard_bytes;
-    int32_t type;
+    int32_t type, format;
     const char *tokenizer, *peft;
     bool adapter, merge, unmerge, force;
 } export_flags;
 
-static const dtype types[] = {DTYPE_COUNT, DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+enum { TYPE_Q8_0 = 4 }; // of gguf alone
+static const dtype types[] = {DTYPE_COUNT, DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_COUNT};
+enum { FORMAT_FOLDER, FORMAT_GGUF };
 
 #define AT(field) (int64_t) offsetof(export_flags, field)
 static const option rows[] = {
@@ -35,10 +37,18 @@ static const option rows[] = {
      .kind = OPTION_CHOICE,
      .offset = AT(type),
      .default_text = "auto",
-     .choices = "auto, fp32, bf16, fp16",
+     .choices = "auto, fp32, bf16, fp16, q8_0",
      .help = "type of the exported weights; auto loses no precision: it is the narrowest of the "
-             "stored type, the type of the imported model if it holds all values exactly, and fp32",
+             "stored type, the type of the imported model if it holds all values exactly, and "
+             "fp32; q8_0 (gguf only): blocks of 32 bytes with a scale each",
      .also = "precision"},
+    {.key = "format",
+     .kind = OPTION_CHOICE,
+     .offset = AT(format),
+     .default_text = "hf",
+     .choices = "hf, gguf",
+     .help = "hf: a Hugging Face folder; gguf: one file for llama.cpp, with weights and tokenizer",
+     .also = "outtype"},
     {.key = "tokenizer",
      .kind = OPTION_TEXT,
      .offset = AT(tokenizer),
@@ -74,6 +84,22 @@ static const option rows[] = {
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
 // ---- target folder ------------------------------------------------------------------------------
+
+// A file of weights for llama.cpp is replaced only by its like.
+static status file_check(export_job *v, const char *to, bool force, bool *replaces)
+{
+    file_info info;
+    TRY(cli_path_trim(v->cli->a, to, &v->to));
+    TRY(arena_format(v->cli->a, &v->work, "%s.export", v->to));
+    TRY(v->cli->h->api->path_info(v->cli->h, v->to, &info));
+    *replaces = info.kind != FILE_KIND_NONE;
+    if (info.kind == FILE_KIND_NONE) return ST_OK;
+    if (info.kind != FILE_KIND_REGULAR) {
+        return fail(ST_USAGE, "%s is no file; --format gguf writes a file, such as model.gguf",
+                    v->to);
+    }
+    return force ? ST_OK : fail(ST_USAGE, "%s exists; --force replaces it", v->to);
+}
 
 static status target_check(export_job *v, const char *to, bool force, bool *replaces)
 {
@@ -118,6 +144,13 @@ static status flags_check(const export_flags *f)
     }
     if (f->peft != NULL && !f->merge && !f->unmerge && !f->adapter) {
         return fail(ST_USAGE, "--peft has no effect without --adapter, --merge or --unmerge");
+    }
+    if (f->format == FORMAT_GGUF && (f->adapter || f->unmerge)) {
+        return fail(ST_USAGE, "--format gguf writes whole models; merge the adapter with --merge");
+    }
+    if (f->format != FORMAT_GGUF && f->type == TYPE_Q8_0) {
+        return fail(ST_USAGE, "--dtype q8_0 is a type of --format gguf; other folders have fp32, "
+                              "bf16 or fp16");
     }
     if (f->adapter && f->tokenizer != NULL) {
         return fail(ST_USAGE,
@@ -172,6 +205,22 @@ static status adapter_make(export_job *v, dtype wanted, bool replaces)
     return cli_work_rename(v->cli, v->work, v->to, replaces);
 }
 
+// auto: the type of the folder that the model came from.
+static gguf_type gguf_of(const export_job *v, int32_t type)
+{
+    if (type == TYPE_Q8_0) return GGUF_Q8_0;
+    const dtype wanted = types[type] != DTYPE_COUNT ? types[type] : v->model.spec.saved;
+    return wanted == DTYPE_BF16 ? GGUF_BF16 : wanted == DTYPE_F16 ? GGUF_F16 : GGUF_F32;
+}
+
+static status gguf_make(export_job *v, const export_flags *f, bool replaces)
+{
+    const gguf_type type = gguf_of(v, f->type);
+    const status st = export_gguf_make(v, type, replaces);
+    export_merge_close(v->merge);
+    return st == ST_OK ? export_gguf_print(v, type) : st;
+}
+
 static void adapter_print(const export_job *v)
 {
     const model_adapter *a = &export_merge_spec(v->merge)->adapter;
@@ -216,9 +265,12 @@ static status run(cli_context *cli, const cli_call *call)
     v->cli = cli;
     v->shard_bytes = f->shard_bytes;
     TRY(flags_check(f));
-    TRY(source_find(v, call->operands[0], f->tokenizer, f->peft != NULL));
-    TRY(target_check(v, call->operands[1], f->force, &replaces));
+    const bool is_gguf = f->format == FORMAT_GGUF;
+    TRY(source_find(v, call->operands[0], f->tokenizer, f->peft != NULL || is_gguf));
+    TRY(is_gguf ? file_check(v, call->operands[1], f->force, &replaces)
+                : target_check(v, call->operands[1], f->force, &replaces));
     TRY(adapter_find(v, f, call->operands[0]));
+    if (is_gguf) return gguf_make(v, f, replaces);
     status st = ST_OK;
     if (f->adapter) {
         st = adapter_make(v, types[f->type], replaces);
@@ -241,8 +293,10 @@ close_adapter:
 const cli_command cli_command_export = {
     .name = "export",
     .summary = "convert a checkpoint to a Hugging Face folder",
-    .synopsis = "RUN|CHECKPOINT DIR [--adapter | --merge | --unmerge] [--peft DIR] [--dtype T] "
-                "[--shard-bytes N] [--tokenizer T] [--force]",
+    .synopsis =
+        "RUN|CHECKPOINT DIR|FILE [--adapter | --merge | --unmerge] [--peft DIR] [--format gguf] "
+        "[--dtype T] "
+        "[--shard-bytes N] [--tokenizer T] [--force]",
     .about =
         "Exports the newest complete checkpoint of a run; RUN/checkpoints/best is its best "
         "one. DIR gets config.json, generation_config.json, model.safetensors (or several "
@@ -251,11 +305,14 @@ const cli_command cli_command_export = {
         "files. A model that `import` read is exported byte for byte. The optimizer's state is "
         "not exported. Of a run with an adapter, --adapter writes a folder of PEFT and --merge the "
         "model with the adapter in its weights; --peft DIR takes the adapter of that folder, also "
-        "for a Hugging Face folder in place of RUN.",
+        "for a Hugging Face folder in place of RUN. --format gguf writes one file for llama.cpp, "
+        "of a run, a checkpoint or a Hugging Face folder; models of types llama, mistral, qwen2, "
+        "qwen3 and gpt2.",
     .examples = "  trireme export demo/run hf\n"
                 "  trireme export demo/run/checkpoints/best hf --dtype bf16 --shard-bytes 2GiB\n"
                 "  trireme export lora/run lora-peft --adapter\n"
-                "  trireme export llama merged --merge --peft lora-peft\n",
+                "  trireme export llama merged --merge --peft lora-peft\n"
+                "  trireme export demo/run demo.gguf --format gguf --dtype q8_0\n",
     .flags = &flags,
     .flags_bytes = sizeof(export_flags),
     .operand_min = 2,
