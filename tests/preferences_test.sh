@@ -94,6 +94,25 @@ code "two steps" 0 "$trireme" train "$yaml" run.dir="$dir/part" $strict train.st
 code "one more" 0 "$trireme" train "$dir/part" train.steps=3
 same "the digest of three" "$("$trireme" digest "$dir/part")" "$want"
 if grep -q "under the reference model" "$dir/out"; then failed "the second run reads the reference's numbers"; else passed "the second run reads the reference's numbers"; fi
+# --- an adapter: the reference is the base model without it, of which there is no second copy ---
+lora="adapter.kind=lora adapter.rank=4 objective.reference=auto optimizer.lr=1e-2"
+code "an adapter" 0 "$trireme" train "$yaml" run.dir="$dir/lora" $strict $lora
+number=0
+for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3"; do
+    number=$((number + 1))
+    [ -z "${TRIALS_PART:-}" ] || [ $number = 1 ] || continue
+    code "an adapter, $layout" 0 "$trireme" train "$yaml" run.dir="$dir/lora-$layout" $strict $lora $layout
+    same "an adapter, $layout: the same digest" "$("$trireme" digest "$dir/lora-$layout")" "$("$trireme" digest "$dir/lora")"
+done
+code "all weights, of the same reference" 0 "$trireme" train "$yaml" run.dir="$dir/all" $strict objective.reference=auto train.steps=1
+if cmp -s "$dir"/lora/cache/reference-*.bin "$dir"/all/cache/reference-*.bin; then passed "its log-probabilities are the base model's"; else failed "its log-probabilities are the base model's"; fi
+code "it begins at the reference and leaves it" 0 python3 -c "
+import json, math
+s = [json.loads(line) for line in open('$dir/lora/metrics.jsonl')]
+assert abs(s[0]['loss'] - math.log(2)) < 1e-6 and abs(s[0]['reward_margin']) < 1e-6, s[0]
+assert s[-1]['reward_margin'] > 0.001, s[-1]"
+code "DoRA" 0 "$trireme" train "$yaml" run.dir="$dir/dora" $lora adapter.kind=dora train.steps=1
+code "orpo with an adapter" 0 "$trireme" train "$yaml" run.dir="$dir/orpo-lora" train.objective=orpo $lora train.steps=1
 # --- others ---
 code "orpo" 0 "$trireme" train "$yaml" run.dir="$dir/orpo" train.objective=orpo objective.reference=auto train.steps=20
 python3 - "$dir/dpo_llama/train.jsonl" "$dir/kto.jsonl" <<'END'

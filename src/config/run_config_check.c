@@ -270,12 +270,6 @@ static void check_adapter(checker *k)
                                              "adapter.dropout", NULL};
     if (k->r->adapter.from != NULL || k->r->adapter.kind != RUN_ADAPTER_NONE) {
         check_refuse_keys(k, of_base, "the base model under an adapter keeps its values");
-        if (k->r->train.objective > RUN_OBJECTIVE_SFT) {
-            CONFLICT(
-                "train.objective",
-                "train.objective: adapters train with pretrain and sft only; merge the adapter "
-                "and train all weights");
-        }
     }
     if (k->r->adapter.from != NULL) {
         check_refuse_keys(k, of_folder, "adapter_config.json of adapter.from sets it");

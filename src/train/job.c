@@ -221,12 +221,16 @@ static status weight_from_files(void *context, int64_t weight, float *values)
     return model_weight_read(f->files, f->plans->spec, f->plans->whole, weight, values);
 }
 
+static bool is_lengths(const op_model *m, int64_t weight)
+{
+    return strstr(m->weights[weight].name, ".lora_magnitude_vector") != NULL;
+}
+
 // Initial lengths of rows are those of the base model; an adapter in files has its own.
 static status adapter_values(const train_job *job, const model_adapter_source *from,
                              const assemble_base_values *base, int64_t weight, float *values)
 {
-    const bool is_lengths = strstr(from->m->weights[weight].name, ".lora_magnitude") != NULL;
-    return is_lengths && from->file == NULL
+    return is_lengths(from->m, weight) && from->file == NULL
                ? assemble_base_lengths(base, job->plans->whole, weight, values)
                : model_adapter_weight(from, weight, values);
 }
@@ -251,6 +255,27 @@ static status adapter_put(train_job *job, const model_adapter_source *from,
         if (st == ST_OK) st = ckpt_weight_put(&job->state, w, values);
     }
     free(values);
+    return st;
+}
+
+status train_job_adapter_off(train_job *job, arena *a, const char *from)
+{
+    const assemble_plans *plans = job->plans;
+    const op_model *m = plans->whole;
+    assemble_base_values base;
+    TRY(assemble_base_open(job->h, a, plans->spec, from, (uint64_t)plans->config->train.seed,
+                           &base));
+    status st = ST_OK;
+    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
+        const int64_t count = m->weights[w].rows * m->weights[w].columns;
+        if (!m->weights[w].is_adapter || !ckpt_weight_is_here(&job->state, w, 0, count)) continue;
+        float *values = calloc((size_t)count, sizeof(float));
+        if (values == NULL) st = fail(ST_NO_MEMORY, "no memory for %s", m->weights[w].name);
+        if (st == ST_OK && is_lengths(m, w)) st = assemble_base_lengths(&base, m, w, values);
+        if (st == ST_OK) st = ckpt_weight_put(&job->state, w, values);
+        free(values);
+    }
+    assemble_base_close(&base);
     return st;
 }
 

@@ -40,6 +40,8 @@ static inline bool train_job_has_base(const train_job *job)
 }
 NODISCARD status train_job_base(train_job *job, arena *a);
 NODISCARD status train_job_adapter(train_job *job, arena *a);
+// Sets an adapter whose terms are zero, so that the model is its base model, the one of `from`.
+NODISCARD status train_job_adapter_off(train_job *job, arena *a, const char *from);
 // Sets the run's first loss scale: for a loaded state of another precision.
 NODISCARD status train_job_scale_reset(train_job *job);
 // Describes the inputs, other than the configuration, that determine the bits of a run: device,

@@ -1,9 +1,10 @@
 // Objectives that compare answers: log-probabilities of the reference model, and the measures of
 // steps.
 //
-// The reference model is the one that the run begins with, or another folder. Before the run's own
-// weights are loaded, the job loads the reference's and evaluates every sample once with the
-// evaluation plan, so its log-probabilities come from the kernels, types and layout of training:
+// The reference model is the one that the run begins with, or another folder; with an adapter, the
+// base model without it. Before the run's own weights are loaded, the job loads the reference's and
+// evaluates every sample once with the evaluation plan, so its log-probabilities come from the
+// kernels, types and layout of training:
 //
 //   load reference -> evaluation plan over all rows -> sum of each document -> all ranks -> file
 //
@@ -62,7 +63,9 @@ static status reference_hash(session *s, hash128 *out)
 {
     const char *folder = reference_folder(s);
     const hash128 data = train_loader_id(s->loader);
-    const int64_t facts[] = {1, s->r->train.seed, s->r->train.precision, s->r->determinism.mode};
+    // DoRA divides by lengths also where its terms are zero, which rounds.
+    const int64_t facts[] = {1, s->r->train.seed, s->r->train.precision, s->r->determinism.mode,
+                             s->spec.adapter.dora ? 1 : 0};
     text spec = {.a = s->a};
     TRY(model_spec_print_json(&s->spec, &spec));
     hash_stream *hash = hash_begin();
@@ -128,6 +131,9 @@ static status reference_compute(session *s, double *values, int64_t train_count,
     train_watch w;
     TRY(train_watch_make(s->a, s->plans.eval, OP_HEAD_LOSS, 0, &w));
     TRY(train_job_weights_of(&s->job, s->a, reference_folder(s)));
+    if (train_job_has_base(&s->job)) {
+        TRY(train_job_adapter_off(&s->job, s->a, reference_folder(s)));
+    }
     train_watch_set(s->job.e, &w);
     memset(values, 0, (size_t)(2 * all) * sizeof(double));
     TRY(split_pass(s, DATA_TRAIN, &w, values));
