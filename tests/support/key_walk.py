@@ -359,6 +359,22 @@ eval: {every: 0}
 """
 
 
+def dialogue_files():
+    """Conversations, preferences and groups of answers with rewards, for the keys of objectives."""
+    says = [[{"role": r, "content": f"{r[0]} {i * k}"} for k, r in enumerate(("user", "assistant") * 2, 3)] for i in range(40)]
+    talks = [{"messages": m, "instruction": f"oar {i}", "output": "ship"} for i, m in enumerate(says)]
+    pairs = [{"prompt": f"oar {i}", "chosen": f" ship {i * 7}", "rejected": f" no {i}"} for i in range(40)]
+    marks = [{"prompt": f"oar {i}", "completion": f" ship {i * 7}", "label": i % 3 > 0} for i in range(40)]
+    groups = [{"prompt": f"oar {i}", "completions": [" sea", f" ship {i}"], "rewards": [0.0, 1.0 + i % 2]} for i in range(40)]
+    for g in groups:
+        g["old"] = [[-5.6 + 0.4 * (k % 3) for k in range(len(c) + 1)] for c in g["completions"]]
+        g["reference"] = [[-5.5 for _ in range(len(c) + 1)] for c in g["completions"]]
+    rows = {"talks": talks, "pairs": pairs, "marks": marks, "groups": groups}
+    files = {f"{name}.jsonl": "".join(json.dumps(row) + "\n" for row in lines) for name, lines in rows.items()}
+    files["none.jinja"] = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    return files
+
+
 def make_input():
     """Texts, a tokenizer, folders of a model and an adapter, a configuration that trains in 0.1 s."""
     folder = os.path.join(SCRATCH, "input")
@@ -379,6 +395,7 @@ def make_input():
              "answers.yaml": "{kind: generation, data: passage.jsonl, context: '{{ text }}', target: x, max_tokens: 8}\n",
              "broken.jsonl": '{"text": "salt and wind"}\n' * 200 + '{"text": 5}\n'}
     files["rows.jsonl"] *= 300
+    files.update(dialogue_files())
     for name, content in files.items():
         with open(os.path.join(folder, name), "w") as f:
             f.write(content)
