@@ -61,6 +61,8 @@ code "ulimit -f" 4 bash -c 'ulimit -f 1000; exec "$@"' . "$trireme" train c.yaml
 says "ulimit -f is named" err 'ulimit -f'
 code "ulimit -n" 4 bash -c 'ulimit -n 16; exec "$@"' . timeout -s KILL 20 "$trireme" train c.yaml run.dir="$dir/n" layout.dp=4
 says "ulimit -n is named" err 'ulimit -n'
+code "ulimit -n, live" 4 bash -c 'ulimit -n 20; exec "$@"' . timeout -s KILL 20 "$trireme" train c.yaml run.dir="$dir/nl" layout.dp=2 resilience.mode=live
+says "ulimit -n is named, live" err 'ulimit -n'
 code "ulimit -s" 4 bash -c 'ulimit -s 256; exec "$@"' . "$trireme" train c.yaml run.dir="$dir/s"
 says "ulimit -s is named" err 'ulimit -s'
 code "RANK without MASTER_ADDR" 3 env RANK=0 WORLD_SIZE=2 MASTER_PORT=29500 "$trireme" train c.yaml run.dir="$dir/t"
@@ -70,6 +72,10 @@ start one
 kill -HUP $run
 ended one 75 $run
 says "SIGHUP saves" one/STATUS '^stopped 75 SIGHUP in step'
+start quit
+kill -QUIT $run
+ended quit 75 $run
+says "SIGQUIT saves" quit/STATUS '^stopped 75 SIGQUIT in step'
 start quits
 kill -INT $run
 for _ in $(seq 100); do kill -INT $run 2>/dev/null || break; sleep 0.01; done
@@ -85,6 +91,10 @@ for _ in $(seq 100); do kill -INT $run 2>/dev/null || break; sleep 0.01; done
 ended "both ranks, a second ^C" 130 $run
 says "its STATUS" both/STATUS '^failed 130 a second SIGINT'
 
+start frozen layout.dp=2
+kill -STOP $(ranks_of frozen)
+ended "frozen, all ranks stopped" 7 $run
+says "its STATUS" frozen/STATUS '^failed 7 rank .* like every other rank, was stopped'
 start hung layout.dp=2
 sleep 0.5 # the report is written twice a second
 kill -9 $run $(ranks_of hung)

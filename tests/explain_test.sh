@@ -153,6 +153,7 @@ code "every entry has a page" 0 bash -c '
 code "a cluster that is not here" 0 explain --cluster h100 layout.tp=2 layout.pp=4 layout.dp=2 --svg "$dir/cluster.svg"
 says "what a step takes there" out '^step +.*tok/s.*MFU'
 says "the picture is named" out '^picture .*cluster\.svg'
+says "the assumption is named" out "^assumes +Trireme was never measured on this device"
 code "it is whole" 0 python3 -c 'import sys, xml.dom.minidom as m
 words = [t.firstChild.data for t in m.parse(sys.argv[1]).getElementsByTagName("text")]
 missing = [w for w in ("Step", "Memory", "Communication", "pp 3", "tp", "nvlink, 450 GB/s", "gradients of weights") if w not in words]

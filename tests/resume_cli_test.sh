@@ -19,6 +19,9 @@ grep -q 'loss nan' out && { echo "a loss of nan"; failures=$((failures + 1)); }
 check 0 'this run has all its 2 steps; nothing was trained' 'train.steps=4' -- train c.yaml optimizer.lr=1e-3
 grep -q 'loss nan' out && { echo "a loss of nan"; failures=$((failures + 1)); }
 check 0 '"event": "done"' -- train c.yaml log.format=json
+check 0 'continued after step 2' 'has all its 2 steps' -- train c.yaml --dry-run
+check 0 'the remaining 3 steps' -- train c.yaml --dry-run train.steps=5
+check 0 '(new)' 'the whole run of 2 steps' -- train c.yaml --dry-run --fresh
 
 # ---- settings that are rarely meant, each with its key; a dry run tells the length of the run
 long=(train.steps=20000 train.global_batch=64 schedule.warmup=30000)

@@ -329,7 +329,7 @@ int64_t text_find_name(const char *word, const char *const *names, int64_t count
 static int64_t remoteness(const char *word, const char *candidate)
 {
     enum { LEAST = 3, APART = 1000 };
-    const bool contains = strlen(word) >= LEAST && strcasestr(candidate, word) != NULL;
+    const bool contains = strlen(word) >= LEAST - 1 && strcasestr(candidate, word) != NULL;
     const bool is_part = strlen(candidate) >= LEAST && strcasestr(word, candidate) != NULL;
     if (contains || is_part) return (int64_t)strlen(candidate);
     const int64_t d = distance(word, candidate);

@@ -70,6 +70,7 @@ struct control_coordinator {
     coordinator_member *members;
     control_seen *seen;
     int joined;
+    bool has_told_missing; // which ranks have not joined yet
     int64_t join_until, compare_until, tick_at, ticked_at, stranger_told_at;
     int odd, usual; // COMPARING: one rank of each side
     int usual_count;

@@ -405,9 +405,11 @@ static void check_claims(control_coordinator *b, int64_t now)
     }
 }
 
-static void join_too_late(control_coordinator *b)
+// Tells which ranks are missing: once while there is hope, and in the end.
+static void join_missing_tell(control_coordinator *b, const char *verb,
+                              char said[CONTROL_TEXT_BYTES])
 {
-    char said[CONTROL_TEXT_BYTES], missing[CONTROL_TEXT_BYTES / 2] = "";
+    char missing[CONTROL_TEXT_BYTES / 2] = "";
     int named = 0;
     for (int r = 0; r < b->config.ranks && named < NAMES_MAX; r++) {
         if (b->members[r].has_joined) continue;
@@ -416,14 +418,25 @@ static void join_too_late(control_coordinator *b)
         named++;
     }
     const int absent = b->config.ranks - b->joined;
-    (void)snprintf(said, sizeof(said),
-                   "rank%s %s%s did not join within %.0f s; %d of %d have joined",
-                   text_plural(absent, "s"), missing, absent > named ? ", ..." : "",
+    (void)snprintf(said, CONTROL_TEXT_BYTES, "rank%s %s%s %s within %.0f s; %d of %d have joined",
+                   text_plural(absent, "s"), missing, absent > named ? ", ..." : "", verb,
                    (double)b->config.join_ns / 1e9, b->joined, b->config.ranks);
     control_notice n = {.kind = CONTROL_NOTE_REFUSED, .rank = -1, .code = ST_TIMEOUT};
     (void)snprintf(n.text, sizeof(n.text), "%s", said);
     control_notice_push(&b->notices, &n);
-    control_coordinator_end(b, ST_TIMEOUT, said);
+}
+
+static void join_wait(control_coordinator *b, int64_t now)
+{
+    static const int64_t hope_ns = INT64_C(5000000000); // a process starts in less
+    char said[CONTROL_TEXT_BYTES];
+    if (now >= b->join_until) {
+        join_missing_tell(b, "did not join", said);
+        control_coordinator_end(b, ST_TIMEOUT, said);
+    } else if (!b->has_told_missing && now - (b->join_until - b->config.join_ns) >= hope_ns) {
+        b->has_told_missing = true;
+        join_missing_tell(b, "must still join", said);
+    }
 }
 
 // Asks the kernel about quiet ranks of this machine before they are suspected: a busy machine can
@@ -466,7 +479,7 @@ static void tick(control_coordinator *b, int64_t now)
     }
     expire(b, now);
     check_claims(b, now);
-    if (b->phase == COORDINATOR_JOINING && now >= b->join_until) join_too_late(b);
+    if (b->phase == COORDINATOR_JOINING) join_wait(b, now);
     if (b->phase == COORDINATOR_COMPARING && now >= b->compare_until) end_compare(b);
     if (b->phase == COORDINATOR_RUNNING) detect_failures(b, now, 0);
     if (b->phase != COORDINATOR_OVER) {

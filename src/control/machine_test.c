@@ -402,15 +402,20 @@ static void test_join_too_late(void **state)
     job j;
     const char *said;
     job_init(&j, 4, key, 1);
-    j.coordinator_config.join_ns = 3000 * MS;
+    j.coordinator_config.join_ns = 9000 * MS;
     job_start_coordinator(&j);
     for (int r = 0; r < 4; r += 3) {
         const control_member_config c = job_config(&j, r);
         (void)job_add(&j, &c);
     }
+    job_run(&j, 6000 * MS);
+    assert_int_equal(control_member_error(j.r[0].m, &said), ST_OK);
+    assert_true(j.notice_count > 0);
+    assert_string_equal(j.notices[j.notice_count - 1].text,
+                        "ranks 1, 2 must still join within 9 s; 2 of 4 have joined");
     job_run(&j, 4000 * MS);
     assert_int_equal(control_member_error(j.r[0].m, &said), ST_TIMEOUT);
-    assert_string_equal(said, "ranks 1, 2 did not join within 3 s; 2 of 4 have joined");
+    assert_string_equal(said, "ranks 1, 2 did not join within 9 s; 2 of 4 have joined");
     job_deinit(&j);
 }
 

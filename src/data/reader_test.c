@@ -236,6 +236,9 @@ static void test_files_that_are_no_text(void **state)
          "ELF program"},
         {TEXT_AND_BYTES("\x89PNG\r\n\x1a\n"), "PNG picture"},
         {TEXT_AND_BYTES("PAR1"), "Parquet file; read it with data build"},
+        {TEXT_AND_BYTES("%!PS-Adobe-3.0\n"), "PostScript document"},
+        {TEXT_AND_BYTES("[\n  {\n    \"text\": \"a\"}]\n"), "JSON array of objects"},
+        {TEXT_AND_BYTES("\xef\xbb\xbf[{\"text\": \"a\"}]"), "JSON array of objects"},
         {TEXT_AND_BYTES("\xff\xfe"
                         "a\0b\0"),
          "UTF-16 text; convert it"},

@@ -274,8 +274,9 @@ static status place_send(live *v, int i, const launch_epoch *e)
     launch_log_path(l->config, rank, path);
     fds[POST_OUT] = rank == 0 ? fcntl(l->pipe_in, F_DUPFD_CLOEXEC, 3)
                               : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    status st = fds[POST_OUT] >= 0 ? control_key_pipe(l->key, &fds[POST_KEY])
-                                   : fail(ST_IO, "%s: %s", path, strerror(errno));
+    status st = fds[POST_OUT] >= 0
+                    ? control_key_pipe(l->key, &fds[POST_KEY])
+                    : fail(ST_IO, "%s: %s%s", path, strerror(errno), host_limit_remedy(errno));
     const int n = snprintf(message, sizeof(message), "p %d %d %llx %u %s\n%s", rank, v->ranks,
                            (unsigned long long)e->job, v->epoch, l->address, e->text);
     struct iovec part = {.iov_base = message, .iov_len = (size_t)n};
@@ -381,12 +382,14 @@ static status epoch_begin(live *v)
     TRY(socket_make(v));
     places_fill(v, e.ranks, by_place);
     v->ranks = e.ranks;
+    status st = ST_OK;
     for (int r = 0; r < e.ranks; r++) {
         local_rank *p = &l->ranks[by_place[r]];
-        p->is_ready = false;
         processes[r] = (int64_t)p->pid;
-        TRY(place_send(v, by_place[r], &e));
+        if (st == ST_OK) st = place_send(v, by_place[r], &e);
+        p->is_ready = st != ST_OK; // it still waits, and would not see a signal
     }
+    if (st != ST_OK) return st;
     launch_close(&l->listen_fd);
     v->epoch++;
     v->event = LAUNCH_LOST;
@@ -510,6 +513,7 @@ static int placed_count(const live *v)
 // All processes may be lost at once: then new ones are started, or join.
 static void run(live *v)
 {
+    int64_t failed_at = 0;
     while (v->l->alive > 0 || (!v->is_over && v->st == ST_OK)) {
         v->is_over = v->is_over || v->l->is_interrupted;
         const bool ends = v->is_broken || v->is_changing || v->is_waiting || v->ranks == 0;
@@ -518,7 +522,10 @@ static void run(live *v)
             if (v->st != ST_OK) v->is_over = true;
         }
         if (v->is_over) posts_close(v);
-        if (v->is_over && v->st != ST_OK && placed_count(v) > 0) launch_signal_all(v->l, SIGTERM);
+        if (v->is_over && v->st != ST_OK && placed_count(v) > 0) {
+            if (failed_at == 0) failed_at = now_of(v);
+            launch_signal_all(v->l, now_of(v) - failed_at < late_ns ? SIGTERM : SIGKILL);
+        }
         wait_once(v);
     }
 }

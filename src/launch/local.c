@@ -32,7 +32,7 @@ static const int64_t stopped_ns = INT64_C(1000000000);
 enum {
     LOOK_MS = 20,     // between two looks at a rank without a pidfd
     STOPPED_MS = 100, // between two looks for stopped ranks after a failure
-    IDLE_MS = 5000    // between two looks at the counter of the OOM killer
+    IDLE_MS = 500     // between two looks at ranks that run, and at the counter of the OOM killer
 };
 
 // A child's program, arguments, environment and descriptors. They are prepared before the fork,
@@ -234,11 +234,30 @@ bool launch_is_stopped(const local_rank *r)
            info.si_pid != 0;
 }
 
+// If all ranks are stopped, none is left to say so. A job that was stopped as a whole, with this
+// process, goes on: this process did not look while it was stopped itself.
+static void all_stopped(local *l, int64_t now)
+{
+    int stopped = 0;
+    for (int i = 0; i < l->config->ranks; i++) stopped += launch_is_stopped(&l->ranks[i]);
+    const bool is_new = l->all_stopped_at == 0 || now - l->looked_at > stopped_ns;
+    l->looked_at = now;
+    if (stopped == 0 || stopped < l->alive) {
+        l->all_stopped_at = 0;
+    } else if (is_new) {
+        l->all_stopped_at = now;
+    } else if (now - l->all_stopped_at >= stopped_ns) {
+        l->failed_at = now;
+        l->end_at = now + l->grace_ns;
+    }
+}
+
 // After a failure: ends the ranks that SIGSTOP holds, once the others have ended. Those may need up
 // to stopped_ns to see for themselves that a rank is stopped, and should not see it die instead.
 static void end_stopped(local *l, int64_t now)
 {
     int stopped = 0;
+    if (l->failed_at == 0) all_stopped(l, now);
     if (l->failed_at == 0) return;
     for (int i = 0; i < l->config->ranks; i++) stopped += launch_is_stopped(&l->ranks[i]);
     if (stopped == 0 || (stopped < l->alive && now - l->failed_at < stopped_ns)) return;

@@ -49,6 +49,7 @@ typedef struct local {
     int alive, first; // first: the rank whose end is the cause; -1: none
     int last_signal;  // last signal sent to end the remaining ranks; 0: none
     int64_t grace_ns, failed_at, end_at;  // end_at: time of the next signal; 0: none
+    int64_t looked_at, all_stopped_at;    // for stopped ranks; all_stopped_at: 0: not all are
     bool is_asked, is_interrupted;        // a signal was forwarded; a second ^C came
     int64_t oom_at, oom_last, oom_before; // counts at oom_at and one look earlier; -1: unknown
     // Rank 0's output that waits for the console.

@@ -236,6 +236,12 @@ void launch_tell(const local *l, launch_result *out)
                 out->rank = r;
                 out->exit_code = exit_code_of(k->ended_by);
                 launch_say_end(l, r, out->text, sizeof(out->text));
+                if (!k->was_stopped) continue;
+                out->lost = r;
+                (void)snprintf(out->text, sizeof(out->text),
+                               "rank %d, like every other rank, was stopped (SIGSTOP), so the "
+                               "launcher ended it",
+                               r);
             } else if (k->exit_code > out->exit_code && out->ended_by == 0) {
                 out->exit_code = k->exit_code;
             }

@@ -85,6 +85,10 @@ status launch_post_wait(int post_fd, launch_place *place, char order[LAUNCH_ORDE
         }
         message[n] = '\0';
         const int count = descriptors_take(&m, fds);
+        if ((m.msg_flags & MSG_CTRUNC) != 0) {
+            return fail(ST_IO, "cannot take the descriptors of a place: %s%s", strerror(EMFILE),
+                        host_limit_remedy(EMFILE));
+        }
         if (message[0] == 'p') return place_read(message, fds, count, place, order);
     }
 }
@@ -110,7 +114,8 @@ status launch_post_join(const char *address, arena *a, int *post_fd, char ***arg
     TRY(arena_new(a, ARGUMENTS_MAX + 1, arguments));
     TRY(launch_join_address(address, &to, &length));
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd < 0) return fail(ST_IO, "cannot make a socket: %s", strerror(errno));
+    if (fd < 0)
+        return fail(ST_IO, "cannot make a socket: %s%s", strerror(errno), host_limit_remedy(errno));
     struct ucred peer = {0};
     socklen_t peer_bytes = sizeof(peer);
     ssize_t n = -1;

@@ -409,6 +409,8 @@ status explain_cluster(cli_context *cli, const cli_call *call, const char *machi
     TRY(simulate_keys_check(cli, call->keys, call->key_count, s, run_config_ranks(s->r)));
     TRY(predict_step_make(cli->a, s, x));
     TRY(simulate_print_text(cli->a, x, &t));
+    TRY(text_add(&t, "\n"));
+    TRY(simulate_print_software(cli, x, NULL, &t));
     cli_print_text(cli, &t);
     if (svg == NULL) return ST_OK;
     TRY(cluster_svg(x, cli->a, &drawn));

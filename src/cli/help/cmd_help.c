@@ -61,7 +61,7 @@ status cli_help_command(cli_context *cli, const cli_command *command)
         TRY(wrap_sentences(&t, command->about, 0, cli->columns));
         TRY(text_add(&t, "\n"));
     }
-    if (command->flags != NULL) {
+    if (command->flags != NULL && command->flags->count > 0) {
         TRY(text_add(&t, "\n"));
         TRY(option_print_help(command->flags, cli->columns, &t));
     }

@@ -89,6 +89,14 @@ static status stage_lines(const predict_step *x, text *t)
     return ST_OK;
 }
 
+// Milliseconds with as many decimals as leave a blank before them.
+static status time_cell(int64_t ns, int width, text *t)
+{
+    int decimals = 3;
+    for (double most = 1e5; decimals > 0 && (double)ns * 1e-6 >= most; most *= 10.0) decimals--;
+    return text_add(t, " %*.*f", width - 1, decimals, (double)ns * 1e-6);
+}
+
 static status layer_lines(arena *a, const predict_step *x, text *t)
 {
     const cost_model prices = predict_prices(x->of);
@@ -100,9 +108,11 @@ static status layer_lines(arena *a, const predict_step *x, text *t)
     for (int32_t i = 0; i < count; i++) {
         const sim_layer *l = &rows[i];
         const double all = (double)(l->forward_ns + l->recompute_ns + l->backward_ns);
-        TRY(text_add(t, "%-14.14s%8d%10.3f%12.3f%11.3f%10.1f\n", l->name, l->count,
-                     (double)l->forward_ns * 1e-6, (double)l->recompute_ns * 1e-6,
-                     (double)l->backward_ns * 1e-6, all > 0.0 ? l->flops / all * 1e-3 : 0.0));
+        TRY(text_add(t, "%-14.14s%8d", l->name, l->count));
+        TRY(time_cell(l->forward_ns, 10, t));
+        TRY(time_cell(l->recompute_ns, 12, t));
+        TRY(time_cell(l->backward_ns, 11, t));
+        TRY(text_add(t, "%10.1f\n", all > 0.0 ? l->flops / all * 1e-3 : 0.0));
     }
     return ST_OK;
 }

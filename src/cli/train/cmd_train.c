@@ -1,4 +1,5 @@
 // `train`: trains from a configuration, or continues a stopped run, to the last step.
+#include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "cli/plan/plan.h"
 #include "cli/run_folder.h"
@@ -154,14 +155,31 @@ static void warnings_print(cli_context *cli, char *lines)
     }
 }
 
-static status dry_run(cli_context *cli, const run_config *r, const config *c)
+// The step of the checkpoint that this command would continue; 0: it would begin anew.
+static status resumed_step(cli_context *cli, const train_flags *f, const run_config *r,
+                           int64_t *out)
+{
+    char *folder = NULL, *newest = NULL;
+    *out = 0;
+    if (f->fresh || strcmp(f->resume, "auto") != 0) return ST_OK;
+    TRY(path_join(cli->a, r->run.dir, "checkpoints", &folder));
+    TRY(ckpt_newest(cli->h, cli->a, folder, &newest, out));
+    *out = max_i64(*out, 0);
+    return ST_OK;
+}
+
+static status dry_run(cli_context *cli, const train_flags *f, const run_config *r, const config *c)
 {
     train_start start;
     double step_s = 0.0;
+    int64_t resumed = 0;
     char whole[32], *warnings = NULL;
     text t = {.a = cli->a};
     TRY(head_print(cli, r));
     TRY(train_dry_run(cli->h, cli->a, r, c, &start, &step_s));
+    TRY(resumed_step(cli, f, r, &resumed));
+    start.resumed = resumed > 0;
+    start.first_step = resumed + 1;
     TRY(run_log_print_start(&start, &t));
     cli_print_text(cli, &t);
     if (start.warnings != NULL) TRY(arena_strdup(cli->a, start.warnings, &warnings));
@@ -169,11 +187,19 @@ static status dry_run(cli_context *cli, const run_config *r, const config *c)
     const bool alone = run_config_ranks(r) > 1;
     cli_print(cli, "dry run  one step on random tokens took %.3g s%s; no weights were trained\n",
               step_s, alone ? " on one rank alone" : "");
-    const double all_s = step_s * (double)start.config->train.steps;
+    const int64_t left = start.config->train.steps - resumed;
+    if (left <= 0) {
+        cli_print(cli,
+                  "         the run has all its %lld steps (train.steps): nothing would be "
+                  "trained\n",
+                  (long long)resumed);
+        return ST_OK;
+    }
     cli_print(cli,
-              "         the whole run of %lld steps would take about %s, without evaluations "
+              "         %s %lld step%s would take about %s, without evaluations "
               "and checkpoints%s\n",
-              (long long)start.config->train.steps, text_duration_human(all_s, whole),
+              resumed > 0 ? "the remaining" : "the whole run of", (long long)left,
+              text_plural(left, "s"), text_duration_human(step_s * (double)left, whole),
               alone ? " and without the time of ranks for each other" : "");
     return ST_OK;
 }
@@ -371,7 +397,7 @@ static status run(cli_context *cli, const cli_call *call)
     if (!f->quiet && r->log.format != RUN_LOG_JSON) TRY(layout_tell(cli, &s, &place, r));
     TRY(micro_batch_find(cli, started, r, &s));
     TRY(fresh_make(cli, f, r, &place));
-    if (f->dry_run) return dry_run(cli, r, c);
+    if (f->dry_run) return dry_run(cli, f, r, c);
     TRY(console_find(cli, &place));
     if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
     if (r->dropped != NULL && place.ranks == 1) {

@@ -40,7 +40,8 @@ static status join_open(live_run *v, int *out)
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&to, bytes) != 0 || listen(fd, 16) != 0) {
-        const status st = fail(ST_IO, "a socket for ranks that join: %s", strerror(errno));
+        const status st = fail(ST_IO, "a socket for ranks that join: %s%s", strerror(errno),
+                               host_limit_remedy(errno));
         if (fd >= 0) (void)close(fd);
         return st;
     }

@@ -52,7 +52,7 @@ static void on_signal(int number)
     errno = kept;
 }
 
-static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGQUIT};
 enum { NUMBER_COUNT = sizeof(numbers) / sizeof(numbers[0]) };
 
 void cli_signals_begin(void)
@@ -129,6 +129,8 @@ const char *cli_signals_name(void)
         return "SIGUSR1";
     case SIGHUP:
         return "SIGHUP";
+    case SIGQUIT:
+        return "SIGQUIT";
     default:
         return "";
     }

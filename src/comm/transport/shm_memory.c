@@ -162,8 +162,8 @@ static status peer_open(const rank_record *record, int32_t region, int64_t bytes
     const int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return fail(errno == ENOENT ? ST_PEER_LOST : ST_IO,
-                    "cannot open the shared memory of rank %d (%s): %s", record->rank, path,
-                    strerror(errno));
+                    "cannot open the shared memory of rank %d (%s): %s%s", record->rank, path,
+                    strerror(errno), host_limit_remedy(errno));
     }
     struct stat info;
     const int seals = fcntl(fd, F_GET_SEALS), wanted = F_SEAL_SHRINK | F_SEAL_GROW;

@@ -65,7 +65,8 @@ static const kind kinds[] = {
     {SIGNATURE("ID3\x04"), 0, "a sound file", "give a text"},
     {SIGNATURE("\x1a\x45\xdf\xa3"), 0, "a video file", "give a text"},
     {SIGNATURE("PAR1"), 0, "a Parquet file", "read it with data build, or " CONVERT_ROWS},
-    {SIGNATURE("ARROW1\0"), 0, "an Arrow file", CONVERT_ROWS},
+    {SIGNATURE("%!PS-Adobe"), 0, "a PostScript document", EXTRACT},
+    {SIGNATURE("ARROW1\0"), 0, "an Arrow file", "read it with data build, or " CONVERT_ROWS},
     {SIGNATURE("\xff\xff\xff\xff"), 0, "an Arrow stream or other binary data", CONVERT_ROWS},
     {SIGNATURE("Obj\x01"), 0, "an Avro file", CONVERT_ROWS},
     {SIGNATURE("SQLite format 3\0"), 0, "an SQLite database", CONVERT_ROWS},
@@ -187,6 +188,24 @@ status data_tokens_check(const char *path, const uint8_t *head, int64_t count)
     return ST_OK;
 }
 
+static int64_t skip_space(const uint8_t *head, int64_t count, int64_t at)
+{
+    while (at < count && (head[at] == ' ' || (head[at] >= '\t' && head[at] <= '\r'))) at++;
+    return at;
+}
+
+// `[{"`, with white space or a byte order mark anywhere before the quote: no text begins so.
+static bool is_array_of_objects(const uint8_t *head, int64_t count)
+{
+    static const char marks[] = "[{\"";
+    int64_t at = has(head, count, "\xef\xbb\xbf", 3, 0) ? 3 : 0;
+    for (int i = 0; i < 3; i++) {
+        at = skip_space(head, count, at);
+        if (at == count || head[at++] != (uint8_t)marks[i]) return false;
+    }
+    return true;
+}
+
 status content_check_text(const char *path, const uint8_t *head, int64_t count)
 {
     for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
@@ -194,6 +213,12 @@ status content_check_text(const char *path, const uint8_t *head, int64_t count)
         if (has(head, count, k->bytes, k->count, k->at)) {
             return fail(ST_UNSUPPORTED, "%s: %s; %s", path, k->name, k->remedy);
         }
+    }
+    if (is_array_of_objects(head, count)) {
+        return fail(ST_UNSUPPORTED,
+                    "%s: a JSON array of objects; JSON lines hold an object on each line, as "
+                    "jq -c '.[]' writes them",
+                    path);
     }
     if (is_bzip2(head, count)) return fail(ST_UNSUPPORTED, "%s: bzip2 data; " UNPACK, path);
     if (has(head, count, XZ_MAGIC, 6, 0)) return fail(ST_UNSUPPORTED, "%s: xz data; " UNPACK, path);
