@@ -92,9 +92,9 @@ static status stage_lines(const predict_step *x, text *t)
 // Milliseconds with as many decimals as leave a blank before them.
 static status time_cell(int64_t ns, int width, text *t)
 {
-    int decimals = 3;
-    for (double most = 1e5; decimals > 0 && (double)ns * 1e-6 >= most; most *= 10.0) decimals--;
-    return text_add(t, " %*.*f", width - 1, decimals, (double)ns * 1e-6);
+    const double ms = (double)ns * 1e-6;
+    const int decimals = ms < 1e5 ? 3 : ms < 1e7 ? 1 : 0;
+    return text_add(t, " %*.*f", width - 1, decimals, ms);
 }
 
 static status layer_lines(arena *a, const predict_step *x, text *t)
