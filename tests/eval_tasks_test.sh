@@ -77,7 +77,7 @@ refuse "no such member" 5 'arc.jsonl:1: no list of 2 to 64 choices: choices' 'da
 refuse "no such label" 5 'arc.jsonl:1: this is not the number' 'data: arc.jsonl' 'choices: choices.text' 'gold: question'
 refuse "a template that is none" 5 'context:1:4: ' 'data: arc.jsonl' 'context: "{% x %}"'
 refuse "a target of a choice" 3 'target applies to kind: generation' 'data: arc.jsonl' 'target: x'
-refuse "no target" 3 'needs .target., .command. or both' 'kind: generation' 'data: arc.jsonl'
+refuse "no target" 3 'needs .target., .command. or .match.' 'kind: generation' 'data: arc.jsonl'
 refuse "equal samples" 3 'with temperature 0 all answers' 'kind: generation' 'data: arc.jsonl' 'target: x' 'samples: 2'
 refuse "k beyond the samples" 3 'expected at most 8 numbers from 1 to .samples. .1.' 'kind: generation' 'data: arc.jsonl' 'target: x' 'pass: [2]'
 refuse "a program without a command" 3 'program applies with .command. only' 'kind: generation' 'data: arc.jsonl' 'target: x' 'program: y'

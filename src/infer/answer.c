@@ -22,8 +22,15 @@ struct answer_rules {
     answer_spec spec;
     pcre2_match_context *context;
     expression extract[2]; // [answer_part]
-    expression *ignore;
+    expression *ignore, *match;
 };
+
+// Openings and phrases with which models refuse.
+static const char refusal[] =
+    "(?i)(\\bi(?:'m| am)(?: really| very| so)? sorry\\b|\\bi (?:can(?:no|')t|can not|won't|will not|"
+    "am (?:not able|unable)|'m (?:not able|unable)|must decline|have to decline)\\b|"
+    "\\bas an ai\\b|\\bi'm just an ai\\b|\\bi do(?:n't| not) (?:feel comfortable|think (?:i|that))\\b|"
+    "\\bit (?:is|would be) (?:not|un)(?: )?(?:appropriate|ethical)\\b|\\bnot able to (?:help|assist)\\b)";
 
 static status expression_open(const answer_rules *r, const char *source, expression *out)
 {
@@ -62,6 +69,10 @@ static status rules_open(answer_rules *r)
     for (int64_t i = 0; i < s->ignore.count; i++) {
         TRY(expression_open(r, s->ignore.items[i], &r->ignore[i]));
     }
+    for (int64_t i = 0; i < s->match.count; i++) {
+        const bool is_word = strcmp(s->match.items[i], "refusal") == 0;
+        TRY(expression_open(r, is_word ? refusal : s->match.items[i], &r->match[i]));
+    }
     return ST_OK;
 }
 
@@ -72,6 +83,8 @@ status answer_rules_open(arena *a, const answer_spec *spec, answer_rules **out)
     *r = (answer_rules){.a = a, .spec = *spec};
     TRY(arena_new(a, max_i64(1, spec->ignore.count), &r->ignore));
     memset(r->ignore, 0, (size_t)max_i64(1, spec->ignore.count) * sizeof(*r->ignore));
+    TRY(arena_new(a, max_i64(1, spec->match.count), &r->match));
+    memset(r->match, 0, (size_t)max_i64(1, spec->match.count) * sizeof(*r->match));
     const status st = rules_open(r);
     if (st != ST_OK) {
         answer_rules_close(r);
@@ -86,6 +99,7 @@ void answer_rules_close(answer_rules *r)
     if (r == NULL) return;
     for (int64_t i = 0; i < COUNT_OF(r->extract); i++) expression_close(&r->extract[i]);
     for (int64_t i = 0; i < r->spec.ignore.count; i++) expression_close(&r->ignore[i]);
+    for (int64_t i = 0; i < r->spec.match.count; i++) expression_close(&r->match[i]);
     pcre2_match_context_free(r->context);
 }
 
@@ -158,6 +172,15 @@ status answer_extract(const answer_rules *r, answer_part part, answer_text of, a
     }
     // An empty group counts as no match, as in the harness.
     *out = last.count > 0 ? trimmed(last) : invalid;
+    return ST_OK;
+}
+
+status answer_matches(const answer_rules *r, answer_text of, bool *out)
+{
+    *out = false;
+    for (int64_t i = 0; i < r->spec.match.count && !*out; i++) {
+        TRY(match(r, &r->match[i], of, 0, out));
+    }
     return ST_OK;
 }
 

@@ -9,6 +9,7 @@ typedef struct answer_spec {
     const char *what;                   // names the expressions in errors, such as their file
     const char *extract, *extract_last; // NULL: the whole answer
     option_list ignore;
+    option_list match; // "refusal" stands for usual refusals
     bool ignore_case, ignore_punctuation, ignore_numbers;
 } answer_spec;
 
@@ -26,6 +27,8 @@ typedef struct answer_text {
 } answer_text;
 NODISCARD status answer_extract(const answer_rules *r, answer_part part, answer_text of,
                                 answer_text *out);
+// True if one of `match` matches.
+NODISCARD status answer_matches(const answer_rules *r, answer_text of, bool *out);
 // True if both are equal but for what is ignored.
 NODISCARD status answer_equal(const answer_rules *r, arena *scratch, answer_text a, answer_text b,
                               bool *out);

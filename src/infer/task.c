@@ -148,6 +148,11 @@ static const option rows[] = {
      .offset = AT(ignore_numbers),
      .default_text = "false",
      .help = "compares without digits"},
+    {.key = "match",
+     .kind = OPTION_LIST,
+     .offset = AT(match),
+     .help = "regular expressions; `matched` is the share of answers in which one of them matches; "
+             "the word refusal stands for usual refusals in English"},
     {.key = "program",
      .kind = OPTION_TEXT,
      .offset = AT(program),
@@ -226,6 +231,7 @@ static const struct {
             {"ignore_case", FOR_ANSWER},
             {"ignore_punctuation", FOR_ANSWER},
             {"ignore_numbers", FOR_ANSWER},
+            {"match", FOR_ANSWER},
             {"program", FOR_ANSWER},
             {"program_file", FOR_ANSWER},
             {"command", FOR_ANSWER},
@@ -272,10 +278,10 @@ static status answer_check(const config *c, const task_spec *s)
                                              "memory_limit", "process_limit"};
     static const char *const of_target[] = {"extract",     "extract_last",       "ignore",
                                             "ignore_case", "ignore_punctuation", "ignore_numbers"};
-    if (s->target == NULL && s->command == NULL) {
+    if (s->target == NULL && s->command == NULL && s->match.count == 0) {
         return fail(ST_CONFIG_KEY,
-                    "%s: a generation task needs `target`, `command` or both: the right answer, or "
-                    "how an answer is tried",
+                    "%s: a generation task needs `target`, `command` or `match`: the right answer, "
+                    "how an answer is tried, or what is looked for in it",
                     s->file);
     }
     if (s->shots > 0 && s->target == NULL) {

@@ -35,7 +35,7 @@ typedef struct task_spec {
     double temperature, top_p;
     // ... compared with the target, ...
     const char *target, *extract, *extract_last;
-    option_list ignore;
+    option_list ignore, match;
     bool ignore_case, ignore_punctuation, ignore_numbers;
     // ... and tried by a command.
     const char *program, *program_file, *command;
@@ -77,7 +77,7 @@ typedef struct task_result {
     double nats;
     // Generation: an item's value is the mean over its answers. Negative values: not asked for.
     // passed: by the command. pass: pass@k of `passed`, or of `exact` without a command.
-    task_share exact, exact_last, passed, pass[TASK_PASS_MAX];
+    task_share exact, exact_last, matched, passed, pass[TASK_PASS_MAX];
     int64_t cut;       // prompts that lost their front
     int64_t long_ends; // answers that ended by their length
     unsigned confined; // sandbox_confined of the commands

@@ -9,10 +9,12 @@
 typedef struct task_answer {
     char *text;
     int64_t bytes, tokens;
-    bool by_length;              // it ended at max_tokens
-    const char *extracted[2];    // [answer_part]; NULL: not compared
-    bool is_right[2], is_passed; // the latter by the command
-    char ended[24];              // how the command ended: "exit 1", "signal 9", "time limit"
+    bool by_length;           // it ended at max_tokens
+    const char *extracted[2]; // [answer_part]; NULL: not compared
+    bool is_right[2];
+    bool is_matched; // one of `match` matches
+    bool is_passed;  // by the command
+    char ended[24];  // how the command ended: "exit 1", "signal 9", "time limit"
 } task_answer;
 
 typedef struct task_prompt {
@@ -52,5 +54,8 @@ NODISCARD status task_grade_check(const host *h, arena *a, const task_spec *spec
 // Compares and tries the answers. processors: commands at once.
 NODISCARD status task_grade(const host *h, arena *a, const task_spec *spec, task_prompts *prompts,
                             int64_t processors, const task_watcher *watcher, task_result *out);
+// The metric's value of each prompt; NULL for a metric that is no mean over prompts.
+NODISCARD status task_values(arena *a, const task_spec *spec, const task_prompts *prompts,
+                             const char *metric, double **out);
 
 #endif

@@ -49,6 +49,7 @@ static status rules_open(arena *a, const task_spec *s, answer_rules **out)
                               .extract = s->extract,
                               .extract_last = s->extract_last,
                               .ignore = s->ignore,
+                              .match = s->match,
                               .ignore_case = s->ignore_case,
                               .ignore_punctuation = s->ignore_punctuation,
                               .ignore_numbers = s->ignore_numbers};
@@ -61,7 +62,12 @@ static status all_compare(grading *g)
     TRY(rules_open(g->a, s, &g->rules));
     for (int64_t i = 0; i < g->prompts->count; i++) {
         task_prompt *p = &g->prompts->items[i];
-        for (int64_t k = 0; k < s->samples; k++) TRY(answer_compare(g, p, &p->answers[k]));
+        for (int64_t k = 0; k < s->samples; k++) {
+            task_answer *x = &p->answers[k];
+            const answer_text of = {.bytes = x->text, .count = x->bytes};
+            if (s->target != NULL) TRY(answer_compare(g, p, x));
+            if (s->match.count > 0) TRY(answer_matches(g->rules, of, &x->is_matched));
+        }
     }
     return ST_OK;
 }
@@ -150,6 +156,10 @@ static bool is_right_last(const task_answer *x)
 {
     return x->is_right[ANSWER_LAST];
 }
+static bool is_matched(const task_answer *x)
+{
+    return x->is_matched;
+}
 static bool is_passed(const task_answer *x)
 {
     return x->is_passed;
@@ -190,6 +200,28 @@ static task_share mean_of(const grading *g, is_good good, int64_t k)
     return (task_share){.value = mean, .error = error};
 }
 
+status task_values(arena *a, const task_spec *spec, const task_prompts *prompts, const char *metric,
+                   double **out)
+{
+    static const struct {
+        const char *name;
+        is_good good;
+    } rows[] = {{"exact_match", is_right},
+                {"exact_match_last", is_right_last},
+                {"matched", is_matched},
+                {"passed", is_passed}};
+    *out = NULL;
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        if (strcmp(rows[i].name, metric) != 0) continue;
+        TRY(arena_new(a, prompts->count, out));
+        for (int64_t k = 0; k < prompts->count; k++) {
+            const int64_t good = good_count(spec, &prompts->items[k], rows[i].good);
+            (*out)[k] = (double)good / (double)spec->samples;
+        }
+    }
+    return ST_OK;
+}
+
 static void result_set(const grading *g)
 {
     static const task_share none = {.value = -1.0};
@@ -200,6 +232,7 @@ static void result_set(const grading *g)
     out->cut = g->prompts->cut;
     out->exact = s->target != NULL ? mean_of(g, is_right, 1) : none;
     out->exact_last = has_last ? mean_of(g, is_right_last, 1) : none;
+    out->matched = s->match.count > 0 ? mean_of(g, is_matched, 1) : none;
     out->passed = s->command != NULL ? mean_of(g, is_passed, 1) : none;
     for (int64_t i = 0; i < s->pass.count; i++) {
         int64_t k = 1;
@@ -241,7 +274,7 @@ status task_grade(const host *h, arena *a, const task_spec *spec, task_prompts *
     *out = (task_result){.confined = SANDBOX_ALL};
     TRY(arena_create("grade", TASK_SCRATCH_BYTES_MAX, &g.reading.scratch));
     status st = ST_OK;
-    if (spec->target != NULL) st = all_compare(&g);
+    if (spec->target != NULL || spec->match.count > 0) st = all_compare(&g);
     if (st == ST_OK && spec->command != NULL) st = all_try(&g);
     answer_rules_close(g.rules);
     arena_destroy(g.reading.scratch);

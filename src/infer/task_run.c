@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 // ---- the ends of texts --------------------------------------------------------------------------
 
@@ -169,6 +170,7 @@ int64_t task_metrics(const task_spec *spec, const task_result *r, task_metric ou
     } else {
         share_add(&l, "exact_match", r->exact, "equal to the target");
         share_add(&l, "exact_match_last", r->exact_last, "last match equal to the target");
+        share_add(&l, "matched", r->matched, "one of the expressions matches");
         share_add(&l, "passed", r->passed, "accepted by the command");
         for (int64_t i = 0; i < spec->pass.count; i++) {
             char name[40];
@@ -177,4 +179,26 @@ int64_t task_metrics(const task_spec *spec, const task_result *r, task_metric ou
         }
     }
     return l.count;
+}
+
+status task_outcome_values(arena *a, const task_spec *spec, const task_outcome *o,
+                           const char *metric, double **out, int64_t *count)
+{
+    static const char *const names[] = {"acc", "acc_norm", "acc_bytes"};
+    *out = NULL;
+    *count = 0;
+    if (spec->kind == TASK_KIND_GENERATION) {
+        *count = o->prompts.count;
+        return task_values(a, spec, &o->prompts, metric, out);
+    }
+    for (int by = 0; by < COUNT_OF(names) && spec->kind == TASK_KIND_CHOICE; by++) {
+        if (strcmp(names[by], metric) != 0) continue;
+        *count = o->items.count;
+        TRY(arena_new(a, *count, out));
+        for (int64_t i = 0; i < *count; i++) {
+            const task_item *x = &o->items.items[i];
+            (*out)[i] = task_best(x, by) == x->gold ? 1.0 : 0.0;
+        }
+    }
+    return ST_OK;
 }

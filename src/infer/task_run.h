@@ -26,6 +26,11 @@ typedef struct task_outcome {
 NODISCARD status task_run(const task_run_args *args, arena *a, const task_spec *spec,
                           task_outcome *out);
 
+// The metric's value of each item, for a comparison of two models item by item; NULL for a metric
+// that is no mean over items.
+NODISCARD status task_outcome_values(arena *a, const task_spec *spec, const task_outcome *o,
+                                     const char *metric, double **out, int64_t *count);
+
 enum { INFER_ENDS_MAX = 64 };
 typedef struct infer_end_ids {
     int32_t ids[INFER_ENDS_MAX];

@@ -52,7 +52,7 @@ def make_input():
     files = {"c.yaml": CONFIG, "text.txt": words * 60, "with blank/text.txt": words * 60,
              "tokenizer.json": tokenizer(), "a.json": '{"a":1}\n', "a.pdf": "%PDF-1.7\n", "fake.gz": b"\x1f\x8b\x08abc\n",
              "broken.jsonl": '{"text": "salt and wind"}\n' * 200 + '{"text": 5}\n', "noise": noise,
-             "noise.yaml": noise, "empty.yaml": "", "empty.txt": "", "tabs.yaml": "run:\n\tdir: x\n",
+             "noise.yaml": noise, "empty.yaml": "", "policy.yaml": "licences: [CC0-1.0]\n", "empty.txt": "", "tabs.yaml": "run:\n\tdir: x\n",
              "list.yaml": "- a\n- b\n", "open.yaml": "train: {steps: 4\n",
              "twice.yaml": "train: {steps: 4, steps: 5}\n", "hfempty/config.json": "{}\n",
              "hfbad/config.json": '{"model_type": "llama",\n',

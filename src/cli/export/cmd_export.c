@@ -8,14 +8,15 @@
 #include "cli/commands.h"
 #include "cli/export/export_gguf.h"
 #include "cli/export/work_folder.h"
+#include "cli/gate/card.h"
 
 #include <string.h>
 
 typedef struct export_flags {
     int64_t shard_bytes;
     int32_t type, format;
-    const char *tokenizer, *peft;
-    bool adapter, merge, unmerge, force;
+    const char *tokenizer, *peft, *record;
+    bool adapter, merge, unmerge, force, gated, card;
 } export_flags;
 
 enum { TYPE_Q8_0 = 4 }; // of gguf alone
@@ -74,6 +75,20 @@ static const option rows[] = {
      .offset = AT(peft),
      .help = "folder of the adapter to write, merge or unmerge; without it, the run's own",
      .also = "adapter-dir, lora"},
+    {.key = "gated",
+     .kind = OPTION_BOOL,
+     .offset = AT(gated),
+     .default_text = "false",
+     .help = "exports only a model that `gate` let pass, by its record, and writes a model card"},
+    {.key = "record",
+     .kind = OPTION_TEXT,
+     .offset = AT(record),
+     .help = "the record for --gated; without it that of the usual place"},
+    {.key = "card",
+     .kind = OPTION_BOOL,
+     .offset = AT(card),
+     .default_text = "false",
+     .help = "writes a model card, README.md, from what is known"},
     {.key = "force",
      .kind = OPTION_BOOL,
      .offset = AT(force),
@@ -152,6 +167,14 @@ static status flags_check(const export_flags *f)
         return fail(ST_USAGE, "--dtype q8_0 is a type of --format gguf; other folders have fp32, "
                               "bf16 or fp16");
     }
+    if (f->format == FORMAT_GGUF && f->card) {
+        return fail(ST_USAGE, "--card writes into a folder, and --format gguf makes one file");
+    }
+    if (f->record != NULL && !f->gated)
+        return fail(ST_USAGE, "--record has no effect without --gated");
+    if (f->gated && f->peft != NULL) {
+        return fail(ST_USAGE, "--gated exports what the gate saw, and --peft adds another adapter");
+    }
     if (f->adapter && f->tokenizer != NULL) {
         return fail(ST_USAGE,
                     "--tokenizer has no effect with --adapter, which writes no tokenizer");
@@ -194,6 +217,9 @@ static status folder_make(export_job *v, bool replaces)
     TRY(export_weights_write(v));
     TRY(export_files_write(v));
     TRY(export_weights_check(v));
+    if (v->writes_card) {
+        TRY(gate_card_write(v->cli, &v->model, v->weights->parameters, v->passed, v->work));
+    }
     return cli_work_rename(v->cli, v->work, v->to, replaces);
 }
 
@@ -202,6 +228,9 @@ static status adapter_make(export_job *v, dtype wanted, bool replaces)
     cli_work_remove(v->cli, v->work);
     TRY(v->cli->h->api->path_mkdir(v->cli->h, v->work));
     TRY(export_adapter_write(v, v->merge, wanted));
+    if (v->writes_card) {
+        TRY(gate_card_write(v->cli, &v->model, 0, v->passed, v->work));
+    }
     return cli_work_rename(v->cli, v->work, v->to, replaces);
 }
 
@@ -261,6 +290,7 @@ static status run(cli_context *cli, const cli_call *call)
     const export_flags *f = call->flags;
     export_job *v = NULL;
     bool replaces = false;
+    gate_passed passed;
     TRY(arena_new(cli->a, 1, &v));
     v->cli = cli;
     v->shard_bytes = f->shard_bytes;
@@ -269,6 +299,11 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(source_find(v, call->operands[0], f->tokenizer, f->peft != NULL || is_gguf));
     TRY(is_gguf ? file_check(v, call->operands[1], f->force, &replaces)
                 : target_check(v, call->operands[1], f->force, &replaces));
+    if (f->gated) {
+        TRY(gate_record_require(cli, call->operands[0], &v->model, f->record, &passed));
+    }
+    v->writes_card = f->gated || f->card;
+    v->passed = f->gated ? &passed : NULL;
     TRY(adapter_find(v, f, call->operands[0]));
     if (is_gguf) return gguf_make(v, f, replaces);
     status st = ST_OK;
@@ -296,7 +331,7 @@ const cli_command cli_command_export = {
     .synopsis =
         "RUN|CHECKPOINT DIR|FILE [--adapter | --merge | --unmerge] [--peft DIR] [--format gguf] "
         "[--dtype T] "
-        "[--shard-bytes N] [--tokenizer T] [--force]",
+        "[--shard-bytes N] [--tokenizer T] [--gated [--record FILE]] [--card] [--force]",
     .about =
         "Exports the newest complete checkpoint of a run; RUN/checkpoints/best is its best "
         "one. DIR gets config.json, generation_config.json, model.safetensors (or several "
@@ -307,7 +342,8 @@ const cli_command cli_command_export = {
         "model with the adapter in its weights; --peft DIR takes the adapter of that folder, also "
         "for a Hugging Face folder in place of RUN. --format gguf writes one file for llama.cpp, "
         "of a run, a checkpoint or a Hugging Face folder; models of types llama, mistral, qwen2, "
-        "qwen3 and gpt2.",
+        "qwen3 and gpt2. --gated refuses a model without the record of a passed `gate` whose hash "
+        "is that of this checkpoint; a folder then gets a model card, as with --card.",
     .examples = "  trireme export demo/run hf\n"
                 "  trireme export demo/run/checkpoints/best hf --dtype bf16 --shard-bytes 2GiB\n"
                 "  trireme export lora/run lora-peft --adapter\n"

@@ -30,7 +30,9 @@ typedef struct export_job {
     export_tensor *tensors;
     int64_t tensor_count, shard_count;
     int64_t total_bytes;
-    int64_t tokenizer_files; // number of files copied or made
+    bool writes_card;
+    const struct gate_passed *passed; // of --gated; NULL: without
+    int64_t tokenizer_files;          // number of files copied or made
 } export_job;
 
 // Reads the checkpoint, decides `type` (DTYPE_COUNT: automatic) and distributes the tensors to

@@ -70,6 +70,9 @@ static status answer_add(running *r, const task_prompt *p, int64_t item, int64_t
         TRY(text_add_json(&r->items, x->extracted[i]));
         TRY(text_add(&r->items, ", \"%s\": %d", rights[i], x->is_right[i] ? 1 : 0));
     }
+    if (r->spec.match.count > 0) {
+        TRY(text_add(&r->items, ", \"matched\": %d", x->is_matched ? 1 : 0));
+    }
     if (r->spec.command != NULL) {
         TRY(text_add(&r->items, ", \"passed\": %d, \"command\": \"%s\"", x->is_passed ? 1 : 0,
                      x->ended));
