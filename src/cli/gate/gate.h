@@ -1,4 +1,5 @@
-// A release gate: a model's results against a policy, and the record that `export --gated` asks for.
+// A release gate: a model's results against a policy, and the record that `export --gated` asks
+// for.
 //
 //   policy.c      the policy file, and hashes of files and folders
 //   results.c     tasks on the model and on its baseline; significance
