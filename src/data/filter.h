@@ -62,7 +62,7 @@ typedef struct filter_config {
     } code;
     struct {
         option_list keep;
-        double min_score;
+        double min_score, min_known;
     } language;
     struct {
         option_list files;
