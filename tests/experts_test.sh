@@ -52,9 +52,13 @@ says "by layer" balanced/metrics.jsonl '"moe_aux_loss": 0\.[0-9]+, "moe_layers_l
 says "what a limit drops" limited2/metrics.jsonl '"moe_dropped": 0\.[0-9]+, "moe_idle_experts": '
 bias="model.router.bias_rate=0.01 moe.aux_loss=0.05 moe.aux_loss_scope=batch"
 code "a bias and a loss of the batch" 0 train biased $strict $bias
-code "two steps in another layout" 0 train biased2 $strict $bias train.steps=2 layout.dp=4 layout.ep=2 layout.zero=3
-code "two more in a third" 0 train biased2 $strict $bias layout.pp=2 layout.dp=2 layout.ep=2
+code "two steps in another layout, where experts move" 0 train biased2 $strict $bias train.steps=2 layout.dp=4 layout.ep=2 layout.zero=3 moe.rebalance=1
+says "between ranks" biased2/metrics.jsonl '^{"step": 1, "event": "rebalance", "experts": [0-9]+, "layers": 2, "rank_load_max": 1\.[0-9]+'
+code "one more" 0 train biased2 $strict $bias train.steps=3 layout.dp=4 layout.ep=2 layout.zero=1 moe.rebalance=1
+code "one more in a third" 0 train biased2 $strict $bias layout.pp=2 layout.dp=2 layout.ep=2
 same "to the same bits" "$(digest biased2)" "$(digest biased)"
+code "what moved" 0 "$trireme" inspect biased2 --experts
+says "is counted" out '^moved +[0-9]+ experts between ranks, at [123] steps'
 code "a bias that does not move" 0 train unbiased $strict model.router.score=sigmoid moe.aux_loss=0.05 moe.aux_loss_scope=batch
 same "is another run" "$([ "$(digest unbiased)" != "$(digest biased)" ] && echo yes)" yes
 code "bf16 in cp" 0 train bf16b $bias train.precision=bf16 train.steps=4 layout.cp=2 layout.ep=2
@@ -91,6 +95,9 @@ refused "sums without an order" 'use determinism.etp_shards=2, or' $strict layou
 refused "terms of whole experts" 'determinism.etp_shards = 2 has no effect' $strict layout.tp=2 layout.sp=yes layout.ep=2 layout.etp=1 determinism.tp_shards=2 determinism.etp_shards=2
 refused "rows that do not travel" 'moe.dispatch = bf16 has no effect: no rows travel' moe.dispatch=bf16
 refused "rows that are narrower" 'moe.dispatch = fp32 has no effect: rows of experts are narrower' moe.dispatch=fp32 layout.dp=2 layout.ep=2 train.precision=bf16
+refused "experts that cannot move" 'moe.rebalance = 2 has no effect: with layout.ep = 1' moe.rebalance=2
+refused "ranks of one expert" 'moe.rebalance = 2 has no effect: each rank .* has one expert' moe.rebalance=2 layout.dp=8 layout.ep=8
+refused "a recording of moved experts" 'sdc.replay .* use moe.rebalance=off' moe.rebalance=2 layout.dp=2 layout.ep=2 sdc.replay=0.5 $strict
 refused "tp alone in strict order" 'use layout.ep=2, or' $strict layout.tp=2 layout.sp=yes layout.etp=1 determinism.tp_shards=2
 refused "a limit of pieces of sequences" 'use layout.cp=1 or moe.capacity_factor=0' layout.cp=2 moe.capacity_factor=1
 refused "a limit without experts" 'moe.capacity_factor = 1 has no effect' model.preset=tiny model.experts=0 model.expert_ffn_dim=0 moe.capacity_factor=1

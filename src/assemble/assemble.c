@@ -56,6 +56,7 @@ op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_
                .pieces = plan_ep_tp(mesh),
                .ordered = strict,
                .even = even_experts,
+               .moves_layers = r->moe.rebalance > 0 ? (int32_t)spec->layers : 0,
                .dispatch = r->moe.dispatch == RUN_DISPATCH_BF16  ? DISPATCH_BF16
                            : r->moe.dispatch == RUN_DISPATCH_FP8 ? DISPATCH_FP8
                                                                  : DISPATCH_WHOLE},

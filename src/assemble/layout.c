@@ -203,6 +203,38 @@ static status dispatch_check(const run_config *r, const decoder_spec *spec)
                 why);
 }
 
+// Experts move between ranks, and only between ranks that have several.
+static status rebalance_check(const run_config *r, const decoder_spec *spec)
+{
+    const char *why = NULL;
+    if (r->moe.rebalance == 0) return ST_OK;
+    if (spec->experts.count == 0) {
+        why = "the model has no experts";
+    } else if (r->layout.ep == 1) {
+        why = "with layout.ep = 1 no ranks share experts";
+    } else if (r->layout.ep == spec->experts.count) {
+        why = "each rank of layout.ep has one expert";
+    }
+    if (why != NULL) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "moe.rebalance = %lld has no effect: %s; use "
+                    "moe.rebalance=off",
+                    (long long)r->moe.rebalance, why);
+    }
+    if (r->optimizer.stochastic_rounding) {
+        return fail(ST_UNSUPPORTED,
+                    "moe.rebalance = %lld: optimizer.stochastic_rounding draws by the place of an "
+                    "element, which changes when an expert moves; use moe.rebalance=off, or "
+                    "optimizer.stochastic_rounding=no",
+                    (long long)r->moe.rebalance);
+    }
+    if (r->sdc.replay <= 0.0) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "moe.rebalance = %lld: sdc.replay records the state by rank and does not know "
+                "which experts a rank has; use moe.rebalance=off, or sdc.replay=0",
+                (long long)r->moe.rebalance);
+}
+
 static status experts_apart_check(const run_config *r)
 {
     if (r->layout.ep == 1) return ST_OK;
@@ -287,6 +319,7 @@ status assemble_train_check(const run_config *r, const decoder_spec *spec)
 {
     TRY(experts_losses_check(r, spec));
     TRY(dispatch_check(r, spec));
+    TRY(rebalance_check(r, spec));
     if (spec->experts.count == 0 && r->determinism.etp_shards > 1) {
         return fail(ST_CONFIG_CONFLICT,
                     "determinism.etp_shards = %lld has no effect: the model has no experts",

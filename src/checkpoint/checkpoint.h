@@ -38,6 +38,9 @@ typedef struct ckpt_state {
     op_program *const *optimizer;
     const plan_table *run;     // this rank's table
     const plan_places *places; // which rank holds which piece; NULL: this rank holds all
+    // Where experts have moved: in place of expert e of a layer, `places` finds expert
+    // expert_of[layer * experts + e] (op_model.load_experts). NULL: none has moved.
+    const int32_t *expert_of;
     bool derived_weights; // working copies are the masters' nearest rounding and are not stored
     ckpt_part part;       // of the state, that is saved, loaded and listed
     // Used only when saving a state that is on no device (e is NULL): reads bytes of a row of

@@ -90,6 +90,28 @@ static int64_t rows_at_once(const plan_piece *p, int64_t width)
     return max_i64(1, STATE_CHUNK_BYTES / (p->columns * width));
 }
 
+// Returns the layer of a weight whose experts may have moved; -1: they have not.
+static int32_t layer_of_moved(const ckpt_state *s, const state_item *item)
+{
+    if (s->expert_of == NULL || item->weight < 0) return -1;
+    if (!s->model->weights[item->weight].is_expert) return -1;
+    return op_model_layer_of(s->model, item->weight);
+}
+
+// Takes the rows of a piece from row r on, at most `most`, that are of one expert, and puts them
+// where that expert is in the logical tensor.
+static plan_piece rows_of_expert(const ckpt_state *s, const state_item *item, int32_t layer,
+                                 const plan_piece *p, int64_t r, int64_t most)
+{
+    const int64_t experts = s->model->load_experts, each = item->dims[0] / experts;
+    const int64_t slot = plan_piece_row(p, r) / each;
+    int64_t rows = 1;
+    while (rows < most && plan_piece_row(p, r + rows) / each == slot) rows++;
+    plan_piece out = plan_piece_rows(p, r, rows);
+    out.row += (s->expert_of[layer * experts + slot] - slot) * each;
+    return out;
+}
+
 // Copies one rank's piece; that rank and rank 0 call this. If there is an image (of the item), the
 // piece goes there through `chunk`.
 static status piece_read(const ckpt_state *s, const state_item *item, int64_t owner, char *chunk,
@@ -98,10 +120,14 @@ static status piece_read(const ckpt_state *s, const state_item *item, int64_t ow
     const plan_piece p = state_piece(s, item, owner);
     const int64_t width = dtype_bytes(item->type), most = rows_at_once(&p, width);
     const bool is_wide = p.columns == item->columns && p.stripe == 0;
-    for (int64_t r = 0; r < p.rows; r += most) {
-        const int64_t rows = min_i64(most, p.rows - r);
+    const int32_t layer = layer_of_moved(s, item);
+    int64_t rows = 0;
+    for (int64_t r = 0; r < p.rows; r += rows) {
+        rows = min_i64(most, p.rows - r);
+        const plan_piece now =
+            layer < 0 ? plan_piece_rows(&p, r, rows) : rows_of_expert(s, item, layer, &p, r, rows);
+        rows = now.rows;
         const int64_t bytes = rows * p.columns * width;
-        const plan_piece now = plan_piece_rows(&p, r, rows);
         const int64_t begin = plan_piece_row(&now, 0), end = plan_piece_row(&now, rows - 1) + 1;
         char *whole = image != NULL ? image + begin * item->columns * width : NULL;
         char *to = is_wide && whole != NULL ? whole : chunk;
@@ -157,8 +183,9 @@ status ckpt_state_give(const ckpt_state *s, arena *a)
 
 // ---- to the device ------------------------------------------------------------------------------
 
-status state_write(const ckpt_state *s, const state_item *item, int64_t offset, const void *from,
-                   int64_t bytes)
+// Writes bytes of an item as far as this rank holds them, where `places` has them.
+static status placed_write(const ckpt_state *s, const state_item *item, int64_t offset,
+                           const void *from, int64_t bytes)
 {
     const int64_t width = dtype_bytes(item->type);
     ASSERT(offset % width == 0 && bytes % width == 0);
@@ -176,6 +203,25 @@ status state_write(const ckpt_state *s, const state_item *item, int64_t offset, 
     const status st = exec_write(s->e, item->run_row, (p.at + first) * width, chunk, own * width);
     free(chunk);
     return st;
+}
+
+status state_write(const ckpt_state *s, const state_item *item, int64_t offset, const void *from,
+                   int64_t bytes)
+{
+    const int32_t layer = layer_of_moved(s, item);
+    if (layer < 0) return placed_write(s, item, offset, from, bytes);
+    const int64_t experts = s->model->load_experts,
+                  each = item->dims[0] / experts * item->columns * dtype_bytes(item->type);
+    const int32_t *expert_of = s->expert_of + layer * experts;
+    for (int64_t at = offset; at < offset + bytes;) {
+        const int64_t expert = at / each, end = min_i64((expert + 1) * each, offset + bytes);
+        int64_t slot = 0;
+        while (expert_of[slot] != expert) slot++;
+        TRY(placed_write(s, item, at + (slot - expert) * each, (const char *)from + (at - offset),
+                         end - at));
+        at = end;
+    }
+    return ST_OK;
 }
 
 // Converts elements [begin, begin + count) of a part from fp32 into a run tensor of any type,
@@ -302,8 +348,13 @@ static status part_get(const ckpt_state *s, const state_item *item, float *piece
         const int64_t count = p.rows * p.columns;
         if (owner == s->rank) TRY(values_read(s, item, &p, 0, count, piece));
         if (shared) TRY(s->share(s->ranks, (int)owner, piece, count * (int64_t)sizeof(float)));
-        (void)plan_piece_put(&p, item->columns, 0, item->dims[0] * item->columns,
-                             (int64_t)sizeof(float), piece, out);
+        const int32_t layer = layer_of_moved(s, item);
+        plan_piece now = p;
+        for (int64_t r = 0; r < p.rows; r += now.rows) {
+            if (layer >= 0) now = rows_of_expert(s, item, layer, &p, r, p.rows - r);
+            (void)plan_piece_put(&now, item->columns, 0, item->dims[0] * item->columns,
+                                 (int64_t)sizeof(float), piece + r * p.columns, out);
+        }
     }
     return ST_OK;
 }

@@ -70,6 +70,7 @@ typedef struct run_config {
     struct {
         double capacity_factor;  // 0: no limit
         int32_t dispatch;        // run_dispatch
+        int64_t rebalance;       // steps between two times when experts may move; 0: never
         double aux_loss, z_loss; // weights of the losses of routers; 0: none
         int32_t aux_loss_scope;  // run_aux_scope
     } moe;

@@ -162,6 +162,11 @@ static const option rows[] = {
            .help = "type of rows that travel between ranks that share experts: auto is that of "
                    "activations; with fp8 rows go to experts in 8 bits with a factor each, and "
                    "results and gradients in bf16; in strict mode one rank rounds them too"),
+    INT("moe.rebalance", moe.rebalance, "off", 1, 1e12, FREE, "steps", .choices = "off", .word = 0,
+        .help = "steps after which experts move between the ranks of layout.ep, with their "
+                "optimizer state, so that each rank gets as many tokens as its load so far "
+                "allows; results do not change by a bit; off leaves every expert where it is",
+        .also = "eplb_interval, expert_rearrange_interval"),
     REAL("moe.capacity_factor", moe.capacity_factor, "0", 0, 1024, RECORDED,
          .help = "most tokens of a sequence that an expert takes, as a multiple of an even share; "
                  "further tokens leave it out in training; 0 is no limit, so that no token is "

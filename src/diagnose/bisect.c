@@ -64,6 +64,7 @@ static run_config alone(const run_config *r)
     one.layout.cp_heads = one.layout.ep = 1;
     one.layout.etp = 0;
     one.moe.dispatch = RUN_DISPATCH_AUTO;
+    one.moe.rebalance = 0;
     one.layout.pipeline = NULL; // layout.stages stays: rows cut the layers equally
     one.train.recompute = RUN_RECOMPUTE_NONE;
     one.train.memory_settled = true;

@@ -3,6 +3,9 @@
 //   ids -> COUNT_ROWS -> counts -> ALL_TO_ALL -> counts of the rows that come -> ROW_OFFSETS
 //   rows, both offsets -> EXCHANGE_ROWS -> rows of this rank's experts, rank by rank
 //
+// Experts may move between ranks (moe.rebalance): an expert then has a slot, the place of its
+// matrices in the order of the ranks, and ids -> PLACE_EXPERTS -> slots comes before the rest.
+//
 // Rows that come are ordered by the rank that sends them, then by expert, then by token. No count
 // is known on the host: EXCHANGE_ROWS reads offsets in device memory, and shapes have the bound.
 // Ranks of expert parallelism are consecutive, so the order by rank and token is the order of the
@@ -66,6 +69,24 @@ const op_kind op_row_limit_rows = {
     .infer = limit_rows_infer,
     .place = op_place_replicate,
     .cost = op_cost_bytes,
+};
+
+static void place_experts_check(const op_facts *f)
+{
+    ASSERT(f->attrs->experts > 0 && op_fact(f, 'E') == f->attrs->experts);
+}
+
+const op_kind op_row_place_experts = {
+    .code = OP_PLACE_EXPERTS,
+    .name = "place_experts",
+    .in = "iNT sLE",
+    .out = "iNT",
+    .made = "slots",
+    .inplace = {-1, -1, -1, -1},
+    .infer = op_infer_signature,
+    .place = op_place_replicate,
+    .cost = op_cost_bytes,
+    .check = place_experts_check,
 };
 
 static status row_offsets_infer(op_program *p, op_node *node, uint32_t wanted)

@@ -150,6 +150,9 @@ typedef struct op_model {
     int32_t load_layers, load_experts;
 } op_model;
 
+// Returns the decoder layer (op_layer.index) that uses a weight; -1: embedding or head.
+int32_t op_model_layer_of(const op_model *m, int64_t weight);
+
 // FLOPs of a token by the convention of the README: 6 x the weights in GEMMs, plus 6 L T (heads x
 // head size) for causal attention; recomputation never counts. The gradient of a frozen weight is
 // not computed and not counted; nor is the backward pass below the first trained weight.

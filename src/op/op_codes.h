@@ -177,6 +177,9 @@ extern "C" {
 //   COUNT_ROWS     ids(N,T)                         -> counts(Q,L): rows of each of the L =
 //                  attrs.experts experts of each of attrs.ranks ranks; row r Q' + q: of rank r's
 //                  experts, in sequence q of the Q' of the micro-batch
+//   PLACE_EXPERTS  ids(N,T) slots(L,E)              -> slots(N,T): the slot of each choice's
+//                  expert; the row of the layer has the slots of the E experts, whole numbers. An
+//                  id below 0 stays
 //   ROW_OFFSETS    counts(Q,L)                      -> offsets(X): of the rows of rank 0, expert 0
 //                  by expert, then those of rank 1 ...
 //   STEP_ROUTES    ids(N,T) [kept(N,T)] [logits(N,E)] -> step: counts the tokens of each expert and
@@ -248,6 +251,7 @@ extern "C" {
     X(COUNT_ROWS, count_rows)               \
     X(ROW_OFFSETS, row_offsets)             \
     X(LIMIT_ROWS, limit_rows)               \
+    X(PLACE_EXPERTS, place_experts)         \
     X(STEP_ROUTES, step_routes)             \
     X(BALANCE, balance)
 #define OP_TABLE_COMPUTE(X)               \

@@ -489,6 +489,7 @@ static status steps_all(session *s)
     const int64_t steps = s->last_step > 0 ? min_i64(s->last_step, all) : all;
     const int64_t record_every = session_record_every(s);
     TRY(session_tasks_run(s)); // an earlier session may have ended before
+    TRY(session_rebalance(s)); // where a checkpoint was made before experts moved
     while (s->step < steps && s->stop == 0) {
         int64_t until = min_i64(session_save_next(s), steps);
         if (s->memory.order != NULL) {
@@ -502,12 +503,14 @@ static status steps_all(session *s)
         }
         until = min_i64(until, next_multiple(s->step, record_every, steps));
         until = min_i64(until, session_tasks_next(s));
+        until = min_i64(until, next_multiple(s->step, s->r->moe.rebalance, steps));
         const int64_t next_save = session_save_next(s);
         TRY(session_steps(s, until));
         if (s->r->sdc.digests > 0 && s->step % s->r->sdc.digests == 0) {
             TRY(session_replicas_check(s));
         }
         TRY(session_record(s));
+        TRY(session_rebalance(s));
         const int64_t begin = session_now(s);
         TRY(session_memory_save(s));
         const bool due = s->step == next_save;
@@ -654,6 +657,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
         train_loader_mesh(s->loader, &s->options.mesh);
         TRY(session_objective_open(s));
     }
+    TRY(session_rebalance_open(s));
     TRY(state_of_run(s, order->resume));
     TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));

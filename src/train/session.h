@@ -32,6 +32,7 @@ typedef struct session {
     obs_trace *trace;
     int64_t records_lost;          // records that metrics.jsonl or the events file failed to take
     step_device *results;          // results of the step or evaluation read last
+    struct rebalance *rebalance;   // NULL: experts stay where they are
     obs_load *loads;               // of its layers with experts; NULL: there are none
     text config_json, config_yaml; // stored in checkpoints
     text adapter_json, base_json;  // too, if the run has an adapter
@@ -65,7 +66,7 @@ typedef struct session {
     ckpt_saver *saver;
     int64_t saved_step, begun_step; // newest save, and the one in progress; -1: none
     error_record save_error;        // error of the last failed save
-    ckpt_extra extras[4];
+    ckpt_extra extras[2][5];        // [session_copy]
     char config_sum[33], data_sum[33], tokenizer_sum[33];
     struct {
         const train_restart *order; // NULL: no copies in memory
@@ -128,8 +129,10 @@ NODISCARD status session_save_poll(session *s, bool wait);
 // Saves, and returns when the checkpoint is durable and verified, or fails.
 NODISCARD status session_save_last(session *s);
 NODISCARD status session_load(session *s, const char *path);
-// Describes the state after this step. The result refers to s->extras.
-void session_order_fill(session *s, ckpt_order *order);
+// Describes the state after this step. The result refers to s->extras, so the last save of this
+// kind has ended.
+typedef enum session_copy { COPY_ON_DISK, COPY_IN_MEMORY } session_copy;
+NODISCARD status session_order_fill(session *s, session_copy where, ckpt_order *order);
 // The part of a rank that does not save in a save of the first rank: gives its pieces of the state,
 // and compares replicas.
 NODISCARD status session_confirm(session *s);
@@ -214,6 +217,16 @@ NODISCARD status session_barrier(const session *s, const char *what); // Collect
 // session_loads.c: the load of experts of the results taken last, for a record.
 NODISCARD status session_loads_open(session *s);
 void session_loads_take(session *s, obs_record *record);
+
+// session_rebalance.c: experts that move between ranks. count: adds the loads of a step. The third
+// moves experts if that is due after this step; the device is idle. Collective.
+NODISCARD status session_rebalance_open(session *s);
+void session_rebalance_count(session *s, const int64_t *words);
+NODISCARD status session_rebalance(session *s);
+// A small file of a checkpoint, so that a resumed run goes on with the same places and loads. *out:
+// its text, or NULL; load: experts are there before the state is loaded.
+NODISCARD status session_rebalance_print(session *s, session_copy where, const char **out);
+NODISCARD status session_rebalance_load(session *s, const char *path);
 
 // session_codec.c: returns whether this step's gradients are compressed. All ranks return the same.
 bool session_compresses(const session *s, int64_t step);

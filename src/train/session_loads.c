@@ -19,6 +19,7 @@ void session_loads_take(session *s, obs_record *record)
     int64_t aux = 0, z = 0, tokens = 0;
     record->aux_loss = (double)NAN;
     if (words == NULL || s->loads == NULL) return;
+    session_rebalance_count(s, words);
     for (int32_t i = 0; i < m->load_layers; i++) {
         const int64_t *row = words + i * step_load_row(experts);
         if (!model_has_experts(&s->spec, i)) continue;

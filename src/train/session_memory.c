@@ -46,7 +46,7 @@ static status copy_now(session *s)
     if (!session_is_first(s)) return session_confirm(s);
     ckpt_order order;
     TRY(copy_end(s));
-    session_order_fill(s, &order);
+    TRY(session_order_fill(s, COPY_IN_MEMORY, &order));
     order.keep = (ckpt_keep){.keep = COPIES_KEPT};
     TRY(ckpt_saver_begin(s->memory.saver, &order));
     s->memory.is_begun = true;

@@ -114,16 +114,19 @@ status session_confirm(session *s)
     return session_replicas_check(s);
 }
 
-void session_order_fill(session *s, ckpt_order *order)
+status session_order_fill(session *s, session_copy where, ckpt_order *order)
 {
+    const char *experts = NULL;
     const ckpt_extra extras[] = {
         {"config.json", s->config_json.bytes},
         {"config.resolved.yaml", s->config_yaml.bytes},
         {"adapter_config.json", s->adapter_json.bytes},
         {"base.json", s->base_json.bytes},
     };
-    const int64_t count = train_job_has_base(&s->job) ? COUNT_OF(extras) : 2;
-    memcpy(s->extras, extras, sizeof(extras));
+    int64_t count = train_job_has_base(&s->job) ? COUNT_OF(extras) : 2;
+    memcpy(s->extras[where], extras, sizeof(extras));
+    TRY(session_rebalance_print(s, where, &experts));
+    if (experts != NULL) s->extras[where][count++] = (ckpt_extra){"experts.json", experts};
     *order = (ckpt_order){.info = {.step = s->step,
                                    .sequences = s->sequences,
                                    .tokens = s->tokens,
@@ -137,7 +140,7 @@ void session_order_fill(session *s, ckpt_order *order)
                                    .data = s->data_sum,
                                    .tokenizer = s->tokenizer_sum,
                                    .whole_from = s->whole_from},
-                          .extras = s->extras,
+                          .extras = s->extras[where],
                           .extra_count = count,
                           .keep = {.keep = s->r->checkpoint.keep,
                                    .keep_every = s->r->checkpoint.keep_every,
@@ -146,6 +149,7 @@ void session_order_fill(session *s, ckpt_order *order)
                                    .damaged_count = s->damaged.count},
                           .confirm = confirm,
                           .context = s};
+    return ST_OK;
 }
 
 status session_save_begin(session *s, bool is_best)
@@ -161,7 +165,7 @@ status session_save_begin(session *s, bool is_best)
     if (!due) return ST_OK;
     TRY(session_save_poll(s, true));
     ckpt_order order;
-    session_order_fill(s, &order);
+    TRY(session_order_fill(s, COPY_ON_DISK, &order));
     order.is_best = is_best;
     TRY(ckpt_saver_begin(s->saver, &order));
     s->begun_step = s->step;
@@ -219,6 +223,7 @@ static status all_load(session *s, const char *path, ckpt_info *info)
 {
     error_record own;
     status st = base_check(s, path);
+    if (st == ST_OK) st = session_rebalance_load(s, path);
     if (st == ST_OK) st = ckpt_load(&s->job.state, s->a, path, false, info);
     int worst = (int)st;
     error_take(&own);

@@ -1,5 +1,5 @@
 # One digest over layouts of a small mixture of experts that differ in ep, etp, tp, dp, cp, pp, ZeRO,
-# schedule, micro-batch and recomputation. The caller sets `every`: which layouts of the table run.
+# schedule, micro-batch and recomputation, and in whether experts move after each step. The caller sets `every`: which layouts of the table run.
 . tests/support/named.sh
 cd "$dir" || exit 1
 "$trireme" init demo >/dev/null || exit 1
@@ -36,6 +36,7 @@ layout.dp=2 layout.ep=2 layout.zero=3 train.recompute=full
 layout.dp=4 layout.ep=2
 layout.dp=4 layout.ep=2 layout.zero=1 train.micro_batch=2
 layout.dp=4 layout.ep=2 layout.zero=2
+layout.dp=4 layout.ep=2 layout.zero=3 moe.rebalance=1
 layout.dp=4 layout.ep=2 layout.zero=3
 layout.dp=4 layout.ep=4
 layout.dp=4 layout.ep=4 layout.zero=1
@@ -68,6 +69,13 @@ layout.tp=2 layout.ep=8 layout.dp=4 $whole layout.zero=1
 layout.tp=2 layout.ep=2 layout.pp=2 $whole
 layout.tp=2 layout.ep=4 layout.pp=2 layout.dp=2 $whole layout.schedule=zb-h1
 layout.tp=2 layout.ep=4 layout.pp=2 layout.dp=2 $whole layout.schedule=dualpipe-v
+layout.dp=2 layout.ep=2 moe.rebalance=1 train.recompute=full
+layout.dp=4 layout.ep=4 layout.zero=1 train.micro_batch=2 moe.rebalance=2
+layout.dp=8 layout.ep=2 layout.zero=2 moe.rebalance=1
+layout.pp=2 layout.dp=2 layout.ep=2 layout.schedule=dualpipe moe.rebalance=1
+layout.pp=2 layout.dp=2 layout.ep=2 layout.schedule=zb-v layout.zero=1 moe.rebalance=1
+layout.tp=2 layout.ep=2 layout.dp=2 $whole moe.rebalance=1
+layout.tp=2 layout.ep=4 layout.dp=4 $whole layout.zero=3 moe.rebalance=1
 TABLE
 layouts "determinism.cp_shards=2 layout.cp=2" <<TABLE
 layout.cp=2 layout.dp=2
@@ -76,6 +84,7 @@ layout.cp=2 layout.dp=2 layout.ep=2 layout.zero=1
 layout.cp=2 layout.dp=2 layout.ep=4 train.micro_batch=2
 layout.cp=2 layout.dp=2 layout.ep=4 layout.zero=3
 layout.cp=2 layout.pp=2 layout.ep=2 layout.schedule=1f1b
+layout.cp=2 layout.dp=2 layout.ep=2 layout.zero=2 moe.rebalance=1
 TABLE
 # Experts that tp cuts, in sums of two terms.
 layouts "determinism.tp_shards=2 determinism.etp_shards=2" <<TABLE
@@ -91,11 +100,13 @@ layout.tp=2 layout.dp=4 layout.ep=4 layout.zero=1
 layout.tp=2 layout.pp=2 layout.schedule=zb-h1
 layout.tp=2 layout.pp=2 layout.dp=2 layout.ep=2 layout.schedule=dualpipe-v
 layout.tp=2 layout.pp=2 layout.sp=yes layout.zero=1 layout.dp=2
+layout.tp=2 layout.dp=4 layout.ep=4 layout.zero=1 moe.rebalance=1
 TABLE
 layouts "moe.dispatch=fp8" <<TABLE
 layout.dp=2 layout.ep=2
 layout.dp=4 layout.ep=2 layout.zero=2 train.recompute=full
 layout.pp=2 layout.dp=2 layout.ep=2 layout.schedule=dualpipe-v
+layout.dp=4 layout.ep=2 moe.rebalance=1
 TABLE
 layouts "moe.dispatch=bf16" <<TABLE
 layout.dp=2 layout.ep=2 train.micro_batch=2

@@ -66,18 +66,6 @@ static dtype working_type(const op_model *m, int64_t weight)
     panic_at(__FILE__, __LINE__, "a weight that no layer uses");
 }
 
-// Returns the decoder layer of a weight.
-static int32_t layer_of(const op_model *m, int32_t weight)
-{
-    for (int32_t i = 0; i < m->layer_count; i++) {
-        const op_layer *layer = &m->layers[i];
-        for (int64_t t = 0; t < m->programs[layer->program]->tensor_count; t++) {
-            if (layer->weight_of[t] == weight) return layer->index;
-        }
-    }
-    panic_at(__FILE__, __LINE__, "a weight that no layer uses");
-}
-
 // The bias of a router has no gradient: the load of its experts moves it.
 static status balance_program(arena *a, const op_model *m, const run_config *r, int32_t weight,
                               op_program **out)
@@ -86,7 +74,7 @@ static status balance_program(arena *a, const op_model *m, const run_config *r, 
     op_node node = op_node_of(OP_BALANCE);
     node.attrs.experts = m->load_experts;
     node.attrs.load_layers = m->load_layers;
-    node.attrs.load_row = layer_of(m, weight);
+    node.attrs.load_row = op_model_layer_of(m, weight);
     node.attrs.bias_rate = (float)r->model.router.bias_rate;
     ASSERT(w->rows == m->load_experts);
     TRY(op_program_create(a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, out));

@@ -145,7 +145,7 @@ static status add_choice(const option *o, int32_t position, text *out)
 
 static status add_int(const option *o, int64_t value, text *out)
 {
-    const bool is_word = o->choices != NULL && o->word != 0 && value == o->word;
+    const bool is_word = o->choices != NULL && value == o->word;
     if (is_word) return text_add(out, "%s", o->choices);
     return text_add(out, "%lld", (long long)value);
 }

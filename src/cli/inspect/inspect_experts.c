@@ -20,7 +20,8 @@ typedef struct loads {
     cell *cells; // [step][layer]
     int64_t *steps;
     int64_t count, cell_capacity, step_capacity, layers;
-    double dropped, aux; // the largest share; of the last step
+    double dropped, aux;            // the largest share; of the last step
+    int64_t moved, moves, moved_at; // experts, and times that some moved; the last step of these
 } loads;
 
 static double at(const json *list, int64_t i, double otherwise)
@@ -35,6 +36,11 @@ static status record_take(loads *l, const json *record)
     const json *entropy = json_get(record, "moe_layers_entropy");
     const json *idle = json_get(record, "moe_layers_idle");
     const int64_t layers = json_count(max);
+    if (strcmp(json_text(json_get(record, "event"), ""), "rebalance") == 0) {
+        l->moved += json_int(json_get(record, "experts"), 0);
+        l->moved_at = json_int(json_get(record, "step"), 0);
+        l->moves++;
+    }
     if (json_kind_of(max) != JSON_LIST || layers < 1 || layers > LAYERS_MOST) return ST_OK;
     if (l->layers == 0) l->layers = layers;
     if (layers != l->layers) return ST_OK; // of another model
@@ -133,6 +139,10 @@ static void draw(cli_context *cli, const loads *l)
               (int)(columns - columns / 2), (long long)l->steps[l->count - 1]);
     if (l->dropped > 0.0)
         cli_print(cli, "dropped    up to %.2f%% of choices\n", 100.0 * l->dropped);
+    if (l->moves > 0) {
+        cli_print(cli, "moved      %lld experts between ranks, at %lld steps, the last %lld\n",
+                  (long long)l->moved, (long long)l->moves, (long long)l->moved_at);
+    }
     if (!isnan(l->aux)) cli_print(cli, "aux loss   %.4g in the last step\n", l->aux);
 }
 

@@ -78,6 +78,30 @@ status cpu_limit_rows(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
+status cpu_place_experts(const kern_context *context, const kern_call *call)
+{
+    (void)context;
+    const kern_tensor *ids = &call->in[0], *table = &call->in[1], *slots = &call->out[0];
+    const int64_t experts = call->attrs.experts, layer = max_i64(call->layer, 0);
+    ASSERT(layer < table->dims[0]);
+    for (int64_t n = 0; n < ids->dims[0]; n++) {
+        for (int64_t t = 0; t < ids->dims[1]; t++) {
+            const int64_t id = tensor_int(ids, n * tensor_stride(ids) + t);
+            int64_t slot = -1;
+            if (id >= experts) {
+                return fail(ST_DATA, "place_experts: token %lld asks for expert %lld of %lld",
+                            (long long)n, (long long)id, (long long)experts);
+            }
+            if (id >= 0) {
+                slot = (int64_t)dtype_load(table->type, table->data,
+                                           layer * tensor_stride(table) + id);
+            }
+            put(slots, n * tensor_stride(slots) + t, slot);
+        }
+    }
+    return ST_OK;
+}
+
 status cpu_row_offsets(const kern_context *context, const kern_call *call)
 {
     (void)context;

@@ -47,6 +47,20 @@ status ref_limit_rows(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
+status ref_place_experts(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *ids = &c->in[0], *table = &c->in[1], *slots = &c->out[0];
+    const int64_t layer = c->layer > 0 ? c->layer : 0;
+    for (int64_t k = 0; k < ids->dims[0] * ids->dims[1]; k++) {
+        const int64_t n = k / ids->dims[1], t = k % ids->dims[1];
+        const int64_t id = ref_int(ids, ref_offset(ids, n, t));
+        const double slot = id < 0 ? -1.0 : ref_get(table, layer, id);
+        put(slots, ref_offset(slots, n, t), (int64_t)slot);
+    }
+    return ST_OK;
+}
+
 status ref_row_offsets(const kern_context *context, const kern_call *c)
 {
     (void)context;

@@ -14,6 +14,7 @@ typedef struct expert_pass {
     // made yet
     tensor_id *on_the_way;
     tensor_id *counts; // [offsets] rows by sequence and expert; TENSOR_NONE: not made yet
+    tensor_id slots;   // the table of slots; TENSOR_NONE: experts stay, or not made yet
     int64_t experts;   // of a rank
     int64_t taken;     // experts of a token
 } expert_pass;
@@ -138,9 +139,30 @@ static status counts_push(expert_pass *c, op_list list, const op_node *permute)
     return op_append(c->p, list, &sum, 0);
 }
 
-static status permute_push(expert_pass *c, op_list list, const op_node *node)
+// Appends the operation that finds the slots of the experts of a PERMUTE, which then orders rows by
+// slot.
+static status slots_push(expert_pass *c, op_list list, op_node *permute)
 {
-    op_node local = *node;
+    op_node place = op_node_of(OP_PLACE_EXPERTS);
+    const int64_t experts = c->experts * c->how.ways;
+    if (c->how.moves_layers == 0 || c->how.ways == 1 || c->how.even) return ST_OK;
+    if (c->slots == TENSOR_NONE) {
+        TRY(op_tensor_make(c->p, OP_SLOTS, ROLE_CONSTANT, DTYPE_F32, 2,
+                           extent_of(c->how.moves_layers), extent_of(experts), &c->slots));
+    }
+    place.attrs.experts = (int32_t)experts;
+    place.in[0] = permute->in[1];
+    place.in[1] = c->slots;
+    TRY(sent_copy(c, permute->in[1], &place.out[0]));
+    permute->in[1] = place.out[0];
+    return op_append(c->p, list, &place, 0);
+}
+
+static status permute_push(expert_pass *c, op_list list, const op_node *given)
+{
+    op_node local = *given;
+    TRY(slots_push(c, list, &local));
+    const op_node placed = local, *node = &placed;
     if (c->how.ways == 1) {
         if (rounds(c)) TRY(sent_copy(c, node->out[0], &local.out[0]));
         TRY(op_append(c->p, list, &local, 0));
@@ -295,7 +317,7 @@ static bool has_offsets(const op_program *p)
 static status program_cut(arena *a, const op_program *whole, const op_node *permute,
                           const op_expert_cut *how, op_program **out)
 {
-    expert_pass c = {.how = *how, .whole = whole};
+    expert_pass c = {.how = *how, .whole = whole, .slots = TENSOR_NONE};
     c.how.even = how->even || (how->ways > 1 && !has_offsets(whole));
     c.taken = op_at(whole, permute->in[1])->dims[1].scale;
     c.experts = permute->attrs.experts / how->ways;
@@ -341,6 +363,23 @@ static void weight_cut(const op_expert_cut *how, op_weight *w)
     w->rows = begin;
 }
 
+// Adds the table of slots, in which each expert has the slot of its number.
+static status constant_add(arena *a, const op_expert_cut *how, int32_t experts, op_model *m)
+{
+    op_constant *all = NULL;
+    float *slots = NULL;
+    TRY(arena_new(a, m->constant_count + 1, &all));
+    TRY(arena_new(a, (int64_t)how->moves_layers * experts, &slots));
+    for (int64_t i = 0; i < (int64_t)how->moves_layers * experts; i++) {
+        slots[i] = (float)(i % experts);
+    }
+    for (int32_t i = 0; i < m->constant_count; i++) all[i] = m->constants[i];
+    all[m->constant_count++] = (op_constant){
+        .name = OP_SLOTS, .rows = how->moves_layers, .columns = experts, .data = slots};
+    m->constants = all;
+    return ST_OK;
+}
+
 status op_model_experts(arena *a, op_model *whole, const op_expert_cut *cut, op_model **local)
 {
     op_model *m = NULL;
@@ -348,6 +387,7 @@ status op_model_experts(arena *a, op_model *whole, const op_expert_cut *cut, op_
     op_weight *weights = NULL;
     op_layer *layers = NULL;
     op_expert_cut how = *cut;
+    int32_t experts = 0;
     how.ways = how.ways > 0 ? how.ways : 1;
     how.even = how.even && how.ways > 1;
     *local = whole;
@@ -360,6 +400,7 @@ status op_model_experts(arena *a, op_model *whole, const op_expert_cut *cut, op_
         programs[i] = whole->programs[i];
         const op_node *permute = permute_of(programs[i]);
         if (permute == NULL) continue;
+        experts = permute->attrs.experts;
         TRY(program_cut(a, whole->programs[i], permute, &how, &programs[i]));
     }
     for (int64_t w = 0; w < whole->weight_count; w++) {
@@ -368,6 +409,9 @@ status op_model_experts(arena *a, op_model *whole, const op_expert_cut *cut, op_
     }
     m->programs = programs;
     m->weights = weights;
+    if (how.moves_layers > 0 && how.ways > 1 && experts > 0) {
+        TRY(constant_add(a, &how, experts, m));
+    }
     TRY(op_layers_widen(a, whole, programs, &layers));
     m->layers = layers;
     *local = m;

@@ -16,6 +16,11 @@
 // rank receives as many rows as it sends, GEMMs have no offsets, and a row travels together with
 // its scale: the size of the collective is that of the rows.
 //
+// Experts may move (`moves_layers`): then a constant of the model, OP_SLOTS, has the slot of each
+// expert of each layer, and rows go to slots. Slot s is on rank s / (experts of a rank). At first
+// each expert is in the slot of its number; the trainer moves weights and changes the constant
+// between steps, so no plan changes.
+//
 // In strict order (`ordered`) rows are also counted by sequence, so that the gradients of experts
 // are one sum for each shard of the batch.
 #ifndef OP_PASS_EXPERT_RANKS_H
@@ -35,11 +40,14 @@ typedef enum op_dispatch {
     DISPATCH_FP8 // to experts in the forward pass 8 bits (op/narrow_rows.c), else bf16
 } op_dispatch;
 
+#define OP_SLOTS "slots" // (layers, experts)
+
 typedef struct op_expert_cut {
     int32_t ways, at; // this rank's number among those that share the experts; ways 0 is read as 1
     int32_t pieces;   // neighbouring ones that have pieces of the same sequences; 0: 1
     bool ordered, even;
     op_dispatch dispatch;
+    int32_t moves_layers; // decoder layers of the model, if its experts may move; 0: they stay
 } op_expert_cut;
 
 // For models for training and evaluation, after differentiation, op_model_partition and

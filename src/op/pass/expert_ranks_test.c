@@ -174,6 +174,36 @@ static void rows_travel_there_and_back(void **state)
     }
 }
 
+// Where experts may move, rows go to the slots of a table, in which an expert has its own at first.
+static void moving_experts_have_slots(void **state)
+{
+    (void)state;
+    op_model *whole = model_of(block_experts(RECOMPUTE_FULL)), *local = NULL;
+    const op_expert_cut how = {.ways = 4, .at = 1, .moves_layers = 3};
+    MUST(op_model_experts(a, whole, &how, &local));
+    const op_program *p = local->programs[0];
+    made_before_read(p);
+    assert_int_equal(whole->constant_count, 0);
+    assert_int_equal(local->constant_count, 1);
+    const op_constant *slots = &local->constants[0];
+    assert_string_equal(slots->name, OP_SLOTS);
+    assert_int_equal(slots->rows * slots->columns, 3 * COUNT);
+    for (int i = 0; i < 3 * COUNT; i++) assert_int_equal((int)slots->data[i], i % COUNT);
+    for (int list = 0; list < OP_LIST_COUNT; list++) {
+        const bool has = list == OP_FORWARD || list == OP_RECOMPUTE;
+        int n = 0;
+        for (int64_t i = 0; i < p->lists[list].count; i++) {
+            const op_node *node = &p->lists[list].nodes[i];
+            if (node->code == OP_PERMUTE || node->code == OP_COUNT_ROWS) {
+                assert_string_equal(p->tensors[node->in[node->code == OP_PERMUTE ? 1 : 0]].name,
+                                    "route.ids.sent");
+            }
+            n += node->code == OP_PLACE_EXPERTS ? 1 : 0;
+        }
+        assert_int_equal(n, has ? 1 : 0);
+    }
+}
+
 static void one_rank_is_the_model_itself(void **state)
 {
     (void)state;
@@ -263,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(rows_travel_there_and_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(moving_experts_have_slots, setup, teardown),
         cmocka_unit_test_setup_teardown(one_rank_is_the_model_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(tensor_parallelism_cuts_them, setup, teardown),
         cmocka_unit_test_setup_teardown(terms_travel_back, setup, teardown),

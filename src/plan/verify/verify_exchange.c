@@ -44,7 +44,9 @@ static int64_t most_rows(const op_program *p, const op_node *node, const op_node
     const op_tensor *ids = &p->tensors[permute->in[1]];
     const int64_t tokens = extent_value(ids->dims[0], bound), taken = ids->dims[1].scale;
     const int64_t each = min_i64(taken, node->attrs.experts);
-    const op_node *limit = maker_of(p, permute->in[1], OP_LIMIT_ROWS, 0);
+    const op_node *place = maker_of(p, permute->in[1], OP_PLACE_EXPERTS, 0);
+    const tensor_id chosen = place != NULL ? place->in[0] : permute->in[1];
+    const op_node *limit = maker_of(p, chosen, OP_LIMIT_ROWS, 0);
     int64_t most = tokens * each;
     if (limit != NULL) {
         const int64_t rows = bound->value[EXTENT_SEQS] * node->attrs.experts * limit->attrs.limit;

@@ -25,7 +25,8 @@ static int teardown(void **state)
 // The program of one of four ranks, with a limit of rows or without.
 static op_program *program_of(int64_t limit)
 {
-    static const op_expert_cut four = {.ways = RANKS, .ordered = true};
+    static const op_expert_cut four = {.ways = RANKS, .ordered = true},
+                               moving = {.ways = RANKS, .moves_layers = 1};
     op_program *p = NULL, **programs = NULL;
     op_layer *layer = NULL;
     op_model *whole = NULL, *local = NULL;
@@ -52,7 +53,7 @@ static op_program *program_of(int64_t limit)
     *layer = (op_layer){.name = "layer", .weight_of = map};
     *whole =
         (op_model){.programs = programs, .program_count = 1, .layers = layer, .layer_count = 1};
-    MUST(op_model_experts(a, whole, &four, &local));
+    MUST(op_model_experts(a, whole, limit == 3 ? &moving : &four, &local)); // experts may move
     return local->programs[0];
 }
 
