@@ -31,6 +31,33 @@ check 0 'bf16' -- export llama_tied_bf16 bf16
 check 0 'fp32' -- export gpt2 gpt2.fp32 --dtype fp32
 check 0 'fp16' -- export gpt2 gpt2.fp16 --dtype fp16
 
+# ---- rows for new tokens: the old ones stay, the new ones are their mean; the model says the same
+vocab=$(sed -n 's/.*"vocab_size": \([0-9]*\).*/\1/p' "$models/llama_gqa/config.json")
+check 0 'and 7 new ones, whose rows are the mean' -- import "$models/llama_gqa" grown --vocab $((vocab + 7))
+check 0 'read back' -- export grown grown.hf --tokenizer none
+python3 - "$models/llama_gqa" grown.hf <<'END' || same "grown rows" "the mean" "others"
+import json, math, struct, sys
+def read(folder):
+    data = open(folder + "/model.safetensors", "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    return {k: (v["shape"], struct.unpack_from(f"<{math.prod(v['shape'])}f", data, 8 + n + v["data_offsets"][0]))
+            for k, v in json.loads(data[8:8 + n]).items() if k != "__metadata__"}
+was, now = read(sys.argv[1]), read(sys.argv[2])
+assert set(was) == set(now)
+for name, (shape, values) in was.items():
+    new_shape, new = now[name]
+    assert new[:len(values)] == values, name
+    if new_shape == shape: continue
+    rows, columns = shape
+    assert "embed" in name or "head" in name, name
+    for j in range(columns):
+        mean = sum(values[i * columns + j] for i in range(rows)) / rows
+        for i in range(rows, new_shape[0]):
+            assert abs(new[i * columns + j] - mean) < 1e-7, (name, i, j)
+assert sum(now[n][0] != was[n][0] for n in was) == 2
+END
+check 2 'rows are only added' -- import "$models/llama_gqa" shrunk --vocab $((vocab - 1))
+
 # ---- through training: masters of fp32 that no step has changed are the bf16 they came as
 for i in $(seq 400); do printf 'line %d of a text, in which the word %d stands\n' "$i" $((i * 7 % 31)); done >text.txt
 cat >run.yaml <<END

@@ -4,6 +4,9 @@
 //   OUT/    config.json  state-*.safetensors  tokenizer.json ...  config.resolved.yaml
 //           manifest.json
 //
+// --vocab adds rows for new tokens to the embedding and the head: each is the mean of the rows that
+// the folder has, so that a new token begins as an average one.
+//
 // The table of a run's tensors decides which tensors are written, so a run can load the checkpoint.
 // The command reads, writes and frees one weight at a time. Types stay: all bf16 stays bf16, all
 // fp16 stays fp16, and mixed types become fp32, which holds both. One rename makes OUT appear when
@@ -21,11 +24,36 @@
 
 enum { EXTRAS_MAX = 16, EXTRA_LIMIT_BYTES = 256 << 20 };
 
+typedef struct import_flags {
+    int64_t vocab;
+    const char *tokenizer;
+} import_flags;
+
+#define AT(field) (int64_t) offsetof(import_flags, field)
+static const option rows[] = {
+    {.key = "vocab",
+     .kind = OPTION_INT,
+     .offset = AT(vocab),
+     .default_text = "0",
+     .min = 0,
+     .max = 1 << 24,
+     .help = "size of the vocabulary, for new tokens: the added rows of the embedding and the head "
+             "are the mean of the others; 0 keeps the folder's",
+     .also = "vocab-size, resize-token-embeddings"},
+    {.key = "tokenizer",
+     .kind = OPTION_PATH,
+     .offset = AT(tokenizer),
+     .help = "folder of the tokenizer to keep with the weights, in place of the one in FOLDER"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
 typedef struct importing {
     cli_context *cli;
-    const char *from;
-    char *to, *work; // work: temporary folder next to `to`
-    decoder_spec spec;
+    const char *from, *tokenizer; // folders of the weights and of the tokenizer
+    char *to, *work;              // work: temporary folder next to `to`
+    decoder_spec spec;            // of the checkpoint
+    decoder_spec source;          // of the folder; spec has more tokens with --vocab
+    op_model *source_model;
     safetensors *files;
     dtype type; // stored type of the weights
     op_model *model;
@@ -109,6 +137,28 @@ static int64_t weight_of_row(const importing *v, int64_t row)
     return -1;
 }
 
+// Sets the rows from `first` on to the mean of those before it.
+static void rows_grow(float *values, int64_t first, int64_t count, int64_t columns)
+{
+    for (int64_t j = 0; j < columns; j++) {
+        double sum = 0.0;
+        for (int64_t i = 0; i < first; i++) sum += (double)values[i * columns + j];
+        const float mean = (float)(sum / (double)first);
+        for (int64_t i = first; i < count; i++) values[i * columns + j] = mean;
+    }
+}
+
+// Both models have the same weights, of which the embedding and the head have fewer rows in the
+// folder.
+static status weight_read(importing *v, int64_t weight)
+{
+    const op_weight *w = &v->model->weights[weight];
+    const int64_t had = v->source_model->weights[weight].rows;
+    TRY(model_weight_read(v->files, &v->source, v->source_model, weight, v->values));
+    if (had < w->rows) rows_grow(v->values, had, w->rows, w->columns);
+    return ST_OK;
+}
+
 // The checkpoint writer asks for a row piece by piece. The function reads the row's weight once and
 // holds it, so the host holds only the largest weight.
 static status row_read(void *context, int64_t row, int64_t offset, void *to, int64_t bytes)
@@ -123,7 +173,7 @@ static status row_read(void *context, int64_t row, int64_t offset, void *to, int
         const int64_t w = weight_of_row(v, row);
         ASSERT(w >= 0); // a run that only evaluates keeps weights and the step
         v->row = -1;
-        TRY(model_weight_read(v->files, &v->spec, v->model, w, v->values));
+        TRY(weight_read(v, w));
         v->row = row;
     }
     const dtype type = v->run.tensors[row].type;
@@ -200,12 +250,12 @@ static status extras_collect(importing *v)
                  "  tokenizer: .\n",
                  dtype_name(v->type)));
     TRY(extra_add(v, "config.resolved.yaml", yaml.bytes));
-    TRY(h->api->path_list(h, a, v->from, &names));
+    TRY(h->api->path_list(h, a, v->tokenizer, &names));
     for (int64_t i = 0; i < names.count; i++) {
         char *path = NULL, *contents = NULL;
         int64_t bytes = 0;
         if (!is_wanted(names.names[i])) continue;
-        TRY(path_join(a, v->from, names.names[i], &path));
+        TRY(path_join(a, v->tokenizer, names.names[i], &path));
         TRY(host_read_own(h, a, path, EXTRA_LIMIT_BYTES, &contents, &bytes));
         if ((int64_t)strlen(contents) != bytes) {
             return fail(ST_DAMAGED, "%s: a byte 0 at %lld, a text was expected", path,
@@ -231,10 +281,37 @@ static status save(importing *v)
     return cli_work_rename(v->cli, v->checkpoint, v->to, false);
 }
 
-static status import(importing *v)
+// New rows fit a larger vocabulary only: the others belong to tokens.
+static status vocab_grow(importing *v, int64_t vocab)
+{
+    if (vocab == 0) return ST_OK;
+    if (vocab < v->source.vocab) {
+        return fail(ST_USAGE, "--vocab %lld: %s has %lld tokens, and rows are only added",
+                    (long long)vocab, v->from, (long long)v->source.vocab);
+    }
+    v->spec.vocab = vocab;
+    return ST_OK;
+}
+
+// Tokens without a row would fail only at their use.
+static status tokenizer_check(importing *v)
+{
+    data_tokenizer *t = NULL;
+    if (v->tokenizer == v->from) return ST_OK;
+    TRY(data_tokenizer_open(v->cli->h, v->cli->a, v->tokenizer, &t));
+    const int64_t ids = data_tokenizer_vocab_size(t);
+    data_tokenizer_close(t);
+    if (ids <= v->spec.vocab) return ST_OK;
+    return fail(ST_USAGE, "--tokenizer %s has %lld ids, the model %lld; give --vocab %lld",
+                v->tokenizer, (long long)ids, (long long)v->spec.vocab, (long long)ids);
+}
+
+static status import(importing *v, int64_t vocab)
 {
     arena *a = v->cli->a;
-    TRY(model_spec_from_hf(v->cli->h, a, v->from, &v->spec));
+    TRY(model_spec_from_hf(v->cli->h, a, v->from, &v->source));
+    v->spec = v->source;
+    TRY(vocab_grow(v, vocab));
     if (v->spec.experts.count > 0 && model_is_planned_only(&v->spec)) {
         return fail(
             ST_UNSUPPORTED,
@@ -247,7 +324,9 @@ static status import(importing *v)
     const model_options options = {
         .purpose = PURPOSE_EVALUATE, .compute = v->type, .grad = DTYPE_F32, .seq = 1};
     TRY(model_build(a, &v->spec, &options, &v->model));
-    TRY(model_hf_check(a, v->files, &v->spec, v->model));
+    TRY(model_build(a, &v->source, &options, &v->source_model));
+    TRY(model_hf_check(a, v->files, &v->source, v->source_model));
+    TRY(tokenizer_check(v));
     TRY(extras_collect(v));
     TRY(table_make(v));
     const status st = save(v);
@@ -286,7 +365,7 @@ static void print_tokenizer(importing *v, bool *has)
         cli_print(v->cli, "tokenizer  %s, %lld ids\n", data_tokenizer_name(t),
                   (long long)data_tokenizer_vocab_size(t));
     } else if (st == ST_NOT_FOUND) {
-        cli_print(v->cli, "tokenizer  none in %s\n", v->from);
+        cli_print(v->cli, "tokenizer  none in %s\n", v->tokenizer);
     } else {
         cli_print(v->cli, "tokenizer  cannot be used: %s\n", error_last()->text);
     }
@@ -311,6 +390,10 @@ static status print_done(importing *v)
               m->arch, (long long)m->layers, text_plural(m->layers, "s"), (long long)m->dim,
               (long long)m->heads, (long long)m->kv_heads, (long long)m->vocab,
               text_count_human((double)v->model->parameters, count));
+    if (m->vocab > v->source.vocab) {
+        cli_print(v->cli, "vocabulary %lld tokens and %lld new ones, whose rows are the mean\n",
+                  (long long)v->source.vocab, (long long)(m->vocab - v->source.vocab));
+    }
     print_types(v);
     print_tokenizer(v, &has_tokenizer);
     cli_print(v->cli, "optimizer  none here; a run from it starts with fresh moments\n");
@@ -324,11 +407,13 @@ static status print_done(importing *v)
 
 static status run(cli_context *cli, const cli_call *call)
 {
+    const import_flags *f = call->flags;
     importing *v = NULL;
     TRY(arena_new(cli->a, 1, &v));
     v->cli = cli;
     TRY(places_find(v, call->operands[0], call->operands[1]));
-    status st = import(v);
+    v->tokenizer = f->tokenizer != NULL ? f->tokenizer : v->from;
+    status st = import(v, f->vocab);
     free(v->values);
     if (st == ST_OK) st = print_done(v);
     safetensors_close(v->files);
@@ -338,14 +423,18 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_import = {
     .name = "import",
     .summary = "convert a Hugging Face folder to a checkpoint",
-    .synopsis = "FOLDER OUT",
+    .synopsis = "FOLDER OUT [--vocab N] [--tokenizer FOLDER]",
     .about = "FOLDER holds config.json and model.safetensors, or several files with an index, in "
              "fp32, bf16 or fp16. Every tensor must belong to the model and have the right shape. "
              "OUT must not exist; it becomes a checkpoint of the weights, in their own type, with "
-             "the tokenizer's files. generate, digest and model.from accept it.",
+             "the tokenizer's files. generate, digest and model.from accept it. --vocab N adds "
+             "rows for new tokens, and --tokenizer brings the tokenizer that has them.",
     .examples = "  trireme import ~/models/Llama-3.2-1B llama\n"
                 "  trireme generate llama --prompt 'Once upon a time'\n"
-                "  trireme train config.yaml model.from=llama\n",
+                "  trireme train config.yaml model.from=llama\n"
+                "  trireme import llama-hf grown --vocab 128512 --tokenizer tokens\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(import_flags),
     .operand_min = 2,
     .operand_max = 2,
     .run = run,
