@@ -108,6 +108,55 @@ same "the same" "$(cat out)" "$(cat text)"
 
 code "training goes on from the folder" 0 train more train.steps=1 $over adapter.from=peft
 
+# ---- adapters by name over one base model: each request says what the model with its adapter alone says
+code "another adapter" 0 train two train.steps=2 $over adapter.kind=rslora adapter.rank=2 adapter.targets=mlp.down,k_proj optimizer.lr=0.1
+code "as a folder" 0 "$trireme" export two peft-two --adapter
+prompt='The cat and the '
+said() { "$trireme" generate hf --prompt "$prompt" --max-tokens 12 --temperature 0 --strict --ignore-eot "$@" 2>/dev/null | tail -c +$((${#prompt} + 1)); }
+"$trireme" serve hf --key none --port 0 --name base --threads 1 --batch 2 --strict --adapters one=peft --adapters two=peft-two >log 2>log.err &
+server=$!
+port=
+for _ in $(seq 300); do
+    port=$(sed -n 's|^listens .*:\([0-9]*\)/v1.*|\1|p' log)
+    [ -z "$port" ] && kill -0 "$server" 2>/dev/null || break
+    sleep 0.1
+done
+if [ -n "$port" ]; then
+    for one in base one two; do said $([ $one = base ] || echo --adapter "$([ $one = one ] && echo peft || echo peft-two)") >"want-$one"; done
+    code "requests with three models at once" 0 python3 - "$port" "$prompt" <<'END'
+import http.client, json, sys, threading
+port, prompt, got = int(sys.argv[1]), sys.argv[2], {}
+def ask(path, body=None):
+    c = http.client.HTTPConnection("127.0.0.1", port)
+    c.request("POST" if body else "GET", path, body and json.dumps(body), {"Content-Type": "application/json"})
+    r = c.getresponse()
+    return r.status, json.loads(r.read())
+def one(i, model):
+    code, answer = ask("/v1/completions", {"model": model, "prompt": prompt, "max_tokens": 12, "temperature": 0})
+    assert code == 200 and answer["model"] == model, answer
+    got.setdefault(model, set()).add(answer["choices"][0]["text"])
+threads = [threading.Thread(target=one, args=(i, m)) for i, m in enumerate(["one", "base", "two", "base", "one", "two"])]
+[t.start() for t in threads]
+[t.join() for t in threads]
+for model in ("base", "one", "two"):
+    want = open("want-" + model, encoding="utf-8", errors="replace").read().rstrip("\n")
+    assert len(got[model]) == 1 and want.startswith(got[model].pop().rstrip("\n")[:8]), (model, want, got)
+assert len({open("want-" + m, "rb").read() for m in ("base", "one", "two")}) > 1, "all say the same"
+code, models = ask("/v1/models")
+assert [m["id"] for m in models["data"]] == ["base", "one", "two"] and models["data"][1]["parent"] == "base", models
+assert ask("/v1/completions", {"model": "three", "prompt": prompt})[0] == 404
+END
+    kill -TERM "$server"
+    wait "$server"
+elif ! grep -q "built without HTTP\|libmicrohttpd" log.err; then
+    cp log.err err
+    failed "it serves adapters"
+fi
+code "a name without a folder" 2 "$trireme" serve hf --key none --port 0 --adapters one
+says "is refused" err 'expected NAME=DIR'
+code "a name twice" 2 "$trireme" serve hf --key none --port 0 --adapters a=peft --adapters a=peft-two
+says "is taken" err 'the name a is taken'
+
 # ---- refused --------------------------------------------------------------------------------------
 code "a target without a match" 3 train bad $shape adapter.kind=lora adapter.targets=attn.x
 says "is named" err 'no matrix that an adapter can have is called "attn.x"'

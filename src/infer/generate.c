@@ -288,6 +288,11 @@ status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, 
     return prefill(g, slot, count, next);
 }
 
+status infer_adapter_use(infer *g, int64_t index)
+{
+    return infer_adapters_use(&g->c, index);
+}
+
 // ---- decode -------------------------------------------------------------------------------------
 
 static status turn_check(const infer *g, const infer_turn *turn)

@@ -32,7 +32,10 @@ typedef struct infer_options {
     uint64_t fresh_seed;
     const char *level;   // NULL: the machine's
     const char *adapter; // folder of PEFT with an adapter for the model; NULL: none
-    trace_ring *trace;   // trace of every run; NULL: none
+    // Folders of adapters that take turns (infer_adapter_use); at first none is used.
+    const char *const *adapters;
+    int64_t adapter_count;
+    trace_ring *trace; // trace of every run; NULL: none
 } infer_options;
 
 // Adds the adapter to the spec of a model: that of the folder itself, or `adapter`.
@@ -89,6 +92,10 @@ typedef struct infer_turn {
 } infer_turn;
 // Extends each of these slots by one token; the other slots do not change.
 NODISCARD status infer_slots_next(infer *g, infer_turn *turns, int64_t count);
+
+// The adapter of options.adapters for all sequences that begin from now on; -1: none. No sequence
+// may be continued that began with another.
+NODISCARD status infer_adapter_use(infer *g, int64_t index);
 
 // ---- a list of prompts --------------------------------------------------------------------------
 typedef struct infer_prompt {

@@ -49,7 +49,8 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     c->workspace = (exec_workspace_context){.kernels = c->kernels, .strict = o->strict};
     if (folder != NULL) {
         TRY(model_spec_from_hf(h, a, folder, &c->spec));
-        return infer_adapter_read(h, a, folder, o->adapter, &c->spec);
+        TRY(infer_adapter_read(h, a, folder, o->adapter, &c->spec));
+        return infer_adapters_begin(c, o);
     }
     ASSERT(o->fresh != NULL);
     c->spec = *o->fresh;
@@ -231,7 +232,8 @@ status infer_core_load(infer_core *c, const char *folder, const plan *const *pla
     TRY(exec_make(c, plans, count));
     TRY(exec_constants_write(c->e, c->model));
     TRY(exec_step_reset(c->e, 1.0));
-    return weights_put(c, folder);
+    TRY(weights_put(c, folder));
+    return infer_adapters_load(c);
 }
 
 void infer_core_end(infer_core *c)

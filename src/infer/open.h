@@ -5,6 +5,12 @@
 
 #include "infer/infer.h"
 
+// One of several adapters that take turns, and its values in the program's shapes.
+typedef struct infer_adapter {
+    model_adapter spec;
+    float **values; // [weight of the model]
+} infer_adapter;
+
 typedef struct infer_core {
     const host *h;
     arena *a;
@@ -24,6 +30,8 @@ typedef struct infer_core {
     const op_model *model; // model of the first plan: weights and constants
     exec *e;
     int64_t steps;
+    infer_adapter *adapters;
+    int64_t adapter_count, adapter_at; // at: the one whose values are set; -1: none
 } infer_core;
 
 // Reads the model's configuration and completes the common options.
@@ -49,5 +57,11 @@ NODISCARD status infer_core_output(const infer_core *c, const plan *p, int outpu
                                    int64_t bytes);
 NODISCARD status infer_core_token_check(const infer_core *c, int32_t id);
 void infer_core_end(infer_core *c);
+
+// adapters.c: begin reads what they are and widens the model's spec; load reads their values after
+// the weights are there; use sets those of one, -1: of none.
+NODISCARD status infer_adapters_begin(infer_core *c, const infer_options *options);
+NODISCARD status infer_adapters_load(infer_core *c);
+NODISCARD status infer_adapters_use(infer_core *c, int64_t index);
 
 #endif

@@ -22,14 +22,30 @@ status serve_error_text(text *t, int code, const char *member, const char *messa
     return text_add(t, ", \"code\": %s}}\n", code == 404 ? "\"model_not_found\"" : "null");
 }
 
+static status model_text(const serve *s, const char *name, const char *parent, text *t)
+{
+    TRY(text_add(t, "{\"id\": "));
+    TRY(text_add_json(t, name));
+    TRY(text_add(t,
+                 ", \"object\": \"model\", \"created\": %lld, \"owned_by\": \"trireme\", "
+                 "\"max_model_len\": %lld",
+                 (long long)s->begin_unix_s, (long long)s->model.context));
+    if (parent != NULL) {
+        TRY(text_add(t, ", \"parent\": "));
+        TRY(text_add_json(t, parent));
+    }
+    return text_add(t, "}");
+}
+
 status serve_models_text(const serve *s, text *t)
 {
-    TRY(text_add(t, "{\"object\": \"list\", \"data\": [{\"id\": "));
-    TRY(text_add_json(t, s->model.name));
-    return text_add(t,
-                    ", \"object\": \"model\", \"created\": %lld, \"owned_by\": \"trireme\", "
-                    "\"max_model_len\": %lld}]}\n",
-                    (long long)s->begin_unix_s, (long long)s->model.context);
+    TRY(text_add(t, "{\"object\": \"list\", \"data\": ["));
+    TRY(model_text(s, s->model.name, NULL, t));
+    for (int64_t i = 0; i < s->model.adapter_count; i++) {
+        TRY(text_add(t, ", "));
+        TRY(model_text(s, s->model.adapters[i], s->model.name, t));
+    }
+    return text_add(t, "]}\n");
 }
 
 void serve_count_answer(serve *s, serve_route route, int code)

@@ -141,7 +141,8 @@ static status add_head(const serve *s, const job *j, const char *object, text *t
 {
     TRY(text_add(t, "{\"id\": \"%s\", \"object\": \"%s\", \"created\": %lld, \"model\": ", j->id,
                  object, (long long)j->created_s));
-    TRY(text_add_json(t, s->model.name));
+    const int64_t adapter = j->r.adapter;
+    TRY(text_add_json(t, adapter < 0 ? s->model.name : s->model.adapters[adapter]));
     return text_add(t, ", \"choices\": [");
 }
 

@@ -389,7 +389,13 @@ static status read_model(reading *v)
     const char *name = json_text(json_get(v->root, "model"), NULL);
     if (name == NULL)
         return REFUSE(v, 400, "model", "\"model\" is missing; it is \"%s\"", v->m->name);
+    v->r->adapter = -1;
     if (strcmp(name, v->m->name) == 0) return ST_OK;
+    for (int64_t i = 0; i < v->m->adapter_count; i++) {
+        v->r->adapter = i;
+        if (strcmp(name, v->m->adapters[i]) == 0) return ST_OK;
+    }
+    v->r->adapter = -1;
     return REFUSE(v, 404, "model", "there is no model \"%.100s\"; it is \"%s\"", name, v->m->name);
 }
 

@@ -10,6 +10,7 @@
 
 typedef struct serve_request {
     bool chat, stream, usage; // usage: a stream tells the tokens at its end
+    int64_t adapter;          // of the model's; -1: none
     data_ids *prompts;        // [prompt]
     int64_t prompt_count;
     int64_t choices;  // of each prompt in the answer

@@ -15,7 +15,7 @@ status serve_open(const host *h, arena *a, const serve_model *model, const serve
     serve *s = NULL;
     pthread_condattr_t monotonic;
     TRY(arena_new(a, 1, &s));
-    *s = (serve){.h = h, .model = *model, .options = *options};
+    *s = (serve){.h = h, .model = *model, .options = *options, .adapter = -1};
     s->begin_unix_s = h->api->unix_ns(h) / 1000000000;
     TRY(arena_new(a, infer_slots(model->g), &s->slots));
     (void)pthread_mutex_init(&s->lock, NULL);
@@ -183,11 +183,34 @@ static status drawn(serve *s, sequence *q, int32_t id)
     return ST_OK;
 }
 
+static bool is_busy(const serve *s)
+{
+    for (int64_t i = 0; i < infer_slots(s->model.g); i++) {
+        if (s->slots[i] != NULL) return true;
+    }
+    return false;
+}
+
+// All sequences at once have one adapter. The oldest waiting request decides which: if it wants
+// another one, it waits until all slots are free, and younger requests wait behind it.
+static status adapter_turn(serve *s, const job *j, bool *may_begin)
+{
+    *may_begin = j->r.adapter == s->adapter;
+    if (*may_begin || is_busy(s)) return ST_OK;
+    TRY(infer_adapter_use(s->model.g, j->r.adapter));
+    s->adapter = j->r.adapter;
+    *may_begin = true;
+    return ST_OK;
+}
+
 // Gives the oldest waiting sequences the free slots.
 static status begin_sequences(serve *s)
 {
     int64_t slot = 0;
     for (job *j = s->jobs; j != NULL; j = j->next) {
+        bool may_begin = true;
+        if (j->begun < j->count) TRY(adapter_turn(s, j, &may_begin));
+        if (!may_begin) return ST_OK;
         while (j->begun < j->count) {
             int32_t id = 0;
             while (slot < infer_slots(s->model.g) && s->slots[slot] != NULL) slot++;

@@ -34,6 +34,10 @@ typedef struct serve_model {
     int64_t end_count;
     int64_t context; // tokens of a sequence, at most
     const char *name;
+    // Names of the adapters that take turns over the model (infer_adapter_use), each a model of its
+    // own for clients.
+    const char *const *adapters;
+    int64_t adapter_count;
 } serve_model;
 
 typedef struct serve_options {

@@ -42,6 +42,7 @@ struct serve {
     job *jobs;               // a list, the oldest first
     struct sequence **slots; // [slot of the model]; NULL: free
     drift_window seen, recent;
+    int64_t adapter; // that all sequences in slots have; -1: none
 };
 
 // ---- http.c -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ typedef struct serve_flags {
     const char *address, *key, *key_file, *name, *tokenizer, *adapter, *template_name;
     const char *drift, *drift_record;
     int64_t port, batch, requests, context, threads, drift_window;
+    option_list adapters;
     int32_t precision;
     bool strict;
 } serve_flags;
@@ -94,6 +95,12 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = AT(drift_record),
      .help = "file to write at the end: what this server saw, as a reference for --drift"},
+    {.key = "adapters",
+     .kind = OPTION_LIST,
+     .offset = AT(adapters),
+     .help = "NAME=DIR: a folder of PEFT that clients choose by NAME as their model; may be given "
+             "several times",
+     .also = "lora-modules"},
     CLI_MODEL_ROWS(serve_flags, "weights, cache and activations"),
     {.key = "strict",
      .kind = OPTION_BOOL,
@@ -110,6 +117,7 @@ typedef struct serving {
     cli_model model;
     data_tokenizer *tokenizer;
     data_chat *chat;
+    const char **names, **folders; // of adapters
     infer *g;
     serve *server;
     const char *key; // NULL: none
@@ -170,6 +178,31 @@ static status chat_find(serving *v)
     return ST_OK;
 }
 
+// Splits NAME=DIR. A name is unique, and not that of the model.
+static status adapters_read(serving *v, const char *model)
+{
+    const option_list *list = &v->f->adapters;
+    if (list->count > 0 && v->f->adapter != NULL) {
+        return fail(ST_USAGE, "--adapter and --adapters exclude each other");
+    }
+    TRY(arena_new(v->cli->a, list->count + 1, &v->names));
+    TRY(arena_new(v->cli->a, list->count + 1, &v->folders));
+    for (int64_t i = 0; i < list->count; i++) {
+        const char *item = list->items[i], *equals = strchr(item, '=');
+        char *name = NULL;
+        if (equals == NULL || equals == item || equals[1] == '\0') {
+            return fail(ST_USAGE, "--adapters %s: expected NAME=DIR", item);
+        }
+        TRY(arena_format(v->cli->a, &name, "%.*s", (int)(equals - item), item));
+        bool taken = strcmp(name, model) == 0;
+        for (int64_t k = 0; k < i && !taken; k++) taken = strcmp(v->names[k], name) == 0;
+        if (taken) return fail(ST_USAGE, "--adapters %s: the name %s is taken", item, name);
+        v->names[i] = name;
+        v->folders[i] = equals + 1;
+    }
+    return ST_OK;
+}
+
 static status model_open(serving *v, int64_t context)
 {
     infer_options options = {.threads = (int)v->f->threads,
@@ -178,7 +211,9 @@ static status model_open(serving *v, int64_t context)
                              .context = context,
                              .logits = true,
                              .strict = v->f->strict || v->model.strict,
-                             .adapter = v->f->adapter};
+                             .adapter = v->f->adapter,
+                             .adapters = v->folders,
+                             .adapter_count = v->f->adapters.count};
     return cli_infer_open(v->cli, &v->model, &options, &v->g);
 }
 
@@ -203,6 +238,9 @@ static void tell_begin(const serving *v, const serve_model *m)
     cli_context *cli = v->cli;
     cli_print(cli, "model    %s: %lld texts at once, %lld tokens each\n", m->name,
               (long long)infer_slots(v->g), (long long)m->context);
+    for (int64_t i = 0; i < m->adapter_count; i++) {
+        cli_print(cli, "adapter  %s: %s\n", m->adapters[i], v->folders[i]);
+    }
     cli_print(cli, "chat     %s\n",
               v->chat != NULL ? data_chat_template(v->chat)
                               : "no template, so /v1/completions only (--template)");
@@ -281,13 +319,16 @@ static status serve_model_run(serving *v, const char *operand)
         return fail(ST_CONFIG_RANGE, "--context %lld: the model's context is %lld tokens",
                     (long long)context, (long long)v->model.spec.context);
     }
+    TRY(adapters_read(v, name_of(v, operand)));
     TRY(model_open(v, context));
     serve_model m = {.g = v->g,
                      .tokenizer = v->tokenizer,
                      .chat = v->chat,
                      .end_count = ends.count,
                      .context = context,
-                     .name = name_of(v, operand)};
+                     .name = name_of(v, operand),
+                     .adapters = v->names,
+                     .adapter_count = v->f->adapters.count};
     memcpy(m.ends, ends.ids, sizeof(ends.ids));
     serve_options options = {.address = v->f->address,
                              .port = v->f->port,
@@ -327,13 +368,15 @@ const cli_command cli_command_serve = {
     .name = "serve",
     .summary = "answer requests over HTTP, as OpenAI's API does",
     .synopsis = "RUN|CHECKPOINT|FOLDER [--host ADDRESS] [--port N] [--key KEY | --key-file FILE] "
-                "[--template T] [--batch N] [--drift FILE] [--drift-record FILE]",
+                "[--template T] [--batch N] [--adapters NAME=DIR] [--drift FILE] "
+                "[--drift-record FILE]",
     .about =
         "For a run, the command takes its newest checkpoint. It answers /v1/models, "
         "/v1/completions and /v1/chat/completions, whole or as a stream, /health, and /metrics "
         "for Prometheus. Clients send the key as Authorization: Bearer KEY. Several texts are "
         "continued at once, and a new request begins as soon as one of them ends. A member of a "
-        "request that is not supported is refused by name. There is no TLS: put a proxy before it "
+        "request that is not supported is refused by name. Adapters that --adapters names are "
+        "models of their own; they take turns over one copy of the weights. There is no TLS: put a proxy before it "
         "where others can read the network. Ctrl-C or SIGTERM ends it; requests that are not "
         "finished get code 503.",
     .examples =
