@@ -2,6 +2,7 @@
 // Pure.
 #include "assemble/assemble.h"
 #include "assemble/optim/optim.h"
+#include "assemble/rollouts.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 
@@ -436,6 +437,7 @@ status assemble_rank(arena *a, const run_config *r, const decoder_spec *spec,
                       out));
         out->eval = out->all[out->count - 1];
     }
+    if (options->rollouts) TRY(assemble_rollouts(a, options, &request, out));
     TRY(assemble_operations_check(out, options->device));
     plan_table_place(&out->run);
     out->arena_bytes = plan_arena_bytes(&out->run, out->all, out->count);

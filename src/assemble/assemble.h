@@ -30,6 +30,12 @@ typedef struct assemble_plans {
     const plan *all[ASSEMBLE_MAX_PLANS];
     int64_t count;
     const plan *eval;
+    // Plans that draw completions (run_config_has_rollouts), on the same weights: DECODE, a token
+    // of each slot, and PREFILL, the prompt of slot 0. Slot 0 holds prompts for the others.
+    struct {
+        const plan *decode, *prefill;
+        int64_t slots, chunk, context; // slots: with slot 0; chunk: tokens of a PREFILL
+    } rollout;
     exec_codec codec;   // for gradients between ranks; its codec is NULL without compression
     double codec_bound; // on the relative error; 0: none
     int64_t arena_bytes;
@@ -52,6 +58,7 @@ typedef struct assemble_options {
     const char *backend;    // "cpu", "ref"
     bool documents;         // the data is packed with masks
     bool evaluate;          // make an evaluation plan
+    bool rollouts;          // make the plans that draw completions
     bool logits;            // evaluation also returns logits, in one micro-batch (check)
     bool keep_gradients;    // check
     int snapshots;          // copies of the state for checkpoints written in the background

@@ -38,6 +38,13 @@ op_objective_attrs run_config_objective(const run_config *r)
                                 .unwanted = (float)r->objective.unwanted};
 }
 
+int64_t run_config_slots(const run_config *r)
+{
+    enum { MOST = 32 };
+    const int64_t own = run_config_batch_max(r) / max_i64(1, r->layout.dp);
+    return r->rollout.slots > 0 ? r->rollout.slots : min_i64(max_i64(1, own), MOST);
+}
+
 bool run_config_has_reference(const run_config *r)
 {
     const op_objective_kind kind = run_objective_at(r->train.objective)->kind;

@@ -1,7 +1,7 @@
 // The objectives of a run: a row each, with what configuration, data and the session need to know.
 // op/objective.h has their losses.
 //
-// To add one: a row here and its rule in op/objective.c.
+// To add one: a row here and its rule, a file in op/objective/.
 #ifndef CONFIG_OBJECTIVES_H
 #define CONFIG_OBJECTIVES_H
 

@@ -197,6 +197,7 @@ bool run_config_valid_share(const run_config *r, double *share)
 bool run_config_has_valid(const run_config *r)
 {
     double share;
+    if (run_config_has_rollouts(r)) return false;
     if (run_config_valid_share(r, &share)) return share > 0.0;
     return r->data.valid.count > 0;
 }

@@ -12,6 +12,7 @@
 #include "config/objectives.h"
 #include "config/optimizers.h"
 #include "config/run_choices.h"
+#include "config/run_rollout.h"
 #include "op/step.h"
 #include "plan/pipeline.h"
 
@@ -60,6 +61,8 @@ typedef struct run_config {
         const char *reference; // "auto", "none" or a folder of weights
         double wanted, unwanted;
     } objective;
+    run_rollout rollout;
+    run_reward reward;
     struct {
         int32_t kind; // run_adapter
         int64_t rank;
@@ -323,6 +326,12 @@ run_types run_config_types(const run_config *r);
 // The loss of the run's objective, and whether it compares with a reference model.
 op_objective_attrs run_config_objective(const run_config *r);
 bool run_config_has_reference(const run_config *r);
+// Whether the run draws completions itself, and how many a rank draws at once.
+static inline bool run_config_has_rollouts(const run_config *r)
+{
+    return r->rollout.prompts != NULL;
+}
+int64_t run_config_slots(const run_config *r);
 // kernels.* by the names that devices, backends and levels have in the program.
 const char *run_config_device(const run_config *r);
 const char *run_config_backend(const run_config *r);

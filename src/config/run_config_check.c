@@ -285,11 +285,12 @@ static void check_data(checker *k)
                                            "eval.tasks_template", NULL};
     static const char *const of_samples[] = {"data.format", "data.template", "data.trained", NULL};
     const run_config *r = k->r;
-    if (r->data.train.count == 0 && !r->planned) {
+    if (r->data.train.count == 0 && !r->planned && !run_config_has_rollouts(r)) {
         config_complain(k->l, "data.train", ST_CONFIG_KEY,
                         "data.train is not given: a text, JSON lines or token file, or several");
     }
-    if (!run_config_has_valid(r) && check_is_changed(k, "eval.every") && r->eval.every > 0) {
+    if (!run_config_has_valid(r) && !run_config_has_rollouts(r) &&
+        check_is_changed(k, "eval.every") && r->eval.every > 0) {
         CONFLICT("eval.every", "eval.every = %lld needs data.valid: a share of data.train or files",
                  (ll)r->eval.every);
     }

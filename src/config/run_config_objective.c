@@ -21,6 +21,85 @@ static void check_keys(checker *k, const run_objective_row *row)
     }
 }
 
+// How a run that draws completions cannot run.
+static void check_rollouts_layout(checker *k)
+{
+    const run_config *r = k->r;
+    if (r->layout.tp > 1 || r->layout.pp > 1 || r->layout.zero >= 3) {
+        CONFLICT("rollout.prompts",
+                 "rollout.prompts cannot be used with layout.tp or layout.pp above 1 or "
+                 "layout.zero = 3 yet; use layout.dp");
+    }
+    if (r->kernels.device == RUN_DEVICE_CUDA) {
+        CONFLICT("rollout.prompts",
+                 "rollout.prompts cannot be used with kernels.device = cuda yet, which has no "
+                 "kernels for drawing");
+    }
+    if (r->resilience.mode == RUN_RESILIENCE_LIVE) {
+        CONFLICT("resilience.mode",
+                 "resilience.mode = live cannot be used with rollout.prompts yet; use restart");
+    }
+    if (r->sdc.replay > 0.0) {
+        CONFLICT("sdc.replay",
+                 "sdc.replay = %g cannot be used with rollout.prompts yet, because replay does not "
+                 "draw completions",
+                 r->sdc.replay);
+    }
+}
+
+// Keys of rollouts, and what a run that draws completions cannot do.
+static void check_rollouts(checker *k, const run_objective_row *row)
+{
+    static const char *const of_rollouts[] = {"rollout.group",       "rollout.max_tokens",
+                                              "rollout.temperature", "rollout.top_p",
+                                              "rollout.top_k",       "rollout.seed",
+                                              "rollout.slots",       "reward.kind",
+                                              "reward.pattern",      NULL};
+    static const char *const of_data[] = {"data.train",      "data.valid",     "eval.every",
+                                          "data.packing",    "data.positions", "data.temperature",
+                                          "data.curriculum", "data.exclude",   "data.on_error",
+                                          "train.epochs",    "data.trained",   NULL};
+    static const char *const of_pattern[] = {"reward.pattern", NULL};
+    const run_config *r = k->r;
+    if (!run_config_has_rollouts(r)) {
+        check_refuse_keys(k, of_rollouts, "the run draws no completions; see rollout.prompts");
+        return;
+    }
+    if (row->kind != OBJECTIVE_GRPO) {
+        CONFLICT("rollout.prompts",
+                 "rollout.prompts: only train.objective = grpo draws completions");
+    }
+    check_refuse_keys(k, of_data, "the run learns from the completions of rollout.prompts");
+    for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
+        int64_t step = 0, size = 0;
+        run_config_ramp_at(r, i, &step, &size);
+        if (size % r->rollout.group == 0) continue;
+        CONFLICT("rollout.group",
+                 "rollout.group = %lld does not divide a batch of %lld sequences, of which each is "
+                 "a completion",
+                 (ll)r->rollout.group, (ll)size);
+    }
+    if (r->rollout.max_tokens >= r->train.seq) {
+        CONFLICT("rollout.max_tokens",
+                 "rollout.max_tokens = %lld leaves no place for a prompt in train.seq = %lld",
+                 (ll)r->rollout.max_tokens, (ll)r->train.seq);
+    }
+    if (r->objective.kl > 0.0) {
+        CONFLICT("objective.kl",
+                 "objective.kl = %g cannot be used with rollout.prompts yet: the run holds no "
+                 "second model for reference",
+                 r->objective.kl);
+    }
+    if (r->reward.kind == RUN_REWARD_EXACT) {
+        check_refuse_keys(k, of_pattern, "reward.kind = exact reads no pattern");
+    }
+    if (r->reward.kind == RUN_REWARD_REGEX && r->reward.pattern == NULL) {
+        config_complain(k->l, "reward.pattern", ST_CONFIG_KEY,
+                        "reward.pattern is not given, which reward.kind = regex needs");
+    }
+    check_rollouts_layout(k);
+}
+
 void check_objective(checker *k)
 {
     const run_config *r = k->r;
@@ -29,6 +108,7 @@ void check_objective(checker *k)
     const bool smooths = form == FORM_SIGMOID || form == FORM_ROBUST;
     const bool is_group = row->kind == OBJECTIVE_GRPO;
     check_keys(k, row);
+    check_rollouts(k, row);
     if (row->kind == OBJECTIVE_NONE) return;
     if (r->objective.label_smoothing > 0.0 && !smooths) {
         CONFLICT("objective.label_smoothing",

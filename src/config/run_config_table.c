@@ -83,6 +83,39 @@ static const option rows[] = {
     REAL("objective.unwanted", objective.unwanted, "1", 0, 1e6, FIXED,
          .help = "weight of answers that are not wanted, with train.objective=kto",
          .also = "undesirable_weight"),
+    OTHER("rollout.prompts", PATH, rollout.prompts, NULL, FIXED,
+          .help =
+              "prompts that the run draws completions of, with train.objective=grpo, instead of "
+              "data.train: JSON lines with a prompt (a text or messages) and an answer",
+          .also = "prompt_file"),
+    INT("rollout.group", rollout.group, "8", 2, 4096, FIXED, "completions",
+        .help = "completions of each prompt, whose rewards are compared with each other",
+        .also = "num_generations, n"),
+    INT("rollout.max_tokens", rollout.max_tokens, "64", 1, 1 << 24, FIXED, "tokens",
+        .help = "most tokens of a completion; a prompt has the rest of train.seq",
+        .also = "max_completion_length, max_new_tokens"),
+    REAL("rollout.temperature", rollout.temperature, "1", 1e-3, 100, FIXED,
+         .help = "temperature at which completions are drawn; their log-probabilities are those "
+                 "at temperature 1"),
+    REAL("rollout.top_p", rollout.top_p, "1", 1e-6, 1, FIXED,
+         .help = "completions are drawn among the likeliest tokens that have this much "
+                 "probability together; 1 is all"),
+    INT("rollout.top_k", rollout.top_k, "0", 0, 1 << 24, FIXED, "tokens",
+        .help = "completions are drawn among this many likeliest tokens; 0 is all"),
+    INT("rollout.seed", rollout.seed, "1", 0, 9007199254740992.0, FIXED, "",
+        .help = "seed of the order of prompts and of the draws of completions"),
+    INT("rollout.slots", rollout.slots, "0", 0, 1023, FREE, "completions",
+        .help = "completions that a rank draws at once; changes speed and memory, and in strict "
+                "order no bit; 0 is its share of the batch, at most 32",
+        .also = "max_num_seqs"),
+    CHOICE("reward.kind", reward.kind, "exact", "exact, regex, numeric", FIXED,
+           .help = "reward of a completion, 1 or 0: it is the prompt's answer (exact); "
+                   "reward.pattern occurs in it (regex); its last number, or the one that "
+                   "reward.pattern finds, is the answer (numeric)",
+           .also = "reward_func, reward_fn"),
+    OTHER("reward.pattern", TEXT, reward.pattern, NULL, FIXED,
+          .help = "regular expression (PCRE2) for reward.kind=regex, in which {answer} stands for "
+                  "the prompt's answer, or numeric, whose first group is the number"),
     INT("train.steps", train.steps, "1000", 1, 1e12, RECORDED, "optimizer steps",
         .help = "number of optimizer steps of the run",
         .also = "max_steps, max_iters, iterations, train_iters"),

@@ -12,6 +12,7 @@ status diagnose_verify(const host *h, arena *a, run_config *r, const decoder_spe
         .backend = run_config_backend(r),
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
+        .rollouts = run_config_has_rollouts(r),
     };
     TRY(assemble_layout_check(r, spec));
     TRY(assemble_memory_settle(r, spec, &options));

@@ -74,7 +74,7 @@ static int32_t row_at(const int32_t *rows, int64_t at)
 static bool sums_in_pairs(const plan *p)
 {
     const int64_t pieces = p->cp_shards > 1 ? 2 * (int64_t)p->cp_shards : 1;
-    return p->cache_seq == 0 && p->whole_seq % (2 * pieces) == 0;
+    return p->in_pairs || (p->cache_seq == 0 && p->whole_seq % (2 * pieces) == 0);
 }
 
 void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *base,

@@ -51,36 +51,6 @@ static status options_take(infer *g, const infer_options *o)
                 (long long)g->slot_count, (long long)g->chunk, (int)SLOTS_MAX);
 }
 
-// Makes a plan from the actions of micro-batch `b` of a plan; both share bindings and tensors.
-static status plan_part(infer *g, const plan *all, int64_t b, plan **out)
-{
-    int32_t *place = NULL; // [action of all] its index in the part, -1: not in it
-    plan *part = NULL;
-    TRY(arena_new(g->c.a, 1, &part));
-    *part = *all;
-    TRY(arena_new(g->c.a, all->action_count, &place));
-    TRY(arena_new(g->c.a, all->action_count, &part->actions));
-    TRY(arena_new(g->c.a, max_i64(1, all->wait_count), &part->waits));
-    part->action_count = part->wait_count = 0;
-    for (int64_t i = 0; i < all->action_count; i++) {
-        const plan_action *from = &all->actions[i];
-        place[i] = -1;
-        if (from->microbatch >= 0 && from->microbatch != b) continue;
-        place[i] = (int32_t)part->action_count;
-        plan_action *action = &part->actions[part->action_count++];
-        *action = *from;
-        action->waits_begin = (int32_t)part->wait_count;
-        for (int32_t w = 0; w < from->waits_count; w++) {
-            const int32_t on = all->waits[from->waits_begin + w];
-            // Drops a wait on the previous step, because every earlier run here has finished.
-            if (on >= 0 && place[on] >= 0) part->waits[part->wait_count++] = place[on];
-        }
-        action->waits_count = (int32_t)part->wait_count - action->waits_begin;
-    }
-    *out = part;
-    return ST_OK;
-}
-
 static status plans_make(infer *g)
 {
     const int64_t n = g->slot_count;
@@ -90,7 +60,7 @@ static status plans_make(infer *g)
     TRY(arena_new(g->c.a, n + 1, &g->plans));
     TRY(infer_core_plan(&g->c, &decode, &g->plans[0]));
     TRY(infer_core_plan(&g->c, &taking, &prefill));
-    for (int64_t b = 0; b < n; b++) TRY(plan_part(g, prefill, b, &g->plans[1 + b]));
+    for (int64_t b = 0; b < n; b++) TRY(plan_microbatch(g->c.a, prefill, b, &g->plans[1 + b]));
     return ST_OK;
 }
 

@@ -179,6 +179,9 @@ typedef struct model_options {
     bool logits;    // EVALUATE: the logits of all rows (fp32) are boundary output 0 of the head
     op_objective_attrs objective; // kind OBJECTIVE_NONE: the mean of the token losses
     bool losses; // EVALUATE: the loss of every row (fp32) is the head's next boundary output
+    // PREFILL, DECODE: values have the bits of training, and the loss of the drawn token (fp32, B)
+    // is boundary output 1 of the head instead of logits
+    bool as_training;
     // Decoder layers that are two rows, attention and MLP, in ascending order, because a stage
     // boundary lies inside them.
     const int32_t *halved;

@@ -28,7 +28,7 @@ status op_embedding_skip(op_program *p, const tensor_id in[4], int32_t skipped, 
 status op_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id bias, op_activation activation,
                  tensor_id *y)
 {
-    const bool apart = p->purpose == PURPOSE_TRAIN && activation != ACT_NONE;
+    const bool apart = (p->purpose == PURPOSE_TRAIN || p->as_training) && activation != ACT_NONE;
     op_node node = op_node_of(OP_MATMUL);
     node.in[0] = x;
     node.in[1] = w;
@@ -113,6 +113,7 @@ status op_attention_sinks(op_program *p, const tensor_id in[6], const op_attrs *
     node.attrs.window = attrs->window;
     node.attrs.scale = attrs->scale;
     node.attrs.cap = attrs->cap;
+    node.attrs.in_tiles = attrs->in_tiles;
     if (attrs->scale == 0.0f && attrs->head_dim > 0) {
         node.attrs.scale = (float)(1.0 / sqrt((double)attrs->head_dim));
     }

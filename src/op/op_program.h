@@ -131,6 +131,7 @@ typedef struct op_attrs {
     int32_t skipped; // EMBEDDING, EMBEDDING_DW: 1 + the id whose row gets no gradient; 0: none
     float cap;  // ATTENTION, HEAD_LOSS, HEAD_STATS, SOFT_CAP: x becomes cap tanh(x / cap); 0: none
     bool sinks; // ATTENTION_BWD: lse counts a sink
+    bool in_tiles; // ATTENTION: the sums over keys of one query are those of many
     float beta1, beta2, weight_decay, momentum, lr_scale;
     mesh_axis axis; // of communications
     bool stacked;   // ALL_GATHER
@@ -170,8 +171,9 @@ enum { OP_MAX_BOUNDARY = 4 };
 typedef struct op_program {
     arena *a; // keeps: tensors and nodes live in it
     op_purpose purpose;
-    dtype compute; // type of activations and working weights
-    dtype grad;    // type of weight-gradient accumulators
+    bool as_training; // generation: each value is rounded where training rounds it
+    dtype compute;    // type of activations and working weights
+    dtype grad;       // type of weight-gradient accumulators
     op_tensor *tensors;
     int64_t tensor_count, tensor_capacity;
     struct {

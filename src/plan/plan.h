@@ -269,7 +269,8 @@ typedef struct plan_request {
     int32_t cp_shards;  // determinism.cp_shards; 0 is read as 1
     int32_t tp_shards;  // determinism.tp_shards: terms of sums inside a matrix; 0 is read as 1
     int32_t etp_shards; // determinism.etp_shards: the same of experts
-    bool poison;        // debug: fill dead bytes with NaN patterns
+    bool in_pairs; // strict: sums go by pairs in spite of a cache that grows by any number of rows
+    bool poison;   // debug: fill dead bytes with NaN patterns
     // For training: one program of the optimizer per weight. NULL otherwise.
     op_program *const *optimizer; // on this rank's rows (plan_rows_of)
     const bool *whole_units;      // [weight] its optimizer needs the matrix in one piece
@@ -331,7 +332,7 @@ typedef struct plan {
     int64_t cut_pieces;  // pieces of a sequence that are each cut (op/zigzag.h: cut_position)
     double loss_divisor; // sequences * seq
     int32_t step_ref;    // the step block
-    bool strict, poison;
+    bool strict, poison, in_pairs;
     int64_t transient_bytes,
         // of the arena; micro-batches left out by loop compression (predict/repeat.h)
         repeated;
@@ -353,6 +354,9 @@ int64_t plan_readback_bytes(const plan *p);
 extent_binding plan_bound(const plan *p, int64_t sequences, int64_t positions);
 // Makes a plan; adds the run tensors that it needs to `run` (shared by several plans).
 NODISCARD status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out);
+// Makes a plan from the actions of micro-batch `b` of a plan without a backward pass; both share
+// bindings and tensors.
+NODISCARD status plan_microbatch(arena *a, const plan *all, int64_t b, plan **out);
 // Gives the run tensors their offsets; after the last plan_create on this table.
 void plan_table_place(plan_table *run);
 // Finds or adds a group.

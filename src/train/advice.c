@@ -20,6 +20,7 @@ static status epochs_advise(const run_config *r, int64_t tokens, text *lines)
     enum { MANY_EPOCHS = 100 };
     const double planned =
         (double)r->train.steps * (double)r->train.global_batch * (double)r->train.seq;
+    if (run_config_has_rollouts(r)) return ST_OK;
     if (tokens <= 0 || planned / (double)tokens <= MANY_EPOCHS) return ST_OK;
     return text_add(lines,
                     "train.steps = %lld reads the text of data.train %.0f times (epochs), so the "

@@ -35,20 +35,6 @@ static status data_heard(void *context, log_level level, const char *line)
     return level == LOG_WARN && line != NULL ? text_add(&d->warnings, "%s\n", line) : ST_OK;
 }
 
-static status about_data(const dry_run *d, char **out)
-{
-    char count[32];
-    const run_config *r = &d->own;
-    const double planned =
-        (double)r->train.steps * (double)r->train.global_batch * (double)r->train.seq;
-    const int64_t tokens = train_loader_tokens(d->loader),
-                  sources = train_loader_sources(d->loader);
-    return arena_format(d->a, out, "%lld source%s  %s tokens  %.2f epochs planned",
-                        (long long)sources, text_plural(sources, "s"),
-                        text_count_human((double)tokens, count),
-                        planned / (double)max_i64(1, tokens));
-}
-
 // Threads of one rank: the ranks share the cores of this host.
 static int threads_of(const run_config *r)
 {
@@ -67,6 +53,7 @@ static status memory_try(dry_run *d)
         .backend = run_config_backend(r),
         .documents = r->data.packing != RUN_PACKING_PLAIN,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
+        .rollouts = run_config_has_rollouts(r),
     };
     const int64_t limit = assemble_memory_limit(d->h, r, run_config_ranks(r));
     TRY(assemble_memory_settle(r, &d->spec, &options));
@@ -114,7 +101,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
     TRY(folder_try(d, &cache));
     TRY(train_loader_prepare(d->loader, cache, data_heard, d));
     TRY(run_length_of_epochs(&d->own, d->c, d->a, train_loader_sequences(d->loader)));
-    TRY(about_data(d, &about));
+    TRY(train_loader_about(d->loader, d->a, &d->own, &about));
     const int64_t ranks = run_config_ranks(&d->own);
     const train_facts facts = {.tokens = train_loader_tokens(d->loader),
                                .threads = step.threads,

@@ -23,6 +23,7 @@ struct train_loader {
     data_tokenizer *tokenizer;
     data_dataset *dataset;
     data_loader *loader;
+    data_prompts *prompts;              // in place of the dataset; NULL: none
     int64_t first_step, first_sequence; // the data loader's start
     data_rows valid;                    // (valid_count, seq)
     int64_t valid_count;
@@ -191,6 +192,8 @@ static status chat_spec_of(const train_loader *l, data_chat_spec *out)
     file_info info = {.modified_ns = 0};
     if (l->r->data.train.count > 0) {
         TRY(l->h->api->path_info(l->h, l->r->data.train.items[0], &info));
+    } else if (run_config_has_rollouts(l->r)) {
+        TRY(l->h->api->path_info(l->h, l->r->rollout.prompts, &info));
     }
     if (info.kind == FILE_KIND_REGULAR) out->unix_s = info.modified_ns / 1000000000;
     const char *path = l->r->data.tokenizer;
@@ -223,10 +226,15 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
     const run_samples samples = run_objective_at(l->r->train.objective)->samples;
     TRY(valid_text(l->r, buffer, &valid));
     TRY(chat_spec_of(l, &chat));
-    TRY(train_curriculum(l->a, l->r, &phases));
     l->heard = heard;
     l->heard_context = context;
     TRY(unapplied_report(l));
+    if (run_config_has_rollouts(l->r)) {
+        TRY(arena_new(l->a, 1, &l->prompts));
+        return data_prompts_read(l->h, l->a, &chat, l->r->rollout.prompts,
+                                 l->r->train.seq - l->r->rollout.max_tokens, l->prompts);
+    }
+    TRY(train_curriculum(l->a, l->r, &phases));
     const data_progress progress = {.report = progress_report,
                                     .skipped = skipped_report,
                                     .malformed = malformed_report,
@@ -281,28 +289,54 @@ const data_dataset *train_loader_dataset(const train_loader *l)
     return l->dataset;
 }
 
+const data_prompts *train_loader_prompts(const train_loader *l)
+{
+    return l->prompts;
+}
+
 int64_t train_loader_sequences(const train_loader *l)
 {
+    if (l->prompts != NULL) return l->prompts->count * l->r->rollout.group;
     return data_dataset_sequences(l->dataset, DATA_TRAIN);
 }
 
 bool train_loader_has_valid(const train_loader *l)
 {
+    if (l->prompts != NULL) return false;
     return data_dataset_sequences(l->dataset, DATA_VALID) > 0;
 }
 
 int64_t train_loader_tokens(const train_loader *l)
 {
+    if (l->prompts != NULL) return l->prompts->tokens;
     return data_dataset_tokens(l->dataset, DATA_TRAIN);
+}
+
+status train_loader_about(const train_loader *l, arena *a, const run_config *r, char **out)
+{
+    char count[32];
+    const double sequences = (double)r->train.steps * (double)r->train.global_batch;
+    const int64_t tokens = train_loader_tokens(l), sources = train_loader_sources(l);
+    if (l->prompts != NULL) {
+        return arena_format(a, out, "%lld prompt%s  %lld completions of each  %.2f epochs planned",
+                            (long long)l->prompts->count, text_plural(l->prompts->count, "s"),
+                            (long long)r->rollout.group,
+                            sequences / (double)max_i64(1, train_loader_sequences(l)));
+    }
+    return arena_format(a, out, "%lld source%s  %s tokens  %.2f epochs planned", (long long)sources,
+                        text_plural(sources, "s"), text_count_human((double)tokens, count),
+                        sequences * (double)r->train.seq / (double)max_i64(1, tokens));
 }
 
 int64_t train_loader_sources(const train_loader *l)
 {
+    if (l->prompts != NULL) return 1;
     return data_dataset_sources(l->dataset);
 }
 
 hash128 train_loader_id(const train_loader *l)
 {
+    if (l->prompts != NULL) return l->prompts->id;
     return data_dataset_id(l->dataset);
 }
 
@@ -353,7 +387,7 @@ status train_loader_start(train_loader *l, const plan_mesh *mesh, int64_t first_
                                    .max_count = run_config_batch_max(l->r),
                                    .range = step_range,
                                    .context = l};
-    if (first_step > l->r->train.steps) return ST_OK;
+    if (first_step > l->r->train.steps || l->prompts != NULL) return ST_OK;
     return data_loader_create(&args, &l->loader);
 }
 

@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
+#include "data/prompts.h"
 #include "exec/exec.h"
 #include "model/model.h"
 
@@ -36,8 +37,13 @@ NODISCARD status train_loader_chat(train_loader *l, const char *name, struct dat
 const struct data_dataset *train_loader_dataset(const train_loader *l);
 // The same to hide documents of it, before start.
 struct data_dataset *train_loader_dataset_own(train_loader *l);
+// The prompts of a run that draws completions, which has no dataset. NULL: it has a dataset.
+const data_prompts *train_loader_prompts(const train_loader *l);
 int64_t train_loader_sequences(const train_loader *l); // of the training data, in one epoch
 bool train_loader_has_valid(const train_loader *l);
+// The data and how much of it the run reads, in words. In `a`.
+NODISCARD status train_loader_about(const train_loader *l, arena *a, const run_config *r,
+                                    char **out);
 int64_t train_loader_tokens(const train_loader *l); // of the training data
 int64_t train_loader_sources(const train_loader *l);
 hash128 train_loader_id(const train_loader *l); // hash of the data's order and content

@@ -112,6 +112,7 @@ static void options_of_run(session *s)
         .backend = run_config_backend(r),
         .documents = r->data.packing != RUN_PACKING_PLAIN,
         .evaluate = (r->eval.every > 0 && run_config_has_valid(r)) || run_config_has_reference(r),
+        .rollouts = run_config_has_rollouts(r),
         .snapshots = session_is_first(s) ? assemble_snapshots(r) : 0,
         .mesh = session_mesh(s),
     };
@@ -432,15 +433,9 @@ static status adapter_describe(session *s)
 
 static status started(session *s, const config *c, const char *config_text)
 {
-    char *about = NULL, count[32];
+    char *about = NULL;
     const comm *all = s->ranks.all;
-    const double planned =
-        (double)s->r->train.steps * (double)s->r->train.global_batch * (double)s->r->train.seq;
-    TRY(arena_format(s->a, &about, "%lld source%s  %s tokens  %.2f epochs planned",
-                     (long long)train_loader_sources(s->loader),
-                     text_plural(train_loader_sources(s->loader), "s"),
-                     text_count_human((double)train_loader_tokens(s->loader), count),
-                     planned / (double)max_i64(1, train_loader_tokens(s->loader))));
+    TRY(train_loader_about(s->loader, s->a, s->r, &about));
     char *level = NULL; // outlives the device
     TRY(arena_format(s->a, &level, "%s", exec_facts(s->job.e).level));
     s->start =
@@ -656,6 +651,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
         TRY(data_of_run(s));
         train_loader_mesh(s->loader, &s->options.mesh);
         TRY(session_objective_open(s));
+        TRY(session_rollouts_open(s));
     }
     TRY(session_rebalance_open(s));
     TRY(state_of_run(s, order->resume));
@@ -702,6 +698,7 @@ static void session_close(session *s)
     session_memory_close(s);
     drop(obs_metrics_close(s->metrics));
     drop(obs_events_close(s->events));
+    session_rollouts_close(s);
     train_loader_close(s->loader);
     train_job_destroy(&s->job);
     session_ranks_close(s);

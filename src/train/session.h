@@ -79,6 +79,7 @@ typedef struct session {
         data_pair *pairs;              // of one sequence
         double valid[MEASURE_COLUMNS]; // of a validation
     } objective;
+    struct session_rollouts *rollouts; // NULL: the run draws no completions
     struct {
         ckpt_replicas *own; // NULL: they are neither compared nor recorded
         bool compares;
@@ -204,6 +205,14 @@ int64_t session_tasks_next(const session *s);
 // Saves this step's state and runs the tasks on it, if they are due and metrics.jsonl does not have
 // their results. The first rank runs them, and the others wait. Collective.
 NODISCARD status session_tasks_run(session *s);
+
+// session_rollout.c: completions that the job draws for its own steps. open: after the job and the
+// prompts exist. take: the batch of the step; *whole is false if it was stopped. Collective.
+NODISCARD status session_rollouts_open(session *s);
+NODISCARD status session_rollouts_take(session *s, int64_t step, int64_t batch, exec_input *input,
+                                       int64_t *wait_ns, bool *whole);
+void session_rollouts_record(const session *s, obs_record *record); // of the step taken last
+void session_rollouts_close(session *s);
 
 // session_ranks.c
 NODISCARD status session_ranks_open(session *s, comm *all); // NULL: this is the only process

@@ -211,6 +211,7 @@ status session_objective_open(session *s)
     TRY(arena_new(s->a, s->plans.count, &s->objective.watches));
     for (int64_t i = 0; i < s->plans.count; i++) {
         train_watch *w = &s->objective.watches[i];
+        if (s->plans.all[i]->purpose > PURPOSE_EVALUATE) continue; // it has no loss
         TRY(train_watch_make(s->a, s->plans.all[i], OP_OBJECTIVE, 2, w));
         train_watch_set(s->job.e, w);
     }

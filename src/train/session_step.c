@@ -25,12 +25,19 @@ static const plan *plan_of_step(session *s, int64_t step)
                             session_compresses(s, step));
 }
 
-// Posts step `step`.
-static status step_post(session *s, int64_t step)
+// Posts step `step`. *is_posted is false if the run stopped while it drew completions.
+static status step_post(session *s, int64_t step, bool *is_posted)
 {
     const int64_t sequences = run_config_batch(s->r, step - 1);
     exec_input input = input_of(s, step, sequences);
-    TRY(train_loader_take(s->loader, step, &input, &s->step_wait_ns[step % 2]));
+    int64_t *wait_ns = &s->step_wait_ns[step % 2];
+    *is_posted = true;
+    if (s->rollouts != NULL) {
+        TRY(session_rollouts_take(s, step, sequences, &input, wait_ns, is_posted));
+        if (!*is_posted) return ST_OK;
+    } else {
+        TRY(train_loader_take(s->loader, step, &input, wait_ns));
+    }
     const plan *p = assemble_plan_of(&s->plans, sequences, session_compresses(s, step));
     ASSERT(p != NULL);
     TRY(exec_begin(s->job.e, p, &input));
@@ -135,6 +142,7 @@ static status result_take(session *s, obs_record *record)
         double sums[MEASURE_COLUMNS] = {0.0};
         TRY(session_objective_take(s, plan_of_step(s, step), sums));
         session_objective_record(s, sums, false, record);
+        session_rollouts_record(s, record);
     }
     times_apply(s, d, step, record);
     TRY(session_codec_take(s, record));
@@ -204,7 +212,9 @@ status session_steps(session *s, int64_t until)
     int64_t posted = s->step;
     s->last_result_ns = session_now(s);
     while (posted < until && s->stop == 0) {
-        TRY(step_post(s, posted + 1));
+        bool is_posted = false;
+        TRY(step_post(s, posted + 1, &is_posted));
+        if (!is_posted) break; // s->stop is set
         posted++;
         // The host reads the watched values before the next step writes them.
         if (s->objective.is_watched) TRY(exec_finish(s->job.e));

@@ -26,6 +26,11 @@ static status probe_make(arena *a, int32_t action, int32_t node, int out, train_
         TRY(arena_new(a, batches, &w->probes));
         TRY(arena_new(a, batches * w->values, &w->data));
     }
+    // In strict order each action of a micro-batch writes the rows of one shard, so the last one is
+    // watched.
+    const bool goes_on =
+        w->count > 0 && p->actions[w->probes[w->count - 1].action].microbatch == at->microbatch;
+    if (goes_on) w->count--;
     if (at->microbatch < 0 || at->microbatch >= batches || w->count == batches) {
         return fail(ST_INTERNAL, "%s is written in no micro-batch of its own", t->name);
     }

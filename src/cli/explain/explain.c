@@ -18,6 +18,7 @@ static assemble_options options_of(const explain *x, int64_t rank)
         .backend = run_config_backend(r),
         .documents = r->data.packing != RUN_PACKING_PLAIN,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
+        .rollouts = run_config_has_rollouts(r),
         .snapshots = rank == 0 ? assemble_snapshots(r) : 0,
         .mesh = run_config_mesh(r, rank),
         .sizes_only = true,

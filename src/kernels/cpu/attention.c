@@ -396,7 +396,7 @@ static void merge_task(void *context, int64_t index, int thread)
 static bool is_decode(const kern_call *call)
 {
     return call->seq == 1 && call->piece.cp_ways <= 1 && !tensor_has(&call->in[3]) &&
-           !(call->attrs.dropout > 0.0F);
+           !(call->attrs.dropout > 0.0F) && !call->attrs.in_tiles;
 }
 
 // ---- two sets of keys ---------------------------------------------------------------------------

@@ -117,7 +117,8 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
                             .scale = (float)(1.0 / sqrt(scalar)),
                             .cap = s->attention_cap,
                             .dropout = train ? s->dropout_attention : 0.0f,
-                            .site = SITE_ATTENTION};
+                            .site = SITE_ATTENTION,
+                            .in_tiles = c->options->as_training};
     tensor_id sinks = TENSOR_NONE;
     if (s->sinks) TRY(block_vector(c, "attn.sinks", s->heads, INIT_ZEROS, 0, &sinks));
     const tensor_id in[6] = {h.q, h.k, h.v, documents, lengths, sinks};

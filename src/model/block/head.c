@@ -25,7 +25,7 @@ static status draw(block_context *c, tensor_id y, tensor_id w)
 {
     const extent seqs = {.scale = 1, .symbol = EXTENT_SEQS};
     tensor_id rows = TENSOR_NONE, last = TENSOR_NONE, all = TENSOR_NONE, ids = TENSOR_NONE;
-    tensor_id params = TENSOR_NONE, draws = TENSOR_NONE;
+    tensor_id params = TENSOR_NONE, draws = TENSOR_NONE, losses = TENSOR_NONE;
     TRY(block_batch(c, "rows", seqs, DTYPE_I32, &rows));
     TRY(op_tensor_make(c->p, "params", ROLE_BATCH, DTYPE_F32, 2, seqs, extent_of(8), &params));
     TRY(block_batch(c, "draws", seqs, DTYPE_I64, &draws));
@@ -33,7 +33,10 @@ static status draw(block_context *c, tensor_id y, tensor_id w)
     TRY(logits(c, last, w, seqs, &all));
     TRY(op_sample_ids(c->p, all, params, draws, &ids));
     TRY(op_output(c->p, ids));
-    return op_output(c->p, all);
+    if (!c->options->as_training) return op_output(c->p, all);
+    const op_head_options head = {.cap = c->spec->logit_cap};
+    TRY(op_head_loss(c->p, last, w, ids, &head, &losses));
+    return op_output(c->p, losses);
 }
 
 // A loss of pairs or groups of documents.

@@ -160,8 +160,8 @@ static status tensors_start(partition *c)
             TRY(partition_set(c, t, replicate, NULL));
             break;
         case ROLE_ACTIVATION:
+        case ROLE_CACHE: // as what is appended to it
             break;
-        case ROLE_CACHE:
         case ROLE_STATE:
         default:
             return fail(ST_INTERNAL, "a program with %s cannot be cut", tensor->name);
@@ -269,12 +269,13 @@ static status all_of(partition *c, op_list list, tensor_id t, tensor_id *out)
 enum { COLUMNS_PRICE = 100, TERMS_PRICE = 1000 };
 
 // Returns whether columns can be gathered: cut by heads, evenly and in one part. Only for sums that
-// have no order otherwise.
+// have no order otherwise, and for logits of which a token is drawn.
 static bool columns_gather(const partition *c, tensor_id t)
 {
     const tensor_state *s = &c->state[t];
     const tensor_role role = op_at(c->whole, t)->role;
-    return c->how->ordered && s->at.kind == PLACE_SHARD && s->at.dim == 1 &&
+    const bool draws = c->whole->purpose == PURPOSE_PREFILL || c->whole->purpose == PURPOSE_DECODE;
+    return (c->how->ordered || draws) && s->at.kind == PLACE_SHARD && s->at.dim == 1 &&
            role == ROLE_ACTIVATION && s->parts.count == 1 &&
            s->parts.size[0] % (c->how->ways / s->parts.copies[0]) == 0;
 }

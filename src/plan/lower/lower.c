@@ -98,6 +98,7 @@ status plan_lower_begin(arena *a, arena *work, const plan_request *request, plan
                 .cut_pieces = cut_pieces_of(local),
                 .loss_divisor = (double)request->sequences * (double)request->seq,
                 .strict = request->strict,
+                .in_pairs = request->in_pairs,
                 .poison = request->poison};
     s->in = (lower_input){.r = local, .m = request->model, .a = work, .p = p};
     s->in.bound = plan_bound(p, request->micro_batch, 0);

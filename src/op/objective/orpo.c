@@ -1,0 +1,29 @@
+// ORPO: the likelihood of the chosen answer and the odds of both.
+#include "op/objective/rule.h"
+
+#include <math.h>
+
+// 1 - e^m, kept off 0: a mean of 0 is a certain answer, whose odds have no bound.
+static double rest_of(double mean)
+{
+    return fmax(-expm1(mean), 1e-12);
+}
+
+static void pair(const op_objective_attrs *a, const objective_answer *two, double z,
+                 objective_verdict *v)
+{
+    (void)z;
+    const double b = (double)a->beta;
+    const double m[2] = {two[0].sum / two[0].count, two[1].sum / two[1].count};
+    const double rest[2] = {rest_of(m[0]), rest_of(m[1])};
+    const double odds = (m[0] - log(rest[0])) - (m[1] - log(rest[1]));
+    const double push = b * objective_sigmoid(-odds);
+    v->loss = -m[0] - b * objective_log_sigmoid(odds);
+    v->d_sum[0] = (-1.0 - push / rest[0]) / two[0].count;
+    v->d_sum[1] = push / rest[1] / two[1].count;
+    v->first = b * m[0];
+    v->second = b * m[1];
+    v->correct = v->first > v->second ? 1.0 : v->first == v->second ? 0.5 : 0.0;
+}
+
+const objective_rule objective_orpo = {.pair = pair};

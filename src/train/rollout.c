@@ -1,0 +1,234 @@
+// Continuous batching over the slots of a training job's plans.
+#include "train/rollout.h"
+
+#include "train/job.h"
+
+#include <string.h>
+
+enum { PARAMS = 8 };
+
+typedef struct seat {
+    int64_t request; // -1: free
+    int32_t last;    // the token to append next
+    int32_t length;  // tokens in the cache
+} seat;
+
+typedef struct cache_row {
+    int64_t row, slot_bytes, token_bytes; // of the run table
+} cache_row;
+
+struct train_rollouts {
+    const assemble_plans *plans;
+    exec *e;
+    const rollout_ends *ends;
+    int64_t slots, chunk;
+    seat *seats;
+    cache_row *caches;
+    int64_t cache_count;
+    char *copied;        // a prompt's part of a cache
+    const int32_t *kept; // the prompt in slot 0; NULL: none
+    // Inputs and outputs of a run.
+    int32_t *ids, *positions, *lengths, *rows, *drawn;
+    float *params, *losses;
+    int64_t *draws;
+    step_device *results;
+    int64_t runs;
+};
+
+static status caches_find(arena *a, train_rollouts *g)
+{
+    const plan_table *run = &g->plans->run;
+    int64_t most = 0;
+    TRY(arena_new(a, run->count, &g->caches));
+    for (int64_t i = 0; i < run->count; i++) {
+        const plan_tensor *t = &run->tensors[i];
+        if (t->role != ROLE_CACHE) continue;
+        const int64_t token = t->dims[1] * dtype_bytes(t->type);
+        ASSERT(t->dims[0] == g->slots * g->plans->rollout.context);
+        g->caches[g->cache_count++] = (cache_row){i, token * g->plans->rollout.context, token};
+        most = max_i64(most, token * g->plans->rollout.context);
+    }
+    return arena_new(a, most, &g->copied);
+}
+
+status train_rollouts_open(arena *a, const assemble_plans *plans, exec *e, const rollout_ends *ends,
+                           train_rollouts **out)
+{
+    train_rollouts *g = NULL;
+    const int64_t n = plans->rollout.slots;
+    TRY(arena_new(a, 1, &g));
+    *g = (train_rollouts){.plans = plans, .e = e, .ends = ends, .slots = n};
+    g->chunk = plans->rollout.chunk;
+    TRY(caches_find(a, g));
+    TRY(arena_new(a, n, &g->seats));
+    TRY(arena_new(a, n * g->chunk, &g->ids));
+    TRY(arena_new(a, n * g->chunk, &g->positions));
+    TRY(arena_new(a, n, &g->lengths));
+    TRY(arena_new(a, n, &g->rows));
+    TRY(arena_new(a, n, &g->drawn));
+    TRY(arena_new(a, n, &g->losses));
+    TRY(arena_new(a, n, &g->draws));
+    TRY(arena_new(a, n * PARAMS, &g->params));
+    TRY(arena_new(a, 1, &g->results));
+    *out = g;
+    return ST_OK;
+}
+
+static status plan_run(train_rollouts *g, const plan *p)
+{
+    const int64_t n = g->slots, width = (int64_t)sizeof(int32_t);
+    exec_input input = {.settings = train_step_settings(g->plans->config),
+                        .batch = {{"ids", g->ids, n * p->seq * width},
+                                  {"positions", g->positions, n * p->seq * width},
+                                  {"lengths", g->lengths, n * width},
+                                  {"rows", g->rows, n * width},
+                                  {"params", g->params, n * PARAMS * (int64_t)sizeof(float)},
+                                  {"draws", g->draws, n * (int64_t)sizeof(int64_t)}},
+                        .batch_count = 6};
+    input.host.step = ++g->runs;
+    input.host.sequences = p->sequences;
+    TRY(exec_begin(g->e, p, &input));
+    return exec_finish(g->e);
+}
+
+// Computes tokens [0, count) of a prompt in slot 0, a chunk at a time; rows in front of the first
+// chunk are padding.
+static status prompt_take(train_rollouts *g, const int32_t *prompt, int64_t count)
+{
+    const int64_t chunk = g->chunk;
+    int64_t taken = count % chunk != 0 ? count % chunk - chunk : 0;
+    g->kept = prompt;
+    g->rows[0] = (int32_t)chunk - 1;
+    for (; taken < count; taken += chunk) {
+        for (int64_t i = 0; i < chunk; i++) {
+            const int64_t at = taken + i;
+            g->ids[i] = at < 0 ? 0 : prompt[at];
+            g->positions[i] = at < 0 ? 0 : (int32_t)at;
+        }
+        g->lengths[0] = (int32_t)(taken + chunk);
+        TRY(plan_run(g, g->plans->rollout.prefill));
+    }
+    return ST_OK;
+}
+
+// Copies the first `count` tokens of slot 0 to another slot.
+static status prompt_copy(train_rollouts *g, int64_t slot, int64_t count)
+{
+    for (int64_t i = 0; i < g->cache_count && count > 0; i++) {
+        const cache_row *c = &g->caches[i];
+        TRY(exec_read(g->e, c->row, 0, g->copied, count * c->token_bytes));
+        TRY(exec_write(g->e, c->row, slot * c->slot_bytes, g->copied, count * c->token_bytes));
+    }
+    return ST_OK;
+}
+
+static void sampling_set(train_rollouts *g, int64_t slot, uint64_t seed)
+{
+    const run_config *r = g->plans->config;
+    const uint32_t low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
+    float *params = g->params + slot * PARAMS;
+    params[0] = (float)r->rollout.temperature;
+    params[1] = (float)r->rollout.top_k;
+    params[2] = (float)r->rollout.top_p;
+    params[3] = 0.0F;
+    memcpy(&params[4], &low, sizeof(low));
+    memcpy(&params[5], &high, sizeof(high));
+}
+
+// Appends a token to each seat that is taken, and draws the next ones.
+static status decode(train_rollouts *g)
+{
+    const plan *p = g->plans->rollout.decode;
+    const int64_t n = g->slots;
+    for (int64_t b = 0; b < n; b++) {
+        const seat *s = &g->seats[b];
+        const bool is_taken = s->request >= 0;
+        g->ids[b] = is_taken ? s->last : 0;
+        g->positions[b] = is_taken ? s->length : 0;
+        g->lengths[b] = is_taken ? s->length + 1 : 0;
+        g->rows[b] = (int32_t)b;
+    }
+    TRY(plan_run(g, p));
+    TRY(exec_read_transient(g->e, p, p->outputs[0], g->drawn, n * (int64_t)sizeof(int32_t)));
+    return exec_read_transient(g->e, p, p->outputs[1], g->losses, n * (int64_t)sizeof(float));
+}
+
+static bool is_end(const train_rollouts *g, int32_t id)
+{
+    for (int64_t i = 0; i < g->ends->count; i++) {
+        if (g->ends->ids[i] == id) return true;
+    }
+    return false;
+}
+
+static status drawn_take(train_rollouts *g, int64_t slot, rollout_answer *answers)
+{
+    seat *s = &g->seats[slot];
+    rollout_answer *to = &answers[s->request];
+    const int32_t id = g->drawn[slot];
+    if (id < 0 || id >= g->plans->spec->vocab) {
+        return fail(ST_NUMERICS, "the token drawn is %d of a vocabulary of %lld", id,
+                    (long long)g->plans->spec->vocab);
+    }
+    to->ids[to->count] = id;
+    to->losses[to->count++] = g->losses[slot];
+    to->has_ended = is_end(g, id);
+    s->last = id;
+    s->length++;
+    g->draws[slot]++;
+    if (to->has_ended || to->count == g->plans->config->rollout.max_tokens) s->request = -1;
+    return ST_OK;
+}
+
+static status request_begin(train_rollouts *g, int64_t slot, const rollout_request *from,
+                            int64_t index)
+{
+    const int64_t before = from->count - 1; // the last token is decoded, which draws the next
+    if (g->kept != from->prompt && before > 0) TRY(prompt_take(g, from->prompt, before));
+    TRY(prompt_copy(g, slot, before));
+    sampling_set(g, slot, from->seed);
+    g->draws[slot] = 0;
+    g->seats[slot] =
+        (seat){.request = index, .last = from->prompt[before], .length = (int32_t)before};
+    return ST_OK;
+}
+
+// These runs are no steps of the job, so their results are dropped.
+static status results_drop(train_rollouts *g)
+{
+    bool any = true;
+    int64_t step = 0;
+    while (any) TRY(exec_results(g->e, g->results, &step, &any));
+    return ST_OK;
+}
+
+status train_rollouts_draw(train_rollouts *g, const rollout_request *requests,
+                           rollout_answer *answers, int64_t count, bool (*stopped)(void *context),
+                           void *context, bool *whole)
+{
+    int64_t next = 0, taken = 1;
+    g->kept = NULL; // the weights have changed
+    *whole = false;
+    for (int64_t b = 0; b < g->slots; b++) g->seats[b].request = -1;
+    for (int64_t i = 0; i < count; i++) {
+        answers[i].count = 0;
+        answers[i].has_ended = false;
+    }
+    while (taken > 0) {
+        if (stopped(context)) return results_drop(g);
+        taken = 0;
+        for (int64_t b = 1; b < g->slots; b++) {
+            if (g->seats[b].request < 0 && next < count) {
+                TRY(request_begin(g, b, &requests[next], next));
+                next++;
+            }
+            taken += g->seats[b].request >= 0 ? 1 : 0;
+        }
+        if (taken > 0) TRY(decode(g));
+        for (int64_t b = 1; b < g->slots; b++) {
+            if (g->seats[b].request >= 0) TRY(drawn_take(g, b, answers));
+        }
+    }
+    *whole = true;
+    return results_drop(g);
+}

@@ -1,0 +1,45 @@
+// Draws completions with the plans of a training job (assemble/rollouts.c): the weights are those
+// that the job trains, in their place, and several completions run in one batch.
+//
+//   slot 0   the prompt, all but its last token: computed once for the completions of a group
+//   slot 1   copy of the prompt | its last token, and the tokens drawn so far
+//   slot 2   the same; a slot whose completion has ended takes the next one at once
+//
+// A completion depends on the weights, its prompt and its seed. In strict order its tokens and
+// their log-probabilities have the same bits in any slot, with any number of slots, in any layout.
+#ifndef TRAIN_ROLLOUT_H
+#define TRAIN_ROLLOUT_H
+
+#include "assemble/assemble.h"
+
+typedef struct train_rollouts train_rollouts;
+
+typedef struct rollout_request {
+    const int32_t *prompt; // borrowed; neighbours with the same pointer share its slot
+    int64_t count;
+    uint64_t seed;
+} rollout_request;
+
+typedef struct rollout_answer {
+    int32_t *ids;  // [rollout.max_tokens] of the caller
+    float *losses; // the same: minus the log-probability of each
+    int64_t count;
+    bool has_ended; // its last token is one of the ends
+} rollout_answer;
+
+typedef struct rollout_ends {
+    const int32_t *ids;
+    int64_t count;
+} rollout_ends;
+
+// ends: tokens after which a completion has ended. Keeps all; in `a`.
+NODISCARD status train_rollouts_open(arena *a, const assemble_plans *plans, exec *e,
+                                     const rollout_ends *ends, train_rollouts **out);
+// Draws an answer to each request, with the present weights. The executor is idle. stopped: asked
+// before each step; true ends the work early, and *whole is false. Ranks of the same data call it
+// with the same requests.
+NODISCARD status train_rollouts_draw(train_rollouts *g, const rollout_request *requests,
+                                     rollout_answer *answers, int64_t count,
+                                     bool (*stopped)(void *context), void *context, bool *whole);
+
+#endif

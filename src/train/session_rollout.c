@@ -1,0 +1,247 @@
+// Rollouts: before a step the job draws the completions that the step trains on and rewards them.
+//
+//   prompts of the step -> completions of this rank's sequences -> rewards -> all ranks
+//                       -> advantages within each group          -> batch of the step
+//
+// Sequence n of the run is completion n % group of its prompt; the prompts come in a new order each
+// epoch. The seed of a completion is a function of (rollout.seed, prompt, step, completion), so a
+// resumed run and another layout draw the same. A sequence holds its completion from position 0 on,
+// and padding behind it.
+#include "base/hash.h"
+#include "base/rng.h"
+#include "train/reward/reward.h"
+#include "train/rollout.h"
+#include "train/session.h"
+
+#include <math.h>
+#include <string.h>
+
+struct session_rollouts {
+    const data_prompts *prompts;
+    rollout_ends ends;
+    train_rollouts *drawing;
+    const reward_rule *rule;
+    int64_t rows; // the most sequences of this rank in a step
+    rollout_request *requests;
+    rollout_answer *answers;
+    int64_t *of; // [row] its prompt
+    int32_t *ids, *labels, *positions, *documents;
+    float *given;
+    // The rewards of all sequences of the step, then sums of tokens and of ended ones.
+    double *all;
+    double reward, tokens, ended; // means of the step that was drawn last
+    data_bytes text;
+};
+
+enum { SUMS = 2 };
+
+static status answers_check(const session *s, const struct session_rollouts *x)
+{
+    const char *pattern = s->r->reward.pattern;
+    const bool stands = pattern != NULL && strstr(pattern, "{answer}") != NULL;
+    if (!x->rule->needs_answer && !stands) return ST_OK;
+    for (int64_t i = 0; i < x->prompts->count; i++) {
+        if (x->prompts->items[i].answer != NULL) continue;
+        return fail(ST_DATA, "%s: prompt %lld has no \"answer\", which reward.kind = %s needs",
+                    s->r->rollout.prompts, (long long)i + 1, x->rule->name);
+    }
+    return ST_OK;
+}
+
+static status buffers_make(session *s, struct session_rollouts *x)
+{
+    const int64_t seq = s->r->train.seq, tokens = s->r->rollout.max_tokens;
+    const int64_t most = run_config_batch_max(s->r);
+    int32_t *ids = NULL;
+    float *losses = NULL;
+    int64_t first = 0;
+    x->rows = most;
+    train_loader_own(s->loader, &first, &x->rows);
+    TRY(arena_new(s->a, x->rows, &x->requests));
+    TRY(arena_new(s->a, x->rows, &x->answers));
+    TRY(arena_new(s->a, x->rows, &x->of));
+    TRY(arena_new(s->a, x->rows * tokens, &ids));
+    TRY(arena_new(s->a, x->rows * tokens, &losses));
+    for (int64_t i = 0; i < x->rows; i++) {
+        x->answers[i].ids = ids + i * tokens;
+        x->answers[i].losses = losses + i * tokens;
+    }
+    TRY(arena_new(s->a, x->rows * seq, &x->ids));
+    TRY(arena_new(s->a, x->rows * seq, &x->labels));
+    TRY(arena_new(s->a, x->rows * seq, &x->positions));
+    TRY(arena_new(s->a, x->rows * seq, &x->documents));
+    TRY(arena_new(s->a, x->rows * seq * GIVEN_COLUMNS, &x->given));
+    return arena_new(s->a, most + SUMS, &x->all);
+}
+
+status session_rollouts_open(session *s)
+{
+    struct session_rollouts *x = NULL;
+    if (!run_config_has_rollouts(s->r)) return ST_OK;
+    TRY(arena_new(s->a, 1, &x));
+    x->prompts = train_loader_prompts(s->loader);
+    x->ends = (rollout_ends){x->prompts->ends, x->prompts->end_count};
+    x->rule = reward_rule_at(s->r->reward.kind);
+    if (x->rule->check != NULL && s->r->reward.pattern != NULL) {
+        TRY(x->rule->check(s->r->reward.pattern));
+    }
+    TRY(answers_check(s, x));
+    TRY(buffers_make(s, x));
+    TRY(train_rollouts_open(s->a, &s->plans, s->job.e, &x->ends, &x->drawing));
+    if (x->ends.count == 0 && session_is_first(s)) {
+        session_say(s, LOG_WARN,
+                    "the tokenizer has no token that ends a text, so each completion has "
+                    "rollout.max_tokens = %lld tokens",
+                    (long long)s->r->rollout.max_tokens);
+    }
+    s->rollouts = x;
+    return ST_OK;
+}
+
+void session_rollouts_close(session *s)
+{
+    if (s->rollouts != NULL) data_bytes_deinit(&s->rollouts->text);
+}
+
+// ---- drawing ------------------------------------------------------------------------------------
+
+static void requests_make(const session *s, struct session_rollouts *x, int64_t step, int64_t first,
+                          int64_t count)
+{
+    const int64_t group = s->r->rollout.group;
+    const uint64_t seed = (uint64_t)s->r->rollout.seed;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t n = first + i, at = n / group, epoch = at / x->prompts->count;
+        const int64_t prompt =
+            rng_permute(seed, (uint64_t)epoch, x->prompts->count, at % x->prompts->count);
+        const int64_t facts[] = {prompt, step, n % group};
+        const data_prompt *p = &x->prompts->items[prompt];
+        x->of[i] = prompt;
+        x->requests[i] = (rollout_request){
+            .prompt = p->ids, .count = p->count, .seed = hash64(facts, sizeof(facts), seed)};
+    }
+}
+
+// Ranks of several would have to stop at the same token, so they draw to the end.
+static bool drawing_stops(void *context)
+{
+    session *s = context;
+    session_progress(s, "drawing completions", false);
+    return s->ranks.hosts == NULL && session_should_stop(s);
+}
+
+// One of the ranks with the same sequences rewards them.
+static bool rewards_here(const session *s)
+{
+    const plan_mesh *m = &s->options.mesh;
+    return m->at[AXIS_TP] == 0 && m->at[AXIS_PP] == 0 && m->at[AXIS_CP] == 0;
+}
+
+static status reward_of(session *s, struct session_rollouts *x, int64_t row, double *out)
+{
+    const rollout_answer *answer = &x->answers[row];
+    const int64_t count = answer->count - (answer->has_ended ? 1 : 0);
+    x->text.count = 0;
+    TRY(data_tokenizer_decode(train_loader_decoder(s->loader), answer->ids, count,
+                              DATA_DECODE_SKIP_SPECIAL, &x->text));
+    TRY(data_bytes_add(&x->text, "", 1));
+    const reward_case c = {.completion = x->text.items,
+                           .answer = x->prompts->items[x->of[row]].answer,
+                           .pattern = s->r->reward.pattern};
+    return x->rule->score(&c, out);
+}
+
+static status rewards_make(session *s, struct session_rollouts *x, int64_t own, int64_t count,
+                           int64_t batch)
+{
+    memset(x->all, 0, (size_t)(batch + SUMS) * sizeof(double));
+    for (int64_t i = 0; i < count && rewards_here(s); i++) {
+        TRY(reward_of(s, x, i, &x->all[own + i]));
+        x->all[batch] += (double)x->answers[i].count;
+        x->all[batch + 1] += x->answers[i].has_ended ? 1.0 : 0.0;
+    }
+    if (s->ranks.hosts != NULL) {
+        TRY(comm_all_reduce(s->ranks.hosts, x->all, batch + SUMS, DTYPE_F64, REDUCTION_SUM,
+                            "rewards", __func__));
+    }
+    x->reward = 0.0;
+    for (int64_t i = 0; i < batch; i++) x->reward += x->all[i] / (double)batch;
+    x->tokens = x->all[batch] / (double)batch;
+    x->ended = x->all[batch + 1] / (double)batch;
+    return ST_OK;
+}
+
+// The reward of sequence `at` of the batch over the mean of its group.
+static double advantage_of(const session *s, const struct session_rollouts *x, int64_t at)
+{
+    const int64_t n = s->r->rollout.group;
+    const double *rewards = x->all + at / n * n;
+    double mean = 0.0, squares = 0.0;
+    for (int64_t i = 0; i < n; i++) mean += rewards[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) squares += (rewards[i] - mean) * (rewards[i] - mean);
+    const double over = x->all[at] - mean;
+    return s->r->objective.scale == RUN_SCALE_GROUP
+               ? over / (sqrt(squares / (double)(n - 1)) + 1e-4)
+               : over;
+}
+
+// ---- the batch ----------------------------------------------------------------------------------
+
+// Row t holds token t and predicts token t + 1; only tokens of the completion are labels. The last
+// one is only a label.
+static void row_fill(const session *s, struct session_rollouts *x, int64_t i, double advantage)
+{
+    const int64_t seq = s->r->train.seq, prompt = x->requests[i].count;
+    const rollout_answer *answer = &x->answers[i];
+    const int64_t used = prompt + answer->count - 1;
+    int32_t *ids = x->ids + i * seq, *labels = x->labels + i * seq;
+    float *given = x->given + i * seq * GIVEN_COLUMNS;
+    ASSERT(used <= seq);
+    memset(given, 0, (size_t)(seq * GIVEN_COLUMNS) * sizeof(float));
+    for (int64_t t = 0; t < seq; t++) {
+        const int64_t next = t + 1 - prompt; // token of the completion that row t predicts
+        const bool is_label = next >= 0 && next < answer->count;
+        ids[t] = t < prompt ? x->requests[i].prompt[t] : t < used ? answer->ids[t - prompt] : 0;
+        labels[t] = is_label ? answer->ids[next] : -1;
+        x->positions[i * seq + t] = (int32_t)(t < used ? t : t - used);
+        x->documents[i * seq + t] = t < used ? 0 : 1;
+        if (!is_label) continue;
+        given[t * GIVEN_COLUMNS + GIVEN_OLD] = -answer->losses[next];
+        given[t * GIVEN_COLUMNS + GIVEN_ADVANTAGE] = (float)advantage;
+    }
+}
+
+status session_rollouts_take(session *s, int64_t step, int64_t batch, exec_input *input,
+                             int64_t *wait_ns, bool *whole)
+{
+    struct session_rollouts *x = s->rollouts;
+    const int64_t seq = s->r->train.seq, begin = session_now(s);
+    int64_t own = 0, count = batch;
+    train_loader_own(s->loader, &own, &count);
+    ASSERT(count <= x->rows);
+    requests_make(s, x, step, s->sequences + own, count);
+    TRY(train_rollouts_draw(x->drawing, x->requests, x->answers, count, drawing_stops, s, whole));
+    if (!*whole) return ST_OK;
+    TRY(rewards_make(s, x, own, count, batch));
+    for (int64_t i = 0; i < count; i++) row_fill(s, x, i, advantage_of(s, x, own + i));
+    const int64_t bytes = count * seq * (int64_t)sizeof(int32_t);
+    input->batch[0] = (exec_batch){"ids", x->ids, bytes};
+    input->batch[1] = (exec_batch){"labels", x->labels, bytes};
+    input->batch[2] = (exec_batch){"positions", x->positions, bytes};
+    input->batch[3] = (exec_batch){"documents", x->documents, bytes};
+    input->batch[4] =
+        (exec_batch){"given", x->given, count * seq * GIVEN_COLUMNS * (int64_t)sizeof(float)};
+    input->batch_count = 5;
+    *wait_ns = session_now(s) - begin;
+    return ST_OK;
+}
+
+void session_rollouts_record(const session *s, obs_record *record)
+{
+    const struct session_rollouts *x = s->rollouts;
+    if (x == NULL) return;
+    ASSERT(record->measure_count + 3 <= OBS_MEASURES);
+    record->measures[record->measure_count++] = (obs_measure){"reward", x->reward, true};
+    record->measures[record->measure_count++] = (obs_measure){"answer_tokens", x->tokens, true};
+    record->measures[record->measure_count++] = (obs_measure){"answers_ended", x->ended, false};
+}
