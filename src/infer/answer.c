@@ -149,7 +149,7 @@ static int64_t place_after(const expression *e, answer_text of)
 
 static answer_text trimmed(answer_text t)
 {
-    while (t.count > 0 && text_is_blank(t.bytes[0])) t.bytes++, t.count--;
+    for (; t.count > 0 && text_is_blank(t.bytes[0]); t.count--) t.bytes++;
     while (t.count > 0 && text_is_blank(t.bytes[t.count - 1])) t.count--;
     return t;
 }
