@@ -151,6 +151,7 @@ says "by name" err "holds neither model.safetensors"
 code "no cluster" 2 "$trireme" plan tiny
 code "a wrong cluster" 3 "$trireme" plan tiny --cluster h10O
 says "the nearest" err "h100"
+code "little memory is an error, no answer" 4 bash -c 'ulimit -v 200000; exec "$@"' - "$trireme" plan gpt2-1.5b --cluster h100 cluster.devices=8 --min-devices
 code "two questions" 2 plan --max-model --min-devices
 code "days without a length" 3 plan --days 3
 says "what to give" err "train.tokens"

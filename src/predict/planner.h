@@ -81,8 +81,9 @@ typedef enum predict_question {
     ASK_DAYS,        // fewest devices that finish in this many days
     ASK_BUDGET       // most devices that cost at most this much
 } predict_question;
-// ASK_MAX_MODEL is exact up to so many layers, and within one part in 128 above.
-enum { PREDICT_LAYERS_EXACT = 512 };
+// ASK_MAX_MODEL is exact up to so many layers, and within one part in 128 above; layouts of models
+// with more layers than are listed take too long to plan for an answer in seconds.
+enum { PREDICT_LAYERS_EXACT = 512, PREDICT_LAYERS_LISTED = 192 };
 typedef struct predict_answer {
     predict_question question;
     double limit;       // days or dollars

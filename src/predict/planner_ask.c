@@ -9,7 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { LAYERS_MAX = 10000, LAYERS_PRECISION = 128, DEEP_LAYERS = 128 };
+enum { LAYERS_MAX = 10000, LAYERS_PRECISION = 128 };
+enum { LINE_LAYERS = 24 }; // a multiple of all periods in which models repeat kinds of layers
 enum { ASK_SIMULATIONS = 1, PROBES_MAX = 40, WALK_STEPS = 256 };
 
 // One kind of pipeline stands for all: the others need as many bytes or more, and their times
@@ -31,33 +32,46 @@ static void least_memory(predict_planner *p)
     if (p->fixed.recompute < 0) p->fixed.recompute = RECOMPUTE_FULL;
 }
 
+// The bytes of the fullest stage. Those of a deep stage are on the line through two with fewer
+// layers: each layer adds its share, and placing many tensors takes the square of their number.
+static status peak_measure(predict_planner *p, const search_layout *l, int64_t *out)
+{
+    // The first stages hold the most micro-batches, the last one the head; those between are equal.
+    const int32_t some[] = {0, l->pp - 1, 1, l->pp / 2}, count = l->pp < 4 ? l->pp : 4;
+    const int64_t layers = p->each.base.spec.layers, depth = layers / l->pp;
+    const int64_t steps = (depth - LINE_LAYERS) / LINE_LAYERS;
+    search_simulated few = {0}, more = {0};
+    if (steps < 2) {
+        TRY(candidates_fit(&p->each, l, some, count, &more));
+        *out = more.peak_bytes;
+        return ST_OK;
+    }
+    const int64_t step = (int64_t)LINE_LAYERS * l->pp;
+    status st = predict_planner_layers(p, layers - steps * step);
+    if (st == ST_OK) st = candidates_fit(&p->each, l, some, count, &few);
+    if (st == ST_OK) st = predict_planner_layers(p, layers - (steps - 1) * step);
+    if (st == ST_OK) st = candidates_fit(&p->each, l, some, count, &more);
+    *out = more.peak_bytes + (steps - 1) * (more.peak_bytes - few.peak_bytes);
+    TRY(st);
+    return predict_planner_layers(p, layers);
+}
+
 // Measures the plans of the layout that needs the fewest bytes by estimate.
 static status smallest_fits(predict_planner *p, const search_result *found, bool *fits)
 {
     const search_found *least = NULL;
-    search_simulated measured = {0};
+    int64_t peak = 0;
     for (int32_t i = 0; i < found->count; i++) {
         if (least == NULL || found->plans[i].bytes < least->bytes) least = &found->plans[i];
     }
     *fits = false;
     if (least == NULL) return ST_OK;
-    const search_layout *l = &least->layout;
-    const int64_t layers = p->each.base.spec.layers;
-    if (layers > PREDICT_LAYERS_EXACT && layers / l->pp > DEEP_LAYERS) {
-        // Placing the tensors of so many layers takes the square of their number: the estimate,
-        // with the holes that an arena may have, decides.
-        const int64_t percent = l->zero >= 2 ? 110 : 105;
-        *fits = least->bytes / 100 * percent <= predict_usable_bytes(p);
-        return ST_OK;
-    }
-    // The first stages hold the most micro-batches, the last one the head; those between are equal.
-    const int32_t some[] = {0, l->pp - 1, 1, l->pp / 2}, count = l->pp < 4 ? l->pp : 4;
-    const status st = candidates_fit(&p->each, l, some, count, &measured);
+    const status st = peak_measure(p, &least->layout, &peak);
     if (st != ST_OK && status_blast_radius(st) == RADIUS_USER) {
         error_clear();
         return ST_OK;
     }
-    *fits = st == ST_OK && measured.peak_bytes <= predict_usable_bytes(p);
+    *fits = st == ST_OK && peak <= predict_usable_bytes(p);
     return st;
 }
 

@@ -243,9 +243,9 @@ static status answer_print(const predict_planner *p, const predict_answer *q, te
     case ASK_MAX_MODEL:
         if (q->layers == 0)
             return text_add(t, "answer    no model of this shape fits, not even one layer\n\n");
-        return text_add(t, "answer    %lld layers, %s parameters; %lld do not fit\n\n",
-                        (long long)q->layers, text_count_human((double)q->parameters, n[0]),
-                        (long long)q->boundary);
+        return text_add(t, "answer    %lld layer%s, %s parameters; %lld do not fit\n\n",
+                        (long long)q->layers, text_plural(q->layers, "s"),
+                        text_count_human((double)q->parameters, n[0]), (long long)q->boundary);
     case ASK_MIN_DEVICES:
         if (q->devices == 0) {
             return text_add(t,
@@ -254,8 +254,10 @@ static status answer_print(const predict_planner *p, const predict_answer *q, te
                             text_grouped(q->boundary, n[0]), p->each.base.machine.name,
                             text_grouped(q->needed, n[1]));
         }
-        return text_add(t, "answer    %s devices; %s are too few\n\n",
-                        text_grouped(q->devices, n[0]), text_grouped(q->boundary, n[1]));
+        if (q->boundary == 0) return text_add(t, "answer    1 device is enough\n\n");
+        return text_add(t, "answer    %s devices; %s %s too few\n\n",
+                        text_grouped(q->devices, n[0]), text_grouped(q->boundary, n[1]),
+                        q->boundary == 1 ? "is" : "are");
     case ASK_DAYS:
     case ASK_BUDGET:
         if (q->devices == 0) return nearest_print(p, q, t);
@@ -351,7 +353,7 @@ static status answered(planning *x, const plan_flags *f, arena *a)
     plan_watch(p, progress);
     status st = predict_ask(p, question, limit, &q);
     // Planning every layer of a very deep model takes minutes: the answer stands alone.
-    const bool is_deep = question == ASK_MAX_MODEL && q.layers > PREDICT_LAYERS_EXACT;
+    const bool is_deep = question == ASK_MAX_MODEL && q.layers > PREDICT_LAYERS_LISTED;
     if (st == ST_OK && !is_deep) st = predict_search(p, a, p->simulations, &found);
     cli_progress_end(progress);
     p->progress = NULL;
