@@ -348,6 +348,18 @@ check 8 'a.jsonl: its bytes are not those' '1 file is not what the corpus says' 
 printf x | dd of=corpus/web-00000.tok bs=1 seek=200 conv=notrunc 2>/dev/null
 check 8 'web-00000.tok: the checksum of bytes' '2 files are not' -- data audit corpus
 
+# A file of a finished corpus that was removed is made again, with damaged ones beside it, if the inputs are the same.
+printf 'out: mended\nsources: {t: {paths: quality.jsonl}}\nshard_bytes: 1500\n' >mended.yaml
+check 0 'kept' -- data build mended.yaml
+cp -r mended whole
+printf XX | dd of=mended/t-00001.tok bs=1 seek=200 conv=notrunc 2>/dev/null
+rm mended/t-00000.docs.jsonl.zst
+check 0 'tokens/s' -- data build mended.yaml
+same "the same files" '' "$(diff -r mended whole)"
+rm mended/t-00000.tok && cp quality.jsonl kept.jsonl && echo '{"text": "other"}' >>quality.jsonl
+check 5 't-00000.tok is missing and cannot be made again' 'quality.jsonl: its bytes are not' -- data build mended.yaml
+mv kept.jsonl quality.jsonl
+
 # Review: the queue holds what filters drop and the share of a source; the answers change the next build.
 cat >review.yaml <<'END'
 out: reviewed

@@ -2,6 +2,7 @@
 #include "data/corpus/build.h"
 #include "base/fault.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -161,6 +162,45 @@ static status check_review(const host *h, const corpus_config *c)
                 c->review.file);
 }
 
+// ---- a finished corpus that lacks files ---------------------------------------------------------
+
+typedef struct repair {
+    const build *b;
+    char input[512]; // the first input that is not as it was
+} repair;
+
+// A damaged file of the corpus is removed, so that it is made again; inputs stay as they are.
+static status repair_complaint(void *context, const char *path, const char *why)
+{
+    repair *r = context;
+    const size_t length = strlen(r->b->c->out);
+    const bool is_own = strncmp(path, r->b->c->out, length) == 0 && path[length] == '/';
+    file_info info;
+    if (!is_own && r->input[0] == '\0') {
+        (void)snprintf(r->input, sizeof(r->input), "%.500s", why);
+    }
+    if (!is_own) return ST_OK;
+    TRY(r->b->h->api->path_info(r->b->h, path, &info));
+    return info.kind == FILE_KIND_REGULAR ? r->b->h->api->path_remove(r->b->h, path) : ST_OK;
+}
+
+// Checks that the missing file can be made again as it was.
+static status repair_begin(const build *b, const char *missing)
+{
+    repair r = {.b = b};
+    corpus_audit_result found;
+    TRY(data_corpus_audit(b->h, b->a, b->c->out, repair_complaint, &r, &found));
+    if (found.inputs_missing > 0) {
+        return fail(ST_NOT_FOUND,
+                    "%s is missing and cannot be made again: %lld of the files that the corpus was "
+                    "made of %s not there",
+                    missing, (long long)found.inputs_missing,
+                    found.inputs_missing == 1 ? "is" : "are");
+    }
+    if (r.input[0] == '\0') return ST_OK;
+    return fail(ST_DAMAGED, "%s is missing and cannot be made again: %s", missing, r.input);
+}
+
 status data_corpus_build(const host *h, arena *a, const corpus_config *c,
                          const corpus_progress *progress, corpus_result *out)
 {
@@ -172,8 +212,11 @@ status data_corpus_build(const host *h, arena *a, const corpus_config *c,
     TRY(corpus_folder_is(h, a, c->out, &is_complete));
     TRY(path_join(a, c->out, "work", &b.work));
     if (is_complete) {
-        TRY(build_result_read(&b, out));
-        return build_work_remove(&b); // which a kill may have left
+        char *missing = NULL;
+        TRY(build_result_read(&b, out, &missing));
+        if (missing == NULL) return build_work_remove(&b); // which a kill may have left
+        TRY(repair_begin(&b, missing));
+        *out = (corpus_result){0};
     }
     TRY(h->api->path_mkdir(h, b.work));
     status st = take_lock(&b);

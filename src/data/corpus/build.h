@@ -104,8 +104,9 @@ NODISCARD status build_dedup(build *b);
 NODISCARD status build_shards(build *b);
 // Writes corpus.json and dropped.jsonl, and removes the work folder.
 NODISCARD status build_manifest(build *b, const corpus_result *r);
-// The result of a build that is complete. ST_CONFIG_CONFLICT: that of another configuration.
-NODISCARD status build_result_read(build *b, corpus_result *out);
+// The result of a build that is complete, and the first file of it that is not there; NULL: all
+// are. ST_CONFIG_CONFLICT: that of another configuration.
+NODISCARD status build_result_read(build *b, corpus_result *out, char **missing);
 // A hash of everything that the shard's bytes depend on, and the JSON that says where it is from.
 hash128 build_shard_key(const build *b, const build_shard *s);
 NODISCARD status build_shard_print(const build *b, const build_shard *s, text *t);

@@ -147,11 +147,37 @@ static status take_result(build *b, const json *j, corpus_result *r)
     return ST_OK;
 }
 
-status build_result_read(build *b, corpus_result *out)
+// The first file of a shard that is not there; NULL: none is missing.
+static status missing_find(const build *b, const json *shard, char **missing)
+{
+    char *path[3] = {NULL};
+    const char *name = json_text(json_get(shard, "name"), "");
+    const char *ending = strrchr(name, '.');
+    const int stem = (int)(ending != NULL ? ending - name : (int64_t)strlen(name));
+    TRY(path_join(b->a, b->c->out, name, &path[0]));
+    TRY(corpus_ledger_path(b->a, path[0], &path[1]));
+    TRY(arena_format(b->a, &path[2], "%s/%.*s.json", b->c->out, stem, name));
+    for (int i = 0; i < COUNT_OF(path) && *missing == NULL; i++) {
+        file_info info;
+        TRY(b->h->api->path_info(b->h, path[i], &info));
+        if (info.kind != FILE_KIND_REGULAR) *missing = path[i];
+    }
+    return ST_OK;
+}
+
+status build_result_read(build *b, corpus_result *out, char **missing)
 {
     json *j = NULL;
+    *missing = NULL;
     TRY(read_manifest(b->h, b->a, b->c->out, &j));
-    const status st = take_result(b, j, out);
+    status st = take_result(b, j, out);
+    const json *sources = json_get(j, "sources");
+    for (int64_t i = 0; i < json_count(sources) && st == ST_OK; i++) {
+        const json *shards = json_get(json_at(sources, i), "shards");
+        for (int64_t k = 0; k < json_count(shards) && st == ST_OK && *missing == NULL; k++) {
+            st = missing_find(b, json_at(shards, k), missing);
+        }
+    }
     json_free(j);
     return st;
 }

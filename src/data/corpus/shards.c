@@ -208,6 +208,10 @@ static status exists(const build *b, arena *a, build_shard *s, bool *out)
     TRY(shard_path(b, a, s, "json", &path));
     TRY(b->h->api->path_info(b->h, path, &info));
     if (info.kind != FILE_KIND_REGULAR) return ST_OK;
+    char *docs = NULL;
+    TRY(shard_path(b, a, s, "docs.jsonl.zst", &docs));
+    TRY(b->h->api->path_info(b->h, docs, &info));
+    if (info.kind != FILE_KIND_REGULAR) return ST_OK;
     if (json_read(b->h, path, BUILD_JSON_MAX, &j) == ST_OK &&
         strcmp(json_text(json_get(j, "key"), ""), hash128_text(build_shard_key(b, s), key)) == 0) {
         *out = measure(b, a, s) == ST_OK;

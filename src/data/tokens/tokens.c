@@ -241,8 +241,8 @@ static status block_read(const data_tokens *t, int64_t block, uint8_t bytes[TOKE
     if ((hash64(bytes, *count, (uint64_t)block) ^ t->checksum.low) == entry) return ST_OK;
     return fail(ST_DAMAGED,
                 "%s: the checksum of bytes %lld to %lld is wrong: the file is damaged, or it was "
-                "changed during the run; remove it if it lies in a run's cache folder, and the "
-                "next start makes it again from the text",
+                "changed during the run; remove it: if it lies in a run's cache folder, the next "
+                "start makes it again from the text, and if in a corpus, `data build` does",
                 t->path, (long long)at, (long long)(at + *count - 1));
 }
 
