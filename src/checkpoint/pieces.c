@@ -32,6 +32,13 @@ plan_piece state_piece(const ckpt_state *s, const state_item *item, int64_t rank
                         .at = item->offset / dtype_bytes(item->type)};
 }
 
+bool state_is_same_piece(const plan_piece *x, const plan_piece *y)
+{
+    return x->rows > 0 && x->row == y->row && x->rows == y->rows && x->column == y->column &&
+           x->columns == y->columns && x->stripe == y->stripe && x->own == y->own &&
+           x->offset == y->offset && x->first == y->first;
+}
+
 static bool is_everywhere(const ckpt_state *s, const state_item *item)
 {
     if (item->weight < 0) return false;

@@ -68,13 +68,6 @@ status ckpt_replicas_hash(ckpt_replicas *r, const uint64_t **out)
     return ST_OK;
 }
 
-static bool is_same_piece(const plan_piece *x, const plan_piece *y)
-{
-    return x->rows > 0 && x->row == y->row && x->rows == y->rows && x->column == y->column &&
-           x->columns == y->columns && x->stripe == y->stripe && x->own == y->own &&
-           x->offset == y->offset && x->first == y->first;
-}
-
 // Whether two ranks hold the same piece of entry i; of a gradient, whether they update the same
 // rows of all parts of the weight.
 static bool is_shared(const ckpt_replicas *r, int64_t i, int64_t x, int64_t y)
@@ -84,14 +77,14 @@ static bool is_shared(const ckpt_replicas *r, int64_t i, int64_t x, int64_t y)
     if (i < r->list.count) {
         const state_item *item = &r->list.items[i];
         const plan_piece p = state_piece(s, item, x), q = state_piece(s, item, y);
-        return item->weight >= 0 && is_same_piece(&p, &q);
+        return item->weight >= 0 && state_is_same_piece(&p, &q);
     }
     const int32_t weight = (int32_t)(i - r->list.count);
     for (int part = 0; part < s->model->weights[weight].part_count && s->places != NULL; part++) {
         const plan_piece p = plan_piece_of(s->places, x, weight, part, PLACE_STATE);
         const plan_piece q = plan_piece_of(s->places, y, weight, part, PLACE_STATE);
         if (p.rows == 0 && q.rows == 0) continue;
-        if (!is_same_piece(&p, &q)) return false;
+        if (!state_is_same_piece(&p, &q)) return false;
         has_rows = true;
     }
     return has_rows;

@@ -48,7 +48,8 @@ NODISCARD status state_read_all(const ckpt_state *s, const state_list *list, cha
 NODISCARD status state_write(const ckpt_state *s, const state_item *item, int64_t offset,
                              const void *from, int64_t bytes);
 plan_piece state_piece(const ckpt_state *s, const state_item *item, int64_t rank);
-bool state_is_here(const ckpt_state *s, const state_item *item); // at least a part of it
+bool state_is_same_piece(const plan_piece *x, const plan_piece *y); // false without rows
+bool state_is_here(const ckpt_state *s, const state_item *item);    // at least a part of it
 
 // Words of the loads of experts in the newest step, behind the step block; 0: the model has none.
 static inline int64_t state_load_words(const ckpt_state *s)

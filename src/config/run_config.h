@@ -119,6 +119,7 @@ typedef struct run_config {
         int32_t mode; // run_resilience
         struct {
             int64_t every; // steps between two copies of the state in memory
+            int64_t ranks; // steps between two copies of shards in other ranks; 0: none
         } buddy;
         int64_t spares;       // processes that wait
         int64_t min_ranks;    // the run shrinks to these; 0: lost ranks are started again

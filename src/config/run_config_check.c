@@ -326,13 +326,19 @@ static void check_resilience(checker *k)
                  "between the comparison and the write");
     }
     static const char *const of_live[] = {"resilience.spares", "resilience.min_ranks",
-                                          "resilience.join_timeout", NULL};
+                                          "resilience.join_timeout", "resilience.buddy.ranks",
+                                          NULL};
     if (r->resilience.mode != RUN_RESILIENCE_LIVE) {
         check_refuse_keys(k, of_live, "it applies only to resilience.mode = live");
     } else if (r->resilience.min_ranks > run_config_ranks(r) && !r->searched) {
         CONFLICT("resilience.min_ranks",
                  "resilience.min_ranks = %lld, but the layout has %lld ranks",
                  (ll)r->resilience.min_ranks, (ll)run_config_ranks(r));
+    }
+    if (r->resilience.buddy.ranks > 0 && r->moe.rebalance > 0) {
+        CONFLICT("resilience.buddy.ranks",
+                 "resilience.buddy.ranks cannot be used with moe.rebalance: the copies do not say "
+                 "where experts have moved; resilience.buddy.every keeps copies that do");
     }
     if (r->resilience.mode == RUN_RESILIENCE_OFF) {
         check_refuse_keys(

@@ -313,10 +313,11 @@ static const option rows[] = {
         .help = "interval of the checkpoints that are kept for ever; 0 keeps none"),
     OTHER("checkpoint.tiers", TEXT, checkpoint.tiers, NULL, FREE,
           .help =
-              "intervals of the tiers in one key, such as `memory:1, disk:500, "
-              "durable:5000:/mnt/store`: copies in memory, checkpoints in the run's folder, and "
-              "of those every so many steps one in another folder; it replaces "
-              "resilience.buddy.every and checkpoint.every"),
+              "intervals of the tiers in one key, such as `buddy:1, memory:20, disk:500, "
+              "durable:5000:/mnt/store`: copies in other ranks and in the machine's memory, "
+              "checkpoints in the run's folder, and of those every so many steps one in another "
+              "folder; it replaces resilience.buddy.ranks, resilience.buddy.every and "
+              "checkpoint.every"),
     OTHER("checkpoint.async", BOOL, checkpoint.async, "true", FREE,
           .help = "asynchronous checkpoints: a step waits only until the state is copied, and "
                   "the run writes the copy during later steps; no needs no memory for the copy",
@@ -344,6 +345,11 @@ static const option rows[] = {
     INT("resilience.buddy.every", resilience.buddy.every, "1", 1, 1e12, FREE, "steps",
         .help = "interval between two copies of the state in memory; at most this many steps are "
                 "computed again after a loss"),
+    INT("resilience.buddy.ranks", resilience.buddy.ranks, "0", 0, 1e12, FREE, "steps",
+        .help =
+            "interval between two copies of each rank's part of the state in its own memory and, "
+            "where no other rank holds it anyway, in that of another rank, its buddy; after a "
+            "loss the run goes on from them and reads no file; 0 makes none"),
     INT("resilience.spares", resilience.spares, "0", 0, 128, FREE, "processes",
         .help = "processes that wait, started, for the place of a lost rank"),
     INT("resilience.min_ranks", resilience.min_ranks, "0", 0, 256, FREE, "ranks",

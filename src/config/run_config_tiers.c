@@ -1,5 +1,5 @@
-// checkpoint.tiers: "memory:1, disk:1000, durable:5000:/mnt/store". Each tier has its own interval;
-// a recovery takes the newest state of the fastest tier that has it.
+// checkpoint.tiers: "buddy:1, memory:20, disk:1000, durable:5000:/mnt/store". Each tier has its own
+// interval; a recovery takes the newest state of the fastest tier that has it.
 #include "config/run_config.h"
 
 #include <stdlib.h>
@@ -29,6 +29,13 @@ static status tier_read(run_config *r, arena *a, char *word)
         }
         return number_read(word, value, false, &r->resilience.buddy.every);
     }
+    if (strcmp(word, "buddy") == 0) {
+        if (r->resilience.mode != RUN_RESILIENCE_LIVE) {
+            return fail(ST_CONFIG_CONFLICT, "checkpoint.tiers: buddy has an effect only with "
+                                            "resilience.mode = live");
+        }
+        return number_read(word, value, false, &r->resilience.buddy.ranks);
+    }
     if (strcmp(word, "disk") == 0) {
         return number_read(word, value, true, &r->checkpoint.every);
     }
@@ -49,8 +56,8 @@ static status tier_read(run_config *r, arena *a, char *word)
     }
     return fail(
         ST_CONFIG_RANGE,
-        "checkpoint.tiers: there is no tier \"%s\"; there are memory (of this machine, which "
-        "its ranks share), disk and durable",
+        "checkpoint.tiers: there is no tier \"%s\"; there are buddy (the memory of other ranks), "
+        "memory (of this machine, which its ranks share), disk and durable",
         word);
 }
 

@@ -365,8 +365,11 @@ static status state_of_run(session *s, const char *resume)
     TRY(ckpt_list_lost(s->h, s->a, s->folder.checkpoints, &lost));
     if (strcmp(resume, "auto") == 0) {
         bool is_loaded = false;
-        s->fork = list.count > 0 ? list.items[0].fork : 0;
-        TRY(session_memory_load(s, list.count > 0 ? &list.items[0] : NULL, &is_loaded));
+        const ckpt_entry *saved = list.count > 0 ? &list.items[0] : NULL, *newest = saved;
+        s->fork = saved != NULL ? saved->fork : 0;
+        TRY(session_memory_newest(s, &newest));
+        TRY(session_buddy_load(s, newest, saved, &is_loaded));
+        if (!is_loaded) TRY(session_memory_load(s, saved, &is_loaded));
         if (is_loaded) return ST_OK;
         s->fork = 0;
         TRY(lost_say(s, &lost, &list, resume));
@@ -493,6 +496,9 @@ static status steps_all(session *s)
         if (session_evaluates(s)) {
             until = min_i64(until, next_multiple(s->step, s->r->eval.every, steps));
         }
+        if (s->buddy.sharder != NULL) {
+            until = min_i64(until, next_multiple(s->step, s->r->resilience.buddy.ranks, steps));
+        }
         if (s->r->sdc.digests > 0) {
             until = min_i64(until, next_multiple(s->step, s->r->sdc.digests, steps));
         }
@@ -507,6 +513,7 @@ static status steps_all(session *s)
         TRY(session_record(s));
         TRY(session_rebalance(s));
         const int64_t begin = session_now(s);
+        TRY(session_buddy_save(s, false));
         TRY(session_memory_save(s));
         const bool due = s->step == next_save;
         if (due && s->stop < 2) {
@@ -658,6 +665,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));
     TRY(session_memory_open(s));
+    TRY(session_buddy_open(s));
     TRY(session_loads_open(s));
     TRY(session_replicas_open(s));
     TRY(session_times_open(s));

@@ -4,6 +4,7 @@
 #define TRAIN_SESSION_H
 
 #include "assemble/base.h"
+#include "checkpoint/shard.h"
 #include "op/objective.h"
 #include "train/advice.h"
 #include "train/folder.h"
@@ -90,6 +91,11 @@ typedef struct session {
         train_loader *loader;    // with a tokenizer of its own
         struct data_chat *chat;  // NULL: prompts are texts
     } tasks;
+    struct {
+        ckpt_sharder *sharder; // NULL: no copies in other ranks
+        int64_t *bytes;        // [rank] that it sends
+        bool is_lone;          // some rank sends pieces
+    } buddy;
     int64_t last_step; // of this session
     struct {
         int64_t at, every; // step of the next save; interval. 0: not chosen yet
@@ -130,6 +136,9 @@ NODISCARD status session_save_poll(session *s, bool wait);
 // Saves, and returns when the checkpoint is durable and verified, or fails.
 NODISCARD status session_save_last(session *s);
 NODISCARD status session_load(session *s, const char *path);
+// Goes on after this record's step; newest: path of the newest checkpoint, "": none.
+NODISCARD status session_follow(session *s, const ckpt_info *info, const char *newest);
+ckpt_info session_info(const session *s); // the record of the state after this step
 // Describes the state after this step. The result refers to s->extras, so the last save of this
 // kind has ended.
 typedef enum session_copy { COPY_ON_DISK, COPY_IN_MEMORY } session_copy;
@@ -148,9 +157,21 @@ NODISCARD status session_memory_save(session *s);
 NODISCARD status session_memory_last(session *s);
 // Loads the newest copy if it is newer than the checkpoint `newest` (NULL: none). *is_loaded: done.
 NODISCARD status session_memory_load(session *s, const ckpt_entry *newest, bool *is_loaded);
+// The newest of them, if it is newer than *newest (which may be NULL).
+NODISCARD status session_memory_newest(session *s, const ckpt_entry **newest);
 // Tells people and metrics.jsonl about the loss before this session. First rank.
 NODISCARD status session_memory_tell(session *s);
 void session_memory_close(session *s);
+
+// session_buddy.c: copies of each rank's shard in its own and in another rank's memory
+// (resilience.buddy.ranks). All functions but the load do nothing without such copies. Collective.
+NODISCARD status session_buddy_open(session *s);
+// Copies the state of this step if that is due, or in any case.
+NODISCARD status session_buddy_save(session *s, bool in_any_case);
+// Loads the newest state that the processes have together, unless `newest` (NULL: none) is newer.
+// `saved`: the newest checkpoint on the disk. *is_loaded: done.
+NODISCARD status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry *saved,
+                                    bool *is_loaded);
 
 // session_folder.c: makes the run's folder again if it was removed. At most once a second, unless
 // `at_once`. ST_LOCKED: another process uses a folder in its place.

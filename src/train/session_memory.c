@@ -62,11 +62,23 @@ status session_memory_save(session *s)
 status session_memory_last(session *s)
 {
     if (s->memory.order == NULL) return session_save_last(s);
+    if (s->buddy.sharder != NULL) return session_buddy_save(s, true);
     if (s->step % s->r->resilience.buddy.every != 0) TRY(copy_now(s));
     TRY(copy_end(s));
     int is_failed = s->memory.is_failed;
     TRY(session_agree(s, &is_failed, "copy in memory"));
     return is_failed ? session_save_last(s) : ST_OK;
+}
+
+status session_memory_newest(session *s, const ckpt_entry **newest)
+{
+    ckpt_entries copies;
+    if (s->memory.order == NULL) return ST_OK;
+    TRY(ckpt_list(s->h, s->a, s->memory.order->memory, &copies));
+    const bool is_newer =
+        copies.count > 0 && (*newest == NULL || ckpt_is_newer(&copies.items[0], *newest));
+    if (is_newer) *newest = &copies.items[0];
+    return ST_OK;
 }
 
 status session_memory_load(session *s, const ckpt_entry *newest, bool *is_loaded)

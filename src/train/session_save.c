@@ -114,6 +114,23 @@ status session_confirm(session *s)
     return session_replicas_check(s);
 }
 
+ckpt_info session_info(const session *s)
+{
+    return (ckpt_info){.step = s->step,
+                       .sequences = s->sequences,
+                       .tokens = s->tokens,
+                       .seed = s->r->train.seed,
+                       .world = 1,
+                       .val_loss = s->val_loss,
+                       .best_val_loss = s->best_val_loss,
+                       .best = name_or_null(s->best_path),
+                       .numerics = s->numerics,
+                       .config = s->config_sum,
+                       .data = s->data_sum,
+                       .tokenizer = s->tokenizer_sum,
+                       .whole_from = s->whole_from};
+}
+
 status session_order_fill(session *s, session_copy where, ckpt_order *order)
 {
     const char *experts = NULL;
@@ -127,19 +144,7 @@ status session_order_fill(session *s, session_copy where, ckpt_order *order)
     memcpy(s->extras[where], extras, sizeof(extras));
     TRY(session_rebalance_print(s, where, &experts));
     if (experts != NULL) s->extras[where][count++] = (ckpt_extra){"experts.json", experts};
-    *order = (ckpt_order){.info = {.step = s->step,
-                                   .sequences = s->sequences,
-                                   .tokens = s->tokens,
-                                   .seed = s->r->train.seed,
-                                   .world = 1,
-                                   .val_loss = s->val_loss,
-                                   .best_val_loss = s->best_val_loss,
-                                   .best = name_or_null(s->best_path),
-                                   .numerics = s->numerics,
-                                   .config = s->config_sum,
-                                   .data = s->data_sum,
-                                   .tokenizer = s->tokenizer_sum,
-                                   .whole_from = s->whole_from},
+    *order = (ckpt_order){.info = session_info(s),
                           .extras = s->extras[where],
                           .extra_count = count,
                           .keep = {.keep = s->r->checkpoint.keep,
@@ -324,6 +329,21 @@ static status counts_check(const session *s, const char *path, const ckpt_info *
                 (long long)info->seed, (long long)s->r->train.seed);
 }
 
+status session_follow(session *s, const ckpt_info *info, const char *newest)
+{
+    s->step = info->step;
+    s->sequences = info->sequences;
+    s->tokens = info->tokens;
+    s->data_before = info->data;
+    session_codec_load(s, info);
+    s->val_loss = info->val_loss;
+    s->best_val_loss = info->best_val_loss;
+    TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->newest_path));
+    TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->best_path));
+    (void)snprintf(s->newest_path, CKPT_PATH_BYTES, "%s", newest);
+    return best_find(s, info->best);
+}
+
 status session_load(session *s, const char *path)
 {
     ckpt_info info;
@@ -339,16 +359,8 @@ status session_load(session *s, const char *path)
                     "the checkpoint was made by \"%s\", this is \"%s\": bits may differ from here",
                     info.numerics, s->numerics);
     }
-    s->step = s->saved_step = info.step;
+    s->saved_step = info.step;
+    TRY(session_follow(s, &info, path));
     if (was != NULL) rate_compare(s, was);
-    s->sequences = info.sequences;
-    s->tokens = info.tokens;
-    s->data_before = info.data;
-    session_codec_load(s, &info);
-    s->val_loss = info.val_loss;
-    s->best_val_loss = info.best_val_loss;
-    TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->newest_path));
-    TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->best_path));
-    (void)snprintf(s->newest_path, CKPT_PATH_BYTES, "%s", path);
-    return best_find(s, info.best);
+    return ST_OK;
 }

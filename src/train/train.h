@@ -89,15 +89,21 @@ typedef struct train_outcome {
 // text to tokens, so that no rank waits for that inside a collective.
 NODISCARD status train_prepare(const host *h, arena *a, const run_config *r);
 
+// Copies of shards in a process, its own and those of another rank; they outlive its sessions.
+typedef struct train_buddies train_buddies;
+NODISCARD status train_buddies_create(train_buddies **out);
+void train_buddies_destroy(train_buddies *b); // NULL is legal
+
 // A launcher that starts ranks again after a loss, or gives the living ones new places.
 typedef struct train_restart {
-    const char *memory; // folder in the machine's memory for the state after each step
-    int64_t epoch;      // number of changes so far; 0: none, and the fields below have no value
-    const char *event;  // "lost", "joined", "sdc"
-    const char *done;   // "all ranks were started again", for people
-    int64_t rank;       // the rank that was lost
-    int64_t lost_ns;    // Unix time at which its end was noticed
-    double detect_ms;   // from then until all other ranks had ended
+    const char *memory;     // folder in the machine's memory for the state after each step
+    train_buddies *buddies; // of this process; NULL: none
+    int64_t epoch;          // number of changes so far; 0: none, and the fields below have no value
+    const char *event;      // "lost", "joined", "sdc"
+    const char *done;       // "all ranks were started again", for people
+    int64_t rank;           // the rank that was lost
+    int64_t lost_ns;        // Unix time at which its end was noticed
+    double detect_ms;       // from then until all other ranks had ended
     const char *cause;
 } train_restart;
 

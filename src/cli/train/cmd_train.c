@@ -238,6 +238,7 @@ typedef struct training {
     const train_flags *f;
     const run_config *r;
     const config *c;
+    train_buddies *buddies; // of a process that lives on; NULL: none
 } training;
 
 static status train(const training *t, const launch_place *place, train_outcome *out)
@@ -253,6 +254,7 @@ static status train(const training *t, const launch_place *place, train_outcome 
     const bool ours = strcmp(place->launcher, "trireme") == 0;
     const bool quiet = f->quiet || (place->rank > 0 && !ours);
     if (ours) TRY(cli_restart_read(cli->a, &restart, &restarts));
+    restart.buddies = t->buddies;
     if (!ours && r->resilience.mode != RUN_RESILIENCE_OFF) {
         return fail(
             ST_UNSUPPORTED,
@@ -296,7 +298,7 @@ static status train(const training *t, const launch_place *place, train_outcome 
 
 // A rank of resilience.mode = live, in one epoch: trains with these keys added.
 static status train_epoch(void *context, const char *const *keys, int64_t count,
-                          const launch_place *place, train_outcome *out)
+                          const launch_place *place, train_buddies *buddies, train_outcome *out)
 {
     training t = *(const training *)context;
     const int64_t own = t.s->key_count;
@@ -310,6 +312,7 @@ static status train_epoch(void *context, const char *const *keys, int64_t count,
     TRY(run_config_load(t.cli->h, t.cli->a, t.s->yaml_path, all, own + count, r, &c));
     t.r = r;
     t.c = c;
+    t.buddies = buddies;
     TRY(console_find(t.cli, place));
     return train(&t, place, out);
 }

@@ -21,7 +21,7 @@ static bool goes_on(status st, const train_outcome *out)
 
 // One epoch, with memory of its own.
 static status epoch_run(const launch_place *place, char *text_of_epoch, cli_live_train *train,
-                        void *context, train_outcome *out)
+                        void *context, train_buddies *buddies, train_outcome *out)
 {
     const char *keys[KEYS_MAX];
     int64_t count = 0;
@@ -35,7 +35,7 @@ static status epoch_run(const launch_place *place, char *text_of_epoch, cli_live
         at = strchr(at, '\n');
     }
     TRY(cli_restart_put(text_of_epoch, loss));
-    return train(context, keys, count, place, out);
+    return train(context, keys, count, place, buddies, out);
 }
 
 status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *train, void *context)
@@ -49,16 +49,22 @@ status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *trai
     const int post_fd = place->post_fd;
     const bool has_cores = sched_getaffinity(0, sizeof(cores), &cores) == 0;
     const launch_place empty = *place;
+    train_buddies *buddies = NULL;
     status st = ST_OK;
+    TRY(train_buddies_create(&buddies));
     cli_signals_begin();
     for (;;) {
         *place = empty;
-        TRY(launch_post_wait(post_fd, place, order, &is_over));
+        status waited = launch_post_wait(post_fd, place, order, &is_over);
         if (is_over) break;
         // An epoch divides the cores of the process among its ranks.
         if (has_cores) (void)sched_setaffinity(0, sizeof(cores), &cores);
-        TRY(arena_create("epoch", 0, &cli->a));
-        st = epoch_run(place, order, train, context, &out);
+        if (waited == ST_OK) waited = arena_create("epoch", 0, &cli->a);
+        if (waited != ST_OK) {
+            train_buddies_destroy(buddies);
+            return waited;
+        }
+        st = epoch_run(place, order, train, context, buddies, &out);
         error_take(&error);
         arena_destroy(cli->a);
         cli->a = kept;
@@ -67,6 +73,7 @@ status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *trai
         launch_post_ready(post_fd, out.changes, (int)out.wrong, error.text);
     }
     cli_signals_end();
+    train_buddies_destroy(buddies);
     if (st == ST_OK || (is_over && out.changes)) return ST_OK;
     return error_put(&error);
 }

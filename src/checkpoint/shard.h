@@ -1,0 +1,50 @@
+// Shards: one rank's pieces of the state in a block of memory, which outlives the run's session and
+// can be sent to another rank, the *buddy*.
+//
+//   own    all pieces of a rank; it stays in the rank's process
+//   lone   those of them that no rank of another failure domain holds; it goes to the buddy
+//
+// After a loss the ranks of the next epoch, in any layout, bring together what their processes
+// have. Every piece comes from the first rank that has it, through one broadcast, and no file is
+// read.
+#ifndef CHECKPOINT_SHARD_H
+#define CHECKPOINT_SHARD_H
+
+#include "checkpoint/checkpoint.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A zeroed one is empty. It owns its bytes.
+typedef struct ckpt_shard {
+    char *bytes;
+    int64_t used, capacity;
+} ckpt_shard;
+void ckpt_shard_free(ckpt_shard *k);
+// Gives the shard a capacity of at least this many bytes and empties it.
+NODISCARD status ckpt_shard_reserve(ckpt_shard *k, int64_t bytes);
+int64_t ckpt_shard_step(const ckpt_shard *k); // -1: empty or damaged (its hash is checked)
+
+// Takes and loads shards of one layout; it is made once in `a`, and `s` is borrowed. ranks: of the
+// job; domain: ranks in a row that fail together, such as those of a host.
+typedef struct ckpt_sharder ckpt_sharder;
+NODISCARD status ckpt_sharder_create(const ckpt_state *s, arena *a, int64_t ranks, int64_t domain,
+                                     ckpt_sharder **out);
+// The size of a rank's lone shard; 0: it is empty.
+int64_t ckpt_sharder_lone_bytes(const ckpt_sharder *k, int64_t rank);
+// Copies this rank's pieces; `lone` becomes empty if every piece has a replica. The device is idle.
+// Only the numbers, `best` and `data` of the record are kept.
+NODISCARD status ckpt_sharder_take(ckpt_sharder *k, const ckpt_info *info, int64_t fork,
+                                   ckpt_shard *own, ckpt_shard *lone);
+// Loads the newest step of which the shards of all ranks together have every piece, unless
+// `newest` (NULL: none) is newer. found->step: -1: there is none, and nothing has changed.
+// Collective.
+NODISCARD status ckpt_shards_load(ckpt_sharder *k, const ckpt_shard *const *have, int count,
+                                  const ckpt_entry *newest, arena *a, ckpt_info *info,
+                                  ckpt_entry *found);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

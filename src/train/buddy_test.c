@@ -1,0 +1,124 @@
+// Copies in other ranks: after a loss at any point of a copy, in any layout and with another one
+// afterwards, the run goes on from the memory of the other ranks and ends with the bits of an
+// undisturbed run. No checkpoint is written before the last step.
+#include "base/fault.h"
+#include "fixtures/base/test_part.h"
+#include "fixtures/train/test_ranks.h"
+
+static train_restart orders[RANKS_MAX];
+static char memory[128];
+
+static void orders_make(train_buddies *const *buddies, int64_t epoch)
+{
+    for (int r = 0; r < RANKS_MAX; r++) {
+        orders[r] = (train_restart){.memory = memory,
+                                    .buddies = buddies[r],
+                                    .epoch = epoch,
+                                    .event = "lost",
+                                    .done = "the others live on",
+                                    .cause = "a test"};
+    }
+    rank_restarts = orders;
+}
+
+static int keys_of(const char **out, const char *const *layout)
+{
+    static const char *const all[] = {"determinism=strict",          "determinism.tp_shards=2",
+                                      "kernels.threads=1",           "train.micro_batch=1",
+                                      "resilience.mode=live",        "resilience.buddy.ranks=1",
+                                      "resilience.buddy.every=1000", "checkpoint.every=1000"};
+    int n = 0;
+    for (; n < COUNT_OF(all); n++) out[n] = all[n];
+    for (int i = 0; i < 4 && layout[i] != NULL; i++) out[n++] = layout[i];
+    return n;
+}
+
+static const struct {
+    int before, after; // ranks
+    bool shrinks;      // the lost rank is not replaced
+    const char *keys[2][4];
+} cases[] = {
+    {4, 3, true, {{"layout.dp=4", "layout.zero=3"}, {"layout.dp=3", "layout.zero=1"}}},
+    {4, 4, false, {{"layout.dp=2", "layout.pp=2"}, {"layout.dp=2", "layout.pp=2"}}},
+    {4, 2, true, {{"layout.dp=2", "layout.tp=2"}, {"layout.tp=2"}}},
+    {2, 2, false, {{"layout.dp=2", "layout.zero=1"}, {"layout.dp=2", "layout.zero=1"}}},
+};
+
+// The run fails at this hit; the rank that fails is lost with its memory. Returns false if the run
+// ended before.
+static bool trial(int kind, int64_t hit, const hash128 *calm)
+{
+    const char *keys[16];
+    char name[32], fault[64];
+    train_buddies *buddies[RANKS_MAX] = {NULL};
+    hash128 end;
+    bool has_failed = false;
+    (void)snprintf(name, sizeof(name), "trial-%d-%lld", kind, (long long)hit);
+    (void)snprintf(fault, sizeof(fault), "train.buddy.save=%lld:IO", (long long)hit);
+    for (int r = 0; r < cases[kind].before; r++) {
+        assert_int_equal(train_buddies_create(&buddies[r]), ST_OK);
+    }
+    orders_make(buddies, 0);
+    int n = keys_of(keys, cases[kind].keys[0]);
+    assert_int_equal(fault_arm(fault), ST_OK);
+    ranks_fail_alone = true;
+    (void)ranks_run(name, keys, n, cases[kind].before, "auto", 0, NULL);
+    ranks_fail_alone = false;
+    assert_int_equal(fault_arm(NULL), ST_OK);
+    int lost = -1;
+    for (int r = 0; r < cases[kind].before; r++) {
+        if (rank_runs[r].st == ST_IO) lost = r;
+    }
+    const bool had_copy = hit > 4 * cases[kind].before * 3;
+    if (lost >= 0) {
+        train_buddies_destroy(buddies[lost]);
+        buddies[lost] = NULL;
+        if (cases[kind].shrinks) {
+            for (int r = lost; r + 1 < RANKS_MAX; r++) buddies[r] = buddies[r + 1];
+            buddies[RANKS_MAX - 1] = NULL;
+        } else {
+            assert_int_equal(train_buddies_create(&buddies[lost]), ST_OK);
+        }
+        orders_make(buddies, 1);
+        n = keys_of(keys, cases[kind].keys[1]);
+        assert_int_equal(ranks_run(name, keys, n, cases[kind].after, "auto", 0, &end), ST_OK);
+        assert_same(*calm, end);
+        const bool is_told = strstr(rank_runs[0].seen.said, "came from the memory") != NULL;
+        if (had_copy) assert_true(is_told);
+        has_failed = true;
+    }
+    for (int r = 0; r < RANKS_MAX; r++) train_buddies_destroy(buddies[r]);
+    rank_restarts = NULL;
+    return has_failed;
+}
+
+static void a_loss_leaves_no_trace(void **state)
+{
+    (void)state;
+    const char *const one[] = {"determinism=strict", "determinism.tp_shards=2",
+                               "train.micro_batch=1"};
+    run_seen seen = {0};
+    hash128 calm;
+    assert_int_equal(test_run("calm", one, COUNT_OF(one), "auto", &seen, &calm), ST_OK);
+    for (int kind = 0; kind < COUNT_OF(cases); kind++) {
+        const int64_t all = 6 * 3 * cases[kind].before;
+        for (int64_t i = 0; i < 4; i++) {
+            if (part_skips(TRIALS_PART, i, 4, kind, COUNT_OF(cases))) continue;
+            const bool has_failed = trial(kind, 1 + (all - 2) * i / 3, &calm);
+            assert_true(has_failed || i == 3);
+        }
+    }
+}
+
+static int setup(void **state)
+{
+    const int st = test_run_setup(state);
+    (void)snprintf(memory, sizeof(memory), "%s/memory", test_folder);
+    return st != 0 ? st : (int)host_real()->api->path_mkdir(host_real(), memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_loss_leaves_no_trace)};
+    return cmocka_run_group_tests(tests, setup, test_run_teardown);
+}

@@ -1,0 +1,157 @@
+// resilience.buddy.ranks: copies of the state in the memory of the ranks' processes.
+//
+//   rank 0 [own 0][lone 3]   rank 1 [own 1][lone 0]   rank 2 [own 2][lone 1]   rank 3 ...
+//
+// After a step each rank copies its pieces into its own process, and sends those that no other rank
+// holds to its buddy: the next rank in another failure domain (another host if there are several,
+// else another process). There are two generations. A rank ends a copy only after its buddy has
+// it, so the ranks are at most one generation apart and one of them is complete everywhere.
+//
+// Processes outlive their sessions (resilience.mode = live). The ranks of the next epoch bring the
+// newest complete generation together (checkpoint/shard.h), in any layout, without a file.
+#include "base/fault.h"
+#include "train/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { GENERATIONS = 2 };
+
+struct train_buddies {
+    ckpt_shard own[GENERATIONS], lone[GENERATIONS]; // lone: of another rank
+    ckpt_shard sent;
+    int next; // generation to overwrite
+};
+
+status train_buddies_create(train_buddies **out)
+{
+    train_buddies *b = calloc(1, sizeof(*b));
+    if (b == NULL) return fail(ST_NO_MEMORY, "no memory for copies of the state");
+    *out = b;
+    return ST_OK;
+}
+
+void train_buddies_destroy(train_buddies *b)
+{
+    if (b == NULL) return;
+    for (int i = 0; i < GENERATIONS; i++) {
+        ckpt_shard_free(&b->own[i]);
+        ckpt_shard_free(&b->lone[i]);
+    }
+    ckpt_shard_free(&b->sent);
+    free(b);
+}
+
+static train_buddies *buddies_of(const session *s)
+{
+    const bool has = s->memory.order != NULL && s->r->resilience.buddy.ranks > 0;
+    return has && s->ranks.hosts != NULL ? s->memory.order->buddies : NULL;
+}
+
+// Ranks in a row that fail together.
+static int64_t domain_of(const session *s)
+{
+    const int local = comm_local_ranks(s->ranks.all);
+    return local < comm_ranks(s->ranks.all) ? local : 1;
+}
+
+static status sharder_make(session *s)
+{
+    const int64_t ranks = comm_ranks(s->ranks.all);
+    if (s->buddy.sharder != NULL) return ST_OK;
+    TRY(ckpt_sharder_create(&s->job.state, s->a, ranks, domain_of(s), &s->buddy.sharder));
+    TRY(arena_new(s->a, ranks, &s->buddy.bytes));
+    for (int64_t r = 0; r < ranks; r++) {
+        s->buddy.bytes[r] = ckpt_sharder_lone_bytes(s->buddy.sharder, r);
+        s->buddy.is_lone = s->buddy.is_lone || s->buddy.bytes[r] > 0;
+    }
+    return ST_OK;
+}
+
+status session_buddy_open(session *s)
+{
+    return buddies_of(s) != NULL ? sharder_make(s) : ST_OK;
+}
+
+// Sends the lone pieces to the buddy, and gets those of the rank whose buddy this one is.
+static status lone_exchange(session *s, train_buddies *b, ckpt_shard *to)
+{
+    const int64_t ranks = comm_ranks(s->ranks.all), me = comm_rank(s->ranks.all);
+    const int64_t from = (me - domain_of(s) + ranks) % ranks, buddy = (me + domain_of(s)) % ranks;
+    int64_t *counts = NULL;
+    if (!s->buddy.is_lone || ranks == 1) return ST_OK;
+    TRY(arena_new(s->a, 2 * ranks, &counts));
+    counts[buddy] = s->buddy.bytes[me];
+    counts[ranks + from] = s->buddy.bytes[from];
+    TRY(ckpt_shard_reserve(to, max_i64(s->buddy.bytes[from], 1)));
+    const comm_item item = {.in = b->sent.bytes, .out = to->bytes};
+    const comm_args args = {.op = COLLECTIVE_ALL_TO_ALLV,
+                            .type = DTYPE_U8,
+                            .items = &item,
+                            .item_count = 1,
+                            .send_counts = counts,
+                            .receive_counts = counts + ranks,
+                            .tensor = "copies for buddies",
+                            .site = __func__,
+                            .step = s->step};
+    TRY(comm_run(s->ranks.hosts, &args));
+    to->used = s->buddy.bytes[from];
+    return ST_OK;
+}
+
+status session_buddy_save(session *s, bool in_any_case)
+{
+    train_buddies *b = buddies_of(s);
+    if (b == NULL || (!in_any_case && s->step % s->r->resilience.buddy.ranks != 0)) return ST_OK;
+    ckpt_shard *own = &b->own[b->next], *lone = &b->lone[b->next];
+    const ckpt_info info = session_info(s);
+    own->used = lone->used = 0; // a rank that ends here has the other generation
+    TRY(fault_point("train.buddy.save"));
+    TRY(ckpt_sharder_take(s->buddy.sharder, &info, s->fork, own, &b->sent));
+    // A value that has changed since the step must be in no copy.
+    const int64_t taken = own->used;
+    own->used = 0;
+    TRY(session_replicas_check(s));
+    TRY(fault_point("train.buddy.save"));
+    TRY(lone_exchange(s, b, lone));
+    own->used = taken;
+    TRY(fault_point("train.buddy.save"));
+    b->next = (b->next + 1) % GENERATIONS;
+    return ST_OK;
+}
+
+static void damage_say(const session *s, const ckpt_shard *k, const char *whose)
+{
+    if (k->used == 0 || ckpt_shard_step(k) >= 0) return;
+    session_say(s, LOG_WARN, "a copy of %s in the memory of rank %d is damaged and is not used",
+                whose, comm_rank(s->ranks.all));
+}
+
+status session_buddy_load(session *s, const ckpt_entry *newest, const ckpt_entry *saved,
+                          bool *is_loaded)
+{
+    const train_buddies *b = buddies_of(s);
+    const ckpt_shard *have[2 * GENERATIONS];
+    ckpt_info info;
+    ckpt_entry found;
+    *is_loaded = false;
+    if (b == NULL || s->memory.order->epoch == 0) return ST_OK;
+    TRY(sharder_make(s));
+    for (int i = 0; i < GENERATIONS; i++) {
+        have[2 * i] = &b->own[i];
+        have[2 * i + 1] = &b->lone[i];
+        damage_say(s, &b->own[i], "its own state");
+        damage_say(s, &b->lone[i], "another rank's state");
+    }
+    TRY(ckpt_shards_load(s->buddy.sharder, have, COUNT_OF(have), newest, s->a, &info, &found));
+    if (found.step < 0) return ST_OK;
+    *is_loaded = true;
+    s->fork = max_i64(s->fork, found.fork);
+    s->saved_step = saved != NULL && saved->step == found.step ? found.step : -1; // on the disk
+    TRY(session_follow(s, &info, saved != NULL ? saved->path : ""));
+    if (session_is_first(s)) {
+        session_say(s, LOG_INFO, "step %lld came from the memory of the ranks; no file was read",
+                    (long long)s->step);
+    }
+    return ST_OK;
+}
