@@ -266,6 +266,7 @@ typedef struct ckpt_tensor {
 NODISCARD status ckpt_reader_open(const host *h, const char *path, ckpt_reader **out);
 void ckpt_reader_close(ckpt_reader *r); // NULL is legal
 const ckpt_info *ckpt_reader_info(const ckpt_reader *r);
+hash128 ckpt_reader_root(const ckpt_reader *r);   // of a tree over its tensors' checksums
 hash128 ckpt_reader_digest(const ckpt_reader *r); // from the manifest
 int64_t ckpt_reader_count(const ckpt_reader *r);
 const ckpt_tensor *ckpt_reader_at(const ckpt_reader *r, int64_t i);          // in logical order

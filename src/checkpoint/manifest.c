@@ -273,6 +273,65 @@ static status read_record(const parsing *p)
     return check_counts(p, &p->out->info);
 }
 
+// ---- the tree -----------------------------------------------------------------------------------
+
+// Leaves and nodes begin with different bytes, so that no node can pass for a leaf.
+static hash128 leaf_hash(const ckpt_tensor *t)
+{
+    const uint8_t kind = 0;
+    hash128 out = {0};
+    hash_stream *hash = hash_begin();
+    if (hash == NULL) return out;
+    hash_add(hash, &kind, 1);
+    hash_add(hash, t->name, (int64_t)strlen(t->name) + 1);
+    hash_add(hash, dtype_name(t->type), (int64_t)strlen(dtype_name(t->type)) + 1);
+    for (int i = 0; i < t->ndim; i++) hash_add(hash, &t->dims[i], (int64_t)sizeof(t->dims[i]));
+    hash_add(hash, &t->checksum, (int64_t)sizeof(t->checksum));
+    return hash_end(hash);
+}
+
+static hash128 node_hash(hash128 left, hash128 right)
+{
+    uint8_t bytes[1 + 2 * sizeof(hash128)] = {1};
+    memcpy(bytes + 1, &left, sizeof(left));
+    memcpy(bytes + 1 + sizeof(left), &right, sizeof(right));
+    return hash128_of(bytes, (int64_t)sizeof(bytes));
+}
+
+// Completed subtrees wait like the digits of a binary counter; at the end they are joined from the
+// right.
+hash128 ckpt_manifest_root(const ckpt_tensor *tensors, int64_t count)
+{
+    hash128 waiting[64] = {{0}}, root = {0};
+    bool has_root = false;
+    for (int64_t i = 0; i < count; i++) {
+        hash128 node = leaf_hash(&tensors[i]);
+        int level = 0;
+        for (; (i >> level & 1) != 0; level++) node = node_hash(waiting[level], node);
+        waiting[level] = node;
+    }
+    for (int level = 0; level < 63; level++) {
+        if ((count >> level & 1) == 0) continue;
+        root = has_root ? node_hash(waiting[level], root) : waiting[level];
+        has_root = true;
+    }
+    return root;
+}
+
+// Checkpoints of before the field have none.
+static status root_read(const parsing *p)
+{
+    ckpt_manifest *m = p->out;
+    const char *given = json_text(json_get(p->root, "root"), NULL);
+    hash128 root;
+    m->root = ckpt_manifest_root(m->tensors, m->tensor_count);
+    if (given == NULL) return ST_OK;
+    if (hex_parse(given, &root) && root.high == m->root.high && root.low == m->root.low) {
+        return ST_OK;
+    }
+    return fail(ST_DAMAGED, "%s: its root is not that of its tensors", p->what);
+}
+
 static status read_all(const parsing *p)
 {
     ckpt_manifest *m = p->out;
@@ -290,8 +349,10 @@ static status read_all(const parsing *p)
         }
     }
     TRY(read_tensors(p));
-    if (hex_parse(json_text(json_get(p->root, "digest"), NULL), &m->digest)) return ST_OK;
-    return fail(ST_DAMAGED, "%s: it has no digest", p->what);
+    if (!hex_parse(json_text(json_get(p->root, "digest"), NULL), &m->digest)) {
+        return fail(ST_DAMAGED, "%s: it has no digest", p->what);
+    }
+    return root_read(p);
 }
 
 status ckpt_manifest_parse(arena *a, const char *bytes, int64_t count, const char *what,
@@ -390,6 +451,8 @@ status ckpt_manifest_print(const ckpt_manifest *m, text *out)
                      i + 1 < m->extra_count ? "," : ""));
     }
     TRY(text_add(out, " ],\n \"digest\": \"%s\",\n", hash128_text(m->digest, hex)));
+    const hash128 root = ckpt_manifest_root(m->tensors, m->tensor_count);
+    TRY(text_add(out, " \"root\": \"%s\",\n", hash128_text(root, hex)));
     const hash128 sum = hash128_of(out->bytes, out->length);
     return text_add(out, "%s%s%s", tail_begin, hash128_text(sum, hex), tail_end);
 }

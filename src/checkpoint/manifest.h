@@ -10,6 +10,7 @@
 //    "tensors": [ {"name", "type", "shape", "file", "offset", "bytes", "xxh128"} ],
 //    "files": [ {"name", "bytes", "xxh128"} ],                       files that the trainer adds
 //    "digest": "..",                                                 over the logical tensors
+//    "root": "..",                                                   of a tree over their checksums
 //    "manifest": ".."
 //   }
 #ifndef CHECKPOINT_MANIFEST_H
@@ -41,7 +42,13 @@ typedef struct ckpt_manifest {
     int64_t tensor_count;
     const ckpt_tensor **sorted; // by name
     hash128 digest;
+    hash128 root; // ckpt_manifest_root()
 } ckpt_manifest;
+
+// The root of the Merkle tree over the logical tensors in their order: it depends on names, types,
+// shapes and checksums, and not on files or the layout of the run. So two checkpoints with the same
+// root have the same content, and one tensor is proved to belong to it by log2(tensors) hashes.
+hash128 ckpt_manifest_root(const ckpt_tensor *tensors, int64_t count);
 
 // Parses a manifest and checks all that its text alone allows. `what` names it in errors. All of
 // `out` is in the arena.

@@ -301,6 +301,11 @@ const ckpt_info *ckpt_reader_info(const ckpt_reader *r)
     return &r->manifest.info;
 }
 
+hash128 ckpt_reader_root(const ckpt_reader *r)
+{
+    return r->manifest.root;
+}
+
 hash128 ckpt_reader_digest(const ckpt_reader *r)
 {
     return r->manifest.digest;

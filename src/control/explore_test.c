@@ -1,14 +1,14 @@
-// The protocol of a job explored: three ranks join, swap, take steps, agree to stop and leave, while
-// ranks crash, stop for a while or are cut off.
+// The protocol of a job explored: three ranks join, swap, take steps, agree to stop and leave,
+// while ranks crash, stop for a while or are cut off.
 //
 //   pairs     every pair of moments at which two of three ranks crash, with the coordinator in rank
 //             0 or in a launcher; by day every so many of them
 //   random    any faults at any time, by seeds: EXPLORE_SEEDS (2,000)
 //
-// Safety is checked after each event: no rank is accused that has no fault, all ranks that stop stop
-// before the same step, a swap that succeeds has the bytes of all ranks, and a rank with a verdict
-// takes no further part. At the end, when no more faults come, each living rank has left, or knows
-// why it cannot.
+// Safety is checked after each event: no rank is accused that has no fault, all ranks that stop
+// stop before the same step, a swap that succeeds has the bytes of all ranks, and a rank with a
+// verdict takes no further part. At the end, when no more faults come, each living rank has left,
+// or knows why it cannot.
 #include "fixtures/base/test_part.h"
 #include "fixtures/control/job_fixture.inc"
 

@@ -73,6 +73,7 @@ static status checkpoint_tell(inspect_report *r, const ckpt_reader *c)
     char hex[33];
     TRY(states_tell(r, c));
     TRY(inspect_add(r, "digest", "%s", hash128_text(ckpt_reader_digest(c), hex)));
+    TRY(inspect_add(r, "root", "%s", hash128_text(ckpt_reader_root(c), hex)));
     return tensors_take(r, c);
 }
 
