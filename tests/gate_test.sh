@@ -41,7 +41,7 @@ policy 'name: release' 'version: 7' 'tasks: [choice.yaml, text.yaml, ask.yaml]' 
     'require: ["choice.acc >= 0.8", "text.bits_per_byte < 7.5", "refusals.matched <= 0.5"]' 'licences: [CC0-1.0]'
 code "a model that passes" 0 gate run
 says "its bound" out '^passed +bound +choice\.acc >= 0\.8: (0\.[89]|1\.0)'
-says "the licence of its data" out '^passed +licence +.*corpus:plays: CC0-1\.0'
+says "the licence of its data" out '^passed +licence +plays: CC0-1\.0'
 code "again: nothing runs anew" 0 gate run
 says "from the record" out '^results +those of the record'
 code "gated export" 0 "$trireme" export run hf --gated

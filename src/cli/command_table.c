@@ -18,6 +18,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_replay,
     &cli_command_digest,
     &cli_command_gate,
+    &cli_command_stages,
     &cli_command_import,
     &cli_command_export,
     &cli_command_explain,

@@ -17,6 +17,7 @@ extern const cli_command cli_command_digest;
 extern const cli_command cli_command_import;
 extern const cli_command cli_command_export;
 extern const cli_command cli_command_gate;
+extern const cli_command cli_command_stages;
 extern const cli_command cli_command_explain;
 extern const cli_command cli_command_catalog;
 extern const cli_command cli_command_inspect;

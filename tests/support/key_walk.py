@@ -283,7 +283,7 @@ class FlagWalk(Walk):
 
     def again(self, both):
         """What these commands print holds times or names made from them."""
-        return None if self.of in ("train", "data", "bench", "chaos", "doctor") else super().again(both)
+        return None if self.of in ("train", "data", "bench", "chaos", "doctor", "stages") else super().again(both)
 
     def flags(self):
         if self.of == "check" and not os.path.isdir(GOLDEN):
@@ -319,7 +319,7 @@ def make_flag_input():
              "layouts": "layout.dp=8\n", "faults": "0.05 pause 0\n",
              "claims.yaml": '---\nclaim: "An H100 has 132 units."\ninputs: "h100"\nlet:\n  - n = "h100".units\ncomputed: "{n}"\n'
                             'match: n == 132\n',
-             "policy.yaml": "licences: [CC0-1.0]\n", "words.jsonl": "\n".join(words) + "\n",
+             "policy.yaml": "licences: [CC0-1.0]\n", "chain.yaml": "stage: {train: {config: c.yaml}}\n", "words.jsonl": "\n".join(words) + "\n",
              "corpus.yaml": "out: corpus\nsources:\n  words: {paths: words.jsonl, licence: CC0-1.0}\n"}
     for name, content in files.items():
         with open(os.path.join(folder, name), "w") as f:

@@ -141,10 +141,7 @@ static status corpus_add(cli_context *cli, const char *folder, source_list *l)
         st = text_or_null(cli->a, json_get(x, "source"), &name);
         if (st == ST_OK) st = text_or_null(cli->a, json_get(x, "licence"), &s.licence);
         if (st == ST_OK) st = text_or_null(cli->a, json_get(x, "generator"), &s.generator);
-        char *full = NULL;
-        if (st == ST_OK)
-            st = arena_format(cli->a, &full, "%s:%s", folder, name != NULL ? name : "?");
-        s.name = full;
+        s.name = name != NULL ? name : "?";
         if (st == ST_OK) st = source_add(cli, l, s);
     }
     json_free(root);
@@ -176,10 +173,10 @@ status gate_sources_find(cli_context *cli, const cli_model *model, gate_source *
         if (equals != NULL) *equals = 0;
         TRY(corpus_folder_is(cli->h, cli->a, path, &is_corpus));
         TRY(is_corpus ? corpus_add(cli, path, &l)
-                      : source_add(cli, &l, (gate_source){.name = path}));
+                      : source_add(cli, &l, (gate_source){.name = path_base_name(path)}));
     }
     if (r->model.from != NULL) {
-        TRY(source_add(cli, &l, (gate_source){.name = r->model.from}));
+        TRY(source_add(cli, &l, (gate_source){.name = path_base_name(r->model.from)}));
     }
     *out = l.items;
     *count = l.count;
