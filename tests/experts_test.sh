@@ -29,6 +29,11 @@ done
 code "two steps" 0 train resumed $strict train.steps=2 layout.dp=4 layout.ep=4
 code "two more" 0 train resumed $strict layout.dp=4 layout.ep=2 layout.zero=1
 same "go on exactly" "$(digest resumed)" "$want"
+muon="optimizer.name=muon schedule.warmup=1"
+code "Muon" 0 train muon $strict $muon
+code "Muon with ep" 0 train muon2 $strict $muon layout.dp=4 layout.ep=2 layout.zero=1 moe.rebalance=2
+same "one digest" "$(digest muon2)" "$(digest muon)"
+same "learns too" "$(awk -v a="$(loss muon 1)" -v b="$(loss muon 4)" 'BEGIN { print(a > 5 && b > 0 && b < a - 0.5) }')" 1
 code "fast, bf16" 0 train bf16 train.precision=bf16 train.steps=20 layout.dp=2 layout.zero=2
 same "learns" "$(awk -v a="$(loss bf16 1)" -v b="$(loss bf16 20)" 'BEGIN { print(a > 5 && b > 0 && b < a - 1.5) }')" 1
 
@@ -101,7 +106,7 @@ refused "a recording of moved experts" 'sdc.replay .* use moe.rebalance=off' moe
 refused "tp alone in strict order" 'use layout.ep=2, or' $strict layout.tp=2 layout.sp=yes layout.etp=1 determinism.tp_shards=2
 refused "a limit of pieces of sequences" 'use layout.cp=1 or moe.capacity_factor=0' layout.cp=2 moe.capacity_factor=1
 refused "a limit without experts" 'moe.capacity_factor = 1 has no effect' model.preset=tiny model.experts=0 model.expert_ffn_dim=0 moe.capacity_factor=1
-refused "Muon" 'optimizer.name = muon .* use optimizer.name=adamw' optimizer.name=muon
+refused "Muon for experts that tp cuts" 'optimizer.name = muon needs whole matrices' optimizer.name=muon layout.tp=2
 refused "ranks with different batches" 'use train.global_batch=6' layout.dp=3 layout.ep=3 model.experts=6 train.global_batch=8
 refused "experts that ep does not divide" 'layout.ep = 3 does not divide' layout.dp=3 layout.ep=3 train.global_batch=6
 refused "a bias without experts" 'model.router.bias_rate has no effect' model.preset=tiny model.expert_ffn_dim=0 model.router.bias_rate=0.1

@@ -315,6 +315,23 @@ static status experts_losses_check(const run_config *r, const decoder_spec *spec
         (long long)(r->layout.cp > 1 ? r->layout.cp : r->layout.tp));
 }
 
+// Muon's unit is the matrix of one expert, which a rank has whole.
+static status muon_check(const run_config *r)
+{
+    if (r->optimizer.name != RUN_MUON) return ST_OK;
+    if (r->layout.tp > 1 && !run_config_mesh(r, 0).whole_experts) {
+        return fail(ST_UNSUPPORTED,
+                    "optimizer.name = muon needs whole matrices of experts, which layout.tp = %lld "
+                    "cuts; use layout.sp=yes layout.etp=1, or optimizer.name=adamw",
+                    (long long)r->layout.tp);
+    }
+    if (r->layout.ep == 1 || !r->optimizer.stochastic_rounding) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "optimizer.stochastic_rounding: Muon's draws depend on the place of an expert on "
+                "its rank (layout.ep = %lld); use optimizer.stochastic_rounding=no, or layout.ep=1",
+                (long long)r->layout.ep);
+}
+
 status assemble_train_check(const run_config *r, const decoder_spec *spec)
 {
     TRY(experts_losses_check(r, spec));
@@ -328,11 +345,7 @@ status assemble_train_check(const run_config *r, const decoder_spec *spec)
     if (spec->experts.count == 0) return ST_OK;
     TRY(experts_tp_check(r, spec));
     TRY(capacity_check(r));
-    if (r->optimizer.name == RUN_MUON) {
-        return fail(ST_UNSUPPORTED,
-                    "optimizer.name = muon would take the stacked matrices of all experts for one; "
-                    "a model with experts cannot be trained with it yet; use optimizer.name=adamw");
-    }
+    TRY(muon_check(r));
     TRY(experts_apart_check(r));
     return r->determinism.mode == RUN_STRICT ? experts_order_check(r) : ST_OK;
 }

@@ -54,6 +54,7 @@ typedef struct op_weight {
     // Where tp cuts experts along dim 0: rows of a part (gate, up) of an expert in the whole
     // weight. Each such stripe is cut apart; 0: none.
     int64_t stripe;
+    int64_t matrix_rows; // of experts: rows of one matrix, the optimizer's unit; 0: of a part
     int8_t cut_dim[AXIS_COUNT];
     // Piece `at` of `ways` along AXIS_TP; ways is 0 or 1 if every rank has the whole weight.
     int32_t ways, at;

@@ -113,7 +113,8 @@ extern "C" {
 //   STEP_DECIDE    -                                -> step: norm, clip, skip, loss scale
 //                  (op/step.h)
 //   ADAMW          grad master m v                  -> master m v [weight: the working copy]
-//   MUON           grad master m                    -> master m [weight]
+//   MUON           grad master m                    -> master m [weight]: each part is a matrix,
+//                  or each of attrs.experts equal ranges of rows (0: parts)
 //   MUON_DIRECTION grad m                           -> m u: the first half of MUON, element by
 //                  element
 //   MUON_UPDATE    u(R,C) master(r,c)               -> master [weight]: the second half, on a

@@ -218,6 +218,14 @@ static status muon_infer(op_program *p, op_node *node, uint32_t wanted)
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
     TRY(muon_parts(node, &shapes, 'R', node->piece.part_rows));
+    if (node->attrs.experts > 0) {
+        int64_t rows = 0;
+        TRY(op_shapes_constant(node, &shapes, 'R', &rows));
+        if (rows % node->attrs.experts != 0) {
+            return fail(ST_MODEL, "muon: %lld rows are not %d equal matrices", (long long)rows,
+                        (int)node->attrs.experts);
+        }
+    }
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
@@ -231,7 +239,12 @@ static double newton_schulz_flops(double rows, double columns)
 static op_cost muon_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     op_cost cost = op_cost_pointwise(p, node, bound, node->in[0], 12.0);
-    const double columns = op_dim(p, node->in[0], 1, bound);
+    const double columns = op_dim(p, node->in[0], 1, bound), count = node->attrs.experts;
+    if (count > 0.0) {
+        const double rows = op_dim(p, node->in[0], 0, bound) / count;
+        cost.flops += count * newton_schulz_flops(rows, columns);
+        return cost;
+    }
     if (node->piece.part_count == 0) {
         cost.flops += newton_schulz_flops(op_dim(p, node->in[0], 0, bound), columns);
     }
@@ -247,6 +260,7 @@ static void muon_check(const op_facts *f)
     int64_t rows = 0;
     for (int32_t k = 0; k < f->piece->part_count; k++) rows += f->piece->part_rows[k];
     if (f->piece->part_count > 1) ASSERT(rows == op_fact(f, 'R'));
+    if (f->attrs->experts > 0) ASSERT(op_fact(f, 'R') % f->attrs->experts == 0);
 }
 
 const op_kind op_row_muon = {

@@ -2,7 +2,8 @@
 // kellerjordan.github.io/posts/muon; the variant of torch.optim.Muon.
 //
 // Muon takes weights of two dims except embeddings and head. Its unit is the matrix, so it
-// orthogonalises the parts of a fused weight separately. If tp cuts a matrix, every rank keeps its
+// orthogonalises the parts of a fused weight separately, and so the matrices of experts that are
+// stacked in one weight: gate, up and down of each. If tp cuts a matrix, every rank keeps its
 // piece of the state; the ranks gather the directions, all of them orthogonalise the whole, and
 // each takes its own piece of the result:
 //
@@ -26,6 +27,10 @@ static op_node node_of(op_code code, const op_weight *w, int32_t weight_index, c
                             .weight_decay = (float)r->optimizer.weight_decay,
                             .eps = 1e-7f, // the clamp of the norm, not optimizer.eps
                             .lr_scale = 1.0f};
+    if (w->matrix_rows > 0) {
+        ASSERT(w->rows % w->matrix_rows == 0);
+        node.attrs.experts = (int32_t)(w->rows / w->matrix_rows);
+    }
     node.piece.part_count = w->part_count;
     for (int i = 0; i < w->part_count; i++) node.piece.part_rows[i] = w->parts[i].rows;
     return node;

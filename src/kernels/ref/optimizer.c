@@ -70,13 +70,18 @@ static void part_rows(const kern_call *c, int32_t k, int64_t *begin, int64_t *ro
 {
     *begin = 0;
     *rows = c->in[0].dims[0];
-    if (c->piece.part_count <= 1) return;
+    if (c->attrs.experts > 0) {
+        *rows /= c->attrs.experts;
+        *begin = k * *rows;
+    }
+    if (c->attrs.experts > 0 || c->piece.part_count <= 1) return;
     for (int32_t i = 0; i < k; i++) *begin += c->piece.part_rows[i];
     *rows = c->piece.part_rows[k];
 }
 
 static int32_t part_count(const kern_call *c)
 {
+    if (c->attrs.experts > 0) return c->attrs.experts;
     return c->piece.part_count > 1 ? c->piece.part_count : 1;
 }
 

@@ -96,6 +96,7 @@ status block_experts(block_context *c, const char *name, int64_t rows, int64_t c
     block_weight w = matrix_of(c, name, all, columns, cut_dim);
     w.cut_dim[AXIS_EP] = 0;
     w.stripe = cut_dim == 0 ? rows / parts : 0;
+    w.matrix_rows = rows / parts;
     TRY(weight_add(c, &w, out));
     op_tensor *t = &c->p->tensors[*out];
     t->part_count = parts > 1 ? parts : 0;

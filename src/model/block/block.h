@@ -25,8 +25,9 @@ typedef struct block_weight {
     bool balanced; // fixed, but moved by the load of experts
     bool adapter;  // of an adapter; with one, all other weights are frozen
     int8_t cut_dim[AXIS_COUNT];
-    int64_t stripe;     // of experts: rows of one part of one of them, if tp cuts along dim 0
-    const char *shared; // the model's weight that it aliases (tied embedding); else NULL
+    int64_t matrix_rows; // of experts: rows of one of their matrices
+    int64_t stripe;      // of experts: rows of one part of one of them, if tp cuts along dim 0
+    const char *shared;  // the model's weight that it aliases (tied embedding); else NULL
 } block_weight;
 
 enum { BLOCK_MAX_WEIGHTS = 64, BLOCK_MAX_PARTS = 4, BLOCK_MAX_MATRICES = 16 };
