@@ -660,21 +660,21 @@ const int64_t *exec_loads(const exec *e)
     return any ? (const int64_t *)(const void *)(s->results + 1) : NULL;
 }
 
-device_stream_times exec_stream_times(const exec *e)
+device_stream_times exec_stream_times(const exec *e, uint32_t axes)
 {
     device_stream_times sum = {0};
     comm_group *any = NULL;
     for (int64_t i = 0; i < e->config.run->group_count; i++) {
+        if (axes != 0 && e->config.run->groups[i].axes != axes) continue;
         const device_stream *stream = e->streams[STREAM_GROUPS + i];
         comm_group *g = e->config.groups != NULL ? e->config.groups[i] : NULL;
-        if (g != NULL) any = g;
-        if (stream == NULL) { // on the compute stream, which waits meanwhile
-            sum.awaited_ns += g != NULL ? comm_group_worked_ns(g) : 0;
-        } else {
-            sum.awaited_ns += e->config.api->stream_times(stream).awaited_ns;
-        }
+        const int64_t worked = g != NULL ? comm_group_worked_ns(g) : 0;
+        any = g != NULL ? g : any;
+        sum.worked_ns += worked;
+        // A collective on the compute stream lets it wait meanwhile.
+        sum.awaited_ns += stream == NULL ? worked : e->config.api->stream_times(stream).awaited_ns;
     }
-    sum.worked_ns = any != NULL ? comm_busy_ns(any) : 0; // of the whole rank
+    if (axes == 0 && any != NULL) sum.worked_ns = comm_busy_ns(any); // of the whole rank
     return sum;
 }
 

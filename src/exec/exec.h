@@ -85,8 +85,9 @@ const double *exec_losses(const exec *e);
 const int64_t *exec_loads(const exec *e);
 // Returns times since exec_create: in worked_ns the time with any collective in progress, on any
 // stream, in awaited_ns the time for which the compute stream waited for one. Both are zero without
-// groups.
-device_stream_times exec_stream_times(const exec *e);
+// groups. axes: only collectives of groups along these axes (plan_group.axes), whose times are
+// added; 0: all.
+device_stream_times exec_stream_times(const exec *e, uint32_t axes);
 // Host clock at the end of the step whose results were taken last.
 int64_t exec_results_ns(const exec *e);
 // Posts the rest of the step and waits until the device has done everything.

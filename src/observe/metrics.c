@@ -211,6 +211,8 @@ status obs_print_json(const obs_record *r, text *out)
     TRY(number(out, "wait", r->wait));
     if (r->comm > 0) TRY(number(out, "comm", r->comm));
     if (r->comm > 0) TRY(number(out, "comm_exposed", r->comm_exposed));
+    if (r->comm_ep > 0) TRY(number(out, "comm_ep", r->comm_ep));
+    if (r->comm_ep > 0) TRY(number(out, "comm_ep_exposed", r->comm_ep_exposed));
     if (r->codec_errors != NULL) TRY(print_codec(r, out));
     if (r->load_count > 0) TRY(print_loads(r, out));
     for (int i = 0; i < r->measure_count; i++) {

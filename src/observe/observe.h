@@ -30,6 +30,7 @@ typedef struct obs_record {
     // Fractions of the step: with any communication in progress (concurrent transfers count once,
     // so it is at most 1), and with computation waiting for it. 0: there was none.
     double comm, comm_exposed;
+    double comm_ep, comm_ep_exposed; // the same of rows that travel to experts and back
     double eta_s;
     int64_t memory_bytes;
     const char *why; // why the step was skipped; NULL if it was not

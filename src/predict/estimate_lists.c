@@ -103,6 +103,18 @@ static int64_t ring_ns(const list_prices *x, const overlap_part *part, int32_t b
     return max_i64(nodes_ns(x, begin + part->nodes - 1, 1, 1.0) + held, turn);
 }
 
+static int64_t rows_ns(const list_prices *x, const overlap_part *part, int32_t begin)
+{
+    int64_t way = 0, held = 0;
+    for (int32_t i = 0; i < part->sends; i++) {
+        const op_node *exchange = &x->nodes[begin + i];
+        const int64_t ns = collective_ns(x, exchange, 1.0);
+        way += ns;
+        held += estimate_held_ns(x->m, group_of(x, exchange), ns);
+    }
+    return max_i64(nodes_ns(x, begin + part->sends, part->nodes - part->sends, 1.0) + held, way);
+}
+
 static int64_t between_ns(const list_prices *x, int32_t begin)
 {
     const op_node *node = &x->nodes[begin];
@@ -132,6 +144,9 @@ int64_t estimate_list_ns(const estimate *e, const cost_model *m, const estimate_
             break;
         case OVERLAP_RING:
             ns += ring_ns(&x, &part, i);
+            break;
+        case OVERLAP_ROWS:
+            ns += rows_ns(&x, &part, i);
             break;
         case OVERLAP_COMPUTE:
         default:

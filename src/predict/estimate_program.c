@@ -122,7 +122,7 @@ static void part_note(local *l, op_list list, int64_t first, const overlap_part 
     if (sums) touch(l, op_owner(l->p, nodes[part->nodes - 1].out[0]).id, at);
     for (int32_t i = 0; i < part->nodes; i++) {
         const bool is_compute = !op_communicates(nodes[i].code);
-        if (part->kind == OVERLAP_RING) {
+        if (part->kind == OVERLAP_RING || part->kind == OVERLAP_ROWS) {
             if (!is_compute) operands_touch(l, &nodes[i], at + i, last);
         } else if (is_compute) { // piece after piece
             operands_touch(l, &nodes[i], sums ? at : at + 1, sums ? last - 1 : last);

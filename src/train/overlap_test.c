@@ -145,11 +145,47 @@ static void row_chunks_overlap_gemms(void **state)
     }
 }
 
+// Rows and their scales overlap with the shared experts on their way to experts, and gradients of
+// rows with theirs; what comes back is awaited at once.
+static void rows_overlap_shared_experts(void **state)
+{
+    (void)state;
+    const char *const list[] = {"data.train=x",        "model.preset=moe-tiny",  "model.layers=2",
+                                "train.seq=32",        "train.global_batch=4",   "model.vocab=67",
+                                "train.micro_batch=1", "model.shared_experts=1", "layout.dp=2",
+                                "layout.ep=2"};
+    made m;
+    make(list, COUNT_OF(list), 0, &m);
+    const plan *p = m.plans.all[0];
+    int overlapped = 0, between = 0;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_comm *c = comm_of(p, i);
+        if (c == NULL || c->op != COLLECTIVE_ALL_TO_ALLV) continue;
+        between += p->run->groups[c->group].use == GROUP_INLINE;
+        if (p->actions[i].stream == STREAM_COMPUTE) continue;
+        const int64_t shared = next_compute(p, i), after = next_compute(p, shared + 1);
+        const op_code code = first_code(p, shared);
+        assert_true(code == OP_MATMUL || code == OP_MATMUL_DX);
+        assert_false(waits_for(p, shared, i));
+        int64_t last = i;
+        for (int64_t k = i; k < shared; k++) {
+            if (p->actions[k].stream == p->actions[i].stream) last = k;
+        }
+        assert_true(waits_for(p, after, last));
+        overlapped++;
+    }
+    assert_int_equal(overlapped, 2 * 2 * 3); // layers, micro-batches; three in each
+    assert_int_equal(between, 2 * 2 * 3);
+    prove(&m);
+    arena_destroy(m.a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_shifts_overlap_attention),
         cmocka_unit_test(row_chunks_overlap_gemms),
+        cmocka_unit_test(rows_overlap_shared_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ typedef struct session {
     double *codec_errors; // errors of the step read last, by bucket
     // Clocks of this session, ns.
     int64_t begin_ns, last_result_ns, busy_ns, wait_ns, step_wait_ns[2];
-    device_stream_times comm_times; // at the time of the last record
+    device_stream_times comm_times[2]; // at the time of the last record: of all, of ep
     int64_t session_tokens, skipped;
     int64_t steps_timed;
     double mean_step_s; // moving average over recent steps

@@ -83,12 +83,17 @@ static status policies_apply(session *s, const step_device *d, int64_t step, con
 // includes some of that step and is capped at the step's length.
 static void comm_apply(session *s, obs_record *record, double seconds)
 {
-    const device_stream_times now = exec_stream_times(s->job.e);
-    const device_stream_times before = s->comm_times;
-    s->comm_times = now;
-    if (seconds <= 0.0) return;
-    record->comm = fmin(1.0, (double)(now.worked_ns - before.worked_ns) / 1e9 / seconds);
-    record->comm_exposed = fmin(1.0, (double)(now.awaited_ns - before.awaited_ns) / 1e9 / seconds);
+    double *const worked[] = {&record->comm, &record->comm_ep};
+    double *const exposed[] = {&record->comm_exposed, &record->comm_ep_exposed};
+    for (int i = 0; i < 2; i++) {
+        const uint32_t axes = i == 0 ? 0 : MESH_AXIS(AXIS_EP);
+        const device_stream_times now = exec_stream_times(s->job.e, axes);
+        const device_stream_times before = s->comm_times[i];
+        s->comm_times[i] = now;
+        if (seconds <= 0.0) continue;
+        *worked[i] = fmin(1.0, (double)(now.worked_ns - before.worked_ns) / 1e9 / seconds);
+        *exposed[i] = fmin(1.0, (double)(now.awaited_ns - before.awaited_ns) / 1e9 / seconds);
+    }
 }
 
 static void times_apply(session *s, const step_device *d, int64_t step, obs_record *record)

@@ -314,6 +314,108 @@ static bool has_offsets(const op_program *p)
     return true;
 }
 
+// ---- overlap ------------------------------------------------------------------------------------
+
+// Tensors that some nodes write, and those that they use.
+typedef struct node_uses {
+    const op_program *p;
+    bool *wrote, *used; // [tensor]
+} node_uses;
+
+static tensor_id operand_of(const node_uses *u, const op_node *node, int i)
+{
+    return op_owner(u->p, op_operand(node, i)).id;
+}
+
+// Whether a node may change places with all of these nodes: it makes no use of what they write and
+// writes nothing that they use.
+static bool is_apart(const node_uses *u, const op_node *node)
+{
+    const op_kind *kind = op_kind_of(node->code);
+    if (kind->communicates || kind->step_reads != 0 || kind->step_writes != 0) return false;
+    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
+        const tensor_id t = operand_of(u, node, i);
+        if (t == TENSOR_NONE) continue;
+        if (u->wrote[t] || (i >= OP_MAX_IN && u->used[t])) return false;
+    }
+    return true;
+}
+
+static void uses_add(node_uses *u, const op_node *node)
+{
+    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
+        const tensor_id t = operand_of(u, node, i);
+        if (t == TENSOR_NONE) continue;
+        u->used[t] = true;
+        if (i >= OP_MAX_IN) u->wrote[t] = true;
+    }
+}
+
+static void uses_clear(node_uses *u)
+{
+    memset(u->wrote, 0, (size_t)u->p->tensor_count * sizeof(bool));
+    memset(u->used, 0, (size_t)u->p->tensor_count * sizeof(bool));
+}
+
+// Puts the nodes before the exchanges [at, end) that these do not need behind them. Returns where
+// the exchanges begin then.
+static int64_t nodes_sink(node_uses *u, op_node *nodes, int64_t at, int64_t end)
+{
+    uses_clear(u);
+    for (int64_t k = at; k < end; k++) uses_add(u, &nodes[k]);
+    for (int64_t k = at - 1; k >= 0; k--) {
+        const op_node node = nodes[k];
+        if (!is_apart(u, &node)) {
+            uses_add(u, &node);
+            continue;
+        }
+        memmove(&nodes[k], &nodes[k + 1], (size_t)(end - 1 - k) * sizeof(node));
+        nodes[--end] = node;
+        at--;
+    }
+    return at;
+}
+
+// Puts the nodes behind the exchanges [at, end) that neither need them, nor later nodes that do,
+// right behind them.
+static void nodes_hoist(node_uses *u, op_node *nodes, int64_t at, int64_t end, int64_t count)
+{
+    int64_t to = end;
+    uses_clear(u);
+    for (int64_t k = at; k < count; k++) {
+        const op_node node = nodes[k];
+        if (k < end || !is_apart(u, &node)) {
+            uses_add(u, &node);
+            continue;
+        }
+        memmove(&nodes[to + 1], &nodes[to], (size_t)(k - to) * sizeof(node));
+        nodes[to++] = node;
+    }
+}
+
+// While rows travel to experts, the shared experts and their gradients run: in the lists they are
+// behind the first exchange.
+static status rows_overlap(arena *a, op_program *p)
+{
+    static const op_list lists[] = {OP_FORWARD, OP_RECOMPUTE, OP_BACKWARD_INPUT};
+    node_uses u = {.p = p};
+    TRY(arena_new(a, p->tensor_count + 1, &u.wrote));
+    TRY(arena_new(a, p->tensor_count + 1, &u.used));
+    for (int l = 0; l < COUNT_OF(lists); l++) {
+        op_node *nodes = p->lists[lists[l]].nodes;
+        const int64_t count = p->lists[lists[l]].count;
+        int64_t at = 0;
+        while (at < count && nodes[at].code != OP_EXCHANGE_ROWS) at++;
+        int64_t end = at;
+        while (end < count && nodes[end].code == OP_EXCHANGE_ROWS) end++;
+        if (at == count) continue;
+        const int64_t sends = end - at;
+        if (lists[l] == OP_BACKWARD_INPUT) at = nodes_sink(&u, nodes, at, end);
+        nodes_hoist(&u, nodes, at, at + sends, count);
+    }
+    return ST_OK;
+}
+
 static status program_cut(arena *a, const op_program *whole, const op_node *permute,
                           const op_expert_cut *how, op_program **out)
 {
@@ -337,6 +439,7 @@ static status program_cut(arena *a, const op_program *whole, const op_node *perm
             TRY(node_push(&c, (op_list)list, &whole->lists[list].nodes[i]));
         }
     }
+    if (how->ways > 1 && !c.how.even) TRY(rows_overlap(a, c.p));
     *out = c.p;
     return ST_OK;
 }

@@ -204,6 +204,50 @@ static void moving_experts_have_slots(void **state)
     }
 }
 
+// The nodes of shared experts, and their gradients, are right behind the exchange that brings rows
+// to the other experts; every node is still there, behind those that make its operands.
+static void shared_experts_run_while_rows_travel(void **state)
+{
+    (void)state;
+    op_program *p = NULL;
+    tensor_id x, ids, weights, h, y, z;
+    op_permuted e;
+    MUST(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &p));
+    MUST(op_input(p, "x", extent_tokens(1), extent_of(BLOCK_DIM), &x));
+    MUST(op_matmul(p, x, block_weight(p, "router", COUNT, BLOCK_DIM), TENSOR_NONE, ACT_NONE, &h));
+    MUST(op_route(p, h, TOP_K, true, &ids, &weights));
+    MUST(op_permute(p, x, ids, weights, COUNT, &e));
+    MUST(op_grouped_matmul(p, e.rows, expert_weight(p, "up", COUNT * FFN, BLOCK_DIM, 0), e.offsets,
+                           COUNT, &h));
+    MUST(op_scale_rows(p, h, e.scale, &h));
+    MUST(op_grouped_matmul(p, h, expert_weight(p, "down", COUNT * BLOCK_DIM, FFN, 1), e.offsets,
+                           COUNT, &h));
+    MUST(op_unpermute(p, h, e.row_of, TENSOR_NONE, &y));
+    MUST(op_matmul(p, x, block_weight(p, "shared.up", 2 * FFN, BLOCK_DIM), TENSOR_NONE, ACT_NONE,
+                   &h));
+    MUST(op_swiglu(p, h, &h));
+    MUST(
+        op_matmul(p, h, block_weight(p, "shared.down", BLOCK_DIM, FFN), TENSOR_NONE, ACT_NONE, &z));
+    MUST(op_add(p, y, z, &y));
+    MUST(op_output(p, y));
+    MUST(op_program_differentiate(p));
+    op_model *local = NULL;
+    const op_expert_cut how = {.ways = 4, .at = 1};
+    MUST(op_model_experts(a, model_of(p), &how, &local));
+    p = local->programs[0];
+    made_before_read(p);
+    static const op_code expected[][3] = {{OP_MATMUL, OP_SWIGLU, OP_MATMUL},
+                                          {OP_MATMUL_DX, OP_SWIGLU_BWD, OP_MATMUL_DX}};
+    static const op_list lists[] = {OP_FORWARD, OP_BACKWARD_INPUT};
+    for (int l = 0; l < COUNT_OF(lists); l++) {
+        const op_node *nodes = p->lists[lists[l]].nodes;
+        int64_t i = 0;
+        while (nodes[i].code != OP_EXCHANGE_ROWS) i++;
+        while (nodes[i].code == OP_EXCHANGE_ROWS) i++;
+        for (int k = 0; k < 3; k++) assert_int_equal(nodes[i + k].code, expected[l][k]);
+    }
+}
+
 static void one_rank_is_the_model_itself(void **state)
 {
     (void)state;
@@ -294,6 +338,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(rows_travel_there_and_back, setup, teardown),
         cmocka_unit_test_setup_teardown(moving_experts_have_slots, setup, teardown),
+        cmocka_unit_test_setup_teardown(shared_experts_run_while_rows_travel, setup, teardown),
         cmocka_unit_test_setup_teardown(one_rank_is_the_model_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(tensor_parallelism_cuts_them, setup, teardown),
         cmocka_unit_test_setup_teardown(terms_travel_back, setup, teardown),

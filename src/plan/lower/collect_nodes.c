@@ -15,6 +15,12 @@
 //   compute                        | GEMM, rows 0.. | GEMM, rows n/2.. |
 //   tp        | gather of rows 0.. | of rows n/2..  |
 //
+// While rows of tokens travel to experts, nodes run that need none of those that come: the shared
+// experts, which the pass of expert parallelism puts there.
+//
+//   compute       | shared experts         |      | experts ...
+//   ep            | rows to experts               |
+//
 // overlap.h decides which GEMMs are split and into how many pieces. If the positions of the only
 // sequence are cut, a rank has a part of every piece in fast order (plan.cut_pieces); in strict
 // order the shards determine a rank's positions, so there is no split.
@@ -102,6 +108,20 @@ static status ring_add(collector *c, const plan_action *action)
     return collect_wait_next(c, last);
 }
 
+static status rows_add(collector *c, const plan_action *action, int32_t sends)
+{
+    plan_action part = *action;
+    int32_t last = -1;
+    part.ops_count = 1;
+    for (int32_t i = 0; i < sends; i++, part.ops_begin++) {
+        TRY(collect_overlapped(c, &part, false, &last));
+        collect_tick(c);
+    }
+    part.ops_count = action->ops_count - sends;
+    TRY(compute_add(c, &part));
+    return collect_wait_next(c, last);
+}
+
 static status part_add(collector *c, const plan_action *action, const overlap_part *part)
 {
     switch (part->kind) {
@@ -115,6 +135,8 @@ static status part_add(collector *c, const plan_action *action, const overlap_pa
         return gathered_add(c, action, part->pieces);
     case OVERLAP_RING:
         return ring_add(c, action);
+    case OVERLAP_ROWS:
+        return rows_add(c, action, part->sends);
     case OVERLAP_COMPUTE:
     default:
         return compute_add(c, action);

@@ -146,15 +146,45 @@ static int32_t shifted(const op_program *p, op_list list, int32_t begin, int32_t
     return shifts;
 }
 
+// Nodes after `sends` exchanges that begin the range, which neither use what comes nor write what
+// goes. One later node must wait for the exchanges, so there is none if they reach the end.
+static int32_t independent(const op_program *p, op_list list, int32_t begin, int32_t count,
+                           int32_t sends)
+{
+    int32_t nodes = 0;
+    for (; sends + nodes < count; nodes++) {
+        const op_node *next = node_at(p, list, begin + sends + nodes);
+        if (op_communicates(next->code)) return nodes;
+        for (int32_t i = 0; i < sends; i++) {
+            const op_node *exchange = node_at(p, list, begin + i);
+            if (is_operand(p, next, op_owner(p, exchange->out[0]).id)) return nodes;
+            for (int o = 0; o < OP_MAX_OUT; o++) {
+                const tensor_id to = op_owner(p, next->out[o]).id;
+                if (to != TENSOR_NONE && is_operand(p, exchange, to)) return nodes;
+            }
+        }
+    }
+    return 0;
+}
+
+static overlap_part rows_part(const op_program *p, op_list list, int32_t begin, int32_t count)
+{
+    int32_t sends = 0, nodes = 0;
+    while (sends < count && node_at(p, list, begin + sends)->code == OP_EXCHANGE_ROWS) sends++;
+    if (sends > 0) nodes = independent(p, list, begin, count, sends);
+    if (nodes == 0) return (overlap_part){OVERLAP_COLLECTIVE, 1, 1, 0};
+    return (overlap_part){OVERLAP_ROWS, sends + nodes, 1, sends};
+}
+
 static overlap_part collective_part(const overlap_rule *r, const op_program *p, op_list list,
                                     int32_t begin, int32_t count)
 {
     const op_node *node = node_at(p, list, begin);
     const int32_t shifts = shifted(p, list, begin, count);
-    if (shifts > 0) return (overlap_part){OVERLAP_RING, shifts + 1, 1};
+    if (shifts > 0) return (overlap_part){OVERLAP_RING, shifts + 1, 1, 0};
     const int32_t gemms = gathered(r, p, list, begin, count);
-    if (gemms == 0) return (overlap_part){OVERLAP_COLLECTIVE, 1, 1};
-    return (overlap_part){OVERLAP_GATHER, gemms + 1, pieces_of(r, p, node, node->out[0])};
+    if (gemms == 0) return rows_part(p, list, begin, count);
+    return (overlap_part){OVERLAP_GATHER, gemms + 1, pieces_of(r, p, node, node->out[0]), 0};
 }
 
 overlap_part plan_overlap_next(const overlap_rule *r, const op_program *p, op_list list,
@@ -165,7 +195,7 @@ overlap_part plan_overlap_next(const overlap_rule *r, const op_program *p, op_li
     while (run < count && !op_communicates(node_at(p, list, begin + run)->code)) run++;
     if (run == 0) return collective_part(r, p, list, begin, count);
     if (run + 1 < count) gemms = summed(r, p, list, begin, run); // a later node must wait
-    if (gemms == 0 || gemms < run) return (overlap_part){OVERLAP_COMPUTE, run - gemms, 1};
+    if (gemms == 0 || gemms < run) return (overlap_part){OVERLAP_COMPUTE, run - gemms, 1, 0};
     const op_node *sum = node_at(p, list, begin + run);
-    return (overlap_part){OVERLAP_SUM, run + 1, pieces_of(r, p, sum, sum->in[0])};
+    return (overlap_part){OVERLAP_SUM, run + 1, pieces_of(r, p, sum, sum->in[0]), 0};
 }

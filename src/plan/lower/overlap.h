@@ -28,12 +28,14 @@ typedef enum overlap_kind {
     OVERLAP_COLLECTIVE, // a collective between GEMMs, without overlap
     OVERLAP_SUM,        // GEMMs, and a sum or scatter of their results
     OVERLAP_GATHER,     // a gather, and the GEMMs that read it
-    OVERLAP_RING        // shifts, and a node that reads none of the received tensors
+    OVERLAP_RING,       // shifts, and a node that reads none of the received tensors
+    OVERLAP_ROWS        // rows that go to experts, and nodes that need none of those that come
 } overlap_kind;
 typedef struct overlap_part {
     overlap_kind kind;
     int32_t nodes;  // number of nodes of the list
     int32_t pieces; // into which OVERLAP_SUM and OVERLAP_GATHER are split
+    int32_t sends;  // OVERLAP_ROWS: exchanges, at its beginning
 } overlap_part;
 // The first part of nodes [begin, begin + count) of the list.
 overlap_part plan_overlap_next(const overlap_rule *r, const op_program *p, op_list list,
