@@ -256,6 +256,8 @@ status session_rebalance(session *s)
 }
 
 // ---- in checkpoints -----------------------------------------------------------------------------
+// The checkpoints of an adapter do not hold the experts of its base, which is loaded before them: a
+// session with one begins with each expert in its own slot.
 
 static status row_print(text *out, const char *name, int64_t experts, const int32_t *places,
                         const int64_t *loads)
@@ -272,7 +274,7 @@ status session_rebalance_print(session *s, session_copy where, const char **out)
 {
     rebalance *b = s->rebalance;
     *out = NULL;
-    if (b == NULL) return ST_OK;
+    if (b == NULL || train_job_has_base(&s->job)) return ST_OK;
     text *t = &b->files[where];
     t->length = 0;
     TRY(text_add(t, "{\"ranks\": %lld, \"layers\": [", (long long)b->ranks));
@@ -327,7 +329,7 @@ status session_rebalance_load(session *s, const char *path)
     int64_t count = 0;
     json *root = NULL;
     rebalance *b = s->rebalance;
-    if (b == NULL) return ST_OK;
+    if (b == NULL || train_job_has_base(&s->job)) return ST_OK;
     for (int64_t i = 0; i < b->layers * b->experts; i++) {
         b->expert_of[i] = (int32_t)(i % b->experts);
         b->loads[i] = 0;
