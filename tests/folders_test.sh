@@ -126,9 +126,11 @@ check 0 -- train lr=3/run.yaml model.preset=tiny model.layers=1 data.train=lr=3/
 export HOME=$PWD/home
 check 0 -- train run.yaml model.preset=tiny model.layers=1 'data.train=~/text.txt' 'run.dir=~/r' --quiet
 [ -f home/r/run.json ] && [ ! -e './~' ] || same "~ in run.dir" expanded taken
+check 0 'nats per token' -- eval home/r --data '~/text.txt' --limit 50
 check 3 'run.dir' 'only ~ and ~/' -- train run.yaml model.preset=tiny 'run.dir=~bob/r'
 
 # ---- names: without case, by what people call them, and the nearest few
+check 3 'llama2-7b or mistral-7b?' -- simulate 7b --cluster h100
 check 0 'gpt2-124m' -- catalog models GPT2
 check 3 'there is no preset "gpt9"' 'did you mean' -- train run.yaml model.preset=gpt9
 grep -q 'bloom' out && same 'the nearest presets' few all

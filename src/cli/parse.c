@@ -97,6 +97,7 @@ static status flag_set(const parsing *p, const option *o, const char *value)
 static status item_add(const parsing *p, const option *o, bool is_first, const char *value)
 {
     if (*value == '\0') return fail(ST_USAGE, "--%s is empty; give a value", o->key);
+    if (strcmp(o->key, "data") == 0) TRY(home_expand(p, &value));
     option_list *list = (option_list *)(void *)((char *)p->flags + o->offset);
     const char **items = NULL;
     const int64_t count = is_first ? 0 : list->count;

@@ -83,5 +83,7 @@ status catalog_prices_table(cli_context *cli, text *t)
     for (int64_t i = 0; i < device_count; i++) {
         TRY(device_add(cli, t, devices[i], lists, list_count));
     }
-    return ST_OK;
+    return text_add(
+        t, "\nCommitments of AWS, Azure and TPUs are in none of these lists; give a price of "
+           "your own\nas cluster.prices.reserved_usd_h.\n");
 }

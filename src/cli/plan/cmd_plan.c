@@ -204,8 +204,8 @@ static status json_print(predict_planner *p, arena *a, const search_result *foun
 static status limit_print(const predict_answer *q, text *t)
 {
     char n[2][32];
-    TRY(text_add(t, "answer    %s devices: %.1f days, $%s\n", text_grouped(q->devices, n[0]),
-                 q->days, text_count_human(q->cost_usd, n[1])));
+    TRY(text_add(t, "answer    %s device%s: %.1f days, $%s\n", text_grouped(q->devices, n[0]),
+                 text_plural(q->devices, "s"), q->days, text_count_human(q->cost_usd, n[1])));
     if (q->boundary == 0) return text_add(t, "\n");
     TRY(text_add(t, "          %s are too %s: ", text_grouped(q->boundary, n[0]),
                  q->question == ASK_DAYS ? "few" : "many"));

@@ -58,9 +58,9 @@ static status head_lines(const predict_planner *p, const search_result *found, t
                  (long long)s->spec.layers, text_plural(s->spec.layers, "s"),
                  (long long)s->spec.dim, text_grouped(s->r->train.seq, n[0]),
                  text_grouped(run_config_batch_max(s->r), n[1])));
-    TRY(text_add(t, "cluster   %.30s, %s devices with %s usable   profile %s\n", s->machine.name,
-                 text_grouped(p->devices, n[0]), text_bytes_human(predict_usable_bytes(p), n[1]),
-                 s->profile.name));
+    TRY(text_add(t, "cluster   %.30s, %s device%s with %s usable   profile %s\n", s->machine.name,
+                 text_grouped(p->devices, n[0]), text_plural(p->devices, "s"),
+                 text_bytes_human(predict_usable_bytes(p), n[1]), s->profile.name));
     TRY(text_add(t,
                  "searched  %s layouts: %s do not fit,\n"
                  "          %s ruled out by a lower bound, %s simulated\n",

@@ -19,14 +19,15 @@ static status model_lines(const predict_step *x, text *t)
     TRY(text_add(t, "          %s parameters, %.4g GFLOP per token (%s)\n",
                  text_count_human((double)x->parameters, count), x->model_flops * 1e-9,
                  s->rule->name));
-    TRY(text_add(t, "cluster   %s, %s devices with %s usable   profile %s\n", s->machine.name,
-                 text_grouped(x->devices, count), text_bytes_human(x->usable_bytes, bytes),
-                 s->profile.name));
+    TRY(text_add(t, "cluster   %s, %s device%s with %s usable   profile %s\n", s->machine.name,
+                 text_grouped(x->devices, count), text_plural(x->devices, "s"),
+                 text_bytes_human(x->usable_bytes, bytes), s->profile.name));
     TRY(run_config_print_layout(r, &layout));
     TRY(text_add(t, "layout    %s\n", layout.bytes));
-    return text_add(t, "batch     %s x %s tokens, %lld micro-batches of %lld on each rank\n",
+    return text_add(t, "batch     %s x %s tokens, %lld micro-batch%s of %lld on each rank\n",
                     text_grouped(run_config_batch_max(r), batch), text_grouped(r->train.seq, seq),
-                    (long long)x->microbatches, (long long)x->micro_batch);
+                    (long long)x->microbatches, text_plural(x->microbatches, "es"),
+                    (long long)x->micro_batch);
 }
 
 static status step_lines(const predict_step *x, text *t)
