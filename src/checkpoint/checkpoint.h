@@ -282,6 +282,10 @@ NODISCARD status ckpt_reader_stream(ckpt_reader *r, const ckpt_tensor *t, ckpt_t
 // Reads everything. Each damage adds a line to `report` that names file, tensor and byte; the
 // result is then ST_DAMAGED or ST_SECURITY.
 NODISCARD status ckpt_verify(const host *h, arena *a, const char *path, text *report);
+// The same from the disk, not from the system's cache. ST_STOPPED: `stop` said so, which is asked
+// several times a second.
+NODISCARD status ckpt_scrub(const host *h, const char *path, bool (*stop)(void *context),
+                            void *context, text *report);
 
 // Rebuilds what is damaged or lost in a checkpoint from others that hold the same content, then
 // verifies it. `report` gets a line for each piece that was rebuilt, and its source. ST_DAMAGED: a

@@ -8,15 +8,19 @@
 typedef struct verifying {
     ckpt_reader *r;
     hash_stream *digest;
-    text *report; // NULL: the first damage ends the check
+    text *report;                // NULL: the first damage ends the check
+    bool (*stop)(void *context); // NULL: never
+    void *context;
     bool damaged;
     char last[ERROR_TEXT_BYTES]; // last line of the report: a truncated file is reported once
 } verifying;
 
 static status digest_take(void *context, int64_t at, const void *bytes, int64_t count)
 {
+    const verifying *v = context;
     (void)at;
-    hash_add(context, bytes, count);
+    if (v->stop != NULL && v->stop(v->context)) return fail(ST_STOPPED, "asked to stop");
+    hash_add(v->digest, bytes, count);
     return ST_OK;
 }
 
@@ -44,7 +48,7 @@ static status all_read(verifying *v)
     for (int64_t i = 0; i < m->tensor_count; i++) {
         const ckpt_tensor *t = &m->tensors[i];
         digest_head(v->digest, t->name, t->type, t->ndim, t->dims);
-        TRY(count_damage(v, ckpt_reader_stream(v->r, t, digest_take, v->digest)));
+        TRY(count_damage(v, ckpt_reader_stream(v->r, t, digest_take, v)));
     }
     for (int64_t i = 0; i < m->extra_count; i++) {
         TRY(count_damage(v, ckpt_reader_extra_check(v->r, &m->extras[i])));
@@ -61,34 +65,54 @@ static status root_check(const ckpt_reader *r, const char *path, hash128 have)
                 hash128_text(have, hex), hash128_text(root, want));
 }
 
-status ckpt_reader_verify(ckpt_reader *r, const char *path, text *report)
+static status all_verify(verifying *v, const char *path)
 {
-    verifying v = {.r = r, .report = report, .digest = hash_begin()};
-    if (v.digest == NULL) return fail(ST_NO_MEMORY, "no memory for a digest");
-    const status st = all_read(&v);
-    const hash128 have = hash_end(v.digest);
+    text *report = v->report;
+    v->digest = hash_begin();
+    if (v->digest == NULL) return fail(ST_NO_MEMORY, "no memory for a digest");
+    const status st = all_read(v);
+    const hash128 have = hash_end(v->digest);
     TRY(st);
-    if (!v.damaged) TRY(count_damage(&v, root_check(r, path, have)));
-    if (!v.damaged) return ST_OK;
+    if (!v->damaged) TRY(count_damage(v, root_check(v->r, path, have)));
+    if (!v->damaged) return ST_OK;
     ASSERT(report != NULL); // without a report the first damage has ended the check
     return fail(ST_DAMAGED, "%s is damaged:\n%.3000s", path, report->bytes);
 }
 
-status ckpt_verify(const host *h, arena *a, const char *path, text *report)
+status ckpt_reader_verify(ckpt_reader *r, const char *path, text *report)
 {
-    (void)a;
-    ckpt_reader *r = NULL;
-    const status opened = ckpt_reader_open_manifest(h, path, &r);
+    verifying v = {.r = r, .report = report};
+    return all_verify(&v, path);
+}
+
+static status verify(const host *h, const char *path, verifying *v)
+{
+    const status opened = ckpt_reader_open_manifest(h, path, &v->r);
     if (opened == ST_DAMAGED || opened == ST_SECURITY) {
         error_record kept;
         error_take(&kept);
-        TRY(text_add(report, "%s\n", kept.text));
+        TRY(text_add(v->report, "%s\n", kept.text));
         return error_put(&kept);
     }
     TRY(opened);
-    const status st = ckpt_reader_verify(r, path, report);
-    ckpt_reader_close(r);
+    if (v->stop != NULL) ckpt_reader_bypass_cache(v->r);
+    const status st = all_verify(v, path);
+    ckpt_reader_close(v->r);
     return st;
+}
+
+status ckpt_verify(const host *h, arena *a, const char *path, text *report)
+{
+    verifying v = {.report = report};
+    (void)a;
+    return verify(h, path, &v);
+}
+
+status ckpt_scrub(const host *h, const char *path, bool (*stop)(void *context), void *context,
+                  text *report)
+{
+    verifying v = {.report = report, .stop = stop, .context = context};
+    return verify(h, path, &v);
 }
 
 status ckpt_digest(const host *h, arena *a, const char *path, hash128 *out)

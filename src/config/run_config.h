@@ -110,6 +110,7 @@ typedef struct run_config {
         int64_t durable_every; // steps
         int64_t keep;          // number of newest ones to keep
         int64_t keep_every;    // steps; the checkpoints at its multiples are kept for ever; 0: none
+        int64_t scrub;         // ns between two readings of all checkpoints; 0: never
         bool async;            // writes a copy of the state during training
         // Planned runs only: seconds that a checkpoint stalls the step, that a restart takes, and
         // of work between two checkpoints; 0: the cluster's values, and the optimal interval.

@@ -33,6 +33,7 @@ static const key_readers rows[] = {
     {"checkpoint.tiers", 0},
     {"checkpoint.keep", RUN_READER_PREDICTION},
     {"checkpoint.keep_every", 0},
+    {"checkpoint.scrub", 0},
     {"model.rope_theta", 0},
     {"model.norm_eps", 0},
     {"data.tokenizer", RUN_READER_PLAN | RUN_READER_PREDICTION},

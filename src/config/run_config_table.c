@@ -318,6 +318,10 @@ static const option rows[] = {
               "checkpoints in the run's folder, and of those every so many steps one in another "
               "folder; it replaces resilience.buddy.ranks, resilience.buddy.every and "
               "checkpoint.every"),
+    OTHER("checkpoint.scrub", TIME, checkpoint.scrub, "24h", FREE,
+          .help =
+              "time between two readings of all checkpoints of the run, in the background, which "
+              "find bits that rot on the disk and rebuild them from another copy; 0 is never"),
     OTHER("checkpoint.async", BOOL, checkpoint.async, "true", FREE,
           .help = "asynchronous checkpoints: a step waits only until the state is copied, and "
                   "the run writes the copy during later steps; no needs no memory for the copy",

@@ -521,6 +521,7 @@ static status steps_all(session *s)
             TRY(session_interval_choose(s));
         }
         s->times.disk_ns += session_now(s) - begin;
+        TRY(session_scrub_poll(s));
         if (s->stop == 0) TRY(session_tasks_run(s));
     }
     if (s->stop >= 2) return ST_OK;
@@ -670,6 +671,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(session_replicas_open(s));
     TRY(session_times_open(s));
     TRY(session_durable_open(s));
+    TRY(session_scrub_open(s));
     TRY(session_tasks_open(s));
     TRY(data_of_run(s));
     TRY(data_compare(s));
@@ -702,6 +704,7 @@ static void session_close(session *s)
     drop(session_save_poll(s, true)); // waits for a save that has begun
     ckpt_saver_destroy(s->saver);
     session_durable_close(s);
+    session_scrub_close(s);
     session_tasks_close(s);
     session_memory_close(s);
     drop(obs_metrics_close(s->metrics));

@@ -102,6 +102,7 @@ typedef struct session {
         double cost_s;     // of the last save: time that training waited
     } interval;
     struct durable *durable; // NULL: no durable tier
+    struct scrub *scrub;     // of the first rank; NULL: checkpoints are not read again
     struct {
         struct rank_word *words;   // of all ranks
         straggler_times own, *all; // of the step read last; of all ranks
@@ -202,6 +203,13 @@ void session_durable_close(session *s); // waits for a copy in progress
 void session_durable_copy(session *s, const ckpt_saved *saved);
 // Loads the newest intact one, when the run's folder has none. Collective.
 NODISCARD status session_durable_load(session *s, bool *is_loaded);
+
+// session_scrub.c: reads the run's checkpoints again at an interval of time. First rank; poll,
+// between two steps, begins a pass that is due and tells the result of one that has ended.
+NODISCARD status session_scrub_open(session *s);
+NODISCARD status session_scrub_poll(session *s);
+// Waits for the end of a pass in progress, or ends it early if the run is to stop.
+void session_scrub_close(session *s);
 
 // session_times.c: slow ranks, from the times that travel with each word about a stop.
 NODISCARD status session_times_open(session *s);
