@@ -102,6 +102,7 @@ temperature: 1
 samples: 4
 pass: [1, 3]
 max_tokens: 12
+time_limit: 100s
 shots: 1
 shots_data: sums.jsonl
 command: "grep -q '[ae]' program.py && [ $(wc -l <program.py) -ge 1 ] && grep -q '^# How many' program.py"

@@ -86,7 +86,7 @@ status gate_approvals_check(gate *g)
     char *signers = NULL;
     int64_t count = 0, signers_bytes = 0;
     text statement = {.a = g->cli->a};
-    const sandbox_spec spec = {.at_once = 1};
+    const sandbox_spec spec = {.limits = {.time_ns = INT64_C(60000000000)}, .at_once = 1};
     if (g->policy.approvals == 0) return ST_OK;
     TRY(gate_statement(g, &statement));
     TRY(host_read_all(g->cli->h, g->cli->a, g->policy.signers, SIGNERS_BYTES_MAX, &signers,

@@ -208,6 +208,11 @@ status stages_load(cli_context *cli, const char *path, stages *out)
     option_table table;
     config *c = NULL;
     char *home = NULL;
+    file_info info;
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    if (info.kind == FILE_KIND_FOLDER) {
+        return fail(ST_USAGE, "%s is a folder; give a file that names stages", path);
+    }
     TRY(config_names(cli->h, cli->a, path, "stage", NULL, 0, &names));
     if (names.count > 0) TRY(names_check(path, &names));
     TRY(rows_make(cli->a, &names, &table));
