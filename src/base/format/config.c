@@ -463,12 +463,16 @@ status config_load(const host *h, arena *a, const option_table *t, const char *y
     int64_t bytes = 0;
     TRY(absolute_folders(a, yaml_path, &folder, &current));
     if (yaml_path != NULL) {
-        const status st = host_read_all(h, a, yaml_path, CONFIG_BYTES_MAX, &yaml, &bytes);
-        if (st == ST_DAMAGED) {
+        file_info info;
+        TRY(h->api->path_info(h, yaml_path, &info));
+        if (info.kind == FILE_KIND_FOLDER) {
+            return fail(ST_CONFIG_SYNTAX, "%s is a folder, a file of YAML expected", yaml_path);
+        }
+        if (info.bytes > CONFIG_BYTES_MAX) {
             return fail(ST_CONFIG_SYNTAX, "%s: more than %d bytes, which no configuration has",
                         yaml_path, CONFIG_BYTES_MAX);
         }
-        TRY(st);
+        TRY(host_read_all(h, a, yaml_path, CONFIG_BYTES_MAX, &yaml, &bytes));
     }
     const load_args args = {.table = t,
                             .yaml = yaml == NULL ? "" : yaml,

@@ -397,8 +397,9 @@ static status check_train_flags(const cli_call *call, bool is_train)
         return fail(ST_USAGE, "tokenizer %s takes no --%s", call->operands[0], given[i].name);
     }
     if (is_train || call->operand_count == 1) return ST_OK;
-    return fail(ST_USAGE, "tokenizer %s reads standard input and takes no \"%s\"",
-                call->operands[0], call->operands[1]);
+    return fail(ST_USAGE, "tokenizer %s takes no \"%s\"; --tokenizer names the tokenizer%s",
+                call->operands[0], call->operands[1],
+                strcmp(call->operands[0], "info") == 0 ? "" : ", and it reads standard input");
 }
 
 static status run(cli_context *cli, const cli_call *call)
