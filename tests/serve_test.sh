@@ -50,8 +50,11 @@ c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
 body = {"model": "tiny", "prompt": ["x" * 60] * 20, "max_tokens": 1, "temperature": 0}
 c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
 c.getresponse().read()
-c.request("GET", "/metrics")
-print(c.getresponse().read().decode())
+text = ""
+while "trireme_drift_windows_total 1" not in text: # the window is compared after the answer is sent
+    c.request("GET", "/metrics")
+    text = c.getresponse().read().decode()
+print(text)
 END
 same "other answers are an alert" "$(grep -c 'drift_alerts_total{of="\(prompt_tokens\|answer_tokens\)"} 1' "$dir/metrics")" 2
 same "none refuses" "$(grep -c 'drift_alerts_total{of="refusals"} 0' "$dir/metrics")" 1

@@ -376,6 +376,7 @@ static status product_run(const kern_context *context, const kern_call *call, in
     const gemm_matrix w = matrix_from(&call->in[1], e * rows + call->piece.first_row);
     args.accumulate = is_dx && tensor_has(&call->in[3]);
     if (args.accumulate) before_copy(context, call, &g);
+    args.counted_m = true;
     args.k = call->in[0].dims[1];
     args.in_pairs = call->in_pairs;
     args.a = matrix_from(&call->in[0], g.begin);
@@ -417,6 +418,7 @@ static status expert_sum(const kern_context *context, const kern_call *call, int
         if (g.count == 0 && (accumulate || expert_walk_has(&walk))) continue;
         gemm_args args = product_into(call, e * columns, columns);
         args.k = g.count;
+        args.counted_k = true;
         args.a = gemm_transposed(matrix_from(&call->in[0], g.begin));
         args.b = matrix_from(&call->in[1], g.begin);
         args.accumulate = accumulate;

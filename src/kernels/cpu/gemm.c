@@ -459,6 +459,8 @@ static bool has_onednn(const gemm_job *job)
 static bool is_for_onednn(const gemm_job *job, kern_level level)
 {
     const gemm_args *g = job->args;
+    // There would be a primitive for every k, and the first ones alone would be kept.
+    if (g->counted_k) return false;
     return is_for_bf16_unit(job, level) && g->any_order && level >= KERN_AMX &&
            g->a.type == DTYPE_BF16 && g->b.type == DTYPE_BF16 && has_onednn(job);
 }

@@ -36,10 +36,13 @@ typedef struct gemm_args {
     int64_t ldc;
     bool accumulate; // c0 = C; with an epilogue, C must hold values that have not passed through it
     bool any_order;  // fast mode: a faster unit may sum bf16 in another order, fixed by the shape
-    bool in_pairs;   // the sum may take pairs of k, if it continues from C after whole pairs only
-    bool rounds;     // with one of these: fp32 operands may be rounded to bf16 on their way there
-    void *panels; // all of B as such a product packed it before; NULL: it is packed as it is used
-    bool fills;   // this one packs it there first, whatever m is
+    // m or k is a count in device memory, which changes from call to call: the product must not
+    // depend on which shapes were computed before.
+    bool counted_m, counted_k;
+    bool in_pairs; // the sum may take pairs of k, if it continues from C after whole pairs only
+    bool rounds;   // with one of these: fp32 operands may be rounded to bf16 on their way there
+    void *panels;  // all of B as such a product packed it before; NULL: it is packed as it is used
+    bool fills;    // this one packs it there first, whatever m is
     gemm_epilogue epilogue; // NULL: none
     const void *epilogue_context;
 } gemm_args;

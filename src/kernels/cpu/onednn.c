@@ -7,8 +7,9 @@
 // of threads; but they may differ between shapes, so strict mode never uses oneDNN.
 //
 // Nothing is allocated after the first use of a shape: primitives, memory handles and streams are
-// kept, and scratch is the pool's. If C is narrower than fp32 or has an epilogue, a band is first
-// computed in fp32 in the scratch of the thread.
+// kept, and scratch is the pool's. Where m is a count that changes from call to call, the last band
+// becomes bands of 128, 64, 32 ... rows, so few shapes serve every count. If C is narrower than
+// fp32 or has an epilogue, a band is first computed in fp32 in the scratch of the thread.
 #include "kernels/cpu/onednn.h"
 
 #include "kernels/cpu/gemm_unit.h"
@@ -24,6 +25,7 @@
 enum {
     MAX_SHAPES = 192,
     BAND_ROWS = 256,     // of C; the last band of a product may be shorter
+    BAND_BITS = 8,       // BAND_ROWS is 1 << BAND_BITS
     PAD_BYTES = 1 << 20, // oneDNN's scratch, at the end of a thread's
     TILE_FLOATS = (KERN_SCRATCH_BYTES - PAD_BYTES) / 4,
 };
@@ -220,8 +222,10 @@ typedef struct product {
     const onednn *o;
     const gemm_args *args;
     kern_pool *pool;
-    shape_entry *whole, *rest; // bands of BAND_ROWS, and the last one
-    bool direct;               // bands are made in C
+    shape_entry *whole;           // of bands of BAND_ROWS
+    shape_entry *rest[BAND_BITS]; // of the bands behind them, the longest first
+    int64_t rest_rows[BAND_BITS], rests;
+    bool direct; // bands are made in C
     _Atomic(bool) failed;
 } product;
 
@@ -234,8 +238,11 @@ static void band_task(void *context, int64_t index, int thread)
 {
     product *p = context;
     const gemm_args *g = p->args;
-    const int64_t i = index * BAND_ROWS, rows = min_i64(BAND_ROWS, g->m - i);
-    shape_entry *e = rows == BAND_ROWS ? p->whole : p->rest;
+    const int64_t whole = g->m / BAND_ROWS;
+    int64_t i = min_i64(index, whole) * BAND_ROWS;
+    for (int64_t r = 0; r < index - whole; r++) i += p->rest_rows[r];
+    const int64_t rows = index < whole ? BAND_ROWS : p->rest_rows[index - whole];
+    shape_entry *e = index < whole ? p->whole : p->rest[index - whole];
     float *scratch = kern_pool_scratch(p->pool, thread);
     char *c = (char *)g->c + i * g->ldc * dtype_bytes(g->c_type);
     void *const handles[4] = {(void *)(uintptr_t)at(&g->a, i), (void *)(uintptr_t)g->b.data,
@@ -277,11 +284,28 @@ static shape_key key_of(const gemm_args *g, int64_t rows, bool direct)
     return key;
 }
 
+// Cuts what is left behind the whole bands. False: oneDNN does not compute it.
+static bool rests_make(onednn *o, product *p)
+{
+    const gemm_args *g = p->args;
+    int64_t left = g->m % BAND_ROWS;
+    for (int64_t rows = BAND_ROWS / 2; left > 0; rows /= 2) {
+        if (g->counted_m && left < rows) continue;
+        const int64_t taken = g->counted_m ? rows : left;
+        const shape_key key = key_of(g, taken, p->direct);
+        p->rest_rows[p->rests] = taken;
+        p->rest[p->rests] = entry_of(o, &key);
+        if (p->rest[p->rests++] == NULL) return false;
+        left -= taken;
+    }
+    return true;
+}
+
 bool onednn_run(onednn *o, kern_pool *pool, const gemm_args *g)
 {
     product p = {.o = o, .args = g, .pool = pool};
     p.direct = g->c_type == DTYPE_F32 && g->epilogue == NULL;
-    const int64_t whole = g->m / BAND_ROWS, rest = g->m % BAND_ROWS;
+    const int64_t whole = g->m / BAND_ROWS;
     if (!p.direct && (g->accumulate || min_i64(g->m, BAND_ROWS) * g->n > TILE_FLOATS)) {
         return false;
     }
@@ -289,11 +313,8 @@ bool onednn_run(onednn *o, kern_pool *pool, const gemm_args *g)
         const shape_key key = key_of(g, BAND_ROWS, p.direct);
         if ((p.whole = entry_of(o, &key)) == NULL) return false;
     }
-    if (rest > 0) {
-        const shape_key key = key_of(g, rest, p.direct);
-        if ((p.rest = entry_of(o, &key)) == NULL) return false;
-    }
-    kern_parallel(pool, whole + (rest > 0), band_task, &p);
+    if (!rests_make(o, &p)) return false;
+    kern_parallel(pool, whole + p.rests, band_task, &p);
     ASSERT(!p.failed); // a primitive that was made does not fail
     return true;
 }
