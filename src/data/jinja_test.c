@@ -43,6 +43,13 @@ typedef struct small_case {
 static const small_case cases[] = {
     {"a{{ 1 }}b\n", "{}", "a1b"},
     {"a\n\n", "{}", "a\n"},
+    {"{% if false %}{{ 1|nothing }}{% endif %}a", "{}", "a"},
+    {"{% if true %}{{ 1|nothing }}{% endif %}a", "{}", "!the filter nothing is not supported"},
+    {"{{ 1|nothing if false else 2 }}", "{}", "2"},
+    {"{% if false %}{{ 1 is nothing }}{% endif %}a", "{}", "a"},
+    {"{% if false %}{% for i in [1] %}{{ i|nothing }}{% endfor %}{% endif %}", "{}",
+     "!the filter nothing is not supported"},
+    {"{% if false %}{% for i in 1|nothing %}{{ i }}{% endfor %}{% endif %}b", "{}", "b"},
     {"{% if true %}\nx\n{% endif %}\ny", "{}", "x\ny"},
     {"  {% if true %}x{% endif %}", "{}", "x"},
     {"z  {% if true %}x{% endif %}", "{}", "z  x"},

@@ -204,6 +204,7 @@ static status evaluate_filter(jinja_run *r, const node *n, value *out)
 {
     value v = {.kind = VALUE_NONE};
     call_arguments arguments = {.count = 0};
+    if (n->code < 0) return jinja_fail_name(r->s, n);
     TRY(evaluate(r, n->a, &v));
     TRY(evaluate_arguments(r, n, &arguments));
     return filter_apply(r, n, n->code, v, &arguments, out);
@@ -214,6 +215,7 @@ static status evaluate_test(jinja_run *r, const node *n, value *out)
     value v = {.kind = VALUE_NONE};
     call_arguments arguments = {.count = 0};
     bool holds = false;
+    if (n->code < 0) return jinja_fail_name(r->s, n);
     TRY(evaluate(r, n->a, &v));
     TRY(evaluate_arguments(r, n, &arguments));
     TRY(test_apply(r, n, n->code, v, &arguments, &holds));

@@ -276,6 +276,7 @@ status jinja_parse(arena *a, const char *source, int64_t bytes, const char *what
     parser p = {.s = &t->source, .a = a};
     TRY(jinja_lex(&t->source, &p.tokens));
     TRY(parse_program(&p, &t->body));
+    TRY(jinja_check(&t->source, t->body));
     t->has_marks = p.has_marks;
     *out = t;
     return ST_OK;

@@ -285,11 +285,7 @@ status parse_filter_call(parser *p, node *of, node **out)
     TRY(node_make(p, NODE_FILTER, &n));
     n->a = of;
     TRY(parser_expect_name(p, &n->name));
-    n->code = filter_find(n->name);
-    if (n->code < 0) {
-        return jinja_fail(p->s, n->at, "the filter %.*s is not supported",
-                          (int)min_i64(n->name.count, 60), n->name.bytes);
-    }
+    n->code = filter_find(n->name); // -1: see check.c
     if (parser_sign(p, "(")) TRY(parse_arguments(p, n));
     *out = n;
     return ST_OK;
@@ -304,10 +300,6 @@ static status parse_test(parser *p, node *of, node **out)
     n->negated = negated;
     TRY(parser_expect_name(p, &n->name));
     n->code = test_find(n->name);
-    if (n->code < 0) {
-        return jinja_fail(p->s, n->at, "the test %.*s is not supported",
-                          (int)min_i64(n->name.count, 60), n->name.bytes);
-    }
     *out = n;
     const token *t = parser_peek(p);
     if (parser_sign(p, "(")) return parse_arguments(p, n);

@@ -145,6 +145,9 @@ NODISCARD status parse_filters(parser *p, node *of, node **out);     // |a|b of 
 NODISCARD status parse_filter_call(parser *p, node *of, node **out); // a(...) without the bar
 NODISCARD status parse_arguments(parser *p, node *call);
 NODISCARD status parse_program(parser *p, node **out);
+// Refuses filters and tests with unknown names, but for those that may never be reached.
+NODISCARD status jinja_check(const jinja_source *s, const node *body);
+status jinja_fail_name(const jinja_source *s, const node *n); // of an unknown name; always ST_DATA
 
 struct jinja_template {
     jinja_source source;
