@@ -136,6 +136,16 @@ check 0 'kept                                      3' 'from 1 file' -- data buil
 check 0 'kept                                      6' 'from 2 files' -- data build t.yaml out=a4 sources.t.paths=saved sources.t.split=all
 check 0 'kept                                      3' 'from 1 file' -- data build t.yaml out=a5 sources.t.paths=hub/data sources.t.split=test
 
+# Files that cannot be read, and folders that never end, are named.
+mkdir -p loop/inner && cp t.jsonl loop && ln -s .. loop/inner/up
+check 5 'loop/inner/up: a link to a folder above it' -- data build t.yaml out=u1 sources.t.paths=loop
+rm loop/inner/up && ln -s nothing loop/inner/gone
+check 4 'loop/inner/gone: no such file' -- data build t.yaml out=u2 sources.t.paths=loop
+rm loop/inner/gone && mkfifo loop/inner/pipe
+check 5 'loop/inner/pipe: a file or folder expected' -- data build t.yaml out=u3 sources.t.paths=loop
+rm loop/inner/pipe && chmod 000 loop/t.jsonl
+[ "$(id -u)" = 0 ] || check 4 'loop/t.jsonl: open failed: Permission denied' -- data build t.yaml out=u4 sources.t.paths=loop
+
 # Pages of a web archive: the visible text, its characters, and nothing around it.
 python3 - <<'END'
 def record(kind, content, body):

@@ -75,7 +75,8 @@ static void choose_names(file_names *names, const char *split)
     names->count = kept;
 }
 
-static status add_path(build *b, int64_t source, const char *path, int depth)
+// above: the folders that hold the path.
+static status add_path(build *b, int64_t source, const char *path, uint64_t above[], int depth)
 {
     file_info info;
     TRY(b->h->api->path_info(b->h, path, &info));
@@ -86,13 +87,18 @@ static status add_path(build *b, int64_t source, const char *path, int depth)
     if (depth == FOLDERS_MAX) {
         return fail(ST_DATA, "%s: more than %d folders within each other", path, FOLDERS_MAX);
     }
+    for (int i = 0; i < depth; i++) {
+        if (above[i] != info.inode) continue;
+        return fail(ST_DATA, "%s: a link to a folder above it; remove the link", path);
+    }
+    above[depth] = info.inode;
     file_names names;
     TRY(b->h->api->path_list(b->h, b->a, path, &names));
     choose_names(&names, b->c->sources[source].split);
     for (int64_t i = 0; i < names.count; i++) {
         char *child = NULL;
         TRY(path_join(b->a, path, names.names[i], &child));
-        TRY(add_path(b, source, child, depth + 1));
+        TRY(add_path(b, source, child, above, depth + 1));
     }
     return ST_OK;
 }
@@ -102,12 +108,14 @@ static status add_entry(build *b, int64_t source, const char *entry)
     file_info info;
     file_names names;
     const int64_t before = b->file_count;
+    uint64_t above[FOLDERS_MAX];
     TRY(b->h->api->path_info(b->h, entry, &info));
     if (info.kind == FILE_KIND_NONE && strpbrk(entry, "*?[") != NULL) {
         TRY(b->h->api->path_glob(b->h, b->a, entry, &names));
-        for (int64_t i = 0; i < names.count; i++) TRY(add_path(b, source, names.names[i], 0));
+        for (int64_t i = 0; i < names.count; i++)
+            TRY(add_path(b, source, names.names[i], above, 0));
     } else {
-        TRY(add_path(b, source, entry, 0));
+        TRY(add_path(b, source, entry, above, 0));
     }
     if (b->file_count > before) return ST_OK;
     return fail(ST_NOT_FOUND, "sources.%s.paths: no file fits %s", b->c->sources[source].name,
