@@ -4,8 +4,9 @@
   pip install tokenizers==0.23.3
   bench/peers/tokenizer_configs.py [--configs N] [--strings N] [--seed N] [--trireme PROGRAM]
 
-Each file has a random model, normalizers, pre-tokenizers, post-processors, decoders, added tokens, truncation and padding. For each it
-compares the ids with and without the post-processor's tokens, and the texts of ids with and without special tokens.
+Each file has a random model, normalizers, pre-tokenizers, post-processors, decoders, added tokens, truncation and
+padding. For each it compares the ids with and without the post-processor's tokens, and the texts of ids with and
+without special tokens.
 Files that trireme refuses are counted by reason: a refusal is no difference. Ends with status 1 if anything differs.
 """
 import argparse

@@ -234,6 +234,94 @@ static void test_rows(void **state)
     data_dataset_close(d);
 }
 
+// Samples of one letter, each a row of its own: which file a row is from shows at once.
+static const char *write_letters(const char *name, char letter, int count)
+{
+    text t = {.a = memory};
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(text_add(&t,
+                                  "{\"prompt\": \"!\", \"completion\": \"%c%c%c%c%c%c%c%c%c\", "
+                                  "\"id\": \"%c%d\"}\n",
+                                  letter, letter, letter, letter, letter, letter, letter, letter,
+                                  (char)('0' + i), letter, i),
+                         ST_OK);
+    }
+    return write_file(name, t.bytes);
+}
+
+static data_dataset *open_mix(const char *const *train, const data_phase *phases, int64_t count)
+{
+    static const data_chat_spec chat = {.source = "none"};
+    data_chat_spec own = chat;
+    own.tokenizer = bytes_tokenizer;
+    data_dataset *d = NULL;
+    const data_dataset_spec spec = {.train = train,
+                                    .train_count = 2,
+                                    .seq = SEQ,
+                                    .packing = DATA_PACKING_MASKED,
+                                    .seed = 5,
+                                    .phases = phases,
+                                    .phase_count = count,
+                                    .tokenizer = bytes_tokenizer,
+                                    .chat = &own};
+    if (data_dataset_open(host_real(), memory, &spec, &d) != ST_OK) {
+        fail_msg("%s", error_last()->text);
+    }
+    return d;
+}
+
+// The weights hold to one row at any moment, each epoch of a file has each of its samples once, a
+// phase of the curriculum changes the weights, and what a list names is padding.
+static void test_mixtures(void **state)
+{
+    (void)state;
+    int32_t cells[4][SEQ];
+    const data_rows row = {cells[0], cells[1], cells[2], cells[3]};
+    const char *a = write_letters("a.jsonl", 'a', 3), *b = write_letters("b.jsonl", 'b', 9);
+    char *train[2] = {NULL, NULL}, *place = NULL;
+    assert_int_equal(arena_format(memory, &train[0], "%s=3", a), ST_OK);
+    assert_int_equal(arena_format(memory, &train[1], "%s=1", b), ST_OK);
+    assert_int_equal(arena_format(memory, &place, "%s:3", a), ST_OK);
+    const double halves[] = {1.0, 1.0};
+    const data_phase phase = {.first = 40, .weights = halves, .weight_count = 2};
+    data_dataset *plain = open_mix((const char *const *)train, NULL, 0);
+    data_dataset *d = open_mix((const char *const *)train, &phase, 1);
+    assert_int_not_equal(data_dataset_id(d).low, data_dataset_id(plain).low);
+    int seen[2][9] = {{0}};
+    for (int64_t n = 0; n < 80; n++) {
+        assert_int_equal(data_batch_fill(d, DATA_TRAIN, n, 1, &row), ST_OK);
+        const int from = row.ids[1] == 'a' ? 0 : 1, which = row.ids[9] - '0';
+        const int64_t given = seen[0][0] + seen[0][1] + seen[0][2] + (from == 0 ? 1 : 0);
+        const double wanted = n < 40 ? 0.75 * (double)(n + 1) : 30.0 + 0.5 * (double)(n - 39);
+        assert_true(row.ids[0] == '!' && which >= 0 && which < (from == 0 ? 3 : 9));
+        seen[from][which]++;
+        assert_true((double)given > wanted - 1.0 && (double)given < wanted + 1.0);
+    }
+    for (int i = 0; i < 3; i++) assert_true(seen[0][i] >= 16 && seen[0][i] <= 17); // of 50
+    for (int i = 0; i < 9; i++) assert_true(seen[1][i] >= 3 && seen[1][i] <= 4);   // of 30
+    const char *const entries[] = {place, "b4", "nothing"};
+    int64_t found = 0;
+    assert_int_equal(data_dataset_exclude(d, entries, 3, &found), ST_OK);
+    assert_int_equal(found, 2);
+    int32_t before[4][SEQ];
+    const data_rows was = {before[0], before[1], before[2], before[3]};
+    for (int64_t n = 0; n < 40; n++) {
+        assert_int_equal(data_batch_fill(plain, DATA_TRAIN, n, 1, &was), ST_OK);
+        assert_int_equal(data_batch_fill(d, DATA_TRAIN, n, 1, &row), ST_OK);
+        const bool hides =
+            (was.ids[1] == 'a' && was.ids[9] == '2') || (was.ids[1] == 'b' && was.ids[9] == '4');
+        if (!hides) assert_memory_equal(cells, before, sizeof(cells));
+        for (int t = 0; t < SEQ && hides; t++) {
+            assert_int_equal(row.labels[t], DATA_LABEL_IGNORED);
+            assert_true(row.ids[t] == row.ids[0] && row.ids[t] != '!');
+        }
+    }
+    assert_int_equal(data_dataset_exclude(d, entries + 2, 1, &found), ST_NOT_FOUND);
+    assert_int_equal(data_dataset_exclude(d, NULL, 0, &found), ST_OK);
+    data_dataset_close(plain);
+    data_dataset_close(d);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -345,9 +433,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),    cmocka_unit_test(test_a_turn_that_changes),
-        cmocka_unit_test(test_rows),       cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_references),
+        cmocka_unit_test(test_formats),  cmocka_unit_test(test_a_turn_that_changes),
+        cmocka_unit_test(test_rows),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_mixtures), cmocka_unit_test(test_references),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,47 +1,15 @@
 // Reading, packing and filling of samples.
-#include "data/chat/samples.h"
+#include "data/chat/samples_internal.h"
 
-#include "base/rng.h"
 #include "base/text.h"
 #include "data/chat.h"
 #include "data/dataset/pack.h"
+#include "data/dataset/sources.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-// Streams of random words: one an epoch.
-static uint64_t epoch_stream(int64_t epoch)
-{
-    return UINT64_C(3) << 61 | (uint64_t)epoch;
-}
-
-typedef struct packed_set {
-    data_ids ids;       // of all samples, one after the other
-    data_bytes trained; // as long
-    int64_t *begin;     // [sample_count + 1]
-    int64_t *second;    // [sample_count] where the second document begins; of one document its end
-    data_bytes wanted;  // [sample_count]
-    // Rollouts, in double: of each sample; of each token.
-    data_bytes advantage, old, reference;
-    int64_t sample_count, sample_capacity;
-    // Row r holds the samples order[row_begin[r]] .. order[row_begin[r + 1] - 1].
-    int64_t *order, *row_begin;
-    int64_t row_count;
-    data_sample_facts facts;
-} packed_set;
-
-struct samples {
-    int64_t seq;
-    data_packing packing;
-    bool restarts; // positions, in each sample
-    uint64_t seed;
-    int32_t pad;
-    bool is_paired; // samples are two documents
-    packed_set sets[DATA_SPLIT_COUNT];
-    hash128 id;
-};
 
 typedef struct reading {
     const host *h;
@@ -51,6 +19,8 @@ typedef struct reading {
     double share; // of the samples of data.train that are held out
     int64_t read; // of data.train so far
     data_sample sample;
+    sample_names names; // of the line
+    mix_source *sources;
     int64_t skipped;
     char first_skipped[300];
 } reading;
@@ -128,6 +98,7 @@ static status sample_add(reading *r, packed_set *p)
     p->second[p->sample_count] = p->ids.count;
     TRY(document_add(x, first, first + kept_rest, p, &trained[1]));
     TRY(data_bytes_add(&p->wanted, &wanted, 1));
+    TRY(data_bytes_add(&p->names, &r->names, (int64_t)sizeof(r->names)));
     if (r->spec->chat->format == DATA_FORMAT_ROLLOUTS) TRY(rollout_add(x, count, p));
     p->begin[++p->sample_count] = p->ids.count;
     data_sample_facts *f = &p->facts;
@@ -167,9 +138,29 @@ static status line_samples(reading *r, const data_line *line, const char *path, 
     return ST_OK;
 }
 
+static status name_line(reading *r, const data_line *line, const char *path)
+{
+    static const char *const key = "id";
+    char *place = NULL;
+    json *id = NULL;
+    r->names = (sample_names){.id = {0, 0}};
+    if (asprintf(&place, "%s:%lld", path, (long long)line->number) < 0) return no_memory();
+    const char *name = place + (path_base_name(path) - path);
+    r->names.place = hash128_of(place, (int64_t)strlen(place));
+    r->names.file = hash128_of(name, (int64_t)strlen(name));
+    free(place);
+    TRY(json_parse_members(line->bytes, line->count, path, line->number, &key, 1, &id));
+    if (json_kind_of(id) == JSON_TEXT) {
+        r->names.id = hash128_of(json_text(id, ""), json_text_bytes(id));
+    }
+    json_free(id);
+    return ST_OK;
+}
+
 static status line_add(reading *r, const data_line *line, const char *path, data_split split)
 {
-    const status st = line_samples(r, line, path, split);
+    status st = name_line(r, line, path);
+    if (st == ST_OK) st = line_samples(r, line, path, split);
     if (st == ST_OK) return ST_OK;
     if (!r->spec->skips_bad_lines || st != ST_DATA) return st;
     if (r->skipped++ == 0) {
@@ -222,19 +213,45 @@ static status entry_add(reading *r, arena *a, const char *entry, data_split spli
                     entry);
     }
     if (strpbrk(entry, "*?[") == NULL) {
-        const char *equals = strrchr(entry, '=');
-        double weight = 0.0;
-        if (equals != NULL && text_parse_f64(equals + 1, &weight)) {
-            return fail(ST_UNSUPPORTED,
-                        "data.train: %s: samples of conversations have no weights yet; name a file "
-                        "once for each time that its samples come",
-                        entry);
-        }
         return fail(ST_NOT_FOUND, "%s: no such file", entry);
     }
     TRY(r->h->api->path_glob(r->h, a, entry, &names));
     if (names.count == 0) return fail(ST_NOT_FOUND, "%s: no file fits this glob", entry);
     for (int64_t i = 0; i < names.count; i++) TRY(file_add(r, names.names[i], split));
+    return ST_OK;
+}
+
+// Reads the entries of data.train; without weights they are one source.
+static status read_sources(reading *r, arena *a)
+{
+    samples *s = r->s;
+    const data_dataset_spec *spec = r->spec;
+    source_entries entries = {0};
+    bool any_weight = spec->temperature > 0.0 || spec->phase_count > 0;
+    for (int64_t i = 0; i < spec->train_count; i++) {
+        TRY(source_entries_add(r->h, a, spec->train[i], &entries));
+    }
+    TRY(source_entries_check(&entries));
+    for (int64_t i = 0; i < entries.count; i++) {
+        const source_entry *e = &entries.items[i];
+        any_weight = any_weight || e->has_weight || e->has_epochs;
+        for (int64_t k = 0; k < e->paths.count; k++) {
+            TRY(entry_add(r, a, e->paths.items[k], DATA_TRAIN));
+        }
+        for (int k = 0; k < DATA_SPLIT_COUNT; k++) {
+            s->sets[k].begin_of[i + 1] = s->sets[k].sample_count;
+        }
+    }
+    s->source_count = any_weight ? entries.count : 1;
+    for (int k = 0; k < DATA_SPLIT_COUNT && !any_weight; k++) {
+        s->sets[k].begin_of[1] = s->sets[k].sample_count;
+    }
+    TRY(arena_new(a, s->source_count, &r->sources));
+    for (int64_t i = 0; i < s->source_count && any_weight; i++) {
+        const source_entry *e = &entries.items[i];
+        r->sources[i] = (mix_source){
+            .weight = e->weight, .has_weight = e->has_weight, .has_epochs = e->has_epochs};
+    }
     return ST_OK;
 }
 
@@ -250,10 +267,7 @@ static status read_all(reading *r, arena *a)
     } else if (has_valid) {
         TRY(entry_add(r, a, spec->valid, DATA_VALID));
     }
-    for (int64_t i = 0; i < spec->train_count; i++) {
-        TRY(entry_add(r, a, spec->train[i], DATA_TRAIN));
-    }
-    return ST_OK;
+    return read_sources(r, a);
 }
 
 // ---- packing ------------------------------------------------------------------------------------
@@ -277,43 +291,57 @@ static int64_t fit_take(fit_tree *t, int64_t wanted)
 }
 
 // Writes the row of each sample; rows are used from the first on without gaps.
-static status rows_best_fit(const packed_set *p, int64_t seq, int64_t *row)
+static status rows_best_fit(const int64_t *begin, int64_t count, int64_t seq, int64_t *row)
 {
-    int64_t rows = 0, *lengths = malloc((size_t)p->sample_count * sizeof(*lengths));
+    int64_t rows = 0, *lengths = malloc((size_t)count * sizeof(*lengths));
     if (lengths == NULL) return no_memory();
-    for (int64_t i = 0; i < p->sample_count; i++) lengths[i] = p->begin[i + 1] - p->begin[i];
-    const status st = pack_best_fit(lengths, p->sample_count, seq, row, &rows);
+    for (int64_t i = 0; i < count; i++) lengths[i] = begin[i + 1] - begin[i];
+    const status st = pack_best_fit(lengths, count, seq, row, &rows);
     free(lengths);
     return st;
 }
 
-static status rows_first_fit(const packed_set *p, int64_t seq, int64_t *row)
+static status rows_first_fit(const int64_t *begin, int64_t count, int64_t seq, int64_t *row)
 {
     fit_tree t = {.leaves = 1};
-    while (t.leaves < p->sample_count) t.leaves *= 2;
+    while (t.leaves < count) t.leaves *= 2;
     t.free = malloc((size_t)(2 * t.leaves) * sizeof(*t.free));
     if (t.free == NULL) return no_memory();
     for (int64_t i = 0; i < 2 * t.leaves; i++) t.free[i] = seq;
-    for (int64_t i = 0; i < p->sample_count; i++) {
-        row[i] = fit_take(&t, p->begin[i + 1] - p->begin[i]);
-    }
+    for (int64_t i = 0; i < count; i++) row[i] = fit_take(&t, begin[i + 1] - begin[i]);
     free(t.free);
+    return ST_OK;
+}
+
+// Writes the row of each sample; a row has samples of one source.
+static status pack_sources(packed_set *p, const samples *s, int64_t *row)
+{
+    for (int64_t k = 0; k < s->source_count; k++) {
+        const int64_t first = p->begin_of[k], count = p->begin_of[k + 1] - first;
+        const int64_t *begin = p->begin + first;
+        int64_t rows = p->first_row[k];
+        if (count > 0 && s->packing == DATA_PACKING_BEST_FIT) {
+            TRY(rows_best_fit(begin, count, s->seq, row + first));
+        } else if (count > 0) {
+            TRY(rows_first_fit(begin, count, s->seq, row + first));
+        }
+        for (int64_t i = first; i < first + count; i++) {
+            row[i] += p->first_row[k];
+            rows = max_i64(rows, row[i] + 1);
+        }
+        p->first_row[k + 1] = rows;
+    }
     return ST_OK;
 }
 
 static status pack_set(packed_set *p, const samples *s)
 {
-    const int64_t seq = s->seq;
     if (p->sample_count == 0) return ST_OK;
     int64_t *row = malloc((size_t)p->sample_count * sizeof(*row));
     p->order = malloc((size_t)p->sample_count * sizeof(*p->order));
     p->row_begin = calloc((size_t)p->sample_count + 2, sizeof(*p->row_begin));
     status st = row == NULL || p->order == NULL || p->row_begin == NULL ? no_memory() : ST_OK;
-    if (st == ST_OK && s->packing == DATA_PACKING_BEST_FIT) {
-        st = rows_best_fit(p, seq, row);
-    } else if (st == ST_OK) {
-        st = rows_first_fit(p, seq, row);
-    }
+    if (st == ST_OK) st = pack_sources(p, s, row);
     for (int64_t i = 0; i < p->sample_count && st == ST_OK; i++) {
         p->row_count = max_i64(p->row_count, row[i] + 1);
         p->row_begin[row[i] + 2]++;
@@ -334,6 +362,7 @@ static status make_id(samples *s)
     if (hash == NULL) return no_memory();
     const int64_t facts[] = {2, s->seq, s->packing, s->restarts, (int64_t)s->seed, s->pad};
     hash_add(hash, facts, sizeof(facts));
+    mix_hash(&s->weighted, hash); // nothing without weights
     for (int i = 0; i < DATA_SPLIT_COUNT; i++) {
         const packed_set *p = &s->sets[i];
         hash_add(hash, &p->sample_count, sizeof(p->sample_count));
@@ -363,6 +392,22 @@ static status check(const samples *s)
                 (long long)p->facts.tokens);
 }
 
+static status mix_sources(reading *r, arena *a)
+{
+    samples *s = r->s;
+    const packed_set *p = &s->sets[DATA_TRAIN];
+    for (int64_t i = 0; i < s->source_count && s->source_count > 1; i++) {
+        const int64_t first = p->begin_of[i], last = p->begin_of[i + 1];
+        if (first == last) {
+            return fail(ST_DATA, "data.train: entry %lld holds no sample to train on",
+                        (long long)i + 1);
+        }
+        r->sources[i].sequences = p->first_row[i + 1] - p->first_row[i];
+        r->sources[i].tokens = p->begin[last] - p->begin[first];
+    }
+    return mix_open(a, r->spec, r->sources, s->source_count, &s->weighted);
+}
+
 static status fill_all(const host *h, arena *a, const data_dataset_spec *spec, samples *s)
 {
     reading r = {.h = h, .spec = spec, .s = s};
@@ -372,6 +417,7 @@ static status fill_all(const host *h, arena *a, const data_dataset_spec *spec, s
     data_chat_close(r.chat);
     for (int i = 0; i < DATA_SPLIT_COUNT && st == ST_OK; i++) st = pack_set(&s->sets[i], s);
     if (st == ST_OK) st = check(s);
+    if (st == ST_OK) st = mix_sources(&r, a);
     return st == ST_OK ? make_id(s) : st;
 }
 
@@ -402,6 +448,8 @@ void samples_close(samples *s)
         data_ids_deinit(&p->ids);
         data_bytes_deinit(&p->trained);
         data_bytes_deinit(&p->wanted);
+        data_bytes_deinit(&p->names);
+        data_bytes_deinit(&p->hidden);
         data_bytes_deinit(&p->advantage);
         data_bytes_deinit(&p->old);
         data_bytes_deinit(&p->reference);
@@ -410,121 +458,5 @@ void samples_close(samples *s)
         free(p->order);
         free(p->row_begin);
         *p = (packed_set){.begin = NULL};
-    }
-}
-
-// ---- rows ---------------------------------------------------------------------------------------
-
-int64_t samples_rows(const samples *s, data_split split)
-{
-    return s->sets[split].row_count;
-}
-
-int64_t samples_tokens(const samples *s, data_split split)
-{
-    return s->sets[split].facts.tokens;
-}
-
-const data_sample_facts *samples_facts(const samples *s, data_split split)
-{
-    return &s->sets[split].facts;
-}
-
-hash128 samples_id(const samples *s)
-{
-    return s->id;
-}
-
-int64_t samples_row_at(const samples *s, data_split split, int64_t n, int64_t *epoch)
-{
-    const int64_t rows = s->sets[split].row_count;
-    *epoch = split == DATA_TRAIN ? n / rows : 0;
-    if (split == DATA_VALID) return n % rows;
-    return rng_permute(s->seed, epoch_stream(*epoch), rows, n % rows);
-}
-
-typedef struct cells {
-    int32_t *ids, *labels, *positions, *documents; // the last two may be NULL
-    bool masked, restarts;                         // positions restart at 0 in each sample
-} cells;
-
-static void cell_put(const cells *c, int64_t at, int64_t position, int64_t document)
-{
-    if (c->positions != NULL) c->positions[at] = (int32_t)(c->restarts ? position : at);
-    if (c->documents != NULL) c->documents[at] = (int32_t)(c->masked ? document : 0);
-}
-
-int64_t samples_pairs(const samples *s, data_split split, int64_t n, data_pair *out)
-{
-    const packed_set *p = &s->sets[split];
-    int64_t epoch = 0, at = 0, count = 0;
-    const int64_t row = samples_row_at(s, split, n, &epoch);
-    for (int64_t i = p->row_begin[row]; i < p->row_begin[row + 1]; i++, count++) {
-        const int64_t k = p->order[i], begin = p->begin[k];
-        out[count] = (data_pair){.sample = k,
-                                 .first = at,
-                                 .second = at + p->second[k] - begin,
-                                 .wanted = p->wanted.items[k] != 0};
-        at += p->begin[k + 1] - begin;
-    }
-    return count;
-}
-
-void samples_rollouts(const samples *s, data_split split, int64_t n, const data_numbers *to)
-{
-    const packed_set *p = &s->sets[split];
-    int64_t epoch = 0, at = 0;
-    const int64_t row = samples_row_at(s, split, n, &epoch);
-    for (int64_t i = p->row_begin[row]; i < p->row_begin[row + 1]; i++) {
-        const int64_t k = p->order[i], begin = p->begin[k], end = p->begin[k + 1];
-        for (int64_t t = begin; t + 1 < end; t++) { // a row has the numbers of its label
-            const int64_t from = (t + 1) * (int64_t)sizeof(double), place = at + t - begin;
-            memcpy(&to->old[place], p->old.items + from, sizeof(double));
-            memcpy(&to->reference[place], p->reference.items + from, sizeof(double));
-            memcpy(&to->advantage[place], p->advantage.items + k * (int64_t)sizeof(double),
-                   sizeof(double));
-        }
-        at += end - begin;
-    }
-}
-
-int64_t samples_count(const samples *s, data_split split)
-{
-    return s->sets[split].sample_count;
-}
-
-// Tokens [begin, end) become a document from row *at on.
-static void document_fill(const packed_set *p, const cells *c, int64_t begin, int64_t end,
-                          int64_t document, int64_t *at)
-{
-    for (int64_t t = begin; t < end; t++, (*at)++) {
-        const bool has_label = t + 1 < end && p->trained.items[t + 1] != 0;
-        c->ids[*at] = p->ids.items[t];
-        c->labels[*at] = has_label ? p->ids.items[t + 1] : DATA_LABEL_IGNORED;
-        cell_put(c, *at, t - begin, document);
-    }
-}
-
-void samples_fill(const samples *s, data_split split, int64_t n, const data_rows *rows)
-{
-    const packed_set *p = &s->sets[split];
-    const cells c = {rows->ids,
-                     rows->labels,
-                     rows->positions,
-                     rows->documents,
-                     s->packing != DATA_PACKING_PLAIN,
-                     s->restarts};
-    int64_t epoch = 0, at = 0, document = 0;
-    const int64_t row = samples_row_at(s, split, n, &epoch);
-    for (int64_t i = p->row_begin[row]; i < p->row_begin[row + 1]; i++, document++) {
-        const int64_t k = p->order[i];
-        document_fill(p, &c, p->begin[k], p->second[k], document, &at);
-        if (p->second[k] < p->begin[k + 1]) document++;
-        document_fill(p, &c, p->second[k], p->begin[k + 1], document, &at);
-    }
-    for (int64_t pad = at; at < s->seq; at++) {
-        c.ids[at] = s->pad;
-        c.labels[at] = DATA_LABEL_IGNORED;
-        cell_put(&c, at, at - pad, document);
     }
 }

@@ -29,6 +29,10 @@ int64_t samples_row_at(const samples *s, data_split split, int64_t n, int64_t *e
 int64_t samples_pairs(const samples *s, data_split split, int64_t n, data_pair *out);
 void samples_rollouts(const samples *s, data_split split, int64_t n, const data_numbers *to);
 int64_t samples_count(const samples *s, data_split split);
+// Leaves samples out, in place of those before: padding takes their places, and no other row
+// changes. An entry is "FILE:LINE" or the "id" of a line. *found: samples.
+NODISCARD status samples_exclude(samples *s, const char *const *entries, int64_t count,
+                                 int64_t *found);
 void samples_fill(const samples *s, data_split split, int64_t n, const data_rows *rows);
 
 #ifdef __cplusplus

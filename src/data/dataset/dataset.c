@@ -3,7 +3,6 @@
 #include "base/text.h"
 #include "data/dataset/dataset_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 // ---- opening ------------------------------------------------------------------------------------
@@ -25,20 +24,6 @@ static status count_sequences(const data_dataset *d, source *s)
                 text_plural(s->file_count, "s"), (long long)seq, (long long)seq + 1);
 }
 
-// Weights and numbers of epochs do not mix.
-static status check_epochs(const source_entries *entries)
-{
-    bool any_weight = false, any_epochs = false;
-    for (int64_t i = 0; i < entries->count; i++) {
-        any_weight = any_weight || (entries->items[i].has_weight && !entries->items[i].has_epochs);
-        any_epochs = any_epochs || entries->items[i].has_epochs;
-    }
-    if (!any_weight || !any_epochs) return ST_OK;
-    return fail(ST_CONFIG_CONFLICT,
-                "data.train: some entries have weights (=2) and some numbers of epochs (=2x); give "
-                "one or the other");
-}
-
 static status open_train(const host *h, arena *a, const data_dataset_spec *spec, data_dataset *d)
 {
     if (spec->train_count < 1 || spec->train_count > DATA_SOURCES_MAX) {
@@ -55,7 +40,7 @@ static status open_train(const host *h, arena *a, const data_dataset_spec *spec,
         any_weight = any_weight || any_epochs || entries.items[i].has_weight;
     }
     any_weight = any_weight || spec->temperature > 0.0 || spec->phase_count > 0;
-    TRY(check_epochs(&entries));
+    TRY(source_entries_check(&entries));
     const int64_t count = any_weight ? entries.count : 1;
     TRY(arena_new(a, count, &d->train));
     d->train_count = count;
@@ -100,55 +85,19 @@ static int64_t train_sequences(const source *s)
     return s->sequences - s->held_out_sequences;
 }
 
-// The weight of a source in the mix: epochs times its sequences, or the weight of its entry; with a
-// temperature, the weight, or the tokens where no entry has one, to the power 1 / temperature.
-static double mix_weight(const data_dataset *d, const data_dataset_spec *spec, int64_t i)
-{
-    const source *s = &d->train[i];
-    bool any_weight = false;
-    for (int64_t k = 0; k < d->train_count; k++) any_weight = any_weight || d->train[k].has_weight;
-    double weight = s->weight;
-    if (s->has_epochs) weight *= (double)train_sequences(s);
-    if (spec->temperature <= 0.0) return weight;
-    if (!any_weight && !s->has_epochs) weight = (double)s->tokens;
-    return pow(weight, 1.0 / spec->temperature);
-}
-
-static status check_phase(const data_dataset *d, const data_phase *p, int64_t after)
-{
-    double sum = 0.0;
-    if (p->weight_count != d->train_count) {
-        return fail(ST_CONFIG_CONFLICT,
-                    "data.curriculum: a phase has %lld weights, but data.train has %lld sources",
-                    (long long)p->weight_count, (long long)d->train_count);
-    }
-    for (int64_t i = 0; i < p->weight_count; i++) sum += p->weights[i];
-    if (!(sum > 0.0)) return fail(ST_CONFIG_RANGE, "data.curriculum: a phase without any weight");
-    if (p->first > after) return ST_OK;
-    return fail(ST_CONFIG_RANGE, "data.curriculum: the steps of its phases must ascend");
-}
-
 static status open_mix(arena *a, const data_dataset_spec *spec, data_dataset *d)
 {
-    double *weights = NULL;
-    d->weighted.source_count = d->train_count;
-    if (d->train_count == 1) {
-        if (spec->phase_count == 0) return ST_OK;
-        return fail(ST_CONFIG_CONFLICT, "data.curriculum: data.train has one source");
+    mix_source *sources = NULL;
+    TRY(arena_new(a, d->train_count, &sources));
+    for (int64_t i = 0; i < d->train_count; i++) {
+        const source *s = &d->train[i];
+        sources[i] = (mix_source){.weight = s->weight,
+                                  .has_weight = s->has_weight,
+                                  .has_epochs = s->has_epochs,
+                                  .sequences = train_sequences(s),
+                                  .tokens = s->tokens};
     }
-    TRY(arena_new(a, d->train_count, &weights));
-    for (int64_t i = 0; i < d->train_count; i++) weights[i] = mix_weight(d, spec, i);
-    if (spec->phase_count >= DATA_PHASES_MAX) {
-        return fail(ST_CONFIG_RANGE, "data.curriculum: more than %d phases", DATA_PHASES_MAX - 1);
-    }
-    if (spec->phase_count == 0 || spec->phases[0].first > 0)
-        TRY(mix_add(a, &d->weighted, 0, weights));
-    for (int64_t k = 0; k < spec->phase_count; k++) {
-        const data_phase *p = &spec->phases[k];
-        TRY(check_phase(d, p, k > 0 ? spec->phases[k - 1].first : -1));
-        TRY(mix_add(a, &d->weighted, p->first, p->weights));
-    }
-    return ST_OK;
+    return mix_open(a, spec, sources, d->train_count, &d->weighted);
 }
 
 static void add_up(data_dataset *d)
@@ -216,13 +165,6 @@ static status check_vocab(const data_dataset_spec *spec)
 // The dataset of samples: rows instead of places in streams.
 static status open_samples(const host *h, arena *a, const data_dataset_spec *spec, data_dataset *d)
 {
-    if (spec->temperature > 0.0 || spec->phase_count > 0) {
-        return fail(
-            ST_UNSUPPORTED,
-            "samples of conversations have no weights yet, so train.objective = sft takes no "
-            "data.%s",
-            spec->temperature > 0.0 ? "temperature" : "curriculum");
-    }
     TRY(samples_open(h, a, spec, &d->sample_set));
     for (int i = 0; i < DATA_SPLIT_COUNT; i++) {
         d->sequences[i] = samples_rows(d->sample_set, (data_split)i);

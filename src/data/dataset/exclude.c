@@ -137,11 +137,8 @@ status data_dataset_exclude(data_dataset *d, const char *const *entries, int64_t
     excluded_ranges *all = NULL;
     *found = 0;
     d->exclude = NULL;
+    if (d->sample_set != NULL) return samples_exclude(d->sample_set, entries, count, found);
     if (count == 0) return ST_OK;
-    if (d->sample_set != NULL) {
-        return fail(ST_UNSUPPORTED, "data.exclude names documents of texts; take samples of "
-                                    "train.objective = sft out of their file");
-    }
     TRY(arena_new(d->a, d->train_count, &all));
     TRY(arena_new(d->a, count, &x.sorted));
     for (int64_t i = 0; i < count; i++) x.sorted[i] = entries[i];

@@ -128,3 +128,56 @@ void mix_hash(const mix *m, hash_stream *hash)
         hash_add(hash, p->quota, m->source_count * (int64_t)sizeof(*p->quota));
     }
 }
+
+// ---- datasets -----------------------------------------------------------------------------------
+
+// Epochs times sequences, or the weight of the entry; with a temperature, the weight, or the tokens
+// where no entry has one, to the power 1 / temperature.
+static double weight_of(const data_dataset_spec *spec, const mix_source *sources, int64_t count,
+                        int64_t i)
+{
+    bool any_weight = false;
+    for (int64_t k = 0; k < count; k++) any_weight = any_weight || sources[k].has_weight;
+    double weight = sources[i].weight;
+    if (sources[i].has_epochs) weight *= (double)sources[i].sequences;
+    if (spec->temperature <= 0.0) return weight;
+    if (!any_weight && !sources[i].has_epochs) weight = (double)sources[i].tokens;
+    return pow(weight, 1.0 / spec->temperature);
+}
+
+static status check_phase(const data_phase *p, int64_t source_count, int64_t after)
+{
+    double sum = 0.0;
+    if (p->weight_count != source_count) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "data.curriculum: a phase has %lld weights, but data.train has %lld sources",
+                    (long long)p->weight_count, (long long)source_count);
+    }
+    for (int64_t i = 0; i < p->weight_count; i++) sum += p->weights[i];
+    if (!(sum > 0.0)) return fail(ST_CONFIG_RANGE, "data.curriculum: a phase without any weight");
+    if (p->first > after) return ST_OK;
+    return fail(ST_CONFIG_RANGE, "data.curriculum: the steps of its phases must ascend");
+}
+
+status mix_open(arena *a, const data_dataset_spec *spec, const mix_source *sources, int64_t count,
+                mix *out)
+{
+    double *weights = NULL;
+    out->source_count = count;
+    if (count == 1) {
+        if (spec->phase_count == 0) return ST_OK;
+        return fail(ST_CONFIG_CONFLICT, "data.curriculum: data.train has one source");
+    }
+    TRY(arena_new(a, count, &weights));
+    for (int64_t i = 0; i < count; i++) weights[i] = weight_of(spec, sources, count, i);
+    if (spec->phase_count >= DATA_PHASES_MAX) {
+        return fail(ST_CONFIG_RANGE, "data.curriculum: more than %d phases", DATA_PHASES_MAX - 1);
+    }
+    if (spec->phase_count == 0 || spec->phases[0].first > 0) TRY(mix_add(a, out, 0, weights));
+    for (int64_t k = 0; k < spec->phase_count; k++) {
+        const data_phase *p = &spec->phases[k];
+        TRY(check_phase(p, count, k > 0 ? spec->phases[k - 1].first : -1));
+        TRY(mix_add(a, out, p->first, p->weights));
+    }
+    return ST_OK;
+}

@@ -25,6 +25,17 @@ typedef struct mix {
     int64_t phase_count, source_count;
 } mix;
 
+// A source of the mix.
+typedef struct mix_source {
+    double weight; // of its entry of data.train, or a number of epochs
+    bool has_weight, has_epochs;
+    int64_t sequences, tokens; // of an epoch
+} mix_source;
+// Makes the mix of a dataset: the weights of the entries, data.temperature, and the phases of
+// data.curriculum. One source: no phase.
+NODISCARD status mix_open(arena *a, const data_dataset_spec *spec, const mix_source *sources,
+                          int64_t count, mix *out);
+
 // Adds a phase with these weights, of which at least one is positive; `first` ascends from 0.
 NODISCARD status mix_add(arena *a, mix *m, int64_t first, const double *weights);
 // The source of sequence n, and its number among those that the source gives.

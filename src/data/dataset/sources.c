@@ -100,6 +100,19 @@ status source_entries_add(const host *h, arena *a, const char *entry, source_ent
     return add_entry(a, out, &e);
 }
 
+status source_entries_check(const source_entries *entries)
+{
+    bool any_weight = false, any_epochs = false;
+    for (int64_t i = 0; i < entries->count; i++) {
+        any_weight = any_weight || (entries->items[i].has_weight && !entries->items[i].has_epochs);
+        any_epochs = any_epochs || entries->items[i].has_epochs;
+    }
+    if (!any_weight || !any_epochs) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "data.train: some entries have weights (=2) and some numbers of epochs (=2x); give "
+                "one or the other");
+}
+
 status data_path_check(const char *path)
 {
     static const char *const rows[][2] = {

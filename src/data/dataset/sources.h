@@ -45,6 +45,8 @@ typedef struct source_entries {
 // finite; that of a corpus multiplies the weights of its sources.
 NODISCARD status source_entries_add(const host *h, arena *a, const char *entry,
                                     source_entries *out);
+// Refuses entries with weights next to entries with numbers of epochs.
+NODISCARD status source_entries_check(const source_entries *entries);
 // Adds the files of a path or glob: prepares texts and opens all files.
 NODISCARD status source_add(const host *h, arena *a, const data_dataset_spec *spec,
                             const char *path, source *s);
