@@ -164,33 +164,29 @@ static status encode(data_tokenizer *t, const char *text, int64_t count, int fla
     return encode_stretch(b, text + begin, count - begin, out);
 }
 
-// The tokens have no spare bytes, so a copy must have their size; those of most are at most 8.
-static inline void copy_short(char *to, const char *from, int32_t count)
+static status decode_one(const bpe *b, int32_t id, int flags, data_bytes *out)
 {
-    if (count >= 4) {
-        uint32_t first, last;
-        memcpy(&first, from, 4);
-        memcpy(&last, from + count - 4, 4);
-        memcpy(to, &first, 4);
-        memcpy(to + count - 4, &last, 4);
-        return;
-    }
-    for (int32_t i = 0; i < count; i++) to[i] = from[i];
+    if (id < 0 || id >= b->tokens_count) return ST_OK;
+    const bpe_token *t = &b->shown[id];
+    const bool skips = (flags & DATA_DECODE_SKIP_SPECIAL) != 0 && (t->flags & BPE_SPECIAL) != 0;
+    if ((t->flags & BPE_PRESENT) == 0 || skips) return ST_OK;
+    return data_bytes_add(out, t->bytes, t->count);
 }
 
+// A short token is copied with the bytes behind it, which the next token overwrites.
 status bpe_decode(const bpe *b, const int32_t *ids, int64_t count, int flags, data_bytes *out)
 {
-    const bool skips = (flags & DATA_DECODE_SKIP_SPECIAL) != 0;
     for (int64_t i = 0; i < count; i++) {
-        if (ids[i] < 0 || ids[i] >= b->tokens_count) continue;
-        const bpe_token *t = &b->shown[ids[i]];
-        if ((t->flags & BPE_PRESENT) == 0 || (skips && (t->flags & BPE_SPECIAL) != 0)) continue;
-        if (t->count > 8 || out->capacity - out->count < t->count) {
-            TRY(data_bytes_add(out, t->bytes, t->count));
+        const int32_t id = ids[i];
+        const bool is_known = id >= 0 && id < b->tokens_count;
+        const bpe_short *s = is_known ? &b->shorts[id] : NULL;
+        const bool has_space = out->capacity - out->count >= (int64_t)sizeof(*s);
+        if (s == NULL || s->count == 255 || !has_space) {
+            TRY(decode_one(b, id, flags, out));
             continue;
         }
-        copy_short(out->items + out->count, t->bytes, t->count);
-        out->count += t->count;
+        memcpy(out->items + out->count, s, sizeof(*s));
+        out->count += s->count;
     }
     return ST_OK;
 }

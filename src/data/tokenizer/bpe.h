@@ -41,10 +41,18 @@ typedef struct bpe_candidate {
 typedef struct bpe_cache bpe_cache;
 typedef struct bpe_quick bpe_quick;
 
+// The bytes of a plain token of at most 15 bytes, in one place for decoding; count 255: see
+// `shown`.
+typedef struct bpe_short {
+    char bytes[15];
+    uint8_t count;
+} bpe_short;
+
 typedef struct bpe {
     uint8_t *classes; // SPLIT_CLASS_POINTS
     bpe_token *tokens;
     bpe_token *shown; // what ids decode to; the same but for respelled tokens
+    bpe_short *shorts;
     int64_t tokens_count;
     int32_t byte_ids[256]; // -1: no token
     bool has_all_bytes;

@@ -96,6 +96,20 @@ static status show_tokens(bpe_builder *b)
     return ST_OK;
 }
 
+static status shorten_tokens(bpe_builder *b)
+{
+    bpe *v = b->vocab;
+    TRY(arena_new(b->a, v->tokens_count, &v->shorts));
+    for (int64_t id = 0; id < v->tokens_count; id++) {
+        const bpe_token *t = &v->shown[id];
+        bpe_short *s = &v->shorts[id];
+        const bool is_plain = (t->flags & BPE_PRESENT) != 0 && (t->flags & BPE_SPECIAL) == 0;
+        s->count = is_plain && t->count <= (int32_t)sizeof(s->bytes) ? (uint8_t)t->count : 255;
+        if (s->count != 255 && s->count > 0) memcpy(s->bytes, t->bytes, s->count);
+    }
+    return ST_OK;
+}
+
 status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **out)
 {
     bpe *v = b->vocab;
@@ -105,6 +119,7 @@ status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **o
     TRY(arena_new(b->a, 1, &t));
     const int32_t eot = find_eot(v, eot_text);
     eot_guard(v, eot);
+    TRY(shorten_tokens(b));
     for (int64_t id = 0; id < v->tokens_count; id++) {
         const bpe_token *token = &v->shown[id];
         add_number(b->hash, token->flags);
