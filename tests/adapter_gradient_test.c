@@ -19,6 +19,7 @@ enum { SEQS = 2, SEQ = 5, ROWS = SEQS * SEQ, LAYERS = 2 };
 
 typedef struct subject {
     arena *a;
+    op_quant quant;
     op_program *p;
     kern_interpret *it;
 } subject;
@@ -39,6 +40,24 @@ static double value_of(int64_t tensor, int64_t element)
     return (double)(x >> 11) * 0x1p-52 - 1.0;
 }
 
+// Rows of a weight in few bits. (All rows here are shorter than a block.)
+static void bytes_fill(const subject *s, tensor_id t)
+{
+    const int64_t bytes = s->p->tensors[t].dims[1].scale;
+    const int64_t rows = s->p->tensors[t].dims[0].scale;
+    const int64_t columns = s->quant == QUANT_INT8 ? bytes - 4 : 2 * (bytes - 4);
+    float x[QUANT_BLOCK];
+    uint8_t row[QUANT_BLOCK + 4];
+    assert_true(columns <= QUANT_BLOCK);
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t k = 0; k < columns; k++) x[k] = (float)value_of(t, i * columns + k);
+        op_quant_row_encode(s->quant, x, columns, row);
+        for (int64_t k = 0; k < bytes; k++) {
+            kern_interpret_put(s->it, t, i * bytes + k, (double)row[k]);
+        }
+    }
+}
+
 static void fill(const subject *s)
 {
     for (tensor_id t = 0; t < (tensor_id)s->p->tensor_count; t++) {
@@ -47,6 +66,10 @@ static void fill(const subject *s)
                               tensor->role == ROLE_CONSTANT || tensor->role == ROLE_INPUT_GRAD ||
                               tensor->role == ROLE_BATCH;
         if (!is_given || tensor->view_of != TENSOR_NONE) continue;
+        if (tensor->type == DTYPE_U8) {
+            bytes_fill(s, t);
+            continue;
+        }
         const int64_t count = kern_interpret_elements(s->it, t);
         for (int64_t e = 0; e < count; e++) {
             const double value = tensor->role == ROLE_BATCH ? (double)(e % SEQ) : value_of(t, e);
@@ -56,14 +79,20 @@ static void fill(const subject *s)
 }
 
 // The second layer: no weight below it is frozen alone, so its input has a gradient.
+typedef struct subject_kind {
+    bool dora;
+    op_quant quant;
+} subject_kind;
+
 static void subject_init(subject *s, const char *arch, const char *const *targets, int64_t count,
-                         bool dora)
+                         subject_kind kind)
 {
     const host *h = host_real();
     run_config r = {.model = {.layers = LAYERS, .dim = 12, .heads = 2, .vocab = 20, .context = SEQ},
                     .train = {.seq = SEQ}};
     decoder_spec spec;
     memset(s, 0, sizeof(*s));
+    s->quant = kind.quant;
     must(arena_create("adapter gradients", 0, &s->a));
     r.model.kv_heads = strcmp(arch, "gpt2") == 0 ? 2 : 1;
     r.model.ffn_dim = 8;
@@ -74,8 +103,11 @@ static void subject_init(subject *s, const char *arch, const char *const *target
     const char **copy = NULL;
     must(arena_new(s->a, count + 1, &copy));
     for (int64_t i = 0; i < count; i++) copy[i] = targets[i];
-    spec.adapter = (model_adapter){
-        .rank = 2, .alpha = 3.0, .dora = dora, .targets = {.items = copy, .count = count}};
+    spec.adapter = (model_adapter){.rank = 2,
+                                   .alpha = 3.0,
+                                   .dora = kind.dora,
+                                   .quant = kind.quant,
+                                   .targets = {.items = copy, .count = count}};
     const model_options options = {
         .purpose = PURPOSE_TRAIN, .compute = DTYPE_F64, .grad = DTYPE_F64, .seq = SEQ};
     op_model *m = NULL;
@@ -163,12 +195,13 @@ static void tensor_check(const subject *s, tensor_id t)
 }
 
 // Checks every trained weight; all others have no gradient. Returns the number of trained ones.
-static int model_check(const char *arch, const char *const *targets, int64_t count, bool dora)
+static int kind_check(const char *arch, const char *const *targets, int64_t count,
+                      subject_kind kind)
 {
     subject s;
     int trained = 0;
-    subject_init(&s, arch, targets, count, dora);
-    if (dora) lengths_keep(&s);
+    subject_init(&s, arch, targets, count, kind);
+    if (kind.dora) lengths_keep(&s);
     for (tensor_id t = 0; t < (tensor_id)s.p->tensor_count; t++) {
         const op_tensor *tensor = &s.p->tensors[t];
         if (tensor->role == ROLE_INPUT) tensor_check(&s, t);
@@ -181,6 +214,11 @@ static int model_check(const char *arch, const char *const *targets, int64_t cou
     }
     arena_destroy(s.a);
     return trained;
+}
+
+static int model_check(const char *arch, const char *const *targets, int64_t count, bool dora)
+{
+    return kind_check(arch, targets, count, (subject_kind){.dora = dora});
 }
 
 static void all_matrices(void **state)
@@ -212,12 +250,26 @@ static void lengths_of_rows(void **state)
     assert_int_equal(model_check("qwen3", some, COUNT_OF(some), true), 2 + 3 + 3);
 }
 
+// Differences see the numbers that the base model's bytes stand for.
+static void base_in_few_bits(void **state)
+{
+    (void)state;
+    static const char *const queries[] = {"q_proj", "v_proj"};
+    for (op_quant quant = QUANT_INT8; quant <= QUANT_NF4; quant++) {
+        assert_int_equal(kind_check("qwen2", NULL, 0, (subject_kind){.quant = quant}), 4 + 7);
+        assert_int_equal(kind_check("gpt2", NULL, 0, (subject_kind){.quant = quant}), 4 + 4);
+        assert_int_equal(kind_check("qwen3", queries, 2, (subject_kind){.quant = quant}), 1 + 2);
+    }
+    assert_int_equal(kind_check("qwen2", NULL, 0, (subject_kind){true, QUANT_NF4}), 4 + 7 + 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_matrices),
         cmocka_unit_test(some_parts_of_fused_matrices),
         cmocka_unit_test(lengths_of_rows),
+        cmocka_unit_test(base_in_few_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

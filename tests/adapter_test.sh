@@ -108,6 +108,28 @@ same "the same" "$(cat out)" "$(cat text)"
 
 code "training goes on from the folder" 0 train more train.steps=1 $over adapter.from=peft
 
+# ---- a base model in few bits: one digest in every layout, and less memory for its weights
+wide="model.layers=2 model.dim=128 model.heads=4 model.ffn_dim=256"
+number=0
+for kind in int8 nf4; do
+    few="$wide adapter.kind=lora adapter.rank=4 adapter.quantize=$kind"
+    code "$kind" 0 train "$kind" $strict $few
+    for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" layout.cp=2 train.recompute=full; do
+        number=$((number + 1))
+        [ -z "${TRIALS_PART:-}" ] || [ $number = 1 ] || [ $number = 8 ] || continue
+        code "$kind $layout" 0 train "$kind$number" $strict $few $layout
+        same "$kind $layout: the same digest" "$(digest "$kind$number")" "$(digest "$kind")"
+    done
+done
+code "all bits" 0 train bits $strict $wide adapter.kind=lora adapter.rank=4
+# 2 layers of 4 x 128 x 128 + 3 x 128 x 256 numbers: 4 bytes each, or 68 or 36 bytes for 64 of them. What
+# products widen for a moment is less than the difference.
+if [ "$(arena nf4)" -lt "$(arena int8)" ] && [ "$(arena int8)" -lt "$(arena bits)" ]; then passed "fewer bits take less memory"; else failed "fewer bits take less memory"; fi
+code "columns that tp cannot cut between blocks" 3 train bad model.dim=96 model.heads=4 model.ffn_dim=200 adapter.kind=lora adapter.quantize=int8 layout.tp=2
+says "are named" err 'whose blocks have 64'
+code "no adapter" 3 train bad $wide adapter.quantize=nf4
+says "has no effect" err 'the run has no adapter'
+
 # ---- adapters by name over one base model: each request says what the model with its adapter alone says
 code "another adapter" 0 train two train.steps=2 $over adapter.kind=rslora adapter.rank=2 adapter.targets=mlp.down,k_proj optimizer.lr=0.1
 code "as a folder" 0 "$trireme" export two peft-two --adapter

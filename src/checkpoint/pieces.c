@@ -275,12 +275,39 @@ bool ckpt_weight_is_here(const ckpt_state *s, int64_t weight, int64_t begin, int
     return false;
 }
 
+// Stores rows of a weight that is held in few bits. A rank's piece begins and ends between blocks.
+static status put_quantized(const ckpt_state *s, int64_t weight, int part, const float *values)
+{
+    const op_weight *w = &s->model->weights[weight];
+    const state_item item = item_of(s, weight, part, false);
+    const plan_piece p = state_piece(s, &item, s->rank);
+    if (p.rows == 0 || item.run_row < 0) return ST_OK;
+    const int64_t bytes = op_quant_row_bytes(w->quant, p.columns), first = p.at / p.columns;
+    uint8_t *row = malloc((size_t)bytes);
+    if (row == NULL) return fail(ST_NO_MEMORY, "no memory for a row of %s", w->name);
+    status st = ST_OK;
+    for (int64_t i = 0; i < p.rows && st == ST_OK; i++) {
+        const float *from = values + plan_piece_row(&p, i) * w->columns + p.column;
+        op_quant_row_encode(w->quant, from, p.columns, row);
+        st = exec_write(s->e, item.run_row, (first + i) * bytes, row, bytes);
+    }
+    free(row);
+    return st;
+}
+
 status ckpt_weight_put_range(const ckpt_state *s, int64_t weight, int64_t begin, int64_t count,
                              const float *values)
 {
     const op_weight *w = &s->model->weights[weight];
     ASSERT(begin >= 0 && count >= 0 && begin + count <= w->rows * w->columns);
     const int copies = state_has_master(s, weight) ? 2 : 1;
+    if (w->quant != QUANT_NONE) {
+        ASSERT(begin == 0 && count == w->rows * w->columns);
+        for (int i = 0; i < w->part_count; i++) {
+            TRY(put_quantized(s, weight, i, values + w->parts[i].row_begin * w->columns));
+        }
+        return ST_OK;
+    }
     void *chunk = malloc(STATE_CHUNK_BYTES);
     if (chunk == NULL) return fail(ST_NO_MEMORY, "no memory to convert %s", w->name);
     status st = ST_OK;

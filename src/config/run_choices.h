@@ -69,6 +69,8 @@ typedef enum run_adapter {
     RUN_ADAPTER_RSLORA,
     RUN_ADAPTER_DORA
 } run_adapter;
+// How the base model's matrices are held: the values of op_quant.
+typedef enum run_quantize { RUN_QUANTIZE_NONE, RUN_QUANTIZE_INT8, RUN_QUANTIZE_NF4 } run_quantize;
 // The divisor of the advantages of a group.
 typedef enum run_scale { RUN_SCALE_GROUP, RUN_SCALE_NONE } run_scale;
 // The form of a line of data.train, and the turns of an assistant that are trained: data/chat.h.

@@ -64,7 +64,8 @@ typedef struct run_config {
     run_rollout rollout;
     run_reward reward;
     struct {
-        int32_t kind; // run_adapter
+        int32_t kind;     // run_adapter
+        int32_t quantize; // run_quantize
         int64_t rank;
         double alpha, dropout;
         option_list targets; // names or patterns of matrices; empty: all of attention and MLP

@@ -266,8 +266,9 @@ static void check_adapter(checker *k)
     static const char *const of_base[] = {"model.router.bias_rate", NULL};
     static const char *const of_folder[] = {"adapter.kind", "adapter.rank", "adapter.alpha",
                                             "adapter.targets", NULL};
-    static const char *const of_adapter[] = {"adapter.rank", "adapter.alpha", "adapter.targets",
-                                             "adapter.dropout", NULL};
+    static const char *const of_adapter[] = {"adapter.rank",     "adapter.alpha",
+                                             "adapter.targets",  "adapter.dropout",
+                                             "adapter.quantize", NULL};
     if (k->r->adapter.from != NULL || k->r->adapter.kind != RUN_ADAPTER_NONE) {
         check_refuse_keys(k, of_base, "the base model under an adapter keeps its values");
     }

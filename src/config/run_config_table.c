@@ -173,6 +173,11 @@ static const option rows[] = {
           .also = "target_modules, lora_target, lora_target_modules"),
     REAL("adapter.dropout", adapter.dropout, "0", 0, 0.999, FIXED,
          .help = "dropout probability of the input of an adapter", .also = "lora_dropout"),
+    CHOICE("adapter.quantize", adapter.quantize, "none", "none, int8, nf4", FIXED,
+           .help = "how the base model's matrices of attention and MLP are held while an adapter "
+                   "trains: blocks of 64 columns in int8 or nf4 with a scale each, which products "
+                   "widen where they read them (QLoRA)",
+           .also = "load_in_4bit, load_in_8bit, bnb_4bit_quant_type, quantization"),
     OTHER("adapter.from", PATH, adapter.from, NULL, FIXED,
           .help = "folder of PEFT (adapter_config.json, adapter_model.safetensors) with the "
                   "adapter that training begins with, and its kind, rank, alpha and targets",

@@ -198,6 +198,7 @@ static status weight_make(building *b, const char *prefix, const block_weight *w
                        .is_expert = w->cut_dim[AXIS_EP] >= 0,
                        .stripe = w->stripe,
                        .matrix_rows = w->matrix_rows,
+                       .quant = w->quant,
                        .is_adapter = w->adapter};
     memcpy(out->cut_dim, w->cut_dim, sizeof(out->cut_dim));
     TRY(named(b->a, prefix, w->name, &out->name));

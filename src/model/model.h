@@ -85,6 +85,7 @@ typedef struct model_adapter {
     int64_t rank; // 0: there is no adapter, and all weights are trained
     double alpha; // scale is alpha / rank, or with rslora alpha / sqrt(rank)
     bool rslora, dora;
+    op_quant quant;      // of the base model's projections, in training
     float dropout;       // of x before A
     option_list targets; // names or patterns of matrices; empty: all of attention and MLP
     bool are_modules;    // targets are whole names of modules, as a file of PEFT has them

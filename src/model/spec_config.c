@@ -206,6 +206,7 @@ static status adapter_apply(const host *h, arena *a, const run_config *c, decode
                                      .saved = DTYPE_F32};
     }
     s->adapter.dropout = (float)c->adapter.dropout;
+    s->adapter.quant = (op_quant)c->adapter.quantize;
     return ST_OK;
 }
 

@@ -49,6 +49,7 @@ typedef struct op_weight {
     bool frozen;         // not trained: it has no gradient and no optimizer state
     bool balanced;       // frozen, but moved by the load of experts at the end of a step
     bool is_expert;      // its rows are those of experts, which ranks along AXIS_EP share
+    op_quant quant;      // frozen, and its rows are held as op/quantized.h says; columns: numbers
     bool is_adapter;     // an adapter's, not the base model's
     int32_t expert_ways; // above 1: it has the experts of one of so many ranks
     // Where tp cuts experts along dim 0: rows of a part (gate, up) of an expert in the whole

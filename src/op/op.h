@@ -118,6 +118,11 @@ NODISCARD status op_row_squares(op_program *p, const tensor_id in[3], float scal
                                 tensor_id *squares);
 NODISCARD status op_magnitude(op_program *p, tensor_id x, tensor_id m, tensor_id squares,
                               tensor_id *y);
+// A weight of bytes as numbers, in a tensor of the compute type; again: for a backward pass, if w
+// is such a tensor, else w.
+NODISCARD status op_dequantize(op_program *p, tensor_id q, op_quant kind, int64_t columns,
+                               tensor_id *w);
+NODISCARD status op_dequantize_again(op_program *p, tensor_id w, tensor_id *out);
 NODISCARD status op_add_bias(op_program *p, tensor_id x, tensor_id bias, tensor_id *y);
 NODISCARD status op_soft_cap(op_program *p, tensor_id x, float cap, tensor_id *y);
 NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);

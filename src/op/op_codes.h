@@ -72,6 +72,7 @@ extern "C" {
 //                  w + attrs.scale b a
 //   MAGNITUDE      x(N,M) m(M) sq(1,M)              -> y(N,M): column j times m[j] / root of sq[j];
 //                  its gradient too
+//   DEQUANTIZE     q(M,P), bytes                    -> w(M,K): attrs.quant (op/quantized.h)
 //   MAGNITUDE_DW   dy(N,M) x(N,M) sq(1,M)           -> += dm(M)
 //   UNPACK         x(W*N,C)                         -> y(N,W*C/R): the W tiles of rows of x
 //                  (piece.shard_count) become columns, as an ALL_GATHER of columns needs. R
@@ -293,6 +294,7 @@ extern "C" {
     X(ROW_SQUARES, row_squares)           \
     X(MAGNITUDE, magnitude)               \
     X(MAGNITUDE_DW, magnitude_dw)         \
+    X(DEQUANTIZE, dequantize)             \
     X(SOFT_CAP, soft_cap)                 \
     X(HEAD_LOSS, head_loss)               \
     X(HEAD_STATS, head_stats)             \

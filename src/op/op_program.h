@@ -7,6 +7,7 @@
 #include "op/extent.h"
 #include "op/objective.h"
 #include "op/op_codes.h"
+#include "op/quantized.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -139,6 +140,7 @@ typedef struct op_attrs {
     // HEAD_STATS, HEAD_LOSS: both have one workspace, which may keep the logits of the first for
     // the second
     bool kept;
+    op_quant quant;               // DEQUANTIZE
     int32_t repeat;               // PACK, UNPACK: tiles of the same columns; 0: 1
     op_objective_attrs objective; // OBJECTIVE
 } op_attrs;

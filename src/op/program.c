@@ -122,7 +122,8 @@ status op_view_rows(op_program *p, tensor_id of, const char *name, int64_t row_b
                     int64_t row_count, tensor_id *out)
 {
     const op_tensor *t = op_at(p, of);
-    ASSERT(t->role == ROLE_WEIGHT || t->role == ROLE_WEIGHT_GRAD);
+    // An activation with rows of a weight is a weight that was held in few bits.
+    ASSERT(t->role == ROLE_WEIGHT || t->role == ROLE_WEIGHT_GRAD || t->role == ROLE_ACTIVATION);
     ASSERT(t->ndim == 2 && t->dims[0].symbol == EXTENT_ONE);
     ASSERT(row_begin >= 0 && row_count > 0 && row_count <= t->dims[0].scale - row_begin);
     op_tensor view = *t;

@@ -172,6 +172,20 @@ static void init_piece(void *context, int64_t index, int thread)
                             min_i64(INIT_PIECE, t->count - at), t->values + at);
 }
 
+// A weight in few bits is stored by whole rows.
+static status quantized_init(train_job *job, int64_t w, uint64_t seed)
+{
+    const op_model *m = job->plans->whole;
+    const int64_t count = m->weights[w].rows * m->weights[w].columns;
+    if (!ckpt_weight_is_here(&job->state, w, 0, count)) return ST_OK;
+    float *values = malloc((size_t)count * sizeof(float));
+    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for %s", m->weights[w].name);
+    model_weight_init(m, w, seed, values);
+    const status st = ckpt_weight_put(&job->state, w, values);
+    free(values);
+    return st;
+}
+
 static status weights_init(train_job *job, const kern_context *kernels, float *values)
 {
     const op_model *m = job->plans->whole;
@@ -179,6 +193,10 @@ static status weights_init(train_job *job, const kern_context *kernels, float *v
     for (int64_t w = 0; w < m->weight_count; w++) {
         const int64_t all = m->weights[w].rows * m->weights[w].columns;
         if (m->weights[w].is_adapter) continue;
+        if (m->weights[w].quant != QUANT_NONE) {
+            TRY(quantized_init(job, w, seed));
+            continue;
+        }
         for (int64_t begin = 0; begin < all; begin += INIT_CHUNK) {
             const int64_t count = min_i64(INIT_CHUNK, all - begin);
             if (!ckpt_weight_is_here(&job->state, w, begin, count)) continue;

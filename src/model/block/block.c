@@ -181,10 +181,24 @@ status block_linear_weight(block_context *c, const linear_spec *spec, tensor_id 
     return ST_OK;
 }
 
+// The last declared weight is held in few bits; *w becomes the numbers that products read.
+static status quantize(block_context *c, tensor_id *w)
+{
+    const op_quant kind = c->spec->adapter.quant;
+    block_weight *declared = &c->weights[c->weight_count - 1];
+    op_tensor *t = &c->p->tensors[*w];
+    if (kind == QUANT_NONE) return ST_OK;
+    declared->quant = kind;
+    t->type = DTYPE_U8;
+    t->dims[1] = extent_of(op_quant_row_bytes(kind, declared->columns));
+    return op_dequantize(c->p, *w, kind, declared->columns, w);
+}
+
 status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y)
 {
     tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
     TRY(block_linear_weight(c, spec, &w));
+    TRY(quantize(c, &w));
     if (spec->bias) TRY(linear_bias(c, spec, &b));
     if (!block_adapter_begin(c, spec)) return op_matmul(c->p, x, w, b, spec->activation, y);
     const bool is_scaled = c->spec->adapter.dora; // all but the bias

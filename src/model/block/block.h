@@ -24,6 +24,7 @@ typedef struct block_weight {
     bool fixed;    // no gradient trains it
     bool balanced; // fixed, but moved by the load of experts
     bool adapter;  // of an adapter; with one, all other weights are frozen
+    op_quant quant;
     int8_t cut_dim[AXIS_COUNT];
     int64_t matrix_rows; // of experts: rows of one of their matrices
     int64_t stripe;      // of experts: rows of one part of one of them, if tp cuts along dim 0

@@ -425,6 +425,9 @@ static cut_parts output_parts(const partition *c, const op_node *node, int o)
     }
     if (node->code == OP_MATMUL) return c->state[node->in[1]].parts;
     if (node->code == OP_ROW_SQUARES) return c->state[node->in[0]].parts;
+    if (node->code == OP_DEQUANTIZE && c->state[node->in[0]].at.dim == 0) {
+        return c->state[node->in[0]].parts;
+    }
     if (node->code == OP_GROUPED_MATMUL) { // the weight has the rows of all experts
         cut_parts parts = c->state[node->in[1]].parts;
         for (int i = 0; i < parts.count; i++) parts.size[i] /= node->attrs.experts;
@@ -684,6 +687,23 @@ static void weight_cut(const op_cut *how, op_weight *w)
     }
 }
 
+// Columns of weights in few bits are cut between blocks.
+static status blocks_check(const op_cut *how, const op_program *p)
+{
+    for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
+        const op_node *node = &p->lists[OP_FORWARD].nodes[i];
+        if (node->code != OP_DEQUANTIZE || op_at(p, node->in[0])->cut_dim[AXIS_TP] != 1) continue;
+        const int64_t columns = op_at(p, node->out[0])->dims[1].scale;
+        if (columns % ((int64_t)QUANT_BLOCK * how->ways) == 0) continue;
+        return fail(ST_CONFIG_CONFLICT,
+                    "adapter.quantize: layout.tp = %d cuts the %lld columns of %s, whose blocks "
+                    "have %d; a width of a multiple of %d can be cut",
+                    how->ways, (long long)columns, op_at(p, node->in[0])->name, QUANT_BLOCK,
+                    QUANT_BLOCK * how->ways);
+    }
+    return ST_OK;
+}
+
 static status heads_check(const op_cut *how, const op_program *p)
 {
     for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
@@ -757,6 +777,7 @@ status op_model_partition(arena *a, op_model *whole, const op_cut *how, op_model
     for (int32_t i = 0; i < whole->program_count; i++) {
         partition c = {.a = a, .how = how, .whole = whole->programs[i]};
         TRY(heads_check(how, c.whole));
+        if (how->ways > 1) TRY(blocks_check(how, c.whole));
         TRY(program_cut(&c));
         programs[i] = c.p;
         partial[i] = c.partial;
