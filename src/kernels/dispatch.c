@@ -251,5 +251,7 @@ status kern_call_run(const kern_context *context, const kern_call *call)
     ASSERT(workspace == 0 || ((uintptr_t)call->workspace % ALIGN_TENSOR) == 0);
     ASSERT(((uintptr_t)call->packed % ALIGN_TENSOR) == 0);
     if (is_bounded(call) && !context->backend->on_gpu) return bounded_run(context, call);
-    return context->backend->run[call->code](context, call);
+    TRY(context->backend->run[call->code](context, call));
+    if (!call->poison || context->backend->poison_rest == NULL) return ST_OK;
+    return context->backend->poison_rest(context, call);
 }

@@ -58,6 +58,9 @@ typedef struct kern_backend {
     // Whether a GEMM can also run a following call that reads its result element by element; NULL:
     // never. Pure.
     kern_pair_fn fuses[OP_CODE_COUNT];
+    // Fills bounded rows of outputs that are not there with NaN, of backends whose rows look at the
+    // counts themselves. NULL: kern_run does it.
+    kern_fn poison_rest;
 } kern_backend;
 extern const kern_backend kern_backend_ref;
 extern const kern_backend kern_backend_cpu;

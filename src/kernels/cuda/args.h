@@ -15,11 +15,13 @@ extern "C" {
 // A kernel's block has so many threads unless its comment says otherwise.
 enum { CUDA_THREADS = 256, CUDA_MAX_TERMS = 8 };
 
-// Rows of elements; a tensor with one dim is one row. type: a dtype. data NULL: missing.
+// Rows of elements; a tensor with one dim is one row. type: a dtype. data NULL: missing. count: of
+// bounded rows, in device memory, with its type; NULL: all rows are there.
 typedef struct cuda_view {
     void *data;
+    const void *count;
     int64_t rows, columns, stride;
-    int32_t type, unused;
+    int32_t type, count_type;
 } cuda_view;
 
 // ---- element by element (pointwise.cu) ----------------------------------------------------------
@@ -29,18 +31,31 @@ typedef enum cuda_map_kind {
     CUDA_MAP_ACTIVATION,
     CUDA_MAP_ACTIVATION_BWD,
     CUDA_MAP_ACCUMULATE, // out += in
+    CUDA_MAP_SCALE,      // times factor
+    CUDA_MAP_SOFT_CAP,   // factor tanh(in / factor)
     CUDA_MAP_ZERO
 } cuda_map_kind;
 typedef struct cuda_map_args {
     cuda_view in[CUDA_MAX_TERMS], out;
-    int32_t kind, terms, activation, unused;
+    int32_t kind, terms, activation;
+    float factor;
 } cuda_map_args;
 
-// h (rows, 2 F), a (rows, F); backward: da too, and dh.
+// h (rows, 2 F), a (rows, F); backward: da too, and dh. cap > 0: the clamped gate.
 typedef struct cuda_gate_args {
     cuda_view h, a, dh;
-    int32_t activation, unused;
+    int32_t activation;
+    float cap, scale;
+    int32_t unused;
 } cuda_gate_args;
+
+// Rows or columns of x to other places of y (tiles.cu). UNPACK: `repeat` tiles of rows are added.
+typedef enum cuda_tiles_kind { CUDA_UNPACK, CUDA_PACK, CUDA_ZIGZAG } cuda_tiles_kind;
+typedef struct cuda_tiles_args {
+    cuda_view x, y;
+    int64_t repeat, tiles, turns, seq;
+    int32_t kind, inverse;
+} cuda_tiles_args;
 
 // ---- norms and sums over rows (norm.cu) ---------------------------------------------------------
 // Each of `groups` groups of `dim` columns of a row is normalized by itself.
@@ -95,6 +110,7 @@ typedef struct cuda_dropout_args {
     cuda_view x, y;
     const step_host *step;
     int64_t seq, first_sequence, cut_ways, cut_pieces, cut_at, cp_ways, cp_turns, cp_at;
+    int64_t first_column;
     int32_t site;
     float p;
 } cuda_dropout_args;
@@ -103,7 +119,7 @@ typedef struct cuda_dropout_args {
 typedef struct cuda_step_args {
     cuda_view terms, labels; // losses and labels, or a gradient
     step_block *step;
-    int64_t tensor_index;
+    int64_t tensor_index, load_words;
 } cuda_step_args;
 
 typedef struct cuda_update_args {
@@ -116,6 +132,19 @@ typedef struct cuda_update_args {
     int32_t tensor_index, stochastic, is_matrix;
 } cuda_update_args;
 
+// Muon (muon.cu). x: directions, then the matrix that becomes orthogonal, fp32. partial: sums of
+// squares of `parts` parts, in double. Rows and columns of the update begin at row and column of x.
+typedef struct cuda_muon_args {
+    cuda_view grad, master, m, x, out[3]; // out: master, m, weight
+    double *partial;
+    const step_block *step;
+    int64_t first_row, parts, row, column; // first_row: of grad in the weight
+    double momentum, lr_scale, decay, size;
+    op_piece piece;
+    float eps;
+    int32_t tensor_index, stochastic, nesterov;
+} cuda_muon_args;
+
 // ---- matrix products (gemm.cu) ------------------------------------------------------------------
 // c (m, n) = act(a (m, k) b (k, n) + bias) + before. a is stored (k, m) if a_along_m, b is stored
 // (k, n) if b_along_n, else (n, k). aligned: all rows of a and b begin at multiples of 16 bytes.
@@ -126,31 +155,56 @@ typedef struct cuda_gemm_args {
 } cuda_gemm_args;
 
 // ---- the head (head.cu) -------------------------------------------------------------------------
-// gradient has the bytes of logits, in another type perhaps; missing: only losses.
+// gradient has the bytes of logits, in another type perhaps; missing: only losses. The logits are
+// columns first_column to first_column + columns - 1 of the vocabulary. stats: three numbers of
+// each of `shards` shards, per_tile of them in a row and tiles of tile_rows rows; the row of the
+// chunk's first token is first_row. Of HEAD_STATS they are the result, for shards that begin at
+// `shard`.
 typedef struct cuda_head_args {
-    cuda_view logits, gradient, labels, loss;
+    cuda_view logits, gradient, labels, loss, stats, slopes;
     const step_block *step;
     double loss_divisor;
-    float z_loss, unused;
+    int64_t first_column, vocabulary, shards, shard, per_tile, tile_rows, first_row;
+    float z_loss, cap;
 } cuda_head_args;
 
 // ---- attention (attention_*.cu) -----------------------------------------------------------------
 // Each sequence has seq queries and `keys` rows of keys and values, of which lengths, if given,
-// says how many are there. delta: (N, heads), of the backward pass.
+// says how many are there. delta: (N, heads), of the backward pass. value_dim: columns of a head of
+// v and y. cp_ways > 1: queries are those of rank cp_at (op/zigzag.h), keys are gathered rows, or
+// in a ring those of rank key_at.
 typedef struct cuda_attention_args {
-    cuda_view q, k, v, y, lse, documents, lengths, dy, dq, dk, dv;
+    cuda_view q, k, v, y, lse, documents, lengths, sinks, dy, dq, dk, dv;
     float *delta;
     const step_host *step;
     int64_t seq, keys, first_sequence, first_head;
-    int32_t heads, kv_heads, head_dim, window, site;
+    int64_t cp_ways, cp_turns, cp_at, key_at;
+    int32_t heads, kv_heads, head_dim, value_dim, window, site;
     int32_t aligned; // all rows of a head begin at multiples of 16 bytes
-    float scale, dropout;
+    int32_t ring;
+    float scale, dropout, cap;
+    int32_t unused;
 } cuda_attention_args;
+
+// Results over two sets of keys, (N, heads * dim), and their logarithms of sums, (N, heads).
+typedef struct cuda_merge_args {
+    cuda_view a, lse_a, b, lse_b, y, lse;
+} cuda_merge_args;
+
+// dsinks (heads): terms of rows in parts, (parts, heads).
+typedef struct cuda_sinks_args {
+    cuda_view dy, y, lse, sinks, out;
+    float *partial;
+    int64_t parts, part_rows, heads, dim;
+    int32_t accumulate, unused;
+} cuda_sinks_args;
 
 #define CUDA_KERNELS(X)                                 \
     X(cuda_map, cuda_map_args)                          \
     X(cuda_gate, cuda_gate_args)                        \
     X(cuda_gate_bwd, cuda_gate_args)                    \
+    X(cuda_tiles, cuda_tiles_args)                      \
+    X(cuda_poison, cuda_view)                           \
     X(cuda_norm, cuda_norm_args)                        \
     X(cuda_norm_dx, cuda_norm_dx_args)                  \
     X(cuda_column_sums, cuda_column_args)               \
@@ -166,6 +220,11 @@ typedef struct cuda_attention_args {
     X(cuda_grad_norm, cuda_step_args)                   \
     X(cuda_step_decide, cuda_step_args)                 \
     X(cuda_adamw, cuda_update_args)                     \
+    X(cuda_lion, cuda_update_args)                      \
+    X(cuda_muon_begin, cuda_muon_args)                  \
+    X(cuda_muon_squares, cuda_muon_args)                \
+    X(cuda_muon_normalize, cuda_muon_args)              \
+    X(cuda_muon_end, cuda_muon_args)                    \
     X(cuda_gemm_bf16_nt, cuda_gemm_args)                \
     X(cuda_gemm_bf16_nn, cuda_gemm_args)                \
     X(cuda_gemm_bf16_tn, cuda_gemm_args)                \
@@ -174,6 +233,10 @@ typedef struct cuda_attention_args {
     X(cuda_gemm_f16_tn, cuda_gemm_args)                 \
     X(cuda_gemm_plain, cuda_gemm_args)                  \
     X(cuda_head_rows, cuda_head_args)                   \
+    X(cuda_head_stats, cuda_head_args)                  \
+    X(cuda_attention_merge, cuda_merge_args)            \
+    X(cuda_sinks_terms, cuda_sinks_args)                \
+    X(cuda_sinks_finish, cuda_sinks_args)               \
     X(cuda_attention_plain, cuda_attention_args)        \
     X(cuda_attention_delta, cuda_attention_args)        \
     X(cuda_attention_dq_plain, cuda_attention_args)     \

@@ -72,7 +72,7 @@ DEV_INLINE bool bwd_sees(const cuda_attention_args *a, const dev_span *s, const 
                          int r, int64_t column, int64_t t, int64_t key)
 {
     if (!mma_sees(b, r, column)) return false;
-    return a->documents.data == NULL || dev_same_document(a, s, t, key);
+    return a->documents.data == NULL || dev_same_document(a, s, s->shift + t, key);
 }
 
 // lse (times log2 e) and delta of a query. A query that is not there has zeros.
@@ -103,7 +103,7 @@ DEV_INLINE void bwd_queries(dev_half type, int dim, const cuda_attention_args *a
     const int64_t first = (dev_blocks(0) - 1 - dev_block(0)) * MMA_ROWS, t = first + mma_warp_row();
     const int64_t head = dev_block(1), kv = head / (a->heads / a->kv_heads);
     const int64_t begin = dev_keys_begin(a, &s, first) / BWD_SIDE * BWD_SIDE;
-    const int64_t end = dev_keys_end(&s, first, dev_min(MMA_ROWS, a->seq - first));
+    const int64_t end = dev_keys_end(a, &s, first, dev_min(MMA_ROWS, a->seq - first));
     const char *const rows[2] = {shared, shared + MMA_ROWS * dim * 2};
     const mma_bounds bounds = mma_keys_of(a, &s, t);
     float numbers[2][2];
@@ -171,7 +171,7 @@ DEV_INLINE void bwd_keys(dev_half type, int dim, const cuda_attention_args *a, f
     const char *const rows[2] = {shared, shared + MMA_ROWS * dim * 2};
     const mma_bounds bounds = mma_queries_of(a, &s, key);
     bwd_walk w;
-    w.begin = dev_queries_begin(&s, first) / BWD_SIDE * BWD_SIDE;
+    w.begin = dev_queries_begin(a, &s, first) / BWD_SIDE * BWD_SIDE;
     w.tiles = end > w.begin ? (end - w.begin + BWD_SIDE - 1) / BWD_SIDE : 0;
     w.group = a->heads / a->kv_heads;
     DEV_UNROLL

@@ -50,7 +50,7 @@ DEV_INLINE void mma_scores(dev_half type, int dim, const cuda_attention_args *a,
         for (int i = 0; i < 4; i++) {
             const int64_t query = t + mma_lane_row(i / 2), at = key + mma_lane_column(n) + i % 2;
             bool sees = sees_all || mma_sees(bounds, i / 2, at);
-            if (has_documents && sees) sees = dev_same_document(a, s, query, at);
+            if (has_documents && sees) sees = dev_same_document(a, s, s->shift + query, at);
             p[n][i] = sees ? p[n][i] * scale : -INFINITY;
         }
     }
@@ -129,10 +129,10 @@ DEV_INLINE void mma_end(dev_half type, int dim, const cuda_attention_args *a, co
     for (int r = 0; r < 2; r++) {
         const int64_t query = t + mma_lane_row(r);
         const bool sees_none = state->sum[r] == 0.0f;
-        factor[r] = sees_none ? 0.0f : 1.0f / state->sum[r];
+        float lse = sees_none ? -INFINITY : state->highest[r] / MMA_LOG2_E + logf(state->sum[r]);
+        factor[r] = sees_none ? 0.0f : dev_sink_add(a, head, &lse) / state->sum[r];
         if (dev_thread() % 4 != 0 || query >= a->seq || a->lse.data == NULL) continue;
-        dev_store(&a->lse, s->query_begin + query, head,
-                  sees_none ? -INFINITY : state->highest[r] / MMA_LOG2_E + logf(state->sum[r]));
+        dev_store(&a->lse, s->query_begin + query, head, lse);
     }
     mma_store_rows(type, dim, a, &a->y, tile, s->query_begin + t, a->seq - t, head, out, factor);
 }
@@ -148,7 +148,7 @@ DEV_INLINE void mma_forward(dev_half type, int dim, const cuda_attention_args *a
     const int64_t first = (dev_blocks(0) - 1 - dev_block(0)) * MMA_ROWS, t = first + mma_warp_row();
     const int64_t head = dev_block(1), kv = head / (a->heads / a->kv_heads);
     const int64_t begin = dev_keys_begin(a, &s, first) / MMA_KEYS * MMA_KEYS;
-    const int64_t end = dev_keys_end(&s, first, dev_min(MMA_ROWS, a->seq - first));
+    const int64_t end = dev_keys_end(a, &s, first, dev_min(MMA_ROWS, a->seq - first));
     const mma_bounds bounds = mma_keys_of(a, &s, t);
     mma_state state = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     DEV_UNROLL

@@ -7,55 +7,69 @@
 
 enum { PLAIN_TILE = 32, PLAIN_LANES = 8, PLAIN_COLUMNS = 256 / PLAIN_LANES, PLAIN_PAIRS = 4 };
 
-// Elements of a row of a tile: those of a head, to a multiple of eight, and one against conflicts
-// of banks.
+// Elements of a row of a tile: those of the wider heads, to a multiple of eight, and one against
+// conflicts of banks.
 DEV_INLINE int plain_stride(const cuda_attention_args *a)
 {
-    return (a->head_dim + PLAIN_LANES - 1) / PLAIN_LANES * PLAIN_LANES + 1;
+    const int wide = a->head_dim > a->value_dim ? a->head_dim : a->value_dim;
+    return (wide + PLAIN_LANES - 1) / PLAIN_LANES * PLAIN_LANES + 1;
 }
 
-// Copies rows first to first + 31 of a head; zeros where there is no row or column.
-DEV_INLINE void plain_load(const cuda_attention_args *a, const cuda_view *v, int64_t first,
+// Copies rows first to first + 31 of a head of `dim` columns; zeros where there is no row or
+// column.
+DEV_INLINE void plain_load(const cuda_attention_args *a, const cuda_view *v, int dim, int64_t first,
                            int64_t rows, int64_t head, float *to)
 {
     const int stride = plain_stride(a);
     for (int i = dev_thread(); i < PLAIN_TILE * stride; i += CUDA_THREADS) {
         const int row = i / stride, d = i % stride;
-        const bool is_there = row < rows && d < a->head_dim;
-        to[i] = is_there ? dev_load(v, first + row, head * a->head_dim + d) : 0.0f;
+        const bool is_there = row < rows && d < dim;
+        to[i] = is_there ? dev_load(v, first + row, head * dim + d) : 0.0f;
     }
 }
 
-DEV_INLINE float plain_dot(const cuda_attention_args *a, const float *x, const float *y)
+// Copies keys `key` to key + 31, in the order of their numbers.
+DEV_INLINE void plain_load_keys(const cuda_attention_args *a, const dev_span *s, const cuda_view *v,
+                                int dim, int64_t key, int64_t head, float *to)
+{
+    const int stride = plain_stride(a);
+    for (int i = dev_thread(); i < PLAIN_TILE * stride; i += CUDA_THREADS) {
+        const int row = i / stride, d = i % stride;
+        const bool is_there = key + row < s->key_count && d < dim;
+        to[i] = is_there ? dev_load(v, dev_key_row(a, s, key + row), head * dim + d) : 0.0f;
+    }
+}
+
+DEV_INLINE float plain_dot(int dim, const float *x, const float *y)
 {
     float sum = 0.0f;
-    for (int d = 0; d < a->head_dim; d++) sum = dev_fma(x[d], y[d], sum);
+    for (int d = 0; d < dim; d++) sum = dev_fma(x[d], y[d], sum);
     return sum;
 }
 
 // Adds weight[i] * rows[i][d] over the 32 rows of a tile to this thread's columns d.
-DEV_INLINE void plain_add(const cuda_attention_args *a, const float *weight, const float *rows,
-                          float sums[PLAIN_COLUMNS])
+DEV_INLINE void plain_add(const cuda_attention_args *a, int dim, const float *weight,
+                          const float *rows, float sums[PLAIN_COLUMNS])
 {
     const int stride = plain_stride(a), lane = dev_thread() % PLAIN_LANES;
     for (int i = 0; i < PLAIN_TILE; i++) {
         const float w = weight[i];
         DEV_UNROLL
         for (int j = 0; j < PLAIN_COLUMNS; j++) {
-            if (j * PLAIN_LANES >= a->head_dim) continue;
+            if (j * PLAIN_LANES >= dim) continue;
             sums[j] = dev_fma(w, rows[i * stride + j * PLAIN_LANES + lane], sums[j]);
         }
     }
 }
 
-DEV_INLINE void plain_store(const cuda_attention_args *a, const cuda_view *v, int64_t row,
-                            int64_t head, float factor, const float sums[PLAIN_COLUMNS])
+DEV_INLINE void plain_store(int dim, const cuda_view *v, int64_t row, int64_t head, float factor,
+                            const float sums[PLAIN_COLUMNS])
 {
     const int lane = dev_thread() % PLAIN_LANES;
     DEV_UNROLL
     for (int j = 0; j < PLAIN_COLUMNS; j++) {
         const int d = j * PLAIN_LANES + lane;
-        if (d < a->head_dim) dev_store(v, row, head * a->head_dim + d, sums[j] * factor);
+        if (d < dim) dev_store(v, row, head * dim + d, sums[j] * factor);
     }
 }
 
@@ -107,22 +121,24 @@ DEV_KERNEL(cuda_attention_plain, cuda_attention_args, CUDA_THREADS)
     const dev_span s = dev_span_of(&a, dev_block(2));
     const int64_t first = dev_block(0) * PLAIN_TILE, t = first + row, head = dev_block(1);
     const int64_t kv = head / (a.heads / a.kv_heads);
-    const int64_t end = dev_keys_end(&s, first, dev_min(PLAIN_TILE, a.seq - first));
+    const int64_t end = dev_keys_end(&a, &s, first, dev_min(PLAIN_TILE, a.seq - first));
     plain_state state = {-INFINITY, 0.0f};
     float sums[PLAIN_COLUMNS];
     DEV_UNROLL
     for (int j = 0; j < PLAIN_COLUMNS; j++) sums[j] = 0.0f;
-    plain_load(&a, &a.q, s.query_begin + first, a.seq - first, head, q);
+    plain_load(&a, &a.q, a.head_dim, s.query_begin + first, a.seq - first, head, q);
     for (int64_t key = dev_keys_begin(&a, &s, first); key < end; key += PLAIN_TILE) {
         float p[PLAIN_PAIRS];
-        plain_load(&a, &a.k, s.key_begin + key, s.key_count - key, kv, k);
-        plain_load(&a, &a.v, s.key_begin + key, s.key_count - key, kv, v);
+        if (!dev_tiles_meet(&a, &s, first, PLAIN_TILE, key, PLAIN_TILE)) continue;
+        plain_load_keys(&a, &s, &a.k, a.head_dim, key, kv, k);
+        plain_load_keys(&a, &s, &a.v, a.value_dim, key, kv, v);
         dev_barrier();
         for (int j = 0; j < PLAIN_PAIRS; j++) {
             const int i = j * PLAIN_LANES + lane;
             p[j] = -INFINITY;
             if (dev_sees(&a, &s, t, key + i)) {
-                p[j] = plain_dot(&a, q + row * stride, k + i * stride) * a.scale;
+                p[j] = dev_score(&a,
+                                 plain_dot(a.head_dim, q + row * stride, k + i * stride) * a.scale);
             }
         }
         const float factor = plain_softmax(&state, p);
@@ -133,15 +149,15 @@ DEV_KERNEL(cuda_attention_plain, cuda_attention_args, CUDA_THREADS)
         DEV_UNROLL
         for (int j = 0; j < PLAIN_COLUMNS; j++) sums[j] *= factor;
         dev_warp_barrier();
-        plain_add(&a, p_row, v, sums);
+        plain_add(&a, a.value_dim, p_row, v, sums);
         dev_barrier();
     }
     if (t >= a.seq) return;
-    plain_store(&a, &a.y, s.query_begin + t, head, state.sum == 0.0f ? 0.0f : 1.0f / state.sum,
-                sums);
-    if (lane != 0 || a.lse.data == NULL) return;
-    dev_store(&a.lse, s.query_begin + t, head,
-              state.sum == 0.0f ? -INFINITY : state.highest + logf(state.sum));
+    float lse = state.sum == 0.0f ? -INFINITY : state.highest + logf(state.sum);
+    const float factor = dev_sink_add(&a, head, &lse);
+    plain_store(a.value_dim, &a.y, s.query_begin + t, head,
+                state.sum == 0.0f ? 0.0f : factor / state.sum, sums);
+    if (lane == 0 && a.lse.data != NULL) dev_store(&a.lse, s.query_begin + t, head, lse);
 }
 
 // ---- backward -----------------------------------------------------------------------------------
@@ -155,8 +171,8 @@ DEV_KERNEL(cuda_attention_delta, cuda_attention_args, CUDA_THREADS)
     const int64_t row = at / a.heads, head = at % a.heads;
     if (row >= a.y.rows) return;
     float sum = 0.0f;
-    for (int d = dev_thread() % DEV_WARP; d < a.head_dim; d += DEV_WARP) {
-        const int64_t column = head * a.head_dim + d;
+    for (int d = dev_thread() % DEV_WARP; d < a.value_dim; d += DEV_WARP) {
+        const int64_t column = head * a.value_dim + d;
         sum += dev_load(&a.dy, row, column) * dev_load(&a.y, row, column);
     }
     sum = dev_warp_sum(sum);
@@ -174,11 +190,11 @@ DEV_INLINE plain_pair plain_pair_of(const cuda_attention_args *a, const dev_span
     plain_pair out = {0.0f, 0.0f};
     if (!dev_sees(a, s, t, key)) return out;
     const int64_t at = s->query_begin + t;
-    const float score = plain_dot(a, row[0], row[1]) * a->scale;
+    const float score = dev_score(a, plain_dot(a->head_dim, row[0], row[1]) * a->scale);
     const float p = expf(score - dev_load(&a->lse, at, head)), keep = dev_keep(a, s, head, t, key);
-    const float dp = keep * plain_dot(a, row[2], row[3]);
+    const float dp = keep * plain_dot(a->value_dim, row[2], row[3]);
     out.p = p * keep;
-    out.ds = p * (dp - a->delta[at * a->heads + head]) * a->scale;
+    out.ds = p * (dp - a->delta[at * a->heads + head]) * a->scale * dev_score_slope(a, score);
     return out;
 }
 
@@ -192,15 +208,16 @@ DEV_KERNEL(cuda_attention_dq_plain, cuda_attention_args, CUDA_THREADS)
     const dev_span s = dev_span_of(&a, dev_block(2));
     const int64_t first = dev_block(0) * PLAIN_TILE, t = first + row, head = dev_block(1);
     const int64_t kv = head / (a.heads / a.kv_heads);
-    const int64_t end = dev_keys_end(&s, first, dev_min(PLAIN_TILE, a.seq - first));
+    const int64_t end = dev_keys_end(&a, &s, first, dev_min(PLAIN_TILE, a.seq - first));
     float sums[PLAIN_COLUMNS];
     DEV_UNROLL
     for (int j = 0; j < PLAIN_COLUMNS; j++) sums[j] = 0.0f;
-    plain_load(&a, &a.q, s.query_begin + first, a.seq - first, head, q);
-    plain_load(&a, &a.dy, s.query_begin + first, a.seq - first, head, dy);
+    plain_load(&a, &a.q, a.head_dim, s.query_begin + first, a.seq - first, head, q);
+    plain_load(&a, &a.dy, a.value_dim, s.query_begin + first, a.seq - first, head, dy);
     for (int64_t key = dev_keys_begin(&a, &s, first); key < end; key += PLAIN_TILE) {
-        plain_load(&a, &a.k, s.key_begin + key, s.key_count - key, kv, k);
-        plain_load(&a, &a.v, s.key_begin + key, s.key_count - key, kv, v);
+        if (!dev_tiles_meet(&a, &s, first, PLAIN_TILE, key, PLAIN_TILE)) continue;
+        plain_load_keys(&a, &s, &a.k, a.head_dim, key, kv, k);
+        plain_load_keys(&a, &s, &a.v, a.value_dim, key, kv, v);
         dev_barrier();
         for (int i = lane; i < PLAIN_TILE; i += PLAIN_LANES) {
             const float *const rows[4] = {q + row * stride, k + i * stride, dy + row * stride,
@@ -208,10 +225,10 @@ DEV_KERNEL(cuda_attention_dq_plain, cuda_attention_args, CUDA_THREADS)
             ds[i] = plain_pair_of(&a, &s, head, t, key + i, rows).ds;
         }
         dev_warp_barrier();
-        plain_add(&a, ds, k, sums);
+        plain_add(&a, a.head_dim, ds, k, sums);
         dev_barrier();
     }
-    if (t < a.seq) plain_store(&a, &a.dq, s.query_begin + t, head, 1.0f, sums);
+    if (t < a.seq) plain_store(a.head_dim, &a.dq, s.query_begin + t, head, 1.0f, sums);
 }
 
 // Grid: tiles of keys, heads of keys, sequences. The heads of queries that share the keys come in
@@ -230,12 +247,13 @@ DEV_KERNEL(cuda_attention_dkv_plain, cuda_attention_args, CUDA_THREADS)
     float dk[PLAIN_COLUMNS], dv[PLAIN_COLUMNS];
     DEV_UNROLL
     for (int j = 0; j < PLAIN_COLUMNS; j++) dk[j] = dv[j] = 0.0f;
-    plain_load(&a, &a.k, s.key_begin + key, s.key_count - key, kv, k);
-    plain_load(&a, &a.v, s.key_begin + key, s.key_count - key, kv, v);
+    plain_load_keys(&a, &s, &a.k, a.head_dim, key, kv, k);
+    plain_load_keys(&a, &s, &a.v, a.value_dim, key, kv, v);
     for (int64_t head = kv * group; head < (kv + 1) * group; head++) {
-        for (int64_t t = dev_queries_begin(&s, key); t < end; t += PLAIN_TILE) {
-            plain_load(&a, &a.q, s.query_begin + t, a.seq - t, head, q);
-            plain_load(&a, &a.dy, s.query_begin + t, a.seq - t, head, dy);
+        for (int64_t t = dev_queries_begin(&a, &s, key); t < end; t += PLAIN_TILE) {
+            if (!dev_tiles_meet(&a, &s, t, PLAIN_TILE, key, PLAIN_TILE)) continue;
+            plain_load(&a, &a.q, a.head_dim, s.query_begin + t, a.seq - t, head, q);
+            plain_load(&a, &a.dy, a.value_dim, s.query_begin + t, a.seq - t, head, dy);
             dev_barrier();
             for (int i = lane; i < PLAIN_TILE; i += PLAIN_LANES) {
                 const float *const rows[4] = {q + i * stride, k + row * stride, dy + i * stride,
@@ -245,12 +263,68 @@ DEV_KERNEL(cuda_attention_dkv_plain, cuda_attention_args, CUDA_THREADS)
                 ds[i] = pair.ds;
             }
             dev_warp_barrier();
-            plain_add(&a, ds, q, dk);
-            plain_add(&a, p, dy, dv);
+            plain_add(&a, a.head_dim, ds, q, dk);
+            plain_add(&a, a.value_dim, p, dy, dv);
             dev_barrier();
         }
     }
     if (key + row >= s.key_count) return;
-    plain_store(&a, &a.dk, s.key_begin + key + row, kv, 1.0f, dk);
-    plain_store(&a, &a.dv, s.key_begin + key + row, kv, 1.0f, dv);
+    const int64_t at = dev_key_row(&a, &s, key + row);
+    plain_store(a.head_dim, &a.dk, at, kv, 1.0f, dk);
+    plain_store(a.value_dim, &a.dv, at, kv, 1.0f, dv);
+}
+
+// ---- two sets of keys, and sinks ----------------------------------------------------------------
+// y and lse over both sets; a warp for each row and head.
+DEV_KERNEL(cuda_attention_merge, cuda_merge_args, CUDA_THREADS)
+{
+    const int64_t heads = a.lse.columns, dim = a.y.columns / heads;
+    const int64_t at = (dev_block(0) * dev_threads() + dev_thread()) / DEV_WARP;
+    const int64_t row = at / heads, head = at % heads;
+    if (row >= a.y.rows) return;
+    const float first = dev_load(&a.lse_a, row, head), second = dev_load(&a.lse_b, row, head);
+    dev_warp_barrier(); // lse may lie on lse_a: all lanes read first
+    const float highest = fmaxf(first, second);
+    const bool sees_none = highest == -INFINITY;
+    const float wa = sees_none ? 0.0f : expf(first - highest);
+    const float wb = sees_none ? 0.0f : expf(second - highest);
+    for (int64_t j = head * dim + dev_thread() % DEV_WARP; j < (head + 1) * dim; j += DEV_WARP) {
+        const float sum = wa * dev_load(&a.a, row, j) + wb * dev_load(&a.b, row, j);
+        dev_store(&a.y, row, j, sees_none ? 0.0f : sum / (wa + wb));
+    }
+    if (dev_thread() % DEV_WARP != 0) return;
+    dev_store(&a.lse, row, head, sees_none ? highest : highest + logf(wa + wb));
+}
+
+// Terms of the gradients of sinks: of head x, rows of part y, in order. A warp has a row at a time.
+DEV_KERNEL(cuda_sinks_terms, cuda_sinks_args, CUDA_THREADS)
+{
+    float *shared = (float *)dev_shared();
+    const int warp = dev_thread() / DEV_WARP, lane = dev_thread() % DEV_WARP;
+    const int64_t head = dev_block(0);
+    const int64_t end = dev_min((dev_block(1) + 1) * a.part_rows, a.y.rows);
+    const float sink = dev_load(&a.sinks, 0, head);
+    float sum = 0.0f;
+    for (int64_t row = dev_block(1) * a.part_rows + warp; row < end;
+         row += CUDA_THREADS / DEV_WARP) {
+        float dot = 0.0f;
+        for (int64_t j = head * a.dim + lane; j < (head + 1) * a.dim; j += DEV_WARP) {
+            dot += dev_load(&a.dy, row, j) * dev_load(&a.y, row, j);
+        }
+        sum -= expf(sink - dev_load(&a.lse, row, head)) * dev_warp_sum(dot);
+    }
+    if (lane == 0) shared[warp] = sum;
+    dev_barrier();
+    if (dev_thread() != 0) return;
+    for (int i = 1; i < CUDA_THREADS / DEV_WARP; i++) sum += shared[i];
+    a.partial[dev_block(1) * a.heads + head] = sum;
+}
+
+DEV_KERNEL(cuda_sinks_finish, cuda_sinks_args, CUDA_THREADS)
+{
+    const int64_t head = dev_block(0) * dev_threads() + dev_thread();
+    if (head >= a.heads) return;
+    float sum = a.accumulate != 0 ? dev_load(&a.out, 0, head) : 0.0f;
+    for (int64_t part = 0; part < a.parts; part++) sum += a.partial[part * a.heads + head];
+    dev_store(&a.out, 0, head, sum);
 }

@@ -10,6 +10,7 @@ const kern_backend kern_backend_cuda = {
 #define CUDA_ROW(upper, lower) [OP_##upper] = cuda_row_##lower,
     .run = {CUDA_ROWS(CUDA_ROW)},
 #undef CUDA_ROW
+    .poison_rest = cuda_poison_rest,
     .workspace_bytes =
         {
             [OP_BIAS_DW] = cuda_columns_workspace,
@@ -17,13 +18,23 @@ const kern_backend kern_backend_cuda = {
             [OP_LAYERNORM_DW] = cuda_columns_workspace,
             [OP_EMBEDDING_DW] = cuda_embedding_dw_workspace,
             [OP_HEAD_LOSS] = cuda_head_loss_workspace,
+            [OP_HEAD_STATS] = cuda_head_stats_workspace,
+            [OP_SINKS_DW] = cuda_sinks_dw_workspace,
+            [OP_PERMUTE] = cuda_permute_workspace,
+            [OP_ROUTE_BWD] = cuda_route_bwd_workspace,
+            [OP_STEP_ROUTES] = cuda_step_routes_workspace,
+            [OP_MUON] = cuda_muon_workspace,
+            [OP_MUON_UPDATE] = cuda_muon_update_workspace,
             [OP_ATTENTION_BWD] = cuda_attention_bwd_workspace,
         },
 };
 
 cuda_view cuda_view_of(const kern_tensor *t)
 {
-    cuda_view v = {.data = t->data, .type = (int32_t)t->type};
+    cuda_view v = {.data = t->data,
+                   .count = t->count,
+                   .type = (int32_t)t->type,
+                   .count_type = (int32_t)t->count_type};
     if (t->data == NULL) return v;
     v.rows = t->ndim == 2 ? t->dims[0] : 1;
     v.columns = t->dims[t->ndim - 1];
@@ -42,6 +53,38 @@ static bool is_readable(const kern_tensor *t)
            t->type == DTYPE_I32 || t->type == DTYPE_I64 || t->type == DTYPE_U8; // bytes: step block
 }
 
+// Operations whose kernels look at the count of bounded rows, or find their rows by other operands.
+static bool takes_count(op_code code)
+{
+    static const bool takes[OP_CODE_COUNT] = {
+        [OP_ADD] = true,         [OP_SUM] = true,           [OP_CAST] = true,
+        [OP_SCALE] = true,       [OP_SOFT_CAP] = true,      [OP_ACTIVATION] = true,
+        [OP_SWIGLU] = true,      [OP_SWIGLU_BWD] = true,    [OP_ACTIVATION_BWD] = true,
+        [OP_GEGLU] = true,       [OP_GEGLU_BWD] = true,     [OP_CLAMPED_GATE] = true,
+        [OP_PERMUTE] = true,     [OP_PERMUTE_BWD] = true,   [OP_CLAMPED_GATE_BWD] = true,
+        [OP_UNPERMUTE] = true,   [OP_SCALE_ROWS] = true,    [OP_UNPERMUTE_BWD] = true,
+        [OP_GATE_ROWS] = true,   [OP_GATE_ROWS_BWD] = true, [OP_SCALE_ROWS_DS] = true,
+        [OP_NARROW_ROWS] = true, [OP_WIDEN_ROWS] = true,    [OP_GROUPED_MATMUL] = true,
+        [OP_BIAS_ROWS] = true,   [OP_BIAS_ROWS_DW] = true,  [OP_GROUPED_MATMUL_DX] = true,
+        [OP_ROUTE] = true,       [OP_ROUTE_BWD] = true,     [OP_GROUPED_MATMUL_DW] = true};
+    return takes[code];
+}
+
+status cuda_poison_rest(const kern_context *context, const kern_call *call)
+{
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        if (call->out[o].data == NULL || call->out[o].count == NULL) continue;
+        cuda_view rest = cuda_view_of(&call->out[o]);
+        if (call->out[o].ndim == 1) { // elements as rows
+            rest.rows = rest.columns;
+            rest.columns = rest.stride = 1;
+        }
+        const cuda_shape shape = cuda_shape_of_columns(rest.rows, rest.columns);
+        TRY(cuda_launch_run(context, "cuda_poison", &shape, &rest, sizeof(rest)));
+    }
+    return ST_OK;
+}
+
 status cuda_call_check(const kern_context *context, const kern_call *call)
 {
     const char *name = op_kind_of(call->code)->name;
@@ -56,7 +99,7 @@ status cuda_call_check(const kern_context *context, const kern_call *call)
             return fail(ST_UNSUPPORTED, "backend cuda: %s with an operand of type %s", name,
                         dtype_name(t->type));
         }
-        if (t->count != NULL) {
+        if (t->count != NULL && !takes_count(call->code)) {
             return fail(ST_UNSUPPORTED,
                         "backend cuda: %s with rows whose count is computed on the device", name);
         }

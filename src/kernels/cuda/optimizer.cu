@@ -1,18 +1,8 @@
-// AdamW, element by element, in fp32. The gradient is a raw accumulator that the step
+// AdamW and Lion, element by element, in fp32. The gradient is a raw accumulator that the step
 // block's factor scales; a skipped step and a halted run write nothing.
-#include "kernels/cuda/view.h"
-#include "op/optimizer.h"
+#include "kernels/cuda/update.h"
 
-// Rounds up with a probability that is the part cut off: adds 16 random bits, then cuts.
-DEV_INLINE uint32_t update_bf16(float x, uint32_t random)
-{
-    const uint32_t bits = dev_bits_of(x), magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return bits >> 16 | 0x40u;
-    if (magnitude == 0x7f800000u) return bits >> 16;
-    return (bits + (random & 0xffffu)) >> 16;
-}
-
-DEV_INLINE void update_store(const cuda_update_args *a, int which, int64_t row, int64_t j,
+DEV_INLINE void update_store(const cuda_update_args *a, int which, int word, int64_t row, int64_t j,
                              const float x[DEV_VECTOR])
 {
     const cuda_view *t = &a->out[which];
@@ -21,15 +11,17 @@ DEV_INLINE void update_store(const cuda_update_args *a, int which, int64_t row, 
         dev_store8(t, row, j, x);
         return;
     }
-    for (int i = 0; i < DEV_VECTOR && j + i < t->columns; i++) {
-        const int64_t columns = a->is_matrix ? t->columns : 1;
-        const int64_t at =
-            a->is_matrix ? (a->first_row + row) * columns + j + i : a->first_row + j + i;
-        const philox_words random = optimizer_random(
-            &a->step->host, a->tensor_index, optimizer_run_of(&a->piece, at, columns).element);
-        ((uint16_t *)t->data)[row * t->stride + j + i] =
-            (uint16_t)update_bf16(x[i], random.w[which]);
-    }
+    update_place p;
+    p.t = t;
+    p.step = &a->step->host;
+    p.piece = &a->piece;
+    p.row = row;
+    p.j = j;
+    p.columns = a->is_matrix ? t->columns : 1;
+    p.at = a->is_matrix ? (a->first_row + row) * p.columns + j : a->first_row + j;
+    p.tensor_index = a->tensor_index;
+    p.which = word;
+    update_random_store(&p, x);
 }
 
 // The numbers that all elements share; one thread of a block computes them.
@@ -73,10 +65,39 @@ DEV_KERNEL(cuda_adamw, cuda_update_args, CUDA_THREADS)
                 const float update = m[i] / s->correction1 / (sqrtf(v[i] / s->correction2) + a.eps);
                 p[i] = p[i] * s->keep - s->lr * update;
             }
-            update_store(&a, 0, row, j, p);
-            update_store(&a, 1, row, j, m);
-            update_store(&a, 2, row, j, v);
-            update_store(&a, 3, row, j, p);
+            update_store(&a, 0, 0, row, j, p);
+            update_store(&a, 1, 1, row, j, m);
+            update_store(&a, 2, 2, row, j, v);
+            update_store(&a, 3, 3, row, j, p);
+        }
+    }
+}
+
+// Source: Chen et al. 2023, arXiv:2302.06675. m takes no part in the direction but as it was before.
+DEV_KERNEL(cuda_lion, cuda_update_args, CUDA_THREADS)
+{
+    update_shared *s = (update_shared *)dev_shared();
+    if (a.step->device.skip != 0 || a.step->device.halt != 0) return;
+    update_prepare(&a, s);
+    const float beta1 = (float)a.beta1, beta2 = (float)a.beta2;
+    const float rest1 = (float)(1.0 - a.beta1), rest2 = (float)(1.0 - a.beta2);
+    for (int64_t row = dev_block(1); row < a.grad.rows; row += dev_blocks(1)) {
+        for (int64_t j = dev_column_first(); j < a.grad.columns; j += dev_column_step()) {
+            float g[DEV_VECTOR], p[DEV_VECTOR], m[DEV_VECTOR];
+            dev_load8(&a.grad, row, j, g);
+            dev_load8(&a.master, row, j, p);
+            dev_load8(&a.m, row, j, m);
+            DEV_UNROLL
+            for (int i = 0; i < DEV_VECTOR; i++) {
+                g[i] *= s->factor;
+                const float d = beta1 * m[i] + rest1 * g[i];
+                const float sign = d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d; // 0 and NaN stay
+                p[i] = p[i] * s->keep - s->lr * sign;
+                m[i] = beta2 * m[i] + rest2 * g[i];
+            }
+            update_store(&a, 0, 0, row, j, p);
+            update_store(&a, 1, 1, row, j, m);
+            update_store(&a, 2, 3, row, j, p);
         }
     }
 }

@@ -81,8 +81,17 @@ DEV_KERNEL(cuda_dropout, cuda_dropout_args, CUDA_THREADS)
         for (int64_t j = dev_column_first(); j < a.y.columns; j += dev_column_step()) {
             float x[DEV_VECTOR];
             dev_load8(&a.x, i, j, x);
+            if (a.first_column % 4 != 0) {
+                DEV_UNROLL
+                for (int k = 0; k < DEV_VECTOR; k++) {
+                    x[k] *= dropout_factor_at(&stream, position, a.first_column + j + k, a.p);
+                }
+                dev_store8(&a.y, i, j, x);
+                continue;
+            }
             for (int quad = 0; quad < 2; quad++) {
-                const philox_words words = dropout_words(&stream, position, j / 4 + quad);
+                const int64_t at = (a.first_column + j) / 4 + quad;
+                const philox_words words = dropout_words(&stream, position, at);
                 DEV_UNROLL
                 for (int k = 0; k < 4; k++) x[quad * 4 + k] *= dropout_factor(words.w[k], a.p);
             }

@@ -21,8 +21,11 @@ static inline bool cuda_has(const kern_tensor *t)
 cuda_view cuda_view_of(const kern_tensor *t);
 bool cuda_view_is_dense(const cuda_view *v);
 // Returns ST_UNSUPPORTED, with the operation's name, for what no kernel of this backend can do: a
-// context without a queue, a floating-point type other than fp32, bf16 and fp16, bounded rows.
+// context without a queue, a floating-point type other than fp32, bf16 and fp16, or bounded rows of
+// an operation outside of experts.
 NODISCARD status cuda_call_check(const kern_context *context, const kern_call *call);
+// For updates: ST_UNSUPPORTED for stochastic rounding to fp16.
+NODISCARD status cuda_stochastic_check(const kern_call *call);
 // For operations whose sums over rows are not one sequential sum.
 NODISCARD status cuda_refuse_strict(const kern_call *call);
 
@@ -41,41 +44,88 @@ NODISCARD status cuda_zero(const kern_context *context, const cuda_view *out);
 // Runs a product; m, n, k and aligned are set here.
 NODISCARD status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args);
 
+// Parts of cuda_gemm_run, for products with one matrix per expert.
+bool cuda_gemm_is_half(const cuda_gemm_args *args); // by mma instructions
+bool cuda_gemm_is_aligned(const cuda_gemm_args *args);
+int64_t cuda_gemm_side(bool half); // rows and columns of c of a block
+int64_t cuda_gemm_shared(bool half);
+// Fills the bounded rows of outputs that are not there with NaN.
+NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *call);
+
 // The operations that have a row.
-#define CUDA_ROWS(X)                  \
-    X(ADD, add)                       \
-    X(ADD_BIAS, add_bias)             \
-    X(SUM, sum)                       \
-    X(CAST, cast)                     \
-    X(TREE_ADD, tree_add)             \
-    X(ACTIVATION, activation)         \
-    X(ACTIVATION_BWD, activation_bwd) \
-    X(SWIGLU, swiglu)                 \
-    X(SWIGLU_BWD, swiglu_bwd)         \
-    X(GEGLU, geglu)                   \
-    X(GEGLU_BWD, geglu_bwd)           \
-    X(RMSNORM, rmsnorm)               \
-    X(RMSNORM_DX, rmsnorm_dx)         \
-    X(RMSNORM_DW, rmsnorm_dw)         \
-    X(LAYERNORM, layernorm)           \
-    X(LAYERNORM_DX, layernorm_dx)     \
-    X(LAYERNORM_DW, layernorm_dw)     \
-    X(BIAS_DW, bias_dw)               \
-    X(EMBEDDING, embedding)           \
-    X(EMBEDDING_DW, embedding_dw)     \
-    X(GATHER, gather)                 \
-    X(ROPE, rope)                     \
-    X(DROPOUT, dropout)               \
-    X(MATMUL, matmul)                 \
-    X(MATMUL_DX, matmul_dx)           \
-    X(MATMUL_DW, matmul_dw)           \
-    X(STEP_BEGIN, step_begin)         \
-    X(STEP_LOSS, step_loss)           \
-    X(GRAD_NORM, grad_norm)           \
-    X(STEP_DECIDE, step_decide)       \
-    X(ADAMW, adamw)                   \
-    X(HEAD_LOSS, head_loss)           \
-    X(ATTENTION, attention)           \
+#define CUDA_ROWS(X)                        \
+    X(ADD, add)                             \
+    X(ADD_BIAS, add_bias)                   \
+    X(SUM, sum)                             \
+    X(CAST, cast)                           \
+    X(TREE_ADD, tree_add)                   \
+    X(ACTIVATION, activation)               \
+    X(ACTIVATION_BWD, activation_bwd)       \
+    X(SWIGLU, swiglu)                       \
+    X(SWIGLU_BWD, swiglu_bwd)               \
+    X(GEGLU, geglu)                         \
+    X(GEGLU_BWD, geglu_bwd)                 \
+    X(CLAMPED_GATE, clamped_gate)           \
+    X(CLAMPED_GATE_BWD, clamped_gate_bwd)   \
+    X(SCALE, scale)                         \
+    X(SOFT_CAP, soft_cap)                   \
+    X(UNPACK, unpack)                       \
+    X(PACK, pack)                           \
+    X(ZIGZAG, zigzag)                       \
+    X(RMSNORM, rmsnorm)                     \
+    X(RMSNORM_DX, rmsnorm_dx)               \
+    X(RMSNORM_DW, rmsnorm_dw)               \
+    X(LAYERNORM, layernorm)                 \
+    X(LAYERNORM_DX, layernorm_dx)           \
+    X(LAYERNORM_DW, layernorm_dw)           \
+    X(BIAS_DW, bias_dw)                     \
+    X(EMBEDDING, embedding)                 \
+    X(EMBEDDING_DW, embedding_dw)           \
+    X(GATHER, gather)                       \
+    X(ROPE, rope)                           \
+    X(DROPOUT, dropout)                     \
+    X(MATMUL, matmul)                       \
+    X(MATMUL_DX, matmul_dx)                 \
+    X(MATMUL_DW, matmul_dw)                 \
+    X(STEP_BEGIN, step_begin)               \
+    X(STEP_LOSS, step_loss)                 \
+    X(GRAD_NORM, grad_norm)                 \
+    X(STEP_DECIDE, step_decide)             \
+    X(ADAMW, adamw)                         \
+    X(LION, lion)                           \
+    X(MUON, muon)                           \
+    X(MUON_DIRECTION, muon_direction)       \
+    X(MUON_UPDATE, muon_update)             \
+    X(HEAD_LOSS, head_loss)                 \
+    X(HEAD_STATS, head_stats)               \
+    X(ATTENTION_MERGE, attention_merge)     \
+    X(SINKS_DW, sinks_dw)                   \
+    X(ROUTE, route)                         \
+    X(ROUTE_BWD, route_bwd)                 \
+    X(STEP_ROUTES, step_routes)             \
+    X(BALANCE, balance)                     \
+    X(PERMUTE, permute)                     \
+    X(PERMUTE_BWD, permute_bwd)             \
+    X(UNPERMUTE, unpermute)                 \
+    X(UNPERMUTE_BWD, unpermute_bwd)         \
+    X(SCALE_ROWS, scale_rows)               \
+    X(SCALE_ROWS_DS, scale_rows_ds)         \
+    X(GATE_ROWS, gate_rows)                 \
+    X(GATE_ROWS_BWD, gate_rows_bwd)         \
+    X(COUNT_ROWS, count_rows)               \
+    X(ROW_OFFSETS, row_offsets)             \
+    X(LIMIT_ROWS, limit_rows)               \
+    X(NARROW_ROWS, narrow_rows)             \
+    X(WIDEN_ROWS, widen_rows)               \
+    X(GROUPED_MATMUL, grouped_matmul)       \
+    X(GROUPED_MATMUL_DX, grouped_matmul_dx) \
+    X(GROUPED_MATMUL_DW, grouped_matmul_dw) \
+    X(BIAS_ROWS, bias_rows)                 \
+    X(BIAS_ROWS_DW, bias_rows_dw)           \
+    X(BIAS_TOKENS, bias_tokens)             \
+    X(BIAS_TOKENS_DW, bias_tokens_dw)       \
+    X(BIAS_TOKENS_DS, bias_tokens_ds)       \
+    X(ATTENTION, attention)                 \
     X(ATTENTION_BWD, attention_bwd)
 #define CUDA_DECLARE(upper, lower) \
     NODISCARD status cuda_row_##lower(const kern_context *context, const kern_call *call);
@@ -86,7 +136,14 @@ CUDA_ROWS(CUDA_DECLARE)
 int64_t cuda_columns_workspace(const kern_call *call, int threads);
 int64_t cuda_embedding_dw_workspace(const kern_call *call, int threads);
 int64_t cuda_head_loss_workspace(const kern_call *call, int threads);
+int64_t cuda_head_stats_workspace(const kern_call *call, int threads);
 int64_t cuda_attention_bwd_workspace(const kern_call *call, int threads);
+int64_t cuda_sinks_dw_workspace(const kern_call *call, int threads);
+int64_t cuda_permute_workspace(const kern_call *call, int threads);
+int64_t cuda_route_bwd_workspace(const kern_call *call, int threads);
+int64_t cuda_step_routes_workspace(const kern_call *call, int threads);
+int64_t cuda_muon_workspace(const kern_call *call, int threads);
+int64_t cuda_muon_update_workspace(const kern_call *call, int threads);
 
 #ifdef __cplusplus
 }

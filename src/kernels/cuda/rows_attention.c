@@ -14,17 +14,14 @@ static int64_t sequences_of(const kern_call *c, const kern_tensor *q)
 static status attention_check(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
-    if (c->piece.cp_ways > 1 || c->piece.ring || c->piece.shards > 0) {
-        return fail(ST_UNSUPPORTED, "backend cuda: attention whose positions are cut (layout.cp)");
+    if (c->piece.shards > 0) {
+        return fail(ST_UNSUPPORTED, "backend cuda: attention of a shard of positions");
     }
-    const bool has_sinks = c->code == OP_ATTENTION ? cuda_has(&c->in[5]) : c->attrs.sinks;
-    if (c->attrs.cap > 0.0F || has_sinks) {
-        return fail(ST_UNSUPPORTED, "backend cuda: attention with %s",
-                    has_sinks ? "sinks" : "capped scores");
-    }
-    if (c->attrs.head_dim > MAX_HEAD || c->attrs.value_dim != 0) {
+    const int wide =
+        c->attrs.head_dim > c->attrs.value_dim ? c->attrs.head_dim : c->attrs.value_dim;
+    if (wide > MAX_HEAD) {
         return fail(ST_UNSUPPORTED, "backend cuda: attention with heads of %d columns, at most %d",
-                    c->attrs.head_dim, MAX_HEAD);
+                    wide, MAX_HEAD);
     }
     return ST_OK;
 }
@@ -38,6 +35,14 @@ static cuda_attention_args args_of(const kern_call *c)
                                  .heads = c->attrs.heads,
                                  .kv_heads = c->attrs.kv_heads,
                                  .head_dim = c->attrs.head_dim,
+                                 .value_dim = c->attrs.value_dim > 0 ? c->attrs.value_dim
+                                                                     : c->attrs.head_dim,
+                                 .cp_ways = c->piece.cp_ways,
+                                 .cp_turns = c->piece.cp_turns,
+                                 .cp_at = c->piece.cp_at,
+                                 .key_at = c->piece.key_at,
+                                 .ring = c->piece.ring,
+                                 .cap = c->attrs.cap,
                                  .window = c->attrs.window,
                                  .site = c->attrs.site,
                                  .scale = c->attrs.scale,
@@ -48,7 +53,8 @@ static cuda_attention_args args_of(const kern_call *c)
 static cuda_shape plain_shape(const cuda_attention_args *a, int64_t rows, int64_t heads,
                               int64_t sequences, int tiles, int squares)
 {
-    const int64_t stride = align_up(a->head_dim, 8) + 1;
+    const int wide = a->head_dim > a->value_dim ? a->head_dim : a->value_dim;
+    const int64_t stride = align_up(wide, 8) + 1;
     return (cuda_shape){.grid = {sequences > 0 ? (rows + TILE - 1) / TILE : 0, heads, sequences},
                         .threads = CUDA_THREADS,
                         .shared_bytes = (tiles * TILE * stride + squares * TILE * TILE) *
@@ -69,6 +75,7 @@ static int mma_dim(const kern_context *context, cuda_attention_args *a, int64_t 
     const cuda_view *views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
     const int dim = a->head_dim <= 64 ? 64 : 128;
     a->aligned = 1;
+    if (a->cp_ways > 1 || a->cap > 0.0F || a->value_dim != a->head_dim) return 0;
     for (int64_t i = 0; i < COUNT_OF(views); i++) {
         if (views[i]->data == NULL) continue;
         if (views[i]->type == DTYPE_F32 || views[i]->type != a->q.type) return 0;
@@ -106,6 +113,8 @@ status cuda_row_attention(const kern_context *context, const kern_call *c)
     args.v = cuda_view_of(&c->in[2]);
     args.documents = cuda_view_of(&c->in[3]);
     args.lengths = cuda_view_of(&c->in[4]);
+    // A ring has the sink at the rank's own keys.
+    if (!args.ring || args.key_at == args.cp_at) args.sinks = cuda_view_of(&c->in[5]);
     args.y = cuda_view_of(&c->out[0]);
     args.lse = cuda_view_of(&c->out[1]);
     args.keys = cuda_has(&c->in[4]) ? c->cache_seq : args.k.rows / max_i64(sequences, 1);
@@ -158,4 +167,59 @@ status cuda_row_attention_bwd(const kern_context *context, const kern_call *c)
     TRY(cuda_launch_run(context, "cuda_attention_dq_plain", &dq, &args, sizeof(args)));
     const cuda_shape dkv = plain_shape(&args, args.keys, args.kv_heads, sequences, 4, 2);
     return cuda_launch_run(context, "cuda_attention_dkv_plain", &dkv, &args, sizeof(args));
+}
+
+// y and lse over the keys of two calls.
+status cuda_row_attention_merge(const kern_context *context, const kern_call *c)
+{
+    TRY(cuda_call_check(context, c));
+    cuda_merge_args args = {.a = cuda_view_of(&c->in[0]),
+                            .lse_a = cuda_view_of(&c->in[1]),
+                            .b = cuda_view_of(&c->in[2]),
+                            .lse_b = cuda_view_of(&c->in[3]),
+                            .y = cuda_view_of(&c->out[0]),
+                            .lse = cuda_view_of(&c->out[1])};
+    const int64_t pairs = args.y.rows * args.lse.columns, per_block = CUDA_THREADS / 32;
+    const cuda_shape shape = {.grid = {(pairs + per_block - 1) / per_block, 1, 1},
+                              .threads = CUDA_THREADS};
+    return cuda_launch_run(context, "cuda_attention_merge", &shape, &args, sizeof(args));
+}
+
+// ---- sinks --------------------------------------------------------------------------------------
+enum { SINK_ROWS = 64, MAX_SINK_PARTS = 128 };
+
+static int64_t sink_parts(const kern_call *c)
+{
+    const int64_t parts = (c->in[1].dims[0] + SINK_ROWS - 1) / SINK_ROWS;
+    return max_i64(1, min_i64(parts, MAX_SINK_PARTS));
+}
+
+int64_t cuda_sinks_dw_workspace(const kern_call *call, int threads)
+{
+    (void)threads;
+    return sink_parts(call) * call->out[0].dims[0] * (int64_t)sizeof(float);
+}
+
+status cuda_row_sinks_dw(const kern_context *context, const kern_call *c)
+{
+    TRY(cuda_call_check(context, c));
+    TRY(cuda_refuse_strict(c));
+    cuda_sinks_args args = {.dy = cuda_view_of(&c->in[0]),
+                            .y = cuda_view_of(&c->in[1]),
+                            .lse = cuda_view_of(&c->in[2]),
+                            .sinks = cuda_view_of(&c->in[3]),
+                            .out = cuda_view_of(&c->out[0]),
+                            .partial = c->workspace,
+                            .parts = sink_parts(c),
+                            .accumulate = c->accumulate};
+    args.part_rows = (args.y.rows + args.parts - 1) / args.parts;
+    args.heads = args.out.columns;
+    args.dim = args.y.columns / max_i64(args.heads, 1);
+    const cuda_shape terms = {.grid = {args.heads, args.parts, 1},
+                              .threads = CUDA_THREADS,
+                              .shared_bytes = CUDA_THREADS / 32 * (int64_t)sizeof(float)};
+    TRY(cuda_launch_run(context, "cuda_sinks_terms", &terms, &args, sizeof(args)));
+    const cuda_shape finish = {.grid = {(args.heads + CUDA_THREADS - 1) / CUDA_THREADS, 1, 1},
+                               .threads = CUDA_THREADS};
+    return cuda_launch_run(context, "cuda_sinks_finish", &finish, &args, sizeof(args));
 }

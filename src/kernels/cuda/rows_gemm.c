@@ -35,6 +35,27 @@ static bool is_same(const cuda_view *a, const cuda_view *b)
     return a->data == b->data && a->type == b->type && a->stride == b->stride;
 }
 
+bool cuda_gemm_is_half(const cuda_gemm_args *args)
+{
+    return is_half(&args->a) && args->a.type == args->b.type &&
+           !(args->a_along_m && !args->b_along_n);
+}
+
+bool cuda_gemm_is_aligned(const cuda_gemm_args *args)
+{
+    return is_aligned(&args->a) && is_aligned(&args->b);
+}
+
+int64_t cuda_gemm_side(bool half)
+{
+    return half ? SIDE : PLAIN;
+}
+
+int64_t cuda_gemm_shared(bool half)
+{
+    return half ? HALF_SHARED : PLAIN_SHARED;
+}
+
 // *done: the library has the product.
 static status library_run(const kern_context *context, const cuda_gemm_args *args, bool *done)
 {
@@ -72,15 +93,14 @@ status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args)
     args->k = args->a_along_m ? args->a.rows : args->a.columns;
     if (args->m > 0 && args->n > 0 && args->k > 0) TRY(library_run(context, args, &done));
     if (done) return ST_OK;
-    const bool half =
-        is_half(&args->a) && args->a.type == args->b.type && !(args->a_along_m && !args->b_along_n);
-    const int64_t side = half ? SIDE : PLAIN;
-    args->aligned = is_aligned(&args->a) && is_aligned(&args->b);
+    const bool half = cuda_gemm_is_half(args);
+    const int64_t side = cuda_gemm_side(half);
+    args->aligned = cuda_gemm_is_aligned(args);
     const int64_t down = (args->m + side - 1) / side;
     ASSERT(down <= CUDA_MAX_GRID_ROWS); // more rows than a micro-batch has
     const cuda_shape shape = {.grid = {(args->n + side - 1) / side, down, 1},
                               .threads = CUDA_THREADS,
-                              .shared_bytes = half ? HALF_SHARED : PLAIN_SHARED};
+                              .shared_bytes = cuda_gemm_shared(half)};
     return cuda_launch_run(context, half ? half_kernel(args) : "cuda_gemm_plain", &shape, args,
                            sizeof(*args));
 }

@@ -81,9 +81,6 @@ status cuda_row_rope(const kern_context *context, const kern_call *c)
 status cuda_row_dropout(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
-    if (c->piece.whole_columns > 0) {
-        return fail(ST_UNSUPPORTED, "backend cuda: dropout of some columns of a row (layout.tp)");
-    }
     cuda_dropout_args args = {.x = cuda_view_of(&c->in[0]),
                               .y = cuda_view_of(&c->out[0]),
                               .step = &c->step->host,
@@ -95,6 +92,7 @@ status cuda_row_dropout(const kern_context *context, const kern_call *c)
                               .cp_ways = c->piece.cp_ways,
                               .cp_turns = c->piece.cp_turns,
                               .cp_at = c->piece.cp_at,
+                              .first_column = c->piece.first_column,
                               .site = c->attrs.site,
                               .p = c->attrs.dropout};
     const cuda_shape shape = cuda_shape_of_columns(args.y.rows, args.y.columns);

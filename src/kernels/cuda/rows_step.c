@@ -9,7 +9,9 @@ static status step_run(const kern_context *context, const kern_call *call, const
                        int threads)
 {
     TRY(cuda_call_check(context, call));
-    cuda_step_args args = {.step = call->step};
+    cuda_step_args args = {.step = call->step,
+                           .load_words =
+                               step_load_words(call->attrs.load_layers, call->attrs.experts)};
     const cuda_shape shape = {.grid = {1, 1, 1}, .threads = threads};
     return cuda_launch_run(context, kernel, &shape, &args, sizeof(args));
 }
@@ -58,7 +60,7 @@ status cuda_row_grad_norm(const kern_context *context, const kern_call *call)
 }
 
 // ---- updates ------------------------------------------------------------------------------------
-static status stochastic_check(const kern_call *call)
+status cuda_stochastic_check(const kern_call *call)
 {
     for (int o = 0; o < OP_MAX_OUT && call->attrs.stochastic; o++) {
         if (!cuda_has(&call->out[o]) || call->out[o].type != DTYPE_F16) continue;
@@ -86,10 +88,11 @@ static void update_flatten(cuda_update_args *args)
     }
 }
 
-status cuda_row_adamw(const kern_context *context, const kern_call *c)
+// An optimizer that works element by element. v is missing for those without.
+static status update_run(const kern_context *context, const kern_call *c, const char *kernel)
 {
     TRY(cuda_call_check(context, c));
-    TRY(stochastic_check(c));
+    TRY(cuda_stochastic_check(c));
     cuda_update_args args = {.grad = cuda_view_of(&c->in[0]),
                              .master = cuda_view_of(&c->in[1]),
                              .m = cuda_view_of(&c->in[2]),
@@ -112,5 +115,15 @@ status cuda_row_adamw(const kern_context *context, const kern_call *c)
     const int64_t most = (int64_t)context->queue->multiprocessors * BLOCKS_PER_PROCESSOR;
     shape.grid[0] = min_i64(shape.grid[0], max_i64(most, 1));
     shape.shared_bytes = 64;
-    return cuda_launch_run(context, "cuda_adamw", &shape, &args, sizeof(args));
+    return cuda_launch_run(context, kernel, &shape, &args, sizeof(args));
+}
+
+status cuda_row_adamw(const kern_context *context, const kern_call *c)
+{
+    return update_run(context, c, "cuda_adamw");
+}
+
+status cuda_row_lion(const kern_context *context, const kern_call *c)
+{
+    return update_run(context, c, "cuda_lion");
 }

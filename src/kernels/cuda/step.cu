@@ -46,6 +46,12 @@ DEV_KERNEL(cuda_step_begin, cuda_step_args, CUDA_THREADS)
         d->loss_sum.digit[i] = 0;
         d->norm_sum.digit[i] = 0;
     }
+    // The loads of experts of this step become those of the step before (step_loads_turn).
+    int64_t *loads = (int64_t *)(void *)(a.step + 1);
+    for (int64_t i = dev_thread(); i < a.load_words; i += dev_threads()) {
+        loads[a.load_words + i] = loads[i];
+        loads[i] = 0;
+    }
     if (dev_thread() != 0) return;
     d->loss_sum.not_finite = 0;
     d->norm_sum.not_finite = 0;

@@ -12,6 +12,27 @@ DEV_INLINE int64_t dev_min(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+DEV_INLINE int64_t dev_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+DEV_INLINE int64_t dev_width(int32_t type)
+{
+    if (type == DTYPE_F32 || type == DTYPE_I32) return 4;
+    return type == DTYPE_I64 ? 8 : type == DTYPE_U8 ? 1 : 2;
+}
+
+// Returns the rows that are there.
+DEV_INLINE int64_t dev_rows(const cuda_view *t)
+{
+    if (t->count == NULL) return t->rows;
+    const int64_t rows =
+        t->count_type == DTYPE_I32 ? *(const int32_t *)t->count : *(const int64_t *)t->count;
+    dev_index_check("bounded rows", 0, rows, t->rows + 1);
+    return rows;
+}
+
 DEV_INLINE float dev_load(const cuda_view *t, int64_t row, int64_t column)
 {
     const int64_t at = row * t->stride + column;
@@ -145,6 +166,15 @@ DEV_INLINE int64_t dev_column_step(void)
     return dev_blocks(0) * dev_threads() * DEV_VECTOR;
 }
 
+DEV_INLINE void dev_index_put(const cuda_view *t, int64_t i, int64_t value)
+{
+    if (t->type == DTYPE_I32) {
+        ((int32_t *)t->data)[i] = (int32_t)value;
+    } else {
+        ((int64_t *)t->data)[i] = value;
+    }
+}
+
 DEV_INLINE int64_t dev_index(const cuda_view *t, int64_t i)
 {
     if (t->type == DTYPE_I32) return ((const int32_t *)t->data)[i];
@@ -155,6 +185,11 @@ DEV_INLINE int64_t dev_index(const cuda_view *t, int64_t i)
 DEV_INLINE float dev_sigmoid(float x)
 {
     return 1.0f / (1.0f + expf(-x)); // expf may be infinite: then this is 0, as it should be
+}
+
+DEV_CALLED float dev_capped(float cap, float x)
+{
+    return cap * tanhf(x / cap);
 }
 
 DEV_CALLED float dev_activation(int32_t kind, float x)
