@@ -1,5 +1,8 @@
 // Places an operation's buffers in host memory. Where input and output share bytes on the device,
 // they share them on the host too: an operation in place stays in place.
+//
+// Rows that are exchanged by counts on the device travel with their offsets, and as many as there may
+// be travel each time, because the host does not know how many there are when it posts the copies.
 #include "exec/bounce.h"
 
 #include "comm/args.h"
@@ -30,8 +33,13 @@ static int64_t item_place_make(const comm_args *args, const comm_item *item,
     memset(p, 0, sizeof(*p));
     memcpy(&p->in, &item->in, sizeof(p->in));
     p->out = item->out;
-    p->in_bytes = p->in != NULL ? side_bytes(args, item, shape.in_pieces, group) : 0;
-    p->out_bytes = p->out != NULL ? side_bytes(args, item, shape.out_pieces, group) : 0;
+    if (args->op == COLLECTIVE_ALL_TO_ALLV) {
+        p->in_bytes = item->count * dtype_bytes(args->type);
+        p->out_bytes = args->receive_most * dtype_bytes(args->type);
+    } else {
+        p->in_bytes = p->in != NULL ? side_bytes(args, item, shape.in_pieces, group) : 0;
+        p->out_bytes = p->out != NULL ? side_bytes(args, item, shape.out_pieces, group) : 0;
+    }
     p->in_at = at;
     const bool meets = p->in_bytes > 0 && p->out_bytes > 0 && p->in < p->out + p->out_bytes &&
                        p->out < p->in + p->in_bytes;
@@ -45,6 +53,13 @@ static int64_t item_place_make(const comm_args *args, const comm_item *item,
     return align_up(max_i64(p->in_at + p->in_bytes, p->out_at + p->out_bytes), ALIGN_TENSOR);
 }
 
+// Bytes of the offsets of rows in one direction.
+static int64_t offsets_bytes(const comm_args *args, const comm_group *group)
+{
+    if (args->send_offsets == NULL) return 0;
+    return ((int64_t)comm_group_size(group) * args->stride + 1) * (int64_t)sizeof(int32_t);
+}
+
 int64_t exec_bounce_bytes(const comm_args *args, const comm_group *group)
 {
     int64_t at = 0;
@@ -52,7 +67,22 @@ int64_t exec_bounce_bytes(const comm_args *args, const comm_group *group)
     for (int i = 0; i < args->item_count * comm_args_terms(args); i++) {
         at = item_place_make(args, &args->items[i], group, at, &p);
     }
-    return at;
+    return at + 2 * align_up(offsets_bytes(args, group), ALIGN_TENSOR);
+}
+
+// Copies offsets out too; they lie from `at` on.
+static void offsets_make(const comm_args *args, const comm_group *group, char *at, exec_bounce *out)
+{
+    const int64_t bytes = offsets_bytes(args, group), step = align_up(bytes, ALIGN_TENSOR);
+    const int32_t *from[2] = {args->send_offsets, args->receive_offsets};
+    if (bytes == 0) return;
+    for (int i = 0; i < 2; i++) {
+        exec_bounce_copy copy = {.on_host = at + i * step, .bytes = bytes};
+        memcpy(&copy.on_device, &from[i], sizeof(copy.on_device));
+        out->out[out->out_count++] = copy;
+    }
+    out->args.send_offsets = (const int32_t *)(const void *)at;
+    out->args.receive_offsets = (const int32_t *)(const void *)(at + step);
 }
 
 status exec_bounce_make(arena *a, const comm_args *args, const comm_group *group, char *buffer,
@@ -62,14 +92,14 @@ status exec_bounce_make(arena *a, const comm_args *args, const comm_group *group
     comm_item *items = NULL;
     int64_t at = 0;
     *out = (exec_bounce){.args = *args};
-    if (args->compressed != NULL || args->op == COLLECTIVE_ALL_TO_ALLV) {
+    if (args->compressed != NULL) {
         return fail(ST_UNSUPPORTED,
                     "%s of %s computes on the host, which cannot reach a GPU's "
                     "memory; train without it, or with kernels.device = cpu",
                     op_collective_name(args->op), args->tensor);
     }
     TRY(arena_new(a, count + 1, &items));
-    TRY(arena_new(a, count + 1, &out->out));
+    TRY(arena_new(a, count + 2, &out->out));
     TRY(arena_new(a, count + 1, &out->in));
     for (int i = 0; i < count; i++) {
         item_place p;
@@ -85,6 +115,7 @@ status exec_bounce_make(arena *a, const comm_args *args, const comm_group *group
         }
     }
     out->args.items = items;
+    offsets_make(args, group, buffer + at, out);
     return ST_OK;
 }
 

@@ -96,7 +96,9 @@ static void try_operation(trial *t, op_code code)
         const bool by_sequence = t->s.node.attrs.aux_loss > 0.0f; // no row may be missing
         for (int64_t i = 0; i < COUNT_OF(counts) && !sample_is_big(&t->s) && !by_sequence; i++) {
             const int32_t narrow = (int32_t)counts[i];
-            try_count(t, counts[i], &narrow, DTYPE_I32, false);
+            const bool slow = t->run->backend->on_gpu; // in the emulator: one count, some shapes
+            if (slow && (i != 1 || variant > 2)) continue;
+            if (!slow) try_count(t, counts[i], &narrow, DTYPE_I32, false);
             try_count(t, counts[i], &counts[i], DTYPE_I64, true);
         }
         arena_destroy(t->a);

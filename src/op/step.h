@@ -90,13 +90,13 @@ typedef enum step_load_word {
 } step_load_word;
 enum { LOAD_UNIT_BITS = 24, LOAD_MOST_BITS = 10 }; // a token's loss: in 2^-24, at most 2^10
 
-static inline int64_t step_load_row(int64_t experts)
+static inline DEVICE_CODE int64_t step_load_row(int64_t experts)
 {
     return experts + LOAD_WORDS;
 }
 
 // Returns the words of one step: two times as many lie behind the block.
-static inline int64_t step_load_words(int64_t layers, int64_t experts)
+static inline DEVICE_CODE int64_t step_load_words(int64_t layers, int64_t experts)
 {
     return layers > 0 ? layers * step_load_row(experts) : 0;
 }
@@ -108,7 +108,7 @@ static inline int64_t step_bytes(int64_t layers, int64_t experts)
 }
 
 // Returns the row of a layer in this step, or in the one before.
-static inline int64_t *step_loads(step_block *b, int64_t layers, int64_t experts, int64_t layer,
+static inline DEVICE_CODE int64_t *step_loads(step_block *b, int64_t layers, int64_t experts, int64_t layer,
                                   bool before)
 {
     int64_t *first = (int64_t *)(void *)(b + 1);

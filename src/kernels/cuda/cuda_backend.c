@@ -53,6 +53,13 @@ static bool is_readable(const kern_tensor *t)
            t->type == DTYPE_I32 || t->type == DTYPE_I64 || t->type == DTYPE_U8; // bytes: step block
 }
 
+// The statistics of a vocabulary in shards are fp64.
+static bool is_statistic(op_code code, int operand)
+{
+    return (code == OP_HEAD_STATS && operand == OP_MAX_IN) ||
+           (code == OP_HEAD_LOSS && operand == 3);
+}
+
 // Operations whose kernels look at the count of bounded rows, or find their rows by other operands.
 static bool takes_count(op_code code)
 {
@@ -95,7 +102,7 @@ status cuda_call_check(const kern_context *context, const kern_call *call)
     for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
         const kern_tensor *t = i < OP_MAX_IN ? &call->in[i] : &call->out[i - OP_MAX_IN];
         if (t->data == NULL) continue;
-        if (!is_readable(t)) {
+        if (!is_readable(t) && !(t->type == DTYPE_F64 && is_statistic(call->code, i))) {
             return fail(ST_UNSUPPORTED, "backend cuda: %s with an operand of type %s", name,
                         dtype_name(t->type));
         }

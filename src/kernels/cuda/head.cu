@@ -21,6 +21,22 @@ DEV_INLINE head_state head_merge(head_state a, head_state b)
     return out;
 }
 
+// Statistics may be fp64.
+DEV_INLINE float head_stat(const cuda_view *t, int64_t row, int64_t column)
+{
+    if (t->type != DTYPE_F64) return dev_load(t, row, column);
+    return (float)((const double *)t->data)[row * t->stride + column];
+}
+
+DEV_INLINE void head_stat_put(const cuda_view *t, int64_t row, int64_t column, float value)
+{
+    if (t->type == DTYPE_F64) {
+        ((double *)t->data)[row * t->stride + column] = (double)value;
+    } else {
+        dev_store(t, row, column, value);
+    }
+}
+
 // Reads eight logits, capped.
 DEV_INLINE void head_load(const cuda_head_args *a, int64_t row, int64_t j, int64_t left,
                           float x[DEV_VECTOR])
@@ -94,14 +110,14 @@ DEV_INLINE head_state head_whole(const cuda_head_args *a, int64_t row, float *la
     *label = 0.0f;
     for (int64_t s = 0; s < a->shards; s++) {
         const int64_t tile = s / a->per_tile * a->tile_rows + a->first_row + row;
-        out.highest = fmaxf(out.highest, dev_load(&a->stats, tile, s % a->per_tile * 3));
+        out.highest = fmaxf(out.highest, head_stat(&a->stats, tile, s % a->per_tile * 3));
     }
     for (int64_t s = 0; s < a->shards; s++) {
         const int64_t tile = s / a->per_tile * a->tile_rows + a->first_row + row;
         const int64_t at = s % a->per_tile * 3;
         sums[s] =
-            dev_load(&a->stats, tile, at + 1) * expf(dev_load(&a->stats, tile, at) - out.highest);
-        *label += dev_load(&a->stats, tile, at + 2);
+            head_stat(&a->stats, tile, at + 1) * expf(head_stat(&a->stats, tile, at) - out.highest);
+        *label += head_stat(&a->stats, tile, at + 2);
     }
     for (int64_t width = 1; width < a->shards; width *= 2) {
         for (int64_t s = 0; s + width < a->shards; s += 2 * width) sums[s] += sums[s + width];
@@ -169,7 +185,7 @@ DEV_KERNEL(cuda_head_stats, cuda_head_args, CUDA_THREADS)
     if (dev_thread() != 0) return;
     const int64_t at = label - a.first_column;
     const bool is_here = at >= begin && at < end;
-    dev_store(&a.stats, row, 3 * i, label < 0 ? 0.0f : state.highest);
-    dev_store(&a.stats, row, 3 * i + 1, label < 0 ? 0.0f : state.sum);
-    dev_store(&a.stats, row, 3 * i + 2, is_here ? head_label(&a, row, label) : 0.0f);
+    head_stat_put(&a.stats, row, 3 * i, label < 0 ? 0.0f : state.highest);
+    head_stat_put(&a.stats, row, 3 * i + 1, label < 0 ? 0.0f : state.sum);
+    head_stat_put(&a.stats, row, 3 * i + 2, is_here ? head_label(&a, row, label) : 0.0f);
 }

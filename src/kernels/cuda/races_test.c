@@ -145,6 +145,23 @@ static const plant plants[] = {
     {"cuda_grad_norm", OP_GRAD_NORM, 4, CUDA_MISTAKE_SHUFFLE, 0},
     {"cuda_adamw", OP_ADAMW, 0, CUDA_MISTAKE_BARRIER, 0},
     {"cuda_adamw", OP_ADAMW, 0, CUDA_MISTAKE_SHARED, 3},
+    {"cuda_lion", OP_LION, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_muon_squares", OP_MUON, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_muon_squares", OP_MUON, 0, CUDA_MISTAKE_SHUFFLE, 0},
+    {"cuda_head_stats", OP_HEAD_STATS, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_head_stats", OP_HEAD_STATS, 0, CUDA_MISTAKE_LANE, 0},
+    {"cuda_route", OP_ROUTE, 0, CUDA_MISTAKE_LANE, 1},
+    {"cuda_route_bwd", OP_ROUTE_BWD, 0, CUDA_MISTAKE_WARP_BARRIER, 0},
+    {"cuda_permute_count", OP_PERMUTE, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_permute_count", OP_PERMUTE, 0, CUDA_MISTAKE_BARRIER, 1},
+    {"cuda_permute_offsets", OP_PERMUTE, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_permute_offsets", OP_PERMUTE, 0, CUDA_MISTAKE_BARRIER, 1},
+    {"cuda_permute_rows", OP_PERMUTE, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_permute_rows", OP_PERMUTE, 0, CUDA_MISTAKE_BARRIER, 1},
+    {"cuda_count_rows", OP_COUNT_ROWS, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_sinks_terms", OP_SINKS_DW, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_grouped_plain_rows", OP_GROUPED_MATMUL, 0, CUDA_MISTAKE_BARRIER, 0},
+    {"cuda_grouped_plain_sums", OP_GROUPED_MATMUL_DW, 0, CUDA_MISTAKE_BARRIER, 1},
 };
 
 static status planted_run(arena *a, const sample *s, backend_run *cuda, sample_memory **out)

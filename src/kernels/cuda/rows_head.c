@@ -56,7 +56,7 @@ int64_t cuda_head_stats_workspace(const kern_call *call, int threads)
 static cuda_view rows_from(const cuda_view *v, int64_t first, int64_t count)
 {
     cuda_view out = *v;
-    const int64_t width = v->type == DTYPE_F32 ? 4 : 2;
+    const int64_t width = dtype_bytes((dtype)v->type);
     if (v->data == NULL) return out;
     out.data = (char *)v->data + first * v->stride * width;
     out.rows = count;
@@ -67,9 +67,7 @@ static cuda_view rows_from(const cuda_view *v, int64_t first, int64_t count)
 static cuda_view elements_from(const cuda_view *v, int64_t first, int64_t count)
 {
     cuda_view out = *v;
-    const int64_t width = v->type == DTYPE_F32 || v->type == DTYPE_I32 ? 4
-                          : v->type == DTYPE_I64                       ? 8
-                                                                       : 2;
+    const int64_t width = dtype_bytes((dtype)v->type);
     out.data = (char *)v->data + first * width;
     out.columns = out.stride = count;
     return out;
