@@ -10,9 +10,10 @@ cp "$trireme" "$dir/bin/trireme"
 trireme=$dir/bin/trireme
 cd "$dir" || exit 1
 "$trireme" init demo >/dev/null || exit 1
-keys="train.seq=16 train.global_batch=4 model.layers=2 model.dim=32 model.heads=2 model.ffn_dim=64 eval.every=0
+keys="train.seq=16 train.global_batch=4 model.layers=2 model.dim=32 model.heads=2 eval.every=0
       checkpoint.every=100 schedule.warmup=2 kernels.threads=1 train.steps=${CUDA_STEPS:-5}"
-train() { timeout ${CUDA_LIMIT:-100} "$trireme" train demo/config.yaml $keys run.dir="$dir/$1" "${@:2}"; }
+width=model.ffn_dim=64
+train() { timeout ${CUDA_LIMIT:-100} "$trireme" train demo/config.yaml $keys $width run.dir="$dir/$1" "${@:2}"; }
 gpu() { LD_LIBRARY_PATH=$library train "$@" kernels.device=cuda; }
 # near NAME RUN RUN DIFFERENCE: the losses of all steps that both have, at least the last two
 near() {
@@ -53,27 +54,30 @@ code "two stages" 0 gpu pp layout.pp=2
 near "have the losses of one" gpu32 pp 0.00001
 # pair NAME DIFFERENCE KEYS... -- KEYS...: the same run on the CPU and, with the last keys too, on the GPU
 pair() {
-    local name=$1 most=$2 keys=()
+    local name=$1 most=$2 both=()
     shift 2
-    while [ $# -gt 0 ] && [ "$1" != -- ]; do keys+=("$1"); shift; done
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do both+=("$1"); shift; done
     [ $# = 0 ] || shift
     number=$((number + 1))
-    code "$name on the CPU" 0 train "cpu$number" "${keys[@]}"
-    code "$name on the GPU" 0 gpu "gpu$number" "${keys[@]}" "$@"
+    code "$name on the CPU" 0 train "cpu$number" "${both[@]}"
+    code "$name on the GPU" 0 gpu "gpu$number" "${both[@]}" "$@"
     near "$name: losses of the CPU" "cpu$number" "gpu$number" "$most"
 }
 number=100
 experts="model.preset=moe-tiny model.vocab=257 model.expert_ffn_dim=16"
 pair "tensor parallelism" 0.02 train.precision=bf16 -- layout.tp=2 layout.sp=true
-pair "experts in bf16" 0.02 $experts train.precision=bf16
 pair "Muon, context parallelism" 0.0001 optimizer.name=muon -- layout.cp=2
 if [ -n "${CUDA_NIGHT:-}" ]; then # too slow for every day
     pair "Lion" 0.0001 optimizer.name=lion
-    pair "a ring" 0.0001 -- layout.cp=2 layout.cp_attention=ring
-    pair "experts on two ranks" 0.0001 $experts -- layout.dp=2 layout.ep=2
-    pair "experts and tp" 0.0001 $experts -- layout.tp=2
-    pair "a bias that balances" 0.0001 $experts moe.balance=bias
+    pair "a ring" 0.0001 -- layout.cp=2 layout.cp_ring=true
 fi
+width=
+pair "experts on two ranks, in bf16" 0.02 $experts train.precision=bf16 -- layout.dp=2 layout.ep=2
+if [ -n "${CUDA_NIGHT:-}" ]; then
+    pair "experts and tp" 0.0001 $experts -- layout.tp=2
+    pair "a bias that balances" 0.0001 $experts model.router.bias_rate=0.01 moe.aux_loss=0.01
+fi
+width=model.ffn_dim=64
 
 FAKE_CUDA_SEED=7 code "another order of streams and blocks" 0 gpu seed
 same "has the same bits" "$("$trireme" digest seed)" "$("$trireme" digest gpu32)"
