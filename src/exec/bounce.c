@@ -1,8 +1,8 @@
 // Places an operation's buffers in host memory. Where input and output share bytes on the device,
 // they share them on the host too: an operation in place stays in place.
 //
-// Rows that are exchanged by counts on the device travel with their offsets, and as many as there may
-// be travel each time, because the host does not know how many there are when it posts the copies.
+// Rows that are exchanged by counts on the device travel with their offsets, and as many as there
+// may be travel each time: the host does not know how many there are when it posts the copies.
 #include "exec/bounce.h"
 
 #include "comm/args.h"

@@ -108,8 +108,8 @@ static inline int64_t step_bytes(int64_t layers, int64_t experts)
 }
 
 // Returns the row of a layer in this step, or in the one before.
-static inline DEVICE_CODE int64_t *step_loads(step_block *b, int64_t layers, int64_t experts, int64_t layer,
-                                  bool before)
+static inline DEVICE_CODE int64_t *step_loads(step_block *b, int64_t layers, int64_t experts,
+                                              int64_t layer, bool before)
 {
     int64_t *first = (int64_t *)(void *)(b + 1);
     return first + ((before ? layers : 0) + layer) * step_load_row(experts);

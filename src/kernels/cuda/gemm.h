@@ -1,5 +1,5 @@
-// Parts of matrix products c (m, n) = a (m, k) b (k, n), with sums in fp32 over k in order: the bits of an
-// element do not depend on m, n or its place.
+// Parts of matrix products c (m, n) = a (m, k) b (k, n), with sums in fp32 over k in order: the
+// bits of an element do not depend on m, n or its place.
 //
 //   16-bit types   a block makes 128 x 128 of c with 8 warps; k goes through shared memory in
 //                  slices of 32, three at a time: while one is multiplied the others arrive

@@ -1,5 +1,6 @@
-// Muon: momentum and direction, the matrix divided by its norm, and the update. The products between
-// them are those of gemm.cu. Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon.
+// Muon: momentum and direction, the matrix divided by its norm, and the update. The products
+// between them are those of gemm.cu. Source: Jordan et al. 2024,
+// kellerjordan.github.io/posts/muon.
 //
 // A skipped step writes neither momentum nor weights; x is then made of what is in the workspace,
 // and nothing reads it.

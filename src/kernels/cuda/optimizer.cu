@@ -73,7 +73,7 @@ DEV_KERNEL(cuda_adamw, cuda_update_args, CUDA_THREADS)
     }
 }
 
-// Source: Chen et al. 2023, arXiv:2302.06675. m takes no part in the direction but as it was before.
+// Source: Chen et al. 2023, arXiv:2302.06675. The direction takes m as it was before.
 DEV_KERNEL(cuda_lion, cuda_update_args, CUDA_THREADS)
 {
     update_shared *s = (update_shared *)dev_shared();
