@@ -1,5 +1,5 @@
-// The router: choice of experts, its gradient with the losses that balance, loads of experts. A warp
-// works on a token; the formulas are in kernels/ref/route.c.
+// The router: choice of experts, its gradient with the losses that balance, loads of experts. A
+// warp works on a token; the formulas are in kernels/ref/route.c.
 //
 //   shared memory of a warp   | scores (E) | choice (E) | groups (G) | experts taken (T) |
 #include "kernels/cuda/args_experts.h"
@@ -11,7 +11,7 @@ typedef struct route_token {
     float top, sum; // of the softmax
 } route_token;
 
-// What the bias and groups leave to choose from: -infinity is taken or closed.
+// A choice of -infinity is taken, or its group is closed.
 DEV_INLINE route_token route_token_of(const cuda_route_args *a, int64_t n)
 {
     route_token t;

@@ -79,7 +79,7 @@ typedef struct head_job {
     bool kept;                                                             // so have the logits
 } head_job;
 
-// Of the vocabulary, of which w may be a piece.
+// Returns the rows of the whole vocabulary, of which w may be a piece.
 static int64_t vocabulary_of(const kern_call *c)
 {
     return c->piece.whole_rows > 0 ? c->piece.whole_rows : c->in[1].dims[0];

@@ -28,7 +28,7 @@ static cuda_route_args args_of(const kern_call *c, const cuda_view *logits, cons
                              .z_loss = a->z_loss};
 }
 
-// A warp for each token; as many warps in a block as have room in shared memory.
+// Launches a warp for each token; a block has as many warps as fit into shared memory.
 static status tokens_run(const kern_context *context, const char *kernel, cuda_route_args *args)
 {
     const int64_t each = (2 * args->experts + args->groups + args->taken) * (int64_t)sizeof(float);

@@ -1,4 +1,4 @@
-// What the kernels of the optimizers share: how they store.
+// Stores of the kernels of the optimizers, with stochastic rounding.
 #ifndef KERNELS_CUDA_UPDATE_H
 #define KERNELS_CUDA_UPDATE_H
 
