@@ -82,14 +82,26 @@ DEV_KERNEL(cuda_step_loss, cuda_step_args, CUDA_THREADS)
     }
 }
 
-// Returns the sum of squares of a block of a row, the same in all 16 lanes of a half warp.
+enum { STEP_LOADS = 16 }; // on their way at once
+
+// Returns the sum of squares of a block of a row, the same in all 16 lanes of a half warp. A lane
+// adds its elements in order, but reads many before it adds them: most gradients have fewer blocks
+// than a GPU has lanes, so the time is that of a lane's loads, one behind the other. Elements past
+// the end are 0, which changes no bit of the sum.
 DEV_INLINE double step_block_squares(const cuda_view *grad, int64_t row, int64_t begin)
 {
     const int64_t end = dev_min(begin + BLOCK_SUM_ELEMENTS, grad->columns);
     double sum = 0.0;
-    for (int64_t j = begin + dev_thread() % BLOCK_SUM_LANES; j < end; j += BLOCK_SUM_LANES) {
-        const double x = (double)dev_load(grad, row, j);
-        sum += x * x;
+    for (int64_t first = begin + dev_thread() % BLOCK_SUM_LANES; first < end;
+         first += STEP_LOADS * BLOCK_SUM_LANES) {
+        float x[STEP_LOADS];
+        DEV_UNROLL
+        for (int i = 0; i < STEP_LOADS; i++) {
+            const int64_t j = first + i * BLOCK_SUM_LANES;
+            x[i] = j < end ? dev_load(grad, row, j) : 0.0f;
+        }
+        DEV_UNROLL
+        for (int i = 0; i < STEP_LOADS; i++) sum += (double)x[i] * (double)x[i];
     }
     for (int width = BLOCK_SUM_LANES / 2; width >= 1; width /= 2) {
         sum += dev_shuffle_xor_wide(sum, width);
