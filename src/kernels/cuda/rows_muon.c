@@ -24,11 +24,13 @@ typedef struct muon_job {
 
 static int32_t part_count(const kern_call *call)
 {
+    if (call->attrs.experts > 0) return call->attrs.experts;
     return call->piece.part_count > 1 ? call->piece.part_count : 1;
 }
 
 static int64_t part_rows(const kern_call *call, int32_t part)
 {
+    if (call->attrs.experts > 0) return call->in[0].dims[0] / call->attrs.experts;
     return call->piece.part_count > 1 ? call->piece.part_rows[part] : call->in[0].dims[0];
 }
 
