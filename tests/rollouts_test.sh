@@ -36,6 +36,11 @@ for layout in rollout.slots=1 "rollout.slots=3 train.micro_batch=2" layout.dp=2 
     code "$layout" 0 train "l$number" $strict $layout
     same "$layout: the same digest" "$(digest "l$number")" "$want"
 done
+tp="determinism.tp_shards=2"
+code "tp = 1" 0 train tp1 $strict $tp train.global_batch=16
+code "tp = 2" 0 train tp2 $strict $tp train.global_batch=16 layout.tp=2 rollout.slots=5
+exact tp2
+same "tp = 2: the same digest" "$(digest tp2)" "$(digest tp1)"
 code "one step" 0 train resumed $strict train.steps=1
 code "one more" 0 train resumed $strict layout.dp=2
 same "go on exactly" "$(digest resumed)" "$want"
@@ -44,14 +49,20 @@ same "draws others" "$([ "$(digest seed)" != "$want" ] && echo yes)" yes
 code "learning" 0 train learnt train.steps=60 train.global_batch=32
 same "the reward rises" "$(awk -v a="$(value learnt reward 1)" -v b="$(value learnt reward 60)" 'BEGIN { print(a < 0.7 && b > 0.9) }')" 1
 
+# Both rules give the same rewards: even sums.
+code "an expression" 0 train even $strict reward.pattern='[02468]'
+code "a command" 0 train shell $strict reward.kind=command reward.pattern=null reward.command="grep -q [02468] completion && [ -s prompt ] && [ -s answer ]"
+same "rewards alike" "$(digest shell)" "$(digest even)"
+code "a command that takes too long" 0 train slow $strict train.steps=1 reward.kind=command reward.pattern=null reward.command="sleep 5" reward.time_limit=100ms
+same "has no reward" "$(value slow reward 1)" 0
+
 refuse() { # CODE WHAT KEY...
     local want=$1 what=$2
     shift 2
     code "refuses $*" "$want" train no "$@"
     says "says why" err "$what"
 }
-refuse 3 "rollout.prompts cannot be used with layout.tp or layout.pp above 1" layout.pp=2
-refuse 3 "rollout.prompts cannot be used with layout.tp" layout.tp=2
+refuse 3 "rollout.prompts cannot be used with layout.pp above 1 or layout.zero = 3" layout.pp=2
 refuse 3 "or layout.zero = 3" layout.dp=2 layout.zero=3
 refuse 3 "model has dropout" model.dropout=0.1
 refuse 3 "resilience.mode = live cannot be used" resilience.mode=live
@@ -60,6 +71,8 @@ refuse 3 "objective.kl = 0.1 cannot be used with rollout.prompts yet" objective.
 refuse 3 "rollout.group = 3 does not divide a batch of 8" rollout.group=3
 refuse 3 "leaves no place for a prompt" rollout.max_tokens=16
 refuse 3 "reward.pattern" "reward.pattern=["
+refuse 3 "reward.command is not given" reward.kind=command reward.pattern=null
+refuse 3 "reward.command has no effect" reward.command=true
 refuse 3 "data.train has no effect" data.train=prompts.jsonl
 refuse 3 "only train.objective = grpo draws completions" train.objective=pretrain
 refuse 5 "prompts.jsonl:1: the prompt has 4 tokens, and train.seq less rollout.max_tokens leaves 3" rollout.max_tokens=13

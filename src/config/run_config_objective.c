@@ -25,10 +25,10 @@ static void check_keys(checker *k, const run_objective_row *row)
 static void check_rollouts_layout(checker *k)
 {
     const run_config *r = k->r;
-    if (r->layout.tp > 1 || r->layout.pp > 1 || r->layout.zero >= 3) {
+    if (r->layout.pp > 1 || r->layout.zero >= 3) {
         CONFLICT("rollout.prompts",
-                 "rollout.prompts cannot be used with layout.tp or layout.pp above 1 or "
-                 "layout.zero = 3 yet; use layout.dp");
+                 "rollout.prompts cannot be used with layout.pp above 1 or layout.zero = 3 yet; "
+                 "use layout.dp and layout.tp");
     }
     if (r->kernels.device == RUN_DEVICE_CUDA) {
         CONFLICT("rollout.prompts",
@@ -47,19 +47,47 @@ static void check_rollouts_layout(checker *k)
     }
 }
 
+static void check_reward(checker *k)
+{
+    static const char *const of_pattern[] = {"reward.pattern", NULL};
+    static const char *const of_command[] = {"reward.command", "reward.time_limit",
+                                             "reward.memory_limit", NULL};
+    const run_config *r = k->r;
+    const bool is_command = r->reward.kind == RUN_REWARD_COMMAND;
+    if (r->reward.kind == RUN_REWARD_EXACT || is_command) {
+        check_refuse_keys(k, of_pattern, "reward.kind = exact and command read no pattern");
+    }
+    if (!is_command) check_refuse_keys(k, of_command, "only reward.kind = command runs a command");
+    if (r->reward.kind == RUN_REWARD_REGEX && r->reward.pattern == NULL) {
+        config_complain(k->l, "reward.pattern", ST_CONFIG_KEY,
+                        "reward.pattern is not given, which reward.kind = regex needs");
+    }
+    if (is_command && r->reward.command == NULL) {
+        config_complain(k->l, "reward.command", ST_CONFIG_KEY,
+                        "reward.command is not given, which reward.kind = command needs");
+    }
+}
+
 // Keys of rollouts, and what a run that draws completions cannot do.
 static void check_rollouts(checker *k, const run_objective_row *row)
 {
-    static const char *const of_rollouts[] = {"rollout.group",       "rollout.max_tokens",
-                                              "rollout.temperature", "rollout.top_p",
-                                              "rollout.top_k",       "rollout.seed",
-                                              "rollout.slots",       "reward.kind",
-                                              "reward.pattern",      NULL};
+    static const char *const of_rollouts[] = {"rollout.group",
+                                              "rollout.max_tokens",
+                                              "rollout.temperature",
+                                              "rollout.top_p",
+                                              "rollout.top_k",
+                                              "rollout.seed",
+                                              "rollout.slots",
+                                              "reward.kind",
+                                              "reward.pattern",
+                                              "reward.command",
+                                              "reward.time_limit",
+                                              "reward.memory_limit",
+                                              NULL};
     static const char *const of_data[] = {"data.train",      "data.valid",     "eval.every",
                                           "data.packing",    "data.positions", "data.temperature",
                                           "data.curriculum", "data.exclude",   "data.on_error",
                                           "train.epochs",    "data.trained",   NULL};
-    static const char *const of_pattern[] = {"reward.pattern", NULL};
     const run_config *r = k->r;
     if (!run_config_has_rollouts(r)) {
         check_refuse_keys(k, of_rollouts, "the run draws no completions; see rollout.prompts");
@@ -90,13 +118,7 @@ static void check_rollouts(checker *k, const run_objective_row *row)
                  "second model for reference",
                  r->objective.kl);
     }
-    if (r->reward.kind == RUN_REWARD_EXACT) {
-        check_refuse_keys(k, of_pattern, "reward.kind = exact reads no pattern");
-    }
-    if (r->reward.kind == RUN_REWARD_REGEX && r->reward.pattern == NULL) {
-        config_complain(k->l, "reward.pattern", ST_CONFIG_KEY,
-                        "reward.pattern is not given, which reward.kind = regex needs");
-    }
+    check_reward(k);
     check_rollouts_layout(k);
 }
 

@@ -108,14 +108,22 @@ static const option rows[] = {
         .help = "completions that a rank draws at once; changes speed and memory, and in strict "
                 "order no bit; 0 is its share of the batch, at most 32",
         .also = "max_num_seqs"),
-    CHOICE("reward.kind", reward.kind, "exact", "exact, regex, numeric", FIXED,
+    CHOICE("reward.kind", reward.kind, "exact", "exact, regex, numeric, command", FIXED,
            .help = "reward of a completion, 1 or 0: it is the prompt's answer (exact); "
                    "reward.pattern occurs in it (regex); its last number, or the one that "
-                   "reward.pattern finds, is the answer (numeric)",
+                   "reward.pattern finds, is the answer (numeric); reward.command ends with exit "
+                   "code 0 (command)",
            .also = "reward_func, reward_fn"),
     OTHER("reward.pattern", TEXT, reward.pattern, NULL, FIXED,
           .help = "regular expression (PCRE2) for reward.kind=regex, in which {answer} stands for "
                   "the prompt's answer, or numeric, whose first group is the number"),
+    OTHER("reward.command", TEXT, reward.command, NULL, FIXED,
+          .help = "command for reward.kind=command; it runs confined in a folder with the files "
+                  "prompt, completion and answer"),
+    OTHER("reward.time_limit", TIME, reward.time_limit_ns, "10s", FIXED, .min = 1, .max = 9e18,
+          .help = "time of reward.command, after which the reward is 0"),
+    OTHER("reward.memory_limit", BYTES, reward.memory_limit, "1GiB", FIXED, .min = 1, .max = 9e18,
+          .help = "memory of each process of reward.command"),
     INT("train.steps", train.steps, "1000", 1, 1e12, RECORDED, "optimizer steps",
         .help = "number of optimizer steps of the run",
         .also = "max_steps, max_iters, iterations, train_iters"),

@@ -7,7 +7,8 @@
 typedef enum run_reward_kind {
     RUN_REWARD_EXACT,
     RUN_REWARD_REGEX,
-    RUN_REWARD_NUMERIC
+    RUN_REWARD_NUMERIC,
+    RUN_REWARD_COMMAND
 } run_reward_kind;
 
 typedef struct run_rollout {
@@ -23,6 +24,8 @@ typedef struct run_rollout {
 typedef struct run_reward {
     int32_t kind;        // run_reward_kind
     const char *pattern; // NULL: none
+    const char *command; // NULL: none
+    int64_t time_limit_ns, memory_limit;
 } run_reward;
 
 #endif

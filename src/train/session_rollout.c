@@ -21,7 +21,9 @@ struct session_rollouts {
     rollout_ends ends;
     train_rollouts *drawing;
     const reward_rule *rule;
-    int64_t rows; // the most sequences of this rank in a step
+    reward_context rewarding;
+    reward_case *cases; // of the step
+    int64_t rows;       // the most sequences of this rank in a step
     rollout_request *requests;
     rollout_answer *answers;
     int64_t *of; // [row] its prompt
@@ -30,6 +32,9 @@ struct session_rollouts {
     // The rewards of all sequences of the step, then sums of tokens and of ended ones.
     double *all;
     double reward, tokens, ended; // means of the step that was drawn last
+    struct {
+        int64_t prompt, completion; // places in `text`
+    } * texts;
     data_bytes text;
 };
 
@@ -60,6 +65,8 @@ static status buffers_make(session *s, struct session_rollouts *x)
     TRY(arena_new(s->a, x->rows, &x->requests));
     TRY(arena_new(s->a, x->rows, &x->answers));
     TRY(arena_new(s->a, x->rows, &x->of));
+    TRY(arena_new(s->a, x->rows, &x->cases));
+    TRY(arena_new(s->a, x->rows, &x->texts));
     TRY(arena_new(s->a, x->rows * tokens, &ids));
     TRY(arena_new(s->a, x->rows * tokens, &losses));
     for (int64_t i = 0; i < x->rows; i++) {
@@ -82,8 +89,12 @@ status session_rollouts_open(session *s)
     x->prompts = train_loader_prompts(s->loader);
     x->ends = (rollout_ends){x->prompts->ends, x->prompts->end_count};
     x->rule = reward_rule_at(s->r->reward.kind);
-    if (x->rule->check != NULL && s->r->reward.pattern != NULL) {
-        TRY(x->rule->check(s->r->reward.pattern));
+    x->rewarding = (reward_context){
+        .h = s->h, .keys = &s->r->reward, .threads = max_i64(1, s->r->kernels.threads)};
+    text warning = {.a = s->a};
+    if (x->rule->check != NULL) TRY(x->rule->check(&x->rewarding, &warning));
+    if (warning.length > 0 && session_is_first(s)) {
+        session_say(s, LOG_WARN, "reward.command: on this machine the command %s", warning.bytes);
     }
     TRY(answers_check(s, x));
     TRY(buffers_make(s, x));
@@ -137,26 +148,41 @@ static bool rewards_here(const session *s)
     return m->at[AXIS_TP] == 0 && m->at[AXIS_PP] == 0 && m->at[AXIS_CP] == 0;
 }
 
-static status reward_of(session *s, struct session_rollouts *x, int64_t row, double *out)
+static status text_of(session *s, struct session_rollouts *x, const int32_t *ids, int64_t count,
+                      int64_t *at)
 {
-    const rollout_answer *answer = &x->answers[row];
-    const int64_t count = answer->count - (answer->has_ended ? 1 : 0);
+    *at = x->text.count;
+    TRY(data_tokenizer_decode(train_loader_decoder(s->loader), ids, count, DATA_DECODE_SKIP_SPECIAL,
+                              &x->text));
+    return data_bytes_add(&x->text, "", 1);
+}
+
+static status own_reward(session *s, struct session_rollouts *x, int64_t count, double *out)
+{
     x->text.count = 0;
-    TRY(data_tokenizer_decode(train_loader_decoder(s->loader), answer->ids, count,
-                              DATA_DECODE_SKIP_SPECIAL, &x->text));
-    TRY(data_bytes_add(&x->text, "", 1));
-    const reward_case c = {.completion = x->text.items,
-                           .answer = x->prompts->items[x->of[row]].answer,
-                           .pattern = s->r->reward.pattern};
-    return x->rule->score(&c, out);
+    for (int64_t i = 0; i < count; i++) {
+        const rollout_answer *answer = &x->answers[i];
+        const rollout_request *asked = &x->requests[i];
+        TRY(text_of(s, x, answer->ids, answer->count - (answer->has_ended ? 1 : 0),
+                    &x->texts[i].completion));
+        if (!x->rule->needs_prompt) continue;
+        TRY(text_of(s, x, asked->prompt, asked->count, &x->texts[i].prompt));
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const char *prompt = x->text.items + x->texts[i].prompt;
+        x->cases[i] = (reward_case){.prompt = x->rule->needs_prompt ? prompt : NULL,
+                                    .completion = x->text.items + x->texts[i].completion,
+                                    .answer = x->prompts->items[x->of[i]].answer};
+    }
+    return reward_score(x->rule, &x->rewarding, x->cases, count, out);
 }
 
 static status rewards_make(session *s, struct session_rollouts *x, int64_t own, int64_t count,
                            int64_t batch)
 {
     memset(x->all, 0, (size_t)(batch + SUMS) * sizeof(double));
+    if (rewards_here(s)) TRY(own_reward(s, x, count, x->all + own));
     for (int64_t i = 0; i < count && rewards_here(s); i++) {
-        TRY(reward_of(s, x, i, &x->all[own + i]));
         x->all[batch] += (double)x->answers[i].count;
         x->all[batch + 1] += x->answers[i].has_ended ? 1.0 : 0.0;
     }

@@ -159,9 +159,12 @@ static status items_push(inline_comm *k)
     if (k->comm.op == COLLECTIVE_ALL_TO_ALLV) return exchange_push(k);
     if (k->comm.op == COLLECTIVE_ALL_TO_ALL) return tiles_push(k);
     if (tensor_of(k, k->node->in[0])->dims[0].symbol == EXTENT_ONE) return weight_push(k);
-    const int64_t each = tensor_of(k, k->node->in[0])->dims[0].scale;
-    const int64_t seq = k->c->in->r->seq, first = each * (k->begin * seq + k->position);
-    const int64_t rows = each * (k->positions > 0 ? k->positions : k->count * seq);
+    // Rows of tokens, or one of each sequence.
+    const extent in = tensor_of(k, k->node->in[0])->dims[0];
+    const bool by_token = in.symbol != EXTENT_SEQS;
+    const int64_t each = in.scale, seq = by_token ? k->c->in->r->seq : 1;
+    const int64_t first = each * (k->begin * seq + (by_token ? k->position : 0));
+    const int64_t rows = each * (by_token && k->positions > 0 ? k->positions : k->count * seq);
     if (k->comm.op == COLLECTIVE_ALL_REDUCE) return rows_push(k, first, first, rows);
     if (k->comm.op == COLLECTIVE_ALL_GATHER && k->node->attrs.stacked) {
         return rows_push(k, first, k->ways * first, rows);

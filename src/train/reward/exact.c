@@ -13,12 +13,13 @@ static int64_t trimmed(const char *s, const char **begin)
     return count;
 }
 
-static status score(const reward_case *c, double *out)
+static status score(const reward_context *x, const reward_case *c, double *out)
 {
+    (void)x;
     const char *said = NULL, *wanted = NULL;
     const int64_t count = trimmed(c->completion, &said), all = trimmed(c->answer, &wanted);
     *out = count == all && memcmp(said, wanted, (size_t)count) == 0 ? 1.0 : 0.0;
     return ST_OK;
 }
 
-const reward_rule reward_exact = {.name = "exact", .needs_answer = true, .score = score};
+const reward_rule reward_exact = {.name = "exact", .needs_answer = true, .one = score};

@@ -53,16 +53,22 @@ bool reward_numbers_equal(const char *a, const char *b)
     return fabs(x - y) <= 1e-9 * fmax(1.0, fmax(fabs(x), fabs(y)));
 }
 
-static status score(const reward_case *c, double *out)
+static status check(const reward_context *x, text *warning)
+{
+    (void)warning;
+    return x->keys->pattern != NULL ? reward_pattern_check(x->keys->pattern) : ST_OK;
+}
+
+static status score(const reward_context *x, const reward_case *c, double *out)
 {
     pattern_match found = {.any = false};
     char *number = NULL;
     *out = 0.0;
-    if (c->pattern == NULL) {
+    if (x->keys->pattern == NULL) {
         *out = reward_numbers_equal(c->completion, c->answer) ? 1.0 : 0.0;
         return ST_OK;
     }
-    TRY(reward_pattern_last(c->pattern, c->completion, &found));
+    TRY(reward_pattern_last(x->keys->pattern, c->completion, &found));
     if (!found.any) return ST_OK;
     number = strndup(c->completion + found.begin, (size_t)(found.end - found.begin));
     if (number == NULL) return fail(ST_NO_MEMORY, "no memory for a number");
@@ -72,4 +78,4 @@ static status score(const reward_case *c, double *out)
 }
 
 const reward_rule reward_numeric = {
-    .name = "numeric", .needs_answer = true, .check = reward_pattern_check, .score = score};
+    .name = "numeric", .needs_answer = true, .check = check, .one = score};

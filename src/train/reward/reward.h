@@ -5,25 +5,38 @@
 #ifndef TRAIN_REWARD_REWARD_H
 #define TRAIN_REWARD_REWARD_H
 
+#include "base/host.h"
+#include "base/text.h"
 #include "config/run_config.h"
 
+typedef struct reward_context {
+    const host *h;
+    const run_reward *keys;
+    int64_t threads; // for commands
+} reward_context;
+
 typedef struct reward_case {
+    const char *prompt;     // NULL unless the rule needs it
     const char *completion; // without the token that ended it
     const char *answer;     // NULL: the prompt has none
-    const char *pattern;    // reward.pattern; NULL: none
 } reward_case;
 
 typedef struct reward_rule {
     const char *name;
-    bool needs_answer;
-    // Refuses a pattern before the first step; NULL: any will do.
-    status (*check)(const char *pattern);
-    status (*score)(const reward_case *c, double *out);
+    bool needs_answer, needs_prompt;
+    // Refuses keys or a machine before the first step; NULL: any will do. May add a warning.
+    status (*check)(const reward_context *x, text *warning);
+    // One of these.
+    status (*one)(const reward_context *x, const reward_case *c, double *out);
+    status (*all)(const reward_context *x, const reward_case *cases, int64_t count, double *out);
 } reward_rule;
 
-extern const reward_rule reward_exact, reward_regex, reward_numeric;
+extern const reward_rule reward_exact, reward_regex, reward_numeric, reward_command;
 
 const reward_rule *reward_rule_at(int32_t kind); // run_reward_kind
+// The rewards of some completions.
+NODISCARD status reward_score(const reward_rule *rule, const reward_context *x,
+                              const reward_case *cases, int64_t count, double *out);
 // Whether the rule of numbers takes these two texts for the same number.
 bool reward_numbers_equal(const char *a, const char *b);
 
