@@ -116,8 +116,9 @@ says "by the name of the tensor" err 'no other checkpoint holds an intact [a-z]+
 code "an interval that the run chooses" 0 train chosen checkpoint.every=auto train.steps=30
 says "is told" out 'a checkpoint every [0-9]+ steps'
 code "an unknown tier" 3 train refused checkpoint.tiers=tape:1
-code "buddies that no process outlives" 3 train refused checkpoint.tiers=buddy:1 layout.dp=2
 says "is refused by name" err 'no tier "tape"'
+code "buddies that no process outlives" 3 train refused checkpoint.tiers=buddy:1 layout.dp=2
+says "are refused by name" err 'buddy has an effect only with resilience.mode = live'
 
 code "a key without its mode" 3 train refused resilience.buddy.every=2
 says "is refused" err 'only to resilience.mode = restart'
