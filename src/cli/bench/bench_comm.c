@@ -57,8 +57,9 @@ static void rows_print(cli_context *cli, const comm_bench_config *f, const comm_
     char size[32];
     const bool here =
         strcmp(rows[0].transport, "shm") == 0 || strcmp(rows[0].transport, "self") == 0;
-    cli_print(cli, "%s of %s, %d ranks on %s over %s\n", op_collective_name(f->op),
-              dtype_name(f->type), f->ranks, here ? "this host" : "their hosts", rows[0].transport);
+    cli_print(cli, "%s of %s, %d ranks on %s over %s%s\n", op_collective_name(f->op),
+              dtype_name(f->type), f->ranks, here ? "this host" : "their hosts", rows[0].transport,
+              f->is_private ? ", buffers of their own" : "");
     cli_print(cli, "%10s %12s %12s %10s %10s %8s  algorithm\n", "size", "time us", "most us",
               "alg GB/s", "bus GB/s", "of limit");
     for (int i = 0; i < f->count; i++) {

@@ -41,8 +41,8 @@ static const option rows[] = {
      .min = 0,
      .max = 100000,
      .help =
-         "largest number of layouts to simulate, in the order of their least time; 0: 8, or fewer if one "
-         "takes a second or more"},
+         "largest number of layouts to simulate, in the order of their least time, but at least "
+         "--top; 0: 8, or fewer if one takes a second or more"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
