@@ -35,7 +35,7 @@ static bool probe_find(const plan *p, int32_t action, exec_probe *out, int32_t *
     const plan_binding *b = &p->bindings[at->binding];
     for (int32_t i = 0; i < at->ops_count; i++) {
         const op_node *node = &b->program->lists[at->list].nodes[at->ops_begin + i];
-        if (!op_kind_of(node->code)->takes_grad || node->code == OP_GRAD_NORM) continue;
+        if (!op_kind_of(node->code)->takes_grad || op_adds_norm(node->code)) continue;
         *out = (exec_probe){.action = action, .node = i, .ref = b->tensor[node->in[0]]};
         *weight = node->attrs.tensor_index;
         return true;

@@ -167,10 +167,15 @@ static int32_t independent(const op_program *p, op_list list, int32_t begin, int
     return 0;
 }
 
+static bool moves_rows(const op_node *node)
+{
+    return op_kind_of(node->code)->collective == COLLECTIVE_ALL_TO_ALLV;
+}
+
 static overlap_part rows_part(const op_program *p, op_list list, int32_t begin, int32_t count)
 {
     int32_t sends = 0, nodes = 0;
-    while (sends < count && node_at(p, list, begin + sends)->code == OP_EXCHANGE_ROWS) sends++;
+    while (sends < count && moves_rows(node_at(p, list, begin + sends))) sends++;
     if (sends > 0) nodes = independent(p, list, begin, count, sends);
     if (nodes == 0) return (overlap_part){OVERLAP_COLLECTIVE, 1, 1, 0};
     return (overlap_part){OVERLAP_ROWS, sends + nodes, 1, sends};
