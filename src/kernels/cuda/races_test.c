@@ -36,7 +36,8 @@ static void test_samples(void **state)
     int64_t calls = 0;
     for (int code = 0; code < OP_CODE_COUNT; code++) {
         if (kern_backend_cuda.run[code] == NULL) continue;
-        for (int v = 0; v < op_sample_count((op_code)code); v++) {
+        // Every second variant: they differ in types and in which operands are missing.
+        for (int v = code % 2; v < op_sample_count((op_code)code); v += 2) {
             calls += variant_run(&cuda, (op_code)code, v);
         }
     }

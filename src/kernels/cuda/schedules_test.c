@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-enum { SCHEDULES = 4 };
+enum { SCHEDULES = 2 };
 
 static sample_memory *run(arena *a, const sample *s, backend_run *cuda, uint64_t schedule)
 {
