@@ -27,25 +27,35 @@ static double softmax_sum(const kern_tensor *logits, int64_t n, double *top)
     return sum;
 }
 
+enum { SCORES_KEPT = 256 };
+
 // A token's scores: how they follow from its logits.
 typedef struct token_scores {
     const kern_call *c;
     const kern_tensor *logits;
     int64_t n;
-    double top, sum; // of the softmax
+    double top, sum;          // of the softmax
+    double kept[SCORES_KEPT]; // those of the first experts: groups ask for each many times
 } token_scores;
+
+static double score_make(const token_scores *s, int64_t e)
+{
+    const double x = ref_get(s->logits, s->n, e);
+    return s->c->attrs.sigmoid ? 1.0 / (1.0 + exp(-x)) : exp(x - s->top) / s->sum;
+}
 
 static token_scores scores_of(const kern_call *c, const kern_tensor *logits, int64_t n)
 {
     token_scores s = {.c = c, .logits = logits, .n = n};
     s.sum = softmax_sum(logits, n, &s.top);
+    for (int64_t e = 0; e < min_i64(SCORES_KEPT, logits->dims[1]); e++)
+        s.kept[e] = score_make(&s, e);
     return s;
 }
 
 static double score(const token_scores *s, int64_t e)
 {
-    const double x = ref_get(s->logits, s->n, e);
-    return s->c->attrs.sigmoid ? 1.0 / (1.0 + exp(-x)) : exp(x - s->top) / s->sum;
+    return e < SCORES_KEPT ? s->kept[e] : score_make(s, e);
 }
 
 // Returns the value that experts are chosen by.
