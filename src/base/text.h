@@ -58,6 +58,13 @@ static inline bool text_is_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
+// Moves *bytes behind the blanks before the text, and returns the count without those around it.
+static inline int64_t text_trim(const char **bytes, int64_t count)
+{
+    for (; count > 0 && text_is_blank(**bytes); count--) ++*bytes;
+    while (count > 0 && text_is_blank((*bytes)[count - 1])) count--;
+    return count;
+}
 bool text_is_utf8(const char *bytes, int64_t count);
 // Bytes of the UTF-8 byte order mark at the beginning, which Windows editors write: 3 or 0.
 int64_t text_mark_bytes(const char *bytes, int64_t count);

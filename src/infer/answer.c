@@ -147,13 +147,6 @@ static int64_t place_after(const expression *e, answer_text of)
     return at;
 }
 
-static answer_text trimmed(answer_text t)
-{
-    for (; t.count > 0 && text_is_blank(t.bytes[0]); t.count--) t.bytes++;
-    while (t.count > 0 && text_is_blank(t.bytes[t.count - 1])) t.count--;
-    return t;
-}
-
 status answer_extract(const answer_rules *r, answer_part part, answer_text of, answer_text *out)
 {
     static const answer_text invalid = {.bytes = "[invalid]", .count = 9};
@@ -171,7 +164,9 @@ status answer_extract(const answer_rules *r, answer_part part, answer_text of, a
         if (part == ANSWER_FIRST) break;
     }
     // An empty group counts as no match, as in the harness.
-    *out = last.count > 0 ? trimmed(last) : invalid;
+    if (last.count == 0) last = invalid;
+    last.count = text_trim(&last.bytes, last.count);
+    *out = last;
     return ST_OK;
 }
 

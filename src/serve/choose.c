@@ -14,11 +14,6 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 // The last number without its commas, or else the last line that is not blank.
 static status answer_of(arena *a, const sequence *q, char **out)
 {
@@ -37,9 +32,9 @@ static status answer_of(arena *a, const sequence *q, char **out)
         if (begin > 0 && bytes[begin - 1] == '-') begin--;
     } else {
         end = q->grown.certain;
-        while (end > 0 && is_blank(bytes[end - 1])) end--;
+        while (end > 0 && text_is_blank(bytes[end - 1])) end--;
         for (begin = end; begin > 0 && bytes[begin - 1] != '\n';) begin--;
-        while (begin < end && is_blank(bytes[begin])) begin++;
+        while (begin < end && text_is_blank(bytes[begin])) begin++;
     }
     TRY(arena_new(a, end - begin + 1, out));
     for (int64_t i = begin; i < end; i++) {

@@ -39,12 +39,11 @@ static bool set_meet(line_set *s, uint64_t hash)
 // Characters between the blanks around a line, and their bytes.
 static int64_t trim(const char *line, int64_t count, int64_t *begin, int64_t *bytes)
 {
-    int64_t first = 0, last = count, chars = 0;
-    while (first < last && text_is_blank(line[first])) first++;
-    while (last > first && text_is_blank(line[last - 1])) last--;
-    for (int64_t i = first; i < last; i++) chars += ((uint8_t)line[i] & 0xc0) != 0x80;
-    *begin = first;
-    *bytes = last - first;
+    const char *first = line;
+    int64_t chars = 0;
+    *bytes = text_trim(&first, count);
+    *begin = first - line;
+    for (int64_t i = 0; i < *bytes; i++) chars += ((uint8_t)first[i] & 0xc0) != 0x80;
     return chars;
 }
 

@@ -12,6 +12,7 @@
 // and the steps between them work on the whole matrix, with the same bits.
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec_call.h"
+#include "kernels/muon_parts.h"
 #include "op/block_sum.h"
 #include "op/optimizer.h"
 
@@ -33,30 +34,12 @@ typedef struct muon_job {
     float *square, *scaled, *polynomial; // (low, low), low = min(rows, columns)
 } muon_job;
 
-static int32_t part_count(const kern_call *call)
-{
-    if (call->attrs.experts > 0) return call->attrs.experts;
-    return call->piece.part_count > 1 ? call->piece.part_count : 1;
-}
-
-static int64_t part_rows(const kern_call *call, int32_t part)
-{
-    if (call->attrs.experts > 0) return call->in[0].dims[0] / call->attrs.experts;
-    return call->piece.part_count > 1 ? call->piece.part_rows[part] : call->in[0].dims[0];
-}
-
-static int64_t part_floats(int64_t rows, int64_t columns)
-{
-    const int64_t low = min_i64(rows, columns);
-    return 2 * align_up(rows * columns, 16) + 3 * align_up(low * low, 16);
-}
-
 int64_t cpu_muon_update_workspace(const kern_call *call, int threads)
 {
     (void)threads;
     int64_t most = 0;
     for (int32_t part = 0; part < call->piece.part_count; part++) {
-        most = max_i64(most, part_floats(call->piece.part_whole[part], call->in[0].dims[1]));
+        most = max_i64(most, muon_part_floats(call->piece.part_whole[part], call->in[0].dims[1]));
     }
     return most * (int64_t)sizeof(float);
 }
@@ -65,8 +48,8 @@ int64_t cpu_muon_workspace(const kern_call *call, int threads)
 {
     (void)threads;
     int64_t most = 0;
-    for (int32_t part = 0; part < part_count(call); part++) {
-        most = max_i64(most, part_floats(part_rows(call, part), call->in[0].dims[1]));
+    for (int32_t part = 0; part < muon_part_count(call); part++) {
+        most = max_i64(most, muon_part_floats(muon_part_rows(call, part), call->in[0].dims[1]));
     }
     return most * (int64_t)sizeof(float);
 }
@@ -291,8 +274,8 @@ status cpu_muon(const kern_context *context, const kern_call *call)
     job.m_out = &call->out[1];
     job.weight_out = &call->out[2];
     job.columns = job.own_columns = job.direction_stride = call->in[0].dims[1];
-    for (int32_t part = 0; part < part_count(call); part++) {
-        job.rows = job.own_rows = part_rows(call, part);
+    for (int32_t part = 0; part < muon_part_count(call); part++) {
+        job.rows = job.own_rows = muon_part_rows(call, part);
         buffers_set(&job);
         begin_run(&job);
         end_run(&job);

@@ -8,6 +8,7 @@
 //   workspace   | x | next x | s | c s | b s + c s s | sums of squares, in double |
 #include "kernels/cuda/rows.h"
 
+#include "kernels/muon_parts.h"
 #include "op/optimizer.h"
 
 #include <math.h>
@@ -22,31 +23,18 @@ typedef struct muon_job {
     float *x, *next, *square, *scaled, *polynomial;
 } muon_job;
 
-static int32_t part_count(const kern_call *call)
-{
-    if (call->attrs.experts > 0) return call->attrs.experts;
-    return call->piece.part_count > 1 ? call->piece.part_count : 1;
-}
-
-static int64_t part_rows(const kern_call *call, int32_t part)
-{
-    if (call->attrs.experts > 0) return call->in[0].dims[0] / call->attrs.experts;
-    return call->piece.part_count > 1 ? call->piece.part_rows[part] : call->in[0].dims[0];
-}
-
 static int64_t part_bytes(int64_t rows, int64_t columns)
 {
-    const int64_t low = min_i64(rows, columns);
-    const int64_t floats = 2 * align_up(rows * columns, 16) + 3 * align_up(low * low, 16);
-    return floats * (int64_t)sizeof(float) + MAX_PARTS * (int64_t)sizeof(double);
+    return muon_part_floats(rows, columns) * (int64_t)sizeof(float) +
+           MAX_PARTS * (int64_t)sizeof(double);
 }
 
 int64_t cuda_muon_workspace(const kern_call *call, int threads)
 {
     int64_t most = 0;
     (void)threads;
-    for (int32_t k = 0; k < part_count(call); k++) {
-        most = max_i64(most, part_bytes(part_rows(call, k), call->in[0].dims[1]));
+    for (int32_t k = 0; k < muon_part_count(call); k++) {
+        most = max_i64(most, part_bytes(muon_part_rows(call, k), call->in[0].dims[1]));
     }
     return most;
 }
@@ -184,8 +172,8 @@ status cuda_row_muon(const kern_context *context, const kern_call *c)
     TRY(cuda_stochastic_check(c));
     muon_job job = job_of(context, c);
     int64_t begin = 0;
-    for (int32_t k = 0; k < part_count(c); k++) {
-        const int64_t rows = part_rows(c, k);
+    for (int32_t k = 0; k < muon_part_count(c); k++) {
+        const int64_t rows = muon_part_rows(c, k);
         const cuda_view grad = cuda_view_of(&c->in[0]), master = cuda_view_of(&c->in[1]);
         const cuda_view m = cuda_view_of(&c->in[2]);
         part_begin(&job, rows, grad.columns);
