@@ -8,7 +8,7 @@ cd "$dir" || exit 1
 for a in 1 20 333 4; do for b in 2 57; do printf '{"prompt": "%d+%d=", "answer": %d}\n' $a $b $((a + b)); done; done >prompts.jsonl
 cat >run.yaml <<END
 train: {objective: grpo, steps: 2, seq: 16, global_batch: 8}
-model: {layers: 1, dim: 16, heads: 2, vocab: 258, context: 16}
+model: {layers: 2, dim: 16, heads: 2, vocab: 258, context: 16}
 rollout: {prompts: prompts.jsonl, group: 4, max_tokens: 4}
 reward: {kind: regex, pattern: '^[[:print:]]'}
 optimizer: {lr: 2e-2}
@@ -31,7 +31,9 @@ exact one
 same "some completions are rewarded" "$(awk -v r="$(value one reward 1)" 'BEGIN { print(r > 0 && r < 1) }')" 1
 want=$(digest one)
 number=0
-for layout in rollout.slots=1 "rollout.slots=3 train.micro_batch=2" layout.dp=2 "layout.dp=4 layout.zero=2 rollout.slots=1"; do
+for layout in rollout.slots=1 "rollout.slots=3 train.micro_batch=2" layout.dp=2 "layout.dp=4 layout.zero=2 rollout.slots=1" \
+    "layout.dp=2 layout.zero=3 rollout.slots=3" "layout.pp=2 train.micro_batch=2" \
+    "layout.dp=2 layout.pp=2 layout.zero=3 layout.schedule=gpipe rollout.slots=3 train.micro_batch=2"; do
     number=$((number + 1))
     code "$layout" 0 train "l$number" $strict $layout
     same "$layout: the same digest" "$(digest "l$number")" "$want"
@@ -62,8 +64,6 @@ refuse() { # CODE WHAT KEY...
     code "refuses $*" "$want" train no "$@"
     says "says why" err "$what"
 }
-refuse 3 "rollout.prompts cannot be used with layout.pp above 1 or layout.zero = 3" layout.pp=2
-refuse 3 "or layout.zero = 3" layout.dp=2 layout.zero=3
 refuse 3 "model has dropout" model.dropout=0.1
 refuse 3 "resilience.mode = live cannot be used" resilience.mode=live
 refuse 3 "sdc.replay = 0.5 cannot be used" sdc.replay=0.5

@@ -49,7 +49,7 @@ status assemble_rollouts(arena *a, const assemble_options *o, plan_request *requ
     const run_config *r = out->config;
     const int64_t dp = plan_mesh_size(&o->mesh, AXIS_DP);
     op_model *decode = NULL, *prefill = NULL;
-    plan *made = NULL, *all = NULL, *first = NULL;
+    plan *made = NULL, *first = NULL;
     TRY(model_check(out));
     TRY(model_make(a, o, out, PURPOSE_DECODE, &decode));
     TRY(model_make(a, o, out, PURPOSE_PREFILL, &prefill));
@@ -73,8 +73,8 @@ status assemble_rollouts(arena *a, const assemble_options *o, plan_request *requ
     request->model = prefill;
     request->seq = out->rollout.chunk;
     request->micro_batch = 1;
-    TRY(plan_create(a, request, &out->run, &all));
-    TRY(plan_microbatch(a, all, 0, &first));
+    request->sequences = dp; // in the first slot of the caches
+    TRY(plan_create(a, request, &out->run, &first));
     out->all[out->count++] = out->rollout.decode = made;
     out->all[out->count++] = out->rollout.prefill = first;
     return ST_OK;

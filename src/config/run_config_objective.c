@@ -25,11 +25,6 @@ static void check_keys(checker *k, const run_objective_row *row)
 static void check_rollouts_layout(checker *k)
 {
     const run_config *r = k->r;
-    if (r->layout.pp > 1 || r->layout.zero >= 3) {
-        CONFLICT("rollout.prompts",
-                 "rollout.prompts cannot be used with layout.pp above 1 or layout.zero = 3 yet; "
-                 "use layout.dp and layout.tp");
-    }
     if (r->kernels.device == RUN_DEVICE_CUDA) {
         CONFLICT("rollout.prompts",
                  "rollout.prompts cannot be used with kernels.device = cuda yet, which has no "

@@ -1,4 +1,8 @@
 // Continuous batching over the slots of a training job's plans.
+//
+// Where the plans have collectives of their own (stages of a pipeline, weights that ZeRO-3 gathers,
+// experts of other ranks), all ranks run the same plans in the same order: before each they agree
+// on what is due, and a rank that has nothing to do computes rows that no completion reads.
 #include "train/rollout.h"
 
 #include "train/job.h"
@@ -33,7 +37,11 @@ struct train_rollouts {
     int64_t *draws;
     step_device *results;
     int64_t runs;
+    comm_group *together; // ranks that draw in step; NULL: this one draws alone
+    int32_t *shared;      // [ranks along dp][DRAWN][slots], of the last stage
 };
+
+enum { DRAWN_ID, DRAWN_LOSS, DRAWN };
 
 static status caches_find(arena *a, train_rollouts *g)
 {
@@ -52,12 +60,13 @@ static status caches_find(arena *a, train_rollouts *g)
 }
 
 status train_rollouts_open(arena *a, const assemble_plans *plans, exec *e, const rollout_ends *ends,
-                           train_rollouts **out)
+                           comm_group *together, train_rollouts **out)
 {
     train_rollouts *g = NULL;
-    const int64_t n = plans->rollout.slots;
+    const int64_t n = plans->rollout.slots, dp = plan_mesh_size(&plans->places.mesh, AXIS_DP);
     TRY(arena_new(a, 1, &g));
-    *g = (train_rollouts){.plans = plans, .e = e, .ends = ends, .slots = n};
+    *g = (train_rollouts){.plans = plans, .e = e, .ends = ends, .slots = n, .together = together};
+    TRY(arena_new(a, dp * DRAWN * n, &g->shared));
     g->chunk = plans->rollout.chunk;
     TRY(caches_find(a, g));
     TRY(arena_new(a, n, &g->seats));
@@ -76,7 +85,7 @@ status train_rollouts_open(arena *a, const assemble_plans *plans, exec *e, const
 
 static status plan_run(train_rollouts *g, const plan *p)
 {
-    const int64_t n = g->slots, width = (int64_t)sizeof(int32_t);
+    const int64_t n = p->own_sequences, width = (int64_t)sizeof(int32_t);
     exec_input input = {.settings = train_step_settings(g->plans->config),
                         .batch = {{"ids", g->ids, n * p->seq * width},
                                   {"positions", g->positions, n * p->seq * width},
@@ -89,6 +98,23 @@ static status plan_run(train_rollouts *g, const plan *p)
     input.host.sequences = p->sequences;
     TRY(exec_begin(g->e, p, &input));
     return exec_finish(g->e);
+}
+
+// The largest value of each, over all ranks that draw together.
+static status agree(const train_rollouts *g, int32_t *values, int64_t count, const char *what)
+{
+    if (g->together == NULL) return ST_OK;
+    return comm_all_reduce(g->together, values, count, DTYPE_I32, REDUCTION_MAX, what, __func__);
+}
+
+// Takes part in a chunk of another rank's prompt: all rows are padding, which no cache keeps.
+static status prompt_idle(train_rollouts *g)
+{
+    memset(g->ids, 0, (size_t)g->chunk * sizeof(*g->ids));
+    memset(g->positions, 0, (size_t)g->chunk * sizeof(*g->positions));
+    g->lengths[0] = 0;
+    g->rows[0] = (int32_t)g->chunk - 1;
+    return plan_run(g, g->plans->rollout.prefill);
 }
 
 // Computes tokens [0, count) of a prompt in slot 0, a chunk at a time; rows in front of the first
@@ -135,6 +161,25 @@ static void sampling_set(train_rollouts *g, int64_t slot, uint64_t seed)
     memcpy(&params[5], &high, sizeof(high));
 }
 
+// Gives what the last stage drew to all ranks with the same sequences. The others contribute the
+// least number, which as bits of a float is -0.
+static status drawn_share(train_rollouts *g)
+{
+    const plan_mesh *m = &g->plans->places.mesh;
+    const int64_t n = g->slots, all = plan_mesh_size(m, AXIS_DP) * DRAWN * n;
+    const size_t bytes = (size_t)n * sizeof(int32_t);
+    int32_t *own = g->shared + m->at[AXIS_DP] * DRAWN * n;
+    for (int64_t i = 0; i < all; i++) g->shared[i] = INT32_MIN;
+    if (g->plans->rollout.decode->outputs[0] >= 0) {
+        memcpy(own + DRAWN_ID * n, g->drawn, bytes);
+        memcpy(own + DRAWN_LOSS * n, g->losses, bytes);
+    }
+    TRY(agree(g, g->shared, all, "drawn tokens"));
+    memcpy(g->drawn, own + DRAWN_ID * n, bytes);
+    memcpy(g->losses, own + DRAWN_LOSS * n, bytes);
+    return ST_OK;
+}
+
 // Appends a token to each seat that is taken, and draws the next ones.
 static status decode(train_rollouts *g)
 {
@@ -149,8 +194,11 @@ static status decode(train_rollouts *g)
         g->rows[b] = (int32_t)b;
     }
     TRY(plan_run(g, p));
-    TRY(exec_read_transient(g->e, p, p->outputs[0], g->drawn, n * (int64_t)sizeof(int32_t)));
-    return exec_read_transient(g->e, p, p->outputs[1], g->losses, n * (int64_t)sizeof(float));
+    if (p->outputs[0] >= 0) {
+        TRY(exec_read_transient(g->e, p, p->outputs[0], g->drawn, n * (int64_t)sizeof(int32_t)));
+        TRY(exec_read_transient(g->e, p, p->outputs[1], g->losses, n * (int64_t)sizeof(float)));
+    }
+    return plan_mesh_size(&g->plans->places.mesh, AXIS_PP) > 1 ? drawn_share(g) : ST_OK;
 }
 
 static bool is_end(const train_rollouts *g, int32_t id)
@@ -180,16 +228,62 @@ static status drawn_take(train_rollouts *g, int64_t slot, rollout_answer *answer
     return ST_OK;
 }
 
+// The last token of a prompt is decoded, which draws the next one.
+static bool prompt_is_there(const train_rollouts *g, const rollout_request *from)
+{
+    return g->kept == from->prompt || from->count == 1;
+}
+
 static status request_begin(train_rollouts *g, int64_t slot, const rollout_request *from,
                             int64_t index)
 {
-    const int64_t before = from->count - 1; // the last token is decoded, which draws the next
-    if (g->kept != from->prompt && before > 0) TRY(prompt_take(g, from->prompt, before));
+    const int64_t before = from->count - 1;
+    ASSERT(prompt_is_there(g, from));
     TRY(prompt_copy(g, slot, before));
     sampling_set(g, slot, from->seed);
     g->draws[slot] = 0;
     g->seats[slot] =
         (seat){.request = index, .last = from->prompt[before], .length = (int32_t)before};
+    return ST_OK;
+}
+
+// Requests of a call, of which the first `next` have begun.
+typedef struct drawing {
+    const rollout_request *requests;
+    int64_t count, next;
+} drawing;
+
+// Gives free slots to the next requests whose prompt is there. Returns in due[0] the chunks of the
+// prompt that must be computed before further ones begin, in due[1] the slots that are taken.
+static status requests_begin(train_rollouts *g, drawing *d, int32_t due[2])
+{
+    due[0] = due[1] = 0;
+    for (int64_t b = 1; b < g->slots; b++) {
+        const bool is_free = g->seats[b].request < 0 && d->next < d->count;
+        if (is_free && prompt_is_there(g, &d->requests[d->next])) {
+            TRY(request_begin(g, b, &d->requests[d->next], d->next));
+            d->next++;
+        } else if (is_free) {
+            due[0] = (int32_t)((d->requests[d->next].count - 1 + g->chunk - 1) / g->chunk);
+        }
+        due[1] += g->seats[b].request >= 0 ? 1 : 0;
+    }
+    return ST_OK;
+}
+
+// Fills the slots; *taken: whether any rank has one to extend.
+static status slots_fill(train_rollouts *g, drawing *d, bool *taken)
+{
+    int32_t own[2], due[2];
+    do {
+        TRY(requests_begin(g, d, own));
+        memcpy(due, own, sizeof(due));
+        TRY(agree(g, due, 2, "completions"));
+        if (own[0] > 0)
+            TRY(prompt_take(g, d->requests[d->next].prompt, d->requests[d->next].count - 1));
+        for (int32_t i = own[0]; i < due[0]; i++) TRY(prompt_idle(g));
+    } while (due[0] > 0);
+    *taken = due[1] > 0;
     return ST_OK;
 }
 
@@ -206,7 +300,8 @@ status train_rollouts_draw(train_rollouts *g, const rollout_request *requests,
                            rollout_answer *answers, int64_t count, bool (*stopped)(void *context),
                            void *context, bool *whole)
 {
-    int64_t next = 0, taken = 1;
+    drawing d = {.requests = requests, .count = count};
+    bool taken = true;
     g->kept = NULL; // the weights have changed
     *whole = false;
     for (int64_t b = 0; b < g->slots; b++) g->seats[b].request = -1;
@@ -214,17 +309,10 @@ status train_rollouts_draw(train_rollouts *g, const rollout_request *requests,
         answers[i].count = 0;
         answers[i].has_ended = false;
     }
-    while (taken > 0) {
+    while (taken) {
         if (stopped(context)) return results_drop(g);
-        taken = 0;
-        for (int64_t b = 1; b < g->slots; b++) {
-            if (g->seats[b].request < 0 && next < count) {
-                TRY(request_begin(g, b, &requests[next], next));
-                next++;
-            }
-            taken += g->seats[b].request >= 0 ? 1 : 0;
-        }
-        if (taken > 0) TRY(decode(g));
+        TRY(slots_fill(g, &d, &taken));
+        if (taken) TRY(decode(g));
         for (int64_t b = 1; b < g->slots; b++) {
             if (g->seats[b].request >= 0) TRY(drawn_take(g, b, answers));
         }

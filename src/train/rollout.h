@@ -11,6 +11,7 @@
 #define TRAIN_ROLLOUT_H
 
 #include "assemble/assemble.h"
+#include "comm/comm.h"
 
 typedef struct train_rollouts train_rollouts;
 
@@ -32,12 +33,14 @@ typedef struct rollout_ends {
     int64_t count;
 } rollout_ends;
 
-// ends: tokens after which a completion has ended. Keeps all; in `a`.
+// ends: tokens after which a completion has ended. together: the ranks whose plans have collectives
+// with each other, which is all or none; NULL: none. Keeps all; in `a`.
 NODISCARD status train_rollouts_open(arena *a, const assemble_plans *plans, exec *e,
-                                     const rollout_ends *ends, train_rollouts **out);
+                                     const rollout_ends *ends, comm_group *together,
+                                     train_rollouts **out);
 // Draws an answer to each request, with the present weights. The executor is idle. stopped: asked
 // before each step; true ends the work early, and *whole is false. Ranks of the same data call it
-// with the same requests.
+// with the same requests. Collective: of the ranks that draw together.
 NODISCARD status train_rollouts_draw(train_rollouts *g, const rollout_request *requests,
                                      rollout_answer *answers, int64_t count,
                                      bool (*stopped)(void *context), void *context, bool *whole);

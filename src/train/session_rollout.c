@@ -81,6 +81,13 @@ static status buffers_make(session *s, struct session_rollouts *x)
     return arena_new(s->a, most + SUMS, &x->all);
 }
 
+// Whether plans that draw have collectives between ranks with different sequences or layers.
+static bool draws_together(const session *s)
+{
+    const run_config *r = s->r;
+    return r->layout.pp > 1 || r->layout.zero >= 3 || r->layout.ep > 1;
+}
+
 status session_rollouts_open(session *s)
 {
     struct session_rollouts *x = NULL;
@@ -98,7 +105,8 @@ status session_rollouts_open(session *s)
     }
     TRY(answers_check(s, x));
     TRY(buffers_make(s, x));
-    TRY(train_rollouts_open(s->a, &s->plans, s->job.e, &x->ends, &x->drawing));
+    TRY(train_rollouts_open(s->a, &s->plans, s->job.e, &x->ends,
+                            draws_together(s) ? s->ranks.hosts : NULL, &x->drawing));
     if (x->ends.count == 0 && session_is_first(s)) {
         session_say(s, LOG_WARN,
                     "the tokenizer has no token that ends a text, so each completion has "
