@@ -2,6 +2,7 @@
 #include "serve/serve_internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const double serve_second_bounds[SERVE_BUCKETS] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
                                                    0.5,   1,    2.5,   5,    10,  60};
@@ -37,13 +38,28 @@ static status model_text(const serve *s, const char *name, const char *parent, t
     return text_add(t, "}");
 }
 
-status serve_models_text(const serve *s, text *t)
+int64_t serve_model_number(const serve *s, const char *name)
 {
-    TRY(text_add(t, "{\"object\": \"list\", \"data\": ["));
-    TRY(model_text(s, s->model.name, NULL, t));
+    if (strcmp(name, s->model.name) == 0) return 1;
     for (int64_t i = 0; i < s->model.adapter_count; i++) {
+        if (strcmp(name, s->model.adapters[i]) == 0) return 2 + i;
+    }
+    return -1;
+}
+
+status serve_models_text(const serve *s, int64_t which, text *t)
+{
+    const serve_model *m = &s->model;
+    if (which > 0) {
+        const char *name = which == 1 ? m->name : m->adapters[which - 2];
+        TRY(model_text(s, name, which == 1 ? NULL : m->name, t));
+        return text_add(t, "\n");
+    }
+    TRY(text_add(t, "{\"object\": \"list\", \"data\": ["));
+    TRY(model_text(s, m->name, NULL, t));
+    for (int64_t i = 0; i < m->adapter_count; i++) {
         TRY(text_add(t, ", "));
-        TRY(model_text(s, s->model.adapters[i], s->model.name, t));
+        TRY(model_text(s, m->adapters[i], m->name, t));
     }
     return text_add(t, "]}\n");
 }

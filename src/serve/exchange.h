@@ -20,6 +20,8 @@ typedef enum serve_route {
 
 typedef struct exchange {
     serve_route route;
+    int64_t
+        model; // of ROUTE_MODELS, the one that is asked for: 0: all, 1: the model, 2 + its adapter
     data_bytes body;
     int64_t begin_ns; // when the request was complete
     // Under the lock:

@@ -28,8 +28,15 @@ static const struct {
     [ROUTE_METRICS] = {"/metrics", "GET"},
 };
 
-static serve_route route_of(const char *path)
+// A path behind that of the models names one of them.
+static serve_route route_of(const serve *s, const char *path, int64_t *model)
 {
+    static const char models[] = "/v1/models/";
+    *model = 0;
+    if (strncmp(path, models, strlen(models)) == 0) {
+        *model = serve_model_number(s, path + strlen(models));
+        return ROUTE_MODELS;
+    }
     for (int i = 0; i < ROUTE_COUNT; i++) {
         if (strcmp(routes[i].path, path) == 0) return (serve_route)i;
     }
@@ -115,7 +122,7 @@ static bool is_key(const serve *s, const char *given)
 }
 
 static enum MHD_Result refuse(const serve_http *http, struct MHD_Connection *connection,
-                              serve_route route, const char *method, bool *refused)
+                              serve_route route, int64_t model, const char *method, bool *refused)
 {
     const char *length =
         http->lib.lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
@@ -131,6 +138,7 @@ static enum MHD_Result refuse(const serve_http *http, struct MHD_Connection *con
         return send_error(http, connection, route, 401,
                           "the key is missing or wrong; send it as Authorization: Bearer KEY");
     }
+    if (model < 0) return send_error(http, connection, route, 404, "there is no such model");
     const bool posts = strcmp(routes[route].method, "POST") == 0;
     if (strcmp(method, routes[route].method) != 0 && (posts || strcmp(method, "HEAD") != 0)) {
         return send_error(http, connection, route, 405,
@@ -156,11 +164,13 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     (void)version;
     if (x == NULL) {
         bool refused = false;
-        const serve_route route = route_of(path);
-        const enum MHD_Result result = refuse(http, connection, route, method, &refused);
+        int64_t model = 0;
+        const serve_route route = route_of(http->s, path, &model);
+        const enum MHD_Result result = refuse(http, connection, route, model, method, &refused);
         if (refused) return result;
         if (exchange_create(&x) != ST_OK) return MHD_NO;
         x->route = route;
+        x->model = model;
         *state = x;
         return MHD_YES;
     }

@@ -180,8 +180,10 @@ static status send_event(const serve *s, sequence *q, bool is_end)
     }
     q->role_told = true;
     q->told += count;
-    TRY(text_add(&t, "%s, \"logprobs\": null, \"finish_reason\": %s}]}\n\n", j->r.chat ? "}" : "",
-                 is_end ? finish_text(q->why) : "null"));
+    TRY(text_add(&t, "%s, \"logprobs\": ", j->r.chat ? "}" : ""));
+    TRY(serve_likely_text(s->model.tokenizer, q, q->tokens_told, &t));
+    q->tokens_told = q->tokens;
+    TRY(text_add(&t, ", \"finish_reason\": %s}]}\n\n", is_end ? finish_text(q->why) : "null"));
     exchange_add(j->x, t.bytes, t.length);
     return ST_OK;
 }
@@ -251,7 +253,7 @@ static status add_choice(const serve *s, const sequence *q, text *t)
                  chat ? "\"message\": {\"role\": \"assistant\", \"content\": " : "\"text\": "));
     TRY(text_add_json_bytes(t, q->grown.text.items, q->grown.certain));
     TRY(text_add(t, "%s, \"logprobs\": ", chat ? "}" : ""));
-    TRY(serve_likely_text(s->model.tokenizer, q, t));
+    TRY(serve_likely_text(s->model.tokenizer, q, 0, t));
     return text_add(t, ", \"finish_reason\": %s}", finish_text(q->why));
 }
 

@@ -34,7 +34,7 @@ static status add_tops(const data_tokenizer *t, const sequence *q, int64_t i, da
                        text *out)
 {
     const infer_likely *tops = token_at(q, i) + 1;
-    TRY(text_add(out, "%s{", i > 0 ? ", " : ""));
+    TRY(text_add(out, "{"));
     for (int64_t k = 0; k < q->owner->r.likely; k++) {
         TRY(text_add(out, "%s", k > 0 ? ", " : ""));
         TRY(add_name(t, tops[k].id, bytes, out));
@@ -43,23 +43,29 @@ static status add_tops(const data_tokenizer *t, const sequence *q, int64_t i, da
     return text_add(out, "}");
 }
 
-static status add_lists(const data_tokenizer *t, const sequence *q, data_bytes *bytes, text *out)
+static status add_lists(const data_tokenizer *t, const sequence *q, int64_t first,
+                        data_bytes *bytes, text *out)
 {
     int64_t characters = 0;
     TRY(text_add(out, "{\"tokens\": ["));
-    for (int64_t i = 0; i < q->tokens; i++) {
-        TRY(text_add(out, "%s", i > 0 ? ", " : ""));
+    for (int64_t i = first; i < q->tokens; i++) {
+        TRY(text_add(out, "%s", i > first ? ", " : ""));
         TRY(add_name(t, token_at(q, i)->id, bytes, out));
     }
     TRY(text_add(out, "], \"token_logprobs\": ["));
-    for (int64_t i = 0; i < q->tokens; i++) {
-        TRY(text_add(out, "%s%.9g", i > 0 ? ", " : "", token_at(q, i)->log_p));
+    for (int64_t i = first; i < q->tokens; i++) {
+        TRY(text_add(out, "%s%.9g", i > first ? ", " : "", token_at(q, i)->log_p));
     }
     TRY(text_add(out, "], \"top_logprobs\": ["));
-    for (int64_t i = 0; i < q->tokens; i++) TRY(add_tops(t, q, i, bytes, out));
+    for (int64_t i = first; i < q->tokens; i++) {
+        TRY(text_add(out, "%s", i > first ? ", " : ""));
+        TRY(add_tops(t, q, i, bytes, out));
+    }
     TRY(text_add(out, "], \"text_offset\": ["));
     for (int64_t i = 0; i < q->tokens; i++) {
-        TRY(text_add(out, "%s%lld", i > 0 ? ", " : "", (long long)characters));
+        if (i >= first) {
+            TRY(text_add(out, "%s%lld", i > first ? ", " : "", (long long)characters));
+        }
         bytes->count = 0;
         TRY(data_tokenizer_decode(t, &token_at(q, i)->id, 1, 0, bytes));
         for (int64_t b = 0; b < bytes->count; b++) {
@@ -83,12 +89,13 @@ static status add_object(const data_tokenizer *t, const infer_likely *token, dat
     return text_add(out, "]");
 }
 
-static status add_objects(const data_tokenizer *t, const sequence *q, data_bytes *bytes, text *out)
+static status add_objects(const data_tokenizer *t, const sequence *q, int64_t first,
+                          data_bytes *bytes, text *out)
 {
     TRY(text_add(out, "{\"content\": ["));
-    for (int64_t i = 0; i < q->tokens; i++) {
+    for (int64_t i = first; i < q->tokens; i++) {
         const infer_likely *token = token_at(q, i);
-        TRY(text_add(out, "%s", i > 0 ? ", " : ""));
+        TRY(text_add(out, "%s", i > first ? ", " : ""));
         TRY(add_object(t, token, bytes, out));
         TRY(text_add(out, ", \"top_logprobs\": ["));
         for (int64_t k = 0; k < q->owner->r.likely; k++) {
@@ -101,12 +108,12 @@ static status add_objects(const data_tokenizer *t, const sequence *q, data_bytes
     return text_add(out, "]}");
 }
 
-status serve_likely_text(const data_tokenizer *t, const sequence *q, text *out)
+status serve_likely_text(const data_tokenizer *t, const sequence *q, int64_t first, text *out)
 {
     data_bytes bytes = {0};
     if (q->likely == NULL) return text_add(out, "null");
-    const status st =
-        q->owner->r.chat ? add_objects(t, q, &bytes, out) : add_lists(t, q, &bytes, out);
+    const status st = q->owner->r.chat ? add_objects(t, q, first, &bytes, out)
+                                       : add_lists(t, q, first, &bytes, out);
     data_bytes_deinit(&bytes);
     return st;
 }

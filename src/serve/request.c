@@ -193,8 +193,7 @@ static status read_likely(reading *v)
         TRY(read_int(v, "top_logprobs", 0, SERVE_LIKELY_MAX, &r->likely));
     }
     r->likely = min_i64(r->likely, infer_spec(v->m->g)->vocab);
-    if (r->likely < 0 || !r->stream) return ST_OK;
-    return REFUSE(v, 400, "logprobs", "\"logprobs\" of a stream is not supported");
+    return ST_OK;
 }
 
 // Which of several sequences are the answer.

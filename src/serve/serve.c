@@ -44,13 +44,15 @@ serve_counts serve_counted(serve *s)
 
 // ---- requests, from the connections' threads ----------------------------------------------------
 
-static void answer_text(serve *s, exchange *x, int code, status (*write)(serve *s, text *t),
-                        const char *message)
+typedef status (*answer_writer)(serve *s, const exchange *x, text *t);
+
+static void answer_text(serve *s, exchange *x, int code, answer_writer write, const char *message)
 {
     enum { BYTES_MAX = 1 << 20 };
     text t = {.a = NULL};
     status st = arena_create("answer", BYTES_MAX, &t.a);
-    if (st == ST_OK) st = write != NULL ? write(s, &t) : serve_error_text(&t, code, NULL, message);
+    if (st == ST_OK)
+        st = write != NULL ? write(s, x, &t) : serve_error_text(&t, code, NULL, message);
     if (st != ST_OK) {
         error_clear();
         t.length = 0;
@@ -61,15 +63,22 @@ static void answer_text(serve *s, exchange *x, int code, status (*write)(serve *
     arena_destroy(t.a);
 }
 
-static status models_text(serve *s, text *t)
+static status models_text(serve *s, const exchange *x, text *t)
 {
-    return serve_models_text(s, t);
+    return serve_models_text(s, x->model, t);
 }
 
-static status health_text(serve *s, text *t)
+static status health_text(serve *s, const exchange *x, text *t)
 {
     (void)s;
+    (void)x;
     return text_add(t, "{\"status\": \"ok\"}\n");
+}
+
+static status metrics_text(serve *s, const exchange *x, text *t)
+{
+    (void)x;
+    return serve_metrics_text(s, t);
 }
 
 // Puts it into the queue; false: there are too many, or the server is stopping.
@@ -94,10 +103,10 @@ static bool queue_up(serve *s, exchange *x)
 
 void serve_submit(serve *s, exchange *x)
 {
-    static status (*const writers[ROUTE_COUNT])(serve * s, text * t) = {
+    static const answer_writer writers[ROUTE_COUNT] = {
         [ROUTE_MODELS] = models_text,
         [ROUTE_HEALTH] = health_text,
-        [ROUTE_METRICS] = serve_metrics_text,
+        [ROUTE_METRICS] = metrics_text,
     };
     x->begin_ns = now_ns(s);
     if (writers[x->route] != NULL) {

@@ -55,6 +55,7 @@ def check(name, condition):
 
 # --- what there is ---
 check("models", ask("/v1/models")[1]["data"][0]["id"] == "tiny")
+check("one model", ask("/v1/models/tiny")[1]["id"] == "tiny" and ask("/v1/models/other")[0] == 404)
 check("health needs no key", ask("/health", key=None)[0] == 200)
 code, one = completion(max_tokens=12)
 text = one["choices"][0]["text"]
@@ -130,7 +131,12 @@ votes = collections.Counter(last(t) for t in texts)
 check("the answer of most", votes[last(agreed)] == max(votes.values()))
 check("best_of below n", completion(n=3, best_of=2)[1]["error"]["param"] == "best_of")
 check("best_of as a stream", completion(best_of=2, stream=True)[1]["error"]["param"] == "best_of")
-check("probabilities as a stream", completion(logprobs=1, stream=True)[1]["error"]["param"] == "logprobs")
+parts = [p["choices"][0]["logprobs"] for p in events("/v1/completions", {**body, "logprobs": 3})]
+for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+    check(f"a stream tells {name}", [x for p in parts for x in p[name]] == told[name])
+parts = events("/v1/chat/completions", {"model": "tiny", "messages": listed, "seed": 1, "max_tokens": 8, "stream": True,
+                                        "logprobs": True, "top_logprobs": 2})
+check("and of a chat", [x for p in parts for x in p["choices"][0]["logprobs"]["content"]] == content)
 check("top_logprobs alone", chat(("user", "hi"), top_logprobs=1)[1]["error"]["param"] == "top_logprobs")
 check("too many probabilities", ask("/v1/completions", {"model": "tiny", "prompt": [list(b"x")] * 128, "logprobs": 20,
                                                           "max_tokens": 400})[0] == 400)
