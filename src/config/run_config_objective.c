@@ -79,10 +79,17 @@ static void check_rollouts(checker *k, const run_objective_row *row)
                                               "reward.time_limit",
                                               "reward.memory_limit",
                                               NULL};
-    static const char *const of_data[] = {"data.train",      "data.valid",     "eval.every",
-                                          "data.packing",    "data.positions", "data.temperature",
-                                          "data.curriculum", "data.exclude",   "data.on_error",
-                                          "train.epochs",    "data.trained",   NULL};
+    static const char *const of_data[] = {"data.train",
+                                          "data.valid",
+                                          "eval.every",
+                                          "data.packing",
+                                          "data.positions",
+                                          "data.temperature",
+                                          "data.curriculum",
+                                          "data.on_error",
+                                          "train.epochs",
+                                          "data.trained",
+                                          NULL};
     const run_config *r = k->r;
     if (!run_config_has_rollouts(r)) {
         check_refuse_keys(k, of_rollouts, "the run draws no completions; see rollout.prompts");

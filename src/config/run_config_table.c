@@ -525,9 +525,10 @@ static const option rows[] = {
           .help = "other weights of the sources of data.train from a step on, in their order: "
                   "1000=0.5:0.5,5000=0.9:0.1"),
     OTHER("data.exclude", PATH, data.exclude, NULL, FREE,
-          .help = "list of documents that are not trained on from now on, by the name or hash that "
-                  "data trace shows, or of samples of conversations, by FILE:LINE or their \"id\", "
-                  "one on each line; it may be given or changed when a run resumes"),
+          .help =
+              "list of documents that are not trained on from now on, by the name or hash that "
+              "data trace shows, or of conversations and prompts, by FILE:LINE or their \"id\", "
+              "one on each line; it may be given or changed when a run resumes"),
     CHOICE("data.special_tokens", data.special_tokens, "text", "text, tokens", FIXED,
            .help = "special tokens that are spelled in texts and prompts, such as <|endoftext|>: "
                    "text takes each as its letters, tokens as its token"),

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "data/chat.h"
 #include "data/dataset.h"
+#include "data/prompts.h"
 #include "fixtures/base/test_paths.h"
 
 #include <setjmp.h>
@@ -322,6 +323,140 @@ static void test_mixtures(void **state)
     data_dataset_close(d);
 }
 
+// Counts of the samples of all rows that a visit meets.
+typedef struct origins_seen {
+    const data_dataset *d;
+    int shown, hidden, lent; // lent: samples whose second document has another line's answer
+} origins_seen;
+
+static status see_origin(void *context, const data_conversation *c)
+{
+    origins_seen *s = context;
+    data_conversation lender;
+    assert_string_equal(path_base_name(c->path), "marked.jsonl");
+    assert_true(c->line >= 1 && c->line <= 4 && c->completion == 0 && c->tokens > 0);
+    if (c->line == 2) {
+        assert_true(c->id_bytes == 2 && memcmp(c->id, "17", 2) == 0);
+    } else {
+        assert_null(c->id);
+    }
+    *(c->is_hidden ? &s->hidden : &s->shown) += 1;
+    if (c->lender < 0) return ST_OK;
+    data_dataset_conversation(s->d, c->lender, &lender);
+    assert_int_equal(lender.line, c->line - 1);
+    s->lent++;
+    return ST_OK;
+}
+
+// A line of two documents that a list names is in no row, nor is the answer that it lends to the
+// next line. The letters of the lines' answers are a, b, c, d.
+static void check_pairs(const data_dataset *d, const char *shown, int lent)
+{
+    int32_t cells[4][SEQ];
+    const data_rows row = {cells[0], cells[1], cells[2], cells[3]};
+    origins_seen seen = {.d = d};
+    bool has[128] = {false}, labels[128] = {false};
+    for (int64_t n = 0; n < data_dataset_sequences(d, DATA_TRAIN); n++) {
+        assert_int_equal(data_batch_fill(d, DATA_TRAIN, n, 1, &row), ST_OK);
+        for (int t = 0; t < SEQ; t++) {
+            if (row.ids[t] >= 0 && row.ids[t] < 128) has[row.ids[t]] = true;
+            if (row.labels[t] >= 0 && row.labels[t] < 128) labels[row.labels[t]] = true;
+        }
+        assert_int_equal(data_dataset_conversations(d, n, see_origin, &seen), ST_OK);
+    }
+    assert_int_equal(seen.shown, strlen(shown));
+    assert_int_equal(seen.hidden, 4 - (int)strlen(shown));
+    assert_int_equal(seen.lent, lent);
+    for (char c = 'a'; c <= 'd'; c++) {
+        assert_int_equal(has[(int)c], strchr(shown, c) != NULL);
+        assert_int_equal(labels[(int)c], strchr(shown, c) != NULL);
+    }
+}
+
+static void test_exclusion_of_pairs(void **state)
+{
+    (void)state;
+    static const struct {
+        data_format format;
+        const char *line; // @: the letter of the answer
+        int lent;
+    } forms[] = {
+        {DATA_FORMAT_PAIRS, "{\"prompt\": \"!\", \"chosen\": \"@@\", \"rejected\": \"@\"", 0},
+        {DATA_FORMAT_LABELLED, "{\"prompt\": \"!\", \"completion\": \"@@@\", \"label\": true", 3},
+        {DATA_FORMAT_ROLLOUTS,
+         "{\"prompt\": \"!\", \"completions\": [\"@@@\"], \"rewards\": [1], "
+         "\"old\": [[-1, -1, -1, -1]]",
+         0},
+    };
+    for (int i = 0; i < COUNT_OF(forms); i++) {
+        text t = {.a = memory};
+        for (char c = 'a'; c <= 'd'; c++) {
+            for (const char *at = forms[i].line; *at != 0; at++) {
+                assert_int_equal(text_add(&t, "%c", *at == '@' ? c : *at), ST_OK);
+            }
+            assert_int_equal(text_add(&t, "%s}\n", c == 'b' ? ", \"id\": 17" : ""), ST_OK);
+        }
+        const char *train[] = {write_file("marked.jsonl", t.bytes)};
+        const data_chat_spec chat = {
+            .source = "none", .tokenizer = bytes_tokenizer, .format = forms[i].format};
+        const data_dataset_spec spec = {.train = train,
+                                        .train_count = 1,
+                                        .seq = SEQ,
+                                        .tokenizer = bytes_tokenizer,
+                                        .chat = &chat};
+        const char *const entries[] = {"17", "marked.jsonl:4", "marked.jsonl:40"};
+        char flags[4];
+        data_dataset *d = NULL;
+        int64_t found = 0;
+        if (data_dataset_open(host_real(), memory, &spec, &d) != ST_OK) {
+            fail_msg("%s", error_last()->text);
+        }
+        check_pairs(d, "abcd", forms[i].lent);
+        assert_int_equal(data_dataset_exclude(d, entries, 3, &found), ST_OK);
+        assert_int_equal(found, 2);
+        check_pairs(d, "ac", forms[i].lent);
+        assert_int_equal(data_dataset_conversations_named(d, "17", flags, &found), ST_OK);
+        assert_true(found == 1 && flags[1] == 1 && flags[0] + flags[2] + flags[3] == 0);
+        assert_int_equal(data_dataset_exclude(d, entries + 2, 1, &found), ST_NOT_FOUND);
+        assert_int_equal(data_dataset_exclude(d, NULL, 0, &found), ST_OK);
+        check_pairs(d, "abcd", forms[i].lent);
+        data_dataset_close(d);
+    }
+}
+
+// Prompts: a place whose prompt is left out goes to the next one; every other place keeps its own.
+static void test_exclusion_of_prompts(void **state)
+{
+    (void)state;
+    const data_chat_spec chat = {.source = "none", .tokenizer = bytes_tokenizer};
+    const char *path = write_file("prompts.jsonl", "{\"prompt\": \"a\"}\n\n"
+                                                   "{\"prompt\": \"b\", \"id\": \"two\"}\n"
+                                                   "{\"prompt\": \"c\", \"id\": 3}\n");
+    const char *const entries[] = {"two", "prompts.jsonl:4"};
+    data_prompts p;
+    int64_t found = 0;
+    assert_int_equal(data_prompts_read(host_real(), memory, &chat, path, 9, &p), ST_OK);
+    assert_true(data_prompt_is_named(&p, 1, "prompts.jsonl:3") && data_prompt_is_named(&p, 2, "3"));
+    assert_false(data_prompt_is_named(&p, 1, "prompts.jsonl:2"));
+    int64_t was[12];
+    for (int at = 0; at < 12; at++) was[at] = data_prompts_at(&p, 7, at);
+    for (int k = 1; k <= 2; k++) {
+        assert_int_equal(data_prompts_exclude(&p, entries, k, &found), ST_OK);
+        assert_int_equal(found, k);
+        for (int at = 0; at < 12; at++) {
+            const int64_t want = was[at] == 0 || k == 2 ? 0 : 2;
+            assert_int_equal(data_prompts_at(&p, 7, at), want);
+        }
+    }
+    char *first = NULL;
+    assert_int_equal(arena_format(memory, &first, "%s:1", path), ST_OK);
+    const char *const every[] = {"two", "3", first}, *const none[] = {"prompts.jsonl:2"};
+    assert_int_equal(data_prompts_exclude(&p, every, 3, &found), ST_DATA);
+    assert_int_equal(data_prompts_exclude(&p, none, 1, &found), ST_NOT_FOUND);
+    assert_int_equal(data_prompts_exclude(&p, NULL, 0, &found), ST_OK);
+    for (int at = 0; at < 12; at++) assert_int_equal(data_prompts_at(&p, 7, at), was[at]);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -433,9 +568,14 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),  cmocka_unit_test(test_a_turn_that_changes),
-        cmocka_unit_test(test_rows),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_mixtures), cmocka_unit_test(test_references),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_a_turn_that_changes),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_references),
+        cmocka_unit_test(test_exclusion_of_pairs),
+        cmocka_unit_test(test_exclusion_of_prompts),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -121,6 +121,27 @@ typedef struct data_numbers {
 void data_dataset_rollouts(const data_dataset *d, data_split split, int64_t n,
                            const data_numbers *to);
 int64_t data_dataset_sample_count(const data_dataset *d, data_split split); // 0: texts
+// Where a sample of the training data comes from. Its texts belong to the dataset.
+typedef struct data_conversation {
+    int64_t sample;
+    const char *path;
+    int64_t line;
+    const char *id; // "id" of the line, id_bytes long; NULL: none
+    int64_t id_bytes;
+    int64_t completion; // of the line, where each completion is a sample
+    int64_t lender;     // the sample that lends its answer to compare with (KTO); -1: none
+    int64_t tokens;     // that its row has
+    bool is_hidden;
+} data_conversation;
+void data_dataset_conversation(const data_dataset *d, int64_t sample, data_conversation *out);
+// Calls `take` for each sample of sequence n of the training data, in order.
+NODISCARD status data_dataset_conversations(const data_dataset *d, int64_t n,
+                                            status (*take)(void *context,
+                                                           const data_conversation *c),
+                                            void *context);
+// Sets flags[sample] to 1 for each training sample of this name, FILE:LINE or its "id", else to 0.
+NODISCARD status data_dataset_conversations_named(const data_dataset *d, const char *name,
+                                                  char *flags, int64_t *found);
 // A hash of all that determines the order and content of sequences: sizes, formats, tokenizer,
 // seed, packing, and the tokens' checksum where a file has one. A resumed run compares it.
 hash128 data_dataset_id(const data_dataset *d);
@@ -138,13 +159,15 @@ data_place data_dataset_place(const data_dataset *d, data_split split, int64_t n
 
 // Hides documents of the training data, which data_batch_fill then neither shows nor predicts: an
 // entry is the name of a document in its input or the hash of its text, as the ledgers of data
-// build have them. Takes the place of earlier exclusions; no other sequence changes. *found:
-// documents. ST_NOT_FOUND: no entry names one.
+// build have them; of a sample, FILE:LINE or the line's "id". Takes the place of earlier
+// exclusions; no other sequence changes. *found: documents or samples. ST_NOT_FOUND: no entry
+// names one.
 NODISCARD status data_dataset_exclude(data_dataset *d, const char *const *entries, int64_t count,
                                       int64_t *found);
 // Whether the document that holds this token of the training data is hidden.
 bool data_dataset_hides(const data_dataset *d, const data_tokens *t, int64_t token);
-// The entries of a list: a name or hash on each line, or JSON lines with "hash" or "id". In `a`.
+// The entries of a list: a name or hash on each line, or JSON lines with "hash", "name" or "id",
+// such as data trace prints. In `a`.
 NODISCARD status data_exclusions_read(const host *h, arena *a, const char *path,
                                       const char *const **entries, int64_t *count);
 // Calls `part` for each token file that holds tokens of sequence n of the training data: tokens

@@ -49,7 +49,7 @@ bool objective_next_pair(const op_objective_sequence *s, int64_t *at, objective_
     while (objective_next(s, *at, &two[0])) {
         const bool any = objective_next(s, two[0].end, &two[1]);
         *at = any ? two[1].end : two[0].end;
-        if (any && two[0].first >= 0 && two[1].first >= 0) return true;
+        if (any && two[0].first >= 0) return true;
     }
     return false;
 }
@@ -61,6 +61,7 @@ static void pairs(const op_objective_attrs *a, const op_objective_sequence *s)
     const double z = rule->shift != NULL ? rule->shift(s) : 0.0;
     for (int64_t at = 0; objective_next_pair(s, &at, two);) {
         const int64_t row = two[0].first;
+        if (two[1].first < 0 && rule->shift == NULL) continue;
         objective_verdict v = {
             .correct = s->given[two[0].begin * GIVEN_COLUMNS + GIVEN_ADVANTAGE] > 0.0 ? 1.0 : 0.0};
         double *m = s->measures + row * MEASURE_COLUMNS;

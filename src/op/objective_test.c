@@ -207,12 +207,38 @@ static void only_whole_pairs_count(void **state)
     assert_int_equal(units, PAIRS - 1);
 }
 
+// KTO: an answer whose comparison was left out is trained on, and the reference point is the mean
+// of the others.
+static void kto_lacks_a_comparison(void **state)
+{
+    (void)state;
+    static case_rows c;
+    const op_objective_attrs *kto = &all[6];
+    assert_int_equal(kto->kind, OBJECTIVE_KTO);
+    fill(&c);
+    for (int t = 7; t < 14; t++) c.labels[t] = -1;
+    const double got = total(kto, &c), b = (double)kto->beta;
+    double z = 0.0, want = 0.0, n = 0.0;
+    for (int k = 1; k < PAIRS; k++) {
+        z += (sum_of(&c, 2 * k + 1, &n) - c.given[(14 * k + 7) * GIVEN_COLUMNS]) / (PAIRS - 1);
+    }
+    z = fmax(z, 0.0);
+    for (int k = 0; k < PAIRS; k++) {
+        const double *g = c.given + 14 * k * GIVEN_COLUMNS;
+        const double gap = b * (sum_of(&c, 2 * k, &n) - g[GIVEN_REFERENCE] - z);
+        want += g[GIVEN_ADVANTAGE] > 0.0 ? (double)kto->wanted * (1 - logistic(gap))
+                                         : (double)kto->unwanted * (1 - logistic(-gap));
+    }
+    assert_true(fabs(got - want) <= 1e-12 * fmax(1.0, fabs(want)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slopes_are_differences),
         cmocka_unit_test(losses_are_those_of_the_papers),
         cmocka_unit_test(only_whole_pairs_count),
+        cmocka_unit_test(kto_lacks_a_comparison),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,9 @@ struct train_loader {
     data_tokenizer *tokenizer;
     data_dataset *dataset;
     data_loader *loader;
-    data_prompts *prompts;              // in place of the dataset; NULL: none
+    data_prompts *prompts; // in place of the dataset; NULL: none
+    const char *const *excluded;
+    int64_t excluded_count, excluded_found;
     int64_t first_step, first_sequence; // the data loader's start
     data_rows valid;                    // (valid_count, seq)
     int64_t valid_count;
@@ -201,17 +203,29 @@ static status chat_spec_of(const train_loader *l, data_chat_spec *out)
     return data_chat_folder(l->h, l->a, path, &out->folder);
 }
 
+status train_loader_exclude(train_loader *l, const char *const *entries, int64_t count)
+{
+    l->excluded = entries;
+    l->excluded_count = count;
+    if (l->prompts != NULL) {
+        return data_prompts_exclude(l->prompts, entries, count, &l->excluded_found);
+    }
+    return data_dataset_exclude(l->dataset, entries, count, &l->excluded_found);
+}
+
 static status exclude(train_loader *l)
 {
     const char *const *entries = NULL;
-    int64_t count = 0, found = 0;
+    int64_t count = 0;
     char line[256];
+    const char *noun = l->prompts != NULL ? "prompt" : "document";
     if (l->r->data.exclude == NULL) return ST_OK;
     TRY(data_exclusions_read(l->h, l->a, l->r->data.exclude, &entries, &count));
-    TRY(data_dataset_exclude(l->dataset, entries, count, &found));
+    TRY(train_loader_exclude(l, entries, count));
     if (l->heard == NULL) return ST_OK;
-    (void)snprintf(line, sizeof(line), "data.exclude: %lld document%s left out, by a list of %lld",
-                   (long long)found, text_plural(found, "s"), (long long)count);
+    (void)snprintf(line, sizeof(line), "data.exclude: %lld %s%s left out, by a list of %lld",
+                   (long long)l->excluded_found, noun, text_plural(l->excluded_found, "s"),
+                   (long long)count);
     return l->heard(l->heard_context, LOG_INFO, line);
 }
 
@@ -231,8 +245,9 @@ status train_loader_prepare(train_loader *l, const char *cache_folder,
     TRY(unapplied_report(l));
     if (run_config_has_rollouts(l->r)) {
         TRY(arena_new(l->a, 1, &l->prompts));
-        return data_prompts_read(l->h, l->a, &chat, l->r->rollout.prompts,
-                                 l->r->train.seq - l->r->rollout.max_tokens, l->prompts);
+        TRY(data_prompts_read(l->h, l->a, &chat, l->r->rollout.prompts,
+                              l->r->train.seq - l->r->rollout.max_tokens, l->prompts));
+        return exclude(l);
     }
     TRY(train_curriculum(l->a, l->r, &phases));
     const data_progress progress = {.report = progress_report,
@@ -279,9 +294,10 @@ const data_tokenizer *train_loader_decoder(const train_loader *l)
     return l->tokenizer;
 }
 
-data_dataset *train_loader_dataset_own(train_loader *l)
+void train_loader_excluded(const train_loader *l, const char *const **entries, int64_t *count)
 {
-    return l->dataset;
+    *entries = l->excluded;
+    *count = l->excluded_count;
 }
 
 const data_dataset *train_loader_dataset(const train_loader *l)

@@ -35,8 +35,11 @@ struct data_tokenizer *train_loader_encoder(train_loader *l);
 // A chat template by its name ("auto": that of data.template), with this loader's tokenizer.
 NODISCARD status train_loader_chat(train_loader *l, const char *name, struct data_chat **out);
 const struct data_dataset *train_loader_dataset(const train_loader *l);
-// The same to hide documents of it, before start.
-struct data_dataset *train_loader_dataset_own(train_loader *l);
+// Leaves out these documents, samples or prompts in place of those before (data.exclude of the
+// configuration at first), before start.
+NODISCARD status train_loader_exclude(train_loader *l, const char *const *entries, int64_t count);
+// Those that are left out now.
+void train_loader_excluded(const train_loader *l, const char *const **entries, int64_t *count);
 // The prompts of a run that draws completions, which has no dataset. NULL: it has a dataset.
 const data_prompts *train_loader_prompts(const train_loader *l);
 int64_t train_loader_sequences(const train_loader *l); // of the training data, in one epoch

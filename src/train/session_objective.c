@@ -129,6 +129,8 @@ static status split_pass(session *s, data_split split, const train_watch *w, dou
 static status reference_compute(session *s, double *values, int64_t train_count, int64_t all)
 {
     train_watch w;
+    const char *const *entries = NULL;
+    int64_t count = 0;
     TRY(train_watch_make(s->a, s->plans.eval, OP_HEAD_LOSS, 0, &w));
     TRY(train_job_weights_of(&s->job, s->a, reference_folder(s)));
     if (train_job_has_base(&s->job)) {
@@ -136,9 +138,13 @@ static status reference_compute(session *s, double *values, int64_t train_count,
     }
     train_watch_set(s->job.e, &w);
     memset(values, 0, (size_t)(2 * all) * sizeof(double));
+    // The file is of all samples: another list of data.exclude shows others.
+    train_loader_excluded(s->loader, &entries, &count);
+    TRY(train_loader_exclude(s->loader, NULL, 0));
     TRY(split_pass(s, DATA_TRAIN, &w, values));
     if (all > train_count) TRY(split_pass(s, DATA_VALID, &w, values + 2 * train_count));
     exec_probes_set(s->job.e, s->plans.eval, NULL, 0);
+    TRY(train_loader_exclude(s->loader, entries, count));
     return sum_all(s, values, 2 * all);
 }
 

@@ -8,7 +8,6 @@
 // resumed run and another layout draw the same. A sequence holds its completion from position 0 on,
 // and padding behind it.
 #include "base/hash.h"
-#include "base/rng.h"
 #include "train/reward/reward.h"
 #include "train/rollout.h"
 #include "train/session.h"
@@ -46,7 +45,7 @@ static status answers_check(const session *s, const struct session_rollouts *x)
     const bool stands = pattern != NULL && strstr(pattern, "{answer}") != NULL;
     if (!x->rule->needs_answer && !stands) return ST_OK;
     for (int64_t i = 0; i < x->prompts->count; i++) {
-        if (x->prompts->items[i].answer != NULL) continue;
+        if (x->prompts->items[i].answer != NULL || x->prompts->items[i].is_hidden) continue;
         return fail(ST_DATA, "%s: prompt %lld has no \"answer\", which reward.kind = %s needs",
                     s->r->rollout.prompts, (long long)i + 1, x->rule->name);
     }
@@ -130,9 +129,7 @@ static void requests_make(const session *s, struct session_rollouts *x, int64_t 
     const int64_t group = s->r->rollout.group;
     const uint64_t seed = (uint64_t)s->r->rollout.seed;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t n = first + i, at = n / group, epoch = at / x->prompts->count;
-        const int64_t prompt =
-            rng_permute(seed, (uint64_t)epoch, x->prompts->count, at % x->prompts->count);
+        const int64_t n = first + i, prompt = data_prompts_at(x->prompts, seed, n / group);
         const int64_t facts[] = {prompt, step, n % group};
         const data_prompt *p = &x->prompts->items[prompt];
         x->of[i] = prompt;

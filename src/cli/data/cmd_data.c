@@ -62,12 +62,12 @@ static const option rows[] = {
      .offset = AT(step),
      .default_text = "0",
      .max = 1e12,
-     .help = "step of which trace lists the documents"},
+     .help = "step of which trace lists the documents, samples or prompts"},
     {.key = "document",
      .kind = OPTION_TEXT,
      .offset = AT(document),
      .help = "document of which trace lists the steps: its name in the input, or the hash of its "
-             "text"},
+             "text; of conversations and prompts FILE:LINE, or the \"id\" of the line"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -377,11 +377,12 @@ static status show(cli_context *cli, const cli_call *call)
     const data_flags *f = call->flags;
     run_config *r = NULL;
     train_loader *loader = NULL;
+    const int64_t count = f->sequences > 0 ? f->sequences : SEQUENCES_DEFAULT;
     TRY(data_loader_open(cli, call, &r, &loader));
-    const status st =
-        sequences_print(cli, r, loader, f->sequences > 0 ? f->sequences : SEQUENCES_DEFAULT);
+    const bool draws = run_config_has_rollouts(r);
+    const status st = draws ? ST_OK : sequences_print(cli, r, loader, count);
     train_loader_close(loader);
-    return st;
+    return draws ? data_look(cli, call, count) : st; // it has prompts and no sequences
 }
 
 // ---- the command --------------------------------------------------------------------------------
@@ -484,8 +485,8 @@ const cli_command cli_command_data = {
         "rule dropped. build: makes a corpus of shards from the sources that a file names, "
         "filtered and without repetitions; the same command continues a build that was stopped, "
         "and data.train takes its folder. review: asks about documents that filters drop, and "
-        "keeps the answers for the next build. trace: lists the documents that a step trains on, or the "
-        "steps that train on a document. audit: verifies every shard, ledger and input file of a "
+        "keeps the answers for the next build. trace: lists the documents, samples or prompts that a "
+        "step trains on, or the steps that train on one. audit: verifies every shard, ledger and input file of a "
         "corpus by its hash. keys: prints the keys and filters of build. train prepares texts by itself; pack prepares them in "
         "advance.",
     .examples = "  trireme data inspect corpus/*.bin\n"

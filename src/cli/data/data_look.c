@@ -138,6 +138,26 @@ static void warn(cli_context *cli, const data_sample_facts *f, int64_t seq)
     }
 }
 
+// The prompts of a run that draws completions, in the order of their steps.
+static status prompts_print(looking *l, const data_prompts *p, int64_t count)
+{
+    cli_context *cli = l->cli;
+    cli_print(cli, "%lld prompts, %lld tokens; each gets %lld completions\n", (long long)p->count,
+              (long long)p->tokens, (long long)l->r->rollout.group);
+    for (int64_t n = 0; n < count; n++) {
+        const int64_t i = data_prompts_at(p, (uint64_t)l->r->rollout.seed, n);
+        const data_prompt *one = &p->items[i];
+        l->buffer.count = 0;
+        TRY(data_tokenizer_decode(l->tokenizer, one->ids, one->count, 0, &l->buffer));
+        cli_print(cli, "---- prompt %lld: %s:%lld, %lld tokens\n", (long long)n,
+                  path_base_name(p->path), (long long)one->line, (long long)one->count);
+        data_print_visible(cli, &l->buffer);
+        cli_print(cli, "\n");
+        if (one->answer != NULL) cli_print(cli, "-- answer: %s\n", one->answer);
+    }
+    return ST_OK;
+}
+
 static status look_at(looking *l, train_loader *loader, int64_t sequences)
 {
     char *cache = NULL;
@@ -147,6 +167,8 @@ static status look_at(looking *l, train_loader *loader, int64_t sequences)
     TRY(train_loader_prepare(loader, cache, NULL, NULL));
     l->d = train_loader_dataset(loader);
     l->tokenizer = train_loader_decoder(loader);
+    const data_prompts *prompts = train_loader_prompts(loader);
+    if (prompts != NULL) return prompts_print(l, prompts, sequences);
     const int64_t seq = data_dataset_seq(l->d);
     const data_sample_facts *f = data_dataset_samples(l->d, DATA_TRAIN);
     TRY(arena_new(cli->a, 4 * seq, &cells));

@@ -4,54 +4,32 @@
 // The order of sequences is a function of the data and the seed, so no log of it exists: trace
 // computes the places of a step's sequences again, finds their documents in the shards' lists and
 // reads the names from the ledgers.
+#include "cli/data/data_trace.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/data/data_commands.h"
 #include "cli/json_text.h"
 #include "cli/run_folder.h"
 #include "config/run_config.h"
 #include "data/corpus.h"
-#include "data/dataset.h"
-#include "train/excluded.h"
-#include "train/loader.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct trace {
-    cli_context *cli;
-    const data_flags *f;
-    run_config *r;
-    train_loader *loader;
-    data_dataset *d;
-    int64_t step, sequence; // under way
-    int64_t lines;          // printed
-    // Exclusions of the run by step, and those that the dataset has now.
-    bool is_run;
-    train_excluded *excluded;
-    int64_t excluded_count;
-    const train_excluded *hidden;
-} trace;
-
 // Hides the documents that the run had left out in this step.
-static status hide_at(trace *t, int64_t step)
+status data_trace_hide(trace *t, int64_t step)
 {
-    int64_t found = 0;
     if (!t->is_run) return ST_OK; // a configuration's data.exclude holds for all steps
     const train_excluded *x = train_excluded_at(t->excluded, t->excluded_count, step);
     if (x == t->hidden) return ST_OK;
     t->hidden = x;
-    return data_dataset_exclude(t->d, x != NULL ? x->entries : NULL, x != NULL ? x->count : 0,
-                                &found);
+    return train_loader_exclude(t->loader, x != NULL ? x->entries : NULL, x != NULL ? x->count : 0);
 }
 
-// Sequences that the steps before `step` consume. A run whose batch was changed on the way consumed
-// others, which the newest checkpoint tells.
-static status sequences_before(trace *t, int64_t step, int64_t *out)
+// A run whose batch was changed on the way consumed others, which the newest checkpoint tells.
+int64_t data_trace_before(const trace *t, int64_t step)
 {
     int64_t sum = 0;
     for (int64_t s = 0; s + 1 < step; s++) sum += run_config_batch(t->r, s);
-    *out = sum;
-    return ST_OK;
+    return sum;
 }
 
 static status check_batches(trace *t, const char *operand)
@@ -59,7 +37,6 @@ static status check_batches(trace *t, const char *operand)
     operand_kind kind;
     char *path = NULL;
     ckpt_info info;
-    int64_t sequences = 0;
     TRY(cli_operand_kind(t->cli, operand, &kind));
     if (kind != OPERAND_RUN) return ST_OK;
     if (cli_checkpoint_of(t->cli, operand, &path) != ST_OK) {
@@ -67,7 +44,7 @@ static status check_batches(trace *t, const char *operand)
         return ST_OK;
     }
     TRY(ckpt_info_read(t->cli->h, t->cli->a, path, &info));
-    TRY(sequences_before(t, info.step + 1, &sequences));
+    const int64_t sequences = data_trace_before(t, info.step + 1);
     if (sequences == info.sequences) return ST_OK;
     return fail(ST_UNSUPPORTED,
                 "%s: after step %lld the run had consumed %lld sequences, but its configuration "
@@ -156,14 +133,8 @@ static status print_part(void *context, const data_tokens *tokens, int64_t first
 
 static status trace_step(trace *t)
 {
-    int64_t first = 0;
-    t->step = t->f->step;
-    if (t->step > t->r->train.steps) {
-        return fail(ST_USAGE, "--step %lld: the run has %lld steps", (long long)t->step,
-                    (long long)t->r->train.steps);
-    }
-    TRY(sequences_before(t, t->step, &first));
-    TRY(hide_at(t, t->step));
+    const int64_t first = data_trace_before(t, t->step);
+    TRY(data_trace_hide(t, t->step));
     const int64_t count = run_config_batch(t->r, t->step - 1);
     if (!t->f->json) cli_print(t->cli, "%10s  document\n", "sequence");
     for (t->sequence = first; t->sequence < first + count; t->sequence++) {
@@ -219,6 +190,21 @@ static status meet_part(void *context, const data_tokens *tokens, int64_t first,
     return ST_OK;
 }
 
+// note: how the step sees it, where it is not the usual way.
+void data_trace_print_hit(trace *t, const char *note)
+{
+    const long long step = (long long)t->step, sequence = (long long)t->sequence;
+    t->lines++;
+    if (t->f->json) {
+        cli_print(t->cli, "{\"step\": %lld, \"sequence\": %lld%s%s%s}\n", step, sequence,
+                  note != NULL ? ", \"as\": \"" : "", note != NULL ? note : "",
+                  note != NULL ? "\"" : "");
+    } else {
+        cli_print(t->cli, "step %lld  sequence %lld%s%s\n", step, sequence,
+                  note != NULL ? "  as " : "", note != NULL ? note : "");
+    }
+}
+
 static status find_ranges(document_search *s)
 {
     trace *t = s->t;
@@ -247,20 +233,15 @@ static status trace_document(trace *t)
     TRY(find_ranges(&s));
     for (int64_t step = 1; step <= t->r->train.steps; step++) {
         const int64_t count = run_config_batch(t->r, step - 1);
-        TRY(hide_at(t, step));
+        TRY(data_trace_hide(t, step));
         for (int64_t i = 0; i < count; i++, sequence++) {
             s.is_hit = false;
             TRY(data_dataset_parts(t->d, sequence, meet_part, &s));
             if (!s.is_hit) continue;
-            t->lines++;
-            cli_print(t->cli,
-                      t->f->json ? "{\"step\": %lld, \"sequence\": %lld}\n"
-                                 : "step %lld  sequence %lld\n",
-                      (long long)step, (long long)sequence);
+            t->step = step;
+            t->sequence = sequence;
+            data_trace_print_hit(t, NULL);
         }
-    }
-    if (t->lines == 0 && !t->f->json) {
-        cli_print(t->cli, "no step of the run's %lld trains on it\n", (long long)t->r->train.steps);
     }
     return ST_OK;
 }
@@ -285,24 +266,33 @@ static status check_flags(const cli_call *call)
 static status run_trace(trace *t, const char *operand)
 {
     char *cache = NULL;
-    TRY(path_join(t->cli->a, t->r->run.dir, "cache", &cache));
-    TRY(train_loader_prepare(t->loader, cache, NULL, NULL));
-    t->d = train_loader_dataset_own(t->loader);
-    if (data_dataset_samples(t->d, DATA_TRAIN) != NULL) {
-        return fail(ST_UNSUPPORTED,
-                    "data trace lists the documents of texts; for the samples of train.objective = "
-                    "sft use data look");
-    }
-    TRY(check_batches(t, operand));
     operand_kind kind;
     TRY(cli_operand_kind(t->cli, operand, &kind));
     t->is_run = kind == OPERAND_RUN;
+    if (t->is_run) t->r->data.exclude = NULL; // the run's record counts; the list may have changed
+    TRY(path_join(t->cli->a, t->r->run.dir, "cache", &cache));
+    TRY(train_loader_prepare(t->loader, cache, NULL, NULL));
+    t->d = train_loader_dataset(t->loader);
+    t->prompts = train_loader_prompts(t->loader);
+    t->step = t->f->step;
+    if (t->step > t->r->train.steps) {
+        return fail(ST_USAGE, "--step %lld: the run has %lld steps", (long long)t->step,
+                    (long long)t->r->train.steps);
+    }
+    TRY(check_batches(t, operand));
     if (t->is_run) {
-        int64_t found = 0;
-        TRY(data_dataset_exclude(t->d, NULL, 0, &found));
         TRY(train_excluded_read(t->cli->h, t->cli->a, operand, &t->excluded, &t->excluded_count));
     }
-    return t->f->step > 0 ? trace_step(t) : trace_document(t);
+    if (t->prompts != NULL) {
+        TRY(data_trace_prompts(t));
+    } else if (data_dataset_samples(t->d, DATA_TRAIN) != NULL) {
+        TRY(data_trace_samples(t));
+    } else {
+        TRY(t->f->step > 0 ? trace_step(t) : trace_document(t));
+    }
+    if (t->f->step > 0 || t->lines > 0 || t->f->json) return ST_OK;
+    cli_print(t->cli, "no step of the run's %lld trains on it\n", (long long)t->r->train.steps);
+    return ST_OK;
 }
 
 status data_trace(cli_context *cli, const cli_call *call)

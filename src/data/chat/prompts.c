@@ -1,6 +1,7 @@
 // Prompts to draw completions of (data/prompts.h): lines of a file, as ids.
 #include "data/prompts.h"
 
+#include "base/rng.h"
 #include "data/chat/chat_internal.h"
 
 #include <stdio.h>
@@ -61,6 +62,18 @@ static status answer_text(const prompts_reader *r, const json *answer, const cha
     return ST_OK;
 }
 
+static status id_text(const prompts_reader *r, const json *id, const char **out)
+{
+    char *copy = NULL;
+    if (json_kind_of(id) == JSON_INT) {
+        TRY(arena_format(r->a, &copy, "%lld", (long long)json_int(id, 0)));
+    } else if (json_kind_of(id) == JSON_TEXT) {
+        TRY(arena_strdup(r->a, json_text(id, ""), &copy));
+    }
+    *out = copy;
+    return ST_OK;
+}
+
 static status prompt_add(prompts_reader *r, const json *line)
 {
     const json *prompt = json_get(line, "prompt");
@@ -87,8 +100,9 @@ static status prompt_add(prompts_reader *r, const json *line)
     TRY(arena_new(r->a, r->ids.count, &ids));
     memcpy(ids, r->ids.items, (size_t)r->ids.count * sizeof(*ids));
     to = &r->items[r->count];
-    *to = (data_prompt){.ids = ids, .count = r->ids.count};
+    *to = (data_prompt){.ids = ids, .count = r->ids.count, .line = r->line};
     TRY(answer_text(r, json_get(line, "answer"), &to->answer));
+    TRY(id_text(r, json_get(line, "id"), &to->id));
     hash_add(r->hash, ids, r->ids.count * (int64_t)sizeof(*ids));
     if (to->answer != NULL) hash_add(r->hash, to->answer, (int64_t)strlen(to->answer) + 1);
     r->count++;
@@ -151,12 +165,15 @@ status data_prompts_read(const host *h, arena *a, const data_chat_spec *chat, co
 {
     prompts_reader r = {.a = a, .path = path, .longest = longest, .hash = hash_begin()};
     data_bytes bytes = {0};
+    char *owned = NULL;
     if (r.hash == NULL) return fail(ST_NO_MEMORY, "no memory for the hash of prompts");
     *out = (data_prompts){.count = 0};
     status st = data_chat_open(h, a, chat, &r.chat);
     if (st == ST_OK) st = file_read(h, path, &bytes);
     if (st == ST_OK) st = lines_read(&r, bytes.items, bytes.count);
     if (st == ST_OK) ends_find(r.chat, out);
+    if (st == ST_OK) st = arena_strdup(a, path, &owned);
+    out->path = owned;
     out->id = hash_end(r.hash);
     out->items = r.items;
     out->count = r.count;
@@ -165,4 +182,49 @@ status data_prompts_read(const host *h, arena *a, const data_chat_spec *chat, co
     data_ids_deinit(&r.ids);
     data_bytes_deinit(&bytes);
     return st;
+}
+
+// ---- places and exclusions ----------------------------------------------------------------------
+
+int64_t data_prompts_at(const data_prompts *p, uint64_t seed, int64_t at)
+{
+    int64_t i = rng_permute(seed, (uint64_t)(at / p->count), p->count, at % p->count);
+    while (p->items[i].is_hidden) i = (i + 1) % p->count; // one is not
+    return i;
+}
+
+bool data_prompt_is_named(const data_prompts *p, int64_t i, const char *name)
+{
+    const data_prompt *x = &p->items[i];
+    const char *colon = strrchr(name, ':');
+    int64_t line = 0;
+    if (x->id != NULL && strcmp(x->id, name) == 0) return true;
+    if (colon == NULL || !text_parse_i64(colon + 1, &line) || line != x->line) return false;
+    const char *base = path_base_name(p->path);
+    const size_t bytes = (size_t)(colon - name);
+    return (strlen(p->path) == bytes && memcmp(name, p->path, bytes) == 0) ||
+           (strlen(base) == bytes && memcmp(name, base, bytes) == 0);
+}
+
+status data_prompts_exclude(data_prompts *p, const char *const *entries, int64_t count,
+                            int64_t *found)
+{
+    *found = 0;
+    for (int64_t i = 0; i < p->count; i++) {
+        bool is_named = false;
+        for (int64_t k = 0; k < count && !is_named; k++) {
+            is_named = data_prompt_is_named(p, i, entries[k]);
+        }
+        p->items[i].is_hidden = is_named;
+        *found += is_named ? 1 : 0;
+    }
+    if (count > 0 && *found == 0) {
+        return fail(ST_NOT_FOUND,
+                    "data.exclude: none of its %lld entries names a prompt of %s; an entry is "
+                    "FILE:LINE or the line's \"id\"",
+                    (long long)count, p->path);
+    }
+    if (*found < p->count) return ST_OK;
+    return fail(ST_DATA, "data.exclude leaves out all %lld prompts of %s", (long long)p->count,
+                p->path);
 }

@@ -1,8 +1,7 @@
-// Rows of samples: their order, their cells, and the samples that a list leaves out.
+// Rows of samples: their order and their cells.
 #include "base/rng.h"
 #include "data/chat/samples_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 // Streams of random words: one an epoch of a source.
@@ -47,7 +46,7 @@ int64_t samples_row_at(const samples *s, data_split split, int64_t n, int64_t *e
 typedef struct cells {
     int32_t *ids, *labels, *positions, *documents; // the last two may be NULL
     bool masked, restarts;                         // positions restart at 0 in each sample
-    bool hides; // the sample is left out: padding takes its place
+    bool hides; // the document is left out: padding takes its place
     int32_t pad;
 } cells;
 
@@ -122,9 +121,11 @@ void samples_fill(const samples *s, data_split split, int64_t n, const data_rows
     const int64_t row = samples_row_at(s, split, n, &epoch);
     for (int64_t i = p->row_begin[row]; i < p->row_begin[row + 1]; i++, document++) {
         const int64_t k = p->order[i];
-        c.hides = p->hidden.count > 0 && p->hidden.items[k] != 0;
+        const int hidden = p->hidden.count > 0 ? p->hidden.items[k] : 0;
+        c.hides = (hidden & HIDES_SAMPLE) != 0;
         document_fill(p, &c, p->begin[k], p->second[k], document, &at);
         if (p->second[k] < p->begin[k + 1]) document++;
+        c.hides = hidden != 0;
         document_fill(p, &c, p->second[k], p->begin[k + 1], document, &at);
     }
     for (int64_t pad = at; at < s->seq; at++) {
@@ -132,59 +133,4 @@ void samples_fill(const samples *s, data_split split, int64_t n, const data_rows
         c.labels[at] = DATA_LABEL_IGNORED;
         cell_put(&c, at, at - pad, document);
     }
-}
-
-// ---- exclusions ---------------------------------------------------------------------------------
-
-static int compare_hashes(const void *left, const void *right)
-{
-    const hash128 *a = left, *b = right;
-    if (a->high != b->high) return a->high < b->high ? -1 : 1;
-    return a->low < b->low ? -1 : a->low > b->low;
-}
-
-static bool is_listed(const hash128 *list, int64_t count, const hash128 *name)
-{
-    return bsearch(name, list, (size_t)count, sizeof(*list), compare_hashes) != NULL;
-}
-
-static status hide(packed_set *p, const hash128 *list, int64_t count, int64_t *found)
-{
-    p->hidden.count = 0;
-    for (int64_t i = 0; i < p->sample_count; i++) {
-        sample_names n;
-        memcpy(&n, p->names.items + i * (int64_t)sizeof(n), sizeof(n));
-        const bool is_hidden = is_listed(list, count, &n.place) ||
-                               is_listed(list, count, &n.file) || is_listed(list, count, &n.id);
-        const char byte = is_hidden ? 1 : 0;
-        *found += byte;
-        TRY(data_bytes_add(&p->hidden, &byte, 1));
-    }
-    return ST_OK;
-}
-
-status samples_exclude(samples *s, const char *const *entries, int64_t count, int64_t *found)
-{
-    packed_set *p = &s->sets[DATA_TRAIN];
-    *found = 0;
-    p->hidden.count = 0;
-    if (count == 0) return ST_OK;
-    if (s->is_paired || p->advantage.count > 0) {
-        return fail(ST_UNSUPPORTED, "data.exclude names documents and samples of train.objective = "
-                                    "sft; take lines of other objectives out of their file");
-    }
-    hash128 *list = malloc((size_t)count * sizeof(*list));
-    if (list == NULL) return fail(ST_NO_MEMORY, "no memory for the list of data.exclude");
-    for (int64_t i = 0; i < count; i++) {
-        list[i] = hash128_of(entries[i], (int64_t)strlen(entries[i]));
-    }
-    qsort(list, (size_t)count, sizeof(*list), compare_hashes);
-    const status st = hide(p, list, count, found);
-    free(list);
-    TRY(st);
-    if (*found > 0) return ST_OK;
-    return fail(ST_NOT_FOUND,
-                "data.exclude: none of its %lld entries names a sample of the training data; an "
-                "entry is FILE:LINE or the line's \"id\"",
-                (long long)count);
 }

@@ -13,13 +13,15 @@
 
 typedef struct reading {
     const host *h;
+    arena *a;
     const data_dataset_spec *spec;
     data_chat *chat;
     samples *s;
     double share; // of the samples of data.train that are held out
     int64_t read; // of data.train so far
     data_sample sample;
-    sample_names names; // of the line
+    sample_origin origin; // of the line
+    int64_t previous;     // sample of training that the line before gave; -1: none
     mix_source *sources;
     int64_t skipped;
     char first_skipped[300];
@@ -98,7 +100,8 @@ static status sample_add(reading *r, packed_set *p)
     p->second[p->sample_count] = p->ids.count;
     TRY(document_add(x, first, first + kept_rest, p, &trained[1]));
     TRY(data_bytes_add(&p->wanted, &wanted, 1));
-    TRY(data_bytes_add(&p->names, &r->names, (int64_t)sizeof(r->names)));
+    r->origin.completion = x->completion;
+    TRY(data_bytes_add(&p->origins, &r->origin, (int64_t)sizeof(r->origin)));
     if (r->spec->chat->format == DATA_FORMAT_ROLLOUTS) TRY(rollout_add(x, count, p));
     p->begin[++p->sample_count] = p->ids.count;
     data_sample_facts *f = &p->facts;
@@ -126,40 +129,24 @@ static data_split split_of(reading *r, data_split given)
 // The samples of a line: each of its completions, or one.
 static status line_samples(reading *r, const data_line *line, const char *path, data_split split)
 {
-    packed_set *to = NULL;
+    packed_set *to = NULL, *trained = &r->s->sets[DATA_TRAIN];
     data_sample *x = &r->sample;
+    const bool lends = r->spec->chat->format == DATA_FORMAT_LABELLED;
     x->completion = 0;
     do {
         TRY(data_chat_encode(r->chat, line->bytes, line->count, path, line->number, x));
         if (x->ids.count == 0) continue;
         if (to == NULL) to = &r->s->sets[split_of(r, split)];
+        r->origin.lender = to == trained && lends ? r->previous : -1;
+        r->previous = to == trained ? trained->sample_count : -1;
         TRY(sample_add(r, to));
     } while (++x->completion < x->completions);
     return ST_OK;
 }
 
-static status name_line(reading *r, const data_line *line, const char *path)
-{
-    static const char *const key = "id";
-    char *place = NULL;
-    json *id = NULL;
-    r->names = (sample_names){.id = {0, 0}};
-    if (asprintf(&place, "%s:%lld", path, (long long)line->number) < 0) return no_memory();
-    const char *name = place + (path_base_name(path) - path);
-    r->names.place = hash128_of(place, (int64_t)strlen(place));
-    r->names.file = hash128_of(name, (int64_t)strlen(name));
-    free(place);
-    TRY(json_parse_members(line->bytes, line->count, path, line->number, &key, 1, &id));
-    if (json_kind_of(id) == JSON_TEXT) {
-        r->names.id = hash128_of(json_text(id, ""), json_text_bytes(id));
-    }
-    json_free(id);
-    return ST_OK;
-}
-
 static status line_add(reading *r, const data_line *line, const char *path, data_split split)
 {
-    status st = name_line(r, line, path);
+    status st = sample_origin_read(r->s, line, &r->origin);
     if (st == ST_OK) st = line_samples(r, line, path, split);
     if (st == ST_OK) return ST_OK;
     if (!r->spec->skips_bad_lines || st != ST_DATA) return st;
@@ -188,12 +175,22 @@ static status file_lines(reading *r, data_documents *d, const char *path, data_s
     }
 }
 
+static status path_add(reading *r, const char *path)
+{
+    samples *s = r->s;
+    void *items = s->paths;
+    TRY(arena_grow(r->a, &items, &s->path_capacity, s->path_count + 1, sizeof(*s->paths)));
+    s->paths = items;
+    return arena_strdup(r->a, path, &s->paths[s->path_count++]);
+}
+
 static status file_add(reading *r, const char *path, data_split split)
 {
     const data_progress *p = r->spec->progress;
     data_documents *d = NULL;
     r->skipped = 0;
     TRY(data_path_check(path));
+    TRY(path_add(r, path));
     TRY(data_documents_open(r->h, path, 0, &d));
     const status st = file_lines(r, d, path, split);
     data_documents_close(d);
@@ -410,7 +407,7 @@ static status mix_sources(reading *r, arena *a)
 
 static status fill_all(const host *h, arena *a, const data_dataset_spec *spec, samples *s)
 {
-    reading r = {.h = h, .spec = spec, .s = s};
+    reading r = {.h = h, .a = a, .spec = spec, .s = s, .previous = -1};
     TRY(data_chat_open(h, a, spec->chat, &r.chat));
     status st = read_all(&r, a);
     data_sample_deinit(&r.sample);
@@ -443,12 +440,13 @@ status samples_open(const host *h, arena *a, const data_dataset_spec *spec, samp
 void samples_close(samples *s)
 {
     if (s == NULL) return;
+    data_bytes_deinit(&s->id_texts);
     for (int i = 0; i < DATA_SPLIT_COUNT; i++) {
         packed_set *p = &s->sets[i];
         data_ids_deinit(&p->ids);
         data_bytes_deinit(&p->trained);
         data_bytes_deinit(&p->wanted);
-        data_bytes_deinit(&p->names);
+        data_bytes_deinit(&p->origins);
         data_bytes_deinit(&p->hidden);
         data_bytes_deinit(&p->advantage);
         data_bytes_deinit(&p->old);

@@ -33,6 +33,12 @@ int64_t samples_count(const samples *s, data_split split);
 // changes. An entry is "FILE:LINE" or the "id" of a line. *found: samples.
 NODISCARD status samples_exclude(samples *s, const char *const *entries, int64_t count,
                                  int64_t *found);
+// The origins of training samples (data/dataset.h).
+void samples_describe(const samples *s, int64_t k, data_conversation *out);
+NODISCARD status samples_of_row(const samples *s, int64_t n,
+                                status (*take)(void *context, const data_conversation *c),
+                                void *context);
+NODISCARD status samples_named(const samples *s, const char *name, char *flags, int64_t *found);
 void samples_fill(const samples *s, data_split split, int64_t n, const data_rows *rows);
 
 #ifdef __cplusplus

@@ -266,6 +266,24 @@ int64_t data_dataset_sample_count(const data_dataset *d, data_split split)
     return d->sample_set != NULL ? samples_count(d->sample_set, split) : 0;
 }
 
+void data_dataset_conversation(const data_dataset *d, int64_t sample, data_conversation *out)
+{
+    samples_describe(d->sample_set, sample, out);
+}
+
+status data_dataset_conversations(const data_dataset *d, int64_t n,
+                                  status (*take)(void *context, const data_conversation *c),
+                                  void *context)
+{
+    return samples_of_row(d->sample_set, n, take, context);
+}
+
+status data_dataset_conversations_named(const data_dataset *d, const char *name, char *flags,
+                                        int64_t *found)
+{
+    return samples_named(d->sample_set, name, flags, found);
+}
+
 int64_t data_dataset_seq(const data_dataset *d)
 {
     return d->seq;

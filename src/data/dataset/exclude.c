@@ -28,23 +28,23 @@ static status add_entry(entry_list *l, const char *bytes, int64_t count)
 
 static status add_line(entry_list *l, const char *path, const data_line *line)
 {
-    static const char *const keys[] = {"hash", "id"};
+    static const char *const keys[] = {"hash", "name", "id"};
     const char *body = line->bytes;
     int64_t count = line->count;
-    json *v[2] = {NULL, NULL};
+    json *v[3] = {NULL, NULL, NULL};
     while (count > 0 && (*body == ' ' || *body == '\t')) {
         body++;
         count--;
     }
     if (count == 0 || *body == '#') return ST_OK;
     if (*body != '{') return add_entry(l, body, count);
-    TRY(json_parse_members(body, count, path, line->number, keys, 2, v));
-    const char *word = json_text(v[0], json_text(v[1], NULL));
-    const status st = word != NULL
-                          ? add_entry(l, word, (int64_t)strlen(word))
-                          : fail(ST_DATA, "%s:%lld: neither \"hash\" nor \"id\" names a document",
-                                 path, (long long)line->number);
-    for (int i = 0; i < 2; i++) json_free(v[i]);
+    TRY(json_parse_members(body, count, path, line->number, keys, 3, v));
+    const char *word = json_text(v[0], json_text(v[1], json_text(v[2], NULL)));
+    const status st =
+        word != NULL ? add_entry(l, word, (int64_t)strlen(word))
+                     : fail(ST_DATA, "%s:%lld: no \"hash\", \"name\" or \"id\" names a document",
+                            path, (long long)line->number);
+    for (int i = 0; i < COUNT_OF(v); i++) json_free(v[i]);
     return st;
 }
 

@@ -18,14 +18,17 @@ static void pair(const op_objective_attrs *a, const objective_answer *two, doubl
     v->second = is_wanted ? 0.0 : b * reward;
 }
 
-// KTO's reference point: the mean of S - R of the second answers.
+// KTO's reference point: the mean of S - R of the second answers that have labels.
 static double shift_of(const op_objective_sequence *s)
 {
     objective_answer two[2];
     double sum = 0.0;
     int64_t count = 0;
-    for (int64_t at = 0; objective_next_pair(s, &at, two); count++)
+    for (int64_t at = 0; objective_next_pair(s, &at, two);) {
+        if (two[1].first < 0) continue; // it was left out
         sum += two[1].sum - two[1].reference;
+        count++;
+    }
     return count > 0 ? fmax(0.0, sum / (double)count) : 0.0;
 }
 

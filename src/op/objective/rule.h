@@ -25,7 +25,8 @@ typedef struct objective_rule {
     // answer is wanted, before the rule sets it.
     void (*pair)(const op_objective_attrs *a, const objective_answer *two, double z,
                  objective_verdict *v);
-    double (*shift)(const op_objective_sequence *s);                            // NULL: 0
+    // NULL: 0, and pairs without labels in their second answer have no loss.
+    double (*shift)(const op_objective_sequence *s);
     void (*whole)(const op_objective_attrs *a, const op_objective_sequence *s); // in place of pair
 } objective_rule;
 
@@ -33,7 +34,7 @@ extern const objective_rule objective_dpo, objective_orpo, objective_kto, object
 
 // The answer whose document begins at row `at`; false: there is none.
 bool objective_next(const op_objective_sequence *s, int64_t at, objective_answer *out);
-// The next pair that has both answers from row *at on; other documents have no loss.
+// The next pair from row *at on whose first answer has labels; other documents have no loss.
 bool objective_next_pair(const op_objective_sequence *s, int64_t *at, objective_answer two[2]);
 // The rewards b (S - R) of a pair, and which is the higher.
 void objective_rewards(const op_objective_attrs *a, const objective_answer *two,
