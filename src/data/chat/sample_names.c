@@ -35,8 +35,7 @@ status sample_origin_read(samples *s, const data_line *line, sample_origin *out)
         out->id_bytes = json_text_bytes(id);
         st = data_bytes_add(&s->id_texts, json_text(id, ""), out->id_bytes);
     } else if (json_kind_of(id) == JSON_INT) {
-        out->id_bytes =
-            snprintf(number, sizeof(number), "%lld", (long long)json_int(id, 0));
+        out->id_bytes = snprintf(number, sizeof(number), "%lld", (long long)json_int(id, 0));
         st = data_bytes_add(&s->id_texts, number, out->id_bytes);
     }
     json_free(id);
@@ -143,8 +142,8 @@ void samples_describe(const samples *s, int64_t k, data_conversation *out)
                                .completion = o.completion,
                                .lender = o.lender,
                                .tokens = p->begin[k + 1] - p->begin[k],
-                               .is_hidden = p->hidden.count > 0 &&
-                                            (p->hidden.items[k] & HIDES_SAMPLE) != 0};
+                               .is_hidden =
+                                   p->hidden.count > 0 && (p->hidden.items[k] & HIDES_SAMPLE) != 0};
 }
 
 status samples_of_row(const samples *s, int64_t n,

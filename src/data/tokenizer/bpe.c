@@ -11,11 +11,11 @@
 #include <string.h>
 
 enum {
-    CACHE_SLOTS = 1 << 16,
+    CACHE_SLOTS = 1 << 17,
     CACHE_WORDS_MAX = CACHE_SLOTS / 2,
     CACHE_WORD_BYTES = 64,
     CACHE_KEY_BYTES = 1 << 20,
-    CACHE_IDS = 1 << 18
+    CACHE_IDS = 1 << 19
 };
 
 typedef struct cache_slot {

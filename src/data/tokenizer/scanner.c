@@ -231,18 +231,23 @@ static const struct {
     scanner scanner;
 } known[] = {
     {CONTRACTIONS "|" PREFIX "\\p{L}+|\\p{N}{1,3}" MARKS SPACES,
-     {.next = next_llama3, .digits = 3}},
-    {CONTRACTIONS "|" PREFIX "\\p{L}+|\\p{N}" MARKS SPACES, {.next = next_llama3, .digits = 1}},
+     {.next = next_llama3, .kind = SCANNER_LLAMA3, .digits = 3}},
+    {CONTRACTIONS "|" PREFIX "\\p{L}+|\\p{N}" MARKS SPACES,
+     {.next = next_llama3, .kind = SCANNER_LLAMA3, .digits = 1}},
     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++"
      "[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
-     {.next = next_llama3, .digits = 3, .takes_tail = true}},
+     {.next = next_llama3, .kind = SCANNER_LLAMA3, .digits = 3, .takes_tail = true}},
     {PREFIX CASED_UPPER "*" CASED_LOWER "+" CONTRACTIONS "?|" PREFIX CASED_UPPER "+" CASED_LOWER
                         "*" CONTRACTIONS "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" SPACES,
-     {.next = next_o200k, .digits = 3, .takes_slashes = true, .has_cases = true}},
+     {.next = next_o200k,
+      .kind = SCANNER_LLAMA3,
+      .digits = 3,
+      .takes_slashes = true,
+      .has_cases = true}},
     {"'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s",
-     {.next = next_gpt2}},
+     {.next = next_gpt2, .kind = SCANNER_GPT2}},
     {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
-     {.next = next_gpt2}},
+     {.next = next_gpt2, .kind = SCANNER_GPT2}},
 };
 
 bool scanner_find(const char *expression, int64_t bytes, scanner *out)
@@ -263,7 +268,7 @@ const char *scanner_expression(int64_t i)
 
 scanner scanner_gpt2(const uint8_t *classes)
 {
-    return (scanner){.next = next_gpt2, .classes = classes};
+    return (scanner){.next = next_gpt2, .kind = SCANNER_GPT2, .classes = classes};
 }
 
 // In the order of UNICODE_CATEGORIES: Lu Ll Lt Lm Lo Mn Mc Me.

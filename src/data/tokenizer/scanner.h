@@ -16,15 +16,19 @@ enum {
     SCANNER_EITHER = 16 // letters without case, and marks
 };
 
+// Which words a scanner finds: those of GPT-2, of Llama 3 and its relatives, or others.
+typedef enum scanner_kind { SCANNER_OTHER, SCANNER_GPT2, SCANNER_LLAMA3 } scanner_kind;
+
 typedef struct scanner scanner;
 struct scanner {
     // The end of the word that begins at `at` (at < count). The text must be UTF-8.
     int64_t (*next)(const scanner *s, const uint8_t *text, int64_t count, int64_t at);
     const uint8_t *classes; // SPLIT_CLASS_POINTS
-    int digits;             // of a word, at most
-    bool takes_slashes;     // marks take slashes with the line breaks that follow them
-    bool takes_tail;        // white space at the end of the text is one word
-    bool has_cases;         // needs SCANNER_UPPER and the like
+    scanner_kind kind;
+    int digits;         // of a word, at most
+    bool takes_slashes; // marks take slashes with the line breaks that follow them
+    bool takes_tail;    // white space at the end of the text is one word
+    bool has_cases;     // needs SCANNER_UPPER and the like
 };
 
 // The scanner of a known expression, without classes; false: there is none.

@@ -1,5 +1,6 @@
 // The scanners against a regular expression engine on random text: equal words, whole and from
 // every byte where a word begins.
+#include "data/tokenizer/blocks.h"
 #include "data/tokenizer/pipeline/pattern.h"
 #include "data/tokenizer/scanner.h"
 
@@ -71,11 +72,12 @@ static const char *const parts[] = {"a",
                                     "\u2028",
                                     "lettersmorethansixteen"};
 
-static int64_t random_text(char *out, int64_t capacity)
+static int64_t random_text(char *out, int64_t capacity, uint32_t most, int ascii)
 {
     int64_t n = 0;
-    for (uint32_t i = random_below(40); i > 0; i--) {
+    for (uint32_t i = random_below(most); i > 0; i--) {
         const char *part = parts[random_below(COUNT_OF(parts))];
+        if ((uint8_t)part[0] >= 0x80 && random_below(100) < (uint32_t)ascii) continue;
         const int64_t bytes = (int64_t)strlen(part);
         if (n + bytes > capacity) break;
         memcpy(out + n, part, (size_t)bytes);
@@ -84,12 +86,40 @@ static int64_t random_text(char *out, int64_t capacity)
     return n;
 }
 
+// Words of blocks are those of the scanner, from wherever one begins.
+static void compare_block(const scanner *s, blocks_fn blocks, const uint8_t *text, int64_t count,
+                          int64_t at)
+{
+    int64_t end = at;
+    for (uint64_t starts = blocks(s, text + at); starts != 0; starts &= starts - 1) {
+        const int64_t want = s->next(s, text, count, end), begin = end;
+        end = at + __builtin_ctzll(starts);
+        if (end == want) continue;
+        fail_msg("\"%.*s\": a word of %lld bytes at %lld, expected %lld", BLOCK_READS,
+                 (const char *)text + at, (long long)(end - begin), (long long)(begin - at),
+                 (long long)(want - begin));
+    }
+}
+
+static void compare_blocks(const scanner *s, int64_t texts)
+{
+    const blocks_fn blocks = blocks_for(s);
+    for (int64_t k = 0; k < texts && blocks != NULL; k++) {
+        char text[512];
+        const int64_t count = random_text(text, sizeof(text), 200, k % 2 == 0 ? 100 : 90);
+        for (int64_t at = 0; at + BLOCK_READS <= count;) {
+            compare_block(s, blocks, (const uint8_t *)text, count, at);
+            at = s->next(s, (const uint8_t *)text, count, at);
+        }
+    }
+}
+
 static void compare(const scanner *s, const pattern *p, int64_t texts)
 {
     pieces list = {0};
     for (int64_t k = 0; k < texts; k++) {
         char text[1024];
-        const int64_t count = random_text(text, sizeof(text));
+        const int64_t count = random_text(text, sizeof(text), 40, 0);
         int64_t at = 0;
         assert_int_equal(pattern_pieces(p, text, count, &list), ST_OK);
         for (int64_t i = 0; i < list.count; i++) {
@@ -127,6 +157,7 @@ static void test_random_text(void **state)
             fail_msg("%s", error_last()->text);
         }
         compare(&s, &p, 6000);
+        compare_blocks(&s, 4000);
         pattern_close(&p);
     }
     free(classes);

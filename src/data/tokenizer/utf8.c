@@ -40,10 +40,14 @@ int64_t utf8_valid_prefix(const char *bytes, int64_t count)
     const uint8_t *b = (const uint8_t *)bytes;
     int64_t at = 0;
     while (at < count) {
-        uint64_t word;
-        if (at + 8 <= count) { // eight ASCII bytes at once
-            __builtin_memcpy(&word, b + at, 8);
-            if ((word & 0x8080808080808080u) == 0) {
+        uint64_t words[4];
+        if (at + 32 <= count) { // ASCII bytes, 32 or at least eight at once
+            __builtin_memcpy(words, b + at, sizeof(words));
+            if (((words[0] | words[1] | words[2] | words[3]) & 0x8080808080808080u) == 0) {
+                at += 32;
+                continue;
+            }
+            if ((words[0] & 0x8080808080808080u) == 0) {
                 at += 8;
                 continue;
             }

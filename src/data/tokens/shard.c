@@ -236,14 +236,24 @@ static status flush(data_shard_writer *w)
     return ST_OK;
 }
 
+// Little-endian: the low bytes come first.
+static void ids_write(uint8_t *to, const int32_t *ids, int64_t count, int64_t width)
+{
+    if (width == 4) memcpy(to, ids, (size_t)count * sizeof(*ids));
+    for (int64_t i = 0; i < count && width == 2; i++) {
+        const uint16_t id = (uint16_t)ids[i];
+        memcpy(to + 2 * i, &id, sizeof(id));
+    }
+}
+
 status data_shard_add(data_shard_writer *w, const int32_t *ids, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++) {
-        DEBUG_ASSERT(ids[i] >= 0 && ids[i] < data_tokenizer_vocab_size(w->tokenizer));
+    for (int64_t i = 0; i < count;) {
         if (w->buffered == WRITE_BYTES) TRY(flush(w));
-        const uint32_t id = (uint32_t)ids[i]; // little-endian: the low bytes come first
-        memcpy(w->buffer + w->buffered, &id, (size_t)w->width);
-        w->buffered += w->width;
+        const int64_t n = min_i64(count - i, (WRITE_BYTES - w->buffered) / w->width);
+        ids_write(w->buffer + w->buffered, ids + i, n, w->width);
+        w->buffered += n * w->width;
+        i += n;
     }
     w->tokens += (uint64_t)count;
     return ST_OK;

@@ -24,6 +24,19 @@ void pipeline_order_added(added_list *list)
         while (at < list->count && (uint8_t)list->items[at].bytes[0] < byte) at++;
         list->first[byte] = at;
     }
+    const int byte = list->count > 0 ? (uint8_t)list->items[0].bytes[0] : 0;
+    list->only = list->count == list->first[byte + 1] - list->first[byte] ? byte : -1;
+}
+
+// The next place from `at` on where a token may begin; `count`: there is none.
+static int64_t added_next(const added_list *list, const char *text, int64_t count, int64_t at)
+{
+    if (list->only >= 0) {
+        const char *found = memchr(text + at, list->only, (size_t)(count - at));
+        return found != NULL ? found - text : count;
+    }
+    while (at < count && list->first[(uint8_t)text[at]] == list->first[(uint8_t)text[at] + 1]) at++;
+    return at;
 }
 
 // The longest token at this place, or NULL.
@@ -115,11 +128,8 @@ static status walk(pipeline *p, int list, const char *text, int64_t count, int f
     const bool special = (flags & DATA_ENCODE_SPECIAL) != 0;
     int64_t begin = 0;
     for (int64_t at = 0; at < count && added->count > 0;) {
-        const uint8_t c = (uint8_t)text[at];
-        if (added->first[c] == added->first[c + 1]) {
-            at++;
-            continue;
-        }
+        at = added_next(added, text, count, at);
+        if (at == count) break;
         const added_token *found = added_at(added, text + at, count - at);
         if (found == NULL) {
             at++;

@@ -128,6 +128,7 @@ typedef struct added_list {
     added_token *items; // by first byte, then the longest first
     int64_t count;
     int64_t first[257]; // items[first[b]] to [b + 1] begin with byte b
+    int only;           // the byte that all of them begin with; -1: there are several
 } added_list;
 
 typedef enum model_kind { MODEL_BPE, MODEL_WORDPIECE, MODEL_UNIGRAM, MODEL_WORDLEVEL } model_kind;
