@@ -115,6 +115,14 @@ typedef struct cuda_dropout_args {
     float p;
 } cuda_dropout_args;
 
+// Latent attention (latent.cu): heads of dim columns of q, y and k, of which the last `rope` turn,
+// and of `value` columns of v. A head of kv has the columns of k that do not turn, and those of v.
+typedef struct cuda_latent_args {
+    cuda_view q, y, k, v, kv, r, positions, table;
+    int64_t heads, dim, rope, value;
+    int32_t interleaved, backward;
+} cuda_latent_args;
+
 // ---- the step block and updates (step.cu, optimizer.cu) -----------------------------------------
 typedef struct cuda_step_args {
     cuda_view terms, labels; // losses and labels, or a gradient
@@ -199,60 +207,67 @@ typedef struct cuda_sinks_args {
     int32_t accumulate, unused;
 } cuda_sinks_args;
 
-#define CUDA_KERNELS(X)                                 \
-    X(cuda_map, cuda_map_args)                          \
-    X(cuda_gate, cuda_gate_args)                        \
-    X(cuda_gate_bwd, cuda_gate_args)                    \
-    X(cuda_tiles, cuda_tiles_args)                      \
-    X(cuda_poison, cuda_view)                           \
-    X(cuda_norm, cuda_norm_args)                        \
-    X(cuda_norm_dx, cuda_norm_dx_args)                  \
-    X(cuda_column_sums, cuda_column_args)               \
-    X(cuda_column_finish, cuda_column_args)             \
-    X(cuda_embedding, cuda_embedding_args)              \
-    X(cuda_gather, cuda_embedding_args)                 \
-    X(cuda_embedding_link, cuda_embedding_dw_args)      \
-    X(cuda_embedding_dw, cuda_embedding_dw_args)        \
-    X(cuda_rope, cuda_rope_args)                        \
-    X(cuda_dropout, cuda_dropout_args)                  \
-    X(cuda_step_begin, cuda_step_args)                  \
-    X(cuda_step_loss, cuda_step_args)                   \
-    X(cuda_grad_norm, cuda_step_args)                   \
-    X(cuda_step_decide, cuda_step_args)                 \
-    X(cuda_adamw, cuda_update_args)                     \
-    X(cuda_lion, cuda_update_args)                      \
-    X(cuda_muon_begin, cuda_muon_args)                  \
-    X(cuda_muon_squares, cuda_muon_args)                \
-    X(cuda_muon_normalize, cuda_muon_args)              \
-    X(cuda_muon_end, cuda_muon_args)                    \
-    X(cuda_gemm_bf16_nt, cuda_gemm_args)                \
-    X(cuda_gemm_bf16_nn, cuda_gemm_args)                \
-    X(cuda_gemm_bf16_tn, cuda_gemm_args)                \
-    X(cuda_gemm_f16_nt, cuda_gemm_args)                 \
-    X(cuda_gemm_f16_nn, cuda_gemm_args)                 \
-    X(cuda_gemm_f16_tn, cuda_gemm_args)                 \
-    X(cuda_gemm_plain, cuda_gemm_args)                  \
-    X(cuda_head_rows, cuda_head_args)                   \
-    X(cuda_head_stats, cuda_head_args)                  \
-    X(cuda_attention_merge, cuda_merge_args)            \
-    X(cuda_sinks_terms, cuda_sinks_args)                \
-    X(cuda_sinks_finish, cuda_sinks_args)               \
-    X(cuda_attention_plain, cuda_attention_args)        \
-    X(cuda_attention_delta, cuda_attention_args)        \
-    X(cuda_attention_dq_plain, cuda_attention_args)     \
-    X(cuda_attention_dkv_plain, cuda_attention_args)    \
-    X(cuda_attention_bf16_64, cuda_attention_args)      \
-    X(cuda_attention_bf16_128, cuda_attention_args)     \
-    X(cuda_attention_f16_64, cuda_attention_args)       \
-    X(cuda_attention_f16_128, cuda_attention_args)      \
-    X(cuda_attention_dq_bf16_64, cuda_attention_args)   \
-    X(cuda_attention_dq_bf16_128, cuda_attention_args)  \
-    X(cuda_attention_dq_f16_64, cuda_attention_args)    \
-    X(cuda_attention_dq_f16_128, cuda_attention_args)   \
-    X(cuda_attention_dkv_bf16_64, cuda_attention_args)  \
-    X(cuda_attention_dkv_bf16_128, cuda_attention_args) \
-    X(cuda_attention_dkv_f16_64, cuda_attention_args)   \
-    X(cuda_attention_dkv_f16_128, cuda_attention_args)
+#define CUDA_KERNELS(X)                              \
+    X(cuda_map, cuda_map_args)                       \
+    X(cuda_gate, cuda_gate_args)                     \
+    X(cuda_gate_bwd, cuda_gate_args)                 \
+    X(cuda_tiles, cuda_tiles_args)                   \
+    X(cuda_poison, cuda_view)                        \
+    X(cuda_norm, cuda_norm_args)                     \
+    X(cuda_norm_dx, cuda_norm_dx_args)               \
+    X(cuda_column_sums, cuda_column_args)            \
+    X(cuda_column_finish, cuda_column_args)          \
+    X(cuda_embedding, cuda_embedding_args)           \
+    X(cuda_gather, cuda_embedding_args)              \
+    X(cuda_embedding_link, cuda_embedding_dw_args)   \
+    X(cuda_embedding_dw, cuda_embedding_dw_args)     \
+    X(cuda_rope, cuda_rope_args)                     \
+    X(cuda_dropout, cuda_dropout_args)               \
+    X(cuda_latent, cuda_latent_args)                 \
+    X(cuda_latent_dr, cuda_latent_args)              \
+    X(cuda_step_begin, cuda_step_args)               \
+    X(cuda_step_loss, cuda_step_args)                \
+    X(cuda_grad_norm, cuda_step_args)                \
+    X(cuda_step_decide, cuda_step_args)              \
+    X(cuda_adamw, cuda_update_args)                  \
+    X(cuda_lion, cuda_update_args)                   \
+    X(cuda_muon_begin, cuda_muon_args)               \
+    X(cuda_muon_squares, cuda_muon_args)             \
+    X(cuda_muon_normalize, cuda_muon_args)           \
+    X(cuda_muon_end, cuda_muon_args)                 \
+    X(cuda_gemm_bf16_nt, cuda_gemm_args)             \
+    X(cuda_gemm_bf16_nn, cuda_gemm_args)             \
+    X(cuda_gemm_bf16_tn, cuda_gemm_args)             \
+    X(cuda_gemm_f16_nt, cuda_gemm_args)              \
+    X(cuda_gemm_f16_nn, cuda_gemm_args)              \
+    X(cuda_gemm_f16_tn, cuda_gemm_args)              \
+    X(cuda_gemm_plain, cuda_gemm_args)               \
+    X(cuda_head_rows, cuda_head_args)                \
+    X(cuda_head_stats, cuda_head_args)               \
+    X(cuda_attention_merge, cuda_merge_args)         \
+    X(cuda_sinks_terms, cuda_sinks_args)             \
+    X(cuda_sinks_finish, cuda_sinks_args)            \
+    X(cuda_attention_plain, cuda_attention_args)     \
+    X(cuda_attention_delta, cuda_attention_args)     \
+    X(cuda_attention_dq_plain, cuda_attention_args)  \
+    X(cuda_attention_dkv_plain, cuda_attention_args) \
+    CUDA_MMA_KERNELS(X, bf16)                        \
+    CUDA_MMA_KERNELS(X, f16)
+#define CUDA_MMA_KERNELS(X, type)                           \
+    X(cuda_attention_##type##_64, cuda_attention_args)      \
+    X(cuda_attention_##type##_128, cuda_attention_args)     \
+    X(cuda_attention_##type##_192, cuda_attention_args)     \
+    X(cuda_attention_##type##_256, cuda_attention_args)     \
+    X(cuda_attention_dq_##type##_64, cuda_attention_args)   \
+    X(cuda_attention_dq_##type##_128, cuda_attention_args)  \
+    X(cuda_attention_dq_##type##_192, cuda_attention_args)  \
+    X(cuda_attention_dq_##type##_256, cuda_attention_args)  \
+    X(cuda_attention_dkv_##type##_64, cuda_attention_args)  \
+    X(cuda_attention_dkv_##type##_128, cuda_attention_args) \
+    X(cuda_attention_dk_##type##_192, cuda_attention_args)  \
+    X(cuda_attention_dk_##type##_256, cuda_attention_args)  \
+    X(cuda_attention_dv_##type##_192, cuda_attention_args)  \
+    X(cuda_attention_dv_##type##_256, cuda_attention_args)
 
 #ifdef __cplusplus
 }

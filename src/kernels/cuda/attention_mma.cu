@@ -1,9 +1,11 @@
 // Attention of 16-bit types by mma instructions: a block has 128 queries of a head and goes over
 // the keys in tiles of 64. While a tile is used, the next one arrives. Scores and probabilities
 // stay in registers: the sums of the first product have the layout of the second one's left
-// operand.
+// operand. Queries and keys have D columns, values V of them.
 //
-//   shared memory   queries, later results (128, D) | keys, values (64, D each) | the same again
+//   shared memory   queries, later results (128, D) | keys (64, D), values (64, V) | the same again
+//
+// Queries of up to 128 columns stay in registers; wider ones are read for each tile of keys.
 //
 // Source: Dao 2023, arXiv:2307.08691.
 #include "kernels/cuda/attention_mma.h"
@@ -15,33 +17,42 @@ typedef struct mma_state {
     float highest[2], sum[2];
 } mma_state;
 
-DEV_INLINE void mma_copy_keys(const cuda_attention_args *a, const dev_span *s, int dim, int64_t key,
-                              int64_t kv, char *to)
+enum { MMA_QUERY_REGISTERS = 128 }; // columns of queries that stay in registers
+
+DEV_INLINE void mma_copy_keys(const cuda_attention_args *a, const dev_span *s, int dim, int wide,
+                              int64_t key, int64_t kv, char *to)
 {
     const int64_t row = s->key_begin + key, rows = s->key_count - key;
     tile_copy(&a->k, a->aligned != 0, dim, MMA_KEYS, row, rows, kv * a->head_dim, a->head_dim, to);
-    tile_copy(&a->v, a->aligned != 0, dim, MMA_KEYS, row, rows, kv * a->head_dim, a->head_dim,
+    tile_copy(&a->v, a->aligned != 0, wide, MMA_KEYS, row, rows, kv * a->value_dim, a->value_dim,
               to + MMA_KEYS * dim * 2);
 }
 
-// Scores of 16 queries and 64 keys, times scale and log2 e; -infinity where a key is not seen.
-DEV_INLINE void mma_scores(dev_half type, int dim, const cuda_attention_args *a, const dev_span *s,
-                           uint32_t (*q)[4], const char *keys, int64_t t, int64_t key,
-                           const mma_bounds *bounds, float p[MMA_TILES][4])
+// Products of 16 queries and 64 keys. q: the queries in registers, or NULL: they are in the tile.
+DEV_INLINE void mma_products(dev_half type, int dim, uint32_t (*q)[4], const char *queries,
+                             const char *keys, float p[MMA_TILES][4])
 {
-    const float scale = a->scale * MMA_LOG2_E;
     DEV_UNROLL
     for (int i = 0; i < MMA_TILES * 4; i++) p[i / 4][i % 4] = 0.0f;
     DEV_UNROLL
-    for (int n = 0; n < MMA_TILES; n += 2) {
+    for (int k = 0; k < dim / 16; k++) {
+        uint32_t a[4];
+        if (q == NULL) tile_load_a(dim, queries, mma_warp_row(), k * 16, a);
         DEV_UNROLL
-        for (int k = 0; k < dim / 16; k++) {
+        for (int n = 0; n < MMA_TILES; n += 2) {
             uint32_t b[4];
             tile_load_b(dim, keys, n * 8, k * 16, b);
-            dev_mma(type, p[n], q[k], b);
-            dev_mma(type, p[n + 1], q[k], b + 2);
+            dev_mma(type, p[n], q != NULL ? q[k] : a, b);
+            dev_mma(type, p[n + 1], q != NULL ? q[k] : a, b + 2);
         }
     }
+}
+
+// Products become scores, times log2 e; -infinity where a key is not seen.
+DEV_INLINE void mma_scores(const cuda_attention_args *a, const dev_span *s, int64_t t, int64_t key,
+                           const mma_bounds *bounds, float p[MMA_TILES][4])
+{
+    const float scale = a->scale * MMA_LOG2_E;
     const bool sees_all = mma_sees_all(a, s, t, 16, key, MMA_KEYS);
     const bool has_documents = a->documents.data != NULL;
     DEV_UNROLL
@@ -51,7 +62,12 @@ DEV_INLINE void mma_scores(dev_half type, int dim, const cuda_attention_args *a,
             const int64_t query = t + mma_lane_row(i / 2), at = key + mma_lane_column(n) + i % 2;
             bool sees = sees_all || mma_sees(bounds, i / 2, at);
             if (has_documents && sees) sees = dev_same_document(a, s, s->shift + query, at);
-            p[n][i] = sees ? p[n][i] * scale : -INFINITY;
+            if (a->cap > 0.0f) {
+                p[n][i] = dev_capped(a->cap, p[n][i] * a->scale) * MMA_LOG2_E;
+            } else {
+                p[n][i] *= scale;
+            }
+            if (!sees) p[n][i] = -INFINITY;
         }
     }
 }
@@ -120,7 +136,7 @@ DEV_INLINE void mma_values(dev_half type, int dim, const char *values, float p[M
     }
 }
 
-DEV_INLINE void mma_end(dev_half type, int dim, const cuda_attention_args *a, const dev_span *s,
+DEV_INLINE void mma_end(dev_half type, int wide, const cuda_attention_args *a, const dev_span *s,
                         int64_t t, int64_t head, const mma_state *state, char *tile,
                         float (*out)[4])
 {
@@ -134,15 +150,16 @@ DEV_INLINE void mma_end(dev_half type, int dim, const cuda_attention_args *a, co
         if (dev_thread() % 4 != 0 || query >= a->seq || a->lse.data == NULL) continue;
         dev_store(&a->lse, s->query_begin + query, head, lse);
     }
-    mma_store_rows(type, dim, a, &a->y, tile, s->query_begin + t, a->seq - t, head, out, factor);
+    mma_store_rows(type, wide, a->value_dim, &a->y, tile, s->query_begin + t, a->seq - t, head, out,
+                   factor);
 }
 
-// The queries of a block in fragments: each warp reads its own 16 rows.
-DEV_INLINE void mma_forward(dev_half type, int dim, const cuda_attention_args *a, uint32_t (*q)[4],
-                            float (*out)[4])
+// The queries of a block in fragments: each warp reads its own 16 rows. q NULL: none are kept.
+DEV_INLINE void mma_forward(dev_half type, int dim, int wide, const cuda_attention_args *a,
+                            uint32_t (*q)[4], float (*out)[4])
 {
     char *shared = (char *)dev_shared(), *stages = shared + MMA_ROWS * dim * 2;
-    const int stage_bytes = 2 * MMA_KEYS * dim * 2;
+    const int stage_bytes = MMA_KEYS * (dim + wide) * 2;
     const dev_span s = dev_span_of(a, dev_block(2));
     // The last queries see the most keys: their blocks start first.
     const int64_t first = (dev_blocks(0) - 1 - dev_block(0)) * MMA_ROWS, t = first + mma_warp_row();
@@ -152,43 +169,48 @@ DEV_INLINE void mma_forward(dev_half type, int dim, const cuda_attention_args *a
     const mma_bounds bounds = mma_keys_of(a, &s, t);
     mma_state state = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     DEV_UNROLL
-    for (int i = 0; i < dim / 2; i++) out[i / 4][i % 4] = 0.0f;
+    for (int i = 0; i < wide / 2; i++) out[i / 4][i % 4] = 0.0f;
     tile_copy(&a->q, a->aligned != 0, dim, MMA_ROWS, s.query_begin + first, a->seq - first,
               head * a->head_dim, a->head_dim, shared);
-    mma_copy_keys(a, &s, dim, begin, kv, stages);
+    mma_copy_keys(a, &s, dim, wide, begin, kv, stages);
     dev_copy_async_commit();
     for (int64_t key = begin, n = 0; key < end; key += MMA_KEYS, n++) {
         const char *stage = stages + n % 2 * stage_bytes;
         float p[MMA_TILES][4];
         dev_copy_async_wait(0);
         dev_barrier();
-        if (n == 0) {
+        if (n == 0 && q != NULL) {
             DEV_UNROLL
             for (int k = 0; k < dim / 16; k++)
                 tile_load_a(dim, shared, mma_warp_row(), k * 16, q[k]);
         }
         if (key + MMA_KEYS < end) {
-            mma_copy_keys(a, &s, dim, key + MMA_KEYS, kv, stages + (n + 1) % 2 * stage_bytes);
+            mma_copy_keys(a, &s, dim, wide, key + MMA_KEYS, kv, stages + (n + 1) % 2 * stage_bytes);
         }
         dev_copy_async_commit();
-        mma_scores(type, dim, a, &s, q, stage, t, key, &bounds, p);
-        mma_softmax(dim, &state, p, out);
+        mma_products(type, dim, q, shared, stage, p);
+        mma_scores(a, &s, t, key, &bounds, p);
+        mma_softmax(wide, &state, p, out);
         mma_drop(a, &s, head, t, key, p);
-        mma_values(type, dim, stage + MMA_KEYS * dim * 2, p, out);
+        mma_values(type, wide, stage + MMA_KEYS * dim * 2, p, out);
     }
     dev_copy_async_wait(0);
     dev_barrier();
-    mma_end(type, dim, a, &s, t, head, &state, shared, out);
+    mma_end(type, wide, a, &s, t, head, &state, shared, out);
 }
 
-#define MMA_FORWARD(name, type, dim)                    \
-    DEV_KERNEL(name, cuda_attention_args, CUDA_THREADS) \
-    {                                                   \
-        uint32_t q[(dim) / 16][4];                      \
-        float out[(dim) / 8][4];                        \
-        mma_forward(type, dim, &a, q, out);             \
+#define MMA_FORWARD(name, type, dim, wide)                                              \
+    DEV_KERNEL(cuda_attention_##name, cuda_attention_args, CUDA_THREADS)                \
+    {                                                                                   \
+        uint32_t q[(dim) / 16][4];                                                      \
+        float out[(wide) / 8][4];                                                       \
+        mma_forward(type, dim, wide, &a, (dim) <= MMA_QUERY_REGISTERS ? q : NULL, out); \
     }
-MMA_FORWARD(cuda_attention_bf16_64, DEV_BF16, 64)
-MMA_FORWARD(cuda_attention_bf16_128, DEV_BF16, 128)
-MMA_FORWARD(cuda_attention_f16_64, DEV_F16, 64)
-MMA_FORWARD(cuda_attention_f16_128, DEV_F16, 128)
+MMA_FORWARD(bf16_64, DEV_BF16, 64, 64)
+MMA_FORWARD(bf16_128, DEV_BF16, 128, 128)
+MMA_FORWARD(bf16_192, DEV_BF16, 192, 128)
+MMA_FORWARD(bf16_256, DEV_BF16, 256, 256)
+MMA_FORWARD(f16_64, DEV_F16, 64, 64)
+MMA_FORWARD(f16_128, DEV_F16, 128, 128)
+MMA_FORWARD(f16_192, DEV_F16, 192, 128)
+MMA_FORWARD(f16_256, DEV_F16, 256, 256)

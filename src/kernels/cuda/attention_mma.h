@@ -77,11 +77,11 @@ DEV_INLINE bool mma_sees(const mma_bounds *b, int r, int64_t column)
     return column >= b->low[r] && column <= b->high[r];
 }
 
-// Writes 16 rows of sums, times a factor for each of a lane's two rows, through the warp's rows of
-// a tile (16-bit numbers).
-DEV_INLINE void mma_store_rows(dev_half type, int dim, const cuda_attention_args *a,
-                               const cuda_view *to, char *tile, int64_t row, int64_t rows,
-                               int64_t head, float (*sums)[4], const float factor[2])
+// Writes 16 rows of sums of a head of `columns`, times a factor for each of a lane's two rows,
+// through the warp's rows of a tile (16-bit numbers).
+DEV_INLINE void mma_store_rows(dev_half type, int dim, int columns, const cuda_view *to, char *tile,
+                               int64_t row, int64_t rows, int64_t head, float (*sums)[4],
+                               const float factor[2])
 {
     const int lane = dev_thread() % DEV_WARP, begin = mma_warp_row();
     DEV_UNROLL
@@ -97,10 +97,9 @@ DEV_INLINE void mma_store_rows(dev_half type, int dim, const cuda_attention_args
     DEV_ROLLED
     for (int i = lane; i < 16 * (dim / 8); i += DEV_WARP) {
         const int at = i / (dim / 8), chunk = i % (dim / 8);
-        const int64_t left = a->head_dim - chunk * 8;
+        const int64_t left = columns - chunk * 8;
         if (at >= rows || left <= 0) continue;
-        uint16_t *out =
-            (uint16_t *)to->data + (row + at) * to->stride + head * a->head_dim + chunk * 8;
+        uint16_t *out = (uint16_t *)to->data + (row + at) * to->stride + head * columns + chunk * 8;
         const dev_words words = dev_load16(tile + tile_chunk(dim, begin + at, chunk));
         if (left >= 8 && ((uintptr_t)out & 15) == 0) {
             dev_store16(out, words);

@@ -1,49 +1,22 @@
 // Operations that depend on the place of a row in its sequence: rotary positions and dropout.
-#include "kernels/cuda/view.h"
+#include "kernels/cuda/turn.h"
 #include "op/dropout.h"
 #include "op/zigzag.h"
-
-// Rotates pairs (first[i], second[i]) by the angles i of the position.
-DEV_INLINE void rope_turn(const cuda_rope_args *a, int64_t position, int64_t angle, int64_t left,
-                          float first[DEV_VECTOR], float second[DEV_VECTOR])
-{
-    float cosine[DEV_VECTOR], sine[DEV_VECTOR];
-    dev_load_some(&a->table, position, angle, left, cosine);
-    dev_load_some(&a->table, position, a->head_dim / 2 + angle, left, sine);
-    DEV_UNROLL
-    for (int i = 0; i < DEV_VECTOR; i++) {
-        const float turn = a->inverse ? -sine[i] : sine[i], x = first[i], y = second[i];
-        first[i] = x * cosine[i] - y * turn;
-        second[i] = y * cosine[i] + x * turn;
-    }
-}
 
 // Eight pairs of a head, the first of them pair i.
 DEV_INLINE void rope_pairs(const cuda_rope_args *a, int64_t n, int64_t position, int64_t head,
                            int64_t i)
 {
-    const int64_t half = a->head_dim / 2, left = half - i, begin = head * a->head_dim;
     float first[DEV_VECTOR], second[DEV_VECTOR];
-    if (!a->interleaved) {
-        dev_load_some(&a->x, n, begin + i, left, first);
-        dev_load_some(&a->x, n, begin + half + i, left, second);
-        rope_turn(a, position, i, left, first, second);
-        dev_store_some(&a->y, n, begin + i, left, first);
-        dev_store_some(&a->y, n, begin + half + i, left, second);
-        return;
-    }
-    DEV_UNROLL
-    for (int k = 0; k < DEV_VECTOR; k++) {
-        first[k] = k < left ? dev_load(&a->x, n, begin + 2 * (i + k)) : 0.0f;
-        second[k] = k < left ? dev_load(&a->x, n, begin + 2 * (i + k) + 1) : 0.0f;
-    }
-    rope_turn(a, position, i, left, first, second);
-    DEV_UNROLL
-    for (int k = 0; k < DEV_VECTOR; k++) {
-        if (k >= left) continue;
-        dev_store(&a->y, n, begin + 2 * (i + k), first[k]);
-        dev_store(&a->y, n, begin + 2 * (i + k) + 1, second[k]);
-    }
+    dev_turn t;
+    t.table = &a->table;
+    t.position = position;
+    t.half = a->head_dim / 2;
+    t.interleaved = a->interleaved;
+    t.inverse = a->inverse;
+    turn_load(&t, &a->x, n, head * a->head_dim, i, first, second);
+    turn_pairs(&t, i, first, second);
+    turn_store(&t, &a->y, n, head * a->head_dim, i, first, second);
 }
 
 // A thread takes eight pairs of a head at a time; after the heads come vectors that are copied.

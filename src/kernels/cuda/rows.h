@@ -84,6 +84,9 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(GATHER, gather)                       \
     X(ROPE, rope)                           \
     X(DROPOUT, dropout)                     \
+    X(LATENT, latent)                       \
+    X(LATENT_BWD, latent_bwd)               \
+    X(LATENT_DR, latent_dr)                 \
     X(MATMUL, matmul)                       \
     X(MATMUL_DX, matmul_dx)                 \
     X(MATMUL_DW, matmul_dw)                 \

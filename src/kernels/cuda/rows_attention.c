@@ -68,21 +68,33 @@ static bool is_aligned(const cuda_view *v, int64_t head_dim)
            (((uintptr_t)v->data & 15) == 0 && v->stride % 8 == 0 && head_dim % 8 == 0);
 }
 
-// Returns the heads' columns in a tile, 64 or 128, if mma instructions can do the call; else 0.
-static int mma_dim(const kern_context *context, cuda_attention_args *a, int64_t tile_rows,
-                   int64_t stage_rows)
+// Columns of a head in tiles: of queries and keys, and of values. 0: mma instructions cannot do the
+// call.
+typedef struct mma_tiles {
+    int dim, wide;
+} mma_tiles;
+
+// Shared memory has `rows` rows of each of the block, and two stages of `stage` rows of each.
+static mma_tiles mma_tiles_of(const kern_context *context, cuda_attention_args *a, int64_t rows,
+                              int64_t value_rows, int64_t stage)
 {
+    static const mma_tiles all[] = {{64, 64}, {128, 128}, {192, 128}, {256, 256}};
     const cuda_view *views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
-    const int dim = a->head_dim <= 64 ? 64 : 128;
     a->aligned = 1;
-    if (a->cp_ways > 1 || a->cap > 0.0F || a->value_dim != a->head_dim) return 0;
+    if (a->cp_ways > 1) return (mma_tiles){0};
     for (int64_t i = 0; i < COUNT_OF(views); i++) {
         if (views[i]->data == NULL) continue;
-        if (views[i]->type == DTYPE_F32 || views[i]->type != a->q.type) return 0;
-        if (!is_aligned(views[i], a->head_dim)) a->aligned = 0;
+        if (views[i]->type == DTYPE_F32 || views[i]->type != a->q.type) return (mma_tiles){0};
+        if (!is_aligned(views[i], a->head_dim) || a->value_dim % 8 != 0) a->aligned = 0;
     }
-    const int64_t bytes = (tile_rows + 2 * stage_rows) * dim * 2 + 1024;
-    return a->head_dim > 128 || bytes > context->queue->max_shared_bytes ? 0 : dim;
+    for (int64_t i = 0; i < COUNT_OF(all); i++) {
+        const mma_tiles t = all[i];
+        const int64_t bytes = (rows * t.dim + value_rows * t.wide + 2 * stage * (t.dim + t.wide)) *
+                              (int64_t)sizeof(uint16_t);
+        if (a->head_dim > t.dim || a->value_dim > t.wide) continue;
+        return bytes + 1024 > context->queue->max_shared_bytes ? (mma_tiles){0} : t;
+    }
+    return (mma_tiles){0};
 }
 
 static status mma_run(const kern_context *context, cuda_attention_args *a, const char *what,
@@ -118,11 +130,12 @@ status cuda_row_attention(const kern_context *context, const kern_call *c)
     args.y = cuda_view_of(&c->out[0]);
     args.lse = cuda_view_of(&c->out[1]);
     args.keys = cuda_has(&c->in[4]) ? c->cache_seq : args.k.rows / max_i64(sequences, 1);
-    const int dim = mma_dim(context, &args, MMA_ROWS, 2 * MMA_KEYS);
-    if (dim > 0) {
+    const mma_tiles tiles = mma_tiles_of(context, &args, MMA_ROWS, 0, MMA_KEYS);
+    if (tiles.dim > 0) {
         const cuda_shape mma =
-            mma_shape(args.seq, args.heads, sequences, (MMA_ROWS + 4 * MMA_KEYS) * dim * 2);
-        return mma_run(context, &args, "", dim, &mma);
+            mma_shape(args.seq, args.heads, sequences,
+                      (MMA_ROWS * tiles.dim + 2 * MMA_KEYS * (tiles.dim + tiles.wide)) * 2);
+        return mma_run(context, &args, "", tiles.dim, &mma);
     }
     const cuda_shape shape = plain_shape(&args, args.seq, args.heads, sequences, 3, 1);
     return cuda_launch_run(context, "cuda_attention_plain", &shape, &args, sizeof(args));
@@ -132,6 +145,19 @@ int64_t cuda_attention_bwd_workspace(const kern_call *call, int threads)
 {
     (void)threads;
     return call->in[0].dims[0] * call->attrs.heads * (int64_t)sizeof(float);
+}
+
+static status mma_backward(const kern_context *context, cuda_attention_args *a, int64_t sequences,
+                           mma_tiles tiles)
+{
+    const int64_t bytes =
+        (MMA_ROWS + 2 * BWD_SIDE) * (tiles.dim + tiles.wide) * 2 + 2 * BWD_SIDE * 8;
+    const cuda_shape queries = mma_shape(a->seq, a->heads, sequences, bytes);
+    const cuda_shape keys = mma_shape(a->keys, a->kv_heads, sequences, bytes);
+    TRY(mma_run(context, a, "_dq", tiles.dim, &queries));
+    if (tiles.dim <= 128) return mma_run(context, a, "_dkv", tiles.dim, &keys);
+    TRY(mma_run(context, a, "_dk", tiles.dim, &keys));
+    return mma_run(context, a, "_dv", tiles.dim, &keys);
 }
 
 status cuda_row_attention_bwd(const kern_context *context, const kern_call *c)
@@ -155,14 +181,8 @@ status cuda_row_attention_bwd(const kern_context *context, const kern_call *c)
     const cuda_shape delta = {.grid = {(pairs + per_block - 1) / per_block, 1, 1},
                               .threads = CUDA_THREADS};
     TRY(cuda_launch_run(context, "cuda_attention_delta", &delta, &args, sizeof(args)));
-    const int dim = mma_dim(context, &args, 2 * MMA_ROWS, 2 * BWD_SIDE);
-    if (dim > 0) {
-        const int64_t bytes = (2 * MMA_ROWS + 4 * BWD_SIDE) * dim * 2 + 2 * BWD_SIDE * 8;
-        const cuda_shape queries = mma_shape(args.seq, args.heads, sequences, bytes);
-        const cuda_shape keys = mma_shape(args.keys, args.kv_heads, sequences, bytes);
-        TRY(mma_run(context, &args, "_dq", dim, &queries));
-        return mma_run(context, &args, "_dkv", dim, &keys);
-    }
+    const mma_tiles tiles = mma_tiles_of(context, &args, MMA_ROWS, MMA_ROWS, BWD_SIDE);
+    if (tiles.dim > 0) return mma_backward(context, &args, sequences, tiles);
     const cuda_shape dq = plain_shape(&args, args.seq, args.heads, sequences, 4, 1);
     TRY(cuda_launch_run(context, "cuda_attention_dq_plain", &dq, &args, sizeof(args)));
     const cuda_shape dkv = plain_shape(&args, args.keys, args.kv_heads, sequences, 4, 2);

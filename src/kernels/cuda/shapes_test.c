@@ -121,16 +121,18 @@ typedef struct attention_case {
     int64_t sequences, seq, heads, kv_heads, dim;
     int32_t window;
     bool documents;
-    float dropout;
+    float dropout, cap;
+    int64_t value; // columns of a head of v and y; 0: dim
 } attention_case;
 
 static void attention(rig *r, const attention_case *c, dtype type)
 {
     const int64_t rows = c->sequences * c->seq, wide = c->heads * c->dim;
     const int64_t narrow = c->kv_heads * c->dim, gap = c->dim % 8 == 0 ? 8 : 1;
+    const int64_t value = c->value > 0 ? c->value : c->dim, wide_v = c->heads * value;
     const kern_tensor q = matrix(r, type, rows, wide, gap, 1);
     const kern_tensor k = matrix(r, type, rows, narrow, gap, 2);
-    const kern_tensor v = matrix(r, type, rows, narrow, 0, 3);
+    const kern_tensor v = matrix(r, type, rows, c->kv_heads * value, 0, 3);
     const kern_tensor lse = matrix(r, DTYPE_F32, rows, c->heads, 0, 4);
     kern_tensor documents = {.data = NULL};
     if (c->documents) documents = kt_make(r->a, DTYPE_I32, 1, &rows);
@@ -139,13 +141,15 @@ static void attention(rig *r, const attention_case *c, dtype type)
     }
     kern_call forward = {.code = OP_ATTENTION,
                          .in = {q, k, v, documents},
-                         .out = {matrix(r, type, rows, wide, 0, 5), lse},
+                         .out = {matrix(r, type, rows, wide_v, 0, 5), lse},
                          .seq = c->seq,
                          .first_sequence = 3,
                          .first_head = 2};
     forward.attrs.heads = (int32_t)c->heads;
     forward.attrs.kv_heads = (int32_t)c->kv_heads;
     forward.attrs.head_dim = (int32_t)c->dim;
+    forward.attrs.value_dim = (int32_t)c->value;
+    forward.attrs.cap = c->cap;
     forward.attrs.window = c->window;
     forward.attrs.dropout = c->dropout;
     forward.attrs.scale = 1.5f / sqrtf((float)c->dim);
@@ -154,11 +158,11 @@ static void attention(rig *r, const attention_case *c, dtype type)
     kern_call backward = forward;
     backward.code = OP_ATTENTION_BWD;
     const kern_tensor in[] = {
-        matrix(r, type, rows, wide, 0, 6), q, k, v, forward.out[0], lse, documents};
+        matrix(r, type, rows, wide_v, 0, 6), q, k, v, forward.out[0], lse, documents};
     memcpy(backward.in, in, sizeof(in));
     backward.out[0] = matrix(r, type, rows, wide, gap, 7);
     backward.out[1] = matrix(r, type, rows, narrow, gap, 8);
-    backward.out[2] = matrix(r, type, rows, narrow, 0, 9);
+    backward.out[2] = matrix(r, type, rows, c->kv_heads * value, 0, 9);
     compare(r, &backward, type == DTYPE_F32 ? 2e-5 : 1.5 * tolerance, c->name);
 }
 
@@ -166,14 +170,18 @@ static void test_attention(void **state)
 {
     (void)state;
     static const attention_case cases[] = {
-        {"two sequences", 2, 150, 2, 2, 64, 0, false, 0.0f},
-        {"keys shared", 1, 260, 4, 2, 64, 0, false, 0.0f},
-        {"a window", 1, 270, 1, 1, 64, 70, false, 0.0f},
-        {"documents", 1, 200, 2, 1, 32, 0, true, 0.0f},
-        {"dropout", 1, 140, 2, 2, 16, 0, false, 0.25f},
-        {"wide heads", 1, 140, 2, 1, 128, 90, true, 0.1f},
-        {"heads of odd width", 1, 135, 2, 2, 75, 0, false, 0.0f},
-        {"very wide heads", 1, 40, 1, 1, 200, 0, false, 0.0f},
+        {"two sequences", 2, 150, 2, 2, 64, 0, false, 0.0f, 0.0f, 0},
+        {"keys shared", 1, 260, 4, 2, 64, 0, false, 0.0f, 0.0f, 0},
+        {"a window", 1, 270, 1, 1, 64, 70, false, 0.0f, 0.0f, 0},
+        {"documents", 1, 200, 2, 1, 32, 0, true, 0.0f, 0.0f, 0},
+        {"dropout", 1, 140, 2, 2, 16, 0, false, 0.25f, 0.0f, 0},
+        {"wide heads", 1, 140, 2, 1, 128, 90, true, 0.1f, 0.0f, 0},
+        {"heads of odd width", 1, 135, 2, 2, 75, 0, false, 0.0f, 0.0f, 0},
+        {"very wide heads", 1, 70, 2, 1, 200, 0, true, 0.0f, 0.0f, 0},
+        {"latent heads", 1, 133, 1, 1, 192, 0, false, 0.0f, 0.0f, 128},
+        {"narrow values", 1, 40, 2, 2, 24, 0, false, 0.1f, 0.0f, 13},
+        {"capped scores", 1, 80, 2, 1, 64, 40, false, 0.0f, 0.8f, 0},
+        {"capped scores of very wide heads", 1, 70, 1, 1, 256, 0, false, 0.0f, 0.8f, 0},
     };
     for (int64_t i = 0; i < COUNT_OF(cases); i++) {
         rig r;
