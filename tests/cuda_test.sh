@@ -8,6 +8,7 @@ library=$(dirname "$trireme")/tests/cuda
 mkdir "$dir/bin"
 cp "$trireme" "$dir/bin/trireme"
 trireme=$dir/bin/trireme
+golden=$(realpath "${TRIREME_SHARED:-../shared}")/golden/models
 cd "$dir" || exit 1
 "$trireme" init demo >/dev/null || exit 1
 keys="train.seq=16 train.global_batch=4 model.layers=2 model.dim=32 model.heads=2 eval.every=0
@@ -38,6 +39,9 @@ echo kernels >bin/trireme.fatbin
 code "fp32 on the CPU" 0 train cpu32
 code "fp32 on the GPU" 0 gpu gpu32
 near "has the CPU's losses" cpu32 gpu32 0.00001
+code "all steps but the first of each plan" 0 grep -q '"event": "graphs", "replayed": 4, "prepared": 1, "refused": 0' gpu32/metrics.jsonl
+code "without graphs" 0 gpu calls kernels.graphs=no
+same "has the same bits" "$("$trireme" digest calls)" "$("$trireme" digest gpu32)"
 gpt2="model.preset=gpt2-tiny model.vocab=257 train.precision=bf16 model.dropout=0.1 train.steps=20"
 code "GPT-2 in bf16 on the CPU" 0 train cpu16 $gpt2
 code "GPT-2 in bf16 on the GPU" 0 gpu gpu16 $gpt2
@@ -76,6 +80,8 @@ pair "experts on two ranks, in bf16" 0.02 $experts train.precision=bf16 -- layou
 if [ -n "${CUDA_NIGHT:-}" ]; then
     pair "experts and tp" 0.0001 $experts -- layout.tp=2
     pair "a bias that balances" 0.0001 $experts model.router.bias_rate=0.01 moe.aux_loss=0.01
+    [ ! -d "$golden" ] || LD_LIBRARY_PATH=$library code "latent attention has the steps of its reference" 0 \
+        "$trireme" check "$golden/deepseek_v3" kernels.device=cuda train.precision=fp32
 fi
 width=model.ffn_dim=64
 

@@ -170,7 +170,7 @@ typedef struct run_config {
         int64_t threads; // 0: one per core
         int32_t device;  // run_device
         int32_t backend; // run_backend
-        bool keep_panels;
+        bool keep_panels, graphs;
     } kernels;
     struct {
         int32_t weights, grads, moments; // run_stored; see run_config_types()

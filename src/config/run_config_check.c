@@ -441,6 +441,7 @@ static void check_gpu(checker *k)
 static void check_machine(checker *k)
 {
     static const char *const of_cpu[] = {"kernels.level", "kernels.keep_panels", NULL};
+    static const char *const of_gpu[] = {"kernels.graphs", NULL};
     static const char *const of_strict[] = {"determinism.shards", "determinism.tp_shards",
                                             "determinism.cp_shards", "determinism.etp_shards",
                                             NULL};
@@ -448,7 +449,11 @@ static void check_machine(checker *k)
     if (r->kernels.backend == RUN_BACKEND_REF) {
         check_refuse_keys(k, of_cpu, "the ref backend has no vector code");
     }
-    if (r->kernels.device == RUN_DEVICE_CUDA) check_gpu(k);
+    if (r->kernels.device == RUN_DEVICE_CUDA) {
+        check_gpu(k);
+    } else {
+        check_refuse_keys(k, of_gpu, "it applies only to kernels.device = cuda");
+    }
     if (r->determinism.mode != RUN_STRICT) {
         check_refuse_keys(k, of_strict, "it applies only to determinism = strict");
     } else if (run_config_types(r).grads != DTYPE_F32) {

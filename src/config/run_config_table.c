@@ -551,6 +551,9 @@ static const option rows[] = {
                    "late"),
     CHOICE("kernels.backend", kernels.backend, "auto", "auto, cpu, ref", RECORDED,
            .help = "kernels; ref is the slow, plain reference for comparisons"),
+    OTHER("kernels.graphs", BOOL, kernels.graphs, "true", FREE,
+          .help = "on a GPU, captures the work of a step once and repeats it by one call; steps "
+                  "that cannot be captured are posted call by call"),
     OTHER("kernels.keep_panels", BOOL, kernels.keep_panels, "false", FREE,
           .help = "packs the weights once per step instead of once per GEMM: faster with many "
                   "micro-batches, but takes twice the bytes of the weights in addition"),

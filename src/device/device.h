@@ -21,6 +21,7 @@ extern "C" {
 typedef struct device device;
 typedef struct device_stream device_stream;
 typedef struct device_event device_event;
+typedef struct device_graph device_graph;
 
 // ---- kernels ------------------------------------------------------------------------------------
 typedef struct kern_context kern_context; // of a backend: opaque here
@@ -128,6 +129,16 @@ typedef struct device_api {
     // blocks the host.
     status (*event_record)(device_event *e, device_stream *s, bool *posted);
     status (*event_wait)(device_stream *s, device_event *e, bool *posted);
+    // From graph_begin to graph_end this thread's work on the stream is kept, not done; so is that
+    // of streams that wait for an event that was recorded there. The first stream must wait for all
+    // of them before the end. No wait for earlier work, no host functions, no copies from or to
+    // memory that is not of host_alloc, and no other memory. If graph_end fails, nothing was done
+    // and the device goes on. graph_launch posts the kept work, with the addresses and arguments of
+    // the capture. All NULL: the device has no graphs.
+    status (*graph_begin)(device_stream *s);
+    status (*graph_end)(device_stream *s, device_graph **out);
+    status (*graph_launch)(device_graph *g, device_stream *s, bool *posted);
+    void (*graph_destroy)(device_graph *g); // its launches are done; NULL is legal
     // An error of any kernel is sticky: every later call returns it.
     status (*event_query)(device_event *e, bool *done);
     status (*event_sync)(device_event *e); // the host sleeps until it is done

@@ -189,3 +189,31 @@ int64_t exec_packed_bytes(void *context, const op_program *program, const op_nod
     const kern_call call = shapes_call(c, program, node, bound);
     return kern_packed_bytes(c->kernels, &call);
 }
+
+// Whether the node finds the rows of some sequences by their counts.
+static bool has_counts(const op_node *node)
+{
+    return op_kind_of(node->code)->finds_rows && node->in[3] != TENSOR_NONE;
+}
+
+status exec_counts_check(const plan *p)
+{
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *a = &p->actions[i];
+        const bool is_some =
+            a->position_count > 0 || (a->sequence_count > 0 && a->sequence_count < p->micro_batch);
+        if (a->kind != ACTION_COMPUTE || !is_some) continue;
+        const op_program *program = p->bindings[a->binding].program;
+        const op_node *nodes = &program->lists[a->list].nodes[a->ops_begin];
+        for (int32_t k = 0; k < a->ops_count * OP_MAX_IN; k++) {
+            const op_node *node = &nodes[k / OP_MAX_IN];
+            const tensor_id t = node->in[k % OP_MAX_IN];
+            if (op_count_of(program, t) == TENSOR_NONE || has_counts(node)) continue;
+            return fail(ST_UNSUPPORTED,
+                        "%s has rows in an order of their own, which no shard of a micro-batch has "
+                        "a part of: take micro-batches of one shard, or determinism.mode=fast",
+                        program->tensors[t].name);
+        }
+    }
+    return ST_OK;
+}

@@ -9,5 +9,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
                     int64_t step_no, kern_call *call);
 // One operand as a kernel sees it; data NULL if missing.
 kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, char *base);
+// Rows that are counted as a whole cannot be cut between the sequences of a micro-batch.
+NODISCARD status exec_counts_check(const plan *p);
 
 #endif

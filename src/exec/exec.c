@@ -4,68 +4,12 @@
 // stays, and the next call goes on from there. Only the plan's waits order the streams: an action
 // that others wait for records an event. Waits on the step before use the events of that step. When
 // the plan changes between two steps (evaluation, batch ramps), the device is drained instead.
-#include "exec/exec.h"
-
-#include "exec/bounce.h"
 #include "exec/communicate.h"
-#include "exec/poison.h"
+#include "exec/exec_internal.h"
 #include "plan/access.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { SLOTS = 2 }; // steps in flight
-
-typedef struct plan_state {
-    const plan *p;
-    device_event **events;     // [action]; NULL: no other stream waits for it
-    exec_last_uses *last_uses; // [binding] in debug builds, for poison.c; else NULL
-    comm_args *comms;          // [communication of the plan]
-    exec_bounce *bounces; // the same through host memory; NULL: the transport reaches the arena
-    const exec_probe *probes;
-    int64_t probe_count;
-    bool is_covered; // its bytes are in touched_bytes
-} plan_state;
-
-// One step in flight: the input from the host and the results for it.
-typedef struct step_slot {
-    void *memory;         // of the device's host_alloc, for the next four
-    step_block *given;    // host and settings parts
-    step_device *results; // copied out by the read-back
-    double *losses; // of the plan's compressed sums, copied out too; NULL: none travels compressed
-    char *batch;    // copies of the batch tensors, one after the other
-    struct {
-        int64_t run_row, at, bytes;
-    } parts[EXEC_MAX_BATCH];
-    int part_count;
-    int64_t step;
-    const plan *p;
-    bool begun, posted, taken;
-    device_event *done; // recorded after its read-back
-} step_slot;
-
-struct exec {
-    exec_config config;
-    device *device;
-    device_stream **streams; // STREAM_GROUPS, then one per group; NULL: it uses the compute stream
-    char *base;              // the arena, device memory
-    void **bounce_memory;    // [group] of the device's host_alloc; NULL: none
-    int64_t arena_bytes, touched_bytes, poisoned_bytes;
-    plan_state *plans;
-    arena *a;
-    step_slot slots[SLOTS];
-    int current;                // slot of the step begun last
-    int taken;                  // slot of the step whose results were taken last
-    const plan_state *running;  // plan of the current step
-    const plan_state *previous; // plan of the step before, NULL after a drain
-    int64_t action, node;       // cursor
-    int64_t probe;              // index of the plan's next probe
-    bool launched;              // the work under the cursor is posted, not all of its probes are
-    int64_t together;   // nodes of the last launch: the one under the cursor, and those before
-    int stage;          // of an action: its waits, its work, the record of its event
-    int64_t results_ns; // end of the step whose results were taken last
-    int64_t first_action_ns;
-};
 
 static status refuse_if_too_large(const exec_config *config, int64_t bytes)
 {
@@ -215,35 +159,6 @@ static status streams_create(exec *e)
     return ST_OK;
 }
 
-// Whether the node finds the rows of some sequences by their counts.
-static bool has_counts(const op_node *node)
-{
-    return op_kind_of(node->code)->finds_rows && node->in[3] != TENSOR_NONE;
-}
-
-// Rows that are counted as a whole cannot be cut between the sequences of a micro-batch.
-static status counts_check(const plan *p)
-{
-    for (int64_t i = 0; i < p->action_count; i++) {
-        const plan_action *a = &p->actions[i];
-        const bool is_some =
-            a->position_count > 0 || (a->sequence_count > 0 && a->sequence_count < p->micro_batch);
-        if (a->kind != ACTION_COMPUTE || !is_some) continue;
-        const op_program *program = p->bindings[a->binding].program;
-        const op_node *nodes = &program->lists[a->list].nodes[a->ops_begin];
-        for (int32_t k = 0; k < a->ops_count * OP_MAX_IN; k++) {
-            const op_node *node = &nodes[k / OP_MAX_IN];
-            const tensor_id t = node->in[k % OP_MAX_IN];
-            if (op_count_of(program, t) == TENSOR_NONE || has_counts(node)) continue;
-            return fail(ST_UNSUPPORTED,
-                        "%s has rows in an order of their own, which no shard of a micro-batch has "
-                        "a part of: take micro-batches of one shard, or determinism.mode=fast",
-                        program->tensors[t].name);
-        }
-    }
-    return ST_OK;
-}
-
 static status create_parts(exec *e)
 {
     const device_api *api = e->config.api;
@@ -252,10 +167,14 @@ static status create_parts(exec *e)
     TRY(slots_make(e));
     TRY(streams_create(e));
     for (int i = 0; i < SLOTS; i++) TRY(api->event_create(e->device, &e->slots[i].done));
+    if (e->config.graphs) {
+        const int64_t count = STREAM_GROUPS + e->config.run->group_count;
+        TRY(exec_replay_make(e->a, api, e->device, e->streams, count, &e->replay));
+    }
     TRY(arena_new(e->a, e->config.plan_count, &e->plans));
     for (int64_t i = 0; i < e->config.plan_count; i++) {
         e->plans[i].p = e->config.plans[i];
-        TRY(counts_check(e->plans[i].p));
+        TRY(exec_counts_check(e->plans[i].p));
         TRY(plan_events_make(e, &e->plans[i]));
         TRY(last_uses_make(e, &e->plans[i]));
         TRY(exec_comms_make(e->a, e->plans[i].p, e->base, &e->plans[i].comms));
@@ -298,6 +217,9 @@ void exec_destroy(exec *e)
     if (e == NULL) return;
     if (e->device != NULL) {
         (void)e->config.api->sync(e->device);
+        for (int64_t i = 0; e->plans != NULL && i < e->config.plan_count; i++) {
+            exec_replay_free(&e->replay, &e->plans[i].replay);
+        }
         if (e->base != NULL) e->config.api->release(e->device, e->base);
         for (int i = 0; i < SLOTS; i++) {
             e->config.api->host_free(e->device, e->slots[i].memory);
@@ -353,6 +275,24 @@ static void bytes_cover(exec *e, plan_state *s)
     s->is_covered = true;
 }
 
+static exec_replay_mode mode_choose(exec *e, plan_state *state, int slot, int64_t step)
+{
+    const device_config *c = &e->config.device;
+    const bool traced = c->trace != NULL && step >= c->trace_begin && step <= c->trace_end;
+    e->next = (exec_replay_step){
+        .p = state->p, .slot = slot, .is_watched = traced || state->probe_count > 0};
+    for (int i = 0; i < e->slots[slot].part_count; i++) {
+        e->next.batch[i] = e->slots[slot].parts[i].bytes;
+    }
+    return exec_replay_choose(&e->replay, &state->replay, &e->next);
+}
+
+static void cursor_reset(exec *e)
+{
+    e->action = e->node = e->probe = e->stage = 0;
+    e->launched = false;
+}
+
 status exec_begin(exec *e, const plan *p, const exec_input *input)
 {
     const int next = (e->current + 1) % SLOTS;
@@ -361,12 +301,16 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     if (slot->begun) TRY(e->config.api->event_sync(slot->done)); // its host buffers are free
     plan_state *state = state_of(e, p);
     bytes_cover(e, state);
+    TRY(batch_take(e, slot, input));
+    const exec_replay_mode mode = mode_choose(e, state, next, input->host.step);
     e->previous = e->running;
-    if (e->previous != state) {
+    // A graph contains no waits for work before it: the one before it on its stream is done.
+    if (e->previous != state || (mode == REPLAY_NONE) != (e->mode == REPLAY_NONE)) {
         TRY(e->config.api->sync(e->device));
         e->previous = NULL;
     }
-    TRY(batch_take(e, slot, input));
+    if (mode != REPLAY_NONE) e->previous = NULL;
+    e->mode = mode;
     memset(slot->given, 0, sizeof(*slot->given));
     slot->given->host = input->host;
     slot->given->settings = input->settings;
@@ -377,8 +321,7 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     slot->posted = slot->taken = false;
     e->current = next;
     e->running = state;
-    e->action = e->node = e->probe = e->stage = 0;
-    e->launched = false;
+    cursor_reset(e);
     const host *h = e->config.device.h;
     if (e->first_action_ns == 0) e->first_action_ns = h->api->monotonic_ns(h);
     return ST_OK;
@@ -510,6 +453,7 @@ static status post_readback(exec *e, const plan_action *action, bool *posted)
         if (!*posted) return ST_OK;
         e->node++;
     }
+    if (e->mode == REPLAY_CAPTURE) return ST_OK; // recorded after the graph
     return api->event_record(slot->done, e->streams[action->stream], posted);
 }
 
@@ -566,36 +510,79 @@ static status post_work(exec *e, const plan_action *action, bool *posted)
 }
 
 // Walks the stages of each action: its waits, its work, the record of its event.
-status exec_advance(exec *e, exec_state *state)
+static status post_actions(exec *e, bool *posted)
 {
     enum { STAGE_WAITS, STAGE_WORK, STAGE_RECORD, STAGE_COUNT };
-    if (e->running == NULL) {
-        *state = EXEC_IDLE;
-        return ST_OK;
-    }
     const plan *p = e->running->p;
     while (e->action < p->action_count) {
         const plan_action *action = &p->actions[e->action];
-        bool posted = true;
         if (e->stage == STAGE_WAITS) {
-            TRY(post_waits(e, action, &posted));
+            TRY(post_waits(e, action, posted));
         } else if (e->stage == STAGE_WORK) {
-            TRY(post_work(e, action, &posted));
+            TRY(post_work(e, action, posted));
         } else if (e->running->events[e->action] != NULL) {
             TRY(e->config.api->event_record(e->running->events[e->action],
-                                            e->streams[action->stream], &posted));
+                                            e->streams[action->stream], posted));
         }
-        if (!posted) {
-            *state = EXEC_WAITING;
-            return ST_OK;
-        }
+        if (!*posted) return ST_OK;
         e->node = 0;
         e->stage = (e->stage + 1) % STAGE_COUNT;
         if (e->stage == STAGE_WAITS) e->action++;
     }
-    e->slots[e->current].posted = true;
-    *state = EXEC_POSTED;
     return ST_OK;
+}
+
+// Captures the step if its slot has no graph yet. A step that cannot be captured is posted.
+static status post_graph(exec *e, bool *posted)
+{
+    const device_api *api = e->config.api;
+    device_stream *stream = e->streams[STREAM_COMPUTE];
+    exec_replay_plan *replay = &e->running->replay;
+    if (e->mode == REPLAY_CAPTURE) {
+        TRY(api->graph_begin(stream));
+        status st = exec_replay_fork(&e->replay);
+        if (st == ST_OK) st = post_actions(e, posted);
+        ASSERT(*posted); // a capture has no queue that could be full
+        cursor_reset(e);
+        if (!exec_replay_end(&e->replay, replay, &e->next, st)) {
+            TRY(api->sync(e->device));
+            e->mode = REPLAY_NONE;
+            return post_actions(e, posted);
+        }
+        e->mode = REPLAY_LAUNCH;
+    }
+    if (e->node == 0) {
+        TRY(api->graph_launch(replay->slots[e->current].graph, stream, posted));
+        if (!*posted) return ST_OK;
+        e->node++;
+    }
+    return api->event_record(e->slots[e->current].done, stream, posted);
+}
+
+static int64_t now_ns(const exec *e)
+{
+    return e->config.device.h->api->monotonic_ns(e->config.device.h);
+}
+
+status exec_advance(exec *e, exec_state *state)
+{
+    if (e->running == NULL) {
+        *state = EXEC_IDLE;
+        return ST_OK;
+    }
+    bool posted = true;
+    const bool timed = e->replay.api != NULL;
+    const int64_t begin_ns = timed ? now_ns(e) : 0;
+    TRY(e->mode == REPLAY_NONE ? post_actions(e, &posted) : post_graph(e, &posted));
+    if (timed) e->replay.counts.posting_ns += now_ns(e) - begin_ns;
+    if (posted) e->slots[e->current].posted = true;
+    *state = posted ? EXEC_POSTED : EXEC_WAITING;
+    return ST_OK;
+}
+
+exec_graphs exec_graphs_of(const exec *e)
+{
+    return e->replay.counts;
 }
 
 void exec_probes_set(exec *e, const plan *p, const exec_probe *probes, int64_t count)
@@ -687,85 +674,6 @@ status exec_finish(exec *e)
 {
     if (e->running != NULL) TRY(exec_post(e));
     return e->config.api->sync(e->device);
-}
-
-// ---- host access --------------------------------------------------------------------------------
-
-status exec_write(exec *e, int64_t run_row, int64_t offset, const void *data, int64_t bytes)
-{
-    const plan_tensor *t = &e->config.run->tensors[run_row];
-    ASSERT(run_row >= 0 && run_row < e->config.run->count);
-    ASSERT(offset >= 0 && bytes >= 0 && offset + bytes <= t->bytes);
-    bool posted = false;
-    while (!posted) {
-        TRY(e->config.api->copy_in(e->streams[STREAM_COMPUTE], e->base + t->offset + offset, data,
-                                   bytes, &posted));
-        if (!posted) TRY(e->config.api->sync(e->device));
-    }
-    return e->config.api->sync(e->device);
-}
-
-status exec_zero(exec *e, int64_t run_row)
-{
-    ASSERT(run_row >= 0 && run_row < e->config.run->count);
-    ASSERT(e->running == NULL);
-    if (e->config.api->fresh_is_zero) return ST_OK;
-    const plan_tensor *t = &e->config.run->tensors[run_row];
-    bool posted = false;
-    TRY(e->config.api->fill(e->streams[STREAM_COMPUTE], e->base + t->offset, 0, t->bytes, &posted));
-    ASSERT(posted); // the stream is idle: nothing was begun
-    return e->config.api->sync(e->device);
-}
-
-static status read_at(exec *e, int64_t offset, void *data, int64_t bytes)
-{
-    bool posted = false;
-    while (!posted) {
-        TRY(e->config.api->copy_out(e->streams[STREAM_COMPUTE], data, e->base + offset, bytes,
-                                    &posted));
-        if (!posted) TRY(e->config.api->sync(e->device));
-    }
-    return e->config.api->sync(e->device);
-}
-
-status exec_constants_write(exec *e, const op_model *m)
-{
-    for (int32_t i = 0; i < m->constant_count; i++) {
-        const op_constant *c = &m->constants[i];
-        char name[PLAN_NAME_BYTES] = "constant.";
-        strncat(name, c->name, sizeof(name) - strlen(name) - 1);
-        const int64_t row = plan_table_find(e->config.run, name);
-        if (row < 0) continue;
-        TRY(exec_write(e, row, 0, c->data, c->rows * c->columns * (int64_t)sizeof(float)));
-    }
-    return ST_OK;
-}
-
-status exec_step_reset(exec *e, double loss_scale)
-{
-    const int64_t row = plan_table_find(e->config.run, "step");
-    ASSERT(row >= 0);
-    step_block *block = calloc(1, (size_t)e->config.run->tensors[row].bytes);
-    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
-    step_device_init(&block->device, loss_scale);
-    const status st = exec_write(e, row, 0, block, e->config.run->tensors[row].bytes);
-    free(block);
-    return st;
-}
-
-status exec_read(exec *e, int64_t run_row, int64_t offset, void *data, int64_t bytes)
-{
-    const plan_tensor *t = &e->config.run->tensors[run_row];
-    ASSERT(run_row >= 0 && run_row < e->config.run->count);
-    ASSERT(offset >= 0 && bytes >= 0 && offset + bytes <= t->bytes);
-    return read_at(e, t->offset + offset, data, bytes);
-}
-
-status exec_read_transient(exec *e, const plan *p, int32_t row, void *data, int64_t bytes)
-{
-    ASSERT(row >= 0 && row < p->tensor_count && !p->tensors[row].is_part);
-    ASSERT(bytes <= p->tensors[row].bytes);
-    return read_at(e, p->run->run_bytes + p->tensors[row].offset, data, bytes);
 }
 
 int64_t exec_arena_bytes(const exec *e)

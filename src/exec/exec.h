@@ -30,6 +30,7 @@ typedef struct exec_config {
     int64_t plan_count;
     int64_t memory_limit_bytes; // 0: none; a larger arena is refused
     comm_group *const *groups;  // [row of run->groups]; borrowed
+    bool graphs;                // steps are captured and replayed where the device can
     // Encodes the gradients of plans with compressed sums. Its codec is NULL in virtual time, where
     // the transport only needs prices.
     exec_codec codec;
@@ -132,6 +133,15 @@ device_facts exec_facts(const exec *e);
 double exec_peak_flops(const exec *e, dtype type); // of the device (device_api)
 // Host clock at which the first action of the first step was posted; 0 before that.
 int64_t exec_first_action_ns(const exec *e);
+
+// Steps so far, on a device with graphs: those that were one launch of a graph, the first ones of
+// their plans, which prepare the kernels, and others that were posted call by call.
+typedef struct exec_graphs {
+    int64_t replayed, prepared, refused;
+    const char *why;    // of the last refused one; NULL: none was
+    int64_t posting_ns; // time of the host in exec_advance
+} exec_graphs;
+exec_graphs exec_graphs_of(const exec *e); // all zero: no graphs are wanted or possible
 
 // plan_workspace_fn and plan_packed_bytes_fn of a backend. Their context is an
 // exec_workspace_context.

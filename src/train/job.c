@@ -95,6 +95,7 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
         .plan_count = plans->count,
         .memory_limit_bytes = r->memory.limit,
         .groups = out->groups,
+        .graphs = r->kernels.graphs,
         .codec = plans->codec,
     };
     wanted.codec.settings.vectors = comm_vectors_of_machine();

@@ -526,6 +526,7 @@ static status steps_all(session *s)
     }
     if (s->stop >= 2) return ST_OK;
     if (s->is_changing && s->step < steps) return session_memory_last(s);
+    TRY(session_graphs_tell(s));
     TRY(session_save_last(s)); // after the last step, or after the step where the run stopped
     return trace_write(s);
 }

@@ -216,6 +216,8 @@ NODISCARD status session_times_open(session *s);
 void session_times_put(session *s, const obs_record *record, double seconds, int64_t data_ns);
 // *stop becomes the largest of all ranks. Tells about a slow rank. Collective.
 NODISCARD status session_words_swap(session *s, int *stop);
+// Tells how many steps were replayed as graphs, on a device that has them.
+NODISCARD status session_graphs_tell(session *s);
 
 // session_objective.c: for objectives that compare answers. open: gets the reference's
 // log-probabilities and watches the measures; before the state is loaded. Collective.

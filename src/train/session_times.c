@@ -87,3 +87,28 @@ status session_words_swap(session *s, int *stop)
     if (s->times.slow == NULL || !stragglers_see(s->times.slow, s->times.all, &found)) return ST_OK;
     return slow_tell(s, &found);
 }
+
+status session_graphs_tell(session *s)
+{
+    const exec_graphs g = exec_graphs_of(s->job.e);
+    const int64_t steps = g.replayed + g.prepared + g.refused;
+    if (steps == 0 || !session_is_first(s)) return ST_OK;
+    const double busy = (double)s->busy_ns;
+    const double idle = busy > 0.0 ? fmax(0.0, 1.0 - (double)g.posting_ns / busy) : 0.0;
+    session_say(s, LOG_INFO,
+                "%lld of %lld steps and evaluations were one launch of a graph%s%s; the host was "
+                "idle for %.1f%% of the time",
+                (long long)g.replayed, (long long)steps,
+                g.refused > 0 ? "; others were posted call by call: " : "",
+                g.refused > 0 ? g.why : "", 100.0 * idle);
+    if (s->metrics == NULL) return ST_OK;
+    text line = {.a = s->a};
+    TRY(text_add(&line,
+                 "{\"step\": %lld, \"event\": \"graphs\", \"replayed\": %lld, \"prepared\": %lld, "
+                 "\"refused\": %lld, \"why\": ",
+                 (long long)s->step, (long long)g.replayed, (long long)g.prepared,
+                 (long long)g.refused));
+    TRY(text_add_json(&line, g.why != NULL ? g.why : ""));
+    TRY(text_add(&line, ", \"host_idle\": %.4f}\n", idle));
+    return obs_metrics_add_event(s->metrics, &line);
+}

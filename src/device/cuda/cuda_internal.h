@@ -68,6 +68,7 @@ struct cuda_device {
     int stream_count;
     device_stream *streams[CUDA_MAX_STREAMS];
     device_event *events;
+    bool captures;            // the thread that posts work captures it
     cuda_stream clock_stream; // idle but for the clock
     cuda_event clock;
     int piece_count;
@@ -105,6 +106,12 @@ void cuda_spans_take(cuda_device *d); // puts the spans that are done into the t
 NODISCARD status cuda_products_open(cuda_device *d);
 void cuda_queue_init(device_stream *s);
 void cuda_queue_close(device_stream *s);
+
+// graph.c
+NODISCARD status cuda_graph_begin(device_stream *s);
+NODISCARD status cuda_graph_end(device_stream *s, device_graph **out);
+NODISCARD status cuda_graph_post(device_graph *g, device_stream *s, bool *posted);
+void cuda_graph_free(device_graph *g);
 
 // calls.c
 NODISCARD status cuda_calls_post(device_stream *s, device_host_fn fn, void *context, bool *posted);

@@ -41,7 +41,9 @@ status cuda_break(cuda_device *d, status st)
 status cuda_did(cuda_device *d, cuda_result r, const char *what)
 {
     const status st = cuda_check(&d->driver, r, what);
-    return st == ST_OK ? ST_OK : cuda_break(d, st);
+    // A capture that fails has done no work, so the device is as it was.
+    const bool of_capture = r >= CUDA_CAPTURE_FIRST && r <= CUDA_CAPTURE_LAST;
+    return st == ST_OK || of_capture ? st : cuda_break(d, st);
 }
 
 status cuda_enter(cuda_device *d)
@@ -61,7 +63,7 @@ static status launch(device_stream *s, const kern_call *call, bool *posted)
     *posted = true;
     TRY(cuda_enter(s->device));
     const status st = cuda_spans_run(s, call);
-    return st == ST_OK ? ST_OK : cuda_break(s->device, st);
+    return st == ST_OK || s->device->captures ? st : cuda_break(s->device, st);
 }
 
 static status copy_in(device_stream *s, void *to, const void *source, int64_t bytes, bool *posted)
@@ -101,6 +103,9 @@ static status call(device_stream *s, device_host_fn fn, void *context, bool *pos
 {
     *posted = false;
     TRY(cuda_enter(s->device));
+    if (s->device->captures) {
+        return fail(ST_UNSUPPORTED, "a graph of a GPU's work contains no functions of the host");
+    }
     return cuda_calls_post(s, fn, context, posted);
 }
 
@@ -425,6 +430,10 @@ const device_api device_cuda = {
     .event_create = event_create,
     .event_record = event_record,
     .event_wait = event_wait,
+    .graph_begin = cuda_graph_begin,
+    .graph_end = cuda_graph_end,
+    .graph_launch = cuda_graph_post,
+    .graph_destroy = cuda_graph_free,
     .event_query = event_query,
     .event_sync = event_sync,
     .event_ns = event_ns,

@@ -30,7 +30,9 @@ enum {
     CUDA_NO_BINARY = 209,
     CUDA_NOT_FOUND = 500,
     CUDA_NOT_READY = 600,
-    CUDA_LAUNCH_FAILED = 719
+    CUDA_LAUNCH_FAILED = 719,
+    CUDA_CAPTURE_FIRST = 900, // of the errors of a capture
+    CUDA_CAPTURE_LAST = 909
 };
 // Attributes of a device and of a function, and flags, by their numbers in cuda.h.
 enum {
@@ -47,7 +49,8 @@ enum {
     CUDA_EVENT_BLOCKING = 1, // a thread that waits for it sleeps
     CUDA_EVENT_NO_TIME = 2,
     CUDA_HOST_PORTABLE = 1,
-    CUDA_WAIT_AT_LEAST = 0
+    CUDA_WAIT_AT_LEAST = 0,
+    CUDA_CAPTURE_THREAD = 1 // calls of other threads do not matter to a capture
 };
 
 typedef struct cuda_launch_config { // CUlaunchConfig
@@ -101,6 +104,13 @@ typedef struct cuda_launch_config { // CUlaunchConfig
     X(function_set, cuFuncSetAttribute, (cuda_function f, int attribute, int value))              \
     X(launch, cuLaunchKernelEx,                                                                   \
       (const cuda_launch_config *config, cuda_function f, void **params, void **extra))           \
+    X(capture_begin, cuStreamBeginCapture_v2, (cuda_stream s, int mode))                          \
+    X(capture_end, cuStreamEndCapture, (cuda_stream s, cuda_graph * out))                         \
+    X(graph_make, cuGraphInstantiateWithFlags,                                                    \
+      (cuda_graph_exec * out, cuda_graph g, unsigned long long flags))                            \
+    X(graph_launch, cuGraphLaunch, (cuda_graph_exec g, cuda_stream s))                            \
+    X(graph_destroy, cuGraphDestroy, (cuda_graph g))                                              \
+    X(graph_exec_destroy, cuGraphExecDestroy, (cuda_graph_exec g))                                \
     X(error_name, cuGetErrorName, (cuda_result r, const char **out))                              \
     X(error_text, cuGetErrorString, (cuda_result r, const char **out))
 

@@ -235,6 +235,195 @@ static void waits_and_memory_have_limits(void **state)
     rig_end(&r, NULL);
 }
 
+// ---- captures -----------------------------------------------------------------------------------
+static cuda_result capture_begin(const rig *r)
+{
+    return cu.capture_begin(r->one, CUDA_CAPTURE_THREAD);
+}
+
+static cuda_graph_exec graph_end(const rig *r)
+{
+    cuda_graph g = NULL;
+    cuda_graph_exec e = NULL;
+    assert_int_equal(cu.capture_end(r->one, &g), 0);
+    assert_int_equal(cu.graph_make(&e, g, 0), 0);
+    assert_int_equal(cu.graph_destroy(g), 0);
+    return e;
+}
+
+// A graph of two streams adds one to a number and copies it out, each time it is launched.
+static void a_graph_repeats_its_work(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        rig r = rig_make(seed);
+        int *result = r.pinned;
+        *result = 0;
+        assert_int_equal(cu.copy_in(r.memory, result, 4, r.one), 0);
+        assert_int_equal(cu.stream_sync(r.one), 0);
+        assert_int_equal(capture_begin(&r), 0);
+        assert_int_equal(count_launch(&r, 1, 1, 0), 0);
+        assert_int_equal(cu.event_record(r.event, r.one), 0);
+        assert_int_equal(cu.stream_wait(r.two, r.event, 0), 0);
+        assert_int_equal(cu.copy_out(result, r.memory, 4, r.two), 0);
+        assert_int_equal(cu.event_record(r.event, r.two), 0);
+        assert_int_equal(cu.stream_wait(r.one, r.event, 0), 0);
+        const cuda_graph_exec e = graph_end(&r);
+        assert_int_equal(*result, 0); // nothing was done yet
+        for (int i = 1; i <= 5; i++) {
+            assert_int_equal(cu.graph_launch(e, r.one), 0);
+            assert_int_equal(cu.stream_sync(r.one), 0);
+            assert_int_equal(*result, i);
+        }
+        assert_int_equal(cu.graph_exec_destroy(e), 0);
+        rig_end(&r, NULL);
+    }
+}
+
+typedef enum forbidden {
+    CAPTURE_TWICE,
+    CAPTURE_ALLOCATES,
+    CAPTURE_FREES,
+    CAPTURE_PINS,
+    CAPTURE_LOADS,
+    CAPTURE_SYNCS,
+    CAPTURE_SYNCS_EVENT,
+    CAPTURE_QUERIES,
+    CAPTURE_PAGEABLE,
+    CAPTURE_WAITS_VALUE,
+    CAPTURE_WAITS_BEFORE,
+    CAPTURE_LAUNCHES_GRAPH,
+    FORBIDDEN_COUNT
+} forbidden;
+
+static cuda_result forbidden_call(const rig *r, forbidden which, cuda_event before,
+                                  cuda_graph_exec graph)
+{
+    cuda_address memory = 0;
+    cuda_module module = NULL;
+    void *pinned = NULL;
+    int stack = 0;
+    switch (which) {
+    case CAPTURE_TWICE:
+        return cu.capture_begin(r->two, CUDA_CAPTURE_THREAD);
+    case CAPTURE_ALLOCATES:
+        return cu.memory_alloc(&memory, 16);
+    case CAPTURE_FREES:
+        return cu.memory_free(r->memory);
+    case CAPTURE_PINS:
+        return cu.host_alloc(&pinned, 16, 0);
+    case CAPTURE_LOADS:
+        return cu.module_load(&module, NULL);
+    case CAPTURE_SYNCS:
+        return cu.stream_sync(r->one);
+    case CAPTURE_SYNCS_EVENT:
+        return cu.event_sync(before);
+    case CAPTURE_QUERIES:
+        return cu.event_query(before);
+    case CAPTURE_PAGEABLE:
+        return cu.copy_in(r->memory, &stack, 4, r->one);
+    case CAPTURE_WAITS_VALUE:
+        return cu.stream_wait_value(r->one, (cuda_address)(uintptr_t)r->pinned, 1,
+                                    CUDA_WAIT_AT_LEAST);
+    case CAPTURE_WAITS_BEFORE:
+        return cu.stream_wait(r->one, before, 0);
+    case CAPTURE_LAUNCHES_GRAPH:
+        return cu.graph_launch(graph, r->one);
+    case FORBIDDEN_COUNT:
+        break;
+    }
+    return 0;
+}
+
+// A call that a capture forbids fails; what was captured is lost, and the device goes on.
+static void captures_forbid_calls(void **state)
+{
+    (void)state;
+    static const char *const rules[] = {"a capture within a capture",
+                                        "an allocation in a capture",
+                                        "memory that is freed in a capture",
+                                        "an allocation of host memory in a capture",
+                                        "a module that is loaded in a capture",
+                                        "a wait of the host in a capture",
+                                        "a wait of the host in a capture",
+                                        "a query in a capture",
+                                        "a copy to pageable memory in a capture",
+                                        "a wait for a value in a capture",
+                                        "a wait for work before in a capture",
+                                        "a launch of a graph in a capture"};
+    for (int i = 0; i < FORBIDDEN_COUNT; i++) {
+        rig r = rig_make(9);
+        cuda_event before = NULL;
+        cuda_graph g = NULL;
+        assert_int_equal(cu.event_create(&before, 0), 0);
+        assert_int_equal(cu.event_record(before, r.two), 0);
+        assert_int_equal(capture_begin(&r), 0);
+        const cuda_graph_exec graph = graph_end(&r);
+        assert_int_equal(capture_begin(&r), 0);
+        assert_int_not_equal(forbidden_call(&r, (forbidden)i, before, graph), 0);
+        assert_int_equal(cu.capture_end(r.one, &g), i == CAPTURE_TWICE ? 0 : 901);
+        assert_int_equal(count_launch(&r, 1, 1, 0), 0);
+        assert_int_equal(cu.stream_sync(r.one), 0);
+        rig_end(&r, rules[i]);
+    }
+}
+
+static void captures_end_where_they_began(void **state)
+{
+    (void)state;
+    cuda_graph g = NULL;
+    rig r = rig_make(10);
+    assert_int_equal(capture_begin(&r), 0);
+    assert_int_equal(cu.capture_end(r.two, &g), 903);
+    rig_end(&r, "that this stream did not begin");
+    r = rig_make(10); // the second stream's work is not awaited
+    assert_int_equal(capture_begin(&r), 0);
+    assert_int_equal(cu.event_record(r.event, r.one), 0);
+    assert_int_equal(cu.stream_wait(r.two, r.event, 0), 0);
+    assert_int_equal(cu.fill(r.memory, 0, 4, r.two), 0);
+    assert_int_equal(cu.capture_end(r.one, &g), 904);
+    rig_end(&r, "work that the first stream does not wait for");
+    r = rig_make(10); // awaited too early
+    assert_int_equal(capture_begin(&r), 0);
+    assert_int_equal(cu.event_record(r.event, r.one), 0);
+    assert_int_equal(cu.stream_wait(r.two, r.event, 0), 0);
+    assert_int_equal(cu.event_record(r.event, r.two), 0);
+    assert_int_equal(cu.stream_wait(r.one, r.event, 0), 0);
+    assert_int_equal(cu.fill(r.memory, 0, 4, r.two), 0);
+    assert_int_equal(cu.capture_end(r.one, &g), 904);
+    rig_end(&r, "work that the first stream does not wait for");
+    r = rig_make(10); // an event that was recorded in a graph only
+    assert_int_equal(capture_begin(&r), 0);
+    assert_int_equal(cu.event_record(r.event, r.one), 0);
+    (void)graph_end(&r);
+    assert_int_equal(cu.event_sync(r.event), 907);
+    rig_end(&r, "an event of a capture");
+}
+
+static void graphs_use_what_is_there(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        static const char *const rules[] = {
+            "a graph uses memory that is gone", "a graph uses memory that is gone",
+            "a graph is destroyed that runs", "a graph that is gone"};
+        rig r = rig_make(11);
+        assert_int_equal(capture_begin(&r), 0);
+        for (int i = 0; i < 50; i++) assert_int_equal(cu.copy_in(r.memory, r.pinned, 4, r.one), 0);
+        const cuda_graph_exec e = graph_end(&r);
+        if (how == 0) assert_int_equal(cu.memory_free(r.memory), 0);
+        if (how == 1) assert_int_equal(cu.host_free(r.pinned), 0);
+        if (how == 2) {
+            // Behind other work, so that it waits.
+            for (int i = 0; i < 100; i++) assert_int_equal(count_launch(&r, 1, 1, 0), 0);
+            for (int i = 0; i < 20; i++) assert_int_equal(cu.graph_launch(e, r.one), 0);
+        }
+        if (how >= 2) assert_int_equal(cu.graph_exec_destroy(e), 0);
+        if (how != 2) assert_int_not_equal(cu.graph_launch(e, r.one), 0);
+        rig_end(&r, rules[how]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +436,10 @@ int main(void)
         cmocka_unit_test(handles_are_used_while_they_live),
         cmocka_unit_test(a_missing_wait_shows),
         cmocka_unit_test(waits_and_memory_have_limits),
+        cmocka_unit_test(a_graph_repeats_its_work),
+        cmocka_unit_test(captures_forbid_calls),
+        cmocka_unit_test(captures_end_where_they_began),
+        cmocka_unit_test(graphs_use_what_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
