@@ -25,7 +25,7 @@ typedef enum exec_replay_mode {
 
 enum { REPLAY_SLOTS = 2, REPLAY_WHY_BYTES = 200 };
 
-// Of a plan: a graph for each slot, with the bytes of the batch that it copies.
+// A plan has a graph for each slot, which remembers the bytes of the batch that it copies.
 typedef struct exec_replay_plan {
     struct {
         device_graph *graph; // NULL: not captured yet

@@ -40,7 +40,7 @@ DEV_INLINE void latent_copy(const cuda_view *x, int64_t x_column, const cuda_vie
     dev_store_some(y, n, y_column + i, count - i, values);
 }
 
-DEV_INLINE void latent_turned(const dev_turn *t, const cuda_view *x, int64_t x_column,
+DEV_INLINE void latent_rotate(const dev_turn *t, const cuda_view *x, int64_t x_column,
                               const cuda_view *y, int64_t y_column, int64_t n, int64_t i)
 {
     float first[DEV_VECTOR], second[DEV_VECTOR];
@@ -66,8 +66,8 @@ DEV_INLINE void latent_vector(const cuda_latent_args *a, const latent_work *w, i
     } else if (k < w->plain + w->pairs) {
         const dev_turn t = latent_turn(a, n, a->backward);
         const int64_t i = (k - w->plain) * DEV_VECTOR;
-        latent_turned(&t, &a->q, wide + plain, &a->y, wide + plain, n, i);
-        if (!a->backward) latent_turned(&t, &a->r, 0, &a->k, wide + plain, n, i);
+        latent_rotate(&t, &a->q, wide + plain, &a->y, wide + plain, n, i);
+        if (!a->backward) latent_rotate(&t, &a->r, 0, &a->k, wide + plain, n, i);
     } else {
         const int64_t i = (k - w->plain - w->pairs) * DEV_VECTOR;
         if (a->backward) {
@@ -90,7 +90,7 @@ DEV_KERNEL(cuda_latent, cuda_latent_args, CUDA_THREADS)
     }
 }
 
-// The gradient of r: the heads' gradients in order, turned back. A thread has eight pairs of a row.
+// The gradient of r: the gradients of the heads in order, rotated back. A thread has eight pairs.
 DEV_KERNEL(cuda_latent_dr, cuda_latent_args, CUDA_THREADS)
 {
     const latent_work w = latent_work_of(&a);
