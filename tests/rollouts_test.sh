@@ -48,6 +48,13 @@ code "one more" 0 train resumed $strict layout.dp=2
 same "go on exactly" "$(digest resumed)" "$want"
 code "another seed" 0 train seed $strict rollout.seed=2
 same "draws others" "$([ "$(digest seed)" != "$want" ] && echo yes)" yes
+ahead="$strict rollout.staleness=2"
+code "ahead of the steps" 0 timeout 60 "$trireme" train run.yaml run.dir="$dir/ahead" $ahead train.steps=3
+says "the log says how far" out "the completions of step s are drawn with the weights that step s - 2 begins with"
+same "the first step is exact, the second is not" "$(value ahead ratio_gap 1) $(awk -v r="$(value ahead ratio_gap 2)" 'BEGIN { print(r > 0) }')" "0 1"
+code "one step ahead" 0 train ahead2 $ahead train.steps=1
+code "and two more in another layout" 0 train ahead2 $ahead train.steps=3 layout.dp=2 layout.pp=2 train.micro_batch=2
+same "older weights: go on exactly" "$(digest ahead2)" "$(digest ahead)"
 code "learning" 0 train learnt train.steps=60 train.global_batch=32
 same "the reward rises" "$(awk -v a="$(value learnt reward 1)" -v b="$(value learnt reward 60)" 'BEGIN { print(a < 0.7 && b > 0.9) }')" 1
 

@@ -66,19 +66,13 @@ static void check_reward(checker *k)
 // Keys of rollouts, and what a run that draws completions cannot do.
 static void check_rollouts(checker *k, const run_objective_row *row)
 {
-    static const char *const of_rollouts[] = {"rollout.group",
-                                              "rollout.max_tokens",
-                                              "rollout.temperature",
-                                              "rollout.top_p",
-                                              "rollout.top_k",
-                                              "rollout.seed",
-                                              "rollout.slots",
-                                              "reward.kind",
-                                              "reward.pattern",
-                                              "reward.command",
-                                              "reward.time_limit",
-                                              "reward.memory_limit",
-                                              NULL};
+    static const char *const of_rollouts[] = {"rollout.group",       "rollout.max_tokens",
+                                              "rollout.temperature", "rollout.top_p",
+                                              "rollout.top_k",       "rollout.seed",
+                                              "rollout.slots",       "rollout.staleness",
+                                              "reward.kind",         "reward.pattern",
+                                              "reward.command",      "reward.time_limit",
+                                              "reward.memory_limit", NULL};
     static const char *const of_data[] = {"data.train",
                                           "data.valid",
                                           "eval.every",

@@ -108,6 +108,10 @@ static const option rows[] = {
         .help = "completions that a rank draws at once; changes speed and memory, and in strict "
                 "order no bit; 0 is its share of the batch, at most 32",
         .also = "max_num_seqs"),
+    INT("rollout.staleness", rollout.staleness, "0", 0, 64, FIXED, "steps",
+        .help = "completions are drawn so many steps ahead, with older weights; the ratio of the "
+                "loss is to the log-probabilities of those weights",
+        .also = "async, off_policy, max_staleness"),
     CHOICE("reward.kind", reward.kind, "exact", "exact, regex, numeric, command", FIXED,
            .help = "reward of a completion, 1 or 0: it is the prompt's answer (exact); "
                    "reward.pattern occurs in it (regex); its last number, or the one that "

@@ -18,7 +18,8 @@ typedef struct run_rollout {
     double temperature, top_p;
     int64_t top_k; // 0: all
     int64_t seed;
-    int64_t slots; // completions that a rank draws at once; 0: chosen
+    int64_t slots;     // completions that a rank draws at once; 0: chosen
+    int64_t staleness; // steps between the weights that draw and those that learn
 } run_rollout;
 
 typedef struct run_reward {

@@ -67,7 +67,7 @@ typedef struct session {
     ckpt_saver *saver;
     int64_t saved_step, begun_step; // newest save, and the one in progress; -1: none
     error_record save_error;        // error of the last failed save
-    ckpt_extra extras[2][5];        // [session_copy]
+    ckpt_extra extras[2][6];        // [session_copy]
     char config_sum[33], data_sum[33], tokenizer_sum[33];
     struct {
         const train_restart *order; // NULL: no copies in memory
@@ -243,6 +243,10 @@ NODISCARD status session_rollouts_open(session *s);
 NODISCARD status session_rollouts_take(session *s, int64_t step, int64_t batch, exec_input *input,
                                        int64_t *wait_ns, bool *whole);
 void session_rollouts_record(const session *s, obs_record *record); // of the step taken last
+// The batches that were drawn ahead, for a checkpoint of this step and from one; *out is NULL if
+// there are none. The text lives until the next call for the same copy.
+NODISCARD status session_rollouts_print(session *s, session_copy where, const char **out);
+NODISCARD status session_rollouts_load(session *s, const char *path, int64_t step);
 void session_rollouts_close(session *s);
 
 // session_ranks.c

@@ -10,10 +10,13 @@
 #include "base/hash.h"
 #include "train/reward/reward.h"
 #include "train/rollout.h"
+#include "train/rollout_ahead.h"
 #include "train/session.h"
 
 #include <math.h>
 #include <string.h>
+
+enum { SUMS = 2, SHARED = 3, COPIES = 2 };
 
 struct session_rollouts {
     const data_prompts *prompts;
@@ -31,13 +34,14 @@ struct session_rollouts {
     // The rewards of all sequences of the step, then sums of tokens and of ended ones.
     double *all;
     double reward, tokens, ended; // means of the step that was drawn last
+    rollout_ahead ahead;          // with rollout.staleness
+    int32_t *shared;              // [most sequences of a step][SHARED + 2 x tokens of each]
+    text files[COPIES];
     struct {
         int64_t prompt, completion; // places in `text`
     } * texts;
     data_bytes text;
 };
-
-enum { SUMS = 2 };
 
 static status answers_check(const session *s, const struct session_rollouts *x)
 {
@@ -77,7 +81,15 @@ static status buffers_make(session *s, struct session_rollouts *x)
     TRY(arena_new(s->a, x->rows * seq, &x->positions));
     TRY(arena_new(s->a, x->rows * seq, &x->documents));
     TRY(arena_new(s->a, x->rows * seq * GIVEN_COLUMNS, &x->given));
-    return arena_new(s->a, most + SUMS, &x->all);
+    TRY(arena_new(s->a, most + SUMS, &x->all));
+    if (s->r->rollout.staleness == 0) return ST_OK;
+    for (int i = 0; i < COPIES; i++) x->files[i].a = s->a;
+    TRY(arena_new(s->a, most * (SHARED + 2 * tokens), &x->shared));
+    x->ahead = (rollout_ahead){.capacity = s->r->rollout.staleness + 1,
+                               .rows = most,
+                               .tokens = tokens,
+                               .prompts = x->prompts->count};
+    return rollout_ahead_init(s->a, &x->ahead);
 }
 
 // Whether plans that draw have collectives between ranks with different sequences or layers.
@@ -111,6 +123,14 @@ status session_rollouts_open(session *s)
                     "the tokenizer has no token that ends a text, so each completion has "
                     "rollout.max_tokens = %lld tokens",
                     (long long)s->r->rollout.max_tokens);
+    }
+    if (s->r->rollout.staleness > 0 && session_is_first(s)) {
+        const long long n = (long long)s->r->rollout.staleness;
+        session_say(
+            s, LOG_INFO,
+            "rollout.staleness = %lld: the completions of step s are drawn with the weights "
+            "that step s - %lld begins with, those of the first steps with the first weights",
+            n, n);
     }
     s->rollouts = x;
     return ST_OK;
@@ -182,6 +202,14 @@ static status own_reward(session *s, struct session_rollouts *x, int64_t count, 
     return reward_score(x->rule, &x->rewarding, x->cases, count, out);
 }
 
+static void means_make(struct session_rollouts *x, int64_t batch)
+{
+    x->reward = 0.0;
+    for (int64_t i = 0; i < batch; i++) x->reward += x->all[i] / (double)batch;
+    x->tokens = x->all[batch] / (double)batch;
+    x->ended = x->all[batch + 1] / (double)batch;
+}
+
 static status rewards_make(session *s, struct session_rollouts *x, int64_t own, int64_t count,
                            int64_t batch)
 {
@@ -195,10 +223,7 @@ static status rewards_make(session *s, struct session_rollouts *x, int64_t own, 
         TRY(comm_all_reduce(s->ranks.hosts, x->all, batch + SUMS, DTYPE_F64, REDUCTION_SUM,
                             "rewards", __func__));
     }
-    x->reward = 0.0;
-    for (int64_t i = 0; i < batch; i++) x->reward += x->all[i] / (double)batch;
-    x->tokens = x->all[batch] / (double)batch;
-    x->ended = x->all[batch + 1] / (double)batch;
+    means_make(x, batch);
     return ST_OK;
 }
 
@@ -242,6 +267,127 @@ static void row_fill(const session *s, struct session_rollouts *x, int64_t i, do
     }
 }
 
+// Draws the completions of a step, whose first sequence of the run is `first`, and their rewards.
+static status batch_draw(session *s, struct session_rollouts *x, int64_t step, int64_t first,
+                         int64_t batch, bool *whole)
+{
+    int64_t own = 0, count = batch;
+    train_loader_own(s->loader, &own, &count);
+    ASSERT(count <= x->rows);
+    requests_make(s, x, step, first + own, count);
+    TRY(train_rollouts_draw(x->drawing, x->requests, x->answers, count, drawing_stops, s, whole));
+    return *whole ? rewards_make(s, x, own, count, batch) : ST_OK;
+}
+
+// ---- ahead of the step --------------------------------------------------------------------------
+
+// Gives the completions of this rank's sequences to all ranks. A rank contributes the least number
+// for those of others, which as bits of a float is -0.
+static status ahead_put(session *s, struct session_rollouts *x, int64_t step, int64_t batch)
+{
+    const int64_t tokens = x->ahead.tokens, width = SHARED + 2 * tokens;
+    rollout_batch *b = rollout_ahead_at(&x->ahead, step);
+    int64_t own = 0, count = batch;
+    train_loader_own(s->loader, &own, &count);
+    for (int64_t i = 0; i < batch * width; i++) x->shared[i] = INT32_MIN;
+    for (int64_t i = 0; i < count; i++) {
+        const rollout_answer *answer = &x->answers[i];
+        int32_t *to = x->shared + (own + i) * width;
+        to[0] = (int32_t)answer->count;
+        to[1] = answer->has_ended ? 1 : 0;
+        to[2] = (int32_t)x->of[i];
+        memcpy(to + SHARED, answer->ids, (size_t)answer->count * sizeof(int32_t));
+        memcpy(to + SHARED + tokens, answer->losses, (size_t)answer->count * sizeof(int32_t));
+    }
+    if (s->ranks.hosts != NULL) {
+        TRY(comm_all_reduce(s->ranks.hosts, x->shared, batch * width, DTYPE_I32, REDUCTION_MAX,
+                            "completions", __func__));
+    }
+    b->step = x->ahead.last = step;
+    b->count = batch;
+    for (int64_t i = 0; i < batch; i++) {
+        const int32_t *from = x->shared + i * width;
+        b->rewards[i] = x->all[i];
+        b->lengths[i] = from[0];
+        b->ended[i] = from[1];
+        b->prompts[i] = from[2];
+        memcpy(b->ids + i * tokens, from + SHARED, (size_t)tokens * sizeof(int32_t));
+        memcpy(b->losses + i * tokens, from + SHARED + tokens, (size_t)tokens * sizeof(int32_t));
+    }
+    return ST_OK;
+}
+
+// Draws the batches up to the one that is drawn with the present weights.
+static status ahead_draw(session *s, struct session_rollouts *x, int64_t step, bool *whole)
+{
+    int64_t first = s->sequences;
+    *whole = true;
+    for (int64_t n = step; n <= step + s->r->rollout.staleness && *whole; n++) {
+        const int64_t batch = run_config_batch(s->r, n - 1);
+        if (n > x->ahead.last) {
+            TRY(batch_draw(s, x, n, first, batch, whole));
+            if (*whole) TRY(ahead_put(s, x, n, batch));
+        }
+        first += batch;
+    }
+    return ST_OK;
+}
+
+// Makes the batch of a step that was drawn before the present one.
+static void ahead_take(const session *s, struct session_rollouts *x, int64_t step, int64_t batch)
+{
+    const int64_t tokens = x->ahead.tokens;
+    const rollout_batch *b = rollout_ahead_at(&x->ahead, step);
+    int64_t own = 0, count = batch;
+    ASSERT(b->step == step && b->count == batch);
+    train_loader_own(s->loader, &own, &count);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t n = own + i;
+        const data_prompt *p = &x->prompts->items[b->prompts[n]];
+        x->requests[i] = (rollout_request){.prompt = p->ids, .count = p->count};
+        x->answers[i].count = b->lengths[n];
+        x->answers[i].has_ended = b->ended[n] != 0;
+        memcpy(x->answers[i].ids, b->ids + n * tokens, (size_t)b->lengths[n] * sizeof(int32_t));
+        memcpy(x->answers[i].losses, b->losses + n * tokens, (size_t)b->lengths[n] * sizeof(float));
+    }
+    memset(x->all, 0, (size_t)(batch + SUMS) * sizeof(double));
+    for (int64_t i = 0; i < batch; i++) {
+        x->all[i] = b->rewards[i];
+        x->all[batch] += (double)b->lengths[i];
+        x->all[batch + 1] += (double)b->ended[i];
+    }
+    means_make(x, batch);
+}
+
+status session_rollouts_print(session *s, session_copy where, const char **out)
+{
+    struct session_rollouts *x = s->rollouts;
+    *out = NULL;
+    if (x == NULL || s->r->rollout.staleness == 0) return ST_OK;
+    x->files[where].length = 0;
+    TRY(rollout_ahead_print(&x->ahead, s->step, &x->files[where]));
+    *out = x->files[where].bytes;
+    return ST_OK;
+}
+
+status session_rollouts_load(session *s, const char *path, int64_t step)
+{
+    struct session_rollouts *x = s->rollouts;
+    char *bytes = NULL;
+    int64_t count = 0;
+    json *root = NULL;
+    if (x == NULL || s->r->rollout.staleness == 0) return ST_OK;
+    x->ahead.last = step;
+    TRY(ckpt_extra_read(s->h, s->a, path, "rollouts.json", &bytes, &count));
+    if (bytes == NULL) return ST_OK;
+    TRY(json_parse(bytes, count, path, &root));
+    const status st = rollout_ahead_read(&x->ahead, step, root, path);
+    json_free(root);
+    return st;
+}
+
+// ---- the step -----------------------------------------------------------------------------------
+
 status session_rollouts_take(session *s, int64_t step, int64_t batch, exec_input *input,
                              int64_t *wait_ns, bool *whole)
 {
@@ -249,11 +395,13 @@ status session_rollouts_take(session *s, int64_t step, int64_t batch, exec_input
     const int64_t seq = s->r->train.seq, begin = session_now(s);
     int64_t own = 0, count = batch;
     train_loader_own(s->loader, &own, &count);
-    ASSERT(count <= x->rows);
-    requests_make(s, x, step, s->sequences + own, count);
-    TRY(train_rollouts_draw(x->drawing, x->requests, x->answers, count, drawing_stops, s, whole));
+    if (s->r->rollout.staleness > 0) {
+        TRY(ahead_draw(s, x, step, whole));
+        if (*whole) ahead_take(s, x, step, batch);
+    } else {
+        TRY(batch_draw(s, x, step, s->sequences, batch, whole));
+    }
     if (!*whole) return ST_OK;
-    TRY(rewards_make(s, x, own, count, batch));
     for (int64_t i = 0; i < count; i++) row_fill(s, x, i, advantage_of(s, x, own + i));
     const int64_t bytes = count * seq * (int64_t)sizeof(int32_t);
     input->batch[0] = (exec_batch){"ids", x->ids, bytes};

@@ -133,7 +133,7 @@ ckpt_info session_info(const session *s)
 
 status session_order_fill(session *s, session_copy where, ckpt_order *order)
 {
-    const char *experts = NULL;
+    const char *experts = NULL, *rollouts = NULL;
     const ckpt_extra extras[] = {
         {"config.json", s->config_json.bytes},
         {"config.resolved.yaml", s->config_yaml.bytes},
@@ -144,6 +144,8 @@ status session_order_fill(session *s, session_copy where, ckpt_order *order)
     memcpy(s->extras[where], extras, sizeof(extras));
     TRY(session_rebalance_print(s, where, &experts));
     if (experts != NULL) s->extras[where][count++] = (ckpt_extra){"experts.json", experts};
+    TRY(session_rollouts_print(s, where, &rollouts));
+    if (rollouts != NULL) s->extras[where][count++] = (ckpt_extra){"rollouts.json", rollouts};
     *order = (ckpt_order){.info = session_info(s),
                           .extras = s->extras[where],
                           .extra_count = count,
@@ -230,6 +232,7 @@ static status all_load(session *s, const char *path, ckpt_info *info)
     status st = base_check(s, path);
     if (st == ST_OK) st = session_rebalance_load(s, path);
     if (st == ST_OK) st = ckpt_load(&s->job.state, s->a, path, false, info);
+    if (st == ST_OK) st = session_rollouts_load(s, path, info->step);
     int worst = (int)st;
     error_take(&own);
     TRY(session_agree(s, &worst, "load"));
