@@ -118,6 +118,17 @@ kill -9 $run
 wait $run
 ended torchrun 7 $other
 says "torchrun, first rank killed: STATUS" torchrun/STATUS '^failed 7 rank 0 .* is dead'
+for rank in 1 0; do
+    RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000 + 2)) TRIREME_KEY=key$rank \
+        start still layout.dp=2
+    [ $rank = 0 ] || other=$run
+done
+kill -STOP $run
+ended still 7 $other
+says "torchrun, first rank stopped: STATUS" still/STATUS '^failed 7 rank 0 '
+kill -9 $run
+wait $run
+says "it stays" still/STATUS '^failed 7 rank 0 '
 for rank in 0 1; do
     wait "${keys[rank]}"
     same "another key, rank $rank: exit code" "$?" 76

@@ -14,13 +14,20 @@ static status lock_text(const host *h, char out[320])
     return ST_OK;
 }
 
+static status lock_text_read(const train_folder *f, const char *path, char **out)
+{
+    int64_t bytes = 0;
+    TRY(host_read_all(f->h, f->a, path, SMALL_FILE_BYTES, out, &bytes));
+    (*out)[strcspn(*out, "\n")] = '\0';
+    return ST_OK;
+}
+
 static status lock_held_by(const train_folder *f, const char *path)
 {
     char *held = NULL;
-    int64_t bytes = 0;
-    TRY(host_read_all(f->h, f->a, path, SMALL_FILE_BYTES, &held, &bytes));
-    return fail(ST_LOCKED, "%s is in use by %.*s; give another run.dir, or wait for that process",
-                f->path, (int)strcspn(held, "\n"), held);
+    TRY(lock_text_read(f, path, &held));
+    return fail(ST_LOCKED, "%s is in use by %s; give another run.dir, or wait for that process",
+                f->path, held);
 }
 
 // The lock is a lock of the operating system, not the existence of the file. So a killed process, a
@@ -319,6 +326,39 @@ void train_end_write(const host *h, arena *a, const char *run_dir, train_end_wri
         if (is_due && train_folder_status(&f, state, exit_code, said) != ST_OK) error_clear();
         train_folder_close(&f);
     }
+    (void)error_put(&kept);
+}
+
+static bool is_locked_by(const train_folder *f, const char *holder)
+{
+    char *path = NULL, *held = NULL;
+    if (path_join(f->a, f->path, "lock", &path) == ST_OK &&
+        lock_text_read(f, path, &held) == ST_OK) {
+        return strcmp(held, holder) == 0;
+    }
+    error_clear();
+    return false;
+}
+
+void train_end_write_held(const host *h, arena *a, const char *run_dir, const char *first,
+                          int exit_code, const char *reason)
+{
+    static const int64_t wait_ns = INT64_C(1500000000), look_ns = INT64_C(50000000);
+    train_folder f;
+    error_record kept;
+    char said[ERROR_TEXT_BYTES]; // `reason` may be the text of the record
+    (void)snprintf(said, sizeof(said), "%s", reason);
+    error_take(&kept);
+    status st = train_folder_join(h, a, run_dir, &f);
+    const int64_t until = h->api->monotonic_ns(h) + wait_ns;
+    bool is_there = st == ST_OK && says_running(&f) && is_locked_by(&f, first);
+    while (is_there && h->api->monotonic_ns(h) < until) {
+        h->api->sleep_ns(h, look_ns);
+        is_there = says_running(&f) && is_locked_by(&f, first);
+    }
+    f.reader = false;
+    if (is_there) st = train_folder_status(&f, "failed", exit_code, said);
+    if (st != ST_OK) error_clear();
     (void)error_put(&kept);
 }
 

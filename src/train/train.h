@@ -127,6 +127,11 @@ typedef struct train_order {
 typedef enum train_end_writer { TRAIN_END_WRITER_FIRST, TRAIN_END_WRITER_OTHER } train_end_writer;
 void train_end_write(const host *h, arena *a, const char *run_dir, train_end_writer who,
                      const char *state, int exit_code, const char *reason);
+// The same for a failure while rank 0 is still there, because it was stopped (SIGSTOP) and keeps
+// the folder's lock. Waits a moment for rank 0 to write; then writes if STATUS still says "running"
+// and the lock is still that of `first`, the "host:process" of rank 0.
+void train_end_write_held(const host *h, arena *a, const char *run_dir, const char *first,
+                          int exit_code, const char *reason);
 
 // Returns ST_STOPPED (exit 75) if it stopped with a checkpoint before the last step.
 NODISCARD status train_run(const host *h, arena *a, const train_order *order, train_outcome *out);

@@ -210,6 +210,15 @@ static void end_write(cli_context *cli, const run_config *r, train_end_writer wh
                     status_exit_code(st), error_last()->text);
 }
 
+// Rank 0 may be stopped rather than dead. A launcher of this program ends it and then writes
+// STATUS; under another's the ranks that are left write it, after they have told each other.
+static void held_write(cli_context *cli, const run_config *r, const char *first, status st)
+{
+    if (first == NULL || st == ST_OK || st == ST_STOPPED) return;
+    train_end_write_held(cli->h, cli->a, r->run.dir, first, status_exit_code(st),
+                         error_last()->text);
+}
+
 static const char console_variable[] = "TRIREME_CONSOLE"; // number of columns
 
 // Rank 0 writes to a terminal through the process that started it, which gives it the terminal's
@@ -289,7 +298,10 @@ static status train(const training *t, const launch_place *place, train_outcome 
     }
     // Rank 0 may have been killed.
     if (place->rank > 0 && st != ST_OK) end_write(cli, r, TRAIN_END_WRITER_OTHER, st);
+    char *first = NULL;
+    if (!ours && place->rank > 0 && cli_ranks_first(ranks, cli->a, &first) != ST_OK) first = NULL;
     cli_ranks_leave(ranks, st);
+    held_write(cli, r, first, st);
     run_log_end(log, st, &outcome);
     if (place->post_fd < 0) cli_signals_end();
     if (out != NULL) *out = outcome;

@@ -523,6 +523,14 @@ comm *cli_ranks_comm(const cli_ranks *k)
     return k->c;
 }
 
+status cli_ranks_first(const cli_ranks *k, arena *a, char **out)
+{
+    *out = NULL;
+    if (k == NULL || k->job.c == NULL) return ST_OK;
+    const control_peer *first = control_peer_of(k->job.c, 0);
+    return arena_format(a, out, "%s:%lld", first->host, (long long)first->pid);
+}
+
 // Tells the ranks of this host about a failure at once, whatever they wait for, before they see
 // this process end.
 static void tell_host(const cli_ranks *k, status st, const char *said)

@@ -29,6 +29,8 @@ typedef struct cli_ranks cli_ranks;
 NODISCARD status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
                                 const launch_place *place, cli_ranks **out);
 comm *cli_ranks_comm(const cli_ranks *k);
+// "host:process" of rank 0, in `a`; NULL where the ranks have not joined.
+NODISCARD status cli_ranks_first(const cli_ranks *k, arena *a, char **out);
 bool cli_ranks_change_asked(void *ranks); // train_watcher.change_asked
 // For the failure detector of the other ranks.
 void cli_ranks_progress(void *ranks, const train_progress *p);
