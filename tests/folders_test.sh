@@ -72,12 +72,21 @@ echo '{"eos_token":"<|endoftext|>"}' >plain/special_tokens_map.json
 echo '{"temperature":0.6,"top_p":0.9}' >plain/generation_config.json
 echo '{"<|im_start|>":257}' >plain/added_tokens.json
 echo '{% for m in messages %}{{ m.content }}{% endfor %}' >plain/chat_template.jinja
+mkdir plain/additional_chat_templates
+for name in tool_use rag-2.0; do echo "{{ '$name' }}" >plain/additional_chat_templates/$name.jinja; done
+echo a note >plain/additional_chat_templates/README
 check 0 -- import plain plain.ck
+check 0 -- digest plain.ck
 check 0 -- export plain.ck back
+check 0 -- export plain.ck back2 --tokenizer plain
+same 'named chat templates' "$(cd back/additional_chat_templates && sha256sum *)" "$(cd plain/additional_chat_templates && sha256sum *.jinja)"
+same 'of another folder' "$(cd back2/additional_chat_templates && sha256sum *)" "$(cd plain/additional_chat_templates && sha256sum *.jinja)"
 check 0 -- export plain.ck bare --tokenizer none
 for name in tokenizer.json tokenizer_config.json special_tokens_map.json generation_config.json added_tokens.json chat_template.jinja; do
     cmp plain/$name back/$name || same $name kept lost
 done
+touch 'plain/additional_chat_templates/two words.jinja'
+check 3 'two words.jinja' 'rename it' -- import plain words.ck
 cmp plain/generation_config.json bare/generation_config.json || same 'without a tokenizer' kept lost
 
 # ---- gated GELU: imported, trained, exported, and unlike SiLU

@@ -13,6 +13,7 @@
 // the disk has all of it.
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
+#include "cli/export/export.h"
 #include "cli/export/work_folder.h"
 #include "cli/run_folder.h"
 #include "data/tokenizer.h"
@@ -22,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXTRAS_MAX = 16, EXTRA_LIMIT_BYTES = 256 << 20 };
+enum { EXTRAS_MAX = 64, EXTRA_LIMIT_BYTES = 256 << 20 };
 
 typedef struct import_flags {
     int64_t vocab;
@@ -208,6 +209,13 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
+// Names that a manifest allows.
+static bool is_plain(const char *name)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    return name[strspn(name, plain)] == '\0';
+}
+
 // GPT-2's two files have several names, and may have a prefix.
 static bool is_wanted(const char *name)
 {
@@ -216,8 +224,7 @@ static bool is_wanted(const char *name)
                                         "added_tokens.json",       "chat_template.jinja",
                                         "chat_template.json"};
     static const char *const ends[] = {"encoder.json", "vocab.bpe", "vocab.json", "merges.txt"};
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    if (name[strspn(name, plain)] != '\0') return false;
+    if (!is_plain(name)) return false;
     for (int64_t i = 0; i < COUNT_OF(whole); i++) {
         if (strcmp(name, whole[i]) == 0) return true;
     }
@@ -233,6 +240,46 @@ static status extra_add(importing *v, const char *name, const char *contents)
         return fail(ST_UNSUPPORTED, "%s: more than %d tokenizer files", v->from, EXTRAS_MAX);
     }
     v->extras[v->extra_count++] = (ckpt_extra){name, contents};
+    return ST_OK;
+}
+
+// Keeps the text of folder/name under the name `as`.
+static status extra_read(importing *v, const char *folder, const char *name, const char *as)
+{
+    char *path = NULL, *contents = NULL;
+    int64_t bytes = 0;
+    TRY(path_join(v->cli->a, folder, name, &path));
+    TRY(host_read_own(v->cli->h, v->cli->a, path, EXTRA_LIMIT_BYTES, &contents, &bytes));
+    if ((int64_t)strlen(contents) != bytes) {
+        return fail(ST_DAMAGED, "%s: a byte 0 at %lld, a text was expected", path,
+                    (long long)strlen(contents));
+    }
+    return extra_add(v, as, contents);
+}
+
+// Named chat templates lie in a folder of their own. A checkpoint has no folders, so its files bear
+// the folder's name.
+static status templates_collect(importing *v)
+{
+    arena *a = v->cli->a;
+    char *folder = NULL, *as = NULL;
+    file_names names;
+    file_info info;
+    TRY(path_join(a, v->tokenizer, EXPORT_TEMPLATES, &folder));
+    TRY(v->cli->h->api->path_info(v->cli->h, folder, &info));
+    if (info.kind != FILE_KIND_FOLDER) return ST_OK;
+    TRY(v->cli->h->api->path_list(v->cli->h, a, folder, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        if (!ends_with(names.names[i], ".jinja")) continue;
+        if (!is_plain(names.names[i])) {
+            return fail(ST_UNSUPPORTED,
+                        "%s/%s: import keeps chat templates whose names hold only letters, digits, "
+                        "'.', '_' and '-'; rename it",
+                        folder, names.names[i]);
+        }
+        TRY(arena_format(a, &as, "%s-%s", EXPORT_TEMPLATES, names.names[i]));
+        TRY(extra_read(v, folder, names.names[i], as));
+    }
     return ST_OK;
 }
 
@@ -252,18 +299,10 @@ static status extras_collect(importing *v)
     TRY(extra_add(v, "config.resolved.yaml", yaml.bytes));
     TRY(h->api->path_list(h, a, v->tokenizer, &names));
     for (int64_t i = 0; i < names.count; i++) {
-        char *path = NULL, *contents = NULL;
-        int64_t bytes = 0;
         if (!is_wanted(names.names[i])) continue;
-        TRY(path_join(a, v->tokenizer, names.names[i], &path));
-        TRY(host_read_own(h, a, path, EXTRA_LIMIT_BYTES, &contents, &bytes));
-        if ((int64_t)strlen(contents) != bytes) {
-            return fail(ST_DAMAGED, "%s: a byte 0 at %lld, a text was expected", path,
-                        (long long)strlen(contents));
-        }
-        TRY(extra_add(v, names.names[i], contents));
+        TRY(extra_read(v, v->tokenizer, names.names[i], names.names[i]));
     }
-    return ST_OK;
+    return templates_collect(v);
 }
 
 // ---- all of it ----------------------------------------------------------------------------------

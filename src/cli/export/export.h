@@ -8,6 +8,10 @@
 #include "base/hash.h"
 #include "cli/model_folder.h"
 
+// transformers keeps named chat templates in this folder, one file each; in a checkpoint, which has
+// no folders, a file NAME.jinja is called EXPORT_TEMPLATES-NAME.jinja.
+#define EXPORT_TEMPLATES "additional_chat_templates"
+
 // One tensor of the folder: rows of a weight, with the name and layout of transformers.
 typedef struct export_tensor {
     const char *name;

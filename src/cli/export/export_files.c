@@ -82,6 +82,42 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
+// Copies `name` of `folder` into the exported folder of templates, as `as`.
+static status template_copy(export_job *v, const char *folder, const char *name, const char *as)
+{
+    char *templates = NULL, *to = NULL;
+    TRY(path_join(v->cli->a, v->work, EXPORT_TEMPLATES, &templates));
+    TRY(v->cli->h->api->path_mkdir(v->cli->h, templates));
+    TRY(path_join(v->cli->a, EXPORT_TEMPLATES, as, &to));
+    TRY(copy(v, folder, name, to));
+    v->tokenizer_files++;
+    return v->cli->h->api->path_sync(v->cli->h, templates);
+}
+
+// The named chat templates, from their folder or from a checkpoint.
+static status templates_copy(export_job *v, const char *folder, const file_names *names)
+{
+    static const char flat[] = EXPORT_TEMPLATES "-";
+    const host_api *api = v->cli->h->api;
+    char *templates = NULL;
+    file_info info;
+    file_names inside;
+    for (int64_t i = 0; i < names->count; i++) {
+        const char *name = names->names[i];
+        if (strncmp(name, flat, strlen(flat)) != 0 || !ends_with(name, ".jinja")) continue;
+        TRY(template_copy(v, folder, name, name + strlen(flat)));
+    }
+    TRY(path_join(v->cli->a, folder, EXPORT_TEMPLATES, &templates));
+    TRY(api->path_info(v->cli->h, templates, &info));
+    if (info.kind != FILE_KIND_FOLDER) return ST_OK;
+    TRY(api->path_list(v->cli->h, v->cli->a, templates, &inside));
+    for (int64_t i = 0; i < inside.count; i++) {
+        if (!ends_with(inside.names[i], ".jinja")) continue;
+        TRY(template_copy(v, templates, inside.names[i], inside.names[i]));
+    }
+    return ST_OK;
+}
+
 static status folder_copy(export_job *v, const char *folder)
 {
     file_names names;
@@ -100,7 +136,7 @@ static status folder_copy(export_job *v, const char *folder)
             v->tokenizer_files++;
         }
     }
-    return ST_OK;
+    return templates_copy(v, folder, &names);
 }
 
 // GPT-2's characters for bytes: printable bytes are themselves, the others follow from 256.
