@@ -68,10 +68,24 @@ code "a bias that does not move" 0 train unbiased $strict model.router.score=sig
 same "is another run" "$([ "$(digest unbiased)" != "$(digest biased)" ] && echo yes)" yes
 code "bf16 in cp" 0 train bf16b $bias train.precision=bf16 train.steps=4 layout.cp=2 layout.ep=2
 says "counts there" bf16b/metrics.jsonl '"moe_aux_loss": 0\.[0-9]+'
-pieces="moe.aux_loss=0.05 moe.aux_loss_scope=batch moe.z_loss=1e-3 determinism.tp_shards=2"
-code "losses of the batch" 0 train whole $strict $pieces
-code "of pieces of sequences" 0 train parts $strict $pieces layout.tp=2 layout.ep=4 layout.dp=2 layout.sp=yes layout.etp=1 train.micro_batch=1
+balance_of() { sed -n 's/^{"step": 4,.*"moe_aux_loss": \([0-9.]\{6\}\).*/\1/p' "$1/metrics.jsonl"; }
+pieces="moe.aux_loss=0.05 moe.z_loss=1e-3 determinism.tp_shards=2"
+cut="layout.tp=2 layout.ep=4 layout.dp=2 layout.sp=yes layout.etp=1"
+code "losses of sequences" 0 train whole $strict $pieces
+code "of pieces of sequences" 0 train parts $strict $pieces $cut train.micro_batch=1
 same "to the same bits" "$(digest parts)" "$(digest whole)"
+same "the same loads and losses" "$(loads parts)" "$(loads whole)"
+code "losses of micro-batches" 0 train wholes $strict $pieces moe.aux_loss_scope=micro train.micro_batch=2
+code "of pieces of micro-batches" 0 train parts2 $strict $pieces $cut moe.aux_loss_scope=micro train.micro_batch=2
+same "to the same bits, too" "$(digest parts2)" "$(digest wholes)"
+code "cp cuts sequences" 0 train parts3 $pieces determinism.tp_shards=1 layout.cp=2 layout.ep=2 moe.aux_loss=0.5
+code "and none" 0 train whole3 $pieces determinism.tp_shards=1 moe.aux_loss=0.5
+same "with the same balance" "$(balance_of parts3)" "$(balance_of whole3)"
+latent="model.preset=deepseek-v2-lite model.heads=4 model.experts=8 model.shared_experts=1 model.dense_layers=1
+        model.ffn_dim=32 model.vocab=260 $strict train.steps=2 determinism.tp_shards=4 determinism.etp_shards=2"
+code "latent attention" 0 train latent $latent
+code "cut by tp" 0 train latent2 $latent layout.tp=2 layout.sp=yes train.recompute=full train.micro_batch=2
+same "to the same bits" "$(digest latent2)" "$(digest latent)"
 code "export" 0 "$trireme" export biased biased.hf
 says "is a GLM-4.5" biased.hf/config.json '"model_type": "glm4_moe"'
 code "softmax with a bias" 0 train soft $strict train.steps=1 $bias model.router.score=softmax
@@ -110,7 +124,6 @@ refused "Muon for experts that tp cuts" 'optimizer.name = muon needs whole matri
 refused "ranks with different batches" 'use train.global_batch=6' layout.dp=3 layout.ep=3 model.experts=6 train.global_batch=8
 refused "experts that ep does not divide" 'layout.ep = 3 does not divide' layout.dp=3 layout.ep=3 train.global_batch=6
 refused "a bias without experts" 'model.router.bias_rate has no effect' model.preset=tiny model.expert_ffn_dim=0 model.router.bias_rate=0.1
-refused "a loss of sequences that cp cuts" 'moe.aux_loss is of whole sequences.* use moe.aux_loss_scope=batch' layout.cp=2 moe.aux_loss=0.1
 refused "a loss of experts without them" 'moe.aux_loss = 0.1 has no effect' model.preset=tiny model.expert_ffn_dim=0 moe.aux_loss=0.1
 refused "a width that no MLP has" 'model.ffn_dim = 64 has no effect' model.ffn_dim=64
 refused "a key of experts without them" 'model.expert_ffn_dim = 16 has no effect' model.preset=tiny

@@ -295,24 +295,13 @@ static status experts_tp_check(const run_config *r, const decoder_spec *spec)
                 (long long)r->determinism.cp_shards, (long long)tp);
 }
 
-// The balancing loss looks at whole sequences, which cp and sp cut, unless its shares are those of
-// the batch.
 static status experts_losses_check(const run_config *r, const decoder_spec *spec)
 {
     if (r->moe.aux_loss == 0.0 && r->moe.z_loss == 0.0) return ST_OK;
-    if (spec->experts.count == 0) {
-        return fail(ST_CONFIG_CONFLICT, "%s = %g has no effect: the model has no experts",
-                    r->moe.aux_loss > 0.0 ? "moe.aux_loss" : "moe.z_loss",
-                    r->moe.aux_loss > 0.0 ? r->moe.aux_loss : r->moe.z_loss);
-    }
-    const bool is_whole = r->layout.cp <= 1 && (r->layout.tp <= 1 || !r->layout.sp);
-    if (is_whole || r->moe.aux_loss == 0.0 || r->moe.aux_loss_scope == RUN_AUX_BATCH) return ST_OK;
-    return fail(
-        ST_UNSUPPORTED,
-        "layout.%s = %lld: moe.aux_loss is of whole sequences, and its ranks have pieces of "
-        "them; use moe.aux_loss_scope=batch, or layout.cp=1 and layout.tp=1",
-        r->layout.cp > 1 ? "cp" : "tp",
-        (long long)(r->layout.cp > 1 ? r->layout.cp : r->layout.tp));
+    if (spec->experts.count > 0) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT, "%s = %g has no effect: the model has no experts",
+                r->moe.aux_loss > 0.0 ? "moe.aux_loss" : "moe.z_loss",
+                r->moe.aux_loss > 0.0 ? r->moe.aux_loss : r->moe.z_loss);
 }
 
 // Muon's unit is the matrix of one expert, which a rank has whole.

@@ -167,7 +167,7 @@ int64_t exec_workspace(void *context, const op_program *program, const op_node *
 {
     const exec_workspace_context *c = context;
     kern_call call = shapes_call(c, program, node, bound);
-    call.seq = seq * max_i64(node->piece.seq_ways, 1);
+    call.seq = seq * max_i64(node->piece.seq_ways, 1) / max_i64(node->piece.row_ways, 1);
     call.cache_seq = cache_seq;
     return kern_workspace_bytes(c->kernels, &call);
 }

@@ -167,6 +167,59 @@ static void routes_are_counted(void **state)
     }
 }
 
+// The gradients of logits alone, in fp32. whole: the choices of all rows, or NULL.
+static void run_fp32(const kern_context *kernels, const router *r, const float *logits,
+                     const int32_t *ids, int64_t rows, int64_t seq, int32_t *whole, float *d)
+{
+    static float zeros[ROWS * TAKEN];
+    kern_call call = r->call;
+    call.seq = seq;
+    call.in[0] = call.in[3] = matrix(DTYPE_F32, zeros, rows, TAKEN);
+    call.in[1] = matrix(DTYPE_F32, (void *)(uintptr_t)logits, rows, EXPERTS);
+    call.in[2] = matrix(DTYPE_I32, (void *)(uintptr_t)ids, rows, TAKEN);
+    if (whole != NULL) call.in[4] = matrix(DTYPE_I32, whole, ROWS, TAKEN);
+    call.out[0] = matrix(DTYPE_F32, d, rows, EXPERTS);
+    assert_int_equal(kern_run(kernels, &call), ST_OK);
+}
+
+// Ranks with the first rows and with the others of each sequence, and the choices of all, in another
+// order within a sequence: the gradients are those of whole sequences, to the bit.
+static void pieces_are_rows_of_the_whole(void **state)
+{
+    (void)state;
+    static router r;
+    const kern_backend *const backends[] = {&kern_backend_ref, &kern_backend_cpu};
+    const int sizes[] = {2, SEQ - 2};
+    for (int i = 0; i < 2 * 2 * 2; i++) {
+        const kern_context kernels = {.backend = backends[i & 1]};
+        float logits[ROWS * EXPERTS], want[ROWS * EXPERTS];
+        int32_t choices[ROWS * TAKEN];
+        router_make(&r, (i & 2) != 0, (scope)(i / 4), false);
+        for (int k = 0; k < ROWS * EXPERTS; k++) logits[k] = (float)r.logits[k];
+        for (int n = 0; n < ROWS; n++) {
+            const int to = n / SEQ * SEQ + (n + 3) % SEQ;
+            memcpy(choices + to * TAKEN, r.ids + n * TAKEN, TAKEN * sizeof(*choices));
+        }
+        run_fp32(&kernels, &r, logits, r.ids, ROWS, SEQ, NULL, want);
+        for (int half = 0, first = 0; half < 2; first += sizes[half++]) {
+            float x[ROWS * EXPERTS], got[ROWS * EXPERTS];
+            int32_t ids[ROWS * TAKEN];
+            const int size = sizes[half], rows = SEQS * size;
+            for (int n = 0; n < rows; n++) {
+                const int from = n / size * SEQ + first + n % size;
+                memcpy(x + n * EXPERTS, logits + from * EXPERTS, EXPERTS * sizeof(*x));
+                memcpy(ids + n * TAKEN, r.ids + from * TAKEN, TAKEN * sizeof(*ids));
+            }
+            run_fp32(&kernels, &r, x, ids, rows, size, choices, got);
+            for (int n = 0; n < rows; n++) {
+                const int from = n / size * SEQ + first + n % size;
+                assert_memory_equal(got + n * EXPERTS, want + from * EXPERTS,
+                                    EXPERTS * sizeof(*got));
+            }
+        }
+    }
+}
+
 static void biases_follow_loads(void **state)
 {
     (void)state;
@@ -198,8 +251,8 @@ static void biases_follow_loads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(softmax_and_sigmoids),
-                                       cmocka_unit_test(routes_are_counted),
-                                       cmocka_unit_test(biases_follow_loads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(softmax_and_sigmoids), cmocka_unit_test(routes_are_counted),
+        cmocka_unit_test(pieces_are_rows_of_the_whole), cmocka_unit_test(biases_follow_loads)};
     return cmocka_run_group_tests_name("route_losses", tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void routes_place(const op_program *p, const op_node *node, op_rule *rule
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "000:p"); // whole numbers: any cut gives the same sums
+    OP_RULES(rules, count, "000r:p"); // whole numbers: any cut gives the same sums
 }
 
 static op_cost routes_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -50,14 +50,15 @@ static void routes_check(const op_facts *f)
     if (op_has_in(f, 2)) ASSERT(op_fact(f, 'E') == f->attrs->experts);
     const bool by_sequence = f->attrs->aux_loss > 0.0f && !f->attrs->aux_batch;
     if (op_has_in(f, 2) && by_sequence) op_check_sequences(f);
+    if (op_has_in(f, 3)) ASSERT(by_sequence && op_fact(f, 'A') > 0);
 }
 
 const op_kind op_row_step_routes = {
     .code = OP_STEP_ROUTES,
     .name = "step_routes",
-    .in = "iNT iNT fNE",
+    .in = "iNT iNT fNE iAT",
     .out = ".",
-    .optional_in = 1u << 1 | 1u << 2,
+    .optional_in = 1u << 1 | 1u << 2 | 1u << 3,
     .step_reads = STEP_FIELD_LOADS | STEP_FIELD_LOADS_BEFORE,
     .step_writes = STEP_FIELD_LOADS,
     .inplace = {-1, -1, -1, -1},

@@ -117,7 +117,18 @@ static void route_place(const op_program *p, const op_node *node, op_rule *rules
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "0000:00");
+    OP_RULES(rules, count, "0000r:0");
+}
+
+// Ranks with some positions of each sequence count among the choices of all (op/zigzag.h).
+static void route_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                      op_node *piece)
+{
+    (void)p;
+    (void)node;
+    if (rule != 1) return;
+    piece->piece.row_ways = ways;
+    piece->piece.row_at = at;
 }
 
 static op_cost route_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -166,12 +177,13 @@ static void route_bwd_check(const op_facts *f)
     if (!has_loss(f->attrs)) return;
     const bool by_sequence = f->attrs->aux_loss > 0.0f && !f->attrs->aux_batch;
     if (by_sequence) op_check_sequences(f); // others may be rows of a piece of a sequence
+    if (op_has_in(f, 4)) ASSERT(by_sequence && op_fact(f, 'A') > 0);
     ASSERT(f->loss_divisor > 0.0 && f->has_step);
 }
 
 static op_cost route_bwd_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
-    op_cost cost = cost_without(p, node, bound, 1u << 2, 0);
+    op_cost cost = cost_without(p, node, bound, 1u << 2 | 1u << 4, 0);
     cost.flops = (has_loss(&node->attrs) ? 20.0 : 5.0) * op_elements(p, node->in[1], bound);
     return cost;
 }
@@ -179,15 +191,17 @@ static op_cost route_bwd_cost(const op_program *p, const op_node *node, const ex
 const op_kind op_row_route_bwd = {
     .code = OP_ROUTE_BWD,
     .name = "route_bwd",
-    .in = "sNT fNE iNT sNT",
+    .in = "sNT fNE iNT sNT iAT",
     .out = "fNE",
     .made = "dlogits",
+    .optional_in = 1u << 4,
     .grad_of = GRAD_OF_INPUT,
     .step_reads = STEP_FIELD_LOSS_SCALE | STEP_FIELD_LOADS_BEFORE,
     .host_issues = 2,
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
     .place = route_place,
+    .cut = route_cut,
     .cost = route_bwd_cost,
     .check = route_bwd_check,
 };

@@ -157,7 +157,8 @@ extern "C" {
 //   ROUTE_BWD      dweights logits ids weights      -> dlogits(N,E): + the gradients of two losses
 //                  of each row, scaled as HEAD_LOSS scales its own: attrs.aux_loss * E * sum over e
 //                  of (rows that take e / rows) * (mean of p_e), where p are scores that add up to
-//                  1 and both shares are those of the row's sequence; attrs.z_loss * lse^2
+//                  1 and both shares are those of the row's sequence; attrs.z_loss * lse^2.
+//                  [whole(A,T)]: the ids of all rows of these sequences, of which the rank has some
 //   PERMUTE        x(N,D) ids(N,T) [weights(N,T)]   -> rows(R,D) row_of(N,T) offsets(E+1)
 //                  [scale(R,1)]: a row for each expert that is taken, ordered by expert and then by
 //                  token; E = attrs.experts; scale: the weight of each row
@@ -184,8 +185,9 @@ extern "C" {
 //                  id below 0 stays
 //   ROW_OFFSETS    counts(Q,L)                      -> offsets(X): of the rows of rank 0, expert 0
 //                  by expert, then those of rank 1 ...
-//   STEP_ROUTES    ids(N,T) [kept(N,T)] [logits(N,E)] -> step: counts the tokens of each expert and
-//                  the choices that `kept` leaves out, and with logits the losses of the router
+//   STEP_ROUTES    ids(N,T) [kept(N,T)] [logits(N,E)] [whole(A,T)] -> step: counts the tokens of
+//                  each expert and the choices that `kept` leaves out, and with logits the losses
+//                  of the router; whole: as of ROUTE_BWD
 //   BALANCE        [target(E)] bias(E)              -> bias(E): + attrs.bias_rate for experts with
 //                  less than their share of the step's load, - for those with more (Wang et al.
 //                  2024, arXiv:2408.15664); shares are `target`, or even. Nothing in a step that is

@@ -75,7 +75,8 @@ typedef struct op_piece {
     // the number of its shards. PACK, UNPACK, ZIGZAG: shard_count tiles.
     int32_t shards, first_shard, shard_count;
     int32_t row_ways,
-        row_at; // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
+        row_at; // DROPOUT, ROUTE_BWD, STEP_ROUTES: rows are piece row_at of row_ways of each
+                // sequence's; 0: all
     // Communications along AXIS_TP: among `inside` neighbouring ranks, or among ranks at a distance
     // of `across`. 0: all ranks.
     int32_t inside, across;

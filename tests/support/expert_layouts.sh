@@ -6,7 +6,7 @@ cd "$dir" || exit 1
 keys="model.preset=moe-tiny model.layers=4 model.dim=32 model.heads=2 model.expert_ffn_dim=16 model.shared_experts=1 model.context=64
       model.dropout=0.1 train.seq=32 train.global_batch=8 train.steps=3 eval.every=0 checkpoint.every=0
       kernels.threads=1 schedule.name=constant schedule.warmup=1 schedule.min_ratio=0 optimizer.lr=1e-2
-      determinism=strict model.router.bias_rate=0.01 moe.aux_loss=0.02 moe.aux_loss_scope=batch moe.z_loss=1e-3"
+      determinism=strict model.router.bias_rate=0.01 moe.aux_loss=0.02 moe.z_loss=1e-3"
 whole="layout.sp=yes layout.etp=1"
 digest_of() { # KEY...
     rm -rf "$dir/one"

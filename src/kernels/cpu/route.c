@@ -3,6 +3,7 @@
 // bit of a row depends on another row.
 #include "kernels/cpu/route.h"
 #include "kernels/cpu/vec_call.h"
+#include "kernels/route_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -186,7 +187,7 @@ static status ids_of_check(const kern_call *call, const kern_tensor *ids, int64_
                            int64_t experts)
 {
     TRY(experts_check(call, experts));
-    for (int64_t n = 0; n < ids->dims[0]; n++) {
+    for (int64_t n = 0; ids->data != NULL && n < ids->dims[0]; n++) {
         for (int64_t t = 0; t < ids->dims[1]; t++) {
             const int64_t e = tensor_int_at(ids, n, t);
             if (e >= least && e < experts) continue;
@@ -255,11 +256,13 @@ static void losses_row(const cpu_row_job *job, int64_t n, const float *share)
     job->vec->cast(tensor_row(dlogits, n), cpu_span_fp32(d), experts);
 }
 
-// Computes the share of rows that take each expert: of rows [first, first + rows), or with
-// aux_batch of the whole batch of the step before.
-static void shares_make(const kern_call *c, const kern_tensor *ids, int64_t first, int64_t rows,
-                        int64_t experts, float *share)
+// Computes the share of rows that take each expert: of set `set`, or with aux_batch of the whole
+// batch of the step before.
+static void shares_make(const kern_call *c, const route_rows *sets, int64_t set, int64_t experts,
+                        float *share)
 {
+    const kern_tensor *ids = sets->choices;
+    const int64_t first = set * sets->all, rows = min_i64(sets->all, ids->dims[0] - first);
     memset(share, 0, (size_t)experts * sizeof(*share));
     if (c->attrs.aux_batch) {
         const int64_t *load =
@@ -286,10 +289,10 @@ static void losses_task(void *context, int64_t index, int thread)
     const cpu_row_job *job = context;
     const kern_call *c = job->call;
     const kern_tensor *ids = &c->in[2];
-    const int64_t most = c->attrs.aux_micro ? ids->dims[0] : c->seq, first = index * most;
-    const int64_t rows = min_i64(most, ids->dims[0] - first);
+    const route_rows sets = route_rows_of(c, ids, route_whole(c));
+    const int64_t first = index * sets.own, rows = min_i64(sets.own, ids->dims[0] - first);
     float share[MOST_EXPERTS];
-    shares_make(c, ids, first, rows, c->in[1].dims[1], share);
+    shares_make(c, &sets, index, c->in[1].dims[1], share);
     for (int64_t n = first; n < first + rows; n++) losses_row(job, n, share);
 }
 
@@ -303,9 +306,10 @@ status cpu_route_losses(const kern_context *context, const kern_call *call)
     const int64_t rows = call->in[1].dims[0];
     if (rows == 0 || !has_loss(call)) return ST_OK;
     TRY(ids_check(call));
+    TRY(ids_of_check(call, route_whole(call), -1, call->in[1].dims[1]));
     cpu_row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    const int64_t sequences = call->attrs.aux_micro ? 1 : (rows + call->seq - 1) / call->seq;
-    kern_parallel(context->pool, sequences, losses_task, &job);
+    const route_rows sets = route_rows_of(call, &call->in[2], route_whole(call));
+    kern_parallel(context->pool, sets.sets, losses_task, &job);
     return ST_OK;
 }
 
@@ -322,15 +326,16 @@ static int64_t units_of(double loss)
     return llround(fmin(loss, (double)(1 << LOAD_MOST_BITS)) * (double)(1 << LOAD_UNIT_BITS));
 }
 
-// Adds up the losses of rows [first, first + rows), in units.
-static void losses_sum(const cpu_row_job *job, int64_t first, int64_t rows, int64_t *words)
+// Adds up the losses of the call's rows of a set, in units.
+static void losses_sum(const cpu_row_job *job, const route_rows *sets, int64_t set, int64_t *words)
 {
     const kern_call *c = job->call;
-    const kern_tensor *ids = &c->in[0], *logits = &c->in[2];
-    const int64_t experts = logits->dims[1];
+    const kern_tensor *logits = &c->in[2];
+    const int64_t experts = logits->dims[1], first = set * sets->own;
+    const int64_t rows = min_i64(sets->own, logits->dims[0] - first);
     float share[MOST_EXPERTS], scores[MOST_EXPERTS];
     int64_t aux = 0, z = 0;
-    shares_make(c, ids, first, rows, experts, share);
+    shares_make(c, sets, set, experts, share);
     for (int64_t n = first; n < first + rows; n++) {
         double all = 0.0, mean = 0.0, sum = 0.0;
         scores_make(job, logits, n, scores);
@@ -353,8 +358,8 @@ static void routes_task(void *context, int64_t index, int thread)
     const kern_call *c = job->call;
     const op_attrs *a = &c->attrs;
     const kern_tensor *ids = &c->in[0], *kept = &c->in[1];
-    const int64_t most = a->aux_micro ? ids->dims[0] : c->seq, first = index * most;
-    const int64_t rows = min_i64(most, ids->dims[0] - first);
+    const route_rows sets = route_rows_of(c, ids, route_whole(c));
+    const int64_t first = index * sets.own, rows = min_i64(sets.own, ids->dims[0] - first);
     int64_t *load = step_loads(c->step, a->load_layers, a->experts, max_i64(c->layer, 0), false);
     int64_t *words = load + a->experts, dropped = 0;
     int32_t count[MOST_EXPERTS] = {0};
@@ -369,7 +374,7 @@ static void routes_task(void *context, int64_t index, int thread)
     for (int64_t e = 0; e < a->experts; e++) load_add(&load[e], count[e]);
     load_add(&words[LOAD_TOKENS], rows);
     load_add(&words[LOAD_DROPPED], dropped);
-    if (tensor_has(&c->in[2])) losses_sum(job, first, rows, words);
+    if (tensor_has(&c->in[2])) losses_sum(job, &sets, index, words);
 }
 
 status cpu_step_routes(const kern_context *context, const kern_call *call)
@@ -377,9 +382,10 @@ status cpu_step_routes(const kern_context *context, const kern_call *call)
     const int64_t rows = call->in[0].dims[0];
     if (rows == 0) return ST_OK;
     TRY(ids_of_check(call, &call->in[0], -1, call->attrs.experts));
+    TRY(ids_of_check(call, route_whole(call), -1, call->attrs.experts));
     cpu_row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
-    const int64_t sequences = call->attrs.aux_micro ? 1 : (rows + call->seq - 1) / call->seq;
-    kern_parallel(context->pool, sequences, routes_task, &job);
+    const route_rows sets = route_rows_of(call, &call->in[0], route_whole(call));
+    kern_parallel(context->pool, sets.sets, routes_task, &job);
     return ST_OK;
 }
 

@@ -11,13 +11,15 @@ extern "C" {
 // ---- the router (route.cu) ----------------------------------------------------------------------
 // ROUTE: logits, bias -> ids, weights. ROUTE_BWD: logits, ids, d_weights -> d_logits. STEP_ROUTES:
 // ids, kept, logits. shares: (sequences, experts), tokens of each sequence that take an expert, for
-// the balancing loss; NULL: there is none, or it has the loads of the step before.
+// the balancing loss; NULL: there is none, or it has the loads of the step before. They count the
+// rows of `choices`, share_rows of each sequence, of which the call has own_rows
+// (kernels/route_rows.h).
 typedef struct cuda_route_args {
-    cuda_view logits, bias, ids, kept, weights, d_weights, d_logits;
+    cuda_view logits, bias, ids, kept, weights, d_weights, d_logits, choices;
     step_block *step;
     int64_t *shares;
     double loss_divisor;
-    int64_t rows, experts, taken, share_rows, layer;
+    int64_t rows, experts, taken, share_rows, own_rows, layer;
     int32_t sigmoid, normalize, groups, top_groups, group_pairs, load_layers, aux_batch, unused;
     float scale, aux_loss, z_loss, rate; // rate: of the bias that balances
 } cuda_route_args;

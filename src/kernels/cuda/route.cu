@@ -144,10 +144,11 @@ DEV_KERNEL(cuda_route, cuda_route_args, CUDA_THREADS)
 DEV_KERNEL(cuda_route_shares, cuda_route_args, CUDA_THREADS)
 {
     const int64_t first = dev_block(1) * a.share_rows;
-    const int64_t end = dev_min(first + a.share_rows, a.rows) * a.taken;
+    const int64_t end = dev_min(first + a.share_rows, a.choices.rows) * a.taken;
     for (int64_t k = first * a.taken + dev_block(0) * dev_threads() + dev_thread(); k < end;
          k += dev_blocks(0) * dev_threads()) {
-        const int64_t n = k / a.taken, e = dev_index(&a.ids, n * a.ids.stride + k % a.taken);
+        const int64_t n = k / a.taken,
+                      e = dev_index(&a.choices, n * a.choices.stride + k % a.taken);
         if (e < 0) continue;
         dev_index_check("route", n, e, a.experts);
         dev_atomic_add(&a.shares[dev_block(1) * a.experts + e], 1);
@@ -158,8 +159,8 @@ DEV_KERNEL(cuda_route_shares, cuda_route_args, CUDA_THREADS)
 DEV_INLINE float route_share(const cuda_route_args *a, const route_token *t, int64_t e)
 {
     if (!a->aux_batch) {
-        const int64_t sequence = t->n / a->share_rows;
-        const int64_t rows = dev_min(a->share_rows, a->rows - sequence * a->share_rows);
+        const int64_t sequence = t->n / a->own_rows, first = sequence * a->share_rows;
+        const int64_t rows = dev_min(a->share_rows, a->choices.rows - first);
         return (float)((double)a->shares[sequence * a->experts + e] / (double)rows);
     }
     const int64_t *load = step_loads(a->step, a->load_layers, a->experts, a->layer, true);

@@ -1,20 +1,26 @@
 // Rows of the router: choice, gradient, loads and the bias that balances.
 #include "kernels/cuda/args_experts.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/route_rows.h"
 
 enum { MOST_SHARED = 96 << 10, SHARE_CHOICES = 4096 };
 
-static cuda_route_args args_of(const kern_call *c, const cuda_view *logits, const cuda_view *ids)
+// `at`: the operand with the choices of the call's rows.
+static cuda_route_args args_of(const kern_call *c, const cuda_view *logits, const kern_tensor *at)
 {
     const op_attrs *a = &c->attrs;
+    const cuda_view ids = cuda_view_of(at);
+    const route_rows rows = route_rows_of(c, at, route_whole(c));
     return (cuda_route_args){.logits = *logits,
-                             .ids = *ids,
+                             .ids = ids,
+                             .choices = cuda_view_of(rows.choices),
                              .step = c->step,
                              .loss_divisor = c->loss_divisor,
-                             .rows = ids->rows,
+                             .rows = ids.rows,
                              .experts = logits->columns,
-                             .taken = ids->columns,
-                             .share_rows = a->aux_micro ? max_i64(ids->rows, 1) : c->seq,
+                             .taken = ids.columns,
+                             .share_rows = max_i64(rows.all, 1),
+                             .own_rows = rows.own,
                              .layer = max_i64(c->layer, 0),
                              .sigmoid = a->sigmoid,
                              .normalize = a->normalize,
@@ -46,8 +52,8 @@ static status tokens_run(const kern_context *context, const char *kernel, cuda_r
 status cuda_row_route(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
-    const cuda_view logits = cuda_view_of(&c->in[0]), ids = cuda_view_of(&c->out[0]);
-    cuda_route_args args = args_of(c, &logits, &ids);
+    const cuda_view logits = cuda_view_of(&c->in[0]);
+    cuda_route_args args = args_of(c, &logits, &c->out[0]);
     args.bias = cuda_view_of(&c->in[1]);
     args.weights = cuda_view_of(&c->out[1]);
     return tokens_run(context, "cuda_route", &args);
@@ -55,18 +61,17 @@ status cuda_row_route(const kern_context *context, const kern_call *c)
 
 // ---- losses that balance ------------------------------------------------------------------------
 // Sequences whose shares of experts are counted.
-static int64_t share_sequences(const kern_call *c, int64_t rows)
+static int64_t share_sequences(const kern_call *c, const kern_tensor *ids)
 {
     const bool counts = c->attrs.aux_loss > 0.0F && !c->attrs.aux_batch;
-    if (!counts || rows == 0) return 0;
-    return c->attrs.aux_micro ? 1 : (rows + c->seq - 1) / c->seq;
+    return counts ? route_rows_of(c, ids, route_whole(c)).sets : 0;
 }
 
 int64_t cuda_route_bwd_workspace(const kern_call *call, int threads)
 {
     (void)threads;
     const int64_t experts = call->in[1].dims[1];
-    return share_sequences(call, call->in[1].dims[0]) * experts * (int64_t)sizeof(int64_t);
+    return share_sequences(call, &call->in[2]) * experts * (int64_t)sizeof(int64_t);
 }
 
 int64_t cuda_step_routes_workspace(const kern_call *call, int threads)
@@ -74,17 +79,18 @@ int64_t cuda_step_routes_workspace(const kern_call *call, int threads)
     (void)threads;
     if (!cuda_has(&call->in[2])) return 0;
     const int64_t experts = call->in[2].dims[1];
-    return share_sequences(call, call->in[0].dims[0]) * experts * (int64_t)sizeof(int64_t);
+    return share_sequences(call, &call->in[0]) * experts * (int64_t)sizeof(int64_t);
 }
 
-static status shares_run(const kern_context *context, const kern_call *c, cuda_route_args *args)
+static status shares_run(const kern_context *context, const kern_call *c, const kern_tensor *ids,
+                         cuda_route_args *args)
 {
-    const int64_t sequences = share_sequences(c, args->rows);
+    const int64_t sequences = share_sequences(c, ids);
     if (sequences == 0) return ST_OK;
     args->shares = c->workspace;
     TRY(context->queue->clear(context->queue, args->shares,
                               (size_t)(sequences * args->experts) * sizeof(int64_t)));
-    const int64_t choices = min_i64(args->share_rows, args->rows) * args->taken;
+    const int64_t choices = min_i64(args->share_rows, args->choices.rows) * args->taken;
     const cuda_shape shape = {.grid = {(choices + SHARE_CHOICES - 1) / SHARE_CHOICES, sequences, 1},
                               .threads = CUDA_THREADS};
     return cuda_launch_run(context, "cuda_route_shares", &shape, args, sizeof(*args));
@@ -93,22 +99,22 @@ static status shares_run(const kern_context *context, const kern_call *c, cuda_r
 status cuda_row_route_bwd(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
-    const cuda_view logits = cuda_view_of(&c->in[1]), ids = cuda_view_of(&c->in[2]);
-    cuda_route_args args = args_of(c, &logits, &ids);
+    const cuda_view logits = cuda_view_of(&c->in[1]);
+    cuda_route_args args = args_of(c, &logits, &c->in[2]);
     args.d_weights = cuda_view_of(&c->in[0]);
     args.d_logits = cuda_view_of(&c->out[0]);
-    TRY(shares_run(context, c, &args));
+    TRY(shares_run(context, c, &c->in[2], &args));
     return tokens_run(context, "cuda_route_bwd", &args);
 }
 
 status cuda_row_step_routes(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
-    const cuda_view logits = cuda_view_of(&c->in[2]), ids = cuda_view_of(&c->in[0]);
-    cuda_route_args args = args_of(c, &logits, &ids);
+    const cuda_view logits = cuda_view_of(&c->in[2]);
+    cuda_route_args args = args_of(c, &logits, &c->in[0]);
     args.kept = cuda_view_of(&c->in[1]);
     args.experts = c->attrs.experts;
-    if (cuda_has(&c->in[2])) TRY(shares_run(context, c, &args));
+    if (cuda_has(&c->in[2])) TRY(shares_run(context, c, &c->in[0], &args));
     return tokens_run(context, "cuda_step_routes", &args);
 }
 

@@ -4,6 +4,7 @@
 // and groups of experts leave others out: for a softmax without a bias this orders experts by their
 // logits. Weights are w = f s, or with `normalize` w = f s / (sum of s over the chosen + tiny).
 #include "kernels/ref/ref.h"
+#include "kernels/route_rows.h"
 
 static bool is_chosen(const kern_tensor *ids, int64_t n, int64_t count, int64_t e)
 {
@@ -155,12 +156,13 @@ static double taken_share(const token_scores *s, const kern_tensor *ids, int64_t
         if (load[experts + LOAD_TOKENS] == 0) return (double)ids->dims[1] / (double)experts;
         return (double)load[e] / (double)load[experts + LOAD_TOKENS];
     }
-    const int64_t rows = c->attrs.aux_micro ? ids->dims[0] : c->seq, first = s->n / rows * rows;
+    const route_rows rows = route_rows_of(c, ids, route_whole(c));
+    const int64_t first = s->n / rows.own * rows.all;
     int64_t count = 0;
-    for (int64_t n = first; n < first + rows; n++) {
-        for (int64_t t = 0; t < ids->dims[1]; t++) count += ref_get_int(ids, n, t) == e;
+    for (int64_t n = first; n < first + rows.all; n++) {
+        for (int64_t t = 0; t < ids->dims[1]; t++) count += ref_get_int(rows.choices, n, t) == e;
     }
-    return (double)count / (double)rows;
+    return (double)count / (double)rows.all;
 }
 
 // The gradient of one logit of a row by the losses of its row (op_codes.h). With S the sum of all

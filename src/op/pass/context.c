@@ -158,6 +158,24 @@ status context_attend_bwd(context_pass *c, const op_node *node)
 
 // ---- the pass -----------------------------------------------------------------------------------
 
+// A loss that is even over whole sequences counts the choices of all of a sequence's rows: those in
+// operand `own` of each rank, or in operand `whole`, if tp cuts the rows too.
+static status choices_add(context_pass *c, op_list list, int own, int whole, op_node *local)
+{
+    const op_attrs *a = &local->attrs;
+    if (!(a->aux_loss > 0.0f) || a->aux_batch || c->how->ways == 1) return ST_OK;
+    op_node gather = op_node_of(OP_ALL_GATHER);
+    gather.attrs.axis = AXIS_CP;
+    gather.attrs.zigzag = true;
+    gather.piece.cp_turns = c->how->turns;
+    gather.in[0] = local->in[whole] != TENSOR_NONE ? local->in[whole] : local->in[own];
+    const op_tensor ids = *op_at(c->p, gather.in[0]);
+    TRY(context_tensor(c, "choices", ids.type, c->how->ways * ids.dims[0].scale, ids.dims[1].scale,
+                       &gather.out[0]));
+    local->in[whole] = gather.out[0];
+    return op_append(c->p, list, &gather, 0);
+}
+
 static status node_push(context_pass *c, op_list list, const op_node *node)
 {
     op_node local = *node;
@@ -172,6 +190,9 @@ static status node_push(context_pass *c, op_list list, const op_node *node)
         local.piece.cp_at = c->how->at;
         local.piece.cp_turns = c->how->turns;
     }
+    if (node->code == OP_ROUTE_BWD) TRY(choices_add(c, list, 2, 4, &local));
+    const bool has_losses = node->code == OP_STEP_ROUTES && node->in[2] != TENSOR_NONE;
+    if (has_losses) TRY(choices_add(c, list, 0, 3, &local));
     return op_append(c->p, list, &local, 0);
 }
 
