@@ -30,15 +30,10 @@ typedef struct key_terms {
     int64_t head_dim;
 } key_terms;
 
-static int32_t common_divisor(int32_t a, int32_t b)
-{
-    return b == 0 ? a : common_divisor(b, a % b);
-}
-
 static key_terms terms_of(const op_cut *how, const op_attrs *whole)
 {
     const int32_t ways = how->ways, kv = whole->kv_heads;
-    const int32_t pieces = how->ordered ? common_divisor(how->shards, whole->heads) : ways;
+    const int32_t pieces = how->ordered ? cut_common_divisor(how->shards, whole->heads) : ways;
     const bool are_shared = pieces > kv && pieces % kv == 0;
     key_terms t = {.of_head = are_shared ? pieces / kv : 1, .head_dim = whole->head_dim};
     t.ranks = op_part_copies(kv, ways);

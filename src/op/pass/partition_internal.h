@@ -90,6 +90,16 @@ static inline bool placement_equal(placement a, placement b)
     return a.kind == b.kind && (a.kind != PLACE_SHARD || a.dim == b.dim);
 }
 
+static inline int32_t cut_common_divisor(int32_t a, int32_t b)
+{
+    while (b != 0) {
+        const int32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 // partition.c
 // The placement of an activation is known now, and with it that of all its views.
 NODISCARD status partition_set(partition *c, tensor_id t, placement at, const cut_parts *parts);

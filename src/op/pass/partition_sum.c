@@ -18,10 +18,8 @@ static status term_make(partition *c, tensor_id y, int32_t terms, tensor_id *out
     return partition_make(c, y, "term", like.type, like.dims[0], like.dims[1], out);
 }
 
-// Sets y to the sum of the terms of all ranks. exact: at most one of all terms is not -0, so each
-// rank has one term.
-static status terms_add(partition *c, op_list list, const tensor_id *terms, int32_t count,
-                        bool exact, tensor_id y)
+status partition_terms_add(partition *c, op_list list, const tensor_id *terms, int32_t count,
+                           tensor_id y)
 {
     if (count == 1 && terms[0] == y) return ST_OK;
     const bool alone = c->how->ways == 1;
@@ -36,8 +34,8 @@ static status terms_add(partition *c, op_list list, const tensor_id *terms, int3
     }
     if (!alone) sum.attrs.axis = AXIS_TP;
     if (!alone && c->how->ordered) {
-        sum.piece.shards = exact ? c->how->ways : c->how->shards;
-        sum.piece.first_shard = exact ? c->how->at : cut_first(c->how);
+        sum.piece.shards = count * c->how->ways;
+        sum.piece.first_shard = count * c->how->at;
     }
     TRY(op_append(c->p, list, &sum, 0));
     if (!is_view) return ST_OK;
@@ -45,12 +43,6 @@ static status terms_add(partition *c, op_list list, const tensor_id *terms, int3
     copy.in[0] = sum.out[0];
     copy.out[0] = y;
     return op_append(c->p, list, &copy, 0);
-}
-
-status partition_terms_add(partition *c, op_list list, const tensor_id *terms, int32_t count,
-                           tensor_id y)
-{
-    return terms_add(c, list, terms, count, false, y);
 }
 
 // If other ranks have the part too, each rank adds its own shards only.
@@ -96,10 +88,10 @@ static status product_push(partition *c, op_list list, const op_node *node)
     tensor_id terms[OP_CUT_MAX_TERMS], sum = y;
     for (int32_t k = 0; k < count; k++) TRY(term_make(c, y, count, &terms[k]));
     TRY(product_terms(c, list, node, terms));
-    if (node->in[2] == TENSOR_NONE) return terms_add(c, list, terms, count, false, y);
+    if (node->in[2] == TENSOR_NONE) return partition_terms_add(c, list, terms, count, y);
     const op_tensor like = *op_at(c->p, y);
     TRY(partition_make(c, y, "sum", like.type, like.dims[0], like.dims[1], &sum));
-    TRY(terms_add(c, list, terms, count, false, sum));
+    TRY(partition_terms_add(c, list, terms, count, sum));
     op_node bias = op_node_of(OP_ADD_BIAS);
     bias.in[0] = sum;
     bias.in[1] = node->in[2];
@@ -126,7 +118,7 @@ static status squares_push(partition *c, op_list list, const op_node *node)
         }
         TRY(op_append(c->p, list, &term, 0));
     }
-    return terms_add(c, list, terms, count, false, node->out[0]);
+    return partition_terms_add(c, list, terms, count, node->out[0]);
 }
 
 // ---- dx = dy w over cut rows of w ---------------------------------------------------------------
@@ -171,7 +163,31 @@ static status dx_push(partition *c, op_list list, const op_node *node)
         term.out[0] = terms[k];
         TRY(op_append(c->p, list, &term, 0));
     }
-    return terms_add(c, list, terms, count, false, node->out[0]);
+    return partition_terms_add(c, list, terms, count, node->out[0]);
+}
+
+// ---- the rotated part of latent keys: a sum over heads --------------------------------------------
+
+// Each term is the sum over some heads. All ranks have as many terms as shards and heads allow.
+static status rotated_push(partition *c, op_list list, const op_node *node)
+{
+    const int32_t ways = c->how->ways, heads = node->attrs.heads * ways;
+    const int32_t all = c->how->ordered ? cut_common_divisor(c->how->shards, heads) : ways;
+    const int32_t count = all / ways, each = heads / all;
+    tensor_id terms[OP_CUT_MAX_TERMS];
+    ASSERT(count >= 1 && count <= OP_CUT_MAX_TERMS && count * ways == all);
+    for (int32_t k = 0; k < count; k++) {
+        op_node term = *node;
+        TRY(term_make(c, node->out[0], count, &term.out[0]));
+        terms[k] = term.out[0];
+        if (count > 1) {
+            const int64_t columns = (int64_t)each * node->attrs.head_dim;
+            term.attrs.heads = term.attrs.kv_heads = each;
+            TRY(partition_columns(c, node->in[0], k * columns, (k + 1) * columns, &term.in[0]));
+        }
+        TRY(op_append(c->p, list, &term, 0));
+    }
+    return partition_terms_add(c, list, terms, count, node->out[0]);
 }
 
 // Appends one term per rank. exact: an id is in one piece of the table, so the terms of other ranks
@@ -185,7 +201,7 @@ static status term_push(partition *c, op_list list, const op_node *node, bool ex
     }
     TRY(term_make(c, node->out[0], 1, &term.out[0]));
     TRY(op_append(c->p, list, &term, 0));
-    return terms_add(c, list, &term.out[0], 1, exact, node->out[0]);
+    return partition_terms_add(c, list, &term.out[0], 1, node->out[0]);
 }
 
 status partition_sum(partition *c, op_list list, const op_node *node)
@@ -205,7 +221,7 @@ status partition_sum(partition *c, op_list list, const op_node *node)
         if (cut_in_terms(c->how)) return partition_expert_terms(c, list, node);
         return term_push(c, list, node, false);
     case OP_LATENT_DR:
-        return term_push(c, list, node, false);
+        return rotated_push(c, list, node);
     default:
         return fail(ST_INTERNAL, "%s makes a sum over ranks, but no rule adds the terms",
                     op_kind_of(node->code)->name);
@@ -284,5 +300,5 @@ status partition_head(partition *c, op_list list, const op_node *node)
         TRY(op_append(c->p, list, &apart, 0));
         terms[k] = apart.out[0];
     }
-    return terms_add(c, list, terms, count, false, dx);
+    return partition_terms_add(c, list, terms, count, dx);
 }
