@@ -182,8 +182,8 @@ static void run_fp32(const kern_context *kernels, const router *r, const float *
     assert_int_equal(kern_run(kernels, &call), ST_OK);
 }
 
-// Ranks with the first rows and with the others of each sequence, and the choices of all, in another
-// order within a sequence: the gradients are those of whole sequences, to the bit.
+// Ranks with the first rows and with the others of each sequence, and the choices of all, in
+// another order within a sequence: the gradients are those of whole sequences, to the bit.
 static void pieces_are_rows_of_the_whole(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
 // The rows over which the loss that balances experts is even: those of a token's sequence, or of
 // all sequences of the call.
 //
-// A rank that has pieces of sequences (op/pass/context.h, op/pass/partition.h) also has `whole`, the
-// choices of all tokens of these sequences, one sequence after the other. Choices are counted, so
-// the order of the tokens within a sequence changes no bit.
+// A rank that has pieces of sequences (op/pass/context.h, op/pass/partition.h) also has `whole`:
+// the choices of all tokens of these sequences, one sequence after the other. Choices are counted,
+// so the order of the tokens within a sequence changes no bit.
 #ifndef KERNELS_ROUTE_ROWS_H
 #define KERNELS_ROUTE_ROWS_H
 

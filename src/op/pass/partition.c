@@ -528,23 +528,12 @@ static bool is_by_heads(op_code code)
     return code == OP_ROPE || code == OP_ATTENTION || code == OP_ATTENTION_BWD;
 }
 
-// A loss that is even over whole sequences counts the choices of all of a sequence's rows.
-static status choices_add(partition *c, op_list list, tensor_id ids, int operand, op_node *local)
-{
-    const op_attrs *a = &local->attrs;
-    if (!(a->aux_loss > 0.0f) || a->aux_batch) return ST_OK;
-    if (!placement_equal(c->state[ids].at, rows_cut) || c->how->ways == 1) return ST_OK;
-    local->piece.row_ways = c->how->ways;
-    local->piece.row_at = c->how->at;
-    return partition_all_rows(c, list, ids, &local->in[operand]);
-}
-
 // Each rank counts its own rows; the first rank counts those that all ranks have.
 static status routes_push(partition *c, op_list list, const op_node *node)
 {
     op_node local = *node;
     const bool is_own = placement_equal(c->state[node->in[0]].at, rows_cut);
-    if (node->in[2] != TENSOR_NONE) TRY(choices_add(c, list, node->in[0], 3, &local));
+    if (node->in[2] != TENSOR_NONE) TRY(partition_choices(c, list, node->in[0], 3, &local));
     if (!is_own && c->how->at > 0) return ST_OK;
     for (int i = 1; i < OP_MAX_IN; i++) {
         if (node->in[i] == TENSOR_NONE) continue;
@@ -582,7 +571,7 @@ static status node_push(partition *c, op_list list, const op_node *node)
         !c->how->rows || placement_equal(rule.in[0], rows_cut) || cut_in_terms(c->how);
     if (is_grouped(node->code) && !has_own_rows) local.in[2] = TENSOR_NONE;
     TRY(outputs_set(c, node, &rule));
-    if (node->code == OP_ROUTE_BWD) TRY(choices_add(c, list, node->in[2], 4, &local));
+    if (node->code == OP_ROUTE_BWD) TRY(partition_choices(c, list, node->in[2], 4, &local));
     if (partition_shares_keys(c, node)) return partition_attention(c, list, node, &local);
     const bool is_sum = rule.out[0].kind == PLACE_PARTIAL &&
                         op_at(c->whole, node->out[0])->role != ROLE_WEIGHT_GRAD;

@@ -115,6 +115,9 @@ NODISCARD status partition_sum(partition *c, op_list list, const op_node *node);
 // rows of tokens, of terms.
 NODISCARD status partition_expert_terms(partition *c, op_list list, const op_node *node);
 NODISCARD status partition_tokens(partition *c, op_list list, const op_node *node);
+// Gives a node of a router the choices of whole sequences as an operand, where a loss needs them.
+NODISCARD status partition_choices(partition *c, op_list list, tensor_id ids, int operand,
+                                   op_node *local);
 // Begin of shard `s` among this rank's columns of a part.
 int64_t partition_shard_begin(const partition *c, const cut_parts *parts, int i, int32_t s);
 // Makes y the sum of `count` terms of each rank.

@@ -166,7 +166,7 @@ static status dx_push(partition *c, op_list list, const op_node *node)
     return partition_terms_add(c, list, terms, count, node->out[0]);
 }
 
-// ---- the rotated part of latent keys: a sum over heads --------------------------------------------
+// ---- the rotated part of latent keys ------------------------------------------------------------
 
 // Each term is the sum over some heads. All ranks have as many terms as shards and heads allow.
 static status rotated_push(partition *c, op_list list, const op_node *node)
