@@ -171,7 +171,9 @@ static void test_same_bits(void **state)
             }
         }
         // All pairs but SwiGLU, for which these shapes have too few rows or columns.
-        if (runs[r].backend != &kern_backend_cpu) { // only cpu fuses
+        if (runs[r].backend == &kern_backend_cuda) { // GELU of halves, not in place
+            assert_int_equal(joined, 2 * COUNT_OF(shapes));
+        } else if (runs[r].backend != &kern_backend_cpu) {
             assert_int_equal(joined, 0);
         } else {
             assert_int_equal(joined, most - 3 * COUNT_OF(shapes));
@@ -339,12 +341,50 @@ static void test_launch(void **state)
     arena_destroy(t.a);
 }
 
+// A library of products that is asked for GELU too, and has no algorithm.
+static cuda_product asked;
+
+static status product_refuse(cuda_queue *q, const cuda_product *p)
+{
+    (void)q;
+    if (p->gelu != NULL) asked = *p;
+    return ST_UNSUPPORTED;
+}
+
+// On a GPU the library of products gets a GEMM with GELU; without it both are launches with the
+// bits of two calls.
+static void test_gpu(void **state)
+{
+    (void)state;
+    backend_run run;
+    backend_run_init(&run, &kern_backend_cuda, KERN_SCALAR, 1);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        trial t = {.size = {70, 72, 64}, .type = DTYPE_BF16};
+        must(arena_create("joins", 0, &t.a));
+        product_make(&t, OP_MATMUL, true);
+        second_make(&t, OP_ACTIVATION, ACT_GELU_TANH, in_place != 0);
+        assert_true(compare(&t, &run));
+        memset(&asked, 0, sizeof(asked));
+        run.emulator.queue.product = product_refuse;
+        assert_true(compare(&t, &run));
+        run.emulator.queue.product = NULL;
+        // In place there is one result only, and the library would write two.
+        assert_ptr_equal(asked.gelu, in_place != 0 ? NULL : t.second.out[0].data);
+        assert_int_equal(asked.gelu_stride, in_place != 0 ? 0 : 72 + PAD);
+        t.second.attrs.activation = ACT_SILU;
+        assert_false(kern_joins(&run.context, &t.first, &t.second));
+        arena_destroy(t.a);
+    }
+    backend_runs_deinit(&run, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_apart),
-        cmocka_unit_test(test_planned),   cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_gpu),    cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_swiglu), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_apart),  cmocka_unit_test(test_planned),
+        cmocka_unit_test(test_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

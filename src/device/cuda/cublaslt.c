@@ -15,7 +15,8 @@ typedef struct shape {
     int32_t type[3], alignment[3];
     int32_t a_transposed, b_transposed, accumulate;
     int32_t bias_type, bias_alignment; // -1: no bias
-    int32_t unused;
+    int32_t gelu_alignment;            // -1: no gelu
+    int64_t gelu_stride;
 } shape;
 
 typedef struct prepared {
@@ -91,6 +92,8 @@ static shape shape_of(const cuda_product *p)
     s.accumulate = p->accumulate;
     s.bias_type = p->bias != NULL ? type_of(p->bias_type) : -1;
     s.bias_alignment = p->bias != NULL ? alignment_of(p->bias) : -1;
+    s.gelu_alignment = p->gelu != NULL ? alignment_of(p->gelu) : -1;
+    s.gelu_stride = p->gelu != NULL ? p->gelu_stride : 0;
     return s;
 }
 
@@ -110,30 +113,49 @@ static bool set(const lt_products *p, lt_product product, int attribute, const v
     return p->library.product_set(product, attribute, value, bytes) == 0;
 }
 
+// The library's work after the sums. With GELU its D is gelu of what it also writes to its
+// auxiliary matrix, our c. The addresses tell their alignment to the library's choice.
+static bool epilogue_set(const lt_products *p, const prepared *s, const cuda_product *of)
+{
+    const shape *k = &s->key;
+    const bool biased = k->bias_type >= 0, gelu = of->gelu != NULL;
+    const uint32_t epilogue = !gelu    ? LT_EPILOGUE_BIAS
+                              : biased ? LT_EPILOGUE_GELU_AUX_BIAS
+                                       : LT_EPILOGUE_GELU_AUX;
+    bool ok = true;
+    if (biased || gelu) ok = set(p, s->product, LT_EPILOGUE, &epilogue, sizeof(epilogue));
+    if (biased) {
+        ok = ok && set(p, s->product, LT_BIAS_TYPE, &k->bias_type, sizeof(k->bias_type));
+        ok = ok && set(p, s->product, LT_BIAS, &of->bias, sizeof(of->bias));
+    }
+    if (gelu) {
+        ok = ok && set(p, s->product, LT_AUX_STRIDE, &k->stride[2], sizeof(k->stride[2]));
+        ok = ok && set(p, s->product, LT_AUX, &of->c.data, sizeof(of->c.data));
+    }
+    return ok;
+}
+
 // Stored by columns, our matrix is its transpose: rows and columns change places. Their A is our B.
-static bool prepare(lt_products *p, prepared *s, const void *bias)
+static bool prepare(lt_products *p, prepared *s, const cuda_product *of)
 {
     const shape *k = &s->key;
     const int32_t transpose_a = k->b_transposed, transpose_b = k->a_transposed;
-    const uint32_t epilogue = LT_EPILOGUE_BIAS;
     lt_choice choice;
     int count = 0;
     memset(&choice, 0, sizeof(choice));
     bool ok = p->library.product_create(&s->product, LT_COMPUTE_F32, LT_TYPE_F32) == 0;
     ok = ok && set(p, s->product, LT_TRANSPOSE_A, &transpose_a, sizeof(transpose_a));
     ok = ok && set(p, s->product, LT_TRANSPOSE_B, &transpose_b, sizeof(transpose_b));
-    if (k->bias_type >= 0) {
-        ok = ok && set(p, s->product, LT_EPILOGUE, &epilogue, sizeof(epilogue));
-        ok = ok && set(p, s->product, LT_BIAS_TYPE, &k->bias_type, sizeof(k->bias_type));
-        // The address tells its alignment to the library's choice.
-        ok = ok && set(p, s->product, LT_BIAS, &bias, sizeof(bias));
-    }
+    ok = ok && epilogue_set(p, s, of);
     for (int i = 0; i < 3 && ok; i++) {
+        const int64_t stride = i == 2 && of->gelu != NULL ? k->gelu_stride : k->stride[i];
         ok = p->library.layout_create(&s->layout[i], k->type[i], (uint64_t)k->columns[i],
-                                      (uint64_t)k->rows[i], k->stride[i]) == 0;
+                                      (uint64_t)k->rows[i], stride) == 0;
     }
     for (int i = 0; i < 4 && ok; i++) { // their A, B, C, D
-        const uint32_t bytes = (uint32_t)k->alignment[i == 0 ? 1 : i == 1 ? 0 : 2];
+        const bool of_gelu = i >= 2 && k->gelu_alignment >= 0;
+        const int32_t ours = k->alignment[i == 0 ? 1 : i == 1 ? 0 : 2];
+        const uint32_t bytes = (uint32_t)(of_gelu ? k->gelu_alignment : ours);
         ok = p->library.preference_set(p->preference, LT_ALIGNMENT_A + i, &bytes, sizeof(bytes)) ==
              0;
     }
@@ -154,7 +176,7 @@ static prepared *prepared_of(lt_products *p, const cuda_product *product)
         if (s->used) continue;
         s->used = true;
         s->key = key;
-        s->works = prepare(p, s, product->bias);
+        s->works = prepare(p, s, product);
         return s;
     }
     return NULL;
@@ -209,16 +231,26 @@ status lt_products_post(lt_products *p, const cuda_product *product, cuda_stream
         (product->bias != NULL && !is_known(product->bias_type))) {
         return refuse(product);
     }
+    // The library's rule for the auxiliary matrix of GELU.
+    if (product->gelu != NULL && (product->c.stride % 8 != 0 || product->accumulate ||
+                                  ((uintptr_t)product->c.data & 15) != 0)) {
+        return refuse(product);
+    }
     const prepared *s = prepared_of(p, product);
     if (s == NULL || !s->works) return refuse(product);
     if (product->bias != NULL &&
         !set(p, s->product, LT_BIAS, &product->bias, sizeof(product->bias))) {
         return refuse(product);
     }
+    if (product->gelu != NULL &&
+        !set(p, s->product, LT_AUX, &product->c.data, sizeof(product->c.data))) {
+        return refuse(product);
+    }
+    void *const out = product->gelu != NULL ? product->gelu : product->c.data;
     const int r = p->library.multiply(p->handle, s->product, &alpha, product->b.data, s->layout[1],
-                                      product->a.data, s->layout[0], &beta, product->c.data,
-                                      s->layout[2], product->c.data, s->layout[2], &s->algorithm,
-                                      workspace, (size_t)p->workspace_bytes, stream);
+                                      product->a.data, s->layout[0], &beta, out, s->layout[2], out,
+                                      s->layout[2], &s->algorithm, workspace,
+                                      (size_t)p->workspace_bytes, stream);
     if (r == 0) return ST_OK;
     return fail(ST_DEVICE, "cuBLASLt fails with status %d on a product (%lld, %lld) x (%lld, %lld)",
                 r, (long long)product->a.rows, (long long)product->a.columns,

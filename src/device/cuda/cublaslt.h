@@ -23,8 +23,12 @@ enum {
     LT_TRANSPOSE_B = 4,
     LT_EPILOGUE = 7,
     LT_BIAS = 8,
+    LT_AUX = 11, // what GELU is of, as an output
+    LT_AUX_STRIDE = 12,
     LT_BIAS_TYPE = 26,
     LT_EPILOGUE_BIAS = 4,
+    LT_EPILOGUE_GELU_AUX = 160,
+    LT_EPILOGUE_GELU_AUX_BIAS = 164,
     LT_WORKSPACE_BYTES = 1, // attributes of a preference
     LT_ALIGNMENT_A = 5,     // and of B, C, D
     LT_MAX_ALIGNMENT = 256

@@ -24,6 +24,8 @@ struct lt_product_struct {
     int32_t transpose_a, transpose_b, bias_type;
     uint32_t epilogue;
     const void *bias;
+    float *aux;
+    int64_t aux_stride;
 };
 struct lt_layout_struct {
     int type;
@@ -69,8 +71,11 @@ static int fake_product_set(lt_product p, int attribute, const void *value, size
                : attribute == LT_EPILOGUE    ? (void *)&p->epilogue
                : attribute == LT_BIAS        ? (void *)&p->bias
                : attribute == LT_BIAS_TYPE   ? (void *)&p->bias_type
+               : attribute == LT_AUX         ? (void *)&p->aux
+               : attribute == LT_AUX_STRIDE  ? (void *)&p->aux_stride
                                              : NULL;
-    if (to == NULL || bytes != (attribute == LT_BIAS ? sizeof(void *) : 4)) return 7;
+    const bool wide = attribute == LT_BIAS || attribute == LT_AUX || attribute == LT_AUX_STRIDE;
+    if (to == NULL || bytes != (wide ? 8 : 4)) return 7;
     memcpy(to, value, bytes);
     return 0;
 }
@@ -163,14 +168,28 @@ static float element(const void *data, lt_layout l, uint64_t row, uint64_t colum
     return ((const float *)data)[(int64_t)r + (int64_t)k * l->stride];
 }
 
+static float gelu_of(float x)
+{
+    return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+}
+
+// By the library's rules for its auxiliary matrix.
+static bool aux_is_right(lt_product p, lt_layout d)
+{
+    return p->aux != NULL && ((uintptr_t)p->aux & 15) == 0 && p->aux_stride % 8 == 0 &&
+           p->aux_stride >= (int64_t)d->rows;
+}
+
 // NOLINTNEXTLINE(readability-function-size): the signature is the library's
 static int fake_multiply(LT_MULTIPLY_PARAMETERS)
 {
+    const bool gelu = p->epilogue >= LT_EPILOGUE_GELU_AUX;
     float *to = d;
     products++;
     if (h == NULL || stream == NULL || c != d || c_layout != d_layout || workspace == NULL)
         return 7;
     if (workspace_bytes != WORKSPACE || (uintptr_t)a % algorithm->data[0] != 0) return 7;
+    if (gelu && !aux_is_right(p, d_layout)) return 7;
     assert_true(*(const float *)alpha == 1.0f);
     for (uint64_t i = 0; i < d_layout->rows; i++) {
         for (uint64_t j = 0; j < d_layout->columns; j++) {
@@ -181,8 +200,9 @@ static int fake_multiply(LT_MULTIPLY_PARAMETERS)
                        element(b, b_layout, k, j, p->transpose_b);
             }
             if (*(const float *)beta != 0.0f) sum += *(const float *)beta * *out;
-            if (p->epilogue == LT_EPILOGUE_BIAS) sum += ((const float *)p->bias)[i];
-            *out = sum;
+            if ((p->epilogue & LT_EPILOGUE_BIAS) != 0) sum += ((const float *)p->bias)[i];
+            if (gelu) p->aux[(int64_t)i + (int64_t)j * p->aux_stride] = sum;
+            *out = gelu ? gelu_of(sum) : sum;
         }
     }
     return 0;
@@ -221,11 +241,12 @@ static void product_check(lt_products *p, int form, const int64_t size[3])
 {
     static int stream, workspace;
     const int64_t m = size[0], n = size[1], k = size[2];
-    const bool ta = (form & 1) != 0, tb = (form & 2) != 0, adds = (form & 12) == 4;
-    const bool biased = (form & 12) == 8;
+    const bool ta = (form & 1) != 0, tb = (form & 2) != 0, adds = form / 4 == 1;
+    const bool biased = form / 4 == 2 || form / 4 == 3, gelu = form / 4 >= 3;
     operand a = operand_make(ta ? k : m, ta ? m : k, 3),
             b = operand_make(tb ? n : k, tb ? k : n, 0);
-    operand c = operand_make(m, n, 5), bias = operand_make(1, n, 0);
+    operand c = operand_make(m, n, gelu ? (int)(8 - n % 8) : 5), bias = operand_make(1, n, 0);
+    operand activated = operand_make(m, n, 1);
     float want[MAX][MAX];
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n; j++) {
@@ -240,11 +261,16 @@ static void product_check(lt_products *p, int form, const int64_t size[3])
                                   .b_transposed = tb,
                                   .accumulate = adds,
                                   .bias = biased ? bias.data : NULL,
-                                  .bias_type = DTYPE_F32};
+                                  .bias_type = DTYPE_F32,
+                                  .gelu = gelu ? activated.data : NULL,
+                                  .gelu_stride = activated.m.stride};
     assert_int_equal(lt_products_post(p, &product, (cuda_stream)(void *)&stream, &workspace),
                      ST_OK);
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n; j++) assert_true(at(&c.m, i, j, false) == want[i][j]);
+        for (int64_t j = 0; j < n && gelu; j++) {
+            assert_true(at(&activated.m, i, j, false) == gelu_of(want[i][j]));
+        }
         for (int64_t j = n; j < c.m.stride; j++) { // the gaps are as they were
             assert_true(c.data[i * c.m.stride + j] == value((int)(i * c.m.stride + j)));
         }
@@ -253,6 +279,7 @@ static void product_check(lt_products *p, int form, const int64_t size[3])
     free(b.data);
     free(c.data);
     free(bias.data);
+    free(activated.data);
 }
 
 static void products_by_rows_are_exact(void **state)
@@ -264,10 +291,10 @@ static void products_by_rows_are_exact(void **state)
     assert_int_equal(lt_products_create(&library, WORKSPACE, &p), ST_OK);
     for (int turn = 0; turn < 2; turn++) {
         for (int i = 0; i < COUNT_OF(sizes); i++) {
-            for (int form = 0; form < 12; form++) product_check(p, form, sizes[i]);
+            for (int form = 0; form < 20; form++) product_check(p, form, sizes[i]);
         }
-        assert_int_equal(choices, 48); // once for each shape
-        assert_int_equal(products, 48 * (turn + 1));
+        assert_int_equal(choices, 80); // once for each shape
+        assert_int_equal(products, 80 * (turn + 1));
     }
     lt_products_destroy(p);
     assert_int_equal(live, 0);
@@ -291,6 +318,12 @@ static void a_refused_product_is_told(void **state)
         assert_non_null(strstr(error_last()->text, "no algorithm for a product (4, 4) x (4, 4)"));
     }
     assert_int_equal(choices, before + 1);
+    product.b.type = DTYPE_F32; // GELU of a matrix whose rows are not aligned for the library
+    product.gelu = a.data + 4;
+    product.gelu_stride = 4;
+    assert_int_equal(lt_products_post(p, &product, (cuda_stream)(void *)&stream, &workspace),
+                     ST_UNSUPPORTED);
+    product.gelu = NULL;
     product.b.type = DTYPE_F64;
     assert_int_equal(lt_products_post(p, &product, (cuda_stream)(void *)&stream, &workspace),
                      ST_UNSUPPORTED);

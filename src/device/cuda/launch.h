@@ -30,13 +30,15 @@ typedef struct cuda_matrix {
 } cuda_matrix;
 
 // c = op(a) op(b) + bias, or c += op(a) op(b), with sums in fp32. op(a) is (M, K), op(b) is (K, N),
-// c is (M, N).
+// c is (M, N). With `gelu` the library also writes gelu (tanh form) of c there, of the type of c.
 typedef struct cuda_product {
     cuda_matrix a, b, c;
     bool a_transposed, b_transposed; // op(x) is the transpose of x
     bool accumulate;                 // c continues from its present value; bias is NULL
     const void *bias;                // [N], added to every row; NULL: none
     dtype bias_type;
+    void *gelu; // (M, N), dense in rows of gelu_stride; NULL: not wanted
+    int64_t gelu_stride;
 } cuda_product;
 
 struct cuda_queue {

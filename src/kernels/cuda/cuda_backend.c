@@ -11,6 +11,7 @@ const kern_backend kern_backend_cuda = {
     .run = {CUDA_ROWS(CUDA_ROW)},
 #undef CUDA_ROW
     .poison_rest = cuda_poison_rest,
+    .fuses = {[OP_MATMUL] = cuda_fuses_matmul},
     .workspace_bytes =
         {
             [OP_BIAS_DW] = cuda_columns_workspace,

@@ -135,6 +135,10 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
 CUDA_ROWS(CUDA_DECLARE)
 #undef CUDA_DECLARE
 
+// Returns whether GELU of the result of a MATMUL is a part of its launch.
+bool cuda_fuses_matmul(const kern_context *context, const kern_call *first,
+                       const kern_call *second);
+
 // Bytes of workspace of the operations that need some.
 int64_t cuda_columns_workspace(const kern_call *call, int threads);
 int64_t cuda_embedding_dw_workspace(const kern_call *call, int threads);

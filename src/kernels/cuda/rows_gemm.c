@@ -56,8 +56,9 @@ int64_t cuda_gemm_shared(bool half)
     return half ? HALF_SHARED : PLAIN_SHARED;
 }
 
-// *done: the library has the product.
-static status library_run(const kern_context *context, const cuda_gemm_args *args, bool *done)
+// *done: the library has the product. gelu: of c, which the library writes too; NULL: not wanted.
+static status library_run(const kern_context *context, const cuda_gemm_args *args,
+                          const cuda_view *gelu, bool *done)
 {
     const bool continues = args->before.data != NULL;
     *done = false;
@@ -70,7 +71,9 @@ static status library_run(const kern_context *context, const cuda_gemm_args *arg
                                   .b_transposed = args->b_along_n == 0,
                                   .accumulate = continues,
                                   .bias = args->bias.data,
-                                  .bias_type = (dtype)args->bias.type};
+                                  .bias_type = (dtype)args->bias.type,
+                                  .gelu = gelu != NULL ? gelu->data : NULL,
+                                  .gelu_stride = gelu != NULL ? gelu->stride : 0};
     const status st = context->queue->product(context->queue, &product);
     *done = st == ST_OK;
     return st == ST_UNSUPPORTED ? ST_OK : st;
@@ -85,13 +88,18 @@ static const char *half_kernel(const cuda_gemm_args *args)
     return names[args->a.type == DTYPE_BF16 ? 0 : 1][order];
 }
 
-status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args)
+static bool sizes_set(cuda_gemm_args *args)
 {
-    bool done = false;
     args->m = args->c.rows;
     args->n = args->c.columns;
     args->k = args->a_along_m ? args->a.rows : args->a.columns;
-    if (args->m > 0 && args->n > 0 && args->k > 0) TRY(library_run(context, args, &done));
+    return args->m > 0 && args->n > 0 && args->k > 0;
+}
+
+status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args)
+{
+    bool done = false;
+    if (sizes_set(args)) TRY(library_run(context, args, NULL, &done));
     if (done) return ST_OK;
     const bool half = cuda_gemm_is_half(args);
     const int64_t side = cuda_gemm_side(half);
@@ -105,6 +113,29 @@ status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args)
                            sizeof(*args));
 }
 
+// The library computes gelu of sums that it has not rounded yet.
+bool cuda_fuses_matmul(const kern_context *context, const kern_call *first, const kern_call *second)
+{
+    (void)context;
+    const kern_tensor *y = &first->out[0], *gelu = &second->out[0];
+    const bool halves = y->type == DTYPE_BF16 || y->type == DTYPE_F16;
+    return second->code == OP_ACTIVATION && second->attrs.activation == ACT_GELU_TANH && halves &&
+           first->attrs.activation == ACT_NONE && gelu->type == y->type && !first->strict &&
+           first->in[0].type == y->type && first->in[1].type == y->type;
+}
+
+// Both calls by the library, or one after the other by our own kernels.
+static status matmul_gelu(const kern_context *context, cuda_gemm_args *args, const kern_call *gelu)
+{
+    bool done = false;
+    const cuda_view view = cuda_view_of(&gelu->out[0]);
+    const bool in_place = view.data == args->c.data; // the library writes both results
+    if (sizes_set(args) && !in_place) TRY(library_run(context, args, &view, &done));
+    if (done) return ST_OK;
+    TRY(cuda_gemm_run(context, args));
+    return cuda_row_activation(context, gelu);
+}
+
 // y (N, M) = act(x (N, K) w (M, K)^T + bias)
 status cuda_row_matmul(const kern_context *context, const kern_call *c)
 {
@@ -114,6 +145,7 @@ status cuda_row_matmul(const kern_context *context, const kern_call *c)
                            .bias = cuda_view_of(&c->in[2]),
                            .c = cuda_view_of(&c->out[0]),
                            .activation = (int32_t)c->attrs.activation};
+    if (c->then != NULL) return matmul_gelu(context, &args, c->then);
     return cuda_gemm_run(context, &args);
 }
 
