@@ -4,9 +4,9 @@
   tools/make_language_model.py FOLDER [--out share/language/trigrams.txt]
 
 FOLDER is filled with Debian packages (`apt-get download`, nothing is installed): the manual pages of manpages-LANGUAGE
-and the pages of gnome-user-docs are trained on, with share/text/kjv.txt; fortunes-LANGUAGE, debian-faq-LANGUAGE,
-installation-guide-amd64 and aptitude-doc-fi are held out. A language that has none of these keeps a tenth of its
-paragraphs apart. Only counts of trigrams go into the file, and the same packages give the same bytes.
+and the pages of gnome-user-docs are trained on, with share/text/kjv.txt and, where there are no manual pages, the
+messages of libreoffice-l10n-LANGUAGE; fortunes-LANGUAGE, debian-faq-LANGUAGE, installation-guide-amd64, aptitude-doc-fi
+and libreoffice-help-LANGUAGE are held out. A language that has none of these keeps a tenth of its paragraphs apart. Only counts of trigrams go into the file, and the same packages give the same bytes.
 
 The model is a distribution over trigrams of letters for each language: those that are frequent in any language
 (ROWS of each) and one row for all others, in quarters of a bit. To add a language: a line in LANGUAGES and one in
@@ -21,17 +21,20 @@ import math
 import os
 import random
 import re
+import struct
 import subprocess
 import sys
 
 # The name, its packages of manual pages and its folder in gnome-user-docs.
 LANGUAGES = [("en", "manpages", "C")] + [(n, f"manpages-{n}", n) for n in
              "ca cs da de es fi fr hr hu id it lv nb nl pl".split()] + [("pt", "manpages-pt-br", "pt_BR")] + \
-            [(n, f"manpages-{n}", n) for n in "ro sv tr vi ru uk sr".split()]
+            [(n, f"manpages-{n}", n) for n in "ro sv tr vi ru uk sr sk sl lt gl bg".split()]
 HELD = ["fortunes", "fortunes-min", "debian-faq", "installation-guide-amd64", "aptitude-doc-fi"] + \
-       [f"fortunes-{n}" for n in "de es it pl ru cs br".split()] + [f"debian-faq-{n}" for n in "de fr it nl pt ru".split()]
-NONE = {"manpages-ca", "manpages-hr", "manpages-lv"}  # Debian has no such package
-CYRILLIC = {"ru", "uk", "sr"}
+       [f"fortunes-{n}" for n in "de es it pl ru cs br bg".split()] + [f"debian-faq-{n}" for n in "de fr it nl pt ru".split()]
+HELP = "libreoffice-help-{}/usr/share/libreoffice/help/{}/**/*.html"
+MESSAGES = "sk sl lt gl bg".split()
+NONE = {f"manpages-{n}" for n in ["ca", "hr", "lv"] + MESSAGES}  # Debian has no such package
+CYRILLIC = {"ru", "uk", "sr", "bg"}
 ROWS, TEXT_MAX, SHARE_OF_COUNT = 400, 700_000, 0.5
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -84,6 +87,16 @@ def tagged(path, drop, take):
     return [" ".join(html.unescape(re.sub(r"<[^>]+>", "", p)).split()) for p in found]
 
 
+def messages(path):
+    """The translations of a catalog of messages, which lie behind one table of lengths and places."""
+    with open(path, "rb") as f:
+        data = f.read()
+    count, at = struct.unpack("<I4xI", data[8:20])
+    places = [struct.unpack_from("<II", data, at + 8 * i) for i in range(count)]
+    parts = [p for n, begin in places for p in data[begin:begin + n].decode("utf8", "replace").split("\0")]
+    return [" ".join(html.unescape(re.sub(r"<[^>]+>|[_~](?=\w)", "", p)).split()) for p in parts]
+
+
 def prose(paragraphs, without=frozenset()):
     """Paragraphs of eight words or more that are nearly all letters, each once."""
     kept = [p for p in paragraphs if len(p.split()) >= 8 and sum(c.isalpha() or c == " " for c in p) > 0.9 * len(p)]
@@ -102,6 +115,8 @@ def trained(folder, name, manual, guide):
     for p in find(folder, f"{manual}/usr/share/man/**/*.gz"):
         if "latin" not in p:
             out += manual_page(p)
+    for p in find(folder, f"libreoffice-l10n-{name}/**/*.mo") if name in MESSAGES else []:
+        out += messages(p)
     if name == "en":
         out += content("share/text/kjv.txt").split("\n")
     return out
@@ -111,17 +126,21 @@ def held_out(folder, name):
     guides, quotes = [], []
     faq = "debian-faq" if name == "en" else f"debian-faq-{name}"
     for p in find(folder, f"installation-guide-amd64/usr/share/doc/*/{name}/*.html") + \
-            find(folder, f"{faq}/usr/share/doc/**/*.html*") + find(folder, f"aptitude-doc-{name}/**/*.html"):
+            find(folder, f"{faq}/usr/share/doc/**/*.html*") + find(folder, f"aptitude-doc-{name}/**/*.html") + \
+            find(folder, HELP.format(name, name)):
         guides += tagged(p, "pre|code|script|style|head", "p|li|dd")
-    package = "fortunes" if name == "en" else "fortunes-" + {"pt": "br"}.get(name, name)
+    package = "fortunes" if name == "en" else "fortunes-" + {"pt": "br", "sk": "cs"}.get(name, name)
     for p in find(folder, f"{package}/usr/share/games/fortunes*/**"):
+        if package == "fortunes-cs" and p.endswith("-sk") != (name == "sk"):
+            continue
         if not p.endswith((".dat", ".u8")) and not os.path.islink(p) and not re.search(r"/off|/sk/|asciiart|banner", p):
             quotes += [" ".join(x.split()) for x in content(p).split("\n%")]
     return {"guides": prose(guides), "quotes": prose(quotes)}
 
 
 def unpack(folder):
-    names = ["gnome-user-docs"] + HELD + [m for _, m, _ in LANGUAGES if m not in NONE]
+    names = ["gnome-user-docs"] + HELD + [m for _, m, _ in LANGUAGES if m not in NONE] + \
+            [f"libreoffice-l10n-{n}" for n in MESSAGES] + [f"libreoffice-help-{n}" for n in ("en-us", "sl", "gl")]
     missing = [n for n in names if not glob.glob(os.path.join(folder, n + "_*.deb"))]
     if missing:
         subprocess.run(["apt-get", "download", *missing], cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -138,6 +157,8 @@ def read_texts(folder):
         held[name] = {k: [p for p in v if p not in english] for k, v in held_out(folder, name).items() if v}
         if name == "en":  # pages that nobody translated
             english = set(texts) | {p for v in held[name].values() for p in v}
+            for p in find(folder, HELP.format("en-us", "en-US")):
+                english |= set(tagged(p, "pre|code|script|style|head", "p|li|dd"))
         random.Random(1).shuffle(texts)
         if not held[name]:
             count = len(texts) // 10
@@ -207,7 +228,7 @@ def main():
     weights = fit(train)
     os.makedirs(os.path.dirname(a.out), exist_ok=True)
     with open(a.out, "w") as f:
-        f.write("# Trigrams of letters of 24 languages; made by tools/make_language_model.py, see README.md.\n")
+        f.write(f"# Trigrams of letters of {len(names)} languages; made by tools/make_language_model.py, see README.md.\n")
         f.write(" ".join(names) + "\n")
         for g, row in weights.items():
             f.write((g.replace(" ", "_") if g != "?" else "?") + " " + "".join(DIGITS[w] for w in row) + "\n")

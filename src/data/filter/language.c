@@ -22,7 +22,7 @@ static const option rows[] = {
      .offset = AT(keep),
      .default_text = "en",
      .help = "languages to keep: en, ca, cs, da, de, es, fi, fr, hr, hu, id, it, lv, nb, nl, pl, "
-             "pt, ro, sv, tr, vi, ru, uk, sr, el, he, ar, hi, th, ja, ko, zh"},
+             "pt, ro, sv, tr, vi, ru, uk, sr, sk, sl, lt, gl, bg, el, he, ar, hi, th, ja, ko, zh"},
     {.key = "language.min_score",
      .kind = OPTION_REAL,
      .offset = AT(min_score),
@@ -65,7 +65,8 @@ static const language languages[] = {
     {"es", LATIN},  {"fi", LATIN},    {"fr", LATIN},      {"hr", LATIN},    {"hu", LATIN},
     {"id", LATIN},  {"it", LATIN},    {"lv", LATIN},      {"nb", LATIN},    {"nl", LATIN},
     {"pl", LATIN},  {"pt", LATIN},    {"ro", LATIN},      {"sv", LATIN},    {"tr", LATIN},
-    {"vi", LATIN},  {"ru", CYRILLIC}, {"uk", CYRILLIC},   {"sr", CYRILLIC}, {"el", GREEK},
+    {"vi", LATIN},  {"ru", CYRILLIC}, {"uk", CYRILLIC},   {"sr", CYRILLIC}, {"sk", LATIN},
+    {"sl", LATIN},  {"lt", LATIN},    {"gl", LATIN},      {"bg", CYRILLIC}, {"el", GREEK},
     {"he", HEBREW}, {"ar", ARABIC},   {"hi", DEVANAGARI}, {"th", THAI},     {"ja", KANA},
     {"ko", HANGUL}, {"zh", HAN},
 };
@@ -236,7 +237,7 @@ const data_filter data_filter_language = {
     .rows = rows,
     .row_count = COUNT_OF(rows),
     .rules = rules,
-    .version = 2,
+    .version = 3,
     .open = open_state,
     .close = close_state,
     .apply = apply};

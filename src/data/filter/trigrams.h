@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 
-enum { TRIGRAMS_LANGUAGES = 24, TRIGRAMS_PER_BIT = 4 };
+enum { TRIGRAMS_LANGUAGES = 29, TRIGRAMS_PER_BIT = 4 };
 extern const char trigrams_text[]; // made by CMake
 
 typedef struct trigrams trigrams;
