@@ -332,27 +332,37 @@ static void test_small_vocabularies(void **state)
 
     s = base; // added tokens, special and not; the longest wins; a prefix blank
     s.split = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}]}";
-    s.added = "{\"id\": 260, \"content\": \"<x>\", \"special\": false}, {\"id\": 300, \"content\": "
-              "\"<x>>\", \"special\": true}, {\"id\": 301, \"content\": \"</s>\", \"special\": "
+    s.added = "{\"id\": 260, \"content\": \"<x>\", \"special\": false}, {\"id\": 261, \"content\": "
+              "\"<x>>\", \"special\": true}, {\"id\": 262, \"content\": \"</s>\", \"special\": "
               "true}";
     assert_int_equal(open_small(a, s, &t), ST_OK);
-    assert_int_equal(data_tokenizer_vocab_size(t), 302);
-    assert_int_equal(data_tokenizer_eot(t), 301);
+    assert_int_equal(data_tokenizer_vocab_size(t), 263);
+    assert_int_equal(data_tokenizer_eot(t), 262);
     assert_int_equal(data_tokenizer_cuts(t), 0);
-    expect_ids(t, "ab<x>>", DATA_ENCODE_SPECIAL, (int32_t[]){' ', 256, 300}, 3);
+    expect_ids(t, "ab<x>>", DATA_ENCODE_SPECIAL, (int32_t[]){' ', 256, 261}, 3);
     expect_ids(t, "ab<x>>", 0, (int32_t[]){' ', 256, 260, ' ', '>'}, 5);
-    assert_int_equal(data_tokenizer_find(t, "<x>>"), 300);
+    assert_int_equal(data_tokenizer_find(t, "<x>>"), 261);
     assert_int_equal(data_tokenizer_find(t, "none"), -1);
+    data_tokenizer_close(t);
+
+    // The reference numbers added tokens that the vocabulary lacks one after the other.
+    s.added = "{\"id\": 260, \"content\": \"<x>\"}, {\"id\": 700, \"content\": \"<a>\"}, "
+              "{\"id\": 300, \"content\": \"<b>\"}";
+    assert_int_equal(open_small(a, s, &t), ST_OK);
+    assert_int_equal(data_tokenizer_vocab_size(t), 263);
+    assert_int_equal(data_tokenizer_find(t, "<a>"), 261);
+    assert_int_equal(data_tokenizer_find(t, "<b>"), 262);
     data_tokenizer_close(t);
 
     // A file that calls its end of text an ordinary token: a text that spells the token must not
     // end there.
-    s.added = "{\"id\": 300, \"content\": \"</s>\", \"special\": false}";
+    s.added =
+        "{\"id\": 260, \"content\": \"<x>\", \"special\": false}, {\"id\": 261, \"content\": \"</s>\", \"special\": false}";
     s.split = base.split;
     assert_int_equal(open_small(a, s, &t), ST_OK);
-    assert_int_equal(data_tokenizer_eot(t), 300);
+    assert_int_equal(data_tokenizer_eot(t), 261);
     expect_ids(t, "a</s>", 0, (int32_t[]){'a', '<', '/', 's', '>'}, 5);
-    expect_ids(t, "a</s>", DATA_ENCODE_SPECIAL, (int32_t[]){'a', 300}, 2);
+    expect_ids(t, "a</s>", DATA_ENCODE_SPECIAL, (int32_t[]){'a', 261}, 2);
     data_tokenizer_close(t);
     arena_destroy(a);
 }

@@ -99,10 +99,14 @@ typedef struct bpe_builder {
     const data_ids *ranks;
     int syntax;           // pattern_syntax of the file's expressions
     bpe_token *respelled; // by id; NULL: none. flags 0: not this one
+    bool renumbers;       // ids of added tokens are those that the reference gives them
+    int32_t *added_ids;   // by their place in the file; NULL: those of the file
 } bpe_builder;
 NODISCARD status bpe_build_begin(bpe_builder *b, arena *a, const char *path);
 // Checks before it allocates anything by id. token: as the file spells it.
 NODISCARD status bpe_build_tokens(bpe_builder *b, const json *vocab, const json *added_tokens);
+// The id of an added token by its place in the file, after bpe_build_tokens.
+int32_t bpe_build_added_id(const bpe_builder *b, const json *item, int64_t i);
 NODISCARD status bpe_build_merges_begin(bpe_builder *b, int64_t count);
 NODISCARD status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes,
                                  const char *right, int64_t right_bytes);

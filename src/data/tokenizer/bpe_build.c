@@ -120,6 +120,33 @@ static const char *vocab_at(const json *vocab, int64_t i, int64_t *bytes, int64_
     return text;
 }
 
+int32_t bpe_build_added_id(const bpe_builder *b, const json *item, int64_t i)
+{
+    return b->added_ids != NULL ? b->added_ids[i] : (int32_t)json_int(json_get(item, "id"), -1);
+}
+
+// The reference gives an added token that the vocabulary lacks the id behind the largest one so
+// far, whatever the file says.
+static status number_added(bpe_builder *b, const json *vocab, const json *added)
+{
+    const int64_t count = json_count(vocab);
+    int64_t last = -1, largest = -1;
+    if (!b->renumbers) return ST_OK;
+    TRY(arena_new(b->a, json_count(added) + 1, &b->added_ids));
+    for (int64_t i = 0; i < count; i++) {
+        int64_t bytes = 0, id = -1;
+        (void)vocab_at(vocab, i, &bytes, &id);
+        last = max_i64(last, id);
+    }
+    for (int64_t i = 0; i < json_count(added); i++) {
+        int64_t id = json_int(json_get(json_at(added, i), "id"), -1);
+        if (id > last) id = largest >= count ? largest + 1 : count;
+        largest = max_i64(largest, id);
+        b->added_ids[i] = (int32_t)max_i64(-1, min_i64(id, INT32_MAX));
+    }
+    return ST_OK;
+}
+
 static status measure(const bpe_builder *b, const json *vocab, const json *added, int64_t *out)
 {
     int64_t largest = -1;
@@ -138,7 +165,7 @@ static status measure(const bpe_builder *b, const json *vocab, const json *added
         }
         const int64_t id = json_int(json_get(item, "id"), -1);
         TRY(check_id(b, text, id));
-        largest = max_i64(largest, id);
+        largest = max_i64(largest, bpe_build_added_id(b, item, i));
     }
     // A few ids spread over millions would let a small file request much memory.
     if (largest + 1 > 16 * (count + json_count(added)) + 65536) {
@@ -185,6 +212,7 @@ status bpe_build_tokens(bpe_builder *b, const json *vocab, const json *added_tok
     if ((json_kind_of(vocab) != JSON_MAP && !is_list) || json_count(vocab) == 0) {
         return fail(ST_DAMAGED, "%s: no vocabulary: a map from tokens to ids expected", b->path);
     }
+    TRY(number_added(b, vocab, added_tokens));
     TRY(measure(b, vocab, added_tokens, &b->vocab->tokens_count));
     TRY(arena_new(b->a, b->vocab->tokens_count, &b->vocab->tokens));
     for (int64_t i = 0; i < json_count(vocab); i++) {

@@ -114,7 +114,7 @@ static status read_added(bpe_builder *b, const json *added)
 {
     for (int64_t i = 0; i < json_count(added); i++) {
         const json *item = json_at(added, i), *content = json_get(item, "content");
-        TRY(bpe_build_added(b, (int32_t)json_int(json_get(item, "id"), -1), json_text(content, ""),
+        TRY(bpe_build_added(b, bpe_build_added_id(b, item, i), json_text(content, ""),
                             json_text_bytes(content), json_bool(json_get(item, "special"), false)));
     }
     return ST_OK;

@@ -29,14 +29,23 @@ const char *tokenizer_config_eot(const json *config)
     return json_text(eot, NULL);
 }
 
-static status open_root(arena *a, const char *path, const json *root, const char *eot_text,
-                        const data_ids *ranks, pattern_syntax syntax, data_tokenizer **out)
+// How a file is read that is, or was rewritten as, a tokenizer.json.
+typedef struct reading_as {
+    const char *eot_text;
+    const data_ids *ranks; // NULL: none
+    pattern_syntax syntax;
+    bool is_made; // rewritten
+} reading_as;
+
+static status open_root(arena *a, const char *path, const json *root, const reading_as *as,
+                        data_tokenizer **out)
 {
     bpe_builder b;
     status st = bpe_build_begin(&b, a, path);
-    b.ranks = ranks;
-    b.syntax = (int)syntax;
-    if (st == ST_OK) st = bpe_build_json(&b, root, eot_text, out);
+    b.ranks = as->ranks;
+    b.syntax = (int)as->syntax;
+    b.renumbers = !as->is_made;
+    if (st == ST_OK) st = bpe_build_json(&b, root, as->eot_text, out);
     bpe_build_abandon(&b);
     TRY(st);
     st = post_process_read(a, path, json_get(root, "post_processor"), *out);
@@ -50,7 +59,8 @@ status data_tokenizer_open_made(arena *a, const char *path, const data_bytes *ma
 {
     json *root = NULL;
     TRY(json_parse(made->items, made->count, path, &root));
-    const status st = open_root(a, path, root, eot_text, NULL, PATTERN_ONIGURUMA, out);
+    const reading_as as = {.eot_text = eot_text, .syntax = PATTERN_ONIGURUMA, .is_made = true};
+    const status st = open_root(a, path, root, &as, out);
     json_free(root);
     return st;
 }
@@ -60,7 +70,8 @@ status data_tokenizer_open_text(arena *a, const char *name, const char *content,
 {
     json *root = NULL;
     TRY(json_parse(content, bytes, name, &root));
-    const status st = open_root(a, name, root, NULL, NULL, PATTERN_ONIGURUMA, out);
+    const reading_as as = {.syntax = PATTERN_ONIGURUMA};
+    const status st = open_root(a, name, root, &as, out);
     json_free(root);
     return st;
 }
@@ -86,25 +97,24 @@ static status open_bytes(const host *h, arena *a, const char *path, const char *
     data_bytes made = {0};
     data_ids ranks = {0};
     json *root = NULL, *settings = NULL;
-    pattern_syntax syntax = PATTERN_ONIGURUMA;
+    reading_as as = {.eot_text = tokenizer_config_eot(config), .syntax = PATTERN_ONIGURUMA};
     status st = ST_OK;
     if (convert_is_sentencepiece(bytes, count)) {
         st = convert_sentencepiece(path, bytes, count, json_get(config, "added_tokens_decoder"),
                                    &made, &ranks);
     } else if (convert_is_tiktoken(bytes, count)) {
-        syntax = PATTERN_RUST;
+        as.syntax = PATTERN_RUST;
         st = read_settings(h, a, path, &settings);
         if (st == ST_OK) st = convert_tiktoken(path, bytes, count, settings, &made, &ranks);
     } else {
         const int64_t mark = text_mark_bytes(bytes, count);
         st = json_parse(bytes + mark, count - mark, path, &root);
     }
-    if (st == ST_OK && made.count > 0) st = json_parse(made.items, made.count, path, &root);
+    as.is_made = made.count > 0;
+    as.ranks = ranks.count > 0 ? &ranks : NULL;
+    if (st == ST_OK && as.is_made) st = json_parse(made.items, made.count, path, &root);
     data_bytes_deinit(&made);
-    if (st == ST_OK) {
-        st = open_root(a, path, root, tokenizer_config_eot(config), ranks.count > 0 ? &ranks : NULL,
-                       syntax, out);
-    }
+    if (st == ST_OK) st = open_root(a, path, root, &as, out);
     json_free(root);
     json_free(settings);
     data_ids_deinit(&ranks);

@@ -245,7 +245,7 @@ static void test_splits(void **state)
                                 "\"prepend_scheme\": \"always\"}";
     static const char first[] = "{\"type\": \"Metaspace\", \"replacement\": \"_\", "
                                 "\"prepend_scheme\": \"first\", \"split\": false}";
-    static const char added[] = "{\"id\": 20, \"content\": \"c\", \"normalized\": false}";
+    static const char added[] = "{\"id\": 15, \"content\": \"c\", \"normalized\": false}";
     const small_case rows[] = {
         {{.splitter = NULL}, "a-a", 0, 2, {2, 0}},
         {{.splitter = SPLIT(DASH, "Isolated", "")}, "a-a", 0, 3, {0, 1, 0}},
@@ -276,7 +276,7 @@ static void test_splits(void **state)
         {{.splitter = words}, " a-  a", 0, 2, {2, 0}},
         {{.splitter = both}, "a-a a", 0, 4, {0, 1, 0, 0}},
         {{.splitter = marks}, "a  b", 0, 5, {7, 0, 7, 7, 5}},
-        {{.splitter = first, .added = added}, "aca", 0, 4, {7, 0, 20, 0}},
+        {{.splitter = first, .added = added}, "aca", 0, 4, {7, 0, 15, 0}},
     };
     check_small(rows, COUNT_OF(rows));
 }
@@ -334,25 +334,25 @@ static void test_added_tokens(void **state)
 {
     (void)state;
 #define TOKEN(id, text, more) "{\"id\": " id ", \"content\": \"" text "\"" more "}"
-    static const char normal[] = TOKEN("20", "A B", ", \"normalized\": true");
+    static const char normal[] = TOKEN("15", "A B", ", \"normalized\": true");
     static const char replace[] = "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
                                   "\"content\": \"_\"}";
     const int yes = DATA_ENCODE_SPECIAL;
     const small_case rows[] = {
-        {{.added = TOKEN("20", "<x>", ", \"special\": true")}, "a<x>b", yes, 3, {0, 20, 5}},
-        {{.added = TOKEN("20", "<x>", ", \"special\": true")}, "a<x>b", 0, 1, {6}},
-        {{.added = TOKEN("20", "<x>", "")}, "a<x>b", 0, 3, {0, 20, 5}},
-        {{.added = TOKEN("20", "<x>", ", \"lstrip\": true")}, "a  <x> b", 0, 4, {0, 20, 13, 5}},
-        {{.added = TOKEN("20", "<x>", ", \"rstrip\": true")}, "a <x>  b", 0, 4, {0, 13, 20, 5}},
-        {{.added = TOKEN("20", "<x>", "") ", " TOKEN("21", "<x>>", "")}, "<x>>", 0, 1, {21}},
-        {{.added = normal, .normalizer = replace}, "aA B", 0, 2, {0, 20}},
+        {{.added = TOKEN("15", "<x>", ", \"special\": true")}, "a<x>b", yes, 3, {0, 15, 5}},
+        {{.added = TOKEN("15", "<x>", ", \"special\": true")}, "a<x>b", 0, 1, {6}},
+        {{.added = TOKEN("15", "<x>", "")}, "a<x>b", 0, 3, {0, 15, 5}},
+        {{.added = TOKEN("15", "<x>", ", \"lstrip\": true")}, "a  <x> b", 0, 4, {0, 15, 13, 5}},
+        {{.added = TOKEN("15", "<x>", ", \"rstrip\": true")}, "a <x>  b", 0, 4, {0, 13, 15, 5}},
+        {{.added = TOKEN("15", "<x>", "") ", " TOKEN("16", "<x>>", "")}, "<x>>", 0, 1, {16}},
+        {{.added = normal, .normalizer = replace}, "aA B", 0, 2, {0, 15}},
         // A special token covers its characters even where it is text.
-        {{.added = TOKEN("20", "<x>", ", \"special\": true") ", " TOKEN("21", "x",
+        {{.added = TOKEN("15", "<x>", ", \"special\": true") ", " TOKEN("16", "x",
                                                                         ", \"normalized\": false")},
          "<x>x",
          0,
          1,
-         {21}},
+         {16}},
     };
     check_small(rows, COUNT_OF(rows));
 }
@@ -536,7 +536,7 @@ static void test_precompiled(void **state)
         {{.normalizer = "{\"type\": \"Lowercase\"}"}, "AB", 0, 1, {6}},
         {{.splitter = "{\"type\": \"Whitespace\"}"}, "ab-- a", 0, 3, {6, 4, 0}},
         {{.splitter = "{\"type\": \"Punctuation\"}"}, "a--b", 0, 4, {0, 1, 1, 5}},
-        {{.added = TOKEN("20", "c", ", \"single_word\": true")}, "ac c", 0, 3, {0, 13, 20}},
+        {{.added = TOKEN("15", "c", ", \"single_word\": true")}, "ac c", 0, 3, {0, 13, 15}},
     };
     check_small(rows, COUNT_OF(rows));
     static const char *const damage[][2] = {
@@ -584,7 +584,7 @@ static void test_refused_steps(void **state)
         {{.splitter = SPLIT("{}", "Isolated", "")}, ST_DAMAGED, "neither"},
         {{.decoder = "{\"type\": \"CTC\"}"}, ST_DAMAGED, "`pad_token`"},
         {{.decoder = "{\"type\": \"Other\"}"}, ST_UNSUPPORTED, "Other"},
-        {{.added = TOKEN("20", "a", "")}, ST_DAMAGED, "has id 20, but 0"},
+        {{.added = TOKEN("15", "a", "")}, ST_DAMAGED, "has id 15, but 0"},
         {{.options = ", \"unk_token\": \"<unk>\""}, ST_DAMAGED, "<unk>"},
         {{.options = ", \"dropout\": 0.5"}, ST_UNSUPPORTED, "dropout"},
     };

@@ -36,7 +36,7 @@ static status add_one(pipeline *p, bpe_builder *b, const json *item, int32_t ord
     const json *content = json_get(item, "content");
     const char *text = json_text(content, "");
     int64_t count = json_text_bytes(content);
-    const int32_t id = (int32_t)json_int(json_get(item, "id"), -1);
+    const int32_t id = bpe_build_added_id(b, item, order);
     const bool special = json_bool(json_get(item, "special"), false);
     const int32_t known = count <= TOKENIZER_TOKEN_MAX ? bpe_build_find(b, text, count) : -1;
     if (known >= 0 && known != id) {
