@@ -86,6 +86,7 @@ static void release(comm *c)
         comm_group_close(g);
     }
     comm_group_close(c->world);
+    comm_nccl_watch_end(c->watch);
     if (c->link != c->self && c->link != NULL) c->transport->close(c->link);
     if (c->self != NULL) comm_transport_self.close(c->self);
     (void)pthread_mutex_destroy(&c->lock);
@@ -163,6 +164,7 @@ const char *comm_tuning(const comm *c)
 void comm_abort(comm *c, status code, const char *text)
 {
     __atomic_store_n(&c->failed, true, __ATOMIC_RELEASE);
+    comm_nccl_watch_abort(__atomic_load_n(&c->watch, __ATOMIC_ACQUIRE));
     c->transport->stop(c->link, code, text);
 }
 

@@ -137,6 +137,9 @@ typedef struct comm_config {
     status (*swap)(void *context, const struct control_group *g, const void *mine, int64_t bytes,
                    void *all);
     void *swap_context;
+    // NCCL posts operations on device memory, in groups that open it (comm_group_library_open);
+    // borrowed. NULL: the transport does all.
+    const struct nccl_library *nccl;
     int64_t deadline_ns; // of one wait; 0: 600 s
     const char *tuning;  // text of a table that `bench comm --tune` wrote; NULL: built-in choices
     int spin_ns;         // how long a wait spins before it sleeps; 0: measured
@@ -200,6 +203,15 @@ NODISCARD status comm_run(comm_group *g, const comm_args *args);
 // the stream after this call is done. *posted is false if the queue is full; call again later.
 NODISCARD status comm_post(comm_group *g, const device_api *api, device_stream *stream,
                            const comm_args *args, bool *posted);
+// Lets NCCL post the group's operations, if comm_config has it; else nothing. Collective over the
+// group, in the same order of groups on all ranks; the GPU's context is current in this thread.
+NODISCARD status comm_group_library_open(comm_group *g);
+void comm_group_library_close(comm_group *g); // no operation is under way
+// Whether NCCL posts the operation: then its buffers may be memory that the host cannot touch, and
+// the stream needs no function of the host.
+bool comm_group_library_posts(const comm_group *g, const device_api *api, const comm_args *args);
+// Returns the error that ended the group, if one has.
+NODISCARD status comm_group_check(const comm_group *g);
 // Returns how long posted operations of the group took in all. From any thread.
 int64_t comm_group_worked_ns(const comm_group *g);
 // Returns how long any posted operation of this rank was in progress, in whichever groups;

@@ -4,6 +4,7 @@
 
 #include "comm/algo/direct.h"
 #include "comm/control_block.h"
+#include "comm/nccl/nccl.h"
 
 #include <pthread.h>
 
@@ -33,6 +34,7 @@ struct comm {
     // Number of posted operations in progress, and the time with any in progress.
     int under_way;
     int64_t busy_since, busy_ns;
+    comm_nccl_watch *watch; // of all groups with NCCL; NULL: there was none
     int rule_count;
     comm_rule rules[COMM_MAX_CHOICES];
     comm_vectors vectors;
@@ -71,6 +73,7 @@ struct comm_group {
     comm_direct *direct;
     bool has_levels;
     comm_levels levels;
+    comm_nccl *nccl; // NULL: the transport posts
     void *scratch;
     int64_t scratch_bytes;
     int64_t *counts;           // of an operation with offsets; NULL before the first

@@ -58,6 +58,7 @@ status comm_group_open(comm *c, const int32_t *members, int count, uint32_t numb
 void comm_group_close(comm_group *g)
 {
     if (g == NULL) return;
+    comm_group_library_close(g);
     if (g->port != NULL) g->transport->leave(g->port);
     comm_direct_destroy(g->direct);
     comm_direct_destroy(g->levels.direct);
@@ -319,9 +320,57 @@ status comm_post(comm_group *g, const device_api *api, device_stream *stream, co
     next_operation next;
     *posted = false;
     if (next_make(g, args, &next) != ST_OK) return group_kill(g);
+    if (comm_group_library_posts(g, api, args)) {
+        TRY(comm_group_check(g));
+        if (comm_nccl_post(g->nccl, api, stream, args) != ST_OK) return group_kill(g);
+        *posted = true;
+        next_take(&next, args);
+        return ST_OK;
+    }
     TRY(g->transport->post(g->port, api, stream, args, &next.contract, posted));
     if (*posted) next_take(&next, args);
     return ST_OK;
+}
+
+// ---- NCCL ---------------------------------------------------------------------------------------
+// By the watchdog, with the error in its thread's record: ends the group, and this rank's waits.
+static void group_broken(comm_group *g, status st)
+{
+    comm *c = g->owner;
+    (void)group_kill(g);
+    c->transport->stop(c->link, st, g->error.text);
+}
+
+status comm_group_library_open(comm_group *g)
+{
+    comm *c = g->owner;
+    if (c->config.nccl == NULL || g->size == 1 || g->nccl != NULL) return ST_OK;
+    if (c->watch == NULL) {
+        comm_nccl_watch *watch = NULL;
+        TRY(comm_nccl_watch_begin(group_broken, &watch));
+        __atomic_store_n(&c->watch, watch, __ATOMIC_RELEASE);
+    }
+    TRY(comm_nccl_create(c->config.nccl, g, &g->nccl));
+    comm_nccl_watch_add(c->watch, g->nccl);
+    return ST_OK;
+}
+
+void comm_group_library_close(comm_group *g)
+{
+    if (g->nccl == NULL) return;
+    comm_nccl_watch_remove(g->owner->watch, g->nccl);
+    comm_nccl_destroy(g->nccl);
+    g->nccl = NULL;
+}
+
+bool comm_group_library_posts(const comm_group *g, const device_api *api, const comm_args *args)
+{
+    return g->nccl != NULL && comm_nccl_posts(api, args);
+}
+
+status comm_group_check(const comm_group *g)
+{
+    return __atomic_load_n(&g->dead, __ATOMIC_ACQUIRE) ? error_put(&g->error) : ST_OK;
 }
 
 status comm_barrier(comm_group *g, const char *site)

@@ -109,6 +109,7 @@ typedef enum run_transport {
     RUN_TRANSPORT_SHM,
     RUN_TRANSPORT_UCX,
     RUN_TRANSPORT_MPI,
+    RUN_TRANSPORT_NCCL,
     RUN_TRANSPORTS
 } run_transport;
 typedef enum run_compression {

@@ -453,6 +453,10 @@ static void check_machine(checker *k)
         check_gpu(k);
     } else {
         check_refuse_keys(k, of_gpu, "it applies only to kernels.device = cuda");
+        if (r->comm.transport == RUN_TRANSPORT_NCCL) {
+            CONFLICT("comm.transport", "comm.transport = nccl is between GPUs; it needs "
+                                       "kernels.device = cuda");
+        }
     }
     if (r->determinism.mode != RUN_STRICT) {
         check_refuse_keys(k, of_strict, "it applies only to determinism = strict");

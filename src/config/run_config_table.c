@@ -692,9 +692,10 @@ static const option rows[] = {
          .help = "share of the values that topk sends"),
     INT("comm.compression.warmup", comm.compression.warmup, "100", 0, 1e9, RECORDED, "steps",
         .help = "first steps in which topk and onebit send whole gradients"),
-    CHOICE("comm.transport", comm.transport, "auto", "auto, shm, ucx, mpi", FREE,
+    CHOICE("comm.transport", comm.transport, "auto", "auto, shm, ucx, mpi, nccl", FREE,
            .help = "transport of bytes between ranks: auto is shared memory inside a host and "
-                   "UCX between hosts; mpi is the Open MPI whose mpirun started the ranks"),
+                   "UCX between hosts; mpi is the Open MPI whose mpirun started the ranks; nccl "
+                   "is NCCL between GPUs, with auto for what lies in host memory"),
     OTHER("comm.tuning", PATH, comm.tuning, NULL, RECORDED,
           .help = "table of the fastest collective algorithms, which `trireme bench comm "
                   "--tune FILE` writes; without it the built-in choices apply"),

@@ -108,6 +108,8 @@ typedef struct device_api {
     // Bytes of device memory: available now, and total; 0: not known.
     device_memory_info (*memory_info)(const device *d);
     status (*stream_create)(device *d, const char *name, int32_t number, device_stream **out);
+    // The stream as libraries of the device know it (CUstream). NULL: there are none.
+    void *(*stream_native)(device_stream *s);
     // Posts the call and the one in `then`, which are copied, and returns at once; *posted is false
     // if the queue of the stream is full.
     status (*launch)(device_stream *s, const kern_call *call, bool *posted);

@@ -83,20 +83,28 @@ static int number_of(const plan_group *g)
     return (int)g->use + (g->axes == MESH_AXIS(AXIS_EP) ? EXPERTS : 0);
 }
 
+// Returns the next row of groups in the order that all ranks share; -1: all are done.
+static int64_t group_next(const plan_table *run, const bool *done)
+{
+    int64_t next = -1;
+    for (int64_t i = 0; i < run->group_count; i++) {
+        if (done[i]) continue;
+        if (next < 0 || plan_group_compare(&run->groups[i], &run->groups[next]) < 0) next = i;
+    }
+    return next;
+}
+
 status exec_groups_make(arena *a, comm *all, const plan_mesh *mesh, const plan_table *run,
                         comm_group ***out)
 {
     comm_group **groups = NULL;
     int32_t *members = NULL;
+    bool *done = NULL;
     status st = ST_OK;
     TRY(arena_new(a, run->group_count + 1, &groups));
+    TRY(arena_new(a, run->group_count + 1, &done));
     TRY(arena_new(a, plan_mesh_ranks(mesh), &members));
-    for (int64_t made = 0; made < run->group_count && st == ST_OK; made++) {
-        int64_t next = -1;
-        for (int64_t i = 0; i < run->group_count; i++) {
-            if (groups[i] != NULL) continue;
-            if (next < 0 || plan_group_compare(&run->groups[i], &run->groups[next]) < 0) next = i;
-        }
+    for (int64_t next; st == ST_OK && (next = group_next(run, done)) >= 0; done[next] = true) {
         const plan_group *g = &run->groups[next];
         char name[PLAN_GROUP_NAME_BYTES];
         plan_group_name(g, name);
@@ -108,6 +116,24 @@ status exec_groups_make(arena *a, comm *all, const plan_mesh *mesh, const plan_t
     TRY(st);
     *out = groups;
     return ST_OK;
+}
+
+status exec_groups_library_open(arena *a, comm_group *const *groups, const plan_table *run)
+{
+    bool *done = NULL;
+    if (groups == NULL) return ST_OK;
+    TRY(arena_new(a, run->group_count + 1, &done));
+    for (int64_t next; (next = group_next(run, done)) >= 0; done[next] = true) {
+        if (groups[next] != NULL) TRY(comm_group_library_open(groups[next]));
+    }
+    return ST_OK;
+}
+
+void exec_groups_library_close(comm_group *const *groups, const plan_table *run)
+{
+    for (int64_t i = 0; groups != NULL && i < run->group_count; i++) {
+        if (groups[i] != NULL) comm_group_library_close(groups[i]);
+    }
 }
 
 void exec_groups_destroy(comm_group **groups, const plan_table *run)

@@ -9,4 +9,10 @@
 // the plan.
 NODISCARD status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out);
 
+// Lets NCCL post the operations of groups, where the job has it (comm_group_library_open), once the
+// device is open; close: before it is destroyed. NULL groups are legal.
+NODISCARD status exec_groups_library_open(arena *a, comm_group *const *groups,
+                                          const plan_table *run);
+void exec_groups_library_close(comm_group *const *groups, const plan_table *run);
+
 #endif

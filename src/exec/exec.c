@@ -65,6 +65,7 @@ static status bounces_of_plan(exec *e, plan_state *s)
         const plan_comm *c = &s->p->comms[i];
         const comm_group *group = group_of(e, c);
         if (group == NULL) continue; // posting it is refused
+        if (comm_group_library_posts(group, e->config.api, &s->comms[i])) continue;
         TRY(exec_bounce_make(e->a, &s->comms[i], group, e->bounce_memory[c->group],
                              &s->bounces[i]));
     }
@@ -87,6 +88,7 @@ static status bounces_make(exec *e)
             const comm_group *group = group_of(e, &p->comms[i]);
             const int32_t g = p->comms[i].group;
             if (group == NULL) continue;
+            if (comm_group_library_posts(group, api, &e->plans[k].comms[i])) continue;
             bytes[g] = max_i64(bytes[g], exec_bounce_bytes(&e->plans[k].comms[i], group));
         }
     }
@@ -159,6 +161,18 @@ static status streams_create(exec *e)
     return ST_OK;
 }
 
+static void hosts_find(exec *e)
+{
+    for (int64_t k = 0; k < e->config.plan_count; k++) {
+        plan_state *s = &e->plans[k];
+        for (int64_t i = 0; i < s->p->comm_count; i++) {
+            const comm_group *group = group_of(e, &s->p->comms[i]);
+            s->needs_host = s->needs_host || group == NULL ||
+                            !comm_group_library_posts(group, e->config.api, &s->comms[i]);
+        }
+    }
+}
+
 static status create_parts(exec *e)
 {
     const device_api *api = e->config.api;
@@ -180,6 +194,8 @@ static status create_parts(exec *e)
         TRY(exec_comms_make(e->a, e->plans[i].p, e->base, &e->plans[i].comms));
         TRY(plan_sums_make(e, &e->plans[i]));
     }
+    TRY(exec_groups_library_open(e->a, e->config.groups, e->config.run));
+    hosts_find(e);
     TRY(bounces_make(e));
     const int64_t scratch = plan_table_find(e->config.run, "scratch");
     if (scratch < 0 || api->scratch_set == NULL) return ST_OK;
@@ -217,6 +233,7 @@ void exec_destroy(exec *e)
     if (e == NULL) return;
     if (e->device != NULL) {
         (void)e->config.api->sync(e->device);
+        exec_groups_library_close(e->config.groups, e->config.run);
         for (int64_t i = 0; e->plans != NULL && i < e->config.plan_count; i++) {
             exec_replay_free(&e->replay, &e->plans[i].replay);
         }
@@ -279,8 +296,10 @@ static exec_replay_mode mode_choose(exec *e, plan_state *state, int slot, int64_
 {
     const device_config *c = &e->config.device;
     const bool traced = c->trace != NULL && step >= c->trace_begin && step <= c->trace_end;
-    e->next = (exec_replay_step){
-        .p = state->p, .slot = slot, .is_watched = traced || state->probe_count > 0};
+    e->next = (exec_replay_step){.p = state->p,
+                                 .slot = slot,
+                                 .needs_host = state->needs_host,
+                                 .is_watched = traced || state->probe_count > 0};
     for (int i = 0; i < e->slots[slot].part_count; i++) {
         e->next.batch[i] = e->slots[slot].parts[i].bytes;
     }
@@ -465,14 +484,15 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
     if (group == NULL) {
         return fail(ST_INTERNAL, "the plan has %s in a group that was not created", c->name);
     }
-    if (e->running->bounces != NULL) {
+    const comm_args *wanted = &e->running->comms[action->comm];
+    if (e->running->bounces != NULL && !comm_group_library_posts(group, e->config.api, wanted)) {
         TRY(exec_bounce_post(&e->running->bounces[action->comm], group, e->config.api,
                              e->streams[action->stream], e->slots[e->current].step, &e->node,
                              posted));
         if (*posted) e->node = 0; // probes count from here
         return ST_OK;
     }
-    comm_args args = e->running->comms[action->comm];
+    comm_args args = *wanted;
     args.step = e->slots[e->current].step;
     return comm_post(group, e->config.api, e->streams[action->stream], &args, posted);
 }
@@ -616,6 +636,14 @@ status exec_post(exec *e)
     }
 }
 
+static status groups_check(const exec *e)
+{
+    for (int64_t i = 0; e->config.groups != NULL && i < e->config.run->group_count; i++) {
+        if (e->config.groups[i] != NULL) TRY(comm_group_check(e->config.groups[i]));
+    }
+    return ST_OK;
+}
+
 status exec_results(exec *e, step_device *out, int64_t *step, bool *any)
 {
     *any = false;
@@ -624,6 +652,7 @@ status exec_results(exec *e, step_device *out, int64_t *step, bool *any)
         step_slot *slot = &e->slots[(e->current + k) % SLOTS];
         if (!slot->begun || !slot->posted || slot->taken) continue;
         TRY(e->config.api->event_sync(slot->done));
+        TRY(groups_check(e)); // a library that ends its waits leaves any bytes
         *out = *slot->results;
         *step = slot->step;
         e->results_ns = e->config.api->event_ns(slot->done);

@@ -22,6 +22,7 @@ typedef struct plan_state {
     const exec_probe *probes;
     int64_t probe_count;
     bool is_covered; // its bytes are in touched_bytes
+    bool needs_host; // a function of the host takes part in some communication
     exec_replay_plan replay;
 } plan_state;
 

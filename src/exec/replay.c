@@ -23,7 +23,7 @@ static const char *refusal(const exec_replay_plan *p, const exec_replay_step *st
 {
     const bool has_graph = p->slots[step->slot].graph != NULL;
     if (p->why[0] != '\0') return p->why;
-    if (step->p->comm_count > 0) return "its collectives wait for functions of the host";
+    if (step->needs_host) return "its collectives wait for functions of the host";
     if (step->is_watched) return "it is traced, or values are copied out of it";
     if (has_graph && memcmp(p->slots[step->slot].batch, step->batch, sizeof(step->batch)) != 0) {
         return "its batch has other bytes than the captured one";

@@ -51,6 +51,7 @@ typedef struct exec_replay_step {
     const plan *p;
     int slot;
     int64_t batch[EXEC_MAX_BATCH]; // bytes of each tensor that is copied
+    bool needs_host;               // for its collectives
     bool is_watched;               // by probes or a trace
 } exec_replay_step;
 exec_replay_mode exec_replay_choose(exec_replay *r, exec_replay_plan *p,

@@ -19,6 +19,7 @@
 #include "cli/train/restart.h"
 #include "cli/train/run_log.h"
 #include "cli/train/signals.h"
+#include "comm/nccl/library.h"
 #include "comm/recorder.h"
 
 #include <errno.h>
@@ -193,6 +194,8 @@ struct cli_ranks {
     train_progress progress;
     comm *c;
     const char *transport;
+    nccl_library nccl;
+    bool has_nccl;
     const char *tuning; // contents of the file of comm.tuning
     FILE *err;
     int refusals_told; // by the coordinator's thread alone
@@ -431,6 +434,7 @@ static status comm_join(cli_context *cli, const run_config *r, const launch_plac
                                 .transport = k->transport,
                                 .tuning = k->tuning,
                                 .control_block = k->control_block,
+                                .nccl = k->has_nccl ? &k->nccl : NULL,
                                 .machine = self->machine,
                                 .host = self->host,
                                 .swap = swap,
@@ -494,10 +498,14 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
 status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
                       const launch_place *place, cli_ranks **out)
 {
-    static const char *const names[RUN_TRANSPORTS] = {"auto", "shm", "ucx", "mpi"};
+    static const char *const names[RUN_TRANSPORTS] = {"auto", "shm", "ucx", "mpi", "auto"};
     cli_ranks *k = NULL;
     TRY(arena_new(cli->a, 1, &k));
     k->transport = transport != NULL ? transport : names[r != NULL ? r->comm.transport : 0];
+    if (transport == NULL && r != NULL && r->comm.transport == RUN_TRANSPORT_NCCL) {
+        TRY(nccl_library_open(&k->nccl));
+        k->has_nccl = true;
+    }
     k->err = cli->err;
     k->rank = place->rank;
     k->ranks = place->ranks;

@@ -109,6 +109,11 @@ static status call(device_stream *s, device_host_fn fn, void *context, bool *pos
     return cuda_calls_post(s, fn, context, posted);
 }
 
+static void *stream_native(device_stream *s)
+{
+    return s->handle;
+}
+
 // ---- events -------------------------------------------------------------------------------------
 static status event_create(device *base, device_event **out)
 {
@@ -421,6 +426,7 @@ const device_api device_cuda = {
     .host_free = host_free,
     .memory_info = memory_info,
     .stream_create = stream_create,
+    .stream_native = stream_native,
     .launch = launch,
     .copy_in = copy_in,
     .copy_out = copy_out,

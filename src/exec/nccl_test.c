@@ -1,0 +1,253 @@
+// NCCL's collectives on device cuda, without GPUs: the library of tests (fixtures/comm/fake_nccl.h)
+// runs an operation when the streams of all ranks have come to it. No function of the host takes
+// part, so whole steps of several ranks are replayed as graphs.
+#define TRIAL_STEPS 4
+#include "fixtures/comm/fake_nccl.h"
+#include "fixtures/exec/test_gpu.h"
+
+static const trial layouts[] = {
+    {.pp = 1, .dp = 2, .micro_batch = 4},
+    {.pp = 2, .dp = 1, .schedule = "1f1b", .micro_batch = 4},
+    {.zero = 1, .pp = 1, .dp = 2, .micro_batch = 8},
+    {.zero = 3, .pp = 1, .dp = 2, .micro_batch = 8},
+    {.zero = 2, .pp = 2, .dp = 2, .schedule = "1f1b", .micro_batch = 4},
+};
+
+static void ranks_meet_on_their_streams(void **state)
+{
+    (void)state;
+    static reference one;
+    reference_make(&one, false, false, SHARDS, 1);
+    for (int i = 0; i < COUNT_OF(layouts); i++) {
+        nccl_library nccl;
+        trial t = layouts[i];
+        fake_nccl_begin(&nccl);
+        t.nccl = &nccl;
+        const fake_driver_counts counts = gpu_trial_run(&t, (uint64_t)i + 1, &one);
+        const fake_nccl_counts posted = fake_nccl_look();
+        if (t.counts.refused > 0) print_error("layout %d: %s\n", i, t.counts.why);
+        assert_int_equal(t.counts.refused, 0);
+        assert_int_equal(t.counts.replayed, STEPS - 1);
+        assert_int_equal(counts.changed_arguments, 0);
+        assert_int_equal(posted.live, 0);
+        assert_int_equal(posted.aborted, 0);
+        assert_true(posted.launches > 0);
+        fake_nccl_end();
+    }
+    reference_free(&one);
+}
+
+// Strict sums have an order that NCCL does not know: they travel through the host as before, and
+// then a step is no graph.
+static void strict_sums_stay_with_the_host(void **state)
+{
+    (void)state;
+    static reference one;
+    nccl_library nccl;
+    reference_make(&one, true, false, SHARDS, 1);
+    trial t = layouts[0];
+    fake_nccl_begin(&nccl);
+    t.strict = true;
+    t.nccl = &nccl;
+    (void)gpu_trial_run(&t, 3, &one);
+    assert_true(t.counts.refused > 0);
+    fake_nccl_end();
+    reference_free(&one);
+}
+
+// ---- two ranks by hand --------------------------------------------------------------------------
+typedef enum way { WAY_RIGHT, WAY_ORDER, WAY_COUNT, WAY_HOST_MEMORY, WAY_LOST, WAY_ERROR } way;
+
+typedef struct pair {
+    way way;
+    const cuda_driver *driver;
+    const nccl_library *nccl;
+    comm *links[2];
+    char text[2][256];
+} pair;
+
+static status nothing_run(void *context, const cuda_launch *l)
+{
+    (void)context;
+    (void)l;
+    return ST_OK;
+}
+
+static int64_t nothing_bytes(void *context, const char *kernel)
+{
+    (void)context;
+    (void)kernel;
+    return -1;
+}
+
+static comm_args sum_of(const comm_item *item, const char *tensor)
+{
+    return (comm_args){.op = COLLECTIVE_ALL_REDUCE,
+                       .type = DTYPE_F32,
+                       .items = item,
+                       .item_count = 1,
+                       .tensor = tensor,
+                       .site = "nccl_test",
+                       .step = 1};
+}
+
+// Waits until the group has ended, for ten seconds at most.
+static bool has_ended(const comm_group *g)
+{
+    for (int i = 0; i < 1000; i++) {
+        if (comm_group_check(g) != ST_OK) return true;
+        host_real()->api->sleep_ns(host_real(), 10000000);
+    }
+    return false;
+}
+
+static status pair_work(pair *p, comm *c, device *d, device_stream *s, float *memory)
+{
+    comm_group *g = NULL;
+    const int rank = comm_rank(c);
+    float *pinned = NULL;
+    bool posted = false;
+    TRY(comm_split(c, 0, "pair", &g));
+    TRY(comm_group_library_open(g));
+    TRY(device_cuda.host_alloc(d, 4096, (void **)&pinned));
+    for (int i = 0; i < 512; i++) pinned[i] = (float)(rank + 1);
+    TRY(device_cuda.copy_in(s, memory, pinned, 2048, &posted));
+    const bool other = rank == 1;
+    const comm_item items[2] = {{memory, memory, 256, 0}, {memory + 256, memory + 256, 128, 0}};
+    const bool swaps = other && p->way == WAY_ORDER;
+    comm_item first = items[swaps], second = items[!swaps];
+    if (other && p->way == WAY_COUNT) first.count = 255;
+    if (p->way == WAY_HOST_MEMORY) first.in = first.out = pinned;
+    const comm_args a = sum_of(&first, "first"), b = sum_of(&second, "second");
+    status st = ST_OK;
+    if (!(other && p->way == WAY_LOST)) {
+        st = comm_post(g, &device_cuda, s, &a, &posted);
+        if (st == ST_OK) st = comm_post(g, &device_cuda, s, &b, &posted);
+    }
+    if (p->way == WAY_LOST) { // its peer is said to be lost, and it waits no more
+        comm_abort(c, ST_PEER_LOST, "rank 1 is lost");
+        if (st == ST_OK) st = device_cuda.sync(d);
+        if (st == ST_OK) st = comm_post(g, &device_cuda, s, &a, &posted);
+    } else if (p->way == WAY_ERROR) {
+        if (st == ST_OK) st = device_cuda.sync(d);
+        if (rank == 0) fake_nccl_fail(0, NCCL_REMOTE_ERROR);
+        if (rank == 0 && has_ended(g)) st = comm_group_check(g);
+    } else if (st == ST_OK) {
+        st = device_cuda.copy_out(s, pinned, memory, 1536, &posted);
+        if (st == ST_OK) st = device_cuda.sync(d);
+        for (int i = 0; i < 384 && st == ST_OK; i++) {
+            if (pinned[i] != 3.0f) st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "a wrong sum");
+        }
+    }
+    if (st != ST_OK)
+        (void)snprintf(p->text[rank], sizeof(p->text[rank]), "%.255s", error_last()->text);
+    device_cuda.host_free(d, pinned);
+    comm_group_library_close(g);
+    return ST_OK;
+}
+
+// No kernel runs here.
+static status queue_open(const kern_context *of, cuda_queue *queue, kern_context **out)
+{
+    (void)of;
+    *out = (kern_context *)(void *)queue;
+    return ST_OK;
+}
+
+static void queue_close(kern_context *context)
+{
+    (void)context;
+}
+
+static status pair_rank(comm *c, void *context)
+{
+    pair *p = context;
+    static device_kernels run;
+    device *d = NULL;
+    device_stream *s = NULL;
+    void *memory = NULL;
+    run = kern_device_kernels;
+    run.open_queue = queue_open;
+    run.close = queue_close;
+    const device_config config = {.h = host_real(), .run = &run, .driver = p->driver};
+    TRY(device_cuda.create(&config, &d));
+    status st = device_cuda.alloc(d, 4096, &memory);
+    if (st == ST_OK) st = device_cuda.stream_create(d, "pair", 1, &s);
+    if (st == ST_OK) st = pair_work(p, c, d, s, memory);
+    device_cuda.destroy(d);
+    return st;
+}
+
+static void pair_run(way w, const char *said[2], const char *rule)
+{
+    cuda_driver driver;
+    nccl_library nccl;
+    const fake_driver_config fake = {.seed = 5,
+                                     .memory_bytes = 1 << 20,
+                                     .gpus = 1,
+                                     .run = nothing_run,
+                                     .args_bytes = nothing_bytes};
+    pair p = {.way = w, .driver = &driver, .nccl = &nccl};
+    fixture_job job = {.ranks = 2,
+                       .deadline_ns = INT64_C(2) * 1000000000,
+                       .nccl = &nccl,
+                       .body = pair_rank,
+                       .context = &p};
+    fake_driver_begin(&fake, &driver);
+    fake_nccl_begin(&nccl);
+    fixture_run(&job);
+    for (int r = 0; r < 2; r++) {
+        if (job.results[r].st != ST_OK) print_error("rank %d: %s\n", r, job.results[r].text);
+        assert_int_equal(job.results[r].st, ST_OK);
+        if (said[r] != NULL && strstr(p.text[r], said[r]) == NULL)
+            print_error("rank %d said %s\n", r, p.text[r]);
+        if (said[r] != NULL) assert_non_null(strstr(p.text[r], said[r]));
+        if (said[r] == NULL && rule == NULL) assert_string_equal(p.text[r], "");
+    }
+    assert_int_equal(fake_nccl_look().live, 0);
+    fake_nccl_end();
+    const char *broken = fake_driver_end();
+    if (rule == NULL) assert_null(broken);
+    if (rule != NULL) assert_non_null(broken);
+    if (rule != NULL) assert_non_null(strstr(broken, rule));
+}
+
+static void two_ranks_add(void **state)
+{
+    (void)state;
+    pair_run(WAY_RIGHT, (const char *[]){NULL, NULL}, NULL);
+}
+
+static void mistakes_are_found(void **state)
+{
+    (void)state;
+    static const char *none[] = {NULL, NULL}, *both[] = {"invalid argument", "invalid argument"};
+    pair_run(WAY_ORDER, none, "members post different operations");
+    pair_run(WAY_COUNT, none, "members post different operations");
+    pair_run(WAY_HOST_MEMORY, both, "a buffer that is not the GPU's");
+}
+
+static void a_lost_peer_ends_the_waits(void **state)
+{
+    (void)state;
+    pair_run(WAY_LOST, (const char *[]){"NCCL was aborted", "NCCL was aborted"}, NULL);
+}
+
+static void the_watchdog_finds_later_errors(void **state)
+{
+    (void)state;
+    pair_run(WAY_ERROR, (const char *[]){"remote process exited", NULL}, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_ranks_add),
+        cmocka_unit_test(mistakes_are_found),
+        cmocka_unit_test(a_lost_peer_ends_the_waits),
+        cmocka_unit_test(the_watchdog_finds_later_errors),
+        cmocka_unit_test(ranks_meet_on_their_streams),
+        cmocka_unit_test(strict_sums_stay_with_the_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
