@@ -83,6 +83,12 @@ on_both "four on each, all axes" 0 4 "$trireme" train demo run.dir="$dir/axes" $
 code "one process, sums in halves" 0 "$trireme" train demo run.dir="$dir/halves" $keys determinism.tp_shards=2
 same "four on each: the digest of one" "$(digest axes)" "$(digest halves)"
 
+# Rows of experts go inside each host first, then between hosts.
+moe="model.ffn_dim=0 train.global_batch=8 model.experts=4 model.experts_per_token=2 model.expert_ffn_dim=32"
+code "experts, one process" 0 "$trireme" train demo run.dir="$dir/experts-1" $keys $moe
+on_both "experts over both hosts" 0 2 "$trireme" train demo run.dir="$dir/experts-4" $keys $moe layout.dp=4 layout.ep=4 layout.zero=1
+same "experts over both hosts: the digest of one" "$(digest experts-4)" "$(digest experts-1)"
+
 # Gradients that travel compressed lose the same on one host and on two.
 for codec in "int8" "topk comm.compression.keep=0.05 comm.compression.warmup=2"; do
     packed="determinism=fast kernels.threads=1 layout.dp=2 comm.compression=$codec"

@@ -12,6 +12,10 @@
 // the speed over 2 against over 2 (n - 1) / n), and its tests reach the capacity of a node's ports
 // that way and no more.
 //
+// An all-to-all between nodes with equally many ranks, several each, goes in two levels, as
+// comm/algo/two_level_exchange.c does: for each node in turn the ranks of a node gather inside it
+// the pieces for the ranks with their number, then send them on. The two times add up.
+//
 // An all-reduce is a scatter and a gather. If the switches of a level add (SHARP, NVLS), each rank
 // sends its bytes once. Steps: a ring visits all ranks; a tree or doubling takes the logarithm of
 // their number at each level; the price takes the better one, as libraries do.
@@ -154,6 +158,22 @@ double cost_gather_s(const cost_model *m, const cost_group *g, double bytes, boo
     return slowest;
 }
 
+// Time of an all-to-all that goes inside the nodes first, of which `outside` bytes per byte cross.
+static double two_level_s(const cost_model *m, const cost_group *g, double bytes, double outside)
+{
+    enum { INSIDE = 2 }; // operations inside a node for each other node: counts, then rows
+    const double n = (double)g->ranks, here = (double)g->inside[0], nodes = n / here;
+    double across = 0.0;
+    for (int32_t l = 1; l <= g->top; l++) {
+        if (g->units[l] < 2) continue;
+        const double d = (double)cost_units_below(g, l);
+        across = fmax(across, bytes * outside * (n - d) / n / cost_level_rate(m, g, l));
+    }
+    return bytes * (here - 1.0) / here / cost_level_rate(m, g, 0) + across +
+           nodes * INSIDE * m->c->levels[0].latency_s +
+           (nodes - 1.0) * m->c->levels[g->top].latency_s;
+}
+
 static double all_to_all_s(const cost_model *m, const cost_group *g, double bytes)
 {
     enum { AT_ONCE = 8 }; // transfers that a device has in flight
@@ -163,6 +183,10 @@ static double all_to_all_s(const cost_model *m, const cost_group *g, double byte
         bytes = x.bytes;
         outside = x.outside;
         slowest = x.least_s;
+    }
+    if (g->top > 0 && g->inside[0] > 1 && g->ranks % g->inside[0] == 0 &&
+        !cost_habits_of(m->profile)->levels_at_once) {
+        return fmax(slowest, two_level_s(m, g, bytes, outside));
     }
     for (int32_t l = 0; l <= g->top; l++) {
         if (g->units[l] < 2) continue;

@@ -437,6 +437,32 @@ static void collectives_are_as_by_hand(void **state)
     assert_int_equal(cost_collective_ns(&m, &one, COLLECTIVE_ALL_REDUCE, bytes), 0);
 }
 
+// Two nodes of eight: 7/8 of the bytes inside at 200 GB/s, then half of them between at 40 GB/s;
+// two operations of 1 us inside for each node, one message of 4 us to the other. If all levels work
+// at once, the slower one decides.
+static void exchanges_go_in_two_levels(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    cost_habits h = cost_habits_none;
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group two = group_of(&c, 16, 1), rail = group_of(&c, 8, 8);
+    const double bytes = 1e9, inside = 7.0 / 8.0 * bytes / 200e9, between = bytes / 2.0 / 40e9;
+    static const op_collective ops[] = {COLLECTIVE_ALL_TO_ALL, COLLECTIVE_ALL_TO_ALLV};
+    for (int i = 0; i < COUNT_OF(ops); i++) {
+        p.habits = NULL;
+        assert_close((double)cost_collective_ns(&m, &two, ops[i], bytes),
+                     (inside + between + 4e-6 + 4e-6 + 1e-6) * 1e9, 1e-6);
+        const int64_t straight = cost_collective_ns(&m, &rail, ops[i], bytes); // one rank of a node
+        h.levels_at_once = true;
+        p.habits = &h;
+        assert_close((double)cost_collective_ns(&m, &two, ops[i], bytes),
+                     (between + 2.0 * 4e-6 + 1e-6) * 1e9, 1e-6);
+        assert_int_equal(cost_collective_ns(&m, &rail, ops[i], bytes), straight);
+    }
+}
+
 static void switches_that_add_halve_a_sum(void **state)
 {
     (void)state;
@@ -466,16 +492,17 @@ static void compressed_sums_are_as_by_hand(void **state)
     const double in_node = 7.0 * stream / 200e9;
     assert_close((double)cost_compressed_ns(&m, &node, 10000000, false),
                  (in_node + 1e-6 + launch + in_node + 6e-6 + launch) * 1e9, 1e-5);
-    // Between two nodes each device sends its own 8 streams for the other side, 15 peers in two
-    // rounds; the sums enter a node once and arrive from inside.
-    const double out = 8.0 * stream / 40e9, inside = 15.0 * stream / 200e9;
-    const double sent = out + 2 * 4e-6 + launch, back = inside + 2 * (3e-6 + 4e-6) + launch;
+    // Between two nodes each device sends its own 8 streams for the other side, after 14 of 16 went
+    // to another device inside; the sums enter a node once and arrive from inside.
+    const double out = 14.0 * stream / 200e9 + 8.0 * stream / 40e9, inside = 15.0 * stream / 200e9;
+    const double sent = out + 4e-6 + 4e-6 + launch, back = inside + 2 * (3e-6 + 4e-6) + launch;
     assert_close((double)cost_compressed_ns(&m, &two, 10000000, true), sent * 1e9, 1e-5);
     assert_close((double)cost_compressed_ns(&m, &two, 10000000, false), (sent + back) * 1e9, 1e-5);
     // With 512 ranks in 8 leaves 448 streams cross the halved top: 0.22 s at 20 GB/s. A ring of as
     // many bytes shares the links of 64 devices there: 64 times less, so the links inside the node
     // bound it.
-    const double far = 448.0 * stream / 20e9 + 64 * 10e-6 + launch;
+    const double far =
+        448.0 * stream / 200e9 + 448.0 * stream / 20e9 + 64 * 2e-6 + 63 * 10e-6 + launch;
     const double ring = 511.0 * stream / 200e9;
     assert_close((double)cost_compressed_ns(&m, &many, 10000000, true), far * 1e9, 1e-5);
     assert_close((double)cost_collective_ns(&m, &many, COLLECTIVE_REDUCE_SCATTER, 512 * stream),
@@ -533,6 +560,7 @@ int main(void)
         cmocka_unit_test(less_power_is_a_lower_clock),
         cmocka_unit_test(groups_know_their_levels),
         cmocka_unit_test(collectives_are_as_by_hand),
+        cmocka_unit_test(exchanges_go_in_two_levels),
         cmocka_unit_test(switches_that_add_halve_a_sum),
         cmocka_unit_test(compressed_sums_are_as_by_hand),
         cmocka_unit_test(collectives_are_monotone),

@@ -87,6 +87,10 @@ extern "C" {
     REAL(cp_gb_s, cp_gb_s, 1, 0, 1e5, 0,                                                           \
          "largest rate at which a rank sends in collectives of context parallelism in GB/s; "      \
          "0: no limit")                                                                            \
+    FLAG(levels_at_once, false,                                                                    \
+         "all-to-alls use the links inside nodes and those between nodes at the same time; no: "   \
+         "if all nodes have equally many ranks, each piece goes first inside its node, then "      \
+         "between nodes, together with those of the other ranks")                                  \
     FLAG(expert_sorts, false,                                                                      \
          "received rows are sorted by expert, and sorted back before they are returned")           \
     FLAG(rings, false,                                                                             \

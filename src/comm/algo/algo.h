@@ -59,6 +59,7 @@ typedef struct comm_algorithm {
     bool direct;       // needs arrive/depart, all buffers within reach; else exchange
     bool levels;       // needs a group with two
     bool power_of_two; // of ranks
+    bool bounded;      // of ALL_TO_ALLV: takes rows with offsets, whose most is known
     bool ends;         // takes pieces that end before the last one (comm_item.total)
     int max_ranks;     // 0: any
     int64_t max_bytes; // of one rank's operand; 0: any

@@ -33,6 +33,8 @@ extern const comm_algorithm comm_algorithm_all_reduce_two_level;
 extern const comm_algorithm comm_algorithm_reduce_scatter_two_level;
 extern const comm_algorithm comm_algorithm_all_gather_two_level;
 extern const comm_algorithm comm_algorithm_broadcast_two_level;
+extern const comm_algorithm comm_algorithm_all_to_all_two_level;
+extern const comm_algorithm comm_algorithm_all_to_allv_two_level;
 extern const comm_algorithm comm_algorithm_barrier_two_level;
 
 #endif

@@ -25,6 +25,8 @@ const comm_algorithm *const comm_algorithm_table[] = {
     &comm_algorithm_reduce_scatter_two_level,
     &comm_algorithm_all_gather_two_level,
     &comm_algorithm_broadcast_two_level,
+    &comm_algorithm_all_to_all_two_level,
+    &comm_algorithm_all_to_allv_two_level,
     &comm_algorithm_barrier_two_level,
     // Over messages: rows for small buffers come first, strict ones after those of order `any`.
     &comm_algorithm_all_reduce_doubling,

@@ -45,6 +45,7 @@ static const char *obstacle(const comm_group *g, const comm_args *args, const co
     if (!a->direct && !t->messages) return "the transport has no messages";
     if (a->levels && !g->has_levels) return "the group has no two levels";
     if (a->levels && rounds_between(args)) return "it would round between the levels";
+    if (a->bounded && args->send_offsets == NULL) return "it wants to know the most that may come";
     if (!a->ends && comm_args_end(args)) return "it wants equal pieces";
     if (a->power_of_two && (g->size & (g->size - 1)) != 0) return "it wants 2^k ranks";
     if (a->max_ranks > 0 && g->size > a->max_ranks) return "there are too many ranks";

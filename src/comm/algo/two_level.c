@@ -7,11 +7,13 @@
 //   reduce_scatter   add the pieces of the column's ranks inside the host; scatter in the column
 //   all_gather       gather in the column; then inside, host by host
 //   broadcast        down the root's column; then inside
+//   all_to_all       inside the host; then in the column (two_level_exchange.c)
 //   barrier          inside the host; then in every column: a rank that leaves has met all others
 //
 // For groups with the same number of ranks on each host, with neighbouring numbers. The order of
 // sums depends on the hosts of the ranks: order `any`. Types that would be rounded between the
 // levels are not accepted.
+#include "comm/algo/two_level.h"
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/algo_table.h"
 #include "comm/algo/message.h"
@@ -19,7 +21,7 @@
 
 enum { SMALL_BYTES = 64 << 10 };
 
-static comm_call inside(const comm_call *call, const comm_args *args)
+comm_call two_level_inside(const comm_call *call, const comm_args *args)
 {
     const comm_levels *v = call->levels;
     comm_call c = *call;
@@ -32,7 +34,7 @@ static comm_call inside(const comm_call *call, const comm_args *args)
     return c;
 }
 
-static comm_call column(const comm_call *call, const comm_args *args)
+comm_call two_level_column(const comm_call *call, const comm_args *args)
 {
     const comm_levels *v = call->levels;
     comm_call c = *call;
@@ -44,7 +46,7 @@ static comm_call column(const comm_call *call, const comm_args *args)
     return c;
 }
 
-static comm_args one_item(const comm_call *call, op_collective op, const comm_item *item)
+comm_args two_level_item(const comm_call *call, op_collective op, const comm_item *item)
 {
     comm_args a = *call->args;
     a.op = op;
@@ -55,8 +57,8 @@ static comm_args one_item(const comm_call *call, op_collective op, const comm_it
 
 static status run_inside(const comm_call *call, const comm_algorithm *row, const comm_item *item)
 {
-    const comm_args a = one_item(call, row->op, item);
-    comm_call c = inside(call, &a);
+    const comm_args a = two_level_item(call, row->op, item);
+    comm_call c = two_level_inside(call, &a);
     return row->run(&c);
 }
 
@@ -75,9 +77,9 @@ static bool pieces_end(const comm_item *item, int64_t first, int64_t pieces, int
 // ---- all_reduce --------------------------------------------------------------------------------
 static status reduce_in_column(const comm_call *call, const comm_item *item)
 {
-    const comm_args a = one_item(call, COLLECTIVE_ALL_REDUCE, item);
+    const comm_args a = two_level_item(call, COLLECTIVE_ALL_REDUCE, item);
     const bool small = item->count * dtype_bytes(a.type) <= SMALL_BYTES;
-    comm_call c = column(call, &a);
+    comm_call c = two_level_column(call, &a);
     return small ? comm_algorithm_all_reduce_doubling.run(&c)
                  : comm_algorithm_all_reduce_ring.run(&c);
 }
@@ -145,8 +147,8 @@ static status reduce_scatter_one(comm_call *call, const comm_item *item)
     comm_item all = *item;
     all.in = sums;
     if (!pieces_end(item, v->local->members.me, hosts, here, &all.total)) return ST_OK;
-    const comm_args a = one_item(call, COLLECTIVE_REDUCE_SCATTER, &all);
-    comm_call c = column(call, &a);
+    const comm_args a = two_level_item(call, COLLECTIVE_REDUCE_SCATTER, &all);
+    comm_call c = two_level_column(call, &a);
     c.scratch = comm_scratch_at(call, used);
     c.scratch_bytes = call->scratch_bytes - used;
     return comm_algorithm_reduce_scatter_ring.run(&c);
@@ -185,7 +187,7 @@ static status all_gather_one(comm_call *call, const comm_item *item)
     const int next = (me + 1) % hosts, previous = (me + hosts - 1) % hosts;
     const int64_t width = dtype_bytes(call->args->type);
     char *const out = item->out;
-    comm_call c = column(call, call->args);
+    comm_call c = two_level_column(call, call->args);
     const void *source = item->in;
     int64_t bytes = comm_item_piece(item, me * here + number) * width;
     for (int hop = 0; hop < hosts - 1; hop++) {
@@ -230,15 +232,15 @@ static status broadcast_one(comm_call *call, const comm_item *item)
     const int root = call->args->root, root_host = root / here, root_number = root % here;
     comm_item one = *item;
     if (v->local->members.me == root_number) {
-        comm_args a = one_item(call, COLLECTIVE_BROADCAST, item);
+        comm_args a = two_level_item(call, COLLECTIVE_BROADCAST, item);
         a.root = root_host;
-        comm_call c = column(call, &a);
+        comm_call c = two_level_column(call, &a);
         TRY(comm_algorithm_broadcast_tree.run(&c));
         if (call->rank != root) one.in = item->out;
     }
-    comm_args a = one_item(call, COLLECTIVE_BROADCAST, &one);
+    comm_args a = two_level_item(call, COLLECTIVE_BROADCAST, &one);
     a.root = root_number;
-    comm_call c = inside(call, &a);
+    comm_call c = two_level_inside(call, &a);
     return comm_algorithm_broadcast_direct.run(&c);
 }
 
@@ -258,9 +260,9 @@ const comm_algorithm comm_algorithm_broadcast_two_level = {
 
 static status barrier_run(comm_call *call)
 {
-    comm_call c = inside(call, call->args);
+    comm_call c = two_level_inside(call, call->args);
     TRY(comm_algorithm_barrier_direct.run(&c));
-    c = column(call, call->args);
+    c = two_level_column(call, call->args);
     return comm_algorithm_barrier_dissemination.run(&c);
 }
 

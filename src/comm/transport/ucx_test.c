@@ -291,6 +291,103 @@ static void large_operations(void **state)
     all_are(ST_OK);
 }
 
+// ---- rows with offsets --------------------------------------------------------------------------
+enum { ROWS_EACH = 40, ROW = 3, STRIDE = 2, TRIALS = 12 };
+
+// The rows that a rank sends to another: few, or none, or all to one rank, or so many that they go
+// to other hosts in several pieces.
+static int rows_between(int trial, int from, int to)
+{
+    const int of_all = (int)(reference_mix((uint64_t)(trial * 1000 + from * 10 + to)) % ROWS_EACH);
+    if (trial % 4 == 1) return to == trial % all->ranks ? of_all : 0;
+    if (trial % 4 == 2) return from == trial % all->ranks ? of_all : 0;
+    return trial % 4 == 3 && (from + to) % 2 == 1 ? 0 : of_all;
+}
+
+static float row_value(int trial, int from, int to, int row, int column)
+{
+    return (float)((((trial * RANKS + from) * RANKS + to) * ROWS_EACH + row) * ROW + column);
+}
+
+static status rows_check(int trial, const float *out)
+{
+    for (int from = 0; from < all->ranks; from++) {
+        for (int i = 0; i < rows_between(trial, from, own_rank); i++) {
+            for (int k = 0; k < ROW; k++) {
+                if (*out++ == row_value(trial, from, own_rank, i, k)) continue;
+                return fail_at(__FILE__, __LINE__, ST_INTERNAL, "trial %d: row %d of rank %d",
+                               trial, i, from);
+            }
+        }
+    }
+    return ST_OK;
+}
+
+static status rows_once(comm *c, int trial, const char *algorithm, float *in, float *out)
+{
+    int32_t sends[RANKS * STRIDE + 1] = {0}, comes[RANKS * STRIDE + 1] = {0};
+    float *at = in;
+    for (int r = 0; r < all->ranks; r++) {
+        const int sent = rows_between(trial, own_rank, r), come = rows_between(trial, r, own_rank);
+        sends[r * STRIDE + 1] = sends[r * STRIDE] + sent / 2;
+        sends[(r + 1) * STRIDE] = sends[r * STRIDE] + sent;
+        comes[r * STRIDE + 1] = comes[(r + 1) * STRIDE] = comes[r * STRIDE] + come;
+        for (int i = 0; i < sent * ROW; i++) {
+            *at++ = row_value(trial, own_rank, r, i / ROW, i % ROW);
+        }
+    }
+    const int64_t most = (int64_t)all->ranks * ROWS_EACH * ROW;
+    const comm_item item = {.in = in, .out = out, .count = most};
+    const comm_args args = {.op = COLLECTIVE_ALL_TO_ALLV,
+                            .type = DTYPE_F32,
+                            .items = &item,
+                            .item_count = 1,
+                            .send_offsets = sends,
+                            .receive_offsets = comes,
+                            .stride = STRIDE,
+                            .row_elements = ROW,
+                            .receive_most = most,
+                            .algorithm = algorithm,
+                            .tensor = "rows",
+                            .site = "here"};
+    comm_choice choice;
+    memset(out, 0x5a, (size_t)most * 4);
+    TRY(comm_choose(comm_world(c), &args, &choice));
+    if (strcmp(choice.algorithm, algorithm == NULL ? "two_level" : algorithm) != 0) {
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rows go by %s", choice.algorithm);
+    }
+    TRY(comm_run(comm_world(c), &args));
+    return rows_check(trial, out);
+}
+
+// Rows come by both algorithms, also if the other ranks of the host cannot reach the input.
+static status rows_body(comm *c)
+{
+    static float own[2][RANKS * ROWS_EACH * ROW];
+    comm_memory *memory = NULL;
+    status st = ST_OK;
+    TRY(comm_memory_create(c, (int64_t)sizeof(own), &memory));
+    float *shared = comm_memory_at(memory);
+    for (int t = 0; t < TRIALS && st == ST_OK; t++) {
+        float *const in = t % 3 == 0 ? own[0] : shared;
+        st = rows_once(c, t, NULL, in, t % 2 == 0 ? own[1] : shared + COUNT_OF(own[0]));
+        if (st == ST_OK) st = rows_once(c, t, "pairwise", in, own[1]);
+    }
+    if (st == ST_OK) st = comm_barrier(comm_world(c), "end");
+    comm_memory_destroy(memory);
+    return st;
+}
+
+static void rows_of_experts(void **state)
+{
+    (void)state;
+    static const int shapes[][2] = {{4, -2}, {6, -2}, {6, -3}};
+    for (int i = 0; i < COUNT_OF(shapes); i++) {
+        job_run(shapes[i][0], shapes[i][1], 30000, rows_body);
+        all_are(ST_OK);
+    }
+}
+
 // ---- errors -------------------------------------------------------------------------------------
 static float numbers[4000];
 
@@ -528,9 +625,9 @@ int main(void)
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations),     cmocka_unit_test(large_operations),
-        cmocka_unit_test(differences),    cmocka_unit_test(failures),
-        cmocka_unit_test(groups_of_some),
+        cmocka_unit_test(operations),      cmocka_unit_test(large_operations),
+        cmocka_unit_test(rows_of_experts), cmocka_unit_test(differences),
+        cmocka_unit_test(failures),        cmocka_unit_test(groups_of_some),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
