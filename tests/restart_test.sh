@@ -92,9 +92,10 @@ sed -i '/"rank": 1, "name": "m.embed/s/"hash": "..../"hash": "0000/' recorded/re
 code "another bit" 8 "$trireme" replay recorded --step 10 --rank 1
 says "is seen in its tensor" out '^m/embed'
 code "the other rank" 0 "$trireme" replay recorded --step 10
-code "experts that tp cuts" 0 train striped layout.tp=2 layout.etp=2 determinism.tp_shards=2 determinism.etp_shards=2 \
-     model.experts=4 model.experts_per_token=2 model.expert_ffn_dim=32 train.steps=4 sdc.replay=0.5
-says "their rows are recorded" striped/replay/step-0000004.jsonl '"stripe"'
+code "experts that tp cuts, and that move" 0 train striped layout.tp=2 layout.etp=2 layout.dp=2 layout.ep=2 moe.rebalance=1 \
+     determinism.tp_shards=2 determinism.etp_shards=2 model.experts=4 model.experts_per_token=2 model.expert_ffn_dim=32 train.steps=4 sdc.replay=0.5
+says "their rows are recorded" striped/replay/step-0000004.jsonl '"stripe".*"expert_of": \[[0-9, ]+\], "hash"'
+says "and have moved" striped/metrics.jsonl '"event": "rebalance", "experts": [1-9]'
 code "and computed again" 0 "$trireme" replay striped --rank 1
 code "a rank that is none" 2 "$trireme" replay recorded --rank 2
 code "a step that was not recorded" 4 "$trireme" replay recorded --step 11

@@ -215,24 +215,9 @@ static status rebalance_check(const run_config *r, const decoder_spec *spec)
     } else if (r->layout.ep == spec->experts.count) {
         why = "each rank of layout.ep has one expert";
     }
-    if (why != NULL) {
-        return fail(ST_CONFIG_CONFLICT,
-                    "moe.rebalance = %lld has no effect: %s; use "
-                    "moe.rebalance=off",
-                    (long long)r->moe.rebalance, why);
-    }
-    if (r->optimizer.stochastic_rounding) {
-        return fail(ST_UNSUPPORTED,
-                    "moe.rebalance = %lld: optimizer.stochastic_rounding draws by the place of an "
-                    "element, which changes when an expert moves; use moe.rebalance=off, or "
-                    "optimizer.stochastic_rounding=no",
-                    (long long)r->moe.rebalance);
-    }
-    if (r->sdc.replay <= 0.0) return ST_OK;
-    return fail(ST_UNSUPPORTED,
-                "moe.rebalance = %lld: sdc.replay records the state by rank and does not know "
-                "which experts a rank has; use moe.rebalance=off, or sdc.replay=0",
-                (long long)r->moe.rebalance);
+    if (why == NULL) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT, "moe.rebalance = %lld has no effect: %s; use moe.rebalance=off",
+                (long long)r->moe.rebalance, why);
 }
 
 static status experts_apart_check(const run_config *r)

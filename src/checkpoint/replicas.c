@@ -143,8 +143,20 @@ bool ckpt_replicas_find(const ckpt_replicas *r, const uint64_t *hashes, int64_t 
     return found;
 }
 
-static status piece_print(int64_t rank, const state_item *item, const plan_piece *p, uint64_t hash,
-                          text *out)
+// Prints which expert each slot has, if experts may have moved.
+static status experts_print(const ckpt_state *s, const state_item *item, text *out)
+{
+    const int64_t experts = s->model->load_experts;
+    if (s->expert_of == NULL || !s->model->weights[item->weight].is_expert) return ST_OK;
+    const int32_t *row = s->expert_of + op_model_layer_of(s->model, item->weight) * experts;
+    for (int64_t e = 0; e < experts; e++) {
+        TRY(text_add(out, "%s%d", e == 0 ? ", \"expert_of\": [" : ", ", (int)row[e]));
+    }
+    return text_add(out, "]");
+}
+
+static status piece_print(const ckpt_state *s, int64_t rank, const state_item *item,
+                          const plan_piece *p, uint64_t hash, text *out)
 {
     TRY(text_add(out, "{\"rank\": %lld, \"name\": ", (long long)rank));
     TRY(text_add_json(out, item->name));
@@ -156,6 +168,7 @@ static status piece_print(int64_t rank, const state_item *item, const plan_piece
                      (long long)p->stripe, (long long)p->own, (long long)p->offset,
                      (long long)p->first));
     }
+    TRY(experts_print(s, item, out));
     return text_add(out, ", \"hash\": \"%016" PRIx64 "\"}\n", hash);
 }
 
@@ -168,7 +181,7 @@ status ckpt_replicas_record(const ckpt_replicas *r, const uint64_t *hashes, int6
         if (i >= r->list.count || r->list.items[i].weight < 0) continue; // of the state alone
         const state_item *item = &r->list.items[i];
         const plan_piece p = state_piece(r->s, item, rank);
-        if (p.rows > 0) TRY(piece_print(rank, item, &p, hashes[k], out));
+        if (p.rows > 0) TRY(piece_print(r->s, rank, item, &p, hashes[k], out));
     }
     return ST_OK;
 }

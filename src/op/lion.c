@@ -1,6 +1,6 @@
 // LION: an update by the sign of an interpolated momentum (Chen et al. 2023, arXiv:2302.06675).
 //
-//   grad master m -> master m [weight: the working copy]
+//   grad master m [slots: of experts] -> master m [weight: the working copy]
 //
 //   c = beta1 m + (1 - beta1) g;  master -= lr (sign(c) + decay master);  m = beta2 m + (1 - beta2)
 //                                 g
@@ -20,9 +20,10 @@ static op_cost cost(const op_program *p, const op_node *node, const extent_bindi
 const op_kind op_row_lion = {
     .code = OP_LION,
     .name = "lion",
-    .in = "f* f* f*",
+    .in = "f* f* f* sLE",
     .out = "f* f* f*",
     .made = "master m weight",
+    .optional_in = 1u << 3,
     .optional_out = 1u << 2,
     .takes_grad = true,
     .updates_state = true,

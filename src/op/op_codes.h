@@ -113,7 +113,7 @@ extern "C" {
 //                  (attrs.tensor_index)
 //   STEP_DECIDE    -                                -> step: norm, clip, skip, loss scale
 //                  (op/step.h)
-//   ADAMW          grad master m v                  -> master m v [weight: the working copy]
+//   ADAMW          grad master m v [slots(L,E)]     -> master m v [weight: the working copy]
 //   MUON           grad master m                    -> master m [weight]: each part is a matrix,
 //                  or each of attrs.experts equal ranges of rows (0: parts)
 //   MUON_DIRECTION grad m                           -> m u: the first half of MUON, element by

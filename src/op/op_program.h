@@ -95,6 +95,9 @@ typedef struct op_piece {
     int64_t whole_columns, first_column;
     int32_t part_count;
     int64_t part_rows[4], part_first[4], part_whole[4];
+    // Updates of experts that tp cuts: each `stripe` rows of the whole weight have stripe_own rows
+    // in the piece, from row stripe_first of the stripe on. 0: the rows of a part are contiguous.
+    int64_t stripe, stripe_own, stripe_first;
 } op_piece;
 
 // Attributes of an operation. One flat struct for all operations: plain data is easy to print, hash

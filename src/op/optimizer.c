@@ -180,9 +180,10 @@ static op_cost adamw_cost(const op_program *p, const op_node *node, const extent
 const op_kind op_row_adamw = {
     .code = OP_ADAMW,
     .name = "adamw",
-    .in = "f* f* f* f*",
+    .in = "f* f* f* f* sLE",
     .out = "f* f* f* f*",
     .made = "master m v weight",
+    .optional_in = 1u << 4,
     .optional_out = 1u << 3,
     .takes_grad = true,
     .updates_state = true,

@@ -51,11 +51,44 @@ static inline DEVICE_CODE optimizer_run optimizer_run_of(const op_piece *piece, 
     const int64_t column = at % columns;
     int k = 0;
     for (; k + 1 < piece->part_count && row >= piece->part_rows[k]; k++) row -= piece->part_rows[k];
-    run.element =
-        (piece->part_first[k] + row) * piece->whole_columns + piece->first_column + column;
-    run.count =
-        (piece->whole_columns == columns ? (piece->part_rows[k] - row) * columns : columns) -
-        column;
+    int64_t rows = piece->part_rows[k] - row, to = row;
+    if (piece->stripe > 0) {
+        const int64_t inside = row % piece->stripe_own;
+        to = row / piece->stripe_own * piece->stripe + piece->stripe_first + inside;
+        rows = piece->stripe_own - inside;
+    }
+    run.element = (piece->part_first[k] + to) * piece->whole_columns + piece->first_column + column;
+    run.count = (piece->whole_columns == columns ? rows * columns : columns) - column;
+    return run;
+}
+
+// Operand of an update that has the slots of experts (moe.rebalance), if it has them.
+static inline int optimizer_slots_in(op_code code)
+{
+    return code == OP_ADAMW ? 4 : code == OP_LION ? 3 : -1;
+}
+
+// As optimizer_run_of, for a weight whose experts may be in other slots than their own: element and
+// count are those of the expert, so that its random bits do not depend on its slot. slots: (layers,
+// attrs->experts), the slot of each expert; NULL: each is in its own.
+static inline optimizer_run optimizer_run_placed(const op_piece *piece, const op_attrs *attrs,
+                                                 const float *slots, int64_t at, int64_t columns)
+{
+    optimizer_run run = optimizer_run_of(piece, at, columns);
+    int64_t part = 0, expert = 0; // elements of the whole weight before the part
+    int k = 0;
+    if (slots == NULL) return run;
+    for (; k + 1 < piece->part_count; k++) {
+        const int64_t next = part + piece->part_whole[k] * piece->whole_columns;
+        if (run.element < next) break;
+        part = next;
+    }
+    const int64_t each = piece->part_whole[k] / attrs->experts * piece->whole_columns;
+    const int64_t slot = (run.element - part) / each, left = (slot + 1) * each + part - run.element;
+    const float *row = slots + (int64_t)attrs->load_row * attrs->experts;
+    while (expert + 1 < attrs->experts && row[expert] != (float)slot) expert++;
+    run.element += (expert - slot) * each;
+    run.count = run.count < left ? run.count : left;
     return run;
 }
 

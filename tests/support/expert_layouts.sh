@@ -102,6 +102,12 @@ layout.tp=2 layout.pp=2 layout.dp=2 layout.ep=2 layout.schedule=dualpipe-v
 layout.tp=2 layout.pp=2 layout.sp=yes layout.zero=1 layout.dp=2
 layout.tp=2 layout.dp=4 layout.ep=4 layout.zero=1 moe.rebalance=1
 TABLE
+# Random rounding follows an expert to its slot, and to its pieces.
+layouts "determinism.tp_shards=2 determinism.etp_shards=2 precision.moments=bf16 optimizer.stochastic_rounding=yes" <<TABLE
+layout.dp=4 layout.ep=2 layout.zero=3 moe.rebalance=1
+layout.tp=2 layout.dp=2 layout.ep=2 layout.zero=1 moe.rebalance=1
+layout.tp=2 layout.pp=2
+TABLE
 layouts "moe.dispatch=fp8" <<TABLE
 layout.dp=2 layout.ep=2
 layout.dp=4 layout.ep=2 layout.zero=2 train.recompute=full

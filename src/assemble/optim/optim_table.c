@@ -1,6 +1,9 @@
 // The table of optimizers, and the programs that they write.
 #include "assemble/optim/optim.h"
 
+#include "op/optimizer.h"
+#include "op/pass/expert_ranks.h"
+
 static const assemble_optimizer *const rows[] = {
 #define ROW(upper, lower, ...) [RUN_##upper] = &assemble_optimizer_##lower,
     RUN_OPTIMIZERS(ROW)
@@ -45,11 +48,36 @@ op_node assemble_optimizer_node(op_code code, const op_weight *w, int32_t weight
         const weight_piece piece = op_weight_piece(w, i);
         node.piece.part_rows[i] = piece.rows;
         node.piece.part_first[i] = begin + piece.row;
+        node.piece.part_whole[i] = piece.whole_rows;
         node.piece.whole_columns = piece.whole_columns;
         node.piece.first_column = piece.column;
         begin += piece.whole_rows;
     }
+    if (op_weight_is_striped(w)) {
+        node.piece.stripe = w->stripe;
+        node.piece.stripe_own = w->stripe / w->ways;
+        node.piece.stripe_first = node.piece.stripe_own * w->at;
+    }
     return node;
+}
+
+// With stochastic rounding the update of a weight whose experts may move reads their slots.
+static status slots_give(op_program *p, const op_model *m, const run_config *r, int32_t weight)
+{
+    const op_weight *w = &m->weights[weight];
+    tensor_id slots = TENSOR_NONE;
+    if (r->moe.rebalance == 0 || !r->optimizer.stochastic_rounding || !w->is_expert) return ST_OK;
+    if (w->expert_ways < 2) return ST_OK;
+    TRY(op_tensor_make(p, OP_SLOTS, ROLE_CONSTANT, DTYPE_F32, 2, extent_of(m->load_layers),
+                       extent_of(m->load_experts), &slots));
+    for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
+        op_node *node = &p->lists[OP_FORWARD].nodes[i];
+        if (optimizer_slots_in(node->code) < 0) continue;
+        node->attrs.experts = m->load_experts;
+        node->attrs.load_row = op_model_layer_of(m, weight);
+        node->in[optimizer_slots_in(node->code)] = slots;
+    }
+    return ST_OK;
 }
 
 // The layers' programs declare the type of the working copy.
@@ -110,6 +138,7 @@ status assemble_optimizer_programs(arena *a, const op_model *m, const run_config
         TRY(op_tensor_make(programs[i], "grad", ROLE_WEIGHT_GRAD, types.grads, w->ndim,
                            extent_of(w->rows), columns_of(w), &grad));
         TRY(optimizer->emit(programs[i], w, i, r, weight, grad));
+        TRY(slots_give(programs[i], m, r, i));
     }
     *out = programs;
     *whole = wholes;

@@ -2,6 +2,8 @@
 // config/optimizers.h says.
 #include "assemble/optim/optim.h"
 
+#include "op/optimizer.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -86,8 +88,53 @@ static void test_programs_are_as_their_rows_say(void **state)
     }
 }
 
+// A rank's piece of a weight of six experts: the three of the second of two ranks, in two parts,
+// each with half of the rows of a stripe. Whatever slots the experts are in, an element's number is
+// that which the expert has in the whole weight, and a run ends with the rows of its expert.
+static void test_numbers_of_elements_follow_experts(void **state)
+{
+    (void)state;
+    enum { EXPERTS = 6, OWN = 3, EACH = 4, HALF = 2, WIDE = 5, PART = OWN * HALF };
+    static const float slots[2][EXPERTS] = {{0, 1, 2, 3, 4, 5}, {3, 1, 5, 0, 4, 2}};
+    static const int expert_in[2][EXPERTS] = {{0, 1, 2, 3, 4, 5}, {3, 1, 5, 0, 4, 2}};
+    const op_piece piece = {.whole_columns = WIDE,
+                            .part_count = 2,
+                            .part_rows = {PART, PART},
+                            .part_first = {OWN * EACH, EXPERTS * EACH + OWN * EACH},
+                            .part_whole = {EXPERTS * EACH, EXPERTS * EACH},
+                            .stripe = EACH,
+                            .stripe_own = HALF,
+                            .stripe_first = HALF};
+    for (int layer = 0; layer < 2; layer++) {
+        const op_attrs attrs = {.experts = EXPERTS, .load_row = layer};
+        for (int64_t at = 0; at < 2 * PART * WIDE; at++) {
+            const int64_t row = at / WIDE, part = row / PART, number = row % PART / HALF;
+            const int64_t expert = expert_in[layer][OWN + number];
+            const int64_t whole =
+                (part * EXPERTS + expert) * EACH + HALF + row % HALF; // row of the whole weight
+            const optimizer_run run = optimizer_run_placed(&piece, &attrs, slots[0], at, WIDE);
+            assert_int_equal(run.element, whole * WIDE + at % WIDE);
+            assert_int_equal(run.count, (HALF - row % HALF) * WIDE - at % WIDE);
+        }
+    }
+    const op_piece even = {.whole_columns = WIDE,
+                           .part_count = 1,
+                           .part_rows = {OWN * EACH},
+                           .part_first = {OWN * EACH},
+                           .part_whole = {EXPERTS * EACH}};
+    const op_attrs attrs = {.experts = EXPERTS, .load_row = 1};
+    const optimizer_run run = optimizer_run_placed(&even, &attrs, slots[0], 7, WIDE);
+    assert_int_equal(run.element, 7); // expert 0 is in slot 3
+    assert_int_equal(run.count, EACH * WIDE - 7);
+    assert_int_equal(optimizer_run_placed(&even, &attrs, NULL, 7, WIDE).element,
+                     OWN * EACH * WIDE + 7);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_programs_are_as_their_rows_say)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_programs_are_as_their_rows_say),
+        cmocka_unit_test(test_numbers_of_elements_follow_experts),
+    };
     return cmocka_run_group_tests_name("optim", tests, NULL, NULL);
 }

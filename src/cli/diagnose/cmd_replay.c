@@ -94,7 +94,8 @@ static status compute(cli_context *cli, const char *run, const char *work, int64
                                         "checkpoint.every=0",   "checkpoint.tiers=null",
                                         "checkpoint.async=yes", "trace.steps=null",
                                         "resilience.spares=0",  "resilience.min_ranks=0",
-                                        "eval.every=0",         "layout.ep=1"};
+                                        "eval.every=0",         "layout.ep=1",
+                                        "moe.rebalance=off"};
     const char *keys[COUNT_OF(alone) + 1], *start = NULL;
     char *yaml = NULL, *dir = NULL, *folder = NULL;
     run_config *r = NULL;

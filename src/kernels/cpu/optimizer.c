@@ -33,11 +33,14 @@ static void update_task(void *context, int64_t index, int thread)
     const kern_call *c = job->update->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const int64_t columns = c->in[0].ndim == 2 ? c->in[0].dims[1] : 1;
+    const int slots_in = optimizer_slots_in(c->code);
+    const float *slots = slots_in >= 0 ? c->in[slots_in].data : NULL;
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
         // Contiguous operands were cut as one row.
         const int64_t at = c->first_row * columns + i * job->cut.columns + piece.column;
         for (int64_t done = 0; done < piece.columns;) {
-            const optimizer_run run = optimizer_run_of(&c->piece, at + done, columns);
+            const optimizer_run run =
+                optimizer_run_placed(&c->piece, &c->attrs, slots, at + done, columns);
             const int64_t n = min_i64(run.count, piece.columns - done);
             run_update(job->update, i, piece.column + done, n, run.element);
             done += n;

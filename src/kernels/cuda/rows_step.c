@@ -66,6 +66,11 @@ status cuda_stochastic_check(const kern_call *call)
         if (!cuda_has(&call->out[o]) || call->out[o].type != DTYPE_F16) continue;
         return fail(ST_UNSUPPORTED, "backend cuda: stochastic rounding to fp16; use bf16");
     }
+    const int slots = optimizer_slots_in(call->code);
+    if (slots >= 0 && cuda_has(&call->in[slots])) {
+        return fail(ST_UNSUPPORTED, "backend cuda: stochastic rounding of experts that move; use "
+                                    "moe.rebalance=off");
+    }
     return ST_OK;
 }
 

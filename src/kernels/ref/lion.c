@@ -22,8 +22,8 @@ status ref_lion(const kern_context *context, const kern_call *c)
             const double g = ref_get(grad, i, j) * step->device.grad_factor, old = ref_get(m, i, j);
             const double direction = sign_of(beta1 * old + (1.0 - beta1) * g);
             const double p = ref_get(master, i, j) * (1.0 - decay) - lr * direction;
-            const optimizer_run run =
-                optimizer_run_of(&c->piece, (c->first_row + i) * columns + j, columns);
+            const optimizer_run run = optimizer_run_placed(
+                &c->piece, &c->attrs, c->in[3].data, (c->first_row + i) * columns + j, columns);
             const philox_words random =
                 optimizer_random(&step->host, c->attrs.tensor_index, run.element);
             ref_put_update(c, &c->out[0], i, j, p, random.w[0]);

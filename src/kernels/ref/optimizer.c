@@ -48,9 +48,10 @@ status ref_adamw(const kern_context *context, const kern_call *c)
             const double p = ref_get(master, i, j) * (1.0 - decay) - lr * update;
             const int64_t columns = grad->ndim == 2 ? grad->dims[1] : 1;
             const int64_t at = (c->first_row + i) * columns + j;
+            const optimizer_run run =
+                optimizer_run_placed(&c->piece, &c->attrs, c->in[4].data, at, columns);
             const philox_words random =
-                optimizer_random(&step->host, c->attrs.tensor_index,
-                                 optimizer_run_of(&c->piece, at, columns).element);
+                optimizer_random(&step->host, c->attrs.tensor_index, run.element);
             ref_put_update(c, &c->out[0], i, j, p, random.w[0]);
             ref_put_update(c, &c->out[1], i, j, m_new, random.w[1]);
             ref_put_update(c, &c->out[2], i, j, v_new, random.w[2]);

@@ -200,6 +200,11 @@ static status optimizer_tensor(const binder *b, int32_t weight, const op_tensor 
         if (rows->cut) tensor.piece_rows = rows->piece;
         return lower_run_tensor(in->p->run, &tensor, ref);
     }
+    if (t->role == ROLE_CONSTANT) { // the same that layers read
+        tensor.kind = PLAN_BYTES_BUFFERS;
+        lower_name(&tensor, "constant", ".", t->name);
+        return lower_run_tensor(in->p->run, &tensor, ref);
+    }
     if (t->role != ROLE_ACTIVATION) {
         return fail(ST_INTERNAL, "optimizer of %s has a tensor %s of role %d", name, t->name,
                     (int)t->role);
