@@ -17,6 +17,7 @@ import json
 import pathlib
 import shutil
 import sys
+import tempfile
 import types
 
 import torch
@@ -53,23 +54,45 @@ def load(folder):
     transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64)  # imports its modules
     show_float64()
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float64, attn_implementation="eager")
+        folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager")
     return model.eval()  # eval: no dropout
 
 
-def file_names(folder, model):
-    """Parameter -> its name in the folder's files (GPT-2's published file leaves a prefix out)."""
-    stored = set()
+def stored_names(folder):
+    """The names of all tensors in the folder's files."""
+    names = set()
     for path in sorted(folder.glob("model*.safetensors")):
         with safe_open(path, "pt") as file:
-            stored.update(file.keys())
-    names = {}
-    for name, weight in model.named_parameters():
-        short = name.removeprefix(model.base_model_prefix + ".")
-        if name not in stored and short not in stored:
-            sys.exit(f"make_golden: {name} is in none of the files model*.safetensors")
-        names[name] = name if name in stored else short
+            names.update(file.keys())
     return names
+
+
+def as_stored(model, values, names):
+    """A value for each parameter -> a tensor for each name in the folder's files.
+
+    Saving splits what transformers fuses, for example the matrices of all experts, so the values are saved
+    in place of the weights. GPT-2's published file leaves a prefix out.
+    """
+    out = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        weights = dict(model.named_parameters())
+        kept = {name: w.detach().clone() for name, w in weights.items()}
+        for name, w in weights.items():
+            w.copy_(values[name])
+        model.save_pretrained(folder)
+        for name, w in weights.items():
+            w.copy_(kept[name])
+        for path in sorted(pathlib.Path(folder).glob("model*.safetensors")):
+            with safe_open(path, "pt") as file:
+                for name in file.keys():
+                    short = name.removeprefix(model.base_model_prefix + ".")
+                    out[name if name in names else short] = file.get_tensor(name)
+    for name, _ in model.named_buffers():  # they are saved too, and have no gradient
+        out.pop(name, None)
+    missing = sorted(set(out) - names)
+    if missing:
+        sys.exit(f"make_golden: {missing[0]} is in none of the files model*.safetensors")
+    return out
 
 
 def loss_of(model, ids, labels):
@@ -85,7 +108,7 @@ def draw(generator, vocab, *shape):
     return ids[..., :-1].contiguous(), labels
 
 
-def train(model, names, all_ids, all_labels):
+def train(model, all_ids, all_labels):
     """Ten AdamW steps, written out: what golden.json says of the optimizer."""
     weights = dict(model.named_parameters())
     m = {name: torch.zeros_like(w) for name, w in weights.items()}
@@ -95,13 +118,13 @@ def train(model, names, all_ids, all_labels):
         model.zero_grad()
         _, loss = loss_of(model, ids, labels)
         loss.backward()
-        norm = torch.sqrt(sum((w.grad ** 2).sum() for w in weights.values()))
+        norm = torch.sqrt(sum((w.grad ** 2).sum() for w in weights.values() if w.grad is not None))
         losses.append(loss.item())
         norms.append(norm.item())
         factor = min(1.0, ADAMW["clip_norm"] / (norm.item() + 1e-6))
         with torch.no_grad():
             for name, w in weights.items():
-                g = w.grad * factor
+                g = (w.grad if w.grad is not None else torch.zeros_like(w)) * factor
                 if w.ndim >= 2:
                     w -= ADAMW["lr"] * ADAMW["weight_decay"] * w
                 m[name] += (1 - ADAMW["beta1"]) * (g - m[name])
@@ -109,9 +132,7 @@ def train(model, names, all_ids, all_labels):
                 m_hat = m[name] / (1 - ADAMW["beta1"] ** step)
                 v_hat = v[name] / (1 - ADAMW["beta2"] ** step)
                 w -= ADAMW["lr"] * m_hat / (v_hat.sqrt() + ADAMW["eps"])
-    return {**ADAMW, "losses": losses, "grad_norm": norms,
-            "decayed": sorted(names[n] for n, w in weights.items() if w.ndim >= 2),
-            "not_decayed": sorted(names[n] for n, w in weights.items() if w.ndim < 2)}
+    return {**ADAMW, "losses": losses, "grad_norm": norms}
 
 
 @torch.no_grad()
@@ -130,9 +151,9 @@ def generate(model, generator, count=24, prompt_count=11):
     return {"prompt": prompt, "ids": ids, "smallest_logit_gap": smallest} if ids else None
 
 
-def two_finals(model):
+def two_finals(weights):
     """Which parameters are compared after the steps: the first and the last matrix of a layer."""
-    matrices = [n for n, w in model.named_parameters() if w.ndim == 2]
+    matrices = sorted(n for n, w in weights.items() if w.ndim == 2)
     return [matrices[0], [n for n in matrices if any(c.isdigit() for c in n)][-1]]
 
 
@@ -151,7 +172,7 @@ def main():
             shutil.copy(path, args.out)
 
     model = load(args.model)
-    names = file_names(args.model, model)
+    names = stored_names(args.model)
     vocab = model.config.vocab_size
     generator = torch.Generator().manual_seed(args.seed)
     ids, labels = draw(generator, vocab, args.batch, args.tokens)
@@ -162,11 +183,15 @@ def main():
     tensors = {"input_ids": ids, "labels": labels, "logits": logits.detach().to(torch.float32),
                "loss": loss.detach().to(torch.float32),
                "traj_input_ids": traj_ids, "traj_labels": traj_labels}
-    zero = []
-    for name, weight in model.named_parameters():
-        tensors["grad." + names[name]] = weight.grad.to(torch.float32)
-        if not weight.grad.any():
-            zero.append(names[name])
+    none = {name: w.grad if w.grad is not None else torch.zeros_like(w)  # a router that decides nothing
+            for name, w in model.named_parameters()}
+    gradients = as_stored(model, none, names)
+    tensors |= {"grad." + name: g.to(torch.float32) for name, g in gradients.items()}
+    largest = max(g.abs().max().item() for g in gradients.values())
+    for g in gradients.values():  # rounding of what is zero, such as the router of weights that are all 1
+        if g.abs().max().item() < 1e-12 * largest:
+            g.zero_()
+    zero = sorted(name for name, g in gradients.items() if not g.any())
     generation = generate(model, generator, prompt_count=min(11, args.tokens // 2))
     saved = str(model.config.dtype).removeprefix("torch.")
     golden = {
@@ -177,16 +202,16 @@ def main():
                       "computed_in": "float64", "attention": "eager"},
         "loss": loss.item(), "tokens_in_loss": int((labels != IGNORED).sum()),
         "ignored_label": IGNORED, "tolerance": TOLERANCE, "gradients_that_are_zero": zero,
-        "optimizer": train(model, names, traj_ids, traj_labels)}
-    weights = dict(model.named_parameters())
-    for name in two_finals(model):
-        tensors["final." + names[name]] = weights[name].detach().to(torch.float32)
+        "optimizer": train(model, traj_ids, traj_labels)}
+    weights = as_stored(model, dict(model.named_parameters()), names)
+    for name in two_finals(weights):
+        tensors["final." + name] = weights[name].to(torch.float32)
 
     save_file({name: t.contiguous() for name, t in tensors.items()}, folder / "golden.safetensors")
     (folder / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
     if generation:
         (folder / "generation.json").write_text(json.dumps(generation, indent=1) + "\n")
-    print(f"{folder}: loss {loss.item():.6f}, {len(weights)} gradients, "
+    print(f"{folder}: loss {loss.item():.6f}, {len(gradients)} gradients, "
           f"{len(generation['ids']) if generation else 0} tokens; now: trireme check {folder}")
 
 

@@ -419,7 +419,7 @@ static status build(building *b)
     m->weights = b->weights;
     m->weight_count = b->weight_count;
     totals(m, s);
-    if (m->purpose == PURPOSE_TRAIN && s->experts.count > 0) {
+    if (m->purpose == PURPOSE_TRAIN && model_mixed_layers(s) > 0) {
         m->load_layers = (int32_t)s->layers;
         m->load_experts = (int32_t)s->experts.count;
     }

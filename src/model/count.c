@@ -17,7 +17,10 @@ static sum attention_count(const decoder_spec *s)
             l->q_rank > 0 ? d * l->q_rank + l->q_rank * s->heads * head : d * s->heads * head;
         const int64_t narrow = d * (l->kv_rank + l->rope_dim);
         const int64_t wide = l->kv_rank * s->heads * (l->nope_dim + l->value_dim);
-        return (sum){queries + narrow + wide + s->heads * l->value_dim * d, l->q_rank + l->kv_rank};
+        int64_t other = l->q_rank + l->kv_rank;
+        if (s->qkv_bias) other += l->q_rank + l->kv_rank + l->rope_dim;
+        if (s->out_bias) other += d;
+        return (sum){queries + narrow + wide + s->heads * l->value_dim * d, other};
     }
     sum n = {d * (q + 2 * kv) + q * d, s->sinks ? s->heads : 0};
     if (s->qkv_bias) n.other += q + 2 * kv;
@@ -43,7 +46,7 @@ void model_count(const decoder_spec *s, model_counts *out)
     const model_experts *e = &s->experts;
     const int64_t head = s->vocab * s->dim, norm = s->norm_bias ? 2 * s->dim : s->dim;
     const int64_t positions = s->position == MODEL_POSITION_LEARNED ? s->context * s->dim : 0;
-    const int64_t mixed = e->count > 0 ? (s->layers - e->dense_layers) / max_i64(e->every, 1) : 0;
+    const int64_t mixed = model_mixed_layers(s);
     sum expert = e->count > 0 ? mlp_count(s, e->ffn_dim) : (sum){0, 0};
     const int64_t norms = s->norm_place == MODEL_NORM_AROUND ? 4 : 2; // of a layer
     sum all = {head, (norms * s->layers + 1) * norm};

@@ -58,6 +58,7 @@ typedef struct model_experts {
     int64_t top_k, shared, ffn_dim; // ffn_dim: width of one expert
     int64_t dense_layers;           // number of dense layers at the bottom
     int64_t every;                  // every `every`-th layer of the rest has experts (1: all)
+    const bool *mixed; // [layers] which layers have experts, instead of both; NULL: as they say
     // A token's weights are its scores; false: divided by their sum, so they add up to 1.
     bool unscaled;
     bool sigmoid;    // scores are sigmoids of the router's logits; false: a softmax
@@ -157,7 +158,16 @@ bool model_has_files(const decoder_spec *spec);
 static inline bool model_has_experts(const decoder_spec *s, int64_t index)
 {
     const int64_t at = index - s->experts.dense_layers, every = max_i64(s->experts.every, 1);
+    if (s->experts.mixed != NULL) return s->experts.count > 0 && s->experts.mixed[index];
     return s->experts.count > 0 && at >= 0 && at % every == every - 1;
+}
+
+// Returns the number of decoder layers with experts.
+static inline int64_t model_mixed_layers(const decoder_spec *s)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < s->layers; i++) count += model_has_experts(s, i) ? 1 : 0;
+    return count;
 }
 
 // Inputs of model_build in addition to the spec.

@@ -33,6 +33,9 @@ NODISCARD status model_spec_from_hf_experts(arena *a, const json *root, const ch
 // where their files can hold the model.
 void model_experts_arch(decoder_spec *s);
 
+// Whether the biases of attention are at most those of q, k and v.
+bool model_bias_is_of_input(const decoder_spec *s);
+
 // Theta 10000, truncate true, all other numbers absent.
 model_rope model_rope_default(void);
 

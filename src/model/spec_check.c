@@ -80,6 +80,7 @@ static const char *experts_refused(const model_arch *arch, const decoder_spec *s
         {e->dense_layers > 0 && k->dense_layers == NULL && k->dense_first == NULL,
          "layers without experts"},
         {e->dense_layers > 0 && e->every > 1, "layers without experts both below and between"},
+        {e->mixed != NULL && k->dense_layers == NULL, "other layers without experts"},
         {e->ffn_dim != s->ffn_dim && k->expert_ffn_dim == NULL, "another width of its experts"},
     };
     for (int64_t i = 0; i < COUNT_OF(rules); i++) {
@@ -127,6 +128,8 @@ static status arch_check(const decoder_spec *s)
          "biases on some attention projections only"},
         {arch->attention_bias == ARCH_BIAS_INPUT && (!s->qkv_bias || s->out_bias),
          "biases other than those on q, k and v"},
+        {arch->attention_bias == ARCH_BIAS_INPUT_KEY && s->out_bias,
+         "a bias on the output of its attention"},
         {arch->attention_bias == ARCH_BIAS_ALWAYS && (!s->qkv_bias || !s->out_bias),
          "attention without biases"},
         {arch->mlp_bias == ARCH_BIAS_NEVER && s->mlp_bias, "biases in its MLP"},
@@ -195,8 +198,8 @@ static status planned_check(const decoder_spec *s)
         return fail(ST_MODEL, "experts.top_k is %lld, expected 1 to experts.count, %lld",
                     (long long)e->top_k, (long long)e->count);
     }
-    if (e->count > 0 && (e->ffn_dim < 1 || e->every < 1 || e->dense_layers >= s->layers)) {
-        return fail(ST_MODEL, "the model has experts in no layer");
+    if (e->count > 0 && (e->ffn_dim < 1 || e->every < 1)) {
+        return fail(ST_MODEL, "the model's experts have no width, or lie in every 0th layer");
     }
     if (e->groups > 0 &&
         (e->groups > e->count || e->count % e->groups != 0 || e->top_groups < 1 ||
@@ -282,6 +285,11 @@ static bool has_window_gaps(const decoder_spec *s)
     int64_t sliding = 0;
     for (int64_t i = 0; s->windows != NULL && i < s->layers; i++) sliding += s->windows[i] > 0;
     return sliding != 0 && sliding != s->layers;
+}
+
+bool model_bias_is_of_input(const decoder_spec *s)
+{
+    return model_arch_find(s->arch)->attention_bias == ARCH_BIAS_INPUT_KEY;
 }
 
 void model_experts_arch(decoder_spec *s)

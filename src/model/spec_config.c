@@ -118,6 +118,7 @@ static status experts_set(const run_config *c, decoder_spec *s)
     if (e->ffn_dim == 0) e->ffn_dim = s->ffn_dim;
     if (e->every == 0) e->every = 1;
     router_set(c, e);
+    if (e->dense_layers >= s->layers) return fail(ST_MODEL, "the model has experts in no layer");
     const bool is_dense_used = e->dense_layers > 0 || e->every > 1;
     if (is_dense_used || c->model.ffn_dim == 0 || c->model.ffn_dim == e->ffn_dim) return ST_OK;
     return fail(ST_CONFIG_CONFLICT,
@@ -166,7 +167,8 @@ static status keys_apply(arena *a, const run_config *c, bool is_fresh, decoder_s
     if (c->model.norm_eps > 0.0) s->norm_eps = (float)c->model.norm_eps;
     bool_set(&s->tied, c->model.tied);
     bool_set(&s->qkv_bias, c->model.attention_bias);
-    if (strcmp(s->arch, "qwen2") != 0) bool_set(&s->out_bias, c->model.attention_bias);
+    if (strcmp(s->arch, "qwen2") != 0 && !model_bias_is_of_input(s))
+        bool_set(&s->out_bias, c->model.attention_bias);
     bool_set(&s->mlp_bias, c->model.mlp_bias);
     bool_set(&s->qk_norm, c->model.qk_norm);
     model_experts_arch(s);

@@ -142,32 +142,37 @@ static status sizes_read(const model_reader *r, decoder_spec *s)
     return model_read_int(r, k->context, model_limits_context, needed, &s->context);
 }
 
-// Reads the list of layers without experts: the lowest ones, from 0 on.
+// Reads the list of layers without experts. The lowest ones, from 0 on, are a number; others are
+// taken from every `every`-th layer.
 static status dense_layers_read(const model_reader *r, decoder_spec *s)
 {
     const char *key = r->arch->keys->dense_layers;
     const json *list = key != NULL ? json_get(r->root, key) : NULL;
+    model_experts *e = &s->experts;
+    bool *mixed = NULL, are_lowest = e->every == 1;
     if (!model_read_given(list)) return ST_OK;
     if (json_kind_of(list) != JSON_LIST) return model_read_wrong(r, key, list, "a list of layers");
-    s->experts.dense_layers = json_count(list);
-    const bool is_mixed = s->experts.dense_layers > 0 && s->experts.every > 1;
+    TRY(arena_new(r->a, s->layers, &mixed));
+    for (int64_t i = 0; i < s->layers; i++) mixed[i] = (i + 1) % e->every == 0;
     for (int64_t i = 0; i < json_count(list); i++) {
-        if (!is_mixed && json_int(json_at(list, i), -1) == i) continue;
-        return fail(ST_UNSUPPORTED,
-                    "%s: \"%s\": supported are the lowest layers in ascending order, where \"%s\" "
-                    "is 1, and an empty list",
-                    r->file, key, r->arch->keys->every);
+        const int64_t layer = json_int(json_at(list, i), -1);
+        if (layer < 0) return model_read_wrong(r, key, list, "a list of layers");
+        if (layer < s->layers) mixed[layer] = false;
+        are_lowest = are_lowest && layer == i && layer < s->layers;
     }
+    if (are_lowest) e->dense_layers = json_count(list);
+    if (json_count(list) > 0 && !are_lowest) e->mixed = mixed;
     return ST_OK;
 }
 
-static status shared_read(const model_reader *r, model_experts *e)
+static status shared_read(const model_reader *r, int64_t layers, model_experts *e)
 {
     const arch_keys *k = r->arch->keys;
     const model_limits any = {0, model_limits_experts.max};
     if (k->shared != NULL) TRY(model_read_int(r, k->shared, any, 0, &e->shared));
     if (k->dense_first != NULL) {
         TRY(model_read_int(r, k->dense_first, any, r->arch->dense_first, &e->dense_layers));
+        e->dense_layers = min_i64(e->dense_layers, layers);
     }
     if (k->shared_ffn_dim == NULL) return ST_OK;
     e->shared = 1;
@@ -258,7 +263,7 @@ static status experts_read(const model_reader *r, decoder_spec *s)
         TRY(model_read_bool(r, r->root, k->weights_sum, r->arch->sigmoid, &sums));
     }
     e->unscaled = k->weights_sum != NULL ? !sums : r->arch->unscaled;
-    TRY(shared_read(r, e));
+    TRY(shared_read(r, s->layers, e));
     TRY(groups_read(r, e));
     return dense_layers_read(r, s);
 }
@@ -376,7 +381,10 @@ static status heads_read(const model_reader *r, decoder_spec *s)
         TRY(model_read_bool(r, r->root, k->qk_norm, r->arch->qk_norm, &s->qk_norm));
     }
     if (k->rotary == NULL) return ST_OK;
-    TRY(model_read_real(r, r->root, k->rotary, (double_limits){0.0, 1.0}, 0.5, &share));
+    const json *rope = json_get(r->root, "rope_parameters"); // of newer files, and counts
+    const bool is_there = json_kind_of(rope) == JSON_MAP && json_get(rope, k->rotary) != NULL;
+    TRY(model_read_real(r, is_there ? rope : r->root, k->rotary, (double_limits){0.0, 1.0}, 0.5,
+                        &share));
     if (share == 1.0) return ST_OK;
     return fail(ST_UNSUPPORTED,
                 "%s: \"%s\" = %g: models whose positions turn a part of each head are not "
@@ -386,10 +394,6 @@ static status heads_read(const model_reader *r, decoder_spec *s)
 
 static status biases_read(const model_reader *r, decoder_spec *s)
 {
-    const json *given = json_get(r->root, "attention_bias");
-    if (r->arch->latent && json_bool(given, false)) {
-        return model_read_wrong(r, "attention_bias", given, "false, the only value supported");
-    }
     const arch_bias attention = r->arch->attention_bias, mlp = r->arch->mlp_bias;
     s->qkv_bias = attention == ARCH_BIAS_INPUT || attention == ARCH_BIAS_ALWAYS;
     s->out_bias = attention == ARCH_BIAS_ALWAYS;
@@ -397,6 +401,10 @@ static status biases_read(const model_reader *r, decoder_spec *s)
     if (attention == ARCH_BIAS_KEY) {
         TRY(model_read_bool(r, r->root, "attention_bias", r->arch->attention_biased, &s->qkv_bias));
         s->out_bias = s->qkv_bias;
+    }
+    if (attention == ARCH_BIAS_INPUT_KEY) {
+        TRY(model_read_bool(r, r->root, r->arch->keys->input_bias, r->arch->attention_biased,
+                            &s->qkv_bias));
     }
     if (mlp == ARCH_BIAS_KEY) TRY(model_read_bool(r, r->root, "mlp_bias", false, &s->mlp_bias));
     return ST_OK;

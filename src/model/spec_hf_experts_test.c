@@ -278,6 +278,61 @@ static void forms_are_written(void **state)
     "\"num_experts_per_tok\": 2, \"first_k_dense_replace\": 1, \"kv_lora_rank\": 16, "     \
     "\"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 8, \"v_head_dim\": 8, " more "}"
 
+#define QWEN(type, more)                                                             \
+    SHAPE(type, 4, 64, 4, 4, 100)                                                    \
+    "\"intermediate_size\": 96, \"moe_intermediate_size\": 32, \"num_experts\": 4, " \
+    "\"shared_expert_intermediate_size\": 48, \"num_experts_per_tok\": 2, " more "}"
+
+// Forms that published models do not have, but their software reads: any layers without experts,
+// none with them, and biases. They are built as counted, and written so that they read back equal.
+static void unusual_forms_are_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *mixed; // layers with experts: x
+        bool qkv_bias, out_bias;
+    } rows[] = {
+        {QWEN("qwen3_moe", "\"mlp_only_layers\": [1, 3]"), "x.x.", false, false},
+        {QWEN("qwen3_moe", "\"mlp_only_layers\": [0]"), ".xxx", false, false},
+        {QWEN("qwen3_moe", "\"mlp_only_layers\": [2, 0, 9]"), ".x.x", false, false},
+        {QWEN("qwen3_moe", "\"mlp_only_layers\": [1], \"decoder_sparse_step\": 2"), "...x", false,
+         false},
+        {QWEN("qwen3_moe", "\"mlp_only_layers\": [0, 1, 2, 3]"), "....", false, false},
+        {QWEN("qwen2_moe", "\"mlp_only_layers\": [1, 2]"), "x..x", true, false},
+        {QWEN("qwen2_moe", "\"qkv_bias\": false"), "xxxx", false, false},
+        {SHAPE(
+             "deepseek_v2", 2, 64, 4, 4,
+             100) "\"intermediate_size\": 128, \"moe_intermediate_size\": 64, \"n_routed_experts\": 8, "
+                  "\"num_experts_per_tok\": 2, \"first_k_dense_replace\": 2, \"kv_lora_rank\": 16, "
+                  "\"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 8, \"v_head_dim\": 8}",
+         "..", false, false},
+        {DEEPSEEK("\"n_group\": 2, \"topk_group\": 1, \"attention_bias\": true"), ".x", true, true},
+    };
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        decoder_spec s, back;
+        model_counts counts;
+        op_model *m = NULL;
+        text t = {.a = a}, again = {.a = a};
+        const model_options options = {
+            .purpose = PURPOSE_TRAIN, .compute = DTYPE_F32, .grad = DTYPE_F32, .seq = 8};
+        assert_int_equal(read_text(rows[i].config, &s), ST_OK);
+        assert_int_equal(model_spec_print_json(&s, &t), ST_OK);
+        assert_int_equal(read_text(t.bytes, &back), ST_OK);
+        assert_int_equal(model_spec_print_json(&back, &again), ST_OK);
+        assert_string_equal(again.bytes, t.bytes);
+        for (int64_t k = 0; k < s.layers; k++) {
+            assert_int_equal(model_has_experts(&s, k), rows[i].mixed[k] == 'x');
+            assert_int_equal(model_has_experts(&back, k), rows[i].mixed[k] == 'x');
+        }
+        assert_int_equal(back.qkv_bias, rows[i].qkv_bias);
+        assert_int_equal(back.out_bias, rows[i].out_bias);
+        model_count(&s, &counts);
+        assert_int_equal(model_build(a, &s, &options, &m), ST_OK);
+        assert_int_equal(m->parameters, counts.total);
+        assert_int_equal(m->gemm_parameters, counts.gemm);
+    }
+}
+
 static void what_is_wrong_is_named(void **state)
 {
     (void)state;
@@ -294,9 +349,9 @@ static void what_is_wrong_is_named(void **state)
          "experts.top_k is 5", ST_MODEL},
         {SHAPE("qwen3_moe", 2, 64, 4, 4, 100) "\"intermediate_size\": 128, "
                                               "\"moe_intermediate_size\": 64, "
-                                              "\"mlp_only_layers\": [1], \"num_experts\": 4, "
+                                              "\"mlp_only_layers\": [-1], \"num_experts\": 4, "
                                               "\"num_experts_per_tok\": 2}",
-         "mlp_only_layers", ST_UNSUPPORTED},
+         "mlp_only_layers", ST_MODEL},
         {SHAPE("qwen2_moe", 2, 64, 4, 4, 100) "\"intermediate_size\": 128, "
                                               "\"moe_intermediate_size\": 64, "
                                               "\"num_experts\": 4, \"num_experts_per_tok\": 2}",
@@ -305,7 +360,7 @@ static void what_is_wrong_is_named(void **state)
         {DEEPSEEK("\"n_group\": 8, \"topk_group\": 1"), "in 8 groups", ST_MODEL},
         {DEEPSEEK("\"scoring_func\": \"softmax\""), "scoring_func", ST_MODEL},
         {DEEPSEEK("\"topk_method\": \"greedy\""), "topk_method", ST_MODEL},
-        {DEEPSEEK("\"attention_bias\": true"), "attention_bias", ST_MODEL},
+        {DEEPSEEK("\"attention_bias\": 3"), "attention_bias", ST_MODEL},
         {DEEPSEEK("\"routed_scaling_factor\": -1"), "routed_scaling_factor", ST_MODEL},
     };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
@@ -323,6 +378,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(built_as_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(layers_alternate, setup, teardown),
         cmocka_unit_test_setup_teardown(forms_are_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(unusual_forms_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_named, setup, teardown),
     };
     return cmocka_run_group_tests_name("spec_hf_experts", tests, NULL, NULL);

@@ -129,8 +129,12 @@ static status experts_add(const model_arch *arch, const decoder_spec *s, text *t
     if (k->groups != NULL) TRY(groups_add(arch, e, t));
     if (k->dense_layers == NULL) return ST_OK;
     TRY(text_add(t, ",\n  \"%s\": [", k->dense_layers));
-    for (int64_t i = 0; i < e->dense_layers; i++) {
-        TRY(text_add(t, i == 0 ? "%lld" : ", %lld", (long long)i));
+    const int64_t layers = e->mixed != NULL ? s->layers : e->dense_layers;
+    bool is_first = true;
+    for (int64_t i = 0; i < layers; i++) {
+        if (e->mixed != NULL && (e->mixed[i] || (i + 1) % e->every != 0)) continue;
+        TRY(text_add(t, is_first ? "%lld" : ", %lld", (long long)i));
+        is_first = false;
     }
     return text_add(t, "]");
 }
@@ -161,6 +165,7 @@ static status options_add(const model_arch *arch, const decoder_spec *s, text *t
     const arch_keys *k = arch->keys;
     TRY(add_bool(t, "tie_word_embeddings", s->tied));
     if (arch->attention_bias == ARCH_BIAS_KEY) TRY(add_bool(t, "attention_bias", s->qkv_bias));
+    if (k->input_bias != NULL) TRY(add_bool(t, k->input_bias, s->qkv_bias));
     if (k->qk_norm != NULL) TRY(add_bool(t, k->qk_norm, s->qk_norm));
     if (k->rotary != NULL) TRY(add_float(t, k->rotary, 1.0f));
     if (arch->mlp_bias == ARCH_BIAS_KEY) TRY(add_bool(t, "mlp_bias", s->mlp_bias));

@@ -217,7 +217,8 @@ static void cached_task(void *context, int64_t index, int thread)
     const kern_call *c = job->rows.call;
     const int64_t n = index / job->l.heads, h = index % job->l.heads;
     const int64_t length = tensor_int(&c->in[4], n / c->seq);
-    cached_query(job, n, h, length - c->seq + n % c->seq + 1,
+    // Rows before a sequence that is shorter than the call's have no keys, and become zeros.
+    cached_query(job, n, h, max_i64(length - c->seq + n % c->seq + 1, 0),
                  (float *)c->workspace + thread * job->floats);
 }
 
@@ -234,7 +235,7 @@ status cpu_latent_cached(const kern_context *context, const kern_call *call)
     }
     for (int64_t b = 0; b < call->in[4].dims[0]; b++) {
         const int64_t length = tensor_int(&call->in[4], b);
-        if (length >= call->seq && length <= call->cache_seq) continue;
+        if (length >= 0 && length <= call->cache_seq) continue;
         return fail(ST_DATA, "latent_cached over %lld positions: sequence %lld has %lld",
                     (long long)call->cache_seq, (long long)b, (long long)length);
     }

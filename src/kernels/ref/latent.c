@@ -185,12 +185,12 @@ status ref_latent_cached(const kern_context *context, const kern_call *c)
     TRY(positions_check(c, &c->in[5], &c->in[6]));
     for (int64_t n = 0; n < c->in[0].dims[0]; n++) {
         const int64_t length = ref_int(&c->in[4], n / c->seq);
-        if (length < c->seq || length > c->cache_seq) {
+        if (length < 0 || length > c->cache_seq) {
             return fail(ST_DATA, "latent_cached over %lld positions: sequence %lld has %lld",
                         (long long)c->cache_seq, (long long)(n / c->seq), (long long)length);
         }
         for (int64_t h = 0; h < l.heads; h++) {
-            cached_query(c, &l, n, h, length - c->seq + n % c->seq + 1);
+            cached_query(c, &l, n, h, max_i64(length - c->seq + n % c->seq + 1, 0));
         }
     }
     return ST_OK;

@@ -12,6 +12,8 @@ typedef enum arch_bias {
     ARCH_BIAS_NEVER,
     ARCH_BIAS_KEY,   // config.json's attention_bias or mlp_bias decides: all projections or none
     ARCH_BIAS_INPUT, // always on q, k, v; never on the output
+    // keys.input_bias decides on q, k, v; never on the output
+    ARCH_BIAS_INPUT_KEY,
     ARCH_BIAS_ALWAYS
 } arch_bias;
 
@@ -40,6 +42,7 @@ typedef struct arch_keys {
     const char *qk_norm;                 // whether heads are normalized; NULL: as the row says
     const char *rotary; // share of a head that positions turn, of which only 1 is supported
     const char *attention_scalar, *attention_cap, *logit_cap, *rope_local_theta;
+    const char *input_bias; // of ARCH_BIAS_INPUT_KEY
 } arch_keys;
 extern const arch_keys arch_keys_llama; // shared by all architectures like Llama
 

@@ -30,6 +30,7 @@ static const arch_keys keys = {
     .score = "scoring_func",
     .qk_norm = "use_qk_norm",
     .rotary = "partial_rotary_factor",
+    .input_bias = "attention_bias",
 };
 
 static const arch_tensor experts[] = {
@@ -56,7 +57,7 @@ const model_arch model_arch_glm4_moe = {
     .norm = MODEL_RMSNORM,
     .mlp = MODEL_MLP_SWIGLU,
     .position = MODEL_POSITION_ROPE,
-    .attention_bias = ARCH_BIAS_NEVER,
+    .attention_bias = ARCH_BIAS_INPUT_KEY,
     .mlp_bias = ARCH_BIAS_NEVER,
     .sigmoid = true,
     .correction = true,

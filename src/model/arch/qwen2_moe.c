@@ -19,6 +19,7 @@ static const arch_keys keys = {
     .dense_layers = "mlp_only_layers",
     .weights_sum = "norm_topk_prob",
     .shared_ffn_dim = "shared_expert_intermediate_size",
+    .input_bias = "qkv_bias",
 };
 
 static const arch_tensor experts[] = {
@@ -45,7 +46,8 @@ const model_arch model_arch_qwen2_moe = {
     .norm = MODEL_RMSNORM,
     .mlp = MODEL_MLP_SWIGLU,
     .position = MODEL_POSITION_ROPE,
-    .attention_bias = ARCH_BIAS_INPUT,
+    .attention_bias = ARCH_BIAS_INPUT_KEY,
+    .attention_biased = true,
     .mlp_bias = ARCH_BIAS_NEVER,
     .windows = ARCH_WINDOWS_BY_LAYER,
     .shared_gate = true,

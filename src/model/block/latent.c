@@ -37,8 +37,11 @@ static status queries(block_context *c, tensor_id x, tensor_id *q)
     const decoder_spec *s = c->spec;
     const model_latent *l = &s->latent;
     const int64_t head = l->nope_dim + l->rope_dim;
-    const linear_spec down = {
-        .name = "attn.q_a", .rows = l->q_rank, .columns = s->dim, .cut_dim = -1};
+    const linear_spec down = {.name = "attn.q_a",
+                              .rows = l->q_rank,
+                              .columns = s->dim,
+                              .cut_dim = -1,
+                              .bias = s->qkv_bias};
     tensor_id row = x;
     if (l->q_rank > 0) {
         TRY(block_linear(c, &down, x, &row));
@@ -54,8 +57,11 @@ static status latent_rows(block_context *c, tensor_id x, tensor_id *row, tensor_
 {
     const decoder_spec *s = c->spec;
     const model_latent *l = &s->latent;
-    const linear_spec down = {
-        .name = "attn.kv_a", .rows = l->kv_rank + l->rope_dim, .columns = s->dim, .cut_dim = -1};
+    const linear_spec down = {.name = "attn.kv_a",
+                              .rows = l->kv_rank + l->rope_dim,
+                              .columns = s->dim,
+                              .cut_dim = -1,
+                              .bias = s->qkv_bias};
     tensor_id both = TENSOR_NONE, narrow = TENSOR_NONE;
     TRY(block_linear(c, &down, x, &both));
     TRY(op_view(c->p, both, "latent", 0, l->kv_rank, &narrow));
@@ -141,6 +147,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
                                     .rows = s->dim,
                                     .columns = s->heads * l->value_dim,
                                     .cut_dim = 1,
+                                    .bias = s->out_bias,
                                     .to_residual = true};
     tensor_id q = TENSOR_NONE, row = TENSOR_NONE, r = TENSOR_NONE, a = TENSOR_NONE;
     TRY(queries(c, x, &q));
