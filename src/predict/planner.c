@@ -59,6 +59,7 @@ status predict_search(predict_planner *p, arena *a, int32_t simulations, search_
                                     .fixed = p->fixed,
                                     .wanted = p->wanted,
                                     .simulations = simulations,
+                                    .limit_ns = p->limit_ns,
                                     .rows = p->rows,
                                     .each = &p->each,
                                     .progress = p->progress,

@@ -27,8 +27,9 @@ typedef struct predict_planner {
     const char *const *cluster_keys;
     int64_t cluster_key_count;
     int32_t wanted, simulations;
-    int64_t rows; // search_request.rows
-    bool asked;   // an inverse question has narrowed the search
+    int64_t rows;     // search_request.rows
+    int64_t limit_ns; // search_request.limit_ns
+    bool asked;       // an inverse question has narrowed the search
     exec_workspace_context workspace;
     exec_codec codec;            // of gradients between ranks
     search_progress_fn progress; // of every search; NULL: no caller shows it

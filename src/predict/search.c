@@ -147,6 +147,12 @@ static const search_found *last_of_best(const search *s)
     return out->count < s->r->wanted ? NULL : &out->plans[s->r->wanted - 1];
 }
 
+// True if the layouts that remain are left out.
+static bool is_beyond_limit(const search *s)
+{
+    return s->r->limit_ns > 0 && s->heap_count > 0 && s->heap[0].least_ns > s->r->limit_ns;
+}
+
 // True if all wanted plans are found and no remaining layout can be faster than the last of them.
 static bool is_settled(const search *s, int64_t least_ns)
 {
@@ -291,17 +297,15 @@ static status found_fit(search *s, search_found *f, int32_t most, bool *is_refus
     return ST_OK;
 }
 
-// Measures the plan of the fullest stage before a long simulation if it may be too large, because
+// Measures the plan of the fullest stage before a simulation if it may be too large, because
 // planning one stage takes a tenth of the time of simulating all. A layout that passes is measured
 // again on its other stages when it is among the best.
-static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_refused)
+static status fits_so_far(search *s, search_found *f, bool *is_refused)
 {
     const search_request *r = s->r;
-    const bool is_long = r->rows > 0 && rows * r->simulations >=
-                                            r->rows; // then rows end the search, not simulations
     const bool has_margin = f->bytes / 100 * margin_percent(&f->layout) <= r->usable_bytes;
     *is_refused = false;
-    if (!is_long || has_margin) return ST_OK;
+    if (has_margin) return ST_OK;
     TRY(found_fit(s, f, 1, is_refused));
     if (f->fits) f->simulated = (search_simulated){0};
     return ST_OK;
@@ -322,7 +326,7 @@ static status candidate_look(search *s, search_found *f)
     const int64_t rows = candidates_rows(s->r->each, &f->layout);
     bool is_refused = false;
     s->looked++;
-    TRY(fits_so_far(s, rows, f, &is_refused));
+    TRY(fits_so_far(s, f, &is_refused));
     if (is_refused) return ST_OK;
     if (!f->fits) return found_record(s, rows, f);
     ASSERT(s->wait_count < WAITING_MOST);
@@ -353,7 +357,7 @@ static status waiting_simulate(search *s)
 static bool may_wait(const search *s)
 {
     const search_request *r = s->r;
-    return s->heap_count > 0 && s->wait_count < WAITING_MOST &&
+    return s->heap_count > 0 && !is_beyond_limit(s) && s->wait_count < WAITING_MOST &&
            s->out->count + s->wait_count < r->wanted &&
            s->out->simulated + s->wait_count < r->simulations;
 }
@@ -433,7 +437,8 @@ static status best_find(search *s)
     if (out->layouts == 0) return none_valid(s);
     for (;;) {
         if (!may_wait(s)) TRY(waiting_simulate(s));
-        const bool settled = s->heap_count == 0 || is_settled(s, s->heap[0].least_ns);
+        const bool settled =
+            s->heap_count == 0 || is_beyond_limit(s) || is_settled(s, s->heap[0].least_ns);
         const bool long_enough =
             s->r->rows > 0 && s->simulated_rows >= s->r->rows && out->count >= s->r->wanted;
         const bool enough = s->r->simulations > 0 && out->count > 0 &&
@@ -443,6 +448,7 @@ static status best_find(search *s)
             TRY(best_fit(s, &all));
             if (!all) continue;
             if (out->count > 0 && !settled) TRY(rest_count(s));
+            out->limited = is_beyond_limit(s);
             break;
         }
         const item next = search_pop(s);

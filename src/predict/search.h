@@ -60,6 +60,7 @@ typedef struct search_request {
     search_fixed fixed;
     int32_t wanted;              // number of plans, best first
     int32_t simulations;         // at most; 0: none, memory alone decides
+    int64_t limit_ns;            // layouts with a least time above it are left out; 0: none are
     int64_t rows;                // limit on all simulated rows, once there are `wanted`; 0: none
     candidates *each;            // makes models of layouts and simulates them
     search_progress_fn progress; // called between two layouts; NULL: never
@@ -96,6 +97,7 @@ typedef struct search_result {
     int64_t layouts; // number of valid layouts
     int64_t ruled_out[RULE_COUNT];
     int64_t too_large, slower, refused, simulated; // of the layouts that were examined
+    bool limited;                                  // layouts above limit_ns were left out
     int64_t unknown;                // might be faster than the last plan and were not simulated
     search_found fastest_too_large; // layout.dp 0: there is none
     search_found smallest;          // of all layouts if none fits

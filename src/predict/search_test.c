@@ -121,6 +121,27 @@ static status searched(world *w, arena *a, const search_request *r, search_resul
     return search_run(a, r, out);
 }
 
+// With the best step as the limit a search finds the same layout; below all least times it finds
+// none, without a simulation.
+static void limits_leave_out(world *w, arena *a, search_request *r, const search_result *all)
+{
+    search_result found;
+    int64_t least_ns = INT64_MAX;
+    for (int32_t i = 0; i < all->count; i++) {
+        least_ns = min_i64(least_ns, all->plans[i].least.step_ns);
+    }
+    r->wanted = 1;
+    r->limit_ns = all->plans[0].simulated.step_ns;
+    assert_ok(searched(w, a, r, &found));
+    assert_int_equal(found.count, 1);
+    assert_int_equal(found.plans[0].simulated.step_ns, all->plans[0].simulated.step_ns);
+    r->limit_ns = least_ns - 1;
+    assert_ok(searched(w, a, r, &found));
+    assert_int_equal(found.count, 0);
+    assert_int_equal(found.simulated, 0);
+    assert_true(found.limited);
+}
+
 // Simulates every layout of some micro-batches and recomputations.
 static void best_are_best(void **state)
 {
@@ -153,6 +174,7 @@ static void best_are_best(void **state)
         }
         assert_true(few.simulated < all.simulated);
         assert_int_equal(few.simulated + few.refused + few.slower, few.layouts);
+        limits_leave_out(&w, a, &r, &all);
         world_close(&w, a);
     }
 }

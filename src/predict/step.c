@@ -149,6 +149,9 @@ static void flops_count(const predict_setup *s, predict_step *out)
                                .parameters = (double)counts.active,
                                .gemm_parameters = (double)counts.gemm};
     out->parameters = counts.total;
+    const double each = (types.has_master ? 4.0 : (double)dtype_bytes(types.weights)) +
+                        2.0 * (double)dtype_bytes(types.moments);
+    out->state_bytes = each * (double)out->parameters;
     out->step_s = (double)out->step->step_ns * 1e-9;
     out->tokens_per_s = tokens / out->step_s;
     out->model_flops = s->rule->token(&shape, seq);
@@ -231,10 +234,6 @@ static void memory_sum(const predict_setup *s, predict_step *out)
     }
     out->usable_bytes = usable_of(&s->machine.device);
     out->fits = out->peak_bytes <= out->usable_bytes;
-    const run_types types = run_config_types(s->r);
-    const double each = (types.has_master ? 4.0 : (double)dtype_bytes(types.weights)) +
-                        2.0 * (double)dtype_bytes(types.moments);
-    out->state_bytes = each * (double)out->parameters;
 }
 
 static status step_plan(arena *a, const predict_setup *s, const assemble_options *how,

@@ -35,7 +35,8 @@ static bool loop_find(const run_config *r, int64_t rounds, step_loop *out)
            r->determinism.mode != RUN_STRICT;
 }
 
-enum { TIME_ROUNDS = 7, BYTES_ROUNDS = 8 };
+// Where few decide, the line through two steps is as good once the pipeline is full.
+enum { TIME_ROUNDS = 7, TIME_ROUNDS_QUICK = 2, BYTES_ROUNDS = 8 };
 
 static bool times_are_worth_while(const step_loop *f)
 {
@@ -208,14 +209,23 @@ static void times_extend(const some_times *before, int64_t few, int64_t all, pre
     out->is_line = true;
 }
 
+// Micro-batches of the next try in addition to those of this one.
+static int64_t more_of(const predict_setup *s, const step_loop *f)
+{
+    enum { MORE_LEAST = 8 };
+    if (!s->few_decide) return f->few - f->few % f->round;
+    return (MORE_LEAST + f->round - 1) / f->round * f->round;
+}
+
 status predict_step_times(arena *a, const predict_setup *s, predict_step *out)
 {
     step_loop f;
     some_times before = {.few = 0};
-    bool done = false, has_loop = loop_find(s->r, TIME_ROUNDS, &f);
+    bool done = false,
+         has_loop = loop_find(s->r, s->few_decide ? TIME_ROUNDS_QUICK : TIME_ROUNDS, &f);
     const bool is_huge = has_loop && (s->few_decide || f.all * f.round >= 4 * LINE_ROWS);
     has_loop = has_loop && (is_huge || !cost_has_host(&s->profile));
-    for (; has_loop && !done && times_are_worth_while(&f); f.few += f.few - f.few % f.round) {
+    for (; has_loop && !done && times_are_worth_while(&f); f.few += more_of(s, &f)) {
         TRY(schedule_has_loop(a, s->r, &f, &has_loop));
         if (!has_loop) break;
         TRY(times_try(a, s, &f, out, &done));
