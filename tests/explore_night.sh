@@ -1,5 +1,7 @@
 #!/bin/bash
-# The long form of control/explore_test: every pair of crashes, and 50,000 seeds.
+# The long forms of control/explore_test (every pair of crashes) and control/quorum_test (more events in
+# every order), both with 50,000 seeds.
 set -eu
 export EXPLORE_SEEDS=${EXPLORE_SEEDS:-50000}
+"$(dirname "$TRIREME")/tests/control_quorum_test"
 exec "$(dirname "$TRIREME")/tests/control_explore_test"

@@ -361,7 +361,7 @@ static const option rows[] = {
                "newest checkpoint with the same command; restart starts all ranks again from "
                "the state that is kept in the machine's memory, which must hold three copies of "
                "it; live replaces the lost rank alone, and the others go on from that state in "
-               "their processes",
+               "their processes, also on several hosts, where it needs resilience.buddy.ranks",
            .also = "max_restarts, fault_tolerance, elastic"),
     INT("resilience.buddy.every", resilience.buddy.every, "1", 1, 1e12, FREE, "steps",
         .help = "interval between two copies of the state in memory; at most this many steps are "

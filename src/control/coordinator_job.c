@@ -366,6 +366,7 @@ bool control_coordinator_message(control_coordinator *b, int rank, const control
     case CONTROL_MSG_DECIDED:
     case CONTROL_MSG_VERDICT:
     case CONTROL_MSG_BYE:
+    case CONTROL_MSG_COUNCIL:
     case CONTROL_MSG_COUNT:
         break;
     }

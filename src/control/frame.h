@@ -97,6 +97,7 @@ typedef enum control_type {
     CONTROL_MSG_VERDICT,    // coordinator: rank, verdict, text
     CONTROL_MSG_LEAVE,      // rank: it is done
     CONTROL_MSG_BYE,        // coordinator: all ranks are done
+    CONTROL_MSG_COUNCIL,    // between the members of a council (council.h)
     CONTROL_MSG_COUNT
 } control_type;
 

@@ -387,6 +387,7 @@ static bool on_frame(control_member *m, const control_frame *f)
     case CONTROL_MSG_LOST:
     case CONTROL_MSG_FAILED:
     case CONTROL_MSG_LEAVE:
+    case CONTROL_MSG_COUNCIL:
     case CONTROL_MSG_COUNT:
         break;
     }

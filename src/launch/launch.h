@@ -24,6 +24,7 @@ enum {
     LAUNCH_TEXT_BYTES = 2048,
     LAUNCH_ORDER_BYTES = 16384,
     LAUNCH_LOCAL_MAX = 256,
+    LAUNCH_LIVE_MAX = 4096, // ranks that live on, on all hosts
     LAUNCH_HOSTS_MAX = 4096
 };
 
@@ -103,6 +104,9 @@ typedef struct launch_change {
     const char *cause;  // a line
     const char *filler; // "a spare", "a new process": takes the free places; NULL: nothing does
     bool is_last;       // waiting has no use: resilience.join_timeout is over, or a stop was asked
+    int64_t epoch;      // number of the epoch to begin, from 0; on several hosts only
+    int64_t step;       // the newest one that a rank has finished; on several hosts only
+    int ranks;          // of the epoch that ends; on several hosts only
 } launch_change;
 typedef struct launch_epoch {
     int ranks;                     // places; 0: too few processes, wait for one to join
@@ -118,11 +122,19 @@ typedef struct launch_live_config {
     int64_t wait_ns; // for a process to join when there are too few
     // Decides the next epoch. A failure ends the job with its text.
     status (*plan)(void *context, const launch_change *change, launch_epoch *out);
-    // The processes by rank have got their places.
-    void (*placed)(void *context, const int64_t *processes, int ranks);
+    // `count` processes of this host have got their places, from rank `first` on.
+    void (*placed)(void *context, const int64_t *processes, int first, int count);
     void *context;
+    // Several hosts: another launcher has started one of these processes on each, or one for each
+    // rank. NULL: one host. They must have the same facts.
+    const launch_place *place;
+    const char *key_path;
+    const control_fact *facts;
+    int64_t fact_count;
 } launch_live_config;
-// As launch_local.
+// As launch_local. On several hosts each process starts its part of the ranks. They decide by
+// majority (control/council.h), and one of them leads: it plans the epochs. Its role moves when it
+// is lost. A process that hears no majority ends its ranks.
 NODISCARD status launch_live(const launch_live_config *config, launch_result *out);
 
 // The rank's side of it. Waits for a place. *is_over: the job needs this process no more. The
@@ -130,7 +142,8 @@ NODISCARD status launch_live(const launch_live_config *config, launch_result *ou
 NODISCARD status launch_post_wait(int post_fd, launch_place *place, char order[LAUNCH_ORDER_BYTES],
                                   bool *is_over);
 // This rank has left its epoch because of `said`; wrong: the rank whose values are wrong, or -1.
-void launch_post_ready(int post_fd, bool is_asked, int wrong, const char *said);
+// step: the last one that it has finished.
+void launch_post_ready(int post_fd, bool is_asked, int wrong, int64_t step, const char *said);
 // A process that joins: gets the arguments and the folder of the launcher's command, which it then
 // executes with TRIREME_LAUNCH="post FD".
 NODISCARD status launch_post_join(const char *address, arena *a, int *post_fd, char ***arguments,

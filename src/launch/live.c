@@ -9,7 +9,7 @@
 // A rank of an earlier epoch is ready or dead before the next one begins, so nothing that it has
 // sent can arrive in it. A rank that ends with 0 or 75 ends the job in order, and one that ends
 // with an error that would come again ends it too; the waiting processes see their sockets close.
-#include "launch/local_internal.h"
+#include "launch/live_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,26 +25,6 @@ static const int64_t stopped_ns = INT64_C(100000000); // until a stopped rank is
 static const int64_t silent_ns = INT64_C(800000000);
 static const int64_t late_ns = INT64_C(5000000000); // until one that does not leave is killed
 enum { LOOK_MS = 20, IDLE_MS = 200, ARGUMENTS_BYTES = 1 << 16 };
-
-typedef struct live {
-    const launch_live_config *config;
-    local *l;
-    int ranks;                   // places of this epoch; 0: none has begun
-    uint32_t epoch;              // counted from 0
-    bool is_broken, is_changing; // the epoch ends: after a loss; a process has joined
-    bool is_waiting;             // for processes to join
-    bool is_over;                // the job ends
-    status st;                   // of the planner
-    int64_t wait_until;
-    launch_event event;
-    int blamed;         // process whose values were wrong; -1: none
-    int64_t at;         // when the loss was noticed
-    int lost;           // its rank; -1: not known
-    bool is_certain;    // the process of that rank has ended by itself
-    const char *filler; // what takes the free places
-    char cause[LAUNCH_TEXT_BYTES];
-    int error; // process that ended with an error that would come again; -1: none
-} live;
 
 status launch_join_address(const char *name, struct sockaddr_un *out, socklen_t *length)
 {
@@ -63,7 +43,7 @@ static bool is_placed(const local_rank *r)
     return r->is_alive && r->rank >= 0;
 }
 
-static int waiting_count(const live *v)
+int launch_live_waiting(const live *v)
 {
     int n = 0;
     for (int i = 0; i < v->l->count; i++) {
@@ -72,7 +52,7 @@ static int waiting_count(const live *v)
     return n;
 }
 
-static int64_t now_of(const live *v)
+int64_t launch_live_now(const live *v)
 {
     return launch_now(v->l);
 }
@@ -86,7 +66,7 @@ static void say(int post, const char *message)
 }
 
 // Asks all ranks to leave this epoch.
-static void end_ask(live *v)
+void launch_live_end_ask(live *v)
 {
     for (int i = 0; i < v->l->count; i++) {
         if (is_placed(&v->l->ranks[i]) && !v->l->ranks[i].is_ready) say(v->l->ranks[i].post, "c");
@@ -94,12 +74,12 @@ static void end_ask(live *v)
 }
 
 // Notes why the epoch ends. The end of a process is a better reason than what others saw of it.
-static void broken(live *v, int rank, bool is_certain, const char *cause)
+void launch_live_broken(live *v, int rank, bool is_certain, const char *cause)
 {
     if (v->is_broken && (v->is_certain || !is_certain)) return;
     if (!v->is_broken) {
-        v->at = now_of(v);
-        end_ask(v);
+        v->at = launch_live_now(v);
+        launch_live_end_ask(v);
     }
     if (v->event != LAUNCH_WRONG) v->event = LAUNCH_LOST;
     v->is_broken = true;
@@ -130,11 +110,11 @@ static void process_ended(live *v, int i)
         v->is_over = true;
         if (is_orderly || v->error >= 0) return;
         v->error = i;
-        v->at = v->at > 0 ? v->at : now_of(v);
-        end_ask(v);
+        v->at = v->at > 0 ? v->at : launch_live_now(v);
+        launch_live_end_ask(v);
         return;
     }
-    broken(v, r->rank, !r->was_ended || r->was_stopped, how.text);
+    launch_live_broken(v, r->rank, !r->was_ended || r->was_stopped, how.text);
     r->rank = -1;
 }
 
@@ -166,19 +146,22 @@ static void processes_look(live *v, int64_t now)
     }
 }
 
-// "r ASKED WRONG TEXT".
+// "r ASKED WRONG STEP TEXT".
 static void ready_take(live *v, int i, const char *message)
 {
     int asked = 0, wrong = -1, at = 0;
+    long long step = 0;
     local_rank *r = &v->l->ranks[i];
-    if (sscanf(message, "r %d %d %n", &asked, &wrong, &at) != 2 || at == 0 || r->is_ready) return;
+    const int n = sscanf(message, "r %d %d %lld %n", &asked, &wrong, &step, &at);
+    if (n != 3 || at == 0 || r->is_ready) return;
     r->is_ready = true;
+    v->step = max_i64(v->step, step);
     if (asked || r->rank < 0) return;
     if (wrong >= 0) v->event = LAUNCH_WRONG;
     for (int k = 0; k < v->l->count && wrong >= 0; k++) {
         if (is_placed(&v->l->ranks[k]) && v->l->ranks[k].rank == wrong) v->blamed = k;
     }
-    broken(v, wrong, false, message + at);
+    launch_live_broken(v, wrong, false, message + at);
 }
 
 static void messages_take(live *v)
@@ -206,7 +189,7 @@ static void stopped_look(live *v, int64_t now)
         if (r->stopped_at == 0) r->stopped_at = now;
         if (now - r->stopped_at < silent_ns) continue;
         (void)snprintf(cause, sizeof(cause), "rank %d was stopped (SIGSTOP)", r->rank);
-        broken(v, r->rank, true, cause);
+        launch_live_broken(v, r->rank, true, cause);
         r->is_ready = false; // it could not take another place
     }
 }
@@ -238,7 +221,7 @@ static int process_place(local *l)
     return l->count < LAUNCH_LOCAL_MAX ? l->count++ : -1;
 }
 
-static status process_start(live *v)
+status launch_live_process_start(live *v)
 {
     const int i = process_place(v->l);
     if (i < 0) return fail(ST_UNSUPPORTED, "more than %d processes", LAUNCH_LOCAL_MAX);
@@ -261,12 +244,14 @@ static status socket_make(live *v)
     return control_listen(l->address, false, &l->listen_fd, bound);
 }
 
-static status place_send(live *v, int i, const launch_epoch *e)
+// Sends place k of this host's to process i.
+static status place_send(live *v, int i, const live_places *p, int k)
 {
     local *l = v->l;
     char message[LAUNCH_ORDER_BYTES + 512], path[LAUNCH_PATH_BYTES];
-    int fds[POST_FDS] = {-1, -1, e->control_block_fd, l->listen_fd};
-    const int rank = l->ranks[i].rank, count = rank == 0 ? POST_FDS : POST_FDS - 1;
+    const bool has_block = p->control_block_fd >= 0;
+    int fds[POST_FDS] = {-1, -1, has_block ? p->control_block_fd : l->null_fd, p->listen_fd};
+    const int rank = p->first + k, count = rank == 0 ? POST_FDS : POST_FDS - 1;
     union {
         struct cmsghdr head;
         char bytes[CMSG_SPACE(sizeof(int) * POST_FDS)];
@@ -277,8 +262,9 @@ static status place_send(live *v, int i, const launch_epoch *e)
     status st = fds[POST_OUT] >= 0
                     ? control_key_pipe(l->key, &fds[POST_KEY])
                     : fail(ST_IO, "%s: %s%s", path, strerror(errno), host_limit_remedy(errno));
-    const int n = snprintf(message, sizeof(message), "p %d %d %llx %u %s\n%s", rank, v->ranks,
-                           (unsigned long long)e->job, v->epoch, l->address, e->text);
+    const int n = snprintf(message, sizeof(message), "p %d %d %d %d %d %llx %u %s\n%s", rank,
+                           p->ranks, p->local + k, p->locals, has_block, (unsigned long long)p->job,
+                           p->epoch, p->address, p->order);
     struct iovec part = {.iov_base = message, .iov_len = (size_t)n};
     struct msghdr m = {.msg_iov = &part,
                        .msg_iovlen = 1,
@@ -296,6 +282,30 @@ static status place_send(live *v, int i, const launch_epoch *e)
     launch_close(&fds[POST_OUT]);
     launch_close(&fds[POST_KEY]);
     return st;
+}
+
+status launch_live_place(live *v, const live_places *p, const int *by_place)
+{
+    local *l = v->l;
+    int64_t processes[LAUNCH_LOCAL_MAX];
+    status st = ST_OK;
+    for (int i = 0; i < l->count; i++) l->ranks[i].rank = -1;
+    v->ranks = p->ranks;
+    for (int k = 0; k < p->count; k++) {
+        local_rank *r = &l->ranks[by_place[k]];
+        r->rank = p->first + k;
+        processes[k] = (int64_t)r->pid;
+        if (st == ST_OK) st = place_send(v, by_place[k], p, k);
+        r->is_ready = st != ST_OK; // it still waits, and would not see a signal
+    }
+    TRY(st);
+    v->is_waiting = v->is_broken = v->is_changing = v->is_certain = false;
+    v->event = LAUNCH_LOST;
+    v->lost = -1;
+    if (v->config->placed != NULL) {
+        v->config->placed(v->config->context, processes, p->first, p->count);
+    }
+    return ST_OK;
 }
 
 // Survivors keep their places if the number of places is as before, and else their order; the rest
@@ -320,25 +330,23 @@ static void places_fill(live *v, int ranks, int by_place[LAUNCH_LOCAL_MAX])
         while (next < ranks && by_place[next] >= 0) next++;
         if (next < ranks) by_place[next] = i;
     }
-    for (int i = 0; i < l->count; i++) l->ranks[i].rank = -1;
-    for (int r = 0; r < ranks; r++) l->ranks[by_place[r]].rank = r;
 }
 
 static status epoch_plan(live *v, launch_epoch *e)
 {
-    const launch_change change = {.event = v->event,
-                                  .available = waiting_count(v),
-                                  .rank = v->lost,
-                                  .at = v->at,
-                                  .cause = v->cause,
-                                  .filler = v->filler,
-                                  .is_last = v->l->is_asked ||
-                                             (v->is_waiting && now_of(v) >= v->wait_until)};
+    const launch_change change = {
+        .event = v->event,
+        .available = launch_live_waiting(v),
+        .rank = v->lost,
+        .at = v->at,
+        .cause = v->cause,
+        .filler = v->filler,
+        .is_last = v->l->is_asked || (v->is_waiting && launch_live_now(v) >= v->wait_until)};
     return v->config->plan(v->config->context, &change, e);
 }
 
 // A rank whose values were wrong a second time gets no place again.
-static void quarantine(live *v)
+void launch_live_quarantine(live *v)
 {
     if (v->blamed < 0 || v->event != LAUNCH_WRONG) return;
     local_rank *r = &v->l->ranks[v->blamed];
@@ -351,8 +359,8 @@ static void quarantine(live *v)
     launch_signal_rank(v->l, (int)(r - v->l->ranks), SIGKILL);
     while (r->is_alive) { // SIGKILL does not wait
         (void)usleep(1000);
-        if (r->is_joined) joined_look(v->l, (int)(r - v->l->ranks), now_of(v));
-        if (!r->is_joined) launch_end_rank(v->l, (int)(r - v->l->ranks), now_of(v));
+        if (r->is_joined) joined_look(v->l, (int)(r - v->l->ranks), launch_live_now(v));
+        if (!r->is_joined) launch_end_rank(v->l, (int)(r - v->l->ranks), launch_live_now(v));
     }
     launch_close(&r->post);
 }
@@ -362,39 +370,35 @@ static status epoch_begin(live *v)
     local *l = v->l;
     launch_epoch e = {0};
     int by_place[LAUNCH_LOCAL_MAX];
-    int64_t processes[LAUNCH_LOCAL_MAX];
-    quarantine(v);
+    launch_live_quarantine(v);
     v->filler = NULL;
     for (int i = 0; i < l->count; i++) {
         if (l->ranks[i].is_alive && l->ranks[i].rank < 0) v->filler = "a spare";
     }
-    while (v->config->replaces && waiting_count(v) < l->config->ranks && !l->is_asked) {
-        TRY(process_start(v));
+    while (v->config->replaces && launch_live_waiting(v) < l->config->ranks && !l->is_asked) {
+        TRY(launch_live_process_start(v));
         v->filler = "a new process";
     }
     TRY(epoch_plan(v, &e));
     if (e.ranks == 0) {
-        if (!v->is_waiting) v->wait_until = now_of(v) + v->config->wait_ns;
+        if (!v->is_waiting) v->wait_until = launch_live_now(v) + v->config->wait_ns;
         v->is_waiting = true;
         return ST_OK;
     }
-    v->is_waiting = v->is_broken = v->is_changing = v->is_certain = false;
     TRY(socket_make(v));
     places_fill(v, e.ranks, by_place);
-    v->ranks = e.ranks;
-    status st = ST_OK;
-    for (int r = 0; r < e.ranks; r++) {
-        local_rank *p = &l->ranks[by_place[r]];
-        processes[r] = (int64_t)p->pid;
-        if (st == ST_OK) st = place_send(v, by_place[r], &e);
-        p->is_ready = st != ST_OK; // it still waits, and would not see a signal
-    }
-    if (st != ST_OK) return st;
+    const live_places p = {.job = e.job,
+                           .epoch = v->epoch,
+                           .ranks = e.ranks,
+                           .count = e.ranks,
+                           .locals = e.ranks,
+                           .control_block_fd = e.control_block_fd,
+                           .listen_fd = l->listen_fd,
+                           .address = l->address,
+                           .order = e.text};
+    TRY(launch_live_place(v, &p, by_place));
     launch_close(&l->listen_fd);
     v->epoch++;
-    v->event = LAUNCH_LOST;
-    v->lost = -1;
-    if (v->config->placed != NULL) v->config->placed(v->config->context, processes, e.ranks);
     return ST_OK;
 }
 
@@ -444,15 +448,15 @@ static void join_take(live *v)
     if (v->is_waiting || v->ranks >= l->config->ranks || v->is_broken || v->is_changing) return;
     v->is_changing = true;
     v->event = LAUNCH_JOINED;
-    v->at = now_of(v);
+    v->at = launch_live_now(v);
     (void)snprintf(v->cause, sizeof(v->cause), "a process joined");
-    end_ask(v);
+    launch_live_end_ask(v);
 }
 
 // ---- the loop -----------------------------------------------------------------------------------
 
 // True if each rank of the epoch that is to end is ready or dead.
-static bool is_at_rest(const live *v)
+bool launch_live_is_at_rest(const live *v)
 {
     for (int i = 0; i < v->l->count; i++) {
         if (is_placed(&v->l->ranks[i]) && !v->l->ranks[i].is_ready) return false;
@@ -462,6 +466,7 @@ static bool is_at_rest(const live *v)
 
 static int sleep_ms(const live *v)
 {
+    if (v->hosts != NULL) return LOOK_MS / 4; // the others may have agreed on something
     return v->is_broken || v->is_changing || v->is_waiting || v->is_over ? LOOK_MS : IDLE_MS;
 }
 
@@ -480,7 +485,7 @@ static void wait_once(live *v)
         polls[FIXED + 2 * i + 1] = (struct pollfd){.fd = l->ranks[i].post, .events = POLLIN};
     }
     (void)poll(polls, (nfds_t)(FIXED + 2 * l->count), sleep_ms(v));
-    const int64_t now = now_of(v);
+    const int64_t now = launch_live_now(v);
     messages_take(v); // what a process said before it ended
     processes_look(v, now);
     launch_forward_signals(l);
@@ -514,17 +519,20 @@ static int placed_count(const live *v)
 static void run(live *v)
 {
     int64_t failed_at = 0;
-    while (v->l->alive > 0 || (!v->is_over && v->st == ST_OK)) {
+    while (v->l->alive > 0 || (!v->is_over && v->st == ST_OK) ||
+           (v->hosts != NULL && !launch_hosts_is_done(v))) {
         v->is_over = v->is_over || v->l->is_interrupted;
         const bool ends = v->is_broken || v->is_changing || v->is_waiting || v->ranks == 0;
-        if (!v->is_over && v->st == ST_OK && ends && is_at_rest(v)) {
+        if (v->hosts != NULL) {
+            launch_hosts_look(v);
+        } else if (!v->is_over && v->st == ST_OK && ends && launch_live_is_at_rest(v)) {
             v->st = epoch_begin(v);
-            if (v->st != ST_OK) v->is_over = true;
         }
+        if (v->st != ST_OK) v->is_over = true;
         if (v->is_over) posts_close(v);
         if (v->is_over && v->st != ST_OK && placed_count(v) > 0) {
-            if (failed_at == 0) failed_at = now_of(v);
-            launch_signal_all(v->l, now_of(v) - failed_at < late_ns ? SIGTERM : SIGKILL);
+            if (failed_at == 0) failed_at = launch_live_now(v);
+            launch_signal_all(v->l, launch_live_now(v) - failed_at < late_ns ? SIGTERM : SIGKILL);
         }
         wait_once(v);
     }
@@ -535,6 +543,10 @@ static void end_tell(const live *v, launch_result *out)
 {
     const local *l = v->l;
     *out = (launch_result){.rank = -1, .lost = -1, .was_asked = l->is_asked};
+    if (v->hosts != NULL && !l->is_interrupted) {
+        launch_hosts_tell_end(v, out);
+        return;
+    }
     if (l->is_interrupted) {
         out->is_interrupted = true;
         out->ended_by = SIGINT;
@@ -564,7 +576,8 @@ status launch_live(const launch_live_config *config, launch_result *out)
     local *l = calloc(1, sizeof(*l));
     live v = {
         .config = config, .l = l, .lost = -1, .blamed = -1, .error = -1, .event = LAUNCH_BEGIN};
-    const int wanted = config->local.ranks + config->spares;
+    const int parts = config->place != NULL ? config->place->ranks : 1;
+    const int wanted = config->local.ranks / parts + config->spares;
     if (l == NULL) return fail(ST_NO_MEMORY, "no memory to start %d ranks", wanted);
     l->config = &config->local;
     l->is_live = true;
@@ -574,10 +587,11 @@ status launch_live(const launch_live_config *config, launch_result *out)
     const struct sigaction ignored = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignored, &l->pipe_before);
     v.st = launch_prepare(l);
+    if (v.st == ST_OK && config->place != NULL) v.st = launch_hosts_open(&v);
     char path[LAUNCH_PATH_BYTES];
     launch_log_path(l->config, 0, path);
     l->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
-    for (int r = 0; r < wanted && v.st == ST_OK; r++) v.st = process_start(&v);
+    for (int r = 0; r < wanted && v.st == ST_OK; r++) v.st = launch_live_process_start(&v);
     if (v.st != ST_OK) launch_signal_all(l, SIGKILL);
     error_record cause;
     run(&v);
@@ -587,6 +601,7 @@ status launch_live(const launch_live_config *config, launch_result *out)
     end_tell(&v, out);
     for (int i = 0; i < l->count; i++) launch_close(&l->ranks[i].post);
     const status st = v.st;
+    launch_hosts_close(&v);
     launch_release(l);
     free(l);
     return st == ST_OK ? ST_OK : error_put(&cause);

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -42,6 +43,7 @@ typedef struct child_setup {
     char **environment;
     int keep[6], keep_count; // descriptors that the child inherits
     int out_fd, null_fd;
+    bool dies; // with the launcher
 } child_setup;
 
 static status fail_system(const char *what)
@@ -55,6 +57,7 @@ static void child(const child_setup *b, const launch_local_config *c) __attribut
 static void child(const child_setup *b, const launch_local_config *c)
 {
     (void)setpgid(0, 0);
+    if (b->dies) (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     bool is_ok = dup2(b->null_fd, 0) == 0 && dup2(b->out_fd, 1) == 1 && dup2(b->out_fd, 2) == 2;
     for (int i = 0; i < b->keep_count; i++) {
         is_ok = is_ok && fcntl(b->keep[i], F_SETFD, 0) == 0;
@@ -98,7 +101,7 @@ static status open_log(local *l, int rank, int *fd)
 
 status launch_start_rank(local *l, int rank)
 {
-    child_setup b = {.null_fd = l->null_fd, .out_fd = -1};
+    child_setup b = {.null_fd = l->null_fd, .out_fd = -1, .dies = l->ranks_die};
     int key_fd = -1, log_fd = -1;
     status st = ST_OK;
     int post[2] = {-1, -1};

@@ -45,6 +45,7 @@ typedef struct local {
     struct sigaction pipe_before; // disposition of SIGPIPE
     bool is_masked;
     bool is_live;     // launch_live: processes get their places one epoch after the other
+    bool ranks_die;   // at once with this process; else they stop with a checkpoint
     int count;        // of processes, in `ranks`
     int alive, first; // first: the rank whose end is the cause; -1: none
     int last_signal;  // last signal sent to end the remaining ranks; 0: none

@@ -1,8 +1,11 @@
 // The rank's side of launch_live: a socket through which a process gets its place in each epoch.
 //
-//   launcher -> rank   "c"                                  the epoch is to end after this step
-//                      "p RANK RANKS JOB EPOCH ADDRESS\n.." a place; descriptors come with it
-//   rank -> launcher   "r ASKED WRONG TEXT"                 this rank has left its epoch
+//   launcher -> rank   "c"       the epoch is to end after this step
+//                      "p RANK RANKS LOCAL LOCALS BLOCK JOB EPOCH ADDRESS\n.."
+//                                a place; descriptors come with it. LOCAL: its number among the
+//                                ranks of its machine; BLOCK: 0 if these make their control block
+//   rank -> launcher   "r ASKED WRONG STEP TEXT"
+//                                this rank has left its epoch
 #include "launch/local_internal.h"
 
 #include <errno.h>
@@ -33,24 +36,24 @@ static status place_read(const char *message, const int fds[POST_FDS], int count
                          char order[LAUNCH_ORDER_BYTES])
 {
     unsigned long long job = 0;
-    int at = -1;
+    int at = -1, has_block = 0;
     unsigned epoch = 0;
     const char *end = strchr(message, '\n');
-    const int n = sscanf(message, "p %d %d %llx %u %n", &p->rank, &p->ranks, &job, &epoch, &at);
-    const bool is_right = n == 4 && at > 0 && end != NULL && p->ranks >= 1 && p->rank >= 0 &&
-                          p->rank < p->ranks && p->ranks <= LAUNCH_LOCAL_MAX &&
+    const int n = sscanf(message, "p %d %d %d %d %d %llx %u %n", &p->rank, &p->ranks,
+                         &p->local_rank, &p->local_ranks, &has_block, &job, &epoch, &at);
+    const bool is_right = n == 7 && at > 0 && end != NULL && p->ranks >= 1 && p->rank >= 0 &&
+                          p->rank < p->ranks && p->ranks <= LAUNCH_LIVE_MAX &&
                           count == (p->rank == 0 ? POST_FDS : POST_FDS - 1) &&
                           end - (message + at) < (ptrdiff_t)sizeof(p->address);
     if (!is_right) return fail(ST_INTERNAL, "a place from the launcher is malformed");
     p->job = job;
     p->epoch = epoch;
-    p->local_rank = p->rank;
-    p->local_ranks = p->ranks;
     (void)snprintf(p->address, sizeof(p->address), "%.*s", (int)(end - (message + at)),
                    message + at);
     (void)snprintf(order, LAUNCH_ORDER_BYTES, "%s", end + 1);
     p->key_fd = fds[POST_KEY];
-    p->control_block_fd = fds[POST_BLOCK];
+    p->control_block_fd = has_block ? fds[POST_BLOCK] : -1;
+    if (!has_block) (void)close(fds[POST_BLOCK]);
     p->listen_fd = p->rank == 0 ? fds[POST_LISTEN] : -1;
     p->liveness_fd = fcntl(p->post_fd, F_DUPFD_CLOEXEC, 3);
     if (p->liveness_fd < 0) return fail(ST_NO_MEMORY, "no descriptor for the launcher's socket");
@@ -93,10 +96,11 @@ status launch_post_wait(int post_fd, launch_place *place, char order[LAUNCH_ORDE
     }
 }
 
-void launch_post_ready(int post_fd, bool is_asked, int wrong, const char *said)
+void launch_post_ready(int post_fd, bool is_asked, int wrong, int64_t step, const char *said)
 {
     char message[LAUNCH_TEXT_BYTES];
-    const int n = snprintf(message, sizeof(message), "r %d %d %s", is_asked, wrong, said);
+    const int n = snprintf(message, sizeof(message), "r %d %d %lld %s", is_asked, wrong,
+                           (long long)step, said);
     const size_t bytes = (size_t)min_i64(n, (int64_t)sizeof(message) - 1);
     // If it fails, the launcher is gone, which launch_post_wait() sees.
     const ssize_t sent = send(post_fd, message, bytes, MSG_NOSIGNAL);

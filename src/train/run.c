@@ -490,7 +490,7 @@ static status steps_all(session *s)
     TRY(session_rebalance(s)); // where a checkpoint was made before experts moved
     while (s->step < steps && s->stop == 0) {
         int64_t until = min_i64(session_save_next(s), steps);
-        if (s->memory.order != NULL) {
+        if (session_memory_is_kept(s)) {
             until = min_i64(until, next_multiple(s->step, s->r->resilience.buddy.every, steps));
         }
         if (session_evaluates(s)) {
@@ -770,6 +770,7 @@ status train_run(const host *h, arena *a, const train_order *order, train_outcom
     if (st == ST_OK) st = run_in_folder(s, &own, order, out);
     session_close(s);
     out->wrong = s->wrong;
+    out->steps = max_i64(out->steps, s->step);
     st = numerics_advise(s, st);
     if (!out->changes) status_write(s, st);
     train_folder_close(&s->folder);

@@ -95,6 +95,7 @@ typedef struct session {
         ckpt_sharder *sharder; // NULL: no copies in other ranks
         int64_t *bytes;        // [rank] that it sends
         bool is_lone;          // some rank sends pieces
+        int64_t domain;        // ranks in a row that fail together
     } buddy;
     int64_t last_step; // of this session
     struct {
@@ -150,6 +151,7 @@ NODISCARD status session_confirm(session *s);
 
 // session_memory.c: copies of the state in the machine's memory, from which a run continues after a
 // loss. All functions do nothing without a launcher that starts the run again.
+bool session_memory_is_kept(const session *s); // in a folder of this machine
 NODISCARD status session_memory_open(session *s);
 // Copies the state of this step if that is due. Collective where the state is cut over ranks.
 NODISCARD status session_memory_save(session *s);

@@ -48,18 +48,21 @@ static train_buddies *buddies_of(const session *s)
     return has && s->ranks.hosts != NULL ? s->memory.order->buddies : NULL;
 }
 
-// Ranks in a row that fail together.
-static int64_t domain_of(const session *s)
+// Ranks in a row that fail together: as many as the host with the most ranks has.
+static status domain_find(session *s)
 {
-    const int local = comm_local_ranks(s->ranks.all);
-    return local < comm_ranks(s->ranks.all) ? local : 1;
+    int local = comm_local_ranks(s->ranks.all);
+    TRY(session_agree(s, &local, "ranks of a host"));
+    s->buddy.domain = local < comm_ranks(s->ranks.all) ? local : 1;
+    return ST_OK;
 }
 
 static status sharder_make(session *s)
 {
     const int64_t ranks = comm_ranks(s->ranks.all);
     if (s->buddy.sharder != NULL) return ST_OK;
-    TRY(ckpt_sharder_create(&s->job.state, s->a, ranks, domain_of(s), &s->buddy.sharder));
+    TRY(domain_find(s));
+    TRY(ckpt_sharder_create(&s->job.state, s->a, ranks, s->buddy.domain, &s->buddy.sharder));
     TRY(arena_new(s->a, ranks, &s->buddy.bytes));
     for (int64_t r = 0; r < ranks; r++) {
         s->buddy.bytes[r] = ckpt_sharder_lone_bytes(s->buddy.sharder, r);
@@ -77,7 +80,8 @@ status session_buddy_open(session *s)
 static status lone_exchange(session *s, train_buddies *b, ckpt_shard *to)
 {
     const int64_t ranks = comm_ranks(s->ranks.all), me = comm_rank(s->ranks.all);
-    const int64_t from = (me - domain_of(s) + ranks) % ranks, buddy = (me + domain_of(s)) % ranks;
+    const int64_t apart = s->buddy.domain;
+    const int64_t from = (me - apart + ranks) % ranks, buddy = (me + apart) % ranks;
     int64_t *counts = NULL;
     if (!s->buddy.is_lone || ranks == 1) return ST_OK;
     TRY(arena_new(s->a, 2 * ranks, &counts));

@@ -10,9 +10,14 @@
 
 enum { COPIES_KEPT = 2 };
 
+bool session_memory_is_kept(const session *s)
+{
+    return s->memory.order != NULL && s->memory.order->memory != NULL;
+}
+
 status session_memory_open(session *s)
 {
-    if (s->memory.order == NULL || !session_is_first(s)) return ST_OK;
+    if (!session_memory_is_kept(s) || !session_is_first(s)) return ST_OK;
     const ckpt_saver_config c = {
         .state = &s->job.state, .folder = s->memory.order->memory, .fork = s->fork, .async = true};
     return ckpt_saver_create(&c, &s->memory.saver);
@@ -55,7 +60,7 @@ static status copy_now(session *s)
 
 status session_memory_save(session *s)
 {
-    if (s->memory.order == NULL || s->step % s->r->resilience.buddy.every != 0) return ST_OK;
+    if (!session_memory_is_kept(s) || s->step % s->r->resilience.buddy.every != 0) return ST_OK;
     return copy_now(s);
 }
 
@@ -63,6 +68,7 @@ status session_memory_last(session *s)
 {
     if (s->memory.order == NULL) return session_save_last(s);
     if (s->buddy.sharder != NULL) return session_buddy_save(s, true);
+    if (!session_memory_is_kept(s)) return session_save_last(s);
     if (s->step % s->r->resilience.buddy.every != 0) TRY(copy_now(s));
     TRY(copy_end(s));
     int is_failed = s->memory.is_failed;
@@ -73,7 +79,7 @@ status session_memory_last(session *s)
 status session_memory_newest(session *s, const ckpt_entry **newest)
 {
     ckpt_entries copies;
-    if (s->memory.order == NULL) return ST_OK;
+    if (!session_memory_is_kept(s)) return ST_OK;
     TRY(ckpt_list(s->h, s->a, s->memory.order->memory, &copies));
     const bool is_newer =
         copies.count > 0 && (*newest == NULL || ckpt_is_newer(&copies.items[0], *newest));
@@ -85,7 +91,7 @@ status session_memory_load(session *s, const ckpt_entry *newest, bool *is_loaded
 {
     ckpt_entries copies;
     *is_loaded = false;
-    if (s->memory.order == NULL) return ST_OK;
+    if (!session_memory_is_kept(s)) return ST_OK;
     TRY(ckpt_list(s->h, s->a, s->memory.order->memory, &copies));
     for (int64_t i = 0; i < copies.count && !*is_loaded; i++) {
         if (newest != NULL && ckpt_is_newer(newest, &copies.items[i])) return ST_OK;

@@ -96,7 +96,8 @@ void train_buddies_destroy(train_buddies *b); // NULL is legal
 
 // A launcher that starts ranks again after a loss, or gives the living ones new places.
 typedef struct train_restart {
-    const char *memory;     // folder in the machine's memory for the state after each step
+    // Folder in the machine's memory for the state after each step; NULL: none, on several hosts.
+    const char *memory;
     train_buddies *buddies; // of this process; NULL: none
     int64_t epoch;          // number of changes so far; 0: none, and the fields below have no value
     const char *event;      // "lost", "joined", "sdc"

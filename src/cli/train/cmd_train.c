@@ -267,8 +267,8 @@ static status train(const training *t, const launch_place *place, train_outcome 
     if (!ours && r->resilience.mode != RUN_RESILIENCE_OFF) {
         return fail(
             ST_UNSUPPORTED,
-            "resilience.mode = restart or live starts ranks again that this program has started "
-            "itself; under %s leave it out, and let %s restart the job",
+            "resilience.mode = restart starts ranks again that this program has started itself; "
+            "under %s take live, which also needs several processes, or let %s restart the job",
             place->launcher, place->launcher);
     }
     TRY(run_log_create(cli, r, quiet, place->rank, ours, &log));
@@ -419,16 +419,19 @@ static status run(cli_context *cli, const cli_call *call)
         cli_print(cli, "note     keys of a removed axis, which returned to their defaults: %s\n",
                   r->dropped);
     }
-    const bool restarts =
-        r->resilience.mode != RUN_RESILIENCE_OFF && strcmp(place.launcher, "none") == 0;
-    if ((run_config_ranks(r) > 1 && place.ranks == 1) || restarts) {
-        if (!f->quiet && r->log.format != RUN_LOG_JSON) TRY(head_print(cli, r));
+    const bool is_alone = strcmp(place.launcher, "none") == 0;
+    const bool on_hosts = r->resilience.mode == RUN_RESILIENCE_LIVE && !is_alone && place.ranks > 1;
+    const bool restarts = r->resilience.mode != RUN_RESILIENCE_OFF && is_alone;
+    if ((run_config_ranks(r) > 1 && place.ranks == 1) || restarts || on_hosts) {
+        const bool tells = !f->quiet && r->log.format != RUN_LOG_JSON && place.rank <= 0;
+        if (tells) TRY(head_print(cli, r));
         const cli_start order = {.r = r,
                                  .yaml = s.yaml_path,
                                  .keys = s.keys,
                                  .key_count = s.key_count,
                                  .found = s.found,
-                                 .found_count = s.found_count};
+                                 .found_count = s.found_count,
+                                 .place = on_hosts ? &place : NULL};
         return cli_ranks_start(cli, &order);
     }
     t.r = r;
@@ -450,7 +453,8 @@ const cli_command cli_command_train = {
         "machine. Under "
         "torchrun, srun or mpirun each process finds its place in the environment; TRIREME_KEY "
         "names a file of 32 bytes, "
-        "mode 0600, that proves that a rank belongs to the job.",
+        "mode 0600, that proves that a rank belongs to the job. With resilience.mode=live start "
+        "one process on each host: it starts its part of the ranks.",
     .examples = "  trireme train demo/config.yaml\n"
                 "  trireme train demo/config.yaml train.steps=2000 optimizer.lr=1e-3\n"
                 "  trireme train demo/run\n"

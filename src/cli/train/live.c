@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -120,7 +121,7 @@ static status order_print(live_run *v, const launch_change *c, const cli_layout 
     text t = {.a = v->cli->a};
     char *loss = NULL;
     TRY(loss_print(v, c, l, &loss));
-    TRY(text_add(&t, "%s\n%s\n", v->k->memory, loss));
+    TRY(text_add(&t, "%s\n%s\n", v->k->memory != NULL ? v->k->memory : "", loss));
     for (int64_t i = 0; i < l->key_count; i++) TRY(text_add(&t, "%s\n", l->keys[i]));
     if (t.length >= LAUNCH_ORDER_BYTES) return fail(ST_INTERNAL, "the order of an epoch is long");
     memcpy(out, t.bytes, (size_t)t.length + 1);
@@ -155,7 +156,11 @@ static status epoch_plan(void *context, const launch_change *c, launch_epoch *ou
     }
     v->refused = 0;
     if (c->event == LAUNCH_LOST || c->event == LAUNCH_WRONG) {
-        TRY(cli_restart_count(v->k, &is_given_up));
+        if (v->order->place != NULL) {
+            cli_restart_count_at(v->k, c->step, &is_given_up);
+        } else {
+            TRY(cli_restart_count(v->k, &is_given_up));
+        }
         if (is_given_up) {
             return fail(
                 ST_PEER_LOST,
@@ -165,32 +170,68 @@ static status epoch_plan(void *context, const launch_change *c, launch_epoch *ou
         }
     }
     if (c->event != LAUNCH_BEGIN) v->k->epoch++;
+    if (v->order->place != NULL) {
+        v->k->epoch = c->epoch;
+        v->ranks = c->ranks;
+    }
     TRY(order_print(v, c, &l, out->text));
+    TRY(v->cli->h->api->random_fill(v->cli->h, &out->job, (int64_t)sizeof(out->job)));
+    out->ranks = (int)l.ranks;
+    v->ranks = l.ranks;
+    if (v->order->place != NULL) return ST_OK; // the ranks of each host make their own
     post_mortem_stop(v->last, false);
     v->last = NULL;
     comm_control_block_unmap(*v->control_block);
     *v->control_block = NULL;
-    TRY(v->cli->h->api->random_fill(v->cli->h, &out->job, (int64_t)sizeof(out->job)));
     TRY(comm_control_block_create((int)l.ranks, out->job, 0, v->control_block));
     TRY(post_mortem_start(v->cli->h, r->run.dir, *v->control_block, &v->last));
     out->control_block_fd = comm_control_block_fd(*v->control_block);
-    out->ranks = (int)l.ranks;
-    v->ranks = l.ranks;
     return ST_OK;
 }
 
-// RUN/logs/processes: the process of each rank, a line each, for `chaos` and for people.
-static void epoch_placed(void *context, const int64_t *processes, int ranks)
+// RUN/logs/processes: the process of each rank, a line each, for `chaos` and for people; on several
+// hosts RUN/logs/processes-N with those of launcher N.
+static void epoch_placed(void *context, const int64_t *processes, int first, int count)
 {
     live_run *v = context;
-    text t = {.a = v->cli->a};
+    text t = {.a = v->cli->a}, name = {.a = v->cli->a};
     char *path = NULL;
-    status st = path_join(v->cli->a, v->order->r->run.dir, "logs/processes", &path);
-    for (int i = 0; i < ranks && st == ST_OK; i++) {
-        st = text_add(&t, "%d %lld\n", i, (long long)processes[i]);
+    const launch_place *place = v->order->place;
+    status st = text_add(&name, "logs/processes");
+    if (place != NULL && st == ST_OK) st = text_add(&name, "-%d", place->rank);
+    if (st == ST_OK) st = path_join(v->cli->a, v->order->r->run.dir, name.bytes, &path);
+    for (int i = 0; i < count && st == ST_OK; i++) {
+        st = text_add(&t, "%d %lld\n", first + i, (long long)processes[i]);
     }
-    if (st == ST_OK) st = host_write_all(v->cli->h, path, t.bytes, t.length);
+    if (st == ST_OK) st = host_write_all(v->cli->h, path, t.bytes != NULL ? t.bytes : "", t.length);
     if (st != ST_OK) error_clear();
+}
+
+// Ranks of several hosts share no memory but that of each other.
+static status hosts_check(const run_config *r, const launch_place *place)
+{
+    if (r->resilience.buddy.ranks == 0) {
+        return fail(
+            ST_CONFIG_CONFLICT,
+            "resilience.mode = live on several hosts, as %s started it, needs copies of the "
+            "state in the memory of other ranks: set resilience.buddy.ranks=1, or the tier "
+            "buddy in checkpoint.tiers",
+            place->launcher);
+    }
+    if (getenv("TRIREME_KEY") != NULL) return ST_OK;
+    return fail(
+        ST_SECURITY,
+        "processes that %s started need a shared key: make a file of 32 random bytes, chmod "
+        "600 it, and set TRIREME_KEY to its path on every host",
+        place->launcher);
+}
+
+// The spares are divided among the hosts.
+static int spares_here(const run_config *r, const launch_place *place)
+{
+    const int all = (int)r->resilience.spares;
+    if (place == NULL) return all;
+    return all / place->ranks + (place->rank < all % place->ranks);
 }
 
 status cli_live_start(cli_restart *k, const cli_start *order, launch_result *result,
@@ -199,11 +240,20 @@ status cli_live_start(cli_restart *k, const cli_start *order, launch_result *res
     cli_context *cli = k->cli;
     live_run v = {.cli = cli, .k = k, .order = order, .control_block = control_block};
     const run_config *r = order->r;
+    const launch_place *place = order->place;
+    control_fact *facts = NULL;
+    int64_t fact_count = 0;
     char *logs = NULL;
     int join_fd = -1;
+    if (place != NULL) TRY(hosts_check(r, place));
+    TRY(cli->h->api->path_mkdir(cli->h, r->run.dir));
     TRY(path_join(cli->a, r->run.dir, "logs", &logs));
     TRY(cli->h->api->path_mkdir(cli->h, logs));
-    TRY(join_open(&v, &join_fd));
+    if (place != NULL) {
+        TRY(cli_ranks_facts(cli, r, NULL, &facts, &fact_count));
+    } else {
+        TRY(join_open(&v, &join_fd));
+    }
     const launch_live_config c = {.local = {.h = cli->h,
                                             .ranks = (int)run_config_ranks(r),
                                             .program = "/proc/self/exe",
@@ -212,17 +262,21 @@ status cli_live_start(cli_restart *k, const cli_start *order, launch_result *res
                                             .log_folder = logs,
                                             .console_fd = STDOUT_FILENO,
                                             .control_block_fd = -1},
-                                  .spares = (int)r->resilience.spares,
+                                  .spares = spares_here(r, place),
                                   .replaces = r->resilience.min_ranks == 0,
                                   .join_fd = join_fd,
                                   .wait_ns = r->resilience.join_timeout,
                                   .plan = epoch_plan,
                                   .placed = epoch_placed,
-                                  .context = &v};
+                                  .context = &v,
+                                  .place = place,
+                                  .key_path = getenv("TRIREME_KEY"),
+                                  .facts = facts,
+                                  .fact_count = fact_count};
     const status st = launch_live(&c, result);
     error_record kept;
     error_take(&kept);
     post_mortem_stop(v.last, false);
-    join_close(&v, join_fd);
+    if (place == NULL) join_close(&v, join_fd);
     return st == ST_OK ? ST_OK : error_put(&kept);
 }

@@ -70,7 +70,7 @@ status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *trai
         cli->a = kept;
         if (!goes_on(st, &out)) break;
         (void)fflush(NULL);
-        launch_post_ready(post_fd, out.changes, (int)out.wrong, error.text);
+        launch_post_ready(post_fd, out.changes, (int)out.wrong, out.steps, error.text);
     }
     cli_signals_end();
     train_buddies_destroy(buddies);

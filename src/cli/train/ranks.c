@@ -126,7 +126,7 @@ static status start_all(cli_context *cli, const cli_start *order, char *const *a
     const run_config *r = order->r;
     cli_restart restart;
     bool again = r->resilience.mode != RUN_RESILIENCE_LIVE;
-    TRY(cli_restart_open(cli, r, arguments, &restart));
+    TRY(cli_restart_open(cli, r, arguments, order->place == NULL, &restart));
     status st = again ? ST_OK : cli_live_start(&restart, order, result, control_block);
     while (again && st == ST_OK) {
         comm_control_block_unmap(*control_block);
@@ -142,15 +142,16 @@ static status start_all(cli_context *cli, const cli_start *order, char *const *a
 
 // Reports the end of the ranks to the run's folder.
 static status end_tell(cli_context *cli, const run_config *r, const launch_result *result,
-                       const comm_control_block *control_block)
+                       train_end_writer writer, const comm_control_block *control_block)
 {
     if (result->is_interrupted) interrupt(cli, r);
     if (result->exit_code == 0) return ST_OK;
-    if (result->exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, control_block);
+    const bool has_block = control_block != NULL; // the ranks of several hosts make their own
+    if (has_block && result->exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, control_block);
     // Rank 0 has written STATUS if it ended by its own error.
     if (result->rank > 0 || result->ended_by != 0) {
-        train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST, "failed",
-                        result->exit_code, result->text);
+        train_end_write(cli->h, cli->a, r->run.dir, writer, "failed", result->exit_code,
+                        result->text);
     }
     return fail(status_of_exit(result->exit_code), "%s", result->text);
 }
@@ -169,14 +170,16 @@ status cli_ranks_start(cli_context *cli, const cli_start *order)
                     (long long)wanted, LAUNCH_LOCAL_MAX);
     }
     TRY(arguments_make(cli, order->found, order->found_count, &arguments));
-    status st = train_prepare(cli->h, cli->a, r);
+    const bool is_first = order->place == NULL || order->place->rank == 0;
+    const train_end_writer writer = is_first ? TRAIN_END_WRITER_FIRST : TRAIN_END_WRITER_OTHER;
+    // On several hosts the others wait for the first one.
+    status st = is_first ? train_prepare(cli->h, cli->a, r) : ST_OK;
     if (st == ST_OK) st = start_all(cli, order, arguments, &result, &control_block);
     if (st == ST_OK) {
-        st = end_tell(cli, r, &result, control_block);
+        st = end_tell(cli, r, &result, writer, control_block);
     } else {
-        train_end_write(cli->h, cli->a, r->run.dir, TRAIN_END_WRITER_FIRST,
-                        st == ST_STOPPED ? "stopped" : "failed", status_exit_code(st),
-                        error_last()->text);
+        train_end_write(cli->h, cli->a, r->run.dir, writer, st == ST_STOPPED ? "stopped" : "failed",
+                        status_exit_code(st), error_last()->text);
     }
     comm_control_block_unmap(control_block);
     return st;
@@ -306,8 +309,8 @@ static void on_launcher_gone(void *context)
 
 // Facts that must be equal on all ranks: the program, and every key that the result or the layout
 // depends on.
-static status facts_make(cli_context *cli, const run_config *r, const char *tuning,
-                         control_fact **out, int64_t *count)
+status cli_ranks_facts(cli_context *cli, const run_config *r, const char *tuning,
+                       control_fact **out, int64_t *count)
 {
     static const char *const free_keys[] = {"kernels.threads", "memory.limit", "log.every",
                                             "log.format",      "trace.steps",  "comm.tuning"};
@@ -478,7 +481,7 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
     }
     if (place->local_ranks > 1) kern_cores_divide(place->local_rank, place->local_ranks);
     TRY(tuning_read(cli, r, &k->tuning));
-    TRY(facts_make(cli, r, k->tuning, &facts, &count));
+    TRY(cli_ranks_facts(cli, r, k->tuning, &facts, &count));
     const launch_join_config c = {.h = cli->h,
                                   .place = place,
                                   .key_path = getenv("TRIREME_KEY"),

@@ -19,6 +19,7 @@ typedef struct cli_start {
     int64_t key_count;
     const char *const *found; // keys that the planner found
     int64_t found_count;
+    const launch_place *place; // of this process among those of several hosts; NULL: one host
 } cli_start;
 NODISCARD status cli_ranks_start(cli_context *cli, const cli_start *order);
 
@@ -28,6 +29,9 @@ NODISCARD status cli_ranks_start(cli_context *cli, const cli_start *order);
 typedef struct cli_ranks cli_ranks;
 NODISCARD status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
                                 const launch_place *place, cli_ranks **out);
+// The facts that must be equal on all of them. tuning: contents of comm.tuning's file, or NULL.
+NODISCARD status cli_ranks_facts(cli_context *cli, const run_config *r, const char *tuning,
+                                 control_fact **out, int64_t *count);
 comm *cli_ranks_comm(const cli_ranks *k);
 // "host:process" of rank 0, in `a`; NULL where the ranks have not joined.
 NODISCARD status cli_ranks_first(const cli_ranks *k, arena *a, char **out);

@@ -81,7 +81,7 @@ static status variable_set(const char *name, const char *value)
 }
 
 status cli_restart_open(cli_context *cli, const run_config *r, char *const *arguments,
-                        cli_restart *out)
+                        bool has_folder, cli_restart *out)
 {
     char path[PATH_LIMIT_BYTES];
     bool is_auto = true;
@@ -89,7 +89,7 @@ status cli_restart_open(cli_context *cli, const run_config *r, char *const *argu
     (void)unsetenv(memory_variable);
     (void)unsetenv(lost_variable);
     TRY(arguments_split(cli, arguments, &out->again, &is_auto));
-    if (r->resilience.mode == RUN_RESILIENCE_OFF) return ST_OK;
+    if (r->resilience.mode == RUN_RESILIENCE_OFF || !has_folder) return ST_OK;
     TRY(path_join(cli->a, r->run.dir, "memory", &out->link));
     if (!is_auto) TRY(cli_restart_forget(cli, r->run.dir));
     if (memory_find(out->link, path)) {
@@ -183,10 +183,15 @@ status cli_restart_count(cli_restart *k, bool *is_given_up)
 {
     int64_t step = -1;
     TRY(newest_step(k, &step));
+    cli_restart_count_at(k, step, is_given_up);
+    return ST_OK;
+}
+
+void cli_restart_count_at(cli_restart *k, int64_t step, bool *is_given_up)
+{
     k->losses_in_place = step == k->lost_at_step && k->epoch > 0 ? k->losses_in_place + 1 : 1;
     k->lost_at_step = step;
     *is_given_up = k->losses_in_place >= LOSSES_IN_PLACE_MAX;
-    return ST_OK;
 }
 
 status cli_restart_again(cli_restart *k, launch_result *result, bool *again)
@@ -234,7 +239,7 @@ status cli_restart_read(arena *a, train_restart *out, bool *has)
     *has = memory != NULL;
     if (!*has) return ST_OK;
     char *folder = NULL, *why = NULL;
-    TRY(arena_strdup(a, memory, &folder));
+    if (memory[0] != '\0') TRY(arena_strdup(a, memory, &folder));
     out->memory = folder;
     if (lost == NULL) return ST_OK;
     const int found = sscanf(lost, "%lld %15s %lld %lld %lld %n", &epoch, event, &rank, &at,

@@ -24,10 +24,13 @@ typedef struct cli_restart {
 } cli_restart;
 
 // Makes the folder, or takes the one that a launcher of this run has left.
+// has_folder: false on several hosts, which share no memory.
 NODISCARD status cli_restart_open(cli_context *cli, const run_config *r, char *const *arguments,
-                                  cli_restart *out);
+                                  bool has_folder, cli_restart *out);
 // Counts a loss. *is_given_up: too many of them at the same step.
 NODISCARD status cli_restart_count(cli_restart *k, bool *is_given_up);
+// The same at this step.
+void cli_restart_count_at(cli_restart *k, int64_t step, bool *is_given_up);
 // The arguments of the next start.
 char *const *cli_restart_arguments(const cli_restart *k);
 // True if the ranks are to be started again after this result of a start. A text for the user, if
