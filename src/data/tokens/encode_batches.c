@@ -1,6 +1,11 @@
-// Encodes documents on several threads. The calling thread reads pieces into batches of about a
-// megabyte; threads encode the batches, each with a tokenizer of its own; then the calling thread
-// hands the pieces on in order. The first batch is encoded alone, so a small text starts no thread.
+// Encodes documents on several threads. The calling thread reads pieces into batches of about half
+// a megabyte; threads encode the batches, each with a tokenizer of its own; then the calling thread
+// hands the pieces on in order:
+//
+//   calling thread   read 1 | read 2, help 1 | hand on 1, read 3, help 2 | ...
+//   other threads           | encode 1       | encode 2                  |
+//
+// The first batch is encoded alone, so a small text starts no thread.
 #include "data/tokens/encode_batches.h"
 #include "base/thread_pool.h"
 
@@ -8,7 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { BATCH_BYTES = 1 << 20, THREADS_MAX = 8, BATCHES_PER_THREAD = 2 };
+enum { BATCH_BYTES = 1 << 19, THREADS_MAX = 8, BATCHES_PER_THREAD = 4 };
 
 // A piece of a batch: its end in the batch's text, and the end of its ids.
 typedef struct batch_piece {
@@ -24,14 +29,22 @@ typedef struct batch {
     int64_t count, capacity;
 } batch;
 
+// Batches that are read, encoded and handed on together.
+typedef struct batch_set {
+    batch batches[THREADS_MAX * BATCHES_PER_THREAD];
+    int64_t count;
+} batch_set;
+
 typedef struct encoding {
     arena *a; // of the tokenizers
     data_tokenizer *tokenizers[THREADS_MAX];
     int32_t threads;
     int flags;
-    batch batches[THREADS_MAX * BATCHES_PER_THREAD];
-    int64_t count;
+    batch_set sets[2], *now, *other; // now: is encoded
     atomic_llong next;
+    data_documents *documents;
+    encoded_piece *take;
+    void *context;
     bool at_end;
 } encoding;
 
@@ -51,12 +64,12 @@ static status add_piece(batch *b, const data_piece *piece)
     return ST_OK;
 }
 
-static status fill_batch(encoding *e, data_documents *d, batch *b)
+static status fill_batch(encoding *e, batch *b)
 {
     b->text.count = b->ids.count = b->count = 0;
     while (b->text.count < BATCH_BYTES) {
         data_piece piece;
-        TRY(data_documents_next(d, &piece));
+        TRY(data_documents_next(e->documents, &piece));
         if (piece.bytes == NULL) {
             e->at_end = true;
             break;
@@ -79,16 +92,6 @@ static status encode_batch(data_tokenizer *t, int flags, batch *b)
     return ST_OK;
 }
 
-static status work(void *context, int32_t worker)
-{
-    encoding *e = context;
-    for (;;) {
-        const int64_t i = atomic_fetch_add(&e->next, 1);
-        if (i >= e->count) return ST_OK;
-        TRY(encode_batch(e->tokenizers[worker], e->flags, &e->batches[i]));
-    }
-}
-
 // The tokenizers of the other threads, made when there is enough text for them.
 static status open_threads(encoding *e, data_tokenizer *t)
 {
@@ -102,45 +105,70 @@ static status open_threads(encoding *e, data_tokenizer *t)
     return ST_OK;
 }
 
-static status hand_on(encoding *e, encoded_piece *take, void *context)
+static status fill(encoding *e, batch_set *s, int64_t most)
 {
-    for (int64_t i = 0; i < e->count; i++) {
-        const batch *b = &e->batches[i];
+    for (s->count = 0; s->count < most && !e->at_end; s->count++) {
+        TRY(fill_batch(e, &s->batches[s->count]));
+    }
+    return ST_OK;
+}
+
+static status hand_on(const encoding *e, const batch_set *s)
+{
+    for (int64_t i = 0; i < s->count; i++) {
+        const batch *b = &s->batches[i];
         int64_t begin = 0, ids_begin = 0;
         for (int64_t k = 0; k < b->count; k++) {
             const batch_piece *p = &b->pieces[k];
             const data_piece piece = {.bytes = b->text.count > 0 ? b->text.items + begin : "",
                                       .count = p->text_end - begin,
                                       .ends_document = p->ends_document};
-            TRY(take(context, &piece, b->ids.count > 0 ? b->ids.items + ids_begin : NULL,
-                     p->ids_end - ids_begin));
+            TRY(e->take(e->context, &piece, b->ids.count > 0 ? b->ids.items + ids_begin : NULL,
+                        p->ids_end - ids_begin));
             begin = p->text_end;
             ids_begin = p->ids_end;
         }
         const data_piece none = {.bytes = NULL};
-        TRY(take(context, &none, NULL, 0));
+        TRY(e->take(e->context, &none, NULL, 0));
     }
     return ST_OK;
 }
 
-static status encode_all(encoding *e, data_tokenizer *t, data_documents *d, encoded_piece *take,
-                         void *context)
+// Worker 0 is the calling thread, which alone reads and hands on.
+static status work(void *context, int32_t worker)
 {
-    while (!e->at_end) {
-        const int64_t most = e->threads == 1 ? 1 : BATCHES_PER_THREAD * e->threads;
-        for (e->count = 0; e->count < most && !e->at_end; e->count++) {
-            TRY(fill_batch(e, d, &e->batches[e->count]));
-        }
-        if (e->threads == 1) {
-            TRY(encode_batch(t, e->flags, &e->batches[0]));
-            if (!e->at_end) TRY(open_threads(e, t));
-        } else {
-            atomic_store(&e->next, 0);
-            TRY(thread_pool_run(e->threads, work, e));
-        }
-        TRY(hand_on(e, take, context));
+    encoding *e = context;
+    if (worker == 0) {
+        TRY(hand_on(e, e->other));
+        TRY(fill(e, e->other, BATCHES_PER_THREAD * e->threads));
     }
-    return ST_OK;
+    for (;;) {
+        const int64_t i = atomic_fetch_add(&e->next, 1);
+        if (i >= e->now->count) return ST_OK;
+        TRY(encode_batch(e->tokenizers[worker], e->flags, &e->now->batches[i]));
+    }
+}
+
+static status encode_all(encoding *e, data_tokenizer *t)
+{
+    e->now = &e->sets[0];
+    e->other = &e->sets[1];
+    while (e->threads == 1 && !e->at_end) { // the first batch, or all with one core
+        TRY(fill(e, e->now, 1));
+        TRY(encode_batch(t, e->flags, &e->now->batches[0]));
+        TRY(hand_on(e, e->now));
+        if (!e->at_end) TRY(open_threads(e, t));
+    }
+    if (e->at_end) return ST_OK;
+    TRY(fill(e, e->now, BATCHES_PER_THREAD * e->threads));
+    while (e->now->count > 0) {
+        batch_set *encoded = e->now;
+        atomic_store(&e->next, 0);
+        TRY(thread_pool_run(e->threads, work, e));
+        e->now = e->other;
+        e->other = encoded;
+    }
+    return hand_on(e, e->other);
 }
 
 status encode_batches(data_tokenizer *t, data_documents *d, encoded_piece *take, void *context)
@@ -150,13 +178,17 @@ status encode_batches(data_tokenizer *t, data_documents *d, encoded_piece *take,
     e->tokenizers[0] = t;
     e->threads = 1;
     e->flags = data_tokenizer_flags(t);
+    e->documents = d;
+    e->take = take;
+    e->context = context;
     status st = arena_create("tokenizers of threads", 0, &e->a);
-    if (st == ST_OK) st = encode_all(e, t, d, take, context);
+    if (st == ST_OK) st = encode_all(e, t);
     for (int32_t i = 1; i < e->threads; i++) data_tokenizer_close(e->tokenizers[i]);
-    for (int64_t i = 0; i < COUNT_OF(e->batches); i++) {
-        data_bytes_deinit(&e->batches[i].text);
-        data_ids_deinit(&e->batches[i].ids);
-        free(e->batches[i].pieces);
+    for (int64_t i = 0; i < 2 * COUNT_OF(e->sets[0].batches); i++) {
+        batch *b = &e->sets[i % 2].batches[i / 2];
+        data_bytes_deinit(&b->text);
+        data_ids_deinit(&b->ids);
+        free(b->pieces);
     }
     arena_destroy(e->a);
     free(e);
