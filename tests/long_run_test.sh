@@ -34,6 +34,14 @@ code "tokens and steps" 3 simulate llama3.1-8b --cluster h100 $small train.steps
 code "training has no fleet" 3 "$trireme" train "$dir/demo/config.yaml" --dry-run fleet.spares=8
 says "whose it is" err 'fleet\.spares has no effect: it applies only to `trireme simulate` and `trireme plan`'
 
+# --- no price of this kind is known: the cost is not the part of the bill that is ---
+code "a kind without a price" 0 simulate llama3-8b --cluster a100-80 cluster.devices=64 train.tokens=1e10 price.kind=spot
+says "no dollars in the columns" out '^cost +- +- '
+code "as JSON" 0 simulate llama3-8b --cluster a100-80 cluster.devices=64 train.tokens=1e10 price.kind=spot --json
+holds "no cost" "j['cost_usd']['p50'] is None"
+code "a budget" 3 "$trireme" plan llama3-8b --cluster a100-80 cluster.devices=64 train.tokens=1e10 price.kind=spot --budget 1000
+says "what is missing" err 'no price spot is known for a100-80'
+
 # --- a fixed batch: beyond 8,192 devices twice as many bring less than a fifth ---
 for n in 2048 4096 8192 16384; do
     code "70B on $n" 0 simulate llama3-70b --cluster h100 cluster.devices=$n layout.tp=8 layout.sp=yes layout.zero=1 \

@@ -76,6 +76,7 @@ typedef struct sim_long_run_result {
     // goodput: steps x step_s divided by the run's time. device_hours: of the devices that the job
     // needs. spare_hours: of those held as spares. spares: the largest number of devices in repair
     // at once.
+    bool has_price; // otherwise cost_usd holds only parts of the bill, and is not printed
     sim_percentiles goodput, days, device_hours, spare_hours, cost_usd, energy_kwh, failures,
         spares;
     sim_bill bill;

@@ -21,6 +21,10 @@ status sim_long_run_json(const sim_long_run_result *r, text *out)
                 {"checkpoint_interval_s", &interval},
                 {"spares", &r->spares}};
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        if (rows[i].p == &r->cost_usd && !r->has_price) {
+            TRY(text_add(out, ", \"cost_usd\": {\"p10\": null, \"p50\": null, \"p90\": null}"));
+            continue;
+        }
         TRY(text_add(out, "%s\"%s\": {\"p10\": %.10g, \"p50\": %.10g, \"p90\": %.10g}",
                      i == 0 ? "" : ", ", rows[i].name, rows[i].p->p10, rows[i].p->p50,
                      rows[i].p->p90));
@@ -155,7 +159,7 @@ status sim_long_run_print(const sim_long_run_input *in, const sim_long_run_resul
     }
     TRY(line(out, "devices", &r->device_hours, "", " device-hours"));
     if (in->busy_watts > 0.0) TRY(line(out, "energy", &r->energy_kwh, "", " kWh"));
-    if (in->device_usd_h > 0.0 || in->kwh_usd > 0.0) {
+    if (r->has_price) {
         TRY(line(out, "cost", &r->cost_usd, "$", ""));
         TRY(bill(r, out));
         TRY(price(in, out));

@@ -339,6 +339,19 @@ static status software_print(cli_context *cli, predict_planner *p, const search_
     return simulate_print_software(cli, x, s.has_length ? &long_run : NULL, t);
 }
 
+// Dollars cannot be asked for where no price is known.
+static status price_check(const predict_planner *p)
+{
+    const sim_long_run_step step = {.devices = p->devices};
+    sim_long_run_input in;
+    sim_long_run_input_make(p->each.base.r, &p->each.base.machine, &step, &in);
+    if (in.device_usd_h > 0.0 || in.kwh_usd > 0.0) return ST_OK;
+    return fail(ST_CONFIG,
+                "--budget: no price %s is known for %s; give price.device_hour=USD, or another "
+                "price.kind",
+                in.price_kind, p->each.base.machine.name);
+}
+
 static status answered(planning *x, const plan_flags *f, arena *a)
 {
     predict_planner *p = &x->p;
@@ -349,6 +362,7 @@ static status answered(planning *x, const plan_flags *f, arena *a)
     search_result found = {.count = 0};
     text t = {.a = a};
     TRY(question_of(f, &question, &limit));
+    if (question == ASK_BUDGET) TRY(price_check(p));
     cli_progress_begin(x->cli, "planning", &progress);
     plan_watch(p, progress);
     status st = predict_ask(p, question, limit, &q);

@@ -13,7 +13,8 @@ typedef struct row {
     char name[160]; // "64x4sx2 z1", or the keys of a file's line
     int64_t devices;
     bool fits, has_run;
-    double step_s, tokens_per_s, mfu, days, cost_usd;
+    double step_s, tokens_per_s, mfu, days;
+    double cost_usd; // 0: no price is known
     int64_t bytes;
     const char *limit; // the largest part of the step that is not computation, or why nothing fits
 } row;
@@ -55,7 +56,7 @@ static status row_fill(arena *a, const predict_step *x, row *out)
     if (!out->has_run) return ST_OK;
     TRY(predict_long_run(a, x, &in, &run));
     out->days = run.days.p50;
-    out->cost_usd = run.cost_usd.p50;
+    out->cost_usd = run.has_price ? run.cost_usd.p50 : 0.0;
     return ST_OK;
 }
 
@@ -74,7 +75,8 @@ static status csv_print(const row *rows, int64_t count, text *t)
         } else {
             TRY(text_add(t, ",,,,"));
         }
-        TRY(r->has_run ? text_add(t, "%.6g,%.9g,", r->days, r->cost_usd) : text_add(t, ",,"));
+        TRY(r->has_run ? text_add(t, "%.6g,", r->days) : text_add(t, ","));
+        TRY(r->cost_usd > 0.0 ? text_add(t, "%.9g,", r->cost_usd) : text_add(t, ","));
         TRY(text_add(t, "%s\n", r->limit));
     }
     return ST_OK;
@@ -105,7 +107,7 @@ static status table_print(const row *rows, int64_t count, text *t)
                      (double)r->bytes / 0x1p30));
         if (r->has_run) {
             (void)snprintf(number, sizeof(number), "$%s", text_count_human(r->cost_usd, n[3]));
-            TRY(text_add(t, "%8.1f%10s", r->days, number));
+            TRY(text_add(t, "%8.1f%10s", r->days, r->cost_usd > 0.0 ? number : "-"));
         } else {
             TRY(text_add(t, "%8s%10s", "-", "-"));
         }

@@ -96,6 +96,7 @@ static const char *cell_word(const column *c, cell k, char buffer[48])
         (void)snprintf(buffer, 48, "%.1f", c->run.days.p50);
         break;
     case CELL_COST:
+        if (!c->run.has_price) return "-";
         (void)snprintf(buffer, 48, "$%s", text_count_human(c->run.cost_usd.p50, n));
         break;
     }
