@@ -114,6 +114,14 @@ layout.dp=4 layout.ep=2 layout.zero=2 train.recompute=full
 layout.pp=2 layout.dp=2 layout.ep=2 layout.schedule=dualpipe-v
 layout.dp=4 layout.ep=2 moe.rebalance=1
 TABLE
+# Fast order: one layout has one digest, wherever its experts are.
+while read -r line; do
+    same "$line, and experts that move" "$(digest_of determinism=fast $line moe.rebalance=1)" "$(digest_of determinism=fast $line)"
+done <<TABLE
+train.precision=bf16 layout.dp=2 layout.ep=2
+train.precision=bf16 layout.dp=4 layout.ep=2 layout.zero=1
+layout.dp=4 layout.ep=4 layout.zero=3
+TABLE
 layouts "moe.dispatch=bf16" <<TABLE
 layout.dp=2 layout.ep=2 train.micro_batch=2
 layout.dp=4 layout.ep=4 layout.zero=1
