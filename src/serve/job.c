@@ -214,9 +214,12 @@ static bool ends_text(const serve_model *m, int32_t id)
     return false;
 }
 
+// A probability takes a sum over the vocabulary, which no token pays that does not need it.
 static void likely_take(const serve *s, sequence *q, int32_t id)
 {
     const serve_request *r = &q->owner->r;
+    const bool chooses = r->drawn > r->choices || r->by_majority;
+    if (q->likely == NULL && !chooses && !s->options.watches) return;
     infer_likely one;
     infer_likely *out = &one;
     if (q->likely != NULL) out = q->likely + q->draws * (1 + r->likely);
@@ -273,7 +276,7 @@ status job_end(serve *s, job *j)
 {
     TRY(job_choose(j));
     serve_count_answer(s, j->x->route, 200);
-    for (int64_t i = 0; i < j->best_count; i++) {
+    for (int64_t i = 0; i < j->best_count && s->options.watches; i++) {
         const sequence *q = j->best[i];
         const drift_answer answer = {.prompt_tokens = q->prompt->count,
                                      .answer_tokens = q->tokens,

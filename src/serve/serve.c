@@ -16,6 +16,7 @@ status serve_open(const host *h, arena *a, const serve_model *model, const serve
     pthread_condattr_t monotonic;
     TRY(arena_new(a, 1, &s));
     *s = (serve){.h = h, .model = *model, .options = *options, .adapter = -1};
+    s->options.watches = options->watches || options->reference != NULL;
     s->begin_unix_s = h->api->unix_ns(h) / 1000000000;
     TRY(arena_new(a, infer_slots(model->g), &s->slots));
     (void)pthread_mutex_init(&s->lock, NULL);

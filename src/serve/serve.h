@@ -47,6 +47,7 @@ typedef struct serve_options {
     int64_t requests;    // at once, waiting ones included; further ones are told to come again
     const drift_window *reference; // what answers are compared with; NULL: nothing
     int64_t window;                // answers that are compared at once
+    bool watches;                  // counts answers in serve_seen(); on with a reference
 } serve_options;
 
 typedef struct serve serve;
@@ -70,7 +71,7 @@ typedef struct serve_counts {
     int64_t prompt_tokens, generated; // tokens
 } serve_counts;
 serve_counts serve_counted(serve *s);
-// All answers since the beginning, for a reference. After serve_run().
+// All answers since the beginning, for a reference; none unless options.watches. After serve_run().
 const drift_window *serve_seen(const serve *s);
 void serve_close(serve *s); // NULL is legal; ends all connections
 

@@ -334,7 +334,8 @@ static status serve_model_run(serving *v, const char *operand)
                              .port = v->f->port,
                              .key = v->key,
                              .requests = v->f->requests,
-                             .window = v->f->drift_window};
+                             .window = v->f->drift_window,
+                             .watches = v->f->drift_record != NULL};
     const serve_watcher watcher = {.context = v, .stop = stop_asked, .drifted = tell_drift};
     TRY(reference_read(v, &options.reference));
     TRY(serve_open(v->cli->h, v->cli->a, &m, &options, &v->server));
