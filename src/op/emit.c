@@ -176,10 +176,11 @@ static op_list loss_list(const op_program *p)
 
 static op_node head_node(tensor_id x, tensor_id w, tensor_id labels, const op_head_options *options)
 {
-    op_node node = op_node_of(OP_HEAD_LOSS);
+    op_node node = op_node_of(options->scores ? OP_SCORE : OP_HEAD_LOSS);
     node.in[0] = x;
     node.in[1] = w;
     node.in[2] = labels;
+    if (options->scores) return node;
     node.attrs.z_loss = options->z_loss;
     node.attrs.cap = options->cap;
     return node;
@@ -219,7 +220,7 @@ status op_head_objective(op_program *p, const tensor_id in[5], const op_head_opt
         .token_losses = head.out[0], .losses = node.out[0], .units = node.out[1]};
     if (p->purpose != PURPOSE_TRAIN) return ST_OK;
     op_node slopes = head_node(in[0], in[1], in[2], options);
-    slopes.in[4] = node.out[3];
+    slopes.in[options->scores ? 3 : 4] = node.out[3];
     return head_push(p, &slopes, &again);
 }
 

@@ -10,7 +10,8 @@ static const objective_rule *const rules[OBJECTIVE_KIND_COUNT] = {
     [OBJECTIVE_DPO] = &objective_dpo,
     [OBJECTIVE_ORPO] = &objective_orpo,
     [OBJECTIVE_KTO] = &objective_kto,
-    [OBJECTIVE_GRPO] = &objective_grpo};
+    [OBJECTIVE_GRPO] = &objective_grpo,
+    [OBJECTIVE_REWARD] = &objective_reward};
 
 double objective_log_sigmoid(double x)
 {

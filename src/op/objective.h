@@ -18,6 +18,9 @@
 //           -min(r A, clip(r, 1 - low, 1 + high) A) + kl (exp(q - log p) - (q - log p) - 1),
 //           q the reference's. Over the answer: the mean (grpo), the sum over a fixed length
 //           (dr_grpo), or each token for itself (bnpo)               arXiv:2402.03300, 2503.20783
+//   reward  pairs. The last token of each document has a label and -token_loss is the score there,
+//           so S is the document's score: -log s(S_c - S_r)          Bradley and Terry 1952,
+//                                                                    arXiv:1909.08593
 //
 // s is the logistic function, e the label smoothing, b beta. A loss is at the row of the document's
 // first label (bnpo: of the token); units are 1 there and -1 elsewhere.
@@ -36,6 +39,7 @@ typedef enum op_objective_kind {
     OBJECTIVE_ORPO,
     OBJECTIVE_KTO,
     OBJECTIVE_GRPO,
+    OBJECTIVE_REWARD,
     OBJECTIVE_KIND_COUNT
 } op_objective_kind;
 // DPO: the loss. GRPO: what an answer's tokens are divided by.

@@ -78,6 +78,7 @@ static const op_objective_attrs all[] = {
      .high = 0.2f,
      .kl = 0.25f,
      .length = 16.0f},
+    {.kind = OBJECTIVE_REWARD},
 };
 
 static void slopes_are_differences(void **state)
@@ -136,7 +137,9 @@ static double pairs_of(const op_objective_attrs *a, const case_rows *c)
         const double r[2] = {c->given[14 * k * GIVEN_COLUMNS],
                              c->given[(14 * k + 7) * GIVEN_COLUMNS]};
         const double h = s[0] - s[1] - r[0] + r[1];
-        if (a->kind == OBJECTIVE_ORPO) {
+        if (a->kind == OBJECTIVE_REWARD) {
+            sum -= log(logistic(s[0] - s[1]));
+        } else if (a->kind == OBJECTIVE_ORPO) {
             const double p[2] = {exp(s[0] / n[0]), exp(s[1] / n[1])};
             const double odds = log(p[0] / (1 - p[0]) / (p[1] / (1 - p[1])));
             sum += -s[0] / n[0] - b * log(logistic(odds));

@@ -94,6 +94,9 @@ extern "C" {
 //   HEAD_STATS     x(N,D) w(V,D) labels(N)          -> stats(N,3*shard_count): of each shard of
 //                  vocabulary (piece.shards) that w has: highest logit, sum of exp(logit -
 //                  highest), the label's logit (0 where it is not in the shard)
+//   SCORE          x(N,D) w(1,D) labels(N) [slopes(N)] -> token_loss(N) [dx(N,D)] [+= dw(1,D)]: the
+//                  head of a reward model. token_loss is minus the product of the row of x with w
+//                  where a row has a label, else 0; gradients as those of HEAD_LOSS
 //   OBJECTIVE      token_loss(N) labels(N) documents(N) given(N,4) -> losses(N) units(N)
 //                  measures(N,4) [slopes(N)]: the losses of pairs or groups of documents in a
 //                  sequence (op/objective.h): units >= 0 where a row has one; slopes are the
@@ -300,6 +303,7 @@ extern "C" {
     X(SOFT_CAP, soft_cap)                 \
     X(HEAD_LOSS, head_loss)               \
     X(HEAD_STATS, head_stats)             \
+    X(SCORE, score)                       \
     X(OBJECTIVE, objective)               \
     X(GATHER, gather)                     \
     X(SAMPLE, sample)                     \

@@ -30,7 +30,8 @@ typedef struct objective_rule {
     void (*whole)(const op_objective_attrs *a, const op_objective_sequence *s); // in place of pair
 } objective_rule;
 
-extern const objective_rule objective_dpo, objective_orpo, objective_kto, objective_grpo;
+extern const objective_rule objective_dpo, objective_orpo, objective_kto, objective_grpo,
+    objective_reward;
 
 // The answer whose document begins at row `at`; false: there is none.
 bool objective_next(const op_objective_sequence *s, int64_t at, objective_answer *out);
