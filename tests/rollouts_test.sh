@@ -4,6 +4,7 @@
 set -u
 . tests/support/named.sh
 trireme=$(realpath "$trireme")
+top=$PWD
 cd "$dir" || exit 1
 for a in 1 20 333 4; do for b in 2 57; do printf '{"prompt": "%d+%d=", "answer": %d}\n' $a $b $((a + b)); done; done >prompts.jsonl
 cat >run.yaml <<END
@@ -65,12 +66,52 @@ same "rewards alike" "$(digest shell)" "$(digest even)"
 code "a command that takes too long" 0 train slow $strict train.steps=1 reward.kind=command reward.pattern=null reward.command="sleep 5" reward.time_limit=100ms
 same "has no reward" "$(value slow reward 1)" 0
 
+# --- a judge over HTTP: the same rewards again; answers of every hostile kind end the run by name ---
+python3 "$top/tests/support/judge.py" >port &
+judge=$!
+trap 'kill $judge; rm -rf "$dir"' EXIT
+for _ in $(seq 100); do [ -s port ] && break; sleep 0.1; done
+url=http://127.0.0.1:$(cat port)
+http="reward.kind=http reward.pattern=null"
+for path in even chunks flaky; do
+    code "a judge: $path" 0 train "$path-http" $strict $http reward.url=$url/$path reward.retries=9
+    same "rewards alike" "$(digest "$path-http")" "$(digest even)"
+done
+for path in closed noise half huge endless text nan infinite deep chunk moved error slow; do
+    code "a judge that answers: $path" 4 train "no-$path" $http reward.url=$url/$path reward.retries=0 reward.time_limit=500ms
+    says "ends the run" err "reward.url: 127.0.0.1:[0-9]* gave no reward in 1 attempt"
+done
+code "no judge" 4 train nojudge $http reward.url=http://127.0.0.1:1 reward.retries=1
+says "is named after two attempts" err "in 2 attempts; the last: cannot connect"
+
+# --- a reward model in the job ---
+for a in 1 2 3 4 5 6; do for b in 0 2 4 6 8; do printf '{"prompt": "%d+1=", "chosen": "%d", "rejected": "a"}\n' $a $b; done; done >pairs.jsonl
+cat >rm.yaml <<END
+train: {objective: reward, steps: 30, seq: 16, global_batch: 4}
+model: {layers: 1, dim: 16, heads: 2, vocab: 258, context: 16}
+data: {train: pairs.jsonl, valid: 0}
+eval: {every: 0}
+optimizer: {lr: 2e-2}
+kernels: {threads: 1}
+END
+code "a reward model" 0 "$trireme" train rm.yaml --quiet run.dir="$dir/rm"
+model="reward.kind=model reward.pattern=null reward.model=rm/checkpoints/latest"
+code "rewards of a model" 0 train scored $strict $model
+number=0
+for layout in layout.dp=2 rollout.slots=3; do
+    number=$((number + 1))
+    code "$layout" 0 train "scored$number" $strict $model $layout
+    same "$layout: the same digest" "$(digest "scored$number")" "$(digest scored)"
+done
+same "its rewards are scores" "$(awk -v r="$(value scored reward 1)" 'BEGIN { print(r != 0 && r != 1) }')" 1
+
 refuse() { # CODE WHAT KEY...
     local want=$1 what=$2
     shift 2
     code "refuses $*" "$want" train no "$@"
     says "says why" err "$what"
 }
+code "a language model" 0 "$trireme" export one lm-hf
 refuse 3 "model has dropout" model.dropout=0.1
 refuse 3 "resilience.mode = live cannot be used" resilience.mode=live
 refuse 3 "sdc.replay = 0.5 cannot be used" sdc.replay=0.5
@@ -80,6 +121,11 @@ refuse 3 "leaves no place for a prompt" rollout.max_tokens=16
 refuse 3 "reward.pattern" "reward.pattern=["
 refuse 3 "reward.command is not given" reward.kind=command reward.pattern=null
 refuse 3 "reward.command has no effect" reward.command=true
+refuse 3 "reward.url: expected http://" $http reward.url=https://example.org/
+refuse 3 "a name and password" $http reward.url=http://a:b@example.org/
+refuse 3 "reward.url is not given" $http
+refuse 3 "reward.model is not given" reward.kind=model reward.pattern=null
+refuse 3 "is no reward model" $model reward.model=lm-hf
 refuse 3 "data.train has no effect" data.train=prompts.jsonl
 refuse 3 "only train.objective = grpo draws completions" train.objective=pretrain
 refuse 5 "prompts.jsonl:1: the prompt has 4 tokens, and train.seq less rollout.max_tokens leaves 3" rollout.max_tokens=13

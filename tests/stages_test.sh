@@ -109,6 +109,46 @@ sed -i 's/steps: 7/steps: 6/' dpo.yaml
 code "changed back" 0 "$trireme" stages calm.yaml --json
 same "nothing runs" "$(skipped out)" "data pretrain sft dpo eval gate export"
 
+# --- an adapter on the corpus, a reward model, and completions that it rewards; from finished stages ---
+cat >adapt.yaml <<END
+train: {steps: 4, seq: 32, global_batch: 4}
+adapter: {kind: lora, rank: 2}
+data: {valid: 0}
+schedule: {warmup: 0}
+$usual
+END
+cat >grpo.yaml <<END
+train: {steps: 3, seq: 32, global_batch: 8}
+rollout: {prompts: asks.jsonl, group: 4, max_tokens: 4}
+data: {template: none}
+schedule: {warmup: 0}
+determinism: strict
+kernels: {threads: 1}
+checkpoint: {every: 1}
+END
+sed 's/every: 4/every: 2/' dpo.yaml >reward.yaml
+for i in 1 2 3; do echo "{\"prompt\": \"king $i?\"}"; done >asks.jsonl
+others() { # others DIR
+    sed '/dpo:/,$d' "$1.yaml" >"$1-others.yaml"
+    cat >>"$1-others.yaml" <<END
+  adapt: {config: adapt.yaml, from: pretrain, data: data}
+  reward: {config: reward.yaml, from: sft}
+  grpo: {config: grpo.yaml, from: sft, keys: [reward.kind=model, "reward.model={reward}"]}
+  merged: {kind: export, of: adapt, flags: [--merge]}
+  last: {kind: export, of: grpo}
+END
+}
+others calm
+others killed
+code "other stages" 0 "$trireme" stages calm-others.yaml --json
+same "what was there is skipped" "$(skipped out)" "data pretrain sft"
+cp out others.facts
+code "again" 0 "$trireme" stages calm-others.yaml --json
+same "all are skipped" "$(skipped out)" "data pretrain sft adapt reward grpo merged last"
+timeout -s KILL 0.7 "$trireme" stages killed-others.yaml >/dev/null 2>&1
+code "after a kill" 0 "$trireme" stages killed-others.yaml --json
+same "the same digests" "$(facts out)" "$(facts others.facts)"
+
 # --- a budget ---
 chain poor 'budget: 0.01s'
 code "a budget of time" 75 "$trireme" stages poor.yaml

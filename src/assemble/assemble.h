@@ -39,6 +39,7 @@ typedef struct assemble_plans {
     exec_codec codec;   // for gradients between ranks; its codec is NULL without compression
     double codec_bound; // on the relative error; 0: none
     int64_t arena_bytes;
+    void *memory;           // of the arena, which belongs to the caller; NULL: the device takes it
     int64_t snapshot_bytes; // in the host's memory: state saved in the background; 0: none
 } assemble_plans;
 

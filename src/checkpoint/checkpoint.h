@@ -43,6 +43,7 @@ typedef struct ckpt_state {
     const int32_t *expert_of;
     bool derived_weights; // working copies are the masters' nearest rounding and are not stored
     ckpt_part part;       // of the state, that is saved, loaded and listed
+    const char *may_lack; // a weight that keeps its values if files of weights lack it; NULL: none
     // Used only when saving a state that is on no device (e is NULL): reads bytes of a row of
     // `run`. Rows are requested one after another, each from its beginning to its end.
     status (*read)(void *context, int64_t row, int64_t offset, void *to, int64_t bytes);

@@ -186,6 +186,9 @@ static status weight_load(const loading *l, int64_t weight)
             t = ckpt_reader_find(l->r, name);
         }
         const int64_t count = w->parts[i].rows * w->columns;
+        if (t == NULL && l->s->may_lack != NULL && strcmp(w->name, l->s->may_lack) == 0) {
+            goto free_values;
+        }
         if (t == NULL) {
             st = fail(ST_MODEL, "%s: the manifest has no weight %s", l->path, w->parts[i].name);
             goto free_values;

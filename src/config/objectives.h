@@ -34,7 +34,8 @@ typedef enum run_samples {
       "objective.beta, objective.reference, objective.wanted, objective.unwanted")           \
     X(GRPO, grpo, ROLLOUTS, OBJECTIVE_GRPO,                                                  \
       "objective.loss, objective.clip, objective.clip_high, objective.kl, objective.scale, " \
-      "objective.length")
+      "objective.length")                                                                    \
+    X(REWARD, reward, PAIRS, OBJECTIVE_REWARD, "")
 
 #define RUN_OBJECTIVE_OTHER_NAME(upper, lower, ...) ", " #lower
 #define RUN_OBJECTIVE_NAMES                         "pretrain" RUN_OBJECTIVES_OTHER(RUN_OBJECTIVE_OTHER_NAME)

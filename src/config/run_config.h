@@ -68,8 +68,8 @@ typedef struct run_config {
         int32_t quantize; // run_quantize
         int64_t rank;
         double alpha, dropout;
-        option_list targets; // names or patterns of matrices; empty: all of attention and MLP
-        const char *from;    // NULL: initial values; a folder of PEFT
+        option_list targets, files; // names or patterns (empty: all); of several adapters
+        const char *from;           // NULL: initial values; a folder of PEFT
     } adapter;
     struct {
         double capacity_factor;  // 0: no limit

@@ -269,6 +269,13 @@ static void check_adapter(checker *k)
     static const char *const of_adapter[] = {"adapter.rank",     "adapter.alpha",
                                              "adapter.targets",  "adapter.dropout",
                                              "adapter.quantize", NULL};
+    if (k->r->adapter.files.count > 0) { // `train` has taken them apart
+        const run_config *r = k->r;
+        CONFLICT("adapter.files",
+                 "adapter.files = %s ... is read by `trireme train FILE` alone; give the keys of "
+                 "one adapter, and adapter.files=null",
+                 r->adapter.files.items[0]);
+    }
     if (k->r->adapter.from != NULL || k->r->adapter.kind != RUN_ADAPTER_NONE) {
         check_refuse_keys(k, of_base, "the base model under an adapter keeps its values");
     }

@@ -45,34 +45,59 @@ static void check_rollouts_layout(checker *k)
 static void check_reward(checker *k)
 {
     static const char *const of_pattern[] = {"reward.pattern", NULL};
-    static const char *const of_command[] = {"reward.command", "reward.time_limit",
-                                             "reward.memory_limit", NULL};
+    static const char *const of_command[] = {"reward.command", "reward.memory_limit", NULL};
+    static const char *const of_both[] = {"reward.time_limit", NULL};
+    static const char *const of_model[] = {"reward.model", NULL};
+    static const char *const of_http[] = {"reward.url", "reward.retries", NULL};
     const run_config *r = k->r;
-    const bool is_command = r->reward.kind == RUN_REWARD_COMMAND;
-    if (r->reward.kind == RUN_REWARD_EXACT || is_command) {
-        check_refuse_keys(k, of_pattern, "reward.kind = exact and command read no pattern");
+    const int32_t kind = r->reward.kind;
+    const bool is_command = kind == RUN_REWARD_COMMAND, is_http = kind == RUN_REWARD_HTTP;
+    const struct {
+        int32_t kind;
+        const char *key, *name, *value;
+    } needed[] = {{RUN_REWARD_REGEX, "reward.pattern", "regex", r->reward.pattern},
+                  {RUN_REWARD_COMMAND, "reward.command", "command", r->reward.command},
+                  {RUN_REWARD_MODEL, "reward.model", "model", r->reward.model},
+                  {RUN_REWARD_HTTP, "reward.url", "http", r->reward.url}};
+    if (kind != RUN_REWARD_REGEX && kind != RUN_REWARD_NUMERIC) {
+        check_refuse_keys(k, of_pattern, "only reward.kind = regex and numeric read a pattern");
     }
     if (!is_command) check_refuse_keys(k, of_command, "only reward.kind = command runs a command");
-    if (r->reward.kind == RUN_REWARD_REGEX && r->reward.pattern == NULL) {
-        config_complain(k->l, "reward.pattern", ST_CONFIG_KEY,
-                        "reward.pattern is not given, which reward.kind = regex needs");
+    if (!is_command && !is_http) {
+        check_refuse_keys(k, of_both, "only reward.kind = command and http take that long");
     }
-    if (is_command && r->reward.command == NULL) {
-        config_complain(k->l, "reward.command", ST_CONFIG_KEY,
-                        "reward.command is not given, which reward.kind = command needs");
+    if (kind != RUN_REWARD_MODEL) {
+        check_refuse_keys(k, of_model, "only reward.kind = model reads a model");
+    }
+    if (!is_http) check_refuse_keys(k, of_http, "only reward.kind = http asks a service");
+    for (int i = 0; i < COUNT_OF(needed); i++) {
+        if (kind != needed[i].kind || needed[i].value != NULL) continue;
+        config_complain(k->l, needed[i].key, ST_CONFIG_KEY,
+                        "%s is not given, which reward.kind = %s needs", needed[i].key,
+                        needed[i].name);
     }
 }
 
 // Keys of rollouts, and what a run that draws completions cannot do.
 static void check_rollouts(checker *k, const run_objective_row *row)
 {
-    static const char *const of_rollouts[] = {"rollout.group",       "rollout.max_tokens",
-                                              "rollout.temperature", "rollout.top_p",
-                                              "rollout.top_k",       "rollout.seed",
-                                              "rollout.slots",       "rollout.staleness",
-                                              "reward.kind",         "reward.pattern",
-                                              "reward.command",      "reward.time_limit",
-                                              "reward.memory_limit", NULL};
+    static const char *const of_rollouts[] = {"rollout.group",
+                                              "rollout.max_tokens",
+                                              "rollout.temperature",
+                                              "rollout.top_p",
+                                              "rollout.top_k",
+                                              "rollout.seed",
+                                              "rollout.slots",
+                                              "rollout.staleness",
+                                              "reward.kind",
+                                              "reward.pattern",
+                                              "reward.command",
+                                              "reward.time_limit",
+                                              "reward.memory_limit",
+                                              "reward.model",
+                                              "reward.url",
+                                              "reward.retries",
+                                              NULL};
     static const char *const of_data[] = {"data.train",
                                           "data.valid",
                                           "eval.every",
@@ -118,6 +143,20 @@ static void check_rollouts(checker *k, const run_objective_row *row)
     check_rollouts_layout(k);
 }
 
+// The head of a reward model is trained, which an adapter's run would leave as it begins.
+static void check_scores(checker *k)
+{
+    const run_config *r = k->r;
+    if (r->layout.sp) {
+        CONFLICT("layout.sp", "layout.sp = yes cannot be used with train.objective = reward yet, "
+                              "whose head needs all rows on each rank of layout.tp");
+    }
+    if (r->adapter.kind == RUN_ADAPTER_NONE && r->adapter.from == NULL) return;
+    CONFLICT("adapter.kind",
+             "adapter.kind cannot be used with train.objective = reward yet, whose head has no "
+             "place in a folder of an adapter; train all weights, or some with train.freeze");
+}
+
 void check_objective(checker *k)
 {
     const run_config *r = k->r;
@@ -127,6 +166,7 @@ void check_objective(checker *k)
     const bool is_group = row->kind == OBJECTIVE_GRPO;
     check_keys(k, row);
     check_rollouts(k, row);
+    if (row->kind == OBJECTIVE_REWARD) check_scores(k);
     if (row->kind == OBJECTIVE_NONE) return;
     if (r->objective.label_smoothing > 0.0 && !smooths) {
         CONFLICT("objective.label_smoothing",

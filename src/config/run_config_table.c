@@ -112,11 +112,13 @@ static const option rows[] = {
         .help = "completions are drawn so many steps ahead, with older weights; the ratio of the "
                 "loss is to the log-probabilities of those weights",
         .also = "async, off_policy, max_staleness"),
-    CHOICE("reward.kind", reward.kind, "exact", "exact, regex, numeric, command", FIXED,
+    CHOICE("reward.kind", reward.kind, "exact", "exact, regex, numeric, command, model, http",
+           FIXED,
            .help = "reward of a completion, 1 or 0: it is the prompt's answer (exact); "
                    "reward.pattern occurs in it (regex); its last number, or the one that "
                    "reward.pattern finds, is the answer (numeric); reward.command ends with exit "
-                   "code 0 (command)",
+                   "code 0 (command). Any number: the score of reward.model (model); the answer of "
+                   "the service at reward.url (http)",
            .also = "reward_func, reward_fn"),
     OTHER("reward.pattern", TEXT, reward.pattern, NULL, FIXED,
           .help = "regular expression (PCRE2) for reward.kind=regex, in which {answer} stands for "
@@ -125,9 +127,24 @@ static const option rows[] = {
           .help = "command for reward.kind=command; it runs confined in a folder with the files "
                   "prompt, completion and answer"),
     OTHER("reward.time_limit", TIME, reward.time_limit_ns, "10s", FIXED, .min = 1, .max = 9e18,
-          .help = "time of reward.command, after which the reward is 0"),
+          .help = "time of reward.command, after which the reward is 0, or of one request to "
+                  "reward.url"),
     OTHER("reward.memory_limit", BYTES, reward.memory_limit, "1GiB", FIXED, .min = 1, .max = 9e18,
           .help = "memory of each process of reward.command"),
+    OTHER("reward.model", PATH, reward.model, NULL, FIXED,
+          .help =
+              "reward model for reward.kind=model: a checkpoint of train.objective=reward, or a "
+              "Hugging Face folder for sequence classification with one label and the run's "
+              "tokenizer",
+          .also = "reward_model_path"),
+    OTHER("reward.url", TEXT, reward.url, NULL, RECORDED,
+          .help =
+              "service for reward.kind=http, http://HOST:PORT/PATH: each completion is posted as "
+              "JSON with prompt, completion and answer, and a number comes back, or JSON with "
+              "reward",
+          .also = "reward_url"),
+    INT("reward.retries", reward.retries, "3", 0, 100, FREE, "requests",
+        .help = "how often a failed request to reward.url is sent again before the run ends"),
     INT("train.steps", train.steps, "1000", 1, 1e12, RECORDED, "optimizer steps",
         .help = "number of optimizer steps of the run",
         .also = "max_steps, max_iters, iterations, train_iters"),
@@ -194,6 +211,12 @@ static const option rows[] = {
           .help = "folder of PEFT (adapter_config.json, adapter_model.safetensors) with the "
                   "adapter that training begins with, and its kind, rank, alpha and targets",
           .also = "adapter_name_or_path, peft_model_id, lora_path"),
+    OTHER("adapter.files", PATHS, adapter.files, NULL, FIXED,
+          .help =
+              "files with keys of several adapters (adapter.*, data.*, optimizer.* and others), "
+              "which one job trains over one base model; each has the other keys of this file, "
+              "and its own folder in run.dir, with the name of its file",
+          .also = "adapters, lora_modules"),
     REAL("train.z_loss", train.z_loss, "0", 0, 1, RECORDED,
          .help = "weight of the z-loss, which is the squared logarithm of the softmax's sum"),
     REAL("moe.aux_loss", moe.aux_loss, "0", 0, 10, RECORDED,

@@ -8,7 +8,9 @@ typedef enum run_reward_kind {
     RUN_REWARD_EXACT,
     RUN_REWARD_REGEX,
     RUN_REWARD_NUMERIC,
-    RUN_REWARD_COMMAND
+    RUN_REWARD_COMMAND,
+    RUN_REWARD_MODEL,
+    RUN_REWARD_HTTP
 } run_reward_kind;
 
 typedef struct run_rollout {
@@ -26,6 +28,9 @@ typedef struct run_reward {
     int32_t kind;        // run_reward_kind
     const char *pattern; // NULL: none
     const char *command; // NULL: none
+    const char *model;   // NULL: none; a folder of weights
+    const char *url;     // NULL: none
+    int64_t retries;     // of a request
     int64_t time_limit_ns, memory_limit;
 } run_reward;
 

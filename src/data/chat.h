@@ -55,6 +55,7 @@ typedef struct data_chat_spec {
     data_tokenizer *tokenizer; // borrowed
     data_format format;
     data_trained trained;
+    bool scores;    // the last token of each document has the label, and no other
     bool compares;  // rollouts need "reference"
     bool divides;   // advantages are divided by the standard deviation of the line's rewards
     int64_t unix_s; // the time that strftime_now shows; not the present one, as a resumed run must

@@ -62,7 +62,8 @@ typedef struct device_config {
     status (*memory_take)(void *context, int64_t bytes, void **out);
     void (*memory_give)(void *context, void *memory);
     void *memory_context;
-    void *clock; // of devices in virtual time (sim/virtual.h)
+    bool memory_is_used; // that memory may hold values already, which alloc must keep
+    void *clock;         // of devices in virtual time (sim/virtual.h)
     // Device cuda reads these: the number of the GPU (modulo their count), and the driver; NULL:
     // libcuda.
     int ordinal;

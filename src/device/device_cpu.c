@@ -348,7 +348,7 @@ static status alloc(device *base, int64_t bytes, void **out)
     cpu_device *d = device_of(base);
     if (d->config.memory_take == NULL) return device_memory_map(&d->memory, bytes, out);
     TRY(d->config.memory_take(d->config.memory_context, bytes, out));
-    if (!DEVICE_FRESH_IS_ZERO) memset(*out, 0xff, (size_t)bytes);
+    if (!DEVICE_FRESH_IS_ZERO && !d->config.memory_is_used) memset(*out, 0xff, (size_t)bytes);
     return ST_OK;
 }
 

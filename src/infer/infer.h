@@ -31,6 +31,7 @@ typedef struct infer_options {
     const decoder_spec *fresh;
     uint64_t fresh_seed;
     const char *level;   // NULL: the machine's
+    bool scores;         // the model is a reward model; otherwise those are refused
     const char *adapter; // folder of PEFT with an adapter for the model; NULL: none
     // Folders of adapters that take turns (infer_adapter_use); at first none is used.
     const char *const *adapters;

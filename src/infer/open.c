@@ -29,6 +29,19 @@ status infer_adapter_read(const host *h, arena *a, const char *folder, const cha
     return model_adapter_read(h, a, folder, !is_checkpoint, &spec->adapter);
 }
 
+static status scores_check(const infer_core *c, const char *folder, bool wanted)
+{
+    if (wanted == (c->spec.scores != MODEL_WRITES)) return ST_OK;
+    return wanted ? fail(ST_MODEL,
+                         "%s is no reward model: its config.json names no class for sequence "
+                         "classification",
+                         folder)
+                  : fail(ST_UNSUPPORTED,
+                         "%s is a reward model, which scores texts and writes none; give it to a "
+                         "run as reward.model",
+                         folder);
+}
+
 status infer_core_begin(infer_core *c, const host *h, arena *a, const char *folder,
                         const infer_options *o)
 {
@@ -49,6 +62,7 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     c->workspace = (exec_workspace_context){.kernels = c->kernels, .strict = o->strict};
     if (folder != NULL) {
         TRY(model_spec_from_hf(h, a, folder, &c->spec));
+        TRY(scores_check(c, folder, o->scores));
         TRY(infer_adapter_read(h, a, folder, o->adapter, &c->spec));
         return infer_adapters_begin(c, o);
     }

@@ -458,6 +458,12 @@ status model_build(arena *a, const decoder_spec *spec, const model_options *opti
         options->documents) {
         return fail(ST_INTERNAL, "generation does not support packed documents");
     }
+    const bool writes = options->logits || options->purpose > PURPOSE_EVALUATE;
+    if (spec->scores != MODEL_WRITES && writes) {
+        return fail(ST_UNSUPPORTED,
+                    "the model gives texts scores (a reward model) and writes none; "
+                    "use it as reward.model of a run with rollouts");
+    }
     if (spec->position == MODEL_POSITION_LEARNED && options->seq > spec->context) {
         return fail(ST_CONFIG_CONFLICT,
                     "train.seq = %lld, but the model has learned positions for %lld only",

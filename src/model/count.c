@@ -44,7 +44,9 @@ static void add(sum *to, int64_t times, sum one)
 void model_count(const decoder_spec *s, model_counts *out)
 {
     const model_experts *e = &s->experts;
-    const int64_t head = s->vocab * s->dim, norm = s->norm_bias ? 2 * s->dim : s->dim;
+    const bool scores = s->scores != MODEL_WRITES;
+    const int64_t table = s->vocab * s->dim, head = scores ? s->dim : table,
+                  norm = s->norm_bias ? 2 * s->dim : s->dim;
     const int64_t positions = s->position == MODEL_POSITION_LEARNED ? s->context * s->dim : 0;
     const int64_t mixed = model_mixed_layers(s);
     sum expert = e->count > 0 ? mlp_count(s, e->ffn_dim) : (sum){0, 0};
@@ -63,7 +65,7 @@ void model_count(const decoder_spec *s, model_counts *out)
     sum seen = all, whole = all;
     add(&seen, mixed * e->top_k, expert);
     add(&whole, mixed * e->count, expert);
-    const int64_t outside = positions + (s->tied ? 0 : head);
+    const int64_t outside = positions + (s->tied && !scores ? 0 : table);
     out->total = whole.gemm + whole.other + outside;
     out->active = seen.gemm + seen.other + outside;
     out->gemm = seen.gemm;

@@ -44,6 +44,7 @@ static const arch_tensor *tensor_of(const model_arch *arch, const char *ours, in
 }
 
 const arch_tensor hf_head_tensor = {"head", "lm_head.weight", ARCH_PLAIN};
+const arch_tensor hf_score_tensor = {"score", "score.weight", ARCH_PLAIN};
 const char hf_embedding_name[] = "embed.tokens";
 
 // Makes the name that transformers saves: "#" of the table is the layer, "@" the expert. Models
@@ -51,7 +52,8 @@ const char hf_embedding_name[] = "embed.tokens";
 static void name_make(const model_arch *arch, const arch_tensor *t, int layer, int64_t expert,
                       char name[HF_NAME_BYTES])
 {
-    int used = snprintf(name, HF_NAME_BYTES, "%s", t == &hf_head_tensor ? "" : arch->prefix);
+    const bool is_outside = t == &hf_head_tensor || t == &hf_score_tensor;
+    int used = snprintf(name, HF_NAME_BYTES, "%s", is_outside ? "" : arch->prefix);
     for (const char *from = t->theirs; *from != '\0';) {
         const int plain = (int)strcspn(from, "#@");
         used += snprintf(name + used, (size_t)(HF_NAME_BYTES - used), "%.*s", plain, from);
@@ -181,8 +183,9 @@ status hf_sources_of(const decoder_spec *spec, const op_weight *w, hf_sources *o
     ASSERT(arch != NULL);
     *out =
         (hf_sources){.arch = arch, .weight = w, .count = 1, .layer = -1, .experts = 1, .slices = 1};
-    out->tensors[0] = strcmp(w->name, hf_head_tensor.ours) == 0
-                          ? &hf_head_tensor
+    out->tensors[0] = strcmp(w->name, hf_head_tensor.ours) == 0 ? &hf_head_tensor
+                      : strcmp(w->name, hf_score_tensor.ours) == 0
+                          ? &hf_score_tensor
                           : source_of(out, w->name, &out->layer, &out->adapter);
     if (out->tensors[0] != NULL) {
         out->rows[0] = w->rows;

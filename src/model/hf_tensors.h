@@ -7,7 +7,7 @@
 enum { HF_NAME_BYTES = MODEL_NAME_BYTES };
 
 // The head lies outside the inner model, so it has no prefix.
-extern const arch_tensor hf_head_tensor;
+extern const arch_tensor hf_head_tensor, hf_score_tensor;
 extern const char hf_embedding_name[];
 
 typedef struct hf_source {

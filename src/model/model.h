@@ -98,6 +98,10 @@ static inline double model_adapter_scale(const model_adapter *a)
     return a->alpha / (a->rslora ? sqrt((double)a->rank) : (double)a->rank);
 }
 
+// A reward model's head: one row of weights, whose product with a text's last row is its score.
+// NEW: the model's files have the head of a language model, and the row begins with initial values.
+typedef enum model_scores { MODEL_WRITES, MODEL_SCORES, MODEL_SCORES_NEW } model_scores;
+
 // One spec for every decoder. It is plain data; model_spec_check states its invariants.
 typedef struct decoder_spec {
     const char *arch; // row of the arch family: "gpt2", "llama", "mixtral"
@@ -134,6 +138,7 @@ typedef struct decoder_spec {
     model_latent latent;
     bool counted_only; // it stands for a model whose experts or routers are of another kind
     model_adapter adapter;
+    model_scores scores;
 } decoder_spec;
 // Returns the columns of a head that rotary positions turn.
 static inline int64_t model_rope_dim(const decoder_spec *s)
@@ -249,6 +254,8 @@ void model_weight_init_range(const op_model *m, int64_t weight, uint64_t seed, i
 // names, layout (GPT-2's [in, out]) and fusion.
 NODISCARD status model_weight_read(const safetensors *file, const decoder_spec *spec,
                                    const op_model *m, int64_t weight, float *values);
+// Returns whether weight w is a reward model's head that the model's files may lack.
+bool model_score_is_new(const decoder_spec *spec, const op_model *m, int64_t weight);
 // The Hugging Face tensors of weight w: their number, names and element-wise mapping. A tensor is
 // rows [row_begin, row_begin + rows) of the weight: `slices` matrices of equally many rows.
 typedef struct model_hf_tensor {

@@ -185,6 +185,24 @@ static status bias_check(const run_config *c, const decoder_spec *s)
                 c->model.router.bias_rate, c->model.from);
 }
 
+// train.objective = reward gives the model the head of a reward model, which others cannot train.
+static status scores_apply(const run_config *c, decoder_spec *s)
+{
+    const bool wanted = run_objective_at(c->train.objective)->kind == OBJECTIVE_REWARD;
+    if (wanted && s->scores == MODEL_WRITES) s->scores = MODEL_SCORES_NEW;
+    if (wanted && model_arch_find(s->arch)->scores_class == NULL) {
+        return fail(ST_UNSUPPORTED,
+                    "train.objective = reward: a %s model cannot be a reward model, because "
+                    "transformers has no class for it",
+                    s->arch);
+    }
+    if (wanted || s->scores == MODEL_WRITES) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "model.from = %s is a reward model, which writes no text; train it with "
+                "train.objective = reward",
+                c->model.from);
+}
+
 // The dropout of an adapter is that of the run, never that of its folder.
 static status adapter_apply(const host *h, arena *a, const run_config *c, decoder_spec *s)
 {
@@ -230,6 +248,7 @@ status model_spec_from_config(const host *h, arena *a, const run_config *c, deco
     // Dropout is that of the run's configuration (default 0), never that of the model's folder.
     s.dropout_embedding = s.dropout_attention = s.dropout_residual = (float)c->model.dropout;
     TRY(adapter_apply(h, a, c, &s));
+    TRY(scores_apply(c, &s));
     decoder_spec checked = s;
     if (checked.vocab == 0) checked.vocab = 1; // the tokenizer sets it later
     TRY(model_spec_check(&checked));

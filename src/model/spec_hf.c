@@ -46,6 +46,27 @@ static status arch_read(model_reader *r)
     return ST_OK;
 }
 
+// A model for one number, as transformers has reward models: two classes unless the file says else.
+static status scores_read(const model_reader *r, decoder_spec *s)
+{
+    const char *class = json_text(json_at(json_get(r->root, "architectures"), 0), "");
+    const json *labels = json_get(r->root, "num_labels"), *names = json_get(r->root, "id2label");
+    int64_t count = 2;
+    if (r->arch->scores_class == NULL || strcmp(class, r->arch->scores_class) != 0) return ST_OK;
+    if (json_kind_of(labels) == JSON_INT) {
+        count = json_int(labels, 0);
+    } else if (json_kind_of(names) == JSON_MAP) {
+        count = json_count(names);
+    }
+    s->scores = MODEL_SCORES;
+    if (count == 1) return ST_OK;
+    return fail(
+        ST_MODEL,
+        "%s: \"architectures\": %s with %lld labels; a reward model has one (\"num_labels\": "
+        "1), and classifiers are not supported",
+        r->file, class, (long long)count);
+}
+
 static bool is_same(const char *key, const char *name)
 {
     return key != NULL && strcmp(key, name) == 0;
@@ -557,6 +578,7 @@ static status read_all(model_reader *r, decoder_spec *s)
     const model_arch *arch = r->arch;
     *s = model_arch_spec(arch);
     s->saved = saved_read(r);
+    TRY(scores_read(r, s));
     TRY(sizes_read(r, s));
     model_arch_sized(arch, s);
     TRY(experts_read(r, s));

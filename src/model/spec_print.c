@@ -271,8 +271,18 @@ status model_spec_print_json(const decoder_spec *spec, text *out)
                     arch->name, (long long)spec->experts.count,
                     spec->latent.kv_rank > 0 ? " and latent attention" : "");
     }
+    const bool scores = spec->scores != MODEL_WRITES;
+    if (scores && arch->scores_class == NULL) {
+        return fail(ST_UNSUPPORTED,
+                    "a %s model cannot be a reward model: transformers has no class for it",
+                    arch->name);
+    }
     TRY(text_add(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"",
-                 arch->causal_class, arch->name));
+                 scores ? arch->scores_class : arch->causal_class, arch->name));
+    if (scores) {
+        TRY(text_add(out, ",\n  \"id2label\": {\"0\": \"LABEL_0\"},\n  \"label2id\": "
+                          "{\"LABEL_0\": 0}"));
+    }
     TRY(text_add(out, ",\n  \"torch_dtype\": \"%s\"", model_dtype_name(spec->saved)));
     TRY(sizes_add(arch, spec, out));
     TRY(experts_add(arch, spec, out));

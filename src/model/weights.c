@@ -236,6 +236,12 @@ status model_weight_read(const safetensors *set, const decoder_spec *spec, const
     return ST_OK;
 }
 
+bool model_score_is_new(const decoder_spec *spec, const op_model *m, int64_t weight)
+{
+    return spec->scores == MODEL_SCORES_NEW &&
+           strcmp(m->weights[weight].name, hf_score_tensor.ours) == 0;
+}
+
 // ---- the whole file -----------------------------------------------------------------------------
 
 static bool ends_with(const char *name, const char *end)
@@ -251,7 +257,8 @@ static bool is_ignored(const model_arch *arch, const decoder_spec *spec, const c
     for (const char *const *b = arch->buffers; *b != NULL; b++) {
         if (ends_with(name, *b)) return true;
     }
-    return spec->tied && strcmp(name, hf_head_tensor.theirs) == 0;
+    const bool has_head = spec->tied || spec->scores == MODEL_SCORES_NEW;
+    return has_head && strcmp(name, hf_head_tensor.theirs) == 0;
 }
 
 // ---- the head of a tied model -------------------------------------------------------------------
@@ -352,6 +359,11 @@ static int64_t entry_index(const safetensors *set, const safetensors_entry *e)
     return e - safetensors_at(set, 0); // entries are one array, sorted by name
 }
 
+static bool is_new(const decoder_spec *spec, const hf_source *source)
+{
+    return spec->scores == MODEL_SCORES_NEW && source->tensor == &hf_score_tensor;
+}
+
 static status weights_check(complaints *c, const safetensors *set, const decoder_spec *spec,
                             const op_model *m, bool adapter, bool *used)
 {
@@ -369,7 +381,7 @@ static status weights_check(complaints *c, const safetensors *set, const decoder
             if (e != NULL) used[entry_index(set, e)] = true;
             if (b.blocks != NULL) used[entry_index(set, b.blocks)] = true;
             if (b.scales != NULL) used[entry_index(set, b.scales)] = true;
-            if (!fits) TRY(complain(c, source.name, why));
+            if (!fits && !is_new(spec, &source)) TRY(complain(c, source.name, why));
         }
     }
     return ST_OK;

@@ -63,6 +63,21 @@ static void memory_give(void *context, void *memory)
     job->memory = NULL;
 }
 
+// The memory belongs to the caller, who may have several jobs in it.
+static status memory_given(void *context, int64_t bytes, void **out)
+{
+    const train_job *job = context;
+    ASSERT(bytes <= job->plans->arena_bytes);
+    *out = job->plans->memory;
+    return ST_OK;
+}
+
+static void memory_left(void *context, void *memory)
+{
+    const train_job *job = context;
+    ASSERT(memory == job->plans->memory);
+}
+
 static double first_scale(const run_config *r)
 {
     return r->train.precision == RUN_FP16 ? r->precision.loss_scale.initial : 1.0;
@@ -105,6 +120,12 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
         wanted.device.memory_take = memory_take;
         wanted.device.memory_give = memory_give;
         wanted.device.memory_context = out;
+    }
+    if (plans->memory != NULL) {
+        wanted.device.memory_take = memory_given;
+        wanted.device.memory_give = memory_left;
+        wanted.device.memory_context = out;
+        wanted.device.memory_is_used = true;
     }
     TRY(exec_create(&wanted, &out->e));
     out->state = (ckpt_state){.h = h,
@@ -237,6 +258,11 @@ static status weight_from_files(void *context, int64_t weight, float *values)
         memset(values, 0, (size_t)(w->rows * w->columns) * sizeof(float));
         return ST_OK;
     }
+    if (model_score_is_new(f->plans->spec, f->plans->whole, weight) &&
+        safetensors_find(f->files, "score.weight") == NULL) {
+        model_weight_init(f->plans->whole, weight, (uint64_t)f->plans->config->train.seed, values);
+        return ST_OK;
+    }
     return model_weight_read(f->files, f->plans->spec, f->plans->whole, weight, values);
 }
 
@@ -318,6 +344,25 @@ status train_job_base(train_job *job, arena *a)
     return train_job_weights_of(job, a, job->plans->config->model.from);
 }
 
+// A checkpoint of a language model has no head of a reward model, which begins with initial values.
+static status score_init(const train_job *job, ckpt_state *state)
+{
+    const op_model *m = job->plans->whole;
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        const int64_t count = m->weights[w].rows * m->weights[w].columns;
+        if (!model_score_is_new(job->plans->spec, m, w)) continue;
+        state->may_lack = m->weights[w].name;
+        if (!ckpt_weight_is_here(state, w, 0, count)) return ST_OK;
+        float *values = malloc((size_t)count * sizeof(float));
+        if (values == NULL) return fail(ST_NO_MEMORY, "no memory for %s", m->weights[w].name);
+        model_weight_init(m, w, (uint64_t)job->plans->config->train.seed, values);
+        const status st = ckpt_weight_put(state, w, values);
+        free(values);
+        return st;
+    }
+    return ST_OK;
+}
+
 status train_job_weights_of(train_job *job, arena *a, const char *from)
 {
     if (from == NULL) return weights_from_seed(job);
@@ -327,6 +372,7 @@ status train_job_weights_of(train_job *job, arena *a, const char *from)
         ckpt_info facts;
         ckpt_state base = job->state;
         base.part = CKPT_BASE;
+        TRY(score_init(job, &base));
         return ckpt_load(&base, a, from, true, &facts);
     }
     safetensors *files = NULL;

@@ -189,6 +189,7 @@ static status chat_spec_of(const train_loader *l, data_chat_spec *out)
     if (samples == RUN_SAMPLES_PAIRS) out->format = DATA_FORMAT_PAIRS;
     if (samples == RUN_SAMPLES_LABELLED) out->format = DATA_FORMAT_LABELLED;
     if (samples == RUN_SAMPLES_ROLLOUTS) out->format = DATA_FORMAT_ROLLOUTS;
+    out->scores = run_objective_at(l->r->train.objective)->kind == OBJECTIVE_REWARD;
     out->divides = l->r->objective.scale == RUN_SCALE_GROUP;
     out->compares = l->r->objective.kl > 0.0;
     file_info info = {.modified_ns = 0};

@@ -43,6 +43,13 @@ struct session_rollouts {
     data_bytes text;
 };
 
+// One of the ranks with the same sequences rewards them.
+static bool rewards_here(const session *s)
+{
+    const plan_mesh *m = &s->options.mesh;
+    return m->at[AXIS_TP] == 0 && m->at[AXIS_PP] == 0 && m->at[AXIS_CP] == 0;
+}
+
 static status answers_check(const session *s, const struct session_rollouts *x)
 {
     const char *pattern = s->r->reward.pattern;
@@ -107,8 +114,11 @@ status session_rollouts_open(session *s)
     x->prompts = train_loader_prompts(s->loader);
     x->ends = (rollout_ends){x->prompts->ends, x->prompts->end_count};
     x->rule = reward_rule_at(s->r->reward.kind);
-    x->rewarding = (reward_context){
-        .h = s->h, .keys = &s->r->reward, .threads = max_i64(1, s->r->kernels.threads)};
+    x->rewarding = (reward_context){.h = s->h,
+                                    .run = s->r,
+                                    .keys = &s->r->reward,
+                                    .tokenizer = train_loader_decoder(s->loader),
+                                    .threads = max_i64(1, s->r->kernels.threads)};
     text warning = {.a = s->a};
     if (x->rule->check != NULL) TRY(x->rule->check(&x->rewarding, &warning));
     if (warning.length > 0 && session_is_first(s)) {
@@ -133,12 +143,16 @@ status session_rollouts_open(session *s)
             n, n);
     }
     s->rollouts = x;
-    return ST_OK;
+    x->rewarding.most = x->rows;
+    return x->rule->open != NULL && rewards_here(s) ? x->rule->open(&x->rewarding, s->a) : ST_OK;
 }
 
 void session_rollouts_close(session *s)
 {
-    if (s->rollouts != NULL) data_bytes_deinit(&s->rollouts->text);
+    struct session_rollouts *x = s->rollouts;
+    if (x == NULL) return;
+    data_bytes_deinit(&x->text);
+    if (x->rule->close != NULL) x->rule->close(&x->rewarding);
 }
 
 // ---- drawing ------------------------------------------------------------------------------------
@@ -166,13 +180,6 @@ static bool drawing_stops(void *context)
     return s->ranks.hosts == NULL && session_should_stop(s);
 }
 
-// One of the ranks with the same sequences rewards them.
-static bool rewards_here(const session *s)
-{
-    const plan_mesh *m = &s->options.mesh;
-    return m->at[AXIS_TP] == 0 && m->at[AXIS_PP] == 0 && m->at[AXIS_CP] == 0;
-}
-
 static status text_of(session *s, struct session_rollouts *x, const int32_t *ids, int64_t count,
                       int64_t *at)
 {
@@ -197,7 +204,11 @@ static status own_reward(session *s, struct session_rollouts *x, int64_t count, 
         const char *prompt = x->text.items + x->texts[i].prompt;
         x->cases[i] = (reward_case){.prompt = x->rule->needs_prompt ? prompt : NULL,
                                     .completion = x->text.items + x->texts[i].completion,
-                                    .answer = x->prompts->items[x->of[i]].answer};
+                                    .answer = x->prompts->items[x->of[i]].answer,
+                                    .prompt_ids = x->requests[i].prompt,
+                                    .prompt_count = x->requests[i].count,
+                                    .tokens = x->answers[i].ids,
+                                    .token_count = x->answers[i].count};
     }
     return reward_score(x->rule, &x->rewarding, x->cases, count, out);
 }

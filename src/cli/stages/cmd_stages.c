@@ -87,7 +87,7 @@ const cli_command cli_command_stages = {
     .summary = "run a chain of commands from one file",
     .synopsis = "FILE [--json]",
     .about =
-        "The file names stages in their order: data, train (pretrain, adapt, sft, dpo, grpo), eval, "
+        "The file names stages in their order: data, train (pretrain, adapt, sft, dpo, reward, grpo), eval, "
         "gate, export. Each works in DIR/NAME-KEY, where KEY is a hash of the stage, the contents "
         "of all its files and the digests of the stages before it; a stage that is finished there "
         "is skipped. The same command continues a chain that was ended in any way, and a training "

@@ -1,5 +1,5 @@
-// A chain of commands in one file: data -> pretrain -> adapt -> sft -> dpo or grpo -> eval -> gate
-// -> export.
+// A chain of commands in one file: data -> pretrain -> adapt -> sft -> dpo, or reward and grpo ->
+// eval -> gate -> export.
 //
 //   DIR/NAME-KEY/   one run of a stage; KEY is a hash of the stage and of all that goes into it
 //     out           what it makes: a corpus, a run, results, a record, an exported model
@@ -28,6 +28,7 @@ typedef enum stage_kind {
     STAGE_PRETRAIN,
     STAGE_SFT,
     STAGE_DPO,
+    STAGE_REWARD,
     STAGE_GRPO,
     STAGE_EVAL,
     STAGE_GATE,

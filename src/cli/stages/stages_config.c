@@ -4,9 +4,9 @@
 #include <string.h>
 
 static const char kinds[] =
-    "auto, data, train, adapt, pretrain, sft, dpo, grpo, eval, gate, export";
-static const char *const kind_names[] = {"auto", "data", "train", "adapt", "pretrain", "sft",
-                                         "dpo",  "grpo", "eval",  "gate",  "export"};
+    "auto, data, train, adapt, pretrain, sft, dpo, reward, grpo, eval, gate, export";
+static const char *const kind_names[] = {"auto", "data",   "train", "adapt", "pretrain", "sft",
+                                         "dpo",  "reward", "grpo",  "eval",  "gate",     "export"};
 
 #define AT(field) (int64_t) offsetof(stages, field)
 static const option own_rows[] = {

@@ -46,7 +46,8 @@ int64_t samples_row_at(const samples *s, data_split split, int64_t n, int64_t *e
 typedef struct cells {
     int32_t *ids, *labels, *positions, *documents; // the last two may be NULL
     bool masked, restarts;                         // positions restart at 0 in each sample
-    bool hides; // the document is left out: padding takes its place
+    bool hides;  // the document is left out: padding takes its place
+    bool scores; // as in data_chat_spec
     int32_t pad;
 } cells;
 
@@ -100,9 +101,12 @@ static void document_fill(const packed_set *p, const cells *c, int64_t begin, in
                           int64_t document, int64_t *at)
 {
     for (int64_t t = begin; t < end; t++, (*at)++) {
-        const bool has_label = !c->hides && t + 1 < end && p->trained.items[t + 1] != 0;
-        c->ids[*at] = c->hides ? c->pad : p->ids.items[t];
-        c->labels[*at] = has_label ? p->ids.items[t + 1] : DATA_LABEL_IGNORED;
+        const bool is_last = t + 1 == end, is_hidden = c->hides;
+        const bool has_next = !is_last && p->trained.items[t + 1] != 0;
+        c->ids[*at] = is_hidden ? c->pad : p->ids.items[t];
+        c->labels[*at] = DATA_LABEL_IGNORED;
+        if (!c->scores && !is_hidden && has_next) c->labels[*at] = p->ids.items[t + 1];
+        if (c->scores && !is_hidden && is_last) c->labels[*at] = p->ids.items[t];
         cell_put(c, *at, t - begin, document);
     }
 }
@@ -116,6 +120,7 @@ void samples_fill(const samples *s, data_split split, int64_t n, const data_rows
                .documents = rows->documents,
                .masked = s->packing != DATA_PACKING_PLAIN,
                .restarts = s->restarts,
+               .scores = s->scores,
                .pad = s->pad};
     int64_t epoch = 0, at = 0, document = 0;
     const int64_t row = samples_row_at(s, split, n, &epoch);

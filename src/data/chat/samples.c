@@ -428,6 +428,7 @@ status samples_open(const host *h, arena *a, const data_dataset_spec *spec, samp
                       ? spec->packing != DATA_PACKING_PLAIN
                       : spec->positions == DATA_POSITIONS_DOCUMENT;
     s->seed = spec->seed;
+    s->scores = spec->chat->scores;
     s->is_paired =
         spec->chat->format == DATA_FORMAT_PAIRS || spec->chat->format == DATA_FORMAT_LABELLED;
     s->pad = (int32_t)max_i64(0, data_tokenizer_eot(spec->tokenizer));

@@ -43,6 +43,7 @@ struct samples {
     uint64_t seed;
     int32_t pad;
     bool is_paired; // samples are two documents
+    bool scores;    // as in data_chat_spec
     char **paths;   // files that were read
     int64_t path_count, path_capacity;
     data_bytes id_texts;

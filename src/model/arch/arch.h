@@ -67,6 +67,7 @@ typedef struct model_arch {
     const char *name;           // spec.arch, and model_type in config.json
     const char *causal_class;   // class name in "architectures": the model with its head
     const char *base_class;     // class name without the head; such files lack the prefix
+    const char *scores_class;   // with the head of a reward model; NULL: transformers has none
     const char *prefix;         // prefix of tensor names: "model."
     const arch_tensor *tensors; // ends with an empty row
     const arch_tensor *experts; // those of layers with experts, likewise; NULL: it has no experts

@@ -31,8 +31,10 @@ const model_arch *model_arch_find(const char *name)
 const model_arch *model_arch_of_class(const char *name)
 {
     for (int64_t i = 0; i < COUNT_OF(table); i++) {
-        if (strcmp(table[i]->causal_class, name) == 0 || strcmp(table[i]->base_class, name) == 0) {
-            return table[i];
+        const char *const names[] = {table[i]->causal_class, table[i]->base_class,
+                                     table[i]->scores_class};
+        for (int k = 0; k < COUNT_OF(names); k++) {
+            if (names[k] != NULL && strcmp(names[k], name) == 0) return table[i];
         }
     }
     return NULL;

@@ -40,6 +40,7 @@ static const char *const buffers[] = {".attn.bias", ".attn.masked_bias", NULL};
 const model_arch model_arch_gpt2 = {
     .name = "gpt2",
     .causal_class = "GPT2LMHeadModel",
+    .scores_class = "GPT2ForSequenceClassification",
     .base_class = "GPT2Model",
     .prefix = "transformer.",
     .tensors = tensors,

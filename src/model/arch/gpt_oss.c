@@ -37,6 +37,7 @@ static const arch_tensor experts[] = {
 const model_arch model_arch_gpt_oss = {
     .name = "gpt_oss",
     .causal_class = "GptOssForCausalLM",
+    .scores_class = "GptOssForSequenceClassification",
     .base_class = "GptOssModel",
     .prefix = "model.",
     .tensors = arch_tensors_llama,

@@ -45,6 +45,7 @@ const char *const arch_buffers_llama[] = {"rotary_emb.inv_freq", NULL};
 const model_arch model_arch_llama = {
     .name = "llama",
     .causal_class = "LlamaForCausalLM",
+    .scores_class = "LlamaForSequenceClassification",
     .base_class = "LlamaModel",
     .prefix = "model.",
     .tensors = arch_tensors_llama,

@@ -4,6 +4,7 @@
 const model_arch model_arch_mistral = {
     .name = "mistral",
     .causal_class = "MistralForCausalLM",
+    .scores_class = "MistralForSequenceClassification",
     .base_class = "MistralModel",
     .prefix = "model.",
     .tensors = arch_tensors_llama,

@@ -28,6 +28,7 @@ static const arch_tensor experts[] = {
 const model_arch model_arch_mixtral = {
     .name = "mixtral",
     .causal_class = "MixtralForCausalLM",
+    .scores_class = "MixtralForSequenceClassification",
     .base_class = "MixtralModel",
     .prefix = "model.",
     .tensors = arch_tensors_llama,

@@ -26,6 +26,7 @@ static const arch_tensor tensors[] = {
 const model_arch model_arch_olmo2 = {
     .name = "olmo2",
     .causal_class = "Olmo2ForCausalLM",
+    .scores_class = "Olmo2ForSequenceClassification",
     .base_class = "Olmo2Model",
     .prefix = "model.",
     .tensors = tensors,

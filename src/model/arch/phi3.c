@@ -31,6 +31,7 @@ static const arch_tensor tensors[] = {
 const model_arch model_arch_phi3 = {
     .name = "phi3",
     .causal_class = "Phi3ForCausalLM",
+    .scores_class = "Phi3ForSequenceClassification",
     .base_class = "Phi3Model",
     .prefix = "model.",
     .tensors = tensors,

@@ -5,6 +5,7 @@
 const model_arch model_arch_qwen2 = {
     .name = "qwen2",
     .causal_class = "Qwen2ForCausalLM",
+    .scores_class = "Qwen2ForSequenceClassification",
     .base_class = "Qwen2Model",
     .prefix = "model.",
     .tensors = arch_tensors_llama,

@@ -37,6 +37,7 @@ static const arch_tensor experts[] = {
 const model_arch model_arch_qwen2_moe = {
     .name = "qwen2_moe",
     .causal_class = "Qwen2MoeForCausalLM",
+    .scores_class = "Qwen2MoeForSequenceClassification",
     .base_class = "Qwen2MoeModel",
     .prefix = "model.",
     .tensors = arch_tensors_llama,

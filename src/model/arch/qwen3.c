@@ -5,6 +5,7 @@
 const model_arch model_arch_qwen3 = {
     .name = "qwen3",
     .causal_class = "Qwen3ForCausalLM",
+    .scores_class = "Qwen3ForSequenceClassification",
     .base_class = "Qwen3Model",
     .prefix = "model.",
     .tensors = arch_tensors_llama,

@@ -32,6 +32,7 @@ static const arch_tensor experts[] = {
 const model_arch model_arch_qwen3_moe = {
     .name = "qwen3_moe",
     .causal_class = "Qwen3MoeForCausalLM",
+    .scores_class = "Qwen3MoeForSequenceClassification",
     .base_class = "Qwen3MoeModel",
     .prefix = "model.",
     .tensors = arch_tensors_llama,

@@ -5,6 +5,8 @@
 //   evaluate  the loss (and all logits, for `check` to compare)
 //   prefill, decode   logits of each sequence's last row, and the token sampled from them
 //
+// A reward model has one row of weights in place of the matrix, and SCORE in place of HEAD_LOSS.
+//
 // x is the residual stream; there is no *y.
 #include "model/block/block.h"
 
@@ -42,7 +44,8 @@ static status draw(block_context *c, tensor_id y, tensor_id w)
 // A loss of pairs or groups of documents.
 static status objective(block_context *c, tensor_id x, tensor_id w, tensor_id labels)
 {
-    const op_head_options head = {.cap = c->spec->logit_cap};
+    const op_head_options head = {.cap = c->spec->logit_cap,
+                                  .scores = c->spec->scores != MODEL_WRITES};
     tensor_id in[5] = {x, w, labels, TENSOR_NONE, TENSOR_NONE};
     op_objective_rows rows;
     TRY(block_batch(c, "documents", extent_tokens(1), DTYPE_I32, &in[3]));
@@ -52,6 +55,17 @@ static status objective(block_context *c, tensor_id x, tensor_id w, tensor_id la
     return op_step_loss(c->p, rows.losses, rows.units);
 }
 
+// The weights of the head: (vocabulary, dim), or one row.
+static status matrix(block_context *c, tensor_id *w)
+{
+    const decoder_spec *s = c->spec;
+    const bool scores = s->scores != MODEL_WRITES;
+    TRY(scores ? block_matrix(c, "score", 1, s->dim, -1, w)
+               : block_matrix(c, "head", s->vocab, s->dim, 0, w));
+    c->weights[c->weight_count - 1].is_matrix = false;
+    return s->tied && !scores ? block_shared(c, "embed.tokens") : ST_OK;
+}
+
 static status emit(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
@@ -59,9 +73,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     tensor_id losses = TENSOR_NONE, all = TENSOR_NONE;
     *y = TENSOR_NONE;
     TRY(block_norm(c, "norm", x, TENSOR_NONE, &normed, &h));
-    TRY(block_matrix(c, "head", s->vocab, s->dim, 0, &w));
-    c->weights[c->weight_count - 1].is_matrix = false;
-    if (s->tied) TRY(block_shared(c, "embed.tokens"));
+    TRY(matrix(c, &w));
     if (block_is_cached(c)) return draw(c, normed, w);
     if (c->options->logits && c->options->purpose == PURPOSE_EVALUATE) {
         TRY(logits(c, normed, w, extent_tokens(1), &all));
@@ -69,7 +81,8 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     }
     TRY(block_batch(c, "labels", extent_tokens(1), DTYPE_I32, &labels));
     if (c->options->objective.kind != OBJECTIVE_NONE) return objective(c, normed, w, labels);
-    const op_head_options head = {.z_loss = c->options->z_loss, .cap = s->logit_cap};
+    const op_head_options head = {
+        .z_loss = c->options->z_loss, .cap = s->logit_cap, .scores = s->scores != MODEL_WRITES};
     TRY(op_head_loss(c->p, normed, w, labels, &head, &losses));
     if (c->options->losses && c->options->purpose == PURPOSE_EVALUATE) {
         TRY(op_output(c->p, losses));

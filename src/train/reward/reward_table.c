@@ -1,10 +1,10 @@
 // The table of rewards.
 #include "train/reward/reward.h"
 
-static const reward_rule *const rules[] = {[RUN_REWARD_EXACT] = &reward_exact,
-                                           [RUN_REWARD_REGEX] = &reward_regex,
-                                           [RUN_REWARD_NUMERIC] = &reward_numeric,
-                                           [RUN_REWARD_COMMAND] = &reward_command};
+static const reward_rule *const rules[] = {
+    [RUN_REWARD_EXACT] = &reward_exact,     [RUN_REWARD_REGEX] = &reward_regex,
+    [RUN_REWARD_NUMERIC] = &reward_numeric, [RUN_REWARD_COMMAND] = &reward_command,
+    [RUN_REWARD_MODEL] = &reward_model,     [RUN_REWARD_HTTP] = &reward_http};
 
 const reward_rule *reward_rule_at(int32_t kind)
 {
