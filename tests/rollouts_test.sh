@@ -111,7 +111,6 @@ refuse() { # CODE WHAT KEY...
     code "refuses $*" "$want" train no "$@"
     says "says why" err "$what"
 }
-code "a language model" 0 "$trireme" export one lm-hf
 refuse 3 "model has dropout" model.dropout=0.1
 refuse 3 "resilience.mode = live cannot be used" resilience.mode=live
 refuse 3 "sdc.replay = 0.5 cannot be used" sdc.replay=0.5
@@ -125,7 +124,7 @@ refuse 3 "reward.url: expected http://" $http reward.url=https://example.org/
 refuse 3 "a name and password" $http reward.url=http://a:b@example.org/
 refuse 3 "reward.url is not given" $http
 refuse 3 "reward.model is not given" reward.kind=model reward.pattern=null
-refuse 3 "is no reward model" $model reward.model=lm-hf
+refuse 3 "is no reward model" $model reward.model=one/checkpoints/latest
 refuse 3 "data.train has no effect" data.train=prompts.jsonl
 refuse 3 "only train.objective = grpo draws completions" train.objective=pretrain
 refuse 5 "prompts.jsonl:1: the prompt has 4 tokens, and train.seq less rollout.max_tokens leaves 3" rollout.max_tokens=13

@@ -193,12 +193,16 @@ static status plans_verify(session *s)
     return fail((status)worst, "%.4000s", why.text);
 }
 
-static status job_of_run(session *s, run_config *r)
+static status plans_of_run(session *s, run_config *r)
 {
     options_of_run(s);
     TRY(assemble_layout_check(r, &s->spec));
     TRY(memory_agree(s, r));
-    TRY(assemble_rank(s->a, s->r, &s->spec, &s->options, &s->plans));
+    return assemble_rank(s->a, s->r, &s->spec, &s->options, &s->plans);
+}
+
+status session_job(session *s)
+{
     TRY(assemble_fit_check(s->r, &s->spec, &s->options, &s->plans, memory_limit(s)));
     TRY(plans_verify(s));
     TRY(trace_of_run(s));
@@ -214,181 +218,6 @@ static status job_of_run(session *s, run_config *r)
                     assemble_cores_share(s->facts.threads, local, s->facts.cores) *
                     (double)run_config_ranks(s->r);
     return ST_OK;
-}
-
-static status begin_anew(session *s)
-{
-    if (train_job_has_base(&s->job)) {
-        TRY(train_job_adapter(&s->job, s->a)); // the base is there
-    } else {
-        TRY(train_job_weights(&s->job, s->a));
-    }
-    if (s->r->model.from != NULL) {
-        session_say(s, LOG_INFO, "weights from %s; the optimizer state starts at zero",
-                    s->r->model.from);
-    }
-    return ST_OK;
-}
-
-// Records a checkpoint that cannot be used, and warns with the reason.
-static status refused(session *s, const ckpt_entry *e, text *tried)
-{
-    TRY(arena_grow(s->a, (void **)&s->damaged.names, &s->damaged.capacity, s->damaged.count + 1,
-                   (int64_t)sizeof(*s->damaged.names)));
-    s->damaged.names[s->damaged.count++] = e->name;
-    session_say(s, LOG_WARN, "%s cannot be used: %s", e->name, error_last()->text);
-    return text_add(tried, "\n  %s: %.*s", e->name, (int)strcspn(error_last()->text, "\n"),
-                    error_last()->text);
-}
-
-// Loads the newest intact checkpoint: on a damaged one it warns and tries the one before it.
-static status resume_newest(session *s, const ckpt_entries *list)
-{
-    text tried = {.a = s->a};
-    bool is_loaded = false;
-    if (list->count == 0) {
-        TRY(session_durable_load(s, &is_loaded));
-        return is_loaded ? ST_OK : begin_anew(s);
-    }
-    for (int64_t i = 0; i < list->count; i++) {
-        const status st = session_load(s, list->items[i].path);
-        if (st == ST_OK) {
-            s->fork = list->items[0].fork + (i > 0 ? 1 : 0);
-            if (i > 0) session_say(s, LOG_WARN, "continuing from %s", list->items[i].name);
-            return ST_OK;
-        }
-        if (st != ST_DAMAGED && st != ST_NOT_FOUND) return st;
-        TRY(refused(s, &list->items[i], &tried));
-    }
-    TRY(session_durable_load(s, &is_loaded));
-    if (is_loaded) {
-        s->fork = list->items[0].fork + 1;
-        return ST_OK;
-    }
-    return fail(ST_DAMAGED,
-                "no checkpoint of %s is intact; tried:%s\n  restore one of them from a copy, or "
-                "start from the beginning with --resume none",
-                s->folder.path, tried.bytes);
-}
-
-// Returns the newest intact checkpoint, for an error's advice; NULL: none.
-static const char *newest_whole(session *s, const ckpt_entries *list)
-{
-    const char *name = NULL;
-    error_record kept;
-    error_take(&kept);
-    for (int64_t i = 0; i < list->count && name == NULL; i++) {
-        text report = {.a = s->a};
-        if (ckpt_verify(s->h, s->a, list->items[i].path, &report) == ST_OK) {
-            name = list->items[i].name;
-        }
-    }
-    (void)error_put(&kept);
-    return name;
-}
-
-// Loads `resume`, which is a path or the name of one of this run's checkpoints.
-static status resume_from(session *s, const ckpt_entries *list, const char *resume)
-{
-    const char *path = resume;
-    file_info info, newest;
-    for (int64_t i = 0; i < list->count; i++) {
-        if (strcmp(list->items[i].name, resume) == 0) path = list->items[i].path;
-    }
-    TRY(s->h->api->path_info(s->h, path, &info));
-    if (list->count > 0) { // under any name: resuming from the newest one starts no new branch
-        TRY(s->h->api->path_info(s->h, list->items[0].path, &newest));
-        s->fork = list->items[0].fork + (newest.inode != info.inode ? 1 : 0);
-    }
-    if (info.kind == FILE_KIND_NONE) {
-        return fail(ST_NOT_FOUND, "--resume %s: no such folder, and no checkpoint of %s%s%s",
-                    resume, s->folder.path, list->count > 0 ? "; the newest is " : "",
-                    list->count > 0 ? list->items[0].name : "");
-    }
-    const status st = session_load(s, path);
-    if (st != ST_DAMAGED) return st;
-    error_record why;
-    const char *whole = newest_whole(s, list);
-    error_take(&why);
-    if (whole == NULL) {
-        return fail(ST_DAMAGED, "%.3000s\n  no other checkpoint of %s is intact", why.text,
-                    s->folder.path);
-    }
-    const char *run = NULL, *quoted = NULL;
-    TRY(text_quote(s->a, s->folder.path, &run));
-    TRY(text_quote(s->a, whole, &quoted));
-    return fail(ST_DAMAGED, "%.3000s\n  %s is intact; continue with: trireme train %s --resume %s",
-                why.text, whole, run, quoted);
-}
-
-// Checkpoints whose manifest is lost are never loaded and never removed. Checkpoints that this
-// session writes count as newer than they are.
-static status lost_say(session *s, const ckpt_entries *lost, const ckpt_entries *list,
-                       const char *resume)
-{
-    if (lost->count == 0) return ST_OK;
-    const bool is_newest = list->count == 0 || ckpt_is_newer(&lost->items[0], &list->items[0]);
-    if (list->count == 0 && strcmp(resume, "auto") == 0) {
-        error_record why;
-        const status st = ckpt_lost_fail(s->h, s->a, lost->items[0].path);
-        error_take(&why);
-        return fail(st, "%.3800s\n  or begin anew with --resume none, which keeps the folder",
-                    why.text);
-    }
-    for (int64_t i = 0; i < lost->count; i++) {
-        session_say(s, LOG_WARN,
-                    "%s has lost its manifest.json and is not used; nothing of it was removed, and "
-                    "manifest.json can be put back from a copy",
-                    lost->items[i].name);
-    }
-    if (is_newest) s->fork = max_i64(s->fork, lost->items[0].fork + 1);
-    return ST_OK;
-}
-
-// Checkpoints hold the adapter alone, so its base is loaded for each of them.
-static status base_of_run(session *s)
-{
-    if (!train_job_has_base(&s->job)) return ST_OK;
-    TRY(train_job_base(&s->job, s->a));
-    if (!session_is_first(s)) return ST_OK;
-    return assemble_base_describe(s->h, s->a, &s->spec, s->r->model.from, s->r->train.seed,
-                                  &s->base);
-}
-
-static status state_of_run(session *s, const char *resume)
-{
-    ckpt_entries list, lost;
-    TRY(base_of_run(s));
-    s->saved_step = s->begun_step = -1;
-    s->val_loss = s->best_val_loss = s->loss = (double)NAN;
-    TRY(ckpt_list(s->h, s->a, s->folder.checkpoints, &list));
-    TRY(ckpt_list_lost(s->h, s->a, s->folder.checkpoints, &lost));
-    if (strcmp(resume, "auto") == 0) {
-        bool is_loaded = false;
-        const ckpt_entry *saved = list.count > 0 ? &list.items[0] : NULL, *newest = saved;
-        s->fork = saved != NULL ? saved->fork : 0;
-        TRY(session_memory_newest(s, &newest));
-        TRY(session_buddy_load(s, newest, saved, &is_loaded));
-        if (!is_loaded) TRY(session_memory_load(s, saved, &is_loaded));
-        if (is_loaded) return ST_OK;
-        s->fork = 0;
-        TRY(lost_say(s, &lost, &list, resume));
-        const int64_t fork = s->fork;
-        TRY(resume_newest(s, &list));
-        s->fork = max_i64(s->fork, fork);
-        return ST_OK;
-    }
-    for (int64_t i = 0; i < lost.count; i++) {
-        if (strcmp(lost.items[i].name, resume) != 0) continue;
-        return ckpt_lost_fail(s->h, s->a, lost.items[i].path);
-    }
-    if (strcmp(resume, "none") != 0) {
-        TRY(resume_from(s, &list, resume));
-    } else {
-        s->fork = list.count > 0 ? list.items[0].fork + 1 : 0;
-        TRY(begin_anew(s));
-    }
-    return lost_say(s, &lost, &list, resume);
 }
 
 static const plan *largest_plan(const assemble_plans *plans)
@@ -481,15 +310,18 @@ static int64_t next_multiple(int64_t after, int64_t every, int64_t last)
     return every > 0 ? min_i64((after / every + 1) * every, last) : last;
 }
 
-static status steps_all(session *s)
+static int64_t last_of(const session *s)
 {
     const int64_t all = s->r->train.steps;
-    const int64_t steps = s->last_step > 0 ? min_i64(s->last_step, all) : all;
+    return s->last_step > 0 ? min_i64(s->last_step, all) : all;
+}
+
+status session_go(session *s, int64_t limit, bool *done)
+{
+    const int64_t steps = last_of(s);
     const int64_t record_every = session_record_every(s);
-    TRY(session_tasks_run(s)); // an earlier session may have ended before
-    TRY(session_rebalance(s)); // where a checkpoint was made before experts moved
-    while (s->step < steps && s->stop == 0) {
-        int64_t until = min_i64(session_save_next(s), steps);
+    while (s->step < min_i64(limit, steps) && s->stop == 0) {
+        int64_t until = min_i64(session_save_next(s), min_i64(limit, steps));
         if (session_memory_is_kept(s)) {
             until = min_i64(until, next_multiple(s->step, s->r->resilience.buddy.every, steps));
         }
@@ -524,10 +356,17 @@ static status steps_all(session *s)
         TRY(session_scrub_poll(s));
         if (s->stop == 0) TRY(session_tasks_run(s));
     }
+    *done = s->step >= steps || s->stop != 0;
+    return ST_OK;
+}
+
+// After the last step, or after the step where the run stopped.
+static status last_save(session *s)
+{
     if (s->stop >= 2) return ST_OK;
-    if (s->is_changing && s->step < steps) return session_memory_last(s);
+    if (s->is_changing && s->step < last_of(s)) return session_memory_last(s);
     TRY(session_graphs_tell(s));
-    TRY(session_save_last(s)); // after the last step, or after the step where the run stopped
+    TRY(session_save_last(s));
     return trace_write(s);
 }
 
@@ -637,10 +476,10 @@ static status length_of_run(session *s, run_config *r, const config *c)
     return run_length_of_epochs(r, c, s->a, train_loader_sequences(s->loader));
 }
 
-static status run_in_folder(session *s, run_config *r, const train_order *order, train_outcome *out)
+status session_plan(session *s, const train_order *order)
 {
     text changed = {.a = s->a};
-    run_config *was = NULL;
+    run_config *was = NULL, *r = &s->own;
     s->given = order->c;
     s->config_text = order->config_text;
     TRY(model_of_run(s, r)); // fills in the vocabulary, which is compared too
@@ -655,15 +494,19 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
         s->codec_changed = changed.length > 0 && strstr(changed.bytes, "comm.compression.") != NULL;
         if (changed.length > 0) session_say(s, LOG_INFO, "changed since: %s", changed.bytes);
     }
-    TRY(job_of_run(s, r));
-    if (run_config_objective(r).kind != OBJECTIVE_NONE) {
+    return plans_of_run(s, r);
+}
+
+status session_start(session *s, const train_order *order)
+{
+    if (run_config_objective(s->r).kind != OBJECTIVE_NONE) {
         TRY(data_of_run(s));
         train_loader_mesh(s->loader, &s->options.mesh);
         TRY(session_objective_open(s));
         TRY(session_rollouts_open(s));
     }
     TRY(session_rebalance_open(s));
-    TRY(state_of_run(s, order->resume));
+    TRY(session_state(s, order->resume));
     TRY(session_barrier(s, "state")); // after this, the first rank writes in the folder
     TRY(session_saver_open(s));
     TRY(session_memory_open(s));
@@ -687,7 +530,13 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
         TRY(train_excluded_record(s->h, s->a, s->folder.path, s->r, s->step + 1));
         TRY(session_memory_tell(s));
     }
-    TRY(steps_all(s));
+    TRY(session_tasks_run(s));   // an earlier session may have ended before
+    return session_rebalance(s); // where a checkpoint was made before experts moved
+}
+
+status session_finish(session *s, train_outcome *out)
+{
+    TRY(last_save(s));
     outcome_of(s, out);
     if (!out->stopped) return ST_OK;
     if (out->changes) return fail(ST_STOPPED, "step %lld: the ranks change", (long long)s->step);
@@ -698,7 +547,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
                 path_base_name(s->newest_path));
 }
 
-static void session_close(session *s)
+static void parts_close(session *s)
 {
     error_record kept;
     error_take(&kept);
@@ -746,16 +595,15 @@ static void status_write(session *s, status st)
     drop(error_put(&kept));
 }
 
-status train_run(const host *h, arena *a, const train_order *order, train_outcome *out)
+status session_open(const host *h, arena *a, const train_order *order, session **out)
 {
-    run_config own = *order->r; // the vocabulary may be filled in
     session *s = NULL;
-    memset(out, 0, sizeof(*out));
     TRY(arena_new(a, 1, &s));
     TRY(arena_new(a, 1, &s->results));
     s->h = h;
     s->a = a;
-    s->r = &own;
+    s->own = *order->r; // the vocabulary may be filled in
+    s->r = &s->own;
     s->c = order->c;
     s->w = order->watcher;
     s->memory.order = order->restart;
@@ -763,18 +611,43 @@ status train_run(const host *h, arena *a, const train_order *order, train_outcom
     s->last_step = order->last_step;
     s->begin_ns = h->api->monotonic_ns(h);
     const bool first = order->ranks == NULL || comm_rank(order->ranks) == 0;
-    TRY(first ? train_folder_open(h, a, own.run.dir, &s->folder)
-              : train_folder_join(h, a, own.run.dir, &s->folder));
+    TRY(first ? train_folder_open(h, a, s->own.run.dir, &s->folder)
+              : train_folder_join(h, a, s->own.run.dir, &s->folder));
     if (s->w->opened != NULL) s->w->opened(s->w->context, s->folder.path);
-    status st = session_ranks_open(s, order->ranks);
-    if (st == ST_OK) st = run_in_folder(s, &own, order, out);
-    session_close(s);
+    *out = s;
+    return ST_OK;
+}
+
+status session_close(session *s, status st, train_outcome *out)
+{
+    parts_close(s);
     out->wrong = s->wrong;
     out->steps = max_i64(out->steps, s->step);
     st = numerics_advise(s, st);
     if (!out->changes) status_write(s, st);
     train_folder_close(&s->folder);
     return st;
+}
+
+static status run_in_folder(session *s, const train_order *order, train_outcome *out)
+{
+    bool done = false;
+    TRY(session_plan(s, order));
+    TRY(session_job(s));
+    TRY(session_start(s, order));
+    TRY(session_go(s, INT64_MAX, &done));
+    ASSERT(done);
+    return session_finish(s, out);
+}
+
+status train_run(const host *h, arena *a, const train_order *order, train_outcome *out)
+{
+    session *s = NULL;
+    memset(out, 0, sizeof(*out));
+    TRY(session_open(h, a, order, &s));
+    status st = session_ranks_open(s, order->ranks);
+    if (st == ST_OK) st = run_in_folder(s, order, out);
+    return session_close(s, st, out);
 }
 
 status train_prepare(const host *h, arena *a, const run_config *r)

@@ -69,6 +69,8 @@ typedef struct session {
     error_record save_error;        // error of the last failed save
     ckpt_extra extras[2][6];        // [session_copy]
     char config_sum[33], data_sum[33], tokenizer_sum[33];
+    run_config own;               // s->r: the vocabulary may be filled in
+    const struct session *shares; // whose base model it uses; NULL: it has its own
     struct {
         const train_restart *order; // NULL: no copies in memory
         ckpt_saver *saver;          // of the first rank
@@ -165,6 +167,9 @@ NODISCARD status session_memory_newest(session *s, const ckpt_entry **newest);
 // Tells people and metrics.jsonl about the loss before this session. First rank.
 NODISCARD status session_memory_tell(session *s);
 void session_memory_close(session *s);
+
+// session_resume.c: loads the state of --resume, or the first one.
+NODISCARD status session_state(session *s, const char *resume);
 
 // session_buddy.c: copies of each rank's shard in its own and in another rank's memory
 // (resilience.buddy.ranks). All functions but the load do nothing without such copies. Collective.
@@ -281,6 +286,18 @@ bool session_compresses(const session *s, int64_t step);
 NODISCARD status session_codec_take(session *s, obs_record *record);
 // Restores the codec's state from a checkpoint.
 void session_codec_load(session *s, const ckpt_info *info);
+
+// run.c: the parts of a session, in this order; train_run() calls them one after the other, and
+// train_together() for several sessions at once. open: the folder. plan: model and plans, before
+// the job exists. start: job, data and state. go: steps up to `until`, and what is due after them;
+// *done: there are no more. finish: the last save. close: also after a failure.
+NODISCARD status session_open(const host *h, arena *a, const train_order *order, session **out);
+NODISCARD status session_plan(session *s, const train_order *order);
+NODISCARD status session_job(session *s);
+NODISCARD status session_start(session *s, const train_order *order);
+NODISCARD status session_go(session *s, int64_t until, bool *done);
+NODISCARD status session_finish(session *s, train_outcome *out);
+NODISCARD status session_close(session *s, status st, train_outcome *out); // st, with advice
 
 // Reports progress to the watcher. `usual`: the next report is due within a usual step time.
 void session_progress(session *s, const char *doing, bool usual);

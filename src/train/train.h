@@ -136,5 +136,11 @@ void train_end_write_held(const host *h, arena *a, const char *run_dir, const ch
 
 // Returns ST_STOPPED (exit 75) if it stopped with a checkpoint before the last step.
 NODISCARD status train_run(const host *h, arena *a, const train_order *order, train_outcome *out);
+// Runs several runs with adapters over one base model, which is in memory once: they take turns,
+// a step each, and each gives the bits that it would give alone. They have their own folders,
+// data and adapters; model, precision and layout of one rank are common. out, states: [count].
+// Returns the first failure; a stop of one is that of all.
+NODISCARD status train_together(const host *h, arena *a, const train_order *orders, int64_t count,
+                                train_outcome *out, status *states);
 
 #endif

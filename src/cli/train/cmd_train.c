@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/plan/plan.h"
 #include "cli/run_folder.h"
+#include "cli/train/adapters.h"
 #include "cli/train/live.h"
 #include "cli/train/ranks.h"
 #include "cli/train/restart.h"
@@ -393,8 +394,31 @@ static status fresh_make(cli_context *cli, const train_flags *f, const run_confi
     return ST_OK;
 }
 
+// Trains several adapters, if the keys name files of such. *is_done: it has.
+static status adapters_train(cli_context *cli, const train_flags *f, const source *s, bool *is_done)
+{
+    run_config *r = NULL;
+    config *c = NULL;
+    TRY(arena_new(cli->a, 1, &r));
+    TRY(config_load(cli->h, cli->a, &run_config_table, s->yaml_path, s->keys, s->key_count, r, &c));
+    *is_done = r->adapter.files.count > 0;
+    if (!*is_done) return ST_OK;
+    if (f->fresh || f->dry_run) {
+        return fail(ST_UNSUPPORTED,
+                    "--fresh and --dry-run are for one run; adapter.files has several");
+    }
+    const cli_adapters_order order = {.yaml_path = s->yaml_path,
+                                      .config_text = s->config_text,
+                                      .resume = f->resume,
+                                      .keys = s->keys,
+                                      .key_count = s->key_count,
+                                      .quiet = f->quiet};
+    return cli_adapters_train(cli, &order, r);
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
+    bool is_done = false;
     const train_flags *f = call->flags;
     source s = {0};
     run_config *r = NULL;
@@ -404,6 +428,8 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(source_find(cli, call, &s));
     TRY(cli_ranks_place(&place));
     training t = {.cli = cli, .s = &s, .f = f};
+    TRY(adapters_train(cli, f, &s, &is_done));
+    if (is_done) return ST_OK;
     if (place.post_fd >= 0) return cli_live_rank(cli, &place, train_epoch, &t);
     const launch_place *started = place.ranks > 1 ? &place : NULL;
     TRY(layout_find(cli, started, &s));

@@ -30,6 +30,7 @@ struct run_log {
     char *warnings[WARNINGS_KEPT];
     int64_t live_ns, step, steps; // of the run: the last finished one, and all
     double peak_flops;
+    const char *name; // in front of lines on the terminal; NULL: none
 };
 
 // ---- lines --------------------------------------------------------------------------------------
@@ -98,6 +99,7 @@ static void put(run_log *log, bool on_terminal, const char *line)
 {
     if (on_terminal) {
         live_clear(log);
+        if (log->name != NULL) cli_print(log->cli, "%-10s ", log->name);
         cli_print(log->cli, "%s\n", line);
         cli_push(log->cli); // a reader of the log sees whole lines
     }
@@ -553,6 +555,11 @@ status run_log_create(cli_context *cli, const run_config *r, bool quiet, int ran
     TRY(arena_create("log line", 0, &log->lines));
     *out = log;
     return ST_OK;
+}
+
+void run_log_name(run_log *log, const char *name)
+{
+    log->name = name;
 }
 
 train_watcher run_log_watcher(run_log *log)

@@ -16,6 +16,8 @@ typedef struct run_log run_log;
 // then the process that keeps this one's output writes it.
 NODISCARD status run_log_create(cli_context *cli, const run_config *r, bool quiet, int rank,
                                 bool is_kept, run_log **out);
+// Lines on the terminal begin with this name: several runs write there.
+void run_log_name(run_log *log, const char *name);
 train_watcher run_log_watcher(run_log *log);
 // Prints the last lines (totals and the next command, or the error as JSON) and closes the files.
 void run_log_end(run_log *log, status st, const train_outcome *outcome);
