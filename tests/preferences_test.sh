@@ -83,7 +83,7 @@ print(len(rows))")
     done
 done
 yaml=$dir/dpo_llama/run.yaml
-strict="determinism=strict determinism.tp_shards=2 train.micro_batch=1"
+strict="determinism=strict determinism.tp_shards=2"
 code "strict" 0 "$trireme" train "$yaml" run.dir="$dir/strict" $strict
 want=$("$trireme" digest "$dir/strict")
 for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3"; do

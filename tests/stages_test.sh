@@ -42,7 +42,7 @@ schedule: {warmup: 2}
 $usual
 END
 cat >dpo.yaml <<END
-train: {steps: 6, seq: 128, global_batch: 4, micro_batch: 1}
+train: {steps: 6, seq: 128, global_batch: 4}
 data: {train: pairs.jsonl, valid: 0, template: chatml}
 schedule: {warmup: 2}
 $usual
