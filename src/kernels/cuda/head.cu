@@ -156,8 +156,9 @@ DEV_KERNEL(cuda_head_rows, cuda_head_args, CUDA_THREADS)
     float logit = 0.0f;
     if (label >= 0) dev_index_check("head", row, label, a.vocabulary);
     if (a.stats.data == NULL) {
-        state = head_reduce(head_columns(&a, row, 0, a.logits.columns), shared);
+        // The gradient may lie on the logits: this one is read before other threads write theirs.
         if (dev_thread() == 0) logit = head_label(&a, row, label);
+        state = head_reduce(head_columns(&a, row, 0, a.logits.columns), shared);
     } else {
         if (dev_thread() == 0) shared[0] = head_whole(&a, row, &logit);
         dev_barrier();
