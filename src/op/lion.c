@@ -24,6 +24,7 @@ const op_kind op_row_lion = {
     .out = "f* f* f*",
     .made = "master m weight",
     .optional_in = 1u << 3,
+    .slots_in = 3,
     .optional_out = 1u << 2,
     .takes_grad = true,
     .updates_state = true,

@@ -184,6 +184,7 @@ const op_kind op_row_adamw = {
     .out = "f* f* f* f*",
     .made = "master m v weight",
     .optional_in = 1u << 4,
+    .slots_in = 4,
     .optional_out = 1u << 3,
     .takes_grad = true,
     .updates_state = true,

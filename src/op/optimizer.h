@@ -62,12 +62,6 @@ static inline DEVICE_CODE optimizer_run optimizer_run_of(const op_piece *piece, 
     return run;
 }
 
-// Operand of an update that has the slots of experts (moe.rebalance), if it has them.
-static inline int optimizer_slots_in(op_code code)
-{
-    return code == OP_ADAMW ? 4 : code == OP_LION ? 3 : -1;
-}
-
 // As optimizer_run_of, for a weight whose experts may be in other slots than their own: element and
 // count are those of the expert, so that its random bits do not depend on its slot. slots: (layers,
 // attrs->experts), the slot of each expert; NULL: each is in its own.

@@ -1,7 +1,7 @@
 // The table of optimizers, and the programs that they write.
 #include "assemble/optim/optim.h"
 
-#include "op/optimizer.h"
+#include "op/op_kind.h"
 #include "op/pass/expert_ranks.h"
 
 static const assemble_optimizer *const rows[] = {
@@ -72,10 +72,11 @@ static status slots_give(op_program *p, const op_model *m, const run_config *r, 
                        extent_of(m->load_experts), &slots));
     for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
         op_node *node = &p->lists[OP_FORWARD].nodes[i];
-        if (optimizer_slots_in(node->code) < 0) continue;
+        const int slots_in = op_kind_of(node->code)->slots_in;
+        if (slots_in == 0) continue;
         node->attrs.experts = m->load_experts;
         node->attrs.load_row = op_model_layer_of(m, weight);
-        node->in[optimizer_slots_in(node->code)] = slots;
+        node->in[slots_in] = slots;
     }
     return ST_OK;
 }

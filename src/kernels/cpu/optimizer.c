@@ -5,6 +5,7 @@
 // mean. A skipped step and a halted run write nothing.
 #include "op/optimizer.h"
 #include "kernels/cpu/cpu_update.h"
+#include "op/op_kind.h"
 
 typedef struct update_job {
     const cpu_update *update;
@@ -33,8 +34,8 @@ static void update_task(void *context, int64_t index, int thread)
     const kern_call *c = job->update->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const int64_t columns = c->in[0].ndim == 2 ? c->in[0].dims[1] : 1;
-    const int slots_in = optimizer_slots_in(c->code);
-    const float *slots = slots_in >= 0 ? c->in[slots_in].data : NULL;
+    const int slots_in = op_kind_of(c->code)->slots_in;
+    const float *slots = slots_in > 0 ? c->in[slots_in].data : NULL;
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
         // Contiguous operands were cut as one row.
         const int64_t at = c->first_row * columns + i * job->cut.columns + piece.column;

@@ -1,6 +1,7 @@
 // Rows of the step block and of the optimizers.
 #include "kernels/cuda/rows.h"
 
+#include "op/op_kind.h"
 #include "op/optimizer.h"
 
 enum { SUM_BYTES = (EXACT_DIGITS + 2) * (int)sizeof(int64_t), BLOCKS_PER_PROCESSOR = 8 };
@@ -66,8 +67,8 @@ status cuda_stochastic_check(const kern_call *call)
         if (!cuda_has(&call->out[o]) || call->out[o].type != DTYPE_F16) continue;
         return fail(ST_UNSUPPORTED, "backend cuda: stochastic rounding to fp16; use bf16");
     }
-    const int slots = optimizer_slots_in(call->code);
-    if (slots >= 0 && cuda_has(&call->in[slots])) {
+    const int slots = op_kind_of(call->code)->slots_in;
+    if (slots > 0 && cuda_has(&call->in[slots])) {
         return fail(ST_UNSUPPORTED, "backend cuda: stochastic rounding of experts that move; use "
                                     "moe.rebalance=off");
     }
