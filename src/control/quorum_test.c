@@ -64,7 +64,7 @@ static void handle(control_quorum *q, const message *m)
 
 // ---- every order of events ----------------------------------------------------------------------
 
-enum { THREE = 3, LINE_MAX = 5, SEEN_BITS = 23, SMALL = 16 };
+enum { THREE = 3, LINE_MAX = 5, SEEN_BITS = 21, NIGHT_BITS = 25, SMALL = 16 };
 
 static message out[CONTROL_QUORUM_OUT]; // of the member that acts
 
@@ -89,7 +89,8 @@ typedef struct group {
 } group;
 
 typedef struct search {
-    uint64_t *seen; // a hash table of the hashes of states
+    uint64_t *seen; // a hash table of the hashes of states, 2^bits
+    int bits;
     int64_t states, ends, agreed_most;
     facts f;
 } search;
@@ -136,7 +137,7 @@ static uint64_t group_hash(const group *g)
 // True the first time. A full table would make the search endless, so it fails instead.
 static bool is_new(search *s, uint64_t hash)
 {
-    const uint64_t mask = (UINT64_C(1) << SEEN_BITS) - 1;
+    const uint64_t mask = (UINT64_C(1) << s->bits) - 1;
     assert_true(s->states < (int64_t)(mask / 4 * 3));
     for (uint64_t at = hash & mask;; at = (at + 1) & mask) {
         if (s->seen[at] == hash) return false;
@@ -275,9 +276,9 @@ static void visit(search *s, const group *g)
     heal(s, &healed);
 }
 
-static void explore(const char *name, limits left)
+static void explore(const char *name, int bits, limits left)
 {
-    search s = {.seen = calloc(UINT64_C(1) << SEEN_BITS, sizeof(uint64_t))};
+    search s = {.seen = calloc(UINT64_C(1) << bits, sizeof(uint64_t)), .bits = bits};
     group g = {.left = left, .next_value = 1};
     assert_non_null(s.seen);
     for (int m = 0; m < THREE; m++) control_quorum_init(&g.q[m], m, THREE, out);
@@ -291,12 +292,12 @@ static void explore(const char *name, limits left)
 static void every_order(void **state)
 {
     (void)state;
-    explore("two crashes", (limits){.timeouts = 2, .proposals = 1, .crashes = 2});
+    explore("two crashes", SEEN_BITS, (limits){.timeouts = 2, .proposals = 1, .crashes = 2});
     if (getenv("EXPLORE_SEEDS") == NULL) return;
-    explore("a lost connection", (limits){.timeouts = 2, .proposals = 1, .cuts = 1});
-    explore("two values", (limits){.timeouts = 2, .beats = 1, .proposals = 2});
-    explore("two crashes and two values", (limits){.timeouts = 2, .proposals = 2, .crashes = 2});
-    explore("three timeouts", (limits){.timeouts = 3, .proposals = 1, .crashes = 1});
+    explore("a lost connection", NIGHT_BITS, (limits){.timeouts = 2, .proposals = 1, .cuts = 1});
+    explore("beats", NIGHT_BITS, (limits){.timeouts = 1, .beats = 1, .proposals = 2});
+    explore("two crashes and two values", NIGHT_BITS,
+            (limits){.timeouts = 2, .proposals = 2, .crashes = 2});
 }
 
 // ---- random -------------------------------------------------------------------------------------
