@@ -16,6 +16,7 @@ train() { # NAME KEY...: with the standard ones
 start() { # the same beside this script: $launcher
     local name=$1
     shift
+    : >out # under_way must not read the last run's
     "$trireme" train demo run.dir="$dir/$name" $keys "$@" >out 2>err &
     launcher=$!
 }
