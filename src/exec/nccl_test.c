@@ -112,6 +112,7 @@ static status pair_work(pair *p, comm *c, device *d, device_stream *s, float *me
     TRY(device_cuda.host_alloc(d, 4096, (void **)&pinned));
     for (int i = 0; i < 512; i++) pinned[i] = (float)(rank + 1);
     TRY(device_cuda.copy_in(s, memory, pinned, 2048, &posted));
+    TRY(device_cuda.sync(d)); // a failure below frees what the copy reads
     const bool other = rank == 1;
     const comm_item items[2] = {{memory, memory, 256, 0}, {memory + 256, memory + 256, 128, 0}};
     const bool swaps = other && p->way == WAY_ORDER;
