@@ -323,6 +323,27 @@ static void test_mixtures(void **state)
     data_dataset_close(d);
 }
 
+// An entry without a number of epochs beside one with such a number has one epoch, as with texts.
+static void test_epochs(void **state)
+{
+    (void)state;
+    int32_t cells[4][SEQ];
+    const data_rows row = {cells[0], cells[1], cells[2], cells[3]};
+    char *twice = NULL;
+    int seen[2] = {0, 0};
+    const char *a = write_letters("a.jsonl", 'a', 8), *b = write_letters("b.jsonl", 'b', 4);
+    assert_int_equal(arena_format(memory, &twice, "%s=2x", b), ST_OK);
+    const char *const train[] = {a, twice};
+    data_dataset *d = open_mix(train, NULL, 0);
+    for (int64_t n = 0; n < 16; n++) {
+        assert_int_equal(data_batch_fill(d, DATA_TRAIN, n, 1, &row), ST_OK);
+        seen[row.ids[1] == 'a' ? 0 : 1]++;
+    }
+    assert_int_equal(seen[0], 8);
+    assert_int_equal(seen[1], 8);
+    data_dataset_close(d);
+}
+
 // Counts of the samples of all rows that a visit meets.
 typedef struct origins_seen {
     const data_dataset *d;
@@ -573,6 +594,7 @@ int main(void)
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_references),
         cmocka_unit_test(test_exclusion_of_pairs),
         cmocka_unit_test(test_exclusion_of_prompts),
