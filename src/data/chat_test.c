@@ -457,8 +457,15 @@ static void test_exclusion_of_prompts(void **state)
     data_prompts p;
     int64_t found = 0;
     assert_int_equal(data_prompts_read(host_real(), memory, &chat, path, 9, &p), ST_OK);
-    assert_true(data_prompt_is_named(&p, 1, "prompts.jsonl:3") && data_prompt_is_named(&p, 2, "3"));
-    assert_false(data_prompt_is_named(&p, 1, "prompts.jsonl:2"));
+    char flags[3];
+    assert_int_equal(data_prompts_named(&p, "prompts.jsonl:3", flags, &found), ST_OK);
+    assert_true(found == 1 && flags[1] == 1);
+    assert_int_equal(data_prompts_named(&p, "3", flags, &found), ST_OK);
+    assert_true(found == 1 && flags[2] == 1);
+    assert_int_equal(data_prompts_named(&p, "prompts.jsonl:2", flags, &found), ST_OK);
+    assert_true(found == 0 && flags[1] == 0);
+    assert_int_equal(data_prompts_named(&p, "prompts.jsonl:3e0", flags, &found), ST_OK);
+    assert_int_equal(found, 0);
     int64_t was[12];
     for (int at = 0; at < 12; at++) was[at] = data_prompts_at(&p, 7, at);
     for (int k = 1; k <= 2; k++) {
