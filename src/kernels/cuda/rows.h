@@ -26,6 +26,7 @@ bool cuda_view_is_dense(const cuda_view *v);
 NODISCARD status cuda_call_check(const kern_context *context, const kern_call *call);
 // For updates: ST_UNSUPPORTED for stochastic rounding to fp16.
 NODISCARD status cuda_stochastic_check(const kern_call *call);
+cuda_rounding cuda_rounding_of(const kern_call *call, int64_t first_row);
 // For operations whose sums over rows are not one sequential sum.
 NODISCARD status cuda_refuse_strict(const kern_call *call);
 

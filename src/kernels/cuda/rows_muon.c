@@ -159,10 +159,8 @@ static muon_job job_of(const kern_context *context, const kern_call *c)
                                .momentum = optimizer_beta(c->attrs.momentum),
                                .lr_scale = (double)c->attrs.lr_scale,
                                .decay = c->attrs.decay ? (double)c->attrs.weight_decay : 0.0,
-                               .piece = c->piece,
+                               .rounding = cuda_rounding_of(c, 0),
                                .eps = c->attrs.eps,
-                               .tensor_index = c->attrs.tensor_index,
-                               .stochastic = c->attrs.stochastic,
                                .nesterov = c->attrs.nesterov}};
 }
 
@@ -180,7 +178,7 @@ status cuda_row_muon(const kern_context *context, const kern_call *c)
         job.args.grad = rows_from(&grad, begin, rows);
         job.args.master = rows_from(&master, begin, rows);
         job.args.m = rows_from(&m, begin, rows);
-        job.args.first_row = begin;
+        job.args.rounding.first_row = begin;
         for (int o = 0; o < 3; o++) {
             const cuda_view out = cuda_view_of(&c->out[o]);
             job.args.out[o] = rows_from(&out, begin, rows);
@@ -228,7 +226,7 @@ status cuda_row_muon_update(const kern_context *context, const kern_call *c)
             const cuda_view out = cuda_view_of(&c->out[o]);
             job.args.out[2 * o] = rows_from(&out, own, piece->part_rows[k]);
         }
-        job.args.first_row = own;
+        job.args.rounding.first_row = own;
         job.args.row = piece->part_first[k] - before;
         job.args.column = piece->first_column;
         TRY(end_run(&job));
