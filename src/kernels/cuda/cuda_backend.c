@@ -48,6 +48,15 @@ bool cuda_view_is_dense(const cuda_view *v)
     return v->rows <= 1 || v->stride == v->columns;
 }
 
+cuda_view cuda_view_rows(const cuda_view *v, int64_t first, int64_t count)
+{
+    cuda_view out = *v;
+    if (v->data == NULL) return out;
+    out.data = (char *)v->data + first * v->stride * dtype_bytes((dtype)v->type);
+    out.rows = count;
+    return out;
+}
+
 static bool is_readable(const kern_tensor *t)
 {
     return t->type == DTYPE_F32 || t->type == DTYPE_BF16 || t->type == DTYPE_F16 ||

@@ -46,15 +46,6 @@ static cuda_view matrix(float *data, int64_t rows, int64_t columns)
         .data = data, .rows = rows, .columns = columns, .stride = columns, .type = DTYPE_F32};
 }
 
-static cuda_view rows_from(const cuda_view *v, int64_t first, int64_t count)
-{
-    cuda_view out = *v;
-    if (v->data == NULL) return out;
-    out.data = (char *)v->data + first * v->stride * (v->type == DTYPE_F32 ? 4 : 2);
-    out.rows = count;
-    return out;
-}
-
 // Points to the buffers of a part of the workspace.
 static void part_begin(muon_job *job, int64_t rows, int64_t columns)
 {
@@ -161,13 +152,13 @@ status cuda_row_muon(const kern_context *context, const kern_call *c)
         const cuda_view grad = cuda_view_of(&c->in[0]), master = cuda_view_of(&c->in[1]);
         const cuda_view m = cuda_view_of(&c->in[2]);
         part_begin(&job, rows, grad.columns);
-        job.args.grad = rows_from(&grad, begin, rows);
-        job.args.master = rows_from(&master, begin, rows);
-        job.args.m = rows_from(&m, begin, rows);
+        job.args.grad = cuda_view_rows(&grad, begin, rows);
+        job.args.master = cuda_view_rows(&master, begin, rows);
+        job.args.m = cuda_view_rows(&m, begin, rows);
         job.args.rounding.first_row = begin;
         for (int o = 0; o < 3; o++) {
             const cuda_view out = cuda_view_of(&c->out[o]);
-            job.args.out[o] = rows_from(&out, begin, rows);
+            job.args.out[o] = cuda_view_rows(&out, begin, rows);
         }
         job.args.x = matrix(job.work.x, rows, grad.columns);
         TRY(elements_run(&job, "cuda_muon_begin", &job.args.grad));
@@ -201,16 +192,14 @@ status cuda_row_muon_update(const kern_context *context, const kern_call *c)
     for (int32_t k = 0; k < piece->part_count; k++) {
         const int64_t rows = piece->part_whole[k];
         part_begin(&job, rows, u.columns);
-        cuda_map_args copy = {.kind = CUDA_MAP_SUM, .terms = 1};
-        copy.in[0] = rows_from(&u, before, rows);
-        copy.out = matrix(job.work.x, rows, u.columns);
-        const cuda_shape shape = cuda_shape_of_columns(rows, u.columns);
-        TRY(cuda_launch_run(context, "cuda_map", &shape, &copy, sizeof(copy)));
+        const cuda_view from = cuda_view_rows(&u, before, rows);
+        const cuda_view x = matrix(job.work.x, rows, u.columns);
+        TRY(cuda_copy(context, &from, &x));
         TRY(orthogonalize(&job));
-        job.args.master = rows_from(&master, own, piece->part_rows[k]);
+        job.args.master = cuda_view_rows(&master, own, piece->part_rows[k]);
         for (int o = 0; o < 2; o++) {
             const cuda_view out = cuda_view_of(&c->out[o]);
-            job.args.out[2 * o] = rows_from(&out, own, piece->part_rows[k]);
+            job.args.out[2 * o] = cuda_view_rows(&out, own, piece->part_rows[k]);
         }
         job.args.rounding.first_row = own;
         job.args.row = piece->part_first[k] - before;
