@@ -157,3 +157,10 @@ cuda_shape cuda_shape_of_columns(int64_t rows, int64_t columns)
         .grid = {(columns + per_block - 1) / per_block, min_i64(rows, CUDA_MAX_GRID_ROWS), 1},
         .threads = CUDA_THREADS};
 }
+
+cuda_shape cuda_shape_of_warps(int64_t count)
+{
+    const int64_t per_block = CUDA_THREADS / 32;
+    return (cuda_shape){.grid = {(count + per_block - 1) / per_block, 1, 1},
+                        .threads = CUDA_THREADS};
+}

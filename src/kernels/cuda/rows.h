@@ -42,6 +42,8 @@ NODISCARD status cuda_launch_run(const kern_context *context, const char *kernel
                                  const cuda_shape *shape, void *args, size_t bytes);
 // The grid of a kernel that takes eight columns per thread and rows by axis 1.
 cuda_shape cuda_shape_of_columns(int64_t rows, int64_t columns);
+// The grid of a kernel with a warp for each of `count` things.
+cuda_shape cuda_shape_of_warps(int64_t count);
 
 NODISCARD status cuda_zero(const kern_context *context, const cuda_view *out);
 // Copies; numbers are converted where the types differ.

@@ -177,9 +177,7 @@ status cuda_row_attention_bwd(const kern_context *context, const kern_call *c)
     args.dv = cuda_view_of(&c->out[2]);
     args.keys = args.k.rows / max_i64(sequences, 1);
     args.delta = c->workspace;
-    const int64_t pairs = args.y.rows * args.heads, per_block = CUDA_THREADS / 32;
-    const cuda_shape delta = {.grid = {(pairs + per_block - 1) / per_block, 1, 1},
-                              .threads = CUDA_THREADS};
+    const cuda_shape delta = cuda_shape_of_warps(args.y.rows * args.heads);
     TRY(cuda_launch_run(context, "cuda_attention_delta", &delta, &args, sizeof(args)));
     const mma_tiles tiles = mma_tiles_of(context, &args, MMA_ROWS, MMA_ROWS, BWD_SIDE);
     if (tiles.dim > 0) return mma_backward(context, &args, sequences, tiles);
@@ -199,9 +197,7 @@ status cuda_row_attention_merge(const kern_context *context, const kern_call *c)
                             .lse_b = cuda_view_of(&c->in[3]),
                             .y = cuda_view_of(&c->out[0]),
                             .lse = cuda_view_of(&c->out[1])};
-    const int64_t pairs = args.y.rows * args.lse.columns, per_block = CUDA_THREADS / 32;
-    const cuda_shape shape = {.grid = {(pairs + per_block - 1) / per_block, 1, 1},
-                              .threads = CUDA_THREADS};
+    const cuda_shape shape = cuda_shape_of_warps(args.y.rows * args.lse.columns);
     return cuda_launch_run(context, "cuda_attention_merge", &shape, &args, sizeof(args));
 }
 
