@@ -29,11 +29,7 @@ for _ in $(seq 400); do
     [ -e killed/checkpoints/step-0000010/manifest.json ] && break
     sleep 0.02
 done
-for at in /proc/[0-9]*; do # a rank: a child of the launcher
-    stat=$(cat "$at/stat" 2>/dev/null) || continue
-    set -- ${stat##*) } # after the name, which may hold anything: state, parent
-    [ "${2-}" != "$launcher" ] || rank=${at#/proc/}
-done
+rank=$(processes "run.dir=$dir/killed " | awk -v launcher=$launcher '$2 == launcher { print $1 }' | tail -1)
 kill -9 "${rank:?no rank is there}"
 wait $launcher
 same "top-k, a rank is killed: exit code" "$?" 7
