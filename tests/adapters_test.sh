@@ -26,8 +26,6 @@ printf 'adapter: {kind: lora, rank: 4}\ndata: {train: text1.txt}\n' >one.yaml
 printf 'adapter: {kind: rslora, rank: 2, alpha: 4, targets: [q_proj, mlp.*]}\ndata: {train: [text2.txt, text1.txt]}\n' >two.yaml
 printf 'adapter: {kind: dora, rank: 3}\ndata: {train: text3.txt}\ntrain: {steps: 2}\n' >three.yaml
 printf 'adapter: {kind: lora, rank: 8, dropout: 0.1}\ndata: {train: text4.txt}\noptimizer: {lr: 2e-2}\n' >four.yaml
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
-arena() { sed -n 's/.*"arena_bytes": \([0-9]*\).*/\1/p' "$1/run.json" | head -1; }
 code "four adapters" 0 "$trireme" train many.yaml
 for name in one two three four; do says "$name has lines of its own" out "^$name  *done"; done
 single() { # NAME: keys of the adapter over those of many.yaml
@@ -68,15 +66,9 @@ for name in one two four; do same "$name: goes on exactly" "$(digest part/$name)
 code "one goes on alone" 0 "$trireme" train many/one --quiet train.steps=4
 printf 'data: {train: text1.txt}\n' >plain.yaml
 printf 'adapter: {kind: lora}\ndata: {train: text1.txt}\ntrain: {precision: bf16}\n' >narrow.yaml
-refuse() { # CODE WHAT COMMAND...
-    local want=$1 what=$2
-    shift 2
-    code "refuses ${*:3}" "$want" "$@"
-    says "says why" err "$what"
-}
-refuse 3 "has another base model|holds it in another" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,narrow.yaml
-refuse 3 "has no adapter" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,plain.yaml
-refuse 3 "several adapters train on one rank" "$trireme" train many.yaml --quiet run.dir="$dir/bad" layout.dp=2
-refuse 3 "two files are called one" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,one.yaml
-refuse 3 "is read by .trireme train FILE. alone" "$trireme" verify many.yaml
+refuses 3 "has another base model|holds it in another" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,narrow.yaml
+refuses 3 "has no adapter" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,plain.yaml
+refuses 3 "several adapters train on one rank" "$trireme" train many.yaml --quiet run.dir="$dir/bad" layout.dp=2
+refuses 3 "two files are called one" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,one.yaml
+refuses 3 "is read by .trireme train FILE. alone" "$trireme" verify many.yaml
 [ $failures = 0 ]

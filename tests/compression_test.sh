@@ -12,7 +12,6 @@ train() { # NAME KEY...: with the standard ones
     shift
     timeout 120 "$trireme" train demo run.dir="$dir/$name" $keys "$@"
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 number() { sed -n "${2}s/.*\"$3\": \([0-9.e+-]*\).*/\1/p" "$1/metrics.jsonl"; } # RUN LINE KEY
 
 code "strict refuses it" 3 train strict layout.dp=2 comm.compression=int8 determinism=strict

@@ -68,7 +68,6 @@ kill_rank() { # DIR HOST: its process there has another number in its own namesp
             [ "$(nsenter -t "$pid" -u hostname)" = "host-$2" ] && kill -9 "$pid"
     done 2>/dev/null
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 
 code "one process" 0 "$trireme" train demo run.dir="$dir/one" $keys train.steps=40
 (wait_step two 15; kill_rank two 1) &

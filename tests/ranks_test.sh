@@ -23,7 +23,6 @@ start() { # the same beside this script: $launcher
 under_way() {
     for _ in $(seq 200); do grep -q "^step\|^ckpt" out && return; sleep 0.05; done
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 wait_for() { # FILE: a run has begun to save
     for _ in $(seq 200); do
         compgen -G "$1" >/dev/null && return 0
