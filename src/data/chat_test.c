@@ -323,7 +323,7 @@ static void test_mixtures(void **state)
     data_dataset_close(d);
 }
 
-// An entry without a number of epochs beside one with such a number has one epoch, as with texts.
+// Without a number of epochs an entry has one where another has such a number, as with texts.
 static void test_epochs(void **state)
 {
     (void)state;

@@ -49,7 +49,7 @@ static inline int64_t muon_buffer_floats(int64_t rows, int64_t columns)
     return 2 * align_up(rows * columns, 16) + 3 * align_up(low * low, 16);
 }
 
-// What the largest matrix of a call of MUON needs, and of MUON_UPDATE.
+// Floats that the largest matrix of a call of MUON needs, and of MUON_UPDATE.
 static inline int64_t muon_floats(const kern_call *call)
 {
     int64_t most = 0;

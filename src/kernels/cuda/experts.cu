@@ -126,7 +126,7 @@ DEV_KERNEL(cuda_rows_add, cuda_rows_args, CUDA_THREADS)
     }
 }
 
-// Adds the product of x and eight columns of a row of `other` to a lane's sum; missing: adds nothing.
+// Adds the product of x and eight columns of a row of `other` to a lane's sum; missing: nothing.
 DEV_INLINE void experts_dot_add(const cuda_view *other, int64_t row, int64_t j,
                                 const float x[DEV_VECTOR], float *sum)
 {
