@@ -27,11 +27,7 @@ static status sample_json(const trace *t, const data_conversation *c, const data
     TRY(add_name(&line, c->path, c->line));
     if (is_many) TRY(text_add(&line, ", \"completion\": %lld", (long long)c->completion));
     TRY(text_add(&line, ", \"tokens\": %lld, \"id\": ", (long long)c->tokens));
-    if (c->id != NULL) {
-        TRY(cli_add_json_text(&line, c->id, c->id_bytes));
-    } else {
-        TRY(text_add(&line, "null"));
-    }
+    TRY(data_trace_add_id(&line, c->id, c->id_bytes));
     if (lent != NULL) {
         TRY(text_add(&line, ", \"compared\": "));
         TRY(add_name(&line, lent->path, lent->line));
@@ -138,11 +134,7 @@ static status prompt_json(const trace *t, const data_prompt *p)
                  (long long)t->sequence));
     TRY(add_name(&line, t->prompts->path, p->line));
     TRY(text_add(&line, ", \"completions\": %lld, \"id\": ", (long long)t->r->rollout.group));
-    if (p->id != NULL) {
-        TRY(cli_add_json_text(&line, p->id, (int64_t)strlen(p->id)));
-    } else {
-        TRY(text_add(&line, "null"));
-    }
+    TRY(data_trace_add_id(&line, p->id, p->id != NULL ? (int64_t)strlen(p->id) : 0));
     TRY(text_add(&line, "}\n"));
     cli_print_text(t->cli, &line);
     return ST_OK;
