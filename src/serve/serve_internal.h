@@ -59,7 +59,7 @@ NODISCARD status serve_error_text(text *t, int code, const char *member, const c
 // which: as exchange.model.
 NODISCARD status serve_models_text(const serve *s, int64_t which, text *t);
 // The number that exchange.model has for this name; -1: there is no such model.
-int64_t serve_model_number(const serve *s, const char *name);
+int64_t serve_model_number(const serve_model *m, const char *name);
 NODISCARD status serve_metrics_text(serve *s, text *t);
 void serve_count_answer(serve *s, serve_route route, int code);
 void serve_observe(serve_histogram *h, const double *bounds, double value);
