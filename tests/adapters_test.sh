@@ -63,6 +63,19 @@ if [ "$all" -gt "$most" ] && [ "$all" -lt $((sum / 2)) ]; then passed "the base 
 code "two steps" 0 "$trireme" train many.yaml --quiet run.dir="$dir/part" train.steps=2
 code "and a third" 0 "$trireme" train many.yaml --quiet run.dir="$dir/part"
 for name in one two four; do same "$name: goes on exactly" "$(digest part/$name)" "$(digest many/$name)"; done
+"$trireme" train many.yaml --quiet run.dir="$dir/stopped" train.steps=1000000 >out 2>err &
+pid=$!
+for _ in $(seq 1000); do
+    [ -s stopped/four/metrics.jsonl ] && break
+    sleep 0.02
+done
+kill -TERM $pid
+wait $pid
+same "a signal stops all" $? 75
+for name in one two three four; do
+    newest=$(ls "stopped/$name/checkpoints" | tail -1)
+    same "$name says after which step" "$(cat stopped/$name/STATUS)" "stopped 75 SIGTERM in step $((10#${newest#step-}))"
+done
 code "one goes on alone" 0 "$trireme" train many/one --quiet train.steps=4
 printf 'data: {train: text1.txt}\n' >plain.yaml
 printf 'adapter: {kind: lora}\ndata: {train: text1.txt}\ntrain: {precision: bf16}\n' >narrow.yaml

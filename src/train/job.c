@@ -194,16 +194,16 @@ static void init_piece(void *context, int64_t index, int thread)
                             min_i64(INIT_PIECE, t->count - at), t->values + at);
 }
 
-// A weight in few bits is stored by whole rows.
-static status quantized_init(train_job *job, int64_t w, uint64_t seed)
+// Initial values of a weight, all at once.
+static status whole_init(const train_job *job, const ckpt_state *state, int64_t w)
 {
     const op_model *m = job->plans->whole;
     const int64_t count = m->weights[w].rows * m->weights[w].columns;
-    if (!ckpt_weight_is_here(&job->state, w, 0, count)) return ST_OK;
+    if (!ckpt_weight_is_here(state, w, 0, count)) return ST_OK;
     float *values = malloc((size_t)count * sizeof(float));
     if (values == NULL) return fail(ST_NO_MEMORY, "no memory for %s", m->weights[w].name);
-    model_weight_init(m, w, seed, values);
-    const status st = ckpt_weight_put(&job->state, w, values);
+    model_weight_init(m, w, (uint64_t)job->plans->config->train.seed, values);
+    const status st = ckpt_weight_put(state, w, values);
     free(values);
     return st;
 }
@@ -216,7 +216,7 @@ static status weights_init(train_job *job, const kern_context *kernels, float *v
         const int64_t all = m->weights[w].rows * m->weights[w].columns;
         if (m->weights[w].is_adapter) continue;
         if (m->weights[w].quant != QUANT_NONE) {
-            TRY(quantized_init(job, w, seed));
+            TRY(whole_init(job, &job->state, w)); // it is stored by whole rows
             continue;
         }
         for (int64_t begin = 0; begin < all; begin += INIT_CHUNK) {
@@ -349,16 +349,9 @@ static status score_init(const train_job *job, ckpt_state *state)
 {
     const op_model *m = job->plans->whole;
     for (int64_t w = 0; w < m->weight_count; w++) {
-        const int64_t count = m->weights[w].rows * m->weights[w].columns;
         if (!model_score_is_new(job->plans->spec, m, w)) continue;
         state->may_lack = m->weights[w].name;
-        if (!ckpt_weight_is_here(state, w, 0, count)) return ST_OK;
-        float *values = malloc((size_t)count * sizeof(float));
-        if (values == NULL) return fail(ST_NO_MEMORY, "no memory for %s", m->weights[w].name);
-        model_weight_init(m, w, (uint64_t)job->plans->config->train.seed, values);
-        const status st = ckpt_weight_put(state, w, values);
-        free(values);
-        return st;
+        return whole_init(job, state, w);
     }
     return ST_OK;
 }

@@ -74,10 +74,10 @@ static status train_all(cli_context *cli, const cli_adapters_order *o, one *all,
 {
     train_order *orders = NULL;
     train_outcome *outcomes = NULL;
-    status *states = NULL;
+    error_record *ends = NULL, first;
     TRY(arena_new(cli->a, count, &orders));
     TRY(arena_new(cli->a, count, &outcomes));
-    TRY(arena_new(cli->a, count, &states));
+    TRY(arena_new(cli->a, count, &ends));
     cli->live = false; // lines of several runs, each with its name
     for (int64_t i = 0; i < count; i++) {
         TRY(run_log_create(cli, all[i].r, o->quiet, 0, false, &all[i].log));
@@ -90,10 +90,14 @@ static status train_all(cli_context *cli, const cli_adapters_order *o, one *all,
                                   .watcher = &all[i].watcher};
     }
     cli_signals_begin();
-    const status st = train_together(cli->h, cli->a, orders, count, outcomes, states);
-    for (int64_t i = 0; i < count; i++) run_log_end(all[i].log, states[i], &outcomes[i]);
+    const status st = train_together(cli->h, cli->a, orders, count, outcomes, ends);
+    error_take(&first);
+    for (int64_t i = 0; i < count; i++) {
+        (void)error_put(&ends[i]);
+        run_log_end(all[i].log, ends[i].code, &outcomes[i]);
+    }
     cli_signals_end();
-    return st;
+    return st == ST_OK ? ST_OK : error_put(&first);
 }
 
 status cli_adapters_train(cli_context *cli, const cli_adapters_order *order,
