@@ -19,7 +19,7 @@ data: {valid: 0}
 eval: {every: 0}
 optimizer: {lr: 1e-2}
 schedule: {name: constant, warmup: 0}
-determinism: strict
+determinism: {mode: strict, tp_shards: 2}
 kernels: {threads: 1}
 END
 printf 'adapter: {kind: lora, rank: 4}\ndata: {train: text1.txt}\n' >one.yaml
@@ -76,12 +76,23 @@ for name in one two three four; do
     newest=$(ls "stopped/$name/checkpoints" | tail -1)
     same "$name says after which step" "$(cat stopped/$name/STATUS)" "stopped 75 SIGTERM in step $((10#${newest#step-}))"
 done
+number=0
+for layout in "layout.dp=2 layout.zero=3" layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=1"; do
+    number=$((number + 1))
+    [ -z "${TRIALS_PART:-}" ] || [ $number = 1 ] || continue
+    code "four adapters, $layout" 0 "$trireme" train many.yaml --quiet run.dir="$dir/ranks$number" train.steps=2 $layout
+    code "and a third step on one rank" 0 "$trireme" train many.yaml --quiet run.dir="$dir/ranks$number"
+    for name in one two three four; do same "$name, $layout: the same digest" "$(digest ranks$number/$name)" "$(digest many/$name)"; done
+done
 code "one goes on alone" 0 "$trireme" train many/one --quiet train.steps=4
 printf 'data: {train: text1.txt}\n' >plain.yaml
 printf 'adapter: {kind: lora}\ndata: {train: text1.txt}\ntrain: {precision: bf16}\n' >narrow.yaml
 refuses 3 "has another base model|holds it in another" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,narrow.yaml
 refuses 3 "has no adapter" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,plain.yaml
-refuses 3 "several adapters train on one rank" "$trireme" train many.yaml --quiet run.dir="$dir/bad" layout.dp=2
+refuses 3 "several adapters train on the CPU, without layout.mode" "$trireme" train many.yaml --quiet run.dir="$dir/bad" resilience.mode=restart
+printf 'adapter: {kind: lora}\ndata: {train: text1.txt}\nlayout: {dp: 2}\n' >cut.yaml
+refuses 3 "layout.dp is 1 for one and 2 for cut; all adapters have one layout" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,cut.yaml
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555 refuses 3 "starts the ranks, and several adapters" "$trireme" train many.yaml --quiet run.dir="$dir/bad" layout.dp=2
 refuses 3 "two files are called one" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,one.yaml
 refuses 3 "is read by .trireme train FILE. alone" "$trireme" verify many.yaml
 [ $failures = 0 ]

@@ -42,7 +42,7 @@ model: {from: model}
 train: {objective: dpo, steps: 53, seq: 512, global_batch: 8}
 objective: {beta: 0.1}
 data: {train: [pairs.jsonl], valid: [pairs_valid.jsonl], tokenizer: tokenizer.json}
-optimizer: {lr: 1e-3, weight_decay: 0, clip: 1}
+optimizer: {lr: 3e-4, weight_decay: 0, clip: 1}
 schedule: {name: linear, warmup: 10}
 """ + COMMON
 
@@ -131,7 +131,7 @@ def main():
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--peer-seeds", default="1")
     parser.add_argument("--steps", type=int, default=53)
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rate", type=float, default=3e-4)
     options = parser.parse_args()
     folder, trireme = options.folder, os.path.realpath(options.trireme)
     folder.mkdir(parents=True, exist_ok=True)

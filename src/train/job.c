@@ -78,6 +78,36 @@ static void memory_left(void *context, void *memory)
     ASSERT(memory == job->plans->memory);
 }
 
+// Finds the groups of a job among those of another one with an equal layout, which outlives it.
+static status groups_borrow(train_job *job, arena *a)
+{
+    const train_job *lender = job->ranks.lender;
+    const plan_table *run = &job->plans->run, *of = &lender->plans->run;
+    TRY(arena_new(a, run->group_count + 1, &job->groups));
+    for (int64_t i = 0; i < run->group_count; i++) {
+        char name[PLAN_GROUP_NAME_BYTES];
+        int64_t k = 0;
+        while (k < of->group_count && plan_group_compare(&run->groups[i], &of->groups[k]) != 0) k++;
+        if (k < of->group_count) {
+            job->groups[i] = lender->groups[k];
+            continue;
+        }
+        plan_group_name(&run->groups[i], name);
+        return fail(ST_UNSUPPORTED,
+                    "adapter.files: an adapter communicates along %s, and the first one does not; "
+                    "name it first in adapter.files",
+                    name);
+    }
+    return ST_OK;
+}
+
+static status groups_find(train_job *job, arena *a, const assemble_options *options)
+{
+    if (job->ranks.all == NULL) return ST_OK;
+    if (job->ranks.lender != NULL) return groups_borrow(job, a);
+    return exec_groups_make(a, job->ranks.all, &options->mesh, &job->plans->run, &job->groups);
+}
+
 static double first_scale(const run_config *r)
 {
     return r->train.precision == RUN_FP16 ? r->precision.loss_scale.initial : 1.0;
@@ -93,9 +123,7 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
     out->plans = plans;
     TRY(kern_level_check(run_config_level(r)));
     if (ranks != NULL) out->ranks = *ranks;
-    if (out->ranks.all != NULL) {
-        TRY(exec_groups_make(a, out->ranks.all, &options->mesh, &plans->run, &out->groups));
-    }
+    TRY(groups_find(out, a, options));
     exec_config wanted = {
         .api = device_find(options->device),
         .device = {.h = h,
@@ -171,7 +199,8 @@ void train_job_destroy(train_job *job)
 {
     exec_destroy(job->e);
     job->e = NULL;
-    if (job->groups != NULL) exec_groups_destroy(job->groups, &job->plans->run);
+    const bool has_own = job->groups != NULL && job->ranks.lender == NULL;
+    if (has_own) exec_groups_destroy(job->groups, &job->plans->run);
     job->groups = NULL;
 }
 

@@ -23,6 +23,7 @@ typedef struct together {
     bool *done;
     void *memory;
     int64_t bytes;
+    comm_memory *shared; // memory that the other ranks of this host reach; NULL: there are none
 } together;
 
 // ---- one arena ----------------------------------------------------------------------------------
@@ -89,15 +90,36 @@ static status place(together *g)
     return ST_OK;
 }
 
-static status memory_make(together *g)
+static status memory_take(together *g)
 {
+    comm *all = g->orders[0].ranks;
+    if (all != NULL) {
+        TRY(comm_memory_create(all, g->bytes, &g->shared));
+        g->memory = comm_memory_at(g->shared);
+        return ST_OK;
+    }
     void *memory = mmap(NULL, (size_t)g->bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         return fail(ST_NO_MEMORY, "no memory for the arena of %lld adapters", (long long)g->count);
     }
     g->memory = memory;
-    for (int64_t k = 0; k < g->count; k++) g->sessions[k]->plans.memory = memory;
+    return ST_OK;
+}
+
+static void memory_give(together *g)
+{
+    if (g->shared != NULL) {
+        comm_memory_destroy(g->shared);
+    } else if (g->memory != NULL) {
+        (void)munmap(g->memory, (size_t)g->bytes);
+    }
+}
+
+static status memory_make(together *g)
+{
+    TRY(memory_take(g));
+    for (int64_t k = 0; k < g->count; k++) g->sessions[k]->plans.memory = g->memory;
     return ST_OK;
 }
 
@@ -107,14 +129,16 @@ static status plan_all(together *g)
 {
     for (int64_t k = 0; k < g->count; k++) {
         session *s = g->sessions[k];
-        TRY(session_ranks_open(s, NULL));
+        TRY(session_ranks_open(s, g->orders[k].ranks));
         TRY(session_plan(s, &g->orders[k]));
         if (s->spec.adapter.rank == 0) {
             return fail(ST_CONFIG_CONFLICT,
                         "adapter.files: %s has no adapter; give adapter.kind or adapter.from",
                         s->folder.path);
         }
-        if (k > 0) s->shares = g->sessions[0];
+        if (k == 0) continue;
+        s->shares = g->sessions[0];
+        s->ranks.lender = &g->sessions[0]->job;
     }
     TRY(place(g));
     TRY(memory_make(g));
@@ -161,10 +185,10 @@ static status turns(together *g)
     return ST_OK;
 }
 
-// Sessions that had not finished end by `why`.
+// Sessions that had not finished end by `why`. The first one, whose groups all use, closes last.
 static void close_all(together *g, int64_t opened, const error_record *why)
 {
-    for (int64_t k = 0; k < g->count; k++) {
+    for (int64_t k = g->count - 1; k >= 0; k--) {
         error_record *end = &g->ends[k];
         if (!g->done[k]) *end = *why;
         if (end->code != ST_OK) (void)error_put(end);
@@ -193,7 +217,7 @@ status train_together(const host *h, arena *a, const train_order *orders, int64_
     error_record why;
     error_take(&why);
     close_all(&g, opened, &why);
-    if (g.memory != NULL) (void)munmap(g.memory, (size_t)g.bytes);
+    memory_give(&g);
     int64_t first = st != ST_OK ? g.turn : 0;
     while (first < count && ends[first].code == ST_OK) first++;
     return first < count ? error_put(&ends[first]) : ST_OK;

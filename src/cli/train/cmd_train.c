@@ -404,7 +404,7 @@ static status fresh_make(cli_context *cli, const train_flags *f, const run_confi
 
 // Trains several adapters.
 static status adapters_train(cli_context *cli, const train_flags *f, const source *s,
-                             const run_config *r)
+                             const launch_place *place, const run_config *r)
 {
     if (f->fresh || f->dry_run) {
         return fail(ST_UNSUPPORTED,
@@ -415,7 +415,8 @@ static status adapters_train(cli_context *cli, const train_flags *f, const sourc
                                       .resume = f->resume,
                                       .keys = s->keys,
                                       .key_count = s->key_count,
-                                      .quiet = f->quiet};
+                                      .quiet = f->quiet,
+                                      .place = place};
     return cli_adapters_train(cli, &order, r);
 }
 
@@ -432,7 +433,7 @@ static status run(cli_context *cli, const cli_call *call)
     training t = {.cli = cli, .s = &s, .f = f};
     if (place.post_fd >= 0) return cli_live_rank(cli, &place, train_epoch, &t);
     TRY(source_read(cli, &s, &written));
-    if (written->adapter.files.count > 0) return adapters_train(cli, f, &s, written);
+    if (written->adapter.files.count > 0) return adapters_train(cli, f, &s, &place, written);
     const launch_place *started = place.ranks > 1 ? &place : NULL;
     TRY(layout_find(cli, started, written, &s));
     TRY(arena_new(cli->a, 1, &r));

@@ -156,6 +156,15 @@ static status end_tell(cli_context *cli, const run_config *r, const launch_resul
     return fail(status_of_exit(result->exit_code), "%s", result->text);
 }
 
+static status prepare(cli_context *cli, const cli_start *order)
+{
+    if (order->runs == NULL) return train_prepare(cli->h, cli->a, order->r);
+    for (int64_t i = 0; i < order->run_count; i++) {
+        TRY(train_prepare(cli->h, cli->a, order->runs[i]));
+    }
+    return ST_OK;
+}
+
 status cli_ranks_start(cli_context *cli, const cli_start *order)
 {
     const run_config *r = order->r;
@@ -173,7 +182,7 @@ status cli_ranks_start(cli_context *cli, const cli_start *order)
     const bool is_first = order->place == NULL || order->place->rank == 0;
     const train_end_writer writer = is_first ? TRAIN_END_WRITER_FIRST : TRAIN_END_WRITER_OTHER;
     // On several hosts the others wait for the first one.
-    status st = is_first ? train_prepare(cli->h, cli->a, r) : ST_OK;
+    status st = is_first ? prepare(cli, order) : ST_OK;
     if (st == ST_OK) st = start_all(cli, order, arguments, &result, &control_block);
     if (st == ST_OK) {
         st = end_tell(cli, r, &result, writer, control_block);

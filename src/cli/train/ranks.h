@@ -20,6 +20,9 @@ typedef struct cli_start {
     const char *const *found; // keys that the planner found
     int64_t found_count;
     const launch_place *place; // of this process among those of several hosts; NULL: one host
+    // The runs of the job, which are prepared before it starts in place of r; NULL: r alone.
+    const run_config *const *runs;
+    int64_t run_count;
 } cli_start;
 NODISCARD status cli_ranks_start(cli_context *cli, const cli_start *order);
 
