@@ -42,7 +42,8 @@ struct serve {
     job *jobs;               // a list, the oldest first
     struct sequence **slots; // [slot of the model]; NULL: free
     drift_window seen, recent;
-    int64_t adapter; // that all sequences in slots have; -1: none
+    int64_t adapter;   // that all sequences in slots have; -1: none
+    int64_t rested_ns; // when the other ranks were last told to wait
 };
 
 // ---- http.c -------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ status cli_ranks_place(launch_place *out)
 // ---- starting -----------------------------------------------------------------------------------
 
 // The code of the table with this exit code; the text is the rank's own.
-static status status_of_exit(int exit_code)
+status cli_ranks_status(int exit_code)
 {
     for (int st = 0; st < STATUS_COUNT; st++) {
         if (status_exit_code((status)st) == exit_code) return (status)st;
@@ -153,7 +153,7 @@ static status end_tell(cli_context *cli, const run_config *r, const launch_resul
         train_end_write(cli->h, cli->a, r->run.dir, writer, "failed", result->exit_code,
                         result->text);
     }
-    return fail(status_of_exit(result->exit_code), "%s", result->text);
+    return fail(cli_ranks_status(result->exit_code), "%s", result->text);
 }
 
 static status prepare(cli_context *cli, const cli_start *order)

@@ -26,6 +26,9 @@ typedef struct cli_start {
 } cli_start;
 NODISCARD status cli_ranks_start(cli_context *cli, const cli_start *order);
 
+// The code of the table with the exit code of a rank that failed; the text is the rank's own.
+status cli_ranks_status(int exit_code);
+
 // Joins this process to the other ranks; cli_ranks_leave() leaves them. r: configuration that must
 // be equal on all ranks; NULL: no run, only ranks of the same program. transport: a row of comm's;
 // NULL: r's choice, or auto.
