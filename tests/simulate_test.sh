@@ -275,8 +275,6 @@ done
 code "no such profile" 3 sim llama3-8b --cluster h100 profile=mega
 code "no such convention" 3 sim llama3-8b --cluster h100 flops_convention=pal
 says "offers palm" err "palm"
-code "train has no fp8" 3 "$trireme" train "$dir/demo/config.yaml" $small train.precision=fp8 --dry-run
-says "and offers bf16" err "nearest: bf16"
 code "train takes none of it" 3 "$trireme" train "$dir/demo/config.yaml" $small profile=megatron --dry-run
 says "and says so" err "simulate"
 [ "$failures" = 0 ]

@@ -85,6 +85,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
     model_options options = {.purpose = PURPOSE_TRAIN,
                              .compute = out->types.compute,
                              .grad = out->types.grads,
+                             .fp8 = assemble_fp8(r),
                              .recompute = (op_recompute)r->train.recompute,
                              .recompute_layers = r->train.recompute_layers,
                              .seq = r->train.seq,
@@ -98,6 +99,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
     TRY(run_config_halved(r, a, &halved, &options.halved_count));
     options.halved = halved;
     TRY(model_build(a, out->spec, &options, &out->whole));
+    TRY(assemble_fp8_check(r, out->whole));
     op_cuts cuts = assemble_cuts(r, out->spec, &o->mesh, o->even_experts);
     op_model *of_tp = NULL;
     TRY(op_model_cut(a, out->whole, &cuts, &of_tp, &out->model));

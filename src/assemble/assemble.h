@@ -94,6 +94,10 @@ NODISCARD status assemble_memory_settle(run_config *r, const decoder_spec *spec,
 // rank waits for its neighbour.
 bool assemble_goes_in_ring(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
                            int64_t micro_batch);
+// Returns the recipe of a run's products in 8 bits.
+fp8_recipe assemble_fp8(const run_config *r);
+// ST_CONFIG_CONFLICT: in strict order a layout would cut blocks of the recipe apart.
+NODISCARD status assemble_fp8_check(const run_config *r, const op_model *m);
 // Sets the options that keys of experts and routers decide.
 void assemble_router_options(const run_config *r, model_options *options);
 // How the passes of op/pass/cut.h cut a model for the rank at the coordinates of `mesh`.

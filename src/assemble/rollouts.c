@@ -18,6 +18,7 @@ static status model_make(arena *a, const assemble_options *o, const assemble_pla
     model_options options = {.purpose = purpose,
                              .compute = plans->types.compute,
                              .grad = plans->types.grads,
+                             .fp8 = assemble_fp8(r),
                              .seq = r->train.seq,
                              .as_training = true,
                              .sizes_only = o->sizes_only};

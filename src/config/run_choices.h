@@ -3,8 +3,7 @@
 #define CONFIG_RUN_CHOICES_H
 
 // No run file can request fp64: only `ref`
-// computes it, as the reference for rounding errors. fp8 works only in planned runs: bf16, with the
-// GEMMs of the layers in fp8.
+// computes it, as the reference for rounding errors. fp8 is bf16 with the GEMMs of layers in fp8.
 typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16, RUN_FP8, RUN_FP64 } run_precision;
 typedef enum run_recompute {
     RUN_RECOMPUTE_NONE,

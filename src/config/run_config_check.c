@@ -343,6 +343,11 @@ static void check_resilience(checker *k)
                  "resilience.min_ranks = %lld, but the layout has %lld ranks",
                  (ll)r->resilience.min_ranks, (ll)run_config_ranks(r));
     }
+    if (r->resilience.buddy.ranks > 0 && r->moe.rebalance > 0) {
+        CONFLICT("resilience.buddy.ranks",
+                 "resilience.buddy.ranks cannot be used with moe.rebalance: the copies do not say "
+                 "where experts have moved; resilience.buddy.every keeps copies that do");
+    }
     if (r->resilience.mode == RUN_RESILIENCE_OFF) {
         check_refuse_keys(
             k, of_restart,
@@ -560,12 +565,6 @@ static void check_planned(checker *k)
                                              "profile",
                                              "flops_convention",
                                              NULL};
-    if (!k->r->planned && k->r->train.precision == RUN_FP8) {
-        config_complain(
-            k->l, "train.precision", ST_UNSUPPORTED,
-            "train.precision = fp8 works only in `trireme simulate` and `trireme plan`, "
-            "because there are no kernels for it; nearest: bf16");
-    }
     if (!k->r->planned) {
         check_refuse_keys(k, of_planned,
                           "it applies only to `trireme simulate` and `trireme plan`");

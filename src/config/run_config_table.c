@@ -162,8 +162,9 @@ static const option rows[] = {
                 "fastest, on a CPU the smallest within 1% of that",
         .also = "micro_batch_size, device_batch_size, per_device_batch_size"),
     CHOICE("train.precision", train.precision, "fp32", "fp32, bf16, fp16, fp8", RECORDED,
-           .help = "type of activations and of the inputs of GEMMs; fp8, which only `simulate` "
-                   "and `plan` accept, is bf16 with the GEMMs of the layers in fp8",
+           .help = "type of activations and of the inputs of GEMMs; fp8 is bf16 with the GEMMs of "
+                   "the layers in fp8 (e4m3 with a factor for each 128 activations and each "
+                   "128 x 128 weights), which a CPU computes in bf16",
            .also = "dtype"),
     CHOICE("train.recompute", train.recompute, "auto", "none, selective, full, auto", FREE,
            .help = "values that the backward pass recomputes instead of keeping them, with the "

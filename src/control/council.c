@@ -85,11 +85,6 @@ static int64_t now_of(const control_council *c)
     return c->config.h->api->monotonic_ns(c->config.h);
 }
 
-static int64_t drawn(control_council *c)
-{
-    return (int64_t)(rng_word((uint64_t)c->config.self, 3, c->draws++) % (uint32_t)draw_ns);
-}
-
 static void wake(control_council *c)
 {
     const uint64_t one = 1;
@@ -265,7 +260,9 @@ static bool frame_take(control_council *c, int from, const control_frame *f, int
         c->newest.name != q.entry.value)
         blob_set(&c->newest, q.entry.value, body, count);
     if (q.kind == CONTROL_QUORUM_ENTRY && is_taken) { // the leader was heard
-        c->timeout_at = now + silence_ns + drawn(c);
+        c->timeout_at =
+            now + silence_ns +
+            (int64_t)(rng_word((uint64_t)c->config.self, 3, c->draws++) % (uint32_t)draw_ns);
     }
     machine_follow(c);
     return true;
@@ -410,7 +407,9 @@ static void leader_watch(control_council *c, int64_t now)
     if (now < c->timeout_at || c->q.role == CONTROL_LEADS) return;
     control_quorum_timeout(&c->q);
     machine_follow(c);
-    c->timeout_at = now + silence_ns / 4 + drawn(c);
+    c->timeout_at =
+        now + silence_ns / 4 +
+        (int64_t)(rng_word((uint64_t)c->config.self, 3, c->draws++) % (uint32_t)draw_ns);
 }
 
 static void tick(control_council *c, int64_t now)
@@ -598,8 +597,10 @@ bool control_council_propose(control_council *c, const void *record, int64_t byt
 {
     ASSERT(bytes > 0 && bytes <= CONTROL_RECORD_BYTES);
     (void)pthread_mutex_lock(&c->lock);
-    const uint64_t name = hash64(record, bytes, c->q.entry.index + 1);
-    const bool may = control_quorum_may_propose(&c->q) && name != 0;
+    const control_quorum *q = &c->q;
+    const uint64_t name = hash64(record, bytes, q->entry.index + 1);
+    const bool may = q->role == CONTROL_LEADS && q->agreed.index == q->entry.index &&
+                     q->agreed.term == q->entry.term && name != 0;
     if (may) blob_set(&c->newest, name, record, bytes); // before the machine sends it
     const bool is_begun = may && control_quorum_propose(&c->q, name);
     machine_follow(c);

@@ -125,14 +125,9 @@ void control_quorum_retire(control_quorum *q)
     if (q->role == CONTROL_LEADS) follow(q, q->term, -1);
 }
 
-bool control_quorum_may_propose(const control_quorum *q)
-{
-    return q->role == CONTROL_LEADS && is_agreed(q);
-}
-
 bool control_quorum_propose(control_quorum *q, uint64_t value)
 {
-    if (!control_quorum_may_propose(q)) return false;
+    if (q->role != CONTROL_LEADS || !is_agreed(q)) return false;
     q->entry = (control_quorum_entry){.term = q->term, .index = q->entry.index + 1, .value = value};
     q->yes = UINT64_C(1) << q->self;
     control_quorum_beat(q);

@@ -76,9 +76,7 @@ void control_quorum_beat(control_quorum *q);
 void control_quorum_retire(control_quorum *q);
 // False, with no effect: the message is of an earlier term, or its leader lies behind.
 bool control_quorum_handle(control_quorum *q, const control_quorum_message *m);
-// Whether this member leads and no entry is on its way.
-bool control_quorum_may_propose(const control_quorum *q);
-// The leader proposes the next value. False: it may not.
+// The leader proposes the next value. False: this member does not lead, or an entry is on its way.
 bool control_quorum_propose(control_quorum *q, uint64_t value);
 
 int control_quorum_majority(int count);

@@ -17,9 +17,12 @@
 
 #include "control/council.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -135,15 +138,26 @@ static bool record_read(const char *bytes, int hosts, record *out)
 // The address of this host that the others see: that of its end of a connection to the first one.
 static status near_find(const char *address, char out[CONTROL_ADDRESS_BYTES])
 {
+    struct sockaddr_storage at;
+    socklen_t bytes = sizeof(at);
+    char name[INET6_ADDRSTRLEN];
     int fd = -1;
     TRY(control_connect(address, 2000, &fd));
-    char *port = control_own_address(fd, out) ? strrchr(out, ':') : NULL;
+    const bool is_known = getsockname(fd, (struct sockaddr *)&at, &bytes) == 0;
     (void)close(fd);
-    if (port == NULL) {
-        return fail(ST_IO, "cannot find this host's address on the way to %s", address);
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)&at;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)&at;
+    if (is_known && at.ss_family == AF_INET &&
+        inet_ntop(AF_INET, &v4->sin_addr, name, sizeof(name)) != NULL) {
+        (void)snprintf(out, CONTROL_ADDRESS_BYTES, "%s:0", name);
+        return ST_OK;
     }
-    memcpy(port, ":0", sizeof(":0"));
-    return ST_OK;
+    if (is_known && at.ss_family == AF_INET6 &&
+        inet_ntop(AF_INET6, &v6->sin6_addr, name, sizeof(name)) != NULL) {
+        (void)snprintf(out, CONTROL_ADDRESS_BYTES, "[%s]:0", name);
+        return ST_OK;
+    }
+    return fail(ST_IO, "cannot find this host's address on the way to %s", address);
 }
 
 // The processes meet at the first one and tell each other where they listen.
@@ -246,7 +260,7 @@ void launch_hosts_close(live *v)
 static int placed_count(const live *v)
 {
     int n = 0;
-    for (int i = 0; i < v->l->count; i++) n += live_is_placed(&v->l->ranks[i]);
+    for (int i = 0; i < v->l->count; i++) n += v->l->ranks[i].is_alive && v->l->ranks[i].rank >= 0;
     return n;
 }
 
@@ -320,7 +334,7 @@ static void fence(live *v, const char *why)
     launch_live_broken(v, -1, false, why);
     for (int i = 0; i < v->l->count; i++) {
         local_rank *r = &v->l->ranks[i];
-        if (!live_is_at_work(r)) continue;
+        if (!r->is_alive || r->rank < 0 || r->is_ready) continue;
         r->was_forced = true;
         launch_signal_rank(v->l, i, SIGKILL);
     }
@@ -346,7 +360,8 @@ static void begin(live *v)
     int first = 0, by_place[LAUNCH_LOCAL_MAX], count = 0;
     for (int m = 0; m < h->self; m++) first += r->count[m];
     for (int i = 0; i < v->l->count && count < r->count[h->self]; i++) {
-        if (live_is_waiting(&v->l->ranks[i])) by_place[count++] = i;
+        const local_rank *p = &v->l->ranks[i];
+        if (p->is_alive && (p->is_ready || p->rank < 0)) by_place[count++] = i;
     }
     h->begun = r->epoch;
     h->ends = 0;

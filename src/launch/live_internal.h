@@ -28,21 +28,6 @@ typedef struct live {
     live_hosts *hosts; // NULL: all ranks are of this process
 } live;
 
-static inline bool live_is_placed(const local_rank *r)
-{
-    return r->is_alive && r->rank >= 0;
-}
-// Returns whether it has a place and has not left its epoch.
-static inline bool live_is_at_work(const local_rank *r)
-{
-    return live_is_placed(r) && !r->is_ready;
-}
-// Returns whether the process could take a place.
-static inline bool live_is_waiting(const local_rank *r)
-{
-    return r->is_alive && (r->is_ready || r->rank < 0);
-}
-
 // live.c
 int64_t launch_live_now(const live *v);
 void launch_live_broken(live *v, int rank, bool is_certain, const char *cause);

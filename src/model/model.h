@@ -179,6 +179,7 @@ static inline int64_t model_mixed_layers(const decoder_spec *s)
 typedef struct model_options {
     op_purpose purpose;
     dtype compute, grad; // activations and working weights; gradient accumulators
+    fp8_recipe fp8;      // of the linear layers, except router and head
     op_recompute recompute;
     int64_t recompute_layers; // this many decoder layers, spread evenly, recompute; 0: all of them
     int64_t seq; // longest sequence: size of the rope table; dynamic and LongRoPE depend on it
@@ -198,8 +199,6 @@ typedef struct model_options {
     // PREFILL, DECODE: values have the bits of training, and the loss of the drawn token (fp32, B)
     // is boundary output 1 of the head instead of logits
     bool as_training;
-    // every rank of tp has the tables of the vocabulary: for generation, which gathers equal parts
-    bool whole_vocabulary;
     // Decoder layers that are two rows, attention and MLP, in ascending order, because a stage
     // boundary lies inside them.
     const int32_t *halved;

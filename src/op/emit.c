@@ -33,6 +33,7 @@ status op_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id bias, op_act
     node.in[0] = x;
     node.in[1] = w;
     node.in[2] = bias;
+    node.attrs.fp8 = p->fp8;
     node.attrs.activation = apart ? ACT_NONE : activation;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     if (apart) return op_activate(p, node.out[0], activation, y);
@@ -371,6 +372,7 @@ status op_grouped_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id offs
     node.in[1] = w;
     node.in[2] = offsets;
     node.attrs.experts = experts;
+    node.attrs.fp8 = p->fp8;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     *y = node.out[0];
     return ST_OK;

@@ -175,7 +175,7 @@ static void route_bwd_check(const op_facts *f)
 {
     experts_check(f);
     if (!has_loss(f->attrs)) return;
-    const bool by_sequence = op_balances_sequences(f->attrs);
+    const bool by_sequence = f->attrs->aux_loss > 0.0f && !f->attrs->aux_batch;
     if (by_sequence) op_check_sequences(f); // others may be rows of a piece of a sequence
     if (op_has_in(f, 4)) ASSERT(by_sequence && op_fact(f, 'A') > 0);
     ASSERT(f->loss_divisor > 0.0 && f->has_step);
@@ -483,6 +483,8 @@ static status grouped_matmul_gradient(op_program *p, const op_node *node)
     dx.in[0] = dw.in[0] = op_grad_get(p, node->out[0]);
     dx.in[1] = node->in[1];
     dw.in[1] = node->in[0];
+    // Which rows of an expert would share a factor depends on the layout.
+    dw.attrs.fp8 = FP8_NONE;
     dx.in[2] = dw.in[2] = node->in[2];
     TRY(op_grad_append(p, &dx, node->in[0]));
     if (!op_trains(p, node->in[1])) return ST_OK;

@@ -34,12 +34,14 @@ static status matmul_gradient(op_program *p, const op_node *node)
 {
     const tensor_id dy = op_grad_get(p, node->out[0]);
     op_node dx = op_node_of(OP_MATMUL_DX);
+    dx.attrs.fp8 = node->attrs.fp8;
     dx.in[0] = dy;
     dx.in[1] = node->in[1];
     if (op_wants_grad(p, node->in[0])) TRY(op_dequantize_again(p, node->in[1], &dx.in[1]));
     TRY(op_grad_append(p, &dx, node->in[0]));
     if (op_trains(p, node->in[1])) {
         op_node dw = op_node_of(OP_MATMUL_DW);
+        dw.attrs.fp8 = node->attrs.fp8;
         dw.in[0] = dy;
         dw.in[1] = node->in[0];
         TRY(op_grad_weight(p, node->in[1], &dw.out[0]));

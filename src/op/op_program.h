@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "op/extent.h"
+#include "op/fp8.h"
 #include "op/objective.h"
 #include "op/op_codes.h"
 #include "op/quantized.h"
@@ -145,14 +146,10 @@ typedef struct op_attrs {
     // the second
     bool kept;
     op_quant quant;               // DEQUANTIZE
+    fp8_recipe fp8;               // MATMUL, GROUPED_MATMUL and their gradients: operands in 8 bits
     int32_t repeat;               // PACK, UNPACK: tiles of the same columns; 0: 1
     op_objective_attrs objective; // OBJECTIVE
 } op_attrs;
-// Returns whether the loss that balances experts is of the shares of whole sequences.
-static inline bool op_balances_sequences(const op_attrs *a)
-{
-    return a->aux_loss > 0.0f && !a->aux_batch;
-}
 
 typedef enum op_list {
     OP_FORWARD,
@@ -183,6 +180,7 @@ typedef struct op_program {
     arena *a; // keeps: tensors and nodes live in it
     op_purpose purpose;
     bool as_training; // generation: each value is rounded where training rounds it
+    fp8_recipe fp8;   // of the products that op_matmul() and op_grouped_matmul() append
     dtype compute;    // type of activations and working weights
     dtype grad;       // type of weight-gradient accumulators
     op_tensor *tensors;

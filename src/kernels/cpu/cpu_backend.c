@@ -21,6 +21,11 @@ const kern_backend kern_backend_cpu = {
             [OP_SAMPLE] = cpu_sample_workspace,
             [OP_ATTENTION] = cpu_attention_workspace,
             [OP_ATTENTION_BWD] = cpu_attention_bwd_workspace,
+            [OP_MATMUL] = cpu_fp8_workspace,
+            [OP_MATMUL_DX] = cpu_fp8_workspace,
+            [OP_MATMUL_DW] = cpu_fp8_workspace,
+            [OP_GROUPED_MATMUL] = cpu_fp8_workspace,
+            [OP_GROUPED_MATMUL_DX] = cpu_fp8_workspace,
         },
     .packed_bytes =
         {

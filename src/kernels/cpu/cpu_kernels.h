@@ -24,6 +24,11 @@ int64_t cpu_head_stats_workspace(const kern_call *call, int threads);
 int64_t cpu_objective_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads);
+int64_t cpu_fp8_workspace(const kern_call *call, int threads);
+// Returns the call of a product, or, if it multiplies in 8 bits, `rounded`: the same with rounded
+// operands in its workspace.
+const kern_call *cpu_fp8_operands(const kern_context *context, const kern_call *call,
+                                  kern_call *rounded);
 int64_t cpu_muon_workspace(const kern_call *call, int threads);
 int64_t cpu_muon_update_workspace(const kern_call *call, int threads);
 int64_t cpu_latent_cached_workspace(const kern_call *call, int threads);

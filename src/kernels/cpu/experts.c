@@ -386,9 +386,11 @@ static status product_run(const kern_context *context, const kern_call *call, in
 }
 
 // Expert by expert, so that its matrix is in the cache for the rows of all ranks.
-static status products_run(const kern_context *context, const kern_call *call)
+static status products_run(const kern_context *context, const kern_call *of)
 {
-    TRY(cpu_call_check(call));
+    kern_call rounded;
+    TRY(cpu_call_check(of));
+    const kern_call *call = cpu_fp8_operands(context, of, &rounded);
     for (int64_t e = 0; e < call->attrs.experts; e++) {
         for (int64_t r = 0; r < expert_ranks(call); r++) TRY(product_run(context, call, r, e));
     }

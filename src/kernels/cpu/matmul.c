@@ -118,12 +118,14 @@ static void epilogue_set(gemm_args *g, const finish *f)
 int64_t cpu_matmul_packed_bytes(const kern_call *call, kern_level level)
 {
     const kern_tensor *w = &call->in[1];
+    if (call->attrs.fp8 != FP8_NONE) return 0; // the rounded weight is made for each call
     return gemm_panels_bytes(level, w->type, !call->strict, w->dims[0], w->dims[1]);
 }
 
 int64_t cpu_matmul_dx_packed_bytes(const kern_call *call, kern_level level)
 {
     const kern_tensor *w = &call->in[1];
+    if (call->attrs.fp8 != FP8_NONE) return 0; // the rounded weight is made for each call
     return gemm_panels_bytes(level, w->type, !call->strict, w->dims[1], w->dims[0]);
 }
 
@@ -158,8 +160,10 @@ bool cpu_matmul_dx_fuses(const kern_context *context, const kern_call *first,
     return gemm_may_finish(context, &g, false);
 }
 
-status cpu_matmul(const kern_context *context, const kern_call *call)
+status cpu_matmul(const kern_context *context, const kern_call *of)
 {
+    kern_call rounded;
+    const kern_call *call = cpu_fp8_operands(context, of, &rounded);
     const finish f = {.vec = cpu_vec_of(context->level),
                       .bias = &call->in[2],
                       .activation = call->attrs.activation,
@@ -182,8 +186,10 @@ static void rows_copy(const kern_tensor *to, const kern_tensor *from)
     }
 }
 
-status cpu_matmul_dx(const kern_context *context, const kern_call *call)
+status cpu_matmul_dx(const kern_context *context, const kern_call *of)
 {
+    kern_call rounded;
+    const kern_call *call = cpu_fp8_operands(context, of, &rounded);
     const kern_tensor *before = &call->in[2];
     const finish f = {.vec = cpu_vec_of(context->level), .then = call->then, .made = &call->out[0]};
     gemm_args g = dx_of(call);
@@ -193,8 +199,10 @@ status cpu_matmul_dx(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-status cpu_matmul_dw(const kern_context *context, const kern_call *call)
+status cpu_matmul_dw(const kern_context *context, const kern_call *of)
 {
+    kern_call rounded;
+    const kern_call *call = cpu_fp8_operands(context, of, &rounded);
     const kern_tensor *dy = &call->in[0], *x = &call->in[1];
     gemm_args g = product_into(call, gemm_transposed(matrix_of(dy)), matrix_of(x), dy->dims[0]);
     g.accumulate = call->accumulate;

@@ -4,23 +4,18 @@
 
 #include <math.h>
 
-enum { BLOCK = 256, EXPONENT_BIAS = 128 };
+enum { BLOCK = 256, EXPONENT_BIAS = 128, EXPONENT_MOST = 127 };
 
-// Returns k, so that the largest magnitude of the row times 2^k is at most 448 = 0.875 * 2^9.
 static int row_exponent(const cpu_row_job *job, int64_t row, int64_t columns)
 {
     float most = 0.0F, x[BLOCK];
-    int exponent = 0;
     for (int64_t at = 0; at < columns; at += BLOCK) {
         const int64_t count = min_i64(BLOCK, columns - at);
         job->vec->cast(cpu_span_fp32(x), cpu_span_offset(tensor_row(&job->call->in[0], row), at),
                        count);
         for (int64_t i = 0; i < count; i++) most = fmaxf(most, fabsf(x[i]));
     }
-    if (most == 0.0F || !isfinite(most)) return 0;
-    const float share = frexpf(most, &exponent);
-    const int k = (share <= 0.875F ? 9 : 8) - exponent;
-    return k > 127 ? 127 : k < -128 ? -128 : k;
+    return fp8_exponent(most, FP8_E4M3, EXPONENT_MOST);
 }
 
 static uint8_t *row_bytes(const kern_tensor *q, int64_t row)

@@ -130,22 +130,14 @@ typedef struct cuda_step_args {
     int64_t tensor_index, load_words;
 } cuda_step_args;
 
-// How an optimizer rounds the numbers that it stores. first_row: of the views in this rank's piece
-// of the weight, which is a vector unless is_matrix.
-typedef struct cuda_rounding {
-    const step_host *step;
-    int64_t first_row;
-    op_piece piece;
-    int32_t tensor_index, stochastic, is_matrix, unused;
-} cuda_rounding;
-
 typedef struct cuda_update_args {
     cuda_view grad, master, m, v, out[4]; // out: master, m, v, weight
     const step_block *step;
+    int64_t first_row;
     double beta1, beta2, lr_scale, decay;
-    cuda_rounding rounding;
+    op_piece piece;
     float eps;
-    int32_t unused;
+    int32_t tensor_index, stochastic, is_matrix;
 } cuda_update_args;
 
 // Muon (muon.cu). x: directions, then the matrix that becomes orthogonal, fp32. partial: sums of
@@ -154,11 +146,11 @@ typedef struct cuda_muon_args {
     cuda_view grad, master, m, x, out[3]; // out: master, m, weight
     double *partial;
     const step_block *step;
-    int64_t parts, row, column;
+    int64_t first_row, parts, row, column; // first_row: of grad in the weight
     double momentum, lr_scale, decay, size;
-    cuda_rounding rounding;
+    op_piece piece;
     float eps;
-    int32_t nesterov;
+    int32_t tensor_index, stochastic, nesterov;
 } cuda_muon_args;
 
 // ---- matrix products (gemm.cu) ------------------------------------------------------------------

@@ -3,18 +3,13 @@
 
 #include <math.h>
 
-enum { EXPONENT_BIAS = 128 };
+enum { EXPONENT_BIAS = 128, EXPONENT_MOST = 127 };
 
-// Returns k, so that the largest magnitude of a row times 2^k is at most 448 = 0.875 * 2^9.
 static int row_exponent(const kern_tensor *x, int64_t n)
 {
     double most = 0.0;
-    int exponent = 0;
     for (int64_t j = 0; j < x->dims[1]; j++) most = fmax(most, fabs(ref_get(x, n, j)));
-    if (most == 0.0 || !isfinite(most)) return 0;
-    const double share = frexp(most, &exponent);
-    const int k = (share <= 0.875 ? 9 : 8) - exponent;
-    return k > 127 ? 127 : k < -128 ? -128 : k;
+    return fp8_exponent((float)most, FP8_E4M3, EXPONENT_MOST);
 }
 
 status ref_narrow_rows(const kern_context *context, const kern_call *c)

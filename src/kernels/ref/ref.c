@@ -18,5 +18,10 @@ const kern_backend kern_backend_ref = {
             [OP_SAMPLE] = ref_sample_workspace,
             [OP_MUON] = ref_muon_workspace,
             [OP_MUON_UPDATE] = ref_muon_update_workspace,
+            [OP_MATMUL] = ref_fp8_workspace,
+            [OP_MATMUL_DX] = ref_fp8_workspace,
+            [OP_MATMUL_DW] = ref_fp8_workspace,
+            [OP_GROUPED_MATMUL] = ref_fp8_workspace,
+            [OP_GROUPED_MATMUL_DX] = ref_fp8_workspace,
         },
 };

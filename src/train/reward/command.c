@@ -57,14 +57,10 @@ static status check(const reward_context *x, text *warning)
     sandbox_result result;
     arena *a = NULL;
     TRY(arena_create("rewards", 0, &a));
-    text missing = {.a = a};
-    status st = sandbox_run(x->h, a, &spec, &job, 1, &result);
-    if (st == ST_OK) st = sandbox_missing(result.confined, &missing);
-    if (st == ST_OK && missing.length > 0) {
-        st = text_add(warning, "reward.command: on this machine the command %s", missing.bytes);
-    }
+    const status st = sandbox_run(x->h, a, &spec, &job, 1, &result);
+    const unsigned confined = st == ST_OK ? result.confined : 0;
     arena_destroy(a);
-    return st;
+    return st == ST_OK ? sandbox_missing(confined, warning) : st;
 }
 
 const reward_rule reward_command = {

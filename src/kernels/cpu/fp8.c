@@ -1,0 +1,103 @@
+// Operands of products in 8 bits (op/fp8.h): rounded into the workspace in their own type, which
+// holds the rounded numbers exactly. Stripes of 128 rows are the tasks; a stripe is worked on in
+// pieces of 128 columns, whose factors are found in one pass and used in a second one.
+#include "kernels/cpu/vec_call.h"
+#include "kernels/fp8_operands.h"
+
+#include <math.h>
+
+typedef struct fp8_job {
+    const cpu_vec *vec;
+    const kern_tensor *from, *to;
+    fp8_block block;
+    int64_t group, stripes; // rows of a matrix, and its stripes
+} fp8_job;
+
+enum { SIDE = FP8_BLOCK_SIZE };
+
+static float larger(float most, float x)
+{
+    return fabsf(x) <= most ? most : fabsf(x); // NaN stays
+}
+
+// Sets the largest magnitude of each row, of each column, or of all of them.
+static void most_of(const fp8_job *job, const int64_t at[2], const int64_t count[2],
+                    float most[SIDE])
+{
+    float x[SIDE], all = 0.0f;
+    for (int i = 0; i < SIDE; i++) most[i] = 0.0f;
+    for (int64_t i = 0; i < count[0]; i++) {
+        job->vec->cast(cpu_span_fp32(x), cpu_span_offset(tensor_row(job->from, at[0] + i), at[1]),
+                       count[1]);
+        if (job->block == FP8_OF_COLUMN) {
+            for (int64_t j = 0; j < count[1]; j++) most[j] = larger(most[j], x[j]);
+            continue;
+        }
+        for (int64_t j = 0; j < count[1]; j++) all = larger(all, x[j]);
+        most[i] = all;
+        if (job->block == FP8_OF_ROW) all = 0.0f;
+    }
+    for (int i = 0; i < SIDE && job->block == FP8_OF_SQUARE; i++) most[i] = all;
+}
+
+static void round_piece(const fp8_job *job, const int64_t at[2], const int64_t count[2])
+{
+    float most[SIDE], x[SIDE], scale[SIDE], inverse[SIDE];
+    int k[SIDE];
+    most_of(job, at, count, most);
+    for (int i = 0; i < SIDE; i++) k[i] = fp8_exponent(most[i], FP8_E4M3, FP8_EXPONENT_MOST);
+    for (int64_t i = 0; i < count[0]; i++) {
+        for (int j = 0; j < SIDE && (i == 0 || job->block == FP8_OF_ROW); j++) {
+            const int own = k[job->block == FP8_OF_COLUMN ? j : i];
+            scale[j] = fp8_power(own);
+            inverse[j] = fp8_power(-own);
+        }
+        job->vec->cast(cpu_span_fp32(x), cpu_span_offset(tensor_row(job->from, at[0] + i), at[1]),
+                       count[1]);
+        for (int64_t j = 0; j < count[1]; j++) {
+            x[j] = fp8_nearest(x[j] * scale[j], FP8_E4M3) * inverse[j];
+        }
+        job->vec->cast(cpu_span_offset(tensor_row(job->to, at[0] + i), at[1]), cpu_span_fp32(x),
+                       count[1]);
+    }
+}
+
+static void stripe_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const fp8_job *job = context;
+    const int64_t first = index / job->stripes * job->group, inside = index % job->stripes * SIDE;
+    const int64_t rows = min_i64(SIDE, job->group - inside), columns = job->from->dims[1];
+    for (int64_t j = 0; j < columns; j += SIDE) {
+        const int64_t at[2] = {first + inside, j}, count[2] = {rows, min_i64(SIDE, columns - j)};
+        round_piece(job, at, count);
+    }
+}
+
+const kern_call *cpu_fp8_operands(const kern_context *context, const kern_call *call,
+                                  kern_call *rounded)
+{
+    if (call->attrs.fp8 == FP8_NONE) return call;
+    ASSERT(call->workspace_bytes >= cpu_fp8_workspace(call, context->threads));
+    ASSERT(call->in[0].type == call->in[1].type && call->in[0].type != DTYPE_F16);
+    fp8_operands_move(call, call->in[0].type, rounded);
+    for (int i = 0; i < 2; i++) {
+        const int64_t group = fp8_group_rows(call, i);
+        fp8_job job = {.vec = cpu_vec_of(context->level),
+                       .from = &call->in[i],
+                       .to = &rounded->in[i],
+                       .block = fp8_block_of(call, i),
+                       .group = group,
+                       .stripes = (group + SIDE - 1) / SIDE};
+        kern_parallel(context->pool, call->in[i].dims[0] / group * job.stripes, stripe_task, &job);
+    }
+    return rounded;
+}
+
+int64_t cpu_fp8_workspace(const kern_call *call, int threads)
+{
+    const int64_t width = dtype_bytes(call->in[0].type);
+    (void)threads;
+    if (call->attrs.fp8 == FP8_NONE) return 0;
+    return fp8_operand_bytes(&call->in[0], width) + fp8_operand_bytes(&call->in[1], width);
+}

@@ -1,0 +1,53 @@
+// The operands of a product in 8 bits (op/fp8.h): their blocks, and where the rounded ones lie in
+// the workspace.
+#ifndef KERNELS_FP8_OPERANDS_H
+#define KERNELS_FP8_OPERANDS_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The numbers of an operand that share a factor: 128 of a row, 128 of a column, 128 x 128.
+typedef enum fp8_block { FP8_OF_ROW, FP8_OF_COLUMN, FP8_OF_SQUARE } fp8_block;
+
+// Blocks lie along the dim that a product sums over, so units for 8 bits multiply sums of 128 terms
+// by their factors.
+static inline fp8_block fp8_block_of(const kern_call *c, int operand)
+{
+    if (c->code == OP_MATMUL_DW) return FP8_OF_COLUMN;
+    return operand == 0 ? FP8_OF_ROW : FP8_OF_SQUARE;
+}
+
+// Returns the rows of an operand after which blocks begin anew: those of an expert's matrix.
+static inline int64_t fp8_group_rows(const kern_call *c, int operand)
+{
+    const bool has_experts = operand == 1 && c->attrs.experts > 0;
+    const int64_t rows = c->in[operand].dims[0];
+    return max_i64(has_experts ? rows / c->attrs.experts : rows, 1);
+}
+
+static inline int64_t fp8_operand_bytes(const kern_tensor *t, int64_t width)
+{
+    return align_up(t->dims[0] * t->dims[1] * width, ALIGN_TENSOR);
+}
+
+// Makes `out` the same call with operands of `type` in the workspace, which are still to be filled.
+static inline void fp8_operands_move(const kern_call *c, dtype type, kern_call *out)
+{
+    char *at = (char *)c->workspace;
+    *out = *c;
+    for (int i = 0; i < 2; i++) {
+        out->in[i].data = at;
+        out->in[i].type = type;
+        out->in[i].strides[0] = out->in[i].dims[1];
+        out->in[i].strides[1] = 1;
+        at += fp8_operand_bytes(&c->in[i], dtype_bytes(type));
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

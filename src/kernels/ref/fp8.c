@@ -1,0 +1,57 @@
+// Operands of products in 8 bits (op/fp8.h): rounded block by block into the workspace, as doubles.
+#include "kernels/fp8_operands.h"
+#include "kernels/ref/ref.h"
+
+static void block_round(const kern_tensor *from, const kern_tensor *to, const int64_t begin[2],
+                        const int64_t end[2])
+{
+    float most = 0.0f;
+    for (int64_t i = begin[0]; i < end[0]; i++) {
+        for (int64_t j = begin[1]; j < end[1]; j++) {
+            const float magnitude = fabsf((float)ref_get(from, i, j));
+            if (!(magnitude <= most)) most = magnitude; // NaN stays
+        }
+    }
+    const int k = fp8_exponent(most, FP8_E4M3, FP8_EXPONENT_MOST);
+    for (int64_t i = begin[0]; i < end[0]; i++) {
+        for (int64_t j = begin[1]; j < end[1]; j++) {
+            ref_put(to, i, j, (double)fp8_rounded((float)ref_get(from, i, j), k, FP8_E4M3));
+        }
+    }
+}
+
+static void operand_round(const kern_call *c, int operand, const kern_tensor *to)
+{
+    const kern_tensor *from = &c->in[operand];
+    const fp8_block block = fp8_block_of(c, operand);
+    const int64_t rows = from->dims[0], columns = from->dims[1];
+    const int64_t height = block == FP8_OF_ROW ? 1 : FP8_BLOCK_SIZE;
+    const int64_t width = block == FP8_OF_COLUMN ? 1 : FP8_BLOCK_SIZE;
+    const int64_t group = fp8_group_rows(c, operand);
+    for (int64_t first = 0; first < rows; first += group) {
+        for (int64_t i = first; i < first + group; i += height) {
+            for (int64_t j = 0; j < columns; j += width) {
+                const int64_t begin[2] = {i, j};
+                const int64_t end[2] = {min_i64(i + height, first + group),
+                                        min_i64(j + width, columns)};
+                block_round(from, to, begin, end);
+            }
+        }
+    }
+}
+
+const kern_call *ref_fp8_operands(const kern_call *c, kern_call *rounded)
+{
+    if (c->attrs.fp8 == FP8_NONE) return c;
+    fp8_operands_move(c, DTYPE_F64, rounded);
+    for (int i = 0; i < 2; i++) operand_round(c, i, &rounded->in[i]);
+    return rounded;
+}
+
+int64_t ref_fp8_workspace(const kern_call *c, int threads)
+{
+    const int64_t width = dtype_bytes(DTYPE_F64);
+    (void)threads;
+    if (c->attrs.fp8 == FP8_NONE) return 0;
+    return fp8_operand_bytes(&c->in[0], width) + fp8_operand_bytes(&c->in[1], width);
+}

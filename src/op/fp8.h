@@ -1,0 +1,109 @@
+// The arithmetic of 8-bit products: factors, and rounding to the numbers that 8 bits can hold.
+//
+// A recipe says for each operand of a product how its numbers share a factor, which is a power of
+// two:
+//
+//   block   DeepSeek-AI 2024, arXiv:2412.19437, section 3.3: all operands are e4m3. Activations and
+//           gradients have a factor for each 128 numbers along the dim that the product sums over,
+//           weights one for each 128 x 128 numbers. Each factor brings the largest magnitude of its
+//           block to 224 .. 448, the largest number of e4m3. No block depends on another one.
+//
+// A power of two rounds nothing, and an e4m3 number times a power of two is a bf16 number exactly.
+// So rounding the operands in place and multiplying them as bf16 is the product of the 8-bit
+// numbers, except for the order of its sums.
+#ifndef OP_FP8_H
+#define OP_FP8_H
+
+#include "base/base.h"
+
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fp8_recipe { FP8_NONE, FP8_BLOCK } fp8_recipe;
+typedef enum fp8_format { FP8_E4M3, FP8_E5M2 } fp8_format;
+
+enum {
+    FP8_BLOCK_SIZE = 128,
+    FP8_EXPONENT_MOST = 100 // of a factor: what it leaves is no subnormal number of bf16
+};
+
+static inline DEVICE_CODE uint32_t fp8_bits_of(float x)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+static inline DEVICE_CODE float fp8_float_of(uint32_t bits)
+{
+    float x = 0.0f;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+// Returns 2^k, for -126 <= k <= 127.
+static inline DEVICE_CODE float fp8_power(int k)
+{
+    return fp8_float_of((uint32_t)(k + 127) << 23);
+}
+
+// Returns the k, at most `limit`, for which `most` times 2^k is in the upper half of the
+// format: at most 448 = 0.875 * 2^9 of e4m3, 57344 = 0.875 * 2^16 of e5m2. 0 where most is 0,
+// infinite or NaN.
+static inline DEVICE_CODE int fp8_exponent(float most, fp8_format format, int limit)
+{
+    const uint32_t bits = fp8_bits_of(most) & 0x7fffffffu;
+    if (bits == 0 || bits >= 0x7f800000u) return 0;
+    const int top = format == FP8_E4M3 ? 9 : 16, exponent = (int)(bits >> 23) - 126;
+    const int k = top - ((bits & 0x7fffffu) > 0x600000u ? 1 : 0) - exponent;
+    return k > limit ? limit : k;
+}
+
+// Returns the nearest number of the format, ties to even. Beyond its largest number: that number.
+// Infinities become NaN, which the checks of gradients find.
+static inline DEVICE_CODE float fp8_nearest(float x, fp8_format format)
+{
+    const bool is_e4m3 = format == FP8_E4M3;
+    const uint32_t bits = fp8_bits_of(x), sign = bits & 0x80000000u;
+    const uint32_t cut = is_e4m3 ? 20 : 21, magnitude = bits & 0x7fffffffu;
+    const uint32_t rounded =
+        (magnitude + ((1u << (cut - 1)) - 1u) + (magnitude >> cut & 1u)) & ~((1u << cut) - 1u);
+    // Subnormal numbers are multiples of 2^-9 or 2^-16: as many as the last bit of the sum.
+    const float step = is_e4m3 ? 16384.0f : 128.0f, low = fp8_float_of(magnitude);
+    const uint32_t small = fp8_bits_of((low + step) - step);
+    const uint32_t least = is_e4m3 ? 0x3c800000u : 0x38800000u; // 2^-6, 2^-14
+    const uint32_t most = is_e4m3 ? 0x43e00000u : 0x47600000u;  // 448, 57344
+    uint32_t out = magnitude < least ? small : rounded;
+    out = out > most ? most : out;
+    out = magnitude >= 0x7f800000u ? 0x7fc00000u : out;
+    return fp8_float_of(out | sign);
+}
+
+// Returns the 8 bits of a number that fp8_nearest() returned.
+static inline DEVICE_CODE uint8_t fp8_code(float x, fp8_format format)
+{
+    const bool is_e4m3 = format == FP8_E4M3;
+    const uint32_t bits = fp8_bits_of(x), magnitude = bits & 0x7fffffffu;
+    const uint32_t sign = bits >> 24 & 0x80u, cut = is_e4m3 ? 20 : 21;
+    const uint32_t below = is_e4m3 ? 120u << 3 : 112u << 2; // the exponents that the format lacks
+    if (magnitude > 0x7f800000u) return (uint8_t)(sign | 0x7fu);
+    if (magnitude < (is_e4m3 ? 0x3c800000u : 0x38800000u)) {
+        return (uint8_t)(sign |
+                         (uint32_t)(fp8_float_of(magnitude) * (is_e4m3 ? 512.0f : 65536.0f)));
+    }
+    return (uint8_t)(sign | ((magnitude >> cut) - below));
+}
+
+// Returns x as it is after its factor 2^k, 8 bits and 2^-k.
+static inline DEVICE_CODE float fp8_rounded(float x, int k, fp8_format format)
+{
+    return fp8_nearest(x * fp8_power(k), format) * fp8_power(-k);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
