@@ -2,7 +2,8 @@
 # resilience.mode=live on hosts that share no memory: network namespaces behind a bridge, with a launcher and a
 # rank each. Two hosts, a rank on the second is killed. Five hosts, cut into two (with the one that leads) and
 # three: the three go on, the two end their ranks, and after the cut all five train; one history, the digest of
-# one process.
+# one process. Three hosts: one is lost with its launcher, and `train RUN --join` takes its place on a host with
+# another address. `chaos` on three hosts ends two of them, one after the other, and a rank of the third.
 set -u
 . tests/support/named.sh
 skip() { echo "skipped: $1"; exit 77; }
@@ -77,6 +78,49 @@ same "a rank of the second host is killed: exit codes" "$codes" " 0 0"
 same "a rank of the second host is killed: the digest of one process" "$(digest two)" "$(digest one)"
 says "a rank of the second host is killed: told" two/metrics.jsonl '"event": "lost", "rank": 1, "epoch": 1, "ranks": 2'
 says "between hosts" two/run.json '"transport": "ucx"'
+
+join_elsewhere() { # a launcher of host 1 and its ranks end; host 3, with another address, takes the place
+    wait_step moved 15
+    for pid in $(pgrep -f "run.dir=$dir/moved "); do
+        [ "$(nsenter -t "$pid" -u hostname)" = host-1 ] && kill -9 "$pid"
+    done 2>/dev/null
+    for _ in $(seq 600); do grep -q '"epoch": 1, "ranks": 2' moved/metrics.jsonl && break; sleep 0.05; done
+    HOST=host-3 TRIREME_KEY=key UCX_TLS=tcp timeout -k 5 300 ip netns exec ${u}3 unshare --uts --pid --fork --mount-proc \
+        --kill-child bash -c 'hostname $HOST; exec "$@"' - "$trireme" train moved --join >moved.join 2>&1
+    echo "$?" >moved.code
+}
+code "one process, for three" 0 "$trireme" train demo run.dir="$dir/third" $keys train.global_batch=6 train.steps=200
+join_elsewhere &
+hosts 3 moved train.global_batch=6 train.steps=200
+wait $! 2>/dev/null
+wait
+same "another host takes the place: exit codes" "$codes $(cat moved.code)" " 0 137 0 0"
+same "another host takes the place: the digest of one process" "$(digest moved)" "$(digest third)"
+says "another host takes the place: told" moved/metrics.jsonl '"event": "joined", .*"ranks": 3'
+
+printf '4 host\n' >host0
+printf '9 kill\n' >host1
+printf '14 host\n' >host2
+port=$((port + 1))
+pids=()
+for i in 0 1 2; do
+    RANK=$i LOCAL_RANK=$i WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TRIREME_KEY=key timeout 300 \
+        "$trireme" chaos demo run.dir="$dir/shaken" $keys train.global_batch=6 train.steps=1500 layout.dp=3 layout.zero=1 \
+        resilience.mode=live resilience.buddy.ranks=1 --schedule host$i --json >"chaos.$i" 2>&1 &
+    pids+=($!)
+done
+codes=
+for pid in "${pids[@]}"; do
+    wait "$pid"
+    codes+=" $?"
+done
+cat chaos.0 chaos.1 chaos.2 >out
+: >err
+code "one process, for chaos" 0 "$trireme" train demo run.dir="$dir/calm" $keys train.global_batch=6 train.steps=1500
+same "chaos on three hosts: exit codes" "$codes" " 0 0 0"
+same "chaos on three hosts: the digest of one process" "$(digest shaken)" "$(digest calm)"
+says "chaos on three hosts: losses" chaos.0 '"faults": 1, .*"losses": 3'
+says "chaos on three hosts: they come back" shaken/metrics.jsonl '"ranks": 3'
 
 code "one process, longer" 0 "$trireme" train demo run.dir="$dir/long" $keys train.steps=90
 cut_and_heal() {

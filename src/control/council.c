@@ -3,7 +3,10 @@
 //   link m    the connection to member m: the member with the larger number connects. While it
 //             is unproven it is one of `strangers`, which has no number yet.
 //   frame     CONTROL_MSG_COUNCIL: a message of the machine, for ENTRY with the record's bytes, or
-//             a report of the sender
+//             a report of the sender; each with the incarnation of the sender, and that of the
+//             receiver as the sender knows it
+//   seat m    before the owner's bytes of a record: the incarnation of member m, and its address
+//             if it has moved
 //
 // Only the newest entry and the newest agreed one are kept, each with its bytes.
 #include "control/council.h"
@@ -15,6 +18,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -25,7 +29,9 @@ enum {
     STRANGERS = 8,
     LINKS = MEMBERS + STRANGERS,
     READ_BYTES = 64 << 10,
-    HEAD_BYTES = 40,
+    HEAD_BYTES = 56,
+    SEAT_BYTES = 8 + CONTROL_SEAT_BYTES,
+    BLOB_BYTES = MEMBERS * SEAT_BYTES + CONTROL_RECORD_BYTES,
     TELL = CONTROL_QUORUM_KINDS, // kind of a frame with a report
     OUT_LIMIT = 1 << 20,
     CONNECT_MS = 100
@@ -37,11 +43,12 @@ static const int64_t retry_ns = INT64_C(500000000); // between two tries to conn
 static const int64_t draw_ns = INT64_C(400000000);  // members time out at different times
 static const int64_t turn_ns = INT64_C(30000000);   // the same after a leader's end was seen
 static const int64_t linger_ns = INT64_C(1000000000);
+static const int64_t never_ns = INT64_C(10000000000); // a member that was never heard is lost then
 
 typedef struct blob {
     uint64_t name;
     int64_t bytes;
-    uint8_t *at; // CONTROL_RECORD_BYTES
+    uint8_t *at; // [BLOB_BYTES] seats, then the owner's record
 } blob;
 
 typedef struct line {
@@ -56,8 +63,10 @@ typedef struct line {
 typedef struct member {
     int64_t heard_at, retry_at;
     bool was_heard, has_ended; // its connection has ended
+    uint64_t incarnation;      // of the frames that come from it
     int64_t told_bytes;
-    uint8_t *told; // CONTROL_TOLD_BYTES
+    uint8_t *told;                    // CONTROL_TOLD_BYTES
+    char address[CONTROL_SEAT_BYTES]; // where it listens
 } member;
 
 struct control_council {
@@ -70,7 +79,8 @@ struct control_council {
     control_quorum_message out[CONTROL_QUORUM_OUT];
     member members[MEMBERS];
     blob newest, agreed;
-    bool is_stopping;
+    bool is_stopping, is_replaced;
+    uint64_t incarnation;
     int64_t majority_at; // when a majority was heard last
     // The thread alone uses these:
     int listen_fd, wake_fd;
@@ -85,6 +95,11 @@ static int64_t now_of(const control_council *c)
     return c->config.h->api->monotonic_ns(c->config.h);
 }
 
+static int64_t drawn(control_council *c)
+{
+    return (int64_t)(rng_word((uint64_t)c->config.self, 3, c->draws++) % (uint32_t)draw_ns);
+}
+
 static void wake(control_council *c)
 {
     const uint64_t one = 1;
@@ -92,12 +107,57 @@ static void wake(control_council *c)
     (void)n;
 }
 
+// ---- seats --------------------------------------------------------------------------------------
+
+static const uint8_t *seat_of(const blob *b, int m)
+{
+    return b->at + (ptrdiff_t)m * SEAT_BYTES;
+}
+
+static uint64_t incarnation_of(const blob *b, int m)
+{
+    return b->bytes > 0 ? control_get64(seat_of(b, m)) : 0;
+}
+
+static bool is_admitted(const control_council *c, int m)
+{
+    const uint64_t incarnation = m == c->config.self ? c->incarnation : c->members[m].incarnation;
+    return incarnation == incarnation_of(&c->newest, m);
+}
+
+// A incarnation that no other process has, later than `other`.
+static status incarnation_choose(control_council *c, uint64_t other)
+{
+    uint32_t word = 0;
+    const host *h = c->config.h;
+    TRY(h->api->random_fill(h, &word, (int64_t)sizeof(word)));
+    c->incarnation = other + 1 + word;
+    return ST_OK;
+}
+
+// The others know a process of this incarnation as this member.
+static void incarnation_told(control_council *c, uint64_t incarnation)
+{
+    if (incarnation <= c->incarnation || c->is_replaced) return;
+    if (c->q.is_back) {
+        if (incarnation_choose(c, incarnation) != ST_OK) error_clear(); // another try follows
+        return;
+    }
+    control_quorum_retire(&c->q);
+    c->is_replaced = true;
+}
+
+static int64_t prefix_bytes(const control_council *c)
+{
+    return (int64_t)c->config.count * SEAT_BYTES;
+}
+
 // ---- lines --------------------------------------------------------------------------------------
 
 static void line_begin(control_council *c, line *l, int fd, bool is_ours, int64_t now)
 {
     *l = (line){.fd = fd, .is_ours = is_ours, .member = -1, .since = now};
-    control_stream_init(&l->stream, CONTROL_RECORD_BYTES + HEAD_BYTES, OUT_LIMIT);
+    control_stream_init(&l->stream, BLOB_BYTES + HEAD_BYTES, OUT_LIMIT);
     control_handshake_begin(&l->handshake, c->config.key, c->config.job, 0);
 }
 
@@ -159,7 +219,8 @@ static bool hello_take(control_council *c, line *l, const uint8_t *frame)
         return true;
     }
     if (!l->has_claimed) {
-        if (m.type != CONTROL_HELLO || m.rank <= c->config.self) return false;
+        // A member that has moved connects to all.
+        if (m.type != CONTROL_HELLO || m.rank < 0 || m.rank == c->config.self) return false;
         l->has_claimed = true;
         l->member = m.rank;
         hello_send(c, l, CONTROL_CHALLENGE);
@@ -175,13 +236,19 @@ static bool hello_take(control_council *c, line *l, const uint8_t *frame)
 static void frame_send(control_council *c, int to, const uint8_t *head, control_span body)
 {
     line *l = &c->lines[to];
-    if (l->fd < 0 || !l->has_proved) return;
+    if (l->fd < 0 || !l->has_proved || c->is_replaced) return;
     if (control_stream_put(&l->stream, CONTROL_MSG_COUNCIL, (control_span){head, HEAD_BYTES},
                            body) == ST_OK) {
         return;
     }
     error_clear(); // it does not read
     link_end(c, to, now_of(c));
+}
+
+static void incarnations_put(const control_council *c, int to, uint8_t *head)
+{
+    control_put64(head + 40, c->incarnation);
+    control_put64(head + 48, incarnation_of(&c->newest, to));
 }
 
 static void message_send(control_council *c, const control_quorum_message *m)
@@ -193,6 +260,7 @@ static void message_send(control_council *c, const control_quorum_message *m)
     control_put64(head + 16, m->entry.term);
     control_put64(head + 24, m->entry.index);
     control_put64(head + 32, m->entry.value);
+    incarnations_put(c, m->to, head);
     const bool has_body = m->kind == CONTROL_QUORUM_ENTRY && m->entry.index > 0;
     ASSERT(!has_body || m->entry.value == c->newest.name);
     frame_send(c, m->to, head,
@@ -201,18 +269,37 @@ static void message_send(control_council *c, const control_quorum_message *m)
 
 static void report_send(control_council *c, int to)
 {
-    uint8_t head[HEAD_BYTES] = {0};
+    uint8_t head[HEAD_BYTES] = {0}, body[CONTROL_SEAT_BYTES + CONTROL_TOLD_BYTES];
     const member *self = &c->members[c->config.self];
     control_put32(head, TELL);
-    frame_send(c, to, head, (control_span){self->told, self->told_bytes});
+    incarnations_put(c, to, head);
+    memcpy(body, self->address, CONTROL_SEAT_BYTES);
+    if (self->told_bytes > 0)
+        memcpy(body + CONTROL_SEAT_BYTES, self->told, (size_t)self->told_bytes);
+    frame_send(c, to, head, (control_span){body, CONTROL_SEAT_BYTES + self->told_bytes});
 }
 
 static void blob_set(blob *b, uint64_t name, const void *bytes, int64_t count)
 {
-    ASSERT(count <= CONTROL_RECORD_BYTES);
+    ASSERT(count <= BLOB_BYTES);
     b->name = name;
     b->bytes = count;
     if (count > 0) memcpy(b->at, bytes, (size_t)count);
+}
+
+// The newest entry says which process is which member.
+static void seats_take(control_council *c)
+{
+    const int self = c->config.self;
+    for (int m = 0; m < c->config.count && c->newest.bytes > 0; m++) {
+        const uint8_t *seat = seat_of(&c->newest, m);
+        if (m == self || seat[8] == 0) continue;
+        memcpy(c->members[m].address, seat + 8, CONTROL_SEAT_BYTES);
+        c->members[m].address[CONTROL_SEAT_BYTES - 1] = '\0';
+    }
+    incarnation_told(c, incarnation_of(&c->newest, self));
+    if (c->q.is_back && c->agreed.bytes > 0 && incarnation_of(&c->agreed, self) == c->incarnation)
+        control_quorum_admit(&c->q);
 }
 
 // After each event of the machine: the agreed bytes follow it, and its messages are sent.
@@ -223,8 +310,19 @@ static void machine_follow(control_council *c)
         c->agreed.name != c->newest.name) {
         blob_set(&c->agreed, c->newest.name, c->newest.at, c->newest.bytes);
     }
+    seats_take(c);
     for (int i = 0; i < c->q.out_count; i++) message_send(c, &c->out[i]);
     c->q.out_count = 0;
+}
+
+static bool report_take(member *m, const uint8_t *body, int64_t count)
+{
+    const int64_t told = count - CONTROL_SEAT_BYTES;
+    if (told < 0 || told > CONTROL_TOLD_BYTES || body[CONTROL_SEAT_BYTES - 1] != 0) return false;
+    if (m->incarnation > 0) memcpy(m->address, body, CONTROL_SEAT_BYTES);
+    m->told_bytes = told;
+    if (told > 0) memcpy(m->told, body + CONTROL_SEAT_BYTES, (size_t)told);
+    return true;
 }
 
 static bool frame_take(control_council *c, int from, const control_frame *f, int64_t now)
@@ -234,15 +332,16 @@ static bool frame_take(control_council *c, int from, const control_frame *f, int
     const uint32_t kind = control_get32(f->payload);
     const int64_t count = f->bytes - HEAD_BYTES;
     const uint8_t *body = f->payload + HEAD_BYTES;
+    const uint64_t incarnation = control_get64(f->payload + 40);
+    incarnation_told(c, control_get64(f->payload + 48));
+    // Another process has its place, which it learns from what it is sent.
+    if (incarnation < incarnation_of(&c->newest, from) || incarnation < m->incarnation) return true;
+    if (incarnation > m->incarnation) m->told_bytes = 0;
+    m->incarnation = incarnation;
     m->heard_at = now;
     m->was_heard = true;
     m->has_ended = false;
-    if (kind == TELL) {
-        if (count > CONTROL_TOLD_BYTES) return false;
-        m->told_bytes = count;
-        if (count > 0) memcpy(m->told, body, (size_t)count);
-        return true;
-    }
+    if (kind == TELL) return report_take(m, body, count);
     if (kind >= TELL || control_get32(f->payload + 4) > 1) return false;
     const control_quorum_message q = {.kind = (control_quorum_kind)kind,
                                       .from = from,
@@ -254,15 +353,14 @@ static bool frame_take(control_council *c, int from, const control_frame *f, int
                                                 .value = control_get64(f->payload + 32)}};
     const bool has_body = q.kind == CONTROL_QUORUM_ENTRY && q.entry.index > 0;
     if (has_body != (count > 0) || q.entry.term > q.term + 1) return false;
+    if (has_body && (count < prefix_bytes(c) || count > BLOB_BYTES)) return false;
     if (has_body && hash64(body, count, q.entry.index) != q.entry.value) return false;
     const bool is_taken = control_quorum_handle(&c->q, &q);
     if (has_body && is_taken && c->q.entry.value == q.entry.value &&
         c->newest.name != q.entry.value)
         blob_set(&c->newest, q.entry.value, body, count);
     if (q.kind == CONTROL_QUORUM_ENTRY && is_taken) { // the leader was heard
-        c->timeout_at =
-            now + silence_ns +
-            (int64_t)(rng_word((uint64_t)c->config.self, 3, c->draws++) % (uint32_t)draw_ns);
+        c->timeout_at = now + silence_ns + drawn(c);
     }
     machine_follow(c);
     return true;
@@ -355,13 +453,20 @@ static void accept_some(control_council *c, int64_t now)
     }
 }
 
-// Connects to members with smaller numbers. The lock is not held, because it may take a while.
+// Connects to members with smaller numbers, and if it has moved to each one that does not know it
+// yet. The lock is not held, because it may take a while.
 static void connect_some(control_council *c)
 {
-    for (int m = 0; m < c->config.self; m++) {
+    for (int m = 0; m < c->config.count && !c->is_replaced; m++) {
+        char address[CONTROL_SEAT_BYTES];
         int fd = -1;
-        if (c->lines[m].fd >= 0 || now_of(c) < c->members[m].retry_at) continue;
-        if (control_connect(c->config.addresses[m], CONNECT_MS, &fd) != ST_OK) {
+        if (m == c->config.self || c->lines[m].fd >= 0 || now_of(c) < c->members[m].retry_at)
+            continue;
+        if (m > c->config.self && (!c->config.is_moved || c->members[m].was_heard)) continue;
+        (void)pthread_mutex_lock(&c->lock);
+        memcpy(address, c->members[m].address, sizeof(address));
+        (void)pthread_mutex_unlock(&c->lock);
+        if (control_connect(address, CONNECT_MS, &fd) != ST_OK) {
             error_clear();
             c->members[m].retry_at = now_of(c) + retry_ns;
             return; // the rest of the work must not wait for several
@@ -386,7 +491,7 @@ static bool is_heard(const control_council *c, int m, int64_t now)
 static bool majority_heard(const control_council *c, int64_t now)
 {
     int n = 0;
-    for (int m = 0; m < c->config.count; m++) n += is_heard(c, m, now);
+    for (int m = 0; m < c->config.count; m++) n += is_heard(c, m, now) && is_admitted(c, m);
     return n >= control_quorum_majority(c->config.count);
 }
 
@@ -407,9 +512,34 @@ static void leader_watch(control_council *c, int64_t now)
     if (now < c->timeout_at || c->q.role == CONTROL_LEADS) return;
     control_quorum_timeout(&c->q);
     machine_follow(c);
-    c->timeout_at =
-        now + silence_ns / 4 +
-        (int64_t)(rng_word((uint64_t)c->config.self, 3, c->draws++) % (uint32_t)draw_ns);
+    c->timeout_at = now + silence_ns / 4 + drawn(c);
+}
+
+// The leader: a record with the incarnations of all that are heard, and the owner's bytes as they
+// were.
+static void admit_some(control_council *c, int64_t now)
+{
+    bool is_new = false;
+    if (!control_quorum_may_propose(&c->q)) return;
+    for (int m = 0; m < c->config.count; m++) {
+        member *x = &c->members[m];
+        if (m == c->config.self || !is_heard(c, m, now) ||
+            x->incarnation <= incarnation_of(&c->newest, m))
+            continue;
+        if (c->newest.bytes == 0) { // before the first record
+            memset(c->newest.at, 0, (size_t)prefix_bytes(c));
+            c->newest.bytes = prefix_bytes(c);
+        }
+        uint8_t *seat = c->newest.at + (ptrdiff_t)m * SEAT_BYTES;
+        control_put64(seat, x->incarnation);
+        memcpy(seat + 8, x->address, CONTROL_SEAT_BYTES);
+        is_new = true;
+    }
+    if (!is_new) return;
+    c->newest.name = hash64(c->newest.at, c->newest.bytes, c->q.entry.index + 1);
+    const bool is_begun = control_quorum_propose(&c->q, c->newest.name);
+    ASSERT(is_begun);
+    machine_follow(c);
 }
 
 static void tick(control_council *c, int64_t now)
@@ -426,6 +556,7 @@ static void tick(control_council *c, int64_t now)
     }
     if (now < c->beat_at) return;
     c->beat_at = now + beat_ns;
+    admit_some(c, now);
     control_quorum_beat(&c->q);
     machine_follow(c);
     for (int m = 0; m < c->config.count; m++) report_send(c, m);
@@ -511,13 +642,19 @@ static status prepare(control_council *c)
     const control_council_config *g = &c->config;
     const int64_t now = now_of(c);
     TRY(control_self(g->h, &c->self));
-    control_quorum_init(&c->q, g->self, g->count, c->out);
-    c->newest.at = malloc(CONTROL_RECORD_BYTES);
-    c->agreed.at = malloc(CONTROL_RECORD_BYTES);
+    if (g->is_back) {
+        control_quorum_return(&c->q, g->self, g->count, c->out);
+        TRY(incarnation_choose(c, 0));
+    } else {
+        control_quorum_init(&c->q, g->self, g->count, c->out);
+    }
+    c->newest.at = malloc(BLOB_BYTES);
+    c->agreed.at = malloc(BLOB_BYTES);
     bool has_all = c->newest.at != NULL && c->agreed.at != NULL;
     for (int m = 0; m < g->count; m++) {
         c->members[m] = (member){.heard_at = now, .told = malloc(CONTROL_TOLD_BYTES)};
         has_all = has_all && c->members[m].told != NULL;
+        (void)snprintf(c->members[m].address, CONTROL_SEAT_BYTES, "%s", g->addresses[m]);
     }
     if (!has_all) return fail(ST_NO_MEMORY, "no memory for a council of %d", g->count);
     TRY(fault_point("control.council.start"));
@@ -575,20 +712,26 @@ void control_council_look(control_council *c, control_council_view *out)
 {
     (void)pthread_mutex_lock(&c->lock);
     const int64_t now = now_of(c);
-    *out = (control_council_view){
-        .leads = c->q.role == CONTROL_LEADS,
-        .leader = c->q.leader,
-        .index = c->agreed.name != 0 ? c->q.agreed.index : 0,
-        .term = c->q.term,
-        .cut_ns = majority_heard(c, now) ? 0 : max_i64(now - c->majority_at, 1)};
+    *out = (control_council_view){.leads = c->q.role == CONTROL_LEADS,
+                                  .leader = c->q.leader,
+                                  .index = c->agreed.name != 0 ? c->q.agreed.index : 0,
+                                  .term = c->q.term,
+                                  .cut_ns =
+                                      majority_heard(c, now) ? 0 : max_i64(now - c->majority_at, 1),
+                                  .is_admitted = !c->q.is_back,
+                                  .is_replaced = c->is_replaced};
+    for (int m = 0; m < c->config.count; m++) {
+        out->is_heard = out->is_heard || (m != c->config.self && is_heard(c, m, now));
+    }
     (void)pthread_mutex_unlock(&c->lock);
 }
 
 int64_t control_council_record(control_council *c, void *out)
 {
     (void)pthread_mutex_lock(&c->lock);
-    const int64_t bytes = c->agreed.name != 0 ? c->agreed.bytes : 0;
-    if (bytes > 0) memcpy(out, c->agreed.at, (size_t)bytes);
+    const int64_t prefix = prefix_bytes(c);
+    const int64_t bytes = c->agreed.name != 0 ? c->agreed.bytes - prefix : 0;
+    if (bytes > 0) memcpy(out, c->agreed.at + prefix, (size_t)bytes);
     (void)pthread_mutex_unlock(&c->lock);
     return bytes;
 }
@@ -597,12 +740,15 @@ bool control_council_propose(control_council *c, const void *record, int64_t byt
 {
     ASSERT(bytes > 0 && bytes <= CONTROL_RECORD_BYTES);
     (void)pthread_mutex_lock(&c->lock);
-    const control_quorum *q = &c->q;
-    const uint64_t name = hash64(record, bytes, q->entry.index + 1);
-    const bool may = q->role == CONTROL_LEADS && q->agreed.index == q->entry.index &&
-                     q->agreed.term == q->entry.term && name != 0;
-    if (may) blob_set(&c->newest, name, record, bytes); // before the machine sends it
-    const bool is_begun = may && control_quorum_propose(&c->q, name);
+    const int64_t prefix = prefix_bytes(c);
+    const bool may = control_quorum_may_propose(&c->q);
+    if (may) { // before the machine sends it
+        if (c->newest.bytes == 0) memset(c->newest.at, 0, (size_t)prefix);
+        memcpy(c->newest.at + prefix, record, (size_t)bytes);
+        c->newest.bytes = prefix + bytes;
+        c->newest.name = hash64(c->newest.at, c->newest.bytes, c->q.entry.index + 1);
+    }
+    const bool is_begun = may && control_quorum_propose(&c->q, c->newest.name);
     machine_follow(c);
     (void)pthread_mutex_unlock(&c->lock);
     if (is_begun) wake(c);
@@ -628,7 +774,16 @@ int64_t control_council_told(control_council *c, int m, void *out, bool *is_lost
     const member *x = &c->members[m];
     if (x->told_bytes > 0) memcpy(out, x->told, (size_t)x->told_bytes);
     const int64_t bytes = x->told_bytes;
-    *is_lost = x->was_heard && !is_heard(c, m, now_of(c));
+    const int64_t now = now_of(c);
+    *is_lost = !is_heard(c, m, now) && (x->was_heard || now - x->heard_at > never_ns);
     (void)pthread_mutex_unlock(&c->lock);
     return bytes;
+}
+
+void control_council_address(control_council *c, int m, char out[CONTROL_SEAT_BYTES])
+{
+    ASSERT(m >= 0 && m < c->config.count);
+    (void)pthread_mutex_lock(&c->lock);
+    memcpy(out, c->members[m].address, CONTROL_SEAT_BYTES);
+    (void)pthread_mutex_unlock(&c->lock);
 }

@@ -42,12 +42,25 @@ void control_quorum_check(const control_quorum *q)
     ASSERT(q->agreed.index <= q->entry.index);
     ASSERT(q->role != CONTROL_LEADS || q->leader == q->self);
     ASSERT(q->role != CONTROL_LEADS || q->entry.index == 0 || q->entry.term == q->term);
+    ASSERT(!q->is_back || q->role == CONTROL_FOLLOWS);
 }
 
 void control_quorum_init(control_quorum *q, int self, int count, control_quorum_message *out)
 {
     *q = (control_quorum){.self = self, .count = count, .voted = -1, .leader = -1, .out = out};
     control_quorum_check(q);
+}
+
+void control_quorum_return(control_quorum *q, int self, int count, control_quorum_message *out)
+{
+    control_quorum_init(q, self, count, out);
+    q->is_back = true;
+}
+
+void control_quorum_admit(control_quorum *q)
+{
+    ASSERT(q->agreed.index > 0);
+    q->is_back = false;
 }
 
 // Drops the message if the owner has not emptied the queue: a message may be lost at any time.
@@ -107,7 +120,7 @@ static void ask(control_quorum *q)
 
 void control_quorum_timeout(control_quorum *q)
 {
-    if (q->role == CONTROL_LEADS) return;
+    if (q->role == CONTROL_LEADS || q->is_back) return;
     q->role = CONTROL_PROBES;
     q->leader = -1;
     q->yes = UINT64_C(1) << q->self;
@@ -125,9 +138,14 @@ void control_quorum_retire(control_quorum *q)
     if (q->role == CONTROL_LEADS) follow(q, q->term, -1);
 }
 
+bool control_quorum_may_propose(const control_quorum *q)
+{
+    return q->role == CONTROL_LEADS && is_agreed(q);
+}
+
 bool control_quorum_propose(control_quorum *q, uint64_t value)
 {
-    if (q->role != CONTROL_LEADS || !is_agreed(q)) return false;
+    if (!control_quorum_may_propose(q)) return false;
     q->entry = (control_quorum_entry){.term = q->term, .index = q->entry.index + 1, .value = value};
     q->yes = UINT64_C(1) << q->self;
     control_quorum_beat(q);
@@ -139,7 +157,7 @@ bool control_quorum_propose(control_quorum *q, uint64_t value)
 
 static void on_probe(control_quorum *q, const control_quorum_message *m)
 {
-    const bool is_yes = q->leader < 0 && !is_older(&m->entry, &q->entry);
+    const bool is_yes = !q->is_back && q->leader < 0 && !is_older(&m->entry, &q->entry);
     if (m->term > q->term) {
         send(q, CONTROL_QUORUM_PROBED, m->from, m->term, is_yes);
     } else { // tells it of the term
@@ -149,7 +167,7 @@ static void on_probe(control_quorum *q, const control_quorum_message *m)
 
 static void on_ask(control_quorum *q, const control_quorum_message *m)
 {
-    const bool is_free = q->voted < 0 || q->voted == m->from;
+    const bool is_free = !q->is_back && (q->voted < 0 || q->voted == m->from);
     const bool is_yes = is_free && !is_older(&m->entry, &q->entry);
     if (is_yes) q->voted = m->from;
     send(q, CONTROL_QUORUM_VOTED, m->from, q->term, is_yes);
@@ -162,7 +180,7 @@ static void on_entry(control_quorum *q, const control_quorum_message *m)
     follow(q, m->term, m->from);
     if (!is_late) q->entry = m->entry;
     if (!is_late && m->is_yes) q->agreed = m->entry;
-    send(q, CONTROL_QUORUM_TAKEN, m->from, q->term, !is_late);
+    send(q, CONTROL_QUORUM_TAKEN, m->from, q->term, !is_late && !q->is_back);
 }
 
 static void on_answer(control_quorum *q, const control_quorum_message *m)

@@ -15,6 +15,15 @@
 // its own term before it counts who has it. So for each index at most one value is ever agreed, and
 // every member that hears of an index hears of the same value, also one that was stopped or cut off
 // meanwhile.
+//
+// A member has no storage, so one that crashed has forgotten its votes and its entry. When it is
+// back it only listens (`is_back`): it has no vote, and what it takes does not count. The owner
+// admits it again (control_quorum_admit) when a value is agreed that was proposed after its return
+// and names it. That is safe. A majority Q without the member has taken that entry, in a term t. A
+// candidate that may still count a vote of the member's earlier incarnation asked before the entry
+// was proposed; so each member of Q has either voted for it before it took the entry, and then its
+// term is t at most, or refuses it, because its entry is older. For the same reason the member's
+// vote in t or before, which it has forgotten, cannot be given twice: its entry is of term t.
 #ifndef CONTROL_QUORUM_H
 #define CONTROL_QUORUM_H
 
@@ -64,6 +73,7 @@ typedef struct control_quorum {
     int leader; // of this term, as far as this member knows; -1: unknown
     control_quorum_entry entry;
     control_quorum_entry agreed; // the newest entry that is known to be agreed
+    bool is_back;                // it has forgotten its votes and is not admitted yet
     uint64_t yes;                // bit m: member m said yes to the question of this role
     // Messages to send, which the owner takes and empties: `out` has CONTROL_QUORUM_OUT places.
     control_quorum_message *out;
@@ -71,12 +81,17 @@ typedef struct control_quorum {
 } control_quorum;
 
 void control_quorum_init(control_quorum *q, int self, int count, control_quorum_message *out);
+// The member is back after a crash, and is admitted again.
+void control_quorum_return(control_quorum *q, int self, int count, control_quorum_message *out);
+void control_quorum_admit(control_quorum *q);
 void control_quorum_timeout(control_quorum *q);
 void control_quorum_beat(control_quorum *q);
 void control_quorum_retire(control_quorum *q);
 // False, with no effect: the message is of an earlier term, or its leader lies behind.
 bool control_quorum_handle(control_quorum *q, const control_quorum_message *m);
-// The leader proposes the next value. False: this member does not lead, or an entry is on its way.
+// Whether this member leads and no entry is on its way.
+bool control_quorum_may_propose(const control_quorum *q);
+// The leader proposes the next value. False: it may not.
 bool control_quorum_propose(control_quorum *q, uint64_t value);
 
 int control_quorum_majority(int count);

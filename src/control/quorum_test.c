@@ -1,13 +1,17 @@
 // Members that agree by majority, explored.
 //
 //   all      every order of messages, timeouts, crashes and lost connections of three members, two
-//            of which may crash, up to a number of each; each state is checked once
+//            of which may crash and come back, up to a number of each; each state is checked once
 //   random   three to seven members by seeds: messages late, lost, overtaken and repeated, members
-//            that crash, stop and go on, and groups that are cut off and come back
+//            that crash and come back, stop and go on, and groups that are cut off and come back
+//
+// A value is a number and the incarnation of each member, counted from 0: a leader proposes one
+// with the new incarnation of a member that is back, which admits it. What its earlier incarnation
+// sent may come later.
 //
 // Safety, after each event: a term has one leader, an index one value, a member's agreed index
-// never falls, and a message of an earlier term changes nothing. Progress: when the faults are over
-// and a majority lives, it agrees on another value.
+// never falls until it crashes, and a message of an earlier term changes nothing. Progress: when
+// the faults are over and a majority lives, it agrees on another value and admits who is back.
 #include "control/quorum.h"
 
 #include "base/hash.h"
@@ -25,6 +29,36 @@
 typedef control_quorum_message message;
 
 enum { MEMBERS_MAX = 7, TERMS_MAX = 4096, VALUES_MAX = 4096 };
+
+enum { INCARNATION_BITS = 4, NUMBER_BITS = 16 };
+
+static uint64_t number_of(uint64_t value)
+{
+    return value & ((UINT64_C(1) << NUMBER_BITS) - 1);
+}
+
+static int incarnation_of(uint64_t value, int m)
+{
+    return (int)(value >> (NUMBER_BITS + INCARNATION_BITS * m) & 15U);
+}
+
+// The leader's next value: another number, or the incarnations of members that are back. False:
+// none.
+static bool propose(control_quorum *q, uint64_t number, const int *incarnations, int count)
+{
+    uint64_t value = number;
+    for (int m = 0; m < count; m++)
+        value |= (uint64_t)incarnations[m] << (NUMBER_BITS + INCARNATION_BITS * m);
+    return control_quorum_propose(q, value);
+}
+
+// The owner of a member that is back admits it when the agreed value names its incarnation.
+static void admit_if_named(control_quorum *q, int incarnation)
+{
+    if (q->is_back && q->agreed.index > 0 &&
+        incarnation_of(q->agreed.value, q->self) == incarnation)
+        control_quorum_admit(q);
+}
 
 // ---- safety -------------------------------------------------------------------------------------
 
@@ -69,7 +103,7 @@ enum { THREE = 3, LINE_MAX = 5, SEEN_BITS = 21, NIGHT_BITS = 25, SMALL = 16 };
 static message out[CONTROL_QUORUM_OUT]; // of the member that acts
 
 typedef struct limits {
-    int timeouts, beats, proposals, crashes, cuts;
+    int timeouts, beats, proposals, crashes, cuts, returns;
 } limits;
 
 typedef struct line { // from one member to another, in order
@@ -81,6 +115,7 @@ typedef struct group {
     control_quorum q[THREE];
     line to[THREE][THREE]; // by sender and receiver
     bool is_dead[THREE];
+    int incarnation[THREE];
     limits left;
     bool has_begun;
     uint64_t next_value;
@@ -99,7 +134,8 @@ static uint8_t *entry_print(const control_quorum_entry *e, uint8_t *at)
 {
     *at++ = (uint8_t)e->term;
     *at++ = (uint8_t)e->index;
-    *at++ = (uint8_t)e->value;
+    for (int shift = 0; shift < NUMBER_BITS + INCARNATION_BITS * THREE; shift += 8)
+        *at++ = (uint8_t)(e->value >> shift);
     return at;
 }
 
@@ -108,13 +144,14 @@ static uint64_t group_hash(const group *g)
 {
     uint8_t bytes[2048], *at = bytes;
     const limits *l = &g->left;
-    const int left[] = {l->timeouts, l->beats, l->proposals, l->crashes, l->cuts};
-    for (int i = 0; i < 5; i++) *at++ = (uint8_t)left[i];
+    const int left[] = {l->timeouts, l->beats, l->proposals, l->crashes, l->cuts, l->returns};
+    for (int i = 0; i < COUNT_OF(left); i++) *at++ = (uint8_t)left[i];
     for (int m = 0; m < THREE; m++) {
         const control_quorum *q = &g->q[m];
-        const uint64_t own[] = {(uint64_t)q->role,   q->term, (uint64_t)q->voted,
-                                (uint64_t)q->leader, q->yes,  g->is_dead[m]};
-        for (int i = 0; i < 6; i++) *at++ = (uint8_t)own[i];
+        const uint64_t own[] = {
+            (uint64_t)q->role, q->term,    (uint64_t)q->voted,         (uint64_t)q->leader, q->yes,
+            g->is_dead[m],     q->is_back, (uint64_t)g->incarnation[m]};
+        for (int i = 0; i < COUNT_OF(own); i++) *at++ = (uint8_t)own[i];
         at = entry_print(&q->entry, at);
         at = entry_print(&q->agreed, at);
         for (int to = 0; to < THREE; to++) {
@@ -130,7 +167,8 @@ static uint64_t group_hash(const group *g)
     }
     memcpy(at, g->leader, SMALL);
     at += SMALL;
-    for (int i = 0; i < SMALL; i++) *at++ = (uint8_t)g->value[i];
+    memcpy(at, g->value, sizeof(g->value));
+    at += sizeof(g->value);
     return hash64(bytes, at - bytes, 0) | 1;
 }
 
@@ -156,6 +194,7 @@ static void group_check(search *s, group *g, int m, uint64_t agreed_before)
     memcpy(s->f.leader, g->leader, SMALL);
     memcpy(s->f.value, g->value, sizeof(g->value));
     facts_check(&s->f, q, agreed_before);
+    admit_if_named(q, g->incarnation[m]);
     memcpy(g->leader, s->f.leader, SMALL);
     memcpy(g->value, s->f.value, sizeof(g->value));
     s->agreed_most = max_i64(s->agreed_most, (int64_t)q->agreed.index);
@@ -178,10 +217,12 @@ static message line_take(line *l)
 static void heal(search *s, group *g)
 {
     const uint64_t wanted = 1000;
+    int able = 0;
+    for (int m = 0; m < THREE; m++) able += !g->is_dead[m] && !g->q[m].is_back;
+    if (able < 2) return;
     for (int turn = 0; turn < 40; turn++) {
-        int leader = -1, alive = 0;
-        for (int m = 0; m < THREE; m++) alive += !g->is_dead[m];
-        if (alive < 2) return;
+        int leader = -1, back = 0;
+        bool is_done = false;
         for (bool is_busy = true; is_busy;) {
             is_busy = false;
             for (int i = 0; i < THREE * THREE; i++) {
@@ -197,12 +238,14 @@ static void heal(search *s, group *g)
         for (int m = 0; m < THREE; m++) {
             const control_quorum *q = &g->q[m];
             if (g->is_dead[m]) continue;
-            if (q->agreed.value == wanted) return;
+            is_done = is_done || number_of(q->agreed.value) == wanted;
+            back += q->is_back;
             if (q->role == CONTROL_LEADS && (leader < 0 || q->term > g->q[leader].term)) leader = m;
         }
+        if (is_done && back == 0) return;
         const int m = turn % THREE;
         if (leader >= 0) {
-            (void)control_quorum_propose(&g->q[leader], wanted);
+            (void)propose(&g->q[leader], wanted, g->incarnation, THREE);
             control_quorum_beat(&g->q[leader]);
             group_check(s, g, leader, g->q[leader].agreed.index);
         }
@@ -235,14 +278,32 @@ static void act(search *s, const group *g, int kind, int m)
         if (q->role != CONTROL_LEADS || next.left.beats-- <= 0) return;
         control_quorum_beat(q);
     } else if (kind == 2) {
-        if (next.left.proposals-- <= 0 || !control_quorum_propose(q, next.next_value)) return;
+        int incarnations[THREE]; // as this member's entry has them
+        for (int i = 0; i < THREE; i++) incarnations[i] = incarnation_of(q->entry.value, i);
+        if (next.left.proposals-- <= 0 || !propose(q, next.next_value, incarnations, THREE)) return;
         next.next_value++;
+    } else if (kind == 3) {
+        bool is_new = false;
+        for (int i = 0; i < THREE; i++)
+            is_new = is_new || incarnation_of(q->entry.value, i) != g->incarnation[i];
+        if (!is_new || !propose(q, number_of(q->entry.value), g->incarnation, THREE)) return;
     } else {
         if (next.left.crashes-- <= 0) return;
         next.is_dead[m] = true;
         for (int from = 0; from < THREE; from++) next.to[from][m].count = 0;
     }
     group_check(s, &next, m, before);
+    visit(s, &next);
+}
+
+// A member that crashed starts again. What it has sent before still arrives.
+static void come_back(search *s, const group *g, int m)
+{
+    group next = *g;
+    if (next.left.returns-- <= 0) return;
+    next.is_dead[m] = false;
+    next.incarnation[m]++;
+    control_quorum_return(&next.q[m], m, THREE, out);
     visit(s, &next);
 }
 
@@ -268,7 +329,8 @@ static void visit(search *s, const group *g)
         }
     }
     for (int m = 0; m < THREE; m++) {
-        for (int kind = 0; kind < 4 && !g->is_dead[m]; kind++) act(s, g, kind, m);
+        for (int kind = 0; kind < 5 && !g->is_dead[m]; kind++) act(s, g, kind, m);
+        if (g->is_dead[m]) come_back(s, g, m);
     }
     if (!is_quiet && s->states % 64 != 0) return;
     group healed = *g;
@@ -293,11 +355,16 @@ static void every_order(void **state)
 {
     (void)state;
     explore("two crashes", SEEN_BITS, (limits){.timeouts = 2, .proposals = 1, .crashes = 2});
+    explore("a crash and a return", SEEN_BITS, (limits){.timeouts = 2, .crashes = 1, .returns = 1});
     if (getenv("EXPLORE_SEEDS") == NULL) return;
     explore("a lost connection", NIGHT_BITS, (limits){.timeouts = 2, .proposals = 1, .cuts = 1});
     explore("beats", NIGHT_BITS, (limits){.timeouts = 1, .beats = 1, .proposals = 2});
     explore("two crashes and two values", NIGHT_BITS,
             (limits){.timeouts = 2, .proposals = 2, .crashes = 2});
+    explore("a crash, two values and a return", NIGHT_BITS,
+            (limits){.timeouts = 1, .proposals = 2, .crashes = 1, .returns = 1});
+    explore("two crashes and a return", NIGHT_BITS,
+            (limits){.timeouts = 2, .crashes = 2, .returns = 1});
 }
 
 // ---- random -------------------------------------------------------------------------------------
@@ -306,7 +373,7 @@ enum { WIRE_MAX = 512, EVENTS = 800, HEAL_EVENTS = 4000 };
 
 typedef struct crowd {
     control_quorum q[MEMBERS_MAX];
-    int count, dead, wire_count;
+    int count, wire_count, incarnation[MEMBERS_MAX];
     bool is_dead[MEMBERS_MAX], is_stopped[MEMBERS_MAX];
     uint32_t side; // bit m: member m is on the other side of a cut
     bool is_one_way;
@@ -330,6 +397,7 @@ static void take_out(crowd *c, int m, uint64_t before)
 {
     control_quorum *q = &c->q[m];
     facts_check(&c->f, q, before);
+    admit_if_named(q, c->incarnation[m]);
     for (int i = 0; i < q->out_count && c->wire_count < WIRE_MAX; i++) {
         if (!is_cut(c, m, q->out[i].to)) c->wire[c->wire_count++] = q->out[i];
     }
@@ -353,6 +421,13 @@ static void deliver(crowd *c, bool is_fair)
     take_out(c, m.to, before);
 }
 
+static int unable(const crowd *c)
+{
+    int n = 0;
+    for (int m = 0; m < c->count; m++) n += c->is_dead[m] || c->q[m].is_back;
+    return n;
+}
+
 static void event(crowd *c)
 {
     const int m = (int)draw(c, (uint32_t)c->count);
@@ -366,10 +441,13 @@ static void event(crowd *c)
     if (what == 99) c->side = draw(c, 2) == 0 ? draw(c, 1U << c->count) : 0;
     if (what == 98) c->is_one_way = draw(c, 2) == 0;
     if (what == 97) c->is_stopped[m] = !c->is_stopped[m];
-    const bool may_die = 2 * (c->dead + 1) < c->count; // a majority lives
-    if (what == 96 && may_die && !c->is_dead[m] && draw(c, 3) == 0) {
-        c->is_dead[m] = true;
-        c->dead++;
+    const bool may_die = 2 * (unable(c) + 1) < c->count; // a majority lives, with its votes
+    if (what == 96 && may_die && !c->is_dead[m] && draw(c, 2) == 0) c->is_dead[m] = true;
+    if (what == 95 && c->is_dead[m] && c->incarnation[m] < (1 << INCARNATION_BITS) - 1) {
+        c->is_dead[m] = false;
+        c->incarnation[m]++;
+        control_quorum_return(q, m, c->count, out);
+        return;
     }
     if (c->is_dead[m] || c->is_stopped[m]) return;
     if (what < 78) {
@@ -377,18 +455,20 @@ static void event(crowd *c)
     } else if (what < 86) {
         control_quorum_beat(q);
     } else if (what < 94) {
-        if (control_quorum_propose(q, c->next_value)) c->next_value++;
+        if (propose(q, c->next_value, c->incarnation, c->count)) c->next_value++;
     } else if (what < 95) {
         control_quorum_retire(q);
     }
     take_out(c, m, before);
 }
 
-static bool is_agreed(const crowd *c, uint64_t value)
+static bool is_agreed(const crowd *c, uint64_t number)
 {
-    int have = 0;
-    for (int m = 0; m < c->count; m++) have += !c->is_dead[m] && c->q[m].agreed.value >= value;
-    return have == c->count - c->dead;
+    for (int m = 0; m < c->count; m++) {
+        const control_quorum *q = &c->q[m];
+        if (!c->is_dead[m] && (q->is_back || number_of(q->agreed.value) < number)) return false;
+    }
+    return true;
 }
 
 static bool progresses(crowd *c)
@@ -404,7 +484,8 @@ static bool progresses(crowd *c)
         control_quorum *q = &c->q[m];
         const uint64_t before = q->agreed.index;
         if (q->role == CONTROL_LEADS) {
-            if (q->agreed.value < wanted) (void)control_quorum_propose(q, wanted);
+            if (number_of(q->agreed.value) < wanted || unable(c) > 0)
+                (void)propose(q, wanted, c->incarnation, c->count);
             control_quorum_beat(q);
         } else if (q->leader < 0 || c->is_dead[q->leader] ||
                    c->q[q->leader].role != CONTROL_LEADS) {
@@ -485,12 +566,90 @@ static void a_minority_agrees_on_nothing(void **state)
     free(c);
 }
 
+// Moves the messages from one member to another one; the rest waits.
+static void hand_over(crowd *c, int from, int to)
+{
+    for (int i = 0; i < c->wire_count;) {
+        const message m = c->wire[i];
+        if (m.from != from || m.to != to) {
+            i++;
+            continue;
+        }
+        c->wire_count--;
+        memmove(c->wire + i, c->wire + i + 1, sizeof(m) * (size_t)(c->wire_count - i));
+        const uint64_t before = c->q[to].agreed.index;
+        handle(&c->q[to], &m);
+        take_out(c, to, before);
+    }
+}
+
+// Member 1 votes for member 2 and crashes, and the vote arrives late. Back again it hears of a
+// value that was agreed before its crash, from the old leader. That must not admit it: the old
+// leader could agree with it on a value of which member 2 knows nothing.
+static void a_value_from_before_the_crash_admits_no_member(void **state)
+{
+    (void)state;
+    crowd *c = calloc(1, sizeof(*c));
+    assert_non_null(c);
+    c->count = 3;
+    for (int m = 0; m < c->count; m++) control_quorum_init(&c->q[m], m, c->count, out);
+    control_quorum_timeout(&c->q[0]);
+    take_out(c, 0, 0);
+    while (c->wire_count > 0) deliver(c, true);
+    assert_true(propose(&c->q[0], 7, c->incarnation, c->count));
+    take_out(c, 0, 0);
+    hand_over(c, 0, 2);
+    hand_over(c, 2, 0);
+    assert_int_equal(c->q[0].agreed.index, 1);
+    c->wire_count = 0;
+    control_quorum_timeout(&c->q[1]); // it does not hear its leader
+    c->q[1].out_count = 0;
+    control_quorum_timeout(&c->q[2]);
+    take_out(c, 2, c->q[2].agreed.index);
+    hand_over(c, 2, 1); // the probe
+    hand_over(c, 1, 2);
+    hand_over(c, 2, 1); // the question for its vote
+    assert_int_equal(c->q[1].voted, 2);
+    message vote = {.from = -1};
+    for (int i = 0; i < c->wire_count; i++) {
+        if (c->wire[i].from == 1 && c->wire[i].to == 2) vote = c->wire[i];
+    }
+    assert_true(vote.from == 1 && vote.is_yes);
+    c->wire_count = 0;
+    c->incarnation[1]++;
+    control_quorum_return(&c->q[1], 1, c->count, out);
+    control_quorum_beat(&c->q[0]);
+    take_out(c, 0, 1);
+    hand_over(c, 0, 1);
+    assert_int_equal(c->q[1].agreed.index, 1);
+    assert_true(c->q[1].is_back);
+    assert_true(propose(&c->q[0], 8, c->incarnation, c->count));
+    take_out(c, 0, 1);
+    hand_over(c, 0, 1);
+    hand_over(c, 1, 0);
+    assert_int_equal(c->q[0].agreed.index, 1); // with member 1 there would be two
+    c->wire_count = 0;
+    handle(&c->q[2], &vote);
+    take_out(c, 2, c->q[2].agreed.index);
+    assert_int_equal(c->q[2].role, CONTROL_LEADS);
+    while (c->wire_count > 0) deliver(c, true);
+    assert_true(propose(&c->q[2], 9, c->incarnation, c->count));
+    take_out(c, 2, 1);
+    while (c->wire_count > 0) deliver(c, true);
+    for (int m = 0; m < c->count; m++) {
+        assert_int_equal(number_of(c->q[m].agreed.value), 9);
+        assert_false(c->q[m].is_back);
+    }
+    free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_order),
         cmocka_unit_test(seeds),
         cmocka_unit_test(a_minority_agrees_on_nothing),
+        cmocka_unit_test(a_value_from_before_the_crash_admits_no_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

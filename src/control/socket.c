@@ -88,20 +88,19 @@ static bool is_wildcard(const address *a)
     return false;
 }
 
-static void print_bound(int fd, const char *asked, const address *a,
-                        char bound[CONTROL_ADDRESS_BYTES])
+bool control_own_address(int fd, char out[CONTROL_ADDRESS_BYTES])
 {
-    (void)snprintf(bound, CONTROL_ADDRESS_BYTES, "%s", asked);
-    if (a->at.ss_family == AF_UNIX) return;
     address real = {.bytes = sizeof(real.at)};
     char name[CONTROL_ADDRESS_BYTES / 2], port[16];
-    if (getsockname(fd, (struct sockaddr *)&real.at, &real.bytes) != 0) return;
+    if (getsockname(fd, (struct sockaddr *)&real.at, &real.bytes) != 0) return false;
+    if (real.at.ss_family == AF_UNIX) return false;
     if (getnameinfo((struct sockaddr *)&real.at, real.bytes, name, sizeof(name), port, sizeof(port),
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-        return;
+        return false;
     }
     const bool is_v6 = real.at.ss_family == AF_INET6;
-    (void)snprintf(bound, CONTROL_ADDRESS_BYTES, is_v6 ? "[%s]:%s" : "%s:%s", name, port);
+    (void)snprintf(out, CONTROL_ADDRESS_BYTES, is_v6 ? "[%s]:%s" : "%s:%s", name, port);
+    return true;
 }
 
 status control_listen(const char *where, bool allow_wildcard, int *fd,
@@ -134,7 +133,7 @@ status control_listen(const char *where, bool allow_wildcard, int *fd,
         return fail(error == EADDRINUSE ? ST_LOCKED : ST_IO, "cannot listen on \"%s\": %s", where,
                     strerror(error));
     }
-    print_bound(s, where, &a, bound);
+    if (!control_own_address(s, bound)) (void)snprintf(bound, CONTROL_ADDRESS_BYTES, "%s", where);
     *fd = s;
     return ST_OK;
 }

@@ -19,6 +19,8 @@ NODISCARD status control_listen(const char *address, bool allow_wildcard, int *f
                                 char bound[CONTROL_ADDRESS_BYTES]);
 // Connects within the time; the socket is non-blocking. ST_PEER_LOST: no process listens there yet.
 NODISCARD status control_connect(const char *address, int timeout_ms, int *fd);
+// The address of this end of a TCP socket, in numbers. False: it is another socket, or unknown.
+bool control_own_address(int fd, char out[CONTROL_ADDRESS_BYTES]);
 // Returns -1 if no connection is waiting. A Unix socket of another user is closed and skipped.
 int control_accept(int listen_fd);
 // Return the number of bytes moved; 0: it would block; -1: the other end is gone.

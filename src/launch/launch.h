@@ -131,11 +131,29 @@ typedef struct launch_live_config {
     const char *key_path;
     const control_fact *facts;
     int64_t fact_count;
+    const char *hosts_path; // file by which this host's launcher comes back; NULL: it cannot
 } launch_live_config;
 // As launch_local. On several hosts each process starts its part of the ranks. They decide by
 // majority (control/council.h), and one of them leads: it plans the epochs. Its role moves when it
-// is lost. A process that hears no majority ends its ranks.
+// is lost. A process that hears no majority ends its ranks. One that is started again with the same
+// command comes back, and its ranks join the next epoch.
 NODISCARD status launch_live(const launch_live_config *config, launch_result *out);
+
+// The file at hosts_path: where the launchers of a run on several hosts listen, so that one that is
+// started again comes back. It belongs to launcher `self`.
+typedef struct launch_seats {
+    uint64_t job, facts;                      // facts: a digest of them
+    int self, count;                          // self: -1: there is no such file
+    char first_at[CONTROL_ADDRESS_BYTES];     // coordinator of the first start
+    char (*addresses)[CONTROL_ADDRESS_BYTES]; // [count]
+    const char *folder;                       // of the command; NULL: not known
+    char **arguments;                         // ended by NULL
+} launch_seats;
+NODISCARD status launch_seats_read(const host *h, arena *a, const char *path, launch_seats *out);
+// Returns whether a process listens at the member's address; the first other member of which that
+// is true, or -1.
+bool launch_seat_listens(const launch_seats *s, int member);
+int launch_seats_alive(const launch_seats *s);
 
 // The rank's side of it. Waits for a place. *is_over: the job needs this process no more. The
 // process's output goes where the launcher wants it.

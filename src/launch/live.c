@@ -38,17 +38,10 @@ status launch_join_address(const char *name, struct sockaddr_un *out, socklen_t 
     return ST_OK;
 }
 
-static bool is_placed(const local_rank *r)
-{
-    return r->is_alive && r->rank >= 0;
-}
-
 int launch_live_waiting(const live *v)
 {
     int n = 0;
-    for (int i = 0; i < v->l->count; i++) {
-        n += v->l->ranks[i].is_alive && (v->l->ranks[i].is_ready || v->l->ranks[i].rank < 0);
-    }
+    for (int i = 0; i < v->l->count; i++) n += live_is_waiting(&v->l->ranks[i]);
     return n;
 }
 
@@ -69,7 +62,7 @@ static void say(int post, const char *message)
 void launch_live_end_ask(live *v)
 {
     for (int i = 0; i < v->l->count; i++) {
-        if (is_placed(&v->l->ranks[i]) && !v->l->ranks[i].is_ready) say(v->l->ranks[i].post, "c");
+        if (live_is_at_work(&v->l->ranks[i])) say(v->l->ranks[i].post, "c");
     }
 }
 
@@ -159,7 +152,7 @@ static void ready_take(live *v, int i, const char *message)
     if (asked || r->rank < 0) return;
     if (wrong >= 0) v->event = LAUNCH_WRONG;
     for (int k = 0; k < v->l->count && wrong >= 0; k++) {
-        if (is_placed(&v->l->ranks[k]) && v->l->ranks[k].rank == wrong) v->blamed = k;
+        if (live_is_placed(&v->l->ranks[k]) && v->l->ranks[k].rank == wrong) v->blamed = k;
     }
     launch_live_broken(v, wrong, false, message + at);
 }
@@ -182,7 +175,7 @@ static void stopped_look(live *v, int64_t now)
     for (int i = 0; i < v->l->count; i++) {
         local_rank *r = &v->l->ranks[i];
         char cause[96];
-        if (!is_placed(r) || r->is_joined || !launch_is_stopped(r)) {
+        if (!live_is_placed(r) || r->is_joined || !launch_is_stopped(r)) {
             r->stopped_at = 0;
             continue;
         }
@@ -201,7 +194,7 @@ static void fence(live *v, int64_t now)
     if (!v->is_broken && v->error < 0) return;
     for (int i = 0; i < l->count; i++) {
         local_rank *r = &l->ranks[i];
-        if (!is_placed(r) || r->is_ready) continue;
+        if (!live_is_at_work(r)) continue;
         const bool is_stopped = now - v->at >= stopped_ns && !r->is_joined && launch_is_stopped(r);
         if (!is_stopped && now - v->at < late_ns) continue;
         r->was_stopped = r->was_stopped || is_stopped;
@@ -316,7 +309,7 @@ static void places_fill(live *v, int ranks, int by_place[LAUNCH_LOCAL_MAX])
     int before[LAUNCH_LOCAL_MAX], next = 0;
     for (int r = 0; r < LAUNCH_LOCAL_MAX; r++) before[r] = by_place[r] = -1;
     for (int i = 0; i < l->count; i++) {
-        if (is_placed(&l->ranks[i])) before[l->ranks[i].rank] = i;
+        if (live_is_placed(&l->ranks[i])) before[l->ranks[i].rank] = i;
     }
     for (int r = 0; r < LAUNCH_LOCAL_MAX; r++) {
         const int to = ranks == v->ranks ? r : next;
@@ -459,7 +452,7 @@ static void join_take(live *v)
 bool launch_live_is_at_rest(const live *v)
 {
     for (int i = 0; i < v->l->count; i++) {
-        if (is_placed(&v->l->ranks[i]) && !v->l->ranks[i].is_ready) return false;
+        if (live_is_at_work(&v->l->ranks[i])) return false;
     }
     return true;
 }
@@ -502,16 +495,14 @@ static void posts_close(live *v)
 {
     for (int i = 0; i < v->l->count; i++) {
         local_rank *r = &v->l->ranks[i];
-        if (r->is_ready || r->rank < 0 || !r->is_alive) launch_close(&r->post);
+        if (!live_is_at_work(r)) launch_close(&r->post);
     }
 }
 
-static int placed_count(const live *v)
+static int working_count(const live *v)
 {
     int n = 0;
-    for (int i = 0; i < v->l->count; i++) {
-        n += is_placed(&v->l->ranks[i]) && !v->l->ranks[i].is_ready;
-    }
+    for (int i = 0; i < v->l->count; i++) n += live_is_at_work(&v->l->ranks[i]);
     return n;
 }
 
@@ -530,7 +521,7 @@ static void run(live *v)
         }
         if (v->st != ST_OK) v->is_over = true;
         if (v->is_over) posts_close(v);
-        if (v->is_over && v->st != ST_OK && placed_count(v) > 0) {
+        if (v->is_over && v->st != ST_OK && working_count(v) > 0) {
             if (failed_at == 0) failed_at = launch_live_now(v);
             launch_signal_all(v->l, launch_live_now(v) - failed_at < late_ns ? SIGTERM : SIGKILL);
         }

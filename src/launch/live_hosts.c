@@ -12,17 +12,14 @@
 // A launcher that is lost counts as one without processes. If it only was cut off, it ends its
 // ranks when it has heard no majority for a while; and whatever it or they send is of an earlier
 // epoch or term, which no other process takes. When it is back it gets the newest record, which has
-// no place for it, and offers new processes.
+// no place for it, and offers new processes. So does one that was started again (live_back.c).
 #include "launch/live_internal.h"
 
 #include "control/council.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -60,13 +57,15 @@ struct live_hosts {
     int share;     // ranks of this host in the whole layout
     int listen_fd; // for the next rank 0 of this host
     char bound[CONTROL_ADDRESS_BYTES], near[CONTROL_ADDRESS_BYTES]; // `near`: this host, port 0
-    char (*addresses)[CONTROL_ADDRESS_BYTES];
     control_council *council;
     uint64_t seen; // index of the record in `now`
     record now;    // epoch 0: none yet
     int begun, ends;
     int64_t broken_at, wait_until, over_at;
     bool is_waiting;
+    bool is_back; // this launcher was started again, and has seen no record yet
+    launch_seats seats;
+    arena *a; // of `seats`
     char told[CONTROL_TOLD_BYTES];
     report of[HOSTS];
     char bytes[CONTROL_RECORD_BYTES];
@@ -135,29 +134,18 @@ static bool record_read(const char *bytes, int hosts, record *out)
 
 // ---- beginning ----------------------------------------------------------------------------------
 
-// The address of this host that the others see: that of its end of a connection to the first one.
-static status near_find(const char *address, char out[CONTROL_ADDRESS_BYTES])
+// That of its end of a connection to another one.
+status launch_near_find(const char *address, char out[CONTROL_ADDRESS_BYTES])
 {
-    struct sockaddr_storage at;
-    socklen_t bytes = sizeof(at);
-    char name[INET6_ADDRSTRLEN];
     int fd = -1;
     TRY(control_connect(address, 2000, &fd));
-    const bool is_known = getsockname(fd, (struct sockaddr *)&at, &bytes) == 0;
+    char *port = control_own_address(fd, out) ? strrchr(out, ':') : NULL;
     (void)close(fd);
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)&at;
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)&at;
-    if (is_known && at.ss_family == AF_INET &&
-        inet_ntop(AF_INET, &v4->sin_addr, name, sizeof(name)) != NULL) {
-        (void)snprintf(out, CONTROL_ADDRESS_BYTES, "%s:0", name);
-        return ST_OK;
+    if (port == NULL) {
+        return fail(ST_IO, "cannot find this host's address on the way to %s", address);
     }
-    if (is_known && at.ss_family == AF_INET6 &&
-        inet_ntop(AF_INET6, &v6->sin6_addr, name, sizeof(name)) != NULL) {
-        (void)snprintf(out, CONTROL_ADDRESS_BYTES, "[%s]:0", name);
-        return ST_OK;
-    }
-    return fail(ST_IO, "cannot find this host's address on the way to %s", address);
+    memcpy(port, ":0", sizeof(":0"));
+    return ST_OK;
 }
 
 // The processes meet at the first one and tell each other where they listen.
@@ -169,7 +157,7 @@ static status meet(const live *v, live_hosts *h, const launch_job *j, int *liste
     } seat;
     const launch_live_config *c = v->config;
     seat mine = {0};
-    TRY(near_find(c->place->address, h->near));
+    TRY(launch_near_find(c->place->address, h->near));
     TRY(control_listen(h->near, false, listen_fd, mine.address));
     TRY(control_listen(h->near, false, &h->listen_fd, h->bound));
     TRY(c->local.h->api->random_fill(c->local.h, &mine.job, (int64_t)sizeof(mine.job)));
@@ -177,19 +165,80 @@ static status meet(const live *v, live_hosts *h, const launch_job *j, int *liste
     if (all == NULL) return fail(ST_NO_MEMORY, "no memory for the addresses of %d hosts", h->count);
     const status st = control_swap(j->c, &mine, (int64_t)sizeof(mine), all);
     for (int m = 0; m < h->count && st == ST_OK; m++) {
-        memcpy(h->addresses[m], all[m].address, CONTROL_ADDRESS_BYTES);
-        h->addresses[m][CONTROL_ADDRESS_BYTES - 1] = '\0';
+        memcpy(h->seats.addresses[m], all[m].address, CONTROL_ADDRESS_BYTES);
+        h->seats.addresses[m][CONTROL_ADDRESS_BYTES - 1] = '\0';
     }
     *job = all[0].job; // a new one for each start
     free(all);
     return st;
 }
 
+// Keeps the file by which this launcher comes back.
+static status seats_keep(live *v)
+{
+    live_hosts *h = v->hosts;
+    for (int m = 0; m < h->count; m++) {
+        control_council_address(h->council, m, h->seats.addresses[m]);
+    }
+    return launch_seats_write(v->config, &h->seats);
+}
+
+// *is_back: the run goes on elsewhere, and this launcher takes part again.
+static status come_back(live *v, bool *is_back)
+{
+    live_hosts *h = v->hosts;
+    const launch_live_config *c = v->config;
+    TRY(launch_hosts_back(c, &h->seats, h->a, v->l->key, h->near, &h->council));
+    *is_back = h->is_back = h->council != NULL;
+    if (!*is_back) return ST_OK;
+    return control_listen(h->near, false, &h->listen_fd, h->bound);
+}
+
+// All launchers begin at the same time.
+static status begin_together(live *v)
+{
+    live_hosts *h = v->hosts;
+    const launch_live_config *c = v->config;
+    int listen_fd = -1;
+    launch_job j = {0};
+    sigset_t blocked;
+    const launch_join_config join = {.h = c->local.h,
+                                     .place = c->place,
+                                     .key_path = c->key_path,
+                                     .facts = c->facts,
+                                     .fact_count = c->fact_count,
+                                     .join_ns = c->wait_ns};
+    h->seats = (launch_seats){
+        .facts = launch_facts_digest(c->facts, c->fact_count), .self = h->self, .count = h->count};
+    (void)snprintf(h->seats.first_at, sizeof(h->seats.first_at), "%s", c->place->address);
+    TRY(arena_new(h->a, h->count, &h->seats.addresses));
+    // A signal ends a launcher that waits for the others; later it is forwarded to the ranks.
+    (void)pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    status st = launch_join(&join, &j);
+    (void)pthread_sigmask(SIG_SETMASK, &blocked, NULL);
+    TRY(st);
+    st = meet(v, h, &j, &listen_fd, &h->seats.job);
+    error_record kept;
+    error_take(&kept);
+    launch_leave(&j);
+    if (st != ST_OK) {
+        launch_close(&listen_fd);
+        return error_put(&kept);
+    }
+    const control_council_config council = {
+        .h = c->local.h,
+        .key = v->l->key,
+        .job = h->seats.job,
+        .self = h->self,
+        .count = h->count,
+        .addresses = (const char(*)[CONTROL_ADDRESS_BYTES])h->seats.addresses};
+    return control_council_start(&council, listen_fd, &h->council);
+}
+
 status launch_hosts_open(live *v)
 {
     const launch_live_config *c = v->config;
-    int listen_fd = -1;
-    uint64_t job = 0;
+    bool is_back = false;
     if (c->place->ranks > HOSTS || c->local.ranks % c->place->ranks != 0) {
         return fail(ST_CONFIG_CONFLICT,
                     "resilience.mode = live: %s started %d processes, and the layout has %d ranks; "
@@ -204,44 +253,13 @@ status launch_hosts_open(live *v)
     h->count = c->place->ranks;
     h->share = c->local.ranks / h->count;
     h->listen_fd = -1;
-    h->addresses = calloc((size_t)(unsigned)h->count, sizeof(*h->addresses));
-    if (h->addresses == NULL) return fail(ST_NO_MEMORY, "no memory for %d addresses", h->count);
-    launch_job j = {0};
-    sigset_t blocked;
-    const launch_join_config join = {.h = c->local.h,
-                                     .place = c->place,
-                                     .key_path = c->key_path,
-                                     .facts = c->facts,
-                                     .fact_count = c->fact_count,
-                                     .join_ns = c->wait_ns};
-    // A signal ends a launcher that waits for the others; later it is forwarded to the ranks.
-    (void)pthread_sigmask(SIG_SETMASK, NULL, &blocked);
-    status st = launch_join(&join, &j);
-    (void)pthread_sigmask(SIG_SETMASK, &blocked, NULL);
-    TRY(st);
-    st = meet(v, h, &j, &listen_fd, &job);
-    error_record kept;
-    error_take(&kept);
-    launch_leave(&j);
+    TRY(arena_create("hosts", 0, &h->a));
     control_key_destroy(v->l->key);
     v->l->key = NULL;
-    if (st != ST_OK) {
-        launch_close(&listen_fd);
-        return error_put(&kept);
-    }
-    st = control_key_read(c->key_path, &v->l->key);
-    if (st != ST_OK) {
-        launch_close(&listen_fd);
-        return st;
-    }
-    const control_council_config council = {.h = c->local.h,
-                                            .key = v->l->key,
-                                            .job = job,
-                                            .self = h->self,
-                                            .count = h->count,
-                                            .addresses =
-                                                (const char(*)[CONTROL_ADDRESS_BYTES])h->addresses};
-    return control_council_start(&council, listen_fd, &h->council);
+    TRY(control_key_read(c->key_path, &v->l->key));
+    TRY(come_back(v, &is_back));
+    if (!is_back) TRY(begin_together(v));
+    return seats_keep(v);
 }
 
 void launch_hosts_close(live *v)
@@ -250,7 +268,8 @@ void launch_hosts_close(live *v)
     if (h == NULL) return;
     control_council_stop(h->council);
     launch_close(&h->listen_fd);
-    free(h->addresses);
+    if (h->now.is_over && v->config->hosts_path != NULL) (void)unlink(v->config->hosts_path);
+    arena_destroy(h->a);
     free(h);
     v->hosts = NULL;
 }
@@ -260,7 +279,7 @@ void launch_hosts_close(live *v)
 static int placed_count(const live *v)
 {
     int n = 0;
-    for (int i = 0; i < v->l->count; i++) n += v->l->ranks[i].is_alive && v->l->ranks[i].rank >= 0;
+    for (int i = 0; i < v->l->count; i++) n += live_is_placed(&v->l->ranks[i]);
     return n;
 }
 
@@ -334,7 +353,7 @@ static void fence(live *v, const char *why)
     launch_live_broken(v, -1, false, why);
     for (int i = 0; i < v->l->count; i++) {
         local_rank *r = &v->l->ranks[i];
-        if (!r->is_alive || r->rank < 0 || r->is_ready) continue;
+        if (!live_is_at_work(r)) continue;
         r->was_forced = true;
         launch_signal_rank(v->l, i, SIGKILL);
     }
@@ -360,8 +379,7 @@ static void begin(live *v)
     int first = 0, by_place[LAUNCH_LOCAL_MAX], count = 0;
     for (int m = 0; m < h->self; m++) first += r->count[m];
     for (int i = 0; i < v->l->count && count < r->count[h->self]; i++) {
-        const local_rank *p = &v->l->ranks[i];
-        if (p->is_alive && (p->is_ready || p->rank < 0)) by_place[count++] = i;
+        if (live_is_waiting(&v->l->ranks[i])) by_place[count++] = i;
     }
     h->begun = r->epoch;
     h->ends = 0;
@@ -386,6 +404,22 @@ static void begin(live *v)
     if (is_short) launch_live_broken(v, -1, false, "a process ended before the epoch began");
 }
 
+// The first record that a launcher sees which was started again. It has no process in that epoch.
+static void back_begin(live *v)
+{
+    live_hosts *h = v->hosts;
+    char cause[96];
+    h->is_back = false;
+    if (h->now.count[h->self] == 0) {
+        begin(v);
+        return;
+    }
+    h->begun = h->now.epoch;
+    (void)snprintf(cause, sizeof(cause), "the launcher of host %d of %d was started again", h->self,
+                   h->count);
+    launch_live_broken(v, -1, false, cause);
+}
+
 static void records_take(live *v)
 {
     live_hosts *h = v->hosts;
@@ -398,6 +432,8 @@ static void records_take(live *v)
             record_read(h->bytes, h->count, &next)) {
             h->now = next;
         }
+        const status st = seats_keep(v); // a host may have moved
+        if (st != ST_OK) error_clear();
     }
     if (h->now.is_over) {
         const bool is_error = h->now.exit_code != 0 && h->now.exit_code != 75;
@@ -408,6 +444,10 @@ static void records_take(live *v)
         return;
     }
     if (h->now.epoch <= h->begun) return;
+    if (h->is_back) {
+        back_begin(v);
+        return;
+    }
     if (!launch_live_is_at_rest(v)) {
         fence(v, "the other hosts went on without this one");
     } else if (!v->is_over) {
@@ -597,6 +637,12 @@ void launch_hosts_look(live *v)
     }
     replace(v);
     control_council_look(h->council, &view);
+    if (view.is_replaced && v->st == ST_OK) {
+        fence(v, "another process has the place of this host");
+        v->st =
+            fail(ST_PEER_LOST, "another process has taken the place of host %d of %d in this run",
+                 h->self, h->count);
+    }
     if (view.cut_ns > fence_ns) {
         fence(v, "this host hears no majority of the others");
         if (view.cut_ns > v->config->wait_ns && v->st == ST_OK && !v->is_over) {

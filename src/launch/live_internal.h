@@ -3,6 +3,7 @@
 #ifndef LAUNCH_LIVE_INTERNAL_H
 #define LAUNCH_LIVE_INTERNAL_H
 
+#include "control/council.h"
 #include "launch/local_internal.h"
 
 typedef struct live_hosts live_hosts;
@@ -27,6 +28,21 @@ typedef struct live {
     int64_t step;      // the newest one that a rank said it had finished
     live_hosts *hosts; // NULL: all ranks are of this process
 } live;
+
+static inline bool live_is_placed(const local_rank *r)
+{
+    return r->is_alive && r->rank >= 0;
+}
+// Returns whether it has a place and has not left its epoch.
+static inline bool live_is_at_work(const local_rank *r)
+{
+    return live_is_placed(r) && !r->is_ready;
+}
+// Returns whether the process could take a place.
+static inline bool live_is_waiting(const local_rank *r)
+{
+    return r->is_alive && (r->is_ready || r->rank < 0);
+}
 
 // live.c
 int64_t launch_live_now(const live *v);
@@ -53,6 +69,17 @@ NODISCARD status launch_hosts_open(live *v);
 void launch_hosts_look(live *v); // once in a while: what the others say, and what is agreed
 bool launch_hosts_is_done(const live *v);
 void launch_hosts_tell_end(const live *v, launch_result *out);
+// The address of this host that the others see, with port 0.
+NODISCARD status launch_near_find(const char *address, char out[CONTROL_ADDRESS_BYTES]);
 void launch_hosts_close(live *v); // NULL in v->hosts is legal
+
+// live_back.c
+uint64_t launch_facts_digest(const control_fact *facts, int64_t count);
+NODISCARD status launch_seats_write(const launch_live_config *c, const launch_seats *s);
+// Comes back into the run of the file at hosts_path. *out: NULL: no such run goes on. `key` is
+// borrowed until the council is stopped; *s is of the arena.
+NODISCARD status launch_hosts_back(const launch_live_config *c, launch_seats *s, arena *a,
+                                   const control_key *key, char near[CONTROL_ADDRESS_BYTES],
+                                   control_council **out);
 
 #endif

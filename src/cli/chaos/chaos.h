@@ -13,6 +13,7 @@ typedef struct chaos_target {
     pid_t process;
     const char *run_dir;
     bool is_live;  // resilience.mode = live
+    int launcher;  // number of this host's launcher; -1: one host
     uint64_t word; // random
 } chaos_target;
 
@@ -22,6 +23,7 @@ typedef struct chaos_kind {
     const char *name, *about;
     bool is_loss;  // the run loses the rank
     bool is_first; // it acts on rank 0, which writes the files
+    // NULL: it ends the launcher of this host with its ranks, and the same command starts again.
     bool (*inject)(const chaos_target *target);
 } chaos_kind;
 extern const chaos_kind chaos_kinds[]; // ends with a NULL name
@@ -58,6 +60,7 @@ typedef struct chaos_order {
     char *const *arguments;
     const char *run_dir, *log;
     bool is_live; // resilience.mode = live
+    int launcher; // number of this host's launcher; -1: one host
     const chaos_schedule *schedule;
     uint64_t seed;
 } chaos_order;

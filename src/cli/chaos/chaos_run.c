@@ -62,6 +62,8 @@ const chaos_kind chaos_kinds[] = {
     {"flip", "flips a bit of a rank's weights or optimizer state", true, false, chaos_inject_flip},
     {"cut", "cuts the connections of a rank to the others", true, false, chaos_inject_cut},
     {"diskfull", "lets no file of rank 0 grow for 2 s", false, true, chaos_inject_diskfull},
+    {"host", "ends the launcher of this host with its ranks, and starts it again", true, false,
+     NULL},
     {NULL, NULL, false, false, NULL},
 };
 
@@ -86,9 +88,9 @@ status chaos_kind_names(arena *a, const char **out)
 
 // ---- the child ----------------------------------------------------------------------------------
 
-static status child_start(char *const *arguments, const char *log, pid_t *out)
+static status child_start(char *const *arguments, const char *log, bool again, pid_t *out)
 {
-    const int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int fd = open(log, O_WRONLY | O_CREAT | (again ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0666);
     if (fd < 0) return fail(ST_IO, "%s: open for writing failed: %s", log, strerror(errno));
     const pid_t pid = fork();
     if (pid == 0) {
@@ -123,11 +125,12 @@ static int64_t rank_of(pid_t process)
 
 // With resilience.mode = live the launcher writes who has which place. A process that is not alive
 // has none.
-static int ranks_read(const char *run_dir, pid_t ranks[CHAOS_RANKS_MAX])
+static int ranks_read(const chaos_target *run, pid_t ranks[CHAOS_RANKS_MAX])
 {
-    char path[4096], line[64];
+    char path[4096], line[64], of_host[16] = "";
     int count = 0;
-    (void)snprintf(path, sizeof(path), "%s/logs/processes", run_dir);
+    if (run->launcher >= 0) (void)snprintf(of_host, sizeof(of_host), "-%d", run->launcher);
+    (void)snprintf(path, sizeof(path), "%s/logs/processes%s", run->run_dir, of_host);
     FILE *f = fopen(path, "re");
     while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
         int rank = -1;
@@ -149,7 +152,7 @@ static int ranks_find(const chaos_target *run, pid_t ranks[CHAOS_RANKS_MAX])
     const pid_t launcher = run->process;
     int count = 0;
     memset(ranks, 0, CHAOS_RANKS_MAX * sizeof(*ranks));
-    if (run->is_live) return ranks_read(run->run_dir, ranks);
+    if (run->is_live) return ranks_read(run, ranks);
     (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
@@ -172,6 +175,16 @@ static int ranks_find(const chaos_target *run, pid_t ranks[CHAOS_RANKS_MAX])
 
 // ---- the run ------------------------------------------------------------------------------------
 
+// The n-th rank that is there; on several hosts they are not counted from 0.
+static int64_t rank_any(const pid_t ranks[CHAOS_RANKS_MAX], uint64_t n)
+{
+    int64_t rank = 0;
+    for (; rank < CHAOS_RANKS_MAX - 1; rank++) {
+        if (ranks[rank] != 0 && n-- == 0) break;
+    }
+    return rank;
+}
+
 // Injects the fault into its rank of the run, whose launcher is the target's process. False: that
 // rank is not there now.
 static bool fault_inject(const chaos_target *run, const chaos_fault *f)
@@ -179,7 +192,7 @@ static bool fault_inject(const chaos_target *run, const chaos_fault *f)
     pid_t ranks[CHAOS_RANKS_MAX];
     const int count = ranks_find(run, ranks);
     if (count == 0) return false;
-    const int64_t any = f->kind->is_first ? 0 : (int64_t)(run->word % (uint64_t)count);
+    const int64_t any = f->kind->is_first ? 0 : rank_any(ranks, run->word % (uint64_t)count);
     const int64_t rank = f->rank >= 0 ? f->rank : any;
     if (rank >= CHAOS_RANKS_MAX || ranks[rank] == 0) return false;
     chaos_target target = *run;
@@ -197,6 +210,20 @@ static status child_wait(pid_t child, bool *has_ended, int *exit_code)
     return ST_OK;
 }
 
+// Ends the launcher, with which its ranks die, and starts it again.
+static status launcher_fail(const chaos_order *order, pid_t *child, bool *is_done)
+{
+    pid_t ranks[CHAOS_RANKS_MAX] = {0};
+    const chaos_target run = {.run_dir = order->run_dir, .launcher = order->launcher};
+    int how = 0;
+    *is_done = ranks_read(&run, ranks) > 0; // else it has not begun yet, or is not back
+    if (!*is_done) return ST_OK;
+    (void)kill(*child, SIGKILL);
+    while (waitpid(*child, &how, 0) < 0 && errno == EINTR) {
+    }
+    return child_start(order->arguments, order->log, true, child);
+}
+
 status chaos_run(cli_context *cli, const chaos_order *order, chaos_injected *injected,
                  int *exit_code)
 {
@@ -208,7 +235,7 @@ status chaos_run(cli_context *cli, const chaos_order *order, chaos_injected *inj
     *injected = (chaos_injected){0};
     // A ^C in the terminal reaches the run too, which saves and ends; this process waits for it.
     (void)signal(SIGINT, SIG_IGN);
-    TRY(child_start(order->arguments, order->log, &child));
+    TRY(child_start(order->arguments, order->log, false, &child));
     const int64_t begin = h->api->monotonic_ns(h);
     while (!has_ended) {
         TRY(child_wait(child, &has_ended, exit_code));
@@ -221,9 +248,16 @@ status chaos_run(cli_context *cli, const chaos_order *order, chaos_injected *inj
                                       .process = child,
                                       .run_dir = order->run_dir,
                                       .is_live = order->is_live,
+                                      .launcher = order->launcher,
                                       .word =
                                           high << 32 | rng_word(order->seed, 3, (uint64_t)next)};
-            if (fault_inject(&run, f)) {
+            bool is_done = false;
+            if (f->kind->inject == NULL) {
+                TRY(launcher_fail(order, &child, &is_done));
+            } else {
+                is_done = fault_inject(&run, f);
+            }
+            if (is_done) {
                 injected->count++;
                 injected->losses += f->kind->is_loss;
                 next++;

@@ -3,6 +3,7 @@
 #include "cli/chaos/chaos.h"
 #include "cli/commands.h"
 #include "cli/run_folder.h"
+#include "cli/train/ranks.h"
 #include "config/run_config.h"
 #include "observe/observe.h"
 
@@ -22,7 +23,9 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = AT(faults),
      .default_text = "kill",
-     .help = "kinds of faults, with commas between them: kill, stop, pause, slow, flip"},
+     .help =
+         "kinds of faults, with commas between them: kill, stop, pause, slow, flip, cut, diskfull, "
+         "host"},
     {.key = "every",
      .kind = OPTION_TIME,
      .offset = AT(every),
@@ -180,13 +183,35 @@ static status digests_compare(const chaos_flags *f, const chaos_result *r)
 }
 
 // The processes of an earlier run are not those of this one.
-static status processes_forget(cli_context *cli, const run_config *r)
+static status processes_forget(cli_context *cli, const run_config *r, int launcher)
 {
-    char *path = NULL;
+    char *path = NULL, *name = NULL;
     file_info info;
-    TRY(path_join(cli->a, r->run.dir, "logs/processes", &path));
+    TRY(arena_format(cli->a, &name, launcher >= 0 ? "logs/processes-%d" : "logs/processes",
+                     launcher));
+    TRY(path_join(cli->a, r->run.dir, name, &path));
     TRY(cli->h->api->path_info(cli->h, path, &info));
     return info.kind == FILE_KIND_NONE ? ST_OK : cli->h->api->path_remove(cli->h, path);
+}
+
+// Another launcher has started one `chaos` on each host: each disturbs the ranks of its host.
+static status hosts_check(const launch_place *place, const run_config *r, const chaos_schedule *s)
+{
+    const bool is_live = r->resilience.mode == RUN_RESILIENCE_LIVE, on_hosts = place->ranks > 1;
+    if (on_hosts && !is_live) {
+        return fail(
+            ST_CONFIG_CONFLICT,
+            "%s started %d processes of chaos; on several hosts a run goes on after a fault "
+            "with resilience.mode=live alone",
+            place->launcher, place->ranks);
+    }
+    for (int64_t i = 0; i < s->count && !on_hosts; i++) {
+        if (s->items[i].kind->inject != NULL) continue;
+        return fail(ST_CONFIG_CONFLICT,
+                    "the fault %s needs several hosts: start one chaos on each, as torchrun does",
+                    s->items[i].kind->name);
+    }
+    return ST_OK;
 }
 
 static status run(cli_context *cli, const cli_call *call)
@@ -204,14 +229,21 @@ static status run(cli_context *cli, const cli_call *call)
     bool is_resolved = false;
     TRY(cli_config_file(cli, call->operands[0], &yaml, &is_resolved));
     TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, &r, &c));
+    launch_place place;
+    TRY(cli_ranks_place(&place));
+    TRY(hosts_check(&place, &r, &schedule));
+    const int launcher = place.ranks > 1 ? place.rank : -1;
+    char *name = NULL;
+    TRY(arena_format(cli->a, &name, launcher >= 0 ? "chaos-%d.log" : "chaos.log", launcher));
     TRY(cli->h->api->path_mkdir(cli->h, r.run.dir));
-    TRY(processes_forget(cli, &r));
-    TRY(path_join(cli->a, r.run.dir, "chaos.log", &log));
+    TRY(processes_forget(cli, &r, launcher));
+    TRY(path_join(cli->a, r.run.dir, name, &log));
     const int64_t begin = cli->h->api->monotonic_ns(cli->h);
     const chaos_order order = {.arguments = arguments,
                                .run_dir = r.run.dir,
                                .log = log,
                                .is_live = r.resilience.mode == RUN_RESILIENCE_LIVE,
+                               .launcher = launcher,
                                .schedule = &schedule,
                                .seed = (uint64_t)f->seed};
     TRY(chaos_run(cli, &order, &result.injected, &result.exit_code));
@@ -240,10 +272,13 @@ const cli_command cli_command_chaos = {
         "by SIGKILL, stop stops one for good, pause stops one for 0.3 s, slow lets one run "
         "half of the time for 2 s, flip changes a bit of a rank's weights or optimizer state, "
         "which sdc.digests=1 finds, cut ends a rank's connections, diskfull lets no file of rank "
-        "0 grow for 2 s. The table has the losses, the time until the ranks knew "
+        "0 grow for 2 s. On several hosts (resilience.mode=live) start one chaos on each, as torchrun "
+        "does: it disturbs the ranks of its host, and host ends its launcher with them and starts it "
+        "again. The table has the losses, the time until the ranks knew "
         "and until training went on, the share of the time in steps that count, and the "
         "digest, which with determinism.mode=strict is that of an undisturbed run "
-        "(--against). The run's own output is in RUN/chaos.log.",
+        "(--against). The run's own output is in RUN/chaos.log, on several hosts "
+        "in RUN/chaos-N.log.",
     .examples = "  trireme chaos demo/config.yaml layout.dp=2 --every 5s --seconds 60s\n"
                 "  trireme chaos demo/config.yaml run.dir=shaken --faults kill,stop --against "
                 "demo/run\n",

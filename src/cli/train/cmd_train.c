@@ -40,7 +40,7 @@ static const option rows[] = {
      .offset = AT(join),
      .default_text = "false",
      .help = "joins the run, which goes on elsewhere on this machine with resilience.mode=live, as "
-             "one more rank"},
+             "one more rank; on several hosts: becomes the launcher of a host that was lost"},
     {.key = "dry-run",
      .kind = OPTION_BOOL,
      .offset = AT(dry_run),
@@ -480,7 +480,8 @@ const cli_command cli_command_train = {
         "torchrun, srun or mpirun each process finds its place in the environment; TRIREME_KEY "
         "names a file of 32 bytes, "
         "mode 0600, that proves that a rank belongs to the job. With resilience.mode=live start "
-        "one process on each host: it starts its part of the ranks.",
+        "one process on each host: it starts its part of the ranks; one that was lost comes back with "
+        "the same command, or with --join.",
     .examples = "  trireme train demo/config.yaml\n"
                 "  trireme train demo/config.yaml train.steps=2000 optimizer.lr=1e-3\n"
                 "  trireme train demo/run\n"

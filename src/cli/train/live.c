@@ -254,6 +254,8 @@ status cli_live_start(cli_restart *k, const cli_start *order, launch_result *res
     } else {
         TRY(join_open(&v, &join_fd));
     }
+    char *hosts_path = NULL;
+    if (place != NULL) TRY(cli_live_hosts_path(cli, r->run.dir, place->rank, &hosts_path));
     const launch_live_config c = {.local = {.h = cli->h,
                                             .ranks = (int)run_config_ranks(r),
                                             .program = "/proc/self/exe",
@@ -272,7 +274,8 @@ status cli_live_start(cli_restart *k, const cli_start *order, launch_result *res
                                   .place = place,
                                   .key_path = getenv("TRIREME_KEY"),
                                   .facts = facts,
-                                  .fact_count = fact_count};
+                                  .fact_count = fact_count,
+                                  .hosts_path = hosts_path};
     const status st = launch_live(&c, result);
     error_record kept;
     error_take(&kept);

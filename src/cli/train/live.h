@@ -24,7 +24,12 @@ typedef status cli_live_train(void *context, const char *const *keys, int64_t co
 NODISCARD status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *train,
                                void *context);
 
-// `train RUN --join`: becomes a rank of the run in this folder. Returns only if it cannot.
+// RUN/hosts-N: how launcher N of a run on several hosts comes back.
+NODISCARD status cli_live_hosts_path(cli_context *cli, const char *run_dir, int launcher,
+                                     char **out);
+
+// `train RUN --join`: becomes a rank of the run in this folder, or the launcher of a host that was
+// lost. Returns only if it cannot.
 NODISCARD status cli_live_join(cli_context *cli, const char *run_dir);
 
 #endif

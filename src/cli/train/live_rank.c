@@ -1,6 +1,7 @@
 // A rank's side of resilience.mode = live.
 #include "cli/train/live.h"
 #include "cli/train/signals.h"
+#include "control/quorum.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -80,6 +81,81 @@ status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *trai
 
 // ---- train RUN --join ---------------------------------------------------------------------------
 
+status cli_live_hosts_path(cli_context *cli, const char *run_dir, int launcher, char **out)
+{
+    char *name = NULL;
+    TRY(arena_format(cli->a, &name, "hosts-%d", launcher));
+    return path_join(cli->a, run_dir, name, out);
+}
+
+// The launcher that this process becomes: the one that the variables of another launcher name, else
+// the first one of this folder at whose address no process listens.
+static status seats_find(cli_context *cli, const char *run_dir, launch_seats *out)
+{
+    launch_place place;
+    TRY(cli_ranks_place(&place));
+    const bool is_told = place.ranks > 1;
+    *out = (launch_seats){.self = -1};
+    for (int m = is_told ? place.rank : 0; m < CONTROL_QUORUM_MAX; m++) {
+        char *path = NULL;
+        TRY(cli_live_hosts_path(cli, run_dir, m, &path));
+        TRY(launch_seats_read(cli->h, cli->a, path, out));
+        const bool is_free = out->self >= 0 && !launch_seat_listens(out, out->self);
+        if (is_free || is_told) return ST_OK;
+        out->self = -1;
+    }
+    return ST_OK;
+}
+
+// The variables of torchrun, for the command that follows.
+static bool place_set(const launch_seats *s)
+{
+    char self[16], count[16], address[CONTROL_ADDRESS_BYTES];
+    (void)snprintf(self, sizeof(self), "%d", s->self);
+    (void)snprintf(count, sizeof(count), "%d", s->count);
+    memcpy(address, s->first_at, sizeof(address));
+    char *port = strrchr(address, ':');
+    if (port == NULL) return false;
+    *port++ = '\0';
+    return setenv("RANK", self, 1) == 0 && setenv("WORLD_SIZE", count, 1) == 0 &&
+           setenv("LOCAL_RANK", "0", 1) == 0 && setenv("LOCAL_WORLD_SIZE", "1", 1) == 0 &&
+           setenv("MASTER_ADDR", address, 1) == 0 && setenv("MASTER_PORT", port, 1) == 0;
+}
+
+static status not_joined(const char *run_dir)
+{
+    return fail(
+        ST_NOT_FOUND,
+        "%s does not go on with resilience.mode = live on this machine, or on several hosts "
+        "of which one is missing, so no rank can join it",
+        run_dir);
+}
+
+// On several hosts: becomes the launcher of a host that was lost.
+static status hosts_join(cli_context *cli, const char *run_dir)
+{
+    launch_seats s;
+    TRY(seats_find(cli, run_dir, &s));
+    if (s.self < 0 || launch_seats_alive(&s) < 0) return not_joined(run_dir);
+    if (s.folder == NULL) {
+        return fail(
+            ST_UNSUPPORTED,
+            "the command of %s is not known here; give it again, and it comes back into the "
+            "run by itself",
+            run_dir);
+    }
+    launch_place place;
+    TRY(cli_ranks_place(&place));
+    if (chdir(s.folder) != 0 || (place.ranks <= 1 && !place_set(&s))) {
+        return fail(ST_IO, "cannot join from %s: %s", s.folder, strerror(errno));
+    }
+    cli_print(cli, "note     this process is the launcher of host %d of %d of %s again\n", s.self,
+              s.count, run_dir);
+    cli_push(cli);
+    (void)execv("/proc/self/exe", s.arguments);
+    return fail(ST_IO, "cannot start this program again: %s", strerror(errno));
+}
+
 status cli_live_join(cli_context *cli, const char *run_dir)
 {
     char *path = NULL, *address = NULL, *folder = NULL, **arguments = NULL, value[64];
@@ -88,12 +164,7 @@ status cli_live_join(cli_context *cli, const char *run_dir)
     file_info info;
     TRY(path_join(cli->a, run_dir, "join", &path));
     TRY(cli->h->api->path_info(cli->h, path, &info));
-    if (info.kind != FILE_KIND_REGULAR) {
-        return fail(ST_NOT_FOUND,
-                    "%s does not go on with resilience.mode = live on this machine, so no rank can "
-                    "join it",
-                    run_dir);
-    }
+    if (info.kind != FILE_KIND_REGULAR) return hosts_join(cli, run_dir);
     TRY(host_read_all(cli->h, cli->a, path, 256, &address, &bytes));
     address[strcspn(address, "\n")] = '\0';
     TRY(launch_post_join(address, cli->a, &fd, &arguments, &folder));
