@@ -55,8 +55,6 @@ train() { # NAME KEY...
     shift
     timeout 120 "$trireme" train demo run.dir="$dir/$name" $keys "$@"
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
-arena() { sed -n 's/.*"arena_bytes": \([0-9]*\).*/\1/p' "$1/run.json" | head -1; }
 lora="adapter.kind=lora adapter.rank=4 adapter.targets=q_proj,layers.[02].attn.v,mlp.*"
 
 over="model.preset=null model.from=hf"

@@ -19,15 +19,13 @@ data: {valid: 0}
 eval: {every: 0}
 optimizer: {lr: 1e-2}
 schedule: {name: constant, warmup: 0}
-determinism: strict
+determinism: {mode: strict, tp_shards: 2}
 kernels: {threads: 1}
 END
 printf 'adapter: {kind: lora, rank: 4}\ndata: {train: text1.txt}\n' >one.yaml
 printf 'adapter: {kind: rslora, rank: 2, alpha: 4, targets: [q_proj, mlp.*]}\ndata: {train: [text2.txt, text1.txt]}\n' >two.yaml
 printf 'adapter: {kind: dora, rank: 3}\ndata: {train: text3.txt}\ntrain: {steps: 2}\n' >three.yaml
 printf 'adapter: {kind: lora, rank: 8, dropout: 0.1}\ndata: {train: text4.txt}\noptimizer: {lr: 2e-2}\n' >four.yaml
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
-arena() { sed -n 's/.*"arena_bytes": \([0-9]*\).*/\1/p' "$1/run.json" | head -1; }
 code "four adapters" 0 "$trireme" train many.yaml
 for name in one two three four; do says "$name has lines of its own" out "^$name  *done"; done
 single() { # NAME: keys of the adapter over those of many.yaml
@@ -65,18 +63,36 @@ if [ "$all" -gt "$most" ] && [ "$all" -lt $((sum / 2)) ]; then passed "the base 
 code "two steps" 0 "$trireme" train many.yaml --quiet run.dir="$dir/part" train.steps=2
 code "and a third" 0 "$trireme" train many.yaml --quiet run.dir="$dir/part"
 for name in one two four; do same "$name: goes on exactly" "$(digest part/$name)" "$(digest many/$name)"; done
+"$trireme" train many.yaml --quiet run.dir="$dir/stopped" train.steps=1000000 >out 2>err &
+pid=$!
+for _ in $(seq 1000); do
+    [ -s stopped/four/metrics.jsonl ] && break
+    sleep 0.02
+done
+kill -TERM $pid
+wait $pid
+same "a signal stops all" $? 75
+for name in one two three four; do
+    newest=$(ls "stopped/$name/checkpoints" | tail -1)
+    same "$name says after which step" "$(cat stopped/$name/STATUS)" "stopped 75 SIGTERM in step $((10#${newest#step-}))"
+done
+number=0
+for layout in "layout.dp=2 layout.zero=3" layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=1"; do
+    number=$((number + 1))
+    [ -z "${TRIALS_PART:-}" ] || [ $number = 1 ] || continue
+    code "four adapters, $layout" 0 "$trireme" train many.yaml --quiet run.dir="$dir/ranks$number" train.steps=2 $layout
+    code "and a third step on one rank" 0 "$trireme" train many.yaml --quiet run.dir="$dir/ranks$number"
+    for name in one two three four; do same "$name, $layout: the same digest" "$(digest ranks$number/$name)" "$(digest many/$name)"; done
+done
 code "one goes on alone" 0 "$trireme" train many/one --quiet train.steps=4
 printf 'data: {train: text1.txt}\n' >plain.yaml
 printf 'adapter: {kind: lora}\ndata: {train: text1.txt}\ntrain: {precision: bf16}\n' >narrow.yaml
-refuse() { # CODE WHAT COMMAND...
-    local want=$1 what=$2
-    shift 2
-    code "refuses ${*:3}" "$want" "$@"
-    says "says why" err "$what"
-}
-refuse 3 "has another base model|holds it in another" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,narrow.yaml
-refuse 3 "has no adapter" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,plain.yaml
-refuse 3 "several adapters train on one rank" "$trireme" train many.yaml --quiet run.dir="$dir/bad" layout.dp=2
-refuse 3 "two files are called one" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,one.yaml
-refuse 3 "is read by .trireme train FILE. alone" "$trireme" verify many.yaml
+refuses 3 "has another base model|holds it in another" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,narrow.yaml
+refuses 3 "has no adapter" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,plain.yaml
+refuses 3 "several adapters train on the CPU, without layout.mode" "$trireme" train many.yaml --quiet run.dir="$dir/bad" resilience.mode=restart
+printf 'adapter: {kind: lora}\ndata: {train: text1.txt}\nlayout: {dp: 2}\n' >cut.yaml
+refuses 3 "layout.dp is 1 for one and 2 for cut; all adapters have one layout" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,cut.yaml
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555 refuses 3 "starts the ranks, and several adapters" "$trireme" train many.yaml --quiet run.dir="$dir/bad" layout.dp=2
+refuses 3 "two files are called one" "$trireme" train many.yaml --quiet run.dir="$dir/bad" adapter.files=one.yaml,one.yaml
+refuses 3 "is read by .trireme train FILE. alone" "$trireme" verify many.yaml
 [ $failures = 0 ]

@@ -12,7 +12,6 @@ train() { # NAME KEY...: with the standard ones
     shift
     timeout 120 "$trireme" train demo run.dir="$dir/$name" $keys "$@"
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 number() { sed -n "${2}s/.*\"$3\": \([0-9.e+-]*\).*/\1/p" "$1/metrics.jsonl"; } # RUN LINE KEY
 
 code "strict refuses it" 3 train strict layout.dp=2 comm.compression=int8 determinism=strict
@@ -29,11 +28,7 @@ for _ in $(seq 400); do
     [ -e killed/checkpoints/step-0000010/manifest.json ] && break
     sleep 0.02
 done
-for at in /proc/[0-9]*; do # a rank: a child of the launcher
-    stat=$(cat "$at/stat" 2>/dev/null) || continue
-    set -- ${stat##*) } # after the name, which may hold anything: state, parent
-    [ "${2-}" != "$launcher" ] || rank=${at#/proc/}
-done
+rank=$(processes "run.dir=$dir/killed " | awk -v launcher=$launcher '$2 == launcher { print $1 }' | tail -1)
 kill -9 "${rank:?no rank is there}"
 wait $launcher
 same "top-k, a rank is killed: exit code" "$?" 7

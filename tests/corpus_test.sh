@@ -141,6 +141,10 @@ mkdir -p loop/inner && cp t.jsonl loop && ln -s .. loop/inner/up
 check 5 'loop/inner/up: a link to a folder above it' -- data build t.yaml out=u1 sources.t.paths=loop
 rm loop/inner/up && ln -s nothing loop/inner/gone
 check 4 'loop/inner/gone: no such file' -- data build t.yaml out=u2 sources.t.paths=loop
+# The root of a file system within another may have the inode number of the other's root.
+mkdir outer && unshare -rm mount -t tmpfs none outer 2>/dev/null && check_any 0 'from 1 file' -- unshare -rm bash -c '
+    mount -t tmpfs none outer && mkdir outer/inner && mount -t tmpfs none outer/inner && cp t.jsonl outer/inner && exec "$@"
+' - "$trireme" data build t.yaml out=a6 sources.t.paths=outer
 rm loop/inner/gone && mkfifo loop/inner/pipe
 check 5 'loop/inner/pipe: a file or folder expected' -- data build t.yaml out=u3 sources.t.paths=loop
 rm loop/inner/pipe && chmod 000 loop/t.jsonl

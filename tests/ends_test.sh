@@ -32,12 +32,9 @@ ended() { # NAME EXPECTED NUMBER: the exit code of a run that was started
     same "$1: exit code" "$got" "$2"
 }
 ranks_of() { # NAME [RANK]: process numbers of the ranks of a run
-    local at
-    for at in /proc/[0-9]*; do
-        if tr '\0' ' ' 2>/dev/null <"$at/cmdline" | grep -q "run.dir=$dir/$1 " &&
-            tr '\0' '\n' 2>/dev/null <"$at/environ" | grep -q "^TRIREME_LAUNCH=${2-}"; then
-            echo "${at#/proc/}"
-        fi
+    local pid
+    for pid in $(processes "run.dir=$dir/$1 " | awk '{ print $1 }'); do
+        if tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -q "^TRIREME_LAUNCH=${2-}"; then echo "$pid"; fi
     done
 }
 

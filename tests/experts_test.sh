@@ -14,7 +14,6 @@ train() { # NAME KEY...
     shift
     timeout 60 "$trireme" train demo/config.yaml --quiet run.dir="$dir/$name" $keys "$@"
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 loss() { sed -n "s/^{\"step\": $2,.*\"loss\": \([0-9.]*\).*/\1/p" "$1/metrics.jsonl"; }
 
 code "strict, one rank" 0 train one $strict

@@ -14,8 +14,6 @@ train() { # NAME KEY...: with the standard ones
     shift
     timeout 120 "$trireme" train demo run.dir="$dir/$name" $keys "$@"
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
-arena() { sed -n 's/.*"arena_bytes": \([0-9]*\).*/\1/p' "$1/run.json" | head -1; }
 
 code "all weights, one step" 0 train all train.steps=1 optimizer.clip=0 schedule.warmup=0
 code "lower half frozen, one step" 0 train half train.steps=1 optimizer.clip=0 schedule.warmup=0 $lower

@@ -67,7 +67,6 @@ on_both() {
     cat node-b.* >err
     same "$name: exit codes" "$got $got_b" "$expected $expected"
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 
 code "one process" 0 "$trireme" train demo run.dir="$dir/one" $keys
 want=$(digest one)

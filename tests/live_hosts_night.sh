@@ -64,12 +64,11 @@ wait_step() { # DIR STEP
 kill_rank() { # DIR HOST: its process there has another number in its own namespace
     local inner
     read -r _ inner <"$1/logs/processes-$2"
-    for pid in $(pgrep -f "run.dir=$dir/$1 "); do
+    for pid in $(processes "run.dir=$dir/$1 " | awk '{ print $1 }'); do
         [ "$(awk '/^NSpid/ {print $NF}' "/proc/$pid/status")" = "$inner" ] &&
             [ "$(nsenter -t "$pid" -u hostname)" = "host-$2" ] && kill -9 "$pid"
     done 2>/dev/null
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 
 code "one process" 0 "$trireme" train demo run.dir="$dir/one" $keys train.steps=40
 (wait_step two 15; kill_rank two 1) &

@@ -26,7 +26,6 @@ wait_step() { # until this step is in the metrics
         sleep 0.05
     done
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 
 code "one process" 0 "$trireme" train demo run.dir="$dir/one" $keys
 pids=()

@@ -8,16 +8,20 @@ cd "$dir" || exit 1
 "$trireme" init demo >/dev/null || exit 1
 keys="model.layers=2 model.dim=32 model.heads=2 model.context=64 train.seq=32 train.global_batch=8 eval.every=0
       checkpoint.every=20 kernels.threads=1 determinism=strict train.steps=60"
+experts="model.experts=8 model.experts_per_token=2 model.expert_ffn_dim=16 model.ffn_dim=0"
 timeout 300 "$trireme" train demo/config.yaml run.dir="$dir/calm" $keys >/dev/null 2>&1 || exit 1
+timeout 300 "$trireme" train demo/config.yaml run.dir="$dir/calm-experts" $keys $experts >/dev/null 2>&1 || exit 1
 layouts=("layout.dp=2" "layout.dp=2 layout.zero=1" "layout.dp=3 resilience.spares=1"
-         "layout.dp=2 layout.pp=2" "layout.dp=4 layout.zero=2 resilience.min_ranks=1")
+         "layout.dp=2 layout.pp=2" "layout.dp=4 layout.zero=2 resilience.min_ranks=1"
+         "$experts layout.dp=4 layout.ep=2 layout.zero=1 moe.rebalance=3 resilience.buddy.ranks=2")
 kinds=(kill stop cut flip pause diskfull)
 field() { sed -n "s/.*\"$1\": \([^,}]*\).*/\1/p" out; }
 trial() { # NUMBER KINDS EVERY SECONDS
-    local layout=${layouts[$(($1 % ${#layouts[@]}))]}
+    local layout=${layouts[$(($1 % ${#layouts[@]}))]} calm=calm
+    case $layout in *experts*) calm=calm-experts ;; esac
     rm -rf shaken
     timeout 300 "$trireme" chaos demo/config.yaml run.dir="$dir/shaken" $keys sdc.digests=1 resilience.mode=live $layout --faults "$2" \
-        --every "$3" --seconds "$4" --seed "$1" --against calm --json >out 2>err
+        --every "$3" --seconds "$4" --seed "$1" --against $calm --json >out 2>err
     local code=$?
     if [ $code = 0 ] && [ "$(field faults)" = 0 ]; then empty=$((empty + 1)); return; fi
     counted=$((counted + 1))

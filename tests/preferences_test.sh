@@ -6,24 +6,19 @@ set -u
 shared=${TRIREME_SHARED:-$PWD/../shared}
 [ -d "$shared/golden/post" ] || { echo "skipped: no reference cases in $shared"; exit 77; }
 make_run() { # CASE: a folder $dir/CASE with the model, its reference, a tokenizer and run.yaml
-    python3 - "$shared/golden/post/$1" "$dir/$1" <<'END'
+    PYTHONPATH=tests/support python3 - "$shared/golden/post/$1" "$dir/$1" <<'END'
 import json, os, shutil, sys
+from letters import letter, write_tokenizer
 case, out = sys.argv[1:]
 os.makedirs(out + "/reference")
 for name in ("config.json", "model.safetensors", "reference/model.safetensors"):
     shutil.copy(case + "/" + name, out + "/" + name)
 shutil.copy(case + "/config.json", out + "/reference")
 golden = json.load(open(case + "/golden.json"))
-letters = [chr(0x4e00 + i) for i in range(json.load(open(case + "/config.json"))["vocab_size"])]
-json.dump({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
-           "pre_tokenizer": None, "post_processor": None, "decoder": {"type": "Fuse"},
-           "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                     "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-                     "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}},
-          open(out + "/tokenizer.json", "w"))
+write_tokenizer(out, json.load(open(case + "/config.json"))["vocab_size"])
 with open(out + "/train.jsonl", "w") as f:
     for pair in golden["pairs"]:
-        f.write(json.dumps({k: "".join(letters[i] for i in ids) for k, ids in pair.items()}) + "\n")
+        f.write(json.dumps({k: "".join(letter(i) for i in ids) for k, ids in pair.items()}) + "\n")
 o = golden["optimizer"]
 longest = max(2 * len(p["prompt"]) + len(p["chosen"]) + len(p["rejected"]) for p in golden["pairs"])
 open(out + "/run.yaml", "w").write(f"""
@@ -130,8 +125,9 @@ done
 # --- groups of answers with rewards ---
 make_group() { # CASE: train.jsonl with the case's rollouts, run.yaml
     mkdir -p "$dir/$1"
-    python3 - "$shared/golden/post/$1" "$dir/$1" <<'END'
+    PYTHONPATH=tests/support python3 - "$shared/golden/post/$1" "$dir/$1" <<'END'
 import json, math, shutil, struct, sys
+from letters import letter, write_tokenizer
 case, out = sys.argv[1:]
 for name in ("config.json", "model.safetensors"):
     shutil.copy(case + "/" + name, out)
@@ -143,13 +139,8 @@ def tensor(name):
     e = entries[name]
     begin, end = (8 + head + x for x in e["data_offsets"])
     return [x[0] for x in struct.iter_unpack({"F32": "<f", "I64": "<q", "F64": "<d"}[e["dtype"]], data[begin:end])]
-letters = [chr(0x4e00 + i) for i in range(json.load(open(case + "/config.json"))["vocab_size"])]
-json.dump({"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
-           "decoder": {"type": "Fuse"},
-           "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                     "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-                     "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}}, open(out + "/tokenizer.json", "w"))
-word = lambda ids: "".join(letters[i] for i in ids)
+write_tokenizer(out, json.load(open(case + "/config.json"))["vocab_size"])
+word = lambda ids: "".join(letter(i) for i in ids)
 width, per = entries["old_logps"]["shape"][1], len(golden["rewards"][0])
 old, reference = tensor("old_logps"), tensor("reference_logps")
 lengths = []

@@ -23,7 +23,6 @@ start() { # the same beside this script: $launcher
 under_way() {
     for _ in $(seq 200); do grep -q "^step\|^ckpt" out && return; sleep 0.05; done
 }
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
 wait_for() { # FILE: a run has begun to save
     for _ in $(seq 200); do
         compgen -G "$1" >/dev/null && return 0
@@ -32,28 +31,15 @@ wait_for() { # FILE: a run has begun to save
     echo "nothing at $1" >"$dir/err"
     failed "$1"
 }
-processes() { # NAME: those of that run, "number command"; from /proc, for not every machine has pgrep
-    local at command
-    for at in /proc/[0-9]*; do
-        command=$(tr '\0' ' ' 2>/dev/null <"$at/cmdline")
-        [[ $command != *"run.dir=$dir/$1 "* ]] || echo "${at#/proc/} $command"
-    done
-}
 last_rank() { # the child of the launcher that was started last
-    local at stat last=
-    for at in $(ls /proc | grep -x '[0-9]*' | sort -n); do
-        stat=$(cat "/proc/$at/stat" 2>/dev/null) || continue
-        set -- ${stat##*) } # after the name, which may hold anything: state, parent
-        [ "${2-}" != "$launcher" ] || last=$at
-    done
-    echo "$last"
+    processes "run.dir=$dir/" | sort -n | awk -v launcher="$launcher" '$2 == launcher { last = $1 } END { print last }'
 }
 gone() { # NAME: no process of that run is left
     for _ in $(seq 200); do
-        [ -n "$(processes "$1")" ] || { passed "$1: no process is left"; return; }
+        [ -n "$(processes "run.dir=$dir/$1 ")" ] || { passed "$1: no process is left"; return; }
         sleep 0.05
     done
-    processes "$1" >"$dir/err"
+    processes "run.dir=$dir/$1 " >"$dir/err"
     failed "$1: no process is left"
 }
 

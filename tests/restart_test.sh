@@ -37,8 +37,8 @@ same "nothing is left in memory" "$(copies)" 0
 
 train orphan layout.dp=2 resilience.mode=restart >/dev/null 2>&1 &
 until [ "$(cat orphan/metrics.jsonl 2>/dev/null | wc -l)" -ge 20 ]; do sleep 0.02; done
-pkill -9 -f "^$trireme train .*run.dir=$dir/orphan " && wait
-until ! pgrep -f "^$trireme train .*run.dir=$dir/orphan " >/dev/null; do sleep 0.02; done
+kill -9 $(processes "run.dir=$dir/orphan " | awk '{ print $1 }') && wait
+until [ -z "$(processes "run.dir=$dir/orphan ")" ]; do sleep 0.02; done
 code "a launcher that was killed" 0 train orphan layout.dp=2 resilience.mode=restart
 says "leaves the newest step" out 'continued after step'
 same "and no trace" "$("$trireme" digest orphan)" "$("$trireme" digest calm)"

@@ -15,12 +15,7 @@ optimizer: {lr: 2e-2, clip: 1000}
 schedule: {name: constant}
 kernels: {threads: 1}
 END
-train() { # NAME KEY...
-    local name=$1
-    shift
-    timeout 60 "$trireme" train run.yaml --quiet run.dir="$dir/$name" "$@"
-}
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
+train() { timeout 60 "$trireme" train run.yaml --quiet run.dir="$dir/$1" "${@:2}"; }
 # bench/peers/reward.py printed these: transformers 5.24, in fp64.
 near() { # NAME
     python3 - "$1/metrics.jsonl" <<'END' 2>>err
@@ -79,21 +74,15 @@ done
 same "and both begin alike" "$(head -1 from-lm/metrics.jsonl | grep -o '"loss": [^,]*')" "$(head -1 from-lm-run/metrics.jsonl | grep -o '"loss": [^,]*')"
 
 # --- refused ---
-refuse() { # CODE WHAT COMMAND...
-    local want=$1 what=$2
-    shift 2
-    code "refuses $*" "$want" "$@"
-    says "says why" err "$what"
-}
-refuse 3 "is a reward model" "$trireme" generate made --prompt 一
-refuse 3 "is a reward model" "$trireme" eval made --data rm/train.jsonl
-refuse 3 "is a reward model, which writes no text" train bad train.objective=dpo
-refuse 3 "adapter.kind cannot be used with train.objective = reward yet" train bad adapter.kind=lora
-refuse 3 "layout.sp = yes cannot be used with train.objective = reward yet" train bad layout.tp=2 layout.sp=yes
-refuse 3 "objective.beta has no effect" train bad objective.beta=0.5
-refuse 3 "layout.cp = 2 cannot be used" train bad layout.cp=2
+refuses 3 "is a reward model" "$trireme" generate made --prompt 一
+refuses 3 "is a reward model" "$trireme" eval made --data rm/train.jsonl
+refuses 3 "is a reward model, which writes no text" train bad train.objective=dpo
+refuses 3 "adapter.kind cannot be used with train.objective = reward yet" train bad adapter.kind=lora
+refuses 3 "layout.sp = yes cannot be used with train.objective = reward yet" train bad layout.tp=2 layout.sp=yes
+refuses 3 "objective.beta has no effect" train bad objective.beta=0.5
+refuses 3 "layout.cp = 2 cannot be used" train bad layout.cp=2
 sed 's/"0": "LABEL_0"/"0": "a", "1": "b"/' rm/config.json >two.json && cp -r rm two && cp two.json two/config.json
-refuse 3 "with 2 labels" train bad model.from=two
+refuses 3 "with 2 labels" train bad model.from=two
 cp -r lm headless && sed 's/ForCausalLM/ForSequenceClassification/' rm/config.json >headless/config.json
-refuse 3 "score.weight is missing" train bad model.from=headless
+refuses 3 "score.weight is missing" train bad model.from=headless
 [ $failures = 0 ]

@@ -17,12 +17,7 @@ schedule: {name: constant}
 checkpoint: {every: 0}
 kernels: {threads: 1}
 END
-train() { # NAME KEY...
-    local name=$1
-    shift
-    timeout 60 "$trireme" train run.yaml --quiet run.dir="$dir/$name" "$@"
-}
-digest() { "$trireme" digest "$dir/$1" 2>&1; }
+train() { timeout 60 "$trireme" train run.yaml --quiet run.dir="$dir/$1" "${@:2}"; }
 value() { sed -n "s/^{\"step\": $3,.*\"$2\": \([-0-9.e]*\).*/\1/p" "$1/metrics.jsonl"; }
 exact() { same "$1: log-probabilities are those of training" "$(value "$1" ratio_gap 1) $(value "$1" ratio_gap 2)" "0 0"; }
 
@@ -105,31 +100,25 @@ for layout in layout.dp=2 rollout.slots=3; do
 done
 same "its rewards are scores" "$(awk -v r="$(value scored reward 1)" 'BEGIN { print(r != 0 && r != 1) }')" 1
 
-refuse() { # CODE WHAT KEY...
-    local want=$1 what=$2
-    shift 2
-    code "refuses $*" "$want" train no "$@"
-    says "says why" err "$what"
-}
-refuse 3 "model has dropout" model.dropout=0.1
-refuse 3 "resilience.mode = live cannot be used" resilience.mode=live
-refuse 3 "sdc.replay = 0.5 cannot be used" sdc.replay=0.5
-refuse 3 "objective.kl = 0.1 cannot be used with rollout.prompts yet" objective.kl=0.1
-refuse 3 "rollout.group = 3 does not divide a batch of 8" rollout.group=3
-refuse 3 "leaves no place for a prompt" rollout.max_tokens=16
-refuse 3 "reward.pattern" "reward.pattern=["
-refuse 3 "reward.command is not given" reward.kind=command reward.pattern=null
-refuse 3 "reward.command has no effect" reward.command=true
-refuse 3 "reward.url: expected http://" $http reward.url=https://example.org/
-refuse 3 "a name and password" $http reward.url=http://a:b@example.org/
-refuse 3 "reward.url is not given" $http
-refuse 3 "reward.model is not given" reward.kind=model reward.pattern=null
-refuse 3 "is no reward model" $model reward.model=one/checkpoints/latest
-refuse 3 "data.train has no effect" data.train=prompts.jsonl
-refuse 3 "only train.objective = grpo draws completions" train.objective=pretrain
-refuse 5 "prompts.jsonl:1: the prompt has 4 tokens, and train.seq less rollout.max_tokens leaves 3" rollout.max_tokens=13
+refuses 3 "model has dropout" train no model.dropout=0.1
+refuses 3 "resilience.mode = live cannot be used" train no resilience.mode=live
+refuses 3 "sdc.replay = 0.5 cannot be used" train no sdc.replay=0.5
+refuses 3 "objective.kl = 0.1 cannot be used with rollout.prompts yet" train no objective.kl=0.1
+refuses 3 "rollout.group = 3 does not divide a batch of 8" train no rollout.group=3
+refuses 3 "leaves no place for a prompt" train no rollout.max_tokens=16
+refuses 3 "reward.pattern" train no "reward.pattern=["
+refuses 3 "reward.command is not given" train no reward.kind=command reward.pattern=null
+refuses 3 "reward.command has no effect" train no reward.command=true
+refuses 3 "reward.url: expected http://" train no $http reward.url=https://example.org/
+refuses 3 "a name and password" train no $http reward.url=http://a:b@example.org/
+refuses 3 "reward.url is not given" train no $http
+refuses 3 "reward.model is not given" train no reward.kind=model reward.pattern=null
+refuses 3 "is no reward model" train no $model reward.model=one/checkpoints/latest
+refuses 3 "data.train has no effect" train no data.train=prompts.jsonl
+refuses 3 "only train.objective = grpo draws completions" train no train.objective=pretrain
+refuses 5 "prompts.jsonl:1: the prompt has 4 tokens, and train.seq less rollout.max_tokens leaves 3" train no rollout.max_tokens=13
 printf '{"prompt": "1+2="}\n' >bare.jsonl
-refuse 5 'prompt 1 has no "answer"' rollout.prompts=bare.jsonl reward.kind=numeric
+refuses 5 'prompt 1 has no "answer"' train no rollout.prompts=bare.jsonl reward.kind=numeric
 printf '{"prompt": 5}\n' >bad.jsonl
-refuse 5 'bad.jsonl:1: "prompt" is neither a text nor a list of messages' rollout.prompts=bad.jsonl
+refuses 5 'bad.jsonl:1: "prompt" is neither a text nor a list of messages' train no rollout.prompts=bad.jsonl
 [ $failures = 0 ]

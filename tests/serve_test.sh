@@ -21,7 +21,8 @@ listening() { # waits for the line with the port, which becomes $port
     return 1
 }
 
-start --port 0 --template chatml --batch 4 --drift-record "$dir/seen"
+# shellcheck disable=SC2086
+start --port 0 --template chatml --batch 4 --drift-record "$dir/seen" ${SERVE_KEYS:-}
 if ! listening; then
     grep -q "built without HTTP\|libmicrohttpd" "$dir/log.err" && { echo "skipped: no libmicrohttpd"; exit 77; }
     failed "it listens"
@@ -62,6 +63,39 @@ kill -TERM "$pid"
 wait "$pid"
 same "a warning says what" "$(grep -c 'differ from .* in the length of prompts' "$dir/log.err")" 1
 code "a reference that is none" 5 serve --port 0 --drift tests/serve_test.sh
+
+# --- several ranks: the same bits; the loss of a rank and Ctrl-C end all ---
+ranks_end() { for p in $1; do ! kill -0 "$p" 2>/dev/null || return 1; done; }
+lora=$shared/golden/post/lora_llama_attention
+tiny=$model
+for tp in 1 2; do
+    model=$lora
+    start --port 0 --key none --batch 3 --context 64 determinism.tp_shards=2 layout.tp=$tp --adapters one="$lora/adapter" --adapters two="$lora/adapter_final"
+    listening || failed "it listens with $tp ranks"
+    python3 tests/support/serve_texts.py "$port" tiny one two >"$dir/texts$tp" 2>"$dir/err"
+    python3 - "http://127.0.0.1:$port/metrics" <<'END' >"$dir/tokens$tp"
+import sys, urllib.request
+print(*[l for l in urllib.request.urlopen(sys.argv[1]).read().decode().split("\n") if "tokens_total " in l or "tokens_count" in l])
+END
+    [ $tp = 2 ] || kill -INT "$pid"
+    [ $tp = 2 ] || wait "$pid"
+done
+same "two ranks give the texts of one, with each adapter" "$(cat "$dir/texts2")" "$(cat "$dir/texts1")"
+same "texts of all" "$(wc -l <"$dir/texts2")" 9
+same "/metrics counts each token once" "$(cat "$dir/tokens2")" "$(cat "$dir/tokens1")"
+ranks=$(pgrep -P "$pid")
+kill -INT "$pid"
+wait "$pid"
+same "Ctrl-C ends two ranks" "$? $(grep -c '^answered 19 requests' "$dir/log")" "0 1"
+ranks_end "$ranks" && passed "no rank is left" || failed "no rank is left"
+model=$tiny
+start --port 0 --key none --batch 1 determinism.tp_shards=2 layout.tp=2
+listening || failed "it listens again"
+ranks=$(pgrep -P "$pid")
+kill -KILL "${ranks##*[[:space:]]}"
+wait "$pid"
+same "a lost rank ends the server" "$? $(grep -c 'error\[D001\] rank 1 .* died by signal 9' "$dir/log.err")" "7 1"
+ranks_end "$ranks" && passed "and the other rank" || failed "and the other rank"
 
 # --- without a key or a template; a key from a file ---
 code "no such folder" 4 "$trireme" serve "$dir/none" --key none

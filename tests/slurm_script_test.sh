@@ -43,7 +43,8 @@ job wait 0 0 >out 2>err &
 script_pid=$!
 until [ -s steps ]; do sleep 0.05; done
 sleep 0.2
-kill -TERM "$(pgrep -P $script_pid -f train.sbatch || echo $script_pid)"
+inner=$(processes train.sbatch | awk -v shell=$script_pid '$2 == shell { print $1 }')
+kill -TERM "${inner:-$script_pid}"
 wait $script_pid
 same "TERM: exit code" $? 75
 says "TERM reaches the step" steps '^term'

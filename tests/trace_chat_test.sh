@@ -95,16 +95,10 @@ code "draws without two" 0 run fewer data.exclude=list
 same "they are not drawn" "$(steps fewer 1 2 | grep -cE 'jsonl:(4|1)"')" 0
 same "others take their places" "$(steps fewer 1 2 | wc -l)" 8
 
-refuse() { # CODE WHAT ARGUMENT...
-    local want=$1 what=$2
-    shift 2
-    code "refuses: $what" "$want" "$trireme" "$@"
-    says "says so" err "$what"
-}
 echo none >list
-refuse 4 'no sample of the training data has the name "none"' data trace sft --document none
-refuse 4 'no prompt has the name "none"' data trace draw --document none
-refuse 4 "none of its 1 entries names a sample" train dpo train.steps=9 data.exclude=list
-refuse 4 "none of its 1 entries names a prompt" train draw train.steps=3 data.exclude=list
-refuse 2 "the run has 8 steps" data trace sft --step 9
+refuses 4 'no sample of the training data has the name "none"' "$trireme" data trace sft --document none
+refuses 4 'no prompt has the name "none"' "$trireme" data trace draw --document none
+refuses 4 "none of its 1 entries names a sample" "$trireme" train dpo train.steps=9 data.exclude=list
+refuses 4 "none of its 1 entries names a prompt" "$trireme" train draw train.steps=3 data.exclude=list
+refuses 2 "the run has 8 steps" "$trireme" data trace sft --step 9
 [ $failures = 0 ]

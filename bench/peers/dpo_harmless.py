@@ -21,6 +21,8 @@ import subprocess
 import sys
 import time
 
+from shared import trl_model, trl_rows
+
 MODEL = "model: {layers: 2, dim: 128, heads: 4, vocab: 2048, context: 512}\n"
 COMMON = """
 eval: {every: 1000000, batches: 24}
@@ -40,7 +42,7 @@ model: {from: model}
 train: {objective: dpo, steps: 53, seq: 512, global_batch: 8}
 objective: {beta: 0.1}
 data: {train: [pairs.jsonl], valid: [pairs_valid.jsonl], tokenizer: tokenizer.json}
-optimizer: {lr: 1e-3, weight_decay: 0, clip: 1}
+optimizer: {lr: 3e-4, weight_decay: 0, clip: 1}
 schedule: {name: linear, warmup: 10}
 """ + COMMON
 
@@ -100,17 +102,11 @@ def ours(folder, trireme, seed, keys):
 
 
 def theirs(folder, seed, steps, rate):
-    import datasets
-    import torch
     import transformers
     import trl
-    torch.set_num_threads(1)
     transformers.set_seed(seed)
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"),
-                                                     eos_token="<|endoftext|>", pad_token="<|endoftext|>")
-    read = lambda name: datasets.Dataset.from_list([json.loads(line) for line in (folder / name).open()])
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
-    rows = read("pairs.jsonl")
+    model, tokenizer = trl_model(folder / "model", folder / "tokenizer.json")
+    rows = trl_rows(folder / "pairs.jsonl")
     # A sequence of our run holds as many pairs as fit; a batch here has as many on average.
     batch = max(1, round(rows.num_rows / float((folder / "sequences").read_text()) * 8))
     config = trl.DPOConfig(output_dir=str(folder / "trl"), per_device_train_batch_size=batch, max_steps=steps, beta=0.1,
@@ -119,8 +115,8 @@ def theirs(folder, seed, steps, rate):
                            gradient_checkpointing=False, max_length=512, report_to=[], save_strategy="no", seed=seed,
                            disable_tqdm=True, logging_steps=50)
     begin = time.monotonic()
-    trainer = trl.DPOTrainer(model=model, args=config, train_dataset=rows, eval_dataset=read("pairs_valid.jsonl"),
-                             processing_class=tokenizer)
+    trainer = trl.DPOTrainer(model=model, args=config, train_dataset=rows,
+                             eval_dataset=trl_rows(folder / "pairs_valid.jsonl"), processing_class=tokenizer)
     trainer.train()
     told = trainer.evaluate()
     return {"seed": seed, "accuracy": told["eval_rewards/accuracies"], "margin": told["eval_rewards/margins"],
@@ -135,7 +131,7 @@ def main():
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--peer-seeds", default="1")
     parser.add_argument("--steps", type=int, default=53)
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rate", type=float, default=3e-4)
     options = parser.parse_args()
     folder, trireme = options.folder, os.path.realpath(options.trireme)
     folder.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,8 @@ import subprocess
 import sys
 import time
 
+from shared import trl_model, trl_rows
+
 SFT = """
 run: {dir: sft}
 model: {layers: 2, dim: 64, heads: 4, vocab: 258, context: 64}
@@ -73,15 +75,10 @@ def ours(folder, trireme, steps):
 
 
 def theirs(folder, steps):
-    import datasets
-    import torch
     import transformers
     import trl
-    torch.set_num_threads(1)
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "model" / "tokenizer.json"),
-                                                     eos_token="<|endoftext|>", pad_token="<|endoftext|>")
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
-    rows = datasets.Dataset.from_list([json.loads(line) for line in (folder / "sums.jsonl").open()])
+    model, tokenizer = trl_model(folder / "model", folder / "model" / "tokenizer.json")
+    rows = trl_rows(folder / "sums.jsonl")
     drawn, rewards, times = [], [], []
 
     def right(completions, answer, completion_ids, **_):

@@ -18,13 +18,15 @@ import http.client
 import json
 import os
 import pathlib
-import re
 import signal
 import socket
 import statistics
 import subprocess
 import sys
 import time
+import urllib.parse
+
+from shared import begin_serve
 
 WORDS = "the of and to in a is that for it as was with be by on not he his but at are this have from or had an they".split()
 
@@ -47,14 +49,10 @@ def ask(port, body):
 
 
 def begin_ours(trireme, model, options):
-    p = subprocess.Popen([trireme, "serve", model, "--port", "0", "--key", "none", "--name", "m", "--batch", str(options.clients),
-                          "--precision", options.dtype, "--threads", str(options.threads), "--context", str(options.context),
-                          "--template", "none"], stdout=subprocess.PIPE, text=True)
-    for line in p.stdout:
-        found = re.match(r"listens\s+http://[^:]+:(\d+)", line)
-        if found:
-            return p, int(found[1])
-    raise SystemExit("trireme serve did not listen")
+    p, address = begin_serve(trireme, model, "--key", "none", "--name", "m", "--batch", str(options.clients), "--precision",
+                             options.dtype, "--threads", str(options.threads), "--context", str(options.context),
+                             "--template", "none")
+    return p, urllib.parse.urlsplit(address).port
 
 
 IN_PYTHON = """

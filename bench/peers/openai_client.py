@@ -10,12 +10,12 @@ MODEL is a run or a folder that `serve` takes; flags behind -- go to `serve`. Ea
 import argparse
 import asyncio
 import os
-import re
 import signal
-import subprocess
 import sys
 
 import openai
+
+from shared import begin_serve
 
 failed = 0
 
@@ -118,17 +118,9 @@ def main():
     at = words.index("--") if "--" in words else len(words)
     options = parser.parse_args(words[:at])
     adapters = [word for a in options.adapters for word in ("--adapters", a)]
-    server = subprocess.Popen(
-        [os.path.realpath(options.trireme), "serve", options.model, "--port", "0", "--key", "secret", "--name", "tiny",
-         "--strict", "--threads", "1", *adapters, *words[at + 1:]], stdout=subprocess.PIPE, text=True)
+    server, base = begin_serve(os.path.realpath(options.trireme), options.model, "--key", "secret", "--name", "tiny",
+                               "--strict", "--threads", "1", *adapters, *words[at + 1:])
     try:
-        for line in server.stdout:
-            listens = re.match(r"listens\s+(\S+)", line)
-            if listens:
-                break
-        else:
-            sys.exit("serve did not listen")
-        base = listens[1]
         client = openai.OpenAI(base_url=base, api_key="secret", max_retries=0)
         names = [m.id for m in client.models.list()]
         check("the models", names == ["tiny"] + [a.split("=")[0] for a in options.adapters])

@@ -14,6 +14,12 @@ typedef struct hash128 {
     uint64_t high, low;
 } hash128;
 hash128 hash128_of(const void *data, int64_t bytes);
+// Below 0: a comes before b; 0: they are equal.
+static inline int hash128_compare(hash128 a, hash128 b)
+{
+    if (a.high != b.high) return a.high < b.high ? -1 : 1;
+    return a.low < b.low ? -1 : a.low > b.low;
+}
 // Streaming; begin allocates, end frees.
 typedef struct hash_stream hash_stream;
 hash_stream *hash_begin(void); // NULL: no memory

@@ -32,7 +32,7 @@ typedef struct file_info {
     file_kind kind; // NONE: the path does not exist
     int64_t bytes;
     int64_t modified_ns; // Unix time
-    uint64_t inode;
+    uint64_t device, inode;
 } file_info;
 
 typedef struct file_names {

@@ -358,6 +358,7 @@ static status path_info(const host *h, const char *path, file_info *out)
                                         : FILE_KIND_OTHER;
     out->bytes = info.st_size;
     out->modified_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+    out->device = info.st_dev;
     out->inode = info.st_ino;
     return ST_OK;
 }

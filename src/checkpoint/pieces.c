@@ -105,17 +105,16 @@ static int32_t layer_of_moved(const ckpt_state *s, const state_item *item)
     return op_model_layer_of(s->model, item->weight);
 }
 
-// Takes the rows of a piece from row r on, at most `most`, that are of one expert, and puts them
-// where that expert is in the logical tensor.
-static plan_piece rows_of_expert(const ckpt_state *s, const state_item *item, int32_t layer,
-                                 const plan_piece *p, int64_t r, int64_t most)
+plan_piece state_rows_of_expert(const ckpt_state *s, const state_item *item, const plan_piece *p,
+                                int64_t r, int64_t most)
 {
+    const int32_t layer = layer_of_moved(s, item);
     const int64_t experts = s->model->load_experts, each = item->dims[0] / experts;
     const int64_t slot = plan_piece_row(p, r) / each;
     int64_t rows = 1;
     while (rows < most && plan_piece_row(p, r + rows) / each == slot) rows++;
     plan_piece out = plan_piece_rows(p, r, rows);
-    out.row += (s->expert_of[layer * experts + slot] - slot) * each;
+    if (layer >= 0) out.row += (s->expert_of[layer * experts + slot] - slot) * each;
     return out;
 }
 
@@ -132,7 +131,7 @@ static status piece_read(const ckpt_state *s, const state_item *item, int64_t ow
     for (int64_t r = 0; r < p.rows; r += rows) {
         rows = min_i64(most, p.rows - r);
         const plan_piece now =
-            layer < 0 ? plan_piece_rows(&p, r, rows) : rows_of_expert(s, item, layer, &p, r, rows);
+            layer < 0 ? plan_piece_rows(&p, r, rows) : state_rows_of_expert(s, item, &p, r, rows);
         rows = now.rows;
         const int64_t bytes = rows * p.columns * width;
         const int64_t begin = plan_piece_row(&now, 0), end = plan_piece_row(&now, rows - 1) + 1;
@@ -385,7 +384,7 @@ static status part_get(const ckpt_state *s, const state_item *item, float *piece
         const int32_t layer = layer_of_moved(s, item);
         plan_piece now = p;
         for (int64_t r = 0; r < p.rows; r += now.rows) {
-            if (layer >= 0) now = rows_of_expert(s, item, layer, &p, r, p.rows - r);
+            if (layer >= 0) now = state_rows_of_expert(s, item, &p, r, p.rows - r);
             (void)plan_piece_put(&now, item->columns, 0, item->dims[0] * item->columns,
                                  (int64_t)sizeof(float), piece + r * p.columns, out);
         }

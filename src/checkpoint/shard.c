@@ -1,5 +1,7 @@
 // A shard is a head, a table of pieces, the step block and the pieces' bytes. Its hash covers all
-// of it, so a value that changes in memory makes the shard unusable, not wrong.
+// of it, so a value that changes in memory makes the shard unusable, not wrong. Pieces of experts
+// are cut into those of each expert, with its rows in the logical tensor, because experts may move
+// between ranks (moe.rebalance).
 #include "checkpoint/shard.h"
 
 #include "base/fault.h"
@@ -114,6 +116,22 @@ static bool has_replica(const ckpt_sharder *k, const state_item *item, int64_t r
     return false;
 }
 
+// Gives the piece of the state that begins with row r of a rank's piece of an item: to its end, or
+// of experts to the end of one of them.
+static plan_piece part_of(const ckpt_sharder *k, const state_item *item, const plan_piece *p,
+                          int64_t r)
+{
+    const int64_t experts = k->s->model->load_experts, rest = p->rows - r;
+    const bool is_expert = item->weight >= 0 && k->s->model->weights[item->weight].is_expert;
+    if (!is_expert || experts == 0 || item->dims[0] % experts != 0) return *p;
+    return state_rows_of_expert(k->s, item, p, r, rest);
+}
+
+static int64_t piece_bytes(const state_item *item, const plan_piece *p)
+{
+    return p->rows * p->columns * dtype_bytes(item->type);
+}
+
 // The size of a shard: of all pieces of a rank, or of its lone ones.
 static int64_t shard_bytes(const ckpt_sharder *k, int64_t rank, bool is_lone, int64_t *pieces)
 {
@@ -122,8 +140,11 @@ static int64_t shard_bytes(const ckpt_sharder *k, int64_t rank, bool is_lone, in
         const state_item *item = &k->list.items[i];
         const plan_piece p = state_piece(k->s, item, rank);
         if (p.rows == 0 || (is_lone && has_replica(k, item, rank, &p))) continue;
-        bytes += align_up(p.rows * p.columns * dtype_bytes(item->type), 8);
-        count++;
+        for (int64_t r = 0; r < p.rows; count++) {
+            const plan_piece part = part_of(k, item, &p, r);
+            bytes += align_up(piece_bytes(item, &part), 8);
+            r += part.rows;
+        }
     }
     if (pieces != NULL) *pieces = count;
     return (int64_t)sizeof(shard_head) + count * (int64_t)sizeof(shard_piece) +
@@ -186,11 +207,14 @@ static status own_take(ckpt_sharder *k, const ckpt_info *info, int64_t fork, ckp
     for (int64_t i = 0; i < k->list.count; i++) {
         const state_item *item = &k->list.items[i];
         const plan_piece p = state_piece(s, item, s->rank);
-        const int64_t width = dtype_bytes(item->type), own_bytes = p.rows * p.columns * width;
-        if (p.rows == 0) continue;
-        *piece++ = (shard_piece){.item = i, .at = at, .piece = p};
-        TRY(exec_read(s->e, item->run_row, p.at * width, own->bytes + at, own_bytes));
-        at += align_up(own_bytes, 8);
+        for (int64_t r = 0; r < p.rows;) {
+            const plan_piece part = part_of(k, item, &p, r);
+            const int64_t from = (p.at + r * p.columns) * dtype_bytes(item->type);
+            *piece++ = (shard_piece){.item = i, .at = at, .piece = part};
+            TRY(exec_read(s->e, item->run_row, from, own->bytes + at, piece_bytes(item, &part)));
+            at += align_up(piece_bytes(item, &part), 8);
+            r += part.rows;
+        }
     }
     ASSERT(at == bytes);
     shard_end(own);
@@ -215,9 +239,9 @@ static status lone_take(const ckpt_sharder *k, const ckpt_shard *own, ckpt_shard
     for (int64_t i = 0; i < head_of(own)->count; i++) {
         const shard_piece *from = &table_of(own)[i];
         const state_item *item = &k->list.items[from->item];
-        if (has_replica(k, item, k->s->rank, &from->piece)) continue;
-        const int64_t n =
-            align_up(from->piece.rows * from->piece.columns * dtype_bytes(item->type), 8);
+        const plan_piece whole = state_piece(k->s, item, k->s->rank);
+        if (has_replica(k, item, k->s->rank, &whole)) continue;
+        const int64_t n = align_up(piece_bytes(item, &from->piece), 8);
         *to = *from;
         to->at = at;
         to++;

@@ -48,6 +48,10 @@ NODISCARD status state_read_all(const ckpt_state *s, const state_list *list, cha
 NODISCARD status state_write(const ckpt_state *s, const state_item *item, int64_t offset,
                              const void *from, int64_t bytes);
 plan_piece state_piece(const ckpt_state *s, const state_item *item, int64_t rank);
+// Takes the rows of a piece of experts from row r on, at most `most`, that are of one expert, and
+// puts them where that expert is in the logical tensor, whichever slot it is in.
+plan_piece state_rows_of_expert(const ckpt_state *s, const state_item *item, const plan_piece *p,
+                                int64_t r, int64_t most);
 bool state_is_same_piece(const plan_piece *x, const plan_piece *y); // false without rows
 bool state_is_here(const ckpt_state *s, const state_item *item);    // at least a part of it
 

@@ -56,6 +56,8 @@ static status from_checkpoint(cli_context *cli, cli_model *out)
         &c));
     out->compute = run_config_types(r).compute;
     out->strict = r->determinism.mode == RUN_STRICT;
+    out->tp_shards = r->determinism.tp_shards;
+    out->etp_shards = r->determinism.etp_shards;
     out->seq = r->train.seq;
     out->crosses_texts = r->data.packing == RUN_PACKING_PLAIN;
     if (r->train.objective != RUN_OBJECTIVE_PRETRAIN) out->chat_template = r->data.chat_template;

@@ -16,10 +16,11 @@ typedef struct cli_model {
     // Id of the tokenizer of the run that wrote the checkpoint, as 32 hex digits; NULL: unknown.
     const char *tokenizer_id;
     // Runs and their checkpoints only; otherwise false, 0, false.
-    bool strict;                // determinism
-    int64_t seq;                // train.seq
-    bool takes_special_as_text; // data.special_tokens is text
-    const char *chat_template;  // data.template of a run that trained on conversations; else NULL
+    bool strict;                   // determinism
+    int64_t tp_shards, etp_shards; // determinism; 0: no run
+    int64_t seq;                   // train.seq
+    bool takes_special_as_text;    // data.special_tokens is text
+    const char *chat_template; // data.template of a run that trained on conversations; else NULL
     bool crosses_texts; // data.packing is plain: a sequence continues from one document to the next
     bool is_fresh;      // the run began with initial weights, not with a folder's
 } cli_model;

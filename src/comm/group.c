@@ -254,6 +254,11 @@ static status group_kill(comm_group *g)
     return st;
 }
 
+status comm_group_check(const comm_group *g)
+{
+    return __atomic_load_n(&g->dead, __ATOMIC_ACQUIRE) ? error_put(&g->error) : ST_OK;
+}
+
 static status counts_take(const comm_args *args, const int32_t *offsets, int64_t most, int size,
                           int64_t *counts)
 {
@@ -293,7 +298,7 @@ static status offsets_run(comm_group *g, comm_memo *memo, const comm_args *args,
 status comm_operation_run(comm_group *g, comm_memo *memo, const comm_args *args,
                           const comm_contract *contract, int64_t posted_ns)
 {
-    if (__atomic_load_n(&g->dead, __ATOMIC_ACQUIRE)) return error_put(&g->error);
+    TRY(comm_group_check(g));
     const status st =
         args->compressed != NULL ? comm_compressed_run(g, memo, args, contract->sequence, posted_ns)
         : args->send_offsets != NULL ? offsets_run(g, memo, args, contract, posted_ns)
@@ -304,7 +309,7 @@ status comm_operation_run(comm_group *g, comm_memo *memo, const comm_args *args,
 status comm_run(comm_group *g, const comm_args *args)
 {
     next_operation next;
-    if (__atomic_load_n(&g->dead, __ATOMIC_ACQUIRE)) return error_put(&g->error);
+    TRY(comm_group_check(g));
     if (!comm_transport_runs(g->transport)) {
         return fail(ST_UNSUPPORTED, "%s of group %s: transport %s only posts to a device's streams",
                     op_collective_name(args->op), g->name, g->transport->name);
@@ -366,11 +371,6 @@ void comm_group_library_close(comm_group *g)
 bool comm_group_library_posts(const comm_group *g, const device_api *api, const comm_args *args)
 {
     return g->nccl != NULL && comm_nccl_posts(api, args);
-}
-
-status comm_group_check(const comm_group *g)
-{
-    return __atomic_load_n(&g->dead, __ATOMIC_ACQUIRE) ? error_put(&g->error) : ST_OK;
 }
 
 status comm_barrier(comm_group *g, const char *site)

@@ -343,11 +343,6 @@ static void check_resilience(checker *k)
                  "resilience.min_ranks = %lld, but the layout has %lld ranks",
                  (ll)r->resilience.min_ranks, (ll)run_config_ranks(r));
     }
-    if (r->resilience.buddy.ranks > 0 && r->moe.rebalance > 0) {
-        CONFLICT("resilience.buddy.ranks",
-                 "resilience.buddy.ranks cannot be used with moe.rebalance: the copies do not say "
-                 "where experts have moved; resilience.buddy.every keeps copies that do");
-    }
     if (r->resilience.mode == RUN_RESILIENCE_OFF) {
         check_refuse_keys(
             k, of_restart,

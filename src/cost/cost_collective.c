@@ -158,19 +158,28 @@ double cost_gather_s(const cost_model *m, const cost_group *g, double bytes, boo
     return slowest;
 }
 
-// Time of an all-to-all that goes inside the nodes first, of which `outside` bytes per byte cross.
+// Time of the pieces on the slowest of the levels from `first` on, if all of them work at once;
+// `outside` bytes per byte cross between nodes.
+static double pieces_s(const cost_model *m, const cost_group *g, int32_t first, double bytes,
+                       double outside)
+{
+    double slowest = 0.0;
+    for (int32_t l = first; l <= g->top; l++) {
+        if (g->units[l] < 2) continue;
+        const double n = (double)g->ranks, d = (double)cost_units_below(g, l);
+        const double sent = bytes * (l > 0 ? outside : 1.0);
+        slowest = fmax(slowest, sent * (n - d) / n / cost_level_rate(m, g, l));
+    }
+    return slowest;
+}
+
+// Time of an all-to-all that goes inside the nodes first.
 static double two_level_s(const cost_model *m, const cost_group *g, double bytes, double outside)
 {
     enum { INSIDE = 2 }; // operations inside a node for each other node: counts, then rows
-    const double n = (double)g->ranks, here = (double)g->inside[0], nodes = n / here;
-    double across = 0.0;
-    for (int32_t l = 1; l <= g->top; l++) {
-        if (g->units[l] < 2) continue;
-        const double d = (double)cost_units_below(g, l);
-        across = fmax(across, bytes * outside * (n - d) / n / cost_level_rate(m, g, l));
-    }
-    return bytes * (here - 1.0) / here / cost_level_rate(m, g, 0) + across +
-           nodes * INSIDE * m->c->levels[0].latency_s +
+    const double here = (double)g->inside[0], nodes = (double)g->ranks / here;
+    return bytes * (here - 1.0) / here / cost_level_rate(m, g, 0) +
+           pieces_s(m, g, 1, bytes, outside) + nodes * INSIDE * m->c->levels[0].latency_s +
            (nodes - 1.0) * m->c->levels[g->top].latency_s;
 }
 
@@ -188,14 +197,9 @@ static double all_to_all_s(const cost_model *m, const cost_group *g, double byte
         !cost_habits_of(m->profile)->levels_at_once) {
         return fmax(slowest, two_level_s(m, g, bytes, outside));
     }
-    for (int32_t l = 0; l <= g->top; l++) {
-        if (g->units[l] < 2) continue;
-        const double n = (double)g->ranks, d = (double)cost_units_below(g, l);
-        const double sent = bytes * (l > 0 ? outside : 1.0);
-        slowest = fmax(slowest, sent * (n - d) / n / cost_level_rate(m, g, l));
-    }
     const double rounds = ceil((double)(g->ranks - 1) / AT_ONCE);
-    return slowest + rounds * m->c->levels[g->top].latency_s;
+    return fmax(slowest, pieces_s(m, g, 0, bytes, outside)) +
+           rounds * m->c->levels[g->top].latency_s;
 }
 
 int64_t cost_same_rows(const op_model *m, int64_t tp)

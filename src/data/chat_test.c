@@ -323,6 +323,27 @@ static void test_mixtures(void **state)
     data_dataset_close(d);
 }
 
+// Without a number of epochs an entry has one where another has such a number, as with texts.
+static void test_epochs(void **state)
+{
+    (void)state;
+    int32_t cells[4][SEQ];
+    const data_rows row = {cells[0], cells[1], cells[2], cells[3]};
+    char *twice = NULL;
+    int seen[2] = {0, 0};
+    const char *a = write_letters("a.jsonl", 'a', 8), *b = write_letters("b.jsonl", 'b', 4);
+    assert_int_equal(arena_format(memory, &twice, "%s=2x", b), ST_OK);
+    const char *const train[] = {a, twice};
+    data_dataset *d = open_mix(train, NULL, 0);
+    for (int64_t n = 0; n < 16; n++) {
+        assert_int_equal(data_batch_fill(d, DATA_TRAIN, n, 1, &row), ST_OK);
+        seen[row.ids[1] == 'a' ? 0 : 1]++;
+    }
+    assert_int_equal(seen[0], 8);
+    assert_int_equal(seen[1], 8);
+    data_dataset_close(d);
+}
+
 // Counts of the samples of all rows that a visit meets.
 typedef struct origins_seen {
     const data_dataset *d;
@@ -436,8 +457,15 @@ static void test_exclusion_of_prompts(void **state)
     data_prompts p;
     int64_t found = 0;
     assert_int_equal(data_prompts_read(host_real(), memory, &chat, path, 9, &p), ST_OK);
-    assert_true(data_prompt_is_named(&p, 1, "prompts.jsonl:3") && data_prompt_is_named(&p, 2, "3"));
-    assert_false(data_prompt_is_named(&p, 1, "prompts.jsonl:2"));
+    char flags[3];
+    assert_int_equal(data_prompts_named(&p, "prompts.jsonl:3", flags, &found), ST_OK);
+    assert_true(found == 1 && flags[1] == 1);
+    assert_int_equal(data_prompts_named(&p, "3", flags, &found), ST_OK);
+    assert_true(found == 1 && flags[2] == 1);
+    assert_int_equal(data_prompts_named(&p, "prompts.jsonl:2", flags, &found), ST_OK);
+    assert_true(found == 0 && flags[1] == 0);
+    assert_int_equal(data_prompts_named(&p, "prompts.jsonl:3e0", flags, &found), ST_OK);
+    assert_int_equal(found, 0);
     int64_t was[12];
     for (int at = 0; at < 12; at++) was[at] = data_prompts_at(&p, 7, at);
     for (int k = 1; k <= 2; k++) {
@@ -573,6 +601,7 @@ int main(void)
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_references),
         cmocka_unit_test(test_exclusion_of_pairs),
         cmocka_unit_test(test_exclusion_of_prompts),

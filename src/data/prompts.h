@@ -39,8 +39,10 @@ NODISCARD status data_prompts_read(const host *h, arena *a, const data_chat_spec
 // The prompt at place `at` of a run with this seed: in a new order each epoch. The place of one
 // that is left out goes to the next one of the file.
 int64_t data_prompts_at(const data_prompts *p, uint64_t seed, int64_t at);
-// Whether this names prompt i: FILE:LINE, with or without the folders, or its "id".
-bool data_prompt_is_named(const data_prompts *p, int64_t i, const char *name);
+// Sets flags[i] to 1 for each prompt i of this name, FILE:LINE, with or without the folders, or its
+// "id", else to 0.
+NODISCARD status data_prompts_named(const data_prompts *p, const char *name, char *flags,
+                                    int64_t *found);
 // Leaves prompts out, in place of those before. *found: prompts. ST_NOT_FOUND: no entry names one.
 NODISCARD status data_prompts_exclude(data_prompts *p, const char *const *entries, int64_t count,
                                       int64_t *found);

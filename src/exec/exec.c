@@ -58,14 +58,20 @@ static comm_group *group_of(const exec *e, const plan_comm *c)
     return e->config.groups != NULL ? e->config.groups[c->group] : NULL;
 }
 
+// Whether NCCL posts the communication; false without its group, which posting refuses.
+static bool library_posts(const exec *e, const plan_state *s, int64_t row)
+{
+    const comm_group *group = group_of(e, &s->p->comms[row]);
+    return group != NULL && comm_group_library_posts(group, e->config.api, &s->comms[row]);
+}
+
 static status bounces_of_plan(exec *e, plan_state *s)
 {
     TRY(arena_new(e->a, s->p->comm_count + 1, &s->bounces));
     for (int64_t i = 0; i < s->p->comm_count; i++) {
         const plan_comm *c = &s->p->comms[i];
         const comm_group *group = group_of(e, c);
-        if (group == NULL) continue; // posting it is refused
-        if (comm_group_library_posts(group, e->config.api, &s->comms[i])) continue;
+        if (group == NULL || library_posts(e, s, i)) continue;
         TRY(exec_bounce_make(e->a, &s->comms[i], group, e->bounce_memory[c->group],
                              &s->bounces[i]));
     }
@@ -83,13 +89,12 @@ static status bounces_make(exec *e)
     TRY(arena_new(e->a, groups, &bytes));
     TRY(arena_new(e->a, groups, &e->bounce_memory));
     for (int64_t k = 0; k < e->config.plan_count; k++) {
-        const plan *p = e->plans[k].p;
-        for (int64_t i = 0; i < p->comm_count; i++) {
-            const comm_group *group = group_of(e, &p->comms[i]);
-            const int32_t g = p->comms[i].group;
-            if (group == NULL) continue;
-            if (comm_group_library_posts(group, api, &e->plans[k].comms[i])) continue;
-            bytes[g] = max_i64(bytes[g], exec_bounce_bytes(&e->plans[k].comms[i], group));
+        const plan_state *s = &e->plans[k];
+        for (int64_t i = 0; i < s->p->comm_count; i++) {
+            const comm_group *group = group_of(e, &s->p->comms[i]);
+            const int32_t g = s->p->comms[i].group;
+            if (group == NULL || library_posts(e, s, i)) continue;
+            bytes[g] = max_i64(bytes[g], exec_bounce_bytes(&s->comms[i], group));
         }
     }
     for (int64_t g = 0; g < groups; g++) {
@@ -166,9 +171,7 @@ static void hosts_find(exec *e)
     for (int64_t k = 0; k < e->config.plan_count; k++) {
         plan_state *s = &e->plans[k];
         for (int64_t i = 0; i < s->p->comm_count; i++) {
-            const comm_group *group = group_of(e, &s->p->comms[i]);
-            s->needs_host = s->needs_host || group == NULL ||
-                            !comm_group_library_posts(group, e->config.api, &s->comms[i]);
+            s->needs_host = s->needs_host || !library_posts(e, s, i);
         }
     }
 }
@@ -296,14 +299,18 @@ static exec_replay_mode mode_choose(exec *e, plan_state *state, int slot, int64_
 {
     const device_config *c = &e->config.device;
     const bool traced = c->trace != NULL && step >= c->trace_begin && step <= c->trace_end;
-    e->next = (exec_replay_step){.p = state->p,
-                                 .slot = slot,
+    e->next = (exec_replay_step){.slot = slot,
                                  .needs_host = state->needs_host,
                                  .is_watched = traced || state->probe_count > 0};
     for (int i = 0; i < e->slots[slot].part_count; i++) {
         e->next.batch[i] = e->slots[slot].parts[i].bytes;
     }
     return exec_replay_choose(&e->replay, &state->replay, &e->next);
+}
+
+static int64_t now_ns(const exec *e)
+{
+    return e->config.device.h->api->monotonic_ns(e->config.device.h);
 }
 
 static void cursor_reset(exec *e)
@@ -341,8 +348,7 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     e->current = next;
     e->running = state;
     cursor_reset(e);
-    const host *h = e->config.device.h;
-    if (e->first_action_ns == 0) e->first_action_ns = h->api->monotonic_ns(h);
+    if (e->first_action_ns == 0) e->first_action_ns = now_ns(e);
     return ST_OK;
 }
 
@@ -484,15 +490,14 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
     if (group == NULL) {
         return fail(ST_INTERNAL, "the plan has %s in a group that was not created", c->name);
     }
-    const comm_args *wanted = &e->running->comms[action->comm];
-    if (e->running->bounces != NULL && !comm_group_library_posts(group, e->config.api, wanted)) {
+    if (e->running->bounces != NULL && !library_posts(e, e->running, action->comm)) {
         TRY(exec_bounce_post(&e->running->bounces[action->comm], group, e->config.api,
                              e->streams[action->stream], e->slots[e->current].step, &e->node,
                              posted));
         if (*posted) e->node = 0; // probes count from here
         return ST_OK;
     }
-    comm_args args = *wanted;
+    comm_args args = e->running->comms[action->comm];
     args.step = e->slots[e->current].step;
     return comm_post(group, e->config.api, e->streams[action->stream], &args, posted);
 }
@@ -579,11 +584,6 @@ static status post_graph(exec *e, bool *posted)
     return api->event_record(e->slots[e->current].done, stream, posted);
 }
 
-static int64_t now_ns(const exec *e)
-{
-    return e->config.device.h->api->monotonic_ns(e->config.device.h);
-}
-
 status exec_advance(exec *e, exec_state *state)
 {
     if (e->running == NULL) {
@@ -591,6 +591,10 @@ status exec_advance(exec *e, exec_state *state)
         return ST_OK;
     }
     bool posted = true;
+    if (e->slots[e->current].posted) { // exec_finish asks again
+        *state = EXEC_POSTED;
+        return ST_OK;
+    }
     const bool timed = e->replay.api != NULL;
     const int64_t begin_ns = timed ? now_ns(e) : 0;
     TRY(e->mode == REPLAY_NONE ? post_actions(e, &posted) : post_graph(e, &posted));

@@ -89,7 +89,7 @@ bool exec_replay_end(exec_replay *r, exec_replay_plan *p, const exec_replay_step
         memcpy(p->slots[step->slot].batch, step->batch, sizeof(step->batch));
         return true;
     }
-    if (graph != NULL) r->api->graph_destroy(graph);
+    r->api->graph_destroy(graph);
     (void)snprintf(p->why, sizeof(p->why), "%.190s", st != ST_OK ? first.text : error_last()->text);
     error_clear();
     r->counts.replayed--;

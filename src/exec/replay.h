@@ -48,7 +48,6 @@ NODISCARD status exec_replay_make(arena *a, const device_api *api, device *d,
 
 // The next step, as the choice depends on it.
 typedef struct exec_replay_step {
-    const plan *p;
     int slot;
     int64_t batch[EXEC_MAX_BATCH]; // bytes of each tensor that is copied
     bool needs_host;               // for its collectives

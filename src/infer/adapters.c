@@ -147,8 +147,7 @@ static status weight_set(const ckpt_state *state, const op_weight *w, int64_t we
 
 status infer_adapters_use(infer_core *c, int64_t index)
 {
-    const ckpt_state state = {
-        .h = c->h, .e = c->e, .model = c->model, .run = &c->run, .part = CKPT_ADAPTER};
+    const ckpt_state state = infer_core_state(c, CKPT_ADAPTER);
     ASSERT(index >= -1 && index < c->adapter_count);
     if (index == c->adapter_at) return ST_OK;
     for (int64_t w = 0; w < c->model->weight_count; w++) {

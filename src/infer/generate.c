@@ -27,11 +27,11 @@ struct infer {
     infer_core c;
     int64_t slot_count, chunk;
     held *slots;
-    plan **plans;      // [0]: decode; [1 + slot]: prefill
-    int64_t table_seq; // the length of the rotary table on the device
-    float *logits;     // (slots, vocab) logits of each slot's last draw, or NULL
-    float *logits_run; // logits of the last run
-    infer_turn **pending;
+    plan **plans;                 // [0]: decode; [1 + slot]: prefill
+    int64_t table_seq;            // the length of the rotary table on the device
+    float *logits;                // (slots, vocab) logits of each slot's last draw, or NULL
+    float *logits_run;            // logits of the last run
+    infer_turn **pending, *heard; // heard: turns that rank 0 told
     // Inputs of a step: prefill has rows of a chunk for each slot, decode has one row.
     int32_t *ids, *positions, *lengths, *rows, *drawn;
     float *params;
@@ -78,6 +78,7 @@ static status buffers_make(infer *g, bool logits)
     TRY(arena_new(a, n, &g->draws));
     TRY(arena_new(a, n * PARAMS, &g->params));
     TRY(arena_new(a, n, &g->pending));
+    TRY(arena_new(a, n, &g->heard));
     if (!logits) return ST_OK;
     TRY(arena_new(a, n * g->c.spec.vocab, &g->logits));
     return arena_new(a, n * g->c.spec.vocab, &g->logits_run);
@@ -240,6 +241,14 @@ static status prefill(infer *g, int64_t b, int64_t count, int32_t *next)
     return slot_drew(g, b, id, next);
 }
 
+// The slot has the text.
+static status slot_begin(infer *g, const infer_order *order, int32_t *next)
+{
+    sampling_set(g, order->index, &order->sampling);
+    g->slots[order->index].draws = 0;
+    return prefill(g, order->index, order->count, next);
+}
+
 status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, const int32_t *ids,
                         int64_t count, int32_t *next)
 {
@@ -251,15 +260,17 @@ status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, 
                     (long long)count, (long long)g->c.context);
     }
     for (int64_t i = 0; i < count; i++) TRY(infer_core_token_check(&g->c, ids[i]));
-    held *s = &g->slots[slot];
-    memcpy(s->text, ids, (size_t)count * sizeof(*ids));
-    sampling_set(g, slot, sampling);
-    s->draws = 0;
-    return prefill(g, slot, count, next);
+    infer_order order = {INFER_ORDER_BEGIN, slot, count, *sampling};
+    memcpy(g->slots[slot].text, ids, (size_t)count * sizeof(*ids));
+    TRY(infer_ranks_share(&g->c, &order, (int64_t)sizeof(order)));
+    TRY(infer_ranks_share(&g->c, g->slots[slot].text, count * (int64_t)sizeof(*ids)));
+    return slot_begin(g, &order, next);
 }
 
 status infer_adapter_use(infer *g, int64_t index)
 {
+    infer_order order = {.kind = INFER_ORDER_ADAPTER, .index = index};
+    TRY(infer_ranks_share(&g->c, &order, (int64_t)sizeof(order)));
     return infer_adapters_use(&g->c, index);
 }
 
@@ -318,11 +329,9 @@ static status decode(infer *g, infer_turn **turns, int64_t *left)
     return ST_OK;
 }
 
-status infer_slots_next(infer *g, infer_turn *turns, int64_t count)
+static status slots_next(infer *g, infer_turn *turns, int64_t count)
 {
-    ASSERT(count <= g->slot_count);
     int64_t left = 0;
-    for (int64_t i = 0; i < count; i++) TRY(turn_check(g, &turns[i]));
     for (int64_t i = 0; i < count; i++) {
         held *s = &g->slots[turns[i].slot];
         s->text[s->length] = turns[i].id;
@@ -336,6 +345,60 @@ status infer_slots_next(infer *g, infer_turn *turns, int64_t count)
     }
     while (left > 0) TRY(decode(g, g->pending, &left));
     return ST_OK;
+}
+
+status infer_slots_next(infer *g, infer_turn *turns, int64_t count)
+{
+    ASSERT(count <= g->slot_count);
+    infer_order order = {.kind = INFER_ORDER_NEXT, .count = count};
+    for (int64_t i = 0; i < count; i++) TRY(turn_check(g, &turns[i]));
+    TRY(infer_ranks_share(&g->c, &order, (int64_t)sizeof(order)));
+    TRY(infer_ranks_share(&g->c, turns, count * (int64_t)sizeof(*turns)));
+    return slots_next(g, turns, count);
+}
+
+// ---- several ranks ------------------------------------------------------------------------------
+
+static status order_follow(infer *g, const infer_order *order)
+{
+    int32_t next = 0;
+    held *s = &g->slots[order->kind == INFER_ORDER_BEGIN ? order->index : 0];
+    switch ((infer_order_kind)order->kind) {
+    case INFER_ORDER_BEGIN:
+        TRY(infer_ranks_share(&g->c, s->text, order->count * (int64_t)sizeof(*s->text)));
+        return slot_begin(g, order, &next);
+    case INFER_ORDER_NEXT:
+        TRY(infer_ranks_share(&g->c, g->heard, order->count * (int64_t)sizeof(*g->heard)));
+        return slots_next(g, g->heard, order->count);
+    case INFER_ORDER_ADAPTER:
+        return infer_adapters_use(&g->c, order->index);
+    case INFER_ORDER_WAIT:
+    case INFER_ORDER_END:
+        return ST_OK;
+    }
+    return ST_OK;
+}
+
+status infer_follow(infer *g)
+{
+    infer_order order = {.kind = INFER_ORDER_END};
+    do {
+        TRY(infer_ranks_share(&g->c, &order, (int64_t)sizeof(order)));
+        TRY(order_follow(g, &order));
+    } while (order.kind != INFER_ORDER_END);
+    return ST_OK;
+}
+
+status infer_dismiss(infer *g)
+{
+    infer_order order = {.kind = INFER_ORDER_END};
+    return infer_ranks_share(&g->c, &order, (int64_t)sizeof(order));
+}
+
+status infer_wait(infer *g)
+{
+    infer_order order = {.kind = INFER_ORDER_WAIT};
+    return infer_ranks_share(&g->c, &order, (int64_t)sizeof(order));
 }
 
 // ---- one sequence -------------------------------------------------------------------------------

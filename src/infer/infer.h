@@ -12,6 +12,7 @@
 #define INFER_INFER_H
 
 #include "checkpoint/checkpoint.h"
+#include "config/run_config.h"
 #include "exec/exec.h"
 #include "model/model.h"
 
@@ -37,6 +38,12 @@ typedef struct infer_options {
     const char *const *adapters;
     int64_t adapter_count;
     trace_ring *trace; // trace of every run; NULL: none
+    // The keys layout.tp, determinism.tp_shards and determinism.etp_shards, for infer_open alone;
+    // NULL: one rank and whole sums. The others of it are not read.
+    const run_config *layout;
+    // The layout.tp ranks that share the model, each of which opens it with equal options; NULL:
+    // this one alone. The calls of rank 0 decide what all do; the others call infer_follow.
+    comm *ranks;
 } infer_options;
 
 // Adds the adapter to the spec of a model: that of the folder itself, or `adapter`.
@@ -97,6 +104,17 @@ NODISCARD status infer_slots_next(infer *g, infer_turn *turns, int64_t count);
 // The adapter of options.adapters for all sequences that begin from now on; -1: none. No sequence
 // may be continued that began with another.
 NODISCARD status infer_adapter_use(infer *g, int64_t index);
+
+// ---- several ranks ------------------------------------------------------------------------------
+// Without options.ranks these functions do nothing.
+// Refuses a layout that the model's shapes do not allow.
+NODISCARD status infer_layout_check(const decoder_spec *spec, const run_config *layout);
+// A rank other than 0: does what rank 0 does, until infer_dismiss.
+NODISCARD status infer_follow(infer *g);
+// Rank 0: ends infer_follow on the others.
+NODISCARD status infer_dismiss(infer *g);
+// Rank 0, about once a second while it has nothing to do: fails if another rank is lost.
+NODISCARD status infer_wait(infer *g);
 
 // ---- a list of prompts --------------------------------------------------------------------------
 typedef struct infer_prompt {

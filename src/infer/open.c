@@ -57,6 +57,7 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     c->fresh_seed = o->fresh_seed;
     c->memory_limit_bytes =
         o->memory_limit_bytes != 0 ? o->memory_limit_bytes : host_memory_bytes(h);
+    infer_ranks_begin(c, o);
     const kern_hint hint = {.threads = c->threads, .level = o->level};
     TRY(kern_context_create(a, backend, &hint, &c->kernels));
     c->workspace = (exec_workspace_context){.kernels = c->kernels, .strict = o->strict};
@@ -91,18 +92,28 @@ status infer_core_plan(infer_core *c, const infer_plan_wanted *wanted, plan **ou
                                    .grad = DTYPE_F32,
                                    .seq = c->context,
                                    .documents = wanted->documents,
-                                   .losses = wanted->losses};
-    op_model *model = NULL;
+                                   .losses = wanted->losses,
+                                   .whole_vocabulary =
+                                       c->spec.vocab % plan_mesh_size(&c->mesh, AXIS_TP) != 0};
+    op_model *model = NULL, *own = NULL;
     TRY(model_build(c->a, &c->spec, &options, &model));
-    if (c->model == NULL) c->model = model;
+    TRY(infer_ranks_cut(c, model, &own));
+    if (c->model == NULL) {
+        c->model = c->places.whole = model;
+        c->own = own;
+    }
+    const run_config *r = c->layout;
     const plan_request request = {
-        .model = model,
+        .model = own,
+        .mesh = c->mesh,
         .sequences = wanted->sequences,
         .micro_batch = wanted->micro_batch,
         .seq = wanted->seq,
         .cache_seq = c->context,
         .strict = c->strict,
         .shards = 1,
+        .tp_shards = c->strict && r != NULL ? (int32_t)r->determinism.tp_shards : 1,
+        .etp_shards = c->strict && r != NULL ? (int32_t)r->determinism.etp_shards : 1,
         .poison = poison_dead_bytes,
         .scratch_bytes = kern_scratch_bytes(c->kernels),
         .workspace = exec_workspace,
@@ -114,7 +125,7 @@ status infer_core_plan(infer_core *c, const infer_plan_wanted *wanted, plan **ou
 
 static status exec_make(infer_core *c, const plan *const *plans, int64_t count)
 {
-    const exec_config wanted = {
+    exec_config wanted = {
         .api = device_find(c->device),
         .device = {.h = c->h,
                    .run = &kern_device_kernels,
@@ -128,6 +139,10 @@ static status exec_make(infer_core *c, const plan *const *plans, int64_t count)
         .memory_limit_bytes = c->memory_limit_bytes,
     };
     if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", c->device);
+    if (c->ranks != NULL) {
+        TRY(infer_ranks_fit(c, plans, count));
+        TRY(infer_ranks_device(c, &wanted));
+    }
     return exec_create(&wanted, &c->e);
 }
 
@@ -160,15 +175,21 @@ static status weight_fresh(void *context, int64_t weight, float *values)
     return ST_OK;
 }
 
-static ckpt_state state_of(const infer_core *c, ckpt_part part)
+ckpt_state infer_core_state(const infer_core *c, ckpt_part part)
 {
-    return (ckpt_state){.h = c->h, .e = c->e, .model = c->model, .run = &c->run, .part = part};
+    return (ckpt_state){.h = c->h,
+                        .e = c->e,
+                        .model = c->model,
+                        .run = &c->run,
+                        .places = c->ranks != NULL ? &c->places : NULL,
+                        .part = part,
+                        .rank = c->ranks != NULL ? comm_rank(c->ranks) : 0};
 }
 
 // Sets the weights of the base model; without an adapter these are all.
 static status base_put(infer_core *c, const char *folder)
 {
-    const ckpt_state state = state_of(c, CKPT_BASE);
+    const ckpt_state state = infer_core_state(c, CKPT_BASE);
     bool is_checkpoint = false;
     if (folder == NULL) return ckpt_weights_put(&state, weight_fresh, c);
     TRY(ckpt_folder_is(c->h, c->a, folder, &is_checkpoint));
@@ -188,7 +209,7 @@ static status base_put(infer_core *c, const char *folder)
 // Sets the weights of an adapter from a folder of PEFT.
 static status adapter_put(infer_core *c)
 {
-    const ckpt_state state = state_of(c, CKPT_ADAPTER);
+    const ckpt_state state = infer_core_state(c, CKPT_ADAPTER);
     model_adapter_source from;
     TRY(model_adapter_open(c->h, c->a, &c->spec, c->model, 0, &from));
     status st = ST_OK;
@@ -211,7 +232,7 @@ static status adapter_put(infer_core *c)
 // A checkpoint of a run with an adapter holds the adapter, and names its base model.
 static status adapted_put(infer_core *c, const char *folder, const assemble_base *was)
 {
-    const ckpt_state state = state_of(c, CKPT_ADAPTER);
+    const ckpt_state state = infer_core_state(c, CKPT_ADAPTER);
     assemble_base now;
     ckpt_info facts;
     file_info info = {.kind = FILE_KIND_NONE};
@@ -244,7 +265,7 @@ status infer_core_load(infer_core *c, const char *folder, const plan *const *pla
 {
     plan_table_place(&c->run);
     TRY(exec_make(c, plans, count));
-    TRY(exec_constants_write(c->e, c->model));
+    TRY(exec_constants_write(c->e, c->own));
     TRY(exec_step_reset(c->e, 1.0));
     TRY(weights_put(c, folder));
     return infer_adapters_load(c);
@@ -254,6 +275,7 @@ void infer_core_end(infer_core *c)
 {
     exec_destroy(c->e);
     c->e = NULL;
+    infer_ranks_end(c);
 }
 
 // ---- runs ---------------------------------------------------------------------------------------

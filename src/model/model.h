@@ -199,6 +199,8 @@ typedef struct model_options {
     // PREFILL, DECODE: values have the bits of training, and the loss of the drawn token (fp32, B)
     // is boundary output 1 of the head instead of logits
     bool as_training;
+    // every rank of tp has the tables of the vocabulary: for generation, which gathers equal parts
+    bool whole_vocabulary;
     // Decoder layers that are two rows, attention and MLP, in ascending order, because a stage
     // boundary lies inside them.
     const int32_t *halved;

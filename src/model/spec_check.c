@@ -289,7 +289,8 @@ static bool has_window_gaps(const decoder_spec *s)
 
 bool model_bias_is_of_input(const decoder_spec *s)
 {
-    return model_arch_find(s->arch)->attention_bias == ARCH_BIAS_INPUT_KEY;
+    const arch_bias bias = model_arch_find(s->arch)->attention_bias;
+    return bias == ARCH_BIAS_INPUT || bias == ARCH_BIAS_INPUT_KEY;
 }
 
 void model_experts_arch(decoder_spec *s)

@@ -167,8 +167,7 @@ static status keys_apply(arena *a, const run_config *c, bool is_fresh, decoder_s
     if (c->model.norm_eps > 0.0) s->norm_eps = (float)c->model.norm_eps;
     bool_set(&s->tied, c->model.tied);
     bool_set(&s->qkv_bias, c->model.attention_bias);
-    if (strcmp(s->arch, "qwen2") != 0 && !model_bias_is_of_input(s))
-        bool_set(&s->out_bias, c->model.attention_bias);
+    if (!model_bias_is_of_input(s)) bool_set(&s->out_bias, c->model.attention_bias);
     bool_set(&s->mlp_bias, c->model.mlp_bias);
     bool_set(&s->qk_norm, c->model.qk_norm);
     model_experts_arch(s);

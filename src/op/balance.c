@@ -48,7 +48,7 @@ static void routes_check(const op_facts *f)
 {
     ASSERT(f->has_step && f->attrs->experts > 0 && f->attrs->load_layers > 0);
     if (op_has_in(f, 2)) ASSERT(op_fact(f, 'E') == f->attrs->experts);
-    const bool by_sequence = f->attrs->aux_loss > 0.0f && !f->attrs->aux_batch;
+    const bool by_sequence = op_balances_sequences(f->attrs);
     if (op_has_in(f, 2) && by_sequence) op_check_sequences(f);
     if (op_has_in(f, 3)) ASSERT(by_sequence && op_fact(f, 'A') > 0);
 }

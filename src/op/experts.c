@@ -175,7 +175,7 @@ static void route_bwd_check(const op_facts *f)
 {
     experts_check(f);
     if (!has_loss(f->attrs)) return;
-    const bool by_sequence = f->attrs->aux_loss > 0.0f && !f->attrs->aux_batch;
+    const bool by_sequence = op_balances_sequences(f->attrs);
     if (by_sequence) op_check_sequences(f); // others may be rows of a piece of a sequence
     if (op_has_in(f, 4)) ASSERT(by_sequence && op_fact(f, 'A') > 0);
     ASSERT(f->loss_divisor > 0.0 && f->has_step);

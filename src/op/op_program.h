@@ -150,6 +150,11 @@ typedef struct op_attrs {
     int32_t repeat;               // PACK, UNPACK: tiles of the same columns; 0: 1
     op_objective_attrs objective; // OBJECTIVE
 } op_attrs;
+// Returns whether the loss that balances experts is of the shares of whole sequences.
+static inline bool op_balances_sequences(const op_attrs *a)
+{
+    return a->aux_loss > 0.0f && !a->aux_batch;
+}
 
 typedef enum op_list {
     OP_FORWARD,

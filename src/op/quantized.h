@@ -71,9 +71,7 @@ static inline void op_quant_block_encode(op_quant kind, const float *x, int64_t 
     float scale = 0.0f;
     for (int64_t i = 0; i < count; i++) scale = fmaxf(scale, fabsf(x[i]));
     const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    for (int64_t i = 0; i < count; i += kind == QUANT_INT8 ? 1 : 2) {
-        out[kind == QUANT_INT8 ? i : i / 2] = 0;
-    }
+    memset(out, 0, (size_t)op_quant_code_bytes(kind, count));
     for (int64_t i = 0; i < count; i++) {
         if (kind == QUANT_INT8) {
             out[i] = (uint8_t)(int8_t)rintf(x[i] * inverse * 127.0f);

@@ -201,6 +201,19 @@ status candidates_times(const candidates *c, arena *a, const search_layout *l, p
     return predict_step_times(a, s, out);
 }
 
+status candidates_step(const candidates *c, arena *a, const search_layout *l,
+                       const predict_step **out)
+{
+    predict_setup *s = NULL;
+    predict_step *x = NULL;
+    *out = c->best_step;
+    if (*out != NULL && search_layout_is_same(l, &c->best_layout)) return ST_OK;
+    TRY(arena_new(a, 1, &s));
+    TRY(arena_new(a, 1, &x));
+    *out = x;
+    return candidates_times(c, a, l, s, x);
+}
+
 static void figures_keep(candidates *c, const search_layout *l, const predict_step *x)
 {
     predict_figures *f = &c->figures[c->figure_count++ % PREDICT_FIGURES];

@@ -79,6 +79,10 @@ NODISCARD status candidates_show(const candidates *c, arena *a, const search_lay
                                  predict_setup *s, predict_step *out);
 NODISCARD status candidates_times(const candidates *c, arena *a, const search_layout *l,
                                   predict_setup *s, predict_step *out);
+// The times of a layout that the last search simulated: those of the best step if it is that
+// layout, else simulated again in `a`.
+NODISCARD status candidates_step(const candidates *c, arena *a, const search_layout *l,
+                                 const predict_step **out);
 // The whole model, and the part of one rank along tp and cp (after the passes); for training, sizes
 // only.
 NODISCARD status candidates_model(candidates *c, arena *a, const search_layout *l, op_model **whole,

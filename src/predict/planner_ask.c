@@ -195,22 +195,7 @@ typedef struct run_figures {
     double days, cost_usd;
 } run_figures;
 
-// The step of a layout that the last search simulated.
-static status step_of(predict_planner *p, arena *a, const search_layout *l,
-                      const predict_step **out)
-{
-    predict_setup *s = NULL;
-    predict_step *x = NULL;
-    *out = p->each.best_step;
-    if (*out != NULL && search_layout_is_same(l, &p->each.best_layout)) return ST_OK;
-    TRY(arena_new(a, 1, &s));
-    TRY(arena_new(a, 1, &x));
-    *out = x;
-    return candidates_times(&p->each, a, l, s, x);
-}
-
-// limit_ns: of a step; layouts that take longer do not count. 0: all do.
-static status run_on(predict_planner *p, int64_t devices, int64_t limit_ns, run_figures *out)
+static status run_on(predict_planner *p, int64_t devices, run_figures *out)
 {
     arena *a = NULL;
     search_result found = {.count = 0};
@@ -220,12 +205,10 @@ static status run_on(predict_planner *p, int64_t devices, int64_t limit_ns, run_
     *out = (run_figures){.is_there = false};
     TRY(predict_planner_devices(p, devices));
     TRY(arena_create("a run", 0, &a));
-    p->limit_ns = limit_ns;
     status st = predict_search(p, a, ASK_SIMULATIONS, &found);
-    p->limit_ns = 0;
     out->limited = found.limited;
     if (st != ST_OK || found.count == 0) goto done;
-    TRY_TO(done, step_of(p, a, &found.plans[0].layout, &x));
+    TRY_TO(done, candidates_step(&p->each, a, &found.plans[0].layout, &x));
     TRY_TO(done, predict_long_run(a, x, &in, &long_run));
     out->is_there = true;
     out->days = long_run.days.p50;
@@ -250,8 +233,7 @@ typedef struct run_walk {
     int64_t node, most;
     int64_t step; // the walk ends where good and bad are this near: 1, or 0.4% of a large cluster
     int64_t good, bad;
-    int64_t limit_ns; // of a step, above which a number of nodes is too small; 0: none
-    bool was_good;    // the number that was tried last
+    bool was_good; // the number that was tried last
     run_figures best, beyond;
     int64_t least; // smallest number on which a layout fits, of those tried; 0: none
     run_figures at_least;
@@ -260,7 +242,7 @@ typedef struct run_walk {
 static status walk_try(run_walk *w, int64_t n)
 {
     run_figures f;
-    TRY(run_on(w->p, n * w->node, w->limit_ns, &f));
+    TRY(run_on(w->p, n * w->node, &f));
     w->was_good = is_good(w->q, &f);
     if (w->was_good) {
         w->good = n;
@@ -303,10 +285,7 @@ static status walk_between(run_walk *w)
 // No run is shorter than all of its steps.
 static int64_t step_at_most_ns(const predict_planner *p, double days)
 {
-    const run_config *r = p->each.base.r;
-    const double batch = (double)run_config_batch_max(r) * (double)r->train.seq;
-    const double steps =
-        r->train.tokens > 0 ? ceil((double)r->train.tokens / batch) : (double)r->train.steps;
+    const double steps = (double)sim_long_run_steps(p->each.base.r);
     return (int64_t)fmin(days * 86400e9 / steps, 1e18) + 1;
 }
 
@@ -318,9 +297,10 @@ static status walk_days(run_walk *w, int64_t first)
     TRY(walk_try(w, w->most));
     if (!w->best.is_there) return ST_OK;
     w->bad = first - 1;
-    w->limit_ns = step_at_most_ns(w->p, w->q->limit);
-    TRY(walk_between(w));
-    w->limit_ns = 0;
+    w->p->limit_ns = step_at_most_ns(w->p, w->q->limit);
+    const status st = walk_between(w);
+    w->p->limit_ns = 0;
+    TRY(st);
     return w->bad >= first && w->beyond.limited && !w->beyond.is_there ? walk_try(w, w->bad)
                                                                        : ST_OK;
 }

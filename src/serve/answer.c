@@ -38,11 +38,11 @@ static status model_text(const serve *s, const char *name, const char *parent, t
     return text_add(t, "}");
 }
 
-int64_t serve_model_number(const serve *s, const char *name)
+int64_t serve_model_number(const serve_model *m, const char *name)
 {
-    if (strcmp(name, s->model.name) == 0) return 1;
-    for (int64_t i = 0; i < s->model.adapter_count; i++) {
-        if (strcmp(name, s->model.adapters[i]) == 0) return 2 + i;
+    if (strcmp(name, m->name) == 0) return SERVE_BASE_MODEL;
+    for (int64_t i = 0; i < m->adapter_count; i++) {
+        if (strcmp(name, m->adapters[i]) == 0) return SERVE_ADAPTERS + i;
     }
     return -1;
 }
@@ -50,9 +50,10 @@ int64_t serve_model_number(const serve *s, const char *name)
 status serve_models_text(const serve *s, int64_t which, text *t)
 {
     const serve_model *m = &s->model;
-    if (which > 0) {
-        const char *name = which == 1 ? m->name : m->adapters[which - 2];
-        TRY(model_text(s, name, which == 1 ? NULL : m->name, t));
+    if (which != SERVE_ALL_MODELS) {
+        const bool is_base = which == SERVE_BASE_MODEL;
+        const char *name = is_base ? m->name : m->adapters[which - SERVE_ADAPTERS];
+        TRY(model_text(s, name, is_base ? NULL : m->name, t));
         return text_add(t, "\n");
     }
     TRY(text_add(t, "{\"object\": \"list\", \"data\": ["));

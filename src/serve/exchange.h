@@ -18,10 +18,12 @@ typedef enum serve_route {
     ROUTE_NONE = ROUTE_COUNT
 } serve_route;
 
+// Numbers of models; SERVE_ADAPTERS is that of the first adapter, and the others follow.
+enum { SERVE_ALL_MODELS, SERVE_BASE_MODEL, SERVE_ADAPTERS };
+
 typedef struct exchange {
     serve_route route;
-    int64_t
-        model; // of ROUTE_MODELS, the one that is asked for: 0: all, 1: the model, 2 + its adapter
+    int64_t model; // that ROUTE_MODELS is asked for
     data_bytes body;
     int64_t begin_ns; // when the request was complete
     // Under the lock:

@@ -32,9 +32,9 @@ static const struct {
 static serve_route route_of(const serve *s, const char *path, int64_t *model)
 {
     static const char models[] = "/v1/models/";
-    *model = 0;
+    *model = SERVE_ALL_MODELS;
     if (strncmp(path, models, strlen(models)) == 0) {
-        *model = serve_model_number(s, path + strlen(models));
+        *model = serve_model_number(&s->model, path + strlen(models));
         return ROUTE_MODELS;
     }
     for (int i = 0; i < ROUTE_COUNT; i++) {
@@ -164,7 +164,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     (void)version;
     if (x == NULL) {
         bool refused = false;
-        int64_t model = 0;
+        int64_t model = SERVE_ALL_MODELS;
         const serve_route route = route_of(http->s, path, &model);
         const enum MHD_Result result = refuse(http, connection, route, model, method, &refused);
         if (refused) return result;

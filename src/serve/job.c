@@ -181,8 +181,7 @@ static status send_event(const serve *s, sequence *q, bool is_end)
     q->role_told = true;
     q->told += count;
     TRY(text_add(&t, "%s, \"logprobs\": ", j->r.chat ? "}" : ""));
-    TRY(serve_likely_text(s->model.tokenizer, q, q->tokens_told, &t));
-    q->tokens_told = q->tokens;
+    TRY(serve_likely_text(s->model.tokenizer, q, &t));
     TRY(text_add(&t, ", \"finish_reason\": %s}]}\n\n", is_end ? finish_text(q->why) : "null"));
     exchange_add(j->x, t.bytes, t.length);
     return ST_OK;
@@ -249,14 +248,14 @@ status job_drawn(serve *s, sequence *q, int32_t id)
     return q->why != FINISH_NOT_YET ? send_event(s, q, true) : ST_OK;
 }
 
-static status add_choice(const serve *s, const sequence *q, text *t)
+static status add_choice(const serve *s, sequence *q, text *t)
 {
     const bool chat = q->owner->r.chat;
     TRY(text_add(t, "%s{\"index\": %lld, %s", q->index > 0 ? ", " : "", (long long)q->index,
                  chat ? "\"message\": {\"role\": \"assistant\", \"content\": " : "\"text\": "));
     TRY(text_add_json_bytes(t, q->grown.text.items, q->grown.certain));
     TRY(text_add(t, "%s, \"logprobs\": ", chat ? "}" : ""));
-    TRY(serve_likely_text(s->model.tokenizer, q, 0, t));
+    TRY(serve_likely_text(s->model.tokenizer, q, t));
     return text_add(t, ", \"finish_reason\": %s}", finish_text(q->why));
 }
 

@@ -19,7 +19,8 @@ typedef struct sequence {
     int64_t draws;        // that one included
     infer_likely *likely; // [token][1 + likely] of serve_request; NULL: not asked for
     int64_t told;         // bytes that a stream has sent
-    int64_t tokens_told;  // tokens whose probabilities a stream has sent
+    int64_t tokens_told;  // tokens whose probabilities were told
+    int64_t chars_told;   // characters of the text of those
     int32_t next;         // drawn last
     int64_t slot;         // -1: it has none
     bool role_told;       // of a stream of chat
@@ -48,10 +49,9 @@ NODISCARD status job_drawn(serve *s, sequence *q, int32_t id);
 NODISCARD status job_end(serve *s, job *j);
 // choose.c: takes each prompt's best sequences, and numbers them.
 NODISCARD status job_choose(job *j);
-// likely.c: the probabilities of a choice's tokens from `first` on as the API has them; "null"
-// without.
-NODISCARD status serve_likely_text(const data_tokenizer *t, const sequence *q, int64_t first,
-                                   text *out);
+// likely.c: tells the probabilities of a choice's tokens that were not told yet, as the API has
+// them; "null" without.
+NODISCARD status serve_likely_text(const data_tokenizer *t, sequence *q, text *out);
 void job_fail(serve *s, job *j, int code, const char *member, const char *message);
 
 #endif

@@ -43,10 +43,9 @@ static status add_tops(const data_tokenizer *t, const sequence *q, int64_t i, da
     return text_add(out, "}");
 }
 
-static status add_lists(const data_tokenizer *t, const sequence *q, int64_t first,
-                        data_bytes *bytes, text *out)
+static status add_lists(const data_tokenizer *t, sequence *q, data_bytes *bytes, text *out)
 {
-    int64_t characters = 0;
+    const int64_t first = q->tokens_told;
     TRY(text_add(out, "{\"tokens\": ["));
     for (int64_t i = first; i < q->tokens; i++) {
         TRY(text_add(out, "%s", i > first ? ", " : ""));
@@ -62,14 +61,12 @@ static status add_lists(const data_tokenizer *t, const sequence *q, int64_t firs
         TRY(add_tops(t, q, i, bytes, out));
     }
     TRY(text_add(out, "], \"text_offset\": ["));
-    for (int64_t i = 0; i < q->tokens; i++) {
-        if (i >= first) {
-            TRY(text_add(out, "%s%lld", i > first ? ", " : "", (long long)characters));
-        }
+    for (int64_t i = first; i < q->tokens; i++) {
+        TRY(text_add(out, "%s%lld", i > first ? ", " : "", (long long)q->chars_told));
         bytes->count = 0;
         TRY(data_tokenizer_decode(t, &token_at(q, i)->id, 1, 0, bytes));
         for (int64_t b = 0; b < bytes->count; b++) {
-            characters += (bytes->items[b] & 0xC0) != 0x80 ? 1 : 0;
+            q->chars_told += (bytes->items[b] & 0xC0) != 0x80 ? 1 : 0;
         }
     }
     return text_add(out, "]}");
@@ -89,9 +86,9 @@ static status add_object(const data_tokenizer *t, const infer_likely *token, dat
     return text_add(out, "]");
 }
 
-static status add_objects(const data_tokenizer *t, const sequence *q, int64_t first,
-                          data_bytes *bytes, text *out)
+static status add_objects(const data_tokenizer *t, const sequence *q, data_bytes *bytes, text *out)
 {
+    const int64_t first = q->tokens_told;
     TRY(text_add(out, "{\"content\": ["));
     for (int64_t i = first; i < q->tokens; i++) {
         const infer_likely *token = token_at(q, i);
@@ -108,12 +105,13 @@ static status add_objects(const data_tokenizer *t, const sequence *q, int64_t fi
     return text_add(out, "]}");
 }
 
-status serve_likely_text(const data_tokenizer *t, const sequence *q, int64_t first, text *out)
+status serve_likely_text(const data_tokenizer *t, sequence *q, text *out)
 {
     data_bytes bytes = {0};
     if (q->likely == NULL) return text_add(out, "null");
-    const status st = q->owner->r.chat ? add_objects(t, q, first, &bytes, out)
-                                       : add_lists(t, q, first, &bytes, out);
+    const status st =
+        q->owner->r.chat ? add_objects(t, q, &bytes, out) : add_lists(t, q, &bytes, out);
+    q->tokens_told = q->tokens;
     data_bytes_deinit(&bytes);
     return st;
 }

@@ -1,5 +1,6 @@
 // Members are checked against a table of those that are known; then each is read by its name.
 #include "serve/request.h"
+#include "serve/serve_internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -388,13 +389,9 @@ static status read_model(reading *v)
     const char *name = json_text(json_get(v->root, "model"), NULL);
     if (name == NULL)
         return REFUSE(v, 400, "model", "\"model\" is missing; it is \"%s\"", v->m->name);
-    v->r->adapter = -1;
-    if (strcmp(name, v->m->name) == 0) return ST_OK;
-    for (int64_t i = 0; i < v->m->adapter_count; i++) {
-        v->r->adapter = i;
-        if (strcmp(name, v->m->adapters[i]) == 0) return ST_OK;
-    }
-    v->r->adapter = -1;
+    const int64_t number = serve_model_number(v->m, name);
+    v->r->adapter = number >= SERVE_ADAPTERS ? number - SERVE_ADAPTERS : -1;
+    if (number >= 0) return ST_OK;
     return REFUSE(v, 404, "model", "there is no model \"%.100s\"; it is \"%s\"", name, v->m->name);
 }
 

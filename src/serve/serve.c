@@ -308,6 +308,19 @@ static void drift_compare(serve *s, const serve_watcher *watcher)
     }
 }
 
+// Other ranks of the model wait for the next step.
+static status rest(serve *s)
+{
+    static const int64_t every_ns = INT64_C(1000000000);
+    if (s->jobs != NULL) {
+        s->rested_ns = 0;
+        return ST_OK;
+    }
+    if (now_ns(s) - s->rested_ns < every_ns) return ST_OK;
+    s->rested_ns = now_ns(s);
+    return infer_wait(s->model.g);
+}
+
 status serve_run(serve *s, const serve_watcher *watcher)
 {
     enum { TURNS_BYTES = 1 << 20 };
@@ -319,6 +332,7 @@ status serve_run(serve *s, const serve_watcher *watcher)
         if (st == ST_OK) st = begin_sequences(s);
         if (st == ST_OK) st = extend_sequences(s, turns);
         if (st == ST_OK) st = end_jobs(s);
+        if (st == ST_OK) st = rest(s);
         drift_compare(s, watcher);
     }
     arena_destroy(turns);

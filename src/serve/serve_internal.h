@@ -42,7 +42,8 @@ struct serve {
     job *jobs;               // a list, the oldest first
     struct sequence **slots; // [slot of the model]; NULL: free
     drift_window seen, recent;
-    int64_t adapter; // that all sequences in slots have; -1: none
+    int64_t adapter;   // that all sequences in slots have; -1: none
+    int64_t rested_ns; // when the other ranks were last told to wait
 };
 
 // ---- http.c -------------------------------------------------------------------------------------
@@ -59,7 +60,7 @@ NODISCARD status serve_error_text(text *t, int code, const char *member, const c
 // which: as exchange.model.
 NODISCARD status serve_models_text(const serve *s, int64_t which, text *t);
 // The number that exchange.model has for this name; -1: there is no such model.
-int64_t serve_model_number(const serve *s, const char *name);
+int64_t serve_model_number(const serve_model *m, const char *name);
 NODISCARD status serve_metrics_text(serve *s, text *t);
 void serve_count_answer(serve *s, serve_route route, int code);
 void serve_observe(serve_histogram *h, const double *bounds, double value);

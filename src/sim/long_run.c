@@ -342,7 +342,7 @@ status sim_long_run_simulate(arena *a, const sim_long_run_input *in, sim_long_ru
         if (in->events[e].devices > 0) mean_out += in->events[e].rate_h * in->events[e].repair_h;
     }
     const double work_s = in->step_s * in->slowdown * (double)in->steps;
-    r.has_price = in->device_usd_h > 0.0 || in->kwh_usd > 0.0;
+    r.has_price = sim_long_run_has_price(in);
     r.mtbf_s = begin.rate_s > 0.0 ? 1.0 / begin.rate_s : 0.0;
     begin.interval_s = r.interval_s = interval_choose(in, work_s, &r.interval_raised);
     const double cycle_s = r.interval_s + in->write_s;

@@ -107,6 +107,9 @@ typedef struct sim_long_run_step {
 // interruptions together.
 void sim_long_run_input_make(const run_config *r, const cluster *c, const sim_long_run_step *step,
                              sim_long_run_input *out);
+int64_t sim_long_run_steps(const run_config *r); // of the whole run, as there
+// Whether a price of devices or of energy is known.
+bool sim_long_run_has_price(const sim_long_run_input *in);
 // ST_CONFIG_CONFLICT: the run does not end; the error says what would help.
 NODISCARD status sim_long_run_simulate(arena *a, const sim_long_run_input *in,
                                        sim_long_run_result *out);

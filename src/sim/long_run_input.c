@@ -148,18 +148,27 @@ static void prices_make(const run_config *r, const cluster *c, sim_long_run_inpu
         (c->device.idle_watts > 0.0 ? c->device.idle_watts : c->device.watts) * hall + node * hall;
 }
 
+int64_t sim_long_run_steps(const run_config *r)
+{
+    const double batch = (double)(run_config_batch_max(r) * r->train.seq);
+    return r->train.tokens > 0 ? (int64_t)ceil((double)r->train.tokens / batch) : r->train.steps;
+}
+
+bool sim_long_run_has_price(const sim_long_run_input *in)
+{
+    return in->device_usd_h > 0.0 || in->kwh_usd > 0.0;
+}
+
 void sim_long_run_input_make(const run_config *r, const cluster *c, const sim_long_run_step *step,
                              sim_long_run_input *out)
 {
     const double n = (double)step->devices;
     const double nodes = ceil(n / (double)max_i64(c->node.devices, 1));
-    const double batch = (double)(run_config_batch_max(r) * r->train.seq);
     sim_long_run_input in = {.step_s = step->step_s,
-                             .steps = r->train.steps,
+                             .steps = sim_long_run_steps(r),
                              .devices = step->devices,
                              .spares = r->fleet.spares,
                              .seed = (uint64_t)r->train.seed};
-    if (r->train.tokens > 0) in.steps = (int64_t)ceil((double)r->train.tokens / batch);
     in.slowdown = slowdown_of(&c->failures, n, nodes);
     events_make(r, c, n, &in);
     checkpoints_make(r, c, step, nodes, &in);

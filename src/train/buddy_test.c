@@ -21,7 +21,10 @@ static void orders_make(train_buddies *const *buddies, int64_t epoch)
     rank_restarts = orders;
 }
 
-static int keys_of(const char **out, const char *const *layout)
+static const char *const experts[] = {"model.experts=8", "model.experts_per_token=2",
+                                      "model.expert_ffn_dim=8", "model.ffn_dim=0"};
+
+static int keys_of(const char **out, bool has_experts, const char *const *layout)
 {
     static const char *const all[] = {"determinism=strict",          "determinism.tp_shards=2",
                                       "kernels.threads=1",           "train.micro_batch=1",
@@ -30,36 +33,45 @@ static int keys_of(const char **out, const char *const *layout)
     int n = 0;
     for (; n < COUNT_OF(all); n++) out[n] = all[n];
     for (int i = 0; i < 4 && layout[i] != NULL; i++) out[n++] = layout[i];
+    for (int i = 0; i < COUNT_OF(experts) && has_experts; i++) out[n++] = experts[i];
     return n;
 }
+
+#define EXPERTS "layout.ep=2", "moe.rebalance=1"
 
 static const struct {
     int before, after; // ranks
     bool shrinks;      // the lost rank is not replaced
     const char *keys[2][4];
+    bool has_experts; // which move after each step
+    int64_t moves;    // places where a rank is lost while it moves experts; 0: while it copies
 } cases[] = {
-    {4, 3, true, {{"layout.dp=4", "layout.zero=3"}, {"layout.dp=3", "layout.zero=1"}}},
-    {4, 4, false, {{"layout.dp=2", "layout.pp=2"}, {"layout.dp=2", "layout.pp=2"}}},
-    {4, 2, true, {{"layout.dp=2", "layout.tp=2"}, {"layout.tp=2"}}},
-    {2, 2, false, {{"layout.dp=2", "layout.zero=1"}, {"layout.dp=2", "layout.zero=1"}}},
+    {4, 3, true, {{"layout.dp=4", "layout.zero=3"}, {"layout.dp=3", "layout.zero=1"}}, false, 0},
+    {4, 4, false, {{"layout.dp=2", "layout.pp=2"}, {"layout.dp=2", "layout.pp=2"}}, false, 0},
+    {4, 2, true, {{"layout.dp=2", "layout.tp=2"}, {"layout.tp=2"}}, false, 0},
+    {2, 2, false, {{"layout.dp=2", "layout.zero=1"}, {"layout.dp=2", "layout.zero=1"}}, false, 0},
+    {4, 3, true, {{"layout.dp=4", EXPERTS}, {"layout.dp=3"}}, true, 0},
+    {4, 4, false, {{"layout.pp=2", "layout.dp=2", EXPERTS}, {"layout.dp=4", EXPERTS}}, true, 100},
+    {4, 4, false, {{"layout.dp=4", "layout.zero=1", EXPERTS}, {"layout.dp=4", EXPERTS}}, true, 0},
 };
 
 // The run fails at this hit; the rank that fails is lost with its memory. Returns false if the run
 // ended before.
 static bool trial(int kind, int64_t hit, const hash128 *calm)
 {
-    const char *keys[16];
+    const char *keys[20];
     char name[32], fault[64];
     train_buddies *buddies[RANKS_MAX] = {NULL};
     hash128 end;
     bool has_failed = false;
     (void)snprintf(name, sizeof(name), "trial-%d-%lld", kind, (long long)hit);
-    (void)snprintf(fault, sizeof(fault), "train.buddy.save=%lld:IO", (long long)hit);
+    (void)snprintf(fault, sizeof(fault), "train.%s=%lld:IO",
+                   cases[kind].moves > 0 ? "rebalance.move" : "buddy.save", (long long)hit);
     for (int r = 0; r < cases[kind].before; r++) {
         assert_int_equal(train_buddies_create(&buddies[r]), ST_OK);
     }
     orders_make(buddies, 0);
-    int n = keys_of(keys, cases[kind].keys[0]);
+    int n = keys_of(keys, cases[kind].has_experts, cases[kind].keys[0]);
     assert_int_equal(fault_arm(fault), ST_OK);
     ranks_fail_alone = true;
     (void)ranks_run(name, keys, n, cases[kind].before, "auto", 0, NULL);
@@ -69,7 +81,7 @@ static bool trial(int kind, int64_t hit, const hash128 *calm)
     for (int r = 0; r < cases[kind].before; r++) {
         if (rank_runs[r].st == ST_IO) lost = r;
     }
-    const bool had_copy = hit > 4 * cases[kind].before * 3;
+    const bool had_copy = cases[kind].moves == 0 && hit > 4 * cases[kind].before * 3;
     if (lost >= 0) {
         train_buddies_destroy(buddies[lost]);
         buddies[lost] = NULL;
@@ -80,7 +92,7 @@ static bool trial(int kind, int64_t hit, const hash128 *calm)
             assert_int_equal(train_buddies_create(&buddies[lost]), ST_OK);
         }
         orders_make(buddies, 1);
-        n = keys_of(keys, cases[kind].keys[1]);
+        n = keys_of(keys, cases[kind].has_experts, cases[kind].keys[1]);
         assert_int_equal(ranks_run(name, keys, n, cases[kind].after, "auto", 0, &end), ST_OK);
         assert_same(*calm, end);
         const bool is_told = strstr(rank_runs[0].seen.said, "came from the memory") != NULL;
@@ -95,16 +107,19 @@ static bool trial(int kind, int64_t hit, const hash128 *calm)
 static void a_loss_leaves_no_trace(void **state)
 {
     (void)state;
-    const char *const one[] = {"determinism=strict", "determinism.tp_shards=2",
-                               "train.micro_batch=1"};
+    const char *one[3 + COUNT_OF(experts)] = {"determinism=strict", "determinism.tp_shards=2",
+                                              "train.micro_batch=1"};
     run_seen seen = {0};
-    hash128 calm;
-    assert_int_equal(test_run("calm", one, COUNT_OF(one), "auto", &seen, &calm), ST_OK);
+    hash128 calm[2];
+    for (int i = 0; i < COUNT_OF(experts); i++) one[3 + i] = experts[i];
+    assert_int_equal(test_run("calm", one, 3, "auto", &seen, &calm[0]), ST_OK);
+    assert_int_equal(test_run("calm-experts", one, COUNT_OF(one), "auto", &seen, &calm[1]), ST_OK);
     for (int kind = 0; kind < COUNT_OF(cases); kind++) {
-        const int64_t all = 6 * 3 * cases[kind].before;
+        const int64_t all = cases[kind].moves > 0 ? cases[kind].moves : 6 * 3 * cases[kind].before;
         for (int64_t i = 0; i < 4; i++) {
             if (part_skips(TRIALS_PART, i, 4, kind, COUNT_OF(cases))) continue;
-            const bool has_failed = trial(kind, 1 + (all - 2) * i / 3, &calm);
+            const bool has_failed =
+                trial(kind, 1 + (all - 2) * i / 3, &calm[cases[kind].has_experts]);
             assert_true(has_failed || i == 3);
         }
     }

@@ -78,6 +78,36 @@ static void memory_left(void *context, void *memory)
     ASSERT(memory == job->plans->memory);
 }
 
+// Finds the groups of a job among those of another one with an equal layout, which outlives it.
+static status groups_borrow(train_job *job, arena *a)
+{
+    const train_job *lender = job->ranks.lender;
+    const plan_table *run = &job->plans->run, *of = &lender->plans->run;
+    TRY(arena_new(a, run->group_count + 1, &job->groups));
+    for (int64_t i = 0; i < run->group_count; i++) {
+        char name[PLAN_GROUP_NAME_BYTES];
+        int64_t k = 0;
+        while (k < of->group_count && plan_group_compare(&run->groups[i], &of->groups[k]) != 0) k++;
+        if (k < of->group_count) {
+            job->groups[i] = lender->groups[k];
+            continue;
+        }
+        plan_group_name(&run->groups[i], name);
+        return fail(ST_UNSUPPORTED,
+                    "adapter.files: an adapter communicates along %s, and the first one does not; "
+                    "name it first in adapter.files",
+                    name);
+    }
+    return ST_OK;
+}
+
+static status groups_find(train_job *job, arena *a, const assemble_options *options)
+{
+    if (job->ranks.all == NULL) return ST_OK;
+    if (job->ranks.lender != NULL) return groups_borrow(job, a);
+    return exec_groups_make(a, job->ranks.all, &options->mesh, &job->plans->run, &job->groups);
+}
+
 static double first_scale(const run_config *r)
 {
     return r->train.precision == RUN_FP16 ? r->precision.loss_scale.initial : 1.0;
@@ -93,9 +123,7 @@ status train_job_create(const host *h, arena *a, assemble_plans *plans,
     out->plans = plans;
     TRY(kern_level_check(run_config_level(r)));
     if (ranks != NULL) out->ranks = *ranks;
-    if (out->ranks.all != NULL) {
-        TRY(exec_groups_make(a, out->ranks.all, &options->mesh, &plans->run, &out->groups));
-    }
+    TRY(groups_find(out, a, options));
     exec_config wanted = {
         .api = device_find(options->device),
         .device = {.h = h,
@@ -171,7 +199,8 @@ void train_job_destroy(train_job *job)
 {
     exec_destroy(job->e);
     job->e = NULL;
-    if (job->groups != NULL) exec_groups_destroy(job->groups, &job->plans->run);
+    const bool has_own = job->groups != NULL && job->ranks.lender == NULL;
+    if (has_own) exec_groups_destroy(job->groups, &job->plans->run);
     job->groups = NULL;
 }
 
@@ -194,16 +223,16 @@ static void init_piece(void *context, int64_t index, int thread)
                             min_i64(INIT_PIECE, t->count - at), t->values + at);
 }
 
-// A weight in few bits is stored by whole rows.
-static status quantized_init(train_job *job, int64_t w, uint64_t seed)
+// Initial values of a weight, all at once.
+static status whole_init(const train_job *job, const ckpt_state *state, int64_t w)
 {
     const op_model *m = job->plans->whole;
     const int64_t count = m->weights[w].rows * m->weights[w].columns;
-    if (!ckpt_weight_is_here(&job->state, w, 0, count)) return ST_OK;
+    if (!ckpt_weight_is_here(state, w, 0, count)) return ST_OK;
     float *values = malloc((size_t)count * sizeof(float));
     if (values == NULL) return fail(ST_NO_MEMORY, "no memory for %s", m->weights[w].name);
-    model_weight_init(m, w, seed, values);
-    const status st = ckpt_weight_put(&job->state, w, values);
+    model_weight_init(m, w, (uint64_t)job->plans->config->train.seed, values);
+    const status st = ckpt_weight_put(state, w, values);
     free(values);
     return st;
 }
@@ -216,7 +245,7 @@ static status weights_init(train_job *job, const kern_context *kernels, float *v
         const int64_t all = m->weights[w].rows * m->weights[w].columns;
         if (m->weights[w].is_adapter) continue;
         if (m->weights[w].quant != QUANT_NONE) {
-            TRY(quantized_init(job, w, seed));
+            TRY(whole_init(job, &job->state, w)); // it is stored by whole rows
             continue;
         }
         for (int64_t begin = 0; begin < all; begin += INIT_CHUNK) {
@@ -349,16 +378,9 @@ static status score_init(const train_job *job, ckpt_state *state)
 {
     const op_model *m = job->plans->whole;
     for (int64_t w = 0; w < m->weight_count; w++) {
-        const int64_t count = m->weights[w].rows * m->weights[w].columns;
         if (!model_score_is_new(job->plans->spec, m, w)) continue;
         state->may_lack = m->weights[w].name;
-        if (!ckpt_weight_is_here(state, w, 0, count)) return ST_OK;
-        float *values = malloc((size_t)count * sizeof(float));
-        if (values == NULL) return fail(ST_NO_MEMORY, "no memory for %s", m->weights[w].name);
-        model_weight_init(m, w, (uint64_t)job->plans->config->train.seed, values);
-        const status st = ckpt_weight_put(state, w, values);
-        free(values);
-        return st;
+        return whole_init(job, state, w);
     }
     return ST_OK;
 }

@@ -10,6 +10,8 @@
 typedef struct train_ranks {
     comm *all;
     comm_group *hosts; // all ranks; the hosts use it between steps
+    // Another job on these ranks, with an equal layout, whose groups this one uses; NULL: its own.
+    const struct train_job *lender;
 } train_ranks;
 
 typedef struct train_job {

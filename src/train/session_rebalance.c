@@ -9,6 +9,7 @@
 // a session begins with every expert in its own slot.
 #include "train/rebalance.h"
 
+#include "base/fault.h"
 #include "train/session.h"
 
 #include <math.h>
@@ -141,6 +142,7 @@ static status tensor_swap(session *s, const moved_tensor *t, int64_t number, int
     const int64_t last = (end - t->first) * t->width;
     for (int64_t at = (begin - t->first) * t->width; at < last; at += MOVE_CHUNK_BYTES) {
         const int64_t bytes = min_i64(MOVE_CHUNK_BYTES, last - at);
+        TRY(fault_point("train.rebalance.move"));
         TRY(exec_read(s->job.e, t->row, at, b->own_rows, bytes));
         if (b->place < place) TRY(rows_pass(s, COLLECTIVE_SEND, peer, b->own_rows, bytes));
         TRY(rows_pass(s, COLLECTIVE_RECEIVE, peer, b->peer_rows, bytes));

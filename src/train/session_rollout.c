@@ -122,7 +122,7 @@ status session_rollouts_open(session *s)
     text warning = {.a = s->a};
     if (x->rule->check != NULL) TRY(x->rule->check(&x->rewarding, &warning));
     if (warning.length > 0 && session_is_first(s)) {
-        session_say(s, LOG_WARN, "reward.command: on this machine the command %s", warning.bytes);
+        session_say(s, LOG_WARN, "%s", warning.bytes);
     }
     TRY(answers_check(s, x));
     TRY(buffers_make(s, x));

@@ -138,9 +138,10 @@ void train_end_write_held(const host *h, arena *a, const char *run_dir, const ch
 NODISCARD status train_run(const host *h, arena *a, const train_order *order, train_outcome *out);
 // Runs several runs with adapters over one base model, which is in memory once: they take turns,
 // a step each, and each gives the bits that it would give alone. They have their own folders,
-// data and adapters; model, precision and layout of one rank are common. out, states: [count].
-// Returns the first failure; a stop of one is that of all.
+// data and adapters; model, precision, layout and ranks are common. out, ends: [count]; ends:
+// why each ended, with code ST_OK if it did all its steps. Returns the failure of the run that had
+// the turn, or the first stop; a stop of one is that of all.
 NODISCARD status train_together(const host *h, arena *a, const train_order *orders, int64_t count,
-                                train_outcome *out, status *states);
+                                train_outcome *out, error_record *ends);
 
 #endif

@@ -22,3 +22,22 @@ code() {
 says() { if grep -qE -- "$3" "$dir/$2"; then passed "$1"; else failed "$1"; fi; }
 # same NAME A B: and not both empty
 same() { if [ -n "$2" ] && [ "$2" = "$3" ]; then passed "$1"; else echo "\"$2\" and \"$3\"" >>"$dir/err"; failed "$1"; fi; }
+# refuses CODE PATTERN COMMAND...: it ends with this code, and a message of this pattern says why
+refuses() {
+    code "refuses: $2" "$1" "${@:3}"
+    says "refuses: $2: says why" err "$2"
+}
+# digest RUN, arena RUN: the digest of a run in $dir, and the bytes of its arena
+digest() { "$trireme" digest "$dir/$1" 2>&1; }
+arena() { sed -n 's/.*"arena_bytes": \([0-9]*\).*/\1/p' "$dir/$1/run.json" | head -1; }
+# processes TEXT: "number parent command" of each whose command holds it; from /proc, for not every machine has pgrep
+processes() {
+    local at words stat
+    for at in /proc/[0-9]*; do
+        { mapfile -d '' -t words <"$at/cmdline"; } 2>/dev/null || continue
+        [[ "${words[*]} " == *"$1"* ]] && stat=$(cat "$at/stat" 2>/dev/null) || continue
+        stat=${stat##*) } # after the name, which may hold anything: state, parent
+        stat=${stat#* }
+        echo "${at#/proc/} ${stat%% *} ${words[*]}"
+    done
+}

@@ -9,6 +9,8 @@ import random
 import struct
 import sys
 
+from letters import letter, write_tokenizer
+
 VOCAB, DIM, HEADS, KV, FFN, LAYERS, PAIRS = 40, 16, 4, 2, 24, 2, 24
 
 
@@ -30,8 +32,7 @@ def tensors(causal):
 
 def pairs():
     rng = random.Random(3)
-    letters = [chr(0x4E00 + i) for i in range(VOCAB)]
-    word = lambda low, high, n: "".join(letters[rng.randrange(low, high)] for _ in range(n))
+    word = lambda low, high, n: "".join(letter(rng.randrange(low, high)) for _ in range(n))
     for _ in range(PAIRS):
         prompt = word(0, VOCAB, rng.randrange(2, 5))
         # What is chosen has more letters of the first half.
@@ -59,13 +60,7 @@ def main():
     if not causal:
         config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     json.dump(config, open(folder + "/config.json", "w"))
-    letters = [chr(0x4E00 + i) for i in range(VOCAB)]
-    json.dump({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
-               "pre_tokenizer": None, "post_processor": None, "decoder": {"type": "Fuse"},
-               "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                         "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-                         "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}},
-              open(folder + "/tokenizer.json", "w"))
+    write_tokenizer(folder, VOCAB)
     with open(folder + "/train.jsonl", "w") as f:
         f.writelines(json.dumps(p) + "\n" for p in pairs())
 

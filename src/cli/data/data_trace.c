@@ -34,11 +34,9 @@ int64_t data_trace_before(const trace *t, int64_t step)
 
 static status check_batches(trace *t, const char *operand)
 {
-    operand_kind kind;
     char *path = NULL;
     ckpt_info info;
-    TRY(cli_operand_kind(t->cli, operand, &kind));
-    if (kind != OPERAND_RUN) return ST_OK;
+    if (!t->is_run) return ST_OK;
     if (cli_checkpoint_of(t->cli, operand, &path) != ST_OK) {
         error_clear(); // a run without a checkpoint
         return ST_OK;
@@ -51,6 +49,11 @@ static status check_batches(trace *t, const char *operand)
                 "gives %lld: the batch was changed during the run, and the steps' sequences are "
                 "not known",
                 operand, (long long)info.step, (long long)info.sequences, (long long)sequences);
+}
+
+status data_trace_add_id(text *line, const char *id, int64_t bytes)
+{
+    return id != NULL ? cli_add_json_text(line, id, bytes) : text_add(line, "null");
 }
 
 // ---- documents of a step ------------------------------------------------------------------------
@@ -90,11 +93,7 @@ static status print_document(void *context, const corpus_entry *e)
     TRY(cli_add_json_text(&line, e->file, (int64_t)strlen(e->file)));
     TRY(text_add(&line, ", \"n\": %lld, \"hash\": \"%s\", \"id\": ", (long long)e->number,
                  e->hash));
-    if (e->id != NULL) {
-        TRY(cli_add_json_text(&line, e->id, (int64_t)strlen(e->id)));
-    } else {
-        TRY(text_add(&line, "null"));
-    }
+    TRY(data_trace_add_id(&line, e->id, e->id != NULL ? (int64_t)strlen(e->id) : 0));
     if (e->generator != NULL) {
         TRY(text_add(&line, ", \"generator\": "));
         TRY(cli_add_json_text(&line, e->generator, (int64_t)strlen(e->generator)));

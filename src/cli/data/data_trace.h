@@ -27,6 +27,8 @@ NODISCARD status data_trace_hide(trace *t, int64_t step);
 // Sequences that the steps before `step` consume.
 int64_t data_trace_before(const trace *t, int64_t step);
 void data_trace_print_hit(trace *t, const char *note);
+// The text of an "id" as JSON; null: it has none.
+NODISCARD status data_trace_add_id(text *line, const char *id, int64_t bytes);
 
 // The same for samples of conversations and for prompts: those of step --step, and the steps of
 // --document.

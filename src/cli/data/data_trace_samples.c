@@ -27,11 +27,7 @@ static status sample_json(const trace *t, const data_conversation *c, const data
     TRY(add_name(&line, c->path, c->line));
     if (is_many) TRY(text_add(&line, ", \"completion\": %lld", (long long)c->completion));
     TRY(text_add(&line, ", \"tokens\": %lld, \"id\": ", (long long)c->tokens));
-    if (c->id != NULL) {
-        TRY(cli_add_json_text(&line, c->id, c->id_bytes));
-    } else {
-        TRY(text_add(&line, "null"));
-    }
+    TRY(data_trace_add_id(&line, c->id, c->id_bytes));
     if (lent != NULL) {
         TRY(text_add(&line, ", \"compared\": "));
         TRY(add_name(&line, lent->path, lent->line));
@@ -138,11 +134,7 @@ static status prompt_json(const trace *t, const data_prompt *p)
                  (long long)t->sequence));
     TRY(add_name(&line, t->prompts->path, p->line));
     TRY(text_add(&line, ", \"completions\": %lld, \"id\": ", (long long)t->r->rollout.group));
-    if (p->id != NULL) {
-        TRY(cli_add_json_text(&line, p->id, (int64_t)strlen(p->id)));
-    } else {
-        TRY(text_add(&line, "null"));
-    }
+    TRY(data_trace_add_id(&line, p->id, p->id != NULL ? (int64_t)strlen(p->id) : 0));
     TRY(text_add(&line, "}\n"));
     cli_print_text(t->cli, &line);
     return ST_OK;
@@ -158,17 +150,17 @@ static status print_prompt(trace *t, const data_prompt *p)
     return ST_OK;
 }
 
-// A group of sequences has one prompt.
-static status prompts_of_step(trace *t, int64_t first, int64_t count)
+// A group of sequences has one prompt. is_named: by prompt; NULL: all are listed.
+static status prompts_of_step(trace *t, const char *is_named, int64_t first, int64_t count)
 {
     const uint64_t seed = (uint64_t)t->r->rollout.seed;
     const int64_t group = t->r->rollout.group;
     TRY(data_trace_hide(t, t->step));
     for (t->sequence = first; t->sequence < first + count; t->sequence += group) {
         const int64_t i = data_prompts_at(t->prompts, seed, t->sequence / group);
-        if (t->f->document == NULL) {
+        if (is_named == NULL) {
             TRY(print_prompt(t, &t->prompts->items[i]));
-        } else if (data_prompt_is_named(t->prompts, i, t->f->document)) {
+        } else if (is_named[i] != 0) {
             data_trace_print_hit(t, NULL);
         }
     }
@@ -177,20 +169,19 @@ static status prompts_of_step(trace *t, int64_t first, int64_t count)
 
 status data_trace_prompts(trace *t)
 {
-    bool is_known = t->f->document == NULL;
-    int64_t first = 0;
-    for (int64_t i = 0; i < t->prompts->count && !is_known; i++) {
-        is_known = data_prompt_is_named(t->prompts, i, t->f->document);
-    }
-    if (!is_known) return no_such_name(t, "prompt");
+    char *is_named = NULL;
+    int64_t found = 0, first = 0;
     if (t->f->document == NULL) {
         if (!t->f->json) cli_print(t->cli, "%10s  prompt\n", "sequence");
         first = data_trace_before(t, t->step);
-        return prompts_of_step(t, first, run_config_batch(t->r, t->step - 1));
+        return prompts_of_step(t, NULL, first, run_config_batch(t->r, t->step - 1));
     }
+    TRY(arena_new(t->cli->a, t->prompts->count, &is_named));
+    TRY(data_prompts_named(t->prompts, t->f->document, is_named, &found));
+    if (found == 0) return no_such_name(t, "prompt");
     for (t->step = 1; t->step <= t->r->train.steps; t->step++) {
         const int64_t count = run_config_batch(t->r, t->step - 1);
-        TRY(prompts_of_step(t, first, count));
+        TRY(prompts_of_step(t, is_named, first, count));
         first += count;
     }
     return ST_OK;

@@ -345,7 +345,7 @@ static status price_check(const predict_planner *p)
     const sim_long_run_step step = {.devices = p->devices};
     sim_long_run_input in;
     sim_long_run_input_make(p->each.base.r, &p->each.base.machine, &step, &in);
-    if (in.device_usd_h > 0.0 || in.kwh_usd > 0.0) return ST_OK;
+    if (sim_long_run_has_price(&in)) return ST_OK;
     return fail(ST_CONFIG,
                 "--budget: no price %s is known for %s; give price.device_hour=USD, or another "
                 "price.kind",

@@ -263,21 +263,6 @@ static status failure_line(arena *a, const predict_step *x, text *t)
                     100.0 * (now.kept / then.kept - 1.0));
 }
 
-// The simulation of the best layout, which the search has kept unless a faster one was too large.
-static status times_of(predict_planner *p, const search_layout *l, const predict_step **out)
-{
-    predict_setup *s = NULL;
-    predict_step *x = NULL;
-    *out = p->each.best_step;
-    if (p->each.best_step != NULL && search_layout_is_same(l, &p->each.best_layout)) return ST_OK;
-    arena_reset(p->each.work);
-    TRY(arena_new(p->each.work, 1, &s));
-    TRY(arena_new(p->each.work, 1, &x));
-    TRY(candidates_times(&p->each, p->each.work, l, s, x));
-    *out = x;
-    return ST_OK;
-}
-
 static status sensitivity_lines(predict_planner *p, arena *a, const search_found *f, text *t)
 {
     static const char *const names[LEVER_COUNT] = {"FLOP/s", "memory bandwidth", "link bandwidth",
@@ -285,7 +270,8 @@ static status sensitivity_lines(predict_planner *p, arena *a, const search_found
     const predict_step *x = NULL;
     cluster machines[LEVER_COUNT];
     double step_s[LEVER_COUNT] = {0.0};
-    TRY(times_of(p, &f->layout, &x));
+    arena_reset(p->each.work);
+    TRY(candidates_step(&p->each, p->each.work, &f->layout, &x));
     for (int k = 0; k < LEVER_COUNT; k++) {
         machines[k] = p->each.base.machine;
         lever_pull(&machines[k], (lever)k, 1.01);

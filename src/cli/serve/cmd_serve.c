@@ -1,6 +1,8 @@
 // `serve`: a model behind OpenAI's API.
 #include "cli/commands.h"
 #include "cli/infer/answering.h"
+#include "cli/serve/ranks.h"
+#include "cli/train/ranks.h"
 #include "cli/train/signals.h"
 #include "serve/serve.h"
 
@@ -118,6 +120,8 @@ typedef struct serving {
     data_tokenizer *tokenizer;
     data_chat *chat;
     const char **names, **folders; // of adapters
+    run_config *layout;
+    cli_ranks *ranks; // that share the model; NULL: this process alone
     infer *g;
     serve *server;
     const char *key; // NULL: none
@@ -203,20 +207,6 @@ static status adapters_read(serving *v, const char *model)
     return ST_OK;
 }
 
-static status model_open(serving *v, int64_t context)
-{
-    infer_options options = {.threads = (int)v->f->threads,
-                             .compute = cli_model_type(&v->model, v->f->precision),
-                             .slots = v->f->batch,
-                             .context = context,
-                             .logits = true,
-                             .strict = v->f->strict || v->model.strict,
-                             .adapter = v->f->adapter,
-                             .adapters = v->folders,
-                             .adapter_count = v->f->adapters.count};
-    return cli_infer_open(v->cli, &v->model, &options, &v->g);
-}
-
 static const char *name_of(const serving *v, const char *operand)
 {
     if (v->f->name != NULL) return v->f->name;
@@ -229,6 +219,37 @@ static const char *name_of(const serving *v, const char *operand)
         return name;
     }
     return "model";
+}
+
+static bool is_strict(const serving *v)
+{
+    return v->f->strict || v->model.strict;
+}
+
+// Each rank opens it with equal options.
+static status model_open(serving *v, const char *operand, int64_t *out)
+{
+    static const int64_t context_most = 4096;
+    const int64_t context =
+        v->f->context > 0 ? v->f->context : min_i64(v->model.spec.context, context_most);
+    if (context > v->model.spec.context) {
+        return fail(ST_CONFIG_RANGE, "--context %lld: the model's context is %lld tokens",
+                    (long long)context, (long long)v->model.spec.context);
+    }
+    TRY(adapters_read(v, name_of(v, operand)));
+    infer_options options = {.threads = (int)v->f->threads,
+                             .compute = cli_model_type(&v->model, v->f->precision),
+                             .slots = v->f->batch,
+                             .context = context,
+                             .logits = true,
+                             .strict = is_strict(v),
+                             .adapter = v->f->adapter,
+                             .adapters = v->folders,
+                             .adapter_count = v->f->adapters.count,
+                             .layout = v->layout,
+                             .ranks = v->ranks != NULL ? cli_ranks_comm(v->ranks) : NULL};
+    *out = context;
+    return cli_infer_open(v->cli, &v->model, &options, &v->g);
 }
 
 // ---- output -------------------------------------------------------------------------------------
@@ -307,20 +328,13 @@ static bool stop_asked(void *context)
 
 static status serve_model_run(serving *v, const char *operand)
 {
-    static const int64_t context_most = 4096;
     cli_ends ends;
+    int64_t context = 0;
     TRY(key_find(v));
     TRY(cli_tokenizer_open(v->cli, &v->model, v->f->tokenizer, &v->tokenizer));
     TRY(chat_find(v));
     TRY(cli_ends_find(v->cli, &v->model, v->tokenizer, v->chat, &ends));
-    const int64_t context =
-        v->f->context > 0 ? v->f->context : min_i64(v->model.spec.context, context_most);
-    if (context > v->model.spec.context) {
-        return fail(ST_CONFIG_RANGE, "--context %lld: the model's context is %lld tokens",
-                    (long long)context, (long long)v->model.spec.context);
-    }
-    TRY(adapters_read(v, name_of(v, operand)));
-    TRY(model_open(v, context));
+    TRY(model_open(v, operand, &context));
     serve_model m = {.g = v->g,
                      .tokenizer = v->tokenizer,
                      .chat = v->chat,
@@ -339,9 +353,10 @@ static status serve_model_run(serving *v, const char *operand)
     const serve_watcher watcher = {.context = v, .stop = stop_asked, .drifted = tell_drift};
     TRY(reference_read(v, &options.reference));
     TRY(serve_open(v->cli->h, v->cli->a, &m, &options, &v->server));
-    cli_signals_begin_quiet();
+    if (v->ranks == NULL) cli_signals_begin_quiet();
     tell_begin(v, &m);
     status st = serve_run(v->server, &watcher);
+    if (st == ST_OK) st = infer_dismiss(v->g);
     const serve_counts counts = serve_counted(v->server);
     if (st == ST_OK) {
         cli_print(v->cli, "answered %lld requests (%lld refused), %lld tokens read, %lld written\n",
@@ -354,15 +369,48 @@ static status serve_model_run(serving *v, const char *operand)
     return st;
 }
 
+// ---- ranks --------------------------------------------------------------------------------------
+
+static status follow(serving *v, const char *operand)
+{
+    int64_t context = 0;
+    TRY(model_open(v, operand, &context));
+    return infer_follow(v->g);
+}
+
+static status serve_as(serving *v, const char *operand, int rank)
+{
+    const status st = rank == 0 ? serve_model_run(v, operand) : follow(v, operand);
+    infer_close(v->g);
+    data_chat_close(v->chat);
+    data_tokenizer_close(v->tokenizer);
+    return st;
+}
+
+static status rank_run(serving *v, const char *operand, const launch_place *place)
+{
+    cli_signals_begin_quiet();
+    status st = cli_ranks_join(v->cli, NULL, NULL, place, &v->ranks);
+    if (st == ST_OK) st = serve_as(v, operand, place->rank);
+    cli_ranks_leave(v->ranks, st);
+    cli_signals_end();
+    return st;
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     serving v = {.cli = cli, .f = call->flags};
-    status st = cli_model_find(cli, call->operands[0], &v.model);
-    if (st == ST_OK) st = serve_model_run(&v, call->operands[0]);
-    infer_close(v.g);
-    data_chat_close(v.chat);
-    data_tokenizer_close(v.tokenizer);
-    return st;
+    const char *operand = call->operands[0];
+    launch_place place;
+    TRY(cli_model_find(cli, operand, &v.model));
+    TRY(cli_serve_layout(cli, call, &v.model, is_strict(&v), &v.layout));
+    const int64_t ranks = v.layout->layout.tp;
+    if (ranks == 1) return serve_as(&v, operand, 0);
+    TRY(cli_ranks_place(&place));
+    if (place.ranks == 1) return cli_serve_start(cli, ranks);
+    if (place.ranks == ranks) return rank_run(&v, operand, &place);
+    return fail(ST_CONFIG_CONFLICT, "layout.tp = %lld is of as many ranks, and %d were started",
+                (long long)ranks, place.ranks);
 }
 
 const cli_command cli_command_serve = {
@@ -370,14 +418,16 @@ const cli_command cli_command_serve = {
     .summary = "answer requests over HTTP, as OpenAI's API does",
     .synopsis = "RUN|CHECKPOINT|FOLDER [--host ADDRESS] [--port N] [--key KEY | --key-file FILE] "
                 "[--template T] [--batch N] [--adapters NAME=DIR] [--drift FILE] "
-                "[--drift-record FILE]",
+                "[--drift-record FILE] [layout.tp=N]",
     .about =
         "For a run, the command takes its newest checkpoint. It answers /v1/models, "
         "/v1/completions and /v1/chat/completions, whole or as a stream, /health, and /metrics "
         "for Prometheus. Clients send the key as Authorization: Bearer KEY. Several texts are "
         "continued at once, and a new request begins as soon as one of them ends. A member of a "
         "request that is not supported is refused by name. Adapters that --adapters names are "
-        "models of their own; they take turns over one copy of the weights. There is no TLS: put a proxy before it "
+        "models of their own; they take turns over one copy of the weights. layout.tp=N cuts the "
+        "model over N processes, which the command starts; it is the only key of layout that it "
+        "takes. There is no TLS: put a proxy before it "
         "where others can read the network. Ctrl-C or SIGTERM ends it; requests that are not "
         "finished get code 503.",
     .examples =
@@ -389,5 +439,6 @@ const cli_command cli_command_serve = {
     .flags_bytes = sizeof(serve_flags),
     .operand_min = 1,
     .operand_max = 1,
+    .takes_keys = true,
     .run = run,
 };

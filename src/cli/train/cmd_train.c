@@ -330,14 +330,22 @@ static status train_epoch(void *context, const char *const *keys, int64_t count,
     return train(&t, place, out);
 }
 
-// Handles layout: auto.
-static status layout_find(cli_context *cli, const launch_place *started, source *s)
+// Reads the keys as they are written.
+static status source_read(cli_context *cli, const source *s, run_config **out)
 {
     run_config *r = NULL;
     config *c = NULL;
-    const int64_t given = s->key_count;
     TRY(arena_new(cli->a, 1, &r));
-    TRY(config_load(cli->h, cli->a, &run_config_table, s->yaml_path, s->keys, given, r, &c));
+    TRY(config_load(cli->h, cli->a, &run_config_table, s->yaml_path, s->keys, s->key_count, r, &c));
+    *out = r;
+    return ST_OK;
+}
+
+// Handles layout: auto.
+static status layout_find(cli_context *cli, const launch_place *started, const run_config *r,
+                          source *s)
+{
+    const int64_t given = s->key_count;
     if (r->layout.mode != RUN_LAYOUT_AUTO) return ST_OK;
     TRY(plan_auto(cli, s->yaml_path, s->keys, given, started, &s->keys, &s->key_count));
     s->found = s->keys + given;
@@ -394,15 +402,10 @@ static status fresh_make(cli_context *cli, const train_flags *f, const run_confi
     return ST_OK;
 }
 
-// Trains several adapters, if the keys name files of such. *is_done: it has.
-static status adapters_train(cli_context *cli, const train_flags *f, const source *s, bool *is_done)
+// Trains several adapters.
+static status adapters_train(cli_context *cli, const train_flags *f, const source *s,
+                             const launch_place *place, const run_config *r)
 {
-    run_config *r = NULL;
-    config *c = NULL;
-    TRY(arena_new(cli->a, 1, &r));
-    TRY(config_load(cli->h, cli->a, &run_config_table, s->yaml_path, s->keys, s->key_count, r, &c));
-    *is_done = r->adapter.files.count > 0;
-    if (!*is_done) return ST_OK;
     if (f->fresh || f->dry_run) {
         return fail(ST_UNSUPPORTED,
                     "--fresh and --dry-run are for one run; adapter.files has several");
@@ -412,27 +415,27 @@ static status adapters_train(cli_context *cli, const train_flags *f, const sourc
                                       .resume = f->resume,
                                       .keys = s->keys,
                                       .key_count = s->key_count,
-                                      .quiet = f->quiet};
+                                      .quiet = f->quiet,
+                                      .place = place};
     return cli_adapters_train(cli, &order, r);
 }
 
 static status run(cli_context *cli, const cli_call *call)
 {
-    bool is_done = false;
     const train_flags *f = call->flags;
     source s = {0};
-    run_config *r = NULL;
+    run_config *written = NULL, *r = NULL;
     config *c = NULL;
     launch_place place;
     if (f->join) return cli_live_join(cli, call->operands[0]);
     TRY(source_find(cli, call, &s));
     TRY(cli_ranks_place(&place));
     training t = {.cli = cli, .s = &s, .f = f};
-    TRY(adapters_train(cli, f, &s, &is_done));
-    if (is_done) return ST_OK;
     if (place.post_fd >= 0) return cli_live_rank(cli, &place, train_epoch, &t);
+    TRY(source_read(cli, &s, &written));
+    if (written->adapter.files.count > 0) return adapters_train(cli, f, &s, &place, written);
     const launch_place *started = place.ranks > 1 ? &place : NULL;
-    TRY(layout_find(cli, started, &s));
+    TRY(layout_find(cli, started, written, &s));
     TRY(arena_new(cli->a, 1, &r));
     TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
     if (!f->quiet && r->log.format != RUN_LOG_JSON) TRY(layout_tell(cli, &s, &place, r));

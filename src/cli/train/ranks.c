@@ -45,7 +45,7 @@ status cli_ranks_place(launch_place *out)
 // ---- starting -----------------------------------------------------------------------------------
 
 // The code of the table with this exit code; the text is the rank's own.
-static status status_of_exit(int exit_code)
+status cli_ranks_status(int exit_code)
 {
     for (int st = 0; st < STATUS_COUNT; st++) {
         if (status_exit_code((status)st) == exit_code) return (status)st;
@@ -153,7 +153,16 @@ static status end_tell(cli_context *cli, const run_config *r, const launch_resul
         train_end_write(cli->h, cli->a, r->run.dir, writer, "failed", result->exit_code,
                         result->text);
     }
-    return fail(status_of_exit(result->exit_code), "%s", result->text);
+    return fail(cli_ranks_status(result->exit_code), "%s", result->text);
+}
+
+static status prepare(cli_context *cli, const cli_start *order)
+{
+    if (order->runs == NULL) return train_prepare(cli->h, cli->a, order->r);
+    for (int64_t i = 0; i < order->run_count; i++) {
+        TRY(train_prepare(cli->h, cli->a, order->runs[i]));
+    }
+    return ST_OK;
 }
 
 status cli_ranks_start(cli_context *cli, const cli_start *order)
@@ -173,7 +182,7 @@ status cli_ranks_start(cli_context *cli, const cli_start *order)
     const bool is_first = order->place == NULL || order->place->rank == 0;
     const train_end_writer writer = is_first ? TRAIN_END_WRITER_FIRST : TRAIN_END_WRITER_OTHER;
     // On several hosts the others wait for the first one.
-    status st = is_first ? train_prepare(cli->h, cli->a, r) : ST_OK;
+    status st = is_first ? prepare(cli, order) : ST_OK;
     if (st == ST_OK) st = start_all(cli, order, arguments, &result, &control_block);
     if (st == ST_OK) {
         st = end_tell(cli, r, &result, writer, control_block);

@@ -20,8 +20,14 @@ typedef struct cli_start {
     const char *const *found; // keys that the planner found
     int64_t found_count;
     const launch_place *place; // of this process among those of several hosts; NULL: one host
+    // The runs of the job, which are prepared before it starts in place of r; NULL: r alone.
+    const run_config *const *runs;
+    int64_t run_count;
 } cli_start;
 NODISCARD status cli_ranks_start(cli_context *cli, const cli_start *order);
+
+// The code of the table with the exit code of a rank that failed; the text is the rank's own.
+status cli_ranks_status(int exit_code);
 
 // Joins this process to the other ranks; cli_ranks_leave() leaves them. r: configuration that must
 // be equal on all ranks; NULL: no run, only ranks of the same program. transport: a row of comm's;

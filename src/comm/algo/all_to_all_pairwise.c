@@ -30,11 +30,8 @@ static status run(comm_call *call)
 
 static int64_t scratch(const comm_args *args, int size)
 {
-    for (int i = 0; i < args->item_count; i++) {
-        if (args->items[i].in != args->items[i].out) continue;
-        return message_largest(args) * size * dtype_bytes(args->type);
-    }
-    return 0;
+    if (!message_any_in_place(args)) return 0;
+    return message_largest(args) * size * dtype_bytes(args->type);
 }
 
 const comm_algorithm comm_algorithm_all_to_all_pairwise = {

@@ -64,6 +64,14 @@ int64_t message_largest(const comm_args *args)
     return largest;
 }
 
+bool message_any_in_place(const comm_args *args)
+{
+    for (int i = 0; i < args->item_count; i++) {
+        if (args->items[i].in == args->items[i].out) return true;
+    }
+    return false;
+}
+
 static bool sum_widens(const comm_args *args)
 {
     return (args->type == DTYPE_BF16 || args->type == DTYPE_F16) &&

@@ -37,7 +37,8 @@ NODISCARD status message_receive(comm_call *call, int from, void *target, int64_
 // Runs the tensors one after the other: each is its own operation. in, out and count of tensor i.
 typedef status message_run_one(comm_call *call, const comm_item *item);
 NODISCARD status message_each(comm_call *call, message_run_one *run);
-int64_t message_largest(const comm_args *args); // count of the largest tensor
+int64_t message_largest(const comm_args *args);   // count of the largest tensor
+bool message_any_in_place(const comm_args *args); // some tensor has its output where its input is
 
 typedef struct message_sum {
     comm_call *call;

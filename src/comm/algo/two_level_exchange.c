@@ -80,12 +80,8 @@ static status all_to_all_run(comm_call *call)
 static int64_t all_to_all_scratch(const comm_args *args, int size)
 {
     const int64_t piece = message_largest(args) * dtype_bytes(args->type);
-    int64_t bytes = align_up(size / 2 * piece, ALIGN_TENSOR);
-    for (int i = 0; i < args->item_count; i++) {
-        if (args->items[i].in != args->items[i].out) continue;
-        return bytes + align_up(size * piece, ALIGN_TENSOR);
-    }
-    return bytes;
+    const int64_t copied = message_any_in_place(args) ? size * piece : 0;
+    return align_up(size / 2 * piece, ALIGN_TENSOR) + align_up(copied, ALIGN_TENSOR);
 }
 
 const comm_algorithm comm_algorithm_all_to_all_two_level = {

@@ -3,6 +3,7 @@
 #include "comm/nccl/nccl.h"
 
 #include "comm/args.h"
+#include "control/thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -291,6 +292,13 @@ static void *watch_run(void *context)
     return NULL;
 }
 
+static void watch_free(comm_nccl_watch *w)
+{
+    (void)pthread_cond_destroy(&w->changed);
+    (void)pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
 status comm_nccl_watch_begin(comm_nccl_broken broken, comm_nccl_watch **out)
 {
     comm_nccl_watch *w = calloc(1, sizeof(*w));
@@ -298,9 +306,11 @@ status comm_nccl_watch_begin(comm_nccl_broken broken, comm_nccl_watch **out)
     w->broken = broken;
     (void)pthread_mutex_init(&w->lock, NULL);
     (void)pthread_cond_init(&w->changed, NULL);
-    if (pthread_create(&w->thread, NULL, watch_run, w) != 0) {
-        free(w);
-        return fail(ST_NO_MEMORY, "cannot start NCCL's watchdog");
+    const int error = control_thread_start(&w->thread, watch_run, w);
+    if (error != 0) {
+        watch_free(w);
+        return fail(ST_NO_MEMORY, "cannot start the thread that watches NCCL (error %d)%s", error,
+                    host_limit_remedy(error));
     }
     *out = w;
     return ST_OK;
@@ -341,7 +351,5 @@ void comm_nccl_watch_end(comm_nccl_watch *w)
     (void)pthread_cond_signal(&w->changed);
     (void)pthread_mutex_unlock(&w->lock);
     (void)pthread_join(w->thread, NULL);
-    (void)pthread_cond_destroy(&w->changed);
-    (void)pthread_mutex_destroy(&w->lock);
-    free(w);
+    watch_free(w);
 }

@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "data/chat/chat_internal.h"
+#include "data/chat/name_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,31 +194,36 @@ int64_t data_prompts_at(const data_prompts *p, uint64_t seed, int64_t at)
     return i;
 }
 
-bool data_prompt_is_named(const data_prompts *p, int64_t i, const char *name)
+static bool is_named(const data_prompts *p, int64_t i, const name_list *l)
 {
     const data_prompt *x = &p->items[i];
-    const char *colon = strrchr(name, ':');
-    int64_t line = 0;
-    if (x->id != NULL && strcmp(x->id, name) == 0) return true;
-    if (colon == NULL || !text_parse_i64(colon + 1, &line) || line != x->line) return false;
-    const char *base = path_base_name(p->path);
-    const size_t bytes = (size_t)(colon - name);
-    return (strlen(p->path) == bytes && memcmp(name, p->path, bytes) == 0) ||
-           (strlen(base) == bytes && memcmp(name, base, bytes) == 0);
+    return name_list_has(l, p->path, x->line, x->id, x->id != NULL ? (int64_t)strlen(x->id) : 0);
+}
+
+status data_prompts_named(const data_prompts *p, const char *name, char *flags, int64_t *found)
+{
+    name_list l;
+    *found = 0;
+    TRY(name_list_make(&name, 1, (int64_t)strlen(p->path), &l));
+    for (int64_t i = 0; i < p->count; i++) {
+        flags[i] = is_named(p, i, &l) ? 1 : 0;
+        *found += flags[i];
+    }
+    name_list_free(&l);
+    return ST_OK;
 }
 
 status data_prompts_exclude(data_prompts *p, const char *const *entries, int64_t count,
                             int64_t *found)
 {
+    name_list l;
     *found = 0;
+    TRY(name_list_make(entries, count, (int64_t)strlen(p->path), &l));
     for (int64_t i = 0; i < p->count; i++) {
-        bool is_named = false;
-        for (int64_t k = 0; k < count && !is_named; k++) {
-            is_named = data_prompt_is_named(p, i, entries[k]);
-        }
-        p->items[i].is_hidden = is_named;
-        *found += is_named ? 1 : 0;
+        p->items[i].is_hidden = is_named(p, i, &l);
+        *found += p->items[i].is_hidden ? 1 : 0;
     }
+    name_list_free(&l);
     if (count > 0 && *found == 0) {
         return fail(ST_NOT_FOUND,
                     "data.exclude: none of its %lld entries names a prompt of %s; an entry is "

@@ -1,15 +1,13 @@
 // Names of samples, exclusion lists, and the samples of a row.
 //
-// A sample is named by its file and line, with or without the folders, or by the "id" of the line.
 // A labelled line lends its answer to the line after it as that one's second document. Where the
 // lender is left out, so is that document: KTO's reference point then has one answer less, and the
 // line itself is trained on.
 #include "base/format/json.h"
-#include "base/text.h"
+#include "data/chat/name_list.h"
 #include "data/chat/samples_internal.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 sample_origin sample_origin_at(const packed_set *p, int64_t k)
@@ -44,56 +42,19 @@ status sample_origin_read(samples *s, const data_line *line, sample_origin *out)
 
 // ---- exclusions ---------------------------------------------------------------------------------
 
-static int compare_hashes(const void *left, const void *right)
+static status list_make(const samples *s, const char *const *names, int64_t count, name_list *out)
 {
-    const hash128 *a = left, *b = right;
-    if (a->high != b->high) return a->high < b->high ? -1 : 1;
-    return a->low < b->low ? -1 : a->low > b->low;
-}
-
-// Sorted hashes of the names of a list.
-typedef struct name_list {
-    hash128 *hashes;
-    int64_t count;
-    char *name; // of a sample, as it is compared
-    size_t capacity;
-} name_list;
-
-static bool is_listed(const name_list *l, const char *name, int64_t bytes)
-{
-    const hash128 hash = hash128_of(name, bytes);
-    return bsearch(&hash, l->hashes, (size_t)l->count, sizeof(hash), compare_hashes) != NULL;
+    int64_t longest = 0;
+    for (int64_t i = 0; i < s->path_count; i++) {
+        longest = max_i64(longest, (int64_t)strlen(s->paths[i]));
+    }
+    return name_list_make(names, count, longest, out);
 }
 
 static bool is_named(const samples *s, const sample_origin *o, const name_list *l)
 {
-    const char *path = s->paths[o->file];
-    const int64_t folders = path_base_name(path) - path;
-    const int bytes = snprintf(l->name, l->capacity, "%s:%lld", path, (long long)o->line);
-    ASSERT(bytes > 0 && (size_t)bytes < l->capacity);
-    return is_listed(l, l->name, bytes) || is_listed(l, l->name + folders, bytes - folders) ||
-           (o->id_bytes > 0 && is_listed(l, s->id_texts.items + o->id_begin, o->id_bytes));
-}
-
-static status list_make(const samples *s, const char *const *entries, int64_t count, name_list *l)
-{
-    size_t longest = 0;
-    for (int64_t i = 0; i < s->path_count; i++) {
-        const size_t bytes = strlen(s->paths[i]);
-        longest = bytes > longest ? bytes : longest;
-    }
-    l->capacity = longest + 32;
-    l->count = count;
-    l->name = malloc(l->capacity);
-    l->hashes = malloc((size_t)count * sizeof(*l->hashes));
-    if (l->name == NULL || l->hashes == NULL) {
-        return fail(ST_NO_MEMORY, "no memory for a list of %lld samples", (long long)count);
-    }
-    for (int64_t i = 0; i < count; i++) {
-        l->hashes[i] = hash128_of(entries[i], (int64_t)strlen(entries[i]));
-    }
-    qsort(l->hashes, (size_t)count, sizeof(*l->hashes), compare_hashes);
-    return ST_OK;
+    const char *id = o->id_bytes > 0 ? s->id_texts.items + o->id_begin : NULL;
+    return name_list_has(l, s->paths[o->file], o->line, id, o->id_bytes);
 }
 
 static status hide(const samples *s, packed_set *p, const name_list *l, int64_t *found)
@@ -112,14 +73,13 @@ static status hide(const samples *s, packed_set *p, const name_list *l, int64_t 
 
 status samples_exclude(samples *s, const char *const *entries, int64_t count, int64_t *found)
 {
-    name_list l = {.count = 0};
+    name_list l;
     *found = 0;
     s->sets[DATA_TRAIN].hidden.count = 0;
     if (count == 0) return ST_OK;
-    status st = list_make(s, entries, count, &l);
-    if (st == ST_OK) st = hide(s, &s->sets[DATA_TRAIN], &l, found);
-    free(l.name);
-    free(l.hashes);
+    TRY(list_make(s, entries, count, &l));
+    const status st = hide(s, &s->sets[DATA_TRAIN], &l, found);
+    name_list_free(&l);
     TRY(st);
     if (*found > 0) return ST_OK;
     return fail(ST_NOT_FOUND,
@@ -163,15 +123,14 @@ status samples_of_row(const samples *s, int64_t n,
 status samples_named(const samples *s, const char *name, char *flags, int64_t *found)
 {
     const packed_set *p = &s->sets[DATA_TRAIN];
-    name_list l = {.count = 0};
+    name_list l;
     *found = 0;
-    status st = list_make(s, &name, 1, &l);
-    for (int64_t k = 0; k < p->sample_count && st == ST_OK; k++) {
+    TRY(list_make(s, &name, 1, &l));
+    for (int64_t k = 0; k < p->sample_count; k++) {
         const sample_origin o = sample_origin_at(p, k);
         flags[k] = is_named(s, &o, &l) ? 1 : 0;
         *found += flags[k];
     }
-    free(l.name);
-    free(l.hashes);
-    return st;
+    name_list_free(&l);
+    return ST_OK;
 }

@@ -76,7 +76,7 @@ static void choose_names(file_names *names, const char *split)
 }
 
 // above: the folders that hold the path.
-static status add_path(build *b, int64_t source, const char *path, uint64_t above[], int depth)
+static status add_path(build *b, int64_t source, const char *path, file_info above[], int depth)
 {
     file_info info;
     TRY(b->h->api->path_info(b->h, path, &info));
@@ -88,10 +88,10 @@ static status add_path(build *b, int64_t source, const char *path, uint64_t abov
         return fail(ST_DATA, "%s: more than %d folders within each other", path, FOLDERS_MAX);
     }
     for (int i = 0; i < depth; i++) {
-        if (above[i] != info.inode) continue;
+        if (above[i].device != info.device || above[i].inode != info.inode) continue;
         return fail(ST_DATA, "%s: a link to a folder above it; remove the link", path);
     }
-    above[depth] = info.inode;
+    above[depth] = info;
     file_names names;
     TRY(b->h->api->path_list(b->h, b->a, path, &names));
     choose_names(&names, b->c->sources[source].split);
@@ -108,7 +108,7 @@ static status add_entry(build *b, int64_t source, const char *entry)
     file_info info;
     file_names names;
     const int64_t before = b->file_count;
-    uint64_t above[FOLDERS_MAX];
+    file_info above[FOLDERS_MAX];
     TRY(b->h->api->path_info(b->h, entry, &info));
     if (info.kind == FILE_KIND_NONE && strpbrk(entry, "*?[") != NULL) {
         TRY(b->h->api->path_glob(b->h, b->a, entry, &names));

@@ -143,17 +143,10 @@ static status read_lines(review_pass *p)
 
 // ---- decisions ----------------------------------------------------------------------------------
 
-static int compare_hashes(hash128 a, hash128 b)
-{
-    if (a.high != b.high) return a.high < b.high ? -1 : 1;
-    if (a.low != b.low) return a.low < b.low ? -1 : 1;
-    return 0;
-}
-
 static int compare_entries(const void *left, const void *right)
 {
     const review_entry *a = left, *b = right;
-    const int order = compare_hashes(a->hash, b->hash);
+    const int order = hash128_compare(a->hash, b->hash);
     if (order != 0) return order;
     return a->line < b->line ? -1 : a->line > b->line ? 1 : 0;
 }
@@ -164,7 +157,7 @@ static int64_t keep_last(review_entry *entries, int64_t count)
     int64_t kept = 0;
     for (int64_t i = 0; i < count; i++) {
         review_entry *last = kept > 0 ? &entries[kept - 1] : NULL;
-        if (last == NULL || compare_hashes(last->hash, entries[i].hash) != 0) {
+        if (last == NULL || hash128_compare(last->hash, entries[i].hash) != 0) {
             entries[kept++] = entries[i];
         } else if (entries[i].decision != REVIEW_NONE || last->decision == REVIEW_NONE) {
             *last = entries[i];
@@ -197,7 +190,7 @@ const review_entry *corpus_review_find(const corpus_review *r, hash128 hash)
     int64_t low = 0, high = r != NULL ? r->count : 0;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        const int order = compare_hashes(r->entries[middle].hash, hash);
+        const int order = hash128_compare(r->entries[middle].hash, hash);
         if (order == 0) return &r->entries[middle];
         if (order < 0) {
             low = middle + 1;

@@ -31,15 +31,13 @@ static status open_train(const host *h, arena *a, const data_dataset_spec *spec,
                     (long long)spec->train_count, DATA_SOURCES_MAX);
     }
     source_entries entries = {0};
-    bool any_weight = false, any_epochs = false;
+    bool any_weight = spec->temperature > 0.0 || spec->phase_count > 0;
     for (int64_t i = 0; i < spec->train_count; i++) {
         TRY(source_entries_add(h, a, spec->train[i], &entries));
     }
     for (int64_t i = 0; i < entries.count; i++) {
-        any_epochs = any_epochs || entries.items[i].has_epochs;
-        any_weight = any_weight || any_epochs || entries.items[i].has_weight;
+        any_weight = any_weight || entries.items[i].has_weight || entries.items[i].has_epochs;
     }
-    any_weight = any_weight || spec->temperature > 0.0 || spec->phase_count > 0;
     TRY(source_entries_check(&entries));
     const int64_t count = any_weight ? entries.count : 1;
     TRY(arena_new(a, count, &d->train));
@@ -50,7 +48,7 @@ static status open_train(const host *h, arena *a, const data_dataset_spec *spec,
         if (s->name == NULL) s->name = entries.count == 1 || any_weight ? e->name : "data.train";
         s->weight = e->weight;
         s->has_weight = e->has_weight;
-        s->has_epochs = any_epochs;
+        s->has_epochs = e->has_epochs;
         for (int64_t k = 0; k < e->paths.count; k++) {
             TRY(source_add(h, a, spec, e->paths.items[k], s));
         }

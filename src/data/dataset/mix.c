@@ -131,17 +131,20 @@ void mix_hash(const mix *m, hash_stream *hash)
 
 // ---- datasets -----------------------------------------------------------------------------------
 
-// Epochs times sequences, or the weight of the entry; with a temperature, the weight, or the tokens
-// where no entry has one, to the power 1 / temperature.
+// Epochs times sequences where any entry has a number of epochs, or the weight of the entry; with a
+// temperature, the weight, or the tokens where no entry has one, to the power 1 / temperature.
 static double weight_of(const data_dataset_spec *spec, const mix_source *sources, int64_t count,
                         int64_t i)
 {
-    bool any_weight = false;
-    for (int64_t k = 0; k < count; k++) any_weight = any_weight || sources[k].has_weight;
-    double weight = sources[i].weight;
-    if (sources[i].has_epochs) weight *= (double)sources[i].sequences;
+    bool any_weight = false, any_epochs = false;
+    for (int64_t k = 0; k < count; k++) {
+        any_weight = any_weight || sources[k].has_weight;
+        any_epochs = any_epochs || sources[k].has_epochs;
+    }
+    double weight = sources[i].weight; // 1 without a number
+    if (any_epochs) weight *= (double)sources[i].sequences;
     if (spec->temperature <= 0.0) return weight;
-    if (!any_weight && !sources[i].has_epochs) weight = (double)sources[i].tokens;
+    if (!any_weight && !any_epochs) weight = (double)sources[i].tokens;
     return pow(weight, 1.0 / spec->temperature);
 }
 

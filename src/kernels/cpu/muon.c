@@ -29,29 +29,20 @@ typedef struct muon_job {
     int64_t row, column;                  // with which row and column of the part they begin
     int64_t rows, columns;                // of the part as a whole
     cpu_cut cut;
-    float *x, *next; // (rows, columns); the first pass writes rows so far apart:
-    int64_t direction_stride;
-    float *square, *scaled, *polynomial; // (low, low), low = min(rows, columns)
+    muon_buffers work;
+    int64_t direction_stride; // of the rows of x that the first pass writes
 } muon_job;
 
 int64_t cpu_muon_update_workspace(const kern_call *call, int threads)
 {
     (void)threads;
-    int64_t most = 0;
-    for (int32_t part = 0; part < call->piece.part_count; part++) {
-        most = max_i64(most, muon_part_floats(call->piece.part_whole[part], call->in[0].dims[1]));
-    }
-    return most * (int64_t)sizeof(float);
+    return muon_update_floats(call) * (int64_t)sizeof(float);
 }
 
 int64_t cpu_muon_workspace(const kern_call *call, int threads)
 {
     (void)threads;
-    int64_t most = 0;
-    for (int32_t part = 0; part < muon_part_count(call); part++) {
-        most = max_i64(most, muon_part_floats(muon_part_rows(call, part), call->in[0].dims[1]));
-    }
-    return most * (int64_t)sizeof(float);
+    return muon_floats(call) * (int64_t)sizeof(float);
 }
 
 // ---- passes over the part's rows ----------------------------------------------------------------
@@ -85,7 +76,7 @@ static void begin_task(void *context, int64_t index, int thread)
     const muon_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
-        float *direction = job->x + i * job->direction_stride;
+        float *direction = job->work.x + i * job->direction_stride;
         const cpu_update_span span = row_span(job, i, direction);
         job->vec->muon_begin(&span);
     }
@@ -97,7 +88,7 @@ static void end_task(void *context, int64_t index, int thread)
     const muon_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
-        float *direction = job->x + (job->row + i) * job->columns + job->column;
+        float *direction = job->work.x + (job->row + i) * job->columns + job->column;
         const cpu_update_span span = row_span(job, i, direction);
         job->vec->muon_end(&span);
     }
@@ -109,7 +100,7 @@ static double squares_of(const muon_job *job)
     double sum = 0.0;
     for (int64_t i = 0; i < job->rows; i++) {
         for (int64_t j = 0; j < job->columns; j += BLOCK_SUM_ELEMENTS) {
-            const cpu_span block = {job->x + i * job->columns + j, DTYPE_F32};
+            const cpu_span block = {job->work.x + i * job->columns + j, DTYPE_F32};
             const int64_t n = min_i64(BLOCK_SUM_ELEMENTS, job->columns - j);
             sum += job->vec->block_squares(block, n);
         }
@@ -182,40 +173,29 @@ static void product_symmetric(const muon_job *job, float *c, int64_t n, int64_t 
 
 static void newton_schulz_step(muon_job *job)
 {
-    static const double ka = 3.4445, kb = -4.775, kc = 2.0315;
     const int64_t rows = job->rows, columns = job->columns, low = min_i64(rows, columns);
     const bool tall = rows > columns;
-    const gemm_matrix x = gemm_rows(job->x, DTYPE_F32, columns), xt = gemm_transposed(x);
-    const gemm_matrix square = gemm_rows(job->square, DTYPE_F32, low);
-    product_symmetric(job, job->square, low, max_i64(rows, columns), tall ? xt : x, tall ? x : xt,
-                      false);
-    scale(job, job->polynomial, job->square, kb, low * low);
-    scale(job, job->scaled, job->square, kc, low * low);
-    product_symmetric(job, job->polynomial, low, low, gemm_rows(job->scaled, DTYPE_F32, low),
-                      square, true);
-    scale(job, job->next, job->x, ka, rows * columns);
-    const gemm_matrix polynomial = gemm_rows(job->polynomial, DTYPE_F32, low);
+    const gemm_matrix x = gemm_rows(job->work.x, DTYPE_F32, columns), xt = gemm_transposed(x);
+    const gemm_matrix square = gemm_rows(job->work.square, DTYPE_F32, low);
+    product_symmetric(job, job->work.square, low, max_i64(rows, columns), tall ? xt : x,
+                      tall ? x : xt, false);
+    scale(job, job->work.polynomial, job->work.square, muon_b, low * low);
+    scale(job, job->work.scaled, job->work.square, muon_c, low * low);
+    product_symmetric(job, job->work.polynomial, low, low,
+                      gemm_rows(job->work.scaled, DTYPE_F32, low), square, true);
+    scale(job, job->work.next, job->work.x, muon_a, rows * columns);
+    const gemm_matrix polynomial = gemm_rows(job->work.polynomial, DTYPE_F32, low);
     product(job, (gemm_args){.m = rows,
                              .n = columns,
                              .k = low,
                              .a = tall ? x : polynomial,
                              .b = tall ? polynomial : x,
-                             .c = job->next,
+                             .c = job->work.next,
                              .ldc = columns,
                              .accumulate = true});
-    float *done = job->next;
-    job->next = job->x;
-    job->x = done;
-}
-
-static void buffers_set(muon_job *job)
-{
-    const int64_t rows = job->rows, columns = job->columns, low = min_i64(rows, columns);
-    job->x = job->call->workspace;
-    job->next = job->x + align_up(rows * columns, 16);
-    job->square = job->next + align_up(rows * columns, 16);
-    job->scaled = job->square + align_up(low * low, 16);
-    job->polynomial = job->scaled + align_up(low * low, 16);
+    float *done = job->work.next;
+    job->work.next = job->work.x;
+    job->work.x = done;
 }
 
 static void begin_run(muon_job *job)
@@ -230,7 +210,7 @@ static void end_run(muon_job *job)
     const int64_t rows = job->rows, columns = job->columns;
     const op_attrs *a = &job->call->attrs;
     const double norm = fmax(sqrt(squares_of(job)), (double)a->eps);
-    scale(job, job->x, job->x, 1.0 / norm, rows * columns);
+    scale(job, job->work.x, job->work.x, 1.0 / norm, rows * columns);
     for (int step = 0; step < 5; step++) newton_schulz_step(job);
     const double lr = job->call->step->host.lr * (double)a->lr_scale;
     const double size = a->match_rms ? 0.2 * sqrt((double)max_i64(rows, columns))
@@ -276,7 +256,7 @@ status cpu_muon(const kern_context *context, const kern_call *call)
     job.columns = job.own_columns = job.direction_stride = call->in[0].dims[1];
     for (int32_t part = 0; part < muon_part_count(call); part++) {
         job.rows = job.own_rows = muon_part_rows(call, part);
-        buffers_set(&job);
+        job.work = muon_buffers_of(call->workspace, job.rows, job.columns);
         begin_run(&job);
         end_run(&job);
         job.begin += job.rows;
@@ -292,7 +272,7 @@ status cpu_muon_direction(const kern_context *context, const kern_call *call)
     job.grad = &call->in[0];
     job.m = &call->in[1];
     job.m_out = &call->out[0];
-    job.x = call->out[1].data;
+    job.work.x = call->out[1].data;
     job.direction_stride = tensor_stride(&call->out[1]);
     job.own_rows = call->in[0].dims[0];
     job.own_columns = call->in[0].dims[1];
@@ -317,9 +297,9 @@ status cpu_muon_update(const kern_context *context, const kern_call *call)
         job.rows = piece->part_whole[part];
         job.own_rows = piece->part_rows[part];
         job.row = piece->part_first[part] - before;
-        buffers_set(&job);
+        job.work = muon_buffers_of(call->workspace, job.rows, job.columns);
         for (int64_t i = 0; i < job.rows; i++) {
-            memcpy(job.x + i * job.columns, tensor_row(&call->in[0], before + i).at,
+            memcpy(job.work.x + i * job.columns, tensor_row(&call->in[0], before + i).at,
                    (size_t)job.columns * sizeof(float));
         }
         end_run(&job);

@@ -130,14 +130,22 @@ typedef struct cuda_step_args {
     int64_t tensor_index, load_words;
 } cuda_step_args;
 
+// How an optimizer rounds the numbers that it stores. first_row: of the views in this rank's piece
+// of the weight, which is a vector unless is_matrix.
+typedef struct cuda_rounding {
+    const step_host *step;
+    int64_t first_row;
+    op_piece piece;
+    int32_t tensor_index, stochastic, is_matrix, unused;
+} cuda_rounding;
+
 typedef struct cuda_update_args {
     cuda_view grad, master, m, v, out[4]; // out: master, m, v, weight
     const step_block *step;
-    int64_t first_row;
     double beta1, beta2, lr_scale, decay;
-    op_piece piece;
+    cuda_rounding rounding;
     float eps;
-    int32_t tensor_index, stochastic, is_matrix;
+    int32_t unused;
 } cuda_update_args;
 
 // Muon (muon.cu). x: directions, then the matrix that becomes orthogonal, fp32. partial: sums of
@@ -146,11 +154,11 @@ typedef struct cuda_muon_args {
     cuda_view grad, master, m, x, out[3]; // out: master, m, weight
     double *partial;
     const step_block *step;
-    int64_t first_row, parts, row, column; // first_row: of grad in the weight
+    int64_t parts, row, column;
     double momentum, lr_scale, decay, size;
-    op_piece piece;
+    cuda_rounding rounding;
     float eps;
-    int32_t tensor_index, stochastic, nesterov;
+    int32_t nesterov;
 } cuda_muon_args;
 
 // ---- matrix products (gemm.cu) ------------------------------------------------------------------

@@ -167,7 +167,7 @@ DEV_INLINE void bwd_copy_queries(const cuda_attention_args *a, const dev_span *s
     }
 }
 
-// dk or dv may be NULL: the kernel leaves it out.
+// dk or dv may be NULL: the kernel leaves it out, and with dk also dp.
 DEV_INLINE void bwd_keys(dev_half type, int dim, int wide, const cuda_attention_args *a,
                          float (*dk)[4], float (*dv)[4])
 {
@@ -195,7 +195,7 @@ DEV_INLINE void bwd_keys(dev_half type, int dim, int wide, const cuda_attention_
         const char *const others[2] = {stage, stage + BWD_SIDE * dim * 2};
         const float *numbers = (const float *)(const void *)(stage + BWD_SIDE * (dim + wide) * 2);
         const int64_t head = kv * w.group + n / w.tiles, t = w.begin + n % w.tiles * BWD_SIDE;
-        float p[BWD_TILES][4], ds[BWD_TILES][4];
+        float p[BWD_TILES][4], ds[BWD_TILES][4] = {{0.0f}};
         dev_copy_async_wait(0);
         dev_barrier();
         if (n + 1 < w.tiles * w.group) {
@@ -203,7 +203,7 @@ DEV_INLINE void bwd_keys(dev_half type, int dim, int wide, const cuda_attention_
         }
         dev_copy_async_commit();
         bwd_product(type, dim, rows[0], others[0], p);
-        bwd_product(type, wide, rows[1], others[1], ds);
+        if (dk != NULL) bwd_product(type, wide, rows[1], others[1], ds);
         DEV_UNROLL
         for (int i = 0; i < BWD_TILES * 4; i++) {
             const int column = mma_lane_column(i / 4) + i % 2;

@@ -48,6 +48,15 @@ bool cuda_view_is_dense(const cuda_view *v)
     return v->rows <= 1 || v->stride == v->columns;
 }
 
+cuda_view cuda_view_rows(const cuda_view *v, int64_t first, int64_t count)
+{
+    cuda_view out = *v;
+    if (v->data == NULL) return out;
+    out.data = (char *)v->data + first * v->stride * dtype_bytes((dtype)v->type);
+    out.rows = count;
+    return out;
+}
+
 static bool is_readable(const kern_tensor *t)
 {
     return t->type == DTYPE_F32 || t->type == DTYPE_BF16 || t->type == DTYPE_F16 ||
@@ -147,4 +156,11 @@ cuda_shape cuda_shape_of_columns(int64_t rows, int64_t columns)
     return (cuda_shape){
         .grid = {(columns + per_block - 1) / per_block, min_i64(rows, CUDA_MAX_GRID_ROWS), 1},
         .threads = CUDA_THREADS};
+}
+
+cuda_shape cuda_shape_of_warps(int64_t count)
+{
+    const int64_t per_block = CUDA_THREADS / 32;
+    return (cuda_shape){.grid = {(count + per_block - 1) / per_block, 1, 1},
+                        .threads = CUDA_THREADS};
 }

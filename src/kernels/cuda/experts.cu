@@ -126,6 +126,17 @@ DEV_KERNEL(cuda_rows_add, cuda_rows_args, CUDA_THREADS)
     }
 }
 
+// Adds the product of x and eight columns of a row of `other` to a lane's sum; missing: nothing.
+DEV_INLINE void experts_dot_add(const cuda_view *other, int64_t row, int64_t j,
+                                const float x[DEV_VECTOR], float *sum)
+{
+    float y[DEV_VECTOR];
+    if (other->data == NULL) return;
+    dev_load8(other, row, j, y);
+    DEV_UNROLL
+    for (int i = 0; i < DEV_VECTOR; i++) *sum += x[i] * y[i];
+}
+
 // A warp for each choice: its row is the token's, times its weight; the weight's gradient.
 DEV_KERNEL(cuda_rows_spread, cuda_rows_args, CUDA_THREADS)
 {
@@ -138,13 +149,9 @@ DEV_KERNEL(cuda_rows_spread, cuda_rows_args, CUDA_THREADS)
     if (row >= 0) dev_index_check("rows of tokens", n, row, a.rows.rows);
     for (int64_t j = dev_thread() % DEV_WARP * DEV_VECTOR; j < a.y.columns && row >= 0;
          j += DEV_WARP * DEV_VECTOR) {
-        float x[DEV_VECTOR], other[DEV_VECTOR];
+        float x[DEV_VECTOR];
         dev_load8(&a.y, n, j, x);
-        if (a.other.data != NULL) {
-            dev_load8(&a.other, row, j, other);
-            DEV_UNROLL
-            for (int i = 0; i < DEV_VECTOR; i++) dot += x[i] * other[i];
-        }
+        experts_dot_add(&a.other, row, j, x, &dot);
         DEV_UNROLL
         for (int i = 0; i < DEV_VECTOR; i++) x[i] *= w;
         dev_store8(&a.rows, row, j, x);
@@ -164,13 +171,9 @@ DEV_KERNEL(cuda_rows_factor, cuda_factor_args, CUDA_THREADS)
     if (a.sigmoid) f = dev_sigmoid(f);
     for (int64_t j = dev_thread() % DEV_WARP * DEV_VECTOR; j < a.x.columns;
          j += DEV_WARP * DEV_VECTOR) {
-        float x[DEV_VECTOR], other[DEV_VECTOR];
+        float x[DEV_VECTOR];
         dev_load8(&a.x, n, j, x);
-        if (a.other.data != NULL) {
-            dev_load8(&a.other, n, j, other);
-            DEV_UNROLL
-            for (int i = 0; i < DEV_VECTOR; i++) dot += x[i] * other[i];
-        }
+        experts_dot_add(&a.other, n, j, x, &dot);
         if (a.y.data == NULL) continue;
         DEV_UNROLL
         for (int i = 0; i < DEV_VECTOR; i++) x[i] *= f;

@@ -40,15 +40,6 @@ DEV_INLINE void latent_copy(const cuda_view *x, int64_t x_column, const cuda_vie
     dev_store_some(y, n, y_column + i, count - i, values);
 }
 
-DEV_INLINE void latent_rotate(const dev_turn *t, const cuda_view *x, int64_t x_column,
-                              const cuda_view *y, int64_t y_column, int64_t n, int64_t i)
-{
-    float first[DEV_VECTOR], second[DEV_VECTOR];
-    turn_load(t, x, n, x_column, i, first, second);
-    turn_pairs(t, i, first, second);
-    turn_store(t, y, n, y_column, i, first, second);
-}
-
 // Vector k of a head: forward from q, kv and r to y, k and v, backward from q, k and v to y and kv.
 DEV_INLINE void latent_vector(const cuda_latent_args *a, const latent_work *w, int64_t n,
                               int64_t head, int64_t k)
@@ -66,8 +57,8 @@ DEV_INLINE void latent_vector(const cuda_latent_args *a, const latent_work *w, i
     } else if (k < w->plain + w->pairs) {
         const dev_turn t = latent_turn(a, n, a->backward);
         const int64_t i = (k - w->plain) * DEV_VECTOR;
-        latent_rotate(&t, &a->q, wide + plain, &a->y, wide + plain, n, i);
-        if (!a->backward) latent_rotate(&t, &a->r, 0, &a->k, wide + plain, n, i);
+        turn_copy(&t, &a->q, wide + plain, &a->y, wide + plain, n, i);
+        if (!a->backward) turn_copy(&t, &a->r, 0, &a->k, wide + plain, n, i);
     } else {
         const int64_t i = (k - w->plain - w->pairs) * DEV_VECTOR;
         if (a->backward) {

@@ -6,37 +6,10 @@
 // and nothing reads it.
 #include "kernels/cuda/update.h"
 
-DEV_INLINE bool muon_is_masked(const cuda_muon_args *a)
-{
-    return a->step->device.skip != 0 || a->step->device.halt != 0;
-}
-
-DEV_INLINE void muon_store(const cuda_muon_args *a, int which, int word, int64_t row, int64_t j,
-                           const float x[DEV_VECTOR])
-{
-    const cuda_view *t = &a->out[which];
-    if (t->data == NULL) return;
-    if (!a->stochastic || t->type == DTYPE_F32) {
-        dev_store8(t, row, j, x);
-        return;
-    }
-    update_place p;
-    p.t = t;
-    p.step = &a->step->host;
-    p.piece = &a->piece;
-    p.row = row;
-    p.j = j;
-    p.columns = t->columns;
-    p.at = (a->first_row + row) * t->columns + j;
-    p.tensor_index = a->tensor_index;
-    p.which = word;
-    update_random_store(&p, x);
-}
-
 // x = the direction of the gradient and the momentum before it.
 DEV_KERNEL(cuda_muon_begin, cuda_muon_args, CUDA_THREADS)
 {
-    if (muon_is_masked(&a)) return;
+    if (update_is_masked(a.step)) return;
     const float mu = (float)a.momentum, rest = (float)(1.0 - a.momentum);
     const float factor = (float)a.step->device.grad_factor;
     for (int64_t row = dev_block(1); row < a.grad.rows; row += dev_blocks(1)) {
@@ -51,7 +24,7 @@ DEV_KERNEL(cuda_muon_begin, cuda_muon_args, CUDA_THREADS)
                 d[i] = a.nesterov ? rest * g[i] + mu * m[i] : m[i];
             }
             dev_store8(&a.x, row, j, d);
-            muon_store(&a, 1, 1, row, j, m);
+            update_store(&a.rounding, &a.out[1], 1, row, j, m);
         }
     }
 }
@@ -93,7 +66,7 @@ DEV_KERNEL(cuda_muon_normalize, cuda_muon_args, CUDA_THREADS)
 // The master weight and its copy: rows of the views are rows `row` on of x.
 DEV_KERNEL(cuda_muon_end, cuda_muon_args, CUDA_THREADS)
 {
-    if (muon_is_masked(&a)) return;
+    if (update_is_masked(a.step)) return;
     const double lr = a.step->host.lr * a.lr_scale;
     const float rate = (float)(lr * a.size), keep = (float)(1.0 - lr * a.decay);
     for (int64_t row = dev_block(1); row < a.master.rows; row += dev_blocks(1)) {
@@ -103,8 +76,8 @@ DEV_KERNEL(cuda_muon_end, cuda_muon_args, CUDA_THREADS)
             dev_load8(&a.master, row, j, p);
             DEV_UNROLL
             for (int i = 0; i < DEV_VECTOR; i++) p[i] = p[i] * keep - rate * x[i];
-            muon_store(&a, 0, 0, row, j, p);
-            muon_store(&a, 2, 3, row, j, p);
+            update_store(&a.rounding, &a.out[0], 0, row, j, p);
+            update_store(&a.rounding, &a.out[2], 3, row, j, p);
         }
     }
 }

@@ -2,28 +2,6 @@
 // block's factor scales; a skipped step and a halted run write nothing.
 #include "kernels/cuda/update.h"
 
-DEV_INLINE void update_store(const cuda_update_args *a, int which, int word, int64_t row, int64_t j,
-                             const float x[DEV_VECTOR])
-{
-    const cuda_view *t = &a->out[which];
-    if (t->data == NULL) return;
-    if (!a->stochastic || t->type == DTYPE_F32) {
-        dev_store8(t, row, j, x);
-        return;
-    }
-    update_place p;
-    p.t = t;
-    p.step = &a->step->host;
-    p.piece = &a->piece;
-    p.row = row;
-    p.j = j;
-    p.columns = a->is_matrix ? t->columns : 1;
-    p.at = a->is_matrix ? (a->first_row + row) * p.columns + j : a->first_row + j;
-    p.tensor_index = a->tensor_index;
-    p.which = word;
-    update_random_store(&p, x);
-}
-
 // The numbers that all elements share; one thread of a block computes them.
 typedef struct update_shared {
     float factor, lr, keep, correction1, correction2;
@@ -46,7 +24,7 @@ DEV_INLINE void update_prepare(const cuda_update_args *a, update_shared *s)
 DEV_KERNEL(cuda_adamw, cuda_update_args, CUDA_THREADS)
 {
     update_shared *s = (update_shared *)dev_shared();
-    if (a.step->device.skip != 0 || a.step->device.halt != 0) return;
+    if (update_is_masked(a.step)) return;
     update_prepare(&a, s);
     const float beta1 = (float)a.beta1, beta2 = (float)a.beta2;
     const float rest1 = (float)(1.0 - a.beta1), rest2 = (float)(1.0 - a.beta2);
@@ -65,10 +43,10 @@ DEV_KERNEL(cuda_adamw, cuda_update_args, CUDA_THREADS)
                 const float update = m[i] / s->correction1 / (sqrtf(v[i] / s->correction2) + a.eps);
                 p[i] = p[i] * s->keep - s->lr * update;
             }
-            update_store(&a, 0, 0, row, j, p);
-            update_store(&a, 1, 1, row, j, m);
-            update_store(&a, 2, 2, row, j, v);
-            update_store(&a, 3, 3, row, j, p);
+            update_store(&a.rounding, &a.out[0], 0, row, j, p);
+            update_store(&a.rounding, &a.out[1], 1, row, j, m);
+            update_store(&a.rounding, &a.out[2], 2, row, j, v);
+            update_store(&a.rounding, &a.out[3], 3, row, j, p);
         }
     }
 }
@@ -77,7 +55,7 @@ DEV_KERNEL(cuda_adamw, cuda_update_args, CUDA_THREADS)
 DEV_KERNEL(cuda_lion, cuda_update_args, CUDA_THREADS)
 {
     update_shared *s = (update_shared *)dev_shared();
-    if (a.step->device.skip != 0 || a.step->device.halt != 0) return;
+    if (update_is_masked(a.step)) return;
     update_prepare(&a, s);
     const float beta1 = (float)a.beta1, beta2 = (float)a.beta2;
     const float rest1 = (float)(1.0 - a.beta1), rest2 = (float)(1.0 - a.beta2);
@@ -95,9 +73,9 @@ DEV_KERNEL(cuda_lion, cuda_update_args, CUDA_THREADS)
                 p[i] = p[i] * s->keep - s->lr * sign;
                 m[i] = beta2 * m[i] + rest2 * g[i];
             }
-            update_store(&a, 0, 0, row, j, p);
-            update_store(&a, 1, 1, row, j, m);
-            update_store(&a, 2, 3, row, j, p);
+            update_store(&a.rounding, &a.out[0], 0, row, j, p);
+            update_store(&a.rounding, &a.out[1], 1, row, j, m);
+            update_store(&a.rounding, &a.out[2], 3, row, j, p);
         }
     }
 }

@@ -7,16 +7,13 @@
 DEV_INLINE void rope_pairs(const cuda_rope_args *a, int64_t n, int64_t position, int64_t head,
                            int64_t i)
 {
-    float first[DEV_VECTOR], second[DEV_VECTOR];
     dev_turn t;
     t.table = &a->table;
     t.position = position;
     t.half = a->head_dim / 2;
     t.interleaved = a->interleaved;
     t.inverse = a->inverse;
-    turn_load(&t, &a->x, n, head * a->head_dim, i, first, second);
-    turn_pairs(&t, i, first, second);
-    turn_store(&t, &a->y, n, head * a->head_dim, i, first, second);
+    turn_copy(&t, &a->x, head * a->head_dim, &a->y, head * a->head_dim, n, i);
 }
 
 // A thread takes eight pairs of a head at a time; after the heads come vectors that are copied.

@@ -20,12 +20,15 @@ static inline bool cuda_has(const kern_tensor *t)
 
 cuda_view cuda_view_of(const kern_tensor *t);
 bool cuda_view_is_dense(const cuda_view *v);
+// Rows first to first + count - 1; of a missing view: a missing one.
+cuda_view cuda_view_rows(const cuda_view *v, int64_t first, int64_t count);
 // Returns ST_UNSUPPORTED, with the operation's name, for what no kernel of this backend can do: a
 // context without a queue, a floating-point type other than fp32, bf16 and fp16, or bounded rows of
 // an operation outside of experts.
 NODISCARD status cuda_call_check(const kern_context *context, const kern_call *call);
 // For updates: ST_UNSUPPORTED for stochastic rounding to fp16.
 NODISCARD status cuda_stochastic_check(const kern_call *call);
+cuda_rounding cuda_rounding_of(const kern_call *call, int64_t first_row);
 // For operations whose sums over rows are not one sequential sum.
 NODISCARD status cuda_refuse_strict(const kern_call *call);
 
@@ -39,8 +42,12 @@ NODISCARD status cuda_launch_run(const kern_context *context, const char *kernel
                                  const cuda_shape *shape, void *args, size_t bytes);
 // The grid of a kernel that takes eight columns per thread and rows by axis 1.
 cuda_shape cuda_shape_of_columns(int64_t rows, int64_t columns);
+// The grid of a kernel with a warp for each of `count` things.
+cuda_shape cuda_shape_of_warps(int64_t count);
 
 NODISCARD status cuda_zero(const kern_context *context, const cuda_view *out);
+// Copies; numbers are converted where the types differ.
+NODISCARD status cuda_copy(const kern_context *context, const cuda_view *from, const cuda_view *to);
 // Runs a product; m, n, k and aligned are set here.
 NODISCARD status cuda_gemm_run(const kern_context *context, cuda_gemm_args *args);
 

@@ -68,17 +68,19 @@ static bool is_aligned(const cuda_view *v, int64_t head_dim)
            (((uintptr_t)v->data & 15) == 0 && v->stride % 8 == 0 && head_dim % 8 == 0);
 }
 
-// Columns of a head in tiles: of queries and keys, and of values. 0: mma instructions cannot do the
-// call.
+// Columns of a head in tiles: of queries and keys, and of values; bytes of all tiles in shared
+// memory. 0: mma instructions cannot do the call.
 typedef struct mma_tiles {
     int dim, wide;
+    int64_t bytes;
 } mma_tiles;
 
-// Shared memory has `rows` rows of each of the block, and two stages of `stage` rows of each.
-static mma_tiles mma_tiles_of(const kern_context *context, cuda_attention_args *a, int64_t rows,
+// Shared memory has the block's rows of the first, value_rows of the second, and two stages of
+// `stage` rows of each.
+static mma_tiles mma_tiles_of(const kern_context *context, cuda_attention_args *a,
                               int64_t value_rows, int64_t stage)
 {
-    static const mma_tiles all[] = {{64, 64}, {128, 128}, {192, 128}, {256, 256}};
+    static const mma_tiles all[] = {{64, 64, 0}, {128, 128, 0}, {192, 128, 0}, {256, 256, 0}};
     const cuda_view *views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
     a->aligned = 1;
     if (a->cp_ways > 1) return (mma_tiles){0};
@@ -88,11 +90,11 @@ static mma_tiles mma_tiles_of(const kern_context *context, cuda_attention_args *
         if (!is_aligned(views[i], a->head_dim) || a->value_dim % 8 != 0) a->aligned = 0;
     }
     for (int64_t i = 0; i < COUNT_OF(all); i++) {
-        const mma_tiles t = all[i];
-        const int64_t bytes = (rows * t.dim + value_rows * t.wide + 2 * stage * (t.dim + t.wide)) *
-                              (int64_t)sizeof(uint16_t);
+        mma_tiles t = all[i];
         if (a->head_dim > t.dim || a->value_dim > t.wide) continue;
-        return bytes + 1024 > context->queue->max_shared_bytes ? (mma_tiles){0} : t;
+        t.bytes = (MMA_ROWS * t.dim + value_rows * t.wide + 2 * stage * (t.dim + t.wide)) *
+                  (int64_t)sizeof(uint16_t);
+        return t.bytes + 1024 > context->queue->max_shared_bytes ? (mma_tiles){0} : t;
     }
     return (mma_tiles){0};
 }
@@ -130,11 +132,9 @@ status cuda_row_attention(const kern_context *context, const kern_call *c)
     args.y = cuda_view_of(&c->out[0]);
     args.lse = cuda_view_of(&c->out[1]);
     args.keys = cuda_has(&c->in[4]) ? c->cache_seq : args.k.rows / max_i64(sequences, 1);
-    const mma_tiles tiles = mma_tiles_of(context, &args, MMA_ROWS, 0, MMA_KEYS);
+    const mma_tiles tiles = mma_tiles_of(context, &args, 0, MMA_KEYS);
     if (tiles.dim > 0) {
-        const cuda_shape mma =
-            mma_shape(args.seq, args.heads, sequences,
-                      (MMA_ROWS * tiles.dim + 2 * MMA_KEYS * (tiles.dim + tiles.wide)) * 2);
+        const cuda_shape mma = mma_shape(args.seq, args.heads, sequences, tiles.bytes);
         return mma_run(context, &args, "", tiles.dim, &mma);
     }
     const cuda_shape shape = plain_shape(&args, args.seq, args.heads, sequences, 3, 1);
@@ -150,8 +150,7 @@ int64_t cuda_attention_bwd_workspace(const kern_call *call, int threads)
 static status mma_backward(const kern_context *context, cuda_attention_args *a, int64_t sequences,
                            mma_tiles tiles)
 {
-    const int64_t bytes =
-        (MMA_ROWS + 2 * BWD_SIDE) * (tiles.dim + tiles.wide) * 2 + 2 * BWD_SIDE * 8;
+    const int64_t bytes = tiles.bytes + 2 * BWD_SIDE * 8; // two numbers of each query of a stage
     const cuda_shape queries = mma_shape(a->seq, a->heads, sequences, bytes);
     const cuda_shape keys = mma_shape(a->keys, a->kv_heads, sequences, bytes);
     TRY(mma_run(context, a, "_dq", tiles.dim, &queries));
@@ -177,11 +176,9 @@ status cuda_row_attention_bwd(const kern_context *context, const kern_call *c)
     args.dv = cuda_view_of(&c->out[2]);
     args.keys = args.k.rows / max_i64(sequences, 1);
     args.delta = c->workspace;
-    const int64_t pairs = args.y.rows * args.heads, per_block = CUDA_THREADS / 32;
-    const cuda_shape delta = {.grid = {(pairs + per_block - 1) / per_block, 1, 1},
-                              .threads = CUDA_THREADS};
+    const cuda_shape delta = cuda_shape_of_warps(args.y.rows * args.heads);
     TRY(cuda_launch_run(context, "cuda_attention_delta", &delta, &args, sizeof(args)));
-    const mma_tiles tiles = mma_tiles_of(context, &args, MMA_ROWS, MMA_ROWS, BWD_SIDE);
+    const mma_tiles tiles = mma_tiles_of(context, &args, MMA_ROWS, BWD_SIDE);
     if (tiles.dim > 0) return mma_backward(context, &args, sequences, tiles);
     const cuda_shape dq = plain_shape(&args, args.seq, args.heads, sequences, 4, 1);
     TRY(cuda_launch_run(context, "cuda_attention_dq_plain", &dq, &args, sizeof(args)));
@@ -199,9 +196,7 @@ status cuda_row_attention_merge(const kern_context *context, const kern_call *c)
                             .lse_b = cuda_view_of(&c->in[3]),
                             .y = cuda_view_of(&c->out[0]),
                             .lse = cuda_view_of(&c->out[1])};
-    const int64_t pairs = args.y.rows * args.lse.columns, per_block = CUDA_THREADS / 32;
-    const cuda_shape shape = {.grid = {(pairs + per_block - 1) / per_block, 1, 1},
-                              .threads = CUDA_THREADS};
+    const cuda_shape shape = cuda_shape_of_warps(args.y.rows * args.lse.columns);
     return cuda_launch_run(context, "cuda_attention_merge", &shape, &args, sizeof(args));
 }
 

@@ -2,7 +2,7 @@
 #include "kernels/cuda/args_experts.h"
 #include "kernels/cuda/rows.h"
 
-enum { MOST_EXPERTS = 4096, WARPS = CUDA_THREADS / 32 };
+enum { MOST_EXPERTS = 4096 };
 
 static status experts_check(const kern_context *context, const kern_call *c)
 {
@@ -10,12 +10,6 @@ static status experts_check(const kern_context *context, const kern_call *c)
     if (c->attrs.experts <= MOST_EXPERTS) return ST_OK;
     return fail(ST_UNSUPPORTED, "backend cuda: %s with %d experts, at most %d",
                 op_kind_of(c->code)->name, (int)c->attrs.experts, (int)MOST_EXPERTS);
-}
-
-// A grid with a warp for each of `count` things.
-static cuda_shape warps_shape(int64_t count)
-{
-    return (cuda_shape){.grid = {(count + WARPS - 1) / WARPS, 1, 1}, .threads = CUDA_THREADS};
 }
 
 // ---- there --------------------------------------------------------------------------------------
@@ -95,7 +89,7 @@ status cuda_row_unpermute_bwd(const kern_context *context, const kern_call *c)
                            .weights = cuda_view_of(&c->in[3]),
                            .rows = cuda_view_of(&c->out[0]),
                            .d_weights = cuda_view_of(&c->out[1])};
-    const cuda_shape shape = warps_shape(args.row_of.rows * args.row_of.columns);
+    const cuda_shape shape = cuda_shape_of_warps(args.row_of.rows * args.row_of.columns);
     return cuda_launch_run(context, "cuda_rows_spread", &shape, &args, sizeof(args));
 }
 
@@ -103,7 +97,7 @@ status cuda_row_unpermute_bwd(const kern_context *context, const kern_call *c)
 static status factor_run(const kern_context *context, const kern_call *c, cuda_factor_args *args)
 {
     TRY(cuda_call_check(context, c));
-    const cuda_shape shape = warps_shape(args->x.rows);
+    const cuda_shape shape = cuda_shape_of_warps(args->x.rows);
     return cuda_launch_run(context, "cuda_rows_factor", &shape, args, sizeof(*args));
 }
 
@@ -178,7 +172,7 @@ status cuda_row_limit_rows(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
     cuda_counts_args args = counts_args(c);
-    const cuda_shape shape = warps_shape(args.in.rows * args.in.columns);
+    const cuda_shape shape = cuda_shape_of_warps(args.in.rows * args.in.columns);
     return cuda_launch_run(context, "cuda_limit_rows", &shape, &args, sizeof(args));
 }
 
@@ -187,7 +181,7 @@ status cuda_row_narrow_rows(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
     cuda_counts_args args = counts_args(c);
-    const cuda_shape shape = warps_shape(args.in.rows);
+    const cuda_shape shape = cuda_shape_of_warps(args.in.rows);
     return cuda_launch_run(context, "cuda_narrow_rows", &shape, &args, sizeof(args));
 }
 
@@ -195,6 +189,6 @@ status cuda_row_widen_rows(const kern_context *context, const kern_call *c)
 {
     TRY(cuda_call_check(context, c));
     cuda_counts_args args = counts_args(c);
-    const cuda_shape shape = warps_shape(args.out.rows);
+    const cuda_shape shape = cuda_shape_of_warps(args.out.rows);
     return cuda_launch_run(context, "cuda_widen_rows", &shape, &args, sizeof(args));
 }

@@ -164,8 +164,6 @@ status cuda_row_bias_tokens_ds(const kern_context *context, const kern_call *c)
     cuda_bias_args args = tokens_args(c);
     args.bias = cuda_view_of(&c->in[2]);
     args.weights = cuda_view_of(&c->out[0]);
-    const int64_t choices = args.ids.rows * args.ids.columns, warps = CUDA_THREADS / 32;
-    const cuda_shape shape = {.grid = {(choices + warps - 1) / warps, 1, 1},
-                              .threads = CUDA_THREADS};
+    const cuda_shape shape = cuda_shape_of_warps(args.ids.rows * args.ids.columns);
     return cuda_launch_run(context, "cuda_bias_tokens_ds", &shape, &args, sizeof(args));
 }

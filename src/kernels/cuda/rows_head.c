@@ -53,16 +53,6 @@ int64_t cuda_head_stats_workspace(const kern_call *call, int threads)
     return logits_bytes(call);
 }
 
-static cuda_view rows_from(const cuda_view *v, int64_t first, int64_t count)
-{
-    cuda_view out = *v;
-    const int64_t width = dtype_bytes((dtype)v->type);
-    if (v->data == NULL) return out;
-    out.data = (char *)v->data + first * v->stride * width;
-    out.rows = count;
-    return out;
-}
-
 // Elements of a vector.
 static cuda_view elements_from(const cuda_view *v, int64_t first, int64_t count)
 {
@@ -131,12 +121,12 @@ static status dx_run(const kern_context *context, const kern_call *c, const head
 {
     const bool cut = job->stats.data != NULL;
     const int64_t dim = job->x.columns, terms = cut ? c->piece.shard_count : 1;
-    const cuda_view dx = rows_from(&job->dx, first, count);
+    const cuda_view dx = cuda_view_rows(&job->dx, first, count);
     for (int64_t i = 0; i < terms; i++) {
         const int64_t begin = cut ? shard_begin(c, c->piece.first_shard + i) : 0;
         const int64_t end = cut ? shard_begin(c, c->piece.first_shard + i + 1) : job->w.rows;
         cuda_gemm_args args = {.a = columns_from(&job->gradient, begin, end - begin),
-                               .b = rows_from(&job->w, begin, end - begin),
+                               .b = cuda_view_rows(&job->w, begin, end - begin),
                                .c = columns_from(&dx, i * dim, dim),
                                .b_along_n = 1};
         args.a.rows = count;
@@ -148,7 +138,8 @@ static status dx_run(const kern_context *context, const kern_call *c, const head
 static status logits_run(const kern_context *context, const head_job *job, int64_t first,
                          int64_t count)
 {
-    cuda_gemm_args args = {.a = rows_from(&job->x, first, count), .b = job->w, .c = job->logits};
+    cuda_gemm_args args = {
+        .a = cuda_view_rows(&job->x, first, count), .b = job->w, .c = job->logits};
     args.c.rows = count;
     return cuda_gemm_run(context, &args);
 }
@@ -174,20 +165,12 @@ static status chunk_run(const kern_context *context, const kern_call *c, const h
     if (job->dx.data != NULL) TRY(dx_run(context, c, job, first, count));
     if (job->dw.data == NULL) return ST_OK;
     cuda_gemm_args dw = {.a = rows.gradient,
-                         .b = rows_from(&job->x, first, count),
+                         .b = cuda_view_rows(&job->x, first, count),
                          .c = job->dw,
                          .a_along_m = 1,
                          .b_along_n = 1};
     if (job->continues || first > 0) dw.before = job->dw;
     return cuda_gemm_run(context, &dw);
-}
-
-static status copy_run(const kern_context *context, const cuda_view *from, const cuda_view *to)
-{
-    cuda_map_args args = {.kind = CUDA_MAP_SUM, .terms = 1, .out = *to};
-    args.in[0] = *from;
-    const cuda_shape shape = cuda_shape_of_columns(to->rows, to->columns);
-    return cuda_launch_run(context, "cuda_map", &shape, &args, sizeof(args));
 }
 
 static head_job job_of(const kern_call *c)
@@ -225,7 +208,7 @@ status cuda_row_head_stats(const kern_context *context, const kern_call *c)
         const int64_t count = min_i64(chunk, rows - first);
         TRY(logits_run(context, &job, first, count));
         cuda_head_args args = args_of(c, &job, first, count);
-        args.stats = rows_from(&stats, first, count);
+        args.stats = cuda_view_rows(&stats, first, count);
         TRY(rows_run(context, "cuda_head_stats", &args, c->piece.shard_count));
     }
     return ST_OK;
@@ -251,11 +234,11 @@ status cuda_row_head_loss(const kern_context *context, const kern_call *c)
             (char *)c->workspace + logits_bytes(c) + align_up(gradient_bytes(c), ALIGN_TENSOR);
         job.dw.type = DTYPE_F32;
         job.dw.stride = job.dw.columns;
-        if (c->accumulate) TRY(copy_run(context, &given, &job.dw));
+        if (c->accumulate) TRY(cuda_copy(context, &given, &job.dw));
     }
     if (rows == 0 && cuda_has(&c->out[2]) && !c->accumulate) TRY(cuda_zero(context, &job.dw));
     for (int64_t first = 0; first < rows; first += chunk) {
         TRY(chunk_run(context, c, &job, first, min_i64(chunk, rows - first)));
     }
-    return needs_fp32_sum(c) ? copy_run(context, &job.dw, &given) : ST_OK;
+    return needs_fp32_sum(c) ? cuda_copy(context, &job.dw, &given) : ST_OK;
 }

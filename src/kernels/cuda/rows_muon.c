@@ -5,7 +5,7 @@
 // with s over the shorter side, as in kernels/cpu/muon.c. All of it is posted whether the step is
 // skipped or not: the first and the last kernel look at the step block.
 //
-//   workspace   | x | next x | s | c s | b s + c s s | sums of squares, in double |
+//   workspace   | that of kernels/muon_parts.h | sums of squares, in double |
 #include "kernels/cuda/rows.h"
 
 #include "kernels/muon_parts.h"
@@ -20,33 +20,24 @@ typedef struct muon_job {
     const kern_call *call;
     cuda_muon_args args;
     int64_t rows, columns; // of the part as a whole
-    float *x, *next, *square, *scaled, *polynomial;
+    muon_buffers work;
 } muon_job;
 
-static int64_t part_bytes(int64_t rows, int64_t columns)
+static int64_t bytes_of(int64_t floats)
 {
-    return muon_part_floats(rows, columns) * (int64_t)sizeof(float) +
-           MAX_PARTS * (int64_t)sizeof(double);
+    return floats * (int64_t)sizeof(float) + MAX_PARTS * (int64_t)sizeof(double);
 }
 
 int64_t cuda_muon_workspace(const kern_call *call, int threads)
 {
-    int64_t most = 0;
     (void)threads;
-    for (int32_t k = 0; k < muon_part_count(call); k++) {
-        most = max_i64(most, part_bytes(muon_part_rows(call, k), call->in[0].dims[1]));
-    }
-    return most;
+    return bytes_of(muon_floats(call));
 }
 
 int64_t cuda_muon_update_workspace(const kern_call *call, int threads)
 {
-    int64_t most = 0;
     (void)threads;
-    for (int32_t k = 0; k < call->piece.part_count; k++) {
-        most = max_i64(most, part_bytes(call->piece.part_whole[k], call->in[0].dims[1]));
-    }
-    return most;
+    return bytes_of(muon_update_floats(call));
 }
 
 static cuda_view matrix(float *data, int64_t rows, int64_t columns)
@@ -55,27 +46,13 @@ static cuda_view matrix(float *data, int64_t rows, int64_t columns)
         .data = data, .rows = rows, .columns = columns, .stride = columns, .type = DTYPE_F32};
 }
 
-static cuda_view rows_from(const cuda_view *v, int64_t first, int64_t count)
-{
-    cuda_view out = *v;
-    if (v->data == NULL) return out;
-    out.data = (char *)v->data + first * v->stride * (v->type == DTYPE_F32 ? 4 : 2);
-    out.rows = count;
-    return out;
-}
-
 // Points to the buffers of a part of the workspace.
 static void part_begin(muon_job *job, int64_t rows, int64_t columns)
 {
-    const int64_t low = min_i64(rows, columns), matrix_floats = align_up(rows * columns, 16);
     job->rows = rows;
     job->columns = columns;
-    job->x = job->call->workspace;
-    job->next = job->x + matrix_floats;
-    job->square = job->next + matrix_floats;
-    job->scaled = job->square + align_up(low * low, 16);
-    job->polynomial = job->scaled + align_up(low * low, 16);
-    job->args.partial = (double *)(void *)(job->polynomial + align_up(low * low, 16));
+    job->work = muon_buffers_of(job->call->workspace, rows, columns);
+    job->args.partial = (double *)(void *)(job->work.x + muon_buffer_floats(rows, columns));
 }
 
 static status elements_run(muon_job *job, const char *kernel, const cuda_view *shape)
@@ -95,32 +72,32 @@ static status scale(const muon_job *job, float *y, float *x, double factor, int6
 
 static status newton_schulz_step(muon_job *job)
 {
-    static const double ka = 3.4445, kb = -4.775, kc = 2.0315;
     const int64_t rows = job->rows, columns = job->columns, low = min_i64(rows, columns);
     const bool tall = rows > columns;
-    const cuda_view x = matrix(job->x, rows, columns), next = matrix(job->next, rows, columns);
-    const cuda_view square = matrix(job->square, low, low);
-    const cuda_view polynomial = matrix(job->polynomial, low, low);
+    const cuda_view x = matrix(job->work.x, rows, columns),
+                    next = matrix(job->work.next, rows, columns);
+    const cuda_view square = matrix(job->work.square, low, low);
+    const cuda_view polynomial = matrix(job->work.polynomial, low, low);
     cuda_gemm_args first = {.a = x, .b = x, .c = square, .a_along_m = tall, .b_along_n = tall};
     TRY(cuda_gemm_run(job->context, &first));
-    TRY(scale(job, job->polynomial, job->square, kb, low * low));
-    TRY(scale(job, job->scaled, job->square, kc, low * low));
-    cuda_gemm_args second = {.a = matrix(job->scaled, low, low),
+    TRY(scale(job, job->work.polynomial, job->work.square, muon_b, low * low));
+    TRY(scale(job, job->work.scaled, job->work.square, muon_c, low * low));
+    cuda_gemm_args second = {.a = matrix(job->work.scaled, low, low),
                              .b = square,
                              .c = polynomial,
                              .before = polynomial,
                              .b_along_n = 1};
     TRY(cuda_gemm_run(job->context, &second));
-    TRY(scale(job, job->next, job->x, ka, rows * columns));
+    TRY(scale(job, job->work.next, job->work.x, muon_a, rows * columns));
     cuda_gemm_args third = {.a = tall ? x : polynomial,
                             .b = tall ? polynomial : x,
                             .c = next,
                             .before = next,
                             .b_along_n = 1};
     TRY(cuda_gemm_run(job->context, &third));
-    float *done = job->next;
-    job->next = job->x;
-    job->x = done;
+    float *done = job->work.next;
+    job->work.next = job->work.x;
+    job->work.x = done;
     return ST_OK;
 }
 
@@ -129,7 +106,7 @@ static status orthogonalize(muon_job *job)
 {
     cuda_muon_args *args = &job->args;
     const int64_t elements = job->rows * job->columns;
-    args->x = matrix(job->x, 1, elements);
+    args->x = matrix(job->work.x, 1, elements);
     args->parts = max_i64(1, min_i64(MAX_PARTS, elements / PART_ELEMENTS));
     const cuda_shape squares = {.grid = {args->parts, 1, 1},
                                 .threads = CUDA_THREADS,
@@ -145,7 +122,7 @@ static status end_run(muon_job *job)
 {
     const op_attrs *a = &job->call->attrs;
     const double rows = (double)job->rows, columns = (double)job->columns;
-    job->args.x = matrix(job->x, job->rows, job->columns);
+    job->args.x = matrix(job->work.x, job->rows, job->columns);
     job->args.size =
         a->match_rms ? 0.2 * sqrt(fmax(rows, columns)) : sqrt(fmax(1.0, rows / columns));
     return elements_run(job, "cuda_muon_end", &job->args.master);
@@ -159,10 +136,8 @@ static muon_job job_of(const kern_context *context, const kern_call *c)
                                .momentum = optimizer_beta(c->attrs.momentum),
                                .lr_scale = (double)c->attrs.lr_scale,
                                .decay = c->attrs.decay ? (double)c->attrs.weight_decay : 0.0,
-                               .piece = c->piece,
+                               .rounding = cuda_rounding_of(c, 0),
                                .eps = c->attrs.eps,
-                               .tensor_index = c->attrs.tensor_index,
-                               .stochastic = c->attrs.stochastic,
                                .nesterov = c->attrs.nesterov}};
 }
 
@@ -177,15 +152,15 @@ status cuda_row_muon(const kern_context *context, const kern_call *c)
         const cuda_view grad = cuda_view_of(&c->in[0]), master = cuda_view_of(&c->in[1]);
         const cuda_view m = cuda_view_of(&c->in[2]);
         part_begin(&job, rows, grad.columns);
-        job.args.grad = rows_from(&grad, begin, rows);
-        job.args.master = rows_from(&master, begin, rows);
-        job.args.m = rows_from(&m, begin, rows);
-        job.args.first_row = begin;
+        job.args.grad = cuda_view_rows(&grad, begin, rows);
+        job.args.master = cuda_view_rows(&master, begin, rows);
+        job.args.m = cuda_view_rows(&m, begin, rows);
+        job.args.rounding.first_row = begin;
         for (int o = 0; o < 3; o++) {
             const cuda_view out = cuda_view_of(&c->out[o]);
-            job.args.out[o] = rows_from(&out, begin, rows);
+            job.args.out[o] = cuda_view_rows(&out, begin, rows);
         }
-        job.args.x = matrix(job.x, rows, grad.columns);
+        job.args.x = matrix(job.work.x, rows, grad.columns);
         TRY(elements_run(&job, "cuda_muon_begin", &job.args.grad));
         TRY(orthogonalize(&job));
         TRY(end_run(&job));
@@ -217,18 +192,16 @@ status cuda_row_muon_update(const kern_context *context, const kern_call *c)
     for (int32_t k = 0; k < piece->part_count; k++) {
         const int64_t rows = piece->part_whole[k];
         part_begin(&job, rows, u.columns);
-        cuda_map_args copy = {.kind = CUDA_MAP_SUM, .terms = 1};
-        copy.in[0] = rows_from(&u, before, rows);
-        copy.out = matrix(job.x, rows, u.columns);
-        const cuda_shape shape = cuda_shape_of_columns(rows, u.columns);
-        TRY(cuda_launch_run(context, "cuda_map", &shape, &copy, sizeof(copy)));
+        const cuda_view from = cuda_view_rows(&u, before, rows);
+        const cuda_view x = matrix(job.work.x, rows, u.columns);
+        TRY(cuda_copy(context, &from, &x));
         TRY(orthogonalize(&job));
-        job.args.master = rows_from(&master, own, piece->part_rows[k]);
+        job.args.master = cuda_view_rows(&master, own, piece->part_rows[k]);
         for (int o = 0; o < 2; o++) {
             const cuda_view out = cuda_view_of(&c->out[o]);
-            job.args.out[2 * o] = rows_from(&out, own, piece->part_rows[k]);
+            job.args.out[2 * o] = cuda_view_rows(&out, own, piece->part_rows[k]);
         }
-        job.args.first_row = own;
+        job.args.rounding.first_row = own;
         job.args.row = piece->part_first[k] - before;
         job.args.column = piece->first_column;
         TRY(end_run(&job));

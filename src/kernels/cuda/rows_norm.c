@@ -5,9 +5,7 @@ enum { NORM_ROWS = CUDA_THREADS / 32, COLUMNS = 256, PART_ROWS = 64, MAX_PARTS =
 
 static status norm_run(const kern_context *context, cuda_norm_args *args)
 {
-    const int64_t work = args->y.rows * args->groups;
-    const cuda_shape shape = {.grid = {(work + NORM_ROWS - 1) / NORM_ROWS, 1, 1},
-                              .threads = CUDA_THREADS};
+    const cuda_shape shape = cuda_shape_of_warps(args->y.rows * args->groups);
     return cuda_launch_run(context, "cuda_norm", &shape, args, sizeof(*args));
 }
 
@@ -47,9 +45,7 @@ status cuda_row_layernorm(const kern_context *context, const kern_call *c)
 
 static status norm_dx_run(const kern_context *context, cuda_norm_dx_args *args)
 {
-    const int64_t work = args->dx.rows * args->groups;
-    const cuda_shape shape = {.grid = {(work + NORM_ROWS - 1) / NORM_ROWS, 1, 1},
-                              .threads = CUDA_THREADS};
+    const cuda_shape shape = cuda_shape_of_warps(args->dx.rows * args->groups);
     return cuda_launch_run(context, "cuda_norm_dx", &shape, args, sizeof(*args));
 }
 

@@ -35,6 +35,14 @@ status cuda_zero(const kern_context *context, const cuda_view *out)
     return cuda_launch_run(context, "cuda_map", &shape, &args, sizeof(args));
 }
 
+status cuda_copy(const kern_context *context, const cuda_view *from, const cuda_view *to)
+{
+    cuda_map_args args = {.kind = CUDA_MAP_SUM, .terms = 1, .out = *to};
+    args.in[0] = *from;
+    const cuda_shape shape = cuda_shape_of_columns(to->rows, to->columns);
+    return cuda_launch_run(context, "cuda_map", &shape, &args, sizeof(args));
+}
+
 static status sum_run(const kern_context *context, const kern_call *call)
 {
     cuda_map_args args = {.kind = CUDA_MAP_SUM};

@@ -54,8 +54,7 @@ status cuda_row_embedding_dw(const kern_context *context, const kern_call *c)
     if (!c->accumulate) TRY(cuda_zero(context, &args.table));
     if (tokens == 0) return ST_OK;
     TRY(context->queue->clear(context->queue, args.follows, (size_t)tokens * sizeof(int32_t)));
-    const cuda_shape link = {.grid = {(tokens + CUDA_THREADS / 32 - 1) / (CUDA_THREADS / 32), 1, 1},
-                             .threads = CUDA_THREADS};
+    const cuda_shape link = cuda_shape_of_warps(tokens);
     TRY(cuda_launch_run(context, "cuda_embedding_link", &link, &args, sizeof(args)));
     const int64_t vectors = (args.table.columns + 7) / 8;
     const cuda_shape sums = {.grid = {tokens, 1, 1},

@@ -63,8 +63,7 @@ status cuda_row_route(const kern_context *context, const kern_call *c)
 // Sequences whose shares of experts are counted.
 static int64_t share_sequences(const kern_call *c, const kern_tensor *ids)
 {
-    const bool counts = c->attrs.aux_loss > 0.0F && !c->attrs.aux_batch;
-    return counts ? route_rows_of(c, ids, route_whole(c)).sets : 0;
+    return op_balances_sequences(&c->attrs) ? route_rows_of(c, ids, route_whole(c)).sets : 0;
 }
 
 int64_t cuda_route_bwd_workspace(const kern_call *call, int threads)

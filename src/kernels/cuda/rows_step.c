@@ -75,6 +75,16 @@ status cuda_stochastic_check(const kern_call *call)
     return ST_OK;
 }
 
+cuda_rounding cuda_rounding_of(const kern_call *call, int64_t first_row)
+{
+    return (cuda_rounding){.step = &call->step->host,
+                           .first_row = first_row,
+                           .piece = call->piece,
+                           .tensor_index = call->attrs.tensor_index,
+                           .stochastic = call->attrs.stochastic,
+                           .is_matrix = call->in[0].ndim == 2};
+}
+
 static bool updates_are_dense(const cuda_update_args *args)
 {
     bool dense = cuda_view_is_dense(&args->grad) && cuda_view_is_dense(&args->master) &&
@@ -104,18 +114,14 @@ static status update_run(const kern_context *context, const kern_call *c, const 
                              .m = cuda_view_of(&c->in[2]),
                              .v = cuda_view_of(&c->in[3]),
                              .step = c->step,
-                             .first_row = c->first_row,
                              .beta1 = optimizer_beta(c->attrs.beta1),
                              .beta2 = optimizer_beta(c->attrs.beta2),
                              .lr_scale = (double)c->attrs.lr_scale,
                              .decay = c->attrs.decay ? (double)c->attrs.weight_decay : 0.0,
-                             .piece = c->piece,
-                             .eps = c->attrs.eps,
-                             .tensor_index = c->attrs.tensor_index,
-                             .stochastic = c->attrs.stochastic,
-                             .is_matrix = c->in[0].ndim == 2};
+                             .rounding = cuda_rounding_of(c, c->first_row),
+                             .eps = c->attrs.eps};
     for (int o = 0; o < 4; o++) args.out[o] = cuda_view_of(&c->out[o]);
-    if (!args.stochastic && updates_are_dense(&args)) update_flatten(&args);
+    if (!args.rounding.stochastic && updates_are_dense(&args)) update_flatten(&args);
     cuda_shape shape = cuda_shape_of_columns(args.grad.rows, args.grad.columns);
     // Every block computes what all elements share, so there are not more than keep the GPU busy.
     const int64_t most = (int64_t)context->queue->multiprocessors * BLOCKS_PER_PROCESSOR;

@@ -62,4 +62,14 @@ DEV_INLINE void turn_pairs(const dev_turn *t, int64_t i, float first[DEV_VECTOR]
     }
 }
 
+// Turns them on the way from a head of x to one of y.
+DEV_INLINE void turn_copy(const dev_turn *t, const cuda_view *x, int64_t x_column,
+                          const cuda_view *y, int64_t y_column, int64_t n, int64_t i)
+{
+    float first[DEV_VECTOR], second[DEV_VECTOR];
+    turn_load(t, x, n, x_column, i, first, second);
+    turn_pairs(t, i, first, second);
+    turn_store(t, y, n, y_column, i, first, second);
+}
+
 #endif

@@ -14,23 +14,29 @@ DEV_INLINE uint32_t update_bf16(float x, uint32_t random)
     return (bits + (random & 0xffffu)) >> 16;
 }
 
-// Stores eight elements from element (row, j) of t on, whose first element is number `at` of this
-// rank's tensor of `columns` columns; `which`: the random word (op/optimizer.h).
-typedef struct update_place {
-    const cuda_view *t;
-    const step_host *step;
-    const op_piece *piece;
-    int64_t row, j, at, columns;
-    int32_t tensor_index, which;
-} update_place;
-
-DEV_INLINE void update_random_store(const update_place *p, const float x[DEV_VECTOR])
+// Returns whether the step writes neither weights nor state: it is skipped, or the run is halted.
+DEV_INLINE bool update_is_masked(const step_block *step)
 {
-    for (int i = 0; i < DEV_VECTOR && p->j + i < p->t->columns; i++) {
-        const int64_t element = optimizer_run_of(p->piece, p->at + i, p->columns).element;
-        const philox_words random = optimizer_random(p->step, p->tensor_index, element);
-        ((uint16_t *)p->t->data)[p->row * p->t->stride + p->j + i] =
-            (uint16_t)update_bf16(x[i], random.w[p->which]);
+    return step->device.skip != 0 || step->device.halt != 0;
+}
+
+// Stores elements j to j + 7 of a row of t, which may be missing. word: the random one
+// (op/optimizer.h).
+DEV_INLINE void update_store(const cuda_rounding *r, const cuda_view *t, int word, int64_t row,
+                             int64_t j, const float x[DEV_VECTOR])
+{
+    if (t->data == NULL) return;
+    if (!r->stochastic || t->type == DTYPE_F32) {
+        dev_store8(t, row, j, x);
+        return;
+    }
+    const int64_t columns = r->is_matrix ? t->columns : 1; // a vector is one row of the view
+    const int64_t at = (r->first_row + row) * columns + j;
+    for (int i = 0; i < DEV_VECTOR && j + i < t->columns; i++) {
+        const int64_t element = optimizer_run_of(&r->piece, at + i, columns).element;
+        const philox_words random = optimizer_random(r->step, r->tensor_index, element);
+        ((uint16_t *)t->data)[row * t->stride + j + i] =
+            (uint16_t)update_bf16(x[i], random.w[word]);
     }
 }
 

@@ -10,7 +10,8 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     tensor_id ids = TENSOR_NONE, table = TENSOR_NONE;
     tensor_id positions = TENSOR_NONE, position_table = TENSOR_NONE;
     TRY(block_batch(c, "ids", extent_tokens(1), DTYPE_I32, &ids));
-    TRY(block_matrix(c, "embed.tokens", s->vocab, s->dim, 0, &table));
+    TRY(block_matrix(c, "embed.tokens", s->vocab, s->dim, c->options->whole_vocabulary ? -1 : 0,
+                     &table));
     c->weights[c->weight_count - 1].in_gemm = s->tied && s->scores == MODEL_WRITES;
     c->weights[c->weight_count - 1].is_matrix = false;
     if (s->position == MODEL_POSITION_LEARNED) {

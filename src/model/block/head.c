@@ -60,8 +60,9 @@ static status matrix(block_context *c, tensor_id *w)
 {
     const decoder_spec *s = c->spec;
     const bool scores = s->scores != MODEL_WRITES;
+    const int cut = c->options->whole_vocabulary ? -1 : 0;
     TRY(scores ? block_matrix(c, "score", 1, s->dim, -1, w)
-               : block_matrix(c, "head", s->vocab, s->dim, 0, w));
+               : block_matrix(c, "head", s->vocab, s->dim, cut, w));
     c->weights[c->weight_count - 1].is_matrix = false;
     return s->tied && !scores ? block_shared(c, "embed.tokens") : ST_OK;
 }

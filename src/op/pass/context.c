@@ -162,8 +162,7 @@ status context_attend_bwd(context_pass *c, const op_node *node)
 // operand `own` of each rank, or in operand `whole`, if tp cuts the rows too.
 static status choices_add(context_pass *c, op_list list, int own, int whole, op_node *local)
 {
-    const op_attrs *a = &local->attrs;
-    if (!(a->aux_loss > 0.0f) || a->aux_batch || c->how->ways == 1) return ST_OK;
+    if (!op_balances_sequences(&local->attrs) || c->how->ways == 1) return ST_OK;
     op_node gather = op_node_of(OP_ALL_GATHER);
     gather.attrs.axis = AXIS_CP;
     gather.attrs.zigzag = true;

@@ -618,6 +618,7 @@ static status list_walk(partition *c, op_list list)
     }
     if (list != OP_FORWARD) return ST_OK;
     TRY(recompute_push(c));
+    partition_outputs_whole(c);
     gathered_forget(c);
     return ST_OK;
 }

@@ -143,9 +143,8 @@ restore:
 // A loss that is even over whole sequences counts the choices of all of a sequence's rows.
 status partition_choices(partition *c, op_list list, tensor_id ids, int operand, op_node *local)
 {
-    const op_attrs *a = &local->attrs;
     const placement rows = {.kind = PLACE_SHARD, .dim = 0};
-    if (!(a->aux_loss > 0.0f) || a->aux_batch) return ST_OK;
+    if (!op_balances_sequences(&local->attrs)) return ST_OK;
     if (!placement_equal(c->state[ids].at, rows) || c->how->ways == 1) return ST_OK;
     local->piece.row_ways = c->how->ways;
     local->piece.row_at = c->how->at;

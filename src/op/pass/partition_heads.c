@@ -131,3 +131,13 @@ status partition_attention(partition *c, op_list list, const op_node *node, cons
     }
     return ST_OK;
 }
+
+void partition_outputs_whole(partition *c)
+{
+    for (int k = 0; k < c->p->output_count; k++) {
+        const tensor_state *s = &c->state[c->p->outputs[k]];
+        if (s->at.kind == PLACE_SHARD && s->at.dim == 1 && s->all != TENSOR_NONE) {
+            c->p->outputs[k] = s->all;
+        }
+    }
+}

@@ -134,4 +134,7 @@ bool partition_shares_keys(const partition *c, const op_node *node);
 NODISCARD status partition_attention(partition *c, op_list list, const op_node *node,
                                      const op_node *local);
 
+// Logits of which a token is drawn leave the model whole, as the draw has them.
+void partition_outputs_whole(partition *c);
+
 #endif

@@ -57,10 +57,14 @@ static status check(const reward_context *x, text *warning)
     sandbox_result result;
     arena *a = NULL;
     TRY(arena_create("rewards", 0, &a));
-    const status st = sandbox_run(x->h, a, &spec, &job, 1, &result);
-    const unsigned confined = st == ST_OK ? result.confined : 0;
+    text missing = {.a = a};
+    status st = sandbox_run(x->h, a, &spec, &job, 1, &result);
+    if (st == ST_OK) st = sandbox_missing(result.confined, &missing);
+    if (st == ST_OK && missing.length > 0) {
+        st = text_add(warning, "reward.command: on this machine the command %s", missing.bytes);
+    }
     arena_destroy(a);
-    return st == ST_OK ? sandbox_missing(confined, warning) : st;
+    return st;
 }
 
 const reward_rule reward_command = {

@@ -43,7 +43,6 @@ typedef struct asking {
     double *rewards;
     int64_t next, count, done;
     request requests[AT_ONCE];
-    char reason[200]; // of the last request that failed
 } asking;
 
 static status url_read(const char *url, place *out)
@@ -109,10 +108,9 @@ static void request_close(request *r)
 static status request_again(asking *s, request *r, const char *reason)
 {
     request_close(r);
-    (void)snprintf(s->reason, sizeof(s->reason), "%s", reason);
     if (r->attempts > s->x->keys->retries) {
-        return fail(ST_IO, "reward.url: %s gave no reward in %lld attempts; the last: %s",
-                    s->to.address, (long long)r->attempts, s->reason);
+        return fail(ST_IO, "reward.url: %s gave no reward in %lld attempts; the last: %.199s",
+                    s->to.address, (long long)r->attempts, reason);
     }
     const int64_t wait = (int64_t)WAIT_MS << min_i64(r->attempts - 1, 6);
     r->not_before_ns = now_of(s) + wait * NS_PER_MS;
@@ -146,7 +144,7 @@ static void request_end(asking *s, request *r, double reward)
     r->index = NO_CASE;
 }
 
-// Reads what is there. *again: the request failed, for the reason in the error record or `why`.
+// Reads what is there.
 static status request_read(asking *s, request *r)
 {
     const int64_t left = (int64_t)sizeof(r->in) - r->got;

@@ -1,0 +1,29 @@
+"""Pieces of several scripts of this folder: `trireme serve` as a process, and model and data for TRL."""
+import json
+import re
+import subprocess
+
+
+def begin_serve(trireme, model, *flags):
+    """The process and its address, such as http://127.0.0.1:8000/v1; the system chooses the port."""
+    p = subprocess.Popen([trireme, "serve", model, "--port", "0", *flags], stdout=subprocess.PIPE, text=True)
+    for line in p.stdout:
+        found = re.match(r"listens\s+(\S+)", line)
+        if found:
+            return p, found[1]
+    raise SystemExit("trireme serve did not listen")
+
+
+def trl_model(folder, tokenizer):
+    """The model of an exported folder in fp32 and the tokenizer of a file, for one thread."""
+    import torch
+    import transformers
+    torch.set_num_threads(1)
+    return (transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+            transformers.PreTrainedTokenizerFast(tokenizer_file=str(tokenizer), eos_token="<|endoftext|>",
+                                                 pad_token="<|endoftext|>"))
+
+
+def trl_rows(path):
+    import datasets
+    return datasets.Dataset.from_list([json.loads(line) for line in path.open()])
