@@ -170,6 +170,15 @@ typedef struct cuda_gemm_args {
     int32_t a_along_m, b_along_n, activation, aligned;
 } cuda_gemm_args;
 
+// ---- operands of products in 8 bits (fp8.cu) ----------------------------------------------------
+// Blocks begin anew after each `group` rows.
+typedef enum cuda_fp8_block { CUDA_FP8_ROW, CUDA_FP8_COLUMN, CUDA_FP8_SQUARE } cuda_fp8_block;
+typedef struct cuda_fp8_args {
+    cuda_view in, out;
+    int64_t group;
+    int32_t block, unused;
+} cuda_fp8_args;
+
 // ---- the head (head.cu) -------------------------------------------------------------------------
 // gradient has the bytes of logits, in another type perhaps; missing: only losses. The logits are
 // columns first_column to first_column + columns - 1 of the vocabulary. stats: three numbers of
@@ -250,6 +259,7 @@ typedef struct cuda_sinks_args {
     X(cuda_gemm_f16_nn, cuda_gemm_args)              \
     X(cuda_gemm_f16_tn, cuda_gemm_args)              \
     X(cuda_gemm_plain, cuda_gemm_args)               \
+    X(cuda_fp8_operand, cuda_fp8_args)               \
     X(cuda_head_rows, cuda_head_args)                \
     X(cuda_head_stats, cuda_head_args)               \
     X(cuda_attention_merge, cuda_merge_args)         \

@@ -158,6 +158,12 @@ int64_t cuda_route_bwd_workspace(const kern_call *call, int threads);
 int64_t cuda_step_routes_workspace(const kern_call *call, int threads);
 int64_t cuda_muon_workspace(const kern_call *call, int threads);
 int64_t cuda_muon_update_workspace(const kern_call *call, int threads);
+int64_t cuda_fp8_workspace(const kern_call *call, int threads);
+
+// Rounds the operands of a product in 8 bits: *call becomes `rounded`, the same with operands in
+// its workspace.
+NODISCARD status cuda_fp8_operands(const kern_context *context, const kern_call **call,
+                                   kern_call *rounded);
 
 #ifdef __cplusplus
 }
