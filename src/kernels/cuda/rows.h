@@ -76,12 +76,15 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(CLAMPED_GATE_BWD, clamped_gate_bwd)   \
     X(SCALE, scale)                         \
     X(SOFT_CAP, soft_cap)                   \
+    X(CLAMP, clamp)                         \
+    X(CLAMP_BWD, clamp_bwd)                 \
     X(UNPACK, unpack)                       \
     X(PACK, pack)                           \
     X(ZIGZAG, zigzag)                       \
     X(RMSNORM, rmsnorm)                     \
     X(RMSNORM_DX, rmsnorm_dx)               \
     X(RMSNORM_DW, rmsnorm_dw)               \
+    X(ROW_DOTS, row_dots)                   \
     X(LAYERNORM, layernorm)                 \
     X(LAYERNORM_DX, layernorm_dx)           \
     X(LAYERNORM_DW, layernorm_dw)           \
