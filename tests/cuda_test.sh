@@ -50,6 +50,10 @@ llama="model.kv_heads=1 train.precision=bf16"
 code "grouped queries on the CPU" 0 train cpu-kv $llama
 code "grouped queries on the GPU" 0 gpu gpu-kv $llama
 near "have the CPU's losses within bf16" cpu-kv gpu-kv 0.02
+fp8="model.kv_heads=1 train.precision=fp8"
+code "fp8 on the CPU" 0 train cpu8 $fp8
+code "fp8 on the GPU" 0 gpu gpu8 $fp8
+near "has the CPU's losses within bf16" cpu8 gpu8 0.02
 code "two ranks" 0 gpu dp layout.dp=2
 near "have the losses of one" gpu32 dp 0.00001
 code "ZeRO-3" 0 gpu zero layout.dp=2 layout.zero=3

@@ -85,6 +85,20 @@ same "to the same bits, too" "$(digest parts2)" "$(digest wholes)"
 code "cp cuts sequences" 0 train parts3 $pieces determinism.tp_shards=1 layout.cp=2 layout.ep=2 moe.aux_loss=0.5
 code "and none" 0 train whole3 $pieces determinism.tp_shards=1 moe.aux_loss=0.5
 same "with the same balance" "$(balance_of parts3)" "$(balance_of whole3)"
+shards="$strict determinism.cp_shards=2"
+code "shards of sequences on one rank" 0 train shards $shards $balance
+number=0
+for layout in "layout.cp=2 layout.ep=2" "layout.dp=2 layout.ep=2 train.micro_batch=1" \
+    "layout.cp=2 layout.dp=2 layout.ep=4 layout.zero=1 train.recompute=full"; do
+    number=$((number + 1))
+    code "$layout" 0 train "shards$number" $shards $balance $layout
+    same "$layout: the same digest" "$(digest "shards$number")" "$(digest shards)"
+done
+wide="model.preset=olmoe-1b-7b model.heads=4 model.kv_heads=2 model.experts=4 model.experts_per_token=2 model.ffn_dim=16 model.vocab=260 $strict train.steps=2
+      determinism.tp_shards=4 determinism.etp_shards=2"
+code "a norm over all heads" 0 train wide1 $wide
+code "whose ranks add their squares" 0 train wide2 $wide layout.tp=2 layout.sp=yes train.recompute=full
+same "to the same bits" "$(digest wide2)" "$(digest wide1)"
 latent="model.preset=deepseek-v2-lite model.heads=4 model.experts=8 model.shared_experts=1 model.dense_layers=1
         model.ffn_dim=32 model.vocab=260 $strict train.steps=2 determinism.tp_shards=4 determinism.etp_shards=2"
 code "latent attention" 0 train latent $latent

@@ -46,6 +46,9 @@ layouts=("layout.dp=2 layout.zero=2" "layout.pp=2" "layout.pp=2 layout.dp=2 layo
          "layout.pp=2 layout.tp=2 train.micro_batch=1" "layout.cp=2" "layout.cp=2 layout.cp_heads=2"
          "layout.cp=2 layout.cp_ring=yes layout.dp=2"
          "layout.cp=2 determinism=strict determinism.cp_shards=2 layout.pp=2")
+# A norm over all heads, whose ranks add their squares; one head of keys for all.
+olmo="$shared/golden/models/olmo2"
+agrees "$olmo" layout.tp=2 layout.sp=yes determinism=strict determinism.tp_shards=4 train.micro_batch=1
 next=0
 mixtral="$shared/golden/models/mixtral"
 agrees "$mixtral" layout.dp=2 layout.zero=3 determinism=strict train.micro_batch=1

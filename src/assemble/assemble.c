@@ -55,6 +55,8 @@ op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_
         .ep = {.ways = plan_mesh_ep(mesh),
                .at = plan_ep_place(mesh),
                .pieces = plan_ep_tp(mesh),
+               .cp_own =
+                   strict ? (int32_t)r->determinism.cp_shards / plan_mesh_size(mesh, AXIS_CP) : 1,
                .ordered = strict,
                .even = even_experts,
                .moves_layers = r->moe.rebalance > 0 ? (int32_t)spec->layers : 0,

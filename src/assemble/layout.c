@@ -128,19 +128,6 @@ static status experts_check(const run_config *r, const decoder_spec *s)
                 nearest_of(s, r, fits_ep, ep, s->experts.count, near), share_of_tp(r, s));
 }
 
-// The rows of experts are ordered by expert, and their counts by sequence, so no piece of a
-// sequence has a range of them.
-static status experts_order_check(const run_config *r)
-{
-    if (r->determinism.cp_shards == r->layout.cp) return ST_OK;
-    return fail(ST_UNSUPPORTED,
-                "determinism.cp_shards = %lld differs from layout.cp = %lld, and a model with "
-                "experts cannot be trained so yet; use determinism.cp_shards=%lld, or "
-                "determinism.mode=fast",
-                (long long)r->determinism.cp_shards, (long long)r->layout.cp,
-                (long long)r->layout.cp);
-}
-
 // Ranks that share experts exchange rows in every micro-batch, so each has as many sequences as the
 // others, and in strict order as many in each shard.
 static status experts_even_check(const run_config *r)
@@ -320,8 +307,7 @@ status assemble_train_check(const run_config *r, const decoder_spec *spec)
     TRY(experts_tp_check(r, spec));
     TRY(capacity_check(r));
     TRY(muon_check(r));
-    TRY(experts_apart_check(r));
-    return r->determinism.mode == RUN_STRICT ? experts_order_check(r) : ST_OK;
+    return experts_apart_check(r);
 }
 
 status assemble_layout_check(const run_config *r, const decoder_spec *spec)

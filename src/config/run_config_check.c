@@ -435,8 +435,9 @@ static void check_gpu(checker *k)
                  "determinism = strict cannot be used with kernels.device = cuda, whose products "
                  "have no order of summation that all layouts share; use determinism: fast");
     }
-    if (r->train.precision != RUN_BF16 && r->train.precision != RUN_FP32) {
-        CONFLICT("train.precision", "device cuda trains in bf16 and fp32; set train.precision");
+    if (r->train.precision == RUN_FP16) {
+        CONFLICT("train.precision",
+                 "device cuda trains in bf16, fp8 and fp32; set train.precision");
     }
 }
 

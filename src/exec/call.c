@@ -77,6 +77,26 @@ static bool sums_in_pairs(const plan *p)
     return p->in_pairs || (p->cache_seq == 0 && p->whole_seq % (2 * pieces) == 0);
 }
 
+// Sets the sequences whose rows a kernel finds itself by their counts. Where pieces of sequences
+// are counted apart, these are numbers of pieces; an action on positions has one of them.
+static void sequences_set(const plan *p, const plan_action *action, const op_node *node,
+                          kern_call *call)
+{
+    const op_program *program = binding_of(p, action)->program;
+    call->sequence_begin = action->sequence_begin;
+    call->sequence_count = action->sequence_count < p->micro_batch ? action->sequence_count : 0;
+    if (!op_kind_of(node->code)->finds_rows || node->in[3] == TENSOR_NONE) return;
+    const int64_t ranks = max_i64(node->attrs.ranks, 1);
+    const int64_t pieces = program->tensors[node->in[3]].dims[0].scale / ranks;
+    if (pieces == 1) return;
+    call->sequence_begin *= pieces;
+    call->sequence_count *= pieces;
+    if (action->position_count == 0) return;
+    ASSERT(action->position_count * pieces == p->seq);
+    call->sequence_begin += action->position_begin / action->position_count;
+    call->sequence_count = 1;
+}
+
 void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *base,
                     int64_t step_no, kern_call *call)
 {
@@ -118,8 +138,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->first_sequence = p->first_sequence +
                            (action->microbatch > 0 ? action->microbatch * p->micro_batch : 0) +
                            action->sequence_begin;
-    call->sequence_begin = action->sequence_begin;
-    call->sequence_count = action->sequence_count < p->micro_batch ? action->sequence_count : 0;
+    sequences_set(p, action, node, call);
     call->rows_of = action->rows_of;
     call->loss_divisor = p->loss_divisor;
     call->accumulate = action->accumulate;

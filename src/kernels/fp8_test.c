@@ -146,8 +146,10 @@ static void layer_make(arena *a, const backend_run *run, dtype type, bool expert
     l->dy = l->p->d_outputs[0];
     l->dx = l->p->d_inputs[0];
     l->dw = weight_grad(l);
-    kern_interpret_config config = {
-        .program = l->p, .context = &run->context, .loss_divisor = 1.0, .strict = true};
+    kern_interpret_config config = {.program = l->p,
+                                    .context = &run->context,
+                                    .loss_divisor = 1.0,
+                                    .strict = !run->backend->on_gpu};
     config.bound.value[EXTENT_TOKENS] = ROWS;
     config.bound.value[EXTENT_SEQS] = 1;
     must(kern_interpret_create(a, &config, &l->it));
@@ -220,7 +222,6 @@ static void every_backend(void (*check)(const backend_run *, dtype))
     backend_run runs[BACKEND_MAX_RUNS];
     const int count = backend_runs_init(runs, 2);
     for (int i = 0; i < count; i++) {
-        if (runs[i].backend->on_gpu) continue; // kernels/cuda/fp8_test.c
         check(&runs[i], DTYPE_F32);
         check(&runs[i], DTYPE_BF16);
     }
@@ -248,7 +249,6 @@ static void infinities_are_not_hidden(void **state)
     for (int i = 0; i < count; i++) {
         arena *a = NULL;
         linear l = {0};
-        if (runs[i].backend->on_gpu) continue;
         must(arena_create("layer", 0, &a));
         layer_make(a, &runs[i], DTYPE_BF16, false, &l);
         kern_interpret_put(l.it, l.x, 3 * IN + 150, (double)INFINITY);

@@ -160,24 +160,24 @@ static status build_rmsnorm_groups(op_program *p)
     return op_output(p, y);
 }
 
-static status build_turn(op_program *p, int64_t columns, bool interleaved)
+static status build_turn(op_program *p, int64_t columns, int32_t head, bool interleaved)
 {
     tensor_id x, positions, table, y;
     TRY(input(p, "x", columns, &x));
     TRY(batch(p, "positions", &positions));
     TRY(rope_table(p, &table));
-    TRY(op_rope(p, x, positions, table, 2, HEAD_DIM, interleaved, &y));
+    TRY(op_rope(p, x, positions, table, 2, head, interleaved, &y));
     return op_output(p, y);
 }
 
 static status build_rope(op_program *p)
 {
-    return build_turn(p, PAIR, false);
+    return build_turn(p, PAIR, HEAD_DIM, false);
 }
 
 static status build_rope_fused(op_program *p)
 {
-    return build_turn(p, WIDE + 1, true);
+    return build_turn(p, 2 * (HEAD_DIM + 3) + 1, HEAD_DIM + 3, true); // 3 of a head stay
 }
 
 static status attend(op_program *p, const op_attrs *attrs, bool has_documents)
@@ -238,6 +238,7 @@ static status build_scale(op_program *p)
     tensor_id x, y;
     TRY(input(p, "x", DIM, &x));
     TRY(op_scale(p, x, 1.7f, &y));
+    TRY(op_clamp(p, y, 0.8f, &y)); // some are above it
     return op_output(p, y);
 }
 
@@ -681,12 +682,12 @@ static const example examples[] = {
     {"layernorm", build_layernorm},
     {"layernorm with residual", build_layernorm_residual},
     {"rope", build_rope},
-    {"rope, fused and interleaved", build_rope_fused},
+    {"rope of parts of heads, fused and interleaved", build_rope_fused},
     {"attention", build_attention},
     {"attention, groups and window", build_attention_groups_window},
     {"attention, documents and dropout", build_attention_documents_dropout},
     {"attention, capped, with sinks", build_attention_capped_sinks},
-    {"scale", build_scale},
+    {"scale and clamp", build_scale},
     {"swiglu", build_swiglu},
     {"geglu by tanh", build_geglu_tanh},
     {"geglu by erf", build_geglu_erf},

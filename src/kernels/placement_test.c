@@ -101,6 +101,7 @@ static bool can_cut(const kern_call *c, bool is_input, int operand, const kern_t
         const int64_t norm_dim = c->in[c->code == OP_RMSNORM ? 1 : 3].dims[0];
         const bool is_statistic = t->type == DTYPE_F64 && t->dims[1] * norm_dim == c->in[0].dims[1];
         unit = is_statistic && t->dims[1] != c->in[0].dims[1] ? 1 : norm_dim;
+        if (c->piece.whole_columns > 0) unit = 1; // sums of rows are given
     }
     if (dim == 0) unit = blocks_of(c, is_input, operand);
     return halves(part, unit) && halves(t->dims[dim], 1);

@@ -118,6 +118,7 @@ typedef struct decoder_spec {
     model_position position;
     model_rope rope;
     double rope_local_theta; // of layers with a window, which extend no context; 0: as all layers
+    double rotary_share; // of the columns of each head, from the first on, positions turn; 0: all
     bool rope_interleaved;
     bool tied;
     bool qkv_bias, out_bias, mlp_bias, norm_bias, qk_norm;
@@ -126,7 +127,9 @@ typedef struct decoder_spec {
     double attention_scalar; // scores are divided by its root; 0: head_dim
     // x becomes cap * tanh(x / cap), of attention's scores and of logits; 0: none
     float attention_cap, logit_cap;
-    float embed_scale;      // factor of the embedding; 0: none
+    float idle_cap;    // a cap of scores in the files of models whose reference does not apply it
+    float qkv_clip;    // queries, keys and values are held within -qkv_clip .. qkv_clip; 0: none
+    float embed_scale; // factor of the embedding; 0: none
     const int32_t *windows; // [layers] attention window of each layer, 0: none. NULL: none anywhere
     float dropout_embedding, dropout_attention, dropout_residual;
     float init_std;
@@ -143,7 +146,8 @@ typedef struct decoder_spec {
 // Returns the columns of a head that rotary positions turn.
 static inline int64_t model_rope_dim(const decoder_spec *s)
 {
-    return s->latent.kv_rank > 0 ? s->latent.rope_dim : s->head_dim;
+    if (s->latent.kv_rank > 0) return s->latent.rope_dim;
+    return s->rotary_share > 0.0 ? (int64_t)((double)s->head_dim * s->rotary_share) : s->head_dim;
 }
 
 // Returns the width of the shared experts together.

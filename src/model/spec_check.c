@@ -96,6 +96,27 @@ static status experts_check(const model_arch *arch, const decoder_spec *s)
     return fail(ST_MODEL, "the model is of type %s, which cannot have %s", arch->name, what);
 }
 
+// Returns the numbers that the architecture's config.json has no key for; NULL: none.
+static const char *number_refused(const arch_keys *k, const decoder_spec *s)
+{
+    const struct {
+        bool is_set;
+        const char *key, *what;
+    } rows[] = {
+        {s->attention_scalar > 0.0, k->attention_scalar, "another scale of its scores"},
+        {s->attention_cap > 0.0f, k->attention_cap, "capped scores"},
+        {s->logit_cap > 0.0f, k->logit_cap, "capped logits"},
+        {s->idle_cap > 0.0f, k->idle_cap, "capped scores"},
+        {s->qkv_clip > 0.0f, k->clip, "bounds of queries, keys and values"},
+        {s->rotary_share > 0.0, k->rotary, "positions that rotate a part of each head"},
+        {s->rope_local_theta > 0.0, k->rope_local_theta, "two rotary bases"},
+    };
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        if (rows[i].is_set && rows[i].key == NULL) return rows[i].what;
+    }
+    return NULL;
+}
+
 // Refuses features that the architecture's config.json cannot express.
 static status arch_check(const decoder_spec *s)
 {
@@ -117,11 +138,6 @@ static status arch_check(const decoder_spec *s)
              s->qk_norm_whole != arch->qk_norm_whole,
          "other norms"},
         {(s->embed_scale > 0.0f) != arch->embed_scaled, "another scale of its embedding"},
-        {s->attention_scalar > 0.0 && arch->keys->attention_scalar == NULL,
-         "another scale of its scores"},
-        {s->attention_cap > 0.0f && arch->keys->attention_cap == NULL, "capped scores"},
-        {s->logit_cap > 0.0f && arch->keys->logit_cap == NULL, "capped logits"},
-        {s->rope_local_theta > 0.0 && arch->keys->rope_local_theta == NULL, "two rotary bases"},
         {arch->attention_bias == ARCH_BIAS_NEVER && (s->qkv_bias || s->out_bias),
          "biases in its attention"},
         {arch->attention_bias == ARCH_BIAS_KEY && s->qkv_bias != s->out_bias,
@@ -149,7 +165,9 @@ static status arch_check(const decoder_spec *s)
                         rules[i].what);
         }
     }
-    return experts_check(arch, s);
+    const char *number = number_refused(arch->keys, s);
+    if (number == NULL) return experts_check(arch, s);
+    return fail(ST_MODEL, "the model is of type %s, which cannot have %s", arch->name, number);
 }
 
 static status windows_check(const decoder_spec *s)

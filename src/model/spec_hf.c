@@ -77,7 +77,12 @@ static bool is_key(const model_arch *arch, const char *name)
 {
     // Quantized weights of such models are dequantized, or refused by their types.
     if (arch->quantized && strcmp(name, "quantization_config") == 0) return true;
-    return is_same(arch->keys->attention_cap, name) || is_same(arch->keys->logit_cap, name);
+    const arch_keys *k = arch->keys;
+    const char *const read[] = {k->attention_cap, k->logit_cap, k->idle_cap, k->clip, k->rotary};
+    for (int64_t i = 0; i < COUNT_OF(read); i++) {
+        if (is_same(read[i], name)) return true;
+    }
+    return false;
 }
 
 // Options that change the mathematics, with the only supported value of each.
@@ -388,6 +393,8 @@ static status scales_read(const model_reader *r, decoder_spec *s)
     TRY(gate_read(r, s));
     TRY(cap_read(r, k->attention_cap, r->arch->attention_cap, &s->attention_cap));
     TRY(cap_read(r, k->logit_cap, r->arch->logit_cap, &s->logit_cap));
+    TRY(cap_read(r, k->idle_cap, 0.0, &s->idle_cap));
+    TRY(cap_read(r, k->clip, 0.0, &s->qkv_clip));
     if (k->attention_scalar == NULL) return ST_OK;
     const double_limits limits = {1e-6, 1e9};
     return model_read_real(r, r->root, k->attention_scalar, limits, r->arch->attention_scalar,
@@ -397,20 +404,23 @@ static status scales_read(const model_reader *r, decoder_spec *s)
 static status heads_read(const model_reader *r, decoder_spec *s)
 {
     const arch_keys *k = r->arch->keys;
+    const double otherwise = r->arch->rotary_share > 0.0 ? r->arch->rotary_share : 1.0;
     double share = 1.0;
     if (k->qk_norm != NULL) {
         TRY(model_read_bool(r, r->root, k->qk_norm, r->arch->qk_norm, &s->qk_norm));
     }
     if (k->rotary == NULL) return ST_OK;
-    const json *rope = json_get(r->root, "rope_parameters"); // of newer files, and counts
+    const json *rope = model_rope_options(r); // of newer files, and counts
     const bool is_there = json_kind_of(rope) == JSON_MAP && json_get(rope, k->rotary) != NULL;
-    TRY(model_read_real(r, is_there ? rope : r->root, k->rotary, (double_limits){0.0, 1.0}, 0.5,
-                        &share));
-    if (share == 1.0) return ST_OK;
-    return fail(ST_UNSUPPORTED,
-                "%s: \"%s\" = %g: models whose positions turn a part of each head are not "
-                "supported yet, only 1",
-                r->file, k->rotary, share);
+    TRY(model_read_real(r, is_there ? rope : r->root, k->rotary, (double_limits){0.0, 1.0},
+                        otherwise, &share));
+    s->rotary_share = share < 1.0 ? share : 0.0;
+    if (share > 0.0 && model_rope_dim(s) > 0 && model_rope_dim(s) % 2 == 0) return ST_OK;
+    return fail(ST_MODEL,
+                "%s: \"%s\" = %g: positions turn %lld of %lld columns of a head, expected a "
+                "number above 0 that can be divided by 2",
+                r->file, k->rotary, share, (long long)((double)s->head_dim * share),
+                (long long)s->head_dim);
 }
 
 static status biases_read(const model_reader *r, decoder_spec *s)

@@ -41,7 +41,7 @@ static status factors_read(const model_reader *r, const json *map, const char *k
     const json *list = json_get(map, key);
     if (json_kind_of(list) != JSON_LIST || json_count(list) != count) {
         char expected[64];
-        snprintf(expected, sizeof(expected), "a list of head_dim / 2 = %lld numbers",
+        snprintf(expected, sizeof(expected), "a list of %lld numbers, one for each pair",
                  (long long)count);
         return model_read_wrong(r, key, list, expected);
     }
@@ -113,13 +113,19 @@ static status local_read(const model_reader *r, const json *map, decoder_spec *s
                            &s->rope_local_theta);
 }
 
+const json *model_rope_options(const model_reader *r)
+{
+    const json *scaling = json_get(r->root, "rope_scaling");
+    return model_read_given(scaling) ? scaling : json_get(r->root, "rope_parameters");
+}
+
 status model_rope_read(const model_reader *r, decoder_spec *s)
 {
     s->rope = model_rope_default();
     if (s->position != MODEL_POSITION_ROPE) return ST_OK;
     const char *key =
         model_read_given(json_get(r->root, "rope_scaling")) ? "rope_scaling" : "rope_parameters";
-    const json *map = json_get(r->root, key);
+    const json *map = model_rope_options(r);
     if (model_read_given(map) && json_kind_of(map) != JSON_MAP)
         return model_read_wrong(r, key, map, "a map or null");
     if (r->arch->keys->rope_local_theta != NULL) {

@@ -151,6 +151,8 @@ static status scales_add(const model_arch *arch, const decoder_spec *s, text *t)
     char buffer[40];
     TRY(add_cap(t, k->attention_cap, s->attention_cap));
     TRY(add_cap(t, k->logit_cap, s->logit_cap));
+    TRY(add_cap(t, k->idle_cap, s->idle_cap));
+    TRY(add_cap(t, k->clip, s->qkv_clip));
     if (k->attention_scalar == NULL) return ST_OK;
     // Transformers expects a whole number where it is one.
     if (s->attention_scalar == floor(s->attention_scalar)) {
@@ -167,7 +169,11 @@ static status options_add(const model_arch *arch, const decoder_spec *s, text *t
     if (arch->attention_bias == ARCH_BIAS_KEY) TRY(add_bool(t, "attention_bias", s->qkv_bias));
     if (k->input_bias != NULL) TRY(add_bool(t, k->input_bias, s->qkv_bias));
     if (k->qk_norm != NULL) TRY(add_bool(t, k->qk_norm, s->qk_norm));
-    if (k->rotary != NULL) TRY(add_float(t, k->rotary, 1.0f));
+    if (k->rotary != NULL && (s->rotary_share > 0.0 || arch->rotary_share > 0.0)) {
+        char buffer[40];
+        const double share = s->rotary_share > 0.0 ? s->rotary_share : 1.0;
+        TRY(text_add(t, ",\n  \"%s\": %s", k->rotary, number(share, false, buffer)));
+    }
     if (arch->mlp_bias == ARCH_BIAS_KEY) TRY(add_bool(t, "mlp_bias", s->mlp_bias));
     TRY(add_float(t, k->dropout_attention, s->dropout_attention));
     TRY(add_float(t, k->dropout_residual, s->dropout_residual));

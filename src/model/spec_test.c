@@ -66,7 +66,8 @@ static void assert_equal(const decoder_spec *a, const decoder_spec *b)
     assert_int_equal(a->qk_norm_whole, b->qk_norm_whole);
     assert_true(a->attention_cap == b->attention_cap && a->logit_cap == b->logit_cap);
     assert_true(a->attention_scalar == b->attention_scalar && a->embed_scale == b->embed_scale);
-    assert_true(a->rope_local_theta == b->rope_local_theta);
+    assert_true(a->rope_local_theta == b->rope_local_theta && a->rotary_share == b->rotary_share);
+    assert_true(a->idle_cap == b->idle_cap && a->qkv_clip == b->qkv_clip);
     assert_memory_equal(&a->latent, &b->latent, sizeof(a->latent));
     assert_int_equal(a->rope_interleaved, b->rope_interleaved);
     assert_memory_equal(&a->ends, &b->ends, sizeof(a->ends));
@@ -85,7 +86,7 @@ static void assert_equal(const decoder_spec *a, const decoder_spec *b)
     assert_true(same(p->beta_fast, q->beta_fast) && same(p->beta_slow, q->beta_slow));
     assert_true(same(p->attention_factor, q->attention_factor) && same(p->mscale, q->mscale));
     assert_true(same(p->mscale_all_dim, q->mscale_all_dim));
-    for (int64_t i = 0; p->kind == MODEL_ROPE_LONGROPE && i < a->head_dim / 2; i++) {
+    for (int64_t i = 0; p->kind == MODEL_ROPE_LONGROPE && i < model_rope_dim(a) / 2; i++) {
         assert_true(p->short_factor[i] == q->short_factor[i]);
         assert_true(p->long_factor[i] == q->long_factor[i]);
     }
@@ -155,6 +156,23 @@ static void both_spellings(void **state)
     "{\"model_type\": \"mistral\", \"vocab_size\": 257, \"num_hidden_layers\": 4,"            \
     "\"max_position_embeddings\": 64, \"num_attention_heads\": 8, \"intermediate_size\": 96," \
     "\"hidden_size\": 64" more "}"
+#define PHI3(more)                                                                            \
+    "{\"model_type\": \"phi3\", \"vocab_size\": 257, \"num_hidden_layers\": 2,"               \
+    "\"max_position_embeddings\": 64, \"num_attention_heads\": 4, \"intermediate_size\": 96," \
+    "\"hidden_size\": 64, \"pad_token_id\": null" more "}"
+#define OLMOE(more)                                                                           \
+    "{\"model_type\": \"olmoe\", \"vocab_size\": 257, \"num_hidden_layers\": 2,"              \
+    "\"max_position_embeddings\": 64, \"num_attention_heads\": 4, \"intermediate_size\": 24," \
+    "\"num_experts\": 4, \"num_experts_per_tok\": 2, \"hidden_size\": 48" more "}"
+#define GEMMA3(more)                                                                          \
+    "{\"model_type\": \"gemma3_text\", \"vocab_size\": 257, \"num_hidden_layers\": 2,"        \
+    "\"max_position_embeddings\": 64, \"num_attention_heads\": 4, \"intermediate_size\": 96," \
+    "\"head_dim\": 12, \"hidden_size\": 48" more "}"
+#define GLM4(more)                                                                                \
+    "{\"model_type\": \"glm4_moe\", \"vocab_size\": 257, \"num_hidden_layers\": 2,"               \
+    "\"max_position_embeddings\": 64, \"num_attention_heads\": 4, \"intermediate_size\": 96,"     \
+    "\"head_dim\": 16, \"hidden_size\": 48, \"num_key_value_heads\": 4, \"n_routed_experts\": 4," \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, \"n_shared_experts\": 1" more "}"
 #define GPT2(more)                                                                         \
     "{\"model_type\": \"gpt2\", \"vocab_size\": 257, \"n_layer\": 4, \"n_positions\": 64," \
     "\"n_head\": 4, \"n_embd\": 48" more "}"
@@ -263,6 +281,40 @@ static void rope_options(void **state)
     arena_destroy(a);
 }
 
+// Positions turn the first columns of each head; the share has two places in a file.
+static void parts_of_heads(void **state)
+{
+    (void)state;
+    arena *a = arena_make();
+    decoder_spec s = read_one(a, PHI3(""));
+    assert_int_equal(model_rope_dim(&s), 16);
+    s = read_one(a, PHI3(", \"partial_rotary_factor\": 0.75, \"rope_scaling\": {"
+                         "\"type\": \"longrope\", \"short_factor\": [1, 1, 1, 1, 1, 2],"
+                         "\"long_factor\": [1, 2, 3, 4, 5, 6]}"));
+    assert_int_equal(model_rope_dim(&s), 12);
+    s = read_one(a, PHI3(", \"rope_parameters\": {\"rope_type\": \"default\","
+                         "\"partial_rotary_factor\": 0.3}")); // 4.8 of 16
+    assert_int_equal(model_rope_dim(&s), 4);
+    s = read_one(a, GLM4(""));
+    assert_int_equal(model_rope_dim(&s), 8);
+    s = read_one(a, GLM4(", \"partial_rotary_factor\": 1.0"));
+    assert_int_equal(model_rope_dim(&s), 16);
+    arena_destroy(a);
+}
+
+static void bounds_of_numbers(void **state)
+{
+    (void)state;
+    arena *a = arena_make();
+    decoder_spec s = read_one(a, OLMOE(", \"clip_qkv\": 0.1"));
+    assert_true(s.qkv_clip == 0.1f);
+    s = read_one(a, OLMOE(", \"clip_qkv\": null"));
+    assert_true(s.qkv_clip == 0.0f);
+    s = read_one(a, GEMMA3(", \"attn_logit_softcapping\": 50.0, \"final_logit_softcapping\": 30"));
+    assert_true(s.idle_cap == 50.0f && s.attention_cap == 0.0f && s.logit_cap == 30.0f);
+    arena_destroy(a);
+}
+
 // ---- what is refused ----------------------------------------------------------------------------
 
 static const struct {
@@ -318,11 +370,19 @@ static const struct {
     {LLAMA(", \"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4,"
            "\"high_freq_factor\": 4}"),
      "must be above"},
-    {LLAMA(", \"rope_scaling\": {\"type\": \"longrope\"}"), "a list of head_dim / 2 = 6"},
+    {LLAMA(", \"rope_scaling\": {\"type\": \"longrope\"}"), "a list of 6 numbers"},
     {LLAMA(", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 1, 1, 0, 1, 1]}"),
      "numbers above 0"},
     {LLAMA(", \"rope_parameters\": {\"full_attention\": {}}"), "one set of options"},
     {LLAMA(", \"rope_parameters\": {\"partial_rotary_factor\": 0.25}"), "expected 1"},
+    {PHI3(", \"partial_rotary_factor\": 0"), "positions turn 0 of 16 columns of a head"},
+    {PHI3(", \"partial_rotary_factor\": 0.35"), "positions turn 5 of 16 columns"},
+    {GLM4(", \"partial_rotary_factor\": 1.5"), "expected a number from 0 to 1"},
+    {GLM4(", \"partial_rotary_factor\": \"half\""), "\"partial_rotary_factor\""},
+    {OLMOE(", \"clip_qkv\": 0"), "a number above 0, or null"},
+    {OLMOE(", \"clip_qkv\": \"8\""), "\"clip_qkv\""},
+    {LLAMA(", \"clip_qkv\": 8"), "expected null, the only value"},
+    {GEMMA3(", \"attn_logit_softcapping\": -1"), "\"attn_logit_softcapping\""},
     {LLAMA(", \"layer_types\": [\"sliding_attention\", \"full_attention\","
            "\"full_attention\", \"full_attention\"]"),
      "layer 0 has sliding_attention"},
@@ -615,6 +675,8 @@ int main(void)
         cmocka_unit_test(silence_is_the_default),
         cmocka_unit_test(windows_by_layer),
         cmocka_unit_test(rope_options),
+        cmocka_unit_test(parts_of_heads),
+        cmocka_unit_test(bounds_of_numbers),
         cmocka_unit_test(hostile_files),
         cmocka_unit_test(specs_out_of_their_architecture),
         cmocka_unit_test(presets_have_published_sizes),

@@ -14,11 +14,12 @@ static status rope_infer(op_program *p, op_node *node, uint32_t wanted)
     TRY(op_shapes_constant(node, &shapes, 'C', &columns));
     TRY(op_shapes_constant(node, &shapes, 'D', &dim));
     const op_attrs *a = &node->attrs;
-    if (a->heads <= 0 || a->head_dim != dim || dim % 2 != 0 || a->heads * dim > columns) {
+    const bool fits = a->heads > 0 && (int64_t)a->heads * a->head_dim <= columns;
+    if (!fits || dim > a->head_dim || dim % 2 != 0) {
         return fail(
             ST_MODEL,
             "rope: %d heads of %d in %lld columns with a table of %lld; the table's columns "
-            "are the head size, which is even",
+            "are even and at most the head size",
             (int)a->heads, (int)a->head_dim, (long long)columns, (long long)dim);
     }
     return op_shapes_out(p, node, wanted, &shapes);
@@ -46,8 +47,9 @@ static op_cost rope_cost(const op_program *p, const op_node *node, const extent_
     const op_tensor *table = op_at(p, node->in[2]);
     // At most one row of the table is read per token.
     cost.bytes_read -= op_elements(p, node->in[2], bound) * (double)dtype_bytes(table->type);
-    cost.bytes_read += rows * (double)node->attrs.head_dim * (double)dtype_bytes(table->type);
-    cost.flops = 3.0 * rows * (double)node->attrs.heads * (double)node->attrs.head_dim;
+    const double rotated = op_dim(p, node->in[2], 1, bound);
+    cost.bytes_read += rows * rotated * (double)dtype_bytes(table->type);
+    cost.flops = 3.0 * rows * (double)node->attrs.heads * rotated;
     return cost;
 }
 
@@ -65,8 +67,8 @@ static status rope_gradient(op_program *p, const op_node *node)
 
 static void rope_check(const op_facts *f)
 {
-    ASSERT(f->attrs->head_dim % 2 == 0);
-    ASSERT(op_fact(f, 'D') == f->attrs->head_dim);
+    ASSERT(op_fact(f, 'D') % 2 == 0);
+    ASSERT(op_fact(f, 'D') <= f->attrs->head_dim);
     ASSERT((int64_t)f->attrs->heads * f->attrs->head_dim <= op_fact(f, 'C'));
 }
 

@@ -21,7 +21,14 @@ static status count_rows_infer(op_program *p, op_node *node, uint32_t wanted)
         return fail(ST_MODEL, "count_rows: %d experts on each of %d ranks", (int)a->experts,
                     (int)a->ranks);
     }
-    op_shapes_bind(&shapes, 'Q', extent_make(a->ranks, EXTENT_SEQS));
+    // A given result may have a row for each of several equal pieces of a sequence.
+    const tensor_id given = node->out[0];
+    const int64_t rows = given != TENSOR_NONE ? op_at(p, given)->dims[0].scale : a->ranks;
+    if (rows < a->ranks || rows % a->ranks != 0) {
+        return fail(ST_MODEL, "count_rows: %lld rows of counts for %d ranks", (long long)rows,
+                    (int)a->ranks);
+    }
+    op_shapes_bind(&shapes, 'Q', extent_make(rows, EXTENT_SEQS));
     op_shapes_bind(&shapes, 'L', extent_of(a->experts));
     return op_shapes_out(p, node, wanted, &shapes);
 }

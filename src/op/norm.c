@@ -4,6 +4,9 @@
 //               |      |
 //        delta -'      '--- norm --- y        the gradient that comes back along h (dh) is
 //                                             added to dx, the gradient of both x and delta
+//
+// If ranks share the columns of a row, each computes ROW_DOTS of its own; their sum is an operand
+// of RMSNORM and RMSNORM_DX then.
 #include "op/op_internal.h"
 
 // Binds the groups of columns that are normalized separately: the extent of C / D.
@@ -29,12 +32,25 @@ static status residual_check(const op_node *node, int delta, int h)
     return ST_OK;
 }
 
+// The dots are those of one group, of which the node has at least a part.
+static status dots_check(const op_program *p, const op_node *node, int dots, tensor_id x, int w)
+{
+    const int64_t columns = op_at(p, x)->dims[1].scale;
+    if (node->in[dots] == TENSOR_NONE) return ST_OK;
+    if (op_at(p, node->in[w])->dims[0].scale == columns && node->piece.whole_columns >= columns) {
+        return ST_OK;
+    }
+    return fail(ST_MODEL, "%s: %s are not the sums of %lld columns", op_kind_of(node->code)->name,
+                op_at(p, node->in[dots])->name, (long long)columns);
+}
+
 static status rms_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     TRY(residual_check(node, 2, 2));
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
     TRY(groups_bind(node, &shapes));
+    TRY(dots_check(p, node, 3, node->in[0], 1));
     // With a delta the gradient rule needs h, even if the caller does not want it.
     const uint32_t h = node->in[2] == TENSOR_NONE ? 0u : 1u << 2;
     return op_shapes_out(p, node, (wanted & ~(1u << 2)) | h, &shapes);
@@ -47,6 +63,10 @@ static bool has_groups(const op_program *p, tensor_id r)
 
 static void rms_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
+    if (node->in[3] != TENSOR_NONE) {
+        OP_RULES(rules, count, "0r00:000", "101r:1r1");
+        return;
+    }
     OP_RULES(rules, count, "0r0:000", "1r1:111"); // by rows; by whole groups
     if (!has_groups(p, node->out[1])) *count -= 1;
 }
@@ -109,10 +129,10 @@ static void rms_check(const op_facts *f)
 const op_kind op_row_rmsnorm = {
     .code = OP_RMSNORM,
     .name = "rmsnorm",
-    .in = "fNC fD fNC",
+    .in = "fNC fD fNC sNG",
     .out = "fNC sNG fNC",
     .made = "y r h",
-    .optional_in = 1u << 2,
+    .optional_in = 1u << 2 | 1u << 3,
     .optional_out = 1u << 2,
     .pointwise = true,
     .composed = true,
@@ -129,11 +149,16 @@ static status rms_dx_infer(op_program *p, op_node *node, uint32_t wanted)
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
     TRY(groups_bind(node, &shapes));
+    TRY(dots_check(p, node, 5, node->in[1], 3));
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void rms_dx_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
+    if (node->in[5] != TENSOR_NONE) {
+        OP_RULES(rules, count, "000r00:0", "11r01r:1");
+        return;
+    }
     OP_RULES(rules, count, "000r0:0", "111r1:1");
     if (!has_groups(p, node->in[2])) *count -= 1;
 }
@@ -146,10 +171,10 @@ static op_cost rms_dx_cost(const op_program *p, const op_node *node, const exten
 const op_kind op_row_rmsnorm_dx = {
     .code = OP_RMSNORM_DX,
     .name = "rmsnorm_dx",
-    .in = "fNC fNC sNG fD fNC",
+    .in = "fNC fNC sNG fD fNC sNG",
     .out = "fNC",
     .made = "dx",
-    .optional_in = 1u << 4,
+    .optional_in = 1u << 4 | 1u << 5,
     .pointwise = true,
     .composed = true,
     .grad_of = GRAD_OF_INPUT,
@@ -177,8 +202,11 @@ static status rms_dw_infer(op_program *p, op_node *node, uint32_t wanted)
 
 static void rms_dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
-    OP_RULES(rules, count, "000:p", "111:p");
-    if (!has_groups(p, node->in[2])) *count -= 1;
+    if (has_groups(p, node->in[2])) {
+        OP_RULES(rules, count, "000:p", "111:p");
+    } else {
+        OP_RULES(rules, count, "000:p", "11r:0");
+    }
 }
 
 static op_cost rms_dw_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -201,6 +229,53 @@ const op_kind op_row_rmsnorm_dw = {
     .place = rms_dw_place,
     .cost = rms_dw_cost,
     .check = rms_check,
+};
+
+// ---- sums along rows ----------------------------------------------------------------------------
+
+static status dots_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    if ((node->in[1] == TENSOR_NONE) != (node->in[2] == TENSOR_NONE)) {
+        return fail(ST_MODEL, "row_dots: a gradient and a weight, or neither");
+    }
+    TRY(op_shapes_in(p, node, &shapes));
+    op_shapes_bind(&shapes, 'U', extent_of(1));
+    return op_shapes_out(p, node, wanted, &shapes);
+}
+
+static void dots_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00r:0", "110:p");
+}
+
+static void dots_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                     op_node *piece)
+{
+    if (rule != 2 || node->piece.shards == 0) return;
+    piece->piece.first_column += op_piece_begin(op_at(p, node->in[0])->dims[1].scale, ways, at);
+}
+
+static op_cost dots_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], node->in[1] == TENSOR_NONE ? 2.0 : 4.0);
+}
+
+const op_kind op_row_row_dots = {
+    .code = OP_ROW_DOTS,
+    .name = "row_dots",
+    .in = "fNC fNC fC",
+    .out = "sNU",
+    .made = "dots",
+    .optional_in = 1u << 1 | 1u << 2,
+    .pointwise = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = dots_infer,
+    .place = dots_place,
+    .cut = dots_cut,
+    .cost = dots_cost,
 };
 
 // ---- LayerNorm ----------------------------------------------------------------------------------

@@ -124,6 +124,7 @@ NODISCARD status op_dequantize(op_program *p, tensor_id q, op_quant kind, int64_
                                tensor_id *w);
 NODISCARD status op_dequantize_again(op_program *p, tensor_id w, tensor_id *out);
 NODISCARD status op_add_bias(op_program *p, tensor_id x, tensor_id bias, tensor_id *y);
+NODISCARD status op_clamp(op_program *p, tensor_id x, float bound, tensor_id *y);
 NODISCARD status op_soft_cap(op_program *p, tensor_id x, float cap, tensor_id *y);
 NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);
 // Like op_swiglu, with GELU by tanh or by erf instead of SiLU.

@@ -26,19 +26,24 @@ extern "C" {
 //   SUM            a [b c d e f g h]                -> y: the tree over shards, ((a + b) + (c + d))
 //                  + ..., in fp32, rounded once: for the terms of one rank; ALL_REDUCE does the
 //                  same between ranks in strict order
-//   RMSNORM        x(N,G*D) w(D) [delta]            -> y r(N,G) [h = x + delta]; each of the G
+//   RMSNORM        x(N,G*D) w(D) [delta] [dots(N,1)] -> y r(N,G) [h = x + delta]; each of the G
 //                  groups of D columns of a row is normalized separately (G > 1: QK norm);
-//                  y = h * r * (w + attrs.plus)
-//   RMSNORM_DX     dy h r w [dh]                    -> dx (+ dh, the gradient that reached h past
-//                  the norm)
+//                  y = h * r * (w + attrs.plus). With dots, the columns are a piece of
+//                  piece.whole_columns, whose sums of squares are given
+//   RMSNORM_DX     dy h r w [dh] [dots(N,1)]        -> dx (+ dh, the gradient that reached h past
+//                  the norm). With dots of dy and h, the columns are such a piece
+//   ROW_DOTS       x(N,C) [dy(N,C) w(C)]            -> dots(N,1): the sum of x^2, or of
+//                  dy (w + attrs.plus) x, over the columns; with piece.shards only over those of
+//                  shard piece.first_shard of piece.whole_columns, of which x has C from
+//                  piece.first_column on
 //   RMSNORM_DW     dy h r                           -> += dw(D)
 //   LAYERNORM      x(N,D) w(D) [b(D)] [delta]       -> y mean(N) r(N) [h]
 //   LAYERNORM_DX   dy h mean r w [dh]               -> dx
 //   LAYERNORM_DW   dy h mean r                      -> += dw(D) [+= db(D)]
-//   ROPE           x(N,C) positions(N) table(P,D)   -> y(N,C); the first attrs.heads *
-//                  attrs.head_dim columns are rotated, the others (values) copied; table row: D/2
-//                  cosines, D/2 sines (attention factor included); attrs.inverse: the inverse
-//                  rotation
+//   ROPE           x(N,C) positions(N) table(P,D)   -> y(N,C); of each of the attrs.heads heads of
+//                  attrs.head_dim columns the first D are rotated; the others, and those after the
+//                  heads (values), are copied; table row: D/2 cosines, D/2 sines (attention factor
+//                  included); attrs.inverse: the inverse rotation
 //   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] [sinks(H)]
 //                                                   -> y(N,H*D) lse(N,H)
 //                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v
@@ -68,6 +73,8 @@ extern "C" {
 //                  gradient
 //   SCALE          x                                -> y = attrs.scale * x
 //   SOFT_CAP       x                                -> y = attrs.cap * tanh(x / attrs.cap)
+//   CLAMP          x                                -> y: x within -attrs.cap .. attrs.cap
+//   CLAMP_BWD      x dy                             -> dx: dy where x is within them, else 0
 //   ROW_SQUARES    w(M,K) a(R,K) b(M,R)             -> sq(1,M): the squared length of each row of
 //                  w + attrs.scale b a
 //   MAGNITUDE      x(N,M) m(M) sq(1,M)              -> y(N,M): column j times m[j] / root of sq[j];
@@ -182,7 +189,8 @@ extern "C" {
 //                  the first attrs.limit of an expert, in the order of tokens and their choices
 //   COUNT_ROWS     ids(N,T)                         -> counts(Q,L): rows of each of the L =
 //                  attrs.experts experts of each of attrs.ranks ranks; row r Q' + q: of rank r's
-//                  experts, in sequence q of the Q' of the micro-batch
+//                  experts, in sequence q of the Q' of the micro-batch, or in piece q of their
+//                  equal pieces
 //   PLACE_EXPERTS  ids(N,T) slots(L,E)              -> slots(N,T): the slot of each choice's
 //                  expert; the row of the layer has the slots of the E experts, whole numbers. An
 //                  id below 0 stays
@@ -277,6 +285,7 @@ extern "C" {
     X(RMSNORM, rmsnorm)                   \
     X(RMSNORM_DX, rmsnorm_dx)             \
     X(RMSNORM_DW, rmsnorm_dw)             \
+    X(ROW_DOTS, row_dots)                 \
     X(LAYERNORM, layernorm)               \
     X(LAYERNORM_DX, layernorm_dx)         \
     X(LAYERNORM_DW, layernorm_dw)         \
@@ -301,6 +310,8 @@ extern "C" {
     X(MAGNITUDE_DW, magnitude_dw)         \
     X(DEQUANTIZE, dequantize)             \
     X(SOFT_CAP, soft_cap)                 \
+    X(CLAMP, clamp)                       \
+    X(CLAMP_BWD, clamp_bwd)               \
     X(HEAD_LOSS, head_loss)               \
     X(HEAD_STATS, head_stats)             \
     X(SCORE, score)                       \

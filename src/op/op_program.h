@@ -90,9 +90,9 @@ typedef struct op_piece {
     // ATTENTION, ATTENTION_BWD: rows of a sequence, in multiples of its rows in other operations;
     // 0: 1
     int32_t seq_ways;
-    // Updates, DROPOUT: columns of the whole weight or row (0: not a piece) and the first one of
-    // the piece; for each part its rows in the piece, the row of the whole weight where they begin,
-    // and its rows in the whole. ALL_GATHER of a weight: the same.
+    // Updates, DROPOUT, norms: columns of the whole weight or row (0: not a piece) and the first
+    // one of the piece; for each part its rows in the piece, the row of the whole weight where they
+    // begin, and its rows in the whole. ALL_GATHER of a weight: the same.
     int64_t whole_columns, first_column;
     int32_t part_count;
     int64_t part_rows[4], part_first[4], part_whole[4];
@@ -100,6 +100,23 @@ typedef struct op_piece {
     // in the piece, from row stripe_first of the stripe on. 0: the rows of a part are contiguous.
     int64_t stripe, stripe_own, stripe_first;
 } op_piece;
+
+// Columns of one shard of a row of which a tensor has `columns` (piece.first_column,
+// piece.whole_columns), counted from the tensor's own first one; without shards all of them.
+typedef struct op_columns {
+    int64_t begin, end;
+} op_columns;
+static inline op_columns op_columns_of(const op_piece *piece, int64_t columns)
+{
+    op_columns c = {0, columns};
+    if (piece->shards == 0) return c;
+    const int64_t whole = piece->whole_columns, n = piece->shards, shard = piece->first_shard;
+    c.begin = whole * shard / n - piece->first_column;
+    c.end = whole * (shard + 1) / n - piece->first_column;
+    c.begin = c.begin < 0 ? 0 : c.begin < columns ? c.begin : columns;
+    c.end = c.end < c.begin ? c.begin : c.end < columns ? c.end : columns;
+    return c;
+}
 
 // Attributes of an operation. One flat struct for all operations: plain data is easy to print, hash
 // and compare.
@@ -135,8 +152,10 @@ typedef struct op_attrs {
     int32_t load_layers, load_row;
     float bias_rate;
     int32_t skipped; // EMBEDDING, EMBEDDING_DW: 1 + the id whose row gets no gradient; 0: none
-    float cap;  // ATTENTION, HEAD_LOSS, HEAD_STATS, SOFT_CAP: x becomes cap tanh(x / cap); 0: none
-    bool sinks; // ATTENTION_BWD: lse counts a sink
+    // ATTENTION, HEAD_LOSS, HEAD_STATS, SOFT_CAP: x becomes cap tanh(x / cap); 0: none. CLAMP: the
+    // bound
+    float cap;
+    bool sinks;    // ATTENTION_BWD: lse counts a sink
     bool in_tiles; // ATTENTION: the sums over keys of one query are those of many
     float beta1, beta2, weight_decay, momentum, lr_scale;
     mesh_axis axis; // of communications

@@ -77,7 +77,11 @@ layout.pp=2 layout.dp=2 layout.ep=2 layout.schedule=zb-v layout.zero=1 moe.rebal
 layout.tp=2 layout.ep=2 layout.dp=2 $whole moe.rebalance=1
 layout.tp=2 layout.ep=4 layout.dp=4 $whole layout.zero=3 moe.rebalance=1
 TABLE
-layouts "determinism.cp_shards=2 layout.cp=2" <<TABLE
+layouts "determinism.cp_shards=2" <<TABLE
+layout.dp=2 layout.ep=2
+layout.dp=2 layout.ep=2 layout.zero=3 train.micro_batch=1
+layout.pp=2 layout.dp=4 layout.ep=4 layout.schedule=zb-h1
+layout.cp=2
 layout.cp=2 layout.dp=2
 layout.cp=2 layout.ep=2
 layout.cp=2 layout.dp=2 layout.ep=2 layout.zero=1
@@ -85,6 +89,11 @@ layout.cp=2 layout.dp=2 layout.ep=4 train.micro_batch=2
 layout.cp=2 layout.dp=2 layout.ep=4 layout.zero=3
 layout.cp=2 layout.pp=2 layout.ep=2 layout.schedule=1f1b
 layout.cp=2 layout.dp=2 layout.ep=2 layout.zero=2 moe.rebalance=1
+TABLE
+layouts "determinism.cp_shards=4" <<TABLE
+layout.cp=2 layout.dp=2 layout.ep=4
+layout.cp=4 layout.dp=2 layout.ep=2 layout.zero=1
+layout.dp=4 layout.ep=4 layout.zero=2 moe.rebalance=1
 TABLE
 # Experts that tp cuts, in sums of two terms.
 layouts "determinism.tp_shards=2 determinism.etp_shards=2" <<TABLE

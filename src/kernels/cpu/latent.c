@@ -48,6 +48,7 @@ static void rotate(const cpu_row_job *job, const kern_tensor *table, int64_t pos
                               .turn = (const float *)table->data + position * table->strides[0],
                               .heads = 1,
                               .dim = table->dims[1],
+                              .head_dim = table->dims[1],
                               .interleaved = job->call->attrs.interleaved,
                               .inverse = back};
     job->vec->rope(&row);

@@ -43,6 +43,12 @@ static float get_stat(const kern_tensor *t, int64_t at)
     return ((const float *)t->data)[at];
 }
 
+// Returns the sum of row i if the columns are a piece of the row, else NULL.
+static const float *dots_of(const kern_tensor *t, int64_t i)
+{
+    return tensor_has(t) ? (const float *)t->data + i * tensor_stride(t) : NULL;
+}
+
 static void rmsnorm_task(void *context, int64_t index, int thread)
 {
     (void)thread;
@@ -58,6 +64,8 @@ static void rmsnorm_task(void *context, int64_t index, int thread)
                 .y = group_of(job, &c->out[0], i, g),
                 .h = group_of(job, &c->out[2], i, g),
                 .dim = job->dim,
+                .whole = c->piece.whole_columns,
+                .dots = dots_of(&c->in[3], i),
                 .eps = c->attrs.eps,
                 .plus = c->attrs.plus,
             };
@@ -90,6 +98,8 @@ static void rmsnorm_dx_task(void *context, int64_t index, int thread)
                 .dh = group_of(job, &c->in[4], i, g),
                 .dx = group_of(job, &c->out[0], i, g),
                 .dim = job->dim,
+                .whole = c->piece.whole_columns,
+                .dots = dots_of(&c->in[5], i),
                 .plus = c->attrs.plus,
                 .r = get_stat(r, i * tensor_stride(r) + g),
             };
@@ -103,6 +113,34 @@ status cpu_rmsnorm_dx(const kern_context *context, const kern_call *call)
     const kern_tensor *dy = &call->in[0];
     const int64_t dim = call->in[3].dims[0];
     return norm_run(context, call, dy->dims[0], dim, dy->dims[1] / dim, rmsnorm_dx_task);
+}
+
+static void row_dots_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const norm_job *job = context;
+    const kern_call *c = job->call;
+    const kern_tensor *dots = &c->out[0];
+    const op_columns columns = op_columns_of(&c->piece, c->in[0].dims[1]);
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        const cpu_span h = cpu_span_offset(tensor_row(&c->in[0], i), columns.begin);
+        cpu_norm_row row = {.h = h,
+                            .w = {.type = h.type},
+                            .dim = columns.end - columns.begin,
+                            .plus = c->attrs.plus};
+        if (tensor_has(&c->in[1])) {
+            row.dy = cpu_span_offset(tensor_row(&c->in[1], i), columns.begin);
+            row.w = cpu_span_offset(tensor_row(&c->in[2], 0), columns.begin);
+        }
+        put_stat(dots, i * tensor_stride(dots), (float)job->vec->row_dot(&row));
+    }
+}
+
+status cpu_row_dots(const kern_context *context, const kern_call *call)
+{
+    const kern_tensor *x = &call->in[0];
+    return norm_run(context, call, x->dims[0], x->dims[1], 1, row_dots_task);
 }
 
 static void layernorm_task(void *context, int64_t index, int thread)

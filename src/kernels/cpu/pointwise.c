@@ -213,14 +213,21 @@ static void rope_task(void *context, int64_t index, int thread)
             .y = tensor_row(y, i),
             .turn = (const float *)table->data + position * table->strides[0],
             .heads = call->attrs.heads,
-            .dim = call->attrs.head_dim,
+            .dim = table->dims[1],
+            .head_dim = call->attrs.head_dim,
             .interleaved = call->attrs.interleaved,
             .inverse = call->attrs.inverse,
         };
         job->vec->rope(&row);
         const cpu_span rest = cpu_span_at(x, i * x->strides[0] + rotated);
         const cpu_span rest_out = cpu_span_at(y, i * y->strides[0] + rotated);
-        if (rest.at != rest_out.at) job->vec->cast(rest_out, rest, piece.columns - rotated);
+        if (rest.at == rest_out.at) continue;
+        job->vec->cast(rest_out, rest, piece.columns - rotated);
+        for (int64_t h = 0; h < row.heads && row.dim < row.head_dim; h++) {
+            const int64_t plain = h * row.head_dim + row.dim;
+            job->vec->cast(cpu_span_offset(row.y, plain), cpu_span_offset(row.x, plain),
+                           row.head_dim - row.dim);
+        }
     }
 }
 

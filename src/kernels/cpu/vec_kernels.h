@@ -43,6 +43,8 @@ typedef struct cpu_norm_row {
     cpu_span x, delta, w, b, y, h; // forward
     cpu_span dy, dh, dx;           // backward, with h and w
     int64_t dim;
+    int64_t whole;     // columns of the row of which this is a piece
+    const float *dots; // the sum over them; NULL: the row is whole
     float eps, plus;
     float mean, r; // forward: results; backward: r is read
 } cpu_norm_row;
@@ -70,8 +72,9 @@ typedef struct cpu_row_sum {
 
 typedef struct cpu_rope_row {
     cpu_span x, y;
-    const float *turn; // dim/2 cosines, dim/2 sines
-    int64_t heads, dim;
+    const float *turn;  // dim/2 cosines, dim/2 sines
+    int64_t heads, dim; // dim: rotated columns of a head
+    int64_t head_dim;   // from one head to the next
     bool interleaved, inverse;
 } cpu_rope_row;
 
@@ -123,6 +126,7 @@ struct cpu_attention_chunk;
     X(void, rope, (const cpu_rope_row *row))                                                       \
     X(void, rmsnorm, (cpu_norm_row * row))                                                         \
     X(void, rmsnorm_dx, (const cpu_norm_row *row))                                                 \
+    X(double, row_dot, (const cpu_norm_row *row))                                                  \
     X(void, layernorm, (cpu_norm_row * row))                                                       \
     X(void, layernorm_dx, (const cpu_norm_row *row))                                               \
     X(void, norm_dw, (const cpu_norm_sum *sum))                                                    \

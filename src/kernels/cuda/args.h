@@ -33,6 +33,8 @@ typedef enum cuda_map_kind {
     CUDA_MAP_ACCUMULATE, // out += in
     CUDA_MAP_SCALE,      // times factor
     CUDA_MAP_SOFT_CAP,   // factor tanh(in / factor)
+    CUDA_MAP_CLAMP,      // within -factor .. factor
+    CUDA_MAP_CLAMP_BWD,  // the second where the first is within them, else 0
     CUDA_MAP_ZERO
 } cuda_map_kind;
 typedef struct cuda_map_args {
@@ -61,17 +63,27 @@ typedef struct cuda_tiles_args {
 // Each of `groups` groups of `dim` columns of a row is normalized by itself.
 typedef struct cuda_norm_args {
     cuda_view x, w, b, delta, y, mean, r, h;
-    int64_t groups, dim;
+    cuda_view dots; // (rows): the sums of squares of rows of `whole` columns; null: of the row
+    int64_t groups, dim, whole;
     float eps, plus;
     int32_t subtracts_mean, unused;
 } cuda_norm_args;
 
 typedef struct cuda_norm_dx_args {
     cuda_view dy, h, r, w, dh, dx;
-    int64_t groups, dim;
+    cuda_view dots; // of u and h
+    int64_t groups, dim, whole;
     float eps, plus;
     int32_t subtracts_mean, unused;
 } cuda_norm_dx_args;
+
+// The sum of x^2, or of dy (w + plus) x, over columns begin to begin + dim - 1.
+typedef struct cuda_dots_args {
+    cuda_view x, dy, w, dots;
+    int64_t begin, dim;
+    float plus;
+    int32_t unused;
+} cuda_dots_args;
 
 typedef enum cuda_column_kind {
     CUDA_COLUMNS_BIAS,      // of dy
@@ -170,6 +182,15 @@ typedef struct cuda_gemm_args {
     int32_t a_along_m, b_along_n, activation, aligned;
 } cuda_gemm_args;
 
+// ---- operands of products in 8 bits (fp8.cu) ----------------------------------------------------
+// Blocks begin anew after each `group` rows.
+typedef enum cuda_fp8_block { CUDA_FP8_ROW, CUDA_FP8_COLUMN, CUDA_FP8_SQUARE } cuda_fp8_block;
+typedef struct cuda_fp8_args {
+    cuda_view in, out;
+    int64_t group;
+    int32_t block, unused;
+} cuda_fp8_args;
+
 // ---- the head (head.cu) -------------------------------------------------------------------------
 // gradient has the bytes of logits, in another type perhaps; missing: only losses. The logits are
 // columns first_column to first_column + columns - 1 of the vocabulary. stats: three numbers of
@@ -223,6 +244,7 @@ typedef struct cuda_sinks_args {
     X(cuda_poison, cuda_view)                        \
     X(cuda_norm, cuda_norm_args)                     \
     X(cuda_norm_dx, cuda_norm_dx_args)               \
+    X(cuda_row_sums, cuda_dots_args)                 \
     X(cuda_column_sums, cuda_column_args)            \
     X(cuda_column_finish, cuda_column_args)          \
     X(cuda_embedding, cuda_embedding_args)           \
@@ -250,6 +272,7 @@ typedef struct cuda_sinks_args {
     X(cuda_gemm_f16_nn, cuda_gemm_args)              \
     X(cuda_gemm_f16_tn, cuda_gemm_args)              \
     X(cuda_gemm_plain, cuda_gemm_args)               \
+    X(cuda_fp8_operand, cuda_fp8_args)               \
     X(cuda_head_rows, cuda_head_args)                \
     X(cuda_head_stats, cuda_head_args)               \
     X(cuda_attention_merge, cuda_merge_args)         \

@@ -27,6 +27,11 @@ const kern_backend kern_backend_cuda = {
             [OP_MUON] = cuda_muon_workspace,
             [OP_MUON_UPDATE] = cuda_muon_update_workspace,
             [OP_ATTENTION_BWD] = cuda_attention_bwd_workspace,
+            [OP_MATMUL] = cuda_fp8_workspace,
+            [OP_MATMUL_DX] = cuda_fp8_workspace,
+            [OP_MATMUL_DW] = cuda_fp8_workspace,
+            [OP_GROUPED_MATMUL] = cuda_fp8_workspace,
+            [OP_GROUPED_MATMUL_DX] = cuda_fp8_workspace,
         },
 };
 

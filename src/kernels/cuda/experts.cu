@@ -236,7 +236,7 @@ DEV_KERNEL(cuda_limit_rows, cuda_counts_args, CUDA_THREADS)
 }
 
 // ---- rows in 8 bits -----------------------------------------------------------------------------
-enum { NARROW_BIAS = 128 };
+enum { NARROW_BIAS = 128, NARROW_MOST = 127 };
 
 // e4m3, to the nearest, ties to even; beyond 448: 448.
 DEV_INLINE uint32_t narrow_e4m3(float x)
@@ -272,12 +272,7 @@ DEV_KERNEL(cuda_narrow_rows, cuda_counts_args, CUDA_THREADS)
         most = fmaxf(most, fabsf(dev_load(&a.in, n, j)));
     }
     most = dev_warp_max(most);
-    int exponent = 0, k = 0;
-    if (most > 0.0f && most < INFINITY) {
-        const float share = frexpf(most, &exponent);
-        k = (share <= 0.875f ? 9 : 8) - exponent;
-        k = k > 127 ? 127 : k < -128 ? -128 : k;
-    }
+    const int k = fp8_exponent(most, FP8_E4M3, NARROW_MOST);
     for (int64_t j = dev_thread() % DEV_WARP; j < a.in.columns; j += DEV_WARP) {
         q[j] = (unsigned char)narrow_e4m3(ldexpf(dev_load(&a.in, n, j), k));
     }

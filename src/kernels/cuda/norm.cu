@@ -68,7 +68,9 @@ DEV_KERNEL(cuda_norm, cuda_norm_args, CUDA_THREADS)
         mean = norm_sum(&a, &p, 0.0f, false) / count;
         mean += norm_sum(&a, &p, mean, false) / count; // the rounding of the first sum
     }
-    const float r = 1.0f / sqrtf(norm_sum(&a, &p, mean, true) / count + a.eps);
+    const float squares = a.dots.data != NULL ? dev_load(&a.dots, p.row, 0) / (float)a.whole
+                                              : norm_sum(&a, &p, mean, true) / count;
+    const float r = 1.0f / sqrtf(squares + a.eps);
     for (int64_t j = norm_first(); j < a.dim; j += NORM_STEP) {
         const int64_t left = a.dim - j;
         norm_h(&a, &p, j, v);
@@ -143,11 +145,15 @@ DEV_KERNEL(cuda_norm_dx, cuda_norm_dx_args, CUDA_THREADS)
     const norm_place p = norm_place_of(a.dx.rows, a.groups, a.dim);
     if (!p.is_there) return;
     const float count = (float)a.dim, mean = a.subtracts_mean ? norm_mean_again(&a, &p) : 0.0f;
-    const norm_sums s = norm_sums_of(&a, &p, mean);
+    const norm_sums none = {0.0f, 0.0f, 0.0f};
+    const norm_sums s = a.dots.data != NULL ? none : norm_sums_of(&a, &p, mean);
     // RMSNorm computes r again: the stored one has too few bits if only eps keeps dx from 0.
-    const float r =
-        a.subtracts_mean ? dev_load(&a.r, 0, p.row) : 1.0f / sqrtf(s.squares / count + a.eps);
-    const float shift = a.subtracts_mean ? s.u / count : 0.0f, pull = r * r * s.dot / count;
+    const bool is_piece = a.dots.data != NULL;
+    const float r = is_piece           ? dev_load(&a.r, p.row, 0)
+                    : a.subtracts_mean ? dev_load(&a.r, 0, p.row)
+                                       : 1.0f / sqrtf(s.squares / count + a.eps);
+    const float mean_dot = is_piece ? dev_load(&a.dots, p.row, 0) / (float)a.whole : s.dot / count;
+    const float shift = a.subtracts_mean ? s.u / count : 0.0f, pull = r * r * mean_dot;
     for (int64_t j = norm_first(); j < a.dim; j += NORM_STEP) {
         const int64_t left = a.dim - j;
         float dy[DEV_VECTOR], h[DEV_VECTOR], w[DEV_VECTOR], past[DEV_VECTOR];
@@ -164,6 +170,29 @@ DEV_KERNEL(cuda_norm_dx, cuda_norm_dx_args, CUDA_THREADS)
         }
         dev_store_some(&a.dx, p.row, p.begin + j, left, dy);
     }
+}
+
+// A warp sums columns of a row.
+DEV_KERNEL(cuda_row_sums, cuda_dots_args, CUDA_THREADS)
+{
+    const norm_place p = norm_place_of(a.x.rows, 1, a.dim);
+    if (!p.is_there) return;
+    float sum = 0.0f, x[DEV_VECTOR], dy[DEV_VECTOR], w[DEV_VECTOR];
+    for (int64_t j = norm_first(); j < a.dim; j += NORM_STEP) {
+        const int64_t left = a.dim - j;
+        dev_load_some(&a.x, p.row, a.begin + j, left, x);
+        if (a.dy.data != NULL) {
+            dev_load_some(&a.dy, p.row, a.begin + j, left, dy);
+            dev_load_some(&a.w, 0, a.begin + j, left, w);
+        }
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) {
+            const float u = a.dy.data != NULL ? dy[i] * (w[i] + a.plus) : x[i];
+            sum += i < left ? u * x[i] : 0.0f;
+        }
+    }
+    sum = dev_warp_sum(sum);
+    if (norm_first() == 0) dev_store(&a.dots, p.row, 0, sum);
 }
 
 // ---- sums over rows -----------------------------------------------------------------------------

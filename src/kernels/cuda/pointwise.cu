@@ -47,6 +47,16 @@ DEV_INLINE void map_vector(const cuda_map_args *a, int64_t row, int64_t column, 
     } else if (a->kind == CUDA_MAP_SCALE) {
         DEV_UNROLL
         for (int i = 0; i < DEV_VECTOR; i++) y[i] *= a->factor;
+    } else if (a->kind == CUDA_MAP_CLAMP) {
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) {
+            const float low = y[i] < -a->factor ? -a->factor : y[i];
+            y[i] = low > a->factor ? a->factor : low;
+        }
+    } else if (a->kind == CUDA_MAP_CLAMP_BWD) {
+        dev_load8(&a->in[1], row, column, x);
+        DEV_UNROLL
+        for (int i = 0; i < DEV_VECTOR; i++) y[i] = fabsf(y[i]) <= a->factor ? x[i] : 0.0f;
     } else if (a->kind == CUDA_MAP_SOFT_CAP) {
         DEV_UNROLL
         for (int i = 0; i < DEV_VECTOR; i++) y[i] = dev_capped(a->factor, y[i]);

@@ -10,18 +10,22 @@ DEV_INLINE void rope_pairs(const cuda_rope_args *a, int64_t n, int64_t position,
     dev_turn t;
     t.table = &a->table;
     t.position = position;
-    t.half = a->head_dim / 2;
+    t.half = a->table.columns / 2;
     t.interleaved = a->interleaved;
     t.inverse = a->inverse;
     turn_copy(&t, &a->x, head * a->head_dim, &a->y, head * a->head_dim, n, i);
 }
 
-// A thread takes eight pairs of a head at a time; after the heads come vectors that are copied.
+// A thread takes eight pairs of a head at a time; then come vectors that are copied: those of heads
+// of which a part is rotated, and those after the heads.
 DEV_KERNEL(cuda_rope, cuda_rope_args, CUDA_THREADS)
 {
-    const int64_t per_head = (a.head_dim / 2 + DEV_VECTOR - 1) / DEV_VECTOR;
+    const int64_t per_head = (a.table.columns / 2 + DEV_VECTOR - 1) / DEV_VECTOR;
+    const int64_t plain = a.head_dim - a.table.columns;
+    const int64_t per_plain = (plain + DEV_VECTOR - 1) / DEV_VECTOR;
     const int64_t rotated = a.heads * a.head_dim, tail = a.x.columns - rotated;
-    const int64_t work = a.heads * per_head + (tail + DEV_VECTOR - 1) / DEV_VECTOR;
+    const int64_t after = a.heads * (per_head + per_plain);
+    const int64_t work = after + (tail + DEV_VECTOR - 1) / DEV_VECTOR;
     for (int64_t n = dev_block(1); n < a.x.rows; n += dev_blocks(1)) {
         const int64_t position = dev_index(&a.positions, n);
         dev_index_check("rope", n, position, a.table.rows);
@@ -33,9 +37,14 @@ DEV_KERNEL(cuda_rope, cuda_rope_args, CUDA_THREADS)
                 continue;
             }
             float x[DEV_VECTOR];
-            const int64_t j = rotated + (k - a.heads * per_head) * DEV_VECTOR;
-            dev_load8(&a.x, n, j, x);
-            dev_store8(&a.y, n, j, x);
+            int64_t j = rotated + (k - after) * DEV_VECTOR, left = a.x.columns - j;
+            if (k < after) {
+                const int64_t at = k - a.heads * per_head, i = at % per_plain * DEV_VECTOR;
+                j = at / per_plain * a.head_dim + a.table.columns + i;
+                left = plain - i;
+            }
+            dev_load_some(&a.x, n, j, left, x);
+            dev_store_some(&a.y, n, j, left, x);
         }
     }
 }

@@ -76,12 +76,15 @@ NODISCARD status cuda_poison_rest(const kern_context *context, const kern_call *
     X(CLAMPED_GATE_BWD, clamped_gate_bwd)   \
     X(SCALE, scale)                         \
     X(SOFT_CAP, soft_cap)                   \
+    X(CLAMP, clamp)                         \
+    X(CLAMP_BWD, clamp_bwd)                 \
     X(UNPACK, unpack)                       \
     X(PACK, pack)                           \
     X(ZIGZAG, zigzag)                       \
     X(RMSNORM, rmsnorm)                     \
     X(RMSNORM_DX, rmsnorm_dx)               \
     X(RMSNORM_DW, rmsnorm_dw)               \
+    X(ROW_DOTS, row_dots)                   \
     X(LAYERNORM, layernorm)                 \
     X(LAYERNORM_DX, layernorm_dx)           \
     X(LAYERNORM_DW, layernorm_dw)           \
@@ -158,6 +161,12 @@ int64_t cuda_route_bwd_workspace(const kern_call *call, int threads);
 int64_t cuda_step_routes_workspace(const kern_call *call, int threads);
 int64_t cuda_muon_workspace(const kern_call *call, int threads);
 int64_t cuda_muon_update_workspace(const kern_call *call, int threads);
+int64_t cuda_fp8_workspace(const kern_call *call, int threads);
+
+// Rounds the operands of a product in 8 bits: *call becomes `rounded`, the same with operands in
+// its workspace.
+NODISCARD status cuda_fp8_operands(const kern_context *context, const kern_call **call,
+                                   kern_call *rounded);
 
 #ifdef __cplusplus
 }

@@ -139,7 +139,9 @@ static status matmul_gelu(const kern_context *context, cuda_gemm_args *args, con
 // y (N, M) = act(x (N, K) w (M, K)^T + bias)
 status cuda_row_matmul(const kern_context *context, const kern_call *c)
 {
+    kern_call rounded;
     TRY(cuda_call_check(context, c));
+    TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_gemm_args args = {.a = cuda_view_of(&c->in[0]),
                            .b = cuda_view_of(&c->in[1]),
                            .bias = cuda_view_of(&c->in[2]),
@@ -152,7 +154,9 @@ status cuda_row_matmul(const kern_context *context, const kern_call *c)
 // dx (N, K) = before + dy (N, M) w (M, K)
 status cuda_row_matmul_dx(const kern_context *context, const kern_call *c)
 {
+    kern_call rounded;
     TRY(cuda_call_check(context, c));
+    TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_gemm_args args = {.a = cuda_view_of(&c->in[0]),
                            .b = cuda_view_of(&c->in[1]),
                            .before = cuda_view_of(&c->in[2]),
@@ -164,8 +168,10 @@ status cuda_row_matmul_dx(const kern_context *context, const kern_call *c)
 // dw (M, K) += dy (N, M)^T x (N, K)
 status cuda_row_matmul_dw(const kern_context *context, const kern_call *c)
 {
+    kern_call rounded;
     TRY(cuda_call_check(context, c));
     TRY(cuda_refuse_strict(c));
+    TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_gemm_args args = {.a = cuda_view_of(&c->in[0]),
                            .b = cuda_view_of(&c->in[1]),
                            .c = cuda_view_of(&c->out[0]),

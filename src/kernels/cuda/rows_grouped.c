@@ -50,7 +50,9 @@ static status grouped_run(const kern_context *context, cuda_grouped_args *args, 
 // y = x w^T, each row with the matrix of its expert
 status cuda_row_grouped_matmul(const kern_context *context, const kern_call *c)
 {
+    kern_call rounded;
     TRY(cuda_call_check(context, c));
+    TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_grouped_args args = {.product = {.a = cuda_view_of(&c->in[0]),
                                           .b = cuda_view_of(&c->in[1]),
                                           .c = cuda_view_of(&c->out[0])}};
@@ -66,7 +68,9 @@ status cuda_row_grouped_matmul(const kern_context *context, const kern_call *c)
 // dx = before + dy w
 status cuda_row_grouped_matmul_dx(const kern_context *context, const kern_call *c)
 {
+    kern_call rounded;
     TRY(cuda_call_check(context, c));
+    TRY(cuda_fp8_operands(context, &c, &rounded));
     cuda_grouped_args args = {.product = {.a = cuda_view_of(&c->in[0]),
                                           .b = cuda_view_of(&c->in[1]),
                                           .before = cuda_view_of(&c->in[3]),

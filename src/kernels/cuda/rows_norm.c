@@ -18,6 +18,8 @@ status cuda_row_rmsnorm(const kern_context *context, const kern_call *c)
                            .y = cuda_view_of(&c->out[0]),
                            .r = cuda_view_of(&c->out[1]),
                            .h = cuda_view_of(&c->out[2]),
+                           .dots = cuda_view_of(&c->in[3]),
+                           .whole = c->piece.whole_columns,
                            .eps = c->attrs.eps,
                            .plus = c->attrs.plus};
     args.dim = args.w.columns;
@@ -58,6 +60,8 @@ status cuda_row_rmsnorm_dx(const kern_context *context, const kern_call *c)
                               .w = cuda_view_of(&c->in[3]),
                               .dh = cuda_view_of(&c->in[4]),
                               .dx = cuda_view_of(&c->out[0]),
+                              .dots = cuda_view_of(&c->in[5]),
+                              .whole = c->piece.whole_columns,
                               .eps = c->attrs.eps,
                               .plus = c->attrs.plus};
     args.dim = args.w.columns;
@@ -78,6 +82,22 @@ status cuda_row_layernorm_dx(const kern_context *context, const kern_call *c)
                               .subtracts_mean = 1};
     args.dim = args.dx.columns;
     return norm_dx_run(context, &args);
+}
+
+status cuda_row_row_dots(const kern_context *context, const kern_call *c)
+{
+    TRY(cuda_call_check(context, c));
+    const op_columns columns = op_columns_of(&c->piece, c->in[0].dims[1]);
+    cuda_dots_args args = {.x = cuda_view_of(&c->in[0]),
+                           .dy = cuda_view_of(&c->in[1]),
+                           .w = cuda_view_of(&c->in[2]),
+                           .dots = cuda_view_of(&c->out[0]),
+                           .begin = columns.begin,
+                           .dim = columns.end - columns.begin,
+                           .plus = c->attrs.plus};
+    const cuda_shape shape = {.grid = {(args.x.rows + NORM_ROWS - 1) / NORM_ROWS, 1, 1},
+                              .threads = CUDA_THREADS};
+    return cuda_launch_run(context, "cuda_row_sums", &shape, &args, sizeof(args));
 }
 
 // ---- sums over rows -----------------------------------------------------------------------------

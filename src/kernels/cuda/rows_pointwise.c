@@ -104,6 +104,18 @@ status cuda_row_soft_cap(const kern_context *context, const kern_call *call)
     return map_run(context, call, &args, 1);
 }
 
+status cuda_row_clamp(const kern_context *context, const kern_call *call)
+{
+    cuda_map_args args = {.kind = CUDA_MAP_CLAMP, .factor = call->attrs.cap};
+    return map_run(context, call, &args, 1);
+}
+
+status cuda_row_clamp_bwd(const kern_context *context, const kern_call *call)
+{
+    cuda_map_args args = {.kind = CUDA_MAP_CLAMP_BWD, .factor = call->attrs.cap};
+    return map_run(context, call, &args, 2);
+}
+
 // ---- rows that change their places --------------------------------------------------------------
 static status tiles_run(const kern_context *context, const kern_call *call, cuda_tiles_kind kind)
 {

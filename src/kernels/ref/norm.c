@@ -23,14 +23,17 @@ status ref_rmsnorm(const kern_context *context, const kern_call *c)
     const kern_tensor *w = &c->in[1], *delta = &c->in[2];
     const kern_tensor *y = &c->out[0], *r = &c->out[1], *h = &c->out[2];
     const int64_t dim = w->dims[0], groups = y->dims[1] / dim;
+    const bool is_piece = ref_has(&c->in[3]);
+    const double count = (double)(is_piece ? c->piece.whole_columns : dim);
     for (int64_t i = 0; i < y->dims[0]; i++) {
         for (int64_t g = 0; g < groups; g++) {
             double squares = 0.0;
-            for (int64_t j = 0; j < dim; j++) {
+            for (int64_t j = 0; j < dim && !is_piece; j++) {
                 const double v = residual(c, delta, h, i, g * dim + j);
                 squares += v * v;
             }
-            const double scale = 1.0 / sqrt(squares / (double)dim + (double)c->attrs.eps);
+            if (is_piece) squares = ref_get(&c->in[3], i, 0);
+            const double scale = 1.0 / sqrt(squares / count + (double)c->attrs.eps);
             for (int64_t j = 0; j < dim; j++) {
                 const double v = residual(c, delta, h, i, g * dim + j);
                 // h is stored first, because y may overlap x or delta.
@@ -60,16 +63,19 @@ status ref_rmsnorm_dx(const kern_context *context, const kern_call *c)
     const kern_tensor *dy = &c->in[0], *h = &c->in[1], *w = &c->in[3];
     const kern_tensor *dh = &c->in[4], *dx = &c->out[0];
     const int64_t dim = w->dims[0], groups = dx->dims[1] / dim;
+    const bool is_piece = ref_has(&c->in[5]);
+    const double count = (double)(is_piece ? c->piece.whole_columns : dim);
     for (int64_t i = 0; i < dx->dims[0]; i++) {
         for (int64_t g = 0; g < groups; g++) {
-            const double scale = group_scale(c, h, i, g * dim, dim);
-            double dot = 0.0;
-            for (int64_t j = 0; j < dim; j++) {
+            const double scale =
+                is_piece ? ref_get(&c->in[2], i, 0) : group_scale(c, h, i, g * dim, dim);
+            double dot = is_piece ? ref_get(&c->in[5], i, 0) : 0.0;
+            for (int64_t j = 0; j < dim && !is_piece; j++) {
                 const double u =
                     ref_get(dy, i, g * dim + j) * (ref_get(w, 0, j) + (double)c->attrs.plus);
                 dot += u * ref_get(h, i, g * dim + j);
             }
-            const double pull = scale * scale * dot / (double)dim;
+            const double pull = scale * scale * dot / count;
             for (int64_t j = 0; j < dim; j++) {
                 const int64_t at = g * dim + j;
                 const double u = ref_get(dy, i, at) * (ref_get(w, 0, j) + (double)c->attrs.plus);
@@ -77,6 +83,24 @@ status ref_rmsnorm_dx(const kern_context *context, const kern_call *c)
                 ref_put(dx, i, at, scale * (u - ref_get(h, i, at) * pull) + past);
             }
         }
+    }
+    return ST_OK;
+}
+
+status ref_row_dots(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *x = &c->in[0], *dy = &c->in[1], *w = &c->in[2];
+    const op_columns columns = op_columns_of(&c->piece, x->dims[1]);
+    for (int64_t i = 0; i < x->dims[0]; i++) {
+        double dot = 0.0;
+        for (int64_t j = columns.begin; j < columns.end; j++) {
+            const double v = ref_get(x, i, j);
+            const double u =
+                ref_has(dy) ? ref_get(dy, i, j) * (ref_get(w, 0, j) + (double)c->attrs.plus) : v;
+            dot += u * v;
+        }
+        ref_put(&c->out[0], i, 0, dot);
     }
     return ST_OK;
 }

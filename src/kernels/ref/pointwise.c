@@ -184,7 +184,7 @@ status ref_rope(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const kern_tensor *x = &c->in[0], *positions = &c->in[1], *table = &c->in[2], *y = &c->out[0];
-    const int64_t dim = c->attrs.head_dim, half = dim / 2;
+    const int64_t dim = c->attrs.head_dim, half = table->dims[1] / 2;
     for (int64_t n = 0; n < x->dims[0]; n++) {
         const int64_t position = ref_int(positions, n);
         if (position < 0 || position >= table->dims[0]) {
@@ -201,6 +201,9 @@ status ref_rope(const kern_context *context, const kern_call *c)
                 const double xa = ref_get(x, n, a), xb = ref_get(x, n, b);
                 ref_put(y, n, a, xa * cosine - xb * turn);
                 ref_put(y, n, b, xb * cosine + xa * turn);
+            }
+            for (int64_t j = h * dim + 2 * half; j < (h + 1) * dim; j++) {
+                ref_put(y, n, j, ref_get(x, n, j));
             }
         }
         for (int64_t j = c->attrs.heads * dim; j < x->dims[1]; j++) {

@@ -40,8 +40,10 @@ typedef struct arch_keys {
     const char *gate_slope, *gate_limit; // of a clamped gate
     const char *score;                   // kind of the router's scores; NULL: that of the row
     const char *qk_norm;                 // whether heads are normalized; NULL: as the row says
-    const char *rotary; // share of a head that positions turn, of which only 1 is supported
+    const char *rotary;                  // share of a head that positions turn; NULL: all
     const char *attention_scalar, *attention_cap, *logit_cap, *rope_local_theta;
+    const char *idle_cap;   // of attention's scores, which transformers reads and does not apply
+    const char *clip;       // bound of queries, keys and values
     const char *input_bias; // of ARCH_BIAS_INPUT_KEY
 } arch_keys;
 extern const arch_keys arch_keys_llama; // shared by all architectures like Llama
@@ -101,6 +103,7 @@ typedef struct model_arch {
     int64_t window;       // 0: none
     int64_t window_every; // of ARCH_WINDOWS_PATTERN
     double rope_theta;    // 0: 10000
+    double rotary_share;  // where keys.rotary is absent; 0: 1
     double rope_local_theta, attention_scalar, attention_cap, logit_cap;
     int64_t original_context; // 0: the context
     const char *activation;

@@ -1,7 +1,8 @@
 // Gemma 2 and 3, the models of text: norms around attention and MLP that multiply by 1 + weight, an
 // embedding times the root of its width, a GELU gate, layers with windows between full ones. Gemma
 // 2 has soft caps on scores and logits; Gemma 3 has a QK norm and another rotary base where layers
-// have windows. Sources: Gemma team 2024, arXiv:2408.00118; 2025, arXiv:2503.19786.
+// have windows. transformers has a key for a soft cap on Gemma 3's scores and does not apply it;
+// published models have none. Sources: Gemma team 2024, arXiv:2408.00118; 2025, arXiv:2503.19786.
 #include "model/arch/arch.h"
 
 static const arch_keys keys = {
@@ -33,6 +34,7 @@ static const arch_keys keys3 = {
     .dropout_attention = "attention_dropout",
     .attention_scalar = "query_pre_attn_scalar",
     .logit_cap = "final_logit_softcapping",
+    .idle_cap = "attn_logit_softcapping",
     .rope_local_theta = "rope_local_base_freq",
 };
 

@@ -4,7 +4,7 @@
 //
 // Models that are given by sizes and have a part of this, such as a bias that balances experts, are
 // of this type. Softmax scores, which the type lacks elsewhere, have a key of their own here.
-// Published models turn a part of each head only, which is not supported yet.
+// Positions turn half of each head, unless config.json says otherwise.
 #include "model/arch/arch.h"
 
 static const arch_keys keys = {
@@ -66,6 +66,7 @@ const model_arch model_arch_glm4_moe = {
     .top_groups = 1,
     .dense_first = 1,
     .router_scale = 1.0,
+    .rotary_share = 0.5,
     .kv_heads = 8,
     .head_dim = 128,
     .activation = "silu",

@@ -15,6 +15,7 @@ static const arch_keys keys = {
     .experts = "num_experts",
     .experts_per_token = "num_experts_per_tok",
     .weights_sum = "norm_topk_prob",
+    .clip = "clip_qkv",
 };
 
 static const arch_tensor experts[] = {

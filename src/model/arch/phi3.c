@@ -1,5 +1,6 @@
 // Phi-3: Llama whose files fuse the projections of queries, keys and values, and those of gate and
-// up; long contexts by LongRoPE. Source: Abdin et al. 2024, arXiv:2404.14219.
+// up; long contexts by LongRoPE. Phi-4-mini is of this type, and its positions turn three quarters
+// of each head. Sources: Abdin et al. 2024, arXiv:2404.14219; Microsoft 2025, arXiv:2503.01743.
 #include "model/arch/arch.h"
 
 static const arch_keys keys = {
@@ -14,6 +15,7 @@ static const arch_keys keys = {
     .dropout_attention = "attention_dropout",
     .dropout_residual = "resid_pdrop",
     .dropout_embedding = "embd_pdrop",
+    .rotary = "partial_rotary_factor",
 };
 
 static const arch_tensor tensors[] = {

@@ -52,8 +52,8 @@ static status rotate(block_context *c, heads *h)
     const char *name = is_local ? "rope_local" : "rope";
     TRY(block_batch(c, "positions", extent_tokens(1), DTYPE_I32, &positions));
     TRY(op_tensor_make(c->p, name, ROLE_CONSTANT, DTYPE_F32, 2, extent_of(c->options->seq),
-                       extent_of(s->head_dim), &table));
-    if (!s->qk_norm) {
+                       extent_of(model_rope_dim(s)), &table));
+    if (!s->qk_norm && s->qkv_clip == 0.0f) {
         TRY(op_rope(c->p, h->qkv, positions, table, q_heads + kv_heads, size, s->rope_interleaved,
                     &h->qkv));
         return views_make(c, h);
@@ -67,10 +67,25 @@ static status qk_norm(block_context *c, heads *h)
     const decoder_spec *s = c->spec;
     tensor_id wq = TENSOR_NONE, wk = TENSOR_NONE, same = TENSOR_NONE;
     TRY(views_make(c, h));
-    TRY(block_gain(c, "attn.q_norm", s->qk_norm_whole ? h->q_dim : s->head_dim, &wq));
-    TRY(block_gain(c, "attn.k_norm", s->qk_norm_whole ? h->kv_dim : s->head_dim, &wk));
+    if (s->qk_norm_whole) { // cut as the heads are
+        TRY(block_gain_of_heads(c, "attn.q_norm", h->q_dim, s->heads, &wq));
+        TRY(block_gain_of_heads(c, "attn.k_norm", h->kv_dim, s->kv_heads, &wk));
+    } else {
+        TRY(block_gain(c, "attn.q_norm", s->head_dim, &wq));
+        TRY(block_gain(c, "attn.k_norm", s->head_dim, &wk));
+    }
     TRY(op_rmsnorm(c->p, h->q, wq, TENSOR_NONE, s->norm_eps, block_plus(c), &h->q, &same));
     return op_rmsnorm(c->p, h->k, wk, TENSOR_NONE, s->norm_eps, block_plus(c), &h->k, &same);
+}
+
+// Holds the three within the bound, each by itself: q and k may be no views of one tensor any more.
+static status clip(block_context *c, heads *h)
+{
+    const float bound = c->spec->qkv_clip;
+    if (!c->spec->qk_norm) TRY(views_make(c, h));
+    TRY(op_clamp(c->p, h->q, bound, &h->q));
+    TRY(op_clamp(c->p, h->k, bound, &h->k));
+    return op_clamp(c->p, h->v, bound, &h->v);
 }
 
 // Appends keys and values to the cache; attention reads them from there.
@@ -100,9 +115,10 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     tensor_id documents = TENSOR_NONE, lengths = TENSOR_NONE, a = TENSOR_NONE;
     TRY(qkv_make(c, x, &h));
     if (s->qk_norm) TRY(qk_norm(c, &h));
+    if (s->qkv_clip > 0.0f) TRY(clip(c, &h));
     if (s->position == MODEL_POSITION_ROPE) {
         TRY(rotate(c, &h));
-    } else if (!s->qk_norm) {
+    } else if (!s->qk_norm && s->qkv_clip == 0.0f) {
         TRY(views_make(c, &h));
     }
     if (block_is_cached(c)) {

@@ -225,6 +225,18 @@ status block_gain(block_context *c, const char *name, int64_t rows, tensor_id *o
     return block_vector(c, name, rows, init, -1, out);
 }
 
+status block_gain_of_heads(block_context *c, const char *name, int64_t rows, int64_t heads,
+                           tensor_id *out)
+{
+    const weight_init init = c->spec->norm_plus_one ? INIT_ZEROS : INIT_ONES;
+    block_weight w = vector_of(name, rows, init, 0);
+    w.part_count = 1;
+    w.parts[0].name = name;
+    w.parts[0].rows = rows;
+    w.parts[0].heads = heads;
+    return weight_add(c, &w, out);
+}
+
 status block_norm(block_context *c, const char *name, tensor_id x, tensor_id delta, tensor_id *y,
                   tensor_id *h)
 {

@@ -130,6 +130,9 @@ NODISCARD status block_adapter_weight(block_context *c, const block_weight *w, t
 NODISCARD status block_gate(block_context *c, tensor_id h, tensor_id *a);
 // Declares the weight of an RMSNorm, and returns the number that the norm adds to it.
 NODISCARD status block_gain(block_context *c, const char *name, int64_t rows, tensor_id *out);
+// The same of a norm over all heads, which is cut between them.
+NODISCARD status block_gain_of_heads(block_context *c, const char *name, int64_t rows,
+                                     int64_t heads, tensor_id *out);
 float block_plus(const block_context *c);
 // Appends the spec's norm: y = norm(x + delta), h = x + delta; delta TENSOR_NONE: h = x.
 NODISCARD status block_norm(block_context *c, const char *name, tensor_id x, tensor_id delta,

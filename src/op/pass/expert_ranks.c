@@ -38,12 +38,20 @@ static status sent_copy(expert_pass *c, tensor_id t, tensor_id *out)
     return ST_OK;
 }
 
+// Returns how many pieces of a sequence are counted apart: those of its shards (op/zigzag.h), of
+// which each has its own sum. The rows of one shard are summed together, whatever their pieces.
+static int64_t counted_pieces(const expert_pass *c)
+{
+    return c->how.ordered && c->how.cp_own > 1 ? 2 * (int64_t)c->how.cp_own : 1;
+}
+
 static status counts_new(expert_pass *c, const char *name, tensor_id *out)
 {
     char unique[OP_NAME_BYTES];
     op_name_unique(c->p, "", name, unique);
     return op_tensor_make(c->p, unique, ROLE_ACTIVATION, DTYPE_I32, 2,
-                          extent_make(c->how.ways, EXTENT_SEQS), extent_of(c->experts), out);
+                          extent_make(c->how.ways * counted_pieces(c), EXTENT_SEQS),
+                          extent_of(c->experts), out);
 }
 
 static op_node node_of(const expert_pass *c, op_code code)

@@ -45,6 +45,7 @@ typedef enum op_dispatch {
 typedef struct op_expert_cut {
     int32_t ways, at; // this rank's number among those that share the experts; ways 0 is read as 1
     int32_t pieces;   // neighbouring ones that have pieces of the same sequences; 0: 1
+    int32_t cp_own;   // in strict order: shards of a sequence that each rank has; 0: 1
     bool ordered, even;
     op_dispatch dispatch;
     int32_t moves_layers; // decoder layers of the model, if its experts may move; 0: they stay

@@ -379,6 +379,10 @@ static status rule_choose(const partition *c, const op_node *node, op_rule *out,
                     op_at(c->whole, node->in[i])->name);
     }
     *index = 0;
+    if (partition_is_wide_norm(c, node)) {
+        partition_norm_rule(c, node, out);
+        return ST_OK;
+    }
     if (is_norm_of_copies(c, node)) {
         rule_of_copies(c, node, out);
         return ST_OK;
@@ -423,11 +427,9 @@ static cut_parts output_parts(const partition *c, const op_node *node, int o)
     if (t->of != TENSOR_NONE && parts_fit(&c->state[t->of], op_at(c->whole, t->of), columns)) {
         return c->state[t->of].parts;
     }
+    const bool by_rows = node->code == OP_DEQUANTIZE && c->state[node->in[0]].at.dim == 0;
     if (node->code == OP_MATMUL) return c->state[node->in[1]].parts;
-    if (node->code == OP_ROW_SQUARES) return c->state[node->in[0]].parts;
-    if (node->code == OP_DEQUANTIZE && c->state[node->in[0]].at.dim == 0) {
-        return c->state[node->in[0]].parts;
-    }
+    if (node->code == OP_ROW_SQUARES || by_rows) return c->state[node->in[0]].parts;
     if (node->code == OP_GROUPED_MATMUL) { // the weight has the rows of all experts
         cut_parts parts = c->state[node->in[1]].parts;
         for (int i = 0; i < parts.count; i++) parts.size[i] /= node->attrs.experts;
@@ -572,6 +574,7 @@ static status node_push(partition *c, op_list list, const op_node *node)
     if (is_grouped(node->code) && !has_own_rows) local.in[2] = TENSOR_NONE;
     TRY(outputs_set(c, node, &rule));
     if (node->code == OP_ROUTE_BWD) TRY(partition_choices(c, list, node->in[2], 4, &local));
+    if (partition_is_wide_norm(c, node)) return partition_norm(c, list, node, &local);
     if (partition_shares_keys(c, node)) return partition_attention(c, list, node, &local);
     const bool is_sum = rule.out[0].kind == PLACE_PARTIAL &&
                         op_at(c->whole, node->out[0])->role != ROLE_WEIGHT_GRAD;

@@ -1,5 +1,6 @@
 // Shared by the files of the partition: partition.c (models, tensors, rules), partition_sum.c
-// (nodes whose result is a sum over ranks) and partition_heads.c (keys that several ranks have).
+// (nodes whose result is a sum over ranks), partition_heads.c (keys that several ranks have) and
+// partition_norm.c (norms over all heads).
 #ifndef OP_PASS_PARTITION_INTERNAL_H
 #define OP_PASS_PARTITION_INTERNAL_H
 
@@ -133,6 +134,10 @@ bool partition_shares_keys(const partition *c, const op_node *node);
 // `node` is a node of the whole program, `local` the same in local ids with attributes cut.
 NODISCARD status partition_attention(partition *c, op_list list, const op_node *node,
                                      const op_node *local);
+// partition_norm.c: norms over all heads, whose columns and weight are cut by heads.
+bool partition_is_wide_norm(const partition *c, const op_node *node);
+void partition_norm_rule(const partition *c, const op_node *node, op_rule *out);
+NODISCARD status partition_norm(partition *c, op_list list, const op_node *node, op_node *local);
 
 // Logits of which a token is drawn leave the model whole, as the draw has them.
 void partition_outputs_whole(partition *c);

@@ -159,9 +159,10 @@ static status leaf_add(expander *e, const shard_tree *tree, int32_t leaf, layer_
     run.list = OP_BACKWARD_WEIGHT;
     run.buffer = tree->leaf[leaf];
     run.source = -1;
-    if (tree->cp_count == 1 || run.nodes == NODES_EXPERT) return run_add(e, run);
-    zigzag_shard(ways, at, in->p->seq, tree->cp_shards, tree->cp_first + leaf % tree->cp_count,
-                 halves);
+    const int32_t own = tree->cp_shards / ways; // shards of a sequence of a rank
+    if (own <= 1) return run_add(e, run);
+    // Rows of experts may come from another rank, where the pieces of its shards lie like here.
+    zigzag_shard(ways, at, in->p->seq, tree->cp_shards, at * own + leaf % own, halves);
     for (int32_t i = 0; i < 2 * count; i++) {
         run.sequence_begin = begin + i / 2;
         run.sequence_count = 1;
@@ -189,9 +190,10 @@ static status experts_add(expander *e, int32_t layer, int32_t k, layer_run rows,
 {
     const shard_tree *tree = expand_tree(e->out, layer, KIND_EXPERT);
     const int32_t each = tree->cp_count, count = tree->ranks * each;
+    const int32_t own = expand_tree(e->out, layer, KIND_DENSE)->cp_count;
     rows.nodes = NODES_EXPERT;
     for (int32_t i = 0; i < count; i++) {
-        rows.rows_of = i + 1; // ranks are numbered by dp and then by cp, like the leaves
+        rows.rows_of = i / own + 1; // ranks are numbered by dp and then by cp, like the leaves
         TRY(leaf_add(e, tree, shard_of(tree, k, i / each) * each + i % each, rows));
     }
     for (int32_t i = 0; i < count && ends; i++) {

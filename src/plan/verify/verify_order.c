@@ -57,14 +57,15 @@ int32_t verify_cells(const verify_facts *f, int32_t weight)
     return row_cells(f) * term_ranks(f, weight);
 }
 
-// Returns the piece of one cell that an action covers; 0: its rows are not in one cell.
-static int piece_term(const verify_facts *f, const plan_action *action, int32_t own,
+// Returns the piece of one cell that an action covers, of rows of rank `at` of cp; 0: its rows are
+// not in one cell.
+static int piece_term(const verify_facts *f, const plan_action *action, int32_t at, int32_t own,
                       verify_term *out)
 {
-    const int64_t cp = cp_size_of(f), at = f->at.at[AXIS_CP];
+    const int64_t cp = cp_size_of(f);
     for (int32_t k = 0; k < own; k++) {
         zigzag_run runs[2];
-        zigzag_shard(cp, at, f->p->seq, cp * own, at * own + k, runs);
+        zigzag_shard(cp, at, f->p->seq, cp * own, (int64_t)at * own + k, runs);
         for (int i = 0; i < 2; i++) {
             if (runs[i].row != action->position_begin || runs[i].count != action->position_count) {
                 continue;
@@ -97,6 +98,13 @@ static int expert_terms(const verify_facts *f, const plan_action *action, int32_
         plan_own_sequences(&at, p->strict, p->shards, p->sequences, &first, &all);
         first += action->sequence_begin;
         if (action->microbatch > 0) first += action->microbatch * p->micro_batch;
+        if (action->position_count > 0) {
+            const int64_t begin = first * verify_unit(f);
+            out[n] = (verify_term){source, at.at[AXIS_CP] * own, begin, begin};
+            if (parts == 1) n += piece_term(f, action, at.at[AXIS_CP], own, &out[n]);
+            if (n == VERIFY_MAX_TERMS) break;
+            continue;
+        }
         for (int32_t k = 0; k < own && n < VERIFY_MAX_TERMS; k++) {
             out[n++] = (verify_term){source, (at.at[AXIS_CP] * own + k) * parts + part,
                                      first * verify_unit(f), (first + count) * verify_unit(f)};
@@ -123,7 +131,7 @@ int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, in
     const int32_t own = row_cells(f) / cp_size_of(f), first = f->at.at[AXIS_CP] * own;
     if (action->position_count > 0) { // no tp distributes rows here
         out[0] = (verify_term){source, first, begin, begin};
-        return tp == 1 ? piece_term(f, action, own, &out[0]) : 0;
+        return tp == 1 ? piece_term(f, action, f->at.at[AXIS_CP], own, &out[0]) : 0;
     }
     for (int32_t i = 0; i < own; i++) {
         out[i] = (verify_term){source, (first + i) * tp + at, begin, begin + count * unit};

@@ -1,0 +1,93 @@
+// Partition of norms over all heads together (OLMo 2), whose columns and weight are cut by heads.
+// Each rank adds up its own columns of a row, and the ranks add these numbers:
+//
+//   forward    dots = sum of h^2                 ROW_DOTS, ALL_REDUCE       (rows, 1)
+//              y = h r (w + plus)                RMSNORM with dots
+//   backward   dots = sum of dy (w + plus) h     ROW_DOTS, ALL_REDUCE       (rows, 1)
+//              dx = r (u - h r^2 dots / C)       RMSNORM_DX with dots
+//
+// So 4 bytes of a token travel in each direction. The gradient of the weight is cut as the weight
+// is. A head that several ranks have is counted once: each of them adds its share of the columns.
+// In strict order there is a term for each shard of the columns, on one rank too.
+#include "op/pass/partition_internal.h"
+
+static int operand_of(const op_node *node) // h
+{
+    return node->code == OP_RMSNORM ? 0 : 1;
+}
+
+static bool is_cut(const partition *c, tensor_id t, int dim)
+{
+    const placement cut = {.kind = PLACE_SHARD, .dim = (int8_t)dim};
+    return t != TENSOR_NONE && c->state[t].known && placement_equal(c->state[t].at, cut);
+}
+
+bool partition_is_wide_norm(const partition *c, const op_node *node)
+{
+    const bool is_forward = node->code == OP_RMSNORM;
+    if (!is_forward && node->code != OP_RMSNORM_DX && node->code != OP_RMSNORM_DW) return false;
+    if (!is_cut(c, node->in[operand_of(node)], 1)) return false;
+    if (node->code == OP_RMSNORM_DW) return is_cut(c, node->out[0], 0);
+    return is_cut(c, node->in[is_forward ? 1 : 3], 0) &&
+           node->in[is_forward ? 2 : 4] == TENSOR_NONE &&
+           c->state[node->in[operand_of(node)]].parts.count == 1;
+}
+
+// The statistics are the same on all ranks.
+void partition_norm_rule(const partition *c, const op_node *node, op_rule *out)
+{
+    const bool is_weight = node->code == OP_RMSNORM_DW;
+    *out = (op_rule){0}; // replicate
+    for (int i = 0; i < OP_MAX_IN; i++) {
+        if (node->in[i] != TENSOR_NONE) out->in[i] = c->state[node->in[i]].at;
+    }
+    out->out[0] = (placement){.kind = PLACE_SHARD, .dim = is_weight ? 0 : 1};
+}
+
+// Makes *out the sums of all ranks.
+static status dots_push(partition *c, op_list list, const op_node *node, tensor_id *out)
+{
+    const bool is_forward = node->code == OP_RMSNORM;
+    const int32_t count = cut_terms(c->how), first = cut_first(c->how);
+    const tensor_id h = node->in[operand_of(node)];
+    const tensor_id r = is_forward ? node->out[1] : node->in[2];
+    const op_tensor like = *op_at(c->p, r);
+    op_node dots = op_node_of(OP_ROW_DOTS);
+    op_node sum = op_node_of(c->how->ways == 1 ? OP_SUM : OP_ALL_REDUCE);
+    dots.in[0] = h;
+    if (!is_forward) {
+        dots.in[1] = node->in[0];
+        dots.in[2] = node->in[3];
+    }
+    dots.attrs.plus = node->attrs.plus;
+    dots.piece.whole_columns = op_at(c->whole, h)->dims[1].scale;
+    dots.piece.first_column = part_begin(c->how, &c->state[h].parts, 0);
+    dots.piece.shards = cut_shards(c->how);
+    dots.piece.shard_count = 1;
+    for (int32_t k = 0; k < count; k++) {
+        op_node term = dots;
+        term.piece.first_shard = first + k;
+        TRY(partition_make(c, r, "dots", like.type, like.dims[0], like.dims[1], &term.out[0]));
+        TRY(op_append(c->p, list, &term, 0));
+        sum.in[k] = term.out[0];
+    }
+    *out = sum.in[0];
+    if (c->how->ways == 1 && count == 1) return ST_OK;
+    TRY(partition_make(c, r, "dots", like.type, like.dims[0], like.dims[1], out));
+    sum.out[0] = *out;
+    if (c->how->ways > 1) sum.attrs.axis = AXIS_TP;
+    if (c->how->ways > 1 && c->how->ordered) {
+        sum.piece.shards = cut_shards(c->how);
+        sum.piece.first_shard = first;
+    }
+    return op_append(c->p, list, &sum, 0);
+}
+
+status partition_norm(partition *c, op_list list, const op_node *node, op_node *local)
+{
+    if (node->code == OP_RMSNORM_DW) return op_append(c->p, list, local, 0);
+    const bool is_forward = node->code == OP_RMSNORM;
+    local->piece.whole_columns = op_at(c->whole, node->in[operand_of(node)])->dims[1].scale;
+    TRY(dots_push(c, list, node, &local->in[is_forward ? 3 : 5]));
+    return op_append(c->p, list, local, 0);
+}
