@@ -48,6 +48,17 @@ words llama2 llama default True
 words llama3 gpt2 llama-bpe True
 words qwen2 gpt2 qwen2 False
 words bytes gpt2 gpt-2 False
+cp -r "$tokenizers/qwen2" named && mkdir -p named/additional_chat_templates
+printf 'the default' >named/chat_template.jinja
+printf 'of tools' >named/additional_chat_templates/tool_use.jinja
+printf '{"chat_template": [{"name": "default", "template": "no"}, {"name": "tool_use", "template": "no"}, {"name": "rag-2", "template": "of texts"}]}' >named/tokenizer_config.json
+code "a model with named templates" 0 train templates named
+code "templates exported" 0 "$trireme" export templates templates.gguf --format gguf
+code "and read" 0 python3 "$reader" templates.gguf
+says "the default" out '^tokenizer.chat_template the default$'
+says "one of a file" out '^tokenizer.chat_template.tool_use of tools$'
+says "one of tokenizer_config.json" out '^tokenizer.chat_template.rag_2 of texts$'
+says "their names" out "^tokenizer.chat_templates .*'tool_use', 'rag_2'"
 code "a model with unigram" 0 train unigram "$tokenizers/unigram/tokenizer.json"
 code "is refused" 3 "$trireme" export unigram unigram.gguf --format gguf
 says "by its model" err 'which is no BPE'

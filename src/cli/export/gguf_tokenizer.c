@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_MAX_BYTES = 256 << 20, TEMPLATE_MAX_BYTES = 1 << 20 };
+enum { FILE_MAX_BYTES = 256 << 20, TEMPLATE_MAX_BYTES = 1 << 20, TEMPLATES_MAX = 64 };
 // Kinds of tokens, by their numbers in files.
 enum {
     TOKEN_NORMAL = 1,
@@ -41,7 +41,10 @@ typedef struct gguf_words {
     const char **tokens;
     int32_t *kinds;
     float *scores;
-    bool is_llama; // SentencePiece's BPE
+    bool is_llama;                        // SentencePiece's BPE
+    const char *templates[TEMPLATES_MAX]; // names of chat templates other than the default
+    int64_t template_count;
+    bool has_template; // the default
 } gguf_words;
 
 static bool has_type(const json *value, const char *type)
@@ -254,23 +257,121 @@ static status file_read(const export_job *v, const char *name, char **bytes, int
     return host_read_all(v->cli->h, v->cli->a, path, TEMPLATE_MAX_BYTES, bytes, count);
 }
 
-static status template_write(gguf_words *g)
+// ---- chat templates -----------------------------------------------------------------------------
+
+typedef struct gguf_template {
+    const char *name;
+    int64_t length; // of the name
+    const char *bytes;
+    int64_t count;
+} gguf_template;
+
+// As llama.cpp's own converter writes names: other bytes than letters and digits are '_'.
+static status template_name(gguf_words *g, const gguf_template *t, char **out)
+{
+    TRY(arena_format(g->v->cli->a, out, "%.*s", (int)t->length, t->name));
+    for (char *c = *out; *c != '\0'; c++) {
+        const bool is_kept =
+            (*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z');
+        if (!is_kept) *c = '_';
+    }
+    return **out != '\0' ? ST_OK : fail(ST_DATA, "a chat template of the tokenizer has no name");
+}
+
+// is_second: one of that name counts before it.
+static status template_add(gguf_words *g, const gguf_template *t, bool is_second)
 {
     static const char key[] = "tokenizer.chat_template";
+    char *name = NULL, *named = NULL;
+    TRY(template_name(g, t, &name));
+    const bool is_default = strcmp(name, "default") == 0;
+    bool is_there = is_default && g->has_template;
+    for (int64_t i = 0; i < g->template_count; i++) {
+        is_there = is_there || strcmp(g->templates[i], name) == 0;
+    }
+    if (is_there && is_second) return ST_OK;
+    if (is_there) {
+        return fail(ST_UNSUPPORTED, "--format gguf: two chat templates would be called %s", name);
+    }
+    if (is_default) {
+        g->has_template = true;
+        return gguf_key_text(g->w, key, t->bytes, t->count);
+    }
+    if (g->template_count == TEMPLATES_MAX) {
+        return fail(ST_UNSUPPORTED, "--format gguf: more than %d named chat templates",
+                    (int)TEMPLATES_MAX);
+    }
+    g->templates[g->template_count++] = name;
+    TRY(arena_format(g->v->cli->a, &named, "%s.%s", key, name));
+    return gguf_key_text(g->w, named, t->bytes, t->count);
+}
+
+// chat_template: a text, or a list of named ones. Files count before them.
+static status config_templates_write(gguf_words *g, const json *chat)
+{
+    if (json_kind_of(chat) == JSON_TEXT) {
+        const gguf_template one = {"default", 7, json_text(chat, ""), json_text_bytes(chat)};
+        return template_add(g, &one, true);
+    }
+    for (int64_t i = 0; json_kind_of(chat) == JSON_LIST && i < json_count(chat); i++) {
+        const char *name = json_text(json_get(json_at(chat, i), "name"), NULL);
+        const json *source = json_get(json_at(chat, i), "template");
+        if (name == NULL || json_kind_of(source) != JSON_TEXT) continue;
+        const gguf_template one = {name, (int64_t)strlen(name), json_text(source, ""),
+                                   json_text_bytes(source)};
+        TRY(template_add(g, &one, true));
+    }
+    return ST_OK;
+}
+
+static status config_write(gguf_words *g)
+{
     char *bytes = NULL;
     int64_t count = 0;
     json *root = NULL;
-    TRY(file_read(g->v, "chat_template.jinja", &bytes, &count));
-    if (bytes != NULL) return gguf_key_text(g->w, key, bytes, count);
     TRY(file_read(g->v, "tokenizer_config.json", &bytes, &count));
     if (bytes == NULL) return ST_OK;
     TRY(json_parse(bytes, count, "tokenizer_config.json", &root));
-    const json *chat = json_get(root, "chat_template");
-    const status st = json_kind_of(chat) != JSON_TEXT
-                          ? ST_OK
-                          : gguf_key_text(g->w, key, json_text(chat, ""), json_text_bytes(chat));
+    const status st = config_templates_write(g, json_get(root, "chat_template"));
     json_free(root);
     return st;
+}
+
+static status folder_templates_write(gguf_words *g)
+{
+    static const char end[] = ".jinja";
+    const host_api *api = g->v->cli->h->api;
+    char *folder = NULL;
+    file_info info;
+    file_names names;
+    TRY(path_join(g->v->cli->a, g->v->work, EXPORT_TEMPLATES, &folder));
+    TRY(api->path_info(g->v->cli->h, folder, &info));
+    if (info.kind != FILE_KIND_FOLDER) return ST_OK;
+    TRY(api->path_list(g->v->cli->h, g->v->cli->a, folder, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        char *path = NULL, *bytes = NULL;
+        gguf_template one = {.name = names.names[i]};
+        one.length = (int64_t)(strlen(one.name) - strlen(end));
+        TRY(path_join(g->v->cli->a, EXPORT_TEMPLATES, one.name, &path));
+        TRY(file_read(g->v, path, &bytes, &one.count));
+        one.bytes = bytes;
+        TRY(template_add(g, &one, false));
+    }
+    return ST_OK;
+}
+
+static status templates_write(gguf_words *g)
+{
+    char *bytes = NULL;
+    int64_t count = 0;
+    TRY(file_read(g->v, "chat_template.jinja", &bytes, &count));
+    if (bytes != NULL) {
+        TRY(template_add(g, &(const gguf_template){"default", 7, bytes, count}, false));
+    }
+    TRY(folder_templates_write(g));
+    TRY(config_write(g));
+    if (g->template_count == 0) return ST_OK;
+    return gguf_key_texts(g->w, "tokenizer.chat_templates", g->templates, g->template_count);
 }
 
 // ---- all ----------------------------------------------------------------------------------------
@@ -289,7 +390,7 @@ static status words_write(gguf_words *g)
     TRY(gguf_key_i32s(g->w, "tokenizer.ggml.token_type", g->kinds, g->vocab));
     TRY(g->is_llama ? scores_write(g) : merges_write(g));
     TRY(special_write(g));
-    return template_write(g);
+    return templates_write(g);
 }
 
 status export_gguf_tokenizer(export_job *v, gguf_writer *w)
