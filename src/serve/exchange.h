@@ -25,6 +25,7 @@ typedef struct exchange {
     serve_route route;
     int64_t model; // that ROUTE_MODELS is asked for
     data_bytes body;
+    int64_t unread;   // bytes of a body that is too long, or that the path does not take
     int64_t begin_ns; // when the request was complete
     // Under the lock:
     pthread_mutex_t lock;

@@ -1,4 +1,5 @@
 // Connections: routes, the key, the body's limit, and answers as they come.
+#include "serve/connections.h"
 #include "serve/http_library.h"
 #include "serve/serve_internal.h"
 
@@ -11,11 +12,13 @@
 #    include <signal.h>
 #    include <stdio.h>
 #    include <stdlib.h>
+#    include <strings.h>
 
 struct serve_http {
     http_library lib;
     serve *s;
     struct MHD_Daemon *daemon;
+    serve_connections connections;
 };
 
 static const struct {
@@ -69,10 +72,18 @@ static enum MHD_Result send_error(const serve_http *http, struct MHD_Connection 
         "{\"error\": {\"message\": \"%s\", \"type\": \"invalid_request_error\", \"param\": "
         "null, \"code\": null}}\n",
         message);
+    struct MHD_Response *response =
+        http->lib.create_response_from_buffer((size_t)length, body, MHD_RESPMEM_MUST_COPY);
     serve_count_answer(http->s, route, code);
-    return send_response(
-        http, connection, code, "application/json",
-        http->lib.create_response_from_buffer((size_t)length, body, MHD_RESPMEM_MUST_COPY));
+    const bool ends = code == 400 || code == 413 || code == 501; // what follows may be no request
+    if (ends && response != NULL) {
+        (void)http->lib.add_response_header(response, "Connection", "close");
+    }
+    if (code == 405 && response != NULL) {
+        const bool posts = strcmp(routes[route].method, "POST") == 0;
+        (void)http->lib.add_response_header(response, "Allow", posts ? "POST" : "GET, HEAD");
+    }
+    return send_response(http, connection, code, "application/json", response);
 }
 
 static ssize_t more(void *context, uint64_t position, char *out, size_t count)
@@ -111,7 +122,7 @@ static bool is_key(const serve *s, const char *given)
     static const char scheme[] = "Bearer ";
     const char *key = s->options.key;
     if (key == NULL) return true;
-    if (given == NULL || strncmp(given, scheme, strlen(scheme)) != 0) return false;
+    if (given == NULL || strncasecmp(given, scheme, strlen(scheme)) != 0) return false;
     given += strlen(scheme);
     const size_t bytes = strlen(given), wanted = strlen(key);
     unsigned differ = bytes == wanted ? 0 : 1;
@@ -119,6 +130,25 @@ static bool is_key(const serve *s, const char *given)
         differ |= (unsigned)(unsigned char)key[i] ^ (unsigned char)given[i < bytes ? i : 0];
     }
     return differ == 0;
+}
+
+// Headers that say where a request ends. A proxy in front may read two of them in another order
+// than this server does, and take the rest of a body for a request of its own.
+typedef struct framing {
+    int lengths, encodings;
+    bool is_chunked;
+} framing;
+
+static enum MHD_Result header_see(void *context, enum MHD_ValueKind kind, const char *name,
+                                  const char *value)
+{
+    framing *f = context;
+    (void)kind;
+    f->lengths += strcasecmp(name, "Content-Length") == 0 ? 1 : 0;
+    if (strcasecmp(name, "Transfer-Encoding") != 0) return MHD_YES;
+    f->encodings++;
+    f->is_chunked = value != NULL && strcasecmp(value, "chunked") == 0;
+    return MHD_YES;
 }
 
 static enum MHD_Result refuse(const serve_http *http, struct MHD_Connection *connection,
@@ -130,7 +160,16 @@ static enum MHD_Result refuse(const serve_http *http, struct MHD_Connection *con
         http->lib.lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Type");
     const char *key =
         http->lib.lookup_connection_value(connection, MHD_HEADER_KIND, "Authorization");
+    framing f = {0};
+    (void)http->lib.get_connection_values(connection, MHD_HEADER_KIND, header_see, &f);
     *refused = true;
+    if (f.lengths + f.encodings > 1) {
+        return send_error(http, connection, route, 400,
+                          "the request has more than one Content-Length or Transfer-Encoding");
+    }
+    if (f.encodings > 0 && !f.is_chunked) {
+        return send_error(http, connection, route, 501, "Transfer-Encoding may be chunked only");
+    }
     if (route == ROUTE_NONE) {
         return send_error(http, connection, route, 404, "there is no such path");
     }
@@ -155,11 +194,34 @@ static enum MHD_Result refuse(const serve_http *http, struct MHD_Connection *con
     return MHD_YES;
 }
 
+static void connection_works(serve_http *http, struct MHD_Connection *connection, bool works)
+{
+    const union MHD_ConnectionInfo *info =
+        http->lib.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (info == NULL || info->socket_context == NULL) return;
+    serve_connection_works(&http->connections, info->socket_context, works);
+}
+
+// A body that is too long, or of a path that takes none, is read and dropped, so that the client
+// reads the answer. Much of it ends the connection.
+static enum MHD_Result body_take(exchange *x, const char *bytes, size_t *count)
+{
+    const int64_t n = (int64_t)*count;
+    const bool posts = strcmp(routes[x->route].method, "POST") == 0;
+    *count = 0;
+    if (posts && x->unread == 0 && x->body.count + n <= SERVE_BODY_BYTES_MAX) {
+        return data_bytes_add(&x->body, bytes, n) == ST_OK ? MHD_YES : MHD_NO;
+    }
+    data_bytes_deinit(&x->body);
+    x->unread += n;
+    return x->unread <= 2 * (int64_t)SERVE_BODY_BYTES_MAX ? MHD_YES : MHD_NO;
+}
+
 static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *path,
                               const char *method, const char *version, const char *upload,
                               size_t *upload_bytes, void **state)
 {
-    const serve_http *http = context;
+    serve_http *http = context;
     exchange *x = *state;
     (void)version;
     if (x == NULL) {
@@ -174,11 +236,10 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
         *state = x;
         return MHD_YES;
     }
-    if (*upload_bytes > 0) {
-        const int64_t count = (int64_t)*upload_bytes;
-        *upload_bytes = 0;
-        if (x->body.count + count > SERVE_BODY_BYTES_MAX) return MHD_NO; // without a length before
-        return data_bytes_add(&x->body, upload, count) == ST_OK ? MHD_YES : MHD_NO;
+    if (*upload_bytes > 0) return body_take(x, upload, upload_bytes);
+    connection_works(http, connection, true);
+    if (x->unread > 0 && strcmp(routes[x->route].method, "POST") == 0) {
+        return send_error(http, connection, x->route, 413, "the request is too long");
     }
     serve_submit(http->s, x);
     return send_answer(http, connection, x);
@@ -187,13 +248,52 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
 static void completed(void *context, struct MHD_Connection *connection, void **state,
                       enum MHD_RequestTerminationCode why)
 {
-    (void)context;
-    (void)connection;
     (void)why;
+    connection_works(context, connection, false);
     if (*state == NULL) return;
     exchange_leave(*state);
     exchange_drop(*state);
     *state = NULL;
+}
+
+// ---- connections that begin and end -------------------------------------------------------------
+
+static void notice(void *context, struct MHD_Connection *connection, void **own,
+                   enum MHD_ConnectionNotificationCode what)
+{
+    serve_http *http = context;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info =
+            http->lib.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        if (info != NULL) *own = serve_connection_begin(&http->connections, info->connect_fd);
+    } else if (*own != NULL) {
+        serve_connection_end(&http->connections, *own);
+        *own = NULL;
+    }
+}
+
+static int hex_of(char c)
+{
+    const char *digits = "0123456789abcdefABCDEF", *at = c != '\0' ? strchr(digits, c) : NULL;
+    if (at == NULL) return -1;
+    return at - digits < 16 ? (int)(at - digits) : (int)(at - digits) - 6;
+}
+
+// Decodes %41. %00 stays as it is: a NUL would end the path before its end.
+static size_t unescape(void *context, struct MHD_Connection *connection, char *s)
+{
+    char *to = s;
+    (void)context;
+    (void)connection;
+    for (const char *from = s; *from != '\0';) {
+        const int high = *from == '%' ? hex_of(from[1]) : -1;
+        const int low = high >= 0 ? hex_of(from[2]) : -1;
+        const bool is_code = low >= 0 && high + low > 0;
+        *to++ = is_code ? (char)(16 * high + low) : *from;
+        from += is_code ? 3 : 1;
+    }
+    *to = '\0';
+    return (size_t)(to - s);
 }
 
 // ---- listening ----------------------------------------------------------------------------------
@@ -220,6 +320,7 @@ status serve_http_open(serve *s, arena *a, serve_http **out)
                     s->options.address);
     }
     // Signals are for the thread that waits for them.
+    TRY(serve_connections_init(&http->connections, s->h));
     sigset_t all, before;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -229,12 +330,14 @@ status serve_http_open(serve *s, arena *a, serve_http **out)
             MHD_USE_ERROR_LOG,
         0, NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, silent, NULL, MHD_OPTION_SOCK_ADDR,
         (struct sockaddr *)&at, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
+        MHD_OPTION_NOTIFY_CONNECTION, notice, http, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)SERVE_CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)SERVE_SILENCE_S, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES, MHD_OPTION_END);
     const int error = errno;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (http->daemon == NULL) {
+        serve_connections_deinit(&http->connections);
         return fail(ST_IO, "cannot listen on %s port %lld: %s", s->options.address,
                     (long long)s->options.port, strerror(error));
     }
@@ -251,7 +354,14 @@ int64_t serve_http_port(const serve_http *http)
 
 void serve_http_close(serve_http *http)
 {
-    if (http != NULL) http->lib.stop_daemon(http->daemon);
+    if (http == NULL) return;
+    http->lib.stop_daemon(http->daemon);
+    serve_connections_deinit(&http->connections);
+}
+
+void serve_http_look(serve_http *http)
+{
+    serve_connections_look(&http->connections);
 }
 #else
 status serve_http_open(serve *s, arena *a, serve_http **out)
@@ -267,6 +377,10 @@ int64_t serve_http_port(const serve_http *http)
     return 0;
 }
 void serve_http_close(serve_http *http)
+{
+    (void)http;
+}
+void serve_http_look(serve_http *http)
 {
     (void)http;
 }

@@ -12,6 +12,8 @@
         X(start_daemon)                  \
         X(stop_daemon)                   \
         X(get_daemon_info)               \
+        X(get_connection_info)           \
+        X(get_connection_values)         \
         X(lookup_connection_value)       \
         X(create_response_from_buffer)   \
         X(create_response_from_callback) \

@@ -22,6 +22,18 @@ void job_fail(serve *s, job *j, int code, const char *member, const char *messag
     exchange_answer(j->x, code, t.bytes, t.length);
 }
 
+void job_break(serve *s, job *j)
+{
+    j->is_broken = true;
+    if (j->r.stream) {
+        serve_count_answer(s, j->x->route, 500);
+        exchange_end(j->x);
+    } else {
+        job_fail(s, j, 500, NULL, error_last()->text);
+    }
+    error_clear();
+}
+
 // ---- a request becomes sequences ----------------------------------------------------------------
 
 static int64_t tokens_most(const serve *s, const sequence *q)
@@ -164,7 +176,8 @@ static status send_event(const serve *s, sequence *q, bool is_end)
 {
     job *j = q->owner;
     const int64_t count = is_end ? 0 : q->grown.certain - q->told;
-    text t = {.a = j->a};
+    text t = {.a = s->event};
+    arena_reset(s->event);
     TRY(text_add(&t, "data: "));
     TRY(add_head(s, j, j->r.chat ? "chat.completion.chunk" : "text_completion", &t));
     TRY(text_add(&t, "{\"index\": %lld, ", (long long)q->index));
@@ -274,7 +287,6 @@ static status whole_end(const serve *s, job *j)
 status job_end(serve *s, job *j)
 {
     TRY(job_choose(j));
-    serve_count_answer(s, j->x->route, 200);
     for (int64_t i = 0; i < j->best_count && s->options.watches; i++) {
         const sequence *q = j->best[i];
         const drift_answer answer = {.prompt_tokens = q->prompt->count,
@@ -293,5 +305,7 @@ status job_end(serve *s, job *j)
     serve_observe(&s->metrics.answer_s, serve_second_bounds,
                   (double)(now_ns(s) - j->x->begin_ns) / 1e9);
     (void)pthread_mutex_unlock(&s->lock);
-    return j->r.stream ? stream_end(s, j) : whole_end(s, j);
+    TRY(j->r.stream ? stream_end(s, j) : whole_end(s, j));
+    serve_count_answer(s, j->x->route, 200);
+    return ST_OK;
 }

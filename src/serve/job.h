@@ -37,6 +37,8 @@ struct job {
     sequence **best;            // [best_count] those of the answer, in its order (job_choose)
     int64_t best_count;
     int64_t created_s;
+    int64_t turn;   // as serve.turn
+    bool is_broken; // it has its answer, an error
     char id[40];
 };
 
@@ -52,6 +54,9 @@ NODISCARD status job_choose(job *j);
 // likely.c: tells the probabilities of a choice's tokens that were not told yet, as the API has
 // them; "null" without.
 NODISCARD status serve_likely_text(const data_tokenizer *t, sequence *q, text *out);
+// Answers with the error of the record, and clears it: a request that has no memory left, or whose
+// text cannot be made, ends alone.
+void job_break(serve *s, job *j);
 void job_fail(serve *s, job *j, int code, const char *member, const char *message);
 
 #endif

@@ -26,6 +26,13 @@ static bool is_given(const json *value)
     return value != NULL && json_kind_of(value) != JSON_NULL_VALUE;
 }
 
+// A text that may hold NUL equals one that does not.
+static bool is_text(const json *value, const char *wanted)
+{
+    return json_kind_of(value) == JSON_TEXT && json_text_bytes(value) == (int64_t)strlen(wanted) &&
+           strcmp(json_text(value, ""), wanted) == 0;
+}
+
 // ---- members that are known ---------------------------------------------------------------------
 
 typedef enum member_use {
@@ -202,7 +209,6 @@ static status read_choices(reading *v)
 {
     serve_request *r = v->r;
     const json *choose = json_get(v->root, "choose");
-    const char *by = json_text(choose, is_given(choose) ? "" : "likely");
     TRY(read_int(v, "n", 1, SERVE_CHOICES_MAX, &r->choices));
     r->drawn = r->choices;
     TRY(read_int(v, "best_of", 1, SERVE_CHOICES_MAX, &r->drawn));
@@ -212,9 +218,38 @@ static status read_choices(reading *v)
     if (r->drawn > r->choices && r->stream) {
         return REFUSE(v, 400, "best_of", "a stream cannot wait for the best of \"best_of\" texts");
     }
-    r->by_majority = strcmp(by, "majority") == 0;
-    if (r->by_majority || strcmp(by, "likely") == 0) return ST_OK;
+    r->by_majority = is_text(choose, "majority");
+    if (r->by_majority || !is_given(choose) || is_text(choose, "likely")) return ST_OK;
     return REFUSE(v, 400, "choose", "\"choose\" is not \"likely\" or \"majority\"");
+}
+
+static status read_stream_options(reading *v)
+{
+    const json *value = json_get(v->root, "stream_options");
+    if (!is_given(value)) return ST_OK;
+    for (int64_t i = 0; i < json_count(value); i++) {
+        const json *one = NULL;
+        if (json_kind_of(value) == JSON_MAP &&
+            strcmp(json_key_at(value, i, &one), "include_usage") == 0) {
+            continue;
+        }
+        return REFUSE(v, 400, "stream_options",
+                      "\"stream_options\" holds something else than \"include_usage\"");
+    }
+    if (json_kind_of(value) != JSON_MAP || !v->r->stream) {
+        return REFUSE(v, 400, "stream_options",
+                      "\"stream_options\" is not an object, or \"stream\" is not true");
+    }
+    return read_bool(v, "stream_options.include_usage", json_get(value, "include_usage"),
+                     &v->r->usage);
+}
+
+static status read_format(reading *v)
+{
+    const json *value = json_get(v->root, "response_format");
+    if (!is_given(value) || is_text(json_get(value, "type"), "text")) return ST_OK;
+    return REFUSE(v, 400, "response_format",
+                  "\"response_format\" other than {\"type\": \"text\"} is not supported");
 }
 
 static status read_options(reading *v)
@@ -233,28 +268,22 @@ static status read_options(reading *v)
     TRY(read_bool(v, "stream", json_get(v->root, "stream"), &r->stream));
     TRY(read_choices(v));
     TRY(read_likely(v));
-    const json *stream = json_get(v->root, "stream_options");
-    TRY(read_bool(v, "stream_options.include_usage", json_get(stream, "include_usage"), &r->usage));
-    const char *format = json_text(json_get(json_get(v->root, "response_format"), "type"), "text");
-    if (strcmp(format, "text") != 0) {
-        return REFUSE(v, 400, "response_format",
-                      "\"response_format\" other than text is not "
-                      "supported");
-    }
+    TRY(read_stream_options(v));
+    TRY(read_format(v));
     return read_stops(v);
 }
 
 // ---- prompts ------------------------------------------------------------------------------------
 
-static status fits(reading *v, const data_ids *ids)
+static status fits(reading *v, int64_t count)
 {
-    const int64_t left = v->m->context - ids->count;
-    if (ids->count == 0) return REFUSE(v, 400, "prompt", "a prompt has no token");
+    const int64_t left = v->m->context - count;
+    if (count == 0) return REFUSE(v, 400, "prompt", "a prompt has no token");
     if (left < 1 || v->r->max_tokens > left) {
         return REFUSE(v, 400, v->r->chat ? "messages" : "prompt",
                       "the prompt has %lld tokens and %lld new ones were asked for; a sequence has "
                       "%lld at most",
-                      (long long)ids->count, (long long)max_i64(1, v->r->max_tokens),
+                      (long long)count, (long long)max_i64(1, v->r->max_tokens),
                       (long long)v->m->context);
     }
     return ST_OK;
@@ -265,13 +294,14 @@ static status prompt_text(reading *v, const json *value)
     data_ids *ids = &v->r->prompts[v->r->prompt_count++];
     TRY(data_tokenizer_encode(v->m->tokenizer, json_text(value, ""), json_text_bytes(value),
                               data_tokenizer_flags(v->m->tokenizer), ids));
-    return fits(v, ids);
+    return fits(v, ids->count);
 }
 
 static status prompt_ids(reading *v, const json *list)
 {
     data_ids *ids = &v->r->prompts[v->r->prompt_count++];
     const int64_t vocab = infer_spec(v->m->g)->vocab;
+    TRY(fits(v, json_count(list))); // before they are read
     for (int64_t i = 0; i < json_count(list); i++) {
         const int64_t id = json_int(json_at(list, i), -1);
         if (id < 0 || id >= vocab) {
@@ -283,7 +313,7 @@ static status prompt_ids(reading *v, const json *list)
         const int32_t id32 = (int32_t)id;
         TRY(data_ids_add(ids, &id32, 1));
     }
-    return fits(v, ids);
+    return ST_OK;
 }
 
 // A text, a list of texts, a list of ids, or a list of lists of ids.
@@ -338,8 +368,9 @@ static status add_content(reading *v, text *t, const json *content)
 
 static status add_message(reading *v, text *t, const json *message)
 {
-    const char *role = json_text(json_get(message, "role"), NULL);
-    if (role == NULL) return REFUSE(v, 400, "messages", "a message has no \"role\"");
+    const json *role = json_get(message, "role");
+    if (json_kind_of(role) != JSON_TEXT)
+        return REFUSE(v, 400, "messages", "a message has no \"role\"");
     for (int64_t i = 0; i < json_count(message); i++) {
         const json *value = NULL;
         const char *name = json_key_at(message, i, &value);
@@ -348,7 +379,7 @@ static status add_message(reading *v, text *t, const json *message)
         }
     }
     TRY(text_add(t, "%s{\"role\": ", t->length > 0 ? ", " : "["));
-    TRY(text_add_json(t, role));
+    TRY(text_add_json_bytes(t, json_text(role, ""), json_text_bytes(role)));
     TRY(text_add(t, ", \"content\": "));
     TRY(add_content(v, t, json_get(message, "content")));
     return text_add(t, "}");
@@ -381,15 +412,16 @@ static status read_messages(reading *v)
     v->r->prompt_count = 1;
     TRY(data_tokenizer_encode(v->m->tokenizer, asked.bytes, asked.length, DATA_ENCODE_SPECIAL,
                               &v->r->prompts[0]));
-    return fits(v, &v->r->prompts[0]);
+    return fits(v, v->r->prompts[0].count);
 }
 
 static status read_model(reading *v)
 {
-    const char *name = json_text(json_get(v->root, "model"), NULL);
+    const json *model = json_get(v->root, "model");
+    const char *name = json_text(model, NULL);
     if (name == NULL)
         return REFUSE(v, 400, "model", "\"model\" is missing; it is \"%s\"", v->m->name);
-    const int64_t number = serve_model_number(v->m, name);
+    const int64_t number = is_text(model, name) ? serve_model_number(v->m, name) : -1;
     v->r->adapter = number >= SERVE_ADAPTERS ? number - SERVE_ADAPTERS : -1;
     if (number >= 0) return ST_OK;
     return REFUSE(v, 404, "model", "there is no model \"%.100s\"; it is \"%s\"", name, v->m->name);

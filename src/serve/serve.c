@@ -12,6 +12,7 @@ static int64_t now_ns(const serve *s)
 status serve_open(const host *h, arena *a, const serve_model *model, const serve_options *options,
                   serve **out)
 {
+    enum { EVENT_BYTES_MAX = 16 << 20 };
     serve *s = NULL;
     pthread_condattr_t monotonic;
     TRY(arena_new(a, 1, &s));
@@ -24,7 +25,10 @@ status serve_open(const host *h, arena *a, const serve_model *model, const serve
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&s->changed, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
-    TRY(serve_http_open(s, a, &s->http));
+    TRY(arena_create("event", EVENT_BYTES_MAX, &s->event));
+    const status st = serve_http_open(s, a, &s->http);
+    if (st != ST_OK) arena_destroy(s->event);
+    TRY(st);
     s->port = serve_http_port(s->http);
     *out = s;
     return ST_OK;
@@ -167,6 +171,7 @@ static status take_requests(serve *s)
             request_over(s);
             continue;
         }
+        j->turn = ++s->turn;
         job **end = &s->jobs;
         while (*end != NULL) end = &(*end)->next;
         *end = j;
@@ -181,16 +186,19 @@ static void release(serve *s, sequence *q)
     q->slot = -1;
 }
 
-static status drawn(serve *s, sequence *q, int32_t id)
+static void drawn(serve *s, sequence *q, int32_t id)
 {
-    TRY(job_drawn(s, q, id));
+    if (q->owner->is_broken) return;
+    if (job_drawn(s, q, id) != ST_OK) {
+        job_break(s, q->owner);
+        return;
+    }
     (void)pthread_mutex_lock(&s->lock);
     s->metrics.counts.generated++;
     (void)pthread_mutex_unlock(&s->lock);
-    if (q->why == FINISH_NOT_YET) return ST_OK;
+    if (q->why == FINISH_NOT_YET) return;
     q->owner->over++;
     release(s, q);
-    return ST_OK;
 }
 
 static bool is_busy(const serve *s)
@@ -213,30 +221,48 @@ static status adapter_turn(serve *s, const job *j, bool *may_begin)
     return ST_OK;
 }
 
-// Gives the oldest waiting sequences the free slots.
+// The request that gets the next free slot: the one that has waited longest since it came or since
+// a sequence of it began, so a request of many sequences takes turns with others. NULL: none may.
+static status job_next(serve *s, job **out)
+{
+    *out = NULL;
+    for (job *j = s->jobs; j != NULL; j = j->next) {
+        if (j->is_broken || j->begun == j->count) continue;
+        bool may_begin = j->r.adapter == s->adapter;
+        if (*out == NULL) TRY(adapter_turn(s, j, &may_begin));
+        if (!may_begin) return ST_OK;
+        if (*out == NULL || j->turn < (*out)->turn) *out = j;
+    }
+    return ST_OK;
+}
+
+static status sequence_begin(serve *s, job *j, int64_t slot)
+{
+    int32_t id = 0;
+    sequence *q = &j->sequences[j->begun++];
+    j->turn = ++s->turn;
+    q->slot = slot;
+    s->slots[slot] = q;
+    TRY(infer_slot_begin(s->model.g, slot, &q->sampling, q->prompt->items, q->prompt->count, &id));
+    if (q == j->sequences) {
+        (void)pthread_mutex_lock(&s->lock);
+        serve_observe(&s->metrics.first_token_s, serve_second_bounds,
+                      (double)(now_ns(s) - j->x->begin_ns) / 1e9);
+        (void)pthread_mutex_unlock(&s->lock);
+    }
+    drawn(s, q, id);
+    return ST_OK;
+}
+
+// Gives waiting sequences the free slots; a sequence may end with its first token.
 static status begin_sequences(serve *s)
 {
-    int64_t slot = 0;
-    for (job *j = s->jobs; j != NULL; j = j->next) {
-        bool may_begin = true;
-        if (j->begun < j->count) TRY(adapter_turn(s, j, &may_begin));
-        if (!may_begin) return ST_OK;
-        while (j->begun < j->count) {
-            int32_t id = 0;
-            while (slot < infer_slots(s->model.g) && s->slots[slot] != NULL) slot++;
-            if (slot == infer_slots(s->model.g)) return ST_OK;
-            sequence *q = &j->sequences[j->begun++];
-            q->slot = slot;
-            s->slots[slot] = q;
-            TRY(infer_slot_begin(s->model.g, slot, &q->sampling, q->prompt->items, q->prompt->count,
-                                 &id));
-            if (q == j->sequences) {
-                (void)pthread_mutex_lock(&s->lock);
-                serve_observe(&s->metrics.first_token_s, serve_second_bounds,
-                              (double)(now_ns(s) - j->x->begin_ns) / 1e9);
-                (void)pthread_mutex_unlock(&s->lock);
-            }
-            TRY(drawn(s, q, id));
+    for (int64_t slot = 0; slot < infer_slots(s->model.g); slot++) {
+        while (s->slots[slot] == NULL) {
+            job *j = NULL;
+            TRY(job_next(s, &j));
+            if (j == NULL) return ST_OK;
+            TRY(sequence_begin(s, j, slot));
         }
     }
     return ST_OK;
@@ -253,7 +279,7 @@ static status extend_sequences(serve *s, arena *turns_arena)
     }
     if (count == 0) return ST_OK;
     TRY(infer_slots_next(s->model.g, turns, count));
-    for (int64_t i = 0; i < count; i++) TRY(drawn(s, s->slots[turns[i].slot], turns[i].next));
+    for (int64_t i = 0; i < count; i++) drawn(s, s->slots[turns[i].slot], turns[i].next);
     return ST_OK;
 }
 
@@ -263,7 +289,7 @@ static status end_jobs(serve *s)
     int64_t waiting = 0, running = 0;
     for (job **at = &s->jobs; *at != NULL;) {
         job *j = *at;
-        const bool gone = exchange_is_gone(j->x);
+        const bool gone = j->is_broken || exchange_is_gone(j->x);
         if (!gone && j->over < j->count) {
             waiting += j->count - j->begun;
             running += j->begun - j->over;
@@ -272,10 +298,9 @@ static status end_jobs(serve *s)
         }
         *at = j->next;
         for (int64_t i = 0; i < j->count; i++) release(s, &j->sequences[i]);
-        const status st = gone ? ST_OK : job_end(s, j);
+        if (!gone && job_end(s, j) != ST_OK) job_break(s, j);
         job_destroy(j);
         request_over(s);
-        TRY(st);
     }
     (void)pthread_mutex_lock(&s->lock);
     s->metrics.waiting = waiting;
@@ -308,10 +333,19 @@ static void drift_compare(serve *s, const serve_watcher *watcher)
     }
 }
 
+static const int64_t every_ns = INT64_C(1000000000);
+
+static void look(serve *s)
+{
+    const int64_t now = now_ns(s);
+    if (now - s->looked_ns < every_ns) return;
+    s->looked_ns = now;
+    serve_http_look(s->http);
+}
+
 // Other ranks of the model wait for the next step.
 static status rest(serve *s)
 {
-    static const int64_t every_ns = INT64_C(1000000000);
     if (s->jobs != NULL) {
         s->rested_ns = 0;
         return ST_OK;
@@ -334,6 +368,7 @@ status serve_run(serve *s, const serve_watcher *watcher)
         if (st == ST_OK) st = end_jobs(s);
         if (st == ST_OK) st = rest(s);
         drift_compare(s, watcher);
+        look(s);
     }
     arena_destroy(turns);
     return st;
@@ -366,6 +401,7 @@ void serve_close(serve *s)
     if (s == NULL) return;
     dismiss(s);
     serve_http_close(s->http);
+    arena_destroy(s->event);
     (void)pthread_cond_destroy(&s->changed);
     (void)pthread_mutex_destroy(&s->lock);
 }

@@ -21,7 +21,9 @@ enum {
     SERVE_STOPS_MAX = 16,
     SERVE_LIKELY_MAX = 20, // most probable tokens that are told for each token
     SERVE_CONNECTIONS_MAX = 512,
-    SERVE_SILENCE_S = 30 // a connection that sends nothing for so long is closed
+    SERVE_CONNECTIONS_SPARE = 64, // of them are free where any waits for a request
+    SERVE_SILENCE_S = 30,         // a connection that sends nothing for so long is closed
+    SERVE_ARRIVAL_S = 60          // as is one whose request takes longer to arrive
 };
 
 // The model and its parts, which are borrowed; the model's thread alone uses them. `g` was opened

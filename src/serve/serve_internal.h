@@ -40,16 +40,20 @@ struct serve {
     serve_metrics metrics;
     // The model's thread:
     job *jobs;               // a list, the oldest first
+    int64_t turn;            // of the last request that came or got a slot
     struct sequence **slots; // [slot of the model]; NULL: free
     drift_window seen, recent;
+    arena *event;      // of the event of a stream that is made
     int64_t adapter;   // that all sequences in slots have; -1: none
     int64_t rested_ns; // when the other ranks were last told to wait
+    int64_t looked_ns; // when connections were last looked at
 };
 
 // ---- http.c -------------------------------------------------------------------------------------
 NODISCARD status serve_http_open(serve *s, arena *a, serve_http **out);
 int64_t serve_http_port(const serve_http *http);
 void serve_http_close(serve_http *http); // waits for all connections' threads
+void serve_http_look(serve_http *http);  // about once a second: ends clients that are too slow
 
 // ---- serve.c, for the connections' threads ------------------------------------------------------
 // Queues a complete request, or answers it at once.

@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 import threading
+import time
 
 PORT, KEY = int(sys.argv[1]), sys.argv[2]
 failed = False
@@ -174,6 +175,72 @@ check("accepted: nothing asked for", completion(logprobs=None, echo=False, logit
 check("longer than the context", completion(max_tokens=1 << 20)[0] == 400)
 check("tools", chat(("user", "hi"), tools=[{"type": "function"}])[0] == 400)
 check("a token outside the vocabulary", completion(prompt=[1 << 20])[1]["error"]["param"] == "prompt")
+
+check("a name that goes on behind a NUL", ask("/v1/completions", {"model": "tiny\0x", "prompt": "x"})[0] == 404)
+check("and a path", ask("/v1/models/tiny%00x")[0] == 404 and ask("/v1/models/%74iny")[0] == 200)
+for value in (5, {"include_usage": 1}, {"other": True}):
+    check(f"stream_options: {value}", completion(stream=True, stream_options=value)[0] == 400)
+check("stream_options without a stream", completion(stream_options={"include_usage": True})[0] == 400)
+check("response_format without a type", chat(("user", "hi"), response_format=5)[0] == 400)
+
+
+# --- HTTP ---
+def answered(*lines, body=b"", wait=10):
+    """The first line of the answer to a request of these lines, and its headers."""
+    s = socket.create_connection(("127.0.0.1", PORT), timeout=wait)
+    head = f"Host: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+    try:
+        s.sendall((lines[0] + "\r\n" + head + "".join(l + "\r\n" for l in lines[1:]) + "\r\n").encode() + body)
+    except OSError:
+        pass
+    got = b""
+    while b"\r\n\r\n" not in got:
+        more = s.recv(4096)
+        if not more:
+            break
+        got += more
+    s.close()
+    return got.decode(errors="replace")
+
+
+POST = "POST /v1/completions HTTP/1.1"
+check("two lengths", " 400 " in answered(POST, "Content-Length: 2", "Content-Length: 20", body=b"{}"))
+check("a length and chunks", " 400 " in answered(POST, "Content-Length: 2", "Transfer-Encoding: chunked", body=b"0\r\n\r\n"))
+check("another encoding", " 501 " in answered(POST, "Transfer-Encoding: gzip", body=b"{}"))
+check("chunks that are too long together", " 413 " in answered(POST, "Transfer-Encoding: chunked",
+                                                           body=(b"100000\r\n" + b" " * 0x100000 + b"\r\n") * 5 + b"0\r\n\r\n"))
+check("a method says what is allowed", "Allow: POST" in answered("PUT /v1/completions HTTP/1.1"))
+check("a body where none is read", " 200 " in answered("GET /v1/models HTTP/1.1", "Content-Length: 100000", body=b"x" * 100000))
+check("the name of the scheme in small letters", ask("/v1/models", key=None)[0] == 401 and
+      " 200 " in answered("GET /health HTTP/1.1", "authorization: bearer x"))
+
+# --- clients that are slow, and greedy ones ---
+idle = [socket.create_connection(("127.0.0.1", PORT)) for _ in range(550)]
+idle[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost:")
+got = None
+for _ in range(200):
+    try:
+        got = completion(max_tokens=12)[1]["choices"][0]["text"]
+        break
+    except OSError:
+        time.sleep(0.1) # the server has not yet closed as many as are too many
+check("more connections that say nothing than there are places", got == text)
+for s in idle:
+    s.close()
+greedy = []
+for _ in range(2):
+    long = json.dumps({**body, "prompt": ["x"] * 8, "n": 16, "max_tokens": 60})
+    s = socket.create_connection(("127.0.0.1", PORT))
+    s.sendall(f"{POST}\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+              f"Content-Length: {len(long)}\r\n\r\n{long}".encode())
+    greedy.append(s)
+for s in greedy:
+    s.recv(1)
+check("others get turns beside requests of many texts", completion(max_tokens=2)[0] == 200)
+waiting = int(re.search(r"trireme_sequences_waiting (\d+)", ask("/metrics", raw=True)[1].decode())[1])
+check("before those have ended", waiting > 0)
+for s in greedy:
+    s.close()
 
 # --- clients that leave, and noise ---
 for i in range(4):
