@@ -195,6 +195,8 @@ static const catalog_field cluster_rows[] = {
     CLUSTER("node.host_memory_gb", REAL, node.host_memory_bytes, .scale = GIGA,
             .help = "host memory of a node, GB"),
     CLUSTER("node.cpu_cores", INT, node.cpu_cores, .max = 1e6, .help = "processor cores of a node"),
+    CLUSTER("node.other_threads", INT, node.other_threads, .max = 1e3,
+            .help = "threads of other programs that always want to run on these cores"),
     CLUSTER("node.host_gb_s", REAL, node.host_bytes_s, .scale = GIGA, .value = "25",
             .help = "bandwidth between a device and host memory in one direction, GB/s"),
     CLUSTER("node.watts", REAL, node.watts, .help = "power of a busy node without its devices, W"),

@@ -122,7 +122,7 @@ typedef struct cluster_level {
 typedef struct cluster_node {
     int32_t devices;
     double host_memory_bytes;
-    int32_t cpu_cores;
+    int32_t cpu_cores, other_threads; // threads of other programs that always want to run
     double host_bytes_s; // between a device and the host's memory, per device, per direction
     double watts;        // a busy node without its devices: CPUs, memory, fans, NICs
     // To and from the file system, per node.

@@ -111,6 +111,27 @@ status predict_step_run(arena *a, const predict_setup *s, predict_step *out)
     return work != a ? step_keep(a, &out->step) : ST_OK;
 }
 
+status predict_step_turns(arena *a, const predict_step *x, sim_turns *out)
+{
+    const cluster *c = &x->of->machine;
+    const cost_model prices = predict_prices(x->of);
+    const int64_t cores = c->node.cpu_cores, ranks = x->devices;
+    const int64_t each = x->of->r->kernels.threads, own = max_i64(1, cores / ranks);
+    const int64_t threads = min_i64(each > 0 ? each : own, max_i64(1, cores));
+    const bool is_whole = x->rounds == 0 && !x->is_line && ranks <= SIM_TURNS_RANKS;
+    sim_prices *all = NULL;
+    *out = (sim_turns){0};
+    if (!is_whole || !cost_is_processor(&c->device) || ranks > c->levels[0].devices) return ST_OK;
+    if (cores <= 0 || ranks * threads + c->node.other_threads <= cores) return ST_OK;
+    const sim_cores how = {.cores = (int32_t)cores,
+                           .threads = (int32_t)threads,
+                           .others = c->node.other_threads,
+                           .speed = (double)cores / (double)(ranks * threads)};
+    TRY(arena_new(a, x->stages, &all));
+    TRY(sim_price(a, &prices, x->ranks, x->stages, all));
+    return sim_turns_run(a, x->ranks, x->stages, all, &how, out);
+}
+
 // FLOPs per token that a backward pass recomputes, in GEMMs and attention.
 static double recomputed_flops(const op_model *m, int64_t seq)
 {

@@ -107,6 +107,9 @@ NODISCARD status predict_step_plan(arena *a, const predict_setup *s, const int32
 // another time than the simulator or touches other bytes than its arena.
 NODISCARD status predict_step_execute(arena *a, const predict_step *x, sim_executed *out);
 cost_model predict_prices(const predict_setup *s);
+// The same step with each rank's turns on the cores of the host that all share, where more threads
+// want to run than it has cores. out->count is 0 elsewhere, and where not all was simulated.
+NODISCARD status predict_step_turns(arena *a, const predict_step *x, sim_turns *out);
 // Whether experts are assumed to be evenly loaded: on devices that this program does not run on.
 bool predict_experts_even(const predict_setup *s);
 // Bytes of one stage by kind, with the profile's habits; returns their sum.

@@ -145,6 +145,30 @@ typedef struct sim_executed {
 NODISCARD status sim_execute(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
                              int64_t host_ns, int32_t steps, sim_executed *out);
 
+// The cores of a host that all ranks share: each rank runs `threads` threads, and so many threads
+// of other programs always want to run. Prices are those of a rank's share of the cores; `speed`:
+// the time of work on its threads, over that.
+typedef struct sim_cores {
+    int32_t cores, threads, others;
+    double speed;
+} sim_cores;
+// The last steps of a rank, as its compute stream sees them: length is the sum of the others. A
+// thread that sleeps has waited until it has a core again. cores: work that has begun waits for its
+// next turn; data: waits for the batch.
+typedef struct sim_turn {
+    int64_t length, compute, cores, data;
+    int64_t waits[TRAFFIC_COUNT]; // for transfers, and for ranks that come late to them
+} sim_turn;
+typedef struct sim_turns {
+    int64_t step_ns;
+    int32_t count;
+    sim_turn *ranks; // [rank of the job]
+} sim_turns;
+enum { SIM_TURNS_RANKS = 16 }; // most
+// Simulates each rank of one host with its turns on the cores. prices: [stage].
+NODISCARD status sim_turns_run(arena *a, const sim_rank *stages, int32_t count,
+                               const sim_prices *prices, const sim_cores *how, sim_turns *out);
+
 // Times of the layers of one kind in a micro-batch, on one rank, without interference.
 typedef struct sim_layer {
     const char *name; // of the first one

@@ -150,6 +150,7 @@ typedef struct train_machine {
     // FLOP/s of all threads in the register loop, divided by (FLOP/s of one thread * number of
     // threads): 1 if each thread has a core for itself, 0.5 if two share one.
     double thread_share;
+    int other_threads;                      // of other programs, that want to run all the time
     int64_t cache_bytes[3], memory_bytes;   // 0: unknown
     double loop_flops[2], product_flops[2]; // fp32, bf16
     train_memory_row memory[TRAIN_MAX_SIZES];

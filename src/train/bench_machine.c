@@ -8,11 +8,13 @@
 
 #include <cpuid.h>
 #include <immintrin.h>
+#include <math.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { LINE_BYTES = 64 };
@@ -321,6 +323,45 @@ static status barrier_time(const host *h, const kern_context *of, double *out)
     return st;
 }
 
+typedef struct busy {
+    const host *h;
+    barrier all;
+    _Atomic(int64_t) permille; // added over the threads
+} busy;
+
+// Keeps a core busy for a while, and adds the share of that time in which the thread had it.
+static void busy_task(void *context, int64_t index, int thread)
+{
+    enum { BUSY_NS = 300000000 };
+    busy *b = context;
+    struct timespec from, to;
+    barrier_task(&b->all, index, thread);
+    const int64_t begin = now_ns(b->h);
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    while (now_ns(b->h) - begin < BUSY_NS) spin_pause();
+    const int64_t wall = now_ns(b->h) - begin;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+    const int64_t used = (to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec;
+    atomic_fetch_add(&b->permille, used * 1000 / max_i64(wall, 1));
+}
+
+// Counts the threads of other programs that want to run: all who do have equal shares of the cores.
+static status others_count(const host *h, const kern_context *of, train_machine *out)
+{
+    busy b = {.h = h};
+    kern_context *on = NULL;
+    if (h->api != host_real()->api) return ST_OK; // a simulated host has no other programs
+    TRY(kernels_lead(of, true, &on));
+    const int own = b.all.expected = kern_context_threads(on);
+    kern_parallel_in(on, own, busy_task, &b);
+    kern_context_close(on);
+    const double share = (double)atomic_load(&b.permille) / 1000.0 / own;
+    if (share > 0.0 && own >= out->cores) {
+        out->other_threads = (int)fmax(0.0, round((double)out->cores / share) - own);
+    }
+    return ST_OK;
+}
+
 static int64_t system_number(int name)
 {
     const long value = sysconf(name);
@@ -381,6 +422,7 @@ status train_machine_measure(const host *h, const kern_context *kernels, int64_t
     facts_of_system(h, out);
     const int64_t largest = largest_bytes > 0 ? largest_bytes : largest_buffer(h);
     out->frequency_hz = frequency_seen(h);
+    TRY(others_count(h, kernels, out));
     TRY(peaks(h, kernels, out));
     if (out->threads > 1) TRY(memory_rows(h, kernels, false, largest, out));
     TRY(memory_rows(h, kernels, true, largest, out));

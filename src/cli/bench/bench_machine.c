@@ -38,6 +38,10 @@ static void print_table(cli_context *cli, const train_machine *m)
                   shares_cores(m) ? "threads share a core, or others use it"
                                   : "each has a core for itself");
     }
+    if (m->other_threads > 0) {
+        cli_print(cli, "others    %d thread%s of other programs want to run\n", m->other_threads,
+                  text_plural(m->other_threads, "s"));
+    }
     cli_print(cli, "caches    %s, %s, %s   memory %s\n", caches[0], caches[1], caches[2],
               text_bytes_human(m->memory_bytes, size));
     for (int i = 0; i < 2; i++) {
@@ -88,8 +92,9 @@ static status print_json(cli_context *cli, const train_machine *m)
     TRY(text_add_json(&t, m->cpu));
     TRY(text_add(&t, ", \"level\": \"%s\", \"threads\": %d, \"cores\": %d, ", m->level, m->threads,
                  m->cores));
-    TRY(text_add(&t, "\"hardware_threads\": %d, \"thread_share\": %.6g,\n ", m->hardware_threads,
+    TRY(text_add(&t, "\"hardware_threads\": %d, \"thread_share\": %.6g, ", m->hardware_threads,
                  m->thread_share));
+    TRY(text_add(&t, "\"other_threads\": %d,\n ", m->other_threads));
     TRY(text_add(&t, "\"frequency_hz\": %.6g, \"cache_bytes\": [%lld, %lld, %lld], ",
                  m->frequency_hz, (long long)m->cache_bytes[0], (long long)m->cache_bytes[1],
                  (long long)m->cache_bytes[2]));
@@ -207,6 +212,7 @@ static status entry_write(const bench_context *c, const train_machine *m, const 
     TRY(text_add(&t, "base: cpu\nabout: "));
     TRY(text_add_json(&t, about.bytes));
     TRY(text_add(&t, "\ndevices: 1\nnode:\n  devices: 1\n  cpu_cores: %d\n", m->cores));
+    if (m->other_threads > 0) TRY(text_add(&t, "  other_threads: %d\n", m->other_threads));
     TRY(text_add(&t, "  host_gb_s: %.4g\n", m->copy_bytes_per_s / 2e9));
     TRY(entry_device(m, &speeds, &t));
     TRY(text_add(&t,

@@ -91,6 +91,7 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
     for (int64_t i = 0; i < key_count; i++) {
         if (begins(keys[i], "cluster.")) {
             TRY(simulate_cluster_key_check(keys[i] + strlen("cluster.")));
+            TRY(simulate_cores_key_check(keys[i] + strlen("cluster.")));
             of_cluster[cluster_count++] = keys[i] + strlen("cluster.");
         } else if (is_searched(keys[i])) {
             of_layout[layout_count++] = keys[i];

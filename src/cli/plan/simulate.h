@@ -30,6 +30,8 @@ NODISCARD status simulate_named(cli_context *cli, simulate_request *w);
 // Refuses a cluster key whose figure is shown and enters no prediction, so that none is silently
 // ignored. key: "device.clock_mhz=1800", without "cluster.".
 NODISCARD status simulate_cluster_key_check(const char *key);
+// Fails for a key of the cores that ranks share, which only `simulate` reads, for processors.
+NODISCARD status simulate_cores_key_check(const char *key);
 // searched: a search will choose the layout.
 NODISCARD status simulate_open(cli_context *cli, const char *operand, const char *cluster_name,
                                const char *const *keys, int64_t key_count, bool searched,

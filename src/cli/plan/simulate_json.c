@@ -129,6 +129,25 @@ static status layers_add(arena *a, const predict_step *x, text *t)
     return text_add(t, "]");
 }
 
+// Waits of the first rank, as its metrics tell them.
+static status turns_add(arena *a, const predict_step *x, text *t)
+{
+    sim_turns turns;
+    TRY(predict_step_turns(a, x, &turns));
+    if (turns.count == 0) return ST_OK;
+    const sim_turn *first = &turns.ranks[0];
+    const double whole = (double)first->length;
+    TRY(text_add(t,
+                 "\"turns\": {\"step_s\": %.9f, \"compute\": %.8g, \"cores\": %.8g, \"data\": %.8g",
+                 (double)turns.step_ns * 1e-9, (double)first->compute / whole,
+                 (double)first->cores / whole, (double)first->data / whole));
+    for (int k = 0; k < TRAFFIC_COUNT; k++) {
+        TRY(text_add(t, ", \"%s\": %.8g", traffic_name((traffic)k),
+                     (double)first->waits[k] / whole));
+    }
+    return text_add(t, "}, ");
+}
+
 status simulate_print_json(arena *a, const predict_step *x, const simulate_request *w,
                            const sim_long_run_result *run, text *out)
 {
@@ -159,6 +178,7 @@ status simulate_print_json(arena *a, const predict_step *x, const simulate_reque
         TRY(sim_long_run_json(run, out));
         TRY(text_add(out, ", "));
     }
+    TRY(turns_add(a, x, out));
     TRY(stages_add(x, out));
     TRY(text_add(out, ", "));
     TRY(layers_add(a, x, out));

@@ -30,7 +30,6 @@ status simulate_cluster_key_check(const char *key)
                                         "device.peak_tflops.fp4=",
                                         "device.product_share.int8=",
                                         "device.product_share.fp4=",
-                                        "node.cpu_cores=",
                                         "node.host_memory_gb=",
                                         "prices.device_usd="};
     for (int64_t i = 0; i < COUNT_OF(shown); i++) {
@@ -41,6 +40,15 @@ status simulate_cluster_key_check(const char *key)
                     (int)strcspn(key, "="), key);
     }
     return ST_OK;
+}
+
+status simulate_cores_key_check(const char *key)
+{
+    if (!begins(key, "node.cpu_cores=") && !begins(key, "node.other_threads=")) return ST_OK;
+    return fail(
+        ST_CONFIG_CONFLICT,
+        "cluster.%.*s has no effect: only `simulate` reads it, for processors; leave it out",
+        (int)strcspn(key, "="), key);
 }
 
 // Number of the innermost levels that the ranks of a run use.
@@ -113,6 +121,9 @@ status simulate_keys_check(cli_context *cli, const char *const *keys, int64_t co
                      (int)strcspn(keys[i], "="), keys[i]);
         }
         if (!begins(keys[i], of_cluster)) continue;
+        if (!cost_is_processor(&s->machine.device)) {
+            TRY(simulate_cores_key_check(keys[i] + strlen(of_cluster)));
+        }
         TRY(level_key_check(cli, &s->machine, keys[i], ranks));
     }
     cli_warn_unread(cli, keys, count, readers);

@@ -50,6 +50,32 @@ static status step_lines(const predict_step *x, text *t)
     return text_add(t, "\n");
 }
 
+// Waits of the first rank, whose metrics a run writes.
+static status turns_lines(arena *a, const predict_step *x, text *t)
+{
+    const cluster_node *node = &x->of->machine.node;
+    char step[32];
+    sim_turns turns;
+    TRY(predict_step_turns(a, x, &turns));
+    if (turns.count == 0 || !x->fits) return ST_OK;
+    const sim_turn *first = &turns.ranks[0];
+    const double whole = (double)first->length;
+    TRY(text_add(t, "turns     %d rank%s", turns.count, text_plural(turns.count, "s")));
+    if (node->other_threads > 0) {
+        TRY(text_add(t, " and %d thread%s of other programs", node->other_threads,
+                     text_plural(node->other_threads, "s")));
+    }
+    TRY(text_add(t, " share %d cores: step %s; rank 0 waits: cores %.1f%%", node->cpu_cores,
+                 text_duration_human((double)turns.step_ns * 1e-9, step),
+                 100.0 * (double)first->cores / whole));
+    for (int k = 0; k < TRAFFIC_COUNT; k++) {
+        const double share = (double)first->waits[k] / whole;
+        if (share < 0.0005) continue;
+        TRY(text_add(t, "  %s %.1f%%", traffic_name((traffic)k), 100.0 * share));
+    }
+    return text_add(t, "\n");
+}
+
 static status memory_lines(const predict_step *x, text *t)
 {
     char peak[32], other[32];
@@ -122,6 +148,7 @@ status simulate_print_text(arena *a, const predict_step *x, text *out)
 {
     TRY(model_lines(x, out));
     TRY(step_lines(x, out));
+    TRY(turns_lines(a, x, out));
     TRY(memory_lines(x, out));
     TRY(stage_lines(x, out));
     return layer_lines(a, x, out);
