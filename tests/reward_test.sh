@@ -28,7 +28,7 @@ for key, value in want.items():
 END
 }
 number=0
-for layout in "layout.dp=1" "layout.tp=2" "layout.pp=2" "layout.dp=2 layout.zero=3"; do
+for layout in "layout.dp=1" "layout.tp=2" "layout.tp=2 layout.sp=yes" "layout.pp=2" "layout.dp=2 layout.zero=3"; do
     number=$((number + 1))
     code "$layout" 0 train "n$number" $layout
     if near "n$number"; then passed "$layout: the numbers of transformers"; else failed "$layout: the numbers of transformers"; fi
@@ -36,7 +36,7 @@ done
 strict="determinism=strict determinism.tp_shards=2 train.steps=3"
 code "strict" 0 train strict $strict
 number=0
-for layout in layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" train.micro_batch=7; do
+for layout in "layout.tp=2 layout.sp=yes" layout.tp=2 layout.pp=2 "layout.dp=2 layout.zero=3" train.micro_batch=7; do
     number=$((number + 1))
     [ -z "${TRIALS_PART:-}" ] || [ $((number % 2)) = 1 ] || continue
     code "strict, $layout" 0 train "s$number" $strict $layout
@@ -78,7 +78,6 @@ refuses 3 "is a reward model" "$trireme" generate made --prompt 一
 refuses 3 "is a reward model" "$trireme" eval made --data rm/train.jsonl
 refuses 3 "is a reward model, which writes no text" train bad train.objective=dpo
 refuses 3 "adapter.kind cannot be used with train.objective = reward yet" train bad adapter.kind=lora
-refuses 3 "layout.sp = yes cannot be used with train.objective = reward yet" train bad layout.tp=2 layout.sp=yes
 refuses 3 "objective.beta has no effect" train bad objective.beta=0.5
 refuses 3 "layout.cp = 2 cannot be used" train bad layout.cp=2
 sed 's/"0": "LABEL_0"/"0": "a", "1": "b"/' rm/config.json >two.json && cp -r rm two && cp two.json two/config.json

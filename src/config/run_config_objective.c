@@ -147,10 +147,6 @@ static void check_rollouts(checker *k, const run_objective_row *row)
 static void check_scores(checker *k)
 {
     const run_config *r = k->r;
-    if (r->layout.sp) {
-        CONFLICT("layout.sp", "layout.sp = yes cannot be used with train.objective = reward yet, "
-                              "whose head needs all rows on each rank of layout.tp");
-    }
     if (r->adapter.kind == RUN_ADAPTER_NONE && r->adapter.from == NULL) return;
     CONFLICT("adapter.kind",
              "adapter.kind cannot be used with train.objective = reward yet, whose head has no "

@@ -1,6 +1,7 @@
 // SCORE: the head of a reward model, a number for each row with a label: that of the last token of
 // a document. As behind HEAD_LOSS, OBJECTIVE turns the numbers into losses and slopes, and a second
-// pass computes the gradients.
+// pass computes the gradients. Where ranks share the rows and their terms of dx are added up, each
+// has a number (piece.first_shard), and the terms but for the first are -0.
 #include "op/op_internal.h"
 
 static status score_infer(op_program *p, op_node *node, uint32_t wanted)

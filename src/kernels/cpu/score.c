@@ -4,7 +4,6 @@
 #include "kernels/cpu/vec_call.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { ROWS = 32, COLUMNS = 256 }; // of a task
 
@@ -40,14 +39,12 @@ static void row_compute(const score_job *job, int64_t n)
     }
     dtype_store(loss->type, loss->data, n, sum != 0.0 ? -sum : 0.0);
     if (!tensor_has(dx)) return;
-    if (!has_label(job->call, n)) {
-        memset((char *)dx->data + n * tensor_stride(dx) * dtype_bytes(dx->type), 0,
-               (size_t)(dim * dtype_bytes(dx->type)));
-        return;
-    }
-    const double slope = -slope_of(job, n);
+    const bool is_here = job->call->piece.first_shard == 0; // another rank has the term
+    const bool has_value = is_here && has_label(job->call, n);
+    const double slope = has_value ? -slope_of(job, n) : 0.0, none = is_here ? 0.0 : -0.0;
     for (int64_t j = 0; j < dim; j++) {
-        dtype_store(dx->type, dx->data, n * tensor_stride(dx) + j, slope * number_at(w, 0, j));
+        dtype_store(dx->type, dx->data, n * tensor_stride(dx) + j,
+                    has_value ? slope * number_at(w, 0, j) : none);
     }
 }
 

@@ -10,11 +10,12 @@ static double slope_of(const kern_call *c, int64_t n)
 static void gradient_of_rows(const kern_call *c)
 {
     const kern_tensor *w = &c->in[1], *dx = &c->out[1];
+    const bool is_here = c->piece.first_shard == 0; // another rank has the term
     for (int64_t n = 0; n < dx->dims[0]; n++) {
-        const bool has_label = ref_int(&c->in[2], n) >= 0;
-        const double slope = has_label ? slope_of(c, n) : 0.0;
+        const bool has_value = is_here && ref_int(&c->in[2], n) >= 0;
+        const double slope = has_value ? slope_of(c, n) : 0.0, none = is_here ? 0.0 : -0.0;
         for (int64_t j = 0; j < dx->dims[1]; j++) {
-            ref_put(dx, n, j, has_label ? -slope * ref_get(w, 0, j) : 0.0);
+            ref_put(dx, n, j, has_value ? -slope * ref_get(w, 0, j) : none);
         }
     }
 }

@@ -550,6 +550,9 @@ static status node_push(partition *c, op_list list, const op_node *node)
     const bool vocabulary =
         node->code == OP_HEAD_LOSS && c->state[node->in[1]].at.kind == PLACE_SHARD;
     if (vocabulary) return partition_head(c, list, node);
+    if (node->code == OP_SCORE && c->how->rows && node->out[1] != TENSOR_NONE) {
+        return partition_score(c, list, node);
+    }
     // All ranks have the losses, so only the first rank adds them up.
     if (node->code == OP_STEP_LOSS && c->how->at > 0) return ST_OK;
     if (node->code == OP_STEP_ROUTES) return routes_push(c, list, node);

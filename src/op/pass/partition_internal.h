@@ -125,6 +125,7 @@ int64_t partition_shard_begin(const partition *c, const cut_parts *parts, int i,
 NODISCARD status partition_terms_add(partition *c, op_list list, const tensor_id *terms,
                                      int32_t count, tensor_id y);
 NODISCARD status partition_head(partition *c, op_list list, const op_node *node);
+NODISCARD status partition_score(partition *c, op_list list, const op_node *node);
 // Makes a view of columns of a tensor of the rank's program.
 NODISCARD status partition_columns(partition *c, tensor_id of, int64_t begin, int64_t end,
                                    tensor_id *out);

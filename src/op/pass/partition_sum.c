@@ -265,6 +265,23 @@ static status stats_push(partition *c, op_list list, const op_node *head, tensor
     return ST_OK;
 }
 
+// All ranks read all rows of the head of a reward model, so one of them gives the gradient of these
+// rows, and the terms of the others (-0) change no bit of their sum.
+status partition_score(partition *c, op_list list, const op_node *node)
+{
+    const placement all = {.kind = PLACE_REPLICATE}, rows = {.kind = PLACE_SHARD, .dim = 0};
+    const op_tensor like = *op_at(c->whole, node->out[1]);
+    op_node score = *node;
+    score.piece.first_shard = c->how->at;
+    TRY(partition_all_rows(c, list, node->in[0], &score.in[0]));
+    TRY(partition_set(c, node->out[0], all, NULL));
+    TRY(partition_set(c, node->out[1], rows, NULL));
+    TRY(partition_make(c, node->out[1], "term", like.type, like.dims[0], like.dims[1],
+                       &score.out[1]));
+    TRY(op_append(c->p, list, &score, 0));
+    return partition_terms_add(c, list, &score.out[1], 1, node->out[1]);
+}
+
 status partition_head(partition *c, op_list list, const op_node *node)
 {
     const int32_t count = cut_terms(c->how);
