@@ -73,12 +73,48 @@ assert 0 <= s[-1]['val_reward_accuracy'] <= 1, s[-1]"
 done
 same "and both begin alike" "$(head -1 from-lm/metrics.jsonl | grep -o '"loss": [^,]*')" "$(head -1 from-lm-run/metrics.jsonl | grep -o '"loss": [^,]*')"
 
+# --- adapters, whose folder has the head ---
+lora="adapter.kind=lora adapter.rank=4"
+code "an adapter" 0 train adapted $strict $lora
+number=0
+for layout in "layout.tp=2 layout.sp=yes" layout.pp=2 "layout.dp=2 layout.zero=3"; do
+    number=$((number + 1))
+    [ -z "${TRIALS_PART:-}" ] || [ $number = 1 ] || continue
+    code "an adapter, $layout" 0 train "a$number" $strict $lora $layout
+    same "an adapter, $layout: the digest of one rank" "$(digest "a$number")" "$(digest adapted)"
+done
+code "an adapter as a folder of PEFT" 0 "$trireme" export adapted peft --adapter
+code "names the class and the head, as PEFT does" 0 python3 -c "
+import json, struct
+f = open('peft/adapter_model.safetensors', 'rb')
+head = json.loads(f.read(struct.unpack('<Q', f.read(8))[0]))
+c = json.load(open('peft/adapter_config.json'))
+assert head['base_model.model.score.weight']['shape'] == [1, 16], head.keys()
+assert c['task_type'] == 'SEQ_CLS' and c['modules_to_save'] == ['classifier', 'score'], c"
+code "an adapter in its base model" 0 "$trireme" export adapted merged --merge
+code "goes on from the adapter" 0 train from-peft adapter.from=peft
+code "goes on from the merged model" 0 train from-merged model.from=merged
+code "both begin with the same loss" 0 python3 -c "
+import json
+a, b = (json.loads(open(f'from-{name}/metrics.jsonl').readline())['loss'] for name in ('peft', 'merged'))
+assert abs(a - b) < 1e-6 and a < 0.2, (a, b)"
+code "an adapter over a language model" 0 train adapted-lm $strict $lora model.from=lm
+code "in its base model" 0 "$trireme" export adapted-lm merged-lm --merge
+code "goes on from it" 0 train from-merged-lm model.from=merged-lm
+code "with a lower loss" 0 python3 -c "
+import json
+was = [json.loads(line)['loss'] for line in open('adapted-lm/metrics.jsonl')]
+now = json.loads(open('from-merged-lm/metrics.jsonl').readline())['loss']
+assert now < was[-1] < was[0], (now, was)"
+
 # --- refused ---
 refuses 3 "is a reward model" "$trireme" generate made --prompt 一
 refuses 3 "is a reward model" "$trireme" eval made --data rm/train.jsonl
 refuses 3 "is a reward model, which writes no text" train bad train.objective=dpo
-refuses 3 "adapter.kind cannot be used with train.objective = reward yet" train bad adapter.kind=lora
 refuses 3 "objective.beta has no effect" train bad objective.beta=0.5
+refuses 3 "whose head was trained with the adapter" "$trireme" export merged unmerged --unmerge --peft peft
+cp -r peft peft-more && sed -i 's/"classifier"/"lm_head"/' peft-more/adapter_config.json
+refuses 3 "modules_to_save.*the head of a reward model" train bad adapter.from=peft-more
 refuses 3 "layout.cp = 2 cannot be used" train bad layout.cp=2
 sed 's/"0": "LABEL_0"/"0": "a", "1": "b"/' rm/config.json >two.json && cp -r rm two && cp two.json two/config.json
 refuses 3 "with 2 labels" train bad model.from=two

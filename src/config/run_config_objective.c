@@ -143,16 +143,6 @@ static void check_rollouts(checker *k, const run_objective_row *row)
     check_rollouts_layout(k);
 }
 
-// The head of a reward model is trained, which an adapter's run would leave as it begins.
-static void check_scores(checker *k)
-{
-    const run_config *r = k->r;
-    if (r->adapter.kind == RUN_ADAPTER_NONE && r->adapter.from == NULL) return;
-    CONFLICT("adapter.kind",
-             "adapter.kind cannot be used with train.objective = reward yet, whose head has no "
-             "place in a folder of an adapter; train all weights, or some with train.freeze");
-}
-
 void check_objective(checker *k)
 {
     const run_config *r = k->r;
@@ -162,7 +152,6 @@ void check_objective(checker *k)
     const bool is_group = row->kind == OBJECTIVE_GRPO;
     check_keys(k, row);
     check_rollouts(k, row);
-    if (row->kind == OBJECTIVE_REWARD) check_scores(k);
     if (row->kind == OBJECTIVE_NONE) return;
     if (r->objective.label_smoothing > 0.0 && !smooths) {
         CONFLICT("objective.label_smoothing",

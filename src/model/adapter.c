@@ -61,6 +61,7 @@ static bool target_is_used(const op_model *m, const decoder_spec *spec, const ch
         const op_weight *weight = &m->weights[w];
         for (int i = 0; weight->is_adapter && i < weight->part_count; i++) {
             char ours[MODEL_NAME_BYTES], module[MODEL_NAME_BYTES];
+            if (strstr(weight->parts[i].name, ".lora_") == NULL) continue; // it is trained whole
             adapted_name(weight->parts[i].name, ours);
             if (!model_hf_module(spec, ours, module)) module[0] = '\0';
             if (target_matches(&spec->adapter, target, ours, within_layer(ours), module)) {
@@ -107,10 +108,16 @@ void model_adapter_close(model_adapter_source *s)
     s->file = NULL;
 }
 
+// In PEFT's file, of a reward model's head, which an adapter of a language model lacks.
+static const char score_name[] = "base_model.model.score.weight";
+
 status model_adapter_weight(const model_adapter_source *s, int64_t weight, float *values)
 {
     ASSERT(s->m->weights[weight].is_adapter);
-    if (s->file != NULL) return model_weight_read(s->file, s->spec, s->m, weight, values);
+    const bool may_lack = model_score_is_new(s->spec, s->m, weight);
+    const bool has =
+        s->file != NULL && (!may_lack || safetensors_find(s->file, score_name) != NULL);
+    if (has) return model_weight_read(s->file, s->spec, s->m, weight, values);
     model_weight_init(s->m, weight, s->seed, values);
     return ST_OK;
 }

@@ -41,6 +41,7 @@ static const char *const known[] = {
     "lora_ga_config",
     "megatron_config",
     "megatron_core",
+    "modules_to_save",
     "monteclora_config",
     "peft_type",
     "peft_version",
@@ -129,6 +130,23 @@ static status targets_read(const model_reader *r, model_adapter *out)
     return ST_OK;
 }
 
+// Modules that are trained whole: the head of a reward model, by the names that PEFT gives for it.
+static status whole_modules_check(const model_reader *r)
+{
+    static const char key[] = "modules_to_save";
+    const json *list = json_get(r->root, key);
+    if (is_off(list)) return ST_OK;
+    if (json_kind_of(list) != JSON_LIST) return model_read_wrong(r, key, list, "a list of names");
+    for (int64_t i = 0; i < json_count(list); i++) {
+        const char *name = json_text(json_at(list, i), "");
+        if (strcmp(name, "score") == 0 || strcmp(name, "classifier") == 0) continue;
+        return model_read_wrong(r, key, json_at(list, i),
+                                "\"score\", the head of a reward model; other modules cannot be "
+                                "trained whole with an adapter");
+    }
+    return ST_OK;
+}
+
 static status config_read(const model_reader *r, model_adapter *out)
 {
     const model_limits ranks = {1, 1 << 16};
@@ -144,6 +162,7 @@ static status config_read(const model_reader *r, model_adapter *out)
     TRY(model_read_bool(r, r->root, "use_dora", false, &out->dora));
     out->dropout = (float)dropout;
     TRY(targets_read(r, out));
+    TRY(whole_modules_check(r));
     return others_refuse(r);
 }
 
@@ -298,18 +317,20 @@ status model_adapter_print(arena *a, const decoder_spec *spec, const op_model *m
 {
     const model_adapter *d = &spec->adapter;
     const bool conv1d = strcmp(spec->arch, "gpt2") == 0; // stored (in, out)
+    const bool scores = spec->scores != MODEL_WRITES;
     TRY(text_add(out, "{\n  \"base_model_name_or_path\": %s", base == NULL ? "null" : ""));
     if (base != NULL) TRY(text_add_json(out, base));
     TRY(text_add(out, ",\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": %s,\n",
                  conv1d ? "true" : "false"));
     TRY(text_add(out, "  \"inference_mode\": true,\n  \"lora_alpha\": %.15g,\n", d->alpha));
-    TRY(text_add(out, "  \"lora_dropout\": %.9g,\n  \"modules_to_save\": null,\n",
-                 (double)d->dropout));
+    TRY(text_add(out, "  \"lora_dropout\": %.9g,\n  \"modules_to_save\": %s,\n", (double)d->dropout,
+                 scores ? "[\n    \"classifier\",\n    \"score\"\n  ]" : "null"));
     TRY(text_add(out, "  \"peft_type\": \"LORA\",\n  \"r\": %lld,\n  \"target_modules\": [",
                  (long long)d->rank));
     TRY(targets_print(a, spec, m, out));
     return text_add(out,
-                    "\n  ],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": %s,\n"
+                    "\n  ],\n  \"task_type\": \"%s\",\n  \"use_dora\": %s,\n"
                     "  \"use_rslora\": %s\n}\n",
-                    d->dora ? "true" : "false", d->rslora ? "true" : "false");
+                    scores ? "SEQ_CLS" : "CAUSAL_LM", d->dora ? "true" : "false",
+                    d->rslora ? "true" : "false");
 }

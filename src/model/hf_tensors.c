@@ -93,6 +93,15 @@ static void adapter_name(const char *kind, char name[HF_NAME_BYTES])
     ASSERT(used < HF_NAME_BYTES);
 }
 
+// A weight that is trained whole, with an adapter, has its own name in PEFT's file.
+static void trained_name(char name[HF_NAME_BYTES])
+{
+    char module[HF_NAME_BYTES];
+    memcpy(module, name, sizeof(module));
+    const int used = snprintf(name, HF_NAME_BYTES, "base_model.model.%s", module);
+    ASSERT(used < HF_NAME_BYTES);
+}
+
 int64_t hf_source_count(const hf_sources *all)
 {
     return all->count * all->experts;
@@ -117,7 +126,11 @@ void hf_source_at(const hf_sources *all, int64_t index, hf_source *out)
     const arch_tensor *t = all->tensors[k];
     out->tensor = t;
     name_make(all->arch, t, all->layer, expert, out->name);
-    if (all->adapter != NULL) adapter_name(all->adapter, out->name);
+    if (all->adapter != NULL) {
+        adapter_name(all->adapter, out->name);
+    } else if (all->weight->is_adapter) {
+        trained_name(out->name);
+    }
     const arch_layout layout = all->adapter == NULL ? t->layout : ARCH_PLAIN;
     out->as = (model_hf_tensor){.name = out->name,
                                 .row_begin = expert * all->rows_of_expert + all->row_begin[k],

@@ -250,13 +250,15 @@ static bool ends_with(const char *name, const char *end)
     return length >= tail && strcmp(name + length - tail, end) == 0;
 }
 
-// Ignores masks and tables that are not weights, and the head of a tied model, which is the
-// embedding.
+// Ignores masks and tables that are not weights, the head of a tied model, which is the embedding,
+// and that of a reward model whose adapter has it.
 static bool is_ignored(const model_arch *arch, const decoder_spec *spec, const char *name)
 {
     for (const char *const *b = arch->buffers; *b != NULL; b++) {
         if (ends_with(name, *b)) return true;
     }
+    const bool is_of_adapter = spec->adapter.rank > 0 && spec->scores != MODEL_WRITES;
+    if (is_of_adapter && strcmp(name, hf_score_tensor.theirs) == 0) return true;
     const bool has_head = spec->tied || spec->scores == MODEL_SCORES_NEW;
     return has_head && strcmp(name, hf_head_tensor.theirs) == 0;
 }

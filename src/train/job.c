@@ -300,12 +300,17 @@ static bool is_lengths(const op_model *m, int64_t weight)
     return strstr(m->weights[weight].name, ".lora_magnitude_vector") != NULL;
 }
 
-// Initial lengths of rows are those of the base model; an adapter in files has its own.
+// Initial lengths of rows are those of the base model, as are weights that are trained whole; an
+// adapter in files has its own.
 static status adapter_values(const train_job *job, const model_adapter_source *from,
                              const assemble_base_values *base, int64_t weight, float *values)
 {
-    return is_lengths(from->m, weight) && from->file == NULL
-               ? assemble_base_lengths(base, job->plans->whole, weight, values)
+    const op_model *m = job->plans->whole;
+    const bool is_whole = strstr(m->weights[weight].name, ".lora_") == NULL;
+    if (from->file != NULL) return model_adapter_weight(from, weight, values);
+    if (is_lengths(m, weight)) return assemble_base_lengths(base, m, weight, values);
+    return is_whole && !model_score_is_new(from->spec, m, weight)
+               ? assemble_base_weight(base, m, weight, values)
                : model_adapter_weight(from, weight, values);
 }
 

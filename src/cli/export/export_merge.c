@@ -61,6 +61,12 @@ static status sources_open(export_merge *m, const cli_model *model, const char *
                     "--unmerge: the adapter is a DoRA, which replaces the length of each row, so "
                     "the lengths of the base model cannot be found again");
     }
+    if (m->spec.scores != MODEL_WRITES && m->sign < 0) {
+        return fail(ST_UNSUPPORTED,
+                    "--unmerge: %s is a reward model, whose head was trained with the adapter, so "
+                    "that of the base model cannot be found again",
+                    model->folder);
+    }
     TRY(model_make(m));
     if (model->kind != OPERAND_HF) {
         TRY(assemble_base_read(h, a, model->folder, &was, &has_base));
@@ -230,9 +236,26 @@ static status matrix_merge(export_merge *m, const char *name, int64_t rows, int6
     return st;
 }
 
+// A weight that was trained whole, with the adapter, as the head of a reward model is.
+static status whole_read(export_merge *m, const char *name, float *values, bool *is_there)
+{
+    *is_there = false;
+    for (int64_t w = 0; w < m->m->weight_count && !*is_there; w++) {
+        const op_weight *own = &m->m->weights[w];
+        *is_there = own->is_adapter && strcmp(own->name, name) == 0;
+        for (int i = 0; i < own->part_count && *is_there; i++) {
+            TRY(export_merge_part(m, w, i, values + own->parts[i].row_begin * own->columns));
+        }
+    }
+    return ST_OK;
+}
+
 status export_merge_weight(export_merge *m, const op_model *weights, int64_t weight, float *values)
 {
     const op_weight *w = &weights->weights[weight];
+    bool is_whole = false;
+    TRY(whole_read(m, w->name, values, &is_whole));
+    if (is_whole) return ST_OK;
     TRY(assemble_base_weight(&m->base, weights, weight, values));
     if (w->ndim != 2) return ST_OK;
     TRY(matrix_merge(m, w->name, w->rows, w->columns, values));

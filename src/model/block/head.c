@@ -63,7 +63,12 @@ static status matrix(block_context *c, tensor_id *w)
     const int cut = c->options->whole_vocabulary ? -1 : 0;
     TRY(scores ? block_matrix(c, "score", 1, s->dim, -1, w)
                : block_matrix(c, "head", s->vocab, s->dim, cut, w));
-    c->weights[c->weight_count - 1].is_matrix = false;
+    block_weight *made = &c->weights[c->weight_count - 1];
+    made->is_matrix = false;
+    if (scores && s->adapter.rank > 0) { // the adapter's folder holds the trained row
+        made->adapter = true;
+        TRY(model_freeze_weight(c, c->prefix, made, &c->p->tensors[*w].frozen));
+    }
     return s->tied && !scores ? block_shared(c, "embed.tokens") : ST_OK;
 }
 
