@@ -19,6 +19,12 @@ model: {preset: tiny, layers: 1, dim: 32, heads: 4}
 data: {train: text.txt, tokenizer: bytes, valid: 0}
 eval: {every: 0}
 """
+ROLLOUTS = """run: {dir: n}
+train: {objective: grpo, steps: 2, seq: 32, global_batch: 4}
+model: {preset: tiny, layers: 1, dim: 32, heads: 4}
+rollout: {prompts: prompts.jsonl, group: 2, max_tokens: 4}
+data: {tokenizer: bytes}
+"""
 
 
 def call(arguments, folder):
@@ -49,7 +55,8 @@ def make_input():
     top = os.path.join(SCRATCH, "input")
     noise = bytes((7 * i * i + i // 3) % 256 for i in range(3000))
     words = "the oar and the ship went out by night and the crew sang of salt and wind\n"
-    files = {"c.yaml": CONFIG, "text.txt": words * 60, "with blank/text.txt": words * 60,
+    files = {"c.yaml": CONFIG, "grpo.yaml": ROLLOUTS, "prompts.jsonl": '{"prompt": "1 + 1 =", "answer": "2"}\n',
+             "one.yaml": "adapter: {kind: lora}\n", "cut.yaml": "adapter: {kind: lora}\nlayout: {dp: 2}\n", "text.txt": words * 60, "with blank/text.txt": words * 60,
              "tokenizer.json": tokenizer(), "a.json": '{"a":1}\n', "a.pdf": "%PDF-1.7\n", "fake.gz": b"\x1f\x8b\x08abc\n",
              "broken.jsonl": '{"text": "salt and wind"}\n' * 200 + '{"text": 5}\n', "noise": noise,
              "noise.yaml": noise, "empty.yaml": "", "policy.yaml": "licences: [CC0-1.0]\n", "chain.yaml": "stage: {train: {config: c.yaml}}\n",

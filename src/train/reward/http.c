@@ -67,6 +67,12 @@ static status url_read(const char *url, place *out)
     (void)snprintf(out->host, sizeof(out->host), "%.*s", (int)length, from);
     const char *colon = strrchr(out->host, ':');
     const bool has_port = colon != NULL && strchr(colon, ']') == NULL;
+    int64_t port = 80;
+    const bool is_number = !has_port || text_parse_i64(colon + 1, &port);
+    if (colon == out->host || !is_number || port < 1 || port > 65535) {
+        return fail(ST_CONFIG_RANGE, "reward.url: expected http://HOST:PORT/PATH, found \"%.100s\"",
+                    url);
+    }
     (void)snprintf(out->address, sizeof(out->address), "%.150s%s", out->host,
                    has_port ? "" : ":80");
     out->path = from[length] == '/' ? from + length : "/";
@@ -109,8 +115,8 @@ static status request_again(asking *s, request *r, const char *reason)
 {
     request_close(r);
     if (r->attempts > s->x->keys->retries) {
-        return fail(ST_IO, "reward.url: %s gave no reward in %lld attempts; the last: %.199s",
-                    s->to.address, (long long)r->attempts, reason);
+        return fail(ST_IO, "reward.url: %s gave no reward in %lld attempt%s; the last: %.199s",
+                    s->to.address, (long long)r->attempts, text_plural(r->attempts, "s"), reason);
     }
     const int64_t wait = (int64_t)WAIT_MS << min_i64(r->attempts - 1, 6);
     r->not_before_ns = now_of(s) + wait * NS_PER_MS;
