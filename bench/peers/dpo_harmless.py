@@ -42,7 +42,7 @@ model: {from: model}
 train: {objective: dpo, steps: 53, seq: 512, global_batch: 8}
 objective: {beta: 0.1}
 data: {train: [pairs.jsonl], valid: [pairs_valid.jsonl], tokenizer: tokenizer.json}
-optimizer: {lr: 3e-4, weight_decay: 0, clip: 1}
+optimizer: {lr: 1e-3, weight_decay: 0, clip: 1}
 schedule: {name: linear, warmup: 10}
 """ + COMMON
 
@@ -94,7 +94,7 @@ def prepare(data, folder, trireme):
 def ours(folder, trireme, seed, keys):
     begin = time.monotonic()
     name = f"dpo{seed}"
-    run([trireme, "train", "dpo.yaml", f"run.dir={name}", f"train.seed={seed}", "--quiet", *keys], folder)
+    run([trireme, "train", "dpo.yaml", f"run.dir={name}", f"train.seed={seed}", "--quiet", "--fresh", *keys], folder)
     last = [json.loads(line) for line in (folder / name / "metrics.jsonl").open()]
     last = [r for r in last if r.get("val_reward_accuracy") is not None][-1]
     return {"seed": seed, "accuracy": last["val_reward_accuracy"], "margin": last["val_reward_margin"],
@@ -131,7 +131,7 @@ def main():
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--peer-seeds", default="1")
     parser.add_argument("--steps", type=int, default=53)
-    parser.add_argument("--rate", type=float, default=3e-4)
+    parser.add_argument("--rate", type=float, default=1e-3)
     options = parser.parse_args()
     folder, trireme = options.folder, os.path.realpath(options.trireme)
     folder.mkdir(parents=True, exist_ok=True)
