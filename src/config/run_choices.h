@@ -60,6 +60,13 @@ typedef enum run_resilience {
     RUN_RESILIENCE_RESTART,
     RUN_RESILIENCE_LIVE
 } run_resilience;
+// What follows when a slow rank is found.
+typedef enum run_straggler {
+    RUN_STRAGGLER_OFF,
+    RUN_STRAGGLER_NAME,
+    RUN_STRAGGLER_MOVE, // the other ranks take over micro-batches
+    RUN_STRAGGLER_EVICT // the rank is replaced, or the run shrinks
+} run_straggler;
 typedef enum run_special { RUN_SPECIAL_TEXT, RUN_SPECIAL_TOKENS } run_special;
 // Low-rank terms of matrices (model_adapter).
 typedef enum run_adapter {

@@ -126,6 +126,7 @@ typedef struct run_config {
         int64_t spares;       // processes that wait
         int64_t min_ranks;    // the run shrinks to these; 0: lost ranks are started again
         int64_t join_timeout; // ns
+        int32_t straggler;    // run_straggler
     } resilience;
     struct {
         int64_t digests; // steps between two comparisons of replicas; 0: never
@@ -214,6 +215,9 @@ typedef struct run_config {
         int64_t cp_heads;       // the degree of cp over heads
         int32_t cp_ring;        // run_auto_bool: ring for the rest of cp
         option_list stages;     // decoder layers of each stage, as strings; empty: even
+        option_list shares;     // parts of a step of each dp rank, as strings; empty: even
+        const int64_t *parts;   // the same as numbers, part_count of them; NULL: even
+        int64_t part_count;
         const char *schedule;   // a row of plan/schedule, or a path
         // The schedule, found or read by run_config_load(); NULL if pp is 1.
         const plan_schedule *pipeline;
@@ -314,6 +318,9 @@ NODISCARD status run_config_print_layout(const run_config *r, text *out);
 int64_t run_config_depth(const run_config *r);
 // The pipeline part of a plan request; after run_config_load().
 NODISCARD status run_config_pipeline(const run_config *r, arena *a, plan_pipeline_request *out);
+// Derives layout.parts from layout.shares; entries that are no number become 0, which the checks
+// refuse.
+NODISCARD status run_config_shares(run_config *r, arena *a);
 // Half layers in entry `index` of layout.stages: 17 for "8.5"; -1: not a number of half layers.
 int64_t run_config_stage_halves(const run_config *r, int64_t index);
 // Decoder layers with a stage boundary in their middle, ascending.

@@ -317,6 +317,31 @@ static void check_data(checker *k)
     }
 }
 
+static void check_straggler(checker *k)
+{
+    static const char *const keys[] = {"resilience.straggler", NULL};
+    const run_config *r = k->r;
+    if (r->searched) return;
+    if (run_config_ranks(r) == 1) {
+        check_refuse_keys(k, keys, "the run has one rank");
+        return;
+    }
+    if (r->resilience.straggler == RUN_STRAGGLER_EVICT &&
+        r->resilience.mode != RUN_RESILIENCE_LIVE) {
+        CONFLICT("resilience.straggler",
+                 "resilience.straggler = evict needs resilience.mode = live, whose other ranks live "
+                 "on");
+    }
+    if (r->resilience.straggler != RUN_STRAGGLER_MOVE) return;
+    const char *why = r->layout.dp == 1             ? "layout.dp is 1"
+                      : r->layout.ep > 1            ? "with layout.ep each rank takes as many sequences"
+                      : r->moe.rebalance > 0        ? "moe.rebalance moves experts"
+                      : run_config_has_rollouts(r)  ? "the run draws completions itself"
+                                                    : NULL;
+    if (why == NULL) return;
+    CONFLICT("resilience.straggler", "resilience.straggler = move cannot be used here: %s", why);
+}
+
 static void check_resilience(checker *k)
 {
     const run_config *r = k->r;
@@ -343,6 +368,7 @@ static void check_resilience(checker *k)
                  "resilience.min_ranks = %lld, but the layout has %lld ranks",
                  (ll)r->resilience.min_ranks, (ll)run_config_ranks(r));
     }
+    check_straggler(k);
     if (r->resilience.mode == RUN_RESILIENCE_OFF) {
         check_refuse_keys(
             k, of_restart,

@@ -33,7 +33,9 @@ plan_mesh run_config_mesh(const run_config *r, int64_t rank)
                             [AXIS_TP] = (int32_t)r->layout.tp},
                    .zero_group = (int32_t)r->layout.zero_group,
                    .cp_heads = (int32_t)r->layout.cp_heads,
-                   .ep = (int32_t)r->layout.ep};
+                   .ep = (int32_t)r->layout.ep,
+                   .shares = r->layout.parts,
+                   .share_count = r->layout.part_count};
     m.whole_experts = experts_are_whole(r, &m);
     return plan_mesh_from(&m, rank);
 }
@@ -153,6 +155,20 @@ int64_t run_config_stage_halves(const run_config *r, int64_t index)
     return (double)halves == 2.0 * layers ? halves : -1;
 }
 
+status run_config_shares(run_config *r, arena *a)
+{
+    const int64_t count = r->layout.shares.count;
+    int64_t *parts = NULL;
+    if (count == 0) return ST_OK;
+    TRY(arena_new(a, count, &parts));
+    for (int64_t i = 0; i < count; i++) {
+        if (!text_parse_i64(r->layout.shares.items[i], &parts[i])) parts[i] = 0;
+    }
+    r->layout.parts = parts;
+    r->layout.part_count = count;
+    return ST_OK;
+}
+
 // ---- keys that depend on an axis ----------------------------------------------------------------
 
 #define FOLLOWER(axis, key)                                                         \
@@ -171,7 +187,7 @@ status run_config_follow(run_config *r, const config *c, arena *a)
     } followers[] = {FOLLOWER(pp, schedule),    FOLLOWER(pp, vpp),          FOLLOWER(pp, stages),
                      FOLLOWER(tp, sp),          FOLLOWER(cp, cp_heads),     FOLLOWER(dp, zero),
                      FOLLOWER(dp, zero_group),  FOLLOWER(zero, zero_group), FOLLOWER(dp, zero_sums),
-                     FOLLOWER(zero, zero_sums), FOLLOWER(tp, etp)};
+                     FOLLOWER(zero, zero_sums), FOLLOWER(tp, etp),          FOLLOWER(dp, shares)};
     run_config defaults;
     text dropped = {.a = a};
     TRY(option_set_defaults(&run_config_table, a, &defaults));
@@ -201,6 +217,7 @@ static void check_effects(checker *k)
     static const char *const of_zero_axes[] = {"layout.zero", NULL};
     static const char *const of_zero[] = {"layout.zero_group", "layout.zero_sums", NULL};
     static const char *const of_ranks[] = {"comm.transport", "comm.tuning", NULL};
+    static const char *const of_dp[] = {"layout.shares", NULL};
     const run_config *r = k->r;
     if (r->layout.pp == 1) check_refuse_keys(k, of_pp, "layout.pp is 1");
     if (r->layout.tp == 1) check_refuse_keys(k, of_tp, "layout.tp is 1");
@@ -210,6 +227,7 @@ static void check_effects(checker *k)
     }
     if (r->layout.zero == 0) check_refuse_keys(k, of_zero, "layout.zero is 0");
     if (run_config_ranks(r) == 1) check_refuse_keys(k, of_ranks, "layout.dp is 1");
+    if (r->layout.dp == 1) check_refuse_keys(k, of_dp, "layout.dp is 1");
 }
 
 // ---- conflicts ----------------------------------------------------------------------------------
@@ -335,6 +353,32 @@ static void check_pipeline(checker *k)
     }
 }
 
+static void check_shares(checker *k)
+{
+    enum { SHARE_MAX = 1000000 };
+    const run_config *r = k->r;
+    const int64_t count = r->layout.shares.count;
+    if (count == 0) return;
+    if (count != r->layout.dp) {
+        CONFLICT("layout.shares", "layout.shares lists %lld ranks, but layout.dp = %lld", (ll)count,
+                 (ll)r->layout.dp);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (r->layout.parts[i] >= 1 && r->layout.parts[i] <= SHARE_MAX) continue;
+        CONFLICT("layout.shares",
+                 "layout.shares: rank %lld has \"%s\" parts, expected a whole number from 1 to %d",
+                 (ll)i, r->layout.shares.items[i], SHARE_MAX);
+        return;
+    }
+    if (r->layout.ep > 1) {
+        CONFLICT("layout.shares",
+                 "layout.shares cannot be used with layout.ep = %lld: ranks that share experts "
+                 "exchange rows in every micro-batch, so each takes as many sequences",
+                 (ll)r->layout.ep);
+    }
+}
+
 // Refuses a dp rank without work in some step.
 static void check_idle(checker *k)
 {
@@ -349,7 +393,9 @@ static void check_idle(checker *k)
         int64_t step = 0, size = 0;
         run_config_ramp_at(r, i, &step, &size);
         int64_t idle = -1, first = 0, own = 0;
-        plan_mesh mesh = {.size = {[AXIS_DP] = (int32_t)r->layout.dp}};
+        plan_mesh mesh = {.size = {[AXIS_DP] = (int32_t)r->layout.dp},
+                          .shares = r->layout.parts,
+                          .share_count = r->layout.part_count};
         for (int64_t rank = 0; rank < r->layout.dp && idle < 0 && size > 0; rank++) {
             mesh.at[AXIS_DP] = (int32_t)rank;
             plan_own_sequences(&mesh, strict, (int32_t)r->determinism.shards, size, &first, &own);
@@ -407,5 +453,6 @@ void check_layout(checker *k)
                  "that the other ranks hold",
                  cut_by(r));
     }
+    check_shares(k);
     check_idle(k);
 }

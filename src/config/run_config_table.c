@@ -405,6 +405,12 @@ static const option rows[] = {
     OTHER("resilience.join_timeout", TIME, resilience.join_timeout, "5m", FREE,
           .help = "time for which a run with fewer than resilience.min_ranks ranks waits for "
                   "processes to join; then it stops with exit code 75"),
+    CHOICE("resilience.straggler", resilience.straggler, "name", "off, name, move, evict", FREE,
+           .help = "what happens when a rank is slower than the others: name writes its number and "
+                   "the cause; move also lets the other data-parallel ranks take over a part of "
+                   "its micro-batches, which in strict mode keeps the bits, and gives them back "
+                   "when it is fast again; evict (resilience.mode = live) ends the rank, whose "
+                   "place a spare or a new process takes, or the run shrinks"),
     REAL("sdc.replay", sdc.replay, "0", 0, 1, FREE,
          .help = "share of the steps after which the hashes of each rank's state are recorded, for "
                  "`trireme replay`: 0.01 is every hundredth step"),
@@ -697,6 +703,10 @@ static const option rows[] = {
           .help = "decoder layers of each pipeline stage, such as [6, 7, 7, 4] or [8.5, 3.5], "
                   "which splits the ninth layer after its attention, or [0, 12, 12, 0], with "
                   "the embedding and the head alone at the ends; empty is even"),
+    OTHER("layout.shares", LIST, layout.shares, NULL, FREE,
+          .help = "parts of a step's sequences that each data-parallel rank takes, such as [2, 2, "
+                  "2, 1] where the fourth is half as fast; in strict mode they are whole shards "
+                  "(determinism.shards), and the result does not depend on them; empty is even"),
     OTHER("layout.schedule", PATH, layout.schedule, "1f1b", FREE, .choices = PIPELINE_WORDS,
           .help = "pipeline schedule, one of " PIPELINE_WORDS ", or a file",
           .also = "pipeline_schedule"),

@@ -19,6 +19,10 @@ typedef struct plan_mesh {
     int32_t cp_heads;   // consecutive ranks of cp that distribute heads; 0: 1
     int32_t ep;         // consecutive ranks that distribute a layer's experts; 0: 1
     bool whole_experts; // tp cuts no expert: experts go to its ranks first, then to cp and dp
+    // Parts of a step that each rank of dp takes: shares[share_count]. If that is not the number of
+    // ranks of dp, or shares is NULL, all take as many.
+    const int64_t *shares;
+    int64_t share_count;
 } plan_mesh;
 static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
 {
@@ -212,6 +216,19 @@ void plan_group_name(const plan_group *g,
 static inline int64_t plan_shard_begin(int64_t sequences, int64_t shards, int64_t shard)
 {
     return sequences * shard / shards;
+}
+
+// Returns the first of `parts` (shards in strict order, sequences otherwise) of rank `at` of dp.
+static inline int64_t plan_share_begin(const plan_mesh *m, int64_t parts, int64_t at)
+{
+    const int64_t ranks = plan_mesh_size(m, AXIS_DP);
+    int64_t before = 0, all = 0;
+    if (m->shares == NULL || m->share_count != ranks) return plan_shard_begin(parts, ranks, at);
+    for (int64_t i = 0; i < ranks; i++) {
+        if (i < at) before += m->shares[i];
+        all += m->shares[i];
+    }
+    return plan_shard_begin(parts, all, before);
 }
 
 #ifdef __cplusplus

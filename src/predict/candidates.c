@@ -47,6 +47,7 @@ static void layout_take(const search_layout *l, run_config *r)
     r->layout.zero_group = 0;
     r->layout.cp_heads = 1;
     r->layout.stages = (option_list){0};
+    r->layout.parts = NULL;
     r->layout.vpp = l->pp > 1 && l->chunks > 1 ? l->chunks : 0;
     r->layout.zero = l->zero;
     r->layout.sp = l->sp;

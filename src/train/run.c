@@ -299,6 +299,7 @@ static status started(session *s, const config *c, const char *config_text)
     TRY(config_print_resolved(c, s->r, &s->config_yaml));
     TRY(adapter_describe(s));
     (void)hash128_text(hash128_of(s->config_yaml.bytes, s->config_yaml.length), s->config_sum);
+    if (session_is_carried(s)) return ST_OK;
     if (s->w->started != NULL) s->w->started(s->w->context, &s->start);
     return settings_advise(s);
 }
@@ -320,7 +321,7 @@ status session_go(session *s, int64_t limit, bool *done)
 {
     const int64_t steps = last_of(s);
     const int64_t record_every = session_record_every(s);
-    while (s->step < min_i64(limit, steps) && s->stop == 0) {
+    while (s->step < min_i64(limit, steps) && s->stop == 0 && !s->move.is_due) {
         int64_t until = min_i64(session_save_next(s), min_i64(limit, steps));
         if (session_memory_is_kept(s)) {
             until = min_i64(until, next_multiple(s->step, s->r->resilience.buddy.every, steps));
@@ -356,6 +357,7 @@ status session_go(session *s, int64_t limit, bool *done)
         TRY(session_scrub_poll(s));
         if (s->stop == 0) TRY(session_tasks_run(s));
     }
+    if (s->step >= steps || s->stop != 0) s->move.is_due = false;
     *done = s->step >= steps || s->stop != 0;
     return ST_OK;
 }
@@ -528,7 +530,7 @@ status session_start(session *s, const train_order *order)
     if (session_is_first(s)) {
         TRY(session_records_open(s));
         TRY(train_excluded_record(s->h, s->a, s->folder.path, s->r, s->step + 1));
-        TRY(session_memory_tell(s));
+        if (!session_is_carried(s)) TRY(session_memory_tell(s));
     }
     TRY(session_tasks_run(s));   // an earlier session may have ended before
     return session_rebalance(s); // where a checkpoint was made before experts moved
@@ -622,6 +624,7 @@ status session_close(session *s, status st, train_outcome *out)
 {
     parts_close(s);
     out->wrong = s->wrong;
+    out->leaves = s->leaves;
     out->steps = max_i64(out->steps, s->step);
     st = numerics_advise(s, st);
     if (!out->changes) status_write(s, st);
@@ -635,19 +638,42 @@ static status run_in_folder(session *s, const train_order *order, train_outcome 
     TRY(session_plan(s, order));
     TRY(session_job(s));
     TRY(session_start(s, order));
-    TRY(session_go(s, INT64_MAX, &done));
-    ASSERT(done);
+    do {
+        TRY(session_go(s, INT64_MAX, &done));
+        if (!done) TRY(session_shares_plan(s));
+        if (!done && s->move.is_due) {
+            return s->move.is_evict ? session_shares_evict(s) : session_shares_carry(s);
+        }
+    } while (!done);
     return session_finish(s, out);
+}
+
+static status run_once(const host *h, arena *a, const train_order *order,
+                       struct session_carry *carry, train_outcome *out, bool *goes_on)
+{
+    session *s = NULL;
+    memset(out, 0, sizeof(*out));
+    *goes_on = false;
+    TRY(session_open(h, a, order, &s));
+    session_shares_use(s, carry);
+    status st = session_ranks_open(s, order->ranks);
+    if (st == ST_OK) st = run_in_folder(s, order, out);
+    *goes_on = st == ST_OK && s->move.is_due;
+    if (!*goes_on) return session_close(s, st, out);
+    parts_close(s);
+    train_folder_close(&s->folder);
+    return ST_OK;
 }
 
 status train_run(const host *h, arena *a, const train_order *order, train_outcome *out)
 {
-    session *s = NULL;
-    memset(out, 0, sizeof(*out));
-    TRY(session_open(h, a, order, &s));
-    status st = session_ranks_open(s, order->ranks);
-    if (st == ST_OK) st = run_in_folder(s, order, out);
-    return session_close(s, st, out);
+    struct session_carry *carry = NULL;
+    bool goes_on = true;
+    status st = ST_OK;
+    TRY(session_carry_create(a, &carry));
+    while (goes_on && st == ST_OK) st = run_once(h, a, order, carry, out, &goes_on);
+    session_carry_destroy(carry);
+    return st;
 }
 
 status train_prepare(const host *h, arena *a, const run_config *r)

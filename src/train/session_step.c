@@ -216,7 +216,7 @@ status session_steps(session *s, int64_t until)
     obs_record record;
     int64_t posted = s->step;
     s->last_result_ns = session_now(s);
-    while (posted < until && s->stop == 0) {
+    while (posted < until && s->stop == 0 && !s->move.is_due) {
         bool is_posted = false;
         TRY(step_post(s, posted + 1, &is_posted));
         if (!is_posted) break; // s->stop is set

@@ -7,15 +7,16 @@
 struct rank_word {
     int64_t stop;
     straggler_times times;
+    int64_t slow_rank; // of the first rank: found in the words before; -1: none
+    double slow_ratio;
 };
 typedef struct rank_word rank_word;
 
-// Stages of a pipeline, experts, and uneven shares of the batch are not equal work; nor are the
-// copies in memory, which a thread of rank 0 writes.
+// Stages of a pipeline and experts are not equal work; nor are the copies in memory, which a thread
+// of rank 0 writes. Times of uneven shares are compared for one sequence.
 static bool is_equal_work(const run_config *r)
 {
-    return r->resilience.mode == RUN_RESILIENCE_OFF && r->layout.pp == 1 && r->layout.ep <= 1 &&
-           r->train.global_batch % r->layout.dp == 0;
+    return r->resilience.mode == RUN_RESILIENCE_OFF && r->layout.pp == 1 && r->layout.ep <= 1;
 }
 
 status session_times_open(session *s)
@@ -26,8 +27,11 @@ status session_times_open(session *s)
     TRY(arena_new(s->a, ranks, &words));
     s->times.words = words;
     TRY(arena_new(s->a, ranks, &s->times.all));
-    if (!session_is_first(s)) return ST_OK;
-    return stragglers_create(s->a, ranks, is_equal_work(s->r), &s->times.slow);
+    s->move.rank = s->move.slow_rank = -1;
+    if (!session_is_first(s) || s->r->resilience.straggler == RUN_STRAGGLER_OFF) return ST_OK;
+    TRY(stragglers_create(s->a, ranks, is_equal_work(s->r), &s->times.slow));
+    session_shares_known(s, s->times.slow);
+    return ST_OK;
 }
 
 void session_times_put(session *s, const obs_record *record, double seconds, int64_t data_ns)
@@ -51,6 +55,11 @@ static status slow_tell(session *s, const straggler *x)
     const char *of =
         x->rank < 0 || x->cause == STRAGGLER_DISK ? "as before" : "as that of its peers";
     if (x->rank >= 0) (void)snprintf(who, sizeof(who), "rank %lld", (long long)x->rank);
+    if (x->is_well) {
+        session_say(s, LOG_INFO, "%s is faster again in the %lld steps up to %lld", who,
+                    (long long)x->steps, (long long)s->step);
+        return ST_OK;
+    }
     session_say(s, LOG_WARN,
                 "%s is slow in the %lld steps up to %lld: %s took %.1f times as long %s", who,
                 (long long)x->steps, (long long)s->step, cause, x->ratio, of);
@@ -66,7 +75,10 @@ static status slow_tell(session *s, const straggler *x)
 status session_words_swap(session *s, int *stop)
 {
     if (s->ranks.hosts == NULL) return ST_OK;
-    const rank_word mine = {.stop = *stop, .times = s->times.own};
+    const rank_word mine = {.stop = *stop,
+                            .times = s->times.own,
+                            .slow_rank = s->move.rank,
+                            .slow_ratio = s->move.ratio};
     rank_word *words = s->times.words;
     const int64_t ranks = comm_ranks(s->ranks.all);
     const comm_item item = {.in = &mine, .out = words, .count = (int64_t)sizeof(mine)};
@@ -82,9 +94,14 @@ status session_words_swap(session *s, int *stop)
     for (int64_t r = 0; r < ranks; r++) {
         if (words[r].stop > *stop) *stop = (int)words[r].stop;
         s->times.all[r] = words[r].times;
+        if (s->times.slow == NULL) continue;
+        straggler_times *t = &s->times.all[r];
+        t->compute = (int64_t)((double)t->compute * session_shares_scale(s, r));
     }
+    session_shares_take(s, words[0].slow_rank, words[0].slow_ratio);
     straggler found;
     if (s->times.slow == NULL || !stragglers_see(s->times.slow, s->times.all, &found)) return ST_OK;
+    session_shares_found(s, &found);
     return slow_tell(s, &found);
 }
 

@@ -12,8 +12,10 @@ struct stragglers {
     bool is_equal;
     double *usual;         // [cause][ranks]: ratio or time that is usual for the rank
     double *learned;       // [cause][ranks][STRAGGLER_LEARN]: those of the first spans
-    int32_t *in_a_row;     // [cause][ranks]: slow spans; negative: well ones after a finding
-    bool *is_told;         // [cause][ranks]
+    int32_t *in_a_row; // [cause + 1][ranks]: slow spans, of the last row faster ones than known;
+                       // negative: others after a finding
+    bool *is_told;     // [cause + 1][ranks]
+    double *known;         // [ranks] factor that is known
     double *values;        // [ranks]
     straggler_times *span; // [ranks]: sums of the steps of this span
     int64_t steps, last_steps[STRAGGLER_SPANS]; // steps in this span, and in the last ones
@@ -32,14 +34,23 @@ status stragglers_create(arena *a, int64_t ranks, bool is_equal, stragglers **ou
     TRY(arena_new(a, 1, &s));
     TRY(arena_new(a, cells, &s->usual));
     TRY(arena_new(a, cells * STRAGGLER_LEARN, &s->learned));
-    TRY(arena_new(a, cells, &s->in_a_row));
-    TRY(arena_new(a, cells, &s->is_told));
+    TRY(arena_new(a, cells + ranks, &s->in_a_row));
+    TRY(arena_new(a, cells + ranks, &s->is_told));
+    TRY(arena_new(a, ranks, &s->known));
     TRY(arena_new(a, ranks, &s->values));
     TRY(arena_new(a, ranks, &s->span));
+    for (int64_t r = 0; r < ranks; r++) s->known[r] = 1.0;
     s->ranks = ranks;
     s->is_equal = is_equal;
     *out = s;
     return ST_OK;
+}
+
+void stragglers_expect(stragglers *s, int64_t rank, double factor)
+{
+    ASSERT(rank >= 0 && rank < s->ranks);
+    ASSERT(factor > 0.0);
+    s->known[rank] = factor;
 }
 
 static int compare_reals(const void *x, const void *y)
@@ -87,6 +98,24 @@ static void learn(stragglers *s, double *usual, int64_t cell, bool of_peers, dou
     *usual = of_peers ? sorted[n / 2] : sorted[n - 1];
 }
 
+// The ratio to its peers that is expected of a rank.
+static double fair_ratio(const stragglers *s, straggler_cause c, int64_t rank)
+{
+    const double usual = s->usual[c * s->ranks + rank];
+    if (s->is_equal) return c == STRAGGLER_COMPUTE ? s->known[rank] : 1.0;
+    return usual < 1.0 ? 1.0 : usual;
+}
+
+// How many times as long as expected a rank computed that is known to be slow; 1: it is not known.
+static double of_known(stragglers *s, const straggler_times *all, int64_t rank)
+{
+    const bool learns = !s->is_equal && s->seen < STRAGGLER_LEARN;
+    if (s->known[rank] <= 1.0 || learns) return 1.0;
+    const double time = (double)time_of(&all[rank], STRAGGLER_COMPUTE);
+    const double fair = fair_ratio(s, STRAGGLER_COMPUTE, rank);
+    return time / others(s, all, STRAGGLER_COMPUTE, rank) / fair;
+}
+
 // How many times more than its peers, or than usual, the rank took; below 1: it is well.
 static double excess(stragglers *s, const straggler_times *all, straggler_cause c, int64_t rank)
 {
@@ -101,7 +130,7 @@ static double excess(stragglers *s, const straggler_times *all, straggler_cause 
         return 0.0;
     }
     if (of_peers) {
-        const double fair = s->is_equal || *usual < 1.0 ? 1.0 : *usual;
+        const double fair = fair_ratio(s, c, rank);
         const double more = time - time / (value / fair);
         return value > slow_ratio * fair && more > least_share / 2.0 * step ? value / fair : 0.0;
     }
@@ -165,6 +194,14 @@ bool stragglers_see(stragglers *s, const straggler_times *all, straggler *out)
                                .cause = (straggler_cause)c,
                                .ratio = ratio};
         }
+    }
+    for (int64_t r = 0; r < s->ranks && s->ranks > 1; r++) {
+        const double ratio = of_known(s, s->span, r);
+        const bool is_faster = ratio > 0.0 && ratio * slow_ratio < 1.0;
+        if (!count(s, STRAGGLER_CAUSES * s->ranks + r, is_faster) || found) continue;
+        found = true;
+        *out = (straggler){
+            .rank = r, .cause = STRAGGLER_COMPUTE, .ratio = ratio, .is_well = true};
     }
     for (int i = 0; i < STRAGGLER_SPANS && found; i++) out->steps += s->last_steps[i];
     s->seen++;

@@ -82,6 +82,7 @@ typedef struct train_outcome {
     const char *checkpoint, *best_checkpoint; // NULL: none
     bool stopped;                             // on request, before the last step
     bool changes;                             // the ranks are to change; the run is not over
+    bool leaves;                              // the rank was evicted, and its process is to end
     int64_t wrong;                            // ST_CORRUPT: the rank at fault; -1: unknown
 } train_outcome;
 

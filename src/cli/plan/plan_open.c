@@ -31,7 +31,7 @@ static bool is_searched(const char *key)
 status plan_fix(const config *c, const run_config *r, search_fixed *f)
 {
     static const char *const not_searched[] = {"layout.zero_group", "layout.stages",
-                                               "layout.cp_heads"};
+                                               "layout.shares", "layout.cp_heads"};
     for (int64_t i = 0; i < COUNT_OF(not_searched); i++) {
         if (!config_is_given(c, not_searched[i])) continue;
         return fail(ST_UNSUPPORTED,

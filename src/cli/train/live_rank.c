@@ -69,7 +69,7 @@ status cli_live_rank(cli_context *cli, launch_place *place, cli_live_train *trai
         error_take(&error);
         arena_destroy(cli->a);
         cli->a = kept;
-        if (!goes_on(st, &out)) break;
+        if (!goes_on(st, &out) || out.leaves) break;
         (void)fflush(NULL);
         launch_post_ready(post_fd, out.changes, (int)out.wrong, out.steps, error.text);
     }

@@ -173,10 +173,10 @@ static void shards_set(shard_tree *t, const plan_request *r, int64_t own_begin, 
         t->begin[1] = own_end;
         return;
     }
-    const int64_t ranks = plan_mesh_size(&r->mesh, AXIS_DP), me = r->mesh.at[AXIS_DP];
+    const int64_t me = r->mesh.at[AXIS_DP];
     t->shard_count = r->shards;
-    t->first = (int32_t)plan_shard_begin(r->shards, ranks, me);
-    t->last = (int32_t)plan_shard_begin(r->shards, ranks, me + 1);
+    t->first = (int32_t)plan_share_begin(&r->mesh, r->shards, me);
+    t->last = (int32_t)plan_share_begin(&r->mesh, r->shards, me + 1);
     for (int32_t s = 0; s <= r->shards; s++) {
         t->begin[s] = plan_shard_begin(r->sequences, r->shards, s);
     }
@@ -246,10 +246,10 @@ status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_
 void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
                         int64_t *first, int64_t *count)
 {
-    const int64_t ranks = plan_mesh_size(mesh, AXIS_DP), me = mesh->at[AXIS_DP];
+    const int64_t me = mesh->at[AXIS_DP];
     const int64_t parts = strict ? shards : sequences;
-    const int64_t begin = plan_shard_begin(parts, ranks, me);
-    const int64_t end = plan_shard_begin(parts, ranks, me + 1);
+    const int64_t begin = plan_share_begin(mesh, parts, me);
+    const int64_t end = plan_share_begin(mesh, parts, me + 1);
     *first = plan_shard_begin(sequences, parts, begin);
     *count = plan_shard_begin(sequences, parts, end) - *first;
 }

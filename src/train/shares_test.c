@@ -1,0 +1,73 @@
+// Shares of slow ranks against all possible ones.
+#include "base/rng.h"
+#include "train/shares.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { RANKS_MAX = 4 };
+
+// The shortest time of all ways to divide the parts.
+static double best_time(int64_t parts, int64_t ranks, const double *slow, int64_t *shares,
+                        int64_t at)
+{
+    if (at == ranks - 1) {
+        shares[at] = parts;
+        int64_t all = 0;
+        for (int64_t r = 0; r < ranks; r++) all += shares[r];
+        return train_shares_time(all, ranks, slow, shares);
+    }
+    double best = 1e30;
+    for (int64_t n = 1; n <= parts - (ranks - 1 - at); n++) {
+        shares[at] = n;
+        const double time = best_time(parts - n, ranks, slow, shares, at + 1);
+        if (time < best) best = time;
+    }
+    return best;
+}
+
+static void the_longest_share_is_the_shortest_possible(void **state)
+{
+    (void)state;
+    for (uint64_t trial = 0; trial < 300; trial++) {
+        const int64_t ranks = 1 + (int64_t)(rng_word(1, 0, trial) % RANKS_MAX);
+        const int64_t parts = ranks + (int64_t)(rng_word(1, 1, trial) % 9);
+        double slow[RANKS_MAX];
+        int64_t shares[RANKS_MAX], tried[RANKS_MAX], all = 0;
+        for (int64_t r = 0; r < ranks; r++) {
+            slow[r] = 1.0 + (double)(rng_word(2, (uint32_t)r, trial) % 8) / 4.0;
+        }
+        train_shares_choose(parts, ranks, slow, shares);
+        for (int64_t r = 0; r < ranks; r++) {
+            assert_true(shares[r] >= 1);
+            all += shares[r];
+        }
+        assert_int_equal(all, parts);
+        assert_true(train_shares_time(parts, ranks, slow, shares) <=
+                    best_time(parts, ranks, slow, tried, 0) + 1e-9);
+    }
+}
+
+// A rank of half the speed among eight, with 64 parts.
+static void a_slow_rank_gets_half(void **state)
+{
+    (void)state;
+    double slow[8];
+    int64_t shares[8];
+    for (int r = 0; r < 8; r++) slow[r] = r == 3 ? 2.0 : 1.0;
+    train_shares_choose(64, 8, slow, shares);
+    assert_int_equal(shares[3], 4);
+    assert_true(train_shares_time(64, 8, slow, shares) < 10.0);
+    assert_true(train_shares_time(64, 8, slow, NULL) > 15.0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_longest_share_is_the_shortest_possible),
+        cmocka_unit_test(a_slow_rank_gets_half),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
