@@ -60,7 +60,7 @@ typedef enum run_resilience {
     RUN_RESILIENCE_RESTART,
     RUN_RESILIENCE_LIVE
 } run_resilience;
-// What follows when a slow rank is found.
+// The reaction to a slow rank.
 typedef enum run_straggler {
     RUN_STRAGGLER_OFF,
     RUN_STRAGGLER_NAME,

@@ -12,6 +12,7 @@
 #include "config/objectives.h"
 #include "config/optimizers.h"
 #include "config/run_choices.h"
+#include "config/run_resilience.h"
 #include "config/run_rollout.h"
 #include "op/step.h"
 #include "plan/pipeline.h"
@@ -117,17 +118,7 @@ typedef struct run_config {
         // of work between two checkpoints; 0: the cluster's values, and the optimal interval.
         double write_s, restart_s, interval_s;
     } checkpoint;
-    struct {
-        int32_t mode; // run_resilience
-        struct {
-            int64_t every; // steps between two copies of the state in memory
-            int64_t ranks; // steps between two copies of shards in other ranks; 0: none
-        } buddy;
-        int64_t spares;       // processes that wait
-        int64_t min_ranks;    // the run shrinks to these; 0: lost ranks are started again
-        int64_t join_timeout; // ns
-        int32_t straggler;    // run_straggler
-    } resilience;
+    run_resilience_keys resilience;
     struct {
         int64_t digests; // steps between two comparisons of replicas; 0: never
         double replay;   // share of steps whose state is recorded for `replay`
@@ -218,7 +209,7 @@ typedef struct run_config {
         option_list shares;     // parts of a step of each dp rank, as strings; empty: even
         const int64_t *parts;   // the same as numbers, part_count of them; NULL: even
         int64_t part_count;
-        const char *schedule;   // a row of plan/schedule, or a path
+        const char *schedule; // a row of plan/schedule, or a path
         // The schedule, found or read by run_config_load(); NULL if pp is 1.
         const plan_schedule *pipeline;
     } layout;
@@ -318,9 +309,6 @@ NODISCARD status run_config_print_layout(const run_config *r, text *out);
 int64_t run_config_depth(const run_config *r);
 // The pipeline part of a plan request; after run_config_load().
 NODISCARD status run_config_pipeline(const run_config *r, arena *a, plan_pipeline_request *out);
-// Derives layout.parts from layout.shares; entries that are no number become 0, which the checks
-// refuse.
-NODISCARD status run_config_shares(run_config *r, arena *a);
 // Half layers in entry `index` of layout.stages: 17 for "8.5"; -1: not a number of half layers.
 int64_t run_config_stage_halves(const run_config *r, int64_t index);
 // Decoder layers with a stage boundary in their middle, ascending.

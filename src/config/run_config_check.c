@@ -328,16 +328,17 @@ static void check_straggler(checker *k)
     }
     if (r->resilience.straggler == RUN_STRAGGLER_EVICT &&
         r->resilience.mode != RUN_RESILIENCE_LIVE) {
-        CONFLICT("resilience.straggler",
-                 "resilience.straggler = evict needs resilience.mode = live, whose other ranks live "
-                 "on");
+        CONFLICT(
+            "resilience.straggler",
+            "resilience.straggler = evict needs resilience.mode = live, whose other ranks live "
+            "on");
     }
     if (r->resilience.straggler != RUN_STRAGGLER_MOVE) return;
-    const char *why = r->layout.dp == 1             ? "layout.dp is 1"
-                      : r->layout.ep > 1            ? "with layout.ep each rank takes as many sequences"
-                      : r->moe.rebalance > 0        ? "moe.rebalance moves experts"
-                      : run_config_has_rollouts(r)  ? "the run draws completions itself"
-                                                    : NULL;
+    const char *why = r->layout.dp == 1      ? "layout.dp is 1"
+                      : r->layout.ep > 1     ? "with layout.ep each rank takes as many sequences"
+                      : r->moe.rebalance > 0 ? "moe.rebalance moves experts"
+                      : run_config_has_rollouts(r) ? "the run draws completions itself"
+                                                   : NULL;
     if (why == NULL) return;
     CONFLICT("resilience.straggler", "resilience.straggler = move cannot be used here: %s", why);
 }

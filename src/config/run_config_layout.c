@@ -155,7 +155,17 @@ int64_t run_config_stage_halves(const run_config *r, int64_t index)
     return (double)halves == 2.0 * layers ? halves : -1;
 }
 
-status run_config_shares(run_config *r, arena *a)
+// ---- keys that depend on an axis ----------------------------------------------------------------
+
+#define FOLLOWER(axis, key)                                                         \
+    {                                                                               \
+        "layout." #axis, "layout." #key, (int64_t)offsetof(run_config, layout.key), \
+            (int64_t)sizeof(((run_config *)NULL)->layout.key)                       \
+    }
+
+// Derives layout.parts from layout.shares. Entries that are no number become 0, which the checks
+// refuse.
+static status shares_read(run_config *r, arena *a)
 {
     const int64_t count = r->layout.shares.count;
     int64_t *parts = NULL;
@@ -168,14 +178,6 @@ status run_config_shares(run_config *r, arena *a)
     r->layout.part_count = count;
     return ST_OK;
 }
-
-// ---- keys that depend on an axis ----------------------------------------------------------------
-
-#define FOLLOWER(axis, key)                                                         \
-    {                                                                               \
-        "layout." #axis, "layout." #key, (int64_t)offsetof(run_config, layout.key), \
-            (int64_t)sizeof(((run_config *)NULL)->layout.key)                       \
-    }
 
 // A command line can continue a run in another layout, although its file was written for an axis
 // that the command line removes.
@@ -204,6 +206,7 @@ status run_config_follow(run_config *r, const config *c, arena *a)
         TRY(text_add(&dropped, "%s%s", dropped.length > 0 ? ", " : "", key->key));
     }
     if (dropped.length > 0) r->dropped = dropped.bytes;
+    TRY(shares_read(r, a));
     return run_length_choose(r, c, a);
 }
 

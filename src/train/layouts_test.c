@@ -119,6 +119,9 @@ static void layout_pick(layout *l, int kind, int64_t steps, walk_order order)
     if (cp > 1) set(l, "layout.cp", cp);
     if (tp > 1) set_word(l, "layout.sp", pick(2) == 0 ? "yes" : "no");
     if (dp > 1) set(l, "layout.dp", dp);
+    static const char *const shares[] = {"3,1", "1,4,3", "1,3,2,2"};
+    const bool uneven = strict && pp == 1 && dp > 1 && dp <= 4 && (tp * cp + dp) % 2 == 0;
+    if (uneven) set_word(l, "layout.shares", shares[dp - 2]);
     // If dp does not divide the batch, ranks have different numbers of micro-batches, which ZeRO-2
     // and ZeRO-3 do not always support.
     const bool even = (strict ? SHARDS : 16) % dp == 0;

@@ -299,7 +299,7 @@ static status started(session *s, const config *c, const char *config_text)
     TRY(config_print_resolved(c, s->r, &s->config_yaml));
     TRY(adapter_describe(s));
     (void)hash128_text(hash128_of(s->config_yaml.bytes, s->config_yaml.length), s->config_sum);
-    if (session_is_carried(s)) return ST_OK;
+    if (session_goes_on(s)) return ST_OK;
     if (s->w->started != NULL) s->w->started(s->w->context, &s->start);
     return settings_advise(s);
 }
@@ -530,7 +530,7 @@ status session_start(session *s, const train_order *order)
     if (session_is_first(s)) {
         TRY(session_records_open(s));
         TRY(train_excluded_record(s->h, s->a, s->folder.path, s->r, s->step + 1));
-        if (!session_is_carried(s)) TRY(session_memory_tell(s));
+        if (!session_goes_on(s)) TRY(session_memory_tell(s));
     }
     TRY(session_tasks_run(s));   // an earlier session may have ended before
     return session_rebalance(s); // where a checkpoint was made before experts moved
@@ -642,20 +642,20 @@ static status run_in_folder(session *s, const train_order *order, train_outcome 
         TRY(session_go(s, INT64_MAX, &done));
         if (!done) TRY(session_shares_plan(s));
         if (!done && s->move.is_due) {
-            return s->move.is_evict ? session_shares_evict(s) : session_shares_carry(s);
+            return s->move.is_evict ? session_shares_evict(s) : session_shares_keep(s);
         }
     } while (!done);
     return session_finish(s, out);
 }
 
-static status run_once(const host *h, arena *a, const train_order *order,
-                       struct session_carry *carry, train_outcome *out, bool *goes_on)
+static status run_once(const host *h, arena *a, const train_order *order, struct session_kept *kept,
+                       train_outcome *out, bool *goes_on)
 {
     session *s = NULL;
     memset(out, 0, sizeof(*out));
     *goes_on = false;
     TRY(session_open(h, a, order, &s));
-    session_shares_use(s, carry);
+    session_shares_use(s, kept);
     status st = session_ranks_open(s, order->ranks);
     if (st == ST_OK) st = run_in_folder(s, order, out);
     *goes_on = st == ST_OK && s->move.is_due;
@@ -667,12 +667,12 @@ static status run_once(const host *h, arena *a, const train_order *order,
 
 status train_run(const host *h, arena *a, const train_order *order, train_outcome *out)
 {
-    struct session_carry *carry = NULL;
+    struct session_kept *kept = NULL;
     bool goes_on = true;
     status st = ST_OK;
-    TRY(session_carry_create(a, &carry));
-    while (goes_on && st == ST_OK) st = run_once(h, a, order, carry, out, &goes_on);
-    session_carry_destroy(carry);
+    TRY(session_kept_create(a, &kept));
+    while (goes_on && st == ST_OK) st = run_once(h, a, order, kept, out, &goes_on);
+    session_kept_destroy(kept);
     return st;
 }
 

@@ -113,7 +113,7 @@ typedef struct session {
         int64_t disk_ns;           // in saves since then
         stragglers *slow;          // of the first rank
     } times;
-    struct session_carry *carry; // of the sessions of this process; NULL: this is the only one
+    struct session_kept *kept; // of the sessions of this process; NULL: this is the only one
     struct {
         int64_t rank; // of a finding that the first rank tells the others next; -1: none
         double ratio;
@@ -235,26 +235,26 @@ NODISCARD status session_words_swap(session *s, int *stop);
 NODISCARD status session_graphs_tell(session *s);
 
 // session_shares.c: micro-batches that move from a slow rank to others (resilience.straggler).
-// found: the first rank has found a slow rank. take: all ranks hear of it with the next words. plan:
-// decides whether the run goes on with other shares, whose plans are made and verified;
-// s->move.is_due is false if not. carry: keeps the state for the session that goes on with them.
-// put: loads it. known: what the ranks know of each other's speed. evict: ends the epoch without the
-// slow rank. Collective, but found and known.
+// found: the first rank has found a slow rank. take: all ranks hear of it with the next words.
+// plan: decides whether the run goes on with other shares, whose plans are made and verified;
+// s->move.is_due is false if not. keep: keeps the state for the session that goes on with them.
+// put: loads it. known: what the ranks know of each other's speed. evict: ends the epoch without
+// the slow rank. Collective, but found and known.
 void session_shares_found(session *s, const straggler *x);
 void session_shares_take(session *s, int64_t rank, double ratio);
 NODISCARD status session_shares_plan(session *s);
-NODISCARD status session_shares_carry(session *s);
+NODISCARD status session_shares_keep(session *s);
 NODISCARD status session_shares_put(session *s);
 status session_shares_evict(session *s);
-bool session_is_carried(const session *s);
-// Sets s->carry, and the shares that it has, before the plans are made.
-void session_shares_use(session *s, struct session_carry *c);
+bool session_goes_on(const session *s);
+// Sets s->kept, and the shares that it has, before the plans are made.
+void session_shares_use(session *s, struct session_kept *c);
 // How many times as many sequences as this rank of the job the average rank has.
 double session_shares_scale(const session *s, int64_t rank);
 void session_shares_known(const session *s, stragglers *of);
 // The memory that outlives a session of this process.
-NODISCARD status session_carry_create(arena *a, struct session_carry **out);
-void session_carry_destroy(struct session_carry *c);
+NODISCARD status session_kept_create(arena *a, struct session_kept **out);
+void session_kept_destroy(struct session_kept *c);
 
 // session_objective.c: for objectives that compare answers. open: gets the reference's
 // log-probabilities and watches the measures; before the state is loaded. Collective.

@@ -151,7 +151,7 @@ status session_state(session *s, const char *resume)
     TRY(base_of_run(s));
     s->saved_step = s->begun_step = -1;
     s->val_loss = s->best_val_loss = s->loss = (double)NAN;
-    if (session_is_carried(s)) return session_shares_put(s);
+    if (session_goes_on(s)) return session_shares_put(s);
     TRY(ckpt_list(s->h, s->a, s->folder.checkpoints, &list));
     TRY(ckpt_list_lost(s->h, s->a, s->folder.checkpoints, &lost));
     if (strcmp(resume, "auto") == 0) {

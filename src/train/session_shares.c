@@ -1,12 +1,12 @@
 // resilience.straggler = move: the run goes on with other shares of each step.
 //
-//   step n      the first rank finds a slow one; all hear of it with the words after step n + 1
-//   plan        each rank makes its plan for the new shares, the first one verifies those of all; if
-//               one is refused, the run stays as it is
-//   carry       each rank keeps its own weights, optimizer state and step block in host memory, and
-//               closes its session; no file is written
-//   put         the next session, in the same processes and with the same connections, begins from
-//               them
+//   step n    the first rank finds a slow one; all hear of it with the words after step n + 1
+//   plan      each rank makes its plan for the new shares, the first one verifies those of all; if
+//             one is refused, the run stays as it is
+//   keep      each rank keeps its own weights, optimizer state and step block in host memory, and
+//             closes its session; no file is written
+//   put       the next session, in the same processes and with the same connections, begins from
+//             them
 //
 // ZeRO cuts the state by ranks, not by shares, so each rank's part of it stays with it. In strict
 // mode a shard's gradient and the tree over shards do not depend on the rank that computes them, so
@@ -25,7 +25,7 @@ enum { MOVES_MAX = 16, PARTS_MAX = 4096 };
 static const double least_gain = 1.05; // of the predicted time of a step
 static const double slow_most = 16.0;
 
-struct session_carry {
+struct session_kept {
     bool is_full;
     int moves;
     double *slow;   // [dp] time of a sequence, as a multiple of that of the others
@@ -40,31 +40,31 @@ struct session_carry {
     int64_t saved_step, fork, skipped_in_a_row, skipped, session_tokens, busy_ns, session_begin_ns;
 };
 
-status session_carry_create(arena *a, struct session_carry **out)
+status session_kept_create(arena *a, struct session_kept **out)
 {
     return arena_new(a, 1, out);
 }
 
-static void rows_free(struct session_carry *c)
+static void rows_free(struct session_kept *c)
 {
     for (int64_t i = 0; c->rows != NULL && i < c->run.count; i++) free(c->rows[i]);
     free(c->rows);
     c->rows = NULL;
 }
 
-void session_carry_destroy(struct session_carry *c)
+void session_kept_destroy(struct session_kept *c)
 {
     if (c != NULL) rows_free(c);
 }
 
-bool session_is_carried(const session *s)
+bool session_goes_on(const session *s)
 {
-    return s->carry != NULL && s->carry->is_full;
+    return s->kept != NULL && s->kept->is_full;
 }
 
-void session_shares_use(session *s, struct session_carry *c)
+void session_shares_use(session *s, struct session_kept *c)
 {
-    s->carry = c;
+    s->kept = c;
     if (c->parts == NULL) return;
     s->own.layout.parts = c->parts;
     s->own.layout.part_count = c->count;
@@ -89,7 +89,7 @@ double session_shares_scale(const session *s, int64_t rank)
 
 void session_shares_known(const session *s, stragglers *of)
 {
-    const struct session_carry *c = s->carry;
+    const struct session_kept *c = s->kept;
     if (c == NULL || c->slow == NULL) return;
     for (int64_t r = 0; r < comm_ranks(s->ranks.all); r++) {
         stragglers_expect(of, r, c->slow[dp_of(s, r)]);
@@ -102,7 +102,7 @@ void session_shares_found(session *s, const straggler *x)
     const bool moves = policy == RUN_STRAGGLER_MOVE && x->cause == STRAGGLER_COMPUTE;
     const bool evicts = policy == RUN_STRAGGLER_EVICT && !x->is_well &&
                         (x->cause == STRAGGLER_COMPUTE || x->cause == STRAGGLER_DATA);
-    if (x->rank < 0 || s->carry == NULL || (!moves && !evicts)) return;
+    if (x->rank < 0 || s->kept == NULL || (!moves && !evicts)) return;
     s->move.rank = x->rank;
     s->move.ratio = x->ratio;
 }
@@ -134,7 +134,7 @@ static int64_t parts_of(const run_config *r)
 
 static status speeds_take(session *s)
 {
-    struct session_carry *c = s->carry;
+    struct session_kept *c = s->kept;
     const int64_t dp = s->r->layout.dp;
     if (c->slow == NULL) {
         TRY(arena_new(s->a, dp, &c->slow));
@@ -191,7 +191,7 @@ static status shares_say(session *s, const int64_t *parts, int64_t count)
 
 status session_shares_plan(session *s)
 {
-    struct session_carry *c = s->carry;
+    struct session_kept *c = s->kept;
     const run_config *r = s->r;
     const int64_t dp = r->layout.dp, all = parts_of(r);
     run_config other = *r;
@@ -229,9 +229,9 @@ static bool is_kept(const plan_tensor *t)
     return t->is_run && (t->role == ROLE_WEIGHT || t->role == ROLE_STATE || t->role == ROLE_STEP);
 }
 
-status session_shares_carry(session *s)
+status session_shares_keep(session *s)
 {
-    struct session_carry *c = s->carry;
+    struct session_kept *c = s->kept;
     const plan_table *run = &s->plans.run;
     TRY(session_save_poll(s, true));
     rows_free(c);
@@ -262,7 +262,7 @@ status session_shares_carry(session *s)
 
 status session_shares_put(session *s)
 {
-    struct session_carry *c = s->carry;
+    struct session_kept *c = s->kept;
     const plan_table *run = &s->plans.run;
     for (int64_t i = 0; i < run->count; i++) {
         const plan_tensor *t = &run->tensors[i];

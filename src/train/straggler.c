@@ -10,14 +10,14 @@ static const double slow_ratio = 1.2, usual_ratio = 2.0, least_share = 0.2;
 struct stragglers {
     int64_t ranks, seen; // seen: spans
     bool is_equal;
-    double *usual;         // [cause][ranks]: ratio or time that is usual for the rank
-    double *learned;       // [cause][ranks][STRAGGLER_LEARN]: those of the first spans
+    double *usual;     // [cause][ranks]: ratio or time that is usual for the rank
+    double *learned;   // [cause][ranks][STRAGGLER_LEARN]: those of the first spans
     int32_t *in_a_row; // [cause + 1][ranks]: slow spans, of the last row faster ones than known;
                        // negative: others after a finding
     bool *is_told;     // [cause + 1][ranks]
-    double *known;         // [ranks] factor that is known
-    double *values;        // [ranks]
-    straggler_times *span; // [ranks]: sums of the steps of this span
+    double *known;     // [ranks] factor that is known
+    double *values;    // [ranks]
+    straggler_times *span;                      // [ranks]: sums of the steps of this span
     int64_t steps, last_steps[STRAGGLER_SPANS]; // steps in this span, and in the last ones
 };
 
@@ -200,8 +200,7 @@ bool stragglers_see(stragglers *s, const straggler_times *all, straggler *out)
         const bool is_faster = ratio > 0.0 && ratio * slow_ratio < 1.0;
         if (!count(s, STRAGGLER_CAUSES * s->ranks + r, is_faster) || found) continue;
         found = true;
-        *out = (straggler){
-            .rank = r, .cause = STRAGGLER_COMPUTE, .ratio = ratio, .is_well = true};
+        *out = (straggler){.rank = r, .cause = STRAGGLER_COMPUTE, .ratio = ratio, .is_well = true};
     }
     for (int i = 0; i < STRAGGLER_SPANS && found; i++) out->steps += s->last_steps[i];
     s->seen++;

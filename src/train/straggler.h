@@ -8,8 +8,8 @@
 // Times are compared in spans: a step, or as many steps as take STRAGGLER_SPAN_NS, because a rank
 // that gets the processor for half of the time has it for whole steps in turn if they are short. A
 // finding needs STRAGGLER_SPANS slow spans in a row, and comes once until the rank was well for as
-// many. A rank whose slowness is known (stragglers_expect) is compared with that, and is found again
-// when it has been clearly faster for as long.
+// many. A rank whose slowness is known (stragglers_expect) is compared with that, and is found
+// again when it has been clearly faster for as long.
 #ifndef TRAIN_STRAGGLER_H
 #define TRAIN_STRAGGLER_H
 
@@ -47,7 +47,7 @@ typedef struct stragglers stragglers;
 NODISCARD status stragglers_create(arena *a, int64_t ranks, bool is_equal, stragglers **out);
 // The rank is known to take this many times longer than the others.
 void stragglers_expect(stragglers *s, int64_t rank, double factor);
-// The times of all ranks for a step; those of ranks with smaller shares as if they had whole ones. True: *out is a new finding.
+// The times of all ranks for a step, as if their shares were equal. True: *out is a new finding.
 bool stragglers_see(stragglers *s, const straggler_times *all, straggler *out);
 
 #ifdef __cplusplus
