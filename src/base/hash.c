@@ -3,7 +3,11 @@
 #include "base/hash.h"
 
 #include <stdio.h>
-#include <xxhash.h>
+#if TRIREME_HAVE_XXHASH_DISPATCH
+#    include <xxh_x86dispatch.h> // the same functions, by the processor's vectors
+#else
+#    include <xxhash.h>
+#endif
 
 struct hash_stream {
     char unused; // libxxhash owns the state; this type keeps its header out of ours

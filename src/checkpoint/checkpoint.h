@@ -63,7 +63,16 @@ NODISCARD status ckpt_state_give(const ckpt_state *s, arena *a);
 // ---- replicas -----------------------------------------------------------------------------------
 // What a comparison needs, made once in `a`; `s` is borrowed.
 typedef struct ckpt_replicas ckpt_replicas;
-NODISCARD status ckpt_replicas_create(const ckpt_state *s, arena *a, bool has_gradients,
+typedef struct ckpt_replicas_config {
+    const ckpt_state *s;
+    int64_t ranks;
+    bool has_gradients;
+    bool has_all; // hashes also pieces that no other rank holds, for a recording
+    // The memory of the rank's tensors of the run, if this process may read it between steps; NULL:
+    // they are copied.
+    const char *memory;
+} ckpt_replicas_config;
+NODISCARD status ckpt_replicas_create(const ckpt_replicas_config *config, arena *a,
                                       ckpt_replicas **out);
 int64_t ckpt_replicas_count(const ckpt_replicas *r); // of logical tensors, and of gradients
 // The hashes of gradients, [weight of the model], which the caller fills in. has_gradients is set.

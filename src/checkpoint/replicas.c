@@ -14,23 +14,49 @@ struct ckpt_replicas {
     state_list list;
     uint64_t *mine; // [item], then [weight] of gradients
     int64_t count;
-    char *chunk; // STATE_CHUNK_BYTES
+    const char *memory; // NULL: pieces are copied to `chunk`
+    char *chunk;        // STATE_CHUNK_BYTES
+    bool *is_hashed;    // [item]
 };
 
-status ckpt_replicas_create(const ckpt_state *s, arena *a, bool has_gradients, ckpt_replicas **out)
+// Whether two ranks hold the same piece of an entry of the state.
+static bool is_same_piece(const ckpt_replicas *r, int64_t i, int64_t x, int64_t y)
+{
+    const state_item *item = &r->list.items[i];
+    const plan_piece p = state_piece(r->s, item, x), q = state_piece(r->s, item, y);
+    return item->weight >= 0 && state_is_same_piece(&p, &q);
+}
+
+// A piece that no other rank holds is compared with none, so only a recording needs its hash.
+static bool is_wanted(const ckpt_replicas *r, const ckpt_replicas_config *c, int64_t i)
+{
+    if (c->has_all || r->s->places == NULL) return true;
+    for (int64_t y = 0; y < c->ranks; y++) {
+        if (y != r->s->rank && is_same_piece(r, i, r->s->rank, y)) return true;
+    }
+    return false;
+}
+
+status ckpt_replicas_create(const ckpt_replicas_config *config, arena *a, ckpt_replicas **out)
 {
     // Working copies that are roundings of their masters are state here, too, and so is a base
     // model.
+    const ckpt_state *s = config->s;
     ckpt_state all = *s;
     ckpt_replicas *r = NULL;
     all.derived_weights = false;
     all.part = CKPT_ALL;
     TRY(arena_new(a, 1, &r));
     TRY(state_list_make(&all, a, &r->list));
-    r->count = r->list.count + (has_gradients ? s->model->weight_count : 0);
+    r->count = r->list.count + (config->has_gradients ? s->model->weight_count : 0);
     TRY(arena_new(a, r->count + 1, &r->mine));
     TRY(arena_new(a, STATE_CHUNK_BYTES, &r->chunk));
+    TRY(arena_new(a, r->list.count + 1, &r->is_hashed));
     r->s = s;
+    r->memory = config->memory;
+    for (int64_t i = 0; i < r->list.count; i++) { // a residual has one holder
+        r->is_hashed[i] = r->list.items[i].weight >= 0 && is_wanted(r, config, i);
+    }
     *out = r;
     return ST_OK;
 }
@@ -52,8 +78,13 @@ static status piece_hash(const ckpt_replicas *r, const state_item *item, uint64_
     *out = 0;
     for (int64_t at = 0; at < bytes; at += STATE_CHUNK_BYTES) {
         const int64_t n = min_i64(STATE_CHUNK_BYTES, bytes - at);
-        TRY(exec_read(r->s->e, item->run_row, p.at * width + at, r->chunk, n));
-        *out = hash64(r->chunk, n, *out);
+        const char *piece = r->chunk;
+        if (r->memory != NULL) {
+            piece = r->memory + r->s->run->tensors[item->run_row].offset + p.at * width + at;
+        } else {
+            TRY(exec_read(r->s->e, item->run_row, p.at * width + at, r->chunk, n));
+        }
+        *out = hash64(piece, n, *out);
     }
     return ST_OK;
 }
@@ -61,8 +92,7 @@ static status piece_hash(const ckpt_replicas *r, const state_item *item, uint64_
 status ckpt_replicas_hash(ckpt_replicas *r, const uint64_t **out)
 {
     for (int64_t i = 0; i < r->list.count; i++) {
-        const bool is_shared = r->list.items[i].weight >= 0; // a residual has one holder
-        if (is_shared) TRY(piece_hash(r, &r->list.items[i], &r->mine[i]));
+        if (r->is_hashed[i]) TRY(piece_hash(r, &r->list.items[i], &r->mine[i]));
     }
     *out = r->mine;
     return ST_OK;
@@ -74,11 +104,7 @@ static bool is_shared(const ckpt_replicas *r, int64_t i, int64_t x, int64_t y)
 {
     const ckpt_state *s = r->s;
     bool has_rows = false;
-    if (i < r->list.count) {
-        const state_item *item = &r->list.items[i];
-        const plan_piece p = state_piece(s, item, x), q = state_piece(s, item, y);
-        return item->weight >= 0 && state_is_same_piece(&p, &q);
-    }
+    if (i < r->list.count) return is_same_piece(r, i, x, y);
     const int32_t weight = (int32_t)(i - r->list.count);
     for (int part = 0; part < s->model->weights[weight].part_count && s->places != NULL; part++) {
         const plan_piece p = plan_piece_of(s->places, x, weight, part, PLACE_STATE);

@@ -25,10 +25,16 @@ status session_replicas_open(session *s)
 {
     const bool compares = s->r->sdc.digests > 0 && s->ranks.all != NULL;
     if (!compares && session_record_every(s) == 0) return ST_OK;
-    TRY(ckpt_replicas_create(&s->job.state, s->a, compares, &s->replicas.own));
+    const int64_t ranks = s->ranks.all != NULL ? comm_ranks(s->ranks.all) : 1;
+    const comm_memory *memory = s->job.memory;
+    const ckpt_replicas_config all = {.s = &s->job.state,
+                                      .ranks = ranks,
+                                      .has_gradients = compares,
+                                      .has_all = session_record_every(s) > 0,
+                                      .memory = memory != NULL ? comm_memory_at(memory) : NULL};
+    TRY(ckpt_replicas_create(&all, s->a, &s->replicas.own));
     if (compares) TRY(gradients_open(s));
     const int64_t count = ckpt_replicas_count(s->replicas.own);
-    const int64_t ranks = s->ranks.all != NULL ? comm_ranks(s->ranks.all) : 1;
     s->replicas.compares = compares;
     return arena_new(s->a, ranks * count + 1, &s->replicas.all);
 }
