@@ -198,9 +198,8 @@ status partition_all_rows(partition *c, op_list list, tensor_id t, tensor_id *ou
     tensor_state *s = &c->state[t];
     *out = t;
     if (!placement_equal(s->at, rows_cut) || op_at(c->whole, t)->role == ROLE_WEIGHT) return ST_OK;
-    if (s->all == TENSOR_NONE && op_at(c->whole, t)->view_of != TENSOR_NONE) {
+    if (s->all == TENSOR_NONE && op_at(c->whole, t)->view_of != TENSOR_NONE)
         return view_rows(c, list, t, out);
-    }
     if (s->all == TENSOR_NONE) {
         const op_tensor like = *op_at(c->whole, t);
         op_node gather = op_node_of(OP_ALL_GATHER);
@@ -286,13 +285,11 @@ static int input_price(const partition *c, const op_node *node, int i, placement
     const tensor_state *s = &c->state[node->in[i]];
     if (placement_equal(s->at, want)) return 0;
     // A bias is added after the sum.
-    if (node->code == OP_MATMUL && i == 2 && want.kind == PLACE_PARTIAL) {
+    if (node->code == OP_MATMUL && i == 2 && want.kind == PLACE_PARTIAL)
         return s->at.kind == PLACE_REPLICATE ? 0 : -1;
-    }
     const bool is_weight = op_at(c->whole, node->in[i])->role == ROLE_WEIGHT;
-    if (want.kind == PLACE_REPLICATE && placement_equal(s->at, rows_cut) && !is_weight) {
+    if (want.kind == PLACE_REPLICATE && placement_equal(s->at, rows_cut) && !is_weight)
         return s->all == TENSOR_NONE ? 2 : 0;
-    }
     if (want.kind == PLACE_REPLICATE && columns_gather(c, node->in[i])) return COLUMNS_PRICE;
     return -1;
 }
@@ -345,9 +342,8 @@ static bool rule_cuts(const op_node *node, const op_rule *rule)
 // group, no rule cuts it by heads.
 static bool is_norm_of_copies(const partition *c, const op_node *node)
 {
-    if (node->code != OP_RMSNORM && node->code != OP_RMSNORM_DX && node->code != OP_RMSNORM_DW) {
+    if (node->code != OP_RMSNORM && node->code != OP_RMSNORM_DX && node->code != OP_RMSNORM_DW)
         return false;
-    }
     const tensor_state *s = &c->state[node->in[0]];
     const bool columns = s->known && s->at.kind == PLACE_SHARD && s->at.dim == 1;
     return columns && c->how->ways > 1 && s->parts.count == 1 && s->parts.copies[0] == c->how->ways;
