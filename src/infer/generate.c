@@ -150,7 +150,7 @@ static status table_for(infer *g, int64_t seq)
     arena *work = NULL;
     float *table = NULL;
     TRY(arena_create("rotary table", 0, &work));
-    const int64_t rows = g->c.context, width = g->c.spec.head_dim * (int64_t)sizeof(float);
+    const int64_t rows = g->c.context, width = model_rope_dim(&g->c.spec) * (int64_t)sizeof(float);
     status st = model_rope_table(work, &g->c.spec, rows, seq, &table);
     if (st == ST_OK) st = exec_write(g->c.e, row, 0, table, rows * width);
     arena_destroy(work);

@@ -375,10 +375,7 @@ static status rule_choose(const partition *c, const op_node *node, op_rule *out,
                     op_at(c->whole, node->in[i])->name);
     }
     *index = 0;
-    if (partition_is_wide_norm(c, node)) {
-        partition_norm_rule(c, node, out);
-        return ST_OK;
-    }
+    if (partition_norm_rule(c, node, out)) return ST_OK;
     if (is_norm_of_copies(c, node)) {
         rule_of_copies(c, node, out);
         return ST_OK;

@@ -137,7 +137,8 @@ NODISCARD status partition_attention(partition *c, op_list list, const op_node *
                                      const op_node *local);
 // partition_norm.c: norms over all heads, whose columns and weight are cut by heads.
 bool partition_is_wide_norm(const partition *c, const op_node *node);
-void partition_norm_rule(const partition *c, const op_node *node, op_rule *out);
+// Sets the rule of such a norm; false: the node is none.
+bool partition_norm_rule(const partition *c, const op_node *node, op_rule *out);
 NODISCARD status partition_norm(partition *c, op_list list, const op_node *node, op_node *local);
 
 // Logits of which a token is drawn leave the model whole, as the draw has them.

@@ -34,14 +34,16 @@ bool partition_is_wide_norm(const partition *c, const op_node *node)
 }
 
 // The statistics are the same on all ranks.
-void partition_norm_rule(const partition *c, const op_node *node, op_rule *out)
+bool partition_norm_rule(const partition *c, const op_node *node, op_rule *out)
 {
     const bool is_weight = node->code == OP_RMSNORM_DW;
+    if (!partition_is_wide_norm(c, node)) return false;
     *out = (op_rule){0}; // replicate
     for (int i = 0; i < OP_MAX_IN; i++) {
         if (node->in[i] != TENSOR_NONE) out->in[i] = c->state[node->in[i]].at;
     }
     out->out[0] = (placement){.kind = PLACE_SHARD, .dim = is_weight ? 0 : 1};
+    return true;
 }
 
 // Makes *out the sums of all ranks.
