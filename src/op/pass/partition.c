@@ -512,12 +512,6 @@ static void heads_count(const partition *c, const op_node *node, op_attrs *attrs
     attrs->heads = (int32_t)(here / node->attrs.head_dim);
 }
 
-static bool is_grouped(op_code code)
-{
-    return code == OP_GROUPED_MATMUL || code == OP_GROUPED_MATMUL_DX ||
-           code == OP_GROUPED_MATMUL_DW;
-}
-
 static bool is_by_heads(op_code code)
 {
     return code == OP_ROPE || code == OP_ATTENTION || code == OP_ATTENTION_BWD;
@@ -567,7 +561,7 @@ static status node_push(partition *c, op_list list, const op_node *node)
     // offsets.
     const bool has_own_rows =
         !c->how->rows || placement_equal(rule.in[0], rows_cut) || cut_in_terms(c->how);
-    if (is_grouped(node->code) && !has_own_rows) local.in[2] = TENSOR_NONE;
+    if (partition_is_grouped(node->code) && !has_own_rows) local.in[2] = TENSOR_NONE;
     TRY(outputs_set(c, node, &rule));
     if (node->code == OP_ROUTE_BWD) TRY(partition_choices(c, list, node->in[2], 4, &local));
     if (partition_is_wide_norm(c, node)) return partition_norm(c, list, node, &local);

@@ -129,6 +129,13 @@ NODISCARD status partition_score(partition *c, op_list list, const op_node *node
 // Makes a view of columns of a tensor of the rank's program.
 NODISCARD status partition_columns(partition *c, tensor_id of, int64_t begin, int64_t end,
                                    tensor_id *out);
+
+static inline bool partition_is_grouped(op_code code)
+{
+    return code == OP_GROUPED_MATMUL || code == OP_GROUPED_MATMUL_DX ||
+           code == OP_GROUPED_MATMUL_DW;
+}
+
 // partition_heads.c: gradients of attention if queries of several ranks, or shards, have the same
 // keys.
 bool partition_shares_keys(const partition *c, const op_node *node);
