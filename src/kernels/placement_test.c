@@ -40,6 +40,7 @@ static void widen(sample *s)
         const bool is_params = s->node.code == OP_SAMPLE && t == s->node.in[1];
         if (tensor->type < DTYPE_F64 && !is_params) tensor->type = DTYPE_F64;
     }
+    s->node.attrs.fp8 = FP8_NONE; // a cut inside a block has other factors
     // Two sequences: cuts by tokens are between them.
     const int64_t seq = sample_seq(s), cache = sample_cache_seq(s);
     s->bound.value[EXTENT_SEQS] = WAYS;
