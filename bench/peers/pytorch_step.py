@@ -7,7 +7,8 @@ optimizer state are float32; bf16 means autocast, as one would train with PyTorc
 
     pytorch_step.py --model gpt2-124m --batch 4 --seq 1024 --precision bf16 --mode compile --threads 2
 
-Prints one line of JSON: tokens_per_s, step_s (median), peak_rss_bytes, and what was run.
+Prints one line of JSON: tokens_per_s, step_s (median), cpu_s (of all threads in a step, median),
+peak_rss_bytes, and what was run.
 """
 import argparse
 import json
@@ -73,8 +74,11 @@ class LlamaBlock(nn.Module):
         y = F.scaled_dot_product_attention(q, rotate(k, cos, sin), v, is_causal=True,
                                            enable_gqa=True)
         x = x + self.out(y.transpose(1, 2).reshape(B, T, C))
-        gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=2)
-        return x + self.down(F.silu(gate) * up)
+        return x + self.mlp(self.norm2(x))
+
+    def mlp(self, h):
+        gate, up = self.gate_up(h).chunk(2, dim=2)
+        return self.down(F.silu(gate) * up)
 
 
 def rotate(x, cos, sin):
@@ -100,10 +104,60 @@ class Llama(nn.Module):
         x = self.tokens(ids)
         for block in self.blocks:
             x = block(x, cos, sin)
-        return F.linear(self.norm(x), self.tokens.weight)
+        return F.linear(self.norm(x), self.out())
+
+    def out(self):
+        return self.tokens.weight
 
 
-MODELS = {"gpt2-124m": Gpt2, "llama-135m": Llama}
+class Experts(nn.Module):
+    """Experts of which each token uses the best `top`; a product for each expert with its tokens."""
+
+    def __init__(self, dim, ffn, experts, top):
+        super().__init__()
+        self.top = top
+        self.router = nn.Linear(dim, experts, bias=False)
+        self.gate_up = nn.ModuleList(nn.Linear(dim, 2 * ffn, bias=False) for _ in range(experts))
+        self.down = nn.ModuleList(nn.Linear(ffn, dim, bias=False) for _ in range(experts))
+
+    def forward(self, x):
+        rows = x.flatten(0, 1)
+        weights, ids = self.router(rows).float().softmax(-1).topk(self.top)
+        weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype).flatten()
+        order = ids.flatten().argsort(stable=True)
+        counts = ids.flatten().bincount(minlength=len(self.down)).tolist()
+        parts = []
+        for own, gate_up, down in zip(rows[order // self.top].split(counts), self.gate_up, self.down):
+            gate, up = gate_up(own).chunk(2, dim=1)
+            parts.append(down(F.silu(gate) * up))
+        y = torch.cat(parts) * weights[order, None]
+        return torch.zeros_like(rows).index_add(0, order // self.top, y.to(x.dtype)).view_as(x)
+
+
+class MixtralBlock(LlamaBlock):
+    def __init__(self, dim, heads, kv_heads, ffn, experts, top):
+        super().__init__(dim, heads, kv_heads, 1)
+        self.gate_up, self.down = None, None
+        self.experts = Experts(dim, ffn, experts, top)
+
+    def mlp(self, h):
+        return self.experts(h)
+
+
+class Mixtral(Llama):
+    """A small mixture of experts, Mixtral's form, 142M parameters with its own head."""
+
+    def __init__(self, vocab=32000, dim=512, heads=8, layers=8, ffn=1024, experts=8, top=2):
+        super().__init__(vocab, dim, heads, heads, 0, ffn)
+        self.blocks = nn.ModuleList(MixtralBlock(dim, heads, heads, ffn, experts, top)
+                                    for _ in range(layers))
+        self.head_weight = nn.Parameter(torch.empty(vocab, dim))
+
+    def out(self):
+        return self.head_weight
+
+
+MODELS = {"gpt2-124m": Gpt2, "llama-135m": Llama, "mixtral-142m": Mixtral}
 
 
 def initialise(model):
@@ -142,18 +196,20 @@ def main():
     if args.mode == "compile":
         loss_of = torch.compile(loss_of)
 
-    times, loss = [], math.nan
+    times, used, loss = [], [], math.nan
     for batch in batches:
-        begin = time.perf_counter()
+        begin, begin_used = time.perf_counter(), time.process_time()
         loss = loss_of(batch[:, :-1], batch[:, 1:])
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         times.append(time.perf_counter() - begin)
+        used.append(time.process_time() - begin_used)
     step_s = statistics.median(times[args.warmup:])
     print(json.dumps({
         "tokens_per_s": args.batch * args.seq / step_s, "step_s": step_s,
+        "cpu_s": statistics.median(used[args.warmup:]),
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "model": args.model, "batch": args.batch, "seq": args.seq,
         "precision": args.precision, "mode": args.mode, "threads": torch.get_num_threads(),
