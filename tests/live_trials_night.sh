@@ -2,6 +2,9 @@
 # Seeded trials of resilience.mode=live: a single fault of every kind at a random time, and pairs of faults, of which
 # the second one often meets the recovery from the first. Each trial must end with the digest of the undisturbed run.
 # TRIALS: single faults (1,000); PAIRS (500). A trial whose fault met no running rank is not counted.
+# STOPS (500): a rank is stopped, and goes on after 0.05 to 2.5 s, before or after the others have given it up. FLIPS
+# (2,000): a bit of the state of one of three ranks changes, which must be found before the next commit and
+# attributed to that rank.
 set -u
 . tests/support/named.sh
 cd "$dir" || exit 1
@@ -30,11 +33,49 @@ trial() { # NUMBER KINDS EVERY SECONDS
     cat out err | cut -c1-300
     tail -5 shaken/chaos.log
 }
+# Lets stopped ranks of the run in $dir/shaken go on after SECONDS.
+resume_after() {
+    local pid
+    while [ ! -e over ]; do
+        for pid in $(awk '{ print $2 }' shaken/logs/processes 2>/dev/null); do
+            case $(awk '{ print $3 }' "/proc/$pid/stat" 2>/dev/null) in
+            T) sleep "$1"; kill -CONT "$pid" 2>/dev/null ;;
+            esac
+        done
+        sleep 0.02
+    done
+}
+stopped() { # NUMBER
+    rm -f over
+    resume_after "$(awk -v n="$1" 'BEGIN { print 0.05 * 1.22 ^ (n % 20) }')" &
+    trial "$1" stop "0.$((3 + $1 % 7))s" "0.$((3 + $1 % 7))s"
+    touch over
+    wait $!
+}
+flipped() { # NUMBER
+    local rank=$(($1 % 3)) code=0 events
+    rm -rf shaken
+    echo "0.$((3 + $1 % 6)) flip $rank" >flip
+    timeout 300 "$trireme" chaos demo/config.yaml run.dir="$dir/shaken" $keys sdc.digests=1 resilience.mode=live layout.dp=3 \
+        --schedule flip --seed "$1" --against calm --json >out 2>err || code=$?
+    if [ $code = 0 ] && [ "$(field faults)" = 0 ]; then empty=$((empty + 1)); return; fi
+    counted=$((counted + 1))
+    events=$(grep -c '"event": "sdc"' shaken/metrics.jsonl)
+    found=$((found + (events > 0)))
+    named=$((named + $(grep -c "\"event\": \"sdc\", \"rank\": $rank," shaken/metrics.jsonl)))
+    if [ $code = 0 ] && [ "$(field same)" = true ]; then good=$((good + 1)); return; fi
+    echo "replay: flip of rank $rank, seed $1: exit $code"
+    cat out err | cut -c1-300
+}
 run() { # NAME COUNT
     local n
-    good=0 counted=0 empty=0
+    good=0 counted=0 empty=0 found=0 named=0
     for n in $(seq "$2"); do
-        if [ "$1" = single ]; then
+        if [ "$1" = stops ]; then
+            stopped "$n"
+        elif [ "$1" = flips ]; then
+            flipped "$n"
+        elif [ "$1" = single ]; then
             trial "$n" "${kinds[$((n % ${#kinds[@]}))]}" "0.$((3 + n % 7))s" "0.$((3 + n % 7))s"
         else
             trial "$n" kill,stop,cut "0.$((2 + n % 4))s" "0.$((2 * (2 + n % 4)))s"
@@ -46,4 +87,7 @@ run() { # NAME COUNT
 }
 run single "${TRIALS:-1000}"
 run pairs "${PAIRS:-500}"
+run stops "${STOPS:-500}"
+run flips "${FLIPS:-2000}"
+echo "flips: $found of $counted found, $named attributed to the right rank"
 [ $failures = 0 ]
