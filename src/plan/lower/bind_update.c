@@ -236,12 +236,13 @@ static status optimizer_bind(binder *b, int32_t weight, int32_t weight_ref, int3
 // ---- the whole ----------------------------------------------------------------------------------
 
 // Finds the tensor with each weight's complete gradient. Uses are added in the order of their
-// forward, on the rows that this rank updates.
+// backward, on the rows that this rank updates: the last stage of a pipeline may have several uses
+// of the embedding, and their sum comes first there too.
 static status gradients_finish(binder *b)
 {
     const lower_input *in = b->in;
     int32_t *final = b->out->update.final;
-    for (int64_t u = 0; u < b->out->use_count; u++) {
+    for (int64_t u = b->out->use_count - 1; u >= 0; u--) {
         const weight_use *use = &b->out->uses[u];
         const shard_tree *tree = expand_tree(b->x, use->layer, lower_kind_of(in, use->weight));
         plan_rows own = lower_rows(in, use->weight);

@@ -239,7 +239,7 @@ bool verify_order_is_right(const verify_facts *f, const verify_terms *to, const 
     const int32_t last = to->rows[to->count - 1].source, next = from->rows[0].source;
     if (from->rows[from->count - 1].source != next) return false; // several uses at once
     if (to->rows[0].source == next && last == next) return are_siblings(f, to, from);
-    return next > last && are_whole(f, to) && are_whole(f, from);
+    return next < to->rows[0].source && are_whole(f, to) && are_whole(f, from);
 }
 
 bool verify_leaf_is_right(const verify_facts *f, const plan_comm_leaf *leaf,

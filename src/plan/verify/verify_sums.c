@@ -9,7 +9,7 @@
 // layer reads must belong to that weight and not be updated yet.
 //
 // In strict order the terms also have an order: a shard is a left-to-right sum, nodes of the tree
-// over shards are joined left with right, and complete sums of uses in the order of their forward.
+// over shards are joined left with right, and complete sums of uses in the order of their backward.
 #include "plan/verify/verify_sums.h"
 
 #include <string.h>
@@ -63,7 +63,7 @@ static status order_fail(const sums_walk *w, const verify_facts *f, int32_t acti
     char name[VERIFY_NAME_BYTES], other[VERIFY_NAME_BYTES];
     return fail(ST_BROKEN_PLAN,
                 "%s breaks the strict order of %s after %s: a shard is added from left to right, "
-                "shards are a tree, uses come in the order of their forward",
+                "shards are a tree, uses come in the order of their backward",
                 verify_name(w->v, f->rank, action, name), tensor,
                 verify_name(w->v, f->rank, value->maker, other));
 }
