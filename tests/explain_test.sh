@@ -138,7 +138,7 @@ says "what it was fitted on" out '^fitted on torchtitan_2024_12_compiled'
 code "one link" 0 "$trireme" catalog link nvlink4
 says "in the units of its file" out '^  gbit_s: 200 '
 code "one model" 0 "$trireme" catalog models deepseek-v3
-says "what differs" out '^differs +a further block'
+says "what differs" out '^differs +the layer that predicts the token after the next'
 code "no such profile" 3 "$trireme" catalog profiles megatrn
 says "the nearest profile" err 'did you mean megatron'
 code "every entry has a page" 0 bash -c '

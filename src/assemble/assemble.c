@@ -59,7 +59,7 @@ op_cuts assemble_cuts(const run_config *r, const decoder_spec *spec, const plan_
                    strict ? (int32_t)r->determinism.cp_shards / plan_mesh_size(mesh, AXIS_CP) : 1,
                .ordered = strict,
                .even = even_experts,
-               .moves_layers = r->moe.rebalance > 0 ? (int32_t)spec->layers : 0,
+               .moves_layers = r->moe.rebalance > 0 ? (int32_t)model_all_layers(spec) : 0,
                .dispatch = r->moe.dispatch == RUN_DISPATCH_BF16  ? DISPATCH_BF16
                            : r->moe.dispatch == RUN_DISPATCH_FP8 ? DISPATCH_FP8
                                                                  : DISPATCH_WHOLE},
@@ -92,6 +92,7 @@ static status models_make(arena *a, const assemble_options *o, assemble_plans *o
                              .recompute_layers = r->train.recompute_layers,
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
+                             .next_loss = (float)r->train.mtp_loss,
                              .freeze = r->train.freeze,
                              .objective = run_config_objective(r),
                              .documents = o->documents,
@@ -183,10 +184,11 @@ static status pipeline_choose(arena *a, const assemble_options *o, plan_request 
     TRY(plan_pipeline_make(a, out->whole, &o->mesh, &request->pipeline, 0, pipeline));
     // All plans use the same cut into stages. With a cut by its own FLOPs, evaluation would need
     // weights that other stages hold.
+    // The embedding and the rows at the top have no number.
     TRY(arena_new(a, pipeline->depth, &rows));
     for (int32_t i = 0; i < pipeline->depth; i++) {
         rows[i] = pipeline->first_layer[i + 1] - pipeline->first_layer[i] - (i == 0 ? 1 : 0) -
-                  (i + 1 == pipeline->depth ? 1 : 0); // embedding and head have no row
+                  (i + 1 == pipeline->depth ? 1 + out->whole->next_rows : 0);
     }
     request->pipeline.rows = rows;
     request->pipeline.rows_count = pipeline->depth;

@@ -44,12 +44,12 @@ typedef struct run_config {
         double recompute_cost; // about the additional share of a step's time
         bool memory_settled;   // assemble_memory_choose() has chosen
         int64_t seed;
-        double z_loss;          // 0: none
-        option_list freeze;     // name patterns of weights that are not trained
-        option_list batch_ramp; // "step=size" strings; read by run_config_batch()
-        int64_t max_time;       // ns; 0: none
-        int64_t tokens;         // instead of steps; kept by planned runs only; 0: not given
-        double epochs;          // instead of steps, until run_length_of_epochs(); 0: not given
+        double z_loss, mtp_loss; // 0: none, and 0.3
+        option_list freeze;      // name patterns of weights that are not trained
+        option_list batch_ramp;  // "step=size" strings; read by run_config_batch()
+        int64_t max_time;        // ns; 0: none
+        int64_t tokens;          // instead of steps; kept by planned runs only; 0: not given
+        double epochs;           // instead of steps, until run_length_of_epochs(); 0: not given
     } train;
     struct {
         double beta;
@@ -135,8 +135,8 @@ typedef struct run_config {
             int64_t groups, top_groups; // 0: as the preset
             double scale, bias_rate;    // scale 0: as the preset; bias_rate 0: the bias is fixed
         } router;
-        double rope_theta, norm_eps; // 0: as the preset
-        double dropout;
+        int64_t mtp_layers;                              // -1: as the folder
+        double rope_theta, norm_eps, dropout;            // 0: as the preset, and none
         int32_t tied, attention_bias, mlp_bias, qk_norm; // run_auto_bool
     } model;
     struct {

@@ -16,6 +16,7 @@ static const key_readers rows[] = {
     {"run.dir", 0},
     {"train.seed", RUN_READER_PREDICTION}, // of the failures of a long run
     {"train.z_loss", 0},
+    {"train.mtp_loss", 0},
     {"train.objective", RUN_READER_PLAN},
     {"objective.", RUN_READER_PLAN},
     {"sdc.", 0},

@@ -220,6 +220,9 @@ static const option rows[] = {
           .also = "adapters, lora_modules"),
     REAL("train.z_loss", train.z_loss, "0", 0, 1, RECORDED,
          .help = "weight of the z-loss, which is the squared logarithm of the softmax's sum"),
+    REAL("train.mtp_loss", train.mtp_loss, "0", 0, 10, RECORDED,
+         .help = "weight of the loss of model.mtp_layers, which is not reported; 0 takes 0.3",
+         .also = "mtp_loss_scaling_factor, mtp_loss_weight"),
     REAL("moe.aux_loss", moe.aux_loss, "0", 0, 10, RECORDED,
          .help = "weight of the loss that balances the load of experts (Switch Transformer): "
                  "experts x the sum over experts of the share of rows that take it x its mean "
@@ -486,6 +489,10 @@ static const option rows[] = {
                  "for the choice of an expert rises by this rate if the global batch gave it less "
                  "than the mean load, and falls if more; 0 leaves the bias as it is",
          .also = "moe_router_bias_update_rate, bias_update_speed"),
+    INT("model.mtp_layers", model.mtp_layers, "auto", 0, 1, FIXED, "layers", .choices = "auto",
+        .word = -1,
+        .help = "layers that predict the token after the next; auto: those of model.from, or none",
+        .also = "num_nextn_predict_layers, mtp_num_layers"),
     INT("model.vocab", model.vocab, "0", 0, 1 << 24, FIXED, "tokens",
         .help = "size of the vocabulary; 0 takes the preset's, or the tokenizer's",
         .also = "vocab_size, n_vocab"),

@@ -184,8 +184,9 @@ static status step_prepare(bisect *b)
     b->consumed += b->sequences;
     b->sequences = run_config_batch(b->r, b->step - 1);
     TRY(train_loader_take(b->loader, b->step, &input, &wait_ns));
-    ASSERT(input.batch_count == BISECT_BATCHES);
+    ASSERT(input.batch_count <= BISECT_BATCHES);
     memcpy(b->batch, input.batch, sizeof(b->batch));
+    b->batch_count = input.batch_count;
     return ST_OK;
 }
 

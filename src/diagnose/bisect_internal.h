@@ -7,7 +7,7 @@
 #include "diagnose/bisect.h"
 #include "train/loader.h"
 
-enum { BISECT_PARTS = 4, BISECT_BATCHES = 4 };
+enum { BISECT_PARTS = 4, BISECT_BATCHES = 6 };
 
 // An activation of a block, or its gradient: rows of tokens of the whole batch.
 typedef struct bisect_point {
@@ -74,6 +74,7 @@ typedef struct bisect {
     run_types types;
     train_loader *loader;
     exec_batch batch[BISECT_BATCHES]; // of the step, all sequences
+    int batch_count;
     int64_t step, consumed, sequences;
     bisect_points points;
     bisect_rank **ranks; // [rank of the layout]

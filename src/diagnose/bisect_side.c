@@ -198,7 +198,7 @@ static status input_of(const bisect *b, bisect_rank *k, const plan *p, exec_inpu
 {
     const int64_t cp_size = plan_mesh_size(&k->options.mesh, AXIS_CP);
     const int64_t own = p->own_sequences * p->seq;
-    *out = (exec_input){.settings = train_step_settings(&k->r), .batch_count = BISECT_BATCHES};
+    *out = (exec_input){.settings = train_step_settings(&k->r), .batch_count = b->batch_count};
     out->host = (step_host){.step = b->step,
                             .seed = (uint64_t)k->r.train.seed,
                             .lr = lr_rate(b->r, b->step - 1),
@@ -207,7 +207,7 @@ static status input_of(const bisect *b, bisect_rank *k, const plan *p, exec_inpu
     if (cp_size > 1 && k->cells == NULL) {
         TRY(arena_new(k->seen_arena, BISECT_BATCHES * own, &k->cells));
     }
-    for (int i = 0; i < BISECT_BATCHES; i++) {
+    for (int i = 0; i < b->batch_count; i++) {
         const int32_t *all = b->batch[i].data;
         const int32_t *rows = all + p->first_sequence * p->whole_seq;
         // Attention needs the documents of all positions.

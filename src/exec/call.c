@@ -140,7 +140,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
                            action->sequence_begin;
     sequences_set(p, action, node, call);
     call->rows_of = action->rows_of;
-    call->loss_divisor = p->loss_divisor;
+    call->loss_divisor = op_loss_divisor(&node->attrs, p->loss_divisor);
     call->accumulate = action->accumulate;
     call->poison = p->poison;
     call->strict = p->strict;

@@ -138,7 +138,7 @@ status kern_interpret_node(kern_interpret *it, const op_node *node, bool accumul
         .seq = bound[EXTENT_TOKENS] / sequences,
         .cache_seq = bound[EXTENT_CACHE] / sequences,
         .first_sequence = config->first_sequence,
-        .loss_divisor = config->loss_divisor,
+        .loss_divisor = op_loss_divisor(&node->attrs, config->loss_divisor),
         .accumulate = accumulate,
         .strict = config->strict,
         .step_no = (int32_t)it->step->host.step,

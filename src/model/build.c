@@ -37,9 +37,9 @@ typedef struct building {
 } building;
 
 // Declares the residual stream that enters from the layers below.
-static status stream_input(building *b, built_program *bp, tensor_id *h)
+static status stream_input(building *b, built_program *bp, const char *name, tensor_id *h)
 {
-    TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), h));
+    TRY(op_input(bp->p, name, extent_tokens(1), extent_of(b->spec->dim), h));
     bp->frozen_input = block_freezes(&bp->c) && !b->trains;
     bp->p->tensors[*h].frozen = bp->frozen_input;
     return ST_OK;
@@ -52,7 +52,8 @@ static status program_begin(building *b, const char *prefix, built_program **out
                           &bp->p));
     bp->p->as_training = b->options->as_training;
     bp->p->fp8 = b->options->fp8;
-    bp->c = (block_context){.p = bp->p, .spec = b->spec, .options = b->options, .prefix = prefix};
+    bp->c = (block_context){
+        .p = bp->p, .spec = b->spec, .options = b->options, .prefix = prefix, .next = TENSOR_NONE};
     bp->recompute = b->options->recompute;
     *out = bp;
     return ST_OK;
@@ -66,6 +67,12 @@ static status program_end(building *b, built_program *bp)
     }
     b->program_count++;
     return ST_OK;
+}
+
+// Only training has the layers above the last norm, but every purpose has their weights.
+static bool trains_next(const building *b)
+{
+    return b->spec->next_layers > 0 && b->options->purpose == PURPOSE_TRAIN;
 }
 
 static status embedding_emit(building *b)
@@ -83,7 +90,8 @@ static status head_emit(building *b)
     built_program *bp = NULL;
     tensor_id h = TENSOR_NONE, none = TENSOR_NONE;
     TRY(program_begin(b, "", &bp));
-    TRY(stream_input(b, bp, &h));
+    TRY(stream_input(b, bp, "h", &h));
+    if (trains_next(b)) TRY(stream_input(b, bp, "next", &bp->c.next));
     TRY(model_block_head.emit(&bp->c, h, &none));
     return program_end(b, bp);
 }
@@ -150,11 +158,36 @@ static status decoder_emit(building *b, const decoder_shape *s)
     bp->recompute = s->recompute;
     bp->part = s->part;
     bp->c.layer = s->layer;
-    TRY(stream_input(b, bp, &h));
+    TRY(stream_input(b, bp, "h", &h));
     if (s->part != LAYER_MLP) TRY(attention_emit(b, &bp->c, &h, &d));
     if (s->part != LAYER_ATTENTION) TRY(mlp_emit(b, &bp->c, s->has_experts, &h, &d));
     TRY(op_add(bp->p, h, d, &y));
     TRY(op_output(bp->p, y));
+    return program_end(b, bp);
+}
+
+// The layer that predicts the token after the next, with the model's last norm, which both it and
+// the head read (block/next.c).
+static status next_emit(building *b, const decoder_shape *s)
+{
+    built_program *bp = NULL;
+    tensor_id h = TENSOR_NONE, y = TENSOR_NONE, x = TENSOR_NONE, d = TENSOR_NONE,
+              same = TENSOR_NONE;
+    TRY(program_begin(b, s->prefix, &bp));
+    block_context *c = &bp->c;
+    bp->has_experts = s->has_experts;
+    bp->recompute = s->recompute;
+    c->layer = s->layer;
+    TRY(stream_input(b, bp, "h", &h));
+    TRY(block_norm(c, "norm", h, TENSOR_NONE, &y, &same));
+    TRY(block_of_model(c));
+    TRY(model_block_next.emit(c, y, &x));
+    TRY(attention_emit(b, c, &x, &d));
+    TRY(mlp_emit(b, c, s->has_experts, &x, &d));
+    TRY(op_add(bp->p, x, d, &d));
+    TRY(block_norm(c, "shared_head.norm", d, TENSOR_NONE, &x, &same));
+    TRY(op_output(bp->p, y));
+    TRY(op_output(bp->p, x));
     return program_end(b, bp);
 }
 
@@ -202,6 +235,7 @@ static status weight_make(building *b, const char *prefix, const block_weight *w
                        .quant = w->quant,
                        .is_adapter = w->adapter};
     memcpy(out->cut_dim, w->cut_dim, sizeof(out->cut_dim));
+    if (w->of_model) prefix = "";
     TRY(named(b->a, prefix, w->name, &out->name));
     out->parts[0] = (weight_part){.name = out->name, .rows = w->rows};
     int64_t at = 0;
@@ -226,6 +260,7 @@ static status layer_make(building *b, int32_t program, int32_t index, const char
         const tensor_id t = bp->c.weight_ids[i];
         TRY(weight_make(b, prefix, &bp->c.weights[i], &map[t]));
         b->weights[map[t]].frozen = bp->p->tensors[t].frozen;
+        b->weights[map[t]].type = bp->p->tensors[t].type;
         if (bp->c.weights[i].balanced) {
             b->weights[map[t]].balanced =
                 b->spec->adapter.rank == 0 &&
@@ -328,6 +363,28 @@ static status decoders_make(building *b)
     return ST_OK;
 }
 
+static status next_make(building *b)
+{
+    char *name = NULL, *prefix = NULL;
+    const int32_t index = (int32_t)b->spec->layers, program = b->program_count;
+    if (b->spec->next_layers == 0) return ST_OK;
+    TRY(arena_format(b->a, &name, "layers.%d", index));
+    TRY(arena_format(b->a, &prefix, "layers.%d.", index));
+    const decoder_shape shape = {.prefix = prefix,
+                                 .layer = index,
+                                 .has_experts = model_has_experts(b->spec, index),
+                                 .recompute = decoder_recompute(b, index)};
+    TRY(next_emit(b, &shape));
+    TRY(layer_make(b, program, index, name, prefix));
+    if (trains_next(b)) {
+        b->m->next_rows = 1;
+        return ST_OK;
+    }
+    b->m->layer_count--; // its weights remain
+    b->program_count--;
+    return ST_OK;
+}
+
 static status constants_make(building *b)
 {
     if (b->spec->position != MODEL_POSITION_ROPE) return ST_OK;
@@ -389,7 +446,8 @@ static void totals(op_model *m, const decoder_spec *spec)
     // The scores have the width of queries and the outputs the width of values: half of each.
     const int64_t head =
         l->kv_rank > 0 ? (l->nope_dim + l->rope_dim + l->value_dim) / 2 : spec->head_dim;
-    m->attention_width = spec->layers * spec->heads * head;
+    const bool has_next = m->purpose == PURPOSE_TRAIN;
+    m->attention_width = (has_next ? model_all_layers(spec) : spec->layers) * spec->heads * head;
     if (spec->experts.count == 0) return;
     model_counts counts;
     model_count(spec, &counts);
@@ -401,12 +459,13 @@ static status build(building *b)
     const decoder_spec *s = b->spec;
     op_model *m = b->m;
     m->purpose = b->options->purpose;
-    const int64_t rows = s->layers + b->options->halved_count + 2;
+    const int64_t rows = model_all_layers(s) + b->options->halved_count + 2;
     TRY(arena_new(b->a, rows, &b->programs));
     TRY(arena_new(b->a, rows, &b->layers));
     TRY(embedding_emit(b));
     TRY(layer_make(b, 0, -1, "embed", ""));
     TRY(decoders_make(b));
+    TRY(next_make(b));
     const int32_t head = b->program_count;
     TRY(head_emit(b));
     TRY(layer_make(b, head, -1, "head", ""));
@@ -421,7 +480,7 @@ static status build(building *b)
     m->weight_count = b->weight_count;
     totals(m, s);
     if (m->purpose == PURPOSE_TRAIN && model_mixed_layers(s) > 0) {
-        m->load_layers = (int32_t)s->layers;
+        m->load_layers = (int32_t)model_all_layers(s);
         m->load_experts = (int32_t)s->experts.count;
     }
     if (m->purpose == PURPOSE_TRAIN && block_freezes(&b->programs[0].c)) skipped_count(m, s);

@@ -50,10 +50,13 @@ void model_count(const decoder_spec *s, model_counts *out)
     const int64_t positions = s->position == MODEL_POSITION_LEARNED ? s->context * s->dim : 0;
     const int64_t mixed = model_mixed_layers(s);
     sum expert = e->count > 0 ? mlp_count(s, e->ffn_dim) : (sum){0, 0};
+    const int64_t layers = model_all_layers(s);
     const int64_t norms = s->norm_place == MODEL_NORM_AROUND ? 4 : 2; // of a layer
-    sum all = {head, (norms * s->layers + 1) * norm};
-    add(&all, s->layers, attention_count(s));
-    add(&all, s->layers - mixed, mlp_count(s, s->ffn_dim));
+    sum all = {head, (norms * layers + 1) * norm};
+    add(&all, layers, attention_count(s));
+    add(&all, layers - mixed, mlp_count(s, s->ffn_dim));
+    // Those above the last norm: a projection of two rows, three norms.
+    add(&all, s->next_layers, (sum){2 * s->dim * s->dim, 3 * norm});
     if (mixed > 0) add(&all, mixed, mlp_count(s, model_shared_width(e)));
     all.gemm += mixed * e->count * s->dim; // routers
     if (e->shared_gate) all.gemm += mixed * s->dim;
@@ -68,5 +71,5 @@ void model_count(const decoder_spec *s, model_counts *out)
     const int64_t outside = positions + (s->tied && !scores ? 0 : table);
     out->total = whole.gemm + whole.other + outside;
     out->active = seen.gemm + seen.other + outside;
-    out->gemm = seen.gemm;
+    out->gemm = seen.gemm + s->next_layers * head; // they go through the head too
 }

@@ -33,6 +33,7 @@ status model_freeze_weight(const block_context *c, const char *prefix, const blo
         *frozen = matches(patterns, "", w->shared);
         return ST_OK;
     }
+    if (w->of_model) prefix = "";
     if (matches(patterns, prefix, w->name)) {
         *frozen = true;
         return ST_OK;

@@ -218,13 +218,28 @@ status hf_sources_of(const decoder_spec *spec, const op_weight *w, hf_sources *o
     return ST_OK;
 }
 
+// Names a copy of the embedding or of the head, which published files have in the layer that
+// predicts the token after the next. False: the weight has none.
+bool hf_copy_name(const decoder_spec *spec, const char *ours, char name[HF_NAME_BYTES])
+{
+    const model_arch *arch = model_arch_find(spec->arch);
+    const bool is_head = strcmp(ours, hf_head_tensor.ours) == 0;
+    if (spec->next_layers == 0 || (!is_head && strcmp(ours, hf_embedding_name) != 0)) return false;
+    (void)snprintf(name, HF_NAME_BYTES, "%slayers.%lld.%s.weight", arch->prefix,
+                   (long long)spec->layers, is_head ? "shared_head.head" : "embed_tokens");
+    return true;
+}
+
 status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m, int64_t weight,
                         model_hf_tensor **out, int64_t *count)
 {
     hf_sources sources;
     model_hf_tensor *all = NULL;
     TRY(hf_sources_of(spec, &m->weights[weight], &sources));
-    TRY(arena_new(a, hf_source_count(&sources), &all));
+    char copy[HF_NAME_BYTES];
+    const bool has_copy = hf_copy_name(spec, m->weights[weight].name, copy);
+    *count = hf_source_count(&sources);
+    TRY(arena_new(a, *count + 1, &all));
     for (int64_t i = 0; i < hf_source_count(&sources); i++) {
         hf_source source;
         char *name = NULL;
@@ -233,8 +248,13 @@ status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m, i
         all[i] = source.as;
         all[i].name = name;
     }
+    if (has_copy) {
+        char *name = NULL;
+        TRY(arena_strdup(a, copy, &name));
+        all[*count] = all[0];
+        all[(*count)++].name = name;
+    }
     *out = all;
-    *count = hf_source_count(&sources);
     return ST_OK;
 }
 

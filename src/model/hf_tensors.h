@@ -33,6 +33,7 @@ typedef struct hf_sources {
 NODISCARD status hf_sources_of(const decoder_spec *spec, const op_weight *w, hf_sources *out);
 int64_t hf_source_count(const hf_sources *all);
 void hf_source_at(const hf_sources *all, int64_t index, hf_source *out);
+bool hf_copy_name(const decoder_spec *spec, const char *ours, char name[HF_NAME_BYTES]);
 // Finds the entry with or without the prefix. A tied pair may be stored under the head's name.
 const safetensors_entry *hf_entry_find(const safetensors *set, const decoder_spec *spec,
                                        const hf_source *source);

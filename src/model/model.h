@@ -139,6 +139,8 @@ typedef struct decoder_spec {
     dtype saved; // type of the weights in its files: fp32, bf16 or fp16
     model_experts experts;
     model_latent latent;
+    // Layers above the last norm, each of which predicts one token further in training: 0 or 1.
+    int64_t next_layers;
     bool counted_only; // it stands for a model whose experts or routers are of another kind
     model_adapter adapter;
     model_scores scores;
@@ -148,6 +150,12 @@ static inline int64_t model_rope_dim(const decoder_spec *s)
 {
     if (s->latent.kv_rank > 0) return s->latent.rope_dim;
     return s->rotary_share > 0.0 ? (int64_t)((double)s->head_dim * s->rotary_share) : s->head_dim;
+}
+
+// Returns the number of decoder layers, with those above the last norm.
+static inline int64_t model_all_layers(const decoder_spec *s)
+{
+    return s->layers + s->next_layers;
 }
 
 // Returns the width of the shared experts together.
@@ -163,19 +171,21 @@ bool model_is_planned_only(const decoder_spec *spec);
 // of GLM-4.5, which the program writes for itself, it does not.
 bool model_has_files(const decoder_spec *spec);
 
-// Returns whether decoder layer `index` has experts in place of its MLP.
+// Returns whether decoder layer `index` has experts in place of its MLP. Layers above the last norm
+// are like the last one below it.
 static inline bool model_has_experts(const decoder_spec *s, int64_t index)
 {
-    const int64_t at = index - s->experts.dense_layers, every = max_i64(s->experts.every, 1);
-    if (s->experts.mixed != NULL) return s->experts.count > 0 && s->experts.mixed[index];
+    const int64_t layer = min_i64(index, s->layers - 1);
+    const int64_t at = layer - s->experts.dense_layers, every = max_i64(s->experts.every, 1);
+    if (s->experts.mixed != NULL) return s->experts.count > 0 && s->experts.mixed[layer];
     return s->experts.count > 0 && at >= 0 && at % every == every - 1;
 }
 
-// Returns the number of decoder layers with experts.
+// Returns the number of decoder layers with experts, with those above the last norm.
 static inline int64_t model_mixed_layers(const decoder_spec *s)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < s->layers; i++) count += model_has_experts(s, i) ? 1 : 0;
+    for (int64_t i = 0; i < model_all_layers(s); i++) count += model_has_experts(s, i) ? 1 : 0;
     return count;
 }
 
@@ -188,6 +198,7 @@ typedef struct model_options {
     int64_t recompute_layers; // this many decoder layers, spread evenly, recompute; 0: all of them
     int64_t seq; // longest sequence: size of the rope table; dynamic and LongRoPE depend on it
     float z_loss;
+    float next_loss;        // TRAIN: weight of the loss of spec.next_layers; 0: 0.3
     double expert_capacity; // TRAIN: the most rows of an expert, in even shares; 0: no limit
     // Losses of routers: their weights, and whether experts are balanced over a rank's micro-batch
     // instead of over each sequence.

@@ -92,6 +92,9 @@ static const char *experts_refused(const model_arch *arch, const decoder_spec *s
 static status experts_check(const model_arch *arch, const decoder_spec *s)
 {
     const char *what = arch->experts != NULL ? experts_refused(arch, s) : NULL;
+    if (s->next_layers > 0 && arch->keys->next_layers == NULL) {
+        what = "layers that predict the token after the next";
+    }
     if (what == NULL) return ST_OK;
     return fail(ST_MODEL, "the model is of type %s, which cannot have %s", arch->name, what);
 }
@@ -321,7 +324,7 @@ void model_experts_arch(decoder_spec *s)
     as.arch = is_qwen ? "qwen3_moe" : "mixtral";
     if (is_llama) as.ffn_dim = s->experts.ffn_dim; // no layer has a dense MLP
     if (is_llama && (s->qkv_bias || s->mlp_bias)) return;
-    if (experts_refused(model_arch_find(as.arch), &as) != NULL) {
+    if (s->next_layers > 0 || experts_refused(model_arch_find(as.arch), &as) != NULL) {
         as = *s;
         as.arch = "glm4_moe";
         as.experts.correction = as.experts.group_pairs = true; // a bias of zeros changes nothing

@@ -155,6 +155,26 @@ static status windows_fit(arena *a, int64_t layers_before, decoder_spec *s)
     return ST_OK;
 }
 
+// Layers that predict further tokens train with the model's own loss alone, so a run with another
+// leaves out those of the folder.
+static status next_set(const run_config *c, decoder_spec *s)
+{
+    const bool has_adapter = c->adapter.from != NULL || c->adapter.kind != RUN_ADAPTER_NONE;
+    const bool has_other = run_config_objective(c).kind != OBJECTIVE_NONE;
+    if (c->model.mtp_layers >= 0) s->next_layers = c->model.mtp_layers;
+    if (has_adapter || has_other) s->next_layers = 0;
+    if (c->model.mtp_layers > 0 && s->next_layers == 0) {
+        return fail(ST_CONFIG_CONFLICT, "model.mtp_layers = %lld cannot be used with %s",
+                    (long long)c->model.mtp_layers,
+                    has_adapter ? "an adapter" : "this train.objective");
+    }
+    if (c->train.mtp_loss == 0.0 || s->next_layers > 0) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "train.mtp_loss = %g has no effect: the model has no layer that predicts the token "
+                "after the next; give model.mtp_layers=1",
+                c->train.mtp_loss);
+}
+
 static status keys_apply(arena *a, const run_config *c, bool is_fresh, decoder_spec *s)
 {
     const int64_t layers = s->layers;
@@ -170,6 +190,7 @@ static status keys_apply(arena *a, const run_config *c, bool is_fresh, decoder_s
     if (!model_bias_is_of_input(s)) bool_set(&s->out_bias, c->model.attention_bias);
     bool_set(&s->mlp_bias, c->model.mlp_bias);
     bool_set(&s->qk_norm, c->model.qk_norm);
+    TRY(next_set(c, s));
     model_experts_arch(s);
     return ST_OK;
 }
@@ -244,6 +265,7 @@ status model_spec_from_config(const host *h, arena *a, const run_config *c, deco
         }
         TRY(keys_apply(a, c, is_fresh, &s));
     }
+    TRY(next_set(c, &s));
     // Dropout is that of the run's configuration (default 0), never that of the model's folder.
     s.dropout_embedding = s.dropout_attention = s.dropout_residual = (float)c->model.dropout;
     TRY(adapter_apply(h, a, c, &s));

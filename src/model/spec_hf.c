@@ -246,6 +246,19 @@ static status groups_read(const model_reader *r, model_experts *e)
     return ST_OK;
 }
 
+static status next_read(const model_reader *r, decoder_spec *s)
+{
+    const char *key = r->arch->keys->next_layers;
+    int64_t count = 0;
+    if (key == NULL) return ST_OK;
+    TRY(model_read_int(r, key, (model_limits){0, 16}, 0, &count));
+    s->next_layers = min_i64(count, 1);
+    if (count < 2) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "%s: \"%s\" = %lld; one layer that predicts the token after the next is supported",
+                r->file, key, (long long)count);
+}
+
 static status latent_read(const model_reader *r, decoder_spec *s)
 {
     const model_limits rank = {1, 1 << 20}, head = model_limits_head_dim;
@@ -593,6 +606,7 @@ static status read_all(model_reader *r, decoder_spec *s)
     model_arch_sized(arch, s);
     TRY(experts_read(r, s));
     TRY(latent_read(r, s));
+    TRY(next_read(r, s));
     TRY(scales_read(r, s));
     TRY(model_read_float(r, arch->keys->norm_eps, 1.0, arch->norm_eps, &s->norm_eps));
     TRY(model_read_float(r, "initializer_range", 10.0, 0.02, &s->init_std));
@@ -623,6 +637,25 @@ status model_spec_from_json(arena *a, const json *root, const char *name, decode
     return ST_OK;
 }
 
+// Other software keeps the key of config.json where it leaves the layer out. Without any weights
+// the key counts.
+static status next_find(const host *h, arena *a, const char *folder, decoder_spec *s)
+{
+    const model_arch *arch = model_arch_find(s->arch);
+    safetensors *files = NULL;
+    char *name = NULL;
+    TRY(arena_format(a, &name, "%slayers.%lld.eh_proj.weight", arch->prefix, (long long)s->layers));
+    const status st = safetensors_open(h, folder, &files);
+    if (st == ST_NOT_FOUND) {
+        error_clear();
+        return ST_OK;
+    }
+    TRY(st);
+    if (safetensors_find(files, name) == NULL) s->next_layers = 0;
+    safetensors_close(files);
+    return ST_OK;
+}
+
 status model_spec_from_hf(const host *h, arena *a, const char *folder, decoder_spec *out)
 {
     char *path = NULL;
@@ -631,5 +664,6 @@ status model_spec_from_hf(const host *h, arena *a, const char *folder, decoder_s
     TRY(json_read(h, path, MODEL_CONFIG_BYTES, &root));
     const status st = model_spec_from_json(a, root, path, out);
     json_free(root);
-    return st;
+    TRY(st);
+    return out->next_layers > 0 ? next_find(h, a, folder, out) : ST_OK;
 }

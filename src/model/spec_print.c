@@ -293,6 +293,7 @@ status model_spec_print_json(const decoder_spec *spec, text *out)
     TRY(sizes_add(arch, spec, out));
     TRY(experts_add(arch, spec, out));
     TRY(latent_add(spec, out));
+    TRY(add_int(out, arch->keys->next_layers, spec->next_layers));
     TRY(scales_add(arch, spec, out));
     TRY(options_add(arch, spec, out));
     TRY(windows_add(arch, spec, out));

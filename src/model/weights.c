@@ -250,6 +250,20 @@ static bool ends_with(const char *name, const char *end)
     return length >= tail && strcmp(name + length - tail, end) == 0;
 }
 
+// Returns whether a tensor belongs to the layer that predicts the token after the next and is no
+// weight of the model: a copy, or that layer is left out.
+static bool is_of_next(const model_arch *arch, const decoder_spec *spec, const char *name)
+{
+    const char *const copies[] = {hf_head_tensor.ours, hf_embedding_name};
+    char copy[HF_NAME_BYTES];
+    if (arch->keys->next_layers == NULL) return false;
+    for (int64_t i = 0; i < COUNT_OF(copies); i++) {
+        if (hf_copy_name(spec, copies[i], copy) && strcmp(name, copy) == 0) return true;
+    }
+    (void)snprintf(copy, sizeof(copy), "%slayers.%lld.", arch->prefix, (long long)spec->layers);
+    return spec->next_layers == 0 && strncmp(name, copy, strlen(copy)) == 0;
+}
+
 // Ignores masks and tables that are not weights, the head of a tied model, which is the embedding,
 // and that of a reward model whose adapter has it.
 static bool is_ignored(const model_arch *arch, const decoder_spec *spec, const char *name)
@@ -260,7 +274,7 @@ static bool is_ignored(const model_arch *arch, const decoder_spec *spec, const c
     const bool is_of_adapter = spec->adapter.rank > 0 && spec->scores != MODEL_WRITES;
     if (is_of_adapter && strcmp(name, hf_score_tensor.theirs) == 0) return true;
     const bool has_head = spec->tied || spec->scores == MODEL_SCORES_NEW;
-    return has_head && strcmp(name, hf_head_tensor.theirs) == 0;
+    return is_of_next(arch, spec, name) || (has_head && strcmp(name, hf_head_tensor.theirs) == 0);
 }
 
 // ---- the head of a tied model -------------------------------------------------------------------
@@ -292,32 +306,41 @@ static status values_compare(const safetensors *set, const safetensors_entry *co
     return st;
 }
 
-// A file of a tied model may hold its head too, which must then be the embedding: another head
-// would be lost.
-static status tied_head_check(const safetensors *set, const decoder_spec *spec, const op_model *m)
+// Compares the tensor `copy`, if the file has it, with the weight that it must equal, because it
+// would be lost otherwise.
+static status copy_check(const safetensors *set, const decoder_spec *spec, const op_weight *w,
+                         const char *copy, const char *why)
 {
-    const safetensors_entry *pair[2] = {safetensors_find(set, hf_head_tensor.theirs), NULL};
-    if (!spec->tied || pair[0] == NULL) return ST_OK;
+    const safetensors_entry *pair[2] = {safetensors_find(set, copy), NULL};
+    hf_sources sources;
+    hf_source source;
+    bool same = true;
+    if (pair[0] == NULL) return ST_OK;
+    TRY(hf_sources_of(spec, w, &sources));
+    hf_source_at(&sources, 0, &source);
+    pair[1] = hf_entry_find(set, spec, &source);
+    if (pair[1] == NULL || pair[1] == pair[0]) return ST_OK;
+    const bool fits = pair[0]->ndim == 2 && type_is_read(pair[0]->type) &&
+                      pair[0]->dims[0] == w->rows && pair[0]->dims[1] == w->columns;
+    if (fits) TRY(values_compare(set, pair, w->rows * w->columns, &same));
+    if (fits && same) return ST_OK;
+    return fail(ST_MODEL, "%s%s differs from %s; %s %s", why, copy, pair[1]->name,
+                why[0] != '\0' ? "set it to false to keep both, or remove" : "remove", copy);
+}
+
+// The head of a tied model, and copies in the layer that predicts the token after the next.
+static status copies_check(const safetensors *set, const decoder_spec *spec, const op_model *m)
+{
     for (int64_t i = 0; i < m->weight_count; i++) {
-        hf_sources sources;
-        hf_source source;
-        bool same = true;
-        if (strcmp(m->weights[i].name, hf_embedding_name) != 0) continue;
-        TRY(hf_sources_of(spec, &m->weights[i], &sources));
-        hf_source_at(&sources, 0, &source);
-        pair[1] = hf_entry_find(set, spec, &source);
-        if (pair[1] == NULL || pair[1] == pair[0]) return ST_OK;
-        const int64_t values = m->weights[i].rows * m->weights[i].columns;
-        const bool fits = pair[0]->ndim == 2 && type_is_read(pair[0]->type) &&
-                          pair[0]->dims[0] == m->weights[i].rows &&
-                          pair[0]->dims[1] == m->weights[i].columns;
-        if (fits) TRY(values_compare(set, pair, values, &same));
-        if (fits && same) return ST_OK;
-        return fail(
-            ST_MODEL,
-            "config.json says \"tie_word_embeddings\": true, but %s differs from %s; set it "
-            "to false to keep both, or remove %s",
-            hf_head_tensor.theirs, pair[1]->name, hf_head_tensor.theirs);
+        const op_weight *w = &m->weights[i];
+        char copy[HF_NAME_BYTES];
+        if (hf_copy_name(spec, w->name, copy)) TRY(copy_check(set, spec, w, copy, ""));
+        if (!spec->tied || strcmp(w->name, hf_embedding_name) != 0) continue;
+        TRY(copy_check(set, spec, w, hf_head_tensor.theirs,
+                       "config.json says \"tie_word_embeddings\": true, but "));
+        if (spec->next_layers == 0) continue;
+        (void)hf_copy_name(spec, hf_head_tensor.ours, copy);
+        TRY(copy_check(set, spec, w, copy, ""));
     }
     return ST_OK;
 }
@@ -403,7 +426,7 @@ status model_hf_check(arena *a, const safetensors *set, const decoder_spec *spec
         TRY(complain(&c, name, "is not part of this model"));
         if (wrapper == NULL) wrapper = wrapper_of(name);
     }
-    if (c.count == 0) return tied_head_check(set, spec, m);
+    if (c.count == 0) return copies_check(set, spec, m);
     if (c.count > COMPLAINTS_SHOWN) {
         TRY(text_add(&c.lines, "\n  and %lld more", (long long)(c.count - COMPLAINTS_SHOWN)));
     }

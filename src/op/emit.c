@@ -184,6 +184,7 @@ static op_node head_node(tensor_id x, tensor_id w, tensor_id labels, const op_he
     if (options->scores) return node;
     node.attrs.z_loss = options->z_loss;
     node.attrs.cap = options->cap;
+    node.attrs.loss_weight = options->weight;
     return node;
 }
 

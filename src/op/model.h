@@ -50,6 +50,7 @@ typedef struct op_weight {
     bool balanced;       // frozen, but moved by the load of experts at the end of a step
     bool is_expert;      // its rows are those of experts, which ranks along AXIS_EP share
     op_quant quant;      // frozen, and its rows are held as op/quantized.h says; columns: numbers
+    dtype type;          // of the working copy, where no layer of this purpose uses it
     bool is_adapter;     // an adapter's, not the base model's
     int32_t expert_ways; // above 1: it has the experts of one of so many ranks
     // Where tp cuts experts along dim 0: rows of a part (gate, up) of an expert in the whole
@@ -137,6 +138,7 @@ typedef struct op_model {
     op_program *const *programs;
     int32_t program_count;
     const op_layer *layers;
+    int32_t next_rows; // layers right below the head, which are on its pipeline stage
     int32_t layer_count;
     const op_weight *weights; // the same rows for every purpose
     int64_t weight_count;

@@ -148,8 +148,9 @@ NODISCARD status op_dropout(op_program *p, tensor_id x, float probability, int32
 // op_step_loss adds the losses to the step block.
 typedef struct op_head_options {
     float z_loss;
-    float cap;   // logits become cap * tanh(logit / cap); 0: none
-    bool scores; // SCORE in place of HEAD_LOSS: w is one row, and neither of the others counts
+    float cap;    // logits become cap * tanh(logit / cap); 0: none
+    float weight; // of the gradients; 0: 1
+    bool scores;  // SCORE in place of HEAD_LOSS: w is one row, and none of the others counts
 } op_head_options;
 NODISCARD status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels,
                               const op_head_options *options, tensor_id *token_loss);

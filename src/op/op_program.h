@@ -155,8 +155,9 @@ typedef struct op_attrs {
     // ATTENTION, HEAD_LOSS, HEAD_STATS, SOFT_CAP: x becomes cap tanh(x / cap); 0: none. CLAMP: the
     // bound
     float cap;
-    bool sinks;    // ATTENTION_BWD: lse counts a sink
-    bool in_tiles; // ATTENTION: the sums over keys of one query are those of many
+    float loss_weight; // HEAD_LOSS: factor of its gradients, in call.loss_divisor; 0: 1
+    bool sinks;        // ATTENTION_BWD: lse counts a sink
+    bool in_tiles;     // ATTENTION: the sums over keys of one query are those of many
     float beta1, beta2, weight_decay, momentum, lr_scale;
     mesh_axis axis; // of communications
     bool stacked;   // ALL_GATHER
@@ -173,6 +174,12 @@ typedef struct op_attrs {
 static inline bool op_balances_sequences(const op_attrs *a)
 {
     return a->aux_loss > 0.0f && !a->aux_batch;
+}
+
+// Returns the divisor of a node's gradients; `divisor`: that of the loss.
+static inline double op_loss_divisor(const op_attrs *a, double divisor)
+{
+    return a->loss_weight > 0.0f ? divisor / (double)a->loss_weight : divisor;
 }
 
 typedef enum op_list {

@@ -19,15 +19,15 @@ static double layer_flops(const op_model *m, int32_t layer_row)
 }
 
 // Fills stage after stage up to `most` FLOPs, with at least one decoder layer each; the last stage
-// takes the rest. Returns whether it also has at most `most`.
-static bool stages_fill(const double *flops, int32_t decoders, int32_t depth, double most,
-                        int32_t *count)
+// takes the rest, and `top`: that of the head. Returns whether it also has at most `most`.
+static bool stages_fill(const double *flops, double top, int32_t decoders, int32_t depth,
+                        double most, int32_t *count)
 {
     double cost = flops[0]; // the embedding
     int32_t at = 0;
     for (int32_t s = 0; s < depth; s++) {
         const int32_t later = depth - 1 - s; // stages that need a layer each
-        if (later == 0) cost += flops[decoders + 1];
+        if (later == 0) cost += top;
         count[s] = 0;
         while (at < decoders - later &&
                (later == 0 || count[s] == 0 || cost + flops[1 + at] <= most)) {
@@ -45,21 +45,22 @@ static bool stages_fill(const double *flops, int32_t decoders, int32_t depth, do
 static status stages_balance(arena *a, const op_model *m, int32_t depth, int32_t decoders,
                              int32_t *count)
 {
-    double *flops = NULL, low = 0.0, high = 0.0;
+    double *flops = NULL, low = 0.0, high = 0.0, top = 0.0;
     TRY(arena_new(a, m->layer_count, &flops));
     for (int32_t i = 0; i < m->layer_count; i++) {
         flops[i] = layer_flops(m, i);
         high += flops[i];
+        if (i > decoders) top += flops[i];
     }
     for (int i = 0; i < 50; i++) { // precision 2^-50 of the sum
         const double middle = 0.5 * (low + high);
-        if (stages_fill(flops, decoders, depth, middle, count)) {
+        if (stages_fill(flops, top, decoders, depth, middle, count)) {
             high = middle;
         } else {
             low = middle;
         }
     }
-    (void)stages_fill(flops, decoders, depth, high, count);
+    (void)stages_fill(flops, top, decoders, depth, high, count);
     return ST_OK;
 }
 
@@ -67,7 +68,7 @@ static status stages_balance(arena *a, const op_model *m, int32_t depth, int32_t
 static status rows_of_stages(arena *a, const op_model *m, const plan_pipeline_request *r,
                              int32_t depth, int32_t *count)
 {
-    const int32_t decoders = m->layer_count - 2; // between embedding and head
+    const int32_t decoders = m->layer_count - 2 - m->next_rows; // between embedding and head
     if (r->rows == NULL) {
         if (depth > decoders) {
             return fail(ST_CONFIG_CONFLICT,
@@ -111,7 +112,7 @@ static status stages_cut(arena *a, const op_model *m, const plan_pipeline_reques
         return ST_OK;
     }
     TRY(rows_of_stages(a, m, r, out->depth, count));
-    int32_t at = 1; // the embedding is on the first stage, the head on the last
+    int32_t at = 1; // the embedding is on the first stage, the rows at the top on the last
     for (int32_t i = 0; i < out->depth; i++) {
         at += count[i];
         first[i + 1] = at;

@@ -103,6 +103,7 @@ static status model_make(const candidates *c, arena *a, candidate_model *x)
                              .recompute_layers = x->recompute_layers,
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
+                             .next_loss = (float)r->train.mtp_loss,
                              .documents = r->data.packing != RUN_PACKING_PLAIN,
                              .sizes_only = true};
     int32_t *halved = NULL;

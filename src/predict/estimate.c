@@ -31,10 +31,10 @@ static uint32_t phases_of(const op_program *p, tensor_id t)
     return read;
 }
 
-// An earlier program whose first layer has the same weight; -1: there is none.
+// The last program before this one whose first layer has the same weight; -1: there is none.
 static int32_t other_holder_of(const estimate *e, int32_t program, int32_t row)
 {
-    for (int32_t q = 0; q < program; q++) {
+    for (int32_t q = program - 1; q >= 0; q--) {
         const program_estimate *p = &e->programs[q];
         for (int32_t k = 0; k < p->weight_count; k++) {
             if (p->weights[k].row == row) return q;

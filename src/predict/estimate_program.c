@@ -209,6 +209,7 @@ static void spans_set(local *l, tensor_id t, local_unit *u)
     int64_t first_b = x->backward[0], last_b = x->backward[1];
     if (is_input) first = 0;
     if (is_output) last = l->begin[1] - 1;
+    if (is_output && first_b >= 0) first_b = l->first_half; // the layer above gives it back
     if (is_d_out) first_b = l->first_half;
     if (is_d_in) last_b = max_i64(last_b, l->begin[2] - 1);
     if (first >= 0 && first_b >= 0 && !x->again && !is_output) {

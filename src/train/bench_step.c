@@ -19,20 +19,25 @@ typedef struct bench {
     train_windows windows;
 } bench;
 
-// Fills ids, labels, positions and documents one after the other, each (sequences, seq).
+// Fills ids, labels, positions, documents and the next tokens and labels one after the other, each
+// (sequences, seq).
 static status batch_make(bench *b, arena *a, int64_t vocab, int64_t sequences)
 {
     const run_config *r = &b->config;
     const int64_t seq = r->train.seq, cells = sequences * seq;
     const int64_t bytes = cells * (int64_t)sizeof(int32_t);
     int32_t *all = NULL;
-    TRY(arena_new(a, 4 * cells, &all));
+    TRY(arena_new(a, 6 * cells, &all));
     for (int64_t i = 0; i < cells; i++) {
         all[i] = (int32_t)(rng_word((uint64_t)r->train.seed, 0, (uint64_t)i) % (uint64_t)vocab);
         all[2 * cells + i] = (int32_t)(i % seq);
     }
-    for (int64_t i = 0; i < cells; i++) all[cells + i] = all[(i + 1) % cells];
-    static const char *const names[] = {"ids", "labels", "positions", "documents"};
+    for (int64_t i = 0; i < cells; i++) {
+        all[cells + i] = all[4 * cells + i] = all[(i + 1) % cells];
+        all[5 * cells + i] = all[(i + 2) % cells];
+    }
+    static const char *const names[] = {"ids",       "labels",   "positions",
+                                        "documents", "next_ids", "next_labels"};
     for (int i = 0; i < COUNT_OF(names); i++) {
         b->input.batch[i] = (exec_batch){names[i], all + i * cells, bytes};
     }

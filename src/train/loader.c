@@ -36,8 +36,11 @@ struct train_loader {
     float *given;     // (given_count, seq, GIVEN_COLUMNS)
     int64_t given_count;
     double *numbers; // (3, seq)
-    int32_t *cut;    // with layout.cp: this rank's positions of ids, labels, positions
+    int32_t *cut;    // with layout.cp: this rank's positions of ids, labels, positions, next
     int64_t cut_count;
+    bool has_next; // a layer of the model predicts the token after the next
+    int32_t *next; // (2, next_count, seq): the tokens after ids, the labels after theirs
+    int64_t next_count;
     status (*heard)(void *context, log_level level, const char *line);
     void *heard_context;
 };
@@ -90,7 +93,7 @@ int64_t train_loader_vocab(const train_loader *l)
     return data_tokenizer_vocab_size(l->tokenizer);
 }
 
-status train_loader_model(const train_loader *l, run_config *r, decoder_spec *out)
+status train_loader_model(train_loader *l, run_config *r, decoder_spec *out)
 {
     const int64_t needed = train_loader_vocab(l);
     TRY(model_spec_from_config(l->h, l->a, r, out));
@@ -98,6 +101,7 @@ status train_loader_model(const train_loader *l, run_config *r, decoder_spec *ou
         r->model.vocab = needed;
         TRY(model_spec_from_config(l->h, l->a, r, out));
     }
+    l->has_next = out->next_layers > 0;
     if (out->vocab >= needed) return ST_OK;
     return fail(ST_CONFIG_CONFLICT,
                 "the model's vocabulary is %lld, less than the tokenizer's %lld; give another "
@@ -476,17 +480,42 @@ static status given_put(train_loader *l, data_split split, int64_t first, int64_
     return ST_OK;
 }
 
+// Writes the token that follows at each position, and the label of the position after: none at the
+// end of a sequence, and none across documents.
+static status next_make(train_loader *l, const data_rows *rows, int64_t count)
+{
+    const int64_t seq = l->r->train.seq, cells = count * seq;
+    if (!l->has_next) return ST_OK;
+    if (l->next_count < count) {
+        TRY(arena_new(l->a, 2 * cells, &l->next));
+        l->next_count = count;
+    }
+    int32_t *ids = l->next, *labels = l->next + cells;
+    for (int64_t i = 0; i < cells; i++) {
+        const bool goes_on = (i + 1) % seq != 0 &&
+                             (rows->documents[i + 1] == rows->documents[i] || rows->labels[i] >= 0);
+        const int32_t follows = rows->labels[i] >= 0 ? rows->labels[i] : 0;
+        ids[i] = goes_on ? rows->ids[i + 1] : follows;
+        labels[i] = goes_on ? rows->labels[i + 1] : DATA_LABEL_IGNORED;
+    }
+    return ST_OK;
+}
+
 static status rows_put(train_loader *l, const data_rows *rows, int64_t count, exec_input *input)
 {
+    enum { COLUMNS = 5 };
     const int64_t cp_size = plan_mesh_size(&l->mesh, AXIS_CP);
     const int64_t cells = count * l->r->train.seq, own = cells / cp_size;
     const int64_t bytes = own * (int64_t)sizeof(int32_t);
-    const int32_t *columns[] = {rows->ids, rows->labels, rows->positions};
+    TRY(next_make(l, rows, count));
+    const int32_t *columns[COLUMNS] = {rows->ids, rows->labels, rows->positions, l->next,
+                                       l->has_next ? l->next + cells : NULL};
+    const int used = l->has_next ? COLUMNS : 3;
     if (cp_size > 1 && l->cut_count < count) {
-        TRY(arena_new(l->a, 3 * own, &l->cut));
+        TRY(arena_new(l->a, COLUMNS * own, &l->cut));
         l->cut_count = count;
     }
-    for (int i = 0; i < COUNT_OF(columns) && cp_size > 1; i++) {
+    for (int i = 0; i < used && cp_size > 1; i++) {
         int32_t *to = l->cut + i * own;
         positions_take(l, columns[i], count, to);
         columns[i] = to;
@@ -497,6 +526,9 @@ static status rows_put(train_loader *l, const data_rows *rows, int64_t count, ex
     // Attention reads the documents of all positions.
     input->batch[3] = (exec_batch){"documents", rows->documents, cp_size * bytes};
     input->batch_count = 4;
+    if (!l->has_next) return ST_OK;
+    input->batch[input->batch_count++] = (exec_batch){"next_ids", columns[3], bytes};
+    input->batch[input->batch_count++] = (exec_batch){"next_labels", columns[4], bytes};
     return ST_OK;
 }
 

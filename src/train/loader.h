@@ -18,7 +18,7 @@ NODISCARD status train_loader_open(const host *h, arena *a, const run_config *r,
 int64_t train_loader_vocab(const train_loader *l);
 // Returns the model of the configuration. Without model.vocab the vocabulary is that of the preset,
 // or that of the tokenizer if it is larger (then r->model.vocab is filled in).
-NODISCARD status train_loader_model(const train_loader *l, run_config *r, decoder_spec *out);
+NODISCARD status train_loader_model(train_loader *l, run_config *r, decoder_spec *out);
 const char *train_loader_tokenizer(const train_loader *l);
 // Converts text to token shards in cache_folder if they do not exist yet, and splits off the
 // validation data. Calls `heard` (may be NULL) every few MB, with a progress line if the work is

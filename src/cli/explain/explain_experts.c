@@ -25,9 +25,8 @@ void explain_experts(const explain *x)
 {
     const int64_t experts = x->spec.experts.count, ep = plan_mesh_ep(&x->mesh);
     const int64_t each = experts / ep, stage = x->ranks / x->r->layout.pp;
-    int64_t layers = 0;
+    const int64_t layers = model_mixed_layers(&x->spec);
     if (experts == 0) return;
-    for (int64_t i = 0; i < x->spec.layers; i++) layers += model_has_experts(&x->spec, i) ? 1 : 0;
     cli_print(x->cli, "\nexperts   %lld in each of %lld layer%s, %lld for each token\n",
               (long long)experts, (long long)layers, text_plural(layers, "s"),
               (long long)x->spec.experts.top_k);

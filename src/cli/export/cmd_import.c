@@ -108,6 +108,26 @@ static void type_choose(importing *v)
 
 // ---- weights ------------------------------------------------------------------------------------
 
+// Adds the weights that only training uses, so that they have a row too.
+static status unused_add(importing *v)
+{
+    for (int64_t w = 0; w < v->model->weight_count; w++) {
+        const op_weight *weight = &v->model->weights[w];
+        plan_tensor t = {
+            .type = weight->type,
+            .ndim = weight->ndim,
+            .dims = {weight->rows, weight->columns},
+            .bytes =
+                align_up(weight->rows * weight->columns * dtype_bytes(weight->type), ALIGN_TENSOR),
+            .weight = (int32_t)w,
+            .is_run = true};
+        if (plan_table_find(&v->run, weight->name) >= 0) continue;
+        (void)snprintf(t.name, sizeof(t.name), "%s", weight->name);
+        TRY(plan_table_push(&v->run, &t));
+    }
+    return ST_OK;
+}
+
 // Makes the table of the tensors that a run of this model would keep, without allocating them.
 static status table_make(importing *v)
 {
@@ -126,6 +146,7 @@ static status table_make(importing *v)
                                   .workspace_context = &v->workspace};
     v->run.a = v->cli->a;
     TRY(plan_create(v->cli->a, &request, &v->run, &p));
+    TRY(unused_add(v));
     plan_table_place(&v->run);
     return arena_new(v->cli->a, 1, &v->step);
 }

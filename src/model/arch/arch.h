@@ -42,9 +42,10 @@ typedef struct arch_keys {
     const char *qk_norm;                 // whether heads are normalized; NULL: as the row says
     const char *rotary;                  // share of a head that positions turn; NULL: all
     const char *attention_scalar, *attention_cap, *logit_cap, *rope_local_theta;
-    const char *idle_cap;   // of attention's scores, which transformers reads and does not apply
-    const char *clip;       // bound of queries, keys and values
-    const char *input_bias; // of ARCH_BIAS_INPUT_KEY
+    const char *idle_cap;    // of attention's scores, which transformers reads and does not apply
+    const char *clip;        // bound of queries, keys and values
+    const char *input_bias;  // of ARCH_BIAS_INPUT_KEY
+    const char *next_layers; // number of layers that predict the token after the next
 } arch_keys;
 extern const arch_keys arch_keys_llama; // shared by all architectures like Llama
 

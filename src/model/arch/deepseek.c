@@ -3,8 +3,8 @@
 // alone.
 // Sources: DeepSeek-AI 2024, arXiv:2405.04434 and 2412.19437.
 //
-// The block for the token after the next, which V3's files may have, is not part of the model here
-// or in transformers.
+// V3's files may have a layer that predicts the token after the next (block/next.c); transformers
+// leaves it out.
 #include "model/arch/arch.h"
 
 static const arch_keys keys2 = {
@@ -48,6 +48,7 @@ static const arch_keys keys3 = {
     .top_groups = "topk_group",
     .router_scale = "routed_scaling_factor",
     .weights_sum = "norm_topk_prob",
+    .next_layers = "num_nextn_predict_layers",
 };
 
 static const arch_tensor tensors[] = {
@@ -81,6 +82,11 @@ static const arch_tensor experts[] = {
     {"layers.#.mlp.shared.up", "layers.#.mlp.shared_experts.up_proj.weight", ARCH_PLAIN},
     {"layers.#.mlp.shared.down", "layers.#.mlp.shared_experts.down_proj.weight", ARCH_PLAIN},
     {"layers.#.mlp.router.correction", "layers.#.mlp.gate.e_score_correction_bias", ARCH_PLAIN},
+    // The layer that predicts the token after the next has these.
+    {"layers.#.enorm.weight", "layers.#.enorm.weight", ARCH_PLAIN},
+    {"layers.#.hnorm.weight", "layers.#.hnorm.weight", ARCH_PLAIN},
+    {"layers.#.eh_proj", "layers.#.eh_proj.weight", ARCH_PLAIN},
+    {"layers.#.shared_head.norm.weight", "layers.#.shared_head.norm.weight", ARCH_PLAIN},
     {NULL, NULL, ARCH_PLAIN},
 };
 

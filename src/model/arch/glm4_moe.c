@@ -31,6 +31,7 @@ static const arch_keys keys = {
     .qk_norm = "use_qk_norm",
     .rotary = "partial_rotary_factor",
     .input_bias = "attention_bias",
+    .next_layers = "num_nextn_predict_layers",
 };
 
 static const arch_tensor experts[] = {
@@ -42,6 +43,11 @@ static const arch_tensor experts[] = {
     {"layers.#.mlp.shared.up", "layers.#.mlp.shared_experts.up_proj.weight", ARCH_PLAIN},
     {"layers.#.mlp.shared.down", "layers.#.mlp.shared_experts.down_proj.weight", ARCH_PLAIN},
     {"layers.#.mlp.router.correction", "layers.#.mlp.gate.e_score_correction_bias", ARCH_PLAIN},
+    // The layer that predicts the token after the next has these.
+    {"layers.#.enorm.weight", "layers.#.enorm.weight", ARCH_PLAIN},
+    {"layers.#.hnorm.weight", "layers.#.hnorm.weight", ARCH_PLAIN},
+    {"layers.#.eh_proj", "layers.#.eh_proj.weight", ARCH_PLAIN},
+    {"layers.#.shared_head.norm.weight", "layers.#.shared_head.norm.weight", ARCH_PLAIN},
     {NULL, NULL, ARCH_PLAIN},
 };
 

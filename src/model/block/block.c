@@ -6,7 +6,7 @@
 
 static const model_block *const table[] = {
     &model_block_embedding, &model_block_attention, &model_block_mlp_gelu, &model_block_mlp_swiglu,
-    &model_block_head,      &model_block_experts,   &model_block_latent,
+    &model_block_head,      &model_block_experts,   &model_block_latent,   &model_block_next,
 };
 
 const model_block *model_block_at(int64_t index)
@@ -119,6 +119,13 @@ void block_fixed(block_context *c)
     ASSERT(c->weight_count > 0);
     c->weights[c->weight_count - 1].fixed = true;
     c->p->tensors[c->weight_ids[c->weight_count - 1]].frozen = true;
+}
+
+status block_of_model(block_context *c)
+{
+    ASSERT(c->weight_count > 0);
+    c->weights[c->weight_count - 1].of_model = true;
+    return freeze(c);
 }
 
 void block_bias(block_context *c)

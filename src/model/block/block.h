@@ -28,6 +28,7 @@ typedef struct block_weight {
     int8_t cut_dim[AXIS_COUNT];
     int64_t matrix_rows; // of experts: rows of one of their matrices
     int64_t stripe;      // of experts: rows of one part of one of them, if tp cuts along dim 0
+    bool of_model;       // its name has no prefix of a layer
     const char *shared;  // the model's weight that it aliases (tied embedding); else NULL
 } block_weight;
 
@@ -72,6 +73,9 @@ typedef struct block_context {
     } matrices[BLOCK_MAX_MATRICES];
     int matrix_count;
     int adapted_count; // projections with an adapter
+    // The head in training: x is normed, because the layer below read it so, and these are that
+    // layer's rows, normed too. TENSOR_NONE: there is no such layer.
+    tensor_id next;
 } block_context;
 
 typedef struct model_block {
@@ -87,7 +91,8 @@ extern const model_block model_block_mlp_gelu;
 extern const model_block model_block_mlp_swiglu;
 extern const model_block model_block_head;
 extern const model_block model_block_experts;
-extern const model_block model_block_latent;      // it can be planned; it has no kernels
+extern const model_block model_block_latent;
+extern const model_block model_block_next;        // x: the rows that the head reads
 const model_block *model_block_at(int64_t index); // row of the table; NULL past its end
 
 // ---- for blocks ---------------------------------------------------------------------------------
@@ -100,6 +105,8 @@ NODISCARD status block_vector(block_context *c, const char *name, int64_t rows, 
                               int cut_dim, tensor_id *out);
 // Marks the last declared weight as one that no gradient trains.
 void block_fixed(block_context *c);
+// Names the last declared weight without the prefix of its layer.
+NODISCARD status block_of_model(block_context *c);
 // Marks the last declared weight as a bias: it starts at 0 and is in no GEMM.
 void block_bias(block_context *c);
 // Keeps the last declared weight in fp32, whatever the type of the model.

@@ -80,7 +80,7 @@ static op_attrs route_attrs(const block_context *c)
                       .aux_micro = o->moe_aux_micro,
                       .aux_batch = o->moe_aux_batch,
                       .z_loss = o->moe_z_loss,
-                      .load_layers = is_counted ? (int32_t)c->spec->layers : 0};
+                      .load_layers = is_counted ? (int32_t)model_all_layers(c->spec) : 0};
 }
 
 // The bias is fp32: it moves by steps that narrower types would lose.

@@ -72,13 +72,34 @@ static status matrix(block_context *c, tensor_id *w)
     return s->tied && !scores ? block_shared(c, "embed.tokens") : ST_OK;
 }
 
+// In a model that has a layer above the last norm, that layer declares the norm.
+static status norm(block_context *c, tensor_id x, tensor_id *y)
+{
+    tensor_id h = TENSOR_NONE;
+    *y = x;
+    if (c->next != TENSOR_NONE) return ST_OK;
+    TRY(block_norm(c, "norm", x, TENSOR_NONE, y, &h));
+    return c->spec->next_layers > 0 ? block_shared(c, "norm.weight") : ST_OK;
+}
+
+// The loss of the token after the next. It trains, but is no part of the reported loss. It comes
+// before that, because the layer below still needs the rows of the other (model/block/next.c).
+static status next_loss(block_context *c, tensor_id w)
+{
+    const float given = c->options->next_loss;
+    const op_head_options head = {.cap = c->spec->logit_cap, .weight = given > 0.0f ? given : 0.3f};
+    tensor_id labels = TENSOR_NONE, losses = TENSOR_NONE;
+    TRY(block_batch(c, "next_labels", extent_tokens(1), DTYPE_I32, &labels));
+    return op_head_loss(c->p, c->next, w, labels, &head, &losses);
+}
+
 static status emit(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
-    tensor_id normed = TENSOR_NONE, h = TENSOR_NONE, w = TENSOR_NONE, labels = TENSOR_NONE;
+    tensor_id normed = TENSOR_NONE, w = TENSOR_NONE, labels = TENSOR_NONE;
     tensor_id losses = TENSOR_NONE, all = TENSOR_NONE;
     *y = TENSOR_NONE;
-    TRY(block_norm(c, "norm", x, TENSOR_NONE, &normed, &h));
+    TRY(norm(c, x, &normed));
     TRY(matrix(c, &w));
     if (block_is_cached(c)) return draw(c, normed, w);
     if (c->options->logits && c->options->purpose == PURPOSE_EVALUATE) {
@@ -89,6 +110,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     if (c->options->objective.kind != OBJECTIVE_NONE) return objective(c, normed, w, labels);
     const op_head_options head = {
         .z_loss = c->options->z_loss, .cap = s->logit_cap, .scores = s->scores != MODEL_WRITES};
+    if (c->next != TENSOR_NONE) TRY(next_loss(c, w));
     TRY(op_head_loss(c->p, normed, w, labels, &head, &losses));
     if (c->options->losses && c->options->purpose == PURPOSE_EVALUATE) {
         TRY(op_output(c->p, losses));
