@@ -1,6 +1,6 @@
 // Several sequences at once: in strict mode every sequence has, token by token and logit by logit,
 // the bits that it has alone, whatever its slot, the other slots, the order, the threads and the
-// chunk.
+// chunk, and whether its prompt was computed or taken from a slot that had it.
 #include "infer/infer.h"
 
 #include "fixtures/base/test_paths.h"
@@ -201,6 +201,7 @@ static void case_check(bench *b, dtype compute)
         infer *g = opened(b, compute, slots[k], 1 + k % 3, chunks[k]);
         side_by_side(b, g, (uint64_t)k + 11);
         list(b, g);
+        assert_true(infer_kept_tokens(g) >= b->prompts[4].count); // two prompts are equal
         infer_close(g);
     }
 }

@@ -9,6 +9,7 @@
 //
 // Prefill is planned once, with a micro-batch for each slot; the plan of a slot is the actions of
 // its micro-batch alone. So a prompt is computed in the same shape whatever the number of slots.
+#include "exec/caches.h"
 #include "infer/open.h"
 
 #include <math.h>
@@ -21,16 +22,21 @@ typedef struct held {
     int32_t length;
     int64_t draws;
     int64_t table_seq; // the length of the rotary table that rotated its cached keys
+    int32_t prompt;    // its first tokens, after which `first` has the logits; 0: nothing is kept
 } held;
 
 struct infer {
     infer_core c;
     int64_t slot_count, chunk;
     held *slots;
-    plan **plans;                 // [0]: decode; [1 + slot]: prefill
-    int64_t table_seq;            // the length of the rotary table on the device
-    float *logits;                // (slots, vocab) logits of each slot's last draw, or NULL
-    float *logits_run;            // logits of the last run
+    plan **plans;      // [0]: decode; [1 + slot]: prefill
+    int64_t table_seq; // the length of the rotary table on the device
+    float *logits;     // (slots, vocab) logits of each slot's last draw, or NULL
+    float *logits_run; // logits of the last run
+    float *first;      // (slots, vocab) logits after each slot's prompt, or NULL
+    exec_caches caches;
+    void *draw_space; // of a draw from `first`
+    int64_t draw_bytes, kept_tokens;
     infer_turn **pending, *heard; // heard: turns that rank 0 told
     // Inputs of a step: prefill has rows of a chunk for each slot, decode has one row.
     int32_t *ids, *positions, *lengths, *rows, *drawn;
@@ -64,6 +70,41 @@ static status plans_make(infer *g)
     return ST_OK;
 }
 
+// The call that draws a slot's next token from logits in the memory of the host.
+static kern_call draw_call(infer *g, int64_t slot, float *logits, int64_t *draw, int32_t *id)
+{
+    const int64_t vocab = g->c.spec.vocab;
+    kern_call call = {
+        .code = OP_SAMPLE,
+        .in = {{logits, DTYPE_F32, 2, {1, vocab}, {vocab, 1}, NULL},
+               {g->params + slot * PARAMS, DTYPE_F32, 2, {1, PARAMS}, {PARAMS, 1}, NULL},
+               {draw, DTYPE_I64, 1, {1}, {1}, NULL}},
+        .out = {{id, DTYPE_I32, 1, {1}, {1}, NULL}},
+        .workspace = g->draw_space,
+        .workspace_bytes = g->draw_bytes,
+    };
+    return call;
+}
+
+// Prompts are kept where a draw can be made without a plan.
+static status keeping_begin(infer *g)
+{
+    arena *a = g->c.a;
+    const int64_t n = g->slot_count;
+    int64_t draw = 0;
+    int32_t id = 0;
+    if (device_find(g->c.device)->hides_memory) return ST_OK;
+    TRY(exec_caches_find(a, &g->c.run, n, g->c.context, &g->caches));
+    TRY(arena_new(a, n * g->c.spec.vocab, &g->first));
+    const kern_call call = draw_call(g, 0, g->first, &draw, &id);
+    g->draw_bytes = kern_workspace_bytes(g->c.kernels, &call);
+    void *space = NULL;
+    TRY(arena_alloc(a, g->draw_bytes + ALIGN_TENSOR, &space));
+    const uintptr_t at = (uintptr_t)space;
+    g->draw_space = (char *)space + (align_up((int64_t)at, ALIGN_TENSOR) - (int64_t)at);
+    return ST_OK;
+}
+
 static status buffers_make(infer *g, bool logits)
 {
     arena *a = g->c.a;
@@ -81,7 +122,8 @@ static status buffers_make(infer *g, bool logits)
     TRY(arena_new(a, n, &g->heard));
     if (!logits) return ST_OK;
     TRY(arena_new(a, n * g->c.spec.vocab, &g->logits));
-    return arena_new(a, n * g->c.spec.vocab, &g->logits_run);
+    TRY(arena_new(a, n * g->c.spec.vocab, &g->logits_run));
+    return keeping_begin(g);
 }
 
 static status open_parts(infer *g, const host *h, arena *a, const char *folder,
@@ -241,12 +283,55 @@ static status prefill(infer *g, int64_t b, int64_t count, int32_t *next)
     return slot_drew(g, b, id, next);
 }
 
+// Returns a slot with the keys and the logits of this prompt, whatever followed it there; -1: none.
+static int64_t prompt_find(const infer *g, const int32_t *ids, int64_t count)
+{
+    for (int64_t b = 0; b < g->slot_count; b++) {
+        const held *s = &g->slots[b];
+        if (s->prompt != count || model_rope_changes(&g->c.spec, s->table_seq, count)) continue;
+        if (memcmp(s->text, ids, (size_t)count * sizeof(*ids)) == 0) return b;
+    }
+    return -1;
+}
+
+// Takes over the keys of another slot, and draws from its logits: the bits are those of a prefill.
+static status prompt_copy(infer *g, int64_t b, int64_t from, int64_t count, int32_t *next)
+{
+    const int64_t vocab = g->c.spec.vocab;
+    const size_t bytes = (size_t)vocab * sizeof(float);
+    held *s = &g->slots[b];
+    if (from != b) {
+        TRY(exec_caches_copy(g->c.e, &g->caches, from, b, count));
+        memcpy(g->first + b * vocab, g->first + from * vocab, bytes);
+    }
+    memcpy(g->logits + b * vocab, g->first + b * vocab, bytes);
+    int32_t id = -1;
+    const kern_call call = draw_call(g, b, g->first + b * vocab, &s->draws, &id);
+    TRY(kern_run(g->c.kernels, &call));
+    s->length = (int32_t)count;
+    s->table_seq = count;
+    g->kept_tokens += count;
+    return slot_drew(g, b, id, next);
+}
+
 // The slot has the text.
 static status slot_begin(infer *g, const infer_order *order, int32_t *next)
 {
-    sampling_set(g, order->index, &order->sampling);
-    g->slots[order->index].draws = 0;
-    return prefill(g, order->index, order->count, next);
+    const int64_t b = order->index, vocab = g->c.spec.vocab;
+    held *s = &g->slots[b];
+    sampling_set(g, b, &order->sampling);
+    s->draws = 0;
+    s->prompt = 0;
+    if (order->kept >= 0) {
+        TRY(prompt_copy(g, b, order->kept, order->count, next));
+    } else {
+        TRY(prefill(g, b, order->count, next));
+    }
+    if (g->first == NULL) return ST_OK;
+    if (order->kept < 0)
+        memcpy(g->first + b * vocab, g->logits + b * vocab, (size_t)vocab * sizeof(float));
+    s->prompt = (int32_t)order->count;
+    return ST_OK;
 }
 
 status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, const int32_t *ids,
@@ -260,18 +345,29 @@ status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, 
                     (long long)count, (long long)g->c.context);
     }
     for (int64_t i = 0; i < count; i++) TRY(infer_core_token_check(&g->c, ids[i]));
-    infer_order order = {INFER_ORDER_BEGIN, slot, count, *sampling};
+    infer_order order = {INFER_ORDER_BEGIN, slot, count, prompt_find(g, ids, count), *sampling};
     memcpy(g->slots[slot].text, ids, (size_t)count * sizeof(*ids));
     TRY(infer_ranks_share(&g->c, &order, (int64_t)sizeof(order)));
     TRY(infer_ranks_share(&g->c, g->slots[slot].text, count * (int64_t)sizeof(*ids)));
     return slot_begin(g, &order, next);
 }
 
+static status adapter_use(infer *g, int64_t index)
+{
+    for (int64_t b = 0; b < g->slot_count; b++) g->slots[b].prompt = 0; // keys of another model
+    return infer_adapters_use(&g->c, index);
+}
+
 status infer_adapter_use(infer *g, int64_t index)
 {
     infer_order order = {.kind = INFER_ORDER_ADAPTER, .index = index};
     TRY(infer_ranks_share(&g->c, &order, (int64_t)sizeof(order)));
-    return infer_adapters_use(&g->c, index);
+    return adapter_use(g, index);
+}
+
+int64_t infer_kept_tokens(const infer *g)
+{
+    return g->kept_tokens;
 }
 
 // ---- decode -------------------------------------------------------------------------------------
@@ -371,7 +467,7 @@ static status order_follow(infer *g, const infer_order *order)
         TRY(infer_ranks_share(&g->c, g->heard, order->count * (int64_t)sizeof(*g->heard)));
         return slots_next(g, g->heard, order->count);
     case INFER_ORDER_ADAPTER:
-        return infer_adapters_use(&g->c, order->index);
+        return adapter_use(g, order->index);
     case INFER_ORDER_WAIT:
     case INFER_ORDER_END:
         return ST_OK;

@@ -91,8 +91,11 @@ typedef struct infer_likely {
 void infer_slot_likely(const infer *g, int64_t slot, int32_t id, int64_t count, infer_likely *out);
 
 // ---- several sequences at once ------------------------------------------------------------------
+// With options.logits, a prompt that a slot has, or had last, is not computed again: its keys and
+// the logits after it are taken over, with the same bits.
 NODISCARD status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling,
                                   const int32_t *ids, int64_t count, int32_t *next);
+int64_t infer_kept_tokens(const infer *g); // of prompts that were not computed again
 typedef struct infer_turn {
     int64_t slot; // each at most once in a call
     int32_t id;   // the token to append

@@ -87,6 +87,7 @@ typedef enum infer_order_kind {
 } infer_order_kind;
 typedef struct infer_order {
     int64_t kind, index, count; // index: the slot of a BEGIN, or the adapter
+    int64_t kept;               // of a BEGIN: the slot that has the prompt; -1: none
     infer_sampling sampling;    // of a BEGIN
 } infer_order;
 // Gives bytes of rank 0 to the others. Collective.

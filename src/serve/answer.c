@@ -143,6 +143,8 @@ status serve_metrics_text(serve *s, text *t)
     }
     TRY(add_value(t, "prompt_tokens_total", "counter", "Tokens of prompts.",
                   m.counts.prompt_tokens));
+    TRY(add_value(t, "prompt_tokens_kept_total", "counter",
+                  "Tokens of prompts that were not computed again.", m.kept_tokens));
     TRY(add_value(t, "generated_tokens_total", "counter", "Tokens of answers.",
                   m.counts.generated));
     TRY(add_value(t, "sequences_running", "gauge", "Sequences that have a slot.", m.running));

@@ -244,12 +244,13 @@ static status sequence_begin(serve *s, job *j, int64_t slot)
     q->slot = slot;
     s->slots[slot] = q;
     TRY(infer_slot_begin(s->model.g, slot, &q->sampling, q->prompt->items, q->prompt->count, &id));
+    (void)pthread_mutex_lock(&s->lock);
+    s->metrics.kept_tokens = infer_kept_tokens(s->model.g);
     if (q == j->sequences) {
-        (void)pthread_mutex_lock(&s->lock);
         serve_observe(&s->metrics.first_token_s, serve_second_bounds,
                       (double)(now_ns(s) - j->x->begin_ns) / 1e9);
-        (void)pthread_mutex_unlock(&s->lock);
     }
+    (void)pthread_mutex_unlock(&s->lock);
     drawn(s, q, id);
     return ST_OK;
 }

@@ -18,6 +18,7 @@ typedef struct serve_metrics {
     serve_counts counts;
     int64_t answers[ROUTE_COUNT][6]; // by the first digit of the code
     int64_t waiting, running;        // sequences
+    int64_t kept_tokens;             // of prompts that were not computed again
     serve_histogram first_token_s, answer_s, prompt_length, answer_length;
     int64_t windows;           // compared with the reference
     double drift[DRIFT_COUNT]; // the index of the last one

@@ -5,6 +5,7 @@
 // on what is due, and a rank that has nothing to do computes rows that no completion reads.
 #include "train/rollout.h"
 
+#include "exec/caches.h"
 #include "train/job.h"
 
 #include <string.h>
@@ -17,19 +18,13 @@ typedef struct seat {
     int32_t length;  // tokens in the cache
 } seat;
 
-typedef struct cache_row {
-    int64_t row, slot_bytes, token_bytes; // of the run table
-} cache_row;
-
 struct train_rollouts {
     const assemble_plans *plans;
     exec *e;
     const rollout_ends *ends;
     int64_t slots, chunk;
     seat *seats;
-    cache_row *caches;
-    int64_t cache_count;
-    char *copied;        // a prompt's part of a cache
+    exec_caches caches;
     const int32_t *kept; // the prompt in slot 0; NULL: none
     // Inputs and outputs of a run.
     int32_t *ids, *positions, *lengths, *rows, *drawn;
@@ -43,22 +38,6 @@ struct train_rollouts {
 
 enum { DRAWN_ID, DRAWN_LOSS, DRAWN };
 
-static status caches_find(arena *a, train_rollouts *g)
-{
-    const plan_table *run = &g->plans->run;
-    int64_t most = 0;
-    TRY(arena_new(a, run->count, &g->caches));
-    for (int64_t i = 0; i < run->count; i++) {
-        const plan_tensor *t = &run->tensors[i];
-        if (t->role != ROLE_CACHE) continue;
-        const int64_t token = t->dims[1] * dtype_bytes(t->type);
-        ASSERT(t->dims[0] == g->slots * g->plans->rollout.context);
-        g->caches[g->cache_count++] = (cache_row){i, token * g->plans->rollout.context, token};
-        most = max_i64(most, token * g->plans->rollout.context);
-    }
-    return arena_new(a, most, &g->copied);
-}
-
 status train_rollouts_open(arena *a, const assemble_plans *plans, exec *e, const rollout_ends *ends,
                            comm_group *together, train_rollouts **out)
 {
@@ -68,7 +47,7 @@ status train_rollouts_open(arena *a, const assemble_plans *plans, exec *e, const
     *g = (train_rollouts){.plans = plans, .e = e, .ends = ends, .slots = n, .together = together};
     TRY(arena_new(a, dp * DRAWN * n, &g->shared));
     g->chunk = plans->rollout.chunk;
-    TRY(caches_find(a, g));
+    TRY(exec_caches_find(a, &plans->run, n, plans->rollout.context, &g->caches));
     TRY(arena_new(a, n, &g->seats));
     TRY(arena_new(a, n * g->chunk, &g->ids));
     TRY(arena_new(a, n * g->chunk, &g->positions));
@@ -133,17 +112,6 @@ static status prompt_take(train_rollouts *g, const int32_t *prompt, int64_t coun
         }
         g->lengths[0] = (int32_t)(taken + chunk);
         TRY(plan_run(g, g->plans->rollout.prefill));
-    }
-    return ST_OK;
-}
-
-// Copies the first `count` tokens of slot 0 to another slot.
-static status prompt_copy(train_rollouts *g, int64_t slot, int64_t count)
-{
-    for (int64_t i = 0; i < g->cache_count && count > 0; i++) {
-        const cache_row *c = &g->caches[i];
-        TRY(exec_read(g->e, c->row, 0, g->copied, count * c->token_bytes));
-        TRY(exec_write(g->e, c->row, slot * c->slot_bytes, g->copied, count * c->token_bytes));
     }
     return ST_OK;
 }
@@ -239,7 +207,7 @@ static status request_begin(train_rollouts *g, int64_t slot, const rollout_reque
 {
     const int64_t before = from->count - 1;
     ASSERT(prompt_is_there(g, from));
-    TRY(prompt_copy(g, slot, before));
+    TRY(exec_caches_copy(g->e, &g->caches, 0, slot, before));
     sampling_set(g, slot, from->seed);
     g->draws[slot] = 0;
     g->seats[slot] =

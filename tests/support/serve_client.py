@@ -65,6 +65,10 @@ check("its counts", one["usage"] == {"prompt_tokens": 5, "completion_tokens": 12
 check("the same seed gives the same text", completion(max_tokens=12)[1]["choices"][0]["text"] == text)
 check("sixteen tokens without a number", completion()[1]["usage"]["completion_tokens"] == 16)
 check("tokens as a prompt", completion(prompt=list(b"hello"), max_tokens=12)[1]["choices"][0]["text"] == text)
+kept = lambda: int(re.search(r"trireme_prompt_tokens_kept_total (\d+)", ask("/metrics", raw=True)[1].decode())[1])
+before = kept()
+completion(prompt="a prompt that nobody gave before", max_tokens=2, n=2, best_of=6)
+check("a prompt of six texts is computed once", kept() - before >= 32)
 several = completion(prompt=["one", "hello"], n=2, max_tokens=12)[1]["choices"]
 check("two prompts, two choices each", [c["index"] for c in several] == [0, 1, 2, 3] and several[2]["text"] == text)
 stop = text[3:5]
