@@ -71,13 +71,12 @@ static inline void op_quant_block_encode(op_quant kind, const float *x, int64_t 
     float scale = 0.0f;
     for (int64_t i = 0; i < count; i++) scale = fmaxf(scale, fabsf(x[i]));
     const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    memset(out, 0, (size_t)op_quant_code_bytes(kind, count));
     for (int64_t i = 0; i < count; i++) {
         if (kind == QUANT_INT8) {
             out[i] = (uint8_t)(int8_t)rintf(x[i] * inverse * 127.0f);
         } else {
             const int code = op_nf4_code(x[i] * inverse);
-            out[i / 2] = (uint8_t)(out[i / 2] | (i % 2 == 0 ? code << 4 : code));
+            out[i / 2] = (uint8_t)(i % 2 == 0 ? code << 4 : out[i / 2] | code);
         }
     }
     memcpy(out + op_quant_code_bytes(kind, count), &scale, sizeof(scale));
