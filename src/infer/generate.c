@@ -70,19 +70,26 @@ static status plans_make(infer *g)
     return ST_OK;
 }
 
+static kern_tensor matrix_row(float *values, int64_t columns)
+{
+    return (kern_tensor){.data = values,
+                         .type = DTYPE_F32,
+                         .ndim = 2,
+                         .dims = {1, columns},
+                         .strides = {columns, 1}};
+}
+
 // The call that draws a slot's next token from logits in the memory of the host.
 static kern_call draw_call(infer *g, int64_t slot, float *logits, int64_t *draw, int32_t *id)
 {
     const int64_t vocab = g->c.spec.vocab;
     kern_call call = {
-        .code = OP_SAMPLE,
-        .in = {{logits, DTYPE_F32, 2, {1, vocab}, {vocab, 1}, NULL},
-               {g->params + slot * PARAMS, DTYPE_F32, 2, {1, PARAMS}, {PARAMS, 1}, NULL},
-               {draw, DTYPE_I64, 1, {1}, {1}, NULL}},
-        .out = {{id, DTYPE_I32, 1, {1}, {1}, NULL}},
-        .workspace = g->draw_space,
-        .workspace_bytes = g->draw_bytes,
-    };
+        .code = OP_SAMPLE, .workspace = g->draw_space, .workspace_bytes = g->draw_bytes};
+    call.in[0] = matrix_row(logits, vocab);
+    call.in[1] = matrix_row(g->params + slot * PARAMS, PARAMS);
+    call.in[2] = (kern_tensor){.data = draw, .type = DTYPE_I64, .ndim = 1, .dims = {1}};
+    call.out[0] = (kern_tensor){.data = id, .type = DTYPE_I32, .ndim = 1, .dims = {1}};
+    call.in[2].strides[0] = call.out[0].strides[0] = 1;
     return call;
 }
 
